@@ -1,0 +1,3 @@
+module github.com/gmemtop/gmemtop
+
+go 1.26

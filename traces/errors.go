@@ -1,0 +1,55 @@
+package traces
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrFormat is wrapped by every error that means the input is damaged, cut or hostile. A reader returns it beside a trace of
+// what was sound before, or a nil trace where nothing was.
+var ErrFormat = errors.New("invalid input")
+
+// ErrUnsupported is wrapped by errors that mean the input is sound and of a kind that gmemtop cannot use.
+var ErrUnsupported = errors.New("not supported")
+
+// FormatError says where an input is wrong and what to do about it. It unwraps to ErrFormat and to Err.
+type FormatError struct {
+	// Format is the reader's name.
+	Format string
+	// Offset is the byte offset in the decompressed input, -1 where Line is known instead.
+	Offset int64
+	// Line is the 1-based line of a text input, 0 where Offset is known instead.
+	Line int
+	// Reason is what is wrong, in lower case.
+	Reason string
+	// Advice is what to do next, "" for none.
+	Advice string
+	// Err is the underlying error, nil for none.
+	Err error
+}
+
+// Error returns one sentence: format, place, reason, advice.
+func (e *FormatError) Error() string {
+	s := e.Format + ": "
+	if e.Line > 0 {
+		s += fmt.Sprintf("line %d: ", e.Line)
+	} else if e.Offset >= 0 {
+		s += fmt.Sprintf("byte %d: ", e.Offset)
+	}
+	s += e.Reason
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	if e.Advice != "" {
+		s += "; " + e.Advice
+	}
+	return s
+}
+
+// Unwrap makes errors.Is(err, ErrFormat) hold.
+func (e *FormatError) Unwrap() []error {
+	if e.Err != nil {
+		return []error{ErrFormat, e.Err}
+	}
+	return []error{ErrFormat}
+}

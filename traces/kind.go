@@ -1,0 +1,63 @@
+package traces
+
+// Kind is what a trace can answer. Each kind answers all that the kinds below it do.
+type Kind uint8
+
+// The kinds of trace, poorest first.
+const (
+	// Point is one moment: breakdowns.
+	Point Kind = iota
+	// Lifetimes adds when each block lived: timelines and pooling.
+	Lifetimes
+	// Accesses adds when each block was used: swapping.
+	Accesses
+	// Dataflow adds which op reads and writes which block: recompute, and everything else.
+	Dataflow
+)
+
+// String returns the kind's name in reports.
+func (k Kind) String() string {
+	return [...]string{"point", "lifetimes", "accesses", "dataflow"}[min(k, Dataflow)]
+}
+
+// Kind returns the richest kind that the trace's tables support.
+func (t *Trace) Kind() Kind {
+	lives := false
+	for _, a := range t.Events.Action {
+		if a == Alloc || a.IsFreeRequest() || a.IsFreeCompletion() {
+			lives = true
+			break
+		}
+	}
+	switch {
+	case !lives:
+		return Point
+	case len(t.Accesses) == 0:
+		return Lifetimes
+	}
+	reads, writes := false, false
+	for _, a := range t.Accesses {
+		if a.Op == NoOp {
+			continue
+		}
+		reads = reads || a.Mode == Read
+		writes = writes || a.Mode == Write || a.Mode == Mutate
+		if reads && writes {
+			return Dataflow
+		}
+	}
+	return Accesses
+}
+
+// Missing says in one sentence what the kind lacks and which command records it; "" for Dataflow.
+func (k Kind) Missing() string {
+	switch k {
+	case Point:
+		return "this file is one moment without events: record with torch.cuda.memory._record_memory_history(max_entries=1_000_000) before training to see a timeline"
+	case Lifetimes:
+		return "this trace says when blocks lived, not when they were used: gmemtop run -- CMD records accesses"
+	case Accesses:
+		return "this trace does not say which op made which block: gmemtop run -- CMD records the data flow"
+	}
+	return ""
+}
