@@ -1,0 +1,31 @@
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+TARGETS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
+
+.PHONY: build test bench samples dist generate clean
+
+build: ## the program, for this machine
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/gmemtop ./cmd/gmemtop
+
+test: ## every test
+	scripts/test.sh
+
+bench: ## every benchmark, with memory
+	go test -run '^$$' -bench . -benchmem ./...
+
+samples: ## record the embedded samples anew (needs python3 with torch)
+	scripts/samples.sh
+
+generate: ## generated files
+	scripts/generate.sh
+
+dist: ## static binaries for every target, with checksums
+	@mkdir -p dist
+	@for t in $(TARGETS); do \
+	  out=dist/gmemtop-$(VERSION)-$${t%/*}-$${t#*/}; echo $$out; \
+	  GOOS=$${t%/*} GOARCH=$${t#*/} CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $$out ./cmd/gmemtop || exit 1; \
+	done
+	@cd dist && sha256sum gmemtop-$(VERSION)-* > SHA256SUMS
+
+clean:
+	rm -rf bin dist

@@ -1,0 +1,97 @@
+// Package gmemtop_test holds what is true of the tree as a whole.
+package gmemtop_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/gmemtop/gmemtop/"
+
+// floors lists the packages from the ground up: a package may import its own floor's sub-packages only where allowed, and no
+// package of a floor above. Longer prefixes win.
+var floors = []struct {
+	prefix string
+	floor  int
+}{
+	{"traces/load", 2}, {"traces/samples", 1}, {"traces/", 1}, {"traces", 0},
+	{"timeline/", 4}, {"timeline", 3},
+	{"tui/", 5}, {"tui", 6},
+	{"cmd/", 7},
+}
+
+func floorOf(path string) (int, bool) {
+	rel, ok := strings.CutPrefix(path, module)
+	if !ok {
+		return 0, false
+	}
+	for _, f := range floors {
+		if rel == f.prefix || strings.HasSuffix(f.prefix, "/") && strings.HasPrefix(rel, f.prefix) {
+			return f.floor, true
+		}
+	}
+	return -1, true
+}
+
+type listed struct {
+	ImportPath string
+	Imports    []string
+	Deps       []string
+}
+
+func list(t *testing.T) []listed {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-json=ImportPath,Imports,Deps", "./...").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	var all []listed
+	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var l listed
+		switch err := dec.Decode(&l); {
+		case errors.Is(err, io.EOF):
+			return all
+		case err != nil:
+			t.Fatal(err)
+		}
+		all = append(all, l)
+	}
+}
+
+func TestArrowsBetweenPackagesOnlyPointDown(t *testing.T) {
+	for _, p := range list(t) {
+		from, ours := floorOf(p.ImportPath)
+		if !ours || p.ImportPath == strings.TrimSuffix(module, "/") {
+			continue
+		}
+		if from < 0 {
+			t.Errorf("%s stands on no floor: give it one in this test", p.ImportPath)
+			continue
+		}
+		for _, dep := range p.Deps {
+			if to, ours := floorOf(dep); ours && to > from {
+				t.Errorf("%s (floor %d) reaches up to %s (floor %d)", p.ImportPath, from, dep, to)
+			}
+		}
+	}
+}
+
+func TestTheTerminalNeverCapturesAndTheTimelineKnowsNoTerminal(t *testing.T) {
+	for _, p := range list(t) {
+		rel := strings.TrimPrefix(p.ImportPath, module)
+		for _, dep := range p.Deps {
+			switch {
+			case strings.HasPrefix(rel, "tui") && (strings.HasPrefix(dep, module+"capture") || dep == "runtime/cgo"):
+				t.Errorf("%s reaches %s", p.ImportPath, dep)
+			case strings.HasPrefix(rel, "timeline") && strings.HasPrefix(dep, "charm.land/"):
+				t.Errorf("%s reaches %s", p.ImportPath, dep)
+			case !strings.HasPrefix(rel, "cmd/") && !strings.HasPrefix(rel, "tui") && strings.HasPrefix(dep, module+"tui"):
+				t.Errorf("%s reaches %s", p.ImportPath, dep)
+			}
+		}
+	}
+}
