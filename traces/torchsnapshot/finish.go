@@ -1,0 +1,264 @@
+package torchsnapshot
+
+import (
+	"errors"
+	"math"
+	"slices"
+
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// Finishing turns what was folded into a trace whose tables are in the order of first use (segments, blocks, events, marks), whatever order
+// the source's keys came in: what was interned on the way and is not used falls away, and writing a trace and reading it
+// back gives the same tables.
+
+var errNoSnapshot = errors.New("this is no memory snapshot: it has neither segments nor device_traces")
+
+// end takes the value that the whole input is.
+func (f *fold) end(v value) (err error) {
+	switch v.kind {
+	case kDict: // made by DICT
+		v, err = f.adopt(v, kRoot, value{}, tEmpty)
+	case kList, kTuple:
+		v, err = f.adopt(v, kSegments, value{}, tSegments)
+	}
+	f.take(v)
+	t := &f.taken
+	switch {
+	case err != nil:
+		return err
+	case v.kind == kSegments && len(f.segments) > 0 && f.segmentOf[0].touched && len(f.blockLists) > 0:
+		return nil
+	case t.segments[0], t.segments[1], t.traces[0], t.traces[1]:
+		if v.kind == kRoot {
+			return nil
+		}
+	}
+	f.segments, f.segmentOf = nil, nil
+	return errNoSnapshot
+}
+
+// cut makes the most of an input that ends early: it leaves out what was only begun.
+func (f *fold) cut() {
+	f.taken = f.opened
+	if n := f.events.n; n > 0 && f.events.at(n-1).flags&rowTouched == 0 {
+		f.events.n--
+	}
+	if n := len(f.segments); n > 0 && !f.segmentOf[n-1].touched {
+		f.segments, f.segmentOf = f.segments[:n-1], f.segmentOf[:n-1]
+	}
+	if f.lastChild == kSegments {
+		f.noState = true
+		f.lose("final_state_incomplete", traces.DataLoss, 1, "the file ends among the segments: the allocator's final state is not known")
+	}
+	f.lose("truncated", traces.DataLoss, 1, "the file ends early: what follows is missing")
+}
+
+// run is the rows [first, end) of one device.
+type run struct {
+	device     traces.Device
+	first, end uint32
+}
+
+// runs returns the traces that have events, with their devices.
+func (f *fold) runs() []run {
+	var out []run
+	var ordinals [2]int
+	for i, l := range f.traces {
+		end := f.events.n
+		if i+1 < len(f.traces) {
+			end = f.traces[i+1].first
+		}
+		end = min(end, f.events.n)
+		if f.taken.traces[l.host] && end > l.first {
+			out = append(out, run{device(l.host, ordinals[l.host]), l.first, end})
+		}
+		ordinals[l.host]++
+	}
+	return out
+}
+
+func device(host uint32, ordinal int) traces.Device {
+	if host != 0 {
+		return traces.Device{Kind: traces.DeviceHost, Ordinal: ordinal}
+	}
+	return traces.Device{Kind: traces.DeviceGPU, Ordinal: ordinal}
+}
+
+// finish returns the trace of everything folded.
+func (f *fold) finish() *traces.Trace {
+	b := traces.NewBuilder()
+	t := &b.T
+	t.Source.Format = Format
+	t.Process = f.host
+	t.Settings, t.Extra = f.settings, f.extra
+	if !f.taken.annotations {
+		f.notes = nil
+	}
+	f.layState()
+	t.Final.Known = (f.taken.segments[0] || f.taken.segments[1]) && !f.noState
+	runs, marks := f.runs(), f.pairAnnotations()
+	ids := f.devices(b, runs, marks)
+	r := newRenumber(f, t)
+	r.state(ids)
+	clock := f.clock(runs, marks)
+	t.Clock = clock.clock()
+	r.events(runs, ids, clock)
+	if !clock.hasTime && len(marks) > 0 {
+		f.lose("annotations_dropped", traces.DataLoss, int64(len(marks)), "annotations have times and events have none: they cannot be placed")
+		marks = nil
+	}
+	for _, m := range marks {
+		kind, phase := markKind(f.texts.string(m.name))
+		t.Marks = append(t.Marks, traces.Mark{
+			Start: clock.nanos(m.start), End: clock.nanos(m.end), Name: r.text(traces.StringID(m.name)),
+			Kind: kind, Phase: phase, Device: ids[device(0, int(m.device))],
+		})
+	}
+	f.giveLosses(b)
+	return b.Finish()
+}
+
+// devices numbers every device that has segments, events or marks: accelerators first, each kind by ordinal.
+func (f *fold) devices(b *traces.Builder, runs []run, marks []pending) map[traces.Device]traces.DeviceID {
+	ids := map[traces.Device]traces.DeviceID{}
+	for _, r := range runs {
+		ids[r.device] = 0
+	}
+	for _, m := range f.segmentOf {
+		ids[device(uint32(m.host), int(m.device))] = 0
+	}
+	for _, m := range marks {
+		ids[device(0, int(m.device))] = 0
+	}
+	all := make([]traces.Device, 0, len(ids))
+	for d := range ids {
+		all = append(all, d)
+	}
+	slices.SortFunc(all, compareDevices)
+	for _, d := range all {
+		ids[d] = b.Device(d.Kind, d.Ordinal)
+	}
+	slices.SortStableFunc(runs, func(a, b run) int { return compareDevices(a.device, b.device) })
+	return ids
+}
+
+func compareDevices(a, b traces.Device) int {
+	if a.Kind != b.Kind {
+		return int(a.Kind) - int(b.Kind)
+	}
+	return a.Ordinal - b.Ordinal
+}
+
+// layState puts the devices' segments before the host's, gives each its blocks in one run after the other, and fills in what old
+// versions leave out: the addresses of blocks, which tile their segment, and the sum of requested sizes.
+func (f *fold) layState() {
+	tiled := int32(0)
+	for i := range f.segments {
+		s, meta := &f.segments[i], f.segmentOf[i]
+		if s.FirstBlock != tiled && s.FirstBlock != s.EndBlock || !f.taken.segments[meta.host] ||
+			i > 0 && meta.host < f.segmentOf[i-1].host {
+			f.rebuildState()
+			break
+		}
+		s.FirstBlock = tiled
+		s.EndBlock = max(s.EndBlock, tiled)
+		tiled = s.EndBlock
+	}
+	if n := len(f.segments); n > 0 {
+		f.blocks = f.blocks[:f.segments[n-1].EndBlock]
+	} else {
+		f.blocks = nil
+	}
+	for i := range f.segments {
+		s := &f.segments[i]
+		wanted, next := int64(0), s.Address
+		for j := s.FirstBlock; j < s.EndBlock; j++ {
+			b := &f.blocks[j]
+			if !f.blockOf[j].addressed {
+				b.Address = next
+			}
+			next = b.Address + uint64(b.Size)
+			if b.State != traces.BlockInactive && b.Requested > 0 {
+				wanted += b.Requested
+			}
+		}
+		if !f.segmentOf[i].wanted {
+			s.Wanted = wanted
+		}
+	}
+}
+
+// rebuildState copies the state into the order that layState wants, leaving out what stood under unknown keys.
+func (f *fold) rebuildState() {
+	var segments []traces.Segment
+	var segmentOf []segmentMeta
+	var blocks []traces.Block
+	var blockOf []blockMeta
+	for host := range uint8(2) {
+		if !f.taken.segments[host] {
+			continue
+		}
+		for i, s := range f.segments {
+			if f.segmentOf[i].host != host {
+				continue
+			}
+			first := int32(len(blocks))
+			blocks = append(blocks, f.blocks[s.FirstBlock:s.EndBlock]...)
+			blockOf = append(blockOf, f.blockOf[s.FirstBlock:s.EndBlock]...)
+			s.FirstBlock, s.EndBlock = first, int32(len(blocks))
+			segments = append(segments, s)
+			segmentOf = append(segmentOf, f.segmentOf[i])
+		}
+	}
+	f.segments, f.segmentOf, f.blocks, f.blockOf = segments, segmentOf, blocks, blockOf
+}
+
+// timing places microseconds on the trace's clock.
+type timing struct {
+	epoch   int64 // microseconds
+	hasTime bool
+}
+
+// clock finds the earliest time. Where there are events, theirs decide whether the trace has a clock at all.
+func (f *fold) clock(runs []run, marks []pending) timing {
+	c := timing{epoch: math.MaxInt64}
+	events := false
+	for _, r := range runs {
+		for i := r.first; i < r.end; i++ {
+			events = true
+			if t := f.events.at(i).time; t != traces.NoTime {
+				c.epoch = min(c.epoch, t)
+			}
+		}
+	}
+	c.hasTime = c.epoch != math.MaxInt64
+	if c.hasTime || !events {
+		for _, m := range marks {
+			c.hasTime = true
+			for _, t := range [2]int64{m.start, m.end} {
+				if t != traces.NoTime {
+					c.epoch = min(c.epoch, t)
+				}
+			}
+		}
+	}
+	if !c.hasTime {
+		c.epoch = 0
+	}
+	return c
+}
+
+func (c timing) clock() traces.Clock {
+	if !c.hasTime {
+		return traces.Clock{Resolution: 1}
+	}
+	return traces.Clock{Epoch: c.epoch * 1000, Resolution: 1000, HasTime: true}
+}
+
+func (c timing) nanos(t int64) int64 {
+	if t == traces.NoTime {
+		return t
+	}
+	return (t - c.epoch) * 1000
+}

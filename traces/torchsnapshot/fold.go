@@ -1,0 +1,342 @@
+package torchsnapshot
+
+import (
+	"sort"
+
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// Folding: a snapshot of ten million trace entries is fifty gigabytes as objects and half a gigabyte as columns, so the objects
+// never come to be. Both front ends (pickle and JSON) name a container's role the moment it is opened, from the role of what it
+// stands in (the key "frames" of a trace entry holds a stack, an element of a stack is a frame), and hand over its items when
+// they are complete. Opening a trace entry makes a row, and setting its items writes into that row; a stack becomes its index, a
+// frame its index. What has no role (settings, unknown keys) becomes a plain object and, where it ends up, JSON.
+//
+// A container can also come without a role: made by LIST or DICT, which know their items first, or shared through the memo with
+// a place that has none. adopt then makes the row from the plain object, once.
+//
+// Rejected: building objects and walking them afterwards (memory), and recognising entries by their shape (the order of keys is not
+// fixed, and any of them may be missing).
+
+// limits on what an input may make us keep; real snapshots stay far below each of them.
+const (
+	maxObjectBytes = 64 << 20  // of plain objects, and four times what was read on top
+	maxJSONBytes   = 16 << 20  // of JSON made from containers under unknown keys, and 16 times what was read on top
+	maxRows        = 1<<27 - 1 // of any table: a memo entry has 27 bits for it
+)
+
+type fold struct {
+	texts   *texts
+	offset  func() int64
+	objects []object
+	kept    int64 // bytes of objects
+	encoded int64 // bytes of JSON made from containers
+
+	pools     []traces.Pool
+	poolIndex map[traces.Pool]uint32
+
+	events  eventTable
+	traces  []traceList
+	stacks  stackTable
+	frames  frameTable
+	details detailTable
+	streams streamTable
+
+	segments   []traces.Segment
+	segmentOf  []segmentMeta // beside segments
+	blocks     []traces.Block
+	blockOf    []blockMeta // beside blocks
+	blockLists []blockList
+	notes      []annotation
+
+	settings []traces.Setting
+	extra    []traces.Setting
+	host     traces.Process
+	noState  bool // our own writer says that its empty list of segments stands for none
+
+	// What the top level holds, by index 0 for devices and 1 for the host.
+	opened, taken struct {
+		segments, traces [2]bool
+		annotations      bool
+	}
+	lastChild kind // the container of the top level that was opened last
+
+	losses map[string]*traces.Loss
+}
+
+type traceList struct {
+	first uint32 // row of its first event; it ends where the next trace begins
+	host  uint32
+}
+
+func newFold(offset func() int64) *fold {
+	f := &fold{
+		offset: offset, texts: newTexts(), poolIndex: map[traces.Pool]uint32{}, losses: map[string]*traces.Loss{},
+		host: traces.Process{PID: -1, Rank: -1, WorldSize: -1},
+	}
+	f.stacks.init()
+	f.frames.init()
+	f.details.init()
+	f.streams.init()
+	return f
+}
+
+// lose counts a loss; the first severity and detail of a name stay.
+func (f *fold) lose(name string, s traces.Severity, n int64, detail string) {
+	l := f.losses[name]
+	if l == nil {
+		l = &traces.Loss{Name: name, Severity: s, Detail: detail}
+		f.losses[name] = l
+	}
+	l.Count += n
+}
+
+// giveLosses hands the losses over in the order of their names, so that it does not depend on the order of the source's keys.
+func (f *fold) giveLosses(b *traces.Builder) {
+	names := make([]string, 0, len(f.losses))
+	for name := range f.losses {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	for _, name := range names {
+		l := f.losses[name]
+		b.Lose(name, l.Severity, l.Count, l.Detail)
+	}
+}
+
+func (f *fold) unknownKey() {
+	f.lose("unknown_keys", traces.Info, 1, "keys that this version does not know are kept as JSON")
+}
+
+func (f *fold) wrongType() {
+	f.lose("wrong_types", traces.Fault, 1, "values of a type that their key never has were skipped")
+}
+
+// childOf returns the role of a container that opens as an element of a list of kind parent or under key of a dict of kind parent.
+func childOf(parent kind, key text, dict bool) kind {
+	if dict {
+		switch parent {
+		case kSegments:
+			return kSegment
+		case kBlocks:
+			return kBlock
+		case kTrace, kTraces: // a bare list of entries is the trace of one device
+			return kEvent
+		case kStack:
+			return kFrame
+		case kAnnotations:
+			return kAnnotation
+		}
+		return kDict
+	}
+	switch {
+	case parent == kTraces:
+		return kTrace
+	case parent == kRoot && (key == tSegments || key == tHostSegments):
+		return kSegments
+	case parent == kRoot && (key == tDeviceTraces || key == tHostTraces):
+		return kTraces
+	case parent == kRoot && key == tExternalAnnotations:
+		return kAnnotations
+	case parent == kSegment && key == tBlocks:
+		return kBlocks
+	case key == tFrames && (parent == kSegment || parent == kBlock || parent == kEvent), parent == kEvent && key == tForwardFrames:
+		return kStack
+	}
+	return kList
+}
+
+// hostKey returns 1 for the keys of pinned host memory.
+func hostKey(key text) uint32 {
+	if key == tHostSegments || key == tHostTraces {
+		return 1
+	}
+	return 0
+}
+
+// open makes an empty container of kind k inside parent; key is the key it stands under where parent is a dict.
+func (f *fold) open(k kind, parent value, key text) (value, error) {
+	if parent.kind == kRoot || k == kSegments {
+		f.lastChild = k
+	}
+	switch k {
+	case kEvent:
+		return f.openEvent(parent)
+	case kTrace:
+		if len(f.traces) == maxRows {
+			return value{}, limitf("more than %d traces", maxRows)
+		}
+		f.traces = append(f.traces, traceList{first: f.events.n, host: parent.ref})
+		return value{kind: kTrace, ref: uint32(len(f.traces) - 1)}, nil
+	case kSegment:
+		return f.openSegment(parent)
+	case kBlocks:
+		f.blockLists = append(f.blockLists, blockList{first: int32(len(f.blocks))})
+		return value{kind: kBlocks, ref: uint32(len(f.blockLists) - 1)}, nil
+	case kBlock:
+		return f.openBlock(parent)
+	case kStack:
+		return f.stacks.open()
+	case kFrame:
+		return f.frames.open()
+	case kAnnotation:
+		return f.openAnnotation()
+	case kSegments:
+		return f.openOnce(k, hostKey(key), &f.opened.segments[hostKey(key)], len(f.segments) > 0)
+	case kTraces:
+		return f.openOnce(k, hostKey(key), &f.opened.traces[hostKey(key)], f.events.n > 0)
+	case kAnnotations:
+		return f.openOnce(k, 0, &f.opened.annotations, len(f.notes) > 0)
+	case kRoot:
+		return value{kind: kRoot}, nil
+	}
+	return f.openObject(k, nil)
+}
+
+// openOnce refuses a second non-empty list of one sort: their rows could not be told apart.
+func (f *fold) openOnce(k kind, host uint32, seen *bool, filled bool) (value, error) {
+	if *seen && filled {
+		return value{}, limitf("the snapshot has %s twice", k)
+	}
+	*seen = true
+	return value{kind: k, ref: host}, nil
+}
+
+// openObject keeps a plain container with a copy of items.
+func (f *fold) openObject(k kind, items []value) (value, error) {
+	if err := f.keep(48 + 16*int64(len(items))); err != nil {
+		return value{}, err
+	}
+	f.objects = append(f.objects, object{items: append([]value(nil), items...)})
+	return value{kind: k, ref: uint32(len(f.objects) - 1)}, nil
+}
+
+// keep accounts for n bytes of plain objects.
+func (f *fold) keep(n int64) error {
+	f.kept += n
+	if f.kept > maxObjectBytes+4*f.offset() || len(f.objects) == maxRows {
+		return limitf("unknown keys hold more than %d MiB of objects", f.kept>>20)
+	}
+	return nil
+}
+
+// pair returns the value of a tuple of two integers.
+func (f *fold) pair(a, b value) value {
+	p := traces.Pool{First: int64(a.n), Second: int64(b.n)}
+	if n := len(f.pools); n > 0 && f.pools[n-1] == p {
+		return value{kind: kPool, ref: uint32(n - 1)}
+	}
+	i, ok := f.poolIndex[p]
+	if !ok {
+		i = uint32(len(f.pools))
+		f.pools = append(f.pools, p)
+		f.poolIndex[p] = i
+	}
+	return value{kind: kPool, ref: i}
+}
+
+// asPool returns the pool that a tuple or a list of two integers names.
+func (f *fold) asPool(v value) (traces.Pool, bool) {
+	switch v.kind {
+	case kPool:
+		return f.pools[v.ref], true
+	case kList, kTuple:
+		items := f.objects[v.ref].items
+		if len(items) != 2 {
+			break
+		}
+		a, okA := items[0].asInt()
+		b, okB := items[1].asInt()
+		return traces.Pool{First: a, Second: b}, okA && okB
+	}
+	return traces.Pool{}, false
+}
+
+// set puts items, keys and values by turns, into a dict.
+func (f *fold) set(target value, items []value) error {
+	switch target.kind {
+	case kEvent:
+		return f.setEvent(target.ref, items)
+	case kFrame:
+		return f.setFrame(target.ref, items)
+	case kBlock:
+		return f.setBlock(target.ref, items)
+	case kSegment:
+		return f.setSegment(target.ref, items)
+	case kAnnotation:
+		return f.setAnnotation(target.ref, items)
+	case kRoot:
+		return f.setRoot(items)
+	case kDict:
+		return f.addToObject(target, items)
+	}
+	return limitf("keys are set on %s", target.kind)
+}
+
+// append puts items at the end of a list.
+func (f *fold) append(target value, items []value) error {
+	want := childOf(target.kind, tEmpty, target.kind != kTraces)
+	switch target.kind {
+	case kStack:
+		return f.extendStack(target.ref, items)
+	case kList:
+		return f.addToObject(target, items)
+	case kSegments, kBlocks, kTraces, kTrace, kAnnotations:
+		for _, v := range items {
+			if v.kind == want || v.kind == kEvent && target.kind == kTraces {
+				continue // its row was made when it was opened
+			}
+			if _, err := f.adopt(v, want, target, tEmpty); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return limitf("elements are appended to %s", target.kind)
+}
+
+func (f *fold) addToObject(target value, items []value) error {
+	if err := f.keep(16 * int64(len(items))); err != nil {
+		return err
+	}
+	o := &f.objects[target.ref]
+	o.items = append(o.items, items...)
+	return nil
+}
+
+// adopt returns v as the container want inside parent under key. It makes the rows of a plain object; anything else that is no
+// such container is counted and comes back as None.
+func (f *fold) adopt(v value, want kind, parent value, key text) (value, error) {
+	switch {
+	case v.kind == want:
+		return v, nil
+	case want.isDict() && v.kind == kDict, want.isList() && (v.kind == kList || v.kind == kTuple):
+	case want.isList() && v.kind == kPool && want != kStack:
+		f.wrongType()
+		return value{kind: kNone}, nil
+	default:
+		if v.kind != kNone {
+			f.wrongType()
+		}
+		return value{kind: kNone}, nil
+	}
+	if as := f.objects[v.ref].as; as.kind == want && (want == kStack || want == kFrame) {
+		return as, nil
+	} else if as.kind != kAbsent {
+		return value{}, limitf("%s stands in two places", want)
+	}
+	made, err := f.open(want, parent, key)
+	if err != nil {
+		return made, err
+	}
+	f.objects[v.ref].as = made
+	if want.isList() {
+		return made, f.append(made, f.objects[v.ref].items)
+	}
+	return made, f.set(made, f.objects[v.ref].items)
+}
+
+// container adopts v as the list that stands under key of parent.
+func (f *fold) container(v, parent value, key text) (value, error) {
+	return f.adopt(v, childOf(parent.kind, key, false), parent, key)
+}

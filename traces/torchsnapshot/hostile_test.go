@@ -1,0 +1,260 @@
+package torchsnapshot
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// TestHostilePicklesAreRefused gives what a pickle must not make a reader do, and the words of the answer.
+func TestHostilePicklesAreRefused(t *testing.T) {
+	open := "PROTO 4\nEMPTY_DICT\nMARK\nstr device_traces\n"
+	event := open + "EMPTY_LIST\nMARK\nEMPTY_LIST\nMEMOIZE\nMARK\nEMPTY_DICT\nMEMOIZE\nMARK\nstr action\nstr alloc\nSETITEMS\n"
+	for name, c := range map[string]struct{ source, want string }{
+		"reduce":               {"PROTO 4\nRAW \"c__builtin__\\neval\\n(X\\x01\\x00\\x00\\x001tR.\"", "byte 2: opcode GLOBAL, which makes Python run code"},
+		"stack global":         {"PROTO 4\nstr os\nstr system\nBYTE 0x93\n", "byte 14: opcode STACK_GLOBAL"},
+		"reduce inside":        {event + "BYTE 82\n", "opcode REDUCE"},
+		"build":                {open + "BYTE 98\n", "opcode BUILD"},
+		"inst":                 {open + "BYTE 105\n", "opcode INST"},
+		"obj":                  {open + "BYTE 111\n", "opcode OBJ"},
+		"newobj":               {open + "BYTE 0x81\n", "opcode NEWOBJ"},
+		"newobj_ex":            {open + "BYTE 0x92\n", "opcode NEWOBJ_EX"},
+		"persid":               {open + "BYTE 80\n", "opcode PERSID"},
+		"binpersid":            {open + "BYTE 81\n", "opcode BINPERSID"},
+		"ext":                  {open + "BYTE 0x82\n", "opcode EXT1"},
+		"next buffer":          {open + "BYTE 0x97\n", "opcode NEXT_BUFFER; a real snapshot never holds it"},
+		"protocol 0":           {open + "BYTE 73\n", "opcode INT"},
+		"no opcode":            {open + "BYTE 0xff\n", "0xff is no opcode"},
+		"protocol 6":           {"PROTO 6\nEMPTY_DICT\nSTOP\n", "pickle protocol 6; gmemtop reads 2 to 5"},
+		"deep lists":           {open + "EMPTY_LIST\nMARK  x300\n", "nested deeper than 256"},
+		"deep marks":           {"PROTO 4\nMARK  x300\n", "nested deeper than 256"},
+		"many values":          {open + "NONE  x5000000\n", "more than 4194304 values at once"},
+		"memo never put":       {open + "BINGET 9\n", "memo entry 9 was never put"},
+		"memo far away":        {open + "LONG_BINPUT 0xfffffff0\n", "memo index 4294967280 where 0 entries were put"},
+		"string of 2^60":       {open + "RAW \"\\x8d\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x10abc\"", "a string of 1152921504606846976 bytes"},
+		"string of 2^64-1":     {open + "RAW \"\\x8d\\xff\\xff\\xff\\xff\\xff\\xff\\xff\\xffabc\"", "a string of 9223372036854775807 bytes"},
+		"string of 4 GiB":      {open + "RAW \"X\\xff\\xff\\xff\\xffabc\"", "a string of 4294967295 bytes"},
+		"string of 60 MiB":     {open + "RAW \"X\\x00\\x00\\xc0\\x03abc\"", "the file ends in the middle"},
+		"long of 2 GiB":        {open + "RAW \"\\x8b\\xff\\xff\\xff\\x7fabc\"", "an integer of 2147483647 bytes"},
+		"long below zero":      {open + "RAW \"\\x8b\\xff\\xff\\xff\\xffabc\"", "an integer of -1 bytes"},
+		"setitems of a list":   {"PROTO 4\nEMPTY_LIST\nMARK\nNONE\nNONE\nSETITEMS\n", "keys are set on a list of segments"},
+		"appends to a dict":    {"PROTO 4\nEMPTY_DICT\nMARK\nNONE\nAPPENDS\n", "elements are appended to a snapshot"},
+		"appends to a string":  {"PROTO 4\nstr a\nMARK\nNONE\nAPPENDS\n", "elements are appended to a string"},
+		"odd items":            {"PROTO 4\nEMPTY_DICT\nMARK\nNONE\nSETITEMS\n", "SETITEMS without a dict and pairs"},
+		"no mark":              {"PROTO 4\nEMPTY_DICT\nSETITEMS\n", "no mark to go back to"},
+		"items across a mark":  {"PROTO 4\nEMPTY_DICT\nMARK\nMARK\nNONE\nNONE\nSETITEMS\n", "SETITEMS without a dict"},
+		"setitem on nothing":   {"PROTO 4\nEMPTY_DICT\nMARK\nNONE\nNONE\nSETITEM\n", "SETITEM without a dict and a pair"},
+		"append on nothing":    {"PROTO 4\nEMPTY_LIST\nAPPEND\n", "APPEND without a list"},
+		"tuple of nothing":     {"PROTO 4\nTUPLE3\n", "a tuple of more values than there are"},
+		"pop of nothing":       {"PROTO 4\nPOP\n", "POP of nothing"},
+		"dup of nothing":       {"PROTO 4\nDUP\n", "DUP of nothing"},
+		"memoize nothing":      {"PROTO 4\nMEMOIZE\n", "nothing to memoize"},
+		"stop of nothing":      {"PROTO 4\nSTOP\n", "the pickle stops with 0 values"},
+		"a number":             {"PROTO 4\nBININT1 3\nSTOP\n", "this is no memory snapshot"},
+		"another dict":         {"PROTO 4\nEMPTY_DICT\nstr a\nNONE\nSETITEM\nSTOP\n", "this is no memory snapshot"},
+		"an empty list":        {"PROTO 4\nEMPTY_LIST\nSTOP\n", "this is no memory snapshot"},
+		"a list of others":     {"PROTO 4\nEMPTY_LIST\nEMPTY_DICT\nstr a\nNONE\nSETITEM\nAPPEND\nSTOP\n", "this is no memory snapshot"},
+		"entries without keys": {open + "EMPTY_LIST\nMARK\nEMPTY_LIST\nMARK\nEMPTY_DICT  x100000\n", "a trace entry without any key"},
+		"an open trace again":  {event + "BINGET 0\nMARK\nEMPTY_DICT\nMARK\nstr size\nBININT1 1\nSETITEMS\nAPPENDS\nAPPENDS\nEMPTY_LIST\nBINGET 0\nEMPTY_DICT\n", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tr, err := read(assemble(t, c.source))
+			if err == nil {
+				t.Fatal("it was read")
+			}
+			if !errors.Is(err, traces.ErrFormat) || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want %q", err, c.want)
+			}
+			if tr != nil {
+				checkTables(t, tr)
+			}
+		})
+	}
+}
+
+// TestTheAnswerToForeignFiles says what to do.
+func TestTheAnswerToForeignFiles(t *testing.T) {
+	for name, c := range map[string]struct{ data, want string }{
+		"empty":       {"", "the file is empty"},
+		"lfs pointer": {"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n", "git lfs pull"},
+		"noise":       {"\x00\x01\x02\x03", "neither a pickle of protocol 2 to 5 nor JSON"},
+		"json array":  {"[1, 2]", "this is no memory snapshot"},
+		"json object": {`{"a": {"b": []}}`, "this is no memory snapshot"},
+		"json cut":    {`{"segments": [`, "the file ends in the middle"},
+		"json word":   {`{"segments": nil}`, `"nil" is no value`},
+		"json comma":  {`{"segments": [] "a"}`, "',' should be"},
+		"json colon":  {`{"segments" []}`, "':' should be"},
+		"json key":    {`{1: 2}`, "where a key should be"},
+		"json number": {`{"segments": -}`, `"-" is no number`},
+		"json escape": {`{"\q": 1}`, `escape \q`},
+		"json hex":    {`{"\u12x4": 1}`, `in a \u escape`},
+		"json deep":   {strings.Repeat(`{"a":`, 300), "nested deeper than 256"},
+		"json digits": {`{"a": ` + strings.Repeat("9", 5000) + "}", "an integer of more than 1024 digits"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tr, err := read([]byte(c.data))
+			if tr != nil || !errors.Is(err, traces.ErrFormat) || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, %v, want %q", tr, err, c.want)
+			}
+		})
+	}
+}
+
+// repeated is an endless input of head and then one body for ever, for as many bytes as asked.
+func repeated(head, body string, n int) io.Reader {
+	return io.MultiReader(strings.NewReader(head), io.LimitReader(&loop{body: body}, int64(n)))
+}
+
+type loop struct {
+	body string
+	at   int
+}
+
+func (l *loop) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = l.body[l.at]
+		l.at = (l.at + 1) % len(l.body)
+	}
+	return len(p), nil
+}
+
+// TestBombsStayWithinMemory feeds inputs that ask for as much memory for each byte as the opcodes allow. What stays live is a small
+// multiple of the input, whatever they ask for.
+func TestBombsStayWithinMemory(t *testing.T) {
+	const size = 4 << 20
+	root := "\x80\x04}\x94(\x8c\x01a\x94"
+	traceList := "\x80\x04}(\x8c\x0ddevice_traces]("
+	for name, c := range map[string]struct{ head, body string }{
+		"empty lists under unknown keys": {root + "](", "]"},
+		"memoized lists":                 {root + "](", "]\x94"},
+		"lists that hold themselves":     {root, "]\x94(h\x01h\x01e"},
+		"memo bomb":                      {root + "](h\x00h\x00", "(h\x01h\x01h\x01h\x01t\x94"},
+		"entries of one key":             {traceList + "](", "}\x8c\x01aNs"},
+		"traces":                         {traceList, "]"},
+		"stacks":                         {traceList + "](}(\x8c\x06frames", "]\x94"},
+		"distinct strings":               {root + "](", "\x8c\x03abc\x8c\x02de0\x8c\x01f\x94"},
+		"deep json":                      {`{"a": `, `[`},
+		"long json string":               {`{"a": "`, `a`},
+		"json lists":                     {`{"a": [`, `[],`},
+		"json entries":                   {`{"device_traces": [[`, `{"a":1},`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			runtime.GC()
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			tr, err := Read(context.Background(), repeated(c.head, c.body, size), nil)
+			if err == nil {
+				t.Error("it was read")
+			}
+			runtime.GC()
+			runtime.ReadMemStats(&after)
+			runtime.KeepAlive(tr)
+			if grown := int64(after.TotalAlloc) - int64(before.TotalAlloc); grown > 700<<20 {
+				t.Errorf("%d MiB were allocated for %d MiB of input", grown>>20, size>>20)
+			}
+		})
+	}
+}
+
+// TestAMemoBombIsNotWrittenOut: lists of lists of the same list are small in the file and in memory; as JSON they would be 4^30 elements.
+func TestAMemoBombIsNotWrittenOut(t *testing.T) {
+	var p bytes.Buffer
+	p.WriteString("\x80\x04}(\x8c\x08segments]\x8c\x04bomb]q\x00K\x01a")
+	for i := range byte(30) {
+		p.Write([]byte{opEmptyList, opBinPut, i + 1, opMark, opBinGet, i, opBinGet, i, opBinGet, i, opBinGet, i, opAppends})
+	}
+	// Only the last list stays as the value: the others are popped below it.
+	source := p.Bytes()
+	source = append(source, opBinPut, 40)
+	source = append(source, bytes.Repeat([]byte{opPop}, 31)...)
+	source = append(source, opBinGet, 40, opSetItems, opStop)
+	tr, err := read(source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(tr.Extra); got != "[{bomb null}]" {
+		t.Errorf("extra is %.200s", got)
+	}
+	if len(tr.Losses) != 2 || tr.Losses[1].Name != "unknown_keys_dropped" {
+		t.Errorf("losses are %v", tr.Losses)
+	}
+}
+
+// TestARepeatedEntryIsRepeated: a list may hold one dict twice.
+func TestARepeatedEntryIsRepeated(t *testing.T) {
+	tr, err := read(assemble(t, `PROTO 2
+EMPTY_DICT
+MARK
+str device_traces
+EMPTY_LIST
+MARK
+EMPTY_LIST
+MARK
+EMPTY_DICT
+BINPUT 7
+MARK
+str action
+str alloc
+str size
+BININT2 4096
+SETITEMS
+EMPTY_DICT
+str action
+str free
+SETITEM
+BINGET 7
+APPENDS
+APPENDS
+SETITEMS
+STOP
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(tr.Events.Action, tr.Events.Size); got != "[alloc free alloc] [4096 0 4096]" {
+		t.Errorf("events are %s", got)
+	}
+}
+
+// FuzzRead looks for inputs that panic, hang, or give a trace with an id outside its table; what is read must also be writable.
+func FuzzRead(f *testing.F) {
+	for _, a := range cases(f) {
+		for form, data := range encodings(f, a) {
+			if form == "json" || form == "opcodes" || strings.HasSuffix(form, "tuples true shared true") {
+				f.Add(data)
+			}
+		}
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if len(data) > 1<<16 {
+			return
+		}
+		Sniff(data)
+		tr, err := read(data)
+		if err != nil && !errors.Is(err, traces.ErrFormat) {
+			t.Fatal(err)
+		}
+		if tr == nil {
+			return
+		}
+		checkTables(t, tr)
+		var out bytes.Buffer
+		if err := Write(context.Background(), &out, tr); err != nil {
+			t.Fatal(err)
+		}
+		again, err := read(out.Bytes())
+		if tr.Events.Len() == 0 && len(tr.Final.Segments) == 0 {
+			return
+		}
+		if err != nil || again.Events.Len() != tr.Events.Len() || len(again.Final.Blocks) != len(tr.Final.Blocks) {
+			t.Fatalf("written and read back: %v", err)
+		}
+	})
+}

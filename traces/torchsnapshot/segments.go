@@ -1,0 +1,234 @@
+package torchsnapshot
+
+import (
+	"math"
+
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// segmentMeta is what finishing needs to know of a segment beside its row.
+type segmentMeta struct {
+	device  int32
+	host    uint8
+	touched bool // some key was set
+	wanted  bool // requested_size was there
+}
+
+type blockMeta struct{ touched, addressed bool }
+
+// blockList is the run of blocks that one list holds.
+type blockList struct {
+	first, count int32
+	used         bool // a segment has it
+}
+
+func (f *fold) openSegment(parent value) (value, error) {
+	n := len(f.segments)
+	if n > 0 && !f.segmentOf[n-1].touched || n == maxRows {
+		return value{}, limitf("a segment without any key")
+	}
+	f.segments = append(f.segments, traces.Segment{Stack: traces.NoStack})
+	f.segmentOf = append(f.segmentOf, segmentMeta{host: uint8(parent.ref)})
+	return value{kind: kSegment, ref: uint32(n)}, nil
+}
+
+func (f *fold) openBlock(parent value) (value, error) {
+	n := len(f.blocks)
+	switch {
+	case parent.ref != uint32(len(f.blockLists)-1):
+		return value{}, limitf("a list of blocks goes on after the next one has begun")
+	case n > 0 && !f.blockOf[n-1].touched || n == maxRows:
+		return value{}, limitf("a block without any key")
+	}
+	f.blocks = append(f.blocks, traces.Block{Requested: -1, Stack: traces.NoStack, Count: 1})
+	f.blockOf = append(f.blockOf, blockMeta{})
+	f.blockLists[parent.ref].count++
+	return value{kind: kBlock, ref: uint32(n)}, nil
+}
+
+func (f *fold) setSegment(i uint32, items []value) error {
+	s, meta := &f.segments[i], &f.segmentOf[i]
+	meta.touched = true
+	var more extra
+	for j := 0; j+1 < len(items); j += 2 {
+		k, v := items[j], items[j+1]
+		if k.kind != kText {
+			f.wrongType()
+			continue
+		}
+		ok := true
+		switch k.text() {
+		case tDevice:
+			var n int64
+			if n, ok = v.asInt(); ok && n >= 0 && n <= math.MaxInt32 {
+				meta.device = int32(n)
+			}
+		case tAddress:
+			s.Address, ok = v.asAddress()
+		case tTotalSize:
+			s.TotalSize, ok = f.size(v)
+		case tAllocatedSize:
+			s.AllocatedSize, ok = f.size(v)
+		case tActiveSize:
+			s.ActiveSize, ok = f.size(v)
+		case tRequestedSize:
+			s.Wanted, ok = f.size(v)
+			meta.wanted = ok
+		case tStream:
+			var handle uint64
+			if handle, ok = v.asAddress(); ok {
+				s.Stream = traces.StreamID(f.streams.id(handle, f))
+			}
+		case tSegmentType:
+			s.Small = v == textValue(tSmall)
+			if !s.Small && v != textValue(tLarge) {
+				f.unknownKey()
+				f.add(&more, k, v)
+			}
+		case tSegmentPoolID:
+			if v.kind != kNone {
+				s.Pool, s.HasPool = f.asPool(v)
+				ok = s.HasPool
+			}
+		case tIsExpandable:
+			s.Expandable = v.n != 0
+			ok = v.kind == kBool || v.kind == kInt
+		case tFrames:
+			stack, err := f.stackOf(v, kSegment, tFrames)
+			if err != nil {
+				return err
+			}
+			s.Stack = traces.StackID(stack)
+		case tBlocks:
+			if err := f.setBlocks(i, v); err != nil {
+				return err
+			}
+			s, meta = &f.segments[i], &f.segmentOf[i]
+		default:
+			f.unknownKey()
+			f.add(&more, k, v)
+		}
+		if !ok {
+			f.wrongType()
+		}
+	}
+	s.Extra = f.join(s.Extra, more)
+	return nil
+}
+
+func (f *fold) setBlocks(i uint32, v value) error {
+	v, err := f.container(v, value{kind: kSegment, ref: i}, tBlocks)
+	if err != nil || v.kind != kBlocks {
+		return err
+	}
+	l := &f.blockLists[v.ref]
+	if l.used && l.count > 0 {
+		return limitf("two segments share one list of blocks")
+	}
+	l.used = true
+	f.segments[i].FirstBlock, f.segments[i].EndBlock = l.first, l.first+l.count
+	return nil
+}
+
+func (f *fold) setBlock(i uint32, items []value) error {
+	b, meta := &f.blocks[i], &f.blockOf[i]
+	meta.touched = true
+	hasFrames := b.Stack != traces.NoStack
+	history := value{}
+	var more extra
+	for j := 0; j+1 < len(items); j += 2 {
+		k, v := items[j], items[j+1]
+		if k.kind != kText {
+			f.wrongType()
+			continue
+		}
+		ok := true
+		switch k.text() {
+		case tAddress:
+			b.Address, ok = v.asAddress()
+			meta.addressed = ok
+		case tSize:
+			b.Size, ok = f.size(v)
+		case tRequestedSize:
+			if v.kind != kNone {
+				b.Requested, ok = f.size(v)
+			}
+		case tState:
+			f.setState(b, &more, k, v)
+		case tFrames:
+			stack, err := f.stackOf(v, kBlock, tFrames)
+			if err != nil {
+				return err
+			}
+			b.Stack, hasFrames = traces.StackID(stack), true
+		case tHistory:
+			history = v
+		default:
+			f.unknownKey()
+			f.add(&more, k, v)
+		}
+		if !ok {
+			f.wrongType()
+		}
+	}
+	if history.kind == kList || history.kind == kTuple {
+		if err := f.setHistory(b, &more, hasFrames, history); err != nil {
+			return err
+		}
+	}
+	b.Extra = f.join(b.Extra, more)
+	return nil
+}
+
+func (f *fold) setState(b *traces.Block, more *extra, k, v value) {
+	switch {
+	case v == textValue(tInactive):
+		b.State = traces.BlockInactive
+	case v == textValue(tActiveAllocated):
+		b.State = traces.BlockAllocated
+	case v == textValue(tActivePendingFree), v == textValue(tActiveAwaitingFree): // the code's name and the documentation's
+		b.State = traces.BlockPendingFree
+	default:
+		f.lose("unknown_block_states", traces.Info, 1, "blocks in a state that this version does not know are shown as inactive")
+		f.add(more, k, v)
+	}
+}
+
+// setHistory takes what PyTorch up to 2.0 writes in place of frames and requested_size: one entry for each allocation that the block still
+// shows, the newest first. The first is what the block holds; where there are more, all are kept as JSON.
+func (f *fold) setHistory(b *traces.Block, more *extra, hasFrames bool, all value) error {
+	entries := f.objects[all.ref].items
+	if len(entries) == 0 || entries[0].kind != kDict {
+		return nil
+	}
+	keep := len(entries) > 1
+	items := f.objects[entries[0].ref].items
+	for j := 0; j+1 < len(items); j += 2 {
+		k, v := items[j], items[j+1]
+		if k.kind != kText {
+			continue
+		}
+		switch k.text() {
+		case tFrames:
+			if hasFrames {
+				continue
+			}
+			stack, err := f.stackOf(v, kBlock, tFrames)
+			if err != nil {
+				return err
+			}
+			b.Stack = traces.StackID(stack)
+		case tRealSize:
+			if n, ok := f.size(v); ok && b.Requested < 0 {
+				b.Requested = n
+			}
+		case tAddr:
+		default: // cpp_frames
+			keep = true
+		}
+	}
+	if keep {
+		f.add(more, textValue(tHistory), all)
+	}
+	return nil
+}
