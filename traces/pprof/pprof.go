@@ -1,0 +1,263 @@
+// Package pprof reads the device memory profiles of JAX and XLA (jax.profiler.save_device_memory_profile): pprof protobufs whose
+// samples have the types allocations and space, one sample for each call site, kind and device. Such a profile is one moment: the
+// trace has no events, and a Final state with one segment a device whose blocks each stand for all live allocations of one site.
+//
+// The profile has no addresses and no segments. Both are made up so that blocks can be told apart: a device's segment is as large
+// as its blocks together, which says nothing about what the allocator holds from the driver.
+//
+// pprof files come compressed with gzip; this package reads the plain protobuf, traces/load unpacks.
+package pprof
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/google/pprof/profile"
+
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+const formatName = "jax_memory_profile"
+
+const maxBytes = 1 << 30
+
+// Sniff reports whether head begins with the first sample type of a pprof protobuf, whatever it is a profile of: Read says what
+// is wrong with a profile of something else.
+func Sniff(head []byte) bool {
+	// Field 1, a message of at most 127 bytes, that begins with field 1 and goes on with field 2, both numbers.
+	if len(head) < 6 || head[0] != 0x0a || head[1] < 4 || head[1] > 22 || head[2] != 0x08 {
+		return false
+	}
+	i := 3
+	for i < len(head) && head[i] >= 0x80 {
+		i++
+	}
+	return i+1 < len(head) && head[i+1] == 0x10
+}
+
+// Read reads a profile. progress, where not nil, is called once with the number of bytes read.
+func Read(ctx context.Context, r io.Reader, progress func(done int64)) (*traces.Trace, error) {
+	data, err := io.ReadAll(io.LimitReader(r, maxBytes+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > maxBytes {
+		return nil, &traces.FormatError{Format: formatName, Offset: maxBytes, Reason: "the profile is larger than 1 GiB"}
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if progress != nil {
+		progress(int64(len(data)))
+	}
+	p, err := parse(data)
+	if err != nil {
+		return nil, &traces.FormatError{Format: formatName, Offset: -1, Reason: "the profile cannot be decoded", Err: err,
+			Advice: "save it again with jax.profiler.save_device_memory_profile"}
+	}
+	count, space, err := columns(p)
+	if err != nil {
+		return nil, err
+	}
+	w := newWriter(p)
+	for i, s := range p.Sample {
+		if i%4096 == 0 && ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		w.add(s, count, space)
+	}
+	w.segments()
+	return w.b.Finish(), nil
+}
+
+// parse decodes the protobuf. The library is written for profiles that programs make of themselves; a panic on a hostile one is
+// an error like others.
+func parse(data []byte) (p *profile.Profile, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			p, err = nil, fmt.Errorf("%v", r)
+		}
+	}()
+	if p, err = profile.ParseUncompressed(data); err != nil {
+		return nil, err
+	}
+	return p, p.CheckValid()
+}
+
+// columns finds the two values of each sample; count is -1 where the profile only has bytes.
+func columns(p *profile.Profile) (count, space int, err error) {
+	count, space = -1, -1
+	var types []string
+	for i, t := range p.SampleType {
+		types = append(types, t.Type+"/"+t.Unit)
+		switch {
+		case t.Type == "space" && t.Unit == "bytes":
+			space = i
+		case t.Type == "allocations":
+			count = i
+		}
+	}
+	if space >= 0 {
+		return count, space, nil
+	}
+	return 0, 0, fmt.Errorf("jax_memory_profile: %w: this pprof profile measures %s, not the space of device buffers: "+
+		"save one with jax.profiler.save_device_memory_profile", traces.ErrUnsupported, strings.Join(types, " and "))
+}
+
+// row is a sample on its way to a block.
+type row struct {
+	device traces.DeviceID
+	block  traces.Block
+}
+
+type writer struct {
+	b       *traces.Builder
+	devices map[string]traces.DeviceID
+	rows    []row
+	total   int64
+}
+
+func newWriter(p *profile.Profile) *writer {
+	w := &writer{b: traces.NewBuilder(), devices: map[string]traces.DeviceID{}}
+	w.b.T.Source.Format, w.b.T.Source.Tool = formatName, "jax.profiler"
+	w.b.T.Source.SyntheticAddresses = true
+	w.b.T.Clock = traces.Clock{Epoch: max(p.TimeNanos, 0)}
+	w.b.T.Final.Known = true
+	for _, c := range p.Comments {
+		raw, err := json.Marshal(c)
+		if err == nil {
+			w.b.T.Settings = append(w.b.T.Settings, traces.Setting{Key: "comment", Value: string(raw)})
+		}
+	}
+	return w
+}
+
+func (w *writer) add(s *profile.Sample, count, space int) {
+	size, n := s.Value[space], int64(1)
+	if count >= 0 {
+		n = s.Value[count]
+	}
+	if size < 0 || n < 0 || size > 1<<50-w.total {
+		w.b.Lose("samples_malformed", traces.DataLoss, 1, "samples with a negative or impossible size")
+		return
+	}
+	if size == 0 {
+		w.b.Lose("samples_empty", traces.Info, 1, "samples of 0 bytes are left out")
+		return
+	}
+	w.total += size
+	b := traces.Block{Size: size, Requested: size, Stack: w.stack(s), State: traces.BlockAllocated}
+	b.Count = int32(min(max(n, 1), math.MaxInt32))
+	b.Extra = w.extra(s)
+	w.rows = append(w.rows, row{device: w.device(label(s, "device")), block: b})
+}
+
+func label(s *profile.Sample, key string) string {
+	if v := s.Label[key]; len(v) > 0 {
+		return v[0]
+	}
+	return ""
+}
+
+// extra keeps the labels, kind (buffer or executable) before all, as a JSON object.
+func (w *writer) extra(s *profile.Sample) traces.StringID {
+	m := map[string]string{}
+	for k, v := range s.Label {
+		if k != "device" {
+			m[k] = strings.Join(v, ",")
+		}
+	}
+	if len(m) == 0 {
+		return 0
+	}
+	raw, err := json.Marshal(m)
+	if err != nil {
+		return 0
+	}
+	return w.b.String(string(raw))
+}
+
+// device makes a device of a label such as gpu:0, TFRT_CPU_0 or TPU_3(process=0,(1,1,0,0)): its first number is the ordinal. A
+// second label of the same number gets the next free one. Executables of all devices have no label and stand on device 0.
+func (w *writer) device(name string) traces.DeviceID {
+	if id, ok := w.devices[name]; ok {
+		return id
+	}
+	kind := traces.DeviceGPU
+	if strings.Contains(strings.ToLower(name), "cpu") {
+		kind = traces.DeviceCPU
+	}
+	ordinal := firstNumber(name)
+	taken := func() bool {
+		return slices.ContainsFunc(w.b.T.Devices, func(d traces.Device) bool {
+			return d.Kind == kind && d.Ordinal == ordinal && d.Name != ""
+		})
+	}
+	for name != "" && taken() && ordinal < math.MaxInt32 {
+		ordinal++
+	}
+	id := w.b.Device(kind, ordinal)
+	if name != "" {
+		w.b.T.Devices[id].Name = name
+	}
+	w.devices[name] = id
+	return id
+}
+
+func firstNumber(s string) int {
+	start := strings.IndexAny(s, "0123456789")
+	if start < 0 {
+		return 0
+	}
+	end := start
+	for end < len(s) && s[end] >= '0' && s[end] <= '9' {
+		end++
+	}
+	n, err := strconv.Atoi(s[start:end])
+	if err != nil || n > 1<<20 {
+		return 0
+	}
+	return n
+}
+
+// stack interns a sample's frames, which pprof lists innermost first, inlined ones inside a location too.
+func (w *writer) stack(s *profile.Sample) traces.StackID {
+	const most = 1024
+	var ids []traces.FrameID
+	for _, loc := range s.Location {
+		for _, line := range loc.Line {
+			if line.Function == nil || len(ids) == most {
+				continue
+			}
+			ids = append(ids, w.b.Frame(traces.Frame{
+				Func: w.b.String(line.Function.Name), File: w.b.String(line.Function.Filename),
+				Line: int32(min(max(line.Line, 0), math.MaxInt32)),
+			}))
+		}
+	}
+	return w.b.Stack(ids)
+}
+
+// segments lays each device's blocks one behind the other in a segment of their own.
+func (w *writer) segments() {
+	slices.SortStableFunc(w.rows, func(a, b row) int { return int(a.device) - int(b.device) })
+	final := &w.b.T.Final
+	for i, r := range w.rows {
+		if i == 0 || w.rows[i-1].device != r.device {
+			final.Segments = append(final.Segments, traces.Segment{
+				Address: uint64(len(final.Segments)+1) << 48, Device: r.device, Stack: traces.NoStack, FirstBlock: int32(i)})
+		}
+		s := &final.Segments[len(final.Segments)-1]
+		r.block.Address = s.Address + uint64(s.TotalSize)
+		s.TotalSize += r.block.Size
+		s.AllocatedSize, s.ActiveSize, s.Wanted = s.TotalSize, s.TotalSize, s.TotalSize
+		s.EndBlock = int32(i + 1)
+		final.Blocks = append(final.Blocks, r.block)
+	}
+}
