@@ -1,0 +1,80 @@
+package load
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/csv"
+	"github.com/gmemtop/gmemtop/traces/gmt"
+	"github.com/gmemtop/gmemtop/traces/kineto"
+	"github.com/gmemtop/gmemtop/traces/paper"
+	"github.com/gmemtop/gmemtop/traces/pipedream"
+	"github.com/gmemtop/gmemtop/traces/pprof"
+	"github.com/gmemtop/gmemtop/traces/torchsnapshot"
+)
+
+// reader is a foreign format's Read.
+type reader func(ctx context.Context, r io.Reader, progress func(done int64)) (*traces.Trace, error)
+
+// format is one reader and how its files are known.
+type format struct {
+	name  string // in the sentence that lists what is understood
+	sniff func(head []byte) bool
+	read  reader
+}
+
+// formats are tried in order: those with a sure sign first.
+var formats = []format{
+	{"gmemtop recordings (.gmt)", gmt.Sniff, readNative},
+	{"PyTorch memory snapshots", torchsnapshot.Sniff, torchsnapshot.Read},
+	{"torch.profiler traces", kineto.Sniff, kineto.Read},
+	{"MiniMalloc CSV problems", csv.Sniff, csv.Read},
+	{"SmartPool/AutoSwap traces", paper.Sniff, paper.Read},
+	{"PipeDream layer profiles", pipedream.Sniff, pipedream.Read},
+	{"JAX device memory profiles", pprof.Sniff, pprof.Read},
+}
+
+func readNative(ctx context.Context, r io.Reader, progress func(int64)) (*traces.Trace, error) {
+	return gmt.Read(ctx, r, func(done, _ int64) {
+		if progress != nil {
+			progress(done)
+		}
+	})
+}
+
+// headBytes is how much of a file the readers' Sniffs see.
+const headBytes = 64 << 10
+
+// errNoTrace is wrapped by the error for a file that no reader knows; a folder's such files are passed over.
+var errNoTrace = errors.New("not a trace that gmemtop knows")
+
+func recognise(head []byte) (format, error) {
+	if len(bytes.TrimSpace(head)) == 0 && len(head) < headBytes {
+		return format{}, &traces.FormatError{Format: "load", Offset: 0, Reason: "the file is empty", Err: errNoTrace,
+			Advice: "check that the program that wrote it ended well"}
+	}
+	if bytes.HasPrefix(head, []byte("version https://git-lfs.github.com/spec/")) {
+		return format{}, &traces.FormatError{Format: "load", Offset: 0, Reason: "the file is a Git LFS pointer, not the trace itself",
+			Err: errNoTrace, Advice: "run git lfs pull in its repository"}
+	}
+	for _, f := range formats {
+		if f.sniff(head) {
+			return f, nil
+		}
+	}
+	return format{}, &traces.FormatError{Format: "load", Offset: 0, Err: errNoTrace,
+		Reason: fmt.Sprintf("the file begins with %q", head[:min(len(head), 16)]), Advice: "understood are " + understood()}
+}
+
+func understood() string {
+	names := make([]string, len(formats))
+	for i, f := range formats {
+		names[i] = f.name
+	}
+	return strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1] + ", plain or in gzip, zstd or zip"
+}

@@ -1,0 +1,148 @@
+package load
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// The stages that Options.Progress is told of.
+const (
+	StageRead  = "read"  // done and total are bytes of the file as stored
+	StageCache = "cache" // a decoded copy is being read; done and total are the copy's
+)
+
+// Options change how Open and OpenRun work. The zero value is what most callers want.
+type Options struct {
+	// Progress, where not nil, is called often, from the goroutine that reads; total is 0 where unknown.
+	Progress func(stage string, done, total int64)
+	// NoCache neither uses nor writes decoded copies.
+	NoCache bool
+	// CacheDir holds the decoded copies; "" is gmemtop in os.UserCacheDir.
+	CacheDir string
+	// MaxBytes is how much a compressed file may unpack to. 0 is the value of GMEMTOP_MAX_BYTES or, without it, 64 GiB and 256
+	// times the file's size.
+	MaxBytes int64
+	// Skipped, where not nil, is called by OpenRun for each file of a folder that is passed over because it is no trace.
+	Skipped func(path string, why error)
+	// Stdin is what the path "-" reads; nil is os.Stdin.
+	Stdin io.Reader
+}
+
+// Open opens the trace at path, or on standard input for "-". Source.Path and Source.Bytes of the trace are set.
+//
+// Where the input is damaged, Open returns what was sound beside an error that wraps traces.ErrFormat; the trace is nil where
+// nothing was. Inputs that are sound but of no use are traces.ErrUnsupported; os.ErrNotExist and os.ErrPermission are wrapped.
+func Open(ctx context.Context, path string, o Options) (*traces.Trace, error) {
+	lim, err := limitsOf(o)
+	if err != nil {
+		return nil, err
+	}
+	if path == "-" {
+		in := o.Stdin
+		if in == nil {
+			in = os.Stdin
+		}
+		src := &source{ctx: ctx, r: in, progress: o.Progress}
+		t, err := read(src, nil, lim)
+		return located(t, path, src.read), err
+	}
+	f, info, err := openFile(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	regular := info.Mode().IsRegular()
+	c := noCache
+	if regular && !o.NoCache {
+		c = openCache(o.CacheDir, f, info)
+	}
+	if t := c.get(ctx, o.Progress); t != nil {
+		return located(t, path, info.Size()), nil
+	}
+	src := &source{ctx: ctx, r: f, progress: o.Progress}
+	var plain *os.File
+	if regular {
+		src.total, plain = info.Size(), f
+	}
+	t, err := read(src, plain, lim)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if err != nil {
+		return located(t, path, src.read), fmt.Errorf("%s: %w", path, err)
+	}
+	located(t, path, max(src.read, src.total))
+	c.put(t)
+	return t, nil
+}
+
+func located(t *traces.Trace, path string, bytes int64) *traces.Trace {
+	if t != nil {
+		t.Source.Path, t.Source.Bytes = path, bytes
+	}
+	return t
+}
+
+// openFile opens a file for reading and says what to do where that fails.
+func openFile(path string) (*os.File, fs.FileInfo, error) {
+	f, err := os.Open(path)
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return nil, nil, fmt.Errorf("load: no permission to read the file: run as its owner or chmod a+r it: %w", err)
+	case err != nil:
+		return nil, nil, fmt.Errorf("load: %w", err)
+	}
+	info, err := f.Stat()
+	if err != nil {
+		f.Close()
+		return nil, nil, fmt.Errorf("load: %w", err)
+	}
+	if info.IsDir() {
+		f.Close()
+		return nil, nil, fmt.Errorf("load: %s is a folder, which is opened as a run of one trace a rank: %w", path,
+			traces.ErrUnsupported)
+	}
+	return f, info, nil
+}
+
+// read unpacks, recognises and reads; file is src's plain file, nil where there is none.
+func read(src *source, file *os.File, lim limits) (*traces.Trace, error) {
+	r, closeAll, err := unpack(src, file, lim)
+	defer closeAll()
+	if err != nil {
+		return nil, err
+	}
+	head, err := r.Peek(headBytes)
+	if err != nil && !errors.Is(err, io.EOF) && len(head) == 0 {
+		return nil, unpackError(err)
+	}
+	f, err := recognise(head)
+	if err != nil {
+		return nil, err
+	}
+	t, err := f.read(src.ctx, r, nil)
+	if err != nil {
+		err = unpackError(err)
+	}
+	return t, err
+}
+
+// unpackError makes a decoder's error one about the input, as the readers' own are.
+func unpackError(err error) error {
+	if errors.Is(err, traces.ErrFormat) || errors.Is(err, traces.ErrUnsupported) || errors.Is(err, context.Canceled) ||
+		errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		return fmt.Errorf("load: %w", err)
+	}
+	return &traces.FormatError{Format: "load", Offset: -1, Reason: "the compressed file is cut or damaged", Err: err,
+		Advice: "fetch it again; what was unpacked up to there was read"}
+}
