@@ -1,0 +1,43 @@
+package timeline
+
+import (
+	"sort"
+
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// AccessesOf returns the accesses to an allocation while it was active, in order; nil where the trace has none. An access belongs to
+// the allocation whose rounded bytes hold its address.
+func (d *Device) AccessesOf(a AllocID) []traces.Access {
+	rows := d.accesses()
+	table := d.tl.Trace.Accesses
+	start, end := d.Allocs.Start[a], d.Allocs.End[a]
+	// An access before event e happens when all events up to e-1 have.
+	from := sort.Search(len(rows), func(i int) bool { return Moment(int(table[rows[i]].Event)-d.first-1) >= start })
+	var out []traces.Access
+	for _, r := range rows[from:] {
+		acc := table[r]
+		if Moment(int(acc.Event)-d.first-1) >= end {
+			break
+		}
+		if acc.Addr-d.Allocs.Addr[a] < uint64(max(d.Allocs.Rounded[a], 1)) {
+			out = append(out, acc)
+		}
+	}
+	return out
+}
+
+// accesses returns the rows of the trace's accesses that are the device's, in order, found once.
+func (d *Device) accesses() []int32 {
+	c := &d.lazy
+	c.accessOnce.Do(func() {
+		table := d.tl.Trace.Accesses
+		for i := range table {
+			if table[i].Device == d.ID {
+				c.accesses = append(c.accesses, int32(i))
+			}
+		}
+		sort.SliceStable(c.accesses, func(i, j int) bool { return table[c.accesses[i]].Event < table[c.accesses[j]].Event })
+	})
+	return c.accesses
+}

@@ -1,0 +1,118 @@
+package timeline
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/tools/txtar"
+)
+
+// Cases of analysis: testdata/analysis_*.txtar hold a script (see script_test.go) under "trace", for differences two under "a" and "b",
+// and after them the tables that are wanted; each name says which question is asked.
+func TestAnalysisTables(t *testing.T) {
+	files, err := filepath.Glob("testdata/analysis_*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no cases: %v", err)
+	}
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".txtar")
+		t.Run(strings.TrimPrefix(name, "analysis_"), func(t *testing.T) {
+			ar, err := txtar.ParseFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			traces := map[string]*Device{}
+			for i := range ar.Files {
+				f := &ar.Files[i]
+				if f.Name == "trace" || f.Name == "a" || f.Name == "b" {
+					traces[f.Name] = buildScript(t, string(f.Data)).Main()
+					continue
+				}
+				got := table(t, f.Name, traces)
+				if *update {
+					f.Data = []byte(got)
+				} else if want := string(f.Data); got != want {
+					t.Errorf("%s:\n%s\nwant:\n%s", f.Name, got, want)
+				}
+			}
+			if *update {
+				if err := os.WriteFile(file, txtar.Format(ar), 0o666); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// table answers one question as text.
+func table(t *testing.T, question string, traces map[string]*Device) string {
+	var w strings.Builder
+	d := traces["trace"]
+	ctx := context.Background()
+	switch question {
+	case "headline":
+		fmt.Fprintln(&w, d.Headline())
+	case "iterations":
+		it := d.Iterations()
+		fmt.Fprintf(&w, "source %v, steady from %d, differs at %d\n", it.Source, it.Steady, it.Differs)
+		for _, x := range it.List {
+			fmt.Fprintf(&w, "%d %s [%d, %d) %s to %s: peak %s at %d, churn %s in %d blocks, growth %s, new sites %d", x.Index, x.Name, x.First, x.End,
+				Duration(x.Start), Duration(x.Finish), IEC.Bytes(x.PeakAllocated), x.PeakAt, IEC.Bytes(x.Churn), x.Blocks, IEC.Delta(x.Growth), x.NewSites)
+			if x.Odd {
+				fmt.Fprint(&w, ", odd")
+			}
+			if x.Why != "" {
+				fmt.Fprintf(&w, " (%s)", x.Why)
+			}
+			fmt.Fprintln(&w)
+		}
+		tr := it.Trend
+		fmt.Fprintf(&w, "trend %.0f [%.0f, %.0f] bytes an iteration over %d, leaking %v\n", tr.Slope, tr.Low, tr.High, tr.Points, tr.Leaking)
+	case "leaks":
+		for _, l := range d.Leaks() {
+			fmt.Fprintf(&w, "%s: %.0f [%.0f, %.0f] bytes an iteration, %s in %d blocks\n", d.Site(l.Stack), l.Slope, l.Low, l.High, IEC.Bytes(l.Bytes), l.Blocks)
+		}
+	case "phases":
+		for _, p := range d.Phases() {
+			fmt.Fprintf(&w, "%v events [%d, %d) time [%d, %d) inferred %v\n", p.Phase, p.First, p.Last, p.Start, p.End, p.Inferred)
+		}
+	case "autopsy":
+		a, err := d.Autopsy(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&w, "%s\noom %v, inferred %v, at %d, asked %d, free %d\n", a.Sentence, a.OOM, a.Inferred, a.At, a.Asked, a.Free)
+		for _, c := range a.Causes {
+			mark := "cause"
+			if c.Main {
+				mark = "CAUSE"
+			}
+			fmt.Fprintf(&w, "%s %s %d: %s\n", mark, c.Kind, c.Bytes, c.Text)
+		}
+		for _, h := range a.Holders {
+			fmt.Fprintf(&w, "holder %s %s in %d\n", d.Site(h.Stack), IEC.Bytes(h.Bytes), h.Blocks)
+		}
+		for _, l := range a.Levers {
+			fmt.Fprintf(&w, "lever %s saves %d %v fits %d: %s\n", l.Name, l.Saves, l.Exactness, l.Fits, l.Text)
+		}
+	case "diff":
+		x, err := Compare(ctx, traces["a"], traces["b"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintln(&w, x.Sentence)
+		for _, r := range append(append([]DiffRow{}, x.Categories...), x.Sites...) {
+			fmt.Fprintf(&w, "%s: %s in %d, %s in %d: %s\n", r.Name, IEC.Bytes(r.A), r.BlocksA, IEC.Bytes(r.B), r.BlocksB, r.Cause)
+		}
+		for _, m := range x.Metrics {
+			fmt.Fprintf(&w, "metric %s %d %d %s\n", m.Name, m.A, m.B, m.Unit)
+		}
+	default:
+		t.Fatalf("unknown question %q", question)
+	}
+	return w.String()
+}

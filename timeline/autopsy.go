@@ -1,0 +1,175 @@
+package timeline
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// The autopsy: why it ran out of memory, or, where it did not, what the peak is made of and what would bring it down.
+//
+// The moment is that of the failed allocation that the program did not recover from. Of several oom events it is the first after the
+// last success: a failure after which an allocation at least as large went through was survived. Without an oom event, a state in which
+// nearly everything reserved is in use at the end looks like one that was dumped after a failure, and is marked inferred. Else it
+// is the peak.
+//
+// Every figure comes from the recording: the driver's free bytes from the oom event, holes from the allocator's state at that moment,
+// the device's capacity where it is known. What these do not show is said with -1 and words, not with an estimate.
+
+// fullShare is the share of reserved bytes that must be active at the end for the state to look like one after an out-of-memory.
+const fullShare = 0.98
+
+// fullBytes is the reserved size below which a state without events says nothing: a small model fills its few segments, too.
+const fullBytes = 1 << 30
+
+// Autopsy explains the out-of-memory of the recording, or its peak where there was none. It returns the context's error when cancelled.
+func (d *Device) Autopsy(ctx context.Context) (*Autopsy, error) {
+	a := &Autopsy{Asked: -1, Free: -1, At: d.Totals.PeakAt}
+	if at := d.oomMoment(); at != Start {
+		e := d.Event(at)
+		a.OOM, a.At, a.Asked = true, at, e.Size
+		if f := e.DeviceFree(); f >= 0 {
+			a.Free = f
+		}
+	} else if d.looksFull() {
+		a.Inferred, a.At = true, d.last()
+	} else if !d.hasLifetimes() {
+		a.At = d.last()
+	}
+	state, err := d.StateAt(ctx, a.At)
+	if err != nil {
+		return nil, err
+	}
+	a.State = state
+	for _, g := range d.Breakdown(a.At, ByStack) {
+		if g.Bytes > 0 {
+			a.Holders = append(a.Holders, g)
+		}
+	}
+	f := d.factsOf(a)
+	if d.Info.Kind == traces.DeviceGPU {
+		a.Causes = f.causes()
+	}
+	if a.Levers, err = d.levers(ctx, a, f); err != nil {
+		return nil, err
+	}
+	a.Sentence = d.autopsySentence(a, f)
+	return a, nil
+}
+
+// oomMoment returns the failed allocation that was not recovered from, Start where there is none.
+func (d *Device) oomMoment() Moment {
+	if d.Totals.OOMs == 0 {
+		return Start
+	}
+	e := &d.tl.Trace.Events
+	at, largest := Start, int64(0)
+	for i := d.first + d.n - 1; i >= d.first; i-- {
+		switch e.Action[i] {
+		case traces.OOM:
+			if at != Start && largest >= e.Size[i] {
+				return at // something as large went through in between: this failure was survived
+			}
+			at, largest = Moment(i-d.first), 0
+		case traces.Alloc:
+			if at != Start {
+				largest = max(largest, e.Size[i])
+			}
+		}
+	}
+	return at
+}
+
+// looksFull reports whether nearly all reserved bytes are active at the end, that is also the highest point, and the source says no more
+// about how it came to be.
+func (d *Device) looksFull() bool {
+	t := &d.Totals
+	if d.Info.Kind != traces.DeviceGPU || !t.FinalKnown || t.EndReserved == 0 || t.OOMs > 0 {
+		return false
+	}
+	if float64(t.EndActive) < fullShare*float64(t.EndReserved) {
+		return false
+	}
+	if c := d.Info.TotalBytes; c > 0 && float64(t.EndReserved) < 0.8*float64(c) {
+		return false
+	}
+	if !d.hasLifetimes() {
+		return t.EndReserved >= fullBytes
+	}
+	return d.Info.TotalBytes > 0 && float64(t.EndAllocatedRequested) >= 0.99*float64(t.PeakAllocated)
+}
+
+// fullSentence says that, and of what.
+func (d *Device) fullSentence() string {
+	t := &d.Totals
+	return fmt.Sprintf("All but %s of the %s reserved on %s are in use: this looks like a snapshot taken after an out-of-memory.",
+		IEC.Bytes(t.EndReserved-t.EndActive), IEC.Bytes(t.EndReserved), d.Label())
+}
+
+// autopsySentence is the answer in one or two sentences: the main cause with the figures that show it, and the first lever that helps.
+func (d *Device) autopsySentence(a *Autopsy, f *facts) string {
+	var s string
+	switch {
+	case a.OOM:
+		s = f.oomSentence(a)
+	case a.Inferred:
+		s = d.fullSentence() + d.largestAt(a.At)
+	case d.Totals.PeakAllocated == 0 && d.Totals.EndAllocated == 0:
+		return "Nothing was allocated, so nothing can be taken off."
+	case d.Info.Kind == traces.DeviceArena:
+		return d.Headline()
+	default:
+		if c := d.lossSentence(a); c != "" {
+			return c
+		}
+		s = "No out-of-memory here. " + d.Headline()
+	}
+	for _, l := range a.Levers {
+		if a.OOM && l.Fits == 1 {
+			return s + " " + l.fitText()
+		}
+	}
+	for _, l := range a.Levers {
+		if l.Saves > 0 && !(l.needsRanks() && d.tl.Trace.Process.WorldSize < 2) {
+			return s + " Most would be saved by " + l.gerund() + ": " + l.savesText() + "."
+		}
+	}
+	return s
+}
+
+// oomSentence says what was asked, what was free, and which cause alone would have been enough.
+func (f *facts) oomSentence(a *Autopsy) string {
+	s := "OOM: asked for " + IEC.Bytes(a.Asked)
+	if !f.known {
+		if a.Free >= 0 {
+			s += "; the driver had " + IEC.Bytes(a.Free) + " free"
+		}
+		return s + "; the trace has no segments, so the cause inside the allocator is not shown."
+	}
+	s += fmt.Sprintf("; %s are free", IEC.Bytes(f.free()))
+	if f.largestPiece() < f.free() {
+		s += ", the largest hole is " + IEC.Bytes(f.largestPiece())
+	}
+	var main []string
+	for _, c := range a.Causes {
+		if c.Main {
+			main = append(main, causeWords[c.Kind])
+		}
+	}
+	if len(main) == 0 {
+		return s + "; no single cause is enough."
+	}
+	return s + ": " + strings.Join(main, ", and ") + "."
+}
+
+// lossSentence is the sentence of a peak that is the logits: "" where it is not.
+func (d *Device) lossSentence(a *Autopsy) string {
+	if len(a.Levers) == 0 || a.Levers[0].Name != "chunked_loss" || a.Levers[0].Saves <= 0 {
+		return ""
+	}
+	set := d.lossBlocks(a.At)
+	return fmt.Sprintf("Your peak of %s is the logits: %s of it, for %s. Computing the loss in chunks takes %s off it.",
+		IEC.Bytes(d.Totals.PeakAllocated), IEC.Bytes(set.bytes), Duration(set.duration), IEC.Bytes(a.Levers[0].Saves))
+}

@@ -1,0 +1,216 @@
+package timeline
+
+import (
+	"cmp"
+	"fmt"
+	"math/bits"
+	"slices"
+	"sort"
+	"strconv"
+
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// unattributedName is the group of bytes that only the source's own total shows.
+const unattributedName = "not in the recording"
+
+// grouping is the key of a live allocation in a breakdown and the name of a key.
+type grouping struct {
+	key  func(id AllocID) int64
+	name func(key int64) string
+}
+
+// Breakdown returns the allocated blocks at m grouped, in descending order of requested bytes. The groups' bytes add up to
+// Allocated.At(m): what is in no known allocation is a group of its own.
+func (d *Device) Breakdown(m Moment, by By) []Group {
+	a := &d.Allocs
+	g := d.grouping(m, by)
+	index := make(map[int64]int)
+	var groups []Group
+	for _, id := range d.LiveAt(m, nil) {
+		key := g.key(id)
+		i, ok := index[key]
+		if !ok {
+			i = len(groups)
+			index[key] = i
+			groups = append(groups, Group{Name: g.name(key), Stack: traces.NoStack, Largest: id})
+			if by == ByCategory {
+				groups[i].Category = a.Category[id]
+			}
+			if by == ByStack {
+				groups[i].Stack = a.Stack[id]
+			}
+		}
+		groups[i].add(a, id)
+	}
+	if u := d.Totals.Unattributed; u > 0 {
+		groups = append(groups, Group{Name: unattributedName, Stack: traces.NoStack, Bytes: u, Rounded: u, Largest: NoAlloc})
+	}
+	slices.SortStableFunc(groups, func(x, y Group) int {
+		return cmp.Or(cmp.Compare(y.Bytes, x.Bytes), cmp.Compare(x.Name, y.Name), cmp.Compare(x.Stack, y.Stack))
+	})
+	return groups
+}
+
+// add counts an allocation into the group.
+func (g *Group) add(a *Allocs, id AllocID) {
+	g.Bytes += a.Size[id]
+	g.Rounded += a.Rounded[id]
+	g.Blocks += a.Blocks(id)
+	g.Inferred = g.Inferred || a.Inferred[id]
+	if a.Size[id] > a.Size[g.Largest] {
+		g.Largest = id
+	}
+}
+
+// Blocks returns how many blocks allocation id stands for: 1 except in profiles that only have sums.
+func (a *Allocs) Blocks(id AllocID) int {
+	if a.Count == nil {
+		return 1
+	}
+	return int(a.Count[id])
+}
+
+func (d *Device) grouping(m Moment, by By) grouping {
+	a, tr := &d.Allocs, d.tl.Trace
+	switch by {
+	case ByStack:
+		return grouping{d.stackKey, d.stackName}
+	case ByModule:
+		return d.byModule()
+	case BySize:
+		return grouping{func(id AllocID) int64 { return int64(max(bits.Len64(uint64(max(a.Size[id], 0))), 9)) }, sizeClass}
+	case ByStream:
+		return grouping{func(id AllocID) int64 { return int64(a.Stream[id]) }, func(k int64) string {
+			if k == 0 {
+				return "default stream"
+			}
+			return "stream " + strconv.FormatInt(k, 10) + handleSuffix(tr, k)
+		}}
+	case BySegment:
+		return d.bySegment(m)
+	case ByAge:
+		now := d.Time(m)
+		return grouping{func(id AllocID) int64 {
+			if a.Start[id] == Start {
+				return 64
+			}
+			return ageClass(now - d.Time(a.Start[id]))
+		}, ageName}
+	}
+	return grouping{func(id AllocID) int64 { return int64(a.Category[id]) }, func(k int64) string { return Category(k).String() }}
+}
+
+// earlierStack is the key of what has no stack because it was there before the recording.
+const earlierStack = -2
+
+func (d *Device) stackKey(id AllocID) int64 {
+	if s := d.Allocs.Stack[id]; s != traces.NoStack || d.Allocs.Start[id] != Start {
+		return int64(s)
+	}
+	return earlierStack
+}
+
+func (d *Device) stackName(key int64) string {
+	if key == earlierStack {
+		return "allocated before the recording"
+	}
+	return orElse(d.Site(traces.StackID(key)), "no stack")
+}
+
+func orElse(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}
+
+func handleSuffix(tr *traces.Trace, k int64) string {
+	if int(k) < len(tr.Streams) {
+		return fmt.Sprintf(" (0x%x)", tr.Streams[k])
+	}
+	return ""
+}
+
+// byModule groups by the names of modules, not by stacks.
+func (d *Device) byModule() grouping {
+	keys, names := make(map[string]int64), []string{}
+	of := make(map[traces.StackID]int64)
+	return grouping{func(id AllocID) int64 {
+		s := d.Allocs.Stack[id]
+		if k, ok := of[s]; ok {
+			return k
+		}
+		name := orElse(d.Module(s), "outside of modules")
+		k, ok := keys[name]
+		if !ok {
+			k = int64(len(names))
+			keys[name] = k
+			names = append(names, name)
+		}
+		of[s] = k
+		return k
+	}, func(k int64) string { return names[k] }}
+}
+
+// bySegment groups by the segment that holds the address at m.
+func (d *Device) bySegment(m Moment) grouping {
+	runs := d.segmentsAt(m)
+	return grouping{func(id AllocID) int64 {
+		addr := d.Allocs.Addr[id]
+		i := sort.Search(len(runs), func(i int) bool { return runs[i].addr > addr }) - 1
+		if i < 0 || addr-runs[i].addr >= uint64(runs[i].size) {
+			return -1
+		}
+		return int64(i)
+	}, func(k int64) string {
+		if k < 0 {
+			return "unknown segment"
+		}
+		return fmt.Sprintf("s'%x, %s", runs[k].addr, IEC.Bytes(runs[k].size))
+	}}
+}
+
+// sizeClass names the sizes that need k bits, [2^(k-1), 2^k); what needs fewer than 10 is one class.
+func sizeClass(k int64) string {
+	lo := int64(1) << (k - 1)
+	switch {
+	case k <= 9:
+		return "below 512 B"
+	case k >= 63:
+		return "from " + shortBytes(lo)
+	}
+	return shortBytes(lo) + "–" + shortBytes(2*lo)
+}
+
+// shortBytes prints a power of two without decimals.
+func shortBytes(n int64) string {
+	k := 0
+	for n >= 1024 {
+		n /= 1024
+		k++
+	}
+	return strconv.FormatInt(n, 10) + " " + unitNames[IEC][k]
+}
+
+// ageClass returns the decade of an age in nanoseconds.
+func ageClass(ns int64) int64 {
+	k := int64(0)
+	for ns >= 1000 && k < 10 {
+		ns /= 10
+		k++
+	}
+	return k
+}
+
+var ageNames = [...]string{
+	"below 1 µs", "1–10 µs", "10–100 µs", "0.1–1 ms", "1–10 ms", "10–100 ms",
+	"0.1–1 s", "1–10 s", "10–100 s", "100–1000 s", "from 1000 s",
+}
+
+func ageName(k int64) string {
+	if k == 64 {
+		return "before the recording"
+	}
+	return ageNames[min(max(k, 0), int64(len(ageNames)-1))]
+}

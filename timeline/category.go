@@ -1,0 +1,257 @@
+package timeline
+
+import (
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// What is a block for? A recorded category is taken as it is. PyTorch's allocator records none, so it is inferred, and marked so,
+// from two things: what the stack of its allocation shows (see frames.go) and which phases began while it was allocated. A forward
+// pass's block that a backward pass finds alive was saved for it: an activation; one that is gone by then was a temporary. The
+// rules stand in an ordered table; the first that fits decides, and where none fits, or where no frame tells anything, the category
+// is unknown rather than a guess.
+//
+// The definitions are torch.profiler's (torch/profiler/_memory_profiler.py), which finds them from the data flow that a snapshot
+// lacks. Rejected: first match on words of any frame, as flame graph tools do (a parameter's name in a path decides then, and a
+// temporary cannot be told from an activation); sizes (they repeat).
+
+// blockFacts are what the rules look at.
+type blockFacts struct {
+	kind  frameKind    // of the stack
+	phase traces.Phase // in which it was allocated, by its own stack or by those around it
+	// What began while it was allocated. Where the trace has no lifetimes these are all true: it is alive at the one moment.
+	seesForward, seesBackward bool
+	outlivesPhase             bool // it is still allocated when the phase that it was allocated in ends
+	beforeTraining            bool // allocated before the first forward, backward or optimizer of the recording
+	trains                    bool // the recording has a backward
+	alone                     bool // no frame at all, in a recording whose main thread has Python frames
+}
+
+// categoryRule gives a category to the blocks that it applies to.
+type categoryRule struct {
+	name     string
+	category Category
+	applies  func(f *blockFacts) bool
+}
+
+// has says whether the stack has one of the kinds.
+func (f *blockFacts) has(k frameKind) bool { return f.kind&k != 0 }
+
+const frameModel = frameForward | frameModuleCall
+
+// categoryRules decide in this order.
+var categoryRules = []categoryRule{
+	{"an optimizer's block that the next forward finds", OptimizerState, func(f *blockFacts) bool {
+		return f.has(frameOptimizer) && !f.has(frameZeroGrad|frameBackward) && f.outlivesPhase
+	}},
+	{"an optimizer's block that is freed within its step", Temporary, func(f *blockFacts) bool {
+		return f.has(frameOptimizer) && !f.has(frameBackward)
+	}},
+	{"made in an optimizer's file and kept", OptimizerState, func(f *blockFacts) bool {
+		return f.has(frameOptimizerFile) && !f.has(frameBackward|frameModel|frameEngine) && f.outlivesPhase
+	}},
+	{"a forward run again by checkpointing", Activation, func(f *blockFacts) bool {
+		return f.phase == traces.PhaseBackward && f.has(frameCheckpoint) && f.has(frameModel)
+	}},
+	{"a gradient accumulated for the first time", Gradient, func(f *blockFacts) bool {
+		return f.has(frameAccumulate) && f.outlivesPhase
+	}},
+	{"a backward's block that outlives it", Gradient, func(f *blockFacts) bool {
+		return f.phase == traces.PhaseBackward && f.outlivesPhase
+	}},
+	{"a backward's block that is freed within it", AutogradDetail, func(f *blockFacts) bool {
+		return f.phase == traces.PhaseBackward
+	}},
+	{"nothing in the stack tells", Unknown, func(f *blockFacts) bool { return !f.has(framePython) }},
+	{"a data loader's batch", Input, func(f *blockFacts) bool { return f.has(frameLoader) && !f.has(frameModel) }},
+	{"weights read from a file", Parameter, func(f *blockFacts) bool {
+		return f.has(frameLoad) && !f.has(frameModel) && f.outlivesPhase
+	}},
+	{"a module moved to the device", Parameter, func(f *blockFacts) bool {
+		return f.has(frameModuleMove) && !f.has(frameModel) && f.outlivesPhase
+	}},
+	{"a module made before training", Parameter, func(f *blockFacts) bool {
+		return f.has(frameModuleInit) && !f.has(frameModel) && f.beforeTraining && f.outlivesPhase
+	}},
+	{"a forward's block that a backward finds", Activation, func(f *blockFacts) bool {
+		return f.phase == traces.PhaseForward && f.seesBackward
+	}},
+	{"a forward's block in a recording without a backward", Activation, func(f *blockFacts) bool {
+		return f.has(frameModel) && f.phase == traces.PhaseForward && !f.trains
+	}},
+	{"a forward's block that is gone before the backward", Temporary, func(f *blockFacts) bool {
+		return f.phase == traces.PhaseForward && !f.outlivesPhase
+	}},
+	{"copied to the device outside of the model", Input, func(f *blockFacts) bool {
+		return f.has(frameCopy) && !f.has(frameModel|frameModuleMove) && f.seesForward
+	}},
+	{"made outside of the model and found by a forward", Input, func(f *blockFacts) bool {
+		return !f.has(frameModel) && !f.beforeTraining && f.phase != traces.PhaseForward && f.seesForward
+	}},
+}
+
+// phaseOfKind returns the phase that a stack shows by itself.
+func phaseOfKind(k frameKind) traces.Phase {
+	switch {
+	case k&(frameEngine|frameBackward|frameAccumulate) != 0:
+		return traces.PhaseBackward
+	case k&frameOptimizer != 0:
+		return traces.PhaseOptimizer
+	case k&frameModel != 0:
+		return traces.PhaseForward
+	}
+	return traces.PhaseUnknown
+}
+
+// phaseTrack is the phase that the stacks show along a device's allocations: which began when, and when each ended.
+type phaseTrack struct {
+	changes []phaseChange
+	starts  [traces.PhaseOptimizer + 1][]Moment
+}
+
+type phaseChange struct {
+	at    Moment
+	phase traces.Phase
+}
+
+// track walks the allocations once. A stack that shows no phase belongs to the phase around it.
+func (d *Device) track(kinds *stackFacts, pythonic bool) *phaseTrack {
+	a, t, now := &d.Allocs, &phaseTrack{}, traces.PhaseUnknown
+	for i := d.begun(Start); int(i) < a.Len(); i++ {
+		p := phaseOfKind(kinds.of(a.Stack[i]))
+		if p == traces.PhaseUnknown && pythonic && a.Stack[i] == traces.NoStack && now == traces.PhaseForward {
+			// PyTorch runs the backward pass on threads without Python frames.
+			p = traces.PhaseBackward
+		}
+		if p == traces.PhaseUnknown || p == now {
+			continue
+		}
+		now = p
+		t.changes = append(t.changes, phaseChange{a.Start[i], p})
+		t.starts[p] = append(t.starts[p], a.Start[i])
+	}
+	return t
+}
+
+// categorise fills the category columns.
+func (d *Device) categorise() {
+	recorded := d.recordedCategories()
+	kinds := d.tl.kinds()
+	pythonic := d.pythonic(kinds)
+	if !pythonic && !anyKind(kinds.stacks, frameEngine|frameAccumulate) {
+		return
+	}
+	c := categoriser{d: d, kinds: kinds, track: d.track(kinds, pythonic), pythonic: pythonic}
+	c.lifeless = d.n == 0 || d.Totals.Allocations == 0
+	f := &blockFacts{} // one for all: the rules are called through pointers, so each would be an allocation
+	for i := range AllocID(d.Allocs.Len()) {
+		if recorded != nil && recorded[i] {
+			continue
+		}
+		*f = c.facts(i)
+		for r := range categoryRules {
+			if rule := &categoryRules[r]; rule.applies(f) {
+				d.Allocs.Category[i] = rule.category
+				d.Allocs.Inferred[i] = rule.category != Unknown
+				break
+			}
+		}
+	}
+}
+
+// recordedCategories takes over what the trace itself says, and returns of which allocations; nil for none.
+func (d *Device) recordedCategories() []bool {
+	tr, a := d.tl.Trace, &d.Allocs
+	if tr.Events.Detail == nil {
+		return nil
+	}
+	of := make([]Category, len(tr.Details))
+	named := make([]bool, len(tr.Details))
+	some := false
+	for i := range tr.Details {
+		if tr.Details[i].Category != 0 {
+			of[i], named[i] = ParseCategory(tr.Text(tr.Details[i].Category))
+			some = some || named[i]
+		}
+	}
+	if !some {
+		return nil
+	}
+	got := make([]bool, a.Len())
+	for m, id := range d.allocOf {
+		if id == NoAlloc {
+			continue
+		}
+		if det := tr.Events.Detail[d.first+m]; named[det] && !got[id] {
+			a.Category[id], got[id] = of[det], true
+		}
+	}
+	return got
+}
+
+// pythonic says whether most of the device's allocations have Python frames: then one without a frame says something.
+func (d *Device) pythonic(kinds *stackFacts) bool {
+	n := 0
+	for _, s := range d.Allocs.Stack {
+		if kinds.of(s)&framePython != 0 {
+			n++
+		}
+	}
+	return n > 0 && 4*n >= d.Allocs.Len()
+}
+
+func anyKind(stacks []frameKind, k frameKind) bool {
+	for _, s := range stacks {
+		if s&k != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// categoriser walks the allocations in their order, with one position in each list of phases.
+type categoriser struct {
+	d                  *Device
+	kinds              *stackFacts
+	track              *phaseTrack
+	pythonic, lifeless bool
+
+	change int                            // changes up to the current allocation's start
+	next   [traces.PhaseOptimizer + 1]int // first start after it
+}
+
+// facts returns what the rules look at for allocation i; i grows from call to call.
+func (c *categoriser) facts(i AllocID) blockFacts {
+	a := &c.d.Allocs
+	start, end := a.Start[i], a.Requested[i]
+	for c.change < len(c.track.changes) && c.track.changes[c.change].at <= start {
+		c.change++
+	}
+	f := blockFacts{kind: c.kinds.of(a.Stack[i])}
+	f.phase = phaseOfKind(f.kind)
+	f.alone = a.Stack[i] == traces.NoStack && c.pythonic && start != Start
+	if f.phase == traces.PhaseUnknown && start != Start && c.change > 0 && (f.alone || f.has(framePython)) {
+		f.phase = c.track.changes[c.change-1].phase
+		if f.phase == traces.PhaseOptimizer { // only its own frames show an optimizer's block
+			f.phase = traces.PhaseUnknown
+		}
+	}
+	f.beforeTraining = c.change == 0
+	f.trains = len(c.track.starts[traces.PhaseBackward]) > 0
+	if c.lifeless {
+		f.seesForward, f.seesBackward, f.outlivesPhase = true, true, true
+		return f
+	}
+	f.seesForward = c.sees(traces.PhaseForward, start, end)
+	f.seesBackward = c.sees(traces.PhaseBackward, start, end)
+	f.outlivesPhase = end == Never || c.change < len(c.track.changes) && c.track.changes[c.change].at < end
+	return f
+}
+
+// sees says whether a phase begins after start and before end.
+func (c *categoriser) sees(p traces.Phase, start, end Moment) bool {
+	list := c.track.starts[p]
+	for c.next[p] < len(list) && list[c.next[p]] <= start {
+		c.next[p]++
+	}
+	return c.next[p] < len(list) && list[c.next[p]] < end
+}

@@ -1,0 +1,254 @@
+package timeline
+
+import (
+	"fmt"
+
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// The allocator's rules that decide whether a request can be served, from PyTorch's c10/core/CachingDeviceAllocator.h: requests up to
+// 1 MiB come from 2 MiB segments of the small pool; larger ones from the large pool, whose segments are 20 MiB for requests below 10 MiB
+// and the request rounded up to 2 MiB above. A hole serves a request of its own stream, private pool and size class only.
+const (
+	smallRequest    = 1 << 20
+	smallSegment    = 2 << 20
+	mediumRequest   = 10 << 20
+	mediumSegment   = 20 << 20
+	segmentRounding = 2 << 20
+)
+
+// driverBytes returns what the allocator asks the driver for in order to serve a request.
+func driverBytes(asked int64) int64 {
+	switch {
+	case asked <= smallRequest:
+		return smallSegment
+	case asked < mediumRequest:
+		return mediumSegment
+	}
+	return (asked + segmentRounding - 1) / segmentRounding * segmentRounding
+}
+
+// facts are the figures of one moment that causes and levers are built on, bytes. Holes are those that the failed request could use
+// (its stream, pool and size class); where no request failed, those of the default pool.
+type facts struct {
+	known        bool
+	oom          bool
+	full         bool  // it looks like after an out-of-memory
+	asked        int64 // -1 unknown
+	driverFree   int64 // -1 unknown
+	reserved     int64
+	capacity     int64 // 0 unknown
+	largestHole  int64
+	stranded     int64 // holes beside active blocks
+	cached       int64 // wholly inactive segments
+	otherPools   int64 // inactive bytes in private pools that the request cannot use
+	otherStreams int64 // inactive bytes of the same pool held for other streams
+	otherClass   int64 // inactive bytes of the other size class
+	pending      int64
+	internal     int64
+	unmappable   int64 // whole pages inside the holes that expandable segments could give back
+	expandable   bool
+}
+
+// factsOf sorts the state's inactive bytes by who could use them.
+func (d *Device) factsOf(a *Autopsy) *facts {
+	f := &facts{oom: a.OOM, full: a.Inferred, asked: a.Asked, driverFree: a.Free, capacity: d.Info.TotalBytes}
+	s := a.State
+	if s == nil || !s.Known {
+		return f
+	}
+	f.known, f.reserved, f.pending, f.internal = true, s.Reserved, s.PendingFree, s.Internal
+	var pool traces.Pool
+	stream, small, anyStream := traces.StreamID(0), false, true
+	if a.OOM {
+		e := d.Event(a.At)
+		stream, anyStream = e.Stream, false
+		small = a.Asked <= smallRequest
+		if det := d.tl.Trace.DetailOf(d.first + int(a.At)); det.HasPool {
+			pool = det.Pool
+		}
+	}
+	for i := range s.Segments {
+		g := &s.Segments[i]
+		f.expandable = f.expandable || g.Expandable
+		idle := g.Size - g.Active
+		switch {
+		case g.Pool != pool:
+			f.otherPools += idle
+		case !anyStream && g.Stream != stream:
+			f.otherStreams += idle
+		case a.OOM && g.Small != small:
+			f.otherClass += idle
+		default:
+			f.addHoles(g)
+		}
+	}
+	return f
+}
+
+// addHoles counts the holes of a usable segment.
+func (f *facts) addHoles(g *SegmentState) {
+	if g.Active == 0 {
+		f.cached += g.Size
+	} else {
+		f.stranded += g.Size - g.Active
+	}
+	page := uint64(mediumSegment)
+	if g.Small {
+		page = smallSegment
+	}
+	for _, p := range g.Pieces {
+		if p.State != traces.BlockInactive {
+			continue
+		}
+		f.largestHole = max(f.largestHole, p.Size)
+		from := (p.Addr - g.Addr + page - 1) / page
+		to := (p.Addr - g.Addr + uint64(p.Size)) / page
+		if to > from {
+			f.unmappable += int64((to - from) * page)
+		}
+	}
+}
+
+// free returns the bytes that are not in use and could serve the request if they lay together: the driver's and the usable holes.
+func (f *facts) free() int64 { return max(f.driverFree, 0) + f.stranded + f.cached }
+
+// largestPiece returns the most that lies together: a hole, or what the driver still has.
+func (f *facts) largestPiece() int64 { return max(f.driverFree, f.largestHole) }
+
+// short returns how many bytes a request lacks although everything free lay together; negative where it would fit.
+func (f *facts) short() int64 { return f.asked - f.free() }
+
+// causeWords name a cause at the end of a sentence.
+var causeWords = map[string]string{
+	"capacity":        "the device is full",
+	"fragmentation":   "fragmentation",
+	"stranded_pool":   "the bytes lie in private pools or with other streams",
+	"pending_frees":   "freed blocks wait for another stream",
+	"outside_pytorch": "memory outside of PyTorch",
+	"rounding":        "rounding",
+}
+
+// causes lists what the figures show, the main ones first.
+func (f *facts) causes() []Cause {
+	if !f.known {
+		return []Cause{{Kind: "capacity", Bytes: -1,
+			Text: "the trace has no segments: record with torch.cuda.memory._record_memory_history() to see the allocator's state"}}
+	}
+	var all []Cause
+	add := func(c Cause, ok bool) {
+		if ok {
+			all = append(all, c)
+		}
+	}
+	add(f.capacityCause())
+	add(f.fragmentationCause())
+	add(f.poolCause())
+	add(f.pendingCause())
+	add(f.outsideCause())
+	add(f.roundingCause())
+	sortCauses(all)
+	return all
+}
+
+// sortCauses puts main causes first and keeps the order otherwise.
+func sortCauses(all []Cause) {
+	at := 0
+	for i := range all {
+		if all[i].Main {
+			c := all[i]
+			copy(all[at+1:i+1], all[at:i])
+			all[at] = c
+			at++
+		}
+	}
+}
+
+// enough reports whether extra free bytes, all in one place, would have served the request; false without a failed request.
+func (f *facts) enough(extra int64) bool { return f.oom && f.asked >= 0 && f.short() <= extra }
+
+func (f *facts) capacityCause() (Cause, bool) {
+	if f.full {
+		idle := f.stranded + f.cached + f.otherPools + f.otherStreams
+		return Cause{Kind: "capacity", Bytes: -1, Main: true, Text: fmt.Sprintf(
+			"only %s of what is reserved lies idle, so that neither fragmentation nor the cache is behind it: what was asked for, and what the driver had left, is not in the trace",
+			IEC.Bytes(idle))}, true
+	}
+	if !f.oom {
+		return Cause{}, false
+	}
+	if f.driverFree >= driverBytes(f.asked) {
+		return Cause{Kind: "capacity", Bytes: -1, Main: true, Text: fmt.Sprintf(
+			"the driver still had %s free, more than the request needs: a limit set by set_per_process_memory_fraction, or memory that another process held at that instant",
+			IEC.Bytes(f.driverFree))}, true
+	}
+	short := f.short()
+	if short <= 0 {
+		return Cause{}, false
+	}
+	others := f.otherPools + f.otherStreams + f.otherClass + f.pending
+	return Cause{Kind: "capacity", Bytes: short, Main: short > others, Text: fmt.Sprintf(
+		"all that is free together is %s short of the request: tensors alive at that moment need to shrink", IEC.Bytes(short))}, true
+}
+
+func (f *facts) fragmentationCause() (Cause, bool) {
+	holes := f.stranded + f.cached
+	if f.oom {
+		main := f.short() <= 0 && f.largestHole < f.asked && f.driverFree < driverBytes(f.asked)
+		if holes == 0 || !main && holes*100 < f.reserved {
+			return Cause{}, false
+		}
+		return Cause{Kind: "fragmentation", Bytes: holes, Main: main, Text: fmt.Sprintf(
+			"%s lie idle in holes of segments that the request could use, the largest %s", IEC.Bytes(holes), IEC.Bytes(f.largestHole))}, true
+	}
+	if f.stranded*50 < f.reserved || f.stranded == 0 {
+		return Cause{}, false
+	}
+	return Cause{Kind: "fragmentation", Bytes: f.stranded, Text: fmt.Sprintf(
+		"%s are stranded in segments that hold an active block, the largest hole is %s", IEC.Bytes(f.stranded), IEC.Bytes(f.largestHole))}, true
+}
+
+func (f *facts) poolCause() (Cause, bool) {
+	n := f.otherPools + f.otherStreams
+	if n == 0 || n*100 < f.reserved {
+		return Cause{}, false
+	}
+	text := IEC.Bytes(f.otherPools) + " lie idle in private pools (CUDA graphs, user pools), which nothing else may use"
+	switch {
+	case f.otherPools == 0:
+		text = IEC.Bytes(f.otherStreams) + " lie idle in segments of other streams"
+	case f.otherStreams > 0:
+		text += fmt.Sprintf(", and %s in segments of other streams", IEC.Bytes(f.otherStreams))
+	}
+	return Cause{Kind: "stranded_pool", Bytes: n, Main: f.short() > 0 && f.enough(n), Text: text}, true
+}
+
+func (f *facts) pendingCause() (Cause, bool) {
+	if f.pending == 0 || f.pending*100 < f.reserved && !f.enough(f.pending) {
+		return Cause{}, false
+	}
+	return Cause{Kind: "pending_frees", Bytes: f.pending, Main: f.short() > 0 && f.enough(f.pending), Text: fmt.Sprintf(
+		"%s are freed but wait for another stream (record_stream)", IEC.Bytes(f.pending))}, true
+}
+
+func (f *facts) outsideCause() (Cause, bool) {
+	if f.capacity == 0 || f.driverFree < 0 {
+		return Cause{Kind: "outside_pytorch", Bytes: -1, Text: "what other processes, NCCL and the CUDA context hold is not in the trace: nvidia-smi shows it while it runs"},
+			f.oom || f.full
+	}
+	n := f.capacity - f.reserved - f.driverFree
+	if n <= 0 {
+		return Cause{}, false
+	}
+	return Cause{Kind: "outside_pytorch", Bytes: n, Main: f.short() > 0 && f.enough(n) && n*10 > f.capacity, Text: fmt.Sprintf(
+		"%s of the device's %s are neither reserved by this process nor free: CUDA context, NCCL, other processes",
+		IEC.Bytes(n), IEC.Bytes(f.capacity))}, true
+}
+
+func (f *facts) roundingCause() (Cause, bool) {
+	if f.internal == 0 || f.internal*100 < f.reserved {
+		return Cause{}, false
+	}
+	return Cause{Kind: "rounding", Bytes: f.internal, Main: f.short() > 0 && f.enough(f.internal), Text: fmt.Sprintf(
+		"%s were given beyond what was asked for, by rounding block sizes up", IEC.Bytes(f.internal))}, true
+}

@@ -1,0 +1,140 @@
+package timeline
+
+import (
+	"context"
+	"math/bits"
+	"sort"
+
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// Time returns the time of event m in nanoseconds of the trace's clock; Time(Start) is the first event's, and a moment past the last
+// event has the last one's. Where the source's clock steps back, a time is at least the one before it.
+func (d *Device) Time(m Moment) int64 {
+	if d.n == 0 {
+		return 0
+	}
+	return d.time[min(max(int(m), 0), d.n-1)]
+}
+
+// MomentAt returns the last event at or before time t in nanoseconds, Start where there is none.
+func (d *Device) MomentAt(t int64) Moment {
+	return Moment(sort.Search(d.n, func(i int) bool { return d.time[i] > t }) - 1)
+}
+
+// Span returns the first event's time and the last one's plus one nanosecond; 0, 0 where the device has no event.
+func (d *Device) Span() (from, to int64) {
+	if d.n == 0 {
+		return 0, 0
+	}
+	return d.time[0], d.time[d.n-1] + 1
+}
+
+// Event returns event m as the trace has it. It panics for Start and past the last event.
+func (d *Device) Event(m Moment) traces.Event { return d.tl.Trace.Events.At(d.first + int(m)) }
+
+// Full returns the window of the whole recording along an axis.
+func (d *Device) Full(a Axis) Window {
+	if a == AxisEvents {
+		return Window{Axis: a, From: 0, To: int64(d.n)}
+	}
+	from, to := d.Span()
+	return Window{Axis: a, From: from, To: to}
+}
+
+// firstAt returns the first event at or after position x of an axis, Len where there is none.
+func (d *Device) firstAt(a Axis, x int64) Moment {
+	if a == AxisEvents {
+		return Moment(min(max(x, 0), int64(d.n)))
+	}
+	return Moment(sort.Search(d.n, func(i int) bool { return d.time[i] >= x }))
+}
+
+// edge returns the left edge of column i of n: From + (To-From)·i/n without overflow.
+func (w Window) edge(i, n int) int64 {
+	hi, lo := bits.Mul64(uint64(max(w.To-w.From, 0)), uint64(i))
+	q, _ := bits.Div64(hi, lo, uint64(n))
+	return w.From + int64(q)
+}
+
+// Columns appends the n columns that divide window w evenly to dst and returns it: extremes of s in each, exact at every zoom.
+func (d *Device) Columns(s *Series, w Window, n int, dst []Column) []Column {
+	if n <= 0 {
+		return dst
+	}
+	first := d.firstAt(w.Axis, w.From)
+	for i := range n {
+		end := max(first, d.firstAt(w.Axis, w.edge(i+1, n)))
+		dst = append(dst, s.Range(first, end))
+		first = end
+	}
+	return dst
+}
+
+// categoryEvery is how many events lie between two checkpoints of the bytes by category.
+const categoryEvery = 4096
+
+// categoryMarks returns the allocated bytes by category before events 0, categoryEvery, 2·categoryEvery..., computed once.
+func (d *Device) categoryMarks() [][NumCategories]int64 {
+	c := &d.lazy
+	c.categoryOnce.Do(func() {
+		var sum [NumCategories]int64
+		a := &d.Allocs
+		for _, id := range d.LiveAt(Start, nil) {
+			sum[a.Category[id]] += a.Size[id]
+		}
+		sum[Unknown] += d.Totals.Unattributed
+		marks := make([][NumCategories]int64, 0, d.n/categoryEvery+1)
+		for m := Moment(0); int(m) <= d.n; m += categoryEvery {
+			marks = append(marks, sum)
+			d.addCategories(&sum, m, min(m+categoryEvery, Moment(d.n)))
+		}
+		c.categoryMarks = marks
+	})
+	return c.categoryMarks
+}
+
+// addCategories adds what events [from, to) change.
+func (d *Device) addCategories(sum *[NumCategories]int64, from, to Moment) {
+	a := &d.Allocs
+	for m := from; m < to; m++ {
+		id := d.allocOf[m]
+		if id == NoAlloc {
+			continue
+		}
+		if a.Start[id] == m {
+			sum[a.Category[id]] += a.Size[id]
+		}
+		if a.Requested[id] == m {
+			sum[a.Category[id]] -= a.Size[id]
+		}
+	}
+	// Some allocations end at an event that is another's.
+	i := sort.Search(len(d.closings), func(i int) bool { return d.closings[i].at >= from })
+	for ; i < len(d.closings) && d.closings[i].at < to; i++ {
+		if id := d.closings[i].id; a.Requested[id] == d.closings[i].at {
+			sum[a.Category[id]] -= a.Size[id]
+		}
+	}
+}
+
+// categoriesAt returns the allocated bytes by category at m, in at most categoryEvery steps.
+func (d *Device) categoriesAt(m Moment) [NumCategories]int64 {
+	marks := d.categoryMarks()
+	next := min(max(m+1, 0), Moment(d.n))
+	sum := marks[next/categoryEvery]
+	d.addCategories(&sum, next/categoryEvery*categoryEvery, next)
+	return sum
+}
+
+// CategoryColumns returns allocated bytes by category at each column's MaxAt of Allocated, so that a column's sum is its Max.
+func (d *Device) CategoryColumns(ctx context.Context, w Window, n int) ([][NumCategories]int64, error) {
+	out := make([][NumCategories]int64, 0, max(n, 0))
+	for _, c := range d.Columns(d.Allocated, w, n, nil) {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		out = append(out, d.categoriesAt(c.MaxAt))
+	}
+	return out, nil
+}

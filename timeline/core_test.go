@@ -1,0 +1,211 @@
+package timeline
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// TestTables runs testdata/core*.txtar: a trace as text, and the tables that the timeline makes of it.
+func TestTables(t *testing.T) {
+	eachArchive(t, "core*.txtar", func(t *testing.T, trace, section string) string {
+		tl := built(t, trace)
+		d := tl.Devices[0]
+		name, arg, _ := strings.Cut(section, " ")
+		switch name {
+		case "allocs":
+			return allocTable(d)
+		case "series":
+			return seriesTable(d)
+		case "totals":
+			return totalsTable(d)
+		case "losses":
+			var b strings.Builder
+			for _, l := range tl.Losses {
+				fmt.Fprintf(&b, "%s %s %d\n", l.Name, l.Severity, l.Count)
+			}
+			return b.String()
+		case "states":
+			return stateTable(t, d)
+		case "breakdown":
+			return breakdownTable(d, arg)
+		case "search":
+			return searchTable(t, d, arg)
+		case "icicle":
+			m, by := momentAndBy(arg)
+			var b strings.Builder
+			writeNode(&b, d.Icicle(m, by), 0)
+			return b.String()
+		case "bands":
+			return bandTable(t, d, arg)
+		case "sites":
+			var b strings.Builder
+			for i := range tl.Trace.Stacks.Len() {
+				fmt.Fprintf(&b, "%d | %s | %s\n", i, d.Site(traces.StackID(i)), d.Module(traces.StackID(i)))
+			}
+			return b.String()
+		}
+		t.Fatalf("unknown section %q", section)
+		return ""
+	})
+}
+
+func printMoment(m Moment) string {
+	switch m {
+	case Start:
+		return "start"
+	case Never:
+		return "never"
+	}
+	return fmt.Sprint(int(m))
+}
+
+func allocTable(d *Device) string {
+	var b strings.Builder
+	a := &d.Allocs
+	for i := range AllocID(a.Len()) {
+		inferred := ""
+		if a.Inferred[i] {
+			inferred = "~"
+		}
+		fmt.Fprintf(&b, "%-10s %5s %5s %5s %6d %6d s%d stack=%d %s%s\n", d.Name(i), printMoment(a.Start[i]), printMoment(a.Requested[i]),
+			printMoment(a.End[i]), a.Size[i], a.Rounded[i], a.Stream[i], a.Stack[i], inferred, a.Category[i])
+	}
+	return b.String()
+}
+
+func seriesTable(d *Device) string {
+	var b strings.Builder
+	for m := Start; int(m) < d.Len(); m++ {
+		action := "-"
+		if m >= 0 {
+			action = d.Event(m).Action.String()
+		}
+		fmt.Fprintf(&b, "%5s %-14s %6d %6d %6d\n", printMoment(m), action, d.Allocated.At(m), d.Active.At(m), d.Reserved.At(m))
+	}
+	return b.String()
+}
+
+func totalsTable(d *Device) string {
+	t := d.Totals
+	return fmt.Sprintf(`events %d allocations %d ooms %d streams %d segments %d
+start allocated %d (%d rounded) active %d (%d rounded) reserved %d unattributed %d
+end   allocated %d (%d requested) active %d (%d requested) reserved %d
+peak  allocated %d at %s (%d rounded) active %d at %s (%d rounded) reserved %d at %s
+law   %d %d %d
+begins empty %v, complete %v, %s: %s
+`, t.Events, t.Allocations, t.OOMs, t.Streams, t.Segments,
+		t.StartAllocated, t.StartAllocatedRounded, t.StartActive, t.StartActiveRounded, t.StartReserved, t.Unattributed,
+		t.EndAllocated, t.EndAllocatedRequested, t.EndActive, t.EndActiveRequested, t.EndReserved,
+		t.PeakAllocated, printMoment(t.PeakAt), t.PeakAllocatedRounded, t.PeakActive, printMoment(t.PeakActiveAt), t.PeakActiveRounded,
+		t.PeakReserved, printMoment(t.PeakReservedAt), t.LawAllocated, t.LawActive, t.LawReserved,
+		t.BeginsEmpty, t.Complete, t.Exactness, t.Reason)
+}
+
+func stateTable(t *testing.T, d *Device) string {
+	var b strings.Builder
+	for m := Start; int(m) < d.Len(); m++ {
+		s, err := d.StateAt(context.Background(), m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&b, "%s: active %d internal %d stranded %d cached %d = reserved %d; pending %d hole %d unplaced %d; %s\n", printMoment(m),
+			s.ActiveRequested, s.Internal, s.Stranded, s.Cached, s.Reserved, s.PendingFree, s.LargestFree, s.Unplaced, s.Exactness)
+		for _, g := range s.Segments {
+			fmt.Fprintf(&b, "  %x+%d:", g.Addr, g.Size)
+			for _, p := range g.Pieces {
+				who := "hole"
+				if p.Alloc != NoAlloc {
+					who = d.Name(p.Alloc)
+				}
+				if p.State == traces.BlockPendingFree {
+					who += "?"
+				}
+				fmt.Fprintf(&b, " %s %d", who, p.Size)
+			}
+			b.WriteString("\n")
+		}
+	}
+	return b.String()
+}
+
+func momentAndBy(arg string) (Moment, By) {
+	var m int
+	var name string
+	if _, err := fmt.Sscan(arg, &m, &name); err != nil {
+		panic(err)
+	}
+	for by := range NumBy {
+		if by.String() == name {
+			return Moment(m), by
+		}
+	}
+	panic(name)
+}
+
+func breakdownTable(d *Device, arg string) string {
+	m, by := momentAndBy(arg)
+	var b strings.Builder
+	for _, g := range d.Breakdown(m, by) {
+		inferred, largest := "", "-"
+		if g.Inferred {
+			inferred = "~"
+		}
+		if g.Largest != NoAlloc {
+			largest = d.Name(g.Largest)
+		}
+		fmt.Fprintf(&b, "%6d %6d %3d %s%s, largest %s\n", g.Bytes, g.Rounded, g.Blocks, inferred, g.Name, largest)
+	}
+	return b.String()
+}
+
+func searchTable(t *testing.T, d *Device, arg string) string {
+	q, err := ParseQuery(arg)
+	if err != nil {
+		return err.Error() + "\n"
+	}
+	q.LiveAt = d.Totals.PeakAt
+	ids, err := d.Search(context.Background(), q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	for _, id := range ids {
+		fmt.Fprintf(&b, "%s %d\n", d.Name(id), d.Allocs.Size[id])
+	}
+	return b.String()
+}
+
+func writeNode(b *strings.Builder, n *Node, depth int) {
+	fmt.Fprintf(b, "%s%s %d in %d\n", strings.Repeat("  ", depth), orElse(n.Name, "all"), n.Bytes, n.Blocks)
+	for _, c := range n.Children {
+		writeNode(b, c, depth+1)
+	}
+}
+
+func bandTable(t *testing.T, d *Device, arg string) string {
+	var n int
+	var least int64
+	if _, err := fmt.Sscan(arg, &n, &least); err != nil {
+		t.Fatal(err)
+	}
+	cols, err := d.Bands(context.Background(), d.Full(AxisEvents), n, least)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	for _, c := range cols {
+		for _, band := range c {
+			who := "-"
+			if band.Alloc != NoAlloc {
+				who = d.Name(band.Alloc)
+			}
+			fmt.Fprintf(&b, " [%d,%d) %s ×%d", band.Bottom, band.Top, who, band.Count)
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}

@@ -1,0 +1,269 @@
+package timeline
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// The difference of two recordings at their peaks. Call sites are the same where the functions and files of their stacks are
+// (see siteHashes): a line added above, another folder or another build of PyTorch do not make a site new. What lies behind a site's
+// difference is read off its blocks: none before, none after, as many but larger, more of the same size, or both.
+
+// Compare returns what differs between recordings a and b: at each one's peak by category and by call site, and in the metrics that a
+// gate can hold. It returns the context's error when cancelled.
+func Compare(ctx context.Context, a, b *Device) (*Diff, error) {
+	x := &Diff{A: a, B: b, Categories: categoryRows(a, b), Sites: siteRows(a, b)}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := x.measure(ctx); err != nil {
+		return nil, err
+	}
+	x.Sentence = x.sentence()
+	return x, nil
+}
+
+func categoryRows(a, b *Device) []DiffRow {
+	rows := make([]DiffRow, NumCategories)
+	for c := range rows {
+		rows[c] = DiffRow{Name: Category(c).String(), StackA: traces.NoStack, StackB: traces.NoStack}
+	}
+	for _, g := range a.Breakdown(a.Totals.PeakAt, ByCategory) {
+		rows[g.Category].A += g.Bytes
+		rows[g.Category].BlocksA += g.Blocks
+	}
+	for _, g := range b.Breakdown(b.Totals.PeakAt, ByCategory) {
+		rows[g.Category].B += g.Bytes
+		rows[g.Category].BlocksB += g.Blocks
+	}
+	rows = slices.DeleteFunc(rows, func(r DiffRow) bool { return r.A == 0 && r.B == 0 })
+	return finishRows(rows)
+}
+
+// siteRows joins the two peaks by call site. A row's stacks are those of its largest block on each side.
+func siteRows(a, b *Device) []DiffRow {
+	j := siteJoin{index: map[siteKey]int{}}
+	for _, g := range a.siteGroups() {
+		r := j.row(g.key)
+		r.A += g.Bytes
+		r.BlocksA += g.Blocks
+		if g.Bytes > 0 && r.StackA == traces.NoStack {
+			r.StackA = g.Stack
+		}
+		r.Name = g.Name
+	}
+	for _, g := range b.siteGroups() {
+		r := j.row(g.key)
+		r.B += g.Bytes
+		r.BlocksB += g.Blocks
+		if g.Bytes > 0 && r.StackB == traces.NoStack {
+			r.StackB = g.Stack
+			r.Name = g.Name
+		}
+	}
+	return finishRows(j.rows)
+}
+
+// siteKey is what two recordings share of a call site: the hash of its stack, or, without a stack, the name of the row.
+type siteKey struct {
+	hash uint64
+	name string
+}
+
+// siteGroup is one row of a breakdown by stack with its key.
+type siteGroup struct {
+	Group
+	key siteKey
+}
+
+// siteGroups returns the breakdown by stack at the peak.
+func (d *Device) siteGroups() []siteGroup {
+	hashes := siteHashes(d.tl.Trace)
+	var all []siteGroup
+	for _, g := range d.Breakdown(d.Totals.PeakAt, ByStack) {
+		s := siteGroup{g, siteKey{name: g.Name}}
+		if g.Stack != traces.NoStack {
+			s.key = siteKey{hash: hashes[g.Stack]}
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// siteJoin collects the rows of a diff by key.
+type siteJoin struct {
+	index map[siteKey]int
+	rows  []DiffRow
+}
+
+func (j *siteJoin) row(k siteKey) *DiffRow {
+	i, ok := j.index[k]
+	if !ok {
+		i = len(j.rows)
+		j.index[k] = i
+		j.rows = append(j.rows, DiffRow{StackA: traces.NoStack, StackB: traces.NoStack})
+	}
+	return &j.rows[i]
+}
+
+// finishRows names the causes and orders by how much differs.
+func finishRows(rows []DiffRow) []DiffRow {
+	for i := range rows {
+		rows[i].Cause = causeOf(&rows[i])
+	}
+	slices.SortStableFunc(rows, func(x, y DiffRow) int {
+		return cmp.Or(cmp.Compare(abs(y.B-y.A), abs(x.B-x.A)), cmp.Compare(y.B, x.B), cmp.Compare(x.Name, y.Name))
+	})
+	return rows
+}
+
+func abs(n int64) int64 { return max(n, -n) }
+
+// causeOf reads the cause of a row's difference off its blocks; "" where nothing differs.
+func causeOf(r *DiffRow) string {
+	switch {
+	case r.A == r.B && r.BlocksA == r.BlocksB:
+		return ""
+	case r.A == 0 && r.BlocksA == 0:
+		return "new"
+	case r.B == 0 && r.BlocksB == 0:
+		return "gone"
+	case r.BlocksA == 0 || r.BlocksB == 0 || r.A == 0:
+		return "not recorded block by block"
+	}
+	factor := float64(r.B) / float64(r.BlocksB) / (float64(r.A) / float64(r.BlocksA))
+	size := "larger blocks"
+	if factor < 1 {
+		size = "smaller blocks"
+	}
+	if math.Abs(factor-1) >= 0.005 {
+		size += fmt.Sprintf(" ×%.3g", factor)
+	} else {
+		size = ""
+	}
+	count := ""
+	switch n := r.BlocksB - r.BlocksA; {
+	case n > 0:
+		count = plural(n, "more block")
+	case n < 0:
+		count = plural(-n, "fewer block")
+	}
+	switch {
+	case count == "" && size == "":
+		return "sizes differ slightly"
+	case count == "":
+		return size
+	case size == "":
+		return count
+	}
+	return count + ", " + size
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// measure fills the metrics. A metric that one side does not have (no iterations, no segments) is left out.
+func (x *Diff) measure(ctx context.Context) error {
+	add := func(name, unit string, a, b int64) {
+		x.Metrics = append(x.Metrics, Metric{Name: name, Unit: unit, A: a, B: b})
+	}
+	a, b := &x.A.Totals, &x.B.Totals
+	add("peak", "bytes", a.PeakAllocated, b.PeakAllocated)
+	if a.PeakReserved > 0 && b.PeakReserved > 0 {
+		add("peak_reserved", "bytes", a.PeakReserved, b.PeakReserved)
+	}
+	add("end", "bytes", a.EndAllocatedRequested, b.EndAllocatedRequested)
+	if x.A.hasLifetimes() && x.B.hasLifetimes() {
+		add("churn", "bytes", x.A.churn(), x.B.churn())
+		add("blocks", "count", int64(a.Allocations), int64(b.Allocations))
+	}
+	fa, oka, err := x.A.fragmentation(ctx)
+	if err != nil {
+		return err
+	}
+	fb, okb, err := x.B.fragmentation(ctx)
+	if err != nil {
+		return err
+	}
+	if oka && okb {
+		add("fragmentation", "bytes", fa, fb)
+	}
+	pa, ta := x.A.usualStep()
+	pb, tb := x.B.usualStep()
+	if pa > 0 && pb > 0 {
+		add("iteration_peak", "bytes", pa, pb)
+		if ta > 0 && tb > 0 {
+			add("step", "ns", ta, tb)
+		}
+	}
+	return nil
+}
+
+// churn returns the requested bytes allocated within the recording.
+func (d *Device) churn() int64 {
+	sum := int64(0)
+	for _, n := range d.Allocs.Size[d.firstRecorded():] {
+		sum += n
+	}
+	return sum
+}
+
+// fragmentation returns the stranded and cached bytes at the peak of allocated.
+func (d *Device) fragmentation(ctx context.Context) (int64, bool, error) {
+	s, err := d.StateAt(ctx, d.Totals.PeakAt)
+	if err != nil || s == nil || !s.Known {
+		return 0, false, err
+	}
+	return s.Stranded + s.Cached, true, nil
+}
+
+// usualStep returns the median peak and time of the steady iterations, of all whole ones where none is steady; 0 for none.
+func (d *Device) usualStep() (peak, ns int64) {
+	it := d.Iterations()
+	at := it.steadyEnds()
+	if len(at) == 0 {
+		all := *it
+		all.Steady = 0
+		at = all.steadyEnds()
+	}
+	var peaks, times []int64
+	for _, i := range at {
+		peaks = append(peaks, it.List[i].PeakAllocated)
+		if d.tl.Trace.Clock.HasTime {
+			times = append(times, it.List[i].Finish-it.List[i].Start)
+		}
+	}
+	return median(peaks), median(times)
+}
+
+// sentence says how the peaks differ and what lies behind most of it.
+func (x *Diff) sentence() string {
+	a, b := x.A.Totals.PeakAllocated, x.B.Totals.PeakAllocated
+	if a == b && len(x.Sites) > 0 && x.Sites[0].A == x.Sites[0].B {
+		return fmt.Sprintf("Both peak at %s, with the same bytes at every call site.", IEC.Bytes(a))
+	}
+	s := fmt.Sprintf("The peak goes from %s to %s (%s", IEC.Bytes(a), IEC.Bytes(b), IEC.Delta(b-a))
+	if a > 0 {
+		s += fmt.Sprintf(", %+.1f %%", 100*float64(b-a)/float64(a))
+	}
+	s += ")"
+	if len(x.Categories) > 0 && x.Categories[0].A != x.Categories[0].B && x.Categories[0].Name != Unknown.String() {
+		r := x.Categories[0]
+		c, _ := ParseCategory(r.Name)
+		s += fmt.Sprintf(": %s %s", categoryWords[c], IEC.Delta(r.B-r.A))
+	}
+	if len(x.Sites) > 0 && x.Sites[0].A != x.Sites[0].B {
+		r := x.Sites[0]
+		s += fmt.Sprintf(". Largest difference: %s, %s, %s", r.Name, IEC.Delta(r.B-r.A), r.Cause)
+	}
+	return s + "."
+}

@@ -1,0 +1,302 @@
+package figure
+
+import (
+	"fmt"
+	"image/color"
+	"math"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/report"
+)
+
+// point is a place on a canvas, in CSS pixels from its top left corner.
+type point struct{ x, y float64 }
+
+// canvas is what a figure is drawn on: SVG text or pixels.
+type canvas interface {
+	// area fills a closed polygon with a category's colour and hatch.
+	area(points []point, c timeline.Category)
+	// fill fills a rectangle with a plain colour.
+	fill(x, y, w, h float64, c color.RGBA)
+	// line strokes a polyline.
+	line(points []point, c color.RGBA, width float64, dashed bool)
+	// text writes one line with its baseline at y.
+	text(x, y float64, s string, st textStyle)
+}
+
+type textStyle struct {
+	size   float64
+	bold   bool
+	anchor anchor
+	color  color.RGBA
+}
+
+type anchor uint8
+
+const (
+	anchorStart anchor = iota
+	anchorMiddle
+	anchorEnd
+)
+
+// frame is the rectangle that data is drawn into.
+type frame struct{ x, y, w, h float64 }
+
+func (f frame) px(fraction float64) float64 { return f.x + f.w*fraction }
+
+const (
+	marginLeft  = 76.0
+	marginRight = 24.0
+	panelWidth  = 330.0
+	// widthWithPanel is the least width at which the breakdown stands beside the chart.
+	widthWithPanel = 900.0
+	headHeight     = 112.0
+	footHeight     = 72.0
+)
+
+// draw lays the whole figure out on cv.
+func (c *Chart) draw(cv canvas, w, h int, p *palette) {
+	width, height := float64(w), float64(h)
+	cv.fill(0, 0, width, height, p.paper)
+	cv.text(24, 36, clip(c.Title, width-48, 20), textStyle{20, true, anchorStart, p.ink})
+	for i, line := range wrap(c.Headline, int((width-48)/7.3), 2) {
+		cv.text(24, 62+18*float64(i), line, textStyle{14, false, anchorStart, p.ink})
+	}
+	f := c.plotFrame(width, height)
+	if width >= widthWithPanel {
+		c.panel(cv, frame{f.x + f.w + 28, f.y, panelWidth - 28, f.h}, p)
+	}
+	c.plot(cv, f, p)
+	cv.text(24, height-12, c.footer(), textStyle{11, false, anchorStart, p.faint})
+}
+
+// plotFrame returns where the data is drawn in a figure of the given size.
+func (c *Chart) plotFrame(width, height float64) frame {
+	f := frame{marginLeft, headHeight, width - marginLeft - marginRight, height - headHeight - footHeight}
+	if width >= widthWithPanel {
+		f.w -= panelWidth
+	}
+	return f
+}
+
+// footer says what the reader must know to trust the figure.
+func (c *Chart) footer() string {
+	s := "requested bytes by category, each column its maximum"
+	if c.HasCache {
+		s += "; line: reserved"
+	}
+	s += " · " + strings.ReplaceAll(c.Device.Exactness, "_", " ")
+	for _, cat := range c.Device.Peak.ByCategory {
+		if cat.Inferred {
+			s += " · ~ categories inferred from stacks"
+			break
+		}
+	}
+	return s + " · gmemtop"
+}
+
+// plot draws axes, bands, reserved line, iterations and peak.
+func (c *Chart) plot(cv canvas, f frame, p *palette) {
+	if len(c.Columns) == 0 || c.Top == 0 {
+		cv.text(f.x, f.y+24, "no events: this trace is one moment, see the breakdown", textStyle{14, false, anchorStart, p.faint})
+		return
+	}
+	scale := f.h / (float64(c.Top) * 1.04)
+	y := func(v int64) float64 { return f.y + f.h - float64(v)*scale }
+	unit, format := c.units.Column(c.Top)
+	for _, v := range ticks(c.Top, c.units) {
+		cv.line([]point{{f.x, y(v)}, {f.x + f.w, y(v)}}, p.grid, 1, false)
+		cv.text(f.x-8, y(v)+4, format(v), textStyle{11, false, anchorEnd, p.faint})
+	}
+	cv.text(f.x-8, f.y-10, unit, textStyle{11, false, anchorEnd, p.faint})
+	c.bands(cv, f, y)
+	if c.HasCache {
+		cv.line(stairs(f, len(c.Columns), func(i int) float64 { return y(c.Columns[i].Reserved) }), p.ink, 1.2, false)
+	}
+	c.marks(cv, f, p)
+	for i := 0; i <= 5; i++ {
+		fraction := float64(i) / 5
+		at := c.From + int64(float64(c.To-c.From)*fraction)
+		st := textStyle{11, false, anchorMiddle, p.faint}
+		if i == 5 {
+			st.anchor = anchorEnd
+		}
+		cv.text(f.px(fraction), f.y+f.h+18, c.at(at), st)
+	}
+	cv.line([]point{{f.x, f.y + f.h}, {f.x + f.w, f.y + f.h}}, p.faint, 1, false)
+	c.peak(cv, f, y, p)
+}
+
+// bands draws the stacked categories, each as one outline with equal neighbours merged.
+func (c *Chart) bands(cv canvas, f frame, y func(int64) float64) {
+	n := len(c.Columns)
+	below := make([]int64, n)
+	for _, cat := range c.Order {
+		any := false
+		above := make([]int64, n)
+		for i := range c.Columns {
+			above[i] = below[i] + c.Columns[i].By[cat]
+			any = any || above[i] > below[i]
+		}
+		if any {
+			top := stairs(f, n, func(i int) float64 { return y(above[i]) })
+			bottom := stairs(f, n, func(i int) float64 { return y(below[i]) })
+			for i := len(bottom) - 1; i >= 0; i-- {
+				top = append(top, bottom[i])
+			}
+			cv.area(top, cat)
+		}
+		below = above
+	}
+}
+
+// stairs returns the outline of n columns, without the points between neighbours of equal height.
+func stairs(f frame, n int, y func(i int) float64) []point {
+	pts := []point{{f.x, y(0)}}
+	for i := 1; i < n; i++ {
+		if y(i) != pts[len(pts)-1].y {
+			x := f.px(float64(i) / float64(n))
+			pts = append(pts, point{x, pts[len(pts)-1].y}, point{x, y(i)})
+		}
+	}
+	return append(pts, point{f.x + f.w, pts[len(pts)-1].y})
+}
+
+func (c *Chart) marks(cv canvas, f frame, p *palette) {
+	last := -1000.0
+	for _, m := range c.Marks {
+		x := f.px(m.X)
+		if x-last < 3 {
+			continue // hundreds of iterations: lines would hide the data
+		}
+		cv.line([]point{{x, f.y}, {x, f.y + f.h}}, p.faint, 0.6, true)
+		if x-last > 44 || last < 0 {
+			cv.text(x+3, f.y+f.h+34, m.Label, textStyle{10, false, anchorStart, p.faint})
+			last = x
+		}
+	}
+}
+
+func (c *Chart) peak(cv canvas, f frame, y func(int64) float64, p *palette) {
+	if c.Peak < 0 || c.Device.PeakAllocated == nil {
+		return
+	}
+	x, top := f.px((float64(c.Peak)+0.5)/float64(len(c.Columns))), y(*c.Device.PeakAllocated)
+	cv.line([]point{{x - 5, top - 9}, {x, top - 2}, {x + 5, top - 9}, {x - 5, top - 9}}, p.accent, 2, false)
+	st := textStyle{12, true, anchorStart, p.accent}
+	dx := 9.0
+	if x > f.x+f.w*0.7 {
+		st.anchor, dx = anchorEnd, -9
+	}
+	cv.text(x+dx, max(top-6, f.y-2), "peak "+c.units.Bytes(*c.Device.PeakAllocated), st)
+}
+
+// panel draws the peak's breakdown beside the chart: categories, then call sites.
+func (c *Chart) panel(cv canvas, f frame, p *palette) {
+	y := f.y + 4
+	total := int64(0)
+	for _, row := range c.Device.Peak.ByCategory {
+		total += row.Bytes
+	}
+	cv.text(f.x, y, "At the peak", textStyle{14, true, anchorStart, p.ink})
+	y += 24
+	for i := len(c.Order) - 1; i >= 0; i-- {
+		cat := c.Order[i]
+		for _, row := range c.Device.Peak.ByCategory {
+			if row.Name != cat.String() {
+				continue
+			}
+			name := row.Name
+			if row.Inferred {
+				name = "~" + name
+			}
+			cv.area([]point{{f.x, y - 10}, {f.x + 12, y - 10}, {f.x + 12, y + 1}, {f.x, y + 1}}, cat)
+			cv.text(f.x+20, y, name, textStyle{12, false, anchorStart, p.ink})
+			cv.text(f.x+f.w-52, y, c.units.Bytes(row.Bytes), textStyle{12, false, anchorEnd, p.ink})
+			cv.text(f.x+f.w, y, report.Percent(row.Bytes, total), textStyle{12, false, anchorEnd, p.faint})
+			if w := f.w * float64(row.Bytes) / float64(max(total, 1)); w >= 1 {
+				cv.area([]point{{f.x, y + 5}, {f.x + w, y + 5}, {f.x + w, y + 9}, {f.x, y + 9}}, cat)
+			}
+			y += 26
+		}
+	}
+	y += 12
+	cv.text(f.x, y, "Largest call sites", textStyle{14, true, anchorStart, p.ink})
+	y += 22
+	for _, row := range c.Device.Peak.ByStack {
+		if y > f.y+f.h-14 {
+			break
+		}
+		cv.text(f.x, y, c.units.Bytes(row.Bytes), textStyle{12, true, anchorStart, p.ink})
+		cv.text(f.x+f.w, y, fmt.Sprintf("%s in %d", report.Percent(row.Bytes, total), row.Blocks), textStyle{11, false, anchorEnd, p.faint})
+		cv.text(f.x, y+15, clipLeft(row.Site, f.w, 11), textStyle{11, false, anchorStart, p.faint})
+		y += 36
+	}
+}
+
+// ticks returns round values of the unit that labels are printed in, at most ten, from 0.
+func ticks(top int64, u timeline.Units) []int64 {
+	base := 1000.0
+	if u == timeline.IEC {
+		base = 1024
+	}
+	unit := 1.0
+	for float64(top) >= unit*base && u != timeline.Raw {
+		unit *= base
+	}
+	raw := float64(top) / unit / 8
+	pow := math.Pow(10, math.Floor(math.Log10(raw)))
+	step := pow * 10
+	for _, m := range []float64{1, 2, 5} {
+		if m*pow >= raw {
+			step = m * pow
+			break
+		}
+	}
+	var out []int64
+	for v := 0.0; v*unit <= float64(top) && len(out) < 10; v += step {
+		out = append(out, int64(math.Round(v*unit)))
+	}
+	return out
+}
+
+// clip cuts s to about width pixels of text of the given size.
+func clip(s string, width, size float64) string {
+	n := int(width / (size * 0.53))
+	if r := []rune(s); len(r) > n {
+		return string(r[:max(n-1, 0)]) + "…"
+	}
+	return s
+}
+
+// clipLeft cuts the beginning, so that the end of a path stays.
+func clipLeft(s string, width, size float64) string {
+	n := int(width / (size * 0.53))
+	if r := []rune(s); len(r) > n {
+		return "…" + string(r[len(r)-max(n-1, 0):])
+	}
+	return s
+}
+
+// wrap breaks s at spaces into at most n lines of about width characters.
+func wrap(s string, width, n int) []string {
+	var lines []string
+	line := ""
+	for _, word := range strings.Fields(s) {
+		switch {
+		case line == "":
+			line = word
+		case len(line)+1+len(word) <= width:
+			line += " " + word
+		default:
+			lines, line = append(lines, line), word
+		}
+	}
+	lines = append(lines, line)
+	if len(lines) > n {
+		lines = lines[:n]
+		lines[n-1] += " …"
+	}
+	return lines
+}

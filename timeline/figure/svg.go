@@ -1,0 +1,132 @@
+package figure
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"image/color"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/timeline"
+)
+
+// SVG draws the usage of a device as an SVG image.
+func SVG(ctx context.Context, w io.Writer, d *timeline.Device, o Options) error {
+	width, height := o.size()
+	c, err := NewChart(ctx, d, width, o)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(c.svg(width, height, o.palette()))
+	return err
+}
+
+func (c *Chart) svg(width, height int, p *palette) []byte {
+	s := &svgCanvas{p: p}
+	fmt.Fprintf(&s.buf, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img" `+
+		`font-family="ui-sans-serif, system-ui, 'Segoe UI', 'Helvetica Neue', Arial, sans-serif">`+"\n", width, height, width, height)
+	fmt.Fprintf(&s.buf, "<title>%s</title>\n<desc>%s</desc>\n", escapeXML(c.Title), escapeXML(c.Headline))
+	s.patterns(c.Order)
+	c.draw(s, width, height, p)
+	s.buf.WriteString("</svg>\n")
+	return s.buf.Bytes()
+}
+
+// svgCanvas writes SVG elements, coordinates to a tenth of a pixel.
+type svgCanvas struct {
+	buf bytes.Buffer
+	p   *palette
+}
+
+// patterns defines the hatched categories' fills.
+func (s *svgCanvas) patterns(order []timeline.Category) {
+	s.buf.WriteString("<defs>\n")
+	for _, c := range order {
+		h := hatches[c]
+		if h.spacing == 0 {
+			continue
+		}
+		fmt.Fprintf(&s.buf, `<pattern id="hatch-%s" width="%d" height="%d" patternUnits="userSpaceOnUse" patternTransform="rotate(%d)">`+
+			`<rect width="%d" height="%d" fill="%s"/><path d="M0 0H%d" stroke="%s" stroke-opacity=".35"/></pattern>`+"\n",
+			c, h.spacing, h.spacing, h.angle, h.spacing, h.spacing, hex(s.p.category[c]), h.spacing, hex(s.p.paper))
+	}
+	s.buf.WriteString("</defs>\n")
+}
+
+func (s *svgCanvas) fillOf(c timeline.Category) string {
+	if hatches[c].spacing == 0 {
+		return hex(s.p.category[c])
+	}
+	return "url(#hatch-" + c.String() + ")"
+}
+
+func (s *svgCanvas) area(points []point, c timeline.Category) {
+	fmt.Fprintf(&s.buf, `<path class="%s" fill="%s" d="%sZ"/>`+"\n", c, s.fillOf(c), path(points))
+}
+
+func (s *svgCanvas) fill(x, y, w, h float64, c color.RGBA) {
+	fmt.Fprintf(&s.buf, `<rect x="%s" y="%s" width="%s" height="%s" fill="%s"/>`+"\n", coord(x), coord(y), coord(w), coord(h), hex(c))
+}
+
+func (s *svgCanvas) line(points []point, c color.RGBA, width float64, dashed bool) {
+	dash := ""
+	if dashed {
+		dash = ` stroke-dasharray="2 3"`
+	}
+	fmt.Fprintf(&s.buf, `<path fill="none" stroke="%s" stroke-width="%s"%s d="%s"/>`+"\n", hex(c), coord(width), dash, path(points))
+}
+
+func (s *svgCanvas) text(x, y float64, text string, st textStyle) {
+	extra := ""
+	if st.bold {
+		extra += ` font-weight="600"`
+	}
+	switch st.anchor {
+	case anchorMiddle:
+		extra += ` text-anchor="middle"`
+	case anchorEnd:
+		extra += ` text-anchor="end"`
+	}
+	fmt.Fprintf(&s.buf, `<text x="%s" y="%s" font-size="%s" fill="%s"%s>%s</text>`+"\n", coord(x), coord(y), coord(st.size), hex(st.color),
+		extra, escapeXML(text))
+}
+
+// path writes a polyline with horizontal and vertical steps in their short form.
+func path(points []point) string {
+	var b strings.Builder
+	var last [2]string
+	for i, p := range points {
+		x, y := coord(p.x), coord(p.y)
+		switch {
+		case i == 0:
+			b.WriteString("M" + x + " " + y)
+		case y == last[1] && x == last[0]:
+		case y == last[1]:
+			b.WriteString("H" + x)
+		case x == last[0]:
+			b.WriteString("V" + y)
+		default:
+			b.WriteString("L" + x + " " + y)
+		}
+		last = [2]string{x, y}
+	}
+	return b.String()
+}
+
+func coord(v float64) string {
+	s := strconv.FormatFloat(v, 'f', 1, 64)
+	return strings.TrimSuffix(s, ".0")
+}
+
+// escapeXML escapes text for SVG and HTML and drops what neither may hold.
+func escapeXML(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if r < ' ' && r != '\t' || r == 0x7f || r == 0xfffe || r == 0xffff {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(s, "?"))
+	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;", "'", "&#39;").Replace(s)
+}

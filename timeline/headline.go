@@ -1,0 +1,259 @@
+package timeline
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// The wording of each category in a sentence.
+var categoryWords = [NumCategories]string{
+	"of unknown category", "parameters", "optimizer state", "gradients", "activations", "inputs", "temporaries", "autograd's own",
+}
+
+// Headline returns the one sentence on top: when the peak was and what held it, in the words that fit what the trace is. Sizes
+// are in IEC units; ~ stands before what was inferred, ≥ before what is a lower bound.
+func (d *Device) Headline() string {
+	t := &d.Totals
+	switch {
+	case d.Info.Kind == traces.DeviceArena:
+		return d.arenaHeadline()
+	case d.n == 0 && d.Allocs.Len() == 0 && t.EndReserved == 0:
+		return "Nothing to show: the trace has no memory events and no segments for " + d.Label() + "."
+	case d.oomMoment() != Start:
+		return d.oomHeadline()
+	case t.PeakAllocated == 0:
+		return fmt.Sprintf("Nothing was allocated on %s while the trace was recorded.", d.Label())
+	case !d.hasLifetimes():
+		return d.pointHeadline()
+	}
+	return d.peakHeadline()
+}
+
+// Label names the device in a sentence: "cuda:0" style ordinals for accelerators, words for the rest.
+func (d *Device) Label() string {
+	switch d.Info.Kind {
+	case traces.DeviceCPU:
+		return "the CPU"
+	case traces.DeviceHost:
+		return "pinned host memory"
+	case traces.DeviceArena:
+		return "the arena"
+	}
+	return fmt.Sprintf("GPU %d", d.Info.Ordinal)
+}
+
+// hasLifetimes reports whether the device has an event at which allocated bytes change.
+func (d *Device) hasLifetimes() bool {
+	for i := d.first; i < d.first+d.n; i++ {
+		if a := d.tl.Trace.Events.Action[i]; a == traces.Alloc || a.IsFreeRequest() {
+			return true
+		}
+	}
+	return false
+}
+
+// bound returns the sign before a figure that cannot be smaller but may be larger.
+func (d *Device) bound() string {
+	if d.Totals.Exactness == LowerBound {
+		return "≥ "
+	}
+	return ""
+}
+
+func (d *Device) peakHeadline() string {
+	t := &d.Totals
+	of := ""
+	if d.Info.Kind != traces.DeviceGPU {
+		of = " of " + strings.TrimPrefix(d.Label(), "the ")
+		if d.Info.Kind == traces.DeviceCPU {
+			of += " memory"
+		}
+	}
+	if !t.BeginsEmpty {
+		of += " since the recording began,"
+	}
+	s := fmt.Sprintf("Peak %s%s%s %s", d.bound(), IEC.Bytes(t.PeakAllocated), of, d.When(t.PeakAt))
+	return s + d.holders(t.PeakAt)
+}
+
+// When says in words when a moment is: in which iteration and phase, and how long after the beginning.
+func (d *Device) When(m Moment) string {
+	if m == Start {
+		return "at the start of the recording, before its first event"
+	}
+	timed := d.tl.Trace.Clock.HasTime
+	from, _ := d.Span()
+	since, origin := d.Time(m)-from, "into the recording"
+	var parts []string
+	for _, x := range d.Iterations().List {
+		if x.First <= m && m < x.End {
+			parts = append(parts, fmt.Sprintf("in iteration %d", x.Index+1))
+			since, origin = d.Time(m)-x.Start, "after its start"
+		}
+	}
+	if p, _ := d.PhaseAt(m); p != traces.PhaseUnknown {
+		if len(parts) == 0 {
+			parts = append(parts, "in "+p.String())
+		} else {
+			parts = append(parts, p.String())
+		}
+	}
+	if timed {
+		parts = append(parts, Duration(since)+" "+origin)
+	} else {
+		parts = append(parts, fmt.Sprintf("at event %d of %d", m+1, d.n))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// holders says what is allocated at a moment: the largest category's share and the largest holder. It ends the sentence.
+func (d *Device) holders(m Moment) string {
+	var s string
+	total := int64(0)
+	groups := d.Breakdown(m, ByCategory)
+	for _, g := range groups {
+		total += g.Bytes
+	}
+	if total == 0 {
+		return "."
+	}
+	if groups[0].Category == Unknown && groups[0].Largest != NoAlloc && len(groups) == 1 {
+		s = ": what kind of tensors is not recorded"
+	} else {
+		s = ": " + share(groups[0], total)
+		if groups[0].Category == Unknown && len(groups) > 1 && groups[1].Bytes*20 >= total {
+			s += ", " + share(groups[1], total)
+		}
+	}
+	if h := d.largestHolder(m); h != "" {
+		s += ". Largest holder: " + h
+	}
+	return s + "."
+}
+
+// share says how much of total a category holds, with ~ where the category was inferred.
+func share(g Group, total int64) string {
+	sign := ""
+	if g.Inferred {
+		sign = "~"
+	}
+	words := categoryWords[g.Category]
+	if g.Largest == NoAlloc {
+		words = g.Name
+	}
+	return fmt.Sprintf("%s%d %% %s", sign, (g.Bytes*100+total/2)/total, words)
+}
+
+// largestHolder names the module, else the call site, else the block that holds most at a moment: "" where nothing is allocated.
+func (d *Device) largestHolder(m Moment) string {
+	if groups := d.Breakdown(m, ByModule); len(groups) > 0 && groups[0].Largest != NoAlloc {
+		g := groups[0]
+		if name := d.Module(d.Allocs.Stack[g.Largest]); name != "" && !strings.Contains(name, ":") {
+			return d.holder(name, g)
+		}
+	}
+	groups := d.Breakdown(m, ByStack)
+	if len(groups) == 0 || groups[0].Bytes == 0 {
+		return ""
+	}
+	switch g := groups[0]; {
+	case g.Stack != traces.NoStack:
+		return d.holder(d.Site(g.Stack), g)
+	case len(groups) > 1:
+		return d.holder(groupWords(&g), g) + ", then " + d.holder(groupWords(&groups[1]), groups[1])
+	case g.Largest == NoAlloc:
+		return ""
+	default:
+		return d.holder(d.bufferName(g.Largest), Group{Bytes: d.Allocs.Size[g.Largest], Blocks: 1, Largest: g.Largest})
+	}
+}
+
+// groupWords names a row of a breakdown by stack in a sentence.
+func groupWords(g *Group) string {
+	if g.Name == "no stack" {
+		return "blocks without a recorded stack"
+	}
+	return g.Name
+}
+
+func (d *Device) holder(name string, g Group) string {
+	return name + ", " + IEC.Bytes(g.Bytes) + blocksWord(g.Blocks) + d.purpose(g.Largest)
+}
+
+func blocksWord(n int) string {
+	if n <= 1 {
+		return ""
+	}
+	return fmt.Sprintf(" in %d blocks", n)
+}
+
+// purpose says why a block is there, where its category tells.
+func (d *Device) purpose(a AllocID) string {
+	if a != NoAlloc && d.Allocs.Category[a] == Activation {
+		return " saved for backward"
+	}
+	return ""
+}
+
+func (d *Device) pointHeadline() string {
+	t := &d.Totals
+	at := d.last()
+	if d.looksFull() {
+		return d.fullSentence() + d.largestAt(at)
+	}
+	s := fmt.Sprintf("One moment, no events: %s allocated", IEC.Bytes(t.EndAllocated))
+	if t.EndReserved > 0 {
+		s += fmt.Sprintf(" of %s reserved on %s", IEC.Bytes(t.EndReserved), d.Label())
+	}
+	return s + d.holders(at)
+}
+
+// last returns the moment after the device's last event.
+func (d *Device) last() Moment { return Moment(d.n) - 1 }
+
+// largestAt names the largest holder in a sentence of its own.
+func (d *Device) largestAt(m Moment) string {
+	if h := d.largestHolder(m); h != "" {
+		return " Largest holder: " + h + "."
+	}
+	return ""
+}
+
+func (d *Device) oomHeadline() string {
+	at := d.oomMoment()
+	asked := d.Event(at).Size
+	s := fmt.Sprintf("Out of memory %s: asked for %s with %s allocated", d.When(at), IEC.Bytes(asked), IEC.Bytes(d.Allocated.At(at)))
+	return s + d.holders(at)
+}
+
+// arenaHeadline is the sentence of a storage-allocation problem: what any packing needs.
+func (d *Device) arenaHeadline() string {
+	t := &d.Totals
+	if d.Allocs.Len() == 0 {
+		return "Nothing to pack: the problem has no buffers."
+	}
+	largest := AllocID(0)
+	for a := range d.Allocs.Size {
+		if d.Allocs.Size[a] > d.Allocs.Size[largest] {
+			largest = AllocID(a)
+		}
+	}
+	s := fmt.Sprintf("%d buffers to pack: no packing can need less than %s, what is live at time %d", d.Allocs.Len(),
+		IEC.Bytes(t.PeakAllocated), d.Time(t.PeakAt))
+	if c := d.Info.TotalBytes; c > 0 {
+		s += fmt.Sprintf(" (%d %% of the capacity of %s)", (t.PeakAllocated*100+c/2)/c, IEC.Bytes(c))
+	}
+	return s + fmt.Sprintf(". Largest buffer: %s, %s.", d.bufferName(largest), IEC.Bytes(d.Allocs.Size[largest]))
+}
+
+// bufferName returns the name that the source gives a buffer, its block name where it gives none.
+func (d *Device) bufferName(a AllocID) string {
+	if m := d.Allocs.Start[a]; m >= 0 {
+		if name := d.tl.Trace.Text(d.tl.Trace.DetailOf(d.first + int(m)).UserMetadata); name != "" {
+			return name
+		}
+	}
+	return "block " + d.Name(a)
+}

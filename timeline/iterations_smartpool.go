@@ -1,0 +1,141 @@
+package timeline
+
+import (
+	"slices"
+
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// The iteration detector of SmartPool and AutoSwap (Zhang et al., arXiv 1903.06631), as its authors' code does it: the published
+// reference beside the detector that gmemtop uses, and the op indices that those two managers' plans speak of.
+//
+// Every op on memory gets a number that does not depend on addresses. AutoSwap: the size for a Malloc, for any other op the distance in
+// ops to the previous op on the same pointer. SmartPool, which sees Malloc and Free only: the size for a Malloc, the block's lifetime
+// in ops for a Free; that is the same number. A length len repeats at i where the len-1 numbers from i equal those from i+len; all
+// starts and lengths are tried, shortest first, and the longest kept; AutoSwap stops at the first above its threshold, SmartPool runs
+// the test again inside what it found, which may hold several iterations. The start then moves on to the first Malloc.
+//
+// Complexity: quadratic in ops, several times over; the authors name it their bottleneck. Kept for ops in the ten thousands.
+
+// SmartPoolPeriod is an iteration as the SmartPool and AutoSwap detector finds it, in ops counted from the first one of the device.
+type SmartPoolPeriod struct {
+	Location, Length int
+}
+
+// Thresholds of the authors' code: the swap pool's, the pool's, and the one of the test inside a found segment.
+const (
+	swapThreshold   = 1000
+	swapThresholdTo = 2000
+	poolCheckEvery  = 300
+	poolThreshold   = 100
+	innerThreshold  = 50
+)
+
+// SmartPoolPeriod returns the iteration that SmartPool's detector finds in the device's allocations and frees, or, where the trace has
+// accesses, that AutoSwap's finds in all ops; false where there is none.
+func (d *Device) SmartPoolPeriod() (SmartPoolPeriod, bool) {
+	rep, malloc := d.opSignatures()
+	if d.hasAccesses() {
+		return autoSwapPeriod(rep, malloc)
+	}
+	return smartPoolPeriod(rep, malloc)
+}
+
+func (d *Device) hasAccesses() bool {
+	return slices.ContainsFunc(d.tl.Trace.Accesses, func(a traces.Access) bool { return a.Device == d.ID })
+}
+
+// opSignatures returns the number of each op of the device, in the order of the source, and whether it is a Malloc.
+func (d *Device) opSignatures() (rep []int64, malloc []bool) {
+	last := map[uint64]int{}
+	add := func(addr uint64, size int64, isMalloc bool) {
+		i := len(rep)
+		n := size
+		if prev, ok := last[addr]; ok && !isMalloc {
+			n = int64(i - prev)
+		}
+		last[addr] = i
+		rep = append(rep, n)
+		malloc = append(malloc, isMalloc)
+	}
+	tr := d.tl.Trace
+	acc := tr.Accesses
+	for i := d.first; ; i++ {
+		for len(acc) > 0 && (int(acc[0].Event) <= i || i == d.first+d.n) {
+			if acc[0].Device == d.ID {
+				add(acc[0].Addr, acc[0].Size, false)
+			}
+			acc = acc[1:]
+		}
+		if i == d.first+d.n {
+			return rep, malloc
+		}
+		switch a := tr.Events.Action[i]; {
+		case a == traces.Alloc:
+			add(tr.Events.Addr[i], tr.Events.Size[i], true)
+		case a.IsFreeRequest():
+			add(tr.Events.Addr[i], tr.Events.Size[i], false)
+		}
+	}
+}
+
+// autoSwapPeriod tests as the ops come in, every threshold ops, the threshold growing with the number of ops.
+func autoSwapPeriod(rep []int64, malloc []bool) (SmartPoolPeriod, bool) {
+	threshold := swapThreshold
+	for n := threshold; ; n += threshold {
+		n = min(n, len(rep))
+		if p := repeatable(rep[:n], threshold); p.Length > threshold {
+			return p.fromMalloc(malloc), true
+		}
+		if n == len(rep) {
+			return SmartPoolPeriod{}, false
+		}
+		threshold = min(swapThresholdTo, max(threshold, n/10))
+	}
+}
+
+// smartPoolPeriod tests at check points that double, from the first 300 ops on.
+func smartPoolPeriod(rep []int64, malloc []bool) (SmartPoolPeriod, bool) {
+	for n := poolCheckEvery; ; n *= 2 {
+		n = min(n, len(rep))
+		if p := repeatable(rep[:n], n); p.Length > poolThreshold {
+			return p.verified(rep).fromMalloc(malloc), true
+		}
+		if n == len(rep) {
+			return SmartPoolPeriod{}, false
+		}
+	}
+}
+
+// verified runs the test again inside the segment, and cuts it where it holds several iterations.
+func (p SmartPoolPeriod) verified(rep []int64) SmartPoolPeriod {
+	if in := repeatable(rep[p.Location:p.Location+p.Length], p.Length); in.Length > innerThreshold {
+		p.Length = in.Length
+		p.Location += in.Location
+	}
+	return p
+}
+
+// fromMalloc moves on to the first Malloc of the segment.
+func (p SmartPoolPeriod) fromMalloc(malloc []bool) SmartPoolPeriod {
+	for p.Location < len(malloc)-1 && !malloc[p.Location] {
+		p.Location++
+	}
+	return p
+}
+
+// repeatable is the brute force: the first length above the threshold, else the longest.
+func repeatable(rep []int64, threshold int) SmartPoolPeriod {
+	var best SmartPoolPeriod
+	for i := range rep {
+		for n := best.Length + 1; n <= (len(rep)-i)/2; n++ {
+			if slices.Equal(rep[i:i+n-1], rep[i+n:i+2*n-1]) {
+				best = SmartPoolPeriod{Location: i, Length: n}
+				if n > threshold {
+					return best
+				}
+			}
+		}
+	}
+	return best
+}

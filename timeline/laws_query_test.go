@@ -1,0 +1,215 @@
+package timeline
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+func TestBreakdownsAddUpToUsage(t *testing.T) {
+	eachRandom(t, func(t *testing.T, d *Device, rng *rand.Rand) {
+		for range 10 {
+			m := randomMoment(rng, d)
+			for by := range NumBy {
+				var bytes int64
+				blocks := 0
+				for _, g := range d.Breakdown(m, by) {
+					bytes += g.Bytes
+					blocks += g.Blocks
+				}
+				if live := len(d.LiveAt(m, nil)); bytes != d.Allocated.At(m) || blocks != live {
+					t.Fatalf("by %s at %d: %d bytes in %d blocks, want %d in %d", by, m, bytes, blocks, d.Allocated.At(m), live)
+				}
+			}
+			for _, by := range []By{ByStack, ByModule} {
+				if n := d.Icicle(m, by); n.Bytes != d.Allocated.At(m) {
+					t.Fatalf("icicle by %s at %d: %d bytes, want %d", by, m, n.Bytes, d.Allocated.At(m))
+				}
+			}
+		}
+	})
+}
+
+func TestCategoryColumnsAndBandsAddUpToTheColumn(t *testing.T) {
+	eachRandom(t, func(t *testing.T, d *Device, rng *rand.Rand) {
+		w := d.Full(AxisTime)
+		const n = 77
+		cols := d.Columns(d.Allocated, w, n, nil)
+		cats, err := d.CategoryColumns(context.Background(), w, n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, least := range []int64{0, 1000, 1 << 40} {
+			bands, err := d.Bands(context.Background(), w, n, least)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, c := range cols {
+				var sum int64
+				for _, v := range cats[i] {
+					sum += v
+				}
+				if sum != c.Max {
+					t.Fatalf("column %d: categories add up to %d, max is %d", i, sum, c.Max)
+				}
+				checkBands(t, d, bands[i], c, least)
+			}
+		}
+	})
+}
+
+func checkBands(t *testing.T, d *Device, bands []Band, c Column, least int64) {
+	t.Helper()
+	at, merged, blocks := int64(0), false, 0
+	for _, b := range bands {
+		if b.Bottom != at {
+			t.Fatalf("a band begins at %d, the one below ends at %d", b.Bottom, at)
+		}
+		small := b.Count > 1 || d.Allocs.Size[b.Alloc] < least
+		if small && merged {
+			t.Fatal("two neighbouring bands of small allocations are not one")
+		}
+		at, merged, blocks = b.Top, small, blocks+int(b.Count)
+	}
+	if live := len(d.LiveAt(c.MaxAt, nil)); at != c.Max || blocks != live {
+		t.Fatalf("bands end at %d with %d blocks, want %d and %d", at, blocks, c.Max, live)
+	}
+}
+
+func TestThePartsOfReservedAddUpAtEveryMoment(t *testing.T) {
+	eachRandom(t, func(t *testing.T, d *Device, rng *rand.Rand) {
+		for range 30 {
+			m := randomMoment(rng, d)
+			s, err := d.StateAt(context.Background(), m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if sum := s.ActiveRequested + s.Internal + s.Stranded + s.Cached; sum != s.Reserved {
+				t.Fatalf("at %d the parts add up to %d, reserved is %d", m, sum, s.Reserved)
+			}
+			checkTiles(t, s)
+			if d.Totals.Exactness != Exact {
+				continue
+			}
+			if s.Reserved != d.Reserved.At(m) || s.ActiveRequested != d.Active.At(m) || s.Unplaced != 0 {
+				t.Fatalf("at %d reserved %d, active %d, unplaced %d; the series have %d and %d", m, s.Reserved, s.ActiveRequested, s.Unplaced,
+					d.Reserved.At(m), d.Active.At(m))
+			}
+		}
+	})
+}
+
+// checkTiles says whether the pieces tile their segments and the segments do not overlap.
+func checkTiles(t *testing.T, s *AllocatorState) {
+	t.Helper()
+	var last uint64
+	for _, g := range s.Segments {
+		if g.Addr < last {
+			t.Fatalf("segment %x begins within the one before", g.Addr)
+		}
+		at := g.Addr
+		for _, p := range g.Pieces {
+			if p.Addr != at || p.Size <= 0 {
+				t.Fatalf("piece %x+%d of segment %x, expected at %x", p.Addr, p.Size, g.Addr, at)
+			}
+			at += uint64(p.Size)
+		}
+		if last = g.Addr + uint64(g.Size); at != last {
+			t.Fatalf("pieces end at %x, segment %x at %x", at, g.Addr, last)
+		}
+	}
+}
+
+func TestTheLastStateIsTheFinalOne(t *testing.T) {
+	eachRandom(t, func(t *testing.T, d *Device, rng *rand.Rand) {
+		if d.Totals.Exactness != Exact {
+			return
+		}
+		s, err := d.StateAt(context.Background(), Moment(d.Len()-1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := s.ActiveRequested+s.Internal, d.Totals.EndActive; got != want {
+			t.Errorf("active %d at the end, the final state has %d", got, want)
+		}
+		if s.Exactness != Exact {
+			t.Errorf("the final state is %s: %s", s.Exactness, s.Reason)
+		}
+	})
+}
+
+func TestEveryEventOfABlockLeadsToIt(t *testing.T) {
+	eachRandom(t, func(t *testing.T, d *Device, rng *rand.Rand) {
+		for m := range Moment(d.Len()) {
+			ev, id := d.Event(m), d.AllocOf(m)
+			isBlock := ev.Action == traces.Alloc || ev.Action == traces.FreeRequested || ev.Action == traces.FreeCompleted
+			if isBlock != (id != NoAlloc) {
+				t.Fatalf("event %d, %s: allocation %d", m, ev.Action, id)
+			}
+			if isBlock && d.Allocs.Addr[id] != ev.Addr {
+				t.Fatalf("event %d at %x leads to an allocation at %x", m, ev.Addr, d.Allocs.Addr[id])
+			}
+		}
+	})
+}
+
+func TestMomentsAndTimesAgree(t *testing.T) {
+	eachRandom(t, func(t *testing.T, d *Device, rng *rand.Rand) {
+		from, to := d.Span()
+		for range 100 {
+			x := from - 5 + rng.Int64N(to-from+10)
+			m := d.MomentAt(x)
+			if m != Start && d.Time(m) > x || int(m)+1 < d.Len() && d.Time(m+1) <= x {
+				t.Fatalf("MomentAt(%d) = %d", x, m)
+			}
+		}
+	})
+}
+
+func TestSearchEqualsAScan(t *testing.T) {
+	eachRandom(t, func(t *testing.T, d *Device, rng *rand.Rand) {
+		for range 10 {
+			q := Query{MinSize: rng.Int64N(3000), Leaked: rng.IntN(3) == 0, Live: rng.IntN(2) == 0, LiveAt: randomMoment(rng, d), Text: "net3"}
+			got, err := d.Search(context.Background(), q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var want []AllocID
+			for i := range AllocID(d.Allocs.Len()) {
+				a := &d.Allocs
+				live := a.Start[i] <= q.LiveAt && q.LiveAt < a.Requested[i]
+				if a.Size[i] >= q.MinSize && (!q.Leaked || a.Requested[i] == Never) && (!q.Live || live) && a.Stack[i] >= 0 &&
+					d.Site(a.Stack[i]) == "forward net3.py:4" {
+					want = append(want, i)
+				}
+			}
+			if !slices.Equal(got, want) {
+				t.Fatalf("%+v: %v, want %v", q, got, want)
+			}
+			for k := SortStart; k <= SortAddress; k++ {
+				q.Sort, q.Descending = k, rng.IntN(2) == 0
+				ordered, err := d.Search(context.Background(), q)
+				if err != nil {
+					t.Fatal(err)
+				}
+				key := d.sortKey(k)
+				for i := 1; i < len(ordered); i++ {
+					x, y := key(ordered[i-1]), key(ordered[i])
+					if q.Descending {
+						x, y = y, x
+					}
+					if x > y && k != SortStart {
+						t.Fatalf("sorted by %d, descending %v: %d stands before %d", k, q.Descending, x, y)
+					}
+				}
+				slices.Sort(ordered)
+				if !slices.Equal(ordered, want) {
+					t.Fatalf("sorted by %d: %v, want %v", k, ordered, want)
+				}
+			}
+		}
+	})
+}

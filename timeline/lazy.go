@@ -1,0 +1,17 @@
+package timeline
+
+import "sync"
+
+// lazy holds what the core computes on the first question that needs it.
+type lazy struct {
+	categoryOnce  sync.Once
+	categoryMarks [][NumCategories]int64
+
+	accessOnce sync.Once
+	accesses   []int32
+
+	runMu     sync.Mutex
+	runsKnown bool
+	runs      []run
+	runDoubts int
+}

@@ -1,0 +1,78 @@
+package timeline
+
+import (
+	"cmp"
+	"slices"
+	"sort"
+
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// Leaks per call site. An allocation made in a steady iteration and still there at the end of it, or of later ones, is what a site
+// holds at those places; a site whose held bytes grow along a straight line, certainly and by more than noise, leaks. What a step
+// keeps for the next one (gradients until they are zeroed) is a constant and no leak. Linear in allocations; memory is one number for
+// each site that keeps anything and each iteration.
+
+// Leaks returns the call sites whose live bytes grow with the steady iterations, steepest first; nil where there are too few
+// iterations (three) or nothing grows. It is computed once; the result must not be written to.
+func (d *Device) Leaks() []Leak {
+	d.analysis.leaksOnce.Do(func() { d.analysis.leaks = d.findLeaks() })
+	return d.analysis.leaks
+}
+
+// held is what one site keeps at the ends of the iterations: first differences, summed at the end.
+type held struct {
+	bytes  []int64
+	blocks int
+}
+
+func (d *Device) findLeaks() []Leak {
+	it := d.Iterations()
+	at := it.steadyEnds()
+	if len(at) < 3 {
+		return nil
+	}
+	ends := make([]Moment, len(at)) // the last event of each
+	for k, i := range at {
+		ends[k] = it.List[i].End - 1
+	}
+	sites := map[traces.StackID]*held{}
+	first, end := d.allocsIn(it.List[at[0]].First, it.List[at[len(at)-1]].End)
+	k := 0
+	for a := first; a < end; a++ {
+		for ends[k] < d.Allocs.Start[a] {
+			k++
+		}
+		if d.Allocs.Requested[a] <= ends[k] {
+			continue
+		}
+		h := sites[d.Allocs.Stack[a]]
+		if h == nil {
+			h = &held{bytes: make([]int64, len(at)+1)}
+			sites[d.Allocs.Stack[a]] = h
+		}
+		gone := sort.Search(len(ends), func(j int) bool { return ends[j] >= d.Allocs.Requested[a] })
+		h.bytes[k] += d.Allocs.Size[a]
+		h.bytes[gone] -= d.Allocs.Size[a]
+		if gone == len(ends) {
+			h.blocks++
+		}
+	}
+	var leaks []Leak
+	noise := noiseBytes(len(at), d.Totals.PeakAllocated)
+	for stack, h := range sites {
+		y := make([]float64, len(at))
+		sum := int64(0)
+		for j := range y {
+			sum += h.bytes[j]
+			y[j] = float64(sum)
+		}
+		if t := fitTrend(y); t.leaks(y, noise) {
+			leaks = append(leaks, Leak{Stack: stack, Slope: t.Slope, Low: t.Low, High: t.High, Bytes: sum, Blocks: h.blocks})
+		}
+	}
+	slices.SortFunc(leaks, func(a, b Leak) int {
+		return cmp.Or(cmp.Compare(b.Slope, a.Slope), cmp.Compare(a.Stack, b.Stack))
+	})
+	return leaks
+}

@@ -1,0 +1,226 @@
+package timeline
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// Levers: what the user can change. Each looks at what is there at the moment of the autopsy and offers itself only where something
+// shows that it would help. Saves is worked out on the recording (see whatif.go) or is -1; no share of a peak is guessed. A lever that
+// rests on a category inferred from stacks, or on a placement that the allocator would have chosen otherwise, is marked inferred.
+
+// leverCase is what every lever sees.
+type leverCase struct {
+	d     *Device
+	ctx   context.Context
+	a     *Autopsy
+	f     *facts
+	live  []AllocID // allocated at the moment
+	total int64     // their requested bytes
+	by    [NumCategories]int64
+	rough bool // some category was inferred
+	err   error
+	work  []int64 // of peakWithout
+}
+
+// worthShowing is the share of the peak below which a lever is left out.
+const worthShowing = 0.01
+
+// levers returns what would help, the largest saving first; those whose saving the trace does not show last.
+func (d *Device) levers(ctx context.Context, a *Autopsy, f *facts) ([]Lever, error) {
+	if d.Info.Kind == traces.DeviceArena {
+		return nil, nil
+	}
+	c := &leverCase{d: d, ctx: ctx, a: a, f: f, live: d.LiveAt(a.At, nil)}
+	for _, id := range c.live {
+		c.total += d.Allocs.Size[id]
+		c.by[d.Allocs.Category[id]] += d.Allocs.Size[id]
+		c.rough = c.rough || d.Allocs.Inferred[id]
+	}
+	all := []Lever{}
+	for _, lever := range []func(*leverCase) (Lever, bool){
+		expandableLever, cacheLever, splitLever, pendingLever, poolLever,
+		lossLever, microBatchLever, checkpointLever, heldLever, gradientLever, shardLever, shardParametersLever, foreachLever,
+		mixedPrecisionLever, smallOptimizerLever, smallParametersLever,
+	} {
+		if l, ok := lever(c); ok {
+			all = append(all, l)
+		}
+		if c.err != nil {
+			return nil, c.err
+		}
+	}
+	slices.SortStableFunc(all, func(x, y Lever) int {
+		return cmp.Or(cmp.Compare(y.Saves, x.Saves), cmp.Compare(y.Fits, x.Fits))
+	})
+	return all, nil
+}
+
+// saves works out what cuts take off: off the peak where nothing failed, off what was allocated when it failed otherwise. False where
+// it is not worth showing.
+func (c *leverCase) saves(cuts []cut) (int64, bool) {
+	if len(cuts) == 0 {
+		return 0, false
+	}
+	var n int64
+	switch {
+	case c.a.OOM || c.a.Inferred || !c.d.hasLifetimes():
+		n = bytesAt(cuts, c.a.At)
+	default:
+		if c.work == nil {
+			c.work = make([]int64, c.d.n+2)
+		}
+		peak, err := c.d.peakWithout(c.ctx, cuts, c.work)
+		if err != nil {
+			c.err = err
+			return 0, false
+		}
+		n = c.d.Totals.PeakAllocated - peak
+	}
+	return n, n > 0 && float64(n) >= worthShowing*float64(c.total)
+}
+
+// fits says whether the failed request would have been served with extra free bytes: 1 only where the bytes that lie together show it.
+func (c *leverCase) fits(extra int64) int {
+	switch {
+	case !c.a.OOM || !c.f.known:
+		return -1
+	case c.f.short() > extra:
+		return 0
+	case max(c.f.driverFree, 0)+extra >= driverBytes(c.a.Asked):
+		return 1
+	}
+	return -1
+}
+
+// exactness returns that of a figure that rests on categories.
+func (c *leverCase) exactness() Exactness {
+	if c.rough {
+		return Inferred
+	}
+	return c.d.Totals.Exactness
+}
+
+// setting returns the line of shell that sets an allocator option.
+func setting(option string) string { return "export PYTORCH_CUDA_ALLOC_CONF=" + option }
+
+func expandableLever(c *leverCase) (Lever, bool) {
+	f := c.f
+	if !f.known || f.expandable || f.stranded+f.cached == 0 {
+		return Lever{}, false
+	}
+	n := f.unmappable
+	if float64(n) < worthShowing*float64(f.reserved) {
+		return Lever{}, false
+	}
+	l := Lever{
+		Name: "expandable_segments", Command: setting("expandable_segments:True"), Saves: n, Exactness: Inferred, Fits: c.fits(n),
+		Text: fmt.Sprintf("let segments grow and shrink by pages: %s of the holes are whole pages that could go back to the driver, so that they no longer have to lie together",
+			IEC.Bytes(n)),
+	}
+	return l, true
+}
+
+func cacheLever(c *leverCase) (Lever, bool) {
+	f := c.f
+	if !f.known || float64(f.cached) < worthShowing*float64(f.reserved) || f.cached == 0 {
+		return Lever{}, false
+	}
+	l := Lever{
+		Name: "release_cache", Command: setting("garbage_collection_threshold:0.8"), Saves: f.cached, Exactness: c.d.Totals.Exactness, Fits: -1,
+		Text: fmt.Sprintf("give wholly unused segments back: %s of reserved hold nothing at that moment (torch.cuda.empty_cache() does it once, the setting whenever 80 %% are reserved)",
+			IEC.Bytes(f.cached)),
+	}
+	if c.a.OOM {
+		l.Fits = c.fits(f.cached)
+	}
+	return l, true
+}
+
+func splitLever(c *leverCase) (Lever, bool) {
+	f := c.f
+	if !f.known || f.expandable || f.stranded == 0 || float64(f.stranded) < 0.05*float64(f.reserved) {
+		return Lever{}, false
+	}
+	return Lever{
+		Name: "max_split_size", Command: setting("max_split_size_mb:256"), Saves: -1, Exactness: Inferred, Fits: -1,
+		Text: "keep large segments whole, where expandable segments cannot be used: small blocks then do not strand them; what it saves depends on the order of allocations",
+	}, true
+}
+
+func pendingLever(c *leverCase) (Lever, bool) {
+	n := c.f.pending
+	if n == 0 || float64(n) < worthShowing*float64(c.f.reserved) {
+		return Lever{}, false
+	}
+	return Lever{
+		Name: "pending_frees", Command: "export TORCH_NCCL_AVOID_RECORD_STREAMS=1", Saves: n, Exactness: Inferred, Fits: c.fits(n),
+		Text: fmt.Sprintf("wait for the side stream before freeing instead of record_stream: %s are freed but not yet usable", IEC.Bytes(n)),
+	}, true
+}
+
+func poolLever(c *leverCase) (Lever, bool) {
+	n := c.f.otherPools
+	if n == 0 || float64(n) < worthShowing*float64(c.f.reserved) {
+		return Lever{}, false
+	}
+	return Lever{
+		Name: "private_pools", Command: "torch.cuda.graph(g, pool=shared_pool)", Saves: n, Exactness: Inferred, Fits: c.fits(n),
+		Text: fmt.Sprintf("let CUDA graphs share one pool, or drop those no longer replayed: %s of their pools are idle at that moment", IEC.Bytes(n)),
+	}, true
+}
+
+// needsRanks reports whether the lever divides what one process holds over several: for a single one that is a matter of more devices.
+func (l *Lever) needsRanks() bool { return l.Name == "shard_optimizer" || l.Name == "shard_parameters" }
+
+// gerund is a lever as the subject of a sentence.
+func (l *Lever) gerund() string {
+	if w, ok := leverWords[l.Name]; ok {
+		return w
+	}
+	return l.Name
+}
+
+var leverWords = map[string]string{
+	"expandable_segments": "expandable segments",
+	"release_cache":       "releasing the cache",
+	"chunked_loss":        "computing the loss in chunks",
+	"micro_batch":         "halving the micro-batch",
+	"checkpoint":          "checkpointing the blocks",
+	"del_outputs":         "dropping what the last step left",
+	"set_to_none":         "freeing the gradients before the forward",
+	"shard_optimizer":     "sharding the optimizer",
+	"shard_parameters":    "sharding the parameters",
+	"foreach":             "an optimizer that works on one parameter at a time",
+	"pending_frees":       "not using record_stream",
+	"private_pools":       "sharing private pools",
+}
+
+// savesText is the saving with the sign of how far it can be trusted, and of what it is taken.
+func (l *Lever) savesText() string {
+	sign := ""
+	switch l.Exactness {
+	case Inferred:
+		sign = "~"
+	case LowerBound:
+		sign = "≥ "
+	}
+	switch l.Name {
+	case "expandable_segments", "release_cache", "pending_frees", "private_pools":
+		return sign + IEC.Bytes(l.Saves) + " of reserved"
+	}
+	return sign + IEC.Bytes(l.Saves)
+}
+
+// fitText says of a lever that shows it that the failed request would have been served.
+func (l *Lever) fitText() string {
+	s := fmt.Sprintf("With %s the request would have fit: %s come free", l.gerund(), l.savesText())
+	if l.Exactness == Inferred {
+		s += " (inferred)"
+	}
+	return s + "."
+}

@@ -1,0 +1,362 @@
+package timeline
+
+import (
+	"fmt"
+
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// Levers that change the training itself.
+
+// blockSet is a set of blocks at a moment.
+type blockSet struct {
+	stacks   map[traces.StackID]bool
+	size     int64 // of the largest
+	bytes    int64 // allocated at the moment
+	duration int64 // nanoseconds for which all of them together are there
+}
+
+// member reports whether an allocation is of the set: from one of its stacks and of about the size of its blocks.
+func (b *blockSet) member(d *Device, a AllocID) bool {
+	return b.stacks[d.Allocs.Stack[a]] && logitsSized(d.Allocs.Size[a], b.size)
+}
+
+// logitsSized reports whether a block is as large as the logits in a type of the same, half or double width.
+func logitsSized(n, logits int64) bool { return n == logits || 2*n == logits || n == 2*logits }
+
+// lossBlocks returns the blocks at a moment that are logits or their like: the largest that a loss over classes allocates there, and
+// every block of the same, half or double size. It is empty where the loss holds less than 5 % of what is allocated.
+func (d *Device) lossBlocks(m Moment) blockSet {
+	live := d.LiveAt(m, nil)
+	classes := d.classes()
+	set := blockSet{stacks: map[traces.StackID]bool{}}
+	total := int64(0)
+	for _, a := range live {
+		total += d.Allocs.Size[a]
+		if classes.of(d.Allocs.Stack[a]).has(isLoss) && d.Allocs.Category[a] != Parameter {
+			set.size = max(set.size, d.Allocs.Size[a])
+		}
+	}
+	if set.size*20 < total || set.size == 0 {
+		return blockSet{}
+	}
+	first, last := Start, Never
+	for _, a := range live {
+		cat := d.Allocs.Category[a]
+		if d.Allocs.Stack[a] == traces.NoStack || !logitsSized(d.Allocs.Size[a], set.size) || cat == Parameter || cat == OptimizerState {
+			continue
+		}
+		set.stacks[d.Allocs.Stack[a]] = true
+		set.bytes += d.Allocs.Size[a]
+		first, last = max(first, d.Allocs.Start[a]), min(last, d.Allocs.Requested[a])
+	}
+	set.duration = d.Time(min(last, d.last())) - d.Time(first)
+	return set
+}
+
+// lossChunks is the number of chunks that the saving is worked out for.
+const lossChunks = 8
+
+func lossLever(c *leverCase) (Lever, bool) {
+	set := c.d.lossBlocks(c.a.At)
+	if set.bytes == 0 {
+		return Lever{}, false
+	}
+	n, ok := c.saves(c.d.cutsOf(func(a AllocID) int64 {
+		if set.member(c.d, a) {
+			return c.d.Allocs.Size[a] / lossChunks * (lossChunks - 1)
+		}
+		return 0
+	}))
+	if !ok {
+		return Lever{}, false
+	}
+	return Lever{
+		Name: "chunked_loss", Saves: n, Exactness: Inferred, Fits: c.fits(n),
+		Command: "loss = sum(checkpoint(lambda h, y: F.cross_entropy(lm_head(h), y, reduction=\"sum\"), h, y, use_reentrant=False) for h, y in zip(hidden.chunk(8), labels.chunk(8))) / labels.numel()",
+		Text: fmt.Sprintf("compute the output layer and the loss in %d chunks of the tokens: %s at that moment are logits and their gradients, blocks of %s",
+			lossChunks, IEC.Bytes(set.bytes), IEC.Bytes(set.size)),
+	}, true
+}
+
+func microBatchLever(c *leverCase) (Lever, bool) {
+	scales := c.by[Activation] + c.by[Input]
+	if float64(scales) < 0.05*float64(c.total) || scales == 0 {
+		return Lever{}, false
+	}
+	n, ok := c.saves(c.d.cutsOf(func(a AllocID) int64 {
+		if cat := c.d.Allocs.Category[a]; cat == Activation || cat == Input {
+			return c.d.Allocs.Size[a] / 2
+		}
+		return 0
+	}))
+	return Lever{
+		Name: "micro_batch", Saves: n, Exactness: Inferred, Fits: c.fits(n),
+		Command: "batch_size //= 2; accumulation_steps *= 2",
+		Text: fmt.Sprintf("halve the micro-batch and accumulate gradients over two: %s at that moment are activations and inputs, which scale with it",
+			IEC.Bytes(scales)),
+	}, ok
+}
+
+// blocksOfModel is what the activations at a moment say about the model's repeated blocks.
+type blocksOfModel struct {
+	count  int // how many there are
+	bytes  int64
+	stacks map[traces.StackID]bool
+	keep   int64 // largest single activation of one of them: what each must still keep
+}
+
+// repeatedBlocks finds the blocks of the model: most activation bytes at a moment come from stacks that allocated the same number of
+// activations each, one a block. At least four are wanted.
+func (c *leverCase) repeatedBlocks() blocksOfModel {
+	d := c.d
+	type site struct {
+		n     int
+		bytes int64
+	}
+	sites := map[traces.StackID]*site{}
+	for _, a := range c.live {
+		if d.Allocs.Category[a] != Activation || d.Allocs.Stack[a] == traces.NoStack {
+			continue
+		}
+		s := sites[d.Allocs.Stack[a]]
+		if s == nil {
+			s = &site{}
+			sites[d.Allocs.Stack[a]] = s
+		}
+		s.n++
+		s.bytes += d.Allocs.Size[a]
+	}
+	byCount := map[int]int64{}
+	for _, s := range sites {
+		byCount[s.n] += s.bytes
+	}
+	best := blocksOfModel{}
+	for n, bytes := range byCount {
+		if n >= 4 && (bytes > best.bytes || bytes == best.bytes && n > best.count) {
+			best = blocksOfModel{count: n, bytes: bytes}
+		}
+	}
+	best.stacks = map[traces.StackID]bool{}
+	for st, s := range sites {
+		if best.count > 0 && s.n == best.count {
+			best.stacks[st] = true
+			best.keep = max(best.keep, s.bytes/int64(s.n))
+		}
+	}
+	return best
+}
+
+func checkpointLever(c *leverCase) (Lever, bool) {
+	b := c.repeatedBlocks()
+	if b.count == 0 {
+		return Lever{}, false
+	}
+	// One block's activations are there again while it is recomputed, and each block keeps its input, at most its largest activation.
+	left := b.bytes/int64(b.count) + int64(b.count)*b.keep
+	if left >= b.bytes {
+		return Lever{}, false
+	}
+	share := 1 - float64(left)/float64(b.bytes)
+	n, ok := c.saves(c.d.cutsOf(func(a AllocID) int64 {
+		if c.d.Allocs.Category[a] == Activation && b.stacks[c.d.Allocs.Stack[a]] {
+			return int64(share * float64(c.d.Allocs.Size[a]))
+		}
+		return 0
+	}))
+	return Lever{
+		Name: "checkpoint", Saves: n, Exactness: Inferred, Fits: c.fits(n),
+		Command: "x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)",
+		Text: fmt.Sprintf("checkpoint each of the %d repeated blocks: %s of activations are saved in them; each would keep its input only, and one at a time be computed again (the time for that is not in the trace)",
+			b.count, IEC.Bytes(b.bytes)),
+	}, ok
+}
+
+// heldLever finds what an earlier iteration allocated, this one still holds at the moment and frees later in it: outputs and losses that
+// a variable keeps until it is assigned anew.
+func heldLever(c *leverCase) (Lever, bool) {
+	d := c.d
+	var now *Iteration
+	list := d.Iterations().List
+	for i := range list {
+		if list[i].First <= c.a.At && c.a.At < list[i].End {
+			now = &list[i]
+		}
+	}
+	if now == nil || now.Index == 0 {
+		return Lever{}, false
+	}
+	since := list[0].First
+	held := func(a AllocID) bool {
+		switch d.Allocs.Category[a] {
+		case Parameter, OptimizerState, Gradient:
+			return false
+		}
+		return d.Allocs.Start[a] >= since && d.Allocs.Start[a] < now.First && d.Allocs.Requested[a] < now.End
+	}
+	bytes, largest := int64(0), NoAlloc
+	for _, a := range c.live {
+		if held(a) {
+			bytes += d.Allocs.Size[a]
+			if largest == NoAlloc || d.Allocs.Size[a] > d.Allocs.Size[largest] {
+				largest = a
+			}
+		}
+	}
+	if bytes == 0 {
+		return Lever{}, false
+	}
+	var cuts []cut
+	for i := range list {
+		x := &list[i]
+		first, end := d.allocsIn(since, x.First)
+		for a := max(first, AllocID(0)); a < end && i > 0; a++ {
+			if r := d.Allocs.Requested[a]; r >= x.First && r < x.End && !isKept(d.Allocs.Category[a]) {
+				cuts = append(cuts, cut{x.First, r, d.Allocs.Size[a]})
+			}
+		}
+	}
+	n, ok := c.saves(cuts)
+	return Lever{
+		Name: "del_outputs", Saves: n, Exactness: c.exactness(), Fits: c.fits(n), Command: "del outputs, loss",
+		Text: fmt.Sprintf("delete what the last step left before the next forward: %s of it are still there at that moment, most from %s",
+			IEC.Bytes(bytes), d.Site(d.Allocs.Stack[largest])),
+	}, ok
+}
+
+func isKept(c Category) bool { return c == Parameter || c == OptimizerState || c == Gradient }
+
+func gradientLever(c *leverCase) (Lever, bool) {
+	d := c.d
+	phase, _ := d.PhaseAt(c.a.At)
+	if phase != traces.PhaseForward || float64(c.by[Gradient]) < worthShowing*float64(c.total) {
+		return Lever{}, false
+	}
+	var cuts []cut
+	for _, s := range d.Phases() {
+		if s.Phase != traces.PhaseForward {
+			continue
+		}
+		for _, a := range d.LiveAt(s.First, nil) {
+			if d.Allocs.Category[a] == Gradient {
+				cuts = append(cuts, cut{s.First, min(s.Last, d.Allocs.Requested[a]), d.Allocs.Size[a]})
+			}
+		}
+	}
+	n, ok := c.saves(cuts)
+	return Lever{
+		Name: "set_to_none", Saves: n, Exactness: Inferred, Fits: c.fits(n), Command: "optimizer.zero_grad(set_to_none=True)  # before the forward",
+		Text: fmt.Sprintf("free gradients before the forward, unless they are being accumulated: %s of gradients are there at that moment, in the forward",
+			IEC.Bytes(c.by[Gradient])),
+	}, ok
+}
+
+// shard returns the cuts of one category when it is divided over the ranks, and says over how many: the run's own number, else two.
+func (c *leverCase) shard(cat Category) ([]cut, string) {
+	world := int64(c.d.tl.Trace.Process.WorldSize)
+	stated := fmt.Sprintf("over the run's %d ranks", world)
+	if world < 2 {
+		world, stated = 2, "over 2 ranks (more save more)"
+	}
+	return c.d.cutsOf(func(a AllocID) int64 {
+		if c.d.Allocs.Category[a] == cat {
+			return c.d.Allocs.Size[a] / world * (world - 1)
+		}
+		return 0
+	}), stated
+}
+
+func shardLever(c *leverCase) (Lever, bool) {
+	if float64(c.by[OptimizerState]) < 0.05*float64(c.total) || c.by[OptimizerState] == 0 {
+		return Lever{}, false
+	}
+	cuts, stated := c.shard(OptimizerState)
+	n, ok := c.saves(cuts)
+	return Lever{
+		Name: "shard_optimizer", Saves: n, Exactness: c.exactness(), Fits: c.fits(n),
+		Command: "ZeroRedundancyOptimizer(model.parameters(), optimizer_class=torch.optim.AdamW)  # or fully_shard(model)",
+		Text:    fmt.Sprintf("shard the optimizer state %s: it holds %s", stated, IEC.Bytes(c.by[OptimizerState])),
+	}, ok
+}
+
+func shardParametersLever(c *leverCase) (Lever, bool) {
+	if float64(c.by[Parameter]) < 0.25*float64(c.total) || c.by[Parameter] == 0 {
+		return Lever{}, false
+	}
+	cuts, stated := c.shard(Parameter)
+	n, ok := c.saves(cuts)
+	return Lever{
+		Name: "shard_parameters", Saves: n, Exactness: c.exactness(), Fits: c.fits(n), Command: "fully_shard(model)",
+		Text: fmt.Sprintf("shard the parameters %s: they hold %s; one layer's are gathered at a time, which is not taken off here",
+			stated, IEC.Bytes(c.by[Parameter])),
+	}, ok
+}
+
+// foreachLever finds an optimizer that makes temporaries for all parameters at once.
+func foreachLever(c *leverCase) (Lever, bool) {
+	d := c.d
+	classes := d.classes()
+	temporary := func(a AllocID) bool {
+		cat := d.Allocs.Category[a]
+		return classes.of(d.Allocs.Stack[a]).has(isForeach) && !isKept(cat)
+	}
+	var bytes, largest int64
+	for _, a := range c.live {
+		if temporary(a) {
+			bytes += d.Allocs.Size[a]
+			largest = max(largest, d.Allocs.Size[a])
+		}
+	}
+	if float64(bytes) < worthShowing*float64(c.total) || bytes <= largest {
+		return Lever{}, false
+	}
+	share := 1 - float64(largest)/float64(bytes)
+	n, ok := c.saves(d.cutsOf(func(a AllocID) int64 {
+		if temporary(a) {
+			return int64(share * float64(d.Allocs.Size[a]))
+		}
+		return 0
+	}))
+	return Lever{
+		Name: "foreach", Saves: n, Exactness: Inferred, Fits: c.fits(n), Command: "torch.optim.AdamW(params, fused=True)  # or foreach=False",
+		Text: fmt.Sprintf("use the fused or the plain optimizer: its foreach form holds %s of temporaries for all parameters at once", IEC.Bytes(bytes)),
+	}, ok
+}
+
+// mixedPrecisionLever is offered where nothing in the stacks shows mixed precision; element types are not in a trace, so that no saving is.
+func mixedPrecisionLever(c *leverCase) (Lever, bool) {
+	if float64(c.by[Activation]) < 0.1*float64(c.total) || c.by[Activation] == 0 {
+		return Lever{}, false
+	}
+	for _, t := range c.d.classes() {
+		if t.has(isAutocast) {
+			return Lever{}, false
+		}
+	}
+	return Lever{
+		Name: "mixed_precision", Saves: -1, Exactness: Inferred, Fits: -1, Command: "with torch.autocast(\"cuda\", dtype=torch.bfloat16): ...",
+		Text: fmt.Sprintf("activations hold %s; those that are float32 today would take half in bfloat16 (the trace does not record element types)",
+			IEC.Bytes(c.by[Activation])),
+	}, true
+}
+
+func smallOptimizerLever(c *leverCase) (Lever, bool) {
+	if float64(c.by[OptimizerState]) < 0.1*float64(c.total) || c.by[OptimizerState] == 0 {
+		return Lever{}, false
+	}
+	return Lever{
+		Name: "optimizer_8bit", Saves: -1, Exactness: Inferred, Fits: -1, Command: "bitsandbytes.optim.AdamW8bit(params)",
+		Text: fmt.Sprintf("optimizer state holds %s; what is float32 today would take a quarter in 8 bits (the trace does not record element types)",
+			IEC.Bytes(c.by[OptimizerState])),
+	}, true
+}
+
+func smallParametersLever(c *leverCase) (Lever, bool) {
+	if float64(c.by[Parameter]) < 0.5*float64(c.total) || c.by[Parameter] == 0 {
+		return Lever{}, false
+	}
+	return Lever{
+		Name: "smaller_weights", Saves: -1, Exactness: Inferred, Fits: -1, Command: "model.to(torch.bfloat16)  # or quantise for inference",
+		Text: fmt.Sprintf("parameters hold %s: half the width takes half of it (the trace does not record element types)", IEC.Bytes(c.by[Parameter])),
+	}, true
+}

@@ -1,0 +1,111 @@
+package timeline
+
+import (
+	"fmt"
+	"strings"
+)
+
+var sortNames = map[string]SortKey{
+	"start": SortStart, "time": SortStart, "size": SortSize, "life": SortLifetime, "lifetime": SortLifetime, "end": SortEnd,
+	"category": SortCategory, "cat": SortCategory, "address": SortAddress, "addr": SortAddress,
+}
+
+// ParseQuery reads a filter line: words are looked for, and these terms select or order:
+//
+//	size>1MiB  size<=2m     requested bytes
+//	life<5ms   life>=1s     how long it was allocated
+//	cat:activation,gradient categories
+//	live  leaked            allocated at the cursor; never freed
+//	sort:size  sort:-size   ascending, descending
+//
+// The caller sets LiveAt. An error says which term it is and what to write.
+func ParseQuery(s string) (Query, error) {
+	var q Query
+	var words []string
+	for _, term := range strings.Fields(s) {
+		known, err := q.term(strings.ToLower(term))
+		if err != nil {
+			return Query{}, err
+		}
+		if !known {
+			words = append(words, term)
+		}
+	}
+	q.Text = strings.Join(words, " ")
+	return q, nil
+}
+
+// term reads one term and says whether it is one.
+func (q *Query) term(t string) (bool, error) {
+	switch {
+	case t == "live":
+		q.Live = true
+	case t == "leaked":
+		q.Leaked = true
+	case strings.HasPrefix(t, "cat:"):
+		return true, q.addCategories(t[len("cat:"):])
+	case strings.HasPrefix(t, "sort:"):
+		return true, q.order(t[len("sort:"):])
+	case hasOperator(t, "size"):
+		return true, bound(t[len("size"):], ParseBytes, &q.MinSize, &q.MaxSize)
+	case hasOperator(t, "life"):
+		return true, bound(t[len("life"):], ParseDuration, &q.MinLife, &q.MaxLife)
+	default:
+		return false, nil
+	}
+	return true, nil
+}
+
+func hasOperator(t, name string) bool {
+	return strings.HasPrefix(t, name) && len(t) > len(name) && strings.IndexByte("<>=", t[len(name)]) >= 0
+}
+
+func (q *Query) addCategories(list string) error {
+	for _, name := range strings.Split(list, ",") {
+		c, ok := ParseCategory(name)
+		if !ok {
+			return fmt.Errorf("category %q: write one of %s", name, strings.Join(categoryNames[:], ", "))
+		}
+		q.Categories |= 1 << c
+	}
+	return nil
+}
+
+func (q *Query) order(name string) error {
+	key, descending := strings.CutPrefix(name, "-")
+	k, ok := sortNames[key]
+	if !ok {
+		return fmt.Errorf("sort:%s: write sort: and one of start, size, life, end, category, address; - before it is descending", name)
+	}
+	q.Sort, q.Descending = k, descending
+	return nil
+}
+
+// bound reads an operator and a figure into inclusive bounds. A largest of 0 stands for no limit, so it cannot be asked for.
+func bound(t string, parse func(string) (int64, error), least, most *int64) error {
+	op := t[:1]
+	if len(t) > 1 && t[1] == '=' {
+		op = t[:2]
+	}
+	v, err := parse(t[len(op):])
+	if err != nil {
+		return err
+	}
+	switch op {
+	case ">":
+		*least = v + 1
+	case ">=":
+		*least = v
+	case "<":
+		v--
+		fallthrough
+	case "<=":
+		if v <= 0 {
+			return fmt.Errorf("%s: nothing is that small", t)
+		}
+		*most = v
+	default:
+		*least, *most = v, v
+	}
+	return nil
+}

@@ -1,0 +1,66 @@
+package timeline_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces/kineto"
+)
+
+func TestRecordedProfilesAgreeWithTheirOwnTotals(t *testing.T) {
+	root := os.Getenv("GMEMTOP_TRACES")
+	if root == "" {
+		t.Skip("GMEMTOP_TRACES is not set: recorded profiles are not compared with their own totals")
+	}
+	paths, err := filepath.Glob(filepath.Join(root, "kineto", "*.gz"))
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("GMEMTOP_TRACES has no kineto folder: %v", err)
+	}
+	for i, p := range paths {
+		t.Run(string(rune('a'+i)), func(t *testing.T) {
+			packed, err := os.ReadFile(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			z, err := gzip.NewReader(bytes.NewReader(packed))
+			if err != nil {
+				t.Fatal(err)
+			}
+			plain, err := io.ReadAll(z)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tr, err := kineto.Read(context.Background(), bytes.NewReader(plain), nil)
+			if err != nil {
+				t.Skipf("the profile cannot be read, as one without memory events cannot: %v", err)
+			}
+			tl, err := timeline.Build(context.Background(), tr, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, l := range tl.Losses {
+				t.Logf("loss %+v", l)
+				if l.Name == "counter_differs" || l.Name == "counter_contradicts" {
+					t.Errorf("%d samples: %s", l.Count, l.Detail)
+				}
+			}
+			for _, d := range tl.Devices {
+				t.Logf("%s%d: %+v", d.Info.Kind, d.Info.Ordinal, d.Totals)
+				if d.Totals.StartAllocated < 0 || d.Totals.PeakAllocated < d.Totals.StartAllocated {
+					t.Errorf("start %d, peak %d", d.Totals.StartAllocated, d.Totals.PeakAllocated)
+				}
+				for i, g := range d.Breakdown(d.Totals.PeakAt, timeline.ByModule) {
+					if i < 4 {
+						t.Logf("   %s %s %d", timeline.IEC.Bytes(g.Bytes), g.Name, g.Blocks)
+					}
+				}
+			}
+		})
+	}
+}

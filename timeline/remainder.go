@@ -1,0 +1,166 @@
+package timeline
+
+import (
+	"strings"
+
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// How large is the block behind a request, really? The caching allocator rounds the request, takes a hole, and splits the rest off,
+// unless the hole is of the large pool and the rest is at most 1 MiB (DeviceCachingAllocator::should_split): then the block keeps
+// it. So the block's size follows from the hole, and the hole from its neighbour: it reaches to the next active block or to the end
+// of the segment. Only neighbours within 1 MiB of the rounded request matter, and blocks of the large pool and segments are larger
+// than that, so a table with one boundary for each MiB of addresses answers in two looks, about 30 ns an allocation.
+//
+// It holds where every block and segment is known, that is where the final state is, and is checked against the sizes that the
+// final state has (Device.remainders). Not covered: max_split_size, and expandable segments, which always split.
+//
+// Rejected: an ordered set of all blocks (ten times the time, for neighbours that do not matter).
+
+const (
+	mib = 1 << 20
+	// smallest of the large pool's blocks (kSmallSize); a rest of at most that stays in the block.
+	largePool = mib
+)
+
+// boundaries is a set of addresses of which no two lie within one MiB.
+type boundaries struct {
+	slots []boundary
+	shift uint
+	used  int
+}
+
+type boundary struct {
+	page uint64 // address in MiB, plus one; 0 is a free slot
+	addr uint64 // 0 where the page has none
+}
+
+func newBoundaries() *boundaries {
+	const bits = 10
+	return &boundaries{slots: make([]boundary, 1<<bits), shift: 64 - bits}
+}
+
+// probe returns the slot of an address's page, or the free one that it would take.
+func (t *boundaries) probe(page uint64) *boundary {
+	mask := uint(len(t.slots) - 1)
+	for i := hashAddr(page, t.shift); ; i++ {
+		if s := &t.slots[i&mask]; s.page == page || s.page == 0 {
+			return s
+		}
+	}
+}
+
+func (t *boundaries) add(addr uint64) {
+	s := t.probe(addr/mib + 1)
+	if s.page == 0 {
+		if t.used*2 >= len(t.slots) {
+			old := t.slots
+			t.slots, t.shift = make([]boundary, 2*len(old)), t.shift-1
+			for _, o := range old {
+				if o.page != 0 {
+					*t.probe(o.page) = o
+				}
+			}
+			s = t.probe(addr/mib + 1)
+		}
+		t.used++
+		s.page = addr/mib + 1
+	}
+	s.addr = addr
+}
+
+func (t *boundaries) remove(addr uint64) {
+	if s := t.probe(addr/mib + 1); s.addr == addr {
+		s.addr = 0
+	}
+}
+
+// next returns the first boundary in [from, from+1 MiB], 0 for none.
+func (t *boundaries) next(from uint64) uint64 {
+	if s := t.probe(from/mib + 1); s.addr >= from {
+		return s.addr
+	}
+	if s := t.probe(from/mib + 2); s.addr >= from && s.addr <= from+mib {
+		return s.addr
+	}
+	return 0
+}
+
+// remainders finds the true size of blocks as they are allocated; nil where it cannot.
+type remainders struct {
+	blocks, ends   *boundaries
+	checked, wrong int // blocks whose size the final state has, and those of them found wrong
+}
+
+// newRemainders returns the boundaries at the start of the recording, nil where they are not known or the rule differs.
+func (b *deviceBuilder) newRemainders() *remainders {
+	f := sumFinal(&b.tr.Final, b.d.ID)
+	m := b.m
+	if b.rule.none || !b.finalKnown(&f) || m.actions[traces.Alloc] == 0 || m.actions[traces.SegmentMap]+m.actions[traces.SegmentUnmap] > 0 {
+		return nil
+	}
+	if s := strings.TrimSpace(b.tr.Setting("max_split_size")); s != "" && s != "-1" && s != "null" {
+		return nil
+	}
+	r := &remainders{blocks: newBoundaries(), ends: newBoundaries()}
+	for i := range b.tr.Final.Segments {
+		seg := &b.tr.Final.Segments[i]
+		if seg.Device != b.d.ID {
+			continue
+		}
+		if seg.Expandable {
+			return nil
+		}
+		r.ends.add(seg.Address + uint64(seg.TotalSize))
+	}
+	ev := &b.tr.Events
+	for row := b.d.first + b.d.n - 1; row >= b.d.first && m.segmentEvents() > 0; row-- {
+		switch ev.Action[row] {
+		case traces.SegmentAlloc:
+			r.ends.remove(ev.Addr[row] + uint64(ev.Size[row]))
+		case traces.SegmentFree:
+			r.ends.add(ev.Addr[row] + uint64(ev.Size[row]))
+		}
+	}
+	a := &b.d.Allocs
+	for i := range b.m.earlier {
+		if a.Rounded[i] > largePool {
+			r.blocks.add(a.Addr[i])
+		}
+	}
+	return r
+}
+
+// segment notes a segment event.
+func (r *remainders) segment(action traces.Action, addr uint64, size int64) {
+	switch action {
+	case traces.SegmentAlloc:
+		r.ends.add(addr + uint64(size))
+	case traces.SegmentFree:
+		r.ends.remove(addr + uint64(size))
+	}
+}
+
+// allocated notes a block and returns its size, given the rounded size of its request.
+func (r *remainders) allocated(addr uint64, rounded int64) int64 {
+	if rounded <= largePool {
+		return rounded
+	}
+	until := addr + uint64(rounded)
+	limit := r.blocks.next(until)
+	if end := r.ends.next(until); limit == 0 || end != 0 && end < limit {
+		limit = end
+	}
+	r.blocks.add(addr)
+	if limit == 0 {
+		return rounded
+	}
+	return int64(limit - addr)
+}
+
+// freed notes that a block is back in its pool.
+func (r *remainders) freed(addr uint64, rounded int64) {
+	if rounded > largePool {
+		r.blocks.remove(addr)
+	}
+}

@@ -1,0 +1,256 @@
+package report
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// Diff is the report of what changed from recording A to recording B.
+type Diff struct {
+	SchemaVersion int       `json:"schema_version"`
+	A             Source    `json:"a"`
+	B             Source    `json:"b"`
+	Device        string    `json:"device"`
+	Sentence      string    `json:"sentence"`
+	Metrics       []Metric  `json:"metrics"`
+	Categories    []DiffRow `json:"categories"`
+	Sites         []DiffRow `json:"sites"`
+	Checks        []Check   `json:"checks"`
+	Failed        bool      `json:"failed"`
+}
+
+// Metric is one figure of both recordings. Change is (B - A) / A, nil where A is 0.
+type Metric struct {
+	Name   string   `json:"name"`
+	Unit   string   `json:"unit"`
+	A      int64    `json:"a"`
+	B      int64    `json:"b"`
+	Delta  int64    `json:"delta"`
+	Change *float64 `json:"change"`
+}
+
+// DiffRow is a category or a call site in both recordings, in requested bytes at each one's peak.
+type DiffRow struct {
+	Name    string   `json:"name"`
+	A       int64    `json:"a_bytes"`
+	B       int64    `json:"b_bytes"`
+	Delta   int64    `json:"delta_bytes"`
+	BlocksA int      `json:"a_blocks"`
+	BlocksB int      `json:"b_blocks"`
+	Cause   string   `json:"cause"`
+	StackA  []string `json:"a_stack,omitempty"`
+	StackB  []string `json:"b_stack,omitempty"`
+}
+
+// NewDiff compares the devices of a and b that the options select, the main ones where they select several.
+func NewDiff(ctx context.Context, a, b *timeline.Timeline, checks []Threshold, o Options) (*Diff, error) {
+	da, err := mainOf(a, o)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", a.Trace.Source.Path, err)
+	}
+	db, err := mainOf(b, o)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", b.Trace.Source.Path, err)
+	}
+	cmp, err := timeline.Compare(ctx, da, db)
+	if err != nil {
+		return nil, err
+	}
+	d := &Diff{
+		SchemaVersion: SchemaVersion, A: newSource(a.Trace), B: newSource(b.Trace), Sentence: cmp.Sentence, Device: DeviceName(da.Info),
+		Metrics: []Metric{}, Categories: []DiffRow{}, Sites: []DiffRow{}, Checks: []Check{},
+	}
+	if da.Info.Kind != db.Info.Kind || da.Info.Ordinal != db.Info.Ordinal {
+		d.Device += " and " + DeviceName(db.Info)
+	}
+	for _, m := range cmp.Metrics {
+		row := Metric{Name: m.Name, Unit: m.Unit, A: m.A, B: m.B, Delta: m.B - m.A}
+		if m.A != 0 {
+			change := float64(m.B-m.A) / float64(m.A)
+			row.Change = &change
+		}
+		d.Metrics = append(d.Metrics, row)
+	}
+	for _, r := range cmp.Categories {
+		d.Categories = append(d.Categories, newDiffRow(r, nil, nil))
+	}
+	sites := first(cmp.Sites, o.top(defaultTopJSON))
+	names := make([]StackRow, len(sites))
+	for i, r := range sites {
+		row := newDiffRow(r, a.Trace, b.Trace)
+		d.Sites = append(d.Sites, row)
+		names[i] = StackRow{Site: r.Name, Stack: row.StackB}
+		if len(row.StackB) == 0 {
+			names[i].Stack = row.StackA
+		}
+	}
+	tellApart(names)
+	for i := range names {
+		d.Sites[i].Name = names[i].Site
+	}
+	for _, t := range checks {
+		c, err := t.check(d.Metrics)
+		if err != nil {
+			return nil, err
+		}
+		d.Checks = append(d.Checks, c)
+		d.Failed = d.Failed || c.Failed
+	}
+	return d, nil
+}
+
+func mainOf(t *timeline.Timeline, o Options) (*timeline.Device, error) {
+	devices, err := o.Devices.Of(t)
+	if err != nil {
+		return nil, err
+	}
+	if len(devices) == 0 {
+		return nil, errors.New("this trace holds no memory of any device")
+	}
+	chosen := timeline.Timeline{Trace: t.Trace, Devices: devices}
+	return chosen.Main(), nil
+}
+
+func newDiffRow(r timeline.DiffRow, a, b *traces.Trace) DiffRow {
+	row := DiffRow{Name: r.Name, A: r.A, B: r.B, Delta: r.B - r.A, BlocksA: r.BlocksA, BlocksB: r.BlocksB, Cause: r.Cause}
+	if a != nil {
+		row.StackA = StackText(a, r.StackA)
+	}
+	if b != nil {
+		row.StackB = StackText(b, r.StackB)
+	}
+	return row
+}
+
+// WriteText prints the difference on about one screen.
+func (d *Diff) WriteText(w io.Writer, o Options) error {
+	p := &printer{ascii: o.ASCII}
+	p.line("%s", d.Sentence)
+	p.line("")
+	p.line("A  %s", d.A.Path)
+	p.line("B  %s", d.B.Path)
+	p.line("on %s", d.Device)
+	p.line("")
+	rows := []row{{"", right("A"), right("B"), right("change"), ""}}
+	for _, m := range d.Metrics {
+		rows = append(rows, row{strings.ReplaceAll(m.Name, "_", " "), right(m.text(m.A, o)), right(m.text(m.B, o)), right(m.delta(o)),
+			right(m.changeText())})
+	}
+	p.table("  ", rows)
+	d.printRows(p, o, "at the peaks, by category", d.Categories, len(d.Categories))
+	d.printRows(p, o, "at the peaks, by call site", d.Sites, o.top(10))
+	if len(d.Checks) > 0 {
+		p.line("")
+		for _, c := range d.Checks {
+			p.line("%s  %s: %s", c.word(), c.Expression, c.Text)
+		}
+	}
+	return p.flush(w)
+}
+
+func (d *Diff) printRows(p *printer, o Options, title string, list []DiffRow, top int) {
+	largest := int64(0)
+	for _, r := range list {
+		largest = max(largest, r.A, r.B)
+	}
+	unit, format := o.Units.Column(largest)
+	rows := []row{{right("A " + unit), right("B " + unit), right("change"), "", ""}}
+	for _, r := range list {
+		if r.Delta == 0 && r.A == 0 || len(rows) > top {
+			continue
+		}
+		rows = append(rows, row{right(format(r.A)), right(format(r.B)), right(deltaText(r.Delta, o)), r.Cause, shorten(r.Name, 90)})
+	}
+	if len(rows) == 1 {
+		return
+	}
+	p.line("")
+	p.line("%s", title)
+	p.table("  ", rows)
+}
+
+func (m *Metric) text(v int64, o Options) string {
+	switch m.Unit {
+	case "bytes":
+		return o.Units.Bytes(v)
+	case "ns":
+		return timeline.Duration(v)
+	}
+	return Grouped(v)
+}
+
+func (m *Metric) delta(o Options) string {
+	sign := "+"
+	if m.Delta == 0 {
+		return "="
+	}
+	if m.Delta < 0 {
+		sign = "-"
+	}
+	switch m.Unit {
+	case "bytes":
+		return o.Units.Delta(m.Delta)
+	case "ns":
+		return sign + timeline.Duration(max(m.Delta, -m.Delta))
+	}
+	return sign + Grouped(max(m.Delta, -m.Delta))
+}
+
+func (m *Metric) changeText() string {
+	if m.Change == nil || m.Delta == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%+.1f %%", 100**m.Change)
+}
+
+// WriteMarkdown prints the difference for a pull request's comment.
+func (d *Diff) WriteMarkdown(w io.Writer, o Options) error {
+	p := &printer{ascii: o.ASCII}
+	p.line("**%s**", EscapeMarkdown(d.Sentence))
+	p.line("")
+	if len(d.Checks) > 0 {
+		for _, c := range d.Checks {
+			p.line("- **%s** `%s`: %s", c.word(), c.Expression, EscapeMarkdown(c.Text))
+		}
+		p.line("")
+	}
+	p.line("| %s | A | B | change | |", EscapeMarkdown(d.Device))
+	p.line("|---|--:|--:|--:|--:|")
+	for _, m := range d.Metrics {
+		p.line("| %s | %s | %s | %s | %s |", strings.ReplaceAll(m.Name, "_", " "), m.text(m.A, o), m.text(m.B, o), m.delta(o), m.changeText())
+	}
+	section := func(title string, list []DiffRow, top int) {
+		p.line("")
+		p.line("| %s | A | B | change | why |", title)
+		p.line("|---|--:|--:|--:|---|")
+		for i, r := range list {
+			if i < top && (r.Delta != 0 || r.A != 0) {
+				p.line("| %s | %s | %s | %s | %s |", EscapeMarkdown(r.Name), o.Units.Bytes(r.A), o.Units.Bytes(r.B), deltaText(r.Delta, o), EscapeMarkdown(r.Cause))
+			}
+		}
+	}
+	section("category", d.Categories, len(d.Categories))
+	section("call site", d.Sites, o.top(10))
+	p.line("")
+	p.line("A: `%s`, B: `%s`", d.A.Path, d.B.Path)
+	return p.flush(w)
+}
+
+// EscapeMarkdown escapes what would break a table cell or start markup.
+func EscapeMarkdown(s string) string {
+	return strings.NewReplacer("|", "\\|", "<", "&lt;", ">", "&gt;", "*", "\\*", "_", "\\_", "`", "'").Replace(s)
+}
+
+// deltaText returns a difference in bytes, "=" for none.
+func deltaText(n int64, o Options) string {
+	if n == 0 {
+		return "="
+	}
+	return o.Units.Delta(n)
+}

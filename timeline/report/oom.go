@@ -1,0 +1,230 @@
+package report
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/timeline"
+)
+
+// OOM is the report of why a process ran out of memory, or, where it did not, of what its peak is made of.
+type OOM struct {
+	SchemaVersion int         `json:"schema_version"`
+	Source        Source      `json:"source"`
+	Found         bool        `json:"found"`
+	Losses        []Loss      `json:"losses"`
+	Devices       []OOMDevice `json:"devices"`
+}
+
+// OOMDevice is the autopsy of one device. Nil figures are what the trace cannot show.
+type OOMDevice struct {
+	Device     int            `json:"device"`
+	DeviceKind string         `json:"device_kind"`
+	Name       string         `json:"name,omitempty"`
+	Sentence   string         `json:"sentence"`
+	OOM        bool           `json:"oom"`
+	Inferred   bool           `json:"inferred"`
+	Event      *int64         `json:"event"`
+	Time       *int64         `json:"time_ns"`
+	Asked      *int64         `json:"asked_bytes"`
+	Free       *int64         `json:"free_bytes"`
+	State      *Fragmentation `json:"state"`
+	Causes     []Cause        `json:"causes"`
+	Holders    []StackRow     `json:"holders"`
+	Levers     []Lever        `json:"levers"`
+}
+
+// Cause is one part of the explanation.
+type Cause struct {
+	Kind  string `json:"kind"`
+	Bytes *int64 `json:"bytes"`
+	Text  string `json:"text"`
+	Main  bool   `json:"main"`
+}
+
+// Lever is something the user can do; Fits says whether the failed request would then have been served, nil where it is not shown.
+type Lever struct {
+	Name      string `json:"name"`
+	Text      string `json:"text"`
+	Command   string `json:"command"`
+	Saves     *int64 `json:"saves_bytes"`
+	Exactness string `json:"exactness"`
+	Fits      *bool  `json:"fits"`
+}
+
+// NewOOM computes the report of t, its main device first.
+func NewOOM(ctx context.Context, t *timeline.Timeline, o Options) (*OOM, error) {
+	r := &OOM{SchemaVersion: SchemaVersion, Source: newSource(t.Trace), Losses: newLosses(t), Devices: []OOMDevice{}}
+	devices, err := o.Devices.Of(t)
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range devices {
+		a, err := d.Autopsy(ctx)
+		if err != nil {
+			return nil, err
+		}
+		r.Found = r.Found || a.OOM || a.Inferred
+		row := newOOMDevice(d, a, o)
+		if d == t.Main() {
+			r.Devices = append([]OOMDevice{row}, r.Devices...)
+		} else {
+			r.Devices = append(r.Devices, row)
+		}
+	}
+	return r, nil
+}
+
+func newOOMDevice(d *timeline.Device, a *timeline.Autopsy, o Options) OOMDevice {
+	row := OOMDevice{
+		Device: d.Info.Ordinal, DeviceKind: d.Info.Kind.String(), Name: d.Info.Name, Sentence: a.Sentence, OOM: a.OOM, Inferred: a.Inferred,
+		Event: eventOf(a.At), Time: timeOf(d, a.At), Asked: known(a.Asked), Free: known(a.Free),
+		Causes: []Cause{}, Holders: newStackRows(d.Timeline().Trace, a.Holders, o.top(defaultTopJSON)), Levers: []Lever{},
+	}
+	if a.State != nil && a.State.Known {
+		row.State = newFragmentation(a.State, "peak")
+		if a.OOM || a.Inferred {
+			row.State.At = "oom"
+		}
+	}
+	for _, c := range a.Causes {
+		row.Causes = append(row.Causes, Cause{c.Kind, known(c.Bytes), c.Text, c.Main})
+	}
+	for _, l := range a.Levers {
+		lever := Lever{Name: l.Name, Text: l.Text, Command: l.Command, Saves: known(l.Saves), Exactness: l.Exactness.String()}
+		if l.Fits >= 0 {
+			fits := l.Fits > 0
+			lever.Fits = &fits
+		}
+		row.Levers = append(row.Levers, lever)
+	}
+	return row
+}
+
+// WriteText prints the autopsy on about one screen.
+func (r *OOM) WriteText(w io.Writer, o Options) error {
+	p := &printer{ascii: o.ASCII}
+	shown := 0
+	for i := range r.Devices {
+		d := &r.Devices[i]
+		if r.Found && !d.OOM && !d.Inferred {
+			continue // another device ran out; this one has nothing to answer for
+		}
+		if shown++; shown > 1 {
+			p.line("")
+		}
+		d.print(p, o, len(r.Devices) > 1)
+	}
+	if len(r.Devices) == 0 {
+		p.line("This trace holds no memory of any device.")
+	}
+	return p.flush(w)
+}
+
+func (d *OOMDevice) print(p *printer, o Options, named bool) {
+	sentence := d.Sentence
+	if named {
+		sentence = fmt.Sprintf("%s %d: %s", d.DeviceKind, d.Device, sentence)
+	}
+	p.line("%s", sentence)
+	p.line("")
+	if !d.OOM && !d.Inferred {
+		p.line("no out-of-memory is recorded here; this is what the peak is made of")
+	}
+	if d.Event != nil {
+		when := "event " + Grouped(*d.Event)
+		if d.Time != nil {
+			when = timeline.Duration(*d.Time) + " after the first event, " + when
+		}
+		p.line("when      %s", when)
+	}
+	var asked []string
+	if d.Asked != nil {
+		asked = append(asked, "asked for "+o.Units.Bytes(*d.Asked))
+	}
+	if d.Free != nil {
+		asked = append(asked, "the driver had "+o.Units.Bytes(*d.Free)+" free")
+	}
+	if len(asked) > 0 {
+		p.line("request   %s", strings.Join(asked, "; "))
+	}
+	if f := d.State; f != nil {
+		unit, format := o.Units.Column(f.Reserved)
+		p.line("state     active %s + rounding %s + stranded %s + cached %s = reserved %s %s", format(f.ActiveRequested),
+			format(f.Internal), format(f.Stranded), format(f.Cached), format(f.Reserved), unit)
+		p.line("          pending frees %s %s; largest free block %s", format(f.PendingFree), unit, o.Units.Bytes(f.LargestFree))
+	}
+	d.printCauses(p, o)
+	d.printHolders(p, o)
+	d.printLevers(p, o)
+}
+
+func (d *OOMDevice) printCauses(p *printer, o Options) {
+	if len(d.Causes) == 0 {
+		return
+	}
+	p.line("")
+	p.line("why")
+	var rows []row
+	for _, c := range d.Causes {
+		bytes, mark := "–", " "
+		if c.Bytes != nil {
+			bytes = o.Units.Bytes(*c.Bytes)
+		}
+		if c.Main {
+			mark = "*"
+		}
+		rows = append(rows, row{mark, strings.ReplaceAll(c.Kind, "_", " "), right(bytes), c.Text})
+	}
+	p.table("  ", rows)
+}
+
+func (d *OOMDevice) printHolders(p *printer, o Options) {
+	if len(d.Holders) == 0 {
+		return
+	}
+	p.line("")
+	p.line("who held the memory")
+	var rows []row
+	for _, h := range first(d.Holders, o.top(8)) {
+		rows = append(rows, row{right(o.Units.Bytes(h.Bytes)), right(plural(h.Blocks, "block")), shorten(h.Site, 100)})
+	}
+	p.table("  ", rows)
+}
+
+func (d *OOMDevice) printLevers(p *printer, o Options) {
+	if len(d.Levers) == 0 {
+		return
+	}
+	p.line("")
+	p.line("what would help, most first")
+	for _, l := range d.Levers {
+		saves, fits := "not shown by this trace", ""
+		if l.Saves != nil {
+			saves = "takes off " + estimate(l.Exactness) + o.Units.Bytes(*l.Saves)
+		}
+		if l.Fits != nil && *l.Fits {
+			fits = ": the request would have fitted"
+		} else if l.Fits != nil {
+			fits = ": not enough by itself"
+		}
+		p.line("  %s: %s%s", strings.ReplaceAll(l.Name, "_", " "), saves, fits)
+		p.line("    %s", l.Text)
+		if l.Command != "" {
+			p.line("    %s", l.Command)
+		}
+	}
+}
+
+// estimate returns the sign that goes before a figure of the given exactness.
+func estimate(exactness string) string {
+	switch exactness {
+	case timeline.Inferred.String():
+		return "~"
+	case timeline.LowerBound.String():
+		return "≥"
+	}
+	return ""
+}

@@ -1,0 +1,125 @@
+package report
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// SchemaVersion is the version of every JSON report.
+const SchemaVersion = 1
+
+// Options says what a report shows and how.
+type Options struct {
+	// Units of printed sizes; JSON is always in bytes.
+	Units timeline.Units
+	// Top limits the stacks, modules and size classes that are listed; 0 means 5 in text and 20 in JSON values.
+	Top int
+	// Devices selects devices; the zero value selects all.
+	Devices Devices
+	// From and To bound what is looked at, [From, To).
+	From, To Position
+	// ASCII keeps the text form free of other characters.
+	ASCII bool
+}
+
+func (o Options) top(whenZero int) int {
+	if o.Top > 0 {
+		return o.Top
+	}
+	return whenZero
+}
+
+// Devices is a selection of devices as --device takes it. The zero value selects every device.
+type Devices struct {
+	text     string
+	kinds    map[traces.DeviceKind]bool
+	ordinals map[int]bool
+	only     *traces.Device
+}
+
+// ParseDevices reads a selection: ordinals of accelerators, kinds, or both, separated by commas: "0,1", "cuda", "cpu", "host".
+func ParseDevices(s string) (Devices, error) {
+	d := Devices{text: s, kinds: map[traces.DeviceKind]bool{}, ordinals: map[int]bool{}}
+	if s == "" || s == "all" {
+		return Devices{}, nil
+	}
+	for _, word := range strings.Split(s, ",") {
+		word = strings.ToLower(strings.TrimSpace(word))
+		switch word {
+		case "cuda", "gpu":
+			d.kinds[traces.DeviceGPU] = true
+			continue
+		case "cpu":
+			d.kinds[traces.DeviceCPU] = true
+			continue
+		case "host", "pinned":
+			d.kinds[traces.DeviceHost] = true
+			continue
+		case "arena":
+			d.kinds[traces.DeviceArena] = true
+			continue
+		}
+		word = strings.TrimPrefix(strings.TrimPrefix(word, "cuda:"), "gpu:")
+		n, err := strconv.Atoi(word)
+		if err != nil || n < 0 {
+			return Devices{}, fmt.Errorf("device %q is neither a number nor one of cuda, cpu, host, arena", word)
+		}
+		d.ordinals[n] = true
+	}
+	return d, nil
+}
+
+// OnlyDevice returns the selection of one device.
+func OnlyDevice(info traces.Device) Devices {
+	return Devices{text: DeviceName(info), only: &info}
+}
+
+// Has reports whether the selection holds the device.
+func (d Devices) Has(info traces.Device) bool {
+	if d.text == "" {
+		return true
+	}
+	if d.only != nil {
+		return *d.only == info
+	}
+	return d.kinds[info.Kind] || (info.Kind == traces.DeviceGPU || info.Kind == traces.DeviceArena) && d.ordinals[info.Ordinal]
+}
+
+// Of returns the selected devices of a timeline, in its order, and an error naming what there is where none is selected.
+func (d Devices) Of(t *timeline.Timeline) ([]*timeline.Device, error) {
+	var out []*timeline.Device
+	var names []string
+	for _, dev := range t.Devices {
+		names = append(names, DeviceName(dev.Info))
+		if d.Has(dev.Info) {
+			out = append(out, dev)
+		}
+	}
+	if len(out) == 0 && len(t.Devices) > 0 {
+		return nil, fmt.Errorf("device %q is not in this trace: it has %s", d.text, strings.Join(names, ", "))
+	}
+	return out, nil
+}
+
+// DeviceName returns how a device is called in reports: its kind and ordinal, and its name where the trace has one.
+func DeviceName(d traces.Device) string {
+	s := fmt.Sprintf("%s %d", d.Kind, d.Ordinal)
+	if d.Name != "" {
+		s += " (" + d.Name + ")"
+	}
+	return s
+}
+
+// WriteJSON writes v as indented JSON with a final newline. Angle brackets stay as they are, so that C++ frames can be read.
+func WriteJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}

@@ -1,0 +1,42 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"path/filepath"
+
+	"github.com/gmemtop/gmemtop/timeline"
+)
+
+// WriteRun prints a run of many ranks: the answer in a sentence, then a table with the outliers first.
+func WriteRun(w io.Writer, r *timeline.Run, o Options) error {
+	p := &printer{ascii: o.ASCII}
+	p.line("%s", r.Sentence)
+	p.line("")
+	largest := int64(0)
+	for i := range r.Ranks {
+		largest = max(largest, r.Ranks[i].Totals.PeakReservedOrAllocated())
+	}
+	unit, format := o.Units.Column(largest)
+	rows := []row{{right("rank"), right("peak " + unit), right("reserved " + unit), right("of median"), "largest holder at the peak", "file", ""}}
+	for i := range r.Ranks {
+		rank := &r.Ranks[i]
+		number, note, reserved := fmt.Sprint(rank.Rank), "", "–"
+		if rank.Rank < 0 {
+			number = "–"
+		}
+		if i < r.Outliers {
+			note = "outlier"
+		}
+		if rank.Err != nil {
+			note = "damaged: what was sound is shown"
+		}
+		if rank.Totals.PeakReserved >= 0 {
+			reserved = format(rank.Totals.PeakReserved)
+		}
+		rows = append(rows, row{right(number), right(format(rank.Totals.PeakAllocated)), right(reserved),
+			right(Percent(rank.Totals.PeakAllocated, r.Median)), shorten(rank.Top.Name, 48), filepath.Base(rank.Path), note})
+	}
+	p.table("  ", rows)
+	return p.flush(w)
+}

@@ -1,0 +1,439 @@
+package report
+
+import (
+	"context"
+	"slices"
+	"strconv"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// Stats is the report of one trace. Every figure is in bytes or nanoseconds; nil is what the trace cannot tell.
+type Stats struct {
+	SchemaVersion int           `json:"schema_version"`
+	Headline      string        `json:"headline"`
+	Source        Source        `json:"source"`
+	Kind          string        `json:"kind"`
+	Missing       string        `json:"missing,omitempty"`
+	Complete      bool          `json:"complete"`
+	Losses        []Loss        `json:"losses"`
+	Devices       []DeviceStats `json:"devices"`
+}
+
+// Source says which file a report is about.
+type Source struct {
+	Format string `json:"format"`
+	Path   string `json:"path"`
+	Bytes  int64  `json:"bytes"`
+	Tool   string `json:"tool,omitempty"`
+	Rank   *int   `json:"rank"`
+}
+
+// Loss is a counted fact about what the trace lacks.
+type Loss struct {
+	Name     string `json:"name"`
+	Severity string `json:"severity"`
+	Count    int64  `json:"count"`
+	Detail   string `json:"detail"`
+}
+
+// DeviceStats are the figures of one device. start_* and peak_* of allocated and active are requested bytes, *_reserved is rounded
+// bytes, end_allocated and end_active are the final segments' rounded bytes where the trace has them; the other unit stands beside.
+type DeviceStats struct {
+	Device     int    `json:"device"`
+	DeviceKind string `json:"device_kind"`
+	Name       string `json:"name,omitempty"`
+	TotalBytes *int64 `json:"total_bytes"`
+	Headline   string `json:"headline"`
+
+	Events      int `json:"events"`
+	Allocations int `json:"allocations"`
+	OOMs        int `json:"ooms"`
+	Streams     int `json:"streams"`
+	Segments    int `json:"segments"`
+
+	StartAllocated        *int64 `json:"start_allocated_bytes"`
+	StartAllocatedRounded *int64 `json:"start_allocated_rounded_bytes"`
+	StartActive           *int64 `json:"start_active_bytes"`
+	StartActiveRounded    *int64 `json:"start_active_rounded_bytes"`
+	StartReserved         *int64 `json:"start_reserved_bytes"`
+
+	EndAllocated          *int64 `json:"end_allocated_bytes"`
+	EndAllocatedRequested *int64 `json:"end_allocated_requested_bytes"`
+	EndActive             *int64 `json:"end_active_bytes"`
+	EndActiveRequested    *int64 `json:"end_active_requested_bytes"`
+	EndReserved           *int64 `json:"end_reserved_bytes"`
+
+	PeakAllocated        *int64 `json:"peak_allocated_bytes"`
+	PeakAllocatedRounded *int64 `json:"peak_allocated_rounded_bytes"`
+	PeakActive           *int64 `json:"peak_active_bytes"`
+	PeakActiveRounded    *int64 `json:"peak_active_rounded_bytes"`
+	PeakReserved         *int64 `json:"peak_reserved_bytes"`
+
+	PeakTime          *int64 `json:"peak_time_ns"`
+	PeakEvent         *int64 `json:"peak_event"`
+	PeakActiveEvent   *int64 `json:"peak_active_event"`
+	PeakReservedEvent *int64 `json:"peak_reserved_event"`
+
+	Window          *Window        `json:"window"`
+	FinalKnown      bool           `json:"final_state_known"`
+	Law             LawDifference  `json:"law_difference"`
+	Exactness       string         `json:"exactness"`
+	ExactnessReason string         `json:"exactness_reason"`
+	Fragmentation   *Fragmentation `json:"fragmentation"`
+	AtEnd           *Fragmentation `json:"fragmentation_at_end"`
+	Peak            Breakdown      `json:"peak"`
+	Iterations      []Iteration    `json:"iterations"`
+	Trend           *Trend         `json:"trend"`
+}
+
+// Window is the stretch of events that --from and --to chose; without them a report has none.
+type Window struct {
+	FirstEvent int64 `json:"first_event"`
+	EndEvent   int64 `json:"end_event"`
+}
+
+// LawDifference is start + sum of events - final state, in bytes: 0 where the recording accounts for everything.
+type LawDifference struct {
+	Allocated int64 `json:"allocated_bytes"`
+	Active    int64 `json:"active_bytes"`
+	Reserved  int64 `json:"reserved_bytes"`
+}
+
+// Fragmentation is where reserved bytes are that no tensor uses, at one moment:
+// active_requested + internal + stranded + cached = reserved.
+type Fragmentation struct {
+	At              string `json:"at"`
+	ActiveRequested int64  `json:"active_requested_bytes"`
+	Internal        int64  `json:"internal_bytes"`
+	Stranded        int64  `json:"stranded_bytes"`
+	Cached          int64  `json:"cached_bytes"`
+	PendingFree     int64  `json:"pending_free_bytes"`
+	LargestFree     int64  `json:"largest_free_bytes"`
+	Reserved        int64  `json:"reserved_bytes"`
+	Exactness       string `json:"exactness"`
+	ExactnessReason string `json:"exactness_reason"`
+}
+
+// Breakdown is who holds the peak. Categories are all that hold bytes; the rest is limited to Options.Top rows.
+type Breakdown struct {
+	ByCategory []CategoryRow `json:"by_category"`
+	ByStack    []StackRow    `json:"by_stack"`
+	ByModule   []GroupRow    `json:"by_module"`
+	BySize     []GroupRow    `json:"by_size"`
+}
+
+// CategoryRow is a category's share of the peak, in requested bytes.
+type CategoryRow struct {
+	Name     string `json:"name"`
+	Bytes    int64  `json:"bytes"`
+	Blocks   int    `json:"blocks"`
+	Inferred bool   `json:"inferred"`
+}
+
+// StackRow is a call site's share of the peak; Stack is outermost frame first, empty where none was recorded.
+type StackRow struct {
+	Site   string   `json:"site"`
+	Stack  []string `json:"stack"`
+	Bytes  int64    `json:"bytes"`
+	Blocks int      `json:"blocks"`
+}
+
+// GroupRow is a module's or size class's share of the peak.
+type GroupRow struct {
+	Name     string `json:"name"`
+	Bytes    int64  `json:"bytes"`
+	Blocks   int    `json:"blocks"`
+	Inferred bool   `json:"inferred"`
+}
+
+// Iteration is one training step, Index counted from 0 (text and screens count from 1); times count from the trace's first event and are nil where the trace has no clock.
+type Iteration struct {
+	Index         int    `json:"index"`
+	Name          string `json:"name"`
+	Start         *int64 `json:"start_ns"`
+	End           *int64 `json:"end_ns"`
+	FirstEvent    int64  `json:"first_event"`
+	EndEvent      int64  `json:"end_event"`
+	PeakAllocated int64  `json:"peak_allocated_bytes"`
+	Churn         int64  `json:"churn_bytes"`
+	Growth        int64  `json:"growth_bytes"`
+	Blocks        int    `json:"blocks"`
+	Odd           bool   `json:"odd"`
+	Why           string `json:"why"`
+	Source        string `json:"source"`
+}
+
+// Trend is the growth of allocated bytes from iteration to iteration, with its 95 % interval.
+type Trend struct {
+	Slope   float64 `json:"slope_bytes"`
+	Low     float64 `json:"low_bytes"`
+	High    float64 `json:"high_bytes"`
+	Points  int     `json:"points"`
+	Leaking bool    `json:"leaking"`
+}
+
+// defaultTopJSON is how many rows of each breakdown a value holds where Options.Top is 0.
+const defaultTopJSON = 20
+
+// NewStats computes the report of t. It fails where no device is selected, where a bound is not in the trace, or with ctx's error.
+func NewStats(ctx context.Context, t *timeline.Timeline, o Options) (*Stats, error) {
+	tr := t.Trace
+	s := &Stats{
+		SchemaVersion: SchemaVersion, Source: newSource(tr), Kind: tr.Kind().String(), Missing: tr.Kind().Missing(),
+		Complete: true, Losses: newLosses(t), Devices: []DeviceStats{},
+	}
+	devices, err := o.Devices.Of(t)
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range devices {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		ds, err := newDeviceStats(ctx, d, o)
+		if err != nil {
+			return nil, err
+		}
+		s.Devices = append(s.Devices, ds)
+		s.Complete = s.Complete && d.Totals.Complete
+	}
+	switch m := t.Main(); {
+	case len(devices) == 0:
+		s.Headline, s.Complete = "This trace holds no memory of any device.", false
+	case m != nil && slices.Contains(devices, m):
+		s.Headline = s.Devices[slices.Index(devices, m)].Headline
+	default:
+		s.Headline = s.Devices[0].Headline
+	}
+	return s, nil
+}
+
+func newSource(tr *traces.Trace) Source {
+	src := Source{Format: tr.Source.Format, Path: tr.Source.Path, Bytes: tr.Source.Bytes, Tool: tr.Source.Tool}
+	if tr.Process.Rank >= 0 {
+		rank := tr.Process.Rank
+		src.Rank = &rank
+	}
+	return src
+}
+
+// newLosses returns what the reader found missing, then what matching allocations with frees did.
+func newLosses(t *timeline.Timeline) []Loss {
+	out := []Loss{}
+	for _, list := range [][]traces.Loss{t.Trace.Losses, t.Losses} {
+		for _, l := range list {
+			out = append(out, Loss{l.Name, l.Severity.String(), l.Count, l.Detail})
+		}
+	}
+	return out
+}
+
+// known returns a pointer to n, nil for the timeline's -1.
+func known(n int64) *int64 {
+	if n < 0 {
+		return nil
+	}
+	return &n
+}
+
+func newDeviceStats(ctx context.Context, d *timeline.Device, o Options) (DeviceStats, error) {
+	span, err := Resolve(d, o.From, o.To)
+	if err != nil {
+		return DeviceStats{}, err
+	}
+	ds := DeviceStats{
+		Device: d.Info.Ordinal, DeviceKind: d.Info.Kind.String(), Name: d.Info.Name, Headline: d.Headline(),
+		Law:        LawDifference{d.Totals.LawAllocated, d.Totals.LawActive, d.Totals.LawReserved},
+		FinalKnown: d.Totals.FinalKnown,
+		Exactness:  d.Totals.Exactness.String(), ExactnessReason: d.Totals.Reason,
+	}
+	if d.Info.TotalBytes > 0 {
+		ds.TotalBytes = known(d.Info.TotalBytes)
+	}
+	fill := ds.within
+	if span.Whole {
+		fill = ds.whole
+	}
+	at := fill(d, span)
+	ds.Peak = newBreakdown(d, at, o.top(defaultTopJSON))
+	if err := ds.fragment(ctx, d, at, span); err != nil {
+		return DeviceStats{}, err
+	}
+	ds.iterate(d, span)
+	return ds, ctx.Err()
+}
+
+// whole fills in the figures of the whole recording and returns the moment of the peak.
+func (ds *DeviceStats) whole(d *timeline.Device, _ Span) timeline.Moment {
+	t := &d.Totals
+	ds.Events, ds.Allocations, ds.OOMs, ds.Streams, ds.Segments = t.Events, t.Allocations, t.OOMs, t.Streams, t.Segments
+	ds.StartAllocated, ds.StartAllocatedRounded = known(t.StartAllocated), known(t.StartAllocatedRounded)
+	ds.StartActive, ds.StartActiveRounded = known(t.StartActive), known(t.StartActiveRounded)
+	ds.StartReserved = known(t.StartReserved)
+	ds.EndAllocated, ds.EndAllocatedRequested = known(t.EndAllocated), known(t.EndAllocatedRequested)
+	ds.EndActive, ds.EndActiveRequested = known(t.EndActive), known(t.EndActiveRequested)
+	ds.EndReserved = known(t.EndReserved)
+	ds.PeakAllocated, ds.PeakAllocatedRounded = known(t.PeakAllocated), known(t.PeakAllocatedRounded)
+	ds.PeakActive, ds.PeakActiveRounded = known(t.PeakActive), known(t.PeakActiveRounded)
+	ds.PeakReserved = known(t.PeakReserved)
+	ds.PeakEvent, ds.PeakTime = eventOf(t.PeakAt), timeOf(d, t.PeakAt)
+	ds.PeakActiveEvent, ds.PeakReservedEvent = eventOf(t.PeakActiveAt), eventOf(t.PeakReservedAt)
+	return t.PeakAt
+}
+
+// within fills in the figures of a stretch of events and returns the moment of its peak. Rounded companions of allocated and
+// active belong to the whole recording only and stay unknown.
+func (ds *DeviceStats) within(d *timeline.Device, s Span) timeline.Moment {
+	ds.Window = &Window{int64(s.First), int64(s.End)}
+	streams := map[traces.StreamID]bool{}
+	for m := s.First; m < s.End; m++ {
+		e := d.Event(m)
+		streams[e.Stream] = true
+		ds.Events++
+		switch e.Action {
+		case traces.Alloc:
+			ds.Allocations++
+		case traces.OOM:
+			ds.OOMs++
+		}
+	}
+	ds.Streams, ds.Segments = len(streams), d.Totals.Segments
+	peak := func(s0 *timeline.Series, to *timeline.Moment) *int64 {
+		c := s0.Range(s.First, s.End)
+		*to = c.MaxAt
+		return known(c.Max)
+	}
+	before, last := s.First-1, s.End-1
+	var at, activeAt, reservedAt timeline.Moment
+	ds.StartAllocated, ds.StartActive = known(d.Allocated.At(before)), known(d.Active.At(before))
+	ds.EndAllocatedRequested, ds.EndActiveRequested = known(d.Allocated.At(last)), known(d.Active.At(last))
+	ds.PeakAllocated, ds.PeakActive = peak(d.Allocated, &at), peak(d.Active, &activeAt)
+	if d.Totals.PeakReserved >= 0 {
+		ds.StartReserved, ds.EndReserved = known(d.Reserved.At(before)), known(d.Reserved.At(last))
+		ds.PeakReserved = peak(d.Reserved, &reservedAt)
+		ds.PeakReservedEvent = eventOf(reservedAt)
+	}
+	ds.PeakEvent, ds.PeakTime, ds.PeakActiveEvent = eventOf(at), timeOf(d, at), eventOf(activeAt)
+	ds.FinalKnown = false
+	return at
+}
+
+func eventOf(m timeline.Moment) *int64 {
+	if m < 0 {
+		return nil
+	}
+	return known(int64(m))
+}
+
+// timeOf returns the time of m since the trace's first event; nil before the first event and where the trace has no clock.
+func timeOf(d *timeline.Device, m timeline.Moment) *int64 {
+	if m < 0 || !d.Timeline().Trace.Clock.HasTime {
+		return nil
+	}
+	t := d.Time(m) - Origin(d.Timeline())
+	return &t
+}
+
+func newBreakdown(d *timeline.Device, at timeline.Moment, top int) Breakdown {
+	b := Breakdown{ByCategory: []CategoryRow{}, ByStack: newStackRows(d.Timeline().Trace, d.Breakdown(at, timeline.ByStack), top)}
+	for _, g := range d.Breakdown(at, timeline.ByCategory) {
+		if g.Blocks > 0 {
+			b.ByCategory = append(b.ByCategory, CategoryRow{g.Category.String(), g.Bytes, g.Blocks, g.Inferred})
+		}
+	}
+	rows := func(by timeline.By) []GroupRow {
+		out := []GroupRow{}
+		for _, g := range first(d.Breakdown(at, by), top) {
+			out = append(out, GroupRow{g.Name, g.Bytes, g.Blocks, g.Inferred})
+		}
+		return out
+	}
+	b.ByModule, b.BySize = rows(timeline.ByModule), rows(timeline.BySize)
+	return b
+}
+
+func first[T any](s []T, n int) []T { return s[:min(n, len(s))] }
+
+// StackText returns the frames of a stack, outermost first, each as "function file:line"; an empty list for NoStack.
+func StackText(tr *traces.Trace, id traces.StackID) []string {
+	frames := tr.Stacks.At(id)
+	out := make([]string, 0, len(frames))
+	for _, f := range slices.Backward(frames) {
+		out = append(out, FrameText(tr, f))
+	}
+	return out
+}
+
+// FrameText returns a frame as "function file:line", without the parts that the trace does not know.
+func FrameText(tr *traces.Trace, id traces.FrameID) string {
+	fn, file, line := tr.FrameText(id)
+	if file == "" || file == "??" {
+		return fn
+	}
+	if line > 0 {
+		file += ":" + strconv.Itoa(line)
+	}
+	if fn == "" {
+		return file
+	}
+	return fn + " " + file
+}
+
+func (ds *DeviceStats) fragment(ctx context.Context, d *timeline.Device, at timeline.Moment, s Span) error {
+	var err error
+	if ds.Fragmentation, err = fragmentationAt(ctx, d, at, "peak"); err != nil {
+		return err
+	}
+	if ds.AtEnd, err = fragmentationAt(ctx, d, s.End-1, "end"); err != nil {
+		return err
+	}
+	if ds.Fragmentation == nil {
+		ds.Fragmentation = ds.AtEnd
+	}
+	return nil
+}
+
+func fragmentationAt(ctx context.Context, d *timeline.Device, at timeline.Moment, name string) (*Fragmentation, error) {
+	st, err := d.StateAt(ctx, at)
+	if err != nil || st == nil || !st.Known {
+		return nil, err
+	}
+	return newFragmentation(st, name), nil
+}
+
+func newFragmentation(st *timeline.AllocatorState, name string) *Fragmentation {
+	return &Fragmentation{
+		At: name, ActiveRequested: st.ActiveRequested, Internal: st.Internal, Stranded: st.Stranded, Cached: st.Cached,
+		PendingFree: st.PendingFree, LargestFree: st.LargestFree, Reserved: st.Reserved,
+		Exactness: st.Exactness.String(), ExactnessReason: st.Reason,
+	}
+}
+
+func (ds *DeviceStats) iterate(d *timeline.Device, s Span) {
+	ds.Iterations = []Iteration{}
+	its := d.Iterations()
+	if its == nil {
+		return
+	}
+	origin := Origin(d.Timeline())
+	for i := range its.List {
+		it := &its.List[i]
+		if it.End <= s.First || it.First >= s.End {
+			continue
+		}
+		row := Iteration{
+			Index: it.Index, Name: it.Name, FirstEvent: int64(it.First), EndEvent: int64(it.End), PeakAllocated: it.PeakAllocated,
+			Churn: it.Churn, Growth: it.Growth, Blocks: it.Blocks, Odd: it.Odd, Why: it.Why, Source: its.Source.String(),
+		}
+		if d.Timeline().Trace.Clock.HasTime {
+			start, end := it.Start-origin, it.Finish-origin
+			row.Start, row.End = &start, &end
+		}
+		ds.Iterations = append(ds.Iterations, row)
+	}
+	if t := its.Trend; t.Points > 1 && s.Whole && finite(t.Slope, t.Low, t.High) {
+		ds.Trend = &Trend{t.Slope, t.Low, t.High, t.Points, t.Leaking}
+	}
+}

@@ -1,0 +1,239 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/timeline"
+)
+
+// WriteText prints s on about one screen: the answer in a sentence, then the figures that prove it.
+func (s *Stats) WriteText(w io.Writer, o Options) error {
+	p := &printer{ascii: o.ASCII}
+	p.line("%s", s.Headline)
+	p.line("")
+	p.line("trace       %s", strings.Join(s.facts(o), " · "))
+	if s.Missing != "" && s.Kind == "point" {
+		p.line("            %s", s.Missing)
+	}
+	for i := range s.Devices {
+		s.Devices[i].print(p, o, s.Headline)
+	}
+	s.printLosses(p)
+	return p.flush(w)
+}
+
+func (s *Stats) facts(o Options) []string {
+	f := []string{s.Source.Path, s.Source.Format}
+	if s.Source.Bytes > 0 {
+		f = append(f, o.Units.Bytes(s.Source.Bytes))
+	}
+	if s.Source.Tool != "" {
+		f = append(f, s.Source.Tool)
+	}
+	if s.Source.Rank != nil {
+		f = append(f, fmt.Sprintf("rank %d", *s.Source.Rank))
+	}
+	f = append(f, s.Kind)
+	if s.Complete {
+		return append(f, "complete")
+	}
+	return f
+}
+
+func (s *Stats) printLosses(p *printer) {
+	if len(s.Losses) == 0 {
+		return
+	}
+	p.line("")
+	p.line("not in this trace, or worth knowing")
+	var rows []row
+	for _, l := range s.Losses {
+		rows = append(rows, row{l.Severity, right(Grouped(l.Count)), l.Name, l.Detail})
+	}
+	p.table("  ", rows)
+}
+
+func (d *DeviceStats) print(p *printer, o Options, headline string) {
+	name := fmt.Sprintf("%s %d", d.DeviceKind, d.Device)
+	if d.Name != "" {
+		name += " · " + d.Name
+	}
+	if d.TotalBytes != nil {
+		name += " · " + o.Units.Bytes(*d.TotalBytes)
+	}
+	counts := []string{plural(d.Events, "event"), plural(d.Allocations, "allocation"), plural(d.Segments, "segment"), plural(d.Streams, "stream")}
+	if d.OOMs > 0 {
+		counts = append(counts, plural(d.OOMs, "out-of-memory event"))
+	}
+	p.line("device      %s · %s", name, strings.Join(counts, " · "))
+	if d.Window != nil {
+		p.line("window      events %s to %s", Grouped(d.Window.FirstEvent), Grouped(d.Window.EndEvent))
+	}
+	if d.ExactnessReason != "" {
+		p.line("figures     %s: %s", strings.ReplaceAll(d.Exactness, "_", " "), d.ExactnessReason)
+	}
+	if d.Headline != headline {
+		p.line("            %s", d.Headline)
+	}
+	p.line("")
+	d.printTotals(p, o)
+	d.printPeak(p, o)
+	d.printIterations(p, o)
+}
+
+// printTotals prints the table of allocated, active and reserved bytes at the start, the peak and the end, both units.
+func (d *DeviceStats) printTotals(p *printer, o Options) {
+	requestedEnd := func(requested, rounded *int64) *int64 {
+		if requested != nil {
+			return requested
+		}
+		return rounded
+	}
+	figures := []struct {
+		name             string
+		start, peak, end *int64
+	}{
+		{"allocated, requested", d.StartAllocated, d.PeakAllocated, requestedEnd(d.EndAllocatedRequested, d.EndAllocated)},
+		{"allocated, rounded", d.StartAllocatedRounded, d.PeakAllocatedRounded, d.roundedEnd(d.EndAllocated)},
+		{"active, requested", d.StartActive, d.PeakActive, requestedEnd(d.EndActiveRequested, d.EndActive)},
+		{"active, rounded", d.StartActiveRounded, d.PeakActiveRounded, d.roundedEnd(d.EndActive)},
+		{"reserved", d.StartReserved, d.PeakReserved, d.EndReserved},
+	}
+	largest := int64(0)
+	for _, f := range figures {
+		for _, v := range []*int64{f.start, f.peak, f.end} {
+			if v != nil {
+				largest = max(largest, *v)
+			}
+		}
+	}
+	unit, format := o.Units.Column(largest)
+	cell := func(v *int64) string {
+		if v == nil {
+			return right("–")
+		}
+		return right(format(*v))
+	}
+	rows := []row{{unit, right("start"), right("peak"), right("end")}}
+	for _, f := range figures {
+		if f.start == nil && f.peak == nil && f.end == nil {
+			continue
+		}
+		rows = append(rows, row{f.name, cell(f.start), cell(f.peak), cell(f.end)})
+	}
+	p.table("  ", rows)
+	if d.PeakEvent != nil {
+		when := fmt.Sprintf("event %s", Grouped(*d.PeakEvent))
+		if d.PeakTime != nil {
+			when = timeline.Duration(*d.PeakTime) + " after the first event, " + when
+		}
+		p.line("  peak of allocated at %s", when)
+	}
+	if f := d.Fragmentation; f != nil {
+		unit, format = o.Units.Column(f.Reserved)
+		p.line("  at the %s: active %s + rounding %s + stranded %s + cached %s = reserved %s %s; largest free block %s", f.At,
+			format(f.ActiveRequested), format(f.Internal), format(f.Stranded), format(f.Cached), format(f.Reserved), unit,
+			o.Units.Bytes(f.LargestFree))
+	}
+}
+
+// roundedEnd returns the end figure where it is rounded bytes: the final segments' own.
+func (d *DeviceStats) roundedEnd(v *int64) *int64 {
+	if !d.FinalKnown {
+		return nil
+	}
+	return v
+}
+
+func (d *DeviceStats) printPeak(p *printer, o Options) {
+	total := int64(0)
+	for _, c := range d.Peak.ByCategory {
+		total += c.Bytes
+	}
+	if total == 0 {
+		return
+	}
+	unit, format := o.Units.Column(total)
+	p.line("")
+	p.line("  held at the peak, by category")
+	rows := []row{}
+	for _, c := range d.Peak.ByCategory {
+		name := c.Name
+		if c.Inferred {
+			name = "~" + name
+		}
+		rows = append(rows, row{name, right(format(c.Bytes) + " " + unit), right(Percent(c.Bytes, total)), bar(c.Bytes, total, 24)})
+	}
+	p.table("    ", rows)
+	top := o.top(5)
+	group := func(title string, n int, at func(i int) (name string, bytes int64, blocks int)) {
+		rows := []row{}
+		for i := range min(n, top) {
+			name, bytes, blocks := at(i)
+			rows = append(rows, row{right(format(bytes) + " " + unit), right(Percent(bytes, total)), right(plural(blocks, "block")), shorten(name, 96)})
+		}
+		if len(rows) == 0 {
+			return
+		}
+		p.line("  %s", title)
+		p.table("    ", rows)
+	}
+	b := &d.Peak
+	group("by call site", len(b.ByStack), func(i int) (string, int64, int) {
+		return b.ByStack[i].Site, b.ByStack[i].Bytes, b.ByStack[i].Blocks
+	})
+	if len(b.ByModule) > 1 {
+		group("by module", len(b.ByModule), func(i int) (string, int64, int) {
+			return b.ByModule[i].Name, b.ByModule[i].Bytes, b.ByModule[i].Blocks
+		})
+	}
+	group("by size", len(b.BySize), func(i int) (string, int64, int) { return b.BySize[i].Name, b.BySize[i].Bytes, b.BySize[i].Blocks })
+}
+
+// printIterations prints the steps, the first ones and those that stand out where there are many.
+func (d *DeviceStats) printIterations(p *printer, o Options) {
+	if len(d.Iterations) == 0 {
+		return
+	}
+	top := max(o.top(5), 1)
+	peak, churn := int64(0), int64(0)
+	for _, it := range d.Iterations {
+		peak, churn = max(peak, it.PeakAllocated), max(churn, it.Churn)
+	}
+	unit, format := o.Units.Column(peak)
+	churnUnit, churnFormat := o.Units.Column(churn)
+	p.line("")
+	p.line("  %s, found by %s", plural(len(d.Iterations), "iteration"), d.Iterations[0].Source)
+	rows := []row{{right("it"), right("peak " + unit), right("time"), right("churn " + churnUnit), right("blocks"), ""}}
+	shown := 0
+	for _, it := range d.Iterations {
+		if shown >= top && !it.Odd || shown >= 2*top {
+			continue
+		}
+		shown++
+		length := "–"
+		if it.Start != nil {
+			length = timeline.Duration(*it.End - *it.Start)
+		}
+		why := it.Why
+		if it.Odd && why == "" {
+			why = "differs from the steady ones"
+		}
+		rows = append(rows, row{right(fmt.Sprint(it.Index + 1)), right(format(it.PeakAllocated)), right(length), right(churnFormat(it.Churn)),
+			right(Grouped(it.Blocks)), why})
+	}
+	p.table("    ", rows)
+	if rest := len(d.Iterations) - shown; rest > 0 {
+		p.line("    and %s more like these", Grouped(rest))
+	}
+	if t := d.Trend; t != nil {
+		word := "no leak"
+		if t.Leaking {
+			word = "leaking"
+		}
+		p.line("    %s: allocated bytes change by %s an iteration (95 %% between %s and %s)", word,
+			o.Units.Delta(int64(t.Slope)), o.Units.Delta(int64(t.Low)), o.Units.Delta(int64(t.High)))
+	}
+}

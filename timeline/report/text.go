@@ -1,0 +1,161 @@
+package report
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// printer collects the lines of a text report; Flush hands them to the writer in one call.
+type printer struct {
+	buf   bytes.Buffer
+	ascii bool
+}
+
+// line prints one line without trailing spaces.
+func (p *printer) line(format string, args ...any) {
+	s := strings.TrimRight(clean(fmt.Sprintf(format, args...)), " ")
+	if p.ascii {
+		s = toASCII(s)
+	}
+	p.buf.WriteString(s)
+	p.buf.WriteByte('\n')
+}
+
+// flush writes what was printed.
+func (p *printer) flush(w io.Writer) error {
+	_, err := w.Write(p.buf.Bytes())
+	return err
+}
+
+// row is a line of a table: cells beginning with rightAlign are set flush right.
+type row []string
+
+// right marks a cell as flush right.
+func right(s string) string { return rightAlign + s }
+
+const rightAlign = "\x00"
+
+// table prints rows with columns as wide as their widest cell, two spaces apart, after an indent. The last column is not padded.
+func (p *printer) table(indent string, rows []row) {
+	var widths []int
+	for _, r := range rows {
+		for i, cell := range r {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], utf8.RuneCountInString(strings.TrimPrefix(cell, rightAlign)))
+		}
+	}
+	for _, r := range rows {
+		var b strings.Builder
+		b.WriteString(indent)
+		for i, cell := range r {
+			text, flushRight := strings.CutPrefix(cell, rightAlign)
+			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(text))
+			if flushRight {
+				b.WriteString(pad + text)
+			} else {
+				b.WriteString(text + pad)
+			}
+			if i < len(r)-1 {
+				b.WriteString("  ")
+			}
+		}
+		p.line("%s", b.String())
+	}
+}
+
+var asciiOf = strings.NewReplacer("·", "-", "≥", ">=", "≤", "<=", "█", "#", "▏", "|", "–", "-", "→", "->", "±", "+-", "…", "...", "×", "x",
+	"←", "<-", "µ", "u", "Δ", "d", "‘", "'", "’", "'", "“", "\"", "”", "\"")
+
+// toASCII replaces the characters that reports use by their nearest in ASCII, and any other by a question mark.
+func toASCII(s string) string {
+	s = asciiOf.Replace(s)
+	return strings.Map(func(r rune) rune {
+		if r > 126 {
+			return '?'
+		}
+		return r
+	}, s)
+}
+
+// Grouped returns n with a comma between each three digits.
+func Grouped[T int | int64](n T) string {
+	s := strconv.FormatInt(int64(n), 10)
+	sign := ""
+	if s[0] == '-' {
+		sign, s = "-", s[1:]
+	}
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return sign + s
+}
+
+// plural returns n and the word, with an s where n is not 1.
+func plural[T int | int64](n T, word string) string {
+	if n == 1 {
+		return "1 " + word
+	}
+	return Grouped(n) + " " + word + "s"
+}
+
+// Percent returns part of whole in per cent, three digits, "" where whole is 0.
+func Percent(part, whole int64) string {
+	if whole == 0 {
+		return ""
+	}
+	v := 100 * float64(part) / float64(whole)
+	switch {
+	case v > 0 && v < 0.1:
+		return "<0.1 %"
+	case v >= 9.95, v == 0:
+		return fmt.Sprintf("%.0f %%", v)
+	}
+	return fmt.Sprintf("%.1f %%", v)
+}
+
+// bar returns a bar of part in whole, at most width characters and at least a sliver where part is above 0.
+func bar(part, whole int64, width int) string {
+	if whole <= 0 || part <= 0 {
+		return ""
+	}
+	n := int(math.Round(float64(width) * float64(part) / float64(whole)))
+	if n == 0 {
+		return "▏"
+	}
+	return strings.Repeat("█", min(n, width))
+}
+
+func finite(values ...float64) bool {
+	for _, v := range values {
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			return false
+		}
+	}
+	return true
+}
+
+// shorten cuts s to n characters, keeping its end, where what tells frames apart stands.
+func shorten(s string, n int) string {
+	if utf8.RuneCountInString(s) <= n {
+		return s
+	}
+	r := []rune(s)
+	return "…" + string(r[len(r)-n+1:])
+}
+
+// clean makes text that came from a file fit to be printed: control characters, which could drive a terminal, become spaces.
+func clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
+			return ' '
+		}
+		return r
+	}, s)
+}

@@ -1,0 +1,120 @@
+package report
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gmemtop/gmemtop/timeline"
+)
+
+// Position is a place in a recording as --from and --to take it: a time since the trace's first event ("1.5s", "200ms"), the
+// beginning of an iteration, counted from 1 as reports print them ("it3"), or the index of an event of the device ("1200"). The zero
+// value is the recording's own bound.
+type Position struct {
+	text string
+	kind positionKind
+	n    int64
+}
+
+type positionKind uint8
+
+const (
+	positionNone positionKind = iota
+	positionTime
+	positionIteration
+	positionEvent
+)
+
+// ParsePosition reads a Position; the empty string is the zero value.
+func ParsePosition(s string) (Position, error) {
+	word := strings.ToLower(strings.TrimSpace(s))
+	if word == "" {
+		return Position{}, nil
+	}
+	if n, err := strconv.ParseInt(strings.TrimPrefix(word, "#"), 10, 64); err == nil && n >= 0 {
+		return Position{text: s, kind: positionEvent, n: n}, nil
+	}
+	for _, prefix := range []string{"iteration", "it", "i", "step"} {
+		rest, ok := strings.CutPrefix(word, prefix)
+		if !ok {
+			continue
+		}
+		if n, err := strconv.ParseInt(strings.TrimLeft(rest, ":#= "), 10, 64); err == nil && n > 0 {
+			return Position{text: s, kind: positionIteration, n: n}, nil
+		}
+	}
+	if t, err := time.ParseDuration(word); err == nil && t >= 0 {
+		return Position{text: s, kind: positionTime, n: int64(t)}, nil
+	}
+	return Position{}, fmt.Errorf("position %q is none of a time (1.5s), an iteration (it3) or an event index (1200)", s)
+}
+
+// IsZero reports whether the position is the recording's own bound.
+func (p Position) IsZero() bool { return p.kind == positionNone }
+
+// moment returns the first event at or after the position.
+func (p Position) moment(d *timeline.Device, whenZero timeline.Moment) (timeline.Moment, error) {
+	last := timeline.Moment(d.Len())
+	switch p.kind {
+	case positionTime:
+		if !d.Timeline().Trace.Clock.HasTime {
+			return 0, fmt.Errorf("%s is a time, and this trace has no clock: give an event index or an iteration", p.text)
+		}
+		return d.MomentAt(Origin(d.Timeline())+p.n-1) + 1, nil
+	case positionEvent:
+		return timeline.Moment(min(p.n, int64(last))), nil
+	case positionIteration:
+		list := d.Iterations().List
+		if len(list) == 0 || p.n > int64(len(list))+1 {
+			return 0, fmt.Errorf("%s is not in this trace, in which %s were found", p.text, plural(len(list), "iteration"))
+		}
+		if p.n == int64(len(list))+1 { // one behind the last: the end of the last
+			return list[len(list)-1].End, nil
+		}
+		return list[p.n-1].First, nil
+	}
+	return whenZero, nil
+}
+
+// Span is a half-open stretch [First, End) of a device's events. Whole says that it is all of them, and then the device's own
+// totals hold, the state before the first event included.
+type Span struct {
+	First, End timeline.Moment
+	Whole      bool
+}
+
+// Resolve returns the stretch of d's events that lies in [from, to).
+func Resolve(d *timeline.Device, from, to Position) (Span, error) {
+	n := timeline.Moment(d.Len())
+	if from.IsZero() && to.IsZero() {
+		return Span{First: 0, End: n, Whole: true}, nil
+	}
+	first, err := from.moment(d, 0)
+	if err != nil {
+		return Span{}, err
+	}
+	end, err := to.moment(d, n)
+	if err != nil {
+		return Span{}, err
+	}
+	if first >= end {
+		return Span{}, fmt.Errorf("nothing lies between %q and %q: the trace has %d events", from.text, to.text, n)
+	}
+	return Span{First: first, End: end}, nil
+}
+
+// Origin returns the time of the trace's first event, which every printed time counts from.
+func Origin(t *timeline.Timeline) int64 {
+	origin, found := int64(0), false
+	for _, d := range t.Devices {
+		if d.Len() == 0 {
+			continue
+		}
+		if at := d.Time(0); !found || at < origin {
+			origin, found = at, true
+		}
+	}
+	return origin
+}

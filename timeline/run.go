@@ -1,0 +1,308 @@
+package timeline
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// A run: many ranks on one clock. Each rank is read once, summarised in some hundred KiB, and let go, so that a thousand fit.
+//
+// Outliers are ranks whose peak is off the median by more than 3.5 robust standard deviations (median absolute deviation), by 1 % of it
+// and by 64 MiB: ranks of one run do the same thing, so that their own spread is often nothing, and the floors keep noise from standing
+// out. Fewer than three ranks have no outliers.
+//
+// Where an outlier leaves the others is found in the order of its allocations: the first one whose size or call site is not that of
+// most ranks at the same place. Recordings that begin in mid-run are compared from the beginning of their first iteration.
+
+const (
+	siteSignatures = 4096     // allocations kept one by one of each rank
+	outlierScore   = 3.5      // robust standard deviations
+	outlierShare   = 100      // 1/100 of the median
+	outlierBytes   = 64 << 20 // bytes
+)
+
+// Summarise reduces a rank's timeline to what a run keeps of it: its device of the highest peak. [from, to) is the run's clock in
+// absolute nanoseconds, cut into columns equal stretches; from == to takes the recording's own. It returns the context's error
+// when cancelled.
+func Summarise(ctx context.Context, t *Timeline, from, to int64, columns int) (RankSummary, error) {
+	p := &t.Trace.Process
+	r := RankSummary{Rank: p.Rank, Path: t.Trace.Source.Path, Host: p.Host}
+	d := t.Main()
+	if d == nil {
+		return r, nil
+	}
+	r.Device, r.Totals = d.Info, d.Totals
+	first, last := d.Span()
+	epoch := t.Trace.Clock.Epoch
+	r.From, r.To = epoch+first, epoch+last
+	r.PeakTime = epoch + d.Time(d.Totals.PeakAt)
+	if from == to {
+		from, to = r.From, r.To
+	}
+	for _, g := range d.Breakdown(d.Totals.PeakAt, ByStack) {
+		r.Top = g
+		r.Top.Name = d.Site(g.Stack)
+		break
+	}
+	if err := ctx.Err(); err != nil {
+		return r, err
+	}
+	r.Strip = d.strip(from-epoch, to-epoch, columns)
+	r.Sites, r.Steps = d.siteSequence()
+	return r, nil
+}
+
+// strip returns the most bytes allocated in each of n equal stretches of [from, to), 0 outside of the recording.
+func (d *Device) strip(from, to int64, n int) []int64 {
+	if n <= 0 || to <= from {
+		return nil
+	}
+	strip := make([]int64, n)
+	first, last := d.Span()
+	width := float64(to-from) / float64(n)
+	for i := range strip {
+		lo, hi := from+int64(float64(i)*width), from+int64(float64(i+1)*width)
+		if hi <= first && first != last || lo >= last {
+			continue
+		}
+		strip[i] = d.Allocated.Range(d.MomentAt(lo-1)+1, d.MomentAt(hi-1)+1).Max
+	}
+	return strip
+}
+
+// siteSequence returns the first allocations from the beginning of the first iteration, or of the recording where it begins empty or
+// has none, and the places in it at which iterations begin.
+func (d *Device) siteSequence() (sites []SiteSignature, steps []int32) {
+	first := d.firstRecorded()
+	list := d.Iterations().List
+	if len(list) > 0 && !d.Totals.BeginsEmpty {
+		first, _ = d.allocsIn(list[0].First, list[0].End)
+	}
+	end := min(first+siteSignatures, AllocID(d.Allocs.Len()))
+	hashes := siteHashes(d.tl.Trace)
+	names := map[traces.StackID]string{traces.NoStack: ""}
+	for a := first; a < end; a++ {
+		st := d.Allocs.Stack[a]
+		name, ok := names[st]
+		if !ok {
+			name = strings.Clone(d.Site(st))
+			names[st] = name
+		}
+		sig := SiteSignature{Size: d.Allocs.Size[a], Name: name}
+		if st >= 0 {
+			sig.Hash = hashes[st]
+		}
+		sites = append(sites, sig)
+	}
+	for _, x := range list {
+		if a, _ := d.allocsIn(x.First, x.End); a >= first && a < end {
+			steps = append(steps, int32(a-first))
+		}
+	}
+	return sites, steps
+}
+
+// BuildRun puts the ranks on one clock: outliers first, then by rank; the median peak; one sentence; and where the first outlier leaves
+// the others. The slice is reordered in place and kept.
+func BuildRun(ranks []RankSummary) *Run {
+	r := &Run{Ranks: ranks}
+	var peaks []int64
+	for i := range ranks {
+		if ranks[i].Err == nil {
+			peaks = append(peaks, ranks[i].Totals.PeakAllocated)
+		}
+	}
+	r.Median = median(peaks)
+	limit := max(outlierScore*spread(peaks), float64(r.Median)/outlierShare, outlierBytes)
+	off := func(s *RankSummary) float64 {
+		if s.Err != nil || len(peaks) < 3 {
+			return 0
+		}
+		if n := math.Abs(float64(s.Totals.PeakAllocated - r.Median)); n > limit {
+			return n
+		}
+		return 0
+	}
+	slices.SortStableFunc(ranks, func(a, b RankSummary) int {
+		if x, y := off(&a), off(&b); x != y {
+			if x > y {
+				return -1
+			}
+			return 1
+		}
+		return a.Rank - b.Rank
+	})
+	for r.Outliers < len(ranks) && off(&ranks[r.Outliers]) > 0 {
+		r.Outliers++
+	}
+	r.Divergence = r.divergence()
+	r.Sentence = r.sentence()
+	return r
+}
+
+// divergence returns the first place at which a rank's allocation is not that of most ranks: of the first outlier, else of the first
+// rank that has one.
+func (r *Run) divergence() *Divergence {
+	var able []*RankSummary
+	for i := range r.Ranks {
+		if s := &r.Ranks[i]; s.Err == nil && len(s.Sites) > 0 {
+			able = append(able, s)
+		}
+	}
+	if len(able) < 3 {
+		return nil
+	}
+	suspects := able
+	if r.Outliers > 0 {
+		suspects = able[:min(r.Outliers, len(able))]
+	}
+	usual := majority(able)
+	var best *Divergence
+	for _, s := range suspects {
+		for i, want := range usual {
+			if i >= len(s.Sites) {
+				break // it was recorded for a shorter time
+			}
+			if got := s.Sites[i]; !got.same(&want) {
+				if d := describe(s, i, got, want); best == nil || r.Outliers == 0 && i < best.Index {
+					best = d
+				}
+				break
+			}
+		}
+		if best != nil && r.Outliers > 0 {
+			break
+		}
+	}
+	return best
+}
+
+// same reports whether two ranks allocate the same at one place.
+func (s *SiteSignature) same(o *SiteSignature) bool { return s.Hash == o.Hash && s.Size == o.Size }
+
+// majority returns the allocation that more than half of the ranks share at each place, up to the first place without one. In a sound
+// run that is the sequence of any rank but a few, so that some are tried as a whole before the places are voted on one by one.
+func majority(ranks []*RankSummary) []SiteSignature {
+	for k := 1; k <= 3; k++ {
+		lead := ranks[len(ranks)*k/4].Sites
+		n := 0
+		for _, s := range ranks {
+			if len(s.Sites) >= len(lead) && agrees(lead, s.Sites) {
+				n++
+			}
+		}
+		if 2*n > len(ranks) {
+			return lead
+		}
+	}
+	return voted(ranks)
+}
+
+func agrees(lead, sites []SiteSignature) bool {
+	for i := range lead {
+		if !lead[i].same(&sites[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// voted finds each place's majority by the vote of Boyer and Moore, checked by a count.
+func voted(ranks []*RankSummary) []SiteSignature {
+	var out []SiteSignature
+	for i := 0; ; i++ {
+		var lead SiteSignature
+		votes := 0
+		for _, s := range ranks {
+			switch {
+			case i >= len(s.Sites):
+			case votes == 0:
+				lead, votes = s.Sites[i], 1
+			case lead.same(&s.Sites[i]):
+				votes++
+			default:
+				votes--
+			}
+		}
+		n := 0
+		for _, s := range ranks {
+			if i < len(s.Sites) && lead.same(&s.Sites[i]) {
+				n++
+			}
+		}
+		if 2*n <= len(ranks) {
+			return out
+		}
+		out = append(out, lead)
+	}
+}
+
+func describe(s *RankSummary, i int, got, want SiteSignature) *Divergence {
+	d := &Divergence{Rank: s.Rank, Index: i, Site: got.Name, Size: got.Size}
+	at := fmt.Sprintf("allocation %d", i+1)
+	step := 0
+	for step < len(s.Steps) && int(s.Steps[step]) <= i {
+		step++
+	}
+	if step > 0 {
+		at = fmt.Sprintf("iteration %d, allocation %d", step, i-int(s.Steps[step-1])+1)
+	}
+	where := got.Name
+	if where == "" {
+		where = "a call site without a stack"
+	}
+	d.Text = fmt.Sprintf("%s, %s: %s where the others allocate %s", at, where, IEC.Bytes(got.Size), IEC.Bytes(want.Size))
+	if got.Hash != want.Hash && want.Name != "" {
+		d.Text += " in " + want.Name
+	}
+	return d
+}
+
+// sentence says what most ranks peak at, which one stands out, and where it leaves the others.
+func (r *Run) sentence() string {
+	good, bad := 0, 0
+	for i := range r.Ranks {
+		if r.Ranks[i].Err != nil {
+			bad++
+		} else {
+			good++
+		}
+	}
+	if good == 0 {
+		return fmt.Sprintf("None of the %d ranks could be read.", bad)
+	}
+	var s string
+	switch {
+	case good == 1:
+		for i := range r.Ranks {
+			if x := &r.Ranks[i]; x.Err == nil {
+				s = fmt.Sprintf("One rank, peak %s.", IEC.Bytes(x.Totals.PeakAllocated))
+			}
+		}
+	case r.Outliers == 0:
+		s = fmt.Sprintf("%d ranks peak at %s, none stands out.", good, IEC.Bytes(r.Median))
+	default:
+		top := &r.Ranks[0]
+		s = fmt.Sprintf("%d ranks peak at %s, rank %d at %s", good-r.Outliers, IEC.Bytes(r.Median), top.Rank, IEC.Bytes(top.Totals.PeakAllocated))
+		if r.Outliers > 1 {
+			s += fmt.Sprintf(" and %d more off", r.Outliers-1)
+		}
+		s += "."
+	}
+	if d := r.Divergence; d != nil {
+		rank := ""
+		if r.Outliers == 0 || d.Rank != r.Ranks[0].Rank {
+			rank = fmt.Sprintf(" of rank %d", d.Rank)
+		}
+		s += fmt.Sprintf(" First allocation%s that differs: %s.", rank, d.Text)
+	}
+	if bad > 0 {
+		s += fmt.Sprintf(" %d could not be read.", bad)
+	}
+	return s
+}

@@ -1,0 +1,228 @@
+package timeline
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// Name returns the allocation's name as PyTorch's memory_viz prints it: b'<address in hex>_<version>.
+func (d *Device) Name(a AllocID) string {
+	return "b'" + strconv.FormatUint(d.Allocs.Addr[a], 16) + "_" + strconv.Itoa(int(d.Allocs.Version[a]))
+}
+
+// Search returns the allocations that a query selects, in its order; allocations of equal key stay in the order of Allocs. It visits
+// each allocation once, and looks at each distinct stack's text once.
+func (d *Device) Search(ctx context.Context, q Query) ([]AllocID, error) {
+	s := d.newSelector(q)
+	var found []AllocID
+	if q.Live {
+		for i, id := range d.LiveAt(q.LiveAt, nil) {
+			if i%tickEvents == 0 && ctx.Err() != nil {
+				return nil, ctx.Err()
+			}
+			if s.selects(id) {
+				found = append(found, id)
+			}
+		}
+	} else {
+		for id := range AllocID(d.Allocs.Len()) {
+			if id%tickEvents == 0 && ctx.Err() != nil {
+				return nil, ctx.Err()
+			}
+			if s.selects(id) {
+				found = append(found, id)
+			}
+		}
+	}
+	return d.sorted(ctx, found, q)
+}
+
+// sorted orders ids by the query's key.
+func (d *Device) sorted(ctx context.Context, ids []AllocID, q Query) ([]AllocID, error) {
+	if q.Sort == SortStart {
+		if q.Descending {
+			slices.Reverse(ids)
+		}
+		return ids, ctx.Err()
+	}
+	rows := make([]keyed, len(ids))
+	key := d.sortKey(q.Sort)
+	for i, id := range ids {
+		k := key(id)
+		if q.Descending {
+			k = ^k
+		}
+		rows[i] = keyed{k, id}
+	}
+	rows, err := radixSort(ctx, rows)
+	if err != nil {
+		return nil, err
+	}
+	for i := range rows {
+		ids[i] = rows[i].id
+	}
+	return ids, nil
+}
+
+// keyed is an allocation with what it is sorted by.
+type keyed struct {
+	key uint64
+	id  AllocID
+}
+
+// radixSort sorts rows by key, stably: a counting sort for each byte in which keys differ, least first. A few million rows take tens
+// of milliseconds, a fifth of what comparing costs.
+func radixSort(ctx context.Context, rows []keyed) ([]keyed, error) {
+	var differ uint64
+	for i := range rows {
+		differ |= rows[i].key ^ rows[0].key
+	}
+	spare := make([]keyed, len(rows))
+	for shift := 0; shift < 64; shift += 8 {
+		if differ>>shift&0xff == 0 {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		var at [257]int
+		for i := range rows {
+			at[rows[i].key>>shift&0xff+1]++
+		}
+		for b := range 256 {
+			at[b+1] += at[b]
+		}
+		for _, r := range rows {
+			b := r.key >> shift & 0xff
+			spare[at[b]] = r
+			at[b]++
+		}
+		rows, spare = spare, rows
+	}
+	return rows, ctx.Err()
+}
+
+func (d *Device) sortKey(k SortKey) func(AllocID) uint64 {
+	a := &d.Allocs
+	switch k {
+	case SortSize:
+		return func(id AllocID) uint64 { return uint64(a.Size[id]) }
+	case SortLifetime:
+		return func(id AllocID) uint64 { return uint64(d.lifespan(id)) }
+	case SortEnd:
+		return func(id AllocID) uint64 { return uint64(a.Requested[id] + 1) }
+	case SortCategory:
+		return func(id AllocID) uint64 { return uint64(a.Category[id]) }
+	}
+	return func(id AllocID) uint64 { return a.Addr[id] }
+}
+
+// lifespan returns how long an allocation is allocated within the recording, in nanoseconds.
+func (d *Device) lifespan(id AllocID) int64 {
+	start, end := d.Lifetime(id)
+	return end - start
+}
+
+// selector is a query with what it asks of stacks answered once.
+type selector struct {
+	d     *Device
+	q     Query
+	words []string
+	// stacks says of each stack and word whether the stack has the word: bit w of stacks[s]. Words beyond 64 are not looked for.
+	stacks     []uint64
+	categories [NumCategories]uint64
+	byName     uint64 // words that can be part of a printed name
+}
+
+func (d *Device) newSelector(q Query) *selector {
+	s := &selector{d: d, q: q, words: strings.Fields(strings.ToLower(q.Text))}
+	s.words = s.words[:min(len(s.words), 64)]
+	if len(s.words) == 0 {
+		return s
+	}
+	for w, word := range s.words {
+		for c := range NumCategories {
+			if strings.Contains(c.String(), word) {
+				s.categories[c] |= 1 << w
+			}
+		}
+		if strings.Trim(word, "'_0123456789abcdef") == "" {
+			s.byName |= 1 << w
+		}
+	}
+	s.readStacks()
+	return s
+}
+
+// readStacks finds the words in the frames of each stack and in its module.
+func (s *selector) readStacks() {
+	tr := s.d.tl.Trace
+	facts := s.d.tl.named()
+	texts := make([]uint64, len(tr.Strings))
+	for i, t := range tr.Strings {
+		texts[i] = s.find(t)
+	}
+	s.stacks = make([]uint64, len(facts.stacks))
+	for i := range s.stacks {
+		for _, f := range tr.Stacks.At(traces.StackID(i)) {
+			if f >= 0 && int(f) < len(tr.Frames) {
+				s.stacks[i] |= texts[tr.Frames[f].Func] | texts[tr.Frames[f].File]
+			}
+		}
+		s.stacks[i] |= s.find(facts.modules[i]) | s.find(facts.sites[i])
+	}
+}
+
+// find returns the words that a text has.
+func (s *selector) find(text string) uint64 {
+	if text == "" {
+		return 0
+	}
+	var bits uint64
+	text = strings.ToLower(text)
+	for w, word := range s.words {
+		if strings.Contains(text, word) {
+			bits |= 1 << w
+		}
+	}
+	return bits
+}
+
+// selects says whether the query selects an allocation.
+func (s *selector) selects(id AllocID) bool {
+	a, q := &s.d.Allocs, &s.q
+	switch {
+	case a.Size[id] < q.MinSize, q.MaxSize > 0 && a.Size[id] > q.MaxSize,
+		q.Categories != 0 && q.Categories>>a.Category[id]&1 == 0,
+		q.ByStack && a.Stack[id] != q.Stack,
+		q.Leaked && a.Requested[id] != Never:
+		return false
+	}
+	if q.MinLife > 0 || q.MaxLife > 0 {
+		if life := s.d.lifespan(id); life < q.MinLife || q.MaxLife > 0 && life > q.MaxLife {
+			return false
+		}
+	}
+	return len(s.words) == 0 || s.hasWords(id)
+}
+
+// hasWords says whether every word is in the stack, the category or the name of an allocation.
+func (s *selector) hasWords(id AllocID) bool {
+	a := &s.d.Allocs
+	all := uint64(1)<<len(s.words) - 1
+	got := s.categories[a.Category[id]]
+	if st := a.Stack[id]; st >= 0 && int(st) < len(s.stacks) {
+		got |= s.stacks[st]
+	}
+	if got&all == all {
+		return true
+	}
+	if (got|s.byName)&all != all {
+		return false
+	}
+	return (got|s.find(s.d.Name(id)))&all == all
+}

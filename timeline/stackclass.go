@@ -1,0 +1,208 @@
+package timeline
+
+import (
+	"hash/fnv"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// What a call stack says about the step of training it belongs to. A frame is judged once, by its function and file; a stack has the
+// traits of all its frames. The names are those of PyTorch's own files and of its C++ symbols, which have been stable since 1.13:
+// torch/optim/*.py runs the optimizer, torch::autograd::Engine the backward, torch/nn/modules/module.py calls every module. They are
+// rules, not records: what is built on them is marked inferred.
+type traits uint16
+
+const (
+	isOptimizer  traits = 1 << iota // inside an optimizer's step
+	isBackward                      // inside the autograd engine
+	isModule                        // inside a call of an nn.Module
+	isForward                       // inside a function called forward, or torch.nn.functional
+	isLoss                          // a cross entropy, a softmax over classes, or the backward of one
+	isForeach                       // an optimizer that works on all parameters at once
+	isCheckpoint                    // activation checkpointing
+	isAutocast                      // mixed precision
+	isPython                        // has a Python frame
+)
+
+// has reports whether t has any of the traits in u.
+func (t traits) has(u traits) bool { return t&u != 0 }
+
+// frameTraits judges one frame. File paths are compared with forward slashes.
+func frameTraits(fn, file string) traits {
+	if strings.IndexByte(file, '\\') >= 0 {
+		file = strings.ReplaceAll(file, `\`, "/")
+	}
+	if strings.HasSuffix(file, ".py") || strings.HasPrefix(file, "<") {
+		return isPython | pythonTraits(fn, file)
+	}
+	return nativeTraits(fn)
+}
+
+func pythonTraits(fn, file string) traits {
+	base := file[strings.LastIndexByte(file, '/')+1:]
+	var t traits
+	switch {
+	case strings.Contains(file, "torch/optim/"):
+		if base != "lr_scheduler.py" && !notAStep(fn) {
+			t |= isOptimizer
+		}
+		if strings.HasPrefix(fn, "_multi_tensor_") || strings.Contains(fn, "_foreach_") {
+			t |= isForeach
+		}
+	case strings.Contains(base, "optim") && (fn == "step" || strings.HasPrefix(fn, "_step")):
+		t |= isOptimizer
+	case strings.HasSuffix(file, "torch/nn/modules/module.py"):
+		if strings.Contains(fn, "call_impl") || fn == "__call__" || fn == "_slow_forward" {
+			t |= isModule
+		}
+	case strings.HasSuffix(file, "torch/nn/functional.py"):
+		t |= isForward
+	case strings.Contains(file, "torch/autograd/") && (fn == "backward" || fn == "_engine_run_backward" || fn == "grad"):
+		t |= isBackward
+	case strings.HasSuffix(file, "torch/utils/checkpoint.py"):
+		t |= isCheckpoint
+		if fn == "backward" || fn == "unpack_hook" {
+			t |= isBackward
+		}
+	case strings.Contains(file, "torch/amp/") || strings.HasSuffix(file, "autocast_mode.py"):
+		t |= isAutocast
+	}
+	if fn == "forward" {
+		t |= isForward
+	}
+	if isLossName(fn) {
+		t |= isLoss
+	}
+	return t
+}
+
+// notAStep reports whether fn is one of the functions of torch/optim that allocate outside a step.
+func notAStep(fn string) bool {
+	switch fn {
+	case "__init__", "add_param_group", "load_state_dict", "state_dict", "zero_grad", "__setstate__", "_process_value_according_to_param_policy":
+		return true
+	}
+	return false
+}
+
+func nativeTraits(fn string) traits {
+	var t traits
+	if strings.Contains(fn, "torch::autograd::Engine::") || strings.Contains(fn, "Backward0") || strings.Contains(fn, "Backward1") {
+		t |= isBackward
+	}
+	if strings.Contains(fn, "_foreach_") {
+		t |= isForeach
+	}
+	if strings.Contains(fn, "at::autocast::") {
+		t |= isAutocast
+	}
+	if isLossName(fn) || strings.Contains(fn, "LogSoftmaxBackward") || strings.Contains(fn, "NllLoss") || strings.Contains(fn, "CrossEntropy") {
+		t |= isLoss
+	}
+	return t
+}
+
+// isLossName reports whether a function's name is that of a loss over classes, in PyTorch's spelling or the common hand-written one.
+func isLossName(fn string) bool {
+	for _, s := range [...]string{"cross_entropy", "crossentropy", "log_softmax", "nll_loss", "logsumexp"} {
+		if strings.Contains(fn, s) {
+			return true
+		}
+	}
+	return false
+}
+
+// stackClasses holds the traits of every stack of a trace and of nothing else; index with a valid StackID.
+type stackClasses []traits
+
+// classify judges every frame once and gives each stack the traits of its frames: linear in the frames of all stacks.
+func classify(tr *traces.Trace) stackClasses {
+	frames := make([]traits, len(tr.Frames))
+	for i := range tr.Frames {
+		fn, file, _ := tr.FrameText(traces.FrameID(i))
+		frames[i] = frameTraits(fn, file)
+	}
+	classes := make(stackClasses, tr.Stacks.Len())
+	for i := range classes {
+		for _, f := range tr.Stacks.At(traces.StackID(i)) {
+			classes[i] |= frames[f]
+		}
+	}
+	return classes
+}
+
+// of returns the traits of stack s, none for NoStack.
+func (c stackClasses) of(s traces.StackID) traits {
+	if s < 0 || int(s) >= len(c) {
+		return 0
+	}
+	return c[s]
+}
+
+// siteHashes hashes every stack so that the same code in two recordings hashes alike although lines were added above it, the two lie
+// in different folders, or were started by scripts of different names: of each frame the function and the last two elements of
+// the path, no line; of frames of the script itself (the file of the outermost Python frame) the function alone. Frames of C++ are left
+// out where the stack has Python frames, since they differ between builds of PyTorch, and so are the wrappers of mixed precision.
+// Calls of one function from several lines of another fall together.
+func siteHashes(tr *traces.Trace) []uint64 {
+	type frame struct {
+		full, function uint64
+		file           traces.StringID
+		traits         traits
+	}
+	frames := make([]frame, len(tr.Frames))
+	h := fnv.New64a()
+	hash := func(s string) uint64 {
+		h.Reset()
+		h.Write([]byte(s))
+		return h.Sum64()
+	}
+	for i := range tr.Frames {
+		fn, file, _ := tr.FrameText(traces.FrameID(i))
+		frames[i] = frame{hash(fn + "\x00" + pathTail(file)), hash(fn), tr.Frames[i].File, frameTraits(fn, file)}
+	}
+	hashes := make([]uint64, tr.Stacks.Len())
+	for i := range hashes {
+		ids := tr.Stacks.At(traces.StackID(i))
+		script := traces.StringID(-1)
+		for _, f := range ids {
+			if frames[f].traits.has(isPython) {
+				script = frames[f].file
+			}
+		}
+		sum := uint64(1)
+		for _, id := range ids {
+			switch f := &frames[id]; {
+			case script < 0:
+				sum = mix(sum ^ f.full)
+			case !f.traits.has(isPython) || f.traits.has(isAutocast):
+			case f.file == script:
+				sum = mix(sum ^ f.function)
+			default:
+				sum = mix(sum ^ f.full)
+			}
+		}
+		hashes[i] = sum
+	}
+	return hashes
+}
+
+// pathTail returns the last two elements of a path of any system, joined by a slash.
+func pathTail(p string) string {
+	cut := func(c rune) bool { return c == '/' || c == '\\' }
+	i := strings.LastIndexFunc(p, cut)
+	if i < 0 {
+		return p
+	}
+	j := strings.LastIndexFunc(p[:i], cut)
+	return strings.ReplaceAll(p[j+1:], `\`, "/")
+}
+
+// mix is the finaliser of splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014).
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}

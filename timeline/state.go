@@ -1,0 +1,402 @@
+package timeline
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sort"
+
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// What did the allocator's memory look like at a moment? Like blocks, stretches of mapped memory have lifetimes: a run of addresses
+// obtained by one segment event lives until an event gives it back, wholly or in part. All such lives are found in one walk over
+// the segment events, backwards from the final state where that is known (what was given back was there before), else forwards from
+// nothing. The state at a moment is then the runs alive at it with the blocks active at it placed by address: O(k log k) for what
+// is there at that moment, whatever the length of the recording.
+//
+// Rejected: replaying every event from the nearest checkpoint (checkpoints of a large allocator cost more memory than the lives, and
+// each seek costs the events in between).
+//
+// What a recording does not say is the size of the hole that a block was put in, of which the allocator may leave a rest to the
+// block: see remainder.go. Where that cannot find it the rest is shown as stranded, until the final state says the true size.
+
+// run is a stretch of mapped memory alive during [start, end).
+type run struct {
+	addr       uint64
+	size       int64
+	start, end Moment
+	stack      traces.StackID
+	stream     traces.StreamID
+	pool       traces.Pool
+	small      bool
+	expandable bool
+}
+
+func (r *run) until() uint64 { return r.addr + uint64(r.size) }
+
+// smallBuffer is the size of the segments that serve small blocks (kSmallBuffer).
+const smallBuffer = 2 << 20
+
+// runBook finds the lives of runs. open are the runs that reach to where the walk is, by address.
+type runBook struct {
+	open   []run
+	done   []run
+	doubts int // runs that contradict others
+}
+
+// at returns the index of the first open run that ends after addr.
+func (b *runBook) at(addr uint64) int {
+	return sort.Search(len(b.open), func(i int) bool { return b.open[i].until() > addr })
+}
+
+// cut takes [addr, addr+size) off the open runs; close gets each piece taken. It returns how many bytes were there.
+func (b *runBook) cut(addr uint64, size int64, closed func(piece run)) int64 {
+	var found int64
+	until := addr + uint64(size)
+	i := b.at(addr)
+	j := i
+	var keep []run
+	for ; j < len(b.open) && b.open[j].addr < until; j++ {
+		r := b.open[j]
+		lo, hi := max(r.addr, addr), min(r.until(), until)
+		if r.addr < lo {
+			left := r
+			left.size = int64(lo - r.addr)
+			keep = append(keep, left)
+		}
+		if hi < r.until() {
+			right := r
+			right.addr, right.size = hi, int64(r.until()-hi)
+			keep = append(keep, right)
+		}
+		piece := r
+		piece.addr, piece.size = lo, int64(hi-lo)
+		found += piece.size
+		closed(piece)
+	}
+	b.open = slices.Replace(b.open, i, j, keep...)
+	return found
+}
+
+// add opens a run; what it overlaps is cut off first and counted as a doubt.
+func (b *runBook) add(r run, closed func(piece run)) {
+	if r.size <= 0 || r.addr+uint64(r.size) < r.addr {
+		b.doubts++
+		return
+	}
+	if b.cut(r.addr, r.size, closed) > 0 {
+		b.doubts++
+	}
+	b.open = slices.Insert(b.open, b.at(r.addr), r)
+}
+
+// segmentLives returns every run of the device and how many contradictions there were, computed once.
+func (d *Device) segmentLives(ctx context.Context) ([]run, int, error) {
+	c := &d.lazy
+	c.runMu.Lock()
+	defer c.runMu.Unlock()
+	if c.runsKnown {
+		return c.runs, c.runDoubts, nil
+	}
+	var book runBook
+	var err error
+	if d.Totals.FinalKnown {
+		err = d.walkBack(ctx, &book)
+	} else {
+		err = d.walkForth(ctx, &book)
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	c.runs, c.runDoubts, c.runsKnown = book.done, book.doubts, true
+	return c.runs, c.runDoubts, nil
+}
+
+// eachSegmentEvent calls f with the device's segment events, in order or backwards.
+func (d *Device) eachSegmentEvent(ctx context.Context, backwards bool, f func(m Moment, gained bool)) error {
+	actions := d.tl.Trace.Events.Action[d.first : d.first+d.n]
+	for k := range actions {
+		if k%tickEvents == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		i := k
+		if backwards {
+			i = len(actions) - 1 - k
+		}
+		switch actions[i] {
+		case traces.SegmentAlloc, traces.SegmentMap:
+			f(Moment(i), true)
+		case traces.SegmentFree, traces.SegmentUnmap:
+			f(Moment(i), false)
+		}
+	}
+	return ctx.Err()
+}
+
+// runOf returns the run that a segment event obtains or gives back.
+func (d *Device) runOf(m Moment) run {
+	tr := d.tl.Trace
+	ev := d.Event(m)
+	r := run{
+		addr: ev.Addr, size: ev.Size, stack: ev.Stack, stream: ev.Stream, small: ev.Size <= smallBuffer,
+		expandable: ev.Action == traces.SegmentMap || ev.Action == traces.SegmentUnmap,
+	}
+	if det := tr.DetailOf(d.first + int(m)); det.HasPool {
+		r.pool = det.Pool
+	}
+	return r
+}
+
+// walkBack finds the lives from the final state.
+func (d *Device) walkBack(ctx context.Context, b *runBook) error {
+	for _, seg := range d.tl.Trace.Final.Segments {
+		if seg.Device == d.ID {
+			b.open = append(b.open, run{
+				addr: seg.Address, size: seg.TotalSize, end: Never, stack: seg.Stack, stream: seg.Stream, pool: seg.Pool,
+				small: seg.Small, expandable: seg.Expandable,
+			})
+		}
+	}
+	slices.SortFunc(b.open, func(x, y run) int { return cmp.Compare(x.addr, y.addr) })
+	b.dropOverlaps()
+	err := d.eachSegmentEvent(ctx, true, func(m Moment, gained bool) {
+		begin := func(piece run) {
+			piece.start = m
+			b.done = append(b.done, piece)
+		}
+		r := d.runOf(m)
+		if gained {
+			if b.cut(r.addr, r.size, begin) < r.size {
+				b.doubts++
+			}
+			return
+		}
+		r.end = m
+		b.add(r, begin)
+	})
+	for _, r := range b.open {
+		r.start = Start
+		b.done = append(b.done, r)
+	}
+	b.open = nil
+	return err
+}
+
+// dropOverlaps takes off final segments that lie within their predecessor, which no allocator's state has.
+func (b *runBook) dropOverlaps() {
+	n := 0
+	for _, r := range b.open {
+		if r.size <= 0 || r.until() < r.addr || n > 0 && r.addr < b.open[n-1].until() {
+			b.doubts++
+			continue
+		}
+		b.open[n] = r
+		n++
+	}
+	b.open = b.open[:n]
+}
+
+// walkForth finds the lives from nothing; what is given back without having been obtained was there from the start.
+func (d *Device) walkForth(ctx context.Context, b *runBook) error {
+	err := d.eachSegmentEvent(ctx, false, func(m Moment, gained bool) {
+		finish := func(piece run) {
+			piece.end = m
+			b.done = append(b.done, piece)
+		}
+		r := d.runOf(m)
+		if gained {
+			r.start, r.end = m, Never
+			b.add(r, finish)
+			return
+		}
+		if found := b.cut(r.addr, r.size, finish); found == 0 && r.size > 0 {
+			r.start, r.end = Start, m
+			b.done = append(b.done, r)
+		} else if found < r.size {
+			b.doubts++
+		}
+	})
+	b.done = append(b.done, b.open...)
+	b.open = nil
+	return err
+}
+
+// segmentsAt returns the runs alive at m by address, neighbours of one expandable segment merged.
+func (d *Device) segmentsAt(m Moment) []run {
+	lives, _, _ := d.segmentLives(context.Background())
+	return runsAt(lives, m)
+}
+
+func runsAt(lives []run, m Moment) []run {
+	var runs []run
+	for i := range lives {
+		if lives[i].start <= m && m < lives[i].end {
+			runs = append(runs, lives[i])
+		}
+	}
+	slices.SortFunc(runs, func(x, y run) int { return cmp.Compare(x.addr, y.addr) })
+	n := 0
+	for _, r := range runs {
+		if n > 0 {
+			p := &runs[n-1]
+			if p.expandable && r.expandable && p.until() == r.addr && p.stream == r.stream && p.pool == r.pool {
+				p.size += r.size
+				continue
+			}
+		}
+		runs[n] = r
+		n++
+	}
+	return runs[:n]
+}
+
+// StateAt returns the allocator's segments and their blocks at m. The parts of reserved add up exactly at every moment; how far each
+// can be trusted is in Exactness and Reason. The first call on a device walks its segment events, and stops when ctx is cancelled.
+func (d *Device) StateAt(ctx context.Context, m Moment) (*AllocatorState, error) {
+	lives, doubts, err := d.segmentLives(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := &AllocatorState{At: m, Known: len(lives) > 0 || d.Totals.FinalKnown}
+	if !s.Known {
+		s.Reason = "the source records no segments"
+		return s, nil
+	}
+	p := placer{d: d, m: m, state: s}
+	p.place(runsAt(lives, m))
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	s.judge(d, &p, doubts)
+	return s, nil
+}
+
+// placer tiles segments with the blocks active at a moment.
+type placer struct {
+	d         *Device
+	m         Moment
+	state     *AllocatorState
+	inferred  int // active blocks whose rounded size only the rule gives
+	conflicts int // blocks that overlap others
+}
+
+func (p *placer) place(runs []run) {
+	a := &p.d.Allocs
+	active := p.d.ActiveAt(p.m, nil)
+	slices.SortStableFunc(active, func(x, y AllocID) int { return cmp.Compare(a.Addr[x], a.Addr[y]) })
+	k := 0
+	p.state.Segments = make([]SegmentState, 0, len(runs))
+	for _, r := range runs {
+		for ; k < len(active) && a.Addr[active[k]] < r.addr; k++ {
+			p.miss(active[k])
+		}
+		from := k
+		for k < len(active) && a.Addr[active[k]] < r.until() {
+			k++
+		}
+		p.tile(r, active[from:k])
+	}
+	for ; k < len(active); k++ {
+		p.miss(active[k])
+	}
+}
+
+// miss counts a block that lies in no segment.
+func (p *placer) miss(id AllocID) {
+	p.state.Unplaced++
+	p.state.UnplacedBytes += p.d.Allocs.Size[id]
+}
+
+// tile adds the segment of a run with its blocks, which are ordered by address.
+func (p *placer) tile(r run, blocks []AllocID) {
+	a, s := &p.d.Allocs, p.state
+	seg := SegmentState{
+		Addr: r.addr, Size: r.size, Stream: r.stream, Pool: r.pool, Small: r.small, Expandable: r.expandable, Stack: r.stack,
+		Pieces: make([]Piece, 0, 2*len(blocks)+1),
+	}
+	at, holes := r.addr, int64(0)
+	hole := func(to uint64) {
+		if to > at {
+			size := int64(to - at)
+			seg.Pieces = append(seg.Pieces, Piece{Addr: at, Size: size, Alloc: NoAlloc})
+			holes += size
+			s.LargestFree = max(s.LargestFree, size)
+		}
+	}
+	for i, id := range blocks {
+		limit := r.until()
+		if i+1 < len(blocks) {
+			limit = a.Addr[blocks[i+1]]
+		}
+		size := min(a.Rounded[id], int64(limit-a.Addr[id]))
+		if size < a.Rounded[id] && size < a.Size[id] {
+			p.conflicts++
+		}
+		if size <= 0 { // a later block took its place: its free is missing
+			p.miss(id)
+			continue
+		}
+		hole(a.Addr[id])
+		at = a.Addr[id] + uint64(size)
+		seg.Pieces = append(seg.Pieces, p.piece(id, size))
+		seg.Active += size
+	}
+	hole(r.until())
+	if seg.Active > 0 {
+		s.Stranded += holes
+	} else {
+		s.Cached += holes
+	}
+	s.Reserved += r.size
+	s.Segments = append(s.Segments, seg)
+}
+
+func (p *placer) piece(id AllocID, size int64) Piece {
+	a, s := &p.d.Allocs, p.state
+	requested := min(a.Size[id], size)
+	s.ActiveRequested += requested
+	s.Internal += size - requested
+	if a.End[id] != Never {
+		p.inferred++
+	}
+	piece := Piece{Addr: a.Addr[id], Size: size, Alloc: id, State: traces.BlockAllocated}
+	if a.Requested[id] <= p.m {
+		piece.State = traces.BlockPendingFree
+		s.PendingFree += size
+	}
+	return piece
+}
+
+// judge says how far the state can be trusted.
+func (s *AllocatorState) judge(d *Device, p *placer, doubts int) {
+	switch {
+	case s.Unplaced > 0:
+		s.Exactness = Inferred
+		s.Reason = fmt.Sprintf("%d active blocks (%s) lie in no known segment", s.Unplaced, IEC.Bytes(s.UnplacedBytes))
+	case p.conflicts+doubts > 0:
+		s.Exactness = Inferred
+		s.Reason = fmt.Sprintf("%d blocks or segments overlap others: events are missing", p.conflicts+doubts)
+	case d.Totals.Exactness != Exact:
+		s.Exactness, s.Reason = d.Totals.Exactness, d.Totals.Reason
+	case !d.Totals.FinalKnown && !d.Totals.BeginsEmpty:
+		s.Exactness, s.Reason = LowerBound, "segments that no event obtains or gives back are not in the recording"
+	case p.inferred > 0:
+		s.Exactness = Inferred
+		s.Reason = fmt.Sprintf("sizes of %d active blocks follow the allocator's rule%s", p.inferred, d.roundingNote())
+	default:
+		s.Reason = "every block's size is the allocator's own"
+	}
+}
+
+// roundingNote says how the rule stood up to the final state.
+func (d *Device) roundingNote() string {
+	switch {
+	case d.roundChecked == 0:
+		return ": rests that it did not split off count as stranded"
+	case d.roundWrong == 0:
+		return fmt.Sprintf(", which gives all %d that the final state shows", d.roundChecked)
+	}
+	return fmt.Sprintf(", which misses %d of the %d that the final state shows", d.roundWrong, d.roundChecked)
+}

@@ -1,0 +1,333 @@
+package timeline
+
+import (
+	"fmt"
+
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// finalSums are the figures of a device in the trace's final state, by the blocks and by the segments' own fields.
+type finalSums struct {
+	segments                            int
+	reserved                            int64
+	allocated, active                   int64 // rounded, by block
+	allocatedRequested, activeRequested int64
+	ownAllocated, ownActive             int64 // the segments' own
+}
+
+func sumFinal(state *traces.State, device traces.DeviceID) finalSums {
+	var f finalSums
+	for i := range state.Segments {
+		seg := &state.Segments[i]
+		if seg.Device != device {
+			continue
+		}
+		f.segments++
+		f.reserved += seg.TotalSize
+		f.ownAllocated += seg.AllocatedSize
+		f.ownActive += seg.ActiveSize
+		for _, b := range state.Blocks[seg.FirstBlock:seg.EndBlock] {
+			requested := b.Requested
+			if requested < 0 {
+				requested = b.Size
+			}
+			if b.State == traces.BlockAllocated {
+				f.allocated += b.Size
+				f.allocatedRequested += requested
+			}
+			if b.State != traces.BlockInactive {
+				f.active += b.Size
+				f.activeRequested += requested
+			}
+		}
+	}
+	return f
+}
+
+// finalKnown says whether the trace's final state speaks of the device: a GPU without segments is empty, another device without
+// them was not recorded.
+func (b *deviceBuilder) finalKnown(f *finalSums) bool {
+	return b.tr.Final.Known && (f.segments > 0 || b.d.Info.Kind == traces.DeviceGPU)
+}
+
+// unattributed raises the start to what the source's own counter says, where the final state is unknown and the counter says more
+// than the frees without allocation do: bytes that some allocations hold that the recording shows nothing else of.
+func (b *deviceBuilder) unattributed() {
+	t, f := &b.d.Totals, sumFinal(&b.tr.Final, b.d.ID)
+	if b.finalKnown(&f) {
+		return
+	}
+	c := b.counter(traces.CounterAllocated)
+	if c == nil {
+		return
+	}
+	b.counted = true
+	start := c.Value[0] - b.deltaUpTo(c, 0)
+	rest := start - t.StartAllocated
+	if rest < 0 {
+		b.lose("counter_contradicts", traces.Fault, 1,
+			"the source's own total is below the sum of blocks freed without an allocation; the sum is shown")
+		return
+	}
+	t.Unattributed = rest
+	t.StartAllocated += rest
+	t.StartActive += rest
+	b.sums.rounded += rest
+	b.sums.roundedActive += rest
+}
+
+// counter returns the device's counter of a name, nil where it has no sample.
+func (b *deviceBuilder) counter(name string) *traces.Counter {
+	for i := range b.tr.Counters {
+		c := &b.tr.Counters[i]
+		if c.Device == b.d.ID && b.tr.Text(c.Name) == name && len(c.Value) > 0 {
+			return c
+		}
+	}
+	return nil
+}
+
+// momentOf returns the moment of sample i of a counter: that of its event, or else of the last event at or before its time.
+func (b *deviceBuilder) momentOf(c *traces.Counter, i int) Moment {
+	if i < len(c.Event) {
+		return Moment(int(c.Event[i]) - b.d.first)
+	}
+	return b.d.MomentAt(c.Time[i])
+}
+
+// deltaUpTo returns what the device's events up to sample i's have added to allocated bytes.
+func (b *deviceBuilder) deltaUpTo(c *traces.Counter, i int) int64 {
+	ev, sum := &b.tr.Events, int64(0)
+	for at := Moment(0); at <= b.momentOf(c, i) && int(at) < b.d.n; at++ {
+		row := b.d.first + int(at)
+		switch a := ev.Action[row]; {
+		case a == traces.Alloc:
+			sum += ev.Size[row]
+		case a.IsFreeRequest():
+			sum -= ev.Size[row]
+		}
+	}
+	return sum
+}
+
+// counterDiffers returns how many samples of the source's own total differ from the sum of lifetimes at their events.
+func (b *deviceBuilder) counterDiffers() int64 {
+	c, n := b.counter(traces.CounterAllocated), int64(0)
+	if !b.counted || c == nil {
+		return 0
+	}
+	for i := range c.Event {
+		if b.d.Allocated.At(b.momentOf(c, i)) != c.Value[i] {
+			n++
+		}
+	}
+	return n
+}
+
+// finishTotals computes the reserved series and everything in Totals that the walks did not.
+func (b *deviceBuilder) finishTotals() {
+	d, t := b.d, &b.d.Totals
+	f := sumFinal(&b.tr.Final, d.ID)
+	t.FinalKnown = b.finalKnown(&f)
+	t.Events, t.Allocations, t.OOMs = d.n, b.m.actions[traces.Alloc], b.m.actions[traces.OOM]
+	t.Segments = f.segments
+	if !t.FinalKnown {
+		t.Segments = b.m.actions[traces.SegmentAlloc] + b.m.actions[traces.SegmentMap]
+	}
+	t.Streams = b.streams()
+	b.reserve(&f)
+
+	t.PeakAllocated, t.PeakAt = d.Allocated.Max()
+	t.PeakActive, t.PeakActiveAt = d.Active.Max()
+	t.PeakAllocatedRounded, t.PeakActiveRounded = b.sums.peakRounded, b.sums.peakRoundedActive
+	t.EndAllocatedRequested, t.EndActiveRequested = d.Allocated.Last(), d.Active.Last()
+	t.EndAllocated, t.EndActive = b.sums.rounded, b.sums.roundedActive
+	if t.FinalKnown {
+		t.EndAllocated, t.EndActive = f.allocated, f.active
+		t.LawAllocated = t.StartAllocated + b.sums.alloc - b.sums.requested - f.allocatedRequested
+		t.LawActive = t.StartActive + b.sums.alloc - b.sums.completed - f.activeRequested
+	}
+	b.countLosses(&f)
+	b.judge()
+}
+
+// streams counts the streams that the device's events and segments name.
+func (b *deviceBuilder) streams() int {
+	seen := make([]bool, len(b.tr.Streams))
+	n := 0
+	see := func(s traces.StreamID) {
+		if int(s) < len(seen) && !seen[s] {
+			seen[s] = true
+			n++
+		}
+	}
+	last := traces.StreamID(0)
+	for i, s := range b.tr.Events.Stream[b.d.first : b.d.first+b.d.n] {
+		if i == 0 || s != last {
+			see(s)
+			last = s
+		}
+	}
+	for i := range b.tr.Final.Segments {
+		if seg := &b.tr.Final.Segments[i]; seg.Device == b.d.ID {
+			see(seg.Stream)
+		}
+	}
+	return n
+}
+
+// reserve builds the reserved series: from segment events backed by the final state, else from the source's own counter, else from
+// segment events alone.
+func (b *deviceBuilder) reserve(f *finalSums) {
+	d, t := b.d, &b.d.Totals
+	at, steps, sum := b.segmentSteps()
+	c := b.counter(traces.CounterReserved)
+	switch {
+	case t.FinalKnown:
+		t.StartReserved, t.EndReserved = f.reserved-sum, f.reserved
+	case c != nil:
+		at, steps = b.counterSteps(c)
+		t.StartReserved = c.Value[0]
+	case len(at) == 0:
+		d.Reserved = newSeries(0, []Moment{}, nil)
+		t.PeakReserved, t.PeakReservedAt = -1, Start
+		return
+	default:
+		lowest, level := int64(0), int64(0)
+		for _, s := range steps {
+			level += s
+			lowest = min(lowest, level)
+		}
+		t.StartReserved = -lowest // what was given back must have been there
+	}
+	level := t.StartReserved
+	for i, s := range steps {
+		level += s
+		steps[i] = level
+	}
+	d.Reserved = newSeries(t.StartReserved, at, steps)
+	t.EndReserved = d.Reserved.Last()
+	t.PeakReserved, t.PeakReservedAt = d.Reserved.Max()
+	if low := d.Reserved.Range(0, Never).Min; t.FinalKnown && low < 0 {
+		t.LawReserved = low
+	}
+}
+
+// segmentSteps returns the moments of segment events, what each adds to reserved bytes, and the sum.
+func (b *deviceBuilder) segmentSteps() (at []Moment, steps []int64, sum int64) {
+	ev, n := &b.tr.Events, b.m.segmentEvents()
+	if n == 0 {
+		return []Moment{}, nil, 0
+	}
+	at, steps = make([]Moment, 0, n), make([]int64, 0, n)
+	for i, a := range ev.Action[b.d.first : b.d.first+b.d.n] {
+		step := ev.Size[b.d.first+i]
+		switch a {
+		case traces.SegmentAlloc, traces.SegmentMap:
+		case traces.SegmentFree, traces.SegmentUnmap:
+			step = -step
+		default:
+			continue
+		}
+		at, steps, sum = append(at, Moment(i)), append(steps, step), sum+step
+	}
+	return at, steps, sum
+}
+
+// counterSteps returns the moments at which a counter changes and by how much.
+func (b *deviceBuilder) counterSteps(c *traces.Counter) (at []Moment, steps []int64) {
+	at = []Moment{}
+	last := c.Value[0]
+	for i, v := range c.Value {
+		if v == last {
+			continue
+		}
+		m := b.momentOf(c, i)
+		if n := len(at); n > 0 && at[n-1] >= m {
+			steps[n-1] += v - last
+		} else {
+			at, steps = append(at, m), append(steps, v-last)
+		}
+		last = v
+	}
+	return at, steps
+}
+
+// countLosses counts what the device's events contradict or lack.
+func (b *deviceBuilder) countLosses(f *finalSums) {
+	m, t := b.m, &b.d.Totals
+	b.lose("free_missing", traces.DataLoss, m.freeMissing,
+		"a block was allocated at an address that still held one: the free in between is not in the recording")
+	b.lose("alloc_missing", traces.DataLoss, m.allocMissing,
+		"a block was freed at an address whose last block was freed already: the allocation in between is not in the recording")
+	b.lose("free_request_missing", traces.Info, m.requestMissing,
+		"a free was completed that nobody requested: the request is taken to be at the completion")
+	b.lose("free_size_differs", traces.Fault, b.sums.sizeDiffers,
+		"a free gives another size than its allocation; the allocation's is used")
+	if !t.FinalKnown {
+		b.lose("counter_differs", traces.DataLoss, b.counterDiffers(),
+			"samples of the source's own total that differ from the sum of the blocks: events are missing or belong to another allocator")
+		return
+	}
+	law := func(name string, diff int64, what string) {
+		b.lose(name, traces.DataLoss, max(diff, -diff), "bytes by which start + allocations - frees differs from the final state, "+what)
+	}
+	law("law_allocated", t.LawAllocated, "allocated")
+	law("law_active", t.LawActive, "active")
+	law("law_reserved", t.LawReserved, "reserved: more was given back than there was")
+	own := max(f.ownAllocated-f.allocated, f.allocated-f.ownAllocated) + max(f.ownActive-f.active, f.active-f.ownActive)
+	b.lose("segment_sums_differ", traces.Fault, own, "bytes by which the segments' own sums differ from those of their blocks")
+}
+
+// judge says how far the totals can be trusted, and why.
+func (b *deviceBuilder) judge() {
+	t := &b.d.Totals
+	broken := int64(0)
+	for _, l := range b.losses {
+		if l.Severity != traces.Info {
+			broken++
+		}
+	}
+	closes := t.LawAllocated == 0 && t.LawActive == 0 && t.LawReserved == 0
+	known := t.FinalKnown || b.counted || b.d.Info.Kind == traces.DeviceArena
+	t.BeginsEmpty = known && t.StartAllocated == 0 && t.StartActive == 0 && (t.StartReserved == 0 || !t.FinalKnown)
+	switch {
+	case t.FinalKnown && !closes:
+		t.Exactness = Inferred
+		t.Reason = fmt.Sprintf("start + allocations - frees misses the final state by %s", IEC.Bytes(worst(t)))
+	case broken > 0:
+		t.Exactness = Inferred
+		t.Reason = "events are missing in the middle of the recording, or contradict each other"
+	case t.FinalKnown && t.BeginsEmpty:
+		t.Reason = "the recording begins empty and its events lead to the final state"
+	case t.FinalKnown && t.Events == 0:
+		t.Reason = "the file is the allocator's own state at one moment"
+	case t.FinalKnown:
+		t.Reason = "within the recorded window, which begins with memory in use: its events lead to the final state"
+	case b.counted:
+		t.Reason = "the source's own total says what was in use at the start"
+	case b.d.Info.Kind == traces.DeviceArena && t.StartAllocated == 0:
+		t.Reason = "the file has every lifetime"
+	default:
+		t.Exactness = LowerBound
+		t.Reason = "blocks that were there before the recording and never freed are not in it"
+	}
+	t.Complete = t.BeginsEmpty && t.Exactness == Exact && !lost(b.tr.Losses)
+}
+
+func worst(t *Totals) int64 {
+	w := int64(0)
+	for _, l := range [...]int64{t.LawAllocated, t.LawActive, t.LawReserved} {
+		w = max(w, l, -l)
+	}
+	return w
+}
+
+func lost(losses []traces.Loss) bool {
+	for _, l := range losses {
+		if l.Severity != traces.Info && l.Count > 0 {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,6 @@
+package timeline
+
+import "flag"
+
+// update rewrites the expected tables of testdata instead of comparing with them.
+var update = flag.Bool("update", false, "rewrite the expected tables of testdata")
