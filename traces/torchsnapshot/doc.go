@@ -1,4 +1,5 @@
-// Package torchsnapshot reads and writes PyTorch's memory snapshots: the files that torch.cuda.memory._dump_snapshot makes and that
+// Package torchsnapshot reads and writes PyTorch's memory snapshots: the files that torch.cuda.memory._dump_snapshot makes
+// and that
 // memory_viz shows.
 //
 //   - [Sniff] recognises one by its first bytes.
@@ -8,6 +9,7 @@
 //
 // What of a snapshot goes where: device_traces (and host_traces, on devices of kind host) are the trace's events, segments (and
 // host_segments) its final state, external_annotations its marks, allocator_settings its settings, other keys its extra.
-// Sizes of trace entries are requested bytes, sizes of blocks are rounded bytes, as PyTorch has them. A compile_context of N/A, which
+// Sizes of trace entries are requested bytes, sizes of blocks are rounded bytes, as PyTorch has them. A compile_context of
+// N/A, which
 // PyTorch writes where there is none, is none.
 package torchsnapshot

@@ -228,7 +228,8 @@ var opcodeArgs = map[string]struct {
 	"BINBYTES8": {opBinBytes8, "str8"}, "BYTE": {0, "u8"},
 }
 
-// assemble makes a pickle of lines such as "SHORT_BINUNICODE segments". The line "str TEXT" is short for SHORT_BINUNICODE, BYTE n is
+// assemble makes a pickle of lines such as "SHORT_BINUNICODE segments". The line "str TEXT" is short for SHORT_BINUNICODE,
+// BYTE n is
 // the byte n, RAW takes Go-quoted bytes, and a line that ends with "xN" after two spaces is repeated.
 func assemble(t testing.TB, source string) []byte {
 	t.Helper()

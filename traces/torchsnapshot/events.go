@@ -6,7 +6,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Events wait in chunks until the last is known, then go into columns of exactly their length. Growing columns in place would copy
+// Events wait in chunks until the last is known, then go into columns of exactly their length. Growing columns in place
+// would copy
 // them two dozen times and leave the old ones to the collector.
 const (
 	chunkBits = 10

@@ -10,7 +10,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Limits of one value kept as JSON. A shared object under unknown keys would otherwise be written out once for each place it stands in.
+// Limits of one value kept as JSON. A shared object under unknown keys would otherwise be written out once for each place it
+// stands in.
 const (
 	maxJSONDepth = 64
 	maxJSONValue = 1 << 20

@@ -8,7 +8,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Finishing turns what was folded into a trace whose tables are in the order of first use (segments, blocks, events, marks), whatever order
+// Finishing turns what was folded into a trace whose tables are in the order of first use (segments, blocks, events, marks),
+// whatever order
 // the source's keys came in: what was interned on the way and is not used falls away, and writing a trace and reading it
 // back gives the same tables.
 

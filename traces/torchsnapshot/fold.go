@@ -15,7 +15,8 @@ import (
 // A container can also come without a role: made by LIST or DICT, which know their items first, or shared through the memo with
 // a place that has none. adopt then makes the row from the plain object, once.
 //
-// Rejected: building objects and walking them afterwards (memory), and recognising entries by their shape (the order of keys is not
+// Rejected: building objects and walking them afterwards (memory), and recognising entries by their shape (the order of keys
+// is not
 // fixed, and any of them may be missing).
 
 // limits on what an input may make us keep; real snapshots stay far below each of them.
@@ -112,7 +113,8 @@ func (f *fold) wrongType() {
 	f.lose("wrong_types", traces.Fault, 1, "values of a type that their key never has were skipped")
 }
 
-// childOf returns the role of a container that opens as an element of a list of kind parent or under key of a dict of kind parent.
+// childOf returns the role of a container that opens as an element of a list of kind parent or under key of a dict of kind
+// parent.
 func childOf(parent kind, key text, dict bool) kind {
 	if dict {
 		switch parent {

@@ -125,7 +125,8 @@ func (l *loop) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestBombsStayWithinMemory feeds inputs that ask for as much memory for each byte as the opcodes allow. What stays live is a small
+// TestBombsStayWithinMemory feeds inputs that ask for as much memory for each byte as the opcodes allow. What stays live is
+// a small
 // multiple of the input, whatever they ask for.
 func TestBombsStayWithinMemory(t *testing.T) {
 	const size = 4 << 20
@@ -163,7 +164,8 @@ func TestBombsStayWithinMemory(t *testing.T) {
 	}
 }
 
-// TestAMemoBombIsNotWrittenOut: lists of lists of the same list are small in the file and in memory; as JSON they would be 4^30 elements.
+// TestAMemoBombIsNotWrittenOut: lists of lists of the same list are small in the file and in memory; as JSON they would be
+// 4^30 elements.
 func TestAMemoBombIsNotWrittenOut(t *testing.T) {
 	var p bytes.Buffer
 	p.WriteString("\x80\x04}(\x8c\x08segments]\x8c\x04bomb]q\x00K\x01a")

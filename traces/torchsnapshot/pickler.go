@@ -12,7 +12,8 @@ import (
 	"strings"
 )
 
-// pickler writes the opcodes of protocol 4, without frames, which readers take as well. Memo entries are numbered by PUT rather than by MEMOIZE
+// pickler writes the opcodes of protocol 4, without frames, which readers take as well. Memo entries are numbered by PUT
+// rather than by MEMOIZE
 // so that the keys, which are written millions of times, get the indices that one byte can name; only what is shared
 // (keys, strings, frames, stacks) has an entry.
 type pickler struct {

@@ -9,7 +9,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Read decodes a snapshot, pickle or JSON, from r, which must be uncompressed. It executes nothing, keeps no object graph, and reads r
+// Read decodes a snapshot, pickle or JSON, from r, which must be uncompressed. It executes nothing, keeps no object graph,
+// and reads r
 // once, from its beginning, ahead in a goroutine of its own that has ended when Read returns (unless ctx was cancelled).
 //
 // progress, which may be nil, is told now and then how many bytes are done. When ctx is cancelled Read returns nil and its error.

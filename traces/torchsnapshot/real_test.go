@@ -146,7 +146,8 @@ func readFile(t *testing.T, path string) *traces.Trace {
 	return tr
 }
 
-// TestRealSnapshotsRoundTrip is the round-trip law on recorded files, table by table, and Python reads what Write made and finds the same.
+// TestRealSnapshotsRoundTrip is the round-trip law on recorded files, table by table, and Python reads what Write made and
+// finds the same.
 func TestRealSnapshotsRoundTrip(t *testing.T) {
 	files := realSnapshots(t)
 	python, pythonErr := exec.LookPath("python3")

@@ -22,7 +22,8 @@ type stackTable struct {
 	// lists holds the stack of each list of frames: noStack while it is empty, openStack while it grows beyond one batch.
 	lists   []int32
 	growing map[uint32][]traces.FrameID
-	// reopened counts the frames copied from lists that grew after they were closed; it is bounded, as each use would make another stack.
+	// reopened counts the frames copied from lists that grew after they were closed; it is bounded, as each use would make
+	// another stack.
 	reopened int64
 	turned   map[int32]int32
 	scratch  []traces.FrameID

@@ -174,7 +174,8 @@ func (w *countWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestReadAllocatesNoMoreThanItsRows bounds what reading allocates in all, garbage included: the rows while they wait, the columns,
+// TestReadAllocatesNoMoreThanItsRows bounds what reading allocates in all, garbage included: the rows while they wait, the
+// columns,
 // four bytes an entry of the memo, and a few MiB of windows and tables.
 func TestReadAllocatesNoMoreThanItsRows(t *testing.T) {
 	const n = 200_000
@@ -190,7 +191,8 @@ func TestReadAllocatesNoMoreThanItsRows(t *testing.T) {
 	}
 }
 
-// TestAWriterThatDoesNotBatchIsRead holds for PyTorch's own C++ pickler, which leaves every entry on the stack until the list is whole.
+// TestAWriterThatDoesNotBatchIsRead holds for PyTorch's own C++ pickler, which leaves every entry on the stack until the
+// list is whole.
 func TestAWriterThatDoesNotBatchIsRead(t *testing.T) {
 	const n = 50_000
 	var p pyPickler

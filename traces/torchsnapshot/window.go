@@ -145,7 +145,8 @@ func (w *window) finish(err error) {
 	clear(w.buf[w.end:min(w.end+padding, len(w.buf))])
 }
 
-// take returns the next n bytes, which stay valid until the next call. It allocates no more than twice what the input really held, and
+// take returns the next n bytes, which stay valid until the next call. It allocates no more than twice what the input really
+// held, and
 // returns fewer than n bytes where the input ends.
 func (w *window) take(n int, scratch *[]byte) []byte {
 	if w.end-w.pos >= n {

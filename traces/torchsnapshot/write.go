@@ -11,11 +11,14 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Write writes t as a snapshot that memory_viz loads: a pickle of protocol 4 with PyTorch's keys in PyTorch's order, in which equal frames
+// Write writes t as a snapshot that memory_viz loads: a pickle of protocol 4 with PyTorch's keys in PyTorch's order, in
+// which equal frames
 // and stacks are shared objects. A trace that was read from a snapshot reads back equal from it, table by table.
 //
-// A snapshot has no place for ops, accesses and counters, and only microseconds for times: they are left out of what other sources
-// know. Memory that is neither an accelerator's nor pinned takes the next free place in device_traces. What PyTorch has no key for (host,
+// A snapshot has no place for ops, accesses and counters, and only microseconds for times: they are left out of what other
+// sources
+// know. Memory that is neither an accelerator's nor pinned takes the next free place in device_traces. What PyTorch has no
+// key for (host,
 // rank, the absence of a final state) stands under the key gmemtop, which other readers ignore.
 //
 // When ctx is cancelled Write stops with its error; what it has written until then is no whole pickle.
@@ -263,7 +266,8 @@ func (s *snapshotWriter) block(b *traces.Block) error {
 // maxOrdinal is the highest ordinal that gets its own place in a list of lists.
 const maxOrdinal = 1 << 12
 
-// deviceLists gives each device of the accelerators' list its place: its ordinal, or the next free one. An entry of -1 has no events.
+// deviceLists gives each device of the accelerators' list its place: its ordinal, or the next free one. An entry of -1 has
+// no events.
 func (s *snapshotWriter) deviceLists() []int {
 	lists := s.ordinals(traces.DeviceGPU)
 	for i, d := range s.t.Devices {

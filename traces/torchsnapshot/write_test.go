@@ -13,7 +13,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// foreign returns a trace such as other sources make: no final state, several kinds of memory, ops, marks that overlap, nanoseconds.
+// foreign returns a trace such as other sources make: no final state, several kinds of memory, ops, marks that overlap,
+// nanoseconds.
 func foreign() *traces.Trace {
 	b := traces.NewBuilder()
 	b.T.Source.Format = "kineto"
@@ -57,8 +58,8 @@ event gpu2 t 6000 free addr 0x8000000000000004 size 512 stream 0x7 frames <f a.p
 event host0 t 3000 alloc addr 0x8000000000000002 size 512 stream 0x7 frames <f a.py:3 | f a.py:3> metadata aten::mm pool {1099511627776 -2} forward <f a.py:3 {"formatted":"  File \"a.py\", line 3, in f\n"}>
 final known false
 mark gpu1 kind 0 phase unknown [none, 0) "range"
-mark gpu1 kind 0 phase unknown [1000, 6000) "range"
-mark gpu1 kind 0 phase unknown [2000, 4000) "range"
+mark gpu1 kind 0 phase unknown [1000, 4000) "range"
+mark gpu1 kind 0 phase unknown [2000, 6000) "range"
 mark gpu1 kind 0 phase unknown [7000, none) "range"
 `
 	if got := dump(tr); got != want {
