@@ -202,11 +202,7 @@ func (b *Builder) orderByDevice() {
 	if slices.IsSorted(e.Device) {
 		return
 	}
-	order := make([]int32, e.Len())
-	for i := range order {
-		order[i] = int32(i)
-	}
-	sort.SliceStable(order, func(i, j int) bool { return e.Device[order[i]] < e.Device[order[j]] })
+	order := deviceOrder(e.Device)
 	moved := make([]int32, e.Len())
 	for to, from := range order {
 		moved[from] = int32(to)
@@ -223,6 +219,26 @@ func (b *Builder) orderByDevice() {
 		}
 	}
 	b.moveAccesses(order)
+}
+
+// deviceOrder returns the rows ordered by device, those of one device as they came: a counting sort, since there are at most
+// MaxDevices of them and a recording of two interleaves all of its rows.
+func deviceOrder(device []DeviceID) []int32 {
+	var next [MaxDevices]int32
+	for _, d := range device {
+		next[d]++
+	}
+	sum := int32(0)
+	for d, n := range next {
+		next[d] = sum
+		sum += n
+	}
+	order := make([]int32, len(device))
+	for i, d := range device {
+		order[next[d]] = int32(i)
+		next[d]++
+	}
+	return order
 }
 
 // moveAccesses makes each access stand before the next event of its own device in the new order. Both tables are in the source's

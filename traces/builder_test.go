@@ -58,7 +58,7 @@ func TestEqualStacksAreOneStack(t *testing.T) {
 	b := NewBuilder()
 	f := b.Frame(Frame{File: b.String("train.py"), Func: b.String("step"), Line: 3})
 	g := b.Frame(Frame{File: b.String("train.py"), Func: b.String("main"), Line: 9})
-	if b.Stack([]FrameID{f, g}) != b.Stack([]FrameID{f, g}) {
+	if first, again := b.Stack([]FrameID{f, g}), b.Stack([]FrameID{f, g}); first != again {
 		t.Error("equal stacks have two ids")
 	}
 	if b.Stack([]FrameID{f, g}) == b.Stack([]FrameID{g, f}) {

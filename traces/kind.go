@@ -49,15 +49,15 @@ func (t *Trace) Kind() Kind {
 	return Accesses
 }
 
-// Missing says in one sentence what the kind lacks and which command records it; "" for Dataflow.
+// Missing says in one sentence what the kind lacks and what records it; "" for Dataflow.
 func (k Kind) Missing() string {
 	switch k {
 	case Point:
 		return "this file is one moment without events: record with torch.cuda.memory._record_memory_history(max_entries=1_000_000) before training to see a timeline"
 	case Lifetimes:
-		return "this trace says when blocks lived, not when they were used: gmemtop run -- CMD records accesses"
+		return "this trace says when blocks lived, not when they were used: no recorder of this version notes uses"
 	case Accesses:
-		return "this trace does not say which op made which block: gmemtop run -- CMD records the data flow"
+		return "this trace says when blocks were used, not which op made which: no recorder of this version notes the data flow"
 	}
 	return ""
 }

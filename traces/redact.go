@@ -2,18 +2,24 @@ package traces
 
 // Redaction: a trace that can be shown to a stranger.
 //
-// Problem: a recording holds home paths, user and host names, and the names of a model that is not public, in frames, annotations,
-// notes, settings and keys that this version does not even know. Its structure, sizes and times are what a colleague needs to help.
+// Problem: a recording holds home paths, user and host names, and the names of a model that is not public, in frames,
+// annotations,
+// notes, settings and keys that this version does not even know. Its structure, sizes and times are what a colleague needs to
+// help.
 //
 // Way: every string that came from the user's program is replaced by a short keyed hash, the same name by the same hash, so that
-// call sites can still be told apart and compared. What is public anyway stays readable, because categories, iterations and modules
+// call sites can still be told apart and compared. What is public anyway stays readable, because categories, iterations and
+// modules
 // are inferred from it: frames of well-known packages below site-packages, of Python's own library and of PyTorch's C++, function
-// names that every program has (forward, step, __init__), the annotations of torch.profiler and of PyTorch's optimizers, op names.
+// names that every program has (forward, step, __init__), the annotations of torch.profiler and of PyTorch's optimizers, op
+// names.
 // The string table is built anew from what is still referred to: nothing is left over in it.
 //
-// The key is random for each call unless the caller gives one: a plain hash of "/home/alice/train.py" can be found by trying names.
+// The key is random for each call unless the caller gives one: a plain hash of "/home/alice/train.py" can be found by trying
+// names.
 //
-// Rejected: keeping directories and hashing parts of paths (depth and common prefixes tell too much), and a deny-list of names (what
+// Rejected: keeping directories and hashing parts of paths (depth and common prefixes tell too much), and a deny-list of names
+// (what
 // it does not know it publishes).
 
 import (
@@ -29,7 +35,8 @@ import (
 )
 
 // Redact returns a copy of t without the user's names and paths: frames outside well-known packages, annotations, notes, host and
-// file names, and strings of settings and unknown keys become hashes keyed by key (random where it is empty). Events, sizes, times,
+// file names, and strings of settings and unknown keys become hashes keyed by key (random where it is empty). Events, sizes,
+// times,
 // line numbers and everything inferred from public frames stay. t is not changed and shares its columns with the copy.
 func Redact(t *Trace, key []byte) *Trace {
 	if len(key) == 0 {
@@ -139,14 +146,16 @@ var publicPackages = map[string]bool{
 	"torch": true, "torchvision": true, "torchaudio": true, "torchtext": true, "torchtitan": true, "triton": true, "numpy": true,
 	"transformers": true, "accelerate": true, "diffusers": true, "peft": true, "trl": true, "datasets": true, "timm": true,
 	"deepspeed": true, "megatron": true, "apex": true, "flash_attn": true, "xformers": true, "bitsandbytes": true,
-	"lightning": true, "pytorch_lightning": true, "lightning_fabric": true, "fairscale": true, "einops": true, "vllm": true, "jax": true,
+	"lightning": true, "pytorch_lightning": true, "lightning_fabric": true, "fairscale": true, "einops": true, "vllm": true,
+	"jax":  true,
 	"flax": true, "optax": true, "tqdm": true, "IPython": true, "ipykernel": true,
 }
 
 var (
 	packagePath = regexp.MustCompile(`(?:site|dist)-packages/(([A-Za-z0-9_]+)(?:/.*)?)$`)
 	libraryPath = regexp.MustCompile(`/lib/python3\.[0-9]+/((?:[a-z_]+/)*[a-z_0-9]+\.py)$`)
-	builtInFile = regexp.MustCompile(`^(\?\?|<(string|stdin|frozen [a-z_.]+|built-in[a-z ]*|eval_with_key>\.[0-9]+|ipython-input[-0-9a-f]*)>?)$`)
+	builtInFile = regexp.MustCompile(`^(\?\?|<(string|stdin|frozen [a-z_.]+|` +
+		`built-in[a-z ]*|eval_with_key>\.[0-9]+|ipython-input[-0-9a-f]*)>?)$`)
 )
 
 // publicFile returns the part of a path that everybody knows, and false where there is none.
@@ -168,7 +177,8 @@ func (r *redactor) file(s string) string {
 		return p
 	}
 	ext := path.Ext(strings.ReplaceAll(s, "\\", "/"))
-	if !slices.Contains([]string{".py", ".pyx", ".cpp", ".cc", ".c", ".cu", ".cuh", ".h", ".hpp", ".so", ".ipynb", ".rs", ".go"}, ext) {
+	if !slices.Contains([]string{".py", ".pyx", ".cpp", ".cc", ".c", ".cu", ".cuh", ".h", ".hpp", ".so", ".ipynb", ".rs",
+		".go"}, ext) {
 		ext = ""
 	}
 	return r.hash("file", s) + ext
@@ -177,17 +187,24 @@ func (r *redactor) file(s string) string {
 // publicFunctions are names that every training program has.
 var publicFunctions = map[string]bool{
 	"forward": true, "backward": true, "step": true, "zero_grad": true, "train": true, "eval": true, "main": true, "wrapper": true,
-	"inner": true, "<module>": true, "<lambda>": true, "<listcomp>": true, "<genexpr>": true, "<dictcomp>": true, "training_step": true,
+	"inner": true, "<module>": true, "<lambda>": true, "<listcomp>": true, "<genexpr>": true, "<dictcomp>": true,
+	"training_step": true,
 }
 
 var (
-	dunder      = regexp.MustCompile(`^__[a-z]+__$`)
-	publicCpp   = regexp.MustCompile(`^(?:void |bool |int |auto )?(?:at|c10|torch|caffe2|std|cublas|cudnn|nccl|thrust|cub|cutlass|gloo|c10d)::|^(?:_?Py|cuda[A-Z]|cu[A-Z]|cublas|cudnn|nccl[A-Z]|THP|__libc_|_start$|clone$|start_thread$)`)
+	dunder    = regexp.MustCompile(`^__[a-z]+__$`)
+	publicCpp = regexp.MustCompile(`^(?:void |bool |int |auto )?(?:at|c10|torch|caffe2|std|cublas|cudnn|nccl|` +
+		`thrust|cub|cutlass|gloo|c10d)::|` +
+		`^(?:_?Py|cuda[A-Z]|cu[A-Z]|cublas|cudnn|nccl[A-Z]|THP|__libc_|_start$|clone$|start_thread$)`)
 	profileStep = regexp.MustCompile(`^ProfilerStep#[0-9]+$`)
 	optimizer   = regexp.MustCompile(`^(Optimizer\.(?:step|zero_grad)#)([A-Za-z0-9_]+)(\.(?:step|zero_grad))?$`)
-	publicMark  = regexp.MustCompile(`^(?:#+ ?)?(?:forward|backward|optimizer|step|iteration|train|training|eval|validation|loss|zero_grad|warmup)(?:[ _#:]*[0-9]*)?(?: ?#+)?$`)
-	opName      = regexp.MustCompile(`^(?:aten|prim|prims|c10d|c10d_functional|_c10d_functional|nccl|torchvision|cuda|autograd|triton_[a-z]+)(?:::|:)[A-Za-z0-9_.]+$|^[A-Z][A-Za-z]+Backward[0-9]*$|^autograd::engine::evaluate_function: [A-Z][A-Za-z]+Backward[0-9]*$|^torch::autograd::[A-Za-z]+$`)
-	optimizers  = map[string]bool{
+	publicMark  = regexp.MustCompile(`^(?:#+ ?)?(?:forward|backward|optimizer|step|iteration|train|training|` +
+		`eval|validation|loss|zero_grad|warmup)(?:[ _#:]*[0-9]*)?(?: ?#+)?$`)
+	opName = regexp.MustCompile(`^(?:aten|prim|prims|c10d|c10d_functional|_c10d_functional|nccl|torchvision|cuda|` +
+		`autograd|triton_[a-z]+)(?:::|:)[A-Za-z0-9_.]+$|` +
+		`^[A-Z][A-Za-z]+Backward[0-9]*$|^autograd::engine::evaluate_function: [A-Z][A-Za-z]+Backward[0-9]*$|` +
+		`^torch::autograd::[A-Za-z]+$`)
+	optimizers = map[string]bool{
 		"SGD": true, "Adam": true, "AdamW": true, "Adamax": true, "NAdam": true, "RAdam": true, "Adagrad": true, "Adadelta": true,
 		"Adafactor": true, "RMSprop": true, "Rprop": true, "ASGD": true, "LBFGS": true, "SparseAdam": true, "Muon": true,
 	}
@@ -292,7 +309,8 @@ var knownSettings = map[string]bool{
 	"graph_capture_record_stream_reuse": true, "pinned_reserve_segment_size_mb": true, "per_process_memory_fraction": true,
 }
 
-// json hashes every string in a JSON value, and all of what is not JSON. Keys of objects are hashed too: unknown data can hide there.
+// json hashes every string in a JSON value, and all of what is not JSON. Keys of objects are hashed too: unknown data can hide
+// there.
 func (r *redactor) json(s string) string {
 	dec := json.NewDecoder(strings.NewReader(s))
 	dec.UseNumber()
