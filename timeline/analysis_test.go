@@ -11,7 +11,8 @@ import (
 	"golang.org/x/tools/txtar"
 )
 
-// Cases of analysis: testdata/analysis_*.txtar hold a script (see script_test.go) under "trace", for differences two under "a" and "b",
+// Cases of analysis: testdata/analysis_*.txtar hold a script (see script_test.go) under "trace", for differences two under "a" and
+// "b",
 // and after them the tables that are wanted; each name says which question is asked.
 func TestAnalysisTables(t *testing.T) {
 	files, err := filepath.Glob("testdata/analysis_*.txtar")
@@ -60,7 +61,8 @@ func table(t *testing.T, question string, traces map[string]*Device) string {
 		it := d.Iterations()
 		fmt.Fprintf(&w, "source %v, steady from %d, differs at %d\n", it.Source, it.Steady, it.Differs)
 		for _, x := range it.List {
-			fmt.Fprintf(&w, "%d %s [%d, %d) %s to %s: peak %s at %d, churn %s in %d blocks, growth %s, new sites %d", x.Index, x.Name, x.First, x.End,
+			fmt.Fprintf(&w, "%d %s [%d, %d) %s to %s: peak %s at %d, churn %s in %d blocks, growth %s, new sites "+
+				"%d", x.Index, x.Name, x.First, x.End,
 				Duration(x.Start), Duration(x.Finish), IEC.Bytes(x.PeakAllocated), x.PeakAt, IEC.Bytes(x.Churn), x.Blocks, IEC.Delta(x.Growth), x.NewSites)
 			if x.Odd {
 				fmt.Fprint(&w, ", odd")

@@ -10,12 +10,15 @@ import (
 
 // The autopsy: why it ran out of memory, or, where it did not, what the peak is made of and what would bring it down.
 //
-// The moment is that of the failed allocation that the program did not recover from. Of several oom events it is the first after the
-// last success: a failure after which an allocation at least as large went through was survived. Without an oom event, a state in which
+// The moment is that of the failed allocation that the program did not recover from. Of several oom events it is the first after
+// the
+// last success: a failure after which an allocation at least as large went through was survived. Without an oom event, a state in
+// which
 // nearly everything reserved is in use at the end looks like one that was dumped after a failure, and is marked inferred. Else it
 // is the peak.
 //
-// Every figure comes from the recording: the driver's free bytes from the oom event, holes from the allocator's state at that moment,
+// Every figure comes from the recording: the driver's free bytes from the oom event, holes from the allocator's state at that
+// moment,
 // the device's capacity where it is known. What these do not show is said with -1 and words, not with an estimate.
 
 // fullShare is the share of reserved bytes that must be active at the end for the state to look like one after an out-of-memory.
@@ -24,7 +27,8 @@ const fullShare = 0.98
 // fullBytes is the reserved size below which a state without events says nothing: a small model fills its few segments, too.
 const fullBytes = 1 << 30
 
-// Autopsy explains the out-of-memory of the recording, or its peak where there was none. It returns the context's error when cancelled.
+// Autopsy explains the out-of-memory of the recording, or its peak where there was none. It returns the context's error when
+// cancelled.
 func (d *Device) Autopsy(ctx context.Context) (*Autopsy, error) {
 	a := &Autopsy{Asked: -1, Free: -1, At: d.Totals.PeakAt}
 	if at := d.oomMoment(); at != Start {
@@ -82,7 +86,8 @@ func (d *Device) oomMoment() Moment {
 	return at
 }
 
-// looksFull reports whether nearly all reserved bytes are active at the end, that is also the highest point, and the source says no more
+// looksFull reports whether nearly all reserved bytes are active at the end, that is also the highest point, and the source says
+// no more
 // about how it came to be.
 func (d *Device) looksFull() bool {
 	t := &d.Totals
@@ -108,7 +113,8 @@ func (d *Device) fullSentence() string {
 		IEC.Bytes(t.EndReserved-t.EndActive), IEC.Bytes(t.EndReserved), d.Label())
 }
 
-// autopsySentence is the answer in one or two sentences: the main cause with the figures that show it, and the first lever that helps.
+// autopsySentence is the answer in one or two sentences: the main cause with the figures that show it, and the first lever that
+// helps.
 func (d *Device) autopsySentence(a *Autopsy, f *facts) string {
 	var s string
 	switch {

@@ -6,8 +6,10 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// The allocator's rules that decide whether a request can be served, from PyTorch's c10/core/CachingDeviceAllocator.h: requests up to
-// 1 MiB come from 2 MiB segments of the small pool; larger ones from the large pool, whose segments are 20 MiB for requests below 10 MiB
+// The allocator's rules that decide whether a request can be served, from PyTorch's c10/core/CachingDeviceAllocator.h: requests up
+// to
+// 1 MiB come from 2 MiB segments of the small pool; larger ones from the large pool, whose segments are 20 MiB for requests below
+// 10 MiB
 // and the request rounded up to 2 MiB above. A hole serves a request of its own stream, private pool and size class only.
 const (
 	smallRequest    = 1 << 20
@@ -171,7 +173,8 @@ func (f *facts) capacityCause() (Cause, bool) {
 	if f.full {
 		idle := f.stranded + f.cached + f.otherPools + f.otherStreams
 		return Cause{Kind: "capacity", Bytes: -1, Main: true, Text: fmt.Sprintf(
-			"only %s of what is reserved lies idle, so that neither fragmentation nor the cache is behind it: what was asked for, and what the driver had left, is not in the trace",
+			"only %s of what is reserved lies idle, so that neither fragmentation nor the cache is behind it: what was asked for, and "+
+				"what the driver had left, is not in the trace",
 			IEC.Bytes(idle))}, true
 	}
 	if !f.oom {
@@ -179,7 +182,8 @@ func (f *facts) capacityCause() (Cause, bool) {
 	}
 	if f.driverFree >= driverBytes(f.asked) {
 		return Cause{Kind: "capacity", Bytes: -1, Main: true, Text: fmt.Sprintf(
-			"the driver still had %s free, more than the request needs: a limit set by set_per_process_memory_fraction, or memory that another process held at that instant",
+			"the driver still had %s free, more than the request needs: a limit set by set_per_process_memory_fraction, or memory that "+
+				"another process held at that instant",
 			IEC.Bytes(f.driverFree))}, true
 	}
 	short := f.short()
@@ -205,7 +209,8 @@ func (f *facts) fragmentationCause() (Cause, bool) {
 		return Cause{}, false
 	}
 	return Cause{Kind: "fragmentation", Bytes: f.stranded, Text: fmt.Sprintf(
-		"%s are stranded in segments that hold an active block, the largest hole is %s", IEC.Bytes(f.stranded), IEC.Bytes(f.largestHole))}, true
+		"%s are stranded in segments that hold an active block, the largest hole is "+
+			"%s", IEC.Bytes(f.stranded), IEC.Bytes(f.largestHole))}, true
 }
 
 func (f *facts) poolCause() (Cause, bool) {
@@ -233,7 +238,8 @@ func (f *facts) pendingCause() (Cause, bool) {
 
 func (f *facts) outsideCause() (Cause, bool) {
 	if f.capacity == 0 || f.driverFree < 0 {
-		return Cause{Kind: "outside_pytorch", Bytes: -1, Text: "what other processes, NCCL and the CUDA context hold is not in the trace: nvidia-smi shows it while it runs"},
+		return Cause{Kind: "outside_pytorch", Bytes: -1, Text: "what other processes, NCCL and the CUDA context hold is not in the " +
+				"trace: nvidia-smi shows it while it runs"},
 			f.oom || f.full
 	}
 	n := f.capacity - f.reserved - f.driverFree

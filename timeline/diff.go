@@ -11,10 +11,12 @@ import (
 )
 
 // The difference of two recordings at their peaks. Call sites are the same where the functions and files of their stacks are
-// (see siteHashes): a line added above, another folder or another build of PyTorch do not make a site new. What lies behind a site's
+// (see siteHashes): a line added above, another folder or another build of PyTorch do not make a site new. What lies behind a
+// site's
 // difference is read off its blocks: none before, none after, as many but larger, more of the same size, or both.
 
-// Compare returns what differs between recordings a and b: at each one's peak by category and by call site, and in the metrics that a
+// Compare returns what differs between recordings a and b: at each one's peak by category and by call site, and in the metrics
+// that a
 // gate can hold. It returns the context's error when cancelled.
 func Compare(ctx context.Context, a, b *Device) (*Diff, error) {
 	x := &Diff{A: a, B: b, Categories: categoryRows(a, b), Sites: siteRows(a, b)}

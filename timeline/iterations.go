@@ -41,7 +41,8 @@ func (d *Device) allocsIn(from, to Moment) (first, end AllocID) {
 	return first, max(first, end)
 }
 
-// Iterations returns the training steps of the recording: as the source marks them, else by the optimizer's work, else by what repeats
+// Iterations returns the training steps of the recording: as the source marks them, else by the optimizer's work, else by what
+// repeats
 // exactly; an empty list where none of these shows any. It is computed once; the result must not be written to.
 func (d *Device) Iterations() *Iterations {
 	d.analysis.iterationsOnce.Do(func() { d.analysis.iterations = d.findIterations() })

@@ -15,7 +15,8 @@ type stretch struct {
 	cut           bool // the recording ends within it
 }
 
-// iterationsFromMarks returns the steps that the source names: its own iteration marks, else annotations with the name of a step, else
+// iterationsFromMarks returns the steps that the source names: its own iteration marks, else annotations with the name of a step,
+// else
 // an annotation whose ranges follow each other and hold nearly all of the time between the first and the last.
 func (d *Device) iterationsFromMarks() []stretch {
 	marks := d.marks()
@@ -89,7 +90,8 @@ func endsInWord(name, word string) bool {
 	return rest == "" || !(rest[len(rest)-1] >= 'a' && rest[len(rest)-1] <= 'z')
 }
 
-// fillingRanges looks for an annotation of any name that is there three times or more, one after another, for at least 80 % of the time.
+// fillingRanges looks for an annotation of any name that is there three times or more, one after another, for at least 80 % of the
+// time.
 func (d *Device) fillingRanges(marks []traces.Mark, count map[string]int) []stretch {
 	names := make([]string, 0, len(count))
 	for name, n := range count {
@@ -115,7 +117,8 @@ func (d *Device) fillingRanges(marks []traces.Mark, count map[string]int) []stre
 	return best
 }
 
-// ranges turns the marks that keep says into stretches of events. Ranges that lie inside an earlier one are left out (nested steps);
+// ranges turns the marks that keep says into stretches of events. Ranges that lie inside an earlier one are left out (nested
+// steps);
 // a bound that the source lacks is taken from the neighbour, or from the recording.
 func (d *Device) ranges(marks []traces.Mark, keep func(traces.Mark) bool) []stretch {
 	var kept []traces.Mark

@@ -15,21 +15,30 @@ import (
 // Way chosen. Only allocations are looked at: frees move with the garbage collector and with other streams, allocations do not.
 //  1. Candidates: for grams of 16, 64, 256... allocations (rolling hash), the distance from each gram to its last occurrence votes.
 //     Grams longer than what a layer has in common with the next one vote for the step.
-//  2. Exact check: for each of the distances most voted for, the longest stretch in which every allocation has the size and the stack
+//  2. Exact check: for each of the distances most voted for, the longest stretch in which every allocation has the size and the
+// stack
 //     of the one a distance before it. Hashes only propose; this comparison decides.
-//  3. Of the distances whose stretch, with the first period added, holds two whole periods or more, the one with the longest wins, the
-//     smallest among equals: a layer's stretch ends with its step, a step's spans the run, and a double step's is as long as the single
+//  3. Of the distances whose stretch, with the first period added, holds two whole periods or more, the one with the longest wins,
+// the
+//     smallest among equals: a layer's stretch ends with its step, a step's spans the run, and a double step's is as long as the
+// single
 //     one's and loses by size.
-//  4. Acceptance, so that nothing is invented: two whole periods or more repeat exactly; a period has minPeriod allocations or more;
-//     the iterations found in step 7 hold at least half of all allocations; and the stacks of one period are not all inside one call
+//  4. Acceptance, so that nothing is invented: two whole periods or more repeat exactly; a period has minPeriod allocations or
+// more;
+//     the iterations found in step 7 hold at least half of all allocations; and the stacks of one period are not all inside one
+// call
 //     of a module, of the optimizer or of the autograd engine, which is how layers and parameters repeat within a single step.
-//  5. A step that differs every so many steps (an evaluation, a line of log) makes those many steps a period of their own. So a distance
-//     of half the winner's or less is taken instead where three of its periods or more repeat exactly, three quarters of the winner's
+//  5. A step that differs every so many steps (an evaluation, a line of log) makes those many steps a period of their own. So a
+// distance
+//     of half the winner's or less is taken instead where three of its periods or more repeat exactly, three quarters of the
+// winner's
 //     stretch agrees with it, its period is not deeper in the call stack than the winner's, and at its boundaries as few bytes are
 //     allocated as at the winner's (within 2 % of the rise): a layer's are not.
 //  6. If nothing holds, the same with stacks alone, for inputs whose shapes change from step to step.
-//  7. The boundary goes to the allocation of the period before which the fewest bytes are allocated. What the boundary looks like (the
-//     allocations around it, as few as occur once in a period) is then looked for before and after the stretch, so that a warm-up step and a step
+//  7. The boundary goes to the allocation of the period before which the fewest bytes are allocated. What the boundary looks like
+// (the
+//     allocations around it, as few as occur once in a period) is then looked for before and after the stretch, so that a warm-up
+// step and a step
 //     that differs are steps too: from half to four times as many allocations as the period has.
 //
 // Complexity: linear in allocations for a fixed number of gram lengths and candidates (at most 5 and 24).
@@ -144,7 +153,8 @@ func (s *allocSequence) stacksOf(p period) map[traces.StackID]bool {
 	return own
 }
 
-// lowest returns the allocation of the stretch's last whole period, where warm-up is over, before which the fewest bytes are allocated.
+// lowest returns the allocation of the stretch's last whole period, where warm-up is over, before which the fewest bytes are
+// allocated.
 func (s *allocSequence) lowest(p period) int {
 	low := p.end - p.length
 	for i := low; i < p.end; i++ {
@@ -325,7 +335,8 @@ func (s *allocSequence) periodStarts(p period) []int {
 	return append(starts, s.after(a, p, starts[len(starts)-1])...)
 }
 
-// anchor is what a boundary looks like: the allocations [at-back, at+ahead), as few as occur once in a period. One anchor looks both
+// anchor is what a boundary looks like: the allocations [at-back, at+ahead), as few as occur once in a period. One anchor looks
+// both
 // ways, which takes few allocations where layers repeat; another only ahead, for the first step, before which comes something else.
 type anchor struct {
 	at, back, ahead int

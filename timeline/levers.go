@@ -10,7 +10,8 @@ import (
 )
 
 // Levers: what the user can change. Each looks at what is there at the moment of the autopsy and offers itself only where something
-// shows that it would help. Saves is worked out on the recording (see whatif.go) or is -1; no share of a peak is guessed. A lever that
+// shows that it would help. Saves is worked out on the recording (see whatif.go) or is -1; no share of a peak is guessed. A lever
+// that
 // rests on a category inferred from stacks, or on a placement that the allocator would have chosen otherwise, is marked inferred.
 
 // leverCase is what every lever sees.
@@ -60,7 +61,8 @@ func (d *Device) levers(ctx context.Context, a *Autopsy, f *facts) ([]Lever, err
 	return all, nil
 }
 
-// saves works out what cuts take off: off the peak where nothing failed, off what was allocated when it failed otherwise. False where
+// saves works out what cuts take off: off the peak where nothing failed, off what was allocated when it failed otherwise. False
+// where
 // it is not worth showing.
 func (c *leverCase) saves(cuts []cut) (int64, bool) {
 	if len(cuts) == 0 {
@@ -84,7 +86,8 @@ func (c *leverCase) saves(cuts []cut) (int64, bool) {
 	return n, n > 0 && float64(n) >= worthShowing*float64(c.total)
 }
 
-// fits says whether the failed request would have been served with extra free bytes: 1 only where the bytes that lie together show it.
+// fits says whether the failed request would have been served with extra free bytes: 1 only where the bytes that lie together show
+// it.
 func (c *leverCase) fits(extra int64) int {
 	switch {
 	case !c.a.OOM || !c.f.known:
@@ -119,7 +122,8 @@ func expandableLever(c *leverCase) (Lever, bool) {
 	}
 	l := Lever{
 		Name: "expandable_segments", Command: setting("expandable_segments:True"), Saves: n, Exactness: Inferred, Fits: c.fits(n),
-		Text: fmt.Sprintf("let segments grow and shrink by pages: %s of the holes are whole pages that could go back to the driver, so that they no longer have to lie together",
+		Text: fmt.Sprintf("let segments grow and shrink by pages: %s of the holes are whole pages that could go back to the driver, "+
+			"so that they no longer have to lie together",
 			IEC.Bytes(n)),
 	}
 	return l, true
@@ -132,7 +136,8 @@ func cacheLever(c *leverCase) (Lever, bool) {
 	}
 	l := Lever{
 		Name: "release_cache", Command: setting("garbage_collection_threshold:0.8"), Saves: f.cached, Exactness: c.d.Totals.Exactness, Fits: -1,
-		Text: fmt.Sprintf("give wholly unused segments back: %s of reserved hold nothing at that moment (torch.cuda.empty_cache() does it once, the setting whenever 80 %% are reserved)",
+		Text: fmt.Sprintf("give wholly unused segments back: %s of reserved hold nothing at that moment (torch.cuda.empty_cache() "+
+			"does it once, the setting whenever 80 %% are reserved)",
 			IEC.Bytes(f.cached)),
 	}
 	if c.a.OOM {
@@ -148,7 +153,8 @@ func splitLever(c *leverCase) (Lever, bool) {
 	}
 	return Lever{
 		Name: "max_split_size", Command: setting("max_split_size_mb:256"), Saves: -1, Exactness: Inferred, Fits: -1,
-		Text: "keep large segments whole, where expandable segments cannot be used: small blocks then do not strand them; what it saves depends on the order of allocations",
+		Text: "keep large segments whole, where expandable segments cannot be used: small blocks then do not strand them; what it " +
+			"saves depends on the order of allocations",
 	}, true
 }
 
@@ -159,7 +165,8 @@ func pendingLever(c *leverCase) (Lever, bool) {
 	}
 	return Lever{
 		Name: "pending_frees", Command: "export TORCH_NCCL_AVOID_RECORD_STREAMS=1", Saves: n, Exactness: Inferred, Fits: c.fits(n),
-		Text: fmt.Sprintf("wait for the side stream before freeing instead of record_stream: %s are freed but not yet usable", IEC.Bytes(n)),
+		Text: fmt.Sprintf("wait for the side stream before freeing instead of record_stream: %s are freed but not yet "+
+			"usable", IEC.Bytes(n)),
 	}, true
 }
 
@@ -170,11 +177,13 @@ func poolLever(c *leverCase) (Lever, bool) {
 	}
 	return Lever{
 		Name: "private_pools", Command: "torch.cuda.graph(g, pool=shared_pool)", Saves: n, Exactness: Inferred, Fits: c.fits(n),
-		Text: fmt.Sprintf("let CUDA graphs share one pool, or drop those no longer replayed: %s of their pools are idle at that moment", IEC.Bytes(n)),
+		Text: fmt.Sprintf("let CUDA graphs share one pool, or drop those no longer replayed: %s of their pools are idle at that "+
+			"moment", IEC.Bytes(n)),
 	}, true
 }
 
-// needsRanks reports whether the lever divides what one process holds over several: for a single one that is a matter of more devices.
+// needsRanks reports whether the lever divides what one process holds over several: for a single one that is a matter of more
+// devices.
 func (l *Lever) needsRanks() bool { return l.Name == "shard_optimizer" || l.Name == "shard_parameters" }
 
 // gerund is a lever as the subject of a sentence.

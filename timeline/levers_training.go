@@ -24,7 +24,8 @@ func (b *blockSet) member(d *Device, a AllocID) bool {
 // logitsSized reports whether a block is as large as the logits in a type of the same, half or double width.
 func logitsSized(n, logits int64) bool { return n == logits || 2*n == logits || n == 2*logits }
 
-// lossBlocks returns the blocks at a moment that are logits or their like: the largest that a loss over classes allocates there, and
+// lossBlocks returns the blocks at a moment that are logits or their like: the largest that a loss over classes allocates there,
+// and
 // every block of the same, half or double size. It is empty where the loss holds less than 5 % of what is allocated.
 func (d *Device) lossBlocks(m Moment) blockSet {
 	live := d.LiveAt(m, nil)
@@ -73,8 +74,10 @@ func lossLever(c *leverCase) (Lever, bool) {
 	}
 	return Lever{
 		Name: "chunked_loss", Saves: n, Exactness: Inferred, Fits: c.fits(n),
-		Command: "loss = sum(checkpoint(lambda h, y: F.cross_entropy(lm_head(h), y, reduction=\"sum\"), h, y, use_reentrant=False) for h, y in zip(hidden.chunk(8), labels.chunk(8))) / labels.numel()",
-		Text: fmt.Sprintf("compute the output layer and the loss in %d chunks of the tokens: %s at that moment are logits and their gradients, blocks of %s",
+		Command: "loss = sum(checkpoint(lambda h, y: F.cross_entropy(lm_head(h), y, reduction=\"sum\"), h, y, use_reentrant=False) for h, y " +
+			"in zip(hidden.chunk(8), labels.chunk(8))) / labels.numel()",
+		Text: fmt.Sprintf("compute the output layer and the loss in %d chunks of the tokens: %s at that moment are logits and their "+
+			"gradients, blocks of %s",
 			lossChunks, IEC.Bytes(set.bytes), IEC.Bytes(set.size)),
 	}, true
 }
@@ -93,7 +96,8 @@ func microBatchLever(c *leverCase) (Lever, bool) {
 	return Lever{
 		Name: "micro_batch", Saves: n, Exactness: Inferred, Fits: c.fits(n),
 		Command: "batch_size //= 2; accumulation_steps *= 2",
-		Text: fmt.Sprintf("halve the micro-batch and accumulate gradients over two: %s at that moment are activations and inputs, which scale with it",
+		Text: fmt.Sprintf("halve the micro-batch and accumulate gradients over two: %s at that moment are activations and inputs, "+
+			"which scale with it",
 			IEC.Bytes(scales)),
 	}, ok
 }
@@ -106,7 +110,8 @@ type blocksOfModel struct {
 	keep   int64 // largest single activation of one of them: what each must still keep
 }
 
-// repeatedBlocks finds the blocks of the model: most activation bytes at a moment come from stacks that allocated the same number of
+// repeatedBlocks finds the blocks of the model: most activation bytes at a moment come from stacks that allocated the same number
+// of
 // activations each, one a block. At least four are wanted.
 func (c *leverCase) repeatedBlocks() blocksOfModel {
 	d := c.d
@@ -167,12 +172,14 @@ func checkpointLever(c *leverCase) (Lever, bool) {
 	return Lever{
 		Name: "checkpoint", Saves: n, Exactness: Inferred, Fits: c.fits(n),
 		Command: "x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)",
-		Text: fmt.Sprintf("checkpoint each of the %d repeated blocks: %s of activations are saved in them; each would keep its input only, and one at a time be computed again (the time for that is not in the trace)",
+		Text: fmt.Sprintf("checkpoint each of the %d repeated blocks: %s of activations are saved in them; each would keep its input "+
+			"only, and one at a time be computed again (the time for that is not in the trace)",
 			b.count, IEC.Bytes(b.bytes)),
 	}, ok
 }
 
-// heldLever finds what an earlier iteration allocated, this one still holds at the moment and frees later in it: outputs and losses that
+// heldLever finds what an earlier iteration allocated, this one still holds at the moment and frees later in it: outputs and
+// losses that
 // a variable keeps until it is assigned anew.
 func heldLever(c *leverCase) (Lever, bool) {
 	d := c.d
@@ -246,7 +253,8 @@ func gradientLever(c *leverCase) (Lever, bool) {
 	n, ok := c.saves(cuts)
 	return Lever{
 		Name: "set_to_none", Saves: n, Exactness: Inferred, Fits: c.fits(n), Command: "optimizer.zero_grad(set_to_none=True)  # before the forward",
-		Text: fmt.Sprintf("free gradients before the forward, unless they are being accumulated: %s of gradients are there at that moment, in the forward",
+		Text: fmt.Sprintf("free gradients before the forward, unless they are being accumulated: %s of gradients are there at that "+
+			"moment, in the forward",
 			IEC.Bytes(c.by[Gradient])),
 	}, ok
 }
@@ -319,11 +327,13 @@ func foreachLever(c *leverCase) (Lever, bool) {
 	}))
 	return Lever{
 		Name: "foreach", Saves: n, Exactness: Inferred, Fits: c.fits(n), Command: "torch.optim.AdamW(params, fused=True)  # or foreach=False",
-		Text: fmt.Sprintf("use the fused or the plain optimizer: its foreach form holds %s of temporaries for all parameters at once", IEC.Bytes(bytes)),
+		Text: fmt.Sprintf("use the fused or the plain optimizer: its foreach form holds %s of temporaries for all parameters at "+
+			"once", IEC.Bytes(bytes)),
 	}, ok
 }
 
-// mixedPrecisionLever is offered where nothing in the stacks shows mixed precision; element types are not in a trace, so that no saving is.
+// mixedPrecisionLever is offered where nothing in the stacks shows mixed precision; element types are not in a trace, so that no
+// saving is.
 func mixedPrecisionLever(c *leverCase) (Lever, bool) {
 	if float64(c.by[Activation]) < 0.1*float64(c.total) || c.by[Activation] == 0 {
 		return Lever{}, false
@@ -335,7 +345,8 @@ func mixedPrecisionLever(c *leverCase) (Lever, bool) {
 	}
 	return Lever{
 		Name: "mixed_precision", Saves: -1, Exactness: Inferred, Fits: -1, Command: "with torch.autocast(\"cuda\", dtype=torch.bfloat16): ...",
-		Text: fmt.Sprintf("activations hold %s; those that are float32 today would take half in bfloat16 (the trace does not record element types)",
+		Text: fmt.Sprintf("activations hold %s; those that are float32 today would take half in bfloat16 (the trace does not record "+
+			"element types)",
 			IEC.Bytes(c.by[Activation])),
 	}, true
 }
@@ -346,7 +357,8 @@ func smallOptimizerLever(c *leverCase) (Lever, bool) {
 	}
 	return Lever{
 		Name: "optimizer_8bit", Saves: -1, Exactness: Inferred, Fits: -1, Command: "bitsandbytes.optim.AdamW8bit(params)",
-		Text: fmt.Sprintf("optimizer state holds %s; what is float32 today would take a quarter in 8 bits (the trace does not record element types)",
+		Text: fmt.Sprintf("optimizer state holds %s; what is float32 today would take a quarter in 8 bits (the trace does not record "+
+			"element types)",
 			IEC.Bytes(c.by[OptimizerState])),
 	}, true
 }
@@ -357,6 +369,7 @@ func smallParametersLever(c *leverCase) (Lever, bool) {
 	}
 	return Lever{
 		Name: "smaller_weights", Saves: -1, Exactness: Inferred, Fits: -1, Command: "model.to(torch.bfloat16)  # or quantise for inference",
-		Text: fmt.Sprintf("parameters hold %s: half the width takes half of it (the trace does not record element types)", IEC.Bytes(c.by[Parameter])),
+		Text: fmt.Sprintf("parameters hold %s: half the width takes half of it (the trace does not record element "+
+			"types)", IEC.Bytes(c.by[Parameter])),
 	}, true
 }

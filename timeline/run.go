@@ -12,8 +12,10 @@ import (
 
 // A run: many ranks on one clock. Each rank is read once, summarised in some hundred KiB, and let go, so that a thousand fit.
 //
-// Outliers are ranks whose peak is off the median by more than 3.5 robust standard deviations (median absolute deviation), by 1 % of it
-// and by 64 MiB: ranks of one run do the same thing, so that their own spread is often nothing, and the floors keep noise from standing
+// Outliers are ranks whose peak is off the median by more than 3.5 robust standard deviations (median absolute deviation), by 1 %
+// of it
+// and by 64 MiB: ranks of one run do the same thing, so that their own spread is often nothing, and the floors keep noise from
+// standing
 // out. Fewer than three ranks have no outliers.
 //
 // Where an outlier leaves the others is found in the order of its allocations: the first one whose size or call site is not that of
@@ -75,7 +77,8 @@ func (d *Device) strip(from, to int64, n int) []int64 {
 	return strip
 }
 
-// siteSequence returns the first allocations from the beginning of the first iteration, or of the recording where it begins empty or
+// siteSequence returns the first allocations from the beginning of the first iteration, or of the recording where it begins empty
+// or
 // has none, and the places in it at which iterations begin.
 func (d *Device) siteSequence() (sites []SiteSignature, steps []int32) {
 	first := d.firstRecorded()
@@ -107,7 +110,8 @@ func (d *Device) siteSequence() (sites []SiteSignature, steps []int32) {
 	return sites, steps
 }
 
-// BuildRun puts the ranks on one clock: outliers first, then by rank; the median peak; one sentence; and where the first outlier leaves
+// BuildRun puts the ranks on one clock: outliers first, then by rank; the median peak; one sentence; and where the first outlier
+// leaves
 // the others. The slice is reordered in place and kept.
 func BuildRun(ranks []RankSummary) *Run {
 	r := &Run{Ranks: ranks}
@@ -145,7 +149,8 @@ func BuildRun(ranks []RankSummary) *Run {
 	return r
 }
 
-// divergence returns the first place at which a rank's allocation is not that of most ranks: of the first outlier, else of the first
+// divergence returns the first place at which a rank's allocation is not that of most ranks: of the first outlier, else of the
+// first
 // rank that has one.
 func (r *Run) divergence() *Divergence {
 	var able []*RankSummary
@@ -185,7 +190,8 @@ func (r *Run) divergence() *Divergence {
 // same reports whether two ranks allocate the same at one place.
 func (s *SiteSignature) same(o *SiteSignature) bool { return s.Hash == o.Hash && s.Size == o.Size }
 
-// majority returns the allocation that more than half of the ranks share at each place, up to the first place without one. In a sound
+// majority returns the allocation that more than half of the ranks share at each place, up to the first place without one. In a
+// sound
 // run that is the sequence of any rank but a few, so that some are tried as a whole before the places are voted on one by one.
 func majority(ranks []*RankSummary) []SiteSignature {
 	for k := 1; k <= 3; k++ {

@@ -7,9 +7,11 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// What a call stack says about the step of training it belongs to. A frame is judged once, by its function and file; a stack has the
+// What a call stack says about the step of training it belongs to. A frame is judged once, by its function and file; a stack has
+// the
 // traits of all its frames. The names are those of PyTorch's own files and of its C++ symbols, which have been stable since 1.13:
-// torch/optim/*.py runs the optimizer, torch::autograd::Engine the backward, torch/nn/modules/module.py calls every module. They are
+// torch/optim/*.py runs the optimizer, torch::autograd::Engine the backward, torch/nn/modules/module.py calls every module. They
+// are
 // rules, not records: what is built on them is marked inferred.
 type traits uint16
 
@@ -103,7 +105,8 @@ func nativeTraits(fn string) traits {
 	return t
 }
 
-// isLossName reports whether a function's name is that of a loss over classes, in PyTorch's spelling or the common hand-written one.
+// isLossName reports whether a function's name is that of a loss over classes, in PyTorch's spelling or the common hand-written
+// one.
 func isLossName(fn string) bool {
 	for _, s := range [...]string{"cross_entropy", "crossentropy", "log_softmax", "nll_loss", "logsumexp"} {
 		if strings.Contains(fn, s) {
@@ -140,9 +143,11 @@ func (c stackClasses) of(s traces.StackID) traits {
 	return c[s]
 }
 
-// siteHashes hashes every stack so that the same code in two recordings hashes alike although lines were added above it, the two lie
+// siteHashes hashes every stack so that the same code in two recordings hashes alike although lines were added above it, the two
+// lie
 // in different folders, or were started by scripts of different names: of each frame the function and the last two elements of
-// the path, no line; of frames of the script itself (the file of the outermost Python frame) the function alone. Frames of C++ are left
+// the path, no line; of frames of the script itself (the file of the outermost Python frame) the function alone. Frames of C++ are
+// left
 // out where the stack has Python frames, since they differ between builds of PyTorch, and so are the wrappers of mixed precision.
 // Calls of one function from several lines of another fall together.
 func siteHashes(tr *traces.Trace) []uint64 {
