@@ -67,11 +67,12 @@ type Mark struct {
 	Label string  `json:"label"`
 }
 
-// stackOrder is the categories from the bottom of the stack up: what lives longest lies lowest, so that the shape of a step stands
-// on a level floor.
+// stackOrder is the categories from the bottom of the stack up: what lives longest lies lowest, so that the shape of a step
+// stands
+// on a level floor. What was there before the recording is unknown, and the floor of the floor.
 var stackOrder = []timeline.Category{
-	timeline.Parameter, timeline.OptimizerState, timeline.Gradient, timeline.Input, timeline.Activation,
-	timeline.AutogradDetail, timeline.Temporary, timeline.Unknown,
+	timeline.Unknown, timeline.Parameter, timeline.OptimizerState, timeline.Gradient, timeline.Input, timeline.Activation,
+	timeline.AutogradDetail, timeline.Temporary,
 }
 
 // NewChart computes the chart of a device in n columns.
@@ -171,7 +172,7 @@ func (c *Chart) order() {
 			seen = seen || c.Columns[i].By[cat] > 0
 		}
 		for _, row := range c.Device.Peak.ByCategory {
-			seen = seen || row.Name == cat.String() && row.Bytes > 0
+			seen = seen || categoryOf(row.Name) == cat && row.Bytes > 0
 		}
 		if seen {
 			c.Order = append(c.Order, cat)

@@ -115,14 +115,9 @@ func (c *Chart) plot(cv canvas, f frame, p *palette) {
 		cv.line(stairs(f, len(c.Columns), func(i int) float64 { return y(c.Columns[i].Reserved) }), p.ink, 1.2, false)
 	}
 	c.marks(cv, f, p)
-	for i := 0; i <= 5; i++ {
-		fraction := float64(i) / 5
-		at := c.From + int64(float64(c.To-c.From)*fraction)
-		st := textStyle{11, false, anchorMiddle, p.faint}
-		if i == 5 {
-			st.anchor = anchorEnd
-		}
-		cv.text(f.px(fraction), f.y+f.h+18, c.at(at), st)
+	for _, v := range roundSteps(c.From, c.To, 6) {
+		x := f.px(float64(v-c.From) / float64(c.To-c.From))
+		cv.text(x, f.y+f.h+18, c.at(v), textStyle{11, false, anchorMiddle, p.faint})
 	}
 	cv.line([]point{{f.x, f.y + f.h}, {f.x + f.w, f.y + f.h}}, p.faint, 1, false)
 	c.peak(cv, f, y, p)
@@ -201,25 +196,19 @@ func (c *Chart) panel(cv canvas, f frame, p *palette) {
 	}
 	cv.text(f.x, y, "At the peak", textStyle{14, true, anchorStart, p.ink})
 	y += 24
-	for i := len(c.Order) - 1; i >= 0; i-- {
-		cat := c.Order[i]
-		for _, row := range c.Device.Peak.ByCategory {
-			if row.Name != cat.String() {
-				continue
-			}
-			name := row.Name
-			if row.Inferred {
-				name = "~" + name
-			}
-			cv.area([]point{{f.x, y - 10}, {f.x + 12, y - 10}, {f.x + 12, y + 1}, {f.x, y + 1}}, cat)
-			cv.text(f.x+20, y, name, textStyle{12, false, anchorStart, p.ink})
-			cv.text(f.x+f.w-52, y, c.units.Bytes(row.Bytes), textStyle{12, false, anchorEnd, p.ink})
-			cv.text(f.x+f.w, y, report.Percent(row.Bytes, total), textStyle{12, false, anchorEnd, p.faint})
-			if w := f.w * float64(row.Bytes) / float64(max(total, 1)); w >= 1 {
-				cv.area([]point{{f.x, y + 5}, {f.x + w, y + 5}, {f.x + w, y + 9}, {f.x, y + 9}}, cat)
-			}
-			y += 26
+	for _, row := range c.Device.Peak.ByCategory {
+		cat, name := categoryOf(row.Name), row.Name
+		if row.Inferred {
+			name = "~" + name
 		}
+		cv.area([]point{{f.x, y - 10}, {f.x + 12, y - 10}, {f.x + 12, y + 1}, {f.x, y + 1}}, cat)
+		cv.text(f.x+20, y, name, textStyle{12, false, anchorStart, p.ink})
+		cv.text(f.x+f.w-52, y, c.units.Bytes(row.Bytes), textStyle{12, false, anchorEnd, p.ink})
+		cv.text(f.x+f.w, y, report.Percent(row.Bytes, total), textStyle{12, false, anchorEnd, p.faint})
+		if w := f.w * float64(row.Bytes) / float64(max(total, 1)); w >= 1 {
+			cv.area([]point{{f.x, y + 5}, {f.x + w, y + 5}, {f.x + w, y + 9}, {f.x, y + 9}}, cat)
+		}
+		y += 26
 	}
 	y += 12
 	cv.text(f.x, y, "Largest call sites", textStyle{14, true, anchorStart, p.ink})
@@ -229,7 +218,7 @@ func (c *Chart) panel(cv canvas, f frame, p *palette) {
 			break
 		}
 		cv.text(f.x, y, c.units.Bytes(row.Bytes), textStyle{12, true, anchorStart, p.ink})
-		cv.text(f.x+f.w, y, fmt.Sprintf("%s in %d", report.Percent(row.Bytes, total), row.Blocks), textStyle{11, false, anchorEnd, p.faint})
+		cv.text(f.x+f.w, y, share(row, total), textStyle{11, false, anchorEnd, p.faint})
 		cv.text(f.x, y+15, clipLeft(row.Site, f.w, 11), textStyle{11, false, anchorStart, p.faint})
 		y += 36
 	}
@@ -245,18 +234,31 @@ func ticks(top int64, u timeline.Units) []int64 {
 	for float64(top) >= unit*base && u != timeline.Raw {
 		unit *= base
 	}
-	raw := float64(top) / unit / 8
-	pow := math.Pow(10, math.Floor(math.Log10(raw)))
-	step := pow * 10
-	for _, m := range []float64{1, 2, 5} {
-		if m*pow >= raw {
-			step = m * pow
-			break
-		}
-	}
+	step := roundStep(float64(top) / unit / 8)
 	var out []int64
 	for v := 0.0; v*unit <= float64(top) && len(out) < 10; v += step {
 		out = append(out, int64(math.Round(v*unit)))
+	}
+	return out
+}
+
+// roundStep returns the least of 1, 2 and 5 times a power of ten that is not below raw.
+func roundStep(raw float64) float64 {
+	pow := math.Pow(10, math.Floor(math.Log10(raw)))
+	for _, m := range []float64{1, 2, 5} {
+		if m*pow >= raw {
+			return m * pow
+		}
+	}
+	return 10 * pow
+}
+
+// roundSteps returns about n round values in [from, to].
+func roundSteps(from, to int64, n int) []int64 {
+	step := max(int64(roundStep(float64(to-from)/float64(n))), 1)
+	var out []int64
+	for v := (from + step - 1) / step * step; v <= to && len(out) < 2*n; v += step {
+		out = append(out, v)
 	}
 	return out
 }
@@ -299,4 +301,17 @@ func wrap(s string, width, n int) []string {
 		lines[n-1] += " …"
 	}
 	return lines
+}
+
+func share(row report.StackRow, total int64) string {
+	if row.Blocks == 0 {
+		return report.Percent(row.Bytes, total)
+	}
+	return fmt.Sprintf("%s in %d", report.Percent(row.Bytes, total), row.Blocks)
+}
+
+// categoryOf returns the category that a row of the breakdown is drawn as: what has none is unknown, as in the chart.
+func categoryOf(name string) timeline.Category {
+	c, _ := timeline.ParseCategory(name)
+	return c
 }

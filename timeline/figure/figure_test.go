@@ -253,7 +253,8 @@ func TestEveryFigureStopsWhenCancelled(t *testing.T) {
 	d := run(t, 50_000, "x")
 	cancel()
 	figures := map[string]func(context.Context, io.Writer, *timeline.Device, Options) error{
-		"svg": SVG, "png": PNG, "folded": Folded, "csv": CSV, "events": CSVEvents, "stacks": CSVStacks, "json": JSON, "markdown": Markdown,
+		"svg": SVG, "png": PNG, "folded": Folded, "csv": CSV, "events": CSVEvents, "stacks": CSVStacks, "json": JSON,
+		"markdown": Markdown,
 		"html": func(ctx context.Context, w io.Writer, d *timeline.Device, o Options) error {
 			return HTML(ctx, w, []*timeline.Device{d}, o)
 		},
@@ -268,7 +269,8 @@ func TestEveryFigureStopsWhenCancelled(t *testing.T) {
 func TestATraceWithoutEventsStillHasAFigure(t *testing.T) {
 	b := traces.NewBuilder()
 	dev := b.Device(traces.DeviceGPU, 0)
-	b.T.Final = traces.State{Known: true, Segments: []traces.Segment{{Address: 1 << 20, TotalSize: 1 << 20, AllocatedSize: 512, ActiveSize: 512,
+	b.T.Final = traces.State{Known: true, Segments: []traces.Segment{{Address: 1 << 20, TotalSize: 1 << 20,
+		AllocatedSize: 512, ActiveSize: 512,
 		EndBlock: 2, Device: dev, Stack: traces.NoStack}}, Blocks: []traces.Block{
 		{Address: 1 << 20, Size: 512, Requested: 500, State: traces.BlockAllocated, Count: 1, Stack: traces.NoStack},
 		{Address: 1<<20 + 512, Size: 1<<20 - 512, Count: 1, Stack: traces.NoStack}}}

@@ -79,8 +79,9 @@ type hoverData struct {
 
 func (c *Chart) hover(w, h int) hoverData {
 	f := c.plotFrame(float64(w), float64(h))
-	d := hoverData{Plot: [4]float64{f.x, f.y, f.w, f.h}, Size: [2]int{w, h}, Columns: c.Columns, HasTime: c.HasTime, Reserved: c.HasCache,
-		Base: map[timeline.Units]int{timeline.IEC: 1024, timeline.SI: 1000, timeline.Raw: 0}[c.units], Marks: c.Marks}
+	d := hoverData{Plot: [4]float64{f.x, f.y, f.w, f.h}, Size: [2]int{w, h}, Columns: c.Columns, HasTime: c.HasTime,
+		Reserved: c.HasCache,
+		Base:     map[timeline.Units]int{timeline.IEC: 1024, timeline.SI: 1000, timeline.Raw: 0}[c.units], Marks: c.Marks}
 	for i := len(c.Order) - 1; i >= 0; i-- {
 		d.Categories, d.Index = append(d.Categories, c.Order[i].String()), append(d.Index, int(c.Order[i]))
 	}
@@ -118,13 +119,15 @@ func (c *Chart) tables(b *strings.Builder) {
 	shut := func() { b.WriteString("</tbody></table></details>\n") }
 	open("Held at the peak, by category", "category", "bytes", "share", "blocks")
 	for _, r := range c.Device.Peak.ByCategory {
-		fmt.Fprintf(b, "<tr><td><i class=\"swatch %s\"></i>%s</td>%s%s<td class=n>%s</td></tr>\n", r.Name, escapeXML(r.Name),
+		fmt.Fprintf(b, "<tr><td><i class=\"swatch %s\"></i>%s</td>%s%s<td class=n>%s</td></tr>\n", categoryOf(r.Name),
+			escapeXML(r.Name),
 			c.sizeCell(r.Bytes), cell(report.Percent(r.Bytes, total)), report.Grouped(r.Blocks))
 	}
 	shut()
 	open("Held at the peak, by call site", "bytes", "share", "blocks", "call site")
 	for _, r := range c.Device.Peak.ByStack {
-		fmt.Fprintf(b, "<tr>%s%s%s<td><details><summary>%s</summary><ol reversed>", c.sizeCell(r.Bytes), cell(report.Percent(r.Bytes, total)),
+		fmt.Fprintf(b, "<tr>%s%s%s<td><details><summary>%s</summary><ol reversed>", c.sizeCell(r.Bytes),
+			cell(report.Percent(r.Bytes, total)),
 			cell(report.Grouped(r.Blocks)), escapeXML(r.Site))
 		for i := len(r.Stack) - 1; i >= 0; i-- {
 			fmt.Fprintf(b, "<li>%s</li>", escapeXML(r.Stack[i]))

@@ -45,7 +45,8 @@ func (m *markdownWriter) document(s *report.Stats, d *report.DeviceStats, top in
 	m.f("%s · %s %d · %s events · %s", s.Source.Format, d.DeviceKind, d.Device, report.Grouped(d.Events), s.Kind)
 	m.f("figures are %s: %s\n", strings.ReplaceAll(d.Exactness, "_", " "), report.EscapeMarkdown(d.ExactnessReason))
 	m.f("| | start | peak | end |\n|---|--:|--:|--:|")
-	m.f("| allocated (requested bytes) | %s | %s | %s |", m.bytes(d.StartAllocated), m.bytes(d.PeakAllocated), m.bytes(d.EndAllocatedRequested))
+	m.f("| allocated (requested bytes) | %s | %s | %s |", m.bytes(d.StartAllocated), m.bytes(d.PeakAllocated),
+		m.bytes(d.EndAllocatedRequested))
 	m.f("| active (requested bytes) | %s | %s | %s |", m.bytes(d.StartActive), m.bytes(d.PeakActive), m.bytes(d.EndActiveRequested))
 	m.f("| reserved | %s | %s | %s |", m.bytes(d.StartReserved), m.bytes(d.PeakReserved), m.bytes(d.EndReserved))
 	if f := d.Fragmentation; f != nil {
@@ -63,12 +64,14 @@ func (m *markdownWriter) document(s *report.Stats, d *report.DeviceStats, top in
 		if c.Inferred {
 			name = "~ " + name
 		}
-		m.f("| %s | %s | %s | %s |", report.EscapeMarkdown(name), m.units.Bytes(c.Bytes), report.Percent(c.Bytes, total), report.Grouped(c.Blocks))
+		m.f("| %s | %s | %s | %s |", report.EscapeMarkdown(name), m.units.Bytes(c.Bytes), report.Percent(c.Bytes, total),
+			report.Grouped(c.Blocks))
 	}
 	m.f("\n| call site | bytes | share | blocks |\n|---|--:|--:|--:|")
 	for i, r := range d.Peak.ByStack {
 		if i < top {
-			m.f("| %s | %s | %s | %s |", report.EscapeMarkdown(r.Site), m.units.Bytes(r.Bytes), report.Percent(r.Bytes, total), report.Grouped(r.Blocks))
+			m.f("| %s | %s | %s | %s |", report.EscapeMarkdown(r.Site), m.units.Bytes(r.Bytes), report.Percent(r.Bytes, total),
+				report.Grouped(r.Blocks))
 		}
 	}
 	m.iterations(d, top)
@@ -85,7 +88,8 @@ func (m *markdownWriter) iterations(d *report.DeviceStats, top int) {
 	if len(d.Iterations) == 0 {
 		return
 	}
-	m.f("\n## Iterations\n\n%d, found by %s.\n\n| | peak | time | allocated in it | blocks | |\n|--:|--:|--:|--:|--:|---|", len(d.Iterations),
+	m.f("\n## Iterations\n\n%d, found by %s.\n\n| | peak | time | allocated in it | blocks | |\n|--:|--:|--:|--:|--:|---|",
+		len(d.Iterations),
 		d.Iterations[0].Source)
 	for i, it := range d.Iterations {
 		if i >= top && !it.Odd {

@@ -20,7 +20,8 @@ func rgb(v uint32) color.RGBA {
 }
 
 // The categories' colours are torch.profiler's (torch/profiler/_memory_profiler.py, _CATEGORY_TO_COLORS): darkgreen, goldenrod,
-// mediumblue, red, black, mediumpurple, royalblue, grey; on dark paper each is lightened until it stands out, black becomes white.
+// mediumblue, red, black, mediumpurple, royalblue, grey; on dark paper each is lightened until it stands out, black becomes
+// white.
 var light = palette{
 	paper: rgb(0xffffff), ink: rgb(0x1c1c1e), faint: rgb(0x6b6b70), grid: rgb(0xe4e4e8), accent: rgb(0xb00020),
 	category: [timeline.NumCategories]color.RGBA{

@@ -39,7 +39,8 @@ func (c *Chart) raster(width, height int, scale float64, p *palette) (image.Imag
 	if err != nil {
 		return nil, err
 	}
-	r := &raster{img: image.NewRGBA(image.Rect(0, 0, int(float64(width)*scale), int(float64(height)*scale))), scale: scale, p: p, fonts: f,
+	r := &raster{img: image.NewRGBA(image.Rect(0, 0, int(float64(width)*scale), int(float64(height)*scale))), scale: scale,
+		p: p, fonts: f,
 		faces: map[faceKey]font.Face{}}
 	c.draw(r, width, height, p)
 	return r.img, nil
@@ -207,7 +208,8 @@ func (r *raster) face(st textStyle) font.Face {
 	return f
 }
 
-// hatch is an endless image.Image of thin lines, at an angle of 0, 45, -45 or 90 degrees, every spacing pixels; none for spacing 0.
+// hatch is an endless image.Image of thin lines, at an angle of 0, 45, -45 or 90 degrees, every spacing pixels; none for
+// spacing 0.
 type hatch struct {
 	ground, line   color.RGBA
 	angle, spacing int

@@ -48,7 +48,8 @@ func (s *svgCanvas) patterns(order []timeline.Category) {
 		if h.spacing == 0 {
 			continue
 		}
-		fmt.Fprintf(&s.buf, `<pattern id="hatch-%s" width="%d" height="%d" patternUnits="userSpaceOnUse" patternTransform="rotate(%d)">`+
+		fmt.Fprintf(&s.buf, `<pattern id="hatch-%s" width="%d" height="%d" patternUnits="userSpaceOnUse" `+
+			`patternTransform="rotate(%d)">`+
 			`<rect width="%d" height="%d" fill="%s"/><path d="M0 0H%d" stroke="%s" stroke-opacity=".35"/></pattern>`+"\n",
 			c, h.spacing, h.spacing, h.angle, h.spacing, h.spacing, hex(s.p.category[c]), h.spacing, hex(s.p.paper))
 	}
@@ -67,7 +68,8 @@ func (s *svgCanvas) area(points []point, c timeline.Category) {
 }
 
 func (s *svgCanvas) fill(x, y, w, h float64, c color.RGBA) {
-	fmt.Fprintf(&s.buf, `<rect x="%s" y="%s" width="%s" height="%s" fill="%s"/>`+"\n", coord(x), coord(y), coord(w), coord(h), hex(c))
+	fmt.Fprintf(&s.buf, `<rect x="%s" y="%s" width="%s" height="%s" fill="%s"/>`+"\n", coord(x), coord(y), coord(w),
+		coord(h), hex(c))
 }
 
 func (s *svgCanvas) line(points []point, c color.RGBA, width float64, dashed bool) {
@@ -89,7 +91,8 @@ func (s *svgCanvas) text(x, y float64, text string, st textStyle) {
 	case anchorEnd:
 		extra += ` text-anchor="end"`
 	}
-	fmt.Fprintf(&s.buf, `<text x="%s" y="%s" font-size="%s" fill="%s"%s>%s</text>`+"\n", coord(x), coord(y), coord(st.size), hex(st.color),
+	fmt.Fprintf(&s.buf, `<text x="%s" y="%s" font-size="%s" fill="%s"%s>%s</text>`+"\n", coord(x), coord(y), coord(st.size),
+		hex(st.color),
 		extra, escapeXML(text))
 }
 

@@ -116,7 +116,8 @@ func rowsOf(ctx context.Context, d *timeline.Device, s report.Span, row func(*al
 			names[stack] = n
 		}
 		r := allocation{
-			Name: d.Name(timeline.AllocID(i)), Device: report.DeviceName(d.Info), Address: "0x" + strconv.FormatUint(a.Addr[i], 16), Bytes: a.Size[i],
+			Name: d.Name(timeline.AllocID(i)), Device: report.DeviceName(d.Info), Address: "0x" + strconv.FormatUint(a.Addr[i],
+				16), Bytes: a.Size[i],
 			Rounded: a.Rounded[i], Stream: tr.Streams[a.Stream[i]], Category: a.Category[i].String(), Inferred: a.Inferred[i],
 			Module: n.module, Site: n.site, StackID: int(stack), stackText: stack,
 		}
@@ -138,14 +139,17 @@ func CSV(ctx context.Context, w io.Writer, d *timeline.Device, o Options) error 
 		return err
 	}
 	out := csv.NewWriter(w)
-	header := []string{"name", "device", "address", "bytes", "rounded_bytes", "stream", "start_ns", "free_requested_ns", "end_ns", "start_event",
+	header := []string{"name", "device", "address", "bytes", "rounded_bytes", "stream", "start_ns", "free_requested_ns",
+		"end_ns", "start_event",
 		"free_requested_event", "end_event", "category", "category_inferred", "module", "site", "stack"}
 	if err := out.Write(header); err != nil {
 		return err
 	}
 	err = rowsOf(ctx, d, span, func(r *allocation) error {
-		return out.Write([]string{r.Name, r.Device, r.Address, itoa(r.Bytes), itoa(r.Rounded), strconv.FormatUint(r.Stream, 10), opt(r.StartNs),
-			opt(r.FreedNs), opt(r.EndNs), opt(r.Start), opt(r.Freed), opt(r.End), r.Category, strconv.FormatBool(r.Inferred), r.Module, r.Site,
+		return out.Write([]string{r.Name, r.Device, r.Address, itoa(r.Bytes), itoa(r.Rounded), strconv.FormatUint(r.Stream, 10),
+			opt(r.StartNs),
+			opt(r.FreedNs), opt(r.EndNs), opt(r.Start), opt(r.Freed), opt(r.End), r.Category, strconv.FormatBool(r.Inferred),
+			r.Module, r.Site,
 			itoa(int64(r.stackText))})
 	})
 	if err != nil {
@@ -162,7 +166,8 @@ func CSVEvents(ctx context.Context, w io.Writer, d *timeline.Device, o Options) 
 		return err
 	}
 	out := csv.NewWriter(w)
-	if err := out.Write([]string{"event", "time_ns", "action", "device", "address", "bytes", "stream", "name", "stack", "site"}); err != nil {
+	if err := out.Write([]string{"event", "time_ns", "action", "device", "address", "bytes", "stream", "name", "stack",
+		"site"}); err != nil {
 		return err
 	}
 	tr := d.Timeline().Trace

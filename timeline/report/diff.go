@@ -223,7 +223,8 @@ func (d *Diff) WriteMarkdown(w io.Writer, o Options) error {
 	p.line("| %s | A | B | change | |", EscapeMarkdown(d.Device))
 	p.line("|---|--:|--:|--:|--:|")
 	for _, m := range d.Metrics {
-		p.line("| %s | %s | %s | %s | %s |", strings.ReplaceAll(m.Name, "_", " "), m.text(m.A, o), m.text(m.B, o), m.delta(o), m.changeText())
+		p.line("| %s | %s | %s | %s | %s |", strings.ReplaceAll(m.Name, "_", " "), m.text(m.A, o), m.text(m.B, o), m.delta(o),
+			m.changeText())
 	}
 	section := func(title string, list []DiffRow, top int) {
 		p.line("")
@@ -231,7 +232,8 @@ func (d *Diff) WriteMarkdown(w io.Writer, o Options) error {
 		p.line("|---|--:|--:|--:|---|")
 		for i, r := range list {
 			if i < top && (r.Delta != 0 || r.A != 0) {
-				p.line("| %s | %s | %s | %s | %s |", EscapeMarkdown(r.Name), o.Units.Bytes(r.A), o.Units.Bytes(r.B), deltaText(r.Delta, o), EscapeMarkdown(r.Cause))
+				p.line("| %s | %s | %s | %s | %s |", EscapeMarkdown(r.Name), o.Units.Bytes(r.A), o.Units.Bytes(r.B),
+					deltaText(r.Delta, o), EscapeMarkdown(r.Cause))
 			}
 		}
 	}

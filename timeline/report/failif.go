@@ -50,10 +50,12 @@ func parseThreshold(s string) (Threshold, error) {
 	if m == nil {
 		return Threshold{}, fmt.Errorf("threshold %q is not of the form 'peak>+2%%' or 'peak_reserved>+64MiB'", s)
 	}
-	t := Threshold{Expression: strings.TrimSpace(s), metric: m[1], op: m[2], relative: m[3] != "", percent: m[5] == "%", value: m[4] + m[5]}
+	t := Threshold{Expression: strings.TrimSpace(s), metric: m[1], op: m[2], relative: m[3] != "", percent: m[5] == "%",
+		value: m[4] + m[5]}
 	if t.percent {
 		if !t.relative {
-			return Threshold{}, fmt.Errorf("threshold %q: a percentage is a change and needs its sign, as in '%s%s+%s'", s, m[1], m[2], t.value)
+			return Threshold{}, fmt.Errorf("threshold %q: a percentage is a change and needs its sign, as in '%s%s+%s'", s, m[1],
+				m[2], t.value)
 		}
 		n, err := strconv.ParseFloat(m[4], 64)
 		if err != nil {
@@ -91,7 +93,8 @@ func (t *Threshold) check(metrics []Metric) (Check, error) {
 			return t.measure(m)
 		}
 	}
-	return Check{}, fmt.Errorf("threshold %q: metric %q is not known for these two recordings; known are %s", t.Expression, t.metric, strings.Join(names, ", "))
+	return Check{}, fmt.Errorf("threshold %q: metric %q is not known for these two recordings; known are %s", t.Expression,
+		t.metric, strings.Join(names, ", "))
 }
 
 func (t *Threshold) measure(m *Metric) (Check, error) {

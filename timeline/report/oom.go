@@ -44,7 +44,8 @@ type Cause struct {
 	Main  bool   `json:"main"`
 }
 
-// Lever is something the user can do; Fits says whether the failed request would then have been served, nil where it is not shown.
+// Lever is something the user can do; Fits says whether the failed request would then have been served, nil where it is not
+// shown.
 type Lever struct {
 	Name      string `json:"name"`
 	Text      string `json:"text"`
@@ -79,8 +80,9 @@ func NewOOM(ctx context.Context, t *timeline.Timeline, o Options) (*OOM, error) 
 
 func newOOMDevice(d *timeline.Device, a *timeline.Autopsy, o Options) OOMDevice {
 	row := OOMDevice{
-		Device: d.Info.Ordinal, DeviceKind: d.Info.Kind.String(), Name: d.Info.Name, Sentence: a.Sentence, OOM: a.OOM, Inferred: a.Inferred,
-		Event: eventOf(a.At), Time: timeOf(d, a.At), Asked: known(a.Asked), Free: known(a.Free),
+		Device: d.Info.Ordinal, DeviceKind: d.Info.Kind.String(), Name: d.Info.Name, Sentence: a.Sentence, OOM: a.OOM,
+		Inferred: a.Inferred,
+		Event:    eventOf(a.At), Time: timeOf(d, a.At), Asked: known(a.Asked), Free: known(a.Free),
 		Causes: []Cause{}, Holders: newStackRows(d.Timeline().Trace, a.Holders, o.top(defaultTopJSON)), Levers: []Lever{},
 	}
 	if a.State != nil && a.State.Known {
@@ -130,9 +132,6 @@ func (d *OOMDevice) print(p *printer, o Options, named bool) {
 	}
 	p.line("%s", sentence)
 	p.line("")
-	if !d.OOM && !d.Inferred {
-		p.line("no out-of-memory is recorded here; this is what the peak is made of")
-	}
 	if d.Event != nil {
 		when := "event " + Grouped(*d.Event)
 		if d.Time != nil {
@@ -189,7 +188,7 @@ func (d *OOMDevice) printHolders(p *printer, o Options) {
 	p.line("who held the memory")
 	var rows []row
 	for _, h := range first(d.Holders, o.top(8)) {
-		rows = append(rows, row{right(o.Units.Bytes(h.Bytes)), right(plural(h.Blocks, "block")), shorten(h.Site, 100)})
+		rows = append(rows, row{right(o.Units.Bytes(h.Bytes)), right(blocksText(h.Blocks)), shorten(h.Site, 100)})
 	}
 	p.table("  ", rows)
 }

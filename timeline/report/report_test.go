@@ -34,14 +34,16 @@ func steps(n, devices int, text string) *traces.Trace {
 			emit(traces.Alloc, 1<<20+1024, 5000, stack("forward"))
 			emit(traces.FreeRequested, 1<<20+1024, 5000, stack("forward"))
 			emit(traces.FreeCompleted, 1<<20+1024, 5000, stack("forward"))
-			b.T.Marks = append(b.T.Marks, traces.Mark{Start: start, End: now, Name: b.String(fmt.Sprint("ProfilerStep#", i)), Kind: traces.MarkIteration, Device: dev})
+			b.T.Marks = append(b.T.Marks, traces.Mark{Start: start, End: now, Name: b.String(fmt.Sprint("ProfilerStep#", i)),
+				Kind: traces.MarkIteration, Device: dev})
 		}
 		b.T.Final.Known = true
 		first := int32(len(b.T.Final.Blocks))
 		b.T.Final.Blocks = append(b.T.Final.Blocks,
 			traces.Block{Address: 1 << 20, Size: 1024, Requested: 1000, State: traces.BlockAllocated, Count: 1, Stack: stack("init")},
 			traces.Block{Address: 1<<20 + 1024, Size: 1<<20 - 1024, State: traces.BlockInactive, Count: 1, Stack: traces.NoStack})
-		b.T.Final.Segments = append(b.T.Final.Segments, traces.Segment{Address: 1 << 20, TotalSize: 1 << 20, AllocatedSize: 1024, ActiveSize: 1024,
+		b.T.Final.Segments = append(b.T.Final.Segments, traces.Segment{Address: 1 << 20, TotalSize: 1 << 20,
+			AllocatedSize: 1024, ActiveSize: 1024,
 			FirstBlock: first, EndBlock: first + 2, Device: dev, Stack: traces.NoStack})
 	}
 	return b.Finish()
@@ -67,21 +69,28 @@ func stats(t *testing.T, tl *timeline.Timeline, o Options) *Stats {
 
 // contract is what design says of stats --json: key, and the kind of JSON value. Keys may be added, none renamed.
 var contract = map[string]string{
-	"schema_version": "number", "source.format": "string", "source.path": "string", "source.bytes": "number", "source.rank": "number|null",
-	"kind": "string", "complete": "bool", "losses": "array", "devices": "array",
+	"schema_version": "number", "source.format": "string", "source.path": "string", "source.bytes": "number",
+	"source.rank": "number|null",
+	"kind":        "string", "complete": "bool", "losses": "array", "devices": "array",
 	"devices.device": "number", "devices.events": "number", "devices.allocations": "number", "devices.ooms": "number",
 	"devices.streams": "number", "devices.segments": "number",
-	"devices.start_allocated_bytes": "number|null", "devices.start_active_bytes": "number|null", "devices.start_reserved_bytes": "number|null",
-	"devices.end_allocated_bytes": "number|null", "devices.end_active_bytes": "number|null", "devices.end_reserved_bytes": "number|null",
-	"devices.peak_allocated_bytes": "number|null", "devices.peak_active_bytes": "number|null", "devices.peak_reserved_bytes": "number|null",
+	"devices.start_allocated_bytes": "number|null", "devices.start_active_bytes": "number|null",
+	"devices.start_reserved_bytes": "number|null",
+	"devices.end_allocated_bytes":  "number|null", "devices.end_active_bytes": "number|null",
+	"devices.end_reserved_bytes":   "number|null",
+	"devices.peak_allocated_bytes": "number|null", "devices.peak_active_bytes": "number|null",
+	"devices.peak_reserved_bytes":           "number|null",
 	"devices.start_allocated_rounded_bytes": "number|null", "devices.peak_allocated_rounded_bytes": "number|null",
 	"devices.end_allocated_requested_bytes": "number|null", "devices.end_active_requested_bytes": "number|null",
-	"devices.peak_time_ns": "number|null", "devices.peak_event": "number|null", "devices.exactness": "string", "devices.exactness_reason": "string",
-	"devices.fragmentation.at": "string", "devices.fragmentation.internal_bytes": "number", "devices.fragmentation.stranded_bytes": "number",
-	"devices.fragmentation.cached_bytes": "number", "devices.fragmentation.pending_free_bytes": "number",
+	"devices.peak_time_ns": "number|null", "devices.peak_event": "number|null", "devices.exactness": "string",
+	"devices.exactness_reason": "string",
+	"devices.fragmentation.at": "string", "devices.fragmentation.internal_bytes": "number",
+	"devices.fragmentation.stranded_bytes": "number",
+	"devices.fragmentation.cached_bytes":   "number", "devices.fragmentation.pending_free_bytes": "number",
 	"devices.fragmentation.largest_free_bytes": "number",
-	"devices.peak.by_category.name":            "string", "devices.peak.by_category.bytes": "number", "devices.peak.by_category.inferred": "bool",
-	"devices.peak.by_stack.stack": "array", "devices.peak.by_stack.bytes": "number", "devices.peak.by_stack.blocks": "number",
+	"devices.peak.by_category.name":            "string", "devices.peak.by_category.bytes": "number",
+	"devices.peak.by_category.inferred": "bool",
+	"devices.peak.by_stack.stack":       "array", "devices.peak.by_stack.bytes": "number", "devices.peak.by_stack.blocks": "number",
 	"devices.peak.by_module": "array", "devices.peak.by_size": "array",
 	"devices.iterations.index": "number", "devices.iterations.start_ns": "number|null", "devices.iterations.end_ns": "number|null",
 	"devices.iterations.peak_allocated_bytes": "number", "devices.iterations.source": "string",
@@ -280,7 +289,8 @@ func TestParsePosition(t *testing.T) {
 
 func TestThresholds(t *testing.T) {
 	change := 0.1
-	metrics := []Metric{{Name: "peak", Unit: "bytes", A: 1000, B: 1100, Delta: 100, Change: &change}, {Name: "blocks", Unit: "count", A: 0, B: 5, Delta: 5},
+	metrics := []Metric{{Name: "peak", Unit: "bytes", A: 1000, B: 1100, Delta: 100, Change: &change}, {Name: "blocks",
+		Unit: "count", A: 0, B: 5, Delta: 5},
 		{Name: "step", Unit: "ns", A: 2e6, B: 1e6, Delta: -1e6, Change: ptr(-0.5)}}
 	for text, want := range map[string]bool{
 		"peak>+9%": true, "peak>+10%": false, "peak>=+10%": true, "peak<+10%": false, "peak<=+10%": true,
@@ -324,7 +334,8 @@ func TestStatsNeverHoldWhatJSONCannot(t *testing.T) {
 }
 
 func TestGrouped(t *testing.T) {
-	for n, want := range map[int64]string{0: "0", 12: "12", 999: "999", 1000: "1,000", -1234567: "-1,234,567", math.MinInt64: "-9,223,372,036,854,775,808"} {
+	for n, want := range map[int64]string{0: "0", 12: "12", 999: "999", 1000: "1,000", -1234567: "-1,234,567",
+		math.MinInt64: "-9,223,372,036,854,775,808"} {
 		if got := Grouped(n); got != want {
 			t.Errorf("Grouped(%d) = %q, want %q", n, got, want)
 		}
@@ -344,7 +355,8 @@ func TestSitesThatReadAlikeAreToldApart(t *testing.T) {
 	for _, r := range rows {
 		got = append(got, r.Site)
 	}
-	want := []string{"forward m.py:1 < left m.py:8", "forward m.py:1 < right m.py:9", "other m.py:2", "gelu f.py:3 < step t.py:5", "relu f.py:4 < step t.py:5"}
+	want := []string{"forward m.py:1 < left m.py:8", "forward m.py:1 < right m.py:9", "other m.py:2",
+		"gelu f.py:3 < step t.py:5", "relu f.py:4 < step t.py:5"}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}

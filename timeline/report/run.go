@@ -18,7 +18,8 @@ func WriteRun(w io.Writer, r *timeline.Run, o Options) error {
 		largest = max(largest, r.Ranks[i].Totals.PeakReservedOrAllocated())
 	}
 	unit, format := o.Units.Column(largest)
-	rows := []row{{right("rank"), right("peak " + unit), right("reserved " + unit), right("of median"), "largest holder at the peak", "file", ""}}
+	rows := []row{{right("rank"), right("peak " + unit), right("reserved " + unit), right("of median"),
+		"largest holder at the peak", "file", ""}}
 	for i := range r.Ranks {
 		rank := &r.Ranks[i]
 		number, note, reserved := fmt.Sprint(rank.Rank), "", "–"

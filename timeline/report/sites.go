@@ -9,7 +9,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// newStackRows returns the largest rows of a breakdown by stack. Stacks that differ in C++ frames only are one call site to a user and
+// newStackRows returns the largest rows of a breakdown by stack. Stacks that differ in C++ frames only are one call site to a
+// user and
 // one row, with the stack of the largest. Sites that would still read the same get the nearest caller that tells them apart,
 // or else what they call: "forward softmax.py:14 < attend model.py:80".
 func newStackRows(tr *traces.Trace, groups []timeline.Group, top int) []StackRow {
@@ -70,7 +71,10 @@ func isPython(frame string) bool { return strings.Contains(frame, ".py:") }
 func ownName(rows []StackRow, same []int, i int) string {
 	site, stack := rows[i].Site, rows[i].Stack
 	own := func(frame string) bool {
-		return isPython(frame) && slices.ContainsFunc(same, func(j int) bool { return j != i && !slices.Contains(rows[j].Stack, frame) })
+		return isPython(frame) && slices.ContainsFunc(same, func(j int) bool {
+			return j != i && !slices.Contains(rows[j].Stack,
+				frame)
+		})
 	}
 	at := len(stack)
 	for k, frame := range slices.Backward(stack) {

@@ -38,8 +38,10 @@ type Loss struct {
 	Detail   string `json:"detail"`
 }
 
-// DeviceStats are the figures of one device. start_* and peak_* of allocated and active are requested bytes, *_reserved is rounded
-// bytes, end_allocated and end_active are the final segments' rounded bytes where the trace has them; the other unit stands beside.
+// DeviceStats are the figures of one device. start_* and peak_* of allocated and active are requested bytes, *_reserved is
+// rounded
+// bytes, end_allocated and end_active are the final segments' rounded bytes where the trace has them; the other unit stands
+// beside.
 type DeviceStats struct {
 	Device     int    `json:"device"`
 	DeviceKind string `json:"device_kind"`
@@ -124,7 +126,9 @@ type Breakdown struct {
 	BySize     []GroupRow    `json:"by_size"`
 }
 
-// CategoryRow is a category's share of the peak, in requested bytes.
+// CategoryRow is a category's share of the peak, in requested bytes. Name is torch.profiler's name of the category, or says
+// that the
+// bytes are in the source's own total only.
 type CategoryRow struct {
 	Name     string `json:"name"`
 	Bytes    int64  `json:"bytes"`
@@ -148,7 +152,8 @@ type GroupRow struct {
 	Inferred bool   `json:"inferred"`
 }
 
-// Iteration is one training step, Index counted from 0 (text and screens count from 1); times count from the trace's first event and are nil where the trace has no clock.
+// Iteration is one training step, Index counted from 0 (text and screens count from 1); times count from the trace's first
+// event and are nil where the trace has no clock.
 type Iteration struct {
 	Index         int    `json:"index"`
 	Name          string `json:"name"`
@@ -177,7 +182,8 @@ type Trend struct {
 // defaultTopJSON is how many rows of each breakdown a value holds where Options.Top is 0.
 const defaultTopJSON = 20
 
-// NewStats computes the report of t. It fails where no device is selected, where a bound is not in the trace, or with ctx's error.
+// NewStats computes the report of t. It fails where no device is selected, where a bound is not in the trace, or with ctx's
+// error.
 func NewStats(ctx context.Context, t *timeline.Timeline, o Options) (*Stats, error) {
 	tr := t.Trace
 	s := &Stats{
@@ -271,13 +277,13 @@ func (ds *DeviceStats) whole(d *timeline.Device, _ Span) timeline.Moment {
 	ds.Events, ds.Allocations, ds.OOMs, ds.Streams, ds.Segments = t.Events, t.Allocations, t.OOMs, t.Streams, t.Segments
 	ds.StartAllocated, ds.StartAllocatedRounded = known(t.StartAllocated), known(t.StartAllocatedRounded)
 	ds.StartActive, ds.StartActiveRounded = known(t.StartActive), known(t.StartActiveRounded)
-	ds.StartReserved = known(t.StartReserved)
 	ds.EndAllocated, ds.EndAllocatedRequested = known(t.EndAllocated), known(t.EndAllocatedRequested)
 	ds.EndActive, ds.EndActiveRequested = known(t.EndActive), known(t.EndActiveRequested)
-	ds.EndReserved = known(t.EndReserved)
+	if t.PeakReserved >= 0 {
+		ds.StartReserved, ds.EndReserved, ds.PeakReserved = known(t.StartReserved), known(t.EndReserved), known(t.PeakReserved)
+	}
 	ds.PeakAllocated, ds.PeakAllocatedRounded = known(t.PeakAllocated), known(t.PeakAllocatedRounded)
 	ds.PeakActive, ds.PeakActiveRounded = known(t.PeakActive), known(t.PeakActiveRounded)
-	ds.PeakReserved = known(t.PeakReserved)
 	ds.PeakEvent, ds.PeakTime = eventOf(t.PeakAt), timeOf(d, t.PeakAt)
 	ds.PeakActiveEvent, ds.PeakReservedEvent = eventOf(t.PeakActiveAt), eventOf(t.PeakReservedAt)
 	return t.PeakAt
@@ -339,8 +345,8 @@ func timeOf(d *timeline.Device, m timeline.Moment) *int64 {
 func newBreakdown(d *timeline.Device, at timeline.Moment, top int) Breakdown {
 	b := Breakdown{ByCategory: []CategoryRow{}, ByStack: newStackRows(d.Timeline().Trace, d.Breakdown(at, timeline.ByStack), top)}
 	for _, g := range d.Breakdown(at, timeline.ByCategory) {
-		if g.Blocks > 0 {
-			b.ByCategory = append(b.ByCategory, CategoryRow{g.Category.String(), g.Bytes, g.Blocks, g.Inferred})
+		if g.Bytes > 0 { // g.Name and not the category's: bytes that only the source's total shows have none
+			b.ByCategory = append(b.ByCategory, CategoryRow{g.Name, g.Bytes, g.Blocks, g.Inferred})
 		}
 	}
 	rows := func(by timeline.By) []GroupRow {

@@ -63,7 +63,8 @@ func (d *DeviceStats) print(p *printer, o Options, headline string) {
 	if d.TotalBytes != nil {
 		name += " · " + o.Units.Bytes(*d.TotalBytes)
 	}
-	counts := []string{plural(d.Events, "event"), plural(d.Allocations, "allocation"), plural(d.Segments, "segment"), plural(d.Streams, "stream")}
+	counts := []string{plural(d.Events, "event"), plural(d.Allocations, "allocation"), plural(d.Segments, "segment"),
+		plural(d.Streams, "stream")}
 	if d.OOMs > 0 {
 		counts = append(counts, plural(d.OOMs, "out-of-memory event"))
 	}
@@ -118,8 +119,8 @@ func (d *DeviceStats) printTotals(p *printer, o Options) {
 	}
 	rows := []row{{unit, right("start"), right("peak"), right("end")}}
 	for _, f := range figures {
-		if f.start == nil && f.peak == nil && f.end == nil {
-			continue
+		if f.start == nil && f.peak == nil && f.end == nil || strings.HasSuffix(f.name, "rounded") && !d.FinalKnown {
+			continue // without the allocator's own state, rounding is a guess that tells nothing
 		}
 		rows = append(rows, row{f.name, cell(f.start), cell(f.peak), cell(f.end)})
 	}
@@ -170,9 +171,15 @@ func (d *DeviceStats) printPeak(p *printer, o Options) {
 	top := o.top(5)
 	group := func(title string, n int, at func(i int) (name string, bytes int64, blocks int)) {
 		rows := []row{}
+		if n == 1 {
+			if name, _, _ := at(0); name == "no stack" || name == "outside of modules" {
+				return // all of it in one group that says nothing
+			}
+		}
 		for i := range min(n, top) {
 			name, bytes, blocks := at(i)
-			rows = append(rows, row{right(format(bytes) + " " + unit), right(Percent(bytes, total)), right(plural(blocks, "block")), shorten(name, 96)})
+			rows = append(rows, row{right(format(bytes) + " " + unit), right(Percent(bytes, total)), right(blocksText(blocks)),
+				shorten(name, 96)})
 		}
 		if len(rows) == 0 {
 			return
@@ -184,12 +191,13 @@ func (d *DeviceStats) printPeak(p *printer, o Options) {
 	group("by call site", len(b.ByStack), func(i int) (string, int64, int) {
 		return b.ByStack[i].Site, b.ByStack[i].Bytes, b.ByStack[i].Blocks
 	})
-	if len(b.ByModule) > 1 {
-		group("by module", len(b.ByModule), func(i int) (string, int64, int) {
-			return b.ByModule[i].Name, b.ByModule[i].Bytes, b.ByModule[i].Blocks
-		})
-	}
-	group("by size", len(b.BySize), func(i int) (string, int64, int) { return b.BySize[i].Name, b.BySize[i].Bytes, b.BySize[i].Blocks })
+	group("by module", len(b.ByModule), func(i int) (string, int64, int) {
+		return b.ByModule[i].Name, b.ByModule[i].Bytes, b.ByModule[i].Blocks
+	})
+	group("by size", len(b.BySize), func(i int) (string, int64, int) {
+		return b.BySize[i].Name, b.BySize[i].Bytes,
+			b.BySize[i].Blocks
+	})
 }
 
 // printIterations prints the steps, the first ones and those that stand out where there are many.
@@ -221,7 +229,8 @@ func (d *DeviceStats) printIterations(p *printer, o Options) {
 		if it.Odd && why == "" {
 			why = "differs from the steady ones"
 		}
-		rows = append(rows, row{right(fmt.Sprint(it.Index + 1)), right(format(it.PeakAllocated)), right(length), right(churnFormat(it.Churn)),
+		rows = append(rows, row{right(fmt.Sprint(it.Index + 1)), right(format(it.PeakAllocated)), right(length),
+			right(churnFormat(it.Churn)),
 			right(Grouped(it.Blocks)), why})
 	}
 	p.table("    ", rows)

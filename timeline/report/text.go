@@ -70,7 +70,8 @@ func (p *printer) table(indent string, rows []row) {
 	}
 }
 
-var asciiOf = strings.NewReplacer("·", "-", "≥", ">=", "≤", "<=", "█", "#", "▏", "|", "–", "-", "→", "->", "±", "+-", "…", "...", "×", "x",
+var asciiOf = strings.NewReplacer("·", "-", "≥", ">=", "≤", "<=", "█", "#", "▏", "|", "–", "-", "→", "->", "±", "+-", "…",
+	"...", "×", "x",
 	"←", "<-", "µ", "u", "Δ", "d", "‘", "'", "’", "'", "“", "\"", "”", "\"")
 
 // toASCII replaces the characters that reports use by their nearest in ASCII, and any other by a question mark.
@@ -103,6 +104,14 @@ func plural[T int | int64](n T, word string) string {
 		return "1 " + word
 	}
 	return Grouped(n) + " " + word + "s"
+}
+
+// blocksText counts blocks; bytes that only the source's total shows are in none that are known.
+func blocksText(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return plural(n, "block")
 }
 
 // Percent returns part of whole in per cent, three digits, "" where whole is 0.

@@ -10,7 +10,8 @@ import (
 )
 
 // Position is a place in a recording as --from and --to take it: a time since the trace's first event ("1.5s", "200ms"), the
-// beginning of an iteration, counted from 1 as reports print them ("it3"), or the index of an event of the device ("1200"). The zero
+// beginning of an iteration, counted from 1 as reports print them ("it3"), or the index of an event of the device ("1200").
+// The zero
 // value is the recording's own bound.
 type Position struct {
 	text string
