@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Records the embedded samples anew: real training steps on the CPU. PYTHON names an interpreter that has torch (default python3).
+set -euo pipefail
+cd "$(dirname "$0")/../traces/samples"
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+"${PYTHON:-python3}" record_samples.py "$tmp"
+for profile in "$tmp"/*.json; do
+	name=$(basename "$profile" .json)
+	cp "$profile" "$tmp/$name"
+	go -C ../.. run ./cmd/gmemtop export "$tmp/$name" --format gmt -f -o "$tmp/$name.gmt"
+	mv "$tmp/$name.gmt" .
+done
+ls -l ./*.gmt
