@@ -1,0 +1,125 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"runtime"
+	"runtime/debug"
+
+	mango "github.com/muesli/mango-cobra"
+	"github.com/muesli/roff"
+	"github.com/spf13/cobra"
+
+	"github.com/gmemtop/gmemtop/timeline/report"
+)
+
+// build says which build this is, from what the Go toolchain wrote into the binary.
+type build struct {
+	SchemaVersion int    `json:"schema_version"`
+	Version       string `json:"version"`
+	Revision      string `json:"revision"`
+	Time          string `json:"time"`
+	Modified      bool   `json:"modified"`
+	Go            string `json:"go"`
+	OS            string `json:"os"`
+	Arch          string `json:"arch"`
+	Cgo           bool   `json:"cgo"`
+}
+
+func thisBuild() build {
+	b := build{SchemaVersion: report.SchemaVersion, Version: "unknown", Go: runtime.Version(), OS: runtime.GOOS,
+		Arch: runtime.GOARCH}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return b
+	}
+	if info.Main.Version != "" {
+		b.Version = info.Main.Version
+	}
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			b.Revision = s.Value
+		case "vcs.time":
+			b.Time = s.Value
+		case "vcs.modified":
+			b.Modified = s.Value == "true"
+		case "CGO_ENABLED":
+			b.Cgo = s.Value == "1"
+		}
+	}
+	return b
+}
+
+// String returns the build as one line.
+func (b build) String() string {
+	s := fmt.Sprintf("gmemtop %s, %s, %s/%s", b.Version, b.Go, b.OS, b.Arch)
+	if b.Revision != "" {
+		s += ", revision " + b.Revision[:min(len(b.Revision), 12)]
+		if b.Modified {
+			s += " with changes"
+		}
+	}
+	return s
+}
+
+func (a *app) versionCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "version", GroupID: groupMachine, Args: cobra.NoArgs, Short: "Which build this is",
+		RunE: func(*cobra.Command, []string) error {
+			return a.write(false, func(w io.Writer) error {
+				if a.flags.json {
+					return report.WriteJSON(w, thisBuild())
+				}
+				_, err := fmt.Fprintln(w, thisBuild())
+				return err
+			})
+		},
+	}
+	c.Flags().BoolVar(&a.flags.json, "json", false, "print JSON")
+	return c
+}
+
+// completionCommand prints completions; cobra's own command of that name says the same in far more words.
+func (a *app) completionCommand(root *cobra.Command) *cobra.Command {
+	root.CompletionOptions.DisableDefaultCmd = true
+	shells := []string{"bash", "zsh", "fish", "powershell"}
+	return &cobra.Command{
+		Use: "completion bash|zsh|fish|powershell", GroupID: groupMachine, ValidArgs: shells, DisableFlagsInUseLine: true,
+		Args:    cobra.MatchAll(exactArgs("a shell's name"), cobra.OnlyValidArgs),
+		Short:   "Shell completion",
+		Long:    "Prints a script that completes gmemtop's commands and flags in your shell.",
+		Example: "  source <(gmemtop completion bash)\n  gmemtop completion fish > ~/.config/fish/completions/gmemtop.fish",
+		RunE: func(_ *cobra.Command, args []string) error {
+			return a.write(false, func(w io.Writer) error {
+				switch args[0] {
+				case "bash":
+					return root.GenBashCompletionV2(w, true)
+				case "zsh":
+					return root.GenZshCompletion(w)
+				case "fish":
+					return root.GenFishCompletion(w, true)
+				}
+				return root.GenPowerShellCompletionWithDesc(w)
+			})
+		},
+	}
+}
+
+func (a *app) manCommand(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use: "man", GroupID: groupMachine, Args: cobra.NoArgs, Short: "The manual page",
+		Long:    "Prints the manual page in roff.",
+		Example: "  gmemtop man | man -l -\n  gmemtop man > /usr/local/share/man/man1/gmemtop.1",
+		RunE: func(*cobra.Command, []string) error {
+			page, err := mango.NewManPage(1, root)
+			if err != nil {
+				return err
+			}
+			return a.write(false, func(w io.Writer) error {
+				_, err := io.WriteString(w, page.Build(roff.NewDocument()))
+				return err
+			})
+		},
+	}
+}

@@ -1,0 +1,204 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/charmbracelet/x/term"
+	"github.com/spf13/cobra"
+
+	"github.com/gmemtop/gmemtop/traces/load"
+)
+
+// app is one invocation: its streams, its environment and the flags that many commands share.
+type app struct {
+	in       *os.File
+	out, err *os.File
+	environ  []string
+	flags    flags
+	started  bool // a command's own work began; errors before it are mistakes in the command line
+	pending  unfinished
+}
+
+func newApp(in, out, err *os.File, environ []string) *app {
+	return &app{in: in, out: out, err: err, environ: environ}
+}
+
+// env returns the value of an environment variable, "" where it is not set.
+func (a *app) env(name string) string {
+	for i := len(a.environ) - 1; i >= 0; i-- {
+		if v, ok := strings.CutPrefix(a.environ[i], name+"="); ok {
+			return v
+		}
+	}
+	return ""
+}
+
+func isTerminal(f *os.File) bool { return term.IsTerminal(f.Fd()) }
+
+// execute runs the command that args name, reports its error in one line, and returns the exit code.
+func (a *app) execute(ctx context.Context, args []string) int {
+	root := a.rootCommand()
+	root.SetArgs(args)
+	root.SetIn(a.in)
+	root.SetOut(a.out)
+	root.SetErr(a.err)
+	err := root.ExecuteContext(ctx)
+	if err == nil || ctx.Err() == nil {
+		load.Wait(cacheGrace)
+	}
+	if err != nil && ctx.Err() != nil {
+		err = context.Canceled // whatever failed did so because it was told to stop
+	}
+	if err != nil && !a.started {
+		err = usageError{err}
+	}
+	code := exitCode(err)
+	switch {
+	case code == exitOK, code == exitFinding, code == exitInterrupted:
+	case code == exitUsage:
+		fmt.Fprintf(a.err, "gmemtop: %s\n", oneLine(err))
+		if !strings.Contains(err.Error(), "--help") {
+			fmt.Fprintf(a.err, "see gmemtop %s--help\n", commandPath(root, args))
+		}
+	default:
+		fmt.Fprintf(a.err, "gmemtop: %s\n", oneLine(err))
+	}
+	return code
+}
+
+// oneLine keeps what came from a file from driving the terminal.
+func oneLine(err error) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
+			return ' '
+		}
+		return r
+	}, strings.TrimSpace(err.Error()))
+}
+
+func commandPath(root *cobra.Command, args []string) string {
+	c, _, err := root.Find(args)
+	if err != nil || c == nil || c == root {
+		return ""
+	}
+	return c.Name() + " "
+}
+
+const (
+	groupLook    = "look"
+	groupReport  = "report"
+	groupFiles   = "files"
+	groupMachine = "machine"
+)
+
+func (a *app) rootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "gmemtop",
+		Short: "Shows where GPU memory goes during training",
+		Long: "gmemtop shows where GPU memory goes during training: when the peak was, what held it, and why.\n" +
+			"It reads PyTorch memory snapshots, torch.profiler traces and more, recognised by content.\n\n" +
+			"Without a command it opens the embedded sample: gmemtop replay.",
+		Example: "  gmemtop replay snapshot.pickle        look at a trace in the terminal\n" +
+			"  gmemtop stats snapshot.pickle         the answer on one screen\n" +
+			"  gmemtop oom snapshot.pickle           why it ran out of memory\n" +
+			"  gmemtop diff old.pickle new.pickle --fail-if 'peak>+2%'",
+		SilenceErrors: true, SilenceUsage: true,
+		Args: a.rootArgs,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if err := a.flags.fromEnvironment(cmd, a.env); err != nil {
+				return err
+			}
+			if err := a.flags.check(); err != nil {
+				return err
+			}
+			a.started = true
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.replay(cmd.Context(), nil) },
+	}
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.SetUsageTemplate(usageTemplate)
+	root.SetHelpTemplate(helpTemplate)
+	root.AddGroup(&cobra.Group{ID: groupLook, Title: "Look"}, &cobra.Group{ID: groupReport, Title: "Report"},
+		&cobra.Group{ID: groupFiles, Title: "Files"}, &cobra.Group{ID: groupMachine, Title: "This program"})
+	a.flags.persistent(root)
+	a.flags.screen(root)
+	root.AddCommand(a.replayCommand(), a.statsCommand(), a.oomCommand(), a.diffCommand(), a.exportCommand(), a.repairCommand(),
+		a.doctorCommand(), a.versionCommand(), a.completionCommand(root), a.manCommand(root))
+	if err := completions(root); err != nil {
+		panic(err) // a flag was named twice: a mistake in this program that every run shows
+	}
+	return root
+}
+
+// rootArgs explains a first word that is no command; a file's name is the likeliest.
+func (a *app) rootArgs(_ *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if _, err := os.Stat(args[0]); err == nil {
+		return fmt.Errorf("%q is a file, not a command: gmemtop replay %s shows it", args[0], args[0])
+	}
+	return fmt.Errorf("unknown command %q", args[0])
+}
+
+// exactArgs asks for n arguments by name.
+func exactArgs(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) < len(names):
+			return fmt.Errorf("%s needs %s", cmd.Name(), strings.Join(names[len(args):], " and "))
+		case len(args) > len(names):
+			return fmt.Errorf("%s takes %d of %s, and %d were given", cmd.Name(), len(names), strings.Join(names, " and "), len(args))
+		}
+		return nil
+	}
+}
+
+// note tells the user something on standard error, unless told to be quiet.
+func (a *app) note(format string, args ...any) {
+	if !a.flags.quiet {
+		fmt.Fprintf(a.err, "gmemtop: "+format+"\n", args...)
+	}
+}
+
+// firstError returns the first error that is not nil: a report that was printed whole still ends with its input's error.
+func firstError(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// errTerminal is returned where bytes that are no text would go to a terminal.
+var errTerminal = usageError{errors.New("this format is not text: name a file with -o")}
+
+const helpTemplate = `{{with (or .Long .Short)}}{{. | trimTrailingWhitespaces}}
+
+{{end}}{{.UsageString}}`
+
+const usageTemplate = `Usage
+{{- if .Runnable}}
+  {{.UseLine}}{{end}}{{if .HasExample}}
+
+Examples
+{{.Example}}{{end}}{{if .HasAvailableSubCommands}}{{$cmds := .Commands}}{{range $group := .Groups}}
+
+{{.Title}}{{range $cmds}}{{if and (eq .GroupID $group.ID) .IsAvailableCommand}}
+  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}{{end}}{{if .HasAvailableLocalFlags}}
+
+Flags
+{{.LocalFlags.FlagUsagesWrapped 110 | trimTrailingWhitespaces}}{{end}}{{if .HasAvailableInheritedFlags}}
+
+Shared flags
+{{.InheritedFlags.FlagUsagesWrapped 110 | trimTrailingWhitespaces}}{{end}}
+
+Each flag can be set in the environment: GMEMTOP_UNITS=si for --units si.
+Exit codes: 0 fine, 1 failure, 2 usage, 3 found what was asked about, 4 input damaged, 5 not supported here, 130 interrupted.
+`

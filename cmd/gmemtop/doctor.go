@@ -1,0 +1,271 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/charmbracelet/colorprofile"
+	"github.com/charmbracelet/x/term"
+	"github.com/spf13/cobra"
+
+	"github.com/gmemtop/gmemtop/timeline/report"
+)
+
+// finding is one thing that doctor looked at. Fix is what makes an unavailable thing available.
+type finding struct {
+	Name      string `json:"name"`
+	Available bool   `json:"available"`
+	Detail    string `json:"detail"`
+	Why       string `json:"why,omitempty"`
+	Fix       string `json:"fix,omitempty"`
+}
+
+type diagnosis struct {
+	SchemaVersion int       `json:"schema_version"`
+	Build         build     `json:"build"`
+	Findings      []finding `json:"findings"`
+}
+
+func (a *app) doctorCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "doctor", GroupID: groupMachine, Args: cobra.NoArgs,
+		Short: "What can be seen and done on this machine, and the fix for what cannot",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			d := diagnosis{report.SchemaVersion, thisBuild(), a.diagnose(cmd.Context())}
+			return a.write(false, func(w io.Writer) error {
+				if a.flags.json {
+					return report.WriteJSON(w, d)
+				}
+				return d.writeText(w)
+			})
+		},
+	}
+	c.Flags().BoolVar(&a.flags.json, "json", false, "print JSON")
+	return c
+}
+
+func (d *diagnosis) writeText(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintln(&b, d.Build)
+	for _, f := range d.Findings {
+		mark := "yes"
+		if !f.Available {
+			mark = " no"
+		}
+		fmt.Fprintf(&b, "\n%s  %-16s %s\n", mark, f.Name, f.Detail)
+		if f.Why != "" {
+			fmt.Fprintf(&b, "     why: %s\n", f.Why)
+		}
+		if f.Fix != "" {
+			fmt.Fprintf(&b, "     fix: %s\n", f.Fix)
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func (a *app) diagnose(ctx context.Context) []finding {
+	return []finding{
+		a.checkTerminal(), a.checkColour(), a.checkUnicode(), a.checkCache(), checkPython(ctx), checkTorch(ctx), checkDriver(),
+		a.checkNVML(),
+		{Name: "live capture", Detail: "not in this version: it shows saved traces",
+			Why: "this version reads files only",
+			Fix: "in your program: torch.cuda.memory._record_memory_history(max_entries=1_000_000), then " +
+				"torch.cuda.memory._dump_snapshot(\"snapshot.pickle\"); then gmemtop replay snapshot.pickle"},
+	}
+}
+
+func (a *app) checkTerminal() finding {
+	f := finding{Name: "terminal", Detail: "standard output is no terminal"}
+	if !isTerminal(a.out) {
+		f.Why, f.Fix = "replay prints its report once instead of opening the screen",
+			"run gmemtop in a terminal, without a pipe or a redirection"
+		return f
+	}
+	w, h, err := term.GetSize(a.out.Fd())
+	if err != nil {
+		f.Why = "its size is unknown: " + err.Error()
+		return f
+	}
+	f.Available = w >= 60 && h >= 16 && a.env("TERM") != "dumb"
+	f.Detail = fmt.Sprintf("%dx%d, TERM=%s", w, h, a.env("TERM"))
+	switch {
+	case a.env("TERM") == "dumb":
+		f.Why, f.Fix = "TERM=dumb says that the terminal cannot place text", "set TERM to what your terminal is, such as xterm-256color"
+	case !f.Available:
+		f.Why, f.Fix = "the screen needs 60x16", "enlarge the window; 80x24 shows all views"
+	}
+	return f
+}
+
+func (a *app) checkColour() finding {
+	f := finding{Name: "colour", Available: a.colored()}
+	switch {
+	case a.flags.color == "never":
+		f.Why, f.Fix = "--color never", "leave it out"
+	case a.env("NO_COLOR") != "" && a.flags.color == "auto":
+		f.Why, f.Fix = "NO_COLOR is set", "unset NO_COLOR or use --color always"
+	case !f.Available:
+		f.Why, f.Fix = "standard output is no terminal, or a dumb one", "use --color always to have colours in a pipe"
+	}
+	f.Detail = "none"
+	if f.Available {
+		f.Detail = colorprofile.Env(a.environ).String()
+	}
+	return f
+}
+
+func (a *app) checkUnicode() finding {
+	locale := firstText(a.env("LC_ALL"), a.env("LC_CTYPE"), a.env("LANG"))
+	f := finding{Name: "unicode", Detail: "locale " + firstText(locale, "not set")}
+	upper := strings.ToUpper(locale)
+	f.Available = strings.Contains(upper, "UTF-8") || strings.Contains(upper, "UTF8")
+	if !f.Available {
+		f.Why, f.Fix = "the locale does not say UTF-8, so block characters may come out wrong", "export LC_ALL=C.UTF-8, or use --ascii"
+	}
+	return f
+}
+
+func firstText(list ...string) string {
+	for _, s := range list {
+		if s != "" {
+			return s
+		}
+	}
+	return ""
+}
+
+// checkCache tries the folder of decoded copies, which makes the second look at a large trace fast.
+func (a *app) checkCache() finding {
+	f := finding{Name: "cache"}
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		f.Detail, f.Why, f.Fix = "none", err.Error(), "set HOME or XDG_CACHE_HOME"
+		return f
+	}
+	dir = filepath.Join(dir, "gmemtop")
+	n, size := 0, int64(0)
+	filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return nil // counted is what can be read
+		}
+		if info, err := d.Info(); err == nil && info.Mode().IsRegular() {
+			n, size = n+1, size+info.Size()
+		}
+		return nil
+	})
+	f.Detail = fmt.Sprintf("%s: %d decoded traces, %s", dir, n, a.flags.report.Units.Bytes(size))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		f.Why, f.Fix = "it cannot be made: "+unwrapPath(err).Error(), "set XDG_CACHE_HOME to a folder that you may write"
+		return f
+	}
+	probe, err := os.CreateTemp(dir, "doctor-")
+	if err != nil {
+		f.Why, f.Fix = "it cannot be written: "+unwrapPath(err).Error(), "chmod u+rwx "+dir+", or set XDG_CACHE_HOME"
+		return f
+	}
+	probe.Close()
+	os.Remove(probe.Name())
+	f.Available = true
+	return f
+}
+
+const askPython = 10 * time.Second
+
+func runPython(ctx context.Context, code string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, askPython)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "python3", "-c", code).Output()
+	return strings.TrimSpace(string(out)), err
+}
+
+func checkPython(ctx context.Context) finding {
+	f := finding{Name: "python"}
+	path, err := exec.LookPath("python3")
+	if err != nil {
+		f.Detail, f.Why, f.Fix = "none", "python3 is not on the PATH", "activate the environment that your training runs in"
+		return f
+	}
+	version, err := runPython(ctx, "import platform; print(platform.python_version())")
+	if err != nil {
+		f.Detail, f.Why = path, "it does not run: "+err.Error()
+		return f
+	}
+	f.Available, f.Detail = true, path+", "+version
+	return f
+}
+
+// checkTorch asks for PyTorch's version without importing it, which would take seconds and GPU memory.
+func checkTorch(ctx context.Context) finding {
+	f := finding{Name: "pytorch", Detail: "none"}
+	version, err := runPython(ctx, "import importlib.metadata as m; print(m.version('torch'))")
+	if err != nil {
+		f.Why = "the python3 on the PATH has no package torch"
+		if errors.Is(err, exec.ErrNotFound) {
+			f.Why = "there is no python3 on the PATH"
+		}
+		f.Fix = "activate the environment that your training runs in; saved traces open without it"
+		return f
+	}
+	f.Available, f.Detail = true, "torch "+version
+	return f
+}
+
+// checkDriver looks for NVIDIA's kernel driver by the files it makes.
+func checkDriver() finding {
+	f := finding{Name: "nvidia driver", Detail: "none"}
+	if runtime.GOOS != "linux" {
+		f.Why = "GPUs are looked for on Linux only"
+		return f
+	}
+	b, err := os.ReadFile("/proc/driver/nvidia/version")
+	if err != nil {
+		f.Why = "/proc/driver/nvidia/version: " + unwrapPath(err).Error()
+		f.Fix = "load the driver (modprobe nvidia), or start the container with --gpus all; saved traces open without it"
+		return f
+	}
+	line, _, _ := strings.Cut(string(b), "\n")
+	f.Detail = strings.TrimSpace(strings.TrimPrefix(line, "NVRM version:"))
+	devices, _ := filepath.Glob("/dev/nvidia[0-9]*")
+	if len(devices) == 0 {
+		f.Why, f.Fix = "the driver is loaded and there is no /dev/nvidia0",
+			"start the container with --gpus all, or run nvidia-modprobe -c 0"
+		return f
+	}
+	for _, d := range devices {
+		file, err := os.OpenFile(d, os.O_RDWR, 0)
+		if err != nil {
+			f.Why, f.Fix = d+": "+unwrapPath(err).Error(), "join the group that owns "+d+" (usermod -aG video $USER)"
+			return f
+		}
+		file.Close()
+	}
+	f.Available = true
+	f.Detail += fmt.Sprintf(", %d devices", len(devices))
+	return f
+}
+
+// checkNVML looks for the library that GPU counters come from.
+func (a *app) checkNVML() finding {
+	f := finding{Name: "nvml", Detail: "none", Why: "libnvidia-ml.so.1 is in no library folder",
+		Fix: "install the driver's user-space libraries (libnvidia-ml1), or start the container with --gpus all"}
+	dirs := filepath.SplitList(a.env("LD_LIBRARY_PATH"))
+	dirs = append(dirs, "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/lib64", "/lib",
+		"/usr/lib/wsl/lib", "/usr/local/nvidia/lib64", "/usr/local/nvidia/lib", "/run/opengl-driver/lib")
+	for _, d := range dirs {
+		path := filepath.Join(d, "libnvidia-ml.so.1")
+		if _, err := os.Stat(path); d != "" && err == nil {
+			return finding{Name: f.Name, Available: true, Detail: path}
+		}
+	}
+	return f
+}

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// Exit codes, as the command line's contract names them.
+const (
+	exitOK          = 0
+	exitFailure     = 1
+	exitUsage       = 2
+	exitFinding     = 3
+	exitInput       = 4
+	exitUnsupported = 5
+	exitInterrupted = 130
+)
+
+// usageError is a mistake in the command line.
+type usageError struct{ err error }
+
+func (e usageError) Error() string { return e.err.Error() }
+func (e usageError) Unwrap() error { return e.err }
+
+// errFinding means that a report was printed and that it found what the user asked to be told of: nothing more is said.
+var errFinding = errors.New("a threshold was passed")
+
+// exitCode maps an error to its exit code: the first rule that fits.
+func exitCode(err error) int {
+	var usage usageError
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, context.Canceled):
+		return exitInterrupted
+	case errors.As(err, &usage):
+		return exitUsage
+	case errors.Is(err, errFinding):
+		return exitFinding
+	case errors.Is(err, traces.ErrFormat):
+		return exitInput
+	case errors.Is(err, traces.ErrUnsupported), errors.Is(err, fs.ErrPermission):
+		return exitUnsupported
+	}
+	return exitFailure
+}

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/figure"
+	"github.com/gmemtop/gmemtop/timeline/report"
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/gmt"
+	"github.com/gmemtop/gmemtop/traces/perfetto"
+	"github.com/gmemtop/gmemtop/traces/torchsnapshot"
+)
+
+// exporter is one format of export: of the whole trace, of one device, or of several.
+type exporter struct {
+	name, extension, about string
+	binary                 bool
+	trace                  func(ctx context.Context, w io.Writer, t *traces.Trace) error
+	device                 func(ctx context.Context, w io.Writer, d *timeline.Device, o figure.Options) error
+	devices                func(ctx context.Context, w io.Writer, d []*timeline.Device, o figure.Options) error
+}
+
+// exporters are the formats in the order in which help lists them.
+var exporters = []exporter{
+	{name: "perfetto", extension: ".pftrace", about: "for ui.perfetto.dev", binary: true, trace: perfetto.Write},
+	{name: "folded", extension: ".folded", about: "stacks that hold the peak, for flame graphs", device: figure.Folded},
+	{name: "csv", extension: ".csv", about: "every allocation; --what events or stacks for those", device: figure.CSV},
+	{name: "json", extension: ".json", about: "the stats and every allocation", device: figure.JSON},
+	{name: "snapshot", extension: ".pickle", about: "for PyTorch's memory_viz", binary: true, trace: torchsnapshot.Write},
+	{name: "gmt", extension: ".gmt", about: "the native file, an Apache Arrow stream", binary: true, trace: gmt.Write},
+	{name: "svg", extension: ".svg", about: "usage by category and the peak, as a drawing", device: figure.SVG},
+	{name: "png", extension: ".png", about: "the same as pixels", binary: true, device: figure.PNG},
+	{name: "html", extension: ".html", about: "a page that needs no network and answers the mouse", devices: figure.HTML},
+	{name: "markdown", extension: ".md", about: "the report for an issue or a pull request", device: figure.Markdown},
+}
+
+func exporterNames() []string {
+	var names []string
+	for _, e := range exporters {
+		names = append(names, e.name)
+	}
+	return names
+}
+
+// errParquet stands for the one format that is left to others: a Parquet library would add 11 MB to this program.
+var errParquet = fmt.Errorf("export: parquet is %w by this build: --format gmt writes the same columns as an "+
+	"Apache Arrow stream, and "+
+	"python3 -c 'import pyarrow.ipc as i, pyarrow.parquet as p; "+
+	"p.write_table(i.open_stream(\"OUT.gmt\").read_all(), \"OUT.parquet\")' "+
+	"or DuckDB makes Parquet of it", traces.ErrUnsupported)
+
+// chosenExporter finds the format by --format, else by the output's name.
+func chosenExporter(format, output, what string) (exporter, error) {
+	if format == "" {
+		for _, e := range exporters {
+			if strings.HasSuffix(output, e.extension) {
+				format = e.name
+				break
+			}
+		}
+	}
+	switch format {
+	case "":
+		return exporter{}, usageError{fmt.Errorf("--format is needed: one of %s", strings.Join(exporterNames(), ", "))}
+	case "parquet":
+		return exporter{}, errParquet
+	case "md":
+		format = "markdown"
+	}
+	i := slices.IndexFunc(exporters, func(e exporter) bool { return e.name == format })
+	if i < 0 {
+		return exporter{}, usageError{fmt.Errorf("--format %q is none of %s", format, strings.Join(exporterNames(), ", "))}
+	}
+	e := exporters[i]
+	switch {
+	case what == "":
+	case e.name != "csv":
+		return exporter{}, usageError{fmt.Errorf("--what chooses the rows of csv and does not apply to %s", e.name)}
+	case what == "events":
+		e.device = figure.CSVEvents
+	case what == "stacks":
+		e.device = figure.CSVStacks
+	case what != "allocations":
+		return exporter{}, usageError{fmt.Errorf("--what %q is none of allocations, events, stacks", what)}
+	}
+	return e, nil
+}
+
+func (a *app) exportCommand() *cobra.Command {
+	var format, what string
+	var redact bool
+	var long strings.Builder
+	long.WriteString("Writes a trace, or a picture of it, in a format that others read:\n\n")
+	for _, e := range exporters {
+		fmt.Fprintf(&long, "  %-9s %s\n", e.name, e.about)
+	}
+	long.WriteString("\n--redact replaces the user's paths, names, annotations and host by hashes; structure, sizes and times stay.")
+	c := &cobra.Command{
+		Use: "export FILE --format FORMAT -o OUT", GroupID: groupFiles, Args: exactArgs("FILE"), DisableFlagsInUseLine: true,
+		Short: "Write a trace, or a picture of it, in a format that others read",
+		Long:  long.String(),
+		Example: "  gmemtop export snapshot.pickle -o memory.html\n" +
+			"  gmemtop export snapshot.pickle --format folded | flamegraph.pl > memory.svg\n" +
+			"  gmemtop export snapshot.pickle --format gmt --redact -o shareable.gmt",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			e, err := chosenExporter(format, a.flags.output, what)
+			if err != nil {
+				return err
+			}
+			return a.export(cmd.Context(), args[0], e, redact)
+		},
+	}
+	c.Flags().StringVar(&format, "format", "", "format; without it the name of -o decides")
+	c.Flags().StringVar(&what, "what", "", "rows of csv: allocations, events or stacks (default allocations)")
+	c.Flags().BoolVar(&redact, "redact", false, "hash the user's paths, names, annotations and host")
+	a.flags.reading(c)
+	a.flags.window(c)
+	c.Flags().IntVar(&a.flags.top, "top", 0, "how many call sites, modules and sizes to list")
+	a.flags.writing(c)
+	return c
+}
+
+func (a *app) export(ctx context.Context, path string, e exporter, redact bool) error {
+	if err := a.mayWrite(a.flags.output); err != nil {
+		return err
+	}
+	if e.binary && a.flags.output == "" && isTerminal(a.out) {
+		return errTerminal
+	}
+	windowed := !a.flags.report.From.IsZero() || !a.flags.report.To.IsZero()
+	if e.trace != nil && windowed {
+		return usageError{fmt.Errorf("--from and --to do not apply to %s, which holds the whole trace", e.name)}
+	}
+	tr, readErr := a.trace(ctx, path)
+	if tr == nil {
+		return readErr
+	}
+	if redact {
+		tr = traces.Redact(tr, nil)
+	}
+	if e.name == "snapshot" && len(tr.Ops)+len(tr.Accesses)+len(tr.Counters) > 0 {
+		a.note("PyTorch's snapshots have no room for ops, accesses and counters: those of %s are left out", name(path))
+	}
+	if e.trace != nil {
+		return firstError(a.write(e.binary, func(w io.Writer) error { return e.trace(ctx, w, tr) }), readErr)
+	}
+	t, readErr := a.build(ctx, tr, readErr)
+	if t == nil {
+		return readErr
+	}
+	o := figure.Options{Options: a.flags.report}
+	devices, err := o.Devices.Of(t)
+	if err != nil {
+		return selection(err)
+	}
+	if len(devices) == 0 {
+		return firstError(readErr, fmt.Errorf("%s holds no memory of any device: %w", name(path), traces.ErrUnsupported))
+	}
+	if e.devices != nil {
+		return firstError(a.write(e.binary, func(w io.Writer) error { return e.devices(ctx, w, devices, o) }), readErr)
+	}
+	chosen := timeline.Timeline{Trace: t.Trace, Devices: devices}
+	main := chosen.Main()
+	if len(devices) > 1 {
+		a.note("%s holds one device: %s is written, --device chooses another", e.name, report.DeviceName(main.Info))
+	}
+	return firstError(a.write(e.binary, func(w io.Writer) error { return e.device(ctx, w, main, o) }), readErr)
+}

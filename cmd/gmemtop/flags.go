@@ -1,0 +1,171 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/report"
+	"github.com/gmemtop/gmemtop/tui/theme"
+)
+
+// flags are the values of the flags that commands share.
+type flags struct {
+	output, device, from, to, units, theme, color string
+	force, quiet, json, ascii, noMouse, noCache   bool
+	verbose                                       bool
+	top                                           int
+	report                                        report.Options // what check made of them
+}
+
+// persistent adds the flags that every command has.
+func (f *flags) persistent(c *cobra.Command) {
+	p := c.PersistentFlags()
+	p.SortFlags = false
+	p.BoolVarP(&f.quiet, "quiet", "q", false, "say nothing but the result and errors")
+	p.BoolVarP(&f.verbose, "verbose", "v", false, "say more about what is done")
+	p.StringVar(&f.color, "color", "auto", "colours: auto, always or never")
+	p.StringVar(&f.units, "units", "iec", "sizes in iec (GiB), si (GB) or bytes")
+	p.BoolVar(&f.ascii, "ascii", false, "use ASCII characters only")
+}
+
+// reading adds the flags of commands that read a trace.
+func (f *flags) reading(c *cobra.Command) {
+	p := c.Flags()
+	p.StringVar(&f.device, "device", "", "devices to show: numbers or cuda, cpu, host; 0,1")
+	p.BoolVar(&f.noCache, "no-cache", false, "neither use nor keep decoded copies of large traces")
+}
+
+// window adds --from and --to.
+func (f *flags) window(c *cobra.Command) {
+	p := c.Flags()
+	p.StringVar(&f.from, "from", "", "begin at a time (1.5s), an iteration (it3, the third) or an event index (1200)")
+	p.StringVar(&f.to, "to", "", "end before a time, an iteration or an event index")
+}
+
+// reporting adds the flags of commands that print a report.
+func (f *flags) reporting(c *cobra.Command) {
+	p := c.Flags()
+	p.BoolVar(&f.json, "json", false, "print JSON (schema_version 1), sizes in bytes and times in nanoseconds")
+	p.IntVar(&f.top, "top", 0, "how many call sites, modules and sizes to list")
+	f.writing(c)
+}
+
+// writing adds the flags of commands that write a file.
+func (f *flags) writing(c *cobra.Command) {
+	p := c.Flags()
+	p.StringVarP(&f.output, "output", "o", "", "write to a file instead of standard output")
+	p.BoolVarP(&f.force, "force", "f", false, "overwrite the file if it is there")
+}
+
+// screen adds the flags of commands that open the screen.
+func (f *flags) screen(c *cobra.Command) {
+	p := c.Flags()
+	p.StringVar(&f.theme, "theme", "auto", "colours of the screen: auto, "+strings.Join(theme.Names, ", "))
+	p.BoolVar(&f.noMouse, "no-mouse", false, "leave the mouse to the terminal")
+}
+
+// fromEnvironment sets each flag that the command line did not from GMEMTOP_ and its name in capitals.
+func (f *flags) fromEnvironment(c *cobra.Command, env func(string) string) error {
+	var first error
+	c.Flags().VisitAll(func(flag *pflag.Flag) {
+		name := "GMEMTOP_" + strings.ToUpper(strings.ReplaceAll(flag.Name, "-", "_"))
+		v := env(name)
+		if v == "" || flag.Changed || flag.Name == "help" || first != nil {
+			return
+		}
+		if err := c.Flags().Set(flag.Name, v); err != nil {
+			first = fmt.Errorf("environment variable %s=%q: %w", name, v, errors.Unwrap(err))
+			if errors.Unwrap(err) == nil {
+				first = fmt.Errorf("environment variable %s=%q: %w", name, v, err)
+			}
+		}
+	})
+	return first
+}
+
+// check reads the flags that have a form of their own.
+func (f *flags) check() error {
+	var err error
+	o := report.Options{Top: f.top, ASCII: f.ascii}
+	switch strings.ToLower(f.units) {
+	case "iec":
+		o.Units = timeline.IEC
+	case "si":
+		o.Units = timeline.SI
+	case "bytes", "b":
+		o.Units = timeline.Raw
+	default:
+		return fmt.Errorf("--units %q is none of iec, si, bytes", f.units)
+	}
+	switch f.color {
+	case "auto", "always", "never":
+	default:
+		return fmt.Errorf("--color %q is none of auto, always, never", f.color)
+	}
+	if f.theme != "" && f.theme != "auto" && !slices.Contains(theme.Names, f.theme) {
+		return fmt.Errorf("--theme %q is none of auto, %s", f.theme, strings.Join(theme.Names, ", "))
+	}
+	if f.top < 0 {
+		return fmt.Errorf("--top %d is below 0", f.top)
+	}
+	if o.Devices, err = report.ParseDevices(f.device); err != nil {
+		return err
+	}
+	if o.From, err = report.ParsePosition(f.from); err != nil {
+		return fmt.Errorf("--from: %w", err)
+	}
+	if o.To, err = report.ParsePosition(f.to); err != nil {
+		return fmt.Errorf("--to: %w", err)
+	}
+	f.report = o
+	return nil
+}
+
+// colored says whether escape sequences may go to standard output: --color first, then NO_COLOR, CLICOLOR_FORCE, TERM and what
+// standard output is (https://no-color.org, https://bixense.com/clicolors).
+func (a *app) colored() bool {
+	switch {
+	case a.flags.color == "always":
+		return true
+	case a.flags.color == "never", a.env("NO_COLOR") != "":
+		return false
+	case a.env("CLICOLOR_FORCE") != "" && a.env("CLICOLOR_FORCE") != "0":
+		return true
+	case a.env("TERM") == "dumb":
+		return false
+	}
+	return isTerminal(a.out)
+}
+
+// completions offers the words that flags take to the shell.
+func completions(root *cobra.Command) error {
+	words := map[string][]string{
+		"units": {"iec", "si", "bytes"}, "color": {"auto", "always", "never"}, "theme": append([]string{"auto"}, theme.Names...),
+		"what": {"allocations", "events", "stacks"}, "device": {"cuda", "cpu", "host", "0"},
+	}
+	for _, c := range append(root.Commands(), root) {
+		own := maps.Clone(words)
+		switch c.Name() {
+		case "export":
+			own["format"] = exporterNames()
+		case "diff":
+			own["format"] = []string{"text", "markdown", "json"}
+		}
+		for name, values := range own {
+			if c.LocalFlags().Lookup(name) == nil {
+				continue
+			}
+			if err := c.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,39 @@
+// Command gmemtop shows where GPU memory goes during training, from saved traces of PyTorch and others.
+//
+// This package is flags, wiring and exit codes and nothing else: what is shown comes from timeline/report and timeline/figure,
+// the
+// screen from tui, the readers from traces/load.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+// graceAfterSignal is how long a command may take to stop by itself: one that waits in a read of a pipe cannot.
+const graceAfterSignal = 200 * time.Millisecond
+
+func main() {
+	os.Exit(run(os.Args[1:]))
+}
+
+// run runs one command line with the process's own streams and returns the exit code.
+func run(args []string) int {
+	a := newApp(os.Stdin, os.Stdout, os.Stderr, os.Environ())
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(signals)
+	go func() {
+		<-signals
+		cancel()
+		time.Sleep(graceAfterSignal)
+		a.removeUnfinished()
+		os.Exit(exitInterrupted)
+	}()
+	return a.execute(ctx, args)
+}

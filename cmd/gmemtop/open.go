@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/report"
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/load"
+)
+
+// cacheGrace is how long a command that is done waits for the decoded copy that makes the next one fast.
+const cacheGrace = 2 * time.Second
+
+func (a *app) loadOptions(p *progress) load.Options {
+	return load.Options{NoCache: a.flags.noCache, Stdin: a.in, Progress: func(stage string, done, total int64) {
+		p.tell(stageText[stage], done, total)
+	}}
+}
+
+var stageText = map[string]string{load.StageRead: "reading", load.StageCache: "reading the decoded copy"}
+
+// trace reads the trace at path. Beside an error it may return what was sound.
+func (a *app) trace(ctx context.Context, path string) (*traces.Trace, error) {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return nil, fmt.Errorf("%s is a folder, which is %w here: gmemtop replay %s shows the traces in it as a run", path,
+			traces.ErrUnsupported, path)
+	}
+	p := a.newProgress()
+	defer p.done()
+	begun := time.Now()
+	t, err := openTrace(ctx, path, a.loadOptions(p))
+	if t != nil {
+		a.detail("read %s, %s events of %s in %s", name(path), report.Grouped(t.Events.Len()), t.Source.Format, since(begun))
+	}
+	return t, err
+}
+
+// timeline reads the trace at path and builds its timeline. Beside an error it may return what was sound.
+func (a *app) timeline(ctx context.Context, path string) (*timeline.Timeline, error) {
+	tr, err := a.trace(ctx, path)
+	if tr == nil {
+		return nil, err
+	}
+	return a.build(ctx, tr, err)
+}
+
+// build builds the timeline of a trace that was read with readErr.
+func (a *app) build(ctx context.Context, tr *traces.Trace, readErr error) (*timeline.Timeline, error) {
+	p := a.newProgress()
+	defer p.done()
+	defer func(begun time.Time) { a.detail("matched allocations with frees in %s", since(begun)) }(time.Now())
+	t, err := timeline.Build(ctx, tr, func(done, total int64) { p.tell("matching allocations with frees", done, total) })
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", tr.Source.Path, err)
+	}
+	return t, readErr
+}
+
+// detail says more to those who asked for it with -v.
+func (a *app) detail(format string, args ...any) {
+	if a.flags.verbose {
+		a.note(format, args...)
+	}
+}
+
+func since(t time.Time) string { return timeline.Duration(int64(time.Since(t))) }
+
+// name returns what a file is called in a sentence.
+func name(path string) string {
+	if path == "-" {
+		return "standard input"
+	}
+	return filepath.Base(path)
+}

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gmemtop/gmemtop/traces/gmt"
+)
+
+func (a *app) repairCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "repair FILE.gmt", GroupID: groupFiles, Args: exactArgs("FILE.gmt"),
+		Short: "Make a recording that was cut readable again",
+		Long: "Copies every whole chunk of a recording and counts the rest. Without -o the result stands beside FILE as\n" +
+			"FILE.repaired.gmt; FILE itself is never changed.",
+		Example: "  gmemtop repair run.gmt -o run-whole.gmt",
+		RunE:    func(cmd *cobra.Command, args []string) error { return a.repair(cmd.Context(), args[0]) },
+	}
+	a.flags.writing(c)
+	return c
+}
+
+func (a *app) repair(ctx context.Context, path string) error {
+	out := a.flags.output
+	if out == "" {
+		out = strings.TrimSuffix(path, ".gmt") + ".repaired.gmt"
+	}
+	if err := a.mayWrite(out); err != nil {
+		return err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("cannot read %s: %w", path, unwrapPath(err))
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() {
+		return usageError{fmt.Errorf("%s is not a file", path)}
+	}
+	var rep gmt.Report
+	err = a.writeTo(out, true, func(w io.Writer) error {
+		rep, err = gmt.Repair(ctx, f, info.Size(), w)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	a.note("%s: %s", out, rep)
+	return nil
+}

@@ -1,0 +1,262 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/figure"
+	"github.com/gmemtop/gmemtop/timeline/report"
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/gmt"
+	"github.com/gmemtop/gmemtop/traces/load"
+	"github.com/gmemtop/gmemtop/traces/samples"
+	"github.com/gmemtop/gmemtop/tui"
+)
+
+func (a *app) replayCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "replay [FILE|DIR ...]", GroupID: groupLook,
+		Short: "Look at saved traces in the terminal",
+		Long: "Opens saved traces on the screen: one to look at, two to compare, a folder as a run with one trace a rank.\n" +
+			"Without a file it opens the embedded sample. Where standard output is no terminal, it prints the report once instead.\n" +
+			"Embedded samples can be named wherever a file is taken: " + strings.Join(sampleNames(), ", ") + ".",
+		Example: "  gmemtop replay snapshot.pickle\n  gmemtop replay before.pickle after.pickle\n  gmemtop replay snapshots/",
+		RunE:    func(cmd *cobra.Command, args []string) error { return a.replay(cmd.Context(), args) },
+	}
+	a.flags.reading(c)
+	a.flags.screen(c)
+	return c
+}
+
+// replay shows the traces at paths on the screen, or prints their report where there is no screen.
+func (a *app) replay(ctx context.Context, paths []string) error {
+	notice := ""
+	if len(paths) == 0 {
+		names := sampleNames()
+		if len(names) == 0 {
+			return usageError{errors.New("this build has no embedded sample: name a file")}
+		}
+		paths = names[:1]
+		notice = "this is the embedded sample " + paths[0] + ": gmemtop replay FILE shows your own trace"
+	}
+	if !isTerminal(a.out) || a.env("TERM") == "dumb" {
+		if notice != "" {
+			a.note("%s", notice)
+		}
+		return a.printOnce(ctx, paths)
+	}
+	if slices.Contains(paths, "-") && isTerminal(a.in) {
+		return usageError{errors.New("- is standard input, and that is the keyboard: name a file")}
+	}
+	return tui.Run(ctx, tui.Options{
+		Loader: func(ctx context.Context, progress func(stage string, done, total int64)) (tui.Loaded, error) {
+			l, err := a.loaded(ctx, paths, progress)
+			l.Notice = notice
+			return l, err
+		},
+		Open: func(path string) tui.Loader {
+			return func(ctx context.Context, progress func(stage string, done, total int64)) (tui.Loaded, error) {
+				return a.loaded(ctx, []string{path}, progress)
+			}
+		},
+		Title: title(paths), Theme: a.flags.theme, Color: a.colorOfScreen(), ASCII: a.flags.ascii, NoMouse: a.flags.noMouse,
+		Units: a.flags.report.Units, Exporters: a.screenExporters(), Environ: a.environ, Input: a.keyboard(),
+	})
+}
+
+// colorOfScreen hands NO_COLOR, CLICOLOR_FORCE and --color on as one word.
+func (a *app) colorOfScreen() string {
+	if a.flags.color == "auto" && !a.colored() {
+		return "never"
+	}
+	return a.flags.color
+}
+
+// keyboard returns the terminal where standard input is a trace; nil is standard input itself.
+func (a *app) keyboard() io.Reader {
+	if isTerminal(a.in) {
+		return nil
+	}
+	if tty, err := os.Open("/dev/tty"); err == nil {
+		return tty
+	}
+	return nil
+}
+
+func title(paths []string) string {
+	if len(paths) == 1 {
+		return name(paths[0])
+	}
+	return fmt.Sprintf("%s and %d more", name(paths[0]), len(paths)-1)
+}
+
+// screenExporters offers the formats of export on the screen.
+func (a *app) screenExporters() []tui.Exporter {
+	var out []tui.Exporter
+	for _, e := range exporters {
+		out = append(out, tui.Exporter{Name: e.name + ": " + e.about, Extension: e.extension,
+			Write: func(ctx context.Context, w io.Writer, t *timeline.Timeline, d *timeline.Device) error {
+				o := figure.Options{Options: report.Options{Units: a.flags.report.Units}}
+				switch {
+				case e.trace != nil:
+					return e.trace(ctx, w, t.Trace)
+				case d == nil:
+					return errors.New("this trace has no device")
+				case e.devices != nil:
+					return e.devices(ctx, w, t.Devices, o)
+				}
+				return e.device(ctx, w, d, o)
+			}})
+	}
+	return out
+}
+
+// printOnce prints what there is to say about the traces: one's stats, the difference of two, a run's ranks.
+func (a *app) printOnce(ctx context.Context, paths []string) error {
+	if len(paths) == 2 && !anyFolder(paths) {
+		return a.diff(ctx, paths[0], paths[1], nil, false)
+	}
+	if len(paths) == 1 && !anyFolder(paths) {
+		return a.stats(ctx, paths[0])
+	}
+	p := a.newProgress()
+	l, err := a.loaded(ctx, paths, p.tell)
+	p.done()
+	if l.Run == nil {
+		return err
+	}
+	return firstError(a.text(func(w io.Writer) error { return report.WriteRun(w, l.Run, a.flags.report) }), err)
+}
+
+func anyFolder(paths []string) bool {
+	for _, p := range paths {
+		if info, err := os.Stat(p); err == nil && info.IsDir() {
+			return true
+		}
+	}
+	return false
+}
+
+// loaded reads what the screen shows: one or two files as timelines, folders and longer lists as a run.
+func (a *app) loaded(ctx context.Context, paths []string, progress func(stage string, done, total int64)) (tui.Loaded, error) {
+	if anyFolder(paths) || len(paths) > 2 {
+		return a.loadedRun(ctx, paths, progress)
+	}
+	var l tui.Loaded
+	var first error
+	for _, path := range paths {
+		t, err := a.loadedTimeline(ctx, path, progress)
+		if t != nil {
+			l.Timelines = append(l.Timelines, t)
+		}
+		first = firstError(first, err)
+	}
+	return l, first
+}
+
+func (a *app) loadedTimeline(ctx context.Context, path string, progress func(stage string, done,
+	total int64)) (*timeline.Timeline, error) {
+	o := a.loadOptions(nil)
+	o.Progress = func(stage string, done, total int64) { progress(stageText[stage]+" "+name(path), done, total) }
+	tr, err := openTrace(ctx, path, o)
+	if tr == nil {
+		return nil, err
+	}
+	t, buildErr := timeline.Build(ctx, tr, func(done, total int64) { progress("matching allocations with frees", done, total) })
+	return t, firstError(buildErr, err)
+}
+
+// stripColumns is how finely a run keeps each rank's usage: as many columns as the widest screen has.
+const stripColumns = 400
+
+// loadedRun reads a run: a summary of each rank on one clock, and the timeline of the rank that stands out most.
+func (a *app) loadedRun(ctx context.Context, paths []string, progress func(stage string, done, total int64)) (tui.Loaded, error) {
+	o := a.loadOptions(nil)
+	o.Progress = func(stage string, done, total int64) { progress("reading the run", done, total) }
+	found, err := load.OpenRun(ctx, paths, o)
+	if err != nil {
+		return tui.Loaded{}, err
+	}
+	from, to := runSpan(found)
+	byPath := map[string]*traces.Trace{}
+	var ranks []timeline.RankSummary
+	var damaged error
+	for i, f := range found {
+		progress("summing up the ranks", int64(i), int64(len(found)))
+		damaged = firstError(damaged, f.Err)
+		t, err := timeline.Build(ctx, f.Trace, nil)
+		if err != nil {
+			return tui.Loaded{}, fmt.Errorf("%s: %w", f.Path, err)
+		}
+		r, err := timeline.Summarise(ctx, t, from, to, stripColumns)
+		if err != nil {
+			return tui.Loaded{}, fmt.Errorf("%s: %w", f.Path, err)
+		}
+		r.Path, r.Rank, r.Err = f.Path, f.Rank, f.Err
+		ranks = append(ranks, r)
+		byPath[f.Path] = f.Trace
+	}
+	l := tui.Loaded{Run: timeline.BuildRun(ranks)}
+	t, err := timeline.Build(ctx, byPath[l.Run.Ranks[0].Path], nil)
+	if err != nil {
+		return l, err
+	}
+	l.Timelines = []*timeline.Timeline{t}
+	return l, damaged
+}
+
+// runSpan returns the first and the last moment of all ranks, in nanoseconds of the clock they share.
+func runSpan(found []load.Found) (from, to int64) {
+	from, to = math.MaxInt64, math.MinInt64
+	for _, f := range found {
+		t := f.Trace
+		for d := range t.Devices {
+			first, end := t.DeviceEvents(traces.DeviceID(d))
+			if end > first {
+				from = min(from, t.Clock.Epoch+t.Events.Time[first])
+				to = max(to, t.Clock.Epoch+t.Events.Time[end-1]+1)
+			}
+		}
+	}
+	if from > to {
+		return 0, 1
+	}
+	return from, to
+}
+
+const samplePrefix = "sample:"
+
+func sampleNames() []string {
+	var names []string
+	for _, n := range samples.List() {
+		names = append(names, samplePrefix+n)
+	}
+	return names
+}
+
+// openTrace opens an embedded sample or whatever else path names. Beside an error it may return what was sound.
+func openTrace(ctx context.Context, path string, o load.Options) (*traces.Trace, error) {
+	n, ok := strings.CutPrefix(path, samplePrefix)
+	if !ok {
+		return load.Open(ctx, path, o)
+	}
+	b, err := samples.Open(n)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	t, err := gmt.Read(ctx, bytes.NewReader(b), nil)
+	if t != nil {
+		t.Source.Path, t.Source.Bytes = path, int64(len(b))
+	}
+	return t, err
+}

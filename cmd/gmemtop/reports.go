@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/report"
+)
+
+func (a *app) statsCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "stats FILE", GroupID: groupReport, Args: exactArgs("FILE"),
+		Short: "Peak, who held it, iterations, fragmentation, losses",
+		Long: "Prints one report of a trace: the peak and who held it, iterations, fragmentation, and what the trace lacks.\n" +
+			"FILE is any supported trace, plain or compressed, or - for standard input.",
+		Example: "  gmemtop stats snapshot.pickle\n  gmemtop stats snapshot.pickle --from it2 --to it3\n" +
+			"  gmemtop stats - --json < snapshot.pickle",
+		RunE: func(cmd *cobra.Command, args []string) error { return a.stats(cmd.Context(), args[0]) },
+	}
+	a.flags.reading(c)
+	a.flags.window(c)
+	a.flags.reporting(c)
+	return c
+}
+
+func (a *app) stats(ctx context.Context, path string) error {
+	if err := a.mayWrite(a.flags.output); err != nil {
+		return err
+	}
+	t, readErr := a.timeline(ctx, path)
+	if t == nil {
+		return readErr
+	}
+	return firstError(a.printStats(ctx, t), readErr)
+}
+
+func (a *app) printStats(ctx context.Context, t *timeline.Timeline) error {
+	o := a.flags.report
+	s, err := report.NewStats(ctx, t, o)
+	if err != nil {
+		return selection(err)
+	}
+	if a.flags.json {
+		return a.write(false, func(w io.Writer) error { return report.WriteJSON(w, s) })
+	}
+	return a.text(func(w io.Writer) error { return s.WriteText(w, o) })
+}
+
+// selection marks an error about what the user chose of a trace as a mistake in the command line, unless it was told to stop.
+func selection(err error) error {
+	if exitCode(err) == exitInterrupted {
+		return err
+	}
+	return usageError{err}
+}
+
+func (a *app) oomCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "oom FILE", GroupID: groupReport, Args: exactArgs("FILE"),
+		Short: "Why it ran out of memory, who held it, what would help",
+		Long: "Explains an out-of-memory: why the request failed, who held the memory, and what would help, most first, with\n" +
+			"what each would take off where the trace can show it. Exits with 3 where the trace has an out-of-memory.",
+		Example: "  gmemtop oom oom_snapshot.pickle",
+		RunE:    func(cmd *cobra.Command, args []string) error { return a.oom(cmd.Context(), args[0]) },
+	}
+	a.flags.reading(c)
+	a.flags.reporting(c)
+	return c
+}
+
+func (a *app) oom(ctx context.Context, path string) error {
+	if err := a.mayWrite(a.flags.output); err != nil {
+		return err
+	}
+	t, readErr := a.timeline(ctx, path)
+	if t == nil {
+		return readErr
+	}
+	o := a.flags.report
+	r, err := report.NewOOM(ctx, t, o)
+	if err != nil {
+		return selection(err)
+	}
+	if a.flags.json {
+		err = a.write(false, func(w io.Writer) error { return report.WriteJSON(w, r) })
+	} else {
+		err = a.text(func(w io.Writer) error { return r.WriteText(w, o) })
+	}
+	if err == nil && readErr == nil && r.Found {
+		return errFinding
+	}
+	return firstError(err, readErr)
+}
+
+func (a *app) diffCommand() *cobra.Command {
+	var failIf []string
+	var format string
+	c := &cobra.Command{
+		Use: "diff A B", GroupID: groupReport, Args: exactArgs("A", "B"),
+		Short: "What changed between two traces, as text or as a gate in CI",
+		Long: "Compares two traces at their peaks: categories and call sites, with causes; line shifts in the source do not count.\n" +
+			"--fail-if sets conditions on a metric: 'peak>+2%' (a change), 'peak_reserved>+64MiB', 'peak>40GiB' (B's own value).\n" +
+			"The report names the metrics. Exits with 3 where a condition holds.",
+		Example: "  gmemtop diff old.pickle new.pickle\n  gmemtop diff old.pickle new.pickle --fail-if 'peak>+2%' --format markdown",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			checks, err := report.ParseThresholds(failIf)
+			if err != nil {
+				return usageError{err}
+			}
+			switch format {
+			case "text", "markdown":
+			case "json":
+				a.flags.json = true
+			default:
+				return usageError{fmt.Errorf("--format %q is none of text, markdown, json", format)}
+			}
+			return a.diff(cmd.Context(), args[0], args[1], checks, format == "markdown")
+		},
+	}
+	c.Flags().StringArrayVar(&failIf, "fail-if", nil, "exit with 3 if this holds; may be given several times")
+	c.Flags().StringVar(&format, "format", "text", "text, markdown or json")
+	a.flags.reading(c)
+	a.flags.reporting(c)
+	return c
+}
+
+func (a *app) diff(ctx context.Context, pathA, pathB string, checks []report.Threshold, markdown bool) error {
+	if err := a.mayWrite(a.flags.output); err != nil {
+		return err
+	}
+	if pathA == "-" && pathB == "-" {
+		return usageError{fmt.Errorf("only one of the two traces can be standard input")}
+	}
+	ta, errA := a.timeline(ctx, pathA)
+	if ta == nil {
+		return errA
+	}
+	tb, errB := a.timeline(ctx, pathB)
+	if tb == nil {
+		return errB
+	}
+	o := a.flags.report
+	d, err := report.NewDiff(ctx, ta, tb, checks, o)
+	if err != nil {
+		return selection(err)
+	}
+	switch {
+	case a.flags.json:
+		err = a.write(false, func(w io.Writer) error { return report.WriteJSON(w, d) })
+	case markdown:
+		err = a.write(false, func(w io.Writer) error { return d.WriteMarkdown(w, o) })
+	default:
+		err = a.text(func(w io.Writer) error { return d.WriteText(w, o) })
+	}
+	if err = firstError(err, errA, errB); err == nil && d.Failed {
+		return errFinding
+	}
+	return err
+}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+var update = flag.Bool("update", false, "rewrite the wanted output in testdata/script")
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"gmemtop": main})
+}
+
+// TestScripts runs the command line as users and scripts meet it: testdata/script has a txtar file a topic.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		UpdateScripts:       *update,
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"exits": cmdExits, "train": cmdTrain, "gzip": cmdGzip, "bomb": cmdBomb, "cut": cmdCut, "flip": cmdFlip,
+		},
+		Condition: func(cond string) (bool, error) {
+			if cond == "root" {
+				return os.Geteuid() == 0, nil
+			}
+			return false, fmt.Errorf("unknown condition %q", cond)
+		},
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("HOME", env.WorkDir)
+			env.Setenv("XDG_CACHE_HOME", filepath.Join(env.WorkDir, ".cache"))
+			env.Setenv("XDG_STATE_HOME", filepath.Join(env.WorkDir, ".state"))
+			return nil
+		},
+	})
+}
+
+// cmdExits runs a command that must end with the given exit code: "exits 4 gmemtop stats cut.pickle".
+func cmdExits(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) < 2 {
+		ts.Fatalf("usage: exits CODE COMMAND ARGS...")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	err = ts.Exec(args[1], args[2:]...)
+	got := 0
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		got = exit.ExitCode()
+	} else if err != nil {
+		ts.Fatalf("%v", err)
+	}
+	if got != want {
+		ts.Fatalf("exit code %d, want %d", got, want)
+	}
+}
+
+// cmdTrain writes a memory snapshot of a made-up training run: "train OUT.json [key=value...]", see training.
+func cmdTrain(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) == 0 {
+		ts.Fatalf("usage: train OUT.json [key=value...]")
+	}
+	run, err := newTraining(args[1:])
+	ts.Check(err)
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), run.json(), 0o666))
+}
+
+func cmdGzip(ts *testscript.TestScript, _ bool, args []string) {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	_, err := z.Write([]byte(ts.ReadFile(args[0])))
+	ts.Check(errors.Join(err, z.Close()))
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), b.Bytes(), 0o666))
+}
+
+// cmdBomb writes a gzip file of half a megabyte that unpacks to a thousand times that, of a snapshot that never ends.
+func cmdBomb(ts *testscript.TestScript, _ bool, args []string) {
+	var b bytes.Buffer
+	z, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
+	ts.Check(err)
+	_, err = z.Write([]byte(`{"segments": [], "device_traces": [[`))
+	ts.Check(err)
+	row := bytes.Repeat([]byte(" "), 1<<20)
+	for range 1 << 9 {
+		_, err = z.Write(row)
+		ts.Check(err)
+	}
+	ts.Check(z.Close())
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), b.Bytes(), 0o666))
+}
+
+// cmdCut keeps the first part of a file: "cut FILE 1/2 OUT".
+func cmdCut(ts *testscript.TestScript, _ bool, args []string) {
+	b := []byte(ts.ReadFile(args[0]))
+	var n, of int
+	_, err := fmt.Sscanf(args[1], "%d/%d", &n, &of)
+	ts.Check(err)
+	ts.Check(os.WriteFile(ts.MkAbs(args[2]), b[:len(b)*n/of], 0o666))
+}
+
+// cmdFlip changes one bit in the middle of a file: "flip FILE 1/2 OUT".
+func cmdFlip(ts *testscript.TestScript, _ bool, args []string) {
+	b := []byte(ts.ReadFile(args[0]))
+	var n, of int
+	_, err := fmt.Sscanf(args[1], "%d/%d", &n, &of)
+	ts.Check(err)
+	b[len(b)*n/of] ^= 4
+	ts.Check(os.WriteFile(ts.MkAbs(args[2]), b, 0o666))
+}
