@@ -1,0 +1,263 @@
+// Package allocations is the view of every allocation as a row: sorted, filtered, with where it comes from.
+package allocations
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"charm.land/bubbles/v2/key"
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/tui/block"
+	"github.com/gmemtop/gmemtop/tui/leaf"
+	"github.com/gmemtop/gmemtop/tui/table"
+)
+
+// View shows the allocations that the filter in force selects. It implements leaf.View.
+type View struct {
+	found leaf.Query[question, *result]
+	shown *result // what the table's rows are
+	table *table.Table
+	plots plots
+
+	// The order; chosen says that a column was clicked while the filter was chosenFor.
+	sort       timeline.SortKey
+	chosen     bool
+	chosenFor  string
+	descending bool
+	followed   timeline.AllocID
+	of         *timeline.Device
+}
+
+// question is what the rows depend on.
+type question struct {
+	d *timeline.Device
+	q timeline.Query
+}
+
+// The columns.
+const (
+	colBlock = iota
+	colSize
+	colRounded
+	colCategory
+	colStart
+	colLife
+	colFreed
+	colStream
+	colSite
+)
+
+// sortKeys are the orders that columns stand for.
+var sortKeys = map[int]timeline.SortKey{
+	colBlock: timeline.SortAddress, colSize: timeline.SortSize, colCategory: timeline.SortCategory, colStart: timeline.SortStart,
+	colLife: timeline.SortLifetime, colFreed: timeline.SortEnd,
+}
+
+// New returns the view.
+func New() leaf.View {
+	v := &View{
+		table: table.New(
+			table.Column{Title: "block", Width: 17, Max: 20, Drop: 5, Sortable: true},
+			table.Column{Title: "size", Width: 9, Right: true, Sortable: true},
+			table.Column{Title: "rounded", Width: 9, Right: true, Drop: 7},
+			table.Column{Title: "category", Width: 16, Max: 18, Sortable: true},
+			table.Column{Title: "start", Width: 9, Right: true, Drop: 2, Sortable: true},
+			table.Column{Title: "lifetime", Width: 9, Right: true, Sortable: true},
+			table.Column{Title: "freed", Width: 9, Right: true, Drop: 6, Sortable: true},
+			table.Column{Title: "stream", Width: 6, Right: true, Drop: 4},
+			table.Column{Title: "site", Width: 26, Max: 100},
+		),
+		sort: timeline.SortSize, descending: true, followed: timeline.NoAlloc,
+	}
+	v.mark(v.sort, v.descending)
+	return v
+}
+
+// ID implements leaf.View.
+func (v *View) ID() leaf.ID { return leaf.Allocations }
+
+// Name implements leaf.View.
+func (v *View) Name() string { return "Allocations" }
+
+// Available implements leaf.View.
+func (v *View) Available(s *leaf.State) (bool, string) {
+	switch {
+	case s.Device == nil:
+		return false, "this recording has no device"
+	case s.Device.Allocs.Len() == 0:
+		return false, "this recording has sums but no allocations: torch.cuda.memory._record_memory_history() before training records each"
+	}
+	return true, ""
+}
+
+// Update implements leaf.View.
+func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
+	if v.found.Take(msg) {
+		v.settle(s)
+		return nil
+	}
+	switch msg := msg.(type) {
+	case leaf.ChangedMsg:
+		v.follow(s)
+		return v.ask(s)
+	case tea.KeyPressMsg:
+		return v.act(s, v.table.Update(msg))
+	case tea.MouseMsg:
+		if cmd := v.clickPlot(s, msg); cmd != nil {
+			return cmd
+		}
+		return v.act(s, v.table.Update(msg))
+	}
+	return nil
+}
+
+// ask searches where the filter, the order or the device has changed.
+func (v *View) ask(s *leaf.State) tea.Cmd {
+	if s.Device == nil {
+		return nil
+	}
+	d, q := s.Device, v.query(s)
+	v.mark(q.Sort, q.Descending)
+	if v.of != d {
+		v.of, v.shown = d, nil
+		v.table.SetRows(0)
+	}
+	return v.found.Ask(question{d, q}, func(ctx context.Context) (*result, error) { return search(ctx, d, q) })
+}
+
+// query is the shared filter in this view's order. A filter that names an order itself keeps it until a column is chosen here.
+//
+// What the filter does not use is left out, so that moving the cursor searches anew only where the filter asks for what is live there.
+func (v *View) query(s *leaf.State) timeline.Query {
+	q := s.Query
+	if !q.Live {
+		q.LiveAt = 0
+	}
+	if !q.ByStack {
+		q.Stack = 0
+	}
+	if strings.Contains(s.QueryText, "sort:") && !(v.chosen && v.chosenFor == s.QueryText) {
+		return q
+	}
+	q.Sort, q.Descending = v.sort, v.descending
+	return q
+}
+
+// mark shows an order in the head of the table.
+func (v *View) mark(by timeline.SortKey, descending bool) {
+	for col, k := range sortKeys {
+		if k == by {
+			v.table.SortBy, v.table.Descending = col, descending
+		}
+	}
+}
+
+func (v *View) settle(s *leaf.State) {
+	of, r, ok := v.found.Value()
+	if !ok || of.d != s.Device {
+		return
+	}
+	v.shown = r
+	v.table.SetRows(len(r.ids))
+	v.followed = timeline.NoAlloc
+	v.follow(s)
+}
+
+// follow selects the row of the block that is selected elsewhere.
+func (v *View) follow(s *leaf.State) {
+	if v.shown == nil || s.Selected == v.followed {
+		return
+	}
+	v.followed = s.Selected
+	if s.Selected == timeline.NoAlloc {
+		return
+	}
+	for i, a := range v.shown.ids {
+		if a == s.Selected {
+			v.table.Select(i)
+			return
+		}
+	}
+}
+
+func (v *View) act(s *leaf.State, a table.Action) tea.Cmd {
+	switch a.Kind {
+	case table.Moved:
+		return v.choose(a.Row)
+	case table.Opened:
+		return v.open(s, a.Row)
+	case table.Sorted:
+		k, ok := sortKeys[a.Column]
+		if !ok {
+			return nil
+		}
+		v.sort, v.descending = k, v.table.Descending
+		v.chosen, v.chosenFor = true, s.QueryText
+		return v.ask(s)
+	}
+	return nil
+}
+
+func (v *View) choose(row int) tea.Cmd {
+	if v.shown == nil || row < 0 || row >= len(v.shown.ids) {
+		return nil
+	}
+	v.followed = v.shown.ids[row]
+	return leaf.Send(leaf.SelectMsg{Alloc: v.followed})
+}
+
+// open goes to the timeline at the block's start.
+func (v *View) open(s *leaf.State, row int) tea.Cmd {
+	if v.shown == nil || row < 0 || row >= len(v.shown.ids) {
+		return nil
+	}
+	a := v.shown.ids[row]
+	v.followed = a
+	return tea.Batch(
+		leaf.Send(leaf.CursorMsg{To: s.Device.Allocs.Start[a]}),
+		leaf.Send(leaf.SelectMsg{Alloc: a}),
+		leaf.Send(leaf.ShowMsg{View: leaf.Timeline}),
+	)
+}
+
+// current returns the allocation of the selected row, NoAlloc for none.
+func (v *View) current() timeline.AllocID {
+	if row := v.table.Selected(); v.shown != nil && row >= 0 && row < len(v.shown.ids) {
+		return v.shown.ids[row]
+	}
+	return timeline.NoAlloc
+}
+
+// Bindings implements leaf.View.
+func (v *View) Bindings(*leaf.State) []key.Binding {
+	if v.shown == nil || len(v.shown.ids) == 0 {
+		return nil
+	}
+	return v.table.Bindings("go to its start")
+}
+
+// Status implements leaf.View.
+func (v *View) Status(s *leaf.State) string {
+	a := v.current()
+	if a == timeline.NoAlloc || s.Device == nil || v.of != s.Device {
+		return ""
+	}
+	d := s.Device
+	text := fmt.Sprintf("%s of %s · %s %s · %s", leaf.Count(int64(v.table.Selected()+1)), leaf.Count(int64(len(v.shown.ids))), d.Name(a),
+		s.Units.Bytes(d.Allocs.Size[a]), block.Life(d, a))
+	if site := d.Site(d.Allocs.Stack[a]); site != "" {
+		text += " · " + site
+	}
+	return text
+}
+
+// Copy implements leaf.Copier.
+func (v *View) Copy(s *leaf.State) (text, what string) {
+	if a := v.current(); a != timeline.NoAlloc && v.of == s.Device {
+		return s.Device.Name(a), "the block's name"
+	}
+	return "", ""
+}

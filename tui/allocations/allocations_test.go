@@ -1,0 +1,212 @@
+package allocations
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/tui/canvas"
+	"github.com/gmemtop/gmemtop/tui/leaf"
+	"github.com/gmemtop/gmemtop/tui/viewtest"
+)
+
+func open(t *testing.T, o viewtest.Training) (*viewtest.Screen, *View) {
+	t.Helper()
+	v := New().(*View)
+	sc := viewtest.Open(t, v, o.Timeline(t))
+	sc.Text(120, 36)
+	return sc, v
+}
+
+func TestGoldens(t *testing.T) {
+	for name, c := range map[string]struct {
+		o      viewtest.Training
+		filter string
+	}{
+		"all":      {viewtest.Training{Iterations: 3, Layers: 6, Leak: true}, ""},
+		"filtered": {viewtest.Training{Iterations: 3, Layers: 6}, "forward size>=1MiB"},
+		"no-match": {viewtest.Training{Iterations: 1}, "nothing_like_it"},
+		"no-clock": {viewtest.Training{Iterations: 2, NoClock: true}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sc, _ := open(t, c.o)
+			if c.filter != "" {
+				sc.Send(leaf.QueryMsg{Text: c.filter})
+			}
+			sc.Golden(name)
+		})
+	}
+}
+
+func TestRowsAreWhatTheSearchFinds(t *testing.T) {
+	sc, v := open(t, viewtest.Training{Iterations: 3, Layers: 6})
+	for _, filter := range []string{"", "forward", "size>=4MiB", "leaked", "cat:optimizer_state"} {
+		sc.Send(leaf.QueryMsg{Text: filter})
+		want, err := sc.State.Device.Search(t.Context(), v.query(sc.State))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v.table.Rows() != len(want) || !slices.Equal(v.shown.ids, want) {
+			t.Errorf("the filter %q shows %d rows of %d", filter, v.table.Rows(), len(want))
+		}
+	}
+}
+
+func TestAClickOnAColumnSortsAndASecondTurnsItAround(t *testing.T) {
+	sc, v := open(t, viewtest.Training{Iterations: 2, Layers: 6})
+	al := &sc.State.Device.Allocs
+	sc.ClickOn(120, 36, "start")
+	sorted := func(value func(timeline.AllocID) int64) (up, down bool) {
+		up, down = true, true
+		for i := 1; i < len(v.shown.ids); i++ {
+			a, b := value(v.shown.ids[i-1]), value(v.shown.ids[i])
+			up, down = up && a <= b, down && a >= b
+		}
+		return up, down
+	}
+	start := func(a timeline.AllocID) int64 { return int64(al.Start[a]) }
+	if _, down := sorted(start); !down {
+		t.Error("a click on start did not put the latest first")
+	}
+	sc.ClickOn(120, 36, "start")
+	if up, _ := sorted(start); !up {
+		t.Error("a second click on start did not put the earliest first")
+	}
+	sc.ClickOn(120, 36, "     size")
+	if _, down := sorted(func(a timeline.AllocID) int64 { return al.Size[a] }); !down {
+		t.Error("a click on size did not put the largest first")
+	}
+}
+
+func TestAFilterThatNamesAnOrderKeepsItUntilAColumnIsChosen(t *testing.T) {
+	sc, v := open(t, viewtest.Training{Iterations: 2})
+	sc.Send(leaf.QueryMsg{Text: "sort:life"})
+	if q := v.query(sc.State); q.Sort != timeline.SortLifetime || q.Descending {
+		t.Errorf("the filter asked for the shortest first and the order is %v, descending %v", q.Sort, q.Descending)
+	}
+	sc.Text(120, 36)
+	sc.ClickOn(120, 36, "start")
+	if q := v.query(sc.State); q.Sort != timeline.SortStart {
+		t.Errorf("a click on start left the order at %v", q.Sort)
+	}
+}
+
+func TestMovingTheCursorSearchesOnlyForWhatIsLive(t *testing.T) {
+	sc, v := open(t, viewtest.Training{Iterations: 2, Layers: 6})
+	move := func(to timeline.Moment) bool {
+		sc.State.Cursor, sc.State.Query.LiveAt = to, to
+		return v.Update(sc.State, leaf.ChangedMsg{}) != nil
+	}
+	if move(3) || move(40) {
+		t.Error("the same allocations were searched for again")
+	}
+	sc.Send(leaf.QueryMsg{Text: "live"})
+	if !move(3) || !move(40) {
+		t.Error("what is live at the cursor was not searched for again")
+	}
+}
+
+func TestMovingSelectsTheBlockEverywhere(t *testing.T) {
+	sc, v := open(t, viewtest.Training{Iterations: 2, Layers: 6})
+	sc.Press("down", "down", "down")
+	if want := v.shown.ids[3]; sc.State.Selected != want {
+		t.Errorf("block %d is selected, the fourth row has %d", sc.State.Selected, want)
+	}
+}
+
+func TestASelectionMadeElsewhereMovesTheRow(t *testing.T) {
+	sc, v := open(t, viewtest.Training{Iterations: 2, Layers: 6})
+	for _, row := range []int{17, 3, len(v.shown.ids) - 1} {
+		sc.State.Selected = v.shown.ids[row]
+		sc.Send(leaf.ChangedMsg{})
+		if v.table.Selected() != row {
+			t.Errorf("row %d is selected, want %d", v.table.Selected(), row)
+		}
+	}
+}
+
+func TestEnterGoesToTheBlocksStartInTheTimeline(t *testing.T) {
+	sc, v := open(t, viewtest.Training{Iterations: 2, Layers: 6})
+	sc.Press("end", "enter")
+	a := v.shown.ids[len(v.shown.ids)-1]
+	if sc.State.Cursor != sc.State.Device.Allocs.Start[a] || sc.State.Selected != a {
+		t.Errorf("the cursor is at %d and block %d is selected", sc.State.Cursor, sc.State.Selected)
+	}
+	if shown, ok := sc.Sent[len(sc.Sent)-1].(leaf.ShowMsg); !ok || shown.View != leaf.Timeline {
+		t.Errorf("enter sent %v", sc.Sent)
+	}
+}
+
+func TestTheHistogramsHoldAllBytes(t *testing.T) {
+	sc, v := open(t, viewtest.Training{Iterations: 3, Layers: 6, Leak: true})
+	for _, h := range []*histogram{&v.shown.sizes, &v.shown.lives} {
+		sum := int64(0)
+		for b := range buckets {
+			sum += h.sum(b)
+		}
+		if sum != v.shown.bytes {
+			t.Errorf("a histogram holds %d of %d bytes", sum, v.shown.bytes)
+		}
+	}
+	if got, _ := sc.State.Device.Search(t.Context(), timeline.Query{Leaked: true}); len(got) != v.shown.leaked {
+		t.Errorf("%d blocks are said never to be freed, there are %d", v.shown.leaked, len(got))
+	}
+}
+
+func TestBucketsBeginWhereTheyAreLabelled(t *testing.T) {
+	for b := range never {
+		from := lifeOf(b)
+		if got := lifeBucket(from); got != b {
+			t.Errorf("%d ns begins bucket %d and falls into %d", from, b, got)
+		}
+		if got := lifeBucket(from - 1); b > 0 && got != b-1 {
+			t.Errorf("%d ns falls into bucket %d, want %d", from-1, got, b-1)
+		}
+		if from > 1<<60 {
+			break
+		}
+	}
+}
+
+func TestAClickOnABarFiltersItsSizes(t *testing.T) {
+	sc, v := open(t, viewtest.Training{Iterations: 2, Layers: 6})
+	p := v.plots.sizes
+	b := v.shown.sizes.last
+	sc.Click(p.at.X+(b-p.first)*p.wide, p.at.Y+p.at.H-1)
+	if sc.State.QueryText == "" || len(v.shown.ids) == 0 {
+		t.Fatalf("the filter is %q with %d rows", sc.State.QueryText, len(v.shown.ids))
+	}
+	for _, a := range v.shown.ids {
+		if size := sc.State.Device.Allocs.Size[a]; sizeBucket(size) != b {
+			t.Errorf("%q lets %d bytes through", sc.State.QueryText, size)
+		}
+	}
+}
+
+func TestAnotherDeviceShowsNothingOfTheFirst(t *testing.T) {
+	sc, v := open(t, viewtest.Training{Iterations: 2})
+	sc.State.Device = viewtest.Training{Iterations: 1}.Timeline(t).Main()
+	if text := sc.Text(120, 36); !strings.Contains(text, "searching") {
+		t.Errorf("another device shows\n%s", text)
+	}
+	if got := v.Status(sc.State); got != "" {
+		t.Errorf("the status line still speaks of %q", got)
+	}
+}
+
+func BenchmarkDraw(b *testing.B) {
+	s, v := viewtest.State(viewtest.Training{Iterations: 200, Layers: 40}.Timeline(b)), New().(*View)
+	v.Update(s, v.Update(s, leaf.ChangedMsg{})())
+	c := canvas.New(200, 56, canvas.TrueColor, false)
+	b.ReportMetric(float64(len(v.shown.ids)), "rows")
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		c.Clear()
+		v.table.Select(i * 7919 % len(v.shown.ids))
+		v.Draw(s, c)
+		if len(c.String()) == 0 {
+			b.Fatal("nothing was drawn")
+		}
+	}
+}

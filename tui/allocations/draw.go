@@ -1,0 +1,273 @@
+package allocations
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/tui/block"
+	"github.com/gmemtop/gmemtop/tui/canvas"
+	"github.com/gmemtop/gmemtop/tui/leaf"
+	"github.com/gmemtop/gmemtop/tui/table"
+)
+
+// Draw implements leaf.View.
+func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
+	if s.Device == nil {
+		return
+	}
+	if v.shown == nil || v.of != s.Device {
+		if err := v.found.Err(); err != nil && !v.found.Pending() {
+			leaf.Empty(s, c, "The search failed", err.Error(), "")
+			return
+		}
+		leaf.Working(s, c, "searching "+leaf.Count(int64(s.Device.Allocs.Len()))+" allocations")
+		return
+	}
+	if len(v.shown.ids) == 0 {
+		leaf.Empty(s, c, "No allocation matches", "The filter "+strconv.Quote(s.QueryText)+" selects none of "+
+			leaf.Count(int64(s.Device.Allocs.Len()))+" allocations. Change it with /, drop it with esc.", "")
+		return
+	}
+	body := c.Bounds()
+	_, body = body.CutTop(leaf.Sentence(s, c, v.Sentence(s)))
+	if h := c.Height(); h >= 18 {
+		var top canvas.Rect
+		top, body = body.CutTop(map[bool]int{true: 7, false: 5}[h >= 30])
+		v.drawPlots(s, c, top)
+	} else {
+		v.plots = plots{}
+	}
+	switch {
+	case body.W >= 150:
+		var side canvas.Rect
+		body, side = body.CutRight(min(body.W/3, 60))
+		block.Draw(s, c.Sub(canvas.Rect{X: side.X + 2, Y: side.Y, W: side.W - 2, H: side.H}), v.current())
+	case body.H >= 20:
+		var below canvas.Rect
+		body, below = body.CutBottom(10)
+		leaf.Rule(s, c, below.X, below.Y, below.W, "selected")
+		_, below = below.CutTop(1)
+		block.Draw(s, c.Sub(canvas.Rect{X: below.X + 1, Y: below.Y, W: below.W - 1, H: below.H}), v.current())
+	}
+	v.table.Draw(c, canvas.Rect{X: body.X + 1, Y: body.Y, W: body.W - 1, H: body.H}, s.Theme, func(row, col int) table.Cell {
+		return v.cell(s, v.shown.ids[row], col)
+	})
+}
+
+// Sentence says what the filter selects, in plain words.
+func (v *View) Sentence(s *leaf.State) string {
+	d, r, n := s.Device, v.shown, int64(len(v.shown.ids))
+	text := fmt.Sprintf("%s allocations: %s in all", leaf.Count(n), s.Units.Bytes(r.bytes))
+	switch {
+	case s.QueryText != "":
+		text = fmt.Sprintf("%s of %s allocations match %s: %s in all", leaf.Count(n), leaf.Count(int64(d.Allocs.Len())), s.QueryText, s.Units.Bytes(r.bytes))
+	case n == 1:
+		text = fmt.Sprintf("One allocation: %s", s.Units.Bytes(r.bytes))
+	}
+	if r.largest != timeline.NoAlloc && n > 1 {
+		text += ", the largest " + s.Units.Bytes(d.Allocs.Size[r.largest])
+		if site := d.Site(d.Allocs.Stack[r.largest]); site != "" {
+			text += " by " + site
+		}
+	}
+	if r.leaked > 0 {
+		text += fmt.Sprintf("; %s never freed within the recording", leaf.Count(int64(r.leaked)))
+	}
+	return text + "."
+}
+
+func (v *View) cell(s *leaf.State, a timeline.AllocID, col int) table.Cell {
+	d, th := s.Device, s.Theme
+	al := &d.Allocs
+	switch col {
+	case colBlock:
+		return table.Cell{Text: d.Name(a), Style: th.Dim}
+	case colSize:
+		return table.Cell{Text: s.Units.Bytes(al.Size[a])}
+	case colRounded:
+		if al.Rounded[a] == al.Size[a] {
+			return table.Cell{Text: "=", Style: th.Faint}
+		}
+		return table.Cell{Text: s.Units.Bytes(al.Rounded[a]), Style: th.Dim}
+	case colCategory:
+		cat := al.Category[a]
+		name := cat.String()
+		if al.Inferred[a] {
+			name = "~" + name
+		}
+		return table.Cell{Lead: th.Glyph(cat), LeadStyle: th.Category(cat), Text: name}
+	case colStart:
+		return table.Cell{Text: v.start(d, a), Style: th.Dim}
+	case colLife:
+		return v.life(s, a)
+	case colFreed:
+		return table.Cell{Text: v.freed(d, a), Style: th.Dim}
+	case colStream:
+		return table.Cell{Text: strconv.Itoa(int(al.Stream[a])), Style: th.Dim}
+	case colSite:
+		if site := d.Site(al.Stack[a]); site != "" {
+			return table.Cell{Text: site}
+		}
+		return table.Cell{Text: "no stack", Style: th.Faint}
+	}
+	return table.Cell{}
+}
+
+func clock(d *timeline.Device) bool { return d.Timeline().Trace.Clock.HasTime }
+
+func at(d *timeline.Device, t int64) string {
+	if !clock(d) {
+		return "#" + strconv.FormatInt(t, 10)
+	}
+	from, _ := d.Span()
+	return timeline.Duration(t - from)
+}
+
+func (v *View) start(d *timeline.Device, a timeline.AllocID) string {
+	if d.Allocs.Start[a] == timeline.Start {
+		return "before"
+	}
+	from, _ := d.Lifetime(a)
+	return at(d, from)
+}
+
+func (v *View) freed(d *timeline.Device, a timeline.AllocID) string {
+	if d.Allocs.Requested[a] == timeline.Never {
+		return "never"
+	}
+	_, to := d.Lifetime(a)
+	return at(d, to)
+}
+
+// life is a lifetime; one that reaches beyond the recording is longer than what was seen of it.
+func (v *View) life(s *leaf.State, a timeline.AllocID) table.Cell {
+	d := s.Device
+	from, to := d.Lifetime(a)
+	text := strconv.FormatInt(to-from, 10) + " ev"
+	if clock(d) {
+		text = timeline.Duration(to - from)
+	}
+	if d.Allocs.Start[a] == timeline.Start || d.Allocs.Requested[a] == timeline.Never {
+		return table.Cell{Text: "≥" + text, Style: s.Theme.Warn}
+	}
+	return table.Cell{Text: text}
+}
+
+// plots remembers where bars can be clicked.
+type plots struct{ sizes, lives plot }
+
+type plot struct {
+	at          canvas.Rect // the bars
+	first, wide int         // bucket of the first bar, cells a bar
+}
+
+// drawPlots draws requested bytes by size and by lifetime, stacked by category.
+func (v *View) drawPlots(s *leaf.State, c *canvas.Canvas, area canvas.Rect) {
+	left, right := area, canvas.Rect{}
+	v.plots = plots{}
+	if clock(s.Device) {
+		left, right = area.CutLeft(area.W / 2)
+		v.plots.lives = drawHistogram(s, c, right.Inset(1, 0), "bytes by lifetime", &v.shown.lives, lifeLabel)
+	}
+	v.plots.sizes = drawHistogram(s, c, left.Inset(1, 0), "bytes by size", &v.shown.sizes, func(b int) string {
+		return strings.NewReplacer(".00", "", ".0", "").Replace(s.Units.Bytes(1 << b))
+	})
+}
+
+func lifeLabel(b int) string {
+	if b == never {
+		return "never"
+	}
+	return strings.NewReplacer(".00", "", ".0", "").Replace(timeline.Duration(lifeOf(b)))
+}
+
+func drawHistogram(s *leaf.State, c *canvas.Canvas, area canvas.Rect, title string, h *histogram, label func(int) string) plot {
+	if h.last < h.first || area.W < 12 || area.H < 4 {
+		return plot{}
+	}
+	var most int64
+	shown := make([]int, 0, buckets) // what was never freed stands beside the longest lifetime and not far away from it
+	for b := h.first; b <= h.last; b++ {
+		if n := h.sum(b); n > 0 || b != h.last && b < never-1 && anyAfter(h, b) {
+			shown = append(shown, b)
+			most = max(most, n)
+		}
+	}
+	x := area.X
+	x += c.Text(x, area.Y, s.Theme.Dim, title) + 2
+	c.TextMax(x, area.Y, area.X+area.W-x, s.Theme.Dim, "highest bar "+s.Units.Bytes(most))
+	bars := canvas.Rect{X: area.X, Y: area.Y + 1, W: area.W, H: area.H - 3}
+	wide := min(max(bars.W/len(shown), 1), 4)
+	edge, end := area.X, area.X+area.W // labels do not overlap
+	if last := len(shown) - 1; shown[last] == never {
+		end = min(bars.X+last*wide, end-5)
+		c.Text(end, bars.Y+bars.H, s.Theme.Dim, label(never))
+	}
+	for i, b := range shown {
+		x := bars.X + i*wide
+		if x+wide > bars.X+bars.W {
+			break
+		}
+		for dx := range max(wide-1, 1) {
+			c.Column(x+dx, bars.Y, bars.H, slabs(s, h, b, most, bars.H), nil)
+		}
+		if text := label(b); x >= edge && x+canvas.Width(text) < end {
+			c.Text(x, bars.Y+bars.H, s.Theme.Dim, text)
+			edge = x + canvas.Width(text) + 2
+		}
+	}
+	return plot{at: bars, first: h.first, wide: wide}
+}
+
+// anyAfter reports whether a bucket between b and the last ordinary one is used: gaps inside of the distribution are drawn, the gap
+// before "never" is not.
+func anyAfter(h *histogram, b int) bool {
+	for k := b + 1; k < never; k++ {
+		if h.sum(k) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func slabs(s *leaf.State, h *histogram, bucket int, most int64, rows int) []canvas.Slab {
+	var out []canvas.Slab
+	sum := int64(0)
+	for cat, n := range h.bytes[bucket] {
+		if n == 0 {
+			continue
+		}
+		sum += n
+		top := int(float64(sum) / float64(max(most, 1)) * float64(8*rows))
+		if len(out) == 0 {
+			top = max(top, 1)
+		}
+		out = append(out, canvas.Slab{Top: top, Fill: s.Theme.Fill(timeline.Category(cat))})
+	}
+	return out
+}
+
+// clickPlot narrows the filter to the sizes of the bar that was clicked.
+func (v *View) clickPlot(s *leaf.State, msg tea.MouseMsg) tea.Cmd {
+	m := msg.Mouse()
+	if _, ok := msg.(tea.MouseClickMsg); !ok || m.Button != tea.MouseLeft || v.shown == nil {
+		return nil
+	}
+	p := v.plots.sizes
+	if p.wide == 0 || !p.at.Contains(m.X, m.Y) {
+		return nil
+	}
+	b := p.first + (m.X-p.at.X)/p.wide
+	if b > v.shown.sizes.last || v.shown.sizes.sum(b) == 0 {
+		return nil
+	}
+	text := fmt.Sprintf("size>=%d size<%d", int64(1)<<b, int64(1)<<(b+1))
+	if s.QueryText != "" {
+		text = s.QueryText + " " + text
+	}
+	return leaf.Send(leaf.QueryMsg{Text: text})
+}

@@ -1,0 +1,396 @@
+package tui
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/colorprofile"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/tui/canvas"
+	"github.com/gmemtop/gmemtop/tui/leaf"
+)
+
+func open120(t *testing.T, keys ...string) *driver {
+	d := start(t, Options{Loader: loaderOf(training(t, "runs/train.gmt", 0))}, 120, 40)
+	d.press(keys...)
+	return d
+}
+
+func TestAFilterIsInForceEverywhere(t *testing.T) {
+	d := open120(t, "/")
+	d.typeText("cat:gradient")
+	d.wants("filter / cat:gradient", "12 blocks")
+	d.press("enter")
+	d.wants("filter cat:gradient (12)")
+	for i := range 3 {
+		d.press("n")
+		s := d.m.State()
+		if got := s.Device.Allocs.Category[s.Selected]; got != timeline.Gradient {
+			t.Fatalf("match %d is of category %s", i, got)
+		}
+		if s.Cursor != s.Device.Allocs.Start[s.Selected] {
+			t.Errorf("match %d: the cursor is at %d, the block begins at %d", i, s.Cursor, s.Device.Allocs.Start[s.Selected])
+		}
+	}
+	third := d.m.state.Selected
+	d.press("n", "N")
+	if d.m.state.Selected != third {
+		t.Error("N does not undo n")
+	}
+	d.press("6")
+	d.wants("12 of 40 allocations")
+}
+
+func TestAFilterThatDoesNotParseIsSaidAndNotApplied(t *testing.T) {
+	d := open120(t, "/")
+	d.typeText("size>banana")
+	if d.m.state.QueryText == "size>banana" {
+		t.Error("a filter that does not parse is in force")
+	}
+	d.press("enter")
+	if len(d.m.dialogs) != 1 {
+		t.Error("enter accepts a filter that does not parse")
+	}
+	d.press("esc")
+	if d.m.state.QueryText != "" || len(d.m.dialogs) != 0 {
+		t.Errorf("esc leaves the filter %q", d.m.state.QueryText)
+	}
+}
+
+func TestALiveFilterFollowsTheCursor(t *testing.T) {
+	d := open120(t, "/")
+	d.typeText("live")
+	d.press("enter")
+	before := len(d.m.found.blocks)
+	d.press("g")
+	if d.m.state.Query.LiveAt != d.m.state.Cursor {
+		t.Errorf("the filter asks for moment %d, the cursor is at %d", d.m.state.Query.LiveAt, d.m.state.Cursor)
+	}
+	if after := len(d.m.found.blocks); after == before {
+		t.Errorf("%d blocks match at the peak and at the start", after)
+	}
+}
+
+func TestTheMouseMovesZoomsAndPans(t *testing.T) {
+	d := open120(t)
+	s := d.m.State()
+	whole := s.Window
+	x, y := 60, 12
+	d.send(tea.MouseClickMsg{X: x, Y: y, Button: tea.MouseLeft})
+	d.send(tea.MouseReleaseMsg{X: x, Y: y, Button: tea.MouseLeft})
+	at := leaf.Position(s.Device, s.Window.Axis, s.Cursor)
+	part := func(pos int64) float64 { return float64(pos-s.Window.From) / float64(leaf.Span(s.Window)) }
+	if got := part(at); got < 0.45 || got > 0.55 {
+		t.Errorf("a click in the middle puts the cursor at %.2f of the window", got)
+	}
+	d.send(tea.MouseWheelMsg{X: 30, Y: y, Button: tea.MouseWheelUp})
+	if leaf.Span(s.Window) >= leaf.Span(whole) {
+		t.Fatal("the wheel does not zoom in")
+	}
+	zoomed := s.Window
+	d.send(tea.MouseClickMsg{X: 60, Y: y, Button: tea.MouseLeft})
+	d.send(tea.MouseMotionMsg{X: 40, Y: y, Button: tea.MouseLeft})
+	if s.Window.From <= zoomed.From || leaf.Span(s.Window) != leaf.Span(zoomed) {
+		t.Errorf("a drag to the left pans %v to %v", zoomed, s.Window)
+	}
+	d.send(tea.MouseReleaseMsg{X: 40, Y: y, Button: tea.MouseLeft})
+	panned := s.Window
+	d.send(tea.MouseMotionMsg{X: 20, Y: y})
+	if s.Window != panned {
+		t.Error("the mouse pans without a button")
+	}
+	d.press("z")
+	if s.Window != whole {
+		t.Error("z does not show the whole recording")
+	}
+}
+
+func TestTheWheelKeepsWhatIsUnderThePointer(t *testing.T) {
+	full := timeline.Window{From: 0, To: 1_000_000}
+	w := full
+	for _, about := range []int64{250_000, 260_000, 255_000} {
+		before := float64(about-w.From) / float64(leaf.Span(w))
+		w = leaf.Zoom(w, full, about, 3, 4)
+		if after := float64(about-w.From) / float64(leaf.Span(w)); after < before-0.001 || after > before+0.001 {
+			t.Errorf("zooming moves the pointer's place from %.4f to %.4f", before, after)
+		}
+	}
+}
+
+func TestAClickOnABandSelectsItsBlock(t *testing.T) {
+	d := start(t, Options{Loader: loaderOf(training(t, "runs/train.gmt", 0)), View: leaf.Timeline}, 120, 40)
+	s := d.m.State()
+	d.send(tea.MouseClickMsg{X: 20, Y: 20, Button: tea.MouseLeft})
+	d.send(tea.MouseReleaseMsg{X: 20, Y: 20, Button: tea.MouseLeft})
+	if s.Selected == timeline.NoAlloc {
+		t.Fatal("nothing is selected")
+	}
+	d.wants(s.Device.Name(s.Selected))
+}
+
+func TestTimeAndEventsShowTheSameStretch(t *testing.T) {
+	d := open120(t, "+", "+")
+	s := d.m.State()
+	first, last := s.Device.MomentAt(s.Window.From), s.Device.MomentAt(s.Window.To)
+	d.press("x")
+	if s.Window.Axis != timeline.AxisEvents || timeline.Moment(s.Window.From) != first || timeline.Moment(s.Window.To) != last+1 {
+		t.Errorf("events %d to %d become the window %v", first, last, s.Window)
+	}
+	d.press("x")
+	if s.Window.Axis != timeline.AxisTime {
+		t.Error("x does not come back to time")
+	}
+}
+
+func TestExportWritesAFileAndAsksBeforeItReplacesOne(t *testing.T) {
+	t.Chdir(t.TempDir())
+	csv := Exporter{Name: "CSV", Extension: ".csv", Write: func(_ context.Context, w io.Writer, _ *timeline.Timeline, d *timeline.Device) error {
+		_, err := io.WriteString(w, "events\n")
+		return err
+	}}
+	broken := Exporter{Name: "broken", Extension: ".broken", Write: func(_ context.Context, w io.Writer, _ *timeline.Timeline, _ *timeline.Device) error {
+		io.WriteString(w, "half")
+		return errors.New("no room")
+	}}
+	d := start(t, Options{Loader: loaderOf(training(t, "runs/train.gmt", 0)), Exporters: []Exporter{csv, broken}}, 80, 24)
+	d.press("e")
+	d.typeText("as text")
+	d.press("enter")
+	d.wants("wrote train.overview.txt")
+	text, err := os.ReadFile("train.overview.txt")
+	if err != nil || !strings.Contains(string(text), "At the peak") || strings.Contains(string(text), "\x1b") {
+		t.Errorf("the screen as text is %q, %v", text, err)
+	}
+	d.press("e")
+	d.typeText("csv")
+	d.press("enter")
+	if got, _ := os.ReadFile("train.csv"); string(got) != "events\n" {
+		t.Errorf("the export holds %q", got)
+	}
+	os.WriteFile("train.csv", []byte("mine"), 0o644)
+	d.press("e")
+	d.typeText("csv")
+	d.press("enter")
+	d.wants("train.csv exists")
+	d.press("enter") // keep it
+	if got, _ := os.ReadFile("train.csv"); string(got) != "mine" {
+		t.Errorf("keeping the file left %q", got)
+	}
+	d.press("e")
+	d.typeText("csv")
+	d.press("enter", "down", "enter")
+	if got, _ := os.ReadFile("train.csv"); string(got) != "events\n" {
+		t.Errorf("replacing the file left %q", got)
+	}
+	d.press("e")
+	d.typeText("broken")
+	d.press("enter")
+	d.wants("no room")
+	left, _ := filepath.Glob("*")
+	hidden, _ := filepath.Glob(".gmemtop-*")
+	if len(left) != 2 || len(hidden) != 0 {
+		t.Errorf("the folder holds %v and %v", left, hidden)
+	}
+}
+
+func TestCopyGivesTheBlockAndItsStack(t *testing.T) {
+	d := open120(t, "2", "up", "y")
+	s := d.m.State()
+	if d.ran["setClipboardMsg"] != 1 {
+		t.Errorf("the clipboard was set %d times", d.ran["setClipboardMsg"])
+	}
+	for _, want := range []string{s.Device.Name(s.Selected), "model.py:"} {
+		if !strings.Contains(d.m.yank, want) {
+			t.Errorf("%q is not in the copied text %q", want, d.m.yank)
+		}
+	}
+}
+
+func TestASourceThatIsNotHereIsCopiedInstead(t *testing.T) {
+	d := open120(t, "2", "up", "o")
+	d.wants("is not on this machine")
+	if !strings.HasPrefix(d.m.yank, "model.py:") {
+		t.Errorf("copied %q", d.m.yank)
+	}
+}
+
+func TestADeviceAndAFileCanBeSwitched(t *testing.T) {
+	d := rich(t)
+	d.press("D")
+	d.typeText("host")
+	d.press("enter")
+	if got := d.m.state.Device.Info.Kind; got != traces.DeviceHost {
+		t.Errorf("the device in view is of kind %s", got)
+	}
+	d.press("w")
+	d.typeText("b.gmt")
+	d.press("enter")
+	if got := d.m.state.Timeline.Trace.Source.Path; got != "runs/b.gmt" {
+		t.Errorf("the file in view is %s", got)
+	}
+	if s := d.m.State(); s.Selected != timeline.NoAlloc || s.Cursor != s.Device.Totals.PeakAt || s.HasMark {
+		t.Error("the selection, cursor or mark of another file is kept")
+	}
+}
+
+func TestATerminalThatGrowsShowsTheViewAgain(t *testing.T) {
+	d := start(t, Options{Loader: loaderOf(training(t, "runs/train.gmt", 0))}, 40, 10)
+	d.wants("gmemtop needs more room", "40×10")
+	d.send(tea.WindowSizeMsg{Width: 120, Height: 40})
+	d.wants("At the peak")
+	for w := 1; w < 140; w += 3 {
+		for h := 1; h < 50; h += 2 {
+			d.send(tea.WindowSizeMsg{Width: w, Height: h})
+			for _, k := range []string{"1", "2", "3"} {
+				d.press(k)
+			}
+			lines := strings.Split(d.screen(), "\n")
+			if len(lines) != h {
+				t.Fatalf("a terminal of %d rows is given %d", h, len(lines))
+			}
+		}
+	}
+}
+
+func TestALateLoadIsDropped(t *testing.T) {
+	d := open120(t)
+	stale := loadedMsg{load: d.m.loads, loaded: Loaded{Timelines: []*timeline.Timeline{empty(t)}}}
+	d.run(opener{d.m}.load(loaderOf(training(t, "runs/new.gmt", 0)), "new"))
+	d.send(stale)
+	if got := d.m.state.Timeline.Trace.Source.Path; got != "runs/new.gmt" {
+		t.Errorf("a late load put %s in view", got)
+	}
+}
+
+func TestQuittingStopsTheLoad(t *testing.T) {
+	var loads context.Context
+	blocked := func(ctx context.Context, _ func(string, int64, int64)) (Loaded, error) {
+		loads = ctx
+		return Loaded{}, nil
+	}
+	m := New(Options{})
+	msg := opener{m}.load(blocked, "x")()
+	for _, cmd := range msg.(tea.BatchMsg)[1:] {
+		cmd()
+	}
+	m.Update(keyPress("q"))
+	if loads.Err() == nil {
+		t.Error("the load goes on after q")
+	}
+}
+
+func TestTheLoadingScreenTicksOnlyWhileItLoads(t *testing.T) {
+	m := New(Options{})
+	ticks := 0
+	m.after = func(d time.Duration, _ func(time.Time) tea.Msg) tea.Cmd {
+		if d > 100*time.Millisecond {
+			t.Errorf("the first tick comes after %v", d)
+		}
+		ticks++
+		return nil
+	}
+	opener{m}.load(loaderOf(), "x")
+	m.Update(tickMsg{load: m.loads})
+	if ticks != 2 {
+		t.Errorf("%d ticks were asked for, not 2", ticks)
+	}
+	m.Update(loadedMsg{load: m.loads, loaded: Loaded{Timelines: []*timeline.Timeline{empty(t)}}})
+	m.Update(tickMsg{load: m.loads})
+	if ticks != 2 {
+		t.Error("it ticks on after the load")
+	}
+}
+
+func TestNoColorIsObeyed(t *testing.T) {
+	d := open120(t)
+	d.send(tea.ColorProfileMsg{Profile: colorprofile.ASCII})
+	if got := d.m.View().Content; strings.Contains(got, "38;") || strings.Contains(got, "48;") {
+		t.Error("a colour is written")
+	}
+	d.press("t")
+	if !d.m.state.Theme.Mono {
+		t.Error("t brings colours to a terminal that has none")
+	}
+}
+
+func TestTheMouseCanBeGivenToTheTerminal(t *testing.T) {
+	d := open120(t)
+	if d.m.View().MouseMode != tea.MouseModeCellMotion {
+		t.Error("the mouse is off at first")
+	}
+	d.press("M")
+	if d.m.View().MouseMode != tea.MouseModeNone {
+		t.Error("M leaves the mouse on")
+	}
+	if New(Options{NoMouse: true}).View().MouseMode != tea.MouseModeNone {
+		t.Error("NoMouse is not obeyed")
+	}
+}
+
+// panics is a view that fails.
+type panics struct{ leaf.View }
+
+func (panics) Draw(*leaf.State, *canvas.Canvas) { panic("boom") }
+
+func TestAPanicIsWrittenDownAndTheTerminalRestored(t *testing.T) {
+	dir := t.TempDir()
+	var out bytes.Buffer
+	m := New(Options{StateDir: dir, Loader: loaderOf(training(t, "runs/train.gmt", 0))})
+	for i, v := range m.views {
+		m.views[i] = panics{v}
+	}
+	p := tea.NewProgram(m, tea.WithInput(nil), tea.WithOutput(&out), tea.WithWindowSize(80, 24), tea.WithoutSignals())
+	_, err := p.Run()
+	if !errors.Is(err, tea.ErrProgramPanic) {
+		t.Errorf("the program ends with %v", err)
+	}
+	log, err := os.ReadFile(filepath.Join(dir, "crash.log"))
+	if err != nil || !strings.Contains(string(log), "boom") || !strings.Contains(string(log), "panics.Draw") {
+		t.Errorf("the crash log is %q, %v", log, err)
+	}
+	if got := out.String(); strings.Contains(got, "\x1b[?1049h") && !strings.Contains(got, "\x1b[?1049l") {
+		t.Error("the alternate screen is not left")
+	}
+}
+
+func TestAPanicOfASlowQuestionDoesNotEndTheProgram(t *testing.T) {
+	d := open120(t)
+	var q leaf.Query[int, int]
+	d.run(q.Ask(1, func(context.Context) (int, error) { panic("deep") }))
+	log, _ := os.ReadFile(filepath.Join(stateDir(d.m), "crash.log"))
+	if !strings.Contains(string(log), "deep") {
+		t.Errorf("the crash log is %q", log)
+	}
+	d.wants("internal error")
+}
+
+func TestRunShowsAFrameAndQuits(t *testing.T) {
+	var out bytes.Buffer
+	in, keys := io.Pipe()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	go func() {
+		time.Sleep(300 * time.Millisecond)
+		io.WriteString(keys, "q")
+	}()
+	err := Run(ctx, Options{
+		Loader: loaderOf(training(t, "runs/train.gmt", 0)), Input: in, Output: &out, Color: "never", Theme: "dark",
+		Environ: []string{"TERM=xterm-256color"}, StateDir: t.TempDir(),
+	})
+	if err != nil {
+		t.Fatalf("Run ends with %v", err)
+	}
+	if !strings.Contains(out.String(), "\x1b[?1049l") {
+		t.Error("the alternate screen is not left")
+	}
+}

@@ -1,0 +1,222 @@
+// Package block draws what is known of one allocation: the panel beside the views in which a block can be selected.
+package block
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/tui/canvas"
+	"github.com/gmemtop/gmemtop/tui/leaf"
+)
+
+// Draw draws block a of the device in view into c; NoAlloc draws how to select one.
+func Draw(s *leaf.State, c *canvas.Canvas, a timeline.AllocID) {
+	w, h := c.Size()
+	if w < 12 || h < 1 {
+		return
+	}
+	d := s.Device
+	if a < 0 || d == nil || int(a) >= d.Allocs.Len() {
+		c.TextMax(0, 0, w, s.Theme.Dim, "select a block to see where it comes from")
+		return
+	}
+	y := heading(s, c, a)
+	for _, fact := range Facts(s, a) {
+		if y >= h {
+			return
+		}
+		c.TextMax(0, y, 9, s.Theme.Dim, fact.Label)
+		c.TextMax(9, y, w-9, s.Theme.Text, fact.Text)
+		y++
+	}
+	Stack(s, c.Sub(canvas.Rect{X: 0, Y: y, W: w, H: h - y}), d.Allocs.Stack[a])
+}
+
+// heading writes the category, the block's printed name and its size in one row.
+func heading(s *leaf.State, c *canvas.Canvas, a timeline.AllocID) int {
+	d, w := s.Device, c.Width()
+	cat := d.Allocs.Category[a]
+	x := c.Text(0, 0, s.Theme.Category(cat), s.Theme.Glyph(cat)) + 1
+	size := s.Units.Bytes(d.Allocs.Size[a])
+	x += c.TextMax(x, 0, w-x, s.Theme.Strong, size) + 1
+	c.TextMax(x, 0, w-x, s.Theme.Dim, d.Name(a))
+	return 1
+}
+
+// Fact is one labelled line about a block.
+type Fact struct{ Label, Text string }
+
+// Facts returns what is known of block a besides its size, name and stack, most useful first.
+func Facts(s *leaf.State, a timeline.AllocID) []Fact {
+	d := s.Device
+	al := &d.Allocs
+	cat := al.Category[a].String()
+	if al.Inferred[a] {
+		cat += " (inferred)"
+	}
+	facts := []Fact{{"category", cat}}
+	if m := d.Module(al.Stack[a]); m != "" {
+		facts = append(facts, Fact{"module", m})
+	}
+	facts = append(facts, Fact{"alive", Life(d, a)})
+	if waste := al.Rounded[a] - al.Size[a]; waste > 0 {
+		facts = append(facts, Fact{"rounded", fmt.Sprintf("%s, %s more than asked", s.Units.Bytes(al.Rounded[a]), s.Units.Bytes(waste))})
+	}
+	if id := int(al.Stream[a]); id > 0 {
+		facts = append(facts, Fact{"stream", strconv.Itoa(id)})
+	}
+	if al.End[a] != al.Requested[a] && al.Requested[a] != timeline.Never {
+		if text := pending(d, a); text != "" {
+			facts = append(facts, Fact{"pending", text})
+		}
+	}
+	if uses := Uses(d, a); uses != "" {
+		facts = append(facts, Fact{"used", uses})
+	}
+	return facts
+}
+
+// Life says from when to when block a was allocated and how long that is, with a mark where a bound lies outside of the recording.
+func Life(d *timeline.Device, a timeline.AllocID) string {
+	origin, _ := d.Span()
+	from, to := d.Lifetime(a)
+	hasTime := d.Timeline().Trace.Clock.HasTime
+	at := func(t int64) string {
+		if hasTime {
+			return timeline.Duration(t - origin)
+		}
+		return "event " + strconv.FormatInt(t, 10)
+	}
+	before, after := d.Allocs.Start[a] == timeline.Start, d.Allocs.Requested[a] == timeline.Never
+	switch {
+	case before && after:
+		return "throughout the recording"
+	case before:
+		return "from before the recording until " + at(to)
+	case after:
+		return "from " + at(from) + ", never freed"
+	case hasTime:
+		return at(from) + " to " + at(to) + ", " + timeline.Duration(to-from)
+	}
+	return at(from) + " to " + at(to)
+}
+
+func pending(d *timeline.Device, a timeline.AllocID) string {
+	al := &d.Allocs
+	if al.End[a] == timeline.Never {
+		return "freed by its owner, still waiting for a stream at the end"
+	}
+	if !d.Timeline().Trace.Clock.HasTime && al.End[a] > al.Requested[a]+1 {
+		return fmt.Sprintf("waited %d events for a stream after its free", al.End[a]-al.Requested[a])
+	}
+	wait := d.Time(al.End[a]) - d.Time(al.Requested[a])
+	if wait <= 0 {
+		return ""
+	}
+	return "waited " + timeline.Duration(wait) + " for a stream after its free"
+}
+
+// Uses says how often block a was read and written, "" where the trace has no accesses.
+func Uses(d *timeline.Device, a timeline.AllocID) string {
+	if len(d.Timeline().Trace.Accesses) == 0 {
+		return ""
+	}
+	acc := d.AccessesOf(a)
+	if len(acc) == 0 {
+		return "never touched"
+	}
+	reads, writes := 0, 0
+	longest := int64(0)
+	for i, x := range acc {
+		switch x.Mode {
+		case traces.Read, traces.Use:
+			reads++
+		case traces.Write, traces.Mutate:
+			writes++
+		}
+		if i > 0 {
+			longest = max(longest, x.Time-acc[i-1].Time)
+		}
+	}
+	text := fmt.Sprintf("%d reads, %d writes", reads, writes)
+	if longest > 0 {
+		text += ", longest pause " + timeline.Duration(longest)
+	}
+	return text
+}
+
+// Stack draws a call stack, innermost frame first, one frame a row: the function, then its file and line. The user's own innermost
+// frame stands out. Where there are frames of Python, those of C++ are left out and counted; else those that have no source.
+func Stack(s *leaf.State, c *canvas.Canvas, id traces.StackID) {
+	w, h := c.Size()
+	if h < 1 {
+		return
+	}
+	if id == traces.NoStack {
+		c.TextMax(0, 0, w, s.Theme.Dim, "recorded without a stack")
+		return
+	}
+	frames, left := framesOf(s.Device, id)
+	userFile, userLine := leaf.UserFrame(s.Device, id)
+	for y, f := range frames {
+		if y == h-1 && len(frames) > h {
+			c.TextMax(0, y, w, s.Theme.Dim, fmt.Sprintf("… %d more callers", len(frames)-y))
+			return
+		}
+		style := s.Theme.Text
+		if f.file == userFile && f.line == userLine {
+			style = s.Theme.Strong
+		}
+		drawFrame(s, c, y, f, style)
+	}
+	if left > 0 && len(frames) < h {
+		c.TextMax(0, len(frames), w, s.Theme.Faint, fmt.Sprintf("%d native frames left out", left))
+	}
+}
+
+type frame struct {
+	fn, file string
+	line     int
+}
+
+// deepest bounds the frames that are looked at: nobody reads more, and a hostile file may have a million.
+const deepest = 512
+
+// framesOf returns the frames of a stack that are worth a row and the number left out: those of Python, else those that have a source,
+// else all.
+func framesOf(d *timeline.Device, id traces.StackID) (frames []frame, left int) {
+	funcs, files, lines := leaf.Frames(d, id, deepest)
+	for _, worth := range []func(file string) bool{
+		func(file string) bool { return strings.HasSuffix(file, ".py") },
+		func(file string) bool { return file != "" && file != "??" },
+		func(string) bool { return true },
+	} {
+		for i := range funcs {
+			if worth(files[i]) {
+				frames = append(frames, frame{funcs[i], files[i], lines[i]})
+			}
+		}
+		if len(frames) > 0 {
+			break
+		}
+	}
+	return frames, len(funcs) - len(frames)
+}
+
+func drawFrame(s *leaf.State, c *canvas.Canvas, y int, f frame, style canvas.Style) {
+	w := c.Width()
+	place := leaf.Base(f.file)
+	if place == "??" {
+		place = ""
+	}
+	if f.line > 0 {
+		place += ":" + strconv.Itoa(f.line)
+	}
+	n := c.TextMax(0, y, max(w-canvas.Width(place)-1, w/3), style, f.fn)
+	if w-n-1 > 4 {
+		c.TextMax(n+1, y, w-n-1, s.Theme.Dim, place)
+	}
+}

@@ -1,0 +1,84 @@
+package block_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/tui/block"
+	"github.com/gmemtop/gmemtop/tui/canvas"
+	"github.com/gmemtop/gmemtop/tui/viewtest"
+)
+
+func TestTheFactsOfABlockAreThoseOfItsColumns(t *testing.T) {
+	s := viewtest.State(viewtest.Training{Iterations: 2, Layers: 6, Pools: true, Leak: true}.Timeline(t))
+	al := &s.Device.Allocs
+	pending, never := 0, 0
+	for i := range al.Len() {
+		a := timeline.AllocID(i)
+		for _, f := range block.Facts(s, a) {
+			switch f.Label {
+			case "category":
+				if !strings.HasPrefix(f.Text, al.Category[a].String()) {
+					t.Errorf("block %d of category %s is said to be %s", i, al.Category[a], f.Text)
+				}
+			case "pending":
+				pending++
+			case "alive":
+				if said := strings.Contains(f.Text, "never freed"); said != (al.Requested[a] == timeline.Never) {
+					t.Errorf("block %d, freed at %d, is alive %s", i, al.Requested[a], f.Text)
+				}
+				if al.Requested[a] == timeline.Never {
+					never++
+				}
+			}
+		}
+	}
+	if pending == 0 || never == 0 {
+		t.Errorf("%d blocks wait for their free and %d are never freed: the test shows nothing", pending, never)
+	}
+}
+
+func TestStacksShowPythonAndCountTheRest(t *testing.T) {
+	b := traces.NewBuilder()
+	frame := func(fn, file string, line int32) traces.FrameID {
+		return b.Frame(traces.Frame{File: b.String(file), Func: b.String(fn), Line: line})
+	}
+	stack := b.Stack([]traces.FrameID{
+		frame("torch::unwind::unwind()", "??", 0), frame("at::empty", "RegisterCUDA.cpp", 0),
+		frame("linear", "/lib/site-packages/torch/nn/functional.py", 9), frame("forward", "/home/user/model.py", 41),
+	})
+	b.Event(traces.Event{Addr: 4096, Size: 512, Stack: stack, Device: b.Device(traces.DeviceGPU, 0), Action: traces.Alloc})
+	tl, err := timeline.Build(t.Context(), b.Finish(), func(int64, int64) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := viewtest.State(tl)
+	for _, c := range []struct {
+		h    int
+		want []string
+	}{
+		{6, []string{"linear functional.py:9", "forward model.py:41", "2 native frames left out"}},
+		{2, []string{"linear functional.py:9", "forward model.py:41"}},
+		{1, []string{"… 2 more callers"}},
+	} {
+		cv := canvas.New(60, c.h, canvas.NoColor, false)
+		block.Stack(s, cv, stack)
+		got := strings.Split(strings.TrimRight(ansi.Strip(cv.String()), "\n"), "\n")
+		if strings.Join(got, "|") != strings.Join(c.want, "|") {
+			t.Errorf("in %d rows the stack is %q, want %q", c.h, got, c.want)
+		}
+	}
+}
+
+func TestNoBlockSaysHowToSelectOne(t *testing.T) {
+	s := viewtest.State(viewtest.Training{Iterations: 1}.Timeline(t))
+	c := canvas.New(60, 3, canvas.NoColor, false)
+	block.Draw(s, c, timeline.NoAlloc)
+	if text := ansi.Strip(c.String()); !strings.Contains(text, "select a block") {
+		t.Errorf("without a block there is %q", text)
+	}
+}

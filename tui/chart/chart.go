@@ -1,0 +1,284 @@
+// Package chart draws what all charts of bytes over time share: axes, iterations, phases, the cursor, stacked areas, and how the
+// mouse moves in them.
+//
+// A chart's column is the maximum of what it covers, never the mean: a peak one microsecond wide is there at full zoom-out, and
+// the cursor, put on a column, stands at that maximum. Axes are labelled at round numbers in one unit.
+package chart
+
+import (
+	"sort"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/tui/canvas"
+	"github.com/gmemtop/gmemtop/tui/leaf"
+)
+
+// Frame relates the cells of a plot to a window of time and a range of bytes.
+type Frame struct {
+	Device    *timeline.Device
+	Area      canvas.Rect // the plot's cells, without axes
+	Window    timeline.Window
+	Low, High int64 // bytes at the lower and the upper edge
+}
+
+// Column returns the column in which a position lies; it may be outside of the plot.
+func (f *Frame) Column(pos int64) int {
+	x := float64(pos-f.Window.From) / float64(leaf.Span(f.Window)) * float64(f.Area.W)
+	if x < 0 {
+		return -1
+	}
+	return int(min(x, float64(f.Area.W)+1))
+}
+
+// Position returns the position at which a column begins.
+func (f *Frame) Position(col int) int64 {
+	if f.Area.W == 0 {
+		return f.Window.From
+	}
+	return f.Window.From + int64(float64(col)/float64(f.Area.W)*float64(leaf.Span(f.Window)))
+}
+
+// Moment returns the moment that a column stands for: that of its maximum.
+func (f *Frame) Moment(col int) timeline.Moment {
+	from := f.Position(col)
+	to := max(f.Position(col+1), from+1)
+	cols := f.Device.Columns(f.Device.Allocated, timeline.Window{Axis: f.Window.Axis, From: from, To: to}, 1, nil)
+	if len(cols) == 1 && cols[0].End > cols[0].First {
+		return cols[0].MaxAt
+	}
+	return leaf.MomentAt(f.Device, f.Window.Axis, from)
+}
+
+// Eighths returns the height of bytes above the lower edge in eighths of a cell; what is above zero is at least one.
+func (f *Frame) Eighths(bytes int64) int {
+	span := f.High - f.Low
+	if span <= 0 || bytes <= f.Low {
+		return 0
+	}
+	n := int(float64(bytes-f.Low) / float64(span) * float64(f.Area.H*8))
+	return min(max(n, 1), f.Area.H*8)
+}
+
+// Row returns the row in which bytes lie, counted from the top of the plot.
+func (f *Frame) Row(bytes int64) int {
+	return f.Area.H - 1 - min(max(f.Eighths(bytes)-1, 0)/8, f.Area.H-1)
+}
+
+// Bytes returns the bytes at the middle of a row.
+func (f *Frame) Bytes(row int) int64 {
+	part := (float64(f.Area.H-row) - 0.5) / float64(max(f.Area.H, 1))
+	return f.Low + int64(part*float64(f.High-f.Low))
+}
+
+// YAxis draws labelled ticks to the left of the plot, faint gridlines through its empty cells, and the unit above.
+func (f *Frame) YAxis(s *leaf.State, c *canvas.Canvas) {
+	unit, size := unitFor(s.Units, f.High)
+	step := niceStep(float64(f.High-f.Low)/size/float64(max(f.Area.H/4, 1)), unit == "B")
+	grid := c.Style(s.Theme.Faint)
+	first := true
+	last := f.Area.H + 2
+	for v := ceilTo(float64(f.Low)/size, step); v*size <= float64(f.High)*1.0001; v += step {
+		row := f.Row(int64(v * size))
+		if v <= 0 || int64(v*size) <= f.Low {
+			row = f.Area.H - 1
+		}
+		if last-row < 2 {
+			continue
+		}
+		last = row
+		text := decimals(v, step)
+		c.TextRight(f.Area.X-1, f.Area.Y+row, s.Theme.Dim, text)
+		if !first {
+			for x := 0; x < f.Area.W; x += 4 {
+				c.Set(f.Area.X+x, f.Area.Y+row, '·', grid)
+			}
+		}
+		first = false
+	}
+	if f.Area.Y > 0 {
+		c.TextRight(f.Area.X-1, f.Area.Y-1, s.Theme.Dim, unit)
+	}
+}
+
+// XAxis draws labels below the plot at row y: time since the recording's first event, or event indices.
+func (f *Frame) XAxis(s *leaf.State, c *canvas.Canvas, y int) {
+	from, to := f.Window.From, f.Window.To
+	unit, size := "", 1.0
+	var base int64
+	if f.Window.Axis == timeline.AxisTime {
+		base, _ = f.Device.Span()
+		unit, size = timeUnit(max(to-base, 1))
+	}
+	span := float64(to-from) / size
+	step := niceStep(span/float64(max(f.Area.W/14, 1)), f.Window.Axis == timeline.AxisEvents)
+	free := 0
+	for v := ceilTo(float64(from-base)/size, step); v <= float64(to-base)/size; v += step {
+		x := f.Column(base + int64(v*size))
+		if x < 0 || x >= f.Area.W {
+			continue
+		}
+		text := decimals(v, step)
+		if f.Window.Axis == timeline.AxisEvents {
+			text = leaf.Count(int64(v))
+		}
+		if free == 0 && unit != "" {
+			text += " " + unit
+		}
+		w := canvas.Width(text)
+		at := x - w/2
+		if x < w/2+1 {
+			at = max(x, 0)
+		}
+		if at < free || at+w > f.Area.W {
+			continue
+		}
+		c.Text(f.Area.X+at, y, s.Theme.Dim, text)
+		free = at + w + 2
+	}
+}
+
+// Iterations draws a thin line at each iteration's start through the plot's empty cells and the iterations' names at row y.
+func (f *Frame) Iterations(s *leaf.State, c *canvas.Canvas, y int) {
+	if !s.Analysed {
+		return
+	}
+	list := f.Device.Iterations().List
+	first := leaf.MomentAt(f.Device, f.Window.Axis, f.Window.From)
+	i := max(sort.Search(len(list), func(i int) bool { return list[i].First > first })-1, 0)
+	j := sort.Search(len(list), func(j int) bool { return leaf.Position(f.Device, f.Window.Axis, list[j].First) >= f.Window.To })
+	every := 1
+	for (j-i)/every > f.Area.W/5 {
+		every *= 2
+	}
+	free := 0
+	for ; i < j; i += every {
+		x := f.Column(leaf.Position(f.Device, f.Window.Axis, list[i].First))
+		if x >= 0 {
+			f.line(c, x, '┊', s.Theme.Faint)
+		}
+		x = max(x, 0)
+		name := list[i].Name
+		end := f.Area.W
+		if i+every < len(list) {
+			end = min(f.Column(leaf.Position(f.Device, f.Window.Axis, list[i+every].First)), f.Area.W)
+		}
+		if canvas.Width(name)+2 > end-x {
+			name = leaf.IterationNumber(&list[i])
+		}
+		if x < free || canvas.Width(name) >= end-x {
+			continue
+		}
+		st := s.Theme.Dim
+		if list[i].Odd {
+			st = s.Theme.Warn
+		}
+		free = x + 2 + c.Text(f.Area.X+x, y, st, name)
+	}
+}
+
+// line draws a vertical line through the empty cells of a column.
+func (f *Frame) line(c *canvas.Canvas, x int, r rune, st canvas.Style) {
+	id := c.Style(st)
+	for y := range f.Area.H {
+		if cell := c.At(f.Area.X+x, f.Area.Y+y); empty(c, cell) {
+			c.Set(f.Area.X+x, f.Area.Y+y, r, id)
+		}
+	}
+}
+
+// empty reports whether a cell shows nothing but the grid.
+func empty(c *canvas.Canvas, cell canvas.Cell) bool {
+	return (cell.Rune == ' ' || cell.Rune == '·' || cell.Rune == '.') && c.StyleOf(cell.Style).BG == nil
+}
+
+// Phases draws forward, backward and optimizer as a lane of one row, and reports whether there was anything to draw.
+func (f *Frame) Phases(s *leaf.State, c *canvas.Canvas, y int) bool {
+	if !s.Analysed {
+		return false
+	}
+	list := f.Device.Phases()
+	from := leaf.MomentAt(f.Device, f.Window.Axis, f.Window.From)
+	i := sort.Search(len(list), func(i int) bool { return list[i].Last > from })
+	drawn := false
+	for n := 0; i < len(list) && n < 4*f.Area.W; i, n = i+1, n+1 {
+		p := &list[i]
+		x0 := max(f.Column(leaf.Position(f.Device, f.Window.Axis, p.First)), 0)
+		if x0 >= f.Area.W {
+			break
+		}
+		x1 := min(f.Column(leaf.Position(f.Device, f.Window.Axis, min(p.Last, timeline.Moment(f.Device.Len()-1)))), f.Area.W)
+		f.phase(s, c, p, x0, max(x1, x0+1), y)
+		drawn = true
+	}
+	return drawn
+}
+
+func (f *Frame) phase(s *leaf.State, c *canvas.Canvas, p *timeline.PhaseSpan, x0, x1, y int) {
+	line, st := '─', s.Theme.Dim
+	switch p.Phase {
+	case traces.PhaseForward:
+		line = '╌'
+	case traces.PhaseOptimizer:
+		line = '━'
+	}
+	id := c.Style(s.Theme.Faint)
+	for x := x0; x < x1; x++ {
+		c.Set(f.Area.X+x, y, line, id)
+	}
+	c.Set(f.Area.X+x0, y, '│', id)
+	name := p.Phase.String()
+	if p.Inferred {
+		name = "~" + name
+	}
+	for _, text := range []string{name, name[:min(len(name), 4)]} {
+		if w := canvas.Width(text); w+3 <= x1-x0 {
+			c.Text(f.Area.X+x0+(x1-x0-w-1)/2, y, st, " "+text+" ")
+			return
+		}
+	}
+}
+
+// Cursor draws the time cursor as a line through the plot, over areas in a tone that keeps them visible.
+func (f *Frame) Cursor(s *leaf.State, c *canvas.Canvas, m timeline.Moment, st canvas.Style) {
+	x := f.Column(leaf.Position(f.Device, f.Window.Axis, m))
+	if x < 0 || x >= f.Area.W {
+		return
+	}
+	for y := range f.Area.H {
+		f.cursorCell(s, c, f.Area.X+x, f.Area.Y+y, st)
+	}
+}
+
+func (f *Frame) cursorCell(s *leaf.State, c *canvas.Canvas, x, y int, st canvas.Style) {
+	cell := c.At(x, y)
+	old := c.StyleOf(cell.Style)
+	bg := old.BG
+	if bg == nil && cell.Rune >= '▁' && cell.Rune <= '█' && old.FG != s.Theme.Dim.FG { // the upper edge of an area
+		bg = old.FG
+	} else if bg != nil && cell.Rune >= '▄' && cell.Rune <= '█' { // the lower of two areas fills most of the cell
+		bg = old.FG
+	}
+	if bg == nil || s.Theme.Mono {
+		c.Set(x, y, '│', c.Style(st))
+		return
+	}
+	c.Set(x, y, '│', c.Style(canvas.Style{FG: s.Theme.Selected.FG, BG: bg, Bold: true}))
+}
+
+// Pin writes a label above the plot at a moment's column: ▼ with what it marks, on whichever side has room.
+func (f *Frame) Pin(c *canvas.Canvas, y int, m timeline.Moment, st canvas.Style, text string) {
+	x := f.Column(leaf.Position(f.Device, f.Window.Axis, m))
+	if x < 0 || x >= f.Area.W {
+		return
+	}
+	w := canvas.Width(text)
+	if x+2+w <= f.Area.W {
+		if x > 0 {
+			c.Set(f.Area.X+x-1, y, ' ', 0)
+		}
+		c.Text(f.Area.X+x, y, st, "▼ "+text+" ")
+		return
+	}
+	c.Text(f.Area.X+max(x-w-2, 0), y, st, " "+text+" ▼")
+}

@@ -1,0 +1,256 @@
+// Package diff is the view of two recordings beside each other: which peak is higher, by which categories and call sites, and why.
+package diff
+
+import (
+	"context"
+	"fmt"
+
+	"charm.land/bubbles/v2/key"
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/tui/canvas"
+	"github.com/gmemtop/gmemtop/tui/curves"
+	"github.com/gmemtop/gmemtop/tui/leaf"
+	"github.com/gmemtop/gmemtop/tui/table"
+)
+
+// View compares two timelines. It implements leaf.View.
+type View struct {
+	diff   leaf.Query[pair, *timeline.Diff]
+	shapes leaf.Query[shapesKey, *shapes]
+	of     pair
+
+	swapped bool
+	atPeak  bool // curves are laid over one another at their peaks instead of their starts
+	sites   *table.Table
+	keys    struct{ swap, align key.Binding }
+}
+
+type pair struct{ a, b *timeline.Device }
+
+type shapesKey struct {
+	pair   pair
+	atPeak bool
+}
+
+// New returns the view.
+func New() leaf.View {
+	v := &View{sites: table.New(
+		table.Column{Title: "A to B", Width: 11, Right: true},
+		table.Column{Title: "A", Width: 9, Right: true, Drop: 2},
+		table.Column{Title: "B", Width: 9, Right: true, Drop: 1},
+		table.Column{Title: "blocks", Width: 13, Right: true, Drop: 3},
+		table.Column{Title: "why", Width: 14, Max: 44},
+		table.Column{Title: "call site", Width: 20, Max: 120},
+	)}
+	v.keys.swap = key.NewBinding(key.WithKeys("s"), key.WithHelp("s", "swap A and B"))
+	v.keys.align = key.NewBinding(key.WithKeys("a"), key.WithHelp("a", "align at the peaks"))
+	return v
+}
+
+// ID implements leaf.View.
+func (v *View) ID() leaf.ID { return leaf.Diff }
+
+// Name implements leaf.View.
+func (v *View) Name() string { return "Diff" }
+
+// Available implements leaf.View.
+func (v *View) Available(s *leaf.State) (bool, string) {
+	if p := v.pair(s); p.a == nil || p.b == nil {
+		return false, "one recording is open: gmemtop diff A B compares two, gmemtop replay A B shows both"
+	}
+	return true, ""
+}
+
+// pair returns the devices that are compared: those of the first two timelines.
+func (v *View) pair(s *leaf.State) pair {
+	if len(s.Timelines) < 2 {
+		return pair{}
+	}
+	p := pair{s.Timelines[0].Main(), s.Timelines[1].Main()}
+	if v.swapped {
+		p.a, p.b = p.b, p.a
+	}
+	return p
+}
+
+// Update implements leaf.View.
+func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
+	if v.diff.Take(msg) {
+		v.settle(s)
+		return nil
+	}
+	if v.shapes.Take(msg) {
+		return nil
+	}
+	switch msg := msg.(type) {
+	case leaf.ChangedMsg:
+		return v.ask(s)
+	case tea.KeyPressMsg:
+		switch {
+		case key.Matches(msg, v.keys.swap):
+			v.swapped = !v.swapped
+			return v.ask(s)
+		case key.Matches(msg, v.keys.align):
+			v.atPeak = !v.atPeak
+			return v.ask(s)
+		}
+	}
+	act := v.sites.Update(msg)
+	if x := v.known(s); x != nil && act.Row >= 0 {
+		switch act.Kind {
+		case table.Moved:
+			return v.choose(s, x, act.Row)
+		case table.Opened:
+			return v.open(s, x, act.Row)
+		}
+	}
+	return nil
+}
+
+func (v *View) ask(s *leaf.State) tea.Cmd {
+	p := v.pair(s)
+	if p.a == nil || p.b == nil {
+		return nil
+	}
+	k := shapesKey{p, v.atPeak}
+	return tea.Batch(
+		v.diff.Ask(p, func(ctx context.Context) (*timeline.Diff, error) { return timeline.Compare(ctx, p.a, p.b) }),
+		v.shapes.Ask(k, func(context.Context) (*shapes, error) { return shapesOf(k), nil }),
+	)
+}
+
+func (v *View) settle(s *leaf.State) {
+	p, x, ok := v.diff.Value()
+	if !ok || p != v.pair(s) {
+		return
+	}
+	v.of = p
+	v.sites.SetRows(len(x.Sites))
+	v.sites.Select(0)
+}
+
+// known returns the difference of the pair in view, nil until it is there.
+func (v *View) known(s *leaf.State) *timeline.Diff {
+	if p, x, ok := v.diff.Value(); ok && p == v.pair(s) && p == v.of {
+		return x
+	}
+	return nil
+}
+
+// side returns the device of the pair that is in view elsewhere, and the row's stack in it.
+func (v *View) side(s *leaf.State, r *timeline.DiffRow) (d *timeline.Device, id traces.StackID) {
+	switch s.Device {
+	case v.of.a:
+		return v.of.a, r.StackA
+	case v.of.b:
+		return v.of.b, r.StackB
+	}
+	return nil, traces.NoStack
+}
+
+// choose selects the largest block of a row at the peak of the timeline that is in view.
+func (v *View) choose(s *leaf.State, x *timeline.Diff, row int) tea.Cmd {
+	d, id := v.side(s, &x.Sites[row])
+	if d == nil || id == traces.NoStack {
+		return nil
+	}
+	best := timeline.NoAlloc
+	for _, a := range d.LiveAt(d.Totals.PeakAt, nil) {
+		if d.Allocs.Stack[a] == id && (best == timeline.NoAlloc || d.Allocs.Size[a] > d.Allocs.Size[best]) {
+			best = a
+		}
+	}
+	if best == timeline.NoAlloc || best == s.Selected {
+		return nil
+	}
+	return leaf.Send(leaf.SelectMsg{Alloc: best})
+}
+
+// open shows the row's blocks at the peak of the recording that has more of them.
+func (v *View) open(s *leaf.State, x *timeline.Diff, row int) tea.Cmd {
+	r, d := &x.Sites[row], v.of.b
+	if r.A > r.B {
+		d = v.of.a
+	}
+	var cmds []tea.Cmd
+	if d != s.Device {
+		cmds = append(cmds, leaf.Send(leaf.TimelineMsg{Timeline: d.Timeline()}))
+	}
+	return tea.Sequence(append(cmds, leaf.Send(leaf.CursorMsg{To: d.Totals.PeakAt}), leaf.Send(leaf.ShowMsg{View: leaf.Peak}))...)
+}
+
+// Bindings implements leaf.View.
+func (v *View) Bindings(s *leaf.State) []key.Binding {
+	if v.known(s) == nil {
+		return nil
+	}
+	align := v.keys.align
+	if v.atPeak {
+		align.SetHelp("a", "align at the starts")
+	}
+	list := v.sites.Bindings("show its peak")
+	at := min(2, len(list))
+	return append(list[:at:at], append([]key.Binding{v.keys.swap, align}, list[at:]...)...)
+}
+
+// Status implements leaf.View.
+func (v *View) Status(s *leaf.State) string {
+	x, row := v.known(s), v.sites.Selected()
+	if x == nil || row < 0 {
+		return ""
+	}
+	r := &x.Sites[row]
+	return fmt.Sprintf("%s: %s in %d blocks, then %s in %d · %s", r.Cause, s.Units.Bytes(r.A), r.BlocksA, s.Units.Bytes(r.B), r.BlocksB, r.Name)
+}
+
+// Copy implements leaf.Copier.
+func (v *View) Copy(s *leaf.State) (text, what string) {
+	if x := v.known(s); x != nil {
+		return x.Sentence, "the answer"
+	}
+	return "", ""
+}
+
+// shapes are the two curves on one axis of time.
+type shapes struct {
+	a, b         []int64
+	span, origin int64
+	events       bool
+}
+
+// shapesOf samples both recordings on one axis that begins with the earlier start, or, aligned at the peaks, has both peaks at its
+// origin. Where one of the two has no clock, both count events.
+func shapesOf(k shapesKey) *shapes {
+	s := &shapes{events: !clock(k.pair.a) || !clock(k.pair.b)}
+	axis := timeline.AxisTime
+	if s.events {
+		axis = timeline.AxisEvents
+	}
+	wa, wb := k.pair.a.Full(axis), k.pair.b.Full(axis)
+	pa, pb := wa.From, wb.From
+	if k.atPeak {
+		pa, pb = leaf.Position(k.pair.a, axis, k.pair.a.Totals.PeakAt), leaf.Position(k.pair.b, axis, k.pair.b.Totals.PeakAt)
+	}
+	left, right := max(pa-wa.From, pb-wb.From), max(wa.To-pa, wb.To-pb)
+	s.origin, s.span = left, max(left+right, 1)
+	s.a = sample(k.pair.a, wa, pa, s)
+	s.b = sample(k.pair.b, wb, pb, s)
+	return s
+}
+
+func clock(d *timeline.Device) bool { return d.Timeline().Trace.Clock.HasTime }
+
+// sample places the curve of a recording, whose point at lies on the origin, on the axis.
+func sample(d *timeline.Device, w timeline.Window, at int64, s *shapes) []int64 {
+	scale := curves.Samples / float64(s.span)
+	return curves.Sample(d, d.Allocated, w, int(float64(s.origin-(at-w.From))*scale+0.5), int(float64(w.To-w.From)*scale+0.5))
+}
+
+// names says which recording is which.
+func names(p pair) (a, b string) {
+	a, b = leaf.Base(p.a.Timeline().Trace.Source.Path), leaf.Base(p.b.Timeline().Trace.Source.Path)
+	return "A " + canvas.TruncateLeft(a, 36), "B " + canvas.TruncateLeft(b, 36)
+}

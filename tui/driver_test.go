@@ -1,0 +1,160 @@
+package tui
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/tui/canvas"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// driver is a model with a clock that stands still and commands that run at once.
+type driver struct {
+	t testing.TB
+	m *Model
+	// quit says that the model asked to leave; ran are the commands' messages that bubbletea handles itself, by their type's name.
+	quit bool
+	ran  map[string]int
+}
+
+func loaderOf(tls ...*timeline.Timeline) Loader {
+	return func(context.Context, func(string, int64, int64)) (Loaded, error) { return Loaded{Timelines: tls}, nil }
+}
+
+// start opens the model at a size and runs it until it rests.
+func start(t testing.TB, opts Options, w, h int) *driver {
+	t.Helper()
+	if opts.Theme == "" {
+		opts.Theme = "dark"
+	}
+	if opts.StateDir == "" {
+		opts.StateDir = t.TempDir()
+	}
+	d := &driver{t: t, m: New(opts), ran: map[string]int{}}
+	at := time.Unix(1700000000, 0)
+	d.m.now = func() time.Time { return at }
+	d.m.after = func(time.Duration, func(time.Time) tea.Msg) tea.Cmd { return nil }
+	d.send(tea.WindowSizeMsg{Width: w, Height: h})
+	d.run(d.m.Init())
+	return d
+}
+
+func (d *driver) send(msg tea.Msg) {
+	_, cmd := d.m.Update(msg)
+	d.run(cmd)
+	d.m.View()
+}
+
+// run runs a command and all that follow from it.
+func (d *driver) run(cmd tea.Cmd) {
+	d.each(cmd, func(msg tea.Msg) {
+		if _, ok := msg.(tea.QuitMsg); ok {
+			d.quit = true
+			return
+		}
+		d.ran[reflect.TypeOf(msg).Name()]++
+		d.send(msg)
+	})
+}
+
+// each runs a command and hands over what it says. Batches and sequences are slices of commands.
+func (d *driver) each(cmd tea.Cmd, f func(tea.Msg)) {
+	if cmd == nil {
+		return
+	}
+	msg := cmd()
+	if msg == nil {
+		return
+	}
+	if v := reflect.ValueOf(msg); v.Kind() == reflect.Slice && v.Type().Elem() == reflect.TypeOf(tea.Cmd(nil)) {
+		for i := range v.Len() {
+			d.each(v.Index(i).Interface().(tea.Cmd), f)
+		}
+		return
+	}
+	f(msg)
+}
+
+func (d *driver) press(keys ...string) {
+	for _, k := range keys {
+		d.send(keyPress(k))
+	}
+}
+
+// typeText presses the keys of a text.
+func (d *driver) typeText(text string) {
+	for _, r := range text {
+		if r == ' ' {
+			d.press("space")
+			continue
+		}
+		d.press(string(r))
+	}
+}
+
+func (d *driver) screen() string { return ansi.Strip(d.m.View().Content) }
+
+// click clicks the first place of a text on the screen.
+func (d *driver) click(text string) {
+	d.t.Helper()
+	for y, line := range strings.Split(d.screen(), "\n") {
+		if i := strings.Index(line, text); i >= 0 {
+			x := canvas.Width(line[:i])
+			d.send(tea.MouseClickMsg{X: x, Y: y, Button: tea.MouseLeft})
+			d.send(tea.MouseReleaseMsg{X: x, Y: y, Button: tea.MouseLeft})
+			return
+		}
+	}
+	d.t.Fatalf("there is no %q to click on:\n%s", text, d.screen())
+}
+
+func (d *driver) wants(texts ...string) {
+	d.t.Helper()
+	for _, text := range texts {
+		if !strings.Contains(d.screen(), text) {
+			d.t.Errorf("%q is not on the screen:\n%s", text, d.screen())
+		}
+	}
+}
+
+// golden compares the screen with its golden file.
+func (d *driver) golden(name string) {
+	d.t.Helper()
+	got := d.screen() + "\n"
+	path := filepath.Join("testdata", name+".txt")
+	if *update {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			d.t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			d.t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		d.t.Fatalf("%v (go test ./tui -update writes it)", err)
+	}
+	if got != string(want) {
+		d.t.Errorf("%s differs (go test ./tui -update takes it over):\n--- got\n%s--- want\n%s", path, got, want)
+	}
+}
+
+// errDamaged is what a reader says of a damaged file.
+var errDamaged = &traces.FormatError{
+	Format: "torch_snapshot", Offset: 4711, Reason: "the pickle ends inside a string", Advice: "the file was cut: copy it again",
+	Err: errors.New("unexpected end of file"),
+}

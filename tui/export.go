@@ -1,0 +1,127 @@
+package tui
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/tui/leaf"
+)
+
+// sharer is the Model as what takes things away: to the clipboard, the editor, a file.
+type sharer struct{ *Model }
+
+// exportJob is one export: what writes it and where to.
+type exportJob struct {
+	name, path string
+	overwrite  bool
+	write      func(ctx context.Context, w io.Writer) error
+}
+
+func (m sharer) pickExport() tea.Cmd {
+	l := newList("Export", "type to search", m.exportEntries())
+	l.footer = "files are written to the current folder"
+	return m.open(l)
+}
+
+// exportEntries offers the screen as text, plain and coloured, and the formats that cmd handed in.
+func (m sharer) exportEntries() []entry {
+	base := m.exportBase()
+	job := func(name, ext string, write func(ctx context.Context, w io.Writer) error) entry {
+		path := base + ext
+		return entry{
+			group: "Export", title: name, detail: path, enabled: true,
+			run: func() tea.Cmd { return export(exportJob{name: name, path: path, write: write}) },
+		}
+	}
+	screen := fmt.Sprintf(".%s", strings.ToLower(strings.ReplaceAll(m.view().Name(), " ", "-")))
+	entries := []entry{
+		job("this screen as text", screen+".txt", m.writeScreen(false)),
+		job("this screen with its colours", screen+".ans", m.writeScreen(true)),
+	}
+	t, d := m.state.Timeline, m.state.Device
+	for _, x := range m.opts.Exporters {
+		entries = append(entries, job(x.Name, x.Extension, func(ctx context.Context, w io.Writer) error { return x.Write(ctx, w, t, d) }))
+	}
+	return entries
+}
+
+// exportBase is the source's name without its extensions: exports lie beside each other in the current folder.
+func (m sharer) exportBase() string {
+	name := "gmemtop"
+	if t := m.state.Timeline; t != nil && t.Trace.Source.Path != "" && t.Trace.Source.Path != "-" {
+		name = leaf.Base(t.Trace.Source.Path)
+		if i := strings.IndexByte(name, '.'); i > 0 {
+			name = name[:i]
+		}
+	}
+	return name
+}
+
+// writeScreen returns a writer of the view as it is drawn without a dialog over it. The frame is drawn when the export starts.
+func (m sharer) writeScreen(colours bool) func(context.Context, io.Writer) error {
+	dialogs := m.dialogs
+	m.dialogs = nil
+	painter(m).draw()
+	text := m.canvas.String()
+	m.dialogs = dialogs
+	if !colours {
+		text = ansi.Strip(text)
+	}
+	return func(_ context.Context, w io.Writer) error {
+		_, err := io.WriteString(w, text+"\n")
+		return err
+	}
+}
+
+// export writes a job to a file beside its place first, so that an export that fails leaves nothing half written.
+func export(job exportJob) tea.Cmd {
+	return func() tea.Msg {
+		if _, err := os.Lstat(job.path); err == nil && !job.overwrite {
+			return existsMsg{job}
+		} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return exportedMsg{path: job.path, err: err}
+		}
+		f, err := os.CreateTemp(filepath.Dir(job.path), ".gmemtop-*")
+		if err != nil {
+			return exportedMsg{path: job.path, err: err}
+		}
+		defer os.Remove(f.Name())
+		err = job.write(context.Background(), f)
+		info, statErr := f.Stat()
+		if err = errors.Join(err, statErr, f.Close()); err == nil {
+			err = errors.Join(os.Chmod(f.Name(), 0o644), os.Rename(f.Name(), job.path))
+		}
+		if err != nil {
+			return exportedMsg{path: job.path, err: err}
+		}
+		return exportedMsg{path: job.path, bytes: info.Size()}
+	}
+}
+
+func (m sharer) onExported(msg exportedMsg) tea.Cmd {
+	if msg.err != nil {
+		return m.say("export "+msg.path+": "+msg.err.Error(), true)
+	}
+	return m.say(fmt.Sprintf("wrote %s, %s", msg.path, timeline.IEC.Bytes(msg.bytes)), false)
+}
+
+// confirmOverwrite asks before a file is replaced.
+func (m sharer) confirmOverwrite(job exportJob) tea.Cmd {
+	return m.open(newList(job.path+" exists", "enter chooses", []entry{
+		{title: "keep it", enabled: true, run: func() tea.Cmd { return nil }},
+		{title: "replace it", enabled: true, run: func() tea.Cmd {
+			job.overwrite = true
+			return export(job)
+		}},
+	}))
+}

@@ -1,0 +1,368 @@
+package tui
+
+import (
+	"fmt"
+	"strings"
+
+	"charm.land/bubbles/v2/key"
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/tui/canvas"
+	"github.com/gmemtop/gmemtop/tui/leaf"
+)
+
+// painter is the Model as what draws the frame: it reads and writes nothing but the canvas.
+type painter struct{ *Model }
+
+// View implements tea.Model.
+func (m *Model) View() tea.View {
+	defer m.logPanic()
+	painter{m}.draw()
+	v := tea.NewView(m.canvas.String())
+	v.AltScreen = true
+	v.WindowTitle = painter{m}.title()
+	if m.mouse {
+		v.MouseMode = tea.MouseModeCellMotion
+	}
+	return v
+}
+
+func (m painter) title() string {
+	if t := m.state.Timeline; t != nil && t.Trace.Source.Path != "" {
+		return "gmemtop " + leaf.Base(t.Trace.Source.Path)
+	}
+	return "gmemtop"
+}
+
+// draw draws the whole frame into the canvas.
+func (m painter) draw() {
+	c := m.canvas
+	c.Clear()
+	if m.layout.tooSmall {
+		m.drawTooSmall(c)
+		return
+	}
+	switch {
+	case m.loading != nil:
+		m.drawLoading(c)
+	case m.failure != nil:
+		m.drawFailure(c)
+	default:
+		m.drawTabs(c.Sub(m.layout.tabs), c.Sub(m.layout.source))
+		m.drawBanner(c.Sub(m.layout.banner))
+		m.drawView(c.Sub(m.layout.body))
+		m.drawStatus(c.Sub(m.layout.status))
+	}
+	if m.loading != nil || m.failure != nil {
+		m.drawToast(c.Sub(m.layout.status))
+	}
+	for _, d := range m.dialogs {
+		d.draw(m.Model, c)
+	}
+	m.drawHints(c.Sub(m.layout.hints))
+}
+
+func (m painter) drawTooSmall(c *canvas.Canvas) {
+	w, h := c.Size()
+	th := m.state.Theme
+	y := max(h/2-1, 0)
+	c.TextCenter(0, y, w, th.Strong, "gmemtop needs more room")
+	c.TextCenter(0, y+1, w, th.Dim, fmt.Sprintf("%d×%d here, %d×%d at least", w, h, minWidth, minHeight))
+}
+
+// drawView draws the view in front, or why it has nothing to show.
+func (m painter) drawView(c *canvas.Canvas) {
+	v := m.view()
+	if v == nil {
+		return
+	}
+	ok, why := v.Available(&m.state)
+	if ok {
+		v.Draw(&m.state, c)
+		return
+	}
+	title, why, command := unavailable(v.Name(), why)
+	leaf.Empty(&m.state, c, title, why, command)
+}
+
+// unavailable splits a view's reason into its sentence and the command in backquotes that would make it, if there is one.
+func unavailable(name, why string) (title, sentence, command string) {
+	if i := strings.IndexByte(why, '`'); i >= 0 {
+		if j := strings.IndexByte(why[i+1:], '`'); j >= 0 {
+			command = why[i+1 : i+1+j]
+			sentence = strings.TrimSpace(strings.TrimRight(strings.TrimSpace(why[:i]), ":") + why[i+j+2:])
+			return name + " has nothing to show", sentence, command
+		}
+	}
+	return name + " has nothing to show", why, ""
+}
+
+// shortNames are the views' names where the line is too short for the whole ones.
+var shortNames = map[leaf.ID]string{
+	leaf.Overview: "Over", leaf.Timeline: "Time", leaf.Segments: "Segs", leaf.Iterations: "Iters", leaf.Allocations: "Allocs",
+}
+
+// tabNames returns the names that the tabs bear in w cells: whole ones, short ones, or none but that of the view in front.
+func (m painter) tabNames(w int) func(v leaf.View) string {
+	whole := func(v leaf.View) string { return v.Name() }
+	short := func(v leaf.View) string {
+		if n, ok := shortNames[v.ID()]; ok && v.ID() != m.front {
+			return n
+		}
+		return v.Name()
+	}
+	for _, name := range []func(leaf.View) string{whole, short} {
+		need := 1
+		for _, v := range m.views {
+			need += canvas.Width(name(v)) + 3
+		}
+		if need <= w {
+			return name
+		}
+	}
+	return func(v leaf.View) string {
+		if v.ID() == m.front {
+			return v.Name()
+		}
+		return ""
+	}
+}
+
+// drawTabs draws the top line: the name, the views, and what is open at the right, or in the row below where only that has room.
+func (m painter) drawTabs(c, below *canvas.Canvas) {
+	th := m.state.Theme
+	w := c.Width()
+	x := 0
+	if w >= 106 || w < 79 {
+		x = 2 + c.Text(1, 0, th.Accent.Strong(), "gmemtop")
+	}
+	name := m.tabNames(w - x)
+	for _, v := range m.views {
+		x += m.drawTab(c, x, v, name(v))
+	}
+	source := m.sourceText()
+	switch room := w - x - 2; {
+	case room >= canvas.Width(source) || below.Height() == 0 && room > 8:
+		c.TextRight(w-1, 0, th.Dim, canvas.Truncate(source, room))
+	case below.Height() > 0:
+		below.TextRight(w-1, 0, th.Dim, canvas.Truncate(source, w-2))
+	}
+}
+
+// drawTab draws one view's tab and returns its width.
+func (m painter) drawTab(c *canvas.Canvas, x int, v leaf.View, name string) int {
+	th := m.state.Theme
+	number, text := th.Dim, th.Text
+	if ok, _ := v.Available(&m.state); !ok {
+		number, text = th.Faint, th.Faint
+	}
+	id := string(rune(v.ID()))
+	n := 0
+	if v.ID() == m.front {
+		n = c.Text(x, 0, th.OnSelected(th.Strong), " "+id+" "+name+" ")
+	} else {
+		n = 1 + c.Text(x+1, 0, number, id)
+		if name != "" {
+			n += c.Text(x+n, 0, text, " "+name)
+		}
+		n++
+		if c.Width() < 106 {
+			n--
+		}
+	}
+	c.Zone(canvas.Rect{X: x, W: n, H: 1}, runMsg{"view " + id})
+	return n
+}
+
+// sourceText says what is open: file, rank, device, iterations, exactness.
+func (m painter) sourceText() string {
+	s := &m.state
+	var parts []string
+	if s.Timeline != nil {
+		if p := s.Timeline.Trace.Source.Path; p != "" {
+			parts = append(parts, leaf.Base(p))
+		}
+		if r := s.Timeline.Trace.Process.Rank; r >= 0 {
+			parts = append(parts, fmt.Sprintf("rank %d", r))
+		}
+	} else if s.Run != nil {
+		parts = append(parts, fmt.Sprintf("%d ranks", len(s.Run.Ranks)))
+	}
+	if d := s.Device; d != nil {
+		parts = append(parts, DeviceName(d.Info))
+		if s.Analysed {
+			if n := len(d.Iterations().List); n > 0 {
+				parts = append(parts, plural(n, "iteration"))
+			}
+		}
+		parts = append(parts, exactnessWord(d.Totals.Exactness))
+	}
+	return strings.Join(parts, " · ")
+}
+
+func plural(n int, word string) string {
+	if n == 1 {
+		return "1 " + word
+	}
+	return leaf.Count(int64(n)) + " " + word + "s"
+}
+
+func exactnessWord(e timeline.Exactness) string {
+	return [...]string{"exact", "≥ lower bound", "~ inferred"}[min(e, timeline.Inferred)]
+}
+
+// bannerText is the one line of warning over the view: what is partial or lost. It is "" where nothing is.
+func (m painter) bannerText() string {
+	if m.partial != nil {
+		return "partial: " + m.partial.Error()
+	}
+	if m.state.Timeline == nil {
+		return ""
+	}
+	var worst *traces.Loss
+	more := 0
+	losses := m.state.Timeline.Trace.Losses
+	for i := range losses {
+		l := &losses[i]
+		if l.Severity == traces.Info {
+			continue
+		}
+		if worst == nil || l.Severity > worst.Severity {
+			worst = l
+		}
+		more++
+	}
+	if worst == nil {
+		return ""
+	}
+	text := fmt.Sprintf("%s %s", leaf.Count(worst.Count), strings.ReplaceAll(worst.Name, "_", " "))
+	if worst.Detail != "" {
+		text += ": " + worst.Detail
+	}
+	if more > 1 {
+		text += fmt.Sprintf(" (and %d more)", more-1)
+	}
+	return text
+}
+
+func (m painter) drawBanner(c *canvas.Canvas) {
+	if c.Height() == 0 {
+		return
+	}
+	th := m.state.Theme
+	w := c.Width()
+	x := 1 + c.Text(1, 0, th.Warn, "! ")
+	more := "0 says more"
+	c.TextMax(x, 0, w-x-canvas.Width(more)-3, th.Warn, m.bannerText())
+	n := c.TextRight(w-1, 0, th.Dim, more)
+	c.Zone(canvas.Rect{X: w - 1 - n, W: n, H: 1}, runMsg{"view 0"})
+}
+
+// drawStatus says what is under the cursor, or a toast.
+func (m painter) drawStatus(c *canvas.Canvas) {
+	if m.drawToast(c) || keyboard(m).bindings() == nil {
+		return
+	}
+	th := m.state.Theme
+	w := c.Width()
+	right := ""
+	if m.state.QueryText != "" {
+		right = "filter " + m.state.QueryText
+		if m.found.text == m.state.QueryText {
+			right += fmt.Sprintf(" (%s)", leaf.Count(int64(len(m.found.blocks))))
+		}
+		right = canvas.Truncate(right, w/3)
+		n := c.TextRight(w-1, 0, th.Accent, right)
+		c.Zone(canvas.Rect{X: w - 1 - n, W: n, H: 1}, runMsg{"filter"})
+	}
+	c.TextMax(1, 0, w-canvas.Width(right)-3, th.Text, m.view().Status(&m.state))
+}
+
+func (m painter) drawToast(c *canvas.Canvas) bool {
+	if m.toast.Text == "" {
+		return false
+	}
+	th := m.state.Theme
+	st := th.Accent
+	if m.toast.Error {
+		st = th.Bad
+	}
+	c.TextMax(1, 0, c.Width()-2, st, m.toast.Text)
+	return true
+}
+
+// drawHints draws the keys that do something now: the dialog's, or the view's and then the root's most useful ones.
+func (m painter) drawHints(c *canvas.Canvas) {
+	th := m.state.Theme
+	w := c.Width()
+	x := 1
+	help := bind("?", "help", "?")
+	end := w - 1
+	if len(m.dialogs) == 0 {
+		end -= m.hintWidth(help)
+		m.drawHint(c, end, help, runMsg{"help"})
+	}
+	seen := map[string]bool{}
+	add := func(b key.Binding, msg any) {
+		keys := b.Keys()
+		if !b.Enabled() || len(keys) == 0 || b.Help().Key == "" || seen[keys[0]] || x+m.hintWidth(b) > end-1 {
+			return
+		}
+		seen[keys[0]] = true
+		if msg == nil {
+			msg = leaf.KeyMsg{Key: keys[0]}
+		}
+		x += m.drawHint(c, x, b, msg)
+	}
+	if len(m.dialogs) > 0 {
+		c.Fill(c.Bounds(), ' ', th.Text)
+		for _, b := range m.top().hints() {
+			add(b, nil)
+		}
+		return
+	}
+	own := keyboard(m).bindings()
+	first := min(len(own), 5)
+	for _, b := range own[:first] {
+		add(b, nil)
+	}
+	for _, name := range hintNames {
+		if a := keyboard(m).actionNamed(name); a != nil && a.enabled() {
+			add(shortHint(a), runMsg{name})
+		}
+	}
+	for _, b := range own[first:] {
+		add(b, nil)
+	}
+	if m.failure != nil || m.loading != nil {
+		add(bind("q", "quit", "q"), runMsg{"quit"})
+	}
+}
+
+// shortHint is an action's binding with the words that fit the bottom line.
+func shortHint(a *action) key.Binding {
+	words := map[string][2]string{
+		"peak": {"p", "peak"}, "zoom in": {"+−", "zoom"}, "next iteration": {"[ ]", "iteration"}, "filter": {"/", "filter"},
+		"mark": {"m", "mark"}, "compare": {"d", "compare"}, "back": {"esc", "back"}, "next match": {"n N", "match"}, "follow": {"o", "source"},
+		"export": {"e", "export"}, "device": {"D", "device"}, "file": {"w", "file"}, "palette": {":", "more"},
+	}
+	b := a.binding
+	if w, ok := words[a.name]; ok {
+		b.SetHelp(w[0], w[1])
+	}
+	return b
+}
+
+func (m painter) hintWidth(b key.Binding) int {
+	return canvas.Width(b.Help().Key) + 1 + canvas.Width(b.Help().Desc) + 2
+}
+
+func (m painter) drawHint(c *canvas.Canvas, x int, b key.Binding, msg any) int {
+	th := m.state.Theme
+	n := c.Text(x, 0, th.Accent, b.Help().Key)
+	n += 1 + c.Text(x+n+1, 0, th.Dim, b.Help().Desc)
+	c.Zone(canvas.Rect{X: x, W: n, H: 1}, msg)
+	return n + 2
+}

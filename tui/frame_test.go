@@ -1,0 +1,205 @@
+package tui
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"image/color"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/colorprofile"
+	uv "github.com/charmbracelet/ultraviolet"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/tui/canvas"
+	"github.com/gmemtop/gmemtop/tui/leaf"
+)
+
+// terminal does what bubbletea's renderer does between View and the terminal: it parses the frame into cells and writes the cells
+// that differ from the last frame.
+type terminal struct {
+	cells uv.ScreenBuffer
+	scr   *uv.TerminalRenderer
+	out   bytes.Buffer
+}
+
+func newTerminal(w, h int) *terminal {
+	t := &terminal{cells: uv.NewScreenBuffer(w, h)}
+	t.scr = uv.NewTerminalRenderer(&t.out, []string{"TERM=xterm-256color", "COLORTERM=truecolor"})
+	t.scr.SetColorProfile(colorprofile.TrueColor)
+	t.scr.SetFullscreen(true)
+	t.scr.SetRelativeCursor(false)
+	t.scr.SetScrollOptim(true)
+	t.scr.Resize(w, h)
+	return t
+}
+
+// show writes a frame and returns the bytes that it took.
+func (t *terminal) show(content string) int {
+	t.out.Reset()
+	t.cells.Clear()
+	uv.NewStyledString(content).Draw(t.cells, t.cells.Bounds())
+	t.scr.Render(t.cells.RenderBuffer)
+	_ = t.scr.Flush()
+	return t.out.Len()
+}
+
+func TestAFrameInWhichLittleChangesIsSmall(t *testing.T) {
+	const limit = 5 << 10
+	for _, id := range []leaf.ID{leaf.Overview, leaf.Timeline, leaf.Peak, leaf.Segments, leaf.Iterations, leaf.Allocations} {
+		d := start(t, Options{Loader: loaderOf(training(t, "runs/a.gmt", 64<<20)), View: id}, 200, 60)
+		term := newTerminal(200, 60)
+		term.show(d.m.View().Content)
+		for _, k := range []string{"right", "right", "left", "down", "down", "up", "m"} {
+			d.press(k)
+			if n := term.show(d.m.View().Content); n > limit {
+				t.Errorf("view %c: %s takes %d bytes to the terminal, more than %d", id, k, n, limit)
+			}
+		}
+		if n := term.show(d.m.View().Content); n != 0 {
+			t.Errorf("view %c: a frame in which nothing changed takes %d bytes", id, n)
+		}
+	}
+}
+
+func TestNothingMovesWhenIdle(t *testing.T) {
+	d := start(t, Options{Loader: loaderOf(training(t, "runs/a.gmt", 0))}, 120, 40)
+	ticks := 0
+	d.m.after = func(time.Duration, func(time.Time) tea.Msg) tea.Cmd { ticks++; return nil }
+	for _, k := range []string{"2", "3", "1", "right", "+"} {
+		d.press(k)
+	}
+	if ticks != 0 {
+		t.Errorf("%d timers run while nothing happens", ticks)
+	}
+}
+
+// BenchmarkFrame measures, in wall time and in the thread's own processor time, a key's whole way: Update, View, and the renderer down to bytes, on the loop's own goroutine. Answers to slow
+// questions arrive as frames of their own and are counted too.
+func BenchmarkFrame(b *testing.B) {
+	for _, events := range []int{1_000_000, 10_000_000} {
+		tl := large(b, events)
+		for _, id := range []leaf.ID{leaf.Overview, leaf.Timeline, leaf.Peak, leaf.Segments, leaf.Iterations, leaf.Allocations, leaf.OOM, leaf.Trace} {
+			b.Run(fmt.Sprintf("events=%d/view=%c", events, id), func(b *testing.B) { benchmarkView(b, tl, id) })
+		}
+	}
+}
+
+func benchmarkView(b *testing.B, tl *timeline.Timeline, id leaf.ID) {
+	m := New(Options{Theme: "dark"})
+	m.after = func(time.Duration, func(time.Time) tea.Msg) tea.Cmd { return nil }
+	term := newTerminal(200, 60)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var times, cpu []time.Duration
+	var bytes []int
+	frame := func(msg tea.Msg) tea.Cmd {
+		at, used := time.Now(), threadTime()
+		_, cmd := m.Update(msg)
+		content := m.View().Content
+		n := term.show(content)
+		times, cpu = append(times, time.Since(at)), append(cpu, threadTime()-used)
+		bytes = append(bytes, n)
+		return cmd
+	}
+	d := &driver{t: b, m: m, ran: map[string]int{}}
+	m.Update(tea.WindowSizeMsg{Width: 200, Height: 60})
+	m.loads, m.loading = 1, &loading{number: 1}
+	_, cmd := m.Update(loadedMsg{load: 1, loaded: Loaded{Timelines: []*timeline.Timeline{tl}}})
+	d.run(cmd)
+	d.run(m.show(id))
+	term.show(m.View().Content)
+	keys := []string{"right", "right", "+", "right", "down", ".", "+", "left", "down", "up", "-", "-", "[", "]", "p", ",", "pgdown", "}"}
+	b.ResetTimer()
+	for i := range b.N {
+		cmd := frame(keyPress(keys[i%len(keys)]))
+		for _, msg := range messages(cmd) {
+			frame(msg)
+		}
+	}
+	b.StopTimer()
+	slices.Sort(times)
+	slices.Sort(cpu)
+	slices.Sort(bytes)
+	at := func(p float64) int { return min(int(float64(len(times))*p), len(times)-1) }
+	b.ReportMetric(float64(times[at(0.5)].Microseconds())/1000, "p50-ms")
+	b.ReportMetric(float64(times[at(0.99)].Microseconds())/1000, "p99-ms")
+	b.ReportMetric(float64(cpu[at(0.99)].Microseconds())/1000, "p99-cpu-ms")
+	b.ReportMetric(float64(bytes[at(0.5)]), "p50-bytes")
+	b.ReportMetric(float64(bytes[at(0.99)]), "p99-bytes")
+}
+
+// messages runs a command and all within it, and returns what they say.
+func messages(cmd tea.Cmd) []tea.Msg {
+	var out []tea.Msg
+	d := &driver{ran: map[string]int{}}
+	d.each(cmd, func(msg tea.Msg) { out = append(out, msg) })
+	return out
+}
+
+// large is a run of many events: steps of a few thousand blocks, each with stacks of its own kind.
+func large(tb testing.TB, events int) *timeline.Timeline {
+	rng := rand.New(rand.NewPCG(1, 2))
+	b := traces.NewBuilder()
+	b.T.Source.Path = "runs/large.gmt"
+	dev := b.Device(traces.DeviceGPU, 0)
+	var stacks []traces.StackID
+	for i := range 2000 {
+		f := func(fn, file string, line int) traces.FrameID {
+			return b.Frame(traces.Frame{Func: b.String(fn), File: b.String(file), Line: int32(line)})
+		}
+		stacks = append(stacks, b.Stack([]traces.FrameID{f("forward", "model.py", i), f("step", "train.py", 20+i%7), f("main", "train.py", 5)}))
+	}
+	b.T.Events.Grow(events + 8)
+	now, next := int64(0), uint64(1)<<40
+	emit := func(a traces.Action, addr uint64, size int64, st traces.StackID) {
+		now += int64(200 + rng.IntN(2000))
+		b.Event(traces.Event{Time: now, Addr: addr, Size: size, Stack: st, Device: dev, Action: a})
+	}
+	type held struct {
+		addr uint64
+		size int64
+	}
+	var live []held
+	for n := 0; n < events; {
+		for range 3000 {
+			h := held{next, int64(512 << rng.IntN(14))}
+			next += uint64(h.size)
+			emit(traces.Alloc, h.addr, h.size, stacks[rng.IntN(len(stacks))])
+			live = append(live, h)
+			n++
+		}
+		for len(live) > 2000 {
+			h := live[len(live)-1]
+			live = live[:len(live)-1]
+			emit(traces.FreeRequested, h.addr, h.size, traces.NoStack)
+			emit(traces.FreeCompleted, h.addr, h.size, traces.NoStack)
+			n += 2
+		}
+	}
+	tl, err := timeline.Build(context.Background(), b.Finish(), nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return tl
+}
+
+// BenchmarkCanvas measures a full frame of cells that all differ, without the renderer.
+func BenchmarkCanvas(b *testing.B) {
+	c := canvas.New(200, 60, canvas.TrueColor, false)
+	for b.Loop() {
+		c.Clear()
+		for y := range 60 {
+			for x := range 200 {
+				c.Set(x, y, '▄', c.Style(canvas.Style{FG: color.Color(canvas.Tone{R: uint8(x), G: uint8(y)}), BG: canvas.Tone{B: uint8(x / 8)}}))
+			}
+		}
+		_ = c.String()
+	}
+}

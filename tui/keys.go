@@ -1,0 +1,274 @@
+package tui
+
+import (
+	"unicode/utf8"
+
+	"charm.land/bubbles/v2/key"
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/gmemtop/gmemtop/tui/leaf"
+)
+
+// keyboard is the Model as what knows which key does what.
+type keyboard struct{ *Model }
+
+// action is something that a key does. The table of actions is the only place that knows keys of the root: help, palette and hints
+// are made from it.
+type action struct {
+	name    string // what messages call it by
+	group   string // under which heading help lists it
+	binding key.Binding
+	// first actions mean the same in every view and are tried before the view's own keys.
+	first bool
+	// can says whether it does something now; nil is always.
+	can func() bool
+	do  func() tea.Cmd
+}
+
+func bind(help, desc string, keys ...string) key.Binding {
+	return key.NewBinding(key.WithKeys(keys...), key.WithHelp(help, desc))
+}
+
+// The headings of help, in order.
+const (
+	groupMove  = "Move in time"
+	groupLook  = "Look"
+	groupFind  = "Find"
+	groupShare = "Take away"
+	groupView  = "Views"
+	groupApp   = "gmemtop"
+)
+
+// newActions makes the table for this model.
+func (m keyboard) newActions() []action {
+	ready, hasEvents := m.ready, func() bool { return m.ready() && m.state.Device.Len() > 0 }
+	walk, choose, share := walker(m), chooser(m), sharer(m)
+	table := []action{
+		{
+			name: "left", group: groupMove, binding: bind("←", "one column back", "left", "h"),
+			can: hasEvents, do: func() tea.Cmd { return walk.move(-1) },
+		},
+		{
+			name: "right", group: groupMove, binding: bind("→", "one column on", "right", "l"),
+			can: hasEvents, do: func() tea.Cmd { return walk.move(1) },
+		},
+		{
+			name: "previous event", group: groupMove, binding: bind(",", "one event back", ","),
+			can: hasEvents, do: func() tea.Cmd { return walk.step(-1) },
+		},
+		{
+			name: "next event", group: groupMove, binding: bind(".", "one event on", "."),
+			can: hasEvents, do: func() tea.Cmd { return walk.step(1) },
+		},
+		{name: "peak", group: groupMove, binding: bind("p", "to the peak", "p"), can: hasEvents, do: walk.toPeak},
+		{
+			name: "previous iteration", group: groupMove, binding: bind("[", "previous iteration", "["),
+			can: walk.hasIterations, do: func() tea.Cmd { return walk.toIteration(-1) },
+		},
+		{
+			name: "next iteration", group: groupMove, binding: bind("]", "next iteration", "]"),
+			can: walk.hasIterations, do: func() tea.Cmd { return walk.toIteration(1) },
+		},
+		{
+			name: "previous peak", group: groupMove, binding: bind("{", "previous local peak", "{"),
+			can: hasEvents, do: func() tea.Cmd { return walk.toLocalPeak(-1) },
+		},
+		{
+			name: "next peak", group: groupMove, binding: bind("}", "next local peak", "}"),
+			can: hasEvents, do: func() tea.Cmd { return walk.toLocalPeak(1) },
+		},
+		{
+			name: "start", group: groupMove, binding: bind("g", "to the start", "g", "home"),
+			can: hasEvents, do: func() tea.Cmd { return walk.toEnd(-1) },
+		},
+		{
+			name: "end", group: groupMove, binding: bind("G", "to the end", "G", "end"),
+			can: hasEvents, do: func() tea.Cmd { return walk.toEnd(1) },
+		},
+		{
+			name: "page back", group: groupMove, binding: bind("pgup", "half a window back", "pgup", "ctrl+b"),
+			can: hasEvents, do: func() tea.Cmd { return walk.page(-1) },
+		},
+		{
+			name: "page on", group: groupMove, binding: bind("pgdn", "half a window on", "pgdown", "ctrl+f"),
+			can: hasEvents, do: func() tea.Cmd { return walk.page(1) },
+		},
+
+		{
+			name: "zoom in", group: groupLook, binding: bind("+", "zoom in at the cursor", "+", "="),
+			can: hasEvents, do: func() tea.Cmd { return walk.zoom(1, 2) },
+		},
+		{
+			name: "zoom out", group: groupLook, binding: bind("-", "zoom out", "-", "_"),
+			can: hasEvents, do: func() tea.Cmd { return walk.zoom(2, 1) },
+		},
+		{
+			name: "whole recording", group: groupLook, binding: bind("z", "the whole recording", "z"),
+			can: hasEvents, do: walk.wholeWindow,
+		},
+		{
+			name: "this iteration", group: groupLook, binding: bind("Z", "zoom to this iteration", "Z"),
+			can: walk.hasIterations, do: walk.windowIteration,
+		},
+		{
+			name: "axis", group: groupLook, binding: bind("x", "time or event index along x", "x"),
+			can: hasEvents, do: walk.toggleAxis,
+		},
+		{name: "mark", group: groupLook, binding: bind("m", "mark this moment", "m"), can: ready, do: walk.mark},
+		{
+			name: "back to mark", group: groupLook, binding: bind("'", "jump to the mark and back", "'"),
+			can: walk.hasMark, do: walk.toMark,
+		},
+		{
+			name: "compare", group: groupLook, binding: bind("d", "compare with the mark", "d"),
+			can: walk.hasMark, do: walk.compare,
+		},
+		{
+			name: "device", group: groupLook, binding: bind("D", "another device", "D"),
+			can: choose.hasDevices, do: choose.pickDevice,
+		},
+		{
+			name: "file", group: groupLook, binding: bind("w", "another file or rank", "w"),
+			can: choose.hasFiles, do: choose.pickFile,
+		},
+
+		{
+			name: "filter", group: groupFind, first: true, binding: bind("/", "filter blocks", "/"),
+			can: ready, do: choose.prompt,
+		},
+		{
+			name: "next match", group: groupFind, binding: bind("n", "next block of the filter", "n"),
+			can: walk.hasFilter, do: func() tea.Cmd { return walk.toMatch(1) },
+		},
+		{
+			name: "previous match", group: groupFind, binding: bind("N", "previous block of the filter", "N"),
+			can: walk.hasFilter, do: func() tea.Cmd { return walk.toMatch(-1) },
+		},
+		{
+			name: "back", group: groupFind, binding: bind("esc", "back: selection, filter, mark, zoom", "esc"),
+			can: walk.canBack, do: walk.back,
+		},
+
+		{name: "copy", group: groupShare, binding: bind("y", "copy what is selected", "y"), can: ready, do: share.copy},
+		{
+			name: "follow", group: groupShare, binding: bind("o", "open the source line in your editor", "o"),
+			can: share.hasSource, do: share.follow,
+		},
+		{name: "export", group: groupShare, binding: bind("e", "export", "e"), can: m.ready, do: share.pickExport},
+	}
+	for _, v := range m.views {
+		id := v.ID()
+		table = append(table, action{
+			name: "view " + string(rune(id)), group: groupView, first: true, binding: bind(string(rune(id)), v.Name(), string(rune(id))),
+			can: func() bool { return m.loading == nil && m.failure == nil }, do: func() tea.Cmd { return m.show(id) },
+		})
+	}
+	return append(table,
+		action{name: "help", group: groupApp, first: true, binding: bind("?", "help", "?", "f1"), do: choose.help},
+		action{
+			name: "palette", group: groupApp, first: true, binding: bind(":", "command palette", ":", "ctrl+p"),
+			do: choose.palette,
+		},
+		action{name: "theme", group: groupApp, binding: bind("t", "next theme", "t"), can: m.hasColors, do: choose.nextTheme},
+		action{name: "units", group: groupApp, binding: bind("u", "units: GiB, GB, bytes", "u"), do: m.nextUnits},
+		action{
+			name: "mouse", group: groupApp, binding: bind("M", "mouse on or off (off: select text)", "M"),
+			do: m.toggleMouse,
+		},
+		action{
+			name: "suspend", group: groupApp, first: true, binding: bind("ctrl+z", "suspend", "ctrl+z"),
+			do: func() tea.Cmd { return tea.Suspend },
+		},
+		action{
+			name: "redraw", group: groupApp, first: true, binding: bind("ctrl+l", "draw the screen anew", "ctrl+l"),
+			do: func() tea.Cmd { return tea.ClearScreen },
+		},
+		action{name: "quit", group: groupApp, first: true, binding: bind("q", "quit", "q", "ctrl+c"), do: m.quit},
+	)
+}
+
+func (a *action) enabled() bool { return a.can == nil || a.can() }
+
+// actionFor returns the action that a key runs now among those of one rank, nil for none.
+func (m keyboard) actionFor(msg tea.KeyPressMsg, first bool) *action {
+	for i := range m.actions {
+		a := &m.actions[i]
+		if a.first == first && key.Matches(msg, a.binding) && a.enabled() {
+			return a
+		}
+	}
+	return nil
+}
+
+// actionNamed returns the action of a name, nil for none.
+func (m keyboard) actionNamed(name string) *action {
+	for i := range m.actions {
+		if m.actions[i].name == name {
+			return &m.actions[i]
+		}
+	}
+	return nil
+}
+
+var namedKeys = map[string]rune{
+	"enter": tea.KeyEnter, "tab": tea.KeyTab, "esc": tea.KeyEscape, "backspace": tea.KeyBackspace, "delete": tea.KeyDelete,
+	"up": tea.KeyUp, "down": tea.KeyDown, "left": tea.KeyLeft, "right": tea.KeyRight, "home": tea.KeyHome, "end": tea.KeyEnd,
+	"pgup": tea.KeyPgUp, "pgdown": tea.KeyPgDown, "space": tea.KeySpace, "f1": tea.KeyF1,
+}
+
+// keyPress returns the message of a key by its name, such as "p", "ctrl+p", "shift+tab" or "enter".
+func keyPress(name string) tea.KeyPressMsg {
+	var k tea.Key
+	for {
+		switch {
+		case len(name) > 5 && name[:5] == "ctrl+":
+			k.Mod |= tea.ModCtrl
+			name = name[5:]
+			continue
+		case len(name) > 6 && name[:6] == "shift+":
+			k.Mod |= tea.ModShift
+			name = name[6:]
+			continue
+		case len(name) > 4 && name[:4] == "alt+":
+			k.Mod |= tea.ModAlt
+			name = name[4:]
+			continue
+		}
+		break
+	}
+	if code, ok := namedKeys[name]; ok {
+		k.Code = code
+		return tea.KeyPressMsg(k)
+	}
+	k.Code, _ = utf8.DecodeRuneInString(name)
+	if k.Mod == 0 {
+		k.Text = name
+	}
+	return tea.KeyPressMsg(k)
+}
+
+// bindings returns what the view in front binds now.
+func (m keyboard) bindings() []key.Binding {
+	v := m.view()
+	if v == nil || m.loading != nil || m.failure != nil {
+		return nil
+	}
+	if ok, _ := v.Available(&m.state); !ok {
+		return nil
+	}
+	return v.Bindings(&m.state)
+}
+
+// hintNames are the root's actions that the bottom line shows after the view's own, most useful first.
+var hintNames = []string{
+	"peak", "zoom in", "next iteration", "filter", "mark", "compare", "back", "next match", "follow", "export", "device", "file", "palette",
+}
+
+// show brings a view to the front.
+func (m *Model) show(id leaf.ID) tea.Cmd {
+	if m.viewOf(id) == nil {
+		return nil
+	}
+	m.front = id
+	return m.changed()
+}

@@ -1,0 +1,197 @@
+package tui
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/tui/leaf"
+)
+
+// rich opens a session in which every action can do something: two files, two devices, a filter, a mark, a selected block whose
+// source is here, a zoomed window, the cursor in the middle.
+func rich(t *testing.T) *driver {
+	t.Helper()
+	t.Setenv("EDITOR", "true")
+	d := start(t, Options{Loader: loaderOf(twoDevices(t), training(t, "runs/b.gmt", 64<<20))}, 120, 40)
+	d.press("[", "[", "]", "m", ".", ".", ".", ".", "+", "/")
+	d.typeText("forward")
+	d.press("enter")
+	d.press("n")
+	return d
+}
+
+// footprint is all that a key can change, as text.
+func (d *driver) footprint() string {
+	s := d.m.state
+	s.Theme, s.Version = nil, 0
+	return fmt.Sprint(d.m.View().Content, d.quit, len(d.m.dialogs), d.m.mouse, d.m.state.Theme.Name, d.ran, s.Cursor, s.Selected, s.Window, s.QueryText, s.HasMark, s.Device == nil)
+}
+
+func TestEveryKeyOfTheRootDoesSomething(t *testing.T) {
+	for _, a := range New(Options{}).actions {
+		for _, k := range a.binding.Keys() {
+			t.Run(a.name+" "+k, func(t *testing.T) {
+				d := rich(t)
+				if a.name == "redraw" || a.name == "suspend" {
+					before := maps.Clone(d.ran)
+					d.press(k)
+					if maps.Equal(before, d.ran) {
+						t.Errorf("%s asks bubbletea for nothing", k)
+					}
+					return
+				}
+				if a.name == "view 1" {
+					d.press("2")
+				}
+				if !(keyboard{d.m}).actionNamed(a.name).enabled() {
+					t.Fatalf("%s can do nothing even here", a.name)
+				}
+				before := d.footprint()
+				d.press(k)
+				if d.footprint() == before {
+					t.Errorf("pressing %s (%s) changes nothing", k, a.binding.Help().Desc)
+				}
+			})
+		}
+	}
+}
+
+// approaches are ways to come to a view: a key that does nothing at the top of a list does something further down.
+var approaches = [][]string{{}, {"down", "down"}, {"down", "down", "down", "down", "down", "right"}, {"tab"}, {"p", "up", "up"}, {"up", "v", "v"}, {"i", "down", "down", "enter"}, {"down", "down", "g"}, {"v", "v", "up"}}
+
+func TestEveryKeyOfAViewDoesSomething(t *testing.T) {
+	for _, v := range New(Options{}).views {
+		seen := map[string]bool{}
+		works := map[string]bool{}
+		for _, way := range approaches {
+			open := func() *driver {
+				d := start(t, Options{Loader: loaderOf(training(t, "runs/a.gmt", 0), training(t, "runs/b.gmt", 64<<20)), View: v.ID()}, 120, 40)
+				d.press(way...)
+				return d
+			}
+			if at := open(); at.m.front != v.ID() || (keyboard{at.m}).bindings() == nil {
+				continue
+			}
+			for _, b := range (keyboard{open().m}).bindings() {
+				for _, k := range b.Keys() {
+					seen[k] = true
+					if works[k] || !b.Enabled() {
+						continue
+					}
+					d := open()
+					before := d.footprint()
+					d.press(k)
+					works[k] = d.footprint() != before
+				}
+			}
+		}
+		for k := range seen {
+			if !works[k] {
+				t.Errorf("in %s %s does nothing", v.Name(), k)
+			}
+		}
+	}
+}
+
+func TestEveryBindingIsFoundInHelp(t *testing.T) {
+	for _, v := range New(Options{}).views {
+		d := rich(t)
+		d.press(string(rune(v.ID())))
+		type shown struct{ key, desc string }
+		var want []shown
+		for _, b := range (keyboard{d.m}).bindings() {
+			want = append(want, shown{b.Help().Key, b.Help().Desc})
+		}
+		for _, a := range d.m.actions {
+			want = append(want, shown{a.binding.Help().Key, a.binding.Help().Desc})
+		}
+		for _, w := range want {
+			if w.key == "" || w.desc == "" {
+				t.Errorf("%s has a binding without help", v.Name())
+				continue
+			}
+			d.press("?")
+			d.typeText(w.desc)
+			if !strings.Contains(d.screen(), w.desc) || !strings.Contains(d.screen(), w.key) {
+				t.Errorf("%s: help does not find %q (%s):\n%s", v.Name(), w.desc, w.key, d.screen())
+			}
+			d.press("esc")
+		}
+	}
+}
+
+func TestHelpDoesWhatItSays(t *testing.T) {
+	d := rich(t)
+	d.press("?")
+	d.typeText("to the peak")
+	d.press("enter")
+	if d.m.state.Cursor != d.m.state.Device.Totals.PeakAt || len(d.m.dialogs) != 0 {
+		t.Errorf("the cursor is at %d, the peak at %d", d.m.state.Cursor, d.m.state.Device.Totals.PeakAt)
+	}
+}
+
+func TestEveryHintIsClickable(t *testing.T) {
+	d := start(t, Options{Loader: loaderOf(training(t, "runs/a.gmt", 0))}, 120, 40)
+	d.click("enter what holds it")
+	if d.m.front != leaf.Peak {
+		t.Errorf("view %c is in front", d.m.front)
+	}
+	d.click("4 Segments")
+	if d.m.front != leaf.Segments {
+		t.Errorf("view %c is in front", d.m.front)
+	}
+	d.click("? help")
+	d.wants("type to search")
+	d.click("esc")
+	if len(d.m.dialogs) != 0 {
+		t.Error("a click on esc does not close help")
+	}
+	d.press("esc")
+	d.click("1 Overview")
+	d.click(": more")
+	d.wants("What next?")
+	d.press("esc")
+	d.click("/ filter")
+	d.wants("filter /")
+}
+
+func TestOneCursorAndOneSelectionInAllViews(t *testing.T) {
+	d := start(t, Options{Loader: loaderOf(training(t, "runs/a.gmt", 0))}, 120, 40)
+	d.press("2", "up")
+	chosen := d.m.state.Selected
+	if chosen == timeline.NoAlloc {
+		t.Fatal("↑ selects no block in the timeline")
+	}
+	d.press("6")
+	d.wants(strings.TrimSuffix(d.m.state.Device.Name(chosen), "'"))
+	d.press("1", "g")
+	at := d.m.state.Cursor
+	for _, k := range []string{"2", "3", "4", "5", "6"} {
+		d.press(k)
+		if d.m.state.Cursor != at {
+			t.Errorf("showing view %s moved the cursor", k)
+		}
+	}
+}
+
+func TestEscTakesBackOneThingAtATime(t *testing.T) {
+	d := rich(t)
+	s := d.m.State()
+	for _, left := range []string{"selection", "filter", "mark", "zoom"} {
+		had := [4]bool{s.Selected != timeline.NoAlloc, s.QueryText != "", s.HasMark, s.Window != s.Device.Full(s.Window.Axis)}
+		d.press("esc")
+		has := [4]bool{s.Selected != timeline.NoAlloc, s.QueryText != "", s.HasMark, s.Window != s.Device.Full(s.Window.Axis)}
+		lost := 0
+		for i := range had {
+			if had[i] && !has[i] {
+				lost++
+			}
+		}
+		if lost != 1 {
+			t.Errorf("esc on %s took %d things: %v to %v", left, lost, had, has)
+		}
+	}
+}

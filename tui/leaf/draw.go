@@ -1,0 +1,150 @@
+package leaf
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/tui/canvas"
+)
+
+// Sentence writes the view's one-sentence answer at the top of c, in at most two rows, and returns the rows it took (one more than the
+// text where there is room for a blank one). The part before a colon, where there is one, is the answer and stands out.
+func Sentence(s *State, c *canvas.Canvas, text string) int {
+	w, h := c.Size()
+	if h < 3 || text == "" {
+		return 0
+	}
+	rows := 0
+	lines := Wrap(text, w-2)
+	if len(lines) > 2 {
+		lines = []string{lines[0], strings.Join(lines[1:], " ")}
+	}
+	if h < 14 && len(lines) > 1 {
+		lines = lines[:1]
+		lines[0] = text
+	}
+	strong := true
+	for _, line := range lines {
+		x := 1
+		if i := strings.Index(line, ": "); strong && i >= 0 {
+			x += c.Text(x, rows, s.Theme.Strong, line[:i+1])
+			line, strong = line[i+1:], false
+		}
+		st := s.Theme.Text
+		if strong {
+			st = s.Theme.Strong
+		}
+		c.TextMax(x, rows, w-x-1, st, line)
+		rows++
+	}
+	if h > 20 {
+		rows++
+	}
+	return rows
+}
+
+// Wrap breaks text at spaces into lines of at most w cells.
+func Wrap(text string, w int) []string {
+	if w <= 0 {
+		return nil
+	}
+	return strings.Split(ansi.WrapWc(text, w, " "), "\n")
+}
+
+// Empty draws the state of a view that has nothing to show: what is missing, why, and the one command that records it ("" for none).
+func Empty(s *State, c *canvas.Canvas, title, why, command string) {
+	w, h := c.Size()
+	room := min(w-4, 76)
+	lines := Wrap(why, room)
+	y := max((h-len(lines)-4)/2, 0)
+	x := max((w-room)/2, 0)
+	c.TextMax(x, y, room, s.Theme.Strong, title)
+	y += 2
+	for _, line := range lines {
+		c.Text(x, y, s.Theme.Dim, line)
+		y++
+	}
+	if command != "" {
+		y++
+		c.Text(x, y, s.Theme.Faint, "$ ")
+		n := c.TextMax(x+2, y, room-2, s.Theme.Accent, command)
+		c.Zone(canvas.Rect{X: x, Y: y, W: n + 2, H: 1}, CopyMsg{Text: command, What: "the command"})
+	}
+}
+
+// Working draws the quiet word that stands where an answer is still being computed.
+func Working(s *State, c *canvas.Canvas, what string) {
+	w, h := c.Size()
+	c.TextCenter(0, h/2, w, s.Theme.Dim, what+" …")
+}
+
+// Rule draws a section's title followed by a thin rule to the right edge.
+func Rule(s *State, c *canvas.Canvas, x, y, w int, title string) {
+	n := c.TextMax(x, y, w, s.Theme.Dim, title)
+	if title != "" {
+		n++
+	}
+	if w-n > 0 {
+		c.HLine(x+n, y, w-n, s.Theme.Faint)
+	}
+}
+
+// Frames returns the lines of a stack, innermost frame first, as "func  file:line", at most limit of them.
+func Frames(d *timeline.Device, id traces.StackID, limit int) (funcs, files []string, lines []int) {
+	t := d.Timeline().Trace
+	for _, f := range t.Stacks.At(id) {
+		if len(funcs) == limit {
+			break
+		}
+		fn, file, line := t.FrameText(f)
+		funcs, files, lines = append(funcs, fn), append(files, file), append(lines, line)
+	}
+	return funcs, files, lines
+}
+
+// Base returns the last element of a path of either kind of slash.
+func Base(path string) string {
+	return path[strings.LastIndexAny(path, `/\`)+1:]
+}
+
+// Count prints a number with thousands separated: 1,234,567.
+func Count(n int64) string {
+	if n < 0 {
+		return "-" + Count(-n)
+	}
+	digits := strconv.FormatInt(n, 10)
+	head := (len(digits)-1)%3 + 1
+	var b strings.Builder
+	b.WriteString(digits[:head])
+	for i := head; i < len(digits); i += 3 {
+		b.WriteByte(',')
+		b.WriteString(digits[i : i+3])
+	}
+	return b.String()
+}
+
+// UserFrame returns the place in a stack that a person would look at: the innermost frame of a file that is not of a library, else the
+// innermost Python frame, else the innermost one. File is "" where the stack is unknown.
+func UserFrame(d *timeline.Device, id traces.StackID) (file string, line int) {
+	t := d.Timeline().Trace
+	frames := t.Stacks.At(id)
+	for _, keep := range []func(string) bool{isUser, isPython, func(string) bool { return true }} {
+		for _, f := range frames {
+			if _, file, line := t.FrameText(f); file != "" && keep(file) {
+				return file, line
+			}
+		}
+	}
+	return "", 0
+}
+
+func isPython(file string) bool { return strings.HasSuffix(file, ".py") }
+
+func isUser(file string) bool {
+	return isPython(file) && !strings.Contains(file, "site-packages") && !strings.Contains(file, "dist-packages") &&
+		!strings.Contains(file, "/lib/python") && !strings.Contains(file, `\lib\`) && !strings.HasPrefix(file, "<")
+}

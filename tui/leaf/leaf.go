@@ -1,0 +1,128 @@
+// Package leaf is the contract between the root model and its views: what they share, how they draw, how they speak.
+//
+// There is one tea.Model, in package tui. A view is a plain value that knows timeline and this package, and no other view. It draws
+// into a canvas, asks for slow things by returning a tea.Cmd, and changes what is shared (cursor, selection, window, filter, view)
+// only by sending one of the messages below, which the root applies for all views at once.
+package leaf
+
+import (
+	tea "charm.land/bubbletea/v2"
+
+	"charm.land/bubbles/v2/key"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/tui/canvas"
+	"github.com/gmemtop/gmemtop/tui/theme"
+)
+
+// ID names a view and is its key: '1'..'9', '0'.
+type ID rune
+
+// The views.
+const (
+	Overview    ID = '1'
+	Timeline    ID = '2'
+	Peak        ID = '3'
+	Segments    ID = '4'
+	Iterations  ID = '5'
+	Allocations ID = '6'
+	Ranks       ID = '7'
+	OOM         ID = '8'
+	Diff        ID = '9'
+	Trace       ID = '0'
+)
+
+// State is what all views share. Views read it and never write it; the root changes it when a message says so, and bumps Version.
+type State struct {
+	Timelines []*timeline.Timeline // one, or two when a diff was asked for
+	Timeline  *timeline.Timeline   // the one in view
+	Device    *timeline.Device     // the device in view, nil where the trace has none
+	Run       *timeline.Run        // nil unless a folder was opened
+	Cursor    timeline.Moment
+	Mark      timeline.Moment // the moment that Peak compares with, valid when HasMark
+	HasMark   bool
+	Selected  timeline.AllocID
+	Window    timeline.Window // what the charts show
+	Query     timeline.Query  // the filter in force everywhere
+	QueryText string
+	Units     timeline.Units
+	Theme     *theme.Theme
+	Analysed  bool   // the device's iterations and phases are computed: asking for them costs nothing
+	Headline  string // the device's one-sentence answer, "" until Analysed
+	Version   int    // grows with every change of the above: views key their caches by it
+	Focused   bool   // false while a dialog is open
+	// Width and Height are the room of the view in front, known before its first Draw: what a slow question's resolution is made from.
+	Width, Height int
+}
+
+// View is one screen.
+type View interface {
+	ID() ID
+	// Name is the view's word in the tab bar and the palette.
+	Name() string
+	// Available says whether the view has something to show; if not, why says what would make it.
+	Available(s *State) (ok bool, why string)
+	// Update handles a message: keys and mouse (with coordinates relative to the view) when it is in front, results of its own commands
+	// always. It starts slow work by returning a command; s is current.
+	Update(s *State, msg tea.Msg) tea.Cmd
+	// Draw draws the view into c, whose size is all the room it has. It must not compute anything that grows with the trace.
+	Draw(s *State, c *canvas.Canvas)
+	// Bindings are the keys that do something now, most useful first.
+	Bindings(s *State) []key.Binding
+	// Status says in one line what is under the cursor.
+	Status(s *State) string
+}
+
+// Copier is a View that knows what y copies there; the root copies the selected block's name and stack otherwise.
+type Copier interface {
+	Copy(s *State) (text, what string)
+}
+
+// Sourcer is a View that knows the source line under its cursor, for o; file is "" for none. The root takes the selected block's
+// otherwise.
+type Sourcer interface {
+	Source(s *State) (file string, line int)
+}
+
+// Messages that views send and the root applies. Shown() tells a view that it came to the front or that State changed.
+type (
+	// CursorMsg moves the time cursor of all views.
+	CursorMsg struct{ To timeline.Moment }
+	// SelectMsg selects a block in all views; NoAlloc selects none.
+	SelectMsg struct{ Alloc timeline.AllocID }
+	// WindowMsg changes what the charts show.
+	WindowMsg struct{ Window timeline.Window }
+	// QueryMsg changes the filter.
+	QueryMsg struct{ Text string }
+	// ShowMsg brings a view to the front.
+	ShowMsg struct{ View ID }
+	// MarkMsg marks the cursor's moment for comparison.
+	MarkMsg struct{ At timeline.Moment }
+	// UnmarkMsg forgets the mark: nothing is compared any more.
+	UnmarkMsg struct{}
+	// DeviceMsg changes the device in view.
+	DeviceMsg struct{ Device *timeline.Device }
+	// TimelineMsg changes the timeline in view (two files, or a rank).
+	TimelineMsg struct{ Timeline *timeline.Timeline }
+	// OpenRankMsg asks the root to load and show one rank of the run.
+	OpenRankMsg struct{ Path string }
+	// FollowMsg opens a source line in the user's editor.
+	FollowMsg struct {
+		File string
+		Line int
+	}
+	// KeyMsg does what pressing a key does: the message of clickable hints, by the key's name ("ctrl+p", "enter").
+	KeyMsg struct{ Key string }
+	// ToastMsg says something for a few seconds.
+	ToastMsg struct {
+		Text  string
+		Error bool
+	}
+	// CopyMsg copies text to the clipboard (OSC 52).
+	CopyMsg struct{ Text, What string }
+	// ChangedMsg tells the view in front that it was shown or that the State changed, so that it can start what it needs to draw.
+	ChangedMsg struct{}
+)
+
+// Send wraps a message in a command.
+func Send(msg tea.Msg) tea.Cmd { return func() tea.Msg { return msg } }

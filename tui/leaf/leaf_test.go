@@ -1,0 +1,130 @@
+package leaf
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/timeline"
+)
+
+func answerOf(n int) func(context.Context) (int, error) {
+	return func(context.Context) (int, error) { return n, nil }
+}
+
+func TestALateAnswerIsDropped(t *testing.T) {
+	var q Query[string, int]
+	first := q.Ask("a", answerOf(1))
+	second := q.Ask("b", answerOf(2))
+	if !q.Take(second()) || !q.Take(first()) {
+		t.Fatal("an answer is not taken as one")
+	}
+	if k, v, ok := q.Value(); k != "b" || v != 2 || !ok {
+		t.Errorf("the answer is %d to %q", v, k)
+	}
+}
+
+func TestANewQuestionCancelsTheOldOne(t *testing.T) {
+	var q Query[string, int]
+	var old context.Context
+	first := q.Ask("a", func(ctx context.Context) (int, error) { old = ctx; return 1, nil })
+	first()
+	q.Ask("b", answerOf(2))
+	if old.Err() == nil {
+		t.Error("the old question goes on")
+	}
+}
+
+func TestTheSameQuestionIsAskedOnce(t *testing.T) {
+	var q Query[string, int]
+	cmd := q.Ask("a", answerOf(1))
+	if q.Ask("a", answerOf(1)) != nil {
+		t.Error("it is asked again while it is under way")
+	}
+	q.Take(cmd())
+	if q.Ask("a", answerOf(1)) != nil {
+		t.Error("it is asked again after it was answered")
+	}
+	if q.Pending() {
+		t.Error("it is still under way")
+	}
+}
+
+func TestTheOldAnswerStandsUntilTheNewOneComes(t *testing.T) {
+	var q Query[string, int]
+	q.Take(q.Ask("a", answerOf(1))())
+	cmd := q.Ask("b", answerOf(2))
+	if k, v, ok := q.Value(); k != "a" || v != 1 || !ok {
+		t.Errorf("meanwhile the answer is %d to %q", v, k)
+	}
+	q.Take(cmd())
+	if k, _, _ := q.Value(); k != "b" {
+		t.Errorf("then it is of %q", k)
+	}
+}
+
+func TestAnAnswerOfAnotherQueryIsNotTaken(t *testing.T) {
+	var p, q Query[string, int]
+	if q.Take(p.Ask("a", answerOf(1))()) {
+		t.Error("it is")
+	}
+}
+
+func TestAnErrorAndAPanicAreNoAnswers(t *testing.T) {
+	for name, f := range map[string]func(context.Context) (int, error){
+		"error": func(context.Context) (int, error) { return 7, errors.New("no") },
+		"panic": func(context.Context) (int, error) { panic("no") },
+	} {
+		var q Query[string, int]
+		msg := q.Ask("a", f)()
+		q.Take(msg)
+		if _, _, ok := q.Value(); ok || q.Err() == nil || q.Pending() {
+			t.Errorf("%s: ok %v, err %v, pending %v", name, ok, q.Err(), q.Pending())
+		}
+		if v, stack := msg.(Panicked).Panic(); (v != nil) != (name == "panic") || (len(stack) > 0) != (name == "panic") {
+			t.Errorf("%s carries the panic %v", name, v)
+		}
+	}
+}
+
+func TestAWindowNeverLeavesTheRecording(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	full := timeline.Window{From: -500, To: 1 << 40}
+	w := full
+	for range 20000 {
+		switch rng.IntN(3) {
+		case 0:
+			w = Zoom(w, full, w.From+rng.Int64N(Span(w)), 1+rng.Int64N(7), 1+rng.Int64N(7))
+		case 1:
+			w = Pan(w, full, rng.Int64N(Span(full))-Span(full)/2)
+		case 2:
+			pos := full.From + rng.Int64N(Span(full))
+			if w = Show(w, full, pos); pos < w.From || pos >= w.To {
+				t.Fatalf("%d is not in %v", pos, w)
+			}
+		}
+		if w.From < full.From || w.To > full.To || w.To <= w.From {
+			t.Fatalf("the window is %v", w)
+		}
+	}
+}
+
+func TestCountSeparatesThousands(t *testing.T) {
+	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", -1000: "-1,000"} {
+		if got := Count(n); got != want {
+			t.Errorf("Count(%d) = %q, want %q", n, got, want)
+		}
+	}
+}
+
+func TestAPercentThatIsNotZeroIsNotPrintedAsZero(t *testing.T) {
+	for _, c := range []struct {
+		part, whole int64
+		want        string
+	}{{0, 10, "0 %"}, {1, 1 << 40, "<1 %"}, {1, 2, "50 %"}, {5, 0, "0 %"}, {999, 1000, "100 %"}} {
+		if got := Percent(c.part, c.whole); got != c.want {
+			t.Errorf("Percent(%d, %d) = %q, want %q", c.part, c.whole, got, c.want)
+		}
+	}
+}

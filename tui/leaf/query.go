@@ -1,0 +1,93 @@
+package leaf
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+
+	tea "charm.land/bubbletea/v2"
+)
+
+// Query is a slow question that a view asks off the event loop, remembering the last answer. A new key cancels the question that is
+// under way, and an answer that is not to the latest key is dropped, so that a view always shows the answer to what it asked last, or,
+// until that is there, an older one. The zero Query is ready. It is used from Update and Draw only.
+type Query[K comparable, V any] struct {
+	asked, answered K
+	pending, known  bool
+	value           V
+	err             error
+	cancel          context.CancelFunc
+}
+
+// Panicked is a message that may carry a panic of the goroutine that computed it: the root writes it to the crash log, the
+// view shows it as the question's error, and the program lives on. Value is nil where there was none.
+type Panicked interface {
+	Panic() (value any, stack []byte)
+}
+
+type answer[K comparable, V any] struct {
+	to    *Query[K, V]
+	key   K
+	value V
+	err   error
+	fault any
+	stack []byte
+}
+
+// Panic implements Panicked.
+func (a answer[K, V]) Panic() (value any, stack []byte) { return a.fault, a.stack }
+
+// Ask asks for the answer to key unless it is known or under way already; f runs on another goroutine and must stop when its context
+// is cancelled. The command must be returned from the view's Update.
+func (q *Query[K, V]) Ask(key K, f func(ctx context.Context) (V, error)) tea.Cmd {
+	if q.pending && q.asked == key || !q.pending && q.known && q.answered == key {
+		return nil
+	}
+	if q.cancel != nil {
+		q.cancel()
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	q.asked, q.pending, q.cancel = key, true, cancel
+	return func() (msg tea.Msg) {
+		defer func() {
+			if r := recover(); r != nil {
+				msg = answer[K, V]{to: q, key: key, err: fmt.Errorf("internal error: %v", r), fault: r, stack: debug.Stack()}
+			}
+		}()
+		v, err := f(ctx)
+		return answer[K, V]{to: q, key: key, value: v, err: err}
+	}
+}
+
+// Take takes an answer of this Query's, and reports whether msg was one, current or stale.
+func (q *Query[K, V]) Take(msg tea.Msg) bool {
+	a, ok := msg.(answer[K, V])
+	if !ok || a.to != q {
+		return false
+	}
+	if q.pending && a.key == q.asked {
+		q.cancel()
+		q.pending, q.cancel = false, nil
+		q.answered, q.known, q.value, q.err = a.key, true, a.value, a.err
+	}
+	return true
+}
+
+// Value returns the latest answer and the key that it answers; ok is false where there is none yet.
+func (q *Query[K, V]) Value() (key K, v V, ok bool) {
+	return q.answered, q.value, q.known && q.err == nil
+}
+
+// Err returns the error of the latest answer, nil where there is none.
+func (q *Query[K, V]) Err() error { return q.err }
+
+// Pending reports whether an answer is under way.
+func (q *Query[K, V]) Pending() bool { return q.pending }
+
+// Forget drops the answer: what was asked about is gone.
+func (q *Query[K, V]) Forget() {
+	if q.cancel != nil {
+		q.cancel()
+	}
+	*q = Query[K, V]{}
+}

@@ -1,0 +1,87 @@
+package leaf
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// When says a moment as a person would: the time since the recording's first event, or the event's number where there is no clock.
+func When(s *State, m timeline.Moment) string {
+	d := s.Device
+	switch {
+	case d == nil:
+		return ""
+	case m == timeline.Start:
+		return "before the first event"
+	case m == timeline.Never:
+		return "never"
+	case s.Window.Axis == timeline.AxisEvents || !s.Timeline.Trace.Clock.HasTime:
+		return "event " + Count(int64(m))
+	}
+	from, _ := d.Span()
+	return timeline.Duration(d.Time(m) - from)
+}
+
+// CursorText says what happens at the cursor and how much is held there: the status line of views without a better one.
+func CursorText(s *State) string {
+	d := s.Device
+	if d == nil {
+		return ""
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s · allocated %s", When(s, s.Cursor), s.Units.Bytes(d.Allocated.At(s.Cursor)))
+	if r := d.Reserved.At(s.Cursor); r > 0 {
+		fmt.Fprintf(&b, ", reserved %s", s.Units.Bytes(r))
+	}
+	if s.Cursor >= 0 {
+		if s.Window.Axis == timeline.AxisTime && s.Timeline.Trace.Clock.HasTime {
+			fmt.Fprintf(&b, " · event %s", Count(int64(s.Cursor)))
+		}
+		b.WriteString(" · " + EventText(s, s.Cursor))
+	}
+	return b.String()
+}
+
+// EventText says what an event does: alloc 512 MiB b7f00_0 at site.
+func EventText(s *State, m timeline.Moment) string {
+	d := s.Device
+	e := d.Event(m)
+	text := strings.ReplaceAll(e.Action.String(), "_", " ")
+	if e.Size > 0 && e.Action != traces.Snapshot {
+		text += " " + s.Units.Bytes(e.Size)
+	}
+	if a := d.AllocOf(m); a != timeline.NoAlloc {
+		text += " " + d.Name(a)
+		if e.Stack == traces.NoStack {
+			e.Stack = d.Allocs.Stack[a]
+		}
+	}
+	if site := d.Site(e.Stack); site != "" {
+		text += " at " + site
+	}
+	return text
+}
+
+// IterationNumber returns what tells an iteration from the others in a narrow place: the number at its name's end, such as 12 of
+// "iteration 12" and of "ProfilerStep#12", else its name.
+func IterationNumber(it *timeline.Iteration) string {
+	digits := strings.TrimLeft(it.Name[len(strings.TrimRight(it.Name, "0123456789")):], " ")
+	if digits == "" {
+		return it.Name
+	}
+	return digits
+}
+
+// Percent prints a part of a whole: 68 %, <1 %, 0 %.
+func Percent(part, whole int64) string {
+	switch {
+	case whole <= 0 || part <= 0:
+		return "0 %"
+	case part*200 < whole:
+		return "<1 %"
+	}
+	return fmt.Sprintf("%.0f %%", 100*float64(part)/float64(whole))
+}

@@ -1,0 +1,154 @@
+package tui
+
+import (
+	"context"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/tui/canvas"
+	"github.com/gmemtop/gmemtop/tui/leaf"
+	"github.com/gmemtop/gmemtop/tui/theme"
+)
+
+// Model is the only tea.Model. It is used through a pointer and never copied.
+type Model struct {
+	opts   Options
+	state  leaf.State
+	loaded Loaded
+	views  []leaf.View
+	front  leaf.ID
+
+	width, height int
+	layout        layout
+	canvas        *canvas.Canvas
+	profile       canvas.Profile
+	ascii         bool
+	themeFixed    bool // the user chose the theme: the terminal's background does not
+	mouse         bool
+	dialogs       []dialog
+
+	loads   int // number of the current load
+	loading *loading
+	failure error // why nothing can be shown
+	partial error // what went wrong beside what is shown
+	stop    context.CancelFunc
+
+	toast    leaf.ToastMsg
+	toasts   int
+	found    foundMsg
+	lastMark timeline.Moment // where ' came from
+	yank     string          // what was copied last, for tests of the clipboard's text
+	actions  []action
+	now      func() time.Time
+	after    func(time.Duration, func(time.Time) tea.Msg) tea.Cmd
+}
+
+// New returns a Model that starts with opts.
+func New(opts Options) *Model {
+	m := &Model{
+		opts: opts, width: 80, height: 24, profile: canvas.TrueColor, ascii: opts.ASCII, mouse: !opts.NoMouse, now: time.Now, after: tea.Tick,
+		front: leaf.Overview, views: newViews(),
+	}
+	if opts.View != 0 {
+		m.front = opts.View
+	}
+	m.state.Theme = theme.Dark()
+	if th, ok := theme.ByName(opts.Theme); ok {
+		m.state.Theme, m.themeFixed = th, true
+	}
+	if opts.Color == "never" {
+		m.setProfile(canvas.NoColor)
+	}
+	m.state.Units = opts.Units
+	m.state.Selected = timeline.NoAlloc
+	m.state.Focused = true
+	m.canvas = canvas.New(m.width, m.height, m.profile, m.ascii)
+	m.layout = layoutFor(m.width, m.height, false)
+	m.actions = keyboard{m}.newActions()
+	return m
+}
+
+// Init starts the load and asks for the terminal's background.
+func (m *Model) Init() tea.Cmd {
+	cmds := []tea.Cmd{opener{m}.load(m.opts.Loader, m.opts.Title)}
+	if !m.themeFixed {
+		cmds = append(cmds, tea.RequestBackgroundColor)
+	}
+	return tea.Batch(cmds...)
+}
+
+// State returns what the views share, for tests and for cmd's exporters.
+func (m *Model) State() *leaf.State { return &m.state }
+
+// view returns the view in front.
+func (m *Model) view() leaf.View { return m.viewOf(m.front) }
+
+func (m *Model) viewOf(id leaf.ID) leaf.View {
+	for _, v := range m.views {
+		if v.ID() == id {
+			return v
+		}
+	}
+	return nil
+}
+
+// ready reports whether there is a device to look at.
+func (m *Model) ready() bool { return m.loading == nil && m.failure == nil && m.state.Device != nil }
+
+// setProfile takes the colours that the terminal knows; without any the theme is the one without colours.
+func (m *Model) setProfile(p canvas.Profile) {
+	m.profile = p
+	if m.canvas != nil {
+		m.canvas.SetProfile(p)
+	}
+	if p == canvas.NoColor {
+		m.state.Theme, m.themeFixed = theme.Mono(), true
+	}
+}
+
+// changed bumps the state's version and tells the view in front.
+func (m *Model) changed() tea.Cmd {
+	m.state.Version++
+	m.state.Focused = len(m.dialogs) == 0
+	m.state.Width, m.state.Height = m.layout.body.W, m.layout.body.H
+	if m.state.Timeline == nil && m.state.Run == nil {
+		return nil
+	}
+	v := m.view()
+	if v == nil {
+		return nil
+	}
+	if ok, _ := v.Available(&m.state); !ok {
+		return nil
+	}
+	return v.Update(&m.state, leaf.ChangedMsg{})
+}
+
+// device brings a device to the front: its whole recording, the cursor at its peak.
+func (m *Model) setDevice(d *timeline.Device) tea.Cmd {
+	s := &m.state
+	s.Device, s.Selected, s.HasMark, s.Analysed, s.Headline = d, timeline.NoAlloc, false, false, ""
+	s.Cursor = timeline.Start
+	if d == nil {
+		return m.changed()
+	}
+	s.Timeline = d.Timeline()
+	s.Cursor = d.Totals.PeakAt
+	axis := timeline.AxisTime
+	if !s.Timeline.Trace.Clock.HasTime {
+		axis = timeline.AxisEvents
+	}
+	s.Window = d.Full(axis)
+	return tea.Batch(analyse(d), m.find(), m.changed())
+}
+
+// setTimeline brings a timeline to the front with its main device.
+func (m *Model) setTimeline(t *timeline.Timeline) tea.Cmd {
+	m.state.Timeline = t
+	if t == nil {
+		return m.setDevice(nil)
+	}
+	return m.setDevice(t.Main())
+}

@@ -1,0 +1,211 @@
+// Package oom is the view of the out-of-memory autopsy: why it failed, who held the memory, what would help; and, of a recording that did
+// not run out, what would bring its peak down.
+package oom
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"charm.land/bubbles/v2/key"
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/tui/leaf"
+	"github.com/gmemtop/gmemtop/tui/table"
+)
+
+// View shows the autopsy. It implements leaf.View.
+type View struct {
+	autopsy leaf.Query[*timeline.Device, *timeline.Autopsy]
+	levers  *table.Table
+	holders *table.Table
+	of      *timeline.Device // whose rows the tables hold
+	tab     key.Binding
+}
+
+// New returns the view.
+func New() leaf.View {
+	v := &View{
+		levers: table.New(
+			table.Column{Title: "saves", Width: 10, Right: true},
+			table.Column{Title: "fits", Width: 4, Drop: 1},
+			table.Column{Title: "what would help", Width: 26, Max: 160},
+		),
+		holders: table.New(
+			table.Column{Title: "bytes", Width: 10, Right: true},
+			table.Column{Title: "share", Width: 5, Right: true},
+			table.Column{Title: "", Width: 10, Max: 16, Drop: 2},
+			table.Column{Title: "blocks", Width: 7, Right: true, Drop: 1},
+			table.Column{Title: "who held it", Width: 20, Max: 120},
+		),
+		tab: key.NewBinding(key.WithKeys("tab", "shift+tab"), key.WithHelp("tab", "who held it")),
+	}
+	v.focus(v.levers)
+	return v
+}
+
+// ID implements leaf.View.
+func (v *View) ID() leaf.ID { return leaf.OOM }
+
+// Name implements leaf.View.
+func (v *View) Name() string { return "OOM" }
+
+// Available implements leaf.View.
+func (v *View) Available(s *leaf.State) (bool, string) {
+	if s.Device == nil {
+		return false, "this recording has no device"
+	}
+	return true, ""
+}
+
+func (v *View) focus(t *table.Table) {
+	v.levers.Blurred, v.holders.Blurred = t != v.levers, t != v.holders
+}
+
+// Update implements leaf.View.
+func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
+	if v.autopsy.Take(msg) {
+		v.settle(s)
+		return nil
+	}
+	switch msg := msg.(type) {
+	case leaf.ChangedMsg:
+		if s.Device == nil {
+			return nil
+		}
+		d := s.Device
+		return v.autopsy.Ask(d, func(ctx context.Context) (*timeline.Autopsy, error) { return d.Autopsy(ctx) })
+	case tea.KeyPressMsg:
+		if key.Matches(msg, v.tab) {
+			if v.levers.Blurred {
+				v.focus(v.levers)
+			} else {
+				v.focus(v.holders)
+			}
+			return nil
+		}
+	}
+	return v.toTables(s, msg)
+}
+
+func (v *View) settle(s *leaf.State) {
+	d, a, ok := v.autopsy.Value()
+	if !ok || d != s.Device {
+		return
+	}
+	v.of = d
+	v.levers.SetRows(len(a.Levers))
+	v.holders.SetRows(len(a.Holders))
+	v.levers.Select(0)
+	v.holders.Select(0)
+	v.focus(v.levers)
+	if len(a.Levers) == 0 {
+		v.focus(v.holders)
+	}
+}
+
+// known returns the autopsy of the device in view, nil until it is there.
+func (v *View) known(s *leaf.State) *timeline.Autopsy {
+	if d, a, ok := v.autopsy.Value(); ok && d == s.Device && v.of == d {
+		return a
+	}
+	return nil
+}
+
+func (v *View) toTables(s *leaf.State, msg tea.Msg) tea.Cmd {
+	a := v.known(s)
+	if a == nil {
+		return nil
+	}
+	for _, t := range []*table.Table{v.levers, v.holders} {
+		act := t.Update(msg)
+		if act.Kind == table.Ignored {
+			continue
+		}
+		if _, click := msg.(tea.MouseClickMsg); click {
+			v.focus(t)
+		}
+		switch {
+		case act.Kind == table.Opened && t == v.levers:
+			if cmd := a.Levers[act.Row].Command; cmd != "" {
+				return leaf.Send(leaf.CopyMsg{Text: cmd, What: "the command"})
+			}
+		case act.Kind == table.Opened:
+			return tea.Batch(leaf.Send(leaf.CursorMsg{To: a.At}), leaf.Send(leaf.SelectMsg{Alloc: a.Holders[act.Row].Largest}),
+				leaf.Send(leaf.ShowMsg{View: leaf.Peak}))
+		case act.Kind == table.Moved && t == v.holders:
+			return leaf.Send(leaf.SelectMsg{Alloc: a.Holders[act.Row].Largest})
+		}
+		return nil
+	}
+	return nil
+}
+
+// Bindings implements leaf.View.
+func (v *View) Bindings(s *leaf.State) []key.Binding {
+	a := v.known(s)
+	if a == nil {
+		return nil
+	}
+	tab := v.tab
+	list := v.levers.Bindings(v.enterOnLever(a))
+	if v.levers.Blurred {
+		tab.SetHelp("tab", "what would help")
+		list = v.holders.Bindings("show it at that moment")
+	}
+	if v.levers.Rows() > 0 && v.holders.Rows() > 0 {
+		list = append(list, tab)
+	}
+	return list
+}
+
+func (v *View) enterOnLever(a *timeline.Autopsy) string {
+	if i := v.levers.Selected(); i >= 0 && a.Levers[i].Command != "" {
+		return "copy the command"
+	}
+	return ""
+}
+
+// Status implements leaf.View.
+func (v *View) Status(s *leaf.State) string {
+	a := v.known(s)
+	if a == nil {
+		return ""
+	}
+	if i := v.holders.Selected(); v.levers.Blurred && i >= 0 {
+		g := a.Holders[i]
+		return fmt.Sprintf("%s in %s %s · %s", s.Units.Bytes(g.Bytes), leaf.Count(int64(g.Blocks)), plural(g.Blocks, "block", "blocks"), g.Name)
+	}
+	if i := v.levers.Selected(); i >= 0 {
+		l := a.Levers[i]
+		text := strings.ReplaceAll(l.Name, "_", " ")
+		if l.Command != "" {
+			text += " · " + l.Command
+		}
+		return text
+	}
+	return ""
+}
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return many
+}
+
+// Copy implements leaf.Copier: the command of the lever, or the call site of the holder.
+func (v *View) Copy(s *leaf.State) (text, what string) {
+	a := v.known(s)
+	if a == nil {
+		return "", ""
+	}
+	if i := v.holders.Selected(); v.levers.Blurred && i >= 0 {
+		return a.Holders[i].Name, "the call site"
+	}
+	if i := v.levers.Selected(); i >= 0 && a.Levers[i].Command != "" {
+		return a.Levers[i].Command, "the command"
+	}
+	return a.Sentence, "the answer"
+}

@@ -1,0 +1,130 @@
+package oom
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/tui/canvas"
+	"github.com/gmemtop/gmemtop/tui/leaf"
+	"github.com/gmemtop/gmemtop/tui/viewtest"
+)
+
+func open(t *testing.T, o viewtest.Training) (*viewtest.Screen, *View) {
+	t.Helper()
+	v := New().(*View)
+	sc := viewtest.Open(t, v, o.Timeline(t))
+	sc.Text(120, 36)
+	return sc, v
+}
+
+func TestGoldens(t *testing.T) {
+	for name, o := range map[string]viewtest.Training{
+		"out-of-memory":    {Iterations: 3, Layers: 8, OOM: true},
+		"pending-frees":    {Iterations: 3, Layers: 8, OOM: true, Pools: true},
+		"no-out-of-memory": {Iterations: 3, Layers: 8},
+		"no-segments":      {Iterations: 2, NoSegments: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sc, _ := open(t, o)
+			sc.Golden(name)
+		})
+	}
+}
+
+func TestThePartsOfTheBarAreTheDevice(t *testing.T) {
+	for _, o := range []viewtest.Training{{Iterations: 3, OOM: true}, {Iterations: 3, OOM: true, Pools: true}, {Iterations: 2}} {
+		sc, v := open(t, o)
+		parts, whole := v.segments(sc.State, v.known(sc.State))
+		sum := int64(0)
+		for _, p := range parts {
+			sum += p.bytes
+		}
+		if sum != whole || whole != sc.State.Device.Info.TotalBytes {
+			t.Errorf("parts add up to %d, the bar is %d, the device has %d", sum, whole, sc.State.Device.Info.TotalBytes)
+		}
+	}
+}
+
+func TestYCopiesTheCommandOfTheSelectedLever(t *testing.T) {
+	sc, v := open(t, viewtest.Training{Iterations: 3, OOM: true})
+	a := v.known(sc.State)
+	if len(a.Levers) == 0 {
+		t.Fatal("the out-of-memory has no lever")
+	}
+	for i, l := range a.Levers {
+		if text, _ := v.Copy(sc.State); l.Command != "" && text != l.Command {
+			t.Errorf("lever %d (%s) copies %q, its command is %q", i, l.Name, text, l.Command)
+		}
+		sc.Press("enter")
+		if l.Command != "" && (len(sc.Sent) != 1 || sc.Sent[0].(leaf.CopyMsg).Text != l.Command) {
+			t.Errorf("enter on lever %d sent %v", i, sc.Sent)
+		}
+		sc.Press("down")
+	}
+}
+
+func TestEnterOnAHolderShowsItAtTheMoment(t *testing.T) {
+	sc, v := open(t, viewtest.Training{Iterations: 3, OOM: true})
+	sc.Press("tab", "down", "enter")
+	a := v.known(sc.State)
+	if sc.State.Cursor != a.At {
+		t.Errorf("the cursor is at event %d, the failure at %d", sc.State.Cursor, a.At)
+	}
+	if sc.State.Selected != a.Holders[1].Largest {
+		t.Errorf("block %d is selected, the holder's largest is %d", sc.State.Selected, a.Holders[1].Largest)
+	}
+	if shown, ok := sc.Sent[len(sc.Sent)-1].(leaf.ShowMsg); !ok || shown.View != leaf.Peak {
+		t.Errorf("enter sent %v", sc.Sent)
+	}
+}
+
+func TestTheCommandIsClickable(t *testing.T) {
+	sc, v := open(t, viewtest.Training{Iterations: 3, OOM: true})
+	c := canvas.New(120, 36, canvas.TrueColor, false)
+	v.Draw(sc.State, c)
+	want := v.known(sc.State).Levers[0].Command
+	for y := range 36 {
+		for x := range 120 {
+			if msg, ok := c.Hit(x, y); ok && msg.(leaf.CopyMsg).Text == want {
+				return
+			}
+		}
+	}
+	t.Errorf("nothing on the screen copies %q", want)
+}
+
+func TestAnAutopsyOfAnotherDeviceIsNotShown(t *testing.T) {
+	sc, v := open(t, viewtest.Training{Iterations: 3, OOM: true})
+	other := viewtest.Training{Iterations: 1}.Timeline(t)
+	sc.State.Device = other.Main()
+	if text := sc.Text(120, 36); !strings.Contains(text, "looking for") {
+		t.Errorf("another device shows\n%s", text)
+	}
+	sc.Send(leaf.ChangedMsg{})
+	if v.known(sc.State) == nil || v.known(sc.State).OOM {
+		t.Error("the autopsy is not that of the device in view")
+	}
+}
+
+func TestNoDeviceIsNotAvailable(t *testing.T) {
+	if ok, why := New().Available(&leaf.State{Selected: timeline.NoAlloc}); ok || why == "" {
+		t.Error("a recording without a device is available")
+	}
+}
+
+func BenchmarkDraw(b *testing.B) {
+	tl := viewtest.Training{Iterations: 3, Layers: 40, OOM: true}.Timeline(b)
+	s, v := viewtest.State(tl), New().(*View)
+	cmd := v.Update(s, leaf.ChangedMsg{})
+	v.Update(s, cmd())
+	c := canvas.New(200, 56, canvas.TrueColor, false)
+	b.ReportAllocs()
+	for b.Loop() {
+		c.Clear()
+		v.Draw(s, c)
+		if len(c.String()) == 0 {
+			b.Fatal("nothing was drawn")
+		}
+	}
+}

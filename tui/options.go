@@ -1,0 +1,63 @@
+package tui
+
+import (
+	"context"
+	"io"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/tui/leaf"
+)
+
+// Loaded is what a Loader read.
+type Loaded struct {
+	// Timelines holds one timeline, two or more where several files were named (the first two can be compared), none where only Run is set.
+	Timelines []*timeline.Timeline
+	// Run is the folder of ranks that was opened, nil for none.
+	Run *timeline.Run
+	// Notice is one sentence that the user should see first, such as that the embedded sample is shown; "" for none.
+	Notice string
+}
+
+// Loader reads what the user asked for. It is called off the event loop with a context that is cancelled when the user quits, and
+// reports its progress as often as it likes: stage is what is being done ("reading snapshot.pickle"), done and total are of any one
+// unit, total 0 where it is unknown. Beside an error it may return what was sound before it.
+type Loader func(ctx context.Context, progress func(stage string, done, total int64)) (Loaded, error)
+
+// Exporter writes what is in view in one format; e offers it.
+type Exporter struct {
+	// Name is what is offered: "Perfetto trace".
+	Name string
+	// Extension is the file name's, with its dot: ".json".
+	Extension string
+	Write     func(ctx context.Context, w io.Writer, t *timeline.Timeline, d *timeline.Device) error
+}
+
+// Options are what a session starts with. The zero value opens nothing in an automatic theme.
+type Options struct {
+	Loader Loader
+	// Title names what is opened, shown while it loads.
+	Title string
+	// Theme is a name of theme.Names; "" and "auto" ask the terminal whether it is dark.
+	Theme string
+	// Color is "auto", "always" or "never"; NO_COLOR counts as never under auto.
+	Color string
+	ASCII bool
+	// NoMouse leaves the mouse to the terminal.
+	NoMouse bool
+	Units   timeline.Units
+	// View is the view that opens; 0 opens the overview.
+	View leaf.ID
+	// Open returns the Loader of one rank of the run or of one further file; nil where none can be opened.
+	Open func(path string) Loader
+	// Exporters are the formats that e offers beside a picture of the screen as text.
+	Exporters []Exporter
+	// Editor is the command that o runs, "" for $VISUAL, then $EDITOR.
+	Editor string
+	// StateDir is the folder for the crash log, "" for $XDG_STATE_HOME/gmemtop or ~/.local/state/gmemtop.
+	StateDir string
+	// Input and Output are the terminal, nil for the process's own.
+	Input  io.Reader
+	Output io.Writer
+	// Environ is the environment, nil for the process's own.
+	Environ []string
+}

@@ -1,0 +1,259 @@
+// Package overview is the first screen: the answer in one sentence, the usage over time that proves it, and below it what is
+// held at the cursor and how the iterations compare.
+package overview
+
+import (
+	"context"
+	"fmt"
+
+	"charm.land/bubbles/v2/key"
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/tui/canvas"
+	"github.com/gmemtop/gmemtop/tui/chart"
+	"github.com/gmemtop/gmemtop/tui/leaf"
+)
+
+// View is the overview.
+type View struct {
+	usage   chart.Usage
+	parts   leaf.Query[at, []timeline.Group] // by category at the cursor
+	holders leaf.Query[at, []timeline.Group] // by stack at the cursor
+	state   leaf.Query[at, *timeline.AllocatorState]
+	pointer chart.Pointer
+	frame   chart.Frame
+	picked  int // row of the table by category, -1 for none
+	keys    keyMap
+}
+
+type at struct {
+	device *timeline.Device
+	moment timeline.Moment
+}
+
+type keyMap struct{ open, rows key.Binding }
+
+// New returns the overview.
+func New() *View {
+	return &View{picked: -1, keys: keyMap{
+		open: key.NewBinding(key.WithKeys("enter"), key.WithHelp("enter", "what holds it")),
+		rows: key.NewBinding(key.WithKeys("up", "down", "k", "j"), key.WithHelp("↑↓", "category")),
+	}}
+}
+
+// ID implements leaf.View.
+func (v *View) ID() leaf.ID { return leaf.Overview }
+
+// Name implements leaf.View.
+func (v *View) Name() string { return "Overview" }
+
+// Available implements leaf.View.
+func (v *View) Available(s *leaf.State) (bool, string) {
+	if s.Device == nil {
+		if s.Run != nil {
+			return false, "A run of many ranks is open and none of them is chosen: 7 shows them all, w opens one."
+		}
+		return false, "The recording holds no memory events of any device. Record some with `gmemtop run -- python train.py`"
+	}
+	return true, ""
+}
+
+// Bindings implements leaf.View.
+func (v *View) Bindings(*leaf.State) []key.Binding {
+	return []key.Binding{v.keys.open, v.keys.rows}
+}
+
+// Status implements leaf.View.
+func (v *View) Status(s *leaf.State) string { return leaf.CursorText(s) }
+
+// Update implements leaf.View.
+func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
+	switch msg := msg.(type) {
+	case leaf.ChangedMsg:
+		return v.ask(s)
+	case pickMsg:
+		v.picked = msg.row
+		return v.openPicked(s)
+	case tea.KeyPressMsg:
+		switch {
+		case key.Matches(msg, v.keys.open):
+			return v.openPicked(s)
+		case key.Matches(msg, v.keys.rows) && (msg.String() == "up" || msg.String() == "k"):
+			v.picked = max(v.picked-1, -1)
+		case key.Matches(msg, v.keys.rows):
+			v.picked = min(v.picked+1, len(v.rows())-1)
+		}
+	case tea.MouseMsg:
+		cmd, _ := v.pointer.Update(s, &v.frame, msg)
+		return cmd
+	default:
+		_ = v.usage.Take(msg) || v.parts.Take(msg) || v.holders.Take(msg) || v.state.Take(msg)
+	}
+	return nil
+}
+
+// pickMsg is a click on a row of the table by category.
+type pickMsg struct{ row int }
+
+// ask asks for what the frame of this state needs.
+func (v *View) ask(s *leaf.State) tea.Cmd {
+	d, m := s.Device, s.Cursor
+	if d == nil {
+		return nil
+	}
+	k := at{d, m}
+	p := place(s.Width, s.Height, v.sentenceRows(s))
+	return tea.Batch(
+		v.usage.Ask(s, p.area.W),
+		v.parts.Ask(k, func(context.Context) ([]timeline.Group, error) { return d.Breakdown(m, timeline.ByCategory), nil }),
+		v.holders.Ask(k, func(context.Context) ([]timeline.Group, error) { return d.Breakdown(m, timeline.ByStack), nil }),
+		v.state.Ask(k, func(ctx context.Context) (*timeline.AllocatorState, error) { return d.StateAt(ctx, m) }),
+	)
+}
+
+// rows returns the categories at the cursor that hold something.
+func (v *View) rows() []timeline.Group {
+	_, groups, _ := v.parts.Value()
+	for i, g := range groups {
+		if g.Bytes <= 0 {
+			return groups[:i]
+		}
+	}
+	return groups
+}
+
+// openPicked opens the blocks of the category that is picked, or, with none, all that is held at the cursor.
+func (v *View) openPicked(*leaf.State) tea.Cmd {
+	rows := v.rows()
+	if v.picked < 0 || v.picked >= len(rows) {
+		return leaf.Send(leaf.ShowMsg{View: leaf.Peak})
+	}
+	return tea.Sequence(
+		leaf.Send(leaf.QueryMsg{Text: "live cat:" + rows[v.picked].Category.String() + " sort:-size"}),
+		leaf.Send(leaf.ShowMsg{View: leaf.Allocations}),
+	)
+}
+
+// headline is the sentence on top; until it is computed the peak says itself.
+func headline(s *leaf.State) string {
+	if s.Analysed {
+		return s.Headline
+	}
+	return fmt.Sprintf("Peak %s: looking for what holds it …", s.Units.Bytes(s.Device.Totals.PeakAllocated))
+}
+
+func (v *View) sentenceRows(s *leaf.State) int {
+	rows := min(len(leaf.Wrap(headline(s), s.Width-2)), 2)
+	if s.Height < 14 {
+		rows = 1
+	}
+	if s.Height > 20 {
+		rows++
+	}
+	return rows
+}
+
+// places is where the parts of the overview lie.
+type places struct {
+	labels int         // row of the iterations' names and the peak's pin
+	area   canvas.Rect // the plot
+	phases int         // row of the phases' lane
+	axis   int         // row of the labels of x
+	tables canvas.Rect
+	sum    int // row of the equation, -1 for none
+}
+
+// place lays the overview out below its sentence: a chart of half the height, the tables in the rest.
+func place(w, h, sentence int) places {
+	var p places
+	p.sum = -1
+	left := h - sentence
+	tables := min(max(left*3/10, 6), 13) + 1
+	if left >= 15 {
+		p.sum = h - 1
+		left--
+	}
+	plot := max(left-tables-3, 3)
+	p.labels = sentence
+	p.area = canvas.Rect{X: 7, Y: sentence + 1, W: max(w-8, 1), H: plot}
+	p.phases = p.area.Y + plot
+	p.axis = p.phases + 1
+	top := p.axis + 1
+	if left >= 18 {
+		top++
+	}
+	p.tables = canvas.Rect{X: 1, Y: top, W: w - 2, H: max(h-top, 0)}
+	if p.sum >= 0 {
+		p.tables.H = max(p.sum-top, 0)
+		if p.tables.H > 8 {
+			p.tables.H--
+		}
+	}
+	return p
+}
+
+// Draw implements leaf.View.
+func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
+	w, h := c.Size()
+	rows := v.sentenceRows(s)
+	leaf.Sentence(s, c, headline(s))
+	p := place(w, h, rows)
+	if s.Device.Len() < 2 { // one moment: there is no time to draw
+		p.tables = canvas.Rect{X: 1, Y: rows, W: w - 2, H: h - rows - 2}
+		v.frame = chart.Frame{}
+	} else {
+		v.drawChart(s, c, p)
+	}
+	v.drawTables(s, c.Sub(p.tables))
+	if p.sum >= 0 {
+		v.drawSum(s, c, p.sum)
+	}
+}
+
+func (v *View) drawChart(s *leaf.State, c *canvas.Canvas, p places) {
+	d := s.Device
+	v.frame = chart.Frame{Device: d, Area: p.area, Window: s.Window, High: v.usage.High(s, p.area.W)}
+	f := &v.frame
+	f.YAxis(s, c)
+	v.usage.Draw(s, c, f)
+	f.Iterations(s, c, p.labels)
+	if f.Phases(s, c, p.phases) {
+		f.XAxis(s, c, p.axis)
+	} else {
+		f.XAxis(s, c, p.phases)
+	}
+	f.Cursor(s, c, s.Cursor, s.Theme.Cursor)
+	if s.HasMark {
+		f.Cursor(s, c, s.Mark, s.Theme.Warn)
+		f.Pin(c, p.labels, s.Mark, s.Theme.Warn, "mark")
+	}
+	f.Pin(c, p.labels, d.Totals.PeakAt, s.Theme.Strong, "peak "+s.Units.Bytes(d.Totals.PeakAllocated))
+	v.labelReserved(s, c, f, p)
+}
+
+// labelReserved writes what the thin line is, at its right end, above it or below.
+func (v *View) labelReserved(s *leaf.State, c *canvas.Canvas, f *chart.Frame, p places) {
+	_, resv := v.usage.Columns(s, f.Area.W)
+	if len(resv) == 0 || resv[len(resv)-1].Max <= 0 {
+		return
+	}
+	last := resv[len(resv)-1]
+	text := " reserved " + s.Units.Bytes(last.Max)
+	x := f.Area.X + f.Area.W - canvas.Width(text)
+	row := f.Row(last.Max)
+	for _, y := range []int{f.Area.Y + row + 1, f.Area.Y + row - 1} {
+		if y < f.Area.Y || y >= f.Area.Y+f.Area.H {
+			continue
+		}
+		free := true
+		for i := range canvas.Width(text) {
+			cell := c.At(x+i, y)
+			free = free && c.StyleOf(cell.Style).BG == nil && (cell.Rune == ' ' || cell.Rune == '·')
+		}
+		if free {
+			c.Text(x, y, s.Theme.Dim, text)
+			return
+		}
+	}
+}

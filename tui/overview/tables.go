@@ -1,0 +1,309 @@
+package overview
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"sort"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/tui/canvas"
+	"github.com/gmemtop/gmemtop/tui/leaf"
+)
+
+// drawTables draws what is held at the cursor by category and, as far as there is room, by call site, and how the iterations compare.
+// The order in which they give way is: holders (below 150 columns, unless there are no iterations), never the categories.
+func (v *View) drawTables(s *leaf.State, c *canvas.Canvas) {
+	w, h := c.Size()
+	if h < 2 {
+		return
+	}
+	iterations := s.Analysed && len(s.Device.Iterations().List) > 0
+	var left, middle, right int
+	switch {
+	case w >= 150 && iterations:
+		left, right = min(w*3/10, 60), min(w*3/10, 62)
+		middle = w - left - right - 6
+	case w >= 150 || !iterations:
+		left = min(w*9/20, 70)
+		middle = w - left - 3
+	default:
+		left = w * 9 / 20
+		right = w - left - 3
+	}
+	v.drawCategories(s, c.Sub(canvas.Rect{W: left, H: h}))
+	x := left + 3
+	if middle > 0 {
+		v.drawHolders(s, c.Sub(canvas.Rect{X: x, W: middle, H: h}))
+		x += middle + 3
+	}
+	if right > 0 {
+		v.drawIterations(s, c.Sub(canvas.Rect{X: x, W: right, H: h}), middle == 0)
+	}
+}
+
+// moment names the moment that the tables speak of.
+func moment(s *leaf.State) string {
+	if s.Cursor == s.Device.Totals.PeakAt {
+		return "At the peak"
+	}
+	return "At the cursor, " + leaf.When(s, s.Cursor)
+}
+
+func (v *View) drawCategories(s *leaf.State, c *canvas.Canvas) {
+	w, h := c.Size()
+	total := s.Device.Allocated.At(s.Cursor)
+	leaf.Rule(s, c, 0, 0, w, moment(s)+"  "+s.Units.Bytes(total))
+	key, groups, ok := v.parts.Value()
+	if !ok || key.device != s.Device {
+		return
+	}
+	largest := int64(1)
+	for _, g := range groups {
+		largest = max(largest, g.Bytes)
+	}
+	unit, size := s.Units.Column(largest)
+	const nameW, sizeW = 18, 8
+	for i, g := range v.rows() {
+		y := 1 + i
+		if y >= h {
+			break
+		}
+		st := s.Theme.Text
+		if i == v.picked {
+			c.Fill(canvas.Rect{Y: y, W: w, H: 1}, ' ', s.Theme.OnSelected(st))
+			st = s.Theme.OnSelected(st)
+		}
+		glyph := s.Theme.Category(g.Category)
+		if i == v.picked {
+			glyph = s.Theme.OnSelected(glyph)
+		}
+		c.Text(0, y, glyph, s.Theme.Glyph(g.Category))
+		name := g.Category.String()
+		if g.Inferred {
+			name = "~" + name
+		}
+		c.TextMax(2, y, nameW-2, st, name)
+		if i == 0 && w >= 38 {
+			c.Text(nameW+sizeW+1, y, st.Fg(s.Theme.Dim.FG), unit)
+		}
+		if w >= nameW+sizeW+6 {
+			c.TextRight(nameW+sizeW, y, st, size(g.Bytes))
+		}
+		pct := leaf.Percent(g.Bytes, total)
+		room := w - nameW - sizeW - 5 - 6
+		if room >= 4 {
+			c.Bar(nameW+sizeW+5, y, room, g.Bytes, max(total, 1), s.Theme.Fill(g.Category))
+		}
+		c.TextRight(w, y, st, pct)
+		c.Zone(canvas.Rect{Y: y, W: w, H: 1}, pickMsg{i})
+	}
+}
+
+func (v *View) drawHolders(s *leaf.State, c *canvas.Canvas) {
+	w, h := c.Size()
+	key, groups, ok := v.holders.Value()
+	if !ok || key.device != s.Device || len(groups) == 0 {
+		leaf.Rule(s, c, 0, 0, w, "Largest holders")
+		return
+	}
+	unit, size := s.Units.Column(groups[0].Bytes)
+	leaf.Rule(s, c, 0, 0, w, "Largest holders, "+unit)
+	const sizeW, nameX = 6, 10
+	for i, g := range groups {
+		y := 1 + i
+		if y >= h || g.Bytes == 0 {
+			break
+		}
+		row := canvas.Rect{Y: y, W: w, H: 1}
+		if y == h-1 && i+1 < len(groups) {
+			var rest int64
+			for _, g := range groups[i:] {
+				rest += g.Bytes
+			}
+			c.TextRight(sizeW, y, s.Theme.Dim, size(rest))
+			c.TextMax(nameX, y, w-nameX, s.Theme.Dim, fmt.Sprintf("%s more call sites", leaf.Count(int64(len(groups)-i))))
+			c.Zone(row, leaf.ShowMsg{View: leaf.Peak})
+			break
+		}
+		c.TextRight(sizeW, y, s.Theme.Text, size(g.Bytes))
+		if g.Largest != timeline.NoAlloc {
+			cat := s.Device.Allocs.Category[g.Largest]
+			c.Text(sizeW+2, y, s.Theme.Category(cat), s.Theme.Glyph(cat))
+		}
+		blocks := ""
+		if g.Blocks > 1 {
+			blocks = "×" + leaf.Count(int64(g.Blocks))
+		}
+		name := g.Name
+		if name == "" {
+			name = "no stack recorded"
+		}
+		c.TextMax(nameX, y, w-nameX-canvas.Width(blocks)-1, s.Theme.Text, name)
+		c.TextRight(w, y, s.Theme.Dim, blocks)
+		c.Zone(row, leaf.SelectMsg{Alloc: g.Largest})
+	}
+}
+
+// column is a column of the table of iterations.
+type column struct {
+	head  string
+	width int
+	text  func(it *timeline.Iteration) string
+}
+
+// drawIterations draws the iterations around the cursor's, and below them, where rows are left and holders are wanted, the largest
+// holders. The columns give way from the right: new sites, growth, churn.
+func (v *View) drawIterations(s *leaf.State, c *canvas.Canvas, holders bool) {
+	w, h := c.Size()
+	its := s.Device.Iterations()
+	list := its.List
+	title := "Across iterations"
+	if its.Source != timeline.FromAnnotations {
+		title += "  ~ from " + its.Source.String()
+	}
+	leaf.Rule(s, c, 0, 0, w, title)
+	cols := iterationColumns(s, list, w)
+	x := 0
+	for _, col := range cols {
+		x += col.width
+		c.TextRight(x, 1, s.Theme.Header, col.head)
+	}
+	here := sort.Search(len(list), func(i int) bool { return list[i].First > s.Cursor }) - 1
+	foot := trend(s, its)
+	if here >= 0 && list[here].Why != "" {
+		foot = list[here].Name + ": " + list[here].Why
+	}
+	room := h - 2
+	if spare := room - len(list) - 2; holders && spare >= 4 {
+		v.drawHolders(s, c.Sub(canvas.Rect{Y: h - spare, W: w, H: spare}))
+		h -= spare + 1
+		room = h - 2
+	}
+	if foot != "" && room > 2 {
+		room = min(room-1, len(list))
+		c.TextMax(0, 2+room, w, s.Theme.Dim, foot)
+	}
+	from := max(min(here-room/2, len(list)-room), 0)
+	for i := from; i < len(list) && i-from < room; i++ {
+		it := &list[i]
+		y := 2 + i - from
+		st := s.Theme.Text
+		if it.Odd {
+			st = s.Theme.Warn
+		}
+		if i == here {
+			st = s.Theme.OnSelected(st)
+			c.Fill(canvas.Rect{Y: y, W: w, H: 1}, ' ', st)
+		}
+		x := 0
+		for _, col := range cols {
+			x += col.width
+			c.TextRight(x, y, st, col.text(it))
+		}
+		if it.Why != "" && w-x-2 >= 16 {
+			c.TextMax(x+2, y, w-x-2, st, it.Why)
+		}
+		c.Zone(canvas.Rect{Y: y, W: w, H: 1}, leaf.CursorMsg{To: it.PeakAt})
+	}
+}
+
+func iterationColumns(s *leaf.State, list []timeline.Iteration, w int) []column {
+	var peak, churn, growth int64 = 1, 1, 1
+	for i := range list {
+		peak, churn, growth = max(peak, list[i].PeakAllocated), max(churn, list[i].Churn), max(growth, list[i].Growth, -list[i].Growth)
+	}
+	peakUnit, peakText := s.Units.Column(peak)
+	churnUnit, churnText := s.Units.Column(churn)
+	cols := []column{
+		{"it", 5, func(it *timeline.Iteration) string { return canvas.Truncate(leaf.IterationNumber(it), 4) }},
+		{"peak " + peakUnit, 10, func(it *timeline.Iteration) string { return peakText(it.PeakAllocated) }},
+	}
+	if s.Timeline.Trace.Clock.HasTime {
+		cols = append(cols, column{"step", 10, func(it *timeline.Iteration) string { return timeline.Duration(it.Finish - it.Start) }})
+	}
+	for _, col := range []column{
+		{"churn " + churnUnit, 11, func(it *timeline.Iteration) string { return churnText(it.Churn) }},
+		{"growth", 12, func(it *timeline.Iteration) string { return s.Units.Delta(it.Growth) }},
+		{"new sites", 11, func(it *timeline.Iteration) string { return "+" + leaf.Count(int64(it.NewSites)) }},
+	} {
+		used := 0
+		for _, c := range cols {
+			used += c.width
+		}
+		if used+col.width <= w {
+			cols = append(cols, col)
+		}
+	}
+	return cols
+}
+
+// trend says in half a sentence whether the steady iterations grow.
+func trend(s *leaf.State, its *timeline.Iterations) string {
+	t := its.Trend
+	switch {
+	case t.Points < 3:
+		return ""
+	case t.Leaking:
+		return fmt.Sprintf("grows %s an iteration (%s to %s): 5 says where",
+			s.Units.Delta(int64(t.Slope)), s.Units.Delta(int64(t.Low)), s.Units.Delta(int64(t.High)))
+	}
+	return fmt.Sprintf("steady: no leak (%s ± %s an iteration)", s.Units.Delta(int64(t.Slope)), s.Units.Bytes(int64((t.High-t.Low)/2)))
+}
+
+// drawSum draws the equation of reserved bytes: what is allocated, pending, lost to rounding, stranded and cached.
+func (v *View) drawSum(s *leaf.State, c *canvas.Canvas, y int) {
+	key, st, ok := v.state.Value()
+	w := c.Width()
+	if !ok || key.device != s.Device {
+		return
+	}
+	th := s.Theme
+	if !st.Known {
+		c.TextMax(1, y, w-2, th.Dim, "reserved is not known: "+st.Reason)
+		return
+	}
+	unit, size := s.Units.Column(st.Reserved)
+	mark := map[timeline.Exactness]string{timeline.LowerBound: "≥ ", timeline.Inferred: "~ "}[st.Exactness]
+	allocated := min(s.Device.Allocated.At(key.moment), st.ActiveRequested)
+	terms := []term{
+		{"allocated", allocated}, {"pending free", st.ActiveRequested - allocated}, {"rounding", st.Internal},
+		{"stranded", st.Stranded}, {"cached", st.Cached},
+	}
+	x := 1
+	for i, t := range fitting(terms, w-canvas.Width(" = reserved 0.00 GiB")-2, size) {
+		if i > 0 {
+			x += c.Text(x, y, th.Dim, " + ")
+		}
+		x += c.Text(x, y, th.Dim, t.name+" ")
+		x += c.Text(x, y, th.Text, size(t.bytes))
+	}
+	x += c.Text(x, y, th.Dim, " = reserved ")
+	x += c.Text(x, y, th.Text, size(st.Reserved))
+	x += c.Text(x, y, th.Dim, " "+unit)
+	if mark != "" && st.Reason != "" && x+12 < w {
+		c.TextMax(x+2, y, w-x-3, th.Dim, mark+st.Reason)
+	}
+}
+
+// term is one part of the equation.
+type term struct {
+	name  string
+	bytes int64
+}
+
+// fitting returns the terms that are not zero, without the smallest ones where not all have room.
+func fitting(terms []term, room int, size func(int64) string) []term {
+	terms = slices.DeleteFunc(terms, func(t term) bool { return t.bytes <= 0 })
+	for {
+		need := 0
+		for _, t := range terms {
+			need += canvas.Width(t.name) + 1 + canvas.Width(size(t.bytes)) + 3
+		}
+		if need-3 <= room || len(terms) < 2 {
+			return terms
+		}
+		least := slices.MinFunc(terms, func(a, b term) int { return cmp.Compare(a.bytes, b.bytes) })
+		terms = slices.DeleteFunc(terms, func(t term) bool { return t == least })
+	}
+}

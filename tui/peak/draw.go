@@ -1,0 +1,242 @@
+package peak
+
+import (
+	"fmt"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/tui/block"
+	"github.com/gmemtop/gmemtop/tui/canvas"
+	"github.com/gmemtop/gmemtop/tui/leaf"
+)
+
+// Draw implements leaf.View.
+func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
+	w, h := c.Size()
+	y := leaf.Sentence(s, c, v.sentence(s))
+	v.drawGroupings(s, c, y)
+	body := canvas.Rect{X: 1, Y: y + 2, W: w - 2, H: h - y - 2}
+	v.wide = w >= 110
+	if !v.wide {
+		if v.inTree {
+			v.drawTree(s, c.Sub(body))
+		} else {
+			v.drawTable(s, c.Sub(body))
+		}
+		return
+	}
+	left := body.W / 2
+	v.drawTable(s, c.Sub(canvas.Rect{X: 1, Y: body.Y, W: left, H: body.H}))
+	x := left + 3
+	c.VLine(x-1, body.Y, body.H, s.Theme.Faint)
+	right := canvas.Rect{X: x + 1, Y: body.Y, W: w - x - 2, H: body.H}
+	top, rest := right.CutTop(max(right.H*3/5, 3))
+	v.drawTree(s, c.Sub(top))
+	_, rest = rest.CutTop(1)
+	if rest.H > 2 {
+		block.Draw(s, c.Sub(rest), s.Selected)
+	}
+}
+
+// sentence says how much is held and which group holds most of it; in comparison, what changed most.
+func (v *View) sentence(s *leaf.State) string {
+	held := s.Units.Bytes(s.Device.Allocated.At(s.Cursor))
+	if len(v.rows) == 0 || v.built.now.moment != s.Cursor {
+		return fmt.Sprintf("%s %s are allocated: grouping …", moment(s), held)
+	}
+	r := &v.rows[0]
+	if s.HasMark && v.built.okM {
+		d := s.Device.Allocated.At(s.Cursor) - s.Device.Allocated.At(s.Mark)
+		more := "more"
+		if d < 0 {
+			more = "less"
+		}
+		return fmt.Sprintf("%s %s %s than at the mark (%s): most of the change is %s, %s.",
+			moment(s), s.Units.Bytes(max(d, -d)), more, leaf.When(s, s.Mark), name(r), s.Units.Delta(r.delta()))
+	}
+	blocks := 0
+	for i := range v.rows {
+		blocks += v.rows[i].Blocks
+	}
+	text := fmt.Sprintf("%s %s are held by %s blocks: ", moment(s), held, leaf.Count(int64(blocks)))
+	share := leaf.Percent(r.Bytes, s.Device.Allocated.At(s.Cursor))
+	switch v.by {
+	case timeline.ByCategory:
+		return text + fmt.Sprintf("%s is %s.", share, name(r))
+	case timeline.ByStack, timeline.ByModule:
+		return text + fmt.Sprintf("%s of it comes from %s.", share, name(r))
+	}
+	return text + fmt.Sprintf("%s of it in %s.", share, name(r))
+}
+
+// drawGroupings draws the names of the groupings, the one in force marked; each can be clicked.
+func (v *View) drawGroupings(s *leaf.State, c *canvas.Canvas, y int) {
+	x := 1 + c.Text(1, y, s.Theme.Dim, "by ")
+	for by := timeline.By(0); by < timeline.NumBy; by++ {
+		st, text := s.Theme.Dim, " "+by.String()+" "
+		if by == v.by {
+			st = s.Theme.OnSelected(s.Theme.Strong)
+		}
+		n := c.Text(x, y, st, text)
+		c.Zone(canvas.Rect{X: x, Y: y, W: n, H: 1}, byMsg{by})
+		x += n + 1
+	}
+}
+
+func (v *View) drawTable(s *leaf.State, c *canvas.Canvas) {
+	w, h := c.Size()
+	if h < 2 {
+		return
+	}
+	if len(v.rows) == 0 {
+		if v.groups.Pending() {
+			leaf.Working(s, c, "grouping")
+		} else {
+			c.Text(0, 0, s.Theme.Dim, "nothing is allocated at this moment")
+		}
+		return
+	}
+	total := max(s.Device.Allocated.At(s.Cursor), 1)
+	largest := int64(1)
+	for i := range v.rows {
+		largest = max(largest, v.rows[i].Bytes, v.rows[i].before)
+	}
+	unit, size := s.Units.Column(largest)
+	t := table{s: s, size: size, unit: unit, total: total, largest: largest, comparing: s.HasMark && v.built.okM}
+	t.fit(w)
+	t.head(c, v.by)
+	v.height = h - 1
+	v.top = max(min(v.top, v.at), v.at-v.height+1, 0)
+	for y := 0; y < v.height && v.top+y < len(v.rows); y++ {
+		i := v.top + y
+		t.row(c, y+1, &v.rows[i], v.by, i == v.at && !v.inTree)
+		c.Zone(canvas.Rect{Y: y + 1, W: w, H: 1}, pickMsg{i})
+	}
+}
+
+// table is the geometry of the table of groups. The columns give way in this order: bar, blocks, share.
+type table struct {
+	s              *leaf.State
+	size           func(int64) string
+	unit           string
+	total, largest int64
+	comparing      bool
+	w              int
+	bytes, delta   int // right edges
+	blocks, share  int // right edges, 0 where there is no room
+	bar, barW      int
+	name           int
+}
+
+func (t *table) fit(w int) {
+	t.w = w
+	x := 10
+	t.bytes = x
+	if t.comparing {
+		x += 11
+		t.delta = x
+	}
+	if w >= 44 {
+		x += 8
+		t.blocks = x
+	}
+	if w >= 36 && !t.comparing {
+		x += 6
+		t.share = x
+	}
+	if w >= 64 && !t.comparing {
+		t.bar, t.barW = x+2, min((w-x)/6, 16)
+		x += 2 + t.barW
+	}
+	t.name = x + 2
+}
+
+func (t *table) head(c *canvas.Canvas, by timeline.By) {
+	st := t.s.Theme.Header
+	c.TextRight(t.bytes, 0, st, t.unit)
+	if t.comparing {
+		c.TextRight(t.delta, 0, st, "since mark")
+	}
+	if t.blocks > 0 {
+		c.TextRight(t.blocks, 0, st, "blocks")
+	}
+	if t.share > 0 {
+		c.TextRight(t.share, 0, st, "share")
+	}
+	c.Text(t.name+2, 0, st, by.String())
+}
+
+func (t *table) row(c *canvas.Canvas, y int, r *row, by timeline.By, chosen bool) {
+	th := t.s.Theme
+	text, dim := th.Text, th.Dim
+	if chosen {
+		text, dim = th.OnSelected(th.Strong), th.OnSelected(th.Dim)
+		c.Fill(canvas.Rect{Y: y, W: t.w, H: 1}, ' ', text)
+	}
+	cat := r.Category
+	if by != timeline.ByCategory {
+		cat = timeline.Unknown
+		if r.Largest != timeline.NoAlloc {
+			cat = t.s.Device.Allocs.Category[r.Largest]
+		}
+	}
+	c.TextRight(t.bytes, y, text, t.size(r.Bytes))
+	if t.comparing {
+		st := th.Dim
+		switch d := r.delta(); {
+		case d > 0:
+			st = th.Warn
+		case d < 0:
+			st = th.Good
+		}
+		if chosen {
+			st = th.OnSelected(st)
+		}
+		text := "="
+		if r.delta() != 0 {
+			text = t.s.Units.Delta(r.delta())
+		}
+		c.TextRight(t.delta, y, st, text)
+	}
+	if t.blocks > 0 {
+		c.TextRight(t.blocks, y, dim, leaf.Count(int64(r.Blocks)))
+	}
+	if t.share > 0 {
+		c.TextRight(t.share, y, dim, leaf.Percent(r.Bytes, t.total))
+	}
+	if t.barW > 0 {
+		c.Bar(t.bar, y, t.barW, r.Bytes, t.largest, th.Fill(cat))
+	}
+	glyph := th.Category(cat)
+	if chosen {
+		glyph = th.OnSelected(glyph)
+	}
+	c.Text(t.name, y, glyph, th.Glyph(cat))
+	label := name(r)
+	if r.Inferred && by == timeline.ByCategory {
+		label = "~" + label
+	}
+	if by == timeline.ByStack && r.Stack == traces.NoStack {
+		label = "recorded without a stack"
+	}
+	c.TextMax(t.name+2, y, t.w-t.name-2, text, label)
+}
+
+func (v *View) drawTree(s *leaf.State, c *canvas.Canvas) {
+	w, _ := c.Size()
+	k, root, ok := v.tree.Value()
+	if !ok || root == nil || k.device != s.Device {
+		if v.tree.Pending() {
+			leaf.Working(s, c, "building the icicle")
+		}
+		return
+	}
+	title := "by " + k.by.String()
+	if v.inTree {
+		title += ", arrows move, enter zooms"
+	} else {
+		title += ", i or a click enters"
+	}
+	leaf.Rule(s, c, 0, 0, w, title)
+	v.chart.Draw(s, c.Sub(canvas.Rect{Y: 1, W: w, H: c.Height() - 1}))
+}

@@ -1,0 +1,271 @@
+package ranks
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/tui/canvas"
+	"github.com/gmemtop/gmemtop/tui/leaf"
+	"github.com/gmemtop/gmemtop/tui/table"
+)
+
+// Draw implements leaf.View.
+func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
+	if s.Run == nil || len(s.Run.Ranks) == 0 {
+		leaf.Empty(s, c, "One recording is open", "A folder of recordings, one a rank, is shown here side by side.", "gmemtop replay DIR")
+		return
+	}
+	v.read(s)
+	body := c.Bounds()
+	_, body = body.CutTop(leaf.Sentence(s, c, sentence(s.Run)))
+	body = body.Inset(1, 0)
+	var at canvas.Rect
+	at, body = body.CutTop(v.stripRows(s, body.H))
+	v.drawStrip(s, c, at)
+	v.drawTable(s, c, body)
+}
+
+func sentence(r *timeline.Run) string {
+	text := r.Sentence
+	if d := r.Divergence; d != nil && d.Text != "" && !strings.Contains(text, d.Text) {
+		text = strings.TrimRight(text, ".") + ". " + d.Text
+	}
+	return text
+}
+
+// lane is a row, or half a row, of the strip: the maxima of its ranks.
+type lane struct {
+	y     int // row in the strip
+	lower bool
+	ranks []int // indices of the run's ranks
+}
+
+// stripRows is how many rows the strip takes with its axis: about two fifths of the room, and no more than the ranks need.
+func (v *View) stripRows(s *leaf.State, room int) int {
+	if room < 10 {
+		return 0
+	}
+	n := len(s.Run.Ranks)
+	need := s.Run.Outliers + (n-s.Run.Outliers+1)/2
+	if s.Theme.Mono || n <= 12 {
+		need = n
+	}
+	return min(need, max(2*room/5, 3)) + 2
+}
+
+// laneRows shares rows among the ranks: outliers get one each as far as there is room for half of them, the others share the rest.
+func (v *View) share(s *leaf.State, rows int) []lane {
+	run := s.Run
+	var lanes []lane
+	alone := min(run.Outliers, max(rows/2, 1))
+	if len(run.Ranks) <= rows {
+		alone = len(run.Ranks)
+	}
+	for i := range alone {
+		lanes = append(lanes, lane{y: i, ranks: []int{i}})
+	}
+	rest := len(run.Ranks) - alone
+	halves := 2 * (rows - alone)
+	if s.Theme.Mono {
+		halves = rows - alone
+	}
+	if rest <= 0 || halves <= 0 {
+		return lanes
+	}
+	n := min(rest, halves)
+	for k := range n {
+		l := lane{y: alone + k/2, lower: k%2 == 1}
+		if s.Theme.Mono {
+			l = lane{y: alone + k}
+		}
+		for i := k * rest / n; i < (k+1)*rest/n; i++ {
+			l.ranks = append(l.ranks, alone+i)
+		}
+		lanes = append(lanes, l)
+	}
+	return lanes
+}
+
+// values returns the maxima of a lane's ranks in n equal stretches of the run's clock.
+func values(run *timeline.Run, l lane, n int) []int64 {
+	out := make([]int64, n)
+	for _, i := range l.ranks {
+		strip := run.Ranks[i].Strip
+		for k, v := range strip {
+			from := k * n / len(strip)
+			to := max((k+1)*n/len(strip), from+1)
+			for x := from; x < min(to, n); x++ {
+				out[x] = max(out[x], v)
+			}
+		}
+	}
+	return out
+}
+
+const labelWidth = 12
+
+// drawStrip draws time along x and ranks along y, hot where much is allocated.
+func (v *View) drawStrip(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
+	v.strip, v.lanes = canvas.Rect{}, nil
+	if at.H < 3 || at.W < labelWidth+10 {
+		return
+	}
+	rows, w := at.H-2, at.W-labelWidth
+	v.strip = canvas.Rect{X: at.X, Y: at.Y, W: at.W, H: rows}
+	v.lanes = v.share(s, rows)
+	most := int64(1)
+	for i := range s.Run.Ranks {
+		most = max(most, s.Run.Ranks[i].Totals.PeakAllocated)
+	}
+	chosen := -1
+	if row := v.table.Selected(); row >= 0 {
+		chosen = v.order[row]
+	}
+	for k, l := range v.lanes {
+		y := at.Y + l.y
+		vals := values(s.Run, l, w)
+		paired := !l.lower && k+1 < len(v.lanes) && v.lanes[k+1].y == l.y
+		if l.lower {
+			continue
+		}
+		var lower []int64
+		if paired {
+			lower = values(s.Run, v.lanes[k+1], w)
+		}
+		v.drawLane(s, c, at.X+labelWidth, y, vals, lower, most)
+		v.drawLabel(s, c, at.X, y, k, chosen)
+	}
+	v.drawScale(s, c, canvas.Rect{X: at.X + labelWidth, Y: at.Y + rows, W: w, H: 1}, most)
+}
+
+// drawLane draws one row: upper over lower where there are two ranks in it.
+func (v *View) drawLane(s *leaf.State, c *canvas.Canvas, x0, y int, upper, lower []int64, most int64) {
+	for x := range upper {
+		up, glyph := s.Theme.Heat(upper[x], most)
+		if lower == nil || s.Theme.Mono {
+			c.Set(x0+x, y, glyph, c.Style(up))
+			continue
+		}
+		low, _ := s.Theme.Heat(lower[x], most)
+		c.Set(x0+x, y, '▀', c.Style(canvas.Style{FG: up.BG, BG: low.BG}))
+	}
+}
+
+func (v *View) drawLabel(s *leaf.State, c *canvas.Canvas, x, y, k, chosen int) {
+	run, l := s.Run, v.lanes[k]
+	ranks := l.ranks
+	if k+1 < len(v.lanes) && v.lanes[k+1].y == l.y {
+		ranks = append(ranks[:len(ranks):len(ranks)], v.lanes[k+1].ranks...)
+	}
+	style, mark := s.Theme.Dim, " "
+	if ranks[0] < run.Outliers {
+		style, mark = s.Theme.Warn, "▲"
+	}
+	for _, i := range ranks {
+		if i == chosen {
+			style, mark = s.Theme.Accent.Strong(), "▸"
+		}
+	}
+	text := strconv.Itoa(run.Ranks[ranks[0]].Rank)
+	if n := len(ranks); n > 1 {
+		low, high := run.Ranks[ranks[0]].Rank, run.Ranks[ranks[0]].Rank
+		for _, i := range ranks {
+			low, high = min(low, run.Ranks[i].Rank), max(high, run.Ranks[i].Rank)
+		}
+		text = fmt.Sprintf("%d–%d", low, high)
+	}
+	c.TextMax(x, y, labelWidth-1, style, mark+" "+text)
+}
+
+// drawScale draws the axis of time below the strip and what its colours mean.
+func (v *View) drawScale(s *leaf.State, c *canvas.Canvas, at canvas.Rect, most int64) {
+	from, to := bounds(s.Run)
+	c.Text(at.X, at.Y, s.Theme.Dim, "0")
+	if to > from {
+		c.TextRight(at.X+at.W, at.Y, s.Theme.Dim, timeline.Duration(to-from))
+	}
+	x := at.X + max((at.W-30)/2, 4)
+	x += c.Text(x, at.Y, s.Theme.Dim, "0 ")
+	for i := range 10 {
+		st, glyph := s.Theme.Heat(int64(i)*most/9, most)
+		c.Set(x, at.Y, glyph, c.Style(st))
+		x++
+	}
+	c.Text(x+1, at.Y, s.Theme.Dim, s.Units.Bytes(most))
+}
+
+func bounds(run *timeline.Run) (from, to int64) {
+	known := false
+	for i := range run.Ranks {
+		r := &run.Ranks[i]
+		if r.Err != nil || r.To <= r.From {
+			continue
+		}
+		if !known {
+			from, to, known = r.From, r.To, true
+		}
+		from, to = min(from, r.From), max(to, r.To)
+	}
+	return from, to
+}
+
+func (v *View) drawTable(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
+	run, th := s.Run, s.Theme
+	var peak, reserved int64
+	for i := range run.Ranks {
+		peak, reserved = max(peak, run.Ranks[i].Totals.PeakAllocated), max(reserved, run.Ranks[i].Totals.PeakReserved)
+	}
+	from, _ := bounds(run)
+	unit, peakText := s.Units.Column(peak)
+	unitReserved, reservedText := s.Units.Column(reserved)
+	v.table.Columns[colPeak].Unit, v.table.Columns[colReserved].Unit = unit, unitReserved
+	bar := th.Plain()
+	bar.Pattern = 0
+	v.table.Draw(c, at, th, func(row, col int) table.Cell {
+		i := v.order[row]
+		r := &run.Ranks[i]
+		if r.Err != nil && col != colRank && col != colTop {
+			return table.Cell{}
+		}
+		switch col {
+		case colRank:
+			cell := table.Cell{Text: strconv.Itoa(r.Rank)}
+			switch {
+			case r.Err != nil:
+				cell.Lead, cell.LeadStyle = "✗", th.Bad
+			case i < run.Outliers:
+				cell.Lead, cell.LeadStyle, cell.Style = "▲", th.Warn, th.Warn
+			}
+			return cell
+		case colPeak:
+			return table.Cell{Text: strings.TrimSpace(peakText(r.Totals.PeakAllocated))}
+		case colBar:
+			return table.Cell{Part: r.Totals.PeakAllocated, Whole: peak, Fill: bar}
+		case colDelta:
+			d := r.Totals.PeakAllocated - run.Median
+			if d == 0 {
+				return table.Cell{Text: "=", Style: th.Faint}
+			}
+			return table.Cell{Text: s.Units.Delta(d), Style: th.Dim}
+		case colReserved:
+			return table.Cell{Text: strings.TrimSpace(reservedText(r.Totals.PeakReserved)), Style: th.Dim}
+		case colTime:
+			return table.Cell{Text: timeline.Duration(r.PeakTime - from), Style: th.Dim}
+		case colHost:
+			return table.Cell{Text: r.Host, Style: th.Dim}
+		}
+		return holder(s, r)
+	})
+}
+
+func holder(s *leaf.State, r *timeline.RankSummary) table.Cell {
+	if r.Err != nil {
+		return table.Cell{Text: r.Err.Error(), Style: s.Theme.Bad}
+	}
+	if r.Top.Name == "" {
+		return table.Cell{Text: "–", Style: s.Theme.Faint}
+	}
+	return table.Cell{Text: s.Units.Bytes(r.Top.Bytes) + "  " + r.Top.Name}
+}

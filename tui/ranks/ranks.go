@@ -1,0 +1,196 @@
+// Package ranks is the view of a run: the memory of 8 to 1024 ranks over one clock, outliers first.
+package ranks
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"charm.land/bubbles/v2/key"
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/tui/canvas"
+	"github.com/gmemtop/gmemtop/tui/leaf"
+	"github.com/gmemtop/gmemtop/tui/table"
+)
+
+// View shows the ranks of a run. It implements leaf.View.
+type View struct {
+	table *table.Table
+	of    *timeline.Run
+	order []int // rows of the table as indices of the run's ranks
+	strip canvas.Rect
+	lanes []lane
+}
+
+// The columns.
+const (
+	colRank = iota
+	colPeak
+	colBar
+	colDelta
+	colReserved
+	colTime
+	colHost
+	colTop
+)
+
+// New returns the view.
+func New() leaf.View {
+	return &View{table: table.New(
+		table.Column{Title: "rank", Width: 7, Right: true, Sortable: true},
+		table.Column{Title: "peak", Width: 9, Right: true, Sortable: true},
+		table.Column{Title: "", Width: 10, Max: 24, Drop: 2},
+		table.Column{Title: "to median", Width: 10, Right: true, Drop: 3, Sortable: true},
+		table.Column{Title: "reserved", Width: 12, Right: true, Drop: 4, Sortable: true},
+		table.Column{Title: "peak at", Width: 9, Right: true, Drop: 5, Sortable: true},
+		table.Column{Title: "host", Width: 8, Max: 20, Drop: 6},
+		table.Column{Title: "largest holder", Width: 16, Max: 100},
+	)}
+}
+
+// ID implements leaf.View.
+func (v *View) ID() leaf.ID { return leaf.Ranks }
+
+// Name implements leaf.View.
+func (v *View) Name() string { return "Ranks" }
+
+// Available implements leaf.View.
+func (v *View) Available(s *leaf.State) (bool, string) {
+	if s.Run == nil || len(s.Run.Ranks) == 0 {
+		return false, "one recording is open: gmemtop replay DIR opens a folder of them, one a rank"
+	}
+	return true, ""
+}
+
+// Update implements leaf.View.
+func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
+	v.read(s)
+	if v.of == nil {
+		return nil
+	}
+	if m, ok := msg.(tea.MouseClickMsg); ok && m.Button == tea.MouseLeft && v.strip.Contains(m.X, m.Y) {
+		return v.clickStrip(m.Y - v.strip.Y)
+	}
+	switch act := v.table.Update(msg); act.Kind {
+	case table.Sorted:
+		v.reorder()
+	case table.Opened:
+		return v.open(s, act.Row)
+	}
+	return nil
+}
+
+// read takes over another run.
+func (v *View) read(s *leaf.State) {
+	if s.Run == v.of {
+		return
+	}
+	v.of = s.Run
+	v.order = v.order[:0]
+	if v.of == nil {
+		return
+	}
+	for i := range v.of.Ranks {
+		v.order = append(v.order, i)
+	}
+	v.table.SortBy = -1
+	v.table.SetRows(len(v.order))
+	v.table.Select(0)
+}
+
+// reorder sorts the rows; ranks that could not be read come last in every order.
+func (v *View) reorder() {
+	keep := -1
+	if row := v.table.Selected(); row >= 0 {
+		keep = v.order[row]
+	}
+	value := func(i int) int64 {
+		r := &v.of.Ranks[i]
+		switch v.table.SortBy {
+		case colPeak, colDelta:
+			return r.Totals.PeakAllocated
+		case colReserved:
+			return r.Totals.PeakReserved
+		case colTime:
+			return r.PeakTime
+		}
+		return int64(r.Rank)
+	}
+	slices.SortStableFunc(v.order, func(a, b int) int {
+		if bad := cmp.Compare(failed(&v.of.Ranks[a]), failed(&v.of.Ranks[b])); bad != 0 {
+			return bad
+		}
+		if v.table.Descending {
+			a, b = b, a
+		}
+		return cmp.Compare(value(a), value(b))
+	})
+	if row := slices.Index(v.order, keep); row >= 0 {
+		v.table.Select(row)
+	}
+}
+
+func failed(r *timeline.RankSummary) int {
+	if r.Err != nil {
+		return 1
+	}
+	return 0
+}
+
+func (v *View) open(s *leaf.State, row int) tea.Cmd {
+	if row < 0 || row >= len(v.order) {
+		return nil
+	}
+	r := &s.Run.Ranks[v.order[row]]
+	if r.Err != nil {
+		return leaf.Send(leaf.ToastMsg{Text: fmt.Sprintf("rank %d cannot be opened: %v", r.Rank, r.Err), Error: true})
+	}
+	return leaf.Send(leaf.OpenRankMsg{Path: r.Path})
+}
+
+// clickStrip selects the first rank of the lane at a row of the strip.
+func (v *View) clickStrip(y int) tea.Cmd {
+	for _, l := range v.lanes {
+		if l.y != y {
+			continue
+		}
+		if row := slices.Index(v.order, l.ranks[0]); row >= 0 {
+			v.table.Select(row)
+		}
+		return nil
+	}
+	return nil
+}
+
+// Bindings implements leaf.View.
+func (v *View) Bindings(s *leaf.State) []key.Binding {
+	if v.of == nil || v.of != s.Run {
+		return nil
+	}
+	return v.table.Bindings("open the rank")
+}
+
+// Status implements leaf.View.
+func (v *View) Status(s *leaf.State) string {
+	row := v.table.Selected()
+	if v.of == nil || v.of != s.Run || row < 0 {
+		return ""
+	}
+	r := &v.of.Ranks[v.order[row]]
+	if r.Err != nil {
+		return fmt.Sprintf("rank %d · %v", r.Rank, r.Err)
+	}
+	return fmt.Sprintf("rank %d · peak %s, %s to the median · %s", r.Rank, s.Units.Bytes(r.Totals.PeakAllocated),
+		s.Units.Delta(r.Totals.PeakAllocated-v.of.Median), r.Path)
+}
+
+// Copy implements leaf.Copier.
+func (v *View) Copy(s *leaf.State) (text, what string) {
+	row := v.table.Selected()
+	if v.of == nil || v.of != s.Run || row < 0 {
+		return "", ""
+	}
+	return v.of.Ranks[v.order[row]].Path, "the rank's path"
+}

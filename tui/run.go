@@ -1,0 +1,92 @@
+package tui
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/colorprofile"
+)
+
+// Run shows what opts loads until the user quits or ctx is cancelled. The terminal is restored in any case, also after a panic, whose
+// stack is written to the state folder. It returns nil where the user quit, ctx's error where it was cancelled.
+func Run(ctx context.Context, opts Options) error {
+	m := New(opts)
+	program := []tea.ProgramOption{tea.WithContext(ctx), tea.WithFPS(30)}
+	if opts.Input != nil {
+		program = append(program, tea.WithInput(opts.Input))
+	}
+	if opts.Output != nil {
+		program = append(program, tea.WithOutput(opts.Output))
+	}
+	if opts.Environ != nil {
+		program = append(program, tea.WithEnvironment(opts.Environ))
+	}
+	switch opts.Color {
+	case "never":
+		program = append(program, tea.WithColorProfile(colorprofile.ASCII))
+	case "always":
+		p := colorprofile.Env(os.Environ())
+		program = append(program, tea.WithColorProfile(max(p, colorprofile.ANSI256)))
+	}
+	_, err := tea.NewProgram(m, program...).Run()
+	if m.stop != nil {
+		m.stop()
+	}
+	switch {
+	case err == nil, errors.Is(err, tea.ErrInterrupted):
+		return nil
+	case errors.Is(err, tea.ErrProgramPanic):
+		return fmt.Errorf("gmemtop failed; its crash log is in %s: %w", stateDir(m), err)
+	case ctx.Err() != nil:
+		return ctx.Err()
+	}
+	return err
+}
+
+func stateDir(m *Model) string {
+	if m.opts.StateDir != "" {
+		return m.opts.StateDir
+	}
+	if dir := os.Getenv("XDG_STATE_HOME"); dir != "" {
+		return filepath.Join(dir, "gmemtop")
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return filepath.Join(os.TempDir(), "gmemtop")
+	}
+	return filepath.Join(home, ".local", "state", "gmemtop")
+}
+
+// logPanic is deferred where the program runs our code on the event loop: it writes a panic down and lets it go on, so that bubbletea
+// restores the terminal.
+func (m *Model) logPanic() {
+	if r := recover(); r != nil {
+		writeCrash(m, r, debug.Stack())
+		panic(r)
+	}
+}
+
+// writeCrash appends a panic to the crash log and returns the log's path.
+func writeCrash(m *Model, value any, stack []byte) string {
+	path := filepath.Join(stateDir(m), "crash.log")
+	text := fmt.Sprintf("%s gmemtop, view %c, %dx%d\npanic: %v\n%s\n",
+		m.now().UTC().Format(time.RFC3339), m.front, m.width, m.height, value, stack)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return "nowhere: " + err.Error()
+	}
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return "nowhere: " + err.Error()
+	}
+	_, err = f.WriteString(text)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return "nowhere: " + err.Error()
+	}
+	return path
+}

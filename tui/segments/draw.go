@@ -1,0 +1,379 @@
+package segments
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/tui/block"
+	"github.com/gmemtop/gmemtop/tui/canvas"
+	"github.com/gmemtop/gmemtop/tui/leaf"
+	"github.com/gmemtop/gmemtop/tui/theme"
+)
+
+// Draw implements leaf.View.
+func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
+	if s.Device == nil {
+		return
+	}
+	if v.st == nil || v.of.d != s.Device {
+		v.drawWaiting(s, c)
+		return
+	}
+	if len(v.rows) == 0 {
+		if !v.st.Known {
+			leaf.Empty(s, c, "No segments", "This recording does not say which segments the allocator held. A snapshot does.",
+				"torch.cuda.memory._dump_snapshot(\"snapshot.pickle\")")
+			return
+		}
+		leaf.Empty(s, c, "Nothing is reserved here", "At this moment the allocator holds no segment of the driver's. Move the cursor.", "")
+		return
+	}
+	body := c.Bounds()
+	rows := leaf.Sentence(s, c, v.sentence(s))
+	_, body = body.CutTop(rows)
+	var fig, legend canvas.Rect
+	fig, body = body.CutTop(figureRows(c))
+	v.drawFigures(s, c.Sub(fig))
+	if c.Height() >= 16 {
+		body, legend = body.CutBottom(1)
+		v.drawLegend(s, c.Sub(legend))
+	}
+	switch {
+	case body.W >= 140:
+		var side canvas.Rect
+		body, side = body.CutRight(min(body.W/3, 64))
+		v.drawPiece(s, c.Sub(canvas.Rect{X: side.X + 2, Y: side.Y, W: side.W - 2, H: side.H}))
+	case body.H >= 24:
+		var below canvas.Rect
+		body, below = body.CutBottom(9)
+		leaf.Rule(s, c, below.X, below.Y, below.W, "selected")
+		_, below = below.CutTop(1)
+		v.drawPiece(s, c.Sub(canvas.Rect{X: below.X + 1, Y: below.Y, W: below.W - 1, H: below.H}))
+	}
+	v.drawMap(s, c, body)
+}
+
+func (v *View) drawWaiting(s *leaf.State, c *canvas.Canvas) {
+	if err := v.state.Err(); err != nil && !v.state.Pending() {
+		leaf.Empty(s, c, "The map cannot be drawn", err.Error(), "")
+		return
+	}
+	leaf.Working(s, c, "replaying the allocator up to the cursor")
+}
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return many
+}
+
+type part struct {
+	name, short string
+	bytes       int64
+	kind        kind
+}
+
+// drawFigures draws the bar of the reserved bytes and the equation of its parts under it.
+func (v *View) drawFigures(s *leaf.State, c *canvas.Canvas) {
+	w, h := c.Size()
+	if h < 2 {
+		return
+	}
+	x, done := 1, int64(0)
+	for _, p := range v.parts() {
+		end := 1
+		if v.st.Reserved > 0 {
+			end = 1 + int(float64(done+p.bytes)/float64(v.st.Reserved)*float64(w-2)+0.5)
+		}
+		if p.bytes > 0 && end == x {
+			end++
+		}
+		v.drawPart(s, c.Sub(canvas.Rect{X: x, Y: 0, W: min(end, w-1) - x, H: 1}), p)
+		x, done = max(x, min(end, w-1)), done+p.bytes
+	}
+	unit, f := s.Units.Column(v.st.Reserved)
+	x = 1
+	for i, p := range v.parts() {
+		if i > 0 {
+			x += c.Text(x, 1, s.Theme.Dim, " + ")
+		}
+		name := p.name
+		if w < 100 {
+			name = p.short
+		}
+		if p.kind != kindActive {
+			f := fill(s.Theme, p.kind, 0)
+			paint(c, x, 1, f, f)
+			x += 2
+		}
+		x += c.Text(x, 1, s.Theme.Dim, name+" ")
+		x += c.Text(x, 1, s.Theme.Text, strings.TrimSpace(f(p.bytes)))
+	}
+	x += c.Text(x, 1, s.Theme.Dim, " = ")
+	x += c.Text(x, 1, s.Theme.Strong, strings.TrimSpace(f(v.st.Reserved))+" "+unit)
+	x += c.Text(x, 1, s.Theme.Dim, " reserved")
+	text := strings.ReplaceAll(v.st.Exactness.String(), "_", " ")
+	if v.st.Reason != "" {
+		text += ": " + v.st.Reason
+	}
+	switch room := w - x - 3; {
+	case canvas.Width(text) <= room || h < 3 && room > 12:
+		c.TextMax(x+2, 1, room, s.Theme.Dim, text)
+	case h >= 3:
+		c.TextMax(1, 2, w-2, s.Theme.Dim, text)
+	}
+}
+
+// columns of the map before the bars.
+type columns struct{ addr, size, full, bar, tag int }
+
+func (v *View) drawMap(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
+	var head canvas.Rect
+	head, at = at.CutTop(1)
+	cols := v.columnsFor(at.W)
+	x := at.X + 1
+	v.area = at
+	v.bars = canvas.Rect{X: x + cols.addr + cols.size + cols.full + 1, Y: at.Y, W: cols.bar, H: at.H}
+	v.reflow()
+	v.scrollTo(v.top)
+	v.drawHead(s, c, head, cols)
+	for y := range at.H {
+		line := v.top + y
+		if line >= v.lines.len() {
+			break
+		}
+		v.drawLine(s, c, at.Y+y, line, cols)
+	}
+	if n := v.lines.len(); n > at.H {
+		size := max(at.H*at.H/n, 1)
+		pos := int(int64(v.top) * int64(at.H-size) / int64(n-at.H))
+		for i := range at.H {
+			ch, st := '│', s.Theme.Faint
+			if i >= pos && i < pos+size {
+				ch, st = '┃', s.Theme.Dim
+			}
+			c.Set(at.X+at.W-1, at.Y+i, ch, c.Style(st))
+		}
+	}
+}
+
+func (v *View) drawHead(s *leaf.State, c *canvas.Canvas, at canvas.Rect, cols columns) {
+	x := at.X + 1
+	title := func(o order, text string) (string, canvas.Style) {
+		if v.order == o {
+			return text, s.Theme.Accent
+		}
+		return text, s.Theme.Header
+	}
+	if cols.addr > 0 {
+		text, st := title(byAddress, "segment")
+		if v.order == byAddress {
+			text += "▲"
+		}
+		c.Text(x, at.Y, st, text)
+		x += cols.addr
+	}
+	text, st := title(bySize, "size")
+	if v.order == bySize {
+		text += "▼"
+	}
+	c.TextRight(x+cols.size, at.Y, st, text)
+	x += cols.size
+	c.TextRight(x+cols.full, at.Y, s.Theme.Header, "full")
+	x += cols.full + 1
+	hint := "each segment fills its line"
+	if v.lines.bytes > 0 {
+		hint = "one scale: a line is " + s.Units.Bytes(v.lines.bytes)
+	}
+	switch v.order {
+	case byStranded:
+		hint = "most stranded first · " + hint
+	case bySize:
+		hint = "largest first · " + hint
+	}
+	c.TextMax(x, at.Y, cols.bar, s.Theme.Dim, hint)
+}
+
+func (v *View) drawLine(s *leaf.State, c *canvas.Canvas, y, line int, cols columns) {
+	i, from, to := v.lines.at(v.rows, line)
+	r := &v.rows[i]
+	x := v.area.X + 1
+	own := v.selected.row == int32(i)
+	if int(v.lines.first[i]) == line {
+		addr, text := s.Theme.Dim, s.Theme.Text
+		if own {
+			addr, text = s.Theme.Accent, s.Theme.Strong
+			c.Text(v.area.X, y, s.Theme.Accent, "▸")
+		}
+		if cols.addr > 0 {
+			c.Text(x, y, addr, fmt.Sprintf("%x", r.from))
+		}
+		c.TextRight(x+cols.addr+cols.size, y, text, s.Units.Bytes(r.mapped))
+		c.TextRight(x+cols.addr+cols.size+cols.full, y, fullStyle(s.Theme, r), percent(r.active, r.mapped))
+		if cols.tag > 0 {
+			c.TextMax(v.bars.X+v.bars.W+1, y, cols.tag-2, s.Theme.Dim, tag(r))
+		}
+	}
+	if int(v.lines.first[i]) != line && cols.addr > 0 {
+		c.Text(x, y, s.Theme.Faint, fmt.Sprintf("%x", from))
+	}
+	across := to - from
+	if v.lines.bytes > 0 {
+		across = uint64(v.lines.bytes)
+	}
+	v.drawBar(s, c, y, i, from, to, across)
+}
+
+func percent(part, whole int64) string {
+	if whole <= 0 {
+		return ""
+	}
+	p := 100 * float64(part) / float64(whole)
+	switch {
+	case part > 0 && p < 1:
+		return "<1%"
+	case part < whole && p > 99:
+		return "99%"
+	}
+	return fmt.Sprintf("%.0f%%", p)
+}
+
+func tag(r *row) string {
+	var words []string
+	if r.expandable {
+		words = append(words, "expand.")
+	}
+	if r.pool != (traces.Pool{}) {
+		words = append(words, strings.Replace(poolName(r.pool), "graph pool", "graph", 1))
+	}
+	if r.stream != 0 {
+		words = append(words, fmt.Sprintf("str %d", r.stream))
+	}
+	return strings.Join(words, " ")
+}
+
+// drawLegend names the looks that are on the map, as far as there is room.
+func (v *View) drawLegend(s *leaf.State, c *canvas.Canvas) {
+	x, w := 1, c.Width()
+	entry := func(f canvas.Fill, name string) {
+		n := 3 + canvas.Width(name) + 2
+		if x+n > w {
+			return
+		}
+		paint(c, x, 0, f, f)
+		c.Text(x+2, 0, s.Theme.Dim, name)
+		x += n
+	}
+	present := v.present(s.Device)
+	for _, cat := range []timeline.Category{timeline.Activation, timeline.Parameter, timeline.Gradient, timeline.OptimizerState, timeline.Input,
+		timeline.Temporary, timeline.AutogradDetail, timeline.Unknown} {
+		if present[kindActive+kind(cat)] {
+			entry(s.Theme.Fill(cat), cat.String())
+		}
+	}
+	for _, k := range []struct {
+		kind kind
+		name string
+	}{{kindStranded, "stranded"}, {kindCached, "cached"}, {kindPending, "pending free"}, {kindForeign, "not in the recording"}} {
+		if present[k.kind] {
+			entry(fill(s.Theme, k.kind, 0), k.name)
+		}
+	}
+}
+
+// drawPiece draws what is known of the selected piece.
+func (v *View) drawPiece(s *leaf.State, c *canvas.Canvas) {
+	p, seg := v.piece(v.selected), v.segment(v.selected)
+	if p.Alloc != timeline.NoAlloc {
+		block.Draw(s, c, p.Alloc)
+		return
+	}
+	w := c.Width()
+	c.TextMax(0, 0, w, s.Theme.Strong, s.Units.Bytes(p.Size))
+	for y, line := range leaf.Wrap(v.what(s, p, seg), w) {
+		c.Text(0, y+1, s.Theme.Text, line)
+	}
+	c.TextMax(0, 3, w, s.Theme.Dim, fmt.Sprintf("segment of %s, got from the driver by", s.Units.Bytes(seg.Size)))
+	if c.Height() > 4 {
+		block.Stack(s, c.Sub(canvas.Rect{X: 0, Y: 4, W: w, H: c.Height() - 4}), seg.Stack)
+	}
+}
+
+// drawPart fills c with the looks of a part; the active part is divided by category.
+func (a *atlas) drawPart(s *leaf.State, c *canvas.Canvas, p part) {
+	w := c.Width()
+	if p.kind != kindActive {
+		f := fill(s.Theme, p.kind, 0)
+		for x := range w {
+			paint(c, x, 0, f, f)
+		}
+		return
+	}
+	var sum int64
+	for _, n := range a.figures.categories {
+		sum += n
+	}
+	x, done := 0, int64(0)
+	for cat, n := range a.figures.categories {
+		done += n
+		end := int(float64(done)/float64(max(sum, 1))*float64(w) + 0.5)
+		f := s.Theme.Fill(timeline.Category(cat))
+		for ; x < end; x++ {
+			paint(c, x, 0, f, f)
+		}
+	}
+}
+
+func (b *board) columnsFor(w int) columns {
+	cols := columns{addr: 14, size: 10, full: 6}
+	if b.tagged() {
+		cols.tag = 15
+		if w < 100 {
+			cols.tag = 9
+		}
+	}
+	if w < 70 {
+		cols.addr = 0
+	}
+	cols.bar = max(w-cols.addr-cols.size-cols.full-cols.tag-3, 4)
+	return cols
+}
+
+// present returns the kinds that the visible lines show.
+func (b *board) present(d *timeline.Device) (seen [numKinds]bool) {
+	for y := range b.area.H {
+		line := b.top + y
+		if line >= b.lines.len() {
+			break
+		}
+		i, from, to := b.lines.at(b.rows, line)
+		walk := pieces{a: &b.atlas, d: d, row: i, from: from, to: to}
+		for p, ok := walk.next(); ok; p, ok = walk.next() {
+			seen[p.kind] = true
+		}
+	}
+	return seen
+}
+
+func figureRows(c *canvas.Canvas) int {
+	switch h := c.Height(); {
+	case h < 12:
+		return 0
+	case h < 24:
+		return 2
+	}
+	return 3
+}
+
+func fullStyle(th *theme.Theme, r *row) canvas.Style {
+	switch {
+	case r.active == 0:
+		return th.Dim
+	case 2*r.active <= r.mapped:
+		return th.Warn
+	}
+	return th.Text
+}

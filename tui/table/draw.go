@@ -1,0 +1,166 @@
+package table
+
+import (
+	"github.com/gmemtop/gmemtop/tui/canvas"
+	"github.com/gmemtop/gmemtop/tui/theme"
+)
+
+// Draw draws the table into the part at of c. It calls cell for the cells that are on the screen and for no other.
+func (t *Table) Draw(c *canvas.Canvas, at canvas.Rect, th *theme.Theme, cell func(row, column int) Cell) {
+	t.at = at
+	if at.W <= 0 || at.H <= 0 {
+		return
+	}
+	t.scrollTo(t.top)
+	w := at.W
+	if t.scrolls() {
+		w--
+	}
+	t.cols = place(t.Columns, w, t.cols[:0])
+	sub := c.Sub(at)
+	t.header(sub, th)
+	last := min(t.top+t.visible(), t.rows)
+	if at.H > 1 {
+		for row := t.top; row < last; row++ {
+			t.row(sub, row, row-t.top+1, w, th, cell)
+		}
+	}
+	if t.scrolls() {
+		t.scrollbar(sub, th)
+	}
+}
+
+func (t *Table) header(c *canvas.Canvas, th *theme.Theme) {
+	for _, p := range t.cols {
+		col := t.Columns[p.column]
+		style, title := th.Header, col.Title
+		if col.Unit != "" {
+			title += " " + col.Unit
+		}
+		if p.column == t.SortBy {
+			style = th.Accent
+			mark := "▲"
+			if t.Descending {
+				mark = "▼"
+			}
+			title = canvas.Truncate(title, max(p.w-1, 1)) + mark
+		}
+		if col.Right {
+			title = canvas.Truncate(title, p.w)
+			c.TextRight(p.x+p.w, 0, style, title)
+		} else {
+			c.TextMax(p.x, 0, p.w, style, title)
+		}
+	}
+}
+
+func (t *Table) row(c *canvas.Canvas, row, y, w int, th *theme.Theme, cell func(row, column int) Cell) {
+	for _, p := range t.cols {
+		drawCell(c, p, y, t.Columns[p.column].Right, cell(row, p.column))
+	}
+	if row != t.sel {
+		return
+	}
+	over := th.OnSelected
+	if t.Blurred {
+		over = func(s canvas.Style) canvas.Style { s.Bold = true; return s }
+	}
+	c.Restyle(canvas.Rect{X: 0, Y: y, W: w, H: 1}, over)
+}
+
+func drawCell(c *canvas.Canvas, p placed, y int, right bool, cell Cell) {
+	x, w := p.x, p.w
+	if cell.Lead != "" {
+		n := c.TextMax(x, y, w, cell.LeadStyle, cell.Lead) + 1
+		x, w = x+n, w-n
+	}
+	text := cell.Text
+	if text == "" {
+		c.Bar(x, y, w, cell.Part, cell.Whole, cell.Fill)
+		return
+	}
+	if cell.KeepEnd {
+		text = canvas.TruncateLeft(text, w)
+	} else {
+		text = canvas.Truncate(text, w)
+	}
+	if right {
+		c.TextRight(p.x+p.w, y, cell.Style, text)
+	} else {
+		c.Text(x, y, cell.Style, text)
+	}
+}
+
+func (t *Table) scrollbar(c *canvas.Canvas, th *theme.Theme) {
+	n := t.visible()
+	size := max(n*n/t.rows, 1)
+	pos := 0
+	if hidden := t.rows - n; hidden > 0 {
+		pos = int(int64(t.top) * int64(n-size) / int64(hidden))
+	}
+	for i := range n {
+		ch, style := '│', th.Faint
+		if i >= pos && i < pos+size {
+			ch, style = '┃', th.Dim
+		}
+		c.Set(t.at.W-1, i+1, ch, c.Style(style))
+	}
+}
+
+// place chooses the columns that fit into w cells and gives them their places.
+func place(columns []Column, w int, dst []placed) []placed {
+	limit, need := widthOf(columns, w)
+	spare := w - need
+	x := 0
+	for i, col := range columns {
+		if col.Drop > limit {
+			continue
+		}
+		dst = append(dst, placed{i, x, col.Width})
+		x += col.Width + gap
+	}
+	// Leftover room goes round by round to the columns that still grow, so that two of them share it evenly.
+	for spare > 0 {
+		growing := 0
+		for _, p := range dst {
+			if p.w < columns[p.column].Max {
+				growing++
+			}
+		}
+		if growing == 0 {
+			break
+		}
+		each := max(spare/growing, 1)
+		for i := range dst {
+			if more := min(columns[dst[i].column].Max-dst[i].w, each, spare); more > 0 {
+				dst[i].w += more
+				spare -= more
+			}
+		}
+	}
+	x = 0
+	for i := range dst {
+		dst[i].x = x
+		dst[i].w = max(min(dst[i].w, w-x), 0)
+		x += dst[i].w + gap
+	}
+	return dst
+}
+
+// widthOf returns the highest Drop that may stay in w cells, and the cells that the staying columns need.
+func widthOf(columns []Column, w int) (limit, need int) {
+	for _, c := range columns {
+		limit = max(limit, c.Drop)
+	}
+	for ; ; limit-- {
+		need = -gap
+		for _, c := range columns {
+			if c.Drop <= limit {
+				need += c.Width + gap
+			}
+		}
+		if need <= w || limit <= 0 {
+			return max(limit, 0), need
+		}
+	}
+}

@@ -1,0 +1,341 @@
+// Package table draws the visible part of a list of any length.
+//
+// Problem: a million allocations in a table of forty lines, on every key press, within a few milliseconds. Way chosen: the table
+// knows only how many rows there are and asks for the text of the cells that are on the screen; widths come from the columns and not
+// from the contents, so that nothing is measured that is not drawn, and a scroll never makes columns jump. A frame costs
+// O(visible rows x visible columns), whatever the number of rows. Way rejected: rows as slices of strings, as ready-made tables want
+// them; a million rows of nine strings cost seconds and a gigabyte before the first frame.
+//
+// In a narrow room columns leave in the order that the view chose (Column.Drop), and the room that is left over goes to the columns
+// that can use it (Column.Max).
+package table
+
+import (
+	"charm.land/bubbles/v2/key"
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/gmemtop/gmemtop/tui/canvas"
+)
+
+// Column is one column of a table.
+type Column struct {
+	Title string
+	// Unit follows the title in the head, for columns whose unit depends on what is in them.
+	Unit string
+	// Width is the least number of cells with which the column makes sense.
+	Width int
+	// Max is the number of cells up to which it grows where there is room; below Width it does not grow.
+	Max int
+	// Drop is the order in which columns leave a narrow table: the highest first. A column of 0 stays.
+	Drop int
+	// Right aligns numbers at their end.
+	Right bool
+	// Sortable columns answer a click on their title.
+	Sortable bool
+}
+
+// Cell is what stands in one cell of a table.
+type Cell struct {
+	Text  string
+	Style canvas.Style
+	// Lead is written before Text in a style of its own: the glyph of a category.
+	Lead      string
+	LeadStyle canvas.Style
+	// Part of Whole is the length of a bar in the looks of Fill, drawn where Text is empty.
+	Part, Whole int64
+	Fill        canvas.Fill
+	// KeepEnd cuts a long text at its beginning: what a path needs.
+	KeepEnd bool
+}
+
+// Kind says what a message did to a table.
+type Kind uint8
+
+// The kinds of Action.
+const (
+	// Ignored messages are not for the table.
+	Ignored Kind = iota
+	// Scrolled moved the visible part, or was swallowed without an effect.
+	Scrolled
+	// Moved selected another row.
+	Moved
+	// Opened is enter, or a click on the selected row.
+	Opened
+	// Sorted asks for another order by Action.Column; the table marks it already.
+	Sorted
+)
+
+// Action is what a message did to a table.
+type Action struct {
+	Kind   Kind
+	Row    int // the selected row, -1 for none
+	Column int // of Sorted
+}
+
+// KeyMap holds the keys that a table answers.
+type KeyMap struct {
+	Up, Down, PageUp, PageDown, Home, End, Open, Sort, Reverse key.Binding
+}
+
+// DefaultKeyMap returns the keys that all tables of gmemtop answer.
+func DefaultKeyMap() KeyMap {
+	bind := func(help, desc string, keys ...string) key.Binding {
+		return key.NewBinding(key.WithKeys(keys...), key.WithHelp(help, desc))
+	}
+	return KeyMap{
+		Up:       bind("↑", "row up", "up", "k"),
+		Down:     bind("↓", "row down", "down", "j"),
+		PageUp:   bind("pgup", "page up", "pgup", "ctrl+u"),
+		PageDown: bind("pgdn", "page down", "pgdown", "ctrl+d"),
+		Home:     bind("g", "first row", "home", "g"),
+		End:      bind("G", "last row", "end", "G"),
+		Open:     bind("enter", "open", "enter"),
+		Sort:     bind("s", "sort by next column", "s"),
+		Reverse:  bind("S", "reverse order", "S"),
+	}
+}
+
+// Bindings returns the keys that do something now, most useful first; open says what enter does, "" for nothing.
+func (t *Table) Bindings(open string) []key.Binding {
+	if t.rows == 0 || t.Blurred {
+		return nil
+	}
+	join := func(help, desc string, a, b key.Binding) key.Binding {
+		return key.NewBinding(key.WithKeys(append(a.Keys(), b.Keys()...)...), key.WithHelp(help, desc))
+	}
+	list := []key.Binding{join("↑↓", "row", t.Keys.Up, t.Keys.Down)}
+	if open != "" {
+		k := t.Keys.Open
+		k.SetHelp("enter", open)
+		list = append(list, k)
+	}
+	if next := t.nextSortable(); next >= 0 {
+		k := t.Keys.Sort
+		k.SetHelp("s", "by "+t.Columns[next].Title)
+		list = append(list, k)
+		if t.SortBy >= 0 {
+			list = append(list, t.Keys.Reverse)
+		}
+	}
+	return append(list, join("pgup/pgdn", "page", t.Keys.PageUp, t.Keys.PageDown), join("g/G", "first, last row", t.Keys.Home, t.Keys.End))
+}
+
+const (
+	gap       = 2 // blank cells between columns
+	wheelRows = 3
+)
+
+// Table is a list with a selected row. The zero value has no columns; see New.
+type Table struct {
+	Columns []Column
+	Keys    KeyMap
+	// SortBy is the column that carries the sort marker, -1 for none; Descending is its direction.
+	SortBy     int
+	Descending bool
+	// Blurred tables draw their selected row quietly and ignore keys.
+	Blurred bool
+
+	rows, sel, top int
+	at             canvas.Rect // where it was drawn last, in cells of the view
+	cols           []placed
+	drag           bool
+}
+
+// placed is a visible column with its cells [x, x+w) of the table.
+type placed struct{ column, x, w int }
+
+// New returns an empty table.
+func New(columns ...Column) *Table {
+	return &Table{Columns: columns, Keys: DefaultKeyMap(), SortBy: -1}
+}
+
+// SetRows says how many rows there are. The selection stays where it can.
+func (t *Table) SetRows(n int) {
+	t.rows = max(n, 0)
+	t.sel = min(max(t.sel, 0), t.rows-1)
+	t.scrollTo(t.top)
+}
+
+// Rows returns the number of rows.
+func (t *Table) Rows() int { return t.rows }
+
+// Selected returns the selected row, -1 where there are no rows.
+func (t *Table) Selected() int {
+	if t.rows == 0 {
+		return -1
+	}
+	return t.sel
+}
+
+// Top returns the first visible row.
+func (t *Table) Top() int { return t.top }
+
+// Select selects a row and scrolls it into view.
+func (t *Table) Select(row int) {
+	t.sel = min(max(row, 0), max(t.rows-1, 0))
+	t.reveal()
+}
+
+// visible returns the number of rows that fit where the table was drawn last; 1 before.
+func (t *Table) visible() int { return max(t.at.H-1, 1) }
+
+func (t *Table) scrollTo(top int) { t.top = max(min(top, t.rows-t.visible()), 0) }
+
+func (t *Table) reveal() {
+	switch n := t.visible(); {
+	case t.sel < t.top:
+		t.top = t.sel
+	case t.sel >= t.top+n:
+		t.top = t.sel - n + 1
+	}
+	t.scrollTo(t.top)
+}
+
+// Update answers keys, and mouse messages that lie within the table; the coordinates are those of the canvas given to Draw.
+func (t *Table) Update(msg tea.Msg) Action {
+	switch msg := msg.(type) {
+	case tea.KeyPressMsg:
+		if t.Blurred {
+			return Action{Kind: Ignored, Row: t.Selected()}
+		}
+		return t.key(msg)
+	case tea.MouseClickMsg:
+		return t.click(msg.Mouse())
+	case tea.MouseMotionMsg:
+		if t.drag && msg.Button == tea.MouseLeft {
+			t.dragTo(msg.Y)
+			return t.did(Scrolled)
+		}
+		t.drag = false
+	case tea.MouseReleaseMsg:
+		if t.drag {
+			t.drag = false
+			return t.did(Scrolled)
+		}
+	case tea.MouseWheelMsg:
+		if t.at.Contains(msg.X, msg.Y) {
+			switch msg.Button {
+			case tea.MouseWheelUp:
+				t.scrollTo(t.top - wheelRows)
+			case tea.MouseWheelDown:
+				t.scrollTo(t.top + wheelRows)
+			default:
+				return t.did(Ignored)
+			}
+			return t.did(Scrolled)
+		}
+	}
+	return t.did(Ignored)
+}
+
+func (t *Table) did(k Kind) Action { return Action{Kind: k, Row: t.Selected()} }
+
+func (t *Table) key(msg tea.KeyPressMsg) Action {
+	page := max(t.visible()-1, 1)
+	switch {
+	case key.Matches(msg, t.Keys.Up):
+		return t.moveTo(t.sel - 1)
+	case key.Matches(msg, t.Keys.Down):
+		return t.moveTo(t.sel + 1)
+	case key.Matches(msg, t.Keys.PageUp):
+		return t.moveTo(t.sel - page)
+	case key.Matches(msg, t.Keys.PageDown):
+		return t.moveTo(t.sel + page)
+	case key.Matches(msg, t.Keys.Home):
+		return t.moveTo(0)
+	case key.Matches(msg, t.Keys.End):
+		return t.moveTo(t.rows - 1)
+	case key.Matches(msg, t.Keys.Open):
+		if t.rows > 0 {
+			return t.did(Opened)
+		}
+	case key.Matches(msg, t.Keys.Sort):
+		if next := t.nextSortable(); next >= 0 {
+			return t.sortBy(next)
+		}
+	case key.Matches(msg, t.Keys.Reverse):
+		if t.SortBy >= 0 {
+			return t.sortBy(t.SortBy)
+		}
+	}
+	return t.did(Ignored)
+}
+
+func (t *Table) moveTo(row int) Action {
+	before := t.sel
+	t.Select(row)
+	if t.rows == 0 || t.sel == before {
+		return t.did(Scrolled)
+	}
+	return t.did(Moved)
+}
+
+// nextSortable returns the sortable column after the current one among those on the screen, -1 for none.
+func (t *Table) nextSortable() int {
+	first, pick := -1, -1
+	for _, p := range t.cols {
+		if !t.Columns[p.column].Sortable {
+			continue
+		}
+		if first < 0 {
+			first = p.column
+		}
+		if p.column > t.SortBy && pick < 0 {
+			pick = p.column
+		}
+	}
+	if pick < 0 {
+		return first
+	}
+	return pick
+}
+
+// sortBy marks column i: numbers begin with the largest, text with the first; a second time turns the order around.
+func (t *Table) sortBy(i int) Action {
+	if t.SortBy == i {
+		t.Descending = !t.Descending
+	} else {
+		t.SortBy, t.Descending = i, t.Columns[i].Right
+	}
+	return Action{Kind: Sorted, Row: t.Selected(), Column: i}
+}
+
+func (t *Table) click(m tea.Mouse) Action {
+	if m.Button != tea.MouseLeft || !t.at.Contains(m.X, m.Y) {
+		return t.did(Ignored)
+	}
+	x, y := m.X-t.at.X, m.Y-t.at.Y
+	switch {
+	case y == 0:
+		for _, p := range t.cols {
+			if x >= p.x && x < p.x+p.w+gap && t.Columns[p.column].Sortable {
+				return t.sortBy(p.column)
+			}
+		}
+		return t.did(Scrolled)
+	case t.scrolls() && x == t.at.W-1:
+		t.drag = true
+		t.dragTo(m.Y)
+		return t.did(Scrolled)
+	}
+	row := t.top + y - 1
+	switch {
+	case row >= t.rows:
+		return t.did(Scrolled)
+	case row == t.sel && !t.Blurred:
+		return t.did(Opened)
+	}
+	t.sel = row
+	return t.did(Moved)
+}
+
+func (t *Table) scrolls() bool { return t.rows > t.visible() }
+
+func (t *Table) dragTo(y int) {
+	n := t.visible()
+	if n <= 1 {
+		return
+	}
+	pos := min(max(y-t.at.Y-1, 0), n-1)
+	t.scrollTo(int(int64(pos) * int64(t.rows-n) / int64(n-1)))
+}

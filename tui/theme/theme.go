@@ -1,0 +1,288 @@
+// Package theme holds the colours and glyphs by what they mean.
+//
+// Views ask for meanings (Accent, Warn, the look of a category) and never for colours. The palette of categories is torch.profiler's,
+// lightened or darkened until it can be read on the theme's background; each category has a glyph and a pattern as a second channel,
+// which is all that is left where there are no colours.
+package theme
+
+import (
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/tui/canvas"
+)
+
+// Theme is a set of looks. It is not changed after it was made.
+type Theme struct {
+	Name string
+	// Dark says that the background is dark.
+	Dark bool
+	// Mono says that there are no colours.
+	Mono bool
+
+	Text     canvas.Style // plain text
+	Strong   canvas.Style // what is read first
+	Dim      canvas.Style // labels, units, what matters less
+	Faint    canvas.Style // rules, grids, disabled things
+	Accent   canvas.Style // the one accent: what is active, keys, the cursor
+	Good     canvas.Style
+	Warn     canvas.Style
+	Bad      canvas.Style
+	Header   canvas.Style // column heads
+	Selected canvas.Style // the row or block that is selected
+	Cursor   canvas.Style // the line of the time cursor
+	Bar      canvas.Style // the top line
+	Dialog   canvas.Style // the inside of a dialog
+	Match    canvas.Style // the part of a text that a search found
+
+	looks [timeline.NumCategories]Look
+	ramp  []canvas.Tone
+	other canvas.Fill
+	bg    canvas.Tone
+
+	chosen canvas.Tone
+}
+
+// Look is how a category looks.
+type Look struct {
+	Tone    canvas.Tone
+	Glyph   rune // before its name
+	Pattern rune // over its areas
+	Mono    rune // instead of its colour
+	ASCII   rune // instead of all of them
+}
+
+// Glyphs and patterns are the same in every theme, so that they can be learnt.
+var glyphs = [timeline.NumCategories]Look{
+	timeline.Unknown:        {Glyph: '▪', Pattern: ' ', Mono: '░', ASCII: '.'},
+	timeline.Parameter:      {Glyph: '▲', Pattern: '·', Mono: '▓', ASCII: '^'},
+	timeline.OptimizerState: {Glyph: '●', Pattern: '∘', Mono: '▞', ASCII: '@'},
+	timeline.Gradient:       {Glyph: '◆', Pattern: '╲', Mono: '▚', ASCII: '*'},
+	timeline.Activation:     {Glyph: '■', Pattern: ' ', Mono: '█', ASCII: '#'},
+	timeline.Input:          {Glyph: '○', Pattern: '-', Mono: '▤', ASCII: 'o'},
+	timeline.Temporary:      {Glyph: '▒', Pattern: '░', Mono: '▒', ASCII: 'x'},
+	timeline.AutogradDetail: {Glyph: '◇', Pattern: '╱', Mono: '▨', ASCII: '%'},
+}
+
+func rgb(hex uint32, basic uint8) canvas.Tone {
+	return canvas.Tone{R: uint8(hex >> 16), G: uint8(hex >> 8), B: uint8(hex), Basic: basic}
+}
+
+type palette struct {
+	bg, text, strong, dim, faint, accent, good, warn, bad, selected, cursor, dialog canvas.Tone
+	categories                                                                      [timeline.NumCategories]canvas.Tone
+	ramp                                                                            []canvas.Tone
+	inkOnAccent                                                                     canvas.Tone
+}
+
+// Names are the themes that ByName knows, in the order in which t walks them.
+var Names = []string{"dark", "light", "safe", "safe-light", "mono"}
+
+// ByName returns a theme, and false where there is none of that name.
+func ByName(name string) (*Theme, bool) {
+	switch name {
+	case "dark":
+		return Dark(), true
+	case "light":
+		return Light(), true
+	case "safe":
+		return Safe(true), true
+	case "safe-light":
+		return Safe(false), true
+	case "mono":
+		return Mono(), true
+	}
+	return nil, false
+}
+
+var darkBase = palette{
+	bg: rgb(0x16181d, 0), text: rgb(0xd4d7dd, 7), strong: rgb(0xf5f7fa, 15), dim: rgb(0x8f96a3, 7), faint: rgb(0x4a505c, 8),
+	accent: rgb(0x6cb6ff, 12), good: rgb(0x63c174, 10), warn: rgb(0xe3b341, 11), bad: rgb(0xff7b72, 9),
+	selected: rgb(0x2b3648, 4), cursor: rgb(0x6cb6ff, 14), dialog: rgb(0x20242c, 0), inkOnAccent: rgb(0x0b0d11, 0),
+	ramp: []canvas.Tone{
+		rgb(0x22262e, 0), rgb(0x2a3550, 4), rgb(0x33467a, 4), rgb(0x4b5a9b, 12), rgb(0x7a62a6, 5), rgb(0xa8669c, 13), rgb(0xd26f82, 9), rgb(0xef8a62, 3),
+		rgb(0xf9b35c, 11), rgb(0xfbe38a, 15),
+	},
+}
+
+var lightBase = palette{
+	bg: rgb(0xffffff, 15), text: rgb(0x24292f, 0), strong: rgb(0x000000, 0), dim: rgb(0x636c76, 8), faint: rgb(0xc4cad1, 7),
+	accent: rgb(0x0b5cc4, 4), good: rgb(0x1a7f37, 2), warn: rgb(0x8a6100, 3), bad: rgb(0xc1121f, 1),
+	selected: rgb(0xd7e6fb, 14), cursor: rgb(0x0b5cc4, 4), dialog: rgb(0xf2f4f7, 15), inkOnAccent: rgb(0xffffff, 15),
+	ramp: []canvas.Tone{
+		rgb(0xf1f3f5, 15), rgb(0xd9e2f0, 7), rgb(0xb5c7e6, 14), rgb(0x8ea6d8, 12), rgb(0x8b84c4, 13), rgb(0xa3669f, 5), rgb(0xbf4f6f, 9), rgb(0xc93a3f, 1),
+		rgb(0xa81e22, 1), rgb(0x6e0b10, 0),
+	},
+}
+
+// Dark returns the theme for dark terminals.
+func Dark() *Theme {
+	p := darkBase
+	p.categories = [...]canvas.Tone{
+		timeline.Unknown: rgb(0x6e7681, 8), timeline.Parameter: rgb(0x2f8f5b, 2), timeline.OptimizerState: rgb(0xd6a32b, 3),
+		timeline.Gradient: rgb(0x4f6fdc, 4), timeline.Activation: rgb(0xd9484a, 1), timeline.Input: rgb(0xe2e5ea, 15),
+		timeline.Temporary: rgb(0x9a55b8, 5), timeline.AutogradDetail: rgb(0x58a6e8, 12),
+	}
+	return build("dark", true, p)
+}
+
+// Light returns the theme for light terminals.
+func Light() *Theme {
+	p := lightBase
+	p.categories = [...]canvas.Tone{
+		timeline.Unknown: rgb(0x9aa2ab, 7), timeline.Parameter: rgb(0x1b7340, 2), timeline.OptimizerState: rgb(0xd19a1b, 3),
+		timeline.Gradient: rgb(0x2444c4, 4), timeline.Activation: rgb(0xcf2027, 1), timeline.Input: rgb(0x2b2f36, 0),
+		timeline.Temporary: rgb(0x8a2f9e, 5), timeline.AutogradDetail: rgb(0x3c86e0, 12),
+	}
+	return build("light", false, p)
+}
+
+// Safe returns a theme whose categories can be told apart with any colour vision: Okabe and Ito's palette ("Color Universal Design",
+// 2008), each colour given to the category whose usual colour it resembles.
+func Safe(dark bool) *Theme {
+	p, name := darkBase, "safe"
+	input := rgb(0xf0f2f5, 15)
+	if !dark {
+		p, name, input = lightBase, "safe-light", rgb(0x1b1e23, 0)
+	}
+	p.good, p.warn, p.bad = rgb(0x56b4e9, 14), rgb(0xe69f00, 11), rgb(0xd55e00, 9)
+	if !dark {
+		p.good, p.warn, p.bad = rgb(0x0072b2, 4), rgb(0x9a6a00, 3), rgb(0xb34700, 1)
+	}
+	p.categories = [...]canvas.Tone{
+		timeline.Unknown: rgb(0x8a8f98, 8), timeline.Parameter: rgb(0x009e73, 2), timeline.OptimizerState: rgb(0xf0e442, 11),
+		timeline.Gradient: rgb(0x0072b2, 4), timeline.Activation: rgb(0xd55e00, 1), timeline.Input: input,
+		timeline.Temporary: rgb(0xcc79a7, 13), timeline.AutogradDetail: rgb(0x56b4e9, 14),
+	}
+	return build(name, dark, p)
+}
+
+// Mono returns the theme without colours, for NO_COLOR and for terminals that have none.
+func Mono() *Theme {
+	bold := canvas.Style{Bold: true}
+	t := &Theme{
+		Name: "mono", Dark: true, Mono: true,
+		Strong: bold, Accent: bold, Warn: bold, Bad: bold, Header: canvas.Style{Underline: true},
+		Selected: canvas.Style{Reverse: true}, Match: canvas.Style{Underline: true, Bold: true}, Bar: bold,
+		Dim: canvas.Style{}, Faint: canvas.Style{Faint: true}, Cursor: bold,
+		other: canvas.Fill{Mono: '░', ASCII: ':'},
+	}
+	t.looks = glyphs
+	return t
+}
+
+func build(name string, dark bool, p palette) *Theme {
+	fg := func(c canvas.Tone) canvas.Style { return canvas.Style{FG: c} }
+	t := &Theme{
+		Name: name, Dark: dark,
+		Text: canvas.Style{}, Strong: canvas.Style{Bold: true}, Dim: fg(p.dim), Faint: fg(p.faint),
+		Accent: fg(p.accent), Good: fg(p.good), Warn: fg(p.warn), Bad: fg(p.bad),
+		Header: fg(p.dim), Selected: canvas.Style{FG: p.strong, BG: p.selected}, Cursor: fg(p.cursor),
+		Bar: canvas.Style{FG: p.strong, Bold: true}, Dialog: canvas.Style{FG: p.text, BG: p.dialog},
+		Match: canvas.Style{FG: p.accent, Bold: true, Underline: true},
+		ramp:  p.ramp, bg: p.bg, chosen: p.strong,
+		other: canvas.Fill{Color: p.faint, Shade: p.dim, Pattern: '░', Mono: '░', ASCII: ':'},
+	}
+	for c, look := range glyphs {
+		look.Tone = p.categories[c]
+		t.looks[c] = look
+	}
+	return t
+}
+
+// Look returns the tone, glyph and pattern of a category.
+func (t *Theme) Look(c timeline.Category) Look { return t.looks[min(c, timeline.NumCategories-1)] }
+
+// Glyph returns a category's glyph: without colours the one that its areas are filled with.
+func (t *Theme) Glyph(c timeline.Category) string {
+	if t.Mono {
+		return string(t.Look(c).Mono)
+	}
+	return string(t.Look(c).Glyph)
+}
+
+// Category returns the style of a category's name and glyph.
+func (t *Theme) Category(c timeline.Category) canvas.Style {
+	if t.Mono {
+		return canvas.Style{}
+	}
+	return canvas.Style{FG: t.Look(c).Tone}
+}
+
+// Fill returns how areas and bars of a category look.
+func (t *Theme) Fill(c timeline.Category) canvas.Fill { return t.Shade(c, 0) }
+
+// Shade returns a variant of a category's fill: neighbours of one category in different variants can be told apart. Variant 0 is
+// the category's own colour.
+func (t *Theme) Shade(c timeline.Category, variant int) canvas.Fill {
+	l := t.Look(c)
+	if t.Mono {
+		return canvas.Fill{Mono: l.Mono, ASCII: l.ASCII}
+	}
+	tone := l.Tone
+	switch variant & 3 {
+	case 1:
+		tone = tone.Mix(t.bg, 44)
+		tone.Basic ^= 8 // sixteen colours have no shades: bright and normal take turns
+	case 2:
+		tone = tone.Mix(t.bg, 84)
+	case 3:
+		tone = tone.Mix(canvas.Tone{R: 255, G: 255, B: 255}, 36)
+		tone.Basic ^= 8
+	}
+	return canvas.Fill{Color: tone, Shade: tone.Mix(t.bg, 52), Pattern: l.Pattern, Mono: l.Mono, ASCII: l.ASCII}
+}
+
+// Other returns the fill of what has no category: small things merged, what was there before the recording.
+func (t *Theme) Other() canvas.Fill { return t.other }
+
+// Chosen returns the fill of the selected block.
+func (t *Theme) Chosen() canvas.Fill {
+	if t.Mono {
+		return canvas.Fill{Mono: '╳', ASCII: '*'}
+	}
+	return canvas.Fill{Color: t.chosen, Shade: t.chosen, Mono: '╳', ASCII: '*'}
+}
+
+// Plain returns the fill of a bar that stands for no category.
+func (t *Theme) Plain() canvas.Fill {
+	if t.Mono {
+		return canvas.Fill{Mono: '█', ASCII: '#'}
+	}
+	return canvas.Fill{Color: t.Accent.FG, Shade: t.Accent.FG, Mono: '█', ASCII: '#'}
+}
+
+// Heat returns the colour of a part of a whole on the ramp from quiet to hot, as a background; without colours it is the zero Style
+// and the rune says it.
+func (t *Theme) Heat(part, whole int64) (canvas.Style, rune) {
+	n := 0
+	if whole > 0 {
+		n = int(float64(min(max(part, 0), whole)) / float64(whole) * 9.999)
+	}
+	if t.Mono || len(t.ramp) == 0 {
+		return canvas.Style{}, []rune(" .:-=+*#%@")[n]
+	}
+	return canvas.Style{BG: t.ramp[n], FG: t.ramp[n]}, ' '
+}
+
+// OnSelected returns the style with the background of what is selected, or reversed where there are no colours.
+func (t *Theme) OnSelected(s canvas.Style) canvas.Style {
+	if t.Mono {
+		s.Reverse = true
+		return s
+	}
+	s.BG = t.Selected.BG
+	if s.FG == nil {
+		s.FG = t.Selected.FG
+	}
+	return s
+}
+
+// OnDialog returns the style with the background of a dialog.
+func (t *Theme) OnDialog(s canvas.Style) canvas.Style {
+	if s.BG == nil {
+		s.BG = t.Dialog.BG
+	}
+	if s.FG == nil {
+		s.FG = t.Dialog.FG
+	}
+	return s
+}

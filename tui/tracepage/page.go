@@ -1,0 +1,344 @@
+package tracepage
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/tui/leaf"
+)
+
+// page is the recording in words.
+type page struct {
+	sentence string
+	kind     traces.Kind
+	missing  string
+	sections []section
+}
+
+type section struct {
+	title string
+	lines []line
+}
+
+// line is a label and what it says. Tone grades it.
+type line struct {
+	label, text string
+	tone        tone
+}
+
+type tone uint8
+
+const (
+	plain tone = iota
+	good
+	warn
+	bad
+	dim
+)
+
+// longest is how many entries of a table are listed.
+const longest = 40
+
+func newPage(s *leaf.State) *page {
+	t := s.Timeline.Trace
+	p := &page{kind: t.Kind()}
+	p.missing = p.kind.Missing()
+	p.sentence = sentence(s)
+	p.add("source", sourceLines(s))
+	p.add("figures", exactness(s))
+	p.add("losses", losses(s))
+	p.add("devices", devices(s))
+	p.add("process and clock", process(t))
+	p.add("streams", streams(t))
+	p.add("contents", contents(s))
+	p.add("settings", settings(t.Settings))
+	p.add("keys unknown to this version (kept)", settings(t.Extra))
+	return p
+}
+
+func (p *page) add(title string, lines []line) {
+	if len(lines) > 0 {
+		p.sections = append(p.sections, section{title, lines})
+	}
+}
+
+var formatNames = map[string]string{
+	"torch_snapshot": "PyTorch memory snapshot", "kineto": "PyTorch profiler trace", "gmt": "gmemtop recording", "minimalloc": "storage-allocation problem",
+	"pprof": "device memory profile", "jax": "JAX device memory profile", "pipedream": "PipeDream layer profile",
+	"memory_timeline": "PyTorch memory timeline",
+}
+
+func formatName(f string) string {
+	if n, ok := formatNames[f]; ok {
+		return n
+	}
+	return strings.ReplaceAll(f, "_", " ") + " file"
+}
+
+func sentence(s *leaf.State) string {
+	t := s.Timeline.Trace
+	text := formatName(t.Source.Format)
+	if t.Process.Rank >= 0 {
+		text += fmt.Sprintf(" of rank %d", t.Process.Rank)
+		if t.Process.WorldSize > 0 {
+			text += fmt.Sprintf(" of %d", t.Process.WorldSize)
+		}
+	}
+	text += ": " + leaf.Count(int64(t.Events.Len())) + " events"
+	if n := len(t.Devices); n > 0 {
+		text += fmt.Sprintf(" on %d %s", n, plural(n, "device", "devices"))
+	}
+	lost := int64(0)
+	for _, l := range allLosses(s.Timeline) {
+		if l.Severity != traces.Info {
+			lost += l.Count
+		}
+	}
+	if d := s.Device; d != nil {
+		switch {
+		case d.Totals.Complete:
+			text += "; complete: it begins empty and nothing was lost"
+		case d.Totals.BeginsEmpty:
+			text += "; it begins empty"
+		case t.Events.Len() > 0:
+			text += "; it begins in the middle of the run"
+		}
+		switch d.Totals.Exactness {
+		case timeline.Exact:
+			text += ", its figures are exact"
+		case timeline.LowerBound:
+			text += ", its figures are lower bounds"
+		case timeline.Inferred:
+			text += ", some figures are inferred"
+		}
+	}
+	if lost > 0 {
+		text += fmt.Sprintf("; %s losses", leaf.Count(lost))
+	}
+	return text + "."
+}
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return many
+}
+
+func allLosses(tl *timeline.Timeline) []traces.Loss {
+	return append(tl.Trace.Losses[:len(tl.Trace.Losses):len(tl.Trace.Losses)], tl.Losses...)
+}
+
+func sourceLines(s *leaf.State) []line {
+	t := s.Timeline.Trace
+	lines := []line{{"file", t.Source.Path, plain}, {"format", formatName(t.Source.Format), plain}}
+	if t.Source.Bytes > 0 {
+		lines = append(lines, line{"size", s.Units.Bytes(t.Source.Bytes), plain})
+	}
+	if t.Source.Tool != "" {
+		lines = append(lines, line{"written by", t.Source.Tool, plain})
+	}
+	if t.Source.SyntheticAddresses {
+		lines = append(lines, line{"addresses", "made up: the source has none, they only tell blocks apart", warn})
+	}
+	return lines
+}
+
+func exactness(s *leaf.State) []line {
+	var lines []line
+	for _, d := range s.Timeline.Devices {
+		label := "figures"
+		if len(s.Timeline.Devices) > 1 {
+			label = deviceName(d.Info)
+		}
+		tot := &d.Totals
+		text, tn := strings.ReplaceAll(tot.Exactness.String(), "_", " "), good
+		if tot.Exactness != timeline.Exact {
+			tn = warn
+		}
+		if tot.Reason != "" {
+			text += ": " + tot.Reason
+		}
+		lines = append(lines, line{label, text, tn})
+		if !tot.FinalKnown {
+			continue
+		}
+		if tot.LawAllocated == 0 && tot.LawActive == 0 && tot.LawReserved == 0 {
+			lines = append(lines, line{"law", "start + allocated − freed = end holds for allocated, active and reserved", good})
+		} else {
+			lines = append(lines, line{"law", fmt.Sprintf("start + allocated − freed misses the end by %s allocated, %s active, %s reserved",
+				s.Units.Delta(tot.LawAllocated), s.Units.Delta(tot.LawActive), s.Units.Delta(tot.LawReserved)), bad})
+		}
+	}
+	return lines
+}
+
+func losses(s *leaf.State) []line {
+	all := allLosses(s.Timeline)
+	if len(all) == 0 {
+		return []line{{"none", "everything in the source is in the trace", good}}
+	}
+	var lines []line
+	for _, want := range []traces.Severity{traces.Fault, traces.DataLoss, traces.Info} {
+		for _, l := range all {
+			if l.Severity != want {
+				continue
+			}
+			tn := dim
+			switch l.Severity {
+			case traces.DataLoss:
+				tn = warn
+			case traces.Fault:
+				tn = bad
+			}
+			text := leaf.Count(l.Count) + " × " + strings.ReplaceAll(l.Name, "_", " ")
+			if l.Detail != "" {
+				text += ": " + l.Detail
+			}
+			lines = append(lines, line{strings.ReplaceAll(l.Severity.String(), "_", " "), text, tn})
+		}
+	}
+	return lines
+}
+
+func deviceName(d traces.Device) string { return fmt.Sprintf("%s %d", d.Kind, d.Ordinal) }
+
+func devices(s *leaf.State) []line {
+	var lines []line
+	for _, d := range s.Timeline.Devices {
+		tot := &d.Totals
+		var parts []string
+		if d.Info.Name != "" {
+			parts = append(parts, d.Info.Name)
+		}
+		if d.Info.TotalBytes > 0 {
+			parts = append(parts, s.Units.Bytes(d.Info.TotalBytes))
+		}
+		parts = append(parts, leaf.Count(int64(tot.Events))+" events", leaf.Count(int64(tot.Allocations))+" allocations")
+		if tot.Segments > 0 {
+			parts = append(parts, leaf.Count(int64(tot.Segments))+" segments")
+		}
+		if tot.PeakAllocated > 0 {
+			parts = append(parts, "peak "+s.Units.Bytes(tot.PeakAllocated))
+		}
+		if tot.PeakReserved > 0 {
+			parts = append(parts, "reserved "+s.Units.Bytes(tot.PeakReserved))
+		}
+		if tot.OOMs > 0 {
+			parts = append(parts, fmt.Sprintf("%d out of memory", tot.OOMs))
+		}
+		lines = append(lines, line{deviceName(d.Info), strings.Join(parts, " · "), plain})
+		if len(lines) == longest {
+			return append(lines, line{"", fmt.Sprintf("… %d more", len(s.Timeline.Devices)-longest), dim})
+		}
+	}
+	return lines
+}
+
+func process(t *traces.Trace) []line {
+	var lines []line
+	p := t.Process
+	if p.Host != "" {
+		lines = append(lines, line{"host", p.Host, plain})
+	}
+	if p.PID >= 0 {
+		lines = append(lines, line{"pid", strconv.FormatInt(p.PID, 10), plain})
+	}
+	if p.Rank >= 0 {
+		text := strconv.Itoa(p.Rank)
+		if p.WorldSize > 0 {
+			text += " of " + strconv.Itoa(p.WorldSize)
+		}
+		lines = append(lines, line{"rank", text, plain})
+	}
+	if !t.Clock.HasTime {
+		return append(lines, line{"clock", "none: time is the index of the event", warn})
+	}
+	if t.Clock.Epoch != 0 {
+		lines = append(lines, line{"begins", time.Unix(0, t.Clock.Epoch).UTC().Format("2006-01-02 15:04:05.000 UTC"), plain})
+	}
+	text := "resolution " + timeline.Duration(max(t.Clock.Resolution, 1))
+	if first, last := bounds(t); last > first {
+		text += ", " + timeline.Duration(last-first) + " long"
+	}
+	return append(lines, line{"clock", text, plain})
+}
+
+// bounds returns the first and last time of the devices' rows, which are in order within each device.
+func bounds(t *traces.Trace) (first, last int64) {
+	known := false
+	for i := range t.Devices {
+		a, b := t.DeviceEvents(traces.DeviceID(i))
+		if a == b {
+			continue
+		}
+		lo, hi := t.Events.Time[a], t.Events.Time[b-1]
+		if !known {
+			first, last, known = lo, hi, true
+		}
+		first, last = min(first, lo), max(last, hi)
+	}
+	return first, last
+}
+
+func streams(t *traces.Trace) []line {
+	if len(t.Streams) <= 1 {
+		return nil
+	}
+	var lines []line
+	for i, h := range t.Streams {
+		if i == longest {
+			return append(lines, line{"", leaf.Count(int64(len(t.Streams)-longest)) + " more", dim})
+		}
+		text := fmt.Sprintf("handle 0x%x", h)
+		if i == 0 {
+			text = "the default stream"
+		}
+		lines = append(lines, line{strconv.Itoa(i), text, plain})
+	}
+	return lines
+}
+
+func contents(s *leaf.State) []line {
+	t := s.Timeline.Trace
+	var lines []line
+	add := func(label string, n int, unit string) {
+		if n > 0 {
+			lines = append(lines, line{label, leaf.Count(int64(n)) + unit, plain})
+		}
+	}
+	add("events", t.Events.Len(), "")
+	add("ops", len(t.Ops), "")
+	add("accesses", len(t.Accesses), "")
+	add("marks", len(t.Marks), "")
+	add("stacks", t.Stacks.Len(), " of "+leaf.Count(int64(len(t.Frames)))+" frames")
+	if t.Final.Known {
+		add("final state", len(t.Final.Segments), " segments, "+leaf.Count(int64(len(t.Final.Blocks)))+" blocks")
+	}
+	for i, c := range t.Counters {
+		if i == longest {
+			break
+		}
+		add("counter", len(c.Value), " samples of "+t.Text(c.Name))
+	}
+	return lines
+}
+
+func settings(list []traces.Setting) []line {
+	var lines []line
+	for i, x := range list {
+		if i == longest {
+			return append(lines, line{"", leaf.Count(int64(len(list)-longest)) + " more", dim})
+		}
+		value := x.Value
+		if len(value) > 400 {
+			value = value[:400] + "…"
+		}
+		lines = append(lines, line{x.Key, value, plain})
+	}
+	return lines
+}

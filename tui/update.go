@@ -1,0 +1,303 @@
+package tui
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"charm.land/bubbles/v2/key"
+	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/colorprofile"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/tui/canvas"
+	"github.com/gmemtop/gmemtop/tui/leaf"
+	"github.com/gmemtop/gmemtop/tui/theme"
+)
+
+// router is the Model as what sends each message where it belongs.
+type router struct{ *Model }
+
+// Update implements tea.Model.
+func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	defer m.logPanic()
+	if cmd, ok := (router{m}).onTerminal(msg); ok {
+		return m, cmd
+	}
+	if cmd, ok := (router{m}).onOwn(msg); ok {
+		return m, cmd
+	}
+	if cmd, ok := (router{m}).onLeaf(msg); ok {
+		return m, cmd
+	}
+	return m, router{m}.broadcast(msg)
+}
+
+// onTerminal handles what the terminal says.
+func (m router) onTerminal(msg tea.Msg) (tea.Cmd, bool) {
+	switch msg := msg.(type) {
+	case tea.WindowSizeMsg:
+		return m.resize(msg.Width, msg.Height), true
+	case tea.ColorProfileMsg:
+		if m.opts.Color != "never" {
+			m.setProfile(profileOf(msg.Profile))
+		}
+		return m.changed(), true
+	case tea.BackgroundColorMsg:
+		if !m.themeFixed {
+			m.state.Theme = theme.Light()
+			if msg.IsDark() {
+				m.state.Theme = theme.Dark()
+			}
+		}
+		return m.changed(), true
+	case tea.KeyPressMsg:
+		return m.onKey(msg), true
+	case tea.PasteMsg:
+		if len(m.dialogs) > 0 {
+			return m.top().update(m.Model, msg), true
+		}
+		return nil, true
+	case tea.MouseMsg:
+		return m.onMouse(msg), true
+	case tea.ResumeMsg:
+		return tea.ClearScreen, true
+	case tea.KeyReleaseMsg, tea.FocusMsg, tea.BlurMsg, tea.EnvMsg, tea.KeyboardEnhancementsMsg, tea.ModeReportMsg:
+		return nil, true
+	}
+	return nil, false
+}
+
+func profileOf(p colorprofile.Profile) canvas.Profile {
+	switch p {
+	case colorprofile.TrueColor:
+		return canvas.TrueColor
+	case colorprofile.ANSI256:
+		return canvas.ANSI256
+	case colorprofile.ANSI:
+		return canvas.ANSI16
+	}
+	return canvas.NoColor
+}
+
+// onOwn handles the results of the root's own commands.
+func (m router) onOwn(msg tea.Msg) (tea.Cmd, bool) {
+	switch msg := msg.(type) {
+	case tickMsg:
+		return opener(m).onTick(msg), true
+	case loadedMsg:
+		return opener(m).onLoaded(msg), true
+	case analysedMsg:
+		if msg.device != m.state.Device {
+			return nil, true
+		}
+		if msg.fault != nil {
+			return m.say("internal error, written to "+writeCrash(m.Model, msg.fault, msg.stack), true), true
+		}
+		m.state.Analysed, m.state.Headline = true, msg.headline
+		return m.changed(), true
+	case foundMsg:
+		if msg.text == m.state.QueryText && msg.device == m.state.Device {
+			m.found = msg
+		}
+		return nil, true
+	case toastEndMsg:
+		if msg.number == m.toasts {
+			m.toast = leaf.ToastMsg{}
+		}
+		return nil, true
+	case followedMsg:
+		if msg.err != nil {
+			return m.say("the editor failed: "+msg.err.Error(), true), true
+		}
+		return tea.ClearScreen, true
+	case exportedMsg:
+		return sharer(m).onExported(msg), true
+	case existsMsg:
+		return sharer(m).confirmOverwrite(msg.job), true
+	case runMsg:
+		if a := keyboard(m).actionNamed(msg.action); a != nil && a.enabled() {
+			return a.do(), true
+		}
+		return nil, true
+	case rowMsg, closeMsg:
+		if len(m.dialogs) > 0 {
+			return m.top().update(m.Model, msg), true
+		}
+		return nil, true
+	}
+	return nil, false
+}
+
+// onLeaf applies what a view asked for, for all views.
+func (m router) onLeaf(msg tea.Msg) (tea.Cmd, bool) {
+	s := &m.state
+	switch msg := msg.(type) {
+	case leaf.CursorMsg:
+		return walker(m).setCursor(msg.To), true
+	case leaf.SelectMsg:
+		s.Selected = msg.Alloc
+	case leaf.WindowMsg:
+		if s.Device != nil {
+			s.Window = leaf.Pan(msg.Window, s.Device.Full(msg.Window.Axis), 0)
+		}
+	case leaf.QueryMsg:
+		return m.setQuery(msg.Text), true
+	case leaf.ShowMsg:
+		return m.show(msg.View), true
+	case leaf.MarkMsg:
+		s.Mark, s.HasMark, m.lastMark = msg.At, true, msg.At
+	case leaf.UnmarkMsg:
+		s.HasMark = false
+	case leaf.DeviceMsg:
+		return m.setDevice(msg.Device), true
+	case leaf.TimelineMsg:
+		return m.setTimeline(msg.Timeline), true
+	case leaf.OpenRankMsg:
+		return opener(m).openRank(msg.Path), true
+	case leaf.ToastMsg:
+		return m.say(msg.Text, msg.Error), true
+	case leaf.CopyMsg:
+		return sharer(m).copyText(msg.Text, msg.What), true
+	case leaf.FollowMsg:
+		return sharer(m).followTo(msg.File, msg.Line), true
+	case leaf.KeyMsg:
+		return m.onKey(keyPress(msg.Key)), true
+	default:
+		return nil, false
+	}
+	return m.changed(), true
+}
+
+// broadcast gives the result of a slow question to every view; each knows its own.
+func (m router) broadcast(msg tea.Msg) tea.Cmd {
+	if p, ok := msg.(leaf.Panicked); ok {
+		if value, stack := p.Panic(); value != nil {
+			m.say("internal error, written to "+writeCrash(m.Model, value, stack), true)
+		}
+	}
+	if m.state.Timeline == nil && m.state.Run == nil {
+		return nil
+	}
+	var cmds []tea.Cmd
+	for _, v := range m.views {
+		if cmd := v.Update(&m.state, msg); cmd != nil {
+			cmds = append(cmds, cmd)
+		}
+	}
+	return tea.Batch(cmds...)
+}
+
+func (m *Model) resize(w, h int) tea.Cmd {
+	m.width, m.height = w, h
+	m.canvas.Resize(w, h)
+	m.layout = layoutFor(w, h, painter{m}.bannerText() != "")
+	return m.changed()
+}
+
+// onKey sends a key to the dialog on top, else to what means the same everywhere, else to the view, else to navigation.
+func (m router) onKey(msg tea.KeyPressMsg) tea.Cmd {
+	if msg.String() == "ctrl+c" {
+		return m.quit()
+	}
+	if len(m.dialogs) > 0 {
+		return m.top().update(m.Model, msg)
+	}
+	if a := keyboard(m).actionFor(msg, true); a != nil {
+		return a.do()
+	}
+	v := m.view()
+	own := keyboard(m).bindings()
+	for _, b := range own {
+		if key.Matches(msg, b) {
+			return v.Update(&m.state, msg)
+		}
+	}
+	if a := keyboard(m).actionFor(msg, false); a != nil {
+		return a.do()
+	}
+	if own != nil {
+		return v.Update(&m.state, msg)
+	}
+	return nil
+}
+
+// onMouse sends the mouse to the dialog on top, else to the zone under it, else to the view.
+func (m router) onMouse(msg tea.MouseMsg) tea.Cmd {
+	at := msg.Mouse()
+	if click, ok := msg.(tea.MouseClickMsg); ok && click.Button == tea.MouseLeft {
+		if zone, ok := m.canvas.Hit(at.X, at.Y); ok {
+			return m.send(zone)
+		}
+		if len(m.dialogs) > 0 {
+			return m.close()
+		}
+	}
+	if len(m.dialogs) > 0 {
+		return m.top().update(m.Model, msg)
+	}
+	if keyboard(m).bindings() == nil {
+		return nil
+	}
+	body := m.layout.body
+	if !body.Contains(at.X, at.Y) {
+		if _, drag := msg.(tea.MouseMotionMsg); !drag {
+			if _, up := msg.(tea.MouseReleaseMsg); !up {
+				return nil
+			}
+		}
+	}
+	at.X, at.Y = at.X-body.X, at.Y-body.Y
+	v := m.view()
+	switch msg.(type) {
+	case tea.MouseClickMsg:
+		return v.Update(&m.state, tea.MouseClickMsg(at))
+	case tea.MouseReleaseMsg:
+		return v.Update(&m.state, tea.MouseReleaseMsg(at))
+	case tea.MouseWheelMsg:
+		return v.Update(&m.state, tea.MouseWheelMsg(at))
+	case tea.MouseMotionMsg:
+		return v.Update(&m.state, tea.MouseMotionMsg(at))
+	}
+	return nil
+}
+
+// send handles a message at once, without the way through the event loop.
+func (m *Model) send(msg tea.Msg) tea.Cmd {
+	_, cmd := m.Update(msg)
+	return cmd
+}
+
+// setQuery puts a filter in force for all views; what does not parse is said and not applied.
+func (m *Model) setQuery(text string) tea.Cmd {
+	q, err := parseQuery(text)
+	if err != nil {
+		return m.say(err.Error(), true)
+	}
+	q.LiveAt = m.state.Cursor
+	m.state.Query, m.state.QueryText = q, text
+	return tea.Batch(m.find(), m.changed())
+}
+
+// parseQuery reads a filter; beside timeline's terms it knows stack:N, which views make when one call site is opened.
+func parseQuery(text string) (timeline.Query, error) {
+	var rest []string
+	stack := traces.NoStack
+	for _, term := range strings.Fields(text) {
+		if n, ok := strings.CutPrefix(term, "stack:"); ok {
+			id, err := strconv.ParseInt(n, 10, 32)
+			if err != nil {
+				return timeline.Query{}, fmt.Errorf("stack:%s is not the number of a stack", n)
+			}
+			stack = traces.StackID(id)
+			continue
+		}
+		rest = append(rest, term)
+	}
+	q, err := timeline.ParseQuery(strings.Join(rest, " "))
+	if stack != traces.NoStack {
+		q.Stack, q.ByStack = stack, true
+	}
+	return q, err
+}

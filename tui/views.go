@@ -1,0 +1,23 @@
+package tui
+
+import (
+	"github.com/gmemtop/gmemtop/tui/allocations"
+	"github.com/gmemtop/gmemtop/tui/diff"
+	"github.com/gmemtop/gmemtop/tui/iterations"
+	"github.com/gmemtop/gmemtop/tui/leaf"
+	"github.com/gmemtop/gmemtop/tui/oom"
+	"github.com/gmemtop/gmemtop/tui/overview"
+	"github.com/gmemtop/gmemtop/tui/peak"
+	"github.com/gmemtop/gmemtop/tui/ranks"
+	"github.com/gmemtop/gmemtop/tui/segments"
+	"github.com/gmemtop/gmemtop/tui/timelineview"
+	"github.com/gmemtop/gmemtop/tui/tracepage"
+)
+
+// newViews makes the views in the order of the tab bar.
+func newViews() []leaf.View {
+	return []leaf.View{
+		overview.New(), timelineview.New(), peak.New(), segments.New(), iterations.New(), allocations.New(), ranks.New(), oom.New(),
+		diff.New(), tracepage.New(),
+	}
+}

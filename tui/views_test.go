@@ -1,0 +1,173 @@
+package tui
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/tui/leaf"
+)
+
+func TestThePeakViewComparesWithTheMark(t *testing.T) {
+	d := start(t, Options{Loader: loaderOf(training(t, "runs/a.gmt", 128<<20))}, 120, 40)
+	d.press("m", "[", "[", "}", "d")
+	s := d.m.State()
+	if d.m.front != leaf.Peak || !s.HasMark {
+		t.Fatalf("view %c is in front", d.m.front)
+	}
+	more := s.Device.Allocated.At(s.Mark) - s.Device.Allocated.At(s.Cursor)
+	if more != 128<<20 {
+		t.Fatalf("the two peaks differ by %d", more)
+	}
+	d.wants("128 MiB less than at the mark", "-128 MiB", "since mark")
+	d.press("tab")
+	d.wants("by", "since mark")
+	d.press("d")
+	if s.HasMark || strings.Contains(d.screen(), "since mark") {
+		t.Error("d again does not stop comparing")
+	}
+}
+
+func TestEveryGroupingAddsUpToWhatIsAllocated(t *testing.T) {
+	tl := training(t, "runs/a.gmt", 0)
+	dev := tl.Main()
+	for by := range timeline.NumBy {
+		var sum int64
+		for _, g := range dev.Breakdown(dev.Totals.PeakAt, by) {
+			sum += g.Bytes
+		}
+		if sum != dev.Totals.PeakAllocated {
+			t.Errorf("by %s: %d of %d bytes", by, sum, dev.Totals.PeakAllocated)
+		}
+	}
+	d := start(t, Options{Loader: loaderOf(tl), View: leaf.Peak}, 120, 40)
+	for range timeline.NumBy {
+		d.wants("At the peak 384 MiB")
+		d.press("tab")
+	}
+}
+
+func TestARowOpensItsBlocks(t *testing.T) {
+	d := start(t, Options{Loader: loaderOf(training(t, "runs/a.gmt", 0)), View: leaf.Peak}, 120, 40)
+	d.press("enter")
+	s := d.m.State()
+	if d.m.front != leaf.Allocations || !s.Query.ByStack || !s.Query.Live {
+		t.Fatalf("enter shows view %c with the filter %q", d.m.front, s.QueryText)
+	}
+	found, err := s.Device.Search(context.Background(), s.Query)
+	if err != nil || len(found) == 0 {
+		t.Fatalf("%d blocks, %v", len(found), err)
+	}
+	for _, a := range found {
+		if s.Device.Allocs.Stack[a] != s.Query.Stack {
+			t.Errorf("block %d is of another stack", a)
+		}
+	}
+	d.press("1", "esc", "down", "enter")
+	if d.m.front != leaf.Allocations || !strings.Contains(s.QueryText, "cat:activation") {
+		t.Errorf("enter on a category shows view %c with the filter %q", d.m.front, s.QueryText)
+	}
+}
+
+// many is a device with blocks far too small to be drawn, below one large one.
+func many(t *testing.T) *driver {
+	m := newMaker()
+	for range 500 {
+		m.alloc(4096, "PARAMETER", m.stack("__init__ model.py 10"))
+	}
+	m.alloc(1<<30, "ACTIVATION", m.stack("forward model.py 30"))
+	return start(t, Options{Loader: loaderOf(m.build(t)), View: leaf.Timeline}, 120, 40)
+}
+
+func TestSmallBlocksAreMergedAndOpen(t *testing.T) {
+	d := many(t)
+	d.press("up", "down")
+	d.wants("500 small blocks")
+	for range 12 {
+		d.press("enter")
+		if !strings.Contains(d.screen(), "500 small blocks") {
+			break
+		}
+	}
+	if d.m.front == leaf.Timeline && strings.Contains(d.screen(), "500 small blocks") {
+		t.Errorf("enter does not open them:\n%s", d.screen())
+	}
+	d = many(t)
+	d.press("up", "down", "a")
+	if d.m.front != leaf.Allocations {
+		t.Errorf("a shows view %c", d.m.front)
+	}
+	d.wants("500 of 501")
+}
+
+func TestUpAndDownWalkTheBandsAtTheCursor(t *testing.T) {
+	d := start(t, Options{Loader: loaderOf(training(t, "runs/a.gmt", 0)), View: leaf.Timeline}, 120, 40)
+	s := d.m.State()
+	seen := map[timeline.AllocID]bool{}
+	d.press("up")
+	for range 20 {
+		d.press("down")
+	}
+	for range 20 {
+		seen[s.Selected] = true
+		d.press("up")
+	}
+	if live := s.Device.LiveAt(s.Cursor, nil); len(seen) != len(live) {
+		t.Errorf("%d of %d blocks that are alive can be reached", len(seen), len(live))
+	}
+}
+
+func TestTheEquationOfReservedBytesAddsUp(t *testing.T) {
+	tl := training(t, "runs/a.gmt", 0)
+	dev := tl.Main()
+	st, err := dev.StateAt(context.Background(), dev.Totals.PeakAt)
+	if err != nil || !st.Known {
+		t.Fatalf("the state is not known: %v", err)
+	}
+	if sum := st.ActiveRequested + st.Internal + st.Stranded + st.Cached; sum != st.Reserved {
+		t.Errorf("the parts add up to %d, reserved is %d", sum, st.Reserved)
+	}
+	d := start(t, Options{Loader: loaderOf(tl)}, 120, 40)
+	d.wants("allocated 384 + stranded 64.0 = reserved 448 MiB")
+}
+
+func TestViewsSayWhatWouldMakeThem(t *testing.T) {
+	for name, tl := range map[string]*timeline.Timeline{"empty": empty(t), "moment": moment(t), "lossy": lossy(t)} {
+		d := start(t, Options{Loader: loaderOf(tl)}, 120, 40)
+		for _, v := range d.m.views {
+			d.press(string(rune(v.ID())))
+			if ok, why := v.Available(d.m.State()); !ok {
+				if len(why) < 20 {
+					t.Errorf("%s of %s says only %q", v.Name(), name, why)
+				}
+				d.wants("has nothing to show")
+			}
+		}
+	}
+}
+
+func TestARunOfRanksOpensWithThem(t *testing.T) {
+	run := timeline.BuildRun([]timeline.RankSummary{{Rank: 0, Path: "r0.gmt"}, {Rank: 1, Path: "r1.gmt"}})
+	opened := ""
+	d := start(t, Options{
+		Loader: func(context.Context, func(string, int64, int64)) (Loaded, error) { return Loaded{Run: run}, nil },
+		Open: func(path string) Loader {
+			opened = path
+			return loaderOf(training(t, path, 0))
+		},
+	}, 120, 40)
+	if d.m.front != leaf.Ranks {
+		t.Fatalf("view %c is in front", d.m.front)
+	}
+	d.send(leaf.OpenRankMsg{Path: "r1.gmt"})
+	if opened != "r1.gmt" || d.m.state.Device == nil || d.m.front != leaf.Overview {
+		t.Fatalf("opened %q, view %c", opened, d.m.front)
+	}
+	d.send(leaf.OpenRankMsg{Path: "r0.gmt"})
+	d.press("w")
+	d.wants("r0.gmt", "r1.gmt", "rank 0", "rank 1")
+	if n := len(d.m.state.Timelines); n != 2 {
+		t.Errorf("%d timelines are open", n)
+	}
+}
