@@ -103,7 +103,8 @@ type Event struct {
 	Action Action
 }
 
-// DeviceFree returns the bytes that the driver had free when an OOM event happened; it has no meaning for other actions.
+// DeviceFree returns the bytes that the driver had free when an OOM event happened, negative where the source does not say; it has
+// no meaning for other actions.
 func (e Event) DeviceFree() int64 { return int64(e.Addr) }
 
 // Events holds memory events as parallel columns, one row an event. Rows of one device are contiguous and ordered as they

@@ -53,7 +53,7 @@ func (t *Trace) Kind() Kind {
 func (k Kind) Missing() string {
 	switch k {
 	case Point:
-		return "this file is one moment without events: record with torch.cuda.memory._record_memory_history(max_entries=1_000_000) before training to see a timeline"
+		return "this file is one moment without events; PyTorch writes them once training begins with torch.cuda.memory._record_memory_history(max_entries=1_000_000)"
 	case Lifetimes:
 		return "this trace says when blocks lived, not when they were used: no recorder of this version notes uses"
 	case Accesses:

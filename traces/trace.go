@@ -327,13 +327,22 @@ func (t *Trace) Text(id StringID) string {
 	return t.Strings[id]
 }
 
-// FrameText returns the function, file and line of frame id.
+// FrameText returns the function, file and line of frame id. A frame whose source put all three into its name is taken apart (see
+// SplitFrameName); the frame itself stays as it was read.
 func (t *Trace) FrameText(id FrameID) (fn, file string, line int) {
 	if id < 0 || int(id) >= len(t.Frames) {
 		return "", "", 0
 	}
 	f := t.Frames[id]
-	return t.Text(f.Func), t.Text(f.File), int(f.Line)
+	fn, file, line = t.Text(f.Func), t.Text(f.File), int(f.Line)
+	if file != "" && file != "none" {
+		return fn, file, line
+	}
+	name, in, at := SplitFrameName(fn)
+	if in == "" { // the name holds no place
+		return name, "", line
+	}
+	return name, in, at
 }
 
 // DetailOf returns the detail of event i.

@@ -118,7 +118,7 @@ type reader struct {
 // Read reads a problem. progress, where not nil, is called with the number of bytes read so far. Errors name the line; the rows
 // before a damaged one make the trace that comes with the error.
 func Read(ctx context.Context, r io.Reader, progress func(done int64)) (*traces.Trace, error) {
-	in := csv.NewReader(skipMark(r))
+	in := csv.NewReader(&lineLimit{r: skipMark(r)})
 	in.ReuseRecord, in.FieldsPerRecord, in.TrimLeadingSpace = true, -1, true
 	fields, err := in.Read()
 	if err != nil {
@@ -153,6 +153,30 @@ func Read(ctx context.Context, r io.Reader, progress func(done int64)) (*traces.
 	}
 	p.emit()
 	return p.b.Finish(), err
+}
+
+// maxLine is how long a line may be; encoding/csv would hold one of any length.
+const maxLine = 1 << 20
+
+// lineLimit fails where a line is longer than maxLine.
+type lineLimit struct {
+	r           io.Reader
+	lines, open int // whole lines, and the bytes of the one that is not
+}
+
+func (l *lineLimit) Read(p []byte) (int, error) {
+	n, err := l.r.Read(p)
+	if i := bytes.LastIndexByte(p[:n], '\n'); i >= 0 {
+		l.lines += bytes.Count(p[:n], []byte{'\n'})
+		l.open = n - i - 1
+	} else {
+		l.open += n
+	}
+	if l.open > maxLine {
+		return 0, &traces.FormatError{Format: formatName, Line: l.lines + 1, Reason: fmt.Sprintf("the line is longer than %d MiB",
+			maxLine>>20), Advice: "each line needs id, lower, upper and size"}
+	}
+	return n, err
 }
 
 // skipMark drops a byte order mark.

@@ -3,6 +3,7 @@ package csv_test
 import (
 	"bytes"
 	"compress/gzip"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -48,6 +49,18 @@ var figures = map[string]int64{
 	"374 buffers of 48854016 bytes":       1048576,
 	"454 buffers of 79005696 bytes":       1048576,
 	"5 buffers of 20 bytes":               12,
+}
+
+func TestALineOfAnyLengthIsNotHeldInMemory(t *testing.T) {
+	endless := io.MultiReader(strings.NewReader("id,lower,upper,size\na,0,1,8\nb,"), strings.NewReader(strings.Repeat("9", 64<<20)))
+	tr, err := csv.Read(t.Context(), endless, nil)
+	var format *traces.FormatError
+	if !errors.As(err, &format) || format.Line != 3 || !strings.Contains(format.Reason, "longer than 1 MiB") {
+		t.Errorf("got %v, want a sentence about line 3", err)
+	}
+	if tr == nil || tr.Events.Len() != 2 {
+		t.Errorf("the row before the long line is missing: %v", tr)
+	}
 }
 
 func TestRealProblems(t *testing.T) {

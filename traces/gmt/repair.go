@@ -27,7 +27,7 @@ func (r Report) String() string {
 	if r.Sound {
 		return fmt.Sprintf("the file is sound: %d chunks, %d events", r.Chunks, r.Events)
 	}
-	return fmt.Sprintf("kept %d chunks with %d events (%d bytes); left out %d damaged places (%d bytes), at least %d events",
+	return fmt.Sprintf("chunks kept: %d, with %d events (%d bytes); damaged places left out: %d (%d bytes), with %d events or more",
 		r.Chunks, r.Events, r.Bytes, r.Damaged, r.LostBytes, r.LostEvents)
 }
 

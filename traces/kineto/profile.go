@@ -369,18 +369,8 @@ func (p *profile) pythonFrame(name []byte) traces.FrameID {
 }
 
 func (p *profile) parseFrame(s string) traces.Frame {
-	if i := strings.Index(s, "): "); i >= 0 {
-		if open := strings.LastIndexByte(s[:i], '('); open > 0 {
-			if line, ok := integer([]byte(s[open+1 : i])); ok && line >= 0 && line <= math.MaxInt32 {
-				return traces.Frame{File: p.b.String(s[:open]), Func: p.b.String(s[i+3:]), Line: int32(line)}
-			}
-		}
-	}
-	// The address of a built-in changes from run to run; without it two runs of one program have the same frames.
-	if i := strings.LastIndex(s, " at 0x"); i >= 0 && strings.HasSuffix(s, ">") {
-		s = s[:i] + ">"
-	}
-	return traces.Frame{Func: p.b.String(s)}
+	fn, file, line := traces.SplitFrameName(s)
+	return traces.Frame{File: p.b.String(file), Func: p.b.String(fn), Line: int32(line)}
 }
 
 // callStack parses the old schema's "file(line): function;file(line): function", innermost frame first.

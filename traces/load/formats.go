@@ -67,6 +67,11 @@ func recognise(head []byte) (format, error) {
 			return f, nil
 		}
 	}
+	if pickle := len(head) > 2 && head[0] == 0x80 && head[1] >= 2 && head[1] <= 5; pickle {
+		return format{}, &traces.FormatError{Format: "load", Offset: 0, Err: errNoTrace,
+			Reason: "the file is a Python pickle, but not a memory snapshot",
+			Advice: "torch.cuda.memory._dump_snapshot writes those; checkpoints and tensors hold no history of memory"}
+	}
 	return format{}, &traces.FormatError{Format: "load", Offset: 0, Err: errNoTrace,
 		Reason: fmt.Sprintf("the file begins with %q", head[:min(len(head), 16)]), Advice: "understood are " + understood()}
 }

@@ -127,6 +127,9 @@ func read(src *source, file *os.File, lim limits) (*traces.Trace, error) {
 		return nil, err
 	}
 	t, err := f.read(src.ctx, r, nil)
+	if err == nil && src.packed {
+		err = checksums(r)
+	}
 	if err != nil {
 		err = unpackError(err)
 	}

@@ -140,9 +140,12 @@ func TestBadInputGetsOneSentence(t *testing.T) {
 		"noise":         {"\x00\xff\x13\x37noise", `begins with "\x00\xff\x137noise"`, traces.ErrFormat},
 		"lfs":           {"version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 3\n", "git lfs pull", traces.ErrFormat},
 		"two in a zip":  {zipped(t, map[string]string{"a": problem, "b": problem}), "holds 2 traces where one is expected", traces.ErrFormat},
-		"none in a zip": {zipped(t, map[string]string{"a": "hello"}), "holds 0 traces", traces.ErrFormat},
+		"none in a zip": {zipped(t, map[string]string{"a": "hello"}), "the archive holds no trace", traces.ErrFormat},
 		"cut zip":       {zipped(t, map[string]string{"a": problem})[:60], "cannot be unpacked", traces.ErrFormat},
 		"cut gzip":      {cut[:len(cut)-20], "cut or damaged", traces.ErrFormat},
+		"cut zstd":      {zst(t, problem)[:12], "cut or damaged", traces.ErrFormat},
+		"a pickle":      {"\x80\x04}\x94\x8c\x05epochK\x03s.", "a Python pickle, but not a memory snapshot", traces.ErrFormat},
+		"a small bomb":  {gz(t, "id,lower,upper,size\n"+strings.Repeat(" \n", 9<<20)), "set " + load.MaxBytesVariable, traces.ErrFormat},
 		"four layers":   {gz(t, gz(t, gz(t, gz(t, problem)))), "compressed more than three times", traces.ErrFormat},
 		"no memory":     {`{"schemaVersion": 1, "traceEvents": []}`, "profile_memory=True", traces.ErrUnsupported},
 	} {
@@ -153,6 +156,9 @@ func TestBadInputGetsOneSentence(t *testing.T) {
 			}
 			if strings.Contains(err.Error(), "\n") {
 				t.Errorf("more than one line: %v", err)
+			}
+			if strings.HasSuffix(name, "in a zip") && strings.Contains(err.Error(), "fetch it again") {
+				t.Errorf("an archive that is sound is said to be cut: %v", err)
 			}
 		})
 	}
@@ -197,6 +203,16 @@ func TestBombsAreRefusedAndTheOverrideIsNamed(t *testing.T) {
 	t.Setenv(load.MaxBytesVariable, "many")
 	if _, err := load.Open(t.Context(), path, load.Options{}); err == nil || !strings.Contains(err.Error(), `"many"`) {
 		t.Errorf("with a senseless override: %v", err)
+	}
+}
+
+func TestAWrongChecksumBehindTheTraceIsSeen(t *testing.T) {
+	snapshot := `{"segments": [], "device_traces": [[{"action": "alloc", "addr": 1, "size": 2, "stream": 0, "time_us": 1}]]}`
+	packed := []byte(gz(t, snapshot))
+	packed[len(packed)-8] ^= 1 // of the checksum at the end
+	tr, err := load.Open(t.Context(), write(t, filepath.Join(t.TempDir(), "f"), string(packed)), load.Options{})
+	if !errors.Is(err, traces.ErrFormat) || tr == nil || tr.Events.Len() != 1 {
+		t.Fatalf("got %v, %v; want the trace beside an error", tr, err)
 	}
 }
 

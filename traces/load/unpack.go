@@ -20,11 +20,11 @@ import (
 )
 
 // A few kilobytes of gzip can unpack to gigabytes. Real traces unpack to 5 to 40 times their size, so that more than 256 times is
-// refused once 64 MiB came out, and 64 GiB in any case. The readers themselves stream, so that these limits bound time and what a
+// refused once 16 MiB came out, and 64 GiB in any case. The readers themselves stream, so that these limits bound time and what a
 // reader keeps of its input, not a buffer.
 const (
 	maxRatio   = 256
-	ratioFrom  = 64 << 20
+	ratioFrom  = 16 << 20
 	defaultMax = 64 << 30
 	maxLayers  = 3       // gzip in zip in gzip
 	maxMemory  = 1 << 30 // of a zip archive that does not come from a plain file
@@ -60,6 +60,7 @@ type source struct {
 	r        io.Reader
 	read     int64
 	total    int64 // 0 where unknown
+	packed   bool  // some compression was found
 	progress func(stage string, done, total int64)
 }
 
@@ -88,7 +89,7 @@ func (g *guard) Read(p []byte) (int, error) {
 	g.done += int64(n)
 	if g.done > g.lim.most || g.lim.ratio > 0 && g.done > ratioFrom && g.done/g.lim.ratio > g.src.read {
 		return 0, &traces.FormatError{Format: "load", Offset: g.done,
-			Reason: fmt.Sprintf("the compressed file unpacks to more than %d MiB from %d KiB", g.done>>20, g.src.read>>10),
+			Reason: fmt.Sprintf("the compressed file unpacks to more than %d bytes from %d", g.done, g.src.read),
 			Advice: fmt.Sprintf("if it is to be trusted, set %s to the bytes it may unpack to", MaxBytesVariable)}
 	}
 	return n, err
@@ -107,7 +108,7 @@ func unpack(src *source, file *os.File, lim limits) (r *bufio.Reader, closeAll f
 	for layer := 0; ; layer++ {
 		head, err := r.Peek(4)
 		if err != nil && !errors.Is(err, io.EOF) {
-			return r, closeAll, err
+			return r, closeAll, unpackError(err)
 		}
 		if !packed(head) {
 			return r, closeAll, nil
@@ -118,12 +119,36 @@ func unpack(src *source, file *os.File, lim limits) (r *bufio.Reader, closeAll f
 		}
 		inner, closer, err := open(r, head, src, file, lim)
 		if err != nil {
-			return r, closeAll, &traces.FormatError{Format: "load", Offset: 0, Reason: "the file cannot be unpacked", Err: err,
-				Advice: "the copy may be cut: fetch it again"}
+			return r, closeAll, cannotUnpack(err)
 		}
-		closers = append(closers, closer)
+		closers, src.packed = append(closers, closer), true
 		r, file = bufio.NewReaderSize(&guard{r: inner, src: src, lim: lim}, headBytes), nil
 	}
+}
+
+// archiveError is a sound archive of which no trace can be taken; the text says what to do.
+type archiveError string
+
+func (e archiveError) Error() string { return string(e) }
+
+// cannotUnpack says why a decoder did not start.
+func cannotUnpack(err error) error {
+	var archive archiveError
+	switch {
+	case errors.As(err, &archive):
+		return &traces.FormatError{Format: "load", Offset: 0, Reason: archive.Error(), Err: errNoTrace}
+	case errors.Is(err, zip.ErrAlgorithm):
+		return fmt.Errorf("load: the archive uses a compression that is %w: unpack it and open what was in it",
+			traces.ErrUnsupported)
+	}
+	return &traces.FormatError{Format: "load", Offset: 0, Reason: "the file cannot be unpacked", Err: err,
+		Advice: "the copy may be cut: fetch it again"}
+}
+
+// checksums reads what is left of a compressed input, so that its checksum at the end is seen: a trace may end before it.
+func checksums(r io.Reader) error {
+	_, err := io.Copy(io.Discard, r)
+	return err
 }
 
 func packed(head []byte) bool {
@@ -158,7 +183,7 @@ func openZip(r *bufio.Reader, src *source, file *os.File, lim limits) (io.Reader
 			return nil, nil, err
 		}
 		if len(data) > maxMemory {
-			return nil, nil, fmt.Errorf("the archive is larger than %d MiB: unpack it first", maxMemory>>20)
+			return nil, nil, archiveError(fmt.Sprintf("the archive is larger than %d MiB: unpack it first", maxMemory>>20))
 		}
 		at, size = bytes.NewReader(data), int64(len(data))
 	}
@@ -175,11 +200,14 @@ func openZip(r *bufio.Reader, src *source, file *os.File, lim limits) (io.Reader
 			found = append(found, m)
 		}
 	}
-	if len(found) != 1 {
-		return nil, nil, fmt.Errorf("the archive holds %d traces where one is expected: unpack it and open the folder", len(found))
-	}
-	if lim.ratio == 0 && found[0].UncompressedSize64 > uint64(lim.most) {
-		return nil, nil, fmt.Errorf("the trace in the archive is larger than %s allows", MaxBytesVariable)
+	switch {
+	case len(found) == 0:
+		return nil, nil, archiveError("the archive holds no trace: understood are " + understood())
+	case len(found) > 1:
+		return nil, nil, archiveError(fmt.Sprintf("the archive holds %d traces where one is expected: unpack it and open the folder "+
+			"with gmemtop replay", len(found)))
+	case lim.ratio == 0 && found[0].UncompressedSize64 > uint64(lim.most):
+		return nil, nil, archiveError("the trace in the archive is larger than " + MaxBytesVariable + " allows")
 	}
 	m, err := found[0].Open()
 	if err != nil {

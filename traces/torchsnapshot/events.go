@@ -173,6 +173,9 @@ func (f *fold) setEvent(ref uint32, items []value) error {
 			f.wrongType()
 		}
 	}
+	if r.action == traces.OOM && !hasFree {
+		r.addr = unknownFree
+	}
 	if hasFree {
 		if r.action == traces.OOM || r.flags&rowAddr == 0 {
 			r.addr = free
@@ -297,3 +300,6 @@ func (t *streamTable) id(handle uint64, f *fold) uint16 {
 	t.last = i
 	return i
 }
+
+// unknownFree is the address of an OOM event whose device_free the source does not tell: -1 as traces.Event.DeviceFree.
+const unknownFree = ^uint64(0)

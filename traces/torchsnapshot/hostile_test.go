@@ -38,6 +38,7 @@ func TestHostilePicklesAreRefused(t *testing.T) {
 		"many values":          {open + "NONE  x5000000\n", "more than 4194304 values at once"},
 		"memo never put":       {open + "BINGET 9\n", "memo entry 9 was never put"},
 		"memo far away":        {open + "LONG_BINPUT 0xfffffff0\n", "memo index 4294967280 where 0 entries were put"},
+		"numbers in the memo":  {open + "BININT1 1\nMEMOIZE  x70000\n", "more than 65536 numbers are memoized"},
 		"string of 2^60":       {open + "RAW \"\\x8d\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x10abc\"", "a string of 1152921504606846976 bytes"},
 		"string of 2^64-1":     {open + "RAW \"\\x8d\\xff\\xff\\xff\\xff\\xff\\xff\\xff\\xffabc\"", "a string of 9223372036854775807 bytes"},
 		"string of 4 GiB":      {open + "RAW \"X\\xff\\xff\\xff\\xffabc\"", "a string of 4294967295 bytes"},
@@ -107,6 +108,22 @@ func TestTheAnswerToForeignFiles(t *testing.T) {
 	}
 }
 
+// TestSegmentsThatSayNothing: a few bytes of JSON must not make a row each, and a device that cannot be is counted.
+func TestSegmentsThatSayNothing(t *testing.T) {
+	for _, data := range []string{`{"segments": [{}, {}]}`, `{"segments": [{"address": 1, "blocks": [{}, {}]}]}`} {
+		if _, err := read([]byte(data)); err == nil || !strings.Contains(err.Error(), "without any key") {
+			t.Errorf("%s: %v", data, err)
+		}
+	}
+	tr, err := read([]byte(`{"segments": [{"device": -3, "address": 1, "total_size": 8}], "device_traces": []}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(tr.Losses) != 1 || tr.Losses[0].Name != "wrong_types" {
+		t.Errorf("a device below zero leaves the losses %v", tr.Losses)
+	}
+}
+
 // repeated is an endless input of head and then one body for ever, for as many bytes as asked.
 func repeated(head, body string, n int) io.Reader {
 	return io.MultiReader(strings.NewReader(head), io.LimitReader(&loop{body: body}, int64(n)))
@@ -144,6 +161,8 @@ func TestBombsStayWithinMemory(t *testing.T) {
 		"deep json":                      {`{"a": `, `[`},
 		"long json string":               {`{"a": "`, `a`},
 		"json lists":                     {`{"a": [`, `[],`},
+		"json segments":                  {`{"segments": [`, `{},`},
+		"json blocks":                    {`{"segments": [{"blocks": [`, `{},`},
 		"json entries":                   {`{"device_traces": [[`, `{"a":1},`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -15,11 +15,13 @@ type memo struct {
 }
 
 const (
-	memoBits  = 12
-	memoPage  = 1 << memoBits
-	memoGap   = 16 * memoPage
-	memoRef   = 27
-	memoOther = 31 // the kind that stands for an index into others
+	memoBits = 12
+	memoPage = 1 << memoBits
+	memoGap  = 16 * memoPage
+	memoRef  = 27
+	// maxMemoNumbers bounds others: memoizing takes a byte of the file and sixteen of memory.
+	maxMemoNumbers = 1 << 16
+	memoOther      = 31 // the kind that stands for an index into others
 )
 
 func (m *memo) get(i uint32) (value, bool) {
@@ -46,6 +48,9 @@ func (m *memo) put(i uint32, v value) error {
 	k, ref := uint32(v.kind), v.ref
 	switch v.kind {
 	case kNone, kBool, kInt, kUint, kFloat:
+		if len(m.others) == maxMemoNumbers {
+			return limitf("more than %d numbers are memoized, which Python never does", maxMemoNumbers)
+		}
 		k, ref = memoOther, uint32(len(m.others))
 		m.others = append(m.others, v)
 	}

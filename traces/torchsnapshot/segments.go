@@ -48,7 +48,7 @@ func (f *fold) openBlock(parent value) (value, error) {
 
 func (f *fold) setSegment(i uint32, items []value) error {
 	s, meta := &f.segments[i], &f.segmentOf[i]
-	meta.touched = true
+	meta.touched = meta.touched || len(items) > 0
 	var more extra
 	for j := 0; j+1 < len(items); j += 2 {
 		k, v := items[j], items[j+1]
@@ -60,7 +60,8 @@ func (f *fold) setSegment(i uint32, items []value) error {
 		switch k.text() {
 		case tDevice:
 			var n int64
-			if n, ok = v.asInt(); ok && n >= 0 && n <= math.MaxInt32 {
+			n, ok = v.asInt()
+			if ok = ok && n >= 0 && n <= math.MaxInt32; ok {
 				meta.device = int32(n)
 			}
 		case tAddress:
@@ -132,7 +133,7 @@ func (f *fold) setBlocks(i uint32, v value) error {
 
 func (f *fold) setBlock(i uint32, items []value) error {
 	b, meta := &f.blocks[i], &f.blockOf[i]
-	meta.touched = true
+	meta.touched = meta.touched || len(items) > 0
 	hasFrames := b.Stack != traces.NoStack
 	history := value{}
 	var more extra

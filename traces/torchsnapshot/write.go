@@ -320,8 +320,14 @@ func (s *snapshotWriter) event(i int) error {
 	case d.Action != 0:
 		s.textItem(tActionKey, d.Action)
 	}
-	s.key(map[bool]text{true: tDeviceFree, false: tAddr}[e.Action == traces.OOM])
-	s.uint(e.Addr)
+	switch {
+	case e.Action != traces.OOM:
+		s.key(tAddr)
+		s.uint(e.Addr)
+	case e.Addr != unknownFree:
+		s.key(tDeviceFree)
+		s.uint(e.Addr)
+	}
 	s.intItem(tSize, e.Size)
 	s.key(tStream)
 	s.uint(s.t.Streams[e.Stream])
