@@ -29,9 +29,10 @@ type Iteration struct {
 	Churn         int64 // requested bytes allocated within it
 	Blocks        int   // allocations within it
 	Growth        int64 // allocated bytes at its end minus at its start
-	NewSites      int   // stacks that no earlier iteration allocated from
+	NewSites      int   // call sites that no earlier iteration allocated from
 	Odd           bool  // differs from the steady ones
-	Why           string
+
+	differs difference
 }
 
 // Iterations is the list of training steps and how they compare.
@@ -50,7 +51,7 @@ type Trend struct {
 	Leaking          bool // Low is above zero and the growth is above noise
 }
 
-// Leak is a call site whose live bytes grow with the iterations.
+// Leak is a call site whose live bytes grow with the iterations; Stack is one of its stacks.
 type Leak struct {
 	Stack            traces.StackID
 	Slope, Low, High float64 // bytes an iteration
@@ -114,7 +115,6 @@ type DiffRow struct {
 // Diff is the difference of two recordings at their peaks.
 type Diff struct {
 	A, B       *Device
-	Sentence   string
 	Categories []DiffRow
 	Sites      []DiffRow // stacks normalised against line shifts; descending |B-A|
 	Metrics    []Metric
@@ -155,14 +155,16 @@ type Run struct {
 	Ranks      []RankSummary // outliers first, then by rank
 	Outliers   int           // how many of Ranks are outliers
 	Median     int64         // median peak
-	Sentence   string
-	Divergence *Divergence // nil where all agree
+	Divergence *Divergence   // nil where all agree
 }
 
 // Divergence is the first allocation at which a rank leaves the others.
 type Divergence struct {
 	Rank, Index int
-	Site        string
+	Site        string // "" for a call site without a stack
 	Size        int64
-	Text        string
+	Usual       SiteSignature // what most ranks allocate there
+	Elsewhere   bool          // the others do so from another call site
+	Iteration   int           // in which it lies, counted from 1; 0 before the first
+	InIteration int           // its index within the iteration
 }

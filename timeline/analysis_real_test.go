@@ -58,7 +58,7 @@ func TestIterationsAndPhasesFollowEachOtherOnEverySnapshot(t *testing.T) {
 
 func TestNoLeverSavesMoreThanThereIsOnEverySnapshot(t *testing.T) {
 	allSnapshots(t, func(t *testing.T, d *Device) {
-		a, err := d.Autopsy(context.Background())
+		a, err := d.Autopsy(context.Background(), IEC)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,8 +97,8 @@ func TestATraceDoesNotDifferFromItselfOnEverySnapshot(t *testing.T) {
 				t.Errorf("%+v", m)
 			}
 		}
-		if !strings.HasPrefix(x.Sentence, "Both peak at") && len(x.Sites) > 0 {
-			t.Errorf("%q", x.Sentence)
+		if !strings.HasPrefix(x.Sentence(IEC), "Both peak at") && len(x.Sites) > 0 {
+			t.Errorf("%q", x.Sentence(IEC))
 		}
 	})
 }
@@ -128,15 +128,15 @@ func TestADiffOfFullAgainstMixedPrecisionAddsUpToBothPeaks(t *testing.T) {
 	if joined < 10 {
 		t.Errorf("only %d call sites of %d are in both", joined, len(x.Sites))
 	}
-	if !strings.HasPrefix(x.Sentence, "The peak goes from 1.15 GiB to 932 MiB") {
-		t.Errorf("%q", x.Sentence)
+	if !strings.HasPrefix(x.Sentence(IEC), "The peak goes from 1.15 GiB to 932 MiB") {
+		t.Errorf("%q", x.Sentence(IEC))
 	}
-	t.Log(x.Sentence)
+	t.Log(x.Sentence(IEC))
 }
 
 func TestASnapshotDumpedAfterAnOutOfMemoryIsExplainedFromItsSegmentsAlone(t *testing.T) {
 	d := snapshotDevice(t, "*oom_snapshot.pickle")
-	a, err := d.Autopsy(context.Background())
+	a, err := d.Autopsy(context.Background(), IEC)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +181,7 @@ func TestCancelledAnalysisStops(t *testing.T) {
 	if _, err := Summarise(ctx, d.Timeline(), 0, 0, 8); !errors.Is(err, context.Canceled) {
 		t.Errorf("summarise: %v", err)
 	}
-	if _, err := d.Autopsy(ctx); err != nil && !errors.Is(err, context.Canceled) {
+	if _, err := d.Autopsy(ctx, IEC); err != nil && !errors.Is(err, context.Canceled) {
 		t.Errorf("autopsy: %v", err)
 	}
 }

@@ -11,9 +11,8 @@ import (
 	"golang.org/x/tools/txtar"
 )
 
-// Cases of analysis: testdata/analysis_*.txtar hold a script (see script_test.go) under "trace", for differences two under "a" and
-// "b",
-// and after them the tables that are wanted; each name says which question is asked.
+// Cases of analysis: testdata/analysis_*.txtar hold a script (see script_test.go) under "trace", for differences two under "a"
+// and "b", and after them the tables that are wanted; each name says which question is asked.
 func TestAnalysisTables(t *testing.T) {
 	files, err := filepath.Glob("testdata/analysis_*.txtar")
 	if err != nil || len(files) == 0 {
@@ -56,7 +55,7 @@ func table(t *testing.T, question string, traces map[string]*Device) string {
 	ctx := context.Background()
 	switch question {
 	case "headline":
-		fmt.Fprintln(&w, d.Headline())
+		fmt.Fprintln(&w, d.Headline(IEC))
 	case "iterations":
 		it := d.Iterations()
 		fmt.Fprintf(&w, "source %v, steady from %d, differs at %d\n", it.Source, it.Steady, it.Differs)
@@ -67,8 +66,8 @@ func table(t *testing.T, question string, traces map[string]*Device) string {
 			if x.Odd {
 				fmt.Fprint(&w, ", odd")
 			}
-			if x.Why != "" {
-				fmt.Fprintf(&w, " (%s)", x.Why)
+			if x.Why(IEC) != "" {
+				fmt.Fprintf(&w, " (%s)", x.Why(IEC))
 			}
 			fmt.Fprintln(&w)
 		}
@@ -83,7 +82,7 @@ func table(t *testing.T, question string, traces map[string]*Device) string {
 			fmt.Fprintf(&w, "%v events [%d, %d) time [%d, %d) inferred %v\n", p.Phase, p.First, p.Last, p.Start, p.End, p.Inferred)
 		}
 	case "autopsy":
-		a, err := d.Autopsy(ctx)
+		a, err := d.Autopsy(ctx, IEC)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -106,7 +105,7 @@ func table(t *testing.T, question string, traces map[string]*Device) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		fmt.Fprintln(&w, x.Sentence)
+		fmt.Fprintln(&w, x.Sentence(IEC))
 		for _, r := range append(append([]DiffRow{}, x.Categories...), x.Sites...) {
 			fmt.Fprintf(&w, "%s: %s in %d, %s in %d: %s\n", r.Name, IEC.Bytes(r.A), r.BlocksA, IEC.Bytes(r.B), r.BlocksB, r.Cause)
 		}

@@ -11,15 +11,12 @@ import (
 // The autopsy: why it ran out of memory, or, where it did not, what the peak is made of and what would bring it down.
 //
 // The moment is that of the failed allocation that the program did not recover from. Of several oom events it is the first after
-// the
-// last success: a failure after which an allocation at least as large went through was survived. Without an oom event, a state in
-// which
-// nearly everything reserved is in use at the end looks like one that was dumped after a failure, and is marked inferred. Else it
-// is the peak.
+// the last success: a failure after which an allocation at least as large went through was survived. Without an oom event, a
+// state in which nearly everything reserved is in use at the end looks like one that was dumped after a failure, and is marked
+// inferred. Else it is the peak.
 //
 // Every figure comes from the recording: the driver's free bytes from the oom event, holes from the allocator's state at that
-// moment,
-// the device's capacity where it is known. What these do not show is said with -1 and words, not with an estimate.
+// moment, the device's capacity where it is known. What these do not show is said with -1 and words, not with an estimate.
 
 // fullShare is the share of reserved bytes that must be active at the end for the state to look like one after an out-of-memory.
 const fullShare = 0.98
@@ -27,9 +24,9 @@ const fullShare = 0.98
 // fullBytes is the reserved size below which a state without events says nothing: a small model fills its few segments, too.
 const fullBytes = 1 << 30
 
-// Autopsy explains the out-of-memory of the recording, or its peak where there was none. It returns the context's error when
-// cancelled.
-func (d *Device) Autopsy(ctx context.Context) (*Autopsy, error) {
+// Autopsy explains the out-of-memory of the recording, or its peak where there was none, with sizes in units u. It returns the
+// context's error when cancelled.
+func (d *Device) Autopsy(ctx context.Context, u Units) (*Autopsy, error) {
 	a := &Autopsy{Asked: -1, Free: -1, At: d.Totals.PeakAt}
 	if at := d.oomMoment(); at != Start {
 		e := d.Event(at)
@@ -47,12 +44,12 @@ func (d *Device) Autopsy(ctx context.Context) (*Autopsy, error) {
 		return nil, err
 	}
 	a.State = state
-	for _, g := range d.Breakdown(a.At, ByStack) {
+	for _, g := range d.Breakdown(a.At, BySite) {
 		if g.Bytes > 0 {
 			a.Holders = append(a.Holders, g)
 		}
 	}
-	f := d.factsOf(a)
+	f := d.factsOf(a, u)
 	if d.Info.Kind == traces.DeviceGPU {
 		a.Causes = f.causes()
 	}
@@ -87,8 +84,7 @@ func (d *Device) oomMoment() Moment {
 }
 
 // looksFull reports whether nearly all reserved bytes are active at the end, that is also the highest point, and the source says
-// no more
-// about how it came to be.
+// no more about how it came to be.
 func (d *Device) looksFull() bool {
 	t := &d.Totals
 	if d.Info.Kind != traces.DeviceGPU || !t.FinalKnown || t.EndReserved == 0 || t.OOMs > 0 {
@@ -107,10 +103,10 @@ func (d *Device) looksFull() bool {
 }
 
 // fullSentence says that, and of what.
-func (d *Device) fullSentence() string {
+func (d *Device) fullSentence(u Units) string {
 	t := &d.Totals
 	return fmt.Sprintf("All but %s of the %s reserved on %s are in use: this looks like a snapshot taken after an out-of-memory.",
-		IEC.Bytes(t.EndReserved-t.EndActive), IEC.Bytes(t.EndReserved), d.Label())
+		u.Bytes(t.EndReserved-t.EndActive), u.Bytes(t.EndReserved), d.Label())
 }
 
 // autopsySentence is the answer in one or two sentences: the main cause with the figures that show it, and the first lever that
@@ -120,26 +116,29 @@ func (d *Device) autopsySentence(a *Autopsy, f *facts) string {
 	switch {
 	case a.OOM:
 		s = f.oomSentence(a)
+		if n := d.Totals.OOMs - 1; n > 0 {
+			s += fmt.Sprintf(" (%d more requests failed in this recording.)", n)
+		}
 	case a.Inferred:
-		s = d.fullSentence() + d.largestAt(a.At)
+		s = d.fullSentence(f.units) + d.largestAt(a.At, f.units)
 	case d.Totals.PeakAllocated == 0 && d.Totals.EndAllocated == 0:
 		return "Nothing was allocated, so nothing can be taken off."
 	case d.Info.Kind == traces.DeviceArena:
-		return d.Headline()
+		return d.Headline(f.units)
 	default:
-		if c := d.lossSentence(a); c != "" {
+		if c := d.lossSentence(a, f.units); c != "" {
 			return c
 		}
-		s = "No out-of-memory here. " + d.Headline()
+		s = "No out-of-memory here. " + d.Headline(f.units)
 	}
 	for _, l := range a.Levers {
 		if a.OOM && l.Fits == 1 {
-			return s + " " + l.fitText()
+			return s + " " + l.fitText(f.units)
 		}
 	}
 	for _, l := range a.Levers {
 		if l.Saves > 0 && !(l.needsRanks() && d.tl.Trace.Process.WorldSize < 2) {
-			return s + " Most would be saved by " + l.gerund() + ": " + l.savesText() + "."
+			return s + " Most would be saved by " + l.gerund() + ": " + l.savesText(f.units) + "."
 		}
 	}
 	return s
@@ -147,16 +146,16 @@ func (d *Device) autopsySentence(a *Autopsy, f *facts) string {
 
 // oomSentence says what was asked, what was free, and which cause alone would have been enough.
 func (f *facts) oomSentence(a *Autopsy) string {
-	s := "OOM: asked for " + IEC.Bytes(a.Asked)
+	s := "OOM: asked for " + f.units.Bytes(a.Asked)
 	if !f.known {
 		if a.Free >= 0 {
-			s += "; the driver had " + IEC.Bytes(a.Free) + " free"
+			s += "; the driver had " + f.units.Bytes(a.Free) + " free"
 		}
 		return s + "; the trace has no segments, so the cause inside the allocator is not shown."
 	}
-	s += fmt.Sprintf("; %s are free", IEC.Bytes(f.free()))
+	s += fmt.Sprintf("; %s are free", f.units.Bytes(f.free()))
 	if f.largestPiece() < f.free() {
-		s += ", the largest hole is " + IEC.Bytes(f.largestPiece())
+		s += ", the largest hole is " + f.units.Bytes(f.largestPiece())
 	}
 	var main []string
 	for _, c := range a.Causes {
@@ -171,11 +170,11 @@ func (f *facts) oomSentence(a *Autopsy) string {
 }
 
 // lossSentence is the sentence of a peak that is the logits: "" where it is not.
-func (d *Device) lossSentence(a *Autopsy) string {
+func (d *Device) lossSentence(a *Autopsy, u Units) string {
 	if len(a.Levers) == 0 || a.Levers[0].Name != "chunked_loss" || a.Levers[0].Saves <= 0 {
 		return ""
 	}
 	set := d.lossBlocks(a.At)
 	return fmt.Sprintf("Your peak of %s is the logits: %s of it, for %s. Computing the loss in chunks takes %s off it.",
-		IEC.Bytes(d.Totals.PeakAllocated), IEC.Bytes(set.bytes), Duration(set.duration), IEC.Bytes(a.Levers[0].Saves))
+		u.Bytes(d.Totals.PeakAllocated), u.Bytes(set.bytes), Duration(set.duration), u.Bytes(a.Levers[0].Saves))
 }

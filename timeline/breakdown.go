@@ -14,6 +14,12 @@ import (
 // unattributedName is the group of bytes that only the source's own total shows.
 const unattributedName = "not in the recording"
 
+// The groups of what has no stack.
+const (
+	noStackName = "no stack"
+	earlierName = "allocated before the recording"
+)
+
 // grouping is the key of a live allocation in a breakdown and the name of a key.
 type grouping struct {
 	key  func(id AllocID) int64
@@ -42,6 +48,11 @@ func (d *Device) Breakdown(m Moment, by By) []Group {
 			}
 		}
 		groups[i].add(a, id)
+	}
+	if by == BySite {
+		for i := range groups {
+			groups[i].Stack = a.Stack[groups[i].Largest]
+		}
 	}
 	if u := d.Totals.Unattributed; u > 0 {
 		groups = append(groups, Group{Name: unattributedName, Stack: traces.NoStack, Bytes: u, Rounded: u, Largest: NoAlloc})
@@ -74,6 +85,8 @@ func (a *Allocs) Blocks(id AllocID) int {
 func (d *Device) grouping(m Moment, by By) grouping {
 	a, tr := &d.Allocs, d.tl.Trace
 	switch by {
+	case BySite:
+		return d.bySite()
 	case ByStack:
 		return grouping{d.stackKey, d.stackName}
 	case ByModule:
@@ -101,8 +114,11 @@ func (d *Device) grouping(m Moment, by By) grouping {
 	return grouping{func(id AllocID) int64 { return int64(a.Category[id]) }, func(k int64) string { return Category(k).String() }}
 }
 
-// earlierStack is the key of what has no stack because it was there before the recording.
-const earlierStack = -2
+// noStackKey is the key of what has no stack, earlierStack of what has none because it was there before the recording.
+const (
+	noStackKey   = int64(traces.NoStack)
+	earlierStack = -2
+)
 
 func (d *Device) stackKey(id AllocID) int64 {
 	if s := d.Allocs.Stack[id]; s != traces.NoStack || d.Allocs.Start[id] != Start {
@@ -113,9 +129,25 @@ func (d *Device) stackKey(id AllocID) int64 {
 
 func (d *Device) stackName(key int64) string {
 	if key == earlierStack {
-		return "allocated before the recording"
+		return earlierName
 	}
-	return orElse(d.Site(traces.StackID(key)), "no stack")
+	return orElse(d.Site(traces.StackID(key)), noStackName)
+}
+
+// bySite groups by the site of stacks; what has no site is grouped as by stack.
+func (d *Device) bySite() grouping {
+	f := d.tl.named()
+	return grouping{func(id AllocID) int64 {
+		if site := f.siteOf(d.Allocs.Stack[id]); site >= 0 {
+			return int64(site)
+		}
+		return min(d.stackKey(id), noStackKey)
+	}, func(k int64) string {
+		if k >= 0 {
+			return f.siteNames[k]
+		}
+		return d.stackName(k)
+	}}
 }
 
 func orElse(s, otherwise string) string {

@@ -9,10 +9,17 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
+// manyEvents is the size of a trace from which Build collects garbage first. What its reader left then makes room for Build's columns,
+// a third of the peak of the whole process; the collection costs a few milliseconds, since neither has pointers.
+const manyEvents = 2 << 20
+
 // Build computes lifetimes, series and totals of every device of a frozen trace: two walks over the events, O(n) time, devices in
 // parallel. progress, where not nil, is called from one goroutine at a time with events visited so far and to visit in all (each
 // counts once a walk). It returns the context's error as soon as that is cancelled.
 func Build(ctx context.Context, tr *traces.Trace, progress func(done, total int64)) (*Timeline, error) {
+	if tr.Events.Len() >= manyEvents {
+		runtime.GC()
+	}
 	t := &Timeline{Trace: tr, Devices: make([]*Device, len(tr.Devices))}
 	visit := counter(2*int64(tr.Events.Len()), progress)
 	losses := make([][]traces.Loss, len(tr.Devices))
@@ -124,8 +131,10 @@ func (b *deviceBuilder) build(t *Timeline, id traces.DeviceID) (*Device, error) 
 	if b.rest != nil {
 		d.roundChecked, d.roundWrong = b.rest.checked, b.rest.wrong
 	}
-	d.Allocs.maxRequested = pyramid(d.Allocs.Requested)
-	d.Allocs.maxEnd = pyramid(d.Allocs.End)
+	var wg sync.WaitGroup
+	wg.Go(func() { d.Allocs.maxRequested = pyramid(d.Allocs.Requested) })
+	wg.Go(func() { d.Allocs.maxEnd = pyramid(d.Allocs.End) })
+	wg.Wait()
 	b.finishTotals()
 	d.categorise()
 	return d, b.ctx.Err()
@@ -214,8 +223,10 @@ func (b *deviceBuilder) walk() error {
 		}
 		at = stop
 	}
-	d.Allocated = newSeries(t.StartAllocated, nil, b.allocated)
-	d.Active = newSeries(t.StartActive, nil, b.active)
+	var wg sync.WaitGroup
+	wg.Go(func() { d.Allocated = newSeries(t.StartAllocated, nil, b.allocated) })
+	wg.Go(func() { d.Active = newSeries(t.StartActive, nil, b.active) })
+	wg.Wait()
 	return nil
 }
 

@@ -1,6 +1,9 @@
 package timeline
 
 import (
+	"runtime"
+	"sync"
+
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -70,7 +73,10 @@ var categoryRules = []categoryRule{
 		return f.has(frameModuleMove) && !f.has(frameModel) && f.outlivesPhase
 	}},
 	{"a module made before training", Parameter, func(f *blockFacts) bool {
-		return f.has(frameModuleInit) && !f.has(frameModel) && f.beforeTraining && f.outlivesPhase
+		return f.has(frameModuleInit|frameUserInit) && !f.has(frameModel) && f.beforeTraining && f.outlivesPhase
+	}},
+	{"a module of PyTorch's made while training and kept", Parameter, func(f *blockFacts) bool {
+		return f.has(frameModuleInit) && !f.has(frameModel) && f.outlivesPhase && f.seesBackward
 	}},
 	{"a forward's block that a backward finds", Activation, func(f *blockFacts) bool {
 		return f.phase == traces.PhaseForward && f.seesBackward
@@ -142,16 +148,37 @@ func (d *Device) categorise() {
 	}
 	c := categoriser{d: d, kinds: kinds, track: d.track(kinds, pythonic), pythonic: pythonic}
 	c.lifeless = d.n == 0 || d.Totals.Allocations == 0
+	d.inChunks(func(from, to AllocID) {
+		part := c // the facts of a chunk are found by walking phases of its own
+		part.infer(from, to, recorded)
+	})
+}
+
+// inChunks hands the allocations to as many goroutines as there are processors, in stretches long enough to be worth one.
+func (d *Device) inChunks(f func(from, to AllocID)) {
+	const least = 1 << 15
+	n := d.Allocs.Len()
+	step := max(least, (n+runtime.GOMAXPROCS(0)-1)/runtime.GOMAXPROCS(0))
+	var wg sync.WaitGroup
+	for from := 0; from < n; from += step {
+		wg.Go(func() { f(AllocID(from), AllocID(min(from+step, n))) })
+	}
+	wg.Wait()
+}
+
+// infer gives the allocations [from, to) the category of the first rule that applies, but for those whose category is recorded.
+func (c *categoriser) infer(from, to AllocID, recorded []bool) {
+	a := &c.d.Allocs
 	f := &blockFacts{} // one for all: the rules are called through pointers, so each would be an allocation
-	for i := range AllocID(d.Allocs.Len()) {
+	for i := from; i < to; i++ {
 		if recorded != nil && recorded[i] {
 			continue
 		}
 		*f = c.facts(i)
 		for r := range categoryRules {
 			if rule := &categoryRules[r]; rule.applies(f) {
-				d.Allocs.Category[i] = rule.category
-				d.Allocs.Inferred[i] = rule.category != Unknown
+				a.Category[i] = rule.category
+				a.Inferred[i] = rule.category != Unknown
 				break
 			}
 		}

@@ -6,11 +6,10 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// The allocator's rules that decide whether a request can be served, from PyTorch's c10/core/CachingDeviceAllocator.h: requests up
-// to
-// 1 MiB come from 2 MiB segments of the small pool; larger ones from the large pool, whose segments are 20 MiB for requests below
-// 10 MiB
-// and the request rounded up to 2 MiB above. A hole serves a request of its own stream, private pool and size class only.
+// The allocator's rules that decide whether a request can be served, from PyTorch's c10/core/CachingDeviceAllocator.h: requests
+// up to 1 MiB come from 2 MiB segments of the small pool; larger ones from the large pool, whose segments are 20 MiB for requests
+// below 10 MiB and the request rounded up to 2 MiB above. A hole serves a request of its own stream, private pool and size class
+// only.
 const (
 	smallRequest    = 1 << 20
 	smallSegment    = 2 << 20
@@ -33,6 +32,7 @@ func driverBytes(asked int64) int64 {
 // facts are the figures of one moment that causes and levers are built on, bytes. Holes are those that the failed request could use
 // (its stream, pool and size class); where no request failed, those of the default pool.
 type facts struct {
+	units        Units
 	known        bool
 	oom          bool
 	full         bool  // it looks like after an out-of-memory
@@ -53,8 +53,8 @@ type facts struct {
 }
 
 // factsOf sorts the state's inactive bytes by who could use them.
-func (d *Device) factsOf(a *Autopsy) *facts {
-	f := &facts{oom: a.OOM, full: a.Inferred, asked: a.Asked, driverFree: a.Free, capacity: d.Info.TotalBytes}
+func (d *Device) factsOf(a *Autopsy, u Units) *facts {
+	f := &facts{units: u, oom: a.OOM, full: a.Inferred, asked: a.Asked, driverFree: a.Free, capacity: d.Info.TotalBytes}
 	s := a.State
 	if s == nil || !s.Known {
 		return f
@@ -124,6 +124,7 @@ func (f *facts) short() int64 { return f.asked - f.free() }
 // causeWords name a cause at the end of a sentence.
 var causeWords = map[string]string{
 	"capacity":        "the device is full",
+	"limit":           "a limit below what the device has",
 	"fragmentation":   "fragmentation",
 	"stranded_pool":   "the bytes lie in private pools or with other streams",
 	"pending_frees":   "freed blocks wait for another stream",
@@ -175,16 +176,16 @@ func (f *facts) capacityCause() (Cause, bool) {
 		return Cause{Kind: "capacity", Bytes: -1, Main: true, Text: fmt.Sprintf(
 			"only %s of what is reserved lies idle, so that neither fragmentation nor the cache is behind it: what was asked for, and "+
 				"what the driver had left, is not in the trace",
-			IEC.Bytes(idle))}, true
+			f.units.Bytes(idle))}, true
 	}
 	if !f.oom {
 		return Cause{}, false
 	}
 	if f.driverFree >= driverBytes(f.asked) {
-		return Cause{Kind: "capacity", Bytes: -1, Main: true, Text: fmt.Sprintf(
+		return Cause{Kind: "limit", Bytes: -1, Main: true, Text: fmt.Sprintf(
 			"the driver still had %s free, more than the request needs: a limit set by set_per_process_memory_fraction, or memory that "+
 				"another process held at that instant",
-			IEC.Bytes(f.driverFree))}, true
+			f.units.Bytes(f.driverFree))}, true
 	}
 	short := f.short()
 	if short <= 0 {
@@ -192,7 +193,7 @@ func (f *facts) capacityCause() (Cause, bool) {
 	}
 	others := f.otherPools + f.otherStreams + f.otherClass + f.pending
 	return Cause{Kind: "capacity", Bytes: short, Main: short > others, Text: fmt.Sprintf(
-		"all that is free together is %s short of the request: tensors alive at that moment need to shrink", IEC.Bytes(short))}, true
+		"all that is free together is %s short of the request: tensors alive at that moment need to shrink", f.units.Bytes(short))}, true
 }
 
 func (f *facts) fragmentationCause() (Cause, bool) {
@@ -203,14 +204,14 @@ func (f *facts) fragmentationCause() (Cause, bool) {
 			return Cause{}, false
 		}
 		return Cause{Kind: "fragmentation", Bytes: holes, Main: main, Text: fmt.Sprintf(
-			"%s lie idle in holes of segments that the request could use, the largest %s", IEC.Bytes(holes), IEC.Bytes(f.largestHole))}, true
+			"%s lie idle in holes of segments that the request could use, the largest %s", f.units.Bytes(holes), f.units.Bytes(f.largestHole))}, true
 	}
 	if f.stranded*50 < f.reserved || f.stranded == 0 {
 		return Cause{}, false
 	}
 	return Cause{Kind: "fragmentation", Bytes: f.stranded, Text: fmt.Sprintf(
 		"%s are stranded in segments that hold an active block, the largest hole is "+
-			"%s", IEC.Bytes(f.stranded), IEC.Bytes(f.largestHole))}, true
+			"%s", f.units.Bytes(f.stranded), f.units.Bytes(f.largestHole))}, true
 }
 
 func (f *facts) poolCause() (Cause, bool) {
@@ -218,12 +219,12 @@ func (f *facts) poolCause() (Cause, bool) {
 	if n == 0 || n*100 < f.reserved {
 		return Cause{}, false
 	}
-	text := IEC.Bytes(f.otherPools) + " lie idle in private pools (CUDA graphs, user pools), which nothing else may use"
+	text := f.units.Bytes(f.otherPools) + " lie idle in private pools (CUDA graphs, user pools), which nothing else may use"
 	switch {
 	case f.otherPools == 0:
-		text = IEC.Bytes(f.otherStreams) + " lie idle in segments of other streams"
+		text = f.units.Bytes(f.otherStreams) + " lie idle in segments of other streams"
 	case f.otherStreams > 0:
-		text += fmt.Sprintf(", and %s in segments of other streams", IEC.Bytes(f.otherStreams))
+		text += fmt.Sprintf(", and %s in segments of other streams", f.units.Bytes(f.otherStreams))
 	}
 	return Cause{Kind: "stranded_pool", Bytes: n, Main: f.short() > 0 && f.enough(n), Text: text}, true
 }
@@ -233,7 +234,7 @@ func (f *facts) pendingCause() (Cause, bool) {
 		return Cause{}, false
 	}
 	return Cause{Kind: "pending_frees", Bytes: f.pending, Main: f.short() > 0 && f.enough(f.pending), Text: fmt.Sprintf(
-		"%s are freed but wait for another stream (record_stream)", IEC.Bytes(f.pending))}, true
+		"%s are freed but wait for another stream (record_stream)", f.units.Bytes(f.pending))}, true
 }
 
 func (f *facts) outsideCause() (Cause, bool) {
@@ -248,7 +249,7 @@ func (f *facts) outsideCause() (Cause, bool) {
 	}
 	return Cause{Kind: "outside_pytorch", Bytes: n, Main: f.short() > 0 && f.enough(n) && n*10 > f.capacity, Text: fmt.Sprintf(
 		"%s of the device's %s are neither reserved by this process nor free: CUDA context, NCCL, other processes",
-		IEC.Bytes(n), IEC.Bytes(f.capacity))}, true
+		f.units.Bytes(n), f.units.Bytes(f.capacity))}, true
 }
 
 func (f *facts) roundingCause() (Cause, bool) {
@@ -256,5 +257,5 @@ func (f *facts) roundingCause() (Cause, bool) {
 		return Cause{}, false
 	}
 	return Cause{Kind: "rounding", Bytes: f.internal, Main: f.short() > 0 && f.enough(f.internal), Text: fmt.Sprintf(
-		"%s were given beyond what was asked for, by rounding block sizes up", IEC.Bytes(f.internal))}, true
+		"%s were given beyond what was asked for, by rounding block sizes up", f.units.Bytes(f.internal))}, true
 }

@@ -3,6 +3,7 @@ package timeline
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -133,9 +134,9 @@ func stateTable(t *testing.T, d *Device) string {
 }
 
 func momentAndBy(arg string) (Moment, By) {
-	var m int
-	var name string
-	if _, err := fmt.Sscan(arg, &m, &name); err != nil {
+	at, name, _ := strings.Cut(arg, " ")
+	m, err := strconv.Atoi(at)
+	if err != nil {
 		panic(err)
 	}
 	for by := range NumBy {

@@ -10,14 +10,12 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// The difference of two recordings at their peaks. Call sites are the same where the functions and files of their stacks are
-// (see siteHashes): a line added above, another folder or another build of PyTorch do not make a site new. What lies behind a
-// site's
+// The difference of two recordings at their peaks. Call sites are the same where the functions and files of their stacks are (see
+// siteHashes): a line added above, another folder or another build of PyTorch do not make a site new. What lies behind a site's
 // difference is read off its blocks: none before, none after, as many but larger, more of the same size, or both.
 
 // Compare returns what differs between recordings a and b: at each one's peak by category and by call site, and in the metrics
-// that a
-// gate can hold. It returns the context's error when cancelled.
+// that a gate can hold. It returns the context's error when cancelled.
 func Compare(ctx context.Context, a, b *Device) (*Diff, error) {
 	x := &Diff{A: a, B: b, Categories: categoryRows(a, b), Sites: siteRows(a, b)}
 	if err := ctx.Err(); err != nil {
@@ -26,7 +24,6 @@ func Compare(ctx context.Context, a, b *Device) (*Diff, error) {
 	if err := x.measure(ctx); err != nil {
 		return nil, err
 	}
-	x.Sentence = x.sentence()
 	return x, nil
 }
 
@@ -36,81 +33,97 @@ func categoryRows(a, b *Device) []DiffRow {
 		rows[c] = DiffRow{Name: Category(c).String(), StackA: traces.NoStack, StackB: traces.NoStack}
 	}
 	for _, g := range a.Breakdown(a.Totals.PeakAt, ByCategory) {
-		rows[g.Category].A += g.Bytes
-		rows[g.Category].BlocksA += g.Blocks
+		rows[g.Category].merge(&DiffRow{A: g.Bytes, BlocksA: g.Blocks, StackA: traces.NoStack, StackB: traces.NoStack})
 	}
 	for _, g := range b.Breakdown(b.Totals.PeakAt, ByCategory) {
-		rows[g.Category].B += g.Bytes
-		rows[g.Category].BlocksB += g.Blocks
+		rows[g.Category].merge(&DiffRow{B: g.Bytes, BlocksB: g.Blocks, StackA: traces.NoStack, StackB: traces.NoStack})
 	}
 	rows = slices.DeleteFunc(rows, func(r DiffRow) bool { return r.A == 0 && r.B == 0 })
 	return finishRows(rows)
 }
 
-// siteRows joins the two peaks by call site. A row's stacks are those of its largest block on each side.
+// siteRows joins the two peaks by stack, and then the stacks that share a site into one row. A row's stacks are those of most bytes on
+// each side; its name is B's, so that a site of A alone stands beside what its code is called in B.
 func siteRows(a, b *Device) []DiffRow {
 	j := siteJoin{index: map[siteKey]int{}}
-	for _, g := range a.siteGroups() {
-		r := j.row(g.key)
-		r.A += g.Bytes
-		r.BlocksA += g.Blocks
-		if g.Bytes > 0 && r.StackA == traces.NoStack {
-			r.StackA = g.Stack
-		}
-		r.Name = g.Name
-	}
-	for _, g := range b.siteGroups() {
-		r := j.row(g.key)
-		r.B += g.Bytes
-		r.BlocksB += g.Blocks
-		if g.Bytes > 0 && r.StackB == traces.NoStack {
-			r.StackB = g.Stack
-			r.Name = g.Name
+	j.add(a, 0)
+	j.add(b, 1)
+	inB := map[string]string{} // the sites of a by their names in b
+	for _, x := range j.rows {
+		if _, known := inB[x[0].name]; !known && x[0].name != "" && x[1].name != "" {
+			inB[x[0].name] = x[1].name
 		}
 	}
-	return finishRows(j.rows)
+	at := map[string]int{}
+	var rows []DiffRow
+	for _, x := range j.rows {
+		r := DiffRow{
+			Name: orElse(x[1].name, orElse(inB[x[0].name], x[0].name)), A: x[0].bytes, B: x[1].bytes,
+			BlocksA: x[0].blocks, BlocksB: x[1].blocks, StackA: x[0].stack, StackB: x[1].stack,
+		}
+		if k, ok := at[r.Name]; ok {
+			rows[k].merge(&r)
+			continue
+		}
+		at[r.Name] = len(rows)
+		rows = append(rows, r)
+	}
+	return finishRows(rows)
 }
 
-// siteKey is what two recordings share of a call site: the hash of its stack, or, without a stack, the name of the row.
+// merge adds a row of the same site, that comes after it in the order of the breakdowns.
+func (r *DiffRow) merge(o *DiffRow) {
+	r.A, r.B, r.BlocksA, r.BlocksB = r.A+o.A, r.B+o.B, r.BlocksA+o.BlocksA, r.BlocksB+o.BlocksB
+	if r.StackA == traces.NoStack {
+		r.StackA = o.StackA
+	}
+	if r.StackB == traces.NoStack {
+		r.StackB = o.StackB
+	}
+}
+
+// siteKey is what two recordings share of a stack: its hash, or, without a stack, the name of the row.
 type siteKey struct {
 	hash uint64
 	name string
 }
 
-// siteGroup is one row of a breakdown by stack with its key.
-type siteGroup struct {
-	Group
-	key siteKey
-}
-
-// siteGroups returns the breakdown by stack at the peak.
-func (d *Device) siteGroups() []siteGroup {
-	hashes := siteHashes(d.tl.Trace)
-	var all []siteGroup
-	for _, g := range d.Breakdown(d.Totals.PeakAt, ByStack) {
-		s := siteGroup{g, siteKey{name: g.Name}}
-		if g.Stack != traces.NoStack {
-			s.key = siteKey{hash: hashes[g.Stack]}
-		}
-		all = append(all, s)
-	}
-	return all
-}
-
-// siteJoin collects the rows of a diff by key.
+// siteJoin collects what two recordings hold by key: [0] of the first one, [1] of the second.
 type siteJoin struct {
 	index map[siteKey]int
-	rows  []DiffRow
+	rows  [][2]siteSide
 }
 
-func (j *siteJoin) row(k siteKey) *DiffRow {
-	i, ok := j.index[k]
-	if !ok {
-		i = len(j.rows)
-		j.index[k] = i
-		j.rows = append(j.rows, DiffRow{StackA: traces.NoStack, StackB: traces.NoStack})
+// siteSide is what one recording holds at a site; name is "" where it has none there.
+type siteSide struct {
+	name   string
+	bytes  int64
+	blocks int
+	stack  traces.StackID
+}
+
+// add adds the breakdown by stack at a device's peak to one side.
+func (j *siteJoin) add(d *Device, side int) {
+	hashes := siteHashes(d.tl.Trace)
+	for _, g := range d.Breakdown(d.Totals.PeakAt, ByStack) {
+		key := siteKey{name: g.Name}
+		if g.Stack != traces.NoStack {
+			key = siteKey{hash: hashes[g.Stack]}
+		}
+		i, ok := j.index[key]
+		if !ok {
+			i = len(j.rows)
+			j.index[key] = i
+			none := siteSide{stack: traces.NoStack}
+			j.rows = append(j.rows, [2]siteSide{none, none})
+		}
+		x := &j.rows[i][side]
+		x.bytes += g.Bytes
+		x.blocks += g.Blocks
+		if x.name == "" {
+			x.name, x.stack = g.Name, g.Stack
+		}
 	}
-	return &j.rows[i]
 }
 
 // finishRows names the causes and orders by how much differs.
@@ -247,13 +260,13 @@ func (d *Device) usualStep() (peak, ns int64) {
 	return median(peaks), median(times)
 }
 
-// sentence says how the peaks differ and what lies behind most of it.
-func (x *Diff) sentence() string {
+// Sentence says how the peaks differ and what lies behind most of it, with sizes in units u.
+func (x *Diff) Sentence(u Units) string {
 	a, b := x.A.Totals.PeakAllocated, x.B.Totals.PeakAllocated
 	if a == b && len(x.Sites) > 0 && x.Sites[0].A == x.Sites[0].B {
-		return fmt.Sprintf("Both peak at %s, with the same bytes at every call site.", IEC.Bytes(a))
+		return fmt.Sprintf("Both peak at %s, with the same bytes at every call site.", u.Bytes(a))
 	}
-	s := fmt.Sprintf("The peak goes from %s to %s (%s", IEC.Bytes(a), IEC.Bytes(b), IEC.Delta(b-a))
+	s := fmt.Sprintf("The peak goes from %s to %s (%s", u.Bytes(a), u.Bytes(b), u.Delta(b-a))
 	if a > 0 {
 		s += fmt.Sprintf(", %+.1f %%", 100*float64(b-a)/float64(a))
 	}
@@ -261,11 +274,11 @@ func (x *Diff) sentence() string {
 	if len(x.Categories) > 0 && x.Categories[0].A != x.Categories[0].B && x.Categories[0].Name != Unknown.String() {
 		r := x.Categories[0]
 		c, _ := ParseCategory(r.Name)
-		s += fmt.Sprintf(": %s %s", categoryWords[c], IEC.Delta(r.B-r.A))
+		s += fmt.Sprintf(": %s %s", categoryWords[c], u.Delta(r.B-r.A))
 	}
 	if len(x.Sites) > 0 && x.Sites[0].A != x.Sites[0].B {
 		r := x.Sites[0]
-		s += fmt.Sprintf(". Largest difference: %s, %s, %s", r.Name, IEC.Delta(r.B-r.A), r.Cause)
+		s += fmt.Sprintf(". Largest difference: %s, %s, %s", r.Name, u.Delta(r.B-r.A), r.Cause)
 	}
 	return s + "."
 }

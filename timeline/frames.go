@@ -29,12 +29,14 @@ const (
 	frameCheckpoint // recomputation inside the backward pass
 	frameLoader
 	frameCopy       // .to, .cuda, pin_memory
-	frameModuleInit // a constructor that makes weights
+	frameModuleInit // a constructor of PyTorch's modules, or the filling of their weights
+	frameUserInit   // the innermost frame of the user's is a constructor
 	frameModuleMove // nn.Module.to, .cuda: _apply
 	frameLoad       // load_state_dict, torch.load
 	frameConstructor
 	frameOptimizerFile
 	frameOp       // a C++ frame that names a node of the autograd graph
+	framePackage  // in a folder of installed packages
 	framePlumbing // the allocator and the tensor library below an operator
 )
 
@@ -44,12 +46,13 @@ var (
 	noiseNames = []string{
 		"unwind::unwind", "CapturedTraceback::gather", "gather_with_cpp", "_start", "__libc_start_main", "__libc_start_call_main",
 		"PyEval_", "PyObject_", "PyFunction_", "_PyStack_", "PyMethod_New", "PyRun_", "Py_RunMain", "Py_BytesMain", "__Pyx_", "__pyx_",
-		"start_thread", "__clone", "clone3", "pthread_", "execute_native_thread_routine", "std::error_code", "std::_Function_handler",
+		"slot_tp_", "method_vectorcall", "_PyFunction_Vectorcall", "PyVectorcall_", "PyCMethod_", "PyType_", "cfunction_", "_PyEval",
+		"__libc_init_first", "THPVariable_", "start_thread", "__clone", "clone3", "pthread_", "execute_native_thread_routine", "std::error_code", "std::_Function_handler",
 		"c10::impl::wrap_kernel_functor", "callUnboxedKernelFunction", "c10::Dispatcher::", "::redispatch(",
 	}
 	noiseFiles = []string{
 		"core/boxing", "/Register", "/Redispatch", "pythonrun.c", "Modules/main.c", "Objects/call.c", "Objects/methodobject.c",
-		"pycore_ceval.h", "ceval.c", "cpython/abstract.h",
+		"pycore_ceval.h", "ceval.c", "cpython/abstract.h", "Objects/typeobject.c", "Objects/classobject.c",
 	}
 	wrapperNames = []string{
 		"_call_impl", "_wrapped_call_impl", "decorate_context", "_fn", "decorate_autocast", "wrapper", "inner", "_inner", "_run_code",
@@ -82,18 +85,17 @@ func containsAny(s string, parts []string) bool {
 	return false
 }
 
-// fileKind classifies a file path; separators of both systems are understood.
-func fileKind(file string) frameKind {
-	f := strings.ReplaceAll(file, "\\", "/")
-	if !strings.HasPrefix(f, "/") {
-		f = "/" + f
-	}
+// fileKind classifies a file path, that begins with a slash and has no other separators.
+func fileKind(f string) frameKind {
 	var k frameKind
 	if strings.HasSuffix(f, ".py") || strings.HasPrefix(f, "/<") || strings.HasSuffix(f, ".ipynb") {
 		k |= framePython
 	}
 	if containsAny(f, torchParts) {
 		k |= frameTorch | frameLibrary
+	}
+	if strings.Contains(f, "-packages/") {
+		k |= framePackage
 	}
 	standard := strings.Contains(f, "/lib/python") && !strings.Contains(f, "-packages/") || strings.HasPrefix(f, "/<frozen")
 	if standard || containsAny(f, infrastructure) {
@@ -196,7 +198,7 @@ func (f *stackFacts) madeBy(frames []traces.FrameID) frameKind {
 			continue
 		}
 		if k&frameConstructor != 0 {
-			return frameModuleInit
+			return frameUserInit
 		}
 		return 0
 	}
@@ -238,9 +240,11 @@ type stackFacts struct {
 	frameOnce, siteOnce sync.Once
 
 	frames []frameKind // by FrameID
-	stacks []frameKind // by StackID: the OR of its frames
+	stacks []frameKind // by StackID: those of its frames, see join
 
-	sites, modules []string // by StackID
+	sites     []int32  // by StackID: the place in siteNames, -1 for none
+	siteNames []string // each once
+	modules   []string // by StackID
 }
 
 // kinds returns the kinds of frames and stacks.
@@ -248,30 +252,44 @@ func (t *Timeline) kinds() *stackFacts {
 	f := &t.stacks
 	f.frameOnce.Do(func() {
 		tr := t.Trace
-		files := make(map[traces.StringID]frameKind)
+		files := make(map[string]frameKind)
 		f.frames = make([]frameKind, len(tr.Frames))
-		for i, fr := range tr.Frames {
-			name := strings.ReplaceAll(tr.Text(fr.File), "\\", "/")
-			k, ok := files[fr.File]
+		for i := range tr.Frames {
+			fn, file, _ := tr.FrameText(traces.FrameID(i))
+			name := strings.ReplaceAll(file, "\\", "/")
+			if !strings.HasPrefix(name, "/") {
+				name = "/" + name // profilers cut paths off before the package's name
+			}
+			k, ok := files[name]
 			if !ok {
 				k = fileKind(name)
-				files[fr.File] = k
+				files[name] = k
 			}
-			f.frames[i] = k | funcKind(tr.Text(fr.Func), k, name)
+			f.frames[i] = k | funcKind(fn, k, name)
 		}
 		f.stacks = make([]frameKind, tr.Stacks.Len())
 		for i := range f.stacks {
-			for _, id := range tr.Stacks.At(traces.StackID(i)) {
-				if id >= 0 && int(id) < len(f.frames) {
-					f.stacks[i] |= f.frames[id]
-				}
-			}
+			f.stacks[i] = f.join(tr.Stacks.At(traces.StackID(i)))
 			if f.stacks[i]&frameConstructor != 0 {
 				f.stacks[i] |= f.madeBy(tr.Stacks.At(traces.StackID(i)))
 			}
 		}
 	})
 	return f
+}
+
+// join returns the kind of a stack, innermost frame first. A model or a backward pass that an optimizer's step runs, as a closure, is
+// not the optimizer's.
+func (f *stackFacts) join(frames []traces.FrameID) frameKind {
+	var all frameKind
+	for _, id := range frames {
+		k := f.frames[id]
+		if all&(frameModel|frameBackward) != 0 {
+			k &^= frameOptimizer | frameOptimizerFile
+		}
+		all |= k
+	}
+	return all
 }
 
 // of returns the kind of a stack, 0 for NoStack.
@@ -282,15 +300,30 @@ func (f *stackFacts) of(s traces.StackID) frameKind {
 	return f.stacks[s]
 }
 
+// siteOf returns the number of a stack's site, -1 for none. Only of named facts.
+func (f *stackFacts) siteOf(s traces.StackID) int32 {
+	if s < 0 || int(s) >= len(f.sites) {
+		return -1
+	}
+	return f.sites[s]
+}
+
+// siteName returns the name of a stack's site, "" for none. Only of named facts.
+func (f *stackFacts) siteName(s traces.StackID) string {
+	if i := f.siteOf(s); i >= 0 {
+		return f.siteNames[i]
+	}
+	return ""
+}
+
 // named returns the facts with sites and modules.
 func (t *Timeline) named() *stackFacts {
 	f := t.kinds()
 	f.siteOnce.Do(func() {
-		f.sites, f.modules = make([]string, len(f.stacks)), make([]string, len(f.stacks))
+		t.nameSites(f)
+		f.modules = make([]string, len(f.stacks))
 		for i := range f.stacks {
-			frames := t.Trace.Stacks.At(traces.StackID(i))
-			f.sites[i] = t.siteOf(f, frames)
-			f.modules[i] = t.moduleOf(f, frames)
+			f.modules[i] = t.moduleOf(f, t.Trace.Stacks.At(traces.StackID(i)))
 		}
 	})
 	return f

@@ -13,22 +13,22 @@ var categoryWords = [NumCategories]string{
 }
 
 // Headline returns the one sentence on top: when the peak was and what held it, in the words that fit what the trace is. Sizes
-// are in IEC units; ~ stands before what was inferred, ≥ before what is a lower bound.
-func (d *Device) Headline() string {
+// are in units u; ~ stands before what was inferred, ≥ before what is a lower bound.
+func (d *Device) Headline(u Units) string {
 	t := &d.Totals
 	switch {
 	case d.Info.Kind == traces.DeviceArena:
-		return d.arenaHeadline()
-	case d.n == 0 && d.Allocs.Len() == 0 && t.EndReserved == 0:
+		return d.arenaHeadline(u)
+	case d.n == 0 && d.Allocs.Len() == 0 && t.EndReserved <= 0:
 		return "Nothing to show: the trace has no memory events and no segments for " + d.Label() + "."
 	case d.oomMoment() != Start:
-		return d.oomHeadline()
+		return d.oomHeadline(u)
 	case t.PeakAllocated == 0:
 		return fmt.Sprintf("Nothing was allocated on %s while the trace was recorded.", d.Label())
 	case !d.hasLifetimes():
-		return d.pointHeadline()
+		return d.pointHeadline(u)
 	}
-	return d.peakHeadline()
+	return d.peakHeadline(u)
 }
 
 // Label names the device in a sentence: "cuda:0" style ordinals for accelerators, words for the rest.
@@ -62,7 +62,7 @@ func (d *Device) bound() string {
 	return ""
 }
 
-func (d *Device) peakHeadline() string {
+func (d *Device) peakHeadline(u Units) string {
 	t := &d.Totals
 	of := ""
 	if d.Info.Kind != traces.DeviceGPU {
@@ -74,8 +74,8 @@ func (d *Device) peakHeadline() string {
 	if !t.BeginsEmpty {
 		of += " since the recording began,"
 	}
-	s := fmt.Sprintf("Peak %s%s%s %s", d.bound(), IEC.Bytes(t.PeakAllocated), of, d.When(t.PeakAt))
-	return s + d.holders(t.PeakAt)
+	s := fmt.Sprintf("Peak %s%s%s %s", d.bound(), u.Bytes(t.PeakAllocated), of, d.When(t.PeakAt))
+	return s + d.holders(t.PeakAt, u)
 }
 
 // When says in words when a moment is: in which iteration and phase, and how long after the beginning.
@@ -109,7 +109,7 @@ func (d *Device) When(m Moment) string {
 }
 
 // holders says what is allocated at a moment: the largest category's share and the largest holder. It ends the sentence.
-func (d *Device) holders(m Moment) string {
+func (d *Device) holders(m Moment, u Units) string {
 	var s string
 	total := int64(0)
 	groups := d.Breakdown(m, ByCategory)
@@ -127,7 +127,7 @@ func (d *Device) holders(m Moment) string {
 			s += ", " + share(groups[1], total)
 		}
 	}
-	if h := d.largestHolder(m); h != "" {
+	if h := d.largestHolder(m, u); h != "" {
 		s += ". Largest holder: " + h
 	}
 	return s + "."
@@ -146,40 +146,39 @@ func share(g Group, total int64) string {
 	return fmt.Sprintf("%s%d %% %s", sign, (g.Bytes*100+total/2)/total, words)
 }
 
-// largestHolder names the module, else the call site, else the block that holds most at a moment: "" where nothing is allocated.
-func (d *Device) largestHolder(m Moment) string {
-	if groups := d.Breakdown(m, ByModule); len(groups) > 0 && groups[0].Largest != NoAlloc {
-		g := groups[0]
-		if name := d.Module(d.Allocs.Stack[g.Largest]); name != "" && !strings.Contains(name, ":") {
-			return d.holder(name, g)
-		}
-	}
-	groups := d.Breakdown(m, ByStack)
+// largestHolder names the call site that holds most at a moment, else what is known of what has none, else the largest block: ""
+// where nothing is allocated.
+func (d *Device) largestHolder(m Moment, u Units) string {
+	groups := d.Breakdown(m, BySite)
 	if len(groups) == 0 || groups[0].Bytes == 0 {
 		return ""
 	}
 	switch g := groups[0]; {
-	case g.Stack != traces.NoStack:
-		return d.holder(d.Site(g.Stack), g)
-	case len(groups) > 1:
-		return d.holder(groupWords(&g), g) + ", then " + d.holder(groupWords(&groups[1]), groups[1])
+	case d.Site(g.Stack) != "":
+		return d.holder(&g, u)
+	case len(groups) > 1 && groups[1].Bytes > 0:
+		return d.holder(&g, u) + ", then " + d.holder(&groups[1], u)
 	case g.Largest == NoAlloc:
 		return ""
 	default:
-		return d.holder(d.bufferName(g.Largest), Group{Bytes: d.Allocs.Size[g.Largest], Blocks: 1, Largest: g.Largest})
+		return d.bufferName(g.Largest) + ", " + u.Bytes(d.Allocs.Size[g.Largest]) + d.purpose(g.Largest)
 	}
 }
 
-// groupWords names a row of a breakdown by stack in a sentence.
-func groupWords(g *Group) string {
-	if g.Name == "no stack" {
-		return "blocks without a recorded stack"
-	}
-	return g.Name
+// groupWords are the rows of a breakdown that have no site, in a sentence.
+var groupWords = map[string]string{
+	noStackName:      "blocks without a recorded stack",
+	earlierName:      "blocks allocated before the recording",
+	unattributedName: "bytes of which only the source's total tells",
 }
 
-func (d *Device) holder(name string, g Group) string {
-	return name + ", " + IEC.Bytes(g.Bytes) + blocksWord(g.Blocks) + d.purpose(g.Largest)
+// holder names a row of a breakdown by site, its bytes and its blocks.
+func (d *Device) holder(g *Group, u Units) string {
+	name := g.Name
+	if words, ok := groupWords[name]; ok {
+		name = words
+	}
+	return name + ", " + u.Bytes(g.Bytes) + blocksWord(g.Blocks) + d.purpose(g.Largest)
 }
 
 func blocksWord(n int) string {
@@ -197,39 +196,39 @@ func (d *Device) purpose(a AllocID) string {
 	return ""
 }
 
-func (d *Device) pointHeadline() string {
+func (d *Device) pointHeadline(u Units) string {
 	t := &d.Totals
 	at := d.last()
 	if d.looksFull() {
-		return d.fullSentence() + d.largestAt(at)
+		return d.fullSentence(u) + d.largestAt(at, u)
 	}
-	s := fmt.Sprintf("One moment, no events: %s allocated", IEC.Bytes(t.EndAllocated))
+	s := fmt.Sprintf("One moment, no events: %s allocated", u.Bytes(t.EndAllocated))
 	if t.EndReserved > 0 {
-		s += fmt.Sprintf(" of %s reserved on %s", IEC.Bytes(t.EndReserved), d.Label())
+		s += fmt.Sprintf(" of %s reserved on %s", u.Bytes(t.EndReserved), d.Label())
 	}
-	return s + d.holders(at)
+	return s + d.holders(at, u)
 }
 
 // last returns the moment after the device's last event.
 func (d *Device) last() Moment { return Moment(d.n) - 1 }
 
 // largestAt names the largest holder in a sentence of its own.
-func (d *Device) largestAt(m Moment) string {
-	if h := d.largestHolder(m); h != "" {
+func (d *Device) largestAt(m Moment, u Units) string {
+	if h := d.largestHolder(m, u); h != "" {
 		return " Largest holder: " + h + "."
 	}
 	return ""
 }
 
-func (d *Device) oomHeadline() string {
+func (d *Device) oomHeadline(u Units) string {
 	at := d.oomMoment()
 	asked := d.Event(at).Size
-	s := fmt.Sprintf("Out of memory %s: asked for %s with %s allocated", d.When(at), IEC.Bytes(asked), IEC.Bytes(d.Allocated.At(at)))
-	return s + d.holders(at)
+	s := fmt.Sprintf("Out of memory %s: asked for %s with %s allocated", d.When(at), u.Bytes(asked), u.Bytes(d.Allocated.At(at)))
+	return s + d.holders(at, u)
 }
 
 // arenaHeadline is the sentence of a storage-allocation problem: what any packing needs.
-func (d *Device) arenaHeadline() string {
+func (d *Device) arenaHeadline(u Units) string {
 	t := &d.Totals
 	if d.Allocs.Len() == 0 {
 		return "Nothing to pack: the problem has no buffers."
@@ -241,11 +240,11 @@ func (d *Device) arenaHeadline() string {
 		}
 	}
 	s := fmt.Sprintf("%d buffers to pack: no packing can need less than %s, what is live at time %d", d.Allocs.Len(),
-		IEC.Bytes(t.PeakAllocated), d.Time(t.PeakAt))
+		u.Bytes(t.PeakAllocated), d.Time(t.PeakAt))
 	if c := d.Info.TotalBytes; c > 0 {
-		s += fmt.Sprintf(" (%d %% of the capacity of %s)", (t.PeakAllocated*100+c/2)/c, IEC.Bytes(c))
+		s += fmt.Sprintf(" (%d %% of the capacity of %s)", (t.PeakAllocated*100+c/2)/c, u.Bytes(c))
 	}
-	return s + fmt.Sprintf(". Largest buffer: %s, %s.", d.bufferName(largest), IEC.Bytes(d.Allocs.Size[largest]))
+	return s + fmt.Sprintf(". Largest buffer: %s, %s.", d.bufferName(largest), u.Bytes(d.Allocs.Size[largest]))
 }
 
 // bufferName returns the name that the source gives a buffer, its block name where it gives none.

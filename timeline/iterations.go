@@ -42,8 +42,7 @@ func (d *Device) allocsIn(from, to Moment) (first, end AllocID) {
 }
 
 // Iterations returns the training steps of the recording: as the source marks them, else by the optimizer's work, else by what
-// repeats
-// exactly; an empty list where none of these shows any. It is computed once; the result must not be written to.
+// repeats exactly; an empty list where none of these shows any. It is computed once; the result must not be written to.
 func (d *Device) Iterations() *Iterations {
 	d.analysis.iterationsOnce.Do(func() { d.analysis.iterations = d.findIterations() })
 	return d.analysis.iterations
@@ -110,7 +109,8 @@ func (d *Device) iterationsFromPeriodicity() []stretch {
 
 // measure works out the figures of each iteration.
 func (d *Device) measure(it *Iterations, found []stretch) {
-	seen := make([]bool, d.tl.Trace.Stacks.Len())
+	sites := d.tl.named()
+	seen := make([]bool, len(sites.siteNames))
 	for i, s := range found {
 		x := Iteration{Index: i, Name: s.name, Start: s.start, Finish: s.finish, First: s.first, End: s.end}
 		if x.Name == "" {
@@ -123,8 +123,8 @@ func (d *Device) measure(it *Iterations, found []stretch) {
 		x.Blocks = int(end - first)
 		for a := first; a < end; a++ {
 			x.Churn += d.Allocs.Size[a]
-			if st := d.Allocs.Stack[a]; st >= 0 && !seen[st] {
-				seen[st] = true
+			if site := sites.siteOf(d.Allocs.Stack[a]); site >= 0 && !seen[site] {
+				seen[site] = true
 				x.NewSites++
 			}
 		}
@@ -136,7 +136,7 @@ func (d *Device) measure(it *Iterations, found []stretch) {
 type usual struct {
 	rise, churn, blocks, time    float64
 	riseTol, churnTol, blocksTol float64
-	sites                        map[traces.StackID]bool
+	sites                        []bool // by number: those that the steady ones allocate from
 	timed                        bool
 }
 
@@ -236,7 +236,7 @@ func (d *Device) compareIterations(it *Iterations, found []stretch) {
 	var whole []int
 	for i := range it.List {
 		if found[i].cut {
-			it.List[i].Why = "cut: the recording ends within it"
+			it.List[i].differs.cut = true
 		} else {
 			whole = append(whole, i)
 		}
@@ -258,81 +258,123 @@ func (d *Device) compareIterations(it *Iterations, found []stretch) {
 	u.sites = d.usualSites(it, whole, same)
 	for _, i := range whole {
 		x := &it.List[i]
-		x.Why = d.why(x, &u, i < it.Steady)
-		x.Odd = x.Why != ""
+		x.differs = d.difference(x, &u, i < it.Steady)
+		x.Odd = x.differs.some()
 		if x.Odd && i > it.Steady && it.Differs < 0 {
 			it.Differs = i
 		}
 	}
 }
 
-// usualSites returns the stacks that the steady iterations allocate from.
-func (d *Device) usualSites(it *Iterations, whole []int, same func(int) bool) map[traces.StackID]bool {
-	sites := map[traces.StackID]bool{}
+// usualSites says of each call site whether the steady iterations allocate from it.
+func (d *Device) usualSites(it *Iterations, whole []int, same func(int) bool) []bool {
+	f := d.tl.named()
+	sites := make([]bool, len(f.siteNames))
 	for _, i := range whole {
 		if i < it.Steady || !same(i) {
 			continue
 		}
 		first, end := d.allocsIn(it.List[i].First, it.List[i].End)
 		for a := first; a < end; a++ {
-			sites[d.Allocs.Stack[a]] = true
+			if site := f.siteOf(d.Allocs.Stack[a]); site >= 0 {
+				sites[site] = true
+			}
 		}
 	}
 	return sites
 }
 
-// why says in one clause each how an iteration differs from the steady ones, "" where it does not.
-func (d *Device) why(x *Iteration, u *usual, warmup bool) string {
-	var says []string
-	rise := d.rise(x)
-	if diff := float64(rise) - u.rise; math.Abs(diff) > u.riseTol {
-		says = append(says, "peak "+IEC.Delta(int64(diff)))
+// difference is how an iteration differs from the steady ones; what does not differ is zero.
+type difference struct {
+	cut         bool // the recording ends within it
+	warmup      bool // it comes before the steady ones
+	peak, churn int64
+	blocks      int
+	sites       int    // call sites that no steady iteration has
+	site        string // the one of them with the most bytes
+	slower      float64
+}
+
+// some says whether anything differs.
+func (x *difference) some() bool {
+	return x.peak != 0 || x.churn != 0 || x.blocks != 0 || x.sites != 0 || x.slower != 0
+}
+
+// difference compares an iteration with the usual one.
+func (d *Device) difference(x *Iteration, u *usual, warmup bool) difference {
+	v := difference{warmup: warmup}
+	if diff := float64(d.rise(x)) - u.rise; math.Abs(diff) > u.riseTol {
+		v.peak = int64(diff)
 	}
 	if diff := float64(x.Churn) - u.churn; math.Abs(diff) > u.churnTol {
-		says = append(says, "churn "+IEC.Delta(int64(diff)))
+		v.churn = int64(diff)
 	}
 	if diff := float64(x.Blocks) - u.blocks; math.Abs(diff) > u.blocksTol {
-		says = append(says, fmt.Sprintf("%+d allocations", int(diff)))
+		v.blocks = int(diff)
 	}
-	if n, top := d.unusualSites(x, u); n > 0 {
-		says = append(says, plural(n, "new call site")+": "+top)
-	}
+	v.sites, v.site = d.unusualSites(x, u)
 	if took := float64(x.Finish - x.Start); u.timed && u.time > 0 && took > slowFactor*u.time && !warmup {
-		says = append(says, fmt.Sprintf("takes %.1fx", took/u.time))
+		v.slower = took / u.time
+	}
+	return v
+}
+
+// Why says in one clause each how the iteration differs from the steady ones, with sizes in units u; "" where it does not.
+func (x *Iteration) Why(u Units) string {
+	v := &x.differs
+	if v.cut {
+		return "cut: the recording ends within it"
+	}
+	var says []string
+	if v.peak != 0 {
+		says = append(says, "peak "+u.Delta(v.peak))
+	}
+	if v.churn != 0 {
+		says = append(says, "churn "+u.Delta(v.churn))
+	}
+	if v.blocks != 0 {
+		says = append(says, fmt.Sprintf("%+d allocations", v.blocks))
+	}
+	if v.sites != 0 {
+		says = append(says, plural(v.sites, "new call site")+": "+v.site)
+	}
+	if v.slower != 0 {
+		says = append(says, fmt.Sprintf("takes %.1fx", v.slower))
 	}
 	s := strings.Join(says, ", ")
-	if warmup && s != "" {
+	if v.warmup && s != "" {
 		s = "warm-up: " + s
 	}
 	return s
 }
 
-// unusualSites counts the stacks of an iteration that no steady one has and names the one with the most bytes.
+// unusualSites counts the call sites of an iteration that no steady one has and names the one with the most bytes.
 func (d *Device) unusualSites(x *Iteration, u *usual) (n int, top string) {
-	bytes := map[traces.StackID]int64{}
+	f := d.tl.named()
+	bytes := map[int32]int64{}
 	first, end := d.allocsIn(x.First, x.End)
 	for a := first; a < end; a++ {
-		if st := d.Allocs.Stack[a]; st != traces.NoStack && !u.sites[st] {
-			bytes[st] += d.Allocs.Size[a]
+		if site := f.siteOf(d.Allocs.Stack[a]); site >= 0 && !u.sites[site] {
+			bytes[site] += d.Allocs.Size[a]
 		}
 	}
-	best := traces.NoStack
-	for st, b := range bytes {
-		if best == traces.NoStack || b > bytes[best] || b == bytes[best] && st < best {
-			best = st
+	best := int32(-1)
+	for site, b := range bytes {
+		if best < 0 || b > bytes[best] || b == bytes[best] && site < best {
+			best = site
 		}
 	}
-	if best == traces.NoStack {
+	if best < 0 {
 		return 0, ""
 	}
-	return len(bytes), d.Site(best)
+	return len(bytes), f.siteNames[best]
 }
 
 // steadyEnds returns the indices of the whole iterations from Steady on: the points of trends and leaks.
 func (it *Iterations) steadyEnds() []int {
 	var at []int
 	for i := it.Steady; i < len(it.List); i++ {
-		if it.List[i].End > it.List[i].First && !strings.HasPrefix(it.List[i].Why, "cut:") {
+		if it.List[i].End > it.List[i].First && !it.List[i].differs.cut {
 			at = append(at, i)
 		}
 	}

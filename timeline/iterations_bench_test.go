@@ -129,7 +129,7 @@ func BenchmarkAutopsyOfAMillionEvents(b *testing.B) {
 	}
 	d := tl.Main()
 	for b.Loop() {
-		if _, err := d.Autopsy(context.Background()); err != nil {
+		if _, err := d.Autopsy(context.Background(), IEC); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -16,8 +16,7 @@ type stretch struct {
 }
 
 // iterationsFromMarks returns the steps that the source names: its own iteration marks, else annotations with the name of a step,
-// else
-// an annotation whose ranges follow each other and hold nearly all of the time between the first and the last.
+// else an annotation whose ranges follow each other and hold nearly all of the time between the first and the last.
 func (d *Device) iterationsFromMarks() []stretch {
 	marks := d.marks()
 	if s := d.ranges(marks, func(m traces.Mark) bool { return m.Kind == traces.MarkIteration }); len(s) > 0 {
@@ -118,8 +117,7 @@ func (d *Device) fillingRanges(marks []traces.Mark, count map[string]int) []stre
 }
 
 // ranges turns the marks that keep says into stretches of events. Ranges that lie inside an earlier one are left out (nested
-// steps);
-// a bound that the source lacks is taken from the neighbour, or from the recording.
+// steps); a bound that the source lacks is taken from the neighbour, or from the recording.
 func (d *Device) ranges(marks []traces.Mark, keep func(traces.Mark) bool) []stretch {
 	var kept []traces.Mark
 	for _, m := range marks {

@@ -7,12 +7,10 @@ import (
 )
 
 // Iterations from the optimizer: a training step ends where the optimizer has done its last work before the next forward. Ranges
-// that
-// the source marks are taken as they are; otherwise allocations whose stack is inside an optimizer's step are runs of work, and two
-// runs are two steps only where modules or the autograd engine allocated in between, so that an optimizer that pauses for something
-// else stays one step. Of several optimizers taking turns (a generator and a discriminator) the one called from the line of code
-// with
-// the most runs, the last of equals, ends the step.
+// that the source marks are taken as they are; otherwise allocations whose stack is inside an optimizer's step are runs of work,
+// and two runs are two steps only where modules or the autograd engine allocated in between, so that an optimizer that pauses for
+// something else stays one step. Of several optimizers taking turns (a generator and a discriminator) the one called from the
+// line of code with the most runs, the last of equals, ends the step.
 
 // iterationsFromOptimizer returns the steps that optimizer marks or stacks bound, nil where there are none.
 func (d *Device) iterationsFromOptimizer() []stretch {
@@ -132,8 +130,7 @@ func (d *Device) optimizerRuns() []Moment {
 }
 
 // nextAlloc returns the moment of the next allocation after a, the number of events where there is none: the frees between belong
-// to
-// what came before.
+// to what came before.
 func (d *Device) nextAlloc(a AllocID) Moment {
 	if int(a)+1 < d.Allocs.Len() {
 		return d.Allocs.Start[a+1]
@@ -160,8 +157,7 @@ func (d *Device) optimizerCaller(s traces.StackID) traces.FrameID {
 }
 
 // firstWork returns where the first step begins: at the first allocation of a module or of the autograd engine before the moment
-// limit,
-// so that building the model does not count; the first event where stacks do not tell.
+// limit, so that building the model does not count; the first event where stacks do not tell.
 func (d *Device) firstWork(limit Moment) Moment {
 	classes := d.classes()
 	for a := d.firstRecorded(); a < AllocID(d.Allocs.Len()) && d.Allocs.Start[a] < limit; a++ {

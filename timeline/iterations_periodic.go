@@ -336,8 +336,8 @@ func (s *allocSequence) periodStarts(p period) []int {
 }
 
 // anchor is what a boundary looks like: the allocations [at-back, at+ahead), as few as occur once in a period. One anchor looks
-// both
-// ways, which takes few allocations where layers repeat; another only ahead, for the first step, before which comes something else.
+// both ways, which takes few allocations where layers repeat; another only ahead, for the first step, before which comes
+// something else.
 type anchor struct {
 	at, back, ahead int
 	byStack         bool

@@ -8,11 +8,10 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Leaks per call site. An allocation made in a steady iteration and still there at the end of it, or of later ones, is what a site
-// holds at those places; a site whose held bytes grow along a straight line, certainly and by more than noise, leaks. What a step
-// keeps for the next one (gradients until they are zeroed) is a constant and no leak. Linear in allocations; memory is one number
-// for
-// each site that keeps anything and each iteration.
+// Leaks per call site. An allocation made in a steady iteration and still there at the end of it, or of later ones, is what a
+// site holds at those places; a site whose held bytes grow along a straight line, certainly and by more than noise, leaks. What a
+// step keeps for the next one (gradients until they are zeroed) is a constant and no leak. Linear in allocations; memory is one
+// number for each site that keeps anything and each iteration.
 
 // Leaks returns the call sites whose live bytes grow with the steady iterations, steepest first; nil where there are too few
 // iterations (three) or nothing grows. It is computed once; the result must not be written to.
@@ -23,6 +22,7 @@ func (d *Device) Leaks() []Leak {
 
 // held is what one site keeps at the ends of the iterations: first differences, summed at the end.
 type held struct {
+	stack  traces.StackID // the first seen
 	bytes  []int64
 	blocks int
 }
@@ -37,7 +37,7 @@ func (d *Device) findLeaks() []Leak {
 	for k, i := range at {
 		ends[k] = it.List[i].End - 1
 	}
-	sites := map[traces.StackID]*held{}
+	sites, numbers := map[int32]*held{}, d.tl.named()
 	first, end := d.allocsIn(it.List[at[0]].First, it.List[at[len(at)-1]].End)
 	k := 0
 	for a := first; a < end; a++ {
@@ -47,10 +47,11 @@ func (d *Device) findLeaks() []Leak {
 		if d.Allocs.Requested[a] <= ends[k] {
 			continue
 		}
-		h := sites[d.Allocs.Stack[a]]
+		site := numbers.siteOf(d.Allocs.Stack[a])
+		h := sites[site]
 		if h == nil {
-			h = &held{bytes: make([]int64, len(at)+1)}
-			sites[d.Allocs.Stack[a]] = h
+			h = &held{stack: d.Allocs.Stack[a], bytes: make([]int64, len(at)+1)}
+			sites[site] = h
 		}
 		gone := sort.Search(len(ends), func(j int) bool { return ends[j] >= d.Allocs.Requested[a] })
 		h.bytes[k] += d.Allocs.Size[a]
@@ -61,7 +62,7 @@ func (d *Device) findLeaks() []Leak {
 	}
 	var leaks []Leak
 	noise := noiseBytes(len(at), d.Totals.PeakAllocated)
-	for stack, h := range sites {
+	for _, h := range sites {
 		y := make([]float64, len(at))
 		sum := int64(0)
 		for j := range y {
@@ -69,7 +70,7 @@ func (d *Device) findLeaks() []Leak {
 			y[j] = float64(sum)
 		}
 		if t := fitTrend(y); t.leaks(y, noise) {
-			leaks = append(leaks, Leak{Stack: stack, Slope: t.Slope, Low: t.Low, High: t.High, Bytes: sum, Blocks: h.blocks})
+			leaks = append(leaks, Leak{Stack: h.stack, Slope: t.Slope, Low: t.Low, High: t.High, Bytes: sum, Blocks: h.blocks})
 		}
 	}
 	slices.SortFunc(leaks, func(a, b Leak) int {

@@ -9,10 +9,10 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Levers: what the user can change. Each looks at what is there at the moment of the autopsy and offers itself only where something
-// shows that it would help. Saves is worked out on the recording (see whatif.go) or is -1; no share of a peak is guessed. A lever
-// that
-// rests on a category inferred from stacks, or on a placement that the allocator would have chosen otherwise, is marked inferred.
+// Levers: what the user can change. Each looks at what is there at the moment of the autopsy and offers itself only where
+// something shows that it would help. Saves is worked out on the recording (see whatif.go) or is -1; no share of a peak is
+// guessed. A lever that rests on a category inferred from stacks, or on a placement that the allocator would have chosen
+// otherwise, is marked inferred.
 
 // leverCase is what every lever sees.
 type leverCase struct {
@@ -62,8 +62,7 @@ func (d *Device) levers(ctx context.Context, a *Autopsy, f *facts) ([]Lever, err
 }
 
 // saves works out what cuts take off: off the peak where nothing failed, off what was allocated when it failed otherwise. False
-// where
-// it is not worth showing.
+// where it is not worth showing.
 func (c *leverCase) saves(cuts []cut) (int64, bool) {
 	if len(cuts) == 0 {
 		return 0, false
@@ -90,7 +89,7 @@ func (c *leverCase) saves(cuts []cut) (int64, bool) {
 // it.
 func (c *leverCase) fits(extra int64) int {
 	switch {
-	case !c.a.OOM || !c.f.known:
+	case !c.a.OOM || !c.f.known, c.f.driverFree >= driverBytes(c.a.Asked): // a limit that the trace does not tell
 		return -1
 	case c.f.short() > extra:
 		return 0
@@ -124,26 +123,23 @@ func expandableLever(c *leverCase) (Lever, bool) {
 		Name: "expandable_segments", Command: setting("expandable_segments:True"), Saves: n, Exactness: Inferred, Fits: c.fits(n),
 		Text: fmt.Sprintf("let segments grow and shrink by pages: %s of the holes are whole pages that could go back to the driver, "+
 			"so that they no longer have to lie together",
-			IEC.Bytes(n)),
+			c.f.units.Bytes(n)),
 	}
 	return l, true
 }
 
 func cacheLever(c *leverCase) (Lever, bool) {
 	f := c.f
-	if !f.known || float64(f.cached) < worthShowing*float64(f.reserved) || f.cached == 0 {
+	// Before PyTorch reports an out-of-memory it gives all such segments back itself.
+	if c.a.OOM || !f.known || float64(f.cached) < worthShowing*float64(f.reserved) || f.cached == 0 {
 		return Lever{}, false
 	}
-	l := Lever{
+	return Lever{
 		Name: "release_cache", Command: setting("garbage_collection_threshold:0.8"), Saves: f.cached, Exactness: c.d.Totals.Exactness, Fits: -1,
 		Text: fmt.Sprintf("give wholly unused segments back: %s of reserved hold nothing at that moment (torch.cuda.empty_cache() "+
 			"does it once, the setting whenever 80 %% are reserved)",
-			IEC.Bytes(f.cached)),
-	}
-	if c.a.OOM {
-		l.Fits = c.fits(f.cached)
-	}
-	return l, true
+			c.f.units.Bytes(f.cached)),
+	}, true
 }
 
 func splitLever(c *leverCase) (Lever, bool) {
@@ -166,7 +162,7 @@ func pendingLever(c *leverCase) (Lever, bool) {
 	return Lever{
 		Name: "pending_frees", Command: "export TORCH_NCCL_AVOID_RECORD_STREAMS=1", Saves: n, Exactness: Inferred, Fits: c.fits(n),
 		Text: fmt.Sprintf("wait for the side stream before freeing instead of record_stream: %s are freed but not yet "+
-			"usable", IEC.Bytes(n)),
+			"usable", c.f.units.Bytes(n)),
 	}, true
 }
 
@@ -178,7 +174,7 @@ func poolLever(c *leverCase) (Lever, bool) {
 	return Lever{
 		Name: "private_pools", Command: "torch.cuda.graph(g, pool=shared_pool)", Saves: n, Exactness: Inferred, Fits: c.fits(n),
 		Text: fmt.Sprintf("let CUDA graphs share one pool, or drop those no longer replayed: %s of their pools are idle at that "+
-			"moment", IEC.Bytes(n)),
+			"moment", c.f.units.Bytes(n)),
 	}, true
 }
 
@@ -210,7 +206,7 @@ var leverWords = map[string]string{
 }
 
 // savesText is the saving with the sign of how far it can be trusted, and of what it is taken.
-func (l *Lever) savesText() string {
+func (l *Lever) savesText(u Units) string {
 	sign := ""
 	switch l.Exactness {
 	case Inferred:
@@ -220,14 +216,14 @@ func (l *Lever) savesText() string {
 	}
 	switch l.Name {
 	case "expandable_segments", "release_cache", "pending_frees", "private_pools":
-		return sign + IEC.Bytes(l.Saves) + " of reserved"
+		return sign + u.Bytes(l.Saves) + " of reserved"
 	}
-	return sign + IEC.Bytes(l.Saves)
+	return sign + u.Bytes(l.Saves)
 }
 
 // fitText says of a lever that shows it that the failed request would have been served.
-func (l *Lever) fitText() string {
-	s := fmt.Sprintf("With %s the request would have fit: %s come free", l.gerund(), l.savesText())
+func (l *Lever) fitText(u Units) string {
+	s := fmt.Sprintf("With %s the request would have fit: %s come free", l.gerund(), l.savesText(u))
 	if l.Exactness == Inferred {
 		s += " (inferred)"
 	}

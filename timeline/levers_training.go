@@ -25,8 +25,7 @@ func (b *blockSet) member(d *Device, a AllocID) bool {
 func logitsSized(n, logits int64) bool { return n == logits || 2*n == logits || n == 2*logits }
 
 // lossBlocks returns the blocks at a moment that are logits or their like: the largest that a loss over classes allocates there,
-// and
-// every block of the same, half or double size. It is empty where the loss holds less than 5 % of what is allocated.
+// and every block of the same, half or double size. It is empty where the loss holds less than 5 % of what is allocated.
 func (d *Device) lossBlocks(m Moment) blockSet {
 	live := d.LiveAt(m, nil)
 	classes := d.classes()
@@ -78,7 +77,7 @@ func lossLever(c *leverCase) (Lever, bool) {
 			"in zip(hidden.chunk(8), labels.chunk(8))) / labels.numel()",
 		Text: fmt.Sprintf("compute the output layer and the loss in %d chunks of the tokens: %s at that moment are logits and their "+
 			"gradients, blocks of %s",
-			lossChunks, IEC.Bytes(set.bytes), IEC.Bytes(set.size)),
+			lossChunks, c.f.units.Bytes(set.bytes), c.f.units.Bytes(set.size)),
 	}, true
 }
 
@@ -98,7 +97,7 @@ func microBatchLever(c *leverCase) (Lever, bool) {
 		Command: "batch_size //= 2; accumulation_steps *= 2",
 		Text: fmt.Sprintf("halve the micro-batch and accumulate gradients over two: %s at that moment are activations and inputs, "+
 			"which scale with it",
-			IEC.Bytes(scales)),
+			c.f.units.Bytes(scales)),
 	}, ok
 }
 
@@ -111,8 +110,7 @@ type blocksOfModel struct {
 }
 
 // repeatedBlocks finds the blocks of the model: most activation bytes at a moment come from stacks that allocated the same number
-// of
-// activations each, one a block. At least four are wanted.
+// of activations each, one a block. At least four are wanted.
 func (c *leverCase) repeatedBlocks() blocksOfModel {
 	d := c.d
 	type site struct {
@@ -174,13 +172,12 @@ func checkpointLever(c *leverCase) (Lever, bool) {
 		Command: "x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)",
 		Text: fmt.Sprintf("checkpoint each of the %d repeated blocks: %s of activations are saved in them; each would keep its input "+
 			"only, and one at a time be computed again (the time for that is not in the trace)",
-			b.count, IEC.Bytes(b.bytes)),
+			b.count, c.f.units.Bytes(b.bytes)),
 	}, ok
 }
 
 // heldLever finds what an earlier iteration allocated, this one still holds at the moment and frees later in it: outputs and
-// losses that
-// a variable keeps until it is assigned anew.
+// losses that a variable keeps until it is assigned anew.
 func heldLever(c *leverCase) (Lever, bool) {
 	d := c.d
 	var now *Iteration
@@ -227,7 +224,7 @@ func heldLever(c *leverCase) (Lever, bool) {
 	return Lever{
 		Name: "del_outputs", Saves: n, Exactness: c.exactness(), Fits: c.fits(n), Command: "del outputs, loss",
 		Text: fmt.Sprintf("delete what the last step left before the next forward: %s of it are still there at that moment, most from %s",
-			IEC.Bytes(bytes), d.Site(d.Allocs.Stack[largest])),
+			c.f.units.Bytes(bytes), d.Site(d.Allocs.Stack[largest])),
 	}, ok
 }
 
@@ -255,7 +252,7 @@ func gradientLever(c *leverCase) (Lever, bool) {
 		Name: "set_to_none", Saves: n, Exactness: Inferred, Fits: c.fits(n), Command: "optimizer.zero_grad(set_to_none=True)  # before the forward",
 		Text: fmt.Sprintf("free gradients before the forward, unless they are being accumulated: %s of gradients are there at that "+
 			"moment, in the forward",
-			IEC.Bytes(c.by[Gradient])),
+			c.f.units.Bytes(c.by[Gradient])),
 	}, ok
 }
 
@@ -283,7 +280,7 @@ func shardLever(c *leverCase) (Lever, bool) {
 	return Lever{
 		Name: "shard_optimizer", Saves: n, Exactness: c.exactness(), Fits: c.fits(n),
 		Command: "ZeroRedundancyOptimizer(model.parameters(), optimizer_class=torch.optim.AdamW)  # or fully_shard(model)",
-		Text:    fmt.Sprintf("shard the optimizer state %s: it holds %s", stated, IEC.Bytes(c.by[OptimizerState])),
+		Text:    fmt.Sprintf("shard the optimizer state %s: it holds %s", stated, c.f.units.Bytes(c.by[OptimizerState])),
 	}, ok
 }
 
@@ -296,7 +293,7 @@ func shardParametersLever(c *leverCase) (Lever, bool) {
 	return Lever{
 		Name: "shard_parameters", Saves: n, Exactness: c.exactness(), Fits: c.fits(n), Command: "fully_shard(model)",
 		Text: fmt.Sprintf("shard the parameters %s: they hold %s; one layer's are gathered at a time, which is not taken off here",
-			stated, IEC.Bytes(c.by[Parameter])),
+			stated, c.f.units.Bytes(c.by[Parameter])),
 	}, ok
 }
 
@@ -328,7 +325,7 @@ func foreachLever(c *leverCase) (Lever, bool) {
 	return Lever{
 		Name: "foreach", Saves: n, Exactness: Inferred, Fits: c.fits(n), Command: "torch.optim.AdamW(params, fused=True)  # or foreach=False",
 		Text: fmt.Sprintf("use the fused or the plain optimizer: its foreach form holds %s of temporaries for all parameters at "+
-			"once", IEC.Bytes(bytes)),
+			"once", c.f.units.Bytes(bytes)),
 	}, ok
 }
 
@@ -347,7 +344,7 @@ func mixedPrecisionLever(c *leverCase) (Lever, bool) {
 		Name: "mixed_precision", Saves: -1, Exactness: Inferred, Fits: -1, Command: "with torch.autocast(\"cuda\", dtype=torch.bfloat16): ...",
 		Text: fmt.Sprintf("activations hold %s; those that are float32 today would take half in bfloat16 (the trace does not record "+
 			"element types)",
-			IEC.Bytes(c.by[Activation])),
+			c.f.units.Bytes(c.by[Activation])),
 	}, true
 }
 
@@ -359,7 +356,7 @@ func smallOptimizerLever(c *leverCase) (Lever, bool) {
 		Name: "optimizer_8bit", Saves: -1, Exactness: Inferred, Fits: -1, Command: "bitsandbytes.optim.AdamW8bit(params)",
 		Text: fmt.Sprintf("optimizer state holds %s; what is float32 today would take a quarter in 8 bits (the trace does not record "+
 			"element types)",
-			IEC.Bytes(c.by[OptimizerState])),
+			c.f.units.Bytes(c.by[OptimizerState])),
 	}, true
 }
 
@@ -370,6 +367,6 @@ func smallParametersLever(c *leverCase) (Lever, bool) {
 	return Lever{
 		Name: "smaller_weights", Saves: -1, Exactness: Inferred, Fits: -1, Command: "model.to(torch.bfloat16)  # or quantise for inference",
 		Text: fmt.Sprintf("parameters hold %s: half the width takes half of it (the trace does not record element "+
-			"types)", IEC.Bytes(c.by[Parameter])),
+			"types)", c.f.units.Bytes(c.by[Parameter])),
 	}, true
 }

@@ -9,14 +9,11 @@ import (
 )
 
 // Phases: forward, backward and optimizer stretches. What the source marks is taken as it is (ranges, else ops that carry a
-// phase). What
-// it does not mark is inferred from the stacks of allocations: inside the optimizer's step, inside the autograd engine, inside a
-// module.
-// Python-only stacks are empty on the engine's threads, so that in a trace whose modules have stacks an allocation without one is
-// taken
-// for backward. Allocations that tell nothing (the loss of a training loop, clipping of gradients) go with the phase they stand
-// after,
-// where they stand between forward and backward or between backward and the optimizer. Single strays do not cut a phase in two.
+// phase). What it does not mark is inferred from the stacks of allocations: inside the optimizer's step, inside the autograd
+// engine, inside a module. Python-only stacks are empty on the engine's threads, so that in a trace whose modules have stacks an
+// allocation without one is taken for backward. Allocations that tell nothing (the loss of a training loop, clipping of
+// gradients) go with the phase they stand after, where they stand between forward and backward or between backward and the
+// optimizer. Single strays do not cut a phase in two.
 
 // strays is the number of allocations up to which a run inside another phase does not count.
 const strays = 2
@@ -190,8 +187,7 @@ func smooth(runs []phaseRun) []phaseRun {
 }
 
 // overlay cuts the exact spans out of the inferred ones, leaves out inferred ones of a phase that is known exactly, and returns
-// both in
-// order, none overlapping in time.
+// both in order, none overlapping in time.
 func overlay(inferred, exact []PhaseSpan) []PhaseSpan {
 	out := slices.Clone(exact)
 	var known [traces.PhaseOptimizer + 1]bool

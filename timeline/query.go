@@ -40,7 +40,10 @@ type By uint8
 
 // The groupings.
 const (
-	ByCategory By = iota
+	// BySite groups by call site as a person reads it, see Site: the same code called from different places is one row.
+	BySite By = iota
+	ByCategory
+	// ByStack tells every two stacks apart, those that differ in frames below their site, too.
 	ByStack
 	ByModule
 	BySize
@@ -52,13 +55,13 @@ const (
 
 // String returns the grouping's name on screen.
 func (b By) String() string {
-	return [...]string{"category", "stack", "module", "size", "stream", "segment", "age"}[min(b, ByAge)]
+	return [...]string{"call site", "category", "stack", "module", "size", "stream", "segment", "age"}[min(b, ByAge)]
 }
 
 // Group is one row of a breakdown: allocated blocks that share a key.
 type Group struct {
 	Name           string
-	Stack          traces.StackID // of ByStack, NoStack otherwise
+	Stack          traces.StackID // of ByStack; of BySite that of Largest; NoStack otherwise
 	Category       Category       // of ByCategory
 	Bytes, Rounded int64          // requested and rounded
 	Blocks         int
@@ -75,8 +78,8 @@ type Node struct {
 	Children []*Node // descending bytes
 }
 
-// AllocatorState is the allocator's segments at one moment. The parts of reserved obey
-// ActiveRequested + Internal + Stranded + Cached = Reserved where Known.
+// AllocatorState is the allocator's segments at one moment. The parts of reserved obey ActiveRequested + Internal + Stranded +
+// Cached = Reserved where Known.
 type AllocatorState struct {
 	At        Moment
 	Known     bool // false where the trace has no segments at all
@@ -138,9 +141,9 @@ type Query struct {
 	Categories       uint16 // bit set of Category; 0 is all
 	Live             bool   // allocated at LiveAt
 	LiveAt           Moment
-	Stack            traces.StackID // when ByStack is set
-	ByStack          bool
-	Leaked           bool // never freed within the recording
+	Stack            traces.StackID // when ByStack or BySite is set
+	ByStack, BySite  bool           // only that stack, or every stack of its call site
+	Leaked           bool           // never freed within the recording
 	Sort             SortKey
 	Descending       bool
 }

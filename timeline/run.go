@@ -13,10 +13,8 @@ import (
 // A run: many ranks on one clock. Each rank is read once, summarised in some hundred KiB, and let go, so that a thousand fit.
 //
 // Outliers are ranks whose peak is off the median by more than 3.5 robust standard deviations (median absolute deviation), by 1 %
-// of it
-// and by 64 MiB: ranks of one run do the same thing, so that their own spread is often nothing, and the floors keep noise from
-// standing
-// out. Fewer than three ranks have no outliers.
+// of it and by 64 MiB: ranks of one run do the same thing, so that their own spread is often nothing, and the floors keep noise
+// from standing out. Fewer than three ranks have no outliers.
 //
 // Where an outlier leaves the others is found in the order of its allocations: the first one whose size or call site is not that of
 // most ranks at the same place. Recordings that begin in mid-run are compared from the beginning of their first iteration.
@@ -46,7 +44,7 @@ func Summarise(ctx context.Context, t *Timeline, from, to int64, columns int) (R
 	if from == to {
 		from, to = r.From, r.To
 	}
-	for _, g := range d.Breakdown(d.Totals.PeakAt, ByStack) {
+	for _, g := range d.Breakdown(d.Totals.PeakAt, BySite) {
 		r.Top = g
 		r.Top.Name = d.Site(g.Stack)
 		break
@@ -78,8 +76,7 @@ func (d *Device) strip(from, to int64, n int) []int64 {
 }
 
 // siteSequence returns the first allocations from the beginning of the first iteration, or of the recording where it begins empty
-// or
-// has none, and the places in it at which iterations begin.
+// or has none, and the places in it at which iterations begin.
 func (d *Device) siteSequence() (sites []SiteSignature, steps []int32) {
 	first := d.firstRecorded()
 	list := d.Iterations().List
@@ -110,8 +107,7 @@ func (d *Device) siteSequence() (sites []SiteSignature, steps []int32) {
 	return sites, steps
 }
 
-// BuildRun puts the ranks on one clock: outliers first, then by rank; the median peak; one sentence; and where the first outlier
-// leaves
+// BuildRun puts the ranks on one clock: outliers first, then by rank; the median peak; and where the first outlier leaves
 // the others. The slice is reordered in place and kept.
 func BuildRun(ranks []RankSummary) *Run {
 	r := &Run{Ranks: ranks}
@@ -145,13 +141,11 @@ func BuildRun(ranks []RankSummary) *Run {
 		r.Outliers++
 	}
 	r.Divergence = r.divergence()
-	r.Sentence = r.sentence()
 	return r
 }
 
 // divergence returns the first place at which a rank's allocation is not that of most ranks: of the first outlier, else of the
-// first
-// rank that has one.
+// first rank that has one.
 func (r *Run) divergence() *Divergence {
 	var able []*RankSummary
 	for i := range r.Ranks {
@@ -174,7 +168,7 @@ func (r *Run) divergence() *Divergence {
 				break // it was recorded for a shorter time
 			}
 			if got := s.Sites[i]; !got.same(&want) {
-				if d := describe(s, i, got, want); best == nil || r.Outliers == 0 && i < best.Index {
+				if d := diverge(s, i, got, want); best == nil || r.Outliers == 0 && i < best.Index {
 					best = d
 				}
 				break
@@ -191,8 +185,8 @@ func (r *Run) divergence() *Divergence {
 func (s *SiteSignature) same(o *SiteSignature) bool { return s.Hash == o.Hash && s.Size == o.Size }
 
 // majority returns the allocation that more than half of the ranks share at each place, up to the first place without one. In a
-// sound
-// run that is the sequence of any rank but a few, so that some are tried as a whole before the places are voted on one by one.
+// sound run that is the sequence of any rank but a few, so that some are tried as a whole before the places are voted on one by
+// one.
 func majority(ranks []*RankSummary) []SiteSignature {
 	for k := 1; k <= 3; k++ {
 		lead := ranks[len(ranks)*k/4].Sites
@@ -248,29 +242,35 @@ func voted(ranks []*RankSummary) []SiteSignature {
 	}
 }
 
-func describe(s *RankSummary, i int, got, want SiteSignature) *Divergence {
-	d := &Divergence{Rank: s.Rank, Index: i, Site: got.Name, Size: got.Size}
-	at := fmt.Sprintf("allocation %d", i+1)
-	step := 0
-	for step < len(s.Steps) && int(s.Steps[step]) <= i {
-		step++
+// diverge places the allocation at which a rank leaves the others.
+func diverge(s *RankSummary, i int, got, want SiteSignature) *Divergence {
+	d := &Divergence{
+		Rank: s.Rank, Index: i, Site: got.Name, Size: got.Size, Usual: want,
+		Elsewhere: got.Hash != want.Hash, InIteration: i,
 	}
-	if step > 0 {
-		at = fmt.Sprintf("iteration %d, allocation %d", step, i-int(s.Steps[step-1])+1)
-	}
-	where := got.Name
-	if where == "" {
-		where = "a call site without a stack"
-	}
-	d.Text = fmt.Sprintf("%s, %s: %s where the others allocate %s", at, where, IEC.Bytes(got.Size), IEC.Bytes(want.Size))
-	if got.Hash != want.Hash && want.Name != "" {
-		d.Text += " in " + want.Name
+	for d.Iteration < len(s.Steps) && int(s.Steps[d.Iteration]) <= i {
+		d.InIteration = i - int(s.Steps[d.Iteration])
+		d.Iteration++
 	}
 	return d
 }
 
-// sentence says what most ranks peak at, which one stands out, and where it leaves the others.
-func (r *Run) sentence() string {
+// Text says where the rank leaves the others and what they allocate instead, with sizes in units u.
+func (d *Divergence) Text(u Units) string {
+	at := fmt.Sprintf("allocation %d", d.InIteration+1)
+	if d.Iteration > 0 {
+		at = fmt.Sprintf("iteration %d, %s", d.Iteration, at)
+	}
+	site := orElse(d.Site, "a call site without a stack")
+	s := fmt.Sprintf("%s, %s: %s where the others allocate %s", at, site, u.Bytes(d.Size), u.Bytes(d.Usual.Size))
+	if d.Elsewhere && d.Usual.Name != "" {
+		s += " in " + d.Usual.Name
+	}
+	return s
+}
+
+// Sentence says what most ranks peak at, which one stands out, and where it leaves the others, with sizes in units u.
+func (r *Run) Sentence(u Units) string {
 	good, bad := 0, 0
 	for i := range r.Ranks {
 		if r.Ranks[i].Err != nil {
@@ -287,14 +287,14 @@ func (r *Run) sentence() string {
 	case good == 1:
 		for i := range r.Ranks {
 			if x := &r.Ranks[i]; x.Err == nil {
-				s = fmt.Sprintf("One rank, peak %s.", IEC.Bytes(x.Totals.PeakAllocated))
+				s = fmt.Sprintf("One rank, peak %s.", u.Bytes(x.Totals.PeakAllocated))
 			}
 		}
 	case r.Outliers == 0:
-		s = fmt.Sprintf("%d ranks peak at %s, none stands out.", good, IEC.Bytes(r.Median))
+		s = fmt.Sprintf("%d ranks peak at %s, none stands out.", good, u.Bytes(r.Median))
 	default:
 		top := &r.Ranks[0]
-		s = fmt.Sprintf("%d ranks peak at %s, rank %d at %s", good-r.Outliers, IEC.Bytes(r.Median), top.Rank, IEC.Bytes(top.Totals.PeakAllocated))
+		s = fmt.Sprintf("%d ranks peak at %s, rank %d at %s", good-r.Outliers, u.Bytes(r.Median), top.Rank, u.Bytes(top.Totals.PeakAllocated))
 		if r.Outliers > 1 {
 			s += fmt.Sprintf(" and %d more off", r.Outliers-1)
 		}
@@ -305,7 +305,7 @@ func (r *Run) sentence() string {
 		if r.Outliers == 0 || d.Rank != r.Ranks[0].Rank {
 			rank = fmt.Sprintf(" of rank %d", d.Rank)
 		}
-		s += fmt.Sprintf(" First allocation%s that differs: %s.", rank, d.Text)
+		s += fmt.Sprintf(" First allocation%s that differs: %s.", rank, d.Text(u))
 	}
 	if bad > 0 {
 		s += fmt.Sprintf(" %d could not be read.", bad)

@@ -40,8 +40,8 @@ func TestARunPutsTheOutlierFirstAndNamesTheFirstAllocationThatDiffers(t *testing
 	}
 	const want = "63 ranks peak at 150 MiB, rank 7 at 750 MiB. First allocation that differs: iteration 3, allocation 3, dispatch moe.py:9: " +
 		"700 MiB where the others allocate 8.00 MiB in tail m.py:3."
-	if r.Sentence != want {
-		t.Errorf("sentence %q\nwant     %q", r.Sentence, want)
+	if r.Sentence(IEC) != want {
+		t.Errorf("sentence %q\nwant     %q", r.Sentence(IEC), want)
 	}
 	if d := r.Divergence; d == nil || d.Rank != 7 || d.Index != 8 || d.Size != 700<<20 {
 		t.Errorf("divergence %+v", d)
@@ -50,8 +50,8 @@ func TestARunPutsTheOutlierFirstAndNamesTheFirstAllocationThatDiffers(t *testing
 
 func TestARunWithoutAnOutlierHasNoDivergence(t *testing.T) {
 	r := BuildRun(summaries(t, 8, func(int) bool { return false }))
-	if r.Outliers != 0 || r.Divergence != nil || r.Sentence != "8 ranks peak at 150 MiB, none stands out." {
-		t.Errorf("%d outliers, %+v, %q", r.Outliers, r.Divergence, r.Sentence)
+	if r.Outliers != 0 || r.Divergence != nil || r.Sentence(IEC) != "8 ranks peak at 150 MiB, none stands out." {
+		t.Errorf("%d outliers, %+v, %q", r.Outliers, r.Divergence, r.Sentence(IEC))
 	}
 }
 
@@ -59,11 +59,11 @@ func TestARankThatCannotBeReadIsCountedAndNoOutlier(t *testing.T) {
 	all := summaries(t, 4, func(int) bool { return false })
 	all = append(all, RankSummary{Rank: 4, Err: errors.New("cut")})
 	r := BuildRun(all)
-	if r.Outliers != 0 || !strings.HasSuffix(r.Sentence, "1 could not be read.") {
-		t.Errorf("%d outliers, %q", r.Outliers, r.Sentence)
+	if r.Outliers != 0 || !strings.HasSuffix(r.Sentence(IEC), "1 could not be read.") {
+		t.Errorf("%d outliers, %q", r.Outliers, r.Sentence(IEC))
 	}
-	if r := BuildRun([]RankSummary{{Err: errors.New("cut")}}); r.Sentence != "None of the 1 ranks could be read." {
-		t.Errorf("%q", r.Sentence)
+	if r := BuildRun([]RankSummary{{Err: errors.New("cut")}}); r.Sentence(IEC) != "None of the 1 ranks could be read." {
+		t.Errorf("%q", r.Sentence(IEC))
 	}
 	if r := BuildRun(nil); r.Outliers != 0 || r.Divergence != nil {
 		t.Errorf("empty run: %+v", r)

@@ -173,7 +173,7 @@ func (s *selector) readStacks() {
 				s.stacks[i] |= texts[tr.Frames[f].Func] | texts[tr.Frames[f].File]
 			}
 		}
-		s.stacks[i] |= s.find(facts.modules[i]) | s.find(facts.sites[i])
+		s.stacks[i] |= s.find(facts.modules[i]) | s.find(facts.siteName(traces.StackID(i)))
 	}
 }
 
@@ -199,6 +199,7 @@ func (s *selector) selects(id AllocID) bool {
 	case a.Size[id] < q.MinSize, q.MaxSize > 0 && a.Size[id] > q.MaxSize,
 		q.Categories != 0 && q.Categories>>a.Category[id]&1 == 0,
 		q.ByStack && a.Stack[id] != q.Stack,
+		q.BySite && !s.d.sameSite(a.Stack[id], q.Stack),
 		q.Leaked && a.Requested[id] != Never:
 		return false
 	}

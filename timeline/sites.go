@@ -8,52 +8,207 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
+// Where does an allocation come from, as a person reads it? A stack has tens of frames, of which one is the line that a user would
+// change. Stacks that share it are one call site, whatever PyTorch does below it: the layers of a model are one row, and by module
+// they are many. Every stack's site is found once, by the kinds of its frames (see frames.go), so that all sentences, tables and
+// queries agree on what belongs together: O(frames of all stacks), four bytes a stack.
+//
+// A line can be too coarse a key in two cases. In an installed package it serves many callers: there the nearest frame of the user's
+// own tells them apart. And a line may run a whole step: the backward pass and the optimizer are sites of their own. Names say so only
+// where they have to, judged on the whole trace and not on the rows in view, so that a site is called the same at every moment.
+//
+// Rejected: merging by name (two files may be called model.py), and telling rows apart by whatever frame differs between them (the
+// same blocks get other names when the cursor moves, and totals differ from table to table).
+
 // Site returns the place that tells a person most about a stack, as "func file.py:123": the innermost Python frame that is neither
 // PyTorch's, nor the standard library's, nor of a package that merely runs others' code. Where there is none it is the innermost
-// Python frame, or node of the autograd graph, then the innermost frame that is no noise; "" for NoStack.
+// Python frame, or node of the autograd graph, then the innermost frame that is no noise; "" for NoStack. Places in files of one name
+// in different folders are told apart by as many folders as it takes.
 func (d *Device) Site(s traces.StackID) string {
-	f := d.tl.named()
-	if s < 0 || int(s) >= len(f.sites) {
-		return ""
-	}
-	return f.sites[s]
+	return d.tl.named().siteName(s)
 }
 
-func (t *Timeline) siteOf(f *stackFacts, frames []traces.FrameID) string {
+// sameSite says whether two stacks have the same site, or neither has one.
+func (d *Device) sameSite(s, t traces.StackID) bool {
+	f := d.tl.named()
+	return f.siteOf(s) == f.siteOf(t)
+}
+
+// place is a frame by its text: frames that differ in what nobody sees are one place.
+type place struct {
+	fn, file string
+	line     int
+}
+
+// label returns "func file.py:123", with what the place lacks left out and the last so many folders of the file.
+func (p place) label(folders int) string {
+	file := pathEnd(p.file, folders+1)
+	if file == "" || file == "??" {
+		return p.fn
+	}
+	if p.line > 0 {
+		file += ":" + strconv.Itoa(p.line)
+	}
+	if p.fn == "" {
+		return file
+	}
+	return p.fn + " " + file
+}
+
+// site is what makes a call site one row: its place, the place in the user's own code that calls it where it lies in an installed
+// package, and whether it is part of the backward pass or the optimizer. torch.profiler notes where functions begin, not which line
+// calls, so that a whole training step would be one site without the phase.
+type site struct {
+	place, caller int32 // in siteNamer.texts; no caller is -1
+	phase         traces.Phase
+}
+
+// siteNamer numbers places and sites in the order in which stacks show them.
+type siteNamer struct {
+	t      *Timeline
+	f      *stackFacts
+	places map[place]int32
+	texts  []place
+	sites  map[site]int32
+	list   []site
+}
+
+// nameSites finds the site of every stack and gives each site a name of its own. A name says caller and phase only where another site
+// has the same place.
+func (t *Timeline) nameSites(f *stackFacts) {
+	n := siteNamer{t: t, f: f, places: make(map[place]int32), sites: make(map[site]int32)}
+	f.sites = make([]int32, len(f.stacks))
+	for i := range f.stacks {
+		f.sites[i] = n.number(traces.StackID(i))
+	}
+	labels := distinctLabels(n.texts)
+	callers, phases := make([]int32, len(labels)), make([]uint8, len(labels)) // of each place: the one caller, -2 for several; a bit set
+	for i := range callers {
+		callers[i] = -1
+	}
+	for _, x := range n.list {
+		phases[x.place] |= 1 << x.phase
+		switch callers[x.place] {
+		case -1, x.caller:
+			callers[x.place] = x.caller
+		default:
+			callers[x.place] = -2
+		}
+	}
+	for _, x := range n.list {
+		name := labels[x.place]
+		if callers[x.place] == -2 && x.caller >= 0 {
+			name += " < " + labels[x.caller]
+		}
+		if phases[x.place]&(phases[x.place]-1) != 0 {
+			name += siteSuffix[x.phase]
+		}
+		f.siteNames = append(f.siteNames, name)
+	}
+}
+
+// number returns the number of a stack's site, -1 for none.
+func (n *siteNamer) number(s traces.StackID) int32 {
+	frames := n.t.Trace.Stacks.At(s)
+	at := n.t.siteFrame(n.f, frames)
+	if at < 0 {
+		return -1
+	}
+	x := site{place: n.place(frames[at]), caller: -1}
+	if n.f.frames[frames[at]]&framePackage != 0 {
+		for _, id := range frames[at+1:] {
+			if k := n.f.frames[id]; isUsers(k) && k&framePackage == 0 {
+				x.caller = n.place(id)
+				break
+			}
+		}
+	}
+	if p := phaseOfKind(n.f.stacks[s]); p != traces.PhaseForward {
+		x.phase = p
+	}
+	i, known := n.sites[x]
+	if !known {
+		i = int32(len(n.list))
+		n.sites[x] = i
+		n.list = append(n.list, x)
+	}
+	return i
+}
+
+func (n *siteNamer) place(id traces.FrameID) int32 {
+	p := n.t.placeOf(id)
+	i, known := n.places[p]
+	if !known {
+		i = int32(len(n.texts))
+		n.places[p] = i
+		n.texts = append(n.texts, p)
+	}
+	return i
+}
+
+var siteSuffix = map[traces.Phase]string{
+	traces.PhaseBackward:  " in backward",
+	traces.PhaseOptimizer: " in the optimizer",
+}
+
+// distinctLabels labels places with as few folders as tell them apart; only those that share a label get more.
+func distinctLabels(places []place) []string {
+	names := make([]string, len(places))
+	todo := make([]int, len(places))
+	for i := range todo {
+		todo[i] = i
+	}
+	for folders := 0; len(todo) > 0; folders++ {
+		users := make(map[string]int)
+		for _, i := range todo {
+			names[i] = places[i].label(folders)
+			users[names[i]]++
+		}
+		more := todo[:0]
+		for _, i := range todo {
+			if users[names[i]] > 1 && pathEnd(places[i].file, folders+1) != pathEnd(places[i].file, folders+2) {
+				more = append(more, i)
+			}
+		}
+		todo = more
+	}
+	return names
+}
+
+// isUsers says whether a Python frame is the user's, or of a package that does more than run others' code.
+func isUsers(k frameKind) bool {
+	return k&framePython != 0 && k&(frameLibrary|frameWrapper|frameModule) == 0
+}
+
+// siteFrame returns the index of the frame that stands for a stack, -1 for none.
+func (t *Timeline) siteFrame(f *stackFacts, frames []traces.FrameID) int {
 	tiers := [...]func(k frameKind) bool{
-		func(k frameKind) bool { return k&framePython != 0 && k&(frameLibrary|frameWrapper|frameModule) == 0 },
+		isUsers,
 		func(k frameKind) bool { return k&(framePython|frameOp) != 0 && k&(frameWrapper|frameModuleCall) == 0 },
 		func(k frameKind) bool { return k&(frameNoise|framePlumbing) == 0 },
 		func(k frameKind) bool { return k&frameNoise == 0 },
 	}
 	for _, tells := range tiers {
-		for _, id := range frames {
+		for i, id := range frames {
 			if tells(f.frames[id]) && t.frameLabel(id) != "" {
-				return t.frameLabel(id)
+				return i
 			}
 		}
 	}
-	return ""
+	return -1
 }
 
-// frameLabel returns "func file.py:123", with what the frame lacks left out.
-func (t *Timeline) frameLabel(id traces.FrameID) string {
+// placeOf returns a frame's text, C++ functions by their short names.
+func (t *Timeline) placeOf(id traces.FrameID) place {
 	fn, file, line := t.Trace.FrameText(id)
 	if t.stacks.frames[id]&framePython == 0 {
 		fn = cppName(fn)
 	}
-	if file == "" || file == "??" {
-		return fn
-	}
-	file = path.Base(strings.ReplaceAll(file, "\\", "/"))
-	if line > 0 {
-		file += ":" + strconv.Itoa(line)
-	}
-	if fn == "" {
-		return file
-	}
-	return fn + " " + file
+	return place{fn, strings.ReplaceAll(file, "\\", "/"), line}
 }
+
+// frameLabel returns a frame as "func file.py:123", with what the frame lacks left out.
+func (t *Timeline) frameLabel(id traces.FrameID) string { return t.placeOf(id).label(0) }
 
 // cppName shortens the name of a C++ function: arguments, result and PyTorch's long namespaces go.
 func cppName(fn string) string {

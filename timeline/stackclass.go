@@ -128,8 +128,12 @@ func classify(tr *traces.Trace) stackClasses {
 	}
 	classes := make(stackClasses, tr.Stacks.Len())
 	for i := range classes {
-		for _, f := range tr.Stacks.At(traces.StackID(i)) {
-			classes[i] |= frames[f]
+		for _, f := range tr.Stacks.At(traces.StackID(i)) { // innermost first
+			t := frames[f]
+			if classes[i].has(isModule | isForward | isBackward) {
+				t &^= isOptimizer // it runs the model as a closure
+			}
+			classes[i] |= t
 		}
 	}
 	return classes
@@ -144,12 +148,10 @@ func (c stackClasses) of(s traces.StackID) traits {
 }
 
 // siteHashes hashes every stack so that the same code in two recordings hashes alike although lines were added above it, the two
-// lie
-// in different folders, or were started by scripts of different names: of each frame the function and the last two elements of
-// the path, no line; of frames of the script itself (the file of the outermost Python frame) the function alone. Frames of C++ are
-// left
-// out where the stack has Python frames, since they differ between builds of PyTorch, and so are the wrappers of mixed precision.
-// Calls of one function from several lines of another fall together.
+// lie in different folders, or were started by scripts of different names: of each frame the function and the last two elements
+// of the path, no line; of frames of the script itself (the file of the outermost Python frame) the function alone. Frames of C++
+// are left out where the stack has Python frames, since they differ between builds of PyTorch, and so are the wrappers of mixed
+// precision. Calls of one function from several lines of another fall together.
 func siteHashes(tr *traces.Trace) []uint64 {
 	type frame struct {
 		full, function uint64
@@ -165,7 +167,7 @@ func siteHashes(tr *traces.Trace) []uint64 {
 	}
 	for i := range tr.Frames {
 		fn, file, _ := tr.FrameText(traces.FrameID(i))
-		frames[i] = frame{hash(fn + "\x00" + pathTail(file)), hash(fn), tr.Frames[i].File, frameTraits(fn, file)}
+		frames[i] = frame{hash(fn + "\x00" + pathEnd(file, 2)), hash(fn), tr.Frames[i].File, frameTraits(fn, file)}
 	}
 	hashes := make([]uint64, tr.Stacks.Len())
 	for i := range hashes {
@@ -193,15 +195,16 @@ func siteHashes(tr *traces.Trace) []uint64 {
 	return hashes
 }
 
-// pathTail returns the last two elements of a path of any system, joined by a slash.
-func pathTail(p string) string {
-	cut := func(c rune) bool { return c == '/' || c == '\\' }
-	i := strings.LastIndexFunc(p, cut)
-	if i < 0 {
-		return p
+// pathEnd returns the last n elements of a path of any system, joined by slashes.
+func pathEnd(p string, n int) string {
+	p = strings.ReplaceAll(p, `\`, "/")
+	at := len(p)
+	for range n {
+		if at = strings.LastIndexByte(p[:at], '/'); at < 0 {
+			return p
+		}
 	}
-	j := strings.LastIndexFunc(p[:i], cut)
-	return strings.ReplaceAll(p[j+1:], `\`, "/")
+	return p[at+1:]
 }
 
 // mix is the finaliser of splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014).

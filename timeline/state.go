@@ -374,7 +374,7 @@ func (s *AllocatorState) judge(d *Device, p *placer, doubts int) {
 	switch {
 	case s.Unplaced > 0:
 		s.Exactness = Inferred
-		s.Reason = fmt.Sprintf("%d active blocks (%s) lie in no known segment", s.Unplaced, IEC.Bytes(s.UnplacedBytes))
+		s.Reason = fmt.Sprintf("%d active blocks (%d bytes) lie in no known segment", s.Unplaced, s.UnplacedBytes)
 	case p.conflicts+doubts > 0:
 		s.Exactness = Inferred
 		s.Reason = fmt.Sprintf("%d blocks or segments overlap others: events are missing", p.conflicts+doubts)

@@ -54,8 +54,8 @@ type AllocID int32
 const NoAlloc AllocID = -1
 
 // Allocs holds the lifetimes of one device as columns, ordered by Start; those alive before the recording come first, earliest
-// freed last (so that, stacked in this order, what goes first lies on top).
-// An allocation is allocated during [Start, Requested) and active during [Start, End).
+// freed last (so that, stacked in this order, what goes first lies on top). An allocation is allocated during [Start, Requested)
+// and active during [Start, End).
 type Allocs struct {
 	Start     []Moment // its alloc event; Start where it was alive before the recording
 	Requested []Moment // its free_requested event, Never while allocated at the end

@@ -190,7 +190,7 @@ func (b *deviceBuilder) reserve(f *finalSums) {
 		t.StartReserved = c.Value[0]
 	case len(at) == 0:
 		d.Reserved = newSeries(0, []Moment{}, nil)
-		t.PeakReserved, t.PeakReservedAt = -1, Start
+		t.StartReserved, t.EndReserved, t.PeakReserved, t.PeakReservedAt = -1, -1, -1, Start
 		return
 	default:
 		lowest, level := int64(0), int64(0)
@@ -294,10 +294,13 @@ func (b *deviceBuilder) judge() {
 	switch {
 	case t.FinalKnown && !closes:
 		t.Exactness = Inferred
-		t.Reason = fmt.Sprintf("start + allocations - frees misses the final state by %s", IEC.Bytes(worst(t)))
+		t.Reason = fmt.Sprintf("start + allocations - frees misses the final state by %d bytes", worst(t))
 	case broken > 0:
 		t.Exactness = Inferred
 		t.Reason = "events are missing in the middle of the recording, or contradict each other"
+	case lost(b.tr.Losses):
+		t.Exactness = Inferred
+		t.Reason = "the source lost or contradicts something on the way: " + worstLoss(b.tr.Losses)
 	case t.FinalKnown && t.BeginsEmpty:
 		t.Reason = "the recording begins empty and its events lead to the final state"
 	case t.FinalKnown && t.Events == 0:
@@ -312,7 +315,7 @@ func (b *deviceBuilder) judge() {
 		t.Exactness = LowerBound
 		t.Reason = "blocks that were there before the recording and never freed are not in it"
 	}
-	t.Complete = t.BeginsEmpty && t.Exactness == Exact && !lost(b.tr.Losses)
+	t.Complete = t.BeginsEmpty && t.Exactness == Exact
 }
 
 func worst(t *Totals) int64 {
@@ -323,11 +326,16 @@ func worst(t *Totals) int64 {
 	return w
 }
 
-func lost(losses []traces.Loss) bool {
+// lost reports whether the source itself lost data or contradicts itself.
+func lost(losses []traces.Loss) bool { return worstLoss(losses) != "" }
+
+// worstLoss names the gravest loss that is more than information, "" for none.
+func worstLoss(losses []traces.Loss) string {
+	name, worst := "", traces.Info
 	for _, l := range losses {
-		if l.Severity != traces.Info && l.Count > 0 {
-			return true
+		if l.Severity > worst && l.Count > 0 {
+			name, worst = l.Name, l.Severity
 		}
 	}
-	return false
+	return name
 }

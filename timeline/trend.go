@@ -6,10 +6,9 @@ import (
 )
 
 // fitTrend fits a straight line to y at x = 0, 1, 2... by least squares and returns its slope with the 95 % interval of Student's
-// t.
-// Ordinary least squares was taken over Theil-Sen because a leak adds the same bytes each step, so that its residuals are small
-// and the
-// interval is narrow after a handful of steps; what least squares is weak against, a single jump, is excluded by [growsSteadily].
+// t. Ordinary least squares was taken over Theil-Sen because a leak adds the same bytes each step, so that its residuals are
+// small and the interval is narrow after a handful of steps; what least squares is weak against, a single jump, is excluded by
+// [growsSteadily].
 func fitTrend(y []float64) Trend {
 	n := len(y)
 	t := Trend{Points: n}

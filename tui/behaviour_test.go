@@ -394,3 +394,26 @@ func TestRunShowsAFrameAndQuits(t *testing.T) {
 		t.Error("the alternate screen is not left")
 	}
 }
+
+func TestAStretchOfTheRecordingCanOpen(t *testing.T) {
+	tl := training(t, "runs/train.gmt", 64<<20)
+	loader := func(context.Context, func(string, int64, int64)) (Loaded, error) {
+		return Loaded{Timelines: []*timeline.Timeline{tl}, First: 10, End: 30}, nil
+	}
+	d := start(t, Options{Loader: loader}, 120, 40)
+	s := d.m.State()
+	if s.Window.From != s.Device.Time(10) || s.Window.To != s.Device.Time(29)+1 {
+		t.Errorf("the window is %v", s.Window)
+	}
+	if top := s.Device.Allocated.Range(10, 30).Max; s.Cursor < 10 || s.Cursor >= 30 || s.Device.Allocated.At(s.Cursor) != top {
+		t.Errorf("the cursor is at %d, where %d bytes are, not %d", s.Cursor, s.Device.Allocated.At(s.Cursor), top)
+	}
+}
+
+func TestASelectionOfAnotherDeviceIsDropped(t *testing.T) {
+	d := open120(t)
+	d.send(leaf.SelectMsg{Alloc: timeline.AllocID(d.m.State().Device.Allocs.Len())})
+	if got := d.m.State().Selected; got != timeline.NoAlloc {
+		t.Errorf("%d is selected", got)
+	}
+}

@@ -106,9 +106,15 @@ func (m opener) onLoaded(msg loadedMsg) tea.Cmd {
 		first = msg.loaded.Timelines[0]
 	}
 	cmd := m.setTimeline(first)
+	if d := msg.loaded.Device; d != nil {
+		cmd = m.setDevice(d)
+	}
+	if msg.loaded.End > msg.loaded.First {
+		cmd = tea.Batch(cmd, walker(m).openStretch(msg.loaded.First, msg.loaded.End))
+	}
 	m.layout = layoutFor(m.width, m.height, painter(m).bannerText() != "")
 	if msg.loaded.Notice != "" {
-		return tea.Batch(cmd, m.say(msg.loaded.Notice, false))
+		return tea.Batch(cmd, m.sayFor(msg.loaded.Notice, false, 20*time.Second))
 	}
 	return cmd
 }
@@ -141,7 +147,7 @@ func (m opener) openRank(path string) tea.Cmd {
 }
 
 // analyse computes what the views want to have at hand and what takes longer than a frame.
-func analyse(d *timeline.Device) tea.Cmd {
+func analyse(d *timeline.Device, u timeline.Units) tea.Cmd {
 	return func() (msg tea.Msg) {
 		defer func() {
 			if r := recover(); r != nil {
@@ -150,7 +156,7 @@ func analyse(d *timeline.Device) tea.Cmd {
 		}()
 		d.Iterations()
 		d.Phases()
-		return analysedMsg{device: d, headline: d.Headline()}
+		return analysedMsg{device: d, headline: d.Headline(u)}
 	}
 }
 
@@ -172,13 +178,16 @@ func (m *Model) find() tea.Cmd {
 
 // say shows a toast for a few seconds; errors stand longer.
 func (m *Model) say(text string, bad bool) tea.Cmd {
+	if bad {
+		return m.sayFor(text, bad, 8*time.Second)
+	}
+	return m.sayFor(text, bad, 4*time.Second)
+}
+
+func (m *Model) sayFor(text string, bad bool, wait time.Duration) tea.Cmd {
 	m.toasts++
 	n := m.toasts
 	m.toast = leaf.ToastMsg{Text: text, Error: bad}
-	wait := 4 * time.Second
-	if bad {
-		wait = 8 * time.Second
-	}
 	return m.after(wait, func(time.Time) tea.Msg { return toastEndMsg{n} })
 }
 
@@ -289,7 +298,12 @@ func (m *Model) hasColors() bool { return m.profile != 0 }
 
 func (m *Model) nextUnits() tea.Cmd {
 	m.state.Units = (m.state.Units + 1) % (timeline.Raw + 1)
-	return tea.Batch(m.changed(), m.say("sizes in "+[...]string{"KiB, MiB, GiB (1024)", "kB, MB, GB (1000)", "bytes"}[m.state.Units], false))
+	var again tea.Cmd
+	if d := m.state.Device; d != nil {
+		again = analyse(d, m.state.Units)
+	}
+	names := [...]string{"KiB, MiB, GiB (1024)", "kB, MB, GB (1000)", "bytes"}
+	return tea.Batch(again, m.changed(), m.say("sizes in "+names[m.state.Units], false))
 }
 
 func (m *Model) toggleMouse() tea.Cmd {

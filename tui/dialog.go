@@ -70,8 +70,8 @@ func (l *list) hints() []key.Binding {
 	return []key.Binding{listKeys.run, listKeys.up, listKeys.down, listKeys.leave}
 }
 
-// filter finds the entries that contain every word of the text. Entries that begin with it come in their own order like the others:
-// a list that reorders under the hand cannot be learnt.
+// filter finds the entries that contain every word of the text. Entries that begin with it come in their own order like the
+// others: a list that reorders under the hand cannot be learnt.
 func (l *list) filter() {
 	l.shown = l.shown[:0]
 	words := strings.Fields(strings.ToLower(l.text.String()))

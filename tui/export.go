@@ -47,6 +47,7 @@ func (m sharer) exportEntries() []entry {
 	entries := []entry{
 		job("this screen as text", screen+".txt", m.writeScreen(false)),
 		job("this screen with its colours", screen+".ans", m.writeScreen(true)),
+		job("this screen as a picture", screen+".svg", m.writePicture()),
 	}
 	t, d := m.state.Timeline, m.state.Device
 	for _, x := range m.opts.Exporters {
@@ -67,18 +68,34 @@ func (m sharer) exportBase() string {
 	return name
 }
 
-// writeScreen returns a writer of the view as it is drawn without a dialog over it. The frame is drawn when the export starts.
+// writeScreen returns a writer of the view as text.
 func (m sharer) writeScreen(colours bool) func(context.Context, io.Writer) error {
-	dialogs := m.dialogs
-	m.dialogs = nil
-	painter(m).draw()
-	text := m.canvas.String()
-	m.dialogs = dialogs
+	text := m.bare(m.canvas.String)
 	if !colours {
 		text = ansi.Strip(text)
 	}
+	return write(text + "\n")
+}
+
+// writePicture returns a writer of the view as SVG.
+func (m sharer) writePicture() func(context.Context, io.Writer) error {
+	fore, back := m.state.Theme.Ground()
+	return write(m.bare(func() string { return m.canvas.SVG(fore, back) }))
+}
+
+// bare takes the view as it is drawn without a dialog over it. The frame is drawn when the export starts.
+func (m sharer) bare(take func() string) string {
+	dialogs := m.dialogs
+	m.dialogs = nil
+	painter(m).draw()
+	text := take()
+	m.dialogs = dialogs
+	return text
+}
+
+func write(text string) func(context.Context, io.Writer) error {
 	return func(_ context.Context, w io.Writer) error {
-		_, err := io.WriteString(w, text+"\n")
+		_, err := io.WriteString(w, text)
 		return err
 	}
 }

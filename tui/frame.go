@@ -190,6 +190,7 @@ func (m painter) sourceText() string {
 	} else if s.Run != nil {
 		parts = append(parts, fmt.Sprintf("%d ranks", len(s.Run.Ranks)))
 	}
+	named := len(parts) > 0
 	if d := s.Device; d != nil {
 		parts = append(parts, DeviceName(d.Info))
 		if s.Analysed {
@@ -199,7 +200,19 @@ func (m painter) sourceText() string {
 		}
 		parts = append(parts, exactnessWord(d.Totals.Exactness))
 	}
+	if over := canvas.Width(strings.Join(parts, " · ")) - (m.width - 2); over > 0 && named { // what is long is the file's name
+		parts[0] = middleCut(parts[0], max(canvas.Width(parts[0])-over, 12))
+	}
 	return strings.Join(parts, " · ")
+}
+
+// middleCut cuts the middle out of a file's name: its end tells it from its neighbours as often as its beginning.
+func middleCut(name string, w int) string {
+	if canvas.Width(name) <= w {
+		return name
+	}
+	head := canvas.Truncate(name, w/2)
+	return head + strings.TrimPrefix(canvas.TruncateLeft(name, w-canvas.Width(head)+1), "…")
 }
 
 func plural(n int, word string) string {
@@ -345,7 +358,8 @@ func (m painter) drawHints(c *canvas.Canvas) {
 func shortHint(a *action) key.Binding {
 	words := map[string][2]string{
 		"peak": {"p", "peak"}, "zoom in": {"+−", "zoom"}, "next iteration": {"[ ]", "iteration"}, "filter": {"/", "filter"},
-		"mark": {"m", "mark"}, "compare": {"d", "compare"}, "back": {"esc", "back"}, "next match": {"n N", "match"}, "follow": {"o", "source"},
+		"mark": {"m", "mark"}, "compare": {"d", "compare"}, "back": {"esc", "back"}, "next match": {"n N", "match"},
+		"follow": {"o", "source"},
 		"export": {"e", "export"}, "device": {"D", "device"}, "file": {"w", "file"}, "palette": {":", "more"},
 	}
 	b := a.binding

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -50,14 +51,26 @@ func (t *terminal) show(content string) int {
 	return t.out.Len()
 }
 
+// measured are the views that one recording fills.
+var measured = []leaf.ID{
+	leaf.Overview, leaf.Timeline, leaf.Peak, leaf.Segments, leaf.Iterations, leaf.Allocations, leaf.OOM, leaf.Trace,
+}
+
+// A step of the cursor or of a row changes little. A jump takes the cursor's line across the chart, and of a row the renderer
+// writes all that lies between the first cell that changed and the last.
 func TestAFrameInWhichLittleChangesIsSmall(t *testing.T) {
-	const limit = 5 << 10
-	for _, id := range []leaf.ID{leaf.Overview, leaf.Timeline, leaf.Peak, leaf.Segments, leaf.Iterations, leaf.Allocations} {
+	const step, jump = 5 << 10, 9 << 10
+	keys := []string{"right", "right", "left", "down", "down", "up", "m", ".", ".", ",", "]", "[", "p", "u", "p", ".", ",", "p"}
+	for _, id := range measured {
 		d := start(t, Options{Loader: loaderOf(training(t, "runs/a.gmt", 64<<20)), View: id}, 200, 60)
 		term := newTerminal(200, 60)
 		term.show(d.m.View().Content)
-		for _, k := range []string{"right", "right", "left", "down", "down", "up", "m"} {
+		for i, k := range keys {
 			d.press(k)
+			limit := step
+			if i > 0 && k != keys[i-1] && strings.Contains("[]pu", k) {
+				limit = jump
+			}
 			if n := term.show(d.m.View().Content); n > limit {
 				t.Errorf("view %c: %s takes %d bytes to the terminal, more than %d", id, k, n, limit)
 			}
@@ -80,12 +93,12 @@ func TestNothingMovesWhenIdle(t *testing.T) {
 	}
 }
 
-// BenchmarkFrame measures, in wall time and in the thread's own processor time, a key's whole way: Update, View, and the renderer down to bytes, on the loop's own goroutine. Answers to slow
-// questions arrive as frames of their own and are counted too.
+// BenchmarkFrame measures, in wall time and in the thread's own processor time, a key's whole way: Update, View, and the renderer
+// down to bytes, on the loop's own goroutine. Answers to slow questions arrive as frames of their own and are counted too.
 func BenchmarkFrame(b *testing.B) {
 	for _, events := range []int{1_000_000, 10_000_000} {
 		tl := large(b, events)
-		for _, id := range []leaf.ID{leaf.Overview, leaf.Timeline, leaf.Peak, leaf.Segments, leaf.Iterations, leaf.Allocations, leaf.OOM, leaf.Trace} {
+		for _, id := range measured {
 			b.Run(fmt.Sprintf("events=%d/view=%c", events, id), func(b *testing.B) { benchmarkView(b, tl, id) })
 		}
 	}
@@ -167,9 +180,14 @@ func large(tb testing.TB, events int) *timeline.Timeline {
 		size int64
 	}
 	var live []held
+	segment, reserved := uint64(1)<<30, next
 	for n := 0; n < events; {
 		for range 3000 {
 			h := held{next, int64(512 << rng.IntN(14))}
+			for ; next+uint64(h.size) > reserved; reserved += segment {
+				emit(traces.SegmentAlloc, reserved, int64(segment), traces.NoStack)
+				n++
+			}
 			next += uint64(h.size)
 			emit(traces.Alloc, h.addr, h.size, stacks[rng.IntN(len(stacks))])
 			live = append(live, h)

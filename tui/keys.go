@@ -12,8 +12,8 @@ import (
 // keyboard is the Model as what knows which key does what.
 type keyboard struct{ *Model }
 
-// action is something that a key does. The table of actions is the only place that knows keys of the root: help, palette and hints
-// are made from it.
+// action is something that a key does. The table of actions is the only place that knows keys of the root: help, palette and
+// hints are made from it.
 type action struct {
 	name    string // what messages call it by
 	group   string // under which heading help lists it

@@ -27,7 +27,8 @@ func rich(t *testing.T) *driver {
 func (d *driver) footprint() string {
 	s := d.m.state
 	s.Theme, s.Version = nil, 0
-	return fmt.Sprint(d.m.View().Content, d.quit, len(d.m.dialogs), d.m.mouse, d.m.state.Theme.Name, d.ran, s.Cursor, s.Selected, s.Window, s.QueryText, s.HasMark, s.Device == nil)
+	return fmt.Sprint(d.m.View().Content, d.quit, len(d.m.dialogs), d.m.mouse, d.m.state.Theme.Name, d.ran,
+		s.Cursor, s.Selected, s.Window, s.QueryText, s.HasMark, s.Device == nil)
 }
 
 func TestEveryKeyOfTheRootDoesSomething(t *testing.T) {
@@ -60,7 +61,8 @@ func TestEveryKeyOfTheRootDoesSomething(t *testing.T) {
 }
 
 // approaches are ways to come to a view: a key that does nothing at the top of a list does something further down.
-var approaches = [][]string{{}, {"down", "down"}, {"down", "down", "down", "down", "down", "right"}, {"tab"}, {"p", "up", "up"}, {"up", "v", "v"}, {"i", "down", "down", "enter"}, {"down", "down", "g"}, {"v", "v", "up"}}
+var approaches = [][]string{{}, {"down", "down"}, {"down", "down", "down", "down", "down", "right"}, {"tab"}, {"p", "up", "up"},
+	{"up", "v", "v"}, {"i", "down", "down", "enter"}, {"down", "down", "g"}, {"v", "v", "up"}}
 
 func TestEveryKeyOfAViewDoesSomething(t *testing.T) {
 	for _, v := range New(Options{}).views {

@@ -13,7 +13,8 @@ type loadedMsg struct {
 	err    error
 }
 
-// analysedMsg says that a device's iterations, phases and headline are computed, or that computing them failed by a fault of ours.
+// analysedMsg says that a device's iterations, phases and headline are computed, or that computing them failed by a fault of
+// ours.
 type analysedMsg struct {
 	device   *timeline.Device
 	headline string

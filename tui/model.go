@@ -48,8 +48,8 @@ type Model struct {
 // New returns a Model that starts with opts.
 func New(opts Options) *Model {
 	m := &Model{
-		opts: opts, width: 80, height: 24, profile: canvas.TrueColor, ascii: opts.ASCII, mouse: !opts.NoMouse, now: time.Now, after: tea.Tick,
-		front: leaf.Overview, views: newViews(),
+		opts: opts, width: 80, height: 24, profile: canvas.TrueColor, ascii: opts.ASCII, mouse: !opts.NoMouse,
+		now: time.Now, after: tea.Tick, front: leaf.Overview, views: newViews(),
 	}
 	if opts.View != 0 {
 		m.front = opts.View
@@ -141,7 +141,7 @@ func (m *Model) setDevice(d *timeline.Device) tea.Cmd {
 		axis = timeline.AxisEvents
 	}
 	s.Window = d.Full(axis)
-	return tea.Batch(analyse(d), m.find(), m.changed())
+	return tea.Batch(analyse(d, m.state.Units), m.find(), m.changed())
 }
 
 // setTimeline brings a timeline to the front with its main device.

@@ -122,8 +122,8 @@ func (m walker) toLocalPeak(by int) tea.Cmd {
 	return leaf.Send(leaf.ToastMsg{Text: "there is no peak before this one"})
 }
 
-// localPeaks returns moments in order: peaks of iterations, else the tops of hills that stand out by a twentieth of the peak, looked
-// for at the resolution of 512 columns over the whole recording.
+// localPeaks returns moments in order: peaks of iterations, else the tops of hills that stand out by a twentieth of the peak,
+// looked for at the resolution of 512 columns over the whole recording.
 func (m walker) localPeaks() []timeline.Moment {
 	d := m.state.Device
 	var peaks []timeline.Moment
@@ -182,12 +182,26 @@ func (m walker) windowIteration() tea.Cmd {
 	return m.setCursor(min(max(s.Cursor, it.First), it.End-1))
 }
 
+// openStretch shows the events [first, end) with the cursor at their maximum.
+func (m walker) openStretch(first, end timeline.Moment) tea.Cmd {
+	s := &m.state
+	d := s.Device
+	if d == nil || end <= first {
+		return nil
+	}
+	axis := s.Window.Axis
+	w := timeline.Window{Axis: axis, From: leaf.Position(d, axis, first), To: leaf.Position(d, axis, end-1) + 1}
+	s.Window = leaf.Zoom(w, d.Full(axis), w.From, 1, 1)
+	return m.setCursor(max(d.Allocated.Range(first, end).MaxAt, first))
+}
+
 // toggleAxis changes what x counts and keeps the stretch that is shown.
 func (m walker) toggleAxis() tea.Cmd {
 	s := &m.state
 	d, old := s.Device, s.Window
 	if old.Axis == timeline.AxisTime {
-		s.Window = timeline.Window{Axis: timeline.AxisEvents, From: int64(max(d.MomentAt(old.From), 0)), To: int64(d.MomentAt(old.To)) + 1}
+		from, to := int64(max(d.MomentAt(old.From), 0)), int64(d.MomentAt(old.To))+1
+		s.Window = timeline.Window{Axis: timeline.AxisEvents, From: from, To: to}
 	} else {
 		if !s.Timeline.Trace.Clock.HasTime {
 			return leaf.Send(leaf.ToastMsg{Text: "this recording has no clock: x counts events"})
@@ -210,7 +224,8 @@ func (m walker) mark() tea.Cmd {
 	s := &m.state
 	s.Mark, s.HasMark = s.Cursor, true
 	m.lastMark = s.Cursor
-	return tea.Batch(m.changed(), leaf.Send(leaf.ToastMsg{Text: "marked " + m.momentText(s.Mark) + "; move on and press d to compare, ' to come back"}))
+	text := "marked " + m.momentText(s.Mark) + "; move on and press d to compare, ' to come back"
+	return tea.Batch(m.changed(), leaf.Send(leaf.ToastMsg{Text: text}))
 }
 
 // toMark jumps to the mark, and from the mark to where the last jump came from.
@@ -263,7 +278,8 @@ func (m walker) toMatch(by int) tea.Cmd {
 	i = (i + len(list)) % len(list)
 	s.Selected = list[i]
 	cmd := m.setCursor(s.Device.Allocs.Start[s.Selected])
-	return tea.Batch(cmd, leaf.Send(leaf.ToastMsg{Text: fmt.Sprintf("match %s of %s", leaf.Count(int64(i+1)), leaf.Count(int64(len(list))))}))
+	text := fmt.Sprintf("match %s of %s", leaf.Count(int64(i+1)), leaf.Count(int64(len(list))))
+	return tea.Batch(cmd, leaf.Send(leaf.ToastMsg{Text: text}))
 }
 
 // canBack reports whether esc has something to take back.

@@ -5,19 +5,22 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"runtime/debug"
+	"syscall"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/colorprofile"
 )
 
-// Run shows what opts loads until the user quits or ctx is cancelled. The terminal is restored in any case, also after a panic, whose
-// stack is written to the state folder. It returns nil where the user quit, ctx's error where it was cancelled.
+// Run shows what opts loads until the user quits or ctx is cancelled. The terminal is restored in any case, also after a panic,
+// whose stack is written to the state folder. It returns nil where the user quit, the error on the screen where nothing could be
+// shown, ctx's error where it was cancelled.
 func Run(ctx context.Context, opts Options) error {
 	m := New(opts)
-	program := []tea.ProgramOption{tea.WithContext(ctx), tea.WithFPS(30)}
+	program := []tea.ProgramOption{tea.WithoutSignalHandler(), tea.WithFPS(30)}
 	if opts.Input != nil {
 		program = append(program, tea.WithInput(opts.Input))
 	}
@@ -34,19 +37,29 @@ func Run(ctx context.Context, opts Options) error {
 		p := colorprofile.Env(os.Environ())
 		program = append(program, tea.WithColorProfile(max(p, colorprofile.ANSI256)))
 	}
-	_, err := tea.NewProgram(m, program...).Run()
+	p := tea.NewProgram(m, program...)
+	ctx, ended := hangup(ctx)
+	defer ended()
+	defer context.AfterFunc(ctx, p.Quit)()
+	_, err := p.Run()
 	if m.stop != nil {
 		m.stop()
 	}
 	switch {
-	case err == nil, errors.Is(err, tea.ErrInterrupted):
-		return nil
+	case err == nil && ctx.Err() != nil:
+		return ctx.Err()
+	case err == nil:
+		return m.failure
 	case errors.Is(err, tea.ErrProgramPanic):
 		return fmt.Errorf("gmemtop failed; its crash log is in %s: %w", stateDir(m), err)
-	case ctx.Err() != nil:
-		return ctx.Err()
 	}
 	return err
+}
+
+// hangup returns ctx cancelled also when the terminal goes away. A cancelled screen quits as on q, and by that restores the
+// terminal; bubbletea's own way to stop with a context or on a signal does not always.
+func hangup(ctx context.Context) (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(ctx, syscall.SIGHUP)
 }
 
 func stateDir(m *Model) string {
@@ -63,8 +76,8 @@ func stateDir(m *Model) string {
 	return filepath.Join(home, ".local", "state", "gmemtop")
 }
 
-// logPanic is deferred where the program runs our code on the event loop: it writes a panic down and lets it go on, so that bubbletea
-// restores the terminal.
+// logPanic is deferred where the program runs our code on the event loop: it writes a panic down and lets it go on, so that
+// bubbletea restores the terminal.
 func (m *Model) logPanic() {
 	if r := recover(); r != nil {
 		writeCrash(m, r, debug.Stack())

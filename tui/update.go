@@ -138,6 +138,9 @@ func (m router) onLeaf(msg tea.Msg) (tea.Cmd, bool) {
 		return walker(m).setCursor(msg.To), true
 	case leaf.SelectMsg:
 		s.Selected = msg.Alloc
+		if s.Device == nil || msg.Alloc < 0 || int(msg.Alloc) >= s.Device.Allocs.Len() { // sent before another device came to the front
+			s.Selected = timeline.NoAlloc
+		}
 	case leaf.WindowMsg:
 		if s.Device != nil {
 			s.Window = leaf.Pan(msg.Window, s.Device.Full(msg.Window.Axis), 0)
@@ -280,24 +283,24 @@ func (m *Model) setQuery(text string) tea.Cmd {
 	return tea.Batch(m.find(), m.changed())
 }
 
-// parseQuery reads a filter; beside timeline's terms it knows stack:N, which views make when one call site is opened.
+// parseQuery reads a filter; beside timeline's terms it knows site:N and stack:N, which views make when a call site or one of its
+// stacks is opened: N is a stack, -1 for what has none.
 func parseQuery(text string) (timeline.Query, error) {
 	var rest []string
-	stack := traces.NoStack
+	var of timeline.Query
 	for _, term := range strings.Fields(text) {
-		if n, ok := strings.CutPrefix(term, "stack:"); ok {
-			id, err := strconv.ParseInt(n, 10, 32)
-			if err != nil {
-				return timeline.Query{}, fmt.Errorf("stack:%s is not the number of a stack", n)
-			}
-			stack = traces.StackID(id)
+		kind, n, _ := strings.Cut(term, ":")
+		if kind != "site" && kind != "stack" {
+			rest = append(rest, term)
 			continue
 		}
-		rest = append(rest, term)
+		id, err := strconv.ParseInt(n, 10, 32)
+		if err != nil {
+			return timeline.Query{}, fmt.Errorf("%s is not the number of a stack", term)
+		}
+		of.Stack, of.BySite, of.ByStack = traces.StackID(id), kind == "site", kind == "stack"
 	}
 	q, err := timeline.ParseQuery(strings.Join(rest, " "))
-	if stack != traces.NoStack {
-		q.Stack, q.ByStack = stack, true
-	}
+	q.Stack, q.BySite, q.ByStack = of.Stack, of.BySite, of.ByStack
 	return q, err
 }

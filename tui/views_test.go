@@ -52,7 +52,7 @@ func TestARowOpensItsBlocks(t *testing.T) {
 	d := start(t, Options{Loader: loaderOf(training(t, "runs/a.gmt", 0)), View: leaf.Peak}, 120, 40)
 	d.press("enter")
 	s := d.m.State()
-	if d.m.front != leaf.Allocations || !s.Query.ByStack || !s.Query.Live {
+	if d.m.front != leaf.Allocations || !s.Query.BySite || !s.Query.Live {
 		t.Fatalf("enter shows view %c with the filter %q", d.m.front, s.QueryText)
 	}
 	found, err := s.Device.Search(context.Background(), s.Query)

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 
 	"github.com/charmbracelet/x/term"
 	"github.com/spf13/cobra"
 
+	"github.com/gmemtop/gmemtop/timeline/report"
 	"github.com/gmemtop/gmemtop/traces/load"
 )
 
@@ -60,7 +62,7 @@ func (a *app) execute(ctx context.Context, args []string) int {
 	switch {
 	case code == exitOK, code == exitFinding, code == exitInterrupted:
 	case code == exitUsage:
-		fmt.Fprintf(a.err, "gmemtop: %s\n", oneLine(err))
+		fmt.Fprintf(a.err, "gmemtop: %s\n", parserTalk.ReplaceAllString(oneLine(err), ""))
 		if !strings.Contains(err.Error(), "--help") {
 			fmt.Fprintf(a.err, "see gmemtop %s--help\n", commandPath(root, args))
 		}
@@ -70,15 +72,11 @@ func (a *app) execute(ctx context.Context, args []string) int {
 	return code
 }
 
+// parserTalk is what strconv says of a flag's value before it comes to the point.
+var parserTalk = regexp.MustCompile(`strconv\.\w+: parsing "[^"]*": `)
+
 // oneLine keeps what came from a file from driving the terminal.
-func oneLine(err error) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
-			return ' '
-		}
-		return r
-	}, strings.TrimSpace(err.Error()))
-}
+func oneLine(err error) string { return report.Printable(strings.TrimSpace(err.Error())) }
 
 func commandPath(root *cobra.Command, args []string) string {
 	c, _, err := root.Find(args)
@@ -153,7 +151,7 @@ func exactArgs(names ...string) cobra.PositionalArgs {
 		case len(args) < len(names):
 			return fmt.Errorf("%s needs %s", cmd.Name(), strings.Join(names[len(args):], " and "))
 		case len(args) > len(names):
-			return fmt.Errorf("%s takes %d of %s, and %d were given", cmd.Name(), len(names), strings.Join(names, " and "), len(args))
+			return fmt.Errorf("%s takes %s and nothing more, but %q came too", cmd.Name(), strings.Join(names, " and "), args[len(names)])
 		}
 		return nil
 	}
@@ -162,7 +160,7 @@ func exactArgs(names ...string) cobra.PositionalArgs {
 // note tells the user something on standard error, unless told to be quiet.
 func (a *app) note(format string, args ...any) {
 	if !a.flags.quiet {
-		fmt.Fprintf(a.err, "gmemtop: "+format+"\n", args...)
+		fmt.Fprintf(a.err, "gmemtop: %s\n", report.Printable(fmt.Sprintf(format, args...)))
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -112,6 +113,85 @@ func TestAFileAppearsOnlyWhenItIsWhole(t *testing.T) {
 	}
 	if info, _ := os.Stat(path); info.Mode().Perm()&0o400 == 0 || info.Mode().Perm() == 0o600 && umask() == 0o22 {
 		t.Errorf("mode %v is a temporary file's", info.Mode())
+	}
+}
+
+func TestWhatIsNoFileIsWrittenIntoAndNotReplaced(t *testing.T) {
+	dir := t.TempDir()
+	whole, link := filepath.Join(dir, "whole"), filepath.Join(dir, "link")
+	if err := os.WriteFile(whole, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("whole", link); err != nil {
+		t.Skipf("symbolic links are not to be had: %v", err)
+	}
+	a := newApp(nil, nil, nil, nil)
+	a.flags.force = true
+	hello := func(w io.Writer) error {
+		_, err := io.WriteString(w, "hello")
+		return err
+	}
+	if err := a.writeTo(link, false, hello); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Lstat(link); err != nil || info.Mode().Type() != fs.ModeSymlink {
+		t.Errorf("the link is now %v, %v", info, err)
+	}
+	if b, _ := os.ReadFile(whole); string(b) != "hello" {
+		t.Errorf("the file behind the link holds %q", b)
+	}
+	pipe := namedPipe(t, dir)
+	reader, err := os.OpenFile(pipe, os.O_RDWR, 0) // both ways, so that opening waits for nobody
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	if err := a.writeTo(pipe, false, hello); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Lstat(pipe); err != nil || info.Mode().Type() != fs.ModeNamedPipe {
+		t.Fatalf("the pipe is now %v, %v", info, err)
+	}
+	if err := reader.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	text := make([]byte, len("hello"))
+	if _, err := io.ReadFull(reader, text); err != nil || string(text) != "hello" {
+		t.Errorf("the pipe's reader got %q, %v", text, err)
+	}
+}
+
+// namedPipe makes a named pipe with the system's own tool, which spares this test a file a system.
+func namedPipe(t *testing.T, dir string) string {
+	t.Helper()
+	path := filepath.Join(dir, "pipe")
+	if out, err := exec.Command("mkfifo", path).CombinedOutput(); err != nil {
+		t.Skipf("mkfifo is not to be had: %v %s", err, out)
+	}
+	return path
+}
+
+func TestNamesOfFilesDoNotDriveTheTerminal(t *testing.T) {
+	file, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	a := newApp(file, file, file, nil)
+	evil := "a\x1b[31m\nb\u202e"
+	a.note("%s is written", evil)
+	if code := a.execute(t.Context(), []string{"stats", evil}); code != exitFailure {
+		t.Errorf("a missing file: exit code %d", code)
+	}
+	p := &progress{w: file, now: time.Now, begun: time.Now().Add(-time.Hour)}
+	p.tell("reading "+evil, 1, 2)
+	b, err := os.ReadFile(file.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.ReplaceAll(string(b), "\r\x1b[K", "") // the progress line's own
+	if strings.ContainsAny(text, "\x1b\u202e") || strings.Count(text, "\n") != 2 || strings.Count(text, "[31m") != 3 {
+		t.Errorf("printed %q", text)
 	}
 }
 

@@ -63,6 +63,12 @@ func (a *app) writeTo(path string, binary bool, body func(w io.Writer) error) er
 	if err := a.mayWrite(path); err != nil {
 		return err
 	}
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return writeInto(path, body)
+	}
+	if target, err := filepath.EvalSymlinks(path); err == nil { // the file that a link names is replaced, not the link
+		path = target
+	}
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
 		return fmt.Errorf("cannot write %s: %w", path, unwrapPath(err))
@@ -79,6 +85,17 @@ func (a *app) writeTo(path string, binary bool, body func(w io.Writer) error) er
 		return err
 	}
 	return os.Rename(f.Name(), path)
+}
+
+// writeInto writes to what is there and no file, such as a pipe or /dev/null, which a file must not take the place of.
+func writeInto(path string, body func(w io.Writer) error) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return fmt.Errorf("cannot write %s: %w", path, unwrapPath(err))
+	}
+	defer f.Close()
+	w := bufio.NewWriterSize(f, 1<<16)
+	return firstError(body(w), w.Flush(), f.Close())
 }
 
 // mayWrite refuses to overwrite a file without -f, before any work is done for it.

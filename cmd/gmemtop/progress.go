@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/report"
 )
 
 // progress shows on standard error how far long work is: only on a terminal, only after a while, gone when the work is done.
@@ -45,6 +46,7 @@ func (p *progress) tell(stage string, done, total int64) {
 		return
 	}
 	p.last, p.shown = now, true
+	stage = report.Printable(stage) // names the file
 	if total > 0 {
 		fmt.Fprintf(p.w, "\r\x1b[K%s %d %%", stage, min(100*done/total, 100))
 		return

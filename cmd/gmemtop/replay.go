@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,10 +31,12 @@ func (a *app) replayCommand() *cobra.Command {
 		Long: "Opens saved traces on the screen: one to look at, two to compare, a folder as a run with one trace a rank.\n" +
 			"Without a file it opens the embedded sample. Where standard output is no terminal, it prints the report once instead.\n" +
 			"Embedded samples can be named wherever a file is taken: " + strings.Join(sampleNames(), ", ") + ".",
-		Example: "  gmemtop replay snapshot.pickle\n  gmemtop replay before.pickle after.pickle\n  gmemtop replay snapshots/",
-		RunE:    func(cmd *cobra.Command, args []string) error { return a.replay(cmd.Context(), args) },
+		Example: "  gmemtop replay snapshot.pickle\n  gmemtop replay snapshot.pickle --from it2 --to it4 --device 1\n" +
+			"  gmemtop replay before.pickle after.pickle\n  gmemtop replay snapshots/",
+		RunE: func(cmd *cobra.Command, args []string) error { return a.replay(cmd.Context(), args) },
 	}
 	a.flags.reading(c)
+	a.flags.window(c)
 	a.flags.screen(c)
 	return c
 }
@@ -61,6 +64,11 @@ func (a *app) replay(ctx context.Context, paths []string) error {
 	return tui.Run(ctx, tui.Options{
 		Loader: func(ctx context.Context, progress func(stage string, done, total int64)) (tui.Loaded, error) {
 			l, err := a.loaded(ctx, paths, progress)
+			if len(l.Timelines) > 0 {
+				if choice := a.choose(&l); choice != nil {
+					return tui.Loaded{}, choice
+				}
+			}
 			l.Notice = notice
 			return l, err
 		},
@@ -69,9 +77,38 @@ func (a *app) replay(ctx context.Context, paths []string) error {
 				return a.loaded(ctx, []string{path}, progress)
 			}
 		},
-		Title: title(paths), Theme: a.flags.theme, Color: a.colorOfScreen(), ASCII: a.flags.ascii, NoMouse: a.flags.noMouse,
+		Title: title(paths), Theme: a.flags.theme, Color: a.colorOfScreen(), ASCII: a.flags.ascii || a.onlyASCII(), NoMouse: a.flags.noMouse,
 		Units: a.flags.report.Units, Exporters: a.screenExporters(), Environ: a.environ, Input: a.keyboard(),
 	})
+}
+
+// choose opens the first of the devices that --device selects, at the stretch between --from and --to. It is called while the
+// trace loads, because finding iterations takes a while in long ones.
+func (a *app) choose(l *tui.Loaded) error {
+	o := a.flags.report
+	t := l.Timelines[0]
+	if a.flags.device != "" {
+		devices, err := o.Devices.Of(t)
+		if err != nil {
+			return err
+		}
+		if main := t.Main(); len(devices) > 0 && !slices.Contains(devices, main) {
+			l.Device = devices[0]
+		}
+	}
+	d := l.Device
+	if d == nil {
+		d = t.Main()
+	}
+	if d == nil || o.From.IsZero() && o.To.IsZero() {
+		return nil
+	}
+	span, err := report.Resolve(d, o.From, o.To)
+	if err != nil {
+		return err
+	}
+	l.First, l.End = span.First, span.End
+	return nil
 }
 
 // colorOfScreen hands NO_COLOR, CLICOLOR_FORCE and --color on as one word.
@@ -80,6 +117,14 @@ func (a *app) colorOfScreen() string {
 		return "never"
 	}
 	return a.flags.color
+}
+
+// onlyASCII reports whether the terminal is said to know no more than ASCII: a locale that names another character set than
+// UTF-8, or the Linux console, whose fonts lack what charts are drawn with. No locale at all says nothing.
+func (a *app) onlyASCII() bool {
+	locale := cmp.Or(a.env("LC_ALL"), a.env("LC_CTYPE"), a.env("LANG"))
+	utf8 := strings.Contains(strings.ToLower(strings.ReplaceAll(locale, "-", "")), "utf8")
+	return locale != "" && !utf8 || a.env("TERM") == "linux"
 }
 
 // keyboard returns the terminal where standard input is a trace; nil is standard input itself.

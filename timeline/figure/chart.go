@@ -68,8 +68,7 @@ type Mark struct {
 }
 
 // stackOrder is the categories from the bottom of the stack up: what lives longest lies lowest, so that the shape of a step
-// stands
-// on a level floor. What was there before the recording is unknown, and the floor of the floor.
+// stands on a level floor. What was there before the recording is unknown, and the floor of the floor.
 var stackOrder = []timeline.Category{
 	timeline.Unknown, timeline.Parameter, timeline.OptimizerState, timeline.Gradient, timeline.Input, timeline.Activation,
 	timeline.AutogradDetail, timeline.Temporary,

@@ -213,7 +213,7 @@ func (c *Chart) panel(cv canvas, f frame, p *palette) {
 	y += 12
 	cv.text(f.x, y, "Largest call sites", textStyle{14, true, anchorStart, p.ink})
 	y += 22
-	for _, row := range c.Device.Peak.ByStack {
+	for _, row := range c.Device.Peak.BySite {
 		if y > f.y+f.h-14 {
 			break
 		}

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/report"
@@ -111,6 +112,29 @@ func TestSVGIsWellFormedWhateverNamesSay(t *testing.T) {
 	}
 	if elements["svg"] != 1 || elements["script"] != 0 || elements["path"] < 5 || elements["text"] < 10 {
 		t.Errorf("elements %v", elements)
+	}
+}
+
+func TestTextFiguresHoldNoControlCharactersOfTheFile(t *testing.T) {
+	d := run(t, 50, "\x1b]0;owned\x07\u009b31m\nline\u202egnp")
+	for name, figure := range map[string]func(context.Context, io.Writer, *timeline.Device, Options) error{
+		"folded": Folded, "csv": CSV, "events": CSVEvents, "stacks": CSVStacks, "markdown": Markdown, "json": JSON, "svg": SVG,
+	} {
+		var b bytes.Buffer
+		if err := figure(t.Context(), &b, d, Options{}); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(b.String(), "owned") {
+			t.Errorf("%s: the test shows nothing: the name is not in it", name)
+		}
+		if i := strings.IndexFunc(b.String(), func(r rune) bool {
+			return r != '\n' && (unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r))
+		}); i >= 0 {
+			t.Errorf("%s holds a control character: %q", name, b.String()[i:min(i+40, b.Len())])
+		}
+		if name != "markdown" && strings.Contains(b.String(), "31m\nline") {
+			t.Errorf("%s: a name ends a line", name)
+		}
 	}
 }
 

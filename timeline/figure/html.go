@@ -125,7 +125,7 @@ func (c *Chart) tables(b *strings.Builder) {
 	}
 	shut()
 	open("Held at the peak, by call site", "bytes", "share", "blocks", "call site")
-	for _, r := range c.Device.Peak.ByStack {
+	for _, r := range c.Device.Peak.BySite {
 		fmt.Fprintf(b, "<tr>%s%s%s<td><details><summary>%s</summary><ol reversed>", c.sizeCell(r.Bytes),
 			cell(report.Percent(r.Bytes, total)),
 			cell(report.Grouped(r.Blocks)), escapeXML(r.Site))

@@ -68,7 +68,7 @@ func (m *markdownWriter) document(s *report.Stats, d *report.DeviceStats, top in
 			report.Grouped(c.Blocks))
 	}
 	m.f("\n| call site | bytes | share | blocks |\n|---|--:|--:|--:|")
-	for i, r := range d.Peak.ByStack {
+	for i, r := range d.Peak.BySite {
 		if i < top {
 			m.f("| %s | %s | %s | %s |", report.EscapeMarkdown(r.Site), m.units.Bytes(r.Bytes), report.Percent(r.Bytes, total),
 				report.Grouped(r.Blocks))

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/report"
 )
 
 // SVG draws the usage of a device as an SVG image.
@@ -126,10 +127,10 @@ func coord(v float64) string {
 // escapeXML escapes text for SVG and HTML and drops what neither may hold.
 func escapeXML(s string) string {
 	s = strings.Map(func(r rune) rune {
-		if r < ' ' && r != '\t' || r == 0x7f || r == 0xfffe || r == 0xffff {
+		if r == 0xfffe || r == 0xffff {
 			return ' '
 		}
 		return r
-	}, strings.ToValidUTF8(s, "?"))
+	}, report.Printable(strings.ToValidUTF8(s, "?")))
 	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;", "'", "&#39;").Replace(s)
 }

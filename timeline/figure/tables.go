@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/csv"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strconv"
@@ -46,9 +45,7 @@ func Folded(ctx context.Context, w io.Writer, d *timeline.Device, o Options) err
 }
 
 // foldedFrame keeps a frame from being taken for two: semicolons separate frames, line ends separate stacks.
-func foldedFrame(s string) string {
-	return strings.NewReplacer(";", ":", "\n", " ", "\r", " ").Replace(s)
-}
+func foldedFrame(s string) string { return strings.ReplaceAll(report.Printable(s), ";", ":") }
 
 // peakOf returns the stretch that is looked at and the moment within it at which allocated bytes are largest.
 func peakOf(d *timeline.Device, o Options) (report.Span, timeline.Moment, error) {
@@ -112,7 +109,7 @@ func rowsOf(ctx context.Context, d *timeline.Device, s report.Span, row func(*al
 		stack := a.Stack[i]
 		n, ok := names[stack]
 		if !ok {
-			n = named{d.Site(stack), d.Module(stack)}
+			n = named{report.Printable(d.Site(stack)), report.Printable(d.Module(stack))}
 			names[stack] = n
 		}
 		r := allocation{
@@ -182,7 +179,7 @@ func CSVEvents(ctx context.Context, w io.Writer, d *timeline.Device, o Options) 
 		at, name := "", ""
 		site, ok := sites[e.Stack]
 		if !ok {
-			site = d.Site(e.Stack)
+			site = report.Printable(d.Site(e.Stack))
 			sites[e.Stack] = site
 		}
 		if tr.Clock.HasTime {
@@ -224,7 +221,8 @@ func CSVStacks(ctx context.Context, w io.Writer, d *timeline.Device, _ Options) 
 		frames := tr.Stacks.At(traces.StackID(id))
 		for depth := range frames {
 			fn, file, line := tr.FrameText(frames[len(frames)-1-depth])
-			if err := out.Write([]string{strconv.Itoa(id), strconv.Itoa(depth), fn, file, strconv.Itoa(line)}); err != nil {
+			row := []string{strconv.Itoa(id), strconv.Itoa(depth), report.Printable(fn), report.Printable(file), strconv.Itoa(line)}
+			if err := out.Write(row); err != nil {
 				return err
 			}
 		}
@@ -247,8 +245,7 @@ func JSON(ctx context.Context, w io.Writer, d *timeline.Device, o Options) error
 		return err
 	}
 	out := bufio.NewWriter(w)
-	enc := json.NewEncoder(out)
-	enc.SetEscapeHTML(false)
+	enc := report.NewEncoder(out)
 	fmt.Fprintf(out, "{\"schema_version\":%d,\n\"stats\":", report.SchemaVersion)
 	if err := enc.Encode(stats); err != nil {
 		return err

@@ -63,7 +63,7 @@ func NewDiff(ctx context.Context, a, b *timeline.Timeline, checks []Threshold, o
 		return nil, err
 	}
 	d := &Diff{
-		SchemaVersion: SchemaVersion, A: newSource(a.Trace), B: newSource(b.Trace), Sentence: cmp.Sentence, Device: DeviceName(da.Info),
+		SchemaVersion: SchemaVersion, A: newSource(a.Trace), B: newSource(b.Trace), Sentence: cmp.Sentence(o.Units), Device: DeviceName(da.Info),
 		Metrics: []Metric{}, Categories: []DiffRow{}, Sites: []DiffRow{}, Checks: []Check{},
 	}
 	if da.Info.Kind != db.Info.Kind || da.Info.Ordinal != db.Info.Ordinal {
@@ -80,19 +80,8 @@ func NewDiff(ctx context.Context, a, b *timeline.Timeline, checks []Threshold, o
 	for _, r := range cmp.Categories {
 		d.Categories = append(d.Categories, newDiffRow(r, nil, nil))
 	}
-	sites := first(cmp.Sites, o.top(defaultTopJSON))
-	names := make([]StackRow, len(sites))
-	for i, r := range sites {
-		row := newDiffRow(r, a.Trace, b.Trace)
-		d.Sites = append(d.Sites, row)
-		names[i] = StackRow{Site: r.Name, Stack: row.StackB}
-		if len(row.StackB) == 0 {
-			names[i].Stack = row.StackA
-		}
-	}
-	tellApart(names)
-	for i := range names {
-		d.Sites[i].Name = names[i].Site
+	for _, r := range first(cmp.Sites, o.top(defaultTopJSON)) {
+		d.Sites = append(d.Sites, newDiffRow(r, a.Trace, b.Trace))
 	}
 	for _, t := range checks {
 		c, err := t.check(d.Metrics)
@@ -216,7 +205,7 @@ func (d *Diff) WriteMarkdown(w io.Writer, o Options) error {
 	p.line("")
 	if len(d.Checks) > 0 {
 		for _, c := range d.Checks {
-			p.line("- **%s** `%s`: %s", c.word(), c.Expression, EscapeMarkdown(c.Text))
+			p.line("- **%s** %s: %s", c.word(), code(c.Expression), EscapeMarkdown(c.Text))
 		}
 		p.line("")
 	}
@@ -240,14 +229,18 @@ func (d *Diff) WriteMarkdown(w io.Writer, o Options) error {
 	section("category", d.Categories, len(d.Categories))
 	section("call site", d.Sites, o.top(10))
 	p.line("")
-	p.line("A: `%s`, B: `%s`", d.A.Path, d.B.Path)
+	p.line("A: %s, B: %s", code(d.A.Path), code(d.B.Path))
 	return p.flush(w)
 }
 
-// EscapeMarkdown escapes what would break a table cell or start markup.
-func EscapeMarkdown(s string) string {
-	return strings.NewReplacer("|", "\\|", "<", "&lt;", ">", "&gt;", "*", "\\*", "_", "\\_", "`", "'").Replace(s)
-}
+var markdownEscapes = strings.NewReplacer("|", "\\|", "&", "&amp;", "<", "&lt;", ">", "&gt;", "*", "\\*", "_", "\\_", "[", "\\[",
+	"]", "\\]", "`", "'")
+
+// EscapeMarkdown escapes what would break a table cell or start markup, links and images included.
+func EscapeMarkdown(s string) string { return markdownEscapes.Replace(Printable(s)) }
+
+// code sets s as code in a line of Markdown, where nothing but the backtick means anything.
+func code(s string) string { return "`" + strings.ReplaceAll(Printable(s), "`", "'") + "`" }
 
 // deltaText returns a difference in bytes, "=" for none.
 func deltaText(n int64, o Options) string {

@@ -2,6 +2,5 @@
 // two recordings. It writes to an io.Writer, knows no terminal and prints no escape sequence.
 //
 // Every report is first a plain value ([Stats], [OOM], [Diff]) whose JSON form is a contract (schema_version 1: keys may be
-// added,
-// none renamed) and from which the text form is printed, so that the two can never disagree.
+// added, none renamed) and from which the text form is printed, so that the two can never disagree.
 package report

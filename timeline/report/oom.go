@@ -63,7 +63,7 @@ func NewOOM(ctx context.Context, t *timeline.Timeline, o Options) (*OOM, error) 
 		return nil, err
 	}
 	for _, d := range devices {
-		a, err := d.Autopsy(ctx)
+		a, err := d.Autopsy(ctx, o.Units)
 		if err != nil {
 			return nil, err
 		}
@@ -117,7 +117,7 @@ func (r *OOM) WriteText(w io.Writer, o Options) error {
 		if shown++; shown > 1 {
 			p.line("")
 		}
-		d.print(p, o, len(r.Devices) > 1)
+		d.print(p, o, len(r.Devices) > 1 || d.Device > 0)
 	}
 	if len(r.Devices) == 0 {
 		p.line("This trace holds no memory of any device.")

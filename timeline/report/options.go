@@ -1,11 +1,13 @@
 package report
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
@@ -116,10 +118,41 @@ func DeviceName(d traces.Device) string {
 	return s
 }
 
-// WriteJSON writes v as indented JSON with a final newline. Angle brackets stay as they are, so that C++ frames can be read.
+// WriteJSON writes v as indented JSON with a final newline.
 func WriteJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
+	enc := NewEncoder(w)
 	enc.SetIndent("", "  ")
 	return enc.Encode(v)
 }
+
+// NewEncoder returns an encoder of JSON that can be printed. Angle brackets stay as they are, so that C++ frames can be read;
+// what drives a terminal is escaped.
+func NewEncoder(w io.Writer) *json.Encoder {
+	enc := json.NewEncoder(printableJSON{w})
+	enc.SetEscapeHTML(false)
+	return enc
+}
+
+// printableJSON escapes the characters that Printable takes away, which in JSON stand in strings only. encoding/json escapes those
+// below the space by itself. Each Write is whole values.
+type printableJSON struct{ w io.Writer }
+
+func (p printableJSON) Write(b []byte) (int, error) {
+	out := b
+	if bytes.ContainsFunc(b, drivesFromJSON) {
+		out = nil
+		for _, r := range string(b) {
+			if drivesFromJSON(r) {
+				out = fmt.Appendf(out, `\u%04x`, r)
+			} else {
+				out = utf8.AppendRune(out, r)
+			}
+		}
+	}
+	if _, err := p.w.Write(out); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
+
+func drivesFromJSON(r rune) bool { return r >= 0x7f && drives(r) }

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
@@ -189,7 +190,7 @@ func TestAStretchMayHoldThePeakInItsStartingState(t *testing.T) {
 }
 
 func TestReportsPrintNoControlCharactersOfTheFile(t *testing.T) {
-	evil := "\x1b]0;owned\x07\u009b31m\nline"
+	evil := "\x1b]0;owned\x07\u009b31m\nline\u202egnp.exe\u2066\u200f\u2028![x](http://x)"
 	tl := build(t, steps(3, 2, evil))
 	var b bytes.Buffer
 	if err := stats(t, tl, Options{}).WriteText(&b, Options{}); err != nil {
@@ -212,13 +213,54 @@ func TestReportsPrintNoControlCharactersOfTheFile(t *testing.T) {
 	if err := d.WriteMarkdown(&b, Options{}); err != nil {
 		t.Fatal(err)
 	}
+	if strings.Contains(EscapeMarkdown(evil), "![") {
+		t.Errorf("a name is an image in Markdown: %s", EscapeMarkdown(evil))
+	}
+	for _, v := range []any{stats(t, tl, Options{}), o, d} {
+		var j bytes.Buffer
+		if err := WriteJSON(&j, v); err != nil {
+			t.Fatal(err)
+		}
+		if !json.Valid(j.Bytes()) || !strings.Contains(j.String(), `\u009b31m\nline\u202egnp.exe\u2066\u200f\u2028!`) {
+			t.Errorf("JSON is not valid or does not hold the name: %.300q", j.String())
+		}
+		b.Write(j.Bytes())
+	}
 	for _, r := range b.String() {
-		if r < ' ' && r != '\n' || r == 0x7f || r >= 0x80 && r < 0xa0 {
+		if r != '\n' && (unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == '\u2028') {
 			t.Fatalf("control character %U in\n%q", r, b.String())
 		}
 	}
 	if !strings.Contains(b.String(), "owned") {
 		t.Error("the test shows nothing: the name is not in the report")
+	}
+}
+
+func TestAnAutopsyOfAnotherDeviceThanTheFirstNamesIt(t *testing.T) {
+	b := traces.NewBuilder()
+	b.Event(traces.Event{Time: 1, Addr: 1 << 20, Size: 1 << 30, Action: traces.OOM, Stack: traces.NoStack,
+		Device: b.Device(traces.DeviceGPU, 1)})
+	o, err := NewOOM(t.Context(), build(t, b.Finish()), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text bytes.Buffer
+	if err := o.WriteText(&text, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(text.String(), "gpu 1: ") {
+		t.Errorf("the report begins with %.60q", text.String())
+	}
+}
+
+func TestAnEmptyStretchIsSaidInWords(t *testing.T) {
+	from, err := ParsePosition("9999")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = Resolve(build(t, steps(1, 1, "x")).Devices[0], from, Position{})
+	if err == nil || !strings.Contains(err.Error(), "between 9999 and the end") {
+		t.Errorf("got %v", err)
 	}
 }
 
@@ -339,25 +381,5 @@ func TestGrouped(t *testing.T) {
 		if got := Grouped(n); got != want {
 			t.Errorf("Grouped(%d) = %q, want %q", n, got, want)
 		}
-	}
-}
-
-func TestSitesThatReadAlikeAreToldApart(t *testing.T) {
-	rows := []StackRow{
-		{Site: "forward m.py:1", Stack: []string{"<module> a.py:1", "left m.py:8", "forward m.py:1", "at::empty"}},
-		{Site: "forward m.py:1", Stack: []string{"<module> a.py:1", "right m.py:9", "forward m.py:1", "at::empty"}},
-		{Site: "other m.py:2", Stack: []string{"<module> a.py:1", "other m.py:2"}},
-		{Site: "step t.py:5", Stack: []string{"step t.py:5", "gelu /x/f.py:3"}},
-		{Site: "step t.py:5", Stack: []string{"step t.py:5", "relu /x/f.py:4"}},
-	}
-	tellApart(rows)
-	var got []string
-	for _, r := range rows {
-		got = append(got, r.Site)
-	}
-	want := []string{"forward m.py:1 < left m.py:8", "forward m.py:1 < right m.py:9", "other m.py:2",
-		"gelu f.py:3 < step t.py:5", "relu f.py:4 < step t.py:5"}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("got  %q\nwant %q", got, want)
 	}
 }

@@ -11,7 +11,7 @@ import (
 // WriteRun prints a run of many ranks: the answer in a sentence, then a table with the outliers first.
 func WriteRun(w io.Writer, r *timeline.Run, o Options) error {
 	p := &printer{ascii: o.ASCII}
-	p.line("%s", r.Sentence)
+	p.line("%s", r.Sentence(o.Units))
 	p.line("")
 	largest := int64(0)
 	for i := range r.Ranks {

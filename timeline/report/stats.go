@@ -39,9 +39,8 @@ type Loss struct {
 }
 
 // DeviceStats are the figures of one device. start_* and peak_* of allocated and active are requested bytes, *_reserved is
-// rounded
-// bytes, end_allocated and end_active are the final segments' rounded bytes where the trace has them; the other unit stands
-// beside.
+// rounded bytes, end_allocated and end_active are the final segments' rounded bytes where the trace has them; the other unit
+// stands beside.
 type DeviceStats struct {
 	Device     int    `json:"device"`
 	DeviceKind string `json:"device_kind"`
@@ -121,14 +120,14 @@ type Fragmentation struct {
 // Breakdown is who holds the peak. Categories are all that hold bytes; the rest is limited to Options.Top rows.
 type Breakdown struct {
 	ByCategory []CategoryRow `json:"by_category"`
+	BySite     []StackRow    `json:"by_site"`
 	ByStack    []StackRow    `json:"by_stack"`
 	ByModule   []GroupRow    `json:"by_module"`
 	BySize     []GroupRow    `json:"by_size"`
 }
 
-// CategoryRow is a category's share of the peak, in requested bytes. Name is torch.profiler's name of the category, or says
-// that the
-// bytes are in the source's own total only.
+// CategoryRow is a category's share of the peak, in requested bytes. Name is torch.profiler's name of the category, or says that
+// the bytes are in the source's own total only.
 type CategoryRow struct {
 	Name     string `json:"name"`
 	Bytes    int64  `json:"bytes"`
@@ -136,7 +135,8 @@ type CategoryRow struct {
 	Inferred bool   `json:"inferred"`
 }
 
-// StackRow is a call site's share of the peak; Stack is outermost frame first, empty where none was recorded.
+// StackRow is a stack's or a call site's share of the peak. Stack is outermost frame first, empty where none was recorded; of a call
+// site it is that of the largest block.
 type StackRow struct {
 	Site   string   `json:"site"`
 	Stack  []string `json:"stack"`
@@ -250,7 +250,7 @@ func newDeviceStats(ctx context.Context, d *timeline.Device, o Options) (DeviceS
 		return DeviceStats{}, err
 	}
 	ds := DeviceStats{
-		Device: d.Info.Ordinal, DeviceKind: d.Info.Kind.String(), Name: d.Info.Name, Headline: d.Headline(),
+		Device: d.Info.Ordinal, DeviceKind: d.Info.Kind.String(), Name: d.Info.Name, Headline: d.Headline(o.Units),
 		Law:        LawDifference{d.Totals.LawAllocated, d.Totals.LawActive, d.Totals.LawReserved},
 		FinalKnown: d.Totals.FinalKnown,
 		Exactness:  d.Totals.Exactness.String(), ExactnessReason: d.Totals.Reason,
@@ -267,7 +267,7 @@ func newDeviceStats(ctx context.Context, d *timeline.Device, o Options) (DeviceS
 	if err := ds.fragment(ctx, d, at, span); err != nil {
 		return DeviceStats{}, err
 	}
-	ds.iterate(d, span)
+	ds.iterate(d, span, o.Units)
 	return ds, ctx.Err()
 }
 
@@ -343,7 +343,9 @@ func timeOf(d *timeline.Device, m timeline.Moment) *int64 {
 }
 
 func newBreakdown(d *timeline.Device, at timeline.Moment, top int) Breakdown {
-	b := Breakdown{ByCategory: []CategoryRow{}, ByStack: newStackRows(d.Timeline().Trace, d.Breakdown(at, timeline.ByStack), top)}
+	b := Breakdown{ByCategory: []CategoryRow{},
+		BySite:  newStackRows(d.Timeline().Trace, d.Breakdown(at, timeline.BySite), top),
+		ByStack: newStackRows(d.Timeline().Trace, d.Breakdown(at, timeline.ByStack), top)}
 	for _, g := range d.Breakdown(at, timeline.ByCategory) {
 		if g.Bytes > 0 { // g.Name and not the category's: bytes that only the source's total shows have none
 			b.ByCategory = append(b.ByCategory, CategoryRow{g.Name, g.Bytes, g.Blocks, g.Inferred})
@@ -358,6 +360,15 @@ func newBreakdown(d *timeline.Device, at timeline.Moment, top int) Breakdown {
 	}
 	b.ByModule, b.BySize = rows(timeline.ByModule), rows(timeline.BySize)
 	return b
+}
+
+// newStackRows returns the largest rows of a breakdown by site or stack.
+func newStackRows(tr *traces.Trace, groups []timeline.Group, top int) []StackRow {
+	rows := []StackRow{}
+	for _, g := range first(groups, top) {
+		rows = append(rows, StackRow{g.Name, StackText(tr, g.Stack), g.Bytes, g.Blocks})
+	}
+	return rows
 }
 
 func first[T any](s []T, n int) []T { return s[:min(n, len(s))] }
@@ -417,7 +428,7 @@ func newFragmentation(st *timeline.AllocatorState, name string) *Fragmentation {
 	}
 }
 
-func (ds *DeviceStats) iterate(d *timeline.Device, s Span) {
+func (ds *DeviceStats) iterate(d *timeline.Device, s Span, u timeline.Units) {
 	ds.Iterations = []Iteration{}
 	its := d.Iterations()
 	if its == nil {
@@ -431,7 +442,7 @@ func (ds *DeviceStats) iterate(d *timeline.Device, s Span) {
 		}
 		row := Iteration{
 			Index: it.Index, Name: it.Name, FirstEvent: int64(it.First), EndEvent: int64(it.End), PeakAllocated: it.PeakAllocated,
-			Churn: it.Churn, Growth: it.Growth, Blocks: it.Blocks, Odd: it.Odd, Why: it.Why, Source: its.Source.String(),
+			Churn: it.Churn, Growth: it.Growth, Blocks: it.Blocks, Odd: it.Odd, Why: it.Why(u), Source: its.Source.String(),
 		}
 		if d.Timeline().Trace.Clock.HasTime {
 			start, end := it.Start-origin, it.Finish-origin

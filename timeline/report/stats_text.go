@@ -18,6 +18,9 @@ func (s *Stats) WriteText(w io.Writer, o Options) error {
 		p.line("            %s", s.Missing)
 	}
 	for i := range s.Devices {
+		if i > 0 {
+			p.line("")
+		}
 		s.Devices[i].print(p, o, s.Headline)
 	}
 	s.printLosses(p)
@@ -188,8 +191,8 @@ func (d *DeviceStats) printPeak(p *printer, o Options) {
 		p.table("    ", rows)
 	}
 	b := &d.Peak
-	group("by call site", len(b.ByStack), func(i int) (string, int64, int) {
-		return b.ByStack[i].Site, b.ByStack[i].Bytes, b.ByStack[i].Blocks
+	group("by call site", len(b.BySite), func(i int) (string, int64, int) {
+		return b.BySite[i].Site, b.BySite[i].Bytes, b.BySite[i].Blocks
 	})
 	group("by module", len(b.ByModule), func(i int) (string, int64, int) {
 		return b.ByModule[i].Name, b.ByModule[i].Bytes, b.ByModule[i].Blocks

@@ -18,7 +18,7 @@ type printer struct {
 
 // line prints one line without trailing spaces.
 func (p *printer) line(format string, args ...any) {
-	s := strings.TrimRight(clean(fmt.Sprintf(format, args...)), " ")
+	s := strings.TrimRight(Printable(fmt.Sprintf(format, args...)), " ")
 	if p.ascii {
 		s = toASCII(s)
 	}
@@ -159,12 +159,23 @@ func shorten(s string, n int) string {
 	return "…" + string(r[len(r)-n+1:])
 }
 
-// clean makes text that came from a file fit to be printed: control characters, which could drive a terminal, become spaces.
-func clean(s string) string {
+// Printable makes text that came from a file, or from a file's name, fit to be shown on one line: what drives a terminal (control
+// characters), ends a line or turns the direction of writing around (Unicode's Bidi_Control) becomes a space.
+func Printable(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
+		if drives(r) {
 			return ' '
 		}
 		return r
 	}, s)
+}
+
+// drives reports whether a terminal or a text viewer obeys r instead of showing it.
+func drives(r rune) bool {
+	switch {
+	case r < ' ', r >= 0x7f && r < 0xa0, r == '\u061c', r == '\u200e', r == '\u200f', r >= '\u2028' && r <= '\u202e',
+		r >= '\u2066' && r <= '\u2069':
+		return true
+	}
+	return false
 }

@@ -10,9 +10,8 @@ import (
 )
 
 // Position is a place in a recording as --from and --to take it: a time since the trace's first event ("1.5s", "200ms"), the
-// beginning of an iteration, counted from 1 as reports print them ("it3"), or the index of an event of the device ("1200").
-// The zero
-// value is the recording's own bound.
+// beginning of an iteration, counted from 1 as reports print them ("it3"), or the index of an event of the device ("1200"). The
+// zero value is the recording's own bound.
 type Position struct {
 	text string
 	kind positionKind
@@ -54,6 +53,14 @@ func ParsePosition(s string) (Position, error) {
 
 // IsZero reports whether the position is the recording's own bound.
 func (p Position) IsZero() bool { return p.kind == positionNone }
+
+// or returns the position as it was given, or the word for the recording's own bound.
+func (p Position) or(bound string) string {
+	if p.IsZero() {
+		return bound
+	}
+	return p.text
+}
 
 // moment returns the first event at or after the position.
 func (p Position) moment(d *timeline.Device, whenZero timeline.Moment) (timeline.Moment, error) {
@@ -101,7 +108,8 @@ func Resolve(d *timeline.Device, from, to Position) (Span, error) {
 		return Span{}, err
 	}
 	if first >= end {
-		return Span{}, fmt.Errorf("nothing lies between %q and %q: the trace has %d events", from.text, to.text, n)
+		return Span{}, fmt.Errorf("nothing lies between %s and %s: the trace has %s", from.or("the beginning"), to.or("the end"),
+			plural(int(n), "event"))
 	}
 	return Span{First: first, End: end}, nil
 }

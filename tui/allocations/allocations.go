@@ -86,9 +86,9 @@ func (v *View) Name() string { return "Allocations" }
 func (v *View) Available(s *leaf.State) (bool, string) {
 	switch {
 	case s.Device == nil:
-		return false, "this recording has no device"
+		return false, leaf.NoDevice
 	case s.Device.Allocs.Len() == 0:
-		return false, "this recording has sums but no allocations: torch.cuda.memory._record_memory_history() before training records each"
+		return false, "This recording has sums but no allocations. " + leaf.HowToRecord
 	}
 	return true, ""
 }
@@ -130,13 +130,14 @@ func (v *View) ask(s *leaf.State) tea.Cmd {
 
 // query is the shared filter in this view's order. A filter that names an order itself keeps it until a column is chosen here.
 //
-// What the filter does not use is left out, so that moving the cursor searches anew only where the filter asks for what is live there.
+// What the filter does not use is left out, so that moving the cursor searches anew only where the filter asks for what is live
+// there.
 func (v *View) query(s *leaf.State) timeline.Query {
 	q := s.Query
 	if !q.Live {
 		q.LiveAt = 0
 	}
-	if !q.ByStack {
+	if !q.ByStack && !q.BySite {
 		q.Stack = 0
 	}
 	if strings.Contains(s.QueryText, "sort:") && !(v.chosen && v.chosenFor == s.QueryText) {

@@ -64,14 +64,15 @@ func (v *View) Sentence(s *leaf.State) string {
 	text := fmt.Sprintf("%s allocations: %s in all", leaf.Count(n), s.Units.Bytes(r.bytes))
 	switch {
 	case s.QueryText != "":
-		text = fmt.Sprintf("%s of %s allocations match %s: %s in all", leaf.Count(n), leaf.Count(int64(d.Allocs.Len())), s.QueryText, s.Units.Bytes(r.bytes))
+		text = fmt.Sprintf("%s of %s allocations match %s: %s in all",
+			leaf.Count(n), leaf.Count(int64(d.Allocs.Len())), s.QueryText, s.Units.Bytes(r.bytes))
 	case n == 1:
 		text = fmt.Sprintf("One allocation: %s", s.Units.Bytes(r.bytes))
 	}
 	if r.largest != timeline.NoAlloc && n > 1 {
 		text += ", the largest " + s.Units.Bytes(d.Allocs.Size[r.largest])
-		if site := d.Site(d.Allocs.Stack[r.largest]); site != "" {
-			text += " by " + site
+		if what := leaf.What(d, r.largest); what != "" {
+			text += " by " + what
 		}
 	}
 	if r.leaked > 0 {
@@ -109,8 +110,8 @@ func (v *View) cell(s *leaf.State, a timeline.AllocID, col int) table.Cell {
 	case colStream:
 		return table.Cell{Text: strconv.Itoa(int(al.Stream[a])), Style: th.Dim}
 	case colSite:
-		if site := d.Site(al.Stack[a]); site != "" {
-			return table.Cell{Text: site}
+		if what := leaf.What(d, a); what != "" {
+			return table.Cell{Text: what}
 		}
 		return table.Cell{Text: "no stack", Style: th.Faint}
 	}
@@ -121,7 +122,7 @@ func clock(d *timeline.Device) bool { return d.Timeline().Trace.Clock.HasTime }
 
 func at(d *timeline.Device, t int64) string {
 	if !clock(d) {
-		return "#" + strconv.FormatInt(t, 10)
+		return strconv.FormatInt(t, 10)
 	}
 	from, _ := d.Span()
 	return timeline.Duration(t - from)
@@ -147,11 +148,15 @@ func (v *View) freed(d *timeline.Device, a timeline.AllocID) string {
 func (v *View) life(s *leaf.State, a timeline.AllocID) table.Cell {
 	d := s.Device
 	from, to := d.Lifetime(a)
-	text := strconv.FormatInt(to-from, 10) + " ev"
+	text := strconv.FormatInt(to-from, 10) // of whatever the source counts in
 	if clock(d) {
 		text = timeline.Duration(to - from)
 	}
-	if d.Allocs.Start[a] == timeline.Start || d.Allocs.Requested[a] == timeline.Never {
+	before, after := d.Allocs.Start[a] == timeline.Start, d.Allocs.Requested[a] == timeline.Never
+	switch {
+	case before && after:
+		return table.Cell{Text: "always", Style: s.Theme.Dim}
+	case before || after:
 		return table.Cell{Text: "≥" + text, Style: s.Theme.Warn}
 	}
 	return table.Cell{Text: text}
@@ -199,7 +204,7 @@ func drawHistogram(s *leaf.State, c *canvas.Canvas, area canvas.Rect, title stri
 	}
 	x := area.X
 	x += c.Text(x, area.Y, s.Theme.Dim, title) + 2
-	c.TextMax(x, area.Y, area.X+area.W-x, s.Theme.Dim, "highest bar "+s.Units.Bytes(most))
+	c.TextMax(x, area.Y, area.X+area.W-x, s.Theme.Dim, "up to "+s.Units.Bytes(most))
 	bars := canvas.Rect{X: area.X, Y: area.Y + 1, W: area.W, H: area.H - 3}
 	wide := min(max(bars.W/len(shown), 1), 4)
 	edge, end := area.X, area.X+area.W // labels do not overlap
@@ -223,8 +228,8 @@ func drawHistogram(s *leaf.State, c *canvas.Canvas, area canvas.Rect, title stri
 	return plot{at: bars, first: h.first, wide: wide}
 }
 
-// anyAfter reports whether a bucket between b and the last ordinary one is used: gaps inside of the distribution are drawn, the gap
-// before "never" is not.
+// anyAfter reports whether a bucket between b and the last ordinary one is used: gaps inside of the distribution are drawn, the
+// gap before "never" is not.
 func anyAfter(h *histogram, b int) bool {
 	for k := b + 1; k < never; k++ {
 		if h.sum(k) > 0 {

@@ -58,6 +58,11 @@ func Facts(s *leaf.State, a timeline.AllocID) []Fact {
 		cat += " (inferred)"
 	}
 	facts := []Fact{{"category", cat}}
+	if al.Stack[a] == traces.NoStack {
+		if what := leaf.What(d, a); what != "" {
+			facts = append(facts, Fact{"name", what})
+		}
+	}
 	if m := d.Module(al.Stack[a]); m != "" {
 		facts = append(facts, Fact{"module", m})
 	}
@@ -79,7 +84,8 @@ func Facts(s *leaf.State, a timeline.AllocID) []Fact {
 	return facts
 }
 
-// Life says from when to when block a was allocated and how long that is, with a mark where a bound lies outside of the recording.
+// Life says from when to when block a was allocated and how long that is, with a mark where a bound lies outside of the
+// recording.
 func Life(d *timeline.Device, a timeline.AllocID) string {
 	origin, _ := d.Span()
 	from, to := d.Lifetime(a)
@@ -88,7 +94,7 @@ func Life(d *timeline.Device, a timeline.AllocID) string {
 		if hasTime {
 			return timeline.Duration(t - origin)
 		}
-		return "event " + strconv.FormatInt(t, 10)
+		return strconv.FormatInt(t, 10)
 	}
 	before, after := d.Allocs.Start[a] == timeline.Start, d.Allocs.Requested[a] == timeline.Never
 	switch {
@@ -101,7 +107,7 @@ func Life(d *timeline.Device, a timeline.AllocID) string {
 	case hasTime:
 		return at(from) + " to " + at(to) + ", " + timeline.Duration(to-from)
 	}
-	return at(from) + " to " + at(to)
+	return "from " + at(from) + " to " + at(to) + " on the source's own clock"
 }
 
 func pending(d *timeline.Device, a timeline.AllocID) string {
@@ -148,8 +154,9 @@ func Uses(d *timeline.Device, a timeline.AllocID) string {
 	return text
 }
 
-// Stack draws a call stack, innermost frame first, one frame a row: the function, then its file and line. The user's own innermost
-// frame stands out. Where there are frames of Python, those of C++ are left out and counted; else those that have no source.
+// Stack draws a call stack, innermost frame first, one frame a row: the function, then its file and line. The user's own
+// innermost frame stands out. Where there are frames of Python, those of C++ and PyTorch's wrappers are left out and counted;
+// else those that have no source.
 func Stack(s *leaf.State, c *canvas.Canvas, id traces.StackID) {
 	w, h := c.Size()
 	if h < 1 {
@@ -173,7 +180,7 @@ func Stack(s *leaf.State, c *canvas.Canvas, id traces.StackID) {
 		drawFrame(s, c, y, f, style)
 	}
 	if left > 0 && len(frames) < h {
-		c.TextMax(0, len(frames), w, s.Theme.Faint, fmt.Sprintf("%d native frames left out", left))
+		c.TextMax(0, len(frames), w, s.Theme.Faint, fmt.Sprintf("%d frames of native code and wrappers left out", left))
 	}
 }
 
@@ -185,17 +192,17 @@ type frame struct {
 // deepest bounds the frames that are looked at: nobody reads more, and a hostile file may have a million.
 const deepest = 512
 
-// framesOf returns the frames of a stack that are worth a row and the number left out: those of Python, else those that have a source,
-// else all.
+// framesOf returns the frames of a stack that are worth a row and the number left out: those of Python that are no wrappers, else
+// those that have a source, else all.
 func framesOf(d *timeline.Device, id traces.StackID) (frames []frame, left int) {
 	funcs, files, lines := leaf.Frames(d, id, deepest)
-	for _, worth := range []func(file string) bool{
-		func(file string) bool { return strings.HasSuffix(file, ".py") },
-		func(file string) bool { return file != "" && file != "??" },
-		func(string) bool { return true },
+	for _, worth := range []func(fn, file string) bool{
+		func(fn, file string) bool { return strings.HasSuffix(file, ".py") && !wraps(fn, file) },
+		func(_, file string) bool { return file != "" && file != "??" },
+		func(string, string) bool { return true },
 	} {
 		for i := range funcs {
-			if worth(files[i]) {
+			if worth(funcs[i], files[i]) {
 				frames = append(frames, frame{funcs[i], files[i], lines[i]})
 			}
 		}
@@ -204,6 +211,17 @@ func framesOf(d *timeline.Device, id traces.StackID) (frames []frame, left int) 
 		}
 	}
 	return frames, len(funcs) - len(frames)
+}
+
+// wraps reports whether a frame of PyTorch's own stands between any two of a user's and says nothing.
+func wraps(fn, file string) bool {
+	switch fn {
+	case "_call_impl", "_wrapped_call_impl":
+		return strings.HasSuffix(file, "torch/nn/modules/module.py")
+	case "decorate_context":
+		return strings.HasSuffix(file, "torch/utils/_contextlib.py")
+	}
+	return false
 }
 
 func drawFrame(s *leaf.State, c *canvas.Canvas, y int, f frame, style canvas.Style) {

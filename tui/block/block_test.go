@@ -61,7 +61,7 @@ func TestStacksShowPythonAndCountTheRest(t *testing.T) {
 		h    int
 		want []string
 	}{
-		{6, []string{"linear functional.py:9", "forward model.py:41", "2 native frames left out"}},
+		{6, []string{"linear functional.py:9", "forward model.py:41", "2 frames of native code and wrappers left out"}},
 		{2, []string{"linear functional.py:9", "forward model.py:41"}},
 		{1, []string{"… 2 more callers"}},
 	} {

@@ -1,13 +1,14 @@
-// Package canvas is a grid of terminal cells that views draw into and that turns itself into one string of text and SGR sequences.
+// Package canvas is a grid of terminal cells that views draw into and that turns itself into one string of text and SGR
+// sequences.
 //
-// Building a frame from lipgloss strings costs tens of milliseconds at 200x60; a grid of cells with an index into a small table of
-// styles costs under one, clips by construction, and knows where each clickable zone lies. Styles are interned per Canvas; a
+// Building a frame from lipgloss strings costs tens of milliseconds at 200x60; a grid of cells with an index into a small table
+// of styles costs under one, clips by construction, and knows where each clickable zone lies. Styles are interned per Canvas; a
 // sequence is written only where the style changes, and a style's colours are reduced to the terminal's profile once, when it is
 // interned, and not once a cell.
 //
-// A Canvas draws text as cells: control characters never reach the terminal (a hostile function name cannot move the cursor), wide
-// runes take two cells, combining marks stay with their base. With ASCII set, every rune beyond ASCII is replaced as it is written,
-// so that views need not care.
+// A Canvas draws text as cells: control characters never reach the terminal (a hostile function name cannot move the cursor),
+// wide runes take two cells, combining marks stay with their base. With ASCII set, every rune beyond ASCII is replaced as it is
+// written, so that views need not care.
 package canvas
 
 import (
@@ -66,8 +67,8 @@ func (r Rect) CutRight(n int) (rest, right Rect) {
 	return Rect{r.X, r.Y, r.W - n, r.H}, Rect{r.X + r.W - n, r.Y, n, r.H}
 }
 
-// Canvas is a window on a grid of cells: the grid itself, or a part of one made by Sub, which clips and has coordinates of its own.
-// It is not safe for concurrent use.
+// Canvas is a window on a grid of cells: the grid itself, or a part of one made by Sub, which clips and has coordinates of its
+// own. It is not safe for concurrent use.
 type Canvas struct {
 	*grid
 	at   Rect // the window, in cells of the grid

@@ -6,8 +6,8 @@ package canvas
 
 import "image/color"
 
-// Fill is how an area looks: the colour with, in cells that lie wholly inside of it, a quiet pattern in Shade, so that two areas can be told
-// apart without seeing colours; and the glyph that stands for both where there are no colours.
+// Fill is how an area looks: the colour with, in cells that lie wholly inside of it, a quiet pattern in Shade, so that two areas
+// can be told apart without seeing colours; and the glyph that stands for both where there are no colours.
 type Fill struct {
 	Color   color.Color
 	Shade   color.Color
@@ -72,11 +72,15 @@ func columnCell(c *Canvas, x, y, low, high int, slabs []Slab, back color.Color) 
 		return
 	}
 	if secondCover == 0 || bestCover == high-low {
+		st := Style{BG: best.Fill.Color}
 		p := best.Fill.Pattern
 		if p == 0 {
 			p = ' '
 		}
-		c.Set(x, y, p, c.Style(Style{FG: best.Fill.Shade, BG: best.Fill.Color}))
+		if p != ' ' { // a blank has no foreground: naming one costs bytes where a cursor passes
+			st.FG = best.Fill.Shade
+		}
+		c.Set(x, y, p, c.Style(st))
 		return
 	}
 	lower, upper, n := best, second, bestCover*8/(bestCover+secondCover)
@@ -100,8 +104,8 @@ func monoCell(c *Canvas, x, y int, f Fill, cover int, edge bool) {
 	}
 }
 
-// Bar draws a horizontal bar of at most w cells, in eighths of a cell, on the background that is there, and returns the cells used;
-// what is larger than zero shows.
+// Bar draws a horizontal bar of at most w cells, in eighths of a cell, on the background that is there, and returns the cells
+// used; what is larger than zero shows.
 func (c *Canvas) Bar(x, y, w int, part, whole int64, f Fill) int {
 	if whole <= 0 || part <= 0 || w <= 0 {
 		return 0

@@ -53,6 +53,28 @@ func (t Tone) RGBA() (r, g, b, a uint32) {
 	return uint32(t.R) * 0x101, uint32(t.G) * 0x101, uint32(t.B) * 0x101, 0xffff
 }
 
+// index returns the place of exactly this colour in xterm's palette of 256, 0 for none: naming it takes a third of the bytes. The
+// sixteen colours at the palette's beginning and the first few after them are left out, because people redefine them.
+func (t Tone) index() int {
+	if t.R == t.G && t.G == t.B && t.R >= 8 && t.R <= 238 && (t.R-8)%10 == 0 {
+		return 232 + int(t.R-8)/10
+	}
+	level := func(v uint8) int {
+		switch {
+		case v == 0:
+			return 0
+		case v >= 95 && (v-95)%40 == 0:
+			return 1 + int(v-95)/40
+		}
+		return -1
+	}
+	r, g, b := level(t.R), level(t.G), level(t.B)
+	if n := 16 + 36*r + 6*g + b; r >= 0 && g >= 0 && b >= 0 && n >= 22 {
+		return n
+	}
+	return 0
+}
+
 // Mix returns the colour that is n/256 of the way from t to o; the basic colour stays t's.
 func (t Tone) Mix(o Tone, n int) Tone {
 	mix := func(a, b uint8) uint8 { return uint8(int(a) + (int(b)-int(a))*n/256) }
@@ -153,6 +175,12 @@ func appendColor(b []byte, c color.Color, p Profile, base int) []byte {
 	case Tone:
 		if p == ANSI16 {
 			basic(int(v.Basic))
+			return b
+		}
+		if n := v.index(); p == TrueColor && n > 0 {
+			num(base + 8)
+			num(5)
+			num(n)
 			return b
 		}
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
-// Usage is the curve of allocated bytes stacked by category, with the line of reserved bytes over it. The curve itself comes from the
-// series' level of detail at once; its parts by category take longer and are asked for, and until they are there the parts of the
-// window that was shown before stand in, scaled to the true height.
+// Usage is the curve of allocated bytes stacked by category, with the line of reserved bytes over it. The curve itself comes from
+// the series' level of detail at once; its parts by category take longer and are asked for, and until they are there the parts of
+// the window that was shown before stand in, scaled to the true height.
 type Usage struct {
 	parts leaf.Query[usageKey, [][timeline.NumCategories]int64]
 	alloc []timeline.Column

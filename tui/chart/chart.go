@@ -263,7 +263,24 @@ func (f *Frame) cursorCell(s *leaf.State, c *canvas.Canvas, x, y int, st canvas.
 		c.Set(x, y, '│', c.Style(st))
 		return
 	}
-	c.Set(x, y, '│', c.Style(canvas.Style{FG: s.Theme.Selected.FG, BG: bg, Bold: true}))
+	c.Set(x, y, '│', c.Style(canvas.Style{FG: s.Theme.Selected.FG, BG: bg}))
+}
+
+// Landmarks draws what tells the way in time: iterations and the peak at row labels above the plot, phases at row phases below it and
+// the axis in the row after them (without phases in their row), and through the plot the cursor and the mark.
+func (f *Frame) Landmarks(s *leaf.State, c *canvas.Canvas, labels, phases int) {
+	f.Iterations(s, c, labels)
+	if f.Phases(s, c, phases) {
+		phases++
+	}
+	f.XAxis(s, c, phases)
+	f.Cursor(s, c, s.Cursor, s.Theme.Cursor)
+	if s.HasMark {
+		f.Cursor(s, c, s.Mark, s.Theme.Warn)
+		f.Pin(c, labels, s.Mark, s.Theme.Warn, "mark")
+	}
+	t := &f.Device.Totals
+	f.Pin(c, labels, t.PeakAt, s.Theme.Strong, "peak "+s.Units.Bytes(t.PeakAllocated))
 }
 
 // Pin writes a label above the plot at a moment's column: ▼ with what it marks, on whichever side has room.
@@ -274,11 +291,27 @@ func (f *Frame) Pin(c *canvas.Canvas, y int, m timeline.Moment, st canvas.Style,
 	}
 	w := canvas.Width(text)
 	if x+2+w <= f.Area.W {
-		if x > 0 {
-			c.Set(f.Area.X+x-1, y, ' ', 0)
-		}
-		c.Text(f.Area.X+x, y, st, "▼ "+text+" ")
+		f.clearLabels(c, y, x, x+2+w)
+		c.Text(f.Area.X+x, y, st, "▼ "+text)
 		return
 	}
-	c.Text(f.Area.X+max(x-w-2, 0), y, st, " "+text+" ▼")
+	x = max(x-w-1, 0)
+	f.clearLabels(c, y, x, x+w+2)
+	c.Text(f.Area.X+x, y, st, text+" ▼")
+}
+
+// clearLabels blanks the labels of row y that reach into the columns [from, to) or touch them: half a label is worse than none.
+// Labels are apart by two blanks or more.
+func (f *Frame) clearLabels(c *canvas.Canvas, y, from, to int) {
+	taken := func(x int) bool { return x >= 0 && x < f.Area.W && c.At(f.Area.X+x, y).Rune != ' ' }
+	from, to = from-1, to+1
+	for taken(from) || taken(from-1) && taken(from+1) {
+		from--
+	}
+	for taken(to-1) || taken(to) && taken(to-2) {
+		to++
+	}
+	for x := max(from, 0); x < min(to, f.Area.W); x++ {
+		c.Set(f.Area.X+x, y, ' ', 0)
+	}
 }

@@ -1,4 +1,5 @@
-// Package diff is the view of two recordings beside each other: which peak is higher, by which categories and call sites, and why.
+// Package diff is the view of two recordings beside each other: which peak is higher, by which categories and call sites, and
+// why.
 package diff
 
 import (
@@ -59,7 +60,7 @@ func (v *View) Name() string { return "Diff" }
 // Available implements leaf.View.
 func (v *View) Available(s *leaf.State) (bool, string) {
 	if p := v.pair(s); p.a == nil || p.b == nil {
-		return false, "one recording is open: gmemtop diff A B compares two, gmemtop replay A B shows both"
+		return false, "One recording is open. Two of them are compared at their peaks: `gmemtop replay A B`"
 	}
 	return true, ""
 }
@@ -209,7 +210,7 @@ func (v *View) Status(s *leaf.State) string {
 // Copy implements leaf.Copier.
 func (v *View) Copy(s *leaf.State) (text, what string) {
 	if x := v.known(s); x != nil {
-		return x.Sentence, "the answer"
+		return x.Sentence(s.Units), "the answer"
 	}
 	return "", ""
 }
@@ -221,8 +222,8 @@ type shapes struct {
 	events       bool
 }
 
-// shapesOf samples both recordings on one axis that begins with the earlier start, or, aligned at the peaks, has both peaks at its
-// origin. Where one of the two has no clock, both count events.
+// shapesOf samples both recordings on one axis that begins with the earlier start, or, aligned at the peaks, has both peaks at
+// its origin. Where one of the two has no clock, both count events.
 func shapesOf(k shapesKey) *shapes {
 	s := &shapes{events: !clock(k.pair.a) || !clock(k.pair.b)}
 	axis := timeline.AxisTime

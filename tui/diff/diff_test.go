@@ -117,7 +117,7 @@ func TestEnterShowsThePeakOfTheRecordingThatHasMore(t *testing.T) {
 
 func TestOneRecordingIsNotAvailable(t *testing.T) {
 	s := viewtest.State(viewtest.Training{Iterations: 1}.Timeline(t))
-	if ok, why := New().Available(s); ok || !strings.Contains(why, "gmemtop diff A B") {
+	if ok, why := New().Available(s); ok || !strings.Contains(why, "gmemtop replay A B") {
 		t.Errorf("one recording: available %v, %q", ok, why)
 	}
 }

@@ -29,7 +29,7 @@ func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 		return
 	}
 	body := c.Bounds()
-	_, body = body.CutTop(leaf.Sentence(s, c, x.Sentence))
+	_, body = body.CutTop(leaf.Sentence(s, c, x.Sentence(s.Units)))
 	body = body.Inset(1, 0)
 	var part canvas.Rect
 	if body.H >= 12 {

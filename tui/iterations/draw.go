@@ -100,8 +100,8 @@ func Sentence(s *leaf.State, st *steps) string {
 	case it.Differs >= 0 && it.Differs < n:
 		x := &it.List[it.Differs]
 		text += "; " + label(x) + " differs"
-		if x.Why != "" {
-			text += ": " + x.Why
+		if x.Why(s.Units) != "" {
+			text += ": " + x.Why(s.Units)
 		}
 		if len(odd) > 1 {
 			text += fmt.Sprintf(" (%d more)", len(odd)-1)
@@ -185,7 +185,8 @@ func (v *View) drawChart(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *st
 		plot.Curves = append(plot.Curves, curve)
 	}
 	if current >= 0 {
-		// One iteration is as cheap to sample as one frame of a chart: it is not asked for, so that it follows the cursor at once.
+		// One iteration is as cheap to sample as one frame of a chart: it is not asked for, so that it follows the cursor at
+		// once.
 		style := th.Accent
 		if st.it.List[current].Odd && current >= st.it.Steady {
 			style = th.Bad
@@ -255,14 +256,14 @@ func (v *View) drawSteps(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *st
 func (v *View) whyCell(s *leaf.State, st *steps, i int) table.Cell {
 	x := &st.it.List[i]
 	switch {
-	case i < st.it.Steady && x.Why == "" && len(st.it.List) > 1:
+	case i < st.it.Steady && x.Why(s.Units) == "" && len(st.it.List) > 1:
 		return table.Cell{Text: "warm-up", Style: s.Theme.Dim}
 	case i < st.it.Steady:
-		return table.Cell{Text: x.Why, Style: s.Theme.Dim}
+		return table.Cell{Text: x.Why(s.Units), Style: s.Theme.Dim}
 	case x.Odd:
-		return table.Cell{Lead: "▲", LeadStyle: s.Theme.Warn, Text: x.Why}
+		return table.Cell{Lead: "▲", LeadStyle: s.Theme.Warn, Text: x.Why(s.Units)}
 	}
-	return table.Cell{Text: x.Why, Style: s.Theme.Dim}
+	return table.Cell{Text: x.Why(s.Units), Style: s.Theme.Dim}
 }
 
 func (v *View) drawLeaks(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *steps) {

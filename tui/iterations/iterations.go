@@ -1,5 +1,5 @@
-// Package iterations is the view of the training steps: their curves over one another, what each of them took, which one is odd, and which
-// call sites grow from step to step.
+// Package iterations is the view of the training steps: their curves over one another, what each of them took, which one is odd,
+// and which call sites grow from step to step.
 package iterations
 
 import (
@@ -100,9 +100,10 @@ func (v *View) Name() string { return "Iterations" }
 func (v *View) Available(s *leaf.State) (bool, string) {
 	switch {
 	case s.Device == nil:
-		return false, "this recording has no device"
+		return false, leaf.NoDevice
 	case s.Device.Len() == 0:
-		return false, "this recording is one moment without events: torch.cuda.memory._record_memory_history() before training records steps"
+		return false, "This recording is of one moment: it holds blocks and no events, so there are no steps to compare. " +
+			leaf.HowToRecord
 	}
 	return true, ""
 }
@@ -278,7 +279,8 @@ func (v *View) toTables(s *leaf.State, msg tea.Msg) tea.Cmd {
 
 // open shows an iteration in the timeline: the cursor at its peak, the window around it.
 func open(s *leaf.State, x *timeline.Iteration) tea.Cmd {
-	from, to := leaf.Position(s.Device, s.Window.Axis, x.First), leaf.Position(s.Device, s.Window.Axis, min(x.End, timeline.Moment(s.Device.Len())-1))
+	last := min(x.End, timeline.Moment(s.Device.Len())-1)
+	from, to := leaf.Position(s.Device, s.Window.Axis, x.First), leaf.Position(s.Device, s.Window.Axis, last)
 	pad := (to - from) / 20
 	return tea.Batch(
 		leaf.Send(leaf.CursorMsg{To: x.PeakAt}),
@@ -368,8 +370,8 @@ func (v *View) Status(s *leaf.State) string {
 		text += " · " + timeline.Duration(x.Finish-x.Start)
 	}
 	text += fmt.Sprintf(" · events %s to %s", leaf.Count(int64(x.First)), leaf.Count(int64(x.End)))
-	if x.Why != "" {
-		text += " · " + x.Why
+	if x.Why(s.Units) != "" {
+		text += " · " + x.Why(s.Units)
 	}
 	return text
 }

@@ -10,10 +10,10 @@ import (
 
 // Steps over one another.
 //
-// Each iteration's allocated bytes become one curve, begun at zero and drawn to the scale of the longest, so that a slow step is a long
-// one; where one is so long that the others would be squeezed, each is stretched to the whole axis instead.
-// Steady iterations are alike by definition: they become one band between their least and greatest values, and whatever leaves the
-// band is what differs. Where there are very many, the band is made of a sample spread evenly over them, and says so.
+// Each iteration's allocated bytes become one curve, begun at zero and drawn to the scale of the longest, so that a slow step is
+// a long one; where one is so long that the others would be squeezed, each is stretched to the whole axis instead. Steady
+// iterations are alike by definition: they become one band between their least and greatest values, and whatever leaves the band
+// is what differs. Where there are very many, the band is made of a sample spread evenly over them, and says so.
 
 // sampled is the most iterations that the band is made of.
 const sampled = 256

@@ -11,8 +11,31 @@ import (
 	"github.com/gmemtop/gmemtop/tui/canvas"
 )
 
-// Sentence writes the view's one-sentence answer at the top of c, in at most two rows, and returns the rows it took (one more than the
-// text where there is room for a blank one). The part before a colon, where there is one, is the answer and stands out.
+// sentenceRows is how many rows the answer may take in a view h rows high.
+func sentenceRows(h int) int {
+	switch {
+	case h < 14:
+		return 1
+	case h < 18:
+		return 2
+	}
+	return 3
+}
+
+// SentenceRows returns the rows that Sentence takes for text in a view of w by h cells.
+func SentenceRows(text string, w, h int) int {
+	if h < 3 || text == "" {
+		return 0
+	}
+	rows := min(len(Wrap(text, w-2)), sentenceRows(h))
+	if h > 20 {
+		rows++
+	}
+	return rows
+}
+
+// Sentence writes the view's one-sentence answer at the top of c, in one row to three, and returns the rows it took (one more
+// than the text where there is room for a blank one). The part before a colon, where there is one, is the answer and stands out.
 func Sentence(s *State, c *canvas.Canvas, text string) int {
 	w, h := c.Size()
 	if h < 3 || text == "" {
@@ -20,12 +43,9 @@ func Sentence(s *State, c *canvas.Canvas, text string) int {
 	}
 	rows := 0
 	lines := Wrap(text, w-2)
-	if len(lines) > 2 {
-		lines = []string{lines[0], strings.Join(lines[1:], " ")}
-	}
-	if h < 14 && len(lines) > 1 {
-		lines = lines[:1]
-		lines[0] = text
+	if most := sentenceRows(h); len(lines) > most {
+		lines[most-1] = strings.Join(lines[most-1:], " ")
+		lines = lines[:most]
 	}
 	strong := true
 	for _, line := range lines {
@@ -55,7 +75,16 @@ func Wrap(text string, w int) []string {
 	return strings.Split(ansi.WrapWc(text, w, " "), "\n")
 }
 
-// Empty draws the state of a view that has nothing to show: what is missing, why, and the one command that records it ("" for none).
+// What views say where they have nothing to show; commands stand in backquotes.
+const (
+	NoDevice    = "No device is in view: the recording has none, or none of the run's ranks is open yet (7 shows them)."
+	HowToRecord = "In PyTorch a recording with events is made by calling these before and after the training: " +
+		"`torch.cuda.memory._record_memory_history(max_entries=1000000)\n" +
+		"torch.cuda.memory._dump_snapshot(\"snapshot.pickle\")`"
+)
+
+// Empty draws the state of a view that has nothing to show: what is missing, why, and the commands that record it, one a line (""
+// for none).
 func Empty(s *State, c *canvas.Canvas, title, why, command string) {
 	w, h := c.Size()
 	room := min(w-4, 76)
@@ -68,11 +97,18 @@ func Empty(s *State, c *canvas.Canvas, title, why, command string) {
 		c.Text(x, y, s.Theme.Dim, line)
 		y++
 	}
-	if command != "" {
+	if command == "" {
+		return
+	}
+	prompt := "$ "
+	if strings.HasPrefix(command, "torch.") {
+		prompt = ">>> "
+	}
+	for _, line := range strings.Split(command, "\n") {
 		y++
-		c.Text(x, y, s.Theme.Faint, "$ ")
-		n := c.TextMax(x+2, y, room-2, s.Theme.Accent, command)
-		c.Zone(canvas.Rect{X: x, Y: y, W: n + 2, H: 1}, CopyMsg{Text: command, What: "the command"})
+		n := c.Text(x, y, s.Theme.Faint, prompt)
+		n += c.TextMax(x+n, y, room-n, s.Theme.Accent, line)
+		c.Zone(canvas.Rect{X: x, Y: y, W: n, H: 1}, CopyMsg{Text: command, What: "the command"})
 	}
 }
 
@@ -127,8 +163,8 @@ func Count(n int64) string {
 	return b.String()
 }
 
-// UserFrame returns the place in a stack that a person would look at: the innermost frame of a file that is not of a library, else the
-// innermost Python frame, else the innermost one. File is "" where the stack is unknown.
+// UserFrame returns the place in a stack that a person would look at: the innermost frame of a file that is not of a library,
+// else the innermost Python frame, else the innermost one. File is "" where the stack is unknown.
 func UserFrame(d *timeline.Device, id traces.StackID) (file string, line int) {
 	t := d.Timeline().Trace
 	frames := t.Stacks.At(id)

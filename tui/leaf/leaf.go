@@ -1,8 +1,8 @@
 // Package leaf is the contract between the root model and its views: what they share, how they draw, how they speak.
 //
-// There is one tea.Model, in package tui. A view is a plain value that knows timeline and this package, and no other view. It draws
-// into a canvas, asks for slow things by returning a tea.Cmd, and changes what is shared (cursor, selection, window, filter, view)
-// only by sending one of the messages below, which the root applies for all views at once.
+// There is one tea.Model, in package tui. A view is a plain value that knows timeline and this package, and no other view. It
+// draws into a canvas, asks for slow things by returning a tea.Cmd, and changes what is shared (cursor, selection, window,
+// filter, view) only by sending one of the messages below, which the root applies for all views at once.
 package leaf
 
 import (
@@ -51,7 +51,8 @@ type State struct {
 	Headline  string // the device's one-sentence answer, "" until Analysed
 	Version   int    // grows with every change of the above: views key their caches by it
 	Focused   bool   // false while a dialog is open
-	// Width and Height are the room of the view in front, known before its first Draw: what a slow question's resolution is made from.
+	// Width and Height are the room of the view in front, known before its first Draw: what a slow question's resolution is made
+	// from.
 	Width, Height int
 }
 
@@ -62,8 +63,8 @@ type View interface {
 	Name() string
 	// Available says whether the view has something to show; if not, why says what would make it.
 	Available(s *State) (ok bool, why string)
-	// Update handles a message: keys and mouse (with coordinates relative to the view) when it is in front, results of its own commands
-	// always. It starts slow work by returning a command; s is current.
+	// Update handles a message: keys and mouse (with coordinates relative to the view) when it is in front, results of its own
+	// commands always. It starts slow work by returning a command; s is current.
 	Update(s *State, msg tea.Msg) tea.Cmd
 	// Draw draws the view into c, whose size is all the room it has. It must not compute anything that grows with the trace.
 	Draw(s *State, c *canvas.Canvas)

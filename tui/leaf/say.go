@@ -6,9 +6,11 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/tui/canvas"
 )
 
-// When says a moment as a person would: the time since the recording's first event, or the event's number where there is no clock.
+// When says a moment as a person would: the time since the recording's first event, or the event's number where there is no
+// clock.
 func When(s *State, m timeline.Moment) string {
 	d := s.Device
 	switch {
@@ -25,12 +27,45 @@ func When(s *State, m timeline.Moment) string {
 	return timeline.Duration(d.Time(m) - from)
 }
 
-// CursorText says what happens at the cursor and how much is held there: the status line of views without a better one.
+// CursorText says what happens at the cursor and how much is held there: the status line of views without a better one. Where the
+// line is short, it says less.
 func CursorText(s *State) string {
 	d := s.Device
 	if d == nil {
 		return ""
 	}
+	text := cursorText(s)
+	if s.Width > 0 && canvas.Width(text) > s.Width-2 {
+		return shortCursorText(s)
+	}
+	return text
+}
+
+// shortCursorText is CursorText without labels, the event's number and the block's name.
+func shortCursorText(s *State) string {
+	d := s.Device
+	text := When(s, s.Cursor) + " · " + s.Units.Bytes(d.Allocated.At(s.Cursor))
+	if r := d.Reserved.At(s.Cursor); r > 0 {
+		text += " of " + s.Units.Bytes(r)
+	}
+	if s.Cursor < 0 {
+		return text
+	}
+	e := d.Event(s.Cursor)
+	text += " · " + strings.ReplaceAll(e.Action.String(), "_", " ")
+	if e.Size > 0 && e.Action != traces.Snapshot {
+		text += " " + s.Units.Bytes(e.Size)
+	}
+	if a := d.AllocOf(s.Cursor); a != timeline.NoAlloc {
+		if what := What(d, a); what != "" {
+			text += " at " + what
+		}
+	}
+	return text
+}
+
+func cursorText(s *State) string {
+	d := s.Device
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s · allocated %s", When(s, s.Cursor), s.Units.Bytes(d.Allocated.At(s.Cursor)))
 	if r := d.Reserved.At(s.Cursor); r > 0 {
@@ -73,6 +108,24 @@ func IterationNumber(it *timeline.Iteration) string {
 		return it.Name
 	}
 	return digits
+}
+
+// What says where a block comes from: its call site, else the name that the recording gives it, such as a layer's; "" for
+// neither.
+func What(d *timeline.Device, a timeline.AllocID) string {
+	if a < 0 || int(a) >= d.Allocs.Len() {
+		return ""
+	}
+	if site := d.Site(d.Allocs.Stack[a]); site != "" {
+		return site
+	}
+	m := d.Allocs.Start[a]
+	if m < 0 {
+		return ""
+	}
+	tr := d.Timeline().Trace
+	first, _ := tr.DeviceEvents(d.Event(m).Device)
+	return tr.Text(tr.DetailOf(first + int(m)).UserMetadata)
 }
 
 // Percent prints a part of a whole: 68 %, <1 %, 0 %.

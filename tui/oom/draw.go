@@ -83,7 +83,8 @@ func (v *View) segments(s *leaf.State, a *timeline.Autopsy) (parts []segment, wh
 		{"stranded", st.Stranded, fill(th.Warn.FG, 200, '░', '-')},
 		{"cached", st.Cached, fill(th.Dim.FG, 210, '·', '~')},
 	}
-	// The state counts pending frees by their rounded size; what that takes beyond their share of the requested bytes comes off rounding.
+	// The state counts pending frees by their rounded size; what that takes beyond their share of the requested bytes comes off
+	// rounding.
 	if st.PendingFree > 0 {
 		sum := parts[0].bytes + parts[1].bytes + parts[2].bytes
 		parts[2].bytes = max(parts[2].bytes-(sum-st.ActiveRequested-st.Internal), 0)

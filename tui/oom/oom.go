@@ -1,5 +1,5 @@
-// Package oom is the view of the out-of-memory autopsy: why it failed, who held the memory, what would help; and, of a recording that did
-// not run out, what would bring its peak down.
+// Package oom is the view of the out-of-memory autopsy: why it failed, who held the memory, what would help; and, of a recording
+// that did not run out, what would bring its peak down.
 package oom
 
 import (
@@ -15,9 +15,15 @@ import (
 	"github.com/gmemtop/gmemtop/tui/table"
 )
 
+// asked is what an autopsy is asked for: its sentences have sizes in the units in force.
+type asked struct {
+	device *timeline.Device
+	units  timeline.Units
+}
+
 // View shows the autopsy. It implements leaf.View.
 type View struct {
-	autopsy leaf.Query[*timeline.Device, *timeline.Autopsy]
+	autopsy leaf.Query[asked, *timeline.Autopsy]
 	levers  *table.Table
 	holders *table.Table
 	of      *timeline.Device // whose rows the tables hold
@@ -54,7 +60,7 @@ func (v *View) Name() string { return "OOM" }
 // Available implements leaf.View.
 func (v *View) Available(s *leaf.State) (bool, string) {
 	if s.Device == nil {
-		return false, "this recording has no device"
+		return false, leaf.NoDevice
 	}
 	return true, ""
 }
@@ -74,8 +80,8 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 		if s.Device == nil {
 			return nil
 		}
-		d := s.Device
-		return v.autopsy.Ask(d, func(ctx context.Context) (*timeline.Autopsy, error) { return d.Autopsy(ctx) })
+		k := asked{s.Device, s.Units}
+		return v.autopsy.Ask(k, func(ctx context.Context) (*timeline.Autopsy, error) { return k.device.Autopsy(ctx, k.units) })
 	case tea.KeyPressMsg:
 		if key.Matches(msg, v.tab) {
 			if v.levers.Blurred {
@@ -90,11 +96,11 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 }
 
 func (v *View) settle(s *leaf.State) {
-	d, a, ok := v.autopsy.Value()
-	if !ok || d != s.Device {
+	k, a, ok := v.autopsy.Value()
+	if !ok || k.device != s.Device {
 		return
 	}
-	v.of = d
+	v.of = k.device
 	v.levers.SetRows(len(a.Levers))
 	v.holders.SetRows(len(a.Holders))
 	v.levers.Select(0)
@@ -107,7 +113,7 @@ func (v *View) settle(s *leaf.State) {
 
 // known returns the autopsy of the device in view, nil until it is there.
 func (v *View) known(s *leaf.State) *timeline.Autopsy {
-	if d, a, ok := v.autopsy.Value(); ok && d == s.Device && v.of == d {
+	if k, a, ok := v.autopsy.Value(); ok && k.device == s.Device && v.of == k.device {
 		return a
 	}
 	return nil

@@ -54,7 +54,7 @@ func (v *View) Available(s *leaf.State) (bool, string) {
 		if s.Run != nil {
 			return false, "A run of many ranks is open and none of them is chosen: 7 shows them all, w opens one."
 		}
-		return false, "The recording holds no memory events of any device. Record some with `gmemtop run -- python train.py`"
+		return false, "The recording holds no memory events of any device. " + leaf.HowToRecord
 	}
 	return true, ""
 }
@@ -107,7 +107,7 @@ func (v *View) ask(s *leaf.State) tea.Cmd {
 	return tea.Batch(
 		v.usage.Ask(s, p.area.W),
 		v.parts.Ask(k, func(context.Context) ([]timeline.Group, error) { return d.Breakdown(m, timeline.ByCategory), nil }),
-		v.holders.Ask(k, func(context.Context) ([]timeline.Group, error) { return d.Breakdown(m, timeline.ByStack), nil }),
+		v.holders.Ask(k, func(context.Context) ([]timeline.Group, error) { return d.Breakdown(m, timeline.BySite), nil }),
 		v.state.Ask(k, func(ctx context.Context) (*timeline.AllocatorState, error) { return d.StateAt(ctx, m) }),
 	)
 }
@@ -144,14 +144,7 @@ func headline(s *leaf.State) string {
 }
 
 func (v *View) sentenceRows(s *leaf.State) int {
-	rows := min(len(leaf.Wrap(headline(s), s.Width-2)), 2)
-	if s.Height < 14 {
-		rows = 1
-	}
-	if s.Height > 20 {
-		rows++
-	}
-	return rows
+	return leaf.SentenceRows(headline(s), s.Width, s.Height)
 }
 
 // places is where the parts of the overview lie.
@@ -217,18 +210,7 @@ func (v *View) drawChart(s *leaf.State, c *canvas.Canvas, p places) {
 	f := &v.frame
 	f.YAxis(s, c)
 	v.usage.Draw(s, c, f)
-	f.Iterations(s, c, p.labels)
-	if f.Phases(s, c, p.phases) {
-		f.XAxis(s, c, p.axis)
-	} else {
-		f.XAxis(s, c, p.phases)
-	}
-	f.Cursor(s, c, s.Cursor, s.Theme.Cursor)
-	if s.HasMark {
-		f.Cursor(s, c, s.Mark, s.Theme.Warn)
-		f.Pin(c, p.labels, s.Mark, s.Theme.Warn, "mark")
-	}
-	f.Pin(c, p.labels, d.Totals.PeakAt, s.Theme.Strong, "peak "+s.Units.Bytes(d.Totals.PeakAllocated))
+	f.Landmarks(s, c, p.labels, p.phases)
 	v.labelReserved(s, c, f, p)
 }
 

@@ -11,8 +11,9 @@ import (
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
-// drawTables draws what is held at the cursor by category and, as far as there is room, by call site, and how the iterations compare.
-// The order in which they give way is: holders (below 150 columns, unless there are no iterations), never the categories.
+// drawTables draws what is held at the cursor by category and, as far as there is room, by call site, and how the iterations
+// compare. The order in which they give way is: holders (below 150 columns, unless there are no iterations), never the
+// categories.
 func (v *View) drawTables(s *leaf.State, c *canvas.Canvas) {
 	w, h := c.Size()
 	if h < 2 {
@@ -149,11 +150,11 @@ func (v *View) drawHolders(s *leaf.State, c *canvas.Canvas) {
 type column struct {
 	head  string
 	width int
-	text  func(it *timeline.Iteration) string
+	text  func(i int) string
 }
 
-// drawIterations draws the iterations around the cursor's, and below them, where rows are left and holders are wanted, the largest
-// holders. The columns give way from the right: new sites, growth, churn.
+// drawIterations draws the iterations around the cursor's, and below them, where rows are left and holders are wanted, the
+// largest holders. The columns give way from the right: new sites, growth, churn.
 func (v *View) drawIterations(s *leaf.State, c *canvas.Canvas, holders bool) {
 	w, h := c.Size()
 	its := s.Device.Iterations()
@@ -171,8 +172,8 @@ func (v *View) drawIterations(s *leaf.State, c *canvas.Canvas, holders bool) {
 	}
 	here := sort.Search(len(list), func(i int) bool { return list[i].First > s.Cursor }) - 1
 	foot := trend(s, its)
-	if here >= 0 && list[here].Why != "" {
-		foot = list[here].Name + ": " + list[here].Why
+	if here >= 0 && list[here].Why(s.Units) != "" {
+		foot = list[here].Name + ": " + list[here].Why(s.Units)
 	}
 	room := h - 2
 	if spare := room - len(list) - 2; holders && spare >= 4 {
@@ -199,10 +200,10 @@ func (v *View) drawIterations(s *leaf.State, c *canvas.Canvas, holders bool) {
 		x := 0
 		for _, col := range cols {
 			x += col.width
-			c.TextRight(x, y, st, col.text(it))
+			c.TextRight(x, y, st, col.text(i))
 		}
-		if it.Why != "" && w-x-2 >= 16 {
-			c.TextMax(x+2, y, w-x-2, st, it.Why)
+		if it.Why(s.Units) != "" && w-x-2 >= 16 {
+			c.TextMax(x+2, y, w-x-2, st, it.Why(s.Units))
 		}
 		c.Zone(canvas.Rect{Y: y, W: w, H: 1}, leaf.CursorMsg{To: it.PeakAt})
 	}
@@ -216,16 +217,16 @@ func iterationColumns(s *leaf.State, list []timeline.Iteration, w int) []column 
 	peakUnit, peakText := s.Units.Column(peak)
 	churnUnit, churnText := s.Units.Column(churn)
 	cols := []column{
-		{"it", 5, func(it *timeline.Iteration) string { return canvas.Truncate(leaf.IterationNumber(it), 4) }},
-		{"peak " + peakUnit, 10, func(it *timeline.Iteration) string { return peakText(it.PeakAllocated) }},
+		{"it", 5, func(i int) string { return ordinal(list, i) }},
+		{"peak " + peakUnit, 10, func(i int) string { return peakText(list[i].PeakAllocated) }},
 	}
 	if s.Timeline.Trace.Clock.HasTime {
-		cols = append(cols, column{"step", 10, func(it *timeline.Iteration) string { return timeline.Duration(it.Finish - it.Start) }})
+		cols = append(cols, column{"step", 10, func(i int) string { return timeline.Duration(list[i].Finish - list[i].Start) }})
 	}
 	for _, col := range []column{
-		{"churn " + churnUnit, 11, func(it *timeline.Iteration) string { return churnText(it.Churn) }},
-		{"growth", 12, func(it *timeline.Iteration) string { return s.Units.Delta(it.Growth) }},
-		{"new sites", 11, func(it *timeline.Iteration) string { return "+" + leaf.Count(int64(it.NewSites)) }},
+		{"churn " + churnUnit, 11, func(i int) string { return churnText(list[i].Churn) }},
+		{"growth", 12, func(i int) string { return s.Units.Delta(list[i].Growth) }},
+		{"new sites", 11, func(i int) string { return "+" + leaf.Count(int64(list[i].NewSites)) }},
 	} {
 		used := 0
 		for _, c := range cols {
@@ -236,6 +237,14 @@ func iterationColumns(s *leaf.State, list []timeline.Iteration, w int) []column 
 		}
 	}
 	return cols
+}
+
+// ordinal is the number in iteration i's name, or, where that is long or none, its place in the recording.
+func ordinal(list []timeline.Iteration, i int) string {
+	if n := leaf.IterationNumber(&list[i]); len(n) <= 4 {
+		return n
+	}
+	return leaf.Count(int64(i + 1))
 }
 
 // trend says in half a sentence whether the steady iterations grow.

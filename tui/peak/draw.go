@@ -63,10 +63,23 @@ func (v *View) sentence(s *leaf.State) string {
 	switch v.by {
 	case timeline.ByCategory:
 		return text + fmt.Sprintf("%s is %s.", share, name(r))
-	case timeline.ByStack, timeline.ByModule:
+	case timeline.BySite, timeline.ByStack, timeline.ByModule:
+		if words, ok := placeless[r.Name]; ok {
+			return text + share + " of it " + words + "."
+		}
 		return text + fmt.Sprintf("%s of it comes from %s.", share, name(r))
 	}
 	return text + fmt.Sprintf("%s of it in %s.", share, name(r))
+}
+
+// placeless says of blocks that have no place what is known of them instead, by the names that timeline gives their groups.
+var placeless = map[string]string{
+	"":                               "has no recorded stack",
+	"no stack":                       "has no recorded stack",
+	"recorded without a stack":       "has no recorded stack",
+	"allocated before the recording": "was allocated before the recording",
+	"not in the recording":           "is in the source's total only",
+	"outside of modules":             "lies outside of modules",
 }
 
 // drawGroupings draws the names of the groupings, the one in force marked; each can be clicked.

@@ -1,5 +1,5 @@
-// Package peak shows what is alive at one moment, the peak at first: a table grouped as one likes, an icicle by stack or module beside
-// it, and the difference to a marked moment.
+// Package peak shows what is alive at one moment, the peak at first: a table grouped as one likes, an icicle by stack or module
+// beside it, and the difference to a marked moment.
 package peak
 
 import (
@@ -21,6 +21,7 @@ import (
 // View is the peak view.
 type View struct {
 	by     timeline.By
+	device *timeline.Device // that by was chosen for
 	groups leaf.Query[question, []timeline.Group]
 	marked leaf.Query[question, []timeline.Group]
 	tree   leaf.Query[question, *timeline.Node]
@@ -62,7 +63,7 @@ type keyMap struct {
 
 // New returns the peak view.
 func New() *View {
-	return &View{by: timeline.ByStack, keys: keyMap{
+	return &View{by: timeline.BySite, keys: keyMap{
 		group:     key.NewBinding(key.WithKeys("tab"), key.WithHelp("tab", "group by")),
 		groupBack: key.NewBinding(key.WithKeys("shift+tab"), key.WithHelp("shift+tab", "group by the one before")),
 		rows:      key.NewBinding(key.WithKeys("up", "down", "k", "j"), key.WithHelp("↑↓", "row")),
@@ -85,9 +86,9 @@ func (v *View) Name() string { return "Peak" }
 func (v *View) Available(s *leaf.State) (bool, string) {
 	switch {
 	case s.Device == nil:
-		return false, "No device is in view: the recording has none, or none of the run's ranks is open yet (7 shows them)."
+		return false, leaf.NoDevice
 	case s.Device.Allocs.Len() == 0:
-		return false, "The recording holds no allocation on this device. Record some with `gmemtop run -- python train.py`"
+		return false, "The recording holds no allocation on this device. " + leaf.HowToRecord
 	}
 	return true, ""
 }
@@ -115,6 +116,10 @@ func (v *View) Bindings(s *leaf.State) []key.Binding {
 func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 	switch msg := msg.(type) {
 	case leaf.ChangedMsg:
+		if v.device != s.Device && s.Device != nil {
+			v.by = firstBy(s.Device, v.by)
+			v.device = s.Device
+		}
 		return v.ask(s)
 	case tea.KeyPressMsg:
 		return v.onKey(s, msg)
@@ -159,6 +164,24 @@ type (
 	byMsg   struct{ by timeline.By }
 )
 
+// firstBy returns the grouping that opens: the one in force where the recording has stacks, else one that does not need them.
+func firstBy(d *timeline.Device, by timeline.By) timeline.By {
+	switch by {
+	case timeline.BySite, timeline.ByStack, timeline.ByModule:
+	default:
+		return by
+	}
+	if d.Timeline().Trace.Stacks.Len() > 0 {
+		return by
+	}
+	for _, cat := range d.Allocs.Category[:min(len(d.Allocs.Category), 1000)] {
+		if cat != timeline.Unknown {
+			return timeline.ByCategory
+		}
+	}
+	return timeline.BySize
+}
+
 func (v *View) treeBy() timeline.By {
 	if v.by == timeline.ByModule {
 		return timeline.ByModule
@@ -188,7 +211,8 @@ func (v *View) ask(s *leaf.State) tea.Cmd {
 	return tea.Batch(cmds...)
 }
 
-// build makes the rows of the table from the answers there are. Groups of one grouping may share a name only where their stacks differ.
+// build makes the rows of the table from the answers there are. Groups of one grouping may share a name only where their stacks
+// differ.
 func (v *View) build(s *leaf.State) {
 	now, groups, ok := v.groups.Value()
 	then, before, okM := v.marked.Value()
@@ -216,16 +240,23 @@ type groupKey struct {
 	category timeline.Category
 }
 
-func keyOf(g *timeline.Group) groupKey { return groupKey{g.Name, g.Stack, g.Category} }
+// key returns what a group is at every moment: the stack of a call site is that of its largest block, which changes.
+func (v *View) key(g *timeline.Group) groupKey {
+	k := groupKey{g.Name, g.Stack, g.Category}
+	if v.by == timeline.BySite {
+		k.stack = traces.NoStack
+	}
+	return k
+}
 
 // compare adds what each group held at the mark and orders the rows by how much changed.
 func (v *View) compare(before []timeline.Group) {
 	index := make(map[groupKey]int, len(v.rows))
 	for i := range v.rows {
-		index[keyOf(&v.rows[i].Group)] = i
+		index[v.key(&v.rows[i].Group)] = i
 	}
 	for _, g := range before {
-		i, ok := index[keyOf(&g)]
+		i, ok := index[v.key(&g)]
 		if !ok {
 			i = len(v.rows)
 			gone := g
@@ -331,6 +362,8 @@ func (v *View) queryFor(s *leaf.State, r *row) string {
 	switch v.by {
 	case timeline.ByCategory:
 		return "live cat:" + r.Category.String() + " sort:-size"
+	case timeline.BySite:
+		return fmt.Sprintf("live site:%d sort:-size", r.Stack)
 	case timeline.ByStack:
 		return fmt.Sprintf("live stack:%d sort:-size", r.Stack)
 	case timeline.ByModule:

@@ -2,6 +2,7 @@ package ranks
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -19,20 +20,12 @@ func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 	}
 	v.read(s)
 	body := c.Bounds()
-	_, body = body.CutTop(leaf.Sentence(s, c, sentence(s.Run)))
+	_, body = body.CutTop(leaf.Sentence(s, c, s.Run.Sentence(s.Units)))
 	body = body.Inset(1, 0)
 	var at canvas.Rect
 	at, body = body.CutTop(v.stripRows(s, body.H))
 	v.drawStrip(s, c, at)
 	v.drawTable(s, c, body)
-}
-
-func sentence(r *timeline.Run) string {
-	text := r.Sentence
-	if d := r.Divergence; d != nil && d.Text != "" && !strings.Contains(text, d.Text) {
-		text = strings.TrimRight(text, ".") + ". " + d.Text
-	}
-	return text
 }
 
 // lane is a row, or half a row, of the strip: the maxima of its ranks.
@@ -55,7 +48,8 @@ func (v *View) stripRows(s *leaf.State, room int) int {
 	return min(need, max(2*room/5, 3)) + 2
 }
 
-// laneRows shares rows among the ranks: outliers get one each as far as there is room for half of them, the others share the rest.
+// laneRows shares rows among the ranks: outliers get one each as far as there is room for half of them, the others share the
+// rest.
 func (v *View) share(s *leaf.State, rows int) []lane {
 	run := s.Run
 	var lanes []lane
@@ -217,6 +211,7 @@ func (v *View) drawTable(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 	for i := range run.Ranks {
 		peak, reserved = max(peak, run.Ranks[i].Totals.PeakAllocated), max(reserved, run.Ranks[i].Totals.PeakReserved)
 	}
+	v.table.Columns[colHost].Hidden = !slices.ContainsFunc(run.Ranks, func(r timeline.RankSummary) bool { return r.Host != "" })
 	from, _ := bounds(run)
 	unit, peakText := s.Units.Column(peak)
 	unitReserved, reservedText := s.Units.Column(reserved)

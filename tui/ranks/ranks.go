@@ -41,12 +41,12 @@ func New() leaf.View {
 	return &View{table: table.New(
 		table.Column{Title: "rank", Width: 7, Right: true, Sortable: true},
 		table.Column{Title: "peak", Width: 9, Right: true, Sortable: true},
-		table.Column{Title: "", Width: 10, Max: 24, Drop: 2},
+		table.Column{Title: "", Width: 10, Max: 16, Drop: 2},
 		table.Column{Title: "to median", Width: 10, Right: true, Drop: 3, Sortable: true},
-		table.Column{Title: "reserved", Width: 12, Right: true, Drop: 4, Sortable: true},
-		table.Column{Title: "peak at", Width: 9, Right: true, Drop: 5, Sortable: true},
-		table.Column{Title: "host", Width: 8, Max: 20, Drop: 6},
-		table.Column{Title: "largest holder", Width: 16, Max: 100},
+		table.Column{Title: "reserved", Width: 12, Right: true, Drop: 5, Sortable: true},
+		table.Column{Title: "peak at", Width: 9, Right: true, Drop: 6, Sortable: true},
+		table.Column{Title: "host", Width: 8, Max: 20, Drop: 7},
+		table.Column{Title: "largest holder", Width: 32, Max: 100},
 	)}
 }
 
@@ -59,7 +59,7 @@ func (v *View) Name() string { return "Ranks" }
 // Available implements leaf.View.
 func (v *View) Available(s *leaf.State) (bool, string) {
 	if s.Run == nil || len(s.Run.Ranks) == 0 {
-		return false, "one recording is open: gmemtop replay DIR opens a folder of them, one a rank"
+		return false, "One recording is open. A folder with one recording a rank is compared rank by rank: `gmemtop replay DIR`"
 	}
 	return true, ""
 }

@@ -11,14 +11,14 @@ import (
 
 // From segments to lines of the screen.
 //
-// Problem: draw an allocator's segments, a few of which are a thousand times larger than most, so that packing and holes are seen, and
-// draw an expandable segment as the one range of addresses that it is, although the state lists its mapped runs one by one. Way
-// chosen: runs of one expandable segment become one row with gaps between them; rows are put in an order; a row takes one line that
-// it fills, or, on one scale for all, as many lines as its bytes need. A prefix sum over the lines finds the row under any line by
-// bisection, so that scrolling through 100,000 lines costs the same as through ten.
+// Problem: draw an allocator's segments, a few of which are a thousand times larger than most, so that packing and holes are
+// seen, and draw an expandable segment as the one range of addresses that it is, although the state lists its mapped runs one by
+// one. Way chosen: runs of one expandable segment become one row with gaps between them; rows are put in an order; a row takes
+// one line that it fills, or, on one scale for all, as many lines as its bytes need. A prefix sum over the lines finds the row
+// under any line by bisection, so that scrolling through 100,000 lines costs the same as through ten.
 //
-// Way rejected: one picture with address on one axis, as a disk defragmenter draws it. Addresses of different segments are terabytes
-// apart and gaps between them mean nothing.
+// Way rejected: one picture with address on one axis, as a disk defragmenter draws it. Addresses of different segments are
+// terabytes apart and gaps between them mean nothing.
 
 // order is an order of rows.
 type order uint8

@@ -91,7 +91,8 @@ func (a *atlas) sentence(s *leaf.State) string {
 	if a.figures.segments == 1 {
 		noun = "segment"
 	}
-	text := fmt.Sprintf("%s%s reserved in %s %s %s: %s active", a.bound(), u.Bytes(st.Reserved), leaf.Count(int64(a.figures.segments)), noun, a.when(s),
+	text := fmt.Sprintf("%s%s reserved in %s %s %s: %s active",
+		a.bound(), u.Bytes(st.Reserved), leaf.Count(int64(a.figures.segments)), noun, a.when(s),
 		u.Bytes(st.ActiveRequested+st.Internal))
 	if st.Stranded > 0 {
 		text += ", " + u.Bytes(st.Stranded) + " stranded"

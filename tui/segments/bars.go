@@ -177,8 +177,8 @@ func fill(th *theme.Theme, k kind, variant int) canvas.Fill {
 
 // drawBar draws the addresses [from, to) of row i into the bars, of which the whole width stands for across bytes.
 //
-// Each half cell shows the kind that covers most of its bytes, not the largest piece in it: ninety small blocks and one hole larger
-// than each of them are blocks. The cost is the number of pieces on the line.
+// Each half cell shows the kind that covers most of its bytes, not the largest piece in it: ninety small blocks and one hole
+// larger than each of them are blocks. The cost is the number of pieces on the line.
 func (b *board) drawBar(s *leaf.State, c *canvas.Canvas, y, i int, from, to, across uint64) {
 	halves := make([]half, 2*b.bars.W)
 	scale := float64(len(halves)) / float64(max(across, 1))

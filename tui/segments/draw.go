@@ -97,12 +97,15 @@ func (v *View) drawFigures(s *leaf.State, c *canvas.Canvas) {
 	unit, f := s.Units.Column(v.st.Reserved)
 	x = 1
 	for i, p := range v.parts() {
-		if i > 0 {
-			x += c.Text(x, 1, s.Theme.Dim, " + ")
-		}
 		name := p.name
 		if w < 100 {
 			name = p.short
+			if p.bytes == 0 && i > 0 {
+				continue
+			}
+		}
+		if i > 0 {
+			x += c.Text(x, 1, s.Theme.Dim, " + ")
 		}
 		if p.kind != kindActive {
 			f := fill(s.Theme, p.kind, 0)
@@ -114,7 +117,9 @@ func (v *View) drawFigures(s *leaf.State, c *canvas.Canvas) {
 	}
 	x += c.Text(x, 1, s.Theme.Dim, " = ")
 	x += c.Text(x, 1, s.Theme.Strong, strings.TrimSpace(f(v.st.Reserved))+" "+unit)
-	x += c.Text(x, 1, s.Theme.Dim, " reserved")
+	if x+9 < w {
+		x += c.Text(x, 1, s.Theme.Dim, " reserved")
+	}
 	text := strings.ReplaceAll(v.st.Exactness.String(), "_", " ")
 	if v.st.Reason != "" {
 		text += ": " + v.st.Reason

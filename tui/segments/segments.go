@@ -77,10 +77,10 @@ func (v *View) Name() string { return "Segments" }
 func (v *View) Available(s *leaf.State) (bool, string) {
 	switch {
 	case s.Device == nil:
-		return false, "this recording has no device"
+		return false, leaf.NoDevice
 	case s.Device.Totals.Segments == 0 && s.Device.Totals.PeakReserved <= 0:
-		return false, "this recording does not say which segments the allocator holds: a snapshot does, " +
-			"torch.cuda.memory._dump_snapshot(\"snapshot.pickle\")"
+		return false, "This recording does not say which segments the allocator holds; a snapshot does: " +
+			"`torch.cuda.memory._dump_snapshot(\"snapshot.pickle\")`"
 	}
 	return true, ""
 }

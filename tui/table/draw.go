@@ -113,7 +113,7 @@ func place(columns []Column, w int, dst []placed) []placed {
 	spare := w - need
 	x := 0
 	for i, col := range columns {
-		if col.Drop > limit {
+		if col.Hidden || col.Drop > limit {
 			continue
 		}
 		dst = append(dst, placed{i, x, col.Width})
@@ -155,7 +155,7 @@ func widthOf(columns []Column, w int) (limit, need int) {
 	for ; ; limit-- {
 		need = -gap
 		for _, c := range columns {
-			if c.Drop <= limit {
+			if !c.Hidden && c.Drop <= limit {
 				need += c.Width + gap
 			}
 		}

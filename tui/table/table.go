@@ -1,13 +1,13 @@
 // Package table draws the visible part of a list of any length.
 //
 // Problem: a million allocations in a table of forty lines, on every key press, within a few milliseconds. Way chosen: the table
-// knows only how many rows there are and asks for the text of the cells that are on the screen; widths come from the columns and not
-// from the contents, so that nothing is measured that is not drawn, and a scroll never makes columns jump. A frame costs
-// O(visible rows x visible columns), whatever the number of rows. Way rejected: rows as slices of strings, as ready-made tables want
-// them; a million rows of nine strings cost seconds and a gigabyte before the first frame.
+// knows only how many rows there are and asks for the text of the cells that are on the screen; widths come from the columns and
+// not from the contents, so that nothing is measured that is not drawn, and a scroll never makes columns jump. A frame costs
+// O(visible rows x visible columns), whatever the number of rows. Way rejected: rows as slices of strings, as ready-made tables
+// want them; a million rows of nine strings cost seconds and a gigabyte before the first frame.
 //
-// In a narrow room columns leave in the order that the view chose (Column.Drop), and the room that is left over goes to the columns
-// that can use it (Column.Max).
+// In a narrow room columns leave in the order that the view chose (Column.Drop), and the room that is left over goes to the
+// columns that can use it (Column.Max).
 package table
 
 import (
@@ -28,6 +28,8 @@ type Column struct {
 	Max int
 	// Drop is the order in which columns leave a narrow table: the highest first. A column of 0 stays.
 	Drop int
+	// Hidden columns are not drawn in any width: none of the rows has something in them.
+	Hidden bool
 	// Right aligns numbers at their end.
 	Right bool
 	// Sortable columns answer a click on their title.

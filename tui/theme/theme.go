@@ -1,8 +1,8 @@
 // Package theme holds the colours and glyphs by what they mean.
 //
-// Views ask for meanings (Accent, Warn, the look of a category) and never for colours. The palette of categories is torch.profiler's,
-// lightened or darkened until it can be read on the theme's background; each category has a glyph and a pattern as a second channel,
-// which is all that is left where there are no colours.
+// Views ask for meanings (Accent, Warn, the look of a category) and never for colours. The palette of categories is
+// torch.profiler's, lightened or darkened until it can be read on the theme's background; each category has a glyph and a pattern
+// as a second channel, which is all that is left where there are no colours.
 package theme
 
 import (
@@ -37,6 +37,7 @@ type Theme struct {
 	ramp  []canvas.Tone
 	other canvas.Fill
 	bg    canvas.Tone
+	fore  canvas.Tone
 
 	chosen canvas.Tone
 }
@@ -73,6 +74,9 @@ type palette struct {
 	inkOnAccent                                                                     canvas.Tone
 }
 
+// Ground returns the colours that the theme assumes the terminal to have by default: what a picture of a screen is drawn on.
+func (t *Theme) Ground() (fore, back canvas.Tone) { return t.fore, t.bg }
+
 // Names are the themes that ByName knows, in the order in which t walks them.
 var Names = []string{"dark", "light", "safe", "safe-light", "mono"}
 
@@ -93,23 +97,25 @@ func ByName(name string) (*Theme, bool) {
 	return nil, false
 }
 
+// What is drawn most often, text and the cursor, has colours of xterm's palette: their names are a third as long as those of
+// others (canvas.Tone), which is felt on slow lines.
 var darkBase = palette{
-	bg: rgb(0x16181d, 0), text: rgb(0xd4d7dd, 7), strong: rgb(0xf5f7fa, 15), dim: rgb(0x8f96a3, 7), faint: rgb(0x4a505c, 8),
-	accent: rgb(0x6cb6ff, 12), good: rgb(0x63c174, 10), warn: rgb(0xe3b341, 11), bad: rgb(0xff7b72, 9),
-	selected: rgb(0x2b3648, 4), cursor: rgb(0x6cb6ff, 14), dialog: rgb(0x20242c, 0), inkOnAccent: rgb(0x0b0d11, 0),
+	bg: rgb(0x16181d, 0), text: rgb(0xd0d0d0, 7), strong: rgb(0xeeeeee, 15), dim: rgb(0x949494, 7), faint: rgb(0x4e4e4e, 8),
+	accent: rgb(0x5fafff, 12), good: rgb(0x5fd787, 10), warn: rgb(0xe3b341, 11), bad: rgb(0xff7b72, 9),
+	selected: rgb(0x2b3648, 4), cursor: rgb(0x5fafff, 14), dialog: rgb(0x20242c, 0), inkOnAccent: rgb(0x0b0d11, 0),
 	ramp: []canvas.Tone{
-		rgb(0x22262e, 0), rgb(0x2a3550, 4), rgb(0x33467a, 4), rgb(0x4b5a9b, 12), rgb(0x7a62a6, 5), rgb(0xa8669c, 13), rgb(0xd26f82, 9), rgb(0xef8a62, 3),
-		rgb(0xf9b35c, 11), rgb(0xfbe38a, 15),
+		rgb(0x22262e, 0), rgb(0x2a3550, 4), rgb(0x33467a, 4), rgb(0x4b5a9b, 12), rgb(0x7a62a6, 5), rgb(0xa8669c, 13), rgb(0xd26f82, 9),
+		rgb(0xef8a62, 3), rgb(0xf9b35c, 11), rgb(0xfbe38a, 15),
 	},
 }
 
 var lightBase = palette{
-	bg: rgb(0xffffff, 15), text: rgb(0x24292f, 0), strong: rgb(0x000000, 0), dim: rgb(0x636c76, 8), faint: rgb(0xc4cad1, 7),
-	accent: rgb(0x0b5cc4, 4), good: rgb(0x1a7f37, 2), warn: rgb(0x8a6100, 3), bad: rgb(0xc1121f, 1),
-	selected: rgb(0xd7e6fb, 14), cursor: rgb(0x0b5cc4, 4), dialog: rgb(0xf2f4f7, 15), inkOnAccent: rgb(0xffffff, 15),
+	bg: rgb(0xffffff, 15), text: rgb(0x262626, 0), strong: rgb(0x080808, 0), dim: rgb(0x626262, 8), faint: rgb(0xc6c6c6, 7),
+	accent: rgb(0x005fd7, 4), good: rgb(0x1a7f37, 2), warn: rgb(0x8a6100, 3), bad: rgb(0xc1121f, 1),
+	selected: rgb(0xd7e6fb, 14), cursor: rgb(0x005fd7, 4), dialog: rgb(0xf2f4f7, 15), inkOnAccent: rgb(0xffffff, 15),
 	ramp: []canvas.Tone{
-		rgb(0xf1f3f5, 15), rgb(0xd9e2f0, 7), rgb(0xb5c7e6, 14), rgb(0x8ea6d8, 12), rgb(0x8b84c4, 13), rgb(0xa3669f, 5), rgb(0xbf4f6f, 9), rgb(0xc93a3f, 1),
-		rgb(0xa81e22, 1), rgb(0x6e0b10, 0),
+		rgb(0xf1f3f5, 15), rgb(0xd9e2f0, 7), rgb(0xb5c7e6, 14), rgb(0x8ea6d8, 12), rgb(0x8b84c4, 13), rgb(0xa3669f, 5), rgb(0xbf4f6f, 9),
+		rgb(0xc93a3f, 1), rgb(0xa81e22, 1), rgb(0x6e0b10, 0),
 	},
 }
 
@@ -135,8 +141,8 @@ func Light() *Theme {
 	return build("light", false, p)
 }
 
-// Safe returns a theme whose categories can be told apart with any colour vision: Okabe and Ito's palette ("Color Universal Design",
-// 2008), each colour given to the category whose usual colour it resembles.
+// Safe returns a theme whose categories can be told apart with any colour vision: Okabe and Ito's palette ("Color Universal
+// Design", 2008), each colour given to the category whose usual colour it resembles.
 func Safe(dark bool) *Theme {
 	p, name := darkBase, "safe"
 	input := rgb(0xf0f2f5, 15)
@@ -178,7 +184,7 @@ func build(name string, dark bool, p palette) *Theme {
 		Header: fg(p.dim), Selected: canvas.Style{FG: p.strong, BG: p.selected}, Cursor: fg(p.cursor),
 		Bar: canvas.Style{FG: p.strong, Bold: true}, Dialog: canvas.Style{FG: p.text, BG: p.dialog},
 		Match: canvas.Style{FG: p.accent, Bold: true, Underline: true},
-		ramp:  p.ramp, bg: p.bg, chosen: p.strong,
+		ramp:  p.ramp, bg: p.bg, fore: p.text, chosen: p.strong,
 		other: canvas.Fill{Color: p.faint, Shade: p.dim, Pattern: '░', Mono: '░', ASCII: ':'},
 	}
 	for c, look := range glyphs {
@@ -250,8 +256,8 @@ func (t *Theme) Plain() canvas.Fill {
 	return canvas.Fill{Color: t.Accent.FG, Shade: t.Accent.FG, Mono: '█', ASCII: '#'}
 }
 
-// Heat returns the colour of a part of a whole on the ramp from quiet to hot, as a background; without colours it is the zero Style
-// and the rune says it.
+// Heat returns the colour of a part of a whole on the ramp from quiet to hot, as a background; without colours it is the zero
+// Style and the rune says it.
 func (t *Theme) Heat(part, whole int64) (canvas.Style, rune) {
 	n := 0
 	if whole > 0 {
@@ -260,7 +266,7 @@ func (t *Theme) Heat(part, whole int64) (canvas.Style, rune) {
 	if t.Mono || len(t.ramp) == 0 {
 		return canvas.Style{}, []rune(" .:-=+*#%@")[n]
 	}
-	return canvas.Style{BG: t.ramp[n], FG: t.ramp[n]}, ' '
+	return canvas.Style{BG: t.ramp[n]}, ' '
 }
 
 // OnSelected returns the style with the background of what is selected, or reversed where there are no colours.

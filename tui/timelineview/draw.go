@@ -1,7 +1,10 @@
 package timelineview
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/tui/block"
@@ -50,23 +53,12 @@ func place(w, h int) places {
 func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 	w, h := c.Size()
 	p := place(w, h)
-	c.TextMax(1, 0, w-2, s.Theme.Strong, v.sentence(s))
+	v.drawSentence(s, c.Sub(canvas.Rect{X: 1, W: w - 2, H: p.labels}))
 	v.frame = v.fit(s)
 	f := &v.frame
 	f.YAxis(s, c)
 	v.drawBands(s, c, f)
-	f.Iterations(s, c, p.labels)
-	if f.Phases(s, c, p.phases) {
-		f.XAxis(s, c, p.axis)
-	} else {
-		f.XAxis(s, c, p.phases)
-	}
-	f.Cursor(s, c, s.Cursor, s.Theme.Cursor)
-	if s.HasMark {
-		f.Cursor(s, c, s.Mark, s.Theme.Warn)
-		f.Pin(c, p.labels, s.Mark, s.Theme.Warn, "mark")
-	}
-	f.Pin(c, p.labels, s.Device.Totals.PeakAt, s.Theme.Strong, "peak "+s.Units.Bytes(s.Device.Totals.PeakAllocated))
+	f.Landmarks(s, c, p.labels, p.phases)
 	if v.bands.Pending() && v.cursorColumn(s) == nil {
 		leaf.Working(s, c.Sub(f.Area), "stacking the blocks")
 	}
@@ -75,6 +67,19 @@ func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 	}
 	if p.panel.H > 0 {
 		v.drawPanel(s, c, p)
+	}
+}
+
+// drawSentence writes the sentence in the rows above the labels.
+func (v *View) drawSentence(s *leaf.State, c *canvas.Canvas) {
+	w, h := c.Size()
+	text := v.sentence(s)
+	lines := leaf.Wrap(text, w)
+	if len(lines) > h {
+		lines = append(lines[:max(h-1, 0)], strings.Join(lines[max(h-1, 0):], " "))
+	}
+	for y, line := range lines {
+		c.TextMax(0, y, w, s.Theme.Strong, line)
 	}
 }
 
@@ -100,13 +105,14 @@ func (v *View) sentence(s *leaf.State) string {
 	a := largest.Alloc
 	text := fmt.Sprintf("%s blocks hold %s %s; the largest is %s of %s", leaf.Count(count), held, where,
 		s.Units.Bytes(s.Device.Allocs.Size[a]), s.Device.Allocs.Category[a])
-	if site := s.Device.Site(s.Device.Allocs.Stack[a]); site != "" {
-		text += ", from " + site
+	if what := leaf.What(s.Device, a); what != "" {
+		text += ", from " + what
 	}
 	return text + "."
 }
 
-// drawBands draws every column's bands. Neighbours of one category differ in shade; the selected block stands out wherever it is alive.
+// drawBands draws every column's bands. Neighbours of one category differ in shade; the selected block stands out wherever it is
+// alive.
 func (v *View) drawBands(s *leaf.State, c *canvas.Canvas, f *chart.Frame) {
 	var fills [timeline.NumCategories][4]canvas.Fill
 	for cat := range fills {
@@ -163,26 +169,80 @@ func (v *View) drawPanel(s *leaf.State, c *canvas.Canvas, p places) {
 	v.drawLegend(s, panel)
 }
 
-// drawLegend says what the colours mean and how to get at a block while none is selected.
+// drawLegend lists the largest blocks at the cursor while none is selected, and what the colours mean below them.
 func (v *View) drawLegend(s *leaf.State, c *canvas.Canvas) {
 	w, h := c.Size()
-	c.TextMax(0, 0, w, s.Theme.Dim, "↑↓ or a click selects a block")
-	if h < 6 {
-		x := 0
-		for cat := timeline.Parameter; cat < timeline.NumCategories; cat++ {
-			x += c.Text(x, 2, s.Theme.Category(cat), s.Theme.Glyph(cat)) + 1
-			x += c.Text(x, 2, s.Theme.Dim, cat.String()) + 2
-		}
-		return
+	legend := legendRows(s, w)
+	help := []string{"wheel zooms time, ctrl+wheel bytes,", "drag pans; ░ is many small blocks"}
+	rows := h - len(legend)
+	if h >= 10 {
+		rows--
 	}
-	y := 2
-	for cat := timeline.Category(1); cat <= timeline.NumCategories; cat++ {
-		k := cat % timeline.NumCategories
-		c.Text(0, y, s.Theme.Category(k), s.Theme.Glyph(k))
-		c.Text(2, y, s.Theme.Text, k.String())
+	if w < 60 && rows > 16 {
+		rows -= len(help) + 1
+	} else {
+		help = nil
+	}
+	y := v.drawLargest(s, c.Sub(canvas.Rect{W: w, H: max(rows, 0)}))
+	if y < rows || h >= 10 {
 		y++
 	}
-	c.Text(0, y+1, s.Theme.Dim, "░ many small blocks: enter opens them")
-	c.Text(0, y+3, s.Theme.Dim, "wheel zooms time, ctrl+wheel bytes,")
-	c.Text(0, y+4, s.Theme.Dim, "drag pans")
+	for _, cats := range legend {
+		x := 0
+		for _, cat := range cats {
+			x += c.Text(x, y, s.Theme.Category(cat), s.Theme.Glyph(cat)) + 1
+			x += c.Text(x, y, s.Theme.Dim, cat.String()) + 2
+		}
+		y++
+	}
+	for i, line := range help {
+		c.TextMax(0, y+1+i, w, s.Theme.Faint, line)
+	}
+}
+
+// legendRows breaks the names of the categories into rows of w cells; none where they are not in the picture: without colours the
+// glyphs say nothing without them.
+func legendRows(s *leaf.State, w int) [][]timeline.Category {
+	var rows [][]timeline.Category
+	x := w
+	for i := range timeline.NumCategories {
+		cat := (i + 1) % timeline.NumCategories // unknown comes last
+		need := canvas.Width(s.Theme.Glyph(cat)) + 1 + len(cat.String()) + 2
+		if x+need > w+2 {
+			rows, x = append(rows, nil), 0
+		}
+		rows[len(rows)-1] = append(rows[len(rows)-1], cat)
+		x += need
+	}
+	return rows
+}
+
+// drawLargest lists the largest blocks at the cursor, each selectable, and returns the rows used.
+func (v *View) drawLargest(s *leaf.State, c *canvas.Canvas) int {
+	w, h := c.Size()
+	title := "Largest here: ↑↓ or a click selects"
+	if h < 1 {
+		return 0
+	}
+	leaf.Rule(s, c, 0, 0, w, title)
+	if h < 2 {
+		return 1
+	}
+	d := s.Device
+	bands := slices.DeleteFunc(slices.Clone(v.cursorColumn(s)), func(b timeline.Band) bool { return b.Alloc == timeline.NoAlloc })
+	slices.SortStableFunc(bands, func(a, b timeline.Band) int { return cmp.Compare(d.Allocs.Size[b.Alloc], d.Allocs.Size[a.Alloc]) })
+	y := 1
+	for _, b := range bands[:min(len(bands), h-1)] {
+		cat := d.Allocs.Category[b.Alloc]
+		c.TextRight(9, y, s.Theme.Text, s.Units.Bytes(d.Allocs.Size[b.Alloc]))
+		c.Text(11, y, s.Theme.Category(cat), s.Theme.Glyph(cat))
+		what := leaf.What(d, b.Alloc)
+		if what == "" {
+			what = d.Name(b.Alloc)
+		}
+		c.TextMax(13, y, w-13, s.Theme.Dim, what)
+		c.Zone(canvas.Rect{Y: y, W: w, H: 1}, leaf.SelectMsg{Alloc: b.Alloc})
+		y++
+	}
+	return y
 }

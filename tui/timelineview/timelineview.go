@@ -1,5 +1,5 @@
-// Package timelineview is the active memory timeline: every block a coloured band, time or event index on x, bytes on y, stacked as
-// memory_viz stacks them. It zooms and pans both ways; bands too small to be drawn apart are merged, and a merged band opens.
+// Package timelineview is the active memory timeline: every block a coloured band, time or event index on x, bytes on y, stacked
+// as memory_viz stacks them. It zooms and pans both ways; bands too small to be drawn apart are merged, and a merged band opens.
 package timelineview
 
 import (
@@ -61,11 +61,10 @@ func (v *View) Name() string { return "Timeline" }
 func (v *View) Available(s *leaf.State) (bool, string) {
 	switch {
 	case s.Device == nil:
-		return false, "No device is in view: the recording has none, or none of the run's ranks is open yet (7 shows them)."
+		return false, leaf.NoDevice
 	case s.Device.Len() == 0:
 		return false, "This recording is of one moment: it holds blocks and no events, so there is no time to draw. " +
-			"Start the recording before the training, and take the snapshot after it: " +
-			"`torch.cuda.memory._record_memory_history(max_entries=1000000)`"
+			leaf.HowToRecord
 	}
 	return true, ""
 }
@@ -125,13 +124,15 @@ func (v *View) fit(s *leaf.State) chart.Frame {
 		}
 	}
 	f := chart.Frame{Device: s.Device, Area: p.area, Window: s.Window, High: v.high}
-	if v.yHigh > 0 {
-		f.Low, f.High = v.yLow, v.yHigh
+	if v.yHigh > 0 { // what was zoomed to may lie above all that another window holds
+		down := max(min(v.yHigh-v.high, v.yLow), 0)
+		f.Low, f.High = v.yLow-down, v.yHigh-down
 	}
 	return f
 }
 
-// ask asks for the bands of the window at the chart's resolution: blocks of less than a sixteenth of a cell are merged.
+// ask asks for the bands of the window at the chart's resolution: blocks of less than a sixteenth of a cell are merged
+// (in a low chart of less, so that what many small ones are made of still shows).
 func (v *View) ask(s *leaf.State) tea.Cmd {
 	if s.Device == nil || s.Width < 20 {
 		return nil
@@ -139,7 +140,7 @@ func (v *View) ask(s *leaf.State) tea.Cmd {
 	v.frame = v.fit(s)
 	f := &v.frame
 	d, w, n := s.Device, s.Window, f.Area.W
-	small := max((f.High-f.Low)/int64(f.Area.H*16), 1)
+	small := max((f.High-f.Low)/int64(max(f.Area.H*16, 1024)), 1)
 	return v.bands.Ask(bandKey{d, w, n, small}, func(ctx context.Context) ([][]timeline.Band, error) { return d.Bands(ctx, w, n, small) })
 }
 
@@ -234,7 +235,8 @@ func (v *View) choose(s *leaf.State, b timeline.Band) tea.Cmd {
 	return leaf.Send(leaf.SelectMsg{Alloc: b.Alloc})
 }
 
-// open zooms to what is selected: bytes for a merged band, so that its blocks come apart; time for a block, so that its life is seen.
+// open zooms to what is selected: bytes for a merged band, so that its blocks come apart; time for a block, so that its life is
+// seen.
 func (v *View) open(s *leaf.State) tea.Cmd {
 	if b := v.merged; b.Count > 0 {
 		pad := max((b.Top-b.Bottom)/10, 1)

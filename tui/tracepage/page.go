@@ -67,8 +67,9 @@ func (p *page) add(title string, lines []line) {
 }
 
 var formatNames = map[string]string{
-	"torch_snapshot": "PyTorch memory snapshot", "kineto": "PyTorch profiler trace", "gmt": "gmemtop recording", "minimalloc": "storage-allocation problem",
-	"pprof": "device memory profile", "jax": "JAX device memory profile", "pipedream": "PipeDream layer profile",
+	"torch_snapshot": "PyTorch memory snapshot", "kineto": "PyTorch profiler trace", "gmt": "gmemtop recording",
+	"minimalloc": "storage-allocation problem",
+	"pprof":      "device memory profile", "jax": "JAX device memory profile", "pipedream": "PipeDream layer profile",
 	"memory_timeline": "PyTorch memory timeline",
 }
 

@@ -1,5 +1,5 @@
-// Package viewtest drives a view in tests as the root model does, without a terminal: it runs commands at once, applies the messages that
-// views send, and compares what is drawn with golden files.
+// Package viewtest drives a view in tests as the root model does, without a terminal: it runs commands at once, applies the
+// messages that views send, and compares what is drawn with golden files.
 package viewtest
 
 import (

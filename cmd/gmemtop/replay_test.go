@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/tui"
+)
+
+// opened loads the trace of a made-up training as replay would with flags, and chooses what opens.
+func opened(t *testing.T, from, to, device string) (tui.Loaded, error) {
+	t.Helper()
+	run, err := newTraining([]string{"steps=5"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "run.json")
+	if err := os.WriteFile(path, run.json(), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	a := newApp(os.Stdin, os.Stdout, os.Stderr, nil)
+	a.flags = flags{from: from, to: to, device: device, units: "iec", color: "auto", noCache: true}
+	if err := a.flags.check(); err != nil {
+		t.Fatal(err)
+	}
+	l, err := a.loaded(context.Background(), []string{path}, func(string, int64, int64) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l, a.choose(&l)
+}
+
+func TestFromAndToChooseWhatTheScreenOpensAt(t *testing.T) {
+	whole, err := opened(t, "", "", "")
+	if err != nil || whole.End != 0 {
+		t.Errorf("without flags: %d to %d, %v", whole.First, whole.End, err)
+	}
+	l, err := opened(t, "10", "20", "0")
+	if err != nil || l.First != 10 || l.End != 20 || l.Device != nil {
+		t.Errorf("events 10 to 20: %d to %d, device %v, %v", l.First, l.End, l.Device, err)
+	}
+	l, err = opened(t, "it2", "it3", "")
+	its := l.Timelines[0].Main().Iterations().List
+	if err != nil || l.First != its[1].First || l.End != its[2].First {
+		t.Errorf("the second iteration: %d to %d, %v", l.First, l.End, err)
+	}
+	for _, bad := range [][3]string{{"20", "10", ""}, {"it99", "", ""}, {"", "", "7"}} {
+		if _, err := opened(t, bad[0], bad[1], bad[2]); err == nil {
+			t.Errorf("%q is taken", bad)
+		}
+	}
+}
+
+func TestTheScreenIsASCIIWhereTheTerminalIsSaidToBe(t *testing.T) {
+	for env, want := range map[string]bool{
+		"": false, "LANG=C": true, "LANG=C.UTF-8": false, "LANG=en_US.utf8": false, "LANG=de_DE.ISO-8859-1": true, "LC_ALL=POSIX": true,
+		"TERM=linux": true, "TERM=screen": false,
+	} {
+		if got := newApp(os.Stdin, os.Stdout, os.Stderr, []string{env}).onlyASCII(); got != want {
+			t.Errorf("%s: %v", env, got)
+		}
+	}
+}

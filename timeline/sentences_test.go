@@ -1,0 +1,95 @@
+package timeline
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/tools/txtar"
+)
+
+// eachScript builds the traces of testdata/analysis_*.txtar.
+func eachScript(t *testing.T, f func(t *testing.T, d *Device)) {
+	files, err := filepath.Glob("testdata/analysis_*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no cases: %v", err)
+	}
+	for _, file := range files {
+		ar, err := txtar.ParseFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, part := range ar.Files {
+			if part.Name == "trace" || part.Name == "a" || part.Name == "b" {
+				t.Run(filepath.Base(file), func(t *testing.T) { f(t, buildScript(t, string(part.Data)).Main()) })
+			}
+		}
+	}
+}
+
+func TestSentencesHaveSizesInTheUnitsAskedFor(t *testing.T) {
+	eachScript(t, func(t *testing.T, d *Device) {
+		a, err := d.Autopsy(context.Background(), SI)
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := []string{d.Headline(SI), a.Sentence}
+		for _, c := range a.Causes {
+			said = append(said, c.Text)
+		}
+		for _, l := range a.Levers {
+			said = append(said, l.Text)
+		}
+		for i := range d.Iterations().List {
+			said = append(said, d.Iterations().List[i].Why(SI))
+		}
+		for _, s := range said {
+			if strings.Contains(s, "iB") {
+				t.Errorf("a size in powers of 1024: %q", s)
+			}
+		}
+	})
+}
+
+func TestTheLargestHolderOfEverySentenceIsTheFirstRowByCallSite(t *testing.T) {
+	eachScript(t, func(t *testing.T, d *Device) {
+		_, holder, ok := strings.Cut(d.Headline(IEC), "Largest holder: ")
+		groups := d.Breakdown(d.Totals.PeakAt, BySite)
+		if !ok || len(groups) == 0 || d.Site(groups[0].Stack) == "" || d.Totals.OOMs > 0 {
+			return
+		}
+		if want := groups[0].Name + ", " + IEC.Bytes(groups[0].Bytes) + blocksWord(groups[0].Blocks); !strings.HasPrefix(holder, want) {
+			t.Errorf("%q does not begin with %q", holder, want)
+		}
+		a, err := d.Autopsy(context.Background(), IEC)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !a.Inferred && a.Holders[0] != groups[0] {
+			t.Errorf("the autopsy's first holder is %+v, not %+v", a.Holders[0], groups[0])
+		}
+	})
+}
+
+func TestASearchForACallSiteFindsTheBlocksOfItsRow(t *testing.T) {
+	eachScript(t, func(t *testing.T, d *Device) {
+		m := d.Totals.PeakAt
+		for _, g := range d.Breakdown(m, BySite) {
+			if g.Largest == NoAlloc {
+				continue
+			}
+			found, err := d.Search(context.Background(), Query{Live: true, LiveAt: m, BySite: true, Stack: g.Stack})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var bytes int64
+			for _, id := range found {
+				bytes += d.Allocs.Size[id]
+			}
+			if d.Site(g.Stack) != "" && bytes != g.Bytes {
+				t.Errorf("%s has %d bytes, the search finds %d", g.Name, g.Bytes, bytes)
+			}
+		}
+	})
+}
