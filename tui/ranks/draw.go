@@ -212,6 +212,7 @@ func (v *View) drawTable(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 		peak, reserved = max(peak, run.Ranks[i].Totals.PeakAllocated), max(reserved, run.Ranks[i].Totals.PeakReserved)
 	}
 	v.table.Columns[colHost].Hidden = !slices.ContainsFunc(run.Ranks, func(r timeline.RankSummary) bool { return r.Host != "" })
+	v.table.Columns[colReserved].Hidden = reserved <= 0
 	from, _ := bounds(run)
 	unit, peakText := s.Units.Column(peak)
 	unitReserved, reservedText := s.Units.Column(reserved)
@@ -245,6 +246,9 @@ func (v *View) drawTable(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 			}
 			return table.Cell{Text: s.Units.Delta(d), Style: th.Dim}
 		case colReserved:
+			if r.Totals.PeakReserved < 0 {
+				return table.Cell{Text: "–", Style: th.Dim}
+			}
 			return table.Cell{Text: strings.TrimSpace(reservedText(r.Totals.PeakReserved)), Style: th.Dim}
 		case colTime:
 			return table.Cell{Text: timeline.Duration(r.PeakTime - from), Style: th.Dim}

@@ -98,14 +98,15 @@ func ByName(name string) (*Theme, bool) {
 }
 
 // What is drawn most often, text and the cursor, has colours of xterm's palette: their names are a third as long as those of
-// others (canvas.Tone), which is felt on slow lines.
+// others (canvas.Tone), which is felt on slow lines. The ramps do, too: rounded to that palette, the muted colours between would
+// turn grey in the middle of the scale.
 var darkBase = palette{
 	bg: rgb(0x16181d, 0), text: rgb(0xd0d0d0, 7), strong: rgb(0xeeeeee, 15), dim: rgb(0x949494, 7), faint: rgb(0x4e4e4e, 8),
 	accent: rgb(0x5fafff, 12), good: rgb(0x5fd787, 10), warn: rgb(0xe3b341, 11), bad: rgb(0xff7b72, 9),
 	selected: rgb(0x2b3648, 4), cursor: rgb(0x5fafff, 14), dialog: rgb(0x20242c, 0), inkOnAccent: rgb(0x0b0d11, 0),
 	ramp: []canvas.Tone{
-		rgb(0x22262e, 0), rgb(0x2a3550, 4), rgb(0x33467a, 4), rgb(0x4b5a9b, 12), rgb(0x7a62a6, 5), rgb(0xa8669c, 13), rgb(0xd26f82, 9),
-		rgb(0xef8a62, 3), rgb(0xf9b35c, 11), rgb(0xfbe38a, 15),
+		rgb(0x262626, 0), rgb(0x5f0087, 4), rgb(0x870087, 4), rgb(0xaf0087, 5), rgb(0xd7005f, 5), rgb(0xff5f5f, 1),
+		rgb(0xff875f, 9), rgb(0xffaf5f, 3), rgb(0xffd75f, 11), rgb(0xffffaf, 15),
 	},
 }
 
@@ -114,8 +115,8 @@ var lightBase = palette{
 	accent: rgb(0x005fd7, 4), good: rgb(0x1a7f37, 2), warn: rgb(0x8a6100, 3), bad: rgb(0xc1121f, 1),
 	selected: rgb(0xd7e6fb, 14), cursor: rgb(0x005fd7, 4), dialog: rgb(0xf2f4f7, 15), inkOnAccent: rgb(0xffffff, 15),
 	ramp: []canvas.Tone{
-		rgb(0xf1f3f5, 15), rgb(0xd9e2f0, 7), rgb(0xb5c7e6, 14), rgb(0x8ea6d8, 12), rgb(0x8b84c4, 13), rgb(0xa3669f, 5), rgb(0xbf4f6f, 9),
-		rgb(0xc93a3f, 1), rgb(0xa81e22, 1), rgb(0x6e0b10, 0),
+		rgb(0xeeeeee, 15), rgb(0xd7d7ff, 7), rgb(0xafafff, 14), rgb(0xaf87ff, 12), rgb(0xaf5fd7, 13), rgb(0xaf00af, 5),
+		rgb(0xaf005f, 9), rgb(0x87005f, 1), rgb(0x5f005f, 4), rgb(0x5f0000, 0),
 	},
 }
 
