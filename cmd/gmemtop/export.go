@@ -32,6 +32,7 @@ var exporters = []exporter{
 	{name: "perfetto", extension: ".pftrace", about: "for ui.perfetto.dev", binary: true, trace: perfetto.Write},
 	{name: "folded", extension: ".folded", about: "stacks that hold the peak, for flame graphs", device: figure.Folded},
 	{name: "csv", extension: ".csv", about: "every allocation; --what events or stacks for those", device: figure.CSV},
+	{name: "parquet", extension: ".parquet", about: "every allocation, for DuckDB, pandas and polars", binary: true, device: figure.Parquet},
 	{name: "json", extension: ".json", about: "the stats and every allocation", device: figure.JSON},
 	{name: "snapshot", extension: ".pickle", about: "for PyTorch's memory_viz", binary: true, trace: torchsnapshot.Write},
 	{name: "gmt", extension: ".gmt", about: "the native file, an Apache Arrow stream", binary: true, trace: gmt.Write},
@@ -49,13 +50,6 @@ func exporterNames() []string {
 	return names
 }
 
-// errParquet stands for the one format that is left to others: a Parquet library would add 11 MB to this program.
-var errParquet = fmt.Errorf("export: parquet is %w by this build: --format gmt writes the same columns as an "+
-	"Apache Arrow stream, and "+
-	"python3 -c 'import pyarrow.ipc as i, pyarrow.parquet as p; "+
-	"p.write_table(i.open_stream(\"OUT.gmt\").read_all(), \"OUT.parquet\")' "+
-	"or DuckDB makes Parquet of it", traces.ErrUnsupported)
-
 // chosenExporter finds the format by --format, else by the output's name.
 func chosenExporter(format, output, what string) (exporter, error) {
 	if format == "" {
@@ -69,8 +63,6 @@ func chosenExporter(format, output, what string) (exporter, error) {
 	switch format {
 	case "":
 		return exporter{}, usageError{fmt.Errorf("--format is needed: one of %s", strings.Join(exporterNames(), ", "))}
-	case "parquet":
-		return exporter{}, errParquet
 	case "md":
 		format = "markdown"
 	}
