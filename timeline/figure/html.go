@@ -55,7 +55,7 @@ func htmlSection(ctx context.Context, d *timeline.Device, index int, o Options) 
 	lightSVG := strings.ReplaceAll(string(c.svg(width, height, &light)), "hatch-", fmt.Sprintf("l%d-", index))
 	darkSVG := strings.ReplaceAll(string(c.svg(width, height, &dark)), "hatch-", fmt.Sprintf("d%d-", index))
 	var b strings.Builder
-	fmt.Fprintf(&b, "<section>\n<h2>%s</h2>\n<p class=\"headline\">%s</p>\n", escapeXML(c.Title), escapeXML(c.Headline))
+	fmt.Fprintf(&b, "<section aria-label=\"%s\">\n", escapeXML(c.Title)) // the drawing opens with the title and the sentence
 	fmt.Fprintf(&b, "<figure class=\"chart\"><div class=\"light\">%s</div><div class=\"dark\">%s</div>"+
 		"<div class=\"cursor\" hidden></div><div class=\"tip\" hidden></div><script type=\"application/json\">%s</script></figure>\n",
 		lightSVG, darkSVG, data)
@@ -119,8 +119,12 @@ func (c *Chart) tables(b *strings.Builder) {
 	shut := func() { b.WriteString("</tbody></table></details>\n") }
 	open("Held at the peak, by category", "category", "bytes", "share", "blocks")
 	for _, r := range c.Device.Peak.ByCategory {
+		name := r.Name
+		if r.Inferred {
+			name = "~" + name
+		}
 		fmt.Fprintf(b, "<tr><td><i class=\"swatch %s\"></i>%s</td>%s%s<td class=n>%s</td></tr>\n", categoryOf(r.Name),
-			escapeXML(r.Name),
+			escapeXML(name),
 			c.sizeCell(r.Bytes), cell(report.Percent(r.Bytes, total)), report.Grouped(r.Blocks))
 	}
 	shut()
