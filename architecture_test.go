@@ -21,8 +21,11 @@ var floors = []struct {
 }{
 	{"traces/load", 2}, {"traces/", 1}, {"traces", 0},
 	{"timeline/", 4}, {"timeline", 3},
-	{"tui/", 5}, {"tui", 6},
-	{"cmd/", 7},
+	{"managers/plan/", 5}, {"managers/plan", 5}, {"managers/pack", 5}, {"managers/milp", 5},
+	{"managers/place", 6}, {"managers/chain", 6}, {"managers/", 7}, {"managers", 8},
+	{"replay/", 6}, {"replay", 7},
+	{"tui/", 9}, {"tui", 10},
+	{"cmd/", 11},
 }
 
 func floorOf(path string) (int, bool) {
@@ -95,6 +98,10 @@ func TestTheTerminalNeverCapturesAndTheTimelineKnowsNoTerminal(t *testing.T) {
 				t.Errorf("%s reaches %s", p.ImportPath, dep)
 			case strings.HasPrefix(rel, "timeline") && strings.HasPrefix(dep, "charm.land/"):
 				t.Errorf("%s reaches %s", p.ImportPath, dep)
+			case strings.HasPrefix(rel, "managers") && strings.HasPrefix(dep, module+"replay"):
+				t.Errorf("%s reaches %s: a planner is handed an Evaluator", p.ImportPath, dep)
+			case strings.HasPrefix(rel, "replay") && strings.HasPrefix(dep, module+"managers") && !strings.HasPrefix(dep, module+"managers/plan"):
+				t.Errorf("%s reaches %s: a target knows plans, not planners", p.ImportPath, dep)
 			case !strings.HasPrefix(rel, "cmd/") && !strings.HasPrefix(rel, "tui") && strings.HasPrefix(dep, module+"tui"):
 				t.Errorf("%s reaches %s", p.ImportPath, dep)
 			}

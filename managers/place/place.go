@@ -1,0 +1,143 @@
+// Package place gives the instances of an assembled plan their addresses.
+//
+// Every manager that decides what is in memory when still has to say where: a plan that fits by the sum of its live buffers may not fit once each has
+// an address. This package turns a plan into a storage-allocation problem on the axis of its steps, packs it, and orders the queues.
+package place
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/gmemtop/gmemtop/managers/pack"
+	"github.com/gmemtop/gmemtop/managers/plan"
+)
+
+// Rule says how hard to try.
+type Rule uint8
+
+// The rules.
+const (
+	// Search packs exactly where it can, bounded by counted work; see [pack.Exact].
+	Search Rule = iota
+	// BestFit is SmartPool's rule: size descending into the smallest gap that fits.
+	BestFit
+	// FirstFit is its variant that takes the lowest gap.
+	FirstFit
+)
+
+// Options say how to place.
+type Options struct {
+	Rule Rule
+	// Capacity, where not 0, is a footprint below which the search need not go on.
+	Capacity int64
+	Seed     uint64
+	// Work bounds the search in counted steps; 0 is the packer's default.
+	Work int64
+	// Progress is told the best footprint and its bound.
+	Progress func(best, bound int64)
+	// Quirk repeats the published code's treatment of the gap below the first taken range; see [pack.FrontGapOnlyBelowOneRange].
+	Quirk bool
+}
+
+// Result says how the placement came out.
+type Result struct {
+	// Footprint is the plan's, LowerBound what no placement of the same program can undercut, both in bytes.
+	Footprint, LowerBound int64
+	Optimal               bool
+	Work                  int64
+}
+
+// Place gives every instance of the plan an offset and orders its queues, so that [plan.Validate] has nothing left to miss. Instances that are
+// there for the whole iteration lie at the bottom, where they are in nobody's way; a carried buffer ends the iteration where it began it.
+func Place(ctx context.Context, p *plan.Problem, pl *plan.Plan, opt Options) (Result, error) {
+	offsets := make([]int64, len(pl.Instances))
+	q := pack.Problem{Align: 1} // sizes are rounded already, and sums of rounded sizes are rounded
+	item := make([]int32, len(pl.Instances))
+	var base int64
+	end := int64(len(pl.Steps))
+	partner := carried(p, pl)
+	for i := range pl.Instances {
+		x := &pl.Instances[i]
+		item[i] = -1
+		switch {
+		case x.Size == 0:
+		case x.From < 0 && int64(x.To) == end:
+			offsets[i] = base
+			base += x.Size
+		case x.From >= 0 && int64(x.To) == end && partner[x.Buffer] >= 0: // the end of a carried buffer: placed with its beginning
+		default:
+			item[i] = int32(len(q.Items))
+			it := pack.Item{Start: int64(x.From), End: int64(x.To), Size: x.Size}
+			if x.From < 0 { // From -1 is before the first step
+				if last := partner[x.Buffer]; last >= 0 && int(last) != i {
+					it.Start2, it.End2 = int64(pl.Instances[last].From), end
+				}
+			}
+			q.Items = append(q.Items, it)
+		}
+	}
+	res, err := solve(ctx, &q, opt, base)
+	if err != nil {
+		return Result{}, fmt.Errorf("place %d buffers: %w", len(q.Items), err)
+	}
+	for i := range pl.Instances {
+		if k := item[i]; k >= 0 {
+			offsets[i] = base + res.Offsets[k]
+		}
+	}
+	for i := range pl.Instances {
+		x := &pl.Instances[i]
+		if first := partner[x.Buffer]; x.Size > 0 && item[i] < 0 && !(x.From < 0 && int64(x.To) == end) && first >= 0 {
+			offsets[i] = offsets[residentOf(pl, x.Buffer)]
+		}
+	}
+	pl.Place(offsets)
+	pl.Order(p)
+	return Result{Footprint: pl.Footprint, LowerBound: base + res.LowerBound, Optimal: res.Status == pack.Optimal, Work: res.Work}, nil
+}
+
+func solve(ctx context.Context, q *pack.Problem, opt Options, base int64) (pack.Result, error) {
+	var fit []pack.FitOption
+	if opt.Quirk {
+		fit = append(fit, pack.FrontGapOnlyBelowOneRange())
+	}
+	switch opt.Rule {
+	case BestFit:
+		return pack.BestFit(ctx, q, fit...)
+	case FirstFit:
+		return pack.FirstFit(ctx, q, fit...)
+	}
+	o := pack.Options{Seed: opt.Seed, Work: opt.Work}
+	if opt.Capacity > base {
+		o.Capacity = opt.Capacity - base
+	}
+	if opt.Progress != nil {
+		o.Progress = func(best, bound int64) { opt.Progress(base+best, base+bound) }
+	}
+	return pack.Exact(ctx, q, o)
+}
+
+// carried returns, for each buffer that is carried into the next iteration in an instance other than the one it began with, that last instance; -1 for
+// others.
+func carried(p *plan.Problem, pl *plan.Plan) []int32 {
+	last := make([]int32, len(p.Buffers))
+	for b := range last {
+		last[b] = -1
+	}
+	for i := range pl.Instances {
+		x := &pl.Instances[i]
+		if int(x.To) == len(pl.Steps) && x.From >= 0 && p.Buffers[x.Buffer].Life != plan.Inside {
+			last[x.Buffer] = int32(i)
+		}
+	}
+	return last
+}
+
+func residentOf(pl *plan.Plan, b plan.BufferID) plan.InstanceID {
+	for _, i := range pl.Resident {
+		if pl.Instances[i].Buffer == b {
+			return i
+		}
+	}
+	return 0
+}

@@ -1,0 +1,61 @@
+package place
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/gmemtop/gmemtop/managers/plan"
+)
+
+// rounds bounds how often a plan is made again because its placement came out above the budget.
+const rounds = 6
+
+// Within assembles and places what decide decides, and asks it again for a tighter limit as long as addresses take the plan above the request's
+// budget: a manager that plans on sums of live bytes still has to pay for holes. decide is handed the limit on live bytes, 0 where there is no budget,
+// and must be deterministic. The result is the first plan within the budget, else the one of the smallest footprint. When the context is
+// cancelled it returns the best plan so far, or the context's error where there is none.
+func Within(ctx context.Context, p *plan.Problem, r plan.Request, opt Options, decide func(limit int64) (plan.Decisions, error)) (*plan.Plan, error) {
+	var best *plan.Plan
+	limit := r.Budget
+	opt.Capacity, opt.Seed = r.Budget, r.Seed
+	for range rounds {
+		pl, err := once(ctx, p, opt, limit, decide)
+		if err != nil {
+			if best != nil && (ctx.Err() != nil || errors.As(err, new(*plan.TooSmall))) {
+				return best, nil
+			}
+			return nil, err
+		}
+		pl.Budget = r.Budget
+		if best == nil || pl.Footprint < best.Footprint {
+			best = pl
+		}
+		if r.Budget <= 0 || pl.Footprint <= r.Budget {
+			break
+		}
+		live, _ := pl.PeakLive()
+		if live > limit { // it could not even meet the limit it was given
+			break
+		}
+		limit -= pl.Footprint - r.Budget
+		if p.CheckBudget(limit) != nil {
+			break
+		}
+	}
+	return best, nil
+}
+
+func once(ctx context.Context, p *plan.Problem, opt Options, limit int64, decide func(int64) (plan.Decisions, error)) (*plan.Plan, error) {
+	d, err := decide(limit)
+	if err != nil {
+		return nil, err
+	}
+	pl, err := plan.Assemble(p, d)
+	if err != nil {
+		return nil, fmt.Errorf("assemble: %w", err)
+	}
+	res, err := Place(ctx, p, pl, opt)
+	pl.Work += res.Work
+	return pl, err
+}

@@ -1,0 +1,314 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// From decisions to a program.
+//
+// A manager thinks in idle intervals: this buffer leaves behind that op and is back before that one. A target needs a list of things to do.
+// Assemble walks the positions of the iteration once and writes, at each, in this order: what is freed, what is fetched, what is re-run, what is
+// allocated, the op, what leaves. Frees come first so that what follows can take their memory.
+//
+// Complexity: O(ops + accesses + buffers log buffers + decisions log decisions + length of all chains). Rejected: letting each manager write its own
+// program: every one of them would repeat the same bookkeeping, and disagree about its corners.
+
+// Decisions is what a manager decides about a problem.
+type Decisions struct {
+	Absences []Absence
+	Reruns   []Rerun
+	Variants []uint8
+}
+
+// assembler is the state of one walk.
+type assembler struct {
+	p  *Problem
+	pl *Plan
+
+	current   []InstanceID // of each buffer, none where it is not in memory
+	recompute map[BufferID]OpID
+
+	freeAt, allocAt      [][]BufferID // by position; shared backing
+	releases, fetches    []int32      // absences in order of Release, of Fetch
+	leaving              []int32      // absences in order of After
+	joins                []int32
+	reruns               []int32
+	nextRelease, nextIn  int
+	nextLeave, nextRerun int
+	nextJoin             int
+	outStep, inStep      []int32 // of each absence
+	lastRun              []int32 // of each queue, the last step on it
+	chainLast            map[BufferID]int
+}
+
+const none InstanceID = -1
+
+// Assemble turns decisions into a plan without places. Its error wraps [ErrInvalid] and names the decision that cannot be carried out.
+func Assemble(p *Problem, d Decisions) (*Plan, error) {
+	pl := &Plan{Absences: d.Absences, Reruns: d.Reruns, Variants: d.Variants}
+	if d.Variants != nil && len(d.Variants) != len(p.Ops) {
+		return nil, fmt.Errorf("%w plan: %d variants for %d ops", ErrInvalid, len(d.Variants), len(p.Ops))
+	}
+	for i, v := range d.Variants {
+		if v != 0 && int(v) >= len(p.Ops[i].Variants) {
+			return nil, fmt.Errorf("%w plan: op %d has no variant %d", ErrInvalid, i, v)
+		}
+	}
+	for i := range d.Absences {
+		if err := p.checkAbsence(&d.Absences[i]); err != nil {
+			return nil, err
+		}
+	}
+	a := newAssembler(p, pl)
+	for i := range len(p.Ops) + 1 {
+		if err := a.position(OpID(i)); err != nil {
+			return nil, err
+		}
+	}
+	for i := range pl.Instances {
+		if pl.Instances[i].To < 0 {
+			pl.Instances[i].To = int32(len(pl.Steps))
+		}
+	}
+	return pl, nil
+}
+
+func (p *Problem) checkAbsence(x *Absence) error {
+	n := OpID(len(p.Ops))
+	switch {
+	case x.Buffer < 0 || int(x.Buffer) >= len(p.Buffers):
+		return fmt.Errorf("%w plan: absence of buffer %d of %d", ErrInvalid, x.Buffer, len(p.Buffers))
+	case x.After < 0 || x.Release <= x.After || x.Fetch < x.Release || x.Before < x.Fetch || x.Before >= n:
+		return fmt.Errorf("%w plan: buffer %d is absent after op %d, released at %d, fetched at %d, needed before %d: not in this order", ErrInvalid, x.Buffer, x.After, x.Release, x.Fetch, x.Before)
+	case x.Joined != 0 && (x.Joined < x.Fetch || x.Joined > x.Before):
+		return fmt.Errorf("%w plan: buffer %d is joined at %d, outside of [%d, %d]", ErrInvalid, x.Buffer, x.Joined, x.Fetch, x.Before)
+	case p.Buffers[x.Buffer].Life == Persistent:
+		return fmt.Errorf("%w plan: buffer %d (%s) persists and cannot be absent", ErrInvalid, x.Buffer, p.Buffers[x.Buffer].Name)
+	case !p.Buffers[x.Buffer].AliveAt(x.After) || !p.Buffers[x.Buffer].AliveAt(x.Before):
+		return fmt.Errorf("%w plan: buffer %d is absent in [%d, %d) and lives [%d, %d)", ErrInvalid, x.Buffer, x.After, x.Before, p.Buffers[x.Buffer].Start, p.Buffers[x.Buffer].End)
+	}
+	return nil
+}
+
+func newAssembler(p *Problem, pl *Plan) *assembler {
+	n := len(p.Ops)
+	a := &assembler{p: p, pl: pl, current: make([]InstanceID, len(p.Buffers)), outStep: make([]int32, len(pl.Absences)),
+		inStep: make([]int32, len(pl.Absences)), lastRun: make([]int32, p.Queues()), chainLast: map[BufferID]int{}}
+	pl.Steps = make([]Step, 0, n+2*len(p.Buffers)+4*len(pl.Absences))
+	pl.Instances = make([]Instance, 0, len(p.Buffers)+len(pl.Absences))
+	for i := range a.current {
+		a.current[i] = none
+	}
+	for i := range a.lastRun {
+		a.lastRun[i] = -1
+	}
+	order := func(key func(x *Absence) OpID, keep func(x *Absence) bool) []int32 {
+		ids := make([]int32, 0, len(pl.Absences))
+		for i := range pl.Absences {
+			if keep(&pl.Absences[i]) {
+				ids = append(ids, int32(i))
+			}
+		}
+		slices.SortStableFunc(ids, func(x, y int32) int { return cmp.Compare(key(&pl.Absences[x]), key(&pl.Absences[y])) })
+		return ids
+	}
+	all := func(*Absence) bool { return true }
+	swaps := func(x *Absence) bool { return x.How == Swap }
+	a.leaving = order(func(x *Absence) OpID { return x.After }, swaps)
+	a.releases = order(func(x *Absence) OpID { return x.Release }, all)
+	a.fetches = order(func(x *Absence) OpID { return x.Fetch }, func(x *Absence) bool { return x.How != Recompute })
+	a.joins = order(func(x *Absence) OpID { return x.Joined }, func(x *Absence) bool { return x.How == Swap && x.Joined != 0 })
+	a.reruns = make([]int32, len(pl.Reruns))
+	for i := range a.reruns {
+		a.reruns[i] = int32(i)
+	}
+	slices.SortStableFunc(a.reruns, func(x, y int32) int { return cmp.Compare(pl.Reruns[x].Before, pl.Reruns[y].Before) })
+	a.recompute = map[BufferID]OpID{}
+
+	a.freeAt, a.allocAt = byPosition(p, func(b *Buffer) (OpID, bool) { return b.End, b.Life != Persistent }),
+		byPosition(p, func(b *Buffer) (OpID, bool) { return b.Start, b.Life != Persistent })
+	for b := range p.Buffers {
+		if p.Buffers[b].Life != Inside {
+			pl.Resident = append(pl.Resident, a.instance(BufferID(b), -1))
+		}
+	}
+	return a
+}
+
+// byPosition lists buffers by a position of theirs: a counting sort into one backing array.
+func byPosition(p *Problem, key func(*Buffer) (OpID, bool)) [][]BufferID {
+	n := len(p.Ops) + 1
+	count := make([]int32, n+1)
+	for i := range p.Buffers {
+		if k, ok := key(&p.Buffers[i]); ok {
+			count[k+1]++
+		}
+	}
+	for i := range n {
+		count[i+1] += count[i]
+	}
+	all := make([]BufferID, count[n])
+	lists := make([][]BufferID, n)
+	for i := range n {
+		lists[i] = all[count[i]:count[i]:count[i+1]]
+	}
+	for i := range p.Buffers {
+		if k, ok := key(&p.Buffers[i]); ok {
+			lists[k] = append(lists[k], BufferID(i))
+		}
+	}
+	return lists
+}
+
+func (a *assembler) instance(b BufferID, from int32) InstanceID {
+	id := InstanceID(len(a.pl.Instances))
+	a.pl.Instances = append(a.pl.Instances, Instance{Buffer: b, Size: a.p.sizeOf(b, a.pl.Variants), Offset: -1, From: from, To: -1})
+	a.current[b] = id
+	return id
+}
+
+func (a *assembler) step(s Step) int32 {
+	a.pl.Steps = append(a.pl.Steps, s)
+	return int32(len(a.pl.Steps) - 1)
+}
+
+func (a *assembler) alloc(b BufferID, at OpID) InstanceID {
+	id := a.instance(b, int32(len(a.pl.Steps)))
+	a.step(Step{Kind: Alloc, Queue: a.p.Buffers[b].Stream, Op: at, Instance: id})
+	return id
+}
+
+func (a *assembler) free(b BufferID, at OpID) {
+	id := a.current[b]
+	a.pl.Instances[id].To = int32(len(a.pl.Steps))
+	a.step(Step{Kind: Free, Queue: a.p.Buffers[b].Stream, Op: at, Instance: id})
+	a.current[b] = none
+}
+
+// waitAll makes every compute stream that has work behind it wait for a step.
+func (a *assembler) waitAll(on int32, at OpID) {
+	for q := range a.p.Streams {
+		a.step(Step{Kind: Wait, Queue: int16(q), Op: at, On: on})
+	}
+}
+
+func (a *assembler) position(i OpID) error {
+	p, pl := a.p, a.pl
+	for _, b := range a.freeAt[i] {
+		if a.current[b] == none {
+			return fmt.Errorf("%w plan: buffer %d (%s) is freed at op %d and is not there", ErrInvalid, b, p.Buffers[b].Name, i)
+		}
+		a.free(b, i)
+	}
+	for ; a.nextRelease < len(a.releases) && pl.Absences[a.releases[a.nextRelease]].Release == i; a.nextRelease++ {
+		k := a.releases[a.nextRelease]
+		x := &pl.Absences[k]
+		if a.current[x.Buffer] == none {
+			return fmt.Errorf("%w plan: buffer %d (%s) is released at op %d and is not there", ErrInvalid, x.Buffer, p.Buffers[x.Buffer].Name, i)
+		}
+		if x.How == Swap && x.Blocking {
+			a.waitAll(a.outStep[k], i)
+		}
+		if x.How == Recompute {
+			a.recompute[x.Buffer] = x.Fetch
+		}
+		a.free(x.Buffer, i)
+	}
+	for ; a.nextIn < len(a.fetches) && pl.Absences[a.fetches[a.nextIn]].Fetch == i; a.nextIn++ {
+		k := a.fetches[a.nextIn]
+		x := &pl.Absences[k]
+		if a.current[x.Buffer] != none {
+			return fmt.Errorf("%w plan: buffer %d (%s) is fetched at op %d and is there", ErrInvalid, x.Buffer, p.Buffers[x.Buffer].Name, i)
+		}
+		id := a.alloc(x.Buffer, i)
+		if x.How == Swap {
+			if x.Paced && i > 0 {
+				for q := range p.Streams {
+					if a.lastRun[q] >= 0 {
+						a.step(Step{Kind: Wait, Queue: p.InQueue(), Op: i, On: a.lastRun[q]})
+					}
+				}
+			}
+			a.inStep[k] = a.step(Step{Kind: In, Queue: p.InQueue(), Op: i, Instance: id})
+		}
+	}
+	for ; a.nextJoin < len(a.joins) && pl.Absences[a.joins[a.nextJoin]].Joined == i; a.nextJoin++ {
+		a.waitAll(a.inStep[a.joins[a.nextJoin]], i)
+	}
+	for ; a.nextRerun < len(a.reruns) && pl.Reruns[a.reruns[a.nextRerun]].Before == i; a.nextRerun++ {
+		if err := a.rerun(&pl.Reruns[a.reruns[a.nextRerun]]); err != nil {
+			return err
+		}
+	}
+	if int(i) == len(p.Ops) {
+		return nil
+	}
+	for _, b := range a.allocAt[i] {
+		a.alloc(b, i)
+	}
+	for _, x := range p.AccessesOf(i) {
+		if a.current[x.Buffer] == none {
+			return fmt.Errorf("%w plan: op %d (%s) touches buffer %d (%s), which is not there", ErrInvalid, i, p.Ops[i].Name, x.Buffer, p.Buffers[x.Buffer].Name)
+		}
+	}
+	a.lastRun[p.Ops[i].Stream] = a.step(Step{Kind: Run, Queue: p.Ops[i].Stream, Op: i})
+	for ; a.nextLeave < len(a.leaving) && pl.Absences[a.leaving[a.nextLeave]].After == i; a.nextLeave++ {
+		k := a.leaving[a.nextLeave]
+		b := pl.Absences[k].Buffer
+		if a.current[b] == none {
+			return fmt.Errorf("%w plan: buffer %d (%s) leaves behind op %d and is not there", ErrInvalid, b, p.Buffers[b].Name, i)
+		}
+		a.outStep[k] = a.step(Step{Kind: Out, Queue: p.OutQueue(), Op: i + 1, Instance: a.current[b]})
+	}
+	return nil
+}
+
+// rerun writes a chain. What it makes and an absence waits for stays; what else it makes is freed behind its last use in the chain.
+func (a *assembler) rerun(r *Rerun) error {
+	p := a.p
+	clear(a.chainLast)
+	for k, o := range r.Ops {
+		if o < 0 || int(o) >= len(p.Ops) {
+			return fmt.Errorf("%w plan: op %d of %d is to run again", ErrInvalid, o, len(p.Ops))
+		}
+		for _, x := range p.AccessesOf(o) {
+			a.chainLast[x.Buffer] = k
+		}
+	}
+	var scratch []BufferID
+	for k, o := range r.Ops {
+		for _, x := range p.AccessesOf(o) {
+			if a.current[x.Buffer] != none {
+				continue
+			}
+			if x.Mode.Reads() {
+				return fmt.Errorf("%w plan: op %d (%s), run again before op %d, reads buffer %d (%s), which is not there", ErrInvalid, o, p.Ops[o].Name, r.Before, x.Buffer, p.Buffers[x.Buffer].Name)
+			}
+			a.alloc(x.Buffer, r.Before)
+			if fetch, waited := a.recompute[x.Buffer]; waited && fetch == r.Before {
+				delete(a.recompute, x.Buffer)
+			} else {
+				scratch = append(scratch, x.Buffer)
+			}
+		}
+		w := p.Ops[o].Workspace
+		if w != NoBuffer && a.current[w] == none {
+			a.alloc(w, r.Before)
+			scratch = append(scratch, w)
+			a.chainLast[w] = k
+		}
+		a.lastRun[p.Ops[o].Stream] = a.step(Step{Kind: Again, Queue: p.Ops[o].Stream, Op: o})
+		keep := scratch[:0]
+		for _, b := range scratch {
+			if a.chainLast[b] <= k {
+				a.free(b, r.Before)
+			} else {
+				keep = append(keep, b)
+			}
+		}
+		scratch = keep
+	}
+	return nil
+}

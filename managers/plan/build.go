@@ -1,0 +1,608 @@
+package plan
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// From a recording to a problem.
+//
+// One steady iteration is cut out and laid on an axis of ops. Where the recording has the data flow, an op is a position, and what is allocated and
+// freed between two ops happens at the second; a free that follows an allocation there gets a position of its own (an op of no duration), so that the
+// problem's peak is the recording's. Where the recording only has accesses or lifetimes, every allocation, free and access is a position of its own, with the
+// time until the next one as its duration: the axis that the AutoSwap and SmartPool papers plan on.
+//
+// What is alive throughout persists. What was alive before and dies within is paired with what is made within and survives (same size, same call site,
+// same order): the same tensor, one iteration apart, carried across the boundary. What finds no partner lives from the boundary on or up to it; it is
+// counted in a note.
+//
+// Complexity: O(events log events) of the iteration. Rejected: planning on the whole recording (iterations repeat, and a plan for one serves all);
+// pairing by address (the allocator may give the next one another).
+
+// BuildOptions say which iteration is taken and on what hardware it is planned.
+type BuildOptions struct {
+	// Iteration is the index of the iteration to take, counted from 0; -1 for the steady one of the highest peak.
+	Iteration int
+	// Period, where its Length is not 0, cuts the window in ops as SmartPool and AutoSwap count them (allocations, frees, accesses) instead.
+	Period   timeline.SmartPoolPeriod
+	Hardware Hardware
+	// Align overrides the alignment; 0 takes 512 bytes on a GPU, 64 on a CPU, 1 for a storage-allocation problem.
+	Align int64
+	Name  string
+}
+
+// tick is an event or an access of the recording.
+type tick struct {
+	time  int64
+	alloc timeline.AllocID
+	row   int32 // of an access in Trace.Accesses, -1 for an event
+	kind  tickKind
+}
+
+type tickKind uint8
+
+const (
+	tickAlloc tickKind = iota
+	tickFree
+	tickAccess
+)
+
+// extractor is the state of one extraction.
+type extractor struct {
+	d     *timeline.Device
+	tr    *traces.Trace
+	p     *Problem
+	ticks []tick
+	// By allocation: its buffer, and for one that is carried with an overlap the slot that the next iteration's uses.
+	buffer map[timeline.AllocID]BufferID
+	stream map[traces.StreamID]int16
+	// unattributed are bytes that only the source's totals know; doubled those of buffers that live longer than the window.
+	unattributed, doubled int64
+}
+
+// worthUnrolling is the share of the peak that buffers which outlive an iteration must hold for two iterations to be planned as one.
+const worthUnrolling = 0.01
+
+// FromDevice takes a problem from a device's recording. It returns an [*Unavailable] where the recording has no lifetimes, and the context's error
+// when cancelled.
+func FromDevice(ctx context.Context, d *timeline.Device, opt BuildOptions) (*Problem, error) {
+	tr := d.Timeline().Trace
+	kind := tr.Kind()
+	if kind == traces.Point {
+		return nil, fmt.Errorf("plan: %w", &Unavailable{Manager: "planning", Reason: kind.Missing()})
+	}
+	x := &extractor{d: d, tr: tr, buffer: map[timeline.AllocID]BufferID{}, stream: map[traces.StreamID]int16{},
+		p: &Problem{Name: opt.Name, Kind: kind, Hardware: opt.Hardware, Source: d, HasTimes: tr.Clock.HasTime, Align: opt.Align}}
+	if x.p.Align == 0 {
+		x.p.Align = map[traces.DeviceKind]int64{traces.DeviceGPU: 512, traces.DeviceArena: 1}[d.Info.Kind]
+		if x.p.Align == 0 {
+			x.p.Align = 64
+		}
+	}
+	x.p.TimesInferred = kind == traces.Lifetimes
+	x.unattributed = d.Totals.Unattributed
+	if err := x.collect(ctx); err != nil {
+		return nil, err
+	}
+	w, err := x.window(opt)
+	if err != nil {
+		return nil, err
+	}
+	p, doubled, err := x.problem(ctx, w.first, w.end, 1)
+	if err != nil || w.second <= w.end {
+		return p, err
+	}
+	if peak, _ := p.PeakLive(); float64(doubled) < worthUnrolling*float64(peak) {
+		return p, nil
+	}
+	// Buffers that outlive an iteration alternate between two places: over two iterations they do not.
+	two, still, err := x.problem(ctx, w.first, w.second, 2)
+	if err != nil || still > doubled/2 {
+		return p, ctx.Err()
+	}
+	two.Notes = append(two.Notes, "buffers live longer than an iteration: two iterations are planned as one, and times and traffic are given for one")
+	return two, nil
+}
+
+// problem cuts the ticks [first, end), which hold n iterations. It also returns the bytes of buffers that live longer than that.
+func (x *extractor) problem(ctx context.Context, first, end, n int) (*Problem, int64, error) {
+	y := *x
+	p := *x.p
+	y.p, y.doubled = &p, 0
+	y.buffer, y.stream = map[timeline.AllocID]BufferID{}, map[traces.StreamID]int16{}
+	p.Notes, p.Iterations = slices.Clone(p.Notes), n
+	if err := y.cut(ctx, first, end); err != nil {
+		return nil, 0, err
+	}
+	if err := p.Finish(); err != nil {
+		return nil, 0, err
+	}
+	return &p, y.doubled, nil
+}
+
+// collect lists the device's ticks in the order of the recording.
+func (x *extractor) collect(ctx context.Context) error {
+	acc := x.tr.Accesses
+	base, n := x.tr.DeviceEvents(x.d.ID)
+	n -= base
+	live := map[uint64]timeline.AllocID{}
+	for id := range x.d.Allocs.Len() {
+		if x.d.Allocs.Start[id] < 0 {
+			live[x.d.Allocs.Addr[id]] = timeline.AllocID(id)
+		}
+	}
+	next := 0
+	for m := 0; m <= n; m++ {
+		if m%(1<<14) == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		for ; next < len(acc) && (int(acc[next].Event) <= base+m || m == n); next++ {
+			a := &acc[next]
+			if a.Device != x.d.ID {
+				continue
+			}
+			id, ok := live[a.Addr]
+			if !ok {
+				id = x.d.LiveAtAddr(timeline.Moment(m-1), a.Addr)
+			}
+			x.ticks = append(x.ticks, tick{time: a.Time, alloc: id, row: int32(next), kind: tickAccess})
+		}
+		if m == n {
+			break
+		}
+		id := x.d.AllocOf(timeline.Moment(m))
+		if id == timeline.NoAlloc {
+			continue
+		}
+		switch timeline.Moment(m) {
+		case x.d.Allocs.Start[id]:
+			live[x.d.Allocs.Addr[id]] = id
+			x.ticks = append(x.ticks, tick{time: x.d.Time(timeline.Moment(m)), alloc: id, row: -1, kind: tickAlloc})
+		case x.d.Allocs.End[id]:
+			delete(live, x.d.Allocs.Addr[id])
+			x.ticks = append(x.ticks, tick{time: x.d.Time(timeline.Moment(m)), alloc: id, row: -1, kind: tickFree})
+		}
+	}
+	return nil
+}
+
+// errNothing says that there is nothing to plan.
+var errNothing = errors.New("the recording holds no allocation to plan")
+
+// window is where an iteration lies in the ticks: [first, end); second is the end of the iteration behind it, 0 where there is none of the same shape.
+type window struct{ first, end, second int }
+
+// window finds the iteration.
+func (x *extractor) window(opt BuildOptions) (window, error) {
+	if len(x.ticks) == 0 {
+		return window{}, fmt.Errorf("plan: %w", errNothing)
+	}
+	if opt.Period.Length > 0 {
+		if opt.Period.Location < 0 || opt.Period.Location+opt.Period.Length > len(x.ticks) {
+			return window{}, fmt.Errorf("plan: the period of %d ops from op %d passes the recording's %d", opt.Period.Length, opt.Period.Location, len(x.ticks))
+		}
+		return window{first: opt.Period.Location, end: opt.Period.Location + opt.Period.Length}, nil
+	}
+	its := x.d.Iterations()
+	k, err := chooseIteration(its, opt.Iteration)
+	if err != nil {
+		return window{}, err
+	}
+	if k < 0 {
+		if x.d.Info.Kind != traces.DeviceArena {
+			x.p.Notes = append(x.p.Notes, "no iterations were found: the whole recording is planned as one")
+		}
+		return window{end: len(x.ticks)}, nil
+	}
+	it := &its.List[k]
+	odd := 0
+	for i := range its.List {
+		if i >= its.Steady && its.List[i].Odd {
+			odd++
+		}
+	}
+	if len(its.List) > 1 {
+		x.p.Notes = append(x.p.Notes, fmt.Sprintf("iteration %d of %d is planned", k+1, len(its.List)))
+	}
+	if odd > 0 {
+		x.p.Notes = append(x.p.Notes, fmt.Sprintf("%d other iterations have another shape, and the plan does not speak of them", odd))
+	}
+	at := func(m timeline.Moment) int { // the first tick at or behind event m
+		t, _ := slices.BinarySearchFunc(x.ticks, m, func(t tick, m timeline.Moment) int {
+			if x.moment(t) < m {
+				return -1
+			}
+			return 1
+		})
+		return t
+	}
+	w := window{first: at(it.First), end: at(it.End)}
+	if w.first >= w.end {
+		return window{}, fmt.Errorf("plan: iteration %d: %w", k+1, errNothing)
+	}
+	if k+1 < len(its.List) && !its.List[k+1].Odd && its.List[k+1].First == it.End {
+		w.second = at(its.List[k+1].End)
+	}
+	return w, nil
+}
+
+// moment returns the event that a tick is, or behind which an access stands.
+func (x *extractor) moment(t tick) timeline.Moment {
+	switch t.kind {
+	case tickAlloc:
+		return x.d.Allocs.Start[t.alloc]
+	case tickFree:
+		return x.d.Allocs.End[t.alloc]
+	}
+	base, _ := x.tr.DeviceEvents(x.d.ID)
+	return timeline.Moment(int(x.tr.Accesses[t.row].Event) - base - 1)
+}
+
+// chooseIteration returns the iteration to plan on: the one asked for, else the steady one of the highest peak, the last one only if there is no other,
+// since a recording often ends within it; -1 where there are none.
+func chooseIteration(its *timeline.Iterations, asked int) (int, error) {
+	switch {
+	case asked >= len(its.List):
+		return 0, fmt.Errorf("plan: there is no iteration %d; the recording has %d", asked+1, len(its.List))
+	case asked >= 0:
+		return asked, nil
+	}
+	best := -1
+	consider := func(from, to int, evenOdd bool) {
+		for i := from; i < to; i++ {
+			if (evenOdd || !its.List[i].Odd) && (best < 0 || its.List[i].PeakAllocated > its.List[best].PeakAllocated) {
+				best = i
+			}
+		}
+	}
+	consider(its.Steady, len(its.List)-1, false)
+	if best < 0 {
+		consider(its.Steady, len(its.List), false)
+	}
+	if best < 0 {
+		consider(0, len(its.List), true)
+	}
+	return best, nil
+}
+
+// cut lays the ticks [first, end) on the axis.
+func (x *extractor) cut(ctx context.Context, first, end int) error {
+	ticks := x.ticks[first:end]
+	born, dies := map[timeline.AllocID]bool{}, map[timeline.AllocID]bool{}
+	for _, t := range ticks {
+		switch t.kind {
+		case tickAlloc:
+			born[t.alloc] = true
+		case tickFree:
+			dies[t.alloc] = true
+		}
+	}
+	before := x.aliveBefore(first)
+	x.streams(ticks, before)
+	x.addBuffers(ticks, before, born, dies)
+	if x.p.Kind == traces.Dataflow {
+		x.dataflow(ticks)
+	} else {
+		x.events(first, end)
+	}
+	return ctx.Err()
+}
+
+// aliveBefore lists the allocations that are alive when tick first happens, oldest first.
+func (x *extractor) aliveBefore(first int) []timeline.AllocID {
+	alive := map[timeline.AllocID]bool{}
+	for id := range x.d.Allocs.Len() {
+		if x.d.Allocs.Start[id] < 0 {
+			alive[timeline.AllocID(id)] = true
+		}
+	}
+	for _, t := range x.ticks[:first] {
+		switch t.kind {
+		case tickAlloc:
+			alive[t.alloc] = true
+		case tickFree:
+			delete(alive, t.alloc)
+		}
+	}
+	list := make([]timeline.AllocID, 0, len(alive))
+	for id := range alive {
+		list = append(list, id)
+	}
+	slices.Sort(list)
+	return list
+}
+
+// streams numbers the streams that allocations and ops of the iteration use, in order of first use.
+func (x *extractor) streams(ticks []tick, before []timeline.AllocID) {
+	use := func(s traces.StreamID) {
+		if _, ok := x.stream[s]; !ok && len(x.stream) < 1<<10 {
+			x.stream[s] = int16(len(x.stream))
+		}
+	}
+	for _, t := range ticks {
+		switch {
+		case t.kind == tickAlloc:
+			use(x.d.Allocs.Stream[t.alloc])
+		case t.kind == tickAccess && x.tr.Accesses[t.row].Op != traces.NoOp:
+			use(x.tr.Ops[x.tr.Accesses[t.row].Op].Stream)
+		}
+	}
+	for _, id := range before {
+		use(x.d.Allocs.Stream[id])
+	}
+	x.p.Streams = max(len(x.stream), 1)
+}
+
+// siteKey is what two allocations of one tensor in two iterations share.
+type siteKey struct {
+	size  int64
+	stack traces.StackID
+	name  traces.StringID
+}
+
+func (x *extractor) key(id timeline.AllocID) siteKey {
+	return siteKey{x.d.Allocs.Size[id], x.d.Allocs.Stack[id], x.metadata(id)}
+}
+
+func (x *extractor) metadata(id timeline.AllocID) traces.StringID {
+	if m := x.d.Allocs.Start[id]; m >= 0 {
+		base, _ := x.tr.DeviceEvents(x.d.ID)
+		return x.tr.DetailOf(base + int(m)).UserMetadata
+	}
+	return 0
+}
+
+// addBuffers makes the buffers of all that is alive in the window, and pairs what is carried across its ends. Positions are filled in later.
+func (x *extractor) addBuffers(ticks []tick, before []timeline.AllocID, born, dies map[timeline.AllocID]bool) {
+	waiting := map[siteKey][]timeline.AllocID{} // dies within, was there before
+	for _, id := range before {
+		if dies[id] {
+			waiting[x.key(id)] = append(waiting[x.key(id)], id)
+		} else {
+			x.add(id, Persistent)
+		}
+	}
+	for _, t := range ticks {
+		if t.kind != tickAlloc {
+			continue
+		}
+		id := t.alloc
+		if dies[id] {
+			x.add(id, Inside)
+			continue
+		}
+		if w := waiting[x.key(id)]; len(w) > 0 {
+			waiting[x.key(id)] = w[1:]
+			x.buffer[w[0]] = x.add(id, Carried)
+			continue
+		}
+		x.add(id, Inside)
+	}
+	for _, id := range before {
+		if _, ok := x.buffer[id]; !ok {
+			x.add(id, Inside)
+		}
+	}
+}
+
+func (x *extractor) add(id timeline.AllocID, life Life) BufferID {
+	b := BufferID(len(x.p.Buffers))
+	name := x.tr.Text(x.metadata(id))
+	if name == "" {
+		name = x.d.Name(id)
+	}
+	a := &x.d.Allocs
+	x.p.Buffers = append(x.p.Buffers, Buffer{Name: name, Size: a.Size[id], Life: life, Category: a.Category[id], Inferred: a.Inferred[id],
+		Stream: x.stream[a.Stream[id]], Alloc: id, Start: -1, End: -1})
+	x.buffer[id] = b
+	return b
+}
+
+// bound notes that a buffer begins or ends at a position.
+func (x *extractor) bound(t tick, at OpID) {
+	b := &x.p.Buffers[x.buffer[t.alloc]]
+	if t.kind == tickAlloc {
+		b.Start = at
+	} else {
+		b.End = at
+	}
+}
+
+// settle gives the buffers without a recorded bound the window's, and splits those that are carried for longer than an iteration.
+func (x *extractor) settle() {
+	n := OpID(len(x.p.Ops))
+	cutOff, long := 0, 0
+	for i := range x.p.Buffers {
+		b := &x.p.Buffers[i]
+		switch {
+		case b.Life == Inside && b.Start == 0 && b.End < 0 && (b.Category == timeline.Parameter || b.Category == timeline.OptimizerState):
+			b.Life = Persistent // a recording that begins by making the model
+		case b.Life == Inside:
+			if b.Start < 0 || b.End < 0 {
+				cutOff++
+			}
+			b.Start = max(b.Start, 0)
+			if b.End < 0 {
+				b.End = n
+			}
+			if b.Start == b.End { // freed by the very first op
+				b.End++
+			}
+		case b.Life == Carried && b.End > b.Start: // two are alive at once: one slot each, taken in turn
+			long++
+			x.doubled += b.Size
+			b.Life = Persistent
+			second := *b
+			second.Name += " (the iteration's before)"
+			x.p.Buffers = append(x.p.Buffers, second)
+		}
+	}
+	if cutOff > 0 && x.d.Info.Kind != traces.DeviceArena {
+		x.p.Notes = append(x.p.Notes, fmt.Sprintf("%d buffers cross the iteration's ends without a partner in the next one, and are planned as if they began or ended there", cutOff))
+	}
+	if x.unattributed > 0 {
+		x.p.Buffers = append(x.p.Buffers, Buffer{Name: "allocated before the recording", Size: x.unattributed, Life: Persistent, Alloc: timeline.NoAlloc})
+	}
+	if long > 0 {
+		x.p.Notes = append(x.p.Notes, fmt.Sprintf("%d buffers live longer than an iteration, and have two places, taken in turn", long))
+	}
+}
+
+// events makes a position of every tick.
+func (x *extractor) events(first, end int) {
+	lost := 0
+	for i := first; i < end; i++ {
+		t := x.ticks[i]
+		op := Op{Workspace: NoBuffer, First: int32(len(x.p.Accesses))}
+		if next := i + 1; next < len(x.ticks) {
+			op.Duration = max(x.ticks[next].time-t.time, 0)
+		}
+		switch t.kind {
+		case tickAlloc:
+			op.Name = "alloc"
+			x.bound(t, OpID(len(x.p.Ops)))
+		case tickFree:
+			op.Name = "free"
+			x.bound(t, OpID(len(x.p.Ops)))
+		case tickAccess:
+			a := &x.tr.Accesses[t.row]
+			op.Name = a.Mode.String()
+			if b, ok := x.buffer[t.alloc]; ok && t.alloc != timeline.NoAlloc {
+				x.p.Accesses = append(x.p.Accesses, Access{Buffer: b, Mode: modeOf(a.Mode)})
+			} else {
+				lost++
+			}
+		}
+		op.End = int32(len(x.p.Accesses))
+		op.Phase = x.phase(t)
+		x.p.Ops = append(x.p.Ops, op)
+	}
+	if lost > 0 {
+		x.p.Notes = append(x.p.Notes, fmt.Sprintf("%d accesses touch no block that is known to be alive, and are left out", lost))
+	}
+	x.settle()
+}
+
+func (x *extractor) phase(t tick) traces.Phase {
+	ph, _ := x.d.PhaseAt(x.moment(t))
+	return ph
+}
+
+func modeOf(m traces.AccessMode) Mode {
+	switch m {
+	case traces.Write:
+		return Write
+	case traces.Mutate:
+		return Mutate
+	case traces.Use:
+		return Use
+	}
+	return Read // a view reads what its base holds
+}
+
+// dataflow makes a position of every op.
+func (x *extractor) dataflow(ticks []tick) {
+	p := x.p
+	allocated, lost := false, 0
+	last := traces.NoOp
+	push := func(op Op) {
+		op.First, op.End = int32(len(p.Accesses)), int32(len(p.Accesses))
+		p.Ops = append(p.Ops, op)
+		allocated, last = false, traces.NoOp
+	}
+	var host, ready, begin int64
+	for i, t := range ticks {
+		switch t.kind {
+		case tickAlloc:
+			x.bound(t, OpID(len(p.Ops)))
+			allocated = true
+		case tickFree:
+			if allocated {
+				push(Op{Name: "free", Workspace: NoBuffer, Phase: x.phase(t)})
+			}
+			x.bound(t, OpID(len(p.Ops)))
+			last = traces.NoOp
+		case tickAccess:
+			a := &x.tr.Accesses[t.row]
+			b, ok := x.buffer[t.alloc]
+			if !ok || t.alloc == timeline.NoAlloc {
+				lost++
+				continue
+			}
+			if a.Op == traces.NoOp || a.Op != last {
+				op := Op{Name: a.Mode.String(), Workspace: NoBuffer, Phase: x.phase(t)}
+				if a.Op != traces.NoOp {
+					r := &x.tr.Ops[a.Op]
+					op.Name, op.Module, op.Duration, op.Rerunnable = x.tr.Text(r.Name), x.tr.Text(r.Module), max(r.Duration, 0), r.Rerunnable
+					op.Stream, op.Class = x.stream[r.Stream], ClassOf(x.tr.Text(r.Name))
+					if r.Phase != traces.PhaseUnknown {
+						op.Phase = r.Phase
+					}
+					if i == 0 || len(p.Ops) == 0 {
+						begin = r.Start
+					}
+					if at := r.Start - begin; at > ready && len(p.Ops) > 0 { // the device stood idle: the host was late
+						op.Gap = max(at-host, 0)
+						host = max(host, at)
+					}
+					ready = max(ready, r.Start-begin+op.Duration)
+				}
+				push(op)
+				last = a.Op
+			}
+			p.Accesses = append(p.Accesses, Access{Buffer: b, Mode: modeOf(a.Mode)})
+			p.Ops[len(p.Ops)-1].End = int32(len(p.Accesses))
+		}
+	}
+	if allocated { // allocated at the very end
+		push(Op{Name: "end", Workspace: NoBuffer})
+	}
+	if lost > 0 {
+		p.Notes = append(p.Notes, fmt.Sprintf("%d accesses touch no block that is known to be alive, and are left out", lost))
+	}
+	x.settle()
+}
+
+// classes are tried in order: the first whose word is in an op's name.
+var classes = []struct {
+	word  string
+	class Class
+}{
+	{"conv", ClassConv}, {"batch_norm", ClassNorm}, {"batchnorm", ClassNorm}, {"norm", ClassNorm}, {"dropout", ClassDropout},
+	{"softmax", ClassSoftmax}, {"loss", ClassLoss}, {"cross_entropy", ClassLoss}, {"nll", ClassLoss}, {"pool", ClassPool},
+	{"linear", ClassLinear}, {"addmm", ClassLinear}, {"matmul", ClassLinear}, {"bmm", ClassLinear}, {"relu", ClassActivation},
+	{"gelu", ClassActivation}, {"silu", ClassActivation}, {"sigmoid", ClassActivation}, {"tanh", ClassActivation},
+	{"adam", ClassOptimizer}, {"sgd", ClassOptimizer}, {"optimizer", ClassOptimizer},
+}
+
+// ClassOf returns the class of layer that an op's name shows.
+func ClassOf(name string) Class {
+	name = strings.ToLower(name)
+	i := slices.IndexFunc(classes, func(c struct {
+		word  string
+		class Class
+	}) bool {
+		return strings.Contains(name, c.word)
+	})
+	if i < 0 {
+		return ClassOther
+	}
+	return classes[i].class
+}
+
+// Largest returns the buffers of the problem in descending order of size, ties in their own order.
+func (p *Problem) Largest() []BufferID {
+	ids := make([]BufferID, len(p.Buffers))
+	for i := range ids {
+		ids[i] = BufferID(i)
+	}
+	slices.SortStableFunc(ids, func(a, b BufferID) int { return cmp.Compare(p.rounded[b], p.rounded[a]) })
+	return ids
+}

@@ -1,0 +1,52 @@
+package plan
+
+// Hardware is what a target's memory, links and driver cost. A preset's figures are data-sheet or published figures (its Origin says
+// which); calibration on a device replaces them.
+type Hardware struct {
+	Name string `json:"name"`
+	// Origin says where the figures come from: a data sheet, a paper, a calibration, the user.
+	Origin string `json:"origin"`
+	// MemoryBytes is the device's memory; 0 where unknown.
+	MemoryBytes int64 `json:"memory_bytes"`
+	// D2H and H2D are the copy engines, device to host and host to device, each alone.
+	D2H Link `json:"d2h"`
+	H2D Link `json:"h2d"`
+	// Together is the share of its own speed that each direction keeps while both are busy: 1 for a full-duplex link.
+	Together float64 `json:"together"`
+	// PinnedBytes is the most pinned host memory that swapping may hold; 0 for no limit.
+	PinnedBytes int64 `json:"pinned_bytes"`
+	// LaunchGap is what the host spends to issue one op, in nanoseconds. Ops whose recorded durations include it have none.
+	LaunchGap int64 `json:"launch_ns"`
+	// MallocTime and FreeTime are one driver allocation and one driver free (which waits for the device), MapTime one mapping of
+	// virtual memory, in nanoseconds.
+	MallocTime int64 `json:"malloc_ns"`
+	FreeTime   int64 `json:"free_ns"`
+	MapTime    int64 `json:"map_ns"`
+	// FlopsPerSecond is the sustained rate of dense arithmetic in FlopsType, BytesPerSecond the sustained bandwidth of the device's memory.
+	FlopsPerSecond float64 `json:"flops_per_s"`
+	FlopsType      string  `json:"flops_type"`
+	BytesPerSecond float64 `json:"bytes_per_s"`
+}
+
+// Link is one copy engine with pinned host memory at the other end.
+type Link struct {
+	// BytesPerSecond is its sustained rate, Latency the fixed cost of one copy in nanoseconds.
+	BytesPerSecond float64 `json:"bytes_per_s"`
+	Latency        int64   `json:"latency_ns"`
+}
+
+// Time returns how long a copy of n bytes takes alone, in nanoseconds, rounded up.
+func (l Link) Time(n int64) int64 {
+	if n <= 0 {
+		return 0
+	}
+	if l.BytesPerSecond <= 0 {
+		return l.Latency
+	}
+	t := float64(n) / l.BytesPerSecond * 1e9
+	whole := int64(t)
+	if float64(whole) < t {
+		whole++
+	}
+	return l.Latency + whole
+}

@@ -1,0 +1,143 @@
+package plan
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// Family groups managers by what they do.
+type Family uint8
+
+// The families, in the order in which they are listed.
+const (
+	// Baseline managers are online allocators that plan nothing.
+	Baseline Family = iota
+	// Pooling managers choose addresses.
+	Pooling
+	// Swapping managers move buffers to the host and back.
+	Swapping
+	// Recomputing managers drop buffers and run their ops again.
+	Recomputing
+	// Combining managers do several of these.
+	Combining
+)
+
+// String returns the family's name on screen.
+func (f Family) String() string {
+	return [...]string{"baseline", "pooling", "swapping", "recompute", "combined"}[min(f, Combining)]
+}
+
+// Info says what a manager is.
+type Info struct {
+	// Name is what the command line and the tables call it.
+	Name string
+	// After names whose method it is, with the year; "" for a baseline or one of ours.
+	After string
+	// Ours says that the method is ours.
+	Ours   bool
+	Family Family
+	// Needs is the poorest kind of recording that serves it.
+	Needs traces.Kind
+	// Reading says what in it is our reading because the source is not public or silent; "" where nothing is.
+	Reading string
+	// Summary is one sentence on what it does.
+	Summary string
+}
+
+// Manager turns a problem into a plan. Managers hold no state between calls and may be used from several goroutines.
+type Manager interface {
+	Info() Info
+	// Plan returns a plan that [Validate] accepts. It is a function of the problem, the request's budget, seed and work. When the context
+	// is cancelled it returns at once, with the best plan that it has, or with the context's error where it has none. A manager that cannot
+	// meet the budget returns the plan of the smallest footprint that it found; one that is unable to serve the problem returns an error
+	// that wraps an [*Unavailable] or a [*TooSmall].
+	Plan(ctx context.Context, p *Problem, r Request) (*Plan, error)
+}
+
+// Request is what is asked of a manager.
+type Request struct {
+	// Budget is what the plan's memory may take, in bytes: the device's budget less what lies outside of it. 0 asks for the smallest footprint
+	// without loss of time, where a manager has that notion, else for no limit.
+	Budget int64
+	Seed   uint64
+	// Work bounds the search in units that each manager counts for itself (evaluations, nodes); 0 is the manager's own default.
+	Work int64
+	// Evaluator measures candidates for managers that want a simulator in their loop; nil where there is none.
+	Evaluator Evaluator
+	// Progress, where not nil, is told how far planning is; it is called from one goroutine at a time.
+	Progress func(done, total int64)
+}
+
+// Report calls Progress if there is one.
+func (r *Request) Report(done, total int64) {
+	if r.Progress != nil {
+		r.Progress(done, total)
+	}
+}
+
+// Evaluator measures a plan, as a simulator does. It is safe for concurrent use.
+type Evaluator interface {
+	Evaluate(ctx context.Context, p *Problem, pl *Plan) (Measurement, error)
+}
+
+// Unavailable says why a manager cannot serve a problem, and what to record instead.
+type Unavailable struct{ Manager, Reason string }
+
+// Error implements error.
+func (e *Unavailable) Error() string {
+	return fmt.Sprintf("%s is not available here: %s", e.Manager, e.Reason)
+}
+
+// TooSmall says that a budget lies below what has to be resident.
+type TooSmall struct {
+	Budget, Need int64
+	// Held says what needs it, such as "parameters and optimizer state alone".
+	Held string
+}
+
+// Error implements error.
+func (e *TooSmall) Error() string {
+	return fmt.Sprintf("not possible: %s need %d bytes and the budget is %d", e.Held, e.Need, e.Budget)
+}
+
+// Serve returns an error that wraps an [*Unavailable] where the problem's kind is too poor for a manager.
+func (p *Problem) Serve(i Info) error {
+	if p.Kind >= i.Needs {
+		return nil
+	}
+	return &Unavailable{Manager: i.Name, Reason: p.Kind.Missing()}
+}
+
+// CheckBudget returns a [*TooSmall] where budget is positive and below what must reside.
+func (p *Problem) CheckBudget(budget int64) error {
+	if budget <= 0 {
+		return nil
+	}
+	m := p.MustReside()
+	switch {
+	case m.Persistent > budget:
+		return &TooSmall{Budget: budget, Need: m.Persistent, Held: p.persistentWords() + " alone"}
+	case m.Total() > budget:
+		return &TooSmall{Budget: budget, Need: m.Total(), Held: fmt.Sprintf("%s and the operands of %s", p.persistentWords(), p.Ops[m.Op].Name)}
+	}
+	return nil
+}
+
+// persistentWords names what persists.
+func (p *Problem) persistentWords() string {
+	names := map[string]bool{}
+	for i := range p.Buffers {
+		if p.Buffers[i].Life == Persistent && p.Buffers[i].Size > 0 {
+			names[p.Buffers[i].Category.String()] = true
+		}
+	}
+	switch {
+	case names["parameter"] && names["optimizer_state"]:
+		return "parameters and optimizer state"
+	case names["parameter"]:
+		return "parameters"
+	}
+	return "the buffers that stay between iterations"
+}

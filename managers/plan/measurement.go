@@ -1,0 +1,52 @@
+package plan
+
+import "time"
+
+// Measurement is what carrying a plan out costs. The simulator, the device and the live process fill the same struct, so that the three stand
+// side by side and the simulator's error is a number.
+type Measurement struct {
+	// Target is sim, cuda:0, live...
+	Target string
+	// Footprint is the peak of what the manager holds from the driver, in bytes, granularity included. For an online allocator that frees its
+	// cache under pressure it is the smallest cap under which the iteration completes, where the target looked for it.
+	Footprint int64
+	// PeakLive is the most bytes of live instances at one moment.
+	PeakLive int64
+	// StepTime is the median time of an iteration in nanoseconds, StepP95 its 95th percentile; a simulator, which has no spread, gives the same twice.
+	StepTime, StepP95 int64
+	// Makespan is the time of all iterations that the problem holds, in nanoseconds: the end of Usage and Spans.
+	Makespan int64
+	// Stall is the time during which the first compute stream waited for a copy, in nanoseconds.
+	Stall int64
+	// SwappedOut and SwappedIn are the bytes copied each way, RecomputeTime the time of ops that ran again.
+	SwappedOut, SwappedIn int64
+	RecomputeTime         int64
+	// PinnedPeak is the most pinned host memory held.
+	PinnedPeak int64
+	// DriverCalls counts allocations, frees and mappings asked of the driver in the iteration, Retries the times that an allocator had to
+	// give back its cache and wait for the device.
+	DriverCalls, Retries int64
+	// Usage is memory held over time, for charts; Spans are what each queue did. Both only where asked for.
+	Usage []Sample
+	Spans []Span
+	// Elapsed is how long measuring took.
+	Elapsed time.Duration
+	// Notes are what a person should know about this measurement.
+	Notes []string
+}
+
+// Sample is memory in use from a moment on.
+type Sample struct {
+	Time  int64 // nanoseconds from the iteration's start
+	Bytes int64
+}
+
+// Span is one thing that a queue did or waited for.
+type Span struct {
+	Start, End int64 // nanoseconds from the iteration's start
+	// Step is the step of the program; for a stall, the step that was held up.
+	Step  int32
+	Queue int16
+	// Stall says that the queue stood still waiting for a copy.
+	Stall bool
+}

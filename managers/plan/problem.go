@@ -1,0 +1,419 @@
+package plan
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// Ids are indices into the tables of a [Problem].
+type (
+	// OpID indexes [Problem.Ops]; it is also a position of the iteration: the moment before the op begins. len(Ops) is its end.
+	OpID int32
+	// BufferID indexes [Problem.Buffers]; [NoBuffer] is the absence of one.
+	BufferID int32
+)
+
+// NoBuffer is the absence of a buffer.
+const NoBuffer BufferID = -1
+
+// MaxSize is the largest size of a buffer, in bytes: beyond it a recording is damaged, and sums of sizes stay far from overflow.
+const MaxSize = int64(1) << 48
+
+// Problem is one iteration of steady state, which repeats: what runs, in issue order, on which stream; which buffers it reads and
+// writes; how long each buffer lives. Budget, seed and work limit are arguments of planning and no part of it. A Problem is frozen
+// once [Problem.Finish] has accepted it; goroutines share it without locks.
+type Problem struct {
+	// Name says what the problem is, for a headline: a file's name, or a network with its batch size.
+	Name string
+	// Kind is what the recording can answer: Lifetimes serves pooling, Accesses also swapping, Dataflow everything.
+	Kind traces.Kind
+	Ops  []Op
+	// Accesses are the touches of all ops: those of op i are Accesses[Ops[i].First:Ops[i].End].
+	Accesses []Access
+	Buffers  []Buffer
+	// Align is what offsets and sizes are rounded up to, in bytes; 1 for storage-allocation problems, 512 on a GPU.
+	Align int64
+	// Streams is the number of compute streams; ops name them 0 to Streams-1.
+	Streams int
+	// Iterations is how many iterations Ops hold: 1, or 2 where buffers live longer than one; 0 counts as 1. Measurements are for one.
+	Iterations int
+	// Hardware is what copies, allocations and launches cost.
+	Hardware Hardware
+	// Outside is device memory that no buffer accounts for (context, libraries' workspaces, collectives), in bytes; 0 where unknown.
+	Outside int64
+	// HasTimes says that durations were recorded or derived from a hardware model; without it step times mean nothing.
+	HasTimes bool
+	// TimesInferred says that durations come from a model or from host timestamps, not from device measurements.
+	TimesInferred bool
+	// Notes are facts about how the problem was made that a person should know, one sentence each.
+	Notes []string
+	// Source is the device that the problem was taken from, nil for one that was computed.
+	Source *timeline.Device
+
+	touched []Touch // by buffer, then by op
+	firstOf []int32 // of each buffer in touched, one entry more than buffers
+	rounded []int64
+}
+
+// Op is one operation of the iteration. Issue order is the order of Problem.Ops.
+type Op struct {
+	Name, Module string
+	// Duration is its time on its stream, in nanoseconds.
+	Duration int64
+	// Gap is what the host spends before it can issue the op, in nanoseconds, on top of the hardware's launch gap.
+	Gap        int64
+	First, End int32 // its accesses
+	// Variants are other ways of computing it, such as convolution algorithms; nil for one way. Variant 0 is the one that was recorded.
+	Variants []Variant
+	// Workspace is the transient buffer whose size depends on the variant, NoBuffer where the op has none.
+	Workspace BufferID
+	Stream    int16
+	Phase     traces.Phase
+	Class     Class
+	// Rerunnable says that running the op again on the same inputs yields the same bytes.
+	Rerunnable bool
+}
+
+// Variant is one way of computing an op.
+type Variant struct {
+	Name      string
+	Duration  int64 // nanoseconds
+	Workspace int64 // bytes
+}
+
+// Mode says how an op touches a buffer. The values are those of [traces.AccessMode] without Alias: a view's bytes are its buffer's.
+type Mode uint8
+
+// The modes of access.
+const (
+	// Read leaves the buffer as it was.
+	Read Mode = iota
+	// Write gives the whole buffer a new value, whatever it held.
+	Write
+	// Mutate changes it in place: what it held matters.
+	Mutate
+	// Use is a touch of a kind that the recording does not tell, and counts as Mutate.
+	Use
+)
+
+// Reads reports whether the access needs what the buffer held.
+func (m Mode) Reads() bool { return m != Write }
+
+// Writes reports whether the buffer holds something else afterwards.
+func (m Mode) Writes() bool { return m != Read }
+
+// Access is one touch of a buffer by the op whose range holds it.
+type Access struct {
+	Buffer BufferID
+	Mode   Mode
+}
+
+// Touch is an access seen from its buffer.
+type Touch struct {
+	Op   OpID
+	Mode Mode
+}
+
+// Life says how a buffer's lifetime lies in the iteration.
+type Life uint8
+
+// The kinds of lifetime.
+const (
+	// Inside begins and ends within the iteration: [Start, End).
+	Inside Life = iota
+	// Persistent is alive throughout and keeps its value from one iteration to the next: parameters, optimizer state.
+	Persistent
+	// Carried begins in one iteration and ends in the next: alive during [Start, n) and [0, End), with End <= Start.
+	Carried
+)
+
+// Buffer is a piece of memory: a tensor's storage, or a workspace.
+type Buffer struct {
+	Name       string
+	Size       int64 // requested bytes
+	Start, End OpID  // see Life
+	Life       Life
+	Category   timeline.Category
+	// Inferred says that the category was inferred, not recorded.
+	Inferred bool
+	Stream   int16
+	// Alloc is the allocation of the recording, [timeline.NoAlloc] where there is none.
+	Alloc timeline.AllocID
+}
+
+// Class is what kind of layer an op belongs to, as far as managers tell layers apart.
+type Class uint8
+
+// The classes of op.
+const (
+	ClassOther Class = iota
+	ClassConv
+	ClassLinear
+	ClassActivation
+	ClassPool
+	ClassNorm
+	ClassDropout
+	ClassSoftmax
+	ClassLoss
+	ClassOptimizer
+)
+
+// String returns the class's name.
+func (c Class) String() string {
+	return [...]string{"other", "conv", "linear", "activation", "pool", "norm", "dropout", "softmax", "loss", "optimizer"}[min(c, ClassOptimizer)]
+}
+
+// ErrInvalid is wrapped by every error of a problem or a plan that contradicts itself.
+var ErrInvalid = errors.New("invalid")
+
+// Finish checks the problem, indexes it and freezes it. Its error names the first op or buffer that contradicts another.
+func (p *Problem) Finish() error {
+	if p.Align < 1 {
+		p.Align = 1
+	}
+	if p.Align&(p.Align-1) != 0 || p.Align > 1<<30 {
+		return fmt.Errorf("%w problem: alignment %d is no power of two up to 2^30", ErrInvalid, p.Align)
+	}
+	p.Streams, p.Iterations = max(p.Streams, 1), max(p.Iterations, 1)
+	n := OpID(len(p.Ops))
+	p.rounded = make([]int64, len(p.Buffers))
+	var total int64
+	for i := range p.Buffers {
+		b := &p.Buffers[i]
+		switch {
+		case b.Life == Persistent:
+			b.Start, b.End = 0, n
+		case b.Life == Carried && b.End == 0: // nothing of it is left when the next iteration begins
+			b.Life, b.End = Inside, n
+		}
+		switch {
+		case b.Size < 0 || b.Size > MaxSize:
+			return fmt.Errorf("%w problem: buffer %d (%s) has %d bytes, not 0 to 2^48", ErrInvalid, i, b.Name, b.Size)
+		case b.Start < 0 || b.End < 0 || b.Start > n || b.End > n:
+			return fmt.Errorf("%w problem: buffer %d (%s) lives [%d, %d), outside of the iteration's %d ops", ErrInvalid, i, b.Name, b.Start, b.End, n)
+		case b.Life == Inside && b.Start >= b.End:
+			return fmt.Errorf("%w problem: buffer %d (%s) lives [%d, %d), which is empty or negative", ErrInvalid, i, b.Name, b.Start, b.End)
+		case b.Life == Carried && b.End > b.Start:
+			return fmt.Errorf("%w problem: buffer %d (%s) lives longer than an iteration and is not persistent", ErrInvalid, i, b.Name)
+		case int(b.Stream) < 0 || int(b.Stream) >= p.Streams:
+			return fmt.Errorf("%w problem: buffer %d (%s) is on stream %d of %d", ErrInvalid, i, b.Name, b.Stream, p.Streams)
+		}
+		p.rounded[i] = (b.Size + p.Align - 1) &^ (p.Align - 1)
+		if total += p.rounded[i]; total > 1<<62 {
+			return fmt.Errorf("%w problem: its buffers together pass 2^62 bytes", ErrInvalid)
+		}
+	}
+	return p.index()
+}
+
+// index makes the table of touches by buffer, and checks accesses against lifetimes.
+func (p *Problem) index() error {
+	p.firstOf = make([]int32, len(p.Buffers)+1)
+	for i := range p.Ops {
+		op := &p.Ops[i]
+		if op.First < 0 || op.First > op.End || int(op.End) > len(p.Accesses) || int(op.Stream) < 0 || int(op.Stream) >= p.Streams || op.Duration < 0 || op.Gap < 0 {
+			return fmt.Errorf("%w problem: op %d (%s) has a range, stream or duration out of bounds", ErrInvalid, i, op.Name)
+		}
+		if w := op.Workspace; w != NoBuffer && (int(w) < 0 || int(w) >= len(p.Buffers) || p.Buffers[w].Life != Inside || p.Buffers[w].Start != OpID(i) || p.Buffers[w].End != OpID(i)+1) {
+			return fmt.Errorf("%w problem: the workspace of op %d (%s) does not live with it", ErrInvalid, i, op.Name)
+		}
+		for _, a := range p.Accesses[op.First:op.End] {
+			if int(a.Buffer) < 0 || int(a.Buffer) >= len(p.Buffers) {
+				return fmt.Errorf("%w problem: op %d (%s) touches buffer %d of %d", ErrInvalid, i, op.Name, a.Buffer, len(p.Buffers))
+			}
+			if b := &p.Buffers[a.Buffer]; !b.AliveAt(OpID(i)) {
+				return fmt.Errorf("%w problem: op %d (%s) touches buffer %d (%s), which lives [%d, %d)", ErrInvalid, i, op.Name, a.Buffer, b.Name, b.Start, b.End)
+			}
+			p.firstOf[a.Buffer+1]++
+		}
+	}
+	for i := range p.Buffers {
+		p.firstOf[i+1] += p.firstOf[i]
+	}
+	p.touched = make([]Touch, p.firstOf[len(p.Buffers)])
+	next := slices.Clone(p.firstOf)
+	for i := range p.Ops {
+		for _, a := range p.AccessesOf(OpID(i)) {
+			p.touched[next[a.Buffer]] = Touch{Op: OpID(i), Mode: a.Mode}
+			next[a.Buffer]++
+		}
+	}
+	return nil
+}
+
+// AliveAt reports whether the buffer is alive while op i runs.
+func (b *Buffer) AliveAt(i OpID) bool {
+	switch b.Life {
+	case Persistent:
+		return true
+	case Carried:
+		return i >= b.Start || i < b.End
+	}
+	return b.Start <= i && i < b.End
+}
+
+// Len returns the number of ops.
+func (p *Problem) Len() int { return len(p.Ops) }
+
+// AccessesOf returns what op i touches. The slice belongs to the problem.
+func (p *Problem) AccessesOf(i OpID) []Access { return p.Accesses[p.Ops[i].First:p.Ops[i].End] }
+
+// TouchesOf returns who touches buffer b, in issue order. An op that touches it twice is there twice. The slice belongs to the problem.
+func (p *Problem) TouchesOf(b BufferID) []Touch { return p.touched[p.firstOf[b]:p.firstOf[b+1]] }
+
+// Rounded returns the bytes that buffer b takes: its size rounded up to the alignment.
+func (p *Problem) Rounded(b BufferID) int64 { return p.rounded[b] }
+
+// Starts returns the time at which each op would begin if all ran one behind the other on one stream, in nanoseconds, and as a last
+// entry when they would be done. Managers that plan on recorded timestamps plan on it.
+func (p *Problem) Starts() []int64 {
+	t := make([]int64, len(p.Ops)+1)
+	for i := range p.Ops {
+		t[i+1] = t[i] + p.Ops[i].Duration + p.Ops[i].Gap
+	}
+	return t
+}
+
+// Load returns the bytes alive during each op when everything is kept, sizes rounded.
+func (p *Problem) Load() []int64 {
+	n := len(p.Ops)
+	delta := make([]int64, n+1)
+	for i := range p.Buffers {
+		b, size := &p.Buffers[i], p.rounded[i]
+		delta[b.Start] += size
+		if b.Life == Carried {
+			delta[0] += size
+			delta[b.End] -= size
+		} else {
+			delta[b.End] -= size
+		}
+	}
+	var sum int64
+	for i := range delta {
+		sum += delta[i]
+		delta[i] = sum
+	}
+	return delta[:n]
+}
+
+// PeakLive returns the most bytes alive at one moment when everything is kept: what no placement can undercut. It is also the first
+// op at which that is so.
+func (p *Problem) PeakLive() (bytes int64, at OpID) {
+	for i, v := range p.Load() {
+		if v > bytes {
+			bytes, at = v, OpID(i)
+		}
+	}
+	return bytes, at
+}
+
+// MustReside is what a budget has to hold whatever a manager does, in bytes.
+type MustReside struct {
+	// Persistent are the buffers that stay from one iteration to the next.
+	Persistent int64
+	// Operands are the most bytes that one op needs beside them: what it reads, writes and works in; Op is that op.
+	Operands int64
+	Op       OpID
+}
+
+// Total is the smallest budget that any plan can meet.
+func (m MustReside) Total() int64 { return m.Persistent + m.Operands }
+
+// MustReside returns the floor below which no budget can be met.
+func (p *Problem) MustReside() MustReside {
+	var m MustReside
+	for i := range p.Buffers {
+		if p.Buffers[i].Life == Persistent {
+			m.Persistent += p.rounded[i]
+		}
+	}
+	seen := make([]OpID, len(p.Buffers)) // the op that a buffer was counted for, plus one
+	for i := range p.Ops {
+		var sum int64
+		add := func(b BufferID, size int64) {
+			if seen[b] != OpID(i)+1 && p.Buffers[b].Life != Persistent {
+				seen[b] = OpID(i) + 1
+				sum += size
+			}
+		}
+		op := &p.Ops[i]
+		for _, a := range p.AccessesOf(OpID(i)) {
+			if a.Buffer != op.Workspace {
+				add(a.Buffer, p.rounded[a.Buffer])
+			}
+		}
+		if op.Workspace != NoBuffer {
+			size := p.rounded[op.Workspace]
+			for _, v := range op.Variants {
+				size = min(size, (v.Workspace+p.Align-1)&^(p.Align-1))
+			}
+			add(op.Workspace, size)
+		}
+		if sum > m.Operands {
+			m.Operands, m.Op = sum, OpID(i)
+		}
+	}
+	return m
+}
+
+// Gap is an idle interval of a buffer: the time between two consecutive accesses. The buffer holds a value that the later one needs
+// unless that one is a Write.
+type Gap struct {
+	Buffer BufferID
+	After  OpID // the access before
+	Before OpID // the access behind
+	// Dead says that the access behind overwrites the buffer, so that nothing need be kept.
+	Dead bool
+}
+
+// Gaps returns the idle intervals of at least minOps ops between accesses of buffers that do not persist, of at least minBytes, in
+// order of buffer and time. A carried buffer's absence across the iteration's end is not among them.
+func (p *Problem) Gaps(minBytes int64, minOps int) []Gap {
+	var gaps []Gap
+	for b := range p.Buffers {
+		if p.Buffers[b].Life == Persistent || p.rounded[b] < max(minBytes, 1) {
+			continue
+		}
+		touches := p.TouchesOf(BufferID(b))
+		for k := 1; k < len(touches); k++ {
+			x, y := touches[k-1], touches[k]
+			if p.Buffers[b].Life == Carried && x.Op < p.Buffers[b].End && y.Op >= p.Buffers[b].Start {
+				continue // two instances: the one from before dies between
+			}
+			if int(y.Op-x.Op)-1 >= max(minOps, 1) {
+				gaps = append(gaps, Gap{Buffer: BufferID(b), After: x.Op, Before: y.Op, Dead: y.Mode == Write})
+			}
+		}
+	}
+	return gaps
+}
+
+// Producer returns the ops that made the value which buffer b holds just before op at: the last whole write and the changes in place
+// behind it, in order. ok is false where the value came from before the iteration or its making is unknown.
+func (p *Problem) Producer(b BufferID, at OpID) (ops []OpID, ok bool) {
+	touches := p.TouchesOf(b)
+	end, _ := slices.BinarySearchFunc(touches, at, func(t Touch, at OpID) int { return cmp.Compare(t.Op, at) })
+	for k := end - 1; k >= 0; k-- {
+		if buf := &p.Buffers[b]; buf.Life == Carried && at >= buf.Start && touches[k].Op < buf.Start {
+			break // that instance was the previous iteration's
+		}
+		switch touches[k].Mode {
+		case Use:
+			return nil, false
+		case Mutate, Write:
+			if len(ops) == 0 || ops[len(ops)-1] != touches[k].Op {
+				ops = append(ops, touches[k].Op)
+			}
+			if touches[k].Mode == Write {
+				slices.Reverse(ops)
+				return ops, true
+			}
+		}
+	}
+	return nil, false
+}

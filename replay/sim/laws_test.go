@@ -1,0 +1,135 @@
+package sim_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/managers/place"
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/managers/plan/plantest"
+	"github.com/gmemtop/gmemtop/replay/sim"
+)
+
+func random(t *testing.T, seed uint64, share float64) (*plan.Problem, *plan.Plan) {
+	t.Helper()
+	p := plantest.Random(seed, 10+int(seed%60))
+	pl, err := plan.Assemble(p, plantest.RandomDecisions(p, seed, share))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := place.Place(context.Background(), p, pl, place.Options{Rule: place.BestFit}); err != nil {
+		t.Fatal(err)
+	}
+	return p, pl
+}
+
+func TestSimulatedPeakEqualsPlannedPeak(t *testing.T) {
+	for seed := range uint64(200) {
+		p, pl := random(t, seed, 0.7)
+		m, err := sim.Run(context.Background(), p, pl, sim.Options{Usage: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		live, _ := pl.PeakLive()
+		if m.Footprint != pl.Footprint || m.PeakLive != live {
+			t.Errorf("seed %d: simulated %d and %d bytes, planned %d and %d", seed, m.Footprint, m.PeakLive, pl.Footprint, live)
+		}
+		for _, u := range m.Usage {
+			if u.Bytes < 0 || u.Bytes > pl.Footprint {
+				t.Fatalf("seed %d: %d bytes in use at %d ns in an arena of %d", seed, u.Bytes, u.Time, pl.Footprint)
+			}
+		}
+	}
+}
+
+func TestEventsAndThePassAgreeWhereNothingIsShared(t *testing.T) {
+	for seed := range uint64(200) {
+		p, pl := random(t, seed, 0.8)
+		q := *p
+		q.Hardware.Together = 1
+		alone, err := sim.Run(context.Background(), &q, pl, sim.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		q.Hardware.Together = 1 - 1e-15
+		shared, err := sim.Run(context.Background(), &q, pl, sim.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := alone.StepTime - shared.StepTime; d < -2 || d > 2 {
+			t.Errorf("seed %d: step time %d by the pass and %d by events", seed, alone.StepTime, shared.StepTime)
+		}
+		if d := alone.Stall - shared.Stall; d < -50 || d > 50 {
+			t.Errorf("seed %d: stalls %d by the pass and %d by events", seed, alone.Stall, shared.Stall)
+		}
+	}
+}
+
+func TestEachQueueDoesOneThingAtATimeAndWaitsAreKept(t *testing.T) {
+	for seed := range uint64(100) {
+		p, pl := random(t, seed, 0.8)
+		m, err := sim.Run(context.Background(), p, pl, sim.Options{Spans: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		end := make([]int64, p.Queues())
+		done := map[int32]int64{}
+		for _, s := range m.Spans {
+			if !s.Stall {
+				done[s.Step] = s.End
+			}
+		}
+		behind := make([]int64, p.Queues())
+		begin := map[int32]int64{}
+		for _, s := range m.Spans {
+			if s.Stall {
+				continue
+			}
+			if s.Start < end[s.Queue] {
+				t.Fatalf("seed %d: step %d begins at %d on queue %d, which is busy until %d", seed, s.Step, s.Start, s.Queue, end[s.Queue])
+			}
+			end[s.Queue], begin[s.Step] = s.End, s.Start
+		}
+		for i, s := range pl.Steps {
+			switch s.Kind {
+			case plan.Wait:
+				behind[s.Queue] = max(behind[s.Queue], done[s.On])
+			case plan.Alloc, plan.Free:
+			default:
+				if begin[int32(i)] < behind[s.Queue] {
+					t.Fatalf("seed %d: step %d begins at %d and has to wait until %d", seed, i, begin[int32(i)], behind[s.Queue])
+				}
+			}
+		}
+	}
+}
+
+func TestASwapThatDoesNotFitItsGapStallsByTheDifference(t *testing.T) {
+	p := plantest.Chain(4, 1<<20, 1_000_000) // copies of 1 MiB take 976,563 ns, ops 1 ms, backward ops 2 ms
+	for _, c := range []struct {
+		bytesPerSecond float64
+		stall          bool
+	}{{1 << 30, false}, {1 << 27, true}} {
+		q := *p
+		q.Hardware.D2H.BytesPerSecond, q.Hardware.H2D.BytesPerSecond = c.bytesPerSecond, c.bytesPerSecond
+		// act0 leaves behind forward0 (op 1) and returns for backward0 (op 9); its memory is gone from op 3 to op 8.
+		pl, err := plan.Assemble(&q, plan.Decisions{Absences: []plan.Absence{{Buffer: 0, After: 1, Release: 3, Fetch: 8, Before: 9}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := place.Place(context.Background(), &q, pl, place.Options{}); err != nil {
+			t.Fatal(err)
+		}
+		m, err := sim.Run(context.Background(), &q, pl, sim.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if (m.Stall > 0) != c.stall || m.SwappedOut != 1<<20 || m.SwappedIn != 1<<20 {
+			t.Errorf("at %.0f B/s: stall %d ns, %d bytes out, %d in", c.bytesPerSecond, m.Stall, m.SwappedOut, m.SwappedIn)
+		}
+		want := int64(6*1_000_000 + 4*2_000_000)
+		if !c.stall && m.StepTime != want || c.stall && m.StepTime != want+m.Stall {
+			t.Errorf("at %.0f B/s: step time %d, ops alone %d, stall %d", c.bytesPerSecond, m.StepTime, want, m.Stall)
+		}
+	}
+}

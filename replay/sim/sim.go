@@ -1,0 +1,312 @@
+// Package sim carries plans out on a simulated device: compute streams as recorded, one copy engine each way, pinned host memory, launch gaps,
+// the allocator in the loop.
+//
+// Its duties:
+//   - [Run] measures a plan: step time, stalls, traffic, footprint, and where asked for what each queue did when;
+//   - [Simulator] is the [plan.Evaluator] that planners are handed;
+//   - what it cannot simulate it refuses with a reason.
+package sim
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/gmemtop/gmemtop/managers/plan"
+)
+
+// Problem: when is each step of a program done, given that queues run side by side, each in order, that some steps wait for steps of other
+// queues, and that two copies in opposite directions slow each other down?
+//
+// Way chosen: a wait always names an earlier step, so that where rates are constant one pass in program order gives every time: a step begins when the
+// host has issued it, its queue is free and what it waits for is done. That pass is what planners call thousands of times. Where copies share a link
+// (Hardware.Together < 1), rates depend on what else is running, and [shared] advances from event to event instead.
+//
+// Complexity: O(steps) for the pass, O(steps x queues) for the events; no allocation beyond a few columns of numbers.
+// Rejected: events throughout (five times slower where nothing is shared); fixed time steps (wrong by up to a step at every event).
+//
+// Not simulated: compute that slows down because copies use the device's memory bandwidth; ops of two streams that share the multiprocessors; clocks
+// that fall under load. The device target measures all three.
+
+// Options say what to record beside the totals.
+type Options struct {
+	// Spans records what each queue did; Usage memory over time.
+	Spans, Usage bool
+	// Cap is the most that an online allocator may hold from the driver, in bytes; 0 for the device's memory.
+	Cap int64
+}
+
+// Simulator evaluates plans for planners.
+type Simulator struct{ Options }
+
+// Evaluate measures a plan: see [Run].
+func (s Simulator) Evaluate(ctx context.Context, p *plan.Problem, pl *plan.Plan) (plan.Measurement, error) {
+	return Run(ctx, p, pl, s.Options)
+}
+
+// run is the state of one simulation.
+type run struct {
+	p     *plan.Problem
+	pl    *plan.Plan
+	opt   Options
+	m     plan.Measurement
+	start []int64 // of each step, on its queue; for Alloc and Free when the host issued it
+	end   []int64
+	issue []int64
+	ready []int64 // of each queue, when it is free
+	held  []int64 // of each queue, how far waits for copies hold it up
+	after []int64 // of each queue, how far waits for compute hold it up
+}
+
+// Run simulates one iteration of a plan. It returns the context's error when cancelled, and an error that says why where it cannot simulate a
+// plan. The plan must have passed [plan.Validate]; Run does not look for what that would have found.
+func Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, opt Options) (plan.Measurement, error) {
+	began := time.Now()
+	if pl.SectionBytes != 0 {
+		var err error
+		if p, err = p.Sectioned(pl.SectionBytes); err != nil {
+			return plan.Measurement{}, err
+		}
+	}
+	n, k := len(pl.Steps), p.Queues()
+	r := &run{p: p, pl: pl, opt: opt, start: make([]int64, n), end: make([]int64, n), issue: make([]int64, n),
+		ready: make([]int64, k), held: make([]int64, k), after: make([]int64, k)}
+	r.m.Target = "sim"
+	var err error
+	switch {
+	case pl.Policy != nil:
+		err = r.online(ctx)
+	case p.Hardware.Together > 0 && p.Hardware.Together < 1 && len(pl.Absences) > 0:
+		r.issueAll()
+		err = r.shared(ctx)
+	default:
+		err = r.pass(ctx)
+	}
+	if err != nil {
+		return plan.Measurement{}, err
+	}
+	r.totals()
+	r.m.Elapsed = time.Since(began)
+	return r.m, nil
+}
+
+// duration returns how long a step takes on its queue when nothing shares it.
+func (r *run) duration(s *plan.Step) int64 {
+	switch s.Kind {
+	case plan.Run, plan.Again:
+		return r.p.DurationOf(r.pl, s.Op)
+	case plan.Out:
+		return r.p.Hardware.D2H.Time(r.pl.Instances[s.Instance].Size)
+	case plan.In:
+		return r.p.Hardware.H2D.Time(r.pl.Instances[s.Instance].Size)
+	}
+	return 0
+}
+
+// launch returns what the host spends to issue a step.
+func (r *run) launch(s *plan.Step) int64 {
+	switch s.Kind {
+	case plan.Run, plan.Again:
+		return r.p.Ops[s.Op].Gap + r.p.Hardware.LaunchGap
+	case plan.Out, plan.In:
+		return r.p.Hardware.LaunchGap
+	}
+	return 0
+}
+
+const checkEvery = 1 << 14
+
+// issueAll works out when the host issues each step, where it never has to wait for the device.
+func (r *run) issueAll() {
+	var host int64
+	for s := range r.pl.Steps {
+		host += r.launch(&r.pl.Steps[s])
+		r.issue[s] = host
+	}
+}
+
+// pass computes all times in program order.
+func (r *run) pass(ctx context.Context) error {
+	r.issueAll()
+	for s := range r.pl.Steps {
+		if s%checkEvery == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		r.step(s)
+	}
+	return nil
+}
+
+// step places one step on its queue, all before it being placed.
+func (r *run) step(s int) {
+	st := &r.pl.Steps[s]
+	switch st.Kind {
+	case plan.Wait:
+		on := &r.pl.Steps[st.On]
+		if on.Kind == plan.Out || on.Kind == plan.In {
+			r.held[st.Queue] = max(r.held[st.Queue], r.end[st.On])
+		} else {
+			r.after[st.Queue] = max(r.after[st.Queue], r.end[st.On])
+		}
+	case plan.Alloc, plan.Free:
+		r.start[s], r.end[s] = r.issue[s], r.issue[s]
+	default:
+		q := st.Queue
+		free := max(r.ready[q], r.issue[s], r.after[q])
+		r.begin(s, q, free, max(free, r.held[q]))
+		r.end[s] = r.start[s] + r.duration(st)
+		r.ready[q] = r.end[s]
+	}
+}
+
+// begin notes that a step that could have begun at free begins at start, held up by a copy in between.
+func (r *run) begin(s int, q int16, free, start int64) {
+	r.start[s] = start
+	if start <= free || int(q) >= r.p.Streams {
+		return
+	}
+	if q == 0 {
+		r.m.Stall += start - free
+	}
+	if r.opt.Spans {
+		r.m.Spans = append(r.m.Spans, plan.Span{Start: free, End: start, Step: int32(s), Queue: q, Stall: true})
+	}
+}
+
+// shared computes all times from event to event: two copies in opposite directions run at Together of their own speed each.
+func (r *run) shared(ctx context.Context) error {
+	k := r.p.Queues()
+	lists := make([][]int32, k)
+	count := make([]int, k)
+	for s := range r.pl.Steps {
+		if st := &r.pl.Steps[s]; st.Kind != plan.Alloc && st.Kind != plan.Free {
+			count[st.Queue]++
+		}
+	}
+	for q := range lists {
+		lists[q] = make([]int32, 0, count[q])
+	}
+	for s := range r.pl.Steps {
+		if st := &r.pl.Steps[s]; st.Kind != plan.Alloc && st.Kind != plan.Free {
+			lists[st.Queue] = append(lists[st.Queue], int32(s))
+		} else {
+			r.start[s], r.end[s] = r.issue[s], r.issue[s]
+		}
+	}
+	done := make([]bool, len(r.pl.Steps))
+	head := make([]int, k)
+	left := make([]float64, k) // what is left of the running step, in nanoseconds at full speed; negative where none runs
+	for q := range left {
+		left[q] = -1
+	}
+	out, in := int(r.p.OutQueue()), int(r.p.InQueue())
+	now := float64(0)
+	for turn := 0; ; turn++ {
+		if turn%checkEvery == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		// Start what can start. A wait that passes may let the next step of its queue start, but never that of another.
+		next := math.Inf(1)
+		for q := range lists {
+			for left[q] < 0 && head[q] < len(lists[q]) {
+				s := lists[q][head[q]]
+				st := &r.pl.Steps[s]
+				if st.Kind == plan.Wait {
+					if !done[st.On] {
+						break
+					}
+					if on := r.pl.Steps[st.On].Kind; on == plan.Out || on == plan.In {
+						r.held[q] = max(r.held[q], r.end[st.On])
+					} else {
+						r.after[q] = max(r.after[q], r.end[st.On])
+					}
+					head[q]++
+					continue
+				}
+				if at := float64(r.issue[s]); at > now {
+					next = min(next, at)
+					break
+				}
+				free := max(r.ready[q], r.issue[s], r.after[q])
+				r.begin(int(s), int16(q), free, max(free, int64(math.Round(now))))
+				left[q] = float64(r.duration(st))
+			}
+		}
+		rate := func(q int) float64 {
+			if (q == out || q == in) && left[out] >= 0 && left[in] >= 0 {
+				return r.p.Hardware.Together
+			}
+			return 1
+		}
+		running := false
+		for q := range lists {
+			if left[q] >= 0 {
+				running = true
+				next = min(next, now+left[q]/rate(q))
+			}
+		}
+		if math.IsInf(next, 1) {
+			if running {
+				return fmt.Errorf("simulate: no next event at %.0f ns", now)
+			}
+			for q := range lists {
+				if head[q] < len(lists[q]) {
+					return fmt.Errorf("simulate: queue %d waits for ever at step %d", q, lists[q][head[q]])
+				}
+			}
+			return nil
+		}
+		rates := make([]float64, k)
+		for q := range lists {
+			rates[q] = rate(q)
+		}
+		for q := range lists {
+			if left[q] < 0 {
+				continue
+			}
+			left[q] -= (next - now) * rates[q]
+			if left[q] < 1e-6 {
+				s := lists[q][head[q]]
+				r.end[s] = int64(math.Round(next))
+				r.ready[q], done[s], left[q] = r.end[s], true, -1
+				head[q]++
+			}
+		}
+		now = next
+	}
+}
+
+// totals fills the measurement from the times.
+func (r *run) totals() {
+	var last int64
+	for s := range r.pl.Steps {
+		st := &r.pl.Steps[s]
+		if st.Kind == plan.Wait {
+			continue
+		}
+		last = max(last, r.end[s])
+		if st.Kind == plan.Again {
+			r.m.RecomputeTime += r.end[s] - r.start[s]
+		}
+		if r.opt.Spans && st.Kind != plan.Alloc && st.Kind != plan.Free {
+			r.m.Spans = append(r.m.Spans, plan.Span{Start: r.start[s], End: r.end[s], Step: int32(s), Queue: st.Queue})
+		}
+	}
+	n := int64(r.p.Iterations)
+	r.m.SwappedOut, r.m.SwappedIn = r.pl.Moved()
+	r.m.SwappedOut /= n
+	r.m.SwappedIn /= n
+	r.m.Makespan = last
+	r.m.StepTime, r.m.StepP95 = last/n, last/n
+	r.m.Stall /= n
+	r.m.RecomputeTime /= n
+	r.m.PinnedPeak, _ = r.pl.PinnedPeak(r.p)
+	r.m.PeakLive, _ = r.pl.PeakLive()
+	if r.pl.Policy == nil {
+		r.m.Footprint = r.pl.Footprint
+	}
+	if r.opt.Usage {
+		r.usage()
+	}
+}
