@@ -2,10 +2,211 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"fmt"
+
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/replay/allocator"
 )
 
-// online simulates a plan whose memory an online allocator serves: the allocator runs on the host, in program order.
+// Online allocators.
+//
+// An online allocator runs on the host, in program order, and needs no time to decide. What costs time is what it asks of the driver, and that it
+// sometimes has to wait for the device: an allocation that the driver refuses makes it give its cache back, which is only safe when all work is done. The
+// first iterations fill its cache, so the iteration that is timed is the one behind them.
+//
+// Footprint: an allocator with a cache holds more than it needs as long as nobody minds. What it needs is the smallest cap under which the iteration
+// completes; bisection finds it between the peak of live bytes and what the allocator holds uncapped. That completing is monotone in the cap is not
+// proven, so the cap that is reported is one under which it did complete. Without a budget, and for allocators without a cache, the peak is the footprint.
+//
+// Complexity: O(steps log blocks) a run, and at most a dozen runs. Rejected: counting the first iteration (a program trains for thousands).
+
+// warmUp is how many iterations run before the one that is timed.
+const warmUp = 2
+
+// bisections bounds the search for the smallest cap, and capTolerance is where it stops, in bytes: the driver's granularity.
+const (
+	bisections   = 12
+	capTolerance = allocator.Granularity
+)
+
+// unlimited is the memory of a device without a limit, in bytes; an allocator may reserve as many addresses, so that it has to leave room for sums.
+const unlimited = int64(1) << 44
+
+// host is an online allocator with the blocks that the program holds.
+type host struct {
+	r      *run
+	a      allocator.Allocator
+	blocks []allocator.Block // by buffer
+}
+
+func newHost(r *run, limit int64) (*host, error) {
+	settings, err := allocator.ParseSettings(r.pl.Policy.Settings)
+	if err != nil {
+		return nil, fmt.Errorf("simulate the allocator %q: %w", r.pl.Policy.Name, err)
+	}
+	capacity := limit
+	if capacity <= 0 {
+		capacity = unlimited
+	}
+	a, err := allocator.New(r.pl.Policy.Name, allocator.Config{Driver: allocator.NewDriver(capacity), Settings: settings})
+	if err != nil {
+		return nil, fmt.Errorf("simulate: %w", err)
+	}
+	h := &host{r: r, a: a, blocks: make([]allocator.Block, len(r.p.Buffers))}
+	for _, i := range r.pl.Resident {
+		if err := h.malloc(i); err != nil {
+			return nil, err
+		}
+	}
+	return h, nil
+}
+
+func (h *host) malloc(i plan.InstanceID) error {
+	x := &h.r.pl.Instances[i]
+	size := x.Size
+	if b := &h.r.p.Buffers[x.Buffer]; h.r.p.Rounded(x.Buffer) == size {
+		size = b.Size // the allocator rounds by itself
+	}
+	if size == 0 {
+		h.blocks[x.Buffer] = allocator.Block{}
+		return nil
+	}
+	b, err := h.a.Malloc(size, int32(h.r.p.Buffers[x.Buffer].Stream))
+	if err != nil {
+		return err
+	}
+	h.blocks[x.Buffer] = b
+	return nil
+}
+
+func (h *host) free(i plan.InstanceID) error {
+	b := h.r.pl.Instances[i].Buffer
+	block := h.blocks[b]
+	if block.Size == 0 {
+		return nil
+	}
+	h.blocks[b] = allocator.Block{}
+	return h.a.Free(block)
+}
+
+// iterate runs the allocator through one iteration. each, where not nil, is told the figures before and behind each call.
+func (h *host) iterate(ctx context.Context, each func(step int, before, after allocator.Stats)) error {
+	for s := range h.r.pl.Steps {
+		if s%checkEvery == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		st := &h.r.pl.Steps[s]
+		var before allocator.Stats
+		if each != nil {
+			before = h.a.Stats()
+		}
+		var err error
+		switch st.Kind {
+		case plan.Alloc:
+			err = h.malloc(st.Instance)
+		case plan.Free:
+			err = h.free(st.Instance)
+		}
+		if err != nil {
+			return err
+		}
+		if each != nil {
+			each(s, before, h.a.Stats())
+		}
+	}
+	return nil
+}
+
+// completes reports whether the iteration runs, again and again, under a cap; and the allocator as it is then.
+func (r *run) completes(ctx context.Context, limit int64) (*host, bool, error) {
+	h, err := newHost(r, limit)
+	for k := 0; err == nil && k < warmUp; k++ {
+		err = h.iterate(ctx, nil)
+	}
+	switch {
+	case errors.Is(err, allocator.ErrOutOfMemory):
+		return nil, false, nil
+	case err != nil:
+		return nil, false, err
+	}
+	return h, true, nil
+}
+
+// online simulates a plan whose memory an online allocator serves.
 func (r *run) online(ctx context.Context) error {
-	return fmt.Errorf("simulate: no emulation of the allocator %q", r.pl.Policy.Name)
+	for i := range r.pl.Absences {
+		if r.pl.Absences[i].How == plan.Swap {
+			return fmt.Errorf("simulate: copies under the online allocator %q are not emulated: place the plan", r.pl.Policy.Name)
+		}
+	}
+	free, ok, err := r.completes(ctx, 0)
+	if err != nil || !ok {
+		return fmt.Errorf("simulate without a cap: %w", cmpErr(err))
+	}
+	held := free.a.Stats().PeakReserved
+	r.m.Reserved = held
+	need, err := r.smallestCap(ctx, held)
+	if err != nil {
+		return err
+	}
+	limit := int64(0)
+	if r.opt.Cap > 0 && held > r.opt.Cap {
+		limit = max(r.opt.Cap, need) // over the cap it is timed where it just completes
+	}
+	r.m.Footprint = need
+	return r.timed(ctx, limit)
+}
+
+func cmpErr(err error) error {
+	if err == nil {
+		return allocator.ErrOutOfMemory
+	}
+	return err
+}
+
+// smallestCap returns the smallest cap at which the iteration was seen to complete.
+func (r *run) smallestCap(ctx context.Context, held int64) (int64, error) {
+	low, _ := r.pl.PeakLive()
+	high := held
+	if name := r.pl.Policy.Name; name == "direct" || name == "arena" {
+		return held, nil // nothing is cached that could be given back
+	}
+	for k := 0; k < bisections && high-low > capTolerance; k++ {
+		mid := (low + high) / 2
+		_, ok, err := r.completes(ctx, mid)
+		if err != nil {
+			return 0, err
+		}
+		if ok {
+			high = mid
+		} else {
+			low = mid
+		}
+	}
+	return high, nil
+}
+
+// timed runs the warm iterations under a cap and then the one that counts, the host waiting for the device where the allocator does.
+func (r *run) timed(ctx context.Context, limit int64) error {
+	h, ok, err := r.completes(ctx, limit)
+	if err != nil || !ok {
+		return fmt.Errorf("simulate with a cap of %d bytes: %w", limit, cmpErr(err))
+	}
+	hw := &r.p.Hardware
+	var now int64
+	return h.iterate(ctx, func(s int, before, after allocator.Stats) {
+		if after.Synchronisations > before.Synchronisations {
+			for _, at := range r.ready {
+				now = max(now, at)
+			}
+		}
+		mallocs, frees := after.DriverMallocs-before.DriverMallocs, after.DriverFrees-before.DriverFrees
+		maps := after.Maps - before.Maps + after.Unmaps - before.Unmaps
+		now += mallocs*hw.MallocTime + frees*hw.FreeTime + maps*hw.MapTime + r.launch(&r.pl.Steps[s])
+		r.m.DriverCalls += mallocs + frees + maps
+		r.m.Retries += after.Retries - before.Retries
+		r.issue[s] = now
+		r.step(s)
+	})
 }

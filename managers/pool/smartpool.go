@@ -1,0 +1,131 @@
+package pool
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/gmemtop/gmemtop/managers/pack"
+	"github.com/gmemtop/gmemtop/managers/place"
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// SmartPool (Zhang, Yeung, Shu, He, Wang: "Efficient Memory Management for GPU-based Deep Learning Systems", arXiv 1903.06631; the authors' code in
+// the pull request of their framework).
+//
+// Problem: training repeats, so the lifetimes of one iteration are those of all; addresses can be chosen once, offline.
+// Rule: buffers are vertices of an interval graph, weighted by size; two that are alive together share an edge. Colour the heaviest first (ties: the
+// earlier one first): give it the smallest gap between its coloured neighbours that fits, else the bytes above them. First fit takes the lowest gap. The
+// authors report the same results for both on their networks.
+// Blocks that cross into the next iteration are coloured apart, first, and their area is kept twice, used in turn, since two iterations' blocks may
+// be alive together; everything else goes above. Blocks that stay for ever lie below all.
+//
+// Our reading: the gap below the first coloured range counts like any other (their code tries it only when all neighbours form one range).
+// A buffer that is gone before its successor is made needs no second place; we keep the two areas all the same, as they do, and exact does not.
+// Complexity: O(n^2) in the paper; here O(n log n) with an index of ranges. Rejected by the authors: optimal colouring, as NP-hard.
+
+// SmartPool returns the pool with best fit, the authors' default.
+func SmartPool() plan.Manager { return smartPool("smartpool", place.BestFit) }
+
+// SmartPoolFirstFit returns the pool with first fit.
+func SmartPoolFirstFit() plan.Manager { return smartPool("smartpool-ff", place.FirstFit) }
+
+// SmartPoolSwap returns the later, swap-aware variant: what crosses iterations is coloured with everything else, with an edge round the iteration's
+// end instead of two areas. The same colouring serves plans that swap, whose absences are gaps in a buffer's life.
+func SmartPoolSwap() plan.Manager {
+	return planner{
+		info: plan.Info{Name: "smartpool-swap", After: "Zhang 2019", Family: plan.Pooling, Needs: traces.Lifetimes,
+			Summary: "SmartPool's later variant: one colouring for all, with edges round the iteration's end.",
+			Reading: "the gap below the first neighbour counts like any other"},
+		make: func(ctx context.Context, p *plan.Problem, _ plan.Request) (*plan.Plan, error) {
+			return placed(ctx, p, place.Options{Rule: place.BestFit})
+		},
+	}
+}
+
+func smartPool(name string, rule place.Rule) plan.Manager {
+	return planner{
+		info: plan.Info{Name: name, After: "Zhang 2019", Family: plan.Pooling, Needs: traces.Lifetimes,
+			Summary: "Weighted interval-graph colouring of one iteration: the largest first, into the smallest gap between neighbours.",
+			Reading: "the gap below the first neighbour counts like any other"},
+		make: func(ctx context.Context, p *plan.Problem, _ plan.Request) (*plan.Plan, error) {
+			return colour(ctx, p, rule)
+		},
+	}
+}
+
+// colour places what persists, then what is carried, twice, then the rest.
+func colour(ctx context.Context, p *plan.Problem, rule place.Rule) (*plan.Plan, error) {
+	pl, err := keepAll(p)
+	if err != nil {
+		return nil, err
+	}
+	fit := pack.BestFit
+	if rule == place.FirstFit {
+		fit = pack.FirstFit
+	}
+	offsets := make([]int64, len(pl.Instances))
+	var base int64
+	var carried, normal pack.Problem
+	item := make([]int, len(pl.Instances))
+	slot := map[plan.BufferID]int{}
+	for i := range pl.Instances {
+		x := &pl.Instances[i]
+		switch p.Buffers[x.Buffer].Life {
+		case plan.Persistent:
+			offsets[i] = base
+			base += x.Size
+		case plan.Carried:
+			k, seen := slot[x.Buffer]
+			if !seen {
+				k = len(carried.Items)
+				slot[x.Buffer] = k
+				carried.Items = append(carried.Items, pack.Item{Start: -1, End: int64(x.To), Size: x.Size})
+			} else {
+				carried.Items[k].Start2, carried.Items[k].End2 = int64(x.From), int64(x.To)
+			}
+			item[i] = k
+		default:
+			item[i] = len(normal.Items)
+			normal.Items = append(normal.Items, pack.Item{Start: int64(x.From), End: int64(x.To), Size: x.Size})
+		}
+	}
+	first, err := fit(ctx, &carried)
+	if err != nil {
+		return nil, fmt.Errorf("colour what crosses iterations: %w", err)
+	}
+	rest, err := fit(ctx, &normal)
+	if err != nil {
+		return nil, fmt.Errorf("colour what lives within the iteration: %w", err)
+	}
+	for i := range pl.Instances {
+		switch p.Buffers[pl.Instances[i].Buffer].Life {
+		case plan.Carried:
+			offsets[i] = base + first.Offsets[item[i]]
+		case plan.Inside:
+			offsets[i] = base + 2*first.Top + rest.Offsets[item[i]]
+		}
+	}
+	pl.Place(offsets)
+	pl.Order(p)
+	pl.LowerBound, _ = p.PeakLive()
+	if first.Top > 0 {
+		pl.Note("what crosses iterations has two areas of %d bytes, used in turn", first.Top)
+	}
+	return pl, nil
+}
+
+// Exact returns our own placement: a search that begins with the greedy ones and certifies its result where it can; see package pack.
+func Exact() plan.Manager {
+	return planner{
+		info: plan.Info{Name: "exact", Ours: true, Family: plan.Pooling, Needs: traces.Lifetimes,
+			Summary: "Searches canonical placements with bounds and decomposition; says optimal where it is proven."},
+		make: func(ctx context.Context, p *plan.Problem, r plan.Request) (*plan.Plan, error) {
+			opt := place.Options{Seed: r.Seed, Work: r.Work}
+			if r.Progress != nil {
+				opt.Progress = func(best, bound int64) { r.Progress(bound, best) }
+			}
+			return placed(ctx, p, opt)
+		},
+	}
+}

@@ -1,0 +1,298 @@
+// Package replay compares managers: it asks each for a plan of one problem, has the plans validated, carried out on a target and measured, and says which
+// is the fastest that fits.
+//
+// Its duties:
+//   - [Compare]: all managers on one problem and budget, in the background, with progress;
+//   - [Sweep]: the same over several budgets;
+//   - [Comparison]: the results as a person reads them, beside each other and in one sentence.
+//
+// It knows plans and targets, and no planner: those it is handed.
+package replay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/replay/sim"
+)
+
+// Target carries plans out: the simulator, a device, the live process. It may be used from several goroutines unless it says otherwise.
+type Target interface {
+	// Name is sim, cuda:0, live...
+	Name() string
+	// Run carries a validated plan out and measures it. limit is the most that an online allocator may hold, in bytes, 0 for none.
+	Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, limit int64) (plan.Measurement, error)
+}
+
+// Simulated is the simulator as a target.
+type Simulated struct {
+	// Charts records usage and what each queue did.
+	Charts bool
+}
+
+// Name implements Target.
+func (Simulated) Name() string { return "sim" }
+
+// Run implements Target.
+func (s Simulated) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, limit int64) (plan.Measurement, error) {
+	return sim.Run(ctx, p, pl, sim.Options{Spans: s.Charts, Usage: s.Charts, Cap: limit})
+}
+
+// Options say how to compare.
+type Options struct {
+	// Budget is the device's, in bytes; 0 for none.
+	Budget int64
+	// Margin is kept free within the budget, in bytes.
+	Margin int64
+	Seed   uint64
+	// Work bounds each manager's search in its own units; 0 is each one's default.
+	Work int64
+	// Targets carry out every plan; none means the simulator.
+	Targets []Target
+	// Eager, where not nil, turns a plan into what eager PyTorch can run, measured beside it.
+	Eager func(p *plan.Problem, pl *plan.Plan) (*plan.Plan, error)
+	// Limit bounds the time for planning with one manager; 0 for none. A manager that reaches it gives the best that it has.
+	Limit time.Duration
+	// Parallel is how many managers plan at once; 0 for as many as there are processors.
+	Parallel int
+	// Update, where not nil, is told each result as it comes, and how far planning is (Done false). It is called from one goroutine at a time.
+	Update func(Progress)
+}
+
+// Progress is news of one manager.
+type Progress struct {
+	Index       int // of the manager
+	Manager     string
+	Done        bool
+	Part, Total int64 // of its planning, in its own units
+	Results     []Result
+}
+
+// Result is one manager under one executor on one target.
+type Result struct {
+	Info     plan.Info
+	Executor plan.Executor
+	Target   string
+	// Available says that the manager serves the problem and made a plan; Reason why not.
+	Available bool
+	Reason    string
+	// Impossible says that no manager could meet the budget, because of what has to be resident.
+	Impossible bool
+	Plan       *plan.Plan
+	// Valid says that [plan.Validate] accepted the plan. What it did not accept is not measured and not shown as a result.
+	Valid       bool
+	Measurement plan.Measurement
+	// Fits says that footprint, what lies outside and the margin are within the budget.
+	Fits bool
+	// Overhead is step time over that of keeping everything on the same target, less one.
+	Overhead float64
+}
+
+// Comparison is what became of one problem.
+type Comparison struct {
+	Problem *plan.Problem
+	Budget  int64
+	// Net is what of the budget is left for buffers.
+	Net int64
+	// Baseline is the step time of keeping everything in memory, in nanoseconds, on the first target.
+	Baseline int64
+	Results  []Result
+	Elapsed  time.Duration
+}
+
+// ErrTooSmall is wrapped by Compare's error where no manager can meet the budget.
+var ErrTooSmall = errors.New("the budget is below what has to be resident")
+
+// Compare plans with every manager and measures every plan. A manager that fails is a result that says so; the error is for what concerns all of them:
+// a budget below what must reside (it wraps [ErrTooSmall] and a [*plan.TooSmall]), or the context's. When the context is cancelled the results
+// that are there are returned beside its error.
+func Compare(ctx context.Context, p *plan.Problem, managers []plan.Manager, opt Options) (*Comparison, error) {
+	began := time.Now()
+	c := &Comparison{Problem: p, Budget: opt.Budget, Results: nil}
+	if opt.Budget > 0 {
+		c.Net = opt.Budget - p.Outside - opt.Margin
+		if c.Net <= 0 {
+			return nil, fmt.Errorf("%w: %w", ErrTooSmall, &plan.TooSmall{Budget: opt.Budget, Need: p.Outside + opt.Margin, Held: "context, workspaces and margin alone"})
+		}
+		if err := p.CheckBudget(c.Net); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrTooSmall, err)
+		}
+	}
+	if len(opt.Targets) == 0 {
+		opt.Targets = []Target{Simulated{}}
+	}
+	var err error
+	if c.Baseline, err = KeepAll(ctx, p, opt.Targets[0]); err != nil {
+		return nil, err
+	}
+	workers := opt.Parallel
+	if workers <= 0 {
+		workers = runtime.GOMAXPROCS(0)
+	}
+	results := make([][]Result, len(managers))
+	var mu sync.Mutex
+	update := func(u Progress) {
+		if opt.Update != nil {
+			mu.Lock()
+			defer mu.Unlock()
+			opt.Update(u)
+		}
+	}
+	var wg sync.WaitGroup
+	next := make(chan int)
+	for range min(workers, max(len(managers), 1)) {
+		wg.Go(func() {
+			for i := range next {
+				name := managers[i].Info().Name
+				results[i] = c.one(ctx, managers[i], opt, func(part, total int64) {
+					update(Progress{Index: i, Manager: name, Part: part, Total: total})
+				})
+				update(Progress{Index: i, Manager: name, Done: true, Results: results[i]})
+			}
+		})
+	}
+	for i := range managers {
+		if ctx.Err() != nil {
+			break
+		}
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+	for _, r := range results {
+		c.Results = append(c.Results, r...)
+	}
+	c.Elapsed = time.Since(began)
+	return c, ctx.Err()
+}
+
+// KeepAll returns the step time of keeping everything in memory on a target, in nanoseconds: what overheads are counted from.
+func KeepAll(ctx context.Context, p *plan.Problem, t Target) (int64, error) {
+	pl, err := plan.Assemble(p, plan.Decisions{})
+	if err != nil {
+		return 0, fmt.Errorf("keep everything: %w", err)
+	}
+	pl.Manager = "keep-all"
+	offsets := make([]int64, len(pl.Instances))
+	var top int64
+	for i := range pl.Instances { // one behind the other: only time matters here
+		if x := &pl.Instances[i]; x.From < 0 || int(x.To) < len(pl.Steps) || p.Buffers[x.Buffer].Life != plan.Carried {
+			offsets[i] = top
+			top += x.Size
+		} else {
+			offsets[i] = offsets[residentOf(pl, x.Buffer)]
+		}
+	}
+	pl.Place(offsets)
+	pl.Order(p)
+	m, err := t.Run(ctx, p, pl, 0)
+	if err != nil {
+		return 0, fmt.Errorf("keep everything: %w", err)
+	}
+	return m.StepTime, nil
+}
+
+func residentOf(pl *plan.Plan, b plan.BufferID) plan.InstanceID {
+	for _, i := range pl.Resident {
+		if pl.Instances[i].Buffer == b {
+			return i
+		}
+	}
+	return 0
+}
+
+// evaluator lets planners measure candidates on the simulator.
+var evaluator = sim.Simulator{}
+
+// one plans with one manager and measures its plan everywhere.
+func (c *Comparison) one(ctx context.Context, m plan.Manager, opt Options, progress func(part, total int64)) []Result {
+	info := m.Info()
+	failed := func(reason string) []Result {
+		return []Result{{Info: info, Target: opt.Targets[0].Name(), Reason: reason}}
+	}
+	limited := ctx
+	if opt.Limit > 0 {
+		var cancel context.CancelFunc
+		limited, cancel = context.WithTimeout(ctx, opt.Limit)
+		defer cancel()
+	}
+	pl, err := m.Plan(limited, c.Problem, plan.Request{Budget: c.Net, Seed: opt.Seed, Work: opt.Work, Evaluator: evaluator, Progress: progress})
+	var unavailable *plan.Unavailable
+	switch {
+	case errors.As(err, &unavailable):
+		return failed(unavailable.Reason)
+	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
+		return failed(fmt.Sprintf("no plan within %s", opt.Limit))
+	case err != nil:
+		return failed(err.Error())
+	}
+	results := c.measure(ctx, info, pl, opt)
+	if opt.Eager != nil && len(pl.Absences) > 0 && pl.Executor == plan.Ideal {
+		eager, err := opt.Eager(c.Problem, pl)
+		if err != nil {
+			results = append(results, Result{Info: info, Executor: plan.TorchEager, Target: opt.Targets[0].Name(), Reason: err.Error()})
+		} else {
+			results = append(results, c.measure(ctx, info, eager, opt)...)
+		}
+	}
+	return results
+}
+
+// measure validates a plan and carries it out on every target.
+func (c *Comparison) measure(ctx context.Context, info plan.Info, pl *plan.Plan, opt Options) []Result {
+	var out []Result
+	invalid := plan.Validate(c.Problem, pl)
+	for _, t := range opt.Targets {
+		r := Result{Info: info, Executor: pl.Executor, Target: t.Name(), Plan: pl}
+		if invalid != nil {
+			r.Plan, r.Reason = nil, "its plan is not valid: "+invalid.Error()
+			out = append(out, r)
+			continue
+		}
+		r.Valid = true
+		m, err := t.Run(ctx, c.Problem, pl, c.Net)
+		if err != nil {
+			r.Reason = err.Error()
+			out = append(out, r)
+			continue
+		}
+		r.Available, r.Measurement = true, m
+		r.Fits = c.Net == 0 || m.Footprint <= c.Net
+		if c.Baseline > 0 {
+			r.Overhead = float64(m.StepTime)/float64(c.Baseline) - 1
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// Fastest returns the result of the least step time among those that fit, of one executor and target; ties go to the smaller footprint. ok is false where
+// none fits.
+func (c *Comparison) Fastest(e plan.Executor, target string) (Result, bool) {
+	best := -1
+	for i := range c.Results {
+		r := &c.Results[i]
+		if !r.Available || !r.Fits || r.Executor != e || r.Target != target {
+			continue
+		}
+		if best < 0 || better(r, &c.Results[best]) {
+			best = i
+		}
+	}
+	if best < 0 {
+		return Result{}, false
+	}
+	return c.Results[best], true
+}
+
+func better(a, b *Result) bool {
+	if a.Measurement.StepTime != b.Measurement.StepTime {
+		return a.Measurement.StepTime < b.Measurement.StepTime
+	}
+	return a.Measurement.Footprint < b.Measurement.Footprint
+}
