@@ -42,7 +42,7 @@ func exitCode(err error) int {
 		return exitFinding
 	case errors.Is(err, traces.ErrFormat):
 		return exitInput
-	case errors.Is(err, traces.ErrUnsupported), errors.Is(err, fs.ErrPermission):
+	case errors.As(err, new(unsupportedError)), errors.Is(err, traces.ErrUnsupported), errors.Is(err, fs.ErrPermission):
 		return exitUnsupported
 	}
 	return exitFailure

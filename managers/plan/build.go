@@ -87,6 +87,7 @@ func FromDevice(ctx context.Context, d *timeline.Device, opt BuildOptions) (*Pro
 		}
 	}
 	x.p.TimesInferred = kind == traces.Lifetimes
+	x.p.Hardware.LaunchGap = 0 // recorded times hold it already
 	x.unattributed = d.Totals.Unattributed
 	if err := x.collect(ctx); err != nil {
 		return nil, err

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gmemtop/gmemtop/managers"
+	"github.com/gmemtop/gmemtop/replay"
+)
+
+func (a *app) compareCommand() *cobra.Command {
+	var f planFlags
+	var names, target string
+	var limit time.Duration
+	var notes bool
+	c := &cobra.Command{
+		Use: "compare FILE", GroupID: groupReport, Args: exactArgs("FILE"),
+		Short: "What each memory manager would make of this training, side by side",
+		Long: "Plans one iteration of a trace with memory managers (pooling, swapping, recompute and their combinations), checks every\n" +
+			"plan, simulates it, and says which is the fastest that fits. What the recording cannot serve is listed with the reason.\n" +
+			"Managers: " + strings.Join(managers.Names(), ", ") + ".\n" +
+			"Exits with 3 where nothing can fit in the budget.",
+		Example: "  gmemtop compare snapshot.pickle\n  gmemtop compare trace.gmt --budget 12GiB --managers all\n" +
+			"  gmemtop compare trace.gmt --budget 50% --hardware h100 --managers autoswap,vdnn-*,joint --json",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.compare(cmd.Context(), args[0], &f, comparing{names: names, target: target, limit: limit, notes: notes})
+		},
+	}
+	p := c.Flags()
+	p.StringVar(&names, "managers", "", "names separated by commas, with * at the end for all that begin so, or all (default a dozen)")
+	p.StringVar(&target, "target", "sim", "what carries the plans out: sim")
+	f.add(c)
+	p.DurationVar(&limit, "limit", 0, "the most time for planning with one manager; it then gives the best it has (default none)")
+	p.BoolVar(&notes, "notes", false, "print what should be known about each result")
+	a.flags.reading(c)
+	a.flags.reporting(c)
+	return c
+}
+
+// comparing are the flags of compare alone.
+type comparing struct {
+	names, target string
+	limit         time.Duration
+	notes         bool
+}
+
+func (a *app) compare(ctx context.Context, path string, f *planFlags, o comparing) error {
+	if err := a.mayWrite(a.flags.output); err != nil {
+		return err
+	}
+	if o.target != "sim" {
+		return unsupportedError{fmt.Errorf("--target %s: this version has the simulator alone: --target sim", o.target)}
+	}
+	list, err := managers.Select(o.names)
+	if err != nil {
+		return usageError{err}
+	}
+	p, readErr, err := a.problem(ctx, path, f)
+	if p == nil {
+		return err
+	}
+	opt := replay.Options{Seed: f.seed, Work: f.work, Limit: o.limit, Eager: managers.Eager}
+	if opt.Budget, err = f.budgetBytes(ctx, p); err != nil {
+		return err
+	}
+	if opt.Margin, err = optionalBytes("margin", f.margin); err != nil {
+		return err
+	}
+	bar := a.newProgress()
+	done := int64(0)
+	opt.Update = func(u replay.Progress) {
+		if u.Done {
+			done++
+		}
+		bar.tell("planning with "+u.Manager, done, int64(len(list)))
+	}
+	c, err := replay.Compare(ctx, p, list, opt)
+	bar.done()
+	if errors.Is(err, replay.ErrTooSmall) {
+		return a.tooSmall(err)
+	}
+	if err != nil {
+		return err
+	}
+	if a.flags.json {
+		err = a.write(false, func(w io.Writer) error { return c.WriteJSON(w, a.flags.report.Units) })
+	} else {
+		err = a.text(func(w io.Writer) error {
+			return c.WriteText(w, replay.TextOptions{Units: a.flags.report.Units, ASCII: a.flags.ascii, Notes: o.notes})
+		})
+	}
+	return firstError(err, readErr)
+}

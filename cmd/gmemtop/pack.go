@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gmemtop/gmemtop/managers/pack"
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/load"
+)
+
+func (a *app) packCommand() *cobra.Command {
+	var capacity string
+	var timeout time.Duration
+	var seed uint64
+	var work, align int64
+	c := &cobra.Command{
+		Use: "pack PROBLEM.csv", GroupID: groupFiles, Args: exactArgs("PROBLEM.csv"),
+		Short: "Solve a storage-allocation problem: an address for every buffer",
+		Long: "Reads a storage-allocation problem (MiniMalloc's CSV: id,lower,upper,size), finds an offset for every buffer such that\n" +
+			"buffers alive together never overlap, and writes the rows with an offset column. With --capacity it looks for a packing\n" +
+			"within it, without for the lowest top. Exits with 3 where the capacity cannot be met.",
+		Example: "  gmemtop pack problem.csv -o solution.csv\n  gmemtop pack problem.csv --capacity 1048576 --timeout 60s",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o := pack.Options{Seed: seed, Work: work}
+			if capacity != "" {
+				n, err := timeline.ParseBytes(capacity)
+				if err != nil || n <= 0 {
+					return usageError{fmt.Errorf("--capacity %q is no size: write 1048576 or 1MiB", capacity)}
+				}
+				o.Capacity = n
+			}
+			return a.pack(cmd.Context(), args[0], o, timeout, align)
+		},
+	}
+	p := c.Flags()
+	p.StringVar(&capacity, "capacity", "", "stay within this many bytes (default: as few as possible)")
+	p.DurationVar(&timeout, "timeout", 0, "stop after this long with the best found (default none)")
+	p.Int64Var(&align, "align", 1, "round sizes and offsets up to this many bytes")
+	p.Uint64Var(&seed, "seed", 1, "seed of the search: same seed and work, same packing")
+	p.Int64Var(&work, "work", 0, "how much to search, in counted steps (default the packer's own)")
+	a.flags.writing(c)
+	return c
+}
+
+func (a *app) pack(ctx context.Context, path string, o pack.Options, timeout time.Duration, align int64) error {
+	if err := a.mayWrite(a.flags.output); err != nil {
+		return err
+	}
+	t, err := a.packTable(ctx, path)
+	if err != nil {
+		return err
+	}
+	t.Problem.Align = align
+	bar := a.newProgress()
+	o.Progress = func(best, bound int64) { bar.tell("packing, bound over best", bound, best) }
+	limited := ctx
+	if timeout > 0 {
+		var stop context.CancelFunc
+		limited, stop = context.WithTimeout(ctx, timeout)
+		defer stop()
+	}
+	res, err := pack.Exact(limited, &t.Problem, o)
+	bar.done()
+	if err != nil && (ctx.Err() != nil || len(res.Offsets) != len(t.Problem.Items)) {
+		return fmt.Errorf("pack %s: %w", name(path), err)
+	}
+	if err := pack.Validate(&t.Problem, res.Offsets); err != nil {
+		return fmt.Errorf("pack %s: the packing is wrong, which is a defect of this program: %w", name(path), err)
+	}
+	u := a.flags.report.Units
+	say := func(w io.Writer) {
+		if o.Capacity > 0 {
+			fmt.Fprintf(w, "capacity     %d\n", o.Capacity)
+		}
+		fmt.Fprintf(w, "peak         %d  (%s)\n", res.Top, u.Bytes(res.Top))
+		fmt.Fprintf(w, "lower_bound  %d  (%s)\n", res.LowerBound, u.Bytes(res.LowerBound))
+		fmt.Fprintf(w, "%s\n", res.Status)
+	}
+	t.Offsets = res.Offsets
+	rows := func(w io.Writer) error { return pack.WriteCSV(w, t) }
+	if a.flags.output == "" || a.flags.output == "-" { // rows go to standard output, the verdict beside them
+		if err := a.write(false, rows); err != nil {
+			return err
+		}
+		say(a.err)
+	} else {
+		if err := a.write(false, rows); err != nil {
+			return err
+		}
+		say(a.out)
+	}
+	if o.Capacity > 0 && res.Top > o.Capacity {
+		return errFinding
+	}
+	return nil
+}
+
+// packTable reads a problem, plain or compressed.
+func (a *app) packTable(ctx context.Context, path string) (*pack.Table, error) {
+	bar := a.newProgress()
+	defer bar.done()
+	var t *pack.Table
+	err := load.Plain(ctx, path, a.loadOptions(bar), func(r io.Reader) error {
+		var err error
+		t, err = pack.ReadCSV(r)
+		return err
+	})
+	if errors.As(err, new(*pack.ParseError)) {
+		return nil, fmt.Errorf("%s: %w: %w", name(path), traces.ErrFormat, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := t.Problem.Check(); err != nil {
+		return nil, fmt.Errorf("%s: %w: %w", name(path), traces.ErrFormat, err)
+	}
+	return t, nil
+}

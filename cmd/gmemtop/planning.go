@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gmemtop/gmemtop/managers/hardware"
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/managers/pool"
+	"github.com/gmemtop/gmemtop/replay"
+	"github.com/gmemtop/gmemtop/timeline"
+)
+
+// planFlags are the flags of commands that plan one iteration of a trace.
+type planFlags struct {
+	budget, margin, outside, hardware string
+	iteration                         string
+	seed                              uint64
+	work                              int64
+}
+
+func (f *planFlags) add(c *cobra.Command) {
+	p := c.Flags()
+	p.StringVar(&f.budget, "budget", "", "the device's memory: 8GiB, or 50% of what PyTorch's caching allocator takes")
+	p.StringVar(&f.margin, "margin", "", "memory to keep free within the budget (default none)")
+	p.StringVar(&f.outside, "outside", "", "memory that no tensor accounts for: CUDA context, libraries, NCCL (default none: traces do not say)")
+	p.StringVar(&f.hardware, "hardware", "", "what copies and allocations cost: "+strings.Join(hardwareNames(), ", ")+", or a JSON file")
+	p.StringVar(&f.iteration, "iteration", "", "the iteration to plan on, counted from 1 (default the steady one of the highest peak)")
+	p.Uint64Var(&f.seed, "seed", 1, "seed of managers that choose at random: same seed and work, same plan")
+	p.Int64Var(&f.work, "work", 0, "how much each manager may search, in its own counted units (default its own)")
+}
+
+func hardwareNames() []string {
+	var names []string
+	for _, h := range hardware.Presets() {
+		names = append(names, h.Name)
+	}
+	return names
+}
+
+// defaultHardware is what is planned for where nobody says.
+const defaultHardware = "A100"
+
+// chosenHardware reads --hardware.
+func (f *planFlags) chosenHardware() (plan.Hardware, error) {
+	name := f.hardware
+	if name == "" {
+		name = defaultHardware
+	}
+	if strings.HasSuffix(name, ".json") {
+		return hardware.Load(name)
+	}
+	h, err := hardware.ByName(name)
+	if err != nil {
+		return h, usageError{err}
+	}
+	return h, nil
+}
+
+// problem takes the iteration to plan from the trace at path. Beside a problem it may return what was wrong with the rest of the input.
+func (a *app) problem(ctx context.Context, path string, f *planFlags) (*plan.Problem, error, error) {
+	hw, err := f.chosenHardware()
+	if err != nil {
+		return nil, nil, err
+	}
+	o := plan.BuildOptions{Iteration: -1, Hardware: hw, Name: name(path)}
+	if f.iteration != "" {
+		n, err := strconv.Atoi(strings.TrimPrefix(f.iteration, "it"))
+		if err != nil || n < 1 {
+			return nil, nil, usageError{fmt.Errorf("--iteration %q is no iteration: write 2, or it2", f.iteration)}
+		}
+		o.Iteration = n - 1
+	}
+	t, readErr := a.timeline(ctx, path)
+	if t == nil {
+		return nil, nil, readErr
+	}
+	d := t.Main()
+	if a.flags.device != "" {
+		devices, err := a.flags.report.Devices.Of(t)
+		if err != nil {
+			return nil, nil, usageError{err}
+		}
+		if len(devices) > 0 {
+			d = devices[0]
+		}
+	}
+	if d == nil {
+		return nil, nil, firstError(readErr, errors.New("this trace has no device whose memory could be planned"))
+	}
+	p, err := plan.FromDevice(ctx, d, o)
+	if err != nil {
+		return nil, nil, unsupportedPlan(err)
+	}
+	if p.Outside, err = optionalBytes("outside", f.outside); err != nil {
+		return nil, nil, err
+	}
+	return p, readErr, nil
+}
+
+// unsupportedPlan turns what a recording cannot serve into the exit code for it.
+func unsupportedPlan(err error) error {
+	if errors.As(err, new(*plan.Unavailable)) {
+		return unsupportedError{err}
+	}
+	return err
+}
+
+// unsupportedError is something that this input or machine does not allow.
+type unsupportedError struct{ err error }
+
+func (e unsupportedError) Error() string { return e.err.Error() }
+func (e unsupportedError) Unwrap() error { return e.err }
+
+func optionalBytes(flag, s string) (int64, error) {
+	if s == "" {
+		return 0, nil
+	}
+	n, err := timeline.ParseBytes(s)
+	if err != nil || n < 0 {
+		return 0, usageError{fmt.Errorf("--%s %q is no size: write 512MiB", flag, s)}
+	}
+	return n, nil
+}
+
+// budgetBytes reads --budget: bytes, or a share of what PyTorch's caching allocator takes for the same iteration.
+func (f *planFlags) budgetBytes(ctx context.Context, p *plan.Problem) (int64, error) {
+	s := strings.TrimSpace(f.budget)
+	share, isShare := strings.CutSuffix(s, "%")
+	if !isShare {
+		n, err := optionalBytes("budget", s)
+		if err == nil && s != "" && n == 0 {
+			err = usageError{errors.New("--budget 0 leaves no room for anything")}
+		}
+		return n, err
+	}
+	percent, err := strconv.ParseFloat(strings.TrimSpace(share), 64)
+	if err != nil || percent <= 0 || percent > 1000 {
+		return 0, usageError{fmt.Errorf("--budget %q is no share: write 50%%", s)}
+	}
+	base := pool.Baselines()[0]
+	pl, err := base.Plan(ctx, p, plan.Request{})
+	if err != nil {
+		return 0, err
+	}
+	m, err := replay.Simulated{}.Run(ctx, p, pl, 0)
+	if err != nil {
+		return 0, fmt.Errorf("the caching allocator's footprint, which --budget %s is a share of: %w", s, err)
+	}
+	return int64(float64(m.Footprint+p.Outside) * percent / 100), nil
+}
+
+// tooSmall prints what must be resident in the user's units, and becomes the exit code of a finding.
+func (a *app) tooSmall(err error) error {
+	var small *plan.TooSmall
+	if !errors.As(err, &small) {
+		return err
+	}
+	u := a.flags.report.Units
+	a.complain("not possible: %s need %s, and the budget is %s", small.Held, u.Bytes(small.Need), u.Bytes(small.Budget))
+	return errFinding
+}

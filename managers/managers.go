@@ -1,0 +1,82 @@
+// Package managers lists the memory managers that gmemtop plans with: one planner a file, in packages by what they do.
+//
+//	pool       keeps everything and chooses addresses (and the online allocators, as baselines)
+//	swap       moves buffers to the host and back
+//	recompute  drops buffers and runs their ops again
+//	combine    does several of these, after published methods
+//	joint      our own: keep, swap or recompute, with a place for everything
+//
+// All of them turn a [plan.Problem] into a [plan.Plan] that [plan.Validate] accepts; none knows a target.
+package managers
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/managers/pool"
+)
+
+// All returns every manager, baselines first, ours last.
+func All() []plan.Manager {
+	return slices.Concat(pool.All())
+}
+
+// Default returns the managers that are compared when nobody says which: one or two of each family, the best known of each first.
+func Default() []plan.Manager {
+	var out []plan.Manager
+	for _, m := range All() {
+		if slices.Contains(defaults, m.Info().Name) {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+var defaults = []string{"caching", "expandable", "smartpool", "exact", "vdnn-all", "autoswap", "dtr", "checkmate", "capuchin", "delta", "home", "joint"}
+
+// Names returns the names of all managers in their order.
+func Names() []string {
+	var names []string
+	for _, m := range All() {
+		names = append(names, m.Info().Name)
+	}
+	return names
+}
+
+// Select returns the managers of a list of names separated by commas, in the order of [All]; "all" is all of them, "" the default ones. A name
+// that ends in * selects all that begin so.
+func Select(list string) ([]plan.Manager, error) {
+	switch strings.TrimSpace(list) {
+	case "all":
+		return All(), nil
+	case "":
+		return Default(), nil
+	}
+	all := All()
+	chosen := make([]bool, len(all))
+	for word := range strings.SplitSeq(list, ",") {
+		word = strings.ToLower(strings.TrimSpace(word))
+		found := false
+		for i, m := range all {
+			n := m.Info().Name
+			if prefix, ok := strings.CutSuffix(word, "*"); n == word || ok && strings.HasPrefix(n, prefix) {
+				chosen[i], found = true, true
+			}
+		}
+		if !found {
+			return nil, fmt.Errorf("there is no manager %q; there are %s", word, strings.Join(Names(), ", "))
+		}
+	}
+	var out []plan.Manager
+	for i, m := range all {
+		if chosen[i] {
+			out = append(out, m)
+		}
+	}
+	return out, nil
+}
+
+// Eager turns a plan into what eager PyTorch can run; see package recompute.
+func Eager(_ *plan.Problem, _ *plan.Plan) (*plan.Plan, error) { return nil, nil }
