@@ -1,0 +1,194 @@
+// Package hardware names the devices whose figures are built in, finds them by name, and reads and writes edited ones.
+//
+// Its duties:
+//   - [Presets] and [ByName]: devices that the papers used and that people train on today;
+//   - [Check]: whether a description can be simulated with, and what to change where it cannot;
+//   - [Read], [Write], [Load] and [Save]: a description as JSON, to be edited by hand or filled by a calibration.
+//
+// It asks no device for anything: a calibration does, and puts its figures in place of these.
+package hardware
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/gmemtop/gmemtop/managers/plan"
+)
+
+// Problem: what do copies, launches and arithmetic cost on a device that is not at hand?
+//
+// Way chosen: a small table in which each figure stands beside where it comes from, and three kinds of origin that are never
+// mixed up. Data sheets give memory, peak arithmetic, peak bandwidth and the link's generation. Published measurements give what
+// pinned copies reach on such a link. The rest (the share of a peak that training sustains, the fixed costs of copies, launches
+// and driver calls) is assumed, the same for every device, and each preset's Origin says so in words. The sustained figures are
+// products of the table's columns, so an Origin cannot drift from its figures.
+//
+// Rejected: one sustained figure a device without its peak (nobody could tell a measurement from a guess); sparse or
+// half-precision rates (the problems made from layer shapes hold 4-byte elements).
+
+// The shares of a peak that training sustains: our assumptions.
+const (
+	// vectorShare is that of fp32 arithmetic on CUDA cores, in implicit GEMM.
+	vectorShare = 0.65
+	// tensorShare is that of dense TF32 on tensor cores, which wait for memory more often.
+	tensorShare = 0.45
+	// memoryShare is that of the device's memory bandwidth, in element-wise kernels.
+	memoryShare = 0.80
+)
+
+// The fixed costs, in nanoseconds: our assumptions.
+const (
+	copyLatency = 10_000  // of one pinned asynchronous copy; AutoSwap's published fit has 9,700 in and 47,200 out
+	launchTime  = 5_000   // of issuing one op from the host
+	mallocTime  = 150_000 // of cudaMalloc
+	freeTime    = 200_000 // of cudaFree on an idle device
+	mapTime     = 30_000  // of mapping a 2 MiB page of virtual memory
+)
+
+// link is what pinned copies reach, and who says so.
+type link struct {
+	name     string
+	out, in  float64 // bytes per second, each direction alone
+	together float64
+	origin   string
+}
+
+// The share that each direction keeps on PCIe while both are busy, 0.90, is that of the sample output in the documentation of
+// NVIDIA's nvbandwidth, 11.16 of 12.36 GB/s.
+var (
+	pcie3DNN = link{"PCIe 3 x16", 12.8e9, 12.8e9, 0.90, "the most that DMA reaches according to vDNN (MICRO 2016)"}
+	pcie3    = link{"PCIe 3 x16", 13.2e9, 12.2e9, 0.90, "AutoSwap's published fit (arXiv 1903.06631)"}
+	pcie4    = link{"PCIe 4 x16", 24.8e9, 24.8e9, 0.90, "nvbandwidth on an A100-SXM4 (NVIDIA developer forum, thread 352186)"}
+	pcie5    = link{"PCIe 5 x16", 55.6e9, 55.6e9, 0.90, "nvbandwidth on PCIe 5, host to device; we assume the same for the other direction"}
+	// Both directions together cannot pass what the host's memory gives: 486 GB/s by STREAM in the same paper, 0.72 of 375 + 297.
+	c2c = link{"NVLink-C2C", 297e9, 375e9, 0.72, "Schieffer et al. (ICPP 2024); together bounded by the host memory's 486 GB/s there"}
+)
+
+// device is a row of the table. Peaks are the data sheet's.
+type device struct {
+	name    string
+	family  string   // devices of one family differ in memory alone
+	aliases []string // as drivers and people call it
+	gib     int64
+	peak    float64 // flops per second in kind
+	kind    string
+	memory  float64 // bytes per second
+	link    link
+}
+
+var devices = []device{
+	{"TITAN X (Maxwell)", "titanx", []string{"GeForce GTX TITAN X", "titan-x-maxwell", "maxwell"}, 12, 6.1e12, "fp32", 336.5e9, pcie3DNN},
+	{"P100-PCIE-16GB", "p100", []string{"p100"}, 16, 9.3e12, "fp32", 732e9, pcie3},
+	{"V100-PCIE-16GB", "v100pcie", nil, 16, 14e12, "fp32", 900e9, pcie3},
+	{"V100-PCIE-32GB", "v100pcie", nil, 32, 14e12, "fp32", 900e9, pcie3},
+	{"V100-SXM2-16GB", "v100sxm", nil, 16, 15.7e12, "fp32", 900e9, pcie3},
+	{"V100-SXM2-32GB", "v100sxm", nil, 32, 15.7e12, "fp32", 900e9, pcie3},
+	{"A100-SXM4-40GB", "a100", []string{"a100-40", "a100-40gb"}, 40, 156e12, "tf32", 1555e9, pcie4},
+	{"A100-SXM4-80GB", "a100", []string{"a100-80", "a100-80gb"}, 80, 156e12, "tf32", 2039e9, pcie4},
+	{"H100-SXM5-80GB", "h100", []string{"h100 80gb hbm3", "h100-sxm"}, 80, 494.7e12, "tf32", 3350e9, pcie5},
+	{"H200-SXM-141GB", "h200", []string{"h200"}, 141, 494.7e12, "tf32", 4800e9, pcie5},
+	{"GH200-96GB", "gh200", []string{"gh200 480gb", "grace-hopper"}, 96, 494.7e12, "tf32", 4000e9, c2c},
+}
+
+// autoSwap is the link alone: the transfer model that AutoSwap's published code plans with.
+var autoSwap = plan.Hardware{
+	Name: "AutoSwap's link",
+	Origin: "published: the transfer model of AutoSwap (arXiv 1903.06631), 47,200 ns and 0.0756 ns a byte out, 9,700 ns and 0.0823 ns a byte in, " +
+		"directions independent; the link alone, nothing about the device",
+	D2H:      plan.Link{BytesPerSecond: 1e9 / 0.0756, Latency: 47_200},
+	H2D:      plan.Link{BytesPerSecond: 1e9 / 0.0823, Latency: 9_700},
+	Together: 1,
+}
+
+func (d *device) hardware() plan.Hardware {
+	share := vectorShare
+	if d.kind == "tf32" {
+		share = tensorShare
+	}
+	return plan.Hardware{
+		Name:        d.name,
+		MemoryBytes: d.gib << 30,
+		D2H:         plan.Link{BytesPerSecond: d.link.out, Latency: copyLatency},
+		H2D:         plan.Link{BytesPerSecond: d.link.in, Latency: copyLatency},
+		Together:    d.link.together,
+		LaunchGap:   launchTime,
+		MallocTime:  mallocTime, FreeTime: freeTime, MapTime: mapTime,
+		FlopsPerSecond: share * d.peak,
+		FlopsType:      d.kind,
+		BytesPerSecond: memoryShare * d.memory,
+		Origin: fmt.Sprintf("data sheet: %d GiB of memory (a driver reports a little less), %.4g TB/s, %.4g Tflop/s %s; "+
+			"published: pinned copies over %s %.4g GB/s out and %.4g GB/s in, %s; "+
+			"assumed: %.0f %% of peak arithmetic and %.0f %% of peak bandwidth sustained, each direction keeps %.0f %% while both copy, "+
+			"%d us a copy, %d us a launch, %d us an allocation, %d us a free, %d us a mapping",
+			d.gib, d.memory/1e12, d.peak/1e12, d.kind, d.link.name, d.link.out/1e9, d.link.in/1e9, d.link.origin,
+			share*100, memoryShare*100, d.link.together*100,
+			copyLatency/1000, launchTime/1000, mallocTime/1000, freeTime/1000, mapTime/1000),
+	}
+}
+
+// Presets returns the built-in descriptions, oldest device first and AutoSwap's link last. Each one's Origin says which of its
+// figures are a data sheet's, which were published by somebody who measured, and which we assume. The slice is the caller's.
+func Presets() []plan.Hardware {
+	all := make([]plan.Hardware, 0, len(devices)+1)
+	for i := range devices {
+		all = append(all, devices[i].hardware())
+	}
+	return append(all, autoSwap)
+}
+
+// ErrUnknown is wrapped by the error of [ByName] for a name that no preset has.
+var ErrUnknown = errors.New("unknown device")
+
+// ByName returns the preset that a name means, in any case, with or without vendor, spaces and hyphens: "h200", "titan-x",
+// "v100-sxm" and what a driver reports, "NVIDIA A100-SXM4-80GB". Where a name leaves only the size of the memory open it means
+// the smallest, so that a plan fits the others too. A name that could mean different devices, or none, is an error that lists
+// them and wraps [ErrUnknown].
+func ByName(name string) (plan.Hardware, error) {
+	key := normal(name)
+	if key == "" {
+		return plan.Hardware{}, fmt.Errorf("%w: no name given; take one of %s", ErrUnknown, strings.Join(names(), ", "))
+	}
+	if strings.HasPrefix("autoswapslink", key) && strings.HasPrefix(key, "auto") {
+		return autoSwap, nil
+	}
+	var found []*device
+	for i := range devices {
+		d := &devices[i]
+		keys := append([]string{d.name}, d.aliases...)
+		if slices.ContainsFunc(keys, func(k string) bool { return normal(k) == key }) {
+			return d.hardware(), nil
+		}
+		if slices.ContainsFunc(keys, func(k string) bool { return strings.HasPrefix(normal(k), key) }) {
+			found = append(found, d)
+		}
+	}
+	switch {
+	case len(found) == 0:
+		return plan.Hardware{}, fmt.Errorf("%w %q; take one of %s, or a file saved by calibration", ErrUnknown, name, strings.Join(names(), ", "))
+	case slices.ContainsFunc(found, func(d *device) bool { return d.family != found[0].family }):
+		could := make([]string, len(found))
+		for i, d := range found {
+			could[i] = d.name
+		}
+		return plan.Hardware{}, fmt.Errorf("%w: %q could be %s; say which", ErrUnknown, name, strings.Join(could, ", "))
+	}
+	return slices.MinFunc(found, func(a, b *device) int { return int(a.gib - b.gib) }).hardware(), nil
+}
+
+func names() []string {
+	all := make([]string, 0, len(devices)+1)
+	for i := range devices {
+		all = append(all, devices[i].name)
+	}
+	return append(all, autoSwap.Name)
+}
+
+// normal takes case, vendor's words and everything but letters and digits out of a name.
+func normal(name string) string {
+	words := strings.FieldsFunc(strings.ToLower(name), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
+	words = slices.DeleteFunc(words, func(w string) bool { return w == "nvidia" || w == "tesla" || w == "geforce" || w == "gtx" })
+	return strings.Join(words, "")
+}

@@ -1,0 +1,203 @@
+// Package networks makes planning problems from layer shapes: the networks of the papers and two of today's, without a recording.
+//
+// Its duties:
+//   - [All] and [ByName]: the networks, each with batch sizes to start from;
+//   - [Network.Problem]: one training iteration of dataflow kind, with durations from a hardware description;
+//   - [Network.Facts]: parameters and multiply-accumulates, to be held against what is published;
+//   - [StaticFootprint]: what the network-wide static allocation of vDNN's baseline would take.
+package networks
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unicode"
+
+	"github.com/gmemtop/gmemtop/managers/plan"
+)
+
+// Problem: planners should be comparable on the networks that their papers used, at batch sizes that fit no device, where nobody
+// can record.
+//
+// Way chosen: a network is a function that calls layers in order on a tape. A layer writes its forward ops, says what its
+// backward pass will read, and leaves a function that writes its backward ops; those run in reverse. Gradients of a tensor that
+// several layers read are added up as they arrive, as PyTorch's engine does: in place where nobody else holds the first one.
+// Lifetimes are not said anywhere: a buffer lives from its first touch behind its last, so that what a layer saves is exactly
+// what its backward ops read.
+//
+// What each layer saves: convolution and linear their input X; in-place ReLU its output Y; pooling and LRN X and Y; batch and
+// layer normalisation X and their statistics; GELU X; dropout a mask of one byte an element; softmax Y; attention its operands.
+// The convolution's backward pass is data gradient, then weight gradient, both with X alive: cuDNN's two calls in the order in
+// which PyTorch makes them.
+//
+// What is as in PyTorch: in-place activations have gradients of their own; weight gradients come to be in the backward pass and
+// live to the end of the iteration, where zero_grad sets them to none (or persist and are accumulated into, by option);
+// parameters, optimizer state and running statistics persist; concatenation copies, and its gradients are views; a residual
+// addition hands one gradient to both sides; the batch normalisation's running statistics are updated by an op of its own, as
+// num_batches_tracked is, which keeps the normalisation re-runnable. Dropout counts as re-runnable: its generator takes seed and
+// offset as arguments, and whoever runs it again restores them, as torch.utils.checkpoint does.
+//
+// Categories follow torch.profiler: gradient is a parameter's gradient; those of activations are autograd detail; what the
+// forward pass makes and the backward pass does not read is temporary.
+//
+// Left out: allocations of under a kilobyte that frameworks make beside (step counters, scalars); the optimizer's own
+// temporaries; copies to other layouts.
+//
+// Rejected: recording the real networks once and shipping the files (no algorithm choice, one batch size, one version of one
+// framework).
+//
+// Complexity: O(ops) for all of it.
+
+// Options change how an iteration is made; the zero value is what each network is usually trained with.
+type Options struct {
+	// Sequence is the tokens of a sample; 0 for the network's own. Networks of images refuse it.
+	Sequence int
+	// Optimizer is 0 for the network's usual one.
+	Optimizer Optimizer
+	// PersistentGradients keeps weight gradients from one iteration to the next, to be zeroed and accumulated into:
+	// zero_grad(set_to_none=False). Else they live from the backward pass to the end of the iteration.
+	PersistentGradients bool
+	// FusedAttention computes attention in one op that keeps only its output and a sum a row (FlashAttention); else scores and
+	// probabilities are tensors.
+	FusedAttention bool
+}
+
+// Optimizer is what updates the parameters.
+type Optimizer uint8
+
+// The optimizers.
+const (
+	// Usual is SGD with momentum for networks of images, Adam for transformers.
+	Usual Optimizer = iota
+	// SGDMomentum keeps one state tensor a parameter.
+	SGDMomentum
+	// Adam keeps two.
+	Adam
+)
+
+// Network is a network whose iterations can be made.
+type Network struct {
+	// Name is what people call it; Summary says in one sentence which variant it is.
+	Name, Summary string
+	// Batches are batch sizes to start from, smallest first: those of vDNN's and DELTA's evaluations where they used it, else usual ones.
+	Batches []int
+	// Sequence is the tokens of a sample; 0 for networks of images.
+	Sequence int
+
+	usual Optimizer
+	build func(*tape)
+}
+
+// Limits of what is made, far beyond any device: larger sizes are a typing error.
+const (
+	maxBatch    = 1 << 20
+	maxSequence = 1 << 17
+)
+
+// ErrUnknown is wrapped by the error of [ByName] for a name that no network has.
+var ErrUnknown = errors.New("unknown network")
+
+// ByName returns the network that a name means, in any case, with or without hyphens: "vgg16", "ResNet-50", "gpt2", "bert". A
+// name that means none, or several, is an error that lists them.
+func ByName(name string) (Network, error) {
+	key := normal(name)
+	var starts []Network
+	names := make([]string, 0, 16)
+	for _, n := range All() {
+		if normal(n.Name) == key {
+			return n, nil
+		}
+		if key != "" && strings.HasPrefix(normal(n.Name), key) {
+			starts = append(starts, n)
+		}
+		names = append(names, n.Name)
+	}
+	switch {
+	case len(starts) == 1:
+		return starts[0], nil
+	case len(starts) > 1:
+		names = names[:0]
+		for _, n := range starts {
+			names = append(names, n.Name)
+		}
+		return Network{}, fmt.Errorf("%w: %q could be %s; say which", ErrUnknown, name, strings.Join(names, ", "))
+	}
+	return Network{}, fmt.Errorf("%w %q; take one of %s", ErrUnknown, name, strings.Join(names, ", "))
+}
+
+func normal(name string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsLetter(r) || unicode.IsDigit(r) {
+			return unicode.ToLower(r)
+		}
+		return -1
+	}, name)
+}
+
+// Problem makes one training iteration of the network at a batch size, in samples, with 4-byte elements and durations from the
+// hardware's sustained rates; the hardware must know its arithmetic and its memory's bandwidth. The problem is of dataflow kind,
+// on one stream, finished.
+func (n Network) Problem(batch int, hw plan.Hardware, o Options) (*plan.Problem, error) {
+	if hw.FlopsPerSecond <= 0 || hw.BytesPerSecond <= 0 {
+		return nil, fmt.Errorf("make %s: the hardware %q knows no sustained arithmetic or bandwidth; take a device preset, "+
+			"or set flops_per_s and bytes_per_s", n.Name, hw.Name)
+	}
+	t, err := n.run(batch, hw, o)
+	if err != nil {
+		return nil, err
+	}
+	return t.finish()
+}
+
+// run plays the network on a tape.
+func (n Network) run(batch int, hw plan.Hardware, o Options) (*tape, error) {
+	switch {
+	case n.build == nil:
+		return nil, errors.New("make a network: the zero Network has no layers; take one of All or ByName")
+	case batch < 1 || batch > maxBatch:
+		return nil, fmt.Errorf("make %s: batch %d is not 1 to %d", n.Name, batch, maxBatch)
+	case n.Sequence == 0 && o.Sequence != 0:
+		return nil, fmt.Errorf("make %s: it takes images, which have no sequence length; leave Sequence 0", n.Name)
+	case o.Sequence < 0 || o.Sequence > maxSequence:
+		return nil, fmt.Errorf("make %s: sequence length %d is not 1 to %d", n.Name, o.Sequence, maxSequence)
+	case o.Optimizer > Adam:
+		return nil, fmt.Errorf("make %s: unknown optimizer %d", n.Name, o.Optimizer)
+	}
+	if o.Sequence == 0 {
+		o.Sequence = n.Sequence
+	}
+	if o.Optimizer == Usual {
+		o.Optimizer = n.usual
+	}
+	t := newTape(batch, hw, o)
+	t.p.Name = fmt.Sprintf("%s (%d)", n.Name, batch)
+	if o.Sequence > 0 {
+		t.p.Name = fmt.Sprintf("%s (%d x %d)", n.Name, batch, o.Sequence)
+	}
+	n.build(t)
+	if t.err != nil {
+		return nil, fmt.Errorf("make %s: %w", n.Name, t.err)
+	}
+	return t, nil
+}
+
+// Facts are figures of a network that others have published too.
+type Facts struct {
+	// Parameters counts trained elements; a tied weight counts once.
+	Parameters int64
+	// MACs are the multiply-accumulates of convolutions, linear layers and attention in one sample's forward pass.
+	MACs int64
+}
+
+// Facts counts the network's parameters and multiply-accumulates.
+func (n Network) Facts(o Options) (Facts, error) {
+	t, err := n.run(1, plan.Hardware{FlopsPerSecond: 1e12, BytesPerSecond: 1e12}, o)
+	if err != nil {
+		return Facts{}, err
+	}
+	f := Facts{MACs: int64(t.macs)}
+	for i := range t.params {
+		f.Parameters += t.p.Buffers[t.params[i].buf].Size / elemSize
+	}
+	return f, nil
+}
