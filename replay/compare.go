@@ -105,6 +105,9 @@ type Comparison struct {
 	Elapsed  time.Duration
 }
 
+// Defect begins the reason of a result whose planner broke down: a bug of this program, never the user's fault.
+const Defect = "a defect of this planner"
+
 // ErrTooSmall is wrapped by Compare's error where no manager can meet the budget.
 var ErrTooSmall = errors.New("the budget is below what has to be resident")
 
@@ -209,12 +212,18 @@ func residentOf(pl *plan.Plan, b plan.BufferID) plan.InstanceID {
 // evaluator lets planners measure candidates on the simulator.
 var evaluator = sim.Simulator{}
 
-// one plans with one manager and measures its plan everywhere.
-func (c *Comparison) one(ctx context.Context, m plan.Manager, opt Options, progress func(part, total int64)) []Result {
+// one plans with one manager and measures its plan everywhere. A planner that panics has a defect, which is its own result and no reason to take
+// the others, and the screen, down.
+func (c *Comparison) one(ctx context.Context, m plan.Manager, opt Options, progress func(part, total int64)) (results []Result) {
 	info := m.Info()
 	failed := func(reason string) []Result {
 		return []Result{{Info: info, Target: opt.Targets[0].Name(), Reason: reason}}
 	}
+	defer func() {
+		if r := recover(); r != nil {
+			results = failed(fmt.Sprintf("%s: %v", Defect, r))
+		}
+	}()
 	limited := ctx
 	if opt.Limit > 0 {
 		var cancel context.CancelFunc
@@ -231,7 +240,7 @@ func (c *Comparison) one(ctx context.Context, m plan.Manager, opt Options, progr
 	case err != nil:
 		return failed(err.Error())
 	}
-	results := c.measure(ctx, info, pl, opt)
+	results = c.measure(ctx, info, pl, opt)
 	if opt.Eager != nil && len(pl.Absences) > 0 && pl.Executor == plan.Ideal {
 		eager, err := opt.Eager(c.Problem, pl)
 		if err != nil {

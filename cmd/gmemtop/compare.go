@@ -65,7 +65,7 @@ func (a *app) compare(ctx context.Context, path string, f *planFlags, o comparin
 	if p == nil {
 		return err
 	}
-	opt := replay.Options{Seed: f.seed, Work: f.work, Limit: o.limit, Eager: managers.Eager}
+	opt := replay.Options{Seed: f.seed, Work: f.work, Limit: o.limit}
 	if opt.Budget, err = f.budgetBytes(ctx, p); err != nil {
 		return err
 	}

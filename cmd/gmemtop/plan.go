@@ -60,7 +60,7 @@ func (a *app) plan(ctx context.Context, path string, f *planFlags, manager strin
 		return err
 	}
 	if eager {
-		opt.Eager = managers.Eager
+		opt.Eager = nil
 	}
 	bar := a.newProgress()
 	opt.Update = func(u replay.Progress) { bar.tell("planning with "+u.Manager, u.Part, u.Total) }

@@ -23,12 +23,12 @@ type training struct {
 	now    int64
 	events [][]event
 	marks  []map[string]any
-	pools  []*pool
+	pools  []*memoryPool
 }
 
 type event = map[string]any
 
-type pool struct {
+type memoryPool struct {
 	top, end int64
 	segments []segmentRange
 	free     map[int64][]int64
@@ -75,7 +75,7 @@ func newTraining(words []string) (*training, error) {
 	t.rng = rand.New(rand.NewPCG(t.seed, 1))
 	for d := range t.devices {
 		base := int64(0x7f00_0000_0000) + int64(d)<<40
-		t.pools = append(t.pools, &pool{top: base, end: base, free: map[int64][]int64{}, live: map[int64]held{}})
+		t.pools = append(t.pools, &memoryPool{top: base, end: base, free: map[int64][]int64{}, live: map[int64]held{}})
 		t.events = append(t.events, nil)
 		t.device(d)
 	}
@@ -205,7 +205,7 @@ func (t *training) mark(d int, name, stage string) {
 }
 
 // blocks tiles a segment with its blocks.
-func (p *pool) blocks(s segmentRange) (blocks []event, allocated, active, requested int64) {
+func (p *memoryPool) blocks(s segmentRange) (blocks []event, allocated, active, requested int64) {
 	for at := s.from; at < s.to; {
 		if h, ok := p.live[at]; ok {
 			state := "active_allocated"

@@ -118,10 +118,10 @@ func (h *host) iterate(ctx context.Context, each func(step int, before, after al
 	return nil
 }
 
-// completes reports whether the iteration runs, again and again, under a cap; and the allocator as it is then.
-func (r *run) completes(ctx context.Context, limit int64) (*host, bool, error) {
+// completes reports whether n iterations run, one behind the other, under a cap; and the allocator as it is then.
+func (r *run) completes(ctx context.Context, limit int64, n int) (*host, bool, error) {
 	h, err := newHost(r, limit)
-	for k := 0; err == nil && k < warmUp; k++ {
+	for k := 0; err == nil && k < n; k++ {
 		err = h.iterate(ctx, nil)
 	}
 	switch {
@@ -140,9 +140,9 @@ func (r *run) online(ctx context.Context) error {
 			return fmt.Errorf("simulate: copies under the online allocator %q are not emulated: place the plan", r.pl.Policy.Name)
 		}
 	}
-	free, ok, err := r.completes(ctx, 0)
+	free, ok, err := r.completes(ctx, 0, warmUp)
 	if err != nil || !ok {
-		return fmt.Errorf("simulate without a cap: %w", cmpErr(err))
+		return fmt.Errorf("simulate without a cap: %w", orOutOfMemory(err))
 	}
 	held := free.a.Stats().PeakReserved
 	r.m.Reserved = held
@@ -151,14 +151,17 @@ func (r *run) online(ctx context.Context) error {
 		return err
 	}
 	limit := int64(0)
-	if r.opt.Cap > 0 && held > r.opt.Cap {
+	if r.opt.Cap > 0 && held > r.opt.Cap && r.caches() {
 		limit = max(r.opt.Cap, need) // over the cap it is timed where it just completes
 	}
 	r.m.Footprint = need
 	return r.timed(ctx, limit)
 }
 
-func cmpErr(err error) error {
+// caches reports whether the allocator keeps what it could give back under pressure.
+func (r *run) caches() bool { return r.pl.Policy.Name != "direct" && r.pl.Policy.Name != "arena" }
+
+func orOutOfMemory(err error) error {
 	if err == nil {
 		return allocator.ErrOutOfMemory
 	}
@@ -169,12 +172,12 @@ func cmpErr(err error) error {
 func (r *run) smallestCap(ctx context.Context, held int64) (int64, error) {
 	low, _ := r.pl.PeakLive()
 	high := held
-	if name := r.pl.Policy.Name; name == "direct" || name == "arena" {
-		return held, nil // nothing is cached that could be given back
+	if !r.caches() {
+		return held, nil
 	}
 	for k := 0; k < bisections && high-low > capTolerance; k++ {
 		mid := (low + high) / 2
-		_, ok, err := r.completes(ctx, mid)
+		_, ok, err := r.completes(ctx, mid, warmUp+1)
 		if err != nil {
 			return 0, err
 		}
@@ -189,9 +192,9 @@ func (r *run) smallestCap(ctx context.Context, held int64) (int64, error) {
 
 // timed runs the warm iterations under a cap and then the one that counts, the host waiting for the device where the allocator does.
 func (r *run) timed(ctx context.Context, limit int64) error {
-	h, ok, err := r.completes(ctx, limit)
+	h, ok, err := r.completes(ctx, limit, warmUp)
 	if err != nil || !ok {
-		return fmt.Errorf("simulate with a cap of %d bytes: %w", limit, cmpErr(err))
+		return fmt.Errorf("simulate with a cap of %d bytes: %w", limit, orOutOfMemory(err))
 	}
 	hw := &r.p.Hardware
 	var now int64

@@ -1,0 +1,221 @@
+package allocator
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Stream numbers a CUDA stream; 0 is the default stream. Sets of blocks are ordered by stream first, as PyTorch orders them by
+// the stream's handle, so that numbers should follow the order of handles where that order is known.
+type Stream = int32
+
+// Pool names a private memory pool as PyTorch does: First is set by graph capture, Second by a user's pool handle; the zero Pool is
+// the default one.
+type Pool struct{ First, Second int64 }
+
+// Block is memory handed out: Size bytes (rounded by the policy) at Addr. It is a value; the zero Block is none.
+type Block struct {
+	Addr      uint64
+	Size      int64 // bytes given, at least Requested
+	Requested int64 // bytes asked for
+	Stream    Stream
+
+	ref        ref
+	generation uint32
+	small      bool // of GMLake's caching allocator
+}
+
+// Allocator is an emulated online allocator. Sizes are bytes. An error that is ErrOutOfMemory leaves the allocator usable, with
+// whatever it released on the way released; any other error is the driver's, or says that a call was wrong.
+type Allocator interface {
+	// Malloc hands out a block of at least size bytes for work on stream.
+	Malloc(size int64, stream Stream) (Block, error)
+	// Free takes a block back. Where RecordStream noted other streams, the block stays active until their events are done.
+	Free(b Block) error
+	// RecordStream notes that a block is used by work on stream other than its own (torch.Tensor.record_stream).
+	RecordStream(b Block, stream Stream) error
+	// ProcessEvents takes back the freed blocks whose events are done. Malloc does so first, too.
+	ProcessEvents()
+	// EmptyCache waits for outstanding events and gives what is wholly unused back to the driver (torch.cuda.empty_cache).
+	EmptyCache() error
+	// Stats returns the figures so far.
+	Stats() Stats
+	// Segments returns what is held from the driver with its blocks, by address; for inspection, not for inner loops.
+	Segments() []Segment
+}
+
+// Stats are an allocator's figures. Bytes of Allocated, Active and Reserved mean what PyTorch means by them: allocated falls when
+// a block is freed, active when it can be used again, reserved is what the driver gave.
+type Stats struct {
+	Requested, Allocated, Active, Reserved                 int64
+	PeakRequested, PeakAllocated, PeakActive, PeakReserved int64
+	Mallocs, Frees                                         int64 // calls of the user
+	DriverMallocs, DriverFrees                             int64 // whole segments asked from and given back to the driver
+	Maps, Unmaps                                           int64 // mappings made and removed, each one call of the driver for one physical handle
+	Retries                                                int64 // requests tried again after the cache was given back (num_alloc_retries)
+	OOMs                                                   int64 // requests that failed
+	Synchronisations                                       int64 // waits for the device: one for a driver Free, one for a run unmapped, one for a wait on all events
+	Stitches                                               int64 // blocks stitched of others (GMLake)
+}
+
+func (s *Stats) gave(requested, size int64) {
+	s.Mallocs++
+	s.Requested += requested
+	s.Allocated += size
+	s.Active += size
+	s.PeakRequested = max(s.PeakRequested, s.Requested)
+	s.PeakAllocated = max(s.PeakAllocated, s.Allocated)
+	s.PeakActive = max(s.PeakActive, s.Active)
+}
+
+func (s *Stats) reserve(bytes int64) {
+	s.Reserved += bytes
+	s.PeakReserved = max(s.PeakReserved, s.Reserved)
+}
+
+// SegmentAction is what happens to a segment, in PyTorch's words.
+type SegmentAction uint8
+
+// The segment actions.
+const (
+	SegmentAlloc SegmentAction = iota // memory obtained as a whole
+	SegmentFree                       // memory given back as a whole
+	SegmentMap                        // a run of reserved addresses backed by memory
+	SegmentUnmap                      // a run of reserved addresses no longer backed
+)
+
+// String returns PyTorch's name of the action.
+func (a SegmentAction) String() string {
+	return [...]string{"segment_alloc", "segment_free", "segment_map", "segment_unmap"}[a]
+}
+
+// SegmentEvent is one change of what is held from the driver.
+type SegmentEvent struct {
+	Action SegmentAction
+	Addr   uint64
+	Size   int64
+	Stream Stream
+	Pool   Pool
+	Small  bool // of the pool of small blocks
+}
+
+// BlockState is the state of a block within a segment.
+type BlockState uint8
+
+// The states of a block.
+const (
+	Inactive    BlockState = iota // free to be handed out
+	Allocated                     // in the user's hands
+	PendingFree                   // freed by the user, still in use on another stream
+)
+
+// String returns PyTorch's name of the state.
+func (s BlockState) String() string {
+	return [...]string{"inactive", "active_allocated", "active_pending_free"}[s]
+}
+
+// Segment is a run of memory held from the driver; its blocks tile it in address order.
+type Segment struct {
+	Addr       uint64
+	Size       int64
+	Stream     Stream
+	Pool       Pool
+	Small      bool
+	Expandable bool
+	// Base is where the range of addresses begins that an expandable segment is a run of, 0 where unknown.
+	Base   uint64
+	Blocks []SegmentBlock
+}
+
+// SegmentBlock is a block or a hole of a segment.
+type SegmentBlock struct {
+	Addr      uint64
+	Size      int64
+	Requested int64
+	State     BlockState
+}
+
+// Config is what an allocator is built with. Driver is needed; the rest may be zero.
+type Config struct {
+	Driver Driver
+	// Events tells when work on other streams is done; nil is [Instantly].
+	Events Events
+	// OnSegment is called with every segment event, in order, before the call that caused it returns.
+	OnSegment func(SegmentEvent)
+	// Settings are the caching allocator's. The zero Settings are PyTorch's defaults.
+	Settings Settings
+	// Cap is the most bytes that the caching allocator may hold, 0 for the driver's own limit
+	// (torch.cuda.set_per_process_memory_fraction).
+	Cap int64
+	// ArenaSize is the size of the arena; 0 lets it grow.
+	ArenaSize int64
+	// StitchFrom is the smallest block that GMLake stitches, 0 for its chunk of 2 MiB.
+	StitchFrom int64
+	// StitchedBytes is how many bytes of stitched addresses GMLake keeps before it forgets the least recently used, 0 for no limit.
+	StitchedBytes int64
+}
+
+func (c *Config) fill() error {
+	if c.Driver == nil {
+		return errors.New("allocator: no driver: set Config.Driver, for instance to NewDriver(capacity)")
+	}
+	if c.Events == nil {
+		c.Events = Instantly
+	}
+	return nil
+}
+
+func (c *Config) emit(e SegmentEvent) {
+	if c.OnSegment != nil {
+		c.OnSegment(e)
+	}
+}
+
+// ErrOutOfMemory is wrapped by the errors of requests that the driver, or the cap, could not satisfy.
+var ErrOutOfMemory = errors.New("out of memory")
+
+// ErrBlock is wrapped by the errors of calls with a block that the allocator does not have in use: never given, or freed before.
+var ErrBlock = errors.New("not a block in use")
+
+// maxRequest bounds a request so that no rounding can overflow; no device has as much.
+const maxRequest = 1 << 50
+
+func checkSize(size int64) error {
+	if size < 0 {
+		return fmt.Errorf("allocator: a request of %d bytes: sizes are never negative", size)
+	}
+	if size > maxRequest {
+		return fmt.Errorf("allocator: a request of %d bytes: %w", size, ErrOutOfMemory)
+	}
+	return nil
+}
+
+// Policies are the names that New knows, with the default first.
+var policies = [...]string{"caching", "direct", "arena", "gmlake"}
+
+// Policies returns the names that New knows, the default one first.
+func Policies() []string { return policies[:] }
+
+// New returns the allocator of a policy's name: direct, caching, arena or gmlake.
+func New(policy string, c Config) (Allocator, error) {
+	switch policy {
+	case "direct":
+		return wrap(NewDirect(c))
+	case "caching":
+		return wrap(NewCaching(c))
+	case "arena":
+		return wrap(NewArena(c))
+	case "gmlake":
+		return wrap(NewGMLake(c))
+	}
+	return nil, fmt.Errorf("allocator: no policy %q: use one of %s", policy, strings.Join(policies[:], ", "))
+}
+
+// wrap keeps a nil of a concrete type from becoming an interface that is not nil.
+func wrap[A Allocator](a A, err error) (Allocator, error) {
+	if err != nil {
+		return nil, err
+	}
+	return a, nil
+}

@@ -1,0 +1,363 @@
+package allocator
+
+import (
+	"errors"
+	"fmt"
+)
+
+// PyTorch's caching allocator (c10/cuda/CUDACachingAllocator.cpp, DeviceCachingAllocator), decision for decision. What a program's
+// reserved memory is follows from these decisions alone, so each is taken over as it is, the odd ones included:
+//
+//   - A request is rounded up to 512 bytes, or to roundup_power2_divisions (Settings.Round).
+//   - Blocks of at most 1 MiB come from the small pool, whose segments are 2 MiB; others from the large pool, whose segments are
+//     20 MiB for requests below 10 MiB and else the request rounded up to 2 MiB (Settings.SegmentFor).
+//   - Of the free blocks of the pool and the stream the smallest that fits is taken, the lowest of equal ones: the lower bound in a
+//     set ordered by (stream, size, address). A block of another stream is never taken.
+//   - The rest is split off if it is at least 512 bytes (small pool, or expandable segments) or more than 1 MiB (large pool);
+//     else the block keeps it, which is where internal waste beyond rounding comes from.
+//   - A freed block merges with its free neighbours in the segment and goes back to the set. Segments stay cached.
+//   - When nothing fits, the driver is asked; if it refuses (or the cap does), unsplit blocks beyond max_split_size_mb are given
+//     back, and the driver asked again; then everything wholly free is given back (release_cached_blocks), and the driver asked a
+//     last time, which is the retry that num_alloc_retries counts. Then the request fails.
+//   - max_split_size_mb: larger blocks are never split, small requests never get one, and a large request gets one only if it is
+//     less than 20 MiB (max_non_split_rounding_mb) larger.
+//   - garbage_collection_threshold: see collectGarbage. Expandable segments: see caching_expandable.go. Private pools and graph
+//     captures: see caching_pools.go.
+//
+// Versions of torch 2 differ little here. The constants are the same in all that were read (2.4 to 2.14). Two that were fixed can be
+// set in newer ones and are 20 MiB by default (max_non_split_rounding_mb, large_segment_size_mb), and newer ones keep garbage
+// collection and max_split_size_mb away from expandable segments, where older ones failed an assertion. Emulated is the newest
+// rule, which decides like the older ones where those decide at all. Not emulated: free-memory callbacks, pools that may be used on
+// out-of-memory, reuse within a graph capture by the graph's order (graph_capture_record_stream_reuse), cudaMallocAsync.
+//
+// O(log n) for each request and free, n free blocks of the pool; giving back the cache is linear in n.
+//
+// Rejected: an emulation on sizes alone that forgets addresses (faster, and wrong: which hole a block gets decides what can merge).
+
+// Caching is PyTorch's caching allocator for one device.
+type Caching struct {
+	c     Config
+	set   Settings
+	slab  slab
+	stats *Stats
+
+	pools    []blockPool
+	private  map[Pool]*privatePool
+	captures []capture
+	deferred []ref // freed during a capture, to get their events after it
+
+	expandable []expandable
+	delayed    delayed
+	scratch    []ref
+}
+
+// blockPool is one pool of free blocks: small or large, of the default or a private pool.
+type blockPool struct {
+	free     set
+	unmapped set // of expandable segments, by address
+	id       Pool
+	small    bool
+	searches int64 // get_free_blocks_call_count
+}
+
+// Indices of the default pool's two blockPools.
+const (
+	smallPool = iota
+	largePool
+)
+
+// NewCaching returns a Caching over c.Driver with c.Settings.
+func NewCaching(c Config) (*Caching, error) {
+	if err := c.fill(); err != nil {
+		return nil, err
+	}
+	if c.Settings.Backend == asyncBackend {
+		return nil, errors.New("allocator: backend:cudaMallocAsync leaves caching to the driver, which is not emulated: use backend:native")
+	}
+	a := &Caching{c: c, set: c.Settings, stats: new(Stats), private: map[Pool]*privatePool{}}
+	if f := a.set.MemoryFraction; f > 0 && f < 1 && c.Cap == 0 {
+		_, total := c.Driver.MemInfo()
+		a.c.Cap = int64(f * float64(total))
+	}
+	a.delayed.events = c.Events
+	a.addPools(Pool{})
+	return a, nil
+}
+
+// addPools adds the small and the large pool of an id and returns the small one's index.
+func (a *Caching) addPools(id Pool) int32 {
+	a.pools = append(a.pools,
+		blockPool{id: id, small: true, unmapped: set{byAddress: true}},
+		blockPool{id: id, unmapped: set{byAddress: true}})
+	return int32(len(a.pools) - 2)
+}
+
+// poolFor returns the index of the pool that a request of a rounded size goes to.
+func (a *Caching) poolFor(id Pool, rounded int64) (int32, error) {
+	first := int32(smallPool)
+	if id != (Pool{}) {
+		p := a.private[id]
+		if p == nil {
+			return 0, fmt.Errorf("allocator: no private pool %d, %d: begin it with UsePool or BeginCapture", id.First, id.Second)
+		}
+		first = p.pools
+	}
+	if rounded <= smallSize {
+		return first, nil
+	}
+	return first + 1, nil
+}
+
+// Malloc implements Allocator. During a capture, requests of the captured streams go to the capture's pool.
+func (a *Caching) Malloc(size int64, stream Stream) (Block, error) {
+	return a.MallocFrom(a.captured(stream), size, stream)
+}
+
+// MallocFrom is Malloc from a private pool, which UsePool or BeginCapture made, or from the default pool.
+func (a *Caching) MallocFrom(id Pool, size int64, stream Stream) (Block, error) {
+	if err := checkSize(size); err != nil {
+		return Block{}, err
+	}
+	if len(a.captures) == 0 {
+		a.ProcessEvents()
+	}
+	rounded := a.set.Round(size)
+	pool, err := a.poolFor(id, rounded)
+	if err != nil {
+		return Block{}, err
+	}
+	r := a.takeFree(pool, rounded, stream)
+	if r == 0 {
+		if r, err = a.obtain(pool, rounded, stream); err != nil {
+			return Block{}, err
+		}
+	}
+	b := a.slab.at(r)
+	if a.shouldSplit(pool, b.size, rounded) {
+		rest := a.slab.cut(r, rounded)
+		a.insertFree(rest)
+		b = a.slab.at(r)
+	}
+	b.state, b.requested = Allocated, size
+	a.stats.gave(size, b.size)
+	return a.slab.handle(r), nil
+}
+
+// Cached reports whether a request would be served without the driver.
+func (a *Caching) Cached(id Pool, size int64, stream Stream) bool {
+	rounded := a.set.Round(size)
+	pool, err := a.poolFor(id, rounded)
+	return err == nil && a.findFree(pool, rounded, stream) != 0
+}
+
+func (a *Caching) shouldSplit(pool int32, size, rounded int64) bool {
+	if a.pools[pool].small || a.set.ExpandableSegments {
+		return size-rounded >= minBlock
+	}
+	return !a.set.oversize(rounded) && size-rounded > smallSize
+}
+
+// insertFree puts a free block into the set of its pool.
+func (a *Caching) insertFree(r ref) {
+	b := a.slab.at(r)
+	p := &a.pools[b.pool]
+	b.age = p.searches
+	p.free.insert(&a.slab, r)
+}
+
+// collects reports whether garbage collection is in force: it needs a cap to be a share of.
+func (a *Caching) collects() bool { return a.c.Cap > 0 && a.set.GarbageCollectionThreshold > 0 }
+
+// takeFree takes the block that best fits out of its set, 0 where none fits (get_free_block).
+func (a *Caching) takeFree(pool int32, rounded int64, stream Stream) ref {
+	if a.collects() {
+		a.pools[pool].searches++
+	}
+	r := a.findFree(pool, rounded, stream)
+	if r != 0 {
+		a.pools[pool].free.erase(&a.slab, r)
+	}
+	return r
+}
+
+func (a *Caching) findFree(pool int32, rounded int64, stream Stream) ref {
+	s, free := &a.slab, &a.pools[pool].free
+	r := free.atLeast(s, key{stream, rounded, 0})
+	if r == 0 || s.at(r).stream != stream {
+		return 0
+	}
+	if s.at(r).segment != 0 {
+		if r = a.preferExpandable(free, r, stream); r == 0 {
+			return 0
+		}
+	}
+	size := s.at(r).size
+	switch {
+	case a.set.MaxSplitSize == 0:
+	case rounded < a.set.MaxSplitSize && size >= a.set.MaxSplitSize:
+		return 0
+	case rounded >= a.set.MaxSplitSize && size >= rounded+a.set.nonSplitRounding():
+		return 0
+	}
+	return r
+}
+
+// obtain gets a block from the driver, giving back cached ones where it refuses.
+func (a *Caching) obtain(pool int32, rounded int64, stream Stream) (ref, error) {
+	if a.collects() {
+		if err := a.collectGarbage(); err != nil {
+			return 0, err
+		}
+	}
+	r, err := a.grow(pool, rounded, stream)
+	if !errors.Is(err, ErrOutOfMemory) {
+		return r, err
+	}
+	released, e := a.releaseAvailable(pool, rounded, stream)
+	if e != nil {
+		return 0, e
+	}
+	if released {
+		if r, err = a.grow(pool, rounded, stream); !errors.Is(err, ErrOutOfMemory) {
+			return r, err
+		}
+	}
+	if len(a.captures) == 0 {
+		if e := a.releaseCached(); e != nil {
+			return 0, e
+		}
+		a.stats.Retries++
+		if r, err = a.grow(pool, rounded, stream); !errors.Is(err, ErrOutOfMemory) {
+			return r, err
+		}
+	}
+	a.stats.OOMs++
+	return 0, fmt.Errorf("allocator: %d bytes wanted with %d allocated of %d reserved: %w", rounded, a.stats.Allocated, a.stats.Reserved, err)
+}
+
+// grow asks the driver for a segment, or more of an expandable one, and returns a free block that is in no set (alloc_block).
+func (a *Caching) grow(pool int32, rounded int64, stream Stream) (ref, error) {
+	size, small := a.set.SegmentFor(rounded)
+	if a.c.Cap > 0 && a.stats.Reserved+size > a.c.Cap {
+		return 0, errCap
+	}
+	if a.set.ExpandableSegments {
+		return a.growExpandable(pool, rounded, stream)
+	}
+	addr, err := a.c.Driver.Alloc(size)
+	if err != nil {
+		return 0, err
+	}
+	a.stats.DriverMallocs++
+	a.stats.reserve(size)
+	r := a.slab.add()
+	b := a.slab.at(r)
+	b.addr, b.size, b.stream, b.pool = addr, size, stream, pool
+	a.c.emit(SegmentEvent{SegmentAlloc, addr, size, stream, a.pools[pool].id, small})
+	return r, nil
+}
+
+var errCap = fmt.Errorf("the cap is reached: %w", ErrOutOfMemory)
+
+// Free implements Allocator.
+func (a *Caching) Free(h Block) error {
+	r := a.slab.find(h)
+	if r == 0 {
+		return blockError("free", h)
+	}
+	b := a.slab.at(r)
+	b.state = PendingFree
+	a.stats.Frees++
+	a.stats.Allocated -= b.size
+	switch {
+	case b.used && len(a.captures) > 0:
+		a.deferred = append(a.deferred, r) // events cannot be queried during a capture
+	case !a.delayed.free(&a.slab, r):
+		a.freed(r)
+	}
+	return nil
+}
+
+// RecordStream implements Allocator.
+func (a *Caching) RecordStream(h Block, stream Stream) error {
+	r := a.slab.find(h)
+	if r == 0 {
+		return blockError("record a stream of", h)
+	}
+	a.delayed.note(&a.slab, r, stream)
+	return nil
+}
+
+// ProcessEvents implements Allocator.
+func (a *Caching) ProcessEvents() {
+	a.insertDeferred()
+	if a.delayed.n == 0 {
+		return
+	}
+	a.scratch = a.delayed.poll(&a.slab, a.scratch[:0], false)
+	for _, r := range a.scratch {
+		a.freed(r)
+	}
+}
+
+// insertDeferred records the events of blocks freed during a capture, once none is under way.
+func (a *Caching) insertDeferred() {
+	for _, r := range a.deferred {
+		if !a.delayed.free(&a.slab, r) {
+			a.freed(r)
+		}
+	}
+	a.deferred = a.deferred[:0]
+}
+
+// freed puts a block whose use has ended back into its pool, merged with its neighbours (free_block).
+func (a *Caching) freed(r ref) {
+	b := a.slab.at(r)
+	a.stats.Active -= b.size
+	a.stats.Requested -= b.requested
+	b.state, b.requested = Inactive, 0
+	a.merge(r, b.prev)
+	a.merge(r, a.slab.at(r).next)
+	a.insertFree(r)
+}
+
+// merge makes neighbour n part of r if it is free and mapped, or not, like r (try_merge_blocks).
+func (a *Caching) merge(r, n ref) {
+	if n == 0 {
+		return
+	}
+	s := &a.slab
+	b, c := s.at(r), s.at(n)
+	if c.state != Inactive || b.unmapped != c.unmapped {
+		return
+	}
+	if c.unmapped {
+		a.pools[c.pool].unmapped.erase(s, n)
+	} else {
+		a.pools[c.pool].free.erase(s, n)
+	}
+	b.size += c.size
+	if b.prev == n {
+		b.addr, b.prev = c.addr, c.prev
+		if c.prev != 0 {
+			s.at(c.prev).next = r
+		}
+	} else {
+		b.next = c.next
+		if c.next != 0 {
+			s.at(c.next).prev = r
+		}
+	}
+	s.remove(n)
+}
+
+// EmptyCache implements Allocator.
+func (a *Caching) EmptyCache() error {
+	if len(a.captures) > 0 {
+		return errors.New("allocator: the cache cannot be emptied during a capture: end it first")
+	}
+	return a.releaseCached()
+}
+
+// Stats implements Allocator.
+func (a *Caching) Stats() Stats { return *a.stats }

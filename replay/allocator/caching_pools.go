@@ -1,0 +1,100 @@
+package allocator
+
+import "fmt"
+
+// Private pools. A CUDA graph replays its kernels with the addresses of its capture, so that memory handed out during a capture
+// must not serve anything else as long as the graph lives: requests of the capturing streams go to a pool of the capture's own,
+// whose blocks are reused within it and whose segments are given back only when no graph uses the pool any more. A user's MemPool
+// is the same without a capture. While a capture is under way events cannot be asked for, so that delayed frees wait for its end,
+// and the cache cannot be given back: a request that the driver refuses fails.
+
+type privatePool struct {
+	pools int32 // index of the small one, the large one follows
+	users int   // use_count
+}
+
+type capture struct {
+	pool   Pool
+	stream Stream
+}
+
+// UsePool adds a user to a private pool, which it makes where there is none, so that MallocFrom may name it. The zero Pool is the
+// default one and needs no user.
+func (a *Caching) UsePool(id Pool) {
+	if id == (Pool{}) {
+		return
+	}
+	p := a.private[id]
+	if p == nil {
+		p = &privatePool{pools: a.addPools(id)}
+		a.private[id] = p
+	}
+	p.users++
+}
+
+// HasPool reports whether a private pool exists.
+func (a *Caching) HasPool(id Pool) bool { return a.private[id] != nil }
+
+// ReleasePool takes a user from a private pool (the graph was destroyed). With the last one the pool's segments can be given back,
+// as soon as they are unused, by what gives back the cache.
+func (a *Caching) ReleasePool(id Pool) error {
+	p := a.private[id]
+	if p == nil || p.users == 0 {
+		return fmt.Errorf("allocator: private pool %d, %d has no users", id.First, id.Second)
+	}
+	p.users--
+	return nil
+}
+
+// BeginCapture sends the requests of a stream to a private pool, of which it is a user, until EndCapture.
+func (a *Caching) BeginCapture(id Pool, stream Stream) error {
+	if id == (Pool{}) {
+		return fmt.Errorf("allocator: a capture needs a pool of its own")
+	}
+	for _, c := range a.captures {
+		if c.pool == id {
+			return fmt.Errorf("allocator: a capture into pool %d, %d is under way", id.First, id.Second)
+		}
+	}
+	a.UsePool(id)
+	a.captures = append(a.captures, capture{id, stream})
+	return nil
+}
+
+// EndCapture ends the capture into a pool. The pool stays until ReleasePool.
+func (a *Caching) EndCapture(id Pool) error {
+	for i, c := range a.captures {
+		if c.pool == id {
+			a.captures = append(a.captures[:i], a.captures[i+1:]...)
+			return nil
+		}
+	}
+	return fmt.Errorf("allocator: no capture into pool %d, %d is under way", id.First, id.Second)
+}
+
+// captured returns the pool of the capture of a stream, the default pool where there is none.
+func (a *Caching) captured(stream Stream) Pool {
+	for _, c := range a.captures {
+		if c.stream == stream {
+			return c.pool
+		}
+	}
+	return Pool{}
+}
+
+// releasePrivate gives back what is unused of the private pools without users. PyTorch forgets such a pool once it is empty; here its
+// two empty sets stay.
+func (a *Caching) releasePrivate() error {
+	for i := int32(largePool + 1); i < int32(len(a.pools)); i += 2 {
+		if a.private[a.pools[i].id].users > 0 {
+			continue
+		}
+		if err := a.releasePool(i); err != nil {
+			return err
+		}
+		if err := a.releasePool(i + 1); err != nil {
+			return err
+		}
+	}
+	return nil
+}

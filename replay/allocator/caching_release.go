@@ -1,0 +1,135 @@
+package allocator
+
+// What the caching allocator gives back to the driver, and when: everything unused before a request fails or when the user says so,
+// single blocks beyond max_split_size_mb before that, and old blocks where garbage_collection_threshold is set.
+
+// releaseBlock gives a whole unsplit segment back (release_block).
+func (a *Caching) releaseBlock(r ref) error {
+	b := a.slab.at(r)
+	p := &a.pools[b.pool]
+	if err := a.c.Driver.Free(b.addr); err != nil {
+		return err
+	}
+	p.free.erase(&a.slab, r)
+	a.stats.DriverFrees++
+	a.stats.Synchronisations++
+	a.stats.Reserved -= b.size
+	e := SegmentEvent{SegmentFree, b.addr, b.size, b.stream, p.id, p.small}
+	a.slab.remove(r)
+	a.c.emit(e)
+	return nil
+}
+
+// releaseCached waits for all events and gives back all that is wholly unused: of the default pool and of the private ones that
+// nothing will use again (release_cached_blocks).
+func (a *Caching) releaseCached() error {
+	a.insertDeferred()
+	a.stats.Synchronisations++
+	a.scratch = a.delayed.poll(&a.slab, a.scratch[:0], true)
+	for _, r := range a.scratch {
+		a.freed(r)
+	}
+	if err := a.releasePool(largePool); err != nil {
+		return err
+	}
+	if err := a.releasePool(smallPool); err != nil {
+		return err
+	}
+	return a.releasePrivate()
+}
+
+// releasePool gives back the wholly unused of one pool, in order of the set (release_blocks).
+func (a *Caching) releasePool(pool int32) error {
+	free := &a.pools[pool].free
+	expandable := a.scratch[:0]
+	for r := free.first(&a.slab); r != 0; {
+		next := free.after(&a.slab, r)
+		if b := a.slab.at(r); b.segment != 0 {
+			expandable = append(expandable, r) // unmapping changes the set
+		} else if !b.split() {
+			if err := a.releaseBlock(r); err != nil {
+				return err
+			}
+		}
+		r = next
+	}
+	a.scratch = expandable
+	for _, r := range expandable {
+		if err := a.unmapBlock(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// releaseAvailable gives back just enough blocks beyond max_split_size_mb for a request: one that is large enough, or else the
+// largest ones of the stream. It reports whether that may be enough (release_available_cached_blocks).
+func (a *Caching) releaseAvailable(pool int32, rounded int64, stream Stream) (bool, error) {
+	if a.set.MaxSplitSize == 0 {
+		return false, nil
+	}
+	s, free := &a.slab, &a.pools[pool].free
+	k := key{stream, max(rounded, a.set.MaxSplitSize), 0}
+	if r := free.atLeast(s, k); r != 0 && s.at(r).stream == stream && s.at(r).segment == 0 {
+		return true, a.releaseBlock(r)
+	}
+	var total int64
+	for r := free.below(s, k); r != 0 && total < k.size; {
+		b := s.at(r)
+		if !a.set.oversize(b.size) || b.stream != stream {
+			break
+		}
+		next := free.below(s, key{b.stream, b.size, b.addr})
+		if b.segment == 0 {
+			total += b.size
+			if err := a.releaseBlock(r); err != nil {
+				return false, err
+			}
+		}
+		r = next
+	}
+	return total >= k.size, nil
+}
+
+// collectGarbage gives back unsplit large blocks that were not used for long, when more than the threshold's share of the cap is
+// held. A block's age is how many searches its pool saw since the block was freed. Blocks of at least average age go, all of
+// them in one sweep; the average is taken anew for the next sweep, until enough is given back (garbage_collect_cached_blocks).
+func (a *Caching) collectGarbage() error {
+	threshold := int64(a.set.GarbageCollectionThreshold * float64(a.c.Cap))
+	target := a.stats.Reserved - threshold
+	if target <= 0 {
+		return nil
+	}
+	s, p := &a.slab, &a.pools[largePool]
+	old := a.scratch[:0]
+	var total int64
+	for r := p.free.first(s); r != 0; r = p.free.after(s, r) {
+		if b := s.at(r); !b.split() && b.segment == 0 {
+			total += p.searches - b.age
+			old = append(old, r)
+		}
+	}
+	a.scratch = old
+	var reclaimed int64
+	for freed := true; reclaimed < target && freed && len(old) > 0; {
+		threshold := float64(total) / float64(len(old))
+		freed = false
+		kept := old[:0]
+		for _, r := range old {
+			b := s.at(r)
+			age := p.searches - b.age
+			if float64(age) < threshold {
+				kept = append(kept, r)
+				continue
+			}
+			freed = true
+			reclaimed += b.size
+			total -= age
+			if err := a.releaseBlock(r); err != nil {
+				return err
+			}
+		}
+		old = kept
+	}
+	return nil
+}

@@ -1,0 +1,62 @@
+package allocator
+
+import "fmt"
+
+// Handle names physical memory that a driver made and that can be mapped; 0 is none.
+type Handle int64
+
+// Granularity is the size of a device's pages: physical memory is made, mapped and unmapped in multiples of it. It is what
+// cuMemGetAllocationGranularity returns for device memory on NVIDIA's GPUs since Pascal.
+const Granularity = 2 << 20
+
+// Driver is the device's memory as the CUDA driver offers it: whole allocations (cudaMalloc), and virtual memory, where addresses
+// are reserved, physical memory is made, and the second is mapped at the first. Sizes and addresses of virtual memory are
+// multiples of Granularity. An error that is ErrOutOfMemory says that the device has not enough left; nothing has changed then.
+//
+// Contrary to a device, a driver need not be fast or concurrent; its choice of addresses is its own, and no policy relies on it
+// but to break ties between holes of equal size.
+type Driver interface {
+	// Alloc returns the address of size new bytes (cudaMalloc).
+	Alloc(size int64) (addr uint64, err error)
+	// Free gives back what Alloc returned (cudaFree). A device waits for all its work first.
+	Free(addr uint64) error
+
+	// Reserve returns the address of size bytes of address space without memory behind (cuMemAddressReserve).
+	Reserve(size int64) (addr uint64, err error)
+	// Unreserve gives back a whole reservation, of which nothing is mapped (cuMemAddressFree).
+	Unreserve(addr uint64) error
+	// Create makes physical memory (cuMemCreate).
+	Create(size int64) (Handle, error)
+	// Release gives physical memory back; the device has it again once it is mapped nowhere (cuMemRelease).
+	Release(h Handle) error
+	// Map puts the whole of h at a reserved address (cuMemMap and cuMemSetAccess); the same h may be mapped at several.
+	Map(addr uint64, h Handle) error
+	// Unmap removes the mappings that fill [addr, addr+size) exactly (cuMemUnmap). The caller waits for work on them first.
+	Unmap(addr uint64, size int64) error
+
+	// MemInfo returns the device's free and total bytes (cudaMemGetInfo).
+	MemInfo() (free, total int64)
+}
+
+// Placer is a Driver that can be told where to put things: what restoring a recorded state needs.
+type Placer interface {
+	Driver
+	// AllocAt is Alloc at an address, which must lie outside of what the driver itself hands out.
+	AllocAt(addr uint64, size int64) error
+	// ReserveAt is Reserve at an address, likewise.
+	ReserveAt(addr uint64, size int64) error
+}
+
+// vast is the size from which on it is worth asking the device whether it has as much, before making pages one by one.
+const vast = 64 << 30
+
+// checkVast returns ErrOutOfMemory where a device cannot have size bytes.
+func checkVast(d Driver, size int64) error {
+	if size < vast {
+		return nil
+	}
+	if free, total := d.MemInfo(); size > free {
+		return fmt.Errorf("allocator: %d bytes wanted of a device that has %d of %d free: %w", size, free, total, ErrOutOfMemory)
+	}
+	return nil
+}

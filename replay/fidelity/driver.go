@@ -1,0 +1,115 @@
+package fidelity
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/gmemtop/gmemtop/replay/allocator"
+)
+
+// recordedDriver is a device that answers as the recorded one did, where the recording shows how. Which address cudaMalloc returns
+// is the driver's choice and not the allocator's, yet the allocator breaks ties between holes of equal size by address; so a
+// segment of the size that was recorded gets the recorded address. That the device refused memory is not recorded either, but that
+// segments were given back just before others were obtained is: memory is refused until as many are given back.
+type recordedDriver struct {
+	*allocator.SimDriver
+	ctx     context.Context // of the replay
+	created int
+	total   int64                    // of the recorded device, 0 where unknown
+	due     []allocator.SegmentEvent // recorded and not yet answered, in order
+	waiting int                      // segments to be given back before more is granted
+	refused int
+
+	// A range of addresses that nothing could be mapped into shows only when something is, later: later returns the next address
+	// that something is mapped at for the pool and the stream of the request under way.
+	later func() (addr uint64, ok bool)
+}
+
+// expect prepares the answers for one request.
+func (d *recordedDriver) expect(recorded []allocator.SegmentEvent, refusals bool) {
+	d.due, d.waiting = d.due[:0], 0
+	for _, e := range recorded {
+		switch e.Action {
+		case allocator.SegmentAlloc, allocator.SegmentMap:
+			d.due = append(d.due, e)
+		case allocator.SegmentFree, allocator.SegmentUnmap:
+			if refusals {
+				d.waiting++
+			}
+		}
+	}
+}
+
+// take returns the address of the first recorded segment of an action, and of a size where size is not 0.
+func (d *recordedDriver) take(action allocator.SegmentAction, size int64) (uint64, bool) {
+	for i, e := range d.due {
+		if e.Action == action && (size == 0 || e.Size == size) {
+			d.due = append(d.due[:i], d.due[i+1:]...)
+			return e.Addr, true
+		}
+	}
+	return 0, false
+}
+
+// MemInfo implements allocator.Driver. Only what is recorded limits the device: who else used it is not known.
+func (d *recordedDriver) MemInfo() (free, total int64) {
+	free, total = d.SimDriver.MemInfo()
+	if d.total > 0 {
+		total = d.total
+	}
+	return free, total
+}
+
+func (d *recordedDriver) refuses() error {
+	if d.waiting <= 0 {
+		return nil
+	}
+	d.refused++
+	return fmt.Errorf("the recorded device refused: %w", allocator.ErrOutOfMemory)
+}
+
+// Alloc implements allocator.Driver.
+func (d *recordedDriver) Alloc(size int64) (uint64, error) {
+	if err := d.refuses(); err != nil {
+		return 0, err
+	}
+	if addr, ok := d.take(allocator.SegmentAlloc, size); ok && d.AllocAt(addr, size) == nil {
+		return addr, nil
+	}
+	return d.SimDriver.Alloc(size)
+}
+
+// Free implements allocator.Driver.
+func (d *recordedDriver) Free(addr uint64) error {
+	d.waiting--
+	return d.SimDriver.Free(addr)
+}
+
+// Reserve implements allocator.Driver.
+func (d *recordedDriver) Reserve(size int64) (uint64, error) {
+	addr, ok := d.take(allocator.SegmentMap, 0)
+	if !ok && d.later != nil {
+		addr, ok = d.later()
+	}
+	if ok && d.ReserveAt(addr, size) == nil {
+		return addr, nil
+	}
+	return d.SimDriver.Reserve(size)
+}
+
+// Create implements allocator.Driver.
+func (d *recordedDriver) Create(size int64) (allocator.Handle, error) {
+	if d.created++; d.created%tickEvents == 0 && d.ctx.Err() != nil {
+		return 0, d.ctx.Err() // one event of a hostile trace can ask for half a million pages
+	}
+	if err := d.refuses(); err != nil {
+		return 0, err
+	}
+	return d.SimDriver.Create(size)
+}
+
+// Unmap implements allocator.Driver.
+func (d *recordedDriver) Unmap(addr uint64, size int64) error {
+	d.waiting--
+	return d.SimDriver.Unmap(addr, size)
+}

@@ -1,0 +1,368 @@
+package fidelity_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/replay/allocator"
+	"github.com/gmemtop/gmemtop/replay/fidelity"
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/torchsnapshot"
+)
+
+// configurations are settings and capacities under which the recorder's programs run into every path.
+var configurations = []struct {
+	conf     string
+	capacity int64
+}{
+	{"", 0}, {"", 600 << 20}, {"", 300 << 20},
+	{"max_split_size_mb:24", 0}, {"max_split_size_mb:24", 500 << 20},
+	{"roundup_power2_divisions:[4:2,16:8,>:4]", 0},
+	{"large_segment_size_mb:40", 0},
+	{"expandable_segments:True", 0}, {"expandable_segments:True", 500 << 20},
+	{"expandable_segments:True,large_segment_size_mb:12", 0},
+}
+
+func TestARecordingOfTheEmulationReplaysInEveryDetail(t *testing.T) {
+	emptied, refused, waited, ooms := 0, 0, 0, 0
+	for _, c := range configurations {
+		for seed := range uint64(6) {
+			r := newRecorder(t, c.conf, c.capacity, seed)
+			if seed%3 == 1 {
+				r.pools = []allocator.Pool{{First: 1}, {Second: 2}}
+				r.named = true
+				for _, p := range r.pools {
+					r.alloc.UsePool(p)
+				}
+			}
+			r.program(3000)
+			d := r.device(0)
+			rep, err := fidelity.Replay(context.Background(), d)
+			if err != nil {
+				t.Fatalf("%q, %d: %v", c.conf, c.capacity, err)
+			}
+			if rep.Score() != 1 || rep.SegmentScore() != 1 || rep.FinalScore() != 1 || rep.PeakError() != 0 || rep.First != nil {
+				t.Errorf("%q, capacity %d, seed %d: %s %+v", c.conf, c.capacity, seed, rep.Sentence(timeline.IEC), rep)
+			}
+			if !rep.FromEmpty || rep.Allocations < 400 || rep.FinalBlocks == 0 {
+				t.Errorf("%q: %+v", c.conf, rep)
+			}
+			emptied += rep.EmptiedCaches
+			refused += rep.Refusals
+			waited += len(r.done)
+			ooms += d.Totals.OOMs
+		}
+	}
+	if emptied == 0 || refused == 0 || waited == 0 || ooms == 0 {
+		t.Errorf("the programs emptied the cache %d times, were refused %d times, waited for %d events, failed %d times", emptied, refused, waited, ooms)
+	}
+}
+
+// What a recording does not tell of blocks older than it, the rests that they keep, may in principle differ; in these it does not
+// matter.
+func TestARecordingThatLostItsBeginningIsReplayedFromItsFinalState(t *testing.T) {
+	for _, c := range configurations {
+		for seed := range uint64(4) {
+			r := newRecorder(t, c.conf, c.capacity, seed)
+			r.program(3000)
+			d := r.device(int(r.now/1000) * int(3+seed) / 10)
+			rep, err := fidelity.Replay(context.Background(), d)
+			if err != nil {
+				t.Fatalf("%q, %d: %v", c.conf, c.capacity, err)
+			}
+			t.Logf("%q %d: %s", c.conf, c.capacity, rep.Sentence(timeline.IEC))
+			if rep.FromEmpty || rep.Restored == 0 {
+				t.Errorf("%q: %+v", c.conf, rep)
+			}
+			if rep.Score() != 1 || rep.SegmentScore() != 1 || rep.FinalScore() != 1 {
+				t.Errorf("%q, capacity %d, seed %d: %s", c.conf, c.capacity, seed, rep.Sentence(timeline.IEC))
+			}
+		}
+	}
+}
+
+// A comparison that cannot fail proves nothing.
+func TestAChangedDecisionIsFound(t *testing.T) {
+	// record returns the report of one recording with some of its events changed. It has no final state, which the changes would
+	// contradict; that it begins empty its first sample of the source's own total says.
+	record := func(change func(row int, e *traces.Event)) *fidelity.Report {
+		r := newRecorder(t, "", 0, 11)
+		r.program(2000)
+		tr := r.device(0).Timeline().Trace
+		b := traces.NewBuilder()
+		for _, s := range tr.Streams {
+			b.Stream(s)
+		}
+		b.Device(traces.DeviceGPU, 0)
+		b.T.Source, b.T.Settings = tr.Source, tr.Settings
+		b.T.Counters = []traces.Counter{{Name: b.String(traces.CounterAllocated), Time: []int64{tr.Events.Time[0] - 1}, Value: []int64{0}}}
+		for i := range tr.Events.Len() {
+			e := tr.Events.At(i)
+			change(i, &e)
+			b.Event(e)
+		}
+		rep, err := fidelity.Replay(context.Background(), build(t, b.Finish()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rep
+	}
+	if same := record(func(int, *traces.Event) {}); same.First != nil || same.Score() != 1 || same.SegmentScore() != 1 {
+		t.Fatalf("unchanged: %s", same.Sentence(timeline.IEC))
+	}
+	var victim uint64 // an address whose blocks are put elsewhere from event 500 on
+	moved := record(func(row int, e *traces.Event) {
+		if row > 500 && victim == 0 && e.Action == traces.Alloc {
+			victim = e.Addr
+		}
+		if row > 500 && e.Addr == victim && e.Action <= traces.FreeCompleted {
+			e.Addr += 256
+		}
+	})
+	if moved.SamePlace >= moved.Allocations || moved.First == nil || moved.First.At <= 500 || moved.First.Why == "" {
+		t.Errorf("moved block: %s", moved.Sentence(timeline.IEC))
+	}
+	grown := record(func(_ int, e *traces.Event) {
+		if e.Action == traces.SegmentAlloc && e.Size == 2<<20 {
+			e.Size = 4 << 20
+		}
+	})
+	if grown.SegmentScore() == 1 || grown.First == nil || !strings.Contains(grown.First.Recorded, "segment_alloc of 4194304") {
+		t.Errorf("grown segment: %s", grown.Sentence(timeline.IEC))
+	}
+	// Other settings than the recorded ones do not pass for them.
+	wrong := func() *fidelity.Report {
+		r := newRecorder(t, "roundup_power2_divisions:4", 0, 11)
+		r.program(2000)
+		r.b.T.Settings = snapshotOf("", allocator.Settings{})
+		rep, err := fidelity.Replay(context.Background(), r.device(0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rep
+	}()
+	if wrong.Score() > 0.5 || wrong.First == nil {
+		t.Errorf("other settings: %s", wrong.Sentence(timeline.IEC))
+	}
+}
+
+func refusal(t *testing.T, d *timeline.Device) *fidelity.Refusal {
+	t.Helper()
+	_, err := fidelity.Replay(context.Background(), d)
+	var r *fidelity.Refusal
+	if !errors.As(err, &r) || !errors.Is(err, fidelity.ErrRefused) {
+		t.Fatalf("not refused: %v", err)
+	}
+	return r
+}
+
+func TestWhatCannotBeSimulatedIsRefusedWithItsReason(t *testing.T) {
+	// one returns a trace of one block, changed.
+	one := func(change func(b *traces.Builder, events []traces.Event) []traces.Event) *timeline.Device {
+		b := traces.NewBuilder()
+		dev := b.Device(traces.DeviceGPU, 0)
+		b.T.Final.Known = true
+		events := []traces.Event{
+			{Time: 1, Addr: 1 << 21, Size: 2 << 20, Action: traces.SegmentAlloc, Stack: traces.NoStack, Device: dev},
+			{Time: 2, Addr: 1 << 21, Size: 100, Action: traces.Alloc, Stack: traces.NoStack, Device: dev},
+			{Time: 3, Addr: 1 << 21, Size: 100, Action: traces.FreeRequested, Stack: traces.NoStack, Device: dev},
+			{Time: 4, Addr: 1 << 21, Size: 100, Action: traces.FreeCompleted, Stack: traces.NoStack, Device: dev},
+			{Time: 5, Addr: 1 << 21, Size: 2 << 20, Action: traces.SegmentFree, Stack: traces.NoStack, Device: dev},
+		}
+		for _, e := range change(b, events) {
+			b.Event(e)
+		}
+		return build(t, b.Finish())
+	}
+	if rep, err := fidelity.Replay(context.Background(), one(func(_ *traces.Builder, e []traces.Event) []traces.Event { return e })); err != nil || rep.Score() != 1 || rep.SegmentScore() != 1 {
+		t.Fatalf("unchanged: %+v, %v", rep, err)
+	}
+	for _, c := range []struct {
+		name   string
+		want   fidelity.Reason
+		change func(b *traces.Builder, e []traces.Event) []traces.Event
+	}{
+		{"a CPU's memory", fidelity.NotCachingAllocator, func(b *traces.Builder, e []traces.Event) []traces.Event {
+			b.T.Devices[0].Kind = traces.DeviceCPU
+			return e
+		}},
+		{"made-up addresses", fidelity.NotCachingAllocator, func(b *traces.Builder, e []traces.Event) []traces.Event {
+			b.T.Source.SyntheticAddresses = true
+			return e
+		}},
+		{"no allocations", fidelity.NoAllocations, func(b *traces.Builder, e []traces.Event) []traces.Event { return e[:0] }},
+		{"no segments", fidelity.NoSegments, func(b *traces.Builder, e []traces.Event) []traces.Event {
+			b.T.Final.Known = false
+			return e[1:4]
+		}},
+		{"lost beginning", fidelity.BeginningLost, func(b *traces.Builder, e []traces.Event) []traces.Event {
+			b.T.Final.Known = false
+			return e
+		}},
+		{"events missing", fidelity.EventsMissing, func(b *traces.Builder, e []traces.Event) []traces.Event { return e[:4] }},
+		{"unknown option", fidelity.SettingsUnknown, func(b *traces.Builder, e []traces.Event) []traces.Event {
+			b.T.Settings = []traces.Setting{{Key: "PYTORCH_CUDA_ALLOC_CONF", Value: `"time_travel:True"`}}
+			return e
+		}},
+		{"another allocator", fidelity.SettingsUnknown, func(b *traces.Builder, e []traces.Event) []traces.Event {
+			b.T.Settings = []traces.Setting{{Key: "PYTORCH_CUDA_ALLOC_CONF", Value: `"backend:cudaMallocAsync"`}}
+			return e
+		}},
+		{"a block in no segment", fidelity.StateUnknown, func(b *traces.Builder, e []traces.Event) []traces.Event {
+			return []traces.Event{e[1], e[2], e[3], {Time: 5, Addr: 1 << 30, Size: 7, Action: traces.FreeCompleted, Stack: traces.NoStack}}
+		}},
+	} {
+		r := refusal(t, one(c.change))
+		if r.Reason != c.want {
+			t.Errorf("%s: refused for %s, want %s: %v", c.name, r.Reason, c.want, r)
+		}
+	}
+}
+
+func TestACancelledReplayStops(t *testing.T) {
+	r := newRecorder(t, "", 0, 1)
+	r.program(500)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := fidelity.Replay(ctx, r.device(0)); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// outcome is what is expected of a recorded snapshot.
+type outcome struct {
+	allocations, same       int
+	segments, sameSegments  int
+	finalBlocks, sameBlocks int
+	restored, rests         int
+	refused                 fidelity.Reason
+}
+
+// The snapshots that others recorded, told by their number of events and, where that is the same, of segments. A figure that falls
+// is a fault of the emulation; one that rises should be written down.
+func TestRecordedSnapshots(t *testing.T) {
+	root := os.Getenv("GMEMTOP_TRACES")
+	if root == "" {
+		t.Skip("GMEMTOP_TRACES is not set: the emulated allocator is not checked against recorded snapshots")
+	}
+	paths, err := filepath.Glob(filepath.Join(root, "torch_snapshot", "*"))
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("GMEMTOP_TRACES has no torch_snapshot folder: %v", err)
+	}
+	want := map[string]outcome{ // allocations, segment events, blocks at the end: recorded and the same; blocks restored, rests inferred
+		"5163 events, 216 segments":  {1721, 1721, 0, 0, 455, 455, 229, 0, 0},
+		"11480 events, 83 segments":  {3907, 3907, 83, 83, 224, 224, 0, 0, 0},
+		"12976 events, 88 segments":  {4404, 4404, 88, 88, 229, 229, 0, 0, 0},
+		"22332 events, 400 segments": {7591, 7591, 1, 1, 1041, 1041, 664, 3, 0},
+		"1 events, 112 segments":     {refused: fidelity.NoAllocations},
+		"1 events, 176 segments":     {refused: fidelity.NoAllocations},
+		"23105 events, 61 segments":  {7946, 7946, 61, 61, 468, 468, 0, 0, 0},
+		"6486 events, 96 segments":   {2162, 2162, 0, 0, 550, 550, 447, 5, 0},
+		"6654 events, 2 segments":    {2218, 2218, 0, 0, 297, 297, 294, 0, 0},
+		"19464 events, 999 segments": {6488, 6488, 0, 0, 1987, 1987, 1313, 109, 0},
+		"0 events, 127 segments":     {refused: fidelity.NoAllocations},
+	}
+	for _, path := range paths {
+		file, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tr, err := torchsnapshot.Read(context.Background(), file, nil)
+		file.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := build(t, tr)
+		role := fmt.Sprintf("%d events, %d segments", d.Totals.Events, d.Totals.Segments)
+		t.Run(role, func(t *testing.T) {
+			w, known := want[role]
+			if !known {
+				t.Fatalf("no outcome is written down")
+			}
+			delete(want, role)
+			if w.refused != 0 {
+				if r := refusal(t, d); r.Reason != w.refused {
+					t.Errorf("refused for %s, want %s", r.Reason, w.refused)
+				}
+				return
+			}
+			rep, err := fidelity.Replay(context.Background(), d)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Log(rep.Sentence(timeline.IEC))
+			got := outcome{rep.Allocations, rep.SamePlace, rep.SegmentEvents, rep.SameSegments, rep.FinalBlocks, rep.SameFinal, rep.Restored, rep.Rests, 0}
+			if got != w {
+				t.Errorf("got %+v, want %+v", got, w)
+			}
+			if rep.PeakError() != 0 {
+				t.Errorf("reserved peaks at %d, emulated %d", rep.PeakReserved, rep.EmulatedPeakReserved)
+			}
+		})
+	}
+	if len(want) > 0 {
+		t.Errorf("not seen: %v", want)
+	}
+}
+
+func BenchmarkReplay(b *testing.B) {
+	r := newRecorder(b, "", 0, 1)
+	r.program(100_000)
+	d := r.device(0)
+	for b.Loop() {
+		if _, err := fidelity.Replay(context.Background(), d); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(d.Len()), "events")
+}
+
+// FuzzReplay replays traces that no allocator made: whatever their events say, the answer is a report, a refusal or an error.
+func FuzzReplay(f *testing.F) {
+	f.Add([]byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, "", true)
+	f.Add([]byte("\x05\x00\x40\x01\x00\x02\x02\x00\x02\x03\x00\x02"), "expandable_segments:True", false)
+	f.Add([]byte("70010A1000\x05\x00"), "expandable_segments:True", false) // half a pebibyte, page by page
+	f.Fuzz(func(t *testing.T, data []byte, conf string, known bool) {
+		b := traces.NewBuilder()
+		dev := b.Device(traces.DeviceGPU, 0)
+		b.T.Settings = []traces.Setting{{Key: "PYTORCH_CUDA_ALLOC_CONF", Value: fmt.Sprintf("%q", conf)}}
+		b.T.Final.Known = known
+		b.T.Counters = []traces.Counter{{Name: b.String(traces.CounterAllocated), Time: []int64{-1}, Value: []int64{0}}}
+		for i := 0; i+2 < len(data); i += 3 {
+			size := int64(1) << (data[i+2] % 64)
+			if data[i+2] >= 192 {
+				size = -size
+			}
+			addr := uint64(data[i+1]&15) << (20 + data[i+1]>>4*2)
+			b.Event(traces.Event{
+				Time: int64(i), Addr: addr, Size: size, Stack: traces.NoStack, Device: dev, Stream: b.Stream(uint64(data[i] >> 6)),
+				Action: traces.Action(data[i]&15) % (traces.Annotate + 1),
+			})
+			if data[i]&16 > 0 && data[i]&32 > 0 && known {
+				final := &b.T.Final
+				final.Blocks = append(final.Blocks, traces.Block{Address: addr, Size: size, Requested: size, Stack: traces.NoStack, Count: 1,
+					State: traces.BlockState(data[i+2] % 3)})
+				n := int32(len(final.Blocks))
+				final.Segments = append(final.Segments, traces.Segment{Address: addr, TotalSize: size, FirstBlock: n - 1, EndBlock: n,
+					Device: dev, Stack: traces.NoStack, Expandable: data[i+1]&8 > 0, Small: data[i+1]&4 > 0})
+			}
+		}
+		tl, err := timeline.Build(context.Background(), b.Finish(), nil)
+		if err != nil {
+			t.Skip()
+		}
+		rep, err := fidelity.Replay(context.Background(), tl.Devices[0])
+		if err == nil && (rep.SamePlace > rep.Allocations || rep.SameSegments > rep.SegmentEvents || rep.SameFinal > rep.FinalBlocks) {
+			t.Errorf("%+v", rep)
+		}
+		if err == nil {
+			_ = rep.Sentence(timeline.IEC)
+		}
+	})
+}

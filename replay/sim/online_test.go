@@ -1,0 +1,75 @@
+package sim_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/managers/plan/plantest"
+	"github.com/gmemtop/gmemtop/managers/pool"
+	"github.com/gmemtop/gmemtop/replay/sim"
+)
+
+func TestAnOnlineAllocatorCompletesUnderItsFootprintAndHoldsAtLeastWhatIsAlive(t *testing.T) {
+	retried := 0
+	for seed := range uint64(40) {
+		p := plantest.Random(seed, 40)
+		for i := range p.Buffers {
+			p.Buffers[i].Size *= 400 // sizes at which caches and segments matter
+		}
+		if err := p.Finish(); err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range append(pool.Baselines(), pool.GMLake()) {
+			pl, err := m.Plan(context.Background(), p, plan.Request{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			live, _ := pl.PeakLive()
+			free, err := sim.Run(context.Background(), p, pl, sim.Options{})
+			if err != nil {
+				t.Fatalf("seed %d: %s: %v", seed, m.Info().Name, err)
+			}
+			if free.Footprint < live || free.Reserved < free.Footprint {
+				t.Errorf("seed %d: %s holds %d, needs %d, %d are alive", seed, m.Info().Name, free.Reserved, free.Footprint, live)
+			}
+			capped, err := sim.Run(context.Background(), p, pl, sim.Options{Cap: free.Footprint})
+			if err != nil {
+				t.Errorf("seed %d: %s does not complete under its own footprint: %v", seed, m.Info().Name, err)
+				continue
+			}
+			if capped.StepTime < free.StepTime {
+				t.Errorf("seed %d: %s is faster under a cap: %d < %d", seed, m.Info().Name, capped.StepTime, free.StepTime)
+			}
+			if capped.Retries > 0 {
+				retried++
+			}
+		}
+	}
+	if retried == 0 {
+		t.Error("no cap made any allocator give its cache back: the law was hardly tried")
+	}
+}
+
+func TestTheDriverIsPaidForByTheDirectAllocator(t *testing.T) {
+	p := *plantest.Chain(6, 1<<22, 50_000)
+	p.Hardware.MallocTime, p.Hardware.FreeTime = 100_000, 200_000
+	step := map[string]int64{}
+	for _, m := range pool.Baselines() {
+		pl, err := m.Plan(context.Background(), &p, plan.Request{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := sim.Run(context.Background(), &p, pl, sim.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		step[m.Info().Name] = r.StepTime
+		if name := m.Info().Name; (r.DriverCalls > 0) != (name == "direct") {
+			t.Errorf("%s asks the driver %d times in a warm iteration", name, r.DriverCalls)
+		}
+	}
+	if step["direct"] <= step["caching"] {
+		t.Errorf("direct takes %d ns and caching %d", step["direct"], step["caching"])
+	}
+}
