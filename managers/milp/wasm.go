@@ -1,0 +1,393 @@
+package milp
+
+import (
+	"context"
+	_ "embed"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"github.com/klauspost/compress/zstd"
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/experimental"
+)
+
+// This file is the machine HiGHS runs on: the twenty functions its WebAssembly build asks of its host, and the runtime, compiled once
+// per process. The build is Emscripten's, with exceptions compiled to a trap, no threads and no files; the one-letter names of its
+// imports and exports belong to the embedded version and to no other (README.md says how they were read).
+//
+// Stopping. A function running in WebAssembly cannot be interrupted from outside without paying for checks in every loop. But HiGHS
+// itself reads the clock between any two steps of its work, so the clock is where it is stopped: first gently, by a jump in time that
+// exceeds its time limit and makes it return with its best solution; then, if it went on for hardStopReads more reads, by a panic
+// that unwinds the instance. Between two reads it cannot be stopped; README.md has the longest stretch seen.
+
+//go:embed highs.wasm.zst
+var compressedWasm []byte
+
+// wasmVersion is the version of HiGHS in highs.wasm.zst, which is not that of the package it came in.
+const wasmVersion = "1.15.1"
+
+const (
+	pageSize = 65536
+
+	// virtualLimit is HiGHS' time limit in seconds of the clock lent to it, which the clock passes when it jumps.
+	virtualLimit = 1e6
+	// tickSeconds is by how much the lent clock advances for each read. Any small value will do: it is to be so small that no
+	// number of reads reaches virtualLimit, and not 0, so that HiGHS' rates of work per second stay finite.
+	tickSeconds = 1e-9
+	// hardStopReads is how many more reads of the clock HiGHS is given to return once the clock has jumped, in which it takes its
+	// best solution back through presolve. It took up to 909 in the tests.
+	hardStopReads = 1 << 16
+)
+
+var (
+	errStopped     = errors.New("milp: HiGHS did not stop when its time was up")
+	errMemory      = errors.New("milp: the model needs more memory than Options.MaxMemory: aggregate it or raise the limit")
+	errUnsupported = errors.New("milp: HiGHS gave up on the model with an internal exception")
+)
+
+// host is the state of one instance as its host functions see it.
+type host struct {
+	stop      atomic.Bool // set from other goroutines: the clock jumps at its next read
+	reads     int64       // of the clock so far
+	maxReads  int64       // the clock jumps after so many
+	after     int64       // reads since the jump
+	maxPages  uint32
+	exhausted bool // the instance was refused memory
+}
+
+type hostKey struct{}
+
+// seconds reads the clock lent to HiGHS.
+func (h *host) seconds() float64 {
+	h.reads++
+	t := float64(h.reads) * tickSeconds
+	if h.after > 0 || h.stop.Load() || h.reads > h.maxReads {
+		h.after++
+		if h.after > hardStopReads {
+			panic(errStopped)
+		}
+		t += 2 * virtualLimit
+	}
+	return t
+}
+
+// machine is a runtime with the solver compiled and ready to be instantiated.
+type machine struct {
+	runtime wazero.Runtime
+	code    wazero.CompiledModule
+	name    string // as reported in Solution.Solver
+}
+
+// compile makes the machine, once per process: it holds the compiled code, which every instance shares and none can change.
+var compile = sync.OnceValues(func() (*machine, error) {
+	wasm, err := decompress()
+	if err != nil {
+		return nil, err
+	}
+	return newCachedMachine(context.Background(), wasm, cacheDir())
+})
+
+// newCachedMachine is newMachine that does without a cache that turns out to be of no use: wazero takes one that it cannot write, or
+// that was tampered with, for an error.
+func newCachedMachine(ctx context.Context, wasm []byte, dir string) (*machine, error) {
+	if dir != "" {
+		if m, err := newMachine(ctx, wasm, dir, true); err == nil {
+			return m, nil
+		}
+	}
+	return newMachine(ctx, wasm, "", true)
+}
+
+// instances limits how many solves run at once, for each needs a processor and may need gigabytes.
+var instances = sync.OnceValue(func() chan struct{} { return make(chan struct{}, max(1, runtime.GOMAXPROCS(0))) })
+
+// cacheDir returns where compiled code is kept between runs, or "" where the system names no such place.
+func cacheDir() string {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(dir, "gmemtop", "wazero")
+}
+
+// decompress returns the solver's WebAssembly.
+func decompress() ([]byte, error) {
+	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1))
+	if err != nil {
+		return nil, fmt.Errorf("milp: decompressing HiGHS: %w", err)
+	}
+	defer d.Close()
+	wasm, err := d.DecodeAll(compressedWasm, nil)
+	if err != nil {
+		return nil, fmt.Errorf("milp: decompressing HiGHS: %w", err)
+	}
+	return wasm, nil
+}
+
+// newMachine compiles the solver, or takes the compiled code from the cache in dir if dir is not "".
+func newMachine(ctx context.Context, wasm []byte, dir string, compiler bool) (*machine, error) {
+	m := &machine{name: "HiGHS " + wasmVersion + " (WebAssembly)"}
+	config := wazero.NewRuntimeConfigCompiler()
+	if !compiler {
+		config = wazero.NewRuntimeConfigInterpreter()
+	}
+	if dir != "" {
+		if cache, err := wazero.NewCompilationCacheWithDir(dir); err == nil {
+			config = config.WithCompilationCache(cache)
+		}
+	}
+	var err error
+	if m.runtime, err = newRuntime(ctx, config); err != nil {
+		// The processor has no compiler: an order of magnitude slower, and the name says so.
+		m.runtime = wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfigInterpreter())
+		compiler = false
+	}
+	if !compiler {
+		m.name = "HiGHS " + wasmVersion + " (WebAssembly, interpreted)"
+	}
+	if err := exportHost(ctx, m.runtime); err != nil {
+		return nil, errors.Join(fmt.Errorf("milp: preparing HiGHS: %w", err), m.runtime.Close(ctx))
+	}
+	ctx = experimental.WithCompilationWorkers(ctx, runtime.GOMAXPROCS(0))
+	if m.code, err = m.runtime.CompileModule(ctx, wasm); err != nil {
+		return nil, errors.Join(fmt.Errorf("milp: compiling HiGHS: %w", err), m.runtime.Close(ctx))
+	}
+	return m, nil
+}
+
+// newRuntime turns wazero's panic on a processor it has no compiler for into an error.
+func newRuntime(ctx context.Context, config wazero.RuntimeConfig) (r wazero.Runtime, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("milp: no compiler for %s: %v", runtime.GOARCH, p)
+		}
+	}()
+	return wazero.NewRuntimeWithConfig(ctx, config), nil
+}
+
+// Errors in WASI's numbering, as the build's C library expects them.
+const (
+	wasiBadFile  = 8
+	wasiNoEntry  = 44
+	wasiNoSystem = 52
+)
+
+// exportHost defines the functions HiGHS imports. They find their instance's state in the context its exports are called with.
+func exportHost(ctx context.Context, r wazero.Runtime) error {
+	const i32, i64, f64 = api.ValueTypeI32, api.ValueTypeI64, api.ValueTypeF64
+	types := func(t ...api.ValueType) []api.ValueType { return t }
+	b := r.NewHostModuleBuilder("a")
+	def := func(name string, params, results []api.ValueType, f func(h *host, mem api.Memory, stack []uint64)) {
+		b = b.NewFunctionBuilder().WithGoModuleFunction(api.GoModuleFunc(func(ctx context.Context, mod api.Module, stack []uint64) {
+			f(ctx.Value(hostKey{}).(*host), mod.Memory(), stack)
+		}), params, results).Export(name)
+	}
+	answer := func(code int32) func(*host, api.Memory, []uint64) {
+		return func(_ *host, _ api.Memory, stack []uint64) { stack[0] = api.EncodeI32(code) }
+	}
+	// A C++ exception, an exit or an abort ends the instance. All HiGHS throws by design is bad_alloc.
+	trap := func(h *host, _ api.Memory, _ []uint64) {
+		if h.exhausted {
+			panic(errMemory)
+		}
+		panic(errUnsupported)
+	}
+	twoZeros := func(mem api.Memory, stack []uint64) {
+		mem.WriteUint32Le(uint32(stack[0]), 0)
+		mem.WriteUint32Le(uint32(stack[1]), 0)
+	}
+	def("a", types(i32, i32, i32), nil, trap) // __cxa_throw
+	def("b", types(i32), nil, trap)           // exit
+	def("k", nil, nil, trap)                  // abort
+	def("r", types(i32), nil, trap)           // proc_exit
+
+	// The clocks: milliseconds monotonic, milliseconds since 1970, and WASI's clock_time_get in nanoseconds.
+	def("c", nil, types(f64), func(h *host, _ api.Memory, stack []uint64) { stack[0] = math.Float64bits(h.seconds() * 1e3) })
+	def("j", nil, types(f64), func(h *host, _ api.Memory, stack []uint64) { stack[0] = math.Float64bits(h.seconds() * 1e3) })
+	def("p", types(i32, i64, i32), types(i32), func(h *host, mem api.Memory, stack []uint64) {
+		mem.WriteUint64Le(uint32(stack[2]), uint64(h.seconds()*1e9))
+		stack[0] = 0
+	})
+	def("l", types(i32, f64), types(i32), answer(0)) // setitimer
+	def("m", types(i32, i32, i32, i32), nil, func(_ *host, mem api.Memory, stack []uint64) { twoZeros(mem, stack) })
+	def("s", nil, nil, func(*host, api.Memory, []uint64) {}) // keepalive
+
+	// No environment and no files; what HiGHS prints is dropped.
+	def("n", types(i32, i32), types(i32), answer(0)) // environ_get
+	def("o", types(i32, i32), types(i32), func(_ *host, mem api.Memory, stack []uint64) {
+		twoZeros(mem, stack)
+		stack[0] = 0
+	})
+	def("d", types(i32), types(i32), answer(0))                                                     // fd_close
+	def("e", types(i32, i32, i32), types(i32), answer(-wasiNoSystem))                               // fcntl
+	def("g", types(i32, i32, i32, i32), types(i32), answer(wasiBadFile))                            // fd_read
+	def("h", types(i32, i32, i32), types(i32), answer(-wasiNoSystem))                               // ioctl
+	def("i", types(i32, i32, i32, i32), types(i32), answer(-wasiNoEntry))                           // openat
+	def("t", types(i32, i64, i32, i32), types(i32), answer(wasiBadFile))                            // fd_seek
+	def("f", types(i32, i32, i32, i32), types(i32), func(_ *host, mem api.Memory, stack []uint64) { // fd_write
+		var total uint32
+		for k := range uint32(stack[2]) {
+			n, _ := mem.ReadUint32Le(uint32(stack[1]) + 8*k + 4)
+			total += n
+		}
+		mem.WriteUint32Le(uint32(stack[3]), total)
+		stack[0] = 0
+	})
+	def("q", types(i32), types(i32), func(h *host, mem api.Memory, stack []uint64) { // resize_heap
+		grown := h.grow(mem, uint32(stack[0]))
+		stack[0] = 0
+		if grown {
+			stack[0] = 1
+		}
+	})
+	_, err := b.Instantiate(ctx)
+	return err
+}
+
+// grow enlarges the instance's memory to at least want bytes, by a fifth or more so that growing costs linear time altogether.
+func (h *host) grow(mem api.Memory, want uint32) bool {
+	have, _ := mem.Grow(0)
+	least := uint32((uint64(want) + pageSize - 1) / pageSize)
+	if least <= have {
+		return true
+	}
+	for _, pages := range [2]uint32{min(max(least, have+have/5), h.maxPages), least} {
+		if pages >= least && pages <= h.maxPages {
+			if _, ok := mem.Grow(pages - have); ok {
+				return true
+			}
+		}
+	}
+	h.exhausted = true
+	return false
+}
+
+// instance is one running copy of HiGHS. The first failure of a call is kept, and every later call does nothing.
+type instance struct {
+	host
+	module api.Module
+	ctx    context.Context
+	err    error
+}
+
+// newInstance starts a copy of HiGHS with at most maxMemory bytes. The caller closes it.
+func (m *machine) newInstance(maxMemory int64) (*instance, error) {
+	in := &instance{}
+	in.maxPages = uint32(min(maxMemory, 2<<30) / pageSize)
+	in.maxReads = math.MaxInt64
+	in.ctx = context.WithValue(context.Background(), hostKey{}, &in.host)
+	module, err := m.runtime.InstantiateModule(in.ctx, m.code, wazero.NewModuleConfig().WithName("").WithStartFunctions())
+	if err != nil {
+		return nil, fmt.Errorf("milp: starting HiGHS: %w", err)
+	}
+	in.module = module
+	in.call(exports.constructors) // static constructors
+	return in, nil
+}
+
+func (in *instance) close() { _ = in.module.Close(in.ctx) }
+
+// call calls an export of HiGHS and returns its result, or 0 where it has none.
+func (in *instance) call(name string, args ...uint64) uint64 {
+	if in.err != nil {
+		return 0
+	}
+	result, err := in.module.ExportedFunction(name).Call(in.ctx, args...)
+	switch {
+	case errors.Is(err, errMemory), err != nil && in.exhausted:
+		in.err = errMemory
+	case errors.Is(err, errStopped):
+		in.err = errStopped
+	case errors.Is(err, errUnsupported):
+		in.err = errUnsupported
+	case err != nil:
+		in.err = fmt.Errorf("milp: HiGHS crashed: %w", err)
+	case len(result) > 0:
+		return result[0]
+	}
+	return 0
+}
+
+// alloc returns the address of n bytes of the instance's memory.
+func (in *instance) alloc(n int) uint64 {
+	p := in.call(exports.malloc, uint64(max(n, 8)))
+	if p == 0 && in.err == nil {
+		in.err = errMemory
+	}
+	return p
+}
+
+func (in *instance) free(ps ...uint64) {
+	for _, p := range ps {
+		in.call(exports.free, p)
+	}
+}
+
+// view returns n bytes of the instance's memory, valid until it next grows, or nil if the call chain has failed.
+func (in *instance) view(p uint64, n int) []byte {
+	if in.err != nil {
+		return nil
+	}
+	b, ok := in.module.Memory().Read(uint32(p), uint32(n))
+	if !ok {
+		in.err = fmt.Errorf("milp: HiGHS crashed: address %#x out of range", p)
+	}
+	return b
+}
+
+// putFloats copies values, each multiplied by its scale if scale is not nil, into the instance's memory.
+func (in *instance) putFloats(values []float64, scale func(i int) float64) uint64 {
+	p := in.alloc(8 * len(values))
+	b := in.view(p, 8*len(values))
+	if b == nil {
+		return p
+	}
+	for i, v := range values {
+		if scale != nil {
+			v *= scale(i)
+		}
+		binary.LittleEndian.PutUint64(b[8*i:], math.Float64bits(v))
+	}
+	return p
+}
+
+func (in *instance) putInts(values []int32) uint64 {
+	p := in.alloc(4 * len(values))
+	b := in.view(p, 4*len(values))
+	if b == nil {
+		return p
+	}
+	for i, v := range values {
+		binary.LittleEndian.PutUint32(b[4*i:], uint32(v))
+	}
+	return p
+}
+
+func (in *instance) putString(s string) uint64 {
+	p := in.alloc(len(s) + 1)
+	if b := in.view(p, len(s)+1); b != nil {
+		copy(b, s)
+		b[len(s)] = 0
+	}
+	return p
+}
+
+func (in *instance) floats(p uint64, n int) []float64 {
+	b := in.view(p, 8*n)
+	if b == nil {
+		return nil
+	}
+	values := make([]float64, n)
+	for i := range values {
+		values[i] = math.Float64frombits(binary.LittleEndian.Uint64(b[8*i:]))
+	}
+	return values
+}
