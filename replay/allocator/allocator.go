@@ -50,13 +50,19 @@ type Allocator interface {
 type Stats struct {
 	Requested, Allocated, Active, Reserved                 int64
 	PeakRequested, PeakAllocated, PeakActive, PeakReserved int64
-	Mallocs, Frees                                         int64 // calls of the user
-	DriverMallocs, DriverFrees                             int64 // whole segments asked from and given back to the driver
-	Maps, Unmaps                                           int64 // mappings made and removed, each one call of the driver for one physical handle
-	Retries                                                int64 // requests tried again after the cache was given back (num_alloc_retries)
-	OOMs                                                   int64 // requests that failed
-	Synchronisations                                       int64 // waits for the device: one for a driver Free, one for a run unmapped, one for a wait on all events
-	Stitches                                               int64 // blocks stitched of others (GMLake)
+
+	// Mallocs and Frees count the user's calls that succeeded, OOMs the requests that failed.
+	Mallocs, Frees, OOMs int64
+	// DriverMallocs and DriverFrees count whole segments asked from and given back to the driver.
+	DriverMallocs, DriverFrees int64
+	// Maps and Unmaps count mappings made and removed, one for each physical handle.
+	Maps, Unmaps int64
+	// Retries counts requests that were tried again after the cache was given back (num_alloc_retries).
+	Retries int64
+	// Synchronisations counts waits for the device: one for each driver Free, for each run unmapped, and for each wait for all events.
+	Synchronisations int64
+	// Stitches counts blocks stitched of others (GMLake).
+	Stitches int64
 }
 
 func (s *Stats) gave(requested, size int64) {
@@ -191,11 +197,8 @@ func checkSize(size int64) error {
 	return nil
 }
 
-// Policies are the names that New knows, with the default first.
-var policies = [...]string{"caching", "direct", "arena", "gmlake"}
-
 // Policies returns the names that New knows, the default one first.
-func Policies() []string { return policies[:] }
+func Policies() []string { return []string{"caching", "direct", "arena", "gmlake"} }
 
 // New returns the allocator of a policy's name: direct, caching, arena or gmlake.
 func New(policy string, c Config) (Allocator, error) {
@@ -209,7 +212,7 @@ func New(policy string, c Config) (Allocator, error) {
 	case "gmlake":
 		return wrap(NewGMLake(c))
 	}
-	return nil, fmt.Errorf("allocator: no policy %q: use one of %s", policy, strings.Join(policies[:], ", "))
+	return nil, fmt.Errorf("allocator: no policy %q: use one of %s", policy, strings.Join(Policies(), ", "))
 }
 
 // wrap keeps a nil of a concrete type from becoming an interface that is not nil.

@@ -88,7 +88,7 @@ func (s *slab) find(h Block) ref {
 	return h.ref
 }
 
-// after links r in behind p, which may be 0, and before p's successor or next.
+// splice links r in between two neighbours, either of which may be 0.
 func (s *slab) splice(r, prev, next ref) {
 	b := &s.all[r]
 	b.prev, b.next = prev, next

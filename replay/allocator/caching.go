@@ -34,20 +34,23 @@ import (
 //
 // Rejected: an emulation on sizes alone that forgets addresses (faster, and wrong: which hole a block gets decides what can merge).
 
-// Caching is PyTorch's caching allocator for one device.
+// Caching is PyTorch's caching allocator for one device: who may have which memory when. What memory there is, is the heap's.
 type Caching struct {
-	c     Config
-	set   Settings
-	slab  slab
-	stats *Stats
-
-	pools    []blockPool
+	heap
 	private  map[Pool]*privatePool
 	captures []capture
 	deferred []ref // freed during a capture, to get their events after it
+	delayed  delayed
+}
 
+// heap is the segments, their blocks, and the pools of free ones.
+type heap struct {
+	c          Config
+	set        Settings
+	slab       slab
+	stats      *Stats
+	pools      []blockPool
 	expandable []expandable
-	delayed    delayed
 	scratch    []ref
 }
 
@@ -74,7 +77,7 @@ func NewCaching(c Config) (*Caching, error) {
 	if c.Settings.Backend == asyncBackend {
 		return nil, errors.New("allocator: backend:cudaMallocAsync leaves caching to the driver, which is not emulated: use backend:native")
 	}
-	a := &Caching{c: c, set: c.Settings, stats: new(Stats), private: map[Pool]*privatePool{}}
+	a := &Caching{heap: heap{c: c, set: c.Settings, stats: new(Stats)}, private: map[Pool]*privatePool{}}
 	if f := a.set.MemoryFraction; f > 0 && f < 1 && c.Cap == 0 {
 		_, total := c.Driver.MemInfo()
 		a.c.Cap = int64(f * float64(total))
@@ -85,7 +88,7 @@ func NewCaching(c Config) (*Caching, error) {
 }
 
 // addPools adds the small and the large pool of an id and returns the small one's index.
-func (a *Caching) addPools(id Pool) int32 {
+func (a *heap) addPools(id Pool) int32 {
 	a.pools = append(a.pools,
 		blockPool{id: id, small: true, unmapped: set{byAddress: true}},
 		blockPool{id: id, unmapped: set{byAddress: true}})
@@ -150,7 +153,7 @@ func (a *Caching) Cached(id Pool, size int64, stream Stream) bool {
 	return err == nil && a.findFree(pool, rounded, stream) != 0
 }
 
-func (a *Caching) shouldSplit(pool int32, size, rounded int64) bool {
+func (a *heap) shouldSplit(pool int32, size, rounded int64) bool {
 	if a.pools[pool].small || a.set.ExpandableSegments {
 		return size-rounded >= minBlock
 	}
@@ -158,7 +161,7 @@ func (a *Caching) shouldSplit(pool int32, size, rounded int64) bool {
 }
 
 // insertFree puts a free block into the set of its pool.
-func (a *Caching) insertFree(r ref) {
+func (a *heap) insertFree(r ref) {
 	b := a.slab.at(r)
 	p := &a.pools[b.pool]
 	b.age = p.searches
@@ -166,10 +169,10 @@ func (a *Caching) insertFree(r ref) {
 }
 
 // collects reports whether garbage collection is in force: it needs a cap to be a share of.
-func (a *Caching) collects() bool { return a.c.Cap > 0 && a.set.GarbageCollectionThreshold > 0 }
+func (a *heap) collects() bool { return a.c.Cap > 0 && a.set.GarbageCollectionThreshold > 0 }
 
 // takeFree takes the block that best fits out of its set, 0 where none fits (get_free_block).
-func (a *Caching) takeFree(pool int32, rounded int64, stream Stream) ref {
+func (a *heap) takeFree(pool int32, rounded int64, stream Stream) ref {
 	if a.collects() {
 		a.pools[pool].searches++
 	}
@@ -180,7 +183,7 @@ func (a *Caching) takeFree(pool int32, rounded int64, stream Stream) ref {
 	return r
 }
 
-func (a *Caching) findFree(pool int32, rounded int64, stream Stream) ref {
+func (a *heap) findFree(pool int32, rounded int64, stream Stream) ref {
 	s, free := &a.slab, &a.pools[pool].free
 	r := free.atLeast(s, key{stream, rounded, 0})
 	if r == 0 || s.at(r).stream != stream {
@@ -232,11 +235,12 @@ func (a *Caching) obtain(pool int32, rounded int64, stream Stream) (ref, error) 
 		}
 	}
 	a.stats.OOMs++
-	return 0, fmt.Errorf("allocator: %d bytes wanted with %d allocated of %d reserved: %w", rounded, a.stats.Allocated, a.stats.Reserved, err)
+	return 0, fmt.Errorf("allocator: %d bytes wanted with %d allocated of %d reserved: %w",
+		rounded, a.stats.Allocated, a.stats.Reserved, err)
 }
 
 // grow asks the driver for a segment, or more of an expandable one, and returns a free block that is in no set (alloc_block).
-func (a *Caching) grow(pool int32, rounded int64, stream Stream) (ref, error) {
+func (a *heap) grow(pool int32, rounded int64, stream Stream) (ref, error) {
 	size, small := a.set.SegmentFor(rounded)
 	if a.c.Cap > 0 && a.stats.Reserved+size > a.c.Cap {
 		return 0, errCap
@@ -311,7 +315,7 @@ func (a *Caching) insertDeferred() {
 }
 
 // freed puts a block whose use has ended back into its pool, merged with its neighbours (free_block).
-func (a *Caching) freed(r ref) {
+func (a *heap) freed(r ref) {
 	b := a.slab.at(r)
 	a.stats.Active -= b.size
 	a.stats.Requested -= b.requested
@@ -322,7 +326,7 @@ func (a *Caching) freed(r ref) {
 }
 
 // merge makes neighbour n part of r if it is free and mapped, or not, like r (try_merge_blocks).
-func (a *Caching) merge(r, n ref) {
+func (a *heap) merge(r, n ref) {
 	if n == 0 {
 		return
 	}

@@ -23,7 +23,7 @@ type expandable struct {
 }
 
 // preferExpandable goes from the best fit r on to the block that may be used, 0 for none.
-func (a *Caching) preferExpandable(free *set, r ref, stream Stream) ref {
+func (a *heap) preferExpandable(free *set, r ref, stream Stream) ref {
 	s := &a.slab
 	if !a.set.ExpandableSegments {
 		// The setting was turned off: only blocks of other segments may be used.
@@ -53,7 +53,7 @@ func (a *Caching) preferExpandable(free *set, r ref, stream Stream) ref {
 }
 
 // growExpandable maps memory for a request and returns the free block that holds it, in no set (try_allocate_expandable_block).
-func (a *Caching) growExpandable(pool int32, rounded int64, stream Stream) (ref, error) {
+func (a *heap) growExpandable(pool int32, rounded int64, stream Stream) (ref, error) {
 	r, err := a.findExpandable(pool, rounded, stream)
 	if err != nil {
 		return 0, err
@@ -76,7 +76,7 @@ func (a *Caching) growExpandable(pool int32, rounded int64, stream Stream) (ref,
 }
 
 // findExpandable returns the lowest free or unmapped block from which on there is room, in a new range where there is none.
-func (a *Caching) findExpandable(pool int32, rounded int64, stream Stream) (ref, error) {
+func (a *heap) findExpandable(pool int32, rounded int64, stream Stream) (ref, error) {
 	s := &a.slab
 	unmapped := &a.pools[pool].unmapped
 	for r := unmapped.atLeast(s, key{stream: stream}); r != 0 && s.at(r).stream == stream; r = unmapped.after(s, r) {
@@ -102,7 +102,7 @@ func (a *Caching) findExpandable(pool int32, rounded int64, stream Stream) (ref,
 	return a.addExpandable(pool, stream, addr, size), nil
 }
 
-func (a *Caching) pageOf(pool int32) int64 {
+func (a *heap) pageOf(pool int32) int64 {
 	if a.pools[pool].small {
 		return smallBuffer
 	}
@@ -110,7 +110,7 @@ func (a *Caching) pageOf(pool int32) int64 {
 }
 
 // addExpandable adds a range, as one unmapped block.
-func (a *Caching) addExpandable(pool int32, stream Stream, addr uint64, size int64) ref {
+func (a *heap) addExpandable(pool int32, stream Stream, addr uint64, size int64) ref {
 	e := expandable{addr: addr, size: size, page: a.pageOf(pool), handles: map[int64]Handle{}}
 	i := 0
 	for i < len(a.expandable) && a.expandable[i].size != 0 {
@@ -130,7 +130,7 @@ func (a *Caching) addExpandable(pool int32, stream Stream, addr uint64, size int
 
 // mapBlock maps the first size bytes of an unmapped block, rounded up to pages, and puts them into the set, merged with their
 // free neighbours. Where the device refuses, nothing is mapped (map_block).
-func (a *Caching) mapBlock(r ref, size int64) error {
+func (a *heap) mapBlock(r ref, size int64) error {
 	s := &a.slab
 	b := s.at(r)
 	e := &a.expandable[b.segment-1]
@@ -157,7 +157,7 @@ func (a *Caching) mapBlock(r ref, size int64) error {
 }
 
 // mapPages makes memory for pages [first, end) and maps it.
-func (a *Caching) mapPages(e *expandable, first, end int64) error {
+func (a *heap) mapPages(e *expandable, first, end int64) error {
 	d := a.c.Driver
 	if err := checkVast(d, (end-first)*e.page); err != nil {
 		return err
@@ -184,7 +184,7 @@ func (a *Caching) mapPages(e *expandable, first, end int64) error {
 
 // unmapBlock gives back the whole pages within a free block, which is in the set. What is left of it on either side stays there. A
 // range of which nothing is mapped is given up (unmap_block, release_expandable_segment).
-func (a *Caching) unmapBlock(r ref) error {
+func (a *heap) unmapBlock(r ref) error {
 	s := &a.slab
 	b := s.at(r)
 	e := &a.expandable[b.segment-1]

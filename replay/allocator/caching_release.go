@@ -4,7 +4,7 @@ package allocator
 // single blocks beyond max_split_size_mb before that, and old blocks where garbage_collection_threshold is set.
 
 // releaseBlock gives a whole unsplit segment back (release_block).
-func (a *Caching) releaseBlock(r ref) error {
+func (a *heap) releaseBlock(r ref) error {
 	b := a.slab.at(r)
 	p := &a.pools[b.pool]
 	if err := a.c.Driver.Free(b.addr); err != nil {
@@ -39,7 +39,7 @@ func (a *Caching) releaseCached() error {
 }
 
 // releasePool gives back the wholly unused of one pool, in order of the set (release_blocks).
-func (a *Caching) releasePool(pool int32) error {
+func (a *heap) releasePool(pool int32) error {
 	free := &a.pools[pool].free
 	expandable := a.scratch[:0]
 	for r := free.first(&a.slab); r != 0; {
@@ -64,7 +64,7 @@ func (a *Caching) releasePool(pool int32) error {
 
 // releaseAvailable gives back just enough blocks beyond max_split_size_mb for a request: one that is large enough, or else the
 // largest ones of the stream. It reports whether that may be enough (release_available_cached_blocks).
-func (a *Caching) releaseAvailable(pool int32, rounded int64, stream Stream) (bool, error) {
+func (a *heap) releaseAvailable(pool int32, rounded int64, stream Stream) (bool, error) {
 	if a.set.MaxSplitSize == 0 {
 		return false, nil
 	}
@@ -94,7 +94,7 @@ func (a *Caching) releaseAvailable(pool int32, rounded int64, stream Stream) (bo
 // collectGarbage gives back unsplit large blocks that were not used for long, when more than the threshold's share of the cap is
 // held. A block's age is how many searches its pool saw since the block was freed. Blocks of at least average age go, all of
 // them in one sweep; the average is taken anew for the next sweep, until enough is given back (garbage_collect_cached_blocks).
-func (a *Caching) collectGarbage() error {
+func (a *heap) collectGarbage() error {
 	threshold := int64(a.set.GarbageCollectionThreshold * float64(a.c.Cap))
 	target := a.stats.Reserved - threshold
 	if target <= 0 {

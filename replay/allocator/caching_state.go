@@ -96,7 +96,7 @@ func checkSegment(segments []Segment, i int) error {
 }
 
 // placeSegment makes a plain segment one block, in no set.
-func (a *Caching) placeSegment(d Placer, seg *Segment, pool int32) (ref, error) {
+func (a *heap) placeSegment(d Placer, seg *Segment, pool int32) (ref, error) {
 	if err := d.AllocAt(seg.Addr, seg.Size); err != nil {
 		return 0, err
 	}
@@ -108,7 +108,7 @@ func (a *Caching) placeSegment(d Placer, seg *Segment, pool int32) (ref, error) 
 }
 
 // placeRun makes a run of an expandable segment one mapped block, in no set.
-func (a *Caching) placeRun(d Placer, seg *Segment, pool int32) (ref, error) {
+func (a *heap) placeRun(d Placer, seg *Segment, pool int32) (ref, error) {
 	s := &a.slab
 	page := a.pageOf(pool)
 	if seg.Size%page != 0 {

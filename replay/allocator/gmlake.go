@@ -124,7 +124,8 @@ func (g *GMLake) Malloc(size int64, stream Stream) (Block, error) {
 	if err != nil {
 		if errors.Is(err, ErrOutOfMemory) {
 			g.stats.OOMs++
-			err = fmt.Errorf("allocator: %d bytes wanted with %d allocated of %d reserved: %w", rounded, g.stats.Allocated, g.stats.Reserved, err)
+			err = fmt.Errorf("allocator: %d bytes wanted with %d allocated of %d reserved: %w",
+				rounded, g.stats.Allocated, g.stats.Reserved, err)
 		}
 		return Block{}, err
 	}

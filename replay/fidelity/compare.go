@@ -32,7 +32,8 @@ func (r *replay) compareSegments(m timeline.Moment) {
 		if i < len(r.emulated) {
 			is = describe(r.emulated[i])
 		}
-		rep.First = &Divergence{At: m, Recorded: was, Emulated: is, Why: whySegment(r.recorded[min(i, len(r.recorded)):], r.emulated[min(i, len(r.emulated)):])}
+		why := whySegment(r.recorded[min(i, len(r.recorded)):], r.emulated[min(i, len(r.emulated)):])
+		rep.First = &Divergence{At: m, Recorded: was, Emulated: is, Why: why}
 	}
 	r.recorded, r.emulated = r.recorded[:0], r.emulated[:0]
 }

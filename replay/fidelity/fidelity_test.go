@@ -60,7 +60,8 @@ func TestARecordingOfTheEmulationReplaysInEveryDetail(t *testing.T) {
 		}
 	}
 	if emptied == 0 || refused == 0 || waited == 0 || ooms == 0 {
-		t.Errorf("the programs emptied the cache %d times, were refused %d times, waited for %d events, failed %d times", emptied, refused, waited, ooms)
+		t.Errorf("the programs emptied the cache %d times, were refused %d times, waited for %d events, failed %d times",
+			emptied, refused, waited, ooms)
 	}
 }
 
@@ -101,7 +102,8 @@ func TestAChangedDecisionIsFound(t *testing.T) {
 		}
 		b.Device(traces.DeviceGPU, 0)
 		b.T.Source, b.T.Settings = tr.Source, tr.Settings
-		b.T.Counters = []traces.Counter{{Name: b.String(traces.CounterAllocated), Time: []int64{tr.Events.Time[0] - 1}, Value: []int64{0}}}
+		before := tr.Events.Time[0] - 1
+		b.T.Counters = []traces.Counter{{Name: b.String(traces.CounterAllocated), Time: []int64{before}, Value: []int64{0}}}
 		for i := range tr.Events.Len() {
 			e := tr.Events.At(i)
 			change(i, &e)
@@ -180,7 +182,8 @@ func TestWhatCannotBeSimulatedIsRefusedWithItsReason(t *testing.T) {
 		}
 		return build(t, b.Finish())
 	}
-	if rep, err := fidelity.Replay(context.Background(), one(func(_ *traces.Builder, e []traces.Event) []traces.Event { return e })); err != nil || rep.Score() != 1 || rep.SegmentScore() != 1 {
+	whole := one(func(_ *traces.Builder, e []traces.Event) []traces.Event { return e })
+	if rep, err := fidelity.Replay(context.Background(), whole); err != nil || rep.Score() != 1 || rep.SegmentScore() != 1 {
 		t.Fatalf("unchanged: %+v, %v", rep, err)
 	}
 	for _, c := range []struct {
@@ -255,7 +258,8 @@ func TestRecordedSnapshots(t *testing.T) {
 	if err != nil || len(paths) == 0 {
 		t.Fatalf("GMEMTOP_TRACES has no torch_snapshot folder: %v", err)
 	}
-	want := map[string]outcome{ // allocations, segment events, blocks at the end: recorded and the same; blocks restored, rests inferred
+	// Allocations, segment events, blocks at the end: recorded and the same. Then blocks restored, and sizes inferred.
+	want := map[string]outcome{
 		"5163 events, 216 segments":  {1721, 1721, 0, 0, 455, 455, 229, 0, 0},
 		"11480 events, 83 segments":  {3907, 3907, 83, 83, 224, 224, 0, 0, 0},
 		"12976 events, 88 segments":  {4404, 4404, 88, 88, 229, 229, 0, 0, 0},
@@ -297,7 +301,9 @@ func TestRecordedSnapshots(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Log(rep.Sentence(timeline.IEC))
-			got := outcome{rep.Allocations, rep.SamePlace, rep.SegmentEvents, rep.SameSegments, rep.FinalBlocks, rep.SameFinal, rep.Restored, rep.Rests, 0}
+			got := outcome{
+				rep.Allocations, rep.SamePlace, rep.SegmentEvents, rep.SameSegments, rep.FinalBlocks, rep.SameFinal, rep.Restored, rep.Rests, 0,
+			}
 			if got != w {
 				t.Errorf("got %+v, want %+v", got, w)
 			}

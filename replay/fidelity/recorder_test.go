@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"strconv"
 	"testing"
@@ -47,7 +46,9 @@ func newRecorder(t testing.TB, conf string, capacity int64, seed uint64) *record
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &recorder{t: t, rng: rand.New(rand.NewPCG(seed, 1)), b: traces.NewBuilder(), left: map[uint64]int{}, inPool: map[uint64]allocator.Pool{}}
+	r := &recorder{
+		t: t, rng: rand.New(rand.NewPCG(seed, 1)), b: traces.NewBuilder(), left: map[uint64]int{}, inPool: map[uint64]allocator.Pool{},
+	}
 	r.b.Stream(0x9000) // handles are met in another order than they have
 	r.dev = r.b.Device(traces.DeviceGPU, 0)
 	r.b.T.Source = traces.Source{Format: "test", Path: "test"}
@@ -92,12 +93,16 @@ func handle(stream allocator.Stream) uint64 { return uint64(stream) * 0x3000 }
 
 func (r *recorder) event(a traces.Action, addr uint64, size int64, stream allocator.Stream, pool allocator.Pool) {
 	r.now += 1000
-	e := traces.Event{Time: r.now, Addr: addr - shift, Size: size, Stack: traces.NoStack, Stream: r.b.Stream(handle(stream)), Device: r.dev, Action: a}
+	e := traces.Event{
+		Time: r.now, Addr: addr - shift, Size: size, Stack: traces.NoStack, Stream: r.b.Stream(handle(stream)), Device: r.dev, Action: a,
+	}
 	if a == traces.OOM {
 		e.Addr = 0
 	}
 	if r.named {
-		e.Detail = r.b.Detail(traces.Detail{ForwardStack: traces.NoStack, HasPool: true, Pool: traces.Pool{First: pool.First, Second: pool.Second}})
+		e.Detail = r.b.Detail(traces.Detail{
+			ForwardStack: traces.NoStack, HasPool: true, Pool: traces.Pool{First: pool.First, Second: pool.Second},
+		})
 	}
 	r.b.Event(e)
 }
@@ -261,5 +266,3 @@ func build(t testing.TB, tr *traces.Trace) *timeline.Device {
 	}
 	return tl.Devices[0]
 }
-
-func (r *recorder) String() string { return fmt.Sprintf("%d events", r.now/1000) }

@@ -285,7 +285,7 @@ func (r *replay) settle(m timeline.Moment) error {
 	if len(r.recorded)+len(r.completed) == 0 {
 		return nil
 	}
-	if r.givenBack() > 0 {
+	if givenBack(r.recorded) > 0 {
 		if err := r.emptyCache(); err != nil {
 			return err
 		}
@@ -311,10 +311,10 @@ func (r *replay) emptyCache() error {
 	return r.alloc.EmptyCache()
 }
 
-// givenBack counts the recorded segments given back since the last memory event.
-func (r *replay) givenBack() int {
+// givenBack counts the segments given back among events.
+func givenBack(events []allocator.SegmentEvent) int {
 	n := 0
-	for _, e := range r.recorded {
+	for _, e := range events {
 		if e.Action == allocator.SegmentFree || e.Action == allocator.SegmentUnmap {
 			n++
 		}
@@ -328,7 +328,7 @@ func (r *replay) malloc(m timeline.Moment, e traces.Event) error {
 	if !r.alloc.HasPool(pool) {
 		r.alloc.UsePool(pool)
 	}
-	back := r.givenBack()
+	back := givenBack(r.recorded)
 	refusals := back > 0 && back < len(r.recorded) && !r.alloc.Cached(pool, e.Size, stream)
 	if back > 0 && !refusals {
 		if err := r.emptyCache(); err != nil {

@@ -53,7 +53,8 @@ type Divergence struct {
 // Score returns the share of allocations put in the very same place; 1 where there were none.
 func (r *Report) Score() float64 { return share(r.SamePlace, r.Allocations) }
 
-// SegmentScore returns the share of segment events that are the same, counted over the longer of both sequences; 1 where neither has any.
+// SegmentScore returns the share of segment events that are the same, counted over the longer of both sequences; 1 where neither has
+// any.
 func (r *Report) SegmentScore() float64 {
 	return share(r.SameSegments, max(r.SegmentEvents, r.EmulatedSegmentEvents))
 }
@@ -113,6 +114,9 @@ func (r *Report) Sentence(u timeline.Units) string {
 	}
 	if !r.FromEmpty {
 		fmt.Fprintf(&b, "; it began with %d blocks rebuilt from the final state", r.Restored)
+		if r.Rests > 0 {
+			fmt.Fprintf(&b, ", %d of them with an inferred size", r.Rests)
+		}
 	}
 	b.WriteByte('.')
 	if d := r.First; d != nil {

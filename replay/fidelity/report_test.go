@@ -13,14 +13,15 @@ func TestTheSentenceSaysWhatWasProved(t *testing.T) {
 		want string
 	}{
 		{
-			Report{Allocations: 3, SamePlace: 3, SegmentEvents: 2, SameSegments: 2, EmulatedSegmentEvents: 2, PeakReserved: 4 << 20, EmulatedPeakReserved: 4 << 20, FromEmpty: true},
+			Report{Allocations: 3, SamePlace: 3, SegmentEvents: 2, SameSegments: 2, EmulatedSegmentEvents: 2,
+				PeakReserved: 4 << 20, EmulatedPeakReserved: 4 << 20, FromEmpty: true},
 			"The emulated allocator put all 3 allocations where PyTorch did, with the same 2 segment events; reserved peaks at 4.00 MiB in both.",
 		},
 		{
-			Report{Allocations: 100_000, SamePlace: 99_999, PeakReserved: 4 << 20, EmulatedPeakReserved: 5 << 20, Restored: 7,
+			Report{Allocations: 100_000, SamePlace: 99_999, PeakReserved: 4 << 20, EmulatedPeakReserved: 5 << 20, Restored: 7, Rests: 2,
 				First: &Divergence{At: 5, Recorded: "a", Emulated: "b", Why: "c"}},
 			"The emulated allocator put >99.9 % of 100000 allocations where PyTorch did, neither asked the driver for anything; reserved peaks at " +
-				"4.00 MiB, emulated 5.00 MiB (+25.00 %); it began with 7 blocks rebuilt from the final state. First difference at event 5: " +
+				"4.00 MiB, emulated 5.00 MiB (+25.00 %); it began with 7 blocks rebuilt from the final state, 2 of them with an inferred size. First difference at event 5: " +
 				"recorded a, emulated b: c.",
 		},
 		{

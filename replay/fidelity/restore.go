@@ -88,20 +88,20 @@ func (r *replay) restore(ctx context.Context) error {
 
 // segmentsOf returns a state's segments, how many blocks are active in them, and which have a size that is not known.
 func (r *replay) segmentsOf(state *timeline.AllocatorState) (segments []allocator.Segment, active int, unknown []piece) {
-	a := &r.d.Allocs
+	a, settings := &r.d.Allocs, &r.report.Settings
 	segments = make([]allocator.Segment, len(state.Segments))
 	for i, s := range state.Segments {
 		seg := allocator.Segment{
 			Addr: s.Addr, Size: s.Size, Stream: r.rank[s.Stream], Small: s.Small, Expandable: s.Expandable,
 			Pool: allocator.Pool{First: s.Pool.First, Second: s.Pool.Second},
 		}
-		rests := !s.Small && !s.Expandable && !r.report.Settings.ExpandableSegments
+		rests := !s.Small && !s.Expandable && !settings.ExpandableSegments
 		for k, p := range s.Pieces {
 			b := allocator.SegmentBlock{Addr: p.Addr, Size: p.Size}
 			n := len(seg.Blocks)
 			if p.Alloc == timeline.NoAlloc {
-				unsplit := n > 0 && r.unsplit(seg.Blocks[n-1].Requested)
-				if rests && n > 0 && (p.Size <= maxRest || unsplit) {
+				whole := n > 0 && unsplit(settings, seg.Blocks[n-1].Requested)
+				if rests && n > 0 && (p.Size <= maxRest || whole) {
 					seg.Blocks[n-1].Size += p.Size
 					r.report.Rests++
 					continue
@@ -114,8 +114,8 @@ func (r *replay) segmentsOf(state *timeline.AllocatorState) (segments []allocato
 			if p.State == traces.BlockPendingFree {
 				b.State = allocator.PendingFree
 			}
-			hole := k+1 < len(s.Pieces) && s.Pieces[k+1].Alloc == timeline.NoAlloc && s.Pieces[k+1].Size > maxRest && !r.unsplit(b.Requested)
-			if rests && hole && a.End[p.Alloc] != timeline.Never {
+			hole := k+1 < len(s.Pieces) && s.Pieces[k+1].Alloc == timeline.NoAlloc && s.Pieces[k+1].Size > maxRest
+			if rests && hole && !unsplit(settings, b.Requested) && a.End[p.Alloc] != timeline.Never {
 				unknown = append(unknown, piece{end: p.Addr + uint64(p.Size), segment: i, block: n, alloc: p.Alloc})
 			}
 			seg.Blocks = append(seg.Blocks, b)
@@ -126,8 +126,7 @@ func (r *replay) segmentsOf(state *timeline.AllocatorState) (segments []allocato
 }
 
 // unsplit reports whether the block of a request is beyond what is split.
-func (r *replay) unsplit(requested int64) bool {
-	s := &r.report.Settings
+func unsplit(s *allocator.Settings, requested int64) bool {
 	return s.MaxSplitSize > 0 && s.Round(requested) >= s.MaxSplitSize
 }
 
