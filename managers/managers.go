@@ -14,13 +14,17 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gmemtop/gmemtop/managers/combine"
+	"github.com/gmemtop/gmemtop/managers/joint"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/managers/pool"
+	"github.com/gmemtop/gmemtop/managers/recompute"
+	"github.com/gmemtop/gmemtop/managers/swap"
 )
 
 // All returns every manager, baselines first, ours last.
 func All() []plan.Manager {
-	return slices.Concat(pool.All())
+	return slices.Concat(pool.All(), swap.All(), recompute.All(), combine.All(), []plan.Manager{joint.Joint{}})
 }
 
 // Default returns the managers that are compared when nobody says which: one or two of each family, the best known of each first.

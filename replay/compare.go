@@ -89,6 +89,9 @@ type Result struct {
 	Measurement plan.Measurement
 	// Fits says that footprint, what lies outside and the margin are within the budget.
 	Fits bool
+	// MaxBatch is the largest batch that fits, where it was looked for; MaxBatchInferred says that sizes at other batches were inferred from one recording.
+	MaxBatch         int
+	MaxBatchInferred bool
 	// Overhead is step time over that of keeping everything on the same target, less one.
 	Overhead float64
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -69,6 +70,8 @@ type resultJSON struct {
 	In          int64    `json:"swapped_in_bytes"`
 	Recompute   int64    `json:"recompute_ns"`
 	Pinned      int64    `json:"pinned_peak_bytes"`
+	MaxBatch    int      `json:"max_batch,omitempty"`
+	BatchGuess  bool     `json:"max_batch_inferred,omitempty"`
 	DriverCalls int64    `json:"driver_calls"`
 	Retries     int64    `json:"retries"`
 	Planning    int64    `json:"planning_ns"`
@@ -90,7 +93,7 @@ func (c *Comparison) WriteJSON(w io.Writer, u timeline.Units) error {
 		j := resultJSON{Manager: r.Info.Name, After: r.Info.After, Family: r.Info.Family.String(), Executor: r.Executor.String(), Target: r.Target,
 			Available: r.Available, Reason: r.Reason, Fits: r.Fits, Valid: r.Valid, Footprint: m.Footprint, Reserved: m.Reserved, StepTime: m.StepTime, StepP95: m.StepP95,
 			Overhead: r.Overhead, Stall: m.Stall, Out: m.SwappedOut, In: m.SwappedIn, Recompute: m.RecomputeTime, Pinned: m.PinnedPeak,
-			DriverCalls: m.DriverCalls, Retries: m.Retries, Notes: r.notes()}
+			MaxBatch: r.MaxBatch, BatchGuess: r.MaxBatchInferred, DriverCalls: m.DriverCalls, Retries: m.Retries, Notes: r.notes()}
 		if r.Plan != nil {
 			j.LowerBound, j.StepBound, j.Planning = r.Plan.LowerBound, r.Plan.StepBound, r.Plan.Planning.Nanoseconds()
 		}
@@ -193,7 +196,11 @@ func (c *Comparison) writeTable(b *strings.Builder, o TextOptions) {
 	if c.Budget > 0 {
 		fits = "fits\t"
 	}
-	fmt.Fprintf(t, "manager\texecutor\t%s%s\tover bound\tstep\toverhead\tstall\tout\tin\trecompute\tplanned in\t\n", fits, unit)
+	batches := ""
+	if slices.ContainsFunc(c.Results, func(r Result) bool { return r.MaxBatch > 0 }) {
+		batches = "max batch\t"
+	}
+	fmt.Fprintf(t, "manager\texecutor\t%s%s\tover bound\tstep\toverhead\tstall\tout\tin\trecompute\t%splanned in\t\n", fits, unit, batches)
 	for i := range c.Results {
 		r := &c.Results[i]
 		if !r.Available {
@@ -224,8 +231,15 @@ func (c *Comparison) writeTable(b *strings.Builder, o TextOptions) {
 			}
 			return timeline.Duration(n)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", r.Info.Name, r.Executor, fit, column(m.Footprint), over, step, overhead, length(m.Stall), size(m.SwappedOut),
-			size(m.SwappedIn), length(m.RecomputeTime), r.Plan.Planning.Round(100*time.Microsecond))
+		largest := ""
+		if batches != "" {
+			largest = none + "\t"
+			if r.MaxBatch > 0 {
+				largest = fmt.Sprintf("%s%d\t", map[bool]string{true: "~"}[r.MaxBatchInferred], r.MaxBatch)
+			}
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s%s\t\n", r.Info.Name, r.Executor, fit, column(m.Footprint), over, step, overhead, length(m.Stall), size(m.SwappedOut),
+			size(m.SwappedIn), length(m.RecomputeTime), largest, r.Plan.Planning.Round(100*time.Microsecond))
 	}
 	t.Flush()
 	b.WriteString("\n")

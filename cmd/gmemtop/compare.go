@@ -18,18 +18,20 @@ func (a *app) compareCommand() *cobra.Command {
 	var f planFlags
 	var names, target string
 	var limit time.Duration
-	var notes bool
+	var notes, maxBatch bool
 	c := &cobra.Command{
-		Use: "compare FILE", GroupID: groupReport, Args: exactArgs("FILE"),
+		Use: "compare FILE [FILE]", GroupID: groupReport, Args: f.tracesOrNetwork(2),
 		Short: "What each memory manager would make of this training, side by side",
 		Long: "Plans one iteration of a trace with memory managers (pooling, swapping, recompute and their combinations), checks every\n" +
 			"plan, simulates it, and says which is the fastest that fits. What the recording cannot serve is listed with the reason.\n" +
 			"Managers: " + strings.Join(managers.Names(), ", ") + ".\n" +
 			"Exits with 3 where nothing can fit in the budget.",
 		Example: "  gmemtop compare snapshot.pickle\n  gmemtop compare trace.gmt --budget 12GiB --managers all\n" +
-			"  gmemtop compare trace.gmt --budget 50% --hardware h100 --managers autoswap,vdnn-*,joint --json",
+			"  gmemtop compare trace.gmt --budget 50% --hardware h100 --managers autoswap,vdnn-*,joint --json\n" +
+			"  gmemtop compare --network vgg16 --batch 256 --hardware titan-x --budget 12GiB\n" +
+			"  gmemtop compare b32.gmt b64.gmt --batch 32,64 --budget 24GiB --max-batch",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.compare(cmd.Context(), args[0], &f, comparing{names: names, target: target, limit: limit, notes: notes})
+			return a.compare(cmd.Context(), args, &f, comparing{names: names, target: target, limit: limit, notes: notes, maxBatch: maxBatch})
 		},
 	}
 	p := c.Flags()
@@ -37,6 +39,7 @@ func (a *app) compareCommand() *cobra.Command {
 	p.StringVar(&target, "target", "sim", "what carries the plans out: sim")
 	f.add(c)
 	p.DurationVar(&limit, "limit", 0, "the most time for planning with one manager; it then gives the best it has (default none)")
+	p.BoolVar(&maxBatch, "max-batch", false, "also find the largest batch that fits in the budget; a recording's own batch size is --batch, two recordings'\nare --batch 32,64")
 	p.BoolVar(&notes, "notes", false, "print what should be known about each result")
 	a.flags.reading(c)
 	a.flags.reporting(c)
@@ -48,9 +51,10 @@ type comparing struct {
 	names, target string
 	limit         time.Duration
 	notes         bool
+	maxBatch      bool
 }
 
-func (a *app) compare(ctx context.Context, path string, f *planFlags, o comparing) error {
+func (a *app) compare(ctx context.Context, paths []string, f *planFlags, o comparing) error {
 	if err := a.mayWrite(a.flags.output); err != nil {
 		return err
 	}
@@ -61,7 +65,7 @@ func (a *app) compare(ctx context.Context, path string, f *planFlags, o comparin
 	if err != nil {
 		return usageError{err}
 	}
-	p, readErr, err := a.problem(ctx, path, f)
+	p, readErr, err := a.problem(ctx, paths, f)
 	if p == nil {
 		return err
 	}
@@ -71,6 +75,9 @@ func (a *app) compare(ctx context.Context, path string, f *planFlags, o comparin
 	}
 	if opt.Margin, err = optionalBytes("margin", f.margin); err != nil {
 		return err
+	}
+	if o.maxBatch && opt.Budget == 0 {
+		return usageError{errors.New("--max-batch needs --budget: the memory that the batch has to fit in")}
 	}
 	bar := a.newProgress()
 	done := int64(0)
@@ -87,6 +94,11 @@ func (a *app) compare(ctx context.Context, path string, f *planFlags, o comparin
 	}
 	if err != nil {
 		return err
+	}
+	if o.maxBatch {
+		if err := a.maxBatches(ctx, c, list, paths, f, opt); err != nil {
+			return err
+		}
 	}
 	if a.flags.json {
 		err = a.write(false, func(w io.Writer) error { return c.WriteJSON(w, a.flags.report.Units) })

@@ -18,14 +18,14 @@ func (a *app) planCommand() *cobra.Command {
 	var manager string
 	var eager bool
 	c := &cobra.Command{
-		Use: "plan FILE --manager M --budget B -o plan.json", GroupID: groupReport, Args: exactArgs("FILE"), DisableFlagsInUseLine: true,
+		Use: "plan FILE --manager M --budget B -o plan.json", GroupID: groupReport, Args: f.tracesOrNetwork(1), DisableFlagsInUseLine: true,
 		Short: "Write one manager's plan: what leaves memory when, and where everything lies",
 		Long: "Plans one iteration of a trace with one manager, checks the plan, and writes it as JSON (docs/plan.md): what is swapped,\n" +
 			"recomputed or discarded between which ops and why, and the address of every buffer.\n" +
 			"Exits with 3 where the plan does not fit in the budget; it is written all the same.",
 		Example: "  gmemtop plan trace.gmt --manager joint --budget 12GiB -o plan.json",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.plan(cmd.Context(), args[0], &f, manager, eager)
+			return a.plan(cmd.Context(), args, &f, manager, eager)
 		},
 	}
 	p := c.Flags()
@@ -37,7 +37,7 @@ func (a *app) planCommand() *cobra.Command {
 	return c
 }
 
-func (a *app) plan(ctx context.Context, path string, f *planFlags, manager string, eager bool) error {
+func (a *app) plan(ctx context.Context, paths []string, f *planFlags, manager string, eager bool) error {
 	if err := a.mayWrite(a.flags.output); err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func (a *app) plan(ctx context.Context, path string, f *planFlags, manager strin
 	if len(list) != 1 {
 		return usageError{fmt.Errorf("--manager %s names %d managers: name one", manager, len(list))}
 	}
-	p, readErr, err := a.problem(ctx, path, f)
+	p, readErr, err := a.problem(ctx, paths, f)
 	if p == nil {
 		return err
 	}

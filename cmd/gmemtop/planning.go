@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gmemtop/gmemtop/managers/hardware"
+	"github.com/gmemtop/gmemtop/managers/networks"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/managers/pool"
 	"github.com/gmemtop/gmemtop/replay"
@@ -19,7 +20,8 @@ import (
 // planFlags are the flags of commands that plan one iteration of a trace.
 type planFlags struct {
 	budget, margin, outside, hardware string
-	iteration                         string
+	iteration, network                string
+	batch                             []int
 	seed                              uint64
 	work                              int64
 }
@@ -30,9 +32,58 @@ func (f *planFlags) add(c *cobra.Command) {
 	p.StringVar(&f.margin, "margin", "", "memory to keep free within the budget (default none)")
 	p.StringVar(&f.outside, "outside", "", "memory that no tensor accounts for: CUDA context, libraries, NCCL (default none: traces do not say)")
 	p.StringVar(&f.hardware, "hardware", "", "what copies and allocations cost: "+strings.Join(hardwareNames(), ", ")+", or a JSON file")
+	p.StringVar(&f.network, "network", "", "plan a network made from its layers instead of a file: "+strings.Join(networkNames(), ", "))
+	p.IntSliceVar(&f.batch, "batch", nil, "samples in a batch: of --network, or of the recorded files in their order")
 	p.StringVar(&f.iteration, "iteration", "", "the iteration to plan on, counted from 1 (default the steady one of the highest peak)")
 	p.Uint64Var(&f.seed, "seed", 1, "seed of managers that choose at random: same seed and work, same plan")
 	p.Int64Var(&f.work, "work", 0, "how much each manager may search, in its own counted units (default its own)")
+}
+
+// tracesOrNetwork takes up to most files, or none where --network is given.
+func (f *planFlags) tracesOrNetwork(most int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case f.network != "" && len(args) > 0:
+			return fmt.Errorf("%s plans a file or --network, not both", cmd.Name())
+		case f.network == "" && len(args) == 0:
+			return fmt.Errorf("%s needs FILE, or --network", cmd.Name())
+		case len(args) > most:
+			return fmt.Errorf("%s takes at most %d files, but %q came too", cmd.Name(), most, args[most])
+		}
+		return nil
+	}
+}
+
+func networkNames() []string {
+	var names []string
+	for _, n := range networks.All() {
+		names = append(names, n.Name)
+	}
+	return names
+}
+
+// made makes the problem of --network at a batch size; 0 is the network's usual one.
+func (f *planFlags) made(n int) (*plan.Problem, error) {
+	net, err := networks.ByName(f.network)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	hw, err := f.chosenHardware()
+	if err != nil {
+		return nil, err
+	}
+	if n == 0 && len(f.batch) > 0 {
+		n = f.batch[0]
+	}
+	if n == 0 {
+		n = net.Batches[0]
+	}
+	p, err := net.Problem(n, hw, networks.Options{})
+	if err != nil {
+		return nil, usageError{err}
+	}
+	p.Outside, err = optionalBytes("outside", f.outside)
+	return p, err
 }
 
 func hardwareNames() []string {
@@ -62,8 +113,17 @@ func (f *planFlags) chosenHardware() (plan.Hardware, error) {
 	return h, nil
 }
 
-// problem takes the iteration to plan from the trace at path. Beside a problem it may return what was wrong with the rest of the input.
-func (a *app) problem(ctx context.Context, path string, f *planFlags) (*plan.Problem, error, error) {
+// problem takes the iteration to plan from the first of the traces at paths, or makes it from layers. Beside a problem it may return what was wrong with the rest of the input.
+func (a *app) problem(ctx context.Context, paths []string, f *planFlags) (*plan.Problem, error, error) {
+	if f.network != "" {
+		p, err := f.made(0)
+		return p, nil, err
+	}
+	return a.recorded(ctx, paths[0], f)
+}
+
+// recorded takes the iteration to plan from the trace at path.
+func (a *app) recorded(ctx context.Context, path string, f *planFlags) (*plan.Problem, error, error) {
 	hw, err := f.chosenHardware()
 	if err != nil {
 		return nil, nil, err
