@@ -1,0 +1,200 @@
+package combine
+
+import (
+	"context"
+	"math"
+	"slices"
+	"sort"
+
+	"github.com/gmemtop/gmemtop/managers/chain"
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// Capuchin (Peng, Shi, Dai, Jin, Ma, Xiong, Yang, Qian: "Capuchin: Tensor-based GPU Memory Management for Deep Learning", ASPLOS 2020).
+//
+// The method. A measured execution records when each tensor is accessed. Two consecutive accesses make a pair: behind the evicted-access the tensor may
+// leave, before the back-access it has to be there again. Its free time FT is the time between the two less both copies. Tensors are swapped first, the
+// longest free time first, as long as an in-trigger (an earlier moment at which the copy back is issued) hides both copies. When no more swap hides,
+// the rest is saved by what costs least: recomputing the tensor with the most memory saved per second (MSPS = bytes / recompute time), costs being
+// worked out again after each choice, or a swap that shows, where that is cheaper. Running the plan then tells which tensors were still on their
+// way at their back-access; their in-triggers are moved earlier, and so on over iterations. Recomputed tensors that lie on the way of another chain are
+// kept once they are made, as memory allows (the paper's collective recomputation).
+//
+// Our reading, where our sources (summaries of the paper, not its code, which is not public) are silent: the link is one lane each way, and a swap hides only if
+// it finds its time on the lane beside the swaps chosen before (lanes.go); only pairs that lie where the load is above the limit are candidates;
+// an in-trigger is moved by the lateness that was measured, not by a fixed share of the swap time, and only as far as memory allows; when all of that
+// does not meet the budget, swapped tensors leave earlier and return later, at the price of stalls (the paper's passive mode, which swaps on
+// demand). Measuring is the evaluator's business; see timing.go.
+//
+// Without a budget it makes every swap that hides and lowers the peak, and recomputes nothing.
+//
+// Complexity: O(gaps log gaps + ops) a pass, a few passes for scratch that turned out larger than thought, and one evaluation a round of feedback.
+// Work counts evaluations. Rejected: simulating passive mode's page-like faults to make the profile, which gives the same access times once stalls are
+// taken off, as the paper does.
+
+// capuchin is the manager; the fields switch mechanisms off for tests.
+type capuchin struct {
+	noFeedback, noRecompute, noSwap bool
+}
+
+// Info implements [plan.Manager].
+func (capuchin) Info() plan.Info {
+	return plan.Info{Name: "capuchin", After: "Peng 2020", Family: plan.Combining, Needs: traces.Dataflow,
+		Reading: "Capuchin's code is not public: how its swaps share the link, and by how much in-triggers move, is our reading.",
+		Summary: "Swaps what hides behind compute, longest free time first, then recomputes what saves most bytes per second, and corrects prefetches by measured lateness."}
+}
+
+// Plan implements [plan.Manager].
+func (m capuchin) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*plan.Plan, error) {
+	info := m.Info()
+	if err := check(p, r, info); err != nil {
+		return nil, err
+	}
+	at, _, err := measure(ctx, p, r.Evaluator, plan.Decisions{})
+	if err != nil {
+		return nil, err
+	}
+	s := newSelection(p, chain.New(p), at, p.Gaps(1, 1))
+	work := int64(1)
+	pl, err := within(ctx, p, r, info, func(limit int64) (plan.Decisions, error) {
+		d, w, err := m.decide(ctx, s, r, limit)
+		work += w
+		r.Report(work, work)
+		return d, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	pl.Work += work
+	if r.Budget > 0 && pl.Footprint > r.Budget {
+		pl.Note("Neither swaps nor recomputing what can be run again brings the footprint within the budget.")
+	}
+	return pl, nil
+}
+
+// decide plans for a limit on live bytes, and returns also the evaluations made.
+func (m capuchin) decide(ctx context.Context, s *selection, r plan.Request, limit int64) (plan.Decisions, int64, error) {
+	d, live, err := m.choose(ctx, s, limit)
+	if err != nil || m.noFeedback || len(d.Absences) == 0 {
+		return d, 0, err
+	}
+	return s.feedback(ctx, r, d, max(live, limit))
+}
+
+// choose makes the choices for a limit, and returns also the peak of live bytes.
+func (m capuchin) choose(ctx context.Context, s *selection, limit int64) (plan.Decisions, int64, error) {
+	if limit <= 0 { // the lowest peak that costs nothing, then only the swaps that it takes
+		s.reset(math.MinInt64 / 2)
+		m.free(s)
+		limit = s.tree.peak()
+		s.reset(limit)
+		m.free(s)
+		d, live := s.decisions()
+		return d, live, ctx.Err()
+	}
+	s.reset(limit)
+	m.free(s)
+	var d plan.Decisions
+	var live int64
+	for round := 0; round < 4; round++ {
+		for _, w := range []ways{{swap: !m.noSwap, recompute: !m.noRecompute}, {swap: !m.noSwap, recompute: !m.noRecompute, anyScratch: true}} {
+			if err := s.pay(ctx, s.byFreeTime(), w); err != nil {
+				return d, live, err
+			}
+			s.stretch()
+		}
+		d, live = s.decisions()
+		if live <= limit {
+			break
+		}
+		s.limit -= live - limit // scratch was larger than thought
+	}
+	if live > limit && !m.noRecompute { // scratch stands in the way: swap on demand alone
+		m.noRecompute = true
+		if passive, l, err := m.choose(ctx, s, limit); err != nil || l < live {
+			return passive, l, err
+		}
+	}
+	if live > limit {
+		return d, live, nil
+	}
+	s.limit = limit
+	if err := s.together(ctx); err != nil {
+		return d, live, err
+	}
+	if !m.noSwap {
+		if err := s.revise(ctx); err != nil {
+			return d, live, err
+		}
+	}
+	if shared, l := s.decisions(); l <= limit {
+		return shared, l, nil
+	}
+	s.apart()
+	d, live = s.decisions()
+	return d, live, nil
+}
+
+// free makes the choices that cost no time.
+func (m capuchin) free(s *selection) {
+	order := s.byFreeTime()
+	s.discards(order)
+	if !m.noSwap {
+		s.hidden(order)
+	}
+}
+
+// rounds is how often the in-triggers are corrected where the request names no work.
+func rounds(r plan.Request, ops int) int64 {
+	if r.Work > 0 {
+		return r.Work
+	}
+	return min(8, max(2, 200_000/int64(ops+1)))
+}
+
+// feedback measures decisions and moves the in-triggers of swaps that came too late, round by round, and returns the fastest decisions found whose live
+// bytes stay below live.
+func (s *selection) feedback(ctx context.Context, r plan.Request, d plan.Decisions, live int64) (plan.Decisions, int64, error) {
+	var best plan.Decisions
+	var fastest, work int64
+	for range rounds(r, len(s.load)) {
+		at, bytes, err := measure(ctx, s.p, r.Evaluator, d)
+		if err != nil {
+			if ctx.Err() != nil && work > 0 {
+				return best, work, nil
+			}
+			return d, work, err
+		}
+		if bytes <= live && (work == 0 || at.step < fastest) {
+			best, fastest = d, at.step
+		}
+		work++
+		if !s.correct(d, at) {
+			break
+		}
+		d, _ = s.decisions()
+	}
+	return best, work, nil
+}
+
+// correct moves in-triggers by the lateness of their copies, and reports whether any moved.
+func (s *selection) correct(d plan.Decisions, at *profile) bool {
+	moved := false
+	late := make([]int32, 0, len(d.Absences))
+	for i := range d.Absences {
+		if x := &d.Absences[i]; x.How == plan.Swap && at.in[i] > at.want[x.Before] {
+			late = append(late, int32(i))
+		}
+	}
+	slices.SortFunc(late, func(a, b int32) int { return int(d.Absences[b].Before) - int(d.Absences[a].Before) })
+	for _, i := range late {
+		x := &d.Absences[i]
+		due := at.reach[x.Fetch] - (at.in[i] - at.want[x.Before])
+		to := sort.Search(int(x.Fetch), func(k int) bool { return at.reach[k+1] > due })
+		if s.sooner(s.gapOf(x), plan.OpID(to)) {
+			moved = true
+		}
+	}
+	return moved
+}

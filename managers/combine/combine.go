@@ -1,0 +1,43 @@
+// Package combine has the managers that swap and recompute side by side: capuchin (after Capuchin, 2020), delta (after DELTA, 2022) and home (after HOME, 2023).
+//
+// Its duties:
+//   - one file a method, each opening with what its source says, what is our reading, and what it costs: capuchin.go, delta.go, home.go;
+//   - what the three share: which copies the link can carry unseen (lanes.go), the load curve under decisions (load.go), choices of absences
+//     (selection.go) and what they cost (greedy.go), candidates measured before they have addresses (timing.go).
+//
+// How a dropped buffer is made again is the business of package chain.
+package combine
+
+import (
+	"context"
+	"time"
+
+	"github.com/gmemtop/gmemtop/managers/place"
+	"github.com/gmemtop/gmemtop/managers/plan"
+)
+
+// All returns the managers of this package.
+func All() []plan.Manager { return []plan.Manager{capuchin{}, delta{}, home{}} }
+
+// within makes the plan of a manager: what decide decides for a limit on live bytes, placed within the request's budget.
+func within(ctx context.Context, p *plan.Problem, r plan.Request, info plan.Info, decide func(limit int64) (plan.Decisions, error)) (*plan.Plan, error) {
+	began := time.Now()
+	pl, err := place.Within(ctx, p, r, place.Options{}, decide)
+	if err != nil {
+		return nil, err
+	}
+	pl.Manager, pl.Executor, pl.Budget = info.Name, plan.Ideal, r.Budget
+	pl.Planning = time.Since(began)
+	if info.Reading != "" {
+		pl.Note("%s", info.Reading)
+	}
+	return pl, nil
+}
+
+// check refuses what a manager cannot serve.
+func check(p *plan.Problem, r plan.Request, info plan.Info) error {
+	if err := p.Serve(info); err != nil {
+		return err
+	}
+	return p.CheckBudget(r.Budget)
+}

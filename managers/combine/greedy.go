@@ -1,0 +1,308 @@
+package combine
+
+import (
+	"cmp"
+	"container/heap"
+	"context"
+	"slices"
+
+	"github.com/gmemtop/gmemtop/managers/plan"
+)
+
+// Paying for memory.
+//
+// When swaps that hide are used up, every further byte costs time: a swap that compute waits for, or ops that run again. The greedy below takes the gap
+// with the most bytes saved per nanosecond of overhead, each gap in its cheaper way. Overheads change with every choice: a dropped input makes the chains that
+// read it longer, for candidates and for what has been chosen already, and a copy takes time on the link that the next one does not have. Since overheads
+// hardly ever fall, a stale offer is an upper bound, and it is enough to look again at the offer on top of the heap before it is taken (lazy greedy).
+//
+// Complexity: O(gaps log gaps) looks in practice, each O(length of the chain + stretches of the link). Rejected: working out all overheads after each
+// choice, which is quadratic.
+
+// offer is a gap with what taking it is thought to bring.
+type offer struct {
+	rate float64 // bytes per nanosecond
+	gap  int32
+}
+
+type offers []offer
+
+func (o offers) Len() int { return len(o) }
+func (o offers) Less(i, j int) bool {
+	return o[i].rate > o[j].rate || o[i].rate == o[j].rate && o[i].gap < o[j].gap
+}
+func (o offers) Swap(i, j int) { o[i], o[j] = o[j], o[i] }
+func (o *offers) Push(x any)   { *o = append(*o, x.(offer)) }
+func (o *offers) Pop() any {
+	x := (*o)[len(*o)-1]
+	*o = (*o)[:len(*o)-1]
+	return x
+}
+
+const (
+	// longestChain bounds the ops of one chain that the greedy considers: longer ones cost more than any swap, and the bound keeps planning linear.
+	longestChain = 384
+	// mostReaders bounds the chosen chains that a further drop may lengthen.
+	mostReaders = 32
+)
+
+// ways says which ways of leaving memory a greedy may use.
+type ways struct {
+	swap, recompute bool
+	// anyScratch takes chains even where their scratch goes over the limit.
+	anyScratch bool
+}
+
+// pay takes gaps by bytes saved per overhead until the limit holds, or none is left.
+func (s *selection) pay(ctx context.Context, order []int32, w ways) error {
+	var o offers
+	for _, g := range order {
+		if how, overhead := s.cheapest(g, w); how != keep {
+			o = append(o, offer{rate(s.size(g), overhead), g})
+		}
+	}
+	heap.Init(&o)
+	for turn := 0; len(o) > 0 && !s.fits(); turn++ {
+		if turn%256 == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		top := o[0]
+		how, overhead := s.cheapest(top.gap, w)
+		if how == keep {
+			heap.Pop(&o)
+			continue
+		}
+		if r := rate(s.size(top.gap), overhead); r < top.rate {
+			o[0].rate = r
+			heap.Fix(&o, 0)
+			if o[0].gap != top.gap {
+				continue
+			}
+		}
+		heap.Pop(&o)
+		s.take(top.gap, how)
+	}
+	return nil
+}
+
+// cheapest returns the cheaper way for a gap to leave memory throughout, and its overhead in nanoseconds; keep where it has none or would not help.
+func (s *selection) cheapest(g int32, w ways) (choice, int64) {
+	x := &s.gaps[g]
+	if s.how[g] != keep || !s.helps(x.After+1, x.Before) {
+		return keep, 0
+	}
+	how, overhead := keep, int64(0)
+	if w.swap && s.pinnable(g) {
+		t := s.exposure(g)
+		if s.dependents(g, func(_ int32, longer, _ int64) bool { t += longer; return true }) {
+			how, overhead = swap, t
+		}
+	}
+	if w.recompute {
+		if t, ok := s.again(g, w); ok && (how == keep || t < overhead) {
+			how, overhead = recompute, t
+		}
+	}
+	return how, overhead
+}
+
+// take takes a gap out of memory throughout.
+func (s *selection) take(g int32, how choice) {
+	x := &s.gaps[g]
+	if how == swap {
+		s.why[g] = "the swap shows, and is cheaper than to recompute"
+		s.swap(g, x.After+1, x.Before)
+	} else {
+		s.why[g] = "saves the most bytes per time recomputed"
+		s.leave(g, recompute, x.After+1, x.Before)
+		s.chain(g)
+	}
+	s.lengthen(g)
+}
+
+// recomputable reports whether the gap's value can be made again whatever else is dropped.
+func (s *selection) recomputable(g int32) bool {
+	if s.can[g] == unknown {
+		s.can[g] = no
+		if ok, _ := s.chains.Recomputable(s.gaps[g]); ok && !s.gaps[g].Dead {
+			s.can[g] = yes
+		}
+	}
+	return s.can[g] == yes
+}
+
+type answer uint8
+
+const (
+	unknown answer = iota
+	yes
+	no
+)
+
+// again returns the time that recomputing a gap adds: of its own chain, and of the chains chosen already that read its buffer.
+func (s *selection) again(g int32, w ways) (int64, bool) {
+	if !s.recomputable(g) {
+		return 0, false
+	}
+	x := &s.gaps[g]
+	one := [1]plan.BufferID{x.Buffer}
+	c, err := s.chains.At(x.Before, one[:], s.away)
+	if err != nil || len(c.Ops) > longestChain || !w.anyScratch && s.over(x.Before, s.extra(g, c.Peak)) {
+		return 0, false
+	}
+	total := c.Time
+	ok := s.dependents(g, func(d int32, longer int64, extra int64) bool {
+		total += longer
+		return w.anyScratch || !s.over(s.fetch[d], extra)
+	})
+	return total, ok
+}
+
+// extra is what a chain that comes to peak bytes takes at its op beyond the load there, which counts its result and what the op allocates behind it.
+func (s *selection) extra(g int32, peak int64) int64 {
+	return max(0, peak-s.size(g)-s.born[s.gaps[g].Before])
+}
+
+// over reports whether scratch at a position goes over the limit.
+func (s *selection) over(at plan.OpID, extra int64) bool {
+	return extra > s.scratch[at] && s.tree.max(int(at), int(at)+1)+extra-s.scratch[at] > s.limit
+}
+
+// dependents tries what dropping a gap does to the chains chosen already that run while it is away. It hands each one's further time and its scratch to
+// visit, and returns false where visit does, or where such a chain would become impossible.
+func (s *selection) dependents(g int32, visit func(d int32, longer, extra int64) bool) bool {
+	x := &s.gaps[g]
+	readers := s.readers[x.Buffer]
+	if len(readers) == 0 {
+		return true
+	}
+	if len(readers) > mostReaders {
+		return false
+	}
+	s.away.AddGap(*x, plan.Recompute)
+	defer s.away.Remove(x.Buffer, x.After+1)
+	for _, d := range readers {
+		if s.how[d] != recompute || s.fetch[d] <= x.After || s.fetch[d] > x.Before || d == g {
+			continue
+		}
+		one := [1]plan.BufferID{s.gaps[d].Buffer}
+		c, err := s.chains.At(s.fetch[d], one[:], s.away)
+		if err != nil || len(c.Ops) > longestChain || !visit(d, c.Time-s.took[d], s.extra(d, c.Peak)) {
+			return false
+		}
+	}
+	return true
+}
+
+// chain works out the chain of a gap that is recomputed, and puts down what it takes.
+func (s *selection) chain(g int32) {
+	at := s.fetch[g]
+	one := [1]plan.BufferID{s.gaps[g].Buffer}
+	c, err := s.chains.At(at, one[:], s.away)
+	if err != nil {
+		return // decisions will leave it out
+	}
+	s.took[g] = c.Time
+	if extra := s.extra(g, c.Peak); extra > s.scratch[at] {
+		s.tree.add(int(at), int(at)+1, extra-s.scratch[at])
+		s.scratch[at] = extra
+	}
+	for _, o := range c.Ops {
+		for _, a := range s.p.AccessesOf(o) {
+			if r := s.readers[a.Buffer]; a.Mode.Reads() && s.p.Buffers[a.Buffer].Life != plan.Persistent && (len(r) == 0 || r[len(r)-1] != g) {
+				s.readers[a.Buffer] = append(r, g)
+			}
+		}
+	}
+}
+
+// lengthen works out anew the chains that read the buffer of a gap that has just left.
+func (s *selection) lengthen(g int32) {
+	x := &s.gaps[g]
+	for _, d := range slices.Clone(s.readers[x.Buffer]) {
+		if d != g && s.how[d] == recompute && s.fetch[d] > x.After && s.fetch[d] <= x.Before {
+			s.chain(d)
+		}
+	}
+}
+
+// revise swaps what later choices have made dearer to recompute than to swap.
+func (s *selection) revise(ctx context.Context) error {
+	for g := range s.gaps {
+		if s.how[g] != recompute || s.fetch[g] != s.gaps[g].Before || !s.pinnable(int32(g)) {
+			continue
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		x := &s.gaps[g]
+		one := [1]plan.BufferID{x.Buffer}
+		if c, err := s.chains.At(x.Before, one[:], s.away); err != nil || c.Time > s.exposure(int32(g)) {
+			s.stay(int32(g))
+			s.why[g] = "the swap shows, and is cheaper than to recompute by now"
+			s.swap(int32(g), x.After+1, x.Before)
+		}
+	}
+	return nil
+}
+
+// together lets chains share: what a chain makes on its way and a later op needs stays in memory from there on, if the limit allows, instead of
+// being made once more. What it would make although it has been swapped out comes back from the host sooner instead, likewise.
+func (s *selection) together(ctx context.Context) error {
+	order := s.order[:0]
+	for g := range s.gaps {
+		if s.how[g] == recompute {
+			order = append(order, int32(g))
+		}
+	}
+	s.order = order
+	slices.SortStableFunc(order, func(a, b int32) int { return cmp.Compare(s.fetch[a], s.fetch[b]) })
+	for turn, g := range order {
+		if turn%256 == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if s.fetch[g] != s.gaps[g].Before {
+			continue // an earlier chain brings it back
+		}
+		for _, how := range [...]choice{swap, recompute} {
+			if err := s.share(g, how); err != nil {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// share brings back, where the chain of a gap runs, what that chain makes and what is absent in the given way.
+func (s *selection) share(g int32, how choice) error {
+	at := s.gaps[g].Before
+	one := [1]plan.BufferID{s.gaps[g].Buffer}
+	c, err := s.chains.At(at, one[:], s.away)
+	if err != nil || len(c.Ops) < 2 {
+		return err
+	}
+	for _, o := range c.Ops {
+		for _, a := range s.p.AccessesOf(o) {
+			if !a.Mode.Writes() || a.Buffer == one[0] {
+				continue
+			}
+			d := s.gapAt(a.Buffer, at)
+			if d >= 0 && s.how[d] == how && s.release[d] <= at && at < s.fetch[d] && s.tree.max(int(at), int(s.fetch[d]))+s.size(d) <= s.limit {
+				if how == recompute {
+					s.why[d] = "stays from a chain that makes it on its way"
+				}
+				s.move(d, s.release[d], at)
+			}
+		}
+	}
+	return nil
+}
+
+// apart undoes together for what is recomputed.
+func (s *selection) apart() {
+	for g := range s.gaps {
+		if x := &s.gaps[g]; s.how[g] == recompute && s.fetch[g] != x.Before {
+			s.move(int32(g), s.release[g], x.Before)
+		}
+	}
+}

@@ -1,0 +1,126 @@
+package combine
+
+import (
+	"sort"
+
+	"github.com/gmemtop/gmemtop/managers/plan"
+)
+
+// When copies run.
+//
+// Each direction of the link carries one copy at a time. A copy out may begin when the op behind which its buffer leaves is done, a copy back has to
+// be done when the op before which the buffer returns begins. Reserving works on the time between consecutive positions of the iteration: a copy out
+// takes what is still free from its op on, a copy back what is still free before its op, going backwards. A copy may be cut into several stretches
+// that way, which a queue does not do; but sorted by when they are ready (outs) or due (ins), copies that fit when cut also fit when not, each done no
+// later than the last of its stretches, as in scheduling by earliest due date.
+//
+// Complexity: stretches that are used up are skipped for good (union-find), so that all reservations together cost about O(ops + copies). A copy that
+// turns out not to fit is looked at and not taken, at the cost of the stretches it would have used.
+// Rejected: copies one behind the other in order of choice, which leaves idle whatever lies between them.
+
+// lanes are the two directions of the link over one iteration.
+type lanes struct {
+	at      *profile
+	outFree []int64 // of each position: the time left on the lane to the host until the next one
+	inFree  []int64
+	next    []int32 // union-find to the next position with time left on the lane out; len(outFree) where there is none
+	prev    []int32 // the same backwards on the lane in, shifted by one so that 0 is none
+	width   []int64 // what both lanes have at the start
+}
+
+func newLanes(at *profile) *lanes {
+	n := len(at.begin)
+	l := &lanes{at: at, width: make([]int64, n), outFree: make([]int64, n), inFree: make([]int64, n), next: make([]int32, n+1), prev: make([]int32, n+1)}
+	for i := range n {
+		l.width[i] = at.reach[i+1] - at.reach[i]
+	}
+	l.reset()
+	return l
+}
+
+// reset frees all time.
+func (l *lanes) reset() {
+	copy(l.outFree, l.width)
+	copy(l.inFree, l.width)
+	n := len(l.width)
+	l.next[n], l.prev[0] = int32(n), 0
+	for i := range n {
+		l.next[i], l.prev[i+1] = int32(i), int32(i+1)
+		if l.width[i] == 0 {
+			l.next[i], l.prev[i+1] = int32(i+1), int32(i)
+		}
+	}
+}
+
+func root(parent []int32, i int32) int32 {
+	for parent[i] != i {
+		parent[i] = parent[parent[i]]
+		i = parent[i]
+	}
+	return i
+}
+
+// due returns the last position that compute has reached when op i begins: on one stream i itself.
+func (l *lanes) due(i plan.OpID) int {
+	t := l.at.begin[i]
+	k := sort.Search(int(i)+1, func(k int) bool { return l.at.reach[k] > t })
+	return max(k-1, 0)
+}
+
+// out finds when a copy of the given time is done that is ready behind op after: at the latest when compute reaches the position returned. ok is
+// false where that is behind position stop. Taking it is up to takeOut.
+func (l *lanes) out(after, stop plan.OpID, need int64) (release plan.OpID, ok bool) {
+	i := root(l.next, int32(after)+1)
+	for need > 0 {
+		if plan.OpID(i) >= stop {
+			return stop, false
+		}
+		need -= l.outFree[i]
+		if need > 0 {
+			i = root(l.next, i+1)
+		} else {
+			i++
+		}
+	}
+	return max(plan.OpID(i), after+1), true
+}
+
+// takeOut reserves what out found.
+func (l *lanes) takeOut(after plan.OpID, need int64) {
+	n := int32(len(l.width))
+	for i := root(l.next, int32(after)+1); need > 0 && i < n; i = root(l.next, i) {
+		take := min(need, l.outFree[i])
+		l.outFree[i] -= take
+		need -= take
+		if l.outFree[i] == 0 {
+			l.next[i] = i + 1
+		}
+	}
+}
+
+// in finds the position at which a copy back of the given time has to be issued at the latest so that it is done before op before. ok is false where
+// that is before position stop.
+func (l *lanes) in(before, stop plan.OpID, need int64) (fetch plan.OpID, ok bool) {
+	i := int32(l.due(before))
+	for need > 0 {
+		i = root(l.prev, i)
+		if i == 0 || plan.OpID(i-1) < stop {
+			return stop, false
+		}
+		i--
+		need -= l.inFree[i]
+	}
+	return min(plan.OpID(i), before), true
+}
+
+// takeIn reserves what in found.
+func (l *lanes) takeIn(before plan.OpID, need int64) {
+	for i := root(l.prev, int32(l.due(before))); need > 0 && i > 0; i = root(l.prev, i) {
+		take := min(need, l.inFree[i-1])
+		l.inFree[i-1] -= take
+		need -= take
+		if l.inFree[i-1] == 0 {
+			l.prev[i] = i - 1
+		}
+	}
+}

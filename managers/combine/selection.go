@@ -1,0 +1,325 @@
+package combine
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"sort"
+
+	"github.com/gmemtop/gmemtop/managers/chain"
+	"github.com/gmemtop/gmemtop/managers/plan"
+)
+
+// A selection is what the planners of this package build up: for each idle interval of a buffer, whether the buffer is kept, swapped, dropped and
+// recomputed, or discarded because nobody reads it again; the positions that follow; and what all of that does to the load curve and to the link.
+//
+// The load counts a swapped buffer as away between its release (when its copy out is done by the reservation of lanes) and its fetch (when its copy back
+// has to be issued), a recomputed one between its two accesses, and the scratch of a chain at the op before which it runs. Scratch is an estimate until
+// the decisions are assembled: a later drop can make an earlier chain longer.
+
+// choice is what becomes of an idle interval.
+type choice uint8
+
+const (
+	keep choice = iota
+	swap
+	recompute
+	discard
+)
+
+// selection is the state of one choice of absences.
+type selection struct {
+	p     *plan.Problem
+	limit int64
+	at    *profile
+	tree  *loadTree
+	lanes *lanes
+	load  []int64 // when everything is kept
+	born  []int64 // of each op: the bytes allocated right before it, behind a chain that runs there
+
+	gaps    []plan.Gap
+	gapsOf  []int32 // of each buffer: its first gap; one entry more than buffers
+	how     []choice
+	release []plan.OpID
+	fetch   []plan.OpID
+	why     []string
+
+	chains  *chain.Builder
+	longest int // most ops that may run again; 0 for the default
+	away    *chain.Set
+	scratch []int64   // of each op: the bytes that a chain there needs on top of the op's own load
+	took    []int64   // of each gap that is recomputed: its chain's time
+	readers [][]int32 // of each buffer: the gaps whose chains read it
+	order   []int32
+	can     []answer  // of each gap: whether it can be recomputed
+	pinned  *loadTree // pinned host memory that swaps hold; nil where it has no limit
+}
+
+// newSelection returns a selection that keeps everything. Gaps must be in order of buffer and time.
+func newSelection(p *plan.Problem, chains *chain.Builder, at *profile, gaps []plan.Gap) *selection {
+	s := &selection{p: p, at: at, load: p.Load(), gaps: gaps, lanes: newLanes(at), how: make([]choice, len(gaps)), release: make([]plan.OpID, len(gaps)),
+		fetch: make([]plan.OpID, len(gaps)), why: make([]string, len(gaps)), gapsOf: make([]int32, len(p.Buffers)+1), born: make([]int64, len(p.Ops)),
+		scratch: make([]int64, len(p.Ops)), took: make([]int64, len(gaps)), readers: make([][]int32, len(p.Buffers)), chains: chains, can: make([]answer, len(gaps))}
+	s.tree, s.away = newLoadTree(s.load), chains.NewSet()
+	if p.Hardware.PinnedBytes > 0 {
+		s.pinned = newLoadTree(make([]int64, len(p.Ops)))
+	}
+	for i := range gaps {
+		s.gapsOf[gaps[i].Buffer+1]++
+	}
+	for b := range p.Buffers {
+		s.gapsOf[b+1] += s.gapsOf[b]
+		if buf := &p.Buffers[b]; buf.Life != plan.Persistent && int(buf.Start) < len(p.Ops) {
+			s.born[buf.Start] += p.Rounded(plan.BufferID(b))
+		}
+	}
+	return s
+}
+
+// reset keeps everything again.
+func (s *selection) reset(limit int64) {
+	s.limit = limit
+	s.tree.reset(s.load)
+	s.lanes.reset()
+	clear(s.how)
+	clear(s.scratch)
+	clear(s.took)
+	s.away.Reset()
+	if s.pinned != nil {
+		s.pinned.reset(make([]int64, len(s.load)))
+	}
+	for b := range s.readers {
+		s.readers[b] = s.readers[b][:0]
+	}
+}
+
+func (s *selection) size(g int32) int64 { return s.p.Rounded(s.gaps[g].Buffer) }
+
+// helps reports whether somewhere in ops [lo, hi) more is live than the limit allows.
+func (s *selection) helps(lo, hi plan.OpID) bool {
+	return lo < hi && s.tree.max(int(lo), int(hi)) > s.limit
+}
+
+// fits reports whether the limit holds everywhere.
+func (s *selection) fits() bool { return s.tree.peak() <= s.limit }
+
+func (s *selection) outTime(g int32) int64 { return s.p.Hardware.D2H.Time(s.size(g)) }
+func (s *selection) inTime(g int32) int64  { return s.p.Hardware.H2D.Time(s.size(g)) }
+
+// freeTime is Capuchin's FT: what is left of the time between two accesses when both copies have taken theirs.
+func (s *selection) freeTime(g int32) int64 {
+	x := &s.gaps[g]
+	return s.at.begin[x.Before] - s.at.end[x.After] - s.outTime(g) - s.inTime(g)
+}
+
+// hide swaps a gap if the link can carry both copies without holding up compute and if that lowers the load where it is too high.
+func (s *selection) hide(g int32) bool {
+	x := &s.gaps[g]
+	release, ok := s.lanes.out(x.After, x.Before, s.outTime(g))
+	if !ok || !s.pinnable(g) {
+		return false
+	}
+	fetch, ok := s.lanes.in(x.Before, release, s.inTime(g))
+	if !ok || fetch < release || !s.helps(release, fetch) {
+		return false
+	}
+	s.why[g] = "both copies hide behind compute"
+	s.swap(g, release, fetch)
+	return true
+}
+
+// swap swaps a gap between two positions, and reserves the link for it.
+func (s *selection) swap(g int32, release, fetch plan.OpID) {
+	x := &s.gaps[g]
+	s.lanes.takeOut(x.After, s.outTime(g))
+	s.lanes.takeIn(x.Before, s.inTime(g))
+	if s.pinned != nil {
+		s.pinned.add(int(x.After), int(x.Before)+1, s.size(g))
+	}
+	s.leave(g, swap, release, fetch)
+}
+
+// leave takes a gap's buffer out of memory between two positions.
+func (s *selection) leave(g int32, how choice, release, fetch plan.OpID) {
+	s.how[g], s.release[g], s.fetch[g] = how, release, fetch
+	s.tree.add(int(release), int(fetch), -s.size(g))
+	s.away.Add(s.absence(g))
+}
+
+// stay undoes what leave did.
+func (s *selection) stay(g int32) {
+	s.away.Remove(s.gaps[g].Buffer, s.release[g])
+	s.tree.add(int(s.release[g]), int(s.fetch[g]), s.size(g))
+	s.how[g] = keep
+}
+
+// move changes the positions at which an absent buffer leaves and returns.
+func (s *selection) move(g int32, release, fetch plan.OpID) {
+	how := s.how[g]
+	s.stay(g)
+	s.leave(g, how, release, fetch)
+}
+
+// absence returns what the choice for a gap comes to.
+func (s *selection) absence(g int32) plan.Absence {
+	x := &s.gaps[g]
+	how := plan.Swap
+	switch s.how[g] {
+	case recompute:
+		how = plan.Recompute
+	case discard:
+		how = plan.Discard
+	}
+	return plan.Absence{Buffer: x.Buffer, After: x.After, Before: x.Before, Release: s.release[g], Fetch: s.fetch[g], How: how, Paced: how == plan.Swap, Why: s.why[g]}
+}
+
+// pinnable reports whether the host has room for the gap's copy.
+func (s *selection) pinnable(g int32) bool {
+	x := &s.gaps[g]
+	return s.pinned == nil || s.pinned.max(int(x.After), int(x.Before)+1)+s.size(g) <= s.p.Hardware.PinnedBytes
+}
+
+// exposure is how long compute would stand still if the gap were swapped for all of its length, as far as the reservations tell.
+func (s *selection) exposure(g int32) int64 {
+	x := &s.gaps[g]
+	out, in := s.outTime(g), s.inTime(g)
+	var waits int64
+	if release, ok := s.lanes.out(x.After, x.Before, out); ok {
+		waits += min(out, s.at.reach[release]-s.at.reach[x.After+1])
+	} else {
+		waits += out
+	}
+	if fetch, ok := s.lanes.in(x.Before, x.After+1, in); ok {
+		waits += min(in, s.at.begin[x.Before]-s.at.reach[fetch])
+	} else {
+		waits += in
+	}
+	return max(waits, 0)
+}
+
+// stretch makes swapped buffers leave earlier and return later, at the price of stalls, where the load is still too high.
+func (s *selection) stretch() {
+	for g := range s.gaps {
+		if s.how[g] != swap {
+			continue
+		}
+		x, release, fetch := &s.gaps[g], s.release[g], s.fetch[g]
+		if at := s.tree.first(int(x.After)+1, int(release), s.limit); at >= 0 {
+			release = plan.OpID(at)
+		}
+		if at := s.tree.last(int(fetch), int(x.Before), s.limit); at >= 0 {
+			fetch = plan.OpID(at) + 1
+		}
+		if release < s.release[g] || fetch > s.fetch[g] {
+			s.move(int32(g), release, fetch)
+		}
+	}
+}
+
+// sooner moves a swap's fetch to an earlier position, as far as the limit allows. It reports whether it moved.
+func (s *selection) sooner(g int32, to plan.OpID) bool {
+	to = max(to, s.release[g])
+	if to >= s.fetch[g] {
+		return false
+	}
+	size := s.size(g)
+	if at := s.tree.last(int(to), int(s.fetch[g]), s.limit-size); at >= 0 {
+		to = plan.OpID(at) + 1
+	}
+	if to >= s.fetch[g] {
+		return false
+	}
+	s.move(g, s.release[g], to)
+	return true
+}
+
+// gapAt returns the gap of buffer b that position i lies in, After < i <= Before, -1 where there is none.
+func (s *selection) gapAt(b plan.BufferID, i plan.OpID) int32 {
+	lo, hi := int(s.gapsOf[b]), int(s.gapsOf[b+1])
+	k := lo + sort.Search(hi-lo, func(k int) bool { return s.gaps[lo+k].Before >= i })
+	if k < hi && s.gaps[k].After < i {
+		return int32(k)
+	}
+	return -1
+}
+
+// gapOf returns the gap of an absence that the selection made.
+func (s *selection) gapOf(x *plan.Absence) int32 {
+	lo, hi := s.gapsOf[x.Buffer], s.gapsOf[x.Buffer+1]
+	return lo + int32(sort.Search(int(hi-lo), func(k int) bool { return s.gaps[int(lo)+k].After >= x.After }))
+}
+
+// hidden swaps gaps of all those given that the link can carry for nothing, those with the longest free time first, until the limit holds.
+func (s *selection) hidden(order []int32) {
+	for _, g := range order {
+		if s.fits() {
+			return
+		}
+		if s.how[g] == keep && !s.gaps[g].Dead && s.freeTime(g) >= 0 {
+			s.hide(g)
+		}
+	}
+}
+
+// discards drops what nobody reads again before it is overwritten, where the load is too high: that costs nothing.
+func (s *selection) discards(order []int32) {
+	for _, g := range order {
+		if x := &s.gaps[g]; x.Dead && s.how[g] == keep && s.helps(x.After+1, x.Before) {
+			s.why[g] = "overwritten before it is read"
+			s.leave(g, discard, x.After+1, x.Before)
+		}
+	}
+}
+
+// byFreeTime orders the gaps that lie where the load is too high, the longest free time first.
+func (s *selection) byFreeTime() []int32 {
+	order := make([]int32, 0, len(s.gaps))
+	free := make([]int64, len(s.gaps))
+	for g := range s.gaps {
+		if s.helps(s.gaps[g].After+1, s.gaps[g].Before) {
+			order = append(order, int32(g))
+			free[g] = s.freeTime(int32(g))
+		}
+	}
+	slices.SortFunc(order, func(a, b int32) int {
+		return cmp.Or(cmp.Compare(free[b], free[a]), cmp.Compare(s.size(b), s.size(a)), cmp.Compare(a, b))
+	})
+	return order
+}
+
+// rate is bytes saved per nanosecond of overhead; what costs nothing comes first.
+func rate(bytes, overhead int64) float64 {
+	if overhead <= 0 {
+		return math.Inf(1)
+	}
+	return float64(bytes) / float64(overhead)
+}
+
+// decisions returns the choices as decisions, with the peak of live bytes that they come to. Gaps that cannot be brought back, because what their chains
+// read has been swapped out in the meantime, are kept.
+func (s *selection) decisions() (plan.Decisions, int64) {
+	var d plan.Decisions
+	var drops []chain.Drop
+	var dropped []int32
+	for g := range s.gaps {
+		switch s.how[g] {
+		case swap, discard:
+			d.Absences = append(d.Absences, s.absence(int32(g)))
+		case recompute:
+			drops = append(drops, chain.Drop{Gap: s.gaps[g], Release: s.release[g], Fetch: s.fetch[g], Why: s.why[g]})
+			dropped = append(dropped, int32(g))
+		}
+	}
+	made, kept := s.chains.PlanPossible(drops, d.Absences, s.longest)
+	if len(kept) < len(drops) {
+		for _, g := range dropped {
+			if len(kept) > 0 && kept[0].Buffer == s.gaps[g].Buffer && kept[0].After == s.gaps[g].After {
+				kept = kept[1:]
+			} else {
+				s.stay(g)
+			}
+		}
+	}
+	d.Absences, d.Reruns = append(d.Absences, made.Absences...), made.Reruns
+	return d, s.chains.PeakLive(d.Absences, d.Reruns)
+}

@@ -1,0 +1,339 @@
+package swap
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/gmemtop/gmemtop/managers/place"
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// AutoSwap (Zhang et al., "Efficient Memory Management for GPU-based Deep Learning Systems", 2019, arXiv 1903.06631).
+//
+// Problem: given when blocks are accessed and nothing else, which of them should be on the host around the iteration's peak, and when should they
+// be copied, so that memory stays within a limit and the iteration is held up least?
+//
+// Way chosen by its authors, followed here. Candidates are blocks of a MiB or more with two consecutive accesses on either side of the peak: at most one
+// absence a block. Four scores order them: duration of absence less both copies (DOA); that times size (AOA; divided by it where negative); the load above the limit,
+// summed over the absence (WDOA); the same after the bytes of every block taken before have been taken off (SWDOA). Blocks are taken in order until the
+// peak is within the limit. The schedule "sticks to the limit": copies out in the order in which blocks become ready, one at a time; where the limit
+// is passed before a copy is done, the iteration waits for it there; copies in backwards from the latest, each as late as it can be, moved behind the
+// last op at which its memory would pass the limit. autoswap mixes the four scores, each with mean 0 and deviation 1, with weights that Bayesian
+// optimisation finds (four unit vectors, then 20 more, kappa 5; bayes.go), one search a limit; it minimises the waiting that this arithmetic charges.
+// The single scores are managers of their own.
+//
+// From time to positions: a copy out is planned to be done at the position of the op that begins no earlier, and there the memory is released and compute
+// waits for it; a copy in is issued at the last position whose op begins no later than planned, and not before compute is there. What is charged
+// at one op is not carried on to the clocks of the others, as in the paper; the simulator tells the truth.
+//
+// Complexity: O(candidates x log ops) a schedule with the tree of loadtree.go; SWDOA evaluates lazily, since a score only falls: a candidate that is still best
+// after a new look is best. Where there are thousands the number of looks for one pick is bounded.
+//
+// Rejected: the O(candidates³) loop of the published program; its quirks (curve.go has them, for comparison with its curves); waiting 4 or 6 ops after an
+// access before the copy begins, which stood in for not knowing when an op is done, where here the copy is behind the op.
+//
+// Our reading: "load less limit" is the load above the limit. SWDOA is normalised like the others (the authors' program leaves it out). Where two mixes are
+// charged the same, the one that moves fewer bytes is taken. A block whose copy out would not be done before it is needed, without the limit asking
+// for it, stays. Parameters could leave in the paper; here what persists never does. With no budget the limit is the lowest of
+// 64 between the least and the whole peak from which on nothing is charged.
+
+// order says how a manager orders candidates: by a score of curve.go, or by a mix.
+type order uint8
+
+const byMix = order(SWDOA) + 1
+
+// autoswap is one of the five managers. The unexported switches are for tests of what each mechanism is worth.
+type autoswap struct {
+	order    order
+	smallest int64 // least size of a candidate; 0 for 1 MiB
+	noSearch bool  // try only the four scores
+	noStick  bool  // schedule without regard to the limit
+}
+
+// searches is the number of weights that Bayesian optimisation looks at beyond the four scores, kappa its taste for the unknown.
+const (
+	searches = 20
+	kappa    = 5
+)
+
+// Info implements [plan.Manager].
+func (a autoswap) Info() plan.Info {
+	i := plan.Info{Name: "autoswap", After: "Zhang 2019", Family: plan.Swapping, Needs: traces.Accesses,
+		Reading: "the load above the limit stands for load less limit; parameters stay; the mix of scores is charged by the paper's own arithmetic",
+		Summary: "Swaps blocks that are idle around the peak, in an order of priority mixed from four scores by Bayesian optimisation."}
+	if a.order < byMix {
+		i.Name = "autoswap-" + [...]string{"doa", "aoa", "wdoa", "swdoa"}[a.order]
+		i.Summary = "Swaps blocks that are idle around the peak, those of the greatest " + [...]string{"duration of absence", "area of absence",
+			"load during the absence", "load during the absence, corrected for what was taken before"}[a.order] + " first."
+	}
+	return i
+}
+
+// Plan implements [plan.Manager].
+func (a autoswap) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*plan.Plan, error) {
+	began, info := time.Now(), a.Info()
+	if err := serves(p, info, r); err != nil {
+		return nil, err
+	}
+	s := newSwapper(p, a)
+	s.work, s.seed, s.report = r.Work, r.Seed, r.Report
+	limit := r.Budget
+	if limit <= 0 {
+		limit = s.freeLimit(ctx)
+	}
+	var err error
+	var notes []string
+	pl, err := place.Within(ctx, p, r, place.Options{}, func(tighter int64) (plan.Decisions, error) {
+		if tighter <= 0 {
+			tighter = limit
+		}
+		d, note, err := s.decide(ctx, tighter)
+		notes = append(notes, note)
+		return d, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", info.Name, err)
+	}
+	if note := s.noteOf(pl, notes); note != "" {
+		pl.Note("%s", note)
+	}
+	if !p.HasTimes {
+		pl.Note("durations were not recorded, so that every copy looks as if it held the iteration up")
+	}
+	pl.Work += s.done
+	return made(pl, info, r, began), nil
+}
+
+// swapper plans for one problem.
+type swapper struct {
+	autoswap
+	*link
+	all     []idle
+	scratch []idle // of a schedule
+
+	work, done int64
+	seed       uint64
+	report     func(done, total int64)
+	chosen     [][]plan.Absence // of each call of decide
+}
+
+func newSwapper(p *plan.Problem, a autoswap) *swapper {
+	s := &swapper{autoswap: a, link: newLink(p)}
+	if s.smallest == 0 {
+		s.smallest = smallestBlock
+	}
+	peaks := p.Peaks()
+	for _, g := range p.Gaps(s.smallest, 1) {
+		if !slices.ContainsFunc(peaks, func(peak plan.OpID) bool { return g.After < peak && peak < g.Before }) {
+			continue
+		}
+		x := newIdle(p, g)
+		x.scores[DOA] = float64(s.clock[x.before] - s.clock[x.after+1] - x.out - x.in)
+		x.scores[AOA] = x.scores[DOA] * float64(x.size)
+		if x.scores[DOA] < 0 {
+			x.scores[AOA] = x.scores[DOA] / float64(x.size)
+		}
+		s.all = append(s.all, x)
+	}
+	return s
+}
+
+// scoreFor completes the scores that depend on the limit.
+func (s *swapper) scoreFor(ctx context.Context, limit int64) error {
+	s.tree.reset(s.load)
+	for i := range s.all {
+		x := &s.all[i]
+		x.scores[WDOA] = s.tree.above(x.after+1, x.before, limit)
+	}
+	if s.order != order(SWDOA) && s.order != byMix {
+		return nil
+	}
+	// The greedy order, lazily: heads holds candidates by the score that they last had.
+	heads := newHeap(len(s.all))
+	for i := range s.all {
+		heads.push(int32(i), s.all[i].scores[WDOA])
+	}
+	looks := max(8, 1<<21/max(len(s.all), 1))
+	for picks := 0; heads.len() > 0; picks++ {
+		if picks%64 == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		i, was := heads.pop()
+		for k := 0; ; k++ {
+			x := &s.all[i]
+			now := was
+			if was > 0 {
+				now = s.tree.above(x.after+1, x.before, limit)
+			}
+			if heads.len() == 0 || now >= heads.top() || k >= looks {
+				x.scores[SWDOA] = now
+				s.tree.add(x.after+1, x.before, -x.size)
+				break
+			}
+			heads.push(i, now)
+			i, was = heads.pop()
+		}
+	}
+	return nil
+}
+
+// schedule is a choice of candidates with what it is charged.
+type schedule struct {
+	absences []plan.Absence
+	charged  int64 // nanoseconds
+	moved    int64 // bytes
+	within   bool
+}
+
+// better orders schedules: within the limit first, then by what is charged, then by bytes moved.
+func (x schedule) better(y schedule) bool {
+	if x.within != y.within {
+		return x.within
+	}
+	return cmp.Or(cmp.Compare(x.charged, y.charged), cmp.Compare(x.moved, y.moved)) < 0
+}
+
+// by schedules the candidates in the order of a mix of scores.
+func (s *swapper) by(w weights, mean, deviation *weights, limit int64) schedule {
+	s.done++
+	c := append(s.scratch[:0], s.all...)
+	s.scratch = c
+	for i := range c {
+		c[i].score = 0
+		for k, v := range w {
+			c[i].score += v * (c[i].scores[k] - mean[k]) / deviation[k]
+		}
+	}
+	slices.SortStableFunc(c, func(a, b idle) int { return cmp.Compare(b.score, a.score) })
+	s.tree.reset(s.load)
+	taken := 0
+	for ; taken < len(c) && s.tree.peak() > limit; taken++ {
+		s.tree.add(c[taken].after+1, c[taken].before, -c[taken].size)
+	}
+	if s.noStick {
+		limit = noLimit
+	}
+	var out schedule
+	c, out.charged = s.stick(c[:taken], limit)
+	out.within = s.tree.peak() <= limit
+	for i := len(c) - 1; i >= 0; i-- { // stick leaves them with the last needed first
+		x := c[i].absence("idle around the peak")
+		x.Blocking, x.Paced = true, true
+		out.absences, out.moved = append(out.absences, x), out.moved+c[i].size
+	}
+	return out
+}
+
+// unit returns the weights that stand for one score.
+func unit(s Score) weights {
+	var w weights
+	w[s] = 1
+	return w
+}
+
+// schedules the best order that the manager may use for a limit, and says in a sentence how it was found.
+func (s *swapper) best(ctx context.Context, limit int64) (schedule, string, error) {
+	if err := s.scoreFor(ctx, limit); err != nil {
+		return schedule{}, "", err
+	}
+	one := weights{1, 1, 1, 1}
+	if s.order < byMix {
+		return s.by(unit(Score(s.order)), &weights{}, &one, limit), "", nil
+	}
+	mean, deviation := s.spread()
+	var best, single schedule
+	var bestSingle Score
+	n := int64(0)
+	first := []weights{unit(DOA), unit(AOA), unit(WDOA), unit(SWDOA)}
+	search := int64(searches)
+	if s.work > 0 {
+		search = min(max(s.work-dims, 0), 500)
+	}
+	if s.noSearch {
+		search = 0
+	}
+	maximise(ctx, first, search, kappa, s.seed, func(w weights) (float64, bool) {
+		x := s.by(w, &mean, &deviation, limit)
+		if n == 0 || x.better(best) {
+			best = x
+			if n < dims {
+				single, bestSingle = x, Score(n)
+			}
+		}
+		n++
+		s.report(n, dims+search)
+		return -float64(x.charged) / 1e6, x.charged == 0
+	})
+	if n == 0 {
+		return schedule{}, "", ctx.Err()
+	}
+	switch gain := single.charged - best.charged; {
+	case single.charged == 0:
+		return best, fmt.Sprintf("%s alone is charged no waiting", bestSingle), nil
+	case gain > 0:
+		return best, fmt.Sprintf("the mix of scores is charged %.3f ms of waiting, %.3f ms less than the best single score, %s", float64(best.charged)/1e6, float64(gain)/1e6, bestSingle), nil
+	}
+	return best, fmt.Sprintf("no mix of scores is charged less waiting than the best single score, %s: %.3f ms", bestSingle, float64(best.charged)/1e6), nil
+}
+
+// spread returns mean and deviation of each score over the candidates.
+func (s *swapper) spread() (mean, deviation weights) {
+	n := float64(max(len(s.all), 1))
+	for k := range mean {
+		for i := range s.all {
+			mean[k] += s.all[i].scores[k] / n
+		}
+		for i := range s.all {
+			d := s.all[i].scores[k] - mean[k]
+			deviation[k] += d * d / n
+		}
+		if deviation[k] = math.Sqrt(deviation[k]); deviation[k] == 0 || math.IsInf(deviation[k], 0) {
+			deviation[k] = 1
+		}
+	}
+	return mean, deviation
+}
+
+// decide plans for a limit on live bytes.
+func (s *swapper) decide(ctx context.Context, limit int64) (plan.Decisions, string, error) {
+	x, note, err := s.best(ctx, limit)
+	s.chosen = append(s.chosen, x.absences)
+	return plan.Decisions{Absences: x.absences}, note, err
+}
+
+// noteOf finds the note of the decisions that became the plan.
+func (s *swapper) noteOf(pl *plan.Plan, notes []string) string {
+	for k := range s.chosen {
+		if slices.Equal(s.chosen[k], pl.Absences) {
+			return notes[k]
+		}
+	}
+	return ""
+}
+
+// freeSteps is the number of limits between the least and the whole peak among which freeLimit looks.
+const freeSteps = 64
+
+// freeLimit returns the lowest limit from which on nothing is charged.
+func (s *swapper) freeLimit(ctx context.Context) int64 {
+	s.tree.reset(s.load)
+	top := s.tree.peak()
+	for i := range s.all {
+		s.tree.add(s.all[i].after+1, s.all[i].before, -s.all[i].size)
+	}
+	floor, limit := s.tree.peak(), top
+	for k := int64(freeSteps) - 1; k >= 0; k-- {
+		lower := floor + int64(float64(top-floor)*float64(k)/freeSteps)
+		x, _, err := s.best(ctx, lower)
+		if err != nil || x.charged > 0 || !x.within {
+			break
+		}
+		limit = lower
+	}
+	return limit
+}
