@@ -185,13 +185,14 @@ func KeepAll(ctx context.Context, p *plan.Problem, t Target) (int64, error) {
 	}
 	pl.Manager = "keep-all"
 	offsets := make([]int64, len(pl.Instances))
+	resident := pl.ResidentOf(p)
 	var top int64
 	for i := range pl.Instances { // one behind the other: only time matters here
 		if x := &pl.Instances[i]; x.From < 0 || int(x.To) < len(pl.Steps) || p.Buffers[x.Buffer].Life != plan.Carried {
 			offsets[i] = top
 			top += x.Size
 		} else {
-			offsets[i] = offsets[residentOf(pl, x.Buffer)]
+			offsets[i] = offsets[resident[x.Buffer]]
 		}
 	}
 	pl.Place(offsets)
@@ -201,15 +202,6 @@ func KeepAll(ctx context.Context, p *plan.Problem, t Target) (int64, error) {
 		return 0, fmt.Errorf("keep everything: %w", err)
 	}
 	return m.StepTime, nil
-}
-
-func residentOf(pl *plan.Plan, b plan.BufferID) plan.InstanceID {
-	for _, i := range pl.Resident {
-		if pl.Instances[i].Buffer == b {
-			return i
-		}
-	}
-	return 0
 }
 
 // evaluator lets planners measure candidates on the simulator.

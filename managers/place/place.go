@@ -55,7 +55,7 @@ func Place(ctx context.Context, p *plan.Problem, pl *plan.Plan, opt Options) (Re
 	item := make([]int32, len(pl.Instances))
 	var base int64
 	end := int64(len(pl.Steps))
-	partner := carried(p, pl)
+	partner, resident := carried(p, pl), pl.ResidentOf(p)
 	for i := range pl.Instances {
 		x := &pl.Instances[i]
 		item[i] = -1
@@ -88,7 +88,7 @@ func Place(ctx context.Context, p *plan.Problem, pl *plan.Plan, opt Options) (Re
 	for i := range pl.Instances {
 		x := &pl.Instances[i]
 		if first := partner[x.Buffer]; x.Size > 0 && item[i] < 0 && !(x.From < 0 && int64(x.To) == end) && first >= 0 {
-			offsets[i] = offsets[residentOf(pl, x.Buffer)]
+			offsets[i] = offsets[resident[x.Buffer]]
 		}
 	}
 	pl.Place(offsets)
@@ -131,13 +131,4 @@ func carried(p *plan.Problem, pl *plan.Plan) []int32 {
 		}
 	}
 	return last
-}
-
-func residentOf(pl *plan.Plan, b plan.BufferID) plan.InstanceID {
-	for _, i := range pl.Resident {
-		if pl.Instances[i].Buffer == b {
-			return i
-		}
-	}
-	return 0
 }

@@ -244,6 +244,18 @@ func (pl *Plan) Place(offsets []int64) {
 	}
 }
 
+// ResidentOf returns, for each buffer, its instance that is in memory when the iteration begins; -1 where there is none.
+func (pl *Plan) ResidentOf(p *Problem) []InstanceID {
+	at := make([]InstanceID, len(p.Buffers))
+	for b := range at {
+		at[b] = none
+	}
+	for _, i := range pl.Resident {
+		at[pl.Instances[i].Buffer] = i
+	}
+	return at
+}
+
 // Note adds a sentence to the plan's notes, once.
 func (pl *Plan) Note(format string, args ...any) {
 	if s := fmt.Sprintf(format, args...); !slices.Contains(pl.Notes, s) {

@@ -40,10 +40,15 @@ const tickEvents = 4096
 // Replay replays a device's recording through the emulated caching allocator and compares. The error is a *Refusal where the
 // recording cannot be simulated, and the context's where that is cancelled.
 func Replay(ctx context.Context, d *timeline.Device) (*Report, error) {
+	return run(ctx, d, nil)
+}
+
+// run replays a device's recording and notes in program, unless it is nil, what the process did.
+func run(ctx context.Context, d *timeline.Device, program *Program) (*Report, error) {
 	if err := refuseDevice(d); err != nil {
 		return nil, err
 	}
-	r := &replay{d: d, tr: d.Timeline().Trace, live: map[uint64]allocator.Block{}, waiting: map[uint64]delayedFree{}}
+	r := &replay{d: d, tr: d.Timeline().Trace, live: map[uint64]heldBlock{}, waiting: map[uint64]delayedFree{}, program: program}
 	if err := r.prepare(ctx); err != nil {
 		return nil, err
 	}
@@ -105,7 +110,10 @@ type replay struct {
 	driver *recordedDriver
 	events allocator.ManualEvents
 
-	live      map[uint64]allocator.Block // by recorded address
+	program *Program // of what the process does, nil where nobody asks
+	blocks  BlockID  // handed out so far
+
+	live      map[uint64]heldBlock       // by recorded address
 	waiting   map[uint64]delayedFree     // freed, not completed, by recorded address
 	completed []delayedFree              // completed since the last memory event
 	idle      []allocator.Stream         // streams made up for delayed frees and free again
@@ -118,9 +126,15 @@ type replay struct {
 	strangers int                      // frees of what is not there
 }
 
+type heldBlock struct {
+	allocator.Block
+	id BlockID
+}
+
 type delayedFree struct {
 	event  allocator.Event
 	stream allocator.Stream
+	id     BlockID
 }
 
 type mapped struct {
@@ -261,7 +275,8 @@ func (r *replay) free(addr uint64, delay bool) error {
 	}
 	delete(r.live, addr)
 	if !delay {
-		return r.alloc.Free(b)
+		r.note(Step{Kind: Free, Block: b.id})
+		return r.alloc.Free(b.Block)
 	}
 	// A stream of its own for each delayed free: the order in which streams finish is recorded, that within them follows.
 	stream := r.lastIdle
@@ -270,13 +285,14 @@ func (r *replay) free(addr uint64, delay bool) error {
 	} else {
 		r.lastIdle++
 	}
-	if err := r.alloc.RecordStream(b, stream); err != nil {
+	r.note(Step{Kind: FreeLater, Block: b.id, Stream: stream})
+	if err := r.alloc.RecordStream(b.Block, stream); err != nil {
 		return err
 	}
-	if err := r.alloc.Free(b); err != nil {
+	if err := r.alloc.Free(b.Block); err != nil {
 		return err
 	}
-	r.waiting[addr] = delayedFree{r.events.Last(), stream}
+	r.waiting[addr] = delayedFree{r.events.Last(), stream, b.id}
 	return nil
 }
 
@@ -291,6 +307,7 @@ func (r *replay) settle(m timeline.Moment) error {
 		}
 	}
 	r.complete()
+	r.note(Step{Kind: ProcessEvents})
 	r.alloc.ProcessEvents()
 	r.compareSegments(m)
 	return nil
@@ -299,6 +316,7 @@ func (r *replay) settle(m timeline.Moment) error {
 // complete says that the events of the recorded completions are done.
 func (r *replay) complete() {
 	for _, w := range r.completed {
+		r.note(Step{Kind: Complete, Block: w.id})
 		r.events.Complete(w.event)
 		r.idle = append(r.idle, w.stream)
 	}
@@ -306,6 +324,7 @@ func (r *replay) complete() {
 }
 
 func (r *replay) emptyCache() error {
+	r.note(Step{Kind: EmptyCache})
 	r.report.EmptiedCaches++
 	r.driver.expect(nil, false)
 	return r.alloc.EmptyCache()
@@ -338,6 +357,9 @@ func (r *replay) malloc(m timeline.Moment, e traces.Event) error {
 	if !refusals {
 		r.complete()
 	}
+	id := r.blocks
+	r.blocks++
+	r.note(Step{Kind: Malloc, Block: id, Size: e.Size, Stream: stream, Pool: r.poolIndex(pool), At: m})
 	r.driver.expect(r.recorded, refusals)
 	b, err := r.alloc.MallocFrom(pool, e.Size, stream)
 	if errors.Is(err, allocator.ErrOutOfMemory) && r.driver.waiting > 0 {
@@ -356,11 +378,12 @@ func (r *replay) malloc(m timeline.Moment, e traces.Event) error {
 		r.report.First = r.misplaced(m, e, b)
 	}
 	if old, ok := r.live[e.Addr]; ok { // its free is missing
-		if err := r.alloc.Free(old); err != nil {
+		r.note(Step{Kind: Free, Block: old.id})
+		if err := r.alloc.Free(old.Block); err != nil {
 			return err
 		}
 	}
-	r.live[e.Addr] = b
+	r.live[e.Addr] = heldBlock{b, id}
 	return nil
 }
 
@@ -371,6 +394,7 @@ func (r *replay) outOfMemory(m timeline.Moment, e traces.Event) error {
 		r.alloc.UsePool(pool)
 	}
 	stream := r.rank[e.Stream]
+	r.note(Step{Kind: Fail, Size: e.Size, Stream: stream, Pool: r.poolIndex(pool), At: m})
 	r.driver.expect(nil, false)
 	r.driver.waiting = 1 << 30
 	r.driver.later = func() (uint64, bool) { return r.laterMap(m, e, pool) }

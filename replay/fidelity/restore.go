@@ -75,8 +75,12 @@ func (r *replay) restore(ctx context.Context) error {
 	}
 	r.emulated = r.emulated[:0]
 	r.report.Restored = active
+	if r.program != nil {
+		r.program.Start = segments
+	}
 	for _, b := range blocks {
-		r.live[b.Addr] = b
+		r.live[b.Addr] = heldBlock{b, r.blocks}
+		r.blocks++
 	}
 	for _, addr := range pending {
 		if err := r.free(addr, true); err != nil {

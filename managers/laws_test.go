@@ -1,0 +1,133 @@
+package managers_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/managers"
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/managers/plan/plantest"
+	"github.com/gmemtop/gmemtop/replay/sim"
+)
+
+// slow are managers that solve an integer program: they are tried on fewer problems.
+func slow(name string) bool { return strings.HasPrefix(name, "checkmate") || name == "tvdnn-ilp" || name == "portfolio" }
+
+// budgets are shares of what lies between the least that must reside and the peak; 0 stands for no budget.
+var budgets = []float64{0, 1, 0.8, 0.5, 0.2}
+
+func budgetOf(p *plan.Problem, share float64) int64 {
+	if share == 0 {
+		return 0
+	}
+	floor := p.MustReside().Total()
+	peak, _ := p.PeakLive()
+	return floor + int64(share*float64(max(peak-floor, 0)))
+}
+
+func TestEveryPlanOfEveryManagerIsValidAndMeasuresWhatItSays(t *testing.T) {
+	plans, absent := map[string]int{}, map[string]int{}
+	for seed := range uint64(15) {
+		p := plantest.Random(seed, 12+int(seed))
+		if seed%3 == 0 { // a training as everybody's is: large activations, made forward and needed backward
+			p = plantest.Chain(6+int(seed)/2, 8<<20, 3_000_000)
+		}
+		for _, m := range managers.All() {
+			name := m.Info().Name
+			if slow(name) && seed >= 2 {
+				continue
+			}
+			for _, share := range budgets {
+				r := plan.Request{Budget: budgetOf(p, share), Seed: seed, Evaluator: sim.Simulator{}}
+				pl, err := m.Plan(context.Background(), p, r)
+				if errors.As(err, new(*plan.Unavailable)) || errors.As(err, new(*plan.TooSmall)) {
+					continue
+				}
+				if err != nil {
+					t.Errorf("seed %d, budget %d: %s: %v", seed, r.Budget, name, err)
+					continue
+				}
+				if err := plan.Validate(p, pl); err != nil {
+					t.Errorf("seed %d, budget %d: %v", seed, r.Budget, err)
+					continue
+				}
+				if pl.Manager != name {
+					t.Errorf("%s says that its plan is %q's", name, pl.Manager)
+				}
+				measured, err := sim.Run(context.Background(), p, pl, sim.Options{})
+				if err != nil {
+					t.Errorf("seed %d: %s: %v", seed, name, err)
+					continue
+				}
+				live, _ := pl.PeakLive()
+				if pl.Policy == nil && (measured.Footprint != pl.Footprint || measured.PeakLive != live || measured.Footprint < live) {
+					t.Errorf("seed %d: %s plans %d bytes and %d are measured, %d alive", seed, name, pl.Footprint, measured.Footprint, live)
+				}
+				if pl.StepBound > measured.StepTime*int64(max(p.Iterations, 1)) && (r.Budget == 0 || pl.Footprint <= r.Budget) {
+					t.Errorf("seed %d: %s proves that %d ns is the least and takes %d", seed, name, pl.StepBound, measured.StepTime)
+				}
+				plans[name]++
+				absent[name] += len(pl.Absences)
+			}
+		}
+	}
+	for _, m := range managers.All() {
+		i := m.Info()
+		if plans[i.Name] == 0 {
+			t.Errorf("%s made no plan at all", i.Name)
+		}
+		if i.Family > plan.Pooling && absent[i.Name] == 0 {
+			t.Errorf("%s never moved or dropped anything", i.Name)
+		}
+	}
+}
+
+func TestEqualSeedAndWorkGiveEqualPlans(t *testing.T) {
+	for seed := range uint64(3) {
+		p := plantest.Random(seed+100, 25)
+		for _, m := range managers.All() {
+			r := plan.Request{Budget: budgetOf(p, 0.6), Seed: seed, Evaluator: sim.Simulator{}}
+			a, errA := m.Plan(context.Background(), p, r)
+			b, errB := m.Plan(context.Background(), p, r)
+			if (errA == nil) != (errB == nil) {
+				t.Errorf("%s: %v, then %v", m.Info().Name, errA, errB)
+				continue
+			}
+			if errA == nil && (!slices.Equal(a.Steps, b.Steps) || !slices.Equal(a.Instances, b.Instances)) {
+				t.Errorf("%s gives another plan the second time (seed %d)", m.Info().Name, seed)
+			}
+		}
+	}
+}
+
+func TestCancelledPlanningReturnsAValidPlanOrTheContextsError(t *testing.T) {
+	p := plantest.Random(7, 60)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	for _, m := range managers.All() {
+		pl, err := m.Plan(ctx, p, plan.Request{Budget: budgetOf(p, 0.5), Evaluator: sim.Simulator{}})
+		switch {
+		case err != nil && !errors.Is(err, context.Canceled):
+			t.Errorf("%s: %v is not the context's error", m.Info().Name, err)
+		case err == nil && pl == nil:
+			t.Errorf("%s returns nothing", m.Info().Name)
+		case err == nil:
+			if err := plan.Validate(p, pl); err != nil {
+				t.Errorf("%s: %v", m.Info().Name, err)
+			}
+		}
+	}
+}
+
+func TestABudgetBelowTheFloorIsRefusedByAll(t *testing.T) {
+	p := plantest.Chain(6, 1<<20, 1000)
+	for _, m := range managers.All() {
+		_, err := m.Plan(context.Background(), p, plan.Request{Budget: p.MustReside().Total() - 1, Evaluator: sim.Simulator{}})
+		if !errors.As(err, new(*plan.TooSmall)) {
+			t.Errorf("%s: %v", m.Info().Name, err)
+		}
+	}
+}
