@@ -1,0 +1,398 @@
+package joint
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/gmemtop/gmemtop/managers/plan"
+)
+
+// The bound.
+//
+// Look at the moment at which op k begins. Its operands are in memory then, and so is every value that was made before and is read later, unless it is out
+// on the host or will be made again. What does not fit within the limit, D bytes, is therefore absent at that one moment: copied out before it and copied
+// in after it, or run again after it. Let z and y be the shares of each value that is swapped and recomputed. With head(a) the earliest end of op a and tail(b)
+// the least time from the start of op b to the end of the step, both by data and queues alone,
+//
+//	start(k) >= head(a) + sum of out times of z that leave behind a or later         for every a
+//	step     >= start(k) + sum of in times of z that are needed at b or before + tail(b)   for every b
+//	step     >= start(k) + time of k + sum of op times of y + tail(k+1)
+//	sum of sizes of z and y >= D,  0 <= z, y,  z + y <= 1
+//
+// since copies of one direction are served one by one and ops of one stream too. This linear program is a relaxation of every plan of the plan format, so
+// its value bounds the step time; so does the Lagrangian for any weights of the rows, each of the two families summing to one. For fixed weights the rest is a
+// fractional knapsack. Weights are found by multiplicative updates, which converge on simplices and need no solver; the best value on the way counts, so that
+// stopping early costs tightness and never truth. An op with variants is tried under each; the least counts.
+//
+// Complexity: O(steps x values log values) for one moment. Rejected: one program over all moments at once (a column for each value and moment; the moment of the
+// peak alone came within a few percent of it on the networks tried); an exact linear program by a solver in WebAssembly (starting it takes longer than all of
+// this).
+
+// bounder computes bounds for one problem at any limit.
+type bounder struct {
+	m          *model
+	head, tail []int64 // of each op: its earliest end; the least time from its start to the end
+	begin      []int64 // of each op: its earliest start
+	tight      []int64 // of each op: bytes that hold a value while it begins, whatever the plan, if nothing is absent; least workspace
+	dur        []int64 // of each op, its fastest variant within the limit
+	edgeAt     []int32 // of each op: where those begin that read what it makes on another stream
+	edge       []int32
+	maker      []int32 // of each access, who wrote what it reads; -1 where it reads nothing or none did
+	ready      []int64
+	least      []int64 // of each op, least workspace of its variants
+	base       int64   // the step time that no plan undercuts, at any limit
+	moments    []plan.OpID
+	columns    []column // of the moment at hand
+	order      []int32
+	rate       []float64
+	rowA, rowB []plan.OpID
+	weightA    []float64
+	weightB    []float64
+	gainA      []float64
+	gainB      []float64
+	accA, accB []float64
+	shareOf    []float64 // of each op: one by the number of buffers that it writes
+}
+
+// column is a value that may be absent at the moment.
+type column struct {
+	size          float64
+	out, in, redo float64
+	rowA, rowB    int32 // the last row of A that counts it, the first of B
+	canDrop       bool
+}
+
+func newBounder(m *model) *bounder {
+	b := &bounder{m: m, head: make([]int64, m.n), tail: make([]int64, m.n+1), begin: make([]int64, m.n), tight: make([]int64, m.n), least: make([]int64, m.n),
+		shareOf: make([]float64, m.n)}
+	b.dur = slices.Clone(m.dur)
+	b.link()
+	b.loads()
+	b.paths()
+	b.choose()
+	return b
+}
+
+// link finds who makes what each op reads.
+func (b *bounder) link() {
+	m, p := b.m, b.m.p
+	wrote := make([]int32, len(p.Buffers))
+	for i := range wrote {
+		wrote[i] = -1
+	}
+	b.maker, b.edgeAt, b.ready = make([]int32, len(p.Accesses)), make([]int32, m.n+1), make([]int64, m.k)
+	for i := range m.n {
+		writes := 0
+		for k := p.Ops[i].First; k < p.Ops[i].End; k++ {
+			a := p.Accesses[k]
+			b.maker[k] = -1
+			if w := wrote[a.Buffer]; a.Mode.Reads() && w >= 0 && p.Ops[w].Stream != p.Ops[i].Stream {
+				b.maker[k] = w
+				b.edgeAt[w+1]++
+			}
+			if a.Mode.Writes() {
+				writes++
+			}
+		}
+		for _, a := range p.AccessesOf(plan.OpID(i)) {
+			if a.Mode.Writes() {
+				wrote[a.Buffer] = int32(i)
+			}
+		}
+		b.shareOf[i] = 1 / float64(max(writes, 1))
+	}
+	for i := range m.n {
+		b.edgeAt[i+1] += b.edgeAt[i]
+	}
+	b.edge = make([]int32, b.edgeAt[m.n])
+	next := slices.Clone(b.edgeAt)
+	for i := range m.n {
+		for k := p.Ops[i].First; k < p.Ops[i].End; k++ {
+			if w := b.maker[k]; w >= 0 {
+				b.edge[next[w]] = int32(i)
+				next[w]++
+			}
+		}
+	}
+}
+
+// within takes for each op the fastest variant whose workspace fits beside its operands.
+func (b *bounder) within(limit int64) {
+	m := b.m
+	for i := range m.n {
+		op := &m.p.Ops[i]
+		b.dur[i] = m.dur[i]
+		if op.Workspace == plan.NoBuffer || len(op.Variants) == 0 || m.operands[i] <= limit {
+			continue
+		}
+		best := int64(math.MaxInt64)
+		for k := range op.Variants {
+			if d, w := m.variant(i, k); m.operands[i]-m.work[i]+w <= limit {
+				best = min(best, d)
+			}
+		}
+		if best < math.MaxInt64 {
+			b.dur[i] = best
+		}
+	}
+	b.paths()
+}
+
+// paths runs the ops with nothing to wait for but their queue, the host and the makers of what they read. Readers of what an op overwrites are not waited
+// for: a plan may give the new value another place.
+func (b *bounder) paths() {
+	m, p := b.m, b.m.p
+	clear(b.ready)
+	b.base = 0
+	for i := range m.n {
+		q := p.Ops[i].Stream
+		t := max(b.ready[q], m.issue[i])
+		for k := p.Ops[i].First; k < p.Ops[i].End; k++ {
+			if w := b.maker[k]; w >= 0 {
+				t = max(t, b.head[w])
+			}
+		}
+		b.begin[i], b.head[i] = t, t+b.dur[i]
+		b.ready[q] = b.head[i]
+		b.base = max(b.base, b.head[i])
+	}
+	clear(b.ready) // of each stream, the tail of its next op
+	for i := m.n - 1; i >= 0; i-- {
+		q := p.Ops[i].Stream
+		t := b.ready[q]
+		for _, reader := range b.edge[b.edgeAt[i]:b.edgeAt[i+1]] {
+			t = max(t, b.tail[reader])
+		}
+		b.tail[i] = b.dur[i] + t
+		b.ready[q] = b.tail[i]
+	}
+}
+
+// loads counts what holds a value when each op begins.
+func (b *bounder) loads() {
+	m, p := b.m, b.m.p
+	delta := make([]int64, m.n+1)
+	for g := range m.gaps {
+		if x := &m.gaps[g]; !x.dead {
+			delta[x.after+1] += x.size
+			delta[x.before] -= x.size
+		}
+	}
+	for i := range p.Buffers { // a carried buffer holds its value across the end of the iteration
+		touches := p.TouchesOf(plan.BufferID(i))
+		if p.Buffers[i].Life != plan.Carried || len(touches) == 0 {
+			continue
+		}
+		if first := touches[0]; first.Op < p.Buffers[i].End && first.Mode != plan.Write {
+			delta[0] += p.Rounded(plan.BufferID(i))
+			delta[first.Op] -= p.Rounded(plan.BufferID(i))
+		}
+	}
+	var sum int64
+	for i := range m.n {
+		sum += delta[i]
+		b.least[i] = m.work[i]
+		for k := range p.Ops[i].Variants {
+			_, w := m.variant(i, k)
+			b.least[i] = min(b.least[i], w)
+		}
+		b.tight[i] = sum + m.operands[i] - m.work[i] + b.least[i]
+	}
+}
+
+// choose picks the moments to look at: the fullest of each quarter of the iteration, the fullest of all first.
+func (b *bounder) choose() {
+	n := b.m.n
+	for q := range 4 {
+		best := -1
+		for i := n * q / 4; i < n*(q+1)/4; i++ {
+			if best < 0 || b.tight[i] > b.tight[best] {
+				best = i
+			}
+		}
+		if best >= 0 {
+			b.moments = append(b.moments, plan.OpID(best))
+		}
+	}
+	slices.SortStableFunc(b.moments, func(x, y plan.OpID) int { return cmp.Compare(b.tight[y], b.tight[x]) })
+}
+
+// bound returns what no plan within the limit undercuts, in nanoseconds. Turns bounds the updates of each moment.
+func (b *bounder) bound(limit int64, turns int) int64 {
+	b.within(limit)
+	best := b.base
+	for _, k := range b.moments {
+		op := &b.m.p.Ops[k]
+		if b.tight[k] <= limit && len(op.Variants) == 0 {
+			continue
+		}
+		if len(op.Variants) == 0 {
+			best = max(best, b.moment(k, b.tight[k]-limit, b.dur[k], turns))
+			continue
+		}
+		least := int64(math.MaxInt64)
+		for v := range op.Variants {
+			d, w := b.m.variant(int(k), v)
+			if b.m.operands[k]-b.m.work[k]+w <= limit {
+				least = min(least, b.moment(k, b.tight[k]-b.least[k]+w-limit, d, turns))
+			}
+		}
+		if least < math.MaxInt64 {
+			best = max(best, least)
+		}
+	}
+	return best
+}
+
+// moment bounds the step time if at the start of op k, which takes dur, so many bytes have to be absent.
+func (b *bounder) moment(k plan.OpID, missing, dur int64, turns int) int64 {
+	var after int64
+	if int(k)+1 < b.m.n {
+		after = b.tail[k] - b.dur[k]
+	}
+	if missing <= 0 {
+		return max(b.base, b.begin[k]+dur+after)
+	}
+	b.collect(k)
+	var best float64
+	nA, nB := len(b.rowA)+1, len(b.rowB)+1 // the last of each is the row without copies
+	fill := func(s []float64, n int, v float64) []float64 {
+		s = slices.Grow(s[:0], n)[:n]
+		for i := range s {
+			s[i] = v
+		}
+		return s
+	}
+	b.weightA, b.weightB = fill(b.weightA, nA, 1/float64(nA)), fill(b.weightB, nB, 1/float64(nB))
+	b.gainA, b.gainB = fill(b.gainA, nA, 0), fill(b.gainB, nB, 0)
+	b.accA, b.accB = fill(b.accA, nA, 0), fill(b.accB, nB, 0)
+	scale := float64(b.base)
+	for turn := range turns {
+		value := b.price(k, float64(missing), float64(dur+after))
+		best = max(best, value)
+		update := func(w, gain, acc []float64) {
+			top := math.Inf(-1)
+			for i := range w {
+				acc[i] += gain[i] / scale
+				top = max(top, acc[i])
+			}
+			rate := 30 / math.Sqrt(float64(turn+1))
+			var sum float64
+			for i := range w {
+				w[i] = math.Exp((acc[i] - top) * rate)
+				sum += w[i]
+			}
+			for i := range w {
+				w[i] /= sum
+			}
+		}
+		update(b.weightA, b.gainA, b.accA)
+		update(b.weightB, b.gainB, b.accB)
+	}
+	if math.IsInf(best, 1) {
+		return math.MaxInt64
+	}
+	return int64(best * (1 - 1e-9))
+}
+
+// collect lists the values that may be absent when op k begins, and the rows.
+func (b *bounder) collect(k plan.OpID) {
+	m, p := b.m, b.m.p
+	b.columns, b.rowA, b.rowB = b.columns[:0], b.rowA[:0], b.rowB[:0]
+	var ids []int32
+	for _, g := range m.choices {
+		if x := &m.gaps[g]; x.after < k && k < x.before && (x.canSwap || x.canDrop) {
+			ids = append(ids, g)
+			b.rowA, b.rowB = append(b.rowA, x.after), append(b.rowB, x.before)
+		}
+	}
+	slices.Sort(b.rowA)
+	slices.Sort(b.rowB)
+	b.rowA, b.rowB = slices.Compact(b.rowA), slices.Compact(b.rowB)
+	for _, g := range ids {
+		x := &m.gaps[g]
+		a, _ := slices.BinarySearch(b.rowA, x.after)
+		c, _ := slices.BinarySearch(b.rowB, x.before)
+		col := column{size: float64(x.size), out: float64(x.out), in: float64(x.in), rowA: int32(a), rowB: int32(c), canDrop: x.mayDrop}
+		if col.canDrop {
+			for _, o := range m.maker[m.makerAt[g]:m.makerAt[g+1]] {
+				if p.Ops[o].Stream == p.Ops[k].Stream {
+					col.redo += float64(m.dur[o]) * b.shareOf[o]
+				}
+			}
+		}
+		b.columns = append(b.columns, col)
+	}
+	b.order = b.order[:0]
+	for i := range b.columns {
+		b.order = append(b.order, int32(i))
+	}
+	b.rate = slices.Grow(b.rate[:0], len(b.columns))[:len(b.columns)]
+}
+
+// price solves the knapsack for the weights at hand, returns the Lagrangian's value and leaves in gainA and gainB what each row comes to.
+func (b *bounder) price(k plan.OpID, missing, rest float64) float64 {
+	nA, nB := len(b.rowA), len(b.rowB)
+	// cost of a column: rows of A up to its own count it, rows of B from its own on
+	a, c := slices.Clone(b.weightA[:nA]), slices.Clone(b.weightB[:nB])
+	for i := 1; i < nA; i++ {
+		a[i] += a[i-1]
+	}
+	for i := nB - 2; i >= 0; i-- {
+		c[i] += c[i+1]
+	}
+	again := b.weightB[nB]
+	for i := range b.columns {
+		x := &b.columns[i]
+		cost := x.out*a[x.rowA] + x.in*c[x.rowB]
+		if x.canDrop {
+			cost = min(cost, x.redo*again)
+		}
+		b.rate[i] = cost / x.size
+	}
+	slices.SortFunc(b.order, func(x, y int32) int { return cmp.Or(cmp.Compare(b.rate[x], b.rate[y]), cmp.Compare(x, y)) })
+	for i := range b.gainA {
+		b.gainA[i] = 0
+	}
+	for i := range b.gainB {
+		b.gainB[i] = 0
+	}
+	var value float64
+	for _, i := range b.order {
+		if missing <= 0 {
+			break
+		}
+		x := &b.columns[i]
+		share := min(1, missing/x.size)
+		missing -= share * x.size
+		value += share * x.size * b.rate[i]
+		if swapCost := x.out*a[x.rowA] + x.in*c[x.rowB]; x.canDrop && x.redo*again < swapCost {
+			b.gainB[nB] += share * x.redo
+		} else {
+			b.gainA[x.rowA] += share * x.out
+			b.gainB[x.rowB] += share * x.in
+		}
+	}
+	if missing > 0 {
+		return math.Inf(1)
+	}
+	for i := nA - 2; i >= 0; i-- {
+		b.gainA[i] += b.gainA[i+1]
+	}
+	for i := 1; i < nB; i++ {
+		b.gainB[i] += b.gainB[i-1]
+	}
+	for i := range nA {
+		b.gainA[i] += float64(b.head[b.rowA[i]])
+		value += b.weightA[i] * float64(b.head[b.rowA[i]])
+	}
+	for i := range nB {
+		b.gainB[i] += float64(b.tail[b.rowB[i]])
+		value += b.weightB[i] * float64(b.tail[b.rowB[i]])
+	}
+	b.gainA[nA] = float64(b.begin[k])
+	b.gainB[nB] += rest
+	value += b.weightA[nA]*float64(b.begin[k]) + b.weightB[nB]*rest
+	return value
+}

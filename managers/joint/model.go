@@ -1,0 +1,334 @@
+package joint
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/gmemtop/gmemtop/managers/chain"
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// A choice is what becomes of an idle interval.
+type choice uint8
+
+const (
+	keep choice = iota
+	swap
+	drop    // recompute
+	discard // nothing in it is needed again; fixed from the start
+)
+
+// gap is an idle interval of a buffer with what moving it costs.
+type gap struct {
+	buffer        plan.BufferID
+	after, before plan.OpID
+	size          int64
+	out, in       int64 // time of the copies, in nanoseconds
+	redo          int64 // time of the ops that made the value, in nanoseconds; 0 unless mayDrop
+	canSwap       bool
+	canDrop       bool // whatever else is absent
+	mayDrop       bool // in some plan, perhaps
+	dead          bool
+}
+
+// alternative is a slower way of computing an op that needs less workspace than the fastest.
+type alternative struct {
+	op           int32
+	way          uint8
+	saves, costs int64 // bytes, nanoseconds
+}
+
+// model is a problem compiled for planning: what never changes between candidates.
+type model struct {
+	p *plan.Problem
+	n int
+	k int // streams
+
+	gaps     []gap
+	first    []int32 // gaps of buffer b are gaps[first[b]:first[b+1]], in order of time
+	byBefore []int32 // the gaps that can be absent, in order of before
+	makerAt  []int32 // the ops that made what gap g holds are maker[makerAt[g]:makerAt[g+1]], where it can be dropped
+	maker    []plan.OpID
+	choices  []int32 // the gaps that leave a choice, in order of index
+
+	fast     []uint8 // of each op, its fastest variant
+	slower   []alternative
+	dur      []int64 // of each op, under the fastest variant
+	work     []int64 // of each op, bytes of its workspace under the fastest variant
+	issue    []int64 // of each op, when the host can have issued it
+	load     []int64 // bytes alive during each op under the fastest variants, all discards taken
+	born     []int64 // of these, bytes that come into being with the op
+	operands []int64 // what the op itself needs, persistent buffers included: no plan has less in memory while it runs
+
+	depAt, dep []int32 // ops of other streams that op i must come behind: dep[depAt[i]:depAt[i+1]]
+	start, end []int64 // of each op with nothing but data and queues to wait for
+	baseTime   int64   // when the last is done
+
+	persistent int64
+	floor      int64 // the least budget that any plan can meet
+	peak       int64 // the largest of load
+}
+
+// compile reads a problem.
+func compile(p *plan.Problem) *model {
+	m := &model{p: p, n: len(p.Ops), k: p.Streams}
+	m.floor = p.MustReside().Total()
+	m.variants()
+	m.findGaps()
+	m.loads()
+	m.times()
+	return m
+}
+
+// variants takes the fastest way of computing each op, the one with less workspace where two are equal.
+func (m *model) variants() {
+	p := m.p
+	m.fast = make([]uint8, m.n)
+	m.dur, m.work, m.issue = make([]int64, m.n), make([]int64, m.n), make([]int64, m.n)
+	var host int64
+	for i := range p.Ops {
+		op := &p.Ops[i]
+		m.dur[i] = op.Duration
+		if op.Workspace != plan.NoBuffer {
+			m.work[i] = p.Rounded(op.Workspace)
+		}
+		if len(op.Variants) > 0 {
+			best := 0
+			for k := range op.Variants {
+				a, b := &op.Variants[k], &op.Variants[best]
+				if a.Duration < b.Duration || a.Duration == b.Duration && a.Workspace < b.Workspace {
+					best = k
+				}
+			}
+			m.dur[i], m.work[i] = m.variant(i, best)
+			m.fast[i] = uint8(best)
+			for k := range op.Variants {
+				if d, w := m.variant(i, k); w < m.work[i] {
+					m.slower = append(m.slower, alternative{op: int32(i), way: uint8(k), saves: m.work[i] - w, costs: d - m.dur[i]})
+				}
+			}
+		}
+		host += op.Gap + p.Hardware.LaunchGap
+		m.issue[i] = host
+	}
+}
+
+// variant returns the time and the rounded workspace of op i computed the k-th way.
+func (m *model) variant(i, k int) (dur, work int64) {
+	op := &m.p.Ops[i]
+	if len(op.Variants) == 0 {
+		return m.dur[i], m.work[i]
+	}
+	if op.Workspace != plan.NoBuffer {
+		work = (op.Variants[k].Workspace + m.p.Align - 1) &^ (m.p.Align - 1)
+	}
+	return op.Variants[k].Duration, work
+}
+
+// findGaps lists idle intervals by buffer and time, those included in which nothing is held: before a first access that writes, behind the last access.
+func (m *model) findGaps() {
+	p := m.p
+	m.first = make([]int32, len(p.Buffers)+1)
+	known := p.Gaps(1, 1)
+	chains := chain.New(p)
+	canSwap, canDrop := p.Kind >= traces.Accesses, p.Kind >= traces.Dataflow
+	for b := range p.Buffers {
+		m.first[b] = int32(len(m.gaps))
+		buf := &p.Buffers[b]
+		size := p.Rounded(plan.BufferID(b))
+		touches := p.TouchesOf(plan.BufferID(b))
+		inside := canSwap && buf.Life == plan.Inside && size > 0 && len(touches) > 0
+		if inside && touches[0].Mode == plan.Write && touches[0].Op > buf.Start+1 {
+			m.gaps = append(m.gaps, gap{buffer: plan.BufferID(b), after: buf.Start, before: touches[0].Op, size: size, dead: true})
+		}
+		for ; len(known) > 0 && int(known[0].Buffer) == b; known = known[1:] {
+			if !canSwap {
+				continue
+			}
+			k := known[0]
+			g := gap{buffer: k.Buffer, after: k.After, before: k.Before, size: size, dead: k.Dead}
+			if !k.Dead {
+				g.canSwap = true
+				g.out, g.in = p.Hardware.D2H.Time(size), p.Hardware.H2D.Time(size)
+				if canDrop {
+					g.mayDrop = m.mayDrop(k.Buffer, k.Before)
+					g.canDrop, _ = chains.Recomputable(k)
+				}
+			}
+			m.gaps = append(m.gaps, g)
+		}
+		if last := len(touches) - 1; inside && buf.End-1 > touches[last].Op+1 {
+			m.gaps = append(m.gaps, gap{buffer: plan.BufferID(b), after: touches[last].Op, before: buf.End - 1, size: size, dead: true})
+		}
+	}
+	m.first[len(p.Buffers)] = int32(len(m.gaps))
+	for g := range m.gaps {
+		m.byBefore = append(m.byBefore, int32(g))
+		if !m.gaps[g].dead {
+			m.choices = append(m.choices, int32(g))
+		}
+	}
+	m.makers()
+	slices.SortStableFunc(m.byBefore, func(a, b int32) int { return cmp.Compare(m.gaps[a].before, m.gaps[b].before) })
+}
+
+// mayDrop reports whether the ops that made what b holds before op at are known and can run again.
+func (m *model) mayDrop(b plan.BufferID, at plan.OpID) bool {
+	ops, ok := m.p.Producer(b, at)
+	for _, o := range ops {
+		ok = ok && m.p.Ops[o].Rerunnable
+	}
+	return ok
+}
+
+// makers lists who made what each gap holds, and adds up what running them again takes.
+func (m *model) makers() {
+	m.makerAt = make([]int32, len(m.gaps)+1)
+	for g := range m.gaps {
+		if x := &m.gaps[g]; x.mayDrop {
+			ops, _ := m.p.Producer(x.buffer, x.before)
+			m.maker = append(m.maker, ops...)
+			for _, o := range ops {
+				x.redo += m.dur[o]
+			}
+		}
+		m.makerAt[g+1] = int32(len(m.maker))
+	}
+}
+
+// loads works out what is alive during each op when everything is kept that has to be.
+func (m *model) loads() {
+	p := m.p
+	m.load, m.born, m.operands = make([]int64, m.n+1), make([]int64, m.n+1), make([]int64, m.n+1)
+	for b := range p.Buffers {
+		buf, size := &p.Buffers[b], p.Rounded(plan.BufferID(b))
+		if buf.Life == plan.Persistent {
+			m.persistent += size
+		}
+		if buf.Life != plan.Persistent && int(buf.Start) < m.n {
+			m.born[buf.Start] += size
+		}
+	}
+	copy(m.load, p.Load())
+	delta := make([]int64, m.n+1)
+	for g := range m.gaps {
+		if x := &m.gaps[g]; x.dead {
+			delta[x.after+1] -= x.size
+			delta[x.before] += x.size
+		}
+	}
+	seen := make([]int32, len(p.Buffers))
+	var sum int64
+	for i := range m.n {
+		sum += delta[i]
+		m.load[i] += sum
+		op := &p.Ops[i]
+		if w := op.Workspace; w != plan.NoBuffer {
+			m.load[i] += m.work[i] - p.Rounded(w)
+			m.born[i] += m.work[i] - p.Rounded(w)
+			seen[w] = int32(i) + 1
+		}
+		m.operands[i] = m.persistent + m.work[i]
+		for _, a := range p.AccessesOf(plan.OpID(i)) {
+			if seen[a.Buffer] != int32(i)+1 && p.Buffers[a.Buffer].Life != plan.Persistent {
+				seen[a.Buffer] = int32(i) + 1
+				m.operands[i] += p.Rounded(a.Buffer)
+			}
+		}
+		m.peak = max(m.peak, m.load[i])
+	}
+}
+
+// times runs the ops on their streams, each behind what made its inputs and behind who read what it overwrites on another stream.
+func (m *model) times() {
+	p := m.p
+	m.start, m.end, m.depAt = make([]int64, m.n), make([]int64, m.n), make([]int32, m.n+1)
+	if m.k > 1 {
+		m.crossing()
+	}
+	ready := make([]int64, m.k)
+	for i := range m.n {
+		q := p.Ops[i].Stream
+		t := max(ready[q], m.issue[i])
+		for _, d := range m.dep[m.depAt[i]:m.depAt[i+1]] {
+			t = max(t, m.end[d])
+		}
+		m.start[i], m.end[i] = t, t+m.dur[i]
+		ready[q] = m.end[i]
+		m.baseTime = max(m.baseTime, m.end[i])
+	}
+}
+
+// crossing finds, for each op, the last op of every other stream that it conflicts with on some buffer.
+func (m *model) crossing() {
+	p := m.p
+	wrote := make([]int32, len(p.Buffers))    // last writer
+	read := make([]int32, len(p.Buffers)*m.k) // last toucher, by stream
+	before := make([]int32, m.k)              // of the op at hand
+	known := make([]int32, m.k*m.k)           // what each stream is known to be behind
+	for _, s := range [][]int32{wrote, read, known} {
+		for i := range s {
+			s[i] = -1
+		}
+	}
+	for i := range m.n {
+		q := int(p.Ops[i].Stream)
+		for r := range before {
+			before[r] = -1
+		}
+		for _, a := range p.AccessesOf(plan.OpID(i)) {
+			if w := wrote[a.Buffer]; w >= 0 {
+				r := p.Ops[w].Stream
+				before[r] = max(before[r], w)
+			}
+			if a.Mode.Writes() {
+				for r, t := range read[int(a.Buffer)*m.k : (int(a.Buffer)+1)*m.k] {
+					before[r] = max(before[r], t)
+				}
+			}
+		}
+		for r, d := range before {
+			if r != q && d > known[q*m.k+r] {
+				known[q*m.k+r] = d
+				m.dep = append(m.dep, d)
+			}
+		}
+		m.depAt[i+1] = int32(len(m.dep))
+		for _, a := range p.AccessesOf(plan.OpID(i)) {
+			read[int(a.Buffer)*m.k+q] = int32(i)
+			if a.Mode.Writes() {
+				wrote[a.Buffer] = int32(i)
+			}
+		}
+	}
+}
+
+// gapOf returns the gap of buffer b that covers position at: after < at <= before; -1 where none does.
+func (m *model) gapOf(b plan.BufferID, at plan.OpID) int32 {
+	lo, hi := m.first[b], m.first[b+1]
+	for lo < hi {
+		mid := (lo + hi) / 2
+		if m.gaps[mid].before < at {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	if lo < m.first[b+1] && m.gaps[lo].after < at {
+		return lo
+	}
+	return -1
+}
+
+// alive reports whether buffer b holds memory at position at, before the op there takes its own.
+func (m *model) alive(b plan.BufferID, at plan.OpID) bool {
+	switch buf := &m.p.Buffers[b]; buf.Life {
+	case plan.Persistent:
+		return true
+	case plan.Carried:
+		return at > buf.Start || at < buf.End
+	default:
+		return buf.Start < at && at < buf.End
+	}
+}

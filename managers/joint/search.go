@@ -1,0 +1,291 @@
+package joint
+
+import (
+	"slices"
+)
+
+// state is a candidate: choices, variants, and what their schedule came to.
+type state struct {
+	choice []choice
+	way    []uint8
+	lead   float64
+	over   int64
+	time   int64
+	cost   int64 // copies and recomputation, to tell equals apart
+}
+
+// better reports whether a meets the limits better than b, or else is faster, or else does less.
+func (a *state) better(b *state) bool {
+	if a.over != b.over {
+		return a.over < b.over
+	}
+	if a.time != b.time {
+		return a.time < b.time
+	}
+	return a.cost < b.cost
+}
+
+// set makes the schedule of a candidate.
+func (s *schedule) set(c *state) {
+	copy(s.choice, c.choice)
+	for i := range s.m.slower {
+		o := s.m.slower[i].op
+		s.setWay(int(o), c.way[o])
+	}
+	s.lead = c.lead
+	s.run()
+}
+
+// take copies the schedule's choices into a candidate.
+func (s *schedule) take(c *state) {
+	c.choice, c.way, c.lead = append(c.choice[:0], s.choice...), append(c.way[:0], s.way...), s.lead
+}
+
+func (f *finder) evaluate() state {
+	s := f.s
+	s.run()
+	f.work++
+	x := state{over: s.over, time: s.time}
+	for _, g := range s.ins {
+		x.cost += f.m.gaps[g].out + f.m.gaps[g].in
+	}
+	for i := range s.redo {
+		x.cost += s.redo[i]
+	}
+	return x
+}
+
+// learning is how often prices are corrected by what a schedule has shown.
+const learning = 20
+
+// shares are the prices of copying that are tried.
+var shares = []float64{0, 0.03, 0.1, 0.2, 0.35, 0.5, 0.75, 1, 1.5, 3}
+
+// search looks for the best choices for the schedule's limits.
+func (f *finder) search() *state {
+	s := f.s
+	s.lead = 0
+	f.c.forget()
+	var best *state
+	try := func(pr prices) {
+		f.c.choose(pr)
+		x := f.evaluate()
+		if best == nil || x.better(best) {
+			s.take(&x)
+			best, f.price = &x, pr
+		}
+	}
+	redo := 1.0
+	if f.off.recompute {
+		redo = -1
+	}
+	for _, byExcess := range []bool{false, true} {
+		for _, share := range shares {
+			if f.off.swap || f.off.prices && share != 1 {
+				continue
+			}
+			try(prices{link: share, redo: redo, byExcess: byExcess})
+		}
+		if redo > 0 {
+			try(prices{link: -1, redo: 1, byExcess: byExcess})
+		}
+		if !f.off.swap {
+			try(prices{link: 1, redo: -1, byExcess: byExcess})
+		}
+	}
+	if !f.off.prices {
+		for _, pr := range []prices{f.price, {link: f.price.link + 0.3, redo: f.price.redo, byExcess: f.price.byExcess}, {link: f.price.link / 2, redo: f.price.redo, byExcess: !f.price.byExcess}} {
+			if pr.link < 0 || f.off.swap {
+				pr.link = -1
+			}
+			f.c.forget()
+			s.set(best)
+			for range learning {
+				f.c.learn()
+				try(pr)
+			}
+		}
+	}
+	if !f.off.search {
+		f.improve(best, f.moves())
+	}
+	return best
+}
+
+// again mends a candidate after limits have been lowered here and there: it is covered anew at the price of copying that served best.
+func (f *finder) again(old *state) *state {
+	s := f.s
+	s.set(old)
+	x := f.evaluate()
+	s.take(&x)
+	f.c.choose(f.price)
+	if y := f.evaluate(); y.better(&x) {
+		s.take(&y)
+		x = y
+	}
+	if !f.off.search {
+		f.improve(&x, f.moves()/4)
+	}
+	return &x
+}
+
+// change is one choice undone.
+type change struct {
+	index int32 // of a gap; behind the gaps, of an op
+	was   uint8
+}
+
+// improve changes choices a few at a time and keeps what is no worse; at first also what is a little worse.
+func (f *finder) improve(best *state, moves int) {
+	s, m := f.s, f.m
+	var list []int32
+	for _, g := range m.choices {
+		if x := &m.gaps[g]; f.c.sum[x.before] > f.c.sum[x.after+1] && (x.canDrop && !f.off.recompute || x.canSwap && !f.off.swap) {
+			list = append(list, g)
+		}
+	}
+	var slower []int32
+	for i := range m.slower {
+		if o := m.slower[i].op; f.c.sum[o+1] > f.c.sum[o] {
+			slower = append(slower, int32(i))
+		}
+	}
+	if len(list)+len(slower) == 0 {
+		return
+	}
+	s.set(best)
+	now := *best
+	now.choice, now.way = nil, nil
+	var undo []change
+	byBefore := slices.Clone(list)
+	slices.SortStableFunc(byBefore, func(a, b int32) int { return int(m.gaps[a].before) - int(m.gaps[b].before) })
+	flip := func(g int32, to choice) {
+		if s.choice[g] != to {
+			undo = append(undo, change{g, uint8(s.choice[g])})
+			s.choice[g] = to
+		}
+	}
+	for k := range moves {
+		if k%64 == 0 && f.ctx.Err() != nil {
+			break
+		}
+		undo = undo[:0]
+		lead := s.lead
+		switch kind := f.rnd.IntN(16); {
+		case len(list) == 0 || kind == 0 && len(slower) > 0:
+			x := &m.slower[slower[f.rnd.IntN(len(slower))]]
+			undo = append(undo, change{int32(len(m.gaps)) + x.op, s.way[x.op]})
+			if s.way[x.op] == x.way {
+				s.setWay(int(x.op), m.fast[x.op])
+			} else {
+				s.setWay(int(x.op), x.way)
+			}
+		case kind == 1:
+			s.lead = float64(f.rnd.IntN(5)) / 4
+		case kind < 5: // one alone
+			g := list[f.rnd.IntN(len(list))]
+			flip(g, f.other(g))
+		case kind < 9: // one that compute waits for
+			g := f.waitedFor(list)
+			flip(g, f.other(g))
+		case kind < 12: // neighbours in time alike
+			n := 2 + f.rnd.IntN(8)
+			from := f.rnd.IntN(len(byBefore))
+			to := f.other(byBefore[from])
+			for _, g := range byBefore[from:min(from+n, len(byBefore))] {
+				if x := &m.gaps[g]; to == keep || to == swap && x.canSwap || to == drop && x.canDrop {
+					flip(g, to)
+				}
+			}
+		default: // one comes, one goes
+			g, h := list[f.rnd.IntN(len(list))], list[f.rnd.IntN(len(list))]
+			for range 20 {
+				if (s.choice[h] == keep) != (s.choice[g] == keep) {
+					break
+				}
+				h = list[f.rnd.IntN(len(list))]
+			}
+			if s.choice[g] == keep {
+				g, h = h, g
+			}
+			flip(g, keep)
+			if h != g {
+				flip(h, f.other(h))
+			}
+		}
+		x := f.evaluate()
+		slack := 0.004 * (1 - 2*float64(k)/float64(moves))
+		if x.over < now.over || x.over == now.over && (x.time < now.time || x.time == now.time && x.cost <= now.cost ||
+			slack > 0 && float64(x.time) < float64(best.time)*(1+slack)) {
+			now = x
+			if x.better(best) {
+				best.over, best.time, best.cost = x.over, x.time, x.cost
+				s.take(best)
+			}
+			continue
+		}
+		for k := len(undo) - 1; k >= 0; k-- {
+			if u := undo[k]; int(u.index) < len(m.gaps) {
+				s.choice[u.index] = choice(u.was)
+			} else {
+				s.setWay(int(u.index)-len(m.gaps), u.was)
+			}
+		}
+		s.lead = lead
+	}
+}
+
+// waitedFor returns a gap whose copies some op of the last schedule waits for, or any gap where none waits.
+func (f *finder) waitedFor(list []int32) int32 {
+	s, m := f.s, f.m
+	if s.stall > 0 && len(s.ins) > 0 {
+		left := f.rnd.Int64N(s.stall)
+		for i := range m.n {
+			if left -= s.wait[i]; left < 0 {
+				// A copy back that is due about here, or one that left before.
+				for range 8 {
+					g := s.ins[f.rnd.IntN(len(s.ins))]
+					if x := &m.gaps[g]; int(x.after) < i && i <= int(x.before) {
+						return g
+					}
+				}
+				break
+			}
+		}
+	}
+	return list[f.rnd.IntN(len(list))]
+}
+
+// other returns another way of treating gap g.
+func (f *finder) other(g int32) choice {
+	x := &f.m.gaps[g]
+	ways := [3]choice{keep}
+	n := 1
+	if x.canSwap && !f.off.swap {
+		ways[n] = swap
+		n++
+	}
+	if x.canDrop && !f.off.recompute {
+		ways[n] = drop
+		n++
+	}
+	for range 8 {
+		if w := ways[f.rnd.IntN(n)]; w != f.s.choice[g] {
+			return w
+		}
+	}
+	return keep
+}
+
+// moves returns how many changes the search for one limit tries: fewer the longer a schedule takes to make.
+func (f *finder) moves() int {
+	size := int64(f.m.n + len(f.m.gaps) + 1)
+	work := f.r.Work
+	if work <= 0 {
+		work = 1_500_000
+	}
+	return int(min(work/size, maxMoves))
+}
+
+// maxMoves bounds the changes tried for one limit.
+const maxMoves = 4000

@@ -1,0 +1,294 @@
+package pack
+
+import (
+	"context"
+	"fmt"
+	"slices"
+)
+
+// Options of Exact.
+type Options struct {
+	Capacity int64  // Bytes to stay within; 0 asks for the lowest top.
+	Seed     uint64 // Seed of every random choice.
+	Work     int64  // Most counted steps, the only limit besides the context; 0 means DefaultWork.
+
+	// Progress, where not nil, is called with the best top and the lower bound whenever one of them changes. It is called from
+	// Exact's own goroutine.
+	Progress func(best, bound int64)
+}
+
+// DefaultWork is the work limit of Exact where Options gives none: about a minute on two cores.
+const DefaultWork = 10_000_000
+
+// Exact looks for the lowest top, or for a packing within the capacity.
+//
+// When the context ends, the result is the best packing found so far with its status, and the error wraps the context's: a caller
+// that wants an answer in time uses the result and ignores the error where errors.Is says it is the context's. The result holds no
+// offsets only where the problem or the options are wrong, or where the context ended before the first greedy pass did.
+func Exact(ctx context.Context, p *Problem, opts Options) (Result, error) {
+	return exact(ctx, p, opts, allKnobs)
+}
+
+func exact(ctx context.Context, p *Problem, opts Options, k knobs) (Result, error) {
+	if err := p.Check(); err != nil {
+		return Result{}, err
+	}
+	if opts.Capacity < 0 {
+		return Result{}, fmt.Errorf("the capacity %d is negative; give bytes, or 0 to minimise", opts.Capacity)
+	}
+	if opts.Work <= 0 {
+		opts.Work = DefaultWork
+	}
+	r := &runner{in: compile(p), opts: opts, knobs: k}
+	r.bound = r.in.bound()
+	if err := r.greedy(ctx); err != nil {
+		return Result{}, fmt.Errorf("packing stopped before the first answer: %w", err)
+	}
+	if opts.Capacity > 0 {
+		r.meet(ctx)
+	} else {
+		r.minimise(ctx)
+	}
+	res := Result{Offsets: r.in.expand(p, r.best), Top: r.top, LowerBound: r.bound, Work: r.used, Status: r.status()}
+	if err := ctx.Err(); err != nil && !r.done() {
+		return res, fmt.Errorf("packing stopped early: %w", err)
+	}
+	return res, nil
+}
+
+// runner is one call of Exact.
+type runner struct {
+	in    *instance
+	opts  Options
+	knobs knobs
+	used  int64
+
+	best       []int64
+	top, bound int64
+}
+
+// done reports whether nothing is left to look for.
+func (r *runner) done() bool {
+	return r.top == r.bound || r.opts.Capacity > 0 && (r.top <= r.opts.Capacity || r.bound > r.opts.Capacity)
+}
+
+func (r *runner) status() Status {
+	switch {
+	case r.top == r.bound && (r.opts.Capacity == 0 || r.top <= r.opts.Capacity):
+		return Optimal
+	case r.opts.Capacity == 0 || r.top <= r.opts.Capacity:
+		return Feasible
+	case r.bound > r.opts.Capacity:
+		return Infeasible
+	}
+	return Unknown
+}
+
+// offer takes an answer where it is better.
+func (r *runner) offer(offsets []int64) {
+	if top := r.in.top(offsets); r.best == nil || top < r.top {
+		r.best, r.top = offsets, top
+		r.report()
+	}
+}
+
+// prove raises the lower bound.
+func (r *runner) prove(bound int64) {
+	if bound = min(bound, r.top); bound > r.bound {
+		r.bound = bound
+		r.report()
+	}
+}
+
+func (r *runner) report() {
+	if r.opts.Progress != nil {
+		r.opts.Progress(r.top, r.bound)
+	}
+}
+
+// left is the work not yet spent.
+func (r *runner) left() int64 { return r.opts.Work - r.used }
+
+// greedy makes the first answers.
+func (r *runner) greedy(ctx context.Context) error {
+	for k, rule := range fitPortfolio {
+		if k > 0 && (r.done() || r.used+fitSteps(len(r.in.size)) > r.opts.Work/4) {
+			break
+		}
+		offsets, err := r.in.fit(ctx, r.in.order(rule.order), rule.fitRule)
+		if err != nil {
+			if r.best != nil {
+				break
+			}
+			return err
+		}
+		r.used += fitSteps(len(r.in.size))
+		r.offer(offsets)
+	}
+	return nil
+}
+
+// fitSteps is what a greedy pass over n items counts as.
+func fitSteps(n int) int64 { return 2*int64(n) + 1 }
+
+// fitPortfolio is the greedy passes, SmartPool's rule first.
+var fitPortfolio = []struct {
+	order string
+	fitRule
+}{
+	{"Z", fitRule{}}, {"WA", fitRule{first: true}}, {"A", fitRule{}}, {"TA", fitRule{}}, {"A", fitRule{first: true}},
+	{"ZW", fitRule{first: true}},
+	{"WA", fitRule{}}, {"TZ", fitRule{first: true}}, {"SZ", fitRule{}}, {"TW", fitRule{}},
+}
+
+// order sorts the items by keys, descending, ties by index.
+func (in *instance) order(keys string) []int32 {
+	figures := in.orderKeys()
+	order := in.indices()
+	slices.SortFunc(order, func(a, b int32) int {
+		for _, c := range []byte(keys) {
+			if k := figures[c]; k[a] != k[b] {
+				return descending(k[a], k[b])
+			}
+		}
+		return int(a - b)
+	})
+	return order
+}
+
+// meet looks for a packing within the capacity.
+func (r *runner) meet(ctx context.Context) {
+	if !r.done() {
+		r.attempt(ctx, r.opts.Capacity, r.left())
+	}
+}
+
+// minimise looks for the lowest top: first at the bound, which most problems meet; then it halves the distance between the best top
+// and the highest capacity that was given up on, and comes back to that one with what work is left.
+func (r *runner) minimise(ctx context.Context) {
+	unit := r.in.unit()
+	share := r.opts.Work / 8
+	for !r.done() && r.left() > 0 && ctx.Err() == nil {
+		gaveUp := r.bound
+		r.attempt(ctx, r.bound, min(2*share, r.left()))
+		for !r.done() && r.left() > 0 && ctx.Err() == nil {
+			mid := gaveUp + max(1, (r.top-gaveUp)/2/unit)*unit
+			if mid >= r.top {
+				break
+			}
+			if r.attempt(ctx, mid, min(share, r.left())) != packed {
+				gaveUp = mid
+			}
+		}
+		share *= 2
+	}
+}
+
+// unit is the greatest common divisor of all sizes and fixed offsets: canonical offsets and tops are multiples of it.
+func (in *instance) unit() int64 {
+	var unit int64
+	gcd := func(v int64) {
+		for v != 0 {
+			unit, v = v, unit%v
+		}
+	}
+	for i, size := range in.size {
+		gcd(size)
+		if in.fixed != nil && in.fixed[i] > 0 {
+			gcd(in.fixed[i])
+		}
+	}
+	return max(unit, 1)
+}
+
+// attempt looks for a packing within a capacity of at least the bound, offers what it finds and proves what it can.
+func (r *runner) attempt(ctx context.Context, capacity, work int64) outcome {
+	red := r.in.reduce(capacity)
+	solved := make([][]int64, len(red.cores))
+	order := make([]int, len(red.cores))
+	for k := range order {
+		order[k] = k
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return len(red.cores[a].in.size) - len(red.cores[b].in.size) })
+	limit := r.used + work
+	result := packed
+	for n, k := range order {
+		c := red.cores[k]
+		share := max(1, (limit-r.used)/int64(len(order)-n))
+		if result != packed {
+			share = 1 // the rest only needs places for an answer above the capacity
+		}
+		offsets, used, out := c.solve(ctx, capacity-c.base, r.opts.Seed, share, r.knobs)
+		r.used += used
+		if out == impossible {
+			unit := r.in.unit()
+			r.prove((capacity/unit + 1) * unit)
+			return out
+		}
+		if offsets == nil {
+			return out
+		}
+		solved[k] = offsets
+		if result == packed {
+			result = out
+		}
+	}
+	r.offer(r.in.assemble(red, solved))
+	return result
+}
+
+// Sizes that decide how a core is solved.
+const (
+	searchFirst   = 2000       // with at most so many items the search comes right after a few greedy passes
+	fewPasses     = 3          // how many those are
+	mostOverlaps  = 20_000_000 // the search's tables of overlapping pairs and of items by section stay below this
+	passesBetween = 4          // in larger cores greedy passes get this part of the work before the search
+)
+
+// solve packs the core within the capacity: by greedy passes and then by search. Where it ran out, the offsets are the best packing
+// above the capacity, or nil.
+func (c core) solve(ctx context.Context, capacity int64, seed uint64, work int64, k knobs) ([]int64, int64, outcome) {
+	n, searchable := len(c.in.size), c.in.overlaps() <= mostOverlaps
+	passes := work
+	switch {
+	case searchable && n <= searchFirst:
+		passes = min(work, fewPasses*fitSteps(n))
+	case searchable:
+		passes = work / passesBetween
+	}
+	best, used, out := c.squeaky(ctx, capacity, seed, passes)
+	if out != ranOut || !searchable || used >= work {
+		return best, used, out
+	}
+	offsets, more, out := solveCore(ctx, newGraph(c.in), capacity, seed, work-used, k)
+	if offsets == nil {
+		offsets = best
+	}
+	return offsets, used + more, out
+}
+
+// overlaps is the number of ordered pairs of items that overlap, or of items by section where that is larger.
+func (in *instance) overlaps() int64 {
+	started, ended := make([]int64, in.sections+1), make([]int64, in.sections+1)
+	var members, pairs int64
+	each := func(visit func(r span)) {
+		for i := range in.size {
+			a, b := in.stretches(int32(i))
+			visit(a)
+			if b.lo < b.hi {
+				visit(b)
+			}
+		}
+	}
+	each(func(r span) {
+		members += int64(r.hi - r.lo)
+		started[r.lo+1]++
+		ended[r.hi]++
+	})
+	for s := range in.sections {
+		started[s+1] += started[s]
+		ended[s+1] += ended[s]
+	}
+	each(func(r span) { pairs += started[r.hi] - ended[r.lo] })
+	return max(members, pairs)
+}

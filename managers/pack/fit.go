@@ -1,0 +1,130 @@
+package pack
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// One-pass packing: items in a fixed order, each put into a gap between its already placed neighbours.
+//
+// The order and the gap are SmartPool's (Zhang, Yeung, Shu, He, Wang, "Efficient Memory Management for GPU-based Deep Learning
+// Systems", 2019; the weighted interval-graph colouring of apache/singa's memory pool): size descending, ties by start ascending;
+// best fit takes the smallest gap that fits, first fit the lowest; with no gap the item goes on top of its highest neighbour.
+// Equal gaps: the lowest. Equal sizes and starts: the problem's order.
+//
+// Our reading: the gap between address 0 and the first taken range counts like any other. The authors' code tries it only when
+// the neighbours' ranges merge into exactly one; FrontGapOnlyBelowOneRange does as the code does.
+//
+// With the index of ranges a pass costs O(n log n) list operations. Fixed items are placed before all others.
+
+// FitOption changes the rule of BestFit and FirstFit.
+type FitOption func(*fitRule)
+
+// FrontGapOnlyBelowOneRange tries the gap below the first taken range only where the neighbours' ranges merge into exactly one, as
+// the published code of SmartPool does.
+func FrontGapOnlyBelowOneRange() FitOption { return func(r *fitRule) { r.quirk = true } }
+
+// fitRule chooses among gaps.
+type fitRule struct {
+	first bool // the lowest gap instead of the smallest
+	quirk bool // see FrontGapOnlyBelowOneRange
+}
+
+// choose returns the offset for size above, between or below the taken ranges.
+func (r fitRule) choose(taken []addrRange, size int64) int64 {
+	if len(taken) == 0 {
+		return 0
+	}
+	best, at := int64(math.MaxInt64), taken[len(taken)-1].hi
+	var below int64 // end of the range under the gap
+	for k, t := range taken {
+		gap := t.lo - below
+		if gap >= size && gap < best && (k > 0 || !r.quirk || len(taken) == 1) {
+			best, at = gap, below
+			if r.first {
+				return at
+			}
+		}
+		below = t.hi
+	}
+	return at
+}
+
+// BestFit packs by SmartPool's rule with best fit. The result is Optimal where its top meets the lower bound and Feasible
+// otherwise. The error is Check's, or the context's, wrapped, when it was cancelled: there is then no result.
+func BestFit(ctx context.Context, p *Problem, opts ...FitOption) (Result, error) {
+	return fit(ctx, p, fitRule{}, opts)
+}
+
+// FirstFit packs by SmartPool's rule with first fit, and is in all else like BestFit.
+func FirstFit(ctx context.Context, p *Problem, opts ...FitOption) (Result, error) {
+	return fit(ctx, p, fitRule{first: true}, opts)
+}
+
+func fit(ctx context.Context, p *Problem, rule fitRule, opts []FitOption) (Result, error) {
+	for _, o := range opts {
+		o(&rule)
+	}
+	if err := p.Check(); err != nil {
+		return Result{}, err
+	}
+	in := compile(p)
+	order := in.indices()
+	slices.SortStableFunc(order, func(a, b int32) int {
+		if c := cmp.Compare(in.size[b], in.size[a]); c != 0 {
+			return c
+		}
+		return cmp.Compare(p.Items[in.origin[a]].Start, p.Items[in.origin[b]].Start)
+	})
+	offsets, err := in.fit(ctx, order, rule)
+	if err != nil {
+		return Result{}, fmt.Errorf("packing stopped: %w", err)
+	}
+	res := Result{Offsets: in.expand(p, offsets), Top: in.top(offsets), LowerBound: in.bound(), Status: Feasible,
+		Work: int64(len(order))}
+	if res.Top == res.LowerBound {
+		res.Status = Optimal
+	}
+	return res, nil
+}
+
+// indices returns the items in the problem's order.
+func (in *instance) indices() []int32 {
+	order := make([]int32, len(in.size))
+	for i := range order {
+		order[i] = int32(i)
+	}
+	return order
+}
+
+// checkEvery is how many items or nodes pass between two looks at the context.
+const checkEvery = 1024
+
+// fit places the items in the given order, fixed ones first.
+func (in *instance) fit(ctx context.Context, order []int32, rule fitRule) ([]int64, error) {
+	offsets := make([]int64, len(in.size))
+	index := newRangeIndex(in.sections)
+	place := func(i int32, at int64) {
+		offsets[i] = at
+		index.place(in, i, at)
+	}
+	for i, at := range in.fixed {
+		if at >= 0 {
+			place(int32(i), at)
+		}
+	}
+	for k, i := range order {
+		if k%checkEvery == 0 && ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if in.fixed != nil && in.fixed[i] >= 0 {
+			continue
+		}
+		a, b := in.stretches(i)
+		place(i, rule.choose(index.taken(a, b), in.size[i]))
+	}
+	return offsets, nil
+}

@@ -1,0 +1,399 @@
+package recompute
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/managers/chain"
+	"github.com/gmemtop/gmemtop/managers/place"
+	"github.com/gmemtop/gmemtop/managers/plan"
+)
+
+// What PyTorch can carry out today.
+//
+// Problem: planners decide tensor by tensor and op by op. Eager PyTorch has hooks on tensors saved for backward (copy them out, bring them back) and
+// torch.utils.checkpoint: a region of the forward pass saves its inputs and what a policy says, and the first time that the backward pass unpacks
+// one of the other tensors, the whole region runs again and all of them are back.
+//
+// Way chosen: keep of the decisions what that can express, and say what it cannot.
+//
+//   - Swaps stay if the tensor leaves behind the forward pass and returns to the backward pass ([plan.Problem.EagerRefusal]).
+//   - What is dropped is gathered into regions, contiguous ranges of forward ops: the ops that make what one rerun of the decisions brings back; ranges that
+//     overlap are one region. A range within one module becomes that module's range where the module is at most twice as long and runs in one piece, since
+//     checkpoints wrap modules.
+//   - A region runs again once, whole, where the first of its dropped tensors is needed. Ops all of whose outputs were saved do not run (selective
+//     checkpointing returns what it saved); the others do, in order.
+//   - A region's inputs are saved by its checkpoint. So where an input is dropped, either its maker joins the region or the input is kept: it joins as long as
+//     the region stays below a quarter of the forward pass or twice what was dropped. A swapped input comes back in time, or stays.
+//   - Whatever is left over is kept in memory.
+//
+// Our reading: a region's inputs that the recording frees before the backward pass needs them would be kept alive by the checkpoint; a plan cannot lengthen a
+// lifetime, so that their makers join the region. An output of the region that is in memory is written over with the bytes it has, while PyTorch would
+// allocate it twice.
+//
+// Complexity: O(regions x (ops of the region + accesses)), a region being tried again each time it grows.
+// Rejected: one region for every layer, whatever was decided: it throws away what the planner chose.
+
+// maxGrowth bounds how often a region grows before its buffers are kept instead.
+const maxGrowth = 32
+
+// Eager returns the part of the decisions that eager PyTorch can carry out, with notes for a person on what was lost: one sentence each. The plan made
+// from it may be marked [plan.TorchEager]. Its error wraps [plan.ErrInvalid] where the decisions do not belong to the problem.
+func Eager(p *plan.Problem, d plan.Decisions) (plan.Decisions, []string, error) {
+	e := &eager{p: p, b: chain.New(p), turn: turn(p), kept: map[string]int{}}
+	e.away = e.b.NewSet()
+	for i := range d.Absences {
+		if x := &d.Absences[i]; x.Buffer < 0 || int(x.Buffer) >= len(p.Buffers) || x.After < 0 || int(x.Before) >= len(p.Ops) || x.Before <= x.After {
+			return plan.Decisions{}, nil, fmt.Errorf("%w decisions: absence %d is not of this problem", plan.ErrInvalid, i)
+		}
+	}
+	e.sort(&d)
+	e.regions(&d)
+	out := e.settle()
+	for i := range d.Variants {
+		if d.Variants[i] != 0 {
+			e.notes = append(e.notes, "Eager PyTorch does not let a plan choose the algorithm of an op: the recorded ones are taken.")
+			break
+		}
+	}
+	reasons := make([]string, 0, len(e.kept))
+	for why := range e.kept {
+		reasons = append(reasons, why)
+	}
+	slices.Sort(reasons)
+	for _, why := range reasons {
+		e.notes = append(e.notes, fmt.Sprintf("%d absences of %d are kept in memory: %s.", e.kept[why], len(d.Absences), why))
+	}
+	return out, e.notes, nil
+}
+
+// Runnable returns the plan that eager PyTorch can carry out of what pl decides, placed, with notes on what was lost. It is a plan of its own: its
+// footprint may be above pl's budget.
+func Runnable(ctx context.Context, p *plan.Problem, pl *plan.Plan, opt place.Options) (*plan.Plan, error) {
+	if pl.SectionBytes != 0 {
+		return nil, &plan.Unavailable{Manager: pl.Manager, Reason: "eager PyTorch cannot keep a part of a tensor out of memory"}
+	}
+	d, notes, err := Eager(p, plan.Decisions{Absences: pl.Absences, Reruns: pl.Reruns, Variants: pl.Variants})
+	if err != nil {
+		return nil, err
+	}
+	out, err := plan.Assemble(p, d)
+	if err != nil {
+		return nil, fmt.Errorf("assemble for eager PyTorch: %w", err)
+	}
+	if _, err := place.Place(ctx, p, out, opt); err != nil {
+		return nil, err
+	}
+	out.Manager, out.Budget, out.Executor = pl.Manager, pl.Budget, plan.TorchEager
+	out.Planning, out.Work = pl.Planning, pl.Work
+	for _, n := range notes {
+		out.Note("%s", n)
+	}
+	return out, nil
+}
+
+// eager is the state of one conversion.
+type eager struct {
+	p     *plan.Problem
+	b     *chain.Builder
+	turn  plan.OpID
+	swaps []plan.Absence
+	drops []plan.Absence // at most one a buffer
+	all   []region
+	away  *chain.Set
+	kept  map[string]int
+	notes []string
+}
+
+// region is a range of forward ops with what it drops.
+type region struct {
+	lo, hi plan.OpID
+	drops  []int32 // in eager.drops
+	grown  int
+	length int // before it grew
+}
+
+// sort keeps the absences that hooks can express: swaps as they are, drops from the last forward touch on, each buffer once.
+func (e *eager) sort(d *plan.Decisions) {
+	seen := make([]bool, len(e.p.Buffers))
+	order := make([]int, len(d.Absences))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(d.Absences[i].After, d.Absences[j].After) })
+	for _, i := range order {
+		x := d.Absences[i]
+		g := e.crossing(x.Buffer)
+		switch {
+		case x.How == plan.Discard:
+			e.kept["a tensor cannot be dropped because it is overwritten next"]++
+			continue
+		case x.Before < e.turn || x.After >= e.turn || g.Before != x.Before:
+			e.kept["hooks act between the forward and the backward pass only"]++
+			continue
+		}
+		if why := e.p.EagerRefusal(plan.Absence{Buffer: x.Buffer, After: g.After, Before: g.Before}); why != "" {
+			e.kept[why]++
+			continue
+		}
+		if seen[x.Buffer] {
+			continue // gone a second time: it leaves once, behind the forward pass
+		}
+		seen[x.Buffer] = true
+		if x.How == plan.Swap {
+			e.swaps = append(e.swaps, x)
+			continue
+		}
+		x.After, x.Release = g.After, g.After+1
+		e.drops = append(e.drops, x)
+	}
+	slices.SortStableFunc(e.drops, func(x, y plan.Absence) int { return cmp.Compare(e.made(x.Buffer), e.made(y.Buffer)) })
+}
+
+// made returns the first op that touches a buffer.
+func (e *eager) made(b plan.BufferID) plan.OpID { return e.p.TouchesOf(b)[0].Op }
+
+// crossing returns the gap of a buffer that the turn lies in.
+func (e *eager) crossing(b plan.BufferID) plan.Gap {
+	t := e.p.TouchesOf(b)
+	k, _ := slices.BinarySearchFunc(t, e.turn, func(t plan.Touch, at plan.OpID) int { return cmp.Compare(t.Op, at) })
+	if k == 0 || k == len(t) {
+		return plan.Gap{Buffer: b, After: -1, Before: -1}
+	}
+	return plan.Gap{Buffer: b, After: t[k-1].Op, Before: t[k].Op}
+}
+
+// regions gathers the drops: those of one rerun together, ranges that overlap joined.
+func (e *eager) regions(d *plan.Decisions) {
+	byFetch := map[plan.OpID]int{}
+	for i := range e.drops {
+		x := &e.drops[i]
+		g := e.crossing(x.Buffer)
+		ops, ok := e.p.Producer(x.Buffer, g.After+1)
+		if !ok {
+			e.kept["nobody in the iteration makes them"]++
+			x.Buffer = plan.NoBuffer
+			continue
+		}
+		r, ok := byFetch[x.Fetch]
+		if !ok {
+			r = len(e.all)
+			byFetch[x.Fetch] = r
+			e.all = append(e.all, region{lo: ops[0], hi: ops[len(ops)-1] + 1})
+		}
+		e.all[r].drops = append(e.all[r].drops, int32(i))
+		e.all[r].lo, e.all[r].hi = min(e.all[r].lo, ops[0]), max(e.all[r].hi, ops[len(ops)-1]+1)
+	}
+	for i := range e.all {
+		e.module(&e.all[i])
+	}
+	e.join()
+	for i := range e.all {
+		e.all[i].length = int(e.all[i].hi - e.all[i].lo)
+	}
+}
+
+// join makes one region of those that overlap.
+func (e *eager) join() {
+	slices.SortStableFunc(e.all, func(x, y region) int { return cmp.Compare(x.lo, y.lo) })
+	out := e.all[:0]
+	for _, r := range e.all {
+		if k := len(out) - 1; k >= 0 && r.lo < out[k].hi {
+			out[k].hi = max(out[k].hi, r.hi)
+			out[k].drops = append(out[k].drops, r.drops...)
+			out[k].grown = max(out[k].grown, r.grown)
+			out[k].length += r.length
+			continue
+		}
+		out = append(out, r)
+	}
+	e.all = out
+}
+
+// module widens a region to the smallest module around it, if that runs in one piece and is not much longer.
+func (e *eager) module(r *region) {
+	ops := e.p.Ops
+	prefix := ops[r.lo].Module
+	for i := r.lo + 1; i < r.hi && prefix != ""; i++ {
+		for !within(ops[i].Module, prefix) {
+			prefix = prefix[:max(strings.LastIndexByte(prefix, '.'), 0)]
+			if prefix == "" {
+				break
+			}
+		}
+	}
+	if prefix == "" {
+		return
+	}
+	lo, hi := r.lo, r.hi
+	for lo > 0 && within(ops[lo-1].Module, prefix) {
+		lo--
+	}
+	for hi < e.turn && within(ops[hi].Module, prefix) {
+		hi++
+	}
+	for i := lo; i < hi; i++ {
+		if !ops[i].Rerunnable {
+			return
+		}
+	}
+	if hi-lo <= 2*(r.hi-r.lo) {
+		r.lo, r.hi = lo, hi
+	}
+}
+
+// within reports whether a module path is the prefix or below it.
+func within(path, prefix string) bool {
+	return strings.HasPrefix(path, prefix) && (len(path) == len(prefix) || path[len(prefix)] == '.')
+}
+
+// settle makes the regions run, growing or giving up those that cannot, and returns the decisions.
+func (e *eager) settle() plan.Decisions {
+	for {
+		e.away.Reset()
+		for _, x := range e.swaps {
+			e.away.Add(x)
+		}
+		for i := range e.all {
+			e.all[i].drops = slices.DeleteFunc(e.all[i].drops, func(k int32) bool { return e.drops[k].Buffer == plan.NoBuffer })
+			x := e.first(&e.all[i])
+			for _, k := range e.all[i].drops {
+				e.drops[k].Fetch = x
+				e.away.Add(e.drops[k])
+			}
+		}
+		e.all = slices.DeleteFunc(e.all, func(r region) bool { return len(r.drops) == 0 })
+		slices.SortStableFunc(e.all, func(x, y region) int { return cmp.Compare(e.first(&x), e.first(&y)) })
+		var reruns []plan.Rerun
+		changed := false
+		for lo := 0; lo < len(e.all); {
+			x := e.first(&e.all[lo])
+			var ops []plan.OpID
+			var wanted []plan.BufferID
+			hi := lo
+			for ; hi < len(e.all) && e.first(&e.all[hi]) == x; hi++ { // regions that are needed by one op run in one go
+				o, w := e.chain(&e.all[hi], x)
+				ops, wanted = append(ops, o...), append(wanted, w...)
+			}
+			slices.Sort(ops)
+			if _, err := e.b.Verify(x, ops, wanted, e.away); err != nil {
+				e.mend(e.all[lo:hi], x, err)
+				changed = true
+			}
+			reruns = append(reruns, plan.Rerun{Before: x, Ops: ops})
+			lo = hi
+		}
+		if !changed {
+			return e.decisions(reruns)
+		}
+		e.join()
+	}
+}
+
+// first returns where the first of a region's drops is needed.
+func (e *eager) first(r *region) plan.OpID {
+	x := plan.OpID(math.MaxInt32)
+	for _, k := range r.drops {
+		x = min(x, e.drops[k].Before)
+	}
+	return x
+}
+
+// chain returns the ops of a region that run again, and the buffers that come back.
+func (e *eager) chain(r *region, x plan.OpID) (ops []plan.OpID, wanted []plan.BufferID) {
+	for _, k := range r.drops {
+		wanted = append(wanted, e.drops[k].Buffer)
+	}
+	for i := r.lo; i < r.hi; i++ {
+		saved, writes := true, false
+		for _, a := range e.p.AccessesOf(i) {
+			if buf := &e.p.Buffers[a.Buffer]; a.Mode.Writes() {
+				writes = true
+				saved = saved && (buf.Life != plan.Inside || x > buf.Start && x < buf.End) && !e.away.Away(a.Buffer, x)
+			}
+		}
+		if writes && !saved {
+			ops = append(ops, i)
+		}
+	}
+	return ops, wanted
+}
+
+// mend changes what keeps regions that run in one go from running: one grows, or something is kept.
+func (e *eager) mend(rs []region, x plan.OpID, err error) {
+	r := &rs[0]
+	var missing *chain.Missing
+	if errors.As(err, &missing) {
+		for i := range rs {
+			if rs[i].lo <= missing.Op && missing.Op < rs[i].hi {
+				r = &rs[i]
+			}
+		}
+	}
+	if !errors.As(err, &missing) || missing.Buffer == plan.NoBuffer || len(missing.Makers) == 0 {
+		why := "their region holds an op that cannot run again"
+		if missing == nil || missing.Buffer != plan.NoBuffer {
+			why = "their region cannot run again as a whole"
+		}
+		e.keep(r, why)
+		return
+	}
+	for i := range e.swaps { // a swapped input comes back in time, or stays
+		if s := &e.swaps[i]; s.Buffer == missing.Buffer {
+			if s.Release <= x && s.Fetch > x {
+				s.Fetch = x
+				s.Joined = 0
+				return
+			}
+			e.swaps = slices.Delete(e.swaps, i, i+1)
+			e.kept["a region that runs again reads them"]++
+			return
+		}
+	}
+	lo, hi := min(r.lo, missing.Makers[0]), max(r.hi, missing.Makers[len(missing.Makers)-1]+1)
+	if r.grown++; hi <= e.turn && int(hi-lo) <= max(int(e.turn)/4, 2*r.length, 8) && r.grown <= maxGrowth && (lo < r.lo || hi > r.hi) {
+		r.lo, r.hi = lo, hi
+		return
+	}
+	for k := range e.drops { // the input is kept instead
+		if d := &e.drops[k]; d.Buffer == missing.Buffer {
+			d.Buffer = plan.NoBuffer
+			e.kept["a region that runs again reads them"]++
+			return
+		}
+	}
+	e.keep(r, "their region would be too large a part of the forward pass")
+}
+
+// keep gives a region up.
+func (e *eager) keep(r *region, why string) {
+	for _, k := range r.drops {
+		e.drops[k].Buffer = plan.NoBuffer
+		e.kept[why]++
+	}
+}
+
+// decisions returns what is left.
+func (e *eager) decisions(reruns []plan.Rerun) plan.Decisions {
+	out := plan.Decisions{Absences: slices.Clone(e.swaps)}
+	ops := 0
+	for i := range e.all {
+		slices.Sort(e.all[i].drops)
+		for _, k := range e.all[i].drops {
+			out.Absences = append(out.Absences, e.drops[k])
+		}
+	}
+	for _, r := range reruns {
+		ops += len(r.Ops)
+	}
+	out.Reruns = reruns
+	if len(reruns) > 0 {
+		e.notes = append(e.notes, fmt.Sprintf("%d regions of the forward pass run again whole, %d ops in all.", len(e.all), ops))
+	}
+	return out
+}

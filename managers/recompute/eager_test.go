@@ -1,0 +1,135 @@
+package recompute_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/managers/networks"
+	"github.com/gmemtop/gmemtop/managers/place"
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/managers/plan/plantest"
+	"github.com/gmemtop/gmemtop/managers/recompute"
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// TestWhatEagerPyTorchCanCarryOutIsAlwaysAValidPlanForIt tries decisions of every kind.
+func TestWhatEagerPyTorchCanCarryOutIsAlwaysAValidPlanForIt(t *testing.T) {
+	swaps, drops, lost := 0, 0, 0
+	for seed := range uint64(200) {
+		p := plantest.Random(seed, 10+int(seed%90))
+		pl, err := plan.Assemble(p, plantest.RandomDecisions(p, seed, 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pl.Manager = "random"
+		out, err := recompute.Runnable(context.Background(), p, pl, place.Options{Rule: place.FirstFit})
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		if err := plan.Validate(p, out); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		if out.Executor != plan.TorchEager {
+			t.Fatal("the plan does not say who carries it out")
+		}
+		for _, x := range out.Absences {
+			if x.How == plan.Swap {
+				swaps++
+			} else {
+				drops++
+			}
+		}
+		lost += len(pl.Absences) - len(out.Absences)
+	}
+	if swaps < 100 || drops < 30 || lost < 100 {
+		t.Errorf("%d swaps, %d drops, %d lost: the law was hardly tried", swaps, drops, lost)
+	}
+}
+
+// TestTheRunnablePartOfEveryManagersPlanIsValid does the same with the plans of this package, on a network with modules.
+func TestTheRunnablePartOfEveryManagersPlanIsValid(t *testing.T) {
+	for _, name := range []string{"GoogLeNet", "ResNet-50", "GPT-2 small"} {
+		p := network(t, name)
+		peak, _ := p.PeakLive()
+		for _, m := range []plan.Manager{recompute.Sqrt(), recompute.DTR()} {
+			pl, err := m.Plan(context.Background(), p, plan.Request{Budget: peak * 3 / 5})
+			if err != nil {
+				t.Fatal(err)
+			}
+			out, err := recompute.Runnable(context.Background(), p, pl, place.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := plan.Validate(p, out); err != nil {
+				t.Fatal(err)
+			}
+			if len(out.Reruns) == 0 || len(out.Absences) > len(pl.Absences) {
+				t.Errorf("%s on %s: %d reruns, %d absences of %d", m.Info().Name, name, len(out.Reruns), len(out.Absences), len(pl.Absences))
+			}
+			t.Logf("%s on %s: ideal %.3f, eager %.3f of the peak; %v", m.Info().Name, name, float64(pl.Footprint)/float64(peak), float64(out.Footprint)/float64(peak), out.Notes)
+		}
+	}
+}
+
+func TestARegionComesBackWholeAtItsFirstUse(t *testing.T) {
+	p := plantest.Chain(6, 1<<20, 1000) // ops 1 to 6 make activations 1 to 6, backward op k needs activation 13-k
+	// Activations 2 and 3 are dropped and, ideally, come back one by one.
+	d := plan.Decisions{
+		Absences: []plan.Absence{
+			{Buffer: 2, After: 3, Before: 11, Release: 4, Fetch: 11, How: plan.Recompute},
+			{Buffer: 3, After: 4, Before: 10, Release: 5, Fetch: 10, How: plan.Recompute},
+		},
+		Reruns: []plan.Rerun{{Before: 10, Ops: []plan.OpID{2, 3}}, {Before: 11, Ops: []plan.OpID{2}}},
+	}
+	if _, err := plan.Assemble(p, d); err != nil {
+		t.Fatal(err)
+	}
+	out, notes, err := recompute.Eager(p, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(out.Reruns) != 1 || out.Reruns[0].Before != 10 || !slices.Equal(out.Reruns[0].Ops, []plan.OpID{2, 3}) {
+		t.Errorf("reruns %+v, want ops 2 and 3 before op 10; %v", out.Reruns, notes)
+	}
+	for _, x := range out.Absences {
+		if x.Fetch != 10 {
+			t.Errorf("buffer %d comes back at %d, want 10", x.Buffer, x.Fetch)
+		}
+	}
+}
+
+func TestWhatHooksCannotSeeIsKeptAndNamed(t *testing.T) {
+	b := plantest.New()
+	g, x := b.Buffer("grad", 8, timeline.Gradient), b.Buffer("x", 8, timeline.Activation)
+	b.Op("make", traces.PhaseForward, 1, nil, []plan.BufferID{g, x})
+	b.Op("nothing", traces.PhaseForward, 1, nil, nil)
+	b.Op("early", traces.PhaseForward, 1, []plan.BufferID{x}, nil)
+	b.Op("use", traces.PhaseBackward, 1, []plan.BufferID{g, x}, nil)
+	p := b.End()
+	out, notes, err := recompute.Eager(p, plan.Decisions{Absences: []plan.Absence{
+		{Buffer: g, After: 0, Release: 1, Fetch: 3, Before: 3},
+		{Buffer: x, After: 0, Release: 1, Fetch: 2, Before: 2},
+	}})
+	all := strings.Join(notes, "\n")
+	if err != nil || len(out.Absences) != 0 || !strings.Contains(all, "only tensors saved for backward can leave") || !strings.Contains(all, "between the forward and the backward pass") {
+		t.Errorf("%v, %v, %v", out, notes, err)
+	}
+}
+
+// network returns a network at its smallest batch on a made-up device.
+func network(t *testing.T, name string) *plan.Problem {
+	t.Helper()
+	n, err := networks.ByName(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := n.Problem(n.Batches[0], plan.Hardware{Name: "test", D2H: plan.Link{BytesPerSecond: 12e9}, H2D: plan.Link{BytesPerSecond: 12e9}, Together: 1,
+		FlopsPerSecond: 10e12, BytesPerSecond: 700e9}, networks.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}

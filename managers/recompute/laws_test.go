@@ -1,0 +1,141 @@
+package recompute_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/managers/plan/plantest"
+	"github.com/gmemtop/gmemtop/managers/recompute"
+	"github.com/gmemtop/gmemtop/replay/sim"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// shares are the budgets of the laws, between what must reside and the peak, in percent of that distance.
+var shares = []int64{-1, 100, 60, 25, 0}
+
+func budget(p *plan.Problem, share int64) int64 {
+	if share < 0 {
+		return 0
+	}
+	peak, _ := p.PeakLive()
+	least := p.MustReside().Total()
+	return least + (peak-least)*share/100
+}
+
+// laws checks everything that is true of every plan of every manager.
+func laws(t *testing.T, m plan.Manager, p *plan.Problem, share int64, seed uint64) *plan.Plan {
+	t.Helper()
+	ctx := context.Background()
+	r := plan.Request{Budget: budget(p, share), Seed: seed, Evaluator: sim.Simulator{}}
+	pl, err := m.Plan(ctx, p, r)
+	if err != nil {
+		t.Fatalf("%s, problem %d at %d %%: %v", m.Info().Name, seed, share, err)
+	}
+	if err := plan.Validate(p, pl); err != nil {
+		t.Fatalf("problem %d at %d %%: %v", seed, share, err)
+	}
+	if pl.Manager != m.Info().Name || pl.Budget != r.Budget || pl.Executor != plan.Ideal || len(pl.Notes) == 0 || pl.Planning <= 0 {
+		t.Errorf("problem %d: the plan is not signed: %q, %d, %v", seed, pl.Manager, pl.Budget, pl.Executor)
+	}
+	for _, x := range pl.Absences {
+		if x.How == plan.Swap || x.Why == "" {
+			t.Errorf("problem %d: absence %+v of a manager that recomputes", seed, x)
+		}
+	}
+	got, err := sim.Run(ctx, p, pl, sim.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	live, _ := pl.PeakLive()
+	if got.Footprint != pl.Footprint || got.PeakLive != live {
+		t.Errorf("problem %d: simulated footprint %d and live peak %d, planned %d and %d", seed, got.Footprint, got.PeakLive, pl.Footprint, live)
+	}
+	if peak, _ := p.PeakLive(); live > peak && len(pl.Absences) > 0 && share == 100 {
+		t.Errorf("problem %d: dropping made the live peak %d out of %d", seed, live, peak)
+	}
+	again, err := m.Plan(ctx, p, r)
+	if err != nil || !slices.Equal(again.Steps, pl.Steps) || !slices.Equal(again.Instances, pl.Instances) || again.Work != pl.Work {
+		t.Errorf("problem %d: a second plan differs, or failed: %v", seed, err)
+	}
+	return pl
+}
+
+func TestEveryPlanValidatesAndIsTheSameAgain(t *testing.T) {
+	for _, m := range []plan.Manager{recompute.Sqrt(), recompute.DTR()} {
+		t.Run(m.Info().Name, func(t *testing.T) {
+			dropped, fits, tight := 0, 0, 0
+			for seed := range uint64(150) {
+				p := plantest.Random(seed, 12+int(seed%80))
+				for _, share := range shares {
+					pl := laws(t, m, p, share, seed)
+					dropped += len(pl.Absences)
+					if peak, _ := p.PeakLive(); pl.Budget > 0 && pl.Budget < peak {
+						tight++
+						if pl.Footprint <= pl.Budget {
+							fits++
+						}
+					}
+				}
+			}
+			t.Logf("%d gaps dropped; %d of %d plans below the peak fit", dropped, fits, tight)
+			if dropped < 100 {
+				t.Errorf("only %d gaps dropped: the laws were hardly tried", dropped)
+			}
+		})
+	}
+}
+
+func TestCheckmatesPlansValidateAndAreTheSameAgain(t *testing.T) {
+	for _, m := range []plan.Manager{recompute.CheckmateLP(), recompute.Checkmate()} {
+		t.Run(m.Info().Name, func(t *testing.T) {
+			dropped := 0
+			for seed := range uint64(100) {
+				p := plantest.Random(seed, 12+int(seed%40))
+				dropped += len(laws(t, m, p, shares[seed%uint64(len(shares))], seed).Absences)
+			}
+			p := plantest.Chain(10, 1<<20, 1000)
+			for _, share := range shares {
+				dropped += len(laws(t, m, p, share, 1000).Absences)
+			}
+			if dropped < 50 {
+				t.Errorf("only %d gaps dropped: the laws were hardly tried", dropped)
+			}
+		})
+	}
+}
+
+func TestACancelledPlannerStopsAtOnce(t *testing.T) {
+	p := plantest.Chain(300, 1<<20, 1000)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	for _, m := range recompute.All() {
+		pl, err := m.Plan(ctx, p, plan.Request{Budget: budget(p, 30)})
+		if err == nil {
+			err = plan.Validate(p, pl)
+		} else if errors.Is(err, context.Canceled) {
+			err = nil
+		}
+		if err != nil {
+			t.Errorf("%s: %v", m.Info().Name, err)
+		}
+	}
+}
+
+func TestAPoorRecordingAndATinyBudgetAreRefusedByName(t *testing.T) {
+	p := plantest.Chain(4, 1<<20, 1000)
+	poor := *p
+	poor.Kind = traces.Accesses
+	for _, m := range recompute.All() {
+		var unavailable *plan.Unavailable
+		if _, err := m.Plan(context.Background(), &poor, plan.Request{}); !errors.As(err, &unavailable) || unavailable.Manager != m.Info().Name {
+			t.Errorf("%s on accesses: %v", m.Info().Name, err)
+		}
+		var small *plan.TooSmall
+		if _, err := m.Plan(context.Background(), p, plan.Request{Budget: 1}); !errors.As(err, &small) {
+			t.Errorf("%s on a byte: %v", m.Info().Name, err)
+		}
+	}
+}
