@@ -5,8 +5,8 @@ cd "$(dirname "$0")/../traces/samples"
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 "${PYTHON:-python3}" record_samples.py "$tmp"
-for profile in "$tmp"/*.json; do
-	name=$(basename "$profile" .json)
+for profile in "$tmp"/*.json "$tmp"/*.jsonl; do
+	name=$(basename "${profile%.*}")
 	cp "$profile" "$tmp/$name"
 	go -C ../.. run ./cmd/gmemtop export "$tmp/$name" --format gmt -f -o "$tmp/$name.gmt"
 	mv "$tmp/$name.gmt" .

@@ -55,9 +55,9 @@ func (k Kind) Missing() string {
 	case Point:
 		return "this file is one moment without events; PyTorch writes them once training begins with torch.cuda.memory._record_memory_history(max_entries=1_000_000)"
 	case Lifetimes:
-		return "this trace says when blocks lived, not when they were used: no recorder of this version notes uses"
+		return "this trace says when blocks lived, not who used them: gmemtop describe -o describe.py writes a recorder of whole steps for your script"
 	case Accesses:
-		return "this trace says when blocks were used, not which op made which: no recorder of this version notes the data flow"
+		return "this trace says when blocks were used, not which op made which: gmemtop describe -o describe.py writes a recorder of whole steps for your script"
 	}
 	return ""
 }

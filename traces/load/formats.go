@@ -10,6 +10,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/csv"
+	"github.com/gmemtop/gmemtop/traces/described"
 	"github.com/gmemtop/gmemtop/traces/gmt"
 	"github.com/gmemtop/gmemtop/traces/kineto"
 	"github.com/gmemtop/gmemtop/traces/paper"
@@ -31,6 +32,7 @@ type format struct {
 // formats are tried in order: those with a sure sign first.
 var formats = []format{
 	{"gmemtop recordings (.gmt)", gmt.Sniff, readNative},
+	{"described steps", described.Sniff, described.Read},
 	{"PyTorch memory snapshots", torchsnapshot.Sniff, torchsnapshot.Read},
 	{"torch.profiler traces", kineto.Sniff, kineto.Read},
 	{"MiniMalloc CSV problems", csv.Sniff, csv.Read},

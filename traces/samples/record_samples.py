@@ -3,9 +3,9 @@
 
 usage: record_samples.py OUTDIR [NAME]
 
-Writes, for each model, torch.profiler's chrome trace (with memory events, stacks, modules and shapes). gmemtop reads these
-itself; `make samples` turns them into the .gmt files beside this script. No data set is needed: inputs are random, and what is
-recorded is when memory is allocated and freed, which does not depend on their values.
+Writes, for each model, torch.profiler's chrome trace (with memory events, stacks, modules and shapes) of four steps, and two steps
+described op by op. gmemtop reads these itself; `make samples` turns them into the .gmt files beside this script. No data set is needed:
+inputs are random, and what is recorded does not depend on their values.
 """
 import os
 import subprocess
@@ -103,7 +103,7 @@ def resnet18():
         F.cross_entropy(model(images), labels).backward()
         optimizer.step()
 
-    return step
+    return step, model, optimizer
 
 
 def gpt():
@@ -117,7 +117,7 @@ def gpt():
         F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten()).backward()
         optimizer.step()
 
-    return step
+    return step, model, optimizer
 
 
 def record(name, make, out):
@@ -126,7 +126,7 @@ def record(name, make, out):
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True, with_stack=True) as prof:
         # The model is built under the profiler, so that parameters have their allocation in the trace.
         with record_function("build"):
-            step = make()
+            step, _, _ = make()
         for _ in range(STEPS):
             prof.step()
             step()
@@ -135,14 +135,35 @@ def record(name, make, out):
     print(path, os.path.getsize(path))
 
 
+def describe(name, make, out):
+    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "described"))
+    from describe import Describe
+
+    torch.manual_seed(0)
+    path = os.path.join(out, name + ".jsonl")
+    step, model, optimizer = make()
+    for _ in range(3):  # caches and the optimizer's state
+        step()
+    recorder = Describe(path, model, optimizer)
+    for _ in range(2):
+        with recorder.step():
+            step()
+    recorder.close()
+    print(path, os.path.getsize(path))
+
+
 MODELS = {"resnet18-cpu": resnet18, "gpt-cpu": gpt}
+DESCRIBED = {"resnet18-steps-cpu": resnet18, "gpt-steps-cpu": gpt}
 
 if __name__ == "__main__":
     out = sys.argv[1]
     os.makedirs(out, exist_ok=True)
     if len(sys.argv) > 2:
-        record(sys.argv[2], MODELS[sys.argv[2]], out)
+        if sys.argv[2] in DESCRIBED:
+            describe(sys.argv[2], DESCRIBED[sys.argv[2]], out)
+        else:
+            record(sys.argv[2], MODELS[sys.argv[2]], out)
     else:
         # A process each: what one model leaves allocated would stand in the other's recording.
-        for name in MODELS:
+        for name in list(MODELS) + list(DESCRIBED):
             subprocess.run([sys.executable, os.path.abspath(__file__), out, name], check=True)

@@ -1,0 +1,267 @@
+// Package described reads training steps that were described op by op: the files that describe.py, beside this one, writes.
+//
+// They are JSON lines. The first is the head:
+//
+//	{"gmemtop":"described","version":1,"torch":"2.11.0","device":"cuda:0","pid":1,"rank":-1,"world_size":-1,"epoch_ns":1,"steps":[[begin,end]]}
+//
+// Each other line is one of, in the order in which they happened, times in nanoseconds from the recording's start:
+//
+//	{"k":"alloc","id":7,"size":4096,"t":10,"category":"activation","on":"cuda:0"}     a storage comes into being
+//	{"k":"op","t":10,"d":900,"name":"aten::mm","phase":"forward","module":"layers.0","r":[1,2],"w":[7],"m":[],"rerun":true,"stream":0}
+//	{"k":"free","id":7,"t":2000}                                                      and goes
+//
+// r, w and m are the storages that the op reads, gives a whole new value and changes in place; views touch nothing and are no ops. The trace is of the
+// kind Dataflow: everything can be planned on it. Storages of several devices become devices of their own; an op belongs to the device of what it touches.
+package described
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+const (
+	formatName = "described"
+	version    = 1
+	maxLine    = 16 << 20
+	maxSize    = 1 << 50
+	maxID      = 1 << 40
+)
+
+// Sniff reports whether head begins with the head of a described recording.
+func Sniff(head []byte) bool {
+	line, _, _ := bytes.Cut(bytes.TrimLeft(head, " \r\n\t"), []byte("\n"))
+	return bytes.HasPrefix(line, []byte("{")) && bytes.Contains(line, []byte(`"gmemtop":"described"`))
+}
+
+type head struct {
+	Gmemtop   string     `json:"gmemtop"`
+	Version   int        `json:"version"`
+	Torch     string     `json:"torch"`
+	PID       int64      `json:"pid"`
+	Rank      int        `json:"rank"`
+	WorldSize int        `json:"world_size"`
+	Epoch     int64      `json:"epoch_ns"`
+	Steps     [][2]int64 `json:"steps"`
+}
+
+type row struct {
+	K        string  `json:"k"`
+	T        int64   `json:"t"`
+	ID       int64   `json:"id"`
+	Size     int64   `json:"size"`
+	Category string  `json:"category"`
+	On       string  `json:"on"`
+	D        int64   `json:"d"`
+	Name     string  `json:"name"`
+	Phase    string  `json:"phase"`
+	Module   string  `json:"module"`
+	R        []int64 `json:"r"`
+	W        []int64 `json:"w"`
+	M        []int64 `json:"m"`
+	Rerun    bool    `json:"rerun"`
+	Stream   uint64  `json:"stream"`
+}
+
+// storage is what is alive.
+type storage struct {
+	addr   uint64
+	size   int64
+	device traces.DeviceID
+}
+
+type reader struct {
+	b    *traces.Builder
+	live map[int64]storage
+	next uint64 // addresses only grow, so that none is used twice
+	last int64
+}
+
+// Read reads a recording. progress, where not nil, is called with the number of bytes read so far. Errors name the line; the lines before a damaged one
+// make the trace that comes with the error.
+func Read(ctx context.Context, in io.Reader, progress func(done int64)) (*traces.Trace, error) {
+	r := &reader{b: traces.NewBuilder(), live: map[int64]storage{}, next: 1 << 20}
+	err := r.lines(ctx, in, progress)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if r.b.T.Source.Format == "" {
+		return nil, err
+	}
+	if err != nil {
+		r.b.Lose("torn_tail", traces.DataLoss, 1, "the file is cut or damaged; what stands behind that place is missing")
+	}
+	return r.b.Finish(), err
+}
+
+func (r *reader) lines(ctx context.Context, in io.Reader, progress func(int64)) error {
+	scan := bufio.NewScanner(in)
+	scan.Buffer(make([]byte, 0, 1<<16), maxLine)
+	done := int64(0)
+	for n := 1; scan.Scan(); n++ {
+		line := scan.Bytes()
+		done += int64(len(line)) + 1
+		if n%1024 == 0 {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if progress != nil {
+				progress(done)
+			}
+		}
+		if len(bytes.TrimSpace(line)) == 0 {
+			continue
+		}
+		var err error
+		if r.b.T.Source.Format == "" {
+			err = r.head(line)
+		} else {
+			err = r.row(line)
+		}
+		if err != nil {
+			return &traces.FormatError{Format: formatName, Line: n, Reason: err.Error(), Advice: "record the step again with describe.py"}
+		}
+	}
+	if errors.Is(scan.Err(), bufio.ErrTooLong) {
+		return &traces.FormatError{Format: formatName, Offset: done, Reason: "a line is longer than 16 MiB"}
+	}
+	if err := scan.Err(); err != nil {
+		return err
+	}
+	if r.b.T.Source.Format == "" {
+		return &traces.FormatError{Format: formatName, Line: 1, Reason: "the recording has no head"}
+	}
+	return nil
+}
+
+func (r *reader) head(line []byte) error {
+	var h head
+	if err := json.Unmarshal(line, &h); err != nil {
+		return fmt.Errorf("the head is damaged: %w", err)
+	}
+	switch {
+	case h.Gmemtop != formatName:
+		return errors.New("the head does not say that this is a described recording")
+	case h.Version != version:
+		return fmt.Errorf("version %d is not known to this program, which reads %d", h.Version, version)
+	}
+	t := &r.b.T
+	t.Source.Format, t.Source.Tool = formatName, "torch "+h.Torch
+	t.Source.SyntheticAddresses = true
+	t.Process = traces.Process{PID: h.PID, Rank: h.Rank, WorldSize: h.WorldSize}
+	t.Clock = traces.Clock{HasTime: true, Resolution: 1, Epoch: h.Epoch}
+	for i, s := range h.Steps {
+		if s[1] < s[0] {
+			return fmt.Errorf("step %d ends before it begins", i)
+		}
+		t.Marks = append(t.Marks, traces.Mark{Start: s[0], End: s[1], Name: r.b.String("step " + strconv.Itoa(i+1)), Kind: traces.MarkIteration})
+	}
+	return nil
+}
+
+func (r *reader) row(line []byte) error {
+	var x row
+	if err := json.Unmarshal(line, &x); err != nil {
+		return fmt.Errorf("the line is damaged: %w", err)
+	}
+	if x.T < 0 || x.D < 0 || x.T > 1<<62 || x.D > 1<<62 {
+		return errors.New("a time is negative or out of range")
+	}
+	switch x.K {
+	case "alloc":
+		return r.alloc(&x)
+	case "free":
+		s, ok := r.live[x.ID]
+		if !ok {
+			return fmt.Errorf("storage %d is freed and was never allocated", x.ID)
+		}
+		delete(r.live, x.ID)
+		if s.size > 0 {
+			r.event(&x, s, traces.Free)
+		}
+		return nil
+	case "op":
+		return r.op(&x)
+	}
+	return fmt.Errorf("%.30q is none of alloc, free and op", x.K)
+}
+
+func (r *reader) alloc(x *row) error {
+	switch {
+	case x.ID < 0 || x.ID > maxID:
+		return fmt.Errorf("%d is no storage's number", x.ID)
+	case x.Size < 0 || x.Size > maxSize:
+		return fmt.Errorf("storage %d has %d bytes", x.ID, x.Size)
+	case r.next > 1<<62:
+		return errors.New("the storages together are out of range")
+	}
+	if _, ok := r.live[x.ID]; ok {
+		return fmt.Errorf("storage %d is allocated twice", x.ID)
+	}
+	s := storage{addr: r.next, size: x.Size, device: r.device(x.On)}
+	r.next += (uint64(x.Size) + 511) &^ 511
+	r.live[x.ID] = s
+	if x.Size > 0 {
+		r.event(x, s, traces.Alloc)
+	}
+	return nil
+}
+
+// device returns the device of a name such as cuda:1 or cpu.
+func (r *reader) device(name string) traces.DeviceID {
+	kind, ordinal, _ := strings.Cut(name, ":")
+	n, err := strconv.Atoi(ordinal)
+	if err != nil || n < 0 || n > 1<<10 {
+		n = 0
+	}
+	if kind == "cpu" {
+		return r.b.Device(traces.DeviceCPU, n)
+	}
+	return r.b.Device(traces.DeviceGPU, n)
+}
+
+func (r *reader) event(x *row, s storage, a traces.Action) {
+	e := traces.Event{Time: x.T, Addr: s.addr, Size: s.size, Stack: traces.NoStack, Device: s.device, Action: a}
+	if a == traces.Alloc && x.Category != "" {
+		e.Detail = r.b.Detail(traces.Detail{Category: r.b.String(x.Category), ForwardStack: traces.NoStack})
+	}
+	r.b.Event(e)
+}
+
+var phases = map[string]traces.Phase{"forward": traces.PhaseForward, "backward": traces.PhaseBackward, "optimizer": traces.PhaseOptimizer}
+
+func (r *reader) op(x *row) error {
+	t := &r.b.T
+	id := traces.OpID(len(t.Ops))
+	op := traces.Op{Start: max(x.T, r.last), Duration: x.D, Name: r.b.String(x.Name), Module: r.b.String(x.Module), Stack: traces.NoStack, Parent: traces.NoOp,
+		Stream: r.b.Stream(x.Stream), Phase: phases[x.Phase], Rerunnable: x.Rerun}
+	r.last = op.Start
+	first := len(t.Accesses)
+	for _, touched := range []struct {
+		ids  []int64
+		mode traces.AccessMode
+	}{{x.R, traces.Read}, {x.W, traces.Write}, {x.M, traces.Mutate}} {
+		for _, k := range touched.ids {
+			s, ok := r.live[k]
+			if !ok {
+				return fmt.Errorf("op %.60q touches storage %d, which is not there", x.Name, k)
+			}
+			if s.size > 0 {
+				t.Accesses = append(t.Accesses, traces.Access{Time: op.Start, Addr: s.addr, Size: s.size, Op: id, Event: int32(t.Events.Len()), Device: s.device, Mode: touched.mode})
+				op.Device = s.device
+			}
+		}
+	}
+	if len(t.Accesses) > first {
+		t.Ops = append(t.Ops, op)
+	}
+	return nil
+}

@@ -1,0 +1,8 @@
+package described
+
+import _ "embed"
+
+// Recorder is describe.py: what a training script imports to record steps in this format.
+//
+//go:embed describe.py
+var Recorder []byte
