@@ -106,6 +106,8 @@ type Comparison struct {
 	Baseline int64
 	Results  []Result
 	Elapsed  time.Duration
+	// Fidelity is nil where nobody asked for it, or the problem is of no recording.
+	Fidelity *Fidelity
 }
 
 // Defect begins the reason of a result whose planner broke down: a bug of this program, never the user's fault.

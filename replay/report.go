@@ -25,7 +25,9 @@ type comparisonJSON struct {
 	Hardware      hardwareJSON `json:"hardware"`
 	StepTime      int64        `json:"keep_all_step_time_ns"`
 	Sentence      string       `json:"sentence"`
-	Results       []resultJSON `json:"results"`
+	// Fidelity is null for a problem that is of no recording.
+	Fidelity *fidelityJSON `json:"fidelity"`
+	Results  []resultJSON  `json:"results"`
 }
 
 type problemJSON struct {
@@ -83,6 +85,7 @@ func (c *Comparison) WriteJSON(w io.Writer, u timeline.Units) error {
 	p := c.Problem
 	live, _ := p.PeakLive()
 	out := comparisonJSON{SchemaVersion: SchemaVersion, BudgetBytes: c.Budget, NetBytes: c.Net, StepTime: c.Baseline, Sentence: c.Sentence(u),
+		Fidelity: c.Fidelity.json(),
 		Problem: problemJSON{Name: p.Name, Buffers: len(p.Buffers), Ops: len(p.Ops), Iterations: p.Iterations, PeakLive: live, MustReside: p.MustReside().Total(),
 			Outside: p.Outside, StepTime: c.Baseline, Kind: p.Kind.String(), Notes: append([]string{}, p.Notes...)},
 		Hardware: hardwareJSON{p.Hardware.Name, p.Hardware.Origin, p.Hardware.D2H.BytesPerSecond, p.Hardware.H2D.BytesPerSecond},
@@ -131,6 +134,9 @@ func (c *Comparison) WriteText(w io.Writer, o TextOptions) error {
 	c.writeTable(&b, o)
 	c.writeReasons(&b)
 	if o.Notes {
+		if h := c.Problem.Hardware; h.Origin != "" {
+			fmt.Fprintf(&b, "%s: %s\n", h.Name, h.Origin)
+		}
 		for i := range c.Results {
 			r := &c.Results[i]
 			for _, n := range r.notes() {
@@ -156,7 +162,7 @@ func (c *Comparison) writeProblem(b *strings.Builder, o TextOptions) {
 		fmt.Fprintf(b, "time      %s an iteration with everything kept\n", timeline.Duration(c.Baseline))
 	}
 	if h := p.Hardware; h.Name != "" {
-		fmt.Fprintf(b, "hardware  %s: %s to the host, %s from it (%s)\n", h.Name, rate(h.D2H), rate(h.H2D), h.Origin)
+		fmt.Fprintf(b, "hardware  %s: %s to the host, %s from it, by data sheets and assumptions that --notes lists\n", h.Name, rate(h.D2H), rate(h.H2D))
 	}
 	if c.Budget > 0 {
 		fmt.Fprintf(b, "budget    %s", o.Units.Bytes(c.Budget))
@@ -164,6 +170,9 @@ func (c *Comparison) writeProblem(b *strings.Builder, o TextOptions) {
 			fmt.Fprintf(b, ", of which %s for buffers", o.Units.Bytes(c.Net))
 		}
 		b.WriteString("\n")
+	}
+	if c.Fidelity != nil {
+		fmt.Fprintf(b, "emulator  %s\n", c.Fidelity.Text(o.Units))
 	}
 	for _, n := range p.Notes {
 		fmt.Fprintf(b, "note      %s\n", n)

@@ -100,6 +100,11 @@ func (a *app) compare(ctx context.Context, paths []string, f *planFlags, o compa
 			return err
 		}
 	}
+	if p.Source != nil {
+		if c.Fidelity, err = replay.Prove(ctx, p.Source); err != nil {
+			return err
+		}
+	}
 	if a.flags.json {
 		err = a.write(false, func(w io.Writer) error { return c.WriteJSON(w, a.flags.report.Units) })
 	} else {

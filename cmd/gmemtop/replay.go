@@ -79,6 +79,7 @@ func (a *app) replay(ctx context.Context, paths []string) error {
 		},
 		Title: title(paths), Theme: a.flags.theme, Color: a.colorOfScreen(), ASCII: a.flags.ascii || a.onlyASCII(), NoMouse: a.flags.noMouse,
 		Units: a.flags.report.Units, Exporters: a.screenExporters(), Environ: a.environ, Input: a.keyboard(),
+		Planner: a.screenPlanner(),
 	})
 }
 

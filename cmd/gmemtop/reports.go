@@ -63,7 +63,8 @@ func (a *app) oomCommand() *cobra.Command {
 		Use: "oom FILE", GroupID: groupReport, Args: exactArgs("FILE"),
 		Short: "Why it ran out of memory, who held it, what would help",
 		Long: "Explains an out-of-memory: why the request failed, who held the memory, and what would help, most first, with\n" +
-			"what each would take off where the trace can show it. Exits with 3 where the trace has an out-of-memory.",
+			"what each would take off where the trace can show it. Settings of the allocator are tried: the recorded run is played under\n" +
+			"them, where the trace allows it. Exits with 3 where the trace has an out-of-memory.",
 		Example: "  gmemtop oom oom_snapshot.pickle",
 		RunE:    func(cmd *cobra.Command, args []string) error { return a.oom(cmd.Context(), args[0]) },
 	}
@@ -84,6 +85,9 @@ func (a *app) oom(ctx context.Context, path string) error {
 	r, err := report.NewOOM(ctx, t, o)
 	if err != nil {
 		return selection(err)
+	}
+	if err := a.simulate(ctx, t, r); err != nil {
+		return err
 	}
 	if a.flags.json {
 		err = a.write(false, func(w io.Writer) error { return report.WriteJSON(w, r) })

@@ -29,7 +29,7 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"exits": cmdExits, "train": cmdTrain, "gzip": cmdGzip, "bomb": cmdBomb, "cut": cmdCut, "flip": cmdFlip,
+			"exits": cmdExits, "train": cmdTrain, "gzip": cmdGzip, "fragment": cmdFragment, "bomb": cmdBomb, "cut": cmdCut, "flip": cmdFlip,
 		},
 		Condition: func(cond string) (bool, error) {
 			if cond == "root" {

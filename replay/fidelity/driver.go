@@ -2,6 +2,7 @@ package fidelity
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/gmemtop/gmemtop/replay/allocator"
@@ -85,14 +86,23 @@ func (d *recordedDriver) Free(addr uint64) error {
 	return d.SimDriver.Free(addr)
 }
 
+// errTaken says that the recorded address of a new range is that of one that is still to be given back. PyTorch reserves a range
+// before it learns that there is no memory to back it with, so that the range was given up before the request.
+var errTaken = errors.New("the recorded addresses are not free yet")
+
 // Reserve implements allocator.Driver.
 func (d *recordedDriver) Reserve(size int64) (uint64, error) {
 	addr, ok := d.take(allocator.SegmentMap, 0)
 	if !ok && d.later != nil {
 		addr, ok = d.later()
 	}
-	if ok && d.ReserveAt(addr, size) == nil {
-		return addr, nil
+	if ok {
+		if d.ReserveAt(addr, size) == nil {
+			return addr, nil
+		}
+		if d.waiting > 0 {
+			return 0, errTaken
+		}
 	}
 	return d.SimDriver.Reserve(size)
 }

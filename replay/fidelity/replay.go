@@ -22,7 +22,8 @@ import (
 // driver refused memory, are the driver's (see recordedDriver). That the program emptied the cache shows as segments given back at
 // a point where no request needs it: before anything but an alloc, or before an alloc that the cache could have served or that
 // obtains nothing. In the remaining case, segments given back and others obtained before the same alloc, either may have happened;
-// both leave the same state, because a request that the cache cannot serve is not served better after it was emptied.
+// both leave the same state, because a request that the cache cannot serve is not served better after it was emptied. Only a range of
+// addresses tells them apart: one that is reserved anew where another was given up was so after the cache had been emptied.
 //
 // When a block freed late came back is recorded (free_completed), but not whether PyTorch looked, before it searched for a hole, or
 // waited, after the driver refused. Where segments are given back for a request, it is taken to have waited: had it looked, the
@@ -57,6 +58,9 @@ func run(ctx context.Context, d *timeline.Device, program *Program) (*Report, er
 	}
 	if err := r.settle(timeline.Moment(d.Len())); err != nil {
 		return nil, err
+	}
+	if program != nil {
+		program.Blocks = int(r.blocks)
 	}
 	return r.finish(), nil
 }
@@ -113,10 +117,10 @@ type replay struct {
 	program *Program // of what the process does, nil where nobody asks
 	blocks  BlockID  // handed out so far
 
-	live      map[uint64]heldBlock       // by recorded address
-	waiting   map[uint64]delayedFree     // freed, not completed, by recorded address
-	completed []delayedFree              // completed since the last memory event
-	idle      []allocator.Stream         // streams made up for delayed frees and free again
+	live      map[uint64]heldBlock   // by recorded address
+	waiting   map[uint64]delayedFree // freed, not completed, by recorded address
+	completed []delayedFree          // completed since the last memory event
+	idle      []allocator.Stream     // streams made up for delayed frees and free again
 	lastIdle  allocator.Stream
 	rank      []allocator.Stream       // of the trace's streams, by handle
 	private   []poolRange              // where recorded private pools lie, by address, for traces whose events do not name them
@@ -357,11 +361,16 @@ func (r *replay) malloc(m timeline.Moment, e traces.Event) error {
 	if !refusals {
 		r.complete()
 	}
-	id := r.blocks
-	r.blocks++
-	r.note(Step{Kind: Malloc, Block: id, Size: e.Size, Stream: stream, Pool: r.poolIndex(pool), At: m})
 	r.driver.expect(r.recorded, refusals)
 	b, err := r.alloc.MallocFrom(pool, e.Size, stream)
+	if errors.Is(err, errTaken) {
+		if err := r.emptyCache(); err != nil {
+			return err
+		}
+		r.complete()
+		r.driver.expect(r.recorded, false)
+		b, err = r.alloc.MallocFrom(pool, e.Size, stream)
+	}
 	if errors.Is(err, allocator.ErrOutOfMemory) && r.driver.waiting > 0 {
 		r.driver.waiting = 0 // less was given back than recorded: a difference, but no reason to stop
 		b, err = r.alloc.MallocFrom(pool, e.Size, stream)
@@ -369,6 +378,9 @@ func (r *replay) malloc(m timeline.Moment, e traces.Event) error {
 	if err != nil {
 		return err
 	}
+	id := r.blocks
+	r.blocks++
+	r.note(Step{Kind: Malloc, Block: id, Size: e.Size, Stream: stream, Pool: r.poolIndex(pool), At: m})
 	r.complete()
 	r.report.Allocations++
 	r.compareSegments(m)

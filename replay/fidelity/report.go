@@ -3,6 +3,7 @@ package fidelity
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/gmemtop/gmemtop/replay/allocator"
@@ -87,6 +88,33 @@ func percent(n, of int) string {
 	default:
 		return fmt.Sprintf("%.1f %%", p)
 	}
+}
+
+// Summary is the proof in half a line, with sizes in units u: "100 % of 6,488 allocations placed as recorded; peak reserved 22.2 GiB,
+// as recorded".
+func (r *Report) Summary(u timeline.Units) string {
+	s := fmt.Sprintf("%s of %s allocations placed as recorded", percent(r.SamePlace, r.Allocations), grouped(r.Allocations))
+	if n := max(r.SegmentEvents, r.EmulatedSegmentEvents); r.SameSegments < n {
+		s += fmt.Sprintf(", %s of %s segment events the same", percent(r.SameSegments, n), grouped(n))
+	}
+	if r.EmulatedPeakReserved == r.PeakReserved {
+		s += fmt.Sprintf("; peak reserved %s, as recorded", u.Bytes(r.PeakReserved))
+	} else {
+		s += fmt.Sprintf("; peak reserved %s, recorded %s", u.Bytes(r.EmulatedPeakReserved), u.Bytes(r.PeakReserved))
+	}
+	if d := r.First; d != nil {
+		s += fmt.Sprintf("; first difference at event %d: %s", d.At, d.Why)
+	}
+	return s
+}
+
+// grouped prints n with a comma between groups of three digits.
+func grouped(n int) string {
+	s := strconv.Itoa(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
 }
 
 // Sentence says how the emulation did, with sizes in units u.

@@ -33,6 +33,25 @@ func TestTheSentenceSaysWhatWasProved(t *testing.T) {
 			t.Errorf("got  %s\nwant %s", got, c.want)
 		}
 	}
+	for _, c := range []struct {
+		r    Report
+		want string
+	}{
+		{
+			Report{Allocations: 6488, SamePlace: 6488, PeakReserved: 4 << 20, EmulatedPeakReserved: 4 << 20},
+			"100 % of 6,488 allocations placed as recorded; peak reserved 4.00 MiB, as recorded",
+		},
+		{
+			Report{Allocations: 4, SamePlace: 1, SegmentEvents: 1, EmulatedSegmentEvents: 3, SameSegments: 1, PeakReserved: 4 << 20,
+				EmulatedPeakReserved: 5 << 20, First: &Divergence{At: 5, Why: "c"}},
+			"25.0 % of 4 allocations placed as recorded, 33.3 % of 3 segment events the same; peak reserved 5.00 MiB, recorded 4.00 MiB; " +
+				"first difference at event 5: c",
+		},
+	} {
+		if got := c.r.Summary(timeline.IEC); got != c.want {
+			t.Errorf("got  %s\nwant %s", got, c.want)
+		}
+	}
 	if r := (&Refusal{Reason: NoSegments, Text: "why"}).Error(); !strings.Contains(r, "cannot be replayed: why") {
 		t.Error(r)
 	}

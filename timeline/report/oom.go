@@ -34,6 +34,8 @@ type OOMDevice struct {
 	Causes     []Cause        `json:"causes"`
 	Holders    []StackRow     `json:"holders"`
 	Levers     []Lever        `json:"levers"`
+	// Simulation is nil where nobody was asked.
+	Simulation *Simulation `json:"simulation"`
 }
 
 // Cause is one part of the explanation.
@@ -53,6 +55,9 @@ type Lever struct {
 	Saves     *int64 `json:"saves_bytes"`
 	Exactness string `json:"exactness"`
 	Fits      *bool  `json:"fits"`
+	// Simulated are the figures of a lever that is a setting of the allocator, where it was simulated: Saves is then by how much less
+	// is reserved or, of an out-of-memory, by how much smaller the smallest cap is.
+	Simulated *SimulatedSettings `json:"simulated"`
 }
 
 // NewOOM computes the report of t, its main device first.
@@ -199,6 +204,7 @@ func (d *OOMDevice) printLevers(p *printer, o Options) {
 	}
 	p.line("")
 	p.line("what would help, most first")
+	simulated := false
 	for _, l := range d.Levers {
 		saves, fits := "not shown by this trace", ""
 		if l.Saves != nil {
@@ -209,11 +215,18 @@ func (d *OOMDevice) printLevers(p *printer, o Options) {
 		} else if l.Fits != nil {
 			fits = ": not enough by itself"
 		}
+		if l.Simulated != nil {
+			saves, fits, simulated = d.verdict(&l, o.Units), "", true
+		}
 		p.line("  %s: %s%s", strings.ReplaceAll(l.Name, "_", " "), saves, fits)
 		p.line("    %s", l.Text)
 		if l.Command != "" {
 			p.line("    %s", l.Command)
 		}
+	}
+	if simulated {
+		p.line("")
+		p.line("emulator  %s", d.Simulation.Emulator)
 	}
 }
 

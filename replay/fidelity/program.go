@@ -1,0 +1,84 @@
+package fidelity
+
+import (
+	"context"
+	"slices"
+
+	"github.com/gmemtop/gmemtop/replay/allocator"
+	"github.com/gmemtop/gmemtop/timeline"
+)
+
+// BlockID numbers the blocks of a Program: those held at the start first, in order of their addresses, then in order of requests.
+type BlockID int32
+
+// StepKind is what a process does in a Step.
+type StepKind uint8
+
+// The kinds of steps.
+const (
+	// Malloc asks for Size bytes, which are Block from then on.
+	Malloc StepKind = iota
+	// Free gives a block back.
+	Free
+	// FreeLater gives a block back that is in use on another stream until its Complete; Stream is one made up for that use.
+	FreeLater
+	// Complete says that the use of a block freed later is over.
+	Complete
+	// ProcessEvents is where PyTorch was seen to look for such uses that are over, outside of requests.
+	ProcessEvents
+	// EmptyCache is torch.cuda.empty_cache(), inferred from segments given back.
+	EmptyCache
+	// Fail asks for Size bytes that the recorded process did not get (an oom event).
+	Fail
+)
+
+// Step is one thing that a process does with memory.
+type Step struct {
+	Size   int64 // bytes asked for, of Malloc and Fail
+	Block  BlockID
+	Stream allocator.Stream
+	Pool   int32           // in Program.Pools
+	At     timeline.Moment // of Malloc and Fail
+	Kind   StepKind
+}
+
+// Program is what a recorded process did with memory, without what the allocator made of it: what can be played against an
+// allocator of other settings. Steps depends on the recorded settings only where a recording does not tell the process's acts from
+// the allocator's, see Replay.
+type Program struct {
+	// Start is the state before the first step, of which the blocks not Inactive are numbered from 0; nil where it is empty.
+	Start []allocator.Segment
+	Steps []Step
+	Pools []allocator.Pool
+	// Blocks is how many numbers are used.
+	Blocks int
+}
+
+// Record is Replay that also returns what the process did. It needs 32 bytes an event.
+func Record(ctx context.Context, d *timeline.Device) (*Program, *Report, error) {
+	p := &Program{Pools: []allocator.Pool{{}}}
+	report, err := run(ctx, d, p)
+	if err != nil {
+		return nil, nil, err
+	}
+	return p, report, nil
+}
+
+func (r *replay) note(s Step) {
+	if r.program != nil {
+		r.program.Steps = append(r.program.Steps, s)
+	}
+}
+
+// poolIndex returns the index of a pool in the program's list.
+func (r *replay) poolIndex(pool allocator.Pool) int32 {
+	if r.program == nil {
+		return 0
+	}
+	i := slices.Index(r.program.Pools, pool)
+	if i < 0 {
+		i = len(r.program.Pools)
+		r.program.Pools = append(r.program.Pools, pool)
+	}
+	return int32(i)
+}

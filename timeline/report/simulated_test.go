@@ -1,0 +1,118 @@
+package report
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/timeline"
+)
+
+const mib = 1 << 20
+
+// simulatedOf returns settings that hold peak at most and need least.
+func simulatedOf(name, setting string, peak, least, capacity int64) SimulatedSettings {
+	s := SimulatedSettings{Name: name, Setting: setting, Conf: setting, PeakReserved: peak * mib, SmallestCap: known(least * mib), Exactness: "exact"}
+	if capacity > 0 {
+		fits, spare := least <= capacity, (capacity-least)*mib
+		s.Fits, s.Spare = &fits, &spare
+	}
+	return s
+}
+
+// simulationOf is a simulation from an empty start in which the recorded settings hold 100 MiB and need 90.
+func simulationOf(capacity int64, settings ...SimulatedSettings) *Simulation {
+	recorded := simulatedOf("recorded", "", 100, 90, capacity)
+	s := &Simulation{Available: true, Emulator: "as recorded", Fidelity: 1, FromStart: true, Recorded: &recorded, Settings: settings}
+	if capacity > 0 {
+		s.Capacity = known(capacity * mib)
+	}
+	return s
+}
+
+func offered(oom bool) *OOMDevice {
+	yes := true
+	d := &OOMDevice{Sentence: "Why.", OOM: oom, Levers: []Lever{
+		{Name: "micro_batch", Saves: known(40 * mib), Exactness: "inferred"},
+		{Name: "expandable_segments", Saves: known(5 * mib), Exactness: "inferred"},
+		{Name: "max_split_size", Exactness: "inferred"},
+	}}
+	if oom {
+		d.Levers[1].Fits = &yes
+	}
+	return d
+}
+
+func names(d *OOMDevice) string {
+	var all []string
+	for _, l := range d.Levers {
+		all = append(all, l.Name)
+	}
+	return strings.Join(all, " ")
+}
+
+func TestSettingsThatServeTheFailedRequestComeFirst(t *testing.T) {
+	d := offered(true)
+	d.Simulate(simulationOf(80,
+		simulatedOf("expandable_segments", "expandable_segments:True", 70, 60, 80),
+		simulatedOf("max_split_size", "max_split_size_mb:32", 80, 85, 80),
+		simulatedOf("max_split_size", "max_split_size_mb:64", 80, 75, 80),
+		simulatedOf("roundup_power2_divisions", "roundup_power2_divisions:4", 99, 95, 80)), timeline.IEC)
+	if got := names(d); got != "expandable_segments max_split_size micro_batch" {
+		t.Error(got)
+	}
+	if l := d.Levers[1]; l.Simulated.Setting != "max_split_size_mb:64" || *l.Saves != 15*mib || !*l.Fits {
+		t.Errorf("%+v", l)
+	}
+	if want := "Why. Simulated, the same run fits with expandable_segments:True, 20.0 MiB to spare."; d.Sentence != want {
+		t.Error(d.Sentence)
+	}
+}
+
+func TestAnEstimateThatTheSimulationContradictsDoesNotStand(t *testing.T) {
+	d := offered(true)
+	d.Simulate(simulationOf(80, simulatedOf("expandable_segments", "expandable_segments:True", 80, 88, 80)), timeline.IEC)
+	l := d.Levers[slices.IndexFunc(d.Levers, func(l Lever) bool { return l.Name == "expandable_segments" })]
+	if l.Fits == nil || *l.Fits || !strings.HasPrefix(d.verdict(&l, timeline.IEC), "not enough by itself, 8.00 MiB are missing") {
+		t.Errorf("%+v", l)
+	}
+	if want := "Why. Simulated, it does not fit with expandable_segments:True."; d.Sentence != want {
+		t.Error(d.Sentence)
+	}
+	// Where it may have had more memory, or begins in the middle, "no" shows nothing.
+	for _, change := range []func(*Simulation){func(s *Simulation) { s.CapacityAtLeast = true }, func(s *Simulation) { s.FromStart = false }} {
+		d, s := offered(true), simulationOf(80, simulatedOf("expandable_segments", "expandable_segments:True", 80, 88, 80))
+		change(s)
+		d.Simulate(s, timeline.IEC)
+		for _, l := range d.Levers {
+			if l.Simulated != nil && l.Fits != nil {
+				t.Errorf("%+v", l)
+			}
+		}
+		if d.Sentence != "Why." {
+			t.Error(d.Sentence)
+		}
+	}
+}
+
+func TestWithoutAnOutOfMemoryOnlyWhatSavesIsOffered(t *testing.T) {
+	d := offered(false)
+	d.Simulate(simulationOf(0,
+		simulatedOf("expandable_segments", "expandable_segments:True", 70, 60, 0),
+		simulatedOf("max_split_size", "max_split_size_mb:32", 104, 85, 0),
+		simulatedOf("roundup_power2_divisions", "roundup_power2_divisions:8", 50, 50, 0)), timeline.IEC)
+	if got := names(d); got != "roundup_power2_divisions micro_batch expandable_segments" {
+		t.Error(got)
+	}
+	if want := "Why. Simulated, it would reserve 50.0 instead of 100 MiB with roundup_power2_divisions:8."; d.Sentence != want {
+		t.Error(d.Sentence)
+	}
+}
+
+func TestWhatCannotBePlayedChangesNothing(t *testing.T) {
+	d := offered(true)
+	d.Simulate(&Simulation{Reason: "why not"}, timeline.IEC)
+	if want := offered(true); names(d) != names(want) || d.Sentence != want.Sentence || !*d.Levers[1].Fits || *d.Levers[1].Saves != 5*mib {
+		t.Errorf("%+v", d)
+	}
+}
