@@ -9,7 +9,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// DELTA (Tang, Wang, Zhang, Liu, Zhang, Qiao, Lai, Li: "DELTA: Dynamically Optimizing GPU Memory beyond Tensor Recomputation", arXiv 2203.15980, 2022).
+// DELTA (Tang, Wang, Zhang, Liu, Zhang, Qiao, Lai, Li: "DELTA: Dynamically Optimizing GPU Memory beyond Tensor Recomputation", arXiv
+// 2203.15980, 2022).
 //
 // The method decides online, without a plan: ops come one by one, and when memory goes over the budget,
 //   - the filter picks whom to release: the tensor with the smallest 1/(memory x staleness), the largest and longest unused; unlike in DTR, from which the
@@ -18,22 +19,22 @@ import (
 //   - a tensor that is needed and away is brought back on demand: computed again, with all that is missing below it, or copied in; and while memory is
 //     below the budget, up to five offloaded tensors are fetched ahead. Copies run on streams of their own.
 //
-// We implement this rule as described, not the authors' public branch of PyTorch, which does something else in three places: it compares a compute time in ticks
-// of the system clock (nanoseconds) with a copy time in microseconds, so that swapping looks a thousand times too cheap; for a tensor that was swapped
-// before, it divides nanoseconds by a score in one over bytes, which decides for recomputing practically always; and its prefetch call and its
-// asynchronous copies are commented out, so that copies block.
+// We implement this rule as described, not the authors' public branch of PyTorch, which does something else in three places: it compares a
+// compute time in ticks of the system clock (nanoseconds) with a copy time in microseconds, so that swapping looks a thousand times too cheap;
+// for a tensor that was swapped before, it divides nanoseconds by a score in one over bytes, which decides for recomputing practically always;
+// and its prefetch call and its asynchronous copies are commented out, so that copies block.
 //
-// Our reading: the method is run once over the recorded iteration with clocks for compute and for both directions of the link, and what it does becomes
-// the plan. Since the budget holds at every moment, releasing comes before the op that would go over it, not behind it. A copy out may begin as soon as the
-// buffer's last access is over, since the plan is carried out every iteration and knows whom it will release. The compute cost of a tensor is the
-// time of its whole chain when it is needed, given what is away now. Tensors that a chain makes on its way stay, if there is room, as in DTR. What is
-// fetched ahead is what was offloaded last: a backward pass wants tensors in reverse order, and the oldest first would fill memory with what is needed last. It
-// begins with the first access to an offloaded tensor, and goes on with each access to one that was fetched ahead: in the forward pass it
-// would only undo what was just done. Without a budget nothing is released.
+// Our reading: the method is run once over the recorded iteration with clocks for compute and for both directions of the link, and what it
+// does becomes the plan. Since the budget holds at every moment, releasing comes before the op that would go over it, not behind it. A copy
+// out may begin as soon as the buffer's last access is over, since the plan is carried out every iteration and knows whom it will release. The
+// compute cost of a tensor is the time of its whole chain when it is needed, given what is away now. Tensors that a chain makes on its way
+// stay, if there is room, as in DTR. What is fetched ahead is what was offloaded last: a backward pass wants tensors in reverse order, and the
+// oldest first would fill memory with what is needed last. It begins with the first access to an offloaded tensor, and goes on with each
+// access to one that was fetched ahead: in the forward pass it would only undo what was just done. Without a budget nothing is released.
 //
-// Complexity: O(accesses + releases x (classes of size + length of a chain)): tensors of one size form a list in order of their last access, whose first is
-// the stalest, so that the filter is exact and needs no sampling. Nothing is measured; work counts releases. Rejected: DTR's random sampling of
-// tensors, which trades the rule for a speed that the lists give anyway.
+// Complexity: O(accesses + releases x (classes of size + length of a chain)): tensors of one size form a list in order of their last access,
+// whose first is the stalest, so that the filter is exact and needs no sampling. Nothing is measured; work counts releases. Rejected: DTR's
+// random sampling of tensors, which trades the rule for a speed that the lists give anyway.
 
 // ahead is how many tensors DELTA fetches ahead.
 const ahead = 5
@@ -56,15 +57,21 @@ func (m delta) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*plan
 	if err := check(p, r, info); err != nil {
 		return nil, err
 	}
-	chains, gaps := chain.New(p), p.Gaps(1, 1)
+	var seen *view
 	var work int64
 	pl, err := within(ctx, p, r, info, func(limit int64) (plan.Decisions, error) {
 		if limit <= 0 {
 			return plan.Decisions{}, ctx.Err()
 		}
-		d, w, err := m.decide(ctx, p, chains, gaps, limit)
+		v, err := look(p, limit, seen)
+		if err != nil {
+			return plan.Decisions{}, err
+		}
+		seen = v
+		d, w, err := m.decide(ctx, v, limit)
 		work += w
 		r.Report(work, work)
+		d.Variants = v.variants
 		return d, err
 	})
 	if err != nil {
@@ -78,19 +85,19 @@ func (m delta) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*plan
 }
 
 // decide runs the method for a limit on live bytes, more tightly where the scratch of chains turned out larger than thought.
-func (m delta) decide(ctx context.Context, p *plan.Problem, chains *chain.Builder, gaps []plan.Gap, limit int64) (plan.Decisions, int64, error) {
+func (m delta) decide(ctx context.Context, v *view, limit int64) (plan.Decisions, int64, error) {
 	var best plan.Decisions
 	lowest := int64(math.MaxInt64)
 	var work int64
 	tight := limit
 	for range 4 {
-		o := newOnline(p, chains, gaps, tight, m)
+		o := newOnline(v, tight, m)
 		if err := o.iterate(ctx); err != nil {
 			return best, work, err
 		}
 		work += o.released
 		d := o.decisions()
-		live := chains.PeakLive(d.Absences, d.Reruns)
+		live := v.chains.PeakLive(d.Absences, d.Reruns)
 		if live < lowest {
 			best, lowest = d, live
 		}
@@ -149,7 +156,8 @@ type online struct {
 	wants    []want
 }
 
-func newOnline(p *plan.Problem, chains *chain.Builder, gaps []plan.Gap, budget int64, m delta) *online {
+func newOnline(v *view, budget int64, m delta) *online {
+	p, chains, gaps := v.p, v.chains, v.gaps
 	nb := len(p.Buffers)
 	o := &online{delta: m, p: p, chains: chains, away: chains.NewSet(), budget: budget, gaps: gaps, gapsOf: make([]int32, nb+1), state: make([]where, nb),
 		open: make([]int32, nb), since: make([]plan.OpID, nb), used: make([]int64, nb), fetched: make([]bool, nb), arrives: make([]int64, nb),
@@ -335,28 +343,6 @@ type want struct {
 	at plan.OpID
 }
 
-// again returns the time to compute a gap's buffer again where it is needed, in nanoseconds, with the copies of offloaded tensors that its chain reads.
-func (o *online) again(g *plan.Gap) (int64, bool) {
-	if can, _ := o.chains.Recomputable(*g); !can {
-		return 0, false
-	}
-	one := [1]plan.BufferID{g.Buffer}
-	var t int64
-	var loads []plan.BufferID
-	if len(o.history) > 0 {
-		loads = o.inputs(g.Before, one[:], nil)
-	}
-	for _, b := range loads {
-		t += o.p.Hardware.H2D.Time(o.p.Rounded(b))
-		o.away.Remove(b, o.absences[o.open[b]].Release)
-	}
-	c, err := o.chains.At(g.Before, one[:], o.away)
-	for _, b := range loads {
-		o.away.Add(o.absences[o.open[b]])
-	}
-	return t + c.Time, err == nil && len(c.Ops) <= longestChain
-}
-
 // hold keeps what a chain reads in memory while op i is being prepared.
 func (o *online) hold(ops []plan.OpID, i plan.OpID) {
 	for _, by := range ops {
@@ -429,95 +415,6 @@ func (o *online) run(i plan.OpID, again int64) {
 			o.lists.append(b)
 		}
 	}
-}
-
-// release is the filter and the director: it takes a buffer out of memory at position i, and reports whether there was one.
-func (o *online) release(i plan.OpID) bool {
-	for {
-		b := o.filter(i)
-		if b == plan.NoBuffer {
-			return false
-		}
-		g := &o.gaps[o.at[b]]
-		after := max(g.After, o.since[b])
-		if after >= i { // it has only just come back
-			o.lock[b] = int32(i) + 1
-			continue
-		}
-		how, why, ok := o.direct(g, after)
-		o.lists.remove(b)
-		if !ok {
-			continue // neither way is open: it stays until it is used again
-		}
-		if o.fetched[b] {
-			o.fetched[b] = false
-			o.pending--
-		}
-		o.open[b] = int32(len(o.absences))
-		x := plan.Absence{Buffer: b, After: after, Before: g.Before, Release: i, Fetch: g.Before, How: how, Paced: how == plan.Swap, Why: why}
-		o.absences = append(o.absences, x)
-		o.away.Add(x)
-		o.live -= o.p.Rounded(b)
-		o.released++
-		switch how {
-		case plan.Swap:
-			o.state[b] = offloaded
-			o.history = append(o.history, b)
-			o.outFree = max(o.outFree, o.used[b]) + o.p.Hardware.D2H.Time(o.p.Rounded(b))
-			o.now = max(o.now, o.outFree) // who takes its memory waits
-			if o.pinned != nil {
-				o.pinned.add(int(after), int(g.Before)+1, o.p.Rounded(b))
-			}
-		case plan.Recompute:
-			o.state[b] = dropped
-		default:
-			o.state[b] = worthless
-		}
-		return true
-	}
-}
-
-// filter returns the buffer with the smallest 1/(memory x staleness) of those that op i does not need, [plan.NoBuffer] where there is none.
-func (o *online) filter(i plan.OpID) plan.BufferID {
-	best, score := plan.NoBuffer, -1.0
-	for _, k := range o.lists.filled {
-		size := float64(o.lists.size[k])
-		if size*float64(o.now+1) <= score {
-			break // classes are in descending order of size, and nothing is staler than the iteration
-		}
-		b := o.lists.head[k]
-		for b != plan.NoBuffer && o.lock[b] == int32(i)+1 {
-			b = o.lists.next[b]
-		}
-		if b == plan.NoBuffer {
-			continue
-		}
-		stale := float64(o.now - o.used[b] + 1)
-		if o.noStaleness {
-			stale = 1
-		}
-		if size*stale > score {
-			best, score = b, size*stale
-		}
-	}
-	return best
-}
-
-// direct is the director: the cheaper of copying out and back and of computing again, both in nanoseconds.
-func (o *online) direct(g *plan.Gap, after plan.OpID) (how plan.How, why string, ok bool) {
-	if g.Dead {
-		return plan.Discard, "overwritten before it is read", true
-	}
-	size := o.p.Rounded(g.Buffer)
-	copies := o.p.Hardware.D2H.Time(size) + o.p.Hardware.H2D.Time(size)
-	canSwap := o.pinned == nil || o.pinned.max(int(after), int(g.Before)+1)+size <= o.p.Hardware.PinnedBytes
-	if o.noDirector && canSwap {
-		return plan.Swap, "largest and longest unused", true
-	}
-	if t, can := o.again(g); can && (!canSwap || copies > t) {
-		return plan.Recompute, "largest and longest unused, quicker to compute than to copy", true
-	}
-	return plan.Swap, "largest and longest unused, quicker to copy than to compute", canSwap
 }
 
 // decisions returns what the run did.

@@ -5,19 +5,21 @@ import (
 	"container/heap"
 	"context"
 	"slices"
+	"sort"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
 // Paying for memory.
 //
-// When swaps that hide are used up, every further byte costs time: a swap that compute waits for, or ops that run again. The greedy below takes the gap
-// with the most bytes saved per nanosecond of overhead, each gap in its cheaper way. Overheads change with every choice: a dropped input makes the chains that
-// read it longer, for candidates and for what has been chosen already, and a copy takes time on the link that the next one does not have. Since overheads
-// hardly ever fall, a stale offer is an upper bound, and it is enough to look again at the offer on top of the heap before it is taken (lazy greedy).
+// When swaps that hide are used up, every further byte costs time: a swap that compute waits for, or ops that run again. The greedy below
+// takes the gap with the most bytes saved per nanosecond of overhead, each gap in its cheaper way. Overheads change with every choice: a
+// dropped input makes the chains that read it longer, for candidates and for what has been chosen already, and a copy takes time on the link
+// that the next one does not have. Since overheads hardly ever fall, a stale offer is an upper bound, and it is enough to look again at the
+// offer on top of the heap before it is taken (lazy greedy).
 //
-// Complexity: O(gaps log gaps) looks in practice, each O(length of the chain + stretches of the link). Rejected: working out all overheads after each
-// choice, which is quadratic.
+// Complexity: O(gaps log gaps) looks in practice, each O(length of the chain + stretches of the link). Rejected: working out all overheads
+// after each choice, which is quadratic.
 
 // offer is a gap with what taking it is thought to bring.
 type offer struct {
@@ -94,13 +96,20 @@ func (s *selection) cheapest(g int32, w ways) (choice, int64) {
 	how, overhead := keep, int64(0)
 	if w.swap && s.pinnable(g) {
 		t := s.exposure(g)
-		if s.dependents(g, func(_ int32, longer, _ int64) bool { t += longer; return true }) {
+		if s.dependents(g, func(d int32, longer, extra int64) bool {
+			t += longer
+			return w.anyScratch || !s.over(s.fetch[d], extra)
+		}) {
 			how, overhead = swap, t
 		}
 	}
 	if w.recompute {
-		if t, ok := s.again(g, w); ok && (how == keep || t < overhead) {
+		switch t, fits, ok := s.again(g, w); {
+		case !ok || how == swap && t >= overhead:
+		case fits:
 			how, overhead = recompute, t
+		default:
+			how = keep // cheaper to recompute once its scratch has room: put off
 		}
 	}
 	return how, overhead
@@ -139,23 +148,40 @@ const (
 	no
 )
 
-// again returns the time that recomputing a gap adds: of its own chain, and of the chains chosen already that read its buffer.
-func (s *selection) again(g int32, w ways) (int64, bool) {
+// again returns the time that recomputing a gap adds, of its own chain and of the chains chosen already that read its buffer, and whether the
+// scratch of all of them fits.
+func (s *selection) again(g int32, w ways) (ns int64, fits, ok bool) {
 	if !s.recomputable(g) {
-		return 0, false
+		return 0, false, false
 	}
 	x := &s.gaps[g]
 	one := [1]plan.BufferID{x.Buffer}
 	c, err := s.chains.At(x.Before, one[:], s.away)
-	if err != nil || len(c.Ops) > longestChain || !w.anyScratch && s.over(x.Before, s.extra(g, c.Peak)) {
-		return 0, false
+	if err != nil || len(c.Ops) > longestChain {
+		return 0, false, false
 	}
-	total := c.Time
-	ok := s.dependents(g, func(d int32, longer int64, extra int64) bool {
-		total += longer
-		return w.anyScratch || !s.over(s.fetch[d], extra)
+	ns, fits = c.Time+s.copying(c.Ops, x.Before), w.anyScratch || !s.over(x.Before, s.extra(g, c.Peak))
+	ok = s.dependents(g, func(d int32, longer, extra int64) bool {
+		ns += longer
+		fits = fits && (w.anyScratch || !s.over(s.fetch[d], extra))
+		return true
 	})
-	return total, ok
+	return ns, fits, ok
+}
+
+// copying returns how long a chain at position i has to wait for copies out of buffers that it writes once more, to the bytes they hold already.
+func (s *selection) copying(ops []plan.OpID, i plan.OpID) int64 {
+	var until int64
+	for _, o := range ops {
+		for _, a := range s.p.AccessesOf(o) {
+			if a.Mode.Writes() {
+				if d := s.gapAt(a.Buffer, i); d >= 0 && s.how[d] == swap && i < s.release[d] {
+					until = max(until, s.at.reach[s.release[d]])
+				}
+			}
+		}
+	}
+	return max(0, until-s.at.reach[i])
 }
 
 // extra is what a chain that comes to peak bytes takes at its op beyond the load there, which counts its result and what the op allocates behind it.
@@ -163,13 +189,14 @@ func (s *selection) extra(g int32, peak int64) int64 {
 	return max(0, peak-s.size(g)-s.born[s.gaps[g].Before])
 }
 
-// over reports whether scratch at a position goes over the limit.
+// over reports whether scratch at a position goes over the limit and over what the peak is so far: until everything is chosen, most positions
+// are over the limit by themselves.
 func (s *selection) over(at plan.OpID, extra int64) bool {
-	return extra > s.scratch[at] && s.tree.max(int(at), int(at)+1)+extra-s.scratch[at] > s.limit
+	return extra > s.scratch[at] && s.tree.max(int(at), int(at)+1)+extra-s.scratch[at] > max(s.limit, s.tree.peak())
 }
 
-// dependents tries what dropping a gap does to the chains chosen already that run while it is away. It hands each one's further time and its scratch to
-// visit, and returns false where visit does, or where such a chain would become impossible.
+// dependents tries what dropping a gap does to the chains chosen already that run while it is away. It hands each one's further time and its
+// scratch to visit, and returns false where visit does, or where such a chain would become impossible.
 func (s *selection) dependents(g int32, visit func(d int32, longer, extra int64) bool) bool {
 	x := &s.gaps[g]
 	readers := s.readers[x.Buffer]
@@ -267,6 +294,30 @@ func (s *selection) together(ctx context.Context) error {
 		for _, how := range [...]choice{swap, recompute} {
 			if err := s.share(g, how); err != nil {
 				break
+			}
+		}
+	}
+	return s.hasten(ctx)
+}
+
+// hasten moves fetches of swaps earlier, as far as the limit allows, where a chain reads their buffer before the op does for which they come back.
+func (s *selection) hasten(ctx context.Context) error {
+	for turn, g := range s.order {
+		if turn%256 == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		at := s.fetch[g]
+		one := [1]plan.BufferID{s.gaps[g].Buffer}
+		c, err := s.chains.At(at, one[:], s.away)
+		if err != nil {
+			continue
+		}
+		for _, o := range c.Ops {
+			for _, a := range s.p.AccessesOf(o) {
+				if d := s.gapAt(a.Buffer, at); d >= 0 && s.how[d] == swap && s.fetch[d] <= at && a.Mode.Reads() {
+					due := s.at.reach[at] - s.inTime(d)
+					s.sooner(d, plan.OpID(sort.Search(int(at), func(k int) bool { return s.at.reach[k+1] > due })))
+				}
 			}
 		}
 	}

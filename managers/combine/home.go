@@ -4,39 +4,42 @@ import (
 	"cmp"
 	"context"
 	"math"
+	"math/rand/v2"
 	"slices"
 
-	"github.com/gmemtop/gmemtop/managers/chain"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// After HOME (He, Chen, Chen, Li, Yang, Chen, Shou: "HOME: A Holistic GPU Memory Management Framework for Deep Learning", IEEE Transactions on Computers
-// 72(3), 2023).
+// After HOME (He, Chen, Chen, Li, Yang, Chen, Shou: "HOME: A Holistic GPU Memory Management Framework for Deep Learning", IEEE Transactions on
+// Computers 72(3), 2023).
 //
-// Of HOME we know its abstract: it looks at the whole model, decides for each tensor by a particle swarm, and makes the search space small. Its encoding, its
-// rule of reduction, its fitness and its constants are not public, and neither is its code. What follows is ours, in its spirit, and allows no conclusion about
-// the original.
+// Of HOME we know its abstract: it looks at the whole model, decides for each tensor by a particle swarm, and makes the search space small.
+// Its encoding, its rule of reduction, its fitness and its constants are not public, and neither is its code. What follows is ours, in its
+// spirit, and allows no conclusion about the original.
 //
-// Search space. A gene is a group of idle intervals with one fate: keep, swap or recompute. The space is reduced in three steps: intervals that do not
-// lie where the load is above the limit are kept, since their absence saves nothing; so are the smallest ones, which together make a fiftieth of the bytes;
-// neighbours in time that leave behind ops of one module share a gene, and neighbours share one beyond that where there would be more than mostGenes.
+// Search space. A gene is a group of idle intervals with one fate: keep, swap or recompute. The space is reduced in three steps: intervals
+// that do not lie where the load is above the limit are kept, since their absence saves nothing; so are the smallest ones, which together make
+// a fiftieth of the bytes; neighbours in time that leave behind ops of one module share a gene, and neighbours share one beyond that where
+// there would be more than mostGenes.
 //
-// From genes to decisions. Swaps get their time on the link, outs in order of readiness, ins from the latest to the earliest; what finds none is swapped
-// for all of its interval, at the price of a stall. Where the load is still too high, swapped buffers leave earlier and return later. Recomputed ones
-// get their chains, and what a chain makes on its way stays where the limit allows.
+// From genes to decisions. Swaps get their time on the link by a timetable; what the link cannot hide is swapped for all of its interval, at
+// the price of a stall. Where the load is still too high, swapped buffers leave earlier and return later. Recomputed ones get their chains,
+// and what a chain makes on its way stays where the limit allows; one whose chain would be too long is kept, as a checkpoint for those behind
+// it.
 //
-// Fitness is the evaluator's step time, plus a fine on each live byte over the limit (live bytes stand for the footprint: placing every candidate would
-// cost more than everything else; addresses are given at the end, and where holes take them over the budget the swarm goes on under a tighter
-// limit). A byte over costs so much that being over by a twentieth of the limit is as bad as another keep-all step.
+// Fitness is the evaluator's step time, plus a fine on each live byte over the limit (live bytes stand for the footprint: placing every
+// candidate would cost more than everything else; addresses are given at the end, and where holes take them over the budget the swarm goes on
+// under a tighter limit). A byte over costs so much that being over by a twentieth of the limit is as bad as another keep-all step.
 //
-// The swarm. A particle has three coordinates a gene, the largest of which is the gene's fate; velocities follow the particle's own best and the swarm's
-// best with the constants of Clerc and Kennedy (2002). It begins with keep-all, a vDNN-like swap of everything, AutoSwap-like picks (the largest products
-// of size and idle time first) and a Capuchin-like greedy, and with noise around these. The greedy's decisions as they are, unreduced, count as
-// found before the swarm starts, so that the result is never worse. Work counts evaluations; the answer is the best so far whenever it stops.
+// The swarm. A particle has three coordinates a gene, the largest of which is the gene's fate; velocities follow the particle's own best and
+// the swarm's best with the constants of Clerc and Kennedy (2002). It begins with keep-all, a vDNN-like swap of everything, AutoSwap-like
+// picks (the largest products of size and idle time first), a Capuchin-like greedy and a DELTA-like run, and with noise around these. The
+// decisions of the last two as they are, unreduced, count as found before the swarm starts, so that the result is hardly ever worse (its
+// addresses may be). Work counts evaluations; the answer is the best so far whenever it stops.
 //
-// Complexity: O(work x (ops + accesses + absences log absences)). Rejected: one coordinate a gene cut at thresholds, which puts swap between keep and
-// recompute as if it were half of each.
+// Complexity: O(work x (ops + accesses + absences log absences)). Rejected: one coordinate a gene cut at thresholds, which puts swap between
+// keep and recompute as if it were half of each.
 
 const (
 	mostGenes = 256
@@ -64,21 +67,31 @@ func (m home) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*plan.
 	if err := check(p, r, info); err != nil {
 		return nil, err
 	}
-	at, _, err := measure(ctx, p, r.Evaluator, plan.Decisions{})
-	if err != nil {
-		return nil, err
-	}
-	s := newSelection(p, chain.New(p), at, p.Gaps(1, 1))
-	s.longest = 4*len(p.Ops) + 1024
-	w := &swarm{home: m, ctx: ctx, s: s, r: r, work: 1, most: r.Work}
+	w := &swarm{home: m, ctx: ctx, r: r, most: r.Work}
 	if w.most <= 0 {
 		w.most = min(600, max(12, 500_000/int64(len(p.Ops)+len(p.Buffers)+1)))
 	}
+	var seen *view
 	pl, err := within(ctx, p, r, info, func(limit int64) (plan.Decisions, error) {
 		if limit <= 0 {
 			return plan.Decisions{}, ctx.Err()
 		}
-		return w.decide(limit)
+		v, err := look(p, limit, seen)
+		if err != nil {
+			return plan.Decisions{}, err
+		}
+		if v != seen {
+			at, _, err := measure(ctx, v.p, r.Evaluator, plan.Decisions{})
+			if err != nil {
+				return plan.Decisions{}, err
+			}
+			w.work++
+			seen, w.v, w.s = v, v, newSelection(v, at)
+			w.s.longest = 4*len(p.Ops) + 1024
+		}
+		d, err := w.decide(limit)
+		d.Variants = v.variants
+		return d, err
 	})
 	if err != nil {
 		return nil, err
@@ -98,6 +111,7 @@ type swarm struct {
 	home
 	ctx        context.Context
 	s          *selection
+	v          *view
 	r          plan.Request
 	work, most int64
 	rounds     int
@@ -113,17 +127,7 @@ type swarm struct {
 	place, speed [][]float64 // of each particle, three a gene
 	own, all     [][]float64 // the best places of each particle; all has the swarm's
 	ownFitness   []float64
-	rng          *xorshift
-}
-
-// xorshift is a small generator of random numbers: the swarm draws millions, and they must be the same everywhere.
-type xorshift struct{ state uint64 }
-
-func (x *xorshift) float() float64 {
-	x.state ^= x.state << 13
-	x.state ^= x.state >> 7
-	x.state ^= x.state << 17
-	return float64(x.state>>11) / (1 << 53)
+	rng          *rand.Rand
 }
 
 // decide searches under a limit on live bytes.
@@ -161,10 +165,7 @@ func (w *swarm) decide(limit int64) (plan.Decisions, error) {
 func (w *swarm) start(limit int64, last plan.Decisions, until int64) error {
 	s := w.s
 	w.reduce(limit)
-	w.rng = &xorshift{state: w.r.Seed*0x9e3779b97f4a7c15 + 0x2545f4914f6cdd1d}
-	if w.rng.state == 0 {
-		w.rng.state = 1
-	}
+	w.rng = rand.New(rand.NewPCG(w.r.Seed, uint64(w.rounds)))
 	type seed struct {
 		name  string
 		fates []choice
@@ -179,12 +180,20 @@ func (w *swarm) start(limit int64, last plan.Decisions, until int64) error {
 		if _, err := w.judge("a Capuchin-like greedy", d, live, limit); err != nil {
 			return err
 		}
+		d, _, err = delta{}.decide(w.ctx, w.v, limit)
+		if err != nil {
+			return err
+		}
+		if _, err := w.judge("a DELTA-like run", d, s.chains.PeakLive(d.Absences, d.Reruns), limit); err != nil {
+			return err
+		}
+		online := w.fates(d)
 		all := make([]choice, len(w.genes))
 		for k := range all {
 			all[k] = swap
 		}
-		seeds = append(seeds, seed{"a Capuchin-like greedy on groups", w.project(greedy)}, seed{"AutoSwap-like picks", w.project(w.picks(limit))},
-			seed{"swap everything", all})
+		seeds = append(seeds, seed{"a Capuchin-like greedy on groups", w.project(greedy)}, seed{"a DELTA-like run on groups", w.project(online)},
+			seed{"AutoSwap-like picks", w.project(w.picks(limit))}, seed{"swap everything", all})
 		if len(last.Absences) > 0 {
 			seeds = append(seeds, seed{"the plan for a looser limit", w.project(w.fates(last))})
 		}
@@ -203,9 +212,9 @@ func (w *swarm) start(limit int64, last plan.Decisions, until int64) error {
 					x = 1
 				}
 				if i >= len(seeds) { // noise around a seed
-					x = 0.5*x + w.rng.float()
+					x = 0.5*x + w.rng.Float64()
 				}
-				w.place[i][3*k+c], w.speed[i][3*k+c] = x, w.rng.float()-0.5
+				w.place[i][3*k+c], w.speed[i][3*k+c] = x, w.rng.Float64()-0.5
 			}
 		}
 		name := ""
@@ -242,7 +251,7 @@ func (w *swarm) step(limit, until int64) error {
 		}
 		x, v := w.place[i], w.speed[i]
 		for k := range x {
-			v[k] = inertia*v[k] + pull*w.rng.float()*(w.own[i][k]-x[k]) + pull*w.rng.float()*(w.all[0][k]-x[k])
+			v[k] = inertia*v[k] + pull*w.rng.Float64()*(w.own[i][k]-x[k]) + pull*w.rng.Float64()*(w.all[0][k]-x[k])
 			v[k] = min(1, max(-1, v[k]))
 			x[k] = min(2, max(-1, x[k]+v[k]))
 		}
@@ -371,7 +380,7 @@ func (w *swarm) fates(d plan.Decisions) []choice {
 	how := make([]choice, len(w.s.gaps))
 	for i := range d.Absences {
 		x := &d.Absences[i]
-		how[w.s.gapOf(x)] = [...]choice{plan.Swap: swap, plan.Recompute: recompute, plan.Discard: discard}[x.How]
+		how[w.s.gapAt(x.Buffer, x.Before)] = [...]choice{plan.Swap: swap, plan.Recompute: recompute, plan.Discard: discard}[x.How]
 	}
 	return how
 }
@@ -394,18 +403,22 @@ func (w *swarm) picks(limit int64) []choice {
 	return slices.Clone(s.how)
 }
 
-// decode makes the choices that fates stand for.
+// decode makes the choices that fates stand for. The bound on chains makes it linear.
 func (w *swarm) decode(fates []byte, limit int64) error {
 	s := w.s
 	s.reset(limit)
 	s.discards(s.byFreeTime())
+	most := min(longestChain, 8+1_000_000/(1+len(s.gaps)))
 	var swaps []int32
 	for k, gene := range w.genes {
 		for _, g := range gene {
 			switch c := choice(fates[k]); {
 			case c == recompute && s.recomputable(g):
-				s.why[g] = "the swarm's choice"
-				s.leave(g, recompute, s.gaps[g].After+1, s.gaps[g].Before)
+				one := [1]plan.BufferID{s.gaps[g].Buffer}
+				if c, err := s.chains.At(s.gaps[g].Before, one[:], s.away); err == nil && len(c.Ops) <= most {
+					s.why[g] = "the swarm's choice"
+					s.leave(g, recompute, s.gaps[g].After+1, s.gaps[g].Before)
+				}
 			case c != keep:
 				swaps = append(swaps, g)
 			}
@@ -416,36 +429,23 @@ func (w *swarm) decode(fates []byte, limit int64) error {
 	return s.together(w.ctx)
 }
 
-// schedule swaps gaps and gives their copies time on the link: outs in order of readiness, ins from the latest to the earliest.
+// schedule swaps gaps by the timetable; those that the link cannot hide for all of their length.
 func (s *selection) schedule(swaps []int32, why string) {
-	slices.SortFunc(swaps, func(a, b int32) int { return cmp.Or(cmp.Compare(s.gaps[a].After, s.gaps[b].After), cmp.Compare(a, b)) })
 	kept := swaps[:0]
 	for _, g := range swaps {
-		x := &s.gaps[g]
-		if !s.pinnable(g) {
-			continue
+		if x := &s.gaps[g]; s.pinnable(g) {
+			kept = append(kept, g)
+			if s.pinned != nil {
+				s.pinned.add(int(x.After), int(x.Before)+1, s.size(g))
+			}
 		}
-		if s.pinned != nil {
-			s.pinned.add(int(x.After), int(x.Before)+1, s.size(g))
-		}
-		release, ok := s.lanes.out(x.After, x.Before, s.outTime(g))
-		if !ok {
-			release = x.After + 1
-		}
-		s.lanes.takeOut(x.After, s.outTime(g))
-		s.release[g] = release
-		kept = append(kept, g)
 	}
-	slices.SortFunc(kept, func(a, b int32) int {
-		return cmp.Or(cmp.Compare(s.gaps[b].Before, s.gaps[a].Before), cmp.Compare(a, b))
-	})
+	s.timetable(kept)
 	for _, g := range kept {
-		x, release := &s.gaps[g], s.release[g]
-		fetch, ok := s.lanes.in(x.Before, release, s.inTime(g))
-		if !ok || fetch < release {
-			release, fetch = x.After+1, x.Before
+		release, fetch := s.release[g], s.fetch[g]
+		if fetch < release {
+			release, fetch = s.gaps[g].After+1, s.gaps[g].Before
 		}
-		s.lanes.takeIn(x.Before, s.inTime(g))
 		s.why[g] = why
 		s.leave(g, swap, release, fetch)
 	}

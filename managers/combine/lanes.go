@@ -1,6 +1,9 @@
 package combine
 
 import (
+	"cmp"
+	"math"
+	"slices"
 	"sort"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
@@ -8,14 +11,19 @@ import (
 
 // When copies run.
 //
-// Each direction of the link carries one copy at a time. A copy out may begin when the op behind which its buffer leaves is done, a copy back has to
-// be done when the op before which the buffer returns begins. Reserving works on the time between consecutive positions of the iteration: a copy out
-// takes what is still free from its op on, a copy back what is still free before its op, going backwards. A copy may be cut into several stretches
-// that way, which a queue does not do; but sorted by when they are ready (outs) or due (ins), copies that fit when cut also fit when not, each done no
-// later than the last of its stretches, as in scheduling by earliest due date.
+// Each direction of the link carries one copy at a time. A copy out may begin when the op behind which its buffer leaves is done, a copy back
+// has to be done when the op before which the buffer returns begins. Two questions follow.
 //
-// Complexity: stretches that are used up are skipped for good (union-find), so that all reservations together cost about O(ops + copies). A copy that
-// turns out not to fit is looked at and not taken, at the cost of the stretches it would have used.
+// Is there time for one more swap? Reserving works on the time between consecutive positions of the iteration: a copy out takes what is still
+// free from its op on, a copy back what is still free before its op, going backwards. A copy may be cut into several stretches that way, which
+// a queue does not do, so that the answer is an estimate, and cheap: stretches that are used up are skipped for good (union-find), and all
+// reservations together cost about O(ops + copies). A copy that turns out not to fit is looked at and not taken, at the cost of the stretches
+// it would have used.
+//
+// At which positions do copies begin and end once the swaps are chosen? The timetable answers for queues as they are: outs one behind the
+// other in order of readiness, ins one behind the other by when they are due, worked out from the iteration's end backwards. O(swaps log
+// swaps).
+//
 // Rejected: copies one behind the other in order of choice, which leaves idle whatever lies between them.
 
 // lanes are the two directions of the link over one iteration.
@@ -122,5 +130,32 @@ func (l *lanes) takeIn(before plan.OpID, need int64) {
 		if l.inFree[i-1] == 0 {
 			l.prev[i] = i - 1
 		}
+	}
+}
+
+// timetable sets release and fetch of swaps, without touching the load: when the copy out is done, and when the copy back has to be issued, both as
+// positions. Where the second comes before the first, the link cannot hide the swap.
+func (s *selection) timetable(swaps []int32) {
+	at := s.at
+	slices.SortFunc(swaps, func(a, b int32) int { return cmp.Or(cmp.Compare(s.gaps[a].After, s.gaps[b].After), cmp.Compare(a, b)) })
+	var free int64
+	for _, g := range swaps {
+		x := &s.gaps[g]
+		free = max(free, at.reach[x.After+1]) + s.outTime(g)
+		k, _ := slices.BinarySearch(at.reach[:x.Before+1], free)
+		s.release[g] = min(max(plan.OpID(k), x.After+1), x.Before)
+		if at.reach[x.Before] < free {
+			s.release[g] = x.Before
+		}
+	}
+	slices.SortFunc(swaps, func(a, b int32) int {
+		return cmp.Or(cmp.Compare(s.gaps[b].Before, s.gaps[a].Before), cmp.Compare(a, b))
+	})
+	due := int64(math.MaxInt64)
+	for _, g := range swaps {
+		x := &s.gaps[g]
+		due = min(due, at.begin[x.Before]) - s.inTime(g)
+		k := sort.Search(int(x.Before)+1, func(k int) bool { return at.reach[k] > due })
+		s.fetch[g] = plan.OpID(max(k-1, 0))
 	}
 }

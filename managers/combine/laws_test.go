@@ -13,13 +13,13 @@ import (
 )
 
 // evaluator is the simulator with its spans, which the planners profit from.
-var evaluator plan.Evaluator = sim.Simulator{Options: sim.Options{Spans: true}}
+var evaluator plan.Evaluator = sim.Simulator{}
 
 // budgets returns some from what has to reside up to what keeping everything takes, and none at all.
 func budgets(p *plan.Problem) []int64 {
 	low := p.MustReside().Total()
 	high, _ := p.PeakLive()
-	return []int64{0, low, low + (high-low)/4, low + (high-low)/2, low + 3*(high-low)/4, high}
+	return []int64{0, low, low + (high-low)/4, low + (high-low)/2, high}
 }
 
 // request is a small one, so that the laws are tried on many problems.
@@ -31,8 +31,8 @@ func TestEveryPlanIsValidAndDoesWhatItSays(t *testing.T) {
 	for _, m := range All() {
 		t.Run(m.Info().Name, func(t *testing.T) {
 			fits, all, absent, rerun := 0, 0, 0, 0
-			for seed := range uint64(120) {
-				p := plantest.Random(seed, 6+int(seed%70))
+			for seed := range uint64(110) {
+				p := plantest.Random(seed, 6+int(seed%50))
 				if seed%3 == 0 {
 					p.Hardware.PinnedBytes = 1 << (10 + seed%12)
 				}

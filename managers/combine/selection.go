@@ -10,12 +10,13 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
-// A selection is what the planners of this package build up: for each idle interval of a buffer, whether the buffer is kept, swapped, dropped and
-// recomputed, or discarded because nobody reads it again; the positions that follow; and what all of that does to the load curve and to the link.
+// A selection is what the planners of this package build up: for each idle interval of a buffer, whether the buffer is kept, swapped, dropped
+// and recomputed, or discarded because nobody reads it again; the positions that follow; and what all of that does to the load curve and to
+// the link.
 //
-// The load counts a swapped buffer as away between its release (when its copy out is done by the reservation of lanes) and its fetch (when its copy back
-// has to be issued), a recomputed one between its two accesses, and the scratch of a chain at the op before which it runs. Scratch is an estimate until
-// the decisions are assembled: a later drop can make an earlier chain longer.
+// The load counts a swapped buffer as away between its release (when its copy out is done by the reservation of lanes) and its fetch (when its
+// copy back has to be issued), a recomputed one between its two accesses, and the scratch of a chain at the op before which it runs. Scratch
+// is an estimate until the decisions are assembled: a later drop can make an earlier chain longer.
 
 // choice is what becomes of an idle interval.
 type choice uint8
@@ -50,16 +51,18 @@ type selection struct {
 	scratch []int64   // of each op: the bytes that a chain there needs on top of the op's own load
 	took    []int64   // of each gap that is recomputed: its chain's time
 	readers [][]int32 // of each buffer: the gaps whose chains read it
+	missed  []bool    // of each gap: the timetable could not hide its swap
 	order   []int32
 	can     []answer  // of each gap: whether it can be recomputed
 	pinned  *loadTree // pinned host memory that swaps hold; nil where it has no limit
 }
 
-// newSelection returns a selection that keeps everything. Gaps must be in order of buffer and time.
-func newSelection(p *plan.Problem, chains *chain.Builder, at *profile, gaps []plan.Gap) *selection {
+// newSelection returns a selection that keeps everything.
+func newSelection(v *view, at *profile) *selection {
+	p, chains, gaps := v.p, v.chains, v.gaps
 	s := &selection{p: p, at: at, load: p.Load(), gaps: gaps, lanes: newLanes(at), how: make([]choice, len(gaps)), release: make([]plan.OpID, len(gaps)),
 		fetch: make([]plan.OpID, len(gaps)), why: make([]string, len(gaps)), gapsOf: make([]int32, len(p.Buffers)+1), born: make([]int64, len(p.Ops)),
-		scratch: make([]int64, len(p.Ops)), took: make([]int64, len(gaps)), readers: make([][]int32, len(p.Buffers)), chains: chains, can: make([]answer, len(gaps))}
+		scratch: make([]int64, len(p.Ops)), took: make([]int64, len(gaps)), readers: make([][]int32, len(p.Buffers)), chains: chains, can: make([]answer, len(gaps)), missed: make([]bool, len(gaps))}
 	s.tree, s.away = newLoadTree(s.load), chains.NewSet()
 	if p.Hardware.PinnedBytes > 0 {
 		s.pinned = newLoadTree(make([]int64, len(p.Ops)))
@@ -84,6 +87,7 @@ func (s *selection) reset(limit int64) {
 	clear(s.how)
 	clear(s.scratch)
 	clear(s.took)
+	clear(s.missed)
 	s.away.Reset()
 	if s.pinned != nil {
 		s.pinned.reset(make([]int64, len(s.load)))
@@ -116,7 +120,7 @@ func (s *selection) freeTime(g int32) int64 {
 func (s *selection) hide(g int32) bool {
 	x := &s.gaps[g]
 	release, ok := s.lanes.out(x.After, x.Before, s.outTime(g))
-	if !ok || !s.pinnable(g) {
+	if !ok || s.missed[g] || !s.pinnable(g) {
 		return false
 	}
 	fetch, ok := s.lanes.in(x.Before, release, s.inTime(g))
@@ -233,6 +237,19 @@ func (s *selection) sooner(g int32, to plan.OpID) bool {
 	return true
 }
 
+// later moves a swap's release to a later position, as far as the limit allows. It reports whether it moved.
+func (s *selection) later(g int32, to plan.OpID) bool {
+	to = min(to, s.fetch[g])
+	if at := s.tree.first(int(s.release[g]), int(to), s.limit-s.size(g)); at >= 0 {
+		to = plan.OpID(at)
+	}
+	if to <= s.release[g] {
+		return false
+	}
+	s.move(g, to, s.fetch[g])
+	return true
+}
+
 // gapAt returns the gap of buffer b that position i lies in, After < i <= Before, -1 where there is none.
 func (s *selection) gapAt(b plan.BufferID, i plan.OpID) int32 {
 	lo, hi := int(s.gapsOf[b]), int(s.gapsOf[b+1])
@@ -249,14 +266,51 @@ func (s *selection) gapOf(x *plan.Absence) int32 {
 	return lo + int32(sort.Search(int(hi-lo), func(k int) bool { return s.gaps[int(lo)+k].After >= x.After }))
 }
 
-// hidden swaps gaps of all those given that the link can carry for nothing, those with the longest free time first, until the limit holds.
+// hidden swaps gaps of those given that the link can carry for nothing, those that come first first, until the limit holds.
 func (s *selection) hidden(order []int32) {
-	for _, g := range order {
-		if s.fits() {
+	for range 3 {
+		chosen := false
+		for _, g := range order {
+			if s.fits() {
+				break
+			}
+			if s.how[g] == keep && !s.gaps[g].Dead && s.freeTime(g) >= 0 && s.hide(g) {
+				chosen = true
+			}
+		}
+		if !chosen || s.settle() {
 			return
 		}
-		if s.how[g] == keep && !s.gaps[g].Dead && s.freeTime(g) >= 0 {
-			s.hide(g)
+	}
+}
+
+// settle gives the swaps chosen the positions of the timetable, keeps those that it cannot hide, and reports whether the limit holds.
+func (s *selection) settle() bool {
+	for {
+		swaps := s.order[:0]
+		for g := range s.gaps {
+			if s.how[g] == swap {
+				s.stay(int32(g))
+				swaps = append(swaps, int32(g))
+			}
+		}
+		s.order = swaps
+		s.timetable(swaps)
+		s.lanes.reset()
+		if s.pinned != nil {
+			s.pinned.reset(make([]int64, len(s.load)))
+		}
+		short := false
+		for _, g := range swaps {
+			if s.fetch[g] <= s.release[g] {
+				short = true
+				s.missed[g] = true
+				continue
+			}
+			s.swap(g, s.release[g], s.fetch[g])
+		}
+		if !short {
+			return s.fits()
 		}
 	}
 }
@@ -295,8 +349,8 @@ func rate(bytes, overhead int64) float64 {
 	return float64(bytes) / float64(overhead)
 }
 
-// decisions returns the choices as decisions, with the peak of live bytes that they come to. Gaps that cannot be brought back, because what their chains
-// read has been swapped out in the meantime, are kept.
+// decisions returns the choices as decisions, with the peak of live bytes that they come to. Gaps that cannot be brought back, because what
+// their chains read has been swapped out in the meantime, are kept.
 func (s *selection) decisions() (plan.Decisions, int64) {
 	var d plan.Decisions
 	var drops []chain.Drop
@@ -321,5 +375,7 @@ func (s *selection) decisions() (plan.Decisions, int64) {
 		}
 	}
 	d.Absences, d.Reruns = append(d.Absences, made.Absences...), made.Reruns
+	// Copies issued at one position run in this order: who is needed first comes first.
+	slices.SortStableFunc(d.Absences, func(x, y plan.Absence) int { return cmp.Compare(x.Before, y.Before) })
 	return d, s.chains.PeakLive(d.Absences, d.Reruns)
 }

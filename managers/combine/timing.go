@@ -10,23 +10,26 @@ import (
 
 // What a candidate costs.
 //
-// The planners here ask the request's evaluator, hundreds of times, for candidates that differ in a few absences. Placing each one's addresses first
-// would take longer than all the rest, so candidates are measured without addresses: swaps are paced (a copy back waits for compute to come to the
-// position at which it is issued) and blocking (compute waits at the release for the copy out), and the program is ordered by its data alone. Nothing
-// in such a program depends on whose addresses a buffer takes over, and the program that is placed in the end, whose copies out only hold up whoever takes
-// their memory, can be faster but for waits on holes.
+// The planners here ask the request's evaluator, hundreds of times, for candidates that differ in a few absences. Placing each one's addresses
+// first would take longer than all the rest, so candidates are measured without addresses: swaps are paced (a copy back waits for compute to
+// come to the position at which it is issued) and blocking (compute waits at the release for the copy out), and the program is ordered by its
+// data alone. Nothing in such a program depends on whose addresses a buffer takes over, and the program that is placed in the end, whose
+// copies out only hold up whoever takes their memory, can be faster but for waits on holes.
 //
-// Without an evaluator the same figures come from one pass in issue order: a step begins when its queue is free and what it waits for is done. That
-// estimate lacks what only a simulator knows: copies in both directions that slow each other down.
+// Without an evaluator the same figures come from one pass in issue order: a step begins when its queue is free and what it waits for is done.
+// That estimate lacks what only a simulator knows: copies in both directions that slow each other down.
 
 // profile says when compute gets where, in nanoseconds from the iteration's start: Capuchin's measured execution.
 type profile struct {
-	// begin and end are those of each op; want is when it would have begun had no copy held it up.
-	begin, end, want []int64
+	// begin and end are those of each op.
+	begin, end []int64
 	// reach is when compute reaches each position: all ops before it are done. It has one entry more than there are ops.
 	reach []int64
-	// in is when the copy back of each absence is done; 0 where there is none.
-	in []int64
+	// in is when the copy back of each absence is done, need when the first op, or the first op that runs again, would have used it had no copy held
+	// it up; both 0 where there is none.
+	in, need []int64
+	// out is when the copy out of each absence is done; 0 where there is none.
+	out []int64
 	// step is the step time.
 	step int64
 }
@@ -61,7 +64,7 @@ func measure(ctx context.Context, p *plan.Problem, ev plan.Evaluator, d plan.Dec
 		at.estimate(p, pl)
 		return at, live, ctx.Err()
 	}
-	m, err := ev.Evaluate(ctx, p, pl)
+	m, err := trace(ctx, ev, p, pl)
 	if err != nil {
 		return nil, 0, fmt.Errorf("evaluate: %w", err)
 	}
@@ -76,30 +79,29 @@ func measure(ctx context.Context, p *plan.Problem, ev plan.Evaluator, d plan.Dec
 
 func newProfile(p *plan.Problem, pl *plan.Plan) *profile {
 	n := len(p.Ops)
-	return &profile{begin: make([]int64, n), end: make([]int64, n), want: make([]int64, n), reach: make([]int64, n+1), in: make([]int64, len(pl.Absences))}
+	return &profile{begin: make([]int64, n), end: make([]int64, n), reach: make([]int64, n+1), in: make([]int64, len(pl.Absences)), need: make([]int64, len(pl.Absences)),
+		out: make([]int64, len(pl.Absences))}
 }
 
-// arrivals returns, for each copy in of the program in order, the absence that it ends.
-func arrivals(p *plan.Problem, pl *plan.Plan) map[int32]int32 {
+// copies returns, for each copy of the program, the absence that it belongs to.
+func copies(pl *plan.Plan) map[int32]int32 {
 	type key struct {
-		b     plan.BufferID
-		fetch plan.OpID
+		b  plan.BufferID
+		at plan.OpID
 	}
-	of := make(map[key]int32, len(pl.Absences))
+	out, in := make(map[key]int32, len(pl.Absences)), make(map[key]int32, len(pl.Absences))
 	for i := range pl.Absences {
 		if x := &pl.Absences[i]; x.How == plan.Swap {
-			of[key{x.Buffer, x.Fetch}] = int32(i)
+			out[key{x.Buffer, x.After + 1}], in[key{x.Buffer, x.Fetch}] = int32(i), int32(i)
 		}
 	}
-	if len(of) == 0 {
-		return nil
-	}
-	steps := make(map[int32]int32, len(of))
+	steps := make(map[int32]int32, 2*len(in))
 	for s := range pl.Steps {
-		if st := &pl.Steps[s]; st.Kind == plan.In {
-			if i, ok := of[key{pl.Instances[st.Instance].Buffer, st.Op}]; ok {
-				steps[int32(s)] = i
-			}
+		switch st := &pl.Steps[s]; st.Kind {
+		case plan.In:
+			steps[int32(s)] = in[key{pl.Instances[st.Instance].Buffer, st.Op}]
+		case plan.Out:
+			steps[int32(s)] = out[key{pl.Instances[st.Instance].Buffer, st.Op}]
 		}
 	}
 	return steps
@@ -107,34 +109,48 @@ func arrivals(p *plan.Problem, pl *plan.Plan) map[int32]int32 {
 
 // observe fills the profile from what an evaluator recorded.
 func (at *profile) observe(p *plan.Problem, pl *plan.Plan, spans []plan.Span) {
-	into := arrivals(p, pl)
+	want, end := make([]int64, len(pl.Steps)), make([]int64, len(pl.Steps))
 	for _, x := range spans {
-		if st := &pl.Steps[x.Step]; !x.Stall {
-			at.ran(st, x.Step, x.Start, x.Start, x.End, into)
+		if !x.Stall {
+			want[x.Step], end[x.Step] = x.Start, x.End
+			if st := &pl.Steps[x.Step]; st.Kind == plan.Run {
+				at.begin[st.Op] = x.Start
+			}
 		}
 	}
 	for _, x := range spans {
-		if st := &pl.Steps[x.Step]; x.Stall && st.Kind == plan.Run {
-			at.want[st.Op] = min(at.want[st.Op], x.Start)
+		if x.Stall {
+			want[x.Step] = min(want[x.Step], x.Start)
 		}
 	}
-	at.close()
+	at.conclude(p, pl, want, end)
 }
 
-func (at *profile) ran(st *plan.Step, s int32, want, start, end int64, into map[int32]int32) {
-	switch st.Kind {
-	case plan.Run:
-		at.want[st.Op], at.begin[st.Op], at.end[st.Op] = want, start, end
-	case plan.In:
-		if i, ok := into[s]; ok {
-			at.in[i] = end
+// conclude works out the rest from when each step could have begun and when it was done.
+func (at *profile) conclude(p *plan.Problem, pl *plan.Plan, want, end []int64) {
+	of := copies(pl)
+	coming := make([]int32, len(p.Buffers)) // of each buffer: the absence, plus one, that has ended and whose buffer nobody has used since
+	for s := range pl.Steps {
+		st := &pl.Steps[s]
+		switch st.Kind {
+		case plan.In:
+			i := of[int32(s)]
+			at.in[i] = end[s]
+			coming[pl.Instances[st.Instance].Buffer] = i + 1
+		case plan.Out:
+			at.out[of[int32(s)]] = end[s]
+		case plan.Run, plan.Again:
+			for _, a := range p.AccessesOf(st.Op) {
+				if i := coming[a.Buffer]; i > 0 {
+					at.need[i-1], coming[a.Buffer] = want[s], 0
+				}
+			}
+			if st.Kind == plan.Run {
+				at.end[st.Op] = end[s]
+			}
 		}
+		at.step = max(at.step, end[s])
 	}
-	at.step = max(at.step, end)
-}
-
-// close works out reach.
-func (at *profile) close() {
 	for i, e := range at.end {
 		at.reach[i+1] = max(at.reach[i], e)
 	}
@@ -142,8 +158,7 @@ func (at *profile) close() {
 
 // estimate fills the profile from one pass over the program in issue order.
 func (at *profile) estimate(p *plan.Problem, pl *plan.Plan) {
-	into := arrivals(p, pl)
-	ends := make([]int64, len(pl.Steps))
+	wants, ends := make([]int64, len(pl.Steps)), make([]int64, len(pl.Steps))
 	type queue struct{ free, held int64 } // when its last step is done; until when waits for copies hold it
 	queues := make([]queue, p.Queues())
 	var host int64
@@ -171,11 +186,21 @@ func (at *profile) estimate(p *plan.Problem, pl *plan.Plan) {
 			host += p.Ops[st.Op].Gap
 		}
 		host += p.Hardware.LaunchGap
-		want := max(q.free, host)
-		start := max(want, q.held)
+		wants[s] = max(q.free, host)
+		start := max(wants[s], q.held)
 		ends[s] = start + takes
 		q.free = ends[s]
-		at.ran(st, int32(s), want, start, ends[s], into)
+		if st.Kind == plan.Run {
+			at.begin[st.Op] = start
+		}
 	}
-	at.close()
+	at.conclude(p, pl, wants, ends)
+}
+
+// trace measures a plan with spans where the evaluator can tell them.
+func trace(ctx context.Context, ev plan.Evaluator, p *plan.Problem, pl *plan.Plan) (plan.Measurement, error) {
+	if t, ok := ev.(plan.Tracer); ok {
+		return t.Trace(ctx, p, pl)
+	}
+	return ev.Evaluate(ctx, p, pl)
 }

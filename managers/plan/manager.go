@@ -82,6 +82,12 @@ type Evaluator interface {
 	Evaluate(ctx context.Context, p *Problem, pl *Plan) (Measurement, error)
 }
 
+// Tracer is an Evaluator that can also say what each queue did when: a measurement with spans, which costs more.
+type Tracer interface {
+	Evaluator
+	Trace(ctx context.Context, p *Problem, pl *Plan) (Measurement, error)
+}
+
 // Unavailable says why a manager cannot serve a problem, and what to record instead.
 type Unavailable struct{ Manager, Reason string }
 

@@ -45,6 +45,13 @@ func (s Simulator) Evaluate(ctx context.Context, p *plan.Problem, pl *plan.Plan)
 	return Run(ctx, p, pl, s.Options)
 }
 
+// Trace measures a plan and records what each queue did: it makes a Simulator a [plan.Tracer].
+func (s Simulator) Trace(ctx context.Context, p *plan.Problem, pl *plan.Plan) (plan.Measurement, error) {
+	o := s.Options
+	o.Spans = true
+	return Run(ctx, p, pl, o)
+}
+
 // run is the state of one simulation.
 type run struct {
 	p     *plan.Problem
