@@ -11,6 +11,10 @@ import (
 // rounds bounds how often a plan is made again because its placement came out above the budget.
 const rounds = 6
 
+// workPerRound bounds each round's search where the caller says nothing: another round under a tighter limit finds places sooner than the packer's whole
+// default does.
+const workPerRound = 100_000
+
 // Within assembles and places what decide decides, and asks it again for a tighter limit as long as addresses take the plan above the request's
 // budget: a manager that plans on sums of live bytes still has to pay for holes. decide is handed the limit on live bytes, 0 where there is no budget,
 // and must be deterministic. The result is the first plan within the budget, else the one of the smallest footprint. When the context is
@@ -19,6 +23,9 @@ func Within(ctx context.Context, p *plan.Problem, r plan.Request, opt Options, d
 	var best *plan.Plan
 	limit := r.Budget
 	opt.Capacity, opt.Seed = r.Budget, r.Seed
+	if opt.Work == 0 {
+		opt.Work = workPerRound
+	}
 	for range rounds {
 		pl, err := once(ctx, p, opt, limit, decide)
 		if err != nil {

@@ -15,32 +15,35 @@ import (
 
 // AutoSwap (Zhang et al., "Efficient Memory Management for GPU-based Deep Learning Systems", 2019, arXiv 1903.06631).
 //
-// Problem: given when blocks are accessed and nothing else, which of them should be on the host around the iteration's peak, and when should they
-// be copied, so that memory stays within a limit and the iteration is held up least?
+// Problem: given when blocks are accessed and nothing else, which of them should be on the host around the iteration's peak, and
+// when should they be copied, so that memory stays within a limit and the iteration is held up least?
 //
-// Way chosen by its authors, followed here. Candidates are blocks of a MiB or more with two consecutive accesses on either side of the peak: at most one
-// absence a block. Four scores order them: duration of absence less both copies (DOA); that times size (AOA; divided by it where negative); the load above the limit,
-// summed over the absence (WDOA); the same after the bytes of every block taken before have been taken off (SWDOA). Blocks are taken in order until the
-// peak is within the limit. The schedule "sticks to the limit": copies out in the order in which blocks become ready, one at a time; where the limit
-// is passed before a copy is done, the iteration waits for it there; copies in backwards from the latest, each as late as it can be, moved behind the
-// last op at which its memory would pass the limit. autoswap mixes the four scores, each with mean 0 and deviation 1, with weights that Bayesian
-// optimisation finds (four unit vectors, then 20 more, kappa 5; bayes.go), one search a limit; it minimises the waiting that this arithmetic charges.
-// The single scores are managers of their own.
+// Way chosen by its authors, followed here. Candidates are blocks of a MiB or more with two consecutive accesses on either side of
+// the peak: at most one absence a block. Four scores order them: duration of absence less both copies (DOA); that times size (AOA;
+// divided by it where negative); the load above the limit, summed over the absence (WDOA); the same after the bytes of every block
+// taken before have been taken off (SWDOA). Blocks are taken in order until the peak is within the limit. The schedule "sticks to
+// the limit": copies out in the order in which blocks become ready, one at a time; where the limit is passed before a copy is done,
+// the iteration waits for it there; copies in backwards from the latest, each as late as it can be, moved behind the last op at
+// which its memory would pass the limit. autoswap mixes the four scores, each with mean 0 and deviation 1, with weights that
+// Bayesian optimisation finds (four unit vectors, then 20 more, kappa 5; bayes.go), one search a limit; it minimises the waiting
+// that this arithmetic charges. The single scores are managers of their own.
 //
-// From time to positions: a copy out is planned to be done at the position of the op that begins no earlier, and there the memory is released and compute
-// waits for it; a copy in is issued at the last position whose op begins no later than planned, and not before compute is there. What is charged
-// at one op is not carried on to the clocks of the others, as in the paper; the simulator tells the truth.
+// From time to positions: a copy out is planned to be done at the position of the op that begins no earlier, and there the memory
+// is released and compute waits for it; a copy in is issued at the last position whose op begins no later than planned, and not
+// before compute is there. What is charged at one op is not carried on to the clocks of the others, as in the paper; the simulator
+// tells the truth.
 //
-// Complexity: O(candidates x log ops) a schedule with the tree of loadtree.go; SWDOA evaluates lazily, since a score only falls: a candidate that is still best
-// after a new look is best. Where there are thousands the number of looks for one pick is bounded.
+// Complexity: O(candidates x log ops) a schedule with the tree of loadtree.go; SWDOA evaluates lazily, since a score only falls: a
+// candidate that is still best after a new look is best. Where there are more than 512 the number of looks for one pick is bounded.
 //
-// Rejected: the O(candidates³) loop of the published program; its quirks (curve.go has them, for comparison with its curves); waiting 4 or 6 ops after an
-// access before the copy begins, which stood in for not knowing when an op is done, where here the copy is behind the op.
+// Rejected: the O(candidates³) loop of the published program; its quirks (curve.go has them, for comparison with its curves);
+// waiting 4 or 6 ops after an access before the copy begins, which stood in for not knowing when an op is done, where here the copy
+// is behind the op.
 //
-// Our reading: "load less limit" is the load above the limit. SWDOA is normalised like the others (the authors' program leaves it out). Where two mixes are
-// charged the same, the one that moves fewer bytes is taken. A block whose copy out would not be done before it is needed, without the limit asking
-// for it, stays. Parameters could leave in the paper; here what persists never does. With no budget the limit is the lowest of
-// 64 between the least and the whole peak from which on nothing is charged.
+// Our reading: "load less limit" is the load above the limit. SWDOA is normalised like the others (the authors' program leaves it
+// out). Where two mixes are charged the same, the one that moves fewer bytes is taken. A block whose copy out would not be done
+// before it is needed, without the limit asking for it, stays. Parameters could leave in the paper; here what persists never does.
+// With no budget the limit is the lowest of 64 between the least and the whole peak from which on nothing is charged.
 
 // order says how a manager orders candidates: by a score of curve.go, or by a mix.
 type order uint8
@@ -54,6 +57,9 @@ type autoswap struct {
 	noSearch bool  // try only the four scores
 	noStick  bool  // schedule without regard to the limit
 }
+
+// mostLooks bounds how often SWDOA evaluates candidates anew: with up to 512 of them it is exact.
+const mostLooks = 1 << 18
 
 // searches is the number of weights that Bayesian optimisation looks at beyond the four scores, kappa its taste for the unknown.
 const (
@@ -88,7 +94,7 @@ func (a autoswap) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*p
 	}
 	var err error
 	var notes []string
-	pl, err := place.Within(ctx, p, r, place.Options{}, func(tighter int64) (plan.Decisions, error) {
+	pl, err := place.Within(ctx, p, r, place.Options{Work: placeWork}, func(tighter int64) (plan.Decisions, error) {
 		if tighter <= 0 {
 			tighter = limit
 		}
@@ -158,7 +164,7 @@ func (s *swapper) scoreFor(ctx context.Context, limit int64) error {
 	for i := range s.all {
 		heads.push(int32(i), s.all[i].scores[WDOA])
 	}
-	looks := max(8, 1<<21/max(len(s.all), 1))
+	looks := max(8, mostLooks/max(len(s.all), 1))
 	for picks := 0; heads.len() > 0; picks++ {
 		if picks%64 == 0 && ctx.Err() != nil {
 			return ctx.Err()
@@ -236,7 +242,7 @@ func unit(s Score) weights {
 	return w
 }
 
-// schedules the best order that the manager may use for a limit, and says in a sentence how it was found.
+// best returns the best schedule that the manager's order allows for a limit, and says in a sentence how it was found.
 func (s *swapper) best(ctx context.Context, limit int64) (schedule, string, error) {
 	if err := s.scoreFor(ctx, limit); err != nil {
 		return schedule{}, "", err
@@ -276,9 +282,11 @@ func (s *swapper) best(ctx context.Context, limit int64) (schedule, string, erro
 	case single.charged == 0:
 		return best, fmt.Sprintf("%s alone is charged no waiting", bestSingle), nil
 	case gain > 0:
-		return best, fmt.Sprintf("the mix of scores is charged %.3f ms of waiting, %.3f ms less than the best single score, %s", float64(best.charged)/1e6, float64(gain)/1e6, bestSingle), nil
+		return best, fmt.Sprintf("the mix of scores is charged %.3f ms of waiting, %.3f ms less than the best single score, %s",
+			float64(best.charged)/1e6, float64(gain)/1e6, bestSingle), nil
 	}
-	return best, fmt.Sprintf("no mix of scores is charged less waiting than the best single score, %s: %.3f ms", bestSingle, float64(best.charged)/1e6), nil
+	return best, fmt.Sprintf("no mix of scores is charged less waiting than the best single score, %s: %.3f ms",
+		bestSingle, float64(best.charged)/1e6), nil
 }
 
 // spread returns mean and deviation of each score over the candidates.

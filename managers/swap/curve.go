@@ -10,25 +10,29 @@ import (
 	"strconv"
 )
 
-// AutoSwap's own arithmetic (Zhang et al., "Efficient Memory Management for GPU-based Deep Learning Systems", arXiv 1903.06631): how many nanoseconds of
-// an iteration a memory limit costs, by a score. It speaks of a recording of three iterations and plans on the middle one; the manager
-// of this package, which speaks of a [plan.Problem], is another thing (autoswap.go). This one exists to be compared with the curves that
-// the authors published, number by number.
+// AutoSwap's own arithmetic (Zhang et al., "Efficient Memory Management for GPU-based Deep Learning Systems", arXiv 1903.06631):
+// how many nanoseconds of an iteration a memory limit costs, by a score. It speaks of a recording of three iterations and plans on
+// the middle one; the manager of this package, which speaks of a [plan.Problem], is another thing (autoswap.go). This one exists to
+// be compared with the curves that the authors published, number by number.
 //
-// Way chosen: each thing in which the published program departs from the paper's text is a switch of its own, so that one can see what each is worth:
-//   - [QuirkScores]: DOA does not subtract the copy in (a line break ends the statement before it); AOA is made of that DOA; WDOA sums not the load during the absence
-//     but the load at the op whose number is the candidate's; WDOA and SWDOA do not subtract the limit;
-//   - [QuirkCandidates]: an absence may begin behind a Malloc; blocks are numbered in the alphabetical order of their addresses, which settles
-//     ties and feeds the quirk of WDOA;
-//   - [QuirkSchedule]: where the limit forces a copy out to be done earlier, its bytes are taken off one op twice; copies in are compared with the clock of
-//     the iteration before, so that they never seem to begin early, take no memory and cost nothing.
+// Way chosen: each thing in which the published program departs from the paper's text is a switch of its own, so that one can see
+// what each is worth:
+//   - [QuirkScores]: DOA does not subtract the copy in (a line break ends the statement before it); AOA is made of that DOA; WDOA
+//     sums not the load during the absence but the load at the op whose number is the candidate's; WDOA and SWDOA do not subtract
+//     the limit;
+//   - [QuirkCandidates]: an absence may begin behind a Malloc; blocks are numbered in the alphabetical order of their addresses,
+//     which settles ties and feeds the quirk of WDOA;
+//   - [QuirkSchedule]: where the limit forces a copy out to be done earlier, its bytes are taken off one op twice; copies in are
+//     compared with the clock of the iteration before, so that they hardly ever seem to begin early, to take memory or to cost
+//     anything.
 //
-// Our reading: "load less limit", summed over an absence, is the load above the limit; counting ops below it as negative
-// makes WDOA prefer short absences (1,020 ms instead of 9 on the authors' VGG at 300 MiB).
+// Our reading: "load less limit", summed over an absence, is the load above the limit; counting ops below it as negative makes WDOA
+// prefer short absences (1,020 ms instead of 9 on the authors' VGG at 300 MiB).
 //
 // Complexity: candidates x ops a limit, and candidates² x ops for SWDOA, as published. The manager does better; this need not.
 //
-// Rejected: one function with the quirks built in (then nobody can tell what they do); repairing them silently (then nothing can be compared).
+// Rejected: one function with the quirks built in (then nobody can tell what they do); repairing them silently (then nothing can be
+// compared).
 
 // OpKind is the kind of an operation on a block in the authors' recordings.
 type OpKind uint8
@@ -62,7 +66,8 @@ type Recording struct {
 // Score names one of AutoSwap's orders of candidates.
 type Score uint8
 
-// The scores: duration of absence less transfers, area of absence, weighted duration of absence, and that with the load corrected for what was taken before.
+// The scores: duration of absence less transfers, area of absence, weighted duration of absence, and that with the load corrected
+// for what was taken before.
 const (
 	DOA Score = iota
 	AOA
@@ -241,8 +246,8 @@ func (r *Recording) rankSubmodular(ctx context.Context, c []candidate, limit int
 	return nil
 }
 
-// Curve returns, for each limit in bytes, the overhead in nanoseconds of an iteration that AutoSwap's arithmetic charges when candidates are taken in the
-// order of a score until the load stays within the limit, on the authors' links.
+// Curve returns, for each limit in bytes, the overhead in nanoseconds of an iteration that AutoSwap's arithmetic charges when
+// candidates are taken in the order of a score until the load stays within the limit, on the authors' links.
 func Curve(ctx context.Context, r *Recording, s Score, limits []int64, q Quirks) ([]int64, error) {
 	if err := r.check(); err != nil {
 		return nil, err
@@ -344,8 +349,9 @@ func (r *Recording) publishedOverhead(c []candidate, limit int64) float64 {
 	return sum
 }
 
-// overhead is the schedule as the paper describes it: one copy at a time each way. Where the limit wants a copy out done earlier, or lets a copy in begin
-// only later, the iteration is held up by the difference; the copies that follow are then counted from there.
+// overhead is the schedule as the paper describes it: one copy at a time each way. Where the limit wants a copy out done earlier,
+// or lets a copy in begin only later, the iteration is held up by the difference; the copies that follow are then counted from
+// there.
 func (r *Recording) overhead(c []candidate, limit int64) float64 {
 	load := slices.Clone(r.Load)
 	over := func(i int, more int64) bool { return i >= 0 && i < r.Period && load[i+r.Period]+more > limit }

@@ -2,15 +2,16 @@ package swap
 
 import "math"
 
-// The load curve of an iteration under a sequence of absences: bytes are taken off a range of ops and put back, and the questions in between are where
-// the curve first or last passes a limit within a range, how high it is, and how much of it lies above the limit.
+// The load curve of an iteration under a sequence of absences: bytes are taken off a range of ops and put back, and the questions
+// in between are where the curve first or last passes a limit within a range, how high it is, and how much of it lies above the
+// limit.
 //
-// Way chosen: a segment tree over ops with additions kept at the highest node that they cover whole; each node knows the least, the greatest and the sum
-// below it. Adding and the two searches cost O(log ops). The area above a limit descends only where a node's range lies on both sides of the
-// limit, which for a training's curve, up and down again, is a few paths.
+// Way chosen: a segment tree over ops with additions kept at the highest node that they cover whole; each node knows the least, the
+// greatest and the sum below it. Adding and the two searches cost O(log ops). The area above a limit descends only where a node's
+// range lies on both sides of the limit, which for a training's curve, up and down again, is a few paths.
 //
-// Complexity: O(ops) memory, O(log ops) an addition or a search. Rejected: the plain array of the published program (O(ops) each, hence seconds for one
-// schedule of a large recording).
+// Complexity: O(ops) memory, O(log ops) an addition or a search. Rejected: the plain array of the published program (O(ops) each,
+// hence seconds for one schedule of a large recording).
 
 // loadTree is the load of each op of an iteration.
 type loadTree struct {

@@ -23,6 +23,9 @@ func All() []plan.Manager {
 	}
 }
 
+// placeWork bounds the packer's search for each placement: managers that decide anew where addresses do not fit place several times.
+const placeWork = 50_000
+
 // serves refuses a problem or a budget that a manager can do nothing with.
 func serves(p *plan.Problem, i plan.Info, r plan.Request) error {
 	if err := p.Serve(i); err != nil {
@@ -42,5 +45,5 @@ func made(pl *plan.Plan, i plan.Info, r plan.Request, began time.Time) *plan.Pla
 func placed(ctx context.Context, p *plan.Problem, r plan.Request, d plan.Decisions) (*plan.Plan, error) {
 	once := r
 	once.Budget = 0 // a tighter limit would not change the decisions, so one round is enough
-	return place.Within(ctx, p, once, place.Options{}, func(int64) (plan.Decisions, error) { return d, nil })
+	return place.Within(ctx, p, once, place.Options{Work: placeWork}, func(int64) (plan.Decisions, error) { return d, nil })
 }

@@ -14,24 +14,26 @@ import (
 
 // tvDNN (Park, Cho, Jung, Lee, "Transparent Virtualization of DNN memory", poster at PPoPP 2018, doi 10.1145/3178487.3178531).
 //
-// Problem: swap so that an iteration fits a few gigabytes and is held up little, where single objects are so large that moving one as a whole takes longer
-// than an op, and finding a hole for it wastes memory.
+// Problem: swap so that an iteration fits a few gigabytes and is held up little, where single objects are so large that moving one
+// as a whole takes longer than an op, and finding a hole for it wastes memory.
 //
-// What the source says: memory objects are cut into sections; the schedule of swaps comes from an integer linear program (optimal) or from a heuristic. What the
-// program's variables are, how large a section is and what the heuristic does is not public. What follows is our formulation after it.
+// What the source says: memory objects are cut into sections; the schedule of swaps comes from an integer linear program (optimal)
+// or from a heuristic. What the program's variables are, how large a section is and what the heuristic does is not public. What
+// follows is our formulation after it.
 //
-// Sections. Every buffer above a section's size is cut ([plan.Problem.Sectioned]); each section leaves and returns by itself. A section has 2 MiB, the
-// granularity of CUDA's virtual memory, or 2, 4, 8... times that, until a copy's fixed cost is at most a tenth of its time and the number of buffers is
-// below a bound.
+// Sections. Every buffer above a section's size is cut ([plan.Problem.Sectioned]); each section leaves and returns by itself. A
+// section has 2 MiB, the granularity of CUDA's virtual memory, or 2, 4, 8... times that, until a copy's fixed cost is at most a
+// tenth of its time and the number of buffers is below a bound.
 //
-// Heuristic. Walk the ops; where live bytes pass the capacity, send out the idle section whose next use is farthest (Belady's rule, which moves the
-// fewest sections of equal size), until the op fits. Then schedule the copies by the clock, sticking to the capacity (schedule.go): out behind the last use, back
-// as late as the link allows and memory demands.
+// Heuristic. Walk the ops; where live bytes pass the capacity, send out the idle section whose next use is farthest (Belady's rule,
+// which moves the fewest sections of equal size), until the op fits. Then schedule the copies by the clock, sticking to the
+// capacity (schedule.go): out behind the last use, back as late as the link allows and memory demands.
 //
-// Integer program: tvdnn_ilp.go. tvdnn-ilp starts from the heuristic's solution and returns the better of the two, so that it always has an answer.
+// Integer program: tvdnn_ilp.go. tvdnn-ilp starts from the heuristic's solution and returns the better of the two, so that it
+// always has an answer.
 //
-// Complexity: O((accesses + sections) log sections) for the heuristic. Rejected: least recently used, which a training's access pattern, forward and
-// back again, makes the worst of rules; sections of one page, which multiply copies' fixed cost.
+// Complexity: O((accesses + sections) log sections) for the heuristic. Rejected: least recently used, which a training's access
+// pattern, forward and back again, makes the worst of rules; sections of one page, which multiply copies' fixed cost.
 
 // tvdnn is one of the two managers. The unexported switches are for tests of what each mechanism is worth.
 type tvdnn struct {
@@ -71,7 +73,7 @@ func (v tvdnn) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*plan
 		return nil, fmt.Errorf("%s: %w", info.Name, err)
 	}
 	s := &sections{tvdnn: v, link: newLink(q), size: size}
-	pl, err := place.Within(ctx, q, r, place.Options{}, func(limit int64) (plan.Decisions, error) {
+	pl, err := place.Within(ctx, q, r, place.Options{Work: placeWork}, func(limit int64) (plan.Decisions, error) {
 		c, _, err := s.heuristic(ctx, limit)
 		return decisions(c), err
 	})

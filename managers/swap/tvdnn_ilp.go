@@ -15,34 +15,42 @@ import (
 
 // tvDNN's schedule as an integer linear program: our formulation (tvdnn.go says what of it is public).
 //
-// The plain form: x[s,k] = 1 where section s is in memory during kernel k; operands are in memory; the sizes of what is in memory during a kernel stay within the
-// capacity; in[s,k] >= x[s,k] - x[s,k-1] are the sections fetched, likewise those that left; a kernel is held up by as much as the copies that go along
-// with it take longer than it does; the sum of that is minimised. It has sections x kernels variables: tens of millions for one VGG-16.
+// The plain form: x[s,k] = 1 where section s is in memory during kernel k; operands are in memory; the sizes of what is in memory
+// during a kernel stay within the capacity; in[s,k] >= x[s,k] - x[s,k-1] are the sections fetched, likewise those that left; a
+// kernel is held up by as much as the copies that go along with it take longer than it does; the sum of that is minimised. It has
+// sections x kernels variables: over a million for a VGG-16 at batch 256 in sections of 2 MiB.
 //
-// What is solved: the same, with alike things counted together. Kernels are cut into windows at the positions at which intervals that matter begin and end (those that
-// cross an op above the capacity), evenly thinned where there are too many. Sections whose interval spans the same windows are alike, since all have
-// one size (smaller last ones make the class's size their mean); so are all copies of a window. A[c,w] is the number of sections of class c that are absent
-// throughout window w, an integer. A section that leaves is copied during the window before, one that returns during the window at whose beginning its memory
-// is taken; one that is still absent when the window begins that needs it is fetched then, and all of its copy is waited for.
+// What is solved: the same, with alike things counted together. Kernels are cut into windows at the positions at which intervals
+// that matter begin and end (those that cross an op above the capacity), evenly thinned where there are too many. Sections whose
+// interval spans the same windows are alike, since all have one size (smaller last ones make the class's size their mean); so are
+// all copies of a window. A[c,w] is the number of sections of class c that are absent throughout window w, an integer. A section
+// that leaves is copied during the window before, one that returns during the window at whose beginning its memory is taken; one
+// that is still absent when the window begins that needs it is fetched then, and all of its copy is waited for.
 //
 //	minimise    sum of stall[w]  +  time of in on demand  +  little x time of all copies  +  much x excess[w]
 //	such that   load[w] - sum over c of size[c] x A[c,w]  <=  capacity + excess[w]
 //	            out[c,w] >= A[c,w] - A[c,w-1],  in[c,w] >= A[c,w-1] - A[c,w]
 //	            stall[w] >= time of out[.,w+1] - time of window w,  stall[w] >= time of in[.,w] - time of window w
 //
-// where load[w] is the greatest load of the window's ops. With as many windows as ops and one section a class it is the plain form. Excess makes every model
-// feasible, so that the best attempt is known where the capacity cannot be met. Windows are made fewer until at most mostIntegers variables are left.
+// where load[w] is the greatest load of the window's ops. With as many windows as ops and one section a class it is the plain form.
+// Excess makes every model feasible, so that the best attempt is known where the capacity cannot be met. Windows are made fewer
+// until at most mostIntegers variables are left.
 //
-// Complexity: that of the solver, stopped at a gap, a number of nodes and counted work. The result is compared with the heuristic's by the evaluator, and the better one
-// is the plan. Rejected: solving for whole buffers and cutting afterwards (it cannot know that half a buffer would do); a lower bound on step time from the
-// program (windows are coarser than kernels, so that its value bounds nothing).
+// Its linear relaxation is solved first: counts are large and rounding one up only takes more out of memory, so that the relaxation
+// rounded up is nearly as good as the integers can be, and the solver begins there. The program says which sections are away; at
+// which ops they leave and return is then settled by the clock (schedule.go). The result is compared with
+// the heuristic's by the evaluator, and the better one is the plan.
+//
+// Complexity: that of the solver, stopped at a gap, a number of nodes and counted work. Rejected: solving for whole buffers and
+// cutting afterwards (it cannot know that half a buffer would do); keeping the windows' positions (a window is coarser than the ops
+// at which memory runs short); a lower bound on step time from the program (for the same reason its value bounds nothing).
 
 const (
-	mostIntegers = 3000
+	mostIntegers = 1500
 	mostWindows  = 128
 	// ilpGap is the relative gap at which the program counts as solved, ilpWork and ilpNodes what all its solves may take together.
 	ilpGap   = 0.01
-	ilpWork  = 100_000
+	ilpWork  = 40_000
 	ilpNodes = 20_000
 	// ilpTime is a safety net and nothing else: an answer that it cut short could not be repeated.
 	ilpTime = 60 * time.Second
@@ -90,9 +98,9 @@ func (s *sections) improve(ctx context.Context, h *plan.Plan, r plan.Request) (*
 		work = ilpWork
 	}
 	var note string
-	pl, err := place.Within(ctx, s.p, r, place.Options{}, func(limit int64) (plan.Decisions, error) {
+	pl, err := place.Within(ctx, s.p, r, place.Options{Work: placeWork}, func(limit int64) (plan.Decisions, error) {
 		share := (work + 1) / 2 // a tighter limit, asked for because of addresses, gets half of what is left
-		c, n, used, err := s.solve(ctx, limit, share)
+		c, n, used, err := s.solve(ctx, limit, max(share, 1))
 		work -= min(used, share)
 		if err == nil && note == "" {
 			note = n
@@ -116,7 +124,6 @@ func (s *sections) improve(ctx context.Context, h *plan.Plan, r plan.Request) (*
 		return nil, err
 	}
 	pl.Work, h.Work = pl.Work+h.Work, pl.Work+h.Work
-	{ a, _ := s.measure(ctx, pl, r); l, _ := pl.PeakLive(); println("ILP plan", a.StepTime/1000, a.Stall/1000, pl.Footprint>>20, l>>20, len(pl.Absences), a.SwappedOut>>20) }
 	if !better {
 		pl = h
 		note += "; the heuristic's plan is no worse and is taken"
@@ -145,8 +152,8 @@ func (s *sections) measure(ctx context.Context, pl *plan.Plan, r plan.Request) (
 	return m, nil
 }
 
-// better reports whether plan a is better than b: within the budget first, then by step time where there is an evaluator, then by bytes moved, then by
-// footprint.
+// better reports whether plan a is better than b: within the budget first, then by step time where there is an evaluator, then by
+// bytes moved, then by footprint.
 func (s *sections) better(ctx context.Context, a, b *plan.Plan, r plan.Request) (bool, error) {
 	fits := func(x *plan.Plan) bool { return x.Footprint <= r.Budget }
 	if fits(a) != fits(b) {
@@ -197,8 +204,8 @@ func (s *sections) solve(ctx context.Context, limit, work int64) (c []idle, note
 	} else if ctx.Err() != nil {
 		return nil, "", lp.Work, err
 	}
-	println("LP", lp.Status.String(), lp.Work, lp.Objective, lp.Bound, m.model.NumVars(), m.model.NumRows(), m.model.Objective(m.point(h)), work)
-	sol, err := milp.Solve(ctx, &m.model, milp.Options{Gap: ilpGap, MaxNodes: ilpNodes, MaxWork: max(work-lp.Work, 1), TimeLimit: ilpTime, Start: start})
+	sol, err := milp.Solve(ctx, &m.model, milp.Options{Gap: ilpGap, MaxNodes: ilpNodes, MaxWork: max(work-lp.Work, 1), TimeLimit: ilpTime,
+		Start: start})
 	s.done += max(sol.Nodes, 1)
 	if sol.X == nil {
 		if err == nil {
@@ -207,7 +214,8 @@ func (s *sections) solve(ctx context.Context, limit, work int64) (c []idle, note
 		return nil, "", lp.Work + sol.Work, err
 	}
 	objective, bound := sol.Objective, max(sol.Bound, lp.Bound)
-	note = fmt.Sprintf("integer program over %d windows with %d integers: %s, charged %.3f ms, at least %.3f ms, %d nodes", len(m.time), ints, sol.Status, objective, max(bound, 0), sol.Nodes)
+	note = fmt.Sprintf("integer program over %d windows with %d integers: %s, charged %.3f ms, at least %.3f ms, %d nodes",
+		len(m.time), ints, sol.Status, objective, max(bound, 0), sol.Nodes)
 	c, _ = s.stick(m.decode(sol.X), limit)
 	return c, note, lp.Work + sol.Work, nil
 }

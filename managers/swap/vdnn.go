@@ -1,7 +1,6 @@
 package swap
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -13,33 +12,37 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// vDNN (Rhu et al., "vDNN: Virtualized Deep Neural Networks for Scalable, Memory-Efficient Neural Network Design", MICRO 2016, arXiv 1602.08124).
+// vDNN (Rhu et al., "vDNN: Virtualized Deep Neural Networks for Scalable, Memory-Efficient Neural Network Design", MICRO 2016,
+// arXiv 1602.08124).
 //
-// Problem: the input feature map X of a layer is read by the layer's forward pass and, much later, by its backward pass, and nobody needs it in
-// between. Keep it on the host meanwhile, without knowing anything about the network but its layers.
+// Problem: the input feature map X of a layer is read by the layer's forward pass and, much later, by its backward pass, and nobody
+// needs it in between. Keep it on the host meanwhile, without knowing anything about the network but its layers.
 //
-// Way chosen by its authors, followed here. Forward: while layer n computes, its X is copied out; both are waited for at the END of the layer, and X is
-// freed. Where several layers read X (fork), the last one offloads it. vdnn-all offloads the X of every layer except in-place activations, softmax and
-// fully connected layers, vdnn-conv those of convolutions alone; neither that of the last feature-extraction layer, whose backward pass
-// comes at once. Backward: while layer n computes, at most one layer's X is brought back, that of the nearest earlier layer that is still out, looked
-// for no further than the nearest convolution; both are waited for at the end of the layer. A layer whose X nobody brought back fetches it
-// when it begins. vdnn-dyn tries eight settings of offloading and convolution algorithm in order of speed and takes the first that fits:
-// all with the smallest algorithms (m), which if it does not fit makes the network untrainable; none, conv, all with the fastest (p);
-// conv, all with each convolution on the fastest algorithm that fits there; conv, all with (m). A workspace lives as long as its op, so that the
-// algorithm of one convolution does not matter to another and the greedy downgrade is exact: the fastest that fits, op by op.
+// Way chosen by its authors, followed here. Forward: while layer n computes, its X is copied out; both are waited for at the END of
+// the layer, and X is freed. Where several layers read X (fork), the last one offloads it. vdnn-all offloads the X of every layer
+// except in-place activations, softmax and fully connected layers, vdnn-conv those of convolutions alone; neither that of the last
+// feature-extraction layer, whose backward pass comes at once. Backward: while layer n computes, at most one layer's X is brought
+// back, that of the nearest earlier layer that is still out, looked for no further than the nearest convolution; both are waited
+// for at the end of the layer. A layer whose X nobody brought back fetches it when it begins. vdnn-dyn tries eight settings of
+// offloading and convolution algorithm in order of speed and takes the first that fits: all with the smallest algorithms (m), which
+// if it does not fit makes the network untrainable; none, conv, all with the fastest (p); conv, all with each convolution on the
+// fastest algorithm that fits there; conv, all with (m). A workspace lives as long as its op, so that the algorithm of one
+// convolution does not matter to another and the greedy downgrade is exact: the fastest that fits, op by op.
 //
-// Complexity: O(accesses + ops log ops) for the decisions, eight times that for vdnn-dyn; then a placement for each setting whose live bytes fit.
-// The window needs no search of its own: the nearest layer that is still out moves one way only, and the next convolution is a table.
+// Complexity: O(accesses + ops log ops) for the decisions, eight times that for vdnn-dyn; then a placement for each setting whose
+// live bytes fit. The window needs no search of its own: the nearest layer that is still out moves one way only, and the next
+// convolution is a table.
 //
-// Rejected: bringing back as much as fits, or as early as the link is free (that is what a planner does, and vDNN is none: its window is what bounds
-// its memory); synchronising the copy with whoever takes the memory (cheaper, and not vDNN).
+// Rejected: bringing back as much as fits, or as early as the link is free (that is what a planner does, and vDNN is none: its
+// window is what bounds its memory); synchronising the copy with whoever takes the memory (cheaper, and not vDNN).
 //
-// Our reading. Layers are the forward ops of the recording. X is a buffer that a forward op reads and that is touched again behind the forward
-// pass; a layer's backward pass begins at the first op of its own class, else of any class, that touches it again, and ends with the last op of the
-// same module behind that. The last feature-extraction layer is the last forward op of class conv, pool or norm, or, where there is none, the last
-// that could offload. vdnn-all and vdnn-conv use (m). The copy out may begin when the op before the layer is done, hence an absence's
-// After is that op: the layer itself still reads X while it is being copied. Like any buffer, the network's own input is copied out. vDNN's memory
-// manager is a pool (cnmem) that finds addresses at run time; here they are placed ahead of time, which can only be kinder to it.
+// Our reading. Layers are the forward ops of the recording. X is a buffer that a forward op reads and that is touched again behind
+// the forward pass; a layer's backward pass are the first op of its own class, else of any class, that touches it again, and the
+// ops of the same module right before and behind that one. The last feature-extraction layer is the last forward op of class conv,
+// pool or norm, or, where there is none, the last that could offload. vdnn-all and vdnn-conv use (m). The copy out may begin when
+// the op before the layer is done, hence an absence's After is that op: the layer itself still reads X while it is being copied.
+// Like any buffer, the network's own input is copied out. vDNN's memory manager is a pool (cnmem) that finds addresses at run time;
+// here they are placed ahead of time, which can only be kinder to it.
 
 // policy says which inputs a vDNN manager offloads.
 type policy uint8
@@ -95,154 +98,14 @@ func (v vdnn) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*plan.
 		}
 		d.Variants = n.variants(smallest)
 		if pl, err = placed(ctx, p, r, d); err == nil && len(d.Absences) == 0 {
-			pl.Note("no %s has an input that is needed again in the backward pass, so that nothing is offloaded", map[policy]string{offloadConv: "convolution", offloadAll: "feature-extraction layer"}[v.policy])
+			of := map[policy]string{offloadConv: "convolution", offloadAll: "feature-extraction layer"}[v.policy]
+			pl.Note("no %s has an input that is needed again in the backward pass, so that nothing is offloaded", of)
 		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", info.Name, err)
 	}
 	return made(pl, info, r, began), nil
-}
-
-// network is a problem seen as layers.
-type network struct {
-	p *plan.Problem
-	// inputs are the feature maps that could be offloaded, in order of buffer.
-	inputs []featureMap
-	// layers are the forward ops that the backward pass comes back to, in the order in which it does.
-	layers []layer
-	// last is the last feature-extraction layer, -1 where there is none.
-	last plan.OpID
-}
-
-// featureMap is a layer's input X.
-type featureMap struct {
-	buffer plan.BufferID
-	ready  plan.OpID // the op that wrote it last
-	layer  plan.OpID // the last forward op that touches it, which is the one that offloads it
-	need   plan.OpID // the first op behind the forward pass that touches it
-	conv   bool      // a convolution reads it
-	any    bool      // a layer that vdnn-all offloads for reads it
-}
-
-// layer is a forward op with the place of its backward pass.
-type layer struct {
-	op         plan.OpID
-	begin, end plan.OpID // of its backward pass
-	conv       bool
-}
-
-// newNetwork finds feature maps and layers.
-func newNetwork(p *plan.Problem) *network {
-	n := &network{p: p, last: -1}
-	workspace := make([]bool, len(p.Buffers))
-	backward := make([]plan.OpID, len(p.Ops)) // of each forward op, the begin of its backward pass; 0 for none
-	for i := range p.Ops {
-		if w := p.Ops[i].Workspace; w != plan.NoBuffer {
-			workspace[w] = true
-		}
-	}
-	for b := range p.Buffers {
-		if p.Buffers[b].Life != plan.Persistent && !workspace[b] {
-			n.scan(plan.BufferID(b), backward)
-		}
-	}
-	for _, classes := range [][]plan.Class{{plan.ClassConv, plan.ClassPool, plan.ClassNorm}, nil} {
-		for i := range p.Ops {
-			op := &p.Ops[i]
-			if backward[i] > 0 && (classes == nil && extracts(op.Class) || slices.Contains(classes, op.Class)) {
-				n.last = plan.OpID(i)
-			}
-		}
-		if n.last >= 0 {
-			break
-		}
-	}
-	need := map[plan.OpID]plan.OpID{} // of each op that offloads, when the first of its inputs is needed
-	for i := range n.inputs {
-		if at, ok := need[n.inputs[i].layer]; !ok || n.inputs[i].need < at {
-			need[n.inputs[i].layer] = n.inputs[i].need
-		}
-	}
-	for i := range p.Ops {
-		begin := backward[i]
-		if at, ok := need[plan.OpID(i)]; ok && (begin == 0 || at < begin) {
-			begin = at
-		}
-		if begin == 0 {
-			continue
-		}
-		end := begin + 1
-		for m := p.Ops[begin].Module; m != "" && int(end) < len(p.Ops) && p.Ops[end].Module == m && p.Ops[end].Phase == p.Ops[begin].Phase; end++ {
-		}
-		n.layers = append(n.layers, layer{op: plan.OpID(i), begin: begin, end: end, conv: p.Ops[i].Class == plan.ClassConv})
-	}
-	slices.SortStableFunc(n.layers, func(a, b layer) int { return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(b.op, a.op)) })
-	return n
-}
-
-// extracts reports whether vdnn-all offloads for a layer of the class. Activations in place are told apart by their access, not by their class.
-func extracts(c plan.Class) bool {
-	switch c {
-	case plan.ClassLinear, plan.ClassSoftmax, plan.ClassLoss, plan.ClassOptimizer:
-		return false
-	}
-	return true
-}
-
-// scan finds where buffer b goes from forward to backward pass, which is more than once where an iteration accumulates gradients into one buffer.
-func (n *network) scan(b plan.BufferID, backward []plan.OpID) {
-	p := n.p
-	touches := p.TouchesOf(b)
-	forward := func(k int) bool { return p.Ops[touches[k].Op].Phase == traces.PhaseForward }
-	for k := 0; k < len(touches); {
-		if !forward(k) {
-			k++
-			continue
-		}
-		first := k
-		for k < len(touches) && forward(k) {
-			k++
-		}
-		again := k // touches[first:again] are of the forward pass, touches[again:k] of the backward pass that follows
-		for k < len(touches) && !forward(k) {
-			k++
-		}
-		if again == k || !touches[again].Mode.Reads() {
-			continue
-		}
-		x := featureMap{buffer: b, ready: -1, layer: touches[again-1].Op, need: touches[again].Op}
-		var firstOf [plan.ClassOptimizer + 1]plan.OpID
-		for _, t := range touches[again:k] {
-			if c := min(p.Ops[t.Op].Class, plan.ClassOptimizer); firstOf[c] == 0 {
-				firstOf[c] = t.Op
-			}
-		}
-		for _, t := range touches[first:again] {
-			c := min(p.Ops[t.Op].Class, plan.ClassOptimizer)
-			if t.Mode.Writes() {
-				x.ready = t.Op
-			}
-			if !t.Mode.Reads() {
-				continue
-			}
-			begin := x.need
-			if firstOf[c] > 0 {
-				begin = firstOf[c]
-			}
-			if backward[t.Op] == 0 || begin < backward[t.Op] {
-				backward[t.Op] = begin
-			}
-			if t.Mode == plan.Mutate { // in place: what its backward pass needs is not what it read
-				continue
-			}
-			x.conv = x.conv || c == plan.ClassConv
-			x.any = x.any || extracts(c)
-		}
-		if x.any && x.need > x.layer+1 && p.Buffers[b].Life == plan.Inside && p.Rounded(b) > 0 {
-			n.inputs = append(n.inputs, x)
-		}
-	}
 }
 
 // absences decides what leaves under a policy, and when it comes back.
@@ -254,7 +117,7 @@ func (v vdnn) absences(ctx context.Context, n *network, o policy) ([]plan.Absenc
 			return nil, ctx.Err()
 		}
 		x := &n.inputs[i]
-		if o == offloadNone || o == offloadConv && !x.conv || x.layer == n.last {
+		if o == offloadNone || o == offloadConv && !x.conv || slices.Contains(n.last, x.layer) {
 			continue
 		}
 		why := "input of a layer"
@@ -265,8 +128,8 @@ func (v vdnn) absences(ctx context.Context, n *network, o policy) ([]plan.Absenc
 			why = "the network's input"
 		}
 		of[x.layer] = append(of[x.layer], int32(len(out)))
-		out = append(out, plan.Absence{Buffer: x.buffer, After: max(x.layer-1, x.ready, 0), Before: x.need, Release: x.layer + 1, Fetch: x.need, How: plan.Swap,
-			Blocking: !v.noSync, Paced: true, Why: why})
+		out = append(out, plan.Absence{Buffer: x.buffer, After: max(x.layer-1, x.ready, n.p.Buffers[x.buffer].Start), Before: x.need,
+			Release: x.layer + 1, Fetch: x.need, How: plan.Swap, Blocking: !v.noSync, Paced: true, Why: why})
 	}
 	if !v.noPrefetch {
 		v.prefetch(n, out, of)
@@ -314,43 +177,6 @@ func (v vdnn) prefetch(n *network, out []plan.Absence, of map[plan.OpID][]int32)
 			next++
 		}
 	}
-}
-
-// smallest returns the variant of least workspace (m), fastest that of least duration (p); ties go to the other's better.
-func smallest(v []plan.Variant) uint8 {
-	return best(v, func(a, b plan.Variant) int {
-		return cmp.Or(cmp.Compare(a.Workspace, b.Workspace), cmp.Compare(a.Duration, b.Duration))
-	})
-}
-
-func fastest(v []plan.Variant) uint8 {
-	return best(v, func(a, b plan.Variant) int {
-		return cmp.Or(cmp.Compare(a.Duration, b.Duration), cmp.Compare(a.Workspace, b.Workspace))
-	})
-}
-
-func best(v []plan.Variant, less func(a, b plan.Variant) int) uint8 {
-	at := 0
-	for i := 1; i < min(len(v), 256); i++ {
-		if less(v[i], v[at]) < 0 {
-			at = i
-		}
-	}
-	return uint8(at)
-}
-
-// variants chooses for each op; nil where no op has a choice.
-func (n *network) variants(choose func([]plan.Variant) uint8) []uint8 {
-	var out []uint8
-	for i := range n.p.Ops {
-		if v := n.p.Ops[i].Variants; len(v) > 0 {
-			if out == nil {
-				out = make([]uint8, len(n.p.Ops))
-			}
-			out[i] = choose(v)
-		}
-	}
-	return out
 }
 
 // passes are vDNN-dyn's settings, in the order in which they are tried.
@@ -462,36 +288,11 @@ func (v vdnn) try(ctx context.Context, n *network, r plan.Request, offload polic
 			others[st.Op] = now - n.workspace(st.Op, least.Variants)
 		}
 	}
-	return place.Within(ctx, n.p, r, place.Options{}, func(limit int64) (plan.Decisions, error) {
+	return place.Within(ctx, n.p, r, place.Options{Work: placeWork}, func(limit int64) (plan.Decisions, error) {
 		d := plan.Decisions{Absences: absences, Variants: slices.Clone(least.Variants)}
 		for i := range d.Variants {
 			d.Variants[i] = n.fastestWithin(plan.OpID(i), limit-others[i], d.Variants[i])
 		}
 		return d, nil
 	})
-}
-
-// workspace returns the rounded bytes of op i's workspace under variants.
-func (n *network) workspace(i plan.OpID, variants []uint8) int64 {
-	op := &n.p.Ops[i]
-	switch {
-	case op.Workspace == plan.NoBuffer:
-		return 0
-	case len(op.Variants) == 0 || variants == nil:
-		return n.p.Rounded(op.Workspace)
-	}
-	return n.rounded(op.Variants[variants[i]].Workspace)
-}
-
-func (n *network) rounded(size int64) int64 { return (size + n.p.Align - 1) &^ (n.p.Align - 1) }
-
-// fastestWithin returns the fastest variant of op i whose workspace fits into room, least where none does.
-func (n *network) fastestWithin(i plan.OpID, room int64, least uint8) uint8 {
-	at := least
-	for k, x := range n.p.Ops[i].Variants {
-		if y := n.p.Ops[i].Variants[at]; k < 256 && n.rounded(x.Workspace) <= room && x.Duration < y.Duration {
-			at = uint8(k)
-		}
-	}
-	return at
 }
