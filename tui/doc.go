@@ -7,5 +7,5 @@
 //   - Keys, help, palette and the hints of the bottom line are made from one table of actions, so none of them can lie.
 //   - Update and View do nothing that grows with the trace: slow questions are commands, their late answers are dropped.
 //
-// It imports timeline and nothing that captures or opens: cmd/gmemtop hands in a Loader.
+// It imports timeline and nothing that captures, opens or plans: cmd/gmemtop hands in a Loader and a Planner.
 package tui

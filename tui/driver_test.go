@@ -17,6 +17,8 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/tui/canvas"
+	"github.com/gmemtop/gmemtop/tui/leaf"
+	"github.com/gmemtop/gmemtop/tui/managers"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -47,10 +49,18 @@ func start(t testing.TB, opts Options, w, h int) *driver {
 	d := &driver{t: t, m: New(opts), ran: map[string]int{}}
 	at := time.Unix(1700000000, 0)
 	d.m.now = func() time.Time { return at }
+	quick(d.m)
 	d.m.after = func(time.Duration, func(time.Time) tea.Msg) tea.Cmd { return nil }
 	d.send(tea.WindowSizeMsg{Width: w, Height: h})
 	d.run(d.m.Init())
 	return d
+}
+
+// quick lets a budget rest for no time.
+func quick(m *Model) {
+	if v, ok := m.viewOf(leaf.Managers).(*managers.View); ok {
+		v.Wait = 0
+	}
 }
 
 func (d *driver) send(msg tea.Msg) {

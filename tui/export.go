@@ -132,6 +132,19 @@ func (m sharer) onExported(msg exportedMsg) tea.Cmd {
 	return m.say(fmt.Sprintf("wrote %s, %s", msg.path, timeline.IEC.Bytes(msg.bytes)), false)
 }
 
+// askPath asks where to write what a view saves.
+func (m sharer) askPath(msg leaf.SaveMsg) tea.Cmd {
+	return m.open(newQuestion(leaf.AskMsg{
+		Title: "write " + msg.What + " to", Text: m.exportBase() + msg.Suffix,
+		Answer: func(path string) (tea.Msg, error) {
+			if path == "" || strings.HasSuffix(path, "/") {
+				return nil, errors.New("this names no file")
+			}
+			return saveMsg{exportJob{name: msg.What, path: path, write: msg.Write}}, nil
+		},
+	}))
+}
+
 // confirmOverwrite asks before a file is replaced.
 func (m sharer) confirmOverwrite(job exportJob) tea.Cmd {
 	return m.open(newList(job.path+" exists", "enter chooses", []entry{

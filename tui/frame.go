@@ -2,6 +2,7 @@ package tui
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"charm.land/bubbles/v2/key"
@@ -102,9 +103,20 @@ func unavailable(name, why string) (title, sentence, command string) {
 // shortNames are the views' names where the line is too short for the whole ones.
 var shortNames = map[leaf.ID]string{
 	leaf.Overview: "Over", leaf.Timeline: "Time", leaf.Segments: "Segs", leaf.Iterations: "Iters", leaf.Allocations: "Allocs",
+	leaf.Managers: "Mgrs",
 }
 
-// tabNames returns the names that the tabs bear in w cells: whole ones, short ones, or none but that of the view in front.
+// wideTabs is the width from which on the tabs stand apart by two blanks.
+const wideTabs = 132
+
+// tightNames are those that all fit beside each other in 80 cells.
+var tightNames = map[leaf.ID]string{
+	leaf.Overview: "Over", leaf.Timeline: "Time", leaf.Segments: "Segs", leaf.Iterations: "Iter", leaf.Allocations: "Alloc", leaf.Ranks: "Rank",
+	leaf.Managers: "Mgrs",
+}
+
+// tabNames returns the names that the tabs bear in w cells: whole ones, short ones but for the view in front, short ones, or none but that of the view
+// in front.
 func (m painter) tabNames(w int) func(v leaf.View) string {
 	whole := func(v leaf.View) string { return v.Name() }
 	short := func(v leaf.View) string {
@@ -113,10 +125,19 @@ func (m painter) tabNames(w int) func(v leaf.View) string {
 		}
 		return v.Name()
 	}
-	for _, name := range []func(leaf.View) string{whole, short} {
+	tight := func(v leaf.View) string {
+		if n, ok := tightNames[v.ID()]; ok {
+			return n
+		}
+		return v.Name()
+	}
+	for _, name := range []func(leaf.View) string{whole, short, tight} {
 		need := 1
 		for _, v := range m.views {
-			need += canvas.Width(name(v)) + 3
+			need += canvas.Width(name(v)) + 4
+			if w < wideTabs {
+				need--
+			}
 		}
 		if need <= w {
 			return name
@@ -168,7 +189,7 @@ func (m painter) drawTab(c *canvas.Canvas, x int, v leaf.View, name string) int 
 			n += c.Text(x+n, 0, text, " "+name)
 		}
 		n++
-		if c.Width() < 106 {
+		if c.Width() < wideTabs {
 			n--
 		}
 	}
@@ -342,7 +363,7 @@ func (m painter) drawHints(c *canvas.Canvas) {
 		add(b, nil)
 	}
 	for _, name := range hintNames {
-		if a := keyboard(m).actionNamed(name); a != nil && a.enabled() {
+		if a := keyboard(m).actionNamed(name); a != nil && a.enabled() && !m.shadowed(a, own) {
 			add(shortHint(a), runMsg{name})
 		}
 	}
@@ -354,11 +375,28 @@ func (m painter) drawHints(c *canvas.Canvas) {
 	}
 }
 
+// shadowed reports whether a root's action is not worth a hint here: the view in front uses its key for something else, or shows
+// nothing of what it changes.
+func (m painter) shadowed(a *action, own []key.Binding) bool {
+	if v, ok := m.view().(leaf.Timeless); ok && v.Timeless() && (a.group == groupMove || a.group == groupLook && a.name != "device" && a.name != "file" ||
+		a.group == groupFind) {
+		return true
+	}
+	for _, b := range own {
+		for _, k := range b.Keys() {
+			if slices.Contains(a.binding.Keys(), k) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // shortHint is an action's binding with the words that fit the bottom line.
 func shortHint(a *action) key.Binding {
 	words := map[string][2]string{
 		"peak": {"p", "peak"}, "zoom in": {"+−", "zoom"}, "next iteration": {"[ ]", "iteration"}, "filter": {"/", "filter"},
-		"mark": {"m", "mark"}, "compare": {"d", "compare"}, "back": {"esc", "back"}, "next match": {"n N", "match"},
+		"mark": {"c", "mark"}, "compare": {"d", "compare"}, "back": {"esc", "back"}, "next match": {"n N", "match"},
 		"follow": {"o", "source"},
 		"export": {"e", "export"}, "device": {"D", "device"}, "file": {"w", "file"}, "palette": {":", "more"},
 	}

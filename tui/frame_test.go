@@ -20,6 +20,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/leaf"
+	"github.com/gmemtop/gmemtop/tui/managers/plannertest"
 )
 
 // terminal does what bubbletea's renderer does between View and the terminal: it parses the frame into cells and writes the cells
@@ -53,22 +54,22 @@ func (t *terminal) show(content string) int {
 
 // measured are the views that one recording fills.
 var measured = []leaf.ID{
-	leaf.Overview, leaf.Timeline, leaf.Peak, leaf.Segments, leaf.Iterations, leaf.Allocations, leaf.OOM, leaf.Trace,
+	leaf.Overview, leaf.Timeline, leaf.Peak, leaf.Segments, leaf.Iterations, leaf.Allocations, leaf.OOM, leaf.Trace, leaf.Managers,
 }
 
 // A step of the cursor or of a row changes little. A jump takes the cursor's line across the chart, and of a row the renderer
 // writes all that lies between the first cell that changed and the last.
 func TestAFrameInWhichLittleChangesIsSmall(t *testing.T) {
 	const step, jump = 5 << 10, 9 << 10
-	keys := []string{"right", "right", "left", "down", "down", "up", "m", ".", ".", ",", "]", "[", "p", "u", "p", ".", ",", "p"}
+	keys := []string{"right", "right", "left", "down", "down", "up", "c", ".", ".", ",", "]", "[", "p", "u", "p", ".", ",", "p"}
 	for _, id := range measured {
-		d := start(t, Options{Loader: loaderOf(training(t, "runs/a.gmt", 64<<20)), View: id}, 200, 60)
+		d := start(t, Options{Loader: loaderOf(training(t, "runs/a.gmt", 64<<20)), View: id, Planner: &plannertest.Planner{}}, 200, 60)
 		term := newTerminal(200, 60)
 		term.show(d.m.View().Content)
 		for i, k := range keys {
 			d.press(k)
 			limit := step
-			if i > 0 && k != keys[i-1] && strings.Contains("[]pu", k) {
+			if i > 0 && k != keys[i-1] && strings.Contains("[]pu", k) || id == leaf.Managers && (k == "right" || k == "left") { // another budget
 				limit = jump
 			}
 			if n := term.show(d.m.View().Content); n > limit {
@@ -78,6 +79,22 @@ func TestAFrameInWhichLittleChangesIsSmall(t *testing.T) {
 		if n := term.show(d.m.View().Content); n != 0 {
 			t.Errorf("view %c: a frame in which nothing changed takes %d bytes", id, n)
 		}
+	}
+}
+
+func TestAStepInsideAPlanIsSmall(t *testing.T) {
+	d := start(t, Options{Loader: loaderOf(training(t, "runs/a.gmt", 0)), View: leaf.Managers, Planner: &plannertest.Planner{}}, 200, 60)
+	d.press("d", "enter")
+	term := newTerminal(200, 60)
+	term.show(d.m.View().Content)
+	for _, k := range []string{"right", "right", ".", "left", "down", "tab", "right"} {
+		d.press(k)
+		if n := term.show(d.m.View().Content); n > 7<<10 {
+			t.Errorf("%s takes %d bytes to the terminal", k, n)
+		}
+	}
+	if n := term.show(d.m.View().Content); n != 0 {
+		t.Errorf("a frame in which nothing changed takes %d bytes", n)
 	}
 }
 
@@ -105,7 +122,8 @@ func BenchmarkFrame(b *testing.B) {
 }
 
 func benchmarkView(b *testing.B, tl *timeline.Timeline, id leaf.ID) {
-	m := New(Options{Theme: "dark"})
+	m := New(Options{Theme: "dark", Planner: &plannertest.Planner{}})
+	quick(m)
 	m.after = func(time.Duration, func(time.Time) tea.Msg) tea.Cmd { return nil }
 	term := newTerminal(200, 60)
 	runtime.LockOSThread()

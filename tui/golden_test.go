@@ -44,7 +44,7 @@ func TestSituations(t *testing.T) {
 		"selected-timeline":    func(t *testing.T) *driver { return one(t, 120, 40, "2", "up", "up") },
 		"selected-timeline-80": func(t *testing.T) *driver { return one(t, 80, 24, "2", "up") },
 		"zoomed-timeline":      func(t *testing.T) *driver { return one(t, 120, 40, "2", "+", "+", "v") },
-		"compared-peak":        func(t *testing.T) *driver { return one(t, 120, 40, "m", "g", "]", "}", "d") },
+		"compared-peak":        func(t *testing.T) *driver { return one(t, 120, 40, "c", "g", "]", "}", "d") },
 		"peak-icicle-80x24":    func(t *testing.T) *driver { return one(t, 80, 24, "3", "i", "down", "enter") },
 		"events-axis":          func(t *testing.T) *driver { return one(t, 80, 24, "x") },
 		"two-files-second":     func(t *testing.T) *driver { d := second(t); d.press("w", "down", "enter"); return d },

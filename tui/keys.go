@@ -114,7 +114,7 @@ func (m keyboard) newActions() []action {
 			name: "axis", group: groupLook, binding: bind("x", "time or event index along x", "x"),
 			can: hasEvents, do: walk.toggleAxis,
 		},
-		{name: "mark", group: groupLook, binding: bind("m", "mark this moment", "m"), can: ready, do: walk.mark},
+		{name: "mark", group: groupLook, binding: bind("c", "mark this moment to compare with it", "c"), can: ready, do: walk.mark},
 		{
 			name: "back to mark", group: groupLook, binding: bind("'", "jump to the mark and back", "'"),
 			can: walk.hasMark, do: walk.toMark,

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/tui/leaf"
+	"github.com/gmemtop/gmemtop/tui/managers/plannertest"
 )
 
 // rich opens a session in which every action can do something: two files, two devices, a filter, a mark, a selected block whose
@@ -15,8 +16,8 @@ import (
 func rich(t *testing.T) *driver {
 	t.Helper()
 	t.Setenv("EDITOR", "true")
-	d := start(t, Options{Loader: loaderOf(twoDevices(t), training(t, "runs/b.gmt", 64<<20))}, 120, 40)
-	d.press("[", "[", "]", "m", ".", ".", ".", ".", "+", "/")
+	d := start(t, Options{Loader: loaderOf(twoDevices(t), training(t, "runs/b.gmt", 64<<20)), Planner: &plannertest.Planner{}}, 120, 40)
+	d.press("[", "[", "]", "c", ".", ".", ".", ".", "+", "/")
 	d.typeText("forward")
 	d.press("enter")
 	d.press("n")
@@ -62,7 +63,8 @@ func TestEveryKeyOfTheRootDoesSomething(t *testing.T) {
 
 // approaches are ways to come to a view: a key that does nothing at the top of a list does something further down.
 var approaches = [][]string{{}, {"down", "down"}, {"down", "down", "down", "down", "down", "right"}, {"tab"}, {"p", "up", "up"},
-	{"up", "v", "v"}, {"i", "down", "down", "enter"}, {"down", "down", "g"}, {"v", "v", "up"}}
+	{"up", "v", "v"}, {"i", "down", "down", "enter"}, {"down", "down", "g"}, {"v", "v", "up"}, {"enter"}, {"enter", "right", "right", "+", "down", "down"},
+	{"d", "enter"}}
 
 func TestEveryKeyOfAViewDoesSomething(t *testing.T) {
 	for _, v := range New(Options{}).views {
@@ -70,7 +72,9 @@ func TestEveryKeyOfAViewDoesSomething(t *testing.T) {
 		works := map[string]bool{}
 		for _, way := range approaches {
 			open := func() *driver {
-				d := start(t, Options{Loader: loaderOf(training(t, "runs/a.gmt", 0), training(t, "runs/b.gmt", 64<<20)), View: v.ID()}, 120, 40)
+				d := start(t, Options{
+					Loader: loaderOf(training(t, "runs/a.gmt", 0), training(t, "runs/b.gmt", 64<<20)), View: v.ID(), Planner: &plannertest.Planner{},
+				}, 120, 40)
 				d.press(way...)
 				return d
 			}

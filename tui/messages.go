@@ -46,6 +46,9 @@ type exportedMsg struct {
 // existsMsg says that the file to export to is there already, and what would overwrite it.
 type existsMsg struct{ job exportJob }
 
+// saveMsg starts an export whose file the user named.
+type saveMsg struct{ job exportJob }
+
 // runMsg runs an action of the key map: the message of a clickable hint of the root's own.
 type runMsg struct{ action string }
 

@@ -49,7 +49,7 @@ type Model struct {
 func New(opts Options) *Model {
 	m := &Model{
 		opts: opts, width: 80, height: 24, profile: canvas.TrueColor, ascii: opts.ASCII, mouse: !opts.NoMouse,
-		now: time.Now, after: tea.Tick, front: leaf.Overview, views: newViews(),
+		now: time.Now, after: tea.Tick, front: leaf.Overview, views: newViews(opts.Planner),
 	}
 	if opts.View != 0 {
 		m.front = opts.View

@@ -6,6 +6,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/tui/leaf"
+	"github.com/gmemtop/gmemtop/tui/managers"
 )
 
 // Loaded is what a Loader read.
@@ -57,6 +58,8 @@ type Options struct {
 	Open func(path string) Loader
 	// Exporters are the formats that e offers beside a picture of the screen as text.
 	Exporters []Exporter
+	// Planner plans for the view of managers; nil where nothing can be planned.
+	Planner managers.Planner
 	// Editor is the command that o runs, "" for $VISUAL, then $EDITOR.
 	Editor string
 	// StateDir is the folder for the crash log, "" for $XDG_STATE_HOME/gmemtop or ~/.local/state/gmemtop.

@@ -19,6 +19,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces/load"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/leaf"
+	"github.com/gmemtop/gmemtop/tui/managers/plannertest"
 )
 
 // The storm: a person who leans on the keyboard, waves the mouse and drags the window's corner, while answers to slow questions
@@ -37,6 +38,7 @@ func newStorm(t testing.TB, seed uint64, opts Options) *storm {
 	opts.StateDir = t.TempDir()
 	s := &storm{driver: &driver{t: t, m: New(opts), ran: map[string]int{}}, rng: rand.New(rand.NewPCG(seed, 99))}
 	s.m.now = func() time.Time { return time.Unix(1700000000, 0) }
+	quick(s.m)
 	s.m.after = func(time.Duration, func(time.Time) tea.Msg) tea.Cmd { return nil }
 	s.waiting = append(s.waiting, s.m.Init())
 	return s
@@ -156,7 +158,7 @@ func (s *storm) odd() tea.Msg {
 		leaf.CursorMsg{To: at}, leaf.CursorMsg{To: timeline.Never}, leaf.MarkMsg{At: at}, leaf.UnmarkMsg{},
 		leaf.SelectMsg{Alloc: timeline.AllocID(s.rng.IntN(n+1) - 1)},
 		leaf.QueryMsg{Text: stormQueries[s.rng.IntN(len(stormQueries))]},
-		leaf.ShowMsg{View: leaf.ID('0' + rune(s.rng.IntN(11)))},
+		leaf.ShowMsg{View: leaf.ID("0123456789:m"[s.rng.IntN(12)])},
 		leaf.WindowMsg{Window: timeline.Window{Axis: timeline.Axis(s.rng.IntN(2)), From: s.rng.Int64N(1000), To: s.rng.Int64N(1 << 40)}},
 		tickMsg{}, toastEndMsg{number: 1}, rowMsg{row: s.rng.IntN(9)}, closeMsg{}, runMsg{"peak"}, runMsg{"no such action"},
 	}[s.rng.IntN(19)]
@@ -202,7 +204,11 @@ func stormy(t testing.TB) map[string]Options {
 	o := out["ranks"]
 	o.Open = func(path string) Loader { return loaderOf(training(t, path, 0)) }
 	out["ranks"] = o
+	o = out["training"]
+	o.Planner, o.View = &plannertest.Planner{}, leaf.Managers
+	out["managers"] = o
 	o = out["ascii"]
+	o.Planner = &plannertest.Planner{NoClock: true}
 	o.ASCII, o.Color = true, "never"
 	out["ascii"] = o
 	return out

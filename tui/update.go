@@ -116,6 +116,8 @@ func (m router) onOwn(msg tea.Msg) (tea.Cmd, bool) {
 		return sharer(m).onExported(msg), true
 	case existsMsg:
 		return sharer(m).confirmOverwrite(msg.job), true
+	case saveMsg:
+		return export(msg.job), true
 	case runMsg:
 		if a := keyboard(m).actionNamed(msg.action); a != nil && a.enabled() {
 			return a.do(), true
@@ -165,6 +167,12 @@ func (m router) onLeaf(msg tea.Msg) (tea.Cmd, bool) {
 		return sharer(m).copyText(msg.Text, msg.What), true
 	case leaf.FollowMsg:
 		return sharer(m).followTo(msg.File, msg.Line), true
+	case leaf.PickMsg:
+		return chooser(m).pick(msg), true
+	case leaf.AskMsg:
+		return m.open(newQuestion(msg)), true
+	case leaf.SaveMsg:
+		return sharer(m).askPath(msg), true
 	case leaf.KeyMsg:
 		return m.onKey(keyPress(msg.Key)), true
 	default:

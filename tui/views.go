@@ -5,6 +5,7 @@ import (
 	"github.com/gmemtop/gmemtop/tui/diff"
 	"github.com/gmemtop/gmemtop/tui/iterations"
 	"github.com/gmemtop/gmemtop/tui/leaf"
+	"github.com/gmemtop/gmemtop/tui/managers"
 	"github.com/gmemtop/gmemtop/tui/oom"
 	"github.com/gmemtop/gmemtop/tui/overview"
 	"github.com/gmemtop/gmemtop/tui/peak"
@@ -15,9 +16,9 @@ import (
 )
 
 // newViews makes the views in the order of the tab bar.
-func newViews() []leaf.View {
+func newViews(p managers.Planner) []leaf.View {
 	return []leaf.View{
 		overview.New(), timelineview.New(), peak.New(), segments.New(), iterations.New(), allocations.New(), ranks.New(), oom.New(),
-		diff.New(), tracepage.New(),
+		diff.New(), tracepage.New(), managers.New(p),
 	}
 }

@@ -2,16 +2,18 @@ package tui
 
 import (
 	"context"
+	"os"
 	"strings"
 	"testing"
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/tui/leaf"
+	"github.com/gmemtop/gmemtop/tui/managers/plannertest"
 )
 
 func TestThePeakViewComparesWithTheMark(t *testing.T) {
 	d := start(t, Options{Loader: loaderOf(training(t, "runs/a.gmt", 128<<20))}, 120, 40)
-	d.press("m", "[", "[", "}", "d")
+	d.press("c", "[", "[", "}", "d")
 	s := d.m.State()
 	if d.m.front != leaf.Peak || !s.HasMark {
 		t.Fatalf("view %c is in front", d.m.front)
@@ -170,4 +172,65 @@ func TestARunOfRanksOpensWithThem(t *testing.T) {
 	if n := len(d.m.state.Timelines); n != 2 {
 		t.Errorf("%d timelines are open", n)
 	}
+}
+
+func TestManagersAreOneKeyAwayFromEveryView(t *testing.T) {
+	d := start(t, Options{Loader: loaderOf(training(t, "runs/a.gmt", 0)), Planner: &plannertest.Planner{}}, 120, 40)
+	for _, v := range d.m.views {
+		d.press(string(rune(v.ID())), "m")
+		if d.m.front != leaf.Managers {
+			t.Fatalf("from %s m leads to view %c", v.Name(), d.m.front)
+		}
+	}
+	d.wants("To fit in", "the fastest is ours", "budget", "step time over memory")
+	d.press("1")
+	d.click("m Managers")
+	d.wants("To fit in")
+	d.press("b", "ctrl+u")
+	d.typeText("12 apples")
+	d.wants("is no size")
+	d.press("enter", "ctrl+u")
+	d.typeText("50%")
+	d.press("enter")
+	d.wants("50 % of caching")
+}
+
+func TestAPlanIsWrittenAndNotOverAnotherUnasked(t *testing.T) {
+	t.Chdir(t.TempDir())
+	d := start(t, Options{Loader: loaderOf(training(t, "runs/a.gmt", 0)), Planner: &plannertest.Planner{}, View: leaf.Managers}, 120, 40)
+	d.press("o")
+	d.wants("write the plan of ours to a.ours.plan.json")
+	d.press("enter")
+	d.wants("wrote a.ours.plan.json")
+	first, err := os.ReadFile("a.ours.plan.json")
+	if err != nil || !strings.Contains(string(first), `"manager"`) {
+		t.Fatalf("%v: %.80s", err, first)
+	}
+	d.press("g", "o", "ctrl+u")
+	d.typeText("a.ours.plan.json")
+	d.press("enter")
+	d.wants("a.ours.plan.json exists", "keep it")
+	d.press("enter")
+	if again, _ := os.ReadFile("a.ours.plan.json"); string(again) != string(first) {
+		t.Error("the file was replaced unasked")
+	}
+	d.press("o", "ctrl+u")
+	d.typeText("a.ours.plan.json")
+	d.press("enter", "down", "enter")
+	if again, _ := os.ReadFile("a.ours.plan.json"); string(again) == string(first) {
+		t.Error("it was not replaced when that was chosen")
+	}
+}
+
+func TestTwoPlansAreLaidBesideEachOther(t *testing.T) {
+	d := start(t, Options{Loader: loaderOf(training(t, "runs/a.gmt", 0)), Planner: &plannertest.Planner{}, View: leaf.Managers}, 120, 40)
+	d.press("d")
+	d.wants("Lay beside ours", "caching", "packed")
+	d.typeText("packed")
+	d.press("enter")
+	d.wants("ours against packed", "less memory", "▸ ours", "compute", "on the host")
+	d.press("tab")
+	d.wants("▸ packed")
+	d.press("esc")
+	d.wants("the fastest is ours")
 }

@@ -25,6 +25,12 @@ func unitFor(u timeline.Units, high int64) (string, float64) {
 	return names[i], size
 }
 
+// Unit returns the name of the unit in which an axis up to high is labelled.
+func Unit(u timeline.Units, high int64) string {
+	name, _ := unitFor(u, high)
+	return name
+}
+
 // timeUnit returns the unit in which an axis up to ns is labelled and its size in nanoseconds.
 func timeUnit(ns int64) (string, float64) {
 	switch {

@@ -6,6 +6,9 @@
 package leaf
 
 import (
+	"context"
+	"io"
+
 	tea "charm.land/bubbletea/v2"
 
 	"charm.land/bubbles/v2/key"
@@ -15,7 +18,7 @@ import (
 	"github.com/gmemtop/gmemtop/tui/theme"
 )
 
-// ID names a view and is its key: '1'..'9', '0'.
+// ID names a view and is its key: '1'..'9', '0', 'm'.
 type ID rune
 
 // The views.
@@ -30,6 +33,7 @@ const (
 	OOM         ID = '8'
 	Diff        ID = '9'
 	Trace       ID = '0'
+	Managers    ID = 'm'
 )
 
 // State is what all views share. Views read it and never write it; the root changes it when a message says so, and bumps Version.
@@ -85,6 +89,19 @@ type Sourcer interface {
 	Source(s *State) (file string, line int)
 }
 
+// Timeless is a View in which the recording's clock plays no part: the bottom line leaves out how to move in time there.
+type Timeless interface {
+	Timeless() bool
+}
+
+// Choice is one row of a PickMsg.
+type Choice struct {
+	Title, Detail string
+	// Off rows are shown and cannot be chosen: Detail says why.
+	Off bool
+	Msg tea.Msg
+}
+
 // Messages that views send and the root applies. Shown() tells a view that it came to the front or that State changed.
 type (
 	// CursorMsg moves the time cursor of all views.
@@ -121,6 +138,23 @@ type (
 	}
 	// CopyMsg copies text to the clipboard (OSC 52).
 	CopyMsg struct{ Text, What string }
+	// PickMsg lets the user choose one of several things; the choice's message is sent.
+	PickMsg struct {
+		Title, Footer string
+		Choices       []Choice
+	}
+	// AskMsg lets the user type one line, which begins as Text. Answer turns it into the message to send; its error is shown beside
+	// the line while one types, and keeps it open.
+	AskMsg struct {
+		Title, Text, Hint string
+		Answer            func(text string) (tea.Msg, error)
+	}
+	// SaveMsg asks for the name of a file, the recording's name and Suffix by default, and writes it as exports are: not over
+	// another without asking, and not in halves.
+	SaveMsg struct {
+		What, Suffix string
+		Write        func(ctx context.Context, w io.Writer) error
+	}
 	// ChangedMsg tells the view in front that it was shown or that the State changed, so that it can start what it needs to draw.
 	ChangedMsg struct{}
 )

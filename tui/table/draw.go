@@ -56,7 +56,13 @@ func (t *Table) header(c *canvas.Canvas, th *theme.Theme) {
 
 func (t *Table) row(c *canvas.Canvas, row, y, w int, th *theme.Theme, cell func(row, column int) Cell) {
 	for _, p := range t.cols {
-		drawCell(c, p, y, t.Columns[p.column].Right, cell(row, p.column))
+		cl := cell(row, p.column)
+		if cl.Span {
+			p.w = w - p.x
+			drawCell(c, p, y, false, cl)
+			break
+		}
+		drawCell(c, p, y, t.Columns[p.column].Right, cl)
 	}
 	if row != t.sel {
 		return

@@ -48,6 +48,8 @@ type Cell struct {
 	Fill        canvas.Fill
 	// KeepEnd cuts a long text at its beginning: what a path needs.
 	KeepEnd bool
+	// Span lets Text run over the columns behind it, which are left out in that row.
+	Span bool
 }
 
 // Kind says what a message did to a table.
@@ -167,6 +169,32 @@ func (t *Table) Selected() int {
 		return -1
 	}
 	return t.sel
+}
+
+// ColumnAt returns where column i was drawn last, in cells of the view; ok is false where it was left out.
+func (t *Table) ColumnAt(i int) (x, w int, ok bool) {
+	for _, p := range t.cols {
+		if p.column == i {
+			return t.at.X + p.x, p.w, true
+		}
+	}
+	return 0, 0, false
+}
+
+// RowAt returns the row drawn at line y of the view, -1 for none.
+func (t *Table) RowAt(y int) int {
+	if row := t.top + y - t.at.Y - 1; y > t.at.Y && y < t.at.Y+t.at.H && row < t.rows {
+		return row
+	}
+	return -1
+}
+
+// Line returns the line of the view in which a row was drawn last; ok is false where it is out of sight.
+func (t *Table) Line(row int) (y int, ok bool) {
+	if row < t.top || row >= min(t.top+t.visible(), t.rows) || t.at.H < 2 {
+		return 0, false
+	}
+	return t.at.Y + 1 + row - t.top, true
 }
 
 // Top returns the first visible row.

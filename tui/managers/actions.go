@@ -1,0 +1,227 @@
+package managers
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"charm.land/bubbles/v2/key"
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/gmemtop/gmemtop/replay"
+	"github.com/gmemtop/gmemtop/tui/leaf"
+	"github.com/gmemtop/gmemtop/tui/planview"
+	"github.com/gmemtop/gmemtop/tui/table"
+)
+
+// hand is the View as what does what keys ask for.
+type hand struct{ *View }
+
+func (v hand) onKey(s *leaf.State, msg tea.KeyPressMsg) (tea.Cmd, bool) {
+	k := &v.keys
+	switch {
+	case key.Matches(msg, k.toggle):
+		if r := v.current(); r != nil {
+			return v.toggle(s, r.manager), true
+		}
+	case key.Matches(msg, k.all):
+		return v.toggleAll(s), true
+	case key.Matches(msg, k.less):
+		return dial{v.View}.step(s, sign(msg)), true
+	case key.Matches(msg, k.further):
+		return dial{v.View}.step(s, 5*sign(msg)), true
+	case key.Matches(msg, k.budget):
+		return dial{v.View}.askBudget(s), true
+	case key.Matches(msg, k.inside):
+		return v.openRow(s), true
+	case key.Matches(msg, k.compare):
+		return v.pickOther(s), true
+	case key.Matches(msg, k.write):
+		return v.write(s), true
+	case key.Matches(msg, k.hardware):
+		return v.pickHardware(), true
+	case key.Matches(msg, k.target):
+		return v.pickTarget(), true
+	case key.Matches(msg, k.replan):
+		return v.replan(s), true
+	case key.Matches(msg, k.stop) && v.run != nil:
+		runner{v.View}.stop()
+		v.stopped = true
+		return ranking{v.View}.refresh(s), true
+	case key.Matches(msg, k.charts):
+		v.pareto = !v.pareto
+		return nil, true
+	default:
+		return nil, false
+	}
+	return nil, true
+}
+
+func (v hand) toggle(s *leaf.State, i int) tea.Cmd {
+	m := &v.managers[i]
+	m.on = !m.on
+	v.version++
+	if _, planning := v.progressOf(m.Info.Name); planning && !m.on { // it is not waited for any longer: the others go on
+		runner{v.View}.stop()
+	}
+	if m.on {
+		v.stopped = false
+	}
+	return tea.Batch(ranking{v.View}.refresh(s), runner{v.View}.plan(s))
+}
+
+// toggleAll switches all on, or, where all are, back to those that were on at first.
+func (v hand) toggleAll(s *leaf.State) tea.Cmd {
+	all := true
+	for i := range v.managers {
+		all = all && v.managers[i].on
+	}
+	for i := range v.managers {
+		v.managers[i].on = !all || v.managers[i].On
+	}
+	v.version++
+	runner{v.View}.stop()
+	v.stopped = false
+	return tea.Batch(ranking{v.View}.refresh(s), runner{v.View}.plan(s))
+}
+
+// replan forgets the answers to the question in force, or goes on where planning was stopped.
+func (v hand) replan(s *leaf.State) tea.Cmd {
+	q, ok := v.question(s)
+	if !ok {
+		return nil
+	}
+	if !v.stopped {
+		runner{v.View}.stop()
+		delete(v.answers, q)
+	}
+	v.stopped = false
+	v.version++
+	return tea.Batch(ranking{v.View}.refresh(s), runner{v.View}.plan(s))
+}
+
+func (v hand) onTable(s *leaf.State, msg tea.Msg) tea.Cmd {
+	switch act := v.table.Update(msg); act.Kind {
+	case table.Sorted:
+		return ranking{v.View}.refresh(s)
+	case table.Moved:
+		ranking{v.View}.follow()
+	case table.Opened:
+		return v.openRow(s)
+	}
+	return nil
+}
+
+// openRow looks inside of the selected plan, or says why there is none.
+func (v hand) openRow(s *leaf.State) tea.Cmd {
+	r := v.current()
+	if r == nil {
+		return nil
+	}
+	m := &v.managers[r.manager]
+	switch {
+	case !r.served:
+		return leaf.Send(leaf.ToastMsg{Text: m.Info.Name + ": " + v.whyNot(s, r), Error: true})
+	case r.result == nil && !m.on:
+		return leaf.Send(leaf.ToastMsg{Text: m.Info.Name + " is off: space switches it on"})
+	case v.impossible(s):
+		return leaf.Send(leaf.ToastMsg{Text: "no plan fits into this budget", Error: true})
+	case r.result == nil || r.stale:
+		return leaf.Send(leaf.ToastMsg{Text: m.Info.Name + " has no plan for this budget yet"})
+	case !r.result.Available:
+		return leaf.Send(leaf.ToastMsg{Text: m.Info.Name + ": " + r.result.Reason, Error: true})
+	}
+	return v.open(s, v.chosen)
+}
+
+// impossible reports whether nothing can meet the budget in force.
+func (v hand) impossible(s *leaf.State) bool {
+	q, ok := v.question(s)
+	return ok && v.answersTo(q).err != nil
+}
+
+// open looks inside of one plan or two.
+func (v hand) open(s *leaf.State, which ...rowKey) tea.Cmd {
+	q, ok := v.question(s)
+	if !ok {
+		return nil
+	}
+	var plans []planview.Plan
+	for _, k := range which {
+		if r := v.resultOf(q, k); r != nil {
+			plans = append(plans, planview.Plan{Name: v.label(k), Result: r.Result})
+		}
+	}
+	if len(plans) == 0 {
+		return nil
+	}
+	v.inside = planview.New(q.setup.p, q.budget, plans)
+	return v.inside.Ask(s)
+}
+
+// pickOther lets the user choose what the selected plan is laid beside: the fastest first.
+func (v hand) pickOther(s *leaf.State) tea.Cmd {
+	q, ok := v.question(s)
+	if !ok || v.resultOf(q, v.chosen) == nil {
+		return v.openRow(s)
+	}
+	var choices []leaf.Choice
+	add := func(k rowKey) {
+		r := v.resultOf(q, k)
+		if r == nil || k == v.chosen {
+			return
+		}
+		detail := s.Units.Bytes(r.Measurement.Footprint)
+		if q.setup.p.HasTimes {
+			detail += ", step " + replay.Percent(r.Overhead)
+		}
+		choices = append(choices, leaf.Choice{Title: v.label(k), Detail: detail, Msg: insideMsg{[]rowKey{v.chosen, k}}})
+	}
+	add(v.winner)
+	for _, r := range v.rows {
+		if k := (rowKey{r.manager, r.of}); k != v.winner {
+			add(k)
+		}
+	}
+	if len(choices) == 0 {
+		return leaf.Send(leaf.ToastMsg{Text: "there is no second plan yet to lay beside it"})
+	}
+	return leaf.Send(leaf.PickMsg{Title: "Lay beside " + v.label(v.chosen), Choices: choices})
+}
+
+// write saves the selected plan.
+func (v hand) write(s *leaf.State) tea.Cmd {
+	q, ok := v.question(s)
+	if !ok {
+		return nil
+	}
+	r := v.resultOf(q, v.chosen)
+	if r == nil {
+		return v.openRow(s)
+	}
+	pl, p := r.Plan, q.setup.p
+	return leaf.Send(leaf.SaveMsg{What: "the plan of " + r.Info.Name, Suffix: "." + r.Info.Name + ".plan.json",
+		Write: func(_ context.Context, w io.Writer) error { return pl.WriteJSON(w, p) }})
+}
+
+func (v hand) pickHardware() tea.Cmd {
+	var choices []leaf.Choice
+	for i, h := range v.planner.Hardware() {
+		title := "  " + h.Name
+		if i == v.hardware {
+			title = "• " + h.Name
+		}
+		choices = append(choices, leaf.Choice{Title: title, Msg: hardwareMsg{i},
+			Detail: fmt.Sprintf("%.3g GB/s to the host, %.3g from it", h.D2H.BytesPerSecond/1e9, h.H2D.BytesPerSecond/1e9)})
+	}
+	return leaf.Send(leaf.PickMsg{Title: "Plan for which hardware?", Choices: choices,
+		Footer: "what copies and allocations cost; durations of ops stay as recorded"})
+}
+
+func (v hand) pickTarget() tea.Cmd {
+	return leaf.Send(leaf.PickMsg{Title: "What carries the plans out", Choices: []leaf.Choice{
+		{Title: "• sim", Detail: "the simulator", Msg: leaf.ChangedMsg{}},
+		{Title: "  cuda:0", Detail: "not in this version: needs its device target", Off: true},
+		{Title: "  live", Detail: "not in this version: needs an attached process", Off: true},
+	}})
+}

@@ -1,0 +1,414 @@
+package managers
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/replay"
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/tui/canvas"
+	"github.com/gmemtop/gmemtop/tui/leaf"
+	"github.com/gmemtop/gmemtop/tui/table"
+)
+
+// Draw implements leaf.View.
+func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
+	v.spots, v.usageAt, v.slider = v.spots[:0], usageArea{}, canvas.Rect{}
+	if v.inside != nil {
+		v.inside.Draw(s, c)
+		return
+	}
+	st := v.setup(s)
+	if st == nil {
+		painter{v}.drawNoSetup(s, c)
+		return
+	}
+	_, body := c.Bounds().CutTop(leaf.Sentence(s, c, v.headline(s)))
+	body = body.Inset(1, 0)
+	rows, slider := painter{v}.tableRows(body.H), 1
+	if body.H < 6 {
+		slider = 0
+	}
+	var tableAt, sliderAt canvas.Rect
+	tableAt, body = body.CutTop(rows)
+	v.scale = painter{v}.barScale(st)
+	painter{v}.drawTable(s, c, tableAt, st)
+	if body.H > 12 {
+		_, body = body.CutTop(1)
+	}
+	sliderAt, body = body.CutTop(slider)
+	painter{v}.drawSlider(s, c, sliderAt, st)
+	if body.H > 8 {
+		_, body = body.CutTop(1)
+	}
+	plotter{v}.drawCharts(s, c, body, st)
+}
+
+// painter is the View as what draws all but the charts: it reads the view and writes where things lie.
+type painter struct{ *View }
+
+// tableRows gives the table its rows where there is room, else a bit more than half of it: the charts need the rest.
+func (v painter) tableRows(room int) int {
+	want := len(v.rows) + 1
+	switch {
+	case room < 8:
+		return room
+	case room < 16:
+		return min(want, room-2, max(room*3/5, 4))
+	}
+	return min(want, room*11/20)
+}
+
+func (v painter) drawNoSetup(s *leaf.State, c *canvas.Canvas) {
+	err := v.setups.Err()
+	if v.setups.Pending() || err == nil {
+		leaf.Working(s, c, "taking one training step to plan")
+		return
+	}
+	var u *plan.Unavailable
+	if errors.As(err, &u) {
+		leaf.Empty(s, c, "There is nothing to plan", strings.ToUpper(u.Reason[:min(1, len(u.Reason))])+u.Reason[min(1, len(u.Reason)):]+".", "")
+		return
+	}
+	leaf.Empty(s, c, "No training step could be taken to plan", err.Error(), "")
+}
+
+// headline is the one-sentence answer, or how far it is.
+func (v *View) headline(s *leaf.State) string {
+	q, ok := v.question(s)
+	if !ok {
+		return ""
+	}
+	a := v.answersTo(q)
+	if a.err != nil {
+		return problemText(s, a.err)
+	}
+	on, done := 0, 0
+	for i := range v.managers {
+		if m := &v.managers[i]; m.on && q.setup.p.Serve(m.Info) == nil {
+			on++
+			if _, known := a.by[m.Info.Name]; known {
+				done++
+			}
+		}
+	}
+	text := ""
+	if k, known, ok := v.sentence.Value(); ok && k.of == q && k.units == s.Units {
+		text = known
+	}
+	goal := "without a budget"
+	if q.budget > 0 {
+		goal = "for " + s.Units.Bytes(q.budget)
+	}
+	switch {
+	case on == 0 && len(v.managers) > 0:
+		return "No manager is on: space switches the one under the cursor on, A all of them."
+	case done == on && text != "":
+		return text
+	case done == on:
+		return "Comparing " + plural(on, "manager") + " …"
+	}
+	so := fmt.Sprintf("%d of %d managers planned %s", done, on, goal)
+	switch {
+	case v.stopped:
+		so = "Stopped with " + so + "; r goes on"
+	case v.moving:
+		so = fmt.Sprintf("Budget %s: planning begins when it rests", s.Units.Bytes(q.budget))
+	}
+	if done == 0 || text == "" {
+		return so + "."
+	}
+	return so + ". So far: " + lowerFirst(text)
+}
+
+func lowerFirst(s string) string {
+	if s == "" {
+		return s
+	}
+	return strings.ToLower(s[:1]) + s[1:]
+}
+
+// problemText says why no manager can plan.
+func problemText(s *leaf.State, err error) string {
+	var small *plan.TooSmall
+	if errors.As(err, &small) {
+		return fmt.Sprintf("Not possible: %s need %s, and the budget is %s.", small.Held, s.Units.Bytes(small.Need), s.Units.Bytes(small.Budget))
+	}
+	if errors.Is(err, replay.ErrTooSmall) {
+		return "Not possible: " + err.Error() + "."
+	}
+	return "Planning failed: " + err.Error() + "."
+}
+
+// barScale is the bytes at the right end of bars and slider.
+func (v painter) barScale(st *setup) int64 {
+	top := max(st.caching, v.budget)
+	for i := range v.rows {
+		if r := v.rows[i].result; r != nil && r.Available {
+			top = max(top, r.Measurement.Footprint+st.p.Outside)
+		}
+	}
+	return top + top/16
+}
+
+func (v painter) drawTable(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *setup) {
+	cols := v.table.Columns
+	var footprint int64
+	eager, timed := false, false
+	for i := range v.rows {
+		if r := v.rows[i].result; r != nil && r.Available {
+			footprint = max(footprint, r.Measurement.Footprint)
+			timed = timed || r.Plan.Planning > 0
+		}
+		eager = eager || v.rows[i].of != plan.Ideal
+	}
+	unit, plain := s.Units.Column(footprint)
+	size := func(n int64) string { return strings.TrimSpace(plain(n)) + " " + unit }
+	cols[colExecutor].Hidden = !eager
+	cols[colPlanned].Hidden = !timed
+	cols[colFits].Hidden = v.budget <= 0
+	cols[colStep].Hidden, cols[colOverhead].Hidden = !st.p.HasTimes, !st.p.HasTimes
+	cols[colOut].Hidden, cols[colIn].Hidden, cols[colRecompute].Hidden = !st.canMove(), !st.canMove(), !st.canMove()
+	cols[colStall].Hidden = !st.canMove() || !st.p.HasTimes
+	v.table.Draw(c, at, s.Theme, func(row, col int) table.Cell { return v.cell(s, st, row, col, size) })
+	v.markBars(s, c, st)
+}
+
+// cell is what stands in one cell of the table.
+func (v painter) cell(s *leaf.State, st *setup, i, col int, size func(int64) string) table.Cell {
+	th, r := s.Theme, &v.rows[i]
+	m := &v.managers[r.manager]
+	switch col {
+	case colOn:
+		switch {
+		case !r.served:
+			return table.Cell{Text: " "}
+		case m.on:
+			return table.Cell{Text: "●", Style: th.Accent}
+		}
+		return table.Cell{Text: "○", Style: th.Faint}
+	case colName:
+		cell := table.Cell{Text: m.Info.Name, Lead: string(m.letter), LeadStyle: th.Series(m.series), Style: th.Text}
+		switch {
+		case !r.served:
+			cell.Style, cell.LeadStyle = th.Faint, th.Faint
+		case !m.on:
+			cell.Style, cell.LeadStyle = th.Dim, th.Dim
+		case rowKey{r.manager, r.of} == v.winner:
+			cell.Style = th.Good.Strong()
+		case m.Info.Ours:
+			cell.Style = th.Strong
+		}
+		return cell
+	case colAfter:
+		text := m.Info.After
+		switch {
+		case m.Info.Ours:
+			text = "ours"
+		case text == "":
+			text = m.Info.Family.String()
+		}
+		if !r.served {
+			return table.Cell{Text: text, Style: th.Faint}
+		}
+		return table.Cell{Text: text, Style: th.Dim}
+	case colExecutor:
+		return table.Cell{Text: r.of.String(), Style: th.Dim}
+	}
+	if r.result == nil || !r.result.Available {
+		return v.emptyCell(s, i, col)
+	}
+	cell := v.figure(s, st, r, col, size)
+	if r.stale || !m.on {
+		cell.Style, cell.LeadStyle = th.Faint, th.Faint
+	}
+	if col == colFits && r.stale {
+		cell = v.waiting(s, m)
+	}
+	return cell
+}
+
+// emptyCell says in the first column of figures why there are none.
+func (v painter) emptyCell(s *leaf.State, i, col int) table.Cell {
+	first := colFits
+	if v.table.Columns[colFits].Hidden {
+		first = colFootprint
+	}
+	if col != first {
+		return table.Cell{Text: " "}
+	}
+	th, r := s.Theme, &v.rows[i]
+	m := &v.managers[r.manager]
+	if why := v.whyNot(s, r); why != "" {
+		if i > 0 && v.whyNot(s, &v.rows[i-1]) == why {
+			return table.Cell{Text: "as above", Style: th.Faint, Span: true}
+		}
+		style := th.Faint
+		if strings.HasPrefix(why, replay.Defect) {
+			style = th.Bad
+		}
+		return table.Cell{Text: why, Style: style, Span: true}
+	}
+	percent, planning := v.progressOf(m.Info.Name)
+	switch {
+	case planning && percent < 0:
+		return table.Cell{Text: "pending", Style: th.Faint, Span: true}
+	case planning && percent == 0:
+		return table.Cell{Text: "planning …", Style: th.Dim, Span: true}
+	case planning:
+		return table.Cell{Text: fmt.Sprintf("planning %d %%", percent), Style: th.Dim, Span: true}
+	case !m.on:
+		return table.Cell{Text: "–", Style: th.Faint}
+	}
+	return table.Cell{Text: "not planned", Style: th.Faint, Span: true}
+}
+
+// waiting stands in the column fits while a new answer is on its way.
+func (v painter) waiting(s *leaf.State, m *manager) table.Cell {
+	if percent, planning := v.progressOf(m.Info.Name); planning && percent > 0 {
+		return table.Cell{Text: fmt.Sprintf("%d%%", percent), Style: s.Theme.Dim}
+	}
+	if q, ok := v.question(s); m.on && ok && v.answersTo(q).err == nil && !v.stopped {
+		return table.Cell{Text: "…", Style: s.Theme.Dim}
+	}
+	return table.Cell{Text: "–", Style: s.Theme.Faint}
+}
+
+func (v painter) figure(s *leaf.State, st *setup, r *row, col int, size func(int64) string) table.Cell {
+	th := s.Theme
+	x, m := r.result, &r.result.Measurement
+	dash := table.Cell{Text: "–", Style: th.Faint}
+	bytes := func(n int64) table.Cell {
+		if n == 0 {
+			return dash
+		}
+		return table.Cell{Text: s.Units.Bytes(n), Style: th.Dim}
+	}
+	length := func(n int64) table.Cell {
+		if n == 0 {
+			return dash
+		}
+		return table.Cell{Text: timeline.Duration(n), Style: th.Dim}
+	}
+	switch col {
+	case colFits:
+		if x.Fits {
+			return table.Cell{Text: "✓", Style: th.Good}
+		}
+		return table.Cell{Text: "✗", Style: th.Bad}
+	case colFootprint:
+		return table.Cell{Text: size(m.Footprint)}
+	case colBar:
+		fill := th.Plain()
+		if tone := th.Series(v.managers[r.manager].series).FG; tone != nil {
+			fill.Color, fill.Shade = tone, tone
+		}
+		if r.stale || !v.managers[r.manager].on {
+			fill = th.Other()
+		}
+		return table.Cell{Part: m.Footprint + st.p.Outside, Whole: v.scale, Fill: fill}
+	case colOver:
+		if x.Plan.LowerBound <= 0 {
+			return dash
+		}
+		return table.Cell{Text: fmt.Sprintf("%.2f %%", 100*over(x)), Style: th.Dim}
+	case colStep:
+		return table.Cell{Text: timeline.Duration(m.StepTime), Style: th.Dim}
+	case colOverhead:
+		return table.Cell{Text: replay.Percent(x.Overhead)}
+	case colStall:
+		cell := length(m.Stall)
+		if m.Stall*50 > m.StepTime { // more than 2 % of the step is felt
+			cell.Style = th.Warn
+		}
+		return cell
+	case colOut:
+		return bytes(m.SwappedOut)
+	case colIn:
+		return bytes(m.SwappedIn)
+	case colRecompute:
+		return length(m.RecomputeTime)
+	case colPlanned:
+		return table.Cell{Text: planned(x.Plan.Planning), Style: th.Faint}
+	}
+	return table.Cell{Text: " "}
+}
+
+// planned prints how long planning took, "–" where that was not measured.
+func planned(d time.Duration) string {
+	if d <= 0 {
+		return "–"
+	}
+	return timeline.Duration(d.Round(10 * time.Microsecond).Nanoseconds())
+}
+
+// markBars draws the budget as a line through the bars.
+func (v painter) markBars(s *leaf.State, c *canvas.Canvas, st *setup) {
+	x, w, ok := v.table.ColumnAt(colBar)
+	if !ok || v.budget <= 0 || v.scale <= 0 {
+		return
+	}
+	at := x + int(float64(v.budget)/float64(v.scale)*float64(w))
+	for i := range v.rows {
+		y, seen := v.table.Line(i)
+		if r := v.rows[i].result; !seen || r == nil || !r.Available {
+			continue
+		}
+		cell := c.At(at, y)
+		old := c.StyleOf(cell.Style)
+		style := s.Theme.Cursor
+		style.BG = old.BG
+		if cell.Rune == '█' && !s.Theme.Mono { // within the bar: the line stands on it
+			style.BG = old.FG
+			style.FG = s.Theme.Selected.BG
+		}
+		c.Set(at, y, '┆', c.Style(style))
+	}
+}
+
+// drawSlider draws the budget on a scale of bytes: one drags it, or moves it with the arrows.
+func (v painter) drawSlider(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *setup) {
+	if at.H == 0 || at.W < 40 {
+		return
+	}
+	th := s.Theme
+	value, note := "no budget", ""
+	if v.budget > 0 {
+		value = s.Units.Bytes(v.budget)
+		note = fmt.Sprintf("%.3g %% of caching", 100*float64(v.budget)/float64(st.caching))
+	} else {
+		note = "caching takes " + s.Units.Bytes(st.caching)
+	}
+	floor := "floor " + s.Units.Bytes(st.floor)
+	x := at.X + c.Text(at.X, at.Y, th.Dim, "budget ")
+	x += c.Text(x, at.Y, th.Accent.Strong(), value) + 1
+	right := canvas.Width(note) + 1
+	if at.W >= 100 {
+		note += " · " + floor
+		right = canvas.Width(note) + 1
+	}
+	v.slider = canvas.Rect{X: x, Y: at.Y, W: max(at.X+at.W-x-right, 8), H: 1}
+	c.TextRight(at.X+at.W, at.Y, th.Dim, canvas.Truncate(note, at.X+at.W-x-v.slider.W-1))
+	col := func(bytes int64) int {
+		return v.slider.X + int(float64(min(bytes, v.scale))/float64(v.scale)*float64(v.slider.W-1)+0.5)
+	}
+	c.Fill(v.slider, '─', th.Faint)
+	if v.budget > 0 {
+		c.Fill(canvas.Rect{X: v.slider.X, Y: at.Y, W: max(col(v.budget)-v.slider.X, 0), H: 1}, '━', th.Accent)
+	}
+	for q, a := range v.answers { // budgets whose answers are kept: there the slider costs nothing
+		if q.setup == st && q.budget > 0 && q.budget != v.budget && len(a.by) > 0 {
+			c.Set(col(q.budget), at.Y, '•', c.Style(th.Dim))
+		}
+	}
+	if col(st.floor) > v.slider.X {
+		c.Set(col(st.floor), at.Y, '┃', c.Style(th.Warn))
+	}
+	c.Set(col(st.caching), at.Y, '│', c.Style(th.Dim))
+	if v.budget > 0 {
+		c.Set(col(v.budget), at.Y, '◆', c.Style(th.Accent.Strong()))
+	}
+}

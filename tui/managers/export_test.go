@@ -1,0 +1,62 @@
+package managers
+
+import (
+	"github.com/gmemtop/gmemtop/tui/canvas"
+	"github.com/gmemtop/gmemtop/tui/leaf"
+)
+
+// What tests outside of the package look at.
+
+// Budget returns the budget in force.
+func (v *View) Budget() int64 { return v.budget }
+
+// Headline returns the sentence.
+func (v *View) Headline(s *leaf.State) string { return v.headline(s) }
+
+// Chosen returns the name of the selected manager.
+func (v *View) Chosen() string {
+	if v.chosen.manager < 0 {
+		return ""
+	}
+	return v.managers[v.chosen.manager].Info.Name
+}
+
+// Order returns the names in the table's order.
+func (v *View) Order() []string {
+	var names []string
+	for _, r := range v.rows {
+		names = append(names, v.managers[r.manager].Info.Name)
+	}
+	return names
+}
+
+// Running reports whether planning is under way.
+func (v *View) Running() bool { return v.run != nil }
+
+// Moving reports whether the budget has not rested yet.
+func (v *View) Moving() bool { return v.moving }
+
+// Inside reports whether a plan is being looked into.
+func (v *View) Inside() bool { return v.inside != nil }
+
+// Slider returns where the slider was drawn last.
+func (v *View) Slider() canvas.Rect { return v.slider }
+
+// Spot returns where a manager's letter was drawn last in the trade-off.
+func (v *View) Spot(name string) (x, y int, ok bool) {
+	for _, p := range v.spots {
+		if v.managers[p.of.manager].Info.Name == name {
+			return p.x, p.y, true
+		}
+	}
+	return 0, 0, false
+}
+
+// ParseBudget is parseBudget.
+var ParseBudget = parseBudget
+
+// Kept is how many questions' answers are kept.
+const Kept = kept
+
+// Answers returns how many questions' answers there are.
+func (v *View) Answers() int { return len(v.answers) }

@@ -1,0 +1,477 @@
+// Package managers is the view that compares memory managers: what each would make of one iteration of the recording under a budget that one can drag,
+// which is the fastest that fits, and, one step further in, what a plan does with every buffer.
+//
+// It plans nothing itself: a [Planner] does, off the event loop. What is on the screen is always an answer to the question on the screen, or says that it
+// is an older one.
+package managers
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"charm.land/bubbles/v2/key"
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/tui/canvas"
+	"github.com/gmemtop/gmemtop/tui/leaf"
+	"github.com/gmemtop/gmemtop/tui/planview"
+	"github.com/gmemtop/gmemtop/tui/table"
+)
+
+// accesses is the poorest kind of recording that serves managers which move buffers.
+const accesses = traces.Accesses
+
+// View compares managers. It implements leaf.View.
+type View struct {
+	// Wait is how long the budget rests before planning for it begins.
+	Wait time.Duration
+
+	planner  Planner
+	managers []manager
+	hardware int
+
+	setups   leaf.Query[setupKey, *setup]
+	sentence leaf.Query[sentenceKey, string]
+	answers  map[question]*answers
+	trails   map[trailKey][]point
+	shown    map[string][]result // the latest results of each manager, whatever the budget
+	run      *run
+	looks    int
+	version  int // grows with every answer and every switch
+
+	budget     int64 // 0 for none
+	budgetOn   *timeline.Device
+	generation int
+	moving     bool // the budget has not rested yet
+	stopped    bool // the user stopped planning
+
+	table  *table.Table
+	rows   []row
+	chosen rowKey
+	picked bool // the user chose it: until then the fastest is chosen
+	winner rowKey
+
+	pareto   bool // where there is room for one chart, it is the trade-off
+	oneChart bool // there was room for one at the last Draw
+	slider   canvas.Rect
+	scale    int64 // bytes at the slider's right end
+	dragging bool
+	spots    []spot
+	usageAt  usageArea
+
+	inside *planview.View
+	keys   keys
+}
+
+// manager is a manager as the view treats it.
+type manager struct {
+	Manager
+	on     bool
+	letter rune // its own in charts and in the table
+	series int  // its tone
+}
+
+// row is one line of the table: a manager with one of its results, or none yet.
+type row struct {
+	manager int
+	result  *result // nil where there is none
+	stale   bool    // an answer to another budget
+	served  bool    // the recording serves the manager
+	of      plan.Executor
+}
+
+// rowKey tells rows apart whatever their order.
+type rowKey struct {
+	manager  int
+	executor plan.Executor
+}
+
+type sentenceKey struct {
+	of      question
+	version int
+	units   timeline.Units
+}
+
+type keys struct {
+	toggle, all, less, further, budget, inside, compare, write, hardware, target, replan, stop, charts key.Binding
+}
+
+// The columns.
+const (
+	colOn = iota
+	colName
+	colAfter
+	colExecutor
+	colFits
+	colFootprint
+	colBar
+	colOver
+	colStep
+	colOverhead
+	colStall
+	colOut
+	colIn
+	colRecompute
+	colPlanned
+)
+
+// New returns the view; with a nil planner it says that it has none.
+func New(p Planner) *View {
+	bind := func(help, desc string, ks ...string) key.Binding {
+		return key.NewBinding(key.WithKeys(ks...), key.WithHelp(help, desc))
+	}
+	v := &View{
+		Wait: 150 * time.Millisecond, planner: p, answers: map[question]*answers{}, trails: map[trailKey][]point{}, shown: map[string][]result{},
+		chosen: rowKey{manager: -1}, winner: rowKey{manager: -1},
+		table: table.New(
+			table.Column{Title: "on", Width: 2},
+			table.Column{Title: "manager", Width: 16, Max: 20, Sortable: true},
+			table.Column{Title: "after", Width: 10, Max: 18, Drop: 9},
+			table.Column{Title: "executor", Width: 11, Drop: 10},
+			table.Column{Title: "fits", Width: 4},
+			table.Column{Title: "footprint", Width: 9, Max: 10, Right: true, Sortable: true},
+			table.Column{Title: "", Width: 8, Max: 30, Drop: 3},
+			table.Column{Title: "over bound", Width: 10, Right: true, Drop: 8, Sortable: true},
+			table.Column{Title: "step", Width: 7, Max: 10, Right: true, Sortable: true},
+			table.Column{Title: "overhead", Width: 8, Max: 10, Right: true, Sortable: true},
+			table.Column{Title: "stall", Width: 7, Right: true, Drop: 2, Sortable: true},
+			table.Column{Title: "out", Width: 8, Right: true, Drop: 4, Sortable: true},
+			table.Column{Title: "in", Width: 8, Right: true, Drop: 5, Sortable: true},
+			table.Column{Title: "re-run", Width: 7, Right: true, Drop: 6, Sortable: true},
+			table.Column{Title: "planned", Width: 8, Right: true, Drop: 7, Sortable: true},
+		),
+		keys: keys{
+			toggle: bind("space", "on/off", "space"), all: bind("A", "all on or off", "A"),
+			less:    bind("←→", "budget ±1 %", "left", "right"),
+			further: bind("+−", "budget ±5 %", "+", "=", "shift+right", "-", "_", "shift+left"),
+			budget:  bind("b", "type it", "b"), inside: bind("enter", "look inside", "enter"), compare: bind("d", "two inside", "d"),
+			write: bind("o", "write the plan", "o"), hardware: bind("h", "hardware", "h"), target: bind("t", "target", "t"),
+			replan: bind("r", "plan again", "r"), stop: bind("esc", "stop planning", "esc"), charts: bind("v", "other chart", "v"),
+		},
+	}
+	if p == nil {
+		return v
+	}
+	taken := map[rune]bool{}
+	for _, m := range p.Managers() {
+		v.managers = append(v.managers, manager{Manager: m, on: m.On, letter: '*'})
+	}
+	n := 0
+	for _, first := range []func(m *manager) bool{ // whose letter is the name's first, and whose tones are told apart best
+		func(m *manager) bool { return m.On && m.Info.Ours }, func(m *manager) bool { return m.On }, func(*manager) bool { return true },
+	} {
+		for i := range v.managers {
+			if m := &v.managers[i]; first(m) && m.letter == '*' {
+				m.letter, m.series = letterFor(m.Info.Name, taken), n
+				n++
+			}
+		}
+	}
+	return v
+}
+
+// letterFor returns a letter of the name that no other manager has, or any other.
+func letterFor(name string, taken map[rune]bool) rune {
+	for _, r := range strings.ToLower(name) + "abcdefghijklmnopqrstuvwxyz" + strings.ToUpper(name) + "ABCDEFGHIJKLMNOPQRSTUVWXYZ123456789" {
+		if (r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '1' && r <= '9') && !taken[r] {
+			taken[r] = true
+			return r
+		}
+	}
+	return '*'
+}
+
+// ID implements leaf.View.
+func (v *View) ID() leaf.ID {
+	return leaf.Managers
+}
+
+// Name implements leaf.View.
+func (v *View) Name() string {
+	return "Managers"
+}
+
+// Timeless implements leaf.Timeless: plans have a clock of their own.
+func (v *View) Timeless() bool {
+	return true
+}
+
+// Available implements leaf.View.
+func (v *View) Available(s *leaf.State) (bool, string) {
+	switch {
+	case v.planner == nil || len(v.managers) == 0:
+		return false, "This session cannot plan: it was opened without memory managers."
+	case s.Device == nil:
+		return false, leaf.NoDevice
+	case s.Device.Len() == 0:
+		return false, "This recording is of one moment: it says what was held and not for how long, and a plan needs lifetimes. " +
+			leaf.HowToRecord
+	}
+	return true, ""
+}
+
+// Update implements leaf.View.
+func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
+	switch {
+	case v.setups.Take(msg):
+		v.settle(s)
+		return tea.Batch(ranking{v}.refresh(s), runner{v}.plan(s))
+	case v.sentence.Take(msg):
+		return nil
+	}
+	if v.inside != nil {
+		if cmd, taken := v.inside.Take(msg); taken {
+			return cmd
+		}
+	}
+	switch msg := msg.(type) {
+	case newsMsg:
+		return runner{v}.onNews(s, msg)
+	case settledMsg:
+		if msg.view != v || msg.generation != v.generation {
+			return nil
+		}
+		v.moving = false
+		return tea.Batch(ranking{v}.refresh(s), runner{v}.plan(s))
+	case budgetMsg:
+		return dial{v}.setBudget(s, msg.bytes, true)
+	case hardwareMsg:
+		v.hardware = msg.index
+		runner{v}.stop()
+		return v.ask(s)
+	case insideMsg:
+		return hand{v}.open(s, msg.keys...)
+	case leaf.ChangedMsg:
+		if s.Device == nil || v.planner == nil {
+			return nil
+		}
+		return v.ask(s)
+	}
+	if v.inside != nil {
+		if cmd, leave := v.inside.Update(s, msg); !leave {
+			return cmd
+		}
+		v.inside = nil
+		return ranking{v}.refresh(s)
+	}
+	if v.setup(s) == nil {
+		return nil
+	}
+	switch msg := msg.(type) {
+	case tea.KeyPressMsg:
+		if cmd, done := (hand{v}).onKey(s, msg); done {
+			return cmd
+		}
+	case tea.MouseMsg:
+		if cmd, done := (dial{v}).onMouse(s, msg); done {
+			return cmd
+		}
+	}
+	return hand{v}.onTable(s, msg)
+}
+
+// ask asks for what is to be planned, and goes on where that is known.
+func (v *View) ask(s *leaf.State) tea.Cmd {
+	k := setupKey{s.Device, v.hardware}
+	if v.budgetOn != nil && v.budgetOn != s.Device { // another device: what was under way is about the old one
+		runner{v}.stop()
+		v.inside = nil
+	}
+	cmd := v.setups.Ask(k, func(ctx context.Context) (*setup, error) { return makeSetup(ctx, v.planner, k) })
+	if v.setup(s) == nil {
+		return cmd
+	}
+	if v.inside != nil {
+		return tea.Batch(cmd, v.inside.Ask(s))
+	}
+	return tea.Batch(cmd, ranking{v}.refresh(s), runner{v}.plan(s))
+}
+
+// setup returns what is planned for, nil until it is known.
+func (v *View) setup(s *leaf.State) *setup {
+	if k, st, ok := v.setups.Value(); ok && st != nil && k == (setupKey{s.Device, v.hardware}) {
+		return st
+	}
+	return nil
+}
+
+// settle takes a new setup: a budget that makes sense for it, and no answers of another one.
+func (v *View) settle(s *leaf.State) {
+	st := v.setup(s)
+	if st == nil {
+		return
+	}
+	runner{v}.stop()
+	v.stopped, v.moving = false, false
+	if v.budgetOn != s.Device {
+		v.budget, v.budgetOn = st.firstBudget(), s.Device
+	}
+	for q := range v.answers {
+		if q.setup != st {
+			delete(v.answers, q)
+		}
+	}
+	for k := range v.trails {
+		if k.setup != st {
+			delete(v.trails, k)
+		}
+	}
+	clear(v.shown)
+	v.picked = false
+	v.version++
+}
+
+// noTime is the overhead up to which a plan counts as costing no time.
+const noTime = 0.0005
+
+// over is how far a footprint lies above the bound that was proven for it.
+func over(r *result) float64 {
+	if r.Plan == nil || r.Plan.LowerBound <= 0 {
+		return 0
+	}
+	return float64(r.Measurement.Footprint)/float64(r.Plan.LowerBound) - 1
+}
+
+func (v *View) choose(k rowKey) {
+	v.chosen, v.picked = k, true
+}
+
+// current returns the selected row, nil for none.
+func (v *View) current() *row {
+	if i := v.table.Selected(); i >= 0 && i < len(v.rows) {
+		return &v.rows[i]
+	}
+	return nil
+}
+
+type (
+	// budgetMsg is what was typed as a budget.
+	budgetMsg struct{ bytes int64 }
+	// hardwareMsg is what was chosen to plan for.
+	hardwareMsg struct{ index int }
+	// insideMsg looks inside of plans.
+	insideMsg struct{ keys []rowKey }
+)
+
+// sign is the direction of a key that moves the budget.
+func sign(msg tea.KeyPressMsg) int {
+	switch msg.String() {
+	case "left", "-", "_", "shift+left":
+		return -1
+	}
+	return 1
+}
+
+// resultOf returns what a row shows, nil where it has no plan.
+func (v *View) resultOf(q question, k rowKey) *result {
+	if k.manager < 0 {
+		return nil
+	}
+	list := v.answersTo(q).by[v.managers[k.manager].Info.Name]
+	for i := range list {
+		if r := &list[i]; r.Available && r.Executor == k.executor {
+			return r
+		}
+	}
+	return nil
+}
+
+func (v *View) label(k rowKey) string {
+	name := v.managers[k.manager].Info.Name
+	if k.executor != plan.Ideal {
+		name += " (" + k.executor.String() + ")"
+	}
+	return name
+}
+
+// whyNot says in one clause why a row has no plan.
+func (v *View) whyNot(s *leaf.State, r *row) string {
+	st := v.setup(s)
+	if st == nil {
+		return ""
+	}
+	if err := st.p.Serve(v.managers[r.manager].Info); err != nil {
+		var u *plan.Unavailable
+		if errors.As(err, &u) {
+			return u.Reason
+		}
+		return err.Error()
+	}
+	if r.result != nil && !r.result.Available {
+		return r.result.Reason
+	}
+	return ""
+}
+
+// Bindings implements leaf.View.
+func (v *View) Bindings(s *leaf.State) []key.Binding {
+	if v.inside != nil {
+		return v.inside.Bindings()
+	}
+	st := v.setup(s)
+	if st == nil {
+		return nil
+	}
+	k := &v.keys
+	list := []key.Binding{k.toggle, k.inside, k.less, k.budget, k.compare}
+	if v.run != nil {
+		list = append([]key.Binding{k.stop}, list...)
+	}
+	replan := k.replan
+	if v.stopped {
+		replan.SetHelp("r", "go on planning")
+	}
+	list = append(list, k.write, k.hardware, k.all, replan)
+	if v.oneChart {
+		list = append(list, k.charts)
+	}
+	list = append(list, k.further, k.target)
+	return append(list, v.table.Bindings("")...)
+}
+
+// Status implements leaf.View.
+func (v *View) Status(s *leaf.State) string {
+	if v.inside != nil {
+		return v.inside.Status(s)
+	}
+	r := v.current()
+	if r == nil {
+		return ""
+	}
+	m := &v.managers[r.manager]
+	text := m.Info.Name
+	if m.Info.After != "" {
+		text += ", after " + m.Info.After
+	} else if m.Info.Ours {
+		text += ", ours"
+	}
+	if why := v.whyNot(s, r); why != "" {
+		return text + " · not available: " + why
+	}
+	text += " · " + m.Info.Summary
+	if m.Info.Reading != "" {
+		text += " · our reading: " + m.Info.Reading
+	}
+	return text
+}
+
+// Copy implements leaf.Copier: the sentence.
+func (v *View) Copy(s *leaf.State) (text, what string) {
+	if v.inside != nil {
+		return "", ""
+	}
+	return v.headline(s), "the answer"
+}
+
+func plural(n int, word string) string {
+	if n == 1 {
+		return "1 " + word
+	}
+	return strconv.Itoa(n) + " " + word + "s"
+}

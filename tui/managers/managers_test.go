@@ -1,0 +1,492 @@
+package managers_test
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/tui/canvas"
+	"github.com/gmemtop/gmemtop/tui/leaf"
+	"github.com/gmemtop/gmemtop/tui/managers"
+	"github.com/gmemtop/gmemtop/tui/managers/plannertest"
+	"github.com/gmemtop/gmemtop/tui/viewtest"
+)
+
+func show(t *testing.T, f *plannertest.Planner) (*viewtest.Screen, *managers.View) {
+	t.Helper()
+	v := managers.New(f)
+	v.Wait = 0
+	sc := viewtest.Open(t, v, viewtest.Training{Iterations: 3, Layers: 4}.Timeline(t))
+	return sc, v
+}
+
+func TestGoldens(t *testing.T) {
+	for name, c := range map[string]struct {
+		f    *plannertest.Planner
+		keys []string
+	}{
+		"planned":        {},
+		"lifetimes":      {f: &plannertest.Planner{Kind: traces.Lifetimes}},
+		"no-clock":       {f: &plannertest.Planner{NoClock: true}},
+		"tight":          {keys: []string{"-", "-", "-", "-", "-"}},
+		"too-small":      {keys: []string{"-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-"}},
+		"some-off":       {keys: []string{"g", "space", "down", "down", "space"}},
+		"by-step":        {keys: []string{"s", "s", "s"}},
+		"trade-off":      {keys: []string{"-", "-", "v"}},
+		"inside":         {keys: []string{"enter"}},
+		"inside-swap":    {keys: []string{"g", "down", "down", "enter", "s", "down", "+"}},
+		"inside-caching": {keys: []string{"g", "enter"}},
+		"no-plan":        {f: &plannertest.Planner{Refusal: &plan.Unavailable{Manager: "planning", Reason: traces.Point.Missing()}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if c.f == nil {
+				c.f = &plannertest.Planner{}
+			}
+			sc, _ := show(t, c.f)
+			sc.Press(c.keys...)
+			sc.Golden(name)
+		})
+	}
+	t.Run("inside-two", func(t *testing.T) {
+		sc, _ := show(t, &plannertest.Planner{})
+		sc.Press("d")
+		choose(t, sc, "packed")
+		sc.Golden("inside-two")
+	})
+}
+
+// choose sends the choice of a title in the list that the view opened last.
+func choose(t *testing.T, sc *viewtest.Screen, title string) {
+	t.Helper()
+	for _, msg := range sc.Sent {
+		pick, ok := msg.(leaf.PickMsg)
+		if !ok {
+			continue
+		}
+		for _, c := range pick.Choices {
+			if strings.TrimSpace(strings.TrimPrefix(c.Title, "•")) == title {
+				if c.Off {
+					t.Fatalf("%q cannot be chosen: %s", title, c.Detail)
+				}
+				sc.Send(c.Msg)
+				return
+			}
+		}
+	}
+	t.Fatalf("there is no %q to choose in %v", title, sc.Sent)
+}
+
+func TestPlanningStartsByItselfAndTheSentenceNamesTheFastestThatFits(t *testing.T) {
+	f := &plannertest.Planner{}
+	sc, v := show(t, f)
+	asked, _ := f.Asked()
+	if len(asked) != 1 || len(asked[0].Names) != 5 || asked[0].Budget != v.Budget() {
+		t.Fatalf("it was asked %v", asked)
+	}
+	if text := v.Headline(sc.State); !strings.HasPrefix(text, "To fit in ") || !strings.Contains(text, "the fastest is ours") {
+		t.Errorf("the sentence is %q", text)
+	}
+	if v.Chosen() != "ours" {
+		t.Errorf("%s is selected", v.Chosen())
+	}
+}
+
+func TestSwitchingAManagerOnPlansWithItAlone(t *testing.T) {
+	f := &plannertest.Planner{}
+	sc, v := show(t, f)
+	i := slices.Index(v.Order(), "direct")
+	sc.Press("g")
+	for range i {
+		sc.Press("down")
+	}
+	sc.Press("space")
+	asked, _ := f.Asked()
+	if last := asked[len(asked)-1]; len(asked) != 2 || !slices.Equal(last.Names, []string{"direct"}) {
+		t.Fatalf("switching direct on asks %v", asked)
+	}
+	sc.Press("space", "space")
+	if again, _ := f.Asked(); len(again) != 2 {
+		t.Error("switching it off and on again plans anew")
+	}
+	if !slices.Equal(v.Order()[i:i+1], []string{"direct"}) {
+		t.Errorf("switching moved the row: %v", v.Order())
+	}
+}
+
+func TestAManagerThatIsOffIsNoPartOfTheAnswer(t *testing.T) {
+	sc, v := show(t, &plannertest.Planner{})
+	sc.Press("space")
+	if text := v.Headline(sc.State); strings.Contains(text, "ours") {
+		t.Errorf("with ours off the sentence is %q", text)
+	}
+	sc.ClickOn(120, 36, "●")
+	if strings.Contains(sc.Text(120, 36), "● c caching") {
+		t.Error("a click on the switch does not switch off")
+	}
+}
+
+func TestAllSwitchesAllOnAndBackToTheFirstSet(t *testing.T) {
+	sc, _ := show(t, &plannertest.Planner{})
+	first := sc.Text(120, 36)
+	sc.Press("A")
+	if text := sc.Text(120, 36); strings.Contains(text, "○") || !strings.Contains(text, "no plan was found") {
+		t.Errorf("not all are on, or the one that fails does not say why:\n%s", text)
+	}
+	sc.Press("A")
+	if strings.Count(sc.Text(120, 36), "●") != strings.Count(first, "●") {
+		t.Error("A again does not go back")
+	}
+}
+
+func TestABudgetThatWasAnsweredIsThereAtOnce(t *testing.T) {
+	f := &plannertest.Planner{}
+	sc, v := show(t, f)
+	before, text := v.Budget(), v.Headline(sc.State)
+	sc.Press("left")
+	if v.Budget() >= before {
+		t.Fatalf("left moves the budget from %d to %d", before, v.Budget())
+	}
+	sc.Press("right")
+	if v.Budget() != before || v.Headline(sc.State) != text {
+		t.Errorf("right does not take left back: %d and %d", before, v.Budget())
+	}
+	if asked, _ := f.Asked(); len(asked) != 2 {
+		t.Errorf("it was asked %d times for two budgets", len(asked))
+	}
+}
+
+func TestBudgetStepsAreWholePercents(t *testing.T) {
+	sc, v := show(t, &plannertest.Planner{})
+	_, caching, _ := (&plannertest.Planner{}).Problem(t.Context(), nil, plan.Hardware{})
+	sc.Press("-")
+	if got := 100 * float64(v.Budget()) / float64(caching); got < 64.99 || got > 65.01 {
+		t.Errorf("one step of five from 70 %% is %.2f %%", got)
+	}
+	sc.Press("left")
+	if got := 100 * float64(v.Budget()) / float64(caching); got < 63.99 || got > 64.01 {
+		t.Errorf("then one of one is %.2f %%", got)
+	}
+}
+
+func TestTypedBudgets(t *testing.T) {
+	for text, want := range map[string]int64{"50%": 500, "12GiB": 12 << 30, "none": 0, "": 0, "12.5 %": 125} {
+		if got, err := managers.ParseBudget(text, 1000); err != nil || got != want {
+			t.Errorf("%q is %d, %v; want %d", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"0", "-3%", "much", "2000%", "0GiB", "NaN%", "%"} {
+		if got, err := managers.ParseBudget(text, 1000); err == nil {
+			t.Errorf("%q is taken as %d", text, got)
+		}
+	}
+	sc, v := show(t, &plannertest.Planner{})
+	sc.Press("b")
+	ask, ok := sc.Sent[len(sc.Sent)-1].(leaf.AskMsg)
+	if !ok || ask.Text != "70%" {
+		t.Fatalf("b sends %v", sc.Sent)
+	}
+	msg, err := ask.Answer("1GiB")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sc.Send(msg); v.Budget() != 1<<30 {
+		t.Errorf("the budget is %d", v.Budget())
+	}
+}
+
+func TestDraggingTheSliderMovesTheBudget(t *testing.T) {
+	sc, v := show(t, &plannertest.Planner{})
+	sc.Text(120, 36)
+	at := v.Slider()
+	sc.Click(at.X+at.W/2, at.Y)
+	half := v.Budget()
+	sc.Send(tea.MouseMotionMsg{X: at.X + at.W*3/4, Y: at.Y - 3, Button: tea.MouseLeft})
+	if v.Budget() <= half {
+		t.Errorf("dragging right moves the budget from %d to %d", half, v.Budget())
+	}
+	now := v.Budget()
+	sc.Send(tea.MouseReleaseMsg{X: at.X, Y: at.Y})
+	sc.Send(tea.MouseMotionMsg{X: at.X, Y: at.Y, Button: tea.MouseLeft})
+	if v.Budget() != now {
+		t.Error("the slider follows the mouse after it was let go")
+	}
+}
+
+func TestABudgetBelowWhatMustResideIsNotPossibleAndSaysWhy(t *testing.T) {
+	sc, v := show(t, &plannertest.Planner{})
+	sc.Press("-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-")
+	if text := v.Headline(sc.State); !strings.HasPrefix(text, "Not possible: ") || !strings.Contains(text, "need") {
+		t.Errorf("the sentence is %q", text)
+	}
+	sc.Press("+", "+", "+", "+", "+", "+", "+", "+")
+	if text := v.Headline(sc.State); !strings.HasPrefix(text, "To fit") {
+		t.Errorf("from there back it is %q", text)
+	}
+}
+
+// begun shows the view with planning held up, and brings the first news.
+func begun(t *testing.T) (*plannertest.Planner, *managers.View, *leaf.State, func() tea.Msg) {
+	t.Helper()
+	f := &plannertest.Planner{Hold: make(chan struct{})}
+	v := managers.New(f)
+	v.Wait = 0
+	s := viewtest.State(viewtest.Training{Iterations: 3, Layers: 4}.Timeline(t))
+	setup := v.Update(s, leaf.ChangedMsg{})
+	news := deliver(v, s, setup)
+	if !v.Running() || len(news) != 1 {
+		t.Fatalf("planning is not under way: %d commands", len(news))
+	}
+	return f, v, s, news[0]
+}
+
+// deliver runs the commands of one update and hands their messages over; it returns the commands that follow.
+func deliver(v *managers.View, s *leaf.State, cmd tea.Cmd) []func() tea.Msg {
+	var next []func() tea.Msg
+	for _, c := range flat(cmd) {
+		for _, n := range flat(v.Update(s, c())) {
+			next = append(next, n)
+		}
+	}
+	return next
+}
+
+// flat takes batches apart without running what is in them, as far as that goes: a batch is a command that returns commands.
+func flat(cmd tea.Cmd) []tea.Cmd {
+	if cmd == nil {
+		return nil
+	}
+	probe := make(chan tea.Msg, 1)
+	go func() { probe <- cmd() }()
+	select {
+	case msg := <-probe:
+		if batch, ok := msg.(tea.BatchMsg); ok {
+			var list []tea.Cmd
+			for _, c := range batch {
+				list = append(list, flat(c)...)
+			}
+			return list
+		}
+		return []tea.Cmd{func() tea.Msg { return msg }}
+	case <-time.After(50 * time.Millisecond): // it waits for something: it is no batch
+		return []tea.Cmd{func() tea.Msg { return <-probe }}
+	}
+}
+
+func TestResultsAppearAsTheyCome(t *testing.T) {
+	f, v, s, news := begun(t)
+	f.Hold <- struct{}{}
+	msg := news()
+	for _, c := range flat(v.Update(s, msg)) {
+		_ = c
+	}
+	c := canvas.New(120, 36, canvas.TrueColor, false)
+	v.Draw(s, c)
+	if text := v.Headline(s); !strings.Contains(text, "of 5 managers planned for") {
+		t.Errorf("the sentence is %q", text)
+	}
+	close(f.Hold)
+}
+
+func TestStoppingKeepsWhatIsThereAndSaysHowToGoOn(t *testing.T) {
+	f, v, s, _ := begun(t)
+	v.Update(s, viewtest.Key("esc"))
+	if v.Running() {
+		t.Fatal("esc does not stop planning")
+	}
+	if text := v.Headline(s); !strings.HasPrefix(text, "Stopped with 0 of 5") || !strings.Contains(text, "r goes on") {
+		t.Errorf("the sentence is %q", text)
+	}
+	waitFor(t, func() bool { _, n := f.Asked(); return n == 1 })
+	close(f.Hold)
+	cmd := v.Update(s, viewtest.Key("r"))
+	if !v.Running() || cmd == nil {
+		t.Error("r does not go on")
+	}
+}
+
+func TestWhatAStaleRunSaysIsDropped(t *testing.T) {
+	f, v, s, news := begun(t)
+	old := v.Budget()
+	v.Update(s, viewtest.Key("-")) // asks anew: the first run is cancelled
+	if v.Budget() == old {
+		t.Fatal("the budget stays")
+	}
+	close(f.Hold)
+	v.Update(s, news()) // the old run's last news
+	if text := v.Headline(s); strings.Contains(text, "fastest") {
+		t.Errorf("an answer to another budget is shown: %q", text)
+	}
+	waitFor(t, func() bool { _, n := f.Asked(); return n >= 1 })
+}
+
+func waitFor(t *testing.T, what func() bool) {
+	t.Helper()
+	for range 500 {
+		if what() {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Error("it does not come to pass")
+}
+
+func TestWhileTheBudgetMovesNothingIsPlanned(t *testing.T) {
+	f := &plannertest.Planner{}
+	v := managers.New(f)
+	v.Wait = time.Hour
+	s := viewtest.State(viewtest.Training{Iterations: 3, Layers: 4}.Timeline(t))
+	sc := &viewtest.Screen{T: t, View: v, State: s}
+	sc.Send(leaf.ChangedMsg{})
+	before, _ := f.Asked()
+	for range 10 {
+		v.Update(s, viewtest.Key("left"))
+	}
+	if after, _ := f.Asked(); len(after) != len(before) || !v.Moving() {
+		t.Errorf("ten steps of the budget ask %d questions", len(after)-len(before))
+	}
+	if text := v.Headline(s); !strings.Contains(text, "planning begins when it rests") {
+		t.Errorf("meanwhile it says %q", text)
+	}
+}
+
+func TestDrawingPlansNothing(t *testing.T) {
+	f := &plannertest.Planner{}
+	sc, v := show(t, f)
+	asked, _ := f.Asked()
+	for _, keys := range [][]string{nil, {"v"}, {"enter"}, {"esc"}} {
+		sc.Press(keys...)
+		first := sc.Text(120, 36)
+		for range 20 {
+			if sc.Text(120, 36) != first {
+				t.Fatal("drawing twice gives two frames")
+			}
+			v.Status(sc.State)
+			v.Bindings(sc.State)
+		}
+	}
+	if now, _ := f.Asked(); len(now) != len(asked) {
+		t.Errorf("drawing asked %d questions", len(now)-len(asked))
+	}
+}
+
+func TestAnswersAreForgottenAfterAWhile(t *testing.T) {
+	sc, v := show(t, &plannertest.Planner{})
+	for range managers.Kept + 10 {
+		sc.Press("right")
+	}
+	if n := v.Answers(); n > managers.Kept {
+		t.Errorf("the answers to %d questions are kept", n)
+	}
+}
+
+func TestAnotherHardwarePlansAnewAndKeepsTheBudget(t *testing.T) {
+	f := &plannertest.Planner{}
+	sc, v := show(t, f)
+	budget := v.Budget()
+	sc.Press("h")
+	choose(t, sc, "Slow link")
+	asked, _ := f.Asked()
+	if len(asked) != 2 || v.Budget() != budget {
+		t.Errorf("it was asked %d times, the budget is %d of %d", len(asked), v.Budget(), budget)
+	}
+	sc.Press("h")
+	choose(t, sc, "Fast link")
+}
+
+func TestAClickOnALetterSelectsItsManager(t *testing.T) {
+	sc, v := show(t, &plannertest.Planner{})
+	sc.Text(140, 40)
+	x, y, ok := v.Spot("re-run")
+	if !ok {
+		t.Fatal("re-run is not in the trade-off")
+	}
+	sc.Click(x, y)
+	if v.Chosen() != "re-run" {
+		t.Errorf("%s is selected", v.Chosen())
+	}
+}
+
+func TestAColumnSortsAndUnknownsComeLast(t *testing.T) {
+	sc, v := show(t, &plannertest.Planner{})
+	sc.ClickOn(120, 36, "overhead")
+	order := v.Order()
+	if order[0] != "swap-late" || slices.Index(order, "direct") < 5 {
+		t.Errorf("by overhead, largest first: %v", order)
+	}
+}
+
+func TestThePlanIsWrittenAsAFileThatReadsBack(t *testing.T) {
+	f := &plannertest.Planner{}
+	sc, _ := show(t, f)
+	sc.Press("o")
+	save, ok := sc.Sent[len(sc.Sent)-1].(leaf.SaveMsg)
+	if !ok || save.Suffix != ".ours.plan.json" {
+		t.Fatalf("o sends %v", sc.Sent)
+	}
+	var b bytes.Buffer
+	if err := save.Write(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+	p, _, _ := f.Problem(t.Context(), nil, f.Hardware()[0])
+	pl, err := plan.ReadJSON(&b, p)
+	if err != nil || len(pl.Absences) == 0 {
+		t.Errorf("it reads back as %v, %v", pl, err)
+	}
+}
+
+func TestInsideOnesWayIsFoundBack(t *testing.T) {
+	sc, v := show(t, &plannertest.Planner{})
+	before := sc.Text(120, 36)
+	sc.Press("enter")
+	if !v.Inside() {
+		t.Fatal("enter does not look inside")
+	}
+	at := v.Status(sc.State)
+	sc.Press("right", "right", "right", ".", "+", "-", "z", "p", "s", "down", "up", "tab", "h", "l")
+	sc.Send(tea.MouseWheelMsg{X: 60, Y: 10, Button: tea.MouseWheelUp})
+	sc.Click(50, 12)
+	if v.Status(sc.State) == at {
+		t.Error("nothing moves")
+	}
+	sc.Press("esc")
+	if v.Inside() || sc.Text(120, 36) != before {
+		t.Error("esc does not lead back to where one was")
+	}
+}
+
+func TestARecordingWithoutEventsIsNotAvailable(t *testing.T) {
+	for name, v := range map[string]leaf.View{"no planner": managers.New(nil), "no device": managers.New(&plannertest.Planner{})} {
+		if ok, why := v.Available(&leaf.State{}); ok || why == "" {
+			t.Errorf("%s: it is available", name)
+		}
+	}
+}
+
+func BenchmarkDraw(b *testing.B) {
+	v := managers.New(&plannertest.Planner{})
+	v.Wait = 0
+	sc := viewtest.Screen{View: v, State: viewtest.State(viewtest.Training{Iterations: 3, Layers: 4}.Timeline(b))}
+	sc.Send(leaf.ChangedMsg{})
+	c := canvas.New(200, 56, canvas.TrueColor, false)
+	for _, what := range []string{"table", "inside"} {
+		b.Run(what, func(b *testing.B) {
+			v.Draw(sc.State, c)
+			sc.Send(leaf.ChangedMsg{})
+			b.ReportAllocs()
+			for b.Loop() {
+				c.Clear()
+				v.Draw(sc.State, c)
+				if len(c.String()) == 0 {
+					b.Fatal("nothing was drawn")
+				}
+			}
+		})
+		sc.Press("enter")
+	}
+}

@@ -1,0 +1,98 @@
+package managers
+
+import (
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/replay"
+	"github.com/gmemtop/gmemtop/tui/curves"
+	"github.com/gmemtop/gmemtop/tui/planview"
+)
+
+// What charts draw of a result.
+//
+// A measurement holds a sample for every change of memory and a span for everything a queue did: tens of thousands of each. The overlay draws some of
+// two hundred columns. So a result is reduced once, where it was computed, to as many samples as the widest screen has half cells, each the greatest
+// value within it: a peak one microsecond wide is still there. Where the recording has no clock, memory is counted along the program's ops
+// instead.
+
+// shape is memory over one measurement, and what the copy engines did meanwhile.
+type shape struct {
+	span  int64 // nanoseconds, or ops where Ops
+	ops   bool
+	usage []int64 // curves.Samples values, the greatest within each
+	// Shares of each sample's time during which copies out and in ran, from 0 to 255; nil where there were none.
+	out, in []uint8
+	stall   []uint8
+}
+
+// digest reduces results to what the view keeps.
+func digest(p *plan.Problem, results []replay.Result) []result {
+	out := make([]result, len(results))
+	for i := range results {
+		out[i].Result = results[i]
+		if results[i].Available {
+			out[i].shape = shapeOf(p, &results[i])
+		}
+	}
+	return out
+}
+
+func shapeOf(p *plan.Problem, r *replay.Result) *shape {
+	m := &r.Measurement
+	s := &shape{span: planview.Span(p, r), ops: !planview.Clock(p, r), usage: blank()}
+	at := func(t int64) int {
+		return int(min(max(float64(t)/float64(s.span)*curves.Samples, 0), curves.Samples-1))
+	}
+	var held int64
+	from := 0
+	for _, u := range planview.Usage(p, r) {
+		to := at(u.Time)
+		for i := from; i <= to; i++ {
+			s.usage[i] = max(s.usage[i], held)
+		}
+		held, from = u.Bytes, to
+	}
+	for i := from; i < curves.Samples; i++ {
+		s.usage[i] = max(s.usage[i], held)
+	}
+	if s.ops {
+		return s
+	}
+	lane := func(take func(x *plan.Span) bool) []uint8 {
+		var busy []float64
+		for i := range m.Spans {
+			x := &m.Spans[i]
+			if !take(x) || x.End <= x.Start {
+				continue
+			}
+			if busy == nil {
+				busy = make([]float64, curves.Samples)
+			}
+			a, b := float64(x.Start)/float64(s.span)*curves.Samples, float64(x.End)/float64(s.span)*curves.Samples
+			for k := int(a); k < curves.Samples && float64(k) < b; k++ {
+				busy[k] += min(b, float64(k+1)) - max(a, float64(k))
+			}
+		}
+		if busy == nil {
+			return nil
+		}
+		share := make([]uint8, curves.Samples)
+		for i, b := range busy {
+			if b > 0 {
+				share[i] = uint8(max(min(b, 1)*255, 1))
+			}
+		}
+		return share
+	}
+	s.out = lane(func(x *plan.Span) bool { return !x.Stall && x.Queue == p.OutQueue() })
+	s.in = lane(func(x *plan.Span) bool { return !x.Stall && x.Queue == p.InQueue() })
+	s.stall = lane(func(x *plan.Span) bool { return x.Stall })
+	return s
+}
+
+func blank() []int64 {
+	v := make([]int64, curves.Samples)
+	for i := range v {
+		v[i] = curves.None
+	}
+	return v
+}
