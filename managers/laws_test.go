@@ -14,7 +14,9 @@ import (
 )
 
 // slow are managers that solve an integer program: they are tried on fewer problems.
-func slow(name string) bool { return strings.HasPrefix(name, "checkmate") || name == "tvdnn-ilp" || name == "portfolio" }
+func slow(name string) bool {
+	return strings.HasPrefix(name, "checkmate") || name == "tvdnn-ilp" || name == "portfolio"
+}
 
 // budgets are shares of what lies between the least that must reside and the peak; 0 stands for no budget.
 var budgets = []float64{0, 1, 0.8, 0.5, 0.2}

@@ -10,12 +10,15 @@
 package managers
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/gmemtop/gmemtop/managers/combine"
 	"github.com/gmemtop/gmemtop/managers/joint"
+	"github.com/gmemtop/gmemtop/managers/place"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/managers/pool"
 	"github.com/gmemtop/gmemtop/managers/recompute"
@@ -24,7 +27,8 @@ import (
 
 // All returns every manager, baselines first, ours last.
 func All() []plan.Manager {
-	return slices.Concat(pool.All(), swap.All(), recompute.All(), combine.All(), []plan.Manager{joint.Joint{}})
+	published := slices.Concat(pool.All(), swap.All(), recompute.All(), combine.All())
+	return append(published, joint.Joint{}, joint.New(published...))
 }
 
 // Default returns the managers that are compared when nobody says which: one or two of each family, the best known of each first.
@@ -82,5 +86,31 @@ func Select(list string) ([]plan.Manager, error) {
 	return out, nil
 }
 
-// Eager turns a plan into what eager PyTorch can run; see package recompute.
-func Eager(_ *plan.Problem, _ *plan.Plan) (*plan.Plan, error) { return nil, nil }
+// Eager turns a plan into what eager PyTorch can run today: tensors saved for backward only, whole regions re-run at the first use; see package
+// recompute. It returns nil where nothing of the plan is left then.
+func Eager(ctx context.Context, p *plan.Problem, pl *plan.Plan) (*plan.Plan, error) {
+	if pl.SectionBytes != 0 {
+		return nil, nil // a saved tensor leaves and returns as a whole
+	}
+	began := time.Now()
+	d, notes, err := recompute.Eager(p, plan.Decisions{Absences: pl.Absences, Reruns: pl.Reruns, Variants: pl.Variants})
+	if err != nil {
+		return nil, fmt.Errorf("make it runnable in eager PyTorch: %w", err)
+	}
+	if len(d.Absences) == 0 {
+		return nil, nil
+	}
+	eager, err := plan.Assemble(p, d)
+	if err != nil {
+		return nil, fmt.Errorf("make it runnable in eager PyTorch: %w", err)
+	}
+	if _, err := place.Place(ctx, p, eager, place.Options{Capacity: pl.Budget, Work: eagerWork}); err != nil {
+		return nil, err
+	}
+	eager.Manager, eager.Executor, eager.Budget, eager.Planning = pl.Manager, plan.TorchEager, pl.Budget, pl.Planning+time.Since(began)
+	eager.Notes = append(eager.Notes, notes...)
+	return eager, nil
+}
+
+// eagerWork bounds the packing of a plan made eager, in counted steps.
+const eagerWork = 100_000

@@ -54,8 +54,8 @@ type Options struct {
 	Work int64
 	// Targets carry out every plan; none means the simulator.
 	Targets []Target
-	// Eager, where not nil, turns a plan into what eager PyTorch can run, measured beside it.
-	Eager func(p *plan.Problem, pl *plan.Plan) (*plan.Plan, error)
+	// Eager, where not nil, turns a plan into what eager PyTorch can run, measured beside it; nil where nothing is left of the plan then.
+	Eager func(ctx context.Context, p *plan.Problem, pl *plan.Plan) (*plan.Plan, error)
 	// Limit bounds the time for planning with one manager; 0 for none. A manager that reaches it gives the best that it has.
 	Limit time.Duration
 	// Parallel is how many managers plan at once; 0 for as many as there are processors.
@@ -239,10 +239,10 @@ func (c *Comparison) one(ctx context.Context, m plan.Manager, opt Options, progr
 	}
 	results = c.measure(ctx, info, pl, opt)
 	if opt.Eager != nil && len(pl.Absences) > 0 && pl.Executor == plan.Ideal {
-		eager, err := opt.Eager(c.Problem, pl)
-		if err != nil {
+		switch eager, err := opt.Eager(ctx, c.Problem, pl); {
+		case err != nil:
 			results = append(results, Result{Info: info, Executor: plan.TorchEager, Target: opt.Targets[0].Name(), Reason: err.Error()})
-		} else {
+		case eager != nil:
 			results = append(results, c.measure(ctx, info, eager, opt)...)
 		}
 	}

@@ -153,6 +153,9 @@ func Treatment(p *plan.Problem, pl *plan.Plan) string {
 	if by[plan.Recompute] > 0 {
 		parts = append(parts, "recomputes "+share(by[plan.Recompute]))
 	}
+	if by[plan.Discard] > 0 {
+		parts = append(parts, "discards "+share(by[plan.Discard]))
+	}
 	list := strings.Join(parts[:len(parts)-1], ", ")
 	if list != "" {
 		list += " and "

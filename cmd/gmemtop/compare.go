@@ -69,7 +69,7 @@ func (a *app) compare(ctx context.Context, paths []string, f *planFlags, o compa
 	if p == nil {
 		return err
 	}
-	opt := replay.Options{Seed: f.seed, Work: f.work, Limit: o.limit}
+	opt := replay.Options{Seed: f.seed, Work: f.work, Limit: o.limit, Eager: managers.Eager}
 	if opt.Budget, err = f.budgetBytes(ctx, p); err != nil {
 		return err
 	}

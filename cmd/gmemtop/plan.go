@@ -60,7 +60,7 @@ func (a *app) plan(ctx context.Context, paths []string, f *planFlags, manager st
 		return err
 	}
 	if eager {
-		opt.Eager = nil
+		opt.Eager = managers.Eager
 	}
 	bar := a.newProgress()
 	opt.Update = func(u replay.Progress) { bar.tell("planning with "+u.Manager, u.Part, u.Total) }

@@ -200,7 +200,7 @@ func (f *planFlags) budgetBytes(ctx context.Context, p *plan.Problem) (int64, er
 		return n, err
 	}
 	percent, err := strconv.ParseFloat(strings.TrimSpace(share), 64)
-	if err != nil || percent <= 0 || percent > 1000 {
+	if err != nil || !(percent > 0 && percent <= 1000) { // NaN is neither
 		return 0, usageError{fmt.Errorf("--budget %q is no share: write 50%%", s)}
 	}
 	base := pool.Baselines()[0]

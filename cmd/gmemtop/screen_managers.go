@@ -73,7 +73,7 @@ func (*screenPlanner) Compare(ctx context.Context, p *plan.Problem, names []stri
 			list = append(list, m)
 		}
 	}
-	return replay.Compare(ctx, p, list, replay.Options{
+	return replay.Compare(ctx, p, list, replay.Options{Eager: managers.Eager,
 		Budget: budget, Seed: 1, Targets: []replay.Target{replay.Simulated{Charts: true}}, Parallel: max(runtime.GOMAXPROCS(0)-1, 1), Update: update,
 	})
 }

@@ -42,6 +42,37 @@ func TestSimulatedPeakEqualsPlannedPeak(t *testing.T) {
 	}
 }
 
+// TestUsageOfUntouchedBuffersReachesThePeak holds for recordings that know no accesses: every buffer counts while it lives.
+func TestUsageOfUntouchedBuffersReachesThePeak(t *testing.T) {
+	p := *plantest.Chain(5, 1<<20, 1000)
+	p.Ops = append([]plan.Op(nil), p.Ops...)
+	for i := range p.Ops {
+		p.Ops[i].First, p.Ops[i].End = 0, 0
+	}
+	p.Accesses = nil
+	if err := p.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	pl, err := plan.Assemble(&p, plan.Decisions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := place.Place(context.Background(), &p, pl, place.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	m, err := sim.Run(context.Background(), &p, pl, sim.Options{Usage: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var peak int64
+	for _, u := range m.Usage {
+		peak = max(peak, u.Bytes)
+	}
+	if peak != m.PeakLive {
+		t.Errorf("usage peaks at %d bytes, %d are alive", peak, m.PeakLive)
+	}
+}
+
 func TestEventsAndThePassAgreeWhereNothingIsShared(t *testing.T) {
 	for seed := range uint64(200) {
 		p, pl := random(t, seed, 0.8)

@@ -272,8 +272,9 @@ func (r *run) shared(ctx context.Context) error {
 			if left[q] < 0 {
 				continue
 			}
+			last := now+left[q]/rates[q] <= next // then it is done, even where what is left is too little for a float64 to add to now
 			left[q] -= (next - now) * rates[q]
-			if left[q] < 1e-6 {
+			if last || left[q] < 1e-6 {
 				s := lists[q][head[q]]
 				r.end[s] = int64(math.Round(next))
 				r.ready[q], done[s], left[q] = r.end[s], true, -1

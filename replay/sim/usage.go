@@ -32,7 +32,7 @@ func (r *run) clip(frees []freed, taker plan.InstanceID, at int64, to []int64) {
 // copies in flight included.
 func (r *run) usage() {
 	n := len(r.pl.Instances)
-	from, to := make([]int64, n), make([]int64, n)
+	from, to, taken := make([]int64, n), make([]int64, n), make([]int64, n)
 	for i := range from {
 		from[i], to[i] = -1, -1
 	}
@@ -53,10 +53,10 @@ func (r *run) usage() {
 		st := &r.pl.Steps[s]
 		switch st.Kind {
 		case plan.Alloc:
-			at[r.pl.Instances[st.Instance].Buffer] = st.Instance
+			at[r.pl.Instances[st.Instance].Buffer], taken[st.Instance] = st.Instance, compute
 		case plan.Free:
 			if i := st.Instance; from[i] < 0 { // nothing touched it: it is there while compute passes by
-				from[i], to[i] = compute, compute
+				from[i], to[i] = taken[i], compute
 			} else {
 				to[i] = max(to[i], min(compute, r.m.Makespan))
 			}
@@ -80,7 +80,7 @@ func (r *run) usage() {
 			to[i] = r.m.Makespan
 		}
 		if from[i] < 0 {
-			from[i] = r.m.Makespan
+			from[i] = min(taken[i], r.m.Makespan)
 		}
 		if x.Size > 0 && to[i] >= from[i] {
 			changes = append(changes, plan.Sample{Time: from[i], Bytes: x.Size}, plan.Sample{Time: to[i], Bytes: -x.Size})
