@@ -187,7 +187,7 @@ func stem(name string) string {
 			digits++
 			continue
 		}
-		if run := name[i-digits : i]; digits < shortest || strings.IndexAny(run, "0123456789") < 0 {
+		if run := name[i-digits : i]; digits < shortest || !strings.ContainsAny(run, "0123456789") {
 			b.WriteString(run)
 		} else {
 			b.WriteByte('#')

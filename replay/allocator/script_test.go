@@ -33,7 +33,6 @@ type script struct {
 	starts []named
 	out    strings.Builder
 	counts map[byte]int
-	latest int64
 }
 
 type named struct {

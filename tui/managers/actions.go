@@ -27,11 +27,11 @@ func (v hand) onKey(s *leaf.State, msg tea.KeyPressMsg) (tea.Cmd, bool) {
 	case key.Matches(msg, k.all):
 		return v.toggleAll(s), true
 	case key.Matches(msg, k.less):
-		return dial{v.View}.step(s, sign(msg)), true
+		return dial(v).step(s, sign(msg)), true
 	case key.Matches(msg, k.further):
-		return dial{v.View}.step(s, 5*sign(msg)), true
+		return dial(v).step(s, 5*sign(msg)), true
 	case key.Matches(msg, k.budget):
-		return dial{v.View}.askBudget(s), true
+		return dial(v).askBudget(s), true
 	case key.Matches(msg, k.inside):
 		return v.openRow(s), true
 	case key.Matches(msg, k.compare):
@@ -45,9 +45,9 @@ func (v hand) onKey(s *leaf.State, msg tea.KeyPressMsg) (tea.Cmd, bool) {
 	case key.Matches(msg, k.replan):
 		return v.replan(s), true
 	case key.Matches(msg, k.stop) && v.run != nil:
-		runner{v.View}.stop()
+		runner(v).stop()
 		v.stopped = true
-		return ranking{v.View}.refresh(s), true
+		return ranking(v).refresh(s), true
 	case key.Matches(msg, k.charts):
 		v.pareto = !v.pareto
 		return nil, true
@@ -62,12 +62,12 @@ func (v hand) toggle(s *leaf.State, i int) tea.Cmd {
 	m.on = !m.on
 	v.version++
 	if _, planning := v.progressOf(m.Info.Name); planning && !m.on { // it is not waited for any longer: the others go on
-		runner{v.View}.stop()
+		runner(v).stop()
 	}
 	if m.on {
 		v.stopped = false
 	}
-	return tea.Batch(ranking{v.View}.refresh(s), runner{v.View}.plan(s))
+	return tea.Batch(ranking(v).refresh(s), runner(v).plan(s))
 }
 
 // toggleAll switches all on, or, where all are, back to those that were on at first.
@@ -80,9 +80,9 @@ func (v hand) toggleAll(s *leaf.State) tea.Cmd {
 		v.managers[i].on = !all || v.managers[i].On
 	}
 	v.version++
-	runner{v.View}.stop()
+	runner(v).stop()
 	v.stopped = false
-	return tea.Batch(ranking{v.View}.refresh(s), runner{v.View}.plan(s))
+	return tea.Batch(ranking(v).refresh(s), runner(v).plan(s))
 }
 
 // replan forgets the answers to the question in force, or goes on where planning was stopped.
@@ -92,20 +92,20 @@ func (v hand) replan(s *leaf.State) tea.Cmd {
 		return nil
 	}
 	if !v.stopped {
-		runner{v.View}.stop()
+		runner(v).stop()
 		delete(v.answers, q)
 	}
 	v.stopped = false
 	v.version++
-	return tea.Batch(ranking{v.View}.refresh(s), runner{v.View}.plan(s))
+	return tea.Batch(ranking(v).refresh(s), runner(v).plan(s))
 }
 
 func (v hand) onTable(s *leaf.State, msg tea.Msg) tea.Cmd {
 	switch act := v.table.Update(msg); act.Kind {
 	case table.Sorted:
-		return ranking{v.View}.refresh(s)
+		return ranking(v).refresh(s)
 	case table.Moved:
-		ranking{v.View}.follow()
+		ranking(v).follow()
 	case table.Opened:
 		return v.openRow(s)
 	}

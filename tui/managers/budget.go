@@ -52,13 +52,13 @@ func (v dial) setBudget(s *leaf.State, bytes int64, now bool) tea.Cmd {
 	v.budget, v.budgetOn, v.stopped = bytes, s.Device, false
 	v.generation++
 	v.version++
-	runner{v.View}.stop()
+	runner(v).stop()
 	q := question{st, bytes}
-	if v.moving = !now && v.Wait > 0 && len(runner{v.View}.missing(q)) > 0; !v.moving {
-		return tea.Batch(ranking{v.View}.refresh(s), runner{v.View}.plan(s))
+	if v.moving = !now && v.Wait > 0 && len(runner(v).missing(q)) > 0; !v.moving {
+		return tea.Batch(ranking(v).refresh(s), runner(v).plan(s))
 	}
 	msg, wait := settledMsg{v.View, v.generation}, v.Wait
-	return tea.Batch(ranking{v.View}.refresh(s), func() tea.Msg {
+	return tea.Batch(ranking(v).refresh(s), func() tea.Msg {
 		time.Sleep(wait)
 		return msg
 	})
@@ -134,13 +134,13 @@ func (v dial) onMouse(s *leaf.State, msg tea.MouseMsg) (tea.Cmd, bool) {
 		if x, w, ok := v.table.ColumnAt(colOn); ok && m.X >= x && m.X < x+w {
 			if i := v.table.RowAt(m.Y); i >= 0 && i < len(v.rows) {
 				v.table.Select(i)
-				ranking{v.View}.follow()
-				return hand{v.View}.toggle(s, v.rows[i].manager), true
+				ranking(v).follow()
+				return hand(v).toggle(s, v.rows[i].manager), true
 			}
 		}
-		if k, ok := (plotter{v.View}).spotAt(m.X, m.Y); ok {
+		if k, ok := (plotter(v)).spotAt(m.X, m.Y); ok {
 			v.choose(k)
-			ranking{v.View}.reselect()
+			ranking(v).reselect()
 			return nil, true
 		}
 	case tea.MouseMotionMsg:

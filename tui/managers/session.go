@@ -249,13 +249,13 @@ func (v runner) onNews(s *leaf.State, msg newsMsg) tea.Cmd {
 	r.mu.Unlock()
 	v.version++
 	if !msg.done {
-		return tea.Batch(func() tea.Msg { return r.news() }, ranking{v.View}.refresh(s))
+		return tea.Batch(func() tea.Msg { return r.news() }, ranking(v).refresh(s))
 	}
 	v.run = nil
 	if err != nil && !errors.Is(err, context.Canceled) {
 		a.err = err
 	}
-	return tea.Batch(ranking{v.View}.refresh(s), v.plan(s))
+	return tea.Batch(ranking(v).refresh(s), v.plan(s))
 }
 
 // answersTo returns what is kept for a question, and lets the oldest go where there are too many.

@@ -218,17 +218,3 @@ var stackOrder = [timeline.NumCategories]timeline.Category{
 	timeline.Parameter, timeline.OptimizerState, timeline.Gradient, timeline.Input, timeline.Activation, timeline.AutogradDetail,
 	timeline.Temporary, timeline.Unknown,
 }
-
-// boxAt returns the box at an address and a time, -1 for none.
-func (s *scene) boxAt(t, address int64) int {
-	for i := range s.boxes {
-		b := &s.boxes[i]
-		if b.from > t {
-			break
-		}
-		if t < b.to && address >= b.offset && address < b.offset+b.size {
-			return i
-		}
-	}
-	return -1
-}

@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Writes docs/results.md anew: figures of the papers beside ours. GMEMTOP_TRACES names the folder of the public recordings; without it the sections that
+# need them say so. Arguments are handed on, for example -only joint; with arguments the page goes to standard output.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+if (($#)); then
+	exec go run ./scripts/results "$@"
+fi
+page=$(mktemp)
+trap 'rm -f "$page"' EXIT
+go run ./scripts/results >"$page"
+cat "$page" >docs/results.md

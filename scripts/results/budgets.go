@@ -1,0 +1,449 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/managers"
+	"github.com/gmemtop/gmemtop/managers/hardware"
+	"github.com/gmemtop/gmemtop/managers/joint"
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// Problem: is our planner better than the published ones, at any budget and not only where it suits it?
+//
+// Way chosen: ten budgets a problem, evenly spaced from 95 % of the footprint of PyTorch's caching allocator down to the smallest footprint that any manager
+// reaches when it is asked for the least that is possible. Every manager plans at each. joint wins a budget where its step time is no longer than any
+// other's among the plans that fit, a tie in time being decided by footprint. Managers whose search counts candidates that it measured
+// (capuchin, home) are planned twice, with their own default work and with as much as joint counted there, and the better plan is theirs. autoswap counts
+// candidates too, but fits a surrogate to all of them at each, in cubic time: it stays at its published twenty.
+//
+// Complexity: managers x budgets x problems plans, on all processors. Rejected: a limit in time, which would make the page depend on the machine.
+
+// budgets is how many there are.
+const budgets = 10
+
+// share is of the baseline's footprint, at the largest budget.
+const share = 0.95
+
+// ours are the planners that are compared with all others.
+const (
+	jointName     = "joint"
+	portfolioName = "portfolio"
+)
+
+// counted are the managers whose work is in the unit of joint's: candidates measured.
+var counted = []string{"capuchin", "home"}
+
+// unfinished are the managers left out: they solve mixed-integer programs.
+var unfinished = []string{"checkmate", "checkmate-lp", "tvdnn-ilp"}
+
+// sweep is what became of one problem.
+type sweep struct {
+	name, set string
+	p         *plan.Problem
+	baseline  int64 // footprint of the caching allocator
+	step      int64 // of keeping everything
+	budgets   []int64
+	names     []string    // of the managers
+	got       [][]*figure // by budget, by manager
+	ran       int         // how many managers take part
+}
+
+func (s *sweep) at(budget int, name string) *figure {
+	if k := slices.Index(s.names, name); k >= 0 {
+		return s.got[budget][k]
+	}
+	return nil
+}
+
+// others returns the best of the managers that are not ours at a budget, nil where none fits.
+func (s *sweep) others(budget int) *figure {
+	var best *figure
+	for k, n := range s.names {
+		f := s.got[budget][k]
+		if n == jointName || n == portfolioName || !f.fits {
+			continue
+		}
+		if best == nil || faster(f, best) {
+			best = f
+		}
+	}
+	return best
+}
+
+// faster reports whether a is the better of two that fit.
+func faster(a, b *figure) bool {
+	x, y := &a.Measurement, &b.Measurement
+	return x.StepTime < y.StepTime || x.StepTime == y.StepTime && x.Footprint < y.Footprint
+}
+
+// wins reports whether f is no worse than the best other.
+func wins(f, other *figure) bool {
+	if f == nil || !f.fits {
+		return false
+	}
+	return other == nil || !faster(other, f)
+}
+
+// problem is one to be swept.
+type problem struct {
+	name, set string
+	make      func(ctx context.Context) (*plan.Problem, error)
+}
+
+// toSweep lists the problems.
+func (b *bench) toSweep() ([]problem, error) {
+	v100, err := preset("V100-SXM2-16GB")
+	if err != nil {
+		return nil, err
+	}
+	titan, err := preset("titan-x")
+	if err != nil {
+		return nil, err
+	}
+	link, err := hardware.ByName("AutoSwap's link")
+	if err != nil {
+		return nil, err
+	}
+	var all []problem
+	for _, c := range []struct {
+		net   string
+		batch int
+		hw    plan.Hardware
+	}{{"AlexNet", 128, titan}, {"OverFeat", 128, titan}, {"GoogLeNet", 128, titan}, {"VGG-16", 64, titan}, {"ResNet-50", 64, v100}, {"ResNet-101", 64, v100}} {
+		all = append(all, problem{fmt.Sprintf("%s (%d)", c.net, c.batch), "memory-optimal algorithms, " + c.hw.Name,
+			func(context.Context) (*plan.Problem, error) { return lean(c.net, c.batch, c.hw) }})
+	}
+	for _, c := range []struct {
+		net   string
+		batch int
+	}{{"AlexNet", 128}, {"VGG-16", 64}} {
+		all = append(all, problem{fmt.Sprintf("%s (%d), as made", c.net, c.batch), "choice of algorithms, " + titan.Name,
+			func(context.Context) (*plan.Problem, error) { return network(c.net, c.batch, titan) }})
+	}
+	for _, c := range []struct {
+		file, net string
+		batch     int
+	}{{"alexnet", "AlexNet", 256}, {"vgg16", "VGG-16", 128}, {"resnet50", "ResNet-50", 128}, {"resnet101", "ResNet-101", 64}} {
+		all = append(all, problem{fmt.Sprintf("PipeDream's %s (%d)", c.net, c.batch), "measured layer times, links of " + v100.Name,
+			func(ctx context.Context) (*plan.Problem, error) {
+				return b.pipedream(ctx, c.file, c.net, c.batch, v100)
+			}})
+	}
+	all = append(all, problem{"AutoSwap's VGG recording (100)", "recorded accesses, AutoSwap's link", func(ctx context.Context) (*plan.Problem, error) {
+		_, d, err := b.blockRecording(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return plan.FromDevice(ctx, d, plan.BuildOptions{Iteration: -1, Hardware: link, Name: "AutoSwap's VGG recording"})
+	}})
+	return slices.DeleteFunc(all, func(x problem) bool { return b.problems != "" && !strings.Contains(x.name, b.problems) }), nil
+}
+
+// sweeps plans every problem with every manager at every budget, once a run. It returns the problems whose recordings are absent beside.
+func (b *bench) sweeps(ctx context.Context) ([]*sweep, []string, error) {
+	list, err := b.toSweep()
+	if err != nil {
+		return nil, nil, err
+	}
+	var missing []string
+	first := b.grid == nil
+	for _, x := range list {
+		if !first {
+			break
+		}
+		p, err := x.make(ctx)
+		if errors.Is(err, errAbsent) {
+			continue
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		s := &sweep{name: x.name, set: x.set, p: p}
+		if err := b.sweep(ctx, s); err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", x.name, err)
+		}
+		b.grid = append(b.grid, s)
+	}
+	for _, x := range list {
+		if !slices.ContainsFunc(b.grid, func(s *sweep) bool { return s.name == x.name }) {
+			missing = append(missing, x.name)
+		}
+	}
+	return b.grid, missing, nil
+}
+
+// sweep fills s.
+func (b *bench) sweep(ctx context.Context, s *sweep) error {
+	for _, m := range managers.All() {
+		i := m.Info()
+		if i.Name != portfolioName && !slices.Contains(unfinished, i.Name) && (s.p.Kind >= traces.Dataflow || s.p.Kind >= i.Needs) {
+			s.names = append(s.names, i.Name)
+		}
+	}
+	s.ran = len(s.names)
+	if byName(portfolioName) != nil {
+		s.names = append(s.names, portfolioName)
+	}
+	caching, err := b.measure(ctx, s.p, "caching", 0, 0, false)
+	if err != nil {
+		return err
+	}
+	s.baseline = caching.Measurement.Footprint
+	if s.step, err = keepAll(ctx, s.p); err != nil {
+		return err
+	}
+	least, err := b.plans(ctx, s, []int64{floor(s.p)}, false)
+	if err != nil {
+		return err
+	}
+	low := s.baseline
+	for _, f := range least[0] {
+		if f.reason == "" {
+			low = min(low, f.Measurement.Footprint)
+		}
+	}
+	high := int64(share * float64(s.baseline))
+	if low > high {
+		return fmt.Errorf("nothing is below %.0f %% of the baseline", share*100)
+	}
+	for k := range int64(budgets) {
+		s.budgets = append(s.budgets, high-(high-low)*k/(budgets-1))
+	}
+	if s.got, err = b.plans(ctx, s, s.budgets, true); err != nil {
+		return err
+	}
+	b.tell("%s: joint wins %d of %d", s.name, s.won(jointName), budgets)
+	return nil
+}
+
+// won counts the budgets that a manager of ours wins.
+func (s *sweep) won(name string) int {
+	n := 0
+	for k := range s.budgets {
+		if wins(s.at(k, name), s.others(k)) {
+			n++
+		}
+	}
+	return n
+}
+
+// plans plans with every manager at every budget; with equal, those that count candidates also with joint's work. portfolio comes last: its seeds are the plans
+// of the others, which it would only make again.
+func (b *bench) plans(ctx context.Context, s *sweep, at []int64, equal bool) ([][]*figure, error) {
+	got := make([][]*figure, len(at))
+	for k := range got {
+		got[k] = make([]*figure, len(s.names))
+	}
+	if err := each(ctx, len(at)*s.ran, func(i int) (err error) {
+		k, m := i/s.ran, s.ran-1-i%s.ran // ours, which takes longest, first
+		got[k][m], err = b.measure(ctx, s.p, s.names[m], at[k], 0, false)
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	if mine := slices.Index(s.names, jointName); equal && mine >= 0 {
+		if err := each(ctx, len(at)*len(counted), func(i int) error {
+			k, m := i/len(counted), slices.Index(s.names, counted[i%len(counted)])
+			if m < 0 || got[k][mine].plan == nil || got[k][m].plan == nil || got[k][mine].plan.Work <= got[k][m].plan.Work {
+				return nil
+			}
+			f, err := b.measure(ctx, s.p, s.names[m], at[k], got[k][mine].plan.Work, false)
+			if err == nil && f.fits && (!got[k][m].fits || faster(f, got[k][m])) {
+				got[k][m] = f
+			}
+			return err
+		}); err != nil {
+			return nil, err
+		}
+	}
+	return got, each(ctx, len(at)*(len(s.names)-s.ran), func(k int) (err error) {
+		var seeds []plan.Manager
+		for m := range s.ran {
+			if f := got[k][m]; f.plan != nil && s.names[m] != jointName {
+				seeds = append(seeds, recalled{f})
+			}
+		}
+		got[k][s.ran], err = b.measureManager(ctx, s.p, joint.New(seeds...), at[k], 0, false)
+		return err
+	})
+}
+
+// recalled is a manager that gives a plan that it made before.
+type recalled struct{ f *figure }
+
+// Info implements plan.Manager.
+func (r recalled) Info() plan.Info { return r.f.Info }
+
+// Plan implements plan.Manager.
+func (r recalled) Plan(context.Context, *plan.Problem, plan.Request) (*plan.Plan, error) {
+	pl := *r.f.plan
+	pl.Notes = slices.Clone(pl.Notes)
+	return &pl, nil
+}
+
+// joint sets our planner beside all others.
+func (b *bench) joint(ctx context.Context, p *page) error {
+	grid, missing, err := b.sweeps(ctx)
+	if err != nil {
+		return err
+	}
+	p.heading(2, "joint against all others, at ten budgets")
+	p.para("Ten budgets a problem, evenly spaced from 95 %% of the footprint of PyTorch's caching allocator (emulated, the *baseline*) down to the smallest footprint that any manager reaches when asked for the "+
+		"least that is possible. *Wins*: among the plans that fit, its step time is no longer than any other's, ties decided by footprint. Others are all managers of `gmemtop compare` that "+
+		"serve the problem, but for %s, which solve mixed-integer programs and do not finish on most of these. Each plans with its default work; %s, whose searches count "+
+		"candidates measured as joint's does, also with as much as joint counted, and the better of the two stands (autoswap's surrogate grows with the cube of its candidates: it keeps its published twenty). *Bound* is joint's own proof: no plan within the budget has a shorter step.",
+		some(unfinished), some(counted))
+	if len(missing) > 0 {
+		p.para("Left out for want of GMEMTOP_TRACES: %s.", some(missing))
+	}
+	withPortfolio := byName(portfolioName) != nil
+	header := []string{"problem", "joint wins", "never slower with more", "over its bound, mean", "most", "budgets with under 5 %"}
+	if withPortfolio {
+		header = slices.Insert(header, 2, "portfolio wins")
+	}
+	var rows [][]string
+	total, all, monotone, close, bounded, eight, ten := 0, 0, 0, 0, 0, 0, 0
+	for _, s := range grid {
+		won := s.won(jointName)
+		mono := s.monotone(jointName)
+		mean, most, under, have := s.distance(jointName)
+		row := []string{s.name, fmt.Sprintf("%d of %d", won, len(s.budgets)), yes(mono)}
+		if have > 0 {
+			row = append(row, percent(mean), percent(most), fmt.Sprintf("%d of %d", under, have))
+		} else {
+			row = append(row, "–", "–", "–")
+		}
+		if withPortfolio {
+			both := s.won(portfolioName)
+			if both == len(s.budgets) {
+				ten++
+			}
+			row = slices.Insert(row, 2, fmt.Sprintf("%d of %d", both, len(s.budgets)))
+		}
+		if won >= 8 {
+			eight++
+		}
+		if mono {
+			monotone++
+		}
+		total, all, close, bounded = total+won, all+len(s.budgets), close+under, bounded+have
+		rows = append(rows, row)
+	}
+	p.table(header, rows)
+	p.para("joint wins %d of %d budgets; at least eight of ten on %d of %d problems (aim: all). Its step time never rises as the budget grows on %d of %d. It is within 5 %% of its own bound at %d of %d budgets.",
+		total, all, eight, len(grid), monotone, len(grid), close, bounded)
+	if withPortfolio {
+		p.para("portfolio wins all ten on %d of %d problems (aim: all).", ten, len(grid))
+	} else {
+		p.para("There is no portfolio manager in this version.")
+	}
+	for _, s := range grid {
+		s.write(p, withPortfolio)
+	}
+	p.para("The embedded samples, SmartPool's recordings and memory snapshots hold no accesses: every manager that serves them keeps everything, so that budgets say nothing there; see the pools above.")
+	return nil
+}
+
+func yes(v bool) string {
+	if v {
+		return "yes"
+	}
+	return "no"
+}
+
+// monotone reports whether a manager's step time never rises as the budget grows, and that a plan that fits is never lost.
+func (s *sweep) monotone(name string) bool {
+	for k := 1; k < len(s.budgets); k++ { // budgets fall
+		larger, smaller := s.at(k-1, name), s.at(k, name)
+		if smaller.step() > 0 && (larger.step() == 0 || larger.step() > smaller.step()) {
+			return false
+		}
+	}
+	return true
+}
+
+// distance returns how far a manager's step times are over its bounds: mean and most, at how many budgets under 5 %, of how many with a bound.
+func (s *sweep) distance(name string) (mean, most float64, under, have int) {
+	for k := range s.budgets {
+		f := s.at(k, name)
+		if f.step() == 0 || f.plan.StepBound <= 0 {
+			continue
+		}
+		v := float64(f.step())/float64(f.plan.StepBound) - 1
+		mean, most, have = mean+v, max(most, v), have+1
+		if v < 0.05 {
+			under++
+		}
+	}
+	if have > 0 {
+		mean /= float64(have)
+	}
+	return mean, most, under, have
+}
+
+// write writes the table of one problem.
+func (s *sweep) write(p *page, withPortfolio bool) {
+	p.heading(3, "%s", s.name)
+	p.para("%s. %d ops, %d buffers, %d managers; baseline %s, everything kept %s a step.", strings.ToUpper(s.set[:1])+s.set[1:], len(s.p.Ops), len(s.p.Buffers), s.ran, gib(s.baseline), ms(s.step))
+	header := []string{"budget", "of baseline", "best other", "", "joint", "", "joint over its bound"}
+	if withPortfolio {
+		header = slices.Insert(header, 6, "portfolio")
+	}
+	var rows [][]string
+	for k, budget := range s.budgets {
+		other, mine := s.others(k), s.at(k, jointName)
+		row := []string{gib(budget), percent(float64(budget) / float64(s.baseline))}
+		if other == nil {
+			row = append(row, "–", "none fits")
+		} else {
+			row = append(row, other.manager, signed2(other.Overhead))
+		}
+		verdict := "loses"
+		if wins(mine, other) {
+			verdict = "wins"
+			switch {
+			case other == nil || mine.step() != other.step():
+			case mine.Measurement.Footprint < other.Measurement.Footprint:
+				verdict = "wins by footprint"
+			default:
+				verdict = "ties"
+			}
+		}
+		if mine == nil || !mine.fits {
+			row = append(row, mine.cell(), verdict, "–")
+		} else {
+			distance := "–"
+			if mine.plan.StepBound > 0 {
+				distance = percent(float64(mine.step())/float64(mine.plan.StepBound) - 1)
+			}
+			row = append(row, signed2(mine.Overhead), verdict, distance)
+		}
+		if withPortfolio {
+			cell := "–"
+			if f := s.at(k, portfolioName); f != nil && f.fits {
+				cell = signed2(f.Overhead)
+				if !wins(f, other) {
+					cell += ", loses"
+				}
+			}
+			row = slices.Insert(row, 6, cell)
+		}
+		rows = append(rows, row)
+	}
+	p.table(header, rows)
+}
+
+// signed2 is signed with two decimals.
+func signed2(v float64) string {
+	s := fmt.Sprintf("%+.2f %%", v*100)
+	if s == "+0.00 %" || s == "-0.00 %" {
+		return "0.00 %"
+	}
+	return s
+}

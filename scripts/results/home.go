@@ -1,0 +1,60 @@
+package main
+
+import (
+	"context"
+	"fmt"
+)
+
+// home is about particle swarms.
+func (b *bench) home(ctx context.Context, p *page) error {
+	p.heading(2, "HOME")
+	p.para("Paper (abstract, IEEE TC 2023): throughput up to 5.7 times vDNN's and 1.3 times Capuchin's; largest batch up to 2.8 times PyTorch's and 1.3 times Capuchin's; six popular networks, PyTorch. Models, batch sizes, GPU, and the " +
+		"method's encoding, fitness and constants are not public. `home` is a particle swarm in its spirit, so that the figures below say how ours do against ours: they neither confirm nor refute the paper.")
+	grid, _, err := b.sweeps(ctx)
+	if err != nil {
+		return err
+	}
+	rivals := []struct {
+		name  string
+		paper float64
+	}{{"vdnn-all", 5.7}, {"vdnn-dyn", 5.7}, {"capuchin", 1.3}}
+	most := make([]float64, len(rivals))
+	var rows [][]string
+	for _, s := range grid {
+		row := []string{s.name}
+		some := false
+		for i, r := range rivals {
+			sum, n, top := 0.0, 0, 0.0
+			for k := range s.budgets {
+				home, other := s.at(k, "home"), s.at(k, r.name)
+				if home.step() == 0 || other.step() == 0 {
+					continue
+				}
+				v := float64(other.step()) / float64(home.step())
+				sum, n, top = sum+v, n+1, max(top, v)
+			}
+			if n == 0 {
+				row = append(row, "–")
+				continue
+			}
+			some = true
+			most[i] = max(most[i], top)
+			row = append(row, fmt.Sprintf("%.2fx, %.2fx", sum/float64(n), top))
+		}
+		if some {
+			rows = append(rows, row)
+		}
+	}
+	header := []string{"problem"}
+	for _, r := range rivals {
+		header = append(header, "over "+r.name+": mean, most")
+	}
+	p.table(header, rows)
+	p.para("Throughput of home over that of each rival, over those of the ten budgets of the section on joint at which both fit. The most: %.2fx over vdnn-all and %.2fx over vdnn-dyn (paper: up to 5.7x, %s), %.2fx over "+
+		"Capuchin (paper: up to 1.3x, %s).", most[0], most[1], reached(max(most[0], most[1]) >= 5.7), most[2], reached(most[2] >= 1.3))
+	if b.overPyTorch > 0 {
+		p.para("Largest batch (the table under DELTA): home's is up to %.2fx that of PyTorch's caching allocator (paper: up to 2.8x, %s) and up to %.2fx Capuchin's (paper: up to 1.3x, %s).",
+			b.overPyTorch, reached(b.overPyTorch >= 2.8), b.overCapuchin, reached(b.overCapuchin >= 1.3))
+	}
+	return nil
+}

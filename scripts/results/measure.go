@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gmemtop/gmemtop/managers"
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/replay"
+)
+
+// bench is one run of the command.
+type bench struct {
+	traces   string // GMEMTOP_TRACES
+	problems string
+	times    bool
+
+	mu       sync.Mutex
+	progress io.Writer
+	began    time.Time
+	defects  []string
+
+	grid []*sweep // made once, used by several sections
+	// The most by which home's largest batch passes PyTorch's and Capuchin's, where it was looked for.
+	overPyTorch, overCapuchin float64
+}
+
+func (b *bench) tell(format string, args ...any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	fmt.Fprintf(b.progress, "%4.0fs %s\n", time.Since(b.began).Seconds(), sprintf(format, args))
+}
+
+func (b *bench) defect(what string) {
+	b.tell("%s", what)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.defects = append(b.defects, what)
+}
+
+// each calls f with 0 to n-1 on all processors and returns the first error by index.
+func each(ctx context.Context, n int, f func(i int) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	errs := make([]error, n)
+	next := make(chan int)
+	var wg sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), n) {
+		wg.Go(func() {
+			for i := range next {
+				if errs[i] = f(i); errs[i] != nil {
+					cancel()
+				}
+			}
+		})
+	}
+	for i := range n {
+		if ctx.Err() != nil {
+			break
+		}
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// figure is what became of one manager.
+type figure struct {
+	manager string
+	reason  string // why there is no plan; "" where there is one
+	fits    bool
+	plan    *plan.Plan
+	replay.Result
+}
+
+// step is its step time, 0 where there is no plan that fits.
+func (f *figure) step() int64 {
+	if f == nil || !f.fits {
+		return 0
+	}
+	return f.Measurement.StepTime
+}
+
+// cell is what a table says of it: its overhead where it fits.
+func (f *figure) cell() string {
+	switch {
+	case f == nil:
+		return "–"
+	case f.reason != "":
+		return "–"
+	case !f.fits:
+		return "does not fit"
+	}
+	return signed(f.Overhead)
+}
+
+const seed = 1
+
+// slow is what progress speaks of.
+const slow = 10 * time.Second
+
+// measure plans with one manager and simulates its plan.
+func (b *bench) measure(ctx context.Context, p *plan.Problem, name string, budget, work int64, charts bool) (*figure, error) {
+	if m := byName(name); m != nil {
+		return b.measureManager(ctx, p, m, budget, work, charts)
+	}
+	return &figure{manager: name, reason: "there is no such manager"}, nil
+}
+
+// measureManager is measure for a manager at hand.
+func (b *bench) measureManager(ctx context.Context, p *plan.Problem, m plan.Manager, budget, work int64, charts bool) (*figure, error) {
+	name := m.Info().Name
+	f := &figure{manager: name}
+	began := time.Now()
+	defer func() {
+		if took := time.Since(began); took > slow {
+			b.tell("%s took %.0f s on %s within %s", name, took.Seconds(), p.Name, mib(budget))
+		}
+	}()
+	c, err := replay.Compare(ctx, p, []plan.Manager{m}, replay.Options{Budget: budget, Seed: seed, Work: work, Parallel: 1,
+		Targets: []replay.Target{replay.Simulated{Charts: charts}}})
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if errors.Is(err, replay.ErrTooSmall) {
+		f.reason = err.Error()
+		return f, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	f.Result = c.Results[0]
+	f.reason, f.fits, f.plan = f.Result.Reason, f.Available && f.Fits, f.Plan
+	if strings.HasPrefix(f.reason, replay.Defect) || strings.HasPrefix(f.reason, "its plan is not valid") {
+		b.defect(fmt.Sprintf("%s on %s within %s: %s", name, p.Name, mib(budget), f.reason))
+	}
+	return f, nil
+}
+
+// byName returns a manager, nil where there is none of that name.
+func byName(name string) plan.Manager {
+	for _, m := range managers.All() {
+		if m.Info().Name == name {
+			return m
+		}
+	}
+	return nil
+}
+
+// keepAll is the step time of keeping everything.
+func keepAll(ctx context.Context, p *plan.Problem) (int64, error) {
+	return replay.KeepAll(ctx, p, replay.Simulated{})
+}
