@@ -8,14 +8,24 @@ import (
 	"testing"
 
 	"github.com/gmemtop/gmemtop/managers"
+	"github.com/gmemtop/gmemtop/managers/hardware"
+	"github.com/gmemtop/gmemtop/managers/networks"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/managers/plan/plantest"
 	"github.com/gmemtop/gmemtop/replay/sim"
 )
 
-// slow are managers that solve an integer program: they are tried on fewer problems.
+// slow are managers that solve integer programs, or ask all others: they are tried on fewer problems and budgets.
 func slow(name string) bool {
 	return strings.HasPrefix(name, "checkmate") || name == "tvdnn-ilp" || name == "portfolio"
+}
+
+// workOf keeps searches short: what holds for short ones holds for long ones.
+func workOf(name string) int64 {
+	if slow(name) || name == "joint" || name == "home" {
+		return 40
+	}
+	return 0
 }
 
 // budgets are shares of what lies between the least that must reside and the peak; 0 stands for no budget.
@@ -32,18 +42,34 @@ func budgetOf(p *plan.Problem, share float64) int64 {
 
 func TestEveryPlanOfEveryManagerIsValidAndMeasuresWhatItSays(t *testing.T) {
 	plans, absent := map[string]int{}, map[string]int{}
-	for seed := range uint64(15) {
+	for seed := range uint64(9) {
 		p := plantest.Random(seed, 12+int(seed))
 		if seed%3 == 0 { // a training as everybody's is: large activations, made forward and needed backward
 			p = plantest.Chain(6+int(seed)/2, 8<<20, 3_000_000)
 		}
+		if seed == 4 { // one with layers that vDNN tells apart
+			net, err := networks.ByName("alexnet")
+			if err != nil {
+				t.Fatal(err)
+			}
+			hw, err := hardware.ByName("v100-pcie-16gb")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p, err = net.Problem(32, hw, networks.Options{}); err != nil {
+				t.Fatal(err)
+			}
+		}
 		for _, m := range managers.All() {
 			name := m.Info().Name
-			if slow(name) && seed >= 2 {
+			if slow(name) && seed > 0 {
 				continue
 			}
-			for _, share := range budgets {
-				r := plan.Request{Budget: budgetOf(p, share), Seed: seed, Evaluator: sim.Simulator{}}
+			for k, share := range budgets {
+				if slow(name) && k != 3 {
+					continue
+				}
+				r := plan.Request{Budget: budgetOf(p, share), Seed: seed, Work: workOf(name), Evaluator: sim.Simulator{}}
 				pl, err := m.Plan(context.Background(), p, r)
 				if errors.As(err, new(*plan.Unavailable)) || errors.As(err, new(*plan.TooSmall)) {
 					continue
@@ -88,10 +114,14 @@ func TestEveryPlanOfEveryManagerIsValidAndMeasuresWhatItSays(t *testing.T) {
 }
 
 func TestEqualSeedAndWorkGiveEqualPlans(t *testing.T) {
-	for seed := range uint64(3) {
+	for seed := range uint64(2) {
 		p := plantest.Random(seed+100, 25)
 		for _, m := range managers.All() {
-			r := plan.Request{Budget: budgetOf(p, 0.6), Seed: seed, Evaluator: sim.Simulator{}}
+			name := m.Info().Name
+			if slow(name) && seed > 0 || name == "portfolio" {
+				continue // its seeds are tried one by one
+			}
+			r := plan.Request{Budget: budgetOf(p, 0.6), Seed: seed, Work: workOf(name), Evaluator: sim.Simulator{}}
 			a, errA := m.Plan(context.Background(), p, r)
 			b, errB := m.Plan(context.Background(), p, r)
 			if (errA == nil) != (errB == nil) {

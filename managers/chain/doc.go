@@ -16,7 +16,7 @@
 //	(*Builder) PlanPossible(drops, others, max) (Result, kept) the same, keeping in memory what cannot be brought back
 //	(*Builder) Verify(x, ops, wanted, set) (Chain, error)  whether a chain that somebody else made does what it should
 //	(*Builder) PeakLive(absences, reruns) int64    the peak of live bytes of the plan that Assemble would make, without making it
-//	(*Builder) OpTime(op) int64                what one more run of an op costs, in nanoseconds
+//	(*Builder) OpTime(op), TimeOf(reruns) int64    what one more run of an op, or all reruns, cost, in nanoseconds
 //
 // # The problem
 //

@@ -160,3 +160,13 @@ func (b *Builder) absence(d *Drop) (plan.Absence, error) {
 	}
 	return x, nil
 }
+
+// TimeOf returns what reruns add to their streams, in nanoseconds.
+func (b *Builder) TimeOf(reruns []plan.Rerun) (ns int64) {
+	for i := range reruns {
+		for _, o := range reruns[i].Ops {
+			ns += b.OpTime(o)
+		}
+	}
+	return ns
+}

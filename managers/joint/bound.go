@@ -15,12 +15,12 @@ import (
 // in after it, or run again after it. Let z and y be the shares of each value that is swapped and recomputed. With head(a) the earliest end of op a and tail(b)
 // the least time from the start of op b to the end of the step, both by data and queues alone,
 //
-//	start(k) >= head(a) + sum of out times of z that leave behind a or later         for every a
+//	start(k) >= head(a) + sum of out times of z that were last written by a or later       for every a
 //	step     >= start(k) + sum of in times of z that are needed at b or before + tail(b)   for every b
 //	step     >= start(k) + time of k + sum of op times of y + tail(k+1)
 //	sum of sizes of z and y >= D,  0 <= z, y,  z + y <= 1
 //
-// since copies of one direction are served one by one and ops of one stream too. This linear program is a relaxation of every plan of the plan format, so
+// (a copy out has to wait for the writer, not for readers), since copies of one direction are served one by one and ops of one stream too. This linear program is a relaxation of every plan of the plan format, so
 // its value bounds the step time; so does the Lagrangian for any weights of the rows, each of the two families summing to one. For fixed weights the rest is a
 // fractional knapsack. Weights are found by multiplicative updates, which converge on simplices and need no solver; the best value on the way counts, so that
 // stopping early costs tightness and never truth. An op with variants is tried under each; the least counts.
@@ -52,6 +52,7 @@ type bounder struct {
 	gainA      []float64
 	gainB      []float64
 	accA, accB []float64
+	dual       dual      // of the moment that bounds best, at the last limit asked for
 	shareOf    []float64 // of each op: one by the number of buffers that it writes
 }
 
@@ -61,6 +62,30 @@ type column struct {
 	out, in, redo float64
 	rowA, rowB    int32 // the last row of A that counts it, the first of B
 	canDrop       bool
+}
+
+// dual are the weights at which a moment's Lagrangian was largest: what a nanosecond of each copy engine and of compute is worth there.
+type dual struct {
+	value float64
+	at    plan.OpID
+	out   []float64 // of each row of A, summed from the first row on: what a copy out costs that was written there
+	in    []float64 // of each row of B, summed from the last row back: what a copy in costs that is needed there
+	outAt []plan.OpID
+	inAt  []plan.OpID
+	again float64
+}
+
+// costs returns what the dual asks for copying gap g out and in, and for running it again, in nanoseconds; ok is false where the gap does not span its moment.
+func (d *dual) costs(x *gap) (copies, again float64, ok bool) {
+	if d.value <= 0 || x.after >= d.at || d.at >= x.before {
+		return 0, 0, false
+	}
+	a, okA := slices.BinarySearch(d.outAt, x.ready)
+	c, okB := slices.BinarySearch(d.inAt, x.before)
+	if !okA || !okB {
+		return 0, 0, false
+	}
+	return float64(x.out)*d.out[a] + float64(x.in)*d.in[c], float64(x.redo) * d.again, true
 }
 
 func newBounder(m *model) *bounder {
@@ -172,11 +197,14 @@ func (b *bounder) paths() {
 // loads counts what holds a value when each op begins.
 func (b *bounder) loads() {
 	m, p := b.m, b.m.p
-	delta := make([]int64, m.n+1)
+	delta := make([]int64, (m.n+1)*m.k)
+	count := func(b plan.BufferID, q int16, from, to plan.OpID) {
+		delta[int(from)*m.k+int(q)] += p.Rounded(b)
+		delta[int(to)*m.k+int(q)] -= p.Rounded(b)
+	}
 	for g := range m.gaps {
-		if x := &m.gaps[g]; !x.dead {
-			delta[x.after+1] += x.size
-			delta[x.before] -= x.size
+		if x := &m.gaps[g]; !x.dead && b.inOrder(x) {
+			count(x.buffer, p.Ops[x.after].Stream, x.after+1, x.before)
 		}
 	}
 	for i := range p.Buffers { // a carried buffer holds its value across the end of the iteration
@@ -185,28 +213,39 @@ func (b *bounder) loads() {
 			continue
 		}
 		if first := touches[0]; first.Op < p.Buffers[i].End && first.Mode != plan.Write {
-			delta[0] += p.Rounded(plan.BufferID(i))
-			delta[first.Op] -= p.Rounded(plan.BufferID(i))
+			count(plan.BufferID(i), p.Ops[first.Op].Stream, 0, first.Op)
 		}
 	}
-	var sum int64
+	sum := make([]int64, m.k)
 	for i := range m.n {
-		sum += delta[i]
+		for q := range sum {
+			sum[q] += delta[i*m.k+q]
+		}
 		b.least[i] = m.work[i]
 		for k := range p.Ops[i].Variants {
 			_, w := m.variant(i, k)
 			b.least[i] = min(b.least[i], w)
 		}
-		b.tight[i] = sum + m.operands[i] - m.work[i] + b.least[i]
+		b.tight[i] = sum[p.Ops[i].Stream] + m.operands[i] - m.work[i] + b.least[i]
 	}
+}
+
+// inOrder reports whether both ends of a gap are on one stream: then the value is there whenever an op of that stream between them runs. What another
+// stream does at that moment is anybody's guess.
+func (b *bounder) inOrder(x *gap) bool {
+	return b.m.p.Ops[x.after].Stream == b.m.p.Ops[x.before].Stream
 }
 
 // choose picks the moments to look at: the fullest of each quarter of the iteration, the fullest of all first.
 func (b *bounder) choose() {
 	n := b.m.n
-	for q := range 4 {
+	quarters := 4
+	if n > 20000 { // the fullest alone
+		quarters = 1
+	}
+	for q := range quarters {
 		best := -1
-		for i := n * q / 4; i < n*(q+1)/4; i++ {
+		for i := n * q / quarters; i < n*(q+1)/quarters; i++ {
 			if best < 0 || b.tight[i] > b.tight[best] {
 				best = i
 			}
@@ -221,6 +260,7 @@ func (b *bounder) choose() {
 // bound returns what no plan within the limit undercuts, in nanoseconds. Turns bounds the updates of each moment.
 func (b *bounder) bound(limit int64, turns int) int64 {
 	b.within(limit)
+	b.dual.value = 0
 	best := b.base
 	for _, k := range b.moments {
 		op := &b.m.p.Ops[k]
@@ -270,7 +310,12 @@ func (b *bounder) moment(k plan.OpID, missing, dur int64, turns int) int64 {
 	scale := float64(b.base)
 	for turn := range turns {
 		value := b.price(k, float64(missing), float64(dur+after))
-		best = max(best, value)
+		if value > best {
+			best = value
+			if value > b.dual.value && !math.IsInf(value, 1) {
+				b.keep(k, value)
+			}
+		}
 		update := func(w, gain, acc []float64) {
 			top := math.Inf(-1)
 			for i := range w {
@@ -296,15 +341,30 @@ func (b *bounder) moment(k plan.OpID, missing, dur int64, turns int) int64 {
 	return int64(best * (1 - 1e-9))
 }
 
+// keep stores the weights at hand.
+func (b *bounder) keep(k plan.OpID, value float64) {
+	d := &b.dual
+	nA, nB := len(b.rowA), len(b.rowB)
+	d.value, d.at, d.again = value, k, b.weightB[nB]
+	d.outAt, d.inAt = append(d.outAt[:0], b.rowA...), append(d.inAt[:0], b.rowB...)
+	d.out, d.in = append(d.out[:0], b.weightA[:nA]...), append(d.in[:0], b.weightB[:nB]...)
+	for i := 1; i < nA; i++ {
+		d.out[i] += d.out[i-1]
+	}
+	for i := nB - 2; i >= 0; i-- {
+		d.in[i] += d.in[i+1]
+	}
+}
+
 // collect lists the values that may be absent when op k begins, and the rows.
 func (b *bounder) collect(k plan.OpID) {
 	m, p := b.m, b.m.p
 	b.columns, b.rowA, b.rowB = b.columns[:0], b.rowA[:0], b.rowB[:0]
 	var ids []int32
 	for _, g := range m.choices {
-		if x := &m.gaps[g]; x.after < k && k < x.before && (x.canSwap || x.canDrop) {
+		if x := &m.gaps[g]; x.after < k && k < x.before && b.inOrder(x) && p.Ops[x.after].Stream == p.Ops[k].Stream && (x.canSwap || x.canDrop) {
 			ids = append(ids, g)
-			b.rowA, b.rowB = append(b.rowA, x.after), append(b.rowB, x.before)
+			b.rowA, b.rowB = append(b.rowA, x.ready), append(b.rowB, x.before)
 		}
 	}
 	slices.Sort(b.rowA)
@@ -312,7 +372,7 @@ func (b *bounder) collect(k plan.OpID) {
 	b.rowA, b.rowB = slices.Compact(b.rowA), slices.Compact(b.rowB)
 	for _, g := range ids {
 		x := &m.gaps[g]
-		a, _ := slices.BinarySearch(b.rowA, x.after)
+		a, _ := slices.BinarySearch(b.rowA, x.ready)
 		c, _ := slices.BinarySearch(b.rowB, x.before)
 		col := column{size: float64(x.size), out: float64(x.out), in: float64(x.in), rowA: int32(a), rowB: int32(c), canDrop: x.mayDrop}
 		if col.canDrop {
@@ -364,8 +424,12 @@ func (b *bounder) price(k plan.OpID, missing, rest float64) float64 {
 			break
 		}
 		x := &b.columns[i]
-		share := min(1, missing/x.size)
-		missing -= share * x.size
+		share := 1.0
+		if x.size >= missing {
+			share, missing = missing/x.size, 0
+		} else {
+			missing -= x.size
+		}
 		value += share * x.size * b.rate[i]
 		if swapCost := x.out*a[x.rowA] + x.in*c[x.rowB]; x.canDrop && x.redo*again < swapCost {
 			b.gainB[nB] += share * x.redo
@@ -383,9 +447,11 @@ func (b *bounder) price(k plan.OpID, missing, rest float64) float64 {
 	for i := 1; i < nB; i++ {
 		b.gainB[i] += b.gainB[i-1]
 	}
-	for i := range nA {
-		b.gainA[i] += float64(b.head[b.rowA[i]])
-		value += b.weightA[i] * float64(b.head[b.rowA[i]])
+	for i, a := range b.rowA {
+		if a >= 0 {
+			b.gainA[i] += float64(b.head[a])
+			value += b.weightA[i] * float64(b.head[a])
+		}
 	}
 	for i := range nB {
 		b.gainB[i] += float64(b.tail[b.rowB[i]])
@@ -395,4 +461,13 @@ func (b *bounder) price(k plan.OpID, missing, rest float64) float64 {
 	b.gainB[nB] += rest
 	value += b.weightA[nA]*float64(b.begin[k]) + b.weightB[nB]*rest
 	return value
+}
+
+// Bound returns a proven lower bound on the step time of every plan of the problem whose footprint is within so many bytes, in nanoseconds; on that of
+// every plan where the limit is 0.
+func Bound(p *plan.Problem, limit int64) int64 {
+	if limit <= 0 {
+		limit = math.MaxInt64 / 2
+	}
+	return newBounder(compile(p)).bound(limit, 200)
 }

@@ -15,29 +15,39 @@ type prices struct {
 	redo float64 // what a nanosecond of running again is worth; negative forbids recomputing
 	// byExcess weighs an absence by the excess over the limit that it spans, instead of by bytes alone.
 	byExcess bool
+	// dual, where not nil, prices copies and reruns by the dual of the bound's linear program; link then scales the price of copies.
+	dual *dual
+	// fill swaps at the fullest position, before anything else, what copies can carry without being waited for; split keeps out of it what is so cheap to run
+	// again that the copies are better spent on others, in nanoseconds for 1024 bytes.
+	fill  bool
+	split float64
 }
 
 // cover chooses absences until the load meets the limits everywhere, cheapest first, and takes back what turns out not to be needed.
 type cover struct {
-	s     *schedule
-	tree  *loadTree
-	sum   []float64 // of excess before each position, scaled to the largest
-	order []int32
-	rate  []float64 // of each gap
-	cost  []float64
-	how   []choice
-	from  []plan.OpID // of each gap: where its absence is sure to have begun, and to end
-	to    []plan.OpID
-	full  []bool // of each gap chosen to be swapped: it counts from access to access
-	peak  int64
-	redo  []float64 // of each gap: what dropping it costs, chains and all, as far as schedules have shown
-	late  []float64 // of each gap: what compute waited for its copies back
-	times []float64 // of each op: how often it ran again
+	s               *schedule
+	tree            *loadTree
+	sum             []float64 // of excess before each position, scaled to the largest
+	order           []int32
+	rate            []float64 // of each gap
+	cost            []float64
+	how             []choice
+	from            []plan.OpID // of each gap: where its absence is sure to have begun, and to end
+	to              []plan.OpID
+	full            []bool // of each gap chosen to be swapped: it counts from access to access
+	peak            int64
+	noDrop          bool // recomputing is switched off
+	across          []int32
+	densities       []float64
+	outRoom, inRoom *loadTree // of each op, less than nothing while copies have room
+	redo            []float64 // of each gap: what dropping it costs, chains and all, as far as schedules have shown
+	late            []float64 // of each gap: what compute waited for its copies back
+	times           []float64 // of each op: how often it ran again
 }
 
 func newCover(s *schedule) *cover {
 	m := s.m
-	c := &cover{s: s, tree: newLoadTree(m.n), sum: make([]float64, m.n+1), full: make([]bool, len(m.gaps)), redo: make([]float64, len(m.gaps)), late: make([]float64, len(m.gaps)), times: make([]float64, m.n), rate: make([]float64, len(m.gaps)+len(m.slower)), cost: make([]float64, len(m.gaps)),
+	c := &cover{s: s, tree: newLoadTree(m.n), outRoom: newLoadTree(m.n), inRoom: newLoadTree(m.n), sum: make([]float64, m.n+1), full: make([]bool, len(m.gaps)), redo: make([]float64, len(m.gaps)), late: make([]float64, len(m.gaps)), times: make([]float64, m.n), rate: make([]float64, len(m.gaps)+len(m.slower)), cost: make([]float64, len(m.gaps)),
 		how: make([]choice, len(m.gaps)), from: make([]plan.OpID, len(m.gaps)), to: make([]plan.OpID, len(m.gaps))}
 	clock := make([]int64, m.n+1)
 	var all int64
@@ -52,17 +62,25 @@ func newCover(s *schedule) *cover {
 		if !x.canSwap {
 			continue
 		}
-		f, _ := slices.BinarySearch(clock, m.end[x.after]+x.out)
+		f, _ := slices.BinarySearch(clock, c.ready(x)+x.out)
 		t, _ := slices.BinarySearch(clock, m.start[x.before]-x.in+1)
 		c.from[g], c.to[g] = min(max(plan.OpID(f), x.after+1), x.before), max(plan.OpID(t-1), x.after)
 	}
 	return c
 }
 
+// ready returns when a copy out of the gap can begin if nothing is waited for.
+func (c *cover) ready(x *gap) int64 {
+	if x.ready < 0 {
+		return 0
+	}
+	return c.s.m.end[x.ready]
+}
+
 // forget sets prices back to what they are before any schedule has been seen.
 func (c *cover) forget() {
 	for g := range c.redo {
-		c.redo[g], c.late[g] = float64(c.s.m.gaps[g].redo), 0
+		c.redo[g], c.late[g] = float64(c.s.m.gaps[g].alone), 0
 	}
 	for i := range c.times {
 		c.times[i] = 1
@@ -87,7 +105,7 @@ func (c *cover) learn() {
 		if !m.gaps[g].canDrop {
 			continue
 		}
-		c.redo[g] = 0
+		c.redo[g] = float64(m.gaps[g].alone - m.gaps[g].redo)
 		for _, o := range m.maker[m.makerAt[g]:m.makerAt[g+1]] {
 			c.redo[g] += float64(m.dur[o]) * max(1, c.times[o])
 		}
@@ -114,6 +132,7 @@ func (c *cover) learn() {
 // choose fills s.choice under the prices, for the schedule's limits.
 func (c *cover) choose(pr prices) {
 	s, m := c.s, c.s.m
+	s.steps += 8 * int64(m.n+len(m.gaps))
 	c.excess()
 	for i := range m.slower {
 		o := int(m.slower[i].op)
@@ -124,14 +143,23 @@ func (c *cover) choose(pr prices) {
 		s.choice[g] = keep
 		x := &m.gaps[g]
 		how, cost := keep, 0.0
+		redo := pr.redo * c.redo[g]
 		if x.canSwap && pr.link >= 0 {
 			how, cost = swap, pr.link*float64(x.out+x.in)+c.late[g]
-			if room := m.start[x.before] - m.end[x.after]; x.out+x.in > room { // compute waits, whatever else happens
+			if pr.dual != nil {
+				if copies, again, ok := pr.dual.costs(x); ok {
+					cost = pr.link*copies + 0.01*float64(x.out+x.in) + c.late[g]
+					if x.canDrop && pr.redo >= 0 {
+						redo = again + c.redo[g] - float64(x.redo)
+					}
+				}
+			}
+			if room := m.start[x.before] - c.ready(x); x.out+x.in > room { // compute waits, whatever else happens
 				cost = max(cost, float64(x.out+x.in-room))
 			}
 		}
 		if x.canDrop && pr.redo >= 0 {
-			if redo := pr.redo * c.redo[g]; how == keep || redo < cost {
+			if how == keep || redo < cost {
 				how, cost = drop, redo
 			}
 		}
@@ -164,9 +192,15 @@ func (c *cover) choose(pr prices) {
 	}
 	c.sort()
 	c.tree.set(func(i int) int64 { return m.load[i] - s.limit[i] })
+	if pr.fill {
+		c.fill(pr.split)
+	}
 	for _, g := range c.order { // what is absent without anyone waiting
 		if c.tree.top() <= 0 {
 			break
+		}
+		if int(g) < len(m.gaps) && s.choice[g] != keep {
+			continue
 		}
 		if int(g) >= len(m.gaps) {
 			c.slow(&m.slower[int(g)-len(m.gaps)])
@@ -188,6 +222,70 @@ func (c *cover) choose(pr prices) {
 
 func (c *cover) sort() {
 	slices.SortFunc(c.order, func(a, b int32) int { return cmp.Or(cmp.Compare(c.rate[a], c.rate[b]), cmp.Compare(a, b)) })
+}
+
+// fill swaps gaps across the fullest position, the longest first, as long as the copies out that must be done by then and the copies in that cannot begin
+// before fit into the time there is, whichever end one looks from; then it drops the cheapest until the position is relieved.
+func (c *cover) fill(split float64) {
+	s, m := c.s, c.s.m
+	k, most := 0, farBelow
+	for i := range m.n {
+		if v := m.load[i] - s.limit[i]; v > most {
+			k, most = i, v
+		}
+	}
+	at := plan.OpID(k)
+	c.across = c.across[:0]
+	for _, g := range m.choices {
+		if x := &m.gaps[g]; x.after < at && at < x.before {
+			c.across = append(c.across, g)
+		}
+	}
+	slices.SortFunc(c.across, func(a, b int32) int {
+		x, y := &m.gaps[a], &m.gaps[b]
+		return cmp.Or(cmp.Compare(y.before-y.after, x.before-x.after), cmp.Compare(a, b))
+	})
+	// A copy out of the gap written at a has from the end of a to the start of k, with all those written later; likewise backwards for copies in.
+	start, end := m.start[k], m.end[k]
+	c.outRoom.set(func(i int) int64 { return min(0, m.end[i]-start) })
+	c.inRoom.set(func(i int) int64 { return min(0, end-m.start[i]) })
+	density := func(x *gap, g int32) float64 { return c.redo[g] * 1024 / float64(x.size) }
+	missing := most
+	for _, g := range c.across {
+		x := &m.gaps[g]
+		if missing <= 0 {
+			break
+		}
+		if !x.canSwap || s.noSwap || x.canDrop && density(x, g) < split {
+			continue
+		}
+		first := max(int(x.ready), 0)
+		if c.outRoom.max(0, first+1)+x.out > 0 || c.inRoom.max(int(x.before), m.n)+x.in > 0 {
+			continue
+		}
+		c.outRoom.add(0, first+1, x.out)
+		c.inRoom.add(int(x.before), m.n, x.in)
+		s.choice[g] = swap
+		c.tree.add(int(c.from[g]), int(c.to[g]), -x.size)
+		missing -= x.size
+	}
+	if missing <= 0 || c.noDrop {
+		return
+	}
+	slices.SortFunc(c.across, func(a, b int32) int {
+		return cmp.Or(cmp.Compare(density(&m.gaps[a], a), density(&m.gaps[b], b)), cmp.Compare(a, b))
+	})
+	for _, g := range c.across {
+		x := &m.gaps[g]
+		if missing <= 0 {
+			break
+		}
+		if s.choice[g] == keep && x.canDrop {
+			s.choice[g] = drop
+			c.tree.add(int(x.after)+1, int(x.before), -x.size)
+			missing -= x.size
+		}
+	}
 }
 
 // slow takes a variant with less workspace where that is needed.
@@ -310,79 +408,20 @@ func (c *cover) excess() {
 	c.sum[m.n] = sum
 }
 
-// loadTree keeps bytes over positions: add to a range, ask for a range's maximum, O(log n) each.
-type loadTree struct {
-	leaves    int
-	most, lay []int64 // of each node: the maximum of its range without what lies on the nodes above; what was added to the whole of it
-	n         int
-}
-
-func newLoadTree(n int) *loadTree {
-	t := &loadTree{leaves: 1, n: n}
-	for t.leaves < n {
-		t.leaves *= 2
-	}
-	t.most, t.lay = make([]int64, 2*t.leaves), make([]int64, 2*t.leaves)
-	return t
-}
-
-const farBelow = -int64(1) << 62
-
-func (t *loadTree) set(value func(i int) int64) {
-	clear(t.lay)
-	for i := range t.leaves {
-		t.most[t.leaves+i] = farBelow
-		if i < t.n {
-			t.most[t.leaves+i] = value(i)
+// quantile returns what running again costs, in nanoseconds for 1024 bytes, for the gap below which such a share of all that can be dropped lies.
+func (c *cover) quantile(share float64) float64 {
+	m := c.s.m
+	if c.densities == nil {
+		c.densities = []float64{}
+		for _, g := range m.choices {
+			if x := &m.gaps[g]; x.canDrop {
+				c.densities = append(c.densities, float64(x.alone)*1024/float64(x.size))
+			}
 		}
+		slices.Sort(c.densities)
 	}
-	for k := t.leaves - 1; k > 0; k-- {
-		t.most[k] = max(t.most[2*k], t.most[2*k+1])
+	if len(c.densities) == 0 {
+		return 0
 	}
-}
-
-func (t *loadTree) top() int64 { return t.most[1] }
-
-func (t *loadTree) add(from, to int, v int64) {
-	if from < to {
-		t.addAt(1, 0, t.leaves, from, to, v)
-	}
-}
-
-func (t *loadTree) addAt(node, lo, hi, from, to int, v int64) {
-	if from <= lo && hi <= to {
-		t.most[node] += v
-		t.lay[node] += v
-		return
-	}
-	mid := (lo + hi) / 2
-	if from < mid {
-		t.addAt(2*node, lo, mid, from, to, v)
-	}
-	if to > mid {
-		t.addAt(2*node+1, mid, hi, from, to, v)
-	}
-	t.most[node] = t.lay[node] + max(t.most[2*node], t.most[2*node+1])
-}
-
-func (t *loadTree) max(from, to int) int64 {
-	if from >= to {
-		return farBelow
-	}
-	return t.maxAt(1, 0, t.leaves, from, to)
-}
-
-func (t *loadTree) maxAt(node, lo, hi, from, to int) int64 {
-	if from <= lo && hi <= to {
-		return t.most[node]
-	}
-	mid := (lo + hi) / 2
-	best := farBelow
-	if from < mid {
-		best = t.maxAt(2*node, lo, mid, from, to)
-	}
-	if to > mid {
-		best = max(best, t.maxAt(2*node+1, mid, hi, from, to))
-	}
-	return best + t.lay[node]
+	return c.densities[int(share*float64(len(c.densities)-1))]
 }

@@ -23,12 +23,14 @@ const (
 type gap struct {
 	buffer        plan.BufferID
 	after, before plan.OpID
+	ready         plan.OpID // the op that last wrote what it holds, -1 where none of the iteration did: a copy out need not wait for readers behind it
 	size          int64
 	out, in       int64 // time of the copies, in nanoseconds
 	redo          int64 // time of the ops that made the value, in nanoseconds; 0 unless mayDrop
 	canSwap       bool
-	canDrop       bool // whatever else is absent
-	mayDrop       bool // in some plan, perhaps
+	canDrop       bool  // whatever else is absent
+	alone         int64 // time of the whole chain if nothing else is absent: the ops that made it and what has to run before them since it is gone by then
+	mayDrop       bool  // in some plan, perhaps
 	dead          bool
 }
 
@@ -66,7 +68,7 @@ type model struct {
 	baseTime   int64   // when the last is done
 
 	persistent int64
-	floor      int64 // the least budget that any plan can meet
+	floor      int64 // the least that any choices come to
 	peak       int64 // the largest of load
 }
 
@@ -147,13 +149,15 @@ func (m *model) findGaps() {
 				continue
 			}
 			k := known[0]
-			g := gap{buffer: k.Buffer, after: k.After, before: k.Before, size: size, dead: k.Dead}
+			g := gap{buffer: k.Buffer, after: k.After, before: k.Before, ready: m.writer(k.Buffer, k.After), size: size, dead: k.Dead}
 			if !k.Dead {
 				g.canSwap = true
 				g.out, g.in = p.Hardware.D2H.Time(size), p.Hardware.H2D.Time(size)
 				if canDrop {
 					g.mayDrop = m.mayDrop(k.Buffer, k.Before)
-					g.canDrop, _ = chains.Recomputable(k)
+					if g.canDrop, _ = chains.Recomputable(k); g.canDrop && len(known) < chainsAlone {
+						g.alone, _, _ = chains.Cost(k, nil)
+					}
 				}
 			}
 			m.gaps = append(m.gaps, g)
@@ -182,6 +186,21 @@ func (m *model) mayDrop(b plan.BufferID, at plan.OpID) bool {
 	return ok
 }
 
+// writer returns the last op up to and including after that wrote buffer b, -1 where none did.
+func (m *model) writer(b plan.BufferID, after plan.OpID) plan.OpID {
+	touches := m.p.TouchesOf(b)
+	k, _ := slices.BinarySearchFunc(touches, after+1, func(t plan.Touch, at plan.OpID) int { return cmp.Compare(t.Op, at) })
+	for k--; k >= 0; k-- {
+		if touches[k].Mode.Writes() {
+			return touches[k].Op
+		}
+	}
+	return -1
+}
+
+// chainsAlone bounds the idle intervals whose chains are looked at one by one before planning.
+const chainsAlone = 20000
+
 // makers lists who made what each gap holds, and adds up what running them again takes.
 func (m *model) makers() {
 	m.makerAt = make([]int32, len(m.gaps)+1)
@@ -192,6 +211,7 @@ func (m *model) makers() {
 			for _, o := range ops {
 				x.redo += m.dur[o]
 			}
+			x.alone = max(x.alone, x.redo)
 		}
 		m.makerAt[g+1] = int32(len(m.maker))
 	}
@@ -237,6 +257,29 @@ func (m *model) loads() {
 			}
 		}
 		m.peak = max(m.peak, m.load[i])
+	}
+	m.leastLoad()
+}
+
+// leastLoad finds what is in memory when all is absent that can be, under the least workspaces: more than the operands of an op where buffers cannot leave,
+// such as those carried into the next iteration.
+func (m *model) leastLoad() {
+	delta := make([]int64, m.n+1)
+	for g := range m.gaps {
+		if x := &m.gaps[g]; x.canSwap || x.canDrop {
+			delta[x.after+1] -= x.size
+			delta[x.before] += x.size
+		}
+	}
+	saved := make([]int64, m.n)
+	for i := range m.slower {
+		x := &m.slower[i]
+		saved[x.op] = max(saved[x.op], x.saves)
+	}
+	var sum int64
+	for i := range m.n {
+		sum += delta[i]
+		m.floor = max(m.floor, m.load[i]+sum-saved[i])
 	}
 }
 

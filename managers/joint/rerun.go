@@ -8,7 +8,13 @@ import (
 )
 
 // longestChain bounds the ops of one rerun.
-const longestChain = 4096
+const longestChain = 1024
+
+// mostReruns bounds the ops looked at for all reruns together, in vain or not, as a multiple of the iteration's.
+const mostReruns = 8
+
+// farthestKeep bounds the positions over which a chain's result is kept for its own use: what is needed later is made again later.
+const farthestKeep = 8192
 
 // rerunAll places a rerun before every op that needs something dropped and not yet back, in order of time.
 func (s *schedule) rerunAll() {
@@ -138,10 +144,11 @@ func (s *schedule) chain(b plan.BufferID, at plan.OpID, from int32) bool {
 			if s.opMark[t.Op] == s.stamp {
 				continue
 			}
-			if !p.Ops[t.Op].Rerunnable || len(s.ops)-int(from) >= longestChain {
+			if !p.Ops[t.Op].Rerunnable || len(s.ops)-int(from) >= longestChain || s.looked > mostReruns*s.m.n {
 				return false
 			}
 			s.opMark[t.Op] = s.stamp
+			s.looked++
 			s.ops = append(s.ops, t.Op)
 			if !s.reads(t.Op, at) {
 				return false
@@ -157,6 +164,7 @@ func (s *schedule) chain(b plan.BufferID, at plan.OpID, from int32) bool {
 // reads asks for what op o reads if it runs again before op at, and checks that it overwrites nothing that is there.
 func (s *schedule) reads(o, at plan.OpID) bool {
 	p := s.m.p
+	s.steps += 4 * int64(len(p.AccessesOf(o)))
 	for _, a := range p.AccessesOf(o) {
 		there, g := s.present(a.Buffer, at)
 		if !there && g >= 0 && s.eff[g] == swap { // made again as scratch, unless pulled: its first stay must be over
@@ -193,7 +201,7 @@ func (s *schedule) keepMade(at plan.OpID, chain []plan.OpID) {
 				continue
 			}
 			there, g := s.present(a.Buffer, at)
-			if there || g < 0 || s.eff[g] != drop || m.gaps[g].before == at || m.gaps[g].after+1 >= at || s.writtenIn(a.Buffer, o+1, at) {
+			if there || g < 0 || s.eff[g] != drop || m.gaps[g].before == at || m.gaps[g].after+1 >= at || m.gaps[g].before-at > farthestKeep || s.writtenIn(a.Buffer, o+1, at) {
 				continue
 			}
 			s.keeps = append(s.keeps, g)

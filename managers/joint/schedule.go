@@ -40,6 +40,8 @@ type schedule struct {
 	wait           []int64 // of each position, how long compute stands still there
 	way            []uint8 // of each op, its variant
 
+	steps   int64 // counted work: positions, gaps and accesses looked at
+	looked  int   // ops looked at for chains
 	stamp   int32
 	opMark  []int32 // of each op, the stamp of the chain that it is in
 	lastUse []int32 // of each buffer, its last use in the chain
@@ -80,7 +82,8 @@ func newSchedule(m *model) *schedule {
 
 // run works the schedule out for the choices, the limits and the variants that are set.
 func (s *schedule) run() {
-	s.over, s.reruns, s.ops = 0, s.reruns[:0], s.ops[:0]
+	s.over, s.looked, s.reruns, s.ops = 0, 0, s.reruns[:0], s.ops[:0]
+	s.steps += int64(s.m.n + len(s.m.gaps))
 	s.absent()
 	s.rerunAll()
 	s.nominal()
@@ -119,9 +122,11 @@ func (s *schedule) absent() {
 func (s *schedule) fits(size int64, from, to plan.OpID) bool {
 	for i := from; i < to; i++ {
 		if s.load[i]+size > s.limit[i] {
+			s.steps += int64(i-from) / 4
 			return false
 		}
 	}
+	s.steps += int64(to-from) / 4
 	return true
 }
 
@@ -336,7 +341,7 @@ func (s *schedule) forward() {
 		}
 		for nextOut < len(s.byOut) && m.gaps[s.byOut[nextOut]].after == at {
 			g := s.byOut[nextOut]
-			outFree = max(outFree, s.end[i]) + m.gaps[g].out
+			outFree = max(outFree, s.written(g)) + m.gaps[g].out
 			s.outEnd[g] = outFree
 			s.pending = append(s.pending, g)
 			held += m.gaps[g].size
@@ -345,6 +350,25 @@ func (s *schedule) forward() {
 	}
 	s.clock[m.n] = all
 	s.time = max(all, inFree, outFree)
+}
+
+// written returns when what gap g holds has been written: by its op, or by what brought it back from its last absence.
+func (s *schedule) written(g int32) int64 {
+	x := &s.m.gaps[g]
+	t := s.m.issue[x.after]
+	if x.ready >= 0 {
+		t = max(t, s.end[x.ready])
+	}
+	if g > s.m.first[x.buffer] {
+		switch y := &s.m.gaps[g-1]; {
+		case y.before <= x.ready:
+		case s.eff[g-1] == swap:
+			t = max(t, s.inEnd[g-1])
+		case s.eff[g-1] == drop:
+			t = max(t, s.start[s.fetch[g-1]])
+		}
+	}
+	return t
 }
 
 // bringForward puts those of the pending copies first whose buffers a chain at this position makes again as scratch.

@@ -44,7 +44,6 @@ func (s *schedule) take(c *state) {
 func (f *finder) evaluate() state {
 	s := f.s
 	s.run()
-	f.work++
 	x := state{over: s.over, time: s.time}
 	for _, g := range s.ins {
 		x.cost += f.m.gaps[g].out + f.m.gaps[g].in
@@ -59,7 +58,7 @@ func (f *finder) evaluate() state {
 const learning = 20
 
 // shares are the prices of copying that are tried.
-var shares = []float64{0, 0.03, 0.1, 0.2, 0.35, 0.5, 0.75, 1, 1.5, 3}
+var shares = []float64{0.2, 1, 0.03, 0.5, 0.1, 3, 0.35, 0, 0.75, 1.5}
 
 // search looks for the best choices for the schedule's limits.
 func (f *finder) search() *state {
@@ -67,7 +66,11 @@ func (f *finder) search() *state {
 	s.lead = 0
 	f.c.forget()
 	var best *state
+	began := s.steps
 	try := func(pr prices) {
+		if best != nil && (s.steps-began > f.share/2 || f.ctx.Err() != nil) {
+			return
+		}
 		f.c.choose(pr)
 		x := f.evaluate()
 		if best == nil || x.better(best) {
@@ -78,6 +81,16 @@ func (f *finder) search() *state {
 	redo := 1.0
 	if f.off.recompute {
 		redo = -1
+	}
+	if !f.off.prices && !f.off.swap && f.p.HasTimes {
+		f.b.bound(slices.Max(s.limit), f.turns())
+		for _, share := range []float64{0.5, 0, 0.25, 0.7, 0.1, 0.4, 0.9, 0.6, 0.8, 0.15, 0.3} {
+			try(prices{link: 1, redo: redo, fill: true, split: f.c.quantile(share)})
+		}
+		for _, scale := range []float64{1, 0.6, 1.6, 0.3, 3} {
+			try(prices{link: scale, redo: redo, dual: &f.b.dual})
+			try(prices{link: scale, redo: redo, dual: &f.b.dual, byExcess: true})
+		}
 	}
 	for _, byExcess := range []bool{false, true} {
 		for _, share := range shares {
@@ -94,20 +107,26 @@ func (f *finder) search() *state {
 		}
 	}
 	if !f.off.prices {
-		for _, pr := range []prices{f.price, {link: f.price.link + 0.3, redo: f.price.redo, byExcess: f.price.byExcess}, {link: f.price.link / 2, redo: f.price.redo, byExcess: !f.price.byExcess}} {
+		for _, pr := range []prices{f.price, {link: f.price.link + 0.3, redo: f.price.redo, byExcess: f.price.byExcess}, {link: f.price.link / 2, redo: f.price.redo, byExcess: !f.price.byExcess}, {link: 1, redo: f.price.redo, dual: &f.b.dual}} {
 			if pr.link < 0 || f.off.swap {
 				pr.link = -1
+			}
+			if s.steps-began > f.share/2 {
+				break
 			}
 			f.c.forget()
 			s.set(best)
 			for range learning {
+				if s.steps-began > f.share/2 {
+					break
+				}
 				f.c.learn()
 				try(pr)
 			}
 		}
 	}
 	if !f.off.search {
-		f.improve(best, f.moves())
+		f.improve(best, f.until)
 	}
 	return best
 }
@@ -118,13 +137,14 @@ func (f *finder) again(old *state) *state {
 	s.set(old)
 	x := f.evaluate()
 	s.take(&x)
+	f.c.forget()
 	f.c.choose(f.price)
 	if y := f.evaluate(); y.better(&x) {
 		s.take(&y)
 		x = y
 	}
 	if !f.off.search {
-		f.improve(&x, f.moves()/4)
+		f.improve(&x, s.steps+f.share/8)
 	}
 	return &x
 }
@@ -136,7 +156,7 @@ type change struct {
 }
 
 // improve changes choices a few at a time and keeps what is no worse; at first also what is a little worse.
-func (f *finder) improve(best *state, moves int) {
+func (f *finder) improve(best *state, until int64) {
 	s, m := f.s, f.m
 	var list []int32
 	for _, g := range m.choices {
@@ -165,10 +185,12 @@ func (f *finder) improve(best *state, moves int) {
 			s.choice[g] = to
 		}
 	}
-	for k := range moves {
-		if k%64 == 0 && f.ctx.Err() != nil {
+	began := s.steps
+	for k := 0; s.steps < until; k++ {
+		if k%16 == 0 && f.ctx.Err() != nil {
 			break
 		}
+		slack := 0.004 * (1 - 2*float64(s.steps-began)/float64(until-began))
 		undo = undo[:0]
 		lead := s.lead
 		switch kind := f.rnd.IntN(16); {
@@ -214,7 +236,6 @@ func (f *finder) improve(best *state, moves int) {
 			}
 		}
 		x := f.evaluate()
-		slack := 0.004 * (1 - 2*float64(k)/float64(moves))
 		if x.over < now.over || x.over == now.over && (x.time < now.time || x.time == now.time && x.cost <= now.cost ||
 			slack > 0 && float64(x.time) < float64(best.time)*(1+slack)) {
 			now = x
@@ -276,16 +297,3 @@ func (f *finder) other(g int32) choice {
 	}
 	return keep
 }
-
-// moves returns how many changes the search for one limit tries: fewer the longer a schedule takes to make.
-func (f *finder) moves() int {
-	size := int64(f.m.n + len(f.m.gaps) + 1)
-	work := f.r.Work
-	if work <= 0 {
-		work = 1_500_000
-	}
-	return int(min(work/size, maxMoves))
-}
-
-// maxMoves bounds the changes tried for one limit.
-const maxMoves = 4000

@@ -31,7 +31,7 @@ import (
 // stays if memory allows, as in the paper; where it does not, it is dropped within the rerun, smallest c/m first, when nothing else is left to evict. Only
 // buffers that can be made again whatever else is dropped are evicted ([chain.Builder.Recomputable]): the paper's tensors are immutable and never freed for
 // good, ours are changed in place and end. A buffer that nobody touches again is not evicted: its end is recorded. Above exhaustive resident
-// tensors each shortage looks at a random sample of that many, the paper's own remedy (it samples sqrt(n)).
+// tensors each shortage looks at a sample of them with a random start, the paper's own remedy (it samples sqrt(n)).
 //
 // Complexity: O(ops + work), work being tensors looked at: at most exhaustive in each shortage, plus the chains. Within one shortage a heap with lazy
 // re-evaluation takes the minimum: evicting can only raise the cost of the others, so that a stale minimum is re-evaluated and put back.
@@ -41,9 +41,10 @@ type dtr struct {
 	withoutStaleness, withoutNeighbours bool
 }
 
-// exhaustive is how many resident tensors a shortage looks at before it samples; degree how many neighbours of one.
+// Up to exhaustive resident tensors a shortage looks at all of them, above at sampled ones; degree is how many neighbours of one it looks at.
 const (
-	exhaustive = 2048
+	exhaustive = 1024
+	sampled    = 256
 	degree     = 64
 )
 
@@ -274,11 +275,15 @@ func (o *online) shrink(i plan.OpID, bytes int64) (gained int64) {
 		o.tired = true
 		return 0
 	}
-	o.pool.begin(i)
+	o.pool.begin(i, false)
 	for gained < bytes {
 		b, ok := o.pool.least()
 		if !ok {
-			break
+			if !o.pool.partial {
+				break
+			}
+			o.pool.begin(i, true) // the sample did not suffice
+			continue
 		}
 		gained += o.p.Rounded(b)
 		o.evict(b, i)

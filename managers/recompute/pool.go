@@ -21,8 +21,9 @@ type pool struct {
 	parent []int32
 	weight []int64 // of each root, the cost of its component
 
-	heap  scored
-	roots []int32 // of one evaluation
+	heap    scored
+	partial bool    // the heap holds a sample
+	roots   []int32 // of one evaluation
 }
 
 func newPool(o *online, seed uint64) pool {
@@ -45,16 +46,18 @@ func (q *pool) remove(b plan.BufferID) {
 	}
 }
 
-// begin scores the members for a shortage at position i.
-func (q *pool) begin(i plan.OpID) {
+// begin scores the members for a shortage at position i, where they are many and all is false a sample of them.
+func (q *pool) begin(i plan.OpID, all bool) {
 	q.heap = q.heap[:0]
-	n, from := len(q.members), 0
-	if n > exhaustive {
-		from = q.rand.IntN(n)
+	n, from, stride := len(q.members), 0, 1
+	look := n
+	q.partial = n > exhaustive && !all
+	if q.partial { // the stride spreads the sample over the whole list
+		look = sampled
+		from, stride = q.rand.IntN(n), n/sampled
 	}
-	for k := range min(n, exhaustive) {
-		// The stride spreads the sample over the whole list.
-		b := q.members[(from+k*max(1, n/exhaustive))%n]
+	for k := range look {
+		b := q.members[(from+k*stride)%n]
 		if q.o.locked[b] != i+1 && q.o.held[b] < i {
 			q.heap = append(q.heap, score{q.h(b), b})
 		}

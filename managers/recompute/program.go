@@ -74,12 +74,20 @@ func newProgram(s *stages, budget int64) *program {
 			useful[g] = max(useful[g], s.items[v].last())
 		}
 	}
-	for h := s.groups() - 1; h >= 0; h-- { // readers come behind what they read
-		for _, v := range s.reads[h] {
-			useful[s.items[v].group] = max(useful[s.items[v].group], useful[h])
+	for changed := true; changed; { // mostly once: readers come behind what they read
+		changed = false
+		raise := func(g int32, to int) {
+			if useful[g] < to {
+				useful[g], changed = to, true
+			}
 		}
-		for _, g := range s.runs[h] {
-			useful[g] = max(useful[g], useful[h])
+		for h := s.groups() - 1; h >= 0; h-- {
+			for _, v := range s.reads[h] {
+				raise(s.items[v].group, useful[h])
+			}
+			for _, g := range s.runs[h] {
+				raise(g, useful[h])
+			}
 		}
 	}
 	q.run = make([][]milp.Var, s.count())
@@ -247,7 +255,7 @@ func (q *program) slots(t int, budget int64) {
 			q.defs = append(q.defs, definition{u: u})
 			q.defs[len(q.defs)-1].at, q.defs[len(q.defs)-1].end = q.record()
 			q.term(u, -1)
-			q.add(0, 0)
+			q.add(math.Inf(-1), 0) // no reason to be more
 			last = u
 			if fixed := s.base[t] + natural; fixed+worst+own+s.extra[g] > budget {
 				q.term(u, 1)

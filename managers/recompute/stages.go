@@ -128,7 +128,7 @@ func (s *stages) stage() {
 			}
 		}
 		if need < least {
-			if i > s.turn && least < int32(s.groups()) {
+			if i > s.turn {
 				s.begins = append(s.begins, i)
 			}
 			least = need
@@ -383,4 +383,46 @@ func (s *stages) segments(k int) func(v int32, t int) bool {
 		seg, ok := inside(&s.items[v])
 		return !ok || int32(t) > first[seg]
 	}
+}
+
+// once returns what is in memory where nothing but the items that begin says is kept behind the forward pass, and what a stage makes again is kept from then
+// on for as long as it is needed.
+func (s *stages) once(begin func(v int32) bool) func(v int32, t int) bool {
+	from := make([]int32, len(s.items)) // of each item, the stage from whose beginning on it is there
+	for v := range from {
+		if from[v] = int32(s.count()); begin(int32(v)) {
+			from[v] = 0
+		}
+	}
+	ran := make([]int32, s.groups()) // of each group, the stage that it last ran in, plus one
+	var stack []int32
+	for t := range int32(s.count()) {
+		run := func(g int32) {
+			if ran[g] != t+1 {
+				ran[g] = t + 1
+				stack = append(stack, g)
+			}
+		}
+		for v := range s.items {
+			if _, wanted := slices.BinarySearch(s.items[v].needs, t); wanted && from[v] > t {
+				run(s.items[v].group)
+			}
+		}
+		for len(stack) > 0 {
+			g := stack[len(stack)-1]
+			stack = stack[:len(stack)-1]
+			for _, v := range s.lists[g] {
+				from[v] = min(from[v], t+1)
+			}
+			for _, v := range s.reads[g] {
+				if from[v] > t {
+					run(s.items[v].group)
+				}
+			}
+			for _, h := range s.runs[g] {
+				run(h)
+			}
+		}
+	}
+	return func(v int32, t int) bool { return int32(t) >= from[v] }
 }
