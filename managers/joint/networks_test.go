@@ -44,7 +44,7 @@ func published() []plan.Manager {
 	return quick
 }
 
-// At ten budgets from 95 % of the footprint with everything kept, as best fit places it, down to what joint can reach: no other plan that fits is faster,
+// At ten budgets from 95 % of the live peak with everything kept down to what joint can reach: no other plan that fits is faster,
 // or as fast and smaller, on more than two.
 func TestJointIsBestOnEightOfTenBudgetsOfVGG(t *testing.T) {
 	won, table := contest(t, network(t, "VGG-16"), 60_000_000, published())
