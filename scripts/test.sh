@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # Every test: one line a package, every failure in full, and at the end each skipped test with the thing that it missed.
-# RACE=-race turns the race detector on. Arguments are handed to go test.
+# RACE=-race turns the race detector on. PACKAGES names what is tested instead of everything. Arguments are handed to go test.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 status=0
-for module in . traces/gmt/oracle; do
-	(cd "$module" && go run gotest.tools/gotestsum@v1.13.0 --format pkgname-and-test-fails --format-hide-empty-pkg -- ${RACE:-} "$@" ./...) || status=1
+modules=(. traces/gmt/oracle)
+[ -z "${PACKAGES:-}" ] || modules=(.)
+for module in "${modules[@]}"; do
+	(cd "$module" && go run gotest.tools/gotestsum@v1.13.0 --format pkgname-and-test-fails --format-hide-empty-pkg -- ${RACE:-} -timeout 30m "$@" ${PACKAGES:-./...}) || status=1
 done
 exit $status

@@ -100,7 +100,7 @@ func (b *bench) opening(p *page) {
 	p.heading(1, "Results")
 	p.para("What the papers behind the managers report, beside what the managers here reach. This page is written by")
 	p.code("GMEMTOP_TRACES=<folder of the public recordings> scripts/results.sh")
-	p.para("which takes under a quarter of an hour on two cores. Every figure and every \"reached\" or \"not reached\" is computed by that run; text in which " +
+	p.para("which takes about a quarter of an hour on two quiet cores. Every figure and every \"reached\" or \"not reached\" is computed by that run; text in which " +
 		"a figure of a paper is quoted says so. Nothing is fitted to a paper's figure: each manager is written from its source, and its constants are the source's or " +
 		"stand in its file with the reason. Where a paper's text was not at hand, its abstract or its authors' code was; this page says which.")
 	if b.traces == "" {
