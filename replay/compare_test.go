@@ -1,0 +1,124 @@
+package replay_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/managers/combine"
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/managers/plan/plantest"
+	"github.com/gmemtop/gmemtop/managers/pool"
+	"github.com/gmemtop/gmemtop/replay"
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// broken is a planner with a defect; lying is one whose plan is not valid.
+type broken struct{}
+
+func (broken) Info() plan.Info { return plan.Info{Name: "broken", Needs: traces.Lifetimes} }
+func (broken) Plan(context.Context, *plan.Problem, plan.Request) (*plan.Plan, error) {
+	panic("index out of range")
+}
+
+type lying struct{}
+
+func (lying) Info() plan.Info { return plan.Info{Name: "lying", Needs: traces.Lifetimes} }
+func (lying) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*plan.Plan, error) {
+	pl, err := pool.Exact().Plan(ctx, p, r)
+	if err == nil {
+		pl.Footprint /= 2
+	}
+	return pl, err
+}
+
+func compared(t *testing.T, p *plan.Problem, budget int64) *replay.Comparison {
+	t.Helper()
+	list := append(append(pool.All(), combine.All()...), broken{}, lying{})
+	c, err := replay.Compare(context.Background(), p, list, replay.Options{Budget: budget, Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestAComparisonShowsWhatIsValidAndSaysWhatIsNot(t *testing.T) {
+	p := plantest.Chain(12, 8<<20, 4_000_000)
+	peak, _ := p.PeakLive()
+	c := compared(t, p, peak*7/10)
+	by := map[string]replay.Result{}
+	for _, r := range c.Results {
+		by[r.Info.Name] = r
+	}
+	if r := by["broken"]; r.Available || !strings.HasPrefix(r.Reason, replay.Defect) {
+		t.Errorf("a planner that breaks down: %+v", r)
+	}
+	if r := by["lying"]; r.Available || r.Valid || r.Plan != nil || !strings.Contains(r.Reason, "not valid") {
+		t.Errorf("a plan that is not valid is shown: %+v", r)
+	}
+	if r := by["exact"]; !r.Available || r.Fits || r.Measurement.Footprint != peak {
+		t.Errorf("exact: %+v", r.Measurement)
+	}
+	best, ok := c.Fastest(plan.Ideal, "sim")
+	if !ok || best.Measurement.Footprint > c.Net {
+		t.Fatalf("nothing fits: %v", best.Info.Name)
+	}
+	for _, r := range c.Results {
+		if r.Available && r.Fits && r.Measurement.StepTime < best.Measurement.StepTime {
+			t.Errorf("%s is faster than the fastest, %s", r.Info.Name, best.Info.Name)
+		}
+	}
+	if s := c.Sentence(timeline.IEC); !strings.HasPrefix(s, "To fit in ") || !strings.Contains(s, best.Info.Name) {
+		t.Errorf("the sentence: %s", s)
+	}
+	var text, js bytes.Buffer
+	if err := c.WriteText(&text, replay.TextOptions{Notes: true}); err != nil || !strings.Contains(text.String(), "capuchin") {
+		t.Errorf("%v\n%s", err, text.String())
+	}
+	if err := c.WriteJSON(&js, timeline.IEC); err != nil {
+		t.Fatal(err)
+	}
+	var doc struct {
+		SchemaVersion int `json:"schema_version"`
+		Results       []struct {
+			Manager   string
+			Available bool
+			Footprint int64 `json:"footprint_bytes"`
+		}
+	}
+	if err := json.Unmarshal(js.Bytes(), &doc); err != nil || doc.SchemaVersion != 1 || len(doc.Results) != len(c.Results) {
+		t.Errorf("JSON: %v, %d results", err, len(doc.Results))
+	}
+}
+
+func TestABudgetThatNothingCanMeetPlansNothing(t *testing.T) {
+	p := plantest.Chain(4, 1<<20, 1000)
+	_, err := replay.Compare(context.Background(), p, pool.All(), replay.Options{Budget: p.MustReside().Persistent - 1})
+	var small *plan.TooSmall
+	if !errors.Is(err, replay.ErrTooSmall) || !errors.As(err, &small) || small.Need != p.MustReside().Persistent {
+		t.Errorf("%v", err)
+	}
+	_, err = replay.Compare(context.Background(), p, pool.All(), replay.Options{Budget: 1 << 20, Margin: 2 << 20})
+	if !errors.Is(err, replay.ErrTooSmall) {
+		t.Errorf("a margin above the budget: %v", err)
+	}
+}
+
+func TestARecordingWithoutDataFlowSaysWhatRecordsIt(t *testing.T) {
+	p := *plantest.Chain(4, 1<<20, 1000)
+	p.Kind = traces.Lifetimes
+	c := compared(t, &p, 0)
+	found := false
+	for _, r := range c.Results {
+		if r.Info.Name == "delta" {
+			found = !r.Available && strings.Contains(r.Reason, "gmemtop describe")
+		}
+	}
+	if !found {
+		t.Error("delta does not say what is missing")
+	}
+}
