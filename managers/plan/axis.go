@@ -1,0 +1,123 @@
+package plan
+
+import (
+	"fmt"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// events makes a position of every tick.
+func (x *extractor) events(first, end int) {
+	lost := 0
+	for i := first; i < end; i++ {
+		t := x.ticks[i]
+		op := Op{Workspace: NoBuffer, First: int32(len(x.p.Accesses))}
+		if next := i + 1; next < len(x.ticks) {
+			op.Duration = max(x.ticks[next].time-t.time, 0)
+		}
+		switch t.kind {
+		case tickAlloc:
+			op.Name = "alloc"
+			x.bound(t, OpID(len(x.p.Ops)))
+		case tickFree:
+			op.Name = "free"
+			x.bound(t, OpID(len(x.p.Ops)))
+		case tickAccess:
+			a := &x.tr.Accesses[t.row]
+			op.Name = a.Mode.String()
+			if b, ok := x.buffer[t.alloc]; ok && t.alloc != timeline.NoAlloc {
+				x.p.Accesses = append(x.p.Accesses, Access{Buffer: b, Mode: modeOf(a.Mode)})
+			} else {
+				lost++
+			}
+		}
+		op.End = int32(len(x.p.Accesses))
+		op.Phase = x.phase(t)
+		x.p.Ops = append(x.p.Ops, op)
+	}
+	if lost > 0 {
+		x.p.Notes = append(x.p.Notes, fmt.Sprintf("%d accesses touch no block that is known to be alive, and are left out", lost))
+	}
+	x.settle()
+}
+
+func (x *extractor) phase(t tick) traces.Phase {
+	ph, _ := x.d.PhaseAt(x.moment(t))
+	return ph
+}
+
+func modeOf(m traces.AccessMode) Mode {
+	switch m {
+	case traces.Write:
+		return Write
+	case traces.Mutate:
+		return Mutate
+	case traces.Use:
+		return Use
+	}
+	return Read // a view reads what its base holds
+}
+
+// dataflow makes a position of every op.
+func (x *extractor) dataflow(ticks []tick) {
+	p := x.p
+	allocated, lost := false, 0
+	last := traces.NoOp
+	push := func(op Op) {
+		op.First, op.End = int32(len(p.Accesses)), int32(len(p.Accesses))
+		p.Ops = append(p.Ops, op)
+		allocated, last = false, traces.NoOp
+	}
+	var host, ready, begin int64
+	for i, t := range ticks {
+		switch t.kind {
+		case tickAlloc:
+			x.bound(t, OpID(len(p.Ops)))
+			allocated = true
+		case tickFree:
+			if allocated {
+				push(Op{Name: "free", Workspace: NoBuffer, Phase: x.phase(t)})
+			}
+			x.bound(t, OpID(len(p.Ops)))
+			last = traces.NoOp
+		case tickAccess:
+			a := &x.tr.Accesses[t.row]
+			b, ok := x.buffer[t.alloc]
+			if !ok || t.alloc == timeline.NoAlloc {
+				lost++
+				continue
+			}
+			if a.Op == traces.NoOp || a.Op != last {
+				op := Op{Name: a.Mode.String(), Workspace: NoBuffer, Phase: x.phase(t)}
+				if a.Op != traces.NoOp {
+					r := &x.tr.Ops[a.Op]
+					op.Name, op.Module, op.Duration, op.Rerunnable = x.tr.Text(r.Name), x.tr.Text(r.Module), max(r.Duration, 0), r.Rerunnable
+					op.Stream, op.Class = x.stream[r.Stream], ClassOf(x.tr.Text(r.Name))
+					if r.Phase != traces.PhaseUnknown {
+						op.Phase = r.Phase
+					}
+					if i == 0 || len(p.Ops) == 0 {
+						begin = r.Start
+					}
+					if at := r.Start - begin; at > ready && len(p.Ops) > 0 { // the device stood idle: the host was late
+						op.Gap = max(at-host, 0)
+						host = max(host, at)
+					}
+					ready = max(ready, r.Start-begin+op.Duration)
+				}
+				push(op)
+				last = a.Op
+			}
+			p.Accesses = append(p.Accesses, Access{Buffer: b, Mode: modeOf(a.Mode)})
+			p.Ops[len(p.Ops)-1].End = int32(len(p.Accesses))
+		}
+	}
+	if allocated { // allocated at the very end
+		push(Op{Name: "end", Workspace: NoBuffer})
+	}
+	if lost > 0 {
+		p.Notes = append(p.Notes, fmt.Sprintf("%d accesses touch no block that is known to be alive, and are left out", lost))
+	}
+	x.settle()
+}

@@ -1,0 +1,105 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// window is where an iteration lies in the ticks: [first, end); second is the end of the iteration behind it, 0 where there is none of the same shape.
+type window struct{ first, end, second int }
+
+// window finds the iteration.
+func (x *extractor) window(opt BuildOptions) (window, error) {
+	if len(x.ticks) == 0 {
+		return window{}, fmt.Errorf("plan: %w", errNothing)
+	}
+	if opt.Period.Length > 0 {
+		if opt.Period.Location < 0 || opt.Period.Location+opt.Period.Length > len(x.ticks) {
+			return window{}, fmt.Errorf("plan: the period of %d ops from op %d passes the recording's %d", opt.Period.Length, opt.Period.Location, len(x.ticks))
+		}
+		return window{first: opt.Period.Location, end: opt.Period.Location + opt.Period.Length}, nil
+	}
+	its := x.d.Iterations()
+	k, err := chooseIteration(its, opt.Iteration)
+	if err != nil {
+		return window{}, err
+	}
+	if k < 0 {
+		if x.d.Info.Kind != traces.DeviceArena {
+			x.p.Notes = append(x.p.Notes, "no iterations were found: the whole recording is planned as one")
+		}
+		return window{end: len(x.ticks)}, nil
+	}
+	it := &its.List[k]
+	odd := 0
+	for i := range its.List {
+		if i >= its.Steady && its.List[i].Odd {
+			odd++
+		}
+	}
+	if len(its.List) > 1 {
+		x.p.Notes = append(x.p.Notes, fmt.Sprintf("iteration %d of %d is planned", k+1, len(its.List)))
+	}
+	if odd > 0 {
+		x.p.Notes = append(x.p.Notes, fmt.Sprintf("%d other iterations have another shape, and the plan does not speak of them", odd))
+	}
+	at := func(m timeline.Moment) int { // the first tick at or behind event m
+		t, _ := slices.BinarySearchFunc(x.ticks, m, func(t tick, m timeline.Moment) int {
+			if x.moment(t) < m {
+				return -1
+			}
+			return 1
+		})
+		return t
+	}
+	w := window{first: at(it.First), end: at(it.End)}
+	if w.first >= w.end {
+		return window{}, fmt.Errorf("plan: iteration %d: %w", k+1, errNothing)
+	}
+	if k+1 < len(its.List) && !its.List[k+1].Odd && its.List[k+1].First == it.End {
+		w.second = at(its.List[k+1].End)
+	}
+	return w, nil
+}
+
+// moment returns the event that a tick is, or behind which an access stands.
+func (x *extractor) moment(t tick) timeline.Moment {
+	switch t.kind {
+	case tickAlloc:
+		return x.d.Allocs.Start[t.alloc]
+	case tickFree:
+		return x.d.Allocs.End[t.alloc]
+	}
+	base, _ := x.tr.DeviceEvents(x.d.ID)
+	return timeline.Moment(int(x.tr.Accesses[t.row].Event) - base - 1)
+}
+
+// chooseIteration returns the iteration to plan on: the one asked for, else the steady one of the highest peak, the last one only if there is no other,
+// since a recording often ends within it; -1 where there are none.
+func chooseIteration(its *timeline.Iterations, asked int) (int, error) {
+	switch {
+	case asked >= len(its.List):
+		return 0, fmt.Errorf("plan: there is no iteration %d; the recording has %d", asked+1, len(its.List))
+	case asked >= 0:
+		return asked, nil
+	}
+	best := -1
+	consider := func(from, to int, evenOdd bool) {
+		for i := from; i < to; i++ {
+			if (evenOdd || !its.List[i].Odd) && (best < 0 || its.List[i].PeakAllocated > its.List[best].PeakAllocated) {
+				best = i
+			}
+		}
+	}
+	consider(its.Steady, len(its.List)-1, false)
+	if best < 0 {
+		consider(its.Steady, len(its.List), false)
+	}
+	if best < 0 {
+		consider(0, len(its.List), true)
+	}
+	return best, nil
+}
