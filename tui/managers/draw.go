@@ -191,7 +191,11 @@ func (v painter) cell(s *leaf.State, st *setup, i, col int, size func(int64) str
 		}
 		return table.Cell{Text: "○", Style: th.Faint}
 	case colName:
-		cell := table.Cell{Text: m.Info.Name, Lead: string(m.letter), LeadStyle: th.Series(m.series), Style: th.Text}
+		text := m.Info.Name
+		if r.of != plan.Ideal { // the column of executors is the first to go where there is little room
+			text += " eager"
+		}
+		cell := table.Cell{Text: text, Lead: string(m.letter), LeadStyle: th.Series(m.series), Style: th.Text}
 		switch {
 		case !r.served:
 			cell.Style, cell.LeadStyle = th.Faint, th.Faint
