@@ -1,0 +1,75 @@
+package timeline
+
+// Problem: of a job that is being watched only a figure a step is known, for as long as it runs; say what a person looks for in it: how long a step
+// takes, whether memory grows for good, which steps stood out.
+//
+// Way chosen: robust statistics over the last [WatchedSteps] steps: medians and the median absolute deviation for what is usual, the line of [Trend] for
+// growth. The first steps (allocator warming up, autotuning, compilation) are left out of the growth as long as there are enough others.
+//
+// Complexity: O(n log n) of at most WatchedSteps values, so that it can be asked at every step. Rejected: running means, which one spike spoils for long.
+
+// WatchedSteps is how many of the last steps [WatchSteps] looks at.
+const WatchedSteps = 512
+
+// warmSteps are the first steps of a job, which growth is not read from once there are thrice as many.
+const warmSteps = 3
+
+// StepReport is what the last steps of a running job have in common, and which of them do not. Indices are those of the slices that [WatchSteps] was
+// given.
+type StepReport struct {
+	// From is the first step that was looked at.
+	From int
+	// Duration is the median step time in nanoseconds, Bytes the median of the steps' bytes.
+	Duration, Bytes int64
+	// Top is the step that held most, of those that were looked at; -1 for none.
+	Top int
+	// Trend is the growth of bytes from step to step.
+	Trend Trend
+	// Spikes are the steps whose bytes stand out above the others, Slow those that took more than twice the median time; both in order.
+	Spikes, Slow []int
+}
+
+// WatchSteps reports on the last steps of a job. bytes and durations have one value a step, in order; a negative value is unknown and left out.
+func WatchSteps(bytes, durations []int64) StepReport {
+	n := min(len(bytes), len(durations))
+	r := StepReport{From: max(n-WatchedSteps, 0), Top: -1}
+	var known, times []int64
+	for i := r.From; i < n; i++ {
+		if bytes[i] >= 0 {
+			known = append(known, bytes[i])
+			if r.Top < 0 || bytes[i] > bytes[r.Top] {
+				r.Top = i
+			}
+		}
+		if durations[i] >= 0 {
+			times = append(times, durations[i])
+		}
+	}
+	r.Bytes, r.Duration = median(known), median(times)
+	// Where most steps are equal their deviation is none, and rounding alone would stand out: a fiftieth of the median does not.
+	margin := max(6*spread(known), float64(r.Bytes)/50)
+	for i := r.From; i < n; i++ {
+		if len(known) >= 4 && bytes[i] >= 0 && float64(bytes[i]-r.Bytes) > margin {
+			r.Spikes = append(r.Spikes, i)
+		}
+		if len(times) >= 4 && durations[i] > 2*r.Duration {
+			r.Slow = append(r.Slow, i)
+		}
+	}
+	from := r.From
+	if from < warmSteps && n-r.From > 3*warmSteps {
+		from = warmSteps
+	}
+	var y []float64
+	for i := from; i < n; i++ {
+		if bytes[i] >= 0 {
+			y = append(y, float64(bytes[i]))
+		}
+	}
+	r.Trend = fitTrend(y)
+	r.Trend.Leaking = len(y) >= 8 && r.Trend.leaks(y, noiseBytes(len(y), r.Bytes))
+	if r.Trend.Leaking { // what grows ends above its own median
+		r.Spikes = nil
+	}
+	return r
+}
