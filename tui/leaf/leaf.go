@@ -18,7 +18,7 @@ import (
 	"github.com/gmemtop/gmemtop/tui/theme"
 )
 
-// ID names a view and is its key: '1'..'9', '0', 'm'.
+// ID names a view and is its key: '1'..'9', '0', 'm', 'L'.
 type ID rune
 
 // The views.
@@ -34,6 +34,7 @@ const (
 	Diff        ID = '9'
 	Trace       ID = '0'
 	Managers    ID = 'm'
+	Live        ID = 'L' // only where a job is watched
 )
 
 // State is what all views share. Views read it and never write it; the root changes it when a message says so, and bumps Version.

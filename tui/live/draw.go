@@ -1,0 +1,377 @@
+package live
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/tui/canvas"
+	"github.com/gmemtop/gmemtop/tui/leaf"
+	"github.com/gmemtop/gmemtop/tui/table"
+)
+
+// Draw implements leaf.View.
+func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
+	_, body := c.Bounds().CutTop(leaf.Sentence(s, c, v.sentence(s)))
+	body = body.Inset(1, 0)
+	if len(v.look.Steps) == 0 {
+		v.drawEarly(s, c, body)
+		return
+	}
+	rows := max(body.H*2/5, 5)
+	if body.H < 12 {
+		rows = min(4, body.H/2)
+	}
+	var plot, side canvas.Rect
+	plot, body = body.CutTop(rows)
+	v.drawChart(s, c.Sub(plot))
+	if body.W >= 96 {
+		body, side = body.CutRight(min(body.W*2/5, 52))
+		v.drawSide(s, c.Sub(side.Inset(1, 0)))
+	} else if body.H >= 9 {
+		body, side = body.CutBottom(2)
+		v.drawBrief(s, c.Sub(side))
+	}
+	if v.out {
+		v.drawOutput(s, c.Sub(body))
+		return
+	}
+	v.drawSteps(s, c, body)
+}
+
+// drawEarly is the view before the first step: who is watched, and what was said so far.
+func (v *View) drawEarly(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
+	sub := c.Sub(at)
+	y := v.drawFacts(s, sub, 0)
+	y = v.drawNotices(s, sub, y+1)
+	if v.look.Output != nil && sub.Height()-y > 3 {
+		v.drawOutput(s, sub.Sub(canvas.Rect{Y: y + 1, W: sub.Width(), H: sub.Height() - y - 1}))
+	}
+}
+
+// recent is how many steps the chart shows unless all are asked for.
+const recent = 400
+
+// drawChart draws the steps' bytes, a column the maximum of the steps that it stands for, and under it which were captured whole.
+func (v *View) drawChart(s *leaf.State, c *canvas.Canvas) {
+	th := s.Theme
+	steps := v.look.Steps
+	if !v.whole && len(steps) > recent {
+		steps = steps[len(steps)-recent:]
+	}
+	w, h := c.Size()
+	const left = 8
+	area := canvas.Rect{X: left, Y: 1, W: w - left - 1, H: h - 3}
+	if area.W < 8 || area.H < 2 {
+		return
+	}
+	var top int64
+	for i := range steps {
+		top = max(top, steps[i].Bytes)
+	}
+	if top <= 0 {
+		leaf.Working(s, c, "no figures of memory yet")
+		return
+	}
+	unit, text := s.Units.Column(top)
+	c.Text(0, 0, th.Dim, fmt.Sprintf("%*s", left-2, unit))
+	title := v.look.Figure + " of each step"
+	if len(steps) < len(v.look.Steps) {
+		title += fmt.Sprintf(", the last %s of %s", leaf.Count(int64(len(steps))), leaf.Count(int64(len(v.look.Steps))))
+	}
+	c.TextMax(left, 0, area.W, th.Dim, title)
+	for _, mark := range []int64{top, top / 2, 0} {
+		y := area.Y + area.H - 1 - int(float64(mark)/float64(top)*float64(area.H-1)+0.5)
+		c.TextRight(left-1, y, th.Dim, strings.TrimSpace(text(mark)))
+		c.Fill(canvas.Rect{X: area.X, Y: y, W: area.W, H: 1}, '·', th.Faint)
+	}
+	wide := min(max(area.W/len(steps), 1), 4) // cells of a step
+	columns := min(area.W, len(steps)*wide)
+	column := func(x int) (from, to int) { // of steps
+		if len(steps) <= area.W {
+			return x / wide, x/wide + 1
+		}
+		return x * len(steps) / area.W, (x + 1) * len(steps) / area.W
+	}
+	spikes := map[int64]bool{}
+	for _, i := range v.look.Report.Spikes {
+		if i < len(v.look.Steps) {
+			spikes[v.look.Steps[i].Index] = true
+		}
+	}
+	plain, bad := th.Plain(), th.Plain()
+	bad.Color, bad.Mono, bad.ASCII = th.Bad.FG, '!', '!'
+	selected, _ := v.step(v.steps.Selected())
+	for x := range columns {
+		from, to := column(x)
+		high, fill, captured, here := int64(0), plain, int64(-1), false
+		for i := from; i < to; i++ {
+			st := &steps[i]
+			high = max(high, st.Bytes)
+			if spikes[st.Index] || st.OOMs > 0 {
+				fill = bad
+			}
+			if win, ok := v.windowOf(st.Index); ok {
+				captured = win.ID
+				c.Zone(canvas.Rect{X: area.X + x, Y: area.Y, W: 1, H: area.H + 1}, OpenMsg{win})
+			}
+			here = here || st.Index == selected.Index
+		}
+		n := int(float64(high) / float64(top) * float64(8*area.H))
+		if high > 0 {
+			n = max(n, 1)
+		}
+		c.Column(area.X+x, area.Y, area.H, []canvas.Slab{{Top: n, Fill: fill}}, nil)
+		if x%wide > 0 { // its mark stands already
+			continue
+		}
+		switch {
+		case captured >= 0 && captured == v.shown:
+			c.Text(area.X+x, area.Y+area.H, th.Accent, "▲")
+		case captured >= 0:
+			c.Text(area.X+x, area.Y+area.H, th.Good, "●")
+		case here:
+			c.Text(area.X+x, area.Y+area.H, th.Dim, "'")
+		}
+	}
+	first, last := steps[0].Index, steps[len(steps)-1].Index
+	y := area.Y + area.H + 1
+	c.Text(area.X, y, th.Dim, "step "+leaf.Count(first))
+	end := area.X + columns
+	if text := leaf.Count(last); end-area.X > len(text)+12+len(leaf.Count(first)) {
+		c.TextRight(end, y, th.Dim, text)
+	}
+}
+
+// drawSteps draws the table of steps, the newest first.
+func (v *View) drawSteps(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
+	th := s.Theme
+	var top int64
+	phases, retries := false, false
+	for i := range v.look.Steps {
+		st := &v.look.Steps[i]
+		top = max(top, st.Bytes)
+		phases = phases || st.Forward >= 0 || st.Backward >= 0
+		retries = retries || st.Retries+st.OOMs > 0
+	}
+	unit, text := s.Units.Column(top)
+	v.steps.Columns[colBytes].Title, v.steps.Columns[colBytes].Unit = short(v.look.Figure), unit
+	v.steps.Columns[colBytes].Width = max(10, len(short(v.look.Figure))+len(unit)+1)
+	for _, col := range []int{colForward, colBackward, colOptimizer} {
+		v.steps.Columns[col].Hidden = !phases
+	}
+	v.steps.Columns[colRetries].Hidden = !retries
+	duration := func(n int64) table.Cell {
+		if n < 0 {
+			return table.Cell{Text: "–", Style: th.Faint}
+		}
+		return table.Cell{Text: timeline.Duration(n), Style: th.Dim}
+	}
+	slow := 2 * v.look.Report.Duration
+	v.steps.Draw(c, at, th, func(row, col int) table.Cell {
+		st, _ := v.step(row)
+		switch col {
+		case colStep:
+			return table.Cell{Text: leaf.Count(st.Index)}
+		case colWhole:
+			w, ok := v.windowOf(st.Index)
+			switch {
+			case ok && w.ID == v.shown:
+				return table.Cell{Lead: "▲", LeadStyle: th.Accent, Text: w.How, Style: th.Accent}
+			case ok:
+				return table.Cell{Lead: "●", LeadStyle: th.Good, Text: w.How}
+			}
+			return table.Cell{}
+		case colTime:
+			cell := duration(st.Duration)
+			cell.Style = th.Text
+			if slow > 0 && st.Duration > slow {
+				cell.Style = th.Warn
+			}
+			return cell
+		case colBytes:
+			if st.Bytes < 0 {
+				return table.Cell{Text: "–", Style: th.Faint}
+			}
+			return table.Cell{Text: strings.TrimSpace(text(st.Bytes))}
+		case colChange:
+			before, ok := v.step(row + 1)
+			switch {
+			case !ok || st.Bytes < 0 || before.Bytes < 0:
+				return table.Cell{Text: "–", Style: th.Faint}
+			case st.Bytes == before.Bytes:
+				return table.Cell{Text: "0", Style: th.Dim}
+			}
+			return table.Cell{Text: s.Units.Delta(st.Bytes - before.Bytes)}
+		case colForward:
+			return duration(st.Forward)
+		case colBackward:
+			return duration(st.Backward)
+		case colOptimizer:
+			return duration(st.Optimizer)
+		case colRetries:
+			if st.OOMs > 0 {
+				return table.Cell{Text: "OOM", Style: th.Bad}
+			}
+			return table.Cell{Text: leaf.Count(st.Retries), Style: th.Dim}
+		}
+		return duration(st.Cost)
+	})
+}
+
+// short is the figure's name for the head of a column.
+func short(figure string) string {
+	if w, _, ok := strings.Cut(figure, " "); ok {
+		return w
+	}
+	return figure
+}
+
+// drawSide draws what is known beside the steps: what is captured, what the memory consists of, who is watched.
+func (v *View) drawSide(s *leaf.State, c *canvas.Canvas) {
+	y := 0
+	leaf.Rule(s, c, 0, y, c.Width(), "Captured whole")
+	y++
+	for _, line := range v.captured() {
+		for _, l := range leaf.Wrap(line, c.Width()) {
+			c.Text(0, y, s.Theme.Text, l)
+			y++
+		}
+	}
+	if len(v.look.Parts) > 0 {
+		y = v.drawParts(s, c, y+1)
+	}
+	y = v.drawNotices(s, c, y+1)
+	if y+2+len(v.look.Facts) <= c.Height() {
+		leaf.Rule(s, c, 0, y, c.Width(), "Who")
+		v.drawFacts(s, c, y+1)
+	}
+}
+
+// captured says in lines what is captured, and what it costs.
+func (v *View) captured() []string {
+	l := &v.look
+	var what string
+	switch n := len(l.Windows); {
+	case l.Capture.No != "":
+		what = "nothing: " + l.Capture.No
+	case l.Capture.Pending:
+		what = "a step is being captured"
+	case n == 0 && v.orders():
+		what = "nothing yet: r captures a step"
+	case n == 0:
+		what = "nothing"
+	default:
+		w := l.Windows[n-1]
+		what = fmt.Sprintf("%d, the newest is step %s", n, leaf.Count(w.First))
+		if w.Cost > 0 {
+			what += ", which took " + timeline.Duration(int64(w.Cost)) + " longer"
+		}
+	}
+	lines := []string{what}
+	switch {
+	case v.shown >= 0 && v.holds:
+		lines = append(lines, "the views hold one: F follows the newest")
+	case v.shown >= 0:
+		lines = append(lines, "the views follow the newest")
+	}
+	if l.Capture.Every > 0 {
+		lines = append(lines, fmt.Sprintf("one step in %s is captured", leaf.Count(int64(l.Capture.Every))))
+	}
+	if l.Capture.Measured {
+		lines = append(lines, "watching takes "+share(l.Capture.Share)+" of the step time")
+	}
+	return lines
+}
+
+func share(part float64) string {
+	switch {
+	case part < 0.00005:
+		return "less than 0.01 %"
+	case part < 0.01:
+		return fmt.Sprintf("%.2f %%", part*100)
+	}
+	return fmt.Sprintf("%.1f %%", part*100)
+}
+
+// drawBrief draws in two lines what drawSide does in many.
+func (v *View) drawBrief(s *leaf.State, c *canvas.Canvas) {
+	c.TextMax(0, 0, c.Width(), s.Theme.Dim, strings.Join(v.captured(), "; "))
+	if n := len(v.look.Notices); n > 0 {
+		c.TextMax(0, 1, c.Width(), s.Theme.Warn, v.look.Notices[n-1])
+		return
+	}
+	var parts []string
+	for _, p := range v.look.Parts {
+		parts = append(parts, p.Name+" "+s.Units.Bytes(p.Bytes))
+	}
+	if len(parts) > 0 {
+		c.TextMax(0, 1, c.Width(), s.Theme.Dim, strings.Join(parts, " + ")+" = "+v.look.Whole.Name+" "+s.Units.Bytes(v.look.Whole.Bytes))
+	}
+}
+
+// drawParts draws what the memory consists of: a sum whose rest is shown as unexplained.
+func (v *View) drawParts(s *leaf.State, c *canvas.Canvas, y int) int {
+	th, w := s.Theme, c.Width()
+	whole := v.look.Whole
+	unit, text := s.Units.Column(whole.Bytes)
+	leaf.Rule(s, c, 0, y, w, whole.Name+", in "+unit)
+	y++
+	wide := 0
+	for _, p := range v.look.Parts {
+		wide = max(wide, canvas.Width(p.Name))
+	}
+	wide = min(wide, w-24)
+	for _, p := range v.look.Parts {
+		st, fill := th.Text, th.Plain()
+		if p.Unexplained {
+			st, fill = th.Warn, th.Other()
+		}
+		c.TextMax(0, y, wide, st, p.Name)
+		c.TextRight(wide+9, y, st, strings.TrimSpace(text(p.Bytes)))
+		c.Bar(wide+10, y, w-wide-11, p.Bytes, whole.Bytes, fill)
+		y++
+	}
+	c.TextMax(0, y, wide, th.Strong, "together")
+	c.TextRight(wide+9, y, th.Strong, strings.TrimSpace(text(whole.Bytes)))
+	return y + 1
+}
+
+func (v *View) drawNotices(s *leaf.State, c *canvas.Canvas, y int) int {
+	list := v.look.Notices
+	if len(list) == 0 || y >= c.Height() {
+		return y
+	}
+	leaf.Rule(s, c, 0, y, c.Width(), "Said")
+	y++
+	for _, text := range list[max(len(list)-4, 0):] {
+		for _, l := range leaf.Wrap(text, c.Width()) {
+			c.Text(0, y, s.Theme.Warn, l)
+			y++
+		}
+	}
+	return y + 1
+}
+
+func (v *View) drawFacts(s *leaf.State, c *canvas.Canvas, y int) int {
+	for _, f := range v.look.Facts {
+		c.TextMax(0, y, 10, s.Theme.Dim, f.Name)
+		c.TextMax(11, y, c.Width()-11, s.Theme.Text, f.Value)
+		y++
+	}
+	return y
+}
+
+// drawOutput draws the end of what the job printed.
+func (v *View) drawOutput(s *leaf.State, c *canvas.Canvas) {
+	leaf.Rule(s, c, 0, 0, c.Width(), "What it prints")
+	lines := v.look.Output
+	room := c.Height() - 1
+	lines = lines[max(len(lines)-room, 0):]
+	for i, l := range lines {
+		c.TextMax(0, 1+i, c.Width(), s.Theme.Text, l)
+	}
+	if len(lines) == 0 {
+		c.Text(0, 1, s.Theme.Faint, "nothing yet")
+	}
+}

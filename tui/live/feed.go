@@ -1,0 +1,171 @@
+// Package live is the view of a running job: its steps as they come, what of it is captured whole, what that costs, and the keys that ask for more.
+//
+// The view knows no mechanism: it looks at a [Feed], which cmd makes from package capture. What is captured whole is an ordinary timeline, so that all
+// other views show it as they show a file; the root brings the newest to the front while it follows.
+package live
+
+import (
+	"context"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/gmemtop/gmemtop/timeline"
+)
+
+// Feed is a running job as the screen sees it. Its methods are safe for concurrent use.
+type Feed interface {
+	// Look returns what is known now. It is cheap; its slices are shared and must not be changed.
+	Look() Look
+	// Wait returns when there is something that a Look of that version did not hold, or ctx's error when ctx is done.
+	Wait(ctx context.Context, version int64) error
+	// Order asks the job for something. It returns when the job has taken the order, not when it is carried out.
+	Order(ctx context.Context, o Order) error
+}
+
+// State is where a job stands.
+type State uint8
+
+// The states of a job.
+const (
+	// Waiting: nothing was seen yet; Look.Word says what for.
+	Waiting State = iota
+	// Running: steps come.
+	Running
+	// Ended: nothing more will come; Look.Word says how it ended.
+	Ended
+)
+
+// Look is what is known of a job at one moment.
+type Look struct {
+	// Version grows with every change.
+	Version int64
+	State   State
+	// Word completes the state: what is waited for, how it ended.
+	Word string
+	// Title names the job ("train.py"), Facts say the rest about it.
+	Title string
+	Facts []Fact
+	// Figure says what a Step's Bytes are: "peak allocated", "resident memory".
+	Figure string
+	// Steps are in order; Dropped were lost on the way, between them or before them.
+	Steps   []Step
+	Dropped int64
+	// Report is about Steps.
+	Report timeline.StepReport
+	// Windows are the stretches captured whole, newest last; Forgotten are those given up for want of room.
+	Windows   []Window
+	Forgotten int
+	Capture   Capture
+	// Notices say what cannot be seen and why, newest last.
+	Notices []string
+	// Parts say what the memory consists of, in order; their sum is Whole's bytes.
+	Parts []Part
+	Whole Part
+	// Output is the end of what a job that was started here has printed, a line each; nil where it was not started here.
+	Output []string
+}
+
+// Fact is something known about a job.
+type Fact struct{ Name, Value string }
+
+// Step is one training step. Times are nanoseconds, -1 where unknown.
+type Step struct {
+	Index                                  int64
+	Duration, Forward, Backward, Optimizer int64
+	// Bytes is the figure that Look.Figure names, -1 where unknown; Held is what was allocated when the step was over.
+	Bytes, Held int64
+	// Cost is the time that watching took of the step.
+	Cost int64
+	// Retries and OOMs are the allocator's in this step.
+	Retries, OOMs int64
+}
+
+// Window is a stretch captured whole: the steps First to Last.
+type Window struct {
+	// ID tells windows apart for as long as the job is watched.
+	ID          int64
+	First, Last int64
+	// How says by what means: "op by op", "allocator history".
+	How      string
+	Timeline *timeline.Timeline
+	// Cost is the time that capturing took.
+	Cost time.Duration
+}
+
+// Part is a part of the memory. Unexplained parts are shown as such.
+type Part struct {
+	Name        string
+	Bytes       int64
+	Unexplained bool
+}
+
+// Capture is what is being captured and what may be asked for.
+type Capture struct {
+	// Every is the number of steps of which one is captured whole, 0 for none but by request.
+	Every int
+	// Pending says that a step is being captured or will be.
+	Pending bool
+	// No says why nothing can be captured whole, "" where it can.
+	No string
+	// Share is the part of step time that watching takes, as measured; Measured says whether it was.
+	Share    float64
+	Measured bool
+	// Held says that orders reach the job: it is running and connected.
+	Connected bool
+}
+
+// Order is something that a job is asked for.
+type Order struct {
+	Kind OrderKind
+	// Steps is how many steps to capture, or of how many one.
+	Steps int
+}
+
+// OrderKind tells orders apart.
+type OrderKind uint8
+
+// The orders.
+const (
+	// Describe captures the next Steps steps whole.
+	Describe OrderKind = iota
+	// Every captures one step in Steps whole, none for 0.
+	Every
+	// Detach leaves the job alone, with nothing left behind in it.
+	Detach
+)
+
+// Messages of a feed.
+type (
+	// LookMsg brings the newest look.
+	LookMsg struct{ Look Look }
+	// OpenMsg asks the root to show a window in all views, and to hold it there.
+	OpenMsg struct{ Window Window }
+	// FollowMsg asks the root to show the newest window from now on.
+	FollowMsg struct{}
+	// orderedMsg says what became of an order.
+	orderedMsg struct {
+		said string
+		err  error
+	}
+)
+
+// pause is the least time between two looks: what a person can follow, and what keeps a fast job from taking all of the screen's time.
+const pause = 100 * time.Millisecond
+
+// Await returns the command that waits for something newer than a version and brings it as a LookMsg; nothing when ctx is done.
+func Await(ctx context.Context, f Feed, version int64) tea.Cmd {
+	return func() tea.Msg {
+		if version > 0 {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(pause):
+			}
+		}
+		if f.Wait(ctx, version) != nil {
+			return nil
+		}
+		return LookMsg{f.Look()}
+	}
+}

@@ -1,0 +1,353 @@
+package live
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"charm.land/bubbles/v2/key"
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/tui/leaf"
+	"github.com/gmemtop/gmemtop/tui/table"
+)
+
+// View shows a running job. It implements leaf.View.
+type View struct {
+	feed  Feed
+	look  Look
+	shown int64 // the window that the other views show, -1 for none
+	holds bool  // they stay there
+	steps *table.Table
+	whole bool // the chart shows all steps and not the last ones
+	out   bool // what the job prints stands in place of the steps
+	keys  keys
+}
+
+type keys struct{ describe, every, output, zoom, detach key.Binding }
+
+// Columns of the table of steps.
+const (
+	colStep = iota
+	colWhole
+	colTime
+	colBytes
+	colChange
+	colForward
+	colBackward
+	colOptimizer
+	colRetries
+	colCost
+)
+
+// New returns the view of a feed.
+func New(f Feed) *View {
+	right := func(title string, width, drop int) table.Column {
+		return table.Column{Title: title, Width: width, Right: true, Drop: drop}
+	}
+	v := &View{feed: f, shown: -1, steps: table.New(
+		right("step", 7, 0), table.Column{Title: "captured", Width: 17, Drop: 1}, right("time", 8, 0), right("", 10, 0), right("change", 10, 2),
+		right("forward", 9, 4), right("backward", 9, 5), right("optimizer", 9, 6), right("retries", 7, 7), right("watching", 9, 3),
+	)}
+	bind := func(help, desc string, k ...string) key.Binding {
+		return key.NewBinding(key.WithKeys(k...), key.WithHelp(help, desc))
+	}
+	v.keys = keys{
+		describe: bind("r", "capture a step whole", "r"),
+		every:    bind("a", "capture one in …", "a"),
+		output:   bind("o", "its output", "o"),
+		zoom:     bind("z", "all steps", "z"),
+		detach:   bind("X", "let go of it", "X"),
+	}
+	return v
+}
+
+// ID implements leaf.View.
+func (v *View) ID() leaf.ID { return leaf.Live }
+
+// Name implements leaf.View.
+func (v *View) Name() string { return "Live" }
+
+// Available implements leaf.View.
+func (v *View) Available(*leaf.State) (bool, string) { return true, "" }
+
+// Timeless implements leaf.Timeless: the view's axis is the steps and not a recording's clock.
+func (v *View) Timeless() bool { return true }
+
+// Take gives the view the newest look. The selected step stays selected; while the newest one is, the newest one will be.
+func (v *View) Take(l Look) {
+	newest := v.steps.Selected() <= 0
+	at := int64(-1)
+	if s, ok := v.step(v.steps.Selected()); ok {
+		at = s.Index
+	}
+	v.look = l
+	v.steps.SetRows(len(l.Steps))
+	if newest {
+		v.steps.Select(0)
+		return
+	}
+	if n := len(l.Steps); n > 0 {
+		for row := v.steps.Selected(); row < n; row++ {
+			if s, _ := v.step(row); s.Index <= at {
+				v.steps.Select(row)
+				return
+			}
+		}
+	}
+}
+
+// Show tells the view which window the other views show, and whether they stay there.
+func (v *View) Show(window int64, holds bool) { v.shown, v.holds = window, holds }
+
+// Look returns what the view shows.
+func (v *View) Look() Look { return v.look }
+
+// step returns the step of a row: the newest one first.
+func (v *View) step(row int) (Step, bool) {
+	n := len(v.look.Steps)
+	if row < 0 || row >= n {
+		return Step{}, false
+	}
+	return v.look.Steps[n-1-row], true
+}
+
+// windowOf returns the window that holds a step.
+func (v *View) windowOf(step int64) (Window, bool) {
+	for i := len(v.look.Windows) - 1; i >= 0; i-- {
+		if w := v.look.Windows[i]; w.First <= step && step <= w.Last {
+			return w, true
+		}
+	}
+	return Window{}, false
+}
+
+// Update implements leaf.View.
+func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
+	switch msg := msg.(type) {
+	case orderedMsg:
+		if msg.err != nil {
+			return leaf.Send(leaf.ToastMsg{Text: msg.err.Error(), Error: true})
+		}
+		return leaf.Send(leaf.ToastMsg{Text: msg.said})
+	case everyMsg:
+		said := fmt.Sprintf("one step in %s is captured whole from now on", leaf.Count(int64(msg.steps)))
+		if msg.steps == 0 {
+			said = "steps are captured whole only by request from now on"
+		}
+		return v.order(Order{Kind: Every, Steps: msg.steps}, said)
+	case detachMsg:
+		return v.order(Order{Kind: Detach}, "asked to let go of it")
+	case tea.KeyPressMsg:
+		switch {
+		case key.Matches(msg, v.keys.describe) && v.orders():
+			return v.order(Order{Kind: Describe, Steps: 1}, "the next step will be captured op by op")
+		case key.Matches(msg, v.keys.every) && v.orders():
+			return v.askEvery()
+		case key.Matches(msg, v.keys.detach) && v.look.Capture.Connected:
+			return leaf.Send(leaf.PickMsg{Title: "Let go of the job?", Footer: "The job goes on; nothing is left in it.", Choices: []leaf.Choice{
+				{Title: "let go", Detail: "what was captured stays on the screen", Msg: detachMsg{}},
+				{Title: "go on watching", Msg: FollowMsg{}},
+			}})
+		case key.Matches(msg, v.keys.output) && v.look.Output != nil:
+			v.out = !v.out
+			return nil
+		case key.Matches(msg, v.keys.zoom):
+			v.whole = !v.whole
+			return nil
+		}
+	}
+	switch a := v.steps.Update(msg); a.Kind {
+	case table.Opened:
+		if st, ok := v.step(a.Row); ok {
+			return v.open(st)
+		}
+	}
+	return nil
+}
+
+type (
+	everyMsg  struct{ steps int }
+	detachMsg struct{}
+)
+
+func (v *View) open(st Step) tea.Cmd {
+	if w, ok := v.windowOf(st.Index); ok {
+		return leaf.Send(OpenMsg{w})
+	}
+	text := fmt.Sprintf("of step %s only totals were recorded", leaf.Count(st.Index))
+	if v.orders() {
+		text += ": r captures the next one whole"
+	}
+	return leaf.Send(leaf.ToastMsg{Text: text})
+}
+
+// orders reports whether the job can be asked to capture something.
+func (v *View) orders() bool { return v.look.Capture.Connected && v.look.Capture.No == "" }
+
+func (v *View) askEvery() tea.Cmd {
+	var list []leaf.Choice
+	for _, n := range []int{1, 10, 100, 1000, 0} {
+		c := leaf.Choice{Title: "one step in " + leaf.Count(int64(n)), Msg: everyMsg{n}}
+		switch n {
+		case 0:
+			c.Title = "none but by request"
+		case 1:
+			c.Title, c.Detail = "every step", "what it costs is shown as measured"
+		}
+		if n == v.look.Capture.Every {
+			c.Detail = "so it is now"
+		}
+		list = append(list, c)
+	}
+	return leaf.Send(leaf.PickMsg{Title: "Capture whole", Footer: "A step that is captured op by op takes longer; the others do not.", Choices: list})
+}
+
+// patience is how long an order may take to reach the job.
+const patience = 5 * time.Second
+
+func (v *View) order(o Order, said string) tea.Cmd {
+	feed := v.feed
+	return func() tea.Msg {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		return orderedMsg{said, feed.Order(ctx, o)}
+	}
+}
+
+// Bindings implements leaf.View.
+func (v *View) Bindings(*leaf.State) []key.Binding {
+	var list []key.Binding
+	if v.orders() {
+		list = append(list, v.keys.describe, v.keys.every)
+	}
+	if len(v.look.Steps) > 0 && !v.out {
+		open := ""
+		if st, ok := v.step(v.steps.Selected()); ok {
+			if _, ok := v.windowOf(st.Index); ok {
+				open = "look inside"
+			}
+		}
+		list = append(list, v.steps.Bindings(open)...)
+		zoom := v.keys.zoom
+		if v.whole {
+			zoom.SetHelp("z", "last steps")
+		}
+		list = append(list, zoom)
+	}
+	if v.look.Output != nil && len(v.look.Steps) > 0 {
+		b := v.keys.output
+		if v.out {
+			b.SetHelp("o", "its steps")
+		}
+		list = append(list, b)
+	}
+	if v.look.Capture.Connected {
+		list = append(list, v.keys.detach)
+	}
+	return list
+}
+
+// Copy implements leaf.Copier.
+func (v *View) Copy(s *leaf.State) (text, what string) { return v.sentence(s), "the sentence" }
+
+// Status implements leaf.View.
+func (v *View) Status(s *leaf.State) string {
+	st, ok := v.step(v.steps.Selected())
+	if !ok {
+		return ""
+	}
+	text := fmt.Sprintf("step %s", leaf.Count(st.Index))
+	if st.Duration >= 0 {
+		text += ": " + timeline.Duration(st.Duration)
+	}
+	if st.Bytes >= 0 {
+		text += fmt.Sprintf(", %s %s", v.look.Figure, s.Units.Bytes(st.Bytes))
+	}
+	if w, ok := v.windowOf(st.Index); ok {
+		text += ", captured " + w.How
+	}
+	return text
+}
+
+// sentence is the answer to what somebody who watches a job wants to know: is it well, how much does it take, does it grow.
+func (v *View) sentence(s *leaf.State) string {
+	l := &v.look
+	n := len(l.Steps)
+	name := l.Title
+	if name == "" {
+		name = "the job"
+	}
+	switch {
+	case l.State == Waiting:
+		return "Waiting: " + l.Word + "."
+	case n == 0 && l.State == Ended:
+		return fmt.Sprintf("%s ended: %s, before any training step was seen.", name, l.Word)
+	case n == 0:
+		return fmt.Sprintf("%s runs: no training step has ended yet.", name)
+	}
+	last := l.Steps[n-1]
+	verb := "runs"
+	if l.State == Ended {
+		verb = "ended (" + l.Word + ")"
+	}
+	r := &l.Report
+	text := fmt.Sprintf("%s %s: step %s", name, verb, leaf.Count(last.Index))
+	if r.Duration > 0 {
+		text += ", " + timeline.Duration(r.Duration) + " a step"
+	}
+	if r.Top >= 0 && r.Top < n {
+		top := l.Steps[r.Top]
+		if s.Units.Bytes(top.Bytes) == s.Units.Bytes(last.Bytes) {
+			text += fmt.Sprintf(", %s %s", l.Figure, s.Units.Bytes(last.Bytes))
+		} else {
+			text += fmt.Sprintf(", %s %s, at most %s in step %s", l.Figure, s.Units.Bytes(last.Bytes), s.Units.Bytes(top.Bytes), leaf.Count(top.Index))
+		}
+	}
+	if a := v.alerts(s); len(a) > 0 {
+		return text + "; " + strings.Join(a, "; ") + "."
+	}
+	switch {
+	case r.Trend.Points >= 8 && len(r.Spikes) > 0:
+		text += "; otherwise steady, no leak"
+	case r.Trend.Points >= 8:
+		text += "; steady, no leak"
+	}
+	return text + "."
+}
+
+// alerts are what is wrong with the last steps.
+func (v *View) alerts(s *leaf.State) []string {
+	l, r := &v.look, &v.look.Report
+	var list []string
+	var ooms, retries int64
+	for i := max(r.From, 0); i < len(l.Steps); i++ {
+		ooms, retries = ooms+l.Steps[i].OOMs, retries+l.Steps[i].Retries
+	}
+	if ooms > 0 {
+		list = append(list, fmt.Sprintf("the allocator ran out of memory %s", times(ooms)))
+	}
+	if r.Trend.Leaking {
+		list = append(list, fmt.Sprintf("memory grows by %s a step: a leak", s.Units.Bytes(int64(r.Trend.Slope))))
+	}
+	if n := len(r.Spikes); n > 0 && r.Spikes[n-1] < len(l.Steps) && r.Spikes[n-1] != r.Top { // of the top the sentence speaks anyway
+		st := l.Steps[r.Spikes[n-1]]
+		list = append(list, fmt.Sprintf("step %s stands out with %s", leaf.Count(st.Index), s.Units.Bytes(st.Bytes)))
+	}
+	if retries > 0 {
+		list = append(list, fmt.Sprintf("the allocator gave back its cache and tried again %s", times(retries)))
+	}
+	if l.Dropped > 0 {
+		list = append(list, leaf.Count(l.Dropped)+" steps were lost on the way here")
+	}
+	return list
+}
+
+func times(n int64) string {
+	if n == 1 {
+		return "once"
+	}
+	return leaf.Count(n) + " times"
+}

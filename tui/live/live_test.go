@@ -1,0 +1,152 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/tui/leaf"
+	"github.com/gmemtop/gmemtop/tui/viewtest"
+)
+
+// fakeFeed is a job that stands still and writes down what it is asked for.
+type fakeFeed struct {
+	look   Look
+	orders []Order
+	refuse error
+}
+
+func (f *fakeFeed) Look() Look                                    { return f.look }
+func (f *fakeFeed) Wait(ctx context.Context, version int64) error { return ctx.Err() }
+func (f *fakeFeed) Order(_ context.Context, o Order) error {
+	f.orders = append(f.orders, o)
+	return f.refuse
+}
+
+// running is a job of n steps of 40 ms and 2 GiB, step 60 of which takes more.
+func running(t *testing.T, n int) Look {
+	l := Look{
+		Version: 1, State: Running, Title: "train.py", Figure: "peak allocated",
+		Facts:   []Fact{{"pid", "4242"}, {"python", "3.11.7"}, {"torch", "2.14.1"}, {"device", "cuda:0, 80 GiB"}},
+		Capture: Capture{Every: 100, Share: 0.0031, Measured: true, Connected: true},
+		Parts: []Part{
+			{Name: "parameters", Bytes: 400 << 20}, {Name: "gradients", Bytes: 400 << 20}, {Name: "optimizer state", Bytes: 800 << 20},
+			{Name: "activations and others", Bytes: 448 << 20}, {Name: "cached", Bytes: 300 << 20}, {Name: "unexplained", Bytes: 52 << 20, Unexplained: true},
+		},
+		Whole: Part{Name: "Reserved", Bytes: 2400 << 20},
+	}
+	var bytes, took []int64
+	for i := range n {
+		st := Step{Index: int64(i), Duration: 40e6 + int64(i%7)*1e5, Forward: 14e6, Backward: 21e6, Optimizer: 5e6, Bytes: 2 << 30, Held: 1600 << 20, Cost: 120e3}
+		if i == 60 {
+			st.Bytes, st.Duration = 2600<<20, 95e6
+		}
+		l.Steps = append(l.Steps, st)
+		bytes, took = append(bytes, st.Bytes), append(took, st.Duration)
+	}
+	l.Report = timeline.WatchSteps(bytes, took)
+	tl := viewtest.Training{Iterations: 1, Layers: 4}.Timeline(t)
+	for _, at := range []int64{3, 103} {
+		if at < int64(n) {
+			l.Windows = append(l.Windows, Window{ID: at, First: at, Last: at, How: "op by op", Timeline: tl, Cost: 31 * time.Millisecond})
+		}
+	}
+	return l
+}
+
+func open(t *testing.T, l Look) (*viewtest.Screen, *View, *fakeFeed) {
+	f := &fakeFeed{look: l}
+	v := New(f)
+	v.Take(l)
+	return viewtest.Open(t, v), v, f
+}
+
+func TestScreens(t *testing.T) {
+	for name, of := range map[string]func() Look{
+		"running": func() Look { return running(t, 160) },
+		"waiting": func() Look {
+			return Look{Version: 1, Word: "for the interpreter of pid 4242 to come to its next instruction", Title: "train.py",
+				Facts: []Fact{{"pid", "4242"}, {"command", "python train.py --epochs 3"}}, Notices: []string{"attached by ptrace; the job stood still for 0.4 ms"}}
+		},
+		"early": func() Look {
+			return Look{Version: 1, State: Running, Title: "train.py", Facts: []Fact{{"pid", "4242"}}, Output: []string{"loading data", "epoch 0"}}
+		},
+		"leak": func() Look {
+			l := running(t, 100)
+			var bytes, took []int64
+			for i := range l.Steps {
+				l.Steps[i].Bytes = 2<<30 + int64(i)<<20
+				bytes, took = append(bytes, l.Steps[i].Bytes), append(took, l.Steps[i].Duration)
+			}
+			l.Report = timeline.WatchSteps(bytes, took)
+			return l
+		},
+		"ended": func() Look {
+			l := running(t, 1200)
+			l.State, l.Word, l.Capture.Connected = Ended, "exit code 0", false
+			l.Notices = []string{"the model is compiled: ops inside of it cannot be seen, allocator history is used instead"}
+			return l
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sc, v, _ := open(t, of())
+			if len(v.look.Windows) > 1 {
+				v.Show(v.look.Windows[1].ID, false)
+			}
+			sc.Golden(name)
+		})
+	}
+}
+
+func TestKeysBecomeOrders(t *testing.T) {
+	sc, _, f := open(t, running(t, 20))
+	sc.Press("r")
+	if len(f.orders) != 1 || f.orders[0] != (Order{Kind: Describe, Steps: 1}) {
+		t.Errorf("orders %+v", f.orders)
+	}
+	sc.Press("a")
+	pick, ok := sc.Sent[len(sc.Sent)-1].(leaf.PickMsg)
+	if !ok {
+		t.Fatalf("a sent %+v", sc.Sent)
+	}
+	sc.Send(pick.Choices[1].Msg)
+	if len(f.orders) != 2 || f.orders[1] != (Order{Kind: Every, Steps: 10}) {
+		t.Errorf("orders %+v", f.orders)
+	}
+	f.refuse = errors.New("the job has ended")
+	sc.Press("r")
+	if last, ok := sc.Sent[len(sc.Sent)-1].(leaf.ToastMsg); !ok || !last.Error || last.Text != "the job has ended" {
+		t.Errorf("a refused order says %+v", sc.Sent)
+	}
+}
+
+func TestOnlyCapturedStepsOpen(t *testing.T) {
+	sc, v, _ := open(t, running(t, 20))
+	sc.Text(120, 36)
+	sc.Press("enter")
+	if m, ok := sc.Sent[len(sc.Sent)-1].(leaf.ToastMsg); !ok || !strings.Contains(m.Text, "only totals") {
+		t.Errorf("opening a step of totals sent %+v", sc.Sent)
+	}
+	sc.Press("end", "up", "up", "up")
+	sent := v.Update(sc.State, viewtest.Key("enter"))()
+	if m, ok := sent.(OpenMsg); !ok || m.Window.First != 3 {
+		t.Errorf("opening step 3 sent %+v", sent)
+	}
+}
+
+func TestTheSelectedStepStaysAndTheNewestFollows(t *testing.T) {
+	sc, v, _ := open(t, running(t, 20))
+	sc.Text(120, 36)
+	v.Take(running(t, 30))
+	if st, _ := v.step(v.steps.Selected()); st.Index != 29 {
+		t.Errorf("the newest step is not followed: %d", st.Index)
+	}
+	sc.Press("down", "down")
+	v.Take(running(t, 40))
+	if st, _ := v.step(v.steps.Selected()); st.Index != 27 {
+		t.Errorf("the selected step moved to %d", st.Index)
+	}
+}
