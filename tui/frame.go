@@ -31,6 +31,9 @@ func (m *Model) View() tea.View {
 }
 
 func (m painter) title() string {
+	if m.live != nil {
+		return strings.TrimSpace("gmemtop " + m.live.Look().Title)
+	}
 	if t := m.state.Timeline; t != nil && t.Trace.Source.Path != "" {
 		return "gmemtop " + leaf.Base(t.Trace.Source.Path)
 	}
@@ -200,15 +203,17 @@ func (m painter) drawTab(c *canvas.Canvas, x int, v leaf.View, name string) int 
 // sourceText says what is open: file, rank, device, iterations, exactness.
 func (m painter) sourceText() string {
 	s := &m.state
-	var parts []string
-	if s.Timeline != nil {
+	parts := follower(m).source()
+	switch {
+	case m.live != nil: // the job's name says more than its window's
+	case s.Timeline != nil:
 		if p := s.Timeline.Trace.Source.Path; p != "" {
 			parts = append(parts, leaf.Base(p))
 		}
 		if r := s.Timeline.Trace.Process.Rank; r >= 0 {
 			parts = append(parts, fmt.Sprintf("rank %d", r))
 		}
-	} else if s.Run != nil {
+	case s.Run != nil:
 		parts = append(parts, fmt.Sprintf("%d ranks", len(s.Run.Ranks)))
 	}
 	named := len(parts) > 0
@@ -397,7 +402,7 @@ func shortHint(a *action) key.Binding {
 	words := map[string][2]string{
 		"peak": {"p", "peak"}, "zoom in": {"+−", "zoom"}, "next iteration": {"[ ]", "iteration"}, "filter": {"/", "filter"},
 		"mark": {"c", "mark"}, "compare": {"d", "compare"}, "back": {"esc", "back"}, "next match": {"n N", "match"},
-		"follow": {"o", "source"},
+		"follow": {"o", "source"}, "follow job": {"F", "follow, hold"},
 		"export": {"e", "export"}, "device": {"D", "device"}, "file": {"w", "file"}, "palette": {":", "more"},
 	}
 	b := a.binding

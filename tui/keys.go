@@ -156,6 +156,12 @@ func (m keyboard) newActions() []action {
 		},
 		{name: "export", group: groupShare, binding: bind("e", "export", "e"), can: m.ready, do: share.pickExport},
 	}
+	if m.live != nil {
+		table = append(table, action{
+			name: "follow job", group: groupView, binding: bind("F", "follow the job: the newest captured step, or hold this one", "F"),
+			can: func() bool { return m.window >= 0 }, do: func() tea.Cmd { return follower(m).toggle() },
+		})
+	}
 	for _, v := range m.views {
 		id := v.ID()
 		table = append(table, action{
@@ -261,7 +267,7 @@ func (m keyboard) bindings() []key.Binding {
 
 // hintNames are the root's actions that the bottom line shows after the view's own, most useful first.
 var hintNames = []string{
-	"peak", "zoom in", "next iteration", "filter", "mark", "compare", "back", "next match", "follow", "export", "device", "file", "palette",
+	"follow job", "peak", "zoom in", "next iteration", "filter", "mark", "compare", "back", "next match", "follow", "export", "device", "file", "palette",
 }
 
 // show brings a view to the front.

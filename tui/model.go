@@ -9,6 +9,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/leaf"
+	"github.com/gmemtop/gmemtop/tui/live"
 	"github.com/gmemtop/gmemtop/tui/theme"
 )
 
@@ -28,6 +29,12 @@ type Model struct {
 	themeFixed    bool // the user chose the theme: the terminal's background does not
 	mouse         bool
 	dialogs       []dialog
+
+	live   *live.View // nil where no job is watched
+	window int64      // the window of the job that the views show, -1 for none
+	held   bool       // and they stay there
+	// watching is done when the job is not watched any more; bubbletea has no context of its own to hand to commands.
+	watching context.Context
 
 	loads   int // number of the current load
 	loading *loading
@@ -49,8 +56,12 @@ type Model struct {
 func New(opts Options) *Model {
 	m := &Model{
 		opts: opts, width: 80, height: 24, profile: canvas.TrueColor, ascii: opts.ASCII, mouse: !opts.NoMouse,
-		now: time.Now, after: tea.Tick, front: leaf.Overview, views: newViews(opts.Planner),
+		now: time.Now, after: tea.Tick, front: leaf.Overview, window: -1,
 	}
+	if opts.Feed != nil {
+		m.live, m.front = live.New(opts.Feed), leaf.Live
+	}
+	m.views = newViews(opts.Planner, m.live)
 	if opts.View != 0 {
 		m.front = opts.View
 	}
@@ -72,7 +83,12 @@ func New(opts Options) *Model {
 
 // Init starts the load and asks for the terminal's background.
 func (m *Model) Init() tea.Cmd {
-	cmds := []tea.Cmd{opener{m}.load(m.opts.Loader, m.opts.Title)}
+	var cmds []tea.Cmd
+	if m.opts.Feed != nil {
+		cmds = append(cmds, follower{m}.begin())
+	} else {
+		cmds = append(cmds, opener{m}.load(m.opts.Loader, m.opts.Title))
+	}
 	if !m.themeFixed {
 		cmds = append(cmds, tea.RequestBackgroundColor)
 	}
@@ -113,11 +129,8 @@ func (m *Model) changed() tea.Cmd {
 	m.state.Version++
 	m.state.Focused = len(m.dialogs) == 0
 	m.state.Width, m.state.Height = m.layout.body.W, m.layout.body.H
-	if m.state.Timeline == nil && m.state.Run == nil {
-		return nil
-	}
 	v := m.view()
-	if v == nil {
+	if v == nil || m.state.Timeline == nil && m.state.Run == nil && v.ID() != leaf.Live {
 		return nil
 	}
 	if ok, _ := v.Available(&m.state); !ok {

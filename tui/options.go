@@ -6,6 +6,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/tui/leaf"
+	"github.com/gmemtop/gmemtop/tui/live"
 	"github.com/gmemtop/gmemtop/tui/managers"
 )
 
@@ -42,6 +43,8 @@ type Exporter struct {
 // Options are what a session starts with. The zero value opens nothing in an automatic theme.
 type Options struct {
 	Loader Loader
+	// Feed is a running job to watch instead of what a Loader reads; nil for none.
+	Feed live.Feed
 	// Title names what is opened, shown while it loads.
 	Title string
 	// Theme is a name of theme.Names; "" and "auto" ask the terminal whether it is dark.

@@ -28,6 +28,9 @@ func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	if cmd, ok := (router{m}).onOwn(msg); ok {
 		return m, cmd
 	}
+	if cmd, ok := (follower{m}).on(msg); ok {
+		return m, cmd
+	}
 	if cmd, ok := (router{m}).onLeaf(msg); ok {
 		return m, cmd
 	}
@@ -135,15 +138,18 @@ func (m router) onOwn(msg tea.Msg) (tea.Cmd, bool) {
 // onLeaf applies what a view asked for, for all views.
 func (m router) onLeaf(msg tea.Msg) (tea.Cmd, bool) {
 	s := &m.state
+	var hold tea.Cmd
 	switch msg := msg.(type) {
 	case leaf.CursorMsg:
-		return walker(m).setCursor(msg.To), true
+		return tea.Batch(follower(m).hold(), walker(m).setCursor(msg.To)), true
 	case leaf.SelectMsg:
+		hold = follower(m).hold()
 		s.Selected = msg.Alloc
 		if s.Device == nil || msg.Alloc < 0 || int(msg.Alloc) >= s.Device.Allocs.Len() { // sent before another device came to the front
 			s.Selected = timeline.NoAlloc
 		}
 	case leaf.WindowMsg:
+		hold = follower(m).hold()
 		if s.Device != nil {
 			s.Window = leaf.Pan(msg.Window, s.Device.Full(msg.Window.Axis), 0)
 		}
@@ -178,7 +184,7 @@ func (m router) onLeaf(msg tea.Msg) (tea.Cmd, bool) {
 	default:
 		return nil, false
 	}
-	return m.changed(), true
+	return tea.Batch(hold, m.changed()), true
 }
 
 // broadcast gives the result of a slow question to every view; each knows its own.
@@ -189,6 +195,9 @@ func (m router) broadcast(msg tea.Msg) tea.Cmd {
 		}
 	}
 	if m.state.Timeline == nil && m.state.Run == nil {
+		if m.live != nil {
+			return m.live.Update(&m.state, msg)
+		}
 		return nil
 	}
 	var cmds []tea.Cmd
@@ -226,6 +235,9 @@ func (m router) onKey(msg tea.KeyPressMsg) tea.Cmd {
 		}
 	}
 	if a := keyboard(m).actionFor(msg, false); a != nil {
+		if a.group == groupMove || a.group == groupLook {
+			return tea.Batch(follower(m).hold(), a.do())
+		}
 		return a.do()
 	}
 	if own != nil {

@@ -1,0 +1,119 @@
+package tui
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/tui/leaf"
+	"github.com/gmemtop/gmemtop/tui/live"
+)
+
+// jobFeed is a job whose news come when a test says so.
+type jobFeed struct{ look live.Look }
+
+func (f *jobFeed) Look() live.Look                         { return f.look }
+func (f *jobFeed) Wait(context.Context, int64) error       { return context.Canceled } // the test sends looks itself
+func (f *jobFeed) Order(context.Context, live.Order) error { return nil }
+func (f *jobFeed) tell(d *driver, change func(l *live.Look)) {
+	change(&f.look)
+	f.look.Version++
+	d.send(live.LookMsg{Look: f.look})
+}
+
+// captured adds a step captured whole.
+func captured(t *testing.T, step int64) func(l *live.Look) {
+	tl := training(t, "", step<<20)
+	return func(l *live.Look) {
+		l.State, l.Title, l.Figure = live.Running, "train.py", "peak allocated"
+		l.Steps = append(l.Steps, live.Step{Index: step, Duration: 40e6, Bytes: 1 << 30, Forward: -1, Backward: -1, Optimizer: -1})
+		l.Windows = append(l.Windows, live.Window{ID: step, First: step, Last: step, How: "op by op", Timeline: tl})
+	}
+}
+
+func watch(t *testing.T) (*driver, *jobFeed) {
+	f := &jobFeed{look: live.Look{Word: "for the first training step", Title: "train.py"}}
+	return start(t, Options{Feed: f}, 120, 40), f
+}
+
+func (d *driver) shown() *timeline.Timeline { return d.m.state.Timeline }
+
+func TestAJobOpensOnItsOwnViewAndTheOthersSayThatNothingIsThereYet(t *testing.T) {
+	d, f := watch(t)
+	if d.m.front != leaf.Live || d.m.failure != nil || d.m.loading != nil {
+		t.Fatalf("view %c in front", d.m.front)
+	}
+	for _, id := range []string{"1", "2", "3", "4", "5", "6", "7", "8", "9", "0", "m", "L"} {
+		d.press(id)
+	}
+	f.tell(d, func(l *live.Look) {})
+	if d.m.front != leaf.Live {
+		t.Errorf("view %c in front", d.m.front)
+	}
+}
+
+func TestTheNewestCapturedStepIsFollowedUntilTheUserLooksCloser(t *testing.T) {
+	d, f := watch(t)
+	f.tell(d, captured(t, 3))
+	first := d.shown()
+	if first == nil {
+		t.Fatal("a captured step is not shown")
+	}
+	d.press("2")
+	f.tell(d, captured(t, 13))
+	second := d.shown()
+	if second == first || d.m.front != leaf.Timeline {
+		t.Fatal("the newer step does not take the older one's place")
+	}
+	d.press("left")
+	f.tell(d, captured(t, 23))
+	if d.shown() != second || !d.m.held {
+		t.Error("the step under the user's cursor was taken away")
+	}
+	d.press("F")
+	if d.shown() == second || d.m.held {
+		t.Error("F does not follow again")
+	}
+	newest := d.shown()
+	d.press("F")
+	f.tell(d, captured(t, 33))
+	if d.shown() != newest {
+		t.Error("F does not hold")
+	}
+}
+
+func TestAnOlderCapturedStepCanBeLookedAt(t *testing.T) {
+	d, f := watch(t)
+	f.tell(d, captured(t, 3))
+	first := d.shown()
+	f.tell(d, captured(t, 13))
+	d.press("G", "enter")
+	if d.shown() != first || !d.m.held || d.m.front != leaf.Overview {
+		t.Errorf("held %v, view %c", d.m.held, d.m.front)
+	}
+	if text := d.screen(); !strings.Contains(text, "held") || !strings.Contains(text, "step 3") {
+		t.Errorf("the top line does not say so:\n%s", text)
+	}
+}
+
+func TestAJobThatEndsStaysOnTheScreen(t *testing.T) {
+	d, f := watch(t)
+	f.tell(d, captured(t, 3))
+	f.tell(d, func(l *live.Look) { l.State, l.Word = live.Ended, "exit code 1" })
+	if text := d.screen(); !strings.Contains(text, "ended") || !strings.Contains(text, "exit code 1") {
+		t.Errorf("the end is not said:\n%s", text)
+	}
+}
+
+func TestScreensOfAJob(t *testing.T) {
+	for _, size := range sizes {
+		f := &jobFeed{look: live.Look{Word: "for the first training step", Title: "train.py"}}
+		d := start(t, Options{Feed: f}, size[0], size[1])
+		f.tell(d, captured(t, 3))
+		d.golden("job-" + fmt.Sprintf("%dx%d", size[0], size[1]))
+		d.press("1")
+		d.golden("job-overview-" + fmt.Sprintf("%dx%d", size[0], size[1]))
+	}
+}
