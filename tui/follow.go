@@ -9,25 +9,83 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/live"
+	"github.com/gmemtop/gmemtop/tui/machine"
 )
 
 // follower is the Model as what watches a running job: it brings the newest captured step to the front of all views until the user looks closer at one,
 // as a pager that follows a log stops when one scrolls.
 type follower struct{ *Model }
 
-// begin starts to watch.
+// begin starts to watch the job, or the machine.
 func (m follower) begin() tea.Cmd {
 	ctx, cancel := context.WithCancel(context.Background())
-	m.stop = cancel
-	m.watching = ctx
-	return live.Await(ctx, m.opts.Feed, 0)
+	m.stop, m.watching = cancel, ctx
+	var cmds []tea.Cmd
+	if m.machine != nil {
+		cmds = append(cmds, machine.Await(ctx, m.opts.Machine, 0))
+	}
+	if m.feed != nil {
+		cmds = append(cmds, live.Await(ctx, m.feed, 0))
+	}
+	return tea.Batch(cmds...)
+}
+
+// attachedMsg brings the feed of a process that was chosen.
+type attachedMsg struct {
+	pid  int
+	feed live.Feed
+	err  error
+}
+
+// attach watches a process of the machine instead of the one that was watched before.
+func (m follower) attach(p machine.Process) tea.Cmd {
+	attach := m.opts.Attach
+	if attach == nil {
+		return m.say("processes cannot be watched here", true)
+	}
+	if m.leave != nil {
+		m.leave()
+	}
+	ctx, leave := context.WithCancel(m.watching)
+	m.leave = leave
+	return tea.Batch(m.say(fmt.Sprintf("attaching to %d: %s", p.PID, p.Command), false), func() tea.Msg {
+		feed, err := attach(ctx, p.PID)
+		return attachedMsg{p.PID, feed, err}
+	})
+}
+
+func (m follower) onAttached(msg attachedMsg) tea.Cmd {
+	if msg.err != nil {
+		return m.say(msg.err.Error(), true)
+	}
+	m.feed, m.live, m.window, m.held = msg.feed, live.New(msg.feed), -1, false
+	views := []leaf.View{m.machine, m.live}
+	for _, v := range m.views {
+		if v.ID() != leaf.Live && v.ID() != leaf.Machine {
+			views = append(views, v)
+		}
+	}
+	m.views = views
+	m.actions = keyboard{m.Model}.newActions()
+	m.state.Timelines = nil
+	return tea.Batch(m.setTimeline(nil), m.show(leaf.Live), live.Await(m.watching, m.feed, 0))
 }
 
 // on handles what the job and its view say.
 func (m follower) on(msg tea.Msg) (tea.Cmd, bool) {
 	switch msg := msg.(type) {
 	case live.LookMsg:
+		if msg.Feed != m.feed {
+			return nil, true // of a job that is not watched any more
+		}
 		return m.onLook(msg.Look), true
+	case machine.LookMsg:
+		m.machine.Take(msg.Look)
+		return tea.Batch(machine.Await(m.watching, m.opts.Machine, msg.Look.Version), m.changed()), true
+	case machine.AttachMsg:
+		return m.attach(msg.Process), true
+	case attachedMsg:
+		return m.onAttached(msg), true
 	case live.OpenMsg:
 		m.held = true
 		return tea.Batch(m.showWindow(msg.Window), m.show(leaf.Overview)), true
@@ -40,7 +98,7 @@ func (m follower) on(msg tea.Msg) (tea.Cmd, bool) {
 
 func (m follower) onLook(l live.Look) tea.Cmd {
 	m.live.Take(l)
-	next := live.Await(m.watching, m.opts.Feed, l.Version)
+	next := live.Await(m.watching, m.feed, l.Version)
 	if m.held {
 		return tea.Batch(next, m.changed())
 	}
@@ -92,6 +150,9 @@ func (m follower) toggle() tea.Cmd {
 // source says what is watched, for the top line.
 func (m follower) source() []string {
 	if m.live == nil {
+		if m.machine != nil {
+			return []string{m.machine.Look().Host}
+		}
 		return nil
 	}
 	l := m.live.Look()

@@ -2,6 +2,7 @@ package tui
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/live"
+	"github.com/gmemtop/gmemtop/tui/machine"
 )
 
 // jobFeed is a job whose news come when a test says so.
@@ -20,7 +22,7 @@ func (f *jobFeed) Order(context.Context, live.Order) error { return nil }
 func (f *jobFeed) tell(d *driver, change func(l *live.Look)) {
 	change(&f.look)
 	f.look.Version++
-	d.send(live.LookMsg{Look: f.look})
+	d.send(live.LookMsg{Feed: f, Look: f.look})
 }
 
 // captured adds a step captured whole.
@@ -116,4 +118,52 @@ func TestScreensOfAJob(t *testing.T) {
 		d.press("1")
 		d.golden("job-overview-" + fmt.Sprintf("%dx%d", size[0], size[1]))
 	}
+}
+
+// node is a machine with one process to watch.
+type node struct{ look machine.Look }
+
+func (n *node) Look() machine.Look                { return n.look }
+func (n *node) Wait(context.Context, int64) error { return context.Canceled }
+func onNode(d *driver, l machine.Look)            { d.send(machine.LookMsg{Look: l}) }
+func process(pid int, command string) machine.Process {
+	return machine.Process{PID: pid, Command: command, Torch: true}
+}
+
+func TestAProcessOfTheMachineIsWatchedAndThenAnother(t *testing.T) {
+	jobs, ended := map[int]*jobFeed{}, map[int]context.Context{}
+	d := start(t, Options{Machine: &node{}, Attach: func(ctx context.Context, pid int) (live.Feed, error) {
+		if pid == 9 {
+			return nil, errors.New("pid 9 has no torch")
+		}
+		jobs[pid], ended[pid] = &jobFeed{look: live.Look{Word: "for the first training step"}}, ctx
+		return jobs[pid], nil
+	}}, 120, 40)
+	onNode(d, machine.Look{Version: 1, Host: "node7", Processes: []machine.Process{process(7, "python a.py"), process(8, "python b.py"), process(9, "python c.py")}})
+	d.wants("node7", "python a.py", "python b.py")
+	for _, id := range []string{"1", "2", "3", "4", "5", "6", "7", "8", "9", "0", "m", "P"} {
+		d.press(id)
+	}
+	d.press("enter")
+	if d.m.front != leaf.Live || len(jobs) != 1 {
+		t.Fatalf("view %c in front, %d jobs", d.m.front, len(jobs))
+	}
+	var first int
+	for first = range jobs {
+	}
+	jobs[first].tell(d, captured(t, 3))
+	old := d.shown()
+	if old == nil {
+		t.Fatal("its captured step is not shown")
+	}
+	d.press("P", "down", "enter")
+	if len(jobs) != 2 || ended[first].Err() == nil || d.shown() != nil {
+		t.Errorf("%d jobs, the first was let go: %v, its step is still shown: %v", len(jobs), ended[first].Err(), d.shown() != nil)
+	}
+	jobs[first].tell(d, captured(t, 4))
+	if d.shown() != nil {
+		t.Error("news of a job that is not watched any more are shown")
+	}
+	d.press("P", "down", "enter")
+	d.wants("pid 9 has no torch")
 }

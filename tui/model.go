@@ -10,6 +10,7 @@ import (
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/live"
+	"github.com/gmemtop/gmemtop/tui/machine"
 	"github.com/gmemtop/gmemtop/tui/theme"
 )
 
@@ -30,11 +31,14 @@ type Model struct {
 	mouse         bool
 	dialogs       []dialog
 
-	live   *live.View // nil where no job is watched
-	window int64      // the window of the job that the views show, -1 for none
-	held   bool       // and they stay there
+	machine *machine.View // nil where the machine is not looked at
+	feed    live.Feed     // nil where no job is watched
+	live    *live.View
+	window  int64 // the window of the job that the views show, -1 for none
+	held    bool  // and they stay there
 	// watching is done when the job is not watched any more; bubbletea has no context of its own to hand to commands.
 	watching context.Context
+	leave    context.CancelFunc // lets go of the process that was chosen
 
 	loads   int // number of the current load
 	loading *loading
@@ -58,10 +62,13 @@ func New(opts Options) *Model {
 		opts: opts, width: 80, height: 24, profile: canvas.TrueColor, ascii: opts.ASCII, mouse: !opts.NoMouse,
 		now: time.Now, after: tea.Tick, front: leaf.Overview, window: -1,
 	}
-	if opts.Feed != nil {
-		m.live, m.front = live.New(opts.Feed), leaf.Live
+	if opts.Machine != nil {
+		m.machine, m.front = machine.New(), leaf.Machine
 	}
-	m.views = newViews(opts.Planner, m.live)
+	if opts.Feed != nil {
+		m.feed, m.live, m.front = opts.Feed, live.New(opts.Feed), leaf.Live
+	}
+	m.views = newViews(opts.Planner, m.machine, m.live)
 	if opts.View != 0 {
 		m.front = opts.View
 	}
@@ -84,9 +91,10 @@ func New(opts Options) *Model {
 // Init starts the load and asks for the terminal's background.
 func (m *Model) Init() tea.Cmd {
 	var cmds []tea.Cmd
-	if m.opts.Feed != nil {
+	switch {
+	case m.feed != nil || m.machine != nil:
 		cmds = append(cmds, follower{m}.begin())
-	} else {
+	default:
 		cmds = append(cmds, opener{m}.load(m.opts.Loader, m.opts.Title))
 	}
 	if !m.themeFixed {
@@ -130,7 +138,7 @@ func (m *Model) changed() tea.Cmd {
 	m.state.Focused = len(m.dialogs) == 0
 	m.state.Width, m.state.Height = m.layout.body.W, m.layout.body.H
 	v := m.view()
-	if v == nil || m.state.Timeline == nil && m.state.Run == nil && v.ID() != leaf.Live {
+	if v == nil || m.state.Timeline == nil && m.state.Run == nil && v.ID() != leaf.Live && v.ID() != leaf.Machine {
 		return nil
 	}
 	if ok, _ := v.Available(&m.state); !ok {

@@ -7,6 +7,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/live"
+	"github.com/gmemtop/gmemtop/tui/machine"
 	"github.com/gmemtop/gmemtop/tui/managers"
 )
 
@@ -45,6 +46,9 @@ type Options struct {
 	Loader Loader
 	// Feed is a running job to watch instead of what a Loader reads; nil for none.
 	Feed live.Feed
+	// Machine is the machine to look at first, from which a process to watch is chosen; nil for none. Attach watches it until ctx is done.
+	Machine machine.Feed
+	Attach  func(ctx context.Context, pid int) (live.Feed, error)
 	// Title names what is opened, shown while it loads.
 	Title string
 	// Theme is a name of theme.Names; "" and "auto" ask the terminal whether it is dark.

@@ -195,10 +195,14 @@ func (m router) broadcast(msg tea.Msg) tea.Cmd {
 		}
 	}
 	if m.state.Timeline == nil && m.state.Run == nil {
+		var cmds []tea.Cmd
 		if m.live != nil {
-			return m.live.Update(&m.state, msg)
+			cmds = append(cmds, m.live.Update(&m.state, msg))
 		}
-		return nil
+		if m.machine != nil {
+			cmds = append(cmds, m.machine.Update(&m.state, msg))
+		}
+		return tea.Batch(cmds...)
 	}
 	var cmds []tea.Cmd
 	for _, v := range m.views {

@@ -6,6 +6,7 @@ import (
 	"github.com/gmemtop/gmemtop/tui/iterations"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/live"
+	"github.com/gmemtop/gmemtop/tui/machine"
 	"github.com/gmemtop/gmemtop/tui/managers"
 	"github.com/gmemtop/gmemtop/tui/oom"
 	"github.com/gmemtop/gmemtop/tui/overview"
@@ -16,14 +17,17 @@ import (
 	"github.com/gmemtop/gmemtop/tui/tracepage"
 )
 
-// newViews makes the views in the order of the tab bar; that of a running job comes first.
-func newViews(p managers.Planner, job *live.View) []leaf.View {
+// newViews makes the views in the order of the tab bar; those of the machine and of a running job come first.
+func newViews(p managers.Planner, all *machine.View, job *live.View) []leaf.View {
 	views := []leaf.View{
 		overview.New(), timelineview.New(), peak.New(), segments.New(), iterations.New(), allocations.New(), ranks.New(), oom.New(),
 		diff.New(), tracepage.New(), managers.New(p),
 	}
 	if job != nil {
 		views = append([]leaf.View{job}, views...)
+	}
+	if all != nil {
+		views = append([]leaf.View{all}, views...)
 	}
 	return views
 }

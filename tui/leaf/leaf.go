@@ -18,7 +18,7 @@ import (
 	"github.com/gmemtop/gmemtop/tui/theme"
 )
 
-// ID names a view and is its key: '1'..'9', '0', 'm', 'L'.
+// ID names a view and is its key: '1'..'9', '0', 'm', 'L', 'P'.
 type ID rune
 
 // The views.
@@ -35,6 +35,7 @@ const (
 	Trace       ID = '0'
 	Managers    ID = 'm'
 	Live        ID = 'L' // only where a job is watched
+	Machine     ID = 'P' // only where the machine is looked at
 )
 
 // State is what all views share. Views read it and never write it; the root changes it when a message says so, and bumps Version.

@@ -137,8 +137,11 @@ const (
 
 // Messages of a feed.
 type (
-	// LookMsg brings the newest look.
-	LookMsg struct{ Look Look }
+	// LookMsg brings the newest look at a feed.
+	LookMsg struct {
+		Feed Feed
+		Look Look
+	}
 	// OpenMsg asks the root to show a window in all views, and to hold it there.
 	OpenMsg struct{ Window Window }
 	// FollowMsg asks the root to show the newest window from now on.
@@ -166,6 +169,6 @@ func Await(ctx context.Context, f Feed, version int64) tea.Cmd {
 		if f.Wait(ctx, version) != nil {
 			return nil
 		}
-		return LookMsg{f.Look()}
+		return LookMsg{f, f.Look()}
 	}
 }

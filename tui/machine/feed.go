@@ -1,0 +1,89 @@
+// Package machine is the view of the machine's GPUs and of the processes that can be watched: what a person looks at before choosing one.
+//
+// It knows neither NVML nor /proc: it looks at a [Feed], which cmd makes of both. On a machine without a GPU it lists the processes that use torch on the
+// CPU, which can be watched as well.
+package machine
+
+import (
+	"context"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+)
+
+// Unknown is the value of a figure that the driver does not give. It is never drawn as zero.
+const Unknown = int64(-1)
+
+// Feed is the machine as the screen sees it. Its methods are safe for concurrent use.
+type Feed interface {
+	// Look returns what is known now. It is cheap; its slices are shared and must not be changed.
+	Look() Look
+	// Wait returns when there is something that a Look of that version did not hold, or ctx's error when ctx is done.
+	Wait(ctx context.Context, version int64) error
+}
+
+// Look is what is known of the machine at one moment.
+type Look struct {
+	// Version grows with every change.
+	Version int64
+	Host    string
+	Driver  string
+	Devices []Device
+	// NoDevices says why there is none, and what to do about it.
+	NoDevices string
+	Processes []Process
+}
+
+// Device is one GPU. Bytes and rates are Unknown where the driver does not say.
+type Device struct {
+	Index          int
+	Name           string
+	Used, Total    int64 // bytes
+	Reserved       int64 // bytes that the driver keeps for itself
+	Busy           int64 // percent of the time
+	Celsius        int64
+	Watts, Limit   int64
+	Received, Sent int64 // bytes a second over PCIe
+	Clock          int64 // MHz of the processors
+	// Alarm is what is wrong with it: uncorrected errors, rows that wait for remapping; "" for nothing.
+	Alarm string
+	// History is Used at equal intervals, the newest last.
+	History []int64
+	Every   time.Duration
+}
+
+// Process is one that holds memory of a GPU, or that has torch loaded.
+type Process struct {
+	PID     int
+	User    string
+	Command string
+	// Devices are the indices of the GPUs that it uses, nil for none.
+	Devices []int
+	// Bytes are of GPU memory, Host of resident host memory.
+	Bytes, Host int64
+	Busy        int64
+	Age         time.Duration
+	// Torch says that torch is loaded; No says why it cannot be attached to, "" where it can.
+	Torch bool
+	No    string
+	// History is Bytes at the intervals of the device's.
+	History []int64
+}
+
+// Messages of the machine.
+type (
+	// LookMsg brings the newest look.
+	LookMsg struct{ Look Look }
+	// AttachMsg asks the root to watch a process.
+	AttachMsg struct{ Process Process }
+)
+
+// Await returns the command that waits for something newer than a version and brings it as a LookMsg; nothing when ctx is done.
+func Await(ctx context.Context, f Feed, version int64) tea.Cmd {
+	return func() tea.Msg {
+		if f.Wait(ctx, version) != nil {
+			return nil
+		}
+		return LookMsg{f.Look()}
+	}
+}

@@ -1,0 +1,385 @@
+package machine
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"charm.land/bubbles/v2/key"
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/tui/canvas"
+	"github.com/gmemtop/gmemtop/tui/leaf"
+	"github.com/gmemtop/gmemtop/tui/table"
+)
+
+// View shows the machine. It implements leaf.View.
+type View struct {
+	look  Look
+	list  []Process // in the table's order
+	table *table.Table
+	sort  int
+	down  bool
+}
+
+// Columns of the table of processes.
+const (
+	colPID = iota
+	colUser
+	colGPU
+	colBytes
+	colShare
+	colBusy
+	colHost
+	colAge
+	colCommand
+)
+
+// New returns the view.
+func New() *View {
+	right := func(title string, width, drop int) table.Column {
+		return table.Column{Title: title, Width: width, Right: true, Drop: drop, Sortable: true}
+	}
+	v := &View{sort: colBytes, down: true, table: table.New(
+		right("pid", 8, 0), table.Column{Title: "user", Width: 10, Drop: 4, Sortable: true}, table.Column{Title: "GPU", Width: 5, Drop: 1}, right("memory", 12, 0),
+		table.Column{Title: "", Width: 10, Max: 24, Drop: 6}, right("busy", 6, 3), right("host", 10, 2), right("for", 8, 5),
+		table.Column{Title: "command", Width: 20, Max: 200},
+	)}
+	v.table.SortBy, v.table.Descending = v.sort, v.down
+	return v
+}
+
+// ID implements leaf.View.
+func (v *View) ID() leaf.ID { return leaf.Machine }
+
+// Name implements leaf.View.
+func (v *View) Name() string { return "GPUs" }
+
+// Available implements leaf.View.
+func (v *View) Available(*leaf.State) (bool, string) { return true, "" }
+
+// Timeless implements leaf.Timeless.
+func (v *View) Timeless() bool { return true }
+
+// Look returns what the view shows.
+func (v *View) Look() Look { return v.look }
+
+// Take gives the view the newest look; the selected process stays selected.
+func (v *View) Take(l Look) {
+	pid := 0
+	if p, ok := v.selected(); ok {
+		pid = p.PID
+	}
+	v.look = l
+	v.order()
+	if i := slices.IndexFunc(v.list, func(p Process) bool { return p.PID == pid }); i >= 0 {
+		v.table.Select(i)
+	}
+}
+
+func (v *View) order() {
+	v.list = slices.Clone(v.look.Processes)
+	slices.SortStableFunc(v.list, func(a, b Process) int {
+		var n int
+		switch v.sort {
+		case colPID:
+			n = cmp.Compare(a.PID, b.PID)
+		case colUser:
+			n = cmp.Compare(a.User, b.User)
+		case colBusy:
+			n = cmp.Compare(a.Busy, b.Busy)
+		case colHost:
+			n = cmp.Compare(a.Host, b.Host)
+		case colAge:
+			n = cmp.Compare(a.Age, b.Age)
+		default:
+			n = cmp.Or(cmp.Compare(a.Bytes, b.Bytes), cmp.Compare(a.Host, b.Host))
+		}
+		if v.down {
+			n = -n
+		}
+		return cmp.Or(n, cmp.Compare(a.PID, b.PID))
+	})
+	v.table.SetRows(len(v.list))
+}
+
+func (v *View) selected() (Process, bool) {
+	if i := v.table.Selected(); i >= 0 && i < len(v.list) {
+		return v.list[i], true
+	}
+	return Process{}, false
+}
+
+// Update implements leaf.View.
+func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
+	switch a := v.table.Update(msg); a.Kind {
+	case table.Opened:
+		p, ok := v.selected()
+		switch {
+		case !ok:
+		case p.No != "":
+			return leaf.Send(leaf.ToastMsg{Text: fmt.Sprintf("%d cannot be watched: %s", p.PID, p.No), Error: true})
+		default:
+			return leaf.Send(AttachMsg{p})
+		}
+	case table.Sorted:
+		v.down = v.sort != a.Column || !v.down
+		v.sort = a.Column
+		v.table.SortBy, v.table.Descending = v.sort, v.down
+		v.order()
+	}
+	return nil
+}
+
+// Bindings implements leaf.View.
+func (v *View) Bindings(*leaf.State) []key.Binding {
+	open := ""
+	if p, ok := v.selected(); ok && p.No == "" {
+		open = "watch it"
+	}
+	return v.table.Bindings(open)
+}
+
+// Copy implements leaf.Copier.
+func (v *View) Copy(s *leaf.State) (text, what string) {
+	if p, ok := v.selected(); ok {
+		return fmt.Sprint(p.PID), "the pid"
+	}
+	return v.sentence(s), "the sentence"
+}
+
+// Status implements leaf.View.
+func (v *View) Status(s *leaf.State) string {
+	p, ok := v.selected()
+	switch {
+	case !ok:
+		return ""
+	case p.No != "":
+		return fmt.Sprintf("%d cannot be watched: %s", p.PID, p.No)
+	}
+	return fmt.Sprintf("%d: %s", p.PID, p.Command)
+}
+
+// sentence says how full the machine is and who fills it.
+func (v *View) sentence(s *leaf.State) string {
+	l := &v.look
+	if l.Version == 0 {
+		return "Looking at the machine."
+	}
+	watchable := 0
+	for i := range l.Processes {
+		if l.Processes[i].No == "" {
+			watchable++
+		}
+	}
+	if len(l.Devices) == 0 {
+		text := "No GPU here"
+		if l.NoDevices != "" {
+			text += ": " + l.NoDevices
+		}
+		switch watchable {
+		case 0:
+			return text + ". No process here has torch loaded; `gmemtop run -- python train.py` starts one."
+		case 1:
+			return text + ". One process uses torch on the CPU and can be watched."
+		}
+		return text + fmt.Sprintf(". %d processes use torch on the CPU and can be watched.", watchable)
+	}
+	full := slices.MaxFunc(l.Devices, func(a, b Device) int {
+		return cmp.Compare(float64(a.Used)/float64(max(a.Total, 1)), float64(b.Used)/float64(max(b.Total, 1)))
+	})
+	text := fmt.Sprintf("GPU %d: %s of %s used", full.Index, s.Units.Bytes(full.Used), s.Units.Bytes(full.Total))
+	if len(l.Devices) > 1 {
+		text = fmt.Sprintf("Fullest of %d GPUs: %s of %s used on GPU %d", len(l.Devices), s.Units.Bytes(full.Used), s.Units.Bytes(full.Total), full.Index)
+	}
+	var most Process
+	for _, p := range l.Processes {
+		if p.Bytes > most.Bytes && slices.Contains(p.Devices, full.Index) {
+			most = p
+		}
+	}
+	if most.Bytes > 0 {
+		where := "of it"
+		if n := len(most.Devices); n > 1 {
+			where = fmt.Sprintf("on %d GPUs", n)
+		}
+		text += fmt.Sprintf(", most by %s (%d), %s %s", name(most.Command), most.PID, s.Units.Bytes(most.Bytes), where)
+	}
+	for _, d := range l.Devices {
+		if d.Alarm != "" {
+			text += fmt.Sprintf("; GPU %d: %s", d.Index, d.Alarm)
+		}
+	}
+	return text + "."
+}
+
+// name is the script or program of a command line.
+func name(command string) string {
+	words := strings.Fields(command)
+	for _, w := range words {
+		if strings.HasSuffix(w, ".py") {
+			return leaf.Base(w)
+		}
+	}
+	if len(words) > 0 {
+		return leaf.Base(words[0])
+	}
+	return "?"
+}
+
+// Draw implements leaf.View.
+func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
+	_, body := c.Bounds().CutTop(leaf.Sentence(s, c, v.sentence(s)))
+	body = body.Inset(1, 0)
+	if n := len(v.look.Devices); n > 0 {
+		rows := 2
+		if 2*n > body.H/2 {
+			rows = 1
+		}
+		if n*6 <= body.H/2 {
+			rows = 5
+		}
+		var top canvas.Rect
+		top, body = body.CutTop(min(n*rows+1, body.H*2/3))
+		for i := range v.look.Devices {
+			if at, ok := slot(top, i, rows); ok {
+				v.drawDevice(s, c.Sub(at), &v.look.Devices[i])
+			}
+		}
+	}
+	v.drawProcesses(s, c, body)
+}
+
+func slot(in canvas.Rect, i, rows int) (canvas.Rect, bool) {
+	at := canvas.Rect{X: in.X, Y: in.Y + i*rows, W: in.W, H: rows}
+	return at, at.Y+rows <= in.Y+in.H
+}
+
+// drawDevice draws one GPU: a line of figures, and under it how full it was, as far as there is room.
+func (v *View) drawDevice(s *leaf.State, c *canvas.Canvas, d *Device) {
+	th, w := s.Theme, c.Width()
+	x := c.Text(0, 0, th.Accent.Strong(), fmt.Sprintf("%2d", d.Index)) + 1
+	x += c.TextMax(x, 0, min(26, w/4), th.Text, d.Name) + 1
+	_, text := s.Units.Column(d.Total)
+	used := strings.TrimSpace(text(d.Used)) + " of " + s.Units.Bytes(d.Total)
+	style := th.Text
+	if d.Total > 0 && d.Used > d.Total-d.Total/20 {
+		style = th.Bad
+	}
+	figures := v.figures(s, d)
+	bar := w - x - canvas.Width(used) - 2
+	right := strings.Join(figures, "  ")
+	for bar-canvas.Width(right)-2 < 14 && len(figures) > 0 {
+		figures = figures[:len(figures)-1]
+		right = strings.Join(figures, "  ")
+	}
+	bar = max(min(bar-canvas.Width(right)-2, 40), 4)
+	c.Bar(x, 0, bar, d.Used, max(d.Total, 1), th.Plain())
+	x += bar + 1
+	c.Text(x, 0, style, used)
+	c.TextRight(w, 0, th.Dim, right)
+	if c.Height() < 2 || w < 8 || len(d.History) == 0 {
+		return
+	}
+	h := c.Height() - 1
+	if h > 1 {
+		h--
+	}
+	history := d.History[max(len(d.History)-w+3, 0):]
+	for i, n := range history {
+		top := int(float64(n) / float64(max(d.Total, 1)) * float64(8*h))
+		if n > 0 {
+			top = max(top, 1)
+		}
+		c.Column(3+i, 1, h, []canvas.Slab{{Top: top, Fill: th.Plain()}}, nil)
+	}
+	if d.Alarm != "" && c.Height() > 2 {
+		c.TextMax(3, c.Height()-1, w-3, th.Bad, d.Alarm)
+	}
+}
+
+// figures are what is known of a GPU beside its memory, most useful first.
+func (v *View) figures(s *leaf.State, d *Device) []string {
+	var list []string
+	if d.Busy != Unknown {
+		list = append(list, fmt.Sprintf("%3d %% busy", d.Busy))
+	}
+	if d.Watts != Unknown {
+		text := fmt.Sprintf("%d W", d.Watts)
+		if d.Limit != Unknown {
+			text = fmt.Sprintf("%d/%d W", d.Watts, d.Limit)
+		}
+		list = append(list, text)
+	}
+	if d.Celsius != Unknown {
+		list = append(list, fmt.Sprintf("%d °C", d.Celsius))
+	}
+	if d.Received != Unknown && d.Sent != Unknown {
+		list = append(list, fmt.Sprintf("PCIe in %s/s out %s/s", s.Units.Bytes(d.Received), s.Units.Bytes(d.Sent)))
+	}
+	if d.Clock != Unknown {
+		list = append(list, fmt.Sprintf("%d MHz", d.Clock))
+	}
+	return list
+}
+
+// drawProcesses draws who uses the GPUs and who could be watched.
+func (v *View) drawProcesses(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
+	th := s.Theme
+	gpu := len(v.look.Devices) > 0
+	var top, host, total int64
+	for i := range v.list {
+		top, host = max(top, v.list[i].Bytes), max(host, v.list[i].Host)
+	}
+	for i := range v.look.Devices {
+		total = max(total, v.look.Devices[i].Total)
+	}
+	unit, text := s.Units.Column(top)
+	hostUnit, hostText := s.Units.Column(host)
+	v.table.Columns[colBytes].Unit, v.table.Columns[colHost].Unit = unit, hostUnit
+	for _, col := range []int{colGPU, colBytes, colShare, colBusy} {
+		v.table.Columns[col].Hidden = !gpu
+	}
+	v.table.Draw(c, at, th, func(row, col int) table.Cell {
+		p := &v.list[row]
+		plain := th.Text
+		if p.No != "" {
+			plain = th.Dim
+		}
+		switch col {
+		case colPID:
+			return table.Cell{Text: fmt.Sprint(p.PID), Style: plain}
+		case colUser:
+			return table.Cell{Text: p.User, Style: th.Dim}
+		case colGPU:
+			return table.Cell{Text: strings.Trim(strings.ReplaceAll(fmt.Sprint(p.Devices), " ", ","), "[]"), Style: plain}
+		case colBytes:
+			return known(th.Faint, p.Bytes, plain, func(n int64) string { return strings.TrimSpace(text(n)) })
+		case colShare:
+			return table.Cell{Part: max(p.Bytes, 0), Whole: max(total, 1), Fill: th.Plain()}
+		case colBusy:
+			return known(th.Faint, p.Busy, th.Dim, func(n int64) string { return fmt.Sprintf("%d %%", n) })
+		case colHost:
+			return known(th.Faint, p.Host, th.Dim, func(n int64) string { return strings.TrimSpace(hostText(n)) })
+		case colAge:
+			return table.Cell{Text: timeline.Duration(int64(p.Age)), Style: th.Dim}
+		}
+		cell := table.Cell{Text: p.Command, Style: plain}
+		if p.Torch && p.No == "" {
+			cell.Lead, cell.LeadStyle = "●", th.Good
+		}
+		return cell
+	})
+	if len(v.list) == 0 && at.H > 3 {
+		c.TextCenter(at.X, at.Y+2, at.W, th.Dim, "no process uses a GPU or has torch loaded")
+	}
+}
+
+func known(faint canvas.Style, n int64, st canvas.Style, text func(int64) string) table.Cell {
+	if n == Unknown {
+		return table.Cell{Text: "–", Style: faint}
+	}
+	return table.Cell{Text: text(n), Style: st}
+}
