@@ -1,0 +1,192 @@
+// Package procs lists the processes of this machine that a person could want to watch: those that have torch loaded, and any whose number is asked for.
+//
+// It reads /proc and nothing else: no process is touched. What another user's process has loaded cannot be read; such a process is listed by its command
+// line alone where that names Python, with Torch unknown.
+package procs
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/user"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Process is one process as /proc shows it.
+type Process struct {
+	PID int
+	// Started is the kernel's start time in clock ticks since boot: with PID it names one process for good.
+	Started int64
+	Parent  int
+	UID     int
+	User    string
+	Argv    []string
+	// Torch says that torch's library is mapped; Known is false where the maps cannot be read.
+	Torch, Known bool
+	// RSS is resident memory in bytes, Age how long the process has run.
+	RSS int64
+	Age time.Duration
+}
+
+// Command returns the command line as one line of text.
+func (p *Process) Command() string { return strings.Join(p.Argv, " ") }
+
+// Lister lists processes. It remembers what it found out about each, so that listing again is cheap. It is not safe for concurrent use.
+type Lister struct {
+	// Root is the proc file system, "" for /proc.
+	Root  string
+	known map[int]*Process
+	users map[int]string
+}
+
+// ErrNotLinux is returned where there is no /proc.
+var ErrNotLinux = errors.New("processes are listed from /proc, which only Linux has")
+
+// Torch returns the processes that have torch loaded, or may have it, by number. An empty list is no error.
+func (l *Lister) Torch(ctx context.Context) ([]Process, error) {
+	root := cmp.Or(l.Root, "/proc")
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		if runtime.GOOS != "linux" {
+			return nil, ErrNotLinux
+		}
+		return nil, fmt.Errorf("list processes: %w", err)
+	}
+	found := map[int]*Process{}
+	var list []Process
+	for _, e := range entries {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || !e.IsDir() {
+			continue
+		}
+		p, err := l.Look(pid)
+		if err != nil { // it is gone, or nobody's business
+			continue
+		}
+		found[pid] = p
+		if p.Torch || !p.Known && isPython(p.Argv) {
+			list = append(list, *p)
+		}
+	}
+	l.known = found
+	slices.SortFunc(list, func(a, b Process) int { return cmp.Compare(a.PID, b.PID) })
+	return list, nil
+}
+
+// Look returns what is known of one process. The error wraps fs.ErrNotExist where there is none of that number.
+func (l *Lister) Look(pid int) (*Process, error) {
+	dir := filepath.Join(cmp.Or(l.Root, "/proc"), strconv.Itoa(pid))
+	started, parent, rss, err := readStat(dir)
+	if err != nil {
+		return nil, err
+	}
+	p := l.known[pid]
+	if p == nil || p.Started != started {
+		p = &Process{PID: pid, Started: started, Parent: parent, UID: -1}
+	}
+	p.RSS, p.Age = rss*int64(os.Getpagesize()), age(cmp.Or(l.Root, "/proc"), started)
+	// A process may become another program, or load torch late: what it was is asked again as long as torch is not there.
+	if !p.Torch {
+		p.Argv = readArgv(dir)
+		p.UID = owner(dir)
+		p.User = l.name(p.UID)
+		p.Torch, p.Known = mapsTorch(dir, p.Argv)
+	}
+	return p, nil
+}
+
+// name returns a user's name, or the number where it has none here.
+func (l *Lister) name(uid int) string {
+	if n, ok := l.users[uid]; ok {
+		return n
+	}
+	n := strconv.Itoa(uid)
+	if u, err := user.LookupId(n); err == nil {
+		n = u.Username
+	}
+	if l.users == nil {
+		l.users = map[int]string{}
+	}
+	l.users[uid] = n
+	return n
+}
+
+// ticks is the kernel's USER_HZ, which is 100 on every architecture that Go runs Linux on.
+const ticks = 100
+
+// readStat returns start time, parent and resident pages of a process (proc(5), /proc/pid/stat: fields 22, 4 and 24). The second field is the program's
+// name in parentheses and may itself hold blanks and parentheses.
+func readStat(dir string) (started int64, parent int, pages int64, err error) {
+	b, err := os.ReadFile(filepath.Join(dir, "stat"))
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	i := bytes.LastIndexByte(b, ')')
+	fields := strings.Fields(string(b[i+1:]))
+	if i < 0 || len(fields) < 22 {
+		return 0, 0, 0, fmt.Errorf("%s/stat has %d fields: %w", dir, len(fields), fs.ErrInvalid)
+	}
+	parent, err1 := strconv.Atoi(fields[1])
+	started, err2 := strconv.ParseInt(fields[19], 10, 64)
+	pages, err3 := strconv.ParseInt(fields[21], 10, 64)
+	return started, parent, pages, errors.Join(err1, err2, err3)
+}
+
+func age(root string, started int64) time.Duration {
+	b, err := os.ReadFile(filepath.Join(root, "uptime"))
+	if err != nil {
+		return 0
+	}
+	word, _, _ := strings.Cut(string(b), " ")
+	up, err := strconv.ParseFloat(strings.TrimSpace(word), 64)
+	if err != nil {
+		return 0
+	}
+	return max(time.Duration((up-float64(started)/ticks)*float64(time.Second)), 0)
+}
+
+func readArgv(dir string) []string {
+	b, err := os.ReadFile(filepath.Join(dir, "cmdline"))
+	if err != nil || len(b) == 0 {
+		return nil
+	}
+	return strings.Split(strings.TrimRight(string(b), "\x00"), "\x00")
+}
+
+func isPython(argv []string) bool {
+	return len(argv) > 0 && strings.HasPrefix(filepath.Base(argv[0]), "python")
+}
+
+// mapsTorch reports whether torch's Python library is mapped; known is false where the maps cannot be read. Kernel threads have no command line and are
+// not looked into.
+func mapsTorch(dir string, argv []string) (torch, known bool) {
+	if len(argv) == 0 {
+		return false, true
+	}
+	f, err := os.Open(filepath.Join(dir, "maps"))
+	if err != nil {
+		return false, false
+	}
+	defer f.Close()
+	in := bufio.NewScanner(f)
+	in.Buffer(make([]byte, 0, 4096), 1<<16)
+	for in.Scan() {
+		if bytes.Contains(in.Bytes(), []byte("/libtorch_python.")) {
+			return true, true
+		}
+	}
+	return false, in.Err() == nil
+}
