@@ -60,7 +60,8 @@ type Options struct {
 	Limit time.Duration
 	// Parallel is how many managers plan at once; 0 for as many as there are processors.
 	Parallel int
-	// Update, where not nil, is told each result as it comes, and how far planning is (Done false). It is called from one goroutine at a time.
+	// Update, where not nil, is told when planning with a manager begins, how far it is (Done false), and each result as it comes. It is called from one
+	// goroutine at a time.
 	Update func(Progress)
 }
 
@@ -69,8 +70,10 @@ type Progress struct {
 	Index       int // of the manager
 	Manager     string
 	Done        bool
-	Part, Total int64 // of its planning, in its own units
-	Results     []Result
+	Part, Total int64 // of its planning, in its own units; both 0 when it begins, and while it does not say
+	// Began is when planning with this manager began.
+	Began   time.Time
+	Results []Result
 }
 
 // Result is one manager under one executor on one target.
@@ -89,9 +92,10 @@ type Result struct {
 	Measurement plan.Measurement
 	// Fits says that footprint, what lies outside and the margin are within the budget.
 	Fits bool
-	// MaxBatch is the largest batch that fits, where it was looked for; MaxBatchInferred says that sizes at other batches were inferred from one recording.
-	MaxBatch         int
-	MaxBatchInferred bool
+	// MaxBatch is the largest batch that fits, 0 where not even one sample does; it was looked for where MaxBatchKnown, and sizes at other batches were
+	// inferred from one recording where MaxBatchInferred.
+	MaxBatch                        int
+	MaxBatchKnown, MaxBatchInferred bool
 	// Overhead is step time over that of keeping everything on the same target, less one.
 	Overhead float64
 }
@@ -105,7 +109,10 @@ type Comparison struct {
 	// Baseline is the step time of keeping everything in memory, in nanoseconds, on the first target.
 	Baseline int64
 	Results  []Result
-	Elapsed  time.Duration
+	// BatchNotes say what the largest batches rest on; BatchSequence is the sequence length that they are for, 0 where that of the recording.
+	BatchNotes    []string
+	BatchSequence int
+	Elapsed       time.Duration
 	// Fidelity is nil where nobody asked for it, or the problem is of no recording.
 	Fidelity *Fidelity
 }
@@ -156,11 +163,15 @@ func Compare(ctx context.Context, p *plan.Problem, managers []plan.Manager, opt 
 	for range min(workers, max(len(managers), 1)) {
 		wg.Go(func() {
 			for i := range next {
-				name := managers[i].Info().Name
+				u := Progress{Index: i, Manager: managers[i].Info().Name, Began: time.Now()}
+				update(u)
 				results[i] = c.one(ctx, managers[i], opt, func(part, total int64) {
-					update(Progress{Index: i, Manager: name, Part: part, Total: total})
+					u := u
+					u.Part, u.Total = part, total
+					update(u)
 				})
-				update(Progress{Index: i, Manager: name, Done: true, Results: results[i]})
+				u.Done, u.Results = true, results[i]
+				update(u)
 			}
 		})
 	}
@@ -294,6 +305,16 @@ func (c *Comparison) Fastest(e plan.Executor, target string) (Result, bool) {
 		return Result{}, false
 	}
 	return c.Results[best], true
+}
+
+// Best returns the fastest result that fits on a target, whatever runs it: what eager PyTorch can run, anything else can too. Ties go to the smaller
+// footprint and then to the plan as it was made. ok is false where none fits.
+func (c *Comparison) Best(target string) (Result, bool) {
+	best, ok := c.Fastest(plan.Ideal, target)
+	if eager, found := c.Fastest(plan.TorchEager, target); found && (!ok || better(&eager, &best)) {
+		return eager, true
+	}
+	return best, ok
 }
 
 func better(a, b *Result) bool {

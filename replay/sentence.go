@@ -29,24 +29,99 @@ func (c *Comparison) Sentence(u timeline.Units) string {
 	if c.Budget <= 0 {
 		return c.leastMemory(u)
 	}
-	best, ok := c.Fastest(plan.Ideal, c.firstTarget())
+	best, ok := c.Best(c.firstTarget())
 	if !ok {
-		return c.nothingFits(u)
+		return c.largestBatch(u) + c.nothingFits(u)
 	}
 	var b strings.Builder
+	b.WriteString(c.largestBatch(u))
 	fmt.Fprintf(&b, "To fit in %s, the fastest is %s: %s%s", u.Bytes(c.Budget), best.Info.Name, u.Bytes(best.Measurement.Footprint), c.stepClause(best.Overhead))
-	if eager, ok := c.Fastest(plan.TorchEager, c.firstTarget()); ok && len(best.Plan.Absences) > 0 {
-		if c.Problem.HasTimes {
-			fmt.Fprintf(&b, " (runnable in PyTorch today: %s, %s)", Percent(eager.Overhead), eager.Info.Name)
-		} else {
-			fmt.Fprintf(&b, " (runnable in PyTorch today: %s)", eager.Info.Name)
-		}
-	}
-	b.WriteString(".")
+	b.WriteString(c.eagerClause(&best, u))
 	if s := Treatment(c.Problem, best.Plan); s != "" {
 		b.WriteString(" " + s)
 	}
+	if base := c.today(); base != nil && base.Fits && base.Info.Name != best.Info.Name {
+		fmt.Fprintf(&b, " PyTorch's caching allocator fits as it is, with %s.", u.Bytes(base.Measurement.Footprint))
+	}
 	return b.String()
+}
+
+// largestBatch says which manager fits the largest batch and what today's allocator does, "" where nobody looked.
+func (c *Comparison) largestBatch(u timeline.Units) string {
+	var best *Result
+	for i := range c.Results {
+		if r := &c.Results[i]; r.MaxBatchKnown && (best == nil || r.MaxBatch > best.MaxBatch) {
+			best = r
+		}
+	}
+	if best == nil {
+		return ""
+	}
+	at := ""
+	if c.BatchSequence > 0 {
+		at = fmt.Sprintf(" at sequence length %d", c.BatchSequence)
+	}
+	if best.MaxBatch == 0 {
+		return fmt.Sprintf("The largest batch in %s%s: none, not even a batch of 1 fits. ", u.Bytes(c.Budget), at)
+	}
+	s := fmt.Sprintf("The largest batch in %s%s: %s, with %s", u.Bytes(c.Budget), at, best.batch(), best.Info.Name)
+	if base := c.today(); base != nil && base.MaxBatchKnown && base.Info.Name != best.Info.Name {
+		with := base.batch()
+		if base.MaxBatch == 0 {
+			with = "none"
+		}
+		s += fmt.Sprintf("; %s with %s", with, base.Info.Name)
+	}
+	return s + ". "
+}
+
+// batch prints the largest batch, marked where it was inferred.
+func (r *Result) batch() string {
+	if r.MaxBatchInferred {
+		return fmt.Sprintf("~%d", r.MaxBatch)
+	}
+	return fmt.Sprint(r.MaxBatch)
+}
+
+// eagerClause ends the sentence about the best result with what PyTorch can run today in its place.
+func (c *Comparison) eagerClause(best *Result, u timeline.Units) string {
+	if len(best.Plan.Absences) == 0 {
+		return "."
+	}
+	if best.Executor == plan.TorchEager {
+		return ", runnable in PyTorch today."
+	}
+	if eager, ok := c.Fastest(plan.TorchEager, c.firstTarget()); ok {
+		if !c.Problem.HasTimes {
+			return fmt.Sprintf(" (runnable in PyTorch today: %s).", eager.Info.Name)
+		}
+		return fmt.Sprintf(" (runnable in PyTorch today: %s, %s).", Percent(eager.Overhead), eager.Info.Name)
+	}
+	if least := c.least(func(r *Result) bool { return r.Executor == plan.TorchEager }); least != nil {
+		return fmt.Sprintf(". As PyTorch runs plans today none fits, the least being %s, by %s.", u.Bytes(least.Measurement.Footprint), least.Info.Name)
+	}
+	return "."
+}
+
+// today returns the result of the allocator that everybody has, nil where it was not compared.
+func (c *Comparison) today() *Result {
+	for i := range c.Results {
+		if c.isToday(&c.Results[i]) {
+			return &c.Results[i]
+		}
+	}
+	return nil
+}
+
+// least returns the result of the smallest footprint among those that of accepts, nil for none.
+func (c *Comparison) least(of func(r *Result) bool) *Result {
+	var least *Result
+	for i := range c.Results {
+		if r := &c.Results[i]; r.Available && of(r) && (least == nil || r.Measurement.Footprint < least.Measurement.Footprint) {
+			least = r
+		}
+	}
+	return least
 }
 
 func (c *Comparison) stepClause(overhead float64) string {
@@ -66,53 +141,44 @@ func (c *Comparison) firstTarget() string {
 	return "sim"
 }
 
-// free is the overhead up to which a plan counts as costing no time.
-const free = 0.0005
-
 func (c *Comparison) leastMemory(u timeline.Units) string {
-	var best, base *Result
-	for i := range c.Results {
-		r := &c.Results[i]
-		if !r.Available || r.Executor != plan.Ideal {
-			continue
-		}
-		if r.Info.Name == "caching" && base == nil {
-			base = r
-		}
-		if r.Overhead <= free && (best == nil || r.Measurement.Footprint < best.Measurement.Footprint) {
-			best = r
-		}
-	}
+	best := c.least(func(r *Result) bool { return r.Executor == plan.Ideal && r.Overhead <= free })
 	if best == nil {
 		return "No manager serves this recording."
 	}
 	live, _ := c.Problem.PeakLive()
 	s := fmt.Sprintf("Without loss of time the least memory is %s, by %s", u.Bytes(best.Measurement.Footprint), best.Info.Name)
-	if base != nil && best != base && base.Measurement.Footprint > 0 {
-		s += fmt.Sprintf(": %.1f %% below PyTorch's caching allocator (%s)", 100*(1-float64(best.Measurement.Footprint)/float64(base.Measurement.Footprint)), u.Bytes(base.Measurement.Footprint))
+	var clauses []string
+	if best.Measurement.Footprint == live {
+		clauses = append(clauses, "all that is alive at the peak")
+	}
+	if base := c.today(); base != nil && base.Info.Name != best.Info.Name && base.Measurement.Footprint > best.Measurement.Footprint {
+		clauses = append(clauses, fmt.Sprintf("%.1f %% below PyTorch's caching allocator (%s)",
+			100*(1-float64(best.Measurement.Footprint)/float64(base.Measurement.Footprint)), u.Bytes(base.Measurement.Footprint)))
+	}
+	if best.Measurement.Footprint > live {
+		clauses = append(clauses, u.Bytes(live)+" of it alive at the peak")
+	}
+	if len(clauses) > 0 {
+		s += ": " + strings.Join(clauses, ", ")
 	}
 	switch {
-	case best.Measurement.Footprint == live:
-		s += ", which is all that is alive at the peak"
-	case best.Measurement.Footprint > live:
-		s += fmt.Sprintf("; %s is alive at the peak", u.Bytes(live))
+	case c.Problem.Kind < traces.Accesses:
+		return s + ". Less takes swapping or recompute; to record: gmemtop describe -o describe.py."
+	case best.Measurement.Footprint <= c.Problem.MustReside().Total():
+		return s + ". Nothing can take less."
 	}
 	return s + ". Set a budget to see what less would cost."
 }
 
 func (c *Comparison) nothingFits(u timeline.Units) string {
-	var least *Result
-	for i := range c.Results {
-		if r := &c.Results[i]; r.Available && (least == nil || r.Measurement.Footprint < least.Measurement.Footprint) {
-			least = r
-		}
-	}
+	least := c.least(func(*Result) bool { return true })
 	if least == nil {
 		return fmt.Sprintf("No manager made a plan for %s.", u.Bytes(c.Budget))
 	}
 	s := fmt.Sprintf("Nothing fits in %s: the least is %s, by %s", u.Bytes(c.Budget), u.Bytes(least.Measurement.Footprint), least.Info.Name)
 	if c.Problem.Kind < traces.Dataflow {
-		s += ". Swapping and recompute may need a richer recording: " + c.Problem.Kind.Missing()
+		s += ". Less takes managers that this recording does not serve: record a step with gmemtop describe -o describe.py"
 	}
 	return s + "."
 }
@@ -147,14 +213,16 @@ func Treatment(p *plan.Problem, pl *plan.Plan) string {
 	}
 	share := func(n int64) string { return fmt.Sprintf("%.0f %%", 100*float64(n)/float64(total)) }
 	parts := []string{"keeps " + share(max(total-gone, 0))}
-	if by[plan.Swap] > 0 {
-		parts = append(parts, "swaps "+share(by[plan.Swap]))
+	for _, x := range []struct {
+		verb string
+		how  plan.How
+	}{{"swaps ", plan.Swap}, {"recomputes ", plan.Recompute}, {"discards ", plan.Discard}} {
+		if n := by[x.how]; 200*n >= total { // what rounds to nothing is not worth a word
+			parts = append(parts, x.verb+share(n))
+		}
 	}
-	if by[plan.Recompute] > 0 {
-		parts = append(parts, "recomputes "+share(by[plan.Recompute]))
-	}
-	if by[plan.Discard] > 0 {
-		parts = append(parts, "discards "+share(by[plan.Discard]))
+	if len(parts) == 1 {
+		return ""
 	}
 	list := strings.Join(parts[:len(parts)-1], ", ")
 	if list != "" {

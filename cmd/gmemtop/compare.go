@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/charmbracelet/x/term"
 	"github.com/spf13/cobra"
 
 	"github.com/gmemtop/gmemtop/managers"
@@ -20,7 +22,7 @@ func (a *app) compareCommand() *cobra.Command {
 	var limit time.Duration
 	var notes, maxBatch bool
 	c := &cobra.Command{
-		Use: "compare FILE [FILE]", GroupID: groupReport, Args: f.tracesOrNetwork(2),
+		Use: "compare FILE [FILE ...]", GroupID: groupReport, Args: f.tracesOrNetwork(4),
 		Short: "What each memory manager would make of this training, side by side",
 		Long: "Plans one iteration of a trace with memory managers (pooling, swapping, recompute and their combinations), checks every\n" +
 			"plan, simulates it, and says which is the fastest that fits. What the recording cannot serve is listed with the reason.\n" +
@@ -29,7 +31,8 @@ func (a *app) compareCommand() *cobra.Command {
 		Example: "  gmemtop compare snapshot.pickle\n  gmemtop compare trace.gmt --budget 12GiB --managers all\n" +
 			"  gmemtop compare trace.gmt --budget 50% --hardware h100 --managers autoswap,vdnn-*,joint --json\n" +
 			"  gmemtop compare --network vgg16 --batch 256 --hardware titan-x --budget 12GiB\n" +
-			"  gmemtop compare b32.gmt b64.gmt --batch 32,64 --budget 24GiB --max-batch",
+			"  gmemtop compare b32.gmt b64.gmt --batch 32,64 --budget 24GiB --max-batch\n" +
+			"  gmemtop compare a.gmt b.gmt c.gmt --batch 8,16,8 --sequence 512,512,1024 --at-sequence 2048 --budget 24GiB --max-batch",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.compare(cmd.Context(), args, &f, comparing{names: names, target: target, limit: limit, notes: notes, maxBatch: maxBatch})
 		},
@@ -39,7 +42,9 @@ func (a *app) compareCommand() *cobra.Command {
 	p.StringVar(&target, "target", "sim", "what carries the plans out: sim")
 	f.add(c)
 	p.DurationVar(&limit, "limit", 0, "the most time for planning with one manager; it then gives the best it has (default none)")
-	p.BoolVar(&maxBatch, "max-batch", false, "also find the largest batch that fits in the budget; a recording's own batch size is --batch, two recordings'\nare --batch 32,64")
+	p.BoolVar(&maxBatch, "max-batch", false, "also find the largest batch that fits in the budget; sizes grow as --batch of one recording says, as two at different\n"+
+		"batches show (--batch 32,64), or as three or four do that also differ in --sequence")
+	p.IntVar(&f.atSequence, "at-sequence", 0, "the sequence length that --max-batch is looked for at (default that of the first file)")
 	p.BoolVar(&notes, "notes", false, "print what should be known about each result")
 	a.flags.reading(c)
 	a.flags.reporting(c)
@@ -65,6 +70,12 @@ func (a *app) compare(ctx context.Context, paths []string, f *planFlags, o compa
 	if err != nil {
 		return usageError{err}
 	}
+	if f.atSequence != 0 && !o.maxBatch && f.network == "" {
+		return usageError{errors.New("--at-sequence is for --max-batch: a recording is planned at the length that it was made with")}
+	}
+	if len(paths) > 1 && !o.maxBatch {
+		return usageError{fmt.Errorf("one file is compared: %q and those after it are for --max-batch, which they tell how sizes grow", paths[1])}
+	}
 	p, readErr, err := a.problem(ctx, paths, f)
 	if p == nil {
 		return err
@@ -79,18 +90,12 @@ func (a *app) compare(ctx context.Context, paths []string, f *planFlags, o compa
 	if o.maxBatch && opt.Budget == 0 {
 		return usageError{errors.New("--max-batch needs --budget: the memory that the batch has to fit in")}
 	}
-	bar := a.newProgress()
-	done := int64(0)
-	opt.Update = func(u replay.Progress) {
-		if u.Done {
-			done++
-		}
-		bar.tell("planning with "+u.Manager, done, int64(len(list)))
-	}
+	bar := newPlanningBar(a.newProgress(), len(list))
+	opt.Update = bar.update
 	c, err := replay.Compare(ctx, p, list, opt)
-	bar.done()
+	bar.end()
 	if errors.Is(err, replay.ErrTooSmall) {
-		return a.tooSmall(err)
+		return a.tooSmall(err, opt.Budget)
 	}
 	if err != nil {
 		return err
@@ -108,9 +113,42 @@ func (a *app) compare(ctx context.Context, paths []string, f *planFlags, o compa
 	if a.flags.json {
 		err = a.write(false, func(w io.Writer) error { return c.WriteJSON(w, a.flags.report.Units) })
 	} else {
-		err = a.text(func(w io.Writer) error {
-			return c.WriteText(w, replay.TextOptions{Units: a.flags.report.Units, ASCII: a.flags.ascii, Notes: o.notes})
+		err = a.answer(func(w io.Writer) error {
+			return c.WriteText(w, replay.TextOptions{Units: a.flags.report.Units, Width: a.width(), ASCII: a.flags.ascii, Notes: o.notes})
 		})
 	}
 	return firstError(err, readErr)
+}
+
+// width is that of the terminal that the report goes to, 0 where it goes anywhere else.
+func (a *app) width() int {
+	if a.flags.output != "" || !isTerminal(a.out) {
+		return 0
+	}
+	w, _, err := term.GetSize(a.out.Fd())
+	if err != nil {
+		return 0
+	}
+	return w
+}
+
+// answer writes a text report, its first paragraph in bold where standard output shows colours.
+func (a *app) answer(body func(w io.Writer) error) error {
+	if a.flags.output != "" || !a.colored() {
+		return a.write(false, body)
+	}
+	return a.write(false, func(w io.Writer) error {
+		var b bytes.Buffer
+		if err := body(&b); err != nil {
+			return err
+		}
+		first, rest, _ := bytes.Cut(b.Bytes(), []byte("\n\n"))
+		for line := range bytes.Lines(first) { // a pager forgets at the end of a line what its beginning said
+			if _, err := fmt.Fprintf(w, "\x1b[1m%s\x1b[0m\n", bytes.TrimRight(line, "\n")); err != nil {
+				return err
+			}
+		}
+		_, err := fmt.Fprintf(w, "\n%s", rest)
+		return err
+	})
 }

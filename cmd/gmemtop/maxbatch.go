@@ -4,66 +4,168 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/gmemtop/gmemtop/managers/batch"
+	"github.com/gmemtop/gmemtop/managers/networks"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay"
 )
 
+// scaled makes the problem at a batch size.
+type scaled func(batch int) (*plan.Problem, error)
+
 // maxBatches finds, for every manager of a comparison, the largest batch whose plan fits in the budget.
 func (a *app) maxBatches(ctx context.Context, c *replay.Comparison, list []plan.Manager, paths []string, f *planFlags, opt replay.Options) error {
-	scaled, inferred, err := a.scaling(ctx, c.Problem, paths, f)
+	at, inferred, err := a.scaling(ctx, c.Problem, paths, f)
 	if err != nil {
 		return err
 	}
+	c.BatchSequence = f.atSequence
 	bar := a.newProgress()
 	defer bar.done()
-	opt.Update, opt.Parallel = nil, 1
 	for i, m := range list {
-		bar.tell("largest batch with "+m.Info().Name, int64(i), int64(len(list)))
-		at := -1
-		for k := range c.Results {
-			if r := &c.Results[k]; r.Available && r.Info.Name == m.Info().Name && r.Executor == plan.Ideal {
-				at = k
-			}
-		}
-		if at < 0 {
+		k := slices.IndexFunc(c.Results, func(r replay.Result) bool {
+			return r.Available && r.Info.Name == m.Info().Name && r.Executor == plan.Ideal
+		})
+		if k < 0 {
 			continue
 		}
-		largest, err := batch.MaxBatch(ctx, scaled, func(p *plan.Problem) (bool, error) {
-			one, err := replay.Compare(ctx, p, []plan.Manager{m}, opt)
-			if errors.Is(err, replay.ErrTooSmall) {
-				return false, nil
-			}
-			return err == nil && one.Results[0].Available && one.Results[0].Fits, err
-		})
+		head := fmt.Sprintf("max batch: %d of %d managers · %s", i, len(list), m.Info().Name)
+		bar.say(head)
+		largest, err := largestBatch(ctx, m, at, opt, func(n int) { bar.say(fmt.Sprintf("%s at %d", head, n)) })
 		if err != nil {
 			return err
 		}
-		c.Results[at].MaxBatch, c.Results[at].MaxBatchInferred = largest, inferred
+		r := &c.Results[k]
+		r.MaxBatch, r.MaxBatchKnown, r.MaxBatchInferred = largest, true, inferred
+		if c.BatchNotes == nil {
+			if c.BatchNotes, err = f.batchNotes(c.Problem, at, largest); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
 
-// scaling returns what makes the problem at any batch size: the network's layers, or a model fitted to one or two recordings.
-func (a *app) scaling(ctx context.Context, p *plan.Problem, paths []string, f *planFlags) (scaled func(int) (*plan.Problem, error), inferred bool, err error) {
+// largestBatch finds the largest batch whose plan by one manager fits; asked is told each size that is tried.
+func largestBatch(ctx context.Context, m plan.Manager, at scaled, opt replay.Options, asked func(batch int)) (int, error) {
+	opt.Update, opt.Parallel, opt.Eager = nil, 1, nil
+	problem := func(n int) (*plan.Problem, error) {
+		asked(n)
+		return at(n)
+	}
+	return batch.MaxBatch(ctx, problem, func(p *plan.Problem) (bool, error) {
+		one, err := replay.Compare(ctx, p, []plan.Manager{m}, opt)
+		if errors.Is(err, replay.ErrTooSmall) {
+			return false, nil
+		}
+		return err == nil && one.Results[0].Available && one.Results[0].Fits, err
+	})
+}
+
+// batchNotes say what sizes at other batches rest on: the recordings, and what the problem at some other size says about itself beside what p says.
+func (f *planFlags) batchNotes(p *plan.Problem, at scaled, largest int) ([]string, error) {
+	notes := []string{}
+	if n := len(f.batch); n > 1 {
+		var from []string
+		for i := range n {
+			from = append(from, strconv.Itoa(f.batch[i]))
+			if i < len(f.sequence) {
+				from[i] += fmt.Sprintf(" x %d", f.sequence[i])
+			}
+		}
+		notes = append(notes, "~ sizes and times at other batches are computed from recordings at "+strings.Join(from, ", "))
+	}
+	q, err := at(largest + 1) // some size that is no recording's own
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range q.Notes {
+		if strings.HasPrefix(n, "~") && !slices.Contains(p.Notes, n) && !strings.HasPrefix(n, "~ sizes and times at batch") {
+			notes = append(notes, n)
+		}
+	}
+	return notes, nil
+}
+
+// scaling returns what makes the problem at any batch size: the network's layers, or a model fitted to recordings.
+func (a *app) scaling(ctx context.Context, p *plan.Problem, paths []string, f *planFlags) (at scaled, inferred bool, err error) {
 	if f.network != "" {
 		return f.made, false, nil
 	}
-	if len(f.batch) != len(paths) {
-		return nil, false, usageError{fmt.Errorf("--max-batch needs the batch size of each of the %d recordings: --batch 32 for one, --batch 32,64 for two", len(paths))}
-	}
-	points := []batch.Point{{Batch: f.batch[0], Problem: p}}
-	if len(paths) == 2 {
-		second, readErr, err := a.recorded(ctx, paths[1], f)
-		if err := firstError(err, readErr); err != nil {
-			return nil, false, err
-		}
-		points = append(points, batch.Point{Batch: f.batch[1], Problem: second})
-	}
-	model, err := batch.Fit(points...)
+	points, err := a.points(ctx, p, paths, f)
 	if err != nil {
 		return nil, false, err
 	}
-	return model.Scaled, model.Inferred(), nil
+	if len(f.sequence) == 0 || len(points) == 1 {
+		model, err := batch.Fit(points...)
+		if err != nil {
+			return nil, false, unfitted(err)
+		}
+		return model.Scaled, model.Inferred(), nil
+	}
+	model, err := batch.FitSequence(points...)
+	if err != nil {
+		return nil, false, unfitted(err)
+	}
+	length := f.atSequence
+	if length == 0 {
+		length = f.sequence[0]
+	}
+	return func(n int) (*plan.Problem, error) { return model.ScaledTo(n, length) }, model.Inferred(), nil
+}
+
+// unfitted turns recordings that no model can be fitted to into a mistake of the command line, which names the files.
+func unfitted(err error) error {
+	if errors.Is(err, batch.ErrShape) {
+		return fmt.Errorf("--max-batch: %w", err)
+	}
+	return usageError{fmt.Errorf("--max-batch: %w", err)}
+}
+
+// points are the recordings with the sizes that the flags give them; the first is p's.
+func (a *app) points(ctx context.Context, p *plan.Problem, paths []string, f *planFlags) ([]batch.Point, error) {
+	example := strings.Join([]string{"32", "64", "32", "32"}[:len(paths)], ",")
+	switch {
+	case len(f.batch) != len(paths):
+		return nil, usageError{fmt.Errorf("--max-batch needs the batch size that each file was recorded at: --batch %s", example)}
+	case len(f.sequence) == 0 && f.atSequence != 0:
+		return nil, usageError{errors.New("--at-sequence needs the sequence length of each recording: --sequence 512,512,1024")}
+	case len(f.sequence) == 0 && len(paths) > 2:
+		return nil, usageError{fmt.Errorf("batch and sequence length are told apart by %d recordings with --sequence, one length a file; two suffice for the batch alone", len(paths))}
+	case f.atSequence != 0 && len(paths) < 3 && f.atSequence != f.sequence[0]:
+		return nil, usageError{errors.New("--at-sequence needs three recordings or four, at two batch sizes and two sequence lengths, to know how sizes grow with each")}
+	case len(f.sequence) != 0 && len(f.sequence) != len(paths):
+		return nil, usageError{fmt.Errorf("--sequence gives %d lengths for %d files: one a file, in their order", len(f.sequence), len(paths))}
+	}
+	var points []batch.Point
+	for i, path := range paths {
+		x := batch.Point{Batch: f.batch[i], Problem: p}
+		if len(f.sequence) > 0 {
+			x.Sequence = f.sequence[i]
+		}
+		if i > 0 {
+			other, readErr, err := a.recorded(ctx, path, f)
+			if err := firstError(err, readErr); err != nil {
+				return nil, err
+			}
+			x.Problem = other
+		}
+		points = append(points, x)
+	}
+	return points, nil
+}
+
+// networkOptions are what the flags say about --network.
+func (f *planFlags) networkOptions() (networks.Options, error) {
+	switch len(f.sequence) {
+	case 0:
+		return networks.Options{Sequence: f.atSequence}, nil
+	case 1:
+		return networks.Options{Sequence: f.sequence[0]}, nil
+	}
+	return networks.Options{}, usageError{errors.New("--network has one sequence length: --sequence 1024")}
 }

@@ -62,19 +62,22 @@ func (a *app) plan(ctx context.Context, paths []string, f *planFlags, manager st
 	if eager {
 		opt.Eager = managers.Eager
 	}
-	bar := a.newProgress()
-	opt.Update = func(u replay.Progress) { bar.tell("planning with "+u.Manager, u.Part, u.Total) }
+	bar := newPlanningBar(a.newProgress(), len(list))
+	opt.Update = bar.update
 	c, err := replay.Compare(ctx, p, list, opt)
-	bar.done()
+	bar.end()
 	if errors.Is(err, replay.ErrTooSmall) {
-		return a.tooSmall(err)
+		return a.tooSmall(err, opt.Budget)
 	}
 	if err != nil {
 		return err
 	}
 	r := c.Results[0]
-	if eager && len(c.Results) > 1 {
+	switch {
+	case eager && len(c.Results) > 1:
 		r = c.Results[1]
+	case eager && r.Available && len(r.Plan.Absences) > 0:
+		return unsupportedError{fmt.Errorf("%s: eager PyTorch can run nothing of this plan; without --eager it is written as it is", r.Info.Name)}
 	}
 	if !r.Available {
 		return unsupportedError{fmt.Errorf("%s: %s", r.Info.Name, r.Reason)}

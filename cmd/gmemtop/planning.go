@@ -15,13 +15,15 @@ import (
 	"github.com/gmemtop/gmemtop/managers/pool"
 	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
 )
 
 // planFlags are the flags of commands that plan one iteration of a trace.
 type planFlags struct {
 	budget, margin, outside, hardware string
 	iteration, network                string
-	batch                             []int
+	batch, sequence                   []int
+	atSequence                        int
 	seed                              uint64
 	work                              int64
 }
@@ -34,6 +36,7 @@ func (f *planFlags) add(c *cobra.Command) {
 	p.StringVar(&f.hardware, "hardware", "", "what copies and allocations cost: "+strings.Join(hardwareNames(), ", ")+", or a JSON file")
 	p.StringVar(&f.network, "network", "", "plan a network made from its layers instead of a file: "+strings.Join(networkNames(), ", "))
 	p.IntSliceVar(&f.batch, "batch", nil, "samples in a batch: of --network, or of the recorded files in their order")
+	p.IntSliceVar(&f.sequence, "sequence", nil, "tokens in a sample: of --network, or of the recorded files in their order")
 	p.StringVar(&f.iteration, "iteration", "", "the iteration to plan on, counted from 1 (default the steady one of the highest peak)")
 	p.Uint64Var(&f.seed, "seed", 1, "seed of managers that choose at random: same seed and work, same plan")
 	p.Int64Var(&f.work, "work", 0, "how much each manager may search, in its own counted units (default its own)")
@@ -78,7 +81,11 @@ func (f *planFlags) made(n int) (*plan.Problem, error) {
 	if n == 0 {
 		n = net.Batches[0]
 	}
-	p, err := net.Problem(n, hw, networks.Options{})
+	o, err := f.networkOptions()
+	if err != nil {
+		return nil, err
+	}
+	p, err := net.Problem(n, hw, o)
 	if err != nil {
 		return nil, usageError{err}
 	}
@@ -154,6 +161,9 @@ func (a *app) recorded(ctx context.Context, path string, f *planFlags) (*plan.Pr
 		return nil, nil, firstError(readErr, errors.New("this trace has no device whose memory could be planned"))
 	}
 	p, err := plan.FromDevice(ctx, d, o)
+	if errors.Is(err, plan.ErrInvalid) { // what was recorded cannot have been: sizes beyond any device, work that no memory was there for
+		return nil, nil, fmt.Errorf("%s: %w: %w", name(path), traces.ErrFormat, err)
+	}
 	if err != nil {
 		return nil, nil, unsupportedPlan(err)
 	}
@@ -216,12 +226,16 @@ func (f *planFlags) budgetBytes(ctx context.Context, p *plan.Problem) (int64, er
 }
 
 // tooSmall prints what must be resident in the user's units, and becomes the exit code of a finding.
-func (a *app) tooSmall(err error) error {
+func (a *app) tooSmall(err error, budget int64) error {
 	var small *plan.TooSmall
 	if !errors.As(err, &small) {
 		return err
 	}
 	u := a.flags.report.Units
-	a.complain("not possible: %s need %s, and the budget is %s", small.Held, u.Bytes(small.Need), u.Bytes(small.Budget))
+	of := "the budget is " + u.Bytes(small.Budget)
+	if small.Budget != budget {
+		of = fmt.Sprintf("of the budget of %s --outside and --margin leave %s", u.Bytes(budget), u.Bytes(small.Budget))
+	}
+	a.complain("not possible: %s need %s, and %s", small.Held, u.Bytes(small.Need), of)
 	return errFinding
 }

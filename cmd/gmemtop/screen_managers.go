@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"runtime"
 	"slices"
 
 	"github.com/gmemtop/gmemtop/managers"
+	"github.com/gmemtop/gmemtop/managers/batch"
 	"github.com/gmemtop/gmemtop/managers/hardware"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/managers/pool"
@@ -67,13 +69,52 @@ func (*screenPlanner) Problem(ctx context.Context, d *timeline.Device, h plan.Ha
 
 // Compare implements screen.Planner.
 func (*screenPlanner) Compare(ctx context.Context, p *plan.Problem, names []string, budget int64, update func(replay.Progress)) (*replay.Comparison, error) {
+	list := quickFirst(names)
+	return replay.Compare(ctx, p, list, replay.Options{Eager: managers.Eager,
+		Budget: budget, Seed: 1, Targets: []replay.Target{replay.Simulated{Charts: true}}, Parallel: max(runtime.GOMAXPROCS(0)-1, 1), Update: update,
+	})
+}
+
+// slow are the managers that search for many seconds where the others take a blink, the quickest of them first: their turn comes last, so that nothing
+// waits behind a solver.
+var slow = []string{"home", "joint", "tvdnn-ilp", "checkmate-lp", "checkmate", "portfolio"}
+
+// quickFirst returns the named managers, those that search for long at the end.
+func quickFirst(names []string) []plan.Manager {
 	var list []plan.Manager
 	for _, m := range managers.All() {
 		if slices.Contains(names, m.Info().Name) {
 			list = append(list, m)
 		}
 	}
-	return replay.Compare(ctx, p, list, replay.Options{Eager: managers.Eager,
-		Budget: budget, Seed: 1, Targets: []replay.Target{replay.Simulated{Charts: true}}, Parallel: max(runtime.GOMAXPROCS(0)-1, 1), Update: update,
+	slices.SortStableFunc(list, func(a, b plan.Manager) int {
+		return cmp.Compare(slices.Index(slow, a.Info().Name), slices.Index(slow, b.Info().Name))
 	})
+	return list
+}
+
+// MaxBatch implements screen.Batcher.
+func (*screenPlanner) MaxBatch(ctx context.Context, recorded []screen.Recorded, names []string, budget int64, update func(screen.BatchNews)) error {
+	var points []batch.Point
+	for _, r := range recorded {
+		points = append(points, batch.Point{Batch: r.Batch, Problem: r.Problem})
+	}
+	model, err := batch.Fit(points...)
+	if err != nil {
+		return err
+	}
+	for _, m := range quickFirst(names) {
+		news := screen.BatchNews{Manager: m.Info().Name, Inferred: model.Inferred()}
+		news.Largest, err = largestBatch(ctx, m, model.Scaled, replay.Options{Budget: budget, Seed: 1}, func(n int) {
+			u := news
+			u.Trying = n
+			update(u)
+		})
+		if err != nil {
+			return err
+		}
+		news.Done = true
+		update(news)
+	}
+	return nil
 }

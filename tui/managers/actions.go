@@ -22,6 +22,7 @@ func (v hand) onKey(s *leaf.State, msg tea.KeyPressMsg) (tea.Cmd, bool) {
 	switch {
 	case key.Matches(msg, k.toggle):
 		if r := v.current(); r != nil {
+			ranking(v).follow()
 			return v.toggle(s, r.manager), true
 		}
 	case key.Matches(msg, k.all):
@@ -32,6 +33,8 @@ func (v hand) onKey(s *leaf.State, msg tea.KeyPressMsg) (tea.Cmd, bool) {
 		return dial(v).step(s, 5*sign(msg)), true
 	case key.Matches(msg, k.budget):
 		return dial(v).askBudget(s), true
+	case key.Matches(msg, k.batch) && batcher(v).able():
+		return batcher(v).ask(s), true
 	case key.Matches(msg, k.inside):
 		return v.openRow(s), true
 	case key.Matches(msg, k.compare):
@@ -48,6 +51,9 @@ func (v hand) onKey(s *leaf.State, msg tea.KeyPressMsg) (tea.Cmd, bool) {
 		runner(v).stop()
 		v.stopped = true
 		return ranking(v).refresh(s), true
+	case key.Matches(msg, k.stop) && batcher(v).searching():
+		batcher(v).stop()
+		return nil, true
 	case key.Matches(msg, k.charts):
 		v.pareto = !v.pareto
 		return nil, true
@@ -61,7 +67,7 @@ func (v hand) toggle(s *leaf.State, i int) tea.Cmd {
 	m := &v.managers[i]
 	m.on = !m.on
 	v.version++
-	if _, planning := v.progressOf(m.Info.Name); planning && !m.on { // it is not waited for any longer: the others go on
+	if v.progressOf(m.Info.Name).planning && !m.on { // it is not waited for any longer: the others go on
 		runner(v).stop()
 	}
 	if m.on {
@@ -101,8 +107,12 @@ func (v hand) replan(s *leaf.State) tea.Cmd {
 }
 
 func (v hand) onTable(s *leaf.State, msg tea.Msg) tea.Cmd {
+	before := v.table.SortBy
 	switch act := v.table.Update(msg); act.Kind {
 	case table.Sorted:
+		if _, byKey := msg.(tea.KeyPressMsg); byKey && v.table.SortBy < before { // round through all columns leads back to the order of their worth
+			v.table.SortBy, v.table.Descending = -1, false
+		}
 		return ranking(v).refresh(s)
 	case table.Moved:
 		ranking(v).follow()

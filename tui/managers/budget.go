@@ -53,6 +53,7 @@ func (v dial) setBudget(s *leaf.State, bytes int64, now bool) tea.Cmd {
 	v.generation++
 	v.version++
 	runner(v).stop()
+	batcher(v).stop()
 	q := question{st, bytes}
 	if v.moving = !now && v.Wait > 0 && len(runner(v).missing(q)) > 0; !v.moving {
 		return tea.Batch(ranking(v).refresh(s), runner(v).plan(s))
@@ -70,7 +71,7 @@ func (v dial) askBudget(s *leaf.State) tea.Cmd {
 	if st == nil {
 		return nil
 	}
-	text := "none"
+	text := ""
 	if v.budget > 0 {
 		text = strings.ReplaceAll(s.Units.Bytes(v.budget), " ", "")
 		if n := float64(v.budget) / float64(st.caching) * 100; math.Abs(n-math.Round(n)) < 1e-6 {

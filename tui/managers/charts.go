@@ -94,8 +94,8 @@ func (v plotter) drawUsage(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *
 	}
 	top := list[len(list)-1]
 	sh := top.result.shape
-	lanes := 0
-	if at.H >= 9 && (sh.out != nil || sh.in != nil) {
+	lanes := 0 // there where any of the plans copies, so that the axes stay where they are when another is selected
+	if at.H >= 9 && slices.ContainsFunc(list, func(r *row) bool { return r.result.shape.out != nil || r.result.shape.in != nil }) {
 		lanes = 2
 	}
 	var lanesAt canvas.Rect
@@ -105,15 +105,16 @@ func (v plotter) drawUsage(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *
 		net = max(v.budget-st.p.Outside, 0)
 	}
 	plot := curves.Plot{High: net, Events: sh.ops}
-	for _, r := range list { // an iteration that takes twice as long must not squeeze those that are looked at
+	shortest := list[0].result.shape.span
+	for _, r := range list {
+		shortest = min(shortest, r.result.shape.span)
+	}
+	for _, r := range list { // an iteration that takes twice as long must not squeeze the others, unless it is looked at; nor does the axis move with the selection
 		x := r.result.shape
 		plot.High = max(plot.High, slices.Max(x.usage))
-		if k := (rowKey{r.manager, r.of}); k == v.chosen || k == v.winner || r.manager == v.baselineOf() {
+		if k := (rowKey{r.manager, r.of}); x.span <= shortest+shortest/4 || k == v.chosen || k == v.winner || r.manager == v.baselineOf() {
 			plot.Span = max(plot.Span, x.span)
 		}
-	}
-	if plot.Span == 0 {
-		plot.Span = sh.span
 	}
 	plot.High += plot.High / 16
 	for _, r := range list {
@@ -126,7 +127,6 @@ func (v plotter) drawUsage(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *
 			curve.Style, curve.Name = s.Theme.Series(m.series), v.label(k)
 		}
 		if k == v.chosen {
-			curve.Style.Bold = true
 			curve.Name = v.label(k)
 		}
 		plot.Curves = append(plot.Curves, curve)

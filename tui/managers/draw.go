@@ -1,8 +1,10 @@
 package managers
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,7 +28,7 @@ func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 		painter{v}.drawNoSetup(s, c)
 		return
 	}
-	_, body := c.Bounds().CutTop(leaf.Sentence(s, c, v.headline(s)))
+	_, body := c.Bounds().CutTop(painter{v}.sentence(s, c))
 	body = body.Inset(1, 0)
 	rows, slider := painter{v}.tableRows(body.H), 1
 	if body.H < 6 {
@@ -46,6 +48,20 @@ func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 	}
 	plotter{v}.drawCharts(s, c, body, st)
 }
+
+// sentence writes the answer and returns the rows that are kept for it: as many as the longest so far took in this room, so that nothing
+// below moves while one drags the budget or results come in.
+func (v painter) sentence(s *leaf.State, c *canvas.Canvas) int {
+	w, h := c.Size()
+	if v.head.w != w || v.head.h != h {
+		v.head = head{w: w, h: h}
+	}
+	v.head.rows = max(v.head.rows, leaf.Sentence(s, c, v.headline(s)))
+	return v.head.rows
+}
+
+// head is the room that the sentence took, in a view of w by h cells.
+type head struct{ w, h, rows int }
 
 // painter is the View as what draws all but the charts: it reads the view and writes where things lie.
 type painter struct{ *View }
@@ -84,8 +100,16 @@ func (v *View) headline(s *leaf.State) string {
 	}
 	a := v.answersTo(q)
 	if a.err != nil {
-		return problemText(s, a.err)
+		return problemText(s, q, a.err)
 	}
+	if text := (batcher{v}).text(s, q); text != "" {
+		return text + " " + v.answer(s, q, a)
+	}
+	return v.answer(s, q, a)
+}
+
+// answer is the sentence about plans, or how far they are.
+func (v *View) answer(s *leaf.State, q question, a *answers) string {
 	on, done := 0, 0
 	for i := range v.managers {
 		if m := &v.managers[i]; m.on && q.setup.p.Serve(m.Info) == nil {
@@ -112,6 +136,9 @@ func (v *View) headline(s *leaf.State) string {
 		return "Comparing " + plural(on, "manager") + " …"
 	}
 	so := fmt.Sprintf("%d of %d managers planned %s", done, on, goal)
+	if under := v.underWay(); under != "" {
+		so += ", " + under
+	}
 	switch {
 	case v.stopped:
 		so = "Stopped with " + so + "; r goes on"
@@ -124,6 +151,26 @@ func (v *View) headline(s *leaf.State) string {
 	return so + ". So far: " + lowerFirst(text)
 }
 
+// underWay names what is being planned with at this moment, the longest at it first: "joint 34 %, 12 s".
+func (v *View) underWay() string {
+	type one struct {
+		name string
+		headway
+	}
+	var list []one
+	for i := range v.managers {
+		name := v.managers[i].Info.Name
+		if h := v.progressOf(name); h.planning && !h.waits {
+			list = append(list, one{name, h})
+		}
+	}
+	slices.SortStableFunc(list, func(a, b one) int { return cmp.Compare(b.elapsed, a.elapsed) })
+	if len(list) == 0 || list[0].elapsed < time.Second { // what takes a blink need not be named
+		return ""
+	}
+	return strings.TrimSpace(list[0].name + " " + list[0].String())
+}
+
 func lowerFirst(s string) string {
 	if s == "" {
 		return s
@@ -131,11 +178,19 @@ func lowerFirst(s string) string {
 	return strings.ToLower(s[:1]) + s[1:]
 }
 
-// problemText says why no manager can plan.
-func problemText(s *leaf.State, err error) string {
+// problemText says why no manager can plan, and from which budget on one can.
+func problemText(s *leaf.State, q question, err error) string {
 	var small *plan.TooSmall
 	if errors.As(err, &small) {
-		return fmt.Sprintf("Not possible: %s need %s, and the budget is %s.", small.Held, s.Units.Bytes(small.Need), s.Units.Bytes(small.Budget))
+		of := "the budget is " + s.Units.Bytes(small.Budget)
+		if small.Budget != q.budget {
+			of += " beside what lies outside"
+		}
+		text := fmt.Sprintf("Not possible: %s need %s, and %s.", small.Held, s.Units.Bytes(small.Need), of)
+		if q.setup.floor > small.Need {
+			text += fmt.Sprintf(" Below %s nothing can run.", s.Units.Bytes(q.setup.floor))
+		}
+		return text
 	}
 	if errors.Is(err, replay.ErrTooSmall) {
 		return "Not possible: " + err.Error() + "."
@@ -156,16 +211,16 @@ func (v painter) barScale(st *setup) int64 {
 
 func (v painter) drawTable(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *setup) {
 	cols := v.table.Columns
-	var footprint int64
+	var footprints []int64
 	eager, timed := false, false
 	for i := range v.rows {
 		if r := v.rows[i].result; r != nil && r.Available {
-			footprint = max(footprint, r.Measurement.Footprint)
+			footprints = append(footprints, r.Measurement.Footprint)
 			timed = timed || r.Plan.Planning > 0
 		}
 		eager = eager || v.rows[i].of != plan.Ideal
 	}
-	unit, plain := s.Units.Column(footprint)
+	unit, plain := replay.FootprintColumn(s.Units, footprints)
 	size := func(n int64) string { return strings.TrimSpace(plain(n)) + " " + unit }
 	cols[colExecutor].Hidden = !eager
 	cols[colPlanned].Hidden = !timed
@@ -173,7 +228,19 @@ func (v painter) drawTable(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *
 	cols[colStep].Hidden, cols[colOverhead].Hidden = !st.p.HasTimes, !st.p.HasTimes
 	cols[colOut].Hidden, cols[colIn].Hidden, cols[colRecompute].Hidden = !st.canMove(), !st.canMove(), !st.canMove()
 	cols[colStall].Hidden = !st.canMove() || !st.p.HasTimes
+	q, _ := v.question(s)
+	cols[colBatch].Hidden = v.largest[q] == nil
+	cols[colStep].Title = "step"
+	if st.p.TimesInferred {
+		cols[colStep].Title = "~step"
+	}
 	v.table.Draw(c, at, s.Theme, func(row, col int) table.Cell { return v.cell(s, st, row, col, size) })
+	if at.H != v.tableH { // the sentence takes another line, or the window changed: the selection stays in sight
+		v.tableH = at.H
+		v.table.Select(v.table.Selected())
+		c.Fill(at, ' ', s.Theme.Text)
+		v.table.Draw(c, at, s.Theme, func(row, col int) table.Cell { return v.cell(s, st, row, col, size) })
+	}
 	v.markBars(s, c, st)
 }
 
@@ -192,7 +259,7 @@ func (v painter) cell(s *leaf.State, st *setup, i, col int, size func(int64) str
 		return table.Cell{Text: "○", Style: th.Faint}
 	case colName:
 		text := m.Info.Name
-		if r.of != plan.Ideal { // the column of executors is the first to go where there is little room
+		if _, _, there := v.table.ColumnAt(colExecutor); r.of != plan.Ideal && !there { // it is the first column to go where there is little room
 			text += " eager"
 		}
 		cell := table.Cell{Text: text, Lead: string(m.letter), LeadStyle: th.Series(m.series), Style: th.Text}
@@ -215,8 +282,8 @@ func (v painter) cell(s *leaf.State, st *setup, i, col int, size func(int64) str
 		case text == "":
 			text = m.Info.Family.String()
 		}
-		if !r.served {
-			return table.Cell{Text: text, Style: th.Faint}
+		if !r.served { // why needs the room more than after whom
+			return v.why(s, i)
 		}
 		return table.Cell{Text: text, Style: th.Dim}
 	case colExecutor:
@@ -224,6 +291,9 @@ func (v painter) cell(s *leaf.State, st *setup, i, col int, size func(int64) str
 	}
 	if r.result == nil || !r.result.Available {
 		return v.emptyCell(s, i, col)
+	}
+	if q, ok := v.question(s); ok && col == colBatch {
+		return batcher(v).cell(s, q, r)
 	}
 	cell := v.figure(s, st, r, col, size)
 	if r.stale || !m.on {
@@ -246,34 +316,39 @@ func (v painter) emptyCell(s *leaf.State, i, col int) table.Cell {
 	}
 	th, r := s.Theme, &v.rows[i]
 	m := &v.managers[r.manager]
-	if why := v.whyNot(s, r); why != "" {
-		if i > 0 && v.whyNot(s, &v.rows[i-1]) == why {
-			return table.Cell{Text: "as above", Style: th.Faint, Span: true}
-		}
-		style := th.Faint
-		if strings.HasPrefix(why, replay.Defect) {
-			style = th.Bad
-		}
-		return table.Cell{Text: why, Style: style, Span: true}
+	if v.whyNot(s, r) != "" {
+		return v.why(s, i)
 	}
-	percent, planning := v.progressOf(m.Info.Name)
-	switch {
-	case planning && percent < 0:
-		return table.Cell{Text: "pending", Style: th.Faint, Span: true}
-	case planning && percent == 0:
+	switch h := v.progressOf(m.Info.Name); {
+	case h.waits, m.on && !h.planning && v.run != nil: // what was switched on meanwhile comes after those that are under way
+		return table.Cell{Text: "waits its turn", Style: th.Faint, Span: true}
+	case h.planning && h.String() == "":
 		return table.Cell{Text: "planning …", Style: th.Dim, Span: true}
-	case planning:
-		return table.Cell{Text: fmt.Sprintf("planning %d %%", percent), Style: th.Dim, Span: true}
+	case h.planning:
+		return table.Cell{Text: "planning " + h.String(), Style: th.Dim, Span: true}
 	case !m.on:
 		return table.Cell{Text: "–", Style: th.Faint}
 	}
 	return table.Cell{Text: "not planned", Style: th.Faint, Span: true}
 }
 
+// why says in the rest of a row why its manager has no plan.
+func (v painter) why(s *leaf.State, i int) table.Cell {
+	th, why := s.Theme, v.whyNot(s, &v.rows[i])
+	if i > 0 && i > v.table.Top() && v.whyNot(s, &v.rows[i-1]) == why {
+		return table.Cell{Text: "as above", Style: th.Faint, Span: true}
+	}
+	style := th.Faint
+	if strings.HasPrefix(why, replay.Defect) {
+		style = th.Bad
+	}
+	return table.Cell{Text: why, Style: style, Span: true}
+}
+
 // waiting stands in the column fits while a new answer is on its way.
 func (v painter) waiting(s *leaf.State, m *manager) table.Cell {
-	if percent, planning := v.progressOf(m.Info.Name); planning && percent > 0 {
-		return table.Cell{Text: fmt.Sprintf("%d%%", percent), Style: s.Theme.Dim}
+	if h := v.progressOf(m.Info.Name); h.percent > 0 {
+		return table.Cell{Text: fmt.Sprintf("%d%%", h.percent), Style: s.Theme.Dim}
 	}
 	if q, ok := v.question(s); m.on && ok && v.answersTo(q).err == nil && !v.stopped {
 		return table.Cell{Text: "…", Style: s.Theme.Dim}
@@ -336,7 +411,7 @@ func (v painter) figure(s *leaf.State, st *setup, r *row, col int, size func(int
 	case colRecompute:
 		return length(m.RecomputeTime)
 	case colPlanned:
-		return table.Cell{Text: planned(x.Plan.Planning), Style: th.Faint}
+		return table.Cell{Text: planned(x.Plan.Planning), Style: th.Dim}
 	}
 	return table.Cell{Text: " "}
 }

@@ -7,7 +7,6 @@ package managers
 
 import (
 	"context"
-	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -42,6 +41,8 @@ type View struct {
 	trails   map[trailKey][]point
 	shown    map[string][]result // the latest results of each manager, whatever the budget
 	run      *run
+	largest  map[question]*batches
+	sizes    string // the batch sizes that were typed last
 	looks    int
 	version  int // grows with every answer and every switch
 
@@ -52,6 +53,8 @@ type View struct {
 	stopped    bool // the user stopped planning
 
 	table  *table.Table
+	tableH int // of the last Draw
+	head   head
 	rows   []row
 	chosen rowKey
 	picked bool // the user chose it: until then the fastest is chosen
@@ -99,7 +102,7 @@ type sentenceKey struct {
 }
 
 type keys struct {
-	toggle, all, less, further, budget, inside, compare, write, hardware, target, replan, stop, charts key.Binding
+	toggle, all, less, further, budget, batch, inside, compare, write, hardware, target, replan, stop, charts key.Binding
 }
 
 // The columns.
@@ -118,6 +121,7 @@ const (
 	colOut
 	colIn
 	colRecompute
+	colBatch
 	colPlanned
 )
 
@@ -127,11 +131,11 @@ func New(p Planner) *View {
 		return key.NewBinding(key.WithKeys(ks...), key.WithHelp(help, desc))
 	}
 	v := &View{
-		Wait: 150 * time.Millisecond, planner: p, answers: map[question]*answers{}, trails: map[trailKey][]point{}, shown: map[string][]result{},
+		Wait: 150 * time.Millisecond, planner: p, answers: map[question]*answers{}, trails: map[trailKey][]point{}, largest: map[question]*batches{}, shown: map[string][]result{},
 		chosen: rowKey{manager: -1}, winner: rowKey{manager: -1},
 		table: table.New(
 			table.Column{Title: "on", Width: 2},
-			table.Column{Title: "manager", Width: 16, Max: 20, Sortable: true},
+			table.Column{Title: "manager", Width: 16, Max: 22, Sortable: true},
 			table.Column{Title: "after", Width: 10, Max: 18, Drop: 9},
 			table.Column{Title: "executor", Width: 11, Drop: 10},
 			table.Column{Title: "fits", Width: 4},
@@ -144,13 +148,14 @@ func New(p Planner) *View {
 			table.Column{Title: "out", Width: 8, Right: true, Drop: 4, Sortable: true},
 			table.Column{Title: "in", Width: 8, Right: true, Drop: 5, Sortable: true},
 			table.Column{Title: "re-run", Width: 7, Right: true, Drop: 6, Sortable: true},
+			table.Column{Title: "batch", Width: 6, Max: 8, Right: true, Sortable: true},
 			table.Column{Title: "planned", Width: 8, Right: true, Drop: 7, Sortable: true},
 		),
 		keys: keys{
 			toggle: bind("space", "on/off", "space"), all: bind("A", "all on or off", "A"),
 			less:    bind("←→", "budget ±1 %", "left", "right"),
 			further: bind("+−", "budget ±5 %", "+", "=", "shift+right", "-", "_", "shift+left"),
-			budget:  bind("b", "type it", "b"), inside: bind("enter", "look inside", "enter"), compare: bind("d", "two inside", "d"),
+			budget:  bind("b", "type a budget", "b"), batch: bind("B", "largest batch", "B"), inside: bind("enter", "look inside", "enter"), compare: bind("d", "two inside", "d"),
 			write: bind("o", "write the plan", "o"), hardware: bind("h", "hardware", "h"), target: bind("t", "target", "t"),
 			replan: bind("r", "plan again", "r"), stop: bind("esc", "stop planning", "esc"), charts: bind("v", "other chart", "v"),
 		},
@@ -233,6 +238,10 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 	switch msg := msg.(type) {
 	case newsMsg:
 		return runner{v}.onNews(s, msg)
+	case batchNewsMsg:
+		return batcher{v}.onNews(msg)
+	case batchMsg:
+		return batcher{v}.begin(s, msg.sizes)
 	case settledMsg:
 		if msg.view != v || msg.generation != v.generation {
 			return nil
@@ -244,6 +253,7 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 	case hardwareMsg:
 		v.hardware = msg.index
 		runner{v}.stop()
+		batcher{v}.stop()
 		return v.ask(s)
 	case insideMsg:
 		return hand{v}.open(s, msg.keys...)
@@ -281,6 +291,7 @@ func (v *View) ask(s *leaf.State) tea.Cmd {
 	k := setupKey{s.Device, v.hardware}
 	if v.budgetOn != nil && v.budgetOn != s.Device { // another device: what was under way is about the old one
 		runner{v}.stop()
+		batcher{v}.stop()
 		v.inside = nil
 	}
 	cmd := v.setups.Ask(k, func(ctx context.Context) (*setup, error) { return makeSetup(ctx, v.planner, k) })
@@ -320,6 +331,11 @@ func (v *View) settle(s *leaf.State) {
 	for k := range v.trails {
 		if k.setup != st {
 			delete(v.trails, k)
+		}
+	}
+	for q := range v.largest {
+		if q.setup != st {
+			delete(v.largest, q)
 		}
 	}
 	clear(v.shown)
@@ -390,25 +406,6 @@ func (v *View) label(k rowKey) string {
 	return name
 }
 
-// whyNot says in one clause why a row has no plan.
-func (v *View) whyNot(s *leaf.State, r *row) string {
-	st := v.setup(s)
-	if st == nil {
-		return ""
-	}
-	if err := st.p.Serve(v.managers[r.manager].Info); err != nil {
-		var u *plan.Unavailable
-		if errors.As(err, &u) {
-			return u.Reason
-		}
-		return err.Error()
-	}
-	if r.result != nil && !r.result.Available {
-		return r.result.Reason
-	}
-	return ""
-}
-
 // Bindings implements leaf.View.
 func (v *View) Bindings(s *leaf.State) []key.Binding {
 	if v.inside != nil {
@@ -420,8 +417,15 @@ func (v *View) Bindings(s *leaf.State) []key.Binding {
 	}
 	k := &v.keys
 	list := []key.Binding{k.toggle, k.inside, k.less, k.budget, k.compare}
-	if v.run != nil {
-		list = append([]key.Binding{k.stop}, list...)
+	if (batcher{v}).able() {
+		list = append(list, k.batch)
+	}
+	switch stop := k.stop; {
+	case v.run != nil:
+		list = append([]key.Binding{stop}, list...)
+	case (batcher{v}).searching():
+		stop.SetHelp("esc", "stop searching")
+		list = append([]key.Binding{stop}, list...)
 	}
 	replan := k.replan
 	if v.stopped {
@@ -432,7 +436,13 @@ func (v *View) Bindings(s *leaf.State) []key.Binding {
 		list = append(list, k.charts)
 	}
 	list = append(list, k.further, k.target)
-	return append(list, v.table.Bindings("")...)
+	for _, b := range v.table.Bindings("") {
+		if v.table.SortBy >= 0 && b.Help().Desc == "by "+v.table.Columns[colName].Title { // see onTable
+			b.SetHelp("s", "best first")
+		}
+		list = append(list, b)
+	}
+	return list
 }
 
 // Status implements leaf.View.

@@ -114,8 +114,8 @@ func TestSwitchingAManagerOnPlansWithItAlone(t *testing.T) {
 	if again, _ := f.Asked(); len(again) != 2 {
 		t.Error("switching it off and on again plans anew")
 	}
-	if !slices.Equal(v.Order()[i:i+1], []string{"direct"}) {
-		t.Errorf("switching moved the row: %v", v.Order())
+	if v.Chosen() != "direct" {
+		t.Errorf("the row went where its result belongs and the selection is on %s", v.Chosen())
 	}
 }
 
@@ -197,6 +197,48 @@ func TestTypedBudgets(t *testing.T) {
 	}
 	if sc.Send(msg); v.Budget() != 1<<30 {
 		t.Errorf("the budget is %d", v.Budget())
+	}
+}
+
+func TestNothingMovesBelowTheSentenceWhileTheBudgetDoes(t *testing.T) {
+	sc, v := show(t, &plannertest.Planner{})
+	sc.Text(80, 20)
+	at := v.Slider()
+	sc.Press("-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-") // a shorter sentence: not possible
+	sc.Text(80, 20)
+	if now := v.Slider(); now.Y != at.Y {
+		t.Errorf("the slider moves from row %d to row %d", at.Y, now.Y)
+	}
+}
+
+func TestTheTableOpensWithTodayAndThenWhatFitsFastestFirst(t *testing.T) {
+	_, v := show(t, &plannertest.Planner{})
+	if got, want := v.Order(), []string{"caching", "ours", "re-run", "swap-late", "packed", "direct", "broken"}; !slices.Equal(got, want) {
+		t.Errorf("the order is %v, want %v", got, want)
+	}
+}
+
+func TestSortingRoundThroughAllColumnsLeadsBackToTheOrderOfWorth(t *testing.T) {
+	sc, v := show(t, &plannertest.Planner{})
+	sc.Text(120, 36)
+	want := v.Order()
+	for range 20 {
+		sc.Press("s")
+		sc.Text(120, 36)
+		if slices.Equal(v.Order(), want) && !strings.ContainsAny(sc.Text(120, 36), "▼▲") {
+			return
+		}
+	}
+	t.Error("it does not come back")
+}
+
+func TestTheSelectionStaysInSightWhenTheTableShrinks(t *testing.T) {
+	sc, v := show(t, &plannertest.Planner{})
+	sc.Text(120, 36)
+	sc.Press("G")
+	sc.Text(120, 36)
+	if text := sc.Text(80, 16); !strings.Contains(text, v.Chosen()) {
+		t.Errorf("%s is selected and out of sight:\n%s", v.Chosen(), text)
 	}
 }
 

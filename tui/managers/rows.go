@@ -3,6 +3,7 @@ package managers
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"strings"
 
@@ -24,16 +25,10 @@ func (v ranking) refresh(s *leaf.State) tea.Cmd {
 	}
 	a := v.answersTo(q)
 	v.rows = v.rows[:0]
-	for _, served := range []bool{true, false} {
-		for _, on := range []bool{true, false} {
-			for i := range v.managers {
-				m := &v.managers[i]
-				if m.On == on && (q.setup.p.Serve(m.Info) == nil) == served {
-					v.addRows(i, a, served)
-				}
-			}
-		}
+	for i := range v.managers {
+		v.addRows(i, a, q.setup.p.Serve(v.managers[i].Info) == nil)
 	}
+	v.rank(q.budget > 0)
 	v.sort()
 	v.table.SetRows(len(v.rows))
 	if v.winner = v.findWinner(q, a); !v.picked && v.winner.manager >= 0 {
@@ -65,6 +60,35 @@ func (v ranking) addRows(i int, a *answers, served bool) {
 	}
 }
 
+// rank puts the rows into the order in which somebody who looks for memory reads them: what memory is managed by today, then the results, best first (see
+// [replay.Rank]), then those that are on and have none yet, those that are off, and those that the recording does not serve.
+func (v ranking) rank(budget bool) {
+	class := func(r *row) int {
+		m := &v.managers[r.manager]
+		switch {
+		case !r.served && m.On:
+			return 5
+		case !r.served:
+			return 6
+		case r.result != nil && r.result.Available && m.Info.Name == replay.Today:
+			return 0
+		case r.result != nil && r.result.Available:
+			return 1
+		case m.On && r.result == nil:
+			return 2
+		case r.result != nil:
+			return 3
+		}
+		return 4
+	}
+	slices.SortStableFunc(v.rows, func(a, b row) int {
+		if d := cmp.Compare(class(&a), class(&b)); d != 0 || a.result == nil || b.result == nil {
+			return d
+		}
+		return replay.Rank(&a.result.Result, &b.result.Result, budget)
+	})
+}
+
 // comparison gathers the answers to the question of the managers that are on.
 func (v ranking) comparison(q question, a *answers) *replay.Comparison {
 	c := &replay.Comparison{Problem: q.setup.p, Budget: q.budget, Net: a.net, Baseline: a.baseline}
@@ -80,9 +104,8 @@ func (v ranking) comparison(q question, a *answers) *replay.Comparison {
 
 // findWinner is the row that the sentence is about: the fastest that fits, or without a budget the smallest that costs no time.
 func (v ranking) findWinner(q question, a *answers) rowKey {
-	none := rowKey{manager: -1}
 	var best *result
-	who := none
+	who := rowKey{manager: -1}
 	for i := range v.managers {
 		m := &v.managers[i]
 		if !m.on {
@@ -91,23 +114,20 @@ func (v ranking) findWinner(q question, a *answers) rowKey {
 		list := a.by[m.Info.Name]
 		for k := range list {
 			r := &list[k]
-			if !r.Available || r.Executor != plan.Ideal || q.budget > 0 && !r.Fits || q.budget == 0 && r.Overhead > noTime {
+			if !r.Available || q.budget > 0 && !r.Fits || q.budget == 0 && (r.Overhead > noTime || r.Executor != plan.Ideal) {
 				continue
 			}
-			if best == nil || v.better(q, r, best) {
+			better := best == nil
+			if !better {
+				d := replay.Rank(&r.Result, &best.Result, q.budget > 0)
+				better = d < 0 || d == 0 && r.Executor == plan.Ideal && best.Executor != plan.Ideal
+			}
+			if better {
 				best, who = r, rowKey{i, r.Executor}
 			}
 		}
 	}
 	return who
-}
-
-func (v ranking) better(q question, x, y *result) bool {
-	a, b := &x.Measurement, &y.Measurement
-	if q.budget == 0 {
-		return a.Footprint < b.Footprint
-	}
-	return cmp.Or(cmp.Compare(a.StepTime, b.StepTime), cmp.Compare(a.Footprint, b.Footprint)) < 0
 }
 
 // sort puts the rows into the order that the head of the table shows; what has no value comes last.
@@ -137,6 +157,9 @@ func (v ranking) sort() {
 			return float64(m.SwappedIn), true
 		case colRecompute:
 			return float64(m.RecomputeTime), true
+		case colBatch:
+			n, known := batcher(v).of(r)
+			return float64(n), known
 		case colPlanned:
 			return float64(r.result.Plan.Planning), true
 		}
@@ -183,4 +206,31 @@ func (v ranking) follow() {
 	if r := v.current(); r != nil {
 		v.choose(rowKey{r.manager, r.of})
 	}
+}
+
+// whyNot says in one clause why a row has no plan.
+func (v *View) whyNot(s *leaf.State, r *row) string {
+	st := v.setup(s)
+	if st == nil {
+		return ""
+	}
+	if err := st.p.Serve(v.managers[r.manager].Info); err != nil {
+		var u *plan.Unavailable
+		if errors.As(err, &u) {
+			return commandFirst(u.Reason)
+		}
+		return err.Error()
+	}
+	if r.result != nil && !r.result.Available {
+		return r.result.Reason
+	}
+	return ""
+}
+
+// commandFirst puts the command that helps, where a reason ends with one, before what is wrong: it is what a narrow row has to show.
+func commandFirst(reason string) string {
+	if wrong, command, ok := strings.Cut(reason, ": "); ok && strings.HasPrefix(command, "gmemtop ") {
+		return command + "; " + wrong
+	}
+	return reason
 }

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -205,8 +208,11 @@ func (r *run) work(ctx context.Context, pl Planner) {
 	}
 }
 
-// newsEvery is how often news of a run reaches the screen at most.
-const newsEvery = 100 * time.Millisecond
+// newsEvery is how often news of a run reaches the screen at most; stillEvery is when it is told that a run goes on though nothing was heard.
+const (
+	newsEvery  = 100 * time.Millisecond
+	stillEvery = time.Second
+)
 
 // news waits for news and brings it.
 func (r *run) news() tea.Msg {
@@ -217,6 +223,7 @@ func (r *run) news() tea.Msg {
 		case <-r.finished:
 		case <-time.After(newsEvery):
 		}
+	case <-time.After(stillEvery):
 	}
 	select {
 	case <-r.finished:
@@ -356,26 +363,53 @@ func (v runner) stop() {
 	}
 }
 
-// progressOf returns how far planning with a manager is, in %, and whether it is being planned with: -1 where it waits its turn.
-func (v *View) progressOf(name string) (percent int, planning bool) {
+// headway is how far planning with one manager is.
+type headway struct {
+	planning bool // it is being planned with, or waits its turn
+	waits    bool
+	percent  int // 0 where that is not said
+	elapsed  time.Duration
+}
+
+// String says it in a few words: "34 %, 12 s".
+func (h headway) String() string {
+	var parts []string
+	if h.percent > 0 {
+		parts = append(parts, strconv.Itoa(h.percent)+" %")
+	}
+	if h.elapsed >= time.Second {
+		parts = append(parts, elapsed(h.elapsed))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// elapsed prints how long something has been going on, to the second.
+func elapsed(d time.Duration) string {
+	n := int(d.Seconds())
+	if n >= 60 {
+		return fmt.Sprintf("%d min %d s", n/60, n%60)
+	}
+	return fmt.Sprintf("%d s", n)
+}
+
+// progressOf returns how far planning with a manager is.
+func (v *View) progressOf(name string) headway {
 	r := v.run
-	if r == nil {
-		return 0, false
+	if r == nil || !slices.Contains(r.names, name) {
+		return headway{}
 	}
-	for _, n := range r.names {
-		if n != name {
-			continue
-		}
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		u, begun := r.progress[name]
-		switch {
-		case !begun:
-			return -1, true
-		case u.Total <= 0:
-			return 0, true
-		}
-		return int(min(100*float64(u.Part)/float64(u.Total), 99)), true
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	u, begun := r.progress[name]
+	if u.Done {
+		return headway{}
 	}
-	return 0, false
+	h := headway{planning: true, waits: !begun}
+	if u.Total > 0 {
+		h.percent = int(min(100*float64(u.Part)/float64(u.Total), 99))
+	}
+	if !u.Began.IsZero() {
+		h.elapsed = time.Since(u.Began)
+	}
+	return h
 }

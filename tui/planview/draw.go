@@ -3,6 +3,7 @@ package planview
 import (
 	"fmt"
 	"image/color"
+	"slices"
 	"strings"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
@@ -105,6 +106,9 @@ func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 		painter{v}.drawPane(s, c, p, list[i])
 	}
 	painter{v}.drawAxis(s, c)
+	if l := v.layout.list; l.H > 0 { // in the row that parts the clock from the list
+		painter{v}.drawLegend(s, c, canvas.Rect{X: l.X, Y: l.Y - 1, W: l.W, H: 1})
+	}
 	painter{v}.drawList(s, c, list[v.front])
 }
 
@@ -126,13 +130,17 @@ func (v painter) drawTitle(s *leaf.State, c *canvas.Canvas, at canvas.Rect, i in
 	if len(v.panes) > 1 {
 		x += c.TextMax(x, at.Y, at.X+at.W-x-1, th.Dim, p.text) + 1
 	}
-	if i == len(v.panes)-1 {
-		v.drawLegend(s, c, x, at)
+	if i == len(v.panes)-1 && v.layout.list.H == 0 {
+		v.drawLegend(s, c, canvas.Rect{X: x, Y: at.Y, W: at.X + at.W - x, H: 1})
 	}
 }
 
-// drawLegend names the categories that are there, and re-run ops and stalls, at the right end of the last title.
-func (v painter) drawLegend(s *leaf.State, c *canvas.Canvas, from int, at canvas.Rect) {
+// legendOrder is the order in which categories are named where not all find room: first what managers move.
+var legendOrder = []timeline.Category{timeline.Activation, timeline.Parameter, timeline.OptimizerState, timeline.Gradient, timeline.Temporary, timeline.Input,
+	timeline.AutogradDetail, timeline.Unknown}
+
+// drawLegend names the categories that are there.
+func (v painter) drawLegend(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 	var there [timeline.NumCategories]bool
 	for i := range v.p.Buffers {
 		there[v.p.Buffers[i].Category] = v.p.Buffers[i].Size > 0 || there[v.p.Buffers[i].Category]
@@ -140,16 +148,35 @@ func (v painter) drawLegend(s *leaf.State, c *canvas.Canvas, from int, at canvas
 			break
 		}
 	}
-	x := at.X + at.W
-	for k := len(stackOrder) - 1; k >= 0; k-- {
-		cat := stackOrder[k]
-		w := canvas.Width(cat.String()) + 3
-		if !there[cat] || x-w < from {
+	x := at.X
+	for _, cat := range legendOrder {
+		w := canvas.Width(cat.String()) + 4
+		if !there[cat] || x+w > at.X+at.W {
 			continue
 		}
-		x -= w
 		c.Text(x, at.Y, s.Theme.Category(cat), s.Theme.Glyph(cat))
 		c.Text(x+2, at.Y, s.Theme.Dim, cat.String())
+		x += w
+	}
+	again, waits := false, false
+	for _, sc := range v.scenes() {
+		waits = waits || len(sc.stalls) > 0
+		again = again || slices.ContainsFunc(sc.gone, func(a plan.Absence) bool { return a.How == plan.Recompute })
+	}
+	if again || waits {
+		x += c.TextMax(x, at.Y, at.X+at.W-x, s.Theme.Dim, "compute:") + 1
+	}
+	for _, mark := range []struct {
+		there bool
+		glyph string
+		style canvas.Style
+		text  string
+	}{{again, "╱", s.Theme.Warn, "runs again"}, {waits, "▒", s.Theme.Bad, "waits"}} {
+		if w := canvas.Width(mark.text) + 4; mark.there && x+w <= at.X+at.W {
+			c.Text(x, at.Y, mark.style, mark.glyph)
+			c.Text(x+2, at.Y, s.Theme.Dim, mark.text)
+			x += w
+		}
 	}
 }
 
@@ -420,19 +447,24 @@ func (v painter) atCursor(s *leaf.State) string {
 		return ""
 	}
 	op := sc.opAt(v.cursor)
-	at := fmt.Sprintf("op %s of %s", leaf.Count(int64(op)+1), leaf.Count(int64(len(sc.p.Ops))))
-	if sc.clock {
-		at = timeline.Duration(v.cursor) + " · " + at
-	}
-	if len(sc.p.Ops) > 0 {
-		at += " " + sc.opName(op)
-	}
-	text := at + ": " + sc.plan.Name + " holds " + s.Units.Bytes(sc.heldAt(v.cursor))
+	text := sc.plan.Name + " holds " + s.Units.Bytes(sc.heldAt(v.cursor))
 	if v.away > 0 {
 		text += ", " + s.Units.Bytes(v.away) + " is away"
-		if v.onHost > 0 {
-			text += ", " + s.Units.Bytes(v.onHost) + " of it on the host"
+		switch host := s.Units.Bytes(v.onHost); {
+		case v.onHost == 0:
+		case host == s.Units.Bytes(v.away):
+			text += ", on the host"
+		default:
+			text += ", " + host + " of it on the host"
 		}
+	}
+	text += " · "
+	if sc.clock {
+		text += timeline.Duration(v.cursor) + ", "
+	}
+	text += fmt.Sprintf("op %s of %s", leaf.Count(int64(op)+1), leaf.Count(int64(len(sc.p.Ops))))
+	if len(sc.p.Ops) > 0 {
+		text += " " + sc.opName(op)
 	}
 	return text
 }
@@ -441,7 +473,7 @@ func (v painter) atCursor(s *leaf.State) string {
 func (v painter) headline(s *leaf.State) string {
 	list := v.scenes()
 	if len(list) == 1 {
-		return list[0].plan.Name + ": it " + v.panes[0].text + "."
+		return list[0].plan.Name + ": " + v.panes[0].text + "."
 	}
 	a, b := &list[0].plan.Result, &list[1].plan.Result
 	text := fmt.Sprintf("%s against %s: ", list[0].plan.Name, list[1].plan.Name)

@@ -76,11 +76,11 @@ func New(p *plan.Problem, budget int64, plans []Plan) *View {
 	v := &View{
 		p: p, selected: plan.NoBuffer,
 		table: table.New(
-			table.Column{Title: "buffer", Width: 18, Max: 30},
+			table.Column{Title: "buffer", Width: 20, Max: 44},
 			table.Column{Title: "size", Width: 9, Right: true},
 			table.Column{Title: "is", Width: 11},
 			table.Column{Title: "why", Width: 14, Max: 80, Drop: 1},
-			table.Column{Title: "until", Width: 18, Max: 30},
+			table.Column{Title: "until", Width: 18, Max: 36},
 		),
 		keys: keymap{
 			move: bind("←→", "time", "left", "right", "h", "l"), op: bind(", .", "op", ",", "."),
@@ -253,7 +253,11 @@ func (v *View) Status(s *leaf.State) string {
 		return ""
 	}
 	x := &v.states[i]
-	text := sc.bufferName(x.buffer) + " · " + s.Units.Bytes(x.size) + " · " + stateCell(s, x).Text
+	text := sc.bufferName(x.buffer)
+	if id := sc.identity(x.buffer); id != text {
+		text += " · " + id
+	}
+	text += " · " + s.Units.Bytes(x.size) + " · " + stateCell(s, x).Text
 	if x.why != "" {
 		text += " · " + x.why
 	}
@@ -285,30 +289,32 @@ func summary(sc *scene) string {
 	}
 	var parts []string
 	if swaps > 0 {
-		parts = append(parts, "swaps "+times(swaps)+" out and back")
+		parts = append(parts, "swaps "+counted(swaps))
 	}
 	if drops > 0 {
-		again := "drops " + times(drops) + " and computes again"
+		again := "drops " + counted(drops)
 		if m.RecomputeTime > 0 && sc.clock {
-			again += " for " + timeline.Duration(m.RecomputeTime)
+			again += " and computes again for " + timeline.Duration(m.RecomputeTime)
+		} else {
+			again += " and computes them again"
 		}
 		parts = append(parts, again)
 	}
 	if discards > 0 {
-		parts = append(parts, "discards "+times(discards)+" that nobody reads again")
+		parts = append(parts, "discards "+counted(discards)+" never read again")
 	}
 	text := strings.Join(parts, ", ")
 	if sc.clock {
 		if m.Stall > 0 {
 			text += "; compute waits " + timeline.Duration(m.Stall) + " for copies"
 		} else if swaps > 0 {
-			text += "; every copy is hidden behind compute"
+			text += "; no copy delays compute"
 		}
 	}
 	return text
 }
 
-func times(n int) string {
+func counted(n int) string {
 	if n == 1 {
 		return "one buffer"
 	}

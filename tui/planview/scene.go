@@ -61,6 +61,7 @@ type scene struct {
 	// placed says that the plan knows addresses; without, an online allocator chooses them, and memory is drawn as a stack of categories.
 	placed bool
 	gone   []plan.Absence // by Release
+	madeBy []plan.OpID    // of each buffer, the first op that writes it, -1 where none does
 }
 
 // newScene lays a plan out. It takes O(steps log steps).
@@ -79,6 +80,7 @@ func newScene(ctx context.Context, p *plan.Problem, of Plan) (*scene, error) {
 	}
 	s.layOut(start, end)
 	s.sum()
+	s.credit()
 	slices.SortStableFunc(s.gone, func(a, b plan.Absence) int { return cmp.Compare(a.Release, b.Release) })
 	return s, ctx.Err()
 }
@@ -383,13 +385,37 @@ func (s *scene) opName(op plan.OpID) string {
 	return text
 }
 
-// bufferName names a buffer as the recording does.
+// credit finds the op that makes each buffer.
+func (s *scene) credit() {
+	s.madeBy = make([]plan.OpID, len(s.p.Buffers))
+	for i := range s.madeBy {
+		s.madeBy[i] = -1
+	}
+	for i := range s.p.Ops {
+		for _, x := range s.p.Accesses[s.p.Ops[i].First:s.p.Ops[i].End] {
+			if x.Mode != plan.Read && s.madeBy[x.Buffer] < 0 {
+				s.madeBy[x.Buffer] = plan.OpID(i)
+			}
+		}
+	}
+}
+
+// bufferName names a buffer by the line of code that asked for it, or as the recording does; where that is no more than an address, by the op that makes
+// it.
 func (s *scene) bufferName(b plan.BufferID) string {
 	if d, a := s.p.Source, s.p.Buffers[b].Alloc; d != nil && a != timeline.NoAlloc {
 		if what := leaf.What(d, a); what != "" {
 			return what
 		}
 	}
+	if op := s.madeBy[b]; op >= 0 && s.p.Ops[op].Name != "" && s.p.Buffers[b].Life != plan.Persistent && strings.HasPrefix(s.p.Buffers[b].Name, "b'") {
+		return s.opName(op)
+	}
+	return s.identity(b)
+}
+
+// identity is the buffer's own name, by which other views and tools know it.
+func (s *scene) identity(b plan.BufferID) string {
 	if n := s.p.Buffers[b].Name; n != "" {
 		return n
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/gmemtop/gmemtop/managers/batch"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/managers/plan/plantest"
 	"github.com/gmemtop/gmemtop/replay"
@@ -97,6 +98,40 @@ func (f *Planner) Compare(ctx context.Context, p *plan.Problem, names []string, 
 		}
 	}
 	return replay.Compare(ctx, p, list, replay.Options{Budget: budget, Targets: []replay.Target{replay.Simulated{Charts: true}}, Parallel: 1, Update: update})
+}
+
+// MaxBatch implements managers.Batcher.
+func (f *Planner) MaxBatch(ctx context.Context, recorded []managers.Recorded, names []string, budget int64, update func(managers.BatchNews)) error {
+	var points []batch.Point
+	for _, r := range recorded {
+		points = append(points, batch.Point{Batch: r.Batch, Problem: r.Problem})
+	}
+	model, err := batch.Fit(points...)
+	if err != nil {
+		return err
+	}
+	for i := range all {
+		m := held{&all[i], f.Hold}
+		news := managers.BatchNews{Manager: m.info.Name, Inferred: model.Inferred()}
+		if !slices.Contains(names, m.info.Name) {
+			continue
+		}
+		news.Largest, err = batch.MaxBatch(ctx, func(n int) (*plan.Problem, error) {
+			u := news
+			u.Trying = n
+			update(u)
+			return model.Scaled(n)
+		}, func(p *plan.Problem) (bool, error) {
+			c, err := replay.Compare(ctx, p, []plan.Manager{m}, replay.Options{Budget: budget, Parallel: 1})
+			return err == nil && c.Results[0].Available && c.Results[0].Fits, err
+		})
+		if err != nil {
+			return err
+		}
+		news.Done = true
+		update(news)
+	}
+	return nil
 }
 
 // held is a manager that may be held up.

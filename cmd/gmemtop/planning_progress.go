@@ -1,0 +1,114 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gmemtop/gmemtop/replay"
+)
+
+// planningBar shows how far a comparison is: how many managers are done, and which are being planned with, how far and for how long. A manager that says
+// nothing for a minute is still seen to be at work: the line is drawn anew every second.
+type planningBar struct {
+	bar   *progress
+	total int
+
+	mu    sync.Mutex
+	done  int
+	under []replay.Progress // those under way, the oldest first
+	stop  chan struct{}
+	ended sync.WaitGroup
+}
+
+func newPlanningBar(bar *progress, total int) *planningBar {
+	b := &planningBar{bar: bar, total: total, stop: make(chan struct{})}
+	if bar.w == nil {
+		return b
+	}
+	b.ended.Go(func() {
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				b.show()
+			case <-b.stop:
+				return
+			}
+		}
+	})
+	return b
+}
+
+// update takes news of one manager.
+func (b *planningBar) update(u replay.Progress) {
+	b.mu.Lock()
+	at := -1
+	for i := range b.under {
+		if b.under[i].Manager == u.Manager {
+			at = i
+		}
+	}
+	switch {
+	case u.Done:
+		b.done++
+		if at >= 0 {
+			b.under = append(b.under[:at], b.under[at+1:]...)
+		}
+	case at >= 0:
+		b.under[at] = u
+	default:
+		b.under = append(b.under, u)
+	}
+	b.mu.Unlock()
+	b.show()
+}
+
+func (b *planningBar) show() {
+	b.mu.Lock()
+	parts := []string{fmt.Sprintf("%d of %d planned", b.done, b.total)}
+	for i := range b.under {
+		parts = append(parts, underWay(&b.under[i], b.bar.now()))
+	}
+	b.mu.Unlock()
+	b.bar.say(strings.Join(parts, " · "))
+}
+
+// underWay says how far one manager is: "joint 34 %, 12 s".
+func underWay(u *replay.Progress, now time.Time) string {
+	s := u.Manager
+	if u.Total > 0 {
+		s += fmt.Sprintf(" %d %%", min(100*u.Part/u.Total, 99))
+	}
+	if d := now.Sub(u.Began); !u.Began.IsZero() && d >= time.Second {
+		s += fmt.Sprintf(", %d s", int(d.Seconds()))
+	}
+	return s
+}
+
+// end clears the line.
+func (b *planningBar) end() {
+	close(b.stop)
+	b.ended.Wait()
+	b.bar.done()
+}
+
+// say shows a line of any text, cut to the width of a usual terminal so that it stays one line.
+func (p *progress) say(text string) {
+	if p.w == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.now()
+	if now.Sub(p.begun) < quietFor || now.Sub(p.last) < redrawEvery {
+		return
+	}
+	p.last, p.shown = now, true
+	if line := []rune(text); len(line) > 79 {
+		text = string(line[:78]) + "…"
+	}
+	fmt.Fprintf(p.w, "\r\x1b[K%s", text)
+}

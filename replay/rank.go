@@ -1,0 +1,76 @@
+package replay
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/gmemtop/gmemtop/timeline"
+)
+
+// free is the overhead up to which a plan counts as costing no time.
+const free = 0.0005
+
+// Rank compares two results as a person who looks for memory reads them; it is negative where a comes first. Under a budget what fits comes first, the
+// fastest of it at the top, and then what does not fit, the nearest to fitting first. Without one what costs no time comes first, the
+// smallest of it at the top, and then the rest by its time. What has no plan comes last.
+func Rank(a, b *Result, budget bool) int {
+	last := func(x bool) int {
+		if x {
+			return 1
+		}
+		return 0
+	}
+	if d := last(!a.Available) - last(!b.Available); d != 0 || !a.Available {
+		return d
+	}
+	x, y := &a.Measurement, &b.Measurement
+	footprint, step := cmp.Compare(x.Footprint, y.Footprint), cmp.Compare(x.StepTime, y.StepTime)
+	first := func(r *Result) bool { return r.Fits }
+	if !budget {
+		first = func(r *Result) bool { return r.Overhead <= free }
+	}
+	if d := last(!first(a)) - last(!first(b)); d != 0 {
+		return d
+	}
+	if first(a) == budget {
+		return cmp.Or(step, footprint)
+	}
+	return cmp.Or(footprint, step)
+}
+
+// ranked returns the results in the order of [Rank], but for the first baseline: what memory is managed by today opens the list.
+func (c *Comparison) ranked() []*Result {
+	list := make([]*Result, len(c.Results))
+	for i := range c.Results {
+		list[i] = &c.Results[i]
+	}
+	slices.SortStableFunc(list, func(a, b *Result) int {
+		if x, y := c.isToday(a), c.isToday(b); x != y {
+			if x {
+				return -1
+			}
+			return 1
+		}
+		return Rank(a, b, c.Budget > 0)
+	})
+	return list
+}
+
+// Today is the manager that everybody has: PyTorch's default, which the others are read against.
+const Today = "caching"
+
+func (c *Comparison) isToday(r *Result) bool { return r.Info.Name == Today && r.Available }
+
+// FootprintColumn returns the one unit for a column of footprints, and a function that prints one in it: the unit of the largest, or the next
+// smaller one where the smallest would be left with fewer than three digits.
+func FootprintColumn(u timeline.Units, footprints []int64) (unit string, f func(int64) string) {
+	if len(footprints) == 0 {
+		return u.Column(0)
+	}
+	small, large := slices.Min(footprints), slices.Max(footprints)
+	coarse, f := u.Column(large)
+	if fine, g := u.Column(small); small > 0 && fine != coarse && large/small < 10 { // they lie on both sides of one unit
+		return fine, g
+	}
+	return coarse, f
+}

@@ -1,0 +1,308 @@
+package replay
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/timeline"
+)
+
+// TextOptions say how a comparison is printed.
+type TextOptions struct {
+	Units timeline.Units
+	// Width is that of the terminal, in cells: sentences are wrapped, and columns leave the table until it fits. 0 wraps nothing and leaves all.
+	Width int
+	// ASCII keeps the text free of other characters; Notes prints what should be known about each result.
+	ASCII, Notes bool
+}
+
+// WriteText writes the comparison as a person reads it: the answer, the problem, the table, what is not available and why.
+func (c *Comparison) WriteText(w io.Writer, o TextOptions) error {
+	t := &text{o: o}
+	t.line("", c.Sentence(o.Units))
+	t.b.WriteByte('\n')
+	c.writeProblem(t)
+	c.writeTable(t)
+	c.writeReasons(t)
+	if o.Notes {
+		c.writeNotes(t)
+	}
+	s := t.b.String()
+	if o.ASCII {
+		s = asciiText.Replace(s)
+	}
+	_, err := io.WriteString(w, s)
+	return err
+}
+
+// asciiText spells out what sentences hold beside ASCII.
+var asciiText = strings.NewReplacer("µs", "us", "·", "-", "≥", ">=", "≤", "<=", "×", "x", "–", "-")
+
+// text is a text that wraps.
+type text struct {
+	b strings.Builder
+	o TextOptions
+}
+
+// line writes a line beside a heading, which stands in a column of its own; what does not fit goes on below.
+func (t *text) line(head, s string) {
+	if head != "" {
+		head = fmt.Sprintf("%-9s ", head)
+	}
+	t.wrap(head, s)
+}
+
+// wrap writes a line after an indent, which the lines that it goes on in have too.
+func (t *text) wrap(head, s string) {
+	t.b.WriteString(head)
+	at := len(head)
+	for i, word := range strings.Split(s, " ") {
+		n := utf8.RuneCountInString(word)
+		switch {
+		case i == 0:
+		case t.o.Width > 0 && at+1+n > t.o.Width:
+			t.b.WriteString("\n" + strings.Repeat(" ", len(head)))
+			at = len(head)
+		default:
+			t.b.WriteByte(' ')
+			at++
+		}
+		t.b.WriteString(word)
+		at += n
+	}
+	t.b.WriteByte('\n')
+}
+
+func (c *Comparison) writeProblem(t *text) {
+	p, u := c.Problem, t.o.Units
+	live, _ := p.PeakLive()
+	t.line("problem", fmt.Sprintf("%s%s, %s, %s, %s", name(p), map[bool]string{true: " (two iterations as one)"}[p.Iterations > 1],
+		count(len(p.Ops), "op"), count(len(p.Buffers), "buffer"), p.Kind))
+	t.line("memory", fmt.Sprintf("%s alive at the peak, %s of it whatever a manager does", u.Bytes(live), u.Bytes(p.MustReside().Total())))
+	switch {
+	case !p.HasTimes:
+		t.line("time", "the recording has no clock: step times mean nothing and are left out")
+	case p.TimesInferred:
+		t.line("time", fmt.Sprintf("~%s an iteration with everything kept: estimated, not measured on the device", timeline.Duration(c.Baseline)))
+	default:
+		t.line("time", timeline.Duration(c.Baseline)+" an iteration with everything kept")
+	}
+	if h := p.Hardware; h.Name != "" {
+		t.line("hardware", fmt.Sprintf("%s: %s to the host, %s from it, by data sheets and assumptions that --notes lists; ops take as long as recorded", h.Name, rate(h.D2H), rate(h.H2D)))
+	}
+	if c.Budget > 0 {
+		s := u.Bytes(c.Budget)
+		if c.Net != c.Budget {
+			s += ", of which " + u.Bytes(c.Net) + " for buffers"
+		}
+		t.line("budget", s)
+	}
+	for _, n := range c.BatchNotes {
+		t.line("batch", n)
+	}
+	if c.Fidelity != nil {
+		t.line("emulator", c.Fidelity.Text(u))
+	}
+	for _, n := range p.Notes {
+		t.line("note", n)
+	}
+	t.b.WriteByte('\n')
+}
+
+func name(p *plan.Problem) string {
+	if p.Name == "" {
+		return "one iteration"
+	}
+	return p.Name
+}
+
+func count(n int, word string) string {
+	if n == 1 {
+		return "1 " + word
+	}
+	return fmt.Sprintf("%d %ss", n, word)
+}
+
+func rate(l plan.Link) string { return fmt.Sprintf("%.3g GB/s", l.BytesPerSecond/1e9) }
+
+// column is one of the table's. Those of the greatest drop leave a narrow table first; those of 0 stay.
+type column struct {
+	title string
+	left  bool
+	drop  int
+	cell  func(r *Result) string
+}
+
+// columns are the table's, but for those that would be empty.
+func (c *Comparison) columns(o TextOptions, rows []*Result) []column {
+	yes, no, none := "✓", "✗", "–"
+	if o.ASCII {
+		yes, no, none = "yes", "no", "-"
+	}
+	var footprints []int64
+	for _, r := range rows {
+		footprints = append(footprints, r.Measurement.Footprint)
+	}
+	unit, footprint := FootprintColumn(o.Units, footprints)
+	size := func(n int64) string {
+		if n == 0 {
+			return none
+		}
+		return o.Units.Bytes(n)
+	}
+	length := func(n int64) string {
+		if n == 0 {
+			return none
+		}
+		return timeline.Duration(n)
+	}
+	some := func(f func(r *Result) int64) bool {
+		return slices.ContainsFunc(rows, func(r *Result) bool { return f(r) != 0 })
+	}
+	timed := c.Problem.HasTimes
+	inferred := ""
+	if c.Problem.TimesInferred {
+		inferred = "~"
+	}
+	columns := []column{
+		{"manager", true, 0, func(r *Result) string { return r.Info.Name }},
+		{"executor", true, 0, func(r *Result) string { return r.Executor.String() }},
+	}
+	add := func(there bool, x column) {
+		if there {
+			columns = append(columns, x)
+		}
+	}
+	add(c.Budget > 0, column{"fits", true, 0, func(r *Result) string { return map[bool]string{true: yes, false: no}[r.Fits] }})
+	add(true, column{"footprint", false, 0, func(r *Result) string { return footprint(r.Measurement.Footprint) + " " + unit }})
+	add(some(func(r *Result) int64 { return r.Plan.LowerBound }), column{"over bound", false, 5, func(r *Result) string {
+		if r.Plan.LowerBound <= 0 {
+			return none
+		}
+		return fmt.Sprintf("%.2f %%", 100*(float64(r.Measurement.Footprint)/float64(r.Plan.LowerBound)-1))
+	}})
+	add(timed, column{inferred + "step", false, 0, func(r *Result) string { return timeline.Duration(r.Measurement.StepTime) }})
+	add(timed, column{"overhead", false, 0, func(r *Result) string { return Percent(r.Overhead) }})
+	add(timed && some(func(r *Result) int64 { return r.Measurement.Stall }), column{"stall", false, 1, func(r *Result) string { return length(r.Measurement.Stall) }})
+	add(some(func(r *Result) int64 { return r.Measurement.SwappedOut }), column{"out", false, 3, func(r *Result) string { return size(r.Measurement.SwappedOut) }})
+	add(some(func(r *Result) int64 { return r.Measurement.SwappedIn }), column{"in", false, 4, func(r *Result) string { return size(r.Measurement.SwappedIn) }})
+	add(some(func(r *Result) int64 { return r.Measurement.RecomputeTime }), column{"recompute", false, 2, func(r *Result) string { return length(r.Measurement.RecomputeTime) }})
+	add(slices.ContainsFunc(rows, func(r *Result) bool { return r.MaxBatchKnown }), column{"max batch", false, 0, func(r *Result) string {
+		if !r.MaxBatchKnown {
+			return none
+		}
+		return r.batch()
+	}})
+	add(true, column{"planned in", false, 6, func(r *Result) string { return timeline.Duration(r.Plan.Planning.Nanoseconds()) }})
+	return columns
+}
+
+// writeTable prints the results that there are, best first.
+func (c *Comparison) writeTable(t *text) {
+	var rows []*Result
+	for _, r := range c.ranked() {
+		if r.Available {
+			rows = append(rows, r)
+		}
+	}
+	if len(rows) == 0 {
+		return
+	}
+	columns := c.columns(t.o, rows)
+	cells := make([][]string, len(columns))
+	widths := make([]int, len(columns))
+	for i, x := range columns {
+		cells[i] = append(cells[i], x.title)
+		for _, r := range rows {
+			cells[i] = append(cells[i], x.cell(r))
+		}
+		for _, s := range cells[i] {
+			widths[i] = max(widths[i], utf8.RuneCountInString(s))
+		}
+	}
+	shown, dropped := fitting(columns, widths, t.o.Width)
+	for k := range len(rows) + 1 {
+		line := ""
+		for n, i := range shown {
+			if n > 0 {
+				line += "  "
+			}
+			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cells[i][k]))
+			if columns[i].left {
+				line += cells[i][k] + pad
+			} else {
+				line += pad + cells[i][k]
+			}
+		}
+		t.b.WriteString(strings.TrimRight(line, " ") + "\n")
+	}
+	if len(dropped) > 0 {
+		t.line("", fmt.Sprintf("(no room for %s: widen the terminal, or pipe the output)", strings.Join(dropped, ", ")))
+	}
+	t.b.WriteByte('\n')
+}
+
+// fitting chooses the columns that fit in width cells, and names the others; all of them where width is 0.
+func fitting(columns []column, widths []int, width int) (shown []int, dropped []string) {
+	need, most := -2, 0
+	for i := range columns {
+		need += widths[i] + 2
+		most = max(most, columns[i].drop)
+	}
+	keep := most
+	for ; width > 0 && need > width && keep > 0; keep-- {
+		for i := range columns {
+			if columns[i].drop == keep {
+				need -= widths[i] + 2
+			}
+		}
+	}
+	for i := range columns {
+		if columns[i].drop <= keep {
+			shown = append(shown, i)
+		} else {
+			dropped = append(dropped, columns[i].title)
+		}
+	}
+	return shown, dropped
+}
+
+// writeReasons lists what is not available, managers of one reason together.
+func (c *Comparison) writeReasons(t *text) {
+	var reasons []string
+	names := map[string][]string{}
+	for i := range c.Results {
+		r := &c.Results[i]
+		if r.Available {
+			continue
+		}
+		if names[r.Reason] == nil {
+			reasons = append(reasons, r.Reason)
+		}
+		n := r.Info.Name
+		if r.Executor != plan.Ideal {
+			n += " (" + r.Executor.String() + ")"
+		}
+		names[r.Reason] = append(names[r.Reason], n)
+	}
+	for _, reason := range reasons {
+		t.line("", "not available: "+strings.Join(names[reason], ", "))
+		t.wrap("  ", reason)
+	}
+}
+
+// writeNotes prints what should be known about the hardware and each result.
+func (c *Comparison) writeNotes(t *text) {
+	if h := c.Problem.Hardware; h.Origin != "" {
+		t.line("", h.Name+": "+h.Origin)
+	}
+	for _, r := range c.ranked() {
+		for _, n := range r.notes() {
+			t.line("", fmt.Sprintf("%s (%s): %s", r.Info.Name, r.Executor, n))
+		}
+	}
+}
