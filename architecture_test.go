@@ -20,6 +20,7 @@ var floors = []struct {
 	floor  int
 }{
 	{"traces/load", 2}, {"traces/", 1}, {"traces", 0},
+	{"capture/pytorch/inject", 0}, {"capture/procs", 0}, {"capture/nvml", 0}, {"capture", 2}, {"capture/", 3},
 	{"timeline/", 4}, {"timeline", 3},
 	{"managers/plan/", 5}, {"managers/plan", 5}, {"managers/pack", 5}, {"managers/milp", 5},
 	{"managers/place", 6}, {"managers/chain", 6}, {"managers/", 7}, {"managers", 8},
@@ -96,6 +97,8 @@ func TestTheTerminalNeverCapturesAndTheTimelineKnowsNoTerminal(t *testing.T) {
 			switch {
 			case strings.HasPrefix(rel, "tui") && (strings.HasPrefix(dep, module+"capture") || usesC[dep]):
 				t.Errorf("%s reaches %s", p.ImportPath, dep)
+			case strings.HasPrefix(rel, "capture") && strings.HasPrefix(dep, module+"timeline"):
+				t.Errorf("%s reaches %s: a source makes traces", p.ImportPath, dep)
 			case strings.HasPrefix(rel, "timeline") && strings.HasPrefix(dep, "charm.land/"):
 				t.Errorf("%s reaches %s", p.ImportPath, dep)
 			case strings.HasPrefix(rel, "managers") && strings.HasPrefix(dep, module+"replay"):

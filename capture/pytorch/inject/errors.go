@@ -1,0 +1,58 @@
+package inject
+
+import (
+	"errors"
+	"fmt"
+)
+
+// The kinds of Error, for errors.Is. ErrNotPermitted and ErrUnsupported are refusals: nothing was tried.
+var (
+	ErrFailed       = errors.New("injection failed")
+	ErrGone         = errors.New("no such process")
+	ErrReused       = errors.New("another process has this pid now")
+	ErrNotPython    = errors.New("not a Python process")
+	ErrNotPermitted = errors.New("not permitted")
+	ErrUnsupported  = errors.New("not supported")
+	ErrBusy         = errors.New("process is stopped or traced")
+	ErrPending      = errors.New("the interpreter has not come by yet")
+	ErrRaised       = errors.New("the injected source raised an exception")
+)
+
+// Error is what stands in the way of an injection, or ended one. The target goes on as before.
+type Error struct {
+	Kind    error // one of the above
+	PID     int
+	Message string // what is the matter
+	Fix     string // what to do about it; "" where nothing can be done
+	Err     error  // the cause; may be nil
+
+	retry bool // the target was left as it was: another mechanism may be tried
+}
+
+// Error returns the sentence, with the fix.
+func (e *Error) Error() string {
+	if e.Fix == "" {
+		return fmt.Sprintf("process %d: %s", e.PID, e.Message)
+	}
+	return fmt.Sprintf("process %d: %s: %s", e.PID, e.Message, e.Fix)
+}
+
+// Unwrap returns the kind and the cause.
+func (e *Error) Unwrap() []error {
+	if e.Err == nil {
+		return []error{e.Kind}
+	}
+	return []error{e.Kind, e.Err}
+}
+
+// Refused says that the injection is not permitted or not supported here, as opposed to having failed.
+func (e *Error) Refused() bool { return e.Kind == ErrNotPermitted || e.Kind == ErrUnsupported }
+
+func reused(pid int) *Error {
+	return &Error{Kind: ErrReused, PID: pid, Message: "the process that was meant has ended and another one has its pid",
+		Fix: "look up the pid again"}
+}
+
+func gone(pid int) *Error {
+	return &Error{Kind: ErrGone, PID: pid, Message: "no such process, or it has ended", Fix: "look up the pid again"}
+}

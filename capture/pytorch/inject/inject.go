@@ -1,0 +1,195 @@
+// Package inject makes a running, unmodified CPython process execute a piece of Python source on its main thread, and leaves
+// nothing of itself behind. It knows nothing of what the source does.
+//
+// # The problem
+//
+// A training job is worth days; whoever looks into it must not change it. So: the fewest instructions in the target, none of its
+// code patched, no library loaded, no file written where that can be avoided, the target halted for well under two milliseconds,
+// every register, floating-point register, signal and interrupted system call given back as it was, and each refusal known before
+// the target is touched.
+//
+// # The way chosen
+//
+// CPython has a queue of calls that its main thread makes between two bytecodes (Py_AddPendingCall). PyRun_SimpleString happens to
+// have the signature of such a call, so that a debugger needs no code of its own in the target: it stops the main thread, maps a
+// stretch of memory that holds the source, has the thread itself call Py_AddPendingCall three times, and lets it go:
+//
+//	sem_post(begun)             the queue has been reached
+//	PyRun_SimpleString(text)    the source, wrapped so that it neither prints nor fails
+//	sem_post(done)              nobody reads the memory any more
+//
+// The two semaphores lie in the mapped memory, where they are read from outside with the target running. When done has been posted,
+// a second stop unmaps the memory. The source travels in the memory: there is no file, and so neither mount namespaces nor
+// permissions of a file system stand in the way. MADV_WIPEONFORK makes a child forked meanwhile find an empty text.
+//
+// System calls are made by stepping over a syscall instruction that is in the target's code already. Functions return to that same
+// instruction, and PTRACE_SYSEMU stops there without a signal and without a system call: handlers, faulthandler, ignored or blocked
+// signals and seccomp filters are not involved. Functions run on a stack within the mapped memory, not below that of the main thread.
+// The thread is handed back and forth seven times for the first stop and twice for the second: where all processors are busy, the
+// time halted is the time that it waits for one.
+//
+// Symbols are looked up in the memory of the target, by the hash tables that its own dynamic linker uses: deleted files, chroots,
+// containers and static interpreters are all the same.
+//
+// # What could go wrong, and what is done about it
+//
+//   - An interrupted system call (sleep, poll, futex): the kernel's restart bookkeeping must be in force when the thread goes on.
+//     The last stop before detaching is made inside the kernel's signal path with the saved registers in place, so that the kernel
+//     restarts the call itself, with the time that was left. The few that signal(7) lists as never restarted after a stop (epoll_wait
+//     is one) return EINTR, as they do under any debugger; Python repeats them.
+//   - The floating-point and vector registers, which a called function may use at will, are saved and given back as well.
+//   - A signal that arrives meanwhile: all but the synchronous ones are blocked for the length of the calls (a handler that ran in
+//     between would turn the restarted call into EINTR), and pending ones are delivered after.
+//   - The queue's own lock: up to 3.12 a semaphore, which can be given up; from 3.13 on a lock that, when contended, lets go of the
+//     interpreter lock in the midst of whatever the thread was at. There the lock is found in _PyRuntime and the calls are only made
+//     while it is free; where it cannot be found, only while the thread waits in a system call.
+//   - A restartable sequence (rseq): the thread is let go and stopped again.
+//   - An interpreter that is still starting: Py_IsInitialized is asked first.
+//   - The thread is in a long call in C: the source waits in the queue. The caller is told, and may give up: the text is then emptied
+//     and a Residue says what remains until the interpreter comes by.
+//   - A signal handler of the program runs while the source does, and raises: the exception is the program's, and is raised there.
+//   - The target executes another program meanwhile: a random token in the memory is compared before anything is unmapped.
+//
+// # Ways rejected
+//
+// Breakpoints on malloc and a helper library (memray, debugpy) patch code under other threads and need a file that the target can
+// load. Returning to address zero and catching the fault is simpler than the above but resets the disposition of SIGSEGV where that is
+// ignored or blocked. PEP 768 (CPython 3.14) needs no stop at all, but a file that the target can read; it comes second. gdb comes
+// last: it takes seconds and stops all threads. A small program in executable memory would need fewer stops, but memory that is both
+// written and executed is forbidden in hardened systems.
+//
+// Sources: ptrace(2); PEP 768 and Doc/howto/remote_debugging.rst of CPython; Python/ceval_gil.c of CPython 3.8 to 3.14.
+package inject
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Mechanism is a way of making a process run Python source.
+type Mechanism string
+
+// The mechanisms, in the order in which they are tried.
+const (
+	Ptrace Mechanism = "ptrace"  // one stop of the main thread, the source in mapped memory (linux/amd64)
+	PEP768 Mechanism = "pep-768" // CPython's own protocol, 3.14 and later, the source in a file of the target
+	GDB    Mechanism = "gdb"     // the debugger, driven in batch mode
+)
+
+var mechanisms = []Mechanism{Ptrace, PEP768, GDB}
+
+// Phase says how far an injection is.
+type Phase string
+
+// The phases of an injection, in order.
+const (
+	Queued  Phase = "waiting for the interpreter" // in the queue; the main thread is in a long call outside Python, or asleep
+	Running Phase = "running"                     // the source is being run
+)
+
+// Bootstrap is what a process shall run, and how.
+type Bootstrap struct {
+	// Source is Python source, UTF-8, up to MaxSource bytes. It runs as a module of its own on the main thread; names that it binds at
+	// its top level are gone afterwards unless it keeps them alive. It should let KeyboardInterrupt and the exceptions of signal
+	// handlers through: those are raised again in the program, where they belong.
+	Source string
+	// Name is the module's __name__; its file name in tracebacks is "<Name>". Default "gmemtop".
+	Name string
+	// Started is the start time of the process that is meant, as Findings.Started; 0 compares nothing.
+	Started uint64
+	// Mechanisms restricts which ways are tried, in this order; nil means all.
+	Mechanisms []Mechanism
+	// Watch is told, from Inject's own goroutine, when the injection enters a phase and stays in it for a tenth of a second.
+	Watch func(Phase)
+}
+
+// MaxSource is the largest source that Inject accepts, in bytes.
+const MaxSource = 8 << 20
+
+// Stop is one time that the target was halted.
+type Stop struct {
+	For  string        // what it was for
+	Took time.Duration // from when the main thread was last seen running until it was let go: an upper bound of the time halted
+}
+
+// Report says what an injection did. It is filled as far as things went, with an error as well.
+type Report struct {
+	PID       int
+	Python    string // version, as exactly as known: "3.11.7" or "3.9"
+	Mechanism Mechanism
+	Stops     []Stop
+	Mapped    int64         // bytes of memory mapped into the target for the time being
+	Waited    time.Duration // from the queueing until the interpreter began
+	Ran       time.Duration // from then until the source had run; polled, so accurate to some milliseconds
+	Passed    []*Error      // mechanisms that were passed over, and why
+	Residue   *Residue      // what is left in the target; nil: nothing
+}
+
+// Stopped returns how long the target was halted in all: an upper bound.
+func (r Report) Stopped() time.Duration {
+	var sum time.Duration
+	for _, s := range r.Stops {
+		sum += s.Took
+	}
+	return sum
+}
+
+// Inject makes process pid run b.Source on its main thread, through the first mechanism that works, and returns when it has run and
+// nothing is left of it. Until ctx is done it waits for an interpreter that is busy elsewhere. Errors are *Error: ErrGone, ErrReused,
+// ErrNotPython, ErrNotPermitted, ErrUnsupported, ErrBusy, ErrPending (ctx was done first), ErrRaised (the source raised).
+//
+// If pid is a child of this very process, no other goroutine may be waiting for it (os.Process.Wait) meanwhile: wait(2) hands a
+// traced child's stops to any thread of the tracer. Such a caller waits for the child's end with a pidfd and reaps it afterwards.
+func Inject(ctx context.Context, pid int, b Bootstrap) (Report, error) {
+	r := Report{PID: pid}
+	if b.Name == "" {
+		b.Name = "gmemtop"
+	}
+	if err := b.validate(); err != nil {
+		return r, &Error{Kind: ErrFailed, PID: pid, Message: err.Error(), Err: err}
+	}
+	if err := ctx.Err(); err != nil {
+		return r, &Error{Kind: ErrPending, PID: pid, Message: "cancelled before anything was done", Err: err}
+	}
+	t, f := examine(host(), pid)
+	r.Python = f.Python
+	if err := f.Err(); err != nil {
+		return r, err
+	}
+	if b.Started != 0 && b.Started != f.Started {
+		return r, reused(pid)
+	}
+	wanted := b.Mechanisms
+	if wanted == nil {
+		wanted = mechanisms
+	}
+	var last *Error
+	for _, m := range wanted {
+		i := slices.IndexFunc(f.Ways, func(w Way) bool { return w.Mechanism == m })
+		if i < 0 {
+			return r, &Error{Kind: ErrFailed, PID: pid, Message: fmt.Sprintf("unknown mechanism %q", m)}
+		}
+		if w := f.Ways[i]; w.Obstacle != nil {
+			last = w.Obstacle
+			r.Passed = append(r.Passed, last)
+			continue
+		}
+		r.Mechanism = m
+		err := carryOut(ctx, m, t, b, &r)
+		if err == nil {
+			return r, nil
+		}
+		if !errors.As(err, &last) {
+			last = &Error{Kind: ErrFailed, PID: pid, Message: err.Error(), Err: err}
+		}
+		// Only what left the target as it was may be followed by another attempt.
+		if !last.retry || r.Residue != nil || ctx.Err() != nil {
+			return r, last
+		}
+		r.Passed = append(r.Passed, last)
+	}
+	return r, last
+}

@@ -1,0 +1,47 @@
+package inject
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// processMemory is the memory of a running process; offsets are addresses. It is read and written with the process running.
+type processMemory int
+
+func (m processMemory) ReadAt(b []byte, addr int64) (int, error) {
+	if len(b) == 0 {
+		return 0, nil
+	}
+	local := []unix.Iovec{{Base: &b[0], Len: uint64(len(b))}}
+	n, err := unix.ProcessVMReadv(int(m), local, []unix.RemoteIovec{{Base: uintptr(addr), Len: len(b)}}, 0)
+	if err != nil {
+		return 0, fmt.Errorf("read memory of process %d: %w", int(m), err)
+	}
+	if n < len(b) {
+		return n, fmt.Errorf("read memory of process %d: %d of %d bytes at %#x", int(m), n, len(b), addr)
+	}
+	return n, nil
+}
+
+func (m processMemory) WriteAt(b []byte, addr int64) (int, error) {
+	if len(b) == 0 {
+		return 0, nil
+	}
+	local := []unix.Iovec{{Base: &b[0], Len: uint64(len(b))}}
+	n, err := unix.ProcessVMWritev(int(m), local, []unix.RemoteIovec{{Base: uintptr(addr), Len: len(b)}}, 0)
+	if err != nil {
+		return 0, fmt.Errorf("write memory of process %d: %w", int(m), err)
+	}
+	if n < len(b) {
+		return n, fmt.Errorf("write memory of process %d: %d of %d bytes at %#x", int(m), n, len(b), addr)
+	}
+	return n, nil
+}
+
+// hostAccess asks the kernel whether this process may trace another, by reading nothing of it.
+func hostAccess(pid int, addr uint64) error {
+	var b [1]byte
+	_, err := unix.ProcessVMReadv(pid, []unix.Iovec{{Base: &b[0], Len: 1}}, []unix.RemoteIovec{{Base: uintptr(addr), Len: 1}}, 0)
+	return err
+}

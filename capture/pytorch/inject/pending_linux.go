@@ -1,0 +1,335 @@
+package inject
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// lent is the main thread of a target, halted and lent for remote calls.
+type lent interface {
+	syscall(number uint64, args ...uint64) (uint64, error)
+	call(function uint64, args ...uint64) (uint64, error)
+	inSyscall() bool     // it was waiting in a system call
+	useStack(top uint64) // functions may be called on this stack
+	patience(never bool) // whether a call that does not return may not be given up
+}
+
+// halter halts the main thread of a target for fn, and lets it go as it was.
+type halter interface {
+	halt(pid int, fn func(lent) error) (time.Duration, error)
+}
+
+var (
+	errThreadBusy = errors.New("the main thread is where it must not be interrupted")
+	errNotReady   = errors.New("the interpreter is still starting, or ending")
+	errQueueFull  = errors.New("the interpreter's queue of pending calls is full")
+	errStopped    = errors.New("the process is stopped")
+	errNoStop     = errors.New("the main thread does not stop: it is in an uninterruptible wait")
+	errEnded      = errors.New("the process has ended")
+)
+
+// injection is one source on its way through the queue of pending calls.
+type injection struct {
+	pid     int
+	started uint64
+	python  python
+	mem     processMemory
+	by      halter
+	queue   uint64 // address of the interpreter's queue; 0: not known
+	layout  layout
+	token   [16]byte
+	program string
+	queued  int // calls that have been queued, of three
+	report  *Report
+}
+
+// throughQueue carries an injection out through the queue of pending calls, halting the main thread twice.
+func throughQueue(ctx context.Context, by halter, t *target, b Bootstrap, r *Report) error {
+	in := &injection{pid: t.pid, started: t.started, python: t.python, mem: processMemory(t.pid), by: by, report: r}
+	in.queue = t.python.findQueue(in.mem)
+	if _, err := rand.Read(in.token[:]); err != nil {
+		return err
+	}
+	// The text holds its own address as a number in decimal: the largest one gives room for all.
+	in.layout = layoutFor(b.program(writesTo(1<<63, outcomeMax-1), ""))
+	r.Mapped = int64(in.layout.size)
+	if err := in.enqueue(ctx, b); err != nil {
+		return err
+	}
+	if err := in.await(ctx, b.Watch); err != nil {
+		return err
+	}
+	h, err := in.header()
+	if err != nil {
+		return in.failed("read the outcome", err)
+	}
+	if err := in.unmap(ctx); err != nil && !errors.Is(err, ErrGone) {
+		return err
+	}
+	return judge(in.pid, h.outcome)
+}
+
+func (in *injection) header() (header, error) {
+	b, err := readBytes(in.mem, in.layout.header(), outcomeAt+outcomeMax)
+	if err != nil {
+		return header{}, err
+	}
+	return parseHeader(b), nil
+}
+
+// failed turns an error of the machinery into one for the caller.
+func (in *injection) failed(doing string, err error) error {
+	var e *Error
+	if errors.As(err, &e) {
+		return err
+	}
+	untouched := in.layout.base == 0
+	switch {
+	case errors.Is(err, errEnded), errors.Is(err, unix.ESRCH), over(in.pid):
+		return gone(in.pid)
+	case errors.Is(err, errStopped):
+		return &Error{Kind: ErrBusy, PID: in.pid, Message: "it is stopped", Fix: fmt.Sprintf("let it go on: kill -CONT %d", in.pid), Err: err}
+	case errors.Is(err, unix.EPERM):
+		return &Error{Kind: ErrNotPermitted, PID: in.pid, Message: "the kernel refuses to let it be traced", Fix: "run gmemtop with sudo",
+			Err: err, retry: untouched}
+	}
+	return &Error{Kind: ErrFailed, PID: in.pid, Message: doing + ": " + err.Error(), Err: err, retry: untouched}
+}
+
+// over says whether a process has ended, reaped or not. Tracing one that waits to be reaped is not permitted.
+func over(pid int) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return true
+	}
+	state, _, err := parseStat(string(b))
+	return err != nil || state == 'Z' || state == 'X'
+}
+
+// pause waits between two attempts.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// halt stops the target for fn and notes how long that took. If the thread is found at a bad moment it is let go and stopped again.
+func (in *injection) halt(ctx context.Context, what string, fn func(lent) error) error {
+	for attempt := 1; ; attempt++ {
+		took, err := in.by.halt(in.pid, fn)
+		in.report.Stops = append(in.report.Stops, Stop{For: what, Took: took})
+		if !errors.Is(err, errThreadBusy) && !errors.Is(err, errNotReady) && !errors.Is(err, errQueueFull) {
+			return err
+		}
+		if late := pause(ctx, time.Duration(min(attempt, 50))*time.Millisecond); late != nil {
+			return &Error{Kind: ErrPending, PID: in.pid, Message: err.Error(), Err: late, retry: in.layout.base == 0}
+		}
+	}
+}
+
+// enqueue maps the memory, writes it, and queues the three calls.
+func (in *injection) enqueue(ctx context.Context, b Bootstrap) error {
+	err := in.halt(ctx, "to map memory and queue the source", func(t lent) error {
+		if started, err := startTime(in.pid); err != nil || started != in.started {
+			return reused(in.pid)
+		}
+		t.patience(in.python.minor >= 13) // a contended lock of these versions cannot be given up
+		if !in.safe(t) {
+			return errThreadBusy
+		}
+		if in.layout.base == 0 {
+			base, err := t.syscall(unix.SYS_MMAP, 0, in.layout.size, unix.PROT_READ|unix.PROT_WRITE,
+				unix.MAP_PRIVATE|unix.MAP_ANONYMOUS, ^uint64(0), 0)
+			if err != nil {
+				return fmt.Errorf("map memory in the target: %w", err)
+			}
+			in.layout.base = base
+			t.useStack(in.layout.stack())
+			if err := in.fill(t, b); err != nil {
+				_, again := t.syscall(unix.SYS_MUNMAP, in.layout.base, in.layout.size)
+				if again == nil {
+					in.layout.base = 0
+				}
+				return errors.Join(err, again)
+			}
+		}
+		t.useStack(in.layout.stack())
+		calls := []struct{ function, argument uint64 }{
+			{in.python.semPost, in.layout.begun()},
+			{in.python.simpleString, in.layout.text()},
+			{in.python.semPost, in.layout.done()},
+		}
+		for _, c := range calls[in.queued:] {
+			result, err := t.call(in.python.addPending, c.function, c.argument)
+			if err != nil {
+				return fmt.Errorf("Py_AddPendingCall: %w", err)
+			}
+			if int32(result) != 0 {
+				break
+			}
+			in.queued++
+		}
+		if in.queued == 0 {
+			if _, err := t.syscall(unix.SYS_MUNMAP, in.layout.base, in.layout.size); err != nil {
+				return err
+			}
+			in.layout.base = 0
+		}
+		if in.queued < 3 {
+			return errQueueFull
+		}
+		return nil
+	})
+	if err != nil && in.layout.base != 0 {
+		in.report.Residue = in.residue()
+	}
+	if err != nil {
+		return in.failed("queue the source", err)
+	}
+	return nil
+}
+
+// fill writes the memory. An interpreter that is still starting has no queue yet.
+func (in *injection) fill(t lent, b Bootstrap) error {
+	in.program = b.program(writesTo(in.layout.outcome(), outcomeMax-1), "")
+	if textAt+len(in.program)+1 > int(in.layout.size) {
+		return errors.New("the text is longer than foreseen")
+	}
+	page := make([]byte, pageSize+len(in.program)+1)
+	copy(page[tokenAt:], in.token[:])
+	copy(page[pageSize:], in.program)
+	if _, err := in.mem.WriteAt(page, int64(in.layout.header())); err != nil {
+		return err
+	}
+	// Not on kernels before 4.14: there a child forked in between would run the source too.
+	_, _ = t.syscall(unix.SYS_MADVISE, in.layout.base, in.layout.size, unix.MADV_WIPEONFORK)
+	ready, err := t.call(in.python.isInitialized)
+	if err != nil {
+		return fmt.Errorf("Py_IsInitialized: %w", err)
+	}
+	if int32(ready) == 0 {
+		return errNotReady
+	}
+	return nil
+}
+
+// safe says whether the queue's lock is known to be free, or cannot be held by this thread.
+func (in *injection) safe(t lent) bool {
+	if in.python.minor < 13 || t.inSyscall() {
+		return true
+	}
+	if in.queue == 0 {
+		return false
+	}
+	b, err := readBytes(in.mem, in.queue+queueMutex, 1)
+	return err == nil && b[0] == 0
+}
+
+// await waits until the source has run.
+func (in *injection) await(ctx context.Context, watch func(Phase)) error {
+	start := time.Now()
+	var begun time.Time
+	told := Phase("")
+	tell := func(p Phase, since time.Time) {
+		if watch != nil && told != p && time.Since(since) >= 100*time.Millisecond {
+			told = p
+			watch(p)
+		}
+	}
+	for delay := 200 * time.Microsecond; ; delay = min(delay*5/4, 20*time.Millisecond) {
+		h, err := in.header()
+		if errors.Is(err, unix.EFAULT) || err == nil && h.token != in.token {
+			return gone(in.pid) // it executes another program now, and all that was mapped is gone
+		}
+		if err != nil {
+			return in.failed("wait for the interpreter", err)
+		}
+		if h.begun && begun.IsZero() {
+			begun = time.Now()
+			in.report.Waited = begun.Sub(start)
+			delay = 200 * time.Microsecond
+		}
+		if h.done {
+			in.report.Ran = time.Since(begun)
+			return nil
+		}
+		if begun.IsZero() {
+			tell(Queued, start)
+		} else {
+			tell(Running, begun)
+		}
+		if err := pause(ctx, delay); err != nil {
+			return in.abandon(h.begun, err)
+		}
+	}
+}
+
+// abandon empties the text if the interpreter has not come to it.
+func (in *injection) abandon(begun bool, cause error) error {
+	in.report.Residue = in.residue()
+	e := &Error{Kind: ErrPending, PID: in.pid, Err: cause, Message: "the interpreter has not come by yet: its main thread is in a long call"}
+	if begun {
+		e.Message = "the source is still running"
+		return e
+	}
+	err := in.halt(context.WithoutCancel(context.Background()), "to take the source back", func(t lent) error {
+		h, err := in.header()
+		if err != nil || h.begun || h.token != in.token {
+			return err
+		}
+		_, err = in.mem.WriteAt([]byte{0}, int64(in.layout.text()))
+		return err
+	})
+	if err != nil {
+		return in.failed("take the source back", err)
+	}
+	e.Message += "; the source has been taken back"
+	return e
+}
+
+// unmap removes the memory.
+func (in *injection) unmap(ctx context.Context) error {
+	in.report.Residue = in.residue()
+	err := in.halt(context.WithoutCancel(ctx), "to unmap the memory", func(t lent) error {
+		h, err := in.header()
+		if err != nil || h.token != in.token {
+			return err
+		}
+		_, err = t.syscall(unix.SYS_MUNMAP, in.layout.base, in.layout.size)
+		return err
+	})
+	if err == nil {
+		in.report.Residue = nil
+		return nil
+	}
+	if err = in.failed("unmap the memory", err); errors.Is(err, ErrGone) {
+		in.report.Residue = nil
+	}
+	return err
+}
+
+// residue describes what is mapped, for a caller who gave up.
+func (in *injection) residue() *Residue {
+	return &Residue{PID: in.pid, Address: in.layout.base, Bytes: int64(in.layout.size), remove: func(ctx context.Context) error {
+		if in.queued > 0 && in.queued < 3 {
+			return &Error{Kind: ErrFailed, PID: in.pid, Message: "the queue took only a part of the calls; the memory stays"}
+		}
+		err := in.await(ctx, nil)
+		if err == nil {
+			err = in.unmap(ctx)
+		}
+		if errors.Is(err, ErrGone) {
+			return nil
+		}
+		return err
+	}}
+}

@@ -1,0 +1,379 @@
+package inject
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// How long a thread may take to stop (it does so at once unless it is in an uninterruptible wait), and a remote call to return. A
+// lock that another thread holds is free within microseconds; what takes longer is given up where that is sound.
+const (
+	stopLimit  = 2 * time.Second
+	callLimit  = 200 * time.Millisecond
+	neverLimit = time.Minute
+)
+
+const (
+	sysgood     = 0x80
+	eventStop   = 128 // PTRACE_EVENT_STOP
+	synchronous = 1<<(unix.SIGSEGV-1) | 1<<(unix.SIGBUS-1) | 1<<(unix.SIGILL-1) | 1<<(unix.SIGFPE-1) | 1<<(unix.SIGTRAP-1) | 1<<(unix.SIGSYS-1)
+	direction   = 1 << 10     // the direction flag, which must be clear when a function is called
+	enosys      = ^uint64(37) // what the result is at the entry of a system call
+	ntXState    = 0x202       // NT_X86_XSTATE: all of the floating-point and vector registers
+	xstateMax   = 1 << 16     // bytes; AMX needs some 11 KiB
+	noSyscall   = ^uint64(0)  // orig_rax of a thread that is not in a system call
+)
+
+// ptrace makes a request. It must be made on the thread that attached.
+func ptrace(request, pid int, addr, data uintptr) error {
+	if _, _, errno := unix.RawSyscall6(unix.SYS_PTRACE, uintptr(request), uintptr(pid), addr, data, 0, 0); errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// ptraceAt makes a request whose data is a pointer; it stays one up to the system call, since stacks move.
+func ptraceAt(request, pid int, addr uintptr, data unsafe.Pointer) error {
+	if _, _, errno := unix.RawSyscall6(unix.SYS_PTRACE, uintptr(request), uintptr(pid), addr, uintptr(data), 0, 0); errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// where a tracee stands.
+type standing uint8
+
+const (
+	interrupted standing = iota // in the stop that we asked for: within the kernel's signal path
+	afterCall                   // after a system call that we made it do
+	atSignal                    // about to be given a signal: within the kernel's signal path as well
+	ended
+)
+
+// tracee is a thread that is stopped and lent for remote calls. Only to be used on the thread that attached.
+type tracee struct {
+	pid         int
+	mem         processMemory
+	gadget      uint64        // address of a syscall instruction
+	limit       time.Duration // how long a remote call may take
+	trapIgnored bool          // the process ignores SIGTRAP; a trap would reset that
+	stack       uint64        // top of the stack for function calls; 0: none yet
+
+	saved   unix.PtraceRegs
+	xstate  []byte // nil until a function is called
+	mask    uint64
+	used    bool // registers are no longer the saved ones
+	at      standing
+	signal  unix.Signal   // of atSignal
+	running time.Time     // when it was last seen not to have stopped
+	held    []unix.Signal // signals that arrived during calls and are to be sent again
+}
+
+// byPtrace halts a target with ptrace.
+type byPtrace struct {
+	gadget      uint64
+	trapIgnored bool
+}
+
+func (p byPtrace) halt(pid int, fn func(lent) error) (time.Duration, error) {
+	return stopped(pid, p.gadget, func(t *tracee) error {
+		t.trapIgnored = p.trapIgnored
+		return fn(t)
+	})
+}
+
+func (t *tracee) useStack(top uint64) { t.stack = top }
+
+func (t *tracee) patience(never bool) {
+	if never {
+		t.limit = neverLimit
+	}
+}
+
+// throughPtrace carries an injection out with ptrace.
+func throughPtrace(ctx context.Context, t *target, b Bootstrap, r *Report) error {
+	at, err := gadget(processMemory(t.pid), t.modules, t.mappings)
+	if err != nil {
+		return &Error{Kind: ErrUnsupported, PID: t.pid, Message: err.Error(), Err: err, retry: true}
+	}
+	return throughQueue(ctx, byPtrace{gadget: at, trapIgnored: t.status.sigIgn>>(unix.SIGTRAP-1)&1 != 0}, t, b, r)
+}
+
+// stopped halts the main thread of pid, calls fn with it, and lets it go in the state in which it was. It returns for how long the
+// thread was halted: from when it was last seen running until it was let go, an upper bound. The thread that does so is given up afterwards: when a tracing thread ends, the kernel detaches what it
+// traces, so that the target is let go whatever happens in here.
+func stopped(pid int, gadget uint64, fn func(*tracee) error) (time.Duration, error) {
+	var took time.Duration
+	var err error
+	done := make(chan struct{})
+	var work func()
+	work = func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		if unix.Gettid() == unix.Getpid() {
+			// The first thread of a program cannot end: another one must do it.
+			go work()
+			<-done
+			runtime.UnlockOSThread()
+			return
+		}
+		defer close(done)
+		took, err = halt(pid, gadget, fn)
+	}
+	go work()
+	<-done
+	return took, err
+}
+
+func halt(pid int, gadget uint64, fn func(*tracee) error) (took time.Duration, err error) {
+	// The target waits for this thread: it shall sleep shortly and be run at once. Both ends with it; without the right to, it goes on
+	// as it is. Threads that the runtime starts from it do not inherit the policy.
+	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
+	_ = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Flags: unix.SCHED_FLAG_RESET_ON_FORK, Priority: 1}, 0)
+	if err := ptrace(unix.PTRACE_SEIZE, pid, 0, unix.PTRACE_O_TRACESYSGOOD); err != nil {
+		return 0, fmt.Errorf("ptrace: seize: %w", err)
+	}
+	t := &tracee{pid: pid, running: time.Now(), mem: processMemory(pid), gadget: gadget, limit: callLimit}
+	if err := ptrace(unix.PTRACE_INTERRUPT, pid, 0, 0); err != nil {
+		return 0, fmt.Errorf("ptrace: interrupt: %w", err)
+	}
+	for {
+		if err := t.wait(stopLimit); err != nil {
+			switch {
+			case errors.Is(err, errTimeout):
+				err = errNoStop // it cannot be detached either while it runs; that happens when this thread ends
+			case errors.Is(err, errStopped):
+				err = errors.Join(err, t.resume(unix.PTRACE_DETACH, 0)) // stays stopped
+			}
+			return 0, err
+		}
+		if t.at != atSignal {
+			break
+		}
+		// A signal came before our stop: it is given to the thread as if we were not there.
+		if err := t.resume(unix.PTRACE_CONT, t.signal); err != nil {
+			return 0, err
+		}
+	}
+	began := t.running
+	defer func() {
+		err = errors.Join(err, t.release())
+		took = time.Since(began)
+	}()
+	if err := ptraceAt(unix.PTRACE_GETREGS, pid, 0, unsafe.Pointer(&t.saved)); err != nil {
+		return 0, fmt.Errorf("ptrace: registers: %w", err)
+	}
+	if err := ptraceAt(unix.PTRACE_GETSIGMASK, pid, 8, unsafe.Pointer(&t.mask)); err != nil {
+		return 0, fmt.Errorf("ptrace: signal mask: %w", err)
+	}
+	if t.inRestartableSequence() {
+		return 0, errThreadBusy
+	}
+	return 0, fn(t)
+}
+
+var errTimeout = errors.New("timed out")
+
+// wait waits for the next stop and notes where the thread stands.
+func (t *tracee) wait(limit time.Duration) error {
+	deadline := time.Now().Add(limit)
+	for spins := 0; ; spins++ {
+		var ws unix.WaitStatus
+		pid, err := unix.Wait4(t.pid, &ws, unix.WALL|unix.WNOHANG, nil)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.ECHILD):
+			t.at = ended
+			return errEnded
+		case err != nil:
+			return fmt.Errorf("wait: %w", err)
+		case pid == t.pid:
+			return t.note(ws)
+		}
+		t.running = time.Now()
+		switch {
+		case t.running.After(deadline):
+			return errTimeout
+		case spins > 8: // by now the target may need this very processor
+			doze := unix.Timespec{Nsec: 10_000}
+			unix.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&doze)), 0, 0)
+		}
+	}
+}
+
+func (t *tracee) note(ws unix.WaitStatus) error {
+	switch sig := ws.StopSignal(); {
+	case ws.Exited() || ws.Signaled():
+		t.at = ended
+		return errEnded
+	case int(ws)>>16 == eventStop && sig == unix.SIGTRAP:
+		t.at = interrupted
+	case int(ws)>>16 == eventStop:
+		t.at = interrupted
+		return errStopped
+	case sig == unix.SIGTRAP|sysgood:
+		t.at = afterCall
+	default:
+		t.at, t.signal = atSignal, sig
+	}
+	return nil
+}
+
+func (t *tracee) resume(request int, sig unix.Signal) error {
+	if err := ptrace(request, t.pid, 0, uintptr(sig)); err != nil {
+		return fmt.Errorf("ptrace: resume: %w", err)
+	}
+	return nil
+}
+
+func (t *tracee) setRegs(r *unix.PtraceRegs) error {
+	if err := ptraceAt(unix.PTRACE_SETREGS, t.pid, 0, unsafe.Pointer(r)); err != nil {
+		return fmt.Errorf("ptrace: set registers: %w", err)
+	}
+	return nil
+}
+
+func (t *tracee) setMask(mask uint64) error {
+	if err := ptraceAt(unix.PTRACE_SETSIGMASK, t.pid, 8, unsafe.Pointer(&mask)); err != nil {
+		return fmt.Errorf("ptrace: set signal mask: %w", err)
+	}
+	return nil
+}
+
+// begin makes the thread ours for calls: signals that can wait are blocked.
+func (t *tracee) begin() error {
+	if t.used {
+		return nil
+	}
+	t.used = true
+	return t.setMask(^uint64(synchronous))
+}
+
+// step resumes the thread with a request that makes it stop again soon: at a system call, or after one instruction. Signals that come
+// meanwhile are kept for later; a fault of the thread itself is an error.
+func (t *tracee) step(request int) error {
+	for {
+		if err := t.resume(request, 0); err != nil {
+			return err
+		}
+		err := t.wait(t.limit)
+		switch {
+		case errors.Is(err, errTimeout):
+			// The call is given up: the thread is halted wherever it waits, and its registers are given back.
+			if err := ptrace(unix.PTRACE_INTERRUPT, t.pid, 0, 0); err != nil {
+				return err
+			}
+			if err := t.wait(stopLimit); err != nil {
+				return err
+			}
+			return fmt.Errorf("a remote call did not return within %v: %w", t.limit, errTimeout)
+		case errors.Is(err, errStopped):
+			continue // SIGSTOP cannot be blocked; the group stop is taken up again when we let go
+		case err != nil:
+			return err
+		case t.at == afterCall:
+			return nil
+		case t.at == atSignal:
+			var info [128]byte
+			if err := ptraceAt(unix.PTRACE_GETSIGINFO, t.pid, 0, unsafe.Pointer(&info)); err != nil {
+				return fmt.Errorf("ptrace: signal: %w", err)
+			}
+			byKernel := int32(binary.LittleEndian.Uint32(info[8:])) > 0 && synchronous>>(t.signal-1)&1 != 0
+			if byKernel && t.signal == unix.SIGTRAP && request == unix.PTRACE_SINGLESTEP {
+				return nil
+			}
+			if byKernel {
+				return fmt.Errorf("a remote call was ended by %v", t.signal)
+			}
+			t.held = append(t.held, t.signal)
+		}
+	}
+}
+
+// release gives everything back and lets the thread go.
+func (t *tracee) release() error {
+	if t.at == ended {
+		return nil
+	}
+	if t.used {
+		err := t.setRegs(&t.saved)
+		if t.xstate != nil {
+			v := unix.Iovec{Base: &t.xstate[0], Len: uint64(len(t.xstate))}
+			err = errors.Join(err, ptraceAt(unix.PTRACE_SETREGSET, t.pid, ntXState, unsafe.Pointer(&v)))
+		}
+		err = errors.Join(err, t.setMask(t.mask))
+		for _, sig := range t.held {
+			err = errors.Join(err, unix.Tgkill(t.pid, t.pid, sig))
+		}
+		if err != nil {
+			return fmt.Errorf("give the registers back: %w", err)
+		}
+	}
+	pass := unix.Signal(0)
+	switch t.at {
+	case afterCall:
+		if !t.inSyscall() {
+			break
+		}
+		// After a system call the kernel does not look whether an earlier one is to be restarted; in its signal path it does.
+		if err := ptrace(unix.PTRACE_INTERRUPT, t.pid, 0, 0); err != nil {
+			return fmt.Errorf("ptrace: interrupt: %w", err)
+		}
+		if err := t.resume(unix.PTRACE_CONT, 0); err != nil {
+			return err
+		}
+		if err := t.wait(stopLimit); err != nil && !errors.Is(err, errStopped) {
+			if errors.Is(err, errEnded) {
+				return nil
+			}
+			return err
+		}
+		if t.at == atSignal {
+			pass = t.signal
+		}
+	case atSignal:
+		if !t.used {
+			pass = t.signal
+		}
+	}
+	return t.resume(unix.PTRACE_DETACH, pass)
+}
+
+// inSyscall says whether the thread was waiting in a system call when it was stopped.
+func (t *tracee) inSyscall() bool {
+	return t.saved.Orig_rax != noSyscall
+}
+
+// inRestartableSequence says whether the thread is within an rseq critical section, which must be aborted when it is interrupted; the
+// kernel would not notice, since by the time it looks the thread is elsewhere.
+func (t *tracee) inRestartableSequence() bool {
+	var c struct {
+		Pointer         uint64
+		Size, Signature uint32
+		Flags, Pad      uint32
+	}
+	const request = 0x420f // PTRACE_GET_RSEQ_CONFIGURATION
+	if ptraceAt(request, t.pid, unsafe.Sizeof(c), unsafe.Pointer(&c)) != nil || c.Pointer == 0 {
+		return false
+	}
+	b, err := readBytes(t.mem, c.Pointer+8, 8)
+	if err != nil {
+		return false
+	}
+	section := binary.LittleEndian.Uint64(b)
+	if section == 0 {
+		return false
+	}
+	if b, err = readBytes(t.mem, section, 24); err != nil {
+		return true
+	}
+	start, length := binary.LittleEndian.Uint64(b[8:]), binary.LittleEndian.Uint64(b[16:])
+	return t.saved.Rip-start < length
+}

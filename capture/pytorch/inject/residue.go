@@ -1,0 +1,14 @@
+package inject
+
+import "context"
+
+// Residue is memory that had to be left mapped in a target, since its interpreter may still read it. Nothing runs in it.
+type Residue struct {
+	PID     int
+	Address uint64
+	Bytes   int64
+	remove  func(context.Context) error
+}
+
+// Remove waits, until ctx is done, for the interpreter to have come by, and unmaps the memory. It returns nil if the process has ended.
+func (r *Residue) Remove(ctx context.Context) error { return r.remove(ctx) }
