@@ -201,6 +201,7 @@ func (b *deviceBuilder) walk() error {
 	d, t := b.d, &b.d.Totals
 	d.allocOf = b.m.of // provisional ids, each made final as the walk passes it
 	b.allocated, b.active = make([]int64, d.n), make([]int64, d.n)
+	b.rest = b.newRemainders()
 	for i := range b.m.earlier {
 		b.startWith(AllocID(i))
 	}
@@ -210,7 +211,6 @@ func (b *deviceBuilder) walk() error {
 	for _, c := range b.m.closings {
 		d.closings = append(d.closings, ending{c.at, b.final(c.id)})
 	}
-	b.rest = b.newRemainders()
 	r := runner{b: b, allocated: t.StartAllocated, active: t.StartActive, closings: d.closings}
 	for at := 0; at < d.n; {
 		stop := min(at+tickEvents, d.n)

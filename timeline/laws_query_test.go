@@ -2,8 +2,10 @@ package timeline
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/gmemtop/gmemtop/traces"
@@ -212,4 +214,46 @@ func TestSearchEqualsAScan(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestPagesOfASmallPoolStaySmall: neighbouring pages go back to the driver in one event, larger than any small segment, and are of the small pool all the same.
+func TestPagesOfASmallPoolStaySmall(t *testing.T) {
+	// Pages of 2 MiB: two that were there before, ten that come one by one; one of 20 MiB of the large pool. All go back.
+	const events = `
+segment_unmap 0x40000000 4194304
+segment_map 0x10000000 2097152
+segment_map 0x10200000 2097152
+segment_map 0x10400000 2097152
+segment_map 0x10600000 2097152
+segment_map 0x10800000 2097152
+segment_map 0x10a00000 2097152
+segment_map 0x10c00000 2097152
+segment_map 0x10e00000 2097152
+segment_map 0x11000000 2097152
+segment_map 0x11200000 2097152
+segment_map 0x20000000 20971520
+segment_unmap 0x10000000 20971520
+segment_unmap 0x20000000 20971520
+`
+	for _, final := range []string{"", "final 0x28000000 20971520 expandable: inactive 0x28000000 20971520\n"} {
+		var text strings.Builder
+		for i, line := range strings.Split(strings.TrimSpace(events), "\n") {
+			fmt.Fprintf(&text, "%d %s\n", i, line)
+		}
+		d := built(t, text.String()+final).Devices[0]
+		for _, m := range []Moment{Start, 5, 11} {
+			s, err := d.StateAt(context.Background(), m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, g := range s.Segments {
+				if want := g.Addr < 0x20000000 || g.Addr >= 0x40000000; g.Small != want {
+					t.Errorf("final state %t, at %d: %d bytes at %#x are small: %t", final != "", m, g.Size, g.Addr, g.Small)
+				}
+			}
+			if len(s.Segments) == 0 {
+				t.Errorf("nothing is there at %d", m)
+			}
+		}
+	}
 }

@@ -134,10 +134,12 @@ func cacheLever(c *leverCase) (Lever, bool) {
 	if c.a.OOM || !f.known || float64(f.cached) < worthShowing*float64(f.reserved) || f.cached == 0 {
 		return Lever{}, false
 	}
+	// DeviceCachingAllocator collects garbage only where a memory fraction was set, of which the threshold is a share; 1.0 will do.
 	return Lever{
-		Name: "release_cache", Command: setting("garbage_collection_threshold:0.8"), Saves: f.cached, Exactness: c.d.Totals.Exactness, Fits: -1,
-		Text: fmt.Sprintf("give wholly unused segments back: %s of reserved hold nothing at that moment (torch.cuda.empty_cache() "+
-			"does it once, the setting whenever 80 %% are reserved)",
+		Name: "release_cache", Command: "torch.cuda.empty_cache()", Saves: f.cached, Exactness: c.d.Totals.Exactness, Fits: -1,
+		Text: fmt.Sprintf("give wholly unused segments back: %s of reserved hold nothing at that moment (the call does it once; "+
+			"PYTORCH_CUDA_ALLOC_CONF=garbage_collection_threshold:0.8 does it whenever 80 %% are reserved, but only in a process that has called "+
+			"torch.cuda.set_per_process_memory_fraction(1.0))",
 			c.f.units.Bytes(f.cached)),
 	}, true
 }

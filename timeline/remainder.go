@@ -128,6 +128,17 @@ func (b *deviceBuilder) newRemainders() *remainders {
 			r.blocks.add(a.Addr[i])
 		}
 	}
+	known := make([]bool, len(b.m.earlier)) // the final state has its size
+	for _, x := range b.m.joined {
+		if j, ok := isEarlier(x.id); ok {
+			known[j] = true
+		}
+	}
+	for j, e := range b.m.earlier { // what was there before keeps its rest as well: no hole of the large pool is that small
+		if i := len(b.m.earlier) - 1 - j; e.rounded == 0 && !known[j] && a.Rounded[i] > largePool {
+			a.Rounded[i] = r.size(a.Addr[i], a.Rounded[i])
+		}
+	}
 	return r
 }
 
@@ -146,12 +157,18 @@ func (r *remainders) allocated(addr uint64, rounded int64) int64 {
 	if rounded <= largePool {
 		return rounded
 	}
+	size := r.size(addr, rounded)
+	r.blocks.add(addr)
+	return size
+}
+
+// size returns the size of a block of the large pool, given the rounded size of its request and all that lies around it.
+func (r *remainders) size(addr uint64, rounded int64) int64 {
 	until := addr + uint64(rounded)
 	limit := r.blocks.next(until)
 	if end := r.ends.next(until); limit == 0 || end != 0 && end < limit {
 		limit = end
 	}
-	r.blocks.add(addr)
 	if limit == 0 {
 		return rounded
 	}

@@ -39,6 +39,9 @@ func (r *run) until() uint64 { return r.addr + uint64(r.size) }
 // smallBuffer is the size of the segments that serve small blocks (kSmallBuffer).
 const smallBuffer = 2 << 20
 
+// largePage is the size of the pages of expandable segments that serve large blocks (kLargeBuffer, the default of large_segment_size_mb).
+const largePage = 20 << 20
+
 // runBook finds the lives of runs. open are the runs that reach to where the walk is, by address.
 type runBook struct {
 	open   []run
@@ -143,6 +146,9 @@ func (d *Device) runOf(m Moment) run {
 		addr: ev.Addr, size: ev.Size, stack: ev.Stack, stream: ev.Stream, small: ev.Size <= smallBuffer,
 		expandable: ev.Action == traces.SegmentMap || ev.Action == traces.SegmentUnmap,
 	}
+	if ev.Action == traces.SegmentUnmap { // pages next to each other go back in one: any number of a small pool's, whole pages of a large one's
+		r.small = ev.Size%largePage != 0
+	}
 	if det := tr.DetailOf(d.first + int(m)); det.HasPool {
 		r.pool = det.Pool
 	}
@@ -168,6 +174,15 @@ func (d *Device) walkBack(ctx context.Context, b *runBook) error {
 		}
 		r := d.runOf(m)
 		if gained {
+			if r.expandable { // pages come one request at a time, so that this event tells the pool where the one that gave them back may not
+				small := r.small
+				begin = func(piece run) {
+					if piece.start = m; piece.end != Never { // else the final state has it
+						piece.small = small
+					}
+					b.done = append(b.done, piece)
+				}
+			}
 			if b.cut(r.addr, r.size, begin) < r.size {
 				b.doubts++
 			}
