@@ -63,15 +63,18 @@ func (a *heap) releasePool(pool int32) error {
 }
 
 // releaseAvailable gives back just enough blocks beyond max_split_size_mb for a request: one that is large enough, or else the
-// largest ones of the stream. It reports whether that may be enough (release_available_cached_blocks).
+// largest ones of the stream. It reports whether that may be enough (release_available_cached_blocks). PyTorch relies on no such
+// block being a part of a segment; in a state that was restored under another limit some are, and those are passed over.
 func (a *heap) releaseAvailable(pool int32, rounded int64, stream Stream) (bool, error) {
 	if a.set.MaxSplitSize == 0 {
 		return false, nil
 	}
 	s, free := &a.slab, &a.pools[pool].free
 	k := key{stream, max(rounded, a.set.MaxSplitSize), 0}
-	if r := free.atLeast(s, k); r != 0 && s.at(r).stream == stream && s.at(r).segment == 0 {
-		return true, a.releaseBlock(r)
+	for r := free.atLeast(s, k); r != 0 && s.at(r).stream == stream && s.at(r).segment == 0; r = free.after(s, r) {
+		if !s.at(r).split() {
+			return true, a.releaseBlock(r)
+		}
 	}
 	var total int64
 	for r := free.below(s, k); r != 0 && total < k.size; {
@@ -80,7 +83,7 @@ func (a *heap) releaseAvailable(pool int32, rounded int64, stream Stream) (bool,
 			break
 		}
 		next := free.below(s, key{b.stream, b.size, b.addr})
-		if b.segment == 0 {
+		if b.segment == 0 && !b.split() {
 			total += b.size
 			if err := a.releaseBlock(r); err != nil {
 				return false, err

@@ -124,3 +124,48 @@ func TestRestoreRefusesWhatIsNoState(t *testing.T) {
 		}
 	}
 }
+
+// TestARestoredPartOfASegmentIsNotGivenBackAlone: under max_split_size_mb PyTorch gives large unused blocks back without asking whether they are whole
+// segments, which they always are there; in a state that other settings left they need not be.
+func TestARestoredPartOfASegmentIsNotGivenBackAlone(t *testing.T) {
+	const mib, at = 1 << 20, 1 << 32
+	settings, err := ParseSettings("max_split_size_mb:30")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name           string
+		part           int64   // MiB unused behind 60 in use
+		whole          []int64 // MiB of unused segments
+		limit, request int64   // MiB
+		held           int64   // MiB held behind the request, 0 where it cannot be served
+	}{
+		{"the part alone is large enough", 140, nil, 210, 100, 0},
+		{"a whole one is large enough as well", 140, []int64{150}, 380, 100, 300},
+		{"whole ones are enough together", 110, []int64{70, 65}, 310, 130, 300},
+	} {
+		a, err := NewCaching(Config{Driver: NewDriver(0), Settings: settings, Cap: c.limit * mib})
+		if err != nil {
+			t.Fatal(err)
+		}
+		segments := []Segment{{Addr: at, Size: (60 + c.part) * mib,
+			Blocks: []SegmentBlock{{at, 60 * mib, 60 * mib, Allocated}, {at + 60*mib, c.part * mib, 0, Inactive}}}}
+		for i, n := range c.whole {
+			addr := at + uint64(i+1)<<30
+			segments = append(segments, Segment{Addr: addr, Size: n * mib, Blocks: []SegmentBlock{{addr, n * mib, 0, Inactive}}})
+		}
+		if _, err := a.Restore(segments); err != nil {
+			t.Fatal(err)
+		}
+		_, err = a.Malloc(c.request*mib, 0)
+		if c.held == 0 {
+			if !errors.Is(err, ErrOutOfMemory) || a.Stats().Reserved != (60+c.part)*mib {
+				t.Errorf("%s: %v, with %d MiB held", c.name, err, a.Stats().Reserved/mib)
+			}
+			continue
+		}
+		if err != nil || a.Stats().Reserved != c.held*mib {
+			t.Errorf("%s: %v, with %d MiB held and not %d", c.name, err, a.Stats().Reserved/mib, c.held)
+		}
+	}
+}

@@ -114,6 +114,9 @@ func (r *replay) segmentsOf(state *timeline.AllocatorState) (segments []allocato
 				continue
 			}
 			active++
+			if rests && a.End[p.Alloc] != timeline.Never && p.Size > settings.Round(a.Size[p.Alloc]) {
+				r.report.Rests++ // the timeline inferred it
+			}
 			b.Requested, b.State = a.Size[p.Alloc], allocator.Allocated
 			if p.State == traces.BlockPendingFree {
 				b.State = allocator.PendingFree
