@@ -1,6 +1,10 @@
 package plan
 
 import (
+	"cmp"
+	"fmt"
+	"slices"
+
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
 )
@@ -18,4 +22,126 @@ func (p *Problem) EagerRefusal(x Absence) string {
 		return "it would have to be back within the forward pass"
 	}
 	return ""
+}
+
+// executor checks what only some executors can do. What eager PyTorch has is a hook on each tensor that the forward pass saves, called when it is saved and when
+// the backward pass unpacks it, and checkpoints: regions of the forward pass that run again as a whole, in order, when the first of their tensors is unpacked.
+// The decisions are checked, and that the steps carry out these decisions and no others.
+func (v *validator) executor() error {
+	if v.pl.Executor != TorchEager {
+		return nil
+	}
+	e := eagerCheck{validator: v, turn: OpID(len(v.p.Ops))}
+	if i := slices.IndexFunc(v.p.Ops, func(op Op) bool { return op.Phase == traces.PhaseBackward }); i >= 0 {
+		e.turn, e.phases = OpID(i), true
+	}
+	for _, check := range []func() error{e.whole, e.absences, e.reruns, e.steps} {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// eagerCheck checks a plan for eager PyTorch.
+type eagerCheck struct {
+	*validator
+	turn   OpID // where the backward pass begins
+	phases bool // whether the recording tells
+}
+
+func (e *eagerCheck) refuse(format string, args ...any) error {
+	return fmt.Errorf("%w plan: eager PyTorch cannot: %s", ErrInvalid, fmt.Sprintf(format, args...))
+}
+
+// whole refuses what hooks have no handle on: parts of tensors and the algorithms of ops.
+func (e *eagerCheck) whole() error {
+	if e.pl.SectionBytes != 0 {
+		return e.refuse("keep a part of a tensor out of memory, and the plan speaks of sections of %d bytes", e.pl.SectionBytes)
+	}
+	if i := slices.IndexFunc(e.pl.Variants, func(k uint8) bool { return k != 0 }); i >= 0 {
+		return e.refuse("choose the algorithm of an op, and op %d has variant %d", i, e.pl.Variants[i])
+	}
+	return nil
+}
+
+// absences checks that each buffer leaves at most once, between its last touch of the forward pass and its first of the backward pass.
+func (e *eagerCheck) absences() error {
+	gone := make([]bool, len(e.p.Buffers))
+	for _, x := range e.pl.Absences {
+		if x.Buffer < 0 || int(x.Buffer) >= len(e.p.Buffers) || x.After < 0 || x.Release <= x.After || x.Before < x.Release || int(x.Before) >= len(e.p.Ops) {
+			return fmt.Errorf("%w plan: an absence of buffer %d from op %d to op %d is none", ErrInvalid, x.Buffer, x.After, x.Before)
+		}
+		name := e.p.Buffers[x.Buffer].Name
+		if why := e.p.EagerRefusal(x); why != "" {
+			return fmt.Errorf("%w plan: buffer %d (%s) cannot be absent after op %d in eager PyTorch: %s", ErrInvalid, x.Buffer, name, x.After, why)
+		}
+		touches := e.p.TouchesOf(x.Buffer)
+		// A copy may be read while it is made, so that what counts is Release.
+		next, _ := slices.BinarySearchFunc(touches, x.Release, func(t Touch, at OpID) int { return cmp.Compare(t.Op, at) })
+		switch {
+		case x.How == Discard:
+			return e.refuse("drop buffer %d (%s) because op %d overwrites it: what is saved is saved to be read", x.Buffer, name, x.Before)
+		case gone[x.Buffer]:
+			return e.refuse("have buffer %d (%s) leave twice: it is packed once", x.Buffer, name)
+		case next == 0 || next == len(touches) || touches[next].Op < x.Before || touches[next].Op > x.Before && x.How == Recompute:
+			return e.refuse("have buffer %d (%s) absent from op %d to op %d, which is no interval between two touches", x.Buffer, name, x.After, x.Before)
+		case e.phases && (x.After >= e.turn || x.Before < e.turn):
+			return e.refuse("have buffer %d (%s) absent from op %d to op %d: hooks act between the forward and the backward pass", x.Buffer, name, x.After, x.Before)
+		case x.How == Recompute && (x.After != touches[next-1].Op || x.Release != x.After+1):
+			return e.refuse("drop buffer %d (%s) at op %d: a checkpoint saves nothing of it, so that it goes behind its last touch, op %d", x.Buffer, name, x.Release, touches[next-1].Op)
+		}
+		gone[x.Buffer] = true
+	}
+	return nil
+}
+
+// reruns checks that what runs again is a piece of the forward pass, in order, where the first of the tensors that it brings back is unpacked.
+func (e *eagerCheck) reruns() error {
+	for _, r := range e.pl.Reruns {
+		for k, o := range r.Ops {
+			if e.phases && o >= e.turn {
+				return e.refuse("run op %d again before op %d: it is not of the forward pass", o, r.Before)
+			}
+			if k > 0 && o <= r.Ops[k-1] {
+				return e.refuse("run op %d again behind op %d: a region runs in order", o, r.Ops[k-1])
+			}
+		}
+		if !slices.ContainsFunc(e.pl.Absences, func(x Absence) bool { return x.How == Recompute && x.Fetch == r.Before && x.Before == r.Before }) {
+			return e.refuse("run ops again before op %d, where nothing that they bring back is unpacked", r.Before)
+		}
+	}
+	return nil
+}
+
+// steps checks that the program carries out the decisions that were checked: the same ops run again, the same buffers are copied.
+func (e *eagerCheck) steps() error {
+	reruns := slices.Clone(e.pl.Reruns)
+	slices.SortStableFunc(reruns, func(x, y Rerun) int { return cmp.Compare(x.Before, y.Before) })
+	var again []OpID
+	for _, r := range reruns {
+		again = append(again, r.Ops...)
+	}
+	swapped := make([]bool, len(e.p.Buffers))
+	for _, x := range e.pl.Absences {
+		swapped[x.Buffer] = swapped[x.Buffer] || x.How == Swap
+	}
+	for s := range e.pl.Steps {
+		switch st := &e.pl.Steps[s]; st.Kind {
+		case Again:
+			if len(again) == 0 || again[0] != st.Op {
+				return e.wrong(s, "op %d runs again, and no rerun of the plan says so", st.Op)
+			}
+			again = again[1:]
+		case Out, In:
+			b := e.pl.Instances[st.Instance].Buffer
+			if !swapped[b] {
+				return e.wrong(s, "buffer %d (%s) is copied, and no absence of the plan says so", b, e.p.Buffers[b].Name)
+			}
+		}
+	}
+	if len(again) > 0 {
+		return fmt.Errorf("%w plan: op %d is to run again and does not", ErrInvalid, again[0])
+	}
+	return nil
 }

@@ -1,7 +1,5 @@
 package plan
 
-import "fmt"
-
 // ordered checks with a vector clock a queue that every pair of conflicting touches is ordered by the program's waits.
 func (v *validator) ordered() error {
 	p, pl, k := v.p, v.pl, v.k
@@ -107,19 +105,6 @@ func (v *validator) ordered() error {
 		}
 		if err != nil {
 			return err
-		}
-	}
-	return nil
-}
-
-// executor checks what only some executors can do.
-func (v *validator) executor() error {
-	if v.pl.Executor != TorchEager {
-		return nil
-	}
-	for _, x := range v.pl.Absences {
-		if why := v.p.EagerRefusal(x); why != "" {
-			return fmt.Errorf("%w plan: buffer %d (%s) cannot be absent after op %d in eager PyTorch: %s", ErrInvalid, x.Buffer, v.p.Buffers[x.Buffer].Name, x.After, why)
 		}
 	}
 	return nil

@@ -216,6 +216,49 @@ func TestAStaleValueIsRefused(t *testing.T) {
 	}
 }
 
+// TestARerunMayWriteOverItsOwnScratchOnly: a buffer that held two values in turn may do so again within one rerun, but not while one of them is still wanted.
+func TestARerunMayWriteOverItsOwnScratchOnly(t *testing.T) {
+	build := func(wanted bool, chain ...plan.OpID) error {
+		b := plantest.New()
+		buf := func(x ...plan.BufferID) []plan.BufferID { return x }
+		x := b.Buffer("x", 100, timeline.Activation)
+		s := b.Buffer("scratch", 100, timeline.Activation)
+		y, z := b.Buffer("y", 100, timeline.Activation), b.Buffer("z", 100, timeline.Activation)
+		b.Op("make x", traces.PhaseForward, 10, nil, buf(x))
+		b.Op("first value", traces.PhaseForward, 10, buf(x), buf(s))
+		b.Op("make y", traces.PhaseForward, 10, buf(s), buf(y))
+		b.Op("second value", traces.PhaseForward, 10, buf(x), buf(s))
+		b.Op("make z", traces.PhaseForward, 10, buf(s), buf(z))
+		reads := buf(x, y, z)
+		if wanted {
+			reads = append(reads, s)
+		}
+		b.Op("use", traces.PhaseBackward, 10, reads, nil)
+		p := b.End()
+		pl, err := plan.Assemble(p, plan.Decisions{
+			Absences: []plan.Absence{
+				{Buffer: y, After: 2, Release: 3, Fetch: 5, Before: 5, How: plan.Recompute}, {Buffer: z, After: 4, Release: 5, Fetch: 5, Before: 5, How: plan.Recompute}},
+			Reruns: []plan.Rerun{{Before: 5, Ops: chain}},
+		})
+		if err != nil {
+			return err
+		}
+		if _, err := place.Place(context.Background(), p, pl, place.Options{}); err != nil {
+			return err
+		}
+		return plan.Validate(p, pl)
+	}
+	if err := build(false, 1, 2, 3, 4); err != nil {
+		t.Errorf("a chain that writes over its own scratch is refused: %v", err)
+	}
+	if err := build(true, 1, 2, 3, 4); !errors.Is(err, plan.ErrInvalid) || !strings.Contains(err.Error(), "overwrite") {
+		t.Errorf("a chain that writes over a value of the iteration is accepted: %v", err)
+	}
+	if err := build(false, 1, 3, 2, 4); !errors.Is(err, plan.ErrInvalid) || !strings.Contains(err.Error(), "version") {
+		t.Errorf("a chain that writes over its scratch before it is read is accepted: %v", err)
+	}
+}
+
 func TestBadProblemsAreRefusedWithASentence(t *testing.T) {
 	good := func() plan.Problem {
 		return plan.Problem{Align: 512, Streams: 1, Kind: traces.Dataflow,

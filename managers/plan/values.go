@@ -41,7 +41,8 @@ func (v *validator) values() error {
 	holds := make([]int32, len(pl.Instances))
 	host := make([]int32, len(p.Buffers))
 	at := make([]InstanceID, len(p.Buffers))
-	fresh := make([]bool, len(p.Buffers)) // whether the buffer came into being in this iteration
+	remade := make([]int32, len(pl.Instances)) // of a value that an op made when it ran again, the position at which it did, plus one
+	fresh := make([]bool, len(p.Buffers))      // whether the buffer came into being in this iteration
 	for b := range at {
 		at[b], host[b] = none, garbage
 	}
@@ -52,6 +53,7 @@ func (v *validator) values() error {
 		}
 		at[b] = i
 	}
+	position := int32(1) // ops that have run, plus one
 	for s := range pl.Steps {
 		st := &pl.Steps[s]
 		switch st.Kind {
@@ -83,10 +85,13 @@ func (v *validator) values() error {
 			if host[b] == garbage {
 				return v.wrong(s, "buffer %d (%s) is copied in and was never copied out", b, p.Buffers[b].Name)
 			}
-			holds[st.Instance] = host[b]
+			holds[st.Instance], remade[st.Instance] = host[b], 0
 		case Run, Again:
-			if err := v.op(s, &recorded, at, holds); err != nil {
+			if err := v.op(s, &recorded, at, holds, remade, position); err != nil {
 				return err
+			}
+			if st.Kind == Run {
+				position++
 			}
 		}
 	}
@@ -123,8 +128,9 @@ func bornVersion(p *Problem, recorded *versions, b BufferID) int32 {
 	return recorded.last[b]
 }
 
-// op checks that a run finds the versions of the recording, and leaves those of the recording.
-func (v *validator) op(s int, recorded *versions, at []InstanceID, holds []int32) error {
+// op checks that a run finds the versions of the recording, and leaves those of the recording. An op that runs again may not write over another value, unless
+// that was made again at the same position: then it is scratch of the chain, such as one of two values that a buffer had in turn.
+func (v *validator) op(s int, recorded *versions, at []InstanceID, holds, remade []int32, position int32) error {
 	p, op := v.p, &v.p.Ops[v.pl.Steps[s].Op]
 	again := v.pl.Steps[s].Kind == Again
 	for k := op.First; k < op.End; k++ {
@@ -136,7 +142,7 @@ func (v *validator) op(s int, recorded *versions, at []InstanceID, holds []int32
 		case a.Mode.Reads() && holds[id] != recorded.before[k]:
 			return v.wrong(s, "op %d (%s) finds version %d of buffer %d (%s) and read version %d in the recording", v.pl.Steps[s].Op, op.Name,
 				holds[id], a.Buffer, p.Buffers[a.Buffer].Name, recorded.before[k])
-		case again && a.Mode == Write && holds[id] != garbage && holds[id] != recorded.after[k]:
+		case again && a.Mode == Write && holds[id] != garbage && holds[id] != recorded.after[k] && remade[id] != position:
 			return v.wrong(s, "op %d (%s), run again, would overwrite version %d of buffer %d (%s)", v.pl.Steps[s].Op, op.Name, holds[id], a.Buffer, p.Buffers[a.Buffer].Name)
 		}
 	}
@@ -146,6 +152,13 @@ func (v *validator) op(s int, recorded *versions, at []InstanceID, holds []int32
 		}
 	}
 	for k := op.First; k < op.End; k++ {
+		if p.Accesses[k].Mode.Writes() {
+			made := int32(0)
+			if again {
+				made = position
+			}
+			remade[at[p.Accesses[k].Buffer]] = made
+		}
 		holds[at[p.Accesses[k].Buffer]] = recorded.after[k]
 	}
 	return nil
