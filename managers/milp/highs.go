@@ -12,12 +12,12 @@ import (
 // exports names the functions of HiGHS' C interface (highs_c_api.h) used here as the embedded build exports them.
 var exports = struct {
 	create, version, setBool, setInt, setDouble, passMip, setSolution, run, modelStatus, intInfo, doubleInfo, int64Info,
-	solution, malloc, free, constructors string
+	solution, getBasis, setBasis, malloc, free, constructors string
 }{
 	create: "F", version: "H",
 	setBool: "ia", setInt: "ja", setDouble: "ka",
 	passMip: "V", setSolution: "Va", run: "N",
-	modelStatus: "Ga", intInfo: "Aa", doubleInfo: "Ba", int64Info: "Ca", solution: "Ea",
+	modelStatus: "Ga", intInfo: "Aa", doubleInfo: "Ba", int64Info: "Ca", solution: "Ea", getBasis: "Fa", setBasis: "Sa",
 	malloc: "uc", free: "tc", constructors: "v",
 }
 
@@ -34,6 +34,7 @@ const (
 	highsLastLimit             = 17
 
 	highsPointFeasible = 2
+	highsBasisValid    = 1
 )
 
 // runWASM is the backend of the embedded solver.
@@ -158,7 +159,7 @@ func (m *machine) run(ctx context.Context, t task, handed chan<- struct{}) (answ
 		}
 	}
 	if a.status != StatusOptimal {
-		a.dual = nil
+		a.dual, a.basis = nil, nil
 	}
 	if a.status != StatusOptimal && a.status != StatusFeasible {
 		a.x = nil
@@ -230,6 +231,11 @@ func (in *instance) pass(h uint64, t task, scale scaling, shape shape) {
 		in.call(exports.setSolution, h, x, 0, 0, 0)
 		in.free(x)
 	}
+	if t.Basis != nil && !shape.integers {
+		cols, rows := in.putInts(t.Basis.vars), in.putInts(t.Basis.rows)
+		in.call(exports.setBasis, h, cols, rows) // one that it refuses, it does without
+		in.free(cols, rows)
+	}
 }
 
 // read takes point, duals, bound and nodes from HiGHS, scaled back.
@@ -250,6 +256,14 @@ func (in *instance) read(h uint64, a *answer, scale scaling, shape shape) {
 		scale.unscale(a.dual)
 	}
 	in.free(x, d, r, y)
+	if !shape.integers && in.intInfo(h, "basis_validity") == highsBasisValid {
+		cols, rows := in.alloc(4*n), in.alloc(4*k)
+		in.call(exports.getBasis, h, cols, rows)
+		if b := (&Basis{vars: in.ints(cols, n), rows: in.ints(rows, k)}); in.err == nil {
+			a.basis = b
+		}
+		in.free(cols, rows)
+	}
 }
 
 // info reads one figure of HiGHS' information into 8 bytes; HiGHS has no such figure for a model it did not run on, and then they

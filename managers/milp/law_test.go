@@ -356,3 +356,34 @@ func TestMalformedModelsAndOptionsAreErrors(t *testing.T) {
 		t.Error("no model: no error")
 	}
 }
+
+// TestABasisSavesMostOfTheWorkOfAChangedModel: the dual simplex method begins where the last solve ended.
+func TestABasisSavesMostOfTheWorkOfAChangedModel(t *testing.T) {
+	ctx := context.Background()
+	m := intervalKnapsack(3, 400, 200, 40, 1, false)
+	first, err := Solve(ctx, m, Options{LPOnly: true, Solver: SolverWASM})
+	if err != nil || first.Basis == nil {
+		t.Fatalf("no basis of an optimal linear model: %v", err)
+	}
+	for i := range m.rowUpper {
+		m.rowUpper[i] = math.Floor(m.rowUpper[i] * 0.98)
+	}
+	cold, err := Solve(ctx, m, Options{LPOnly: true, Solver: SolverWASM})
+	if err != nil {
+		t.Fatal(err)
+	}
+	warm, err := Solve(ctx, m, Options{LPOnly: true, Solver: SolverWASM, Basis: first.Basis})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if math.Abs(warm.Objective-cold.Objective) > 1e-6*math.Abs(cold.Objective) || warm.Status != StatusOptimal {
+		t.Errorf("from the basis %s at %v, from nothing %v", warm.Status, warm.Objective, cold.Objective)
+	}
+	if 2*warm.Work > cold.Work {
+		t.Errorf("work %d from the basis and %d from nothing", warm.Work, cold.Work)
+	}
+	m.AddVar(0, 0, 1, false)
+	if _, err := Solve(ctx, m, Options{LPOnly: true, Basis: first.Basis}); err == nil {
+		t.Error("the basis of a model of another shape is taken")
+	}
+}

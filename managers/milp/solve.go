@@ -95,6 +95,9 @@ type Options struct {
 	// Start is a feasible point to begin from, one value per variable, or nil. The embedded solver
 	// begins its search from it; native ones do not. It is returned if nothing better is found. A point that is not feasible is an error.
 	Start []float64
+	// Basis is where to begin a linear solve: that of an earlier one of a model of the same variables and rows, whose bounds and costs
+	// may differ. A few changed bounds then cost a few steps instead of a whole solve. Native solvers do not use it. nil for none.
+	Basis *Basis
 	// Solver chooses between the embedded solver and native ones.
 	Solver Solver
 	// LPOnly drops the wholeness of all variables and so solves the linear relaxation, whose row duals are prices for the rows.
@@ -117,6 +120,8 @@ type Solution struct {
 	// unit by which the row's binding bound is raised. It is >= 0 where the lower bound binds, <= 0 where the upper one does, and
 	// nil for a mixed-integer model.
 	Dual []float64
+	// Basis is where the embedded solver ended on a linear model that it solved to optimality, for the next solve to begin from; else nil.
+	Basis *Basis
 	// Nodes is the number of nodes of the search tree visited.
 	Nodes int64
 	// Work is the number of times the embedded solver read its clock, the unit of Options.MaxWork; 0 for native solvers.
@@ -125,6 +130,9 @@ type Solution struct {
 	Solver string
 }
 
+// Basis says of each variable and row of a linear model whether it stands at a bound or is determined by the others.
+type Basis struct{ vars, rows []int32 }
+
 // answer is a solver's claim, in the caller's scale but unchecked.
 type answer struct {
 	status Status
@@ -132,6 +140,7 @@ type answer struct {
 	bound  float64
 	x      []float64
 	dual   []float64
+	basis  *Basis
 	nodes  int64
 	work   int64
 	solver string
@@ -225,6 +234,10 @@ func (o *Options) complete(m *Model) error {
 			return fmt.Errorf("milp: the start is not feasible: %w", err)
 		}
 	}
+	if o.Basis != nil && (len(o.Basis.vars) != m.NumVars() || len(o.Basis.rows) != m.NumRows()) {
+		return fmt.Errorf("milp: a basis of %d variables and %d rows for a model of %d and %d: take that of a model of the same shape",
+			len(o.Basis.vars), len(o.Basis.rows), m.NumVars(), m.NumRows())
+	}
 	if o.TimeLimit == 0 {
 		o.TimeLimit = DefaultTimeLimit
 	}
@@ -300,7 +313,7 @@ func solve(ctx context.Context, t task, run backend) (Solution, error) {
 // unboundedOrInfeasible settles a claim of "one of the two" by solving for a point of any cost.
 func (t task) unboundedOrInfeasible(ctx context.Context, a *answer, run backend) error {
 	free := t
-	free.Model, free.Start = t.withCost(make([]float64, t.NumVars())), nil
+	free.Model, free.Start, free.Basis = t.withCost(make([]float64, t.NumVars())), nil, nil
 	b, err := run(ctx, free)
 	a.nodes, a.work = a.nodes+b.nodes, a.work+b.work
 	switch {
@@ -341,7 +354,7 @@ func (t task) checked(ctx context.Context, a *answer) error {
 	}
 	held := t
 	held.Model = t.withBounds(lower, upper, make([]bool, len(t.integer)))
-	held.LPOnly, held.Start, held.MaxNodes, held.MaxWork = true, nil, 0, 0
+	held.LPOnly, held.Start, held.Basis, held.MaxNodes, held.MaxWork = true, nil, nil, 0, 0
 	b, rerr := runWASM(ctx, held)
 	a.work += b.work
 	if rerr != nil || b.x == nil {
@@ -365,7 +378,7 @@ func (t task) assemble(a answer) Solution {
 		s.Objective = math.Inf(-1)
 		return s
 	case linear && a.dual != nil:
-		s.Dual = a.dual
+		s.Dual, s.Basis = a.dual, a.basis
 		s.Bound = t.dualBound(a.dual)
 	case !linear && !math.IsNaN(a.bound):
 		s.Bound = a.bound
@@ -375,7 +388,7 @@ func (t task) assemble(a answer) Solution {
 	}
 	if t.Start != nil && (s.X == nil || t.Objective(t.Start) < s.Objective) {
 		s.X, s.Objective = append([]float64(nil), t.Start...), t.Objective(t.Start)
-		s.Dual = nil
+		s.Dual, s.Basis = nil, nil
 	}
 	if s.X == nil {
 		s.Status = StatusUnknown

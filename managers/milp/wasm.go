@@ -391,3 +391,15 @@ func (in *instance) floats(p uint64, n int) []float64 {
 	}
 	return values
 }
+
+func (in *instance) ints(p uint64, n int) []int32 {
+	b := in.view(p, 4*n)
+	if b == nil {
+		return nil
+	}
+	values := make([]int32, n)
+	for i := range values {
+		values[i] = int32(binary.LittleEndian.Uint32(b[4*i:]))
+	}
+	return values
+}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/gmemtop/gmemtop/managers/chain"
@@ -25,15 +27,24 @@ import (
 // paper rounds S at 0.5 and solves the relaxation for (1-eps) of the budget, since rounding overshoots; we try five thresholds, measure the true peak of each
 // and solve again for a budget shifted by the error, so that eps is found instead of given. Beside, S of the first stage alone is rounded (what the forward
 // pass leaves), and what is made again is kept from then on: S of later stages is often a fraction spread over many stages, which rounding turns into
-// reruns of the same ops in each. The forward pass runs nothing again.
+// reruns of the same ops in each. Where fractions are what the forward pass leaves, whole items are kept at even distances as well. The forward pass runs nothing again.
 //
-// Both begin with Chen's segments in the same view, and take nothing worse. The mixed-integer program starts from the best that segments and rounding found and
-// stops at a gap, at a number of nodes, at counted work or, as a safety net, at the clock. What was found under one limit is considered again under the
-// next, when addresses take the plan above its budget; where the relaxation is not solved within its limits, a view of half as many groups is taken. A note of the plan says where its decisions come from.
+// A group runs again only from a few stages before the first that needs what it makes: chains are short, since a checkpoint every few groups costs less than the
+// peak of a long chain. What is out of reach cannot come back, so that until then its S is one variable. This makes the program linear in groups instead of
+// quadratic, which buys finer groups: on ResNet-101, VGG-416 and GPT-2 the relaxation at 60 % of the peak came to the same value with a reach of 4 stages as
+// without (at 40 % of the peak 1.5 % more on VGG-416, and with 8 stages 0.1 %), and to a third less on ResNet-101 with three times as many groups.
+// The reach is as long as the number of variables allows, and no limit at all for small networks.
 //
-// Complexity: groups^2 / 2 whole variables and groups x readers continuous ones, as many rows, each with up to one term an item.
+// Both begin with Chen's segments in the same view, and take nothing worse. A shifted budget changes right-hand sides alone, so that the simplex method goes on
+// from the last basis. The mixed-integer program starts from the best that segments and rounding found and stops at a gap, at a number of nodes, at counted
+// work or, as a safety net, at the clock. What was found under one limit is considered again under the next, when addresses take the plan above its budget;
+// where the relaxation is not solved within its limits, a view of half as many groups is taken. Notes of the plan say which view was solved, where its
+// decisions come from and what the program proves about that view.
+//
+// Complexity: groups x reach whole variables and as many times readers continuous ones, as many rows.
 // Rejected: the exact program for small networks beside the coarse one: with as many groups as ops that make activations the coarse one loses only what is
-// within a group; dynamic programming over chains (Rockmate, treeverse), which needs a chain.
+// within a group; dynamic programming over chains (Rockmate, treeverse), which needs a chain; the interior-point method for the relaxation (measured: no faster
+// than dual simplex on these programs, and without a basis to go on from).
 type checkmate struct {
 	whole  bool // solve the mixed-integer program, not only its relaxation
 	groups int
@@ -41,50 +52,60 @@ type checkmate struct {
 	only, single bool
 }
 
-// The sizes of the coarse views, and what bounds the search. A unit of the solver's work is about 0.2 ms on a quiet core.
+// The sizes of the coarse view, and what bounds the search. A unit of the solver's work is 0.1 to 3 ms, the more the larger the program.
 const (
-	groupsWhole   = 40
-	groupsRelaxed = 56
-	wholeWork     = 40_000
-	relaxedWork   = 20_000
-	totalWork     = 60_000 // for all programs of one plan: beyond it tighter limits choose among what is known
-	wholeNodes    = 2_000
-	wholeGap      = 0.01
-	wholeTime     = 5 * time.Minute
+	mostGroups  = 160
+	mostRuns    = 1000 // groups x reach; leastReach where that would be less
+	leastReach  = 6
+	relaxedWork = 20_000     // for one relaxation
+	totalWork   = 30_000     // for all programs of one plan: beyond it tighter limits choose among what is known
+	wholeWork   = 10_000_000 // for one mixed-integer program, divided by its rows; twice what the first relaxation took where that is more
+	wholeNodes  = 2_000
+	wholeGap    = 0.01
+	wholeTime   = 5 * time.Minute
 )
 
 // Checkmate returns the manager "checkmate": the mixed-integer program.
-func Checkmate() plan.Manager { return checkmate{whole: true, groups: groupsWhole} }
+func Checkmate() plan.Manager { return checkmate{whole: true, groups: mostGroups} }
 
 // CheckmateLP returns the manager "checkmate-lp": the linear relaxation with two-phase rounding.
-func CheckmateLP() plan.Manager { return checkmate{groups: groupsRelaxed} }
+func CheckmateLP() plan.Manager { return checkmate{groups: mostGroups} }
 
 // Info implements [plan.Manager].
 func (m checkmate) Info() plan.Info {
 	i := plan.Info{Name: "checkmate-lp", After: "Jain 2020", Family: plan.Recomputing, Needs: traces.Dataflow,
-		Reading: fmt.Sprintf("stages are groups of ops, at most %d, and the budget of the program is shifted until the rounded plan meets the real one.", m.groups),
+		Reading: fmt.Sprintf("stages are groups of ops, at most %d, that run again a few stages ahead at most; "+
+			"the program's budget is shifted until the rounded plan meets the real one.", m.groups),
 		Summary: "Relaxes the choice of what to keep in each stage to a linear program, rounds what is kept and runs again what that takes."}
 	if m.whole {
 		i.Name, i.Summary = "checkmate", "Solves what to keep and what to run again in each stage as a mixed-integer program."
-		i.Reading = fmt.Sprintf("stages are groups of ops, at most %d; the forward pass runs nothing again.", m.groups)
+		i.Reading = fmt.Sprintf("stages are groups of ops, at most %d, that run again a few stages ahead at most; the forward pass runs nothing again.", m.groups)
 	}
 	return i
 }
 
-// Plan implements [plan.Manager]. Request.Work bounds the solver's counted work for one mixed-integer program.
+// Plan implements [plan.Manager]. Request.Work bounds the solver's counted work for one mixed-integer program and for all programs together.
 func (m checkmate) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*plan.Plan, error) {
 	var c *roundings
 	pl, err := run(ctx, p, r, m.Info(), func(b *chain.Builder) func(int64) (plan.Decisions, int64, error) {
 		c = &roundings{m: m, s: newStages(p, b, m.groups), most: r.Work}
+		rounds := int64(0)
 		return func(limit int64) (plan.Decisions, int64, error) {
 			if limit <= 0 || len(c.s.acts) == 0 {
 				return plan.Decisions{}, 0, nil
 			}
-			return c.decide(ctx, limit)
+			limit = max(limit-limit/2000*rounds*rounds, 1) // holes close slowly: each further round asks for a little more than they took
+			rounds++
+			d, work, err := c.decide(ctx, limit)
+			c.told = append(c.told, told{d.Absences, fmt.Sprintf("%s; %s.", c.view(), c.best.how), c.proved()})
+			return d, work, err
 		}
 	})
-	if err == nil && c.best.how != "" {
-		pl.Note("%d groups in %d stages; %s.", c.s.groups(), c.s.count(), c.best.how)
+	if err == nil && len(c.told) > 0 {
+		if i := slices.IndexFunc(c.told, func(t told) bool { return slices.Equal(t.absences, pl.Absences) }); i >= 0 {
+			pl.Note("%s", c.told[i].how)
+			pl.Note("%s", c.told[i].proved)
+		}
 		if c.failed != "" {
 			pl.Note("%s", c.failed)
 		}
@@ -100,21 +121,31 @@ type roundings struct {
 
 	limit int64
 	best  candidate
-	view  candidate                 // the best that the coarse view can express
-	kept  func(v int32, t int) bool // of view
+	views []candidate // what was considered under this limit and the coarse view can express
 	spent int64
 
-	known  []known // what the solver came to under other limits
-	total  int64   // the solver's work under all limits
-	solves int     // of the mixed-integer program
+	known  []candidate // what the solver came to under other limits
+	total  int64       // the solver's work under all limits
+	solves int         // of the mixed-integer program
+
+	first int64       // work of the first relaxation
+	floor int64       // of the programs so far
+	basis *milp.Basis // where the last relaxation ended
+
+	// What the solver proved for the limit: the nanoseconds that have to run again, whether anything was proved, and by how many MiB the memory rows cannot
+	// be met.
+	lower   int64
+	bounded bool
+	short   float64
 
 	failed string // a sentence, where the solver had no answer
+	told   []told
 }
 
-// known is a rounded solution.
-type known struct {
-	kept func(v int32, t int) bool
-	how  string
+// told is what is to be said of the decisions under one limit: another limit's may become the plan.
+type told struct {
+	absences    []plan.Absence
+	how, proved string
 }
 
 // candidate is what decisions come to.
@@ -122,6 +153,7 @@ type candidate struct {
 	chain.Result
 	peak int64
 	how  string
+	kept func(v int32, t int) bool // whether an item is in memory when a stage begins; nil where the coarse view cannot say
 }
 
 // beats reports whether x is the better choice: within the limit, then faster; else lower.
@@ -135,10 +167,38 @@ func (x *candidate) beats(y *candidate, limit int64) bool {
 	return x.peak < y.peak && x.peak > limit && y.peak > limit
 }
 
+// view says in words what is solved.
+func (c *roundings) view() string {
+	what := fmt.Sprintf("%d groups of %d ops that make activations, in %d stages", c.s.groups(), c.s.makers(), c.s.count())
+	if c.s.groups() == c.s.makers() {
+		what = fmt.Sprintf("each of %d ops that make activations, in %d stages", c.s.groups(), c.s.count())
+	}
+	if r := c.reach(); r < c.s.count() {
+		what += fmt.Sprintf(", run again at most %d stages ahead", r)
+	}
+	return what
+}
+
+// reach is how many stages ahead of its first need a group may run again.
+func (c *roundings) reach() int {
+	if c.s.groups() == 0 || c.s.groups()*c.s.count() <= mostRuns {
+		return c.s.count()
+	}
+	return max(leastReach, mostRuns/c.s.groups())
+}
+
+// mostWork is the solver's work for all programs.
+func (c *roundings) mostWork() int64 {
+	if c.most > 0 {
+		return c.most
+	}
+	return totalWork
+}
+
 // learn considers a rounded solution now and under every later limit.
 func (c *roundings) learn(kept func(v int32, t int) bool, format string, args ...any) (peak int64) {
 	how := fmt.Sprintf(format, args...)
-	c.known = append(c.known, known{kept, how})
+	c.known = append(c.known, candidate{kept: kept, how: how})
 	return c.consider(kept, "%s", how)
 }
 
@@ -151,21 +211,20 @@ func (c *roundings) work(n int64) {
 // consider measures what keeping comes to and remembers it if it is better.
 func (c *roundings) consider(kept func(v int32, t int) bool, format string, args ...any) (peak int64) {
 	r, _ := c.s.b.PlanPossible(c.s.drops(kept), nil, 0)
-	x := candidate{Result: r, peak: c.s.b.PeakLive(r.Absences, r.Reruns), how: fmt.Sprintf(format, args...)}
+	x := candidate{Result: r, peak: c.s.b.PeakLive(r.Absences, r.Reruns), how: fmt.Sprintf(format, args...), kept: kept}
 	if x.beats(&c.best, c.limit) {
 		c.best = x
 	}
-	if x.beats(&c.view, c.limit) {
-		c.view, c.kept = x, kept
-	}
+	c.views = append(c.views, candidate{Result: chain.Result{Time: r.Time}, peak: x.peak, how: x.how, kept: kept})
 	return x.peak
 }
 
 // shifts bounds how often the program's budget is shifted to meet the real one.
-const shifts = 4
+const shifts = 6
 
 func (c *roundings) decide(ctx context.Context, limit int64) (plan.Decisions, int64, error) {
-	c.limit, c.best, c.view, c.spent = limit, candidate{}, candidate{}, 0
+	c.limit, c.best, c.views, c.spent = limit, candidate{}, nil, 0
+	c.lower, c.bounded, c.short = 0, false, 0
 	if c.consider(func(int32, int) bool { return true }, "everything is kept"); c.best.peak <= limit {
 		return plan.Decisions{}, 0, nil
 	}
@@ -179,7 +238,7 @@ func (c *roundings) decide(ctx context.Context, limit int64) (plan.Decisions, in
 	}
 	budget, good := limit, limit
 	for range shifts {
-		if c.m.only || c.total > totalWork {
+		if c.m.only || c.total >= c.mostWork() {
 			break
 		}
 		peak, err := c.relaxed(ctx, budget)
@@ -198,14 +257,14 @@ func (c *roundings) decide(ctx context.Context, limit int64) (plan.Decisions, in
 		} else {
 			good = budget
 		}
-		if c.m.single || next <= 0 || peak <= limit && next-budget < limit/200 {
+		if c.m.single || next <= 0 || peak <= limit && next-budget < limit/200 || c.short > 0 {
 			break
 		}
 		budget = next
 	}
 	budget = good
 	for range 2 {
-		if !c.m.whole || c.total > totalWork && c.solves > 0 {
+		if !c.m.whole || c.total >= c.mostWork() && c.solves > 0 || c.near() && !c.m.only {
 			break
 		}
 		c.solves++
@@ -258,7 +317,8 @@ func (c *roundings) coarser(ctx context.Context) error {
 		return errCoarsest
 	}
 	c.s = newStages(c.s.p, c.s.b, n)
-	c.known, c.view, c.kept = nil, candidate{}, nil
+	c.known, c.views, c.basis, c.floor = nil, nil, nil, 0
+	c.lower, c.bounded, c.short = 0, false, 0
 	c.consider(func(int32, int) bool { return true }, "everything is kept")
 	return c.segments(ctx)
 }
@@ -269,8 +329,12 @@ var errCoarsest = errors.New("the solver has no answer even in the coarsest view
 // relaxed solves the linear relaxation and rounds it at several thresholds; the peak returned is that of the threshold that came nearest to the limit from
 // below, or else nearest; 0 where the solver had no answer and the view is a coarser one now.
 func (c *roundings) relaxed(ctx context.Context, budget int64) (int64, error) {
-	q := newProgram(c.s, budget)
-	sol, err := milp.Solve(ctx, &q.m, milp.Options{LPOnly: true, MaxWork: relaxedWork, TimeLimit: wholeTime, Solver: milp.SolverWASM})
+	q := c.program(budget)
+	o := milp.Options{LPOnly: true, MaxWork: relaxedWork, TimeLimit: wholeTime, Solver: milp.SolverWASM, Basis: c.basis}
+	if c.most > 0 {
+		o.MaxWork = min(o.MaxWork, c.most)
+	}
+	sol, err := milp.Solve(ctx, &q.m, o)
 	c.work(sol.Work)
 	if err != nil && ctx.Err() != nil {
 		return 0, ctx.Err()
@@ -278,6 +342,14 @@ func (c *roundings) relaxed(ctx context.Context, budget int64) (int64, error) {
 	if err != nil || sol.X == nil {
 		c.fail("relaxation", err)
 		return 0, c.coarser(ctx)
+	}
+	c.basis = sol.Basis
+	if c.first == 0 {
+		c.first = sol.Work
+	}
+	c.prove(q, &sol, budget)
+	if !c.m.single {
+		c.learn(c.s.once(q.spread(sol.X)), "the relaxation of what the forward pass leaves, its fractions spread over items")
 	}
 	thresholds := []float64{0.5, 0.35, 0.65, 0.2, 0.8}
 	if c.m.single {
@@ -298,15 +370,63 @@ func (c *roundings) relaxed(ctx context.Context, budget int64) (int64, error) {
 	return nearest, nil
 }
 
+// program builds the program for a budget, of the same shape as the last one where that serves.
+func (c *roundings) program(budget int64) *program {
+	if budget < c.floor || c.floor < budget*3/4 {
+		c.floor, c.basis = budget*9/10, nil
+	}
+	return newProgram(c.s, scope{budget: budget, floor: c.floor, reach: c.reach()})
+}
+
+// prove remembers what a solution for the real limit says of the view.
+func (c *roundings) prove(q *program, sol *milp.Solution, budget int64) {
+	if budget != c.limit || math.IsInf(sol.Bound, 0) {
+		return
+	}
+	c.lower, c.bounded = max(c.lower, int64(sol.Bound*q.unit)), true
+	if over := sol.X[q.over]; over > 0.01 && sol.Status == milp.StatusOptimal { // MiB
+		c.short = over
+	}
+}
+
+// near reports whether the best known is within the limit and, as far as the view goes, within the gap of the least that runs again.
+func (c *roundings) near() bool {
+	return c.bounded && c.best.peak <= c.limit && float64(c.best.Time) <= float64(c.lower)*(1+wholeGap)
+}
+
+// proved says in words what the solver proved of the view.
+func (c *roundings) proved() string {
+	switch least := float64(c.lower) / 1e6; {
+	case !c.bounded:
+		return "Nothing was proved about how much has to run again."
+	case c.short > 0:
+		return fmt.Sprintf("The program's memory rows, which are stricter than what is measured, cannot be met: its best is %.1f MiB above the limit.", c.short)
+	case c.best.peak > c.limit:
+		return fmt.Sprintf("In this view %.2f ms have to run again.", least)
+	case c.best.Time <= c.lower:
+		return fmt.Sprintf("Optimal in this view, where %.2f ms have to run again.", least)
+	default:
+		mine := float64(c.best.Time) / 1e6
+		return fmt.Sprintf("In this view, launches included, %.2f ms have to run again and %.2f ms do: a gap of %.1f %%.",
+			least, mine, 100*(mine-least)/max(mine, 1e-6))
+	}
+}
+
 // solved solves the mixed-integer program as far as the limits go, from the best that is known.
 func (c *roundings) solved(ctx context.Context, budget int64) (int64, error) {
-	q := newProgram(c.s, budget)
-	o := milp.Options{Gap: wholeGap, MaxNodes: wholeNodes, MaxWork: wholeWork, TimeLimit: wholeTime, Solver: milp.SolverWASM}
-	if x := q.point(c.kept); q.m.Check(x, false) == nil {
-		o.Start = x
-	}
+	q := c.program(budget)
+	o := milp.Options{Gap: wholeGap, MaxNodes: wholeNodes, MaxWork: max(wholeWork/int64(q.m.NumRows()+1), 2*c.first), TimeLimit: wholeTime,
+		Solver: milp.SolverWASM}
 	if c.most > 0 {
 		o.MaxWork = c.most
+	}
+	best := -1 // of what the program can express: a chain may be longer than its reach
+	for i := range c.views {
+		if x := &c.views[i]; best < 0 || x.beats(&c.views[best], c.limit) {
+			if p := q.point(x.kept); q.m.Check(p, false) == nil {
+				best, o.Start = i, p
+			}
+		}
 	}
 	sol, err := milp.Solve(ctx, &q.m, o)
 	c.work(sol.Work)
@@ -315,7 +435,8 @@ func (c *roundings) solved(ctx context.Context, budget int64) (int64, error) {
 	}
 	if err != nil || sol.X == nil {
 		c.fail("mixed-integer program", err)
-		return c.view.peak, nil
+		return c.best.peak, nil
 	}
+	c.prove(q, &sol, budget)
 	return c.learn(q.least(sol.X), "the program was solved to %s, gap %.1f %%", sol.Status, 100*sol.Gap), nil
 }

@@ -20,6 +20,10 @@ import (
 // run ops again (nothing is short yet), and M says the same as FREE with fewer variables: an item is held as long as a later reader, the stage itself or the
 // next stage wants it. S and M need no wholeness: given whole R, the least S and M that satisfy the rows are whole, and less memory is never worse.
 //
+// Which pairs have a variable: a group runs again only in the stages from reach before the first need of what it makes to the last in which it is useful. Before
+// that, what is out of memory cannot come back and nobody reads it, so that S is one variable for all those stages: giving it up between them is never better
+// than giving it up at once. That is exact; reach is not, see checkmate.go.
+//
 // Memory rows are soft: Over is what they are exceeded by, at a price above any recomputing, so that a budget that cannot be met in the coarse view still
 // yields its nearest miss.
 type program struct {
@@ -28,7 +32,10 @@ type program struct {
 	run  [][]milp.Var // of each stage and group; none where it makes no sense
 	keep [][]milp.Var // of each item and stage up to its last need
 	over milp.Var
-	row  []milp.Term // scratch
+	unit float64 // nanoseconds that cost 1
+	// floor is the budget below which the rows say nothing reliable: one that holds at it anyway is left out.
+	floor int64
+	row   []milp.Term // scratch
 
 	// What point needs to work variables out from others, each behind those that it depends on.
 	holds   []hold
@@ -58,16 +65,28 @@ const none milp.Var = -1
 // mib is the unit of memory in the program: rows of about equal size suit a solver with absolute tolerances.
 const mib = 1 << 20
 
-// newProgram builds the program for a budget in bytes.
-func newProgram(s *stages, budget int64) *program {
-	q := &program{s: s}
+// scope is what a program is built for.
+type scope struct {
+	// budget is in bytes. Which rows are written depends on floor alone, the least budget to be asked about, so that programs of several budgets share the
+	// basis of a solution.
+	budget, floor int64
+	// reach is the number of stages before the first one that needs what a group makes, from which on the group may run again.
+	reach int
+	// apart gives S a variable of its own in every stage, where one would do. For the test that it changes nothing.
+	apart bool
+}
+
+// newProgram builds the program.
+func newProgram(s *stages, o scope) *program {
+	q := &program{s: s, floor: o.floor}
 	var total float64
 	for _, t := range s.time {
 		total += float64(t)
 	}
 	total = max(total, 1)
-	q.over = q.m.AddVar(1000/max(float64(budget)/mib, 1e-3), 0, math.Inf(1), false) // a hundredth of the budget costs ten forward passes
-	useful := make([]int, s.groups())                                               // of each group, the last stage in which it may run
+	q.unit = total
+	q.over = q.m.AddVar(1000/max(float64(o.floor)/mib, 1e-3), 0, math.Inf(1), false) // a hundredth of the budget costs ten forward passes
+	useful := make([]int, s.groups())                                                // of each group, the last stage in which it may run
 	for g := range useful {
 		useful[g] = -1
 		for _, v := range s.lists[g] {
@@ -90,26 +109,65 @@ func newProgram(s *stages, budget int64) *program {
 			}
 		}
 	}
+	early := s.early(o.reach)
 	q.run = make([][]milp.Var, s.count())
 	for t := range q.run {
 		q.run[t] = make([]milp.Var, s.groups())
 		for g := range q.run[t] {
 			q.run[t][g] = none
-			if t <= useful[g] {
+			if early[g] <= t && t <= useful[g] {
 				q.run[t][g] = q.m.AddVar(float64(s.time[g])/total, 0, 1, true)
 			}
 		}
 	}
 	q.keep = make([][]milp.Var, len(s.items))
+	use := s.firstUses(early)
 	for v := range s.items {
-		q.keep[v] = make([]milp.Var, s.items[v].last()+1)
+		it := &s.items[v]
+		q.keep[v] = make([]milp.Var, it.last()+1)
+		one := min(early[it.group], use[v]) // up to here it is there all the time or not at all
 		for t := range q.keep[v] {
+			if t > 0 && t <= one && !o.apart {
+				q.keep[v][t] = q.keep[v][0]
+				continue
+			}
 			q.keep[v][t] = q.m.AddVar(0, 0, 1, false)
 		}
 	}
 	q.correctness()
-	q.memory(budget)
+	q.memory(o.budget)
 	return q
+}
+
+// early returns the first stage in which each group may run again: reach stages before the first that needs what it makes, or whose group runs it as well.
+func (s *stages) early(reach int) []int {
+	early := make([]int, s.groups())
+	for g := range early {
+		early[g] = s.count()
+		for _, v := range s.lists[g] {
+			early[g] = min(early[g], max(int(s.items[v].needs[0])-reach, 0))
+		}
+	}
+	for h := s.groups() - 1; h >= 0; h-- {
+		for _, g := range s.runs[h] {
+			early[g] = min(early[g], early[h])
+		}
+	}
+	return early
+}
+
+// firstUses returns the first stage in which each item may be read, by the stage or by a group that runs again.
+func (s *stages) firstUses(early []int) []int {
+	use := make([]int, len(s.items))
+	for v := range use {
+		use[v] = int(s.items[v].needs[0])
+	}
+	for h := range s.reads {
+		for _, v := range s.reads[h] {
+			use[v] = min(use[v], early[h])
+		}
+	}
+	return use
 }
 
 // term adds a variable to the row at hand, unless there is none.
@@ -142,7 +200,7 @@ func (q *program) correctness() {
 				q.term(q.run[t][it.group], 1)
 				q.add(1, math.Inf(1))
 			}
-			if t > 0 {
+			if t > 0 && q.keep[v][t] != q.keep[v][t-1] {
 				q.term(q.keep[v][t-1], 1)
 				q.term(q.run[t-1][it.group], 1)
 				q.term(q.keep[v][t], -1)
@@ -176,7 +234,7 @@ func (q *program) limit(budget, fixed int64) {
 	for _, t := range q.row {
 		worst += t.Coef
 	}
-	if worst <= float64(budget)/mib {
+	if worst <= float64(q.floor)/mib {
 		q.row = q.row[:0]
 		return
 	}
@@ -232,6 +290,9 @@ func (q *program) slots(t int, budget int64) {
 		for _, v := range s.lists[g] { // up to here it counted as made before, from here on as kept from the stage before or not there
 			bytes := s.items[v].bytes
 			own += bytes
+			if q.run[t][g] == none && held[v] == q.kept(v, t) && !used[v] {
+				continue // one and the same, before and behind
+			}
 			if used[v] {
 				natural -= bytes
 			} else {
@@ -257,14 +318,14 @@ func (q *program) slots(t int, budget int64) {
 			q.term(u, -1)
 			q.add(math.Inf(-1), 0) // no reason to be more
 			last = u
-			if fixed := s.base[t] + natural; fixed+worst+own+s.extra[g] > budget {
+			if fixed := s.base[t] + natural; fixed+worst+own+s.extra[g] > q.floor {
 				q.term(u, 1)
 				q.term(r, float64(own+s.extra[g])/mib)
 				q.soft(float64(budget-fixed) / mib)
 			}
 		}
 		for _, v := range s.lists[g] {
-			if k := q.kept(v, t); k != none {
+			if k := q.kept(v, t); k != none && (q.run[t][g] != none || held[v] != k || used[v]) {
 				worst += s.items[v].bytes
 				q.term(k, float64(s.items[v].bytes)/mib)
 			}
@@ -312,6 +373,25 @@ func (q *program) rounded(x []float64, threshold float64) func(v int32, t int) b
 		k := q.kept(v, t)
 		return k != none && x[k] >= threshold
 	}
+}
+
+// spread reads from a solution what the forward pass leaves, where that is fractions: of a stretch of items a third of each, say, every third is kept. What is
+// left over of one item's bytes counts for the next, so that as many bytes are kept as the solution keeps.
+func (q *program) spread(x []float64) func(v int32) bool {
+	keep := make([]bool, len(q.keep))
+	var owed float64
+	for v := range keep { // in order of groups
+		switch s, bytes := x[q.keep[v][0]], float64(q.s.items[v].bytes); {
+		case s > 1-1e-6:
+			keep[v] = true
+		case s > 1e-6:
+			if owed += s * bytes; owed >= bytes {
+				keep[v] = true
+				owed -= bytes
+			}
+		}
+	}
+	return func(v int32) bool { return keep[v] }
 }
 
 // least reads from a solution with whole R the least S that goes with it.

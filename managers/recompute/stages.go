@@ -98,7 +98,18 @@ func (s *stages) group(most int) {
 }
 
 func (s *stages) groups() int { return max(len(s.starts)-1, 0) }
-func (s *stages) count() int  { return max(len(s.begins)-1, 0) }
+
+// makers returns how many ops make activations.
+func (s *stages) makers() (n int) {
+	for i := range s.acts {
+		if i == 0 || s.acts[i].made != s.acts[i-1].made {
+			n++
+		}
+	}
+	return n
+}
+
+func (s *stages) count() int { return max(len(s.begins)-1, 0) }
 
 func (s *stages) groupOf(i plan.OpID) int32 {
 	k, at := slices.BinarySearch(s.starts, i)

@@ -70,6 +70,7 @@ func newNetwork(p *plan.Problem) *network {
 			need[n.inputs[i].layer] = n.inputs[i].need
 		}
 	}
+	runs := modulesOf(p)
 	for i := range p.Ops {
 		begin := backward[i]
 		if at, ok := need[plan.OpID(i)]; ok && (begin == 0 || at < begin) {
@@ -78,19 +79,33 @@ func newNetwork(p *plan.Problem) *network {
 		if begin == 0 {
 			continue
 		}
-		end := begin + 1
-		same := func(j plan.OpID) bool {
-			return p.Ops[j].Module != "" && p.Ops[j].Module == p.Ops[begin].Module && p.Ops[j].Phase == p.Ops[begin].Phase
-		}
-		for ; int(end) < len(p.Ops) && same(end); end++ {
-		}
-		for ; begin > 0 && same(begin-1); begin-- {
-		}
+		begin, end := runs.around(begin)
 		n.layers = append(n.layers, layer{op: plan.OpID(i), begin: begin, end: end, conv: p.Ops[i].Class == plan.ClassConv})
 	}
 	slices.SortStableFunc(n.layers, func(a, b layer) int { return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(b.op, a.op)) })
 	return n
 }
+
+// moduleRuns are the stretches of ops of one module and phase, by where each op's begins and ends.
+type moduleRuns struct{ begin, end []plan.OpID }
+
+func modulesOf(p *plan.Problem) moduleRuns {
+	r := moduleRuns{make([]plan.OpID, len(p.Ops)), make([]plan.OpID, len(p.Ops))}
+	for lo := 0; lo < len(p.Ops); {
+		hi := lo + 1
+		for hi < len(p.Ops) && p.Ops[lo].Module != "" && p.Ops[hi].Module == p.Ops[lo].Module && p.Ops[hi].Phase == p.Ops[lo].Phase {
+			hi++
+		}
+		for i := lo; i < hi; i++ {
+			r.begin[i], r.end[i] = plan.OpID(lo), plan.OpID(hi)
+		}
+		lo = hi
+	}
+	return r
+}
+
+// around returns the stretch that op i lies in: the op alone where its module is not known.
+func (r moduleRuns) around(i plan.OpID) (begin, end plan.OpID) { return r.begin[i], r.end[i] }
 
 // lastLayer finds the last feature-extraction layer among the ops [from, to).
 func (n *network) lastLayer(from, to plan.OpID, backward []plan.OpID) {

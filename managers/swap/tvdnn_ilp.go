@@ -37,9 +37,11 @@ import (
 // until at most mostIntegers variables are left.
 //
 // Its linear relaxation is solved first: counts are large and rounding one up only takes more out of memory, so that the relaxation
-// rounded up is nearly as good as the integers can be, and the solver begins there. The program says which sections are away; at
-// which ops they leave and return is then settled by the clock (schedule.go). The result is compared with
-// the heuristic's by the evaluator, and the better one is the plan.
+// rounded up is nearly as good as the integers can be. Where it is within the gap of its own bound, that is the answer; else the
+// solver begins there, if the model is small. (Measured on a large one: with VGG-16 at 60 % the search took 14 s to come from 3.7 %
+// of the bound to 2.8 %, and the plan was no faster.) The program says which sections
+// are away; at which ops they leave and return is then settled by the clock (schedule.go), which came out better than the windows'
+// own positions. The result is compared with the heuristic's by the evaluator, and the better one is the plan.
 //
 // Complexity: that of the solver, stopped at a gap, a number of nodes and counted work. Rejected: solving for whole buffers and
 // cutting afterwards (it cannot know that half a buffer would do); keeping the windows' positions (a window is coarser than the ops
@@ -52,7 +54,9 @@ const (
 	ilpGap   = 0.01
 	ilpWork  = 40_000
 	ilpNodes = 20_000
-	// ilpTime is a safety net and nothing else: an answer that it cut short could not be repeated.
+	// ilpSmall is the work of a relaxation beyond which the integers are not searched.
+	ilpSmall = 1_000
+	// ilpTime is a safety net: an answer that it cut short could not be repeated.
 	ilpTime = 60 * time.Second
 )
 
@@ -98,7 +102,10 @@ func (s *sections) improve(ctx context.Context, h *plan.Plan, r plan.Request) (*
 		work = ilpWork
 	}
 	var note string
+	var rounds int64
 	pl, err := place.Within(ctx, s.p, r, place.Options{Work: placeWork}, func(limit int64) (plan.Decisions, error) {
+		limit -= limit / 2000 * rounds * rounds // holes close slowly: each further round asks for a little more than they took
+		rounds++
 		share := (work + 1) / 2 // a tighter limit, asked for because of addresses, gets half of what is left
 		c, n, used, err := s.solve(ctx, limit, max(share, 1))
 		work -= min(used, share)
@@ -204,20 +211,29 @@ func (s *sections) solve(ctx context.Context, limit, work int64) (c []idle, note
 	} else if ctx.Err() != nil {
 		return nil, "", lp.Work, err
 	}
-	sol, err := milp.Solve(ctx, &m.model, milp.Options{Gap: ilpGap, MaxNodes: ilpNodes, MaxWork: max(work-lp.Work, 1), TimeLimit: ilpTime,
-		Start: start})
-	s.done += max(sol.Nodes, 1)
-	if sol.X == nil {
-		if err == nil {
-			err = fmt.Errorf("no solution: %s", sol.Status)
+	used = lp.Work
+	x, status, objective, bound := start, "not solved", m.model.Objective(start), lp.Bound
+	switch near := objective-bound <= ilpGap*math.Abs(objective); {
+	case near:
+		status = "its relaxation rounded up is near enough"
+	case lp.X != nil && lp.Work > ilpSmall:
+		status = "its relaxation rounded up, which is all that its size allows"
+	default:
+		sol, err := milp.Solve(ctx, &m.model, milp.Options{Gap: ilpGap, MaxNodes: ilpNodes, MaxWork: max(work-lp.Work, 1), TimeLimit: ilpTime, Start: start})
+		s.done += max(sol.Nodes, 1)
+		used += sol.Work
+		if sol.X == nil {
+			if err == nil {
+				err = fmt.Errorf("no solution: %s", sol.Status)
+			}
+			return nil, "", used, err
 		}
-		return nil, "", lp.Work + sol.Work, err
+		x, status, objective, bound = sol.X, sol.Status.String(), sol.Objective, max(sol.Bound, bound)
 	}
-	objective, bound := sol.Objective, max(sol.Bound, lp.Bound)
-	note = fmt.Sprintf("integer program over %d windows with %d integers: %s, charged %.3f ms, at least %.3f ms, %d nodes",
-		len(m.time), ints, sol.Status, objective, max(bound, 0), sol.Nodes)
-	c, _ = s.stick(m.decode(sol.X), limit)
-	return c, note, lp.Work + sol.Work, nil
+	note = fmt.Sprintf("integer program over %d windows of %d ops with %d integers: %s, charged %.3f ms, at least %.3f ms",
+		len(m.time), len(s.p.Ops), ints, status, objective, max(bound, 0))
+	c, _ = s.stick(m.decode(x), limit)
+	return c, note, used, nil
 }
 
 // roundedUp is the point of the relaxation x with its counts rounded up.
