@@ -2,6 +2,7 @@ package chain
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
@@ -34,7 +35,13 @@ func (e *Impossible) Error() string {
 // out of memory; the buffers themselves count as out of it, whether or not the set says so. The error is an [*Impossible] that names the first of
 // the buffers that cannot be brought back. The chain's Ops are the caller's.
 func (b *Builder) At(x plan.OpID, buffers []plan.BufferID, s *Set) (Chain, error) {
-	if err := b.collect(x, buffers, s); err != nil {
+	return b.AtMost(x, buffers, s, math.MaxInt)
+}
+
+// AtMost is [Builder.At] for callers that have no use for a chain of more than so many ops: it gives up as soon as there are more, with an error that
+// wraps [ErrLong], so that asking about a candidate that drags half of the net behind it costs no more than about any other.
+func (b *Builder) AtMost(x plan.OpID, buffers []plan.BufferID, s *Set, ops int) (Chain, error) {
+	if err := b.collect(x, buffers, s, ops); err != nil {
 		return Chain{}, err
 	}
 	c := b.measure(x, s)
@@ -49,7 +56,7 @@ func (b *Builder) Cost(g plan.Gap, s *Set) (ns, scratch int64, ok bool) {
 		return 0, 0, true
 	}
 	one := [1]plan.BufferID{g.Buffer}
-	if b.check(g) != nil || b.collect(g.Before, one[:], s) != nil {
+	if b.check(g) != nil || b.collect(g.Before, one[:], s, math.MaxInt) != nil {
 		return 0, 0, false
 	}
 	c := b.measure(g.Before, s)
@@ -77,7 +84,7 @@ func (b *Builder) inMemory(i plan.BufferID, x plan.OpID, s *Set) state {
 }
 
 // collect fills b.ops with the ops that bring the buffers back, in issue order.
-func (b *Builder) collect(x plan.OpID, buffers []plan.BufferID, s *Set) error {
+func (b *Builder) collect(x plan.OpID, buffers []plan.BufferID, s *Set, most int) error {
 	b.stamp++
 	b.ops, b.stack = b.ops[:0], b.stack[:0]
 	if x < 0 || int(x) >= len(b.p.Ops) {
@@ -96,6 +103,9 @@ func (b *Builder) collect(x plan.OpID, buffers []plan.BufferID, s *Set) error {
 			b.stack = b.stack[:len(b.stack)-1]
 			if why := b.need(v, x, s); why != "" {
 				return &Impossible{Buffer: t, At: x, Reason: why}
+			}
+			if len(b.ops) > most {
+				return fmt.Errorf("before op %d: %w: more than %d ops would run again", x, ErrLong, most)
 			}
 		}
 	}
@@ -147,10 +157,6 @@ func (b *Builder) need(v value, x plan.OpID, s *Set) string {
 			case blocked:
 				return fmt.Sprintf("%s is about to be overwritten", p.Buffers[a.Buffer].Name)
 			}
-			if b.wroteAt[a.Buffer] == b.stamp && b.wrote[a.Buffer] != b.left[k] { // the second would destroy the first, which a validator cannot tell from harm
-				return fmt.Sprintf("two values of %s would be needed in one chain", p.Buffers[a.Buffer].Name)
-			}
-			b.wroteAt[a.Buffer], b.wrote[a.Buffer] = b.stamp, b.left[k]
 		}
 	}
 	return ""
@@ -166,7 +172,6 @@ func (b *Builder) measure(x plan.OpID, s *Set) Chain {
 	}
 	var c Chain
 	var scratch, kept int64
-	b.live = b.live[:0]
 	for k, i := range b.ops {
 		c.Time += b.OpTime(i)
 		op := &p.Ops[i]
@@ -190,20 +195,22 @@ func (b *Builder) measure(x plan.OpID, s *Set) Chain {
 				if a == op.End {
 					b.lastUse[buf] = int32(k)
 				}
-				b.live = append(b.live, int32(buf))
+				b.held[buf] = true
 			}
 		}
 		c.Scratch, c.Peak = max(c.Scratch, scratch), max(c.Peak, scratch+kept)
-		keep := b.live[:0]
-		for _, buf := range b.live {
-			if b.lastUse[buf] <= int32(k) {
+		for a := op.First; a <= op.End; a++ { // what is used last is used here
+			var buf plan.BufferID
+			if a < op.End {
+				buf = p.Accesses[a].Buffer
+			} else if buf = op.Workspace; buf == plan.NoBuffer {
+				break
+			}
+			if b.held[buf] && b.lastUse[buf] <= int32(k) {
 				scratch -= b.size[buf]
-				b.here[buf] = false
-			} else {
-				keep = append(keep, buf)
+				b.held[buf], b.here[buf] = false, false
 			}
 		}
-		b.live = keep
 	}
 	return c
 }

@@ -41,9 +41,9 @@ type Builder struct {
 	wrote   []value
 	lastUse []int32
 	here    []bool
+	held    []bool // of each buffer: it is scratch of the chain just now
 	ops     []plan.OpID
 	stack   []value
-	live    []int32
 }
 
 // reason says why an op cannot run again.
@@ -60,7 +60,7 @@ const (
 func New(p *plan.Problem) *Builder {
 	n, nb := len(p.Ops), len(p.Buffers)
 	b := &Builder{p: p, size: make([]int64, nb), first: make([]value, nb+1), found: make([]value, len(p.Accesses)), left: make([]value, len(p.Accesses)),
-		stuck: make([]reason, n), opSeen: make([]int32, n), wanted: make([]int32, nb), bufSeen: make([]int32, nb), wroteAt: make([]int32, nb), wrote: make([]value, nb), lastUse: make([]int32, nb), here: make([]bool, nb)}
+		stuck: make([]reason, n), opSeen: make([]int32, n), wanted: make([]int32, nb), bufSeen: make([]int32, nb), wroteAt: make([]int32, nb), wrote: make([]value, nb), lastUse: make([]int32, nb), here: make([]bool, nb), held: make([]bool, nb)}
 	for i := range b.size {
 		b.size[i] = p.Rounded(plan.BufferID(i))
 	}

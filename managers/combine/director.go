@@ -108,9 +108,9 @@ func (o *online) again(g *plan.Gap) (int64, bool) {
 		t += o.p.Hardware.H2D.Time(o.p.Rounded(b))
 		o.away.Remove(b, o.absences[o.open[b]].Release)
 	}
-	c, err := o.chains.At(g.Before, one[:], o.away)
+	c, err := o.chains.AtMost(g.Before, one[:], o.away, longestOf(len(o.gaps)))
 	for _, b := range loads {
 		o.away.Add(o.absences[o.open[b]])
 	}
-	return t + c.Time, err == nil && len(c.Ops) <= longestChain
+	return t + c.Time, err == nil
 }

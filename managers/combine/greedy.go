@@ -42,11 +42,17 @@ func (o *offers) Pop() any {
 }
 
 const (
-	// longestChain bounds the ops of one chain that the greedy considers: longer ones cost more than any swap, and the bound keeps planning linear.
-	longestChain = 384
+	// longestChain bounds the ops of one chain that the greedy considers: longer ones cost more than any swap, and the bound keeps planning linear. Where
+	// there are more than some 10,000 gaps, chains may have longestTogether ops in all of their chains, and chainAnyway each.
+	longestChain    = 384
+	longestTogether = 8_000_000
+	chainAnyway     = 8
 	// mostReaders bounds the chosen chains that a further drop may lengthen.
 	mostReaders = 32
 )
+
+// longestOf returns the most ops of one chain where there are so many gaps.
+func longestOf(gaps int) int { return min(longestChain, chainAnyway+longestTogether/(1+gaps)) }
 
 // ways says which ways of leaving memory a greedy may use.
 type ways struct {
@@ -156,8 +162,8 @@ func (s *selection) again(g int32, w ways) (ns int64, fits, ok bool) {
 	}
 	x := &s.gaps[g]
 	one := [1]plan.BufferID{x.Buffer}
-	c, err := s.chains.At(x.Before, one[:], s.away)
-	if err != nil || len(c.Ops) > longestChain {
+	c, err := s.chains.AtMost(x.Before, one[:], s.away, longestOf(len(s.gaps)))
+	if err != nil {
 		return 0, false, false
 	}
 	ns, fits = c.Time+s.copying(c.Ops, x.Before), w.anyScratch || !s.over(x.Before, s.extra(g, c.Peak))
@@ -213,8 +219,8 @@ func (s *selection) dependents(g int32, visit func(d int32, longer, extra int64)
 			continue
 		}
 		one := [1]plan.BufferID{s.gaps[d].Buffer}
-		c, err := s.chains.At(s.fetch[d], one[:], s.away)
-		if err != nil || len(c.Ops) > longestChain || !visit(d, c.Time-s.took[d], s.extra(d, c.Peak)) {
+		c, err := s.chains.AtMost(s.fetch[d], one[:], s.away, longestOf(len(s.gaps)))
+		if err != nil || !visit(d, c.Time-s.took[d], s.extra(d, c.Peak)) {
 			return false
 		}
 	}

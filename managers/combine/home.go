@@ -415,7 +415,7 @@ func (w *swarm) decode(fates []byte, limit int64) error {
 			switch c := choice(fates[k]); {
 			case c == recompute && s.recomputable(g):
 				one := [1]plan.BufferID{s.gaps[g].Buffer}
-				if c, err := s.chains.At(s.gaps[g].Before, one[:], s.away); err == nil && len(c.Ops) <= most {
+				if _, err := s.chains.AtMost(s.gaps[g].Before, one[:], s.away, most); err == nil {
 					s.why[g] = "the swarm's choice"
 					s.leave(g, recompute, s.gaps[g].After+1, s.gaps[g].Before)
 				}

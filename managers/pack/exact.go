@@ -112,8 +112,8 @@ func (r *runner) left() int64 { return r.opts.Work - r.used }
 // greedy makes the first answers.
 func (r *runner) greedy(ctx context.Context) error {
 	for k, rule := range fitPortfolio {
-		if k > 0 && (r.done() || r.used+fitSteps(len(r.in.size)) > r.opts.Work/4) {
-			break
+		if k > 0 && (r.done() || r.in.large() || r.used+fitSteps(len(r.in.size)) > r.opts.Work/4) {
+			break // a large core takes its passes itself, once what is in the way has been taken out
 		}
 		offsets, err := r.in.fit(ctx, r.in.order(rule.order), rule.fitRule)
 		if err != nil {
@@ -158,7 +158,7 @@ func (in *instance) order(keys string) []int32 {
 
 // meet looks for a packing within the capacity.
 func (r *runner) meet(ctx context.Context) {
-	if !r.done() {
+	if !r.done() && r.left() > 0 {
 		r.attempt(ctx, r.opts.Capacity, r.left())
 	}
 }
@@ -168,6 +168,9 @@ func (r *runner) meet(ctx context.Context) {
 func (r *runner) minimise(ctx context.Context) {
 	unit := r.in.unit()
 	share := r.opts.Work / 8
+	if r.in.large() { // the first attempt has all the passes to make
+		share *= 2
+	}
 	for !r.done() && r.left() > 0 && ctx.Err() == nil {
 		gaveUp := r.bound
 		r.attempt(ctx, r.bound, min(2*share, r.left()))
@@ -239,22 +242,24 @@ func (r *runner) attempt(ctx context.Context, capacity, work int64) outcome {
 
 // Sizes that decide how a core is solved.
 const (
-	searchFirst   = 2000       // with at most so many items the search comes right after a few greedy passes
+	searchFirst   = 2000       // with at most so many items the search comes right after a few greedy passes; more are large
 	fewPasses     = 3          // how many those are
 	mostOverlaps  = 20_000_000 // the search's tables of overlapping pairs and of items by section stay below this
-	passesBetween = 4          // in larger cores greedy passes get this part of the work before the search
+	passesBetween = 4          // in larger cores greedy passes get this part of the work before the search, and
+	manyPasses    = 12         // at least so many, which is each of the portfolio and some that have learned
+	overlapsAStep = 100        // overlapping pairs, for each step there is to spend, beyond which a search would be spent on its tables
 )
 
 // solve packs the core within the capacity: by greedy passes and then by search. Where it ran out, the offsets are the best packing
 // above the capacity, or nil.
 func (c core) solve(ctx context.Context, capacity int64, seed uint64, work int64, k knobs) ([]int64, int64, outcome) {
-	n, searchable := len(c.in.size), c.in.overlaps() <= mostOverlaps
+	n, searchable := len(c.in.size), c.in.overlaps() <= min(mostOverlaps, overlapsAStep*min(work, mostOverlaps))
 	passes := work
 	switch {
 	case searchable && n <= searchFirst:
 		passes = min(work, fewPasses*fitSteps(n))
 	case searchable:
-		passes = work / passesBetween
+		passes = min(work, max(work/passesBetween, manyPasses*fitSteps(n)))
 	}
 	best, used, out := c.squeaky(ctx, capacity, seed, passes)
 	if out != ranOut || !searchable || used >= work {
@@ -266,6 +271,9 @@ func (c core) solve(ctx context.Context, capacity int64, seed uint64, work int64
 	}
 	return offsets, used + more, out
 }
+
+// large reports whether greedy passes come before a search.
+func (in *instance) large() bool { return len(in.size) > searchFirst }
 
 // overlaps is the number of ordered pairs of items that overlap, or of items by section where that is larger.
 func (in *instance) overlaps() int64 {

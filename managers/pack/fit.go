@@ -18,7 +18,8 @@ import (
 // Our reading: the gap between address 0 and the first taken range counts like any other. The authors' code tries it only when
 // the neighbours' ranges merge into exactly one; FrontGapOnlyBelowOneRange does as the code does.
 //
-// With the index of ranges a pass costs O(n log n) list operations. Fixed items are placed before all others.
+// With the index of ranges (ranges.go) a pass costs O(n * live) at worst, in order of address and without sorting. Fixed items are placed
+// before all others.
 
 // FitOption changes the rule of BestFit and FirstFit.
 type FitOption func(*fitRule)
@@ -33,24 +34,45 @@ type fitRule struct {
 	quirk bool // see FrontGapOnlyBelowOneRange
 }
 
-// choose returns the offset for size above, between or below the taken ranges.
+// choose returns the offset for size above, between or below the taken ranges, which come in order of their lower ends and may overlap.
 func (r fitRule) choose(taken []addrRange, size int64) int64 {
 	if len(taken) == 0 {
 		return 0
 	}
-	best, at := int64(math.MaxInt64), taken[len(taken)-1].hi
-	var below int64 // end of the range under the gap
-	for k, t := range taken {
-		gap := t.lo - below
-		if gap >= size && gap < best && (k > 0 || !r.quirk || len(taken) == 1) {
-			best, at = gap, below
-			if r.first {
-				return at
+	front := taken[0].lo
+	if r.first && !r.quirk && front >= size {
+		return 0
+	}
+	best, at := int64(math.MaxInt64), int64(0)
+	below := taken[0].hi // end of the range under the gap
+	single := true
+	for _, t := range taken[1:] {
+		if gap := t.lo - below; gap > 0 {
+			single = false
+			if gap >= size && gap < best {
+				best, at = gap, below
+				if r.first {
+					break
+				}
 			}
 		}
-		below = t.hi
+		below = max(below, t.hi)
 	}
-	return at
+	switch {
+	case front >= size && (front <= best || r.first) && (single || !r.quirk):
+		return 0
+	case best < math.MaxInt64:
+		return at
+	}
+	return below
+}
+
+// smallest returns the least gap that matters to the rule for an item of the size.
+func (r fitRule) smallest(size int64) int64 {
+	if r.quirk { // it counts ranges
+		return 1
+	}
+	return size
 }
 
 // BestFit packs by SmartPool's rule with best fit. The result is Optimal where its top meets the lower bound and Feasible
@@ -106,7 +128,7 @@ const checkEvery = 1024
 // fit places the items in the given order, fixed ones first.
 func (in *instance) fit(ctx context.Context, order []int32, rule fitRule) ([]int64, error) {
 	offsets := make([]int64, len(in.size))
-	index := newRangeIndex(in.sections)
+	index := newRangeIndex(in)
 	place := func(i int32, at int64) {
 		offsets[i] = at
 		index.place(in, i, at)
@@ -124,7 +146,7 @@ func (in *instance) fit(ctx context.Context, order []int32, rule fitRule) ([]int
 			continue
 		}
 		a, b := in.stretches(i)
-		place(i, rule.choose(index.taken(a, b), in.size[i]))
+		place(i, index.choose(rule, a, b, in.size[i]))
 	}
 	return offsets, nil
 }

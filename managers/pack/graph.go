@@ -42,22 +42,7 @@ func newGraph(in *instance) *graph {
 			next[s]++
 		}
 	}
-	seen := make([]int32, n)
-	for i := range n {
-		a, b := in.stretches(int32(i))
-		seen[i] = int32(i + 1)
-		for _, r := range [2]span{a, b} {
-			for s := r.lo; s < r.hi; s++ {
-				for _, k := range g.member[g.memberAt[s]:g.memberAt[s+1]] {
-					if seen[k] != int32(i+1) {
-						seen[k] = int32(i + 1)
-						g.nbr = append(g.nbr, k)
-					}
-				}
-			}
-		}
-		g.nbrAt[i+1] = int32(len(g.nbr))
-	}
+	g.neighbours()
 	type key struct {
 		size int64
 		a, b span
@@ -77,4 +62,51 @@ func newGraph(in *instance) *graph {
 		}
 	}
 	return g
+}
+
+// neighbours lists who overlaps whom. Who overlaps a stretch of life lives in its first section or begins in a later one, so that listing costs as
+// much as there is to list. (Looking through all members of all its sections costs as much as that times the length of a life.)
+func (g *graph) neighbours() {
+	in := g.in
+	n := len(in.size)
+	beginAt := make([]int32, in.sections+1) // who begins in section s is begin[beginAt[s]:beginAt[s+1]]
+	each := func(visit func(i int32, r span)) {
+		for i := range int32(n) {
+			a, b := in.stretches(i)
+			visit(i, a)
+			if b.lo < b.hi {
+				visit(i, b)
+			}
+		}
+	}
+	each(func(_ int32, r span) { beginAt[r.lo+1]++ })
+	for s := range in.sections {
+		beginAt[s+1] += beginAt[s]
+	}
+	begin := make([]int32, beginAt[in.sections])
+	next := slices.Clone(beginAt)
+	each(func(i int32, r span) {
+		begin[next[r.lo]] = i
+		next[r.lo]++
+	})
+	seen := make([]int32, n)
+	list := func(i int32, items []int32) {
+		for _, k := range items {
+			if seen[k] != i+1 {
+				seen[k] = i + 1
+				g.nbr = append(g.nbr, k)
+			}
+		}
+	}
+	for i := range int32(n) {
+		seen[i] = i + 1
+		a, b := in.stretches(i)
+		for _, r := range [2]span{a, b} {
+			if r.lo < r.hi {
+				list(i, g.member[g.memberAt[r.lo]:g.memberAt[r.lo+1]])
+				list(i, begin[beginAt[r.lo+1]:beginAt[r.hi]])
+			}
+		}
+		g.nbrAt[i+1] = int32(len(g.nbr))
+	}
 }

@@ -1,35 +1,123 @@
 package pack
 
-import "slices"
+import (
+	"slices"
+	"sort"
+)
 
 // Which addresses are taken during a lifetime? A rule such as best fit asks it once an item, and gathering the placed neighbours
-// each time is O(n * live), hours for a million items.
+// each time and sorting them is O(n * live * log live), which a net with thousands of tensors alive makes minutes of.
 //
-// The index is a segment tree over sections whose nodes hold address ranges, sorted and merged: some, what any item takes during
-// any part of the node's stretch, and whole, what items take that live through all of it. The addresses taken during a lifetime are
-// the union of some over the O(log n) nodes that make it up and of whole over their ancestors. Placed items lean on each other, so
-// merged lists stay short (a handful of ranges even for 10^5 items), and both steps cost O(log n) short lists. Memory is at
-// worst O(n log n) ranges, and much less once ranges merge.
+// Items differ: most live shortly, some through almost everything. Time is cut into blocks, of a length that makes what follows
+// cheapest (see blockShift), and a window is two neighbouring blocks, one window for each block to begin in.
 //
-// The way rejected: a list of all items ordered by offset, scanned with a filter on time, which is O(n) for each item; and an
-// interval tree of neighbours, which still has to touch every one of them.
+//   - A window lists the items that live in a part of it, in order of address, each with its lifetime. A lifetime no longer than a
+//     block lies within one window, and one scan of its list finds the neighbours in the order in which gaps are counted: nothing is
+//     gathered from several places, nothing is sorted.
+//   - What an item takes that lives through all of a window, and is longer than a few blocks, needs no lifetime there: it goes into a list
+//     of ranges, merged where they touch. Placed items lean on each other, so that those lists stay short, a few hundred ranges for
+//     tens of thousands of items alive.
+//   - What is taken during a long lifetime is the union of the two lists of its first window and of its last, and of what anybody takes in
+//     the blocks between, which a segment tree over blocks holds as merged ranges too. Those lists are merged pairwise; a gap smaller
+//     than the item can be closed in each of them first, for a gap of the union lies within a gap of every list.
+//
+// Complexity: a short item costs O(neighbours), a long one O(neighbours * log blocks) and a short list operation for each block it lives in; the
+// length of blocks balances the two, so that a net whose items live for a part of all of it costs at worst O(n^1.5). Memory is O(n) for the
+// windows and O(blocks * ranges of a merged list) for the rest, the latter a few hundred in nets.
+//
+// The ways rejected: a segment tree over single sections with what covers a node and what touches it, which scatters an item's
+// neighbours over two dozen sparse lists that have to be sorted for every item (ten times slower from a thousand live items on);
+// a list of all items ordered by offset, scanned with a filter on time, which is O(n) for each item; an interval tree of neighbours,
+// which does not keep them in order of address; leapfrogging from gap to gap over all lists, which takes as many steps as there are ranges
+// where they are packed.
 
 // addrRange is the addresses [lo, hi).
 type addrRange struct{ lo, hi int64 }
 
-// rangeIndex answers which addresses are taken during a run of sections.
-type rangeIndex struct {
-	leaves      int
-	some, whole [][]addrRange
-	found       []addrRange // scratch of taken
+// tenancy is an address range with the sections [from, to) in which it is taken.
+type tenancy struct {
+	addrRange
+	from, to int32
 }
 
-func newRangeIndex(sections int) *rangeIndex {
-	leaves := 1
-	for leaves < sections {
-		leaves *= 2
+// rangeIndex answers which addresses are taken during a run of sections.
+type rangeIndex struct {
+	sections int32
+	shift    uint8 // a block has 1<<shift sections
+
+	windows [][][]tenancy // of each block that one begins in, by address, in chunks of at most chunkLength
+	through [][]addrRange // of each window: what long items take that live through it
+	leaves  int32         // blocks, filled up to a power of two
+	some    [][]addrRange // of each node of the tree: what any item takes in its blocks; nil where nobody asks
+
+	found, spare []addrRange   // scratch of taken: what lists were found, and what they were merged into
+	lists        [][]addrRange // scratch of taken
+}
+
+const (
+	// longBlocks is the number of blocks beyond which an item counts as long. Items are listed in at most longBlocks+3 windows.
+	longBlocks  = 4
+	chunkLength = 256
+)
+
+func newRangeIndex(in *instance) *rangeIndex {
+	x := &rangeIndex{sections: int32(in.sections), leaves: 1, shift: in.blockShift()}
+	blocks := x.sections>>x.shift + 1
+	for x.leaves < blocks {
+		x.leaves *= 2
 	}
-	return &rangeIndex{leaves: leaves, some: make([][]addrRange, 2*leaves), whole: make([][]addrRange, 2*leaves)}
+	x.windows, x.through = make([][][]tenancy, blocks), make([][]addrRange, blocks)
+	for i := range in.size {
+		if a, b := in.stretches(int32(i)); x.outlasts(a, 1) || x.outlasts(b, 1) {
+			x.some = make([][]addrRange, 2*x.leaves)
+			break
+		}
+	}
+	return x
+}
+
+func (x *rangeIndex) outlasts(s span, blocks int32) bool { return s.hi-s.lo > blocks<<x.shift }
+
+// blockShift chooses the length of blocks. Longer blocks make windows longer; shorter ones make more items long, whose places are merged rather than
+// scanned and which are put down once a block. Costs are in places scanned, and were measured: merging a range takes about as long as scanning
+// four places, a list of merged ranges rarely has more than mostRanges, and putting one range down takes as long as putDown places.
+func (in *instance) blockShift() uint8 {
+	const merging, mostRanges, putDown = 4, 500, 120
+	lengths := make([]int32, 0, len(in.size))
+	for i := range in.size {
+		a, b := in.stretches(int32(i))
+		lengths = append(lengths, a.hi-a.lo)
+		if b.lo < b.hi {
+			lengths = append(lengths, b.hi-b.lo)
+		}
+	}
+	slices.Sort(lengths)
+	n, sections := int64(len(lengths)), int64(in.sections)
+	sums := make([]int64, n+1)
+	for i, l := range lengths {
+		sums[i+1] = sums[i] + int64(l)
+	}
+	upTo := func(length int64) int64 {
+		return int64(sort.Search(len(lengths), func(i int) bool { return int64(lengths[i]) > length }))
+	}
+	best, shift := int64(-1), uint8(0)
+	for s := uint8(2); ; s++ {
+		block := int64(1) << s
+		blocks := sections>>s + 1
+		short, listed := upTo(block), upTo(longBlocks*block)
+		window := (sums[listed]>>s + 2*listed + 4*(n-listed)) / blocks
+		cost := n * (window + merging*min((sums[n]-sums[listed])/(sections+1), mostRanges))
+		if short < n {
+			nodes := 2 * sums[n] >> s // of the tree
+			cost += (n-short)*((merging-1)*window+merging*min(sums[n]/(sections+1), mostRanges)) + putDown*(nodes+(sums[n]-sums[listed])>>s)
+		}
+		if best < 0 || cost < best {
+			best, shift = cost, s
+		}
+		if block >= sections {
+			return shift
+		}
+	}
 }
 
 // place marks an item's addresses as taken while it lives.
@@ -43,56 +131,180 @@ func (x *rangeIndex) place(in *instance, i int32, at int64) {
 }
 
 // add marks the addresses as taken during the sections of s.
-func (x *rangeIndex) add(s span, r addrRange) { x.addBelow(1, span{0, int32(x.leaves)}, s, r) }
-
-func (x *rangeIndex) addBelow(node int, covers, s span, r addrRange) {
-	x.some[node] = insertRange(x.some[node], r)
-	if s.lo <= covers.lo && covers.hi <= s.hi {
-		x.whole[node] = insertRange(x.whole[node], r)
-		return
-	}
-	mid := (covers.lo + covers.hi) / 2
-	if s.lo < mid {
-		x.addBelow(2*node, span{covers.lo, mid}, s, r)
-	}
-	if mid < s.hi {
-		x.addBelow(2*node+1, span{mid, covers.hi}, s, r)
-	}
-}
-
-// taken returns the union of what is taken during the two runs of sections, sorted, ranges that touch merged. The slice is valid
-// until the next call.
-func (x *rangeIndex) taken(a, b span) []addrRange {
-	x.found = x.found[:0]
-	x.collect(1, span{0, int32(x.leaves)}, a)
-	if b.lo < b.hi {
-		x.collect(1, span{0, int32(x.leaves)}, b)
-	}
-	slices.SortFunc(x.found, func(a, b addrRange) int { return compare(a.lo, b.lo) })
-	merged := x.found[:0]
-	for _, r := range x.found {
-		if k := len(merged); k > 0 && r.lo <= merged[k-1].hi {
-			merged[k-1].hi = max(merged[k-1].hi, r.hi)
-			continue
+func (x *rangeIndex) add(s span, r addrRange) {
+	first, last := s.lo>>x.shift, (s.hi-1)>>x.shift
+	long := x.outlasts(s, longBlocks)
+	for w := max(first-1, 0); w <= last; w++ {
+		if from, to := x.window(w); long && s.lo <= from && to <= s.hi {
+			x.through[w] = insertRange(x.through[w], r)
+		} else {
+			x.list(w, tenancy{r, s.lo, s.hi})
 		}
-		merged = append(merged, r)
 	}
-	return merged
+	if x.some != nil {
+		x.addBelow(1, span{0, x.leaves}, span{first, last + 1}, r)
+	}
 }
 
-func (x *rangeIndex) collect(node int, covers, s span) {
-	if s.lo <= covers.lo && covers.hi <= s.hi {
-		x.found = append(x.found, x.some[node]...)
+// window returns the sections of the window that begins with a block.
+func (x *rangeIndex) window(block int32) (from, to int32) {
+	return block << x.shift, min((block+2)<<x.shift, x.sections)
+}
+
+// list puts a tenancy in its place in a window.
+func (x *rangeIndex) list(block int32, e tenancy) {
+	w := x.windows[block]
+	k := sort.Search(len(w), func(k int) bool { return w[k][0].lo > e.lo })
+	if k == 0 {
+		if len(w) == 0 {
+			x.windows[block] = [][]tenancy{{e}}
+			return
+		}
+		k = 1
+	}
+	c := w[k-1]
+	at := sort.Search(len(c), func(i int) bool { return c[i].lo > e.lo })
+	c = slices.Insert(c, at, e)
+	w[k-1] = c
+	if len(c) > chunkLength {
+		w[k-1] = c[:chunkLength/2]
+		x.windows[block] = slices.Insert(w, k, slices.Clone(c[chunkLength/2:]))
+	}
+}
+
+// addBelow marks addresses as taken in some blocks.
+func (x *rangeIndex) addBelow(node int, covers, blocks span, r addrRange) {
+	x.some[node] = insertRange(x.some[node], r)
+	if covers.hi-covers.lo == 1 {
 		return
 	}
-	x.found = append(x.found, x.whole[node]...)
 	mid := (covers.lo + covers.hi) / 2
-	if s.lo < mid {
-		x.collect(2*node, span{covers.lo, mid}, s)
+	if blocks.lo < mid {
+		x.addBelow(2*node, span{covers.lo, mid}, blocks, r)
 	}
-	if mid < s.hi {
-		x.collect(2*node+1, span{mid, covers.hi}, s)
+	if mid < blocks.hi {
+		x.addBelow(2*node+1, span{mid, covers.hi}, blocks, r)
 	}
+}
+
+// choose returns the offset that the rule gives to size bytes during two runs of sections, the second of which may be empty.
+func (x *rangeIndex) choose(rule fitRule, a, b span, size int64) int64 {
+	return rule.choose(x.taken(a, b, rule.smallest(size)), size)
+}
+
+// taken returns what is taken during the two runs of sections, in order of the ranges' ends below, with gaps smaller than least closed
+// here and there. The slice is valid until the next call.
+func (x *rangeIndex) taken(a, b span, least int64) []addrRange {
+	x.found, x.lists = x.found[:0], x.lists[:0]
+	x.gather(a)
+	if b.lo < b.hi {
+		x.gather(b)
+	}
+	if len(x.lists) == 0 {
+		return nil
+	}
+	from, into := x.lists, x.spare
+	for len(from) > 1 {
+		into = into[:0]
+		total := 0
+		for _, l := range from {
+			total += len(l)
+		}
+		into = slices.Grow(into, total)
+		merged := from[:0]
+		for k := 0; k < len(from); k += 2 {
+			start := len(into)
+			if k+1 < len(from) {
+				into = merge(into, from[k], from[k+1], least)
+			} else {
+				into = append(into, from[k]...)
+			}
+			merged = append(merged, into[start:])
+		}
+		from = merged
+		x.found, into = into, x.found
+	}
+	x.spare = into
+	return from[0]
+}
+
+// gather collects the lists whose union is taken during s.
+func (x *rangeIndex) gather(s span) {
+	first, last := s.lo>>x.shift, (s.hi-1)>>x.shift
+	x.scan(first, s)
+	if last > first+1 {
+		x.scan(last-1, s)
+		x.collect(1, span{0, x.leaves}, span{first + 2, last - 1})
+	}
+}
+
+// scan collects what is taken in a window during s.
+func (x *rangeIndex) scan(block int32, s span) {
+	start := len(x.found)
+	for _, c := range x.windows[block] {
+		at := len(x.found)
+		x.found = slices.Grow(x.found, len(c))
+		out := x.found[at : at+len(c)]
+		k := 0
+		for i := range c { // without a branch: whether the next one lives then is anybody's guess
+			e := &c[i]
+			out[k] = e.addrRange
+			k += int(uint32((e.from-s.hi)&(s.lo-e.to)) >> 31)
+		}
+		x.found = x.found[:at+k]
+	}
+	if len(x.found) > start {
+		x.lists = append(x.lists, x.found[start:])
+	}
+	if list := x.through[block]; len(list) > 0 {
+		x.lists = append(x.lists, list)
+	}
+}
+
+// collect collects what is taken in a run of blocks.
+func (x *rangeIndex) collect(node int, covers, blocks span) {
+	if max(covers.lo, blocks.lo) >= min(covers.hi, blocks.hi) {
+		return
+	}
+	if blocks.lo <= covers.lo && covers.hi <= blocks.hi {
+		if list := x.some[node]; len(list) > 0 {
+			x.lists = append(x.lists, list)
+		}
+		return
+	}
+	mid := (covers.lo + covers.hi) / 2
+	x.collect(2*node, span{covers.lo, mid}, blocks)
+	x.collect(2*node+1, span{mid, covers.hi}, blocks)
+}
+
+// merge appends the union of two lists that are not empty, sorted, with gaps smaller than least closed.
+func merge(into, a, b []addrRange, least int64) []addrRange {
+	n := len(into)
+	into = into[:n+len(a)+len(b)] // the caller has made room
+	last := a[0]
+	if b[0].lo < last.lo {
+		last = b[0]
+	}
+	i, j := 0, 0
+	for i < len(a) || j < len(b) {
+		var r addrRange
+		if j == len(b) || i < len(a) && a[i].lo <= b[j].lo {
+			r = a[i]
+			i++
+		} else {
+			r = b[j]
+			j++
+		}
+		if r.lo-last.hi >= least {
+			into[n] = last
+			n++
+			last = r
+		} else {
+			last.hi = max(last.hi, r.hi)
+		}
+	}
+	into[n] = last
+	return into[:n+1]
 }
 
 // insertRange adds r to a sorted list of disjoint ranges and merges what touches.

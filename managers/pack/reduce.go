@@ -262,7 +262,7 @@ func (in *instance) assemble(red reduction, solved [][]int64) []int64 {
 	for _, i := range red.later {
 		late[i] = true
 	}
-	index := newRangeIndex(in.sections)
+	index := newRangeIndex(in)
 	for i := range in.size {
 		if !late[i] {
 			index.place(in, int32(i), offsets[i])
@@ -270,7 +270,7 @@ func (in *instance) assemble(red reduction, solved [][]int64) []int64 {
 	}
 	for _, i := range red.later {
 		a, b := in.stretches(i)
-		offsets[i] = fitRule{first: true}.choose(index.taken(a, b), in.size[i])
+		offsets[i] = index.choose(fitRule{first: true}, a, b, in.size[i])
 		index.place(in, i, offsets[i])
 	}
 	return offsets

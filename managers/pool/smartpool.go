@@ -121,11 +121,21 @@ func Exact() plan.Manager {
 		info: plan.Info{Name: "exact", Ours: true, Family: plan.Pooling, Needs: traces.Lifetimes,
 			Summary: "Searches canonical placements with bounds and decomposition; says optimal where it is proven."},
 		make: func(ctx context.Context, p *plan.Problem, r plan.Request) (*plan.Plan, error) {
-			opt := place.Options{Seed: r.Seed, Work: r.Work}
+			opt := place.Options{Seed: r.Seed, Work: exactWork(r, len(p.Buffers))}
 			if r.Progress != nil {
 				opt.Progress = func(best, bound int64) { r.Progress(bound, best) }
 			}
 			return placed(ctx, p, opt)
 		},
 	}
+}
+
+// exactWork is how many steps exact may take: where the request does not say, the packer's default for problems small enough that a search tends to
+// end in a proof, and for larger ones what planning may take in time, some 2 s for 10,000 buffers.
+func exactWork(r plan.Request, buffers int) int64 {
+	const provable, perBuffer, least = 2000, 30, 300_000
+	if r.Work > 0 || buffers <= provable {
+		return r.Work
+	}
+	return max(least, perBuffer*int64(buffers))
 }

@@ -58,7 +58,8 @@ func (dtr) Info() plan.Info {
 		Summary: "Evicts what is cheap to make again, large and long unused whenever memory is short, and makes it again when it is read."}
 }
 
-// Plan implements [plan.Manager]. Request.Work bounds the ops that run again; 0 is 64 times the iteration. Beyond it nothing more is evicted.
+// Plan implements [plan.Manager]. Request.Work bounds the ops that run again; 0 is 64 times the iteration or 200,000, whichever is less, or twice the
+// iteration where that is more. Beyond it nothing more is evicted.
 func (m dtr) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*plan.Plan, error) {
 	tired := false
 	pl, err := run(ctx, p, r, m.Info(), func(b *chain.Builder) func(int64) (plan.Decisions, int64, error) {
@@ -112,7 +113,7 @@ type online struct {
 func newOnline(p *plan.Problem, b *chain.Builder, m dtr, limit int64, r plan.Request) *online {
 	nb := len(p.Buffers)
 	o := &online{p: p, b: b, m: m, limit: limit, next: make([]int32, nb), last: make([]int64, nb), held: make([]plan.OpID, nb), since: make([]plan.OpID, nb),
-		cost: make([]int64, nb), evicted: make([]bool, nb), away: b.NewSet(), locked: make([]plan.OpID, nb), most: b.DefaultMaxOps()}
+		cost: make([]int64, nb), evicted: make([]bool, nb), away: b.NewSet(), locked: make([]plan.OpID, nb), most: min(b.DefaultMaxOps(), max(200_000, 2*len(p.Ops)))}
 	if r.Work > 0 {
 		o.most = int(min(r.Work, math.MaxInt32))
 	}

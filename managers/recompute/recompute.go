@@ -51,9 +51,6 @@ func activations(p *plan.Problem, b *chain.Builder, turn plan.OpID) []activation
 	return all
 }
 
-// many buffers are packed by best fit alone: each round of a search over so many would take longer than planning may.
-const many = 30_000
-
 // run is what all managers of this package do around their decisions: check, decide within the budget, sign.
 func run(ctx context.Context, p *plan.Problem, r plan.Request, info plan.Info, decide func(*chain.Builder) func(limit int64) (plan.Decisions, int64, error)) (*plan.Plan, error) {
 	began := time.Now()
@@ -68,11 +65,7 @@ func run(ctx context.Context, p *plan.Problem, r plan.Request, info plan.Info, d
 	}
 	ask := decide(chain.New(p))
 	var work int64
-	var opt place.Options
-	if len(p.Buffers) > many {
-		opt.Rule = place.BestFit
-	}
-	pl, err := place.Within(ctx, p, r, opt, func(limit int64) (plan.Decisions, error) {
+	pl, err := place.Within(ctx, p, r, place.Options{}, func(limit int64) (plan.Decisions, error) {
 		d, w, err := ask(limit)
 		work += w
 		return d, err

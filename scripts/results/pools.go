@@ -239,7 +239,7 @@ func (b *bench) compilers(ctx context.Context, p *page) error {
 			return err
 		}
 		began := time.Now()
-		res, err := pack.Exact(ctx, &table.Problem, pack.Options{Seed: seed, Work: exactWork})
+		res, err := pack.Exact(ctx, &table.Problem, pack.Options{Seed: seed})
 		if err != nil {
 			return err
 		}
@@ -263,9 +263,6 @@ func (b *bench) compilers(ctx context.Context, p *page) error {
 	p.para("*smartpool's rule* and *exact* are footprint over the bound.")
 	return nil
 }
-
-// exactWork is the search that exact gets on problems of compilers, in its steps.
-const exactWork = 400_000
 
 // ownSamples compares the pools on the samples that are part of the program, and on the recordings of SmartPool.
 func (b *bench) ownSamples(ctx context.Context, p *page) error {

@@ -1,0 +1,205 @@
+package managers_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/gmemtop/gmemtop/managers"
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/managers/plan/plantest"
+	"github.com/gmemtop/gmemtop/replay/sim"
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// Planning at scale. Recordings of large trainings have 10,000 to 100,000 buffers; what is quadratic anywhere between a problem and its plan
+// shows there and nowhere else. The shapes differ in what is large:
+//
+//	chain   equal layers: a third of all buffers is alive at the peak, all of one size, and their ends are nested
+//	gpt     layers of a transformer: a dozen tensors of very different sizes each, half of all buffers alive at the peak, many small ones
+//	wide    up to 1,000 buffers alive at once, of sizes over four orders of magnitude, whose ends are in no order
+//	random  plantest's random net: several streams, changes in place, workspaces, variants, two dozen buffers alive
+var shapes = []struct {
+	name  string
+	build func(buffers int) *plan.Problem
+}{
+	{"chain", func(n int) *plan.Problem { return plantest.Chain(n/3, 1<<20, 1_000_000) }},
+	{"gpt", gpt},
+	{"wide", wide},
+	{"random", func(n int) *plan.Problem { return plantest.Random(1, 10*n/16) }},
+}
+
+// gpt is a training of transformer layers with a dozen activations each, about n buffers in all.
+func gpt(n int) *plan.Problem {
+	b := plantest.New()
+	b.P.Align = 512
+	const unit = 8 << 20
+	layer := []struct {
+		name  string
+		size  int64
+		nanos int64
+		saved bool // needed by the backward pass
+	}{
+		{"norm1", unit, 200_000, true}, {"mean1", 32 << 10, 10_000, true}, {"qkv", 3 * unit, 3_000_000, true}, {"scores", 4*unit + 512, 800_000, false},
+		{"softmax", 4*unit + 512, 500_000, true}, {"mask", unit + 1536, 100_000, true}, {"context", unit, 800_000, true}, {"proj", unit, 1_000_000, false},
+		{"residual1", unit, 200_000, true}, {"norm2", unit, 200_000, true}, {"mean2", 32 << 10, 10_000, true}, {"up", 4 * unit, 4_000_000, true},
+		{"gelu", 4 * unit, 400_000, true}, {"down", unit, 4_000_000, false}, {"residual2", unit, 200_000, true},
+	}
+	layers := max(n/(2*len(layer)+1), 1)
+	saved := make([][]plan.BufferID, layers)
+	x := b.Buffer("embedding", unit, timeline.Activation)
+	b.Op("embed", traces.PhaseForward, 100_000, nil, []plan.BufferID{x})
+	module := ""
+	op := func(name string, phase traces.Phase, nanos int64, reads, writes []plan.BufferID) {
+		b.P.Ops[b.Op(name, phase, nanos, reads, writes)].Module = module
+	}
+	for l := range layers {
+		module = fmt.Sprintf("layer%d", l)
+		w := b.Persistent("weights", 4<<20, timeline.Parameter)
+		residual := x
+		for _, t := range layer {
+			y := b.Buffer(t.name, t.size, timeline.Activation)
+			reads := []plan.BufferID{x, w}
+			if t.name == "residual1" || t.name == "residual2" {
+				reads = []plan.BufferID{x, residual}
+			}
+			op(t.name, traces.PhaseForward, t.nanos, reads, []plan.BufferID{y})
+			if t.saved {
+				saved[l] = append(saved[l], y)
+			}
+			if x = y; t.name == "residual1" {
+				residual = y
+			}
+		}
+	}
+	grad := b.Buffer("grad", unit, timeline.Gradient)
+	b.Op("loss", traces.PhaseBackward, 100_000, []plan.BufferID{x}, []plan.BufferID{grad})
+	for l := layers - 1; l >= 0; l-- {
+		module = fmt.Sprintf("layer%d", l)
+		left := saved[l]
+		for k := len(layer) - 1; k >= 0; k-- {
+			next := b.Buffer("grad", layer[max(k-1, 0)].size, timeline.Gradient)
+			reads := []plan.BufferID{grad}
+			if layer[k].saved {
+				reads = append(reads, left[len(left)-1])
+				left = left[:len(left)-1]
+			}
+			op("backward", traces.PhaseBackward, 2*layer[k].nanos, reads, []plan.BufferID{next})
+			grad = next
+		}
+	}
+	return b.End()
+}
+
+// wide is a net of n ops that each read two of the last few hundred or thousand results, at random.
+func wide(n int) *plan.Problem {
+	r := rand.New(rand.NewPCG(uint64(n), 5))
+	b := plantest.New()
+	b.P.Align = 256
+	reach := min(n/10, 1000)
+	for i := range n {
+		phase := traces.PhaseForward
+		if i >= n/2 {
+			phase = traces.PhaseBackward
+		}
+		var reads []plan.BufferID
+		for range min(i, 2) {
+			reads = append(reads, plan.BufferID(max(0, i-1-r.IntN(2*reach))))
+		}
+		if len(reads) == 2 && reads[0] == reads[1] {
+			reads = reads[:1]
+		}
+		size := int64(math.Exp(math.Log(4<<10) + r.Float64()*math.Log(1e4)))
+		b.Buffer("t", size, timeline.Activation)
+		b.Op("op", phase, 20_000+r.Int64N(300_000), reads, []plan.BufferID{plan.BufferID(i)})
+	}
+	return b.End()
+}
+
+// integer are managers that solve integer programs or ask all others: time is what they are given.
+func integer(name string) bool { return slow(name) || name == "joint" }
+
+// minute is when a benchmark gives a manager up.
+const minute = time.Minute
+
+// problems are those made so far, by shape and size: making them takes as long as planning for them.
+var problems = map[string]*plan.Problem{}
+
+func problemOf(shape string, n int) *plan.Problem {
+	key := fmt.Sprint(shape, n)
+	for _, s := range shapes {
+		if s.name == shape && problems[key] == nil {
+			problems[key] = s.build(n)
+		}
+	}
+	return problems[key]
+}
+
+// halfway is a budget in the middle between what must reside and the peak.
+func halfway(p *plan.Problem) int64 { return budgetOf(p, 0.5) }
+
+// BenchmarkPlanning is planning alone, by manager, shape and number of buffers. A manager that takes longer than a minute is stopped.
+func BenchmarkPlanning(b *testing.B) {
+	for _, m := range managers.All() {
+		name := m.Info().Name
+		if integer(name) {
+			continue
+		}
+		b.Run(name, func(b *testing.B) {
+			for _, shape := range shapes {
+				for _, n := range []int{1_000, 10_000, 100_000} {
+					b.Run(fmt.Sprintf("%s/%d", shape.name, n), func(b *testing.B) {
+						p := problemOf(shape.name, n)
+						r := plan.Request{Budget: halfway(p), Evaluator: sim.Simulator{}}
+						b.ReportAllocs()
+						for b.Loop() {
+							ctx, stop := context.WithTimeout(context.Background(), minute)
+							_, err := m.Plan(ctx, p, r)
+							stop()
+							if err != nil {
+								b.Skip(err)
+							}
+						}
+						b.ReportMetric(b.Elapsed().Seconds()/float64(b.N), "s/plan")
+					})
+				}
+			}
+		})
+	}
+}
+
+// TestEveryManagerPlansTenThousandBuffers is about validity; how long it takes is for BenchmarkPlanning to say.
+func TestEveryManagerPlansTenThousandBuffers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short tests were asked for")
+	}
+	for _, shape := range shapes {
+		p := problemOf(shape.name, 10_000)
+		for _, m := range managers.All() {
+			name := m.Info().Name
+			if integer(name) {
+				continue
+			}
+			pl, err := m.Plan(context.Background(), p, plan.Request{Budget: halfway(p), Work: workOf(name), Evaluator: sim.Simulator{}})
+			if errors.As(err, new(*plan.Unavailable)) || errors.As(err, new(*plan.TooSmall)) {
+				continue
+			}
+			if err != nil {
+				t.Errorf("%s, %d buffers: %s: %v", shape.name, len(p.Buffers), name, err)
+				continue
+			}
+			if err := plan.Validate(p, pl); err != nil {
+				t.Errorf("%s, %d buffers: %v", shape.name, len(p.Buffers), err)
+			}
+			live, _ := pl.PeakLive()
+			if pl.Policy == nil && pl.Footprint < live {
+				t.Errorf("%s: %s claims %d bytes and has %d alive", shape.name, name, pl.Footprint, live)
+			}
+		}
+	}
+}
