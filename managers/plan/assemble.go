@@ -277,7 +277,9 @@ func (a *assembler) rerun(r *Rerun) error {
 			a.chainLast[x.Buffer] = k
 		}
 	}
-	var scratch []BufferID
+	scratch := map[BufferID]int{} // what the chain makes for itself alone, and in which order
+	made := 0
+	var over []BufferID
 	for k, o := range r.Ops {
 		for _, x := range p.AccessesOf(o) {
 			if a.current[x.Buffer] != none {
@@ -290,25 +292,34 @@ func (a *assembler) rerun(r *Rerun) error {
 			if fetch, waited := a.recompute[x.Buffer]; waited && fetch == r.Before {
 				delete(a.recompute, x.Buffer)
 			} else {
-				scratch = append(scratch, x.Buffer)
+				scratch[x.Buffer], made = made, made+1
 			}
 		}
 		w := p.Ops[o].Workspace
 		if w != NoBuffer && a.current[w] == none {
 			a.alloc(w, r.Before)
-			scratch = append(scratch, w)
+			scratch[w], made = made, made+1
 			a.chainLast[w] = k
 		}
 		a.lastRun[p.Ops[o].Stream] = a.step(Step{Kind: Again, Queue: p.Ops[o].Stream, Op: o})
-		keep := scratch[:0]
-		for _, b := range scratch {
-			if a.chainLast[b] <= k {
-				a.free(b, r.Before)
-			} else {
-				keep = append(keep, b)
+		// What is not needed again by the chain was last touched by this very op, or is its workspace.
+		over = over[:0]
+		gone := func(b BufferID) {
+			if _, mine := scratch[b]; mine && a.chainLast[b] <= k && !slices.Contains(over, b) {
+				over = append(over, b)
 			}
 		}
-		scratch = keep
+		for _, x := range p.AccessesOf(o) {
+			gone(x.Buffer)
+		}
+		if w != NoBuffer {
+			gone(w)
+		}
+		slices.SortFunc(over, func(x, y BufferID) int { return cmp.Compare(scratch[x], scratch[y]) })
+		for _, b := range over {
+			a.free(b, r.Before)
+			delete(scratch, b)
+		}
 	}
 	return nil
 }
