@@ -1,0 +1,219 @@
+package nvml
+
+// The books of a GPU
+//
+// NVML sees bytes in use on a device and, per process, bytes held; PyTorch sees what its allocator holds and what it handed out.
+// Neither sees the CUDA context (page tables, the module's code, local memory, the printf buffer), nor what libraries take from
+// the driver themselves (NCCL's buffers, cuBLAS handles made outside PyTorch's allocator). What is left when everything told is
+// subtracted is shown as unexplained, never spread over the rest.
+//
+//	used (NVML, device)  = Σ processes + driver's remainder
+//	process (NVML)       = reserved (PyTorch) + context + libraries
+//	reserved (PyTorch)   = tensors + rounding + pending frees + stranded and cached + private pools' free bytes
+//
+// The context is known only where somebody measured it: a process that holds a context and no segment shows it, and while it runs
+// the smallest difference ever seen between its NVML figure and PyTorch's reserved bytes bounds it from above (ContextBound). With
+// neither, context and libraries are one part, named so.
+//
+// The figures come from two witnesses at two moments. A remainder may therefore be negative while an allocation is under way; it is
+// reported as it is, since a remainder clamped to 0 would hide a bug in either witness.
+//
+// Rejected: a table of "typical" context sizes by device and driver. It would make the books close by assumption.
+
+// Books are what the allocator of one process says of one device, in bytes. Unknown figures stay out of the split.
+type Books struct {
+	// PID is the process as NVML numbers it.
+	PID int
+	// Requested is what live tensors asked for, Allocated what the allocator gave them (rounding included), Active Allocated and
+	// blocks freed that another stream still uses, Reserved what the allocator holds from the driver.
+	Requested, Allocated, Active, Reserved Figure
+	// PrivatePools is the part of Reserved − Active that belongs to pools of CUDA graphs and of users: nobody else can have it.
+	PrivatePools Figure
+	// Context is the process's CUDA context where it was measured.
+	Context Figure
+	// ContextBound is an upper bound of the context, see [ContextBound]; it is used where Context is unknown.
+	ContextBound Figure
+}
+
+// PartName names a part of a device's memory.
+type PartName string
+
+// The parts of a device's memory, in the order in which [Reconcile] lists them.
+const (
+	Tensors        PartName = "tensors"                  // what live tensors asked for
+	Rounding       PartName = "rounding"                 // what the allocator added to it
+	PendingFree    PartName = "pending free"             // freed, and another stream still uses it
+	PrivatePool    PartName = "private pools"            // free bytes of pools of CUDA graphs and of users
+	Cached         PartName = "cached"                   // held by the allocator and used by nothing
+	AllReserved    PartName = "reserved by PyTorch"      // where nothing finer is known of it
+	Context        PartName = "CUDA context"             // of the process
+	ContextOrLess  PartName = "CUDA context, at most"    // an upper bound of it
+	Libraries      PartName = "libraries"                // what the process holds besides: NCCL, cuBLAS, ...
+	OutsidePyTorch PartName = "context and libraries"    // where the two cannot be told apart
+	OtherProcesses PartName = "other processes"          // on the same device
+	DriverReserve  PartName = "reserved by the driver"   // not part of used memory
+	Unexplained    PartName = "unexplained"              // the rest
+	Unaccounted    PartName = "this process, unitemised" // where PyTorch's books are unknown
+)
+
+// Part is one part of the split.
+type Part struct {
+	Name PartName
+	// Bytes may be negative for Unexplained, Libraries and OutsidePyTorch: the two witnesses were read at different moments.
+	Bytes int64
+	// Derived says that the part is a difference between two witnesses and not a figure of either.
+	Derived bool
+	// PID is the process of an OtherProcesses part, 0 otherwise; Process names it.
+	PID     int
+	Process string
+}
+
+// Reconciliation is the split of a device's used memory.
+type Reconciliation struct {
+	// Used is NVML's figure. Where it is known the Parts sum to it; where not, they are what is known.
+	Used Figure
+	// Reserve is the driver's own, outside Used; unknown on drivers that count it in Used.
+	Reserve Figure
+	Parts   []Part
+	// Unknown names what could not be told, in sentences.
+	Unknown []string
+}
+
+// Part returns the sum of the parts of a name, and whether there is one.
+func (r *Reconciliation) Part(name PartName) (bytes int64, ok bool) {
+	for _, p := range r.Parts {
+		if p.Name == name {
+			bytes += p.Bytes
+			ok = true
+		}
+	}
+	return bytes, ok
+}
+
+// Reconcile splits the device's used memory among what b's process can account for, the process's context, other processes, and a
+// remainder. Where NVML tells the device's use the parts sum to it exactly.
+func Reconcile(r *Reading, b Books) Reconciliation {
+	out := Reconciliation{Used: r.Memory.Used, Reserve: r.Memory.Reserved}
+	add := func(name PartName, bytes int64, derived bool) {
+		if bytes != 0 {
+			out.Parts = append(out.Parts, Part{Name: name, Bytes: bytes, Derived: derived})
+		}
+	}
+	own := out.itemise(b, add)
+
+	process, listed := Figure{}, false // the process's whole, by NVML
+	var others []Part
+	for _, p := range r.Processes {
+		v, known := p.Used.Value()
+		switch {
+		case p.PID == b.PID && known:
+			process, listed = Known(process.Or(0)+v), true
+		case p.PID == b.PID:
+			listed = true
+		case known:
+			others = append(others, Part{Name: OtherProcesses, Bytes: v, PID: p.PID, Process: p.Name})
+		default:
+			out.Unknown = append(out.Unknown, "NVML does not tell the memory of process "+name(p)+": it is in the unexplained part")
+		}
+	}
+	switch {
+	case !r.ProcessesKnown:
+		out.Unknown = append(out.Unknown, "NVML does not list the processes of this device: theirs and the context are in the unexplained part")
+	case b.PID != 0 && !listed:
+		out.Unknown = append(out.Unknown, "NVML does not list this process under its number, as inside a container: its context is in the unexplained part")
+	case b.PID != 0 && !process.known:
+		out.Unknown = append(out.Unknown, "NVML does not tell this process's memory: its context is in the unexplained part")
+	}
+	explained := own
+	if total, ok := process.Value(); ok {
+		out.outside(total-own, b, add)
+		explained = total
+	} else if context, ok := b.Context.Value(); ok {
+		add(Context, context, false)
+		explained += context
+	}
+	for _, p := range others {
+		out.Parts = append(out.Parts, p)
+		explained += p.Bytes
+	}
+	if used, ok := r.Memory.Used.Value(); ok {
+		add(Unexplained, used-explained, true)
+	} else {
+		out.Unknown = append(out.Unknown, "NVML does not tell the memory used on this device: there is no remainder to show")
+	}
+	return out
+}
+
+func name(p Process) string {
+	if p.Name != "" {
+		return p.Name
+	}
+	return Known(int64(p.PID)).String()
+}
+
+// itemise adds the parts of the allocator and returns their sum, which is Reserved where that is known. A finer figure that is
+// unknown, or larger than the coarser one that holds it, leaves its bytes in the coarser part.
+func (out *Reconciliation) itemise(b Books, add func(PartName, int64, bool)) int64 {
+	reserved, ok := b.Reserved.Value()
+	if !ok {
+		if b.PID != 0 {
+			out.Unknown = append(out.Unknown, "PyTorch's books are unknown: this process is shown as a whole")
+		}
+		return 0
+	}
+	if !firstKnown(b.Active, b.Allocated, b.Requested).known {
+		add(AllReserved, reserved, false)
+		return reserved
+	}
+	within := func(f Figure, limit int64) int64 { return min(max(f.Or(limit), 0), limit) }
+	active := within(firstKnown(b.Active, b.Allocated, b.Requested), reserved)
+	allocated := within(b.Allocated, active)
+	requested := within(b.Requested, allocated)
+	pools := within(firstKnown(b.PrivatePools, Known(0)), reserved-active)
+	add(Tensors, requested, false)
+	add(Rounding, allocated-requested, false)
+	add(PendingFree, active-allocated, false)
+	add(PrivatePool, pools, false)
+	add(Cached, reserved-active-pools, false)
+	return reserved
+}
+
+func firstKnown(figures ...Figure) Figure {
+	for _, f := range figures {
+		if f.known {
+			return f
+		}
+	}
+	return Figure{}
+}
+
+// outside splits what the process holds besides its allocator.
+func (out *Reconciliation) outside(rest int64, b Books, add func(PartName, int64, bool)) {
+	context, known := b.Context.Value()
+	bound, bounded := b.ContextBound.Value()
+	switch {
+	case !b.Reserved.known:
+		add(Unaccounted, rest, false)
+	case known:
+		add(Context, context, false)
+		add(Libraries, rest-context, true)
+	case bounded:
+		add(ContextOrLess, bound, true)
+		add(Libraries, rest-bound, true)
+	default:
+		add(OutsidePyTorch, rest, true)
+	}
+}
+
+// ContextBound is the smallest difference seen between what a process holds by NVML and what its allocator holds: an upper bound of
+// its CUDA context, exact if the process was ever seen before a library took memory. The zero value has seen nothing.
+type ContextBound struct{ bound Figure }
+
+// Observe takes one pair of figures read as closely together as can be, and returns the bound. A difference that is not positive
+// means that the two were not of one moment and is passed over.
+func (c *ContextBound) Observe(process, reserved Figure) Figure {
+	if v, ok := process.Minus(reserved).Value(); ok && v > 0 {
+		c.bound = Known(min(v, c.bound.Or(v)))
+	}
+	return c.bound
+}

@@ -1,0 +1,131 @@
+package nvml
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"testing"
+
+	"golang.org/x/tools/txtar"
+)
+
+// Cases are text: what the two witnesses say (name: bytes, one a line), and the split that must come of it.
+func TestReconcile(t *testing.T) {
+	data, err := os.ReadFile("testdata/reconcile.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := txtar.Parse(data).Files
+	for i := 0; i+1 < len(files); i += 2 {
+		name := strings.TrimSuffix(files[i].Name, ".in")
+		t.Run(name, func(t *testing.T) {
+			r, b := parseCase(t, string(files[i].Data))
+			if got, want := split(Reconcile(r, b)), string(files[i+1].Data); got != want {
+				t.Errorf("got\n%swant\n%s", got, want)
+			}
+		})
+	}
+}
+
+func parseCase(t *testing.T, text string) (*Reading, Books) {
+	r, b := &Reading{ProcessesKnown: true}, Books{}
+	for line := range strings.Lines(text) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
+		var v int64
+		f := Figure{}
+		if n, _ := fmt.Sscan(value, &v); n == 1 {
+			f = Known(v)
+		}
+		switch word, rest, _ := strings.Cut(key, " "); word {
+		case "used":
+			r.Memory.Used = f
+		case "pid":
+			b.PID = int(v)
+		case "process":
+			p := Process{Used: f}
+			fmt.Sscan(rest, &p.PID, &p.Name)
+			r.Processes = append(r.Processes, p)
+		case "processes":
+			r.ProcessesKnown = false
+		case "requested":
+			b.Requested = f
+		case "allocated":
+			b.Allocated = f
+		case "active":
+			b.Active = f
+		case "reserved":
+			b.Reserved = f
+		case "pools":
+			b.PrivatePools = f
+		case "context":
+			b.Context = f
+		case "bound":
+			b.ContextBound = f
+		default:
+			t.Fatalf("unknown key %q", key)
+		}
+	}
+	return r, b
+}
+
+func split(r Reconciliation) string {
+	var s strings.Builder
+	for _, p := range r.Parts {
+		fmt.Fprintf(&s, "%s", p.Name)
+		if p.PID != 0 {
+			fmt.Fprintf(&s, " %d", p.PID)
+		}
+		fmt.Fprintf(&s, ": %d", p.Bytes)
+		if p.Derived {
+			s.WriteString(" (derived)")
+		}
+		s.WriteByte('\n')
+	}
+	for _, u := range r.Unknown {
+		fmt.Fprintf(&s, "unknown: %s\n", u)
+	}
+	return s.String()
+}
+
+func TestThePartsSumToWhatTheDeviceUsesWhateverTheWitnessesSay(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	figure := func() Figure {
+		if rng.IntN(3) == 0 {
+			return Figure{}
+		}
+		return Known(rng.Int64N(1000))
+	}
+	for range 20000 {
+		r := &Reading{Memory: Memory{Used: Known(rng.Int64N(3000))}, ProcessesKnown: rng.IntN(4) > 0}
+		for range rng.IntN(4) {
+			r.Processes = append(r.Processes, Process{PID: 1 + rng.IntN(3), Used: figure()})
+		}
+		b := Books{PID: rng.IntN(3), Requested: figure(), Allocated: figure(), Active: figure(), Reserved: figure(), PrivatePools: figure(), Context: figure(),
+			ContextBound: figure()}
+		out := Reconcile(r, b)
+		sum := int64(0)
+		for _, p := range out.Parts {
+			sum += p.Bytes
+			if p.Bytes < 0 && p.Name != Unexplained && p.Name != Libraries && p.Name != OutsidePyTorch {
+				t.Fatalf("negative part %+v of %+v %+v", p, r, b)
+			}
+		}
+		if sum != r.Memory.Used.Or(-1) {
+			t.Fatalf("parts sum to %d, used %v: %+v of %+v %+v", sum, r.Memory.Used, out, r, b)
+		}
+	}
+}
+
+func TestTheBoundOfAContextFallsAndIsNeverAnImpossibleOne(t *testing.T) {
+	var c ContextBound
+	if got := c.Observe(Figure{}, Known(1)); got.IsKnown() {
+		t.Error(got)
+	}
+	c.Observe(Known(1000), Known(400))
+	c.Observe(Known(900), Known(400))
+	c.Observe(Known(300), Known(400)) // of two moments
+	if got := c.Observe(Known(2000), Known(400)); got != Known(500) {
+		t.Errorf("bound %v, want 500", got)
+	}
+}

@@ -1,0 +1,5 @@
+//go:build !race
+
+package usdt
+
+const raceDetector = false

@@ -1,0 +1,264 @@
+package usdt
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/procs"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// Options are the choices of a [Source]; the zero value of each but PID means its default.
+type Options struct {
+	PID int
+	// Probes is what to watch: PyTorch where it is loaded, and otherwise the driver.
+	Probes Probes
+	// Window is how long a window lasts, 1 s by default.
+	Window time.Duration
+	// MaxEvents ends a window early, 1,000,000 by default: it bounds memory.
+	MaxEvents int
+	// Stacks records the stack of each event, of native code only: frames without frame pointers are skipped by the kernel.
+	Stacks bool
+	// Wait waits for the library to be loaded, instead of failing.
+	Wait bool
+	// RingBytes is the size of the ring buffer, 32 MiB by default: a power of two. It holds two and a half seconds of
+	// 100,000 pairs each.
+	RingBytes int
+
+	root string // of the proc file system, "" for /proc
+	perf bool   // attach as on kernels before 6.10
+}
+
+func (o Options) withDefaults() Options {
+	o.Window = cmp.Or(max(o.Window, 0), time.Second)
+	o.MaxEvents = cmp.Or(max(o.MaxEvents, 0), 1_000_000)
+	o.RingBytes = cmp.Or(max(o.RingBytes, 0), 32<<20)
+	o.root = cmp.Or(o.root, "/proc")
+	return o
+}
+
+// Source watches one process by probes. It implements [capture.Source]: its windows have the kind traces.Lifetimes.
+type Source struct{ o Options }
+
+var _ capture.Source = (*Source)(nil)
+
+// New returns a source; nothing happens before Run.
+func New(o Options) *Source { return &Source{o.withDefaults()} }
+
+// Check says why no process can be watched here, nil where nothing speaks against it.
+func Check() error {
+	if err := supported(); err != nil {
+		return err
+	}
+	return thisHost("/proc").check()
+}
+
+// Plan returns where probes would be put in a process, without putting any.
+func Plan(o Options) ([]Site, error) {
+	o = o.withDefaults()
+	if err := supported(); err != nil {
+		return nil, err
+	}
+	return plan(o.root, o.PID, o.Probes)
+}
+
+// loss is a counter of the kernel program, by its index in the map.
+type loss int
+
+const (
+	lossRing loss = iota
+	lossCall
+	lossRead
+	lossStack
+	lossKinds
+)
+
+var lossText = [lossKinds]struct {
+	name     string
+	severity traces.Severity
+	detail   string
+}{
+	{"ring_full", traces.DataLoss, "events that came while the ring buffer was full; a larger one or a less busy machine loses none"},
+	{"calls_untracked", traces.DataLoss, "calls of the driver that could not be followed to their return: too many were under way"},
+	{"arguments_unread", traces.DataLoss, "arguments whose memory could not be read; they are shown as 0"},
+	{"stacks_missing", traces.Info, "stacks that could not be recorded; their events are there"},
+}
+
+// tracer is the kernel's side: what is attached to a process.
+type tracer interface {
+	// read calls take with each event that comes within d, in order, and returns once there is a pause or take returns false.
+	read(d time.Duration, take func(event) bool) error
+	// lost returns the counters so far.
+	lost() [lossKinds]int64
+	// alive reports whether the process still runs.
+	alive() bool
+	// resolver returns what turns the stack of an event into one of a trace, nil where stacks are not recorded.
+	resolver() func(*traces.Builder, int32) traces.StackID
+	close() error
+}
+
+// Run watches until ctx is done or the process ends, which is no error.
+func (s *Source) Run(ctx context.Context, sink capture.Sink) error {
+	if err := Check(); err != nil {
+		return err
+	}
+	target, err := s.target()
+	if err != nil {
+		return err
+	}
+	sink.Begin(target)
+	sites, err := s.wait(ctx, sink)
+	if err != nil {
+		return err
+	}
+	t, err := attach(s.o, sites)
+	if err != nil {
+		return err
+	}
+	defer t.close()
+	if again, err := s.target(); err != nil || again.Started != target.Started {
+		return fmt.Errorf("%w: %d ended while the probes were put", ErrNoProcess, s.o.PID)
+	}
+	return s.watch(ctx, sink, t, sites, target)
+}
+
+func (s *Source) target() (capture.Target, error) {
+	lister := procs.Lister{Root: s.o.root}
+	p, err := lister.Look(s.o.PID)
+	if err != nil {
+		return capture.Target{}, fmt.Errorf("%w: %d; gmemtop attach without a number lists those that run PyTorch", ErrNoProcess, s.o.PID)
+	}
+	host, _ := os.Hostname()
+	return capture.Target{PID: p.PID, Started: p.Started, Host: host, Argv: p.Argv, Rank: -1, LocalRank: -1, WorldSize: -1,
+		Capabilities: []string{"windows"}}, nil
+}
+
+// wait plans, again and again where the library is only awaited.
+func (s *Source) wait(ctx context.Context, sink capture.Sink) ([]Site, error) {
+	const pause = 200 * time.Millisecond
+	for {
+		sites, err := plan(s.o.root, s.o.PID, s.o.Probes)
+		if !s.o.Wait || !errors.Is(err, ErrNotLoaded) {
+			sink.Notice(capture.Notice{Key: noticeWaiting})
+			return sites, err
+		}
+		sink.Notice(capture.Notice{Key: noticeWaiting, State: true, Text: "waiting until the process loads CUDA's libraries"})
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(pause):
+		}
+	}
+}
+
+const (
+	noticeWaiting = "probes.waiting"
+	noticeLimits  = "probes.limits"
+)
+
+// watch reads events into windows until the end.
+func (s *Source) watch(ctx context.Context, sink capture.Sink, t tracer, sites []Site, target capture.Target) error {
+	sink.Notice(capture.Notice{Key: noticeLimits, Text: limits(sites)})
+	now, clock := time.Now().UnixNano(), monotonic()
+	w := newWindower(now-clock, watchesBlocks(sites))
+	w.process = traces.Process{Host: target.Host, PID: int64(target.PID), Rank: -1, WorldSize: -1}
+	w.settings = settings(sites)
+	w.resolve = t.resolver()
+	var lost [lossKinds]int64
+	index, stop := int64(0), int64(math.MaxInt64)
+	w.open(clock)
+	flush := func(next int64) {
+		for i, n := range t.lost() {
+			if d := n - lost[i]; d > 0 {
+				text := lossText[i]
+				w.b.Lose(text.name, text.severity, d, text.detail)
+				sink.Lose(text.name, d, text.detail)
+				lost[i] = n
+			}
+		}
+		if trace := w.close(); trace != nil {
+			sink.Window(capture.Window{Trace: trace, First: index, Last: index, How: capture.HowProbes, Bytes: capture.Size(trace)})
+			index++
+		}
+		w.open(next)
+	}
+	take := func(e event) bool {
+		if stop == math.MaxInt64 && ctx.Err() != nil {
+			stop = monotonic()
+		}
+		// By the first event that is past it a window is over, so that a burst is cut where it should be and not when it was read.
+		if e.time-w.start >= int64(s.o.Window) || w.events >= s.o.MaxEvents {
+			flush(max(e.time-1, w.start))
+		}
+		w.take(e, sites[e.site].does)
+		return e.time < stop
+	}
+	for {
+		// Asked before reading, so that what came before the end is read once more.
+		gone, leaving, pause := !t.alive(), ctx.Err() != nil, 20*time.Millisecond
+		if leaving {
+			stop, pause = min(stop, monotonic()), time.Millisecond
+		}
+		if err := t.read(pause, take); err != nil {
+			return err
+		}
+		now := monotonic()
+		switch {
+		case leaving:
+			flush(now)
+			sink.End(capture.End{Reason: capture.Detached, Code: -1})
+			return ctx.Err()
+		case gone:
+			flush(now)
+			sink.End(capture.End{Reason: capture.Exited, Code: -1})
+			return nil
+		case w.events > 0 && now-w.start >= int64(s.o.Window): // a window in which nothing happens goes on
+			flush(now)
+		}
+	}
+}
+
+func watchesBlocks(sites []Site) bool {
+	for _, s := range sites {
+		if s.does == blockAlloc {
+			return true
+		}
+	}
+	return false
+}
+
+// limits says in a sentence what these probes cannot see.
+func limits(sites []Site) string {
+	text := "probes see what is allocated from now on: blocks from before appear when they are freed, as a count"
+	if watchesBlocks(sites) {
+		return text + "; sizes are as requested; there are no Python stacks, steps or tensor names"
+	}
+	return text + "; the driver's calls mostly do not name their device: it is shown as 0"
+}
+
+// settings keeps with the trace where the probes were.
+func settings(sites []Site) []traces.Setting {
+	type place struct {
+		Name     string `json:"name"`
+		Library  string `json:"library"`
+		Offset   uint64 `json:"offset"`
+		Emulated bool   `json:"emulated"`
+	}
+	list := make([]place, 0, len(sites))
+	for _, s := range sites {
+		list = append(list, place{s.Name, s.Library, s.Offset, s.Emulated})
+	}
+	var text strings.Builder
+	if err := json.NewEncoder(&text).Encode(list); err != nil {
+		return nil // text, numbers and booleans have no value that JSON lacks
+	}
+	return []traces.Setting{{Key: "probes", Value: strings.TrimSpace(text.String())}}
+}

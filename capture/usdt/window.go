@@ -1,0 +1,303 @@
+package usdt
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// From events to windows
+//
+// Events arrive in the order in which the ring buffer gave out space, which is the order of the allocator where it matters: a block is
+// announced after it was handed out and its free before it is taken back, so that of two events about one address the earlier comes
+// first. Their clocks are read a moment before; where two threads overtake each other there, the later event's time is raised to the
+// earlier's.
+//
+// A window is a trace of its own: it opens with an allocation, at time 0, of each block that is known to live, so that what it
+// shows adds up. A block from before the probes is unknown until it is freed, and then only its address is told: such frees are counted
+// and left out, since a free without a size is no event.
+//
+// A driver's allocation is a segment. Where PyTorch's own probes are watched too, blocks come from those; where they are not, each driver
+// allocation is a segment with one block that fills it, so that programs without a caching allocator have lifetimes to look at.
+//
+// Costs: one map operation an event, and at a window's start one event for each living block.
+
+// event is what the kernel program reports: struct event of probe.bpf.c.
+type event struct {
+	time               int64 // CLOCK_MONOTONIC
+	addr, size, stream uint64
+	thread             uint32
+	stack              int32 // negative for none
+	result             int32 // of a driver's call: 0 or a CUresult
+	device             int32
+	site               uint32
+}
+
+// outOfMemory is CUDA_ERROR_OUT_OF_MEMORY.
+const outOfMemory = 2
+
+// held is memory that is known to live.
+type held struct {
+	size   int64
+	stream uint64
+	order  uint64 // of allocation
+	stack  int32
+	device int16
+}
+
+// space tells apart addresses that can be equal and mean different things.
+type space uint8
+
+const (
+	blocks space = iota
+	segments
+	mapped
+	physical
+	pinned
+	spaces
+)
+
+// windower turns events into windows.
+type windower struct {
+	blocksToo bool // PyTorch's probes are watched
+	epoch     int64
+	settings  []traces.Setting
+	process   traces.Process
+	resolve   func(b *traces.Builder, stack int32) traces.StackID // nil without stacks
+
+	held  [spaces]map[uint64]held
+	order uint64
+	bytes int64 // of physical memory held
+
+	b       *traces.Builder
+	stream  cached[uint64, traces.StreamID]
+	gpu     cached[int32, traces.DeviceID]
+	start   int64 // of the window, on the events' clock
+	last    int64 // time of the newest event in the window, relative to start
+	events  int
+	counter traces.Counter
+}
+
+// cached is the last answer of an interning table: most events are of the stream and the device of the one before.
+type cached[K comparable, V any] struct {
+	key   K
+	value V
+	known bool
+}
+
+func (c *cached[K, V]) get(key K, ask func(K) V) V {
+	if !c.known || c.key != key {
+		*c = cached[K, V]{key, ask(key), true}
+	}
+	return c.value
+}
+
+// newWindower returns a windower whose events' clock reads 0 at Unix time epoch, in nanoseconds.
+func newWindower(epoch int64, blocksToo bool) *windower {
+	w := &windower{blocksToo: blocksToo, epoch: epoch}
+	for i := range w.held {
+		w.held[i] = map[uint64]held{}
+	}
+	return w
+}
+
+// open begins a window at a moment of the events' clock.
+func (w *windower) open(at int64) {
+	b := traces.NewBuilder()
+	b.T.Source = traces.Source{Format: "probes", Path: "-"}
+	b.T.Process, b.T.Settings = w.process, slices.Clone(w.settings)
+	b.T.Events.Grow(min(w.events, 1<<16)) // as many as in the window before; a quiet one after a busy one should not keep much more than it needs
+	w.stream, w.gpu = cached[uint64, traces.StreamID]{}, cached[int32, traces.DeviceID]{}
+	b.T.Clock = traces.Clock{HasTime: true, Resolution: 1, Epoch: w.epoch + at}
+	w.b, w.start, w.last, w.events = b, at, 0, 0
+	w.counter = traces.Counter{}
+	for s := range spaces {
+		if s == physical {
+			continue
+		}
+		list := make([]uint64, 0, len(w.held[s]))
+		for addr := range w.held[s] {
+			list = append(list, addr)
+		}
+		slices.SortFunc(list, func(a, b uint64) int { return cmp.Compare(w.held[s][a].order, w.held[s][b].order) })
+		for _, addr := range list {
+			w.emit(s, true, addr, w.held[s][addr], 0)
+		}
+	}
+}
+
+// take adds an event that does what its site does; open was called.
+func (w *windower) take(e event, does action) {
+	at := max(e.time-w.start, w.last, 1) // time 0 is what was there before
+	w.last = at
+	w.events++
+	if e.result != 0 {
+		w.refused(e, does, at)
+		return
+	}
+	switch does {
+	case blockAlloc:
+		w.alloc(blocks, e, at)
+	case blockFree:
+		w.free(blocks, e, at)
+	case driverAlloc:
+		w.alloc(segments, e, at)
+	case driverFree:
+		if e.addr != 0 { // freeing nothing is allowed
+			w.free(segments, e, at)
+		}
+	case driverMap:
+		w.alloc(mapped, e, at)
+	case driverUnmap:
+		w.unmap(e, at)
+	case physicalAlloc:
+		w.alloc(physical, e, at)
+	case physicalFree:
+		w.free(physical, e, at)
+	case pinnedAlloc:
+		w.alloc(pinned, e, at)
+	case pinnedFree:
+		w.free(pinned, e, at)
+	}
+}
+
+func (w *windower) refused(e event, does action, at int64) {
+	if e.result == outOfMemory && (does == driverAlloc || does == physicalAlloc) {
+		w.b.Event(traces.Event{Time: at, Addr: math.MaxUint64, Size: size(e.size), Stack: w.stack(e.stack), Stream: w.stream.get(e.stream, w.b.Stream),
+			Device: w.device(does == pinnedAlloc, e.device), Action: traces.OOM}) // what was still free is not told: negative
+		return
+	}
+	w.b.Lose("failed_calls", traces.Info, 1, "calls of the driver that failed for another reason than memory; they change nothing")
+}
+
+func size(v uint64) int64 { return int64(min(v, math.MaxInt64)) }
+
+func (w *windower) alloc(s space, e event, at int64) {
+	if e.addr == 0 && s != physical { // an empty tensor has no memory
+		return
+	}
+	h := held{size: size(e.size), stream: e.stream, order: w.order, stack: e.stack, device: int16(min(max(e.device, 0), math.MaxInt16))}
+	w.order++
+	if old, known := w.held[s][e.addr]; known { // its free was lost, or bypassed the probes
+		w.b.Lose("missed_frees", traces.DataLoss, 1, "memory was handed out again whose free was not seen; it is shown as freed at that moment")
+		old.stack = -1
+		w.release(s, e.addr, old, at)
+	}
+	w.held[s][e.addr] = h
+	w.emit(s, true, e.addr, h, at)
+	if s == physical {
+		w.sample(h.size, at)
+	}
+}
+
+func (w *windower) free(s space, e event, at int64) {
+	h, known := w.held[s][e.addr]
+	if !known {
+		w.b.Lose("freed_unknown", traces.DataLoss, 1,
+			"memory was freed that was handed out before the probes were attached: how much it was is not known, and the free is left out")
+		return
+	}
+	delete(w.held[s], e.addr)
+	h.stack = e.stack
+	w.release(s, e.addr, h, at)
+}
+
+func (w *windower) release(s space, addr uint64, h held, at int64) {
+	w.emit(s, false, addr, h, at)
+	if s == physical {
+		w.sample(-h.size, at)
+	}
+}
+
+// unmap takes back a range, which may span several mappings: they are never cut.
+func (w *windower) unmap(e event, at int64) {
+	n := size(e.size)
+	if _, whole := w.held[mapped][e.addr]; whole {
+		for addr, end := e.addr, e.addr+uint64(n); addr < end; {
+			h, known := w.held[mapped][addr]
+			if !known || h.size <= 0 {
+				break
+			}
+			delete(w.held[mapped], addr)
+			h.stack = e.stack
+			w.release(mapped, addr, h, at)
+			addr += uint64(h.size)
+		}
+		return
+	}
+	h := held{size: n, stream: e.stream, stack: e.stack, device: int16(max(e.device, 0))} // from before: here the size is told
+	w.emit(mapped, false, e.addr, h, at)
+}
+
+// actions of each space, for allocations and frees: the segment's and then the block's, ActionUnknown for none.
+func (w *windower) actions(s space, alloc bool) (segment, block traces.Action) {
+	switch {
+	case s == blocks && alloc, s == pinned && alloc:
+		return traces.ActionUnknown, traces.Alloc
+	case s == blocks, s == pinned:
+		return traces.ActionUnknown, traces.Free
+	case s == segments && alloc:
+		segment, block = traces.SegmentAlloc, traces.Alloc
+	case s == segments:
+		segment, block = traces.SegmentFree, traces.Free
+	case s == mapped && alloc:
+		segment, block = traces.SegmentMap, traces.Alloc
+	case s == mapped:
+		segment, block = traces.SegmentUnmap, traces.Free
+	}
+	if w.blocksToo {
+		block = traces.ActionUnknown
+	}
+	return segment, block
+}
+
+func (w *windower) emit(s space, alloc bool, addr uint64, h held, at int64) {
+	segment, block := w.actions(s, alloc)
+	e := traces.Event{Time: at, Addr: addr, Size: h.size, Stack: w.stack(h.stack), Stream: w.stream.get(h.stream, w.b.Stream), Device: w.device(s == pinned, int32(h.device))}
+	first, second := segment, block
+	if !alloc {
+		first, second = block, segment
+	}
+	for _, a := range [...]traces.Action{first, second} {
+		if a != traces.ActionUnknown {
+			e.Action = a
+			w.b.Event(e)
+		}
+	}
+}
+
+func (w *windower) device(isPinned bool, ordinal int32) traces.DeviceID {
+	if isPinned {
+		return w.b.Device(traces.DeviceHost, 0)
+	}
+	return w.gpu.get(max(ordinal, 0), func(i int32) traces.DeviceID { return w.b.Device(traces.DeviceGPU, int(i)) })
+}
+
+func (w *windower) stack(id int32) traces.StackID {
+	if id < 0 || w.resolve == nil {
+		return traces.NoStack
+	}
+	return w.resolve(w.b, id)
+}
+
+// sample notes a change of the physical memory that the process holds without an address.
+func (w *windower) sample(delta, at int64) {
+	w.bytes += delta
+	w.counter.Time, w.counter.Value = append(w.counter.Time, at), append(w.counter.Value, w.bytes)
+}
+
+// close ends the window and returns its trace, nil where nothing happened in it.
+func (w *windower) close() *traces.Trace {
+	b := w.b
+	w.b = nil
+	if w.events == 0 || b.T.Events.Len()+len(b.T.Losses)+len(w.counter.Time) == 0 {
+		return nil
+	}
+	if len(w.counter.Time) > 0 {
+		w.counter.Name, w.counter.Device = b.String("driver_physical"), b.Device(traces.DeviceGPU, 0)
+		b.T.Counters = append(b.T.Counters, w.counter)
+	}
+	return b.Finish()
+}
