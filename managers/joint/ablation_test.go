@@ -39,6 +39,7 @@ func TestEveryMechanismEarnsItsPlace(t *testing.T) {
 		{"prices from the bound's dual, and learned ones", "ResNet-50", 30, mechanisms{}, mechanisms{prices: true}},
 		{"recomputing", "ResNet-50", 50, mechanisms{}, mechanisms{recompute: true}},
 		{"swapping", "VGG-16", 60, mechanisms{}, mechanisms{swap: true}},
+		{"sections", "OverFeat", 15, mechanisms{}, mechanisms{sections: true}},
 		{"local search", "VGG-16", 30, mechanisms{}, mechanisms{search: true}},
 		{"feedback from placement", "ResNet-50", 12, mechanisms{ladder: true}, mechanisms{ladder: true, feedback: true}},
 	} {
@@ -47,7 +48,7 @@ func TestEveryMechanismEarnsItsPlace(t *testing.T) {
 		floor := p.MustReside().Total()
 		budget := floor + (peak-floor)*c.percent/100
 		cost := func(off mechanisms) (time, footprint int64) {
-			pl, err := Joint{off: off}.Plan(context.Background(), p, plan.Request{Budget: budget, Work: 40_000_000, Evaluator: sim.Simulator{}})
+			pl, err := Joint{off: off}.Plan(context.Background(), p, plan.Request{Budget: budget, Work: 12_000_000, Evaluator: sim.Simulator{}})
 			if err != nil {
 				t.Fatal(err)
 			}

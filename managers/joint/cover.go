@@ -129,18 +129,25 @@ func (c *cover) learn() {
 	}
 }
 
-// choose fills s.choice under the prices, for the schedule's limits.
-func (c *cover) choose(pr prices) {
+// choose fills s.choice under the prices, for the schedule's limits: from nothing, or from what a candidate chose.
+func (c *cover) choose(pr prices, from *state) {
 	s, m := c.s, c.s.m
 	s.steps += 8 * int64(m.n+len(m.gaps))
-	c.excess()
 	for i := range m.slower {
 		o := int(m.slower[i].op)
-		s.setWay(o, m.fast[o])
+		if from == nil {
+			s.setWay(o, m.fast[o])
+		} else {
+			s.setWay(o, from.way[o])
+		}
 	}
+	c.excess()
 	c.order = c.order[:0]
 	for _, g := range m.choices {
 		s.choice[g] = keep
+		if from != nil {
+			s.choice[g] = from.choice[g]
+		}
 		x := &m.gaps[g]
 		how, cost := keep, 0.0
 		redo := pr.redo * c.redo[g]
@@ -173,6 +180,7 @@ func (c *cover) choose(pr prices) {
 			value = 0
 		}
 		if value <= 0 {
+			s.choice[g] = keep // nothing is gained by it, whatever was chosen elsewhere
 			continue
 		}
 		c.how[g], c.cost[g] = how, cost
@@ -191,8 +199,17 @@ func (c *cover) choose(pr prices) {
 		}
 	}
 	c.sort()
-	c.tree.set(func(i int) int64 { return m.load[i] - s.limit[i] })
-	if pr.fill {
+	c.tree.set(func(i int) int64 { return m.load[i] + s.work[i] - m.work[i] - s.limit[i] })
+	if from != nil {
+		for _, g := range m.choices {
+			switch x := &m.gaps[g]; s.choice[g] {
+			case swap:
+				c.tree.add(int(c.from[g]), int(c.to[g]), -x.size)
+			case drop:
+				c.tree.add(int(x.after)+1, int(x.before), -x.size)
+			}
+		}
+	} else if pr.fill {
 		c.fill(pr.split)
 	}
 	for _, g := range c.order { // what is absent without anyone waiting
@@ -345,6 +362,7 @@ func (c *cover) second(pr prices) {
 			if c.tree.max(int(x.after)+1, int(x.before)) > 0 {
 				s.choice[g] = c.how[g]
 				c.tree.add(int(x.after)+1, int(x.before), -x.size)
+				c.full[g] = true
 			}
 			continue
 		}

@@ -26,31 +26,30 @@ import (
 //   - schedule.go turns choices into positions in one pass of linear time and estimates the step time with the queues of the target: copies out when
 //     written, in order; releases when a copy is done, earlier where memory is needed; copies in as late as the engine permits, worked out backwards; chains
 //     of ops (rerun.go) that keep what they make for its own use as long as memory allows. On the networks tried, estimate and simulator differ by less than
-//     a percent unless addresses interfere. That is what makes thousands of trials affordable.
+//     a percent, mostly not at all, unless addresses interfere. That is what makes thousands of trials affordable.
 //   - cover.go makes first choices: every candidate has a price, the cheapest for the bytes that it takes off the excess goes first until no position is over.
 //     Prices come from the dual of the bound's linear program (what a nanosecond of each engine is worth at that moment of the iteration), from a sweep of
 //     fixed shares, from filling the copy engines to the brim; then they learn from schedules: chains that made something only for others, copies that
 //     compute waited for.
 //   - search.go improves the best of these: one choice, neighbours in time, one for another, what compute waits for, variants of ops.
-//   - finder.go places the outcome (managers/place), measures it with the evaluator, and where addresses pass the limit, lowers the limits of the positions at
-//     which they do and searches on from there, in the end down to what ops need at the very least.
-//   - All of that is done for a fixed ladder of limits, the same for every budget; a budget has the rungs below it to choose from. So a larger
-//     budget has every plan that a smaller one has, and step time cannot rise as the budget grows: that is so by construction, not by
-//     luck. Rungs whose bound is above what was found are passed over, as are those below the first such.
+//   - view.go places the outcome (managers/place), measures it with the evaluator, and where addresses pass the limit, lowers the limits of the positions at
+//     which they do, in the end everywhere, and searches on from there. It does so for the problem as it is and for the problem with its large buffers cut into
+//     sections (managers/plan, after tvDNN), of which some can leave while others stay, and which leave smaller holes.
+//   - ladder.go does that for the rungs of a fine, fixed ladder of limits that lead to the budget: a larger budget never gives a slower step by construction,
+//     not by luck. finder.go asks it for the budget's rung, and for the lowest that takes no longer.
 //   - bound.go proves the least step time at a limit.
 //
-// Budget 0 asks for the smallest footprint without loss of time: rungs are walked down as long as the step takes no longer than with everything kept.
+// Budget 0 asks for the smallest footprint without loss of time: the lowest rung that takes no longer than the topmost, which keeps everything.
 //
 // Buffers that live longer than their accesses (a framework frees late) give their memory to others before the first write and behind the last access:
 // discards, which cost nothing.
 //
 // Complexity: a schedule is O(ops + gaps + length of chains + positions over which copies and kept results lie early), memory is linear. The number of
-// schedules is bounded by counted work, shared evenly among the rungs.
+// schedules is bounded by counted work, the same for each rung, and so is the number of placements.
 //
 // Rejected: one integer program over positions (Checkmate, tvDNN: right for hundreds of ops, out of reach for ten thousand); the simulator in the innermost
-// loop (assembling and placing cost a hundred times as much as the estimate); warm starts from the looser limit to the tighter one, which make what a
-// budget gets depend on budgets above it; planning at the budget itself instead of the rung below (better by up to a rung's width, and step time then
-// rises here and there as the budget grows); particle swarms and Bayesian optimisation over scores (both spend their trials on what prices tell at once).
+// loop (assembling and placing cost a hundred times as much as the estimate); particle swarms and Bayesian optimisation over scores (both spend their trials on what
+// prices tell at once).
 
 // Joint plans keep, swap and recompute together with places. Its zero value is ready.
 type Joint struct {
@@ -59,7 +58,7 @@ type Joint struct {
 
 // mechanisms are what tests switch off to see what each is worth.
 type mechanisms struct {
-	prices, recompute, swap, feedback, search, ladder bool
+	prices, recompute, swap, feedback, search, ladder, sections bool
 }
 
 // Info implements plan.Manager.
@@ -70,8 +69,8 @@ func (Joint) Info() plan.Info {
 	}
 }
 
-// Plan implements plan.Manager. Work counts positions, gaps and accesses looked at while making schedules; placing is not counted and is bounded for each
-// schedule. Without an evaluator plans are told apart by the planner's own estimate of the step time.
+// Plan implements plan.Manager. Work counts positions, gaps and accesses looked at while making schedules, and the steps of plans that are placed and
+// measured; it bounds the search of a rung, so that a call takes some multiple of its share. Without an evaluator plans are told apart by the planner's own estimate of the step time.
 func (j Joint) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*plan.Plan, error) {
 	return j.plan(ctx, p, r, j.Info(), nil)
 }
@@ -87,12 +86,15 @@ func (j Joint) plan(ctx context.Context, p *plan.Problem, r plan.Request, info p
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	f := newFinder(ctx, p, r, j.off)
+	f, err := newFinder(ctx, p, r, j.off)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", info.Name, err)
+	}
 	pl, err := f.find(seeds)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", info.Name, err)
 	}
 	pl.Manager, pl.Budget = info.Name, r.Budget
-	pl.Work, pl.Planning = f.s.steps, time.Since(began)
+	pl.Work, pl.Planning = f.work(), time.Since(began)
 	return pl, nil
 }

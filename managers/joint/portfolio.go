@@ -46,7 +46,7 @@ func (f *finder) plant(seeds []plan.Manager) {
 		}
 		x := &found{pl: pl}
 		if f.r.Evaluator == nil {
-			x.time = f.m.baseTime // nothing tells plans apart but whether they fit
+			x.time = f.perIteration(f.views[0].m.baseTime) // nothing tells plans apart but whether they fit
 		} else if me, err := f.r.Evaluator.Evaluate(f.ctx, f.p, pl); err == nil {
 			x.time = me.StepTime
 		} else {
@@ -54,7 +54,7 @@ func (f *finder) plant(seeds []plan.Manager) {
 		}
 		pl.Note("%s made this plan; nothing better was found", seed.Info().Name)
 		f.note(x)
-		if pl.SectionBytes == 0 && f.r.Budget > 0 {
+		if f.r.Budget > 0 {
 			f.searchOn(pl)
 		}
 	}
@@ -62,13 +62,22 @@ func (f *finder) plant(seeds []plan.Manager) {
 
 // searchOn improves a plan of another manager: its absences are read as choices, its positions are ours.
 func (f *finder) searchOn(pl *plan.Plan) {
-	s, m := f.s, f.m
-	limit := f.r.Budget
-	f.rnd = rand.New(rand.NewPCG(f.r.Seed, uint64(limit)))
+	for _, v := range f.views {
+		if v.section == pl.SectionBytes {
+			v.searchOn(pl)
+		}
+	}
+}
+
+func (v *view) searchOn(pl *plan.Plan) {
+	s, m := v.s, v.m
+	limit := v.f.r.Budget
+	v.rnd = rand.New(rand.NewPCG(v.f.r.Seed, uint64(limit)))
+	v.enough = (v.f.bound(limit)+1)*int64(v.p.Iterations) - 1
 	for i := range s.limit {
 		s.limit[i] = limit
 	}
-	f.c.excess()
+	v.c.excess()
 	for g := range s.choice {
 		s.choice[g] = keep
 	}
@@ -92,11 +101,11 @@ func (f *finder) searchOn(pl *plan.Plan) {
 		}
 	}
 	s.lead = 0
-	x := f.evaluate()
+	x := v.evaluate()
 	s.take(&x)
-	f.improve(&x, s.steps+f.share)
+	v.improve(&x, s.steps+v.f.share)
 	s.set(&x)
-	if y, err := f.settle(limit); err == nil {
-		f.note(y)
+	if y, err := v.settle(limit); err == nil {
+		v.f.note(y)
 	}
 }

@@ -267,11 +267,9 @@ func (s *schedule) addChecked(size int64, from, to plan.OpID) {
 // forward walks the iteration once with all queues, and releases what has been copied out when it is done, or earlier where memory is needed.
 func (s *schedule) forward() {
 	m := s.m
-	// Gaps by the op behind which they leave and by the position at which they return: counting would be slower than the two sorted lists.
+	// Gaps by the op behind which they leave; among equals in the order in which they return, as plan.Assemble issues them.
 	s.byOut = append(s.byOut[:0], s.ins...)
-	slices.SortFunc(s.byOut, func(a, b int32) int {
-		return cmp.Or(cmp.Compare(m.gaps[a].after, m.gaps[b].after), cmp.Compare(a, b))
-	})
+	slices.SortStableFunc(s.byOut, func(a, b int32) int { return cmp.Compare(m.gaps[a].after, m.gaps[b].after) })
 	clear(s.ready)
 	s.pending = s.pending[:0]
 	var outFree, inFree, held, all int64

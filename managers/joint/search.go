@@ -11,7 +11,8 @@ type state struct {
 	lead   float64
 	over   int64
 	time   int64
-	cost   int64 // copies and recomputation, to tell equals apart
+	price  prices // under which it was covered
+	cost   int64  // copies and recomputation, to tell equals apart
 }
 
 // better reports whether a meets the limits better than b, or else is faster, or else does less.
@@ -41,12 +42,12 @@ func (s *schedule) take(c *state) {
 	c.choice, c.way, c.lead = append(c.choice[:0], s.choice...), append(c.way[:0], s.way...), s.lead
 }
 
-func (f *finder) evaluate() state {
-	s := f.s
+func (v *view) evaluate() state {
+	s := v.s
 	s.run()
 	x := state{over: s.over, time: s.time}
 	for _, g := range s.ins {
-		x.cost += f.m.gaps[g].out + f.m.gaps[g].in
+		x.cost += v.m.gaps[g].out + v.m.gaps[g].in
 	}
 	for i := range s.redo {
 		x.cost += s.redo[i]
@@ -60,22 +61,29 @@ const learning = 20
 // shares are the prices of copying that are tried.
 var shares = []float64{0.2, 1, 0.03, 0.5, 0.1, 3, 0.35, 0, 0.75, 1.5}
 
+// done reports whether a candidate is as good as can be, or as need be.
+func (v *view) done(x *state) bool { return x != nil && x.over == 0 && x.time <= v.enough }
+
 // search looks for the best choices for the schedule's limits.
-func (f *finder) search() *state {
-	s := f.s
+func (v *view) search(seeds []*state, share int64) *state {
+	s, f := v.s, v.f
 	s.lead = 0
-	f.c.forget()
+	v.c.forget()
 	var best *state
 	began := s.steps
-	try := func(pr prices) {
-		if best != nil && (s.steps-began > f.share/2 || f.ctx.Err() != nil) {
-			return
-		}
-		f.c.choose(pr)
-		x := f.evaluate()
+	over := func() bool { return best != nil && (s.steps-began > share/2 || v.done(best) || f.ctx.Err() != nil) }
+	take := func(pr prices) {
+		x := v.evaluate()
+		x.price = pr
 		if best == nil || x.better(best) {
 			s.take(&x)
-			best, f.price = &x, pr
+			best = &x
+		}
+	}
+	try := func(pr prices) {
+		if !over() {
+			v.c.choose(pr, nil)
+			take(pr)
 		}
 	}
 	redo := 1.0
@@ -84,8 +92,50 @@ func (f *finder) search() *state {
 	}
 	if !f.off.prices && !f.off.swap && f.p.HasTimes {
 		f.b.bound(slices.Max(s.limit), f.turns())
+	}
+	for _, seed := range seeds { // as they are; and mended under the price that served them
+		s.set(seed)
+		take(seed.price)
+		v.c.choose(seed.price, seed)
+		take(seed.price)
+		s.lead = 0
+		try(seed.price)
+	}
+	if len(seeds) == 0 || !v.done(best) {
+		v.sweep(try, redo)
+	}
+	if !f.off.prices {
+		pr := best.price
+		for _, pr := range []prices{pr, {link: pr.link + 0.3, redo: pr.redo, byExcess: pr.byExcess}, {link: pr.link / 2, redo: pr.redo, byExcess: !pr.byExcess}, {link: 1, redo: pr.redo, dual: &f.b.dual}} {
+			if pr.link < 0 || f.off.swap {
+				pr.link = -1
+			}
+			if over() {
+				break
+			}
+			v.c.forget()
+			s.set(best)
+			for range learning {
+				if over() {
+					break
+				}
+				v.c.learn()
+				try(pr)
+			}
+		}
+	}
+	if !f.off.search {
+		v.improve(best, v.until)
+	}
+	return best
+}
+
+// sweep tries prices of all kinds.
+func (v *view) sweep(try func(prices), redo float64) {
+	f := v.f
+	if !f.off.prices && !f.off.swap && f.p.HasTimes {
 		for _, share := range []float64{0.5, 0, 0.25, 0.7, 0.1, 0.4, 0.9, 0.6, 0.8, 0.15, 0.3} {
-			try(prices{link: 1, redo: redo, fill: true, split: f.c.quantile(share)})
+			try(prices{link: 1, redo: redo, fill: true, split: v.c.quantile(share)})
 		}
 		for _, scale := range []float64{1, 0.6, 1.6, 0.3, 3} {
 			try(prices{link: scale, redo: redo, dual: &f.b.dual})
@@ -106,45 +156,26 @@ func (f *finder) search() *state {
 			try(prices{link: 1, redo: -1, byExcess: byExcess})
 		}
 	}
-	if !f.off.prices {
-		for _, pr := range []prices{f.price, {link: f.price.link + 0.3, redo: f.price.redo, byExcess: f.price.byExcess}, {link: f.price.link / 2, redo: f.price.redo, byExcess: !f.price.byExcess}, {link: 1, redo: f.price.redo, dual: &f.b.dual}} {
-			if pr.link < 0 || f.off.swap {
-				pr.link = -1
-			}
-			if s.steps-began > f.share/2 {
-				break
-			}
-			f.c.forget()
-			s.set(best)
-			for range learning {
-				if s.steps-began > f.share/2 {
-					break
-				}
-				f.c.learn()
-				try(pr)
-			}
-		}
-	}
-	if !f.off.search {
-		f.improve(best, f.until)
-	}
-	return best
 }
 
 // again mends a candidate after limits have been lowered here and there: it is covered anew at the price of copying that served best.
-func (f *finder) again(old *state) *state {
-	s := f.s
+func (v *view) again(old *state, work int64) *state {
+	s := v.s
 	s.set(old)
-	x := f.evaluate()
+	x := v.evaluate()
+	x.price = old.price
 	s.take(&x)
-	f.c.forget()
-	f.c.choose(f.price)
-	if y := f.evaluate(); y.better(&x) {
-		s.take(&y)
-		x = y
+	v.c.forget()
+	for _, from := range []*state{old, nil} {
+		v.c.choose(old.price, from)
+		if y := v.evaluate(); y.better(&x) {
+			y.price = old.price
+			s.take(&y)
+			x = y
+		}
 	}
-	if !f.off.search {
-		f.improve(&x, s.steps+f.share/8)
+	if !v.f.off.search {
+		v.improve(&x, s.steps+work)
 	}
 	return &x
 }
@@ -156,17 +187,17 @@ type change struct {
 }
 
 // improve changes choices a few at a time and keeps what is no worse; at first also what is a little worse.
-func (f *finder) improve(best *state, until int64) {
-	s, m := f.s, f.m
+func (v *view) improve(best *state, until int64) {
+	s, m := v.s, v.m
 	var list []int32
 	for _, g := range m.choices {
-		if x := &m.gaps[g]; f.c.sum[x.before] > f.c.sum[x.after+1] && (x.canDrop && !f.off.recompute || x.canSwap && !f.off.swap) {
+		if x := &m.gaps[g]; v.c.sum[x.before] > v.c.sum[x.after+1] && (x.canDrop && !v.f.off.recompute || x.canSwap && !v.f.off.swap) {
 			list = append(list, g)
 		}
 	}
 	var slower []int32
 	for i := range m.slower {
-		if o := m.slower[i].op; f.c.sum[o+1] > f.c.sum[o] {
+		if o := m.slower[i].op; v.c.sum[o+1] > v.c.sum[o] {
 			slower = append(slower, int32(i))
 		}
 	}
@@ -186,16 +217,16 @@ func (f *finder) improve(best *state, until int64) {
 		}
 	}
 	began := s.steps
-	for k := 0; s.steps < until; k++ {
-		if k%16 == 0 && f.ctx.Err() != nil {
+	for k := 0; s.steps < until && !v.done(best); k++ {
+		if k%16 == 0 && v.f.ctx.Err() != nil {
 			break
 		}
 		slack := 0.004 * (1 - 2*float64(s.steps-began)/float64(until-began))
 		undo = undo[:0]
 		lead := s.lead
-		switch kind := f.rnd.IntN(16); {
+		switch kind := v.rnd.IntN(16); {
 		case len(list) == 0 || kind == 0 && len(slower) > 0:
-			x := &m.slower[slower[f.rnd.IntN(len(slower))]]
+			x := &m.slower[slower[v.rnd.IntN(len(slower))]]
 			undo = append(undo, change{int32(len(m.gaps)) + x.op, s.way[x.op]})
 			if s.way[x.op] == x.way {
 				s.setWay(int(x.op), m.fast[x.op])
@@ -203,39 +234,39 @@ func (f *finder) improve(best *state, until int64) {
 				s.setWay(int(x.op), x.way)
 			}
 		case kind == 1:
-			s.lead = float64(f.rnd.IntN(5)) / 4
+			s.lead = float64(v.rnd.IntN(5)) / 4
 		case kind < 5: // one alone
-			g := list[f.rnd.IntN(len(list))]
-			flip(g, f.other(g))
+			g := list[v.rnd.IntN(len(list))]
+			flip(g, v.other(g))
 		case kind < 9: // one that compute waits for
-			g := f.waitedFor(list)
-			flip(g, f.other(g))
+			g := v.waitedFor(list)
+			flip(g, v.other(g))
 		case kind < 12: // neighbours in time alike
-			n := 2 + f.rnd.IntN(8)
-			from := f.rnd.IntN(len(byBefore))
-			to := f.other(byBefore[from])
+			n := 2 + v.rnd.IntN(8<<v.rnd.IntN(4))
+			from := v.rnd.IntN(len(byBefore))
+			to := v.other(byBefore[from])
 			for _, g := range byBefore[from:min(from+n, len(byBefore))] {
 				if x := &m.gaps[g]; to == keep || to == swap && x.canSwap || to == drop && x.canDrop {
 					flip(g, to)
 				}
 			}
 		default: // one comes, one goes
-			g, h := list[f.rnd.IntN(len(list))], list[f.rnd.IntN(len(list))]
+			g, h := list[v.rnd.IntN(len(list))], list[v.rnd.IntN(len(list))]
 			for range 20 {
 				if (s.choice[h] == keep) != (s.choice[g] == keep) {
 					break
 				}
-				h = list[f.rnd.IntN(len(list))]
+				h = list[v.rnd.IntN(len(list))]
 			}
 			if s.choice[g] == keep {
 				g, h = h, g
 			}
 			flip(g, keep)
 			if h != g {
-				flip(h, f.other(h))
+				flip(h, v.other(h))
 			}
 		}
-		x := f.evaluate()
+		x := v.evaluate()
 		if x.over < now.over || x.over == now.over && (x.time < now.time || x.time == now.time && x.cost <= now.cost ||
 			slack > 0 && float64(x.time) < float64(best.time)*(1+slack)) {
 			now = x
@@ -257,15 +288,15 @@ func (f *finder) improve(best *state, until int64) {
 }
 
 // waitedFor returns a gap whose copies some op of the last schedule waits for, or any gap where none waits.
-func (f *finder) waitedFor(list []int32) int32 {
-	s, m := f.s, f.m
+func (v *view) waitedFor(list []int32) int32 {
+	s, m := v.s, v.m
 	if s.stall > 0 && len(s.ins) > 0 {
-		left := f.rnd.Int64N(s.stall)
+		left := v.rnd.Int64N(s.stall)
 		for i := range m.n {
 			if left -= s.wait[i]; left < 0 {
 				// A copy back that is due about here, or one that left before.
 				for range 8 {
-					g := s.ins[f.rnd.IntN(len(s.ins))]
+					g := s.ins[v.rnd.IntN(len(s.ins))]
 					if x := &m.gaps[g]; int(x.after) < i && i <= int(x.before) {
 						return g
 					}
@@ -274,24 +305,24 @@ func (f *finder) waitedFor(list []int32) int32 {
 			}
 		}
 	}
-	return list[f.rnd.IntN(len(list))]
+	return list[v.rnd.IntN(len(list))]
 }
 
 // other returns another way of treating gap g.
-func (f *finder) other(g int32) choice {
-	x := &f.m.gaps[g]
+func (v *view) other(g int32) choice {
+	x := &v.m.gaps[g]
 	ways := [3]choice{keep}
 	n := 1
-	if x.canSwap && !f.off.swap {
+	if x.canSwap && !v.f.off.swap {
 		ways[n] = swap
 		n++
 	}
-	if x.canDrop && !f.off.recompute {
+	if x.canDrop && !v.f.off.recompute {
 		ways[n] = drop
 		n++
 	}
 	for range 8 {
-		if w := ways[f.rnd.IntN(n)]; w != f.s.choice[g] {
+		if w := ways[v.rnd.IntN(n)]; w != v.s.choice[g] {
 			return w
 		}
 	}

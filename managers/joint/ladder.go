@@ -1,0 +1,262 @@
+package joint
+
+import (
+	"math"
+	"math/bits"
+	"slices"
+
+	"github.com/gmemtop/gmemtop/managers/plan"
+)
+
+// The problem: a larger budget must never give a slower step, and a budget must not lose what lies between fixed limits. Planning at the budget itself serves
+// the second and breaks the first, since search has luck; a coarse ladder of limits, the same for every budget, serves the first and breaks the second.
+//
+// Way chosen: a fine ladder, of which a call makes only the rungs that lead to its budget. A few rungs are planned for from nothing, and take what the one below
+// found where that is faster; the others lie halfway between two that are known, down to the last bit of their number, and start from what those chose. Three rules make step
+// time fall from rung to rung whoever asks:
+//
+//   - a rung comes to the same whichever were looked at before (the test that says so caught two mistakes);
+//   - a rung has the plans of the smaller rung that it lies above;
+//   - it takes no plan that is faster than that of the larger rung that it lies below: such a plan shows that the search there fell short, and costs those few
+//     budgets what a larger one would have to pay in any case.
+//
+// Limits lie closer together at the small end, where a byte costs most time, and are multiples of what all sizes are multiples of: where these are few, each is a
+// rung. Among rungs of equal time the lowest is looked for, by the same halving (descend): ties go to the smaller footprint.
+//
+// Complexity: the bits of a rung's number, plus the rungs from nothing whose bound is below what was found. Rejected: all rungs for every call (a hundred of them made a
+// budget take ten seconds, and were still too far apart); warm starts from the budget's neighbours on the caller's own grid (what a budget gets then depends
+// on which budgets were asked for).
+
+// grid are the limits that are planned for, whatever the budget.
+type grid struct {
+	floor       int64
+	unit, units int64 // what every size is a multiple of, and how many there are up to the peak
+	top         int   // the rung without a limit
+	step        int   // between those planned from nothing, a power of two
+	rungs       int   // of these
+}
+
+// newGrid makes fewer rungs for larger problems, whose buffers are a smaller share of the whole.
+func newGrid(m *model) grid {
+	g := grid{floor: m.floor, unit: unit(m), rungs: 16, step: 128}
+	g.units = max(m.peak-m.floor, 0) / g.unit
+	size := m.n + len(m.p.Buffers)
+	if size > 4000 {
+		g.rungs, g.step = 8, 32
+	}
+	if size > 16000 {
+		g.rungs, g.step = 8, 4
+	}
+	if size > 40000 {
+		g.rungs, g.step = 4, 1
+	}
+	if len(m.choices) == 0 || m.peak <= m.floor {
+		g.rungs, g.step = 1, 1
+	}
+	g.top = g.rungs * g.step
+	return g
+}
+
+// limit returns the most bytes that a plan of a rung may take.
+func (g *grid) limit(at int) int64 {
+	if at == g.top {
+		return math.MaxInt64 / 4
+	}
+	hi, lo := bits.Mul64(uint64(g.units), uint64(at)*uint64(at))
+	share, _ := bits.Div64(hi, lo, uint64(g.top)*uint64(g.top))
+	return g.floor + g.unit*int64(share)
+}
+
+// unit returns what all sizes are multiples of.
+func unit(m *model) int64 {
+	x := m.floor
+	for b := range m.p.Buffers {
+		for y := m.p.Rounded(plan.BufferID(b)); y > 0; {
+			x, y = y, x%y
+		}
+	}
+	return max(x, 1)
+}
+
+// at returns the last rung whose limit is within so many bytes, 0 where none is.
+func (g *grid) at(bytes int64) int {
+	lo, hi := 0, g.top-1
+	for lo < hi {
+		if mid := (lo + hi + 1) / 2; g.limit(mid) <= bytes {
+			lo = mid
+		} else {
+			hi = mid - 1
+		}
+	}
+	return lo
+}
+
+// below returns the next rung down that is known when rung at is: -1 where there is none.
+func (g *grid) below(at int) int {
+	if at%g.step == 0 {
+		return at - g.step
+	}
+	return at - at&-at
+}
+
+// visited is about how many rungs one call plans for.
+func (g *grid) visited() int64 {
+	n := int64(6)
+	for s := g.step; s > 1; s /= 2 {
+		n++
+	}
+	return n
+}
+
+// rung is what was found for one limit. Rungs of equal outcome may be one.
+type rung struct {
+	best  *found   // the best that fits, nil where nothing does
+	all   []*found // whatever was made on the way, and on that of those that it looked at
+	seeds []*state // of each view, what the search came to
+}
+
+// time is the step time, the largest number there is where nothing fits.
+func (x *rung) time() int64 {
+	if x == nil || x.best == nil {
+		return math.MaxInt64
+	}
+	return x.best.time
+}
+
+// rung returns what is found for a rung, which depends on nothing but the problem, the seed and the work.
+func (f *finder) rung(at int) (*rung, error) {
+	if x := f.rungs[at]; x != nil {
+		return x, nil
+	}
+	if err := f.ctx.Err(); err != nil {
+		return nil, err
+	}
+	x, err := f.make(at)
+	if err != nil {
+		return nil, err
+	}
+	f.rungs[at] = x
+	f.r.Report(int64(len(f.rungs)), max(int64(len(f.rungs)), f.grid.visited()))
+	return x, nil
+}
+
+// make plans for a rung, after those that it depends on.
+func (f *finder) make(at int) (*rung, error) {
+	g, limit := &f.grid, f.grid.limit(at)
+	if at == g.top || at%g.step == 0 {
+		x, err := f.scratch(limit, 0)
+		if err != nil {
+			return nil, err
+		}
+		// Search has luck: what is found for a little less is often better, and would be lost to the rungs below, which may not be faster. Not worth it near the bound.
+		enough := f.bound(limit)
+		enough += enough / 50
+		for k := 1; k < 4 && at < g.top && g.step > 3 && at > 0 && x.time() > enough; k++ {
+			y, err := f.scratch(g.limit(at-k*g.step/4), 0)
+			if err != nil {
+				return nil, err
+			}
+			x.consider(y.all, limit, 0)
+		}
+		if low := g.below(at); low >= 0 && f.bound(g.limit(low)) < x.time() {
+			y, err := f.rung(low)
+			if err != nil {
+				return nil, err
+			}
+			x.consider(y.all, limit, 0)
+		}
+		return x, nil
+	}
+	d := at & -at
+	lo, err := f.rung(at - d)
+	if err != nil {
+		return nil, err
+	}
+	hi, err := f.rung(at + d)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case hi.best != nil && hi.best.pl.Footprint <= limit:
+		return hi, nil
+	case lo.time() <= hi.time(): // the same time for less; or nothing fits at the larger one
+		return lo, nil
+	}
+	return f.between(limit, lo, hi)
+}
+
+// bound returns the step time that no plan within a limit undercuts, as an evaluator would measure it; 0 where there are no times.
+func (f *finder) bound(limit int64) int64 {
+	if !f.p.HasTimes {
+		return 0
+	}
+	return f.perIteration(f.b.bound(limit, f.turns()))
+}
+
+// scratch plans for a limit from nothing.
+func (f *finder) scratch(limit, least int64) (*rung, error) {
+	return f.try(limit, max(least, f.bound(limit)), 0, nil)
+}
+
+// between plans for a limit from what was found for a smaller and a larger one. What is faster than at the larger one is not taken.
+func (f *finder) between(limit int64, lo, hi *rung) (*rung, error) {
+	least := int64(0)
+	if hi.best != nil {
+		least = hi.best.time
+	}
+	x, err := f.try(limit, max(least, f.bound(limit)), least, []*rung{lo, hi})
+	if err != nil {
+		return nil, err
+	}
+	x.consider(lo.all, limit, least)
+	x.consider(hi.all, limit, least)
+	if lo.best != nil && (x.best == nil || lo.best.time <= x.best.time) {
+		x.best = lo.best
+	}
+	return x, nil
+}
+
+// try plans for a limit with every view. It is content with a plan that takes no longer than enough, and takes none that is faster than least.
+func (f *finder) try(limit, enough, least int64, from []*rung) (*rung, error) {
+	x := &rung{seeds: make([]*state, len(f.views))}
+	for k, v := range f.views {
+		var seeds []*state
+		for _, r := range from {
+			if r.seeds[k] != nil {
+				seeds = append(seeds, r.seeds[k])
+			}
+		}
+		if x.best != nil && x.best.time <= enough {
+			if len(seeds) > 0 {
+				x.seeds[k] = seeds[0]
+			}
+			continue
+		}
+		made, at, err := v.plan(limit, enough, seeds)
+		if err != nil {
+			return nil, err
+		}
+		x.seeds[k] = at
+		for _, y := range made {
+			if f.low == nil || y.pl.Footprint < f.low.pl.Footprint {
+				f.low = y
+			}
+		}
+		x.consider(made, limit, least)
+	}
+	return x, nil
+}
+
+// consider takes the best of some plans that fit and are not faster than least, and remembers those that no other beats.
+func (x *rung) consider(made []*found, limit, least int64) {
+	for _, y := range made {
+		if y.pl.Footprint <= limit && y.time >= least && better(y, x.best) {
+			x.best = y
+		}
+		if slices.ContainsFunc(x.all, func(z *found) bool { return z.pl.Footprint <= y.pl.Footprint && z.time <= y.time }) {
+			continue
+		}
+		x.all = slices.DeleteFunc(slices.Clone(x.all), func(z *found) bool { return y.pl.Footprint <= z.pl.Footprint && y.time <= z.time })
+		x.all = append(x.all, y)
+	}
+}
