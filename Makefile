@@ -4,8 +4,8 @@ TARGETS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 
 .PHONY: build test bench samples dist generate clean
 
-build: ## the program, for this machine
-	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/gmemtop ./cmd/gmemtop
+build: ## the program, for this machine; with a C compiler it also reads the GPU's counters
+	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/gmemtop ./cmd/gmemtop
 
 test: ## every test
 	scripts/test.sh
@@ -19,7 +19,7 @@ samples: ## record the embedded samples anew (needs python3 with torch)
 generate: ## generated files
 	scripts/generate.sh
 
-dist: ## static binaries for every target, with checksums
+dist: ## static binaries for every target, with checksums; without cgo they read no GPU counters
 	@mkdir -p dist
 	@for t in $(TARGETS); do \
 	  out=dist/gmemtop-$(VERSION)-$${t%/*}-$${t#*/}; echo $$out; \
