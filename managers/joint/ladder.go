@@ -34,18 +34,20 @@ type grid struct {
 	top         int   // the rung without a limit
 	step        int   // between those planned from nothing, a power of two
 	rungs       int   // of these
+	rounds      int   // how often one limit is planned for at the most, where addresses take the plan above it
+	probes      bool  // also plan from nothing a little below a rung
 }
 
 // newGrid makes fewer rungs for larger problems, whose buffers are a smaller share of the whole.
 func newGrid(m *model) grid {
-	g := grid{floor: m.floor, unit: unit(m), rungs: 16, step: 128}
+	g := grid{floor: m.floor, unit: unit(m), rungs: 16, step: 128, rounds: 8, probes: true}
 	g.units = max(m.peak-m.floor, 0) / g.unit
 	size := m.n + len(m.p.Buffers)
-	if size > 4000 {
-		g.rungs, g.step = 8, 32
+	if size > 4000 { // placing a plan takes most of the time there
+		g.rungs, g.step, g.rounds, g.probes = 8, 16, 4, false
 	}
 	if size > 16000 {
-		g.rungs, g.step = 8, 4
+		g.rungs, g.step, g.rounds = 8, 4, 3
 	}
 	if size > 40000 {
 		g.rungs, g.step = 4, 1
@@ -151,7 +153,7 @@ func (f *finder) make(at int) (*rung, error) {
 		// Search has luck: what is found for a little less is often better, and would be lost to the rungs below, which may not be faster. Not worth it near the bound.
 		enough := f.bound(limit)
 		enough += enough / 50
-		for k := 1; k < 4 && at < g.top && g.step > 3 && at > 0 && x.time() > enough; k++ {
+		for k := 1; k < 4 && at < g.top && g.probes && at > 0 && x.time() > enough; k++ {
 			y, err := f.scratch(g.limit(at-k*g.step/4), 0)
 			if err != nil {
 				return nil, err

@@ -45,7 +45,7 @@ func (v *view) plan(limit, enough int64, seeds []*state) ([]*found, *state, erro
 	var best *found // that fits
 	var made []*found
 	var cut, fitted int64 // by how much limits are lowered, since addresses take the plan above them; and by how much they were when it fitted
-	for round := range mostRounds {
+	for round := range v.f.grid.rounds {
 		if round > 0 {
 			at = v.again(at, share/8)
 		}
@@ -78,16 +78,13 @@ func (v *view) plan(limit, enough int64, seeds []*state) ([]*found, *state, erro
 		}
 		for i := range v.m.n {
 			s.limit[i] = max(limit-cut, v.m.operands[i])
-			if left := int64(mostRounds - 2 - round); best == nil && left < 2 { // in the end as little as can be
+			if left := int64(v.f.grid.rounds - 2 - round); best == nil && left < 2 { // in the end as little as can be
 				s.limit[i] = v.m.operands[i] + (s.limit[i]-v.m.operands[i])*left/2
 			}
 		}
 	}
 	return made, first, nil
 }
-
-// mostRounds bounds how often one limit is planned for again because addresses take the plan above it.
-const mostRounds = 8
 
 // settle assembles, places and measures the schedule at hand, in one way after another until addresses neither pass the limit nor cost time.
 func (v *view) settle(limit int64) (*found, error) {
@@ -101,7 +98,7 @@ func (v *view) settle(limit int64) (*found, error) {
 		{Rule: place.FirstFit},
 		{Rule: place.Search, Capacity: limit, Seed: v.f.r.Seed, Work: work},
 	} {
-		if k > 0 && work > 0 && (opt.Rule == place.FirstFit && v.m.n > 4000 || v.m.n > 16000 || best.pl.Footprint > limit+limit/4) { // it takes too long, or another placement will not do
+		if k > 0 && work > 0 && (!v.f.grid.probes || best.pl.Footprint > limit+limit/4) { // it takes too long, or another placement will not do
 			continue
 		}
 		pl, err := plan.Assemble(v.p, v.s.decisions())
