@@ -6,12 +6,16 @@
 //
 // Each other line is one of, in the order in which they happened, times in nanoseconds from the recording's start:
 //
-//	{"k":"alloc","id":7,"size":4096,"t":10,"category":"activation","on":"cuda:0"}     a storage comes into being
+//	{"k":"alloc","id":7,"size":4096,"t":10,"category":"activation","on":"cuda:0"}     a storage comes into being; what was there before has t 0
 //	{"k":"op","t":10,"d":900,"name":"aten::mm","phase":"forward","module":"layers.0","r":[1,2],"w":[7],"m":[],"rerun":true,"stream":0}
 //	{"k":"free","id":7,"t":2000}                                                      and goes
 //
-// r, w and m are the storages that the op reads, gives a whole new value and changes in place; views touch nothing and are no ops. The trace is of the
-// kind Dataflow: everything can be planned on it. Storages of several devices become devices of their own; an op belongs to the device of what it touches.
+// An alloc may carry "label", what the program calls the storage (layers.0.weight), and "addr", an address that stays the same from one
+// recording of a process to the next; without it the reader makes addresses up. Keys that a reader does not know are skipped.
+//
+// r, w and m are the storages that the op reads, gives a whole new value and changes in place; views touch nothing and are no ops. The trace is
+// of the kind Dataflow: everything can be planned on it. Storages of several devices become devices of their own; an op belongs to the device
+// of what it touches.
 package described
 
 import (
@@ -34,6 +38,7 @@ const (
 	maxLine    = 16 << 20
 	maxSize    = 1 << 50
 	maxID      = 1 << 40
+	maxAddress = 1 << 62
 )
 
 // Sniff reports whether head begins with the head of a described recording.
@@ -59,6 +64,8 @@ type row struct {
 	ID       int64   `json:"id"`
 	Size     int64   `json:"size"`
 	Category string  `json:"category"`
+	Label    string  `json:"label"`
+	Addr     uint64  `json:"addr"`
 	On       string  `json:"on"`
 	D        int64   `json:"d"`
 	Name     string  `json:"name"`
@@ -200,14 +207,20 @@ func (r *reader) alloc(x *row) error {
 		return fmt.Errorf("%d is no storage's number", x.ID)
 	case x.Size < 0 || x.Size > maxSize:
 		return fmt.Errorf("storage %d has %d bytes", x.ID, x.Size)
-	case r.next > 1<<62:
+	case x.Addr > maxAddress:
+		return fmt.Errorf("storage %d has an address that is out of range", x.ID)
+	case r.next > maxAddress:
 		return errors.New("the storages together are out of range")
 	}
 	if _, ok := r.live[x.ID]; ok {
 		return fmt.Errorf("storage %d is allocated twice", x.ID)
 	}
 	s := storage{addr: r.next, size: x.Size, device: r.device(x.On)}
-	r.next += (uint64(x.Size) + 511) &^ 511
+	if x.Addr != 0 {
+		s.addr = x.Addr
+	} else {
+		r.next += (uint64(x.Size) + 511) &^ 511
+	}
 	r.live[x.ID] = s
 	if x.Size > 0 {
 		r.event(x, s, traces.Alloc)
@@ -230,8 +243,8 @@ func (r *reader) device(name string) traces.DeviceID {
 
 func (r *reader) event(x *row, s storage, a traces.Action) {
 	e := traces.Event{Time: x.T, Addr: s.addr, Size: s.size, Stack: traces.NoStack, Device: s.device, Action: a}
-	if a == traces.Alloc && x.Category != "" {
-		e.Detail = r.b.Detail(traces.Detail{Category: r.b.String(x.Category), ForwardStack: traces.NoStack})
+	if a == traces.Alloc && (x.Category != "" || x.Label != "") {
+		e.Detail = r.b.Detail(traces.Detail{Category: r.b.String(x.Category), UserMetadata: r.b.String(x.Label), ForwardStack: traces.NoStack})
 	}
 	r.b.Event(e)
 }
@@ -252,6 +265,7 @@ func (r *reader) op(x *row) error {
 		for _, k := range touched.ids {
 			s, ok := r.live[k]
 			if !ok {
+				t.Accesses = t.Accesses[:first] // what is returned beside the error holds no access of an op that is not there
 				return fmt.Errorf("op %.60q touches storage %d, which is not there", x.Name, k)
 			}
 			if s.size > 0 {

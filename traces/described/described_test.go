@@ -185,3 +185,19 @@ func TestTheRecorderChangesNoResultAndDescribesTheStep(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatIsReturnedBesideAnErrorHoldsNoAccessOfAnOpThatIsNotThere(t *testing.T) {
+	in := head + `{"k":"alloc","id":0,"size":8,"t":0}` + "\n" + `{"k":"op","t":1,"d":1,"name":"a","r":[0]}` + "\n" + `{"k":"op","t":3,"d":1,"name":"b","r":[0,9]}` + "\n"
+	tr, err := described.Read(context.Background(), strings.NewReader(in), nil)
+	if err == nil || tr == nil {
+		t.Fatalf("%v, %v", tr, err)
+	}
+	for _, a := range tr.Accesses {
+		if int(a.Op) >= len(tr.Ops) {
+			t.Errorf("an access names op %d of %d", a.Op, len(tr.Ops))
+		}
+	}
+	if len(tr.Ops) != 1 || len(tr.Accesses) != 1 {
+		t.Errorf("%d ops, %d accesses", len(tr.Ops), len(tr.Accesses))
+	}
+}
