@@ -1,0 +1,233 @@
+// Package capture holds what everything that watches a process agrees on: what a source reports, what a viewer keeps, and what a
+// recorder writes. It knows no mechanism; those are the packages below it (pytorch, usdt, nvml).
+//
+// # The unit of live data
+//
+// A training job is watched as steps, always, and windows, now and then. A [Step] is a row of totals and times that costs microseconds.
+// A [Window] is a stretch of one or more steps captured whole, as an ordinary frozen [traces.Trace], so that every question and every view
+// that works on a saved trace works on it unchanged. [Join] stitches windows into one longer trace; [Recorder] writes that same trace to
+// the native file while it grows.
+//
+// The rejected way is one trace that grows event by event for as long as the job runs: capturing every event of every step costs too much
+// to leave on, and a trace that changes under its readers would need a lock in every view.
+//
+// # Who calls whom
+//
+// A [Source] runs on a goroutine of its own and sends to a [Sink]; a [Session] is the Sink of viewers, a [Recorder] that of files, and
+// [Tee] feeds both. A [Controller] asks a source for more.
+package capture
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// Unknown stands for a figure that a source did not take or cannot take.
+const Unknown = int64(-1)
+
+// Source is something that can be watched. Run sends to sink from one goroutine until the source ends (nil), ctx is done (ctx.Err()) or
+// it fails.
+type Source interface {
+	Run(ctx context.Context, sink Sink) error
+}
+
+// Sink takes what a source sees, in order. Its methods return quickly: a source is never blocked for long by who watches.
+type Sink interface {
+	// Begin says who is watched. It comes again when more is known.
+	Begin(Target)
+	// Step reports a step that ended.
+	Step(Step)
+	// Window hands over a stretch that was captured whole.
+	Window(Window)
+	// Notice says what cannot be seen and why, or the state that the source is in.
+	Notice(Notice)
+	// Lose counts n things of one name that were seen and could not be kept.
+	Lose(name string, n int64, detail string)
+	// Output is what a command that the source started wrote, both of its streams in order. p is valid during the call.
+	Output(p []byte)
+	// End says how it ended; nothing comes after it.
+	End(End)
+}
+
+// Controller asks a source for more than steps. Its methods may be called from any goroutine; what they ask for comes through the Sink, or
+// a Notice says why it does not.
+type Controller interface {
+	// Describe asks for one window of the next steps, op by op.
+	Describe(ctx context.Context, steps int) error
+	// History asks for one window of the next steps as the device's allocator itself recorded them.
+	History(ctx context.Context, steps int) error
+	// Every asks for a described window of one step in n; 0 ends that.
+	Every(ctx context.Context, n int) error
+	// Detach ends the watching and leaves nothing in the process. It returns once the source has said so.
+	Detach(ctx context.Context) error
+}
+
+// Target is a watched process. Numbers are -1 and texts empty where unknown.
+type Target struct {
+	// PID is the process's number as this machine's own tools show it.
+	PID int
+	// Started is the kernel's start time of the process in clock ticks since boot: together with PID it names one process for good.
+	Started int64
+	Host    string
+	Argv    []string
+	Python  string
+	Torch   string
+	// Device is where the optimizer's parameters live, such as cuda:0 or cpu.
+	Device                     string
+	Rank, LocalRank, WorldSize int
+	// Agent is the version of what watches from the inside, 0 where nothing does.
+	Agent        int
+	Capabilities []string
+}
+
+// Command returns the command line as one line of text.
+func (t Target) Command() string { return strings.Join(t.Argv, " ") }
+
+// Step is one training step. Times are nanoseconds; sizes are bytes; a figure that was not taken is Unknown.
+type Step struct {
+	// Index counts from 0, from where the source began to watch.
+	Index int64
+	// Start and End bound the step [Start, End), in nanoseconds of Unix time.
+	Start, End int64
+	// Backward and Optimizer are the host's time inside of backward() and of the optimizers' step(); Forward is all the rest of the step,
+	// the wait for data included. On a GPU the host runs ahead of the device, so that these are times of issue.
+	Forward, Backward, Optimizer int64
+	// Allocated and Reserved are the device allocator's own figures at the step's end; PeakAllocated and PeakReserved its own marks, which
+	// stand for the time since the process began or the program last reset them.
+	Allocated, Reserved, PeakAllocated, PeakReserved int64
+	// RSS is the process's resident memory on the host.
+	RSS int64
+	// Parameters, Gradients and OptimizerState are the bytes of the storages that the optimizers hold, as last counted.
+	Parameters, Gradients, OptimizerState int64
+	// Ops is the number of ops, Unknown where they were not watched.
+	Ops int64
+	// Retries and OOMs are the device allocator's counts since the process began.
+	Retries, OOMs int64
+	// Cost is the time that watching took out of this step.
+	Cost time.Duration
+	// Skipped says that the optimizer did not step, since a gradient scaler met an infinity.
+	Skipped bool
+}
+
+// Held returns the best figure that the step has of the memory that training holds: what the allocator says where there is one, and
+// otherwise the sum of parameters, gradients and optimizer state, which leaves out activations. exact tells the two apart.
+func (s Step) Held() (bytes int64, exact bool) {
+	if s.Allocated != Unknown {
+		return s.Allocated, true
+	}
+	if s.Parameters == Unknown {
+		return Unknown, false
+	}
+	return s.Parameters + max(s.Gradients, 0) + max(s.OptimizerState, 0), false
+}
+
+// The ways in which a window is captured.
+const (
+	// HowOps is every op of the framework with what it touches: the kind traces.Dataflow.
+	HowOps = "ops"
+	// HowHistory is the caching allocator's own record: the kind traces.Lifetimes, with stacks.
+	HowHistory = "history"
+	// HowProbes is probes from the outside: the kind traces.Lifetimes.
+	HowProbes = "probes"
+)
+
+// Window is a stretch of a process captured whole.
+type Window struct {
+	Trace *traces.Trace
+	// First and Last are the indices of the steps inside.
+	First, Last int64
+	How         string
+	// Partial says that the stretch ended before its last step did.
+	Partial bool
+	// Cost is the time that capturing took out of the training.
+	Cost time.Duration
+	// Bytes is the memory that the window takes in this process, near enough for a limit.
+	Bytes int64
+}
+
+// Notice is something that a viewer should show. One of the same Key takes the place of the one before; an empty Text takes it away.
+type Notice struct {
+	Key, Text string
+	// State says that the text is what the source waits for or does now, rather than something that it cannot see.
+	State bool
+}
+
+// The ways in which a source ends.
+const (
+	// Exited is the process's own end; Code has its exit code where it is known.
+	Exited = "exited"
+	// Detached is the end of watching that was asked for; the process goes on.
+	Detached = "detached"
+	// Disarmed is the end of watching after an error of ours; the process goes on.
+	Disarmed = "disarmed"
+	// Refused means that watching did not begin; Detail says why.
+	Refused = "refused"
+)
+
+// End says how a source ended.
+type End struct {
+	Reason string
+	// Code is the exit code of a command that the source started, -1 where unknown. A command that a signal ended has 128 plus its number.
+	Code int
+	// Detail is the exception or the error behind it, "" for none.
+	Detail string
+	// OutOfMemory says that the process died of an allocation that failed.
+	OutOfMemory bool
+}
+
+// Size returns the bytes that a trace takes in memory, near enough for a limit: its columns, not its strings.
+func Size(t *traces.Trace) int64 {
+	const event, op, access, frame = 8 + 8 + 8 + 4 + 4 + 2 + 1 + 1, 56, 40, 16
+	return int64(t.Events.Len())*event + int64(len(t.Ops))*op + int64(len(t.Accesses))*access + int64(len(t.Frames)+len(t.Stacks.IDs))*frame +
+		int64(len(t.Final.Blocks))*48 + 4096
+}
+
+// Tee returns a Sink that hands everything to each of sinks, in order.
+func Tee(sinks ...Sink) Sink { return tee(sinks) }
+
+type tee []Sink
+
+func (t tee) Begin(x Target) {
+	for _, s := range t {
+		s.Begin(x)
+	}
+}
+
+func (t tee) Step(x Step) {
+	for _, s := range t {
+		s.Step(x)
+	}
+}
+
+func (t tee) Window(x Window) {
+	for _, s := range t {
+		s.Window(x)
+	}
+}
+
+func (t tee) Notice(x Notice) {
+	for _, s := range t {
+		s.Notice(x)
+	}
+}
+
+func (t tee) Lose(name string, n int64, detail string) {
+	for _, s := range t {
+		s.Lose(name, n, detail)
+	}
+}
+
+func (t tee) Output(p []byte) {
+	for _, s := range t {
+		s.Output(p)
+	}
+}
+
+func (t tee) End(x End) {
+	for _, s := range t {
+		s.End(x)
+	}
+}

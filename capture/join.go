@@ -1,0 +1,425 @@
+package capture
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// Windows of one process have gaps between them, and each begins with memory that is there already. To be read as one trace they are
+// stitched: what was alive at the end of one and is alive at the start of the next, at the same address and with the same size, goes on
+// living; what vanished in the gap is freed, and what appeared in it allocated, at the moment at which the next window starts, with a
+// detail that says so. Ops, accesses and marks go on; times move onto the clock of the first window.
+//
+// What is alive at a window's start is not always written down. Described windows say it with allocations at time 0, which are dropped
+// where the block goes on living. An allocator's history says it through its final state: walking the events backwards from there takes
+// every allocation away and puts every freed block back, and what remains at the front was there before. So the law start + alloc - free =
+// final closes over the joined trace because it closes over each window and the seam is the difference of two known states.
+//
+// Rejected: giving every window's blocks identities of their own and freeing all at each seam. It needs no matching and closes the law as
+// well, but a parameter that lives for the whole job would be shown as dying at every seam.
+//
+// Work and memory are linear in the windows' events. Segments are matched as whole segments; where a window maps parts of expandable
+// segments, only its blocks are stitched and the loss segments_between_windows says so.
+
+// betweenWindows is the name of the loss, and the op in the detail of what was made up at a seam.
+const betweenWindows = "between_windows"
+
+// rows is what a joiner writes to: gmt.Writer, or a traces.Builder behind builderRows.
+type rows interface {
+	String(string) traces.StringID
+	Frame(traces.Frame) traces.FrameID
+	Stack([]traces.FrameID) traces.StackID
+	Detail(traces.Detail) traces.DetailID
+	Stream(uint64) traces.StreamID
+	Device(traces.Device) traces.DeviceID
+	Event(traces.Event)
+	Op(traces.Op) traces.OpID
+	Access(traces.Access)
+	Mark(traces.Mark)
+	Lose(name string, s traces.Severity, n int64, detail string)
+}
+
+type builderRows struct{ *traces.Builder }
+
+func (b builderRows) Device(d traces.Device) traces.DeviceID {
+	known := len(b.T.Devices)
+	id := b.Builder.Device(d.Kind, d.Ordinal)
+	if len(b.T.Devices) > known {
+		b.T.Devices[id] = d
+	}
+	return id
+}
+
+func (b builderRows) Op(o traces.Op) traces.OpID {
+	b.T.Ops = append(b.T.Ops, o)
+	return traces.OpID(len(b.T.Ops) - 1)
+}
+
+func (b builderRows) Access(a traces.Access) {
+	a.Event = int32(b.T.Events.Len())
+	b.T.Accesses = append(b.T.Accesses, a)
+}
+
+func (b builderRows) Mark(m traces.Mark) { b.T.Marks = append(b.T.Marks, m) }
+
+// ErrNoWindows is returned where there is nothing to join.
+var ErrNoWindows = errors.New("no window was captured yet")
+
+// Join stitches windows, oldest first, into one trace of one process.
+func Join(windows []Window) (*traces.Trace, error) {
+	if len(windows) == 0 {
+		return nil, ErrNoWindows
+	}
+	b := traces.NewBuilder()
+	first := windows[0].Trace
+	b.T.Source, b.T.Process, b.T.Clock = first.Source, first.Process, first.Clock
+	b.T.Settings, b.T.Extra = slices.Clone(first.Settings), slices.Clone(first.Extra)
+	j := newJoiner(builderRows{b}, first.Clock.Epoch)
+	for _, w := range windows {
+		j.add(w)
+	}
+	b.T.Final = j.final
+	return b.Finish(), nil
+}
+
+// place is where a block or a segment is.
+type place struct {
+	device traces.DeviceID // of the joined trace
+	addr   uint64
+}
+
+// held is a block that is alive, or waits for a stream after its free.
+type held struct {
+	size    int64
+	stack   traces.StackID // of the joined trace
+	detail  traces.DetailID
+	stream  traces.StreamID
+	pending bool
+}
+
+// joiner writes window after window to one set of rows.
+type joiner struct {
+	out      rows
+	epoch    int64
+	windows  int
+	live     map[place]held
+	segments map[place]held
+	final    traces.State
+	last     int64 // index of the last step of the window before
+	// tables of the window that is being added, by its own ids; -1 where not yet known
+	t       *traces.Trace
+	strings []traces.StringID
+	frames  []traces.FrameID
+	stacks  []traces.StackID
+	details []traces.DetailID
+	streams []traces.StreamID
+	devices []traces.DeviceID
+	all     map[traces.DetailID]traces.Detail // by the joined rows' ids
+}
+
+func newJoiner(out rows, epoch int64) *joiner {
+	return &joiner{out: out, epoch: epoch, live: map[place]held{}, segments: map[place]held{}}
+}
+
+// add appends a window.
+func (j *joiner) add(w Window) {
+	t := w.Trace
+	j.adopt(t)
+	shift := t.Clock.Epoch - j.epoch
+	if t.Clock.Epoch == 0 || j.epoch == 0 {
+		shift = 0
+	}
+	given := leading(t)
+	blocks, segments := j.atStart(t, given)
+	if j.windows == 0 {
+		j.live, j.segments = blocks, segments
+		given = 0 // the first window's allocations at its start stay what they are
+	} else {
+		j.seam(blocks, segments, shift+start(t))
+		if gap := w.First - j.last - 1; gap > 0 {
+			j.out.Lose("steps_between_windows", traces.Info, gap, "steps of which only totals were taken stand between the windows of this recording")
+		}
+	}
+	j.copy(t, given, shift)
+	for _, l := range t.Losses {
+		j.out.Lose(l.Name, l.Severity, l.Count, l.Detail)
+	}
+	j.final = j.state(&t.Final)
+	j.windows++
+	j.last = w.Last
+}
+
+// start returns the time of a window's first row.
+func start(t *traces.Trace) int64 {
+	at, some := int64(0), false
+	take := func(x int64) {
+		if x != traces.NoTime && (!some || x < at) {
+			at, some = x, true
+		}
+	}
+	for _, m := range t.Marks {
+		take(m.Start)
+	}
+	for d := range t.Devices {
+		if first, end := t.DeviceEvents(traces.DeviceID(d)); first < end {
+			take(t.Events.Time[first])
+		}
+	}
+	return at
+}
+
+// leading returns the time before which allocations of a window only say what was there already: described windows write that at time 0,
+// and the answer is 1. It is 0 for windows that say it otherwise.
+func leading(t *traces.Trace) int64 {
+	if saysWhatWasThere(t) && !t.Final.Known {
+		return 1
+	}
+	return 0
+}
+
+// saysWhatWasThere reports whether a window opens with allocations, at time 0, of what was there already: described ones and those of probes do.
+func saysWhatWasThere(t *traces.Trace) bool {
+	return t.Source.Format == "described" || t.Source.Format == "probes"
+}
+
+// isGiven reports whether event i of t only says what was there before.
+func isGiven(t *traces.Trace, i int, before int64) bool {
+	a := t.Events.Action[i]
+	return t.Events.Time[i] < before && (a == traces.Alloc || a == traces.SegmentAlloc || a == traces.SegmentMap)
+}
+
+// atStart returns what is held when the window begins, in the joined trace's ids.
+func (j *joiner) atStart(t *traces.Trace, before int64) (blocks, segments map[place]held) {
+	blocks, segments = map[place]held{}, map[place]held{}
+	if t.Final.Known {
+		for i := range t.Final.Segments {
+			s := &t.Final.Segments[i]
+			d := j.devices[s.Device]
+			segments[place{d, s.Address}] = held{size: s.TotalSize, stack: j.stack(s.Stack), stream: j.streams[s.Stream]}
+			for _, b := range t.Final.Blocks[s.FirstBlock:s.EndBlock] {
+				if b.State == traces.BlockInactive {
+					continue
+				}
+				size := b.Requested
+				if size < 0 {
+					size = b.Size
+				}
+				blocks[place{d, b.Address}] = held{size: size, stack: j.stack(b.Stack), stream: j.streams[s.Stream], pending: b.State == traces.BlockPendingFree}
+			}
+		}
+	} else {
+		j.play(t, blocks, segments)
+	}
+	for i := t.Events.Len() - 1; i >= 0; i-- {
+		e := t.Events.At(i)
+		at := place{j.devices[e.Device], e.Addr}
+		h := held{size: e.Size, stack: j.stack(e.Stack), detail: j.detail(e.Detail), stream: j.streams[e.Stream]}
+		switch e.Action {
+		case traces.Alloc:
+			if !isGiven(t, i, before) {
+				delete(blocks, at)
+			}
+		case traces.FreeRequested, traces.Free:
+			blocks[at] = h
+		case traces.FreeCompleted:
+			h.pending = true
+			blocks[at] = h
+		case traces.SegmentAlloc, traces.SegmentMap:
+			if !isGiven(t, i, before) {
+				delete(segments, at)
+			}
+		case traces.SegmentFree, traces.SegmentUnmap:
+			segments[at] = h
+		}
+	}
+	return blocks, segments
+}
+
+// play runs a window's events forward into blocks and segments, which then hold what is there at its end.
+func (j *joiner) play(t *traces.Trace, blocks, segments map[place]held) {
+	for i := range t.Events.Len() {
+		e := t.Events.At(i)
+		at := place{j.devices[e.Device], e.Addr}
+		switch e.Action {
+		case traces.Alloc:
+			blocks[at] = held{size: e.Size, stack: j.stack(e.Stack), detail: j.detail(e.Detail), stream: j.streams[e.Stream]}
+		case traces.FreeRequested:
+			if h, ok := blocks[at]; ok {
+				h.pending = true
+				blocks[at] = h
+			}
+		case traces.Free, traces.FreeCompleted:
+			delete(blocks, at)
+		case traces.SegmentAlloc, traces.SegmentMap:
+			segments[at] = held{size: e.Size, stack: j.stack(e.Stack), detail: j.detail(e.Detail), stream: j.streams[e.Stream]}
+		case traces.SegmentFree, traces.SegmentUnmap:
+			delete(segments, at)
+		}
+	}
+}
+
+// seam makes up the events that lead from what was held at the end of the windows so far to what is held at the start of the next.
+func (j *joiner) seam(blocks, segments map[place]held, at int64) {
+	made := int64(0)
+	emit := func(p place, h held, a traces.Action) {
+		d := traces.Detail{ForwardStack: traces.NoStack, Op: j.out.String(betweenWindows)}
+		if known, ok := j.detailOf(h.detail); ok {
+			d.Category, d.UserMetadata = known.Category, known.UserMetadata
+		}
+		j.out.Event(traces.Event{Time: at, Addr: p.addr, Size: h.size, Stack: h.stack, Detail: j.out.Detail(d), Stream: h.stream,
+			Device: p.device, Action: a})
+		made++
+	}
+	for _, p := range sorted(j.live) {
+		h := j.live[p]
+		now, stays := blocks[p]
+		stays = stays && now.size == h.size
+		switch {
+		case stays && now.pending == h.pending:
+		case stays && now.pending:
+			emit(p, h, traces.FreeRequested)
+		case h.pending:
+			emit(p, h, traces.FreeCompleted)
+			delete(j.live, p)
+		default:
+			j.free(p, h, emit)
+			delete(j.live, p)
+		}
+	}
+	j.segmentSeam(segments, emit)
+	for _, p := range sorted(blocks) {
+		h, was := blocks[p], false
+		if _, was = j.live[p]; was {
+			continue
+		}
+		emit(p, h, traces.Alloc)
+		if h.pending {
+			emit(p, h, traces.FreeRequested)
+		}
+	}
+	j.live = blocks
+	if made > 0 {
+		j.out.Lose(betweenWindows, traces.DataLoss, made,
+			"what happened between two windows was not recorded; events at the later one's start stand for it")
+	}
+}
+
+// free frees a block in the words that the windows use: described ones do not tell a request from its completion.
+func (j *joiner) free(p place, h held, emit func(place, held, traces.Action)) {
+	if saysWhatWasThere(j.t) {
+		emit(p, h, traces.Free)
+		return
+	}
+	emit(p, h, traces.FreeRequested)
+	emit(p, h, traces.FreeCompleted)
+}
+
+func (j *joiner) segmentSeam(segments map[place]held, emit func(place, held, traces.Action)) {
+	if slices.ContainsFunc(j.t.Final.Segments, func(s traces.Segment) bool { return s.Expandable }) {
+		j.out.Lose("segments_between_windows", traces.DataLoss, 1,
+			"the segments are expandable, and what of them was mapped between two windows is not known")
+		j.segments = segments
+		return
+	}
+	for _, p := range sorted(j.segments) {
+		if now, stays := segments[p]; !stays || now.size != j.segments[p].size {
+			emit(p, j.segments[p], traces.SegmentFree)
+			delete(j.segments, p)
+		}
+	}
+	for _, p := range sorted(segments) {
+		if _, was := j.segments[p]; !was {
+			emit(p, segments[p], traces.SegmentAlloc)
+		}
+	}
+	j.segments = segments
+}
+
+func sorted(m map[place]held) []place {
+	out := make([]place, 0, len(m))
+	for p := range m {
+		out = append(out, p)
+	}
+	slices.SortFunc(out, func(a, b place) int {
+		if a.device != b.device {
+			return int(a.device) - int(b.device)
+		}
+		if a.addr < b.addr {
+			return -1
+		}
+		return 1
+	})
+	return out
+}
+
+// copy appends the window's own rows, and runs them on j.live and j.segments.
+func (j *joiner) copy(t *traces.Trace, before, shift int64) {
+	ops := make([]traces.OpID, len(t.Ops))
+	for i, o := range t.Ops {
+		o.Start += shift
+		o.Name, o.Module, o.Stack, o.Stream, o.Device = j.string(o.Name), j.string(o.Module), j.stack(o.Stack), j.streams[o.Stream], j.devices[o.Device]
+		if o.Parent >= 0 && int(o.Parent) < i {
+			o.Parent = ops[o.Parent]
+		}
+		ops[i] = j.out.Op(o)
+	}
+	accesses := t.Accesses
+	emit := func(upTo int) {
+		for len(accesses) > 0 && int(accesses[0].Event) <= upTo {
+			a := accesses[0]
+			a.Time += shift
+			a.Device = j.devices[a.Device]
+			if a.Op >= 0 && int(a.Op) < len(ops) {
+				a.Op = ops[a.Op]
+			}
+			j.out.Access(a)
+			accesses = accesses[1:]
+		}
+	}
+	for i := range t.Events.Len() {
+		emit(i)
+		if isGiven(t, i, before) {
+			continue
+		}
+		e := t.Events.At(i)
+		e.Time += shift
+		e.Stack, e.Detail, e.Stream, e.Device = j.stack(e.Stack), j.detail(e.Detail), j.streams[e.Stream], j.devices[e.Device]
+		j.out.Event(e)
+		j.track(e)
+	}
+	emit(t.Events.Len())
+	for _, m := range t.Marks {
+		if m.Start != traces.NoTime {
+			m.Start += shift
+		}
+		if m.End != traces.NoTime {
+			m.End += shift
+		}
+		m.Name = j.string(m.Name)
+		if int(m.Device) < len(j.devices) {
+			m.Device = j.devices[m.Device]
+		}
+		j.out.Mark(m)
+	}
+}
+
+// track runs one event, in the joined trace's ids.
+func (j *joiner) track(e traces.Event) {
+	at := place{e.Device, e.Addr}
+	h := held{size: e.Size, stack: e.Stack, detail: e.Detail, stream: e.Stream}
+	switch e.Action {
+	case traces.Alloc:
+		j.live[at] = h
+	case traces.FreeRequested:
+		h.pending = true
+		j.live[at] = h
+	case traces.Free, traces.FreeCompleted:
+		delete(j.live, at)
+	case traces.SegmentAlloc, traces.SegmentMap:
+		j.segments[at] = h
+	case traces.SegmentFree, traces.SegmentUnmap:
+		delete(j.segments, at)
+	}
+}

@@ -1,0 +1,368 @@
+package capture
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/gmt"
+)
+
+// A recording is the joined trace of all windows (see Join), written while it grows, and the figures of every step as counters. The native
+// file is only appended to, a chunk at a write, and flushed about once a second, so that whoever dies, the process that is watched, this one
+// or the machine, what was flushed is read back whole.
+//
+// With triggers, windows wait in memory, Before of them at most, and are written when one fires, together with After windows that come
+// later; without, every window is written. Steps are always written: they are small, and what led to a trigger is seen in them.
+//
+// A file that reaches its size or its age is closed and the next begun: run.gmt, run.001.gmt, and so on. Each can be read by itself: the
+// first window of a file says what was there before.
+
+// RecordOptions says what a Recorder keeps.
+type RecordOptions struct {
+	// Path is the file; one that is there is refused.
+	Path string
+	// MaxBytes and MaxAge close a file and begin the next; 0 for never. Keep is how many files stay, the oldest going first; 0 for all.
+	MaxBytes int64
+	MaxAge   time.Duration
+	Keep     int
+	// Triggers, where there are any, choose the windows that are kept.
+	Triggers      []*Trigger
+	Before, After int
+	// Control, where not nil, is asked for the windows after a trigger.
+	Control Controller
+	// Fired, where not nil, is told of every trigger that fires, on the source's goroutine.
+	Fired func(t *Trigger, s Step, why string)
+	// now is the clock; tests set it.
+	now func() time.Time
+}
+
+// Recorder is a Sink that writes a recording. Its methods are safe for concurrent use. The first error of the disk ends the recording,
+// never the watching: it is what Err and Close return.
+type Recorder struct {
+	mu       sync.Mutex
+	opt      RecordOptions
+	target   Target
+	file     *os.File
+	count    *counted
+	w        *gmt.Writer
+	join     *joiner
+	counters map[string]int
+	began    time.Time
+	flushed  time.Time
+	files    []string
+	windows  []Window // that wait for a trigger
+	after    int      // windows that are still to be kept
+	err      error
+	stop     chan struct{}
+	done     sync.WaitGroup
+}
+
+// NewRecorder creates the first file, so that a path that cannot be written is known before anything is watched.
+func NewRecorder(opt RecordOptions) (*Recorder, error) {
+	if opt.now == nil {
+		opt.now = time.Now
+	}
+	opt.Before = max(opt.Before, 1)
+	r := &Recorder{opt: opt, target: Target{PID: -1, Rank: -1, LocalRank: -1, WorldSize: -1}, stop: make(chan struct{})}
+	if err := r.open(); err != nil {
+		return nil, err
+	}
+	r.done.Go(r.tick)
+	return r, nil
+}
+
+// tick flushes while nothing happens.
+func (r *Recorder) tick() {
+	t := time.NewTicker(time.Second)
+	defer t.Stop()
+	for {
+		select {
+		case <-r.stop:
+			return
+		case <-t.C:
+			r.mu.Lock()
+			r.flush()
+			r.mu.Unlock()
+		}
+	}
+}
+
+// counted counts what is written.
+type counted struct {
+	w io.Writer
+	n int64
+}
+
+func (c *counted) Write(p []byte) (int, error) {
+	n, err := c.w.Write(p)
+	c.n += int64(n)
+	return n, err
+}
+
+// name returns the path of the k-th file.
+func (r *Recorder) name(k int) string {
+	if k == 0 {
+		return r.opt.Path
+	}
+	ext := filepath.Ext(r.opt.Path)
+	return fmt.Sprintf("%s.%03d%s", strings.TrimSuffix(r.opt.Path, ext), k, ext)
+}
+
+func (r *Recorder) open() error {
+	path := r.name(len(r.files))
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	if err != nil {
+		return fmt.Errorf("recording: %w; name a file that is not there yet, in a folder that can be written", err)
+	}
+	r.file, r.count = f, &counted{w: f}
+	r.began, r.flushed = r.opt.now(), r.opt.now()
+	r.counters, r.join = map[string]int{}, nil
+	r.w, err = gmt.NewWriter(r.count, r.source(), r.process(), traces.Clock{HasTime: true, Resolution: 1, Epoch: r.began.UnixNano()})
+	if err != nil {
+		_ = f.Close()
+		return err
+	}
+	r.join = newJoiner(r.w, r.began.UnixNano())
+	r.files = append(r.files, path)
+	if n := len(r.files) - r.opt.Keep; r.opt.Keep > 0 && n > 0 {
+		_ = os.Remove(r.files[n-1])
+	}
+	return nil
+}
+
+func (r *Recorder) source() traces.Source {
+	tool := "gmemtop"
+	if r.target.Torch != "" {
+		tool = "torch " + r.target.Torch
+	}
+	return traces.Source{Format: "capture", Tool: tool, SyntheticAddresses: true}
+}
+
+func (r *Recorder) process() traces.Process {
+	return traces.Process{Host: r.target.Host, PID: int64(r.target.PID), Rank: r.target.Rank, WorldSize: r.target.WorldSize}
+}
+
+// Files returns the files of the recording, oldest first, those that were removed left out.
+func (r *Recorder) Files() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.opt.Keep > 0 && len(r.files) > r.opt.Keep {
+		return append([]string(nil), r.files[len(r.files)-r.opt.Keep:]...)
+	}
+	return append([]string(nil), r.files...)
+}
+
+// Err returns the error that ended the recording, nil while it goes on.
+func (r *Recorder) Err() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.err
+}
+
+// do runs f with the writer, unless the recording has failed.
+func (r *Recorder) do(f func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.err != nil || r.w == nil {
+		return
+	}
+	f()
+	if r.opt.now().Sub(r.flushed) >= time.Second {
+		r.flush()
+	}
+}
+
+func (r *Recorder) flush() {
+	if r.err != nil || r.w == nil {
+		return
+	}
+	r.flushed = r.opt.now()
+	r.fail(r.w.Flush())
+	big := r.opt.MaxBytes > 0 && r.count.n >= r.opt.MaxBytes
+	old := r.opt.MaxAge > 0 && r.flushed.Sub(r.began) >= r.opt.MaxAge
+	if r.err == nil && (big || old) {
+		r.fail(r.closeFile())
+		if r.err == nil {
+			r.fail(r.open())
+		}
+	}
+}
+
+func (r *Recorder) fail(err error) {
+	if r.err == nil && err != nil {
+		r.err = fmt.Errorf("recording %s: %w", r.files[max(len(r.files)-1, 0)], err)
+	}
+}
+
+func (r *Recorder) closeFile() error {
+	err := r.w.Close(r.join.final)
+	if e := r.file.Close(); err == nil {
+		err = e
+	}
+	r.w = nil
+	return err
+}
+
+// Close ends the recording and returns the first error that it met.
+func (r *Recorder) Close() error {
+	r.mu.Lock()
+	select {
+	case <-r.stop:
+	default:
+		close(r.stop)
+	}
+	if r.w != nil && r.err == nil {
+		r.fail(r.closeFile())
+	} else if r.w != nil {
+		_ = r.file.Close()
+		r.w = nil
+	}
+	err := r.err
+	r.mu.Unlock()
+	r.done.Wait()
+	return err
+}
+
+// Begin implements Sink.
+func (r *Recorder) Begin(t Target) {
+	r.do(func() {
+		r.target = t
+		r.w.Describe(r.source(), r.process(), traces.Clock{HasTime: true, Resolution: 1, Epoch: r.began.UnixNano()})
+	})
+}
+
+// Step implements Sink.
+func (r *Recorder) Step(s Step) {
+	r.do(func() {
+		r.samples(s)
+		for _, t := range r.opt.Triggers {
+			if fires, why := t.Step(s); fires {
+				r.fire(t, s, why)
+			}
+		}
+	})
+}
+
+// samples writes a step's figures as counters of the time at which it ended. The step's own length and those of its phases are counters as
+// well, so that every column of the step list is read back from the file.
+func (r *Recorder) samples(s Step) {
+	device := r.w.Device(deviceOf(r.target.Device))
+	end := s.End - r.began.UnixNano()
+	skipped := int64(0)
+	if s.Skipped {
+		skipped = 1
+	}
+	for _, c := range []struct {
+		name  string
+		value int64
+	}{
+		{"step.index", s.Index}, {"step.time", s.End - s.Start},
+		{"step.forward", s.Forward}, {"step.backward", s.Backward}, {"step.optimizer", s.Optimizer},
+		{"step.allocated", s.Allocated}, {"step.reserved", s.Reserved}, {"step.peak_allocated", s.PeakAllocated}, {"step.peak_reserved", s.PeakReserved},
+		{"step.rss", s.RSS}, {"step.parameters", s.Parameters}, {"step.gradients", s.Gradients}, {"step.optimizer_state", s.OptimizerState},
+		{"step.cost", int64(s.Cost)}, {"step.retries", s.Retries}, {"step.ooms", s.OOMs}, {"step.skipped", skipped},
+	} {
+		if c.value == Unknown {
+			continue
+		}
+		n, ok := r.counters[c.name]
+		if !ok {
+			n = r.w.Counter(r.w.String(c.name), device)
+			r.counters[c.name] = n
+		}
+		r.w.Sample(n, end, c.value)
+	}
+}
+
+func deviceOf(name string) traces.Device {
+	kind, ordinal, _ := strings.Cut(name, ":")
+	n := 0
+	if _, err := fmt.Sscanf(ordinal, "%d", &n); err != nil || n < 0 {
+		n = 0
+	}
+	if kind == "cpu" {
+		return traces.Device{Kind: traces.DeviceCPU, Ordinal: n}
+	}
+	return traces.Device{Kind: traces.DeviceGPU, Ordinal: n}
+}
+
+// fire keeps the windows that wait and asks for those that follow.
+func (r *Recorder) fire(t *Trigger, s Step, why string) {
+	at := s.End - r.began.UnixNano()
+	r.w.Mark(traces.Mark{Start: at, End: at, Name: r.w.String("trigger " + t.String() + ": " + why), Kind: traces.MarkAnnotation})
+	for _, w := range r.windows {
+		r.join.add(w)
+	}
+	r.windows = nil
+	r.after = max(r.after, r.opt.After)
+	r.flush()
+	if r.opt.Control != nil && r.opt.After > 0 {
+		control, n := r.opt.Control, r.opt.After
+		r.done.Go(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			defer cancel()
+			if err := control.Describe(ctx, n); err != nil {
+				r.Lose("windows_after_trigger", int64(n), err.Error())
+			}
+		})
+	}
+	if r.opt.Fired != nil {
+		r.opt.Fired(t, s, why)
+	}
+}
+
+// Window implements Sink.
+func (r *Recorder) Window(w Window) {
+	r.do(func() {
+		switch {
+		case len(r.opt.Triggers) == 0:
+			r.join.add(w)
+		case r.after > 0:
+			r.after -= int(max(w.Last-w.First+1, 1))
+			r.join.add(w)
+		default:
+			r.windows = append(r.windows, w)
+			if len(r.windows) > r.opt.Before {
+				r.windows = append([]Window(nil), r.windows[1:]...)
+			}
+		}
+	})
+}
+
+// Notice implements Sink: what cannot be seen is said in the file.
+func (r *Recorder) Notice(n Notice) {
+	if n.State || n.Text == "" {
+		return
+	}
+	r.do(func() { r.w.Lose("notice_"+n.Key, traces.Info, 1, n.Text) })
+}
+
+// Lose implements Sink.
+func (r *Recorder) Lose(name string, n int64, detail string) {
+	r.do(func() { r.w.Lose("capture_"+name, traces.DataLoss, n, detail) })
+}
+
+// Output implements Sink: a recording holds no output.
+func (r *Recorder) Output([]byte) {}
+
+// End implements Sink.
+func (r *Recorder) End(e End) {
+	r.do(func() {
+		for _, t := range r.opt.Triggers {
+			if fires, why := t.End(e); fires {
+				r.fire(t, Step{End: r.opt.now().UnixNano()}, why)
+			}
+		}
+		if e.OutOfMemory {
+			r.w.Lose("out_of_memory", traces.Info, 1, "the process died of an allocation that failed: "+e.Detail)
+		}
+		r.flush()
+	})
+}

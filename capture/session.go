@@ -1,0 +1,177 @@
+package capture
+
+import (
+	"slices"
+	"sync"
+)
+
+// A viewer draws at its own pace from what a source sends at the source's. Session stands between them: everything is appended under one
+// lock, and a snapshot is slices of what was appended, shared, never copied. That is sound because an entry is never written twice: steps
+// live in a slice that is only appended to, and once it holds twice the limit the newer half moves to a slice of its own, so that
+// the amortised cost of a step is constant and a snapshot that is still drawn keeps the old one. A ring was rejected: it overwrites in
+// place what a viewer may be reading.
+
+// Limits of what a Session keeps unless told otherwise.
+const (
+	MaxSteps       = 200_000
+	MaxWindowBytes = 512 << 20
+	MaxOutput      = 4 << 20
+)
+
+// Limits bound a Session; zero fields have the defaults above.
+type Limits struct {
+	Steps       int
+	WindowBytes int64
+	Output      int
+}
+
+// Lost is a count of things that were seen and not kept.
+type Lost struct {
+	Name, Detail string
+	Count        int64
+}
+
+// View is what a Session held at one moment. Its slices are shared and must not be written to.
+type View struct {
+	Target Target
+	Began  bool
+	// Steps are the newest steps, oldest first.
+	Steps []Step
+	// Windows are the newest windows, oldest first, as many as the limit of bytes allows and at least one.
+	Windows []Window
+	Notices []Notice
+	Losses  []Lost
+	// Output is the tail of what the command wrote; OutputCut is the number of bytes that stood before it.
+	Output    []byte
+	OutputCut int64
+	Ended     bool
+	End       End
+	// Version grows with every change.
+	Version uint64
+}
+
+// Session is a Sink that keeps what viewers show. It is safe for concurrent use.
+type Session struct {
+	mu      sync.Mutex
+	limits  Limits
+	view    View
+	bytes   int64
+	changed chan struct{}
+}
+
+// NewSession returns an empty Session.
+func NewSession(l Limits) *Session {
+	if l.Steps <= 0 {
+		l.Steps = MaxSteps
+	}
+	if l.WindowBytes <= 0 {
+		l.WindowBytes = MaxWindowBytes
+	}
+	if l.Output <= 0 {
+		l.Output = MaxOutput
+	}
+	return &Session{limits: l, changed: make(chan struct{}, 1)}
+}
+
+// Snapshot returns what the session holds now, in constant time.
+func (s *Session) Snapshot() View {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v := s.view
+	v.Steps = v.Steps[max(len(v.Steps)-s.limits.Steps, 0):]
+	v.Steps, v.Windows, v.Notices = slices.Clip(v.Steps), slices.Clip(v.Windows), slices.Clip(v.Notices)
+	v.Losses, v.Output = slices.Clip(v.Losses), slices.Clip(v.Output)
+	return v
+}
+
+// Changed returns a channel that receives once or more after each change; many changes make one receive.
+func (s *Session) Changed() <-chan struct{} { return s.changed }
+
+// change runs f under the lock and tells who waits.
+func (s *Session) change(f func(v *View)) {
+	s.mu.Lock()
+	f(&s.view)
+	s.view.Version++
+	s.mu.Unlock()
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Begin implements Sink.
+func (s *Session) Begin(t Target) {
+	s.change(func(v *View) { v.Target, v.Began = t, true })
+}
+
+// Step implements Sink.
+func (s *Session) Step(x Step) {
+	s.change(func(v *View) {
+		if len(v.Steps) >= 2*s.limits.Steps {
+			v.Steps = append(make([]Step, 0, 2*s.limits.Steps), v.Steps[len(v.Steps)-s.limits.Steps:]...)
+		}
+		v.Steps = append(v.Steps, x)
+	})
+}
+
+// Window implements Sink. The oldest windows go when the limit of bytes is passed; the newest always stays.
+func (s *Session) Window(w Window) {
+	if w.Bytes == 0 && w.Trace != nil {
+		w.Bytes = Size(w.Trace)
+	}
+	s.change(func(v *View) {
+		s.bytes += w.Bytes
+		kept := append(slices.Clone(v.Windows), w)
+		for len(kept) > 1 && s.bytes > s.limits.WindowBytes {
+			s.bytes -= kept[0].Bytes
+			kept = kept[1:]
+		}
+		v.Windows = slices.Clone(kept)
+	})
+}
+
+// Notice implements Sink.
+func (s *Session) Notice(n Notice) {
+	s.change(func(v *View) {
+		kept := slices.DeleteFunc(slices.Clone(v.Notices), func(o Notice) bool { return o.Key == n.Key })
+		if n.Text != "" {
+			kept = append(kept, n)
+		}
+		v.Notices = kept
+	})
+}
+
+// Lose implements Sink.
+func (s *Session) Lose(name string, n int64, detail string) {
+	s.change(func(v *View) {
+		kept := slices.Clone(v.Losses)
+		i := slices.IndexFunc(kept, func(l Lost) bool { return l.Name == name })
+		if i < 0 {
+			i = len(kept)
+			kept = append(kept, Lost{Name: name, Detail: detail})
+		}
+		kept[i].Count += n
+		v.Losses = kept
+	})
+}
+
+// Output implements Sink.
+func (s *Session) Output(p []byte) {
+	s.change(func(v *View) {
+		if cut := len(p) - s.limits.Output; cut > 0 {
+			p = p[cut:]
+			v.OutputCut += int64(cut)
+		}
+		if len(v.Output)+len(p) > 2*s.limits.Output {
+			cut := len(v.Output) - max(s.limits.Output-len(p), 0)
+			v.Output = append(make([]byte, 0, 2*s.limits.Output), v.Output[cut:]...)
+			v.OutputCut += int64(cut)
+		}
+		v.Output = append(v.Output, p...)
+	})
+}
+
+// End implements Sink.
+func (s *Session) End(e End) {
+	s.change(func(v *View) { v.End, v.Ended = e, true })
+}
