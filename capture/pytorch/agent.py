@@ -1,0 +1,484 @@
+"""Part three of the agent: it lives in a training process, tells a viewer of every step, and describes steps when asked.
+
+What it rests on: torch calls global hooks before and after every optimizer's step, of optimizers that exist already as well. The
+step of training ends where the first optimizer of the period has stepped. All else follows from three rules.
+
+Training is sacred. Every way from torch into the agent is guarded: whatever goes wrong in it disarms it for good and training goes
+on. An exception that a signal's handler raised while the agent happened to run is the program's, and passes. The training thread
+takes no lock, writes to no socket, waits for nothing: it appends to a bounded deque, and a daemon thread sends what it finds there
+four times a second. What the agent costs is measured as it goes, and figures that cost more than a four-hundredth of the time between
+two of them are taken less often.
+
+Things change in their own thread. Dispatch modes belong to a thread, so a window is opened and closed by the hook that ends a step.
+Torch's tables of hooks must not change while one of its threads goes through them, so hooks come and go when no thread is inside of
+an optimizer's step.
+
+It can go. detach() takes away the hooks, the wrapped functions, the thread, the socket, the files and the finalizer. This is why
+os.register_at_fork is not used: what it is given can never be taken back. A child notices by its process number.
+"""
+import functools
+import inspect
+import pickle
+import signal
+
+MAX_WINDOWS = 2  # that wait to be sent
+SHARE = 400  # a figure is taken at most every SHARE times as long as it takes
+ELSEWHERE = 64  # steps of other optimizers after which the first is taken to be out of use
+NOT_TAKEN = (-1,) * 7
+
+
+class _Step(object):
+    """Sums of the step that is running."""
+
+    __slots__ = ("begin", "backward", "optimizer", "spent", "stepped")
+
+    def __init__(self, begin):
+        self.begin, self.backward, self.optimizer, self.spent, self.stepped = begin, 0, 0, 0, 0
+
+
+class _History(object):
+    """A window of the caching allocator's own history. Written from torch's sources, and never run on a GPU by its authors."""
+
+    def __init__(self, torch, want):
+        self.torch, self.steps, self.cost, self.stopped, self.lost, self.graphs = torch, [], 0, False, 0, 0
+
+    def begin(self):
+        record = self.torch.cuda.memory._record_memory_history
+        wanted = {"enabled": "all", "context": "alloc", "stacks": "python", "max_entries": 200000}
+        known = inspect.signature(record).parameters
+        record(**{k: v for k, v in wanted.items() if k in known})
+
+    def end(self):
+        pass  # the sending thread takes the snapshot, and ends it then
+
+    def on_top(self):
+        return True
+
+    def settled(self):
+        return True
+
+    def unhook(self):
+        self.torch.cuda.memory._record_memory_history(enabled=None)
+
+    def entering_optimizer(self, optimizer):
+        pass
+
+    leaving_optimizer = look = entering_optimizer
+
+    def chunks(self):
+        begin = time.perf_counter_ns()
+        whole = pickle.dumps(self.torch.cuda.memory._snapshot(), protocol=4)
+        self.unhook()
+        self.cost += time.perf_counter_ns() - begin
+        for at in range(0, len(whole), 1 << 20):
+            yield whole[at:at + (1 << 20)]
+
+
+class Agent(Sender):
+    def __init__(self, path, launched):
+        Sender.__init__(self, path)
+        self.torch, self.launched = sys.modules["torch"], launched
+        self.clock = time.perf_counter_ns
+        self.epoch = time.time_ns() - time.perf_counter_ns()
+        self.hooks, self.patched, self.finalizer = [], [], None
+        self.stack, self.first, self.others, self.optimizers = [], None, 0, []
+        self.opt_start, self.in_backward = 0, False
+        self.index, self.step = 0, _Step(self.clock() if launched else None)
+        self.window, self.window_thread, self.described, self.addresses = None, 0, 0, Addresses()
+        self.device, self.statm, self.page = None, -1, os.sysconf("SC_PAGE_SIZE")
+        self.next_totals, self.known, self.next_known = 0, (-1, -1, -1), 0
+
+    # -- coming ---------------------------------------------------------------------------------------------------------------
+
+    def launch(self):
+        """Begin in a process that has just imported torch."""
+        self._arm()
+        main = getattr(sys.modules.get("__main__"), "__spec__", None)
+        import multiprocessing
+
+        child = multiprocessing.parent_process() is not None or getattr(multiprocessing.current_process(), "_inheriting", False)
+        if child or (main is not None and main.name.startswith("torch.")) or "torchrun" in sys.argv[:1]:
+            return  # a data loader's worker, a compiler's, a launcher: silent until it steps an optimizer
+        self._start()
+
+    def attach(self):
+        """Begin in a process that runs: the hooks come once no thread is inside of an optimizer's step."""
+        self._start()
+
+    def _arm(self):
+        from multiprocessing import util
+        from torch.optim import optimizer as hooks
+
+        self.hooks = [hooks.register_optimizer_step_pre_hook(self._pre), hooks.register_optimizer_step_post_hook(self._post)]
+        self._patch(self.torch.autograd, "backward", self._backward)
+        scalers = sys.modules.get("torch.amp.grad_scaler") or sys.modules.get("torch.cuda.amp.grad_scaler")
+        if scalers is not None:
+            self._patch(scalers.GradScaler, "update", self._update)
+        util.register_after_fork(self, Agent._in_child)  # by a weak reference: it goes with the agent
+        self._expect_the_end()
+
+    def _expect_the_end(self):
+        """Be called when the process ends. Unlike atexit, this is called in the children of multiprocessing as well."""
+        from multiprocessing import util
+
+        self.finalizer = util.Finalize(None, self._at_exit, exitpriority=100)
+
+    def _patch(self, owner, name, make):
+        theirs = getattr(owner, name)
+        ours = make(theirs)
+        setattr(owner, name, ours)
+        self.patched.append((owner, name, ours, theirs))
+
+    def _stepping(self):
+        """Whether a thread other than this one is inside of an optimizer's step, where torch goes through its tables of hooks."""
+        here = threading.get_ident()
+        for ident, frame in list(sys._current_frames().items()):
+            while frame is not None and ident != here:
+                if frame.f_code.co_filename.endswith(os.path.join("torch", "optim", "optimizer.py")):
+                    return True
+                frame = frame.f_back
+        return False
+
+    # -- the guard ------------------------------------------------------------------------------------------------------------
+
+    def _caught(self, error):
+        """Disarm. Returns whether error is the program's own: raised by a signal's handler that ran while the agent did."""
+        self.dead = True
+        self.why = self.why or "%s: %s" % (type(error).__name__, error)
+        if self.window is not None:
+            self.window.stopped = True
+        if not isinstance(error, Exception):
+            return True
+        handlers = set()
+        for number in range(1, signal.NSIG):
+            try:
+                handlers.add(getattr(signal.getsignal(number), "__code__", None))
+            except (ValueError, OSError):
+                pass
+        handlers.discard(None)
+        tb = error.__traceback__
+        while tb is not None:
+            if tb.tb_frame.f_code in handlers:
+                return True
+            tb = tb.tb_next
+        return False
+
+    def _broke(self, error):
+        if self._caught(error):
+            raise error
+
+    # -- what torch calls -----------------------------------------------------------------------------------------------------
+
+    def _pre(self, optimizer, args, kwargs):
+        if self.dead:
+            return
+        try:
+            now = self.clock()
+            if os.getpid() != self.pid:
+                self._forked()
+            if self.thread is None:
+                self._start()
+            k = id(optimizer)
+            if k in self.stack:  # it left by an exception the last time
+                del self.stack[self.stack.index(k):]
+            if not self.stack:
+                self.opt_start = now
+            self.stack.append(k)
+            if self.window is not None:
+                self.window.entering_optimizer(optimizer)
+            self.step.spent += self.clock() - now
+        except BaseException as e:
+            if self._caught(e):
+                raise
+
+    def _post(self, optimizer, args, kwargs):
+        if self.dead:
+            return
+        try:
+            now = self.clock()
+            k = id(optimizer)
+            if k in self.stack:
+                del self.stack[self.stack.index(k):]
+            if self.stack:  # an optimizer inside of another
+                return
+            self.step.optimizer += now - self.opt_start
+            self.step.stepped += 1
+            if self.window is not None:
+                self.window.leaving_optimizer(optimizer)
+            if not any(o() is optimizer for o in self.optimizers):
+                self.optimizers = [o for o in self.optimizers if o() is not None] + [weakref.ref(optimizer)]
+                self.next_known = 0
+            first = None if self.first is None else self.first()
+            if first is None or self.others >= ELSEWHERE:
+                first, self.first = optimizer, weakref.ref(optimizer)
+            if first is optimizer:
+                self.others = 0
+                self._boundary(now, False)
+            else:
+                self.others += 1
+            self.step.spent += self.clock() - now
+        except BaseException as e:
+            if self._caught(e):
+                raise
+
+    def _backward(self, original):
+        agent, clock = self, self.clock
+
+        @functools.wraps(original)
+        def backward(*args, **kwargs):
+            if agent.dead or agent.in_backward:
+                return original(*args, **kwargs)
+            agent.in_backward, window, begin = True, agent.window, clock()
+            if window is not None:
+                window.rooting = True
+            try:
+                return original(*args, **kwargs)
+            finally:
+                agent.in_backward = False
+                if window is not None:
+                    window.rooting = False
+                agent.step.backward += clock() - begin
+
+        return backward
+
+    def _update(self, original):
+        agent = self
+
+        @functools.wraps(original)
+        def update(*args, **kwargs):
+            out = original(*args, **kwargs)
+            if not agent.dead:
+                try:
+                    now = agent.clock()
+                    if agent.step.stepped == 0 and agent.first is not None and agent.step.begin is not None and os.getpid() == agent.pid:
+                        agent._boundary(now, True)  # the scaler met an infinity and skipped the optimizer
+                    agent.step.stepped = 0
+                    agent.step.spent += agent.clock() - now
+                except BaseException as e:
+                    if agent._caught(e):
+                        raise
+            return out
+
+        return update
+
+    # -- a step's end ---------------------------------------------------------------------------------------------------------
+
+    def _boundary(self, now, skipped):
+        step = self.step
+        if step.begin is not None:
+            totals = self._take_totals(now) if now >= self.next_totals else NOT_TAKEN
+            if now >= self.next_known:
+                self._take_known(now)
+            self.steps.append((self.index, self.epoch + step.begin, self.epoch + now, max(now - step.begin - step.backward - step.optimizer, 0),
+                               step.backward, step.optimizer) + totals + self.known + (step.spent, 1 if skipped else 0))
+            self.produced += 1
+            self.index += 1
+        window = self.window
+        if window is not None and threading.get_ident() == self.window_thread:
+            if step.begin is not None:
+                window.steps.append((step.begin, now))
+            if len(window.steps) >= self.described or window.stopped or self.leaving:
+                self._close(False)
+        if self.window is None and not self.leaving and (self.want is not None or (self.every > 0 and self.index % self.every == 0)):
+            self._open(now)
+        self.step = _Step(now)
+        self.step.stepped = 0 if skipped else 1
+
+    def _take_totals(self, now):
+        """What the allocator and the system hold, -1 where there is none."""
+        device = self.device
+        if device is None or device.type != "cuda":
+            device = self.device = self._of_parameters()
+        if self.statm < 0:
+            self.statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC) if sys.platform.startswith("linux") else -1
+        rss = int(os.pread(self.statm, 128, 0).split()[1]) * self.page if self.statm >= 0 else -1
+        figures = (-1, -1, -1, -1, rss, -1, -1)
+        if device is not None and device.type == "cuda":
+            s = self.torch._C._cuda_memoryStats(device.index if device.index is not None else self.torch.cuda.current_device())
+            a, r = s["allocated_bytes"]["all"], s["reserved_bytes"]["all"]
+            figures = (a["current"], r["current"], a["peak"], r["peak"], rss, s["num_alloc_retries"], s["num_ooms"])
+        self.next_totals = now + SHARE * (self.clock() - now)
+        return figures
+
+    def _of_parameters(self):
+        for o in self.optimizers:
+            o = o()
+            for group in o.param_groups if o is not None else ():
+                for p in group["params"]:
+                    return p.device
+        return None
+
+    def _take_known(self, now):
+        """The bytes of parameters, gradients and optimizer state, each storage once."""
+        begin, seen, sums = self.clock(), set(), [0, 0, 0]
+
+        def add(k, t):
+            t = getattr(t, "_local_tensor", t)  # a distributed tensor holds its shard
+            if t.layout == self.torch.sparse_coo:
+                add(k, t._indices())
+                t = t._values()
+            elif t.layout != self.torch.strided:
+                return
+            storage = t.untyped_storage()
+            if storage._cdata not in seen:
+                seen.add(storage._cdata)
+                sums[k] += storage.nbytes()
+
+        for o in self.optimizers:
+            o = o()
+            for group in o.param_groups if o is not None else ():
+                for p in group["params"]:
+                    add(0, p)
+                    if p.grad is not None:
+                        add(1, p.grad)
+            for state in o.state.values() if o is not None else ():
+                for t in state.values() if isinstance(state, dict) else ():
+                    if isinstance(t, self.torch.Tensor):
+                        add(2, t)
+        self.known = tuple(sums)
+        self.next_known = now + max(1000000000, 5 * SHARE * (self.clock() - begin))
+
+    # -- windows --------------------------------------------------------------------------------------------------------------
+
+    def _open(self, now):
+        how, want = self.want or ("ops", 1)
+        self.want = None
+        torch = self.torch
+        refusal = None
+        if self.unfinished:
+            self.want = (how, want)  # the last history is still to be taken out
+            return
+        if len(self.ready) >= MAX_WINDOWS:
+            self._lose("windows", 1, "the viewer had not taken the ones before")
+            return
+        if how == "history":
+            device = self._of_parameters()
+            if device is None or device.type != "cuda":
+                refusal = "the allocator keeps no history of the CPU's memory: describe the ops instead"
+            elif torch._C._cuda_isHistoryEnabled():
+                refusal = "the program records the allocator's history itself, and one recording would end the other"
+        elif self._compiled():
+            refusal = "torch.compile is in use, and a step that is watched op by op would run eagerly: what compiled code does is not described"
+        elif torch._C._len_torch_dispatch_stack() > 0:
+            refusal = "the program has a dispatch mode of its own around the training loop, which ours must not stand inside of"
+        if refusal is not None:
+            self._say(refusal, how)
+            self.every = 0
+            return
+        begin = self.clock()
+        optimizers = [o for o in (r() for r in self.optimizers) if o is not None]
+        self.window = Ops(torch, self.clock, now, self.addresses, optimizers, self._broke) if how == "ops" else _History(torch, want)
+        self.window_thread, self.described = threading.get_ident(), max(want, 1)
+        self.window.how, self.window.index = how, self.index
+        self.window.begin()
+        self.window.cost += self.clock() - begin
+
+    def _compiled(self):
+        counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
+        return bool(counters) and counters.get("stats", {}).get("unique_graphs", 0) > 0
+
+    def _close(self, partial):
+        window = self.window
+        if not window.on_top():
+            window.stopped = True  # a mode of the program's own stands inside of ours: wait for it to leave
+            return
+        begin = self.clock()
+        window.look([o for o in (r() for r in self.optimizers) if o is not None])
+        window.end()
+        self.window = None
+        window.cost += self.clock() - begin
+        if self.leaving and not partial:
+            return
+        if window.how == "ops" and self._compiled():
+            self._say("torch.compile came into use while a step was described: the description would show it eager and is thrown away", "ops")
+            return
+        if window.graphs:
+            self._say("%d CUDA graphs were replayed: what runs inside of them is not seen as ops" % window.graphs, "graphs")
+        self._say("", "asked")
+        window.partial = partial
+        self.unfinished = window.how == "history"
+        self.ready.append(window)
+
+    # -- children -------------------------------------------------------------------------------------------------------------
+
+    def _in_child(self):
+        if self.window is not None:
+            self.window.stopped = True
+
+    def _forked(self):
+        """A child of fork trains: it speaks for itself, over a connection of its own."""
+        sock, statm = self.sock, self.statm
+        if sock is not None:
+            sock.close()  # the parent's stays open
+        if statm >= 0:
+            os.close(statm)
+        window, hooks, patched = self.window, self.hooks, self.patched
+        if window is not None:
+            window.stopped = True
+            if window.on_top():
+                window.end()
+        self.__init__(self.path, self.launched)
+        self.hooks, self.patched = hooks, patched
+        self.step = _Step(None)
+        self._expect_the_end()
+
+    # -- going ----------------------------------------------------------------------------------------------------------------
+
+    def _at_exit(self):
+        try:
+            if self.gone or self.thread is None or os.getpid() != self.pid:
+                return
+            last = getattr(sys, "last_value", None)
+            self.exit = {"reason": "exit" if last is None else type(last).__name__, "detail": "" if last is None else str(last)[:500]}
+            window = self.window
+            if window is not None and not self.dead and threading.get_ident() == self.window_thread:
+                window.steps.append((self.step.begin or window.start, self.clock()))
+                self._close(True)
+            self.wake.set()
+            self.thread.join(1.0)  # at most: a viewer that does not read is not waited for
+        except Exception:
+            pass
+
+    def _undo(self):
+        """Take everything away that torch or Python holds of the agent. On the sending thread."""
+        self.dead = True
+        for _ in range(1000):
+            time.sleep(0.005)  # a fresh turn of the interpreter lock: long enough for the look and the removal
+            if not self._stepping():
+                break
+        for hook in self.hooks:
+            hook.remove()
+        if self.window is not None:
+            self.window.stopped = True
+            self.window.unhook()
+        for owner, name, ours, theirs in self.patched:
+            if getattr(owner, name, None) is ours:
+                setattr(owner, name, theirs)
+            else:
+                self.left.append(name)  # someone wrapped it after us: ours stays underneath and passes calls on
+        self.hooks, self.patched = [], []
+        if self.finalizer is not None:
+            self.finalizer.cancel()
+
+
+def attach(path):
+    """Begin in a running process, on whatever thread this runs."""
+    if "torch" not in sys.modules:
+        _refuse(path, "torch is not loaded in this process")
+    elif any(t.name == "gmemtop" for t in threading.enumerate()):
+        _refuse(path, "an agent lives in this process already")
+    else:
+        Agent(path, False).attach()
+
+
+def _refuse(path, why):
+    payload = json.dumps({"version": VERSION, "pid": os.getpid(), "reason": "refused", "detail": why}).encode()
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.settimeout(0.2)
+        sock.connect(path)
+        sock.sendall(struct.pack("<IB", len(payload) + 1, BYE) + payload)
+    except OSError:
+        pass
+    finally:
+        sock.close()

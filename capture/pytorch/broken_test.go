@@ -1,0 +1,213 @@
+package pytorch_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/pytorch"
+)
+
+// rig is a launch by hand, for agents that are broken on purpose.
+func rig(t *testing.T, agent, scenarios, socket string, env ...string) *exec.Cmd {
+	t.Helper()
+	dir := t.TempDir()
+	site, err := os.ReadFile("sitecustomize.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"sitecustomize.py": string(site), "agent.py": agent} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.Command(python(t), "testdata/train.py", scenarios)
+	cmd.Env = append(os.Environ(), append(env, "PYTHONPATH="+dir, "GMEMTOP_SOCK="+socket, "PYTHONDONTWRITEBYTECODE=1")...)
+	return cmd
+}
+
+// TestWhateverGoesWrongInTheAgentTrainingGoesOn raises an exception in one place of the agent after the other.
+func TestWhateverGoesWrongInTheAgentTrainingGoesOn(t *testing.T) {
+	without := plain(t, "mlp", "STEPS=16")
+	for _, c := range []struct{ where, when string }{
+		{"def _boundary(self, now, skipped):", "self.index >= 3"},
+		{"def _pre(self, optimizer, args, kwargs):\n        if self.dead:\n            return\n        try:", "self.index >= 3"},
+		{"def _take_totals(self, now):", "self.index >= 3"},
+		{"def _hear(self):", "True"},
+		{"def _storage(self, t, category=None, known=False, at=0, born=None):", "len(self.born) > 30"},
+		{"def _ran(self, info, args, kwargs, out, inputs, read, phase, module, start, stop, timer):", "len(self.rows) > 40"},
+		{"def _enter(self, module, inputs):\n        if self.stopped:\n            return\n        try:", "self.modules"},
+		{"def _gone(self, storage):\n        try:", "len(self.rows) > 40"},
+		{"def lines(self, head):", "True"},
+	} {
+		t.Run(strings.Fields(c.where)[1], func(t *testing.T) {
+			private(t)
+			dir, err := pytorch.Folder()
+			if err != nil {
+				t.Fatal(err)
+			}
+			l, err := pytorch.Listen(filepath.Join(dir, "x.sock"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			agent := pytorch.Agent()
+			if strings.Count(agent, c.where) != 1 {
+				t.Fatalf("the agent has %d places like %s", strings.Count(agent, c.where), c.where)
+			}
+			indent := "        "
+			if strings.HasSuffix(c.where, "try:") {
+				indent += "    "
+			}
+			agent = strings.Replace(agent, c.where, c.where+"\n"+indent+"if "+c.when+":\n"+indent+"    raise RuntimeError('injected')", 1)
+			cmd := rig(t, agent, "mlp", l.Path(), "STEPS=16", "GATE="+dir, "PACE=0.02")
+			var out bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &out, &out
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			seen := capture.NewSession(capture.Limits{})
+			s, err := l.Accept(context.Background())
+			if err != nil {
+				t.Fatal(err)
+			}
+			done := make(chan error, 1)
+			go func() { done <- s.Run(context.Background(), seen) }()
+			_ = s.Every(context.Background(), 2)
+			time.Sleep(200 * time.Millisecond)
+			if err := os.WriteFile(filepath.Join(dir, "mlp"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Wait(); err != nil {
+				t.Errorf("%v\n%s", err, out.String())
+			}
+			<-done
+			if with, _ := learnt(t, out.Bytes()); !slices.Equal(with, without) {
+				t.Errorf("with a broken agent:\n%s\nwithout:\n%s\n%s", strings.Join(with, "\n"), strings.Join(without, "\n"), out.String())
+			}
+			v := seen.Snapshot()
+			if v.End.Reason != capture.Disarmed || !strings.Contains(v.End.Detail, "injected") {
+				t.Errorf("%+v of %d steps and %d windows; %s", v.End, len(v.Steps), len(v.Windows), out.String())
+			}
+			if strings.Contains(out.String(), "Traceback") || strings.Contains(out.String(), "Exception ignored") {
+				t.Errorf("the program sees it:\n%s", out.String())
+			}
+		})
+	}
+}
+
+// TestAnAllocatorsHistoryTravels runs the path of history windows on a stand-in, since it needs a GPU: an agent that takes the parameters to be on
+// cuda:0, and functions of torch.cuda that say what they were asked for. What a real allocator records is not tried here.
+func TestAnAllocatorsHistoryTravels(t *testing.T) {
+	private(t)
+	dir, err := pytorch.Folder()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := pytorch.Listen(filepath.Join(dir, "x.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	const standIn = `
+def _stand_in(torch):
+    on = []
+    def record(enabled="all", context="all", stacks="all", max_entries=sys.maxsize, device=None):
+        on[:] = [enabled] if enabled else []
+    torch.cuda.memory._record_memory_history = record
+    torch._C._cuda_isHistoryEnabled = lambda: bool(on)
+    stat = {"all": {"current": 4096, "peak": 8192}}
+    torch._C._cuda_memoryStats = lambda device: {"allocated_bytes": stat, "reserved_bytes": stat, "num_alloc_retries": 1, "num_ooms": 0}
+    def snapshot():
+        now = time.time_ns() // 1000
+        event = {"action": "alloc", "addr": 4096, "size": 512, "stream": 0, "time_us": now, "frames": [{"filename": "train.py", "line": 1, "name": "f"}]}
+        return {"segments": [{"device": 0, "address": 4096, "total_size": 2097152, "allocated_size": 512, "active_size": 512, "stream": 0, "segment_type": "small",
+                "blocks": [{"size": 512, "requested_size": 512, "address": 4096, "state": "active_allocated", "frames": []}]}], "device_traces": [[event]]}
+    torch.cuda.memory._snapshot = snapshot
+`
+	agent := strings.Replace(pytorch.Agent(), "    def _of_parameters(self):", "    def _of_parameters(self):\n        return self.torch.device('cuda:0')", 1)
+	agent = strings.Replace(agent, "        self.torch = sys.modules[\"torch\"]", "        self.torch = sys.modules[\"torch\"]\n        _stand_in(self.torch)", 1) + standIn
+	cmd := rig(t, agent, "mlp", l.Path(), "GATE="+dir, "PACE=0.05", "STEPS=16")
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	seen := capture.NewSession(capture.Limits{})
+	s, err := l.Accept(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- s.Run(context.Background(), seen) }()
+	_ = s.History(context.Background(), 2)
+	time.Sleep(200 * time.Millisecond)
+	if err := os.WriteFile(filepath.Join(dir, "mlp"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("%v\n%s", err, out.String())
+	}
+	<-done
+	v := seen.Snapshot()
+	if len(v.Windows) != 1 || v.End.Reason != capture.Exited {
+		t.Fatalf("%d windows, %+v, %v\n%s", len(v.Windows), v.End, v.Notices, out.String())
+	}
+	x := v.Windows[0]
+	if x.How != capture.HowHistory || x.Trace.Events.Len() != 1 || len(x.Trace.Marks) != 2 || x.Trace.Stacks.Len() == 0 {
+		t.Errorf("%+v with %d events and %d marks", x, x.Trace.Events.Len(), len(x.Trace.Marks))
+	}
+	if last := v.Steps[len(v.Steps)-1]; last.Allocated != 4096 && last.Allocated != capture.Unknown || v.Steps[0].PeakReserved != 8192 || v.Steps[0].Retries != 1 {
+		t.Errorf("%+v", v.Steps)
+	}
+}
+
+// TestAViewerThatDoesNotReadHoldsNothingUp has the socket full.
+func TestAViewerThatDoesNotReadHoldsNothingUp(t *testing.T) {
+	private(t)
+	without := plain(t, "gpt", "STEPS=60")
+	dir, err := pytorch.Folder()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", filepath.Join(dir, "x.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			for _, f := range []struct {
+				kind byte
+				text string
+			}{{64, `{"version":1}`}, {66, `{"n":1}`}} { // welcome; describe every step
+				b := binary.LittleEndian.AppendUint32(nil, uint32(len(f.text)+1))
+				_, _ = conn.Write(append(append(b, f.kind), f.text...))
+			}
+			t.Cleanup(func() { _ = conn.Close() })
+		}
+	}()
+	cmd := rig(t, pytorch.Agent(), "gpt", l.Addr().String(), "STEPS=60")
+	begin := time.Now()
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if with, _ := learnt(t, out); !slices.Equal(with, without) {
+		t.Errorf("with a full socket:\n%s\nwithout:\n%s", strings.Join(with, "\n"), strings.Join(without, "\n"))
+	}
+	t.Logf("%s", time.Since(begin))
+}

@@ -1,0 +1,176 @@
+package pytorch
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/gmemtop/gmemtop/capture"
+)
+
+// kind is the type of a frame. Numbers never change meaning; a reader skips those it does not know.
+type kind uint8
+
+const (
+	frameHello  kind = 1 // hello
+	frameSteps  kind = 2 // rows of integers, one a step
+	frameWindow kind = 3 // windowHead: a window begins
+	frameData   kind = 4 // a piece of the window's zlib stream
+	frameWhole  kind = 5 // windowTail: the window is whole
+	frameNotice kind = 6 // notice
+	frameLost   kind = 7 // lost
+	frameBye    kind = 8 // bye: nothing follows
+
+	frameWelcome  kind = 64 // welcome
+	frameDescribe kind = 65 // ask
+	frameEvery    kind = 66 // ask
+	frameHistory  kind = 67 // ask
+	frameDetach   kind = 68 // {}
+
+	frameWho     kind = 96 // from a second viewer: who listens here?
+	frameWatched kind = 97 // watched
+)
+
+// Limits of what is taken from a socket.
+const (
+	maxFrame  = 64 << 20
+	maxHello  = 1 << 20
+	maxWindow = 1 << 30 // bytes of a window's text, decompressed
+	maxPacked = 256 << 20
+)
+
+type hello struct {
+	Version      int      `json:"version"`
+	PID          int      `json:"pid"`
+	Start        int64    `json:"start"`
+	Host         string   `json:"host"`
+	Argv         []string `json:"argv"`
+	Python       string   `json:"python"`
+	Torch        string   `json:"torch"`
+	Device       string   `json:"device"`
+	Rank         int      `json:"rank"`
+	LocalRank    int      `json:"local_rank"`
+	WorldSize    int      `json:"world_size"`
+	Capabilities []string `json:"capabilities"`
+	Waiting      string   `json:"waiting"`
+}
+
+type windowHead struct {
+	First   int64      `json:"first"`
+	Last    int64      `json:"last"`
+	How     string     `json:"how"`
+	Partial bool       `json:"partial"`
+	Steps   [][2]int64 `json:"steps"` // nanoseconds of Unix time
+}
+
+type windowTail struct {
+	Cost int64 `json:"cost"`
+	Lost int64 `json:"lost"`
+}
+
+type notice struct {
+	Key  string `json:"key"`
+	Text string `json:"text"`
+}
+
+type lost struct {
+	Name   string `json:"name"`
+	N      int64  `json:"n"`
+	Detail string `json:"detail"`
+}
+
+type bye struct {
+	Version int      `json:"version"`
+	PID     int      `json:"pid"`
+	Reason  string   `json:"reason"`
+	Detail  string   `json:"detail"`
+	Left    []string `json:"left"`
+}
+
+type welcome struct {
+	Version int `json:"version"`
+}
+
+type ask struct {
+	Steps int `json:"steps,omitempty"`
+	N     int `json:"n,omitempty"`
+}
+
+type watched struct {
+	PID   int    `json:"pid"`
+	Since string `json:"since"`
+}
+
+// readFrame reads one frame of at most limit bytes. It returns io.EOF where the stream ends between two frames.
+func readFrame(r io.Reader, limit int) (kind, []byte, error) {
+	var head [5]byte
+	if _, err := io.ReadFull(r, head[:4]); err != nil {
+		return 0, nil, err
+	}
+	n := int64(binary.LittleEndian.Uint32(head[:4]))
+	if n < 1 || n > int64(limit) {
+		return 0, nil, fmt.Errorf("%w: a frame of %d bytes", ErrProtocol, n)
+	}
+	if _, err := io.ReadFull(r, head[4:]); err != nil {
+		return 0, nil, cut(err)
+	}
+	payload, err := io.ReadAll(io.LimitReader(r, n-1)) // grows with what really comes, whatever the length says
+	if err == nil && int64(len(payload)) < n-1 {
+		err = io.ErrUnexpectedEOF
+	}
+	return kind(head[4]), payload, cut(err)
+}
+
+func cut(err error) error {
+	if err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// frame returns a whole frame of v as JSON.
+func frame(k kind, v any) ([]byte, error) {
+	payload, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	out := binary.LittleEndian.AppendUint32(make([]byte, 0, len(payload)+5), uint32(len(payload)+1))
+	return append(append(out, byte(k)), payload...), nil
+}
+
+// read decodes a payload.
+func read[T any](payload []byte) (T, error) {
+	var v T
+	if err := json.Unmarshal(payload, &v); err != nil {
+		return v, fmt.Errorf("%w: %w", ErrProtocol, err)
+	}
+	return v, nil
+}
+
+// stepColumns is the number of integers in a step's row.
+const stepColumns = 18
+
+// steps decodes the rows of a frameSteps. Rows that are too short are an error; further columns are skipped.
+func steps(payload []byte) ([]capture.Step, error) {
+	rows, err := read[[][]int64](payload)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]capture.Step, 0, len(rows))
+	for _, r := range rows {
+		if len(r) < stepColumns {
+			return nil, fmt.Errorf("%w: a step of %d columns", ErrProtocol, len(r))
+		}
+		if r[0] < 0 || r[1] < 0 || r[2] < r[1] {
+			return nil, fmt.Errorf("%w: step %d lasts from %d to %d", ErrProtocol, r[0], r[1], r[2])
+		}
+		out = append(out, capture.Step{
+			Index: r[0], Start: r[1], End: r[2], Forward: r[3], Backward: r[4], Optimizer: r[5],
+			Allocated: r[6], Reserved: r[7], PeakAllocated: r[8], PeakReserved: r[9], RSS: r[10], Retries: r[11], OOMs: r[12],
+			Parameters: r[13], Gradients: r[14], OptimizerState: r[15], Cost: time.Duration(r[16]), Skipped: r[17] != 0, Ops: capture.Unknown,
+		})
+	}
+	return out, nil
+}

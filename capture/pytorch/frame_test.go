@@ -1,0 +1,403 @@
+package pytorch
+
+import (
+	"bytes"
+	"compress/zlib"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+func raw(k kind, payload string) []byte {
+	b := binary.LittleEndian.AppendUint32(nil, uint32(len(payload)+1))
+	return append(append(b, byte(k)), payload...)
+}
+
+func deflate(s string) string {
+	var b bytes.Buffer
+	z := zlib.NewWriter(&b)
+	_, _ = z.Write([]byte(s))
+	_ = z.Close()
+	return b.String()
+}
+
+const (
+	aHello  = `{"version":1,"pid":1,"start":1,"argv":["python"],"waiting":"waiting for the first optimizer step"}`
+	aStep   = `[[0,10,20,5,3,2,-1,-1,-1,-1,4096,-1,-1,100,50,25,7,0]]`
+	aWindow = `{"gmemtop":"described","version":1,"torch":"2.9","steps":[[0,9]]}` + "\n" + `{"k":"alloc","id":0,"size":8,"t":0,"on":"cpu"}` + "\n"
+)
+
+// session returns a session over a stream of frames, and what it sends to a viewer.
+func run(t testing.TB, stream []byte) (capture.View, error) {
+	t.Helper()
+	here, there := net.Pipe()
+	go func() {
+		_, _ = there.Write(stream)
+		_ = there.Close()
+	}()
+	s := &Session{conn: here, target: capture.Target{PID: os.Getpid()}, ended: make(chan struct{}), gone: make(chan struct{})}
+	seen := capture.NewSession(capture.Limits{})
+	err := s.Run(context.Background(), seen)
+	return seen.Snapshot(), err
+}
+
+func TestASessionPassesOnWhatTheAgentSays(t *testing.T) {
+	var b []byte
+	for _, f := range [][]byte{
+		raw(frameHello, aHello), raw(99, "a frame of the future"), raw(frameSteps, aStep),
+		raw(frameWindow, `{"first":1,"last":1,"how":"ops"}`), raw(frameData, deflate(aWindow)[:10]), raw(frameData, deflate(aWindow)[10:]),
+		raw(frameWhole, `{"cost":5,"lost":2}`), raw(frameNotice, `{"key":"k","text":"t"}`), raw(frameLost, `{"name":"steps","n":3}`),
+		raw(frameBye, `{"reason":"OutOfMemoryError","detail":"CUDA out of memory"}`), raw(frameSteps, "what comes after is not read"),
+	} {
+		b = append(b, f...)
+	}
+	v, err := run(t, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := capture.Step{Index: 0, Start: 10, End: 20, Forward: 5, Backward: 3, Optimizer: 2, Allocated: -1, Reserved: -1, PeakAllocated: -1, PeakReserved: -1,
+		RSS: 4096, Parameters: 100, Gradients: 50, OptimizerState: 25, Ops: -1, Retries: -1, OOMs: -1, Cost: 7}
+	if len(v.Steps) != 1 || v.Steps[0] != want {
+		t.Errorf("%+v", v.Steps)
+	}
+	if held, exact := v.Steps[0].Held(); held != 175 || exact {
+		t.Errorf("held %d, exact %v", held, exact)
+	}
+	if len(v.Windows) != 1 || v.Windows[0].Trace.Events.Len() != 1 || v.Windows[0].Cost != 5 || v.Windows[0].Trace.Losses[0].Name != "window_rows" {
+		t.Errorf("%+v", v.Windows)
+	}
+	if len(v.Notices) != 2 || v.Losses[0].Count != 3 || v.End.Reason != capture.Exited || !v.End.OutOfMemory {
+		t.Errorf("%+v", v)
+	}
+}
+
+func TestHistoryWindowsGetTheStepsThatTheAgentSaw(t *testing.T) {
+	tr := traces.NewBuilder()
+	tr.T.Clock.Epoch = 1000
+	x := tr.Finish()
+	markSteps(x, windowHead{First: 7, Steps: [][2]int64{{1500, 2500}, {2500, 3000}}})
+	if len(x.Marks) != 2 || x.Marks[0].Start != 500 || x.Marks[1].End != 2000 || x.Text(x.Marks[0].Name) != "step 7" {
+		t.Errorf("%+v", x.Marks)
+	}
+}
+
+func TestWhatIsNoAgentIsAnErrorAndNeverAPanic(t *testing.T) {
+	for name, b := range map[string][]byte{
+		"a frame of no length":     {0, 0, 0, 0, 1},
+		"a frame above the limit":  {255, 255, 255, 255, 1},
+		"a frame that is cut":      raw(frameSteps, aStep)[:20],
+		"steps that are no rows":   raw(frameSteps, `{"a":1}`),
+		"a step of few columns":    raw(frameSteps, `[[1,2,3]]`),
+		"a step that ends early":   raw(frameSteps, strings.Replace(aStep, "10,20", "20,10", 1)),
+		"a piece of no window":     raw(frameData, "x"),
+		"the end of no window":     raw(frameWhole, "{}"),
+		"a notice that is no JSON": raw(frameNotice, "{"),
+	} {
+		if _, err := run(t, b); err == nil {
+			t.Errorf("%s is taken", name)
+		}
+	}
+	v, err := run(t, append(raw(frameWindow, `{"how":"ops"}`), append(append(raw(frameData, "no zlib"), raw(frameWhole, "{}")...), raw(frameBye, `{"reason":"exit"}`)...)...))
+	if err != nil || len(v.Losses) != 1 || v.End.Reason != capture.Exited {
+		t.Errorf("a damaged window ends the watching: %v, %+v", err, v)
+	}
+}
+
+func FuzzSession(f *testing.F) {
+	f.Add(append(raw(frameHello, aHello), raw(frameSteps, aStep)...))
+	f.Add(append(append(raw(frameWindow, `{"how":"ops"}`), raw(frameData, deflate(aWindow))...), raw(frameWhole, "{}")...))
+	f.Add(append(append(raw(frameWindow, `{"how":"history"}`), raw(frameData, deflate("\x80\x04}."))...), raw(frameWhole, "{}")...))
+	f.Add(append(raw(frameNotice, `{"key":"k","text":"t"}`), raw(frameBye, `{"reason":"detached","left":["x"]}`)...))
+	f.Add([]byte{255, 255, 255, 3, 1})
+	f.Fuzz(func(t *testing.T, stream []byte) {
+		var building *assembly
+		s := &Session{ended: make(chan struct{}), gone: make(chan struct{})}
+		seen := capture.NewSession(capture.Limits{})
+		for r := bytes.NewReader(stream); ; {
+			k, payload, err := readFrame(r, maxFrame)
+			if err != nil {
+				return
+			}
+			if err := s.take(context.Background(), seen, k, payload, &building); err != nil {
+				return
+			}
+		}
+	})
+}
+
+// folder gives the test a folder of its own for sockets.
+func folder(t *testing.T) string {
+	t.Helper()
+	base, err := os.MkdirTemp("", "gm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(base) })
+	t.Setenv("XDG_RUNTIME_DIR", base)
+	dir, err := Folder()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func dial(t *testing.T, path string, frames ...[]byte) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	for _, f := range frames {
+		_, _ = conn.Write(f)
+	}
+	return conn
+}
+
+func TestAListenerToldApartAgentsOtherVersionsAndOtherViewers(t *testing.T) {
+	path := filepath.Join(folder(t), "x.sock")
+	l, err := Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the socket's mode: %v %v", info.Mode(), err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+
+	dial(t, path, raw(frameHello, strings.Replace(aHello, `"version":1`, `"version":9`, 1)))
+	if _, err := l.Accept(ctx); !errors.Is(err, ErrVersion) || !strings.Contains(err.Error(), "speaks version 9 and this program 1") {
+		t.Errorf("another version: %v", err)
+	}
+	dial(t, path, raw(frameBye, `{"pid":5,"reason":"refused","detail":"torch is not loaded in this process"}`))
+	if _, err := l.Accept(ctx); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "torch is not loaded") {
+		t.Errorf("a refusal: %v", err)
+	}
+	dial(t, path, []byte("GET / HTTP/1.1\r\n\r\n"))
+	if _, err := l.Accept(ctx); err == nil {
+		t.Error("a browser is taken for an agent")
+	}
+	if _, err := Listen(path); !errors.Is(err, ErrWatched) || !strings.Contains(err.Error(), "process "+strconv.Itoa(os.Getpid())+" since ") {
+		t.Errorf("a second viewer: %v", err)
+	}
+	conn := dial(t, path, raw(frameHello, aHello))
+	s, err := l.Accept(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if k, payload, err := readFrame(conn, maxHello); err != nil || k != frameWelcome || string(payload) != `{"version":1}` {
+		t.Errorf("%d %s %v", k, payload, err)
+	}
+	if peer(conn) > 0 && s.Target().PID != os.Getpid() {
+		t.Errorf("the agent's own word %d goes before the kernel's", s.Target().PID)
+	}
+	for ask, want := range map[kind]func() error{
+		frameDescribe: func() error { return s.Describe(ctx, 3) }, frameEvery: func() error { return s.Every(ctx, 3) }, frameHistory: func() error { return s.History(ctx, 3) },
+	} {
+		if err := want(); err != nil {
+			t.Fatal(err)
+		}
+		if k, payload, err := readFrame(conn, maxHello); err != nil || k != ask || !strings.Contains(string(payload), ":3") {
+			t.Errorf("%d %s %v", k, payload, err)
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Error("the socket stays behind")
+	}
+}
+
+func TestASocketThatADeadViewerLeftIsReplaced(t *testing.T) {
+	path := filepath.Join(folder(t), "x.sock")
+	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.SetUnlinkOnClose(false)
+	_ = dead.Close()
+	l, err := Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Close()
+	if _, err := Listen(filepath.Join(filepath.Dir(path), strings.Repeat("long", 40))); err == nil || !strings.Contains(err.Error(), "XDG_RUNTIME_DIR") {
+		t.Errorf("a path that is too long: %v", err)
+	}
+}
+
+func TestAFolderThatOthersCanEnterIsRefused(t *testing.T) {
+	dir := folder(t)
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Folder(); err == nil || !strings.Contains(err.Error(), "only you can enter") {
+		t.Errorf("%v", err)
+	}
+	_ = os.Remove(dir)
+	if err := os.Symlink(t.TempDir(), dir); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Folder(); err == nil {
+		t.Error("a link is followed")
+	}
+}
+
+func TestAMarkerIsBelievedOnlyOfTheProcessThatWroteIt(t *testing.T) {
+	dir := folder(t)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	write := func(m marker) {
+		b, _ := json.Marshal(m)
+		if err := os.WriteFile(filepath.Join(dir, strconv.Itoa(os.Getpid())+".json"), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := Connect(ctx, os.Getpid()); !errors.Is(err, ErrNoAgent) {
+		t.Errorf("no marker: %v", err)
+	}
+	write(marker{Version: 9, PID: os.Getpid(), Socket: "x"})
+	if _, err := Connect(ctx, os.Getpid()); !errors.Is(err, ErrVersion) {
+		t.Errorf("another version: %v", err)
+	}
+	if _, err := os.Stat("/proc/self/stat"); err == nil {
+		write(marker{Version: Version, PID: os.Getpid(), Start: 1, Socket: "x"})
+		if _, err := Connect(ctx, os.Getpid()); !errors.Is(err, ErrReused) {
+			t.Errorf("a number that was used again: %v", err)
+		}
+	}
+}
+
+func TestTheEnvironmentGetsTwoVariables(t *testing.T) {
+	for _, c := range []struct {
+		in, want []string
+	}{
+		{[]string{"A=1"}, []string{"A=1", "PYTHONPATH=/p", "GMEMTOP_SOCK=/s"}},
+		{[]string{"PYTHONPATH=", "A=1"}, []string{"A=1", "PYTHONPATH=/p", "GMEMTOP_SOCK=/s"}},
+		{[]string{"PYTHONPATH=/x:/y", "GMEMTOP_SOCK=/old"}, []string{"PYTHONPATH=/p:/x:/y", "GMEMTOP_SOCK=/s"}},
+	} {
+		if got := environ(c.in, "/p", "/s"); strings.Join(got, " ") != strings.Join(c.want, " ") {
+			t.Errorf("%v becomes %v", c.in, got)
+		}
+	}
+}
+
+func TestTheAgentIsPythonOf38(t *testing.T) {
+	python := "python3.8"
+	if exec.Command(python, "-c", "pass").Run() != nil {
+		found, _ := filepath.Glob(filepath.Join(os.Getenv("HOME"), ".pyenv/versions/3.8.*/bin/python"))
+		if len(found) == 0 {
+			t.Skip("needs python3.8")
+		}
+		python = found[0]
+	}
+	for name, source := range map[string]string{"agent": Bootstrap("/x"), "sitecustomize": siteSource} {
+		cmd := exec.Command(python, "-c", "import sys; compile(sys.stdin.read(), 'x', 'exec')")
+		cmd.Stdin = strings.NewReader(source)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", name, err, out)
+		}
+	}
+}
+
+// TestALaunchedCommandThatIsNoPythonRunsAsItIs needs no torch.
+func TestALaunchedCommandThatIsNoPythonRunsAsItIs(t *testing.T) {
+	folder(t)
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
+	for _, c := range []struct {
+		script string
+		code   int
+	}{{"echo out; echo err >&2; exit 3", 3}, {"kill -TERM $$", 143}, {"echo fine", 0}} {
+		job, err := Start(Launch{Argv: []string{"sh", "-c", c.script}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := capture.NewSession(capture.Limits{})
+		if err := job.Run(context.Background(), seen); err != nil {
+			t.Fatal(err)
+		}
+		v := seen.Snapshot()
+		if v.End.Code != c.code || v.End.Reason != capture.Exited {
+			t.Errorf("%s: %+v", c.script, v.End)
+		}
+		kept, err := os.ReadFile(job.OutputPath())
+		if err != nil || !bytes.Equal(kept, v.Output) || c.code == 3 && string(kept) != "out\nerr\n" {
+			t.Errorf("%s: kept %q, shown %q, %v", c.script, kept, v.Output, err)
+		}
+		if code, err := job.Wait(context.Background()); code != c.code || err != nil {
+			t.Errorf("%s: %d %v", c.script, code, err)
+		}
+		if err := job.Describe(context.Background(), 1); !errors.Is(err, ErrNotConnected) {
+			t.Errorf("asking nobody: %v", err)
+		}
+	}
+	if _, err := Start(Launch{Argv: []string{"/no/such/program"}}); err == nil {
+		t.Error("a program that is not there starts")
+	}
+	dir, _ := Folder()
+	if left, _ := os.ReadDir(dir); len(left) > 0 {
+		t.Errorf("files are left: %v", left)
+	}
+}
+
+// TestTheProgramsOwnSitecustomizeRuns needs a Python and no torch.
+func TestTheProgramsOwnSitecustomizeRuns(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("needs python3")
+	}
+	folder(t)
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
+	own := t.TempDir()
+	if err := os.WriteFile(filepath.Join(own, "sitecustomize.py"), []byte("import sys\nsys.mine = __file__\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ name, path, script, want string }{
+		{"its own", own, "import sys, sitecustomize; print(sys.mine == sitecustomize.__file__, len(sys.path) == len(set(sys.path)))", "True True\n"},
+		{"none", "", "import sys, os\nprint('sitecustomize' in sys.modules and 'run-' in str(sys.modules['sitecustomize']), any('run-' in p for p in sys.path), 'torch' in sys.modules)", "False False False\n"},
+		{"a broken one", "broken", "print('runs')", "runs\n"},
+		{"a torch that is not there", "", "try:\n    import torch_of_nobody\nexcept ImportError as e:\n    print(e.name)", "torch_of_nobody\n"},
+	} {
+		path := c.path
+		if path == "broken" {
+			path = t.TempDir()
+			_ = os.WriteFile(filepath.Join(path, "sitecustomize.py"), []byte("raise ValueError('own')\n"), 0o600)
+		}
+		job, err := Start(Launch{Argv: []string{python, "-c", c.script}, Env: append(os.Environ(), "PYTHONPATH="+path, "PYTHONDONTWRITEBYTECODE=1")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := capture.NewSession(capture.Limits{})
+		if err := job.Run(context.Background(), seen); err != nil {
+			t.Fatal(err)
+		}
+		if got := string(seen.Snapshot().Output); !strings.HasSuffix(got, c.want) || c.path == "broken" && !strings.Contains(got, "ValueError: own") || c.path != "broken" && got != c.want {
+			t.Errorf("%s: %q", c.name, got)
+		}
+	}
+}
+
+func TestAFrameThatStopsIsNotTheEnd(t *testing.T) {
+	if _, _, err := readFrame(bytes.NewReader(nil), 10); err != io.EOF {
+		t.Errorf("%v", err)
+	}
+	if _, _, err := readFrame(bytes.NewReader([]byte{5, 0, 0, 0}), 10); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("%v", err)
+	}
+}

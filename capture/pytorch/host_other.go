@@ -1,0 +1,27 @@
+//go:build !linux
+
+package pytorch
+
+import (
+	"net"
+	"os"
+	"syscall"
+)
+
+// peer does not know the other end here: the agent's own word counts.
+func peer(net.Conn) int { return 0 }
+
+// alive reports whether process pid runs; when it started is not known here.
+func alive(pid int, _ int64) bool {
+	p, err := os.FindProcess(pid)
+	return err == nil && p.Signal(syscall.Signal(0)) == nil
+}
+
+func ownerOf(int) int { return os.Getuid() }
+
+func owner(info os.FileInfo) int {
+	if s, ok := info.Sys().(*syscall.Stat_t); ok {
+		return int(s.Uid)
+	}
+	return -1
+}

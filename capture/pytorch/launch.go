@@ -1,0 +1,486 @@
+package pytorch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gmemtop/gmemtop/capture"
+)
+
+// A command under watch must not notice that it is watched, nor that the watcher dies. So what it writes goes to a file, which this process
+// reads along: a pipe or a terminal of ours would end a training run with a broken pipe on the day the viewer is killed. And nothing that
+// goes wrong on this side changes its exit code, which is what Wait returns.
+//
+// Of several processes that connect (the ranks of torchrun, a launcher that imports torch itself) one is shown: the first that steps an
+// optimizer, of two that have not stepped the one of lower rank. The others keep their connections; Launch.Each may give them sinks of
+// their own.
+
+// Launch says what to start and how.
+type Launch struct {
+	Argv []string
+	Dir  string
+	// Env is the environment, nil for this process's own. Two variables are set in it: PYTHONPATH gets a folder of ours in front,
+	// GMEMTOP_SOCK names the socket.
+	Env []string
+	// Stdin is nil for none.
+	Stdin *os.File
+	// Stdout and Stderr, where given, are handed to the command as they are; otherwise both go to one file that is read along.
+	Stdout, Stderr *os.File
+	// Detached starts the command in a session of its own, so that the end of this terminal does not reach it.
+	Detached bool
+	// Each, where not nil, is asked for a sink for every process but the one that is shown; nil drops what it sends.
+	Each func(*Session) capture.Sink
+}
+
+// Job is a command that was started under the agent. It is a capture.Source, to be run once, and a capture.Controller for the process that is
+// shown.
+type Job struct {
+	launch   Launch
+	cmd      *exec.Cmd
+	listener *Listener
+	folder   string
+	output   *os.File
+	exited   chan struct{}
+	state    *os.ProcessState
+
+	mu    sync.Mutex
+	shown *Session
+	rank  int  // of the process that is shown
+	began bool // it has stepped
+	last  capture.End
+}
+
+var (
+	_ capture.Source     = (*Job)(nil)
+	_ capture.Controller = (*Job)(nil)
+)
+
+// ErrNotConnected means that no process of the job has connected yet.
+var ErrNotConnected = errors.New("no process of the job has imported torch yet")
+
+// Variables of the environment that a launched command and its children see.
+const (
+	envPath   = "PYTHONPATH"
+	envSocket = "GMEMTOP_SOCK"
+)
+
+// Start starts the command. An error means that it did not start; where only watching it cannot work, it is an error as well, and nothing was
+// started.
+func Start(l Launch) (*Job, error) {
+	if len(l.Argv) == 0 {
+		return nil, errors.New("there is no command to start")
+	}
+	base, err := Folder()
+	if err != nil {
+		return nil, err
+	}
+	sweep(base)
+	folder, err := os.MkdirTemp(base, "run-")
+	if err != nil {
+		return nil, fmt.Errorf("a folder for the agent: %w", err)
+	}
+	j := &Job{launch: l, folder: folder, exited: make(chan struct{})}
+	if err := j.start(base); err != nil {
+		if j.listener != nil {
+			_ = j.listener.Close()
+		}
+		if j.output != nil {
+			_ = j.output.Close()
+			_ = os.Remove(j.output.Name())
+		}
+		_ = os.RemoveAll(folder)
+		return nil, err
+	}
+	return j, nil
+}
+
+func (j *Job) start(base string) error {
+	python := filepath.Join(j.folder, "python")
+	if err := os.Mkdir(python, 0o700); err != nil {
+		return err
+	}
+	for name, text := range map[string]string{"sitecustomize.py": siteSource, "agent.py": Agent()} {
+		if err := os.WriteFile(filepath.Join(python, name), []byte(text), 0o600); err != nil {
+			return fmt.Errorf("writing the agent: %w", err)
+		}
+	}
+	run := filepath.Base(j.folder)
+	var err error
+	if j.listener, err = Listen(filepath.Join(base, run+".sock")); err != nil {
+		return err
+	}
+	j.cmd = exec.Command(j.launch.Argv[0], j.launch.Argv[1:]...)
+	j.cmd.Dir = j.launch.Dir
+	j.cmd.Env = environ(j.launch.Env, python, j.listener.Path())
+	if j.launch.Stdin != nil {
+		j.cmd.Stdin = j.launch.Stdin
+	}
+	if j.launch.Stdout == nil || j.launch.Stderr == nil {
+		if j.output, err = outputFile(run); err != nil {
+			return err
+		}
+	}
+	j.cmd.Stdout, j.cmd.Stderr = pick(j.launch.Stdout, j.output), pick(j.launch.Stderr, j.output)
+	j.cmd.SysProcAttr = detached(j.launch.Detached)
+	if err := j.cmd.Start(); err != nil {
+		return err
+	}
+	_ = os.WriteFile(filepath.Join(j.folder, "pid"), []byte(strconv.Itoa(j.cmd.Process.Pid)), 0o600)
+	go func() {
+		_ = j.cmd.Wait()
+		j.state = j.cmd.ProcessState
+		close(j.exited)
+	}()
+	return nil
+}
+
+func pick(given, ours *os.File) *os.File {
+	if given != nil {
+		return given
+	}
+	return ours
+}
+
+// environ returns env with the agent in front of PYTHONPATH. An empty PYTHONPATH gets no colon: Python would take what follows it for the
+// current folder.
+func environ(env []string, python, socket string) []string {
+	if env == nil {
+		env = os.Environ()
+	}
+	path := python
+	out := make([]string, 0, len(env)+2)
+	for _, e := range env {
+		name, value, _ := strings.Cut(e, "=")
+		switch name {
+		case envPath:
+			if value != "" {
+				path = python + string(os.PathListSeparator) + value
+			}
+		case envSocket:
+		default:
+			out = append(out, e)
+		}
+	}
+	return append(out, envPath+"="+path, envSocket+"="+socket)
+}
+
+// outputFile makes the file that the command writes to.
+func outputFile(run string) (*os.File, error) {
+	dir := os.Getenv("XDG_STATE_HOME")
+	if dir == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			home = os.TempDir()
+		}
+		dir = filepath.Join(home, ".local", "state")
+	}
+	dir = filepath.Join(dir, "gmemtop")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		dir = os.TempDir()
+	}
+	f, err := os.OpenFile(filepath.Join(dir, run+".log"), os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("a file for the command's output: %w", err)
+	}
+	return f, nil
+}
+
+// sweep removes the folders of runs whose command has ended and whose viewer did not live to remove them.
+func sweep(base string) {
+	folders, _ := filepath.Glob(filepath.Join(base, "run-*", "pid"))
+	for _, f := range folders {
+		b, err := os.ReadFile(f)
+		pid, bad := strconv.Atoi(string(b))
+		if err == nil && bad == nil && !alive(pid, 0) {
+			_ = os.RemoveAll(filepath.Dir(f))
+		}
+	}
+}
+
+// PID returns the command's process number.
+func (j *Job) PID() int { return j.cmd.Process.Pid }
+
+// OutputPath returns the file that holds what the command writes, "" where that goes elsewhere.
+func (j *Job) OutputPath() string {
+	if j.output == nil {
+		return ""
+	}
+	return j.output.Name()
+}
+
+// Signal sends the command a signal.
+func (j *Job) Signal(s os.Signal) error { return j.cmd.Process.Signal(s) }
+
+// Wait waits for the command's end and returns its exit code: its own, or 128 plus the signal that ended it.
+func (j *Job) Wait(ctx context.Context) (int, error) {
+	select {
+	case <-j.exited:
+		return exitCode(j.state), nil
+	case <-ctx.Done():
+		return -1, ctx.Err()
+	}
+}
+
+// Run implements capture.Source: it ends when the command has. When ctx is done the command and its agents go on; what it started for them is
+// left in place, and Connect finds them.
+func (j *Job) Run(ctx context.Context, sink capture.Sink) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	m := &mux{job: j, sink: sink}
+	sink.Begin(capture.Target{PID: j.PID(), Argv: j.launch.Argv, Rank: -1, LocalRank: -1, WorldSize: -1})
+	m.notice(capture.Notice{Key: "state", Text: "waiting for the command to import torch", State: true})
+	var work sync.WaitGroup
+	work.Go(func() { m.accept(ctx, &work) })
+	if j.output != nil {
+		work.Go(func() { m.tail(ctx) })
+	}
+	var err error
+	select {
+	case <-j.exited:
+		m.drain() // what its processes said last
+		_ = j.listener.Close()
+	case <-ctx.Done():
+		err = ctx.Err()
+		_ = j.listener.Close()
+	}
+	cancel()
+	work.Wait()
+	if err != nil {
+		return err
+	}
+	_ = os.RemoveAll(j.folder)
+	if j.output != nil {
+		_ = j.output.Close()
+	}
+	end := j.last
+	end.Reason, end.Code = capture.Exited, exitCode(j.state)
+	sink.End(end)
+	return nil
+}
+
+// control returns the session that is shown.
+func (j *Job) control() (*Session, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.shown == nil {
+		return nil, ErrNotConnected
+	}
+	return j.shown, nil
+}
+
+// Describe implements capture.Controller.
+func (j *Job) Describe(ctx context.Context, n int) error {
+	s, err := j.control()
+	if err != nil {
+		return err
+	}
+	return s.Describe(ctx, n)
+}
+
+// History implements capture.Controller.
+func (j *Job) History(ctx context.Context, n int) error {
+	s, err := j.control()
+	if err != nil {
+		return err
+	}
+	return s.History(ctx, n)
+}
+
+// Every implements capture.Controller.
+func (j *Job) Every(ctx context.Context, n int) error {
+	s, err := j.control()
+	if err != nil {
+		return err
+	}
+	return s.Every(ctx, n)
+}
+
+// Detach implements capture.Controller.
+func (j *Job) Detach(ctx context.Context) error {
+	s, err := j.control()
+	if err != nil {
+		return err
+	}
+	return s.Detach(ctx)
+}
+
+// mux brings what several processes and the output send into one sink.
+type mux struct {
+	job  *Job
+	mu   sync.Mutex
+	sink capture.Sink
+	open int // sessions that run
+}
+
+func (m *mux) notice(n capture.Notice) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.sink.Notice(n)
+}
+
+func (m *mux) accept(ctx context.Context, work *sync.WaitGroup) {
+	for {
+		s, err := m.job.listener.Accept(ctx)
+		switch {
+		case ctx.Err() != nil || errors.Is(err, net.ErrClosed):
+			return
+		case err != nil:
+			m.notice(capture.Notice{Key: "connection", Text: err.Error()})
+			continue
+		}
+		m.mu.Lock()
+		m.open++
+		m.mu.Unlock()
+		work.Go(func() {
+			p := &process{mux: m, session: s}
+			if err := s.Run(ctx, p); err != nil && ctx.Err() == nil {
+				m.notice(capture.Notice{Key: "connection", Text: err.Error()})
+			}
+			m.mu.Lock()
+			m.open--
+			m.mu.Unlock()
+		})
+	}
+}
+
+// drain waits, for two seconds at most, until the sessions have read what the ended processes sent.
+func (m *mux) drain() {
+	for range 100 {
+		m.mu.Lock()
+		open := m.open
+		m.mu.Unlock()
+		if open == 0 {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// tail reads along what the command writes, until ctx is done, and then to the end.
+func (m *mux) tail(ctx context.Context) {
+	f, err := os.Open(m.job.output.Name())
+	if err != nil {
+		m.notice(capture.Notice{Key: "output", Text: "the command's output cannot be shown: " + err.Error()})
+		return
+	}
+	defer f.Close()
+	buf := make([]byte, 64<<10)
+	for last := false; ; {
+		n, err := f.Read(buf)
+		if n > 0 {
+			m.mu.Lock()
+			m.sink.Output(buf[:n])
+			m.mu.Unlock()
+			continue
+		}
+		if err != nil && err != io.EOF || last {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			last = true
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// process is the sink of one process of the job: it passes on what the one that is shown sends.
+type process struct {
+	mux     *mux
+	session *Session
+	target  capture.Target
+	own     capture.Sink
+	asked   bool
+}
+
+// elect decides whether this process is the one that is shown, and reports whether it has just become so.
+func (p *process) elect(stepping bool) (shown, now bool) {
+	j := p.mux.job
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	was := j.shown
+	switch {
+	case was == p.session:
+	case was == nil, stepping && !j.began, !j.began && !stepping && lower(p.target.Rank, j.rank):
+		j.shown = p.session
+	}
+	shown = j.shown == p.session
+	if shown {
+		j.rank = p.target.Rank
+	}
+	j.began = j.began || shown && stepping
+	return shown, shown && was != p.session
+}
+
+// hasBegun reports whether the process that is shown is settled: it has stepped.
+func (j *Job) hasBegun() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.began
+}
+
+// lower reports whether rank a goes before rank b; a process without a rank goes last.
+func lower(a, b int) bool { return a >= 0 && (b < 0 || a < b) }
+
+// to calls f with the sink that this process's messages go to, if there is one.
+func (p *process) to(stepping bool, f func(capture.Sink)) {
+	shown, now := p.elect(stepping)
+	if shown {
+		p.mux.mu.Lock()
+		defer p.mux.mu.Unlock()
+		if now {
+			p.mux.sink.Begin(p.target)
+		}
+		f(p.mux.sink)
+		return
+	}
+	if !p.asked && p.mux.job.launch.Each != nil && (stepping || p.mux.job.hasBegun()) { // until then it may yet be the one that is shown
+		p.asked = true
+		if p.own = p.mux.job.launch.Each(p.session); p.own != nil {
+			p.own.Begin(p.target)
+		}
+	}
+	if p.own != nil {
+		f(p.own)
+	}
+}
+
+func (p *process) Begin(t capture.Target) {
+	p.target = t
+	p.to(false, func(s capture.Sink) { s.Begin(t) })
+}
+func (p *process) Step(x capture.Step)     { p.to(true, func(s capture.Sink) { s.Step(x) }) }
+func (p *process) Window(x capture.Window) { p.to(true, func(s capture.Sink) { s.Window(x) }) }
+func (p *process) Notice(x capture.Notice) { p.to(false, func(s capture.Sink) { s.Notice(x) }) }
+func (p *process) Output([]byte)           {}
+func (p *process) Lose(n string, k int64, d string) {
+	p.to(false, func(s capture.Sink) { s.Lose(n, k, d) })
+}
+
+// End keeps the last word of the process that is shown: the job's own end comes when the command has ended.
+func (p *process) End(e capture.End) {
+	shown, _ := p.elect(false)
+	j := p.mux.job
+	j.mu.Lock()
+	if shown {
+		j.last = e
+		j.shown, j.began = nil, false
+	}
+	j.mu.Unlock()
+	if shown && e.Reason != capture.Exited {
+		p.mux.notice(capture.Notice{Key: "agent", Text: strings.TrimSuffix("the agent is gone ("+e.Reason+"): "+e.Detail, ": ")})
+	}
+	if p.own != nil {
+		p.own.End(e)
+	}
+}

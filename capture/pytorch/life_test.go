@@ -1,0 +1,368 @@
+package pytorch_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/pytorch"
+	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
+)
+
+func TestRanksAreFollowedAndLearnTheSame(t *testing.T) {
+	for _, kind := range []string{"ddp", "fsdp"} {
+		t.Run(kind, func(t *testing.T) {
+			w := watch(t, kind)
+			without := plain(t, kind)
+			names := []string{kind + "-0", kind + "-1"}
+			for _, n := range names {
+				w.until(n+"'s gate", printed("at "+n))
+			}
+			if err := w.job.Describe(context.Background(), 2); err != nil {
+				t.Fatal(err)
+			}
+			w.mu.Lock()
+			others := slices.Clone(w.ctl)
+			w.mu.Unlock()
+			for _, s := range others {
+				_ = s.Describe(context.Background(), 2) // the parent, which only waits, is among them
+			}
+			w.until("the agent to have heard", said("asked", "capturing 2"))
+			time.Sleep(300 * time.Millisecond) // the other rank
+			for _, n := range names {
+				w.open(n)
+			}
+			v := w.end()
+			with, truths := learnt(t, v.Output)
+			if !slices.Equal(with, without) {
+				t.Errorf("with capture:\n%s\nwithout:\n%s", strings.Join(with, "\n"), strings.Join(without, "\n"))
+			}
+			windows := slices.Clone(v.Windows)
+			w.mu.Lock()
+			for _, r := range w.ranks {
+				windows = append(windows, r.Snapshot().Windows...)
+			}
+			w.mu.Unlock()
+			if len(windows) != 2 {
+				t.Fatalf("%d windows of two ranks; losses %v, notices %v", len(windows), v.Losses, v.Notices)
+			}
+			for _, x := range windows {
+				if kind == "ddp" {
+					check(t, kind, x.Trace, truths[names[0]])
+					continue
+				}
+				alive, _ := held(x.Trace)
+				want := truths[names[0]]
+				if alive["parameter"] < want.Parameters || alive["gradient"] != want.Gradients || alive["optimizer_state"] != want.OptimizerState {
+					t.Errorf("held %v, the rank has %+v", alive, want)
+				}
+				gathered := false
+				for _, op := range x.Trace.Ops {
+					gathered = gathered || strings.Contains(x.Trace.Text(op.Name), "gather")
+				}
+				if !gathered {
+					t.Error("no op gathers parameters")
+				}
+			}
+			if v.Target.Rank < 0 || v.Target.WorldSize != 2 {
+				t.Errorf("rank %d of %d", v.Target.Rank, v.Target.WorldSize)
+			}
+		})
+	}
+}
+
+func TestAChildOfForkSpeaksForItself(t *testing.T) {
+	w := watch(t, "forks")
+	without := plain(t, "forks")
+	w.until("the parent's gate", printed("at forks"))
+	w.until("the child's gate", printed("at forks-child"))
+	w.until("both to speak", func(capture.View) bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return len(w.ranks) == 1
+	})
+	if err := w.job.Describe(context.Background(), 2); err != nil {
+		t.Fatal(err)
+	}
+	w.mu.Lock()
+	other, seen := w.ctl[0], w.ranks[0]
+	w.mu.Unlock()
+	if err := other.Describe(context.Background(), 2); err != nil {
+		t.Fatal(err)
+	}
+	w.until("both to have heard", func(v capture.View) bool {
+		return said("asked", "capturing 2")(v) && said("asked", "capturing 2")(seen.Snapshot())
+	})
+	w.open("forks")
+	w.open("forks-child")
+	v := w.end()
+	with, truths := learnt(t, v.Output)
+	if !slices.Equal(with, without) {
+		t.Errorf("with capture:\n%s\nwithout:\n%s", strings.Join(with, "\n"), strings.Join(without, "\n"))
+	}
+	windows := append(slices.Clone(v.Windows), seen.Snapshot().Windows...)
+	if len(windows) == 0 || len(truths) != 2 || len(v.Steps) == 0 || len(seen.Snapshot().Steps) == 0 { // the child ends by os._exit and may take its window along
+		t.Fatalf("%d windows, truths of %v, %d and %d steps", len(windows), truths, len(v.Steps), len(seen.Snapshot().Steps))
+	}
+	for _, x := range windows {
+		check(t, "forks", x.Trace, truths["forks"])
+	}
+}
+
+// TestWhatCannotBeDescribedIsSaid: steps under torch.compile would run eagerly if they were watched op by op, and a mode of the program's own
+// around the loop would be left in the wrong order. Workers that multiprocessing spawns carry the agent and stay silent.
+func TestWhatCannotBeDescribedIsSaid(t *testing.T) {
+	const scenarios = "loader,moded,compiled"
+	w := watch(t, scenarios, "WORKERS=spawn")
+	without := plain(t, scenarios, "WORKERS=spawn")
+	w.describe("loader")
+	w.describe("moded")
+	w.until("the mode to be named", said("ops", "a dispatch mode of its own"))
+	w.describe("compiled")
+	w.until("the compiler to be named", said("ops", "torch.compile is in use"))
+	v := w.end()
+	with, _ := learnt(t, v.Output)
+	if !slices.Equal(with, without) {
+		t.Errorf("with capture:\n%s\nwithout:\n%s", strings.Join(with, "\n"), strings.Join(without, "\n"))
+	}
+	if len(v.Windows) != 1 || len(v.Steps) < 20 {
+		t.Errorf("%d windows and %d steps", len(v.Windows), len(v.Steps))
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.ranks) != 0 {
+		t.Errorf("%d workers spoke", len(w.ranks))
+	}
+}
+
+func TestAnExceptionInTheLoopIsTheProgramsOwn(t *testing.T) {
+	w := watch(t, "raises")
+	without := plain(t, "raises")
+	w.describe("raises")
+	v := w.end()
+	with, _ := learnt(t, v.Output)
+	if !slices.Equal(with, without) {
+		t.Errorf("with capture:\n%s\nwithout:\n%s", strings.Join(with, "\n"), strings.Join(without, "\n"))
+	}
+	if v.End.Code != 1 || !strings.Contains(v.End.Detail, "ValueError: a bad batch") || !bytes.Contains(v.Output, []byte("ValueError: a bad batch")) {
+		t.Errorf("%+v\n%s", v.End, v.Output)
+	}
+	if bytes.Contains(v.Output, []byte("gmemtop")) {
+		t.Errorf("the traceback shows the agent:\n%s", v.Output)
+	}
+	if len(v.Windows) != 1 || !v.Windows[0].Partial {
+		t.Errorf("the step that failed was not kept: %d windows, losses %v", len(v.Windows), v.Losses)
+	}
+}
+
+func TestCtrlCReachesTheProgram(t *testing.T) {
+	w := watch(t, "interrupted")
+	w.describe("interrupted")
+	w.until("a window", func(v capture.View) bool { return len(v.Windows) > 0 })
+	if err := w.job.Every(context.Background(), 1); err != nil { // the interrupt meets the agent at work
+		t.Fatal(err)
+	}
+	w.until("windows", func(v capture.View) bool { return len(v.Windows) > 2 })
+	if err := w.job.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	v := w.end()
+	if v.End.Code != 7 || !bytes.Contains(v.Output, []byte("interrupted")) {
+		t.Errorf("%+v\n%s", v.End, v.Output)
+	}
+}
+
+// TestMain lets the test binary be a viewer that can be killed.
+func TestMain(m *testing.M) {
+	if argv := os.Getenv("TEST_VIEWER"); argv != "" {
+		job, err := pytorch.Start(pytorch.Launch{Argv: strings.Split(argv, " "), Detached: true})
+		if err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		fmt.Println(job.PID(), job.OutputPath())
+		s := capture.NewSession(capture.Limits{})
+		go func() {
+			for range s.Changed() {
+				if v := s.Snapshot(); len(v.Steps) > 3 {
+					_ = job.Every(context.Background(), 1)
+				}
+				if v := s.Snapshot(); len(v.Windows) > 1 {
+					fmt.Println("watching")
+				}
+			}
+		}()
+		_ = job.Run(context.Background(), s)
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func TestAKilledViewerHurtsNothingAndTheNextContinues(t *testing.T) {
+	private(t)
+	p := python(t)
+	without := plain(t, "mlp", "STEPS=400")
+	gate := t.TempDir()
+	viewer := exec.Command(os.Args[0])
+	viewer.Env = append(os.Environ(), "TEST_VIEWER="+p+" testdata/train.py mlp", "STEPS=400", "GATE="+gate, "PACE=0.02", "PYTHONDONTWRITEBYTECODE=1")
+	out, err := viewer.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := viewer.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(gate, "mlp"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var pid int
+	var output, word string
+	if _, err := fmt.Fscanln(out, &pid, &output); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGKILL) })
+	if _, err := fmt.Fscanln(out, &word); err != nil || word != "watching" {
+		t.Fatal(word, err)
+	}
+
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	_, err = pytorch.Connect(ctx, pid)
+	if !errors.Is(err, pytorch.ErrWatched) || !strings.Contains(err.Error(), strconv.Itoa(viewer.Process.Pid)) {
+		t.Errorf("a second viewer: %v", err)
+	}
+
+	if err := viewer.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = viewer.Wait()
+	s, err := pytorch.Connect(ctx, pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := capture.NewSession(capture.Limits{})
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx, seen) }()
+	for len(seen.Snapshot().Steps) < 5 {
+		<-seen.Changed()
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	v := seen.Snapshot()
+	b, err := os.ReadFile(output)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if with, _ := learnt(t, b); !slices.Equal(with, without) {
+		t.Errorf("after the viewer was killed:\n%s\nwithout:\n%s\n%s", strings.Join(with, "\n"), strings.Join(without, "\n"), b)
+	}
+	if v.End.Reason != capture.Exited || v.Steps[len(v.Steps)-1].Index != 399 {
+		t.Errorf("%+v after step %d", v.End, v.Steps[len(v.Steps)-1].Index)
+	}
+}
+
+// TestDetachLeavesNothing brings the agent into a process that trains: by running its source in a place that waits for it, and by package inject,
+// which stops the process for a moment.
+func TestDetachLeavesNothing(t *testing.T) {
+	t.Run("run", func(t *testing.T) {
+		comesAndGoes(t, func(folder string) pytorch.Injector {
+			return func(_ context.Context, _ int, source string) error {
+				return os.WriteFile(filepath.Join(folder, "bootstrap"), []byte(source), 0o600)
+			}
+		})
+	})
+	t.Run("injected", func(t *testing.T) {
+		comesAndGoes(t, func(string) pytorch.Injector {
+			return func(ctx context.Context, pid int, source string) error {
+				_, err := inject.Inject(ctx, pid, inject.Bootstrap{Source: source, Name: "gmemtop_agent"})
+				if errors.Is(err, inject.ErrNotPermitted) {
+					t.Skip("needs the permission to trace a process of one's own: ", err)
+				}
+				return err
+			}
+		})
+	})
+}
+
+func comesAndGoes(t *testing.T, way func(folder string) pytorch.Injector) {
+	private(t)
+	p, folder := python(t), t.TempDir()
+	cmd := exec.Command(p, "testdata/residue.py", folder)
+	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
+	log, err := os.Create(filepath.Join(folder, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	said := func() string {
+		b, _ := os.ReadFile(log.Name())
+		return string(b)
+	}
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	for !strings.Contains(said(), "ready") {
+		time.Sleep(20 * time.Millisecond)
+		if ctx.Err() != nil {
+			t.Fatal(said())
+		}
+	}
+	s, err := pytorch.Attach(ctx, cmd.Process.Pid, way(folder))
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := capture.NewSession(capture.Limits{})
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx, seen) }()
+	for len(seen.Snapshot().Windows) < 2 {
+		if len(seen.Snapshot().Steps) > 0 && len(seen.Snapshot().Windows) < 2 {
+			_ = s.Every(ctx, 3)
+		}
+		select {
+		case <-seen.Changed():
+		case <-ctx.Done():
+			t.Fatalf("%+v\n%s", seen.Snapshot(), said())
+		}
+	}
+	begin := time.Now()
+	if err := s.Detach(ctx); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("detached after %s", time.Since(begin))
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if v := seen.Snapshot(); v.End.Reason != capture.Detached || len(v.Losses) > 0 {
+		t.Errorf("%+v, %v", v.End, v.Losses)
+	}
+	time.Sleep(200 * time.Millisecond)
+	if err := os.WriteFile(filepath.Join(folder, "detached"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("%v\n%s", err, said())
+	}
+	if strings.Contains(said(), "differs") || !strings.Contains(said(), "\nsame ") {
+		t.Errorf("%s", said())
+	}
+	dir, _ := pytorch.Folder()
+	if left, _ := os.ReadDir(dir); len(left) > 0 {
+		t.Errorf("files are left: %v", left)
+	}
+}

@@ -1,0 +1,282 @@
+package pytorch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// maxSocketPath is what the kernels have room for in the address of a Unix socket.
+const maxSocketPath = 103
+
+// Listener waits for agents on a Unix socket.
+type Listener struct {
+	l        *net.UnixListener
+	path     string
+	since    time.Time
+	sessions chan *Session
+	failures chan error
+	closed   chan struct{}
+	once     sync.Once
+	shaking  sync.WaitGroup
+}
+
+// Listen waits for agents at path. A socket that nobody listens on any more is replaced; where another viewer listens, the error wraps
+// ErrWatched and says which.
+func Listen(path string) (*Listener, error) {
+	if len(path) > maxSocketPath {
+		return nil, fmt.Errorf("the socket's path is longer than the system allows: %s; set XDG_RUNTIME_DIR to a shorter folder", path)
+	}
+	if err := vacate(path); err != nil {
+		return nil, err
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("waiting for the agent: %w", err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		_ = l.Close()
+		return nil, err
+	}
+	x := &Listener{l: l, path: path, since: time.Now()}
+	x.sessions, x.failures, x.closed = make(chan *Session), make(chan error, 16), make(chan struct{})
+	go x.accept()
+	return x, nil
+}
+
+// vacate removes a socket that nobody listens on, and tells of one that somebody does.
+func vacate(path string) error {
+	if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	conn, err := net.DialTimeout("unix", path, time.Second)
+	if err != nil {
+		return os.Remove(path)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(2 * time.Second))
+	who := watched{PID: peer(conn)}
+	if b, err := frame(frameWho, struct{}{}); err == nil {
+		if _, err = conn.Write(b); err == nil {
+			if k, payload, err := readFrame(conn, maxHello); err == nil && k == frameWatched {
+				if w, err := read[watched](payload); err == nil {
+					who = w
+				}
+			}
+		}
+	}
+	since := ""
+	if who.Since != "" {
+		since = " since " + who.Since
+	}
+	return fmt.Errorf("%w by process %d%s; close that viewer first, or read what it records", ErrWatched, who.PID, since)
+}
+
+// Path returns the socket's path.
+func (l *Listener) Path() string { return l.path }
+
+func (l *Listener) accept() {
+	for {
+		conn, err := l.l.Accept()
+		if err != nil {
+			select {
+			case <-l.closed:
+				return
+			case <-time.After(10 * time.Millisecond): // out of files, say
+				continue
+			}
+		}
+		l.shaking.Go(func() {
+			s, err := shake(conn, l.since)
+			if s == nil {
+				_ = conn.Close()
+				if err != nil {
+					select {
+					case l.failures <- err:
+					default:
+					}
+				}
+				return
+			}
+			select {
+			case l.sessions <- s:
+			case <-l.closed:
+				_ = conn.Close()
+			}
+		})
+	}
+}
+
+// Accept returns the next agent that connects. Errors of single connections, such as an agent of another version, are returned as well;
+// net.ErrClosed means that the listener is closed.
+func (l *Listener) Accept(ctx context.Context) (*Session, error) {
+	select {
+	case s := <-l.sessions:
+		return s, nil
+	case err := <-l.failures:
+		return nil, err
+	case <-l.closed:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// refuse hangs up on whoever connects from now on.
+func (l *Listener) refuse() {
+	for {
+		s, err := l.Accept(context.Background())
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if s != nil {
+			_ = s.Close()
+		}
+	}
+}
+
+// Close ends the waiting and removes the socket. Sessions go on.
+func (l *Listener) Close() error {
+	err := net.ErrClosed
+	l.once.Do(func() {
+		close(l.closed)
+		err = l.l.Close()
+		l.shaking.Wait()
+	})
+	return err
+}
+
+// Folder returns the folder in which this user's sockets and agents' markers are, and makes it. It must belong to the user and be
+// closed to everyone else.
+func Folder() (string, error) {
+	base := os.Getenv("XDG_RUNTIME_DIR")
+	if base == "" {
+		base = "/tmp"
+	}
+	dir := filepath.Join(base, "gmemtop-"+strconv.Itoa(os.Getuid()))
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return "", fmt.Errorf("a folder for the socket: %w; set XDG_RUNTIME_DIR to a folder of yours", err)
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return "", err
+	}
+	if !info.IsDir() || owner(info) != os.Getuid() || info.Mode().Perm()&0o077 != 0 {
+		return "", fmt.Errorf("%s is not a folder that only you can enter; remove it, or set XDG_RUNTIME_DIR to another", dir)
+	}
+	return dir, nil
+}
+
+// marker is what an agent leaves for viewers that come later.
+type marker struct {
+	Version int    `json:"version"`
+	PID     int    `json:"pid"`
+	Start   int64  `json:"start"`
+	Socket  string `json:"socket"`
+}
+
+// findMarker returns the word that the agent in process pid left. The error wraps ErrNoAgent where there is none, and ErrReused where the one
+// that is there was left by a process that has gone.
+func findMarker(pid int) (marker, error) {
+	name := strconv.Itoa(pid) + ".json"
+	user := strconv.Itoa(ownerOf(pid))
+	for _, base := range []string{os.Getenv("XDG_RUNTIME_DIR"), "/run/user/" + user, "/tmp"} {
+		if base == "" {
+			continue
+		}
+		path := filepath.Join(base, "gmemtop-"+user, name)
+		b, err := os.ReadFile(path)
+		if err != nil {
+			continue
+		}
+		var m marker
+		if err := json.Unmarshal(b, &m); err != nil || m.Socket == "" {
+			continue
+		}
+		if !alive(pid, m.Start) {
+			_ = os.Remove(path)
+			return m, fmt.Errorf("process %d: %w: the training that had this number has ended", pid, ErrReused)
+		}
+		if m.Version != Version {
+			return m, otherVersion(pid, m.Version)
+		}
+		return m, nil
+	}
+	return marker{}, fmt.Errorf("process %d: %w lives in it", pid, ErrNoAgent)
+}
+
+// Connect finds the agent that lives in process pid already and waits until it has connected, which takes it up to about a second. The
+// error wraps ErrNoAgent where none is there: Attach brings one in.
+func Connect(ctx context.Context, pid int) (*Session, error) {
+	m, err := findMarker(pid)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Dir(m.Socket), 0o700); err != nil {
+		return nil, err
+	}
+	return await(ctx, pid, m.Socket, nil)
+}
+
+// Injector has source run on the main thread of a running Python process, and returns once it has.
+type Injector func(ctx context.Context, pid int, source string) error
+
+// Attach brings the agent into a running process and waits until it has connected; where one is there already it is connected to instead.
+func Attach(ctx context.Context, pid int, inject Injector) (*Session, error) {
+	s, err := Connect(ctx, pid)
+	if err == nil || !errors.Is(err, ErrNoAgent) && !errors.Is(err, ErrReused) {
+		return s, err
+	}
+	dir, err := Folder()
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(dir, fmt.Sprintf("%d-%d.sock", os.Getpid(), pid))
+	return await(ctx, pid, path, func() error { return inject(ctx, pid, Bootstrap(path)) })
+}
+
+// await listens at path until the agent of process pid has connected. The listener stays for as long as the session, to tell other viewers
+// who watches; other ranks of the same run that connect to it are hung up on and keep trying.
+func await(ctx context.Context, pid int, path string, begin func() error) (*Session, error) {
+	l, err := Listen(path)
+	if err != nil {
+		return nil, fmt.Errorf("process %d: %w", pid, err)
+	}
+	if begin != nil {
+		if err := begin(); err != nil {
+			_ = l.Close()
+			return nil, err
+		}
+	}
+	for {
+		wait, cancel := context.WithTimeout(ctx, time.Second)
+		s, err := l.Accept(wait)
+		cancel()
+		switch {
+		case ctx.Err() != nil || errors.Is(err, net.ErrClosed):
+			_ = l.Close()
+			return nil, fmt.Errorf("process %d: the agent did not connect: %w", pid, context.Cause(ctx))
+		case errors.Is(err, context.DeadlineExceeded):
+			if !alive(pid, 0) {
+				_ = l.Close()
+				return nil, fmt.Errorf("process %d has ended", pid)
+			}
+		case err != nil:
+			_ = l.Close()
+			return nil, err
+		case s.target.PID == pid:
+			s.listener = l
+			go l.refuse()
+			return s, nil
+		default:
+			_ = s.Close() // another rank of the same run: it keeps trying
+		}
+	}
+}

@@ -1,0 +1,509 @@
+"""Part one of the agent: what a stretch of training does, op by op.
+
+An Ops watches the ops of one thread (and of the autograd threads that work for it) from begin() to end(), through a TorchDispatchMode,
+and afterwards puts the stretch down as the JSON lines that gmemtop's package traces/described documents. It needs torch 2.2 and the
+syntax of Python 3.8.
+
+What a storage is: a storage object of Python lives exactly as long as the memory, so a weak reference to it says when memory goes. Its
+C++ address names it while it lives; afterwards the address may be used again. A storage that is resized in place (FSDP empties and
+refills gathered parameters so) is one that goes and one that comes.
+
+The rejected way to learn what autograd saved is a pair of default saved-tensor hooks: while such a pair is pushed, torch.func raises
+in the user's code and autograd's version check is off. What backward ops read says the same and costs the training nothing.
+
+Nothing in here may change a result: no op is run on the user's tensors, no random number drawn, no device waited for.
+"""
+import json
+import os
+import time
+import weakref
+
+FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
+# Ops that give the whole tensor a new value, whatever it held.
+OVERWRITES = {"zero_", "fill_", "copy_", "normal_", "uniform_", "random_", "bernoulli_"}
+# Ops that change their running statistics, which their schemas do not say.
+NORMALISATIONS = {"native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm"}
+# Rows of one window. A step of a model of a hundred layers has some ten thousand; what would go beyond is counted as lost.
+MAX_ROWS = 300000
+
+
+class _Storage(weakref.ref):
+    """A storage that is alive: where it is found and what it is called."""
+
+    __slots__ = ("key", "number", "size", "address")
+
+
+class Addresses(object):
+    """Made-up addresses that stay with a storage from one window to the next, as far as its C++ address and its size say that it is the same."""
+
+    def __init__(self):
+        self.next, self.last = 1 << 20, {}
+
+    def of(self, key, size):
+        known = self.last.get(key)
+        if known is not None and known[1] == size:
+            return known[0]
+        return self.fresh(size)
+
+    def fresh(self, size):
+        address = self.next
+        self.next += (size + 511) & ~511 or 512
+        return address
+
+
+class _Func(object):
+    """What an op's schema says, looked up once."""
+
+    __slots__ = ("name", "skip", "written", "overwrites", "rerun", "collective", "running", "cast", "shapes")
+
+    def __init__(self, func, torch):
+        schema = func._schema
+        space, _, name = schema.name.partition("::")
+        self.name = name if space == "aten" else schema.name
+        self.skip = space == "profiler"
+        self.written = [(k, a.name) for k, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write]
+        self.overwrites = name in OVERWRITES
+        self.rerun = torch.Tag.nondeterministic_seeded not in func.tags
+        self.collective = space == "c10d"
+        if self.collective:
+            self.written = [(0, schema.arguments[0].name)] if schema.arguments and name.endswith("_") else []
+            self.rerun = False
+        self.running = name in NORMALISATIONS
+        self.cast = name == "_to_copy"
+        self.shapes = name.endswith("_like") or name.startswith("new_")  # asks a tensor for its shape and reads none of its bytes
+
+
+class Ops(object):
+    """One window. Only end() of it is called from a thread other than the training's."""
+
+    def __init__(self, torch, clock, now, addresses, optimizers, broke):
+        self.torch, self.clock, self.broke, self.names, self.addresses = torch, clock, broke, {}, addresses
+        self.rows, self.before = [], []
+        self.alive, self.born, self.category, self.label, self.gradient_of, self.device = {}, [], {}, {}, {}, "cpu"
+        self.touched_forward, self.changed_backward, self.read_backward = set(), set(), set()
+        self.phase, self.backward, self.modules, self.module_of = FORWARD, False, [], {}
+        self.saved, self.freed = set(), set()
+        self.rooting = False  # backward() has been called and its graph not yet begun to run
+        self.funcs, self.where, self.wraps = {}, {}, {}
+        self.cost, self.steps, self.lost, self.timed, self.newest = 0, [], 0, [], {}
+        self.graphs = 0
+        self.stopped, self.mode, self.hooks, self.patched = False, None, [], []
+        self.parameters = set()
+        self.tensor, self.strided = torch.Tensor, torch.strided
+        self.graph_task, self.node = torch._C._current_graph_task_id, torch._C._current_autograd_node
+        self.sequence = torch.autograd._get_sequence_nr
+        self.start = self.last = now
+        for optimizer in optimizers:
+            self._optimizer(optimizer)
+
+    # -- begin and end, on the training thread ---------------------------------------------------------------------------------
+
+    def begin(self):
+        from torch.nn.modules import module as module_hooks
+        from torch.utils._python_dispatch import TorchDispatchMode
+
+        window = self
+
+        class Mode(TorchDispatchMode):
+            @classmethod
+            def _should_skip_dynamo(cls):  # or the first op would import all of the compiler
+                return False
+
+            def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+                for kind in types:  # a wrapper such as DTensor first becomes ops on what it wraps, which come here again
+                    if getattr(kind, "__tensor_flatten__", None) is not None:
+                        return NotImplemented
+                return window._op(func, args, kwargs if kwargs is not None else {})
+
+        self.hooks.append(module_hooks.register_module_forward_pre_hook(self._enter))
+        self.hooks.append(module_hooks.register_module_forward_hook(self._leave, always_call=True))
+        self._patch(self.torch.UntypedStorage, "resize_", self._resizing)
+        if self.torch.cuda.is_available() and hasattr(self.torch.cuda, "CUDAGraph"):
+            self._patch(self.torch.cuda.CUDAGraph, "replay", self._replaying)
+        self.mode = Mode()
+        self.mode.__enter__()
+
+    def on_top(self):
+        """Whether the dispatch mode can be left: it is the thread's innermost one."""
+        count = self.torch._C._len_torch_dispatch_stack()
+        return count > 0 and self.torch._C._get_dispatch_stack_at(count - 1) is self.mode
+
+    def end(self):
+        """Leave the mode, remove the hooks, let go of every storage."""
+        self.stopped = True
+        if self.mode is not None:
+            self.mode.__exit__(None, None, None)
+            self.mode = None
+        self.unhook()
+        self.addresses.last = {s.key: (s.address, s.size) for s in list(self.alive.values())}
+        self.alive.clear()
+        self.modules, self.module_of, self.funcs = [], {}, {}
+
+    def unhook(self):
+        for hook in self.hooks:
+            hook.remove()
+        self.hooks = []
+        for owner, name, ours, theirs in self.patched:
+            if owner.__dict__.get(name) is ours:
+                if theirs is None:
+                    delattr(owner, name)
+                else:
+                    setattr(owner, name, theirs)
+        self.patched = []
+
+    def _patch(self, owner, name, make):
+        theirs = owner.__dict__.get(name)
+        ours = make(getattr(owner, name))
+        setattr(owner, name, ours)
+        self.patched.append((owner, name, ours, theirs))
+
+    def _resizing(self, original):
+        window = self
+
+        def resize_(storage, *args, **kwargs):
+            known = None if window.stopped else window.alive.get(storage._cdata)
+            out = original(storage, *args, **kwargs)
+            if known is not None:
+                try:
+                    window._resized(known, storage)
+                except Exception as e:
+                    window.stop(e)
+            return out
+
+        return resize_
+
+    def _replaying(self, original):
+        window = self
+
+        def replay(graph, *args, **kwargs):
+            window.graphs += 1
+            return original(graph, *args, **kwargs)
+
+        return replay
+
+    def stop(self, error):
+        """Watch no more. What is on the mode's stack stays there, passing ops on, until the next boundary."""
+        self.stopped = True
+        self.broke(error)
+
+    # -- storages --------------------------------------------------------------------------------------------------------------
+
+    def _storage(self, t, category=None, known=False, at=0, born=None):
+        """The numbers of the storages of t: one, but for sparse ones and wrappers, whose parts have one each, and those without memory."""
+        kind = type(t)
+        wraps = self.wraps.get(kind)
+        if wraps is None:
+            wraps = self.wraps[kind] = hasattr(kind, "__tensor_flatten__")
+        try:
+            if wraps:
+                raise NotImplementedError
+            storage = t.untyped_storage()
+            key = storage._cdata
+        except (NotImplementedError, RuntimeError):
+            return [n for part in self._parts(t) for n in self._storage(part, category, known, at, born)]
+        found = self.alive.get(key)
+        if found is None:
+            on = str(storage.device)  # a fake tensor's says meta where the tensor's own does not
+            if on == "meta":
+                return []
+            found = _Storage(storage, self._gone)
+            found.key, found.number, found.size = key, len(self.born), storage.nbytes()
+            self.alive[key] = found
+            self.where[found.number] = on
+            if on != "cpu":
+                self.device = on
+            if known:
+                found.address = self.addresses.of(key, found.size)
+                self.before.append(("a", found.number, found.size, 0, found.address))
+                self.born.append(None)
+            else:
+                self.last = max(self.last, at or self.clock())  # memory that went while the op ran went before its outputs came
+                found.address = self.addresses.fresh(found.size)
+                self.rows.append(("a", found.number, found.size, self.last, found.address))
+                self.born.append(born or self._phase())
+        elif storage.nbytes() != found.size:
+            self._resized(found, storage)
+        if category is not None:
+            self.category[found.number] = category
+        return [found.number]
+
+    def _parts(self, t):
+        layout = t.layout
+        torch = self.torch
+        if layout == torch.sparse_coo:
+            return [t._indices(), t._values()]
+        if layout in (torch.sparse_csr, torch.sparse_bsr):
+            return [t.crow_indices(), t.col_indices(), t.values()]
+        if layout in (torch.sparse_csc, torch.sparse_bsc):
+            return [t.ccol_indices(), t.row_indices(), t.values()]
+        flatten = getattr(t, "__tensor_flatten__", None)
+        parts = [] if flatten is None else [getattr(t, name) for name in flatten()[0]]
+        return [part for part in parts if isinstance(part, self.tensor)]  # a distributed tensor's mesh is named there as well
+
+    def _gone(self, storage):
+        try:
+            if not self.stopped and self.alive.get(storage.key) is storage:
+                del self.alive[storage.key]
+                self.last = self.clock()
+                self.freed.add(storage.number)
+                self._row(("f", storage.number, self.last))
+        except Exception as e:
+            self.stop(e)
+
+    def _resized(self, found, storage):
+        size, now = storage.nbytes(), self.clock()
+        self.last = now
+        if size != found.size:
+            self.rows.append(("f", found.number, now))
+            found.size, found.address = size, self.addresses.fresh(size)
+            self.rows.append(("a", found.number, size, now, found.address))
+
+    def _tensors(self, tree, out):
+        for x in tree:
+            if isinstance(x, self.tensor):
+                out.append(x)
+            elif isinstance(x, (list, tuple)):
+                self._tensors(x, out)
+            elif isinstance(x, dict):
+                self._tensors(x.values(), out)
+        return out
+
+    def _numbers(self, tensors, **how):
+        out = []
+        for t in tensors:
+            out += self._storage(t, **how)
+        return out
+
+    def _row(self, row):
+        if len(self.rows) < MAX_ROWS:
+            self.rows.append(row)
+        else:
+            self.lost += 1
+            self.stopped = True
+
+    # -- ops -------------------------------------------------------------------------------------------------------------------
+
+    def _phase(self):
+        return BACKWARD if self.rooting or self.graph_task() != -1 else self.phase
+
+    def _op(self, func, args, kwargs):
+        if self.stopped:
+            return func(*args, **kwargs)
+        begin = self.clock()
+        timer = None
+        try:
+            info = self.funcs.get(func)
+            if info is None:
+                info = self.funcs[func] = _Func(func, self.torch)
+            inputs = self._tensors(args, [])
+            if kwargs:
+                self._tensors(kwargs.values(), inputs)
+            phase = self._phase()
+            module = self._module(phase)
+            read = self._numbers(inputs, known=True)
+            if self.device != "cpu" and not info.skip:
+                timer = self._timer(inputs)
+        except Exception as e:
+            self.stop(e)
+            return func(*args, **kwargs)
+        freed = len(self.freed)
+        start = self.clock()
+        out = func(*args, **kwargs)
+        stop = self.clock()
+        if self.stopped or info.skip:
+            return out
+        try:
+            if timer is not None:
+                timer[1].record(timer[2])
+            if freed != len(self.freed):  # memory went inside of the op, as an argument's does where set_ puts another in its place
+                read = [number for number in read if number not in self.freed]
+            self._ran(info, args, kwargs, out, inputs, read, phase, module, start, stop, timer)
+        except Exception as e:
+            self.stop(e)
+        self.cost += self.clock() - begin - (stop - start)
+        return out
+
+    def _timer(self, inputs):
+        """Two events around a kernel, on the stream that it will run on; none while a graph is captured, whose events are not real."""
+        cuda = self.torch.cuda
+        for t in inputs:
+            if t.is_cuda:
+                if cuda.is_current_stream_capturing():
+                    return None
+                stream = cuda.current_stream(t.device)
+                timer = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True), stream
+                timer[0].record(stream)
+                return timer
+        return None
+
+    def _ran(self, info, args, kwargs, out, inputs, read, phase, module, start, stop, timer):
+        born = phase
+        if phase == BACKWARD:
+            if not self.backward:
+                self.backward = True
+                self.saved.update(s.number for s in list(self.alive.values()) if self.born[s.number] == FORWARD)
+            if self.modules and self.torch.is_grad_enabled():
+                born = FORWARD  # a checkpoint's forward runs again; what it makes is what backward will read
+        elif phase == FORWARD:
+            self.backward = False
+        reading, made = set(read), set()
+        written = set()
+        for k, name in info.written:
+            value = args[k] if k < len(args) else kwargs.get(name)
+            written.update(self._numbers(self._tensors((value,), [])))
+        fresh = len(self.born)
+        for number in self._numbers(self._tensors((out,), []), at=start, born=born):
+            if number >= fresh or number not in reading:
+                made.add(number)
+        if not made and not written:
+            return  # a view, or a question about sizes: no bytes are touched
+        if info.overwrites and len(written) == 1 and inputs[0].numel() * inputs[0].element_size() == inputs[0].untyped_storage().nbytes():
+            made, written = made | written, set()
+        reads = set() if info.shapes else reading - made - written
+        if phase == BACKWARD:
+            self.changed_backward |= written | made
+            if born == BACKWARD:
+                self.read_backward |= reads
+        elif phase == FORWARD:
+            self.touched_forward |= reading
+        if born == FORWARD:
+            if info.cast and reads and reads <= self.parameters:
+                for number in made:
+                    self.category.setdefault(number, "temporary")  # autocast's copy of a weight
+        stream = 0
+        if timer is not None:
+            stream = timer[2].stream_id
+            if len(self.rows) < MAX_ROWS:
+                self.timed.append((len(self.rows), timer[2].device, timer[0], timer[1]))
+                self.newest[timer[2]] = timer[1]
+        self._row(("o", start, stop - start, info.name, phase, module, sorted(reads), sorted(made), sorted(written - made), info.rerun, stream))
+        if info.running and len(args) > 5 and args[5] and args[3] is not None:
+            # An op of its own, so that the normalisation can run again.
+            stats = self._storage(args[3]) + self._storage(args[4])
+            self._row(("o", stop, 0, "running_statistics", phase, module, [], [], sorted(set(stats)), False, stream))
+
+    # -- modules and optimizers ------------------------------------------------------------------------------------------------
+
+    def _module(self, phase):
+        if phase == OPTIMIZER:
+            return ""
+        if phase == BACKWARD and not (self.modules and self.torch.is_grad_enabled()):
+            node = self.node()
+            return "" if node is None else self.module_of.get(node._sequence_nr(), "")
+        name = self.modules[-1] if self.modules else ""
+        self.module_of.setdefault(self.sequence() - 1, name)  # the op that made the node is the first to see its number
+        return name
+
+    def _enter(self, module, inputs):
+        if self.stopped:
+            return
+        try:
+            name = self.names.get(id(module))
+            if name is None:
+                name = self._root(module)
+            if not self.modules:
+                for t in self._tensors(inputs, []):
+                    for number in self._storage(t, known=True):
+                        self.category.setdefault(number, "input")
+            self.modules.append(name)
+        except Exception as e:
+            self.stop(e)
+
+    def _leave(self, module, inputs, outputs):
+        if self.modules:
+            self.modules.pop()
+
+    def _root(self, module):
+        """Name a module that no other holds, and all that it holds."""
+        for name, child in module.named_modules():
+            self.names.setdefault(id(child), name or type(module).__name__)
+        for kind, tensors in (("parameter", module.named_parameters()), ("parameter", module.named_buffers())):
+            for name, t in tensors:
+                for number in self._storage(t, kind, known=True):
+                    self.label.setdefault(number, name)
+                    self.parameters.add(number)
+        return self.names.get(id(module), type(module).__name__)
+
+    def _optimizer(self, optimizer):
+        for group in optimizer.param_groups:
+            for p in group["params"]:
+                numbers = self._storage(p, "parameter", known=True)
+                self.parameters.update(numbers)
+                if p.grad is not None:
+                    for n, number in zip(numbers, self._storage(p.grad, "gradient", known=True)):
+                        self.gradient_of[number] = n
+        for state in optimizer.state.values():
+            for t in self._tensors((state,), []):
+                self._storage(t, "optimizer_state", known=True)
+
+    def look(self, optimizers):
+        """Take note of gradients and states that came since: at a window's end, before storages are let go of."""
+        if not self.stopped:
+            for optimizer in optimizers:
+                self._optimizer(optimizer)
+
+    def entering_optimizer(self, optimizer):
+        if not self.stopped:
+            self._optimizer(optimizer)
+            self.phase = OPTIMIZER
+
+    def leaving_optimizer(self, optimizer):
+        self.phase = FORWARD
+        if not self.stopped:
+            for state in optimizer.state.values():
+                for t in self._tensors((state,), []):
+                    self._storage(t, "optimizer_state")
+
+    # -- putting it down, on the sending thread --------------------------------------------------------------------------------
+
+    def settled(self):
+        """Whether the device has done all that was timed, so that times can be read without waiting for it."""
+        return all(event.query() for event in self.newest.values())
+
+    def _category(self, number):
+        found, born = self.category.get(number), self.born[number]
+        if found is not None:
+            return found
+        if born is None:
+            if number in self.changed_backward and number not in self.touched_forward:
+                return "gradient"  # a reducer's bucket
+            return "input"
+        if number in self.saved or (born == FORWARD and number in self.read_backward):
+            return "activation"
+        return "autograd_detail" if born == BACKWARD else "temporary"
+
+    def lines(self, head):
+        """The window as text, some hundred kilobytes at a time."""
+        origins = {}
+        for at, device, begin, end in self.timed:
+            row = self.rows[at]
+            first, origin = origins.setdefault(device, (row[1], begin))  # events of two devices have no time between them
+            self.rows[at] = ("o", first + int(origin.elapsed_time(begin) * 1e6), int(begin.elapsed_time(end) * 1e6)) + row[3:]
+        self.timed, self.newest = [], {}
+        head = dict(head, gmemtop="described", version=1, torch=self.torch.__version__, device=self.device, pid=os.getpid(),
+                    rank=int(os.environ.get("RANK", -1)), world_size=int(os.environ.get("WORLD_SIZE", -1)),
+                    epoch_ns=self.start + head["epoch_ns"], steps=[[a - self.start, b - self.start] for a, b in self.steps])
+        quoted, out, origin = {}, [json.dumps(head, separators=(",", ":"))], self.start
+
+        def quote(s):
+            if s not in quoted:
+                quoted[s] = json.dumps(s)
+            return quoted[s]
+
+        for rows in (self.before, self.rows):
+            for row in rows:
+                if row[0] == "o":
+                    _, t, d, name, phase, module, r, w, m, rerun, stream = row
+                    out.append('{"k":"op","t":%d,"d":%d,"name":%s,"phase":"%s","module":%s,"r":%s,"w":%s,"m":%s,"rerun":%s%s}' % (
+                        t - origin, d, quote(name if "::" in name or name == "running_statistics" else "aten::" + name), phase, quote(module),
+                        r, w, m, "true" if rerun else "false", ',"stream":%d' % stream if stream else ""))
+                elif row[0] == "f":
+                    out.append('{"k":"free","id":%d,"t":%d}' % (row[1], row[2] - origin))
+                else:
+                    label = self.label.get(self.gradient_of.get(row[1], row[1]))
+                    out.append('{"k":"alloc","id":%d,"size":%d,"addr":%d,"t":%d,"category":"%s","on":"%s"%s}' % (
+                        row[1], row[2], row[4], max(row[3] - origin, 0), self._category(row[1]), self.where[row[1]], "" if label is None else ',"label":' + quote(label)))
+                if len(out) >= 2000:
+                    yield "\n".join(out) + "\n"
+                    out = []
+        yield "\n".join(out) + "\n"

@@ -1,0 +1,20 @@
+package pytorch
+
+import (
+	"os"
+	"syscall"
+)
+
+// detached returns the attributes of a command that the end of this terminal does not reach.
+func detached(on bool) *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: on} }
+
+// exitCode returns a process's exit code as a shell gives it.
+func exitCode(s *os.ProcessState) int {
+	if s == nil {
+		return -1
+	}
+	if w, ok := s.Sys().(syscall.WaitStatus); ok && w.Signaled() {
+		return 128 + int(w.Signal())
+	}
+	return s.ExitCode()
+}

@@ -1,0 +1,70 @@
+// Package pytorch watches a PyTorch program from the inside: an agent in Python lives in the training process, tells this one of every step
+// over a Unix socket, and describes steps op by op when asked.
+//
+// # How the agent gets in
+//
+// [Start] starts a command with a folder of ours first on PYTHONPATH. The sitecustomize there runs the one that would have run, and wakes
+// the agent once torch has been imported, in the command and in every Python that it starts in turn: the ranks of torchrun, spawned
+// workers. [Attach] has its source run in a process that trains already (package inject knows how). [Connect] finds an agent whose viewer
+// has gone. In every case the agent connects to a socket on which this process listens, and tries again each second: so that many ranks
+// reach one viewer, and a viewer that died can come back.
+//
+// # What the agent may do
+//
+// Training is sacred: agent.py opens with the rules that keep it so, and the tests of this package train real networks with and without
+// it and compare every bit of what they learn.
+//
+// # The wire
+//
+// A frame is four bytes, little-endian, of the length of what follows, one byte of type, and a payload: JSON, but for the pieces of
+// a window, which are one zlib stream of what traces/described or traces/torchsnapshot reads. Both sides refuse frames above 64 MiB and
+// skip types that they do not know. Everything from the socket is read as if an enemy had written it.
+package pytorch
+
+import (
+	_ "embed"
+	"encoding/json"
+	"errors"
+)
+
+// Version is the protocol's and the agent's.
+const Version = 1
+
+//go:embed ops.py
+var opsSource string
+
+//go:embed send.py
+var sendSource string
+
+//go:embed agent.py
+var agentSource string
+
+//go:embed sitecustomize.py
+var siteSource string
+
+// Agent returns the agent's source: one file for Python 3.8 and newer that needs torch 2.2 or newer and nothing else.
+func Agent() string { return opsSource + "\n\n" + sendSource + "\n\n" + agentSource }
+
+// Bootstrap returns the source that brings the agent into a running process and has it connect to the socket at path.
+func Bootstrap(path string) string {
+	quoted, _ := json.Marshal(path) // a JSON string of a path is a Python string
+	return Agent() + "\n\nattach(" + string(quoted) + ")\n"
+}
+
+// Errors that callers tell apart. All are wrapped with the sentence for the user.
+var (
+	// ErrVersion means that the agent in the process is of another version than this program.
+	ErrVersion = errors.New("the agent's version differs")
+	// ErrReused means that the process that was meant has gone and another has its number.
+	ErrReused = errors.New("the process number was used again")
+	// ErrWatched means that another viewer watches the process.
+	ErrWatched = errors.New("watched already")
+	// ErrNoAgent means that no agent lives in the process.
+	ErrNoAgent = errors.New("no agent")
+	// ErrRefused means that the agent would not begin.
+	ErrRefused = errors.New("refused")
+	// ErrLost means that the connection ended although the process goes on.
+	ErrLost = errors.New("the connection to the agent was lost")
+	// ErrProtocol means that what came over the socket was not what an agent sends.
+	ErrProtocol = errors.New("not an agent's frames")
+)

@@ -1,0 +1,307 @@
+package pytorch_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/pytorch"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// python returns the interpreter that has torch.
+func python(t *testing.T) string {
+	t.Helper()
+	p := os.Getenv("GMEMTOP_TORCH")
+	if p == "" {
+		t.Skip("needs GMEMTOP_TORCH: a Python interpreter that has torch")
+	}
+	return p
+}
+
+// private gives the test folders of its own for sockets, markers and output.
+func private(t *testing.T) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "gm") // not t.TempDir: a socket's path has to be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	t.Setenv("XDG_RUNTIME_DIR", dir)
+	t.Setenv("XDG_STATE_HOME", filepath.Join(dir, "state"))
+}
+
+// what is printed of a scenario's own tensors.
+type truth struct {
+	Name           string `json:"name"`
+	Parameters     int64  `json:"parameters"`
+	Gradients      int64  `json:"gradients"`
+	OptimizerState int64  `json:"optimizer_state"`
+	Buffers        int64  `json:"buffers"`
+	Saved          int64  `json:"saved"`
+}
+
+// learnt returns the lines that say what a training learnt, sorted, since ranks print as they come, and the truths by scenario.
+func learnt(t *testing.T, out []byte) ([]string, map[string]truth) {
+	t.Helper()
+	var lines []string
+	truths := map[string]truth{}
+	for s := bufio.NewScanner(bytes.NewReader(out)); s.Scan(); {
+		switch word, rest, _ := strings.Cut(s.Text(), " "); word {
+		case "losses", "digest":
+			lines = append(lines, s.Text())
+		case "truth":
+			var x truth
+			if err := json.Unmarshal([]byte(rest), &x); err != nil {
+				t.Fatal(err)
+			}
+			truths[x.Name] = x
+		}
+	}
+	slices.Sort(lines)
+	return lines, truths
+}
+
+// plain trains without capture and returns what was learnt.
+func plain(t *testing.T, scenarios string, env ...string) []string {
+	t.Helper()
+	cmd := exec.Command(python(t), "testdata/train.py", scenarios)
+	cmd.Env = append(os.Environ(), append(env, "PYTHONDONTWRITEBYTECODE=1")...)
+	out, _ := cmd.Output() // some scenarios fail by design
+	lines, _ := learnt(t, out)
+	if len(lines) == 0 {
+		t.Fatalf("%s learnt nothing:\n%s", scenarios, out)
+	}
+	return lines
+}
+
+// watching is a training that runs under the agent, and what was seen of it.
+type watching struct {
+	*capture.Session
+	t    *testing.T
+	job  *pytorch.Job
+	gate string
+	done chan error
+	stop context.CancelFunc
+
+	mu    sync.Mutex
+	ranks []*capture.Session
+	ctl   []*pytorch.Session
+}
+
+// watch starts the scenarios under the agent.
+func watch(t *testing.T, scenarios string, env ...string) *watching {
+	t.Helper()
+	private(t)
+	w := &watching{Session: capture.NewSession(capture.Limits{}), t: t, gate: t.TempDir(), done: make(chan error, 1)}
+	var err error
+	w.job, err = pytorch.Start(pytorch.Launch{
+		Argv: []string{python(t), "testdata/train.py", scenarios},
+		Env:  append(os.Environ(), append(env, "GATE="+w.gate, "PYTHONDONTWRITEBYTECODE=1")...),
+		Each: func(s *pytorch.Session) capture.Sink {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			x := capture.NewSession(capture.Limits{})
+			w.ranks, w.ctl = append(w.ranks, x), append(w.ctl, s)
+			return x
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = w.job.Signal(os.Kill)
+		_, _ = w.job.Wait(context.Background())
+	})
+	var ctx context.Context
+	ctx, w.stop = context.WithCancel(context.Background())
+	t.Cleanup(w.stop)
+	go func() { w.done <- w.job.Run(ctx, w) }()
+	return w
+}
+
+// until waits until ok holds of what was seen.
+func (w *watching) until(what string, ok func(v capture.View) bool) capture.View {
+	w.t.Helper()
+	deadline := time.After(3 * time.Minute)
+	for {
+		v := w.Snapshot()
+		if ok(v) {
+			return v
+		}
+		select {
+		case <-w.Changed():
+		case <-time.After(50 * time.Millisecond): // other ranks have sessions of their own
+		case <-deadline:
+			w.t.Fatalf("waited in vain for %s; output:\n%s\nnotices: %v losses: %v", what, v.Output, v.Notices, v.Losses)
+		}
+		if v.Ended && !ok(w.Snapshot()) {
+			w.t.Fatalf("it ended before %s: %+v; output:\n%s\nnotices: %v losses: %v", what, v.End, v.Output, v.Notices, v.Losses)
+		}
+	}
+}
+
+func said(key, text string) func(capture.View) bool {
+	return func(v capture.View) bool {
+		return slices.ContainsFunc(v.Notices, func(n capture.Notice) bool { return n.Key == key && strings.Contains(n.Text, text) })
+	}
+}
+
+func printed(text string) func(capture.View) bool {
+	return func(v capture.View) bool { return bytes.Contains(v.Output, []byte(text+"\n")) }
+}
+
+func (w *watching) open(gate string) {
+	w.t.Helper()
+	if err := os.WriteFile(filepath.Join(w.gate, gate), nil, 0o600); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// describe has two steps of a scenario described that stands at its gate, and opens it.
+func (w *watching) describe(scenario string) {
+	w.t.Helper()
+	w.until(scenario+"'s gate", printed("at "+scenario))
+	if err := w.job.Describe(context.Background(), 2); err != nil {
+		w.t.Fatal(err)
+	}
+	w.until("the agent to have heard", said("asked", "capturing 2"))
+	w.open(scenario)
+}
+
+// end waits for the end and returns all that was seen.
+func (w *watching) end() capture.View {
+	w.t.Helper()
+	select {
+	case err := <-w.done:
+		if err != nil {
+			w.t.Fatal(err)
+		}
+	case <-time.After(3 * time.Minute):
+		w.t.Fatal("the training does not end")
+	}
+	return w.Snapshot()
+}
+
+// held returns the bytes that are alive at a described window's end by category, and the bytes of activations of its last step that a
+// backward op reads.
+func held(tr *traces.Trace) (alive map[string]int64, saved int64) {
+	alive = map[string]int64{}
+	type block struct {
+		size     int64
+		category string
+		born     int64
+	}
+	blocks := map[uint64]block{}
+	read := map[uint64]bool{}
+	last := tr.Marks[len(tr.Marks)-1]
+	all := map[uint64]block{}
+	for i := range tr.Events.Len() {
+		e := tr.Events.At(i)
+		if e.Action == traces.Alloc {
+			blocks[e.Addr] = block{e.Size, tr.Text(tr.DetailOf(i).Category), e.Time}
+			all[e.Addr] = blocks[e.Addr]
+		} else {
+			delete(blocks, e.Addr)
+		}
+	}
+	for _, b := range blocks {
+		alive[b.category] += b.size
+	}
+	for _, a := range tr.Accesses {
+		if op := tr.Ops[a.Op]; op.Phase == traces.PhaseBackward && a.Mode == traces.Read && op.Start >= last.Start {
+			read[a.Addr] = true
+		}
+	}
+	for addr := range read {
+		if b := all[addr]; b.category == "activation" && b.born >= last.Start {
+			saved += b.size
+		}
+	}
+	return alive, saved
+}
+
+func check(t *testing.T, name string, tr *traces.Trace, want truth) {
+	t.Helper()
+	if tr.Kind() != traces.Dataflow || len(tr.Marks) != 2 {
+		t.Errorf("%s: a trace of the kind %s with %d steps", name, tr.Kind(), len(tr.Marks))
+		return
+	}
+	for _, l := range tr.Losses {
+		if l.Severity != traces.Info {
+			t.Errorf("%s: %s: %s", name, l.Name, l.Detail)
+		}
+	}
+	alive, saved := held(tr)
+	if alive["parameter"] != want.Parameters+want.Buffers && want.Buffers > 0 || alive["parameter"] < want.Parameters {
+		t.Errorf("%s: %d bytes of parameters, the program has %d and %d of buffers", name, alive["parameter"], want.Parameters, want.Buffers)
+	}
+	if alive["gradient"] != want.Gradients {
+		t.Errorf("%s: %d bytes of gradients, the program has %d", name, alive["gradient"], want.Gradients)
+	}
+	if alive["optimizer_state"] != want.OptimizerState {
+		t.Errorf("%s: %d bytes of optimizer state, the program has %d", name, alive["optimizer_state"], want.OptimizerState)
+	}
+	if want.Saved > 0 && saved != want.Saved {
+		t.Errorf("%s: backward reads %d bytes of activations, autograd saves %d", name, saved, want.Saved)
+	}
+	phases := map[traces.Phase]int{}
+	for _, op := range tr.Ops {
+		phases[op.Phase]++
+	}
+	if phases[traces.PhaseForward] == 0 || phases[traces.PhaseBackward] == 0 || phases[traces.PhaseOptimizer] == 0 {
+		t.Errorf("%s: ops by phase: %v", name, phases)
+	}
+}
+
+func TestTrainingLearnsTheSameToTheLastBitWhileItIsDescribed(t *testing.T) {
+	scenarios := []string{"mlp", "convnet", "gpt", "checkpoint", "amp", "scaled", "accumulate", "sparse", "functional", "loader", "gan"}
+	list := strings.Join(scenarios, ",")
+	w := watch(t, list)
+	without := plain(t, list)
+	for _, s := range scenarios {
+		w.describe(s)
+		w.until(s+"'s truth", func(v capture.View) bool { return bytes.Contains(v.Output, []byte(`{"name": "`+s+`"`)) })
+	}
+	v := w.end()
+	with, truths := learnt(t, v.Output)
+	if !slices.Equal(with, without) {
+		t.Errorf("with capture:\n%s\nwithout:\n%s", strings.Join(with, "\n"), strings.Join(without, "\n"))
+	}
+	if v.End.Reason != capture.Exited || v.End.Code != 0 || len(v.Losses) > 0 {
+		t.Errorf("%+v, losses %v", v.End, v.Losses)
+	}
+	if len(v.Windows) != len(scenarios) {
+		t.Fatalf("%d windows of %d scenarios; notices %v", len(v.Windows), len(scenarios), v.Notices)
+	}
+	for i, s := range scenarios {
+		check(t, s, v.Windows[i].Trace, truths[s])
+		if n := len(v.Windows[i].Trace.Ops); n > 0 {
+			t.Logf("%s: %d ops, %s of the agent's own time, %s an op", s, n, v.Windows[i].Cost, v.Windows[i].Cost/time.Duration(n))
+		}
+	}
+	skipped := 0
+	for _, s := range v.Steps {
+		if s.Skipped {
+			skipped++
+		}
+	}
+	if skipped != 2 {
+		t.Errorf("%d skipped steps, the scaler skips two of eight", skipped)
+	}
+	for i := 1; i < len(v.Steps); i++ {
+		if a, b := v.Steps[i-1], v.Steps[i]; b.Index != a.Index+1 || b.Start != a.End || b.RSS == 0 {
+			t.Errorf("step %+v follows %+v", b, a)
+		}
+	}
+}

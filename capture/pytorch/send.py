@@ -1,0 +1,273 @@
+"""Part two of the agent: the thread that sends what it finds, and hears what the viewer asks.
+
+Frames of the socket: four bytes little-endian of length of what follows, one of type, and a payload, JSON unless said otherwise. The agent
+connects, says who it is, and waits to be welcomed; while nobody listens it tries again each second, so that a viewer that died can come
+back. The thread looks four times a second at what there is to send, and more often while a window is made. What waits is bounded: steps by
+number, the oldest going first, windows by number, bytes of frames by size; what went is counted, and the count sent.
+"""
+import collections
+import select
+import socket
+import struct
+import sys
+import threading
+import zlib
+
+VERSION = 1
+HELLO, STEPS, WINDOW, DATA, WHOLE, NOTICE, LOST, BYE = range(1, 9)  # to the viewer; DATA is zlib
+WELCOME, DESCRIBE, EVERY, HISTORY, DETACH = range(64, 69)  # from the viewer
+MAX_FRAME = 64 << 20
+MAX_UNSENT = 8 << 20  # bytes that wait for a viewer that does not read
+MAX_STEPS = 20000  # steps that wait for a viewer to come, about 5 MiB
+TICK = 250  # milliseconds between two looks at what there is to send
+WAITING = "waiting for the first optimizer step"
+
+
+class Sender(object):
+    """The half of the agent that runs on a thread of its own. Agent is the other half."""
+
+    def __init__(self, path):
+        self.path, self.pid = path, os.getpid()
+        self.dead = self.leaving = self.gone = False
+        self.why, self.exit, self.left = "", None, []
+        self.steps, self.produced, self.taken, self.missed = collections.deque(maxlen=MAX_STEPS), 0, 0, 0
+        self.notices = collections.deque(maxlen=100)
+        self.ready = collections.deque()
+        self.want, self.every, self.unfinished = None, 0, False
+        self.thread, self.wake, self.sock, self.welcome = None, threading.Event(), None, False
+        self.out, self.unread, self.inflight, self.sending, self.hello, self.poll = bytearray(), bytearray(), 0, None, None, None
+        self.marker = ""
+
+    def _start(self):
+        self.thread = threading.Thread(target=self._run, name="gmemtop", daemon=True)
+        self.thread.start()
+
+    def _run(self):
+        try:
+            if not self.hooks and not self.launched:
+                while self._stepping():
+                    time.sleep(0.001)
+                self._arm()
+            self._mark()
+            while not (self.dead or self.leaving and self.window is None or self.exit is not None):
+                if self.sock is None and not self._connect():
+                    self.wake.wait(1.0)
+                else:
+                    self._exchange(TICK)
+        except Exception as e:
+            self._caught(e)
+            self.sending = None
+            self.ready.clear()
+        try:
+            if self.exit is None:
+                self._undo()
+            self._part()
+        except Exception:
+            pass
+        finally:
+            self.gone = True
+            for there, close, what in ((self.sock, socket.socket.close, self.sock), (self.statm >= 0, os.close, self.statm), (self.marker, os.unlink, self.marker)):
+                try:
+                    if there:
+                        close(what)
+                except OSError:
+                    pass
+            self.sock, self.statm, self.ready, self.thread = None, -1, collections.deque(), None
+
+    def _part(self):
+        """Send what waits and the last word, for at most a second."""
+        deadline = time.monotonic() + 1.0
+        if self.sock is None:
+            return
+        if self.dead and self.why:
+            self._say("the agent met an error and has gone, training goes on: " + self.why, "disarmed")
+        end = self.exit or {"reason": "detached" if self.leaving else "disarmed", "detail": self.why}
+        if self.left:
+            end = dict(end, left=self.left)
+        sent = False
+        while time.monotonic() < deadline and self.sock is not None:
+            if not sent and not self._pending():
+                self._frame(BYE, end)
+                sent = True
+            elif sent and not self.out:
+                break
+            self._exchange(20)
+
+    def _mark(self):
+        """Leave word of where a viewer finds the agent, in a folder that only its user can enter."""
+        folder = os.path.join(os.environ.get("XDG_RUNTIME_DIR") or "/tmp", "gmemtop-%d" % os.getuid())
+        try:
+            if not os.path.isdir(folder):
+                os.mkdir(folder, 0o700)
+            if os.lstat(folder).st_uid != os.getuid() or os.path.islink(folder):
+                return
+            path = os.path.join(folder, "%d.json" % self.pid)
+            with open(path + ".part", "w") as f:
+                json.dump({"version": VERSION, "pid": self.pid, "start": self._started(), "socket": self.path}, f)
+            os.replace(path + ".part", path)
+            self.marker = path
+        except OSError:
+            pass  # without it the agent is not found again; it is no reason to trouble the training
+
+    def _started(self):
+        try:
+            with open("/proc/self/stat") as f:
+                return int(f.read().rpartition(")")[2].split()[19])
+        except (OSError, ValueError, IndexError):
+            return 0
+
+    def _connect(self):
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.settimeout(1.0)
+            sock.connect(self.path)
+            sock.setblocking(False)
+        except OSError:
+            sock.close()
+            return False
+        self.sock, self.out, self.unread, self.welcome, self.inflight = sock, bytearray(), bytearray(), False, 0
+        self.poll = select.poll()
+        self.poll.register(sock, select.POLLIN)
+        self.hello = self._who()
+        self._frame(HELLO, self.hello)
+        return True
+
+    def _who(self):
+        env, torch = os.environ, self.torch
+
+        def number(*names):
+            for name in names:
+                if env.get(name, "").isdigit():
+                    return int(env[name])
+            return -1
+
+        rank = number("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
+        world = number("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
+        dist = sys.modules.get("torch.distributed")
+        if dist is not None and dist.is_available() and dist.is_initialized():
+            rank, world = dist.get_rank(), dist.get_world_size()
+        return {"version": VERSION, "pid": self.pid, "start": self._started(), "host": socket.gethostname(), "argv": list(getattr(sys, "orig_argv", sys.argv))[:64],
+                "python": sys.version.split()[0], "torch": str(torch.__version__), "device": "" if self.device is None else str(self.device),
+                "rank": rank, "local_rank": number("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK"), "world_size": world,
+                "capabilities": ["steps", "ops"] + (["history"] if self.device is not None and self.device.type == "cuda" else []),
+                "waiting": WAITING if self.index == 0 else ""}
+
+    def _frame(self, kind, payload):
+        if not isinstance(payload, (bytes, bytearray)):
+            payload = json.dumps(payload, separators=(",", ":")).encode("utf-8", "replace")
+        self.out += struct.pack("<IB", len(payload) + 1, kind) + payload
+
+    def _say(self, text, key):
+        self.notices.append((NOTICE, {"text": text, "key": key}))
+
+    def _lose(self, name, n, detail):
+        self.notices.append((LOST, {"name": name, "n": n, "detail": detail}))
+
+    def _exchange(self, wait):
+        """Write what can be written and read what comes, waiting for it at most so many milliseconds."""
+        try:
+            self._fill()
+            while self.out:
+                with memoryview(self.out) as whole:
+                    n = self.sock.send(whole[:1 << 18])
+                del self.out[:n]
+            self.inflight = 0
+            if self.sending is not None:
+                wait = 0
+            elif self.window is not None or self.every or self.want is not None or self.ready:
+                wait = min(wait, 20)  # a window is to be sent before the next is made
+        except (BlockingIOError, InterruptedError):
+            pass  # the viewer does not read as fast as we write
+        except OSError:
+            return self._lost_viewer()
+        self.poll.modify(self.sock, select.POLLIN | (select.POLLOUT if self.out else 0))
+        for _, event in self.poll.poll(wait):
+            if event & ~select.POLLOUT:
+                try:
+                    got = self.sock.recv(1 << 16)
+                except (BlockingIOError, InterruptedError):
+                    continue
+                except OSError:
+                    got = b""
+                if not got:
+                    return self._lost_viewer()
+                self.unread += got
+                self._hear()
+
+    def _lost_viewer(self):
+        self.sock.close()
+        self.sock, self.every, self.want = None, 0, None
+        self.missed += self.inflight
+        if self.sending is not None:
+            self._lose("windows", 1, "the viewer went while it was sent")
+            self.sending = None
+        self.out, self.inflight = bytearray(), 0
+
+    def _hear(self):
+        while len(self.unread) >= 5:
+            size, kind = struct.unpack_from("<IB", self.unread)
+            if size < 1 or size > MAX_FRAME:
+                return self._lost_viewer()
+            if len(self.unread) < 4 + size:
+                return
+            payload = bytes(self.unread[5:4 + size])
+            del self.unread[:4 + size]
+            told = json.loads(payload.decode() or "{}")
+            if kind == WELCOME:
+                self.welcome = told.get("version") == VERSION
+                if not self.welcome:
+                    return self._lost_viewer()
+            elif kind in (DESCRIBE, HISTORY):
+                steps = min(max(int(told.get("steps", 1)), 1), 1000)
+                self.want = ("ops" if kind == DESCRIBE else "history", steps)
+                self._say("waiting for the step's end, then capturing %d" % steps, "asked")
+            elif kind == EVERY:
+                self.every = max(int(told.get("n", 0)), 0)
+            elif kind == DETACH:
+                self.leaving = True
+
+    def _pending(self):
+        return self.welcome and bool(self.steps or self.ready or self.notices or self.sending is not None)
+
+    def _fill(self):
+        """Put frames together while there is room: notices, steps, and then a window, piece by piece."""
+        if not self.welcome:
+            return
+        if self.index > 0 and self.hello.get("waiting"):
+            self.hello = self._who()
+            self._frame(HELLO, self.hello)
+        while self.notices:
+            self._frame(*self.notices.popleft())
+        rows = []
+        while self.steps and len(rows) < 1000 and len(self.out) < MAX_UNSENT // 2:
+            rows.append(self.steps.popleft())
+            self.taken += 1
+        if rows:
+            self._frame(STEPS, rows)
+            self.inflight += len(rows)
+        lost = self.produced - self.taken - len(self.steps) + self.missed
+        if lost > 0:
+            self.taken += lost - self.missed
+            self.missed = 0
+            self._frame(LOST, {"name": "steps", "n": lost, "detail": "they waited too long for a viewer"})
+        while len(self.out) < 1 << 18 and (self.sending is not None or self.ready and self.ready[0].settled()):
+            if self.sending is None:
+                self.sending = self._frames_of(self.ready.popleft())
+            if next(self.sending, None) is None:
+                self.sending = None
+
+    def _frames_of(self, window):
+        head = {"first": window.index, "last": window.index + max(len(window.steps) - 1, 0), "how": window.how, "partial": window.partial,
+                "steps": [[self.epoch + a, self.epoch + b] for a, b in window.steps]}
+        self._frame(WINDOW, head)
+        yield True
+        pack = zlib.compressobj(1)
+        for text in window.lines({"epoch_ns": self.epoch}) if window.how == "ops" else window.chunks():
+            data = pack.compress(text.encode() if isinstance(text, str) else text)
+            if data:
+                self._frame(DATA, data)
+            yield True
+        self._frame(DATA, pack.flush())
+        self.unfinished = self.unfinished and window.how != "history"
+        self._frame(WHOLE, {"cost": window.cost, "lost": window.lost})
+        yield True

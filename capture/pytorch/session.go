@@ -1,0 +1,296 @@
+package pytorch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gmemtop/gmemtop/capture"
+)
+
+// Session is one connected agent. It is a capture.Source, to be run once, and a capture.Controller.
+type Session struct {
+	conn   net.Conn
+	mu     sync.Mutex // guards target
+	target capture.Target
+	hello  hello
+	write  sync.Mutex
+	ended  chan struct{} // closed when Run has returned
+	gone   chan struct{} // closed when the agent said goodbye
+	once   sync.Once
+	// listener, where there is one, answers other viewers for as long as the session runs
+	listener *Listener
+}
+
+var (
+	_ capture.Source     = (*Session)(nil)
+	_ capture.Controller = (*Session)(nil)
+)
+
+// shake reads an agent's first frame and welcomes it. Where another viewer asks instead who listens, it is told, and the session is nil.
+func shake(conn net.Conn, since time.Time) (*Session, error) {
+	_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
+	k, payload, err := readFrame(conn, maxHello)
+	if err != nil {
+		return nil, err
+	}
+	switch k {
+	case frameWho:
+		b, err := frame(frameWatched, watched{PID: os.Getpid(), Since: since.Format("15:04:05")})
+		if err == nil {
+			_, err = conn.Write(b)
+		}
+		return nil, err
+	case frameBye:
+		b, err := read[bye](payload)
+		if err != nil {
+			return nil, err
+		}
+		return nil, fmt.Errorf("process %d: %w: %s", b.PID, ErrRefused, b.Detail)
+	case frameHello:
+	default:
+		return nil, fmt.Errorf("%w: it begins with a frame of type %d", ErrProtocol, k)
+	}
+	h, err := read[hello](payload)
+	if err != nil {
+		return nil, err
+	}
+	if h.Version != Version {
+		return nil, otherVersion(h.PID, h.Version)
+	}
+	s := &Session{conn: conn, hello: h, target: target(conn, h), ended: make(chan struct{}), gone: make(chan struct{})}
+	if err := s.send(frameWelcome, welcome{Version: Version}); err != nil {
+		return nil, err
+	}
+	_ = conn.SetDeadline(time.Time{})
+	return s, nil
+}
+
+// otherVersion is the error of an agent that speaks another version.
+func otherVersion(pid, version int) error {
+	return fmt.Errorf("process %d: %w: it speaks version %d and this program %d; use the gmemtop that started it, or restart the job",
+		pid, ErrVersion, version, Version)
+}
+
+// target says who connected. The kernel's word about the peer's number goes before the agent's own, which in a container is another.
+func target(conn net.Conn, h hello) capture.Target {
+	pid := h.PID
+	if seen := peer(conn); seen > 0 {
+		pid = seen
+	}
+	return capture.Target{PID: pid, Started: h.Start, Host: h.Host, Argv: h.Argv, Python: h.Python, Torch: h.Torch, Device: h.Device,
+		Rank: h.Rank, LocalRank: h.LocalRank, WorldSize: h.WorldSize, Agent: h.Version, Capabilities: h.Capabilities}
+}
+
+// Target returns who is watched, as far as the agent's first word says it.
+func (s *Session) Target() capture.Target {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.target
+}
+
+// Run implements capture.Source. When ctx is done the agent is left in its place and waits for the next viewer; Detach takes it away.
+func (s *Session) Run(ctx context.Context, sink capture.Sink) error {
+	defer close(s.ended)
+	defer s.Close()
+	stop := context.AfterFunc(ctx, func() { _ = s.conn.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	sink.Begin(s.target)
+	s.waiting(sink)
+	var building *assembly
+	for {
+		k, payload, err := readFrame(s.conn, maxFrame)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			return s.over(sink, err)
+		}
+		if err := s.take(ctx, sink, k, payload, &building); err != nil {
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return err
+		}
+	}
+}
+
+// take handles one frame; io.EOF means that it was the last.
+func (s *Session) take(ctx context.Context, sink capture.Sink, k kind, payload []byte, building **assembly) error {
+	switch k {
+	case frameHello:
+		h, err := read[hello](payload)
+		if err != nil {
+			return err
+		}
+		s.mu.Lock()
+		s.hello, s.target = h, target(s.conn, h)
+		s.mu.Unlock()
+		sink.Begin(s.target)
+		s.waiting(sink)
+	case frameSteps:
+		rows, err := steps(payload)
+		if err != nil {
+			return err
+		}
+		for _, x := range rows {
+			sink.Step(x)
+		}
+	case frameWindow:
+		h, err := read[windowHead](payload)
+		if err != nil {
+			return err
+		}
+		*building = &assembly{head: h}
+	case frameData:
+		if *building == nil {
+			return fmt.Errorf("%w: a piece of no window", ErrProtocol)
+		}
+		return (*building).add(payload)
+	case frameWhole:
+		tail, err := read[windowTail](payload)
+		if err != nil {
+			return err
+		}
+		if *building == nil {
+			return fmt.Errorf("%w: the end of no window", ErrProtocol)
+		}
+		w, err := (*building).finish(ctx, tail)
+		*building = nil
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
+			sink.Lose("windows", 1, err.Error())
+		default:
+			sink.Window(w)
+		}
+	case frameNotice:
+		n, err := read[notice](payload)
+		if err != nil {
+			return err
+		}
+		sink.Notice(capture.Notice{Key: n.Key, Text: n.Text, State: n.Key == "asked"})
+	case frameLost:
+		l, err := read[lost](payload)
+		if err != nil {
+			return err
+		}
+		if l.N > 0 {
+			sink.Lose(l.Name, l.N, l.Detail)
+		}
+	case frameBye:
+		b, err := read[bye](payload)
+		if err != nil {
+			return err
+		}
+		s.once.Do(func() { close(s.gone) })
+		sink.End(ending(b))
+		return io.EOF
+	}
+	return nil
+}
+
+func (s *Session) waiting(sink capture.Sink) {
+	sink.Notice(capture.Notice{Key: "state", Text: s.hello.Waiting, State: true})
+}
+
+// ending translates an agent's last word.
+func ending(b bye) capture.End {
+	e := capture.End{Code: -1, Detail: b.Detail}
+	switch b.Reason {
+	case capture.Detached, capture.Disarmed, capture.Refused:
+		e.Reason = b.Reason
+		if len(b.Left) > 0 {
+			e.Detail = strings.TrimPrefix(e.Detail+"; left in place, since the program wrapped it after us: "+strings.Join(b.Left, ", "), "; ")
+		}
+		return e
+	}
+	e.Reason = capture.Exited
+	if b.Reason != "exit" {
+		e.Detail = strings.TrimSuffix(b.Reason+": "+b.Detail, ": ")
+		e.OutOfMemory = OutOfMemory(e.Detail)
+	}
+	return e
+}
+
+// OutOfMemory reports whether an exception, as Python prints it, is of an allocation that failed.
+func OutOfMemory(exception string) bool {
+	text := strings.ToLower(exception)
+	for _, sign := range []string{"outofmemoryerror", "out of memory", "memoryerror", "can't allocate memory"} {
+		if strings.Contains(text, sign) {
+			return true
+		}
+	}
+	return false
+}
+
+// over is the end of a connection without a goodbye: the process died, or something between us did.
+func (s *Session) over(sink capture.Sink, err error) error {
+	if errors.Is(err, ErrProtocol) {
+		return fmt.Errorf("process %d: %w", s.target.PID, err)
+	}
+	for range 30 { // a process that dies closes its sockets a little before it is gone
+		if !alive(s.target.PID, s.target.Started) {
+			sink.End(capture.End{Reason: capture.Exited, Code: -1, Detail: "the process is gone, without a last word: killed, or ended by os._exit"})
+			return nil
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	return fmt.Errorf("process %d: %w; it goes on, gmemtop attach %d continues", s.target.PID, ErrLost, s.target.PID)
+}
+
+func (s *Session) send(k kind, v any) error {
+	b, err := frame(k, v)
+	if err != nil {
+		return err
+	}
+	s.write.Lock()
+	defer s.write.Unlock()
+	_ = s.conn.SetWriteDeadline(time.Now().Add(5 * time.Second))
+	if _, err := s.conn.Write(b); err != nil {
+		return fmt.Errorf("process %d: %w: %w", s.Target().PID, ErrLost, err)
+	}
+	return nil
+}
+
+// Describe implements capture.Controller.
+func (s *Session) Describe(_ context.Context, n int) error {
+	return s.send(frameDescribe, ask{Steps: n})
+}
+
+// History implements capture.Controller.
+func (s *Session) History(_ context.Context, n int) error { return s.send(frameHistory, ask{Steps: n}) }
+
+// Every implements capture.Controller.
+func (s *Session) Every(_ context.Context, n int) error { return s.send(frameEvery, ask{N: n}) }
+
+// Detach implements capture.Controller: the agent undoes what it did, at the end of the step where one is being described, and says so. Run
+// must be running, since the answer comes through it.
+func (s *Session) Detach(ctx context.Context) error {
+	if err := s.send(frameDetach, struct{}{}); err != nil {
+		return err
+	}
+	select {
+	case <-s.gone:
+		return nil
+	case <-s.ended:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Close hangs up without running: the agent stays and waits for the next viewer.
+func (s *Session) Close() error {
+	if s.listener != nil {
+		_ = s.listener.Close()
+	}
+	return s.conn.Close()
+}

@@ -1,0 +1,138 @@
+"""Measure what the agent costs: training in blocks, by turns without and with it, in one process.
+
+usage: overhead.py AGENT.py [PAIRS [STEPS]]
+
+The agent is brought in once and connected to a viewer in a process of its own that reads everything. Then windows of so many steps without it
+(its hooks and functions taken out of torch) and with it follow each other, the order within a pair drawn by chance. A pair stands for the ratio of
+its two mean step times; the estimate is the mean of the ratios' logarithms without the outer fifth on each side, its interval a bootstrap over
+pairs. The thread that sends runs in both kinds of window, so the processor's time that it takes in those with the agent is added in full, as if it had
+kept the training from running. Two ratios are taken: of the time of a step, and of the processor's time that the training thread takes in it, which
+other programs on the machine disturb less. Prints one line of JSON.
+"""
+import json
+import math
+import os
+import random
+import socket
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+import torch
+
+VIEWER = """
+import json, socket, struct, sys
+s = socket.socket(socket.AF_UNIX)
+s.bind(sys.argv[1])
+s.listen()
+print("listening", flush=True)
+while True:
+    c, _ = s.accept()
+    for kind, told in ((64, {"version": 1}), (66, {"n": int(sys.argv[2])})):
+        told = json.dumps(told).encode()
+        c.sendall(struct.pack("<IB", len(told) + 1, kind) + told)
+    while c.recv(1 << 16):
+        pass
+"""
+
+
+class Block(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.n1, self.n2 = torch.nn.LayerNorm(width), torch.nn.LayerNorm(width)
+        self.qkv, self.out = torch.nn.Linear(width, 3 * width), torch.nn.Linear(width, width)
+        self.mlp = torch.nn.Sequential(torch.nn.Linear(width, 4 * width), torch.nn.GELU(), torch.nn.Linear(4 * width, width))
+
+    def forward(self, x):
+        n, t, c = x.shape
+        q, k, v = (y.view(n, t, 4, c // 4).transpose(1, 2) for y in self.qkv(self.n1(x)).split(c, 2))
+        y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(y.transpose(1, 2).reshape(n, t, c))
+        return x + self.mlp(self.n2(x))
+
+
+def main():
+    source = sys.argv[1]
+    pairs, steps = (int(x) for x in (sys.argv[2:] + ["300", "5"][len(sys.argv) - 2:])[:2])
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    width = int(os.environ.get("WIDTH", "128"))
+    model = torch.nn.Sequential(torch.nn.Embedding(256, width), *[Block(width) for _ in range(4)], torch.nn.Linear(width, 256))
+    optimizer = torch.optim.AdamW(model.parameters())
+    x = torch.randint(0, 256, (8, 65))
+
+    def step():
+        begin, cpu = time.perf_counter(), time.thread_time()
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(x[:, :-1]).flatten(0, 1), x[:, 1:].flatten()).backward()
+        optimizer.step()
+        return time.perf_counter() - begin, time.thread_time() - cpu
+
+    with open(source) as f:
+        code = compile(f.read(), "gmemtop_agent", "exec")
+    path = os.path.join(tempfile.mkdtemp(prefix="gm"), "x.sock")
+    viewer = subprocess.Popen([sys.executable, "-c", VIEWER, path, "0"], stdout=subprocess.PIPE)
+    viewer.stdout.readline()
+    space = {"__name__": "gmemtop_agent"}
+    exec(code, space)
+    agent = space["Agent"](path, False)
+    agent.attach()
+    while not agent.welcome:
+        time.sleep(0.01)
+    sender = time.pthread_getcpuclockid(agent.thread.ident)
+    hooks = sys.modules["torch.optim.optimizer"]
+
+    def take_out():
+        for h in agent.hooks:
+            h.remove()
+        agent.hooks = []
+        for owner, name, ours, theirs in agent.patched:
+            setattr(owner, name, theirs)
+
+    def put_in():
+        agent.hooks = [hooks.register_optimizer_step_pre_hook(agent._pre), hooks.register_optimizer_step_post_hook(agent._post)]
+        agent.step = space["_Step"](None)
+        for owner, name, ours, theirs in agent.patched:
+            setattr(owner, name, ours)
+
+    def window(with_agent):
+        (put_in if with_agent else take_out)()
+        step()
+        sent = time.clock_gettime(sender)
+        times = [step() for _ in range(steps)]
+        return [sum(column) for column in zip(*times)] + [time.clock_gettime(sender) - sent]
+
+    try:
+        for _ in range(20):
+            step()
+        r, ratios, without, sent = random.Random(1), [[], []], [], [0.0, 0.0]
+        for _ in range(pairs):
+            if r.random() < 0.5:
+                a, b = window(False), window(True)
+            else:
+                b, a = window(True), window(False)
+            for column in (0, 1):
+                ratios[column].append(math.log(b[column] / a[column]))
+                sent[column] += b[2] / b[column]
+            without.append(a[0] / steps)
+        out = {"step_ms": round(1e3 * statistics.median(without), 3), "pairs": pairs, "steps_a_window": steps, "torch": str(torch.__version__)}
+
+        def centre(values):
+            values = sorted(values)
+            cut = len(values) // 5
+            return statistics.mean(values[cut:len(values) - cut])
+
+        for name, found, share in zip(("time", "processor"), ratios, sent):
+            share /= pairs
+            boots = sorted(centre(r.choices(found, k=len(found))) for _ in range(2000))
+            out[name] = {"overhead": round(math.expm1(centre(found)) + share, 5), "interval95": [round(math.expm1(boots[k]) + share, 5) for k in (50, 1949)],
+                         "sender": round(share, 5)}
+        print(json.dumps(out))
+    finally:
+        viewer.kill()
+
+
+main()

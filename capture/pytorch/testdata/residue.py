@@ -1,0 +1,95 @@
+"""Train; run what stands in FOLDER/bootstrap once it is there, as an attaching program would have it run; and once FOLDER/detached is there,
+print how the process differs from what it was before, and what was learnt.
+
+usage: residue.py FOLDER
+"""
+import gc
+import hashlib
+import json
+import os
+import signal
+import sys
+import threading
+import time
+
+import torch
+import torch.multiprocessing
+from multiprocessing import util
+
+folder = sys.argv[1]
+torch.set_num_threads(1)
+torch.manual_seed(1)
+model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1))
+optimizer = torch.optim.Adam(model.parameters())
+
+
+def step():
+    optimizer.zero_grad()
+    loss = model(torch.randn(8, 32)).square().mean()
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+
+def state():
+    for _ in range(3):
+        gc.collect()
+    from torch.nn.modules import module
+    from torch.optim import optimizer as hooks
+
+    fds = {}
+    for n in os.listdir("/proc/self/fd"):
+        try:
+            fds[n] = os.readlink("/proc/self/fd/" + n)
+        except OSError:
+            pass  # the listing's own
+    return {
+        "threads": sorted(t.name for t in threading.enumerate()) + [str(len(os.listdir("/proc/self/task")))],
+        "fds": fds,
+        "modules": sorted(sys.modules),
+        "meta_path": [repr(f) for f in sys.meta_path],
+        "path": list(sys.path),
+        "optimizer hooks": [len(hooks._global_optimizer_pre_hooks), len(hooks._global_optimizer_post_hooks)],
+        "module hooks": [len(module._global_forward_pre_hooks), len(module._global_forward_hooks), len(module._global_forward_hooks_always_called)],
+        "functions": [repr(f) for f in (torch.autograd.backward, torch.amp.grad_scaler.GradScaler.update, torch.UntypedStorage.resize_)],
+        "storage class": sorted(torch.UntypedStorage.__dict__),
+        "modes": torch._C._len_torch_dispatch_stack(),
+        "finalizers": len(util._finalizer_registry),
+        "after fork": len(util._afterfork_registry),
+        "signals": [repr(signal.getsignal(s)) for s in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)],
+        "environment": sorted(os.environ),
+        "functions of the agent": sum(1 for o in gc.get_objects() if getattr(o, "__module__", None) == "gmemtop_agent"),
+        "builtins": sorted(__builtins__.__dict__),
+        "last error": hasattr(sys, "last_value"),
+    }
+
+
+losses = [step() for _ in range(5)]
+before = state()
+print("ready", flush=True)
+watched = False
+for _ in range(6000):
+    losses.append(step())
+    if not watched and os.path.exists(os.path.join(folder, "bootstrap")):
+        watched = True
+        with open(os.path.join(folder, "bootstrap")) as f:
+            exec(f.read(), {"__name__": "gmemtop_agent"})
+    if os.path.exists(os.path.join(folder, "detached")):
+        break
+    time.sleep(0.01)
+after = state()
+for name in before:
+    if before[name] != after[name]:
+        print("differs:", name, "before", json.dumps(before[name])[:2000], "after", json.dumps(after[name])[:2000])
+torch.manual_seed(9)
+for _ in range(3):
+    step()
+print("steps", len(losses), flush=True)
+
+# The same steps again, in a process that was watched before: what is learnt has to be the same.
+torch.manual_seed(1)
+again = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1))
+optimizer = torch.optim.Adam(again.parameters())
+model = again
+same = [step() for _ in losses]
+print("same" if same == losses else "different", hashlib.sha256(repr(losses).encode()).hexdigest(), flush=True)

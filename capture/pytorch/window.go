@@ -1,0 +1,83 @@
+package pytorch
+
+import (
+	"bytes"
+	"compress/zlib"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sort"
+	"strconv"
+	"time"
+
+	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/described"
+	"github.com/gmemtop/gmemtop/traces/torchsnapshot"
+)
+
+// assembly is a window that comes in pieces.
+type assembly struct {
+	head   windowHead
+	packed bytes.Buffer
+}
+
+// add appends a piece. Beyond maxPacked the window is given up.
+func (a *assembly) add(p []byte) error {
+	if a.packed.Len()+len(p) > maxPacked {
+		return fmt.Errorf("%w: a window larger than %d MiB", ErrProtocol, maxPacked>>20)
+	}
+	a.packed.Write(p)
+	return nil
+}
+
+// finish decodes the window. What can be decoded of a damaged one is returned with a loss in the trace.
+func (a *assembly) finish(ctx context.Context, tail windowTail) (capture.Window, error) {
+	unpacked, err := zlib.NewReader(&a.packed)
+	if err != nil {
+		return capture.Window{}, fmt.Errorf("%w: %w", ErrProtocol, err)
+	}
+	limited := &io.LimitedReader{R: unpacked, N: maxWindow}
+	w := capture.Window{First: a.head.First, Last: a.head.Last, How: a.head.How, Partial: a.head.Partial, Cost: time.Duration(tail.Cost)}
+	var tr *traces.Trace
+	switch a.head.How {
+	case capture.HowOps:
+		tr, err = described.Read(ctx, limited, nil)
+	case capture.HowHistory:
+		tr, err = torchsnapshot.Read(ctx, limited, nil)
+	default:
+		return w, fmt.Errorf("%w: a window captured by %.20q", ErrProtocol, a.head.How)
+	}
+	if limited.N <= 0 {
+		return w, fmt.Errorf("%w: a window larger than %d MiB", ErrProtocol, maxWindow>>20)
+	}
+	if tr == nil {
+		return w, errors.Join(ErrProtocol, err)
+	}
+	if err != nil {
+		tr.Losses = append(tr.Losses, traces.Loss{Name: "window_damaged", Severity: traces.Fault, Count: 1, Detail: err.Error()})
+	}
+	if a.head.How == capture.HowHistory {
+		markSteps(tr, a.head)
+	}
+	if tail.Lost > 0 {
+		tr.Losses = append(tr.Losses, traces.Loss{Name: "window_rows", Severity: traces.DataLoss, Count: tail.Lost,
+			Detail: "the window was longer than the agent keeps; what came after its last row is missing"})
+	}
+	if a.head.Partial {
+		tr.Losses = append(tr.Losses, traces.Loss{Name: "partial_step", Severity: traces.Info, Count: 1, Detail: "the process ended within the last step"})
+	}
+	w.Trace, w.Bytes = tr, capture.Size(tr)
+	return w, nil
+}
+
+// markSteps gives an allocator's history, which knows no steps, the bounds that the agent saw. The trace is not shared yet.
+func markSteps(tr *traces.Trace, head windowHead) {
+	for i, s := range head.Steps {
+		tr.Strings = append(tr.Strings, "step "+strconv.FormatInt(head.First+int64(i), 10))
+		tr.Marks = append(tr.Marks, traces.Mark{Start: s[0] - tr.Clock.Epoch, End: s[1] - tr.Clock.Epoch,
+			Name: traces.StringID(len(tr.Strings) - 1), Kind: traces.MarkIteration})
+	}
+	sort.SliceStable(tr.Marks, func(i, j int) bool { return tr.Marks[i].Start < tr.Marks[j].Start })
+}
