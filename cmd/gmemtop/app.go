@@ -7,6 +7,7 @@ import (
 	"os"
 	"regexp"
 	"strings"
+	"sync/atomic"
 
 	"github.com/charmbracelet/x/term"
 	"github.com/spf13/cobra"
@@ -23,11 +24,15 @@ type app struct {
 	flags    flags
 	started  bool // a command's own work began; errors before it are mistakes in the command line
 	pending  unfinished
+	onSignal atomic.Pointer[func(os.Signal)] // what a signal does instead of ending the program, nil for that
 }
 
 func newApp(in, out, err *os.File, environ []string) *app {
 	return &app{in: in, out: out, err: err, environ: environ}
 }
+
+// signals hands signals to f from now on: the command ends by itself, in its own time.
+func (a *app) signals(f func(os.Signal)) { a.onSignal.Store(&f) }
 
 // env returns the value of an environment variable, "" where it is not set.
 func (a *app) env(name string) string {
@@ -60,7 +65,7 @@ func (a *app) execute(ctx context.Context, args []string) int {
 	}
 	code := exitCode(err)
 	switch {
-	case code == exitOK, code == exitFinding, code == exitInterrupted:
+	case code == exitOK, code == exitFinding, code == exitInterrupted, errors.As(err, new(childError)):
 	case code == exitUsage:
 		fmt.Fprintf(a.err, "gmemtop: %s\n", parserTalk.ReplaceAllString(oneLine(err), ""))
 		if !strings.Contains(err.Error(), "--help") {
@@ -88,6 +93,7 @@ func commandPath(root *cobra.Command, args []string) string {
 
 const (
 	groupLook    = "look"
+	groupLive    = "live"
 	groupReport  = "report"
 	groupFiles   = "files"
 	groupMachine = "machine"
@@ -99,8 +105,11 @@ func (a *app) rootCommand() *cobra.Command {
 		Short: "Shows where GPU memory goes during training",
 		Long: "gmemtop shows where GPU memory goes during training: when the peak was, what held it, and why.\n" +
 			"It reads PyTorch memory snapshots, torch.profiler traces and more, recognised by content.\n\n" +
-			"Without a command it opens the embedded sample: gmemtop replay.",
-		Example: "  gmemtop replay snapshot.pickle        look at a trace in the terminal\n" +
+			"It watches trainings that run, and reads what was saved of others. Without a command it shows this machine's GPUs and who uses them; where there is none,\n" +
+			"the embedded sample.",
+		Example: "  gmemtop run -- python train.py        watch a training from its first step\n" +
+			"  gmemtop attach 4242                   watch one that runs already\n" +
+			"  gmemtop replay snapshot.pickle        look at a trace in the terminal\n" +
 			"  gmemtop stats snapshot.pickle         the answer on one screen\n" +
 			"  gmemtop oom snapshot.pickle           why it ran out of memory\n" +
 			"  gmemtop diff old.pickle new.pickle --fail-if 'peak>+2%'",
@@ -116,21 +125,33 @@ func (a *app) rootCommand() *cobra.Command {
 			a.started = true
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.replay(cmd.Context(), nil) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.start(cmd.Context()) },
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetUsageTemplate(usageTemplate)
 	root.SetHelpTemplate(helpTemplate)
-	root.AddGroup(&cobra.Group{ID: groupLook, Title: "Look"}, &cobra.Group{ID: groupReport, Title: "Report"},
+	root.AddGroup(&cobra.Group{ID: groupLook, Title: "Look"}, &cobra.Group{ID: groupLive, Title: "Watch a training"}, &cobra.Group{ID: groupReport, Title: "Report"},
 		&cobra.Group{ID: groupFiles, Title: "Files"}, &cobra.Group{ID: groupMachine, Title: "This program"})
 	a.flags.persistent(root)
 	a.flags.screen(root)
-	root.AddCommand(a.replayCommand(), a.statsCommand(), a.oomCommand(), a.diffCommand(), a.compareCommand(), a.planCommand(), a.packCommand(), a.describeCommand(), a.exportCommand(), a.repairCommand(),
+	root.AddCommand(a.attachCommand(), a.runCommand(), a.recordCommand(), a.replayCommand(), a.statsCommand(), a.oomCommand(), a.diffCommand(), a.compareCommand(), a.planCommand(), a.packCommand(), a.describeCommand(), a.exportCommand(), a.repairCommand(),
 		a.doctorCommand(), a.versionCommand(), a.completionCommand(root), a.manCommand(root))
 	if err := completions(root); err != nil {
 		panic(err) // a flag was named twice: a mistake in this program that every run shows
 	}
 	return root
+}
+
+// start shows the machine where it has a GPU, the embedded sample otherwise.
+func (a *app) start(ctx context.Context) error {
+	if isTerminal(a.out) && a.env("TERM") != "dumb" {
+		f, closing := newMachineFeed()
+		defer closing()
+		if f.sampler != nil && len(f.sampler.View().Devices) > 0 {
+			return a.showMachine(ctx, f)
+		}
+	}
+	return a.replay(ctx, nil)
 }
 
 // rootArgs explains a first word that is no command; a file's name is the likeliest.

@@ -76,11 +76,7 @@ func (d *diagnosis) writeText(w io.Writer) error {
 func (a *app) diagnose(ctx context.Context) []finding {
 	return []finding{
 		a.checkTerminal(), a.checkColour(), a.checkUnicode(), a.checkCache(), checkPython(ctx), checkTorch(ctx), checkDriver(),
-		a.checkNVML(),
-		{Name: "live capture", Detail: "not in this version: it shows saved traces",
-			Why: "this version reads files only",
-			Fix: "in your program: torch.cuda.memory._record_memory_history(max_entries=1_000_000), then " +
-				"torch.cuda.memory._dump_snapshot(\"snapshot.pickle\"); then gmemtop replay snapshot.pickle"},
+		checkNVML(), checkRun(), checkAttach(), checkTrainings(ctx),
 	}
 }
 
@@ -251,21 +247,5 @@ func checkDriver() finding {
 	}
 	f.Available = true
 	f.Detail += fmt.Sprintf(", %d devices", len(devices))
-	return f
-}
-
-// checkNVML looks for the library that GPU counters come from.
-func (a *app) checkNVML() finding {
-	f := finding{Name: "nvml", Detail: "none", Why: "libnvidia-ml.so.1 is in no library folder",
-		Fix: "install the driver's user-space libraries (libnvidia-ml1), or start the container with --gpus all"}
-	dirs := filepath.SplitList(a.env("LD_LIBRARY_PATH"))
-	dirs = append(dirs, "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/lib64", "/lib",
-		"/usr/lib/wsl/lib", "/usr/local/nvidia/lib64", "/usr/local/nvidia/lib", "/run/opengl-driver/lib")
-	for _, d := range dirs {
-		path := filepath.Join(d, "libnvidia-ml.so.1")
-		if _, err := os.Stat(path); d != "" && err == nil {
-			return finding{Name: f.Name, Available: true, Detail: path}
-		}
-	}
 	return f
 }

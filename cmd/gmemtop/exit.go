@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 
+	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -31,9 +32,13 @@ var errFinding = errors.New("a threshold was passed")
 // exitCode maps an error to its exit code: the first rule that fits.
 func exitCode(err error) int {
 	var usage usageError
+	var child childError
+	var injected *inject.Error
 	switch {
 	case err == nil:
 		return exitOK
+	case errors.As(err, &child):
+		return child.code
 	case errors.Is(err, context.Canceled):
 		return exitInterrupted
 	case errors.As(err, &usage):
@@ -42,6 +47,8 @@ func exitCode(err error) int {
 		return exitFinding
 	case errors.Is(err, traces.ErrFormat):
 		return exitInput
+	case errors.As(err, &injected) && injected.Refused():
+		return exitUnsupported
 	case errors.As(err, new(unsupportedError)), errors.Is(err, traces.ErrUnsupported), errors.Is(err, fs.ErrPermission):
 		return exitUnsupported
 	}

@@ -29,11 +29,16 @@ func run(args []string) int {
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
 	go func() {
-		<-signals
-		cancel()
-		time.Sleep(graceAfterSignal)
-		a.removeUnfinished()
-		os.Exit(exitInterrupted)
+		for s := range signals {
+			if f := a.onSignal.Load(); f != nil {
+				(*f)(s)
+				continue
+			}
+			cancel()
+			time.Sleep(graceAfterSignal)
+			a.removeUnfinished()
+			os.Exit(exitInterrupted)
+		}
 	}()
 	return a.execute(ctx, args)
 }

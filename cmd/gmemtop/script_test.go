@@ -32,8 +32,11 @@ func TestScripts(t *testing.T) {
 			"exits": cmdExits, "train": cmdTrain, "gzip": cmdGzip, "fragment": cmdFragment, "bomb": cmdBomb, "cut": cmdCut, "flip": cmdFlip,
 		},
 		Condition: func(cond string) (bool, error) {
-			if cond == "root" {
+			switch cond {
+			case "root":
 				return os.Geteuid() == 0, nil
+			case "torch": // GMEMTOP_TORCH names an interpreter with torch
+				return os.Getenv("GMEMTOP_TORCH") != "", nil
 			}
 			return false, fmt.Errorf("unknown condition %q", cond)
 		},
@@ -41,6 +44,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("HOME", env.WorkDir)
 			env.Setenv("XDG_CACHE_HOME", filepath.Join(env.WorkDir, ".cache"))
 			env.Setenv("XDG_STATE_HOME", filepath.Join(env.WorkDir, ".state"))
+			env.Setenv("TORCH", os.Getenv("GMEMTOP_TORCH"))
 			return nil
 		},
 	})

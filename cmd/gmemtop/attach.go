@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
+	"github.com/gmemtop/gmemtop/tui"
+)
+
+func (a *app) attachCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "attach [PID]", GroupID: groupLive, Args: cobra.MaximumNArgs(1),
+		Short: "Watch a PyTorch training that runs already",
+		Long: "Brings a small agent into a running PyTorch process and shows its steps as they come; keys capture a step whole, op by op. The process needs no change\n" +
+			"and stands still for less than a millisecond or two. When the screen is left the agent is taken out again and nothing of it remains.\n" +
+			"Without a number it lists the GPUs and the processes of this machine to choose from. With --dry-run it says what it would do, and does nothing.",
+		Example: "  gmemtop attach 4242\n  gmemtop attach\n  gmemtop attach 4242 --every 100 -o run.gmt",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return a.attachAny(cmd.Context())
+			}
+			pid, err := strconv.Atoi(args[0])
+			if err != nil || pid <= 0 {
+				return usageError{fmt.Errorf("%q is not the number of a process", args[0])}
+			}
+			if dry, _ := cmd.Flags().GetBool("dry-run"); dry {
+				return a.attachDry(pid)
+			}
+			return a.attach(cmd.Context(), pid)
+		},
+	}
+	a.flags.watching(c)
+	a.flags.writing(c)
+	a.flags.screen(c)
+	c.Flags().Bool("dry-run", false, "say what would be done, and do nothing")
+	return c
+}
+
+// errNoScreen is the answer where a screen is asked for and there is none.
+var errNoScreen = errors.New("there is no terminal to show it on: gmemtop record writes a file instead")
+
+// attach shows one process.
+func (a *app) attach(ctx context.Context, pid int) error {
+	found := inject.Check(pid)
+	if err := found.Err(); err != nil {
+		return err
+	}
+	if !isTerminal(a.out) || a.env("TERM") == "dumb" {
+		return usageError{errNoScreen}
+	}
+	w, err := a.watch("", fmt.Sprintf("for process %d to take the agent in", pid))
+	if err != nil {
+		return err
+	}
+	run, stop := context.WithCancel(context.Background())
+	defer stop()
+	w.connect(run, pid, found.Started)
+	o := a.screen()
+	o.Feed = w.feed
+	shown := tui.Run(ctx, o)
+	left := w.letGo()
+	stop()
+	return errors.Join(shown, left, w.close())
+}
+
+// attachAny shows the machine, to choose a process from.
+func (a *app) attachAny(ctx context.Context) error {
+	if !isTerminal(a.out) || a.env("TERM") == "dumb" {
+		return usageError{errNoScreen}
+	}
+	f, closing := newMachineFeed()
+	defer closing()
+	return a.showMachine(ctx, f)
+}
+
+// showMachine shows the machine and the process that is chosen there.
+func (a *app) showMachine(ctx context.Context, f *machineFeed) error {
+	run, stop := context.WithCancel(ctx)
+	defer stop()
+	var letting sync.WaitGroup
+	defer letting.Wait() // a process that was watched is let go of before this one ends
+	go f.run(run)
+	o := a.screen()
+	o.Machine, o.Attach = f, a.attachFeed(&letting)
+	return tui.Run(ctx, o)
+}
+
+// attachDry says what attaching to a process would do.
+func (a *app) attachDry(pid int) error {
+	f := inject.Check(pid)
+	if f.Command != "" {
+		fmt.Fprintf(a.out, "process %d: %s\n", pid, oneLine(errors.New(f.Command)))
+	}
+	if f.Python != "" {
+		fmt.Fprintf(a.out, "Python %s, %d threads\n", f.Python, f.Threads)
+	}
+	for _, s := range f.Plan {
+		fmt.Fprintln(a.out, "would:", s)
+	}
+	for _, way := range f.Ways {
+		if way.Obstacle != nil {
+			fmt.Fprintf(a.out, "not by %s: %s\n", way.Mechanism, way.Obstacle)
+		}
+	}
+	for _, s := range f.Notes {
+		fmt.Fprintln(a.out, "note:", s)
+	}
+	return f.Err()
+}

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/capture/nvml"
+	"github.com/gmemtop/gmemtop/capture/procs"
+	"github.com/gmemtop/gmemtop/capture/pytorch"
+)
+
+// checkNVML opens the library that GPU counters come from, and asks it for its devices.
+func checkNVML() finding {
+	f := finding{Name: "nvml", Detail: "none"}
+	lib, err := nvml.Open(nvml.Options{})
+	if err != nil {
+		f.Why = strings.TrimPrefix(err.Error(), nvml.ErrUnavailable.Error()+": ")
+		return f
+	}
+	defer lib.Close()
+	d := lib.Driver()
+	f.Detail = "driver " + d.Version + ", CUDA up to " + d.CUDA
+	devices, err := lib.Devices()
+	if err != nil {
+		f.Why = err.Error()
+		return f
+	}
+	f.Available = len(devices) > 0
+	for _, x := range devices {
+		f.Detail += "; " + x.String()
+		if x.Err != nil {
+			f.Why, f.Available = x.Err.Error(), false
+		}
+	}
+	return f
+}
+
+// checkRun tries the folder that the agent of a started command connects through.
+func checkRun() finding {
+	f := finding{Name: "run"}
+	dir, err := pytorch.Folder()
+	if err != nil {
+		f.Detail, f.Why, f.Fix = "a started training cannot be watched", err.Error(), "set XDG_RUNTIME_DIR to a folder that only you can enter"
+		return f
+	}
+	f.Available, f.Detail = true, "gmemtop run -- python train.py; its agent connects through "+dir
+	return f
+}
+
+// capSysPtrace is the number of CAP_SYS_PTRACE (linux/capability.h).
+const capSysPtrace = 19
+
+// checkAttach says whose processes can be attached to, as the kernel's settings go; `gmemtop attach --dry-run PID` says it of one.
+func checkAttach() finding {
+	f := finding{Name: "attach", Detail: "running processes cannot be attached to"}
+	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
+		f.Why = "attaching needs Linux on x86-64; this is " + runtime.GOOS + " on " + runtime.GOARCH
+		f.Fix = "gmemtop run -- python train.py watches a training from its start"
+		return f
+	}
+	if capable(capSysPtrace) {
+		f.Available, f.Detail = true, "any process of this machine that is visible from here"
+		return f
+	}
+	switch scope := yamaScope(); scope {
+	case 0:
+		f.Available, f.Detail = true, "your own processes"
+	case 1:
+		f.Detail = "only what was started from here with gmemtop run"
+		f.Why = "kernel.yama.ptrace_scope is 1: only a parent may trace a process"
+		f.Fix = "sudo gmemtop attach PID, or sudo sysctl kernel.yama.ptrace_scope=0"
+	default:
+		f.Why = fmt.Sprintf("kernel.yama.ptrace_scope is %d: only an administrator may trace, or nobody", scope)
+		f.Fix = "sudo gmemtop attach PID (2), or restart with another setting (3)"
+	}
+	return f
+}
+
+// yamaScope returns the kernel's setting of who may trace whom, 0 where it has none.
+func yamaScope() int {
+	b, err := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope")
+	if err != nil {
+		return 0
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// capable reports whether this process has a capability in effect.
+func capable(bit uint) bool {
+	b, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(string(b)) {
+		if word, ok := strings.CutPrefix(line, "CapEff:"); ok {
+			n, err := strconv.ParseUint(strings.TrimSpace(word), 16, 64)
+			return err == nil && n>>bit&1 == 1
+		}
+	}
+	return false
+}
+
+// checkTrainings lists what could be watched now.
+func checkTrainings(ctx context.Context) finding {
+	f := finding{Name: "trainings", Detail: "no process here has torch loaded"}
+	var l procs.Lister
+	list, err := l.Torch(ctx)
+	switch {
+	case errors.Is(err, procs.ErrNotLinux):
+		f.Why = err.Error()
+		return f
+	case err != nil:
+		f.Why, f.Fix = err.Error(), "mount /proc"
+		return f
+	}
+	f.Available = true
+	var names []string
+	for i := range list {
+		if list[i].Torch {
+			names = append(names, fmt.Sprintf("%d (%s)", list[i].PID, scriptOf(list[i].Argv)))
+		}
+	}
+	if len(names) > 0 {
+		f.Detail = "torch is loaded in " + strings.Join(names, ", ")
+	}
+	return f
+}

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/gmt"
+	"github.com/gmemtop/gmemtop/traces/samples"
+	"github.com/gmemtop/gmemtop/tui/live"
+)
+
+// orders is a source that takes orders and remembers them.
+type orders struct {
+	got []string
+	err error
+}
+
+func (o *orders) Describe(context.Context, int) error {
+	o.got = append(o.got, "describe")
+	return o.err
+}
+func (o *orders) History(context.Context, int) error { o.got = append(o.got, "history"); return o.err }
+func (o *orders) Every(context.Context, int) error   { o.got = append(o.got, "every"); return o.err }
+func (o *orders) Detach(context.Context) error       { o.got = append(o.got, "detach"); return o.err }
+
+func sampleTrace(t *testing.T) *traces.Trace {
+	t.Helper()
+	data, err := samples.Open(samples.List()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr, err := gmt.Read(t.Context(), bytes.NewReader(data), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tr
+}
+
+// follow runs a feed until the test ends.
+func follow(t *testing.T, c capture.Controller) (*sessionFeed, *capture.Session) {
+	s := capture.NewSession(capture.Limits{})
+	late := &lateControl{}
+	if c != nil {
+		late.connect(c)
+	}
+	f := newSessionFeed(s, late, "", "for the first training step")
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { f.run(ctx); close(done) }()
+	t.Cleanup(func() { cancel(); <-done })
+	return f, s
+}
+
+// until waits for a look of which something holds.
+func until(t *testing.T, f *sessionFeed, what string, ok func(l live.Look) bool) live.Look {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for l := f.Look(); ; l = f.Look() {
+		if ok(l) {
+			return l
+		}
+		if f.Wait(ctx, l.Version) != nil {
+			t.Fatalf("never came: %s; last look %+v", what, l)
+		}
+	}
+}
+
+func stepOf(i int64) capture.Step {
+	return capture.Step{Index: i, Start: 1e9 + i*40e6, End: 1e9 + (i+1)*40e6, Forward: -1, Backward: -1, Optimizer: -1, Allocated: -1, Reserved: -1, PeakAllocated: -1,
+		PeakReserved: -1, RSS: 2 << 30, Parameters: 1 << 20, Gradients: 1 << 20, OptimizerState: 2 << 20, Ops: -1, Retries: -1, OOMs: -1, Cost: 40 * time.Microsecond}
+}
+
+func TestASessionBecomesAFeed(t *testing.T) {
+	f, s := follow(t, nil)
+	until(t, f, "what is waited for", func(l live.Look) bool { return l.State == live.Waiting && l.Word == "for the first training step" })
+	s.Begin(capture.Target{PID: 7, Argv: []string{"python", "dir/train.py"}, Torch: "2.14.1", Rank: -1})
+	for i := range int64(20) {
+		s.Step(stepOf(i))
+	}
+	l := until(t, f, "20 steps", func(l live.Look) bool { return len(l.Steps) == 20 })
+	if l.State != live.Running || l.Title != "train.py" || l.Figure != "resident memory" || l.Steps[3].Bytes != 2<<30 || l.Steps[3].Duration != 40e6 {
+		t.Errorf("%+v", l)
+	}
+	if l.Report.Duration != 40e6 || !l.Capture.Measured || l.Capture.Share != 0.001 {
+		t.Errorf("report %+v, capture %+v", l.Report, l.Capture)
+	}
+	var sum int64
+	for _, p := range l.Parts {
+		sum += p.Bytes
+	}
+	if sum != l.Whole.Bytes || sum != 2<<30 {
+		t.Errorf("parts %+v do not add up to %+v", l.Parts, l.Whole)
+	}
+	s.End(capture.End{Reason: capture.Exited, Code: 1, Detail: "RuntimeError: boom"})
+	l = until(t, f, "the end", func(l live.Look) bool { return l.State == live.Ended })
+	if l.Word != "exit code 1: RuntimeError: boom" || len(l.Steps) != 20 {
+		t.Errorf("%q", l.Word)
+	}
+}
+
+func TestACapturedStepBecomesATimelineOnce(t *testing.T) {
+	f, s := follow(t, &orders{})
+	s.Begin(capture.Target{PID: 7, Rank: -1})
+	s.Step(stepOf(0))
+	s.Window(capture.Window{Trace: sampleTrace(t), First: 0, Last: 0, How: capture.HowOps})
+	first := until(t, f, "a window", func(l live.Look) bool { return len(l.Windows) == 1 }).Windows[0]
+	if first.Timeline.Main() == nil || first.How != "op by op" {
+		t.Errorf("%+v", first)
+	}
+	s.Step(stepOf(1))
+	second := until(t, f, "a step more", func(l live.Look) bool { return len(l.Steps) == 2 }).Windows[0]
+	if second.Timeline != first.Timeline || second.ID != first.ID {
+		t.Error("the window was read twice")
+	}
+}
+
+func TestOrdersReachTheSourceAndItsRefusalIsTold(t *testing.T) {
+	o := &orders{}
+	f, s := follow(t, o)
+	s.Begin(capture.Target{PID: 7, Rank: -1})
+	for _, kind := range []live.OrderKind{live.Describe, live.Every, live.Detach} {
+		if err := f.Order(t.Context(), live.Order{Kind: kind, Steps: 10}); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := strings.Join(o.got, " "); got != "describe every detach" {
+		t.Errorf("the source got %s", got)
+	}
+	s.Step(stepOf(0))
+	until(t, f, "the order in force", func(l live.Look) bool { return l.Capture.Every == 10 && l.Capture.Pending && l.Capture.Connected })
+	o.err = errors.New("the job has ended")
+	if err := f.Order(t.Context(), live.Order{Kind: live.Describe}); err == nil {
+		t.Error("a refusal is not told")
+	}
+}
+
+func TestOutputIsTheLastLinesAndAProgressBarItsLastState(t *testing.T) {
+	f, s := follow(t, nil)
+	if l := f.Look(); l.Output != nil {
+		t.Error("a job that was not started here has output")
+	}
+	s.Output([]byte("loading\nepoch 1:  10%\repoch 1:  20%\r\nloss \x1b[31m3.2\n"))
+	l := until(t, f, "output", func(l live.Look) bool { return len(l.Output) == 3 })
+	if l.Output[0] != "loading" || l.Output[1] != "epoch 1:  20%" || strings.Contains(l.Output[2], "\x1b") {
+		t.Errorf("%q", l.Output)
+	}
+}
+
+func TestCountsSinceTheBeginningBecomeCountsOfAStep(t *testing.T) {
+	f, s := follow(t, nil)
+	for i, ooms := range []int64{0, 0, 2, 2, 3} {
+		x := stepOf(int64(i))
+		x.Allocated, x.Reserved, x.OOMs = 1<<30, 2<<30, ooms
+		s.Step(x)
+	}
+	l := until(t, f, "5 steps", func(l live.Look) bool { return len(l.Steps) == 5 })
+	var got []int64
+	for _, st := range l.Steps {
+		got = append(got, st.OOMs)
+	}
+	if got[2] != 2 || got[3] != 0 || got[4] != 1 || l.Figure != "allocated memory" {
+		t.Errorf("%v %s", got, l.Figure)
+	}
+}

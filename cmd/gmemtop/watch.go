@@ -1,0 +1,270 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/pytorch"
+	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/tui"
+	"github.com/gmemtop/gmemtop/tui/live"
+)
+
+// watching is a job that is watched: what is kept of it, where it is written, how it is let go of.
+type watching struct {
+	session  *capture.Session
+	control  *lateControl
+	feed     *sessionFeed
+	recorder *capture.Recorder // nil where nothing is written
+	sink     capture.Sink
+
+	source sync.WaitGroup // ends with the source
+	mu     sync.Mutex
+	attach *pytorch.Session // nil until a running process is connected
+}
+
+// patience is how long a job may take to answer that it was let go of.
+const patience = 5 * time.Second
+
+// firstSteps is how many steps are captured whole as soon as the job is warm, so that there is something to look at: two, so that what is carried from
+// one to the next is seen. warm is how many steps that takes.
+const (
+	firstSteps = 2
+	warm       = 2
+)
+
+// lateControl hands orders on to a source that is known later than those who give them.
+type lateControl struct {
+	mu sync.Mutex
+	to capture.Controller
+}
+
+// errNotConnected answers orders that come too early.
+var errNotConnected = errors.New("this job takes no orders yet")
+
+func (l *lateControl) connect(c capture.Controller) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.to = c
+}
+
+func (l *lateControl) connected() capture.Controller {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.to
+}
+
+func (l *lateControl) order(f func(c capture.Controller) error) error {
+	if c := l.connected(); c != nil {
+		return f(c)
+	}
+	return errNotConnected
+}
+
+// Describe implements capture.Controller.
+func (l *lateControl) Describe(ctx context.Context, n int) error {
+	return l.order(func(c capture.Controller) error { return c.Describe(ctx, n) })
+}
+
+// History implements capture.Controller.
+func (l *lateControl) History(ctx context.Context, n int) error {
+	return l.order(func(c capture.Controller) error { return c.History(ctx, n) })
+}
+
+// Every implements capture.Controller.
+func (l *lateControl) Every(ctx context.Context, n int) error {
+	return l.order(func(c capture.Controller) error { return c.Every(ctx, n) })
+}
+
+// Detach implements capture.Controller.
+func (l *lateControl) Detach(ctx context.Context) error {
+	return l.order(func(c capture.Controller) error { return c.Detach(ctx) })
+}
+
+// watch prepares to watch a job, written to a file where the command line asks for one.
+func (a *app) watch(title, waiting string) (*watching, error) {
+	w := &watching{session: capture.NewSession(capture.Limits{}), control: &lateControl{}}
+	w.feed = newSessionFeed(w.session, w.control, title, waiting)
+	w.feed.every, w.feed.first = a.flags.live.every, firstSteps
+	w.sink = w.session
+	if a.flags.output != "" {
+		o, err := a.recordOptions(w.control)
+		if err != nil {
+			return nil, err
+		}
+		if w.recorder, err = capture.NewRecorder(o); err != nil {
+			return nil, err
+		}
+		w.sink = capture.Tee(w.session, w.recorder)
+	}
+	return w, nil
+}
+
+// job is a source that takes orders.
+type job interface {
+	capture.Source
+	capture.Controller
+}
+
+// run follows the source until it ends or ctx is done; the feed follows the session meanwhile.
+func (w *watching) run(ctx context.Context, source job) {
+	w.control.connect(source)
+	w.source.Go(func() { w.feed.run(ctx) })
+	w.source.Go(func() {
+		if err := source.Run(ctx, w.sink); err != nil && ctx.Err() == nil {
+			w.sink.End(capture.End{Reason: capture.Refused, Code: -1, Detail: err.Error()})
+		}
+	})
+}
+
+// close waits for the source and ends the recording.
+func (w *watching) close() error {
+	w.source.Wait()
+	if w.recorder != nil {
+		return w.recorder.Close()
+	}
+	return nil
+}
+
+// abandon removes the recording of a job that never began.
+func (w *watching) abandon() {
+	if w.recorder == nil {
+		return
+	}
+	_ = w.recorder.Close()
+	for _, f := range w.recorder.Files() {
+		_ = os.Remove(f)
+	}
+}
+
+// connect brings the agent into a running process and follows it until ctx is done. What it comes to is told to the session. It returns at once.
+func (w *watching) connect(ctx context.Context, pid int, started uint64) {
+	w.source.Go(func() { w.feed.run(ctx) })
+	w.source.Go(func() {
+		s, err := pytorch.Attach(ctx, pid, func(ctx context.Context, pid int, source string) error {
+			r, err := inject.Inject(ctx, pid, inject.Bootstrap{Source: source, Started: started, Watch: func(p inject.Phase) {
+				if p == inject.Queued {
+					w.sink.Notice(capture.Notice{Key: "state", State: true, Text: "for the interpreter: its main thread is in a long call outside of Python, or asleep"})
+				}
+			}})
+			if err == nil {
+				text := fmt.Sprintf("attached by %s; the job stood still for %s", r.Mechanism, timeline.Duration(int64(r.Stopped())))
+				w.sink.Notice(capture.Notice{Key: "attached", Text: text})
+			}
+			return err
+		})
+		if err != nil {
+			if ctx.Err() == nil {
+				w.sink.End(capture.End{Reason: capture.Refused, Code: -1, Detail: err.Error()})
+			}
+			return
+		}
+		w.mu.Lock()
+		w.attach = s
+		w.mu.Unlock()
+		w.control.connect(s)
+		if n := w.feed.every; n > 0 {
+			_ = s.Every(ctx, n) // where it does not reach the job, nothing else will, and that is told
+		}
+		if err := s.Run(ctx, w.sink); err != nil && ctx.Err() == nil {
+			w.sink.End(capture.End{Reason: capture.Disarmed, Code: -1, Detail: err.Error()})
+		}
+	})
+}
+
+// letGo takes the agent out of a process that was attached to. Its source must be running still.
+func (w *watching) letGo() error {
+	w.mu.Lock()
+	s := w.attach
+	w.mu.Unlock()
+	if s == nil || w.session.Snapshot().Ended {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := s.Detach(ctx); err != nil {
+		return fmt.Errorf("the agent did not answer within %s and stays in process %d until it does; it costs next to nothing, and `gmemtop attach %d` finds it: %w",
+			patience, w.session.Snapshot().Target.PID, w.session.Snapshot().Target.PID, err)
+	}
+	return nil
+}
+
+// screen are the options of a screen that shows live data.
+func (a *app) screen() tui.Options {
+	return tui.Options{
+		Theme: a.flags.theme, Color: a.colorOfScreen(), ASCII: a.flags.ascii || a.onlyASCII(), NoMouse: a.flags.noMouse,
+		Units: a.flags.report.Units, Exporters: a.screenExporters(), Environ: a.environ, Input: a.keyboard(), Planner: a.screenPlanner(),
+	}
+}
+
+// attachFeed watches a process that was chosen on the screen, until ctx is done. letting is told how to wait for its end.
+func (a *app) attachFeed(letting *sync.WaitGroup) func(ctx context.Context, pid int) (live.Feed, error) {
+	return func(ctx context.Context, pid int) (live.Feed, error) {
+		found := inject.Check(pid)
+		if err := found.Err(); err != nil {
+			return nil, err
+		}
+		w, err := a.watch("", fmt.Sprintf("for process %d to take the agent in", pid))
+		if err != nil {
+			return nil, err
+		}
+		run, stop := context.WithCancel(context.Background())
+		w.connect(run, pid, found.Started)
+		letting.Go(func() {
+			<-ctx.Done()
+			_ = w.letGo() // the screen is gone: there is nobody to tell
+			stop()
+			_ = w.close()
+		})
+		return w.feed, nil
+	}
+}
+
+// live are the flags of commands that watch a job.
+type liveFlags struct {
+	every         int
+	headless      bool
+	triggers      []string
+	before, after int
+	maxBytes      string
+	maxAge        time.Duration
+	keep          int
+}
+
+// childError carries the exit code of a command that was started; nothing is printed for it.
+type childError struct{ code int }
+
+func (e childError) Error() string { return fmt.Sprintf("the command ended with exit code %d", e.code) }
+
+// recordOptions reads the flags of a recording.
+func (a *app) recordOptions(c capture.Controller) (capture.RecordOptions, error) {
+	f := &a.flags.live
+	o := capture.RecordOptions{Path: a.flags.output, MaxAge: f.maxAge, Keep: f.keep, Before: f.before, After: f.after, Control: c}
+	if f.maxBytes != "" {
+		n, err := timeline.ParseBytes(f.maxBytes)
+		if err != nil {
+			return o, usageError{fmt.Errorf("--max-size: %w", err)}
+		}
+		o.MaxBytes = n
+	}
+	for _, text := range f.triggers {
+		t, err := capture.ParseTrigger(text, timeline.ParseBytes, timeline.ParseDuration)
+		if err != nil {
+			return o, usageError{err}
+		}
+		o.Triggers = append(o.Triggers, t)
+	}
+	o.Fired = func(t *capture.Trigger, s capture.Step, why string) { a.note("%s: %s in step %d", t, why, s.Index) }
+	if a.flags.force {
+		if err := os.Remove(a.flags.output); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return o, err
+		}
+	}
+	return o, nil
+}
