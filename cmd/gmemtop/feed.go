@@ -28,6 +28,7 @@ type sessionFeed struct {
 	news    chan struct{} // closed and made anew with each change
 	seen    int64         // index of the last step that is in look, -1 for none
 	every   int
+	told    bool      // the source was told of every
 	first   int       // how many steps to ask for whole by ourselves, once; 0 for none
 	asked   time.Time // when a window was asked for, the zero time where none is awaited
 	windows map[*traces.Trace]live.Window
@@ -68,9 +69,15 @@ func (f *sessionFeed) run(ctx context.Context) {
 	}
 }
 
-// askFirst asks for the first steps once the job is warm, so that there is something to look at.
+// askFirst asks, once the job steps, for what the command line wants captured whole, and for something to look at.
 func (f *sessionFeed) askFirst(ctx context.Context, v capture.View) {
-	if f.first == 0 || len(v.Steps) < warm || v.Ended {
+	if v.Ended || len(v.Steps) < warm {
+		return
+	}
+	if f.every > 0 && !f.told {
+		f.told = f.control.Every(ctx, f.every) == nil
+	}
+	if f.first == 0 {
 		return
 	}
 	n := f.first

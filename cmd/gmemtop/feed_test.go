@@ -141,6 +141,26 @@ func TestOrdersReachTheSourceAndItsRefusalIsTold(t *testing.T) {
 	}
 }
 
+func TestWhatTheCommandLineWantsIsAskedForOnceTheJobSteps(t *testing.T) {
+	o := &orders{}
+	late := &lateControl{}
+	s := capture.NewSession(capture.Limits{})
+	f := newSessionFeed(s, late, "", "")
+	f.every, f.first = 10, 2
+	s.Begin(capture.Target{PID: 7, Rank: -1})
+	f.askFirst(t.Context(), s.Snapshot()) // nothing steps yet
+	s.Step(stepOf(0))
+	f.take(t.Context(), s.Snapshot())
+	f.askFirst(t.Context(), s.Snapshot()) // nobody takes orders yet: one of the two is asked for again
+	late.connect(o)
+	for range 3 {
+		f.askFirst(t.Context(), s.Snapshot())
+	}
+	if got := strings.Join(o.got, " "); got != "every" {
+		t.Errorf("the source got %q", got)
+	}
+}
+
 func TestOutputIsTheLastLinesAndAProgressBarItsLastState(t *testing.T) {
 	f, s := follow(t, nil)
 	if l := f.Look(); l.Output != nil {

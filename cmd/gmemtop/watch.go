@@ -32,11 +32,11 @@ type watching struct {
 // patience is how long a job may take to answer that it was let go of.
 const patience = 5 * time.Second
 
-// firstSteps is how many steps are captured whole as soon as the job is warm, so that there is something to look at: two, so that what is carried from
-// one to the next is seen. warm is how many steps that takes.
+// firstSteps is how many steps of a process that was attached to are captured whole as soon as it has shown that it steps, so that there is something to
+// look at: two, so that what is carried from one to the next is seen. A command that was started captures its own unasked.
 const (
 	firstSteps = 2
-	warm       = 2
+	warm       = 1
 )
 
 // lateControl hands orders on to a source that is known later than those who give them.
@@ -91,7 +91,7 @@ func (l *lateControl) Detach(ctx context.Context) error {
 func (a *app) watch(title, waiting string) (*watching, error) {
 	w := &watching{session: capture.NewSession(capture.Limits{}), control: &lateControl{}}
 	w.feed = newSessionFeed(w.session, w.control, title, waiting)
-	w.feed.every, w.feed.first = a.flags.live.every, firstSteps
+	w.feed.every = a.flags.live.every
 	w.sink = w.session
 	if a.flags.output != "" {
 		o, err := a.recordOptions(w.control)
@@ -145,6 +145,7 @@ func (w *watching) abandon() {
 
 // connect brings the agent into a running process and follows it until ctx is done. What it comes to is told to the session. It returns at once.
 func (w *watching) connect(ctx context.Context, pid int, started uint64) {
+	w.feed.first = firstSteps
 	w.source.Go(func() { w.feed.run(ctx) })
 	w.source.Go(func() {
 		s, err := pytorch.Attach(ctx, pid, func(ctx context.Context, pid int, source string) error {
@@ -169,9 +170,6 @@ func (w *watching) connect(ctx context.Context, pid int, started uint64) {
 		w.attach = s
 		w.mu.Unlock()
 		w.control.connect(s)
-		if n := w.feed.every; n > 0 {
-			_ = s.Every(ctx, n) // where it does not reach the job, nothing else will, and that is told
-		}
 		if err := s.Run(ctx, w.sink); err != nil && ctx.Err() == nil {
 			w.sink.End(capture.End{Reason: capture.Disarmed, Code: -1, Detail: err.Error()})
 		}
