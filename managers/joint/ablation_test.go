@@ -48,7 +48,7 @@ func TestEveryMechanismEarnsItsPlace(t *testing.T) {
 		floor := p.MustReside().Total()
 		budget := floor + (peak-floor)*c.percent/100
 		cost := func(off mechanisms) (time, footprint int64) {
-			pl, err := Joint{off: off}.Plan(context.Background(), p, plan.Request{Budget: budget, Work: 12_000_000, Evaluator: sim.Simulator{}})
+			pl, err := Joint{off: off}.Plan(context.Background(), p, plan.Request{Budget: budget, Work: 3_000_000, Evaluator: sim.Simulator{}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -72,13 +72,13 @@ func TestEveryMechanismEarnsItsPlace(t *testing.T) {
 
 // Planned at the budget itself, without the ladder of limits, a larger budget can come out slower.
 func TestWithoutTheLadderStepTimeRisesWithTheBudget(t *testing.T) {
-	p := network(t, "VGG-16")
+	p := network(t, "AlexNet")
 	peak, _ := p.PeakLive()
 	floor := p.MustReside().Total()
 	rises := func(off mechanisms) (n int) {
 		last := int64(0)
-		for k := range int64(24) { // falling
-			pl, err := Joint{off: off}.Plan(context.Background(), p, plan.Request{Budget: peak - (peak-floor)*k*9/240, Work: 3_000_000, Evaluator: sim.Simulator{}})
+		for k := range int64(16) { // falling
+			pl, err := Joint{off: off}.Plan(context.Background(), p, plan.Request{Budget: peak - (peak-floor)*k*9/160, Work: 200_000, Evaluator: sim.Simulator{}})
 			if err != nil {
 				t.Fatal(err)
 			}
