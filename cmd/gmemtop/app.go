@@ -134,7 +134,7 @@ func (a *app) rootCommand() *cobra.Command {
 		&cobra.Group{ID: groupFiles, Title: "Files"}, &cobra.Group{ID: groupMachine, Title: "This program"})
 	a.flags.persistent(root)
 	a.flags.screen(root)
-	root.AddCommand(a.attachCommand(), a.runCommand(), a.recordCommand(), a.replayCommand(), a.statsCommand(), a.oomCommand(), a.diffCommand(), a.compareCommand(), a.planCommand(), a.packCommand(), a.describeCommand(), a.exportCommand(), a.repairCommand(),
+	root.AddCommand(a.attachCommand(), a.runCommand(), a.recordCommand(), a.estimateCommand(), a.replayCommand(), a.statsCommand(), a.oomCommand(), a.diffCommand(), a.compareCommand(), a.planCommand(), a.packCommand(), a.describeCommand(), a.exportCommand(), a.repairCommand(),
 		a.doctorCommand(), a.versionCommand(), a.completionCommand(root), a.manCommand(root))
 	if err := completions(root); err != nil {
 		panic(err) // a flag was named twice: a mistake in this program that every run shows

@@ -1,0 +1,252 @@
+// Package estimate runs a training script on tensors that have sizes and no memory, and returns what it would have done to a device's memory, as a trace.
+//
+// Its duties:
+//   - [Run] starts a command whose Python enters fake tensors as soon as it imports torch, lets it train a few steps, ends it, and reads what it wrote;
+//   - it tells apart a script that failed ([Failed]), what cannot be followed ([ErrUnsupported]), and commands that train nothing.
+//
+// What happens in the process stands at the top of estimate.py.
+package estimate
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/capture/pytorch"
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/described"
+)
+
+//go:embed estimate.py
+var source string
+
+//go:embed pretend.py
+var pretence string
+
+//go:embed sitecustomize.py
+var site string
+
+// Device is the device that the script is told it has. Zero rates make ops take only their launch.
+type Device struct {
+	Name           string  `json:"name"`
+	MemoryBytes    int64   `json:"memory_bytes"`
+	FlopsPerSecond float64 `json:"flops_per_second"`
+	FlopsType      string  `json:"flops_type"` // what FlopsPerSecond counts: fp32, or tf32, twice of which half precision reaches
+	BytesPerSecond float64 `json:"bytes_per_second"`
+	LaunchGap      int64   `json:"launch_ns"`
+	Capability     [2]int  `json:"capability"` // compute capability
+	Processors     int     `json:"processors"` // streaming multiprocessors
+}
+
+// Options say what to run and on what.
+type Options struct {
+	Argv, Env []string // Env nil is this process's
+	Dir       string
+	// Stdin, Stdout and Stderr are the command's.
+	Stdin, Stdout, Stderr *os.File
+	Device                Device
+	// CPU has the script find no CUDA device, so that it trains on the CPU.
+	CPU bool
+	// Steps is the number of steps to train, 3 where it is 0: the first makes gradients and optimizer states, the second is the first of the steady ones.
+	Steps int
+	// Processes is how many the script is told that train with it, as torchrun would; 0 leaves the environment as it is.
+	Processes int
+	// Eager leaves torch.compile out instead of refusing it.
+	Eager bool
+}
+
+// Answer is a kind of question about values that the script asked and that was answered with something made up.
+type Answer struct {
+	Op    string
+	Count int64
+}
+
+// Result is what a script would do.
+type Result struct {
+	// Trace begins empty, with the process, and ends with the last step. Its times are estimated.
+	Trace *traces.Trace
+	Torch string
+	// Steps is how many were trained; fewer than asked for where the script ended before.
+	Steps  int
+	MadeUp []Answer
+	// Notes say, in sentences, what the script did that an estimate leaves out.
+	Notes []string
+}
+
+// Asked is the number of values that were made up.
+func (r *Result) Asked() int64 {
+	var n int64
+	for _, a := range r.MadeUp {
+		n += a.Count
+	}
+	return n
+}
+
+// ErrUnsupported is wrapped by the error about a script that cannot be followed; its text names the op or the reason.
+var ErrUnsupported = errors.New("cannot be estimated")
+
+// Failed is the error about a command that ended by itself with another code than 0, or by a signal, which is -1. What it had to say it said on its own.
+type Failed struct{ Code int }
+
+func (e *Failed) Error() string {
+	if e.Code < 0 {
+		return "the command was ended by a signal"
+	}
+	return "the command ended with code " + strconv.Itoa(e.Code)
+}
+
+type report struct {
+	Torch       string           `json:"torch"`
+	Steps       int              `json:"steps"`
+	MadeUp      map[string]int64 `json:"made_up"`
+	Notes       []string         `json:"notes"`
+	Error       string           `json:"error"`
+	Unsupported string           `json:"unsupported"`
+	Lost        int64            `json:"lost"`
+}
+
+type config struct {
+	Steps  int    `json:"steps"`
+	Kind   string `json:"kind"`
+	Eager  bool   `json:"eager"`
+	Device Device `json:"device"`
+}
+
+const defaultSteps = 3
+
+// Run runs a command to its end or to the last step asked for. Errors: [Failed], [ErrUnsupported], those of starting it, ctx's.
+func Run(ctx context.Context, o Options) (*Result, error) {
+	if len(o.Argv) == 0 {
+		return nil, errors.New("there is no command to start")
+	}
+	folder, err := os.MkdirTemp("", "gmemtop-estimate-")
+	if err != nil {
+		return nil, fmt.Errorf("a folder for the estimate: %w", err)
+	}
+	defer os.RemoveAll(folder)
+	if err := prepare(folder, &o); err != nil {
+		return nil, fmt.Errorf("preparing the estimate: %w", err)
+	}
+	cmd := exec.CommandContext(ctx, o.Argv[0], o.Argv[1:]...)
+	cmd.Dir, cmd.Env = o.Dir, environ(&o, folder)
+	if o.Stdin != nil {
+		cmd.Stdin = o.Stdin
+	}
+	if o.Stdout != nil {
+		cmd.Stdout = o.Stdout
+	}
+	if o.Stderr != nil {
+		cmd.Stderr = o.Stderr
+	}
+	err = cmd.Run()
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		return nil, err
+	}
+	return read(ctx, folder, cmd.ProcessState.ExitCode())
+}
+
+// prepare writes what the command's Python will find.
+func prepare(folder string, o *Options) error {
+	c := config{Steps: o.Steps, Kind: "cuda", Eager: o.Eager, Device: o.Device}
+	if c.Steps <= 0 {
+		c.Steps = defaultSteps
+	}
+	if o.CPU {
+		c.Kind = "cpu"
+	}
+	settings, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	for name, text := range map[string]string{"sitecustomize.py": site, "estimate.py": pytorch.Agent() + "\n\n" + pretence + "\n\n" + source, "config.json": string(settings)} {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// environ puts the folder in front of PYTHONPATH and tells the ranks' variables where several processes are to be pretended.
+func environ(o *Options, folder string) []string {
+	env := o.Env
+	if env == nil {
+		env = os.Environ()
+	}
+	set := map[string]string{"PYTHONPATH": folder}
+	if o.Processes > 0 {
+		n := strconv.Itoa(o.Processes)
+		maps.Copy(set, map[string]string{"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": n, "LOCAL_WORLD_SIZE": n, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"})
+	}
+	out := make([]string, 0, len(env)+len(set))
+	for _, e := range env {
+		name, value, _ := strings.Cut(e, "=")
+		if _, ours := set[name]; !ours {
+			out = append(out, e)
+		} else if name == "PYTHONPATH" && value != "" { // an empty one gets no colon: Python would take what follows it for the current folder
+			set[name] = folder + string(os.PathListSeparator) + value
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(set)) {
+		out = append(out, name+"="+set[name])
+	}
+	return out
+}
+
+// read reads what the process left.
+func read(ctx context.Context, folder string, code int) (*Result, error) {
+	b, err := os.ReadFile(filepath.Join(folder, "report.json"))
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && code != 0:
+		return nil, &Failed{code}
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("%w: the command loaded no torch in a Python that heeds PYTHONPATH", ErrUnsupported)
+	case err != nil:
+		return nil, err
+	}
+	var r report
+	if err := json.Unmarshal(b, &r); err != nil {
+		return nil, fmt.Errorf("what the estimate left behind is damaged: %w", err)
+	}
+	switch {
+	case r.Unsupported != "":
+		return nil, fmt.Errorf("%w: %s", ErrUnsupported, r.Unsupported)
+	case r.Error != "":
+		return nil, fmt.Errorf("the estimate met an error of its own in torch %s: %s", r.Torch, r.Error)
+	case code != 0:
+		return nil, &Failed{code}
+	}
+	lines, err := os.ReadFile(filepath.Join(folder, "trace.jsonl"))
+	if err != nil {
+		return nil, err
+	}
+	t, err := described.Read(ctx, bytes.NewReader(lines), nil)
+	if err != nil {
+		return nil, fmt.Errorf("what the estimate left behind: %w", err)
+	}
+	t.Losses = append(t.Losses, traces.Loss{Name: "estimated", Severity: traces.Info, Count: 1,
+		Detail: "recorded on tensors without memory: times are computed from a device's figures, and memory that kernels take inside of an op is not in it"})
+	out := &Result{Trace: t, Torch: r.Torch, Steps: r.Steps, Notes: r.Notes}
+	if r.Lost > 0 {
+		t.Losses = append(t.Losses, traces.Loss{Name: "window_rows", Severity: traces.DataLoss, Count: r.Lost, Detail: "there were more ops than are kept: what came later is missing"})
+		out.Notes = append(out.Notes, "there were more ops than are kept: the peak may come later than what was seen")
+	}
+	for _, op := range slices.Sorted(maps.Keys(r.MadeUp)) {
+		out.MadeUp = append(out.MadeUp, Answer{op, r.MadeUp[op]})
+	}
+	return out, nil
+}

@@ -1,0 +1,419 @@
+"""What takes a training script over once it has imported torch: the script runs on, unchanged, on tensors that have sizes and no memory.
+
+The problem is to say what a training will take on a device that is not there, without computing anything. The way chosen is torch's own
+FakeTensorMode, entered for the whole process: every op computes shapes, aliases and autograd's graph, and nothing else. Above it stands the
+dispatch mode of the agent (Ops, whose source stands before this one), which describes each op as it does on a real device, with two
+differences: a fake tensor's storage says that it lies on no device, so the tensor is asked; and the clock is a made-up one, which each op
+puts forward by what it would take. The same script therefore gives the same trace, to the byte and the nanosecond.
+
+What cannot be known is answered and counted. A value that the script asks for (a loss printed, a norm compared) is 1, or False; an op
+whose result has as many elements as its values say (nonzero, a boolean mask) gets the most that it could have. Small tensors on the CPU
+that do not depend on data keep their values.
+
+A CUDA device is pretended to be there: the functions of torch.cuda that ask about it answer from the preset. Two places below Python have
+to be told as well. The guard that switches devices is torch's own for this purpose. The backward engine asks CUDA which devices have a
+context, and a build for CUDA without a device raises there: so the entry of that question in the table of virtual functions is replaced in
+this process, its place taken from the header that torch ships.
+
+Rejected: the meta device (the script would have to say it, and CUDA's choices of ops would not be made); tracing with torch.export (data
+dependent Python is refused, and the optimizer is not in it).
+
+Nothing that the script writes is let through onto a file that was there before: its contents would be made up.
+"""
+import atexit
+import builtins
+import contextlib
+import re
+
+MAX_ROWS = 1500000  # the agent's own bound is for a process that trains; here the rows are all that there is
+SMALL = 65536  # elements of a tensor on the CPU that keeps its values
+
+
+class Unsupported(RuntimeError):
+    """Something that the estimate cannot follow; its text is for the user."""
+
+
+class _Clock(object):
+    def __init__(self):
+        self.now = 0
+
+    def __call__(self):
+        return self.now
+
+
+class _Timed(object):
+    """An op as Ops sees it: the real one, its questions about values answered, putting the clock forward."""
+
+    __slots__ = ("func", "_schema", "tags", "run", "flops", "whole")
+
+    def __init__(self, func, run):
+        self.func, self._schema, self.tags, self.run = func, func._schema, func.tags, run
+        packet = func._overloadpacket
+        self.flops = run.flops.get(packet)
+        self.whole = run.factories.get(packet)
+
+    def __call__(self, *args, **kwargs):
+        out = self.run.answer(self, args, kwargs)
+        self.run.clock.now += self.run.duration(self, args, kwargs, out)
+        return out
+
+
+class Recorder(Ops):
+    """Ops over fake tensors."""
+
+    def __init__(self, run):
+        Ops.__init__(self, run.torch, run.clock, 0, Addresses(), [], run.broke)
+        self.run, self.proxies = run, {}
+        self.held, self.peak = 0, 0  # bytes on the pretended device
+        self.settled_below = 0
+
+    def _op(self, func, args, kwargs):
+        proxy = self.proxies.get(func)
+        if proxy is None:
+            proxy = self.proxies[func] = _Timed(func, self.run)
+        if func in self.run.lifts and not self.stopped:  # torch.tensor: the tensor with the values is not one that the script ever holds
+            out = proxy(*args, **kwargs)
+            self._numbers([out], at=self.clock())
+            return out
+        return Ops._op(self, proxy, args, kwargs)
+
+    def _timer(self, inputs):
+        return None
+
+    def _storage(self, t, category=None, known=False, at=0, born=None):
+        """As Ops does, but that nothing was there before: what is met first as an op's input came into being without an op just now, as data does."""
+        if not isinstance(t, self.run.fake):
+            numbers = Ops._storage(self, t, category, False, at, born)
+            return self._met(numbers) if known and category is None else numbers
+        try:
+            storage = t.untyped_storage()
+        except (NotImplementedError, RuntimeError):
+            return [n for part in self._parts(t) for n in self._storage(part, category, known, at, born)]
+        key, on = storage._cdata, str(t.fake_device)
+        if on == "meta":
+            return []
+        found = self.alive.get(key)
+        if found is None:
+            found = _Storage(storage, self._gone)
+            found.key, found.number, found.size = key, len(self.born), storage.nbytes()
+            self.alive[key] = found
+            self.where[found.number] = on
+            if on != "cpu":
+                self.device = on
+                self.held += found.size
+                self.peak = max(self.peak, self.held)
+            self.last = max(self.last, at or self.clock())
+            found.address = self.addresses.fresh(found.size)
+            self.rows.append(("a", found.number, found.size, self.last, found.address))
+            self.born.append(born or self._phase())
+            if known and category is None:
+                self._met([found.number])
+        elif storage.nbytes() != found.size:
+            self._resized(found, storage)
+        if category is not None:
+            self.category[found.number] = category
+        return [found.number]
+
+    def _resized(self, found, storage):
+        was = found.size
+        Ops._resized(self, found, storage)
+        if self.where[found.number] != "cpu":
+            self.held += found.size - was
+            self.peak = max(self.peak, self.held)
+
+    def _met(self, numbers):
+        """What came into being without an op is an input."""
+        for number in numbers:
+            if number == len(self.born) - 1 and number not in self.category:
+                self.born[number] = None
+        return numbers
+
+    def _row(self, row):
+        if len(self.rows) < MAX_ROWS:
+            self.rows.append(row)
+        else:
+            self.lost += 1
+            self.stopped = True
+
+    def _gone(self, storage):
+        if not self.stopped and self.alive.get(storage.key) is storage and self.where[storage.number] != "cpu":
+            self.held -= storage.size
+        Ops._gone(self, storage)
+
+    def settle(self):
+        """At a step's end: what has outlived a whole step was there before those that follow, as an agent that begins here would say."""
+        for s in list(self.alive.values()):
+            if s.number < self.settled_below and self.category.get(s.number) is None:
+                self.born[s.number] = None
+        self.settled_below = len(self.born)
+
+
+class Run(object):
+    """The estimate of one process."""
+
+    def __init__(self, torch, folder, config):
+        self.torch, self.folder, self.config = torch, folder, config
+        self.clock, self.pid = _Clock(), os.getpid()
+        self.made_up, self.notes, self.error = {}, [], ""
+        self.flops, self.factories = {}, {}
+        self.recorder, self.mode, self.fake, self.open = None, None, None, builtins.open
+        self.depth, self.first, self.steps, self.last = 0, None, 0, 0
+        self.done, self.unsupported, self.lifts = False, "", ()
+
+    # -- notes -----------------------------------------------------------------------------------------------------------------
+
+    def made(self, what):
+        recorder = self.recorder
+        if recorder is None or recorder.phase != OPTIMIZER:
+            self.made_up[what] = self.made_up.get(what, 0) + 1
+
+    def note(self, text):
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def broke(self, error):
+        self.error = self.error or "%s: %s" % (type(error).__name__, error)
+
+    # -- ops -------------------------------------------------------------------------------------------------------------------
+
+    def answer(self, op, args, kwargs):
+        """Run an op on fake tensors, or say what it might return."""
+        func = op.func
+        if kwargs.get("pin_memory"):  # there is no device to pin it for
+            kwargs = dict(kwargs, pin_memory=False)
+        if op.whole is not None and self._small(op, args, kwargs):
+            with self.without():
+                real = func(*args, **kwargs)
+            return self._constant(real)
+        try:
+            return func(*args, **kwargs)
+        except self.dependent:
+            out = self._made(func, args, kwargs)
+            if out is NotImplemented:
+                raise
+            self.made(func._schema.name.partition("::")[2])
+            return out
+
+    def _small(self, op, args, kwargs):
+        device = kwargs.get("device")
+        if device is not None and self.torch.device(device).type != "cpu":
+            return False
+        return op.whole(args) <= SMALL
+
+    def _constant(self, real):
+        mode = self.mode
+        return mode.fake_tensor_converter.from_real_tensor(mode, real, make_constant=True)
+
+    def _made(self, func, args, kwargs):
+        torch = self.torch
+        name = func._schema.name
+        t = args[0]
+        long = {"dtype": torch.int64, "device": t.device}
+        if name == "aten::_local_scalar_dense":
+            return False if t.dtype == torch.bool else 1.0 if t.dtype.is_floating_point else complex(1.0) if t.dtype.is_complex else 1
+        if name == "aten::equal":
+            return True
+        if name == "aten::nonzero":
+            return torch.empty((t.numel(), t.dim()), **long)
+        if name == "aten::masked_select":
+            return t.new_empty((torch.broadcast_shapes(t.shape, args[1].shape).numel(),))
+        if name in ("aten::_unique2", "aten::_unique"):
+            n = t.numel()
+            return (t.new_empty((n,)), torch.empty(t.shape, **long), torch.empty((n,), **long))[:3 if name.endswith("2") else 2]
+        if name in ("aten::unique_dim", "aten::unique_consecutive", "aten::unique_dim_consecutive"):
+            dim = kwargs.get("dim", args[1] if len(args) > 1 and name != "aten::unique_consecutive" else None)
+            n = t.numel() if dim is None else t.shape[dim]
+            return t.new_empty((n,)) if dim is None else torch.empty_like(t), torch.empty((n,), **long), torch.empty((n,), **long)
+        if name == "aten::repeat_interleave":
+            return torch.empty((t.numel(),), **long)
+        if name == "aten::bincount":
+            return torch.empty((max(int(kwargs.get("minlength", args[2] if len(args) > 2 else 0)), 1),), **long)
+        if name in ("aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_", "aten::_unsafe_index"):
+            indices = []
+            for index in args[1]:
+                if index is not None and index.dtype in (torch.bool, torch.uint8):
+                    indices += [torch.empty((index.numel(),), dtype=torch.int64, device=index.device) for _ in range(index.dim())]
+                else:
+                    indices.append(index)
+            return func(args[0], indices, *args[2:], **kwargs)
+        return NotImplemented
+
+    def duration(self, op, args, kwargs, out):
+        """What the op would take: its arithmetic or its traffic, whichever is more, and its launch."""
+        device = self.config["device"]
+        nbytes, half = 0, False
+        for t in self.recorder._tensors((out,), self.recorder._tensors(kwargs.values(), self.recorder._tensors(args, []))):
+            try:
+                nbytes += t.numel() * t.element_size()
+                half = half or t.element_size() == 2
+            except RuntimeError:
+                pass
+        seconds = nbytes / device["bytes_per_second"] if device["bytes_per_second"] > 0 else 0
+        if op.flops is not None and device["flops_per_second"] > 0:
+            try:
+                rate = device["flops_per_second"] * (2 if half and device["flops_type"] == "tf32" else 1)
+                seconds = max(seconds, op.flops(*args, **kwargs, out_val=out) / rate)
+            except Exception:
+                self.note("the arithmetic of %s is not known: its time is its traffic's" % op._schema.name)
+        return int(seconds * 1e9) + device["launch_ns"]
+
+    # -- steps -----------------------------------------------------------------------------------------------------------------
+
+    def pre(self, optimizer, args, kwargs):
+        self.depth += 1
+        self.recorder.entering_optimizer(optimizer)
+
+    def post(self, optimizer, args, kwargs):
+        self.depth -= 1
+        if self.depth > 0:
+            return
+        recorder = self.recorder
+        recorder.leaving_optimizer(optimizer)
+        if self.first is None:
+            self.first = weakref.ref(optimizer)
+        if self.first() is not optimizer and self.first() is not None:
+            return
+        self.first = weakref.ref(optimizer)
+        self.steps += 1
+        recorder.steps.append((self.last, self.clock.now))
+        self.last = self.clock.now
+        recorder.settle()
+        if self.steps >= self.config["steps"]:
+            self.finish(0)
+
+    def finish(self, code):
+        """Write what was seen and end the process, without the script's own end: that would save what was never trained."""
+        self.write()
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except Exception:
+                pass
+        os._exit(code)
+
+    def write(self):
+        if self.done or os.getpid() != self.pid:
+            return
+        self.done = True
+        recorder, report = self.recorder, os.path.join(self.folder, "report.json")
+        if self.steps == 0 and not self.unsupported and os.path.exists(report):
+            return  # another process of the command was the training
+        with self.without() if self.mode is not None else contextlib.nullcontext():
+            if recorder is not None:
+                recorder.stopped = True
+                with self.open(os.path.join(self.folder, "trace.jsonl"), "w") as f:
+                    for text in recorder.lines({"epoch_ns": 0}):
+                        f.write(text)
+            found = {"torch": str(self.torch.__version__), "steps": self.steps, "made_up": self.made_up, "notes": self.notes, "error": self.error,
+                     "unsupported": self.unsupported, "lost": 0 if recorder is None else recorder.lost}
+            with self.open(report + ".part", "w") as f:
+                json.dump(found, f)
+            os.replace(report + ".part", report)
+
+    def failed(self, kind, error, traceback):
+        name = kind.__name__
+        text = " ".join(str(error).split())
+        if isinstance(error, Unsupported):
+            self.unsupported = text
+            sys.stderr.write("gmemtop: %s\n" % text)
+            return
+        if name in ("UnsupportedOperatorException", "DynamicOutputShapeException", "DataDependentOutputException", "UnsupportedFakeTensorException"):
+            self.unsupported = "%s cannot run on tensors without memory" % text
+        elif "FakeTensor" in text or "data pointer" in text or "no fake impl" in text or "'Meta' backend" in text or "Meta tensors" in text:
+            self.unsupported = "an op needs the memory of its tensors: " + text[:300]
+        elif "Found no NVIDIA driver" in text or "CUDA error" in text or "CUDA driver version" in text:
+            self.unsupported = "something asked CUDA itself for the device that is only pretended: " + text[:200]
+        self.excepthook(kind, error, traceback)
+
+
+def begin(torch, folder):
+    """Take the process over; torch has just been imported."""
+    with open(os.path.join(folder, "config.json")) as f:
+        config = json.load(f)
+    run = Run(torch, folder, config)
+    if os.path.basename(sys.argv[0] if sys.argv else "") in ("torchrun", "accelerate", "deepspeed") or _module_of_main().startswith("torch.distributed"):
+        run.unsupported = "a launcher starts many processes: estimate one of them, gmemtop estimate --world-size N -- python train.py"
+        run.finish(1)
+    version = tuple(int(x) for x in re.findall(r"\d+", str(torch.__version__))[:2])
+    if version < (2, 2):
+        run.unsupported = "torch %s: this needs 2.2 or newer" % torch.__version__
+        run.finish(1)
+    try:
+        _prepare(run)
+    except Unsupported as e:
+        run.unsupported = str(e)
+        run.recorder = None
+        run.finish(1)
+    except Exception as e:  # of a torch that is laid out otherwise than those that this was tried with
+        run.broke(e)
+        run.recorder = None
+        run.finish(1)
+    run.excepthook, sys.excepthook = sys.excepthook, run.failed
+    atexit.register(run.write)
+
+
+def _module_of_main():
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    if spec is not None:
+        return spec.name
+    argv = getattr(sys, "orig_argv", [])
+    return argv[argv.index("-m") + 1] if "-m" in argv[:-1] else ""
+
+
+def _prepare(run):
+    torch, config = run.torch, run.config
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    import torch._subclasses.fake_tensor as fake
+    import torch.utils.data
+    from torch.optim import optimizer as optimizers
+    from torch.utils import _foreach_utils, _python_dispatch, flop_counter
+
+    run.fake, run.flops = fake.FakeTensor, flop_counter.flop_registry
+    run.dependent = (fake.DataDependentOutputException, fake.DynamicOutputShapeException)
+    run.lifts = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default, torch.ops.aten.lift.default)
+    run.without = _python_dispatch._disable_current_modes
+    fake.CONSTANT_NUMEL_LIMIT = SMALL
+    _pretend_below(run)
+
+    class Mode(fake.FakeTensorMode):
+        @property
+        def avoid_device_init(self):
+            return True
+
+    run.mode = Mode(allow_non_fake_inputs=True, allow_fallback_kernels=False)
+    if hasattr(fake, "init_gpu_context"):
+        fake.init_gpu_context = lambda device: None
+    for module in (optimizers, _foreach_utils):
+        known = getattr(module, "_foreach_supported_types", None)
+        if isinstance(known, list):
+            known.append(fake.FakeTensor)
+    if hasattr(torch.utils, "weakref"):  # parameters are swapped when a module moves, which the mode's own weak references need not hinder
+        torch.utils.weakref = types.SimpleNamespace(getweakrefs=lambda t: [], ref=weakref.ref)
+    _factories(run)
+    _tensors_answer(run, fake.FakeTensor)
+    _loading(run)
+    _files(run)
+    _compiling(run)
+    _distributed(run)
+    _attention(run)
+    run.recorder = Recorder(run)
+    if config["kind"] == "cuda":
+        _cuda(run)
+    else:
+        torch.cuda.is_available = lambda: False
+    run.alone = torch.autograd.set_multithreading_enabled(False)  # the backward engine's own threads would not be in the mode
+    run.alone.__enter__()
+    optimizers.register_optimizer_step_pre_hook(run.pre)
+    optimizers.register_optimizer_step_post_hook(run.post)
+    backward = torch.autograd.backward
+
+    def rooting(*args, **kwargs):
+        was, run.recorder.rooting = run.recorder.rooting, True
+        try:
+            return backward(*args, **kwargs)
+        finally:
+            run.recorder.rooting = was
+
+    torch.autograd.backward = rooting
+    run.mode.__enter__()
+    run.recorder.begin()

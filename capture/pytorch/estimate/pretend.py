@@ -1,0 +1,405 @@
+"""Part two of the estimate: what the script believes of the world. Each function below takes one thing away that needs memory, a device or other processes,
+and puts in its place what answers alike.
+"""
+import ctypes
+import io
+import tempfile
+import types
+
+
+def _pretend_below(run):
+    """Have the parts below Python go without a device: the guard that switches devices, and the question which devices have a context."""
+    torch = run.torch
+    ensure = getattr(torch._C, "_ensureCUDADeviceGuardSet", None)
+    if ensure is not None:
+        ensure()
+    if not torch._C._has_cuda:
+        return
+    root = os.path.dirname(torch.__file__)
+    try:
+        with open(os.path.join(root, "include", "ATen", "detail", "AcceleratorHooksInterface.h")) as f:
+            names = re.findall(r"^\s*virtual\s+[^(;{]*?(~?\w+)\s*\(", f.read(), re.M)
+        place = 2 + names.index("hasPrimaryContext") + 1  # after two words of the table's own; a destructor has two entries
+        library = ctypes.CDLL(os.path.join(root, "lib", "libtorch_cpu.so"))
+        hooks = library._ZN2at6detail12getCUDAHooksEv
+    except (OSError, ValueError, AttributeError) as e:
+        raise Unsupported("this build of torch (%s) is for CUDA and needs a device even to plan for one (%s): "
+                          "install torch's build for the CPU in an environment of its own, "
+                          "pip install torch --index-url https://download.pytorch.org/whl/cpu" % (torch.__version__, e))
+    if names[0][0] != "~":
+        raise Unsupported("this build of torch (%s) is laid out in a way that is not known here" % torch.__version__)
+    hooks.restype = ctypes.c_void_p
+    table = ctypes.c_void_p.from_address(hooks())
+    words = ctypes.c_void_p * (2 + 96)
+    copy = words(*words.from_address(table.value - 16))
+    no = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.c_int8)(lambda self, index: False)
+    copy[place] = ctypes.cast(no, ctypes.c_void_p).value
+    table.value = ctypes.addressof(copy) + 16
+    run.kept = (library, copy, no)
+
+
+def _factories(run):
+    """Ops that make values from nothing but their arguments, and how many elements they make."""
+    aten = run.torch.ops.aten
+
+    def product(args):
+        n = 1
+        for x in args[0]:
+            n *= x
+        return n
+
+    def span(args):
+        numbers = [a for a in args if isinstance(a, (int, float))]
+        if len(numbers) == 1:
+            return numbers[0]
+        return abs(numbers[1] - numbers[0]) / (abs(numbers[2]) if len(numbers) > 2 and numbers[2] else 1)
+
+    run.factories = {aten.arange: span, aten.linspace: lambda a: a[2] if len(a) > 2 else SMALL + 1, aten.full: product, aten.zeros: product, aten.ones: product,
+                     aten.scalar_tensor: lambda a: 1, aten.eye: lambda a: a[0] ** 2, aten.randperm: lambda a: a[0] / 100}
+
+
+def _tensors_answer(run, kind):
+    """What Python asks a tensor for its values."""
+    torch = run.torch
+
+    def values(t):
+        if t.constant is not None:
+            return t.constant
+        run.made("values")
+        dtype = torch.float32 if t.dtype == torch.bfloat16 else t.dtype
+        if t.numel() > 1 << 28:
+            raise Unsupported("the script asks for the %d values of a tensor" % t.numel())
+        return torch.zeros(tuple(t.shape), dtype=dtype)
+
+    def tolist(t):
+        with run.without():
+            return values(t).tolist()
+
+    def numpy(t, *, force=False):
+        with run.without():
+            return values(t).detach().numpy()
+
+    def array(t, dtype=None, **kwargs):
+        a = numpy(t)
+        return a if dtype is None else a.astype(dtype)
+
+    def form(t, spec):
+        return t.item().__format__(spec) if t.dim() == 0 else object.__format__(t, spec) if not spec else repr(t)
+
+    def data_ptr(t):
+        caller = sys._getframe(1).f_globals.get("__name__", "")
+        if caller.partition(".")[0] == "torch":
+            return 0
+        raise Unsupported("%s takes the address of a tensor, as kernels outside of torch (Triton's, extensions') do: there is no memory there" % caller)
+
+    kind.data_ptr = data_ptr
+    kind.tolist, kind.numpy, kind.__array__, kind.__format__ = tolist, numpy, array, form
+    kind.pin_memory = lambda t, device=None: t
+    kind.is_pinned = lambda t, device=None: False
+
+
+def _loading(run):
+    """Data is loaded in this process: workers would be others, without the mode."""
+    loader = run.torch.utils.data.DataLoader
+    original = loader.__init__
+
+    def init(self, *args, **kwargs):
+        args = list(args)
+        for at, (name, value) in {5: ("num_workers", 0), 7: ("pin_memory", False), 9: ("timeout", 0), 11: ("multiprocessing_context", None)}.items():
+            if len(args) >= at:
+                args[at - 1] = value
+            elif name in kwargs:
+                kwargs[name] = value
+        for name in ("prefetch_factor", "persistent_workers", "pin_memory_device"):
+            kwargs.pop(name, None)
+        original(self, *args, **kwargs)
+
+    loader.__init__ = init
+
+
+def _files(run):
+    """Nothing made up is written: checkpoints are not, and a file that was there before is replaced by one that goes with the process."""
+    torch = run.torch
+
+    def save(*args, **kwargs):
+        run.note("torch.save was called and wrote nothing: there was nothing real to write")
+
+    torch.save = torch.serialization.save = save
+    original, made = builtins.open, set()
+
+    def opening(file, mode="r", *args, **kwargs):
+        if isinstance(file, (str, bytes, os.PathLike)) and isinstance(mode, str) and set(mode) & set("wax+"):
+            path = os.path.abspath(os.fsdecode(file))
+            if os.path.isfile(path) and path not in made:
+                run.note("%s was there already: what the script wrote to it was thrown away" % path)
+                named = {name: kwargs.get(name) for name in ("encoding", "errors", "newline") if "b" not in mode}
+                return tempfile.TemporaryFile("w+b" if "b" in mode else "w+", **named)
+            if not os.path.exists(path):
+                made.add(path)
+        return original(file, mode, *args, **kwargs)
+
+    builtins.open = io.open = opening
+    run.open = original
+
+
+def _compiling(run):
+    torch = run.torch
+
+    def compiled(model=None, **kwargs):
+        if not run.config["eager"]:
+            raise Unsupported("the script compiles its model: compiled steps take other memory than eager ones. --eager estimates it without torch.compile")
+        run.note("torch.compile was left out, as asked")
+        return model if model is not None else lambda f: f
+
+    torch.compile = compiled
+    torch.nn.Module.compile = lambda self, *args, **kwargs: compiled(self) and None
+
+
+def _distributed(run):
+    torch = run.torch
+    if not torch.distributed.is_available():
+        return
+    original = torch.distributed.init_process_group
+
+    def init(backend=None, *args, **kwargs):
+        try:
+            from torch.testing._internal.distributed.fake_pg import FakeStore
+        except ImportError:
+            raise Unsupported("torch %s has no process group that can be pretended" % torch.__version__)
+        size, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
+        run.note("one process of %d is estimated, the others are pretended: communication ends at once, and what real communication holds longer "
+                 "is not in the peak" % size)
+        return original("fake", rank=rank, world_size=size, store=FakeStore())
+
+    torch.distributed.init_process_group = torch.distributed.distributed_c10d.init_process_group = init
+
+    class DistributedDataParallel(torch.nn.Module):
+        """What torch's own holds: the module, and buckets of its gradients beside them, unless they are views of the buckets. Its reducer reads
+        addresses, so that it cannot run here."""
+
+        def __init__(self, module, device_ids=None, *args, bucket_cap_mb=25, gradient_as_bucket_view=False, **kwargs):
+            super().__init__()
+            self.module, self.buckets = module, []
+            run.note("DistributedDataParallel is modelled: buckets of the gradients, and no communication")
+            if gradient_as_bucket_view:
+                return
+            sizes, cap = {}, 1 << 20  # the first is small, so that reducing begins early
+            for p in reversed(list(module.parameters())):
+                if not p.requires_grad:
+                    continue
+                key = (p.dtype, p.device)
+                held = sizes.get(key, 0) + p.numel()
+                if held * p.element_size() >= cap:
+                    self._bucket(held, key)
+                    held, cap = 0, int((bucket_cap_mb or 25) * (1 << 20))
+                sizes[key] = held
+            for key, held in sizes.items():
+                if held:
+                    self._bucket(held, key)
+
+        def _bucket(self, n, key):
+            bucket = torch.empty(n, dtype=key[0], device=key[1])
+            run.recorder._storage(bucket, "gradient")
+            self.buckets.append(bucket)
+
+        def forward(self, *args, **kwargs):
+            return self.module(*args, **kwargs)
+
+        @contextlib.contextmanager
+        def no_sync(self):
+            yield
+
+        def join(self, *args, **kwargs):
+            return contextlib.nullcontext()
+
+    import torch.nn.parallel.distributed as parallel
+
+    parallel.DistributedDataParallel = torch.nn.parallel.DistributedDataParallel = DistributedDataParallel
+
+
+def _attention(run):
+    """scaled_dot_product_attention chooses its kernel by asking the device. Here the choice follows its rules: flash where there is no
+    mask, half precision and compute capability 8, memory-efficient otherwise, plain mathematics where neither can."""
+    torch = run.torch
+    original, aten = torch.nn.functional.scaled_dot_product_attention, torch.ops.aten
+    autocast = torch.is_autocast_enabled  # CUDA's, where it takes no device
+    flash = run.config["device"]["capability"][0] >= 8
+
+    def attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+        def plain():
+            more = {"enable_gqa": True} if enable_gqa else {}
+            return original(query, key, value, attn_mask=attn_mask, dropout_p=dropout_p, is_causal=is_causal, scale=scale, **more)
+
+        if query.device.type != "cuda" or query.dim() != 4:
+            return plain()
+        if autocast() and query.dtype == torch.float32:
+            kind = torch.get_autocast_dtype("cuda") if hasattr(torch, "get_autocast_dtype") else torch.get_autocast_gpu_dtype()
+            query, key, value = query.to(kind), key.to(kind), value.to(kind)
+            if attn_mask is not None and attn_mask.is_floating_point():
+                attn_mask = attn_mask.to(kind)
+        size, half = query.shape[-1], query.dtype in (torch.float16, torch.bfloat16)
+        same = size == value.shape[-1]
+        backends = torch.backends.cuda
+        if flash and half and attn_mask is None and same and size <= 256 and backends.flash_sdp_enabled():
+            pad = -size % 8
+            scale = size ** -0.5 if scale is None and pad else scale
+            q, k, v = (torch.nn.functional.pad(x, (0, pad)) for x in (query, key, value)) if pad else (query, key, value)
+            out = aten._scaled_dot_product_flash_attention(q, k, v, dropout_p, is_causal, False, scale=scale)[0]
+            return out[..., :size] if pad else out
+        grouped = query.shape[1] != key.shape[1]
+        if (half or query.dtype == torch.float32) and size % (8 if half else 4) == 0 and not grouped and backends.mem_efficient_sdp_enabled():
+            if attn_mask is not None:
+                if attn_mask.dtype == torch.bool:
+                    attn_mask = torch.where(attn_mask, 0.0, torch.full((), float("-inf"), dtype=query.dtype, device=query.device))
+                attn_mask = attn_mask.expand(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
+            grad = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
+            return aten._scaled_dot_product_efficient_attention(query, key, value, attn_mask, grad, dropout_p, is_causal, scale=scale)[0]
+        return plain()
+
+    torch.nn.functional.scaled_dot_product_attention = attention
+
+
+def _nothing(*args, **kwargs):
+    pass
+
+
+class _Nothing(object):
+    """A stream, an event, a graph's capture, a device's scope: it takes any call and does nothing."""
+
+    cuda_stream = stream_id = device_index = priority = 0
+    device_type = 1  # CUDA's
+
+    def __init__(self, *args, **kwargs):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *args):
+        return False
+
+    def __call__(self, f):
+        return f
+
+    def query(self):
+        return True
+
+    def elapsed_time(self, other):
+        return 1.0
+
+    def record_event(self, event=None):
+        return event or _Nothing()
+
+    def record(self, stream=None):
+        pass
+
+    synchronize = wait = wait_event = wait_stream = record
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _nothing
+
+
+def _cuda(run):
+    """Pretend one CUDA device."""
+    torch, device, recorder = run.torch, run.config["device"], run.recorder
+    cuda = torch.cuda
+    major, minor = device["capability"]
+    properties = types.SimpleNamespace(
+        name=device["name"], total_memory=device["memory_bytes"], major=major, minor=minor, multi_processor_count=device["processors"], is_integrated=False,
+        is_multi_gpu_board=False, gcnArchName="", warp_size=32, max_threads_per_multi_processor=2048, regs_per_multiprocessor=65536)
+
+    def figures(*args, **kwargs):
+        """torch.cuda.memory_stats: what is held is known, what is cached is not."""
+        out = {}
+        for unit in ("allocated", "active", "reserved", "requested"):
+            for pool in ("all", "large_pool", "small_pool"):
+                out["%s_bytes.%s.current" % (unit, pool)] = recorder.held
+                out["%s_bytes.%s.peak" % (unit, pool)] = recorder.peak
+        out["num_alloc_retries"] = out["num_ooms"] = 0
+        return out
+
+    def reset(*args, **kwargs):
+        recorder.peak = recorder.held
+
+    def state(*args, **kwargs):
+        with run.without():
+            return torch.zeros(16, dtype=torch.uint8)
+
+    nothing = _nothing
+    held, peak = (lambda *args, **kwargs: recorder.held), (lambda *args, **kwargs: recorder.peak)
+    total = device["memory_bytes"]
+    answers = {
+        "is_available": lambda: True, "is_initialized": lambda: True, "device_count": lambda: 1, "current_device": lambda: 0, "initial_seed": lambda: 0,
+        "get_device_name": lambda *a: device["name"], "get_device_capability": lambda *a: (major, minor), "get_device_properties": lambda *a: properties,
+        "is_bf16_supported": lambda *a, **k: major >= 8, "is_tf32_supported": lambda *a, **k: major >= 8, "get_arch_list": lambda: ["sm_%d%d" % (major, minor)],
+        "can_device_access_peer": lambda *a: False, "is_current_stream_capturing": lambda: False, "_is_in_bad_fork": lambda: False,
+        "mem_get_info": lambda *a: (max(total - recorder.held, 0), total), "memory_stats": figures, "memory_summary": lambda *a, **k: "",
+        "memory_snapshot": lambda *a, **k: [], "utilization": lambda *a: 0, "memory_usage": lambda *a: 0,
+        "get_rng_state": state, "get_rng_state_all": lambda: [state()], "current_stream": lambda *a: _Nothing(), "default_stream": lambda *a: _Nothing(),
+        "_exchange_device": lambda *a: 0, "_maybe_exchange_device": lambda *a: 0,
+    }
+    for what, value in {"memory_allocated": held, "memory_reserved": held, "memory_cached": held}.items():
+        answers[what], answers["max_" + what] = value, peak
+    for name in ("reset_peak_memory_stats", "reset_max_memory_allocated"):
+        answers[name] = reset
+    for name in ("Stream", "Event", "ExternalStream", "stream", "StreamContext", "device", "device_of", "_DeviceGuard"):
+        answers[name] = _Nothing
+    for name in ("set_device", "synchronize", "empty_cache", "ipc_collect", "init", "_lazy_init", "_lazy_call", "manual_seed", "manual_seed_all",
+                 "seed", "seed_all", "set_rng_state", "set_rng_state_all", "set_per_process_memory_fraction", "set_stream", "set_sync_debug_mode",
+                 "reset_accumulated_memory_stats"):
+        answers[name] = nothing
+    for name, value in answers.items():
+        if hasattr(cuda, name):
+            setattr(cuda, name, value)
+        for module in (getattr(cuda, "memory", None), getattr(cuda, "random", None), getattr(cuda, "streams", None)):
+            if module is not None and name in module.__dict__:
+                setattr(module, name, value)
+    memory = getattr(cuda, "memory", None)
+    if memory is not None:
+        memory._record_memory_history = memory._dump_snapshot = nothing
+        memory._snapshot = lambda *a, **k: {"segments": [], "device_traces": []}
+    for name in ("range_push", "range_pop", "mark", "range_start", "range_end"):
+        if hasattr(cuda.nvtx, name):
+            setattr(cuda.nvtx, name, nothing)
+    cuda.nvtx.range = _Nothing
+
+    class NoGraph(object):
+        def __init__(self, *args, **kwargs):
+            raise Unsupported("the script captures CUDA graphs, which only a device can")
+
+        replay = None
+
+    cuda.CUDAGraph = cuda.graph = cuda.make_graphed_callables = NoGraph
+    torch.backends.cudnn.is_available, torch.backends.cudnn.is_acceptable = (lambda: True), (lambda t: False)
+    torch.backends.cudnn.version = lambda: 90000
+    if hasattr(torch._C, "_get_accelerator"):
+        torch._C._get_accelerator = lambda *args: torch.device("cuda")
+    accelerator = getattr(torch, "accelerator", None)
+    if accelerator is not None:
+        same = ("is_available", "device_count", "synchronize", "current_stream", "memory_allocated", "memory_reserved", "max_memory_allocated",
+                "max_memory_reserved", "empty_cache", "reset_peak_memory_stats", "memory_stats")
+        others = {"current_accelerator": lambda *a, **k: torch.device("cuda"), "current_device_index": lambda: 0, "current_device_idx": lambda: 0,
+                  "set_device_index": nothing, "set_device_idx": nothing, "set_stream": nothing, "device_index": _Nothing}
+        for name, value in dict(others, **{name: answers[name] for name in same}).items():
+            if hasattr(accelerator, name):
+                setattr(accelerator, name, value)
+
+    real = torch.Generator
+
+    class Generator(real):
+        def __new__(cls, device="cpu"):
+            return real.__new__(cls, device="cpu")
+
+    torch.Generator = Generator
+    torch.Tensor.record_stream = lambda t, stream: None
+    scalers = sys.modules.get("torch.amp.grad_scaler")
+    if scalers is None:
+        import torch.cuda.amp.grad_scaler as scalers
+    scaler = scalers.GradScaler
+
+    def stepping(self, optimizer, state, *args, **kwargs):
+        return optimizer.step(*args, **kwargs)  # no infinity is met
+
+    scaler._maybe_opt_step = stepping
