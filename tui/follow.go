@@ -66,7 +66,7 @@ func (m follower) onAttached(msg attachedMsg) tea.Cmd {
 		}
 	}
 	m.views = views
-	m.actions = keyboard{m.Model}.newActions()
+	m.actions = keyboard(m).newActions()
 	m.state.Timelines = nil
 	return tea.Batch(m.setTimeline(nil), m.show(leaf.Live), live.Await(m.watching, m.feed, 0))
 }
