@@ -24,7 +24,7 @@ import signal
 MAX_WINDOWS = 2  # that wait to be sent
 SHARE = 400  # a figure is taken at most every SHARE times as long as it takes
 ELSEWHERE = 64  # steps of other optimizers after which the first is taken to be out of use
-WARM, FIRST = 2, 2  # in a program that was started under the agent: steps before those that are described unasked, and how many those are
+WARM, FIRST = 2, 0  # steps before those that are described unasked, and how many those are: whoever starts a program under the agent says
 NOT_TAKEN = (-1,) * 7
 
 
@@ -274,7 +274,7 @@ class Agent(Sender):
                                step.backward, step.optimizer) + totals + self.known + (step.spent, 1 if skipped else 0))
             self.produced += 1
             self.index += 1
-            if self.launched and self.index == WARM and self.want is None:
+            if FIRST and self.index == WARM and self.want is None:
                 self.want = ("ops", FIRST)  # a short program would be over before a viewer has asked
         window = self.window
         if window is not None and threading.get_ident() == self.window_thread:

@@ -134,8 +134,16 @@ def _stand_in(torch):
                 "blocks": [{"size": 512, "requested_size": 512, "address": 4096, "state": "active_allocated", "frames": []}]}], "device_traces": [[event]]}
     torch.cuda.memory._snapshot = snapshot
 `
-	agent := strings.Replace(pytorch.Agent(), "    def _of_parameters(self):", "    def _of_parameters(self):\n        return self.torch.device('cuda:0')", 1)
-	agent = strings.Replace(agent, "        self.torch = sys.modules[\"torch\"]", "        self.torch = sys.modules[\"torch\"]\n        _stand_in(self.torch)", 1) + standIn
+	agent := pytorch.Agent() + standIn
+	for line, more := range map[string]string{
+		"    def _of_parameters(self):":                                        "\n        return self.torch.device('cuda:0')",
+		"        self.torch, self.launched = sys.modules[\"torch\"], launched": "\n        _stand_in(self.torch)",
+	} {
+		if strings.Count(agent, line) != 1 {
+			t.Fatalf("the agent has no line %q to put the stand-in behind", line)
+		}
+		agent = strings.Replace(agent, line, line+more, 1)
+	}
 	cmd := rig(t, agent, "mlp", l.Path(), "GATE="+dir, "PACE=0.05", "STEPS=16")
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out

@@ -36,6 +36,8 @@ type Launch struct {
 	Stdin *os.File
 	// Stdout and Stderr, where given, are handed to the command as they are; otherwise both go to one file that is read along.
 	Stdout, Stderr *os.File
+	// First is how many steps are described unasked as soon as the program is warm: a short one is over before a viewer has asked.
+	First int
 	// Detached starts the command in a session of its own, so that the end of this terminal does not reach it.
 	Detached bool
 	// Each, where not nil, is asked for a sink for every process but the one that is shown; nil drops what it sends.
@@ -109,7 +111,7 @@ func (j *Job) start(base string) error {
 	if err := os.Mkdir(python, 0o700); err != nil {
 		return err
 	}
-	for name, text := range map[string]string{"sitecustomize.py": siteSource, "agent.py": Agent()} {
+	for name, text := range map[string]string{"sitecustomize.py": siteSource, "agent.py": Agent() + fmt.Sprintf("\n\nFIRST = %d\n", max(j.launch.First, 0))} {
 		if err := os.WriteFile(filepath.Join(python, name), []byte(text), 0o600); err != nil {
 			return fmt.Errorf("writing the agent: %w", err)
 		}

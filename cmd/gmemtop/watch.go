@@ -33,7 +33,7 @@ type watching struct {
 const patience = 5 * time.Second
 
 // firstSteps is how many steps of a process that was attached to are captured whole as soon as it has shown that it steps, so that there is something to
-// look at: two, so that what is carried from one to the next is seen. A command that was started captures its own unasked.
+// look at: two, so that what is carried from one to the next is seen. A command that was started captures as many unasked.
 const (
 	firstSteps = 2
 	warm       = 1
