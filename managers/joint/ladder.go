@@ -38,11 +38,11 @@ type grid struct {
 	probes      bool  // also plan from nothing a little below a rung
 }
 
-// newGrid makes fewer rungs for larger problems, whose buffers are a smaller share of the whole.
+// newGrid makes fewer rungs for problems of more buffers, which are a smaller share of the whole and take longer to place.
 func newGrid(m *model) grid {
 	g := grid{floor: m.floor, unit: unit(m), rungs: 16, step: 128, rounds: 8, probes: true}
 	g.units = max(m.peak-m.floor, 0) / g.unit
-	size := m.n + len(m.p.Buffers)
+	size := 2 * len(m.p.Buffers) // about as many as buffers and ops together, in a recording of a network
 	if size > 4000 { // placing a plan takes most of the time there
 		g.rungs, g.step, g.rounds, g.probes = 8, 16, 4, false
 	}

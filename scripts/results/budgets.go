@@ -313,7 +313,7 @@ func (b *bench) joint(ctx context.Context, p *page) error {
 	p.heading(2, "joint against all others, at ten budgets")
 	p.para("Ten budgets a problem, evenly spaced from 95 %% of the footprint of PyTorch's caching allocator (emulated, the *baseline*) down to the smallest footprint that any manager reaches when asked for the "+
 		"least that is possible. *Wins*: among the plans that fit, its step time is no longer than any other's, ties decided by footprint. Others are all managers of `gmemtop compare` that "+
-		"serve the problem, but for %s, which solve mixed-integer programs and do not finish on most of these. Each plans with its default work; %s, whose searches count candidates measured, also with ten times home's default, "+
+		"serve the problem, but for %s, which solve mixed-integer programs and would take most of this page's time. Each plans with its default work; %s, whose searches count candidates measured, also with ten times home's default, "+
 		"which takes about as long as joint's search, and the better of the two stands (autoswap's surrogate grows with the cube of its candidates: it keeps its published twenty). *Bound* is joint's own proof: no plan within the budget has a shorter step.",
 		some(unfinished), some(counted))
 	if len(missing) > 0 {
