@@ -43,7 +43,7 @@ func newGrid(m *model) grid {
 	g := grid{floor: m.floor, unit: unit(m), rungs: 16, step: 128, rounds: 8, probes: true}
 	g.units = max(m.peak-m.floor, 0) / g.unit
 	size := 2 * len(m.p.Buffers) // about as many as buffers and ops together, in a recording of a network
-	if size > 4000 { // placing a plan takes most of the time there
+	if size > 4000 {             // placing a plan takes most of the time there
 		g.rungs, g.step, g.rounds, g.probes = 8, 16, 4, false
 	}
 	if size > 16000 {
