@@ -253,7 +253,7 @@ func (f *sessionFeed) describe(v capture.View) {
 	if f.title == "" && len(t.Argv) > 0 {
 		l.Title = scriptOf(t.Argv)
 	}
-	l.Capture.Every, l.Capture.Pending = f.every, !f.asked.IsZero() && time.Since(f.asked) < longestWait
+	l.Capture.Every, l.Capture.Pending = f.every, f.first > 0 || !f.asked.IsZero() && time.Since(f.asked) < longestWait
 	l.Parts, l.Whole = nil, live.Part{}
 	for i := len(v.Steps) - 1; i >= 0 && i >= len(v.Steps)-64; i-- { // some figures are taken less often than every step
 		if s := &v.Steps[i]; s.Parameters != capture.Unknown {

@@ -57,7 +57,7 @@ func (a *app) recordCommand() *cobra.Command {
 	}
 	a.flags.watching(c)
 	a.flags.writing(c)
-	c.Flags().Int64Var(&steps, "steps", 0, "end after so many steps of a process (default: with the process, or on Ctrl-C)")
+	c.Flags().Int64Var(&steps, "steps", 0, "end after so many steps of a process, and what is being captured then (default: with the process, or on Ctrl-C)")
 	c.Flags().SetInterspersed(false)
 	return c
 }
@@ -109,7 +109,7 @@ func (a *app) follow(ctx context.Context, w *watching, steps int64) (bool, captu
 		}
 		if n := len(l.Steps); n > 0 {
 			p.tell(fmt.Sprintf("step %d, %d captured whole, written", l.Steps[n-1].Index, len(l.Windows)+l.Forgotten), sizeOf(w.recorder.Files()), 0)
-			if steps > 0 && int64(n) >= steps {
+			if steps > 0 && int64(n) >= steps && !l.Capture.Pending { // what was asked for is waited for
 				return false, capture.End{}
 			}
 		}
