@@ -26,7 +26,7 @@ func snapshotDevice(t testing.TB, pattern string) *Device {
 func allSnapshots(t *testing.T, test func(t *testing.T, d *Device)) {
 	dir := os.Getenv("GMEMTOP_TRACES")
 	if dir == "" {
-		t.Skip("GMEMTOP_TRACES is not set: it names the folder of traces recorded by others")
+		t.Skip("needs GMEMTOP_TRACES: traces recorded by others")
 	}
 	found, _ := filepath.Glob(filepath.Join(dir, "torch_snapshot", "*"))
 	for i, f := range found {

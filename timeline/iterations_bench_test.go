@@ -72,7 +72,7 @@ func unmarkedTrace(n int) *traces.Trace {
 
 func TestIterationsOfAMillionEventsAreAllFoundAlthoughFreesMove(t *testing.T) {
 	if testing.Short() {
-		t.Skip("-short: builds a million events")
+		t.Skip("needs a run without -short: it builds a million events")
 	}
 	d := builtDevice(t, unmarkedTrace(1_000_000))
 	it := d.Iterations()

@@ -18,11 +18,11 @@ func sharedTrace(t testing.TB, pattern string) io.Reader {
 	t.Helper()
 	dir := os.Getenv("GMEMTOP_TRACES")
 	if dir == "" {
-		t.Skip("GMEMTOP_TRACES is not set: it names the folder of traces recorded by others")
+		t.Skip("needs GMEMTOP_TRACES: traces recorded by others")
 	}
 	found, err := filepath.Glob(filepath.Join(dir, pattern))
 	if err != nil || len(found) == 0 {
-		t.Skipf("GMEMTOP_TRACES has no file %s", pattern)
+		t.Skipf("needs %s in the folder that GMEMTOP_TRACES names", pattern)
 	}
 	f, err := os.Open(found[0])
 	if err != nil {

@@ -15,7 +15,7 @@ func eachSnapshot(t *testing.T, f func(t *testing.T, d *timeline.Device)) {
 	t.Helper()
 	root := os.Getenv("GMEMTOP_TRACES")
 	if root == "" {
-		t.Skip("GMEMTOP_TRACES is not set: the laws are not checked on recorded snapshots")
+		t.Skip("needs GMEMTOP_TRACES: recorded snapshots to check the laws on")
 	}
 	paths, err := filepath.Glob(filepath.Join(root, "torch_snapshot", "*"))
 	if err != nil || len(paths) == 0 {

@@ -239,7 +239,7 @@ func TestNoStormOfInputBreaksTheScreen(t *testing.T) {
 func TestNoStormBreaksTheScreenOfRealTraces(t *testing.T) {
 	root := os.Getenv("GMEMTOP_TRACES")
 	if root == "" {
-		t.Skip("GMEMTOP_TRACES is not set: it names the folder of real traces")
+		t.Skip("needs GMEMTOP_TRACES: real traces")
 	}
 	kinds, err := os.ReadDir(root)
 	if err != nil {

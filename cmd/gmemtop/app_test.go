@@ -123,7 +123,7 @@ func TestWhatIsNoFileIsWrittenIntoAndNotReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := os.Symlink("whole", link); err != nil {
-		t.Skipf("symbolic links are not to be had: %v", err)
+		t.Skipf("needs symbolic links: %v", err)
 	}
 	a := newApp(nil, nil, nil, nil)
 	a.flags.force = true
@@ -166,7 +166,7 @@ func namedPipe(t *testing.T, dir string) string {
 	t.Helper()
 	path := filepath.Join(dir, "pipe")
 	if out, err := exec.Command("mkfifo", path).CombinedOutput(); err != nil {
-		t.Skipf("mkfifo is not to be had: %v %s", err, out)
+		t.Skipf("needs mkfifo: %v %s", err, out)
 	}
 	return path
 }

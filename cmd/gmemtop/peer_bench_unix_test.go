@@ -21,7 +21,7 @@ import (
 func BenchmarkStatsAgainstPickleLoad(b *testing.B) {
 	python, err := exec.LookPath("python3")
 	if err != nil {
-		b.Skip("python3 is not on the PATH: there is no peer to compare with")
+		b.Skip("needs python3: the peer is a Python script")
 	}
 	dir := b.TempDir()
 	bin, snapshot := filepath.Join(dir, "gmemtop"), filepath.Join(dir, "snapshot.pickle")

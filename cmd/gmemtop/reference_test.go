@@ -49,7 +49,7 @@ var variants = map[string]string{
 // TestStatsEqualTheReference holds `stats --json` against testdata/reference_stats.py, which was written apart from this program.
 func TestStatsEqualTheReference(t *testing.T) {
 	if _, err := exec.LookPath("python3"); err != nil {
-		t.Skip("python3 is not on the PATH: the reference is a Python script")
+		t.Skip("needs python3: the reference is a Python script")
 	}
 	dir := t.TempDir()
 	var files []string
@@ -80,10 +80,10 @@ func TestStatsEqualTheReference(t *testing.T) {
 func TestStatsEqualTheReferenceOnRealSnapshots(t *testing.T) {
 	root := os.Getenv("GMEMTOP_TRACES")
 	if root == "" {
-		t.Skip("GMEMTOP_TRACES is not set: the real snapshots are not part of the repository")
+		t.Skip("needs GMEMTOP_TRACES: real snapshots")
 	}
 	if _, err := exec.LookPath("python3"); err != nil {
-		t.Skip("python3 is not on the PATH: the reference is a Python script")
+		t.Skip("needs python3: the reference is a Python script")
 	}
 	files, err := filepath.Glob(filepath.Join(root, "torch_snapshot", "*"))
 	if err != nil || len(files) == 0 {

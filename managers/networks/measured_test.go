@@ -31,7 +31,7 @@ func profile(t *testing.T, network string) []profiled {
 	t.Helper()
 	dir := os.Getenv("GMEMTOP_TRACES")
 	if dir == "" {
-		t.Skip("GMEMTOP_TRACES is not set: it names the folder of traces recorded by others")
+		t.Skip("needs GMEMTOP_TRACES: traces recorded by others")
 	}
 	files, err := filepath.Glob(filepath.Join(dir, "measurements", "*pipedream_"+network+"_graph.txt"))
 	if err != nil || len(files) != 1 {

@@ -18,7 +18,7 @@ import (
 func TestTheArenaOfTheSmartPoolTraces(t *testing.T) {
 	root := os.Getenv("GMEMTOP_TRACES")
 	if root == "" {
-		t.Skip("GMEMTOP_TRACES is not set: the arena is not checked on SmartPool's traces")
+		t.Skip("needs GMEMTOP_TRACES: SmartPool's traces")
 	}
 	paths, err := filepath.Glob(filepath.Join(root, "papers", "smartpool_*"))
 	if err != nil || len(paths) != 3 {

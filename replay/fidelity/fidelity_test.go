@@ -252,7 +252,7 @@ type outcome struct {
 func TestRecordedSnapshots(t *testing.T) {
 	root := os.Getenv("GMEMTOP_TRACES")
 	if root == "" {
-		t.Skip("GMEMTOP_TRACES is not set: the emulated allocator is not checked against recorded snapshots")
+		t.Skip("needs GMEMTOP_TRACES: recorded snapshots to check the emulated allocator against")
 	}
 	paths, err := filepath.Glob(filepath.Join(root, "torch_snapshot", "*"))
 	if err != nil || len(paths) == 0 {

@@ -246,7 +246,7 @@ func TestWhatCannotBeReplayedIsRefused(t *testing.T) {
 func TestRecordedSnapshots(t *testing.T) {
 	root := os.Getenv("GMEMTOP_TRACES")
 	if root == "" {
-		t.Skip("GMEMTOP_TRACES is not set: other settings are not tried on recorded snapshots")
+		t.Skip("needs GMEMTOP_TRACES: recorded snapshots to try other settings on")
 	}
 	paths, err := filepath.Glob(filepath.Join(root, "torch_snapshot", "*"))
 	if err != nil || len(paths) == 0 {

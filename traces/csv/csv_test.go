@@ -66,7 +66,7 @@ func TestALineOfAnyLengthIsNotHeldInMemory(t *testing.T) {
 func TestRealProblems(t *testing.T) {
 	root := os.Getenv("GMEMTOP_TRACES")
 	if root == "" {
-		t.Skip("GMEMTOP_TRACES is not set: no real problems to read")
+		t.Skip("needs GMEMTOP_TRACES: real problems")
 	}
 	var files []string
 	for _, pattern := range []string{"minimalloc/*.csv", "dsa/*.csv", "dsa/*.csv.gz"} {

@@ -22,11 +22,11 @@ func python(t *testing.T, modules ...string) string {
 		name = "python3"
 	}
 	if _, err := exec.LookPath(name); err != nil {
-		t.Skipf("%s is not installed (GMEMTOP_PYTHON names the interpreter)", name)
+		t.Skipf("needs %s (GMEMTOP_PYTHON names the interpreter)", name)
 	}
 	for _, m := range modules {
 		if err := exec.Command(name, "-c", "import "+m).Run(); err != nil {
-			t.Skipf("the Python package %s is not installed for %s (GMEMTOP_PYTHON names the interpreter)", m, name)
+			t.Skipf("needs the Python package %s for %s (GMEMTOP_PYTHON names the interpreter)", m, name)
 		}
 	}
 	return name

@@ -18,7 +18,7 @@ func realTraces(t testing.TB) []*traces.Trace {
 	t.Helper()
 	root := os.Getenv("GMEMTOP_TRACES")
 	if root == "" {
-		t.Skip("GMEMTOP_TRACES is not set: real snapshots are not read")
+		t.Skip("needs GMEMTOP_TRACES: real snapshots")
 	}
 	names, err := filepath.Glob(filepath.Join(root, "torch_snapshot", "*"))
 	if err != nil || len(names) == 0 {

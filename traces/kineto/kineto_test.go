@@ -135,7 +135,7 @@ var figures = map[int]struct {
 func TestRealProfiles(t *testing.T) {
 	root := os.Getenv("GMEMTOP_TRACES")
 	if root == "" {
-		t.Skip("GMEMTOP_TRACES is not set: no real profiles to read")
+		t.Skip("needs GMEMTOP_TRACES: real profiles")
 	}
 	files, err := filepath.Glob(filepath.Join(root, "kineto", "*.gz"))
 	if err != nil || len(files) == 0 {

@@ -178,7 +178,7 @@ func TestMissingFoldersAndPermission(t *testing.T) {
 	}
 	if f, err := os.Open(closed); err == nil {
 		f.Close()
-		t.Skip("this user may read every file: permission cannot be refused")
+		t.Skip("needs a user other than root: root may read every file")
 	}
 	if _, err := load.Open(t.Context(), closed, load.Options{}); !errors.Is(err, fs.ErrPermission) {
 		t.Errorf("a file without permission: %v", err)
@@ -302,7 +302,7 @@ func TestRunsWithoutTraces(t *testing.T) {
 func TestRealFiles(t *testing.T) {
 	root := os.Getenv("GMEMTOP_TRACES")
 	if root == "" {
-		t.Skip("GMEMTOP_TRACES is not set: no real files to open")
+		t.Skip("needs GMEMTOP_TRACES: real files")
 	}
 	opened, unsupported, unknown := 0, 0, 0
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {

@@ -57,7 +57,7 @@ var figures = []figure{
 func TestRealTraces(t *testing.T) {
 	root := os.Getenv("GMEMTOP_TRACES")
 	if root == "" {
-		t.Skip("GMEMTOP_TRACES is not set: no real traces to read")
+		t.Skip("needs GMEMTOP_TRACES: the papers' traces")
 	}
 	files, err := filepath.Glob(filepath.Join(root, "papers", "*"))
 	if err != nil {

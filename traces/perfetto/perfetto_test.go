@@ -299,7 +299,7 @@ func TestCancel(t *testing.T) {
 func TestRealTraces(t *testing.T) {
 	root := os.Getenv("GMEMTOP_TRACES")
 	if root == "" {
-		t.Skip("GMEMTOP_TRACES is not set: no real traces to write")
+		t.Skip("needs GMEMTOP_TRACES: real traces to write")
 	}
 	files, err := filepath.Glob(filepath.Join(root, "*", "*"))
 	if err != nil || len(files) == 0 {

@@ -51,7 +51,7 @@ var figures = map[figure]bool{
 func TestRealProfiles(t *testing.T) {
 	root := os.Getenv("GMEMTOP_TRACES")
 	if root == "" {
-		t.Skip("GMEMTOP_TRACES is not set: no real profiles to read")
+		t.Skip("needs GMEMTOP_TRACES: real profiles")
 	}
 	files, err := filepath.Glob(filepath.Join(root, "measurements", "*_graph.txt"))
 	if err != nil || len(files) != len(figures) {

@@ -17,7 +17,7 @@ import (
 func realSnapshots(t *testing.T) map[string]string {
 	root := os.Getenv("GMEMTOP_TRACES")
 	if root == "" {
-		t.Skip("GMEMTOP_TRACES is not set: there are no recorded snapshots to read")
+		t.Skip("needs GMEMTOP_TRACES: recorded snapshots")
 	}
 	paths, err := filepath.Glob(filepath.Join(root, "torch_snapshot", "*.pickle"))
 	if err != nil || len(paths) == 0 {
@@ -107,7 +107,7 @@ func TestFiguresEqualThoseOfPython(t *testing.T) {
 	files := realSnapshots(t)
 	python, err := exec.LookPath("python3")
 	if err != nil {
-		t.Skip("python3 is not installed: there is no reference to compare with")
+		t.Skip("needs python3: the reference is a Python script")
 	}
 	for name, path := range files {
 		t.Run(name, func(t *testing.T) {

@@ -72,7 +72,7 @@ mark gpu1 kind 0 phase unknown [7000, none) "range"
 func TestPythonLoadsWhatIsWritten(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {
-		t.Skip("python3 is not installed: there is nothing to load it with")
+		t.Skip("needs python3: what is written is loaded with it")
 	}
 	const script = `
 import pickle, sys

@@ -14,7 +14,7 @@ import (
 func memoryOf(t testing.TB, path string, base uint64) (*bytes.Reader, uint64) {
 	f, err := elf.Open(path)
 	if err != nil {
-		t.Skip("no ELF file ", path)
+		t.Fatal(err)
 	}
 	defer f.Close()
 	var mem []byte
@@ -39,7 +39,7 @@ func aLibrary(t testing.TB) string {
 			return pattern
 		}
 	}
-	t.Skip("no C library found")
+	t.Skip("needs a C library in one of the usual places")
 	return ""
 }
 

@@ -24,7 +24,7 @@ func TestEveryPythonRunsTheSourceAndNothingIsLeft(t *testing.T) {
 			}
 			t.Run(string(m), func(t *testing.T) {
 				if _, err := exec.LookPath("gdb"); m == GDB && err != nil {
-					t.Skip("no gdb on PATH")
+					t.Skip("needs gdb")
 				}
 				p := start(t, p.command("asleep"))
 				p.inject(m, count) // an interpreter keeps arenas that it needed once
@@ -279,7 +279,7 @@ func TestASeccompFilterSeesNothingUnusual(t *testing.T) {
 func TestTrainingIsBitIdentical(t *testing.T) {
 	python := os.Getenv("GMEMTOP_TORCH")
 	if python == "" {
-		t.Skip("GMEMTOP_TORCH names no Python that has torch")
+		t.Skip("needs GMEMTOP_TORCH: a Python interpreter that has torch")
 	}
 	const program = `
 import hashlib, os, torch
@@ -330,7 +330,7 @@ print('{"sha": "%s", "n": %d}' % (h.hexdigest(), state["n"]))
 
 func TestAnotherMountNamespaceIsNoObstacle(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Skip("a mount namespace needs root")
+		t.Skip("needs root: it makes a mount namespace")
 	}
 	py := one(t, 8, 13)
 	for _, m := range mechanisms {
@@ -344,7 +344,7 @@ func TestAnotherMountNamespaceIsNoObstacle(t *testing.T) {
 		cmd.Args = append([]string{"unshare", "--mount", "sh", "-c", `mount -t tmpfs none $0/tmp; exec "$@"`, py.root}, cmd.Args...)
 		var err error
 		if cmd.Path, err = exec.LookPath("unshare"); err != nil {
-			t.Skip("no unshare on PATH")
+			t.Skip("needs unshare: it makes a mount namespace")
 		}
 		p := start(t, cmd)
 		p.inject(m, count)

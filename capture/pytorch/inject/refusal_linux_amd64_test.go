@@ -80,10 +80,10 @@ func attachAs(t *testing.T, pid int, wrapper ...string) string {
 func needsRoot(t *testing.T) {
 	t.Helper()
 	if os.Getuid() != 0 {
-		t.Skip("becoming another user needs root")
+		t.Skip("needs root: it becomes another user")
 	}
 	if _, err := exec.LookPath("setpriv"); err != nil {
-		t.Skip("no setpriv on PATH")
+		t.Skip("needs setpriv: it becomes another user")
 	}
 }
 
@@ -100,7 +100,7 @@ func ofNobody(t *testing.T, mode string) *process {
 			return start(t, cmd)
 		}
 	}
-	t.Skip("no Python below /usr, which any user may run")
+	t.Skip("needs a Python below /usr: any user may run that")
 	return nil
 }
 
@@ -224,7 +224,7 @@ func TestAStoppedProcessStaysStopped(t *testing.T) {
 func TestWhatIsNoPythonIsRefused(t *testing.T) {
 	sleep := exec.Command("sleep", "30")
 	if err := sleep.Start(); err != nil {
-		t.Skip("no sleep on PATH")
+		t.Skip("needs sleep: a process that is no Python")
 	}
 	thread := 0
 	tasks, _ := os.ReadDir("/proc/self/task")
@@ -303,7 +303,7 @@ func TestPythonsThatAreTooOldAreRefused(t *testing.T) {
 		}
 	}
 	if !tried {
-		t.Skip("no CPython before 3.8")
+		t.Skip("needs a CPython before 3.8")
 	}
 }
 
@@ -324,7 +324,7 @@ func TestRemoteDebuggingSwitchedOffIsRespected(t *testing.T) {
 func TestAnInterpreterThatExportsNothingIsRefused(t *testing.T) {
 	cc, err := exec.LookPath("cc")
 	if err != nil {
-		t.Skip("no C compiler on PATH")
+		t.Skip("needs cc: an interpreter is linked")
 	}
 	for _, p := range interpreters() {
 		prefix := filepath.Dir(filepath.Dir(p.path))
@@ -340,7 +340,7 @@ func TestAnInterpreterThatExportsNothingIsRefused(t *testing.T) {
 		}
 		out, err := exec.Command(cc, "-o", program, source, "-I", include, libs[0], "-lm", "-ldl", "-lpthread", "-lutil").CombinedOutput()
 		if err != nil {
-			t.Skipf("cc: %v: %s", err, out)
+			t.Skipf("needs the libraries that libpython is linked with: cc says %v: %s", err, out)
 		}
 		cmd := exec.Command(program, "-c", "import os, time; os.write(1, b'ready\\n'); time.sleep(20)")
 		cmd.Env = append(os.Environ(), "PYTHONHOME="+prefix)
@@ -351,7 +351,7 @@ func TestAnInterpreterThatExportsNothingIsRefused(t *testing.T) {
 		}
 		return
 	}
-	t.Skip("no Python with its static library")
+	t.Skip("needs a Python with its static library and headers")
 }
 
 // TestACallThatFaultsOrHangsIsUndone calls what is no function, and one that never returns.

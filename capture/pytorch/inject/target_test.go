@@ -105,7 +105,7 @@ func each(t *testing.T, test func(t *testing.T, p interpreter)) {
 		}
 		if !found {
 			t.Run(fmt.Sprintf("3.%d", minor), func(t *testing.T) {
-				t.Skipf("no CPython 3.%d on PATH, in pyenv, or below a root that GMEMTOP_PYTHON_ROOTS names", minor)
+				t.Skipf("needs CPython 3.%d on PATH, in pyenv, or below a root that GMEMTOP_PYTHON_ROOTS names", minor)
 			})
 		}
 	}
@@ -121,7 +121,7 @@ func one(t *testing.T, from, to int) interpreter {
 		}
 	}
 	if best < 0 {
-		t.Skipf("no CPython between 3.%d and 3.%d", from, to)
+		t.Skipf("needs a CPython between 3.%d and 3.%d", from, to)
 	}
 	return interpreters()[best]
 }
@@ -258,6 +258,6 @@ func (p *process) traces() map[string]string {
 func needsPtrace(t *testing.T) {
 	t.Helper()
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
-		t.Skip("attaching is supported on linux/amd64 only")
+		t.Skip("needs linux/amd64: attaching is supported on nothing else")
 	}
 }
