@@ -1,10 +1,12 @@
 package inject
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"time"
 	"unsafe"
@@ -13,11 +15,14 @@ import (
 )
 
 // How long a thread may take to stop (it does so at once unless it is in an uninterruptible wait), and a remote call to return. A
-// lock that another thread holds is free within microseconds; what takes longer is given up where that is sound.
+// lock that another thread holds is free within microseconds; what takes longer is given up where that is sound. A thread that waits for a
+// processor is not late: giving up would not let it go any sooner, and would leave the work half done.
 const (
-	stopLimit  = 2 * time.Second
-	callLimit  = 200 * time.Millisecond
-	neverLimit = time.Minute
+	stopLimit    = 2 * time.Second
+	callLimit    = 200 * time.Millisecond
+	starvedLimit = 10 * time.Second
+	starvedLook  = 10 * time.Millisecond // between two looks whether that is so
+	neverLimit   = time.Minute
 )
 
 const (
@@ -66,14 +71,15 @@ type tracee struct {
 	trapIgnored bool          // the process ignores SIGTRAP; a trap would reset that
 	stack       uint64        // top of the stack for function calls; 0: none yet
 
-	saved   unix.PtraceRegs
-	xstate  []byte // nil until a function is called
-	mask    uint64
-	used    bool // registers are no longer the saved ones
-	at      standing
-	signal  unix.Signal   // of atSignal
-	running time.Time     // when it was last seen not to have stopped
-	held    []unix.Signal // signals that arrived during calls and are to be sent again
+	saved     unix.PtraceRegs
+	xstate    []byte // nil until a function is called
+	mask      uint64
+	used      bool // registers are no longer the saved ones
+	at        standing
+	signal    unix.Signal   // of atSignal
+	running   time.Time     // when it was last seen not to have stopped
+	ranBefore time.Duration // the processor's time that it had had before
+	held      []unix.Signal // signals that arrived during calls and are to be sent again
 }
 
 // byPtrace halts a target with ptrace.
@@ -139,7 +145,8 @@ func halt(pid int, gadget uint64, fn func(*tracee) error) (took time.Duration, e
 	if err := ptrace(unix.PTRACE_SEIZE, pid, 0, unix.PTRACE_O_TRACESYSGOOD); err != nil {
 		return 0, fmt.Errorf("ptrace: seize: %w", err)
 	}
-	t := &tracee{pid: pid, running: time.Now(), mem: processMemory(pid), gadget: gadget, limit: callLimit}
+	t := &tracee{pid: pid, mem: processMemory(pid), gadget: gadget, limit: callLimit}
+	t.ranBefore, t.running = t.ran(), time.Now()
 	if err := ptrace(unix.PTRACE_INTERRUPT, pid, 0, 0); err != nil {
 		return 0, fmt.Errorf("ptrace: interrupt: %w", err)
 	}
@@ -180,9 +187,11 @@ func halt(pid int, gadget uint64, fn func(*tracee) error) (took time.Duration, e
 
 var errTimeout = errors.New("timed out")
 
-// wait waits for the next stop and notes where the thread stands.
+// wait waits for the next stop and notes where the thread stands. The time for which the thread waits for a processor, on a machine that has more to do
+// than it can, is not counted.
 func (t *tracee) wait(limit time.Duration) error {
-	deadline := time.Now().Add(limit)
+	began := time.Now()
+	deadline := began.Add(limit)
 	for spins := 0; ; spins++ {
 		var ws unix.WaitStatus
 		pid, err := unix.Wait4(t.pid, &ws, unix.WALL|unix.WNOHANG, nil)
@@ -200,12 +209,33 @@ func (t *tracee) wait(limit time.Duration) error {
 		t.running = time.Now()
 		switch {
 		case t.running.After(deadline):
-			return errTimeout
+			if t.running.Sub(began) > limit+starvedLimit || !t.runnable() || t.ran()-t.ranBefore >= limit {
+				return errTimeout
+			}
+			deadline = t.running.Add(starvedLook)
 		case spins > 8: // by now the target may need this very processor
 			doze := unix.Timespec{Nsec: 10_000}
 			unix.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&doze)), 0, 0)
 		}
 	}
+}
+
+// ran returns the processor's time that the thread has had, 0 where the kernel does not tell.
+func (t *tracee) ran() time.Duration {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/schedstat", t.pid))
+	if err != nil {
+		return 0
+	}
+	var ns int64
+	_, _ = fmt.Sscan(string(b), &ns)
+	return time.Duration(ns)
+}
+
+// runnable says whether the thread runs or waits for a processor, and for nothing else.
+func (t *tracee) runnable() bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/stat", t.pid))
+	i := bytes.LastIndexByte(b, ')')
+	return err == nil && i >= 0 && bytes.HasPrefix(b[i+1:], []byte(" R"))
 }
 
 func (t *tracee) note(ws unix.WaitStatus) error {
