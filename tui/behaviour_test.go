@@ -395,6 +395,30 @@ func TestRunShowsAFrameAndQuits(t *testing.T) {
 	}
 }
 
+func TestWhatIsTypedTakesTheProposalsPlace(t *testing.T) {
+	for name, c := range map[string]struct {
+		keys []string
+		want string
+	}{
+		"typed":           {[]string{"9"}, "9"},
+		"typed on":        {[]string{"9", "0"}, "90"},
+		"kept by moving":  {[]string{"end", "9"}, "8GiB9"},
+		"edited in front": {[]string{"home", "1"}, "18GiB"},
+		"taken back":      {[]string{"backspace"}, ""},
+		"left":            {nil, "8GiB"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := open120(t)
+			d.send(leaf.AskMsg{Title: "budget", Text: "8GiB", Answer: func(text string) (tea.Msg, error) { return nil, nil }})
+			d.press(c.keys...)
+			q, ok := d.m.dialogs[len(d.m.dialogs)-1].(*question)
+			if !ok || q.text.String() != c.want {
+				t.Errorf("the text is %q, want %q", q.text.String(), c.want)
+			}
+		})
+	}
+}
+
 func TestAStretchOfTheRecordingCanOpen(t *testing.T) {
 	tl := training(t, "runs/train.gmt", 64<<20)
 	loader := func(context.Context, func(string, int64, int64)) (Loaded, error) {

@@ -17,12 +17,14 @@ type question struct {
 	answer tea.Msg
 	err    error
 	text   input
+	// whole says that all of the text is selected, as a proposal: what is typed takes its place, and a key that moves keeps it.
+	whole bool
 	// touched says that a key changed the text: before, what it lacks is no mistake.
 	touched bool
 }
 
 func newQuestion(ask leaf.AskMsg) *question {
-	q := &question{ask: ask, text: newInput(ask.Text)}
+	q := &question{ask: ask, text: newInput(ask.Text), whole: ask.Text != ""}
 	q.read()
 	return q
 }
@@ -38,6 +40,7 @@ func (q *question) update(m *Model, msg tea.Msg) tea.Cmd {
 	case closeMsg:
 		return m.close()
 	case tea.PasteMsg:
+		q.replace()
 		q.text.insert(msg.Content)
 		q.touched = true
 		q.read()
@@ -51,12 +54,25 @@ func (q *question) update(m *Model, msg tea.Msg) tea.Cmd {
 		case "esc":
 			return m.close()
 		}
-		if q.text.update(msg) {
+		before := q.text.String()
+		if k := msg.String(); msg.Key().Text != "" || k == "backspace" || k == "delete" {
+			q.replace()
+		}
+		q.whole = false
+		q.text.update(msg)
+		if q.text.String() != before {
 			q.touched = true
 			q.read()
 		}
 	}
 	return nil
+}
+
+// replace takes a proposal away: something comes in its place.
+func (q *question) replace() {
+	if q.whole {
+		q.text, q.whole = newInput(""), false
+	}
 }
 
 func (q *question) draw(m *Model, c *canvas.Canvas) {
@@ -67,7 +83,9 @@ func (q *question) draw(m *Model, c *canvas.Canvas) {
 	c.Fill(row, ' ', th.Dialog)
 	x := 1 + c.Text(1, row.Y, th.OnDialog(th.Accent), q.ask.Title+" ")
 	start := x
-	x += c.Text(x, row.Y, th.OnDialog(th.Strong), q.text.String())
+	style := th.OnDialog(th.Strong)
+	style.Reverse = q.whole
+	x += c.Text(x, row.Y, style, q.text.String())
 	at := start + canvas.Width(string(q.text.runes[:q.text.at]))
 	c.Set(at, row.Y, max(c.At(at, row.Y).Rune, ' '), c.Style(canvas.Style{Reverse: true}))
 	if q.err != nil && q.touched {
