@@ -88,6 +88,7 @@ func (a *app) runJob(ctx context.Context, argv []string) error {
 	run, stop := context.WithCancel(context.Background())
 	defer stop()
 	w.run(run, job)
+	reapOrphans(run, job.PID())
 	if !headless {
 		o := a.screen()
 		o.Feed = w.feed
