@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -90,13 +89,7 @@ func (a *app) compare(ctx context.Context, paths []string, f *planFlags, o compa
 	if o.maxBatch && opt.Budget == 0 {
 		return usageError{errors.New("--max-batch needs --budget: the memory that the batch has to fit in")}
 	}
-	bar := newPlanningBar(a.newProgress(), len(list))
-	opt.Update = bar.update
-	c, err := replay.Compare(ctx, p, list, opt)
-	bar.end()
-	if errors.Is(err, replay.ErrTooSmall) {
-		return a.tooSmall(err, opt.Budget)
-	}
+	c, err := a.compared(ctx, p, list, opt)
 	if err != nil {
 		return err
 	}
@@ -130,25 +123,4 @@ func (a *app) width() int {
 		return 0
 	}
 	return w
-}
-
-// answer writes a text report, its first paragraph in bold where standard output shows colours.
-func (a *app) answer(body func(w io.Writer) error) error {
-	if a.flags.output != "" || !a.colored() {
-		return a.write(false, body)
-	}
-	return a.write(false, func(w io.Writer) error {
-		var b bytes.Buffer
-		if err := body(&b); err != nil {
-			return err
-		}
-		first, rest, _ := bytes.Cut(b.Bytes(), []byte("\n\n"))
-		for line := range bytes.Lines(first) { // a pager forgets at the end of a line what its beginning said
-			if _, err := fmt.Fprintf(w, "\x1b[1m%s\x1b[0m\n", bytes.TrimRight(line, "\n")); err != nil {
-				return err
-			}
-		}
-		_, err := fmt.Fprintf(w, "\n%s", rest)
-		return err
-	})
 }

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 )
 
@@ -130,7 +131,13 @@ func unwrapPath(err error) error {
 }
 
 // text writes a text report, its first line in bold where standard output shows colours.
-func (a *app) text(body func(w io.Writer) error) error {
+func (a *app) text(body func(w io.Writer) error) error { return a.headed(body, "\n") }
+
+// answer writes a text report, its first paragraph in bold where standard output shows colours.
+func (a *app) answer(body func(w io.Writer) error) error { return a.headed(body, "\n\n") }
+
+// headed writes a text report, in bold what comes before the first separator where standard output shows colours.
+func (a *app) headed(body func(w io.Writer) error, separator string) error {
 	if a.flags.output != "" || !a.colored() {
 		return a.write(false, body)
 	}
@@ -139,8 +146,13 @@ func (a *app) text(body func(w io.Writer) error) error {
 		if err := body(&b); err != nil {
 			return err
 		}
-		line, rest, _ := bytes.Cut(b.Bytes(), []byte("\n"))
-		_, err := fmt.Fprintf(w, "\x1b[1m%s\x1b[0m\n%s", line, rest)
+		head, rest, _ := strings.Cut(b.String(), separator)
+		for line := range strings.Lines(head) { // a pager forgets at the end of a line what its beginning said
+			if _, err := fmt.Fprintf(w, "\x1b[1m%s\x1b[0m\n", strings.TrimRight(line, "\n")); err != nil {
+				return err
+			}
+		}
+		_, err := io.WriteString(w, separator[1:]+rest)
 		return err
 	})
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 
@@ -62,13 +61,7 @@ func (a *app) plan(ctx context.Context, paths []string, f *planFlags, manager st
 	if eager {
 		opt.Eager = managers.Eager
 	}
-	bar := newPlanningBar(a.newProgress(), len(list))
-	opt.Update = bar.update
-	c, err := replay.Compare(ctx, p, list, opt)
-	bar.end()
-	if errors.Is(err, replay.ErrTooSmall) {
-		return a.tooSmall(err, opt.Budget)
-	}
+	c, err := a.compared(ctx, p, list, opt)
 	if err != nil {
 		return err
 	}

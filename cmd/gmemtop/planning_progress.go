@@ -1,11 +1,14 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay"
 )
 
@@ -95,20 +98,14 @@ func (b *planningBar) end() {
 	b.bar.done()
 }
 
-// say shows a line of any text, cut to the width of a usual terminal so that it stays one line.
-func (p *progress) say(text string) {
-	if p.w == nil {
-		return
+// compared plans and simulates, with progress; a budget that cannot be met is said in the user's terms.
+func (a *app) compared(ctx context.Context, p *plan.Problem, list []plan.Manager, opt replay.Options) (*replay.Comparison, error) {
+	bar := newPlanningBar(a.newProgress(), len(list))
+	opt.Update = bar.update
+	c, err := replay.Compare(ctx, p, list, opt)
+	bar.end()
+	if errors.Is(err, replay.ErrTooSmall) {
+		return nil, a.tooSmall(err, opt.Budget)
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	now := p.now()
-	if now.Sub(p.begun) < quietFor || now.Sub(p.last) < redrawEvery {
-		return
-	}
-	p.last, p.shown = now, true
-	if line := []rune(text); len(line) > 79 {
-		text = string(line[:78]) + "…"
-	}
-	fmt.Fprintf(p.w, "\r\x1b[K%s", text)
+	return c, err
 }

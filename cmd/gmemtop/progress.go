@@ -36,6 +36,27 @@ func (a *app) newProgress() *progress {
 
 // tell says that done of total bytes, or of total any other things where the stage says so, are behind.
 func (p *progress) tell(stage string, done, total int64) {
+	p.draw(func() string {
+		stage = report.Printable(stage) // names the file
+		if total > 0 {
+			return fmt.Sprintf("%s %d %%", stage, min(100*done/total, 100))
+		}
+		return stage + " " + p.units.Bytes(done)
+	})
+}
+
+// say shows a line of any text, cut to the width of a usual terminal so that it stays one line.
+func (p *progress) say(text string) {
+	p.draw(func() string {
+		if line := []rune(text); len(line) > 79 {
+			return string(line[:78]) + "…"
+		}
+		return text
+	})
+}
+
+// draw shows a line, unless the work has only just begun or the one before stands for too short a time.
+func (p *progress) draw(line func() string) {
 	if p.w == nil {
 		return
 	}
@@ -46,12 +67,7 @@ func (p *progress) tell(stage string, done, total int64) {
 		return
 	}
 	p.last, p.shown = now, true
-	stage = report.Printable(stage) // names the file
-	if total > 0 {
-		fmt.Fprintf(p.w, "\r\x1b[K%s %d %%", stage, min(100*done/total, 100))
-		return
-	}
-	fmt.Fprintf(p.w, "\r\x1b[K%s %s", stage, p.units.Bytes(done))
+	fmt.Fprint(p.w, "\r\x1b[K"+line())
 }
 
 // done clears the line.

@@ -216,23 +216,12 @@ func (b *batches) tell(n BatchNews) {
 	}
 }
 
-// news waits for news and brings it.
+// news waits for news and brings it. What went wrong is only to be read once all is done.
 func (b *batches) news() tea.Msg {
-	select {
-	case <-b.finished:
-	case <-b.wake:
-		select { // more may come at once
-		case <-b.finished:
-		case <-time.After(newsEvery):
-		}
-	case <-time.After(stillEvery):
-	}
-	select {
-	case <-b.finished:
+	if await(b.wake, b.finished) {
 		return batchNewsMsg{search: b, done: true, fault: b.fault, stack: b.stack}
-	default:
-		return batchNewsMsg{search: b}
 	}
+	return batchNewsMsg{search: b}
 }
 
 // onNews takes what a search has to say, unless it was stopped.

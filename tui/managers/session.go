@@ -214,23 +214,31 @@ const (
 	stillEvery = time.Second
 )
 
-// news waits for news and brings it.
-func (r *run) news() tea.Msg {
+// await returns when there is news of background work, at last when it has finished, which it reports. What comes at once comes together.
+func await(wake, finished <-chan struct{}) (done bool) {
 	select {
-	case <-r.finished:
-	case <-r.wake:
-		select { // more may come at once
-		case <-r.finished:
+	case <-finished:
+	case <-wake:
+		select {
+		case <-finished:
 		case <-time.After(newsEvery):
 		}
 	case <-time.After(stillEvery):
 	}
 	select {
-	case <-r.finished:
-		return newsMsg{run: r, done: true, fault: r.fault, stack: r.stack}
+	case <-finished:
+		return true
 	default:
-		return newsMsg{run: r}
+		return false
 	}
+}
+
+// news waits for news and brings it. What went wrong is only to be read once all is done.
+func (r *run) news() tea.Msg {
+	if await(r.wake, r.finished) {
+		return newsMsg{run: r, done: true, fault: r.fault, stack: r.stack}
+	}
+	return newsMsg{run: r}
 }
 
 // runner is the View as what plans in the background.
