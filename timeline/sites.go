@@ -210,14 +210,19 @@ func (t *Timeline) placeOf(id traces.FrameID) place {
 // frameLabel returns a frame as "func file.py:123", with what the frame lacks left out.
 func (t *Timeline) frameLabel(id traces.FrameID) string { return t.placeOf(id).label(0) }
 
-// cppName shortens the name of a C++ function: arguments, result and PyTorch's long namespaces go.
+// cppName shortens the name of a C++ function: arguments, result and PyTorch's long namespaces go. A name without arguments that has spaces is a range
+// that somebody named, such as those of torch.compile ("Torch-Compiled Region: 0/0", "## Call CompiledFxGraph f5zq ##"): it is kept whole.
 func cppName(fn string) string {
 	s := strings.ReplaceAll(fn, "(anonymous namespace)::", "")
+	if graph, ok := strings.CutPrefix(s, "## Call CompiledFxGraph "); ok {
+		graph = strings.TrimSuffix(graph, " ##")
+		return "compiled graph " + graph[:min(8, len(graph))]
+	}
 	if i := strings.IndexByte(s, '('); i > 0 {
 		s = s[:i]
-	}
-	if i := strings.LastIndexByte(s, ' '); i >= 0 && !strings.Contains(s[i:], ">") && !strings.HasSuffix(s, "operator") {
-		s = s[i+1:]
+		if i := strings.LastIndexByte(s, ' '); i >= 0 && !strings.Contains(s[i:], ">") && !strings.HasSuffix(s, "operator") {
+			s = s[i+1:]
+		}
 	}
 	s = strings.TrimPrefix(strings.TrimPrefix(s, "torch::autograd::"), "generated::")
 	return strings.TrimSuffix(s, "::apply")
