@@ -34,6 +34,7 @@ const (
 	ntXState    = 0x202       // NT_X86_XSTATE: all of the floating-point and vector registers
 	xstateMax   = 1 << 16     // bytes; AMX needs some 11 KiB
 	noSyscall   = ^uint64(0)  // orig_rax of a thread that is not in a system call
+	childDumped = 3           // CLD_DUMPED: the last of the codes of a process that has ended
 )
 
 // ptrace makes a request. It must be made on the thread that attached.
@@ -193,18 +194,17 @@ func (t *tracee) wait(limit time.Duration) error {
 	began := time.Now()
 	deadline := began.Add(limit)
 	for spins := 0; ; spins++ {
-		var ws unix.WaitStatus
-		pid, err := unix.Wait4(t.pid, &ws, unix.WALL|unix.WNOHANG, nil)
+		status, err := t.look()
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue
-		case errors.Is(err, unix.ECHILD):
+		case errors.Is(err, errEnded), errors.Is(err, unix.ECHILD):
 			t.at = ended
 			return errEnded
 		case err != nil:
 			return fmt.Errorf("wait: %w", err)
-		case pid == t.pid:
-			return t.note(ws)
+		case status != 0:
+			return t.note(status)
 		}
 		t.running = time.Now()
 		switch {
@@ -218,6 +218,29 @@ func (t *tracee) wait(limit time.Duration) error {
 			unix.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&doze)), 0, 0)
 		}
 	}
+}
+
+// look returns with what status the thread has stopped, 0 if it has not; the error is errEnded where it has ended. The end is looked at and not taken: of
+// a process that this very program started it is for another to take, with the exit code.
+func (t *tracee) look() (int32, error) {
+	for _, options := range [...]int{unix.WEXITED | unix.WSTOPPED | unix.WNOWAIT, unix.WSTOPPED} {
+		var info struct { // siginfo_t of SIGCHLD
+			Signo, Errno, Code, _, PID, UID, Status int32
+			_                                       [100]byte
+		}
+		if err := unix.Waitid(unix.P_PID, t.pid, (*unix.Siginfo)(unsafe.Pointer(&info)), options|unix.WNOHANG|unix.WALL, nil); err != nil {
+			return 0, err
+		}
+		switch {
+		case info.PID != int32(t.pid):
+			return 0, nil
+		case info.Code <= childDumped:
+			return 0, errEnded
+		case options&unix.WNOWAIT == 0:
+			return info.Status, nil
+		}
+	}
+	return 0, nil
 }
 
 // ran returns the processor's time that the thread has had, 0 where the kernel does not tell.
@@ -238,14 +261,12 @@ func (t *tracee) runnable() bool {
 	return err == nil && i >= 0 && bytes.HasPrefix(b[i+1:], []byte(" R"))
 }
 
-func (t *tracee) note(ws unix.WaitStatus) error {
-	switch sig := ws.StopSignal(); {
-	case ws.Exited() || ws.Signaled():
-		t.at = ended
-		return errEnded
-	case int(ws)>>16 == eventStop && sig == unix.SIGTRAP:
+// note notes where the thread stands, from the status of its stop: a signal, with the event of ptrace above it.
+func (t *tracee) note(status int32) error {
+	switch sig := unix.Signal(status & 0xff); {
+	case status>>8 == eventStop && sig == unix.SIGTRAP:
 		t.at = interrupted
-	case int(ws)>>16 == eventStop:
+	case status>>8 == eventStop:
 		t.at = interrupted
 		return errStopped
 	case sig == unix.SIGTRAP|sysgood:

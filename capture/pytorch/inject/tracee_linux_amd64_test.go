@@ -1,9 +1,11 @@
 package inject
 
 import (
+	"errors"
 	"os/exec"
 	"slices"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -46,5 +48,35 @@ func TestAProcessThatWaitsForAProcessorIsNotLate(t *testing.T) {
 	t.Logf("stopped %v", halted)
 	if found := p.finish(Ptrace); found["n"] != float64(n) {
 		t.Errorf("the source ran %v times, not %d", found["n"], n)
+	}
+}
+
+// TestAProcessThatDiesWhileItIsLentKeepsItsExitCode: who started it has to learn how it ended.
+func TestAProcessThatDiesWhileItIsLentKeepsItsExitCode(t *testing.T) {
+	p := start(t, one(t, 8, 14).command("compute"))
+	tg, f := examine(host(), p.pid)
+	if err := f.Err(); err != nil {
+		t.Fatal(err)
+	}
+	at, err := gadget(processMemory(p.pid), tg.modules, tg.mappings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = stopped(p.pid, at, func(l *tracee) error {
+		if err := unix.Kill(p.pid, unix.SIGKILL); err != nil {
+			t.Error(err)
+		}
+		_, err := l.syscall(unix.SYS_GETPID)
+		for err == nil || !errors.Is(err, errEnded) && !errors.Is(err, unix.ESRCH) {
+			_, err = l.syscall(unix.SYS_GETPID)
+		}
+		return l.wait(time.Second)
+	})
+	if !errors.Is(err, errEnded) {
+		t.Errorf("%v, not that it has ended", err)
+	}
+	p.ended = true
+	if err := p.cmd.Wait(); err == nil || err.Error() != "signal: killed" {
+		t.Errorf("the exit is %v, not that it was killed", err)
 	}
 }
