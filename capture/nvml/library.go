@@ -46,6 +46,9 @@ func Open(o Options) (*Library, error) {
 	return open(nvml.New(opts...), processes{root: "/proc"})
 }
 
+// OpenAPI is Open on an implementation of NVML that is at hand, such as the vendor's mocks.
+func OpenAPI(api nvml.Interface) (*Library, error) { return open(api, processes{root: "/proc"}) }
+
 func open(api nvml.Interface, proc processes) (*Library, error) {
 	if ret := api.Init(); ret != nvml.SUCCESS {
 		return nil, unavailable(ret)

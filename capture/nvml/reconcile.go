@@ -116,12 +116,19 @@ func Reconcile(r *Reading, b Books) Reconciliation {
 			out.Unknown = append(out.Unknown, "NVML does not tell the memory of process "+name(p)+": it is in the unexplained part")
 		}
 	}
+	// A process that holds memory and is not listed under its number has another one there: any that is listed may be it, and counted beside it
+	// its memory would be counted twice.
+	hidden := b.PID != 0 && !listed && r.ProcessesKnown && b.Reserved.Or(0) > 0
+	if hidden {
+		others = nil
+	}
 	switch {
 	case !r.ProcessesKnown:
 		out.Unknown = append(out.Unknown, "NVML does not list the processes of this device: theirs and the context are in the unexplained part")
-	case b.PID != 0 && !listed:
-		out.Unknown = append(out.Unknown, "NVML does not list this process under its number, as inside a container: its context is in the unexplained part")
-	case b.PID != 0 && !process.known:
+	case hidden:
+		out.Unknown = append(out.Unknown, "NVML does not list this process under its number, as inside a container: its context and other processes are in the "+
+			"unexplained part")
+	case listed && !process.known:
 		out.Unknown = append(out.Unknown, "NVML does not tell this process's memory: its context is in the unexplained part")
 	}
 	explained := own

@@ -30,38 +30,29 @@ func TestReconcile(t *testing.T) {
 
 func parseCase(t *testing.T, text string) (*Reading, Books) {
 	r, b := &Reading{ProcessesKnown: true}, Books{}
+	figures := map[string]*Figure{"used": &r.Memory.Used, "requested": &b.Requested, "allocated": &b.Allocated, "active": &b.Active, "reserved": &b.Reserved,
+		"pools": &b.PrivatePools, "context": &b.Context, "bound": &b.ContextBound}
 	for line := range strings.Lines(text) {
 		key, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
-		var v int64
 		f := Figure{}
-		if n, _ := fmt.Sscan(value, &v); n == 1 {
+		if v := int64(0); value != "?" && key != "processes unknown" {
+			if _, err := fmt.Sscan(value, &v); err != nil {
+				t.Fatalf("%q: %v", line, err)
+			}
 			f = Known(v)
 		}
-		switch word, rest, _ := strings.Cut(key, " "); word {
-		case "used":
-			r.Memory.Used = f
-		case "pid":
-			b.PID = int(v)
-		case "process":
+		word, rest, _ := strings.Cut(key, " ")
+		switch to := figures[word]; {
+		case to != nil:
+			*to = f
+		case word == "pid":
+			b.PID = int(f.Or(0))
+		case word == "process":
 			p := Process{Used: f}
 			fmt.Sscan(rest, &p.PID, &p.Name)
 			r.Processes = append(r.Processes, p)
-		case "processes":
+		case word == "processes":
 			r.ProcessesKnown = false
-		case "requested":
-			b.Requested = f
-		case "allocated":
-			b.Allocated = f
-		case "active":
-			b.Active = f
-		case "reserved":
-			b.Reserved = f
-		case "pools":
-			b.PrivatePools = f
-		case "context":
-			b.Context = f
-		case "bound":
-			b.ContextBound = f
 		default:
 			t.Fatalf("unknown key %q", key)
 		}

@@ -64,8 +64,8 @@ func planPyTorch(lib library) ([]Site, error) {
 		sites = append(sites, s)
 	}
 	if !found[blockAlloc] || !found[blockFree] {
-		return nil, fmt.Errorf("%w: %s carries no pytorch:malloc and pytorch:free, which torch has since 2.2 on x86-64; probes on the driver show "+
-			"segments, and %s", ErrNoProbes, lib.mapped, instead)
+		return nil, fmt.Errorf("%w: %s carries no pytorch:malloc and pytorch:free, which torch has since 2.2 on x86-64; gmemtop attach --probes=driver "+
+			"PID shows segments, and %s", ErrNoProbes, lib.mapped, instead)
 	}
 	return sites, nil
 }
@@ -216,7 +216,7 @@ func plan(root string, pid int, want Probes) ([]Site, error) {
 	if want&PyTorch != 0 {
 		if !hasTorch {
 			return nil, fmt.Errorf("%w: process %d has no libc10_cuda.so: torch is not imported yet, or is built without CUDA; wait, or watch its "+
-				"driver calls, and %s", ErrNotLoaded, pid, instead)
+				"driver calls: gmemtop attach --probes=driver %d; %s", ErrNotLoaded, pid, pid, instead)
 		}
 		if sites, err = planPyTorch(torch); err != nil {
 			return nil, err

@@ -19,7 +19,7 @@ import (
 func eachWay(t *testing.T, test func(t *testing.T, perf bool)) {
 	t.Run("links", func(t *testing.T) {
 		if h := thisHost("/proc"); !h.hasLinks() {
-			t.Skipf("Linux %s has no links for probes of processes", h.release)
+			t.Skipf("needs Linux 6.10: %s has no links for probes of processes", h.release)
 		}
 		test(t, false)
 	})
@@ -302,7 +302,7 @@ func TestNothingIsLostOfFourThreads(t *testing.T) {
 
 func TestNothingIsLostAt100000PairsASecond(t *testing.T) {
 	if testing.Short() {
-		t.Skip("-short: two seconds of events")
+		t.Skip("needs the time of a test without -short: two seconds of events")
 	}
 	p := start(t, "libc10_cuda.so")
 	s, stop := run(t, Options{PID: p.pid})

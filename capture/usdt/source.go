@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -46,7 +47,15 @@ func (o Options) withDefaults() Options {
 }
 
 // Source watches one process by probes. It implements [capture.Source]: its windows have the kind traces.Lifetimes.
+//
+// Probes see no training steps. A [capture.Step] of this source is an interval: it lasts as long as a window, or less where a window ended early,
+// and comes while nothing happens as well. Its Allocated is what of the memory that was handed out since the probes were put lived at the
+// interval's end, its PeakAllocated the most that lived in it; Reserved and PeakReserved are the same of the driver's segments where those
+// are watched. The target's capabilities say so with [Intervals], so that nobody calls an interval a step.
 type Source struct{ o Options }
+
+// Intervals, among a Target's capabilities, says that its Steps are intervals of time and not training steps.
+const Intervals = "intervals"
 
 var _ capture.Source = (*Source)(nil)
 
@@ -59,6 +68,19 @@ func Check() error {
 		return err
 	}
 	return thisHost("/proc").check()
+}
+
+// Try says why no process can be watched here after it has put the kernel program into the kernel for a moment: what Check cannot know, since
+// inside of a container, or under a security module, only the kernel's answer tells. It returns nil, and the kernel's version, where it worked.
+func Try() (kernel string, err error) {
+	if err := supported(); err != nil {
+		return "", err
+	}
+	h := thisHost("/proc")
+	if err := h.check(); err != nil {
+		return h.release, err
+	}
+	return h.release, tryLoading(h)
 }
 
 // Plan returns where probes would be put in a process, without putting any.
@@ -138,7 +160,7 @@ func (s *Source) target() (capture.Target, error) {
 	}
 	host, _ := os.Hostname()
 	return capture.Target{PID: p.PID, Started: p.Started, Host: host, Argv: p.Argv, Rank: -1, LocalRank: -1, WorldSize: -1,
-		Capabilities: []string{"windows"}}, nil
+		Capabilities: []string{"windows", Intervals}}, nil
 }
 
 // wait plans, again and again where the library is only awaited.
@@ -150,7 +172,7 @@ func (s *Source) wait(ctx context.Context, sink capture.Sink) ([]Site, error) {
 			sink.Notice(capture.Notice{Key: noticeWaiting})
 			return sites, err
 		}
-		sink.Notice(capture.Notice{Key: noticeWaiting, State: true, Text: "waiting until the process loads CUDA's libraries"})
+		sink.Notice(capture.Notice{Key: noticeWaiting, State: true, Text: "for the process to load CUDA's libraries"})
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
@@ -160,21 +182,30 @@ func (s *Source) wait(ctx context.Context, sink capture.Sink) ([]Site, error) {
 }
 
 const (
-	noticeWaiting = "probes.waiting"
-	noticeLimits  = "probes.limits"
+	noticeWaiting   = "probes.waiting"
+	noticePlan      = "probes.plan"
+	noticeLimits    = "probes.limits"
+	noticeIntervals = "probes.intervals"
 )
 
 // watch reads events into windows until the end.
 func (s *Source) watch(ctx context.Context, sink capture.Sink, t tracer, sites []Site, target capture.Target) error {
-	sink.Notice(capture.Notice{Key: noticeLimits, Text: limits(sites)})
+	// Read before anybody is told that the probes are there: what happens from then on is after it.
 	now, clock := time.Now().UnixNano(), monotonic()
-	w := newWindower(now-clock, watchesBlocks(sites))
+	what, unseen := Explain(sites)
+	sink.Notice(capture.Notice{Key: noticePlan, Text: what})
+	sink.Notice(capture.Notice{Key: noticeLimits, Text: unseen})
+	sink.Notice(capture.Notice{Key: noticeIntervals, Text: "a row is " + lasting(s.o.Window) + " of the process, not a training step: probes see none"})
+	w := newWindower(now-clock, watches(sites, blockAlloc))
+	w.driverToo = watches(sites, driverAlloc)
 	w.process = traces.Process{Host: target.Host, PID: int64(target.PID), Rank: -1, WorldSize: -1}
 	w.settings = settings(sites)
 	w.resolve = t.resolver()
 	var lost [lossKinds]int64
-	index, stop := int64(0), int64(math.MaxInt64)
+	row := interval{start: clock}
+	first, stop := int64(0), int64(math.MaxInt64) // the interval in which the window began
 	w.open(clock)
+	// flush ends the window, and the interval with it; one that was not told because nothing happened in it is as good as not begun.
 	flush := func(next int64) {
 		for i, n := range t.lost() {
 			if d := n - lost[i]; d > 0 {
@@ -185,9 +216,10 @@ func (s *Source) watch(ctx context.Context, sink capture.Sink, t tracer, sites [
 			}
 		}
 		if trace := w.close(); trace != nil {
-			sink.Window(capture.Window{Trace: trace, First: index, Last: index, How: capture.HowProbes, Bytes: capture.Size(trace)})
-			index++
+			sink.Window(capture.Window{Trace: trace, First: first, Last: row.index, How: capture.HowProbes, Bytes: capture.Size(trace)})
+			sink.Step(row.end(w, next))
 		}
+		first, row.start = row.index, next
 		w.open(next)
 	}
 	take := func(e event) bool {
@@ -220,28 +252,43 @@ func (s *Source) watch(ctx context.Context, sink capture.Sink, t tracer, sites [
 			flush(now)
 			sink.End(capture.End{Reason: capture.Exited, Code: -1})
 			return nil
-		case w.events > 0 && now-w.start >= int64(s.o.Window): // a window in which nothing happens goes on
+		case now-row.start < int64(s.o.Window):
+		case w.events > 0:
 			flush(now)
+		default: // a window in which nothing happens goes on, and the interval is told all the same: silence is seen to be silence
+			sink.Step(row.end(w, now))
 		}
 	}
 }
 
-func watchesBlocks(sites []Site) bool {
-	for _, s := range sites {
-		if s.does == blockAlloc {
-			return true
-		}
-	}
-	return false
+func watches(sites []Site, a action) bool {
+	return slices.ContainsFunc(sites, func(s Site) bool { return s.does == a })
 }
 
-// limits says in a sentence what these probes cannot see.
-func limits(sites []Site) string {
-	text := "probes see what is allocated from now on: blocks from before appear when they are freed, as a count"
-	if watchesBlocks(sites) {
-		return text + "; sizes are as requested; there are no Python stacks, steps or tensor names"
+func lasting(d time.Duration) string {
+	if d == time.Second {
+		return "a second"
 	}
-	return text + "; the driver's calls mostly do not name their device: it is shown as 0"
+	return d.String()
+}
+
+// interval is the row that is under way.
+type interval struct{ index, start int64 }
+
+// end returns the interval as a row that ends at a moment of the events' clock, and begins the next.
+func (i *interval) end(w *windower, at int64) capture.Step {
+	s := capture.Step{Index: i.index, Start: w.epoch + i.start, End: w.epoch + at, Forward: capture.Unknown, Backward: capture.Unknown, Optimizer: capture.Unknown,
+		Allocated: w.allocated.now, PeakAllocated: w.allocated.peak, Reserved: w.reserved.now, PeakReserved: w.reserved.peak, RSS: capture.Unknown,
+		Parameters: capture.Unknown, Gradients: capture.Unknown, OptimizerState: capture.Unknown, Ops: capture.Unknown, Retries: capture.Unknown, OOMs: w.ooms}
+	if !w.driverToo {
+		s.Reserved, s.PeakReserved, s.OOMs = capture.Unknown, capture.Unknown, capture.Unknown
+	}
+	if !w.blocksToo {
+		s.Allocated, s.PeakAllocated = s.Reserved, s.PeakReserved // each segment is handed to the program as one block
+	}
+	w.allocated.peak, w.reserved.peak = w.allocated.now, w.reserved.now
+	i.index, i.start = i.index+1, at
+	return s
 }
 
 // settings keeps with the trace where the probes were.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,6 +24,7 @@ import (
 type sink struct {
 	mu      sync.Mutex
 	targets []capture.Target
+	steps   []capture.Step
 	windows []capture.Window
 	notices map[string]string
 	lost    map[string]int64
@@ -35,7 +37,7 @@ func newSink() *sink {
 }
 
 func (s *sink) Begin(t capture.Target) { s.locked(func() { s.targets = append(s.targets, t) }) }
-func (s *sink) Step(capture.Step)      {}
+func (s *sink) Step(x capture.Step)    { s.locked(func() { s.steps = append(s.steps, x) }) }
 func (s *sink) Window(w capture.Window) {
 	s.locked(func() { s.windows = append(s.windows, w) })
 }
@@ -68,7 +70,7 @@ func run(t *testing.T, o Options) (*sink, func() error) {
 	case <-s.began:
 	case err := <-ended:
 		if errors.Is(err, ErrPermission) {
-			t.Skip(err)
+			t.Skip(needs(err))
 		}
 		t.Fatal(err)
 	}
@@ -100,9 +102,9 @@ func TestASourceCutsItsEventsIntoWindowsThatEachAddUp(t *testing.T) {
 	p := start(t, "libc10_cuda.so")
 	s, stop := run(t, Options{PID: p.pid, MaxEvents: 1000})
 	p.do("f 600000000000") // from before
-	p.do("m 500000000000 0 1000 0")
+	p.do("m 500000000000 1 1000 0")
 	p.do("p %x", 2500)
-	p.do("m 500000002000 0 2000 0")
+	p.do("m 500000002000 1 2000 0")
 	if err := stop(); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
@@ -144,8 +146,59 @@ func TestASourceCutsItsEventsIntoWindowsThatEachAddUp(t *testing.T) {
 			t.Errorf("window %d began %v ago", i, age)
 		}
 	}
+	if len(s.steps) != len(s.windows) {
+		t.Fatalf("%d intervals of %d windows", len(s.steps), len(s.windows))
+	}
+	for i, x := range s.steps {
+		held, most := heldBytes(s.windows[i].Trace)
+		if x.Index != int64(i) || x.Allocated != held || x.PeakAllocated != most || x.Reserved != capture.Unknown || x.OOMs != capture.Unknown || x.End < x.Start {
+			t.Errorf("interval %d %+v of a window that ends with %d bytes, at most %d", i, x, held, most)
+		}
+		if i > 0 && x.Start != s.steps[i-1].End {
+			t.Errorf("interval %d does not begin where the one before ended", i)
+		}
+	}
+	if !slices.Contains(s.targets[0].Capabilities, Intervals) {
+		t.Errorf("capabilities %q", s.targets[0].Capabilities)
+	}
 	if allocs != 2502 || unknown != 1 || len(before) != 2 || before[0x500000000000] != 0x1000 {
 		t.Errorf("%d allocations, %d frees of unknown blocks, at the end %v", allocs, unknown, before)
+	}
+}
+
+// heldBytes returns what a trace of one device holds at its end and at its most.
+func heldBytes(tr *traces.Trace) (now, most int64) {
+	for i := range tr.Events.Len() {
+		switch e := tr.Events.At(i); e.Action {
+		case traces.Alloc:
+			now += e.Size
+		case traces.Free:
+			now -= e.Size
+		}
+		if tr.Events.Time[i] > 0 { // a window begins with all of what was there before
+			most = max(most, now)
+		}
+	}
+	return now, most
+}
+
+func TestIntervalsGoOnWhileNothingHappensAndWindowsDoNot(t *testing.T) {
+	p := start(t, "libc10_cuda.so")
+	s, stop := run(t, Options{PID: p.pid, Window: 20 * time.Millisecond})
+	p.do("m 500000000000 0 1000 0")
+	deadline := time.Now().Add(10 * time.Second)
+	for told := 0; told < 5 && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		s.locked(func() { told = len(s.steps) })
+	}
+	if err := stop(); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if len(s.windows) != 1 || len(s.steps) < 5 {
+		t.Fatalf("%d windows, %d intervals", len(s.windows), len(s.steps))
+	}
+	last := s.steps[len(s.steps)-1]
+	if last.Allocated != 0x1000 || last.Index != int64(len(s.steps)-1) || s.windows[0].Last >= last.Index {
+		t.Errorf("window of %d to %d, last interval %+v", s.windows[0].First, s.windows[0].Last, last)
 	}
 }
 
@@ -187,7 +240,7 @@ func TestASourceThatWaitsBeginsWhenTheLibraryIsLoaded(t *testing.T) {
 	case <-s.began:
 	case err := <-ended:
 		if errors.Is(err, ErrPermission) {
-			t.Skip(err)
+			t.Skip(needs(err))
 		}
 		t.Fatal(err)
 	}
@@ -270,7 +323,7 @@ func TestALibraryThatWasReplacedWhileItRunsIsStillWatched(t *testing.T) {
 
 func TestAUserWithoutRightsIsToldWhichAndHow(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("not root: another user cannot be taken on")
+		t.Skip("needs root: another user is taken on")
 	}
 	data, err := os.ReadFile("/proc/self/exe")
 	if err != nil {

@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 func build(t testing.TB) string {
 	t.Helper()
 	if _, err := exec.LookPath("gcc"); err != nil {
-		t.Skip("gcc is not installed: there is no process to watch")
+		t.Skip("needs gcc: the process that is watched is built by it")
 	}
 	built.once.Do(func() {
 		if built.dir, built.err = os.MkdirTemp("", "usdt"); built.err != nil {
@@ -71,8 +71,13 @@ func build(t testing.TB) string {
 func needProbes(t testing.TB) {
 	t.Helper()
 	if err := Check(); errors.Is(err, ErrPermission) || errors.Is(err, ErrUnsupported) {
-		t.Skip(err)
+		t.Skip(needs(err))
 	}
+}
+
+// needs names what a test that cannot run lacks: what the kernel's refusal says.
+func needs(err error) string {
+	return "needs probes that the kernel permits (root, or CAP_BPF and CAP_PERFMON): " + err.Error()
 }
 
 // target is a running process that does what it is told.
@@ -172,7 +177,7 @@ func (p *target) trace(o Options) (*kernelTracer, []Site) {
 	o = o.withDefaults()
 	sites, err := plan(o.root, o.PID, o.Probes)
 	if errors.Is(err, ErrPermission) {
-		p.t.Skip(err)
+		p.t.Skip(needs(err))
 	}
 	if err != nil {
 		p.t.Fatal(err)
@@ -184,7 +189,7 @@ func (p *target) traceSites(o Options, sites []Site) *kernelTracer {
 	p.t.Helper()
 	t, err := attach(o, sites)
 	if errors.Is(err, ErrPermission) { // a container's root, whom only the kernel's answer tells from the real one
-		p.t.Skip(err)
+		p.t.Skip(needs(err))
 	}
 	if err != nil {
 		p.t.Fatal(err)

@@ -27,6 +27,24 @@ func monotonic() int64 {
 	return ts.Nano()
 }
 
+// tryLoading puts the kernel program and its tables into the kernel and takes them away again.
+func tryLoading(h host) error {
+	if err := rlimit.RemoveMemlock(); err != nil {
+		return h.refused("lift the limit of locked memory", err)
+	}
+	spec, err := loadProbe()
+	if err != nil {
+		return err
+	}
+	spec.Maps[probeMapEvents].MaxEntries = 1 << 12
+	loaded, err := ebpf.NewCollection(spec)
+	if err != nil {
+		return h.refused("load the probes' program", err)
+	}
+	loaded.Close()
+	return nil
+}
+
 // wakeupBytes is how full the ring buffer is when the reader is woken before its time.
 const wakeupBytes = 1 << 16
 

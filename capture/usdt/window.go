@@ -62,6 +62,7 @@ const (
 // windower turns events into windows.
 type windower struct {
 	blocksToo bool // PyTorch's probes are watched
+	driverToo bool // the driver's are
 	epoch     int64
 	settings  []traces.Setting
 	process   traces.Process
@@ -71,6 +72,9 @@ type windower struct {
 	order uint64
 	bytes int64 // of physical memory held
 
+	allocated, reserved level // blocks and segments of device memory, as far as known
+	ooms                int64
+
 	b       *traces.Builder
 	stream  cached[uint64, traces.StreamID]
 	gpu     cached[int32, traces.DeviceID]
@@ -78,6 +82,14 @@ type windower struct {
 	last    int64 // time of the newest event in the window, relative to start
 	events  int
 	counter traces.Counter
+}
+
+// level is an amount and the most that it was since somebody asked.
+type level struct{ now, peak int64 }
+
+func (l *level) add(n int64) {
+	l.now += n
+	l.peak = max(l.peak, l.now)
 }
 
 // cached is the last answer of an interning table: most events are of the stream and the device of the one before.
@@ -165,6 +177,7 @@ func (w *windower) take(e event, does action) {
 
 func (w *windower) refused(e event, does action, at int64) {
 	if e.result == outOfMemory && (does == driverAlloc || does == physicalAlloc) {
+		w.ooms++
 		w.b.Event(traces.Event{Time: at, Addr: math.MaxUint64, Size: size(e.size), Stack: w.stack(e.stack), Stream: w.stream.get(e.stream, w.b.Stream),
 			Device: w.device(does == pinnedAlloc, e.device), Action: traces.OOM}) // what was still free is not told: negative
 		return
@@ -183,12 +196,24 @@ func (w *windower) alloc(s space, e event, at int64) {
 	if old, known := w.held[s][e.addr]; known { // its free was lost, or bypassed the probes
 		w.b.Lose("missed_frees", traces.DataLoss, 1, "memory was handed out again whose free was not seen; it is shown as freed at that moment")
 		old.stack = -1
+		w.count(s, -old.size)
 		w.release(s, e.addr, old, at)
 	}
 	w.held[s][e.addr] = h
+	w.count(s, h.size)
 	w.emit(s, true, e.addr, h, at)
 	if s == physical {
 		w.sample(h.size, at)
+	}
+}
+
+// count follows how much is held. Physical memory without an address is counted where it is mapped, and pinned memory is the host's.
+func (w *windower) count(s space, delta int64) {
+	switch s {
+	case blocks:
+		w.allocated.add(delta)
+	case segments, mapped:
+		w.reserved.add(delta)
 	}
 }
 
@@ -201,6 +226,7 @@ func (w *windower) free(s space, e event, at int64) {
 	}
 	delete(w.held[s], e.addr)
 	h.stack = e.stack
+	w.count(s, -h.size)
 	w.release(s, e.addr, h, at)
 }
 
@@ -222,6 +248,7 @@ func (w *windower) unmap(e event, at int64) {
 			}
 			delete(w.held[mapped], addr)
 			h.stack = e.stack
+			w.count(mapped, -h.size)
 			w.release(mapped, addr, h, at)
 			addr += uint64(h.size)
 		}

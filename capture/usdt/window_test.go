@@ -144,6 +144,15 @@ func TestAWindowBeginsWithWhatTheOneBeforeLeftAliveWhateverTheEventsAre(t *testi
 				t.Fatalf("a window begins with %v, the one before ended with %v", given, end)
 			}
 			end = live
+			var held int64 // a size of all ones wraps around, and back when it is freed
+			for key, size := range live {
+				if key.device.Kind == traces.DeviceGPU {
+					held += size
+				}
+			}
+			if counted := w.allocated.now; w.blocksToo && counted != held || !w.blocksToo && w.reserved.now != held {
+				t.Fatalf("%d bytes are alive; counted are %+v and %+v", held, w.allocated, w.reserved)
+			}
 		}
 	}
 }

@@ -44,12 +44,27 @@ type Device struct {
 	Celsius        int64
 	Watts, Limit   int64
 	Received, Sent int64 // bytes a second over PCIe
-	Clock          int64 // MHz of the processors
+	// Clock and MemoryClock are MHz of the processors and the memory; Slowed says what holds them back, "" for nothing.
+	Clock, MemoryClock int64
+	Slowed             string
+	// LinkReceived and LinkSent are bytes a second over NVLink, all links together.
+	LinkReceived, LinkSent int64
+	// ECC is 1 where memory is checked and 0 where it is not; Corrected are the errors that were repaired since the driver was loaded.
+	ECC, Corrected int64
+	// MIG says that the device is divided; Instances are its parts.
+	MIG       bool
+	Instances []Instance
 	// Alarm is what is wrong with it: uncorrected errors, rows that wait for remapping; "" for nothing.
 	Alarm string
 	// History is Used at equal intervals, the newest last.
 	History []int64
 	Every   time.Duration
+}
+
+// Instance is a part of a divided device.
+type Instance struct {
+	Name        string
+	Used, Total int64
 }
 
 // Process is one that holds memory of a GPU, or that has torch loaded.
@@ -62,12 +77,13 @@ type Process struct {
 	// Bytes are of GPU memory, Host of resident host memory.
 	Bytes, Host int64
 	Busy        int64
-	Age         time.Duration
+	Age         time.Duration // 0 where unknown
 	// Torch says that torch is loaded; No says why it cannot be attached to, "" where it can.
 	Torch bool
 	No    string
-	// History is Bytes at the intervals of the device's.
+	// History is Bytes at equal intervals, the newest last, or Host where Bytes are unknown; a figure that was not told is Unknown.
 	History []int64
+	Every   time.Duration
 }
 
 // Messages of the machine.

@@ -68,18 +68,13 @@ func (v *View) Look() Look { return v.look }
 
 // Take gives the view the newest look; the selected process stays selected.
 func (v *View) Take(l Look) {
-	pid := 0
-	if p, ok := v.selected(); ok {
-		pid = p.PID
-	}
 	v.look = l
 	v.order()
-	if i := slices.IndexFunc(v.list, func(p Process) bool { return p.PID == pid }); i >= 0 {
-		v.table.Select(i)
-	}
 }
 
+// order sorts the table; the selected process stays selected.
 func (v *View) order() {
+	before, selected := v.selected()
 	v.list = slices.Clone(v.look.Processes)
 	slices.SortStableFunc(v.list, func(a, b Process) int {
 		var n int
@@ -103,6 +98,9 @@ func (v *View) order() {
 		return cmp.Or(n, cmp.Compare(a.PID, b.PID))
 	})
 	v.table.SetRows(len(v.list))
+	if i := slices.IndexFunc(v.list, func(p Process) bool { return p.PID == before.PID }); selected && i >= 0 {
+		v.table.Select(i)
+	}
 }
 
 func (v *View) selected() (Process, bool) {
@@ -191,7 +189,10 @@ func (v *View) sentence(s *leaf.State) string {
 		return cmp.Compare(float64(a.Used)/float64(max(a.Total, 1)), float64(b.Used)/float64(max(b.Total, 1)))
 	})
 	text := fmt.Sprintf("GPU %d: %s of %s used", full.Index, s.Units.Bytes(full.Used), s.Units.Bytes(full.Total))
-	if len(l.Devices) > 1 {
+	switch {
+	case full.Used == Unknown:
+		text = "The driver does not say how much of a GPU is used"
+	case len(l.Devices) > 1:
 		text = fmt.Sprintf("Fullest of %d GPUs: %s of %s used on GPU %d", len(l.Devices), s.Units.Bytes(full.Used), s.Units.Bytes(full.Total), full.Index)
 	}
 	var most Process
@@ -249,7 +250,40 @@ func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 			}
 		}
 	}
+	if p, ok := v.selected(); ok && body.H >= 14 && len(p.History) > 0 {
+		var below canvas.Rect
+		body, below = body.CutBottom(min(max(body.H/3, 6), 10))
+		v.drawSelected(s, c.Sub(below), &p)
+	}
 	v.drawProcesses(s, c, body)
+}
+
+// drawSelected draws how much the selected process held.
+func (v *View) drawSelected(s *leaf.State, c *canvas.Canvas, p *Process) {
+	if c.Width() < 20 {
+		return
+	}
+	th, what := s.Theme, "GPU memory"
+	if p.Bytes == Unknown {
+		what = "resident memory"
+	}
+	shown := min(len(p.History), c.Width()-9)
+	title := fmt.Sprintf("%s of %d %s", what, p.PID, name(p.Command))
+	if p.Every > 0 && shown > 1 {
+		title += ", the last " + timeline.Duration(int64(p.Every)*int64(shown-1))
+	}
+	leaf.Rule(s, c, 0, 0, c.Width(), title)
+	top := slices.Max(p.History[len(p.History)-shown:])
+	if c.Height() < 3 || top <= 0 {
+		return
+	}
+	unit, text := s.Units.Column(top)
+	c.TextRight(7, 1, th.Dim, strings.TrimSpace(text(top)))
+	if c.Height() > 4 {
+		c.TextRight(7, 2, th.Faint, unit)
+	}
+	c.TextRight(7, c.Height()-1, th.Dim, "0")
+	drawHistory(c.Sub(canvas.Rect{X: 8, Y: 1, W: shown, H: c.Height() - 1}), p.History, top, th.Plain())
 }
 
 func slot(in canvas.Rect, i, rows int) (canvas.Rect, bool) {
@@ -263,40 +297,55 @@ func (v *View) drawDevice(s *leaf.State, c *canvas.Canvas, d *Device) {
 	x := c.Text(0, 0, th.Accent.Strong(), fmt.Sprintf("%2d", d.Index)) + 1
 	x += c.TextMax(x, 0, min(26, w/4), th.Text, d.Name) + 1
 	_, text := s.Units.Column(d.Total)
-	used := strings.TrimSpace(text(d.Used)) + " of " + s.Units.Bytes(d.Total)
+	used := "unknown of " + s.Units.Bytes(d.Total)
+	if d.Used != Unknown {
+		used = strings.TrimSpace(text(d.Used)) + " of " + s.Units.Bytes(d.Total)
+	}
 	style := th.Text
 	if d.Total > 0 && d.Used > d.Total-d.Total/20 {
 		style = th.Bad
 	}
 	figures := v.figures(s, d)
 	bar := w - x - canvas.Width(used) - 2
+	fit := len(figures)
 	right := strings.Join(figures, "  ")
-	for bar-canvas.Width(right)-2 < 14 && len(figures) > 0 {
-		figures = figures[:len(figures)-1]
-		right = strings.Join(figures, "  ")
+	for bar-canvas.Width(right)-2 < 14 && fit > 0 {
+		fit--
+		right = strings.Join(figures[:fit], "  ")
 	}
 	bar = max(min(bar-canvas.Width(right)-2, 40), 4)
-	c.Bar(x, 0, bar, d.Used, max(d.Total, 1), th.Plain())
+	c.Bar(x, 0, bar, max(d.Used, 0), max(d.Total, 1), th.Plain())
 	x += bar + 1
 	c.Text(x, 0, style, used)
 	c.TextRight(w, 0, th.Dim, right)
-	if c.Height() < 2 || w < 8 || len(d.History) == 0 {
+	if c.Height() < 2 || w < 8 {
 		return
 	}
 	h := c.Height() - 1
 	if h > 1 {
 		h--
-	}
-	history := d.History[max(len(d.History)-w+3, 0):]
-	for i, n := range history {
-		top := int(float64(n) / float64(max(d.Total, 1)) * float64(8*h))
-		if n > 0 {
-			top = max(top, 1)
+		x := 3
+		if d.Alarm != "" {
+			x += c.TextMax(x, c.Height()-1, w-x, th.Bad, d.Alarm) + 2
 		}
-		c.Column(3+i, 1, h, []canvas.Slab{{Top: top, Fill: th.Plain()}}, nil)
+		for _, f := range figures[fit:] { // what had no room above, as far as there is some here
+			if x+canvas.Width(f) > w {
+				break
+			}
+			x += c.Text(x, c.Height()-1, th.Dim, f) + 2
+		}
 	}
-	if d.Alarm != "" && c.Height() > 2 {
-		c.TextMax(3, c.Height()-1, w-3, th.Bad, d.Alarm)
+	drawHistory(c.Sub(canvas.Rect{X: 3, Y: 1, W: w - 3, H: h}), d.History, max(d.Total, 1), th.Plain())
+}
+
+// drawHistory draws the newest values as columns, as many as there is room for; Unknown ones are gaps.
+func drawHistory(c *canvas.Canvas, history []int64, whole int64, fill canvas.Fill) {
+	w, h := c.Size()
+	for i, n := range history[max(len(history)-w, 0):] {
+		top := int(float64(n) / float64(whole) * float64(8*h))
+		if n > 0 {
+			c.Column(i, 0, h, []canvas.Slab{{Top: max(top, 1), Fill: fill}}, nil)
+		}
 	}
 }
 
@@ -319,8 +368,43 @@ func (v *View) figures(s *leaf.State, d *Device) []string {
 	if d.Received != Unknown && d.Sent != Unknown {
 		list = append(list, fmt.Sprintf("PCIe in %s/s out %s/s", s.Units.Bytes(d.Received), s.Units.Bytes(d.Sent)))
 	}
-	if d.Clock != Unknown {
+	if d.Slowed != "" {
+		list = append(list, "slowed by "+d.Slowed)
+	}
+	if d.LinkReceived != Unknown && d.LinkSent != Unknown {
+		list = append(list, fmt.Sprintf("NVLink in %s/s out %s/s", s.Units.Bytes(d.LinkReceived), s.Units.Bytes(d.LinkSent)))
+	}
+	if d.MIG {
+		var parts []string
+		for _, x := range d.Instances {
+			part := x.Name
+			if x.Used != Unknown && x.Total != Unknown {
+				part += fmt.Sprintf(" %s of %s", s.Units.Bytes(x.Used), s.Units.Bytes(x.Total))
+			}
+			parts = append(parts, part)
+		}
+		text := "MIG without instances"
+		if len(parts) > 0 {
+			text = strings.Join(parts, ", ")
+		}
+		list = append(list, text)
+	}
+	switch {
+	case d.Clock != Unknown && d.MemoryClock != Unknown:
+		list = append(list, fmt.Sprintf("%d MHz, memory %d MHz", d.Clock, d.MemoryClock))
+	case d.Clock != Unknown:
 		list = append(list, fmt.Sprintf("%d MHz", d.Clock))
+	}
+	switch {
+	case d.Corrected > 0:
+		list = append(list, fmt.Sprintf("ECC repaired %s", leaf.Count(d.Corrected)))
+	case d.ECC == 0:
+		list = append(list, "ECC off")
+	case d.ECC == 1:
+		list = append(list, "ECC on")
+	}
+	if d.Reserved > 0 {
+		list = append(list, "driver keeps "+s.Units.Bytes(d.Reserved))
 	}
 	return list
 }
@@ -338,9 +422,18 @@ func (v *View) drawProcesses(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 	}
 	unit, text := s.Units.Column(top)
 	hostUnit, hostText := s.Units.Column(host)
+	if top <= 0 { // no figure, no unit
+		unit = ""
+	}
+	if host <= 0 {
+		hostUnit = ""
+	}
 	v.table.Columns[colBytes].Unit, v.table.Columns[colHost].Unit = unit, hostUnit
 	for _, col := range []int{colGPU, colBytes, colShare, colBusy} {
 		v.table.Columns[col].Hidden = !gpu
+	}
+	if v.table.SortBy = v.sort; !gpu && v.sort == colBytes { // which then sorts by what there is
+		v.table.SortBy = colHost
 	}
 	v.table.Draw(c, at, th, func(row, col int) table.Cell {
 		p := &v.list[row]
@@ -364,6 +457,9 @@ func (v *View) drawProcesses(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 		case colHost:
 			return known(th.Faint, p.Host, th.Dim, func(n int64) string { return strings.TrimSpace(hostText(n)) })
 		case colAge:
+			if p.Age <= 0 { // a process that is not visible from here
+				return table.Cell{Text: "–", Style: th.Faint}
+			}
 			return table.Cell{Text: timeline.Duration(int64(p.Age)), Style: th.Dim}
 		}
 		cell := table.Cell{Text: p.Command, Style: plain}
