@@ -22,6 +22,7 @@ const (
 	frameNotice kind = 6 // notice
 	frameLost   kind = 7 // lost
 	frameBye    kind = 8 // bye: nothing follows
+	frameOutput kind = 9 // from a Relay alone: bytes that the command wrote
 
 	frameWelcome  kind = 64 // welcome
 	frameDescribe kind = 65 // ask
@@ -31,6 +32,7 @@ const (
 
 	frameWho     kind = 96 // from a second viewer: who listens here?
 	frameWatched kind = 97 // watched
+	frameLook    kind = 98 // look: from a second viewer that wants to look along
 )
 
 // Limits of what is taken from a socket.
@@ -40,6 +42,9 @@ const (
 	maxWindow = 1 << 30 // bytes of a window's text, decompressed
 	maxPacked = 256 << 20
 )
+
+// encodingGMT is the encoding of a window that a Relay passes on: a native stream of traces/gmt. An agent's own windows name none.
+const encodingGMT = "gmt"
 
 type hello struct {
 	Version      int      `json:"version"`
@@ -55,6 +60,8 @@ type hello struct {
 	WorldSize    int      `json:"world_size"`
 	Capabilities []string `json:"capabilities"`
 	Waiting      string   `json:"waiting"`
+	// Viewer is the process of the Relay that says this in the agent's place.
+	Viewer int `json:"viewer,omitempty"`
 }
 
 type windowHead struct {
@@ -63,6 +70,8 @@ type windowHead struct {
 	How     string     `json:"how"`
 	Partial bool       `json:"partial"`
 	Steps   [][2]int64 `json:"steps"` // nanoseconds of Unix time
+	// Encoding is what the pieces are: "" for a zlib stream of what an agent writes, or encodingGMT.
+	Encoding string `json:"encoding,omitempty"`
 }
 
 type windowTail struct {
@@ -73,6 +82,8 @@ type windowTail struct {
 type notice struct {
 	Key  string `json:"key"`
 	Text string `json:"text"`
+	// State is what an agent has no need to say: its one state has a key of its own.
+	State bool `json:"state,omitempty"`
 }
 
 type lost struct {
@@ -87,6 +98,9 @@ type bye struct {
 	Reason  string   `json:"reason"`
 	Detail  string   `json:"detail"`
 	Left    []string `json:"left"`
+	// Code and OutOfMemory are what a Relay knows of an end with the reason capture.Exited.
+	Code        *int `json:"code,omitempty"`
+	OutOfMemory bool `json:"out_of_memory,omitempty"`
 }
 
 type welcome struct {
@@ -101,6 +115,17 @@ type ask struct {
 type watched struct {
 	PID   int    `json:"pid"`
 	Since string `json:"since"`
+	// Looks is the version of look that this viewer answers.
+	Looks int `json:"looks"`
+}
+
+// lookVersion is the version of what viewers say to each other, apart from what an agent says to them.
+const lookVersion = 1
+
+// look asks a viewer to be shown process PID as well.
+type look struct {
+	Version int `json:"version"`
+	PID     int `json:"pid"`
 }
 
 // readFrame reads one frame of at most limit bytes. It returns io.EOF where the stream ends between two frames.
@@ -136,8 +161,13 @@ func frame(k kind, v any) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	return plainFrame(k, payload), nil
+}
+
+// plainFrame returns a whole frame of a payload as it is.
+func plainFrame(k kind, payload []byte) []byte {
 	out := binary.LittleEndian.AppendUint32(make([]byte, 0, len(payload)+5), uint32(len(payload)+1))
-	return append(append(out, byte(k)), payload...), nil
+	return append(append(out, byte(k)), payload...)
 }
 
 // read decodes a payload.
@@ -173,4 +203,21 @@ func steps(payload []byte) ([]capture.Step, error) {
 		})
 	}
 	return out, nil
+}
+
+// rows is the inverse of steps. The number of ops, which an agent does not send, is left out.
+func rows(list []capture.Step) [][stepColumns]int64 {
+	out := make([][stepColumns]int64, len(list))
+	for i, s := range list {
+		skipped := int64(0)
+		if s.Skipped {
+			skipped = 1
+		}
+		out[i] = [stepColumns]int64{
+			s.Index, s.Start, s.End, s.Forward, s.Backward, s.Optimizer,
+			s.Allocated, s.Reserved, s.PeakAllocated, s.PeakReserved, s.RSS, s.Retries, s.OOMs,
+			s.Parameters, s.Gradients, s.OptimizerState, int64(s.Cost), skipped,
+		}
+	}
+	return out
 }

@@ -303,7 +303,7 @@ func TestTheAgentIsPythonOf38(t *testing.T) {
 	if exec.Command(python, "-c", "pass").Run() != nil {
 		found, _ := filepath.Glob(filepath.Join(os.Getenv("HOME"), ".pyenv/versions/3.8.*/bin/python"))
 		if len(found) == 0 {
-			t.Skip("needs python3.8")
+			t.Skip("needs python3.8: the agent is compiled with it")
 		}
 		python = found[0]
 	}

@@ -1,12 +1,14 @@
 package pytorch
 
 import (
+	"bytes"
 	"fmt"
 	"net"
 	"os"
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -32,17 +34,78 @@ func peer(conn net.Conn) int {
 
 // alive reports whether process pid runs and, where started is not 0, is the one that started then.
 func alive(pid int, started int64) bool {
+	s, err := statOf(pid)
+	return err == nil && s.state != 'Z' && s.state != 'X' && (started == 0 || s.started == started)
+}
+
+// stat is what the kernel says of a process in one line (proc(5), /proc/pid/stat: fields 3, 4 and 22).
+type stat struct {
+	state   byte
+	parent  int
+	started int64
+}
+
+func statOf(pid int) (stat, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return false
+		return stat{}, err
 	}
-	_, rest, ok := strings.Cut(string(b), ") ")
-	fields := strings.Fields(rest)
-	if !ok || len(fields) < 20 || fields[0] == "Z" || fields[0] == "X" {
-		return false
+	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:])) // the name before may hold anything
+	if len(fields) < 20 {
+		return stat{}, fmt.Errorf("/proc/%d/stat has %d fields", pid, len(fields))
 	}
-	at, err := strconv.ParseInt(fields[19], 10, 64)
-	return started == 0 || err == nil && at == started
+	parent, err := strconv.Atoi(fields[1])
+	if err != nil {
+		return stat{}, err
+	}
+	started, err := strconv.ParseInt(fields[19], 10, 64)
+	return stat{state: fields[0][0], parent: parent, started: started}, err
+}
+
+// descendants returns a process and those below it, parents first. Those whose parent has ended are not found: they are the system's by now.
+func descendants(pid int) []int {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	children := map[int][]int{}
+	for _, e := range entries {
+		if n, err := strconv.Atoi(e.Name()); err == nil {
+			if s, err := statOf(n); err == nil && s.state != 'Z' {
+				children[s.parent] = append(children[s.parent], n)
+			}
+		}
+	}
+	list := []int{pid}
+	for i := 0; i < len(list) && i < len(entries); i++ {
+		list = append(list, children[list[i]]...)
+	}
+	return list
+}
+
+// environOf returns the environment that a process was given, as "name=value"; ok is false where it cannot be read.
+func environOf(pid int) (env []string, ok bool) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+	return strings.Split(string(b), "\x00"), err == nil
+}
+
+// awaitEnd returns when a child of this process has ended, and leaves it to be reaped. A child that is waited for by wait(2) cannot be attached to
+// meanwhile: its stops would be taken for its end's by whoever waits.
+func awaitEnd(pid int) {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil { // a kernel before 5.3
+		for alive(pid, 0) {
+			time.Sleep(20 * time.Millisecond)
+		}
+		return
+	}
+	defer unix.Close(fd)
+	for {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1)
+		if n > 0 || err != nil && err != unix.EINTR {
+			return
+		}
+	}
 }
 
 // ownerOf returns the user whose process pid is, or this one.

@@ -5,14 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
 )
@@ -20,10 +18,6 @@ import (
 // A command under watch must not notice that it is watched, nor that the watcher dies. So what it writes goes to a file, which this process
 // reads along: a pipe or a terminal of ours would end a training run with a broken pipe on the day the viewer is killed. And nothing that
 // goes wrong on this side changes its exit code, which is what Wait returns.
-//
-// Of several processes that connect (the ranks of torchrun, a launcher that imports torch itself) one is shown: the first that steps an
-// optimizer, of two that have not stepped the one of lower rank. The others keep their connections; Launch.Each may give them sinks of
-// their own.
 
 // Launch says what to start and how.
 type Launch struct {
@@ -36,12 +30,16 @@ type Launch struct {
 	Stdin *os.File
 	// Stdout and Stderr, where given, are handed to the command as they are; otherwise both go to one file that is read along.
 	Stdout, Stderr *os.File
+	// Echo, where not nil, is written what that file is, for as long as it can be: a terminal that may end before the command does.
+	Echo io.Writer
 	// First is how many steps are described unasked as soon as the program is warm: a short one is over before a viewer has asked.
 	First int
 	// Detached starts the command in a session of its own, so that the end of this terminal does not reach it.
 	Detached bool
 	// Each, where not nil, is asked for a sink for every process but the one that is shown; nil drops what it sends.
 	Each func(*Session) capture.Sink
+	// Reach, where not nil, brings the agent into what has loaded torch and was not reached by the environment, until an agent has connected.
+	Reach Injector
 }
 
 // Job is a command that was started under the agent. It is a capture.Source, to be run once, and a capture.Controller for the process that is
@@ -55,11 +53,12 @@ type Job struct {
 	exited   chan struct{}
 	state    *os.ProcessState
 
-	mu    sync.Mutex
-	shown *Session
-	rank  int  // of the process that is shown
-	began bool // it has stepped
-	last  capture.End
+	mu      sync.Mutex
+	shown   *Session
+	rank    int  // of the process that is shown
+	began   bool // it has stepped
+	last    capture.End
+	trained bool // last is of a process that has stepped
 }
 
 var (
@@ -139,6 +138,7 @@ func (j *Job) start(base string) error {
 	}
 	_ = os.WriteFile(filepath.Join(j.folder, "pid"), []byte(strconv.Itoa(j.cmd.Process.Pid)), 0o600)
 	go func() {
+		awaitEnd(j.cmd.Process.Pid) // so that nobody waits while Reach attaches to it
 		_ = j.cmd.Wait()
 		j.state = j.cmd.ProcessState
 		close(j.exited)
@@ -246,6 +246,7 @@ func (j *Job) Run(ctx context.Context, sink capture.Sink) error {
 	if j.output != nil {
 		work.Go(func() { m.tail(ctx) })
 	}
+	work.Go(func() { m.reach(ctx) })
 	var err error
 	select {
 	case <-j.exited:
@@ -314,175 +315,4 @@ func (j *Job) Detach(ctx context.Context) error {
 		return err
 	}
 	return s.Detach(ctx)
-}
-
-// mux brings what several processes and the output send into one sink.
-type mux struct {
-	job  *Job
-	mu   sync.Mutex
-	sink capture.Sink
-	open int // sessions that run
-}
-
-func (m *mux) notice(n capture.Notice) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.sink.Notice(n)
-}
-
-func (m *mux) accept(ctx context.Context, work *sync.WaitGroup) {
-	for {
-		s, err := m.job.listener.Accept(ctx)
-		switch {
-		case ctx.Err() != nil || errors.Is(err, net.ErrClosed):
-			return
-		case err != nil:
-			m.notice(capture.Notice{Key: "connection", Text: err.Error()})
-			continue
-		}
-		m.mu.Lock()
-		m.open++
-		m.mu.Unlock()
-		work.Go(func() {
-			p := &process{mux: m, session: s}
-			if err := s.Run(ctx, p); err != nil && ctx.Err() == nil {
-				m.notice(capture.Notice{Key: "connection", Text: err.Error()})
-			}
-			m.mu.Lock()
-			m.open--
-			m.mu.Unlock()
-		})
-	}
-}
-
-// drain waits, for two seconds at most, until the sessions have read what the ended processes sent.
-func (m *mux) drain() {
-	for range 100 {
-		m.mu.Lock()
-		open := m.open
-		m.mu.Unlock()
-		if open == 0 {
-			return
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-}
-
-// tail reads along what the command writes, until ctx is done, and then to the end.
-func (m *mux) tail(ctx context.Context) {
-	f, err := os.Open(m.job.output.Name())
-	if err != nil {
-		m.notice(capture.Notice{Key: "output", Text: "the command's output cannot be shown: " + err.Error()})
-		return
-	}
-	defer f.Close()
-	buf := make([]byte, 64<<10)
-	for last := false; ; {
-		n, err := f.Read(buf)
-		if n > 0 {
-			m.mu.Lock()
-			m.sink.Output(buf[:n])
-			m.mu.Unlock()
-			continue
-		}
-		if err != nil && err != io.EOF || last {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			last = true
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
-}
-
-// process is the sink of one process of the job: it passes on what the one that is shown sends.
-type process struct {
-	mux     *mux
-	session *Session
-	target  capture.Target
-	own     capture.Sink
-	asked   bool
-}
-
-// elect decides whether this process is the one that is shown, and reports whether it has just become so.
-func (p *process) elect(stepping bool) (shown, now bool) {
-	j := p.mux.job
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	was := j.shown
-	switch {
-	case was == p.session:
-	case was == nil, stepping && !j.began, !j.began && !stepping && lower(p.target.Rank, j.rank):
-		j.shown = p.session
-	}
-	shown = j.shown == p.session
-	if shown {
-		j.rank = p.target.Rank
-	}
-	j.began = j.began || shown && stepping
-	return shown, shown && was != p.session
-}
-
-// hasBegun reports whether the process that is shown is settled: it has stepped.
-func (j *Job) hasBegun() bool {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.began
-}
-
-// lower reports whether rank a goes before rank b; a process without a rank goes last.
-func lower(a, b int) bool { return a >= 0 && (b < 0 || a < b) }
-
-// to calls f with the sink that this process's messages go to, if there is one.
-func (p *process) to(stepping bool, f func(capture.Sink)) {
-	shown, now := p.elect(stepping)
-	if shown {
-		p.mux.mu.Lock()
-		defer p.mux.mu.Unlock()
-		if now {
-			p.mux.sink.Begin(p.target)
-		}
-		f(p.mux.sink)
-		return
-	}
-	if !p.asked && p.mux.job.launch.Each != nil && (stepping || p.mux.job.hasBegun()) { // until then it may yet be the one that is shown
-		p.asked = true
-		if p.own = p.mux.job.launch.Each(p.session); p.own != nil {
-			p.own.Begin(p.target)
-		}
-	}
-	if p.own != nil {
-		f(p.own)
-	}
-}
-
-func (p *process) Begin(t capture.Target) {
-	p.target = t
-	p.to(false, func(s capture.Sink) { s.Begin(t) })
-}
-func (p *process) Step(x capture.Step)     { p.to(true, func(s capture.Sink) { s.Step(x) }) }
-func (p *process) Window(x capture.Window) { p.to(true, func(s capture.Sink) { s.Window(x) }) }
-func (p *process) Notice(x capture.Notice) { p.to(false, func(s capture.Sink) { s.Notice(x) }) }
-func (p *process) Output([]byte)           {}
-func (p *process) Lose(n string, k int64, d string) {
-	p.to(false, func(s capture.Sink) { s.Lose(n, k, d) })
-}
-
-// End keeps the last word of the process that is shown: the job's own end comes when the command has ended.
-func (p *process) End(e capture.End) {
-	shown, _ := p.elect(false)
-	j := p.mux.job
-	j.mu.Lock()
-	if shown {
-		j.last = e
-		j.shown, j.began = nil, false
-	}
-	j.mu.Unlock()
-	if shown && e.Reason != capture.Exited {
-		p.mux.notice(capture.Notice{Key: "agent", Text: strings.TrimSuffix("the agent is gone ("+e.Reason+"): "+e.Detail, ": ")})
-	}
-	if p.own != nil {
-		p.own.End(e)
-	}
 }

@@ -26,6 +26,9 @@ type Listener struct {
 	closed   chan struct{}
 	once     sync.Once
 	shaking  sync.WaitGroup
+
+	mu     sync.Mutex
+	relays map[int]*Relay // who shows a process to other viewers; 0 stands for processes that are not in it
 }
 
 // Listen waits for agents at path. A socket that nobody listens on any more is replaced; where another viewer listens, the error wraps
@@ -76,7 +79,7 @@ func vacate(path string) error {
 	if who.Since != "" {
 		since = " since " + who.Since
 	}
-	return fmt.Errorf("%w by process %d%s; close that viewer first, or read what it records", ErrWatched, who.PID, since)
+	return fmt.Errorf("%w by process %d%s, which shows nothing to others; close that viewer first, or read what it records", ErrWatched, who.PID, since)
 }
 
 // Path returns the socket's path.
@@ -94,7 +97,10 @@ func (l *Listener) accept() {
 			}
 		}
 		l.shaking.Go(func() {
-			s, err := shake(conn, l.since)
+			s, kept, err := l.meet(conn)
+			if kept {
+				return
+			}
 			if s == nil {
 				_ = conn.Close()
 				if err != nil {
@@ -112,6 +118,54 @@ func (l *Listener) accept() {
 			}
 		})
 	}
+}
+
+// meet reads a connection's first frame and answers it: an agent becomes a session, another viewer is told who listens here, or is shown what
+// this one sees; kept says that the connection is a relay's now.
+func (l *Listener) meet(conn net.Conn) (s *Session, kept bool, err error) {
+	_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
+	k, payload, err := readFrame(conn, maxHello)
+	if err != nil {
+		return nil, false, err
+	}
+	switch k {
+	case frameWho:
+	case frameLook:
+		asked, err := read[look](payload)
+		if err != nil {
+			return nil, false, err
+		}
+		if r := l.relayOf(asked.PID); r != nil && asked.Version == lookVersion && r.serve(conn) {
+			return nil, true, nil
+		}
+	default:
+		s, err := shake(conn, k, payload)
+		return s, false, err
+	}
+	b, err := frame(frameWatched, watched{PID: os.Getpid(), Since: l.since.Format("15:04:05"), Looks: lookVersion})
+	if err == nil {
+		_, err = conn.Write(b)
+	}
+	return nil, false, err
+}
+
+// share has other viewers that ask for process pid, or for one that nobody else shows where pid is 0, served from r.
+func (l *Listener) share(pid int, r *Relay) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.relays == nil {
+		l.relays = map[int]*Relay{}
+	}
+	l.relays[pid] = r
+}
+
+func (l *Listener) relayOf(pid int) *Relay {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if r := l.relays[pid]; r != nil {
+		return r
+	}
+	return l.relays[0]
 }
 
 // Accept returns the next agent that connects. Errors of single connections, such as an agent of another version, are returned as well;
@@ -212,8 +266,14 @@ func findMarker(pid int) (marker, error) {
 	return marker{}, fmt.Errorf("process %d: %w lives in it", pid, ErrNoAgent)
 }
 
-// Connect finds the agent that lives in process pid already and waits until it has connected, which takes it up to about a second. The
-// error wraps ErrNoAgent where none is there: Attach brings one in.
+// Lives reports whether an agent lives in process pid: Attach then needs no permission to trace it.
+func Lives(pid int) bool {
+	_, err := findMarker(pid)
+	return err == nil
+}
+
+// Connect finds the agent that lives in process pid already and waits until it has connected, which takes it up to about a second. Where
+// another viewer watches it, the session looks along with that one. The error wraps ErrNoAgent where no agent is there: Attach brings one in.
 func Connect(ctx context.Context, pid int) (*Session, error) {
 	m, err := findMarker(pid)
 	if err != nil {
@@ -222,8 +282,30 @@ func Connect(ctx context.Context, pid int) (*Session, error) {
 	if err := os.MkdirAll(filepath.Dir(m.Socket), 0o700); err != nil {
 		return nil, err
 	}
-	return await(ctx, pid, m.Socket, nil)
+	for began := time.Now(); ; {
+		s, err := await(ctx, pid, m.Socket, nil)
+		if !errors.Is(err, ErrWatched) {
+			return s, err
+		}
+		s, along := lookAlong(pid, m.Socket)
+		switch {
+		case along == nil:
+			return s, nil
+		case errors.Is(along, ErrVersion):
+			return nil, along
+		case time.Since(began) > showing:
+			return nil, err
+		}
+		select { // that viewer has gone meanwhile, or has only just come and shows nothing yet
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
 }
+
+// showing is how long one who watches may take until he shows what he sees.
+const showing = 2 * time.Second
 
 // Injector has source run on the main thread of a running Python process, and returns once it has.
 type Injector func(ctx context.Context, pid int, source string) error

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -14,9 +13,11 @@ import (
 	"github.com/gmemtop/gmemtop/capture"
 )
 
-// Session is one connected agent. It is a capture.Source, to be run once, and a capture.Controller.
+// Session is one connected agent, or the way to one through another viewer. It is a capture.Source, to be run once, and a capture.Controller.
 type Session struct {
 	conn   net.Conn
+	host   int        // the viewer that passes on what the agent says, 0 where this is the agent's own connection
+	asked  int        // the process that was asked for, where host is not 0
 	mu     sync.Mutex // guards target
 	target capture.Target
 	hello  hello
@@ -33,20 +34,14 @@ var (
 	_ capture.Controller = (*Session)(nil)
 )
 
-// shake reads an agent's first frame and welcomes it. Where another viewer asks instead who listens, it is told, and the session is nil.
-func shake(conn net.Conn, since time.Time) (*Session, error) {
-	_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
-	k, payload, err := readFrame(conn, maxHello)
-	if err != nil {
-		return nil, err
-	}
+// newSession returns a session over conn with whom said h.
+func newSession(conn net.Conn, h hello) *Session {
+	return &Session{conn: conn, hello: h, target: target(conn, h), ended: make(chan struct{}), gone: make(chan struct{})}
+}
+
+// shake answers an agent's first frame, of which kind and payload were read, and welcomes it.
+func shake(conn net.Conn, k kind, payload []byte) (*Session, error) {
 	switch k {
-	case frameWho:
-		b, err := frame(frameWatched, watched{PID: os.Getpid(), Since: since.Format("15:04:05")})
-		if err == nil {
-			_, err = conn.Write(b)
-		}
-		return nil, err
 	case frameBye:
 		b, err := read[bye](payload)
 		if err != nil {
@@ -64,11 +59,11 @@ func shake(conn net.Conn, since time.Time) (*Session, error) {
 	if h.Version != Version {
 		return nil, otherVersion(h.PID, h.Version)
 	}
-	s := &Session{conn: conn, hello: h, target: target(conn, h), ended: make(chan struct{}), gone: make(chan struct{})}
+	s := newSession(conn, h)
 	if err := s.send(frameWelcome, welcome{Version: Version}); err != nil {
 		return nil, err
 	}
-	_ = conn.SetDeadline(time.Time{})
+	_ = conn.SetDeadline(time.Time{}) // those for the handshake
 	return s, nil
 }
 
@@ -103,6 +98,7 @@ func (s *Session) Run(ctx context.Context, sink capture.Sink) error {
 	defer stop()
 	sink.Begin(s.target)
 	s.waiting(sink)
+	s.lookingAlong(sink)
 	var building *assembly
 	for {
 		k, payload, err := readFrame(s.conn, maxFrame)
@@ -131,6 +127,9 @@ func (s *Session) take(ctx context.Context, sink capture.Sink, k kind, payload [
 		}
 		s.mu.Lock()
 		s.hello, s.target = h, target(s.conn, h)
+		if s.host != 0 {
+			s.target.PID = h.PID
+		}
 		s.mu.Unlock()
 		sink.Begin(s.target)
 		s.waiting(sink)
@@ -176,7 +175,11 @@ func (s *Session) take(ctx context.Context, sink capture.Sink, k kind, payload [
 		if err != nil {
 			return err
 		}
-		sink.Notice(capture.Notice{Key: n.Key, Text: n.Text, State: n.Key == "asked"})
+		sink.Notice(capture.Notice{Key: n.Key, Text: n.Text, State: n.State || n.Key == "asked"})
+	case frameOutput:
+		if s.host != 0 { // an agent knows of no output
+			sink.Output(payload)
+		}
 	case frameLost:
 		l, err := read[lost](payload)
 		if err != nil {
@@ -197,14 +200,23 @@ func (s *Session) take(ctx context.Context, sink capture.Sink, k kind, payload [
 	return nil
 }
 
+// keyState is the key of the notice of what a source waits for.
+const keyState = "state"
+
 func (s *Session) waiting(sink capture.Sink) {
-	sink.Notice(capture.Notice{Key: "state", Text: s.hello.Waiting, State: true})
+	sink.Notice(capture.Notice{Key: keyState, Text: s.hello.Waiting, State: true})
 }
 
 // ending translates an agent's last word.
 func ending(b bye) capture.End {
 	e := capture.End{Code: -1, Detail: b.Detail}
 	switch b.Reason {
+	case capture.Exited: // as another viewer knows it
+		e.Reason, e.OutOfMemory = capture.Exited, b.OutOfMemory
+		if b.Code != nil {
+			e.Code = *b.Code
+		}
+		return e
 	case capture.Detached, capture.Disarmed, capture.Refused:
 		e.Reason = b.Reason
 		if len(b.Left) > 0 {
@@ -243,6 +255,10 @@ func (s *Session) over(sink capture.Sink, err error) error {
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
+	if s.host != 0 {
+		return fmt.Errorf("process %d: %w with process %d, which watched it and is gone; gmemtop attach %d continues",
+			s.target.PID, ErrLost, s.host, s.target.PID)
+	}
 	return fmt.Errorf("process %d: %w; it goes on, gmemtop attach %d continues", s.target.PID, ErrLost, s.target.PID)
 }
 
@@ -271,8 +287,8 @@ func (s *Session) History(_ context.Context, n int) error { return s.send(frameH
 // Every implements capture.Controller.
 func (s *Session) Every(_ context.Context, n int) error { return s.send(frameEvery, ask{N: n}) }
 
-// Detach implements capture.Controller: the agent undoes what it did, at the end of the step where one is being described, and says so. Run
-// must be running, since the answer comes through it.
+// Detach implements capture.Controller: the agent undoes what it did, at the end of the step where one is being described, and says so. Of
+// a session that looks along only that ends: the agent stays with who watches. Run must be running, since the answer comes through it.
 func (s *Session) Detach(ctx context.Context) error {
 	if err := s.send(frameDetach, struct{}{}); err != nil {
 		return err

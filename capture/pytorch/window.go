@@ -14,6 +14,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/described"
+	"github.com/gmemtop/gmemtop/traces/gmt"
 	"github.com/gmemtop/gmemtop/traces/torchsnapshot"
 )
 
@@ -34,12 +35,34 @@ func (a *assembly) add(p []byte) error {
 
 // finish decodes the window. What can be decoded of a damaged one is returned with a loss in the trace.
 func (a *assembly) finish(ctx context.Context, tail windowTail) (capture.Window, error) {
+	w := capture.Window{First: a.head.First, Last: a.head.Last, How: a.head.How, Partial: a.head.Partial, Cost: time.Duration(tail.Cost)}
+	switch a.head.Encoding {
+	case "":
+		return a.ofAgent(ctx, w, tail)
+	case encodingGMT:
+		return a.ofRelay(ctx, w)
+	}
+	return w, fmt.Errorf("%w: a window encoded as %.20q", ErrProtocol, a.head.Encoding)
+}
+
+// ofRelay decodes a window that another viewer has read already: what was to be said about it is in its trace, and what is damaged on the way
+// is counted there by gmt.Read.
+func (a *assembly) ofRelay(ctx context.Context, w capture.Window) (capture.Window, error) {
+	tr, err := gmt.Read(ctx, &a.packed, nil)
+	if tr == nil {
+		return w, errors.Join(ErrProtocol, err)
+	}
+	w.Trace, w.Bytes = tr, capture.Size(tr)
+	return w, nil
+}
+
+// ofAgent decodes a window as an agent describes it.
+func (a *assembly) ofAgent(ctx context.Context, w capture.Window, tail windowTail) (capture.Window, error) {
 	unpacked, err := zlib.NewReader(&a.packed)
 	if err != nil {
 		return capture.Window{}, fmt.Errorf("%w: %w", ErrProtocol, err)
 	}
 	limited := &io.LimitedReader{R: unpacked, N: maxWindow}
-	w := capture.Window{First: a.head.First, Last: a.head.Last, How: a.head.How, Partial: a.head.Partial, Cost: time.Duration(tail.Cost)}
 	var tr *traces.Trace
 	switch a.head.How {
 	case capture.HowOps:

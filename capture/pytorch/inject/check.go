@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -296,8 +297,11 @@ func (e *examination) interpreter() *Error {
 	}
 	e.f.Python = p.version
 	if err != nil {
-		return &Error{Kind: ErrNotPython, Message: "it is not Python: no interpreter is mapped into it",
-			Fix: "give the pid of the Python process itself, not that of a shell or launcher", Err: err}
+		fix := "give the pid of the Python process itself, not that of a shell or launcher"
+		if e.usesCUDA() {
+			fix = fmt.Sprintf("it uses CUDA, which probes in the kernel watch whatever it is written in: gmemtop attach --probes %d", e.t.pid)
+		}
+		return &Error{Kind: ErrNotPython, Message: "it is not Python: no interpreter is mapped into it", Fix: fix, Err: err}
 	}
 	switch {
 	case strings.HasPrefix(p.version, "2") || p.minor >= 0 && p.minor < 8 || p.minor < 0 && p.exported():
@@ -312,6 +316,11 @@ func (e *examination) interpreter() *Error {
 			Fix: "use the build with the global interpreter lock"}
 	}
 	return nil
+}
+
+// usesCUDA says whether the driver's library is loaded.
+func (e *examination) usesCUDA() bool {
+	return slices.ContainsFunc(e.t.modules, func(m module) bool { return strings.HasPrefix(m.name(), "libcuda.so") })
 }
 
 // runtimeSection finds _PyRuntime where it is no exported symbol: in a section of its own, which only the file tells of. It says whether

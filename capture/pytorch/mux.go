@@ -1,0 +1,214 @@
+package pytorch
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gmemtop/gmemtop/capture"
+)
+
+// Of several processes that connect (the ranks of torchrun, a launcher that imports torch itself) one is shown: the first that steps an
+// optimizer, of two that have not stepped the one of lower rank. The others keep their connections; Launch.Each may give them sinks of
+// their own.
+
+// mux brings what several processes and the output send into one sink.
+type mux struct {
+	job  *Job
+	mu   sync.Mutex
+	sink capture.Sink
+	open int // sessions that run
+	met  int // the first process whose agent has connected, 0 for none yet
+}
+
+func (m *mux) notice(n capture.Notice) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.sink.Notice(n)
+}
+
+func (m *mux) accept(ctx context.Context, work *sync.WaitGroup) {
+	for {
+		s, err := m.job.listener.Accept(ctx)
+		switch {
+		case ctx.Err() != nil || errors.Is(err, net.ErrClosed):
+			return
+		case err != nil:
+			m.notice(capture.Notice{Key: "connection", Text: err.Error()})
+			continue
+		}
+		m.mu.Lock()
+		m.open++
+		m.met = cmp.Or(m.met, s.Target().PID)
+		m.mu.Unlock()
+		work.Go(func() {
+			p := &process{mux: m, session: s}
+			if err := s.Run(ctx, p); err != nil && ctx.Err() == nil {
+				m.notice(capture.Notice{Key: "connection", Text: err.Error()})
+			}
+			m.mu.Lock()
+			m.open--
+			m.mu.Unlock()
+		})
+	}
+}
+
+// drain waits, for two seconds at most, until the sessions have read what the ended processes sent.
+func (m *mux) drain() {
+	for range 100 {
+		m.mu.Lock()
+		open := m.open
+		m.mu.Unlock()
+		if open == 0 {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// tail reads along what the command writes, until ctx is done, and then to the end.
+func (m *mux) tail(ctx context.Context) {
+	f, err := os.Open(m.job.output.Name())
+	if err != nil {
+		m.notice(capture.Notice{Key: "output", Text: "the command's output cannot be shown: " + err.Error()})
+		return
+	}
+	defer f.Close()
+	buf := make([]byte, 64<<10)
+	for last := false; ; {
+		n, err := f.Read(buf)
+		if n > 0 {
+			m.mu.Lock()
+			m.sink.Output(buf[:n])
+			m.mu.Unlock()
+			if echo := m.job.launch.Echo; echo != nil {
+				_, _ = echo.Write(buf[:n])
+			}
+			continue
+		}
+		if err != nil && err != io.EOF || last {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			last = true
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// process is the sink of one process of the job: it passes on what the one that is shown sends.
+type process struct {
+	mux     *mux
+	session *Session
+	target  capture.Target
+	own     capture.Sink
+	asked   bool
+	stepped bool
+}
+
+// elect decides whether this process is the one that is shown, and reports whether it has just become so.
+func (p *process) elect(stepping bool) (shown, now bool) {
+	j := p.mux.job
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	was := j.shown
+	switch {
+	case was == p.session:
+	case was == nil, stepping && !j.began, !j.began && !stepping && lower(p.target.Rank, j.rank):
+		j.shown = p.session
+	}
+	shown = j.shown == p.session
+	if shown {
+		j.rank = p.target.Rank
+	}
+	j.began = j.began || shown && stepping
+	return shown, shown && was != p.session
+}
+
+// hasBegun reports whether the process that is shown is settled: it has stepped.
+func (j *Job) hasBegun() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.began
+}
+
+// lower reports whether rank a goes before rank b; a process without a rank goes last.
+func lower(a, b int) bool { return a >= 0 && (b < 0 || a < b) }
+
+// to calls f with the sink that this process's messages go to, if there is one.
+func (p *process) to(stepping bool, f func(capture.Sink)) {
+	shown, now := p.elect(stepping)
+	if shown {
+		p.mux.mu.Lock()
+		defer p.mux.mu.Unlock()
+		if now {
+			p.mux.sink.Begin(p.target)
+		}
+		f(p.mux.sink)
+		return
+	}
+	if !p.asked && p.mux.job.launch.Each != nil && (stepping || p.mux.job.hasBegun()) { // until then it may yet be the one that is shown
+		p.asked = true
+		if p.own = p.mux.job.launch.Each(p.session); p.own != nil {
+			p.own.Begin(p.target)
+		}
+	}
+	if p.own != nil {
+		f(p.own)
+	}
+}
+
+func (p *process) Begin(t capture.Target) {
+	p.target = t
+	p.to(false, func(s capture.Sink) { s.Begin(t) })
+}
+func (p *process) Step(x capture.Step) {
+	p.stepped = true
+	p.to(true, func(s capture.Sink) { s.Step(x) })
+}
+func (p *process) Window(x capture.Window) { p.to(true, func(s capture.Sink) { s.Window(x) }) }
+func (p *process) Notice(x capture.Notice) { p.to(false, func(s capture.Sink) { s.Notice(x) }) }
+func (p *process) Output([]byte)           {}
+func (p *process) Lose(n string, k int64, d string) {
+	p.to(false, func(s capture.Sink) { s.Lose(n, k, d) })
+}
+
+// EndOfOne is a sink of a job that wants to know how the process that is shown ended, beside the end of the job itself.
+type EndOfOne interface {
+	Ended(capture.Target, capture.End)
+}
+
+// End keeps the last word of the process that is shown: the job's own end comes when the command has ended. The word of one that trained is not replaced by
+// that of a launcher, which only says that its child failed.
+func (p *process) End(e capture.End) {
+	shown, _ := p.elect(false)
+	j := p.mux.job
+	j.mu.Lock()
+	if shown {
+		if p.stepped || !j.trained {
+			j.last, j.trained = e, p.stepped
+		}
+		j.shown, j.began = nil, false
+	}
+	j.mu.Unlock()
+	if shown {
+		if s, ok := p.mux.sink.(EndOfOne); ok {
+			p.mux.mu.Lock()
+			s.Ended(p.target, e)
+			p.mux.mu.Unlock()
+		}
+		if e.Reason != capture.Exited {
+			p.mux.notice(capture.Notice{Key: "agent", Text: strings.TrimSuffix("the agent is gone ("+e.Reason+"): "+e.Detail, ": ")})
+		}
+	}
+	if p.own != nil {
+		p.own.End(e)
+	}
+}

@@ -1,0 +1,222 @@
+package pytorch
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/procs"
+)
+
+// The environment does not reach every program that a command starts: python -I and -E do not look at it, -S does not load the sitecustomize in it,
+// env -i and wrappers that build an environment of their own drop it. Such a program is attached to as soon as it has torch, as if somebody had
+// typed its number.
+//
+// Once a second, and only until an agent has connected from anywhere in the job, the command's descendants are looked at, from outside. One that
+// has had torch's library mapped for a second and holds no agent is attached to, unless it would be silent if the environment had reached it: a
+// launcher, a data loader's worker, a compiler's (what Agent.launch holds back from). One whose environment is as we made it gets half a minute, since
+// its own agent may just be slow. These rules are a matter of manners, since attaching stops a process for a millisecond; what decides is
+// reachSource, which asks inside: is torch imported by now, is this a worker or a launcher, is an agent here. Where it does nothing it is tried
+// again, each time after twice as long.
+//
+// What is not covered: a program whose parent has ended, which is nobody's descendant any more; and a command that is killed within the millisecond
+// in which it is attached to, whose exit code goes to who traces it and is lost.
+//
+// Rejected: watching for exec and mmap with the kernel's help (ptrace from the start, fanotify, eBPF), which needs rights that a started command
+// does not need otherwise, and slows what is started; wrapping the interpreter, which changes what sys.executable says.
+
+const (
+	reachEvery = time.Second
+	// reachOwn is how long a program that our environment has reached may take: importing torch from a slow disk is slow.
+	reachOwn = 30 * time.Second
+	// reachTries is how often one process is attached to: the last time after some minutes.
+	reachTries = 8
+)
+
+// reachSource goes behind the agent's own source: begin, unless the agent would be silent in this process, or is here already.
+const reachSource = `
+
+def _reach(path):
+    import multiprocessing
+
+    torch, main = sys.modules.get("torch"), getattr(sys.modules.get("__main__"), "__spec__", None)
+    if torch is None or getattr(getattr(torch, "__spec__", None), "_initializing", False):
+        return  # it is being imported: whoever asks asks again
+    if multiprocessing.parent_process() is not None or getattr(multiprocessing.current_process(), "_inheriting", False):
+        return
+    if (main is not None and main.name.startswith("torch.")) or "torchrun" in sys.argv[:1]:
+        return
+    from torch.optim import optimizer
+
+    hooks = getattr(optimizer, "_global_optimizer_pre_hooks", {})
+    if any(type(getattr(h, "__self__", None)).__name__ == "Agent" for h in list(hooks.values())):
+        return
+    attach(path)
+
+
+_reach(%s)
+`
+
+// reach attaches to what the environment does not reach, until an agent has connected or ctx is done.
+func (m *mux) reach(ctx context.Context) {
+	if m.job.launch.Reach == nil {
+		return
+	}
+	r := &reacher{mux: m, known: map[int]*reached{}}
+	tick := time.NewTicker(reachEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		m.mu.Lock()
+		met := m.met
+		m.mu.Unlock()
+		if met != 0 {
+			if k := r.known[met]; k != nil && k.tries > 0 && k.apart {
+				m.notice(capture.Notice{Key: "reach", Text: fmt.Sprintf("our environment did not reach process %d (%s): it was attached to when it had loaded torch, "+
+					"and what it did before was not seen", met, k.command)})
+			}
+			return
+		}
+		r.look(ctx, time.Now())
+	}
+}
+
+// reacher is what is known of a job's processes from outside.
+type reacher struct {
+	mux    *mux
+	lister procs.Lister
+	known  map[int]*reached
+}
+
+// reached is a process that has torch.
+type reached struct {
+	started int64
+	command string
+	apart   bool      // our environment cannot have reached it
+	next    time.Time // when it is attached to
+	tries   int       // how often it was
+	over    bool      // it is left alone
+}
+
+// look looks once at all processes of the job.
+func (r *reacher) look(ctx context.Context, now time.Time) {
+	argv := map[int][]string{}
+	for _, pid := range descendants(r.mux.job.PID()) {
+		if ctx.Err() != nil {
+			return
+		}
+		p, err := r.lister.Look(pid)
+		if err != nil { // it has ended
+			continue
+		}
+		argv[pid] = p.Argv
+		if !p.Torch || silent(p.Argv, argv[p.Parent]) {
+			continue
+		}
+		k := r.known[pid]
+		if k == nil || k.started != p.Started {
+			k = &reached{started: p.Started, command: brief(p.Argv), apart: r.apart(p), next: now.Add(reachOwn)}
+			if k.apart {
+				k.next = now.Add(reachEvery - reachEvery/4) // at the next look
+			}
+			r.known[pid] = k
+		}
+		if k.over || now.Before(k.next) || Lives(pid) {
+			continue
+		}
+		k.tries++
+		k.next, k.over = now.Add(reachEvery<<k.tries), k.tries >= reachTries
+		r.attach(ctx, p, k)
+	}
+}
+
+// attach brings the agent into a process; why that fails is said once.
+func (r *reacher) attach(ctx context.Context, p *procs.Process, k *reached) {
+	launch := &r.mux.job.launch
+	path, _ := json.Marshal(r.mux.job.listener.Path()) // a JSON string of a path is a Python string
+	source := Agent() + fmt.Sprintf("\n\nFIRST = %d\n", max(launch.First, 0)) + fmt.Sprintf(reachSource, path)
+	if err := launch.Reach(ctx, p.PID, source); err != nil && ctx.Err() == nil && alive(p.PID, p.Started) {
+		k.over = true
+		r.mux.notice(capture.Notice{Key: "reach", Text: fmt.Sprintf("process %d (%s) has loaded torch, no agent came from it, and it was not attached to: %v", p.PID, k.command, err)})
+	}
+}
+
+// apart reports whether a process cannot have seen our environment, or does not look at it.
+func (r *reacher) apart(p *procs.Process) bool {
+	if isolated(p.Argv) {
+		return true
+	}
+	env, ok := environOf(p.PID)
+	ours := filepath.Join(r.mux.job.folder, "python")
+	return !ok || !slices.Contains(env, envSocket+"="+r.mux.job.listener.Path()) ||
+		!slices.ContainsFunc(env, func(e string) bool {
+			path, is := strings.CutPrefix(e, envPath+"=")
+			return is && slices.Contains(filepath.SplitList(path), ours)
+		})
+}
+
+// isolated reports whether a command line tells Python not to look at the environment, or not to load what is found there: -E, -I and -S, alone
+// or among others.
+func isolated(argv []string) bool {
+	for i := 1; i < len(argv); i++ {
+		a := argv[i]
+		if len(a) < 2 || a[0] != '-' || a[1] == '-' {
+			return false // the program, or a long option, which none of these is
+		}
+		for k, c := range a[1:] {
+			switch c {
+			case 'E', 'I', 'S':
+				return true
+			case 'c', 'm':
+				return false // the program
+			case 'W', 'X':
+				if k == len(a)-2 {
+					i++ // its value is the next word
+				}
+			default:
+				continue
+			}
+			break
+		}
+	}
+	return false
+}
+
+// silent reports whether a command line is that of a process in which the agent would say nothing: a child of multiprocessing, a launcher or
+// a helper of torch's own. A fork that went on with its parent's command line is a worker as well.
+func silent(argv, parent []string) bool {
+	if slices.Equal(argv, parent) {
+		return true
+	}
+	for i, a := range argv {
+		switch {
+		case i > 0 && argv[i-1] == "-m":
+			return a == "torch" || strings.HasPrefix(a, "torch.")
+		case i > 0 && argv[i-1] == "-c":
+			return strings.Contains(a, "from multiprocessing.") || strings.Contains(a, "import multiprocessing.")
+		case a == "--multiprocessing-fork":
+			return true
+		case i > 0 && !strings.HasPrefix(a, "-"): // the program
+			return filepath.Base(a) == "torchrun" || strings.Contains(filepath.ToSlash(a), "/torch/_inductor/")
+		}
+	}
+	return false
+}
+
+func brief(argv []string) string {
+	const most = 60
+	text := []rune(strings.Join(argv, " "))
+	if len(text) > most {
+		text = append(text[:most-1], '…')
+	}
+	return string(text)
+}

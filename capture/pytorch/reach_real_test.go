@@ -1,0 +1,229 @@
+package pytorch_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/pytorch"
+	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
+)
+
+// reaching is an Injector that counts, and skips the test where tracing is forbidden.
+type reaching struct {
+	t    *testing.T
+	mu   sync.Mutex
+	pids []int
+}
+
+func (r *reaching) inject(ctx context.Context, pid int, source string) error {
+	r.mu.Lock()
+	r.pids = append(r.pids, pid)
+	r.mu.Unlock()
+	_, err := inject.Inject(ctx, pid, inject.Bootstrap{Source: source, Name: "gmemtop_agent"})
+	return err
+}
+
+func (r *reaching) reached() []int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.pids)
+}
+
+func traceable(t *testing.T) {
+	t.Helper()
+	f := inject.Check(os.Getppid())
+	for _, o := range f.Obstacles {
+		if errors.Is(o, inject.ErrNotPermitted) || errors.Is(o, inject.ErrUnsupported) {
+			t.Skip("needs the permission to trace a process of one's own: ", o)
+		}
+	}
+}
+
+// TestProgramsThatTheEnvironmentDoesNotReachAreAttachedTo has Python that looks at no environment, is given another, or runs below a wrapper that
+// does either. The command itself is a child of this process, which is also who traces it.
+func TestProgramsThatTheEnvironmentDoesNotReachAreAttachedTo(t *testing.T) {
+	t.Parallel()
+	p := python(t)
+	traceable(t)
+	without := control(t, "mlp@16")
+	for name, argv := range map[string][]string{
+		"isolated":            {p, "-I", "testdata/train.py", "mlp@16"},
+		"without environment": {"env", "-i", "PACE=0.05", "GATE=GATE", p, "testdata/train.py", "mlp@16"},
+		"below a wrapper":     {"sh", "-c", "env -u PYTHONPATH " + p + " -S -c 'import site; site.main(); import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name=\"__main__\")' testdata/train.py mlp@16; exit $?"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			gate := t.TempDir()
+			for i := range argv {
+				argv[i] = strings.ReplaceAll(argv[i], "GATE=GATE", "GATE="+gate)
+			}
+			r := &reaching{t: t}
+			job, err := pytorch.Start(pytorch.Launch{Argv: argv, Env: append(os.Environ(), "PACE=0.05", "GATE="+gate), First: 2, Reach: r.inject})
+			if err != nil {
+				t.Fatal(err)
+			}
+			seen := capture.NewSession(capture.Limits{})
+			done := make(chan error, 1)
+			go func() { done <- job.Run(context.Background(), seen) }()
+			deadline := time.After(time.Minute)
+			for met := false; !met; {
+				for _, n := range seen.Snapshot().Notices {
+					met = met || n.Key == "reach"
+				}
+				select {
+				case <-time.After(20 * time.Millisecond):
+				case err := <-done:
+					t.Fatalf("it ends unseen: %v\n%s", err, seen.Snapshot().Output)
+				case <-deadline:
+					_ = job.Signal(os.Kill)
+					t.Fatalf("nobody is reached: %v, %+v\n%s", r.reached(), seen.Snapshot().Notices, seen.Snapshot().Output)
+				}
+			}
+			if err := os.WriteFile(gate+"/mlp@16", nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-done; err != nil {
+				t.Fatal(err)
+			}
+			v := seen.Snapshot()
+			if with, _ := learnt(t, v.Output); !slices.Equal(with, without) {
+				t.Errorf("attached to:\n%s\nalone:\n%s\n%s", strings.Join(with, "\n"), strings.Join(without, "\n"), v.Output)
+			}
+			if v.End.Code != 0 || v.End.Reason != capture.Exited || len(v.Steps) == 0 || len(v.Windows) == 0 {
+				t.Errorf("%+v, %d steps, %d windows, %+v", v.End, len(v.Steps), len(v.Windows), v.Notices)
+			}
+			pids := r.reached()
+			if slices.ContainsFunc(pids, func(pid int) bool { return pid != v.Target.PID }) {
+				t.Errorf("attached to %v, of which %d trains", pids, v.Target.PID)
+			}
+			said := ""
+			for _, n := range v.Notices {
+				if n.Key == "reach" {
+					said = n.Text
+				}
+			}
+			if !strings.Contains(said, "did not reach process "+strconv.Itoa(v.Target.PID)) {
+				t.Errorf("it is said: %q", said)
+			}
+		})
+	}
+}
+
+// TestWhoIsReachedIsLeftAlone has a training that the environment reaches, with workers of both kinds: nothing is attached to.
+func TestWhoIsReachedIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	r := &reaching{t: t}
+	job, err := pytorch.Start(pytorch.Launch{Argv: []string{python(t), "testdata/train.py", "loader"}, Env: append(os.Environ(), "WORKERS=spawn"), Reach: r.inject})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := capture.NewSession(capture.Limits{})
+	if err := job.Run(context.Background(), seen); err != nil {
+		t.Fatal(err)
+	}
+	if v := seen.Snapshot(); len(r.reached()) > 0 || v.End.Code != 0 || len(v.Steps) == 0 {
+		t.Errorf("attached to %v; %+v, %d steps", r.reached(), v.End, len(v.Steps))
+	}
+}
+
+// TestWhyAProgramIsNotReachedIsSaid has every attempt refused, and asks only once.
+func TestWhyAProgramIsNotReachedIsSaid(t *testing.T) {
+	t.Parallel()
+	p := python(t)
+	var asked []int
+	job, err := pytorch.Start(pytorch.Launch{
+		Argv: []string{p, "-I", "-c", "import time, torch; time.sleep(5); raise SystemExit(3)"},
+		Reach: func(_ context.Context, pid int, source string) error {
+			asked = append(asked, pid)
+			if !strings.Contains(source, "_reach(") {
+				t.Error("the source does not begin anything")
+			}
+			return errors.New("it is forbidden here: ask for leave")
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := capture.NewSession(capture.Limits{})
+	if err := job.Run(context.Background(), seen); err != nil {
+		t.Fatal(err)
+	}
+	v := seen.Snapshot()
+	if len(asked) != 1 || asked[0] != job.PID() || v.End.Code != 3 {
+		t.Errorf("asked %v of %d, %+v", asked, job.PID(), v.End)
+	}
+	said := false
+	for _, n := range v.Notices {
+		said = said || n.Key == "reach" && strings.Contains(n.Text, "ask for leave") && strings.Contains(n.Text, "-I -c")
+	}
+	if !said || bytes.Contains(v.Output, []byte("gmemtop")) {
+		t.Errorf("%+v\n%s", v.Notices, v.Output)
+	}
+}
+
+// TestAWorkerIsLeftAloneFromInsideAsWell has what is meant for a program injected into a worker below it, which the look from outside passes over.
+func TestAWorkerIsLeftAloneFromInsideAsWell(t *testing.T) {
+	t.Parallel()
+	traceable(t)
+	const script = `
+import multiprocessing, os, sys, time
+def work(path):
+    import torch
+    with open(path + ".part", "w") as f:
+        f.write(str(os.getpid()))
+    os.rename(path + ".part", path)
+    while os.path.exists(path):
+        time.sleep(0.01)
+    time.sleep(3)
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    print("a worker of", torch.multiprocessing.parent_process().name, [t.name for t in __import__("threading").enumerate()])
+if __name__ == "__main__":
+    import torch
+    c = multiprocessing.get_context("spawn").Process(target=work, args=(sys.argv[1],))
+    c.start()
+    c.join()
+`
+	dir := t.TempDir()
+	if err := os.WriteFile(dir+"/w.py", []byte(script), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tried := 0
+	job, err := pytorch.Start(pytorch.Launch{
+		Argv: []string{python(t), "-I", dir + "/w.py", dir + "/pid"},
+		Reach: func(ctx context.Context, _ int, source string) error {
+			var b []byte
+			for len(b) == 0 && ctx.Err() == nil {
+				time.Sleep(20 * time.Millisecond)
+				b, _ = os.ReadFile(dir + "/pid")
+			}
+			pid, err := strconv.Atoi(string(b))
+			if err != nil {
+				return err
+			}
+			if _, err = inject.Inject(ctx, pid, inject.Bootstrap{Source: source, Name: "gmemtop_agent"}); err == nil {
+				tried++
+			}
+			return errors.Join(err, os.Remove(dir+"/pid"), errors.New("once is enough"))
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := capture.NewSession(capture.Limits{})
+	if err := job.Run(context.Background(), seen); err != nil {
+		t.Fatal(err)
+	}
+	v := seen.Snapshot()
+	if tried != 1 || v.End.Code != 0 || v.Target.Torch != "" || !bytes.Contains(v.Output, []byte("a worker of MainProcess ['MainThread']\n")) {
+		t.Errorf("%d attempts, %+v, %+v\n%s", tried, v.End, v.Target, v.Output)
+	}
+}

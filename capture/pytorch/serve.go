@@ -1,0 +1,470 @@
+package pytorch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/traces/gmt"
+)
+
+// An agent speaks to one viewer. Who records a job for days has to be that one, and the person who wants to see how it goes comes and goes
+// beside it: over a connection that drops, from a second terminal, several at once. So the viewer that has the agent serves the others.
+//
+// The way chosen: a guest connects to the very socket at which the agent's viewer listens, says which process it wants to see, and is spoken to
+// as an agent speaks, so that the same code reads both. Nothing is queued for a guest. The viewer keeps steps, windows and notices anyway, under
+// limits; a guest has a goroutine that knows how far it was told, looks ten times a second at what there is by now, and writes the next frame.
+// Whoever does not read blocks his own goroutine, which then holds one frame and at most one window; when he reads again he is told what is still
+// kept, and the count of what is not. The goroutine that the job's data come in on does nothing for guests but add one to a number: it cannot be
+// slowed by them.
+//
+// Rejected: a queue for each guest, since it is either too short for a pause or holds windows that nobody else needs any more; passing the
+// agent's own bytes on, since a guest that comes later needs what was said before and the bytes are thrown away once they are read; a socket of
+// the relay's own, since it would have to be found, checked and cleaned away where the agent's is already.
+
+// Limits of what a guest is given.
+const (
+	maxGuests = 32
+	// guestEvery is the time between two looks at what there is to tell a guest.
+	guestEvery = 100 * time.Millisecond
+	// guestRows is the number of steps in a frame.
+	guestRows = 1000
+	// guestFirst is how much of the windows, in bytes of memory, one who comes is given of those that were captured before.
+	guestFirst = 64 << 20
+	// guestGrace is how long guests may take to read the last word.
+	guestGrace = 2 * time.Second
+	guestPiece = 1 << 20
+)
+
+// Relay is a capture.Sink that passes everything on to a capture.Session and serves what that keeps to further viewers. Give it to
+// Session.Share or Job.Share. Its methods are safe for concurrent use.
+type Relay struct {
+	session *capture.Session
+	control capture.Controller
+	ctx     context.Context // of the guests' connections
+	stop    context.CancelFunc
+	done    sync.WaitGroup
+
+	mu     sync.Mutex
+	told   told // what the session was handed in all
+	guests int
+	closed chan struct{}
+}
+
+var _ capture.Sink = (*Relay)(nil)
+
+// told counts what was handed over, whether it is kept still or not.
+type told struct{ steps, windows int64 }
+
+// NewRelay returns a Relay before an empty session, whose only source it is to be. What guests ask for is asked of control.
+func NewRelay(s *capture.Session, control capture.Controller) *Relay {
+	r := &Relay{session: s, control: control, closed: make(chan struct{})}
+	r.ctx, r.stop = context.WithCancel(context.Background())
+	return r
+}
+
+// Begin implements capture.Sink.
+func (r *Relay) Begin(t capture.Target) { r.session.Begin(t) }
+
+// Step implements capture.Sink.
+func (r *Relay) Step(s capture.Step) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.told.steps++
+	r.session.Step(s)
+}
+
+// Window implements capture.Sink.
+func (r *Relay) Window(w capture.Window) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.told.windows++
+	r.session.Window(w)
+}
+
+// Notice implements capture.Sink.
+func (r *Relay) Notice(n capture.Notice) { r.session.Notice(n) }
+
+// Lose implements capture.Sink.
+func (r *Relay) Lose(name string, n int64, detail string) { r.session.Lose(name, n, detail) }
+
+// Output implements capture.Sink.
+func (r *Relay) Output(p []byte) { r.session.Output(p) }
+
+// End implements capture.Sink.
+func (r *Relay) End(e capture.End) { r.session.End(e) }
+
+// snapshot returns what is kept now and what was handed over in all: the last of either is the same.
+func (r *Relay) snapshot() (capture.View, told) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.session.Snapshot(), r.told
+}
+
+// serve takes a connection of one who wants to look along; false means that it does not, since it is closed or has too many.
+func (r *Relay) serve(conn net.Conn) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	select {
+	case <-r.closed:
+		return false
+	default:
+	}
+	if r.guests >= maxGuests {
+		return false
+	}
+	r.guests++
+	_ = conn.SetDeadline(time.Time{})
+	ctx, leave := context.WithCancel(r.ctx)
+	g := &guest{relay: r, conn: conn, losses: map[string]int64{}, notices: map[string]capture.Notice{}}
+	context.AfterFunc(ctx, func() { _ = conn.Close() }) // a write that waits for a reader ends as well
+	r.done.Go(func() {
+		defer leave()
+		g.hear(ctx)
+	})
+	r.done.Go(func() {
+		defer leave()
+		g.speak(ctx)
+		r.mu.Lock()
+		r.guests--
+		r.mu.Unlock()
+	})
+	return true
+}
+
+// Close tells guests how it ended, where it did, and hangs up on them; one that does not read is given two seconds. The session stays as it is.
+func (r *Relay) Close() {
+	r.mu.Lock()
+	select {
+	case <-r.closed:
+	default:
+		close(r.closed)
+	}
+	r.mu.Unlock()
+	stop := time.AfterFunc(guestGrace, r.stop)
+	r.done.Wait()
+	stop.Stop()
+	r.stop()
+}
+
+// Share has the listener that stays with this session, where there is one, serve other viewers from r.
+func (s *Session) Share(r *Relay) {
+	if s.listener != nil {
+		s.listener.share(0, r)
+	}
+}
+
+// Share has other viewers that ask for a process of this job served from r, except for those that ShareProcess gave one of their own.
+func (j *Job) Share(r *Relay) { j.listener.share(0, r) }
+
+// ShareProcess has other viewers that ask for process pid served from r.
+func (j *Job) ShareProcess(pid int, r *Relay) { j.listener.share(pid, r) }
+
+// guest is one viewer that looks along, and how far it was told.
+type guest struct {
+	relay  *Relay
+	conn   net.Conn
+	hello  string
+	told   told // the position behind the last step and window that it was sent or told to have missed
+	begun  bool // told is meaningful
+	output int64
+	// notices and losses are those that it was sent.
+	notices map[string]capture.Notice
+	losses  map[string]int64
+
+	mu      sync.Mutex
+	answers []notice // to its orders
+	left    bool     // it said that it goes
+}
+
+// hear passes on what the guest orders until it goes.
+func (g *guest) hear(ctx context.Context) {
+	for {
+		k, payload, err := readFrame(g.conn, maxHello)
+		if err != nil {
+			return
+		}
+		order, err := read[ask](payload)
+		if err != nil {
+			return
+		}
+		switch k {
+		case frameDescribe:
+			err = g.relay.control.Describe(ctx, order.Steps)
+		case frameHistory:
+			err = g.relay.control.History(ctx, order.Steps)
+		case frameEvery:
+			err = g.relay.control.Every(ctx, order.N)
+		case frameDetach:
+			g.mu.Lock()
+			g.left = true
+			g.mu.Unlock()
+		}
+		if err != nil {
+			g.mu.Lock()
+			g.answers = append(g.answers[max(len(g.answers)-15, 0):], notice{Key: "order", Text: "the job was not asked: " + err.Error()})
+			g.mu.Unlock()
+		}
+	}
+}
+
+// errParted ends a conversation after the last word.
+var errParted = errors.New("the last word was said")
+
+// speak tells the guest what there is, frame by frame, until it goes or there is nothing to come.
+func (g *guest) speak(ctx context.Context) {
+	for {
+		sent, err := g.turn(ctx)
+		if err != nil {
+			return
+		}
+		if sent {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(guestEvery):
+		}
+	}
+}
+
+// turn sends the next thing that there is to say, and reports whether there was one. The view that it is taken from is not held meanwhile.
+func (g *guest) turn(ctx context.Context) (bool, error) {
+	closing := false
+	select {
+	case <-g.relay.closed:
+		closing = true
+	default:
+	}
+	b, w, err := g.next(closing)
+	switch {
+	case w != nil:
+		return true, g.sendWindow(ctx, w)
+	case b != nil:
+		if _, failed := g.conn.Write(b); failed != nil {
+			return true, failed
+		}
+	}
+	return b != nil, err
+}
+
+// next returns the next frame or window. errParted goes with the last frame.
+func (g *guest) next(closing bool) ([]byte, *capture.Window, error) {
+	v, all := g.relay.snapshot()
+	g.mu.Lock()
+	answers, left := g.answers, g.left
+	g.answers = nil
+	g.mu.Unlock()
+	if left {
+		b, err := frame(frameBye, bye{Version: Version, Reason: capture.Detached, Detail: fmt.Sprintf("process %d goes on watching", os.Getpid())})
+		return b, nil, errors.Join(err, errParted)
+	}
+	if !v.Began {
+		if closing {
+			return nil, nil, errParted
+		}
+		return nil, nil, nil
+	}
+	if b, err := g.words(v, answers); b != nil || err != nil {
+		return b, nil, err
+	}
+	if !g.begun {
+		g.begin(v, all)
+	}
+	if b, err := g.steps(v, all); b != nil || err != nil {
+		return b, nil, err
+	}
+	if b, w, err := g.window(v, all); b != nil || w != nil || err != nil {
+		return b, w, err
+	}
+	if b := g.printed(v); b != nil {
+		return b, nil, nil
+	}
+	switch {
+	case v.Ended:
+		b, err := frame(frameBye, lastWord(v.End))
+		return b, nil, errors.Join(err, errParted)
+	case closing: // what watched goes without knowing how it ends: the guest sees the connection end
+		return nil, nil, errParted
+	}
+	return nil, nil, nil
+}
+
+// begin says where a guest's story begins: with all the steps that are kept, and the newest windows.
+func (g *guest) begin(v capture.View, all told) {
+	g.begun = true
+	g.told = told{steps: all.steps - int64(len(v.Steps)), windows: all.windows}
+	var sum int64
+	for i := len(v.Windows) - 1; i >= 0; i-- {
+		if sum += v.Windows[i].Bytes; sum > guestFirst && i < len(v.Windows)-1 {
+			break
+		}
+		g.told.windows--
+	}
+	g.output = v.OutputCut
+}
+
+// words returns frames of who is watched, of notices and of losses, nil where the guest knows them.
+func (g *guest) words(v capture.View, answers []notice) ([]byte, error) {
+	t := v.Target
+	h := hello{Version: Version, PID: t.PID, Start: t.Started, Host: t.Host, Argv: t.Argv, Python: t.Python, Torch: t.Torch, Device: t.Device,
+		Rank: t.Rank, LocalRank: t.LocalRank, WorldSize: t.WorldSize, Capabilities: t.Capabilities, Viewer: os.Getpid()}
+	for _, n := range v.Notices {
+		if n.Key == keyState {
+			h.Waiting = n.Text
+		}
+	}
+	var out []byte
+	say := func(k kind, x any) error {
+		b, err := frame(k, x)
+		out = append(out, b...)
+		return err
+	}
+	b, err := frame(frameHello, h)
+	if err != nil {
+		return nil, err
+	}
+	if string(b) != g.hello {
+		g.hello, out = string(b), append(out, b...)
+	}
+	kept := map[string]bool{keyState: true}
+	for _, n := range v.Notices {
+		if kept[n.Key] = true; n.Key != keyState && g.notices[n.Key] != n {
+			g.notices[n.Key] = n
+			err = errors.Join(err, say(frameNotice, notice{Key: n.Key, Text: n.Text, State: n.State}))
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(g.notices)) {
+		if !kept[key] {
+			delete(g.notices, key)
+			err = errors.Join(err, say(frameNotice, notice{Key: key}))
+		}
+	}
+	for _, n := range answers {
+		err = errors.Join(err, say(frameNotice, n))
+	}
+	for _, l := range v.Losses {
+		if n := l.Count - g.losses[l.Name]; n > 0 {
+			g.losses[l.Name] = l.Count
+			err = errors.Join(err, say(frameLost, lost{Name: l.Name, N: n, Detail: l.Detail}))
+		}
+	}
+	return out, err
+}
+
+// steps returns a frame of the next steps, behind one of how many were missed.
+func (g *guest) steps(v capture.View, all told) ([]byte, error) {
+	first := all.steps - int64(len(v.Steps))
+	var out []byte
+	if missed := first - g.told.steps; missed > 0 {
+		g.told.steps = first
+		b, err := frame(frameLost, lost{Name: "steps", N: missed, Detail: "this viewer did not read for longer than they are kept"})
+		if err != nil {
+			return nil, err
+		}
+		out = b
+	}
+	list := v.Steps[g.told.steps-first:]
+	if list = list[:min(len(list), guestRows)]; len(list) > 0 {
+		b, err := frame(frameSteps, rows(list))
+		if err != nil {
+			return nil, err
+		}
+		g.told.steps += int64(len(list))
+		out = append(out, b...)
+	}
+	return out, nil
+}
+
+// window returns the next window, or a frame of how many were missed.
+func (g *guest) window(v capture.View, all told) ([]byte, *capture.Window, error) {
+	first := all.windows - int64(len(v.Windows))
+	if missed := first - g.told.windows; missed > 0 {
+		g.told.windows = first
+		b, err := frame(frameLost, lost{Name: "windows", N: missed, Detail: "this viewer did not read for longer than they are kept"})
+		return b, nil, err
+	}
+	if g.told.windows == all.windows {
+		return nil, nil, nil
+	}
+	w := v.Windows[g.told.windows-first] // a copy, without the view
+	g.told.windows++
+	return nil, &w, nil
+}
+
+// printed returns a frame of what the command has written since.
+func (g *guest) printed(v capture.View) []byte {
+	g.output = max(g.output, v.OutputCut)
+	p := v.Output[g.output-v.OutputCut:]
+	if p = p[:min(len(p), guestPiece)]; len(p) == 0 {
+		return nil
+	}
+	g.output += int64(len(p))
+	return plainFrame(frameOutput, p)
+}
+
+// sendWindow sends a window as a native stream. One that cannot be sent is a loss; the error is that of a connection that ended.
+func (g *guest) sendWindow(ctx context.Context, w *capture.Window) error {
+	head, err := frame(frameWindow, windowHead{First: w.First, Last: w.Last, How: w.How, Partial: w.Partial, Encoding: encodingGMT})
+	if err != nil {
+		return err
+	}
+	if _, err := g.conn.Write(head); err != nil {
+		return err
+	}
+	p := &pieces{conn: g.conn}
+	var b []byte
+	if err := gmt.Write(ctx, p, w.Trace); err != nil {
+		if p.failed || ctx.Err() != nil {
+			return err
+		}
+		b, err = frame(frameLost, lost{Name: "windows", N: 1, Detail: err.Error()})
+		if err != nil {
+			return err
+		}
+	} else if b, err = frame(frameWhole, windowTail{Cost: int64(w.Cost)}); err != nil {
+		return err
+	}
+	_, err = g.conn.Write(b)
+	return err
+}
+
+// pieces writes a stream as the pieces of a window.
+type pieces struct {
+	conn   net.Conn
+	n      int
+	failed bool // the connection, rather than the window
+}
+
+func (p *pieces) Write(b []byte) (int, error) {
+	if p.n += len(b); p.n > maxPacked {
+		return 0, fmt.Errorf("the captured step takes more than %d MiB", maxPacked>>20)
+	}
+	for piece := range slices.Chunk(b, guestPiece) {
+		if _, err := p.conn.Write(plainFrame(frameData, piece)); err != nil {
+			p.failed = true
+			return 0, err
+		}
+	}
+	return len(b), nil
+}
+
+// lastWord is the inverse of ending.
+func lastWord(e capture.End) bye {
+	b := bye{Version: Version, Reason: e.Reason, Detail: e.Detail}
+	switch {
+	case e.Reason == capture.Exited:
+		b.Code, b.OutOfMemory = &e.Code, e.OutOfMemory
+	case e.Reason == capture.Detached && e.Detail == "":
+		b.Detail = fmt.Sprintf("process %d, which watched it, let go of it", os.Getpid())
+	}
+	return b
+}

@@ -1,0 +1,83 @@
+package pytorch
+
+import (
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/gmemtop/gmemtop/capture"
+)
+
+// lookAlong asks the viewer that listens at path to be shown process pid. The error wraps ErrWatched where that one shows nothing, and ErrVersion
+// where the two do not understand each other; any other means that nobody answered.
+func lookAlong(pid int, path string) (*Session, error) {
+	conn, err := net.DialTimeout("unix", path, time.Second)
+	if err != nil {
+		return nil, err
+	}
+	s, err := lookOver(conn, pid)
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func lookOver(conn net.Conn, pid int) (*Session, error) {
+	_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
+	b, err := frame(frameLook, look{Version: lookVersion, PID: pid})
+	if err != nil {
+		return nil, err
+	}
+	if _, err := conn.Write(b); err != nil {
+		return nil, err
+	}
+	k, payload, err := readFrame(conn, maxHello)
+	if err != nil {
+		return nil, err
+	}
+	switch k {
+	case frameWatched:
+		w, err := read[watched](payload)
+		if err != nil {
+			return nil, err
+		}
+		if w.Looks != lookVersion {
+			return nil, fmt.Errorf("process %d: %w: process %d watches it, whose viewers speak version %d and this program's %d; use the gmemtop that watches it",
+				pid, ErrVersion, w.PID, w.Looks, lookVersion)
+		}
+		return nil, fmt.Errorf("%w by process %d", ErrWatched, w.PID)
+	case frameHello:
+	default:
+		return nil, fmt.Errorf("%w: a viewer answers with a frame of type %d", ErrProtocol, k)
+	}
+	h, err := read[hello](payload)
+	if err != nil {
+		return nil, err
+	}
+	if h.Version != Version {
+		return nil, otherVersion(pid, h.Version)
+	}
+	s := newSession(conn, h)
+	if s.host = peer(conn); s.host <= 0 {
+		s.host = max(h.Viewer, 1)
+	}
+	s.asked, s.target.PID = pid, h.PID
+	_ = conn.SetDeadline(time.Time{})
+	return s, nil
+}
+
+// Host returns the process of the viewer with which this session looks along, 0 where it has the agent to itself.
+func (s *Session) Host() int { return s.host }
+
+// lookingAlong says that somebody else has the agent.
+func (s *Session) lookingAlong(sink capture.Sink) {
+	if s.host == 0 {
+		return
+	}
+	text := fmt.Sprintf("looking along with process %d, which watches this job and goes on when you leave", s.host)
+	if s.target.PID != s.asked {
+		text += fmt.Sprintf("; of its processes it shows %d, not %d", s.target.PID, s.asked)
+	}
+	sink.Notice(capture.Notice{Key: "along", Text: text})
+}

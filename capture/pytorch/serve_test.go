@@ -1,0 +1,405 @@
+package pytorch
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/gmt"
+)
+
+// TestViewersWhoLookAlongSeeWhatTheFirstSees has two of them come late, order, and leave at different times.
+func TestViewersWhoLookAlongSeeWhatTheFirstSees(t *testing.T) {
+	a, host := hosted(t, capture.Limits{})
+	a.step(1500) // more than a frame holds
+	a.window()
+	a.say(frameNotice, `{"key":"ops","text":"cannot be seen"}`)
+	a.say(frameNotice, `{"key":"asked","text":"waiting"}`)
+	a.say(frameLost, `{"name":"rows","n":3,"detail":"why"}`)
+	first := host.until(t, "the host", func(v capture.View) bool { return len(v.Losses) > 0 && len(v.Windows) == 1 })
+
+	guests := []*viewer{view(t, capture.Limits{}), view(t, capture.Limits{})}
+	for _, g := range guests {
+		if g.source.Host() != os.Getpid() {
+			t.Fatalf("looks along with %d", g.source.Host())
+		}
+		v := g.until(t, "a guest", func(v capture.View) bool { return len(v.Steps) == 1500 && len(v.Windows) == 1 && len(v.Losses) > 0 })
+		if !reflect.DeepEqual(v.Steps, first.Steps) {
+			t.Error("the steps differ")
+		}
+		want, got := first.Windows[0], v.Windows[0]
+		if !reflect.DeepEqual(want.Trace, got.Trace) {
+			t.Errorf("the captured step differs: %+v and %+v", want.Trace, got.Trace)
+		}
+		want.Trace, got.Trace = nil, nil
+		if want != got || got.Cost != 5 || !got.Partial {
+			t.Errorf("%+v becomes %+v", want, got)
+		}
+		if !reflect.DeepEqual(v.Target, first.Target) {
+			t.Errorf("%+v becomes %+v", first.Target, v.Target)
+		}
+		if !reflect.DeepEqual(v.Losses, first.Losses) {
+			t.Errorf("%v becomes %v", first.Losses, v.Losses)
+		}
+		along := ""
+		for _, n := range v.Notices {
+			if n.Key == "along" {
+				along = n.Text
+			}
+		}
+		if !strings.Contains(along, fmt.Sprintf("looking along with process %d", os.Getpid())) || len(v.Notices) != len(first.Notices)+1 {
+			t.Errorf("%+v beside %+v", v.Notices, first.Notices)
+		}
+	}
+
+	// What a guest orders reaches the agent, and what comes of it everybody.
+	if err := guests[0].source.Describe(context.Background(), 3); err != nil {
+		t.Fatal(err)
+	}
+	if got := a.order(); got != `65 {"steps":3}` {
+		t.Errorf("the agent hears %s", got)
+	}
+	if err := guests[1].source.Every(context.Background(), 7); err != nil {
+		t.Fatal(err)
+	}
+	if got := a.order(); got != `66 {"n":7}` {
+		t.Errorf("the agent hears %s", got)
+	}
+	if err := guests[1].source.History(context.Background(), 2); err != nil {
+		t.Fatal(err)
+	}
+	if got := a.order(); got != `67 {"steps":2}` {
+		t.Errorf("the agent hears %s", got)
+	}
+	a.say(frameNotice, `{"key":"asked","text":""}`)
+	a.window()
+	for _, g := range guests {
+		g.until(t, "the second window", func(v capture.View) bool {
+			for _, n := range v.Notices {
+				if n.Key == "asked" {
+					return false
+				}
+			}
+			return len(v.Windows) == 2
+		})
+	}
+
+	// One leaves, in good order: only his own watching ends.
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := guests[0].source.Detach(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-guests[0].done; err != nil {
+		t.Error(err)
+	}
+	if e := guests[0].Snapshot().End; e.Reason != capture.Detached || !strings.Contains(e.Detail, "goes on watching") {
+		t.Errorf("%+v", e)
+	}
+	a.step(10)
+	host.until(t, "the host's further steps", seenSteps(1510))
+	guests[1].until(t, "the guest's further steps", seenSteps(1510))
+
+	// The true end reaches who stayed.
+	a.say(frameBye, `{"reason":"OutOfMemoryError","detail":"CUDA out of memory"}`)
+	want := host.until(t, "the end", ended).End
+	if got := guests[1].until(t, "the end for the guest", ended).End; got != want || !got.OutOfMemory || got.Reason != capture.Exited {
+		t.Errorf("%+v becomes %+v", want, got)
+	}
+	if err := <-guests[1].done; err != nil {
+		t.Error(err)
+	}
+}
+
+// lookAt is a guest by hand, who reads when the test says so.
+func lookAt(t *testing.T, path string, version int) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	b, _ := frame(frameLook, look{Version: version, PID: os.Getpid()})
+	if _, err := conn.Write(b); err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+// TestAGuestWhoDoesNotReadMissesStepsAndSlowsNobody fills the guest's socket and goes on for many times of what the host keeps.
+func TestAGuestWhoDoesNotReadMissesStepsAndSlowsNobody(t *testing.T) {
+	const kept, all = 4000, 60001
+	a, host := hosted(t, capture.Limits{Steps: kept, WindowBytes: 1})
+	a.step(1)
+	host.until(t, "the host", seenSteps(1))
+	conn := lookAt(t, host.source.listener.Path(), lookVersion)
+	if k, _, err := readFrame(conn, maxHello); err != nil || k != frameHello {
+		t.Fatal(k, err)
+	}
+	for a.index < all {
+		a.step(1000)
+		a.window()
+		host.until(t, "the host, which nothing slows", func(v capture.View) bool { return v.Steps[len(v.Steps)-1].Index == a.index-1 })
+	}
+	a.say(frameBye, `{"reason":"exit"}`)
+	host.until(t, "the end", ended)
+
+	s := newSession(conn, hello{})
+	s.host = os.Getpid()
+	seen := capture.NewSession(capture.Limits{})
+	if err := s.Run(context.Background(), seen); err != nil {
+		t.Fatal(err)
+	}
+	v := seen.Snapshot()
+	missed := map[string]int64{}
+	for _, l := range v.Losses {
+		missed[l.Name] = l.Count
+	}
+	if got := int64(len(v.Steps)) + missed["steps"]; got != all || missed["steps"] == 0 {
+		t.Errorf("%d steps and %d missed are not %d", len(v.Steps), missed["steps"], all)
+	}
+	if got := int64(len(v.Windows)) + missed["windows"]; got != all/1000 || missed["windows"] == 0 {
+		t.Errorf("%d captured steps and %d missed are not %d", len(v.Windows), missed["windows"], all/1000)
+	}
+	if last := v.Steps[len(v.Steps)-1].Index; last != all-1 || v.End.Reason != capture.Exited {
+		t.Errorf("it ends with step %d, %+v", last, v.End)
+	}
+}
+
+func TestAViewerOfAnotherVersionIsToldSo(t *testing.T) {
+	_, host := hosted(t, capture.Limits{})
+	conn := lookAt(t, host.source.listener.Path(), lookVersion+1)
+	k, payload, err := readFrame(conn, maxHello)
+	if err != nil || k != frameWatched || !strings.Contains(string(payload), fmt.Sprintf(`"looks":%d`, lookVersion)) {
+		t.Errorf("%d %s %v", k, payload, err)
+	}
+}
+
+// TestAViewerWhoShowsNothingIsNamed has those who listen be of another version, show nothing, or speak no language of ours.
+func TestAViewerWhoShowsNothingIsNamed(t *testing.T) {
+	for _, c := range []struct {
+		name, answer string
+		is           error
+		says         string
+	}{
+		{"of another version", fmt.Sprintf(`{"pid":77,"looks":%d}`, lookVersion+1), ErrVersion, "use the gmemtop that watches it"},
+		{"who shows nothing", fmt.Sprintf(`{"pid":77,"looks":%d}`, lookVersion), ErrWatched, "by process 77"},
+		{"who says nothing that is understood", `[`, ErrWatched, "watched already"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l, err := net.Listen("unix", markSelf(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			go func() {
+				for {
+					conn, err := l.Accept()
+					if err != nil {
+						return
+					}
+					_, _, _ = readFrame(conn, maxHello)
+					_, _ = conn.Write(raw(frameWatched, c.answer))
+					_ = conn.Close()
+				}
+			}()
+			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+			defer cancel()
+			if _, err := Connect(ctx, os.Getpid()); !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
+
+// TestWhoWatchedIsKilled kills the viewer that has the agent: the guest says so, and the next one has the agent to himself.
+func TestWhoWatchedIsKilled(t *testing.T) {
+	const asHost, in = "TEST_HOST_OF", "TEST_HOST_IN"
+	if pid, _ := strconv.Atoi(os.Getenv(asHost)); pid != 0 { // the process that is killed
+		t.Setenv("XDG_RUNTIME_DIR", os.Getenv(in))
+		s, err := Connect(context.Background(), pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := NewRelay(capture.NewSession(capture.Limits{}), s)
+		s.Share(r)
+		_ = s.Run(context.Background(), r)
+		return
+	}
+	path := markSelf(t)
+	host := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
+	host.Env = append(os.Environ(), fmt.Sprintf("%s=%d", asHost, os.Getpid()), in+"="+os.Getenv("XDG_RUNTIME_DIR"))
+	var said bytes.Buffer
+	host.Stdout, host.Stderr = &said, &said
+	if err := host.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = host.Process.Kill()
+		_ = host.Wait()
+	})
+	a := connectAgent(t, path)
+	if a == nil {
+		_ = host.Process.Kill()
+		_ = host.Wait()
+		t.Fatalf("%s", said.String())
+	}
+	a.step(5)
+	guest := view(t, capture.Limits{})
+	guest.until(t, "the steps", seenSteps(5))
+	if guest.source.Host() != host.Process.Pid {
+		t.Errorf("looks along with %d, not %d", guest.source.Host(), host.Process.Pid)
+	}
+	if err := host.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-guest.done; !errors.Is(err, ErrLost) || !strings.Contains(err.Error(), fmt.Sprintf("with process %d, which watched it and is gone", host.Process.Pid)) {
+		t.Errorf("%v", err)
+	}
+	_ = a.Close() // as the agent does, which then tries again
+	var again sync.WaitGroup
+	again.Go(func() { a = connectAgent(t, path) })
+	next := view(t, capture.Limits{})
+	again.Wait()
+	if next.source.Host() != 0 {
+		t.Errorf("looks along with %d, which is gone", next.source.Host())
+	}
+	a.step(3)
+	next.until(t, "the agent's own steps", seenSteps(3))
+	_ = a.Close()
+}
+
+// TestACommandsOutputAndEndReachWhoLooksAlong needs neither Python nor torch.
+func TestACommandsOutputAndEndReachWhoLooksAlong(t *testing.T) {
+	folder(t)
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
+	gate := filepath.Join(t.TempDir(), "gate")
+	job, err := Start(Launch{Argv: []string{"sh", "-c", "echo before; while [ ! -e " + gate + " ]; do sleep 0.05; done; echo after; exit 3"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := &viewer{Session: capture.NewSession(capture.Limits{}), done: make(chan error, 1)}
+	host.relay = NewRelay(host.Session, job)
+	job.Share(host.relay)
+	go func() { host.done <- job.Run(context.Background(), host.relay) }()
+	host.until(t, "the first word", func(v capture.View) bool { return len(v.Output) > 0 })
+	s, err := lookAlong(job.PID(), job.listener.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	guest := &viewer{Session: capture.NewSession(capture.Limits{}), done: make(chan error, 1)}
+	go func() { guest.done <- s.Run(context.Background(), guest) }()
+	v := guest.until(t, "the first word for the guest", func(v capture.View) bool { return string(v.Output) == "before\n" })
+	if v.Target.PID != job.PID() || v.Target.Argv[0] != "sh" {
+		t.Errorf("%+v", v.Target)
+	}
+	if err := s.Describe(context.Background(), 1); err != nil {
+		t.Fatal(err)
+	}
+	guest.until(t, "the answer", func(v capture.View) bool {
+		for _, n := range v.Notices {
+			if strings.Contains(n.Text, ErrNotConnected.Error()) {
+				return true
+			}
+		}
+		return false
+	})
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-host.done; err != nil {
+		t.Fatal(err)
+	}
+	host.relay.Close()
+	if err := <-guest.done; err != nil {
+		t.Fatal(err)
+	}
+	if v := guest.Snapshot(); string(v.Output) != "before\nafter\n" || v.End.Code != 3 || v.End.Reason != capture.Exited {
+		t.Errorf("%q, %+v", v.Output, v.End)
+	}
+}
+
+// TestAStepsRowIsReadBackAsItWas also holds for figures that nobody took.
+func TestAStepsRowIsReadBackAsItWas(t *testing.T) {
+	want := []capture.Step{
+		{Index: 1, Start: 2, End: 3, Forward: 4, Backward: 5, Optimizer: 6, Allocated: 7, Reserved: 8, PeakAllocated: 9, PeakReserved: 10, RSS: 11, Parameters: 12,
+			Gradients: 13, OptimizerState: 14, Ops: capture.Unknown, Retries: 15, OOMs: 16, Cost: 17, Skipped: true},
+		{Allocated: -1, Reserved: -1, PeakAllocated: -1, PeakReserved: -1, RSS: -1, Parameters: -1, Gradients: -1, OptimizerState: -1, Ops: -1, Retries: -1, OOMs: -1},
+	}
+	b, err := frame(frameSteps, rows(want))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := binary.LittleEndian.Uint32(b); int(n) != len(b)-4 {
+		t.Errorf("a frame of %d bytes says %d", len(b)-4, n)
+	}
+	got, err := steps(b[5:])
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+func TestAnEndIsReadBackAsItWas(t *testing.T) {
+	for _, want := range []capture.End{
+		{Reason: capture.Exited, Code: 0}, {Reason: capture.Exited, Code: 137, Detail: "x", OutOfMemory: true}, {Reason: capture.Exited, Code: -1},
+		{Reason: capture.Disarmed, Code: -1, Detail: "an error"}, {Reason: capture.Detached, Code: -1, Detail: "enough"}, {Reason: capture.Refused, Code: -1, Detail: "no"},
+	} {
+		b, err := frame(frameBye, lastWord(want))
+		if err != nil {
+			t.Fatal(err)
+		}
+		word, err := read[bye](b[5:])
+		if got := ending(word); err != nil || got != want {
+			t.Errorf("%+v becomes %+v, %v", want, got, err)
+		}
+	}
+}
+
+// FuzzLookingAlong reads what another viewer sends as if an enemy had written it.
+func FuzzLookingAlong(f *testing.F) {
+	var native bytes.Buffer
+	if err := gmt.Write(context.Background(), &native, traces.NewBuilder().Finish()); err != nil {
+		f.Fatal(err)
+	}
+	window := append(raw(frameWindow, `{"how":"ops","encoding":"gmt"}`), plainFrame(frameData, native.Bytes())...)
+	f.Add(append(window, raw(frameWhole, "{}")...))
+	f.Add(append(raw(frameWindow, `{"how":"ops","encoding":"later"}`), raw(frameWhole, "{}")...))
+	f.Add(append(raw(frameOutput, "text"), raw(frameBye, `{"reason":"exited","code":3}`)...))
+	f.Fuzz(func(t *testing.T, stream []byte) {
+		var building *assembly
+		s := &Session{host: 1, ended: make(chan struct{}), gone: make(chan struct{})}
+		seen := capture.NewSession(capture.Limits{})
+		for r := bytes.NewReader(stream); ; {
+			k, payload, err := readFrame(r, maxFrame)
+			if err != nil {
+				return
+			}
+			if err := s.take(context.Background(), seen, k, payload, &building); err != nil {
+				return
+			}
+		}
+	})
+}
+
+// TestAWindowOfAnotherEncodingIsALoss has a viewer of a later version.
+func TestAWindowOfAnotherEncodingIsALoss(t *testing.T) {
+	b := append(raw(frameWindow, `{"how":"ops","encoding":"later"}`), append(raw(frameWhole, "{}"), raw(frameBye, `{"reason":"exit"}`)...)...)
+	v, err := run(t, b)
+	if err != nil || len(v.Losses) != 1 || !strings.Contains(v.Losses[0].Detail, "later") || v.End.Reason != capture.Exited {
+		t.Errorf("%v, %+v", err, v)
+	}
+}
