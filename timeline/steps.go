@@ -25,12 +25,15 @@ type StepReport struct {
 	Top int
 	// Trend is the growth of bytes from step to step.
 	Trend Trend
-	// Spikes are the steps whose bytes stand out above the others, Slow those that took more than twice the median time; both in order.
+	// Spikes are the steps whose bytes stand out above the others, Slow those that took more than twice the median time and more than the times' own
+	// spread explains; both in order.
 	Spikes, Slow []int
 }
 
-// WatchSteps reports on the last steps of a job. bytes and durations have one value a step, in order; a negative value is unknown and left out.
-func WatchSteps(bytes, durations []int64) StepReport {
+// WatchSteps reports on the last steps of a job. bytes and durations have one value a step, in order; a negative value is unknown and left out. noise is by
+// how many bytes the figure wanders without the training being the cause: growth over all of the steps below that is no leak. An allocator's own count
+// has none.
+func WatchSteps(bytes, durations []int64, noise int64) StepReport {
 	n := min(len(bytes), len(durations))
 	r := StepReport{From: max(n-WatchedSteps, 0), Top: -1}
 	var known, times []int64
@@ -48,11 +51,12 @@ func WatchSteps(bytes, durations []int64) StepReport {
 	r.Bytes, r.Duration = median(known), median(times)
 	// Where most steps are equal their deviation is none, and rounding alone would stand out: a fiftieth of the median does not.
 	margin := max(6*spread(known), float64(r.Bytes)/50)
+	late := max(float64(r.Duration), 6*spread(times)) // beyond the median
 	for i := r.From; i < n; i++ {
 		if len(known) >= 4 && bytes[i] >= 0 && float64(bytes[i]-r.Bytes) > margin {
 			r.Spikes = append(r.Spikes, i)
 		}
-		if len(times) >= 4 && durations[i] > 2*r.Duration {
+		if len(times) >= 4 && float64(durations[i]-r.Duration) > late {
 			r.Slow = append(r.Slow, i)
 		}
 	}
@@ -61,13 +65,21 @@ func WatchSteps(bytes, durations []int64) StepReport {
 		from = warmSteps
 	}
 	var y []float64
+	first, last := -1, -1
 	for i := from; i < n; i++ {
 		if bytes[i] >= 0 {
-			y = append(y, float64(bytes[i]))
+			y, last = append(y, float64(bytes[i])), i
+			if first < 0 {
+				first = i
+			}
 		}
 	}
 	r.Trend = fitTrend(y)
-	r.Trend.Leaking = len(y) >= 8 && r.Trend.leaks(y, noiseBytes(len(y), r.Bytes))
+	r.Trend.Leaking = len(y) >= 8 && r.Trend.leaks(y, max(noiseBytes(len(y), r.Bytes), float64(noise)))
+	if last > first { // the line was fitted to what is known, one after the other; growth is told a step
+		rate := float64(len(y)-1) / float64(last-first)
+		r.Trend.Slope, r.Trend.Low, r.Trend.High = r.Trend.Slope*rate, r.Trend.Low*rate, r.Trend.High*rate
+	}
 	if r.Trend.Leaking { // what grows ends above its own median
 		r.Spikes = nil
 	}

@@ -7,6 +7,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/live"
 	"github.com/gmemtop/gmemtop/tui/machine"
@@ -58,7 +59,7 @@ func (m follower) onAttached(msg attachedMsg) tea.Cmd {
 	if msg.err != nil {
 		return m.say(msg.err.Error(), true)
 	}
-	m.feed, m.live, m.window, m.held = msg.feed, live.New(msg.feed), -1, false
+	m.feed, m.live, m.window, m.held, m.rank = msg.feed, live.New(msg.feed), -1, false, 0
 	views := []leaf.View{m.machine, m.live}
 	for _, v := range m.views {
 		if v.ID() != leaf.Live && v.ID() != leaf.Machine {
@@ -99,6 +100,14 @@ func (m follower) on(msg tea.Msg) (tea.Cmd, bool) {
 func (m follower) onLook(l live.Look) tea.Cmd {
 	m.live.Take(l)
 	next := live.Await(m.watching, m.feed, l.Version)
+	if l.Chosen != m.rank { // what was held, and followed, was another process's
+		m.rank, m.held, m.window = l.Chosen, false, -1
+		if len(l.Windows) == 0 {
+			m.live.Show(-1, false)
+			m.state.Timelines = nil
+			return tea.Batch(next, m.setTimeline(nil))
+		}
+	}
 	if m.held {
 		return tea.Batch(next, m.changed())
 	}
@@ -169,10 +178,48 @@ func (m follower) source() []string {
 	if l.Title != "" {
 		parts = append(parts, l.Title)
 	}
+	for i := range l.Ranks {
+		if l.Ranks[i].ID == l.Chosen {
+			parts = append(parts, l.Ranks[i].Name()+" "+l.Among())
+		}
+	}
 	for _, w := range l.Windows {
 		if w.ID == m.window {
 			parts = append(parts, fmt.Sprintf("step %s", leaf.Count(w.First)))
 		}
 	}
 	return parts
+}
+
+// hasRanks reports whether the job has several processes to choose from.
+func (m follower) hasRanks() bool { return m.live != nil && len(m.live.Look().Ranks) > 1 }
+
+// pickRank lets the user choose the process that all views show.
+func (m follower) pickRank() tea.Cmd {
+	return chooser(m).pick(leaf.PickMsg{
+		Title: "Ranks of the job", Footer: "All views show the one that is chosen; F follows its newest captured step.", Choices: m.live.Ranks(m.state.Units),
+	})
+}
+
+// drawAlert writes at the right end of the status line what went wrong with the job while another view is in front, and returns the cells that it took. It
+// stands there until the job's view was looked at.
+func (m follower) drawAlert(c *canvas.Canvas) int {
+	if m.live == nil || m.front == leaf.Live {
+		return 0
+	}
+	text := m.live.Alert(m.state.Units)
+	if text == "" {
+		return 0
+	}
+	th, w := m.state.Theme, c.Width()
+	st, mark := th.Dim, "■ "
+	if m.live.Grave() {
+		st, mark = th.Warn, "! "
+	}
+	key := " L looks"
+	text = canvas.Truncate(mark+text, w*3/5-canvas.Width(key)-1)
+	n := c.TextRight(w-1, 0, th.Accent, key)
+	n += c.TextRight(w-1-n, 0, st, text)
+	c.Zone(canvas.Rect{X: w - 1 - n, W: n, H: 1}, runMsg{"view L"})
+	return n + 2
 }

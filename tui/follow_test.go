@@ -14,11 +14,18 @@ import (
 )
 
 // jobFeed is a job whose news come when a test says so.
-type jobFeed struct{ look live.Look }
+type jobFeed struct {
+	look   live.Look
+	orders []live.Order
+}
 
-func (f *jobFeed) Look() live.Look                         { return f.look }
-func (f *jobFeed) Wait(context.Context, int64) error       { return context.Canceled } // the test sends looks itself
-func (f *jobFeed) Order(context.Context, live.Order) error { return nil }
+func (f *jobFeed) Look() live.Look                   { return f.look }
+func (f *jobFeed) Wait(context.Context, int64) error { return context.Canceled } // the test sends looks itself
+func (f *jobFeed) Order(_ context.Context, o live.Order) error {
+	f.orders = append(f.orders, o)
+	return nil
+}
+
 func (f *jobFeed) tell(d *driver, change func(l *live.Look)) {
 	change(&f.look)
 	f.look.Version++
@@ -166,4 +173,111 @@ func TestAProcessOfTheMachineIsWatchedAndThenAnother(t *testing.T) {
 	}
 	d.press("P", "down", "enter")
 	d.wants("pid 9 has no torch")
+}
+
+// alerted is a job with something to say.
+func alerted(l *live.Look) {
+	l.Alerts = append(l.Alerts, live.Alert{Kind: live.OutOfMemory, Step: 12, Size: 1})
+}
+
+func TestAnAlertStandsInEveryViewUntilTheJobsViewWasLookedAt(t *testing.T) {
+	d, f := watch(t)
+	f.tell(d, captured(t, 3))
+	f.tell(d, alerted)
+	d.press("2")
+	if strings.Contains(d.screen(), "L looks") {
+		t.Errorf("what was seen is said again:\n%s", d.screen())
+	}
+	f.tell(d, func(l *live.Look) { l.Alerts[0].Step = 20 })
+	d.wants("ran out of memory once", "L looks")
+	for range 3 { // it stays while other news come, and while it is not true any more
+		f.tell(d, func(l *live.Look) { l.Alerts = nil })
+		d.wants("ran out of memory once")
+	}
+	d.press("3")
+	d.wants("ran out of memory once")
+	d.click("L looks")
+	if d.m.front != leaf.Live {
+		t.Fatalf("a click on the alert shows view %c", d.m.front)
+	}
+	d.press("2")
+	if strings.Contains(d.screen(), "L looks") {
+		t.Errorf("it stays although it was seen:\n%s", d.screen())
+	}
+}
+
+func TestAnAlertStandsWhereAViewHasNothingToShow(t *testing.T) {
+	d, f := watch(t)
+	d.press("1")
+	f.tell(d, alerted)
+	d.wants("ran out of memory once", "L looks")
+}
+
+func TestScreensOfAnAlert(t *testing.T) {
+	for _, size := range sizes {
+		f := &jobFeed{look: live.Look{Word: "for the first training step", Title: "train.py"}}
+		d := start(t, Options{Feed: f}, size[0], size[1])
+		f.tell(d, captured(t, 3))
+		d.press("2")
+		f.tell(d, alerted)
+		d.golden("alert-" + fmt.Sprintf("%dx%d", size[0], size[1]))
+	}
+}
+
+// ofRank makes the look one about a rank of two, with the step captured whole that is given, or none for a negative one.
+func ofRank(t *testing.T, rank int, step int64) func(l *live.Look) {
+	one := captured(t, max(step, 0))
+	return func(l *live.Look) {
+		l.Steps, l.Windows = nil, nil
+		one(l)
+		if step < 0 {
+			l.Windows = nil
+		}
+		l.Chosen, l.Ranks = rank, []live.Rank{{ID: 0, Rank: 0, PID: 7, State: live.Running}, {ID: 1, Rank: 1, PID: 8, State: live.Running}}
+	}
+}
+
+func TestAnotherRankIsFollowedInAllViews(t *testing.T) {
+	d, f := watch(t)
+	f.tell(d, ofRank(t, 0, 3))
+	d.press("2", "left") // held
+	first := d.shown()
+	f.tell(d, ofRank(t, 0, 13))
+	if d.shown() != first {
+		t.Fatal("the step under the cursor was taken away")
+	}
+	f.tell(d, ofRank(t, 1, 23))
+	if d.shown() == first || d.m.held {
+		t.Errorf("what was held of rank 0 is still shown: held %v", d.m.held)
+	}
+	d.wants("rank 1 of 2")
+	second := d.shown()
+	f.tell(d, ofRank(t, 1, 33))
+	if d.shown() == second {
+		t.Error("the newest captured step of rank 1 is not followed")
+	}
+	f.tell(d, ofRank(t, 0, -1))
+	if d.shown() != nil {
+		t.Error("a step of rank 1 is shown under the name of rank 0, of which none was captured")
+	}
+}
+
+func TestARankIsChosenFromAnyView(t *testing.T) {
+	d, f := watch(t)
+	f.tell(d, ofRank(t, 0, 3))
+	d.press("2", "w")
+	d.wants("Ranks of the job", "rank 1", "process 8")
+	d.press("down", "enter")
+	if len(f.orders) != 1 || f.orders[0] != (live.Order{Kind: live.Choose, Rank: 1}) || d.m.front != leaf.Timeline {
+		t.Errorf("orders %+v, view %c", f.orders, d.m.front)
+	}
+}
+
+func TestAJobOfOneProcessHasNoRankToChoose(t *testing.T) {
+	d, f := watch(t)
+	f.tell(d, captured(t, 3))
+	d.press("2", "w")
+	if strings.Contains(d.screen(), "Ranks of the job") {
+		t.Error("w offers ranks")
+	}
 }

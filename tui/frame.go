@@ -182,6 +182,9 @@ func (m painter) drawTab(c *canvas.Canvas, x int, v leaf.View, name string) int 
 	if ok, _ := v.Available(&m.state); !ok {
 		number, text = th.Faint, th.Faint
 	}
+	if v.ID() == leaf.Live && m.live.Grave() {
+		number, text = th.Warn, th.Warn
+	}
 	id := string(rune(v.ID()))
 	n := 0
 	if v.ID() == m.front {
@@ -301,11 +304,14 @@ func (m painter) drawBanner(c *canvas.Canvas) {
 
 // drawStatus says what is under the cursor, or a toast.
 func (m painter) drawStatus(c *canvas.Canvas) {
-	if m.drawToast(c) || keyboard(m).bindings() == nil {
+	if m.drawToast(c) {
 		return
 	}
 	th := m.state.Theme
-	w := c.Width()
+	w := c.Width() - follower(m).drawAlert(c)
+	if keyboard(m).bindings() == nil {
+		return
+	}
 	right := ""
 	if m.state.QueryText != "" {
 		right = "filter " + m.state.QueryText
@@ -402,7 +408,7 @@ func shortHint(a *action) key.Binding {
 	words := map[string][2]string{
 		"peak": {"p", "peak"}, "zoom in": {"+−", "zoom"}, "next iteration": {"[ ]", "iteration"}, "filter": {"/", "filter"},
 		"mark": {"c", "mark"}, "compare": {"d", "compare"}, "back": {"esc", "back"}, "next match": {"n N", "match"},
-		"follow": {"o", "source"}, "follow job": {"F", "follow, hold"},
+		"follow": {"o", "source"}, "follow job": {"F", "follow, hold"}, "rank": {"w", "rank"},
 		"export": {"e", "export"}, "device": {"D", "device"}, "file": {"w", "file"}, "palette": {":", "more"},
 	}
 	b := a.binding

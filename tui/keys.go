@@ -160,6 +160,8 @@ func (m keyboard) newActions() []action {
 		table = append(table, action{
 			name: "follow job", group: groupView, binding: bind("F", "follow the job: the newest captured step, or hold this one", "F"),
 			can: func() bool { return m.window >= 0 }, do: func() tea.Cmd { return follower(m).toggle() },
+		}, action{
+			name: "rank", group: groupView, binding: bind("w", "another rank of the job", "w"), can: follower(m).hasRanks, do: follower(m).pickRank,
 		})
 	}
 	for _, v := range m.views {
@@ -267,7 +269,7 @@ func (m keyboard) bindings() []key.Binding {
 
 // hintNames are the root's actions that the bottom line shows after the view's own, most useful first.
 var hintNames = []string{
-	"follow job", "peak", "zoom in", "next iteration", "filter", "mark", "compare", "back", "next match", "follow", "export", "device", "file", "palette",
+	"follow job", "rank", "peak", "zoom in", "next iteration", "filter", "mark", "compare", "back", "next match", "follow", "export", "device", "file", "palette",
 }
 
 // show brings a view to the front.

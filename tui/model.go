@@ -36,6 +36,7 @@ type Model struct {
 	live    *live.View
 	window  int64 // the window of the job that the views show, -1 for none
 	held    bool  // and they stay there
+	rank    int   // the process of the job that they show, by its ID in the feed
 	// watching is done when the job is not watched any more; bubbletea has no context of its own to hand to commands.
 	watching context.Context
 	leave    context.CancelFunc // lets go of the process that was chosen

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
 	"github.com/gmemtop/gmemtop/tui"
 )
@@ -22,6 +23,9 @@ func (a *app) attachCommand() *cobra.Command {
 			"Without a number it lists the GPUs and the processes of this machine to choose from. With --dry-run it says what it would do, and does nothing.",
 		Example: "  gmemtop attach 4242\n  gmemtop attach\n  gmemtop attach 4242 --every 100 -o run.gmt",
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if probed(cmd) != "" {
+				return a.attachProbes(cmd, args)
+			}
 			if len(args) == 0 {
 				return a.attachAny(cmd.Context())
 			}
@@ -38,6 +42,7 @@ func (a *app) attachCommand() *cobra.Command {
 	a.flags.watching(c)
 	a.flags.writing(c)
 	a.flags.screen(c)
+	probing(c)
 	c.Flags().Bool("dry-run", false, "say what would be done, and do nothing")
 	return c
 }
@@ -47,8 +52,8 @@ var errNoScreen = errors.New("there is no terminal to show it on: gmemtop record
 
 // attach shows one process.
 func (a *app) attach(ctx context.Context, pid int) error {
-	found := inject.Check(pid)
-	if err := found.Err(); err != nil {
+	found, err := attachable(pid)
+	if err != nil {
 		return err
 	}
 	if !isTerminal(a.out) || a.env("TERM") == "dumb" {
@@ -99,6 +104,10 @@ func (a *app) attachDry(pid int) error {
 	}
 	if f.Python != "" {
 		fmt.Fprintf(a.out, "Python %s, %d threads\n", f.Python, f.Threads)
+	}
+	if pytorch.Lives(pid) {
+		fmt.Fprintln(a.out, "would: connect to the agent that lives in it already, or look along with whoever watches it; the process is not stopped")
+		return nil
 	}
 	for _, s := range f.Plan {
 		fmt.Fprintln(a.out, "would:", s)

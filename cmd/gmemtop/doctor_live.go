@@ -12,6 +12,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/nvml"
 	"github.com/gmemtop/gmemtop/capture/procs"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
+	"github.com/gmemtop/gmemtop/capture/usdt"
 )
 
 // checkNVML opens the library that GPU counters come from, and asks it for its devices.
@@ -78,6 +79,20 @@ func checkAttach() finding {
 		f.Why = fmt.Sprintf("kernel.yama.ptrace_scope is %d: only an administrator may trace, or nobody", scope)
 		f.Fix = "sudo gmemtop attach PID (2), or restart with another setting (3)"
 	}
+	return f
+}
+
+// checkProbes tries whether the kernel takes the program that probes are made of; `gmemtop attach --probes --dry-run PID` says where they would be put.
+func checkProbes() finding { return probesFinding(usdt.Try()) }
+
+// probesFinding makes a finding of the kernel's answer, whose errors say why before the first semicolon and what to do after it.
+func probesFinding(kernel string, err error) finding {
+	f := finding{Name: "probes", Detail: "programs without PyTorch cannot be watched"}
+	if err != nil {
+		f.Why, f.Fix, _ = strings.Cut(err.Error(), "; ")
+		return f
+	}
+	f.Available, f.Detail = true, "any CUDA program, by eBPF on Linux "+kernel+": gmemtop attach --probes PID"
 	return f
 }
 

@@ -1,12 +1,14 @@
 package main
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
@@ -19,21 +21,31 @@ import (
 // sessionFeed is a capture session as the screen sees it: captured stretches become timelines, off the event loop, and steps get the one figure that is
 // drawn. It implements live.Feed.
 type sessionFeed struct {
+	news
 	session *capture.Session
 	control *lateControl
 	title   string
+	// books, where not nil, splits up the memory of the whole device that a process is on, where that can be; ok is false where it cannot.
+	books func(pid int, s *capture.Step) (parts []live.Part, whole live.Part, ok bool)
+	ids   *atomic.Int64 // of the last window, shared by the feeds of a job
+	poke  chan struct{} // receives when the feed came to the front
 
-	mu      sync.Mutex
-	look    live.Look
-	news    chan struct{} // closed and made anew with each change
-	seen    int64         // index of the last step that is in look, -1 for none
-	every   int
-	told    bool      // the source was told of every
-	first   int       // how many steps to ask for whole by ourselves, once; 0 for none
-	asked   time.Time // when a window was asked for, the zero time where none is awaited
+	taking  sync.Mutex // a look is made by one at a time
 	windows map[*traces.Trace]live.Window
-	lastID  int64
-	rises   risingCounts
+
+	mu     sync.Mutex
+	back   bool // another process of the job is shown: no timelines are made
+	look   live.Look
+	target capture.Target
+	recent timeline.Peer
+	held   int   // windows that the session holds
+	seen   int64 // index of the last step that is in look, -1 for none
+	every  int
+	told   bool      // the source was told of every
+	first  int       // how many steps to ask for whole by ourselves, once; 0 for none
+	asked  time.Time // when a window was asked for, the zero time where none is awaited
+	spans  []span    // of steps that were captured whole, those forgotten as well
+	rises  risingCounts
 }
 
 // risingCounts are counts since the process began, from which those of a step are told.
@@ -42,14 +54,25 @@ type risingCounts struct{ retries, ooms int64 }
 // shownOutput is how many lines of a command's output the screen has at hand.
 const shownOutput = 500
 
+// How long a feed rests after it was brought up to date: what is shown needs no more, and the processes that are not shown less.
+const (
+	restShown = 40 * time.Millisecond
+	restBack  = 800 * time.Millisecond
+)
+
+// residentNoise is by how much a process's resident memory wanders: caches of libraries, arenas of the C allocator.
+const residentNoise = 16 << 20
+
 // longestWait is how long a window that was asked for is said to be on its way.
 const longestWait = time.Minute
 
 func newSessionFeed(s *capture.Session, c *lateControl, title, waiting string) *sessionFeed {
-	return &sessionFeed{
-		session: s, control: c, title: title, news: make(chan struct{}), seen: -1, windows: map[*traces.Trace]live.Window{},
-		look: live.Look{Version: 1, Title: title, Word: waiting},
+	f := &sessionFeed{
+		session: s, control: c, title: title, ids: new(atomic.Int64), poke: make(chan struct{}, 1), seen: -1, windows: map[*traces.Trace]live.Window{},
+		look: live.Look{Title: title, Word: waiting}, recent: timeline.TypicalPeer(nil), target: capture.Target{Rank: -1},
 	}
+	f.tell() // that it waits, and for what
+	return f
 }
 
 // run follows the session until ctx is done.
@@ -61,12 +84,43 @@ func (f *sessionFeed) run(ctx context.Context) {
 		if v.Ended {
 			return
 		}
+		rest := restShown
+		if f.isBack() {
+			rest = restBack
+		}
+		select { // many changes are one: a fast job does not keep the viewer busy
+		case <-ctx.Done():
+			return
+		case <-f.poke:
+			continue
+		case <-time.After(rest):
+		}
 		select {
 		case <-ctx.Done():
 			return
+		case <-f.poke:
 		case <-f.session.Changed():
 		}
 	}
+}
+
+// show says whether the feed is the one that is shown.
+func (f *sessionFeed) show(shown bool) {
+	f.mu.Lock()
+	f.back = !shown
+	f.mu.Unlock()
+	if shown {
+		select {
+		case f.poke <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (f *sessionFeed) isBack() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.back
 }
 
 // askFirst asks, once the job steps, for what the command line wants captured whole, and for something to look at.
@@ -87,15 +141,25 @@ func (f *sessionFeed) askFirst(ctx context.Context, v capture.View) {
 
 // take makes a look of what the session holds. Timelines are built before the lock is taken.
 func (f *sessionFeed) take(ctx context.Context, v capture.View) {
-	windows, lost := f.timelines(ctx, v.Windows)
+	f.taking.Lock()
+	defer f.taking.Unlock()
+	back := f.isBack()
+	var windows []live.Window
+	var lost int
+	if !back {
+		windows, lost = f.timelines(ctx, v.Windows)
+	}
+	defer f.tell()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	l := &f.look
-	l.Version++
-	l.Windows, l.Forgotten = windows, l.Forgotten+lost
+	f.target, f.held = v.Target, len(v.Windows)
+	if !back {
+		l.Windows, l.Forgotten = windows, l.Forgotten+lost
+		l.Output = tail(v)
+	}
 	f.addSteps(v)
 	f.describe(v)
-	l.Output = tail(v)
 	l.Notices, l.Dropped = nil, 0
 	for _, n := range v.Notices {
 		if n.State {
@@ -115,13 +179,11 @@ func (f *sessionFeed) take(ctx context.Context, v capture.View) {
 	}
 	switch {
 	case v.Ended:
-		l.State, l.Word = live.Ended, endWord(v.End)
+		l.State, l.Word, l.Failed = live.Ended, endWord(v.End), failed(v.End)
 	case len(l.Steps) > 0:
 		l.State = live.Running
 	}
 	l.Capture.Connected = f.control.connected() != nil && v.Began && !v.Ended
-	close(f.news)
-	f.news = make(chan struct{})
 }
 
 // timelines returns the session's windows with their timelines, and how many of those that were shown before are gone.
@@ -135,8 +197,7 @@ func (f *sessionFeed) timelines(ctx context.Context, list []capture.Window) (win
 				f.session.Lose("windows", 1, "a captured step could not be read: "+err.Error())
 				continue
 			}
-			f.lastID++
-			known = live.Window{ID: f.lastID, First: w.First, Last: w.Last, How: howCaptured(w), Timeline: t, Cost: w.Cost}
+			known = live.Window{ID: f.ids.Add(1), First: w.First, Last: w.Last, How: howCaptured(w), Timeline: t, Cost: w.Cost}
 			f.mu.Lock()
 			f.asked = time.Time{}
 			f.mu.Unlock()
@@ -185,7 +246,12 @@ func (f *sessionFeed) addSteps(v capture.View) {
 			cost, time = cost+last[i].Cost, time+last[i].Duration
 		}
 	}
-	l.Report = timeline.WatchSteps(held, took)
+	noise := int64(0)
+	if n := len(v.Steps); n > 0 && v.Steps[n-1].Allocated == capture.Unknown {
+		noise = max(residentNoise, v.Steps[n-1].RSS/100)
+	}
+	l.Report = timeline.WatchSteps(held, took, noise)
+	excused := f.excused(v)
 	base := len(l.Steps) - len(last)
 	l.Report.From += base
 	if l.Report.Top >= 0 {
@@ -196,11 +262,50 @@ func (f *sessionFeed) addSteps(v capture.View) {
 			list[i] += base
 		}
 	}
+	lately := l.Steps[max(len(l.Steps)-timeline.PeerSteps, 0):]
+	peers := make([]timeline.Peer, len(lately))
+	for i, s := range lately {
+		peers[i] = timeline.Peer{Duration: s.Duration, Forward: s.Forward, Backward: s.Backward, Optimizer: s.Optimizer, Bytes: s.Bytes}
+	}
+	f.recent = timeline.TypicalPeer(peers)
+	l.Alerts = live.AlertsOf(l.Steps, &l.Report, excused)
 	l.Capture.Share, l.Capture.Measured = 0, time > 0
 	if time > 0 {
 		l.Capture.Share = float64(cost) / float64(time)
 	}
 }
+
+// excused says of which steps it is no news that they took long: the first ones, those that were captured whole and the one after them, in which what was
+// captured is packed up, and the newest ones, of which it is not known yet whether they were.
+func (f *sessionFeed) excused(v capture.View) func(step int64) bool {
+	for _, w := range v.Windows {
+		if n := len(f.spans); n == 0 || f.spans[n-1].last < w.Last+1 {
+			f.spans = append(f.spans, span{w.First, w.Last + 1})
+		}
+	}
+	settled := int64(math.MaxInt64)
+	if n := len(v.Steps); n > 0 && !v.Ended {
+		settled = v.Steps[n-1].End - int64(settling)
+	}
+	return func(step int64) bool {
+		i, ok := slices.BinarySearchFunc(f.spans, step, func(s span, at int64) int { return cmp.Compare(s.last, at) })
+		if ok || i < len(f.spans) && f.spans[i].first <= step || step < firstSlow {
+			return true
+		}
+		i, ok = slices.BinarySearchFunc(v.Steps, step, func(s capture.Step, at int64) int { return cmp.Compare(s.Index, at) })
+		return ok && v.Steps[i].End > settled
+	}
+}
+
+// span is the steps [first, last].
+type span struct{ first, last int64 }
+
+const (
+	// firstSlow is the first step of which it is news that it took long.
+	firstSlow = 8
+	// settling is how long a captured step may take to come here.
+	settling = 2 * time.Second
+)
 
 // step reads a step as the screen shows it. What the allocator holds when a step is over says most of what can be had without disturbing the program's
 // own peak marks; where there is no such allocator, resident memory has to do.
@@ -256,120 +361,46 @@ func (f *sessionFeed) describe(v capture.View) {
 	l.Capture.Every, l.Capture.Pending = f.every, f.first > 0 || !f.asked.IsZero() && time.Since(f.asked) < longestWait
 	l.Parts, l.Whole = nil, live.Part{}
 	for i := len(v.Steps) - 1; i >= 0 && i >= len(v.Steps)-64; i-- { // some figures are taken less often than every step
-		if s := &v.Steps[i]; s.Parameters != capture.Unknown {
+		s := &v.Steps[i]
+		if s.Parameters == capture.Unknown || s.Allocated == capture.Unknown && s.RSS == capture.Unknown {
+			continue
+		}
+		ok := false
+		if f.books != nil && !f.back { // the driver is asked about what is shown
+			l.Parts, l.Whole, ok = f.books(t.PID, s)
+		}
+		if !ok {
 			l.Parts, l.Whole = partsOf(s)
-			break
 		}
+		break
 	}
-}
-
-// partsOf splits what the device's allocator holds, or, without one, resident memory. What is not known to be anything is shown as such.
-func partsOf(s *capture.Step) ([]live.Part, live.Part) {
-	parts := []live.Part{{Name: "parameters", Bytes: s.Parameters}, {Name: "gradients", Bytes: max(s.Gradients, 0)}, {Name: "optimizer state", Bytes: max(s.OptimizerState, 0)}}
-	var sum int64
-	for _, p := range parts {
-		sum += p.Bytes
-	}
-	rest := func(name string, bytes int64, unexplained bool) {
-		if bytes > 0 {
-			parts, sum = append(parts, live.Part{Name: name, Bytes: bytes, Unexplained: unexplained}), sum+bytes
-		}
-	}
-	whole := live.Part{Name: "Resident memory after a step", Bytes: s.RSS}
-	if s.Allocated != capture.Unknown {
-		whole = live.Part{Name: "Reserved after a step", Bytes: s.Reserved}
-		rest("other tensors", s.Allocated-sum, false)
-		rest("cached and rounding", s.Reserved-s.Allocated, false)
-	} else {
-		rest("Python, libraries and the rest", s.RSS-sum, true)
-	}
-	if whole.Bytes < sum { // figures of different moments
-		whole.Bytes = sum
-	}
-	return parts, whole
-}
-
-// scriptOf is the name of the script in a command line, or that of its program.
-func scriptOf(argv []string) string {
-	for _, w := range argv {
-		if strings.HasSuffix(w, ".py") {
-			return name(w)
-		}
-	}
-	return name(argv[0])
-}
-
-// endWord completes "ended: ...".
-func endWord(e capture.End) string {
-	text := ""
-	switch e.Reason {
-	case capture.Exited:
-		text = "it has exited"
-		if e.Code >= 0 {
-			text = fmt.Sprintf("exit code %d", e.Code)
-		}
-		if e.OutOfMemory {
-			text += ", out of memory"
-		}
-	case capture.Detached:
-		text = "let go; the job goes on"
-	case capture.Disarmed:
-		text = "watching failed and was given up; the job goes on"
-	case capture.Refused:
-		text = "watching did not begin"
-	default:
-		text = e.Reason
-	}
-	if e.Detail != "" {
-		text += ": " + report.Printable(e.Detail)
-	}
-	return text
-}
-
-// tail returns the last lines of a command's output, nil where the command was not started here.
-func tail(v capture.View) []string {
-	if v.Output == nil {
-		return nil
-	}
-	out := v.Output
-	lines := []string{}
-	for len(out) > 0 && len(lines) < shownOutput {
-		i := bytes.LastIndexByte(out[:len(out)-1], '\n')
-		line := bytes.TrimRight(out[i+1:], "\r\n")
-		if at := bytes.LastIndexByte(line, '\r'); at >= 0 { // a progress bar draws over itself
-			line = line[at+1:]
-		}
-		lines = append(lines, report.Printable(string(line)))
-		out = out[:i+1]
-	}
-	slices.Reverse(lines)
-	return lines
 }
 
 // Look implements live.Feed.
 func (f *sessionFeed) Look() live.Look {
+	version := f.now() // read first: a look is never newer than it says
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	l := f.look
+	l.Version = version
 	l.Steps = slices.Clip(l.Steps)
 	return l
 }
 
-// Wait implements live.Feed.
-func (f *sessionFeed) Wait(ctx context.Context, version int64) error {
-	for {
-		f.mu.Lock()
-		now, news := f.look.Version, f.news
-		f.mu.Unlock()
-		if now > version {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-news:
-		}
+// rank returns the feed's job as a row of the list of a job's processes.
+func (f *sessionFeed) rank() live.Rank {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	l := &f.look
+	r := live.Rank{Rank: f.target.Rank, PID: f.target.PID, Title: l.Title, Device: report.Printable(f.target.Device), State: l.State, Word: l.Word, Failed: l.Failed,
+		Step: -1, Typical: f.recent, Captured: f.held, Alerts: l.Alerts}
+	if n := len(l.Steps); n > 0 {
+		r.Step = l.Steps[n-1].Index
 	}
+	if r.Word == exitedWord {
+		r.Word = ""
+	}
+	return r
 }
 
 // Order implements live.Feed.

@@ -26,9 +26,11 @@ type machineFeed struct {
 	lister  procs.Lister
 	checked map[checkedProcess]string // why a process cannot be attached to
 
+	resident map[checkedProcess][]int64 // of processes without a GPU, at every look
+
+	news
 	mu   sync.Mutex
 	look machine.Look
-	news chan struct{}
 }
 
 // checkedProcess names one process for good.
@@ -45,7 +47,7 @@ const shownReadings = 600
 
 // newMachineFeed opens NVML where there is one. Closing it lets go of the driver.
 func newMachineFeed() (f *machineFeed, closing func()) {
-	f = &machineFeed{news: make(chan struct{}), checked: map[checkedProcess]string{}}
+	f = &machineFeed{checked: map[checkedProcess]string{}, resident: map[checkedProcess][]int64{}}
 	f.look.Host, _ = os.Hostname()
 	lib, err := nvml.Open(nvml.Options{})
 	if err != nil {
@@ -95,7 +97,7 @@ func (f *machineFeed) take(v nvml.View, torch []procs.Process) {
 	add := func(pid int) *machine.Process {
 		p := byPID[pid]
 		if p == nil {
-			p = &machine.Process{PID: pid, Bytes: machine.Unknown, Host: machine.Unknown, Busy: machine.Unknown}
+			p = &machine.Process{PID: pid, Bytes: machine.Unknown, Host: machine.Unknown, Busy: machine.Unknown, Every: machineEvery}
 			byPID[pid], order = p, append(order, pid)
 		}
 		return p
@@ -115,34 +117,67 @@ func (f *machineFeed) take(v nvml.View, torch []procs.Process) {
 			if used, ok := h.Process.Used.Value(); ok {
 				p.Bytes = max(p.Bytes, 0) + used
 			}
+			p.History = addHistory(p.History, h.Points)
 			p.Busy = max(p.Busy, h.Process.SM.Or(machine.Unknown))
 		}
 	}
 	for i := range torch {
 		add(torch[i].PID).Torch = torch[i].Torch
 	}
+	resident := map[checkedProcess][]int64{} // of those that are still there
 	for _, pid := range order {
 		p := byPID[pid]
 		if q, err := f.lister.Look(pid); err == nil {
 			p.User, p.Host, p.Age, p.Torch = q.User, q.RSS, q.Age, q.Torch
 			p.Command = report.Printable(cmp.Or(q.Command(), p.Command))
-			p.No = f.obstacle(q)
+			p.No = f.obstacle(q, len(p.Devices) > 0)
+			if p.Bytes == machine.Unknown {
+				p.History = f.addResident(q, resident)
+			}
 		} else {
 			p.No = "it is not visible from here: it runs on the host or in another container"
 		}
 		l.Processes = append(l.Processes, *p)
 	}
+	f.resident = resident
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	l.Version = f.look.Version + 1
 	f.look = l
-	close(f.news)
-	f.news = make(chan struct{})
+	f.look.Version = f.tell()
+}
+
+// addResident adds a process's resident memory to what is known of it, and keeps that in kept.
+func (f *machineFeed) addResident(p *procs.Process, kept map[checkedProcess][]int64) []int64 {
+	key := checkedProcess{p.PID, p.Started}
+	list := append(f.resident[key], p.RSS)
+	if len(list) >= 2*shownReadings { // the screen may still read the old one
+		list = slices.Clone(list[len(list)-shownReadings:])
+	}
+	kept[key] = list
+	return slices.Clip(list)
+}
+
+// addHistory adds the points of a process on one device to those on others; all end now.
+func addHistory(sum []int64, points []nvml.ProcessPoint) []int64 {
+	points = points[max(len(points)-shownReadings, 0):]
+	if n := len(points) - len(sum); n > 0 {
+		sum = append(slices.Repeat([]int64{machine.Unknown}, n), sum...)
+	}
+	at := len(sum) - len(points)
+	for i, p := range points {
+		if used, ok := p.Used.Value(); ok {
+			sum[at+i] = max(sum[at+i], 0) + used
+		}
+	}
+	return sum
 }
 
 // obstacle says why a process cannot be attached to, "" where it can. What was found out stays as long as the process.
-func (f *machineFeed) obstacle(p *procs.Process) string {
-	if p.Known && !p.Torch {
+func (f *machineFeed) obstacle(p *procs.Process, gpu bool) string {
+	switch {
+	case p.Known && !p.Torch && gpu:
+		return fmt.Sprintf("it has no torch loaded; gmemtop attach --probes %d watches its CUDA memory", p.PID)
+	case p.Known && !p.Torch:
 		return "it has no torch loaded"
 	}
 	key := checkedProcess{p.PID, p.Started}
@@ -157,20 +192,30 @@ func (f *machineFeed) obstacle(p *procs.Process) string {
 }
 
 func gpuOf(d *nvml.DeviceHistory) machine.Device {
-	x := machine.Device{Index: d.Device.Index, Name: d.Device.Name, Total: d.Device.Total.Or(0), Limit: milli(d.Device.PowerLimit), Every: machineEvery,
-		Reserved: machine.Unknown, Busy: machine.Unknown, Celsius: machine.Unknown, Watts: machine.Unknown, Received: machine.Unknown, Sent: machine.Unknown, Clock: machine.Unknown}
+	x := machine.Device{Index: d.Device.Index, Name: d.Device.Name, Used: machine.Unknown, Total: d.Device.Total.Or(0), Limit: milli(d.Device.PowerLimit), Every: machineEvery,
+		Reserved: machine.Unknown, Busy: machine.Unknown, Celsius: machine.Unknown, Watts: machine.Unknown, Received: machine.Unknown, Sent: machine.Unknown, Clock: machine.Unknown,
+		MemoryClock: machine.Unknown, LinkReceived: machine.Unknown, LinkSent: machine.Unknown, ECC: machine.Unknown, Corrected: machine.Unknown, MIG: d.Device.MIG}
 	if d.Err != nil {
 		x.Alarm = d.Err.Error()
 	}
 	if r := d.Last; r != nil {
-		x.Used, x.Total, x.Reserved = r.Memory.Used.Or(0), r.Memory.Total.Or(x.Total), r.Memory.Reserved.Or(machine.Unknown)
+		x.Used, x.Total, x.Reserved = r.Memory.Used.Or(machine.Unknown), r.Memory.Total.Or(x.Total), r.Memory.Reserved.Or(machine.Unknown)
 		x.Busy, x.Celsius, x.Watts = r.Busy.Or(machine.Unknown), r.Temperature.Or(machine.Unknown), milli(r.Power)
 		x.Received, x.Sent, x.Clock = r.PCIeReceived.Or(machine.Unknown), r.PCIeSent.Or(machine.Unknown), r.SMClock.Or(machine.Unknown)
+		x.MemoryClock, x.Slowed = r.MemoryClock.Or(machine.Unknown), strings.Join(r.Slowed(), " and ")
+		x.ECC, x.Corrected = r.ECC.Or(machine.Unknown), r.Corrected.Or(machine.Unknown)
+		if n := len(d.Readings); n > 1 {
+			sent, received := r.NVLinkRate(&d.Readings[n-2])
+			x.LinkSent, x.LinkReceived = sent.Or(machine.Unknown), received.Or(machine.Unknown)
+		}
+		for _, part := range r.Instances {
+			x.Instances = append(x.Instances, machine.Instance{Name: part.Name, Used: part.Memory.Used.Or(machine.Unknown), Total: part.Memory.Total.Or(machine.Unknown)})
+		}
 		x.Alarm = cmp.Or(x.Alarm, alarm(r))
 	}
 	readings := d.Readings[max(len(d.Readings)-shownReadings, 0):]
 	for i := range readings {
-		x.History = append(x.History, readings[i].Memory.Used.Or(0))
+		x.History = append(x.History, readings[i].Memory.Used.Or(machine.Unknown))
 	}
 	return x
 }
@@ -201,21 +246,4 @@ func (f *machineFeed) Look() machine.Look {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.look
-}
-
-// Wait implements machine.Feed.
-func (f *machineFeed) Wait(ctx context.Context, version int64) error {
-	for {
-		f.mu.Lock()
-		now, news := f.look.Version, f.news
-		f.mu.Unlock()
-		if now > version {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-news:
-		}
-	}
 }

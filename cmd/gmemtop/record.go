@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gmemtop/gmemtop/capture"
-	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
+	"github.com/gmemtop/gmemtop/capture/pytorch"
 )
 
 // recordEvery is the number of steps of which one is recorded whole unless the command line says otherwise.
@@ -26,7 +26,8 @@ func (a *app) recordCommand() *cobra.Command {
 		Short: "Record a training to a file, without a screen",
 		Long: "Records every step's totals and one step in so many whole, op by op, to a native file that can be replayed while it grows. What was written stays readable\n" +
 			"whatever dies: the training, gmemtop or the machine. Triggers keep only what stands around them: allocated>60GiB, rss>20GiB, step_time>500ms, iteration=100,\n" +
-			"oom, leak>1MiB/step. Ctrl-C ends the recording of a process that was attached to; the process goes on.",
+			"oom, leak>1MiB/step. Ctrl-C ends the recording of a process that was attached to; the process goes on. The end of the terminal ends nothing, and meanwhile\n" +
+			"gmemtop attach shows what is recorded, as often as you like.",
 		Example: "  gmemtop record -o run.gmt 4242\n  gmemtop record -o oom.gmt --trigger oom --before 3 -- python train.py",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -38,12 +39,17 @@ func (a *app) recordCommand() *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if probed(cmd) != "" {
+				return a.recordProbes(cmd, args)
+			}
 			if a.flags.output == "" {
 				a.flags.output = "gmemtop-" + time.Now().Format("20060102-150405") + ".gmt"
 			}
 			if !cmd.Flags().Changed("every") {
-				a.flags.live.every = recordEvery
+				a.flags.live.every, a.flags.live.unasked = recordEvery, true
 			}
+			a.flags.live.outlives = true
+			outliveTerminal()
 			if cmd.ArgsLenAtDash() == 0 {
 				a.flags.live.headless = true
 				return a.runJob(cmd.Context(), args)
@@ -57,21 +63,43 @@ func (a *app) recordCommand() *cobra.Command {
 	}
 	a.flags.watching(c)
 	a.flags.writing(c)
+	probing(c)
 	c.Flags().Int64Var(&steps, "steps", 0, "end after so many steps of a process, and what is being captured then (default: with the process, or on Ctrl-C)")
 	c.Flags().SetInterspersed(false)
 	return c
 }
 
+// outliveTerminal has a recording go on when the terminal ends: neither the signal of that nor a pipe that nobody reads any more ends it. Commands that are
+// started from now on are spared the signal as well, as nohup does it.
+func outliveTerminal() {
+	signal.Ignore(syscall.SIGHUP)
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // writing fails instead
+}
+
+// streams gives a command that is started without a screen the streams of this process. What would go to a terminal that may end before the command
+// does, which then dies of what it prints, goes to a file instead, and from there to the terminal while there is one.
+func (a *app) streams(l *pytorch.Launch) {
+	l.Stdin, l.Stdout, l.Stderr = a.in, a.out, a.err
+	if !a.flags.live.outlives {
+		return
+	}
+	if isTerminal(a.err) {
+		l.Stderr, l.Echo = nil, a.err
+	}
+	if isTerminal(a.out) {
+		l.Stdout, l.Echo = nil, a.out
+	}
+}
+
 // record attaches to a process and writes what it does to a file until it ends, ctx is done or enough steps were seen.
 func (a *app) record(ctx context.Context, pid int, steps int64) error {
-	found := inject.Check(pid)
-	if err := found.Err(); err != nil {
+	found, err := attachable(pid)
+	if err != nil {
 		return err
 	}
 	if err := a.mayWrite(a.flags.output); err != nil {
 		return err
 	}
-	signal.Ignore(syscall.SIGHUP) // the end of the terminal does not end a recording
 	ctx, interrupted := context.WithCancel(ctx)
 	defer interrupted()
 	a.signals(func(os.Signal) { interrupted() })
@@ -98,13 +126,22 @@ func (a *app) record(ctx context.Context, pid int, steps int64) error {
 func (a *app) follow(ctx context.Context, w *watching, steps int64) (bool, capture.End) {
 	p := a.newProgress()
 	defer p.done()
+	said := map[string]bool{}
 	for version := int64(0); ; {
 		if w.feed.Wait(ctx, version) != nil {
 			return false, capture.End{}
 		}
 		l := w.feed.Look()
 		version = l.Version
-		if v := w.session.Snapshot(); v.Ended {
+		v := w.session.Snapshot()
+		for _, n := range v.Notices {
+			if !n.State && !said[n.Text] {
+				said[n.Text] = true
+				p.done()
+				a.note("%s", n.Text)
+			}
+		}
+		if v.Ended {
 			return true, v.End
 		}
 		if n := len(l.Steps); n > 0 {

@@ -8,11 +8,15 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/tui"
@@ -23,9 +27,9 @@ func (a *app) runCommand() *cobra.Command {
 		Use: "run [flags] -- CMD ...", GroupID: groupLive,
 		Short: "Start a PyTorch training and watch it from its first step",
 		Long: "Starts a command and shows the steps of the training in it as they come; its output is kept and shown with o. The command itself is not changed: two\n" +
-			"variables of its environment are, which its children inherit, so that torchrun's ranks are found as well. Leaving the screen leaves the command running\n" +
-			"in the foreground. The exit code is the command's; trouble in gmemtop never changes it. With --headless there is no screen and the command keeps the\n" +
-			"terminal: use it with -o in jobs.",
+			"variables of its environment are, which its children inherit, so that torchrun's ranks are found as well: the screen lists them, and -o writes a file for\n" +
+			"each, run-rank1.gmt beside run.gmt. Leaving the screen leaves the command running in the foreground. The exit code is the command's; trouble in gmemtop\n" +
+			"never changes it. With --headless there is no screen and the command keeps the terminal: use it with -o in jobs.",
 		Example: "  gmemtop run -- python train.py --epochs 3\n  gmemtop run --headless -o run.gmt -- torchrun --nproc-per-node 8 train.py",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -54,7 +58,7 @@ func (a *app) runJob(ctx context.Context, argv []string) error {
 	headless := a.flags.live.headless || !isTerminal(a.out) || a.env("TERM") == "dumb"
 	launch := pytorch.Launch{Argv: argv, Env: a.environ, Detached: !headless, First: firstSteps}
 	if headless {
-		launch.Stdin, launch.Stdout, launch.Stderr = a.in, a.out, a.err
+		a.streams(&launch)
 	}
 	if a.flags.output != "" {
 		if err := a.mayWrite(a.flags.output); err != nil {
@@ -65,8 +69,16 @@ func (a *app) runJob(ctx context.Context, argv []string) error {
 	if err != nil {
 		return err
 	}
+	ranks := newJobFeed(w)
+	if w.recorder != nil {
+		ranks.record = a.recordRank(a.flags.force)
+		a.flags.force = false // what stands at -o from now on is this recording
+	}
+	launch.Each = func(s *pytorch.Session) capture.Sink { return ranks.add(s.Target(), s) }
+	launch.Reach = a.reach(w, headless)
 	job, err := pytorch.Start(launch)
 	if err != nil {
+		_ = ranks.close()
 		w.abandon()
 	}
 	switch {
@@ -87,25 +99,59 @@ func (a *app) runJob(ctx context.Context, argv []string) error {
 	})
 	run, stop := context.WithCancel(context.Background())
 	defer stop()
+	ranks.share, w.sink = job.ShareProcess, ranks
 	w.run(run, job)
 	reapOrphans(run, job.PID())
 	if !headless {
 		o := a.screen()
-		o.Feed = w.feed
+		o.Feed = ranks
 		if err := tui.Run(ctx, o); err != nil && ctx.Err() == nil {
 			fmt.Fprintf(a.err, "gmemtop: %s\n", oneLine(err))
 		}
-		if !w.session.Snapshot().Ended {
+		if !ranks.isOver() {
 			a.note("the command goes on as process %d; interrupt it with Ctrl-C", job.PID())
 		}
-		a.stream(w, run)
+		a.stream(run, w.session, ranks)
 	}
 	failed := a.childResult(job)
-	if err := w.close(); err != nil {
+	if err := errors.Join(w.close(), ranks.close()); err != nil {
 		fmt.Fprintf(a.err, "gmemtop: the recording is incomplete: %s\n", oneLine(err))
 	}
 	a.summary(w)
+	a.summaryOfRanks(ranks)
 	return failed
+}
+
+// recordRank returns how another process of the job is written, beside the file of the first one: run-rank1.gmt beside run.gmt, so that both are found as
+// one run. Where a file is there already it stays, unless overwriting was asked for.
+func (a *app) recordRank(force bool) func(t capture.Target, c capture.Controller) (*capture.Recorder, error) {
+	taken := map[string]bool{}
+	var mu sync.Mutex
+	return func(t capture.Target, c capture.Controller) (*capture.Recorder, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		ext := filepath.Ext(a.flags.output)
+		base := strings.TrimSuffix(a.flags.output, ext)
+		path := fmt.Sprintf("%s-rank%d%s", base, t.Rank, ext)
+		if t.Rank < 0 || taken[path] {
+			path = fmt.Sprintf("%s-pid%d%s", base, t.PID, ext)
+		}
+		taken[path] = true
+		o, err := a.recordOptions(c)
+		if err != nil {
+			return nil, err
+		}
+		if o.Path = path; force {
+			if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return nil, err
+			}
+		}
+		r, err := capture.NewRecorder(o)
+		if errors.Is(err, fs.ErrExist) {
+			return nil, fmt.Errorf("not written, since %s is there already: --force overwrites it", path)
+		}
+		return r, err
+	}
 }
 
 // childResult waits for the command and returns its exit code as an error, nil for 0.
@@ -121,10 +167,10 @@ func (a *app) childResult(job *pytorch.Job) error {
 }
 
 // stream writes what the command prints to the terminal from where the screen was left, until it ends.
-func (a *app) stream(w *watching, ctx context.Context) {
-	v := w.session.Snapshot()
+func (a *app) stream(ctx context.Context, s *capture.Session, job *jobFeed) {
+	v := s.Snapshot()
 	at := v.OutputCut + int64(len(v.Output))
-	if v.Ended { // what it said last is why it ended
+	if job.isOver() { // what it said last is why it ended
 		lines := tail(v)
 		for _, l := range lines[max(len(lines)-20, 0):] {
 			fmt.Fprintln(a.out, l)
@@ -134,7 +180,8 @@ func (a *app) stream(w *watching, ctx context.Context) {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		v := w.session.Snapshot()
+		over := job.isOver() // asked first: what was printed last is there then
+		v := s.Snapshot()
 		if end := v.OutputCut + int64(len(v.Output)); end > at {
 			from := max(at-v.OutputCut, 0)
 			if _, err := a.out.Write(v.Output[from:]); errors.Is(err, syscall.EPIPE) || errors.Is(err, io.ErrClosedPipe) {
@@ -142,7 +189,7 @@ func (a *app) stream(w *watching, ctx context.Context) {
 			}
 			at = end
 		}
-		if v.Ended {
+		if over {
 			return
 		}
 		select {
@@ -177,4 +224,49 @@ func (a *app) summary(w *watching) {
 		}
 	}
 	a.note("%s", text)
+}
+
+// summaryOfRanks says the same of the other processes of a job of several; that one could not be written is said however quiet one wants it.
+func (a *app) summaryOfRanks(f *jobFeed) {
+	list := f.stepping()
+	if len(list) < 2 {
+		return
+	}
+	var files, steps []string
+	for _, m := range list {
+		r := m.feed.rank()
+		steps = append(steps, fmt.Sprintf("%s %d", r.Name(), len(m.session.Snapshot().Steps)))
+		if m.unsaved != nil {
+			a.complain("%s was not recorded: %s", r.Name(), oneLine(m.unsaved))
+		}
+		if m.recorder == nil {
+			continue
+		}
+		if first := m.recorder.Files(); m.id == 0 {
+			files = append([]string{fmt.Sprintf("%s (%s)", strings.Join(first, ", "), r.Name())}, files...)
+		} else {
+			files = append(files, first...)
+		}
+	}
+	if a.flags.quiet || len(files) == 0 && !isTerminal(a.err) {
+		return
+	}
+	text := fmt.Sprintf("%d processes trained, with steps: %s", len(list), few(steps))
+	if len(files) > 1 {
+		ext := filepath.Ext(a.flags.output)
+		text += fmt.Sprintf("; recorded to %s; as one run: gmemtop replay %s", few(files), filepath.Dir(a.flags.output))
+		if len(files) > 2 {
+			text = strings.TrimSuffix(text, filepath.Dir(a.flags.output)) + a.flags.output + " " + strings.TrimSuffix(a.flags.output, ext) + "-*" + ext
+		}
+	}
+	a.note("%s", text)
+}
+
+// few joins the first words of a list.
+func few(list []string) string {
+	const most = 8
+	if n := len(list) - most; n > 1 {
+		return strings.Join(list[:most], ", ") + fmt.Sprintf(" and %d more", n)
+	}
+	return strings.Join(list, ", ")
 }

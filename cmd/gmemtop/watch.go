@@ -22,7 +22,10 @@ type watching struct {
 	control  *lateControl
 	feed     *sessionFeed
 	recorder *capture.Recorder // nil where nothing is written
+	relay    *pytorch.Relay    // shows the session to viewers that come and go
 	sink     capture.Sink
+
+	unasked bool // how often a step is captured was not said on the command line
 
 	source sync.WaitGroup // ends with the source
 	mu     sync.Mutex
@@ -89,10 +92,12 @@ func (l *lateControl) Detach(ctx context.Context) error {
 
 // watch prepares to watch a job, written to a file where the command line asks for one.
 func (a *app) watch(title, waiting string) (*watching, error) {
-	w := &watching{session: capture.NewSession(capture.Limits{}), control: &lateControl{}}
+	w := &watching{session: capture.NewSession(capture.Limits{}), control: &lateControl{}, unasked: a.flags.live.unasked}
 	w.feed = newSessionFeed(w.session, w.control, title, waiting)
 	w.feed.every = a.flags.live.every
-	w.sink = w.session
+	w.feed.books = newBooks(w.session).parts // which open NVML only for a process whose steps have figures of a device's allocator
+	w.relay = pytorch.NewRelay(w.session, w.control)
+	w.sink = w.relay
 	if a.flags.output != "" {
 		o, err := a.recordOptions(w.control)
 		if err != nil {
@@ -101,7 +106,7 @@ func (a *app) watch(title, waiting string) (*watching, error) {
 		if w.recorder, err = capture.NewRecorder(o); err != nil {
 			return nil, err
 		}
-		w.sink = capture.Tee(w.session, w.recorder)
+		w.sink = capture.Tee(w.relay, w.recorder)
 	}
 	return w, nil
 }
@@ -115,6 +120,9 @@ type job interface {
 // run follows the source until it ends or ctx is done; the feed follows the session meanwhile.
 func (w *watching) run(ctx context.Context, source job) {
 	w.control.connect(source)
+	if s, ok := source.(interface{ Share(r *pytorch.Relay) }); ok {
+		s.Share(w.relay)
+	}
 	w.source.Go(func() { w.feed.run(ctx) })
 	w.source.Go(func() {
 		if err := source.Run(ctx, w.sink); err != nil && ctx.Err() == nil {
@@ -123,9 +131,10 @@ func (w *watching) run(ctx context.Context, source job) {
 	})
 }
 
-// close waits for the source and ends the recording.
+// close waits for the source, and until other viewers know how it ended, and ends the recording.
 func (w *watching) close() error {
 	w.source.Wait()
+	w.relay.Close()
 	if w.recorder != nil {
 		return w.recorder.Close()
 	}
@@ -143,33 +152,68 @@ func (w *watching) abandon() {
 	}
 }
 
+// injector brings the agent into processes, of which started is the start time where that is not 0, and says how it went.
+func (w *watching) injector(started uint64) pytorch.Injector {
+	return func(ctx context.Context, pid int, source string) error {
+		r, err := inject.Inject(ctx, pid, inject.Bootstrap{Source: source, Started: started, Watch: func(p inject.Phase) {
+			if p == inject.Queued {
+				w.sink.Notice(capture.Notice{Key: "state", State: true, Text: "for the interpreter: its main thread is in a long call outside of Python, or asleep"})
+			}
+		}})
+		if err == nil {
+			text := fmt.Sprintf("attached by %s; the job stood still for %s", r.Mechanism, timeline.Duration(int64(r.Stopped())))
+			w.sink.Notice(capture.Notice{Key: "attached", Text: text})
+		}
+		return err
+	}
+}
+
+// reach brings the agent into processes that a started command's environment does not reach. Where there is no screen to say it on, why that fails is
+// printed.
+func (a *app) reach(w *watching, headless bool) pytorch.Injector {
+	bring := w.injector(0)
+	return func(ctx context.Context, pid int, source string) error {
+		err := bring(ctx, pid, source)
+		if err != nil && headless && ctx.Err() == nil && !errors.Is(err, inject.ErrGone) {
+			a.note("the environment did not reach a program that has loaded torch, and it is not watched: %s", oneLine(err))
+		}
+		return err
+	}
+}
+
 // connect brings the agent into a running process and follows it until ctx is done. What it comes to is told to the session. It returns at once.
 func (w *watching) connect(ctx context.Context, pid int, started uint64) {
-	w.feed.first = firstSteps
-	w.source.Go(func() { w.feed.run(ctx) })
 	w.source.Go(func() {
-		s, err := pytorch.Attach(ctx, pid, func(ctx context.Context, pid int, source string) error {
-			r, err := inject.Inject(ctx, pid, inject.Bootstrap{Source: source, Started: started, Watch: func(p inject.Phase) {
-				if p == inject.Queued {
-					w.sink.Notice(capture.Notice{Key: "state", State: true, Text: "for the interpreter: its main thread is in a long call outside of Python, or asleep"})
-				}
-			}})
-			if err == nil {
-				text := fmt.Sprintf("attached by %s; the job stood still for %s", r.Mechanism, timeline.Duration(int64(r.Stopped())))
-				w.sink.Notice(capture.Notice{Key: "attached", Text: text})
-			}
-			return err
-		})
+		waiting, connected := context.WithCancel(ctx)
+		defer connected()
+		following := make(chan struct{})
+		go func() {
+			w.feed.run(waiting)
+			close(following)
+		}()
+		s, err := pytorch.Attach(ctx, pid, w.injector(started))
 		if err != nil {
 			if ctx.Err() == nil {
 				w.sink.End(capture.End{Reason: capture.Refused, Code: -1, Detail: err.Error()})
 			}
+			<-following
 			return
 		}
+		connected()
+		<-following
+		if s.Host() == 0 {
+			w.feed.first = firstSteps
+		} else if w.unasked { // who looks along is shown what was captured already, and orders nothing by himself
+			w.feed.mu.Lock()
+			w.feed.every = 0
+			w.feed.mu.Unlock()
+		}
+		w.source.Go(func() { w.feed.run(ctx) })
 		w.mu.Lock()
 		w.attach = s
 		w.mu.Unlock()
 		w.control.connect(s)
+		s.Share(w.relay)
 		if err := s.Run(ctx, w.sink); err != nil && ctx.Err() == nil {
 			w.sink.End(capture.End{Reason: capture.Disarmed, Code: -1, Detail: err.Error()})
 		}
@@ -201,11 +245,20 @@ func (a *app) screen() tui.Options {
 	}
 }
 
+// attachable says what stands in the way of attaching to a process. Where an agent lives there already nothing does: it is not touched.
+func attachable(pid int) (inject.Findings, error) {
+	found := inject.Check(pid)
+	if err := found.Err(); err != nil && !pytorch.Lives(pid) {
+		return found, err
+	}
+	return found, nil
+}
+
 // attachFeed watches a process that was chosen on the screen, until ctx is done. letting is told how to wait for its end.
 func (a *app) attachFeed(letting *sync.WaitGroup) func(ctx context.Context, pid int) (live.Feed, error) {
 	return func(ctx context.Context, pid int) (live.Feed, error) {
-		found := inject.Check(pid)
-		if err := found.Err(); err != nil {
+		found, err := attachable(pid)
+		if err != nil {
 			return nil, err
 		}
 		w, err := a.watch("", fmt.Sprintf("for process %d to take the agent in", pid))
@@ -227,7 +280,9 @@ func (a *app) attachFeed(letting *sync.WaitGroup) func(ctx context.Context, pid 
 // live are the flags of commands that watch a job.
 type liveFlags struct {
 	every         int
+	unasked       bool // every is our own choice
 	headless      bool
+	outlives      bool // the end of the terminal ends nothing
 	triggers      []string
 	before, after int
 	maxBytes      string

@@ -18,13 +18,24 @@ func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 		v.drawEarly(s, c, body)
 		return
 	}
+	if len(v.look.Ranks) > 0 {
+		body = v.cutRanks(s, c, body)
+	}
 	rows := max(body.H*2/5, 5)
-	if body.H < 12 {
-		rows = min(4, body.H/2)
+	if v.ranks.focus && !v.ranks.listed { // the list needs the room
+		rows = 5
+	}
+	switch {
+	case body.H < 10: // the table needs the room
+		rows = 0
+	case body.H < 12:
+		rows = 5
 	}
 	var plot, side canvas.Rect
 	plot, body = body.CutTop(rows)
-	v.drawChart(s, c.Sub(plot))
+	if plot.H > 0 {
+		v.drawChart(s, c.Sub(plot))
+	}
 	if body.W >= 96 {
 		body, side = body.CutRight(min(body.W*2/5, 52))
 		v.drawSide(s, c.Sub(side.Inset(1, 0)))
@@ -32,11 +43,34 @@ func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 		body, side = body.CutBottom(2)
 		v.drawBrief(s, c.Sub(side))
 	}
-	if v.out {
+	switch {
+	case v.ranks.focus && !v.ranks.listed:
+		v.ranks.room = body.H - 1
+		v.drawRanks(s, c, body)
+	case v.out:
 		v.drawOutput(s, c.Sub(body))
-		return
+	default:
+		v.drawSteps(s, c, body)
 	}
-	v.drawSteps(s, c, body)
+}
+
+// roomForRanks is the height from which on the processes are listed beside the steps.
+const roomForRanks = 28
+
+// cutRanks draws the processes above the rest and returns what is left: a list of some of them where there is room, else one line.
+func (v *View) cutRanks(s *leaf.State, c *canvas.Canvas, body canvas.Rect) canvas.Rect {
+	p := &v.ranks
+	var top canvas.Rect
+	if p.listed = body.H >= roomForRanks; p.listed {
+		p.room = min(len(v.look.Ranks), max(body.H/4, 8))
+		top, body = body.CutTop(p.room + 1)
+		v.drawRanks(s, c, top)
+		_, body = body.CutTop(1)
+		return body
+	}
+	top, body = body.CutTop(1)
+	v.drawStrip(s, c.Sub(top), 0)
+	return body
 }
 
 // drawEarly is the view before the first step: who is watched, and what was said so far.
@@ -80,7 +114,11 @@ func (v *View) drawChart(s *leaf.State, c *canvas.Canvas) {
 		title += fmt.Sprintf(", the last %s of %s", leaf.Count(int64(len(steps))), leaf.Count(int64(len(v.look.Steps))))
 	}
 	c.TextMax(left, 0, area.W, th.Dim, title)
-	for _, mark := range []int64{top, top / 2, 0} {
+	marks := []int64{top, top / 2, 0}
+	if area.H < 3 {
+		marks = []int64{top, 0}
+	}
+	for _, mark := range marks {
 		y := area.Y + area.H - 1 - int(float64(mark)/float64(top)*float64(area.H-1)+0.5)
 		c.TextRight(left-1, y, th.Dim, strings.TrimSpace(text(mark)))
 		c.Fill(canvas.Rect{X: area.X, Y: y, W: area.W, H: 1}, '·', th.Faint)
@@ -102,20 +140,34 @@ func (v *View) drawChart(s *leaf.State, c *canvas.Canvas) {
 	plain, bad := th.Plain(), th.Plain()
 	bad.Color, bad.Mono, bad.ASCII = th.Bad.FG, '!', '!'
 	selected, _ := v.step(v.steps.Selected())
+	carried := th.Plain()
+	carried.Color, carried.Mono, carried.ASCII = th.Faint.FG, '░', ':'
+	before := int64(0)
 	for x := range columns {
 		from, to := column(x)
 		high, fill, captured, here := int64(0), plain, int64(-1), false
+		odd := false
 		for i := from; i < to; i++ {
 			st := &steps[i]
 			high = max(high, st.Bytes)
 			if spikes[st.Index] || st.OOMs > 0 {
-				fill = bad
+				fill, odd = bad, true
 			}
 			if win, ok := v.windowOf(st.Index); ok {
 				captured = win.ID
-				c.Zone(canvas.Rect{X: area.X + x, Y: area.Y, W: 1, H: area.H + 1}, OpenMsg{win})
+				c.Zone(canvas.Rect{X: area.X + x, Y: area.Y + area.H, W: 1, H: 1}, OpenMsg{win})
 			}
 			here = here || st.Index == selected.Index
+		}
+		if to > from {
+			c.Zone(canvas.Rect{X: area.X + x, Y: area.Y, W: 1, H: area.H}, columnMsg{steps[highest(steps, from, to)].Index})
+		}
+		if high > 0 {
+			before = high
+		} else { // the figure is not taken at every step: until the next one it is what it was
+			if high = before; !odd {
+				fill = carried
+			}
 		}
 		n := int(float64(high) / float64(top) * float64(8*area.H))
 		if high > 0 {
@@ -141,6 +193,17 @@ func (v *View) drawChart(s *leaf.State, c *canvas.Canvas) {
 	if text := leaf.Count(last); end-area.X > len(text)+12+len(leaf.Count(first)) {
 		c.TextRight(end, y, th.Dim, text)
 	}
+}
+
+// highest returns which of the steps [from, to) holds most: the one that a column stands for.
+func highest(steps []Step, from, to int) int {
+	best := from
+	for i := from; i < to; i++ {
+		if steps[i].Bytes > steps[best].Bytes {
+			best = i
+		}
+	}
+	return best
 }
 
 // drawSteps draws the table of steps, the newest first.
@@ -225,141 +288,6 @@ func short(figure string) string {
 		return w
 	}
 	return figure
-}
-
-// drawSide draws what is known beside the steps: what is captured, what the memory consists of, who is watched.
-func (v *View) drawSide(s *leaf.State, c *canvas.Canvas) {
-	y := 0
-	leaf.Rule(s, c, 0, y, c.Width(), "Captured whole")
-	y++
-	for _, line := range v.captured() {
-		for _, l := range leaf.Wrap(line, c.Width()) {
-			c.Text(0, y, s.Theme.Text, l)
-			y++
-		}
-	}
-	if len(v.look.Parts) > 0 {
-		y = v.drawParts(s, c, y+1)
-	}
-	y = v.drawNotices(s, c, y+1)
-	if y+2+len(v.look.Facts) <= c.Height() {
-		leaf.Rule(s, c, 0, y, c.Width(), "Who")
-		v.drawFacts(s, c, y+1)
-	}
-}
-
-// captured says in lines what is captured, and what it costs.
-func (v *View) captured() []string {
-	l := &v.look
-	var what string
-	switch n := len(l.Windows); {
-	case l.Capture.No != "":
-		what = "nothing: " + l.Capture.No
-	case l.Capture.Pending:
-		what = "a step is being captured"
-	case n == 0 && v.orders():
-		what = "nothing yet: r captures a step"
-	case n == 0:
-		what = "nothing"
-	default:
-		w := l.Windows[n-1]
-		what = fmt.Sprintf("%d, the newest is step %s", n, leaf.Count(w.First))
-		if w.Cost > 0 {
-			what += ", which took " + timeline.Duration(int64(w.Cost)) + " longer"
-		}
-	}
-	lines := []string{what}
-	switch {
-	case v.shown >= 0 && v.holds:
-		lines = append(lines, "the views hold one: F follows the newest")
-	case v.shown >= 0:
-		lines = append(lines, "the views follow the newest")
-	}
-	if l.Capture.Every > 0 {
-		lines = append(lines, fmt.Sprintf("one step in %s is captured", leaf.Count(int64(l.Capture.Every))))
-	}
-	if l.Capture.Measured {
-		lines = append(lines, "watching takes "+share(l.Capture.Share)+" of the step time")
-	}
-	return lines
-}
-
-func share(part float64) string {
-	switch {
-	case part < 0.00005:
-		return "less than 0.01 %"
-	case part < 0.01:
-		return fmt.Sprintf("%.2f %%", part*100)
-	}
-	return fmt.Sprintf("%.1f %%", part*100)
-}
-
-// drawBrief draws in two lines what drawSide does in many.
-func (v *View) drawBrief(s *leaf.State, c *canvas.Canvas) {
-	c.TextMax(0, 0, c.Width(), s.Theme.Dim, strings.Join(v.captured(), "; "))
-	if n := len(v.look.Notices); n > 0 {
-		c.TextMax(0, 1, c.Width(), s.Theme.Warn, v.look.Notices[n-1])
-		return
-	}
-	var parts []string
-	for _, p := range v.look.Parts {
-		parts = append(parts, p.Name+" "+s.Units.Bytes(p.Bytes))
-	}
-	if len(parts) > 0 {
-		c.TextMax(0, 1, c.Width(), s.Theme.Dim, strings.Join(parts, " + ")+" = "+v.look.Whole.Name+" "+s.Units.Bytes(v.look.Whole.Bytes))
-	}
-}
-
-// drawParts draws what the memory consists of: a sum whose rest is shown as unexplained.
-func (v *View) drawParts(s *leaf.State, c *canvas.Canvas, y int) int {
-	th, w := s.Theme, c.Width()
-	whole := v.look.Whole
-	unit, text := s.Units.Column(whole.Bytes)
-	leaf.Rule(s, c, 0, y, w, whole.Name+", in "+unit)
-	y++
-	wide := 0
-	for _, p := range v.look.Parts {
-		wide = max(wide, canvas.Width(p.Name))
-	}
-	wide = min(wide, w-24)
-	for _, p := range v.look.Parts {
-		st, fill := th.Text, th.Plain()
-		if p.Unexplained {
-			st, fill = th.Warn, th.Other()
-		}
-		c.TextMax(0, y, wide, st, p.Name)
-		c.TextRight(wide+9, y, st, strings.TrimSpace(text(p.Bytes)))
-		c.Bar(wide+10, y, w-wide-11, p.Bytes, whole.Bytes, fill)
-		y++
-	}
-	c.TextMax(0, y, wide, th.Strong, "together")
-	c.TextRight(wide+9, y, th.Strong, strings.TrimSpace(text(whole.Bytes)))
-	return y + 1
-}
-
-func (v *View) drawNotices(s *leaf.State, c *canvas.Canvas, y int) int {
-	list := v.look.Notices
-	if len(list) == 0 || y >= c.Height() {
-		return y
-	}
-	leaf.Rule(s, c, 0, y, c.Width(), "Said")
-	y++
-	for _, text := range list[max(len(list)-4, 0):] {
-		for _, l := range leaf.Wrap(text, c.Width()) {
-			c.Text(0, y, s.Theme.Warn, l)
-			y++
-		}
-	}
-	return y + 1
-}
-
-func (v *View) drawFacts(s *leaf.State, c *canvas.Canvas, y int) int {
-	for _, f := range v.look.Facts {
-		c.TextMax(0, y, 10, s.Theme.Dim, f.Name)
-		c.TextMax(11, y, c.Width()-11, s.Theme.Text, f.Value)
-		y++
-	}
-	return y
 }
 
 // drawOutput draws the end of what the job printed.

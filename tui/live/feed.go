@@ -6,6 +6,7 @@ package live
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
@@ -41,8 +42,9 @@ type Look struct {
 	// Version grows with every change.
 	Version int64
 	State   State
-	// Word completes the state: what is waited for, how it ended.
-	Word string
+	// Word completes the state: what is waited for, how it ended. Failed says that it did not end well.
+	Word   string
+	Failed bool
 	// Title names the job ("train.py"), Facts say the rest about it.
 	Title string
 	Facts []Fact
@@ -51,8 +53,9 @@ type Look struct {
 	// Steps are in order; Dropped were lost on the way, between them or before them.
 	Steps   []Step
 	Dropped int64
-	// Report is about Steps.
+	// Report is about Steps, Alerts what is wrong with them, the worst first.
 	Report timeline.StepReport
+	Alerts []Alert
 	// Windows are the stretches captured whole, newest last; Forgotten are those given up for want of room.
 	Windows   []Window
 	Forgotten int
@@ -64,6 +67,60 @@ type Look struct {
 	Whole Part
 	// Output is the end of what a job that was started here has printed, a line each; nil where it was not started here.
 	Output []string
+	// Ranks are the processes of a job of several, in the order in which they are shown; nil for a job of one. All of the above but Output is about the
+	// one of them whose ID is Chosen. Peers compares them, as indices of Ranks.
+	Ranks  []Rank
+	Chosen int
+	Peers  timeline.PeerReport
+}
+
+// Rank is a process of a job of several.
+type Rank struct {
+	// ID tells the processes of a job apart for as long as it is watched.
+	ID int
+	// Rank is -1 for a process that has none; PID is its number.
+	Rank, PID int
+	// Title is the script, Device where its parameters are.
+	Title, Device string
+	State         State
+	// Word says how an ended one ended, "" where no more than that is known; Failed that it did not end well.
+	Word   string
+	Failed bool
+	// Step is the newest step, -1 for none; Typical is what a step of the last ones takes.
+	Step    int64
+	Typical timeline.Peer
+	// Captured is the number of steps that are there captured whole.
+	Captured int
+	// Alerts are what is wrong with it.
+	Alerts []Alert
+}
+
+// Name is what a process of several is called: its rank, else its number.
+func (r *Rank) Name() string {
+	if r.Rank >= 0 {
+		return fmt.Sprintf("rank %d", r.Rank)
+	}
+	return fmt.Sprintf("process %d", r.PID)
+}
+
+// Among completes the name of a process: "of 4" after a rank, "(one of 2)" after a number.
+func (l *Look) Among() string {
+	for i := range l.Ranks {
+		if l.Ranks[i].Rank < 0 {
+			return fmt.Sprintf("(one of %d)", len(l.Ranks))
+		}
+	}
+	return fmt.Sprintf("of %d", len(l.Ranks))
+}
+
+// chosen returns the process that the rest of a look is about; ok is false for a job of one.
+func (l *Look) chosen() (Rank, bool) {
+	for i := range l.Ranks {
+		if l.Ranks[i].ID == l.Chosen {
+			return l.Ranks[i], true
+		}
+	}
+	return Rank{}, false
 }
 
 // Fact is something known about a job.
@@ -93,10 +150,13 @@ type Window struct {
 	Cost time.Duration
 }
 
-// Part is a part of the memory. Unexplained parts are shown as such.
+// Part is a part of the memory.
 type Part struct {
-	Name        string
-	Bytes       int64
+	Name  string
+	Bytes int64
+	// Derived says that the figure is what others leave over, or an estimate, and was not read anywhere; it is shown with a ~.
+	Derived bool
+	// Unexplained says that it is not known what the bytes are; they may be fewer than none where figures of different moments are added up.
 	Unexplained bool
 }
 
@@ -120,6 +180,10 @@ type Order struct {
 	Kind OrderKind
 	// Steps is how many steps to capture, or of how many one.
 	Steps int
+	// Rank is the ID of the process to show from now on. All other orders go to the one that is shown.
+	Rank int
+	// All has every process of the job do it.
+	All bool
 }
 
 // OrderKind tells orders apart.
@@ -133,6 +197,8 @@ const (
 	Every
 	// Detach leaves the job alone, with nothing left behind in it.
 	Detach
+	// Choose shows another process of a job of several. The looks are about it as soon as there is something to show of it.
+	Choose
 )
 
 // Messages of a feed.

@@ -1,8 +1,10 @@
 package live
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,10 +25,12 @@ type View struct {
 	steps *table.Table
 	whole bool // the chart shows all steps and not the last ones
 	out   bool // what the job prints stands in place of the steps
+	ranks ranksPane
+	news  news
 	keys  keys
 }
 
-type keys struct{ describe, every, output, zoom, detach key.Binding }
+type keys struct{ describe, every, output, zoom, detach, ranks key.Binding }
 
 // Columns of the table of steps.
 const (
@@ -47,7 +51,7 @@ func New(f Feed) *View {
 	right := func(title string, width, drop int) table.Column {
 		return table.Column{Title: title, Width: width, Right: true, Drop: drop}
 	}
-	v := &View{feed: f, shown: -1, steps: table.New(
+	v := &View{feed: f, shown: -1, ranks: newRanksPane(), steps: table.New(
 		right("step", 7, 0), table.Column{Title: "captured", Width: 17, Drop: 1}, right("time", 8, 0), right("", 10, 0), right("change", 10, 2),
 		right("forward", 9, 4), right("backward", 9, 5), right("optimizer", 9, 6), right("retries", 7, 7), right("watching", 9, 3),
 	)}
@@ -55,11 +59,12 @@ func New(f Feed) *View {
 		return key.NewBinding(key.WithKeys(k...), key.WithHelp(help, desc))
 	}
 	v.keys = keys{
-		describe: bind("r", "capture a step whole", "r"),
-		every:    bind("a", "capture one in …", "a"),
+		describe: bind("r", "capture a step", "r"),
+		every:    bind("a", "one in …", "a"),
 		output:   bind("o", "its output", "o"),
 		zoom:     bind("z", "all steps", "z"),
 		detach:   bind("X", "let go of it", "X"),
+		ranks:    bind("tab", "ranks", "tab"),
 	}
 	return v
 }
@@ -78,12 +83,15 @@ func (v *View) Timeless() bool { return true }
 
 // Take gives the view the newest look. The selected step stays selected; while the newest one is, the newest one will be.
 func (v *View) Take(l Look) {
-	newest := v.steps.Selected() <= 0
+	before := v.look
+	newest := v.steps.Selected() <= 0 || l.Chosen != before.Chosen
 	at := int64(-1)
 	if s, ok := v.step(v.steps.Selected()); ok {
 		at = s.Index
 	}
 	v.look = l
+	v.takeRanks(before)
+	v.news.take(v.alertsNow())
 	v.steps.SetRows(len(l.Steps))
 	if newest {
 		v.steps.Select(0)
@@ -126,33 +134,39 @@ func (v *View) windowOf(step int64) (Window, bool) {
 
 // Update implements leaf.View.
 func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
+	if cmd, ok := v.updateRanks(msg); ok {
+		return cmd
+	}
 	switch msg := msg.(type) {
+	case leaf.ChangedMsg: // sent to the view in front: what it says is seen
+		v.news.see()
+		return nil
+	case columnMsg:
+		return v.clickColumn(msg.step)
 	case orderedMsg:
 		if msg.err != nil {
 			return leaf.Send(leaf.ToastMsg{Text: msg.err.Error(), Error: true})
 		}
 		return leaf.Send(leaf.ToastMsg{Text: msg.said})
 	case everyMsg:
-		said := fmt.Sprintf("one step in %s is captured whole from now on", leaf.Count(int64(msg.steps)))
+		said := fmt.Sprintf("one step in %s%s is captured whole from now on", leaf.Count(int64(msg.steps)), v.of())
 		if msg.steps == 0 {
-			said = "steps are captured whole only by request from now on"
+			said = "steps" + v.of() + " are captured whole only by request from now on"
 		}
 		return v.order(Order{Kind: Every, Steps: msg.steps}, said)
 	case detachMsg:
-		return v.order(Order{Kind: Detach}, "asked to let go of it")
+		return v.order(Order{Kind: Detach, All: msg.all}, "asked to let go of "+msg.what)
 	case tea.KeyPressMsg:
 		switch {
 		case key.Matches(msg, v.keys.describe) && v.orders():
-			return v.order(Order{Kind: Describe, Steps: 1}, "the next step will be captured op by op")
+			return v.order(Order{Kind: Describe, Steps: 1}, "the next step"+v.of()+" will be captured op by op")
 		case key.Matches(msg, v.keys.every) && v.orders():
 			return v.askEvery()
 		case key.Matches(msg, v.keys.detach) && v.look.Capture.Connected:
-			return leaf.Send(leaf.PickMsg{Title: "Let go of the job?", Footer: "The job goes on; nothing is left in it.", Choices: []leaf.Choice{
-				{Title: "let go", Detail: "what was captured stays on the screen", Msg: detachMsg{}},
-				{Title: "go on watching", Msg: FollowMsg{}},
-			}})
+			return v.askDetach()
 		case key.Matches(msg, v.keys.output) && v.look.Output != nil:
 			v.out = !v.out
+			v.ranks.focus = false
 			return nil
 		case key.Matches(msg, v.keys.zoom):
 			v.whole = !v.whole
@@ -170,8 +184,49 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 
 type (
 	everyMsg  struct{ steps int }
-	detachMsg struct{}
+	detachMsg struct {
+		all  bool
+		what string
+	}
+	// columnMsg is a click on a step's column of the chart.
+	columnMsg struct{ step int64 }
 )
+
+// of names the process that orders go to, where there are several.
+func (v *View) of() string {
+	if r, ok := v.look.chosen(); ok {
+		return " of " + r.Name()
+	}
+	return ""
+}
+
+func (v *View) askDetach() tea.Cmd {
+	stays := "what was captured stays on the screen"
+	pick := leaf.PickMsg{Title: "Let go of the job?", Footer: "The job goes on; nothing is left in it."}
+	if r, ok := v.look.chosen(); ok {
+		pick.Choices = []leaf.Choice{
+			{Title: "let go of " + r.Name(), Detail: stays, Msg: detachMsg{what: r.Name()}},
+			{Title: fmt.Sprintf("let go of all %d", len(v.look.Ranks)), Detail: stays, Msg: detachMsg{true, "all of them"}},
+		}
+	} else {
+		pick.Choices = []leaf.Choice{{Title: "let go", Detail: stays, Msg: detachMsg{what: "it"}}}
+	}
+	pick.Choices = append(pick.Choices, leaf.Choice{Title: "go on watching", Msg: leaf.ChangedMsg{}})
+	return leaf.Send(pick)
+}
+
+// clickColumn selects a step; a captured one that is selected already is opened, as a row is.
+func (v *View) clickColumn(step int64) tea.Cmd {
+	if st, ok := v.step(v.steps.Selected()); ok && st.Index == step {
+		return v.open(st)
+	}
+	n := len(v.look.Steps)
+	if i, ok := slices.BinarySearchFunc(v.look.Steps, step, func(s Step, at int64) int { return cmp.Compare(s.Index, at) }); ok {
+		v.steps.Select(n - 1 - i)
+		v.out, v.ranks.focus = false, v.ranks.focus && v.ranks.listed
+	}
+	return nil
+}
 
 func (v *View) open(st Step) tea.Cmd {
 	if w, ok := v.windowOf(st.Index); ok {
@@ -189,7 +244,11 @@ func (v *View) orders() bool { return v.look.Capture.Connected && v.look.Capture
 
 func (v *View) askEvery() tea.Cmd {
 	var list []leaf.Choice
-	for _, n := range []int{1, 10, 100, 1000, 0} {
+	often := []int{1, 10, 100, 1000, 0}
+	if n := v.look.Capture.Every; !slices.Contains(often, n) {
+		often = append([]int{n}, often...)
+	}
+	for _, n := range often {
 		c := leaf.Choice{Title: "one step in " + leaf.Count(int64(n)), Msg: everyMsg{n}}
 		switch n {
 		case 0:
@@ -202,7 +261,7 @@ func (v *View) askEvery() tea.Cmd {
 		}
 		list = append(list, c)
 	}
-	return leaf.Send(leaf.PickMsg{Title: "Capture whole", Footer: "A step that is captured op by op takes longer; the others do not.", Choices: list})
+	return leaf.Send(leaf.PickMsg{Title: "Capture whole" + v.of(), Footer: "A step that is captured op by op takes longer; the others do not.", Choices: list})
 }
 
 // patience is how long an order may take to reach the job.
@@ -219,23 +278,38 @@ func (v *View) order(o Order, said string) tea.Cmd {
 
 // Bindings implements leaf.View.
 func (v *View) Bindings(*leaf.State) []key.Binding {
-	var list []key.Binding
+	var list, rest []key.Binding
+	if len(v.look.Ranks) > 0 {
+		b := v.keys.ranks
+		if v.ranks.focus {
+			b.SetHelp("tab", "steps")
+			list = append(list, b)
+			list = append(list, v.ranks.table.Bindings("show it")...)
+		} else {
+			list = append(list, b)
+		}
+	}
 	if v.orders() {
 		list = append(list, v.keys.describe, v.keys.every)
 	}
-	if len(v.look.Steps) > 0 && !v.out {
+	if len(v.look.Steps) > 0 && !v.out && !v.ranks.focus {
 		open := ""
 		if st, ok := v.step(v.steps.Selected()); ok {
 			if _, ok := v.windowOf(st.Index); ok {
 				open = "look inside"
 			}
 		}
-		list = append(list, v.steps.Bindings(open)...)
+		rows := v.steps.Bindings(open)
+		near := 1 // rows, and what enter does
+		if open != "" {
+			near = 2
+		}
+		list, rest = append(list, rows[:near]...), rows[near:]
 		zoom := v.keys.zoom
 		if v.whole {
 			zoom.SetHelp("z", "last steps")
 		}
-		list = append(list, zoom)
+		rest = append([]key.Binding{zoom}, rest...)
 	}
 	if v.look.Output != nil && len(v.look.Steps) > 0 {
 		b := v.keys.output
@@ -244,6 +318,7 @@ func (v *View) Bindings(*leaf.State) []key.Binding {
 		}
 		list = append(list, b)
 	}
+	list = append(list, rest...)
 	if v.look.Capture.Connected {
 		list = append(list, v.keys.detach)
 	}
@@ -255,6 +330,9 @@ func (v *View) Copy(s *leaf.State) (text, what string) { return v.sentence(s), "
 
 // Status implements leaf.View.
 func (v *View) Status(s *leaf.State) string {
+	if v.ranks.focus {
+		return v.rankStatus(s)
+	}
 	st, ok := v.step(v.steps.Selected())
 	if !ok {
 		return ""
@@ -282,7 +360,7 @@ func (v *View) sentence(s *leaf.State) string {
 	}
 	switch {
 	case l.State == Waiting:
-		return "Waiting: " + l.Word + "."
+		return "Waiting: " + strings.TrimPrefix(l.Word, "waiting ") + "."
 	case n == 0 && l.State == Ended:
 		return fmt.Sprintf("%s ended: %s, before any training step was seen.", name, l.Word)
 	case n == 0:
@@ -293,61 +371,62 @@ func (v *View) sentence(s *leaf.State) string {
 	if l.State == Ended {
 		verb = "ended (" + l.Word + ")"
 	}
+	if of, ok := l.chosen(); ok {
+		verb += ", " + of.Name() + " " + l.Among()
+	}
 	r := &l.Report
 	text := fmt.Sprintf("%s %s: step %s", name, verb, leaf.Count(last.Index))
 	if r.Duration > 0 {
 		text += ", " + timeline.Duration(r.Duration) + " a step"
 	}
 	if r.Top >= 0 && r.Top < n {
-		top := l.Steps[r.Top]
-		if s.Units.Bytes(top.Bytes) == s.Units.Bytes(last.Bytes) {
-			text += fmt.Sprintf(", %s %s", l.Figure, s.Units.Bytes(last.Bytes))
-		} else {
-			text += fmt.Sprintf(", %s %s, at most %s in step %s", l.Figure, s.Units.Bytes(last.Bytes), s.Units.Bytes(top.Bytes), leaf.Count(top.Index))
+		top, now := l.Steps[r.Top], l.Steps[r.Top].Bytes
+		for i := n - 1; i > r.Top; i-- { // the figure is not taken at every step
+			if l.Steps[i].Bytes >= 0 {
+				now = l.Steps[i].Bytes
+				break
+			}
+		}
+		text += fmt.Sprintf(", %s %s", l.Figure, s.Units.Bytes(now))
+		if s.Units.Bytes(top.Bytes) != s.Units.Bytes(now) {
+			text += fmt.Sprintf(", at most %s in step %s", s.Units.Bytes(top.Bytes), leaf.Count(top.Index))
 		}
 	}
-	if a := v.alerts(s); len(a) > 0 {
-		return text + "; " + strings.Join(a, "; ") + "."
+	if peers := v.peersSentence(s.Units); peers != "" {
+		text += "; " + peers
 	}
+	grave, slow := v.alerts(s)
 	switch {
+	case len(grave) > 0:
+		text += "; " + strings.Join(grave, "; ")
 	case r.Trend.Points >= 8 && len(r.Spikes) > 0:
 		text += "; otherwise steady, no leak"
 	case r.Trend.Points >= 8:
 		text += "; steady, no leak"
 	}
+	if slow != "" {
+		text += "; " + slow
+	}
 	return text + "."
 }
 
-// alerts are what is wrong with the last steps.
-func (v *View) alerts(s *leaf.State) []string {
+// alerts are what is wrong with the last steps, as the sentence says it: what speaks against calling the job steady, and a step that was slow lately.
+func (v *View) alerts(s *leaf.State) (grave []string, slow string) {
 	l, r := &v.look, &v.look.Report
-	var list []string
-	var ooms, retries int64
-	for i := max(r.From, 0); i < len(l.Steps); i++ {
-		ooms, retries = ooms+l.Steps[i].OOMs, retries+l.Steps[i].Retries
-	}
-	if ooms > 0 {
-		list = append(list, fmt.Sprintf("the allocator ran out of memory %s", times(ooms)))
-	}
-	if r.Trend.Leaking {
-		list = append(list, fmt.Sprintf("memory grows by %s a step: a leak", s.Units.Bytes(int64(r.Trend.Slope))))
-	}
-	if n := len(r.Spikes); n > 0 && r.Spikes[n-1] < len(l.Steps) && r.Spikes[n-1] != r.Top { // of the top the sentence speaks anyway
-		st := l.Steps[r.Spikes[n-1]]
-		list = append(list, fmt.Sprintf("step %s stands out with %s", leaf.Count(st.Index), s.Units.Bytes(st.Bytes)))
-	}
-	if retries > 0 {
-		list = append(list, fmt.Sprintf("the allocator gave back its cache and tried again %s", times(retries)))
+	for _, a := range l.Alerts {
+		switch n := len(r.Spikes); {
+		case a.Kind == Spike && n > 0 && r.Spikes[n-1] == r.Top: // of the top the sentence speaks anyway
+		case a.Kind != Slow:
+			grave = append(grave, a.Text(s.Units))
+		case a.Step > l.Steps[len(l.Steps)-1].Index-lately:
+			slow = a.Text(s.Units)
+		}
 	}
 	if l.Dropped > 0 {
-		list = append(list, leaf.Count(l.Dropped)+" steps were lost on the way here")
+		grave = append(grave, leaf.Count(l.Dropped)+" steps were lost on the way here")
 	}
-	return list
+	return grave, slow
 }
 
-func times(n int64) string {
-	if n == 1 {
-		return "once"
-	}
-	return leaf.Count(n) + " times"
-}
+// lately is for how many steps the sentence speaks of one that was slow.
+const lately = 64

@@ -1,0 +1,298 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/nvml"
+	"github.com/gmemtop/gmemtop/tui/live"
+)
+
+// The books of the whole GPU
+//
+// A process's allocator knows its tensors; NVML knows how much of the device is used, and by whom. books puts the two together as nvml.Reconcile does: the
+// parts add up to what NVML says is used, and what nobody can name is shown as unexplained, or as fewer than no bytes where the two were read at different
+// moments.
+//
+// Which device is meant is found by evidence first: the one on which NVML lists the process. PyTorch's cuda:0 is the first of the devices that
+// CUDA_VISIBLE_DEVICES leaves, in CUDA's own order; NVML counts by PCI bus. So the number is translated only where NVML lists the process on several devices
+// or, as inside a container, on none, and not at all where the translation is not certain. A wrong device would show a sum that closes and means nothing.
+//
+// A reading takes NVML tens of milliseconds, which a screen cannot wait for: it is begun when somebody looks and shown when it is there. Nothing runs while
+// nobody looks, so there is nothing to end.
+//
+// The context's bound (nvml.ContextBound) wants both figures of one moment. A reading is taken for it if the allocator held as much in the steps before and
+// after it; a cache that is emptied and filled again within a step escapes that.
+
+// readAgain is how old a reading is when another is begun.
+const readAgain = time.Second
+
+// manyOthers is how many other processes are named; more are one part.
+const manyOthers = 3
+
+// books splits up the memory of the device that a process is on. Its methods are safe for concurrent use.
+type books struct {
+	target func() capture.Target
+	open   func() (nvml.Source, error)
+	root   string // of the proc file system
+	now    func() time.Time
+
+	mu       sync.Mutex
+	reading  bool // one is under way
+	began    time.Time
+	source   nvml.Source
+	failed   error
+	devices  []nvml.Device
+	readings map[int]*nvml.Reading // by index
+	own      map[int]*account      // by process
+}
+
+// account is what is remembered of a process.
+type account struct {
+	device   int // -1 where not known
+	bound    nvml.ContextBound
+	least    nvml.Figure // what bound came to
+	reserved int64       // as of the last step
+	since    int64       // the end of the first step with as much, in Unix time
+	observed time.Time   // of the last reading that bound has seen
+}
+
+// newBooks returns the books of a session's process. NVML is opened when they are first asked for; where there is none they tell nothing.
+func newBooks(s *capture.Session) *books {
+	return &books{
+		target: func() capture.Target { return s.Snapshot().Target }, root: "/proc", now: time.Now, readings: map[int]*nvml.Reading{}, own: map[int]*account{},
+		open: func() (nvml.Source, error) {
+			l, err := nvml.Open(nvml.Options{}) // for as long as this program runs
+			if err != nil {
+				return nil, err
+			}
+			return l, nil
+		},
+	}
+}
+
+// parts splits up the memory of the device that a process is on, as the step's figures and NVML's last reading say. ok is false where the step has no figures
+// of a device's allocator, there is no NVML, or no reading yet.
+func (b *books) parts(pid int, s *capture.Step) (parts []live.Part, whole live.Part, ok bool) {
+	if s.Reserved == capture.Unknown || s.Allocated == capture.Unknown || pid <= 0 {
+		return nil, live.Part{}, false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	a := b.own[pid]
+	if a == nil {
+		a = &account{device: -1}
+		b.own[pid] = a
+	}
+	if s.Reserved != a.reserved || a.since == 0 {
+		a.reserved, a.since = s.Reserved, s.End
+	}
+	b.refresh()
+	at, certain := b.deviceOf(pid)
+	a.device = at
+	r := b.readings[at]
+	if r == nil {
+		return nil, live.Part{}, false
+	}
+	used, known := r.Memory.Used.Value()
+	if !known || !certain && used < s.Reserved {
+		return nil, live.Part{}, false
+	}
+	if t := r.Time.UnixNano(); r.Time.After(a.observed) && a.since <= t && t <= s.End {
+		if p, listed := r.Process(pid); listed {
+			a.least = a.bound.Observe(p.Used, nvml.Known(s.Reserved))
+		}
+		a.observed = r.Time
+	}
+	out := nvml.Reconcile(r, nvml.Books{PID: pid, Allocated: nvml.Known(s.Allocated), Reserved: nvml.Known(s.Reserved), ContextBound: a.least})
+	return namedParts(&out, s, r.ProcessesKnown && b.lists(r, pid)), live.Part{Name: fmt.Sprintf("Used on GPU %d, by NVML", at), Bytes: used}, true
+}
+
+// refresh begins a reading unless one is under way or young.
+func (b *books) refresh() {
+	if b.reading || b.failed != nil || b.now().Sub(b.began) < readAgain {
+		return
+	}
+	b.reading, b.began = true, b.now()
+	wanted := map[int]bool{} // the devices of all processes, or all devices as long as one's is not known
+	for _, a := range b.own {
+		if wanted[a.device] = true; a.device < 0 {
+			wanted = nil
+			break
+		}
+	}
+	go b.read(b.source, b.devices, wanted)
+}
+
+// read reads devices, those that are wanted or all.
+func (b *books) read(source nvml.Source, devices []nvml.Device, wanted map[int]bool) {
+	var err error
+	if source == nil {
+		if source, err = b.open(); err == nil {
+			devices, err = source.Devices()
+		}
+	}
+	readings := map[int]*nvml.Reading{}
+	for _, d := range devices {
+		if err != nil || d.Err != nil || wanted != nil && !wanted[d.Index] {
+			continue
+		}
+		if r, err := source.Read(d.Index); err == nil { // one that does not answer has no reading: an old one says nothing of now
+			readings[d.Index] = &r
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.source, b.devices, b.failed, b.readings, b.reading = source, devices, err, readings, false
+}
+
+func (b *books) lists(r *nvml.Reading, pid int) bool {
+	_, ok := r.Process(pid)
+	return ok
+}
+
+// deviceOf returns the index of the device that a process is on, -1 where it is not known; certain where NVML itself says so.
+func (b *books) deviceOf(pid int) (index int, certain bool) {
+	var listed []int
+	for _, d := range b.devices {
+		if r := b.readings[d.Index]; r != nil && b.lists(r, pid) {
+			listed = append(listed, d.Index)
+		}
+	}
+	if len(listed) == 1 {
+		return listed[0], true
+	}
+	t := b.target()
+	kind, text, _ := strings.Cut(t.Device, ":")
+	ordinal, err := strconv.Atoi(text)
+	if text == "" {
+		ordinal, err = 0, nil
+	}
+	if t.PID != pid || kind != "cuda" || err != nil || ordinal < 0 {
+		return -1, false
+	}
+	index = visibleDevice(b.devices, ordinal, environOf(b.root, pid))
+	for _, i := range listed {
+		if i == index {
+			return index, true
+		}
+	}
+	if len(listed) > 0 {
+		return -1, false
+	}
+	return index, false
+}
+
+// visibleDevice returns NVML's index of CUDA's device of a number in a process with that environment, -1 where that is not certain.
+func visibleDevice(devices []nvml.Device, ordinal int, env map[string]string) int {
+	alike := env["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID" // CUDA's own order is by speed; of equal devices it is by bus as well
+	if !alike {
+		alike = true
+		for _, d := range devices {
+			alike = alike && d.Name == devices[0].Name
+		}
+	}
+	list, limited := env["CUDA_VISIBLE_DEVICES"]
+	if !limited {
+		if ordinal < len(devices) && (alike || len(devices) == 1) {
+			return devices[ordinal].Index
+		}
+		return -1
+	}
+	words := strings.Split(list, ",")
+	if ordinal >= len(words) {
+		return -1
+	}
+	word := strings.TrimSpace(words[ordinal])
+	if n, err := strconv.Atoi(word); err == nil {
+		if n >= 0 && n < len(devices) && alike {
+			return devices[n].Index
+		}
+		return -1
+	}
+	for _, d := range devices { // a beginning of the name is enough for CUDA
+		if strings.HasPrefix(word, "GPU-") && strings.HasPrefix(d.UUID, word) {
+			return d.Index
+		}
+	}
+	return -1
+}
+
+// environOf returns the environment that a process was started with, nil where it cannot be read.
+func environOf(root string, pid int) map[string]string {
+	text, err := os.ReadFile(filepath.Join(root, strconv.Itoa(pid), "environ"))
+	if err != nil {
+		return nil
+	}
+	env := map[string]string{}
+	for _, line := range bytes.Split(text, []byte{0}) {
+		if name, value, ok := strings.Cut(string(line), "="); ok {
+			env[name] = value
+		}
+	}
+	return env
+}
+
+// namedParts gives the split the words of the live view. What is known of the tensors stands apart; listed says that NVML counts the process by itself.
+func namedParts(r *nvml.Reconciliation, s *capture.Step, listed bool) []live.Part {
+	var parts []live.Part
+	add := func(name string, bytes int64, derived, unexplained bool) {
+		if bytes != 0 {
+			parts = append(parts, live.Part{Name: name, Bytes: bytes, Derived: derived, Unexplained: unexplained})
+		}
+	}
+	others := slices.DeleteFunc(slices.Clone(r.Parts), func(p nvml.Part) bool { return p.Name != nvml.OtherProcesses })
+	total, _ := r.Part(nvml.OtherProcesses)
+	for _, p := range r.Parts {
+		switch p.Name {
+		case nvml.Tensors: // with the rounding of each, which a step does not tell
+			rest := p.Bytes
+			for _, t := range []live.Part{{Name: "parameters", Bytes: s.Parameters}, {Name: "gradients", Bytes: s.Gradients}, {Name: "optimizer state", Bytes: s.OptimizerState}} {
+				n := min(max(t.Bytes, 0), rest) // counted at another step, they may be more than there is now
+				add(t.Name, n, false, false)
+				rest -= n
+			}
+			add("other tensors and rounding", rest, true, false)
+		case nvml.OtherProcesses: // the first stands for all
+			if total == 0 {
+				continue
+			}
+			shown := others
+			if len(others) > manyOthers {
+				shown = others[:manyOthers-1]
+			}
+			for _, o := range shown {
+				add(otherName(o), o.Bytes, false, false)
+				total -= o.Bytes
+			}
+			add(fmt.Sprintf("%d other processes", len(others)-len(shown)), total, false, false)
+			total = 0
+		case nvml.Unexplained:
+			name := string(p.Name)
+			if !listed {
+				name = "context, other processes, unexplained"
+			}
+			add(name, p.Bytes, true, true)
+		case nvml.OutsidePyTorch:
+			add("CUDA context and libraries", p.Bytes, true, false)
+		default:
+			add(string(p.Name), p.Bytes, p.Derived, false)
+		}
+	}
+	return parts
+}
+
+func otherName(p nvml.Part) string {
+	if p.Process == "" {
+		return fmt.Sprintf("process %d", p.PID)
+	}
+	return fmt.Sprintf("%s (%d)", name(p.Process), p.PID)
+}

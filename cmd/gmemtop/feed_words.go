@@ -1,0 +1,105 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/timeline/report"
+	"github.com/gmemtop/gmemtop/tui/live"
+)
+
+// partsOf splits what the device's allocator holds, or, without one, resident memory. What is not known to be anything is shown as such.
+func partsOf(s *capture.Step) ([]live.Part, live.Part) {
+	parts := []live.Part{{Name: "parameters", Bytes: s.Parameters}, {Name: "gradients", Bytes: max(s.Gradients, 0)}, {Name: "optimizer state", Bytes: max(s.OptimizerState, 0)}}
+	var sum int64
+	for _, p := range parts {
+		sum += p.Bytes
+	}
+	rest := func(name string, bytes int64, unexplained bool) {
+		if bytes > 0 {
+			parts, sum = append(parts, live.Part{Name: name, Bytes: bytes, Unexplained: unexplained}), sum+bytes
+		}
+	}
+	whole := live.Part{Name: "Resident memory after a step", Bytes: s.RSS}
+	if s.Allocated != capture.Unknown {
+		whole = live.Part{Name: "Reserved after a step", Bytes: s.Reserved}
+		rest("other tensors", s.Allocated-sum, false)
+		rest("cached and rounding", s.Reserved-s.Allocated, false)
+	} else {
+		rest("Python, libraries and the rest", s.RSS-sum, true)
+	}
+	if whole.Bytes < sum { // figures of different moments
+		whole.Bytes = sum
+	}
+	return parts, whole
+}
+
+// scriptOf is the name of the script in a command line, or that of its program.
+func scriptOf(argv []string) string {
+	for _, w := range argv {
+		if strings.HasSuffix(w, ".py") {
+			return name(w)
+		}
+	}
+	return name(argv[0])
+}
+
+// exitedWord is all that is known of the end of a process that nobody waited for.
+const exitedWord = "it has exited"
+
+// endWord completes "ended: ...".
+func endWord(e capture.End) string {
+	text := ""
+	switch e.Reason {
+	case capture.Exited:
+		switch {
+		case e.Code >= 0:
+			text = fmt.Sprintf("exit code %d", e.Code)
+		case e.Detail == "":
+			text = exitedWord
+		}
+		if e.OutOfMemory {
+			text = strings.TrimPrefix(text+", out of memory", ", ")
+		}
+	case capture.Detached:
+		text = "let go; the job goes on"
+	case capture.Disarmed:
+		text = "watching failed and was given up; the job goes on"
+	case capture.Refused:
+		text = "watching did not begin"
+	default:
+		text = e.Reason
+	}
+	if e.Detail != "" {
+		text += ": " + report.Printable(e.Detail)
+	}
+	return strings.TrimPrefix(text, ": ")
+}
+
+// failed reports whether a job ended in a way that somebody should look at.
+func failed(e capture.End) bool {
+	return e.Reason == capture.Disarmed || e.Reason == capture.Refused || e.Reason == capture.Exited && (e.Code > 0 || e.Detail != "")
+}
+
+// tail returns the last lines of a command's output, nil where the command was not started here.
+func tail(v capture.View) []string {
+	if v.Output == nil {
+		return nil
+	}
+	out := v.Output
+	lines := []string{}
+	for len(out) > 0 && len(lines) < shownOutput {
+		i := bytes.LastIndexByte(out[:len(out)-1], '\n')
+		line := bytes.TrimRight(out[i+1:], "\r\n")
+		if at := bytes.LastIndexByte(line, '\r'); at >= 0 { // a progress bar draws over itself
+			line = line[at+1:]
+		}
+		lines = append(lines, report.Printable(string(line)))
+		out = out[:i+1]
+	}
+	slices.Reverse(lines)
+	return lines
+}

@@ -1,0 +1,321 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/pytorch"
+	"github.com/gmemtop/gmemtop/traces/load"
+	"github.com/gmemtop/gmemtop/tui/live"
+)
+
+// startJob makes the feed of a job whose source is the test.
+func startJob(t *testing.T) *jobFeed {
+	t.Helper()
+	s, control := capture.NewSession(capture.Limits{}), &lateControl{}
+	control.connect(&orders{})
+	w := &watching{session: s, control: control, feed: newSessionFeed(s, control, "", "for the command to load torch"), relay: pytorch.NewRelay(s, control)}
+	w.sink = w.relay
+	f := newJobFeed(w)
+	ctx, stop := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { w.feed.run(ctx) })
+	t.Cleanup(func() {
+		stop()
+		running.Wait()
+		if err := f.close(); err != nil {
+			t.Error(err)
+		}
+		w.relay.Close()
+	})
+	return f
+}
+
+func rankOf(n int) capture.Target {
+	return capture.Target{PID: 100 + n, Started: int64(7000 + n), Argv: []string{"python", "train.py"}, Rank: n, WorldSize: 4, Device: "cpu"}
+}
+
+// untilJob waits for a look of which something holds.
+func untilJob(t *testing.T, f *jobFeed, what string, ok func(l live.Look) bool) live.Look {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for l := f.Look(); ; l = f.Look() {
+		if ok(l) {
+			return l
+		}
+		if f.Wait(ctx, l.Version) != nil {
+			t.Fatalf("never came: %s; ranks %+v, state %v %q", what, l.Ranks, l.State, l.Word)
+		}
+	}
+}
+
+// train has the first rank and n-1 others take steps.
+func train(f *jobFeed, n int, steps int64) []*member {
+	f.Begin(capture.Target{PID: 99, Rank: -1}) // torchrun itself
+	f.Begin(rankOf(0))
+	list := []*member{f.sending()}
+	for r := 1; r < n; r++ {
+		m := f.add(rankOf(r), &orders{})
+		m.Begin(rankOf(r))
+		list = append(list, m)
+	}
+	for i := range steps {
+		f.Step(stepOf(i))
+		for _, m := range list[1:] {
+			m.Step(stepOf(i))
+		}
+	}
+	return list
+}
+
+func TestAJobOfOneProcessHasNoRanks(t *testing.T) {
+	f := startJob(t)
+	train(f, 1, 20)
+	l := untilJob(t, f, "20 steps", func(l live.Look) bool { return len(l.Steps) == 20 })
+	if l.Ranks != nil || l.Title != "train.py" {
+		t.Errorf("%+v", l.Ranks)
+	}
+	f.End(capture.End{Reason: capture.Exited, Code: 3, Detail: "RuntimeError: boom"})
+	l = untilJob(t, f, "the end", func(l live.Look) bool { return l.State == live.Ended })
+	if l.Word != "exit code 3: RuntimeError: boom" || !l.Failed || !f.isOver() {
+		t.Errorf("%q", l.Word)
+	}
+}
+
+func TestEveryProcessThatStepsIsInTheListAndOneOfThemIsShown(t *testing.T) {
+	f := startJob(t)
+	list := train(f, 4, 20)
+	f.add(rankOf(9), &orders{}).Begin(rankOf(9)) // imports torch and never steps
+	list[2].Window(capture.Window{Trace: sampleTrace(t), First: 4, Last: 4, How: capture.HowOps})
+	l := untilJob(t, f, "four ranks", func(l live.Look) bool {
+		return len(l.Ranks) == 4 && len(l.Steps) == 20 && l.Ranks[2].Captured == 1 && l.Ranks[3].Step == 19
+	})
+	if l.Chosen != 0 || len(l.Windows) != 0 || l.Ranks[3].Rank != 3 || l.Ranks[3].PID != 103 || l.Ranks[3].Typical.Duration != 40e6 {
+		t.Errorf("%+v", l)
+	}
+	if err := f.Order(t.Context(), live.Order{Kind: live.Choose, Rank: l.Ranks[2].ID}); err != nil {
+		t.Fatal(err)
+	}
+	if l = f.Look(); l.Chosen != l.Ranks[2].ID || len(l.Windows) != 1 || len(l.Steps) != 20 {
+		t.Errorf("rank 2 was chosen and %d is shown with %d windows", l.Chosen, len(l.Windows))
+	}
+	if err := f.Order(t.Context(), live.Order{Kind: live.Describe, Steps: 1}); err != nil {
+		t.Error(err)
+	}
+	if got := list[2].control.connected().(*orders).got; len(got) != 1 || got[0] != "describe" {
+		t.Errorf("rank 2 was asked %v", got)
+	}
+}
+
+func TestOutputIsTheJobsWhicheverRankIsShown(t *testing.T) {
+	f := startJob(t)
+	list := train(f, 2, 10)
+	f.Output([]byte("epoch 1\n"))
+	if err := f.Order(t.Context(), live.Order{Kind: live.Choose, Rank: list[1].id}); err != nil {
+		t.Fatal(err)
+	}
+	if l := f.Look(); len(l.Output) != 1 || l.Output[0] != "epoch 1" {
+		t.Errorf("%q", l.Output)
+	}
+}
+
+func TestARankThatDiesStaysInTheListAndSaysWhy(t *testing.T) {
+	f := startJob(t)
+	list := train(f, 4, 20)
+	list[1].End(capture.End{Reason: capture.Exited, Code: -1, Detail: "RuntimeError: boom"})
+	l := untilJob(t, f, "rank 1 has died", func(l live.Look) bool { return len(l.Ranks) == 4 && l.Ranks[1].State == live.Ended })
+	if !l.Ranks[1].Failed || !strings.Contains(l.Ranks[1].Word, "boom") || l.State == live.Ended {
+		t.Errorf("%+v", l.Ranks[1])
+	}
+	f.End(capture.End{Reason: capture.Exited, Code: 1, Detail: "the process is gone"})
+	l = untilJob(t, f, "the end", func(l live.Look) bool { return l.State == live.Ended && l.Ranks[3].State == live.Ended })
+	if !l.Failed || !strings.HasPrefix(l.Word, "exit code 1; rank ") {
+		t.Errorf("%q", l.Word)
+	}
+}
+
+func TestTheJobsSinkPassesToAnotherRankWhenTheFirstHasEnded(t *testing.T) {
+	f := startJob(t)
+	list := train(f, 3, 20)
+	untilJob(t, f, "three ranks", func(l live.Look) bool { return len(l.Ranks) == 3 })
+	f.Begin(rankOf(1)) // the source says no more of rank 0 than that another takes its place
+	f.Step(stepOf(20))
+	l := untilJob(t, f, "rank 1 goes on", func(l live.Look) bool { return l.Ranks[1].Step == 20 && l.Ranks[0].State == live.Ended })
+	if l.Ranks[0].Step != 19 || l.Chosen != 0 || f.sending() != list[1] {
+		t.Errorf("%+v", l.Ranks)
+	}
+}
+
+func TestTheEndOfTheFirstRankIsTakenWhereTheSourceSaysIt(t *testing.T) {
+	f := startJob(t)
+	train(f, 3, 20)
+	f.Ended(rankOf(2), capture.End{Reason: capture.Exited, Code: -1, Detail: "of another"})
+	f.Ended(rankOf(0), capture.End{Reason: capture.Exited, Code: -1, Detail: "RuntimeError: boom"})
+	l := untilJob(t, f, "rank 0 has died", func(l live.Look) bool { return len(l.Ranks) == 3 && l.Ranks[0].State == live.Ended })
+	if l.Ranks[0].Word != "RuntimeError: boom" || l.Ranks[2].State == live.Ended {
+		t.Errorf("%+v", l.Ranks)
+	}
+	f.End(capture.End{Reason: capture.Exited, Code: 1, Detail: "ChildFailedError"})
+	l = untilJob(t, f, "the end", func(l live.Look) bool { return l.State == live.Ended })
+	if l.Word != "exit code 1; rank 0: RuntimeError: boom" {
+		t.Errorf("%q", l.Word)
+	}
+}
+
+func TestScriptsInARowAreTwoProcessesAndTheOneThatRunsIsShown(t *testing.T) {
+	f := startJob(t)
+	train(f, 1, 20)
+	second := capture.Target{PID: 300, Started: 9000, Argv: []string{"python", "finetune.py"}, Rank: -1}
+	f.Begin(second)
+	f.Step(stepOf(0))
+	l := untilJob(t, f, "the second script", func(l live.Look) bool { return len(l.Ranks) == 2 && l.Chosen != 0 && l.Ranks[0].State == live.Ended })
+	if len(l.Steps) != 1 || l.Ranks[0].State != live.Ended || l.Ranks[0].Failed || l.Ranks[1].Title != "finetune.py" {
+		t.Errorf("%d steps, %+v", len(l.Steps), l.Ranks)
+	}
+}
+
+func TestEveryRankIsRecordedToAFileOfItsOwnAndTheyAreOneRun(t *testing.T) {
+	dir := t.TempDir()
+	a := &app{}
+	a.flags.output = filepath.Join(dir, "run.gmt")
+	w, err := a.watch("", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "run-rank2.gmt"), []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f := newJobFeed(w)
+	f.record = a.recordRank(false)
+	list := train(f, 4, 20)
+	for r, m := range list {
+		if r == 0 {
+			f.Window(capture.Window{Trace: sampleTrace(t), First: 4, Last: 4, How: capture.HowOps})
+		} else {
+			m.Window(capture.Window{Trace: sampleTrace(t), First: 4, Last: 4, How: capture.HowOps})
+		}
+	}
+	f.End(capture.End{Reason: capture.Exited})
+	if err := w.close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.close(); err != nil {
+		t.Fatal(err)
+	}
+	if list[2].unsaved == nil || !strings.Contains(list[2].unsaved.Error(), "run-rank2.gmt is there already") {
+		t.Errorf("what is there was not kept: %v", list[2].unsaved)
+	}
+	if err := os.Remove(filepath.Join(dir, "run-rank2.gmt")); err != nil {
+		t.Fatal(err)
+	}
+	found, err := load.OpenRun(t.Context(), []string{dir}, load.Options{NoCache: true})
+	if err != nil || len(found) != 3 {
+		t.Fatalf("%d ranks: %v", len(found), err)
+	}
+	for i, want := range []int{0, 1, 3} {
+		if found[i].Trace == nil || found[i].Trace.Process.Rank != want {
+			t.Errorf("file %d is not of rank %d", i, want)
+		}
+	}
+}
+
+// ddp trains a line with two ranks over gloo, the second of which dawdles before its forward.
+const ddp = `
+import os, time
+import torch, torch.distributed as dist
+torch.set_num_threads(1)
+dist.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64))
+optimizer = torch.optim.AdamW(model.parameters())
+for step in range(40):
+    if dist.get_rank() == 1:
+        time.sleep(0.03)
+    optimizer.zero_grad()
+    model(torch.randn(8, 64)).sum().backward()
+    optimizer.step()
+dist.destroy_process_group()
+`
+
+func TestRealRanksAreWatchedAndRecorded(t *testing.T) {
+	python := os.Getenv("GMEMTOP_TORCH")
+	if python == "" {
+		t.Skip("needs GMEMTOP_TORCH: a Python with torch")
+	}
+	dir := t.TempDir()
+	script, said := filepath.Join(dir, "ddp.py"), filepath.Join(dir, "said")
+	if err := os.WriteFile(script, []byte(ddp), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	runs := filepath.Join(dir, "runs")
+	if err := os.Mkdir(runs, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	log, err := os.Create(said)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	none, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer none.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	code := newApp(none, log, log, os.Environ()).execute(ctx, []string{"run", "--headless", "-o", filepath.Join(runs, "run.gmt"), "--",
+		python, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0", "--standalone", script})
+	text, err := os.ReadFile(said)
+	if code != 0 || err != nil {
+		t.Fatalf("exit code %d, %v:\n%s", code, err, text)
+	}
+	if !strings.Contains(string(text), "2 processes trained, with steps: rank 0 40, rank 1 40") {
+		t.Errorf("the summary leaves out ranks or steps:\n%s", text)
+	}
+	found, err := load.OpenRun(t.Context(), []string{runs}, load.Options{NoCache: true})
+	if err != nil || len(found) != 2 {
+		t.Fatalf("%d recordings: %v", len(found), err)
+	}
+	for i, r := range found {
+		if r.Trace == nil || r.Trace.Process.Rank != i || r.Trace.Process.WorldSize != 2 {
+			t.Errorf("recording %d is not of rank %d of 2", i, i)
+		}
+	}
+}
+
+func BenchmarkLookAt64Ranks(b *testing.B) {
+	s, control := capture.NewSession(capture.Limits{}), &lateControl{}
+	w := &watching{session: s, control: control, feed: newSessionFeed(s, control, "", ""), relay: pytorch.NewRelay(s, control)}
+	w.sink = w.relay
+	f := newJobFeed(w)
+	train(f, 64, 600)
+	w.feed.take(b.Context(), s.Snapshot())
+	for b.Loop() {
+		if l := f.Look(); len(l.Ranks) != 64 {
+			b.Fatal(len(l.Ranks))
+		}
+	}
+	b.StopTimer()
+	w.relay.Close()
+	if err := f.close(); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func BenchmarkBringingAFeedUpToDate(b *testing.B) {
+	s := capture.NewSession(capture.Limits{})
+	f := newSessionFeed(s, &lateControl{}, "", "")
+	f.show(false)
+	for i := range int64(600) {
+		s.Step(stepOf(i))
+	}
+	for b.Loop() {
+		f.take(b.Context(), s.Snapshot())
+	}
+}

@@ -1,0 +1,284 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/usdt"
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/tui"
+)
+
+// Watching by probes
+//
+// attach and record with --probes look at a process from the kernel: nothing is loaded into it and it need not be Python. Such a source has no training
+// steps and takes no orders: all that happens is captured whole, a window a second, and a row of the live view is an interval of time. What belongs to
+// steps is refused on the command line (--every, --steps, triggers on steps) instead of being taken and never coming true.
+
+// probesFlag is the name of the flag.
+const probesFlag = "probes"
+
+// probeKinds are its values.
+var probeKinds = map[string]usdt.Probes{"auto": 0, "pytorch": usdt.PyTorch, "driver": usdt.Driver, "both": usdt.PyTorch | usdt.Driver}
+
+// probing adds --probes to a command that watches a process.
+func probing(c *cobra.Command) {
+	c.Flags().String(probesFlag, "", "watch the memory of any CUDA program by eBPF, from outside of it: auto, pytorch (blocks), driver (segments) or both")
+	c.Flags().Lookup(probesFlag).NoOptDefVal = "auto"
+}
+
+// probed returns by which probes a command is to watch, "" for none.
+func probed(c *cobra.Command) string {
+	kind, _ := c.Flags().GetString(probesFlag)
+	return kind
+}
+
+// probeJob is a process that is watched by probes. It implements job: it is let go of like any other, and asked for nothing, since everything comes
+// unasked.
+type probeJob struct {
+	source *usdt.Source
+
+	mu   sync.Mutex
+	stop context.CancelFunc // nil until it runs
+	done chan struct{}
+}
+
+// probeSource prepares to watch a process by probes. What they are put on and what they cannot see comes as notices; a process that has not loaded CUDA
+// yet is waited for.
+func (a *app) probeSource(pid int, by string) (*probeJob, error) {
+	kind, ok := probeKinds[by]
+	if !ok {
+		return nil, usageError{fmt.Errorf("--probes %q is none of auto, pytorch, driver, both", by)}
+	}
+	for _, text := range a.flags.live.triggers {
+		name, _, _ := strings.Cut(strings.ReplaceAll(text, " ", ""), ">")
+		if !slices.Contains([]string{"allocated", "reserved", "held", "oom"}, name) {
+			return nil, usageError{fmt.Errorf("trigger %q: probes see neither steps nor resident memory; those on allocated, reserved, held and oom work with --probes", text)}
+		}
+	}
+	if err := usdt.Check(); err != nil {
+		return nil, unsupportedError{err}
+	}
+	// Asked beforehand, so that what stands in the way is said before a file is begun or a screen opened.
+	if _, err := usdt.Plan(usdt.Options{PID: pid, Probes: kind}); err != nil && !errors.Is(err, usdt.ErrNotLoaded) {
+		return nil, refusedProbes(err)
+	}
+	return &probeJob{source: usdt.New(usdt.Options{PID: pid, Probes: kind, Wait: true}), done: make(chan struct{})}, nil
+}
+
+// refusedProbes gives an error its exit code: what this machine or process does not allow is not a failure.
+func refusedProbes(err error) error {
+	if errors.Is(err, usdt.ErrNoProcess) || errors.Is(err, usdt.ErrNotLoaded) {
+		return err
+	}
+	return unsupportedError{err}
+}
+
+// Run implements capture.Source. A Detach ends it without an error.
+func (j *probeJob) Run(ctx context.Context, sink capture.Sink) error {
+	run, stop := context.WithCancel(ctx)
+	defer close(j.done)
+	defer stop()
+	j.mu.Lock()
+	j.stop = stop
+	j.mu.Unlock()
+	err := j.source.Run(run, sink)
+	if errors.Is(err, context.Canceled) && ctx.Err() == nil {
+		return nil
+	}
+	return err
+}
+
+// Describe implements capture.Controller: there is nothing to ask for, since what comes is whole.
+func (j *probeJob) Describe(context.Context, int) error { return nil }
+
+// History implements capture.Controller, as Describe does.
+func (j *probeJob) History(context.Context, int) error { return nil }
+
+// Every implements capture.Controller, as Describe does.
+func (j *probeJob) Every(context.Context, int) error { return nil }
+
+// Detach implements capture.Controller.
+func (j *probeJob) Detach(ctx context.Context) error {
+	j.mu.Lock()
+	stop := j.stop
+	j.mu.Unlock()
+	if stop == nil {
+		return errNotConnected
+	}
+	stop()
+	select {
+	case <-j.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// probedProcess reads the number of the process, refuses what goes with steps, and prepares to watch it.
+func (a *app) probedProcess(c *cobra.Command, args []string) (pid int, source *probeJob, err error) {
+	if c.ArgsLenAtDash() >= 0 {
+		return 0, nil, usageError{errors.New("--probes watches a process that runs: start the command first, then give its number; one that has not loaded CUDA yet is waited for")}
+	}
+	if len(args) != 1 {
+		return 0, nil, usageError{errors.New("name the process: --probes PID")}
+	}
+	for _, name := range []string{"every", "steps"} {
+		if f := c.Flags().Lookup(name); f != nil && f.Changed {
+			return 0, nil, usageError{fmt.Errorf("--%s: probes see no steps, and everything is captured whole; leave it out", name)}
+		}
+	}
+	a.flags.live.every = 0
+	if pid, err = strconv.Atoi(args[0]); err != nil || pid <= 0 {
+		return 0, nil, usageError{fmt.Errorf("%q is not the number of a process", args[0])}
+	}
+	source, err = a.probeSource(pid, probed(c))
+	return pid, source, err
+}
+
+// attachProbes shows a process that is watched by probes.
+func (a *app) attachProbes(c *cobra.Command, args []string) error {
+	pid, source, err := a.probedProcess(c, args)
+	if err != nil {
+		return err
+	}
+	if dry, _ := c.Flags().GetBool("dry-run"); dry {
+		return a.probeDry(pid, probed(c))
+	}
+	if !isTerminal(a.out) || a.env("TERM") == "dumb" {
+		return usageError{errNoScreen}
+	}
+	if a.flags.output != "" {
+		if err := a.mayWrite(a.flags.output); err != nil {
+			return err
+		}
+	}
+	w, err := a.watch("", fmt.Sprintf("for probes on process %d", pid))
+	if err != nil {
+		return err
+	}
+	run, stop := context.WithCancel(context.Background())
+	defer stop()
+	w.run(run, source)
+	o := a.screen()
+	o.Feed = &probeFeed{sessionFeed: w.feed}
+	shown := tui.Run(c.Context(), o)
+	stop()
+	return errors.Join(shown, w.close())
+}
+
+// probeDry says where probes would be put.
+func (a *app) probeDry(pid int, by string) error {
+	sites, err := usdt.Plan(usdt.Options{PID: pid, Probes: probeKinds[by]})
+	if err != nil {
+		return refusedProbes(err)
+	}
+	for _, s := range sites {
+		slow := ""
+		if !s.Emulated {
+			slow = ", stepped over"
+		}
+		fmt.Fprintf(a.out, "would: put a probe on %s in %s at offset %#x%s\n", s.Name, oneLine(errors.New(s.Library)), s.Offset, slow)
+	}
+	_, unseen := usdt.Explain(sites)
+	fmt.Fprintln(a.out, "note:", unseen)
+	return nil
+}
+
+// recordProbes writes what probes see of a process to a file, until it ends or Ctrl-C.
+func (a *app) recordProbes(c *cobra.Command, args []string) error {
+	pid, source, err := a.probedProcess(c, args)
+	if err != nil {
+		return err
+	}
+	if a.flags.output == "" {
+		a.flags.output = "gmemtop-" + time.Now().Format("20060102-150405") + ".gmt"
+	}
+	if err := a.mayWrite(a.flags.output); err != nil {
+		return err
+	}
+	outliveTerminal()
+	ctx, interrupted := context.WithCancel(c.Context())
+	defer interrupted()
+	a.signals(func(os.Signal) { interrupted() })
+	w, err := a.watch("", "for the probes")
+	if err != nil {
+		return err
+	}
+	run, stop := context.WithCancel(context.Background())
+	defer stop()
+	w.run(run, source)
+	a.note("recording process %d to %s; Ctrl-C ends it", pid, a.flags.output)
+	end, ended := a.followProbes(ctx, w)
+	stop()
+	err = w.close()
+	rows := w.session.Snapshot().Steps
+	failed := ended && end.Reason == capture.Refused
+	switch {
+	case len(rows) > 0:
+		a.note("%s", probeSummary(rows, w.recorder.Files(), a.flags.report.Units))
+	case failed:
+		w.abandon()
+	default:
+		a.note("nothing was seen of process %d, and %s holds nothing of it", pid, a.flags.output)
+	}
+	if failed {
+		return errors.Join(errors.New(endWord(end)), err)
+	}
+	return err
+}
+
+// followProbes tells what a recording comes to until its source ends, which is reported, or ctx is done.
+func (a *app) followProbes(ctx context.Context, w *watching) (capture.End, bool) {
+	p := a.newProgress()
+	defer p.done()
+	said := map[string]string{}
+	for {
+		v := w.session.Snapshot()
+		for _, n := range v.Notices {
+			if said[n.Key] != n.Text {
+				said[n.Key] = n.Text
+				if n.State {
+					a.note("waiting %s", n.Text)
+					continue
+				}
+				a.note("%s", n.Text)
+			}
+		}
+		if v.Ended {
+			return v.End, true
+		}
+		if n := len(v.Steps); n > 0 {
+			p.tell(fmt.Sprintf("%d intervals, written", n), sizeOf(w.recorder.Files()), 0)
+		}
+		select { // asked now and then: the feed has the session's own channel
+		case <-ctx.Done():
+			return capture.End{}, false
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// probeSummary says in one line what was recorded.
+func probeSummary(rows []capture.Step, files []string, units timeline.Units) string {
+	most := int64(0)
+	for _, r := range rows {
+		most = max(most, r.PeakAllocated)
+	}
+	took := timeline.Duration(rows[len(rows)-1].End - rows[0].Start)
+	text := fmt.Sprintf("%s, at most %s allocated since attaching", took, units.Bytes(most))
+	for _, f := range files {
+		text += "; gmemtop replay " + f
+	}
+	return text
+}

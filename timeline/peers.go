@@ -1,0 +1,195 @@
+package timeline
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// Problem: of several processes that train together (ranks of data-parallel training, scripts that share a machine) say which one is unlike the others, and
+// in what, from the few figures a step that are known of each while they run.
+//
+// Ranks that exchange gradients go in step: their step times are equal whoever is slow, because the others wait for it. What tells them apart is where the
+// time goes. The slow one takes longer in what it does alone (forward, which holds the wait for data, and the optimizer) and is through sooner with the
+// phase in which ranks wait for each other (backward, for data-parallel training): it waits least. So every phase is compared by itself. A rank whose own
+// work inside of backward is slow cannot be told this way, since all ranks end that phase together; then no rank stands out, which is what is said.
+//
+// Way chosen: the figure of a process, its median over its last [PeerSteps] steps, against the median of the others without it. It differs where it is off
+// by more than peerShare of the usual step (of the usual bytes), and by more than outlierScore of the others' own spread: the first keeps noise of no
+// consequence out, the second a job whose ranks all differ, as stages of a pipeline do. Leaving the process itself out makes two of them comparable.
+//
+// Complexity: O(n^2) for n processes, which are compared a few times a second. Rejected: the mean of the others, which one outlier spoils; step times, which
+// are equal.
+
+// PeerSteps is the number of last steps that the figures of a [Peer] are best taken from: enough to even out single steps, few enough to see a change.
+const PeerSteps = 32
+
+// What a process must be off by to differ: a part of the usual step's time, or of the usual bytes.
+const (
+	peerShare      = 0.10
+	peerBytesShare = 0.03
+	peerBytes      = 32 << 20
+)
+
+// Peer is what one process of several takes a step: medians in nanoseconds and bytes, -1 where unknown.
+type Peer struct {
+	Duration, Forward, Backward, Optimizer int64
+	Bytes                                  int64
+}
+
+// TypicalPeer returns the medians of a process's last steps, each given as the figures of that one step; what is unknown in all of them stays unknown.
+func TypicalPeer(steps []Peer) Peer {
+	known := make([]int64, 0, len(steps))
+	middle := func(f PeerFigure) int64 {
+		known = known[:0]
+		for i := range steps {
+			if v := steps[i].figure(f); v >= 0 {
+				known = append(known, v)
+			}
+		}
+		if len(known) == 0 {
+			return -1
+		}
+		return median(known)
+	}
+	return Peer{middle(PeerDuration), middle(PeerForward), middle(PeerBackward), middle(PeerOptimizer), middle(PeerBytes)}
+}
+
+// PeerFigure names a figure of a [Peer].
+type PeerFigure uint8
+
+// The figures that processes are compared in.
+const (
+	PeerDuration PeerFigure = iota
+	PeerForward
+	PeerBackward
+	PeerOptimizer
+	PeerBytes
+)
+
+// String returns the figure's word: "step", "forward", "backward", "optimizer", "memory".
+func (f PeerFigure) String() string {
+	return [...]string{"step", "forward", "backward", "optimizer", "memory"}[f]
+}
+
+func (p *Peer) figure(f PeerFigure) int64 {
+	return [...]int64{p.Duration, p.Forward, p.Backward, p.Optimizer, p.Bytes}[f]
+}
+
+// PeerDifference is a figure in which a process differs from the others.
+type PeerDifference struct {
+	// Peer is the process, as an index of what [ComparePeers] was given.
+	Peer   int
+	Figure PeerFigure
+	// Value is its figure, Others the median of the others'.
+	Value, Others int64
+	// share is the difference in parts of the usual step, or of the usual bytes.
+	share float64
+}
+
+// Text says the difference: "forward +18.1 ms".
+func (d PeerDifference) Text(u Units) string {
+	by := d.Value - d.Others
+	if d.Figure == PeerBytes {
+		return d.Figure.String() + " " + u.Delta(by)
+	}
+	sign := "+"
+	if by < 0 {
+		sign = "-"
+	}
+	return fmt.Sprintf("%s %s%s", d.Figure, sign, Duration(max(by, -by)))
+}
+
+// PeerReport is what [ComparePeers] finds.
+type PeerReport struct {
+	// Differences are in the order of the processes, those of one process the largest first.
+	Differences []PeerDifference
+	// Slow is the process that the others wait for, as far as figures show it: it takes longer than they do in forward and optimizer together, or, where
+	// steps differ, a step. -1 for none. Own and OthersOwn are the times behind it, and Waits says that they are through with backward later than it by
+	// about as much.
+	Slow           int
+	Own, OthersOwn int64
+	Waits          bool
+}
+
+// Of returns the differences of one process.
+func (r *PeerReport) Of(peer int) []PeerDifference {
+	from, _ := slices.BinarySearchFunc(r.Differences, peer, func(d PeerDifference, p int) int { return d.Peer - p })
+	to := from
+	for to < len(r.Differences) && r.Differences[to].Peer == peer {
+		to++
+	}
+	return r.Differences[from:to]
+}
+
+// ComparePeers says which of several processes differ from the others. Figures that are unknown are left out; fewer than two processes differ in nothing.
+func ComparePeers(peers []Peer) PeerReport {
+	r := PeerReport{Slow: -1}
+	var steps []int64
+	for i := range peers {
+		if peers[i].Duration > 0 {
+			steps = append(steps, peers[i].Duration)
+		}
+	}
+	usual := median(steps)
+	others := make([]int64, 0, len(peers))
+	for i := range peers {
+		from := len(r.Differences)
+		for f := PeerDuration; f <= PeerBytes; f++ {
+			v := peers[i].figure(f)
+			others = others[:0]
+			for k := range peers {
+				if x := peers[k].figure(f); k != i && x >= 0 {
+					others = append(others, x)
+				}
+			}
+			if v < 0 || len(others) == 0 {
+				continue
+			}
+			m := median(others)
+			whole, limit := float64(usual), peerShare*float64(usual)
+			if f == PeerBytes {
+				whole, limit = float64(m), max(peerBytesShare*float64(m), peerBytes)
+			}
+			by := math.Abs(float64(v - m))
+			if whole <= 0 || by <= max(limit, outlierScore*spread(others)) {
+				continue
+			}
+			r.Differences = append(r.Differences, PeerDifference{i, f, v, m, by / whole})
+		}
+		slices.SortStableFunc(r.Differences[from:], func(a, b PeerDifference) int { return cmp.Compare(b.share, a.share) })
+	}
+	r.slowest(peers, usual)
+	return r
+}
+
+// slowest finds the process that the others wait for.
+func (r *PeerReport) slowest(peers []Peer, usual int64) {
+	own := func(p *Peer) int64 { // what it does alone; the whole step where phases are unknown
+		if p.Forward < 0 {
+			return p.Duration
+		}
+		return p.Forward + max(p.Optimizer, 0)
+	}
+	best := int64(0)
+	for i := range peers {
+		var alone, backward []int64
+		for k := range peers {
+			if x := own(&peers[k]); k != i && x >= 0 {
+				alone = append(alone, x)
+			}
+			if x := peers[k].Backward; k != i && x >= 0 {
+				backward = append(backward, x)
+			}
+		}
+		m := median(alone)
+		more := own(&peers[i]) - m
+		if len(alone) == 0 || own(&peers[i]) < 0 || more <= best || float64(more) <= max(peerShare*float64(usual), outlierScore*spread(alone)) {
+			continue
+		}
+		best = more
+		r.Slow, r.Own, r.OthersOwn = i, own(&peers[i]), m
+		r.Waits = len(backward) > 0 && peers[i].Backward >= 0 && 2*(median(backward)-peers[i].Backward) >= more
+	}
+}

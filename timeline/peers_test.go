@@ -1,0 +1,79 @@
+package timeline
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+const ms = int64(1e6)
+
+// inStep are n ranks of 40 ms a step, each with its own noise of at most 1 ms.
+func inStep(n int) []Peer {
+	rng := rand.New(rand.NewPCG(uint64(n), 3))
+	var out []Peer
+	for range n {
+		noise := rng.Int64N(ms)
+		out = append(out, Peer{Duration: 40 * ms, Forward: 14*ms + noise, Backward: 21*ms - noise, Optimizer: 5 * ms, Bytes: 2<<30 + rng.Int64N(4<<20)})
+	}
+	return out
+}
+
+func TestRanksThatDoTheSameDoNotDiffer(t *testing.T) {
+	for n := range 65 {
+		if r := ComparePeers(inStep(n)); len(r.Differences) > 0 || r.Slow >= 0 {
+			t.Errorf("of %d ranks: %+v", n, r)
+		}
+	}
+}
+
+func TestTheRankThatTheOthersWaitForTakesLongerAloneAndWaitsLeast(t *testing.T) {
+	for n := 2; n <= 64; n++ {
+		p := inStep(n)
+		slow := n * 2 / 3
+		p[slow].Forward += 18 * ms
+		for i := range p {
+			p[i].Duration += 18 * ms
+			if i != slow {
+				p[i].Backward += 18 * ms
+			}
+		}
+		r := ComparePeers(p)
+		if r.Slow != slow || !r.Waits || r.Own-r.OthersOwn < 17*ms {
+			t.Fatalf("of %d ranks rank %d is slow, not %+v", n, slow, r)
+		}
+		of := r.Of(slow)
+		if len(of) != 2 || of[0].Value-of[0].Others < 17*ms && of[1].Value-of[1].Others < 17*ms {
+			t.Errorf("of %d ranks the slow one differs in %+v", n, of)
+		}
+		if n > 2 && len(r.Differences) != 2 {
+			t.Errorf("of %d ranks others differ as well: %+v", n, r.Differences)
+		}
+	}
+}
+
+func TestARankThatHoldsMoreDiffersInMemory(t *testing.T) {
+	p := inStep(8)
+	p[5].Bytes = 3 << 30
+	r := ComparePeers(p)
+	if len(r.Differences) != 1 || r.Differences[0].Peer != 5 || r.Differences[0].Figure != PeerBytes || r.Slow != -1 {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestWhereEveryRankDiffersNoneIsCalledOdd(t *testing.T) {
+	p := inStep(4) // stages of a pipeline
+	for i := range p {
+		p[i].Bytes = int64(i+1) << 30
+	}
+	if r := ComparePeers(p); len(r.Differences) != 0 {
+		t.Errorf("%+v", r.Differences)
+	}
+}
+
+func TestAFigureThatIsUnknownDiffersFromNothing(t *testing.T) {
+	p := inStep(3)
+	p[1] = Peer{-1, -1, -1, -1, -1}
+	if r := ComparePeers(p); len(r.Differences) != 0 || r.Slow != -1 {
+		t.Errorf("%+v", r)
+	}
+}

@@ -1,0 +1,133 @@
+package live
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/tui/leaf"
+)
+
+// ranked makes a job of n ranks of a look: rank 3 takes 18 ms longer before its backward, which is where the others wait for it, and the last one has died.
+func ranked(l Look, n int) Look {
+	var peers []timeline.Peer
+	for i := range n {
+		r := Rank{ID: i, Rank: i, PID: 4242 + i, Title: "train.py", Device: fmt.Sprintf("cuda:%d", i%8), State: Running, Step: 159, Captured: 2,
+			Typical: timeline.Peer{Duration: 58e6, Forward: 14e6, Backward: 39e6, Optimizer: 5e6, Bytes: 2<<30 + int64(i)<<20}}
+		switch {
+		case i == 3 || n == 2 && i == 1:
+			r.Typical.Forward, r.Typical.Backward = 32e6, 21e6
+		case i == n-1 && n > 2:
+			r.State, r.Word, r.Failed, r.Step = Ended, "RuntimeError: boom", true, 121
+		}
+		p := r.Typical
+		if r.State == Ended {
+			p = timeline.TypicalPeer(nil)
+		}
+		l.Ranks, peers = append(l.Ranks, r), append(peers, p)
+	}
+	l.Chosen, l.Peers = 1, timeline.ComparePeers(peers)
+	return l
+}
+
+func TestScreensOfRanks(t *testing.T) {
+	for _, n := range []int{2, 8, 64} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			sc, v, _ := open(t, ranked(running(t, 160), n))
+			v.Show(v.look.Windows[1].ID, false)
+			sc.Text(120, 36)
+			v.Take(v.look) // the second look knows the room that there is
+			sc.Golden(fmt.Sprintf("ranks-%d", n))
+			sc.Press("tab")
+			sc.Golden(fmt.Sprintf("ranks-%d-listed", n))
+		})
+	}
+	scripts := ranked(running(t, 160), 2)
+	for i := range scripts.Ranks {
+		scripts.Ranks[i].Rank, scripts.Ranks[i].Title, scripts.Ranks[i].Device = -1, []string{"actor.py", "critic.py"}[i], "cpu"
+	}
+	sc, _, _ := open(t, scripts)
+	sc.Press("tab")
+	sc.Golden("ranks-scripts")
+}
+
+func TestAJobOfOneProcessIsDrawnAsBefore(t *testing.T) {
+	sc, v, _ := open(t, running(t, 160))
+	text := sc.Text(120, 36)
+	sc.Press("tab")
+	if sc.Text(120, 36) != text || v.ranks.focus || strings.Contains(text, "rank") {
+		t.Errorf("a list of one\n%s", sc.Text(120, 36))
+	}
+}
+
+func TestRanksAreChosenByKeyAndByMouse(t *testing.T) {
+	for _, size := range [][2]int{{80, 20}, {120, 36}} {
+		sc, v, f := open(t, ranked(running(t, 160), 8))
+		w, h := size[0], size[1]
+		sc.Text(w, h)
+		sc.Press("tab")
+		sc.Text(w, h)
+		sc.Press("down", "enter")
+		sc.Text(w, h)
+		if len(f.orders) != 1 || f.orders[0] != (Order{Kind: Choose, Rank: 2}) {
+			t.Fatalf("%dx%d: orders %+v", w, h, f.orders)
+		}
+		y, ok := v.ranks.table.Line(5)
+		if !ok {
+			t.Fatalf("%dx%d: rank 5 is out of sight", w, h)
+		}
+		sc.Click(4, y)
+		if last := f.orders[len(f.orders)-1]; last != (Order{Kind: Choose, Rank: 5}) {
+			t.Errorf("%dx%d: a click on rank 5 orders %+v", w, h, last)
+		}
+	}
+}
+
+func TestOrdersNameTheRankThatTheyGoTo(t *testing.T) {
+	sc, _, _ := open(t, ranked(running(t, 160), 4))
+	sc.Press("r")
+	if m, ok := sc.Sent[len(sc.Sent)-1].(leaf.ToastMsg); !ok || !strings.Contains(m.Text, "rank 1") {
+		t.Errorf("r says %+v", sc.Sent)
+	}
+	sc.Press("X")
+	pick := sc.Sent[len(sc.Sent)-1].(leaf.PickMsg)
+	if len(pick.Choices) != 3 || !strings.Contains(pick.Choices[0].Title, "rank 1") || !strings.Contains(pick.Choices[1].Title, "all 4") {
+		t.Errorf("X offers %+v", pick.Choices)
+	}
+}
+
+func TestTheRowUnderTheCursorStaysUnderItWhateverTheRanksDo(t *testing.T) {
+	sc, v, _ := open(t, ranked(running(t, 160), 64))
+	sc.Text(120, 36)
+	sc.Press("tab", "down", "down", "down", "down", "down")
+	at := func() string { return v.Status(sc.State) }
+	before, _, _ := strings.Cut(at(), ",")
+	l := ranked(running(t, 161), 64)
+	l.Ranks[40].Typical.Bytes *= 2
+	var peers []timeline.Peer
+	for _, r := range l.Ranks {
+		peers = append(peers, r.Typical)
+	}
+	l.Peers = timeline.ComparePeers(peers)
+	v.Take(l)
+	if after, _, _ := strings.Cut(at(), ","); after != before {
+		t.Errorf("%s became %s", before, after)
+	}
+}
+
+func TestClickingAColumnSelectsItsStep(t *testing.T) {
+	sc, v, _ := open(t, running(t, 60))
+	sc.Text(120, 36)
+	sc.Send(tea.MouseClickMsg{X: 40, Y: 6, Button: tea.MouseLeft}) // what no zone takes is nobody's
+	sc.Send(columnMsg{step: 7})
+	if st, _ := v.step(v.steps.Selected()); st.Index != 7 {
+		t.Errorf("step %d is selected", st.Index)
+	}
+	sc.Send(columnMsg{step: 3})
+	if msg, ok := v.Update(sc.State, columnMsg{step: 3})().(OpenMsg); !ok || msg.Window.First != 3 {
+		t.Errorf("a second click on a captured step sends %+v", msg)
+	}
+}

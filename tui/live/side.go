@@ -1,0 +1,254 @@
+package live
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/tui/canvas"
+	"github.com/gmemtop/gmemtop/tui/leaf"
+)
+
+// drawSide draws what is known beside the steps: what is captured, what the memory consists of, who is watched.
+func (v *View) drawSide(s *leaf.State, c *canvas.Canvas) {
+	y := 0
+	leaf.Rule(s, c, 0, y, c.Width(), "Captured whole")
+	y++
+	for _, line := range v.captured() {
+		for _, l := range leaf.Wrap(line, c.Width()) {
+			c.Text(0, y, s.Theme.Text, l)
+			y++
+		}
+	}
+	if len(v.look.Parts) > 0 {
+		y = v.drawParts(s, c, y+1)
+	}
+	y = v.drawNotices(s, c, y+1)
+	if y+2+len(v.look.Facts) <= c.Height() {
+		leaf.Rule(s, c, 0, y, c.Width(), "Who")
+		v.drawFacts(s, c, y+1)
+	}
+}
+
+// captured says in lines what is captured, and what it costs.
+func (v *View) captured() []string {
+	l := &v.look
+	var what string
+	switch n := len(l.Windows); {
+	case l.Capture.No != "":
+		what = "nothing: " + l.Capture.No
+	case l.Capture.Pending:
+		what = "a step is being captured"
+	case n == 0 && v.orders():
+		what = "nothing yet: r captures a step"
+	case n == 0:
+		what = "nothing"
+	default:
+		w := l.Windows[n-1]
+		what = fmt.Sprintf("%d, the newest is step %s", n, leaf.Count(w.First))
+		if w.Cost > 0 {
+			what += ", which took " + timeline.Duration(int64(w.Cost)) + " longer"
+		}
+	}
+	lines := []string{what}
+	switch {
+	case v.shown >= 0 && v.holds:
+		lines = append(lines, "the views hold one: F follows the newest")
+	case v.shown >= 0:
+		lines = append(lines, "the views follow the newest")
+	}
+	if l.Capture.Every > 0 {
+		lines = append(lines, fmt.Sprintf("one step in %s is captured", leaf.Count(int64(l.Capture.Every))))
+	}
+	if l.Capture.Measured {
+		lines = append(lines, "watching takes "+share(l.Capture.Share)+" of the step time")
+	}
+	return lines
+}
+
+func share(part float64) string {
+	switch {
+	case part < 0.00005:
+		return "less than 0.01 %"
+	case part < 0.01:
+		return fmt.Sprintf("%.2f %%", part*100)
+	}
+	return fmt.Sprintf("%.1f %%", part*100)
+}
+
+// drawBrief draws in two lines what drawSide does in many: of each as much as there is room for, what matters most first.
+func (v *View) drawBrief(s *leaf.State, c *canvas.Canvas) {
+	l, w := &v.look, c.Width()
+	var words []string
+	switch n := len(l.Windows); {
+	case l.Capture.No != "" || l.Capture.Pending || n == 0:
+		words = v.captured()[:1]
+	default:
+		win := l.Windows[n-1]
+		words = []string{fmt.Sprintf("%s captured, the newest step %s", leaf.Count(int64(n)), leaf.Count(win.First))}
+		if win.Cost > 0 {
+			words = append(words, "which took "+timeline.Duration(int64(win.Cost))+" longer")
+		}
+	}
+	switch {
+	case v.shown >= 0 && v.holds:
+		words = append(words, "the views hold one: F follows")
+	case v.shown >= 0:
+		words = append(words, "the views follow")
+	}
+	if l.Capture.Measured {
+		words = append(words, "watching takes "+share(l.Capture.Share))
+	}
+	if l.Capture.Every > 0 {
+		words = append(words, "one step in "+leaf.Count(int64(l.Capture.Every)))
+	}
+	c.TextMax(0, 0, w, s.Theme.Dim, fitting(words, ", ", w))
+	if n := len(l.Notices); n > 0 {
+		c.TextMax(0, 1, w, s.Theme.Warn, l.Notices[n-1])
+		return
+	}
+	c.TextMax(0, 1, w, s.Theme.Dim, v.partsLine(s, w))
+}
+
+// fitting joins as many words as w cells have room for, one at least.
+func fitting(words []string, by string, w int) string {
+	text := ""
+	for i, word := range words {
+		switch {
+		case i == 0:
+			text = word
+		case canvas.Width(text)+canvas.Width(by)+canvas.Width(word) <= w:
+			text += by + word
+		}
+	}
+	return text
+}
+
+// partsLine says in one line what the memory consists of: its whole and the largest parts, what is not explained among them.
+func (v *View) partsLine(s *leaf.State, w int) string {
+	l := &v.look
+	if len(l.Parts) == 0 {
+		return ""
+	}
+	parts := slices.Clone(l.Parts)
+	slices.SortStableFunc(parts, func(a, b Part) int { return cmp.Compare(max(b.Bytes, -b.Bytes), max(a.Bytes, -a.Bytes)) })
+	_, inUnit := s.Units.Column(l.Whole.Bytes)
+	figure := func(n int64) string { return strings.TrimSpace(inUnit(n)) }
+	text := strings.TrimSuffix(partName(l.Whole), " after a step") + " " + s.Units.Bytes(l.Whole.Bytes) + " ="
+	rest, shown := int64(0), 0
+	for i, p := range parts {
+		name := partName(p)
+		if shown == 0 && len(parts) > 1 { // the largest is there in any case
+			name = canvas.Truncate(name, max(w-canvas.Width(text)-len(" 1023 + others 1023"), 8))
+		}
+		word := " " + name + " " + figure(p.Bytes)
+		if shown > 0 {
+			word = " +" + word
+		}
+		more := 0 // room for what is left over
+		if shown < i || i < len(parts)-1 {
+			more = len(" + others 1023")
+		}
+		if shown > 0 && canvas.Width(text)+canvas.Width(word)+more > w {
+			rest += p.Bytes
+			continue
+		}
+		text, shown = text+word, shown+1
+	}
+	if shown < len(parts) {
+		text += " + others " + figure(rest)
+	}
+	return text
+}
+
+// partName marks a part that was not read but follows from others.
+func partName(p Part) string {
+	if p.Derived {
+		return "~" + p.Name
+	}
+	return p.Name
+}
+
+// drawParts draws what the memory consists of: a sum whose rest is shown as unexplained.
+func (v *View) drawParts(s *leaf.State, c *canvas.Canvas, y int) int {
+	th, w := s.Theme, c.Width()
+	whole := v.look.Whole
+	unit, text := s.Units.Column(whole.Bytes)
+	leaf.Rule(s, c, 0, y, w, whole.Name+", in "+unit)
+	y++
+	parts := v.look.Parts
+	if room := c.Height() - y - 1; len(parts) > room && room > 1 { // the smallest become one line
+		parts = fewer(parts, room)
+	}
+	wide := 0
+	for _, p := range parts {
+		wide = max(wide, canvas.Width(partName(p)))
+	}
+	wide = min(wide, max(w-22, 12))
+	for _, p := range parts {
+		st, fill := th.Text, th.Plain()
+		if p.Unexplained {
+			st, fill = th.Warn, th.Other()
+		}
+		c.TextMax(0, y, wide, st, partName(p))
+		c.TextRight(wide+9, y, st, strings.TrimSpace(text(p.Bytes)))
+		c.Bar(wide+10, y, w-wide-11, max(p.Bytes, 0), whole.Bytes, fill)
+		y++
+	}
+	c.TextMax(0, y, wide, th.Strong, "together")
+	c.TextRight(wide+9, y, th.Strong, strings.TrimSpace(text(whole.Bytes)))
+	return y + 1
+}
+
+// fewer returns n parts in place of more: the smallest that are explained are one, in place of the first of them.
+func fewer(parts []Part, n int) []Part {
+	var small []int
+	for i, p := range parts {
+		if !p.Unexplained {
+			small = append(small, i)
+		}
+	}
+	slices.SortStableFunc(small, func(a, b int) int { return cmp.Compare(parts[a].Bytes, parts[b].Bytes) })
+	small = small[:min(len(parts)-n+1, len(small))]
+	var out []Part
+	others := -1
+	for i, p := range parts {
+		switch {
+		case !slices.Contains(small, i):
+			out = append(out, p)
+		case others < 0:
+			others = len(out)
+			out = append(out, Part{Name: fmt.Sprintf("%d others", len(small)), Bytes: p.Bytes})
+		default:
+			out[others].Bytes += p.Bytes
+		}
+	}
+	return out
+}
+
+func (v *View) drawNotices(s *leaf.State, c *canvas.Canvas, y int) int {
+	list := v.look.Notices
+	if len(list) == 0 || y >= c.Height() {
+		return y
+	}
+	leaf.Rule(s, c, 0, y, c.Width(), "Said")
+	y++
+	for _, text := range list[max(len(list)-4, 0):] {
+		for _, l := range leaf.Wrap(text, c.Width()) {
+			c.Text(0, y, s.Theme.Warn, l)
+			y++
+		}
+	}
+	return y + 1
+}
+
+func (v *View) drawFacts(s *leaf.State, c *canvas.Canvas, y int) int {
+	for _, f := range v.look.Facts {
+		c.TextMax(0, y, 10, s.Theme.Dim, f.Name)
+		c.TextMax(11, y, c.Width()-11, s.Theme.Text, f.Value)
+		y++
+	}
+	return y
+}
