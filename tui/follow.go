@@ -185,7 +185,7 @@ func (m follower) source() []string {
 	}
 	for _, w := range l.Windows {
 		if w.ID == m.window {
-			parts = append(parts, fmt.Sprintf("step %s", leaf.Count(w.First)))
+			parts = append(parts, l.RowName()+" "+leaf.Count(w.First))
 		}
 	}
 	return parts

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture/nvml"
 	"github.com/gmemtop/gmemtop/capture/procs"
+	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
 	"github.com/gmemtop/gmemtop/timeline/report"
 	"github.com/gmemtop/gmemtop/tui/machine"
@@ -187,6 +188,9 @@ func (f *machineFeed) obstacle(p *procs.Process, gpu bool) string {
 			why = err.Error()
 		}
 		f.checked[key] = why
+	}
+	if why != "" && pytorch.Lives(p.PID) { // what stands in the way of bringing an agent in is no matter then
+		return ""
 	}
 	return why
 }

@@ -50,6 +50,7 @@ func (f *probeFeed) Look() live.Look {
 		}
 	}
 	l.Alerts = slices.DeleteFunc(slices.Clone(l.Alerts), func(a live.Alert) bool { return a.Kind == live.Leak || a.Kind == live.Spike || a.Kind == live.Slow })
+	l.Row, l.Capture.All = "interval", true
 	l.Capture.Share, l.Capture.Measured = 0, false // what a probe costs is paid in the program's own calls, where nobody measures it
 	return l
 }

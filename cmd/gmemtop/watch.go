@@ -203,9 +203,12 @@ func (w *watching) connect(ctx context.Context, pid int, started uint64) {
 		<-following
 		if s.Host() == 0 {
 			w.feed.first = firstSteps
-		} else if w.unasked { // who looks along is shown what was captured already, and orders nothing by himself
+		} else {
 			w.feed.mu.Lock()
-			w.feed.every = 0
+			w.feed.look.Capture.Along = s.Host()
+			if w.unasked { // who looks along is shown what was captured already, and orders nothing by himself
+				w.feed.every = 0
+			}
 			w.feed.mu.Unlock()
 		}
 		w.source.Go(func() { w.feed.run(ctx) })

@@ -109,7 +109,7 @@ func (v *View) drawChart(s *leaf.State, c *canvas.Canvas) {
 	}
 	unit, text := s.Units.Column(top)
 	c.Text(0, 0, th.Dim, fmt.Sprintf("%*s", left-2, unit))
-	title := v.look.Figure + " of each step"
+	title := v.look.Figure + " of each " + v.look.RowName()
 	if len(steps) < len(v.look.Steps) {
 		title += fmt.Sprintf(", the last %s of %s", leaf.Count(int64(len(steps))), leaf.Count(int64(len(v.look.Steps))))
 	}
@@ -188,9 +188,9 @@ func (v *View) drawChart(s *leaf.State, c *canvas.Canvas) {
 	}
 	first, last := steps[0].Index, steps[len(steps)-1].Index
 	y := area.Y + area.H + 1
-	c.Text(area.X, y, th.Dim, "step "+leaf.Count(first))
+	c.Text(area.X, y, th.Dim, v.look.RowName()+" "+leaf.Count(first))
 	end := area.X + columns
-	if text := leaf.Count(last); end-area.X > len(text)+12+len(leaf.Count(first)) {
+	if text := leaf.Count(last); end-area.X > len(text)+8+len(v.look.RowName())+len(leaf.Count(first)) {
 		c.TextRight(end, y, th.Dim, text)
 	}
 }
@@ -218,6 +218,8 @@ func (v *View) drawSteps(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 		retries = retries || st.Retries+st.OOMs > 0
 	}
 	unit, text := s.Units.Column(top)
+	v.steps.Columns[colStep].Title = v.look.RowName()
+	v.steps.Columns[colStep].Width = max(7, len(v.look.RowName()))
 	v.steps.Columns[colBytes].Title, v.steps.Columns[colBytes].Unit = short(v.look.Figure), unit
 	v.steps.Columns[colBytes].Width = max(10, len(short(v.look.Figure))+len(unit)+1)
 	for _, col := range []int{colForward, colBackward, colOptimizer} {

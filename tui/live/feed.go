@@ -48,6 +48,8 @@ type Look struct {
 	// Title names the job ("train.py"), Facts say the rest about it.
 	Title string
 	Facts []Fact
+	// Row names what a row is where it is no training step: "interval"; "" for a step.
+	Row string
 	// Figure says what a Step's Bytes are: "peak allocated", "resident memory".
 	Figure string
 	// Steps are in order; Dropped were lost on the way, between them or before them.
@@ -166,6 +168,10 @@ type Capture struct {
 	Every int
 	// Pending says that a step is being captured or will be.
 	Pending bool
+	// All says that everything is captured whole as it comes: there is nothing to ask for.
+	All bool
+	// Along names the process that watches the job where this viewer only looks along with it, 0 for none: leaving disturbs neither.
+	Along int
 	// No says why nothing can be captured whole, "" where it can.
 	No string
 	// Share is the part of step time that watching takes, as measured; Measured says whether it was.

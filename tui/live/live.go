@@ -203,6 +203,9 @@ func (v *View) of() string {
 func (v *View) askDetach() tea.Cmd {
 	stays := "what was captured stays on the screen"
 	pick := leaf.PickMsg{Title: "Let go of the job?", Footer: "The job goes on; nothing is left in it."}
+	if n := v.look.Capture.Along; n > 0 {
+		pick = leaf.PickMsg{Title: "Look no longer?", Footer: fmt.Sprintf("The job goes on, and so does process %d, which watches it.", n)}
+	}
 	if r, ok := v.look.chosen(); ok {
 		pick.Choices = []leaf.Choice{
 			{Title: "let go of " + r.Name(), Detail: stays, Msg: detachMsg{what: r.Name()}},
@@ -240,7 +243,13 @@ func (v *View) open(st Step) tea.Cmd {
 }
 
 // orders reports whether the job can be asked to capture something.
-func (v *View) orders() bool { return v.look.Capture.Connected && v.look.Capture.No == "" }
+func (v *View) orders() bool {
+	c := &v.look.Capture
+	return c.Connected && c.No == "" && !c.All
+}
+
+// RowName is what a row is called.
+func (l *Look) RowName() string { return cmp.Or(l.Row, "step") }
 
 func (v *View) askEvery() tea.Cmd {
 	var list []leaf.Choice
@@ -337,7 +346,7 @@ func (v *View) Status(s *leaf.State) string {
 	if !ok {
 		return ""
 	}
-	text := fmt.Sprintf("step %s", leaf.Count(st.Index))
+	text := v.look.RowName() + " " + leaf.Count(st.Index)
 	if st.Duration >= 0 {
 		text += ": " + timeline.Duration(st.Duration)
 	}
@@ -363,6 +372,8 @@ func (v *View) sentence(s *leaf.State) string {
 		return "Waiting: " + strings.TrimPrefix(l.Word, "waiting ") + "."
 	case n == 0 && l.State == Ended:
 		return fmt.Sprintf("%s ended: %s, before any training step was seen.", name, l.Word)
+	case n == 0 && l.Row != "":
+		return fmt.Sprintf("%s runs: no %s has ended yet.", name, l.Row)
 	case n == 0:
 		return fmt.Sprintf("%s runs: no training step has ended yet.", name)
 	}
@@ -375,9 +386,9 @@ func (v *View) sentence(s *leaf.State) string {
 		verb += ", " + of.Name() + " " + l.Among()
 	}
 	r := &l.Report
-	text := fmt.Sprintf("%s %s: step %s", name, verb, leaf.Count(last.Index))
+	text := fmt.Sprintf("%s %s: %s %s", name, verb, l.RowName(), leaf.Count(last.Index))
 	if r.Duration > 0 {
-		text += ", " + timeline.Duration(r.Duration) + " a step"
+		text += ", " + timeline.Duration(r.Duration) + " a " + l.RowName()
 	}
 	if r.Top >= 0 && r.Top < n {
 		top, now := l.Steps[r.Top], l.Steps[r.Top].Bytes
@@ -389,7 +400,7 @@ func (v *View) sentence(s *leaf.State) string {
 		}
 		text += fmt.Sprintf(", %s %s", l.Figure, s.Units.Bytes(now))
 		if s.Units.Bytes(top.Bytes) != s.Units.Bytes(now) {
-			text += fmt.Sprintf(", at most %s in step %s", s.Units.Bytes(top.Bytes), leaf.Count(top.Index))
+			text += fmt.Sprintf(", at most %s in %s %s", s.Units.Bytes(top.Bytes), l.RowName(), leaf.Count(top.Index))
 		}
 	}
 	if peers := v.peersSentence(s.Units); peers != "" {

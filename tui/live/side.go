@@ -41,13 +41,15 @@ func (v *View) captured() []string {
 		what = "nothing: " + l.Capture.No
 	case l.Capture.Pending:
 		what = "a step is being captured"
+	case l.Capture.All && n == 0:
+		what = "all of it, as it comes"
 	case n == 0 && v.orders():
 		what = "nothing yet: r captures a step"
 	case n == 0:
 		what = "nothing"
 	default:
 		w := l.Windows[n-1]
-		what = fmt.Sprintf("%d, the newest is step %s", n, leaf.Count(w.First))
+		what = fmt.Sprintf("%d, the newest is %s %s", n, l.RowName(), leaf.Count(w.First))
 		if w.Cost > 0 {
 			what += ", which took " + timeline.Duration(int64(w.Cost)) + " longer"
 		}
