@@ -21,7 +21,7 @@ func (a *app) attachCommand() *cobra.Command {
 		Long: "Brings a small agent into a running PyTorch process and shows its steps as they come; keys capture a step whole, op by op. The process needs no change\n" +
 			"and stands still for less than a millisecond or two. When the screen is left the agent is taken out again and nothing of it remains.\n" +
 			"Without a number it lists the GPUs and the processes of this machine to choose from. With --dry-run it says what it would do, and does nothing.",
-		Example: "  gmemtop attach 4242\n  gmemtop attach\n  gmemtop attach 4242 --every 100 -o run.gmt",
+		Example: "  gmemtop attach 4242\n  gmemtop attach\n  gmemtop attach 4242 --every 100 -o run.gmt\n  gmemtop attach --probes 4242",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if probed(cmd) != "" {
 				return a.attachProbes(cmd, args)
