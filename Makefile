@@ -2,13 +2,20 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 TARGETS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 
-.PHONY: build test bench samples dist generate clean
+# Compiling against the CUDA driver needs its declarations and no toolkit: they are our own, and come before any that are installed.
+CUDA := CGO_CFLAGS='-O2 -g "-I$(CURDIR)/replay/cuda/driver/libcuda/include"'
 
-build: ## the program, for this machine; with a C compiler it also reads the GPU's counters
-	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/gmemtop ./cmd/gmemtop
+.PHONY: build test test-cuda bench samples dist generate clean
 
-test: ## every test
+build: ## the program, for this machine; with a C compiler it also reads the GPU's counters and replays on the GPU
+	$(CUDA) go build -tags cuda -trimpath -ldflags '$(LDFLAGS)' -o bin/gmemtop ./cmd/gmemtop
+
+test: test-cuda ## every test
 	scripts/test.sh
+
+test-cuda: ## replay on a GPU, against a fake driver (needs a C compiler)
+	$(CUDA) go vet -tags cuda ./replay/cuda/...
+	$(CUDA) go test -tags cuda ./replay/cuda/...
 
 bench: ## every benchmark, with memory
 	go test -run '^$$' -bench . -benchmem ./...

@@ -1,0 +1,115 @@
+package driver
+
+import (
+	"errors"
+	"fmt"
+)
+
+// What can go wrong, to be asked with errors.Is. Each one's text says what to do next.
+var (
+	// ErrNotBuilt says that this program has no CUDA in it.
+	ErrNotBuilt = errors.New("this program was built without CUDA: use make, which needs a C compiler and no CUDA toolkit")
+	// ErrNoDriver says that the machine has no NVIDIA driver.
+	ErrNoDriver = errors.New("no NVIDIA driver on this machine: install one, or in a container start it with --gpus all")
+	// ErrNoDevice says that there is a driver and no GPU that it may use.
+	ErrNoDevice = errors.New("no GPU: nvidia-smi and CUDA_VISIBLE_DEVICES say which ones this process may use")
+	// ErrTooOld says that the driver lacks what is asked of it.
+	ErrTooOld = errors.New("the NVIDIA driver is too old: install 535 or newer")
+	// ErrBusy says that another process has the device to itself, or that the device takes no context at all.
+	ErrBusy = errors.New("the GPU takes no further process: end the one that has it, or set its compute mode to default (nvidia-smi -c 0)")
+	// ErrOutOfMemory says that the device has not as much memory left.
+	ErrOutOfMemory = errors.New("out of device memory")
+	// ErrPinned says that the operating system or the driver refused to pin host memory.
+	ErrPinned = errors.New("host memory could not be pinned: raise the memory limit (ulimit -l, the container's), or plan with less swapping")
+	// ErrECC says that the device's memory failed.
+	ErrECC = errors.New("uncorrectable memory error of the GPU: it must be reset or replaced (nvidia-smi -q -d ECC)")
+	// ErrLost says that the device is not usable any more by this process.
+	ErrLost = errors.New("the GPU was lost: dmesg and nvidia-smi say why; start again once it is back")
+	// ErrAccess says that work on the device touched memory that it does not have: a defect of the plan or of this program.
+	ErrAccess = errors.New("work on the GPU touched memory that it does not hold")
+)
+
+// Results of the driver that are told apart (CUresult).
+const (
+	resultInvalidValue   = 1
+	resultOutOfMemory    = 2
+	resultDeinitialized  = 4
+	resultStubLibrary    = 34
+	resultUnavailable    = 46
+	resultNoDevice       = 100
+	resultInvalidDevice  = 101
+	resultNotLicensed    = 102
+	resultInvalidContext = 201
+	resultNoBinary       = 209
+	resultECC            = 214
+	resultInvalidPTX     = 218
+	resultNVLink         = 220
+	resultPTXVersion     = 222
+	resultContained      = 226
+	resultNotFound       = 500
+	resultNotReady       = 600
+	resultIllegalAddress = 700
+	resultTimeout        = 702
+	resultAssert         = 710
+	resultNotPermitted   = 800
+	resultNotSupported   = 801
+	resultNotReadySystem = 802
+	resultMismatch       = 803
+	resultCompatibility  = 804
+	resultUnknown        = 999
+)
+
+// Error is what a call of the driver answered.
+type Error struct {
+	// Call is what was asked, in words; Code is the driver's answer (CUresult), Name its name.
+	Call string
+	Code int
+	Name string
+	kind error
+}
+
+// Error implements error.
+func (e *Error) Error() string {
+	if e.kind == nil {
+		return fmt.Sprintf("%s: the driver answers %s (%d)", e.Call, e.Name, e.Code)
+	}
+	return fmt.Sprintf("%s: %v (%s)", e.Call, e.kind, e.Name)
+}
+
+// Unwrap returns the sentinel that the answer means, nil where none does.
+func (e *Error) Unwrap() error { return e.kind }
+
+// Fatal reports whether the context is of no use any more: whatever is asked of it fails, and what is released goes with it.
+func Fatal(err error) bool {
+	return errors.Is(err, ErrLost) || errors.Is(err, ErrECC) || errors.Is(err, ErrAccess)
+}
+
+// NewError returns the error of an answer other than success. Implementations of [Device] make theirs with it.
+func NewError(call string, code int, name string) error {
+	return &Error{Call: call, Code: code, Name: name, kind: kindOf(code)}
+}
+
+func kindOf(code int) error {
+	switch code {
+	case resultOutOfMemory:
+		return ErrOutOfMemory
+	case resultNoDevice, resultInvalidDevice:
+		return ErrNoDevice
+	case resultStubLibrary:
+		return ErrNoDriver
+	case resultUnavailable, resultNotLicensed:
+		return ErrBusy
+	case resultECC, resultContained:
+		return ErrECC
+	case resultNotFound, resultNotSupported, resultPTXVersion, resultInvalidPTX, resultNoBinary, resultCompatibility, resultMismatch:
+		return ErrTooOld
+	case resultIllegalAddress, resultAssert:
+		return ErrAccess
+	case resultDeinitialized, resultInvalidContext, resultNVLink, resultTimeout, resultUnknown, resultNotReadySystem:
+		return ErrLost
+	}
+	if code > resultIllegalAddress && code <= 719 { // the faults of running work: all of them leave the context unusable
+		return ErrLost
+	}
+	return nil
+}

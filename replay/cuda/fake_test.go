@@ -1,0 +1,114 @@
+//go:build cuda && linux && cgo
+
+package cuda
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/managers/place"
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/managers/plan/plantest"
+	"github.com/gmemtop/gmemtop/replay/cuda/fake"
+)
+
+// lib is the fake driver of this process, nil where there is no C compiler.
+var lib *fake.Library
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "gmemtop-fake")
+		if err != nil {
+			panic(err)
+		}
+		defer os.RemoveAll(dir)
+		lib, err = fake.Build(dir)
+		if err != nil && !errors.Is(err, fake.ErrNoCompiler) {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return m.Run()
+	}())
+}
+
+// device makes the fake driver a new device of capacity bytes and returns a target for it. When the test ends, nothing may be
+// left of what it took, and nothing may have been done that no program may do.
+func device(t *testing.T, capacity int64, change func(*Options)) *Target {
+	t.Helper()
+	if lib == nil {
+		t.Skip("needs cc: the fake driver is compiled by the test")
+	}
+	lib.Reset(capacity, 0)
+	t.Cleanup(func() { nothingLeft(t) })
+	opt := Options{Library: lib.Path(), Margin: 1 << 20, Iterations: 3, WarmUp: 1}
+	if change != nil {
+		change(&opt)
+	}
+	return New(opt)
+}
+
+func nothingLeft(t *testing.T) {
+	t.Helper()
+	if v := lib.Violation(); v != "" {
+		t.Errorf("the fake driver: %s", v)
+	}
+	if n, what, contexts := lib.Leaks(); n != 0 || contexts != 0 || lib.Held() != 0 {
+		t.Errorf("%d things were left when the context went (%s); %d contexts and %d bytes are left", n, what, contexts, lib.Held())
+	}
+}
+
+// placed returns a problem with a random plan for it.
+func placed(t *testing.T, seed uint64, share float64) (*plan.Problem, *plan.Plan) {
+	t.Helper()
+	p := plantest.Random(seed, 10+int(seed%30))
+	for i := range p.Buffers { // every byte is really written
+		p.Buffers[i].Size = (p.Buffers[i].Size + 31) / 32
+	}
+	for i := range p.Ops {
+		for k := range p.Ops[i].Variants {
+			p.Ops[i].Variants[k].Workspace /= 32
+		}
+		p.Ops[i].Duration /= 10
+	}
+	if err := p.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	return p, planned(t, p, plantest.RandomDecisions(p, seed, share))
+}
+
+// planned assembles and places decisions, so that a buffer that returns never lies where it last lay: there its old bytes would
+// be the right ones, and a plan that does not wait for them would do no harm.
+func planned(t *testing.T, p *plan.Problem, d plan.Decisions) *plan.Plan {
+	t.Helper()
+	first, err := plan.Assemble(p, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := place.Place(context.Background(), p, first, place.Options{Rule: place.BestFit}); err != nil {
+		t.Fatal(err)
+	}
+	pl, err := plan.Assemble(p, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const arenas = 3
+	offsets := make([]int64, len(pl.Instances))
+	returned := make([]int64, len(p.Buffers))
+	for i := range pl.Instances {
+		b := pl.Instances[i].Buffer
+		offsets[i] = first.Instances[i].Offset
+		if p.Buffers[b].Life == plan.Inside {
+			offsets[i] += returned[b] % arenas * first.Footprint
+			returned[b]++
+		}
+	}
+	pl.Place(offsets)
+	pl.Order(p)
+	if err := plan.Validate(p, pl); err != nil {
+		t.Fatal(err)
+	}
+	return pl
+}

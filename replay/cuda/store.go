@@ -1,0 +1,223 @@
+package cuda
+
+import (
+	"fmt"
+
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/replay/allocator"
+	"github.com/gmemtop/gmemtop/replay/cuda/driver"
+)
+
+// store gives instances their memory: the arena of a placed plan, or an online allocator over the device. Sizes are bytes. Calls
+// come in the order of the program's steps; work that was given to streams before them may still be running.
+type store interface {
+	// alloc takes memory for an instance, free gives it back.
+	alloc(plan.InstanceID) error
+	free(plan.InstanceID) error
+	// at returns where an instance lies and how many bytes of it count.
+	at(plan.InstanceID) (driver.Ptr, int64)
+	// touch is called before work on a queue touches an instance.
+	touch(i plan.InstanceID, queue int16) error
+	// turn is called when an iteration ends: what buffers lie in now is what the next one finds.
+	turn()
+	// footprint is the most that was held from the driver so far.
+	footprint() (int64, error)
+	// figures are what an online allocator counted.
+	figures() allocator.Stats
+}
+
+// openStore takes the memory that the residents of a plan need, and what serves the rest. limit is the most that an online
+// allocator may hold.
+func (x *execution) openStore(limit int64) (store, error) {
+	if x.pl.Policy == nil {
+		return newArena(x)
+	}
+	settings, err := allocator.ParseSettings(x.pl.Policy.Settings)
+	if err != nil {
+		return nil, fmt.Errorf("the allocator %q: %w", x.pl.Policy.Name, err)
+	}
+	var s interface {
+		store
+		close() error
+	}
+	if x.pl.Policy.Name == asyncPolicy || settings.Backend == "cudaMallocAsync" {
+		s = newAsync(x)
+	} else if s, err = newOnline(x, settings, limit); err != nil {
+		return nil, err
+	}
+	for _, i := range x.pl.Resident {
+		if err := s.alloc(i); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// asyncPolicy names the driver's own stream-ordered allocator; PyTorch calls it the backend cudaMallocAsync.
+const asyncPolicy = "async"
+
+// arena is one allocation with every instance at its offset.
+type arena struct {
+	x    *execution
+	base driver.Ptr
+}
+
+func newArena(x *execution) (*arena, error) {
+	a := &arena{x: x}
+	if x.pl.Footprint == 0 {
+		return a, nil
+	}
+	var err error
+	a.base, err = x.led.Alloc(x.pl.Footprint)
+	return a, err
+}
+
+func (a *arena) alloc(plan.InstanceID) error        { return nil }
+func (a *arena) free(plan.InstanceID) error         { return nil }
+func (a *arena) touch(plan.InstanceID, int16) error { return nil }
+func (a *arena) turn()                              {}
+func (a *arena) footprint() (int64, error)          { return a.x.pl.Footprint, nil }
+func (a *arena) figures() allocator.Stats           { return allocator.Stats{} }
+
+func (a *arena) at(i plan.InstanceID) (driver.Ptr, int64) {
+	in := &a.x.pl.Instances[i]
+	return a.base + driver.Ptr(in.Offset), in.Size
+}
+
+// requested returns the bytes that an online allocator is asked for: it rounds by itself, but for a workspace, whose size is that
+// of a variant.
+func (x *execution) requested(i plan.InstanceID) int64 {
+	in := &x.pl.Instances[i]
+	if x.p.Rounded(in.Buffer) == in.Size {
+		return x.p.Buffers[in.Buffer].Size
+	}
+	return in.Size
+}
+
+// borders orders the queues around memory that an online allocator hands on. Its plans are ordered by data alone: within the home
+// queue of a block its own order is enough, as for PyTorch's allocator; a block that another queue touches first must come behind
+// the home queue's earlier work, which may be on the same bytes, and that order is made here with one event an instance.
+type borders struct {
+	x       *execution
+	taken   []driver.Event // of each foreign instance, recorded on its home queue when it was taken
+	crossed []uint64       // of each instance, the queues that touched it since, as bits
+}
+
+func newBorders(x *execution) borders {
+	return borders{x: x, taken: make([]driver.Event, len(x.pl.Instances)), crossed: make([]uint64, len(x.pl.Instances))}
+}
+
+func (b *borders) take(i plan.InstanceID) error {
+	b.crossed[i] = 0
+	if !b.x.prog.foreign[i] {
+		return nil
+	}
+	if b.taken[i] == 0 {
+		e, err := b.x.led.NewEvent(false)
+		if err != nil {
+			return err
+		}
+		b.taken[i] = e
+	}
+	return b.x.led.Record(b.taken[i], b.x.streams[b.x.prog.home(i)])
+}
+
+// cross reports whether a queue touches an instance of another queue for the first time, and makes it wait then.
+func (b *borders) cross(i plan.InstanceID, queue int16) (bool, error) {
+	if queue == b.x.prog.home(i) || b.crossed[i]>>queue&1 == 1 {
+		return false, nil
+	}
+	b.crossed[i] |= 1 << queue
+	if b.taken[i] == 0 {
+		return true, nil // it was there when the iteration began, and all queues were behind that
+	}
+	return true, b.x.wait(waitTaken, queue, b.taken[i])
+}
+
+// async is the driver's stream-ordered allocator with a pool of our own (cuMemAllocFromPoolAsync).
+type async struct {
+	borders
+	addr []driver.Ptr
+	end  []plan.InstanceID // by buffer, where it lies now
+	done driver.Event
+}
+
+func newAsync(x *execution) *async {
+	return &async{borders: newBorders(x), addr: make([]driver.Ptr, len(x.pl.Instances)), end: make([]plan.InstanceID, len(x.p.Buffers))}
+}
+
+func (a *async) alloc(i plan.InstanceID) error {
+	a.end[a.x.pl.Instances[i].Buffer] = i
+	size := a.x.requested(i)
+	if size == 0 {
+		return nil
+	}
+	p, err := a.x.led.AllocAsync(size, a.x.streams[a.x.prog.home(i)])
+	if err != nil {
+		return err
+	}
+	a.addr[i] = p
+	return a.take(i)
+}
+
+// free gives the memory back in the order of its home queue, which first waits for the other queues that touched it.
+func (a *async) free(i plan.InstanceID) error {
+	if a.addr[i] == 0 {
+		return nil
+	}
+	home := a.x.prog.home(i)
+	for q := range a.x.streams {
+		if a.crossed[i]>>q&1 == 0 {
+			continue
+		}
+		if a.done == 0 {
+			var err error
+			if a.done, err = a.x.led.NewEvent(false); err != nil {
+				return err
+			}
+		}
+		if err := a.x.led.Record(a.done, a.x.streams[q]); err != nil {
+			return err
+		}
+		if err := a.x.wait(waitGiven, home, a.done); err != nil {
+			return err
+		}
+	}
+	err := a.x.led.FreeAsync(a.addr[i], a.x.streams[home])
+	a.addr[i] = 0
+	return err
+}
+
+func (a *async) at(i plan.InstanceID) (driver.Ptr, int64) { return a.addr[i], a.x.requested(i) }
+
+func (a *async) touch(i plan.InstanceID, queue int16) error {
+	_, err := a.cross(i, queue)
+	return err
+}
+
+func (a *async) turn() {
+	for _, i := range a.x.pl.Resident {
+		if last := a.end[a.x.pl.Instances[i].Buffer]; last != i {
+			a.addr[i], a.addr[last] = a.addr[last], 0
+			a.end[a.x.pl.Instances[i].Buffer] = i
+		}
+		a.crossed[i] = 0
+	}
+}
+
+func (a *async) footprint() (int64, error) {
+	_, peak, err := a.x.led.Pool(false)
+	return peak, err
+}
+
+func (a *async) figures() allocator.Stats { return allocator.Stats{} }
+
+// close gives back what instances still have.
+func (a *async) close() error {
+	for i := range a.addr {
+		if err := a.free(plan.InstanceID(i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
