@@ -55,12 +55,12 @@ type Sink interface {
 // Controller asks a source for more than steps. Its methods may be called from any goroutine; what they ask for comes through the Sink, or
 // a Notice says why it does not.
 type Controller interface {
-	// Describe asks for one window of the next steps, op by op.
+	// Describe asks for one window of the next steps, by the means that Depth named last.
 	Describe(ctx context.Context, steps int) error
-	// History asks for one window of the next steps as the device's allocator itself recorded them.
-	History(ctx context.Context, steps int) error
-	// Every asks for a described window of one step in n; 0 ends that.
+	// Every asks for a window of one step in n; 0 ends that.
 	Every(ctx context.Context, n int) error
+	// Depth says by what means windows are captured from now on: HowOps unless something else was said, HowHistory or HowProfile.
+	Depth(ctx context.Context, how string) error
 	// Detach ends the watching and leaves nothing in the process. It returns once the source has said so.
 	Detach(ctx context.Context) error
 }
@@ -81,6 +81,8 @@ type Target struct {
 	// Agent is the version of what watches from the inside, 0 where nothing does.
 	Agent        int
 	Capabilities []string
+	// Depth is by what means windows are captured now, HowOps, HowHistory or HowProfile; "" where there is no choice.
+	Depth string
 }
 
 // Command returns the command line as one line of text.
@@ -130,6 +132,8 @@ const (
 	HowOps = "ops"
 	// HowHistory is the caching allocator's own record: the kind traces.Lifetimes, with stacks.
 	HowHistory = "history"
+	// HowProfile is the framework's own profiler with its memory events: the kind traces.Lifetimes, with the ops that allocate.
+	HowProfile = "profile"
 	// HowProbes is probes from the outside: the kind traces.Lifetimes.
 	HowProbes = "probes"
 )

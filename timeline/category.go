@@ -90,6 +90,9 @@ var categoryRules = []categoryRule{
 	{"copied to the device outside of the model", Input, func(f *blockFacts) bool {
 		return f.has(frameCopy) && !f.has(frameModel|frameModuleMove) && f.seesForward
 	}},
+	{"made between backward and the next forward, and gone by then", Temporary, func(f *blockFacts) bool {
+		return f.has(frameMain) && !f.has(frameModel) && !f.beforeTraining && f.phase == traces.PhaseUnknown && !f.outlivesPhase && !f.seesForward
+	}},
 	{"made outside of the model and found by a forward", Input, func(f *blockFacts) bool {
 		return !f.has(frameModel) && !f.beforeTraining && f.phase != traces.PhaseForward && f.seesForward
 	}},
@@ -119,19 +122,25 @@ type phaseChange struct {
 	phase traces.Phase
 }
 
-// track walks the allocations once. A stack that shows no phase belongs to the phase around it.
+// track walks the allocations once. A stack that shows no phase belongs to the phase around it, but for one of the thread that calls backward
+// and waits for it: with that the backward is over, and what follows belongs to no phase until another begins.
 func (d *Device) track(kinds *stackFacts, pythonic bool) *phaseTrack {
-	a, t, now := &d.Allocs, &phaseTrack{}, traces.PhaseUnknown
+	a, t, now, over := &d.Allocs, &phaseTrack{}, traces.PhaseUnknown, false
 	for i := d.begun(Start); int(i) < a.Len(); i++ {
-		p := phaseOfKind(kinds.of(a.Stack[i]))
-		if p == traces.PhaseUnknown && pythonic && a.Stack[i] == traces.NoStack && now == traces.PhaseForward {
+		k := kinds.of(a.Stack[i])
+		p, ends := phaseOfKind(k), false
+		switch {
+		case p != traces.PhaseUnknown:
+		case pythonic && a.Stack[i] == traces.NoStack && (now == traces.PhaseForward || over):
 			// PyTorch runs the backward pass on threads without Python frames.
 			p = traces.PhaseBackward
+		case k&frameMain != 0 && now == traces.PhaseBackward:
+			ends = true
 		}
-		if p == traces.PhaseUnknown || p == now {
+		if p == now || p == traces.PhaseUnknown && !ends {
 			continue
 		}
-		now = p
+		now, over = p, ends
 		t.changes = append(t.changes, phaseChange{a.Start[i], p})
 		t.starts[p] = append(t.starts[p], a.Start[i])
 	}

@@ -2,6 +2,7 @@ package timeline
 
 import (
 	"path"
+	"slices"
 	"strings"
 	"sync"
 
@@ -38,6 +39,7 @@ const (
 	frameOp       // a C++ frame that names a node of the autograd graph
 	framePackage  // in a folder of installed packages
 	framePlumbing // the allocator and the tensor library below an operator
+	frameMain     // the stack begins where those of the forward or the optimizer do: see stackFacts.begin
 )
 
 // noiseNames and noiseFiles are what PyTorch's own flame graphs drop (torch/cuda/_memory_viz.py, _frame_filter), and the frames of
@@ -145,6 +147,10 @@ func funcKind(fn string, file frameKind, path string) frameKind {
 		}
 	case "backward", "_engine_run_backward", "run_backward":
 		k |= frameBackward
+	case "unpack_hook":
+		if file&frameCheckpoint != 0 { // a forward that the backward pass runs again
+			k |= frameBackward
+		}
 	case "zero_grad":
 		k |= frameZeroGrad
 	case "_init_group", "_multi_tensor_adamw", "_single_tensor_adamw":
@@ -274,8 +280,36 @@ func (t *Timeline) kinds() *stackFacts {
 				f.stacks[i] |= f.madeBy(tr.Stacks.At(traces.StackID(i)))
 			}
 		}
+		f.begin(tr)
 	})
 	return f
+}
+
+// begin marks the stacks whose outermost Python function is that of a stack of the forward or the optimizer. The thread that runs these
+// waits while the backward pass runs on threads of its own, whose stacks begin elsewhere: with a hook, or with no frame at all.
+func (f *stackFacts) begin(tr *traces.Trace) {
+	type function struct{ name, file traces.StringID }
+	outermost := func(i int) (function, bool) {
+		for _, id := range slices.Backward(tr.Stacks.At(traces.StackID(i))) {
+			if f.frames[id]&framePython != 0 {
+				return function{tr.Frames[id].Func, tr.Frames[id].File}, true
+			}
+		}
+		return function{}, false
+	}
+	main := make(map[function]bool)
+	for i, k := range f.stacks {
+		if k&(frameModel|frameOptimizer) != 0 && k&(frameBackward|frameEngine|frameAccumulate) == 0 {
+			if fn, ok := outermost(i); ok {
+				main[fn] = true
+			}
+		}
+	}
+	for i := range f.stacks {
+		if fn, ok := outermost(i); ok && main[fn] {
+			f.stacks[i] |= frameMain
+		}
+	}
 }
 
 // join returns the kind of a stack, innermost frame first. A model or a backward pass that an optimizer's step runs, as a closure, is

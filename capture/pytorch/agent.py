@@ -1,4 +1,4 @@
-"""Part three of the agent: it lives in a training process, tells a viewer of every step, and describes steps when asked.
+"""Part five of the agent: it lives in a training process, tells a viewer of every step, and describes steps when asked.
 
 What it rests on: torch calls global hooks before and after every optimizer's step, of optimizers that exist already as well. The
 step of training ends where the first optimizer of the period has stepped. All else follows from three rules.
@@ -6,8 +6,8 @@ step of training ends where the first optimizer of the period has stepped. All e
 Training is sacred. Every way from torch into the agent is guarded: whatever goes wrong in it disarms it for good and training goes
 on. An exception that a signal's handler raised while the agent happened to run is the program's, and passes. The training thread
 takes no lock, writes to no socket, waits for nothing: it appends to a bounded deque, and a daemon thread sends what it finds there
-four times a second. What the agent costs is measured as it goes, and figures that cost more than a four-hundredth of the time between
-two of them are taken less often.
+up to twice a second. What the agent costs is measured as it goes, and whatever costs more than a four-hundredth of the time between
+two of its turns has them less often.
 
 Things change in their own thread. Dispatch modes belong to a thread, so a window is opened and closed by the hook that ends a step.
 Torch's tables of hooks must not change while one of its threads goes through them, so hooks come and go when no thread is inside of
@@ -17,14 +17,12 @@ It can go. detach() takes away the hooks, the wrapped functions, the thread, the
 os.register_at_fork is not used: what it is given can never be taken back. A child notices by its process number.
 """
 import functools
-import inspect
-import pickle
 import signal
 
 MAX_WINDOWS = 2  # that wait to be sent
 SHARE = 400  # a figure is taken at most every SHARE times as long as it takes
 ELSEWHERE = 64  # steps of other optimizers after which the first is taken to be out of use
-WARM, FIRST = 2, 0  # steps before those that are described unasked, and how many those are: whoever starts a program under the agent says
+WARM, FIRST, DEPTH_FIRST = 2, 0, "ops"  # steps before those that are described unasked, and how many those are: whoever starts a program under the agent says
 NOT_TAKEN = (-1,) * 7
 
 
@@ -35,44 +33,6 @@ class _Step(object):
 
     def __init__(self, begin):
         self.begin, self.backward, self.optimizer, self.spent, self.stepped = begin, 0, 0, 0, 0
-
-
-class _History(object):
-    """A window of the caching allocator's own history. Written from torch's sources, and never run on a GPU by its authors."""
-
-    def __init__(self, torch, want):
-        self.torch, self.steps, self.cost, self.stopped, self.lost, self.graphs = torch, [], 0, False, 0, 0
-
-    def begin(self):
-        record = self.torch.cuda.memory._record_memory_history
-        wanted = {"enabled": "all", "context": "alloc", "stacks": "python", "max_entries": 200000}
-        known = inspect.signature(record).parameters
-        record(**{k: v for k, v in wanted.items() if k in known})
-
-    def end(self):
-        pass  # the sending thread takes the snapshot, and ends it then
-
-    def on_top(self):
-        return True
-
-    def settled(self):
-        return True
-
-    def unhook(self):
-        self.torch.cuda.memory._record_memory_history(enabled=None)
-
-    def entering_optimizer(self, optimizer):
-        pass
-
-    leaving_optimizer = look = entering_optimizer
-
-    def chunks(self):
-        begin = time.perf_counter_ns()
-        whole = pickle.dumps(self.torch.cuda.memory._snapshot(), protocol=4)
-        self.unhook()
-        self.cost += time.perf_counter_ns() - begin
-        for at in range(0, len(whole), 1 << 20):
-            yield whole[at:at + (1 << 20)]
 
 
 class Agent(Sender):
@@ -168,11 +128,21 @@ class Agent(Sender):
         if self._caught(error):
             raise error
 
+    def _let_go(self):
+        """Disarmed: leave the mode of a window that was open, which only its own thread can, and at a step's end."""
+        window = self.window
+        try:
+            if window is not None and threading.get_ident() == self.window_thread and window.leave():
+                window.unhook()
+                self.window = None
+        except Exception:
+            pass
+
     # -- what torch calls -----------------------------------------------------------------------------------------------------
 
     def _pre(self, optimizer, args, kwargs):
         if self.dead:
-            return
+            return self._let_go()
         try:
             now = self.clock()
             if os.getpid() != self.pid:
@@ -189,12 +159,14 @@ class Agent(Sender):
                 self.window.entering_optimizer(optimizer)
             self.step.spent += self.clock() - now
         except BaseException as e:
-            if self._caught(e):
+            ours = not self._caught(e)
+            self._let_go()
+            if not ours:
                 raise
 
     def _post(self, optimizer, args, kwargs):
         if self.dead:
-            return
+            return self._let_go()
         try:
             now = self.clock()
             k = id(optimizer)
@@ -219,7 +191,9 @@ class Agent(Sender):
                 self.others += 1
             self.step.spent += self.clock() - now
         except BaseException as e:
-            if self._caught(e):
+            ours = not self._caught(e)
+            self._let_go()
+            if not ours:
                 raise
 
     def _backward(self, original):
@@ -272,10 +246,12 @@ class Agent(Sender):
                 self._take_known(now)
             self.steps.append((self.index, self.epoch + step.begin, self.epoch + now, max(now - step.begin - step.backward - step.optimizer, 0),
                                step.backward, step.optimizer) + totals + self.known + (step.spent, 1 if skipped else 0))
+            if self.window is None or self.every == 1:  # a step that is described lasts longer than those that follow
+                self.lasted = min(now - step.begin, self.lasted + self.lasted // 4 if self.lasted else now)  # and so may any one
             self.produced += 1
             self.index += 1
             if FIRST and self.index == WARM and self.want is None:
-                self.want = ("ops", FIRST)  # a short program would be over before a viewer has asked
+                self.want = (self.how, FIRST)  # a short program would be over before a viewer has asked
         window = self.window
         if window is not None and threading.get_ident() == self.window_thread:
             if step.begin is not None:
@@ -344,7 +320,9 @@ class Agent(Sender):
     # -- windows --------------------------------------------------------------------------------------------------------------
 
     def _open(self, now):
-        how, want = self.want or ("ops", 1)
+        how, want = self.want or (self.how, 1)
+        if self.want is not None:
+            self.addresses.look_again = 0
         self.want = None
         torch = self.torch
         refusal = None
@@ -354,27 +332,41 @@ class Agent(Sender):
         if len(self.ready) >= MAX_WINDOWS:
             self._lose("windows", 1, "the viewer had not taken the ones before")
             return
+        if how == "ops":
+            other = "torch.compile is in use" if self._compiled() else "the program has a dispatch mode of its own" if torch._C._len_torch_dispatch_stack() > 0 else ""
+            if other:
+                how = self._elsewise(other)
+                if how == "profile" and not self.every:
+                    return  # whoever wants that asks again
         if how == "history":
             device = self._of_parameters()
             if device is None or device.type != "cuda":
                 refusal = "the allocator keeps no history of the CPU's memory: describe the ops instead"
             elif torch._C._cuda_isHistoryEnabled():
                 refusal = "the program records the allocator's history itself, and one recording would end the other"
-        elif self._compiled():
-            refusal = "torch.compile is in use, and a step that is watched op by op would run eagerly: what compiled code does is not described"
-        elif torch._C._len_torch_dispatch_stack() > 0:
-            refusal = "the program has a dispatch mode of its own around the training loop, which ours must not stand inside of"
+        elif how == "profile" and torch.autograd._profiler_enabled():
+            refusal = "the program runs torch's profiler itself, and there is only one"
         if refusal is not None:
             self._say(refusal, how)
+            self._say("", "asked")
             self.every = 0
             return
         begin = self.clock()
         optimizers = [o for o in (r() for r in self.optimizers) if o is not None]
-        self.window = Ops(torch, self.clock, now, self.addresses, optimizers, self._broke) if how == "ops" else _History(torch, want)
+        self.window = Ops(torch, self.clock, now, self.addresses, optimizers, self._broke) if how == "ops" else RECORDED[how](torch, now)
         self.window_thread, self.described = threading.get_ident(), max(want, 1)
         self.window.how, self.window.index = how, self.index
         self.window.begin()
         self.window.cost += self.clock() - begin
+
+    def _elsewise(self, why):
+        """Take another means from now on, where a description would show other code than what trains, and say so."""
+        device = self._of_parameters()
+        self.how, self.told_depth = "history" if device is not None and device.type == "cuda" else "profile", False
+        self._say("%s, and steps that are watched op by op would run in another way: %s shows what is allocated instead, though not who uses it" % (
+            why, "the allocator's history" if self.how == "history" else "torch's profiler"), "ops")
+        self._say("", "asked")
+        return self.how
 
     def _compiled(self):
         counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
@@ -413,8 +405,9 @@ class Agent(Sender):
         sock, statm = self.sock, self.statm
         if sock is not None:
             sock.close()  # the parent's stays open
-        if statm >= 0:
-            os.close(statm)
+        for fd in (statm,) + (self.bell or ()):
+            if fd >= 0:
+                os.close(fd)
         window, hooks, patched = self.window, self.hooks, self.patched
         if window is not None:
             window.stopped = True
@@ -437,7 +430,7 @@ class Agent(Sender):
             if window is not None and not self.dead and threading.get_ident() == self.window_thread:
                 window.steps.append((self.step.begin or window.start, self.clock()))
                 self._close(True)
-            self.wake.set()
+            self._ring()
             self.thread.join(1.0)  # at most: a viewer that does not read is not waited for
         except Exception:
             pass
@@ -449,6 +442,10 @@ class Agent(Sender):
             time.sleep(0.005)  # a fresh turn of the interpreter lock: long enough for the look and the removal
             if not self._stepping():
                 break
+        for _ in range(600):  # until the next step: a minute at most
+            if not getattr(self.window, "bound", False):
+                break
+            time.sleep(0.1)
         for hook in self.hooks:
             hook.remove()
         if self.window is not None:

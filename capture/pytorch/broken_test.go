@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -35,84 +36,107 @@ func rig(t *testing.T, agent, scenarios, socket string, env ...string) *exec.Cmd
 	return cmd
 }
 
-// TestWhateverGoesWrongInTheAgentTrainingGoesOn raises an exception in one place of the agent after the other.
+// TestWhateverGoesWrongInTheAgentTrainingGoesOn raises an exception in one place of the agent after the other, in one process that trains anew for each.
 func TestWhateverGoesWrongInTheAgentTrainingGoesOn(t *testing.T) {
-	without := plain(t, "mlp", "STEPS=16")
-	for _, c := range []struct{ where, when string }{
+	t.Parallel()
+	without := control(t, "mlp@16")
+	cases := []struct{ where, when string }{
 		{"def _boundary(self, now, skipped):", "self.index >= 3"},
-		{"def _pre(self, optimizer, args, kwargs):\n        if self.dead:\n            return\n        try:", "self.index >= 3"},
+		{"def _pre(self, optimizer, args, kwargs):\n        if self.dead:\n            return self._let_go()\n        try:", "self.index >= 3"},
 		{"def _take_totals(self, now):", "self.index >= 3"},
 		{"def _hear(self):", "True"},
 		{"def _storage(self, t, category=None, known=False, at=0, born=None):", "len(self.born) > 30"},
+		{"def _held(self):", "True"},
 		{"def _ran(self, info, args, kwargs, out, inputs, read, phase, module, start, stop, timer):", "len(self.rows) > 40"},
 		{"def _enter(self, module, inputs):\n        if self.stopped:\n            return\n        try:", "self.modules"},
 		{"def _gone(self, storage):\n        try:", "len(self.rows) > 40"},
 		{"def lines(self, head):", "True"},
-	} {
-		t.Run(strings.Fields(c.where)[1], func(t *testing.T) {
-			private(t)
-			dir, err := pytorch.Folder()
-			if err != nil {
-				t.Fatal(err)
-			}
-			l, err := pytorch.Listen(filepath.Join(dir, "x.sock"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer l.Close()
-			agent := pytorch.Agent()
-			if strings.Count(agent, c.where) != 1 {
-				t.Fatalf("the agent has %d places like %s", strings.Count(agent, c.where), c.where)
-			}
-			indent := "        "
-			if strings.HasSuffix(c.where, "try:") {
-				indent += "    "
-			}
-			agent = strings.Replace(agent, c.where, c.where+"\n"+indent+"if "+c.when+":\n"+indent+"    raise RuntimeError('injected')", 1)
-			cmd := rig(t, agent, "mlp", l.Path(), "STEPS=16", "GATE="+dir, "PACE=0.02")
-			var out bytes.Buffer
-			cmd.Stdout, cmd.Stderr = &out, &out
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+	}
+	names, agents := make([]string, len(cases)), t.TempDir()
+	for i, c := range cases {
+		name, _, _ := strings.Cut(strings.Fields(c.where)[1], "(")
+		names[i] = fmt.Sprintf("%02d%s", i, name)
+		agent := pytorch.Agent()
+		if strings.Count(agent, c.where) != 1 {
+			t.Fatalf("the agent has %d places like %s", strings.Count(agent, c.where), c.where)
+		}
+		indent := "        "
+		if strings.HasSuffix(c.where, "try:") {
+			indent += "    "
+		}
+		agent = strings.Replace(agent, c.where, c.where+"\n"+indent+"if "+c.when+":\n"+indent+"    raise RuntimeError('injected')", 1)
+		if err := os.WriteFile(filepath.Join(agents, names[i]+".py"), []byte(agent), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir, err := os.MkdirTemp("", "gm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	l, err := pytorch.Listen(filepath.Join(dir, "x.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	ctx, stop := context.WithTimeout(context.Background(), 4*time.Minute)
+	defer stop()
+	cmd := exec.CommandContext(ctx, python(t), "testdata/broken.py", l.Path(), agents)
+	cmd.Env = append(os.Environ(), "GATE="+dir, "PACE=0.02", "PYTHONDONTWRITEBYTECODE=1")
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) {
 			seen := capture.NewSession(capture.Limits{})
-			s, err := l.Accept(context.Background())
+			s, err := l.Accept(ctx)
 			if err != nil {
 				t.Fatal(err)
 			}
 			done := make(chan error, 1)
-			go func() { done <- s.Run(context.Background(), seen) }()
-			_ = s.Every(context.Background(), 2)
+			go func() { done <- s.Run(ctx, seen) }()
+			_ = s.Every(ctx, 2)
 			time.Sleep(200 * time.Millisecond)
-			if err := os.WriteFile(filepath.Join(dir, "mlp"), nil, 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if err := cmd.Wait(); err != nil {
-				t.Errorf("%v\n%s", err, out.String())
-			}
 			<-done
-			if with, _ := learnt(t, out.Bytes()); !slices.Equal(with, without) {
-				t.Errorf("with a broken agent:\n%s\nwithout:\n%s\n%s", strings.Join(with, "\n"), strings.Join(without, "\n"), out.String())
-			}
-			v := seen.Snapshot()
-			if v.End.Reason != capture.Disarmed || !strings.Contains(v.End.Detail, "injected") {
-				t.Errorf("%+v of %d steps and %d windows; %s", v.End, len(v.Steps), len(v.Windows), out.String())
-			}
-			if strings.Contains(out.String(), "Traceback") || strings.Contains(out.String(), "Exception ignored") {
-				t.Errorf("the program sees it:\n%s", out.String())
+			if v := seen.Snapshot(); v.End.Reason != capture.Disarmed || !strings.Contains(v.End.Detail, "injected") {
+				t.Errorf("%+v of %d steps and %d windows", v.End, len(v.Steps), len(v.Windows))
 			}
 		})
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("%v\n%s", err, out.String())
+	}
+	sections := strings.Split("\n"+out.String(), "\nbegins ")
+	for _, name := range names {
+		section := ""
+		for _, x := range sections {
+			if strings.HasPrefix(x, name+"\n") {
+				section = strings.ReplaceAll(x, name, "mlp@16")
+			}
+		}
+		if with, _ := learnt(t, []byte(section)); !slices.Equal(with, without) {
+			t.Errorf("with an agent broken in %s:\n%s\nwithout:\n%s", name, strings.Join(with, "\n"), strings.Join(without, "\n"))
+		}
+	}
+	if strings.Contains(out.String(), "Traceback") || strings.Contains(out.String(), "Exception ignored") {
+		t.Errorf("the program sees it:\n%s", out.String())
 	}
 }
 
 // TestAnAllocatorsHistoryTravels runs the path of history windows on a stand-in, since it needs a GPU: an agent that takes the parameters to be on
 // cuda:0, and functions of torch.cuda that say what they were asked for. What a real allocator records is not tried here.
 func TestAnAllocatorsHistoryTravels(t *testing.T) {
-	private(t)
-	dir, err := pytorch.Folder()
+	t.Parallel()
+	dir, err := os.MkdirTemp("", "gm")
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	l, err := pytorch.Listen(filepath.Join(dir, "x.sock"))
 	if err != nil {
 		t.Fatal(err)
@@ -157,7 +181,8 @@ def _stand_in(torch):
 	}
 	done := make(chan error, 1)
 	go func() { done <- s.Run(context.Background(), seen) }()
-	_ = s.History(context.Background(), 2)
+	_ = s.Depth(context.Background(), capture.HowHistory)
+	_ = s.Describe(context.Background(), 2)
 	time.Sleep(200 * time.Millisecond)
 	if err := os.WriteFile(filepath.Join(dir, "mlp"), nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -181,12 +206,12 @@ def _stand_in(torch):
 
 // TestAViewerThatDoesNotReadHoldsNothingUp has the socket full.
 func TestAViewerThatDoesNotReadHoldsNothingUp(t *testing.T) {
-	private(t)
-	without := plain(t, "gpt", "STEPS=60")
-	dir, err := pytorch.Folder()
+	t.Parallel()
+	dir, err := os.MkdirTemp("", "gm")
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	l, err := net.Listen("unix", filepath.Join(dir, "x.sock"))
 	if err != nil {
 		t.Fatal(err)
@@ -208,7 +233,8 @@ func TestAViewerThatDoesNotReadHoldsNothingUp(t *testing.T) {
 			t.Cleanup(func() { _ = conn.Close() })
 		}
 	}()
-	cmd := rig(t, pytorch.Agent(), "gpt", l.Addr().String(), "STEPS=60")
+	without := control(t, "gpt@60")
+	cmd := rig(t, pytorch.Agent(), "gpt@60", l.Addr().String())
 	begin := time.Now()
 	out, err := cmd.Output()
 	if err != nil {

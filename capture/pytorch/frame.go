@@ -27,7 +27,7 @@ const (
 	frameWelcome  kind = 64 // welcome
 	frameDescribe kind = 65 // ask
 	frameEvery    kind = 66 // ask
-	frameHistory  kind = 67 // ask
+	frameDepth    kind = 67 // ask
 	frameDetach   kind = 68 // {}
 
 	frameWho     kind = 96 // from a second viewer: who listens here?
@@ -60,6 +60,7 @@ type hello struct {
 	WorldSize    int      `json:"world_size"`
 	Capabilities []string `json:"capabilities"`
 	Waiting      string   `json:"waiting"`
+	Depth        string   `json:"depth"`
 	// Viewer is the process of the Relay that says this in the agent's place.
 	Viewer int `json:"viewer,omitempty"`
 }
@@ -108,8 +109,9 @@ type welcome struct {
 }
 
 type ask struct {
-	Steps int `json:"steps,omitempty"`
-	N     int `json:"n,omitempty"`
+	Steps int    `json:"steps,omitempty"`
+	N     int    `json:"n,omitempty"`
+	How   string `json:"how,omitempty"`
 }
 
 type watched struct {

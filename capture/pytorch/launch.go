@@ -1,6 +1,7 @@
 package pytorch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,6 +35,8 @@ type Launch struct {
 	Echo io.Writer
 	// First is how many steps are described unasked as soon as the program is warm: a short one is over before a viewer has asked.
 	First int
+	// Depth is by what means steps are captured until something else is asked for, capture.HowOps where it is "".
+	Depth string
 	// Detached starts the command in a session of its own, so that the end of this terminal does not reach it.
 	Detached bool
 	// Each, where not nil, is asked for a sink for every process but the one that is shown; nil drops what it sends.
@@ -110,7 +113,7 @@ func (j *Job) start(base string) error {
 	if err := os.Mkdir(python, 0o700); err != nil {
 		return err
 	}
-	for name, text := range map[string]string{"sitecustomize.py": siteSource, "agent.py": Agent() + fmt.Sprintf("\n\nFIRST = %d\n", max(j.launch.First, 0))} {
+	for name, text := range map[string]string{"sitecustomize.py": siteSource, "agent.py": Agent() + fmt.Sprintf("\n\nFIRST, DEPTH_FIRST = %d, %q\n", max(j.launch.First, 0), cmp.Or(j.launch.Depth, capture.HowOps))} {
 		if err := os.WriteFile(filepath.Join(python, name), []byte(text), 0o600); err != nil {
 			return fmt.Errorf("writing the agent: %w", err)
 		}
@@ -290,15 +293,6 @@ func (j *Job) Describe(ctx context.Context, n int) error {
 	return s.Describe(ctx, n)
 }
 
-// History implements capture.Controller.
-func (j *Job) History(ctx context.Context, n int) error {
-	s, err := j.control()
-	if err != nil {
-		return err
-	}
-	return s.History(ctx, n)
-}
-
 // Every implements capture.Controller.
 func (j *Job) Every(ctx context.Context, n int) error {
 	s, err := j.control()
@@ -306,6 +300,15 @@ func (j *Job) Every(ctx context.Context, n int) error {
 		return err
 	}
 	return s.Every(ctx, n)
+}
+
+// Depth implements capture.Controller.
+func (j *Job) Depth(ctx context.Context, how string) error {
+	s, err := j.control()
+	if err != nil {
+		return err
+	}
+	return s.Depth(ctx, how)
 }
 
 // Detach implements capture.Controller.

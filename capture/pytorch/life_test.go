@@ -18,73 +18,95 @@ import (
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
+	"github.com/gmemtop/gmemtop/traces"
 )
 
 func TestRanksAreFollowedAndLearnTheSame(t *testing.T) {
-	for _, kind := range []string{"ddp", "fsdp"} {
-		t.Run(kind, func(t *testing.T) {
-			w := watch(t, kind)
-			without := plain(t, kind)
-			names := []string{kind + "-0", kind + "-1"}
-			for _, n := range names {
-				w.until(n+"'s gate", printed("at "+n))
-			}
-			if err := w.job.Describe(context.Background(), 2); err != nil {
-				t.Fatal(err)
-			}
-			w.mu.Lock()
-			others := slices.Clone(w.ctl)
-			w.mu.Unlock()
-			for _, s := range others {
-				_ = s.Describe(context.Background(), 2) // the parent, which only waits, is among them
-			}
-			w.until("the agent to have heard", said("asked", "capturing 2"))
-			time.Sleep(300 * time.Millisecond) // the other rank
-			for _, n := range names {
-				w.open(n)
-			}
-			v := w.end()
-			with, truths := learnt(t, v.Output)
-			if !slices.Equal(with, without) {
-				t.Errorf("with capture:\n%s\nwithout:\n%s", strings.Join(with, "\n"), strings.Join(without, "\n"))
-			}
-			windows := slices.Clone(v.Windows)
-			w.mu.Lock()
-			for _, r := range w.ranks {
-				windows = append(windows, r.Snapshot().Windows...)
-			}
-			w.mu.Unlock()
-			if len(windows) != 2 {
-				t.Fatalf("%d windows of two ranks; losses %v, notices %v", len(windows), v.Losses, v.Notices)
-			}
-			for _, x := range windows {
-				if kind == "ddp" {
-					check(t, kind, x.Trace, truths[names[0]])
-					continue
-				}
-				alive, _ := held(x.Trace)
-				want := truths[names[0]]
-				if alive["parameter"] < want.Parameters || alive["gradient"] != want.Gradients || alive["optimizer_state"] != want.OptimizerState {
-					t.Errorf("held %v, the rank has %+v", alive, want)
-				}
-				gathered := false
-				for _, op := range x.Trace.Ops {
-					gathered = gathered || strings.Contains(x.Trace.Text(op.Name), "gather")
-				}
-				if !gathered {
-					t.Error("no op gathers parameters")
-				}
-			}
-			if v.Target.Rank < 0 || v.Target.WorldSize != 2 {
-				t.Errorf("rank %d of %d", v.Target.Rank, v.Target.WorldSize)
-			}
+	t.Parallel()
+	scenario, kinds := "ranks", []string{"ddp", "fsdp"}
+	if version(t) < fsdp2 {
+		scenario, kinds = "ddp", kinds[:1]
+		t.Run("fsdp", func(t *testing.T) { needs(t, fsdp2, "torch.distributed.fsdp.fully_shard on the CPU") })
+	}
+	without := control(t, scenario)
+	w := watch(t, scenario)
+	for _, kind := range kinds {
+		w.until(kind+"'s gates", func(v capture.View) bool { return printed("at "+kind+"-0")(v) && printed("at "+kind+"-1")(v) })
+		w.until("both ranks to speak", func(v capture.View) bool {
+			return w.count(v, func(v capture.View) bool { return len(v.Steps) > 0 }) == 2 // a parent that only waits never steps
 		})
+		if err := w.job.Describe(context.Background(), 2); err != nil {
+			t.Fatal(err)
+		}
+		w.mu.Lock()
+		others := slices.Clone(w.ctl)
+		w.mu.Unlock()
+		for _, s := range others {
+			_ = s.Describe(context.Background(), 2)
+		}
+		w.until("both ranks to have heard", func(v capture.View) bool {
+			return w.count(v, func(v capture.View) bool { return len(v.Steps) > 0 && said("asked", "capturing 2")(v) }) == 2
+		})
+		w.open(kind + "-0")
+		w.open(kind + "-1")
+	}
+	v := w.end()
+	with, truths := learnt(t, v.Output)
+	if !slices.Equal(with, without) {
+		t.Errorf("with capture:\n%s\nwithout:\n%s", strings.Join(with, "\n"), strings.Join(without, "\n"))
+	}
+	ranks := [][]capture.Window{v.Windows}
+	w.mu.Lock()
+	for _, r := range w.ranks {
+		ranks = append(ranks, r.Snapshot().Windows)
+	}
+	w.mu.Unlock()
+	ranks = slices.DeleteFunc(ranks, func(x []capture.Window) bool { return len(x) == 0 })
+	if len(ranks) != 2 || len(ranks[0]) != len(kinds) || len(ranks[1]) != len(kinds) {
+		t.Fatalf("windows of %d ranks, not of 2 with %d each; losses %v, notices %v", len(ranks), len(kinds), v.Losses, v.Notices)
+	}
+	for _, windows := range ranks {
+		check(t, "ddp", windows[0].Trace, truths["ddp-0"])
+		if len(kinds) > 1 {
+			checkSharded(t, windows[1].Trace, truths["fsdp-0"])
+		}
+	}
+	if v.Target.Rank < 0 || v.Target.WorldSize != 2 {
+		t.Errorf("rank %d of %d", v.Target.Rank, v.Target.WorldSize)
+	}
+}
+
+// count returns of how many processes of a job something holds.
+func (w *watching) count(shown capture.View, ok func(capture.View) bool) (n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if ok(shown) {
+		n++
+	}
+	for _, r := range w.ranks {
+		if ok(r.Snapshot()) {
+			n++
+		}
+	}
+	return n
+}
+
+// checkSharded has a rank that holds its shards, and gathers whole parameters to use them.
+func checkSharded(t *testing.T, tr *traces.Trace, want truth) {
+	t.Helper()
+	alive, _ := held(tr)
+	if alive["parameter"] < want.Parameters || alive["gradient"] != want.Gradients || alive["optimizer_state"] != want.OptimizerState {
+		t.Errorf("held %v, the rank has %+v", alive, want)
+	}
+	if !slices.ContainsFunc(tr.Ops, func(op traces.Op) bool { return strings.Contains(tr.Text(op.Name), "gather") }) {
+		t.Error("no op gathers parameters")
 	}
 }
 
 func TestAChildOfForkSpeaksForItself(t *testing.T) {
+	t.Parallel()
+	without := control(t, "forks")
 	w := watch(t, "forks")
-	without := plain(t, "forks")
 	w.until("the parent's gate", printed("at forks"))
 	w.until("the child's gate", printed("at forks-child"))
 	w.until("both to speak", func(capture.View) bool {
@@ -120,24 +142,45 @@ func TestAChildOfForkSpeaksForItself(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeDescribedIsSaid: steps under torch.compile would run eagerly if they were watched op by op, and a mode of the program's own
-// around the loop would be left in the wrong order. Workers that multiprocessing spawns carry the agent and stay silent.
-func TestWhatCannotBeDescribedIsSaid(t *testing.T) {
-	const scenarios = "loader,moded,compiled"
-	w := watch(t, scenarios, "WORKERS=spawn")
-	without := plain(t, scenarios, "WORKERS=spawn")
+// TestWhatCannotBeDescribedIsSaidAndProfiled: steps under torch.compile would run eagerly if they were watched op by op, and a mode of the program's own
+// around the loop would be left in the wrong order. Torch's profiler, which stands aside, takes the description's place once it was said. Workers that multiprocessing spawns carry the agent and stay silent.
+func TestWhatCannotBeDescribedIsSaidAndProfiled(t *testing.T) {
+	t.Parallel()
+	scenarios := []string{"loader", "moded", "compiled@100"} // an optimizer that is alive and not used any more is given up after 64 steps of others
+	if version(t) < compiledSteps {
+		scenarios = scenarios[:2]
+		t.Run("compiled", func(t *testing.T) {
+			needs(t, compiledSteps, "torch.compile of an older one takes the hooks off the steps of all optimizers, so that no step is seen")
+		})
+	}
+	without := control(t, scenarios...)
+	w := watch(t, strings.Join(scenarios, ","), "WORKERS=spawn")
 	w.describe("loader")
 	w.describe("moded")
 	w.until("the mode to be named", said("ops", "a dispatch mode of its own"))
-	w.describe("compiled")
-	w.until("the compiler to be named", said("ops", "torch.compile is in use"))
+	means := []string{capture.HowOps}
+	if len(scenarios) > 2 {
+		w.describe(scenarios[2])
+		means = append(means, capture.HowProfile)
+	}
 	v := w.end()
+	if v.Target.Depth != capture.HowProfile {
+		t.Errorf("captured by %q", v.Target.Depth)
+	}
 	with, _ := learnt(t, v.Output)
 	if !slices.Equal(with, without) {
 		t.Errorf("with capture:\n%s\nwithout:\n%s", strings.Join(with, "\n"), strings.Join(without, "\n"))
 	}
-	if len(v.Windows) != 1 || len(v.Steps) < 20 {
-		t.Errorf("%d windows and %d steps", len(v.Windows), len(v.Steps))
+	if len(v.Windows) != len(means) || len(v.Steps) < 8*len(scenarios)-4 {
+		t.Fatalf("%d windows and %d steps", len(v.Windows), len(v.Steps))
+	}
+	for i, win := range v.Windows {
+		if win.How != means[i] {
+			t.Errorf("window %d is captured by %s, not %s", i, win.How, means[i])
+		}
+	}
+	if last := v.Windows[len(v.Windows)-1]; last.How == capture.HowProfile {
+		checkProfile(t, last)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -146,9 +189,36 @@ func TestWhatCannotBeDescribedIsSaid(t *testing.T) {
 	}
 }
 
+// checkProfile checks a stretch that torch's profiler recorded: what is allocated within its two steps, whose bounds the agent saw.
+func checkProfile(t *testing.T, w capture.Window) {
+	t.Helper()
+	allocs, steps, inside := 0, 0, 0
+	tr := w.Trace
+	for _, m := range tr.Marks {
+		if m.Kind != traces.MarkIteration || !strings.HasPrefix(tr.Strings[m.Name], "step ") {
+			continue
+		}
+		steps++
+		for i := range tr.Events.Len() {
+			if at := tr.Events.Time[i]; tr.Events.Action[i] == traces.Alloc && m.Start <= at && at < m.End {
+				inside++
+			}
+		}
+	}
+	for i := range tr.Events.Len() {
+		if tr.Events.Action[i] == traces.Alloc {
+			allocs++
+		}
+	}
+	if steps != 2 || allocs < 20 || inside < allocs*9/10 || tr.Kind() != traces.Lifetimes {
+		t.Errorf("%d steps, %d allocations, %d of them within the steps, of kind %s", steps, allocs, inside, tr.Kind())
+	}
+}
+
 func TestAnExceptionInTheLoopIsTheProgramsOwn(t *testing.T) {
+	t.Parallel()
+	without := control(t, "raises")
 	w := watch(t, "raises")
-	without := plain(t, "raises")
 	w.describe("raises")
 	v := w.end()
 	with, _ := learnt(t, v.Output)
@@ -167,6 +237,7 @@ func TestAnExceptionInTheLoopIsTheProgramsOwn(t *testing.T) {
 }
 
 func TestCtrlCReachesTheProgram(t *testing.T) {
+	t.Parallel()
 	w := watch(t, "interrupted")
 	w.describe("interrupted")
 	w.until("a window", func(v capture.View) bool { return len(v.Windows) > 0 })
@@ -206,16 +277,25 @@ func TestMain(m *testing.M) {
 		_ = job.Run(context.Background(), s)
 		return
 	}
-	os.Exit(m.Run())
+	dir, err := os.MkdirTemp("", "gm") // sockets, markers and output of all tests: short, since a socket's path has to be
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	os.Setenv("XDG_RUNTIME_DIR", dir)
+	os.Setenv("XDG_STATE_HOME", filepath.Join(dir, "state"))
+	code := m.Run()
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
 }
 
 func TestAKilledViewerHurtsNothingAndTheNextContinues(t *testing.T) {
-	private(t)
+	t.Parallel()
 	p := python(t)
-	without := plain(t, "mlp", "STEPS=400")
+	without := control(t, "mlp@400")
 	gate := t.TempDir()
 	viewer := exec.Command(os.Args[0])
-	viewer.Env = append(os.Environ(), "TEST_VIEWER="+p+" testdata/train.py mlp", "STEPS=400", "GATE="+gate, "PACE=0.02", "PYTHONDONTWRITEBYTECODE=1")
+	viewer.Env = append(os.Environ(), "TEST_VIEWER="+p+" testdata/train.py mlp@400", "GATE="+gate, "PACE=0.02", "PYTHONDONTWRITEBYTECODE=1")
 	out, err := viewer.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -223,7 +303,7 @@ func TestAKilledViewerHurtsNothingAndTheNextContinues(t *testing.T) {
 	if err := viewer.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(gate, "mlp"), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(gate, "mlp@400"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	var pid int
@@ -332,7 +412,7 @@ func comesAndGoes(t *testing.T, way func(folder string) pytorch.Injector) {
 	go func() { done <- s.Run(ctx, seen) }()
 	for len(seen.Snapshot().Windows) < 2 {
 		if len(seen.Snapshot().Steps) > 0 && len(seen.Snapshot().Windows) < 2 {
-			_ = s.Every(ctx, 3)
+			_ = s.Every(ctx, 10)
 		}
 		select {
 		case <-seen.Changed():

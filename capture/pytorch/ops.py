@@ -1,54 +1,28 @@
-"""Part one of the agent: what a stretch of training does, op by op.
+"""Part two of the agent: what a stretch of training does, op by op.
 
 An Ops watches the ops of one thread (and of the autograd threads that work for it) from begin() to end(), through a TorchDispatchMode,
-and afterwards puts the stretch down as the JSON lines that gmemtop's package traces/described documents. It needs torch 2.2 and the
-syntax of Python 3.8.
+and fills a Recording. It needs torch 2.2.
 
 What a storage is: a storage object of Python lives exactly as long as the memory, so a weak reference to it says when memory goes. Its
 C++ address names it while it lives; afterwards the address may be used again. A storage that is resized in place (FSDP empties and
 refills gathered parameters so) is one that goes and one that comes.
+
+What was there before: an op's output comes into being with the op, but data that is made of an array, a list or another process's memory
+comes without an op, and is first seen where an op reads it, like a table that was made years ago. So a window begins by noting, weakly,
+the storages of all tensors that Python holds. What the forward meets and was not among them has come since; what only backward or an
+optimizer meets (a reducer's buckets, which C++ holds) was there.
 
 The rejected way to learn what autograd saved is a pair of default saved-tensor hooks: while such a pair is pushed, torch.func raises
 in the user's code and autograd's version check is off. What backward ops read says the same and costs the training nothing.
 
 Nothing in here may change a result: no op is run on the user's tensors, no random number drawn, no device waited for.
 """
-import json
-import os
-import time
-import weakref
+import gc
 
-FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 # Ops that give the whole tensor a new value, whatever it held.
 OVERWRITES = {"zero_", "fill_", "copy_", "normal_", "uniform_", "random_", "bernoulli_"}
 # Ops that change their running statistics, which their schemas do not say.
 NORMALISATIONS = {"native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm"}
-# Rows of one window. A step of a model of a hundred layers has some ten thousand; what would go beyond is counted as lost.
-MAX_ROWS = 300000
-
-
-class _Storage(weakref.ref):
-    """A storage that is alive: where it is found and what it is called."""
-
-    __slots__ = ("key", "number", "size", "address")
-
-
-class Addresses(object):
-    """Made-up addresses that stay with a storage from one window to the next, as far as its C++ address and its size say that it is the same."""
-
-    def __init__(self):
-        self.next, self.last = 1 << 20, {}
-
-    def of(self, key, size):
-        known = self.last.get(key)
-        if known is not None and known[1] == size:
-            return known[0]
-        return self.fresh(size)
-
-    def fresh(self, size):
-        address = self.next
-        self.next += (size + 511) & ~511 or 512
-        return address
 
 
 class _Func(object):
@@ -73,26 +47,27 @@ class _Func(object):
         self.shapes = name.endswith("_like") or name.startswith("new_")  # asks a tensor for its shape and reads none of its bytes
 
 
-class Ops(object):
+def _before(torch, major, minor):
+    return tuple(int(x) for x in str(torch.__version__).split(".")[:2]) < (major, minor)
+
+
+class Ops(Recording):
     """One window. Only end() of it is called from a thread other than the training's."""
 
     def __init__(self, torch, clock, now, addresses, optimizers, broke):
-        self.torch, self.clock, self.broke, self.names, self.addresses = torch, clock, broke, {}, addresses
-        self.rows, self.before = [], []
-        self.alive, self.born, self.category, self.label, self.gradient_of, self.device = {}, [], {}, {}, {}, "cpu"
-        self.touched_forward, self.changed_backward, self.read_backward = set(), set(), set()
+        Recording.__init__(self, torch, now, addresses)
+        self.clock, self.broke, self.names = clock, broke, {}
         self.phase, self.backward, self.modules, self.module_of = FORWARD, False, [], {}
-        self.saved, self.freed = set(), set()
+        self.freed, self.inner, self.there = set(), set(), {}
         self.rooting = False  # backward() has been called and its graph not yet begun to run
-        self.funcs, self.where, self.wraps = {}, {}, {}
-        self.cost, self.steps, self.lost, self.timed, self.newest = 0, [], 0, [], {}
+        self.funcs, self.wraps = {}, {}
         self.graphs = 0
-        self.stopped, self.mode, self.hooks, self.patched = False, None, [], []
+        self.mode, self.hooks, self.patched = None, [], []
         self.parameters = set()
         self.tensor, self.strided = torch.Tensor, torch.strided
         self.graph_task, self.node = torch._C._current_graph_task_id, torch._C._current_autograd_node
         self.sequence = torch.autograd._get_sequence_nr
-        self.start = self.last = now
+        self.last = now
         for optimizer in optimizers:
             self._optimizer(optimizer)
 
@@ -115,9 +90,12 @@ class Ops(object):
                         return NotImplemented
                 return window._op(func, args, kwargs if kwargs is not None else {})
 
+        self.there = self._held()
         self.hooks.append(module_hooks.register_module_forward_pre_hook(self._enter))
         self.hooks.append(module_hooks.register_module_forward_hook(self._leave, always_call=True))
         self._patch(self.torch.UntypedStorage, "resize_", self._resizing)
+        if _before(self.torch, 2, 6):
+            self._patch(self.tensor, "as_subclass", self._without_dispatch)
         if self.torch.cuda.is_available() and hasattr(self.torch.cuda, "CUDAGraph"):
             self._patch(self.torch.cuda.CUDAGraph, "replay", self._replaying)
         self.mode = Mode()
@@ -128,14 +106,21 @@ class Ops(object):
         count = self.torch._C._len_torch_dispatch_stack()
         return count > 0 and self.torch._C._get_dispatch_stack_at(count - 1) is self.mode
 
+    def leave(self):
+        """Leave the dispatch mode, and say whether it is left. What the program has put inside of it has to go first."""
+        if self.mode is not None and self.on_top():
+            self.mode.__exit__(None, None, None)
+            self.mode = None
+        return self.mode is None
+
     def end(self):
         """Leave the mode, remove the hooks, let go of every storage."""
         self.stopped = True
-        if self.mode is not None:
-            self.mode.__exit__(None, None, None)
-            self.mode = None
+        self.leave()
         self.unhook()
-        self.addresses.last = {s.key: (s.address, s.size) for s in list(self.alive.values())}
+        alive = [(s, s()) for s in list(self.alive.values())]
+        self.addresses.last = {s.key: (s.address, s.size) for s, _ in alive}
+        self.addresses.there.update((s.key, weakref.ref(storage)) for s, storage in alive if storage is not None)
         self.alive.clear()
         self.modules, self.module_of, self.funcs = [], {}, {}
 
@@ -172,6 +157,16 @@ class Ops(object):
 
         return resize_
 
+    def _without_dispatch(self, original):
+        """What newer torch does by itself: a tensor that comes out of a mode cannot become another type, which older torch then says to the program."""
+        torch = self.torch
+
+        def as_subclass(tensor, *args, **kwargs):
+            with torch._C._DisableTorchDispatch():
+                return original(tensor, *args, **kwargs)
+
+        return as_subclass
+
     def _replaying(self, original):
         window = self
 
@@ -187,6 +182,31 @@ class Ops(object):
         self.broke(error)
 
     # -- storages --------------------------------------------------------------------------------------------------------------
+
+    def _held(self):
+        """Weak references to the storages of the tensors that Python holds, by address. Looking through all objects takes tens of milliseconds: for windows
+        that come by themselves it is done now and then, and what the windows since have seen is added."""
+        known, now = self.addresses, self.clock()
+        if now < known.look_again:
+            return known.there
+        kinds, new, known.there = {self.tensor}, [self.tensor], {}
+        while new:
+            new = [k for kind in new for k in kind.__subclasses__() if k not in kinds]
+            kinds.update(new)
+        with self.torch._C.DisableTorchFunctionSubclass():
+            for t in [o for o in gc.get_objects() if type(o) in kinds]:
+                try:
+                    storage = t.untyped_storage()
+                    known.there[storage._cdata] = weakref.ref(storage)
+                except Exception:  # it has no storage of its own: its parts are tensors, or it has no memory
+                    pass
+        known.look_again = self.clock() + 100 * (self.clock() - now)
+        return known.there
+
+    def _came(self, key, storage):
+        """Whether a storage that an op reads and none made has come since the window began."""
+        there = self.there.get(key)
+        return (there is None or there() is not storage) and self._phase() == FORWARD
 
     def _storage(self, t, category=None, known=False, at=0, born=None):
         """The numbers of the storages of t: one, but for sparse ones and wrappers, whose parts have one each, and those without memory."""
@@ -212,15 +232,17 @@ class Ops(object):
             self.where[found.number] = on
             if on != "cpu":
                 self.device = on
-            if known:
+            if known and (category is not None or not self._came(key, storage)):
                 found.address = self.addresses.of(key, found.size)
                 self.before.append(("a", found.number, found.size, 0, found.address))
                 self.born.append(None)
+                if category is None and t.grad_fn is not None:
+                    category = "activation"  # of a step before, and kept: a loss that is looked at late
             else:
                 self.last = max(self.last, at or self.clock())  # memory that went while the op ran went before its outputs came
                 found.address = self.addresses.fresh(found.size)
                 self.rows.append(("a", found.number, found.size, self.last, found.address))
-                self.born.append(born or self._phase())
+                self.born.append(None if known else born or self._phase())
         elif storage.nbytes() != found.size:
             self._resized(found, storage)
         if category is not None:
@@ -273,13 +295,6 @@ class Ops(object):
         for t in tensors:
             out += self._storage(t, **how)
         return out
-
-    def _row(self, row):
-        if len(self.rows) < MAX_ROWS:
-            self.rows.append(row)
-        else:
-            self.lost += 1
-            self.stopped = True
 
     # -- ops -------------------------------------------------------------------------------------------------------------------
 
@@ -366,6 +381,8 @@ class Ops(object):
                 self.read_backward |= reads
         elif phase == FORWARD:
             self.touched_forward |= reading
+            if self.modules:
+                self.inner |= made
         if born == FORWARD:
             if info.cast and reads and reads <= self.parameters:
                 for number in made:
@@ -403,8 +420,9 @@ class Ops(object):
                 name = self._root(module)
             if not self.modules:
                 for t in self._tensors(inputs, []):
-                    for number in self._storage(t, known=True):
-                        self.category.setdefault(number, "input")
+                    for number in self._storage(t, known=True) if t.grad_fn is None else ():
+                        if number not in self.inner:  # what one module made is no input of the next, a loss for one
+                            self.category.setdefault(number, "input")
             self.modules.append(name)
         except Exception as e:
             self.stop(e)
@@ -453,57 +471,3 @@ class Ops(object):
             for state in optimizer.state.values():
                 for t in self._tensors((state,), []):
                     self._storage(t, "optimizer_state")
-
-    # -- putting it down, on the sending thread --------------------------------------------------------------------------------
-
-    def settled(self):
-        """Whether the device has done all that was timed, so that times can be read without waiting for it."""
-        return all(event.query() for event in self.newest.values())
-
-    def _category(self, number):
-        found, born = self.category.get(number), self.born[number]
-        if found is not None:
-            return found
-        if born is None:
-            if number in self.changed_backward and number not in self.touched_forward:
-                return "gradient"  # a reducer's bucket
-            return "input"
-        if number in self.saved or (born == FORWARD and number in self.read_backward):
-            return "activation"
-        return "autograd_detail" if born == BACKWARD else "temporary"
-
-    def lines(self, head):
-        """The window as text, some hundred kilobytes at a time."""
-        origins = {}
-        for at, device, begin, end in self.timed:
-            row = self.rows[at]
-            first, origin = origins.setdefault(device, (row[1], begin))  # events of two devices have no time between them
-            self.rows[at] = ("o", first + int(origin.elapsed_time(begin) * 1e6), int(begin.elapsed_time(end) * 1e6)) + row[3:]
-        self.timed, self.newest = [], {}
-        head = dict(head, gmemtop="described", version=1, torch=self.torch.__version__, device=self.device, pid=os.getpid(),
-                    rank=int(os.environ.get("RANK", -1)), world_size=int(os.environ.get("WORLD_SIZE", -1)),
-                    epoch_ns=self.start + head["epoch_ns"], steps=[[a - self.start, b - self.start] for a, b in self.steps])
-        quoted, out, origin = {}, [json.dumps(head, separators=(",", ":"))], self.start
-
-        def quote(s):
-            if s not in quoted:
-                quoted[s] = json.dumps(s)
-            return quoted[s]
-
-        for rows in (self.before, self.rows):
-            for row in rows:
-                if row[0] == "o":
-                    _, t, d, name, phase, module, r, w, m, rerun, stream = row
-                    out.append('{"k":"op","t":%d,"d":%d,"name":%s,"phase":"%s","module":%s,"r":%s,"w":%s,"m":%s,"rerun":%s%s}' % (
-                        t - origin, d, quote(name if "::" in name or name == "running_statistics" else "aten::" + name), phase, quote(module),
-                        r, w, m, "true" if rerun else "false", ',"stream":%d' % stream if stream else ""))
-                elif row[0] == "f":
-                    out.append('{"k":"free","id":%d,"t":%d}' % (row[1], row[2] - origin))
-                else:
-                    label = self.label.get(self.gradient_of.get(row[1], row[1]))
-                    out.append('{"k":"alloc","id":%d,"size":%d,"addr":%d,"t":%d,"category":"%s","on":"%s"%s}' % (
-                        row[1], row[2], row[4], max(row[3] - origin, 0), self._category(row[1]), self.where[row[1]], "" if label is None else ',"label":' + quote(label)))
-                if len(out) >= 2000:
-                    yield "\n".join(out) + "\n"
-                    out = []
-        yield "\n".join(out) + "\n"

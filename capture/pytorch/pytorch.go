@@ -30,8 +30,14 @@ import (
 // Version is the protocol's and the agent's.
 const Version = 1
 
+//go:embed lines.py
+var linesSource string
+
 //go:embed ops.py
 var opsSource string
+
+//go:embed recorded.py
+var recordedSource string
 
 //go:embed send.py
 var sendSource string
@@ -43,7 +49,9 @@ var agentSource string
 var siteSource string
 
 // Agent returns the agent's source: one file for Python 3.8 and newer that needs torch 2.2 or newer and nothing else.
-func Agent() string { return opsSource + "\n\n" + sendSource + "\n\n" + agentSource }
+func Agent() string {
+	return linesSource + "\n\n" + opsSource + "\n\n" + recordedSource + "\n\n" + sendSource + "\n\n" + agentSource
+}
 
 // Bootstrap returns the source that brings the agent into a running process and has it connect to the socket at path.
 func Bootstrap(path string) string {

@@ -1,8 +1,8 @@
-"""Part two of the agent: the thread that sends what it finds, and hears what the viewer asks.
+"""Part four of the agent: the thread that sends what it finds, and hears what the viewer asks.
 
 Frames of the socket: four bytes little-endian of length of what follows, one of type, and a payload, JSON unless said otherwise. The agent
 connects, says who it is, and waits to be welcomed; while nobody listens it tries again each second, so that a viewer that died can come
-back. The thread looks four times a second at what there is to send, and more often while a window is made. What waits is bounded: steps by
+back. The thread looks up to twice a second at what there is to send, and more often while a window is made. What waits is bounded: steps by
 number, the oldest going first, windows by number, bytes of frames by size; what went is counted, and the count sent.
 """
 import collections
@@ -15,11 +15,11 @@ import zlib
 
 VERSION = 1
 HELLO, STEPS, WINDOW, DATA, WHOLE, NOTICE, LOST, BYE = range(1, 9)  # to the viewer; DATA is zlib
-WELCOME, DESCRIBE, EVERY, HISTORY, DETACH = range(64, 69)  # from the viewer
+WELCOME, DESCRIBE, EVERY, DEPTH, DETACH = range(64, 69)  # from the viewer
 MAX_FRAME = 64 << 20
 MAX_UNSENT = 8 << 20  # bytes that wait for a viewer that does not read
 MAX_STEPS = 20000  # steps that wait for a viewer to come, about 5 MiB
-TICK = 250  # milliseconds between two looks at what there is to send
+TICK, SLOWEST = 500, 2000  # milliseconds between two looks at what there is to send: SHARE times what the last one took, within these
 WAITING = "waiting for the first optimizer step"
 
 
@@ -34,11 +34,16 @@ class Sender(object):
         self.notices = collections.deque(maxlen=100)
         self.ready = collections.deque()
         self.want, self.every, self.unfinished = None, 0, False
-        self.thread, self.wake, self.sock, self.welcome = None, threading.Event(), None, False
+        self.how, self.told_depth = DEPTH_FIRST, True  # by what means windows are captured, and whether the viewer knows
+        self.lasted = 0  # nanoseconds of the newest step
+        self.thread, self.bell, self.sock, self.welcome = None, None, None, False
         self.out, self.unread, self.inflight, self.sending, self.hello, self.poll = bytearray(), bytearray(), 0, None, None, None
         self.marker = ""
 
     def _start(self):
+        self.bell = os.pipe()
+        for end in self.bell:
+            os.set_blocking(end, False)
         self.thread = threading.Thread(target=self._run, name="gmemtop", daemon=True)
         self.thread.start()
 
@@ -49,30 +54,54 @@ class Sender(object):
                     time.sleep(0.001)
                 self._arm()
             self._mark()
+            wait = TICK
             while not (self.dead or self.leaving and self.window is None or self.exit is not None):
                 if self.sock is None and not self._connect():
-                    self.wake.wait(1.0)
+                    self._sleep(1000)
                 else:
-                    self._exchange(TICK)
+                    begin = time.thread_time()
+                    self._exchange(wait)
+                    wait = min(max(TICK, int(1000 * SHARE * (time.thread_time() - begin))), SLOWEST)
         except Exception as e:
             self._caught(e)
             self.sending = None
             self.ready.clear()
         try:
+            inside = self.dead and self.exit is None and self.window is not None
+            if inside:
+                self._part()
+                while self.exit is None and self.window is not None:
+                    time.sleep(0.02)  # until a step ends, on whose thread the window's mode is left
             if self.exit is None:
                 self._undo()
-            self._part()
+            if not inside:
+                self._part()
         except Exception:
             pass
         finally:
             self.gone = True
-            for there, close, what in ((self.sock, socket.socket.close, self.sock), (self.statm >= 0, os.close, self.statm), (self.marker, os.unlink, self.marker)):
+            ends = [] if self.bell is None or self.exit is not None else list(self.bell)  # a process that ends may ring still
+            for there, close, what in [(self.sock, socket.socket.close, self.sock), (self.statm >= 0, os.close, self.statm), (self.marker, os.unlink, self.marker)] + [
+                    (True, os.close, end) for end in ends]:
                 try:
                     if there:
                         close(what)
                 except OSError:
                     pass
             self.sock, self.statm, self.ready, self.thread = None, -1, collections.deque(), None
+
+    def _ring(self):
+        """Have the thread look at once."""
+        try:
+            os.write(self.bell[1], b"!")
+        except OSError:
+            pass  # it rings already
+
+    def _sleep(self, wait):
+        poll = select.poll()
+        poll.register(self.bell[0], select.POLLIN)
+        if poll.poll(wait):
+            os.read(self.bell[0], 4096)
 
     def _part(self):
         """Send what waits and the last word, for at most a second."""
@@ -128,6 +157,7 @@ class Sender(object):
         self.sock, self.out, self.unread, self.welcome, self.inflight = sock, bytearray(), bytearray(), False, 0
         self.poll = select.poll()
         self.poll.register(sock, select.POLLIN)
+        self.poll.register(self.bell[0], select.POLLIN)
         self.hello = self._who()
         self._frame(HELLO, self.hello)
         return True
@@ -149,7 +179,7 @@ class Sender(object):
         return {"version": VERSION, "pid": self.pid, "start": self._started(), "host": socket.gethostname(), "argv": list(getattr(sys, "orig_argv", sys.argv))[:64],
                 "python": sys.version.split()[0], "torch": str(torch.__version__), "device": "" if self.device is None else str(self.device),
                 "rank": rank, "local_rank": number("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK"), "world_size": world,
-                "capabilities": ["steps", "ops"] + (["history"] if self.device is not None and self.device.type == "cuda" else []),
+                "capabilities": ["steps", "ops"] + (["history"] if self.device is not None and self.device.type == "cuda" else []) + ["profile"], "depth": self.how,
                 "waiting": WAITING if self.index == 0 else ""}
 
     def _frame(self, kind, payload):
@@ -174,15 +204,19 @@ class Sender(object):
             self.inflight = 0
             if self.sending is not None:
                 wait = 0
-            elif self.window is not None or self.every or self.want is not None or self.ready:
+            elif self.window is not None or self.want is not None or self.ready:
                 wait = min(wait, 20)  # a window is to be sent before the next is made
+            elif self.every:
+                wait = min(wait, max(20, self.every * self.lasted // 2000000))  # and be found before two more are
         except (BlockingIOError, InterruptedError):
             pass  # the viewer does not read as fast as we write
         except OSError:
             return self._lost_viewer()
         self.poll.modify(self.sock, select.POLLIN | (select.POLLOUT if self.out else 0))
-        for _, event in self.poll.poll(wait):
-            if event & ~select.POLLOUT:
+        for fd, event in self.poll.poll(wait):
+            if fd == self.bell[0]:
+                os.read(fd, 4096)
+            elif event & ~select.POLLOUT:
                 try:
                     got = self.sock.recv(1 << 16)
                 except (BlockingIOError, InterruptedError):
@@ -217,12 +251,14 @@ class Sender(object):
                 self.welcome = told.get("version") == VERSION
                 if not self.welcome:
                     return self._lost_viewer()
-            elif kind in (DESCRIBE, HISTORY):
+            elif kind == DESCRIBE:
                 steps = min(max(int(told.get("steps", 1)), 1), 1000)
-                self.want = ("ops" if kind == DESCRIBE else "history", steps)
+                self.want = (self.how, steps)
                 self._say("waiting for the step's end, then capturing %d" % steps, "asked")
             elif kind == EVERY:
                 self.every = max(int(told.get("n", 0)), 0)
+            elif kind == DEPTH and told.get("how") in ("ops", "history", "profile"):
+                self.how, self.told_depth = told["how"], False
             elif kind == DETACH:
                 self.leaving = True
 
@@ -233,7 +269,8 @@ class Sender(object):
         """Put frames together while there is room: notices, steps, and then a window, piece by piece."""
         if not self.welcome:
             return
-        if self.index > 0 and self.hello.get("waiting"):
+        if self.index > 0 and self.hello.get("waiting") or not self.told_depth:
+            self.told_depth = True
             self.hello = self._who()
             self._frame(HELLO, self.hello)
         while self.notices:

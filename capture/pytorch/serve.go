@@ -198,10 +198,10 @@ func (g *guest) hear(ctx context.Context) {
 		switch k {
 		case frameDescribe:
 			err = g.relay.control.Describe(ctx, order.Steps)
-		case frameHistory:
-			err = g.relay.control.History(ctx, order.Steps)
 		case frameEvery:
 			err = g.relay.control.Every(ctx, order.N)
+		case frameDepth:
+			err = g.relay.control.Depth(ctx, order.How)
 		case frameDetach:
 			g.mu.Lock()
 			g.left = true
@@ -316,7 +316,7 @@ func (g *guest) begin(v capture.View, all told) {
 func (g *guest) words(v capture.View, answers []notice) ([]byte, error) {
 	t := v.Target
 	h := hello{Version: Version, PID: t.PID, Start: t.Started, Host: t.Host, Argv: t.Argv, Python: t.Python, Torch: t.Torch, Device: t.Device,
-		Rank: t.Rank, LocalRank: t.LocalRank, WorldSize: t.WorldSize, Capabilities: t.Capabilities, Viewer: os.Getpid()}
+		Rank: t.Rank, LocalRank: t.LocalRank, WorldSize: t.WorldSize, Capabilities: t.Capabilities, Depth: t.Depth, Viewer: os.Getpid()}
 	for _, n := range v.Notices {
 		if n.Key == keyState {
 			h.Waiting = n.Text

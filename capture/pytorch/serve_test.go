@@ -79,10 +79,10 @@ func TestViewersWhoLookAlongSeeWhatTheFirstSees(t *testing.T) {
 	if got := a.order(); got != `66 {"n":7}` {
 		t.Errorf("the agent hears %s", got)
 	}
-	if err := guests[1].source.History(context.Background(), 2); err != nil {
+	if err := guests[1].source.Depth(context.Background(), capture.HowHistory); err != nil {
 		t.Fatal(err)
 	}
-	if got := a.order(); got != `67 {"steps":2}` {
+	if got := a.order(); got != `67 {"how":"history"}` {
 		t.Errorf("the agent hears %s", got)
 	}
 	a.say(frameNotice, `{"key":"asked","text":""}`)

@@ -80,7 +80,7 @@ func target(conn net.Conn, h hello) capture.Target {
 		pid = seen
 	}
 	return capture.Target{PID: pid, Started: h.Start, Host: h.Host, Argv: h.Argv, Python: h.Python, Torch: h.Torch, Device: h.Device,
-		Rank: h.Rank, LocalRank: h.LocalRank, WorldSize: h.WorldSize, Agent: h.Version, Capabilities: h.Capabilities}
+		Rank: h.Rank, LocalRank: h.LocalRank, WorldSize: h.WorldSize, Agent: h.Version, Capabilities: h.Capabilities, Depth: h.Depth}
 }
 
 // Target returns who is watched, as far as the agent's first word says it.
@@ -281,8 +281,10 @@ func (s *Session) Describe(_ context.Context, n int) error {
 	return s.send(frameDescribe, ask{Steps: n})
 }
 
-// History implements capture.Controller.
-func (s *Session) History(_ context.Context, n int) error { return s.send(frameHistory, ask{Steps: n}) }
+// Depth implements capture.Controller.
+func (s *Session) Depth(_ context.Context, how string) error {
+	return s.send(frameDepth, ask{How: how})
+}
 
 // Every implements capture.Controller.
 func (s *Session) Every(_ context.Context, n int) error { return s.send(frameEvery, ask{N: n}) }

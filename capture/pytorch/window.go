@@ -15,6 +15,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/described"
 	"github.com/gmemtop/gmemtop/traces/gmt"
+	"github.com/gmemtop/gmemtop/traces/kineto"
 	"github.com/gmemtop/gmemtop/traces/torchsnapshot"
 )
 
@@ -69,6 +70,8 @@ func (a *assembly) ofAgent(ctx context.Context, w capture.Window, tail windowTai
 		tr, err = described.Read(ctx, limited, nil)
 	case capture.HowHistory:
 		tr, err = torchsnapshot.Read(ctx, limited, nil)
+	case capture.HowProfile:
+		tr, err = kineto.Read(ctx, limited, nil)
 	default:
 		return w, fmt.Errorf("%w: a window captured by %.20q", ErrProtocol, a.head.How)
 	}
@@ -81,7 +84,7 @@ func (a *assembly) ofAgent(ctx context.Context, w capture.Window, tail windowTai
 	if err != nil {
 		tr.Losses = append(tr.Losses, traces.Loss{Name: "window_damaged", Severity: traces.Fault, Count: 1, Detail: err.Error()})
 	}
-	if a.head.How == capture.HowHistory {
+	if a.head.How != capture.HowOps && tr.Clock.Epoch != 0 {
 		markSteps(tr, a.head)
 	}
 	if tail.Lost > 0 {
@@ -95,7 +98,7 @@ func (a *assembly) ofAgent(ctx context.Context, w capture.Window, tail windowTai
 	return w, nil
 }
 
-// markSteps gives an allocator's history, which knows no steps, the bounds that the agent saw. The trace is not shared yet.
+// markSteps gives what torch recorded itself, which knows no steps, the bounds that the agent saw. The trace is not shared yet.
 func markSteps(tr *traces.Trace, head windowHead) {
 	for i, s := range head.Steps {
 		tr.Strings = append(tr.Strings, "step "+strconv.FormatInt(head.First+int64(i), 10))

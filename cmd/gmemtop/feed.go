@@ -41,6 +41,7 @@ type sessionFeed struct {
 	held   int   // windows that the session holds
 	seen   int64 // index of the last step that is in look, -1 for none
 	every  int
+	depth  string    // by what means to capture, "" once the source was told
 	told   bool      // the source was told of every
 	first  int       // how many steps to ask for whole by ourselves, once; 0 for none
 	asked  time.Time // when a window was asked for, the zero time where none is awaited
@@ -127,6 +128,9 @@ func (f *sessionFeed) isBack() bool {
 func (f *sessionFeed) askFirst(ctx context.Context, v capture.View) {
 	if v.Ended || len(v.Steps) < warm {
 		return
+	}
+	if f.depth != "" && f.control.Depth(ctx, f.depth) == nil {
+		f.depth = ""
 	}
 	if f.every > 0 && !f.told {
 		f.told = f.control.Every(ctx, f.every) == nil
@@ -215,7 +219,7 @@ func (f *sessionFeed) timelines(ctx context.Context, list []capture.Window) (win
 }
 
 func howCaptured(w capture.Window) string {
-	text := map[string]string{capture.HowOps: "op by op", capture.HowHistory: "allocator history", capture.HowProbes: "by probes"}[w.How]
+	text := means[w.How]
 	if w.Partial {
 		text += ", cut"
 	}
@@ -358,6 +362,7 @@ func (f *sessionFeed) describe(v capture.View) {
 	if f.title == "" && len(t.Argv) > 0 {
 		l.Title = scriptOf(t.Argv)
 	}
+	l.Capture.Depths, l.Capture.Depth = depths(v), t.Depth
 	l.Capture.Every, l.Capture.Pending = f.every, f.first > 0 || !f.asked.IsZero() && time.Since(f.asked) < longestWait
 	l.Parts, l.Whole = nil, live.Part{}
 	for i := len(v.Steps) - 1; i >= 0 && i >= len(v.Steps)-64; i-- { // some figures are taken less often than every step
@@ -419,6 +424,8 @@ func (f *sessionFeed) Order(ctx context.Context, o live.Order) error {
 			f.every = o.Steps
 			f.mu.Unlock()
 		}
+	case live.Deepen:
+		err = f.control.Depth(ctx, o.How)
 	case live.Detach:
 		err = f.control.Detach(ctx)
 	}

@@ -25,9 +25,12 @@ func (o *orders) Describe(context.Context, int) error {
 	o.got = append(o.got, "describe")
 	return o.err
 }
-func (o *orders) History(context.Context, int) error { o.got = append(o.got, "history"); return o.err }
-func (o *orders) Every(context.Context, int) error   { o.got = append(o.got, "every"); return o.err }
-func (o *orders) Detach(context.Context) error       { o.got = append(o.got, "detach"); return o.err }
+func (o *orders) Every(context.Context, int) error { o.got = append(o.got, "every"); return o.err }
+func (o *orders) Depth(_ context.Context, how string) error {
+	o.got = append(o.got, "depth "+how)
+	return o.err
+}
+func (o *orders) Detach(context.Context) error { o.got = append(o.got, "detach"); return o.err }
 
 func sampleTrace(t *testing.T) *traces.Trace {
 	t.Helper()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/timeline/report"
@@ -35,6 +36,33 @@ func partsOf(s *capture.Step) ([]live.Part, live.Part) {
 		whole.Bytes = sum
 	}
 	return parts, whole
+}
+
+// means are the ways of capturing a stretch, in words.
+var means = map[string]string{
+	capture.HowOps: "op by op", capture.HowHistory: "allocator history", capture.HowProfile: "by the profiler", capture.HowProbes: "by probes",
+}
+
+// depths returns by what means a job's steps can be captured, with what that cost the last time.
+func depths(v capture.View) []live.Depth {
+	var list []live.Depth
+	for _, d := range []live.Depth{
+		{How: capture.HowOps, Shows: "each op, what it reads and writes, and for how long: what swapping and recompute are planned on"},
+		{How: capture.HowHistory, Shows: "what the GPU's allocator did, segments and Python stacks with it, of compiled code as well"},
+		{How: capture.HowProfile, Shows: "what is allocated in which op, by torch's profiler, of compiled code as well"},
+	} {
+		if !slices.Contains(v.Target.Capabilities, d.How) {
+			continue
+		}
+		d.Name = means[d.How]
+		for _, w := range v.Windows {
+			if w.How == d.How && w.Last >= w.First {
+				d.Cost = w.Cost / time.Duration(w.Last-w.First+1)
+			}
+		}
+		list = append(list, d)
+	}
+	return list
 }
 
 // scriptOf is the name of the script in a command line, or that of its program.

@@ -54,6 +54,7 @@ func (f *flags) window(c *cobra.Command) {
 func (f *flags) watching(c *cobra.Command) {
 	p := c.Flags()
 	p.IntVar(&f.live.every, "every", 0, "capture one step in so many whole, op by op; 0 captures two at the beginning and then only by request")
+	p.StringVar(&f.live.depth, "depth", "", "capture by ops (each op with what it touches), history (the GPU allocator's own record) or profile (torch's profiler) (default ops)")
 	p.StringArrayVar(&f.live.triggers, "trigger", nil, "write only what stands around an event: oom, allocated>60GiB, leak>1MiB/step, ... (may be repeated)")
 	p.IntVar(&f.live.before, "before", 3, "captured steps to keep from before a trigger")
 	p.IntVar(&f.live.after, "after", 1, "captured steps to keep from after a trigger")

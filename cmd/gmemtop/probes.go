@@ -102,11 +102,11 @@ func (j *probeJob) Run(ctx context.Context, sink capture.Sink) error {
 // Describe implements capture.Controller: there is nothing to ask for, since what comes is whole.
 func (j *probeJob) Describe(context.Context, int) error { return nil }
 
-// History implements capture.Controller, as Describe does.
-func (j *probeJob) History(context.Context, int) error { return nil }
-
 // Every implements capture.Controller, as Describe does.
 func (j *probeJob) Every(context.Context, int) error { return nil }
+
+// Depth implements capture.Controller, as Describe does.
+func (j *probeJob) Depth(context.Context, string) error { return nil }
 
 // Detach implements capture.Controller.
 func (j *probeJob) Detach(ctx context.Context) error {

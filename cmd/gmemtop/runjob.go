@@ -56,7 +56,7 @@ const (
 // runJob starts a command and watches it; its error carries the command's exit code.
 func (a *app) runJob(ctx context.Context, argv []string) error {
 	headless := a.flags.live.headless || !isTerminal(a.out) || a.env("TERM") == "dumb"
-	launch := pytorch.Launch{Argv: argv, Env: a.environ, Detached: !headless, First: firstSteps}
+	launch := pytorch.Launch{Argv: argv, Env: a.environ, Detached: !headless, First: firstSteps, Depth: a.flags.live.depth}
 	if headless {
 		a.streams(&launch)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -75,14 +76,14 @@ func (l *lateControl) Describe(ctx context.Context, n int) error {
 	return l.order(func(c capture.Controller) error { return c.Describe(ctx, n) })
 }
 
-// History implements capture.Controller.
-func (l *lateControl) History(ctx context.Context, n int) error {
-	return l.order(func(c capture.Controller) error { return c.History(ctx, n) })
-}
-
 // Every implements capture.Controller.
 func (l *lateControl) Every(ctx context.Context, n int) error {
 	return l.order(func(c capture.Controller) error { return c.Every(ctx, n) })
+}
+
+// Depth implements capture.Controller.
+func (l *lateControl) Depth(ctx context.Context, how string) error {
+	return l.order(func(c capture.Controller) error { return c.Depth(ctx, how) })
 }
 
 // Detach implements capture.Controller.
@@ -92,9 +93,12 @@ func (l *lateControl) Detach(ctx context.Context) error {
 
 // watch prepares to watch a job, written to a file where the command line asks for one.
 func (a *app) watch(title, waiting string) (*watching, error) {
+	if d := a.flags.live.depth; d != "" && !slices.Contains([]string{capture.HowOps, capture.HowHistory, capture.HowProfile}, d) {
+		return nil, usageError{fmt.Errorf("--depth %q: name ops, history or profile", d)}
+	}
 	w := &watching{session: capture.NewSession(capture.Limits{}), control: &lateControl{}, unasked: a.flags.live.unasked}
 	w.feed = newSessionFeed(w.session, w.control, title, waiting)
-	w.feed.every = a.flags.live.every
+	w.feed.every, w.feed.depth = a.flags.live.every, a.flags.live.depth
 	w.feed.books = newBooks(w.session).parts // which open NVML only for a process whose steps have figures of a device's allocator
 	w.relay = pytorch.NewRelay(w.session, w.control)
 	w.sink = w.relay
@@ -283,6 +287,7 @@ func (a *app) attachFeed(letting *sync.WaitGroup) func(ctx context.Context, pid 
 // live are the flags of commands that watch a job.
 type liveFlags struct {
 	every         int
+	depth         string
 	unasked       bool // every is our own choice
 	headless      bool
 	outlives      bool // the end of the terminal ends nothing

@@ -13,6 +13,9 @@
 // An alloc may carry "label", what the program calls the storage (layers.0.weight), and "addr", an address that stays the same from one
 // recording of a process to the next; without it the reader makes addresses up. Keys that a reader does not know are skipped.
 //
+// A head with "empty":true says that nothing was there before the recording: its storages are all that ever were. Without it, what was there and was not
+// touched may be missing.
+//
 // r, w and m are the storages that the op reads, gives a whole new value and changes in place; views touch nothing and are no ops. The trace is
 // of the kind Dataflow: everything can be planned on it. Storages of several devices become devices of their own; an op belongs to the device
 // of what it touches.
@@ -55,6 +58,7 @@ type head struct {
 	Rank      int        `json:"rank"`
 	WorldSize int        `json:"world_size"`
 	Epoch     int64      `json:"epoch_ns"`
+	Empty     bool       `json:"empty"`
 	Steps     [][2]int64 `json:"steps"`
 }
 
@@ -90,12 +94,15 @@ type reader struct {
 	live map[int64]storage
 	next uint64 // addresses only grow, so that none is used twice
 	last int64
+	// empty says that the recording begins with nothing; then each device gets, at its first event, the total that follows from it.
+	empty bool
+	begun map[traces.DeviceID]bool
 }
 
 // Read reads a recording. progress, where not nil, is called with the number of bytes read so far. Errors name the line; the lines before a damaged one
 // make the trace that comes with the error.
 func Read(ctx context.Context, in io.Reader, progress func(done int64)) (*traces.Trace, error) {
-	r := &reader{b: traces.NewBuilder(), live: map[int64]storage{}, next: 1 << 20}
+	r := &reader{b: traces.NewBuilder(), live: map[int64]storage{}, next: 1 << 20, begun: map[traces.DeviceID]bool{}}
 	err := r.lines(ctx, in, progress)
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
@@ -160,6 +167,7 @@ func (r *reader) head(line []byte) error {
 	case h.Version != version:
 		return fmt.Errorf("version %d is not known to this program, which reads %d", h.Version, version)
 	}
+	r.empty = h.Empty
 	t := &r.b.T
 	t.Source.Format, t.Source.Tool = formatName, "torch "+h.Torch
 	t.Source.SyntheticAddresses = true
@@ -245,6 +253,10 @@ func (r *reader) event(x *row, s storage, a traces.Action) {
 	e := traces.Event{Time: x.T, Addr: s.addr, Size: s.size, Stack: traces.NoStack, Device: s.device, Action: a}
 	if a == traces.Alloc && (x.Category != "" || x.Label != "") {
 		e.Detail = r.b.Detail(traces.Detail{Category: r.b.String(x.Category), UserMetadata: r.b.String(x.Label), ForwardStack: traces.NoStack})
+	}
+	if t := &r.b.T; r.empty && !r.begun[s.device] {
+		r.begun[s.device] = true
+		t.Counters = append(t.Counters, traces.Counter{Name: r.b.String(traces.CounterAllocated), Device: s.device, Time: []int64{x.T}, Value: []int64{s.size}, Event: []int32{int32(t.Events.Len())}})
 	}
 	r.b.Event(e)
 }

@@ -28,3 +28,25 @@ func TestALabelAndAnAddressStayWithTheStorage(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+func TestARecordingThatBeginsEmptySaysSoOfEachDevice(t *testing.T) {
+	const rows = `{"k":"alloc","id":1,"size":8,"on":"cpu"}` + "\n" + `{"k":"alloc","id":2,"size":16,"on":"cuda:0","t":5}` + "\n" + `{"k":"alloc","id":3,"size":4,"on":"cpu","t":6}` + "\n"
+	for first, want := range map[string]int{head: 0, strings.Replace(head, `"version":1`, `"version":1,"empty":true`, 1): 2} {
+		tr, err := described.Read(context.Background(), strings.NewReader(first+rows), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(tr.Counters) != want {
+			t.Errorf("%d counters, not %d", len(tr.Counters), want)
+		}
+		for _, c := range tr.Counters {
+			row := int(c.Event[0])
+			if e := tr.Events.At(row); tr.Text(c.Name) != traces.CounterAllocated || e.Device != c.Device || e.Size != c.Value[0] || e.Time != c.Time[0] {
+				t.Errorf("%+v at %+v", c, e)
+			}
+			if begin, _ := tr.DeviceEvents(c.Device); begin != row {
+				t.Errorf("the total stands at row %d, and the device begins at %d", row, begin)
+			}
+		}
+	}
+}

@@ -172,6 +172,9 @@ type Capture struct {
 	All bool
 	// Along names the process that watches the job where this viewer only looks along with it, 0 for none: leaving disturbs neither.
 	Along int
+	// Depths are the means by which it can be captured, where there is a choice, and Depth the one in force.
+	Depths []Depth
+	Depth  string
 	// No says why nothing can be captured whole, "" where it can.
 	No string
 	// Share is the part of step time that watching takes, as measured; Measured says whether it was.
@@ -181,11 +184,22 @@ type Capture struct {
 	Connected bool
 }
 
+// Depth is a means of capturing a step whole.
+type Depth struct {
+	// How names it to the source, Name to people: "op by op".
+	How, Name string
+	// Shows says what it shows; Cost is how much longer a step took by it, as measured, 0 where it was not yet.
+	Shows string
+	Cost  time.Duration
+}
+
 // Order is something that a job is asked for.
 type Order struct {
 	Kind OrderKind
 	// Steps is how many steps to capture, or of how many one.
 	Steps int
+	// How is the depth that is asked for.
+	How string
 	// Rank is the ID of the process to show from now on. All other orders go to the one that is shown.
 	Rank int
 	// All has every process of the job do it.
@@ -201,6 +215,8 @@ const (
 	Describe OrderKind = iota
 	// Every captures one step in Steps whole, none for 0.
 	Every
+	// Deepen captures by the means that Order.How names from now on.
+	Deepen
 	// Detach leaves the job alone, with nothing left behind in it.
 	Detach
 	// Choose shows another process of a job of several. The looks are about it as soon as there is something to show of it.

@@ -30,7 +30,7 @@ type View struct {
 	keys  keys
 }
 
-type keys struct{ describe, every, output, zoom, detach, ranks key.Binding }
+type keys struct{ describe, every, depth, output, zoom, detach, ranks key.Binding }
 
 // Columns of the table of steps.
 const (
@@ -61,6 +61,7 @@ func New(f Feed) *View {
 	v.keys = keys{
 		describe: bind("r", "capture a step", "r"),
 		every:    bind("a", "one in …", "a"),
+		depth:    bind("d", "how deep", "d"),
 		output:   bind("o", "its output", "o"),
 		zoom:     bind("z", "all steps", "z"),
 		detach:   bind("X", "let go of it", "X"),
@@ -154,14 +155,18 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 			said = "steps" + v.of() + " are captured whole only by request from now on"
 		}
 		return v.order(Order{Kind: Every, Steps: msg.steps}, said)
+	case depthMsg:
+		return v.order(Order{Kind: Deepen, How: msg.How}, "steps"+v.of()+" are captured "+msg.Name+" from now on")
 	case detachMsg:
 		return v.order(Order{Kind: Detach, All: msg.all}, "asked to let go of "+msg.what)
 	case tea.KeyPressMsg:
 		switch {
 		case key.Matches(msg, v.keys.describe) && v.orders():
-			return v.order(Order{Kind: Describe, Steps: 1}, "the next step"+v.of()+" will be captured op by op")
+			return v.order(Order{Kind: Describe, Steps: 1}, "the next step"+v.of()+" will be captured "+v.depth())
 		case key.Matches(msg, v.keys.every) && v.orders():
 			return v.askEvery()
+		case key.Matches(msg, v.keys.depth) && v.orders() && len(v.look.Capture.Depths) > 1:
+			return v.askDepth()
 		case key.Matches(msg, v.keys.detach) && v.look.Capture.Connected:
 			return v.askDetach()
 		case key.Matches(msg, v.keys.output) && v.look.Output != nil:
@@ -184,6 +189,7 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 
 type (
 	everyMsg  struct{ steps int }
+	depthMsg  Depth
 	detachMsg struct {
 		all  bool
 		what string
@@ -198,6 +204,31 @@ func (v *View) of() string {
 		return " of " + r.Name()
 	}
 	return ""
+}
+
+// depth is how steps are captured, in words.
+func (v *View) depth() string {
+	for _, d := range v.look.Capture.Depths {
+		if d.How == v.look.Capture.Depth {
+			return d.Name
+		}
+	}
+	return "whole"
+}
+
+func (v *View) askDepth() tea.Cmd {
+	pick := leaf.PickMsg{Title: "Capture steps" + v.of(), Footer: "What it costs a step is shown as measured."}
+	for _, d := range v.look.Capture.Depths {
+		c := leaf.Choice{Title: d.Name, Detail: d.Shows, Msg: depthMsg(d)}
+		if d.Cost > 0 {
+			c.Detail += "; took " + timeline.Duration(int64(d.Cost)) + " longer"
+		}
+		if d.How == v.look.Capture.Depth {
+			c.Detail = "so it is now; " + c.Detail
+		}
+		pick.Choices = append(pick.Choices, c)
+	}
+	return leaf.Send(pick)
 }
 
 func (v *View) askDetach() tea.Cmd {
@@ -328,6 +359,9 @@ func (v *View) Bindings(*leaf.State) []key.Binding {
 		list = append(list, b)
 	}
 	list = append(list, rest...)
+	if v.orders() && len(v.look.Capture.Depths) > 1 {
+		list = append(list, v.keys.depth)
+	}
 	if v.look.Capture.Connected {
 		list = append(list, v.keys.detach)
 	}

@@ -80,6 +80,9 @@ class Recorder(Ops):
     def _timer(self, inputs):
         return None
 
+    def _held(self):
+        return {}
+
     def _storage(self, t, category=None, known=False, at=0, born=None):
         """As Ops does, but that nothing was there before: what is met first as an op's input came into being without an op just now, as data does."""
         if not isinstance(t, self.run.fake):
@@ -302,7 +305,7 @@ class Run(object):
             if recorder is not None:
                 recorder.stopped = True
                 with self.open(os.path.join(self.folder, "trace.jsonl"), "w") as f:
-                    for text in recorder.lines({"epoch_ns": 0}):
+                    for text in recorder.lines({"epoch_ns": 0, "empty": True}):
                         f.write(text)
             found = {"torch": str(self.torch.__version__), "steps": self.steps, "made_up": self.made_up, "notes": self.notes, "error": self.error,
                      "unsupported": self.unsupported, "lost": 0 if recorder is None else recorder.lost}

@@ -49,7 +49,21 @@ func run(t *testing.T, o estimate.Options, args ...string) (*estimate.Result, st
 	}
 	r, err := estimate.Run(t.Context(), o)
 	said, _ := os.ReadFile(out.Name())
+	if err != nil && strings.Contains(err.Error(), "cannot pretend that there is a device") && version(t) < 210 {
+		t.Skip("needs a newer torch, or its build for the CPU: ", err)
+	}
 	return r, string(said), err
+}
+
+// version returns 100*major + minor of the torch that is tested with, without importing it.
+func version(t *testing.T) int {
+	t.Helper()
+	out, err := exec.Command(python(t), "-c", "import importlib.metadata as m; print(m.version('torch'))").Output()
+	var major, minor int
+	if _, scan := fmt.Sscanf(string(out), "%d.%d", &major, &minor); err != nil || scan != nil {
+		t.Fatalf("torch's version: %q, %v, %v", out, err, scan)
+	}
+	return 100*major + minor
 }
 
 func absolute(t *testing.T, path string) string {
@@ -95,9 +109,19 @@ func TestEstimatedPeaksAreThoseOfTheRealTraining(t *testing.T) {
 	script := absolute(t, "testdata/train.py")
 	for _, name := range scenarios {
 		t.Run(name, func(t *testing.T) {
+			if (name == "gpt" || name == "checkpoint") && version(t) < 203 {
+				t.Skip("needs torch 2.3: in 2.2 the positions of every step are kept, 512 bytes more each")
+			}
 			r, said, err := run(t, estimate.Options{CPU: true}, script, name)
 			if err != nil {
 				t.Fatalf("%v\n%s", err, said)
+			}
+			tl, err := timeline.Build(t.Context(), r.Trace, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := tl.Main().Totals; !d.BeginsEmpty || !d.Complete {
+				t.Errorf("an estimate begins with nothing, and its totals are %s: %s", d.Exactness, d.Reason)
 			}
 			got := steps(t, r.Trace)
 			if len(got) != 3 {

@@ -15,9 +15,13 @@ def _pretend_below(run):
         ensure()
     if not torch._C._has_cuda:
         return
+    if ensure is None and run.config["kind"] == "cuda":
+        raise Unsupported("this build of torch (%s) is for CUDA and cannot pretend that there is a device, which newer ones can: take a newer torch, "
+                          "or torch's build for the CPU in an environment of its own, or say --cpu for a training on the CPU" % torch.__version__)
     root = os.path.dirname(torch.__file__)
     try:
-        with open(os.path.join(root, "include", "ATen", "detail", "AcceleratorHooksInterface.h")) as f:
+        headers = [os.path.join(root, "include", "ATen", "detail", name) for name in ("AcceleratorHooksInterface.h", "CUDAHooksInterface.h")]
+        with open(headers[0] if os.path.exists(headers[0]) else headers[1]) as f:  # before torch 2.3 CUDA's table inherits nothing
             names = re.findall(r"^\s*virtual\s+[^(;{]*?(~?\w+)\s*\(", f.read(), re.M)
         place = 2 + names.index("hasPrimaryContext") + 1  # after two words of the table's own; a destructor has two entries
         library = ctypes.CDLL(os.path.join(root, "lib", "libtorch_cpu.so"))

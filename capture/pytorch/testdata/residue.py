@@ -16,6 +16,11 @@ import torch
 import torch.multiprocessing
 from multiprocessing import util
 
+try:
+    from torch.amp import grad_scaler as scalers
+except ImportError:  # before torch 2.3
+    from torch.cuda.amp import grad_scaler as scalers
+
 folder = sys.argv[1]
 torch.set_num_threads(1)
 torch.manual_seed(1)
@@ -51,7 +56,7 @@ def state():
         "path": list(sys.path),
         "optimizer hooks": [len(hooks._global_optimizer_pre_hooks), len(hooks._global_optimizer_post_hooks)],
         "module hooks": [len(module._global_forward_pre_hooks), len(module._global_forward_hooks), len(module._global_forward_hooks_always_called)],
-        "functions": [repr(f) for f in (torch.autograd.backward, torch.amp.grad_scaler.GradScaler.update, torch.UntypedStorage.resize_)],
+        "functions": [repr(f) for f in (torch.autograd.backward, scalers.GradScaler.update, torch.UntypedStorage.resize_)],
         "storage class": sorted(torch.UntypedStorage.__dict__),
         "modes": torch._C._len_torch_dispatch_stack(),
         "finalizers": len(util._finalizer_registry),

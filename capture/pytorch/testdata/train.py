@@ -1,6 +1,6 @@
 """Train small networks, one after the other, and print what they learnt to the last bit.
 
-usage: train.py SCENARIO[,SCENARIO...]
+usage: train.py SCENARIO[@STEPS][,SCENARIO...]
 
 For each scenario: every loss in hexadecimal, a digest of all parameters and gradients, and the bytes of its own tensors. Where GATE names a
 folder, each scenario says "at NAME" at its fourth step and waits for a file of that name, so that a test can ask for something first.
@@ -28,7 +28,7 @@ def gate(name, step):
     folder = os.environ.get("GATE")
     if folder and step == 3:
         write("at", name)
-        for _ in range(3000):
+        for _ in range(12000):
             if os.path.exists(os.path.join(folder, name)):
                 return
             time.sleep(0.01)
@@ -240,6 +240,50 @@ def loader(name):
     say(name, losses, [optimizer])
 
 
+def arrays(name):
+    """Data that comes without an op, from numpy and from lists; a network and a criterion that are modules of their own; a table that was there before."""
+    import numpy
+
+    r = numpy.random.RandomState(0)
+    net, criterion = torch.nn.Sequential(torch.nn.Linear(40, 70), torch.nn.ReLU(), torch.nn.Linear(70, 10)), torch.nn.CrossEntropyLoss()
+    optimizer, table, losses = torch.optim.SGD(net.parameters(), lr=0.1), torch.randn(13, 40), []
+    for step in range(STEPS):
+        gate(name, step)
+        x = torch.from_numpy(r.randn(8, 40).astype("float32"))
+        y = torch.tensor(r.randint(0, 10, 8).tolist())
+        optimizer.zero_grad()
+        loss = criterion(net(x + table[step]), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    say(name, losses, [optimizer])
+
+
+def leaks(name):
+    """Keeps what the network made of every batch, beside what it keeps anew each step and what it keeps once."""
+    net = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10))
+    optimizer, kept, last, losses = torch.optim.Adam(net.parameters()), [], None, []
+    for step in range(STEPS):
+        gate(name, step)
+        optimizer.zero_grad()
+        x, y = torch.randn(32, 64), torch.randint(0, 10, (32,))
+        out = net(x)
+        if name == "leaks":
+            kept.append(out.detach().clone())  # 1280 bytes a step
+        last = (x * 2, out.detach().clone())
+        loss = F.cross_entropy(out, y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    say(name, losses, [optimizer])
+    return kept, last
+
+
+def tidy(name):
+    """The same without the leak."""
+    leaks(name)
+
+
 def gan(name):
     make, judge = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.ReLU(), torch.nn.Linear(32, 16)), torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.LeakyReLU(), torch.nn.Linear(32, 1))
     of_judge, of_make = torch.optim.Adam(judge.parameters()), torch.optim.Adam(make.parameters())
@@ -332,19 +376,25 @@ def forks(name):
     assert os.waitpid(pid, 0)[1] == 0
 
 
-def ranks(name, wrap):
+def ranks(name, wraps=("ddp", "fsdp")):
     """Two processes of gloo."""
     import socket
 
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
-    torch.multiprocessing.spawn(rank, (name, wrap, port), nprocs=2)
+    torch.multiprocessing.spawn(rank, (wraps, port), nprocs=2)
 
 
-def rank(k, name, wrap, port):
+def rank(k, wraps, port):
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", "tcp://127.0.0.1:%d" % port, rank=k, world_size=2)
+    for wrap in wraps:
+        wrapped(k, wrap)
+    torch.distributed.destroy_process_group()
+
+
+def wrapped(k, wrap):
     torch.manual_seed(0)
     model = Loss(torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10)))
     if wrap == "ddp":
@@ -357,19 +407,21 @@ def rank(k, name, wrap, port):
             fully_shard(layer, mesh=mesh)
         fully_shard(model, mesh=mesh)
     torch.manual_seed(k)
-    loop("%s-%d" % (name, k), model, lambda: (torch.randn(16, 64), torch.randint(0, 10, (16,))), truth=False)
-    torch.distributed.destroy_process_group()
+    loop("%s-%d" % (wrap, k), model, lambda: (torch.randn(16, 64), torch.randint(0, 10, (16,))), truth=False)
 
 
 def ddp(name):
-    ranks(name, "ddp")
-
-
-def fsdp(name):
-    ranks(name, "fsdp")
+    ranks(name, ("ddp",))
 
 
 if __name__ == "__main__":
-    for scenario in sys.argv[1].split(","):
+    chosen = sys.argv[1].split(",")
+    for scenario in chosen:
         torch.manual_seed(1)
-        globals()[scenario](scenario)
+        STEPS = int(scenario.partition("@")[2] or os.environ.get("STEPS", "8"))
+        write("begins", scenario)
+        try:
+            globals()[scenario.partition("@")[0]](scenario)
+        except ValueError:
+            if scenario is chosen[-1]:  # nobody catches what the last one raises
+                raise

@@ -1,0 +1,111 @@
+"""Part one of the agent: what is kept of a stretch of training, and how it is put down as text.
+
+The rows are tuples, as small as they can be while the training runs. They become the JSON lines that gmemtop's package traces/described
+documents on the thread that sends them, where nobody waits: categories, labels and the device's times are looked up only then. It needs
+the syntax of Python 3.8.
+"""
+import json
+import os
+import time
+import weakref
+
+FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
+# Rows of one window. A step of a model of a hundred layers has some ten thousand; what would go beyond is counted as lost.
+MAX_ROWS = 300000
+
+
+class _Storage(weakref.ref):
+    """A storage that is alive: where it is found and what it is called."""
+
+    __slots__ = ("key", "number", "size", "address")
+
+
+class Addresses(object):
+    """Made-up addresses that stay with a storage from one window to the next, as far as its C++ address and its size say that it is the same."""
+
+    def __init__(self):
+        self.next, self.last = 1 << 20, {}
+        self.there, self.look_again = {}, 0  # see Ops._held
+
+    def of(self, key, size):
+        known = self.last.get(key)
+        if known is not None and known[1] == size:
+            return known[0]
+        return self.fresh(size)
+
+    def fresh(self, size):
+        address = self.next
+        self.next += (size + 511) & ~511 or 512
+        return address
+
+
+class Recording(object):
+    """The rows of a window, and what its storages are known to be. Ops fills it."""
+
+    def __init__(self, torch, now, addresses):
+        self.torch, self.addresses, self.start = torch, addresses, now
+        self.rows, self.before = [], []
+        self.alive, self.born, self.category, self.label, self.gradient_of, self.device = {}, [], {}, {}, {}, "cpu"
+        self.touched_forward, self.changed_backward, self.read_backward = set(), set(), set()
+        self.saved = set()
+        self.where, self.timed, self.newest = {}, [], {}
+        self.cost, self.steps, self.lost, self.stopped = 0, [], 0, False
+
+    def _row(self, row):
+        if len(self.rows) < MAX_ROWS:
+            self.rows.append(row)
+        else:
+            self.lost += 1
+            self.stopped = True
+
+    def settled(self):
+        """Whether the device has done all that was timed, so that times can be read without waiting for it."""
+        return all(event.query() for event in self.newest.values())
+
+    def _category(self, number):
+        found, born = self.category.get(number), self.born[number]
+        if found is not None:
+            return found
+        if born is None:
+            if number in self.changed_backward and number not in self.touched_forward:
+                return "gradient"  # a reducer's bucket
+            return "input"
+        if number in self.saved or (born == FORWARD and number in self.read_backward):
+            return "activation"
+        return "autograd_detail" if born == BACKWARD else "temporary"
+
+    def lines(self, head):
+        """The window as text, some hundred kilobytes at a time."""
+        origins = {}
+        for at, device, begin, end in self.timed:
+            row = self.rows[at]
+            first, origin = origins.setdefault(device, (row[1], begin))  # events of two devices have no time between them
+            self.rows[at] = ("o", first + int(origin.elapsed_time(begin) * 1e6), int(begin.elapsed_time(end) * 1e6)) + row[3:]
+        self.timed, self.newest = [], {}
+        head = dict(head, gmemtop="described", version=1, torch=self.torch.__version__, device=self.device, pid=os.getpid(),
+                    rank=int(os.environ.get("RANK", -1)), world_size=int(os.environ.get("WORLD_SIZE", -1)),
+                    epoch_ns=self.start + head["epoch_ns"], steps=[[a - self.start, b - self.start] for a, b in self.steps])
+        quoted, out, origin = {}, [json.dumps(head, separators=(",", ":"))], self.start
+
+        def quote(s):
+            if s not in quoted:
+                quoted[s] = json.dumps(s)
+            return quoted[s]
+
+        for rows in (self.before, self.rows):
+            for row in rows:
+                if row[0] == "o":
+                    _, t, d, name, phase, module, r, w, m, rerun, stream = row
+                    out.append('{"k":"op","t":%d,"d":%d,"name":%s,"phase":"%s","module":%s,"r":%s,"w":%s,"m":%s,"rerun":%s%s}' % (
+                        t - origin, d, quote(name if "::" in name or name == "running_statistics" else "aten::" + name), phase, quote(module),
+                        r, w, m, "true" if rerun else "false", ',"stream":%d' % stream if stream else ""))
+                elif row[0] == "f":
+                    out.append('{"k":"free","id":%d,"t":%d}' % (row[1], row[2] - origin))
+                else:
+                    label = self.label.get(self.gradient_of.get(row[1], row[1]))
+                    out.append('{"k":"alloc","id":%d,"size":%d,"addr":%d,"t":%d,"category":"%s","on":"%s"%s}' % (
+                        row[1], row[2], row[4], max(row[3] - origin, 0), self._category(row[1]), self.where[row[1]], "" if label is None else ',"label":' + quote(label)))
+                if len(out) >= 2000:
+                    yield "\n".join(out) + "\n"
+                    out = []
+        yield "\n".join(out) + "\n"

@@ -1,0 +1,108 @@
+"""Part three of the agent: stretches that torch records itself, for what a description op by op cannot show.
+
+Under a dispatch mode the code that torch.compile made would run as eager ops: a description would be of something else than what trains.
+Who takes memory and who gives it back can be had all the same: on a GPU the caching allocator keeps a history, with Python's stacks; on a
+CPU torch's profiler reports each allocation with the op that it is made in. Neither says who uses what.
+"""
+import inspect
+import pickle
+import tempfile
+
+HISTORY_ENTRIES = 200000
+LOG_LEVEL = "KINETO_LOG_LEVEL"
+
+
+class Recorded(object):
+    """What a window is to the rest of the agent, where torch does the watching."""
+
+    rooting = False  # set by who sees backward() called; only a description asks
+    bound = False  # whether only the thread that began it can end it
+
+    def __init__(self, torch, now):
+        self.torch, self.start, self.steps, self.cost, self.stopped, self.lost, self.graphs = torch, now, [], 0, False, 0, 0
+
+    def on_top(self):
+        return True
+
+    settled = leave = on_top
+
+    def entering_optimizer(self, optimizer):
+        pass
+
+    leaving_optimizer = look = entering_optimizer
+
+
+class History(Recorded):
+    """A window of the caching allocator's own history. Written from torch's sources, and never run on a GPU by its authors."""
+
+    def begin(self):
+        record = self.torch.cuda.memory._record_memory_history
+        wanted = {"enabled": "all", "context": "alloc", "stacks": "python", "max_entries": HISTORY_ENTRIES}
+        known = inspect.signature(record).parameters
+        record(**{k: v for k, v in wanted.items() if k in known})
+
+    def end(self):
+        pass  # the sending thread takes the snapshot, and ends it then
+
+    def unhook(self):
+        self.torch.cuda.memory._record_memory_history(enabled=None)
+
+    def chunks(self):
+        begin = time.perf_counter_ns()
+        whole = pickle.dumps(self.torch.cuda.memory._snapshot(), protocol=4)
+        self.unhook()
+        self.cost += time.perf_counter_ns() - begin
+        for at in range(0, len(whole), 1 << 20):
+            yield whole[at:at + (1 << 20)]
+
+
+class Profile(Recorded):
+    """A window of torch's profiler. What it needs for good is torch's own: from the first on, one idle thread."""
+
+    bound = True
+    runs = False
+
+    def begin(self):
+        from torch.profiler import ProfilerActivity, profile
+
+        self.profile, self.runs = profile(activities=[ProfilerActivity.CPU], profile_memory=True), True
+        ours = LOG_LEVEL not in os.environ
+        if ours:
+            os.environ[LOG_LEVEL] = "99"  # or it would tell the program's standard error about itself
+        try:
+            self.profile.start()
+        finally:
+            if ours:
+                del os.environ[LOG_LEVEL]
+
+    def end(self):
+        if self.runs:
+            self.runs = False
+            self.profile.stop()
+
+    def leave(self):
+        self.end()
+        return True
+
+    def unhook(self):
+        pass  # a profiler ends on the thread that began it
+
+    def chunks(self):
+        handle, path = tempfile.mkstemp(prefix="gmemtop-", suffix=".json")
+        try:
+            os.close(handle)
+            begin = time.perf_counter_ns()
+            self.profile.export_chrome_trace(path)
+            self.cost += time.perf_counter_ns() - begin
+            self.profile = None
+            with open(path, "rb") as f:
+                os.unlink(path)
+                path = ""
+                for data in iter(lambda: f.read(1 << 20), b""):
+                    yield data
+        finally:
+            if path:
+                os.unlink(path)
+
+
+RECORDED = {"history": History, "profile": Profile}
