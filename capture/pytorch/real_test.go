@@ -73,19 +73,6 @@ func learnt(t *testing.T, out []byte) ([]string, map[string]truth) {
 	return lines, truths
 }
 
-// plain trains without capture and returns what was learnt.
-func plain(t *testing.T, scenarios string, env ...string) []string {
-	t.Helper()
-	cmd := exec.Command(python(t), "testdata/train.py", scenarios)
-	cmd.Env = append(os.Environ(), append(env, "PYTHONDONTWRITEBYTECODE=1")...)
-	out, _ := cmd.Output() // some scenarios fail by design
-	lines, _ := learnt(t, out)
-	if len(lines) == 0 {
-		t.Fatalf("%s learnt nothing:\n%s", scenarios, out)
-	}
-	return lines
-}
-
 // described are the scenarios of which steps are described one after the other.
 var described = []string{"mlp", "convnet", "gpt", "checkpoint", "amp", "scaled", "accumulate", "sparse", "functional", "loader", "gan", "arrays"}
 
