@@ -29,24 +29,29 @@ func TestEveryPythonRunsTheSourceAndNothingIsLeft(t *testing.T) {
 				p := start(t, p.command("asleep"))
 				p.inject(m, count) // an interpreter keeps arenas that it needed once
 				p.inject(m, count)
-				before := p.traces()
-				r := p.inject(m, count)
-				after := p.traces()
-				if !maps.Equal(before, after) {
-					for k := range after {
-						if before[k] != after[k] {
-							t.Errorf("%s was\n%s\nand is\n%s", k, before[k], after[k])
-						}
+				n, r := 2.0, Report{}
+				var before, after map[string]string
+				for range 3 { // its heap may grow once more by chance; what is left behind is left each time
+					before = p.traces()
+					r = p.inject(m, count)
+					after = p.traces()
+					if n++; maps.Equal(before, after) {
+						break
 					}
-					for k := range before {
-						if _, ok := after[k]; !ok {
-							t.Errorf("%s is gone", k)
-						}
+				}
+				for k := range after {
+					if before[k] != after[k] {
+						t.Errorf("%s was\n%s\nand is\n%s", k, before[k], after[k])
+					}
+				}
+				for k := range before {
+					if _, ok := after[k]; !ok {
+						t.Errorf("%s is gone", k)
 					}
 				}
 				t.Logf("%s: stopped %v in %v, waited %v, ran %v", r.Python, r.Stopped(), r.Stops, r.Waited, r.Ran)
-				if found := p.finish(m); found["n"] != 3.0 {
-					t.Errorf("the source ran %v times, not 3", found["n"])
+				if found := p.finish(m); found["n"] != n {
+					t.Errorf("the source ran %v times, not %v", found["n"], n)
 				}
 			})
 		}
