@@ -97,7 +97,7 @@ func (m capuchin) choose(ctx context.Context, s *selection, limit int64) (plan.D
 	if limit <= 0 { // the lowest peak that costs nothing, then only the swaps that it takes
 		s.reset(math.MinInt64 / 2)
 		m.free(s)
-		limit = s.tree.peak()
+		limit = s.tree.Peak()
 		s.reset(limit)
 		m.free(s)
 		d, live := s.decisions()

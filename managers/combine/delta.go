@@ -6,6 +6,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/managers/chain"
 	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/managers/plan/curve"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -150,7 +151,7 @@ type online struct {
 	pending int             // fetched ahead and not used yet
 
 	live, now, outFree, inFree int64
-	pinned                     *loadTree
+	pinned                     *curve.Tree
 
 	absences []plan.Absence
 	wants    []want
@@ -175,7 +176,7 @@ func newOnline(v *view, budget int64, m delta) *online {
 	copy(o.at, o.gapsOf)
 	o.starts, o.ends = inOrder(p, func(b *plan.Buffer) plan.OpID { return b.Start }), inOrder(p, func(b *plan.Buffer) plan.OpID { return b.End })
 	if p.Hardware.PinnedBytes > 0 {
-		o.pinned = newLoadTree(make([]int64, len(p.Ops)))
+		o.pinned = curve.New(make([]int64, len(p.Ops)))
 	}
 	return o
 }
@@ -288,7 +289,7 @@ func (o *online) back(b plan.BufferID, i plan.OpID) {
 	x.Fetch = i
 	o.away.Add(*x)
 	if o.pinned != nil && x.How == plan.Swap {
-		o.pinned.add(int(i), int(x.Before)+1, -o.p.Rounded(b))
+		o.pinned.Add(int(i), int(x.Before)+1, -o.p.Rounded(b))
 	}
 	o.state[b], o.since[b] = inMemory, i
 }

@@ -39,7 +39,7 @@ func (o *online) release(i plan.OpID) bool {
 			o.outFree = max(o.outFree, o.used[b]) + o.p.Hardware.D2H.Time(o.p.Rounded(b))
 			o.now = max(o.now, o.outFree) // who takes its memory waits
 			if o.pinned != nil {
-				o.pinned.add(int(after), int(g.Before)+1, o.p.Rounded(b))
+				o.pinned.Add(int(after), int(g.Before)+1, o.p.Rounded(b))
 			}
 		case plan.Recompute:
 			o.state[b] = dropped
@@ -83,7 +83,7 @@ func (o *online) direct(g *plan.Gap, after plan.OpID) (how plan.How, why string,
 	}
 	size := o.p.Rounded(g.Buffer)
 	copies := o.p.Hardware.D2H.Time(size) + o.p.Hardware.H2D.Time(size)
-	canSwap := o.pinned == nil || o.pinned.max(int(after), int(g.Before)+1)+size <= o.p.Hardware.PinnedBytes
+	canSwap := o.pinned == nil || o.pinned.Max(int(after), int(g.Before)+1)+size <= o.p.Hardware.PinnedBytes
 	if o.noDirector && canSwap {
 		return plan.Swap, "largest and longest unused", true
 	}

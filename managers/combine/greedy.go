@@ -198,7 +198,7 @@ func (s *selection) extra(g int32, peak int64) int64 {
 // over reports whether scratch at a position goes over the limit and over what the peak is so far: until everything is chosen, most positions
 // are over the limit by themselves.
 func (s *selection) over(at plan.OpID, extra int64) bool {
-	return extra > s.scratch[at] && s.tree.max(int(at), int(at)+1)+extra-s.scratch[at] > max(s.limit, s.tree.peak())
+	return extra > s.scratch[at] && s.tree.Max(int(at), int(at)+1)+extra-s.scratch[at] > max(s.limit, s.tree.Peak())
 }
 
 // dependents tries what dropping a gap does to the chains chosen already that run while it is away. It hands each one's further time and its
@@ -237,7 +237,7 @@ func (s *selection) chain(g int32) {
 	}
 	s.took[g] = c.Time
 	if extra := s.extra(g, c.Peak); extra > s.scratch[at] {
-		s.tree.add(int(at), int(at)+1, extra-s.scratch[at])
+		s.tree.Add(int(at), int(at)+1, extra-s.scratch[at])
 		s.scratch[at] = extra
 	}
 	for _, o := range c.Ops {
@@ -344,7 +344,7 @@ func (s *selection) share(g int32, how choice) error {
 				continue
 			}
 			d := s.gapAt(a.Buffer, at)
-			if d >= 0 && s.how[d] == how && s.release[d] <= at && at < s.fetch[d] && s.tree.max(int(at), int(s.fetch[d]))+s.size(d) <= s.limit {
+			if d >= 0 && s.how[d] == how && s.release[d] <= at && at < s.fetch[d] && s.tree.Max(int(at), int(s.fetch[d]))+s.size(d) <= s.limit {
 				if how == recompute {
 					s.why[d] = "stays from a chain that makes it on its way"
 				}

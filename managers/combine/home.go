@@ -436,7 +436,7 @@ func (s *selection) schedule(swaps []int32, why string) {
 		if x := &s.gaps[g]; s.pinnable(g) {
 			kept = append(kept, g)
 			if s.pinned != nil {
-				s.pinned.add(int(x.After), int(x.Before)+1, s.size(g))
+				s.pinned.Add(int(x.After), int(x.Before)+1, s.size(g))
 			}
 		}
 	}

@@ -2,52 +2,11 @@ package combine
 
 import (
 	"math/rand/v2"
-	"slices"
 	"testing"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/managers/plan/plantest"
 )
-
-func TestTheLoadTreeAnswersAsAnArrayDoes(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 2))
-	for range 50 {
-		n := 1 + r.IntN(70)
-		load := make([]int64, n)
-		for i := range load {
-			load[i] = int64(r.IntN(100))
-		}
-		tree := newLoadTree(load)
-		for range 100 {
-			lo, hi := r.IntN(n+1), r.IntN(n+1)
-			v := int64(r.IntN(61) - 30)
-			tree.add(lo, hi, v)
-			for i := lo; i < hi; i++ {
-				load[i] += v
-			}
-			lo, hi = r.IntN(n), 1+r.IntN(n)
-			limit := int64(r.IntN(120) - 10)
-			above := func(x int64) bool { return x > limit }
-			first, last := -1, -1
-			if lo < hi {
-				if i := slices.IndexFunc(load[lo:hi], above); i >= 0 {
-					first = lo + i
-				}
-				for i := lo; i < hi; i++ {
-					if above(load[i]) {
-						last = i
-					}
-				}
-				if got := tree.max(lo, hi); got != slices.Max(load[lo:hi]) {
-					t.Fatalf("max [%d, %d) is %d", lo, hi, got)
-				}
-			}
-			if f, l := tree.first(lo, hi, limit), tree.last(lo, hi, limit); f != first || l != last {
-				t.Fatalf("above %d in [%d, %d): %d to %d, not %d to %d", limit, lo, hi, first, last, f, l)
-			}
-		}
-	}
-}
 
 func TestTheFilterPicksWhatAScanWouldPick(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))

@@ -4,14 +4,10 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-
-	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/managers/plan/plantest"
@@ -25,38 +21,10 @@ var update = flag.Bool("update", false, "write the tables anew")
 // many times an op's time it takes, what it reads, ">" and what it writes; sizes are in mebibytes behind a colon at the first mention; "!" behind an op's
 // name says that it cannot run again. A copy of a mebibyte takes as many op times as the line "link" says.
 func TestDecisionsAreAsInTestdata(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txtar")
-	if err != nil || len(files) == 0 {
-		t.Fatal("no cases", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
-			a, err := txtar.ParseFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var p *plan.Problem
-			for i := range a.Files {
-				f := &a.Files[i]
-				if f.Name == "problem" {
-					p = parse(t, string(f.Data))
-					continue
-				}
-				name, size, _ := strings.Cut(f.Name, " ")
-				got := table(t, p, name, number(t, size))
-				if *update {
-					f.Data = []byte(got)
-				} else if got != string(f.Data) {
-					t.Errorf("%s gives\n%sinstead of\n%s", f.Name, got, f.Data)
-				}
-			}
-			if *update {
-				if err := os.WriteFile(file, txtar.Format(a), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-		})
-	}
+	plantest.Cases(t, *update, parse, func(t *testing.T, p *plan.Problem, question string) string {
+		name, size, _ := strings.Cut(question, " ")
+		return table(t, p, name, number(t, size))
+	})
 }
 
 func number(t *testing.T, s string) float64 {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/managers/chain"
 	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/managers/plan/curve"
 )
 
 // A selection is what the planners of this package build up: for each idle interval of a buffer, whether the buffer is kept, swapped, dropped
@@ -33,7 +34,7 @@ type selection struct {
 	p     *plan.Problem
 	limit int64
 	at    *profile
-	tree  *loadTree
+	tree  *curve.Tree
 	lanes *lanes
 	load  []int64 // when everything is kept
 	born  []int64 // of each op: the bytes allocated right before it, behind a chain that runs there
@@ -53,8 +54,8 @@ type selection struct {
 	readers [][]int32 // of each buffer: the gaps whose chains read it
 	missed  []bool    // of each gap: the timetable could not hide its swap
 	order   []int32
-	can     []answer  // of each gap: whether it can be recomputed
-	pinned  *loadTree // pinned host memory that swaps hold; nil where it has no limit
+	can     []answer    // of each gap: whether it can be recomputed
+	pinned  *curve.Tree // pinned host memory that swaps hold; nil where it has no limit
 }
 
 // newSelection returns a selection that keeps everything.
@@ -63,9 +64,9 @@ func newSelection(v *view, at *profile) *selection {
 	s := &selection{p: p, at: at, load: p.Load(), gaps: gaps, lanes: newLanes(at), how: make([]choice, len(gaps)), release: make([]plan.OpID, len(gaps)),
 		fetch: make([]plan.OpID, len(gaps)), why: make([]string, len(gaps)), gapsOf: make([]int32, len(p.Buffers)+1), born: make([]int64, len(p.Ops)),
 		scratch: make([]int64, len(p.Ops)), took: make([]int64, len(gaps)), readers: make([][]int32, len(p.Buffers)), chains: chains, can: make([]answer, len(gaps)), missed: make([]bool, len(gaps))}
-	s.tree, s.away = newLoadTree(s.load), chains.NewSet()
+	s.tree, s.away = curve.New(s.load), chains.NewSet()
 	if p.Hardware.PinnedBytes > 0 {
-		s.pinned = newLoadTree(make([]int64, len(p.Ops)))
+		s.pinned = curve.New(make([]int64, len(p.Ops)))
 	}
 	for i := range gaps {
 		s.gapsOf[gaps[i].Buffer+1]++
@@ -82,7 +83,7 @@ func newSelection(v *view, at *profile) *selection {
 // reset keeps everything again.
 func (s *selection) reset(limit int64) {
 	s.limit = limit
-	s.tree.reset(s.load)
+	s.tree.Reset(s.load)
 	s.lanes.reset()
 	clear(s.how)
 	clear(s.scratch)
@@ -90,7 +91,7 @@ func (s *selection) reset(limit int64) {
 	clear(s.missed)
 	s.away.Reset()
 	if s.pinned != nil {
-		s.pinned.reset(make([]int64, len(s.load)))
+		s.pinned.Reset(make([]int64, len(s.load)))
 	}
 	for b := range s.readers {
 		s.readers[b] = s.readers[b][:0]
@@ -101,11 +102,11 @@ func (s *selection) size(g int32) int64 { return s.p.Rounded(s.gaps[g].Buffer) }
 
 // helps reports whether somewhere in ops [lo, hi) more is live than the limit allows.
 func (s *selection) helps(lo, hi plan.OpID) bool {
-	return lo < hi && s.tree.max(int(lo), int(hi)) > s.limit
+	return lo < hi && s.tree.Max(int(lo), int(hi)) > s.limit
 }
 
 // fits reports whether the limit holds everywhere.
-func (s *selection) fits() bool { return s.tree.peak() <= s.limit }
+func (s *selection) fits() bool { return s.tree.Peak() <= s.limit }
 
 func (s *selection) outTime(g int32) int64 { return s.p.Hardware.D2H.Time(s.size(g)) }
 func (s *selection) inTime(g int32) int64  { return s.p.Hardware.H2D.Time(s.size(g)) }
@@ -138,7 +139,7 @@ func (s *selection) swap(g int32, release, fetch plan.OpID) {
 	s.lanes.takeOut(x.After, s.outTime(g))
 	s.lanes.takeIn(x.Before, s.inTime(g))
 	if s.pinned != nil {
-		s.pinned.add(int(x.After), int(x.Before)+1, s.size(g))
+		s.pinned.Add(int(x.After), int(x.Before)+1, s.size(g))
 	}
 	s.leave(g, swap, release, fetch)
 }
@@ -146,14 +147,14 @@ func (s *selection) swap(g int32, release, fetch plan.OpID) {
 // leave takes a gap's buffer out of memory between two positions.
 func (s *selection) leave(g int32, how choice, release, fetch plan.OpID) {
 	s.how[g], s.release[g], s.fetch[g] = how, release, fetch
-	s.tree.add(int(release), int(fetch), -s.size(g))
+	s.tree.Add(int(release), int(fetch), -s.size(g))
 	s.away.Add(s.absence(g))
 }
 
 // stay undoes what leave did.
 func (s *selection) stay(g int32) {
 	s.away.Remove(s.gaps[g].Buffer, s.release[g])
-	s.tree.add(int(s.release[g]), int(s.fetch[g]), s.size(g))
+	s.tree.Add(int(s.release[g]), int(s.fetch[g]), s.size(g))
 	s.how[g] = keep
 }
 
@@ -180,7 +181,7 @@ func (s *selection) absence(g int32) plan.Absence {
 // pinnable reports whether the host has room for the gap's copy.
 func (s *selection) pinnable(g int32) bool {
 	x := &s.gaps[g]
-	return s.pinned == nil || s.pinned.max(int(x.After), int(x.Before)+1)+s.size(g) <= s.p.Hardware.PinnedBytes
+	return s.pinned == nil || s.pinned.Max(int(x.After), int(x.Before)+1)+s.size(g) <= s.p.Hardware.PinnedBytes
 }
 
 // exposure is how long compute would stand still if the gap were swapped for all of its length, as far as the reservations tell.
@@ -208,10 +209,10 @@ func (s *selection) stretch() {
 			continue
 		}
 		x, release, fetch := &s.gaps[g], s.release[g], s.fetch[g]
-		if at := s.tree.first(int(x.After)+1, int(release), s.limit); at >= 0 {
+		if at := s.tree.First(int(x.After)+1, int(release), s.limit); at >= 0 {
 			release = plan.OpID(at)
 		}
-		if at := s.tree.last(int(fetch), int(x.Before), s.limit); at >= 0 {
+		if at := s.tree.Last(int(fetch), int(x.Before), s.limit); at >= 0 {
 			fetch = plan.OpID(at) + 1
 		}
 		if release < s.release[g] || fetch > s.fetch[g] {
@@ -227,7 +228,7 @@ func (s *selection) sooner(g int32, to plan.OpID) bool {
 		return false
 	}
 	size := s.size(g)
-	if at := s.tree.last(int(to), int(s.fetch[g]), s.limit-size); at >= 0 {
+	if at := s.tree.Last(int(to), int(s.fetch[g]), s.limit-size); at >= 0 {
 		to = plan.OpID(at) + 1
 	}
 	if to >= s.fetch[g] {
@@ -240,7 +241,7 @@ func (s *selection) sooner(g int32, to plan.OpID) bool {
 // later moves a swap's release to a later position, as far as the limit allows. It reports whether it moved.
 func (s *selection) later(g int32, to plan.OpID) bool {
 	to = min(to, s.fetch[g])
-	if at := s.tree.first(int(s.release[g]), int(to), s.limit-s.size(g)); at >= 0 {
+	if at := s.tree.First(int(s.release[g]), int(to), s.limit-s.size(g)); at >= 0 {
 		to = plan.OpID(at)
 	}
 	if to <= s.release[g] {
@@ -298,7 +299,7 @@ func (s *selection) settle() bool {
 		s.timetable(swaps)
 		s.lanes.reset()
 		if s.pinned != nil {
-			s.pinned.reset(make([]int64, len(s.load)))
+			s.pinned.Reset(make([]int64, len(s.load)))
 		}
 		short := false
 		for _, g := range swaps {

@@ -2,9 +2,11 @@ package joint
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/managers/plan/curve"
 )
 
 // prices say what a candidate costs while gaps are chosen. Times on a copy engine are worth a share of the same time on the compute stream: nothing
@@ -26,8 +28,9 @@ type prices struct {
 // cover chooses absences until the load meets the limits everywhere, cheapest first, and takes back what turns out not to be needed.
 type cover struct {
 	s               *schedule
-	tree            *loadTree
-	sum             []float64 // of excess before each position, scaled to the largest
+	tree            *curve.Tree // of each op, bytes by which it passes its limit
+	values          []int64     // to fill a tree with
+	sum             []float64   // of excess before each position, scaled to the largest
 	order           []int32
 	rate            []float64 // of each gap
 	cost            []float64
@@ -39,15 +42,16 @@ type cover struct {
 	noDrop          bool // recomputing is switched off
 	across          []int32
 	densities       []float64
-	outRoom, inRoom *loadTree // of each op, less than nothing while copies have room
-	redo            []float64 // of each gap: what dropping it costs, chains and all, as far as schedules have shown
-	late            []float64 // of each gap: what compute waited for its copies back
-	times           []float64 // of each op: how often it ran again
+	outRoom, inRoom *curve.Tree // of each op, less than nothing while copies have room
+	redo            []float64   // of each gap: what dropping it costs, chains and all, as far as schedules have shown
+	late            []float64   // of each gap: what compute waited for its copies back
+	times           []float64   // of each op: how often it ran again
 }
 
 func newCover(s *schedule) *cover {
 	m := s.m
-	c := &cover{s: s, tree: newLoadTree(m.n), outRoom: newLoadTree(m.n), inRoom: newLoadTree(m.n), sum: make([]float64, m.n+1), full: make([]bool, len(m.gaps)), redo: make([]float64, len(m.gaps)), late: make([]float64, len(m.gaps)), times: make([]float64, m.n), rate: make([]float64, len(m.gaps)+len(m.slower)), cost: make([]float64, len(m.gaps)),
+	values := make([]int64, m.n)
+	c := &cover{s: s, tree: curve.New(values), outRoom: curve.New(values), inRoom: curve.New(values), values: values, sum: make([]float64, m.n+1), full: make([]bool, len(m.gaps)), redo: make([]float64, len(m.gaps)), late: make([]float64, len(m.gaps)), times: make([]float64, m.n), rate: make([]float64, len(m.gaps)+len(m.slower)), cost: make([]float64, len(m.gaps)),
 		how: make([]choice, len(m.gaps)), from: make([]plan.OpID, len(m.gaps)), to: make([]plan.OpID, len(m.gaps))}
 	clock := make([]int64, m.n+1)
 	var all int64
@@ -199,21 +203,24 @@ func (c *cover) choose(pr prices, from *state) {
 		}
 	}
 	c.sort()
-	c.tree.set(func(i int) int64 { return m.load[i] + s.work[i] - m.work[i] - s.limit[i] })
+	for i := range c.values {
+		c.values[i] = m.load[i] + s.work[i] - m.work[i] - s.limit[i]
+	}
+	c.tree.Reset(c.values)
 	if from != nil {
 		for _, g := range m.choices {
 			switch x := &m.gaps[g]; s.choice[g] {
 			case swap:
-				c.tree.add(int(c.from[g]), int(c.to[g]), -x.size)
+				c.tree.Add(int(c.from[g]), int(c.to[g]), -x.size)
 			case drop:
-				c.tree.add(int(x.after)+1, int(x.before), -x.size)
+				c.tree.Add(int(x.after)+1, int(x.before), -x.size)
 			}
 		}
 	} else if pr.fill {
 		c.fill(pr.split)
 	}
 	for _, g := range c.order { // what is absent without anyone waiting
-		if c.tree.top() <= 0 {
+		if c.tree.Peak() <= 0 {
 			break
 		}
 		if int(g) < len(m.gaps) && s.choice[g] != keep {
@@ -228,9 +235,9 @@ func (c *cover) choose(pr prices, from *state) {
 		if c.how[g] == swap {
 			from, to = c.from[g], c.to[g]
 		}
-		if from < to && c.tree.max(int(from), int(to)) > 0 {
+		if from < to && c.tree.Max(int(from), int(to)) > 0 {
 			s.choice[g] = c.how[g]
-			c.tree.add(int(from), int(to), -x.size)
+			c.tree.Add(int(from), int(to), -x.size)
 		}
 	}
 	c.second(pr)
@@ -245,7 +252,7 @@ func (c *cover) sort() {
 // before fit into the time there is, whichever end one looks from; then it drops the cheapest until the position is relieved.
 func (c *cover) fill(split float64) {
 	s, m := c.s, c.s.m
-	k, most := 0, farBelow
+	k, most := 0, int64(math.MinInt64)
 	for i := range m.n {
 		if v := m.load[i] - s.limit[i]; v > most {
 			k, most = i, v
@@ -264,8 +271,14 @@ func (c *cover) fill(split float64) {
 	})
 	// A copy out of the gap written at a has from the end of a to the start of k, with all those written later; likewise backwards for copies in.
 	start, end := m.start[k], m.end[k]
-	c.outRoom.set(func(i int) int64 { return min(0, m.end[i]-start) })
-	c.inRoom.set(func(i int) int64 { return min(0, end-m.start[i]) })
+	for i := range c.values {
+		c.values[i] = min(0, m.end[i]-start)
+	}
+	c.outRoom.Reset(c.values)
+	for i := range c.values {
+		c.values[i] = min(0, end-m.start[i])
+	}
+	c.inRoom.Reset(c.values)
 	density := func(x *gap, g int32) float64 { return c.redo[g] * 1024 / float64(x.size) }
 	missing := most
 	for _, g := range c.across {
@@ -277,13 +290,13 @@ func (c *cover) fill(split float64) {
 			continue
 		}
 		first := max(int(x.ready), 0)
-		if c.outRoom.max(0, first+1)+x.out > 0 || c.inRoom.max(int(x.before), m.n)+x.in > 0 {
+		if c.outRoom.Max(0, first+1)+x.out > 0 || c.inRoom.Max(int(x.before), m.n)+x.in > 0 {
 			continue
 		}
-		c.outRoom.add(0, first+1, x.out)
-		c.inRoom.add(int(x.before), m.n, x.in)
+		c.outRoom.Add(0, first+1, x.out)
+		c.inRoom.Add(int(x.before), m.n, x.in)
 		s.choice[g] = swap
-		c.tree.add(int(c.from[g]), int(c.to[g]), -x.size)
+		c.tree.Add(int(c.from[g]), int(c.to[g]), -x.size)
 		missing -= x.size
 	}
 	if missing <= 0 || c.noDrop {
@@ -299,7 +312,7 @@ func (c *cover) fill(split float64) {
 		}
 		if s.choice[g] == keep && x.canDrop {
 			s.choice[g] = drop
-			c.tree.add(int(x.after)+1, int(x.before), -x.size)
+			c.tree.Add(int(x.after)+1, int(x.before), -x.size)
 			missing -= x.size
 		}
 	}
@@ -308,19 +321,19 @@ func (c *cover) fill(split float64) {
 // slow takes a variant with less workspace where that is needed.
 func (c *cover) slow(x *alternative) {
 	s, i := c.s, int(x.op)
-	over := c.tree.max(i, i+1)
+	over := c.tree.Max(i, i+1)
 	have := s.work[i]
 	if over <= 0 || c.s.m.work[i]-x.saves >= have {
 		return
 	}
 	s.setWay(i, x.way)
-	c.tree.add(i, i+1, s.work[i]-have)
+	c.tree.Add(i, i+1, s.work[i]-have)
 }
 
 // second covers what is left, now at the price of waiting: copies count in full, and reach from access to access.
 func (c *cover) second(pr prices) {
 	s, m := c.s, c.s.m
-	if c.tree.top() <= 0 {
+	if c.tree.Peak() <= 0 {
 		return
 	}
 	rest := c.order[:0]
@@ -350,7 +363,7 @@ func (c *cover) second(pr prices) {
 	c.order = rest
 	c.sort()
 	for _, g := range c.order {
-		if c.tree.top() <= 0 {
+		if c.tree.Peak() <= 0 {
 			break
 		}
 		if int(g) >= len(m.gaps) {
@@ -359,9 +372,9 @@ func (c *cover) second(pr prices) {
 		}
 		x := &m.gaps[g]
 		if s.choice[g] == keep {
-			if c.tree.max(int(x.after)+1, int(x.before)) > 0 {
+			if c.tree.Max(int(x.after)+1, int(x.before)) > 0 {
 				s.choice[g] = c.how[g]
-				c.tree.add(int(x.after)+1, int(x.before), -x.size)
+				c.tree.Add(int(x.after)+1, int(x.before), -x.size)
 				c.full[g] = true
 			}
 			continue
@@ -369,13 +382,13 @@ func (c *cover) second(pr prices) {
 		if s.choice[g] == drop {
 			continue
 		}
-		left, right := c.tree.max(int(x.after)+1, int(c.from[g])), c.tree.max(int(c.to[g]), int(x.before)) // it was swapped: the copies' own time
+		left, right := c.tree.Max(int(x.after)+1, int(c.from[g])), c.tree.Max(int(c.to[g]), int(x.before)) // it was swapped: the copies' own time
 		if left > 0 || right > 0 {
 			s.choice[g] = c.how[g]
 			if c.from[g] < c.to[g] {
-				c.tree.add(int(c.from[g]), int(c.to[g]), x.size)
+				c.tree.Add(int(c.from[g]), int(c.to[g]), x.size)
 			}
-			c.tree.add(int(x.after)+1, int(x.before), -x.size)
+			c.tree.Add(int(x.after)+1, int(x.before), -x.size)
 			c.full[g] = true
 		}
 	}
@@ -386,8 +399,8 @@ func (c *cover) back() {
 	s, m := c.s, c.s.m
 	for _, g := range m.choices {
 		if s.choice[g] == swap && !c.full[g] {
-			c.tree.add(int(c.from[g]), int(c.to[g]), m.gaps[g].size)
-			c.tree.add(int(m.gaps[g].after)+1, int(m.gaps[g].before), -m.gaps[g].size)
+			c.tree.Add(int(c.from[g]), int(c.to[g]), m.gaps[g].size)
+			c.tree.Add(int(m.gaps[g].after)+1, int(m.gaps[g].before), -m.gaps[g].size)
 		}
 		c.full[g] = false
 	}
@@ -395,16 +408,16 @@ func (c *cover) back() {
 		g := c.order[k]
 		if int(g) >= len(m.gaps) {
 			i := int(m.slower[int(g)-len(m.gaps)].op)
-			if more := m.work[i] - s.work[i]; more > 0 && c.tree.max(i, i+1)+more <= 0 {
+			if more := m.work[i] - s.work[i]; more > 0 && c.tree.Max(i, i+1)+more <= 0 {
 				s.setWay(i, m.fast[i])
-				c.tree.add(i, i+1, more)
+				c.tree.Add(i, i+1, more)
 			}
 			continue
 		}
 		x := &m.gaps[g]
-		if s.choice[g] != keep && c.tree.max(int(x.after)+1, int(x.before))+x.size <= 0 {
+		if s.choice[g] != keep && c.tree.Max(int(x.after)+1, int(x.before))+x.size <= 0 {
 			s.choice[g] = keep
-			c.tree.add(int(x.after)+1, int(x.before), x.size)
+			c.tree.Add(int(x.after)+1, int(x.before), x.size)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package joint
 
 import (
 	"context"
+	"math"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/traces"
@@ -18,6 +19,7 @@ type finder struct {
 	grid  grid
 	rungs map[int]*rung
 	share int64  // of the counted work, for each rung
+	pack  int64  // counted work of a search for places, in the packer's steps
 	best  *found // that fits the budget; the fastest, then the smallest
 	low   *found // the smallest
 }
@@ -49,14 +51,23 @@ func newFinder(ctx context.Context, p *plan.Problem, r plan.Request, off mechani
 	}
 	work := r.Work
 	if work <= 0 {
-		work = defaultWork
+		work = max(defaultWork, f.grid.least*int64(len(f.views))*f.grid.visited())
 	}
 	f.share = work / f.grid.visited()
+	if f.pack = min(f.grid.pack, max(leastPack, work/packed)); off.packing {
+		f.pack = 0
+	}
 	return f, nil
 }
 
-// defaultWork is the counted work of a call that says nothing: a second or two.
+// defaultWork is the counted work of a call that says nothing, except for long iterations: a second or two.
 const defaultWork = 10_000_000
+
+// A search for places gets one part in so many of the counted work, and at least leastPack.
+const (
+	packed    = 500
+	leastPack = 500
+)
 
 // page is the granularity at which virtual memory gives an op sections that are not neighbours.
 const page = 2 << 20
@@ -117,7 +128,7 @@ func (f *finder) find(seeds []plan.Manager) (*plan.Plan, error) {
 // climb finds the rung for the budget, and below it the smallest that takes no longer.
 func (f *finder) climb() error {
 	if f.off.ladder && f.r.Budget > 0 {
-		x, err := f.scratch(f.r.Budget, 0)
+		x, err := f.scratch(f.r.Budget, math.MaxInt64)
 		if x.best != nil {
 			f.note(x.best)
 		}

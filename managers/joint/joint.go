@@ -32,9 +32,10 @@ import (
 //     fixed shares, from filling the copy engines to the brim; then they learn from schedules: chains that made something only for others, copies that
 //     compute waited for.
 //   - search.go improves the best of these: one choice, neighbours in time, one for another, what compute waits for, variants of ops.
-//   - view.go places the outcome (managers/place), measures it with the evaluator, and where addresses pass the limit, lowers the limits of the positions at
-//     which they do, in the end everywhere, and searches on from there. It does so for the problem as it is and for the problem with its large buffers cut into
-//     sections (managers/plan, after tvDNN), of which some can leave while others stay, and which leave smaller holes.
+//   - view.go places the outcome (managers/place) by a search that has the limit for its capacity, measures it with the evaluator, and where addresses pass the
+//     limit, lowers the limits of the positions at which they do, then everywhere, and searches on from there. It does so for the problem as it is and for
+//     the problem with its large buffers cut into sections (managers/plan, after tvDNN), of which some can leave while others stay, and which leave smaller
+//     holes.
 //   - ladder.go does that for the rungs of a fine, fixed ladder of limits that lead to the budget: a larger budget never gives a slower step by construction,
 //     not by luck. finder.go asks it for the budget's rung, and for the lowest that takes no longer.
 //   - bound.go proves the least step time at a limit.
@@ -58,7 +59,7 @@ type Joint struct {
 
 // mechanisms are what tests switch off to see what each is worth.
 type mechanisms struct {
-	prices, recompute, swap, feedback, search, ladder, sections bool
+	prices, recompute, swap, feedback, search, ladder, sections, packing bool
 }
 
 // Info implements plan.Manager.

@@ -36,15 +36,22 @@ type grid struct {
 	rungs       int   // of these
 	rounds      int   // how often one limit is planned for at the most, where addresses take the plan above it
 	probes      bool  // also plan from nothing a little below a rung
+	pack        int64 // the most counted work of a search for places, 0 where a greedy pass has to do
+	mend        int64 // mending choices gets one part in so many of the work on a rung
+	least       int64 // counted work that a view of a rung gets by default, at the least
 }
 
 // newGrid makes fewer rungs for problems of more buffers, which are a smaller share of the whole and take longer to place.
 func newGrid(m *model) grid {
-	g := grid{floor: m.floor, unit: unit(m), rungs: 16, step: 128, rounds: 8, probes: true}
+	g := grid{floor: m.floor, unit: unit(m), rungs: 16, step: 128, rounds: 8, probes: true, pack: 100_000, mend: 8}
 	g.units = max(m.peak-m.floor, 0) / g.unit
 	size := 2 * len(m.p.Buffers) // about as many as buffers and ops together, in a recording of a network
-	if size > 4000 {             // placing a plan takes most of the time there
-		g.rungs, g.step, g.rounds, g.probes = 8, 16, 4, false
+	switch {
+	case size > 4000: // placing a plan takes most of the time there
+		g.rungs, g.step, g.rounds, g.probes, g.pack = 8, 16, 4, false, 0
+	case m.n+len(m.p.Buffers) > 4000: // few buffers and many ops: a schedule takes long, and a rung has to have some hundreds of them
+		g.rungs, g.step, g.probes, g.mend = 4, 32, false, 2
+		g.least = 400 * int64(m.n+len(m.gaps))
 	}
 	if size > 16000 {
 		g.rungs, g.step, g.rounds = 8, 4, 3
@@ -146,7 +153,7 @@ func (f *finder) rung(at int) (*rung, error) {
 func (f *finder) make(at int) (*rung, error) {
 	g, limit := &f.grid, f.grid.limit(at)
 	if at == g.top || at%g.step == 0 {
-		x, err := f.scratch(limit, 0)
+		x, err := f.scratch(limit, math.MaxInt64)
 		if err != nil {
 			return nil, err
 		}
@@ -154,7 +161,7 @@ func (f *finder) make(at int) (*rung, error) {
 		enough := f.bound(limit)
 		enough += enough / 50
 		for k := 1; k < 4 && at < g.top && g.probes && at > 0 && x.time() > enough; k++ {
-			y, err := f.scratch(g.limit(at-k*g.step/4), 0)
+			y, err := f.scratch(g.limit(at-k*g.step/4), x.time())
 			if err != nil {
 				return nil, err
 			}
@@ -195,9 +202,9 @@ func (f *finder) bound(limit int64) int64 {
 	return f.perIteration(f.b.bound(limit, f.turns()))
 }
 
-// scratch plans for a limit from nothing.
-func (f *finder) scratch(limit, least int64) (*rung, error) {
-	return f.try(limit, max(least, f.bound(limit)), 0, nil)
+// scratch plans for a limit from nothing; see try.
+func (f *finder) scratch(limit, beat int64) (*rung, error) {
+	return f.try(limit, f.bound(limit), 0, beat, nil)
 }
 
 // between plans for a limit from what was found for a smaller and a larger one. What is faster than at the larger one is not taken.
@@ -206,7 +213,7 @@ func (f *finder) between(limit int64, lo, hi *rung) (*rung, error) {
 	if hi.best != nil {
 		least = hi.best.time
 	}
-	x, err := f.try(limit, max(least, f.bound(limit)), least, []*rung{lo, hi})
+	x, err := f.try(limit, max(least, f.bound(limit)), least, lo.time(), []*rung{lo, hi})
 	if err != nil {
 		return nil, err
 	}
@@ -218,8 +225,9 @@ func (f *finder) between(limit int64, lo, hi *rung) (*rung, error) {
 	return x, nil
 }
 
-// try plans for a limit with every view. It is content with a plan that takes no longer than enough, and takes none that is faster than least.
-func (f *finder) try(limit, enough, least int64, from []*rung) (*rung, error) {
+// try plans for a limit with every view. It is content with a plan that takes no longer than enough, takes none that is faster than least, and gives little
+// for one that is slower than beat.
+func (f *finder) try(limit, enough, least, beat int64, from []*rung) (*rung, error) {
 	x := &rung{seeds: make([]*state, len(f.views))}
 	for k, v := range f.views {
 		var seeds []*state
@@ -234,7 +242,7 @@ func (f *finder) try(limit, enough, least int64, from []*rung) (*rung, error) {
 			}
 			continue
 		}
-		made, at, err := v.plan(limit, enough, seeds)
+		made, at, err := v.plan(limit, enough, beat, seeds)
 		if err != nil {
 			return nil, err
 		}
@@ -245,6 +253,7 @@ func (f *finder) try(limit, enough, least int64, from []*rung) (*rung, error) {
 			}
 		}
 		x.consider(made, limit, least)
+		beat = min(beat, x.time())
 	}
 	return x, nil
 }

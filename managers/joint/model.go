@@ -62,6 +62,7 @@ type model struct {
 	load     []int64 // bytes alive during each op under the fastest variants, all discards taken
 	born     []int64 // of these, bytes that come into being with the op
 	operands []int64 // what the op itself needs, persistent buffers included: no plan has less in memory while it runs
+	least    []int64 // of each op, what choices can bring the load down to, but not less than its operands
 
 	depAt, dep []int32 // ops of other streams that op i must come behind: dep[depAt[i]:depAt[i+1]]
 	start, end []int64 // of each op with nothing but data and queues to wait for
@@ -220,7 +221,7 @@ func (m *model) makers() {
 // loads works out what is alive during each op when everything is kept that has to be.
 func (m *model) loads() {
 	p := m.p
-	m.load, m.born, m.operands = make([]int64, m.n+1), make([]int64, m.n+1), make([]int64, m.n+1)
+	m.load, m.born, m.operands, m.least = make([]int64, m.n+1), make([]int64, m.n+1), make([]int64, m.n+1), make([]int64, m.n+1)
 	for b := range p.Buffers {
 		buf, size := &p.Buffers[b], p.Rounded(plan.BufferID(b))
 		if buf.Life == plan.Persistent {
@@ -279,7 +280,8 @@ func (m *model) leastLoad() {
 	var sum int64
 	for i := range m.n {
 		sum += delta[i]
-		m.floor = max(m.floor, m.load[i]+sum-saved[i])
+		least := m.load[i] + sum - saved[i]
+		m.least[i], m.floor = max(m.operands[i], least), max(m.floor, least)
 	}
 }
 

@@ -47,6 +47,7 @@ func published() []plan.Manager {
 // At ten budgets from 95 % of the live peak with everything kept down to what joint can reach: no other plan that fits is faster,
 // or as fast and smaller, on more than two.
 func TestJointIsBestOnEightOfTenBudgetsOfVGG(t *testing.T) {
+	t.Parallel()
 	won, table := contest(t, network(t, "VGG-16"), 10_000_000, published())
 	if won < 8 {
 		t.Errorf("best on %d of 10\n%s", won, table)

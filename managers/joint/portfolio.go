@@ -105,7 +105,7 @@ func (v *view) searchOn(pl *plan.Plan) {
 	s.take(&x)
 	v.improve(&x, s.steps+v.f.share)
 	s.set(&x)
-	if y, err := v.settle(limit); err == nil {
+	if y, err := v.settle(limit, v.f.pack); err == nil {
 		v.f.note(y)
 	}
 }

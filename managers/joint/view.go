@@ -2,6 +2,7 @@ package joint
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 
 	"github.com/gmemtop/gmemtop/managers/place"
@@ -30,9 +31,22 @@ func (f *finder) newView(p *plan.Problem, m *model, section int64) *view {
 	return v
 }
 
-// plan plans for one limit, from seeds where there are some, else from nothing.
-func (v *view) plan(limit, enough int64, seeds []*state) ([]*found, *state, error) {
-	s := v.s
+// The problem: choices keep the live bytes within the limit, and addresses take the plan above it, on a recording with buffers of all sizes by a tenth.
+// Deciding under a lower limit costs step time, packing better costs planning time.
+//
+// Way chosen: pack by search, which is told the limit as its capacity and stops at the first packing within it (managers/pack). It gets far more steps than
+// greedy passes take, since with some slack it closes a gap of several percent sooner than choices are made anew; but only for candidates whose live
+// bytes are within the limit and whose estimated time does not lose to what is known. Where it fails, limits are cut by a few percent of what is not there
+// all the time, twice as much at each failure; when it succeeds, the cut is halved towards the last that failed.
+//
+// Complexity: at most so many rounds as the grid says, each with a part of the search's work and one search for places; greedy passes too where those fit and
+// addresses make compute wait. Rejected: greedy placement, with cuts as large as what sticks out (they came to ten percent where three would have done, and a plan
+// that lets more go than it needs to loses more than by any other mistake here); hard packing of every candidate (ten times the planning time, most of it
+// spent on those that lose).
+
+// plan plans for one limit, from seeds where there are some, else from nothing. A plan that fits and takes so long as beat is known.
+func (v *view) plan(limit, enough, beat int64, seeds []*state) ([]*found, *state, error) {
+	s, rounds := v.s, v.f.grid.rounds
 	v.rnd = rand.New(rand.NewPCG(v.f.r.Seed, uint64(limit)))
 	v.enough = enough*int64(v.p.Iterations) + int64(v.p.Iterations) - 1
 	for i := range s.limit {
@@ -44,73 +58,100 @@ func (v *view) plan(limit, enough int64, seeds []*state) ([]*found, *state, erro
 	at := first
 	var best *found // that fits
 	var made []*found
-	var cut, fitted int64 // by how much limits are lowered, since addresses take the plan above them; and by how much they were when it fitted
-	for round := range v.f.grid.rounds {
+	var cut int64                               // by how much limits are lowered, since addresses take the plan above them
+	missed, fitted := int64(0), int64(-1)       // the cuts that were too little and enough, the latter -1 where none was
+	step := max(limit-v.m.persistent, 0) / cuts // the most by which it grows at first
+	last := false                               // limits are as low as can be
+	for round := range rounds {
 		if round > 0 {
-			at = v.again(at, share/8)
+			at = v.again(at, share/v.f.grid.mend)
+		}
+		if beat < math.MaxInt64 && v.loses(at, beat) {
+			break
 		}
 		s.set(at)
-		x, err := v.settle(limit)
+		work := v.f.pack
+		if round == 0 { // without slack a search for places is mostly in vain
+			work /= 8
+		}
+		x, err := v.settle(limit, work)
 		if err != nil {
 			return nil, nil, err
 		}
 		miss := x.pl.Footprint - limit
 		made = append(made, x)
 		if miss <= 0 && better(x, best) {
-			best = x
+			best, beat = x, min(beat, x.time)
 		}
-		if v.f.off.feedback || miss <= 0 && (cut == 0 || round >= 4 || best.time <= enough) {
+		if v.f.off.feedback || miss <= 0 && (cut == 0 || best.time <= enough) {
 			break
 		}
 		switch {
 		case miss <= 0: // perhaps less would have done
 			fitted = cut
-			cut -= cut / 4
-		case fitted > 0:
+		case fitted >= 0:
+			missed = cut
+		case last || beat < math.MaxInt64 && at.over > 0 && cut-missed <= step/4:
 			return made, first, nil
-		case at.over > 0: // the choices cannot follow so far
-			cut /= 2
-		case round < 3 && v.m.n <= 4000:
+		case at.over > 0 && cut-missed <= step/4: // the choices cannot follow
+			last = true
+		case at.over > 0: // nor so far
+			cut = (missed + cut) / 2
+		case round < 2 && v.m.n <= 4000:
 			v.tighten(x.pl, limit)
 			continue
 		default:
-			cut += miss/2 + miss/2*int64(max(0, round-4))
+			missed = cut
+			cut += cut + min(miss/2, step)
+		}
+		if fitted >= 0 {
+			if fitted-missed <= step/4 {
+				break
+			}
+			cut = (missed + fitted) / 2
+		}
+		if last = last || beat == math.MaxInt64 && round == rounds-2; last && fitted < 0 {
+			cut = limit
 		}
 		for i := range v.m.n {
-			s.limit[i] = max(limit-cut, v.m.operands[i])
-			if left := int64(v.f.grid.rounds - 2 - round); best == nil && left < 2 { // in the end as little as can be
-				s.limit[i] = v.m.operands[i] + (s.limit[i]-v.m.operands[i])*left/2
-			}
+			s.limit[i] = max(limit-cut, v.m.least[i])
 		}
 	}
 	return made, first, nil
 }
 
-// settle assembles, places and measures the schedule at hand, in one way after another until addresses neither pass the limit nor cost time.
-func (v *view) settle(limit int64) (*found, error) {
-	work := int64(packWork)
-	if len(v.m.choices) == 0 { // places are all there is to choose
-		work = 0
-	}
+// Limits are lowered at first by one part in so many of the memory that is not taken all the time.
+const cuts = 32
+
+// loses reports whether a candidate is slower than a plan that is known, with an allowance for what the schedule overrates.
+func (v *view) loses(x *state, beat int64) bool { return v.f.perIteration(x.time)-beat > beat/32 }
+
+// settle assembles, places and measures the schedule at hand: packed by search of so much work; where that fits and addresses cost time, in other ways too.
+func (v *view) settle(limit, work int64) (*found, error) {
 	var best *found
-	for k, opt := range []place.Options{
+	for _, opt := range []place.Options{
+		{Rule: place.Search, Capacity: limit, Seed: v.f.r.Seed, Work: work},
 		{Rule: place.BestFit},
 		{Rule: place.FirstFit},
-		{Rule: place.Search, Capacity: limit, Seed: v.f.r.Seed, Work: work},
 	} {
-		if k > 0 && work > 0 && (!v.f.grid.probes || best.pl.Footprint > limit+limit/4) { // it takes too long, or another placement will not do
-			continue
-		}
 		pl, err := plan.Assemble(v.p, v.s.decisions())
 		if err != nil {
 			return nil, fmt.Errorf("assemble: %w", err)
 		}
 		pl.SectionBytes = v.section
+		switch live, _ := pl.PeakLive(); {
+		case len(v.m.choices) == 0: // places are all there is to choose
+			opt.Work = 0
+		case v.f.pack == 0: // it takes too long
+			opt.Rule = place.BestFit
+		case live > limit: // no packing fits
+			opt.Work = 1
+		}
 		if _, err = place.Place(v.f.ctx, v.p, pl, opt); err != nil {
 			return nil, err
 		}
 		v.s.steps += int64(placing * len(pl.Steps))
-		if best != nil && pl.Footprint > limit && pl.Footprint >= best.pl.Footprint {
+		if best != nil && pl.Footprint > limit {
 			continue
 		}
 		x := &found{pl: pl, time: v.f.perIteration(v.s.time)}
@@ -121,22 +162,19 @@ func (v *view) settle(limit int64) (*found, error) {
 			}
 			x.time = me.StepTime
 		}
-		fits, had := pl.Footprint <= limit, best != nil && best.pl.Footprint <= limit
-		if best == nil || fits && !had || fits == had && (fits && better(x, best) || !fits && pl.Footprint < best.pl.Footprint) {
+		if better(x, best) {
 			best = x
 		}
-		if estimate := v.f.perIteration(v.s.time); fits && best.time <= estimate+estimate/4096 { // addresses cost no time
+		estimate := v.f.perIteration(v.s.time)
+		if !v.f.grid.probes || pl.Footprint > limit || best.time <= estimate+estimate/4096 { // it takes too long, no other fits, or addresses cost no time
 			break
 		}
 	}
 	return best, nil
 }
 
-// packWork bounds the search for places of one schedule; placing is what a step of a plan that is placed and measured counts for.
-const (
-	packWork = 1000
-	placing  = 20
-)
+// placing is what a step of a plan that is placed and measured counts for.
+const placing = 20
 
 // tighten lowers the limits where instances lie above the limit that they should have met.
 func (v *view) tighten(pl *plan.Plan, limit int64) {
@@ -159,6 +197,6 @@ func (v *view) tighten(pl *plan.Plan, limit int64) {
 		}
 	}
 	for o := range v.p.Ops {
-		v.s.limit[o] = max(v.s.limit[o]-above[o], v.m.operands[o])
+		v.s.limit[o] = max(v.s.limit[o]-above[o], v.m.least[o])
 	}
 }

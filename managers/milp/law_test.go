@@ -264,7 +264,7 @@ func TestACancelledSolveReturnsItsBestPointAndTheContextsError(t *testing.T) {
 	for _, s := range solvers {
 		t.Run(s.name, func(t *testing.T) {
 			if s.run == nil {
-				t.Skipf("%s is not on PATH", s.name)
+				t.Skipf("needs %s: the solver is not on the PATH", s.name)
 			}
 			for _, wait := range []time.Duration{0, 500 * time.Millisecond} {
 				ctx, cancel := context.WithCancel(context.Background())

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"slices"
 )
 
@@ -32,39 +31,6 @@ func FrontGapOnlyBelowOneRange() FitOption { return func(r *fitRule) { r.quirk =
 type fitRule struct {
 	first bool // the lowest gap instead of the smallest
 	quirk bool // see FrontGapOnlyBelowOneRange
-}
-
-// choose returns the offset for size above, between or below the taken ranges, which come in order of their lower ends and may overlap.
-func (r fitRule) choose(taken []addrRange, size int64) int64 {
-	if len(taken) == 0 {
-		return 0
-	}
-	front := taken[0].lo
-	if r.first && !r.quirk && front >= size {
-		return 0
-	}
-	best, at := int64(math.MaxInt64), int64(0)
-	below := taken[0].hi // end of the range under the gap
-	single := true
-	for _, t := range taken[1:] {
-		if gap := t.lo - below; gap > 0 {
-			single = false
-			if gap >= size && gap < best {
-				best, at = gap, below
-				if r.first {
-					break
-				}
-			}
-		}
-		below = max(below, t.hi)
-	}
-	switch {
-	case front >= size && (front <= best || r.first) && (single || !r.quirk):
-		return 0
-	case best < math.MaxInt64:
-		return at
-	}
-	return below
 }
 
 // smallest returns the least gap that matters to the rule for an item of the size.

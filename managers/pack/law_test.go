@@ -284,17 +284,27 @@ func TestValidateRefusesWhatIsNoPacking(t *testing.T) {
 }
 
 func TestTheQuirkOfThePublishedRuleOnlyTriesTheFrontGapBelowOneRange(t *testing.T) {
-	taken := []addrRange{{4, 6}, {9, 12}}
+	// What is taken ends at 12; between are these gaps.
+	choose := func(r fitRule, size int64, gaps ...addrRange) int64 {
+		c := newChoice(r, size)
+		for _, g := range gaps {
+			if c.offer(g) {
+				break
+			}
+		}
+		return c.at(12)
+	}
+	front, inner := addrRange{0, 4}, addrRange{6, 9}
 	for _, c := range []struct {
 		rule fitRule
 		size int64
 		want int64
 	}{{fitRule{}, 4, 0}, {fitRule{quirk: true}, 4, 12}, {fitRule{}, 3, 6}, {fitRule{first: true}, 3, 0}, {fitRule{quirk: true, first: true}, 3, 6}} {
-		if got := c.rule.choose(taken, c.size); got != c.want {
+		if got := choose(c.rule, c.size, front, inner); got != c.want {
 			t.Errorf("%+v: size %d goes to %d, want %d", c.rule, c.size, got, c.want)
 		}
 	}
-	if got := (fitRule{quirk: true}).choose(taken[:1], 4); got != 0 {
+	if got := choose(fitRule{quirk: true}, 4, front); got != 0 {
 		t.Errorf("with one range the gap below it is not tried: %d", got)
 	}
 }

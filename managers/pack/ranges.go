@@ -18,18 +18,16 @@ import (
 //     of ranges, merged where they touch. Placed items lean on each other, so that those lists stay short, a few hundred ranges for
 //     tens of thousands of items alive.
 //   - What is taken during a long lifetime is the union of the two lists of its first window and of its last, and of what anybody takes in
-//     the blocks between, which a segment tree over blocks holds as merged ranges too. Those lists are merged pairwise; a gap smaller
-//     than the item can be closed in each of them first, for a gap of the union lies within a gap of every list.
+//     the blocks between, which a segment tree over blocks holds as merged ranges too. How the union's gaps are found without uniting
+//     them is in gaps.go.
 //
-// Complexity: a short item costs O(neighbours), a long one O(neighbours * log blocks) and a short list operation for each block it lives in; the
-// length of blocks balances the two, so that a net whose items live for a part of all of it costs at worst O(n^1.5). Memory is O(n) for the
-// windows and O(blocks * ranges of a merged list) for the rest, the latter a few hundred in nets.
+// Complexity: a short item costs O(neighbours), a long one O(neighbours * log blocks) at worst and a short list operation for each block it
+// lives in; the length of blocks balances the two, so that a net whose items live for a part of all of it costs at worst O(n^1.5). Memory is
+// O(n) for the windows and O(blocks * ranges of a merged list) for the rest, the latter a few hundred in nets.
 //
 // The ways rejected: a segment tree over single sections with what covers a node and what touches it, which scatters an item's
-// neighbours over two dozen sparse lists that have to be sorted for every item (ten times slower from a thousand live items on);
-// a list of all items ordered by offset, scanned with a filter on time, which is O(n) for each item; an interval tree of neighbours,
-// which does not keep them in order of address; leapfrogging from gap to gap over all lists, which takes as many steps as there are ranges
-// where they are packed.
+// neighbours over two dozen sparse lists, and each of those cuts the gaps into more pieces; a list of all items ordered by offset, scanned
+// with a filter on time, which is O(n) for each item; an interval tree of neighbours, which does not keep them in order of address.
 
 // addrRange is the addresses [lo, hi).
 type addrRange struct{ lo, hi int64 }
@@ -45,13 +43,26 @@ type rangeIndex struct {
 	sections int32
 	shift    uint8 // a block has 1<<shift sections
 
-	windows [][][]tenancy // of each block that one begins in, by address, in chunks of at most chunkLength
+	windows [][]chunk     // of each block that one begins in, by address
 	through [][]addrRange // of each window: what long items take that live through it
 	leaves  int32         // blocks, filled up to a power of two
 	some    [][]addrRange // of each node of the tree: what any item takes in its blocks; nil where nobody asks
 
-	found, spare []addrRange   // scratch of taken: what lists were found, and what they were merged into
-	lists        [][]addrRange // scratch of taken
+	query // scratch
+}
+
+// chunk is a part of a window, in order of the lower ends; top is the greatest of the upper ends.
+type chunk struct {
+	list []tenancy
+	top  int64
+}
+
+func newChunk(list []tenancy) chunk {
+	c := chunk{list: list}
+	for i := range list {
+		c.top = max(c.top, list[i].hi)
+	}
+	return c
 }
 
 const (
@@ -66,7 +77,7 @@ func newRangeIndex(in *instance) *rangeIndex {
 	for x.leaves < blocks {
 		x.leaves *= 2
 	}
-	x.windows, x.through = make([][][]tenancy, blocks), make([][]addrRange, blocks)
+	x.windows, x.through = make([][]chunk, blocks), make([][]addrRange, blocks)
 	for i := range in.size {
 		if a, b := in.stretches(int32(i)); x.outlasts(a, 1) || x.outlasts(b, 1) {
 			x.some = make([][]addrRange, 2*x.leaves)
@@ -154,21 +165,20 @@ func (x *rangeIndex) window(block int32) (from, to int32) {
 // list puts a tenancy in its place in a window.
 func (x *rangeIndex) list(block int32, e tenancy) {
 	w := x.windows[block]
-	k := sort.Search(len(w), func(k int) bool { return w[k][0].lo > e.lo })
+	k := sort.Search(len(w), func(k int) bool { return w[k].list[0].lo > e.lo })
 	if k == 0 {
 		if len(w) == 0 {
-			x.windows[block] = [][]tenancy{{e}}
+			x.windows[block] = []chunk{newChunk([]tenancy{e})}
 			return
 		}
 		k = 1
 	}
-	c := w[k-1]
-	at := sort.Search(len(c), func(i int) bool { return c[i].lo > e.lo })
-	c = slices.Insert(c, at, e)
-	w[k-1] = c
-	if len(c) > chunkLength {
-		w[k-1] = c[:chunkLength/2]
-		x.windows[block] = slices.Insert(w, k, slices.Clone(c[chunkLength/2:]))
+	c := &w[k-1]
+	at := sort.Search(len(c.list), func(i int) bool { return c.list[i].lo > e.lo })
+	c.list, c.top = slices.Insert(c.list, at, e), max(c.top, e.hi)
+	if list := c.list; len(list) > chunkLength {
+		*c = newChunk(list[:chunkLength/2])
+		x.windows[block] = slices.Insert(w, k, newChunk(slices.Clone(list[chunkLength/2:])))
 	}
 }
 
@@ -185,126 +195,6 @@ func (x *rangeIndex) addBelow(node int, covers, blocks span, r addrRange) {
 	if mid < blocks.hi {
 		x.addBelow(2*node+1, span{mid, covers.hi}, blocks, r)
 	}
-}
-
-// choose returns the offset that the rule gives to size bytes during two runs of sections, the second of which may be empty.
-func (x *rangeIndex) choose(rule fitRule, a, b span, size int64) int64 {
-	return rule.choose(x.taken(a, b, rule.smallest(size)), size)
-}
-
-// taken returns what is taken during the two runs of sections, in order of the ranges' ends below, with gaps smaller than least closed
-// here and there. The slice is valid until the next call.
-func (x *rangeIndex) taken(a, b span, least int64) []addrRange {
-	x.found, x.lists = x.found[:0], x.lists[:0]
-	x.gather(a)
-	if b.lo < b.hi {
-		x.gather(b)
-	}
-	if len(x.lists) == 0 {
-		return nil
-	}
-	from, into := x.lists, x.spare
-	for len(from) > 1 {
-		into = into[:0]
-		total := 0
-		for _, l := range from {
-			total += len(l)
-		}
-		into = slices.Grow(into, total)
-		merged := from[:0]
-		for k := 0; k < len(from); k += 2 {
-			start := len(into)
-			if k+1 < len(from) {
-				into = merge(into, from[k], from[k+1], least)
-			} else {
-				into = append(into, from[k]...)
-			}
-			merged = append(merged, into[start:])
-		}
-		from = merged
-		x.found, into = into, x.found
-	}
-	x.spare = into
-	return from[0]
-}
-
-// gather collects the lists whose union is taken during s.
-func (x *rangeIndex) gather(s span) {
-	first, last := s.lo>>x.shift, (s.hi-1)>>x.shift
-	x.scan(first, s)
-	if last > first+1 {
-		x.scan(last-1, s)
-		x.collect(1, span{0, x.leaves}, span{first + 2, last - 1})
-	}
-}
-
-// scan collects what is taken in a window during s.
-func (x *rangeIndex) scan(block int32, s span) {
-	start := len(x.found)
-	for _, c := range x.windows[block] {
-		at := len(x.found)
-		x.found = slices.Grow(x.found, len(c))
-		out := x.found[at : at+len(c)]
-		k := 0
-		for i := range c { // without a branch: whether the next one lives then is anybody's guess
-			e := &c[i]
-			out[k] = e.addrRange
-			k += int(uint32((e.from-s.hi)&(s.lo-e.to)) >> 31)
-		}
-		x.found = x.found[:at+k]
-	}
-	if len(x.found) > start {
-		x.lists = append(x.lists, x.found[start:])
-	}
-	if list := x.through[block]; len(list) > 0 {
-		x.lists = append(x.lists, list)
-	}
-}
-
-// collect collects what is taken in a run of blocks.
-func (x *rangeIndex) collect(node int, covers, blocks span) {
-	if max(covers.lo, blocks.lo) >= min(covers.hi, blocks.hi) {
-		return
-	}
-	if blocks.lo <= covers.lo && covers.hi <= blocks.hi {
-		if list := x.some[node]; len(list) > 0 {
-			x.lists = append(x.lists, list)
-		}
-		return
-	}
-	mid := (covers.lo + covers.hi) / 2
-	x.collect(2*node, span{covers.lo, mid}, blocks)
-	x.collect(2*node+1, span{mid, covers.hi}, blocks)
-}
-
-// merge appends the union of two lists that are not empty, sorted, with gaps smaller than least closed.
-func merge(into, a, b []addrRange, least int64) []addrRange {
-	n := len(into)
-	into = into[:n+len(a)+len(b)] // the caller has made room
-	last := a[0]
-	if b[0].lo < last.lo {
-		last = b[0]
-	}
-	i, j := 0, 0
-	for i < len(a) || j < len(b) {
-		var r addrRange
-		if j == len(b) || i < len(a) && a[i].lo <= b[j].lo {
-			r = a[i]
-			i++
-		} else {
-			r = b[j]
-			j++
-		}
-		if r.lo-last.hi >= least {
-			into[n] = last
-			n++
-			last = r
-		} else {
-			last.hi = max(last.hi, r.hi)
-		}
-	}
-	into[n] = last
-	return into[:n+1]
 }
 
 // insertRange adds r to a sorted list of disjoint ranges and merges what touches.

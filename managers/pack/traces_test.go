@@ -16,7 +16,7 @@ func tracesFiles(t testing.TB, pattern string) []string {
 	t.Helper()
 	root := os.Getenv("GMEMTOP_TRACES")
 	if root == "" {
-		t.Skip("GMEMTOP_TRACES names no folder of real problems")
+		t.Skip("needs GMEMTOP_TRACES: real problems recorded by others")
 	}
 	files, err := filepath.Glob(filepath.Join(root, pattern))
 	if err != nil || len(files) == 0 {

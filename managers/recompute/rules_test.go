@@ -4,13 +4,9 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
-
-	"golang.org/x/tools/txtar"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/managers/plan/plantest"
@@ -26,38 +22,14 @@ var update = flag.Bool("update", false, "write what the managers decide into the
 //
 // "backward" begins the backward pass, "!" marks an op that cannot run again.
 func TestRules(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txtar")
-	if err != nil || len(files) == 0 {
-		t.Fatal("no cases in testdata", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
-			a, err := txtar.ParseFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			p := parse(t, string(a.Files[0].Data))
-			for i := 1; i < len(a.Files); i++ {
-				f := &a.Files[i]
-				words := strings.Fields(f.Name)
-				budget, err := strconv.ParseInt(words[1], 10, 64)
-				if err != nil {
-					t.Fatal(err)
-				}
-				got := table(t, p, words[0], budget)
-				if *update {
-					f.Data = []byte(got)
-				} else if got != string(f.Data) {
-					t.Errorf("%s:\n%swant\n%s", f.Name, got, f.Data)
-				}
-			}
-			if *update {
-				if err := os.WriteFile(file, txtar.Format(a), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-		})
-	}
+	plantest.Cases(t, *update, parse, func(t *testing.T, p *plan.Problem, question string) string {
+		name, bytes, _ := strings.Cut(question, " ")
+		budget, err := strconv.ParseInt(bytes, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return table(t, p, name, budget)
+	})
 }
 
 func parse(t *testing.T, text string) *plan.Problem {

@@ -149,16 +149,23 @@ func newSwapper(p *plan.Problem, a autoswap) *swapper {
 	return s
 }
 
-// scoreFor completes the scores that depend on the limit.
+// scoreFor completes the scores that depend on the limit, SWDOA only where it is the manager's order: see [swapper.correct].
 func (s *swapper) scoreFor(ctx context.Context, limit int64) error {
 	s.tree.reset(s.load)
 	for i := range s.all {
 		x := &s.all[i]
 		x.scores[WDOA] = s.tree.above(x.after+1, x.before, limit)
 	}
-	if s.order != order(SWDOA) && s.order != byMix {
-		return nil
+	if s.order == order(SWDOA) {
+		return s.correct(ctx, limit)
 	}
+	return nil
+}
+
+// correct works SWDOA out for a limit. It costs far more than all else here, and a mix of scores does not need it where one of the others alone is
+// charged nothing.
+func (s *swapper) correct(ctx context.Context, limit int64) error {
+	s.tree.reset(s.load)
 	// The greedy order, lazily: heads holds candidates by the score that they last had.
 	heads := newHeap(len(s.all))
 	for i := range s.all {
@@ -251,7 +258,10 @@ func (s *swapper) best(ctx context.Context, limit int64) (schedule, string, erro
 	if s.order < byMix {
 		return s.by(unit(Score(s.order)), &weights{}, &one, limit), "", nil
 	}
-	mean, deviation := s.spread()
+	mean, deviation := weights{}, one
+	for k := range SWDOA {
+		mean[k], deviation[k] = s.spread(k)
+	}
 	var best, single schedule
 	var bestSingle Score
 	n := int64(0)
@@ -263,7 +273,16 @@ func (s *swapper) best(ctx context.Context, limit int64) (schedule, string, erro
 	if s.noSearch {
 		search = 0
 	}
+	corrected := false
+	var err error
 	maximise(ctx, first, search, kappa, s.seed, func(w weights) (float64, bool) {
+		if w[SWDOA] != 0 && !corrected {
+			if err = s.correct(ctx, limit); err != nil {
+				return math.Inf(-1), true
+			}
+			mean[SWDOA], deviation[SWDOA] = s.spread(SWDOA)
+			corrected = true
+		}
 		x := s.by(w, &mean, &deviation, limit)
 		if n == 0 || x.better(best) {
 			best = x
@@ -275,6 +294,9 @@ func (s *swapper) best(ctx context.Context, limit int64) (schedule, string, erro
 		s.report(n, dims+search)
 		return -float64(x.charged) / 1e6, x.charged == 0
 	})
+	if err != nil {
+		return schedule{}, "", err
+	}
 	if n == 0 {
 		return schedule{}, "", ctx.Err()
 	}
@@ -289,20 +311,18 @@ func (s *swapper) best(ctx context.Context, limit int64) (schedule, string, erro
 		bestSingle, float64(best.charged)/1e6), nil
 }
 
-// spread returns mean and deviation of each score over the candidates.
-func (s *swapper) spread() (mean, deviation weights) {
+// spread returns mean and deviation of a score over the candidates.
+func (s *swapper) spread(k Score) (mean, deviation float64) {
 	n := float64(max(len(s.all), 1))
-	for k := range mean {
-		for i := range s.all {
-			mean[k] += s.all[i].scores[k] / n
-		}
-		for i := range s.all {
-			d := s.all[i].scores[k] - mean[k]
-			deviation[k] += d * d / n
-		}
-		if deviation[k] = math.Sqrt(deviation[k]); deviation[k] == 0 || math.IsInf(deviation[k], 0) {
-			deviation[k] = 1
-		}
+	for i := range s.all {
+		mean += s.all[i].scores[k] / n
+	}
+	for i := range s.all {
+		d := s.all[i].scores[k] - mean
+		deviation += d * d / n
+	}
+	if deviation = math.Sqrt(deviation); deviation == 0 || math.IsInf(deviation, 0) {
+		deviation = 1
 	}
 	return mean, deviation
 }

@@ -3,13 +3,9 @@ package swap
 import (
 	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
-
-	"golang.org/x/tools/txtar"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/managers/plan/plantest"
@@ -137,47 +133,28 @@ func table(t testing.TB, p *plan.Problem, pl *plan.Plan) string {
 
 // Each file of testdata is a problem and what managers decide about it; a table's name is the manager's with the budget in MiB.
 func TestDecisionsAreAsInTestdata(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txtar")
-	if err != nil || len(files) == 0 {
-		t.Fatal("no cases", err)
-	}
 	managers := map[string]plan.Manager{}
 	for _, m := range All() {
 		managers[m.Info().Name] = m
 	}
-	for _, file := range files {
-		ar, err := txtar.ParseFile(file)
+	parse := func(t *testing.T, text string) *plan.Problem { return parseProblem(t, text) }
+	plantest.Cases(t, *update, parse, func(t *testing.T, p *plan.Problem, question string) string {
+		name, mib, limited := strings.Cut(question, " ")
+		budget, err := strconv.ParseInt(mib, 10, 64)
+		if limited && err != nil {
+			t.Fatal(err)
+		}
+		m := managers[name]
+		if m == nil {
+			t.Fatalf("no manager %q", name)
+		}
+		pl, err := m.Plan(t.Context(), p, plan.Request{Budget: budget << 20, Evaluator: sim.Simulator{}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := parseProblem(t, string(ar.Files[0].Data))
-		for i := 1; i < len(ar.Files); i++ {
-			f := &ar.Files[i]
-			t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar")+"/"+f.Name, func(t *testing.T) {
-				name, mib, _ := strings.Cut(f.Name, " ")
-				budget, _ := strconv.ParseInt(mib, 10, 64)
-				m := managers[name]
-				if m == nil {
-					t.Fatalf("no manager %q", name)
-				}
-				pl, err := m.Plan(t.Context(), p, plan.Request{Budget: budget << 20, Evaluator: sim.Simulator{}})
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := plan.Validate(p, pl); err != nil {
-					t.Fatal(err)
-				}
-				if got := table(t, p, pl); *update {
-					f.Data = []byte(got)
-				} else if got != string(f.Data) {
-					t.Errorf("got:\n%s\nwant:\n%s", got, f.Data)
-				}
-			})
+		if err := plan.Validate(p, pl); err != nil {
+			t.Fatal(err)
 		}
-		if *update {
-			if err := os.WriteFile(file, txtar.Format(ar), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
+		return table(t, p, pl)
+	})
 }

@@ -20,11 +20,11 @@ func sharedFile(t testing.TB, pattern string) string {
 	t.Helper()
 	dir := os.Getenv("GMEMTOP_TRACES")
 	if dir == "" {
-		t.Skip("GMEMTOP_TRACES is not set: it names the folder of traces recorded by others")
+		t.Skip("needs GMEMTOP_TRACES: traces recorded by others")
 	}
 	found, err := filepath.Glob(filepath.Join(dir, pattern))
 	if err != nil || len(found) == 0 {
-		t.Skipf("GMEMTOP_TRACES has no file %s", pattern)
+		t.Fatalf("no file matches %s under GMEMTOP_TRACES (%v)", pattern, err)
 	}
 	return found[0]
 }

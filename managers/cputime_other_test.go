@@ -1,0 +1,8 @@
+//go:build !unix
+
+package managers_test
+
+import "time"
+
+// cpuTime is not known here.
+func cpuTime() time.Duration { return 0 }
