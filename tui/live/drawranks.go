@@ -1,0 +1,203 @@
+package live
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/tui/canvas"
+	"github.com/gmemtop/gmemtop/tui/leaf"
+	"github.com/gmemtop/gmemtop/tui/table"
+)
+
+// mark is the glyph before a process: it died, it is over, it differs.
+func (v *View) mark(s *leaf.State, r *Rank) (string, canvas.Style) {
+	switch {
+	case r.State == Ended && r.Failed:
+		return "✗", s.Theme.Bad
+	case r.State == Ended:
+		return "■", s.Theme.Dim
+	case v.ranks.odd[r.ID] > 0:
+		return "▲", s.Theme.Warn
+	}
+	return "", s.Theme.Text
+}
+
+// drawStrip draws all processes in one line, the chosen one in the middle where not all have room.
+func (v *View) drawStrip(s *leaf.State, c *canvas.Canvas, y int) {
+	th, ranks := s.Theme, v.look.Ranks
+	w := c.Width()
+	labels := make([]string, len(ranks))
+	here, room := 0, 0
+	title := "rank"
+	for i := range ranks {
+		r := &ranks[i]
+		labels[i] = strconv.Itoa(r.Rank)
+		if r.Rank < 0 {
+			title, labels[i] = "process", strconv.Itoa(r.PID)
+		}
+		if m, _ := v.mark(s, r); m != "" {
+			labels[i] = m + labels[i]
+		}
+		labels[i] = " " + labels[i] + " "
+		if r.ID == v.look.Chosen {
+			here = i
+		}
+		room += canvas.Width(labels[i])
+	}
+	x := c.Text(0, y, th.Dim, title) + 1
+	hint := ""
+	if v.ranks.focus {
+		hint = "tab: its steps"
+	} else {
+		hint = "tab: all of them"
+	}
+	end := w
+	if w >= 60 {
+		c.TextRight(w, y, th.Faint, hint)
+		c.Zone(canvas.Rect{X: w - len(hint), Y: y, W: len(hint), H: 1}, leaf.KeyMsg{Key: "tab"})
+		end = w - len(hint) - 1
+	}
+	from, to := 0, len(ranks)
+	if room > end-x {
+		from, to = here, here+1
+		for used := canvas.Width(labels[here]) + 4; ; { // by turns to the right and to the left, with room for what says that there are more
+			grew := false
+			if to < len(ranks) && used+canvas.Width(labels[to]) <= end-x {
+				used, to, grew = used+canvas.Width(labels[to]), to+1, true
+			}
+			if from > 0 && used+canvas.Width(labels[from-1]) <= end-x {
+				used, from, grew = used+canvas.Width(labels[from-1]), from-1, true
+			}
+			if !grew {
+				break
+			}
+		}
+	}
+	if from > 0 {
+		x += c.Text(x, y, th.Faint, "… ")
+	}
+	for i := from; i < to; i++ {
+		_, st := v.mark(s, &ranks[i])
+		if ranks[i].ID == v.look.Chosen {
+			st = th.OnSelected(st.Strong())
+		}
+		n := c.TextMax(x, y, end-x, st, labels[i])
+		c.Zone(canvas.Rect{X: x, Y: y, W: n, H: 1}, chooseMsg{ranks[i].ID})
+		x += n
+	}
+	if to < len(ranks) {
+		c.Text(x, y, th.Faint, " …")
+	}
+}
+
+// drawRanks draws the list.
+func (v *View) drawRanks(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
+	p, th, ranks := &v.ranks, s.Theme, v.look.Ranks
+	var top int64
+	phases, numbered := false, false
+	for i := range ranks {
+		r := &ranks[i]
+		top = max(top, r.Typical.Bytes)
+		phases = phases || r.Typical.Forward >= 0
+		numbered = numbered || r.Rank >= 0
+	}
+	same := func(f func(r *Rank) string) bool {
+		return !slices.ContainsFunc(ranks, func(r Rank) bool { return f(&r) != f(&ranks[0]) })
+	}
+	cols := p.table.Columns
+	unit, text := s.Units.Column(top)
+	cols[rankBytes].Title, cols[rankBytes].Unit = short(v.look.Figure), unit
+	cols[rankBytes].Width = max(8, len(short(v.look.Figure))+len(unit)+1)
+	cols[rankForward].Hidden, cols[rankBackward].Hidden, cols[rankOptimizer].Hidden = !phases, !phases, !phases
+	cols[rankDevice].Hidden = same(func(r *Rank) string { return r.Device })
+	cols[rankScript].Hidden = same(func(r *Rank) string { return r.Title })
+	cols[rankCaptured].Hidden = !slices.ContainsFunc(ranks, func(r Rank) bool { return r.Captured > 0 })
+	cols[rankName].Title, cols[rankName].Width, cols[rankPID].Hidden = "rank", 5, false
+	if !numbered {
+		cols[rankName].Title, cols[rankName].Width, cols[rankPID].Hidden = "process", 9, true
+	}
+	p.table.Blurred = !p.focus
+	duration := func(ns int64) table.Cell {
+		if ns < 0 {
+			return table.Cell{Text: "–", Style: th.Faint}
+		}
+		return table.Cell{Text: timeline.Duration(ns)}
+	}
+	p.table.Draw(c, at, th, func(row, col int) table.Cell {
+		i := p.order[row]
+		r := &ranks[i]
+		switch col {
+		case rankChosen:
+			if r.ID == v.look.Chosen {
+				return table.Cell{Text: "▸", Style: th.Accent}
+			}
+			return table.Cell{}
+		case rankName:
+			cell := table.Cell{Text: strconv.Itoa(r.Rank)}
+			if r.Rank < 0 {
+				cell.Text = strconv.Itoa(r.PID)
+			}
+			cell.Lead, cell.LeadStyle = v.mark(s, r)
+			return cell
+		case rankPID:
+			return table.Cell{Text: strconv.Itoa(r.PID), Style: th.Dim}
+		case rankScript:
+			return table.Cell{Text: r.Title, Style: th.Dim}
+		case rankDevice:
+			return table.Cell{Text: r.Device, Style: th.Dim}
+		case rankStep:
+			if r.Step < 0 {
+				return table.Cell{Text: "–", Style: th.Faint}
+			}
+			return table.Cell{Text: leaf.Count(r.Step)}
+		case rankTime:
+			return duration(r.Typical.Duration)
+		case rankForward:
+			return duration(r.Typical.Forward)
+		case rankBackward:
+			return duration(r.Typical.Backward)
+		case rankOptimizer:
+			return duration(r.Typical.Optimizer)
+		case rankBytes:
+			if r.Typical.Bytes < 0 {
+				return table.Cell{Text: "–", Style: th.Faint}
+			}
+			return table.Cell{Text: strings.TrimSpace(text(r.Typical.Bytes))}
+		case rankCaptured:
+			return table.Cell{Text: strconv.Itoa(r.Captured), Style: th.Dim}
+		}
+		text, bad := v.unlike(i, s.Units)
+		style := th.Dim
+		if _, st := v.mark(s, r); bad || p.odd[r.ID] > 0 {
+			style = st
+		}
+		return table.Cell{Text: text, Style: style}
+	})
+}
+
+// rankStatus says what is under the cursor of the list.
+func (v *View) rankStatus(s *leaf.State) string {
+	row := v.ranks.table.Selected()
+	if row < 0 || row >= len(v.ranks.order) {
+		return ""
+	}
+	i := v.ranks.order[row]
+	r := &v.look.Ranks[i]
+	text := fmt.Sprintf("%s, process %d", r.Name(), r.PID)
+	if r.Rank < 0 {
+		text = fmt.Sprintf("process %d, %s", r.PID, r.Title)
+	}
+	if r.Device != "" {
+		text += " on " + r.Device
+	}
+	if r.Typical.Bytes >= 0 {
+		text += ", " + v.look.Figure + " " + s.Units.Bytes(r.Typical.Bytes)
+	}
+	if more, _ := v.unlike(i, s.Units); more != "" {
+		text += ": " + more
+	}
+	return text
+}
