@@ -14,8 +14,9 @@ test: test-cuda ## every test
 	scripts/test.sh
 
 test-cuda: ## replay on a GPU, against a fake driver (needs a C compiler)
-	$(CUDA) go vet -tags cuda ./replay/cuda/...
+	$(CUDA) go vet -tags cuda ./replay/cuda/... ./cmd/gmemtop
 	$(CUDA) go test -tags cuda ./replay/cuda/...
+	$(CUDA) go test -tags cuda -run TestOnADevice ./cmd/gmemtop
 
 bench: ## every benchmark, with memory
 	go test -run '^$$' -bench . -benchmem ./...

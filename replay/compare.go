@@ -3,7 +3,7 @@
 //
 // Its duties:
 //   - [Compare]: all managers on one problem and budget, in the background, with progress;
-//   - [Sweep]: the same over several budgets;
+//   - [Device]: the same plans measured on real hardware, beside what was simulated;
 //   - [Comparison]: the results as a person reads them, beside each other and in one sentence.
 //
 // It knows plans and targets, and no planner: those it is handed.
@@ -25,8 +25,8 @@ import (
 type Target interface {
 	// Name is sim, cuda:0, live...
 	Name() string
-	// Run carries a validated plan out and measures it. limit is the most that an online allocator may hold, in bytes, 0 for none.
-	Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, limit int64) (plan.Measurement, error)
+	// Run carries a validated plan out and measures it.
+	Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan.RunOptions) (plan.Measurement, error)
 }
 
 // Simulated is the simulator as a target.
@@ -39,8 +39,8 @@ type Simulated struct {
 func (Simulated) Name() string { return "sim" }
 
 // Run implements Target.
-func (s Simulated) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, limit int64) (plan.Measurement, error) {
-	return sim.Run(ctx, p, pl, sim.Options{Spans: s.Charts, Usage: s.Charts, Cap: limit})
+func (s Simulated) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan.RunOptions) (plan.Measurement, error) {
+	return sim.Run(ctx, p, pl, sim.Options{Spans: s.Charts, Usage: s.Charts, Cap: o.Cap})
 }
 
 // Options say how to compare.
@@ -52,8 +52,10 @@ type Options struct {
 	Seed   uint64
 	// Work bounds each manager's search in its own units; 0 is each one's default.
 	Work int64
-	// Targets carry out every plan; none means the simulator.
+	// Targets carry out every plan as it comes, several at once; none means the simulator.
 	Targets []Target
+	// Devices carry out every plan too, one after the other and once all are made, so that planning takes nothing from what is measured.
+	Devices []Device
 	// Eager, where not nil, turns a plan into what eager PyTorch can run, measured beside it; nil where nothing is left of the plan then.
 	Eager func(ctx context.Context, p *plan.Problem, pl *plan.Plan) (*plan.Plan, error)
 	// Limit bounds the time for planning with one manager; 0 for none. A manager that reaches it gives the best that it has.
@@ -74,6 +76,8 @@ type Progress struct {
 	// Began is when planning with this manager began.
 	Began   time.Time
 	Results []Result
+	// Target is the device that a plan is being carried out on, "" while managers plan; Doing says in a word or two what it does.
+	Target, Doing string
 }
 
 // Result is one manager under one executor on one target.
@@ -84,6 +88,8 @@ type Result struct {
 	// Available says that the manager serves the problem and made a plan; Reason why not.
 	Available bool
 	Reason    string
+	// Err is what kept the target from carrying the plan out, nil where it did or there was none.
+	Err error
 	// Impossible says that no manager could meet the budget, because of what has to be resident.
 	Impossible bool
 	Plan       *plan.Plan
@@ -109,6 +115,10 @@ type Comparison struct {
 	// Baseline is the step time of keeping everything in memory, in nanoseconds, on the first target.
 	Baseline int64
 	Results  []Result
+	// Measured is what devices made of the plans in Results: device by device, each in the order of Results.
+	Measured []Result
+	// Devices are those that measured.
+	Devices []Device
 	// BatchNotes say what the largest batches rest on; BatchSequence is the sequence length that they are for, 0 where that of the recording.
 	BatchNotes    []string
 	BatchSequence int
@@ -186,11 +196,16 @@ func Compare(ctx context.Context, p *plan.Problem, managers []plan.Manager, opt 
 	for _, r := range results {
 		c.Results = append(c.Results, r...)
 	}
+	c.Devices = opt.Devices
+	for _, d := range opt.Devices {
+		c.enact(ctx, d, update)
+	}
 	c.Elapsed = time.Since(began)
 	return c, ctx.Err()
 }
 
-// KeepAll returns the step time of keeping everything in memory on a target, in nanoseconds: what overheads are counted from.
+// KeepAll returns the step time of keeping everything in memory on a target, in nanoseconds: what overheads are counted from. The plan takes as much memory
+// as it likes, which is for targets that have none; a device measures its own, see [plan.Measurement.KeepAll].
 func KeepAll(ctx context.Context, p *plan.Problem, t Target) (int64, error) {
 	pl, err := plan.Assemble(p, plan.Decisions{})
 	if err != nil {
@@ -210,7 +225,7 @@ func KeepAll(ctx context.Context, p *plan.Problem, t Target) (int64, error) {
 	}
 	pl.Place(offsets)
 	pl.Order(p)
-	m, err := t.Run(ctx, p, pl, 0)
+	m, err := t.Run(ctx, p, pl, plan.RunOptions{})
 	if err != nil {
 		return 0, fmt.Errorf("keep everything: %w", err)
 	}
@@ -265,27 +280,29 @@ func (c *Comparison) measure(ctx context.Context, info plan.Info, pl *plan.Plan,
 	var out []Result
 	invalid := plan.Validate(c.Problem, pl)
 	for _, t := range opt.Targets {
-		r := Result{Info: info, Executor: pl.Executor, Target: t.Name(), Plan: pl}
+		r := Result{Info: info, Executor: pl.Executor, Target: t.Name(), Plan: pl, Valid: invalid == nil}
 		if invalid != nil {
 			r.Plan, r.Reason = nil, "its plan is not valid: "+invalid.Error()
-			out = append(out, r)
-			continue
-		}
-		r.Valid = true
-		m, err := t.Run(ctx, c.Problem, pl, c.Net)
-		if err != nil {
-			r.Reason = err.Error()
-			out = append(out, r)
-			continue
-		}
-		r.Available, r.Measurement = true, m
-		r.Fits = c.Net == 0 || m.Footprint <= c.Net
-		if c.Baseline > 0 {
-			r.Overhead = float64(m.StepTime)/float64(c.Baseline) - 1
+		} else {
+			c.carryOut(ctx, &r, t, nil)
+			if r.Available && c.Baseline > 0 {
+				r.Overhead = float64(r.Measurement.StepTime)/float64(c.Baseline) - 1
+			}
 		}
 		out = append(out, r)
 	}
 	return out
+}
+
+// carryOut measures a result's plan on a target.
+func (c *Comparison) carryOut(ctx context.Context, r *Result, t Target, progress func(doing string)) {
+	m, err := t.Run(ctx, c.Problem, r.Plan, plan.RunOptions{Cap: c.Net, Progress: progress})
+	if err != nil {
+		r.Reason, r.Err = err.Error(), err
+		return
+	}
+	r.Available, r.Measurement = true, m
+	r.Fits = c.Net == 0 || m.Footprint <= c.Net
 }
 
 // Fastest returns the result of the least step time among those that fit, of one executor and target; ties go to the smaller footprint. ok is false where

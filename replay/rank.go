@@ -40,10 +40,7 @@ func Rank(a, b *Result, budget bool) int {
 
 // ranked returns the results in the order of [Rank], but for the first baseline: what memory is managed by today opens the list.
 func (c *Comparison) ranked() []*Result {
-	list := make([]*Result, len(c.Results))
-	for i := range c.Results {
-		list[i] = &c.Results[i]
-	}
+	list := pointers(c.Results)
 	slices.SortStableFunc(list, func(a, b *Result) int {
 		if x, y := c.isToday(a), c.isToday(b); x != y {
 			if x {

@@ -3,6 +3,7 @@ package replay
 import (
 	"encoding/json"
 	"io"
+	"slices"
 
 	"github.com/gmemtop/gmemtop/timeline"
 )
@@ -47,33 +48,42 @@ type hardwareJSON struct {
 }
 
 type resultJSON struct {
-	Manager     string   `json:"manager"`
-	After       string   `json:"after"`
-	Family      string   `json:"family"`
-	Executor    string   `json:"executor"`
-	Target      string   `json:"target"`
-	Available   bool     `json:"available"`
-	Reason      string   `json:"reason"`
-	Fits        bool     `json:"fits"`
-	Valid       bool     `json:"valid"`
-	Footprint   int64    `json:"footprint_bytes"`
-	Reserved    int64    `json:"reserved_bytes"`
-	LowerBound  int64    `json:"lower_bound_bytes"`
-	StepTime    int64    `json:"step_time_ns"`
-	StepP95     int64    `json:"step_time_p95_ns"`
-	StepBound   int64    `json:"step_time_bound_ns"`
-	Overhead    float64  `json:"overhead"`
-	Stall       int64    `json:"stall_ns"`
-	Out         int64    `json:"swapped_out_bytes"`
-	In          int64    `json:"swapped_in_bytes"`
-	Recompute   int64    `json:"recompute_ns"`
-	Pinned      int64    `json:"pinned_peak_bytes"`
-	MaxBatch    *int     `json:"max_batch,omitempty"`
-	BatchGuess  bool     `json:"max_batch_inferred,omitempty"`
-	DriverCalls int64    `json:"driver_calls"`
-	Retries     int64    `json:"retries"`
-	Planning    int64    `json:"planning_ns"`
-	Notes       []string `json:"notes"`
+	Manager     string  `json:"manager"`
+	After       string  `json:"after"`
+	Family      string  `json:"family"`
+	Executor    string  `json:"executor"`
+	Target      string  `json:"target"`
+	Available   bool    `json:"available"`
+	Reason      string  `json:"reason"`
+	Fits        bool    `json:"fits"`
+	Valid       bool    `json:"valid"`
+	Footprint   int64   `json:"footprint_bytes"`
+	Reserved    int64   `json:"reserved_bytes"`
+	LowerBound  int64   `json:"lower_bound_bytes"`
+	StepTime    int64   `json:"step_time_ns"`
+	StepP95     int64   `json:"step_time_p95_ns"`
+	StepBound   int64   `json:"step_time_bound_ns"`
+	Overhead    float64 `json:"overhead"`
+	Stall       int64   `json:"stall_ns"`
+	Out         int64   `json:"swapped_out_bytes"`
+	In          int64   `json:"swapped_in_bytes"`
+	Recompute   int64   `json:"recompute_ns"`
+	Pinned      int64   `json:"pinned_peak_bytes"`
+	MaxBatch    *int    `json:"max_batch,omitempty"`
+	BatchGuess  bool    `json:"max_batch_inferred,omitempty"`
+	DriverCalls int64   `json:"driver_calls"`
+	Retries     int64   `json:"retries"`
+	// What a device alone measures.
+	Verified      bool     `json:"verified,omitempty"`
+	KeepAllBefore int64    `json:"keep_all_before_ns,omitempty"`
+	KeepAllAfter  int64    `json:"keep_all_after_ns,omitempty"`
+	OutRate       float64  `json:"swapped_out_bytes_per_s,omitempty"`
+	InRate        float64  `json:"swapped_in_bytes_per_s,omitempty"`
+	Dry           int64    `json:"launches_found_idle,omitempty"`
+	Launches      int64    `json:"launches,omitempty"`
+	Causes        []string `json:"causes,omitempty"`
+	Planning      int64    `json:"planning_ns"`
+	Notes         []string `json:"notes"`
 }
 
 // WriteJSON writes the comparison as docs/json.md describes it.
@@ -86,13 +96,17 @@ func (c *Comparison) WriteJSON(w io.Writer, u timeline.Units) error {
 			Outside: p.Outside, StepTime: c.Baseline, Kind: p.Kind.String(), Notes: append([]string{}, p.Notes...)},
 		Hardware: hardwareJSON{p.Hardware.Name, p.Hardware.Origin, p.Hardware.D2H.BytesPerSecond, p.Hardware.H2D.BytesPerSecond},
 		Results:  []resultJSON{}}
-	for i := range c.Results {
-		r := &c.Results[i]
+	for _, r := range slices.Concat(pointers(c.Results), pointers(c.Measured)) {
 		m := &r.Measurement
 		j := resultJSON{Manager: r.Info.Name, After: r.Info.After, Family: r.Info.Family.String(), Executor: r.Executor.String(), Target: r.Target,
 			Available: r.Available, Reason: r.Reason, Fits: r.Fits, Valid: r.Valid, Footprint: m.Footprint, Reserved: m.Reserved, StepTime: m.StepTime, StepP95: m.StepP95,
 			Overhead: r.Overhead, Stall: m.Stall, Out: m.SwappedOut, In: m.SwappedIn, Recompute: m.RecomputeTime, Pinned: m.PinnedPeak,
 			BatchGuess: r.MaxBatchInferred, DriverCalls: m.DriverCalls, Retries: m.Retries, Notes: r.notes()}
+		j.Verified, j.KeepAllBefore, j.KeepAllAfter = m.Verified, m.KeepAllBefore, m.KeepAllAfter
+		j.OutRate, j.InRate, j.Dry, j.Launches = m.OutRate, m.InRate, m.Dry, m.Launches
+		if s := c.Simulated(r); s != nil && s != r && r.Available && p.HasTimes && Outside(r, s) {
+			j.Causes = c.Causes(r, s)
+		}
 		if r.MaxBatchKnown {
 			j.MaxBatch = &r.MaxBatch
 		}

@@ -27,6 +27,7 @@ func (c *Comparison) WriteText(w io.Writer, o TextOptions) error {
 	t.b.WriteByte('\n')
 	c.writeProblem(t)
 	c.writeTable(t)
+	c.writeMeasured(t)
 	c.writeReasons(t)
 	if o.Notes {
 		c.writeNotes(t)
@@ -92,7 +93,8 @@ func (c *Comparison) writeProblem(t *text) {
 		t.line("time", timeline.Duration(c.Baseline)+" an iteration with everything kept")
 	}
 	if h := p.Hardware; h.Name != "" {
-		t.line("hardware", fmt.Sprintf("%s: %s to the host, %s from it, by data sheets and assumptions that --notes lists; ops take as long as recorded", h.Name, rate(h.D2H), rate(h.H2D)))
+		t.line("hardware", fmt.Sprintf("%s: %s to the host, %s from it, %s; ops take as long as recorded", h.Name, rate(h.D2H), rate(h.H2D),
+			map[bool]string{true: "as measured on it", false: "by data sheets and assumptions that --notes lists"}[h.Measured]))
 	}
 	if c.Budget > 0 {
 		s := u.Bytes(c.Budget)
@@ -137,12 +139,17 @@ type column struct {
 	cell  func(r *Result) string
 }
 
+// marks are how a table says yes, no and nothing.
+func marks(o TextOptions) (yes, no, none string) {
+	if o.ASCII {
+		return "yes", "no", "-"
+	}
+	return "✓", "✗", "–"
+}
+
 // columns are the table's, but for those that would be empty.
 func (c *Comparison) columns(o TextOptions, rows []*Result) []column {
-	yes, no, none := "✓", "✗", "–"
-	if o.ASCII {
-		yes, no, none = "yes", "no", "-"
-	}
+	yes, no, none := marks(o)
 	var footprints []int64
 	for _, r := range rows {
 		footprints = append(footprints, r.Measurement.Footprint)
@@ -209,10 +216,13 @@ func (c *Comparison) writeTable(t *text) {
 			rows = append(rows, r)
 		}
 	}
-	if len(rows) == 0 {
-		return
+	if len(rows) > 0 {
+		t.table(c.columns(t.o, rows), rows)
 	}
-	columns := c.columns(t.o, rows)
+}
+
+// table prints a line for each of rows below the columns' titles.
+func (t *text) table(columns []column, rows []*Result) {
 	cells := make([][]string, len(columns))
 	widths := make([]int, len(columns))
 	for i, x := range columns {
@@ -275,8 +285,7 @@ func fitting(columns []column, widths []int, width int) (shown []int, dropped []
 func (c *Comparison) writeReasons(t *text) {
 	var reasons []string
 	names := map[string][]string{}
-	for i := range c.Results {
-		r := &c.Results[i]
+	for _, r := range slices.Concat(pointers(c.Results), pointers(c.Measured)) {
 		if r.Available {
 			continue
 		}
@@ -286,6 +295,9 @@ func (c *Comparison) writeReasons(t *text) {
 		n := r.Info.Name
 		if r.Executor != plan.Ideal {
 			n += " (" + r.Executor.String() + ")"
+		}
+		if r.Target != c.firstTarget() {
+			n += " on " + r.Target
 		}
 		names[r.Reason] = append(names[r.Reason], n)
 	}
@@ -305,4 +317,17 @@ func (c *Comparison) writeNotes(t *text) {
 			t.line("", fmt.Sprintf("%s (%s): %s", r.Info.Name, r.Executor, n))
 		}
 	}
+	for _, r := range pointers(c.Measured) {
+		for _, n := range r.Measurement.Notes {
+			t.line("", fmt.Sprintf("%s (%s) on %s: %s", r.Info.Name, r.Executor, r.Target, n))
+		}
+	}
+}
+
+func pointers(list []Result) []*Result {
+	all := make([]*Result, len(list))
+	for i := range list {
+		all[i] = &list[i]
+	}
+	return all
 }

@@ -406,7 +406,7 @@ func (e *estimator) problemFits(ctx context.Context) func(p *plan.Problem) (bool
 		if err != nil {
 			return false, err
 		}
-		m, err := replay.Simulated{}.Run(ctx, p, pl, 0)
+		m, err := replay.Simulated{}.Run(ctx, p, pl, plan.RunOptions{})
 		return err == nil && m.Footprint+e.outside <= e.budget, err
 	}
 }

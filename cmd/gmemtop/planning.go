@@ -218,7 +218,7 @@ func (f *planFlags) budgetBytes(ctx context.Context, p *plan.Problem) (int64, er
 	if err != nil {
 		return 0, err
 	}
-	m, err := replay.Simulated{}.Run(ctx, p, pl, 0)
+	m, err := replay.Simulated{}.Run(ctx, p, pl, plan.RunOptions{})
 	if err != nil {
 		return 0, fmt.Errorf("the caching allocator's footprint, which --budget %s is a share of: %w", s, err)
 	}

@@ -60,7 +60,7 @@ func (*screenPlanner) Problem(ctx context.Context, d *timeline.Device, h plan.Ha
 	if err != nil {
 		return nil, 0, fmt.Errorf("the caching allocator's footprint, which budgets are shares of: %w", err)
 	}
-	m, err := replay.Simulated{}.Run(ctx, p, pl, 0)
+	m, err := replay.Simulated{}.Run(ctx, p, pl, plan.RunOptions{})
 	if err != nil {
 		return nil, 0, fmt.Errorf("the caching allocator's footprint, which budgets are shares of: %w", err)
 	}

@@ -348,7 +348,11 @@ func (x *extractor) settle() {
 		}
 	}
 	if cutOff > 0 && x.d.Info.Kind != traces.DeviceArena {
-		x.p.Notes = append(x.p.Notes, fmt.Sprintf("%d buffers cross the iteration's ends without a partner in the next one, and are planned as if they began or ended there", cutOff))
+		many := fmt.Sprintf("%d buffers cross the iteration's ends without partners in the next one, and are planned as if they began or ended there", cutOff)
+		if cutOff == 1 {
+			many = "one buffer crosses the iteration's ends without a partner in the next one, and is planned as if it began or ended there"
+		}
+		x.p.Notes = append(x.p.Notes, many)
 	}
 	if x.unattributed > 0 {
 		x.p.Buffers = append(x.p.Buffers, Buffer{Name: "allocated before the recording", Size: x.unattributed, Life: Persistent, Alloc: timeline.NoAlloc})

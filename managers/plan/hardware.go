@@ -6,6 +6,8 @@ type Hardware struct {
 	Name string `json:"name"`
 	// Origin says where the figures come from: a data sheet, a paper, a calibration, the user.
 	Origin string `json:"origin"`
+	// Measured says that a calibration took them from the device itself.
+	Measured bool `json:"measured,omitempty"`
 	// MemoryBytes is the device's memory; 0 where unknown.
 	MemoryBytes int64 `json:"memory_bytes"`
 	// D2H and H2D are the copy engines, device to host and host to device, each alone.

@@ -23,11 +23,21 @@ type Measurement struct {
 	// SwappedOut and SwappedIn are the bytes copied each way, RecomputeTime the time of ops that ran again.
 	SwappedOut, SwappedIn int64
 	RecomputeTime         int64
+	// OutRate and InRate are what the copies each way reached, in bytes a second, 0 where nothing was copied or the target does not measure it.
+	OutRate, InRate float64
 	// PinnedPeak is the most pinned host memory held.
 	PinnedPeak int64
 	// DriverCalls counts allocations, frees and mappings asked of the driver in the iteration, Retries the times that an allocator had to
 	// give back its cache and wait for the device.
 	DriverCalls, Retries int64
+	// Dry counts the ops of an iteration whose queue had nothing left to do when they were launched, of Launches; both 0 where nobody looked. Many mean
+	// that the host sets the pace.
+	Dry, Launches int64
+	// KeepAllBefore and KeepAllAfter are step times of keeping everything on the same target, taken just before and just after StepTime, in nanoseconds;
+	// 0 where the target's speed does not change, as a simulator's, or where it could not be taken.
+	KeepAllBefore, KeepAllAfter int64
+	// Verified says that the target itself looked whether every byte was where it had to be.
+	Verified bool
 	// Usage is memory held over time, for charts; Spans are what each queue did. Both only where asked for.
 	Usage []Sample
 	Spans []Span
@@ -35,6 +45,23 @@ type Measurement struct {
 	Elapsed time.Duration
 	// Notes are what a person should know about this measurement.
 	Notes []string
+}
+
+// KeepAll returns the step time of keeping everything that StepTime is to be compared with, the mean of before and after, in nanoseconds; 0 where none was
+// taken beside it.
+func (m *Measurement) KeepAll() int64 {
+	if m.KeepAllBefore == 0 || m.KeepAllAfter == 0 {
+		return max(m.KeepAllBefore, m.KeepAllAfter)
+	}
+	return m.KeepAllBefore + (m.KeepAllAfter-m.KeepAllBefore)/2
+}
+
+// RunOptions say how a target carries a plan out.
+type RunOptions struct {
+	// Cap is the most that an online allocator may hold, in bytes, 0 for none.
+	Cap int64
+	// Progress, where not nil, is told in a word or two what the target does now: verify, time. It is called from the goroutine that runs.
+	Progress func(doing string)
 }
 
 // Sample is memory in use from a moment on.

@@ -38,7 +38,7 @@ func (t *Target) Calibrate(ctx context.Context, base plan.Hardware) (plan.Hardwa
 	h := base
 	err := t.with(ctx, func(led *ledger, k []driver.Kernel) error {
 		info := led.Info()
-		h.Name, h.MemoryBytes = info.Name, info.Total
+		h.Name, h.MemoryBytes, h.Measured = info.Name, info.Total, true
 		c := &calibration{ctx: ctx, led: led, k: k, h: &h}
 		for _, step := range []func() error{c.copies, c.launches, c.calls, c.bandwidth} {
 			if ctx.Err() != nil {
@@ -60,13 +60,22 @@ func (t *Target) Calibrate(ctx context.Context, base plan.Hardware) (plan.Hardwa
 	return h, nil
 }
 
-// CalibrationPath returns where a device's calibration belongs: a file in the user's cache, named after the device.
-func CalibrationPath(info driver.Info) (string, error) {
+// CalibrationFolder returns where calibrations belong: a folder of the user's cache.
+func CalibrationFolder() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return "", fmt.Errorf("find a place for the calibration: %w", err)
 	}
-	return filepath.Join(cache, "gmemtop", "hardware", info.UUID+".json"), nil
+	return filepath.Join(cache, "gmemtop", "hardware"), nil
+}
+
+// CalibrationPath returns where a device's calibration belongs: a file named after the device.
+func CalibrationPath(info driver.Info) (string, error) {
+	folder, err := CalibrationFolder()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(folder, info.UUID+".json"), nil
 }
 
 type calibration struct {
@@ -80,7 +89,7 @@ type calibration struct {
 func (c *calibration) copies() error {
 	size := min(128<<20, c.led.limit/8) &^ 4095
 	if size < 16*smallCopy {
-		return fmt.Errorf("%d bytes of the device are too few to measure copies: %w", c.led.limit, driver.ErrOutOfMemory)
+		return fmt.Errorf("%s of the device are too few to measure copies: %w", inUnits(c.led.limit), driver.ErrOutOfMemory)
 	}
 	var streams [2]driver.Stream
 	var at [2]driver.Ptr

@@ -43,7 +43,7 @@ func TestEveryKindOfMemoryIsVerifiedInEveryOrder(t *testing.T) {
 	for _, pl := range plans {
 		for _, order := range []uint64{fake.Lazy, fake.AtOnce, 5, 6, 7} {
 			lib.Schedule(order)
-			m, err := target.Run(context.Background(), p, pl, 0)
+			m, err := target.Run(context.Background(), p, pl, plan.RunOptions{})
 			if err != nil {
 				t.Fatalf("%s, order %d: %v", name(pl), order, err)
 			}
@@ -81,14 +81,14 @@ func TestWhateverFailsEverythingIsGivenBack(t *testing.T) {
 			failed := 0
 			for _, pl := range plans {
 				lib.Reset(1<<30, 0)
-				if _, err := target.Run(context.Background(), p, pl, 0); err != nil {
+				if _, err := target.Run(context.Background(), p, pl, plan.RunOptions{}); err != nil {
 					t.Fatal(err)
 				}
 				calls := lib.Calls(c.function)
 				for n := 1; n <= calls; n += max(calls/40, 1) {
 					lib.Reset(1<<30, 0)
 					lib.Fail(c.function, n, c.answer)
-					_, err := target.Run(context.Background(), p, pl, 0)
+					_, err := target.Run(context.Background(), p, pl, plan.RunOptions{})
 					nothingLeft(t)
 					if err == nil {
 						continue // an allocator that gives its cache back and asks again
@@ -119,12 +119,12 @@ func isAny(err error, targets []error) bool {
 func TestADeviceThatIsLostInMidRunSaysSoAndLeavesNothing(t *testing.T) {
 	target := device(t, 1<<30, func(o *Options) { o.Iterations = 1 })
 	p, plans := policies(t)
-	if _, err := target.Run(context.Background(), p, plans[0], 0); err != nil { // the first run measures rates, the later ones do not
+	if _, err := target.Run(context.Background(), p, plans[0], plan.RunOptions{}); err != nil { // the first run measures rates, the later ones do not
 		t.Fatal(err)
 	}
 	for _, pl := range plans {
 		lib.Reset(1<<30, 0)
-		if _, err := target.Run(context.Background(), p, pl, 0); err != nil {
+		if _, err := target.Run(context.Background(), p, pl, plan.RunOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		calls := lib.Calls("*")
@@ -135,7 +135,7 @@ func TestADeviceThatIsLostInMidRunSaysSoAndLeavesNothing(t *testing.T) {
 			for n := 2 + i; n <= calls; n += max(calls/25, 1) {
 				lib.Reset(1<<30, 0)
 				lib.Fail("*", n, fault.answer)
-				_, err := target.Run(context.Background(), p, pl, 0)
+				_, err := target.Run(context.Background(), p, pl, plan.RunOptions{})
 				if !errors.Is(err, fault.want) {
 					t.Fatalf("%s: answer %d at call %d of %d: %v", name(pl), fault.answer, n, calls, err)
 				}
@@ -154,7 +154,7 @@ func TestCancellingReturnsAtOnceWithEverythingGivenBack(t *testing.T) {
 	for _, pl := range plans {
 		for n := 0; n < 200; n += 13 {
 			ctx := &expiring{Context: context.Background(), left: n}
-			_, err := target.Run(ctx, p, pl, 0)
+			_, err := target.Run(ctx, p, pl, plan.RunOptions{})
 			if err != nil && !errors.Is(err, context.Canceled) {
 				t.Fatalf("%s: %v", name(pl), err)
 			}
@@ -164,7 +164,7 @@ func TestCancellingReturnsAtOnceWithEverythingGivenBack(t *testing.T) {
 	gone, cancel := context.WithCancel(context.Background())
 	cancel()
 	target.turn <- struct{}{} // somebody else has the device
-	if _, err := target.Run(gone, p, plans[0], 0); !errors.Is(err, context.Canceled) {
+	if _, err := target.Run(gone, p, plans[0], plan.RunOptions{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("waiting for the device: %v", err)
 	}
 	<-target.turn
@@ -206,19 +206,19 @@ func TestMoreThanIsFreeLessTheMarginIsRefusedWithoutAskingTheDriver(t *testing.T
 	target := device(t, 1<<30, func(o *Options) { o.Margin = 100 << 20 })
 	p, pl := placed(t, 1, 0.5)
 	lib.Reset(1<<30, 1<<30-(100<<20)-1<<10) // others hold all but the margin and 1 KiB
-	_, err := target.Run(context.Background(), p, pl, 0)
+	_, err := target.Run(context.Background(), p, pl, plan.RunOptions{})
 	if !errors.Is(err, driver.ErrOutOfMemory) || lib.Peak() > 1<<10 {
 		t.Errorf("%v; %d bytes were held", err, lib.Peak())
 	}
 	lib.Reset(1<<30, 1<<30-(100<<20)+1)
-	if _, err := target.Run(context.Background(), p, pl, 0); !errors.Is(err, driver.ErrOutOfMemory) || lib.Peak() != 0 {
+	if _, err := target.Run(context.Background(), p, pl, plan.RunOptions{}); !errors.Is(err, driver.ErrOutOfMemory) || lib.Peak() != 0 {
 		t.Errorf("%v; %d bytes were held", err, lib.Peak())
 	}
 	huge := *pl
 	huge.Instances = append([]plan.Instance(nil), pl.Instances...)
 	huge.Footprint = 2 << 30
 	lib.Reset(1<<30, 0)
-	if _, err := target.Run(context.Background(), p, &huge, 0); !errors.Is(err, driver.ErrOutOfMemory) || !strings.Contains(err.Error(), "needs") {
+	if _, err := target.Run(context.Background(), p, &huge, plan.RunOptions{}); !errors.Is(err, driver.ErrOutOfMemory) || !strings.Contains(err.Error(), "needs") {
 		t.Errorf("a plan above the card: %v", err)
 	}
 }

@@ -37,7 +37,7 @@ func TestEveryManagersPlanKeepsEveryByteAndHoldsWhatItSays(t *testing.T) {
 				t.Fatalf("%s: %v", name, err)
 			}
 			lib.Schedule(uint64(len(plans)) % 7)
-			got, err := target.Run(context.Background(), p, pl, r.Budget)
+			got, err := target.Run(context.Background(), p, pl, plan.RunOptions{Cap: r.Budget})
 			if err != nil {
 				t.Errorf("%s: %v", name, err)
 				continue

@@ -22,11 +22,13 @@ type measurer struct {
 	rates rates
 	free  int64 // of the device, before anything was taken
 	m     plan.Measurement
+
+	progress func(doing string) // may be nil
 }
 
-func (r *measurer) say(what string) {
-	if r.opt.Progress != nil {
-		r.opt.Progress(what)
+func (r *measurer) say(doing string) {
+	if r.progress != nil {
+		r.progress(doing)
 	}
 }
 
@@ -59,50 +61,69 @@ func (r *measurer) run(p *plan.Problem, pl *plan.Plan, limit int64) error {
 			return err
 		}
 	} else if need := pl.Footprint + resultBytes; need > r.led.limit {
-		return fmt.Errorf("the plan needs %d bytes and %d of the device may be used: %w", need, r.led.limit, driver.ErrOutOfMemory)
+		return fmt.Errorf("the plan needs %s and %s of the device may be used: %w", inUnits(need), inUnits(r.led.limit), driver.ErrOutOfMemory)
 	}
 	if !r.opt.SkipVerification {
 		r.say("verify")
 		if err := r.session(p, pl, hold, (*execution).verify); err != nil {
 			return err
 		}
+		r.m.Verified = true
 	}
 	if !p.HasTimes {
 		r.m.Notes = append(r.m.Notes, "the recording has no times: kernels are left out, and the step time is that of launches, copies and allocations")
 	}
-	before, err := r.keepAll(p, pl)
+	all, err := r.keepAllPlan(p)
 	if err != nil {
+		return err
+	}
+	if r.m.KeepAllBefore, err = r.keepAll(p, all); err != nil {
 		return err
 	}
 	r.say("time")
 	if err := r.session(p, pl, hold, r.timed); err != nil {
 		return err
 	}
-	after, err := r.keepAll(p, pl)
-	if err != nil {
-		return err
-	}
-	if before > 0 && after > 0 {
-		r.m.Notes = append(r.m.Notes, fmt.Sprintf("keeping everything took %d ns an iteration before and %d ns after", before, after))
-	}
-	return nil
+	r.m.KeepAllAfter, err = r.keepAll(p, all)
+	return err
 }
 
-// keepAll returns the step time of keeping everything, 0 where that is what the plan does or it does not fit the device.
-func (r *measurer) keepAll(p *plan.Problem, pl *plan.Plan) (int64, error) {
-	if len(pl.Absences) == 0 && pl.Policy == nil && pl.Variants == nil {
-		return 0, nil
-	}
+// keepAllPlan returns the plan of keeping everything, nil where there is no room even for its largest buffer. Where the device has less room than it
+// takes, as when somebody looks for a way to fit, blocks come to lie on top of each other: what is computed then is worth nothing, but its time is not
+// changed by where bytes lie.
+func (r *measurer) keepAllPlan(p *plan.Problem) (*plan.Plan, error) {
 	all, err := KeepAll(p)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	if all.Footprint+resultBytes > r.led.limit {
+	room := (r.led.limit - resultBytes) &^ (arenaAlign - 1)
+	if all.Footprint <= room {
+		return all, nil
+	}
+	offsets := make([]int64, len(all.Instances))
+	for i := range offsets {
+		x := &all.Instances[i]
+		if x.Size > room {
+			r.m.Notes = append(r.m.Notes, fmt.Sprintf("no time of keeping everything: a buffer of %s is larger than the %s that may be used", inUnits(x.Size), inUnits(room)))
+			return nil, nil
+		}
+		offsets[i] = x.Offset % (room - x.Size + 1) &^ (arenaAlign - 1)
+	}
+	r.m.Notes = append(r.m.Notes, fmt.Sprintf("keeping everything takes %s and %s may be used: its step was timed with blocks on top of each other", inUnits(all.Footprint), inUnits(room)))
+	all.Place(offsets)
+	return all, nil
+}
+
+const arenaAlign = 512
+
+// keepAll returns the step time of keeping everything, 0 where there is no plan for it.
+func (r *measurer) keepAll(p *plan.Problem, all *plan.Plan) (int64, error) {
+	if all == nil {
 		return 0, nil
 	}
 	r.say("keep everything")
 	var step int64
-	err = r.session(p, all, r.led.limit, func(x *execution) error {
+	err := r.session(p, all, r.led.limit, func(x *execution) error {
 		t, err := newTiming(x, r.rates, false)
 		if err != nil {
 			return err
@@ -145,7 +166,7 @@ func (r *measurer) timed(x *execution) error {
 		return err
 	}
 	if counted := r.free - free; counted != x.led.held {
-		r.m.Notes = append(r.m.Notes, fmt.Sprintf("the driver counts %d bytes less free, of which the executor holds %d", counted, x.led.held))
+		r.m.Notes = append(r.m.Notes, fmt.Sprintf("the driver has %s less free than before, and the executor holds %s", inUnits(counted), inUnits(x.led.held)))
 	}
 	return r.traced(x)
 }
@@ -165,15 +186,14 @@ func (r *measurer) traced(x *execution) error {
 	}
 	n := int64(x.p.Iterations)
 	r.m.Makespan, r.m.Stall, r.m.RecomputeTime = seen.makespan, seen.stall/n, seen.again/n
+	r.m.Dry, r.m.Launches = t.trace.dry/n, t.trace.launches/n
 	out, in := x.pl.Moved()
 	r.m.SwappedOut, r.m.SwappedIn = out/n, in/n
-	for _, c := range []struct {
-		way         string
-		bytes, time int64
-	}{{"to", out, seen.outTime}, {"from", in, seen.inTime}} {
-		if c.time > 0 {
-			r.m.Notes = append(r.m.Notes, fmt.Sprintf("copies %s the host reached %.1f GB/s", c.way, float64(c.bytes)/float64(c.time)))
-		}
+	if seen.outTime > 0 {
+		r.m.OutRate = float64(out) / float64(seen.outTime) * 1e9
+	}
+	if seen.inTime > 0 {
+		r.m.InRate = float64(in) / float64(seen.inTime) * 1e9
 	}
 	if r.opt.Charts {
 		r.m.Spans = seen.spans
@@ -200,8 +220,8 @@ func (r *measurer) sizes(p *plan.Problem, pl *plan.Plan, limit int64) (int64, er
 		return 0, err
 	}
 	if !ok {
-		return 0, fmt.Errorf("the allocator %q does not complete the iteration in the %d bytes of the device that may be used: %w",
-			pl.Policy.Name, r.led.limit, driver.ErrOutOfMemory)
+		return 0, fmt.Errorf("the allocator %q does not complete the iteration in the %s of the device that may be used: %w",
+			pl.Policy.Name, inUnits(r.led.limit), driver.ErrOutOfMemory)
 	}
 	r.m.Reserved, r.m.Footprint = held, held
 	if name := pl.Policy.Name; name == "direct" || name == "arena" { // they keep nothing that they could give back

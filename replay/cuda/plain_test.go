@@ -25,7 +25,7 @@ func TestWithoutADriverRunSaysSoAndWhatToDo(t *testing.T) {
 		t.Fatal(err)
 	}
 	target := cuda.New(cuda.Options{Library: filepath.Join(t.TempDir(), "libcuda.so.1")})
-	_, err = target.Run(context.Background(), p, pl, 0)
+	_, err = target.Run(context.Background(), p, pl, plan.RunOptions{})
 	if !errors.Is(err, driver.ErrNotBuilt) && !errors.Is(err, driver.ErrNoDriver) {
 		t.Errorf("%v", err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay/cuda/driver"
+	"github.com/gmemtop/gmemtop/timeline"
 )
 
 // Options say which device and how much of it. The zero value is the first GPU with 20 timed iterations.
@@ -25,10 +26,6 @@ type Options struct {
 	SkipVerification bool
 	// Charts records what each queue did.
 	Charts bool
-
-	// Progress, where not nil, is told in a word or two what a run does now: verify, keep everything, time. It is called from the
-	// goroutine that runs.
-	Progress func(what string)
 
 	omit func(kind waitKind, n int) bool // of tests: a wait to leave out
 }
@@ -116,7 +113,7 @@ func (t *Target) with(ctx context.Context, do func(*ledger, []driver.Kernel) err
 		return err
 	}
 	if led.limit = free - t.opt.Margin; led.limit <= 0 {
-		return fmt.Errorf("%d of %d bytes of the device are free, of which %d are left alone: %w", free, total, t.opt.Margin, driver.ErrOutOfMemory)
+		return fmt.Errorf("%s of %s of the device are free, and %s are left alone: %w", inUnits(free), inUnits(total), inUnits(t.opt.Margin), driver.ErrOutOfMemory)
 	}
 	k, err := led.Load(kernels, kernelNames[:]...)
 	if err != nil {
@@ -126,12 +123,12 @@ func (t *Target) with(ctx context.Context, do func(*ledger, []driver.Kernel) err
 }
 
 // Run implements replay.Target: it verifies a plan on the device, times it between two timings of keeping everything, and
-// measures it. limit is the most that an online allocator may hold, in bytes, 0 for what the device has free. The device is
-// opened for the run, and has everything back when it returns.
+// measures it. An online allocator without a cap may hold what the device has free. The device is opened for the run, and has
+// everything back when it returns.
 //
 // The error wraps [ErrWrong] where the device found that the plan loses bytes, one of package driver's for what is wrong with the
 // device, or the context's.
-func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, limit int64) (plan.Measurement, error) {
+func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan.RunOptions) (plan.Measurement, error) {
 	began := time.Now()
 	if pl.SectionBytes != 0 {
 		var err error
@@ -141,13 +138,13 @@ func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, limit 
 	}
 	var m plan.Measurement
 	err := t.with(ctx, func(led *ledger, k []driver.Kernel) error {
-		r := &measurer{ctx: ctx, led: led, k: k, opt: t.opt}
+		r := &measurer{ctx: ctx, led: led, k: k, opt: t.opt, progress: o.Progress}
 		if err := t.measureRates(r); err != nil {
 			return err
 		}
 		r.m.Target = t.Name()
 		r.m.PeakLive, _ = pl.PeakLive()
-		if err := r.run(p, pl, limit); err != nil {
+		if err := r.run(p, pl, o.Cap); err != nil {
 			return err
 		}
 		m = r.m
@@ -175,6 +172,9 @@ func (t *Target) measureRates(r *measurer) error {
 	r.rates = *t.rates
 	return nil
 }
+
+// inUnits prints a number of bytes for people.
+func inUnits(n int64) string { return timeline.IEC.Bytes(n) }
 
 // explain says which device an error is of.
 func (t *Target) explain(err error) error {

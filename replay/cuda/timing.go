@@ -36,7 +36,7 @@ func measureRates(led *ledger, k []driver.Kernel) (rates, error) {
 	var r rates
 	size := min(256<<20, led.limit/8) &^ 15
 	if size < 1<<12 {
-		return r, fmt.Errorf("%d bytes of the device are too few to measure anything: %w", led.limit, driver.ErrOutOfMemory)
+		return r, fmt.Errorf("%s of the device are too few to measure anything: %w", inUnits(led.limit), driver.ErrOutOfMemory)
 	}
 	x := &execution{led: led, kernels: k, blocks: max(led.Info().Processors, 1) * 8}
 	s, err := led.NewStream()
@@ -185,7 +185,12 @@ func newTiming(x *execution, r rates, traced bool) (*timing, error) {
 	return t, nil
 }
 
-func (t *timing) begin(int) error { return t.x.led.Record(t.start, t.x.streams[0]) }
+func (t *timing) begin(int) error {
+	if t.trace != nil {
+		t.trace.last, t.trace.dry, t.trace.launches = 0, 0, 0
+	}
+	return t.x.led.Record(t.start, t.x.streams[0])
+}
 
 // end puts every resident back where it begins, and takes the time.
 func (t *timing) end(int) error {
@@ -213,7 +218,29 @@ func (t *timing) after(s int) error {
 	if t.trace == nil {
 		return nil
 	}
-	return t.stamp(&t.trace.to[s], s)
+	if err := t.stamp(&t.trace.to[s], s); err != nil {
+		return err
+	}
+	if t.x.prog.queue(&t.x.pl.Steps[s]) == 0 {
+		t.trace.last = t.trace.to[s]
+	}
+	return nil
+}
+
+// look counts an op that is about to be launched on the first compute stream, and whether the stream has nothing to do.
+func (t *timing) look(queue int16) error {
+	if t.trace == nil || queue != 0 {
+		return nil
+	}
+	t.trace.launches++
+	if t.trace.last == 0 {
+		return nil // of the iteration's beginning nobody can say
+	}
+	done, err := t.x.led.Done(t.trace.last)
+	if done {
+		t.trace.dry++
+	}
+	return err
 }
 
 func (t *timing) stamp(e *driver.Event, s int) error {
@@ -261,6 +288,9 @@ func (t *timing) run(s int) error {
 		}
 	}
 	spend(op.Gap)
+	if err := t.look(st.Queue); err != nil {
+		return err
+	}
 	if err := t.from(s); err != nil {
 		return err
 	}
@@ -329,7 +359,12 @@ func rank(times []int64, percent int) int64 {
 }
 
 // trace is the events of a traced pass, by step: what a queue did before it waited for copies, before and behind its work.
-type trace struct{ held, from, to []driver.Event }
+type trace struct {
+	held, from, to []driver.Event
+
+	last          driver.Event // behind the last work of the first compute stream in this iteration; 0 before any
+	dry, launches int64        // of that stream, in the last iteration
+}
 
 // traced is what a traced iteration shows, of all iterations that the problem holds; times are nanoseconds.
 type traced struct {

@@ -24,7 +24,7 @@ func TestTheFakeDeviceAndTheSimulatorAgreeOnTime(t *testing.T) {
 		link := plan.Link{BytesPerSecond: 1e9, Latency: 1500}
 		p.Hardware.D2H, p.Hardware.H2D, p.Hardware.LaunchGap = link, link, 500
 		pl := planned(t, &p, plantest.RandomDecisions(&p, seed, 0.8))
-		got, err := target.Run(context.Background(), &p, pl, 0)
+		got, err := target.Run(context.Background(), &p, pl, plan.RunOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -65,7 +65,7 @@ func TestAStandInTakesTheRecordedTime(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m, err := target.Run(context.Background(), p, pl, 0)
+		m, err := target.Run(context.Background(), p, pl, plan.RunOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -81,18 +81,59 @@ func TestAStandInTakesTheRecordedTime(t *testing.T) {
 
 func TestKeepingEverythingIsTimedBeforeAndAfter(t *testing.T) {
 	var said []string
-	target := device(t, 1<<30, func(o *Options) { o.Progress = func(what string) { said = append(said, what) } })
+	target := device(t, 1<<30, nil)
 	p := plantest.Chain(4, 1<<14, 50_000)
 	pl := planned(t, p, plantest.RandomDecisions(p, 1, 1))
-	m, err := target.Run(context.Background(), p, pl, 0)
+	m, err := target.Run(context.Background(), p, pl, plan.RunOptions{Progress: func(doing string) { said = append(said, doing) }})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if notes := strings.Join(m.Notes, "\n"); !strings.Contains(notes, "before and") || !strings.Contains(notes, "GB/s") {
-		t.Errorf("notes: %s", notes)
+	if m.KeepAllBefore <= 0 || m.KeepAllAfter <= 0 || m.KeepAll() >= m.StepTime || !m.Verified || m.OutRate <= 0 || m.InRate <= 0 || m.Launches == 0 {
+		t.Errorf("%+v", m)
 	}
 	if got := strings.Join(said, ", "); got != "verify, keep everything, time, keep everything" {
 		t.Errorf("it said: %s", got)
+	}
+}
+
+// TestKeepingEverythingIsTimedWhereItDoesNotFit: who looks for a way to fit has a device on which keeping everything does not, and
+// blocks that lie on top of each other take the same time.
+func TestKeepingEverythingIsTimedWhereItDoesNotFit(t *testing.T) {
+	p := plantest.Chain(8, 1<<20, 100_000)
+	all, err := KeepAll(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	step := func(limit int64) int64 {
+		var got int64
+		target := device(t, 1<<30, nil)
+		err := target.with(context.Background(), func(led *ledger, k []driver.Kernel) error {
+			r := &measurer{ctx: context.Background(), led: led, k: k, opt: target.opt}
+			if err := target.measureRates(r); err != nil {
+				return err
+			}
+			led.limit = limit
+			folded, err := r.keepAllPlan(p)
+			if err != nil {
+				return err
+			}
+			if folded.Footprint > limit {
+				t.Errorf("%d bytes are taken and %d may be", folded.Footprint, limit)
+			}
+			got, err = r.keepAll(p, folded)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	if all.Footprint < 4<<20 {
+		t.Fatal("the problem is too small to try anything")
+	}
+	whole, folded := step(1<<29), step(all.Footprint/3)
+	if math.Abs(float64(folded-whole)) > 0.01*float64(whole) {
+		t.Errorf("%d ns where it fits, %d where it does not", whole, folded)
 	}
 }
 
@@ -101,7 +142,7 @@ func TestAllocatorsUnderACapGiveMemoryBackOnlyWhenWorkOnItIsDone(t *testing.T) {
 	for _, c := range []struct{ settings, call string }{{"", "cuMemFree_v2"}, {"expandable_segments:True", "cuMemUnmap"}} {
 		p, pl, want := pressed(t, plan.Policy{Name: "caching", Settings: c.settings})
 		target.opt.Iterations, target.opt.SkipVerification = 1, true
-		got, err := target.Run(context.Background(), p, pl, want.Footprint)
+		got, err := target.Run(context.Background(), p, pl, plan.RunOptions{Cap: want.Footprint})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -21,7 +21,7 @@ func TestValidPlansPassOnTheDeviceInEveryOrder(t *testing.T) {
 		moved += len(pl.Absences)
 		for _, order := range []uint64{fake.Lazy, fake.AtOnce, fake.Drawn + seed} {
 			lib.Schedule(order)
-			if _, err := target.Run(context.Background(), p, pl, 0); err != nil {
+			if _, err := target.Run(context.Background(), p, pl, plan.RunOptions{}); err != nil {
 				t.Fatalf("seed %d, order %d: %v", seed, order, err)
 			}
 		}

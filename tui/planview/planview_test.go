@@ -37,7 +37,7 @@ func scenes(t *testing.T, each func(seed uint64, sc *scene)) {
 		}
 		pl.Place(offsets)
 		pl.Order(p)
-		m, err := replay.Simulated{Charts: true}.Run(context.Background(), p, pl, 0)
+		m, err := replay.Simulated{Charts: true}.Run(context.Background(), p, pl, plan.RunOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}

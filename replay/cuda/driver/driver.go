@@ -36,6 +36,8 @@ type Info struct {
 	Name    string
 	// UUID is the device's, in the driver's spelling without prefix.
 	UUID string
+	// CUDA is the newest that the driver supports, 12020 for 12.2.
+	CUDA int
 	// Total is its memory in bytes.
 	Total int64
 	// Processors is its number of multiprocessors, Major and Minor its compute capability.

@@ -52,19 +52,19 @@ func (l *library) Devices() ([]Info, error) {
 	}
 	all := make([]Info, n)
 	for i := range all {
-		if all[i], err = info(i); err != nil {
+		if all[i], err = l.info(i); err != nil {
 			return nil, err
 		}
 	}
 	return all, nil
 }
 
-func info(ordinal int) (Info, error) {
+func (l *library) info(ordinal int) (Info, error) {
 	d, err := cu.GetDevice(ordinal)
 	if err != nil {
 		return Info{}, wrap(fmt.Sprintf("find GPU %d", ordinal), err)
 	}
-	i := Info{Ordinal: ordinal}
+	i := Info{Ordinal: ordinal, CUDA: l.version}
 	if i.Name, err = d.Name(); err != nil {
 		return Info{}, wrap("ask for the GPU's name", err)
 	}
@@ -99,7 +99,7 @@ const modeProhibited = 2
 
 // Open implements Driver.
 func (l *library) Open(ordinal int) (Device, error) {
-	i, err := info(ordinal)
+	i, err := l.info(ordinal)
 	if err != nil {
 		return nil, err
 	}

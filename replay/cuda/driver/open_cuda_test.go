@@ -105,7 +105,7 @@ func TestMachinesOfEveryKindAreToldApart(t *testing.T) {
 			if dev, err = d.Open(0); err == nil {
 				free, total, e := dev.MemInfo()
 				i := dev.Info()
-				want := driver.Info{Name: "FAKE GPU", UUID: i.UUID, Total: 1 << 30, Processors: 8, Major: 9, Pools: true, Virtual: true}
+				want := driver.Info{Name: "FAKE GPU", UUID: i.UUID, CUDA: c.version, Total: 1 << 30, Processors: 8, Major: 9, Pools: true, Virtual: true}
 				if e != nil || free != 1<<30-1<<20 || total != 1<<30 || i != want || i.UUID == "" {
 					t.Errorf("%s: %d of %d bytes are free, %+v, %v", c.what, free, total, i, e)
 				}

@@ -2,6 +2,7 @@
 #include "fake.h"
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 struct fake fake;
 
@@ -78,9 +79,24 @@ API long fake_leaked(void) { return leaked; }
 API const char *fake_leaks(void) { return leaks; }
 API int fake_contexts(void) { return fake.contexts; }
 
+// A program that runs by itself has no test that asks: what it did wrong is said when it ends.
+static void confess(void) {
+    if (violation[0]) fprintf(stderr, "fake driver: %s\n", violation);
+    if (leaked || fake.contexts || fake.held)
+        fprintf(stderr, "fake driver: %ld things were left when a context went (%s); %d contexts and %llu bytes are left\n", leaked, leaks, fake.contexts,
+                (unsigned long long)fake.held);
+}
+
 API CUresult cuInit(unsigned int flags) {
     (void)flags;
-    if (!fake.capacity) fake_reset(1ull << 30, 0, 0);
+    if (!fake.capacity) { // a program opened it by itself
+        const char *bytes = getenv("FAKE_CUDA_BYTES");
+        const char *machine = getenv("FAKE_CUDA_MACHINE"), *fail = getenv("FAKE_CUDA_FAIL");
+        fake_reset(bytes ? strtoull(bytes, 0, 10) : 1ull << 30, 0, 0);
+        if (machine && sscanf(machine, "%d,%d,%d", &version, &devices, &mode) != 3) abort();
+        if (fail && sscanf(fail, "%63[^,],%ld,%d", injected.function, &injected.n, (int *)&injected.answer) != 3) abort();
+        atexit(confess);
+    }
     return devices ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
 }
 API CUresult cuDriverGetVersion(int *v) { return *v = version, CUDA_SUCCESS; }

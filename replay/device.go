@@ -1,0 +1,202 @@
+package replay
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/timeline"
+)
+
+// Device is a target of real hardware: what it measures stands beside what was simulated.
+type Device struct {
+	Target
+	// About says what it is, for people: NVIDIA H200, 139.8 GiB.
+	About string
+}
+
+// enact carries out every valid plan of the comparison on a device, one after the other.
+func (c *Comparison) enact(ctx context.Context, d Device, update func(Progress)) {
+	var plans []*Result
+	for i := range c.Results {
+		if r := &c.Results[i]; r.Valid && r.Target == c.firstTarget() {
+			plans = append(plans, r)
+		}
+	}
+	for i, of := range plans {
+		if ctx.Err() != nil {
+			return
+		}
+		r := Result{Info: of.Info, Executor: of.Executor, Target: d.Name(), Plan: of.Plan, Valid: true}
+		u := Progress{Index: i, Manager: of.Info.Name, Target: d.Name(), Part: int64(i), Total: int64(len(plans))}
+		c.carryOut(ctx, &r, d, func(doing string) {
+			u.Doing = doing
+			update(u)
+		})
+		if base := r.Measurement.KeepAll(); r.Available && base > 0 {
+			r.Overhead = float64(r.Measurement.StepTime)/float64(base) - 1
+		}
+		c.Measured = append(c.Measured, r)
+		u.Done, u.Results = true, []Result{r}
+		update(u)
+	}
+}
+
+// Simulated returns the result that the first target has for the plan of a measured one, nil where it has none.
+func (c *Comparison) Simulated(m *Result) *Result {
+	for i := range c.Results {
+		if r := &c.Results[i]; r.Plan == m.Plan && r.Available && r.Target == c.firstTarget() {
+			return r
+		}
+	}
+	return nil
+}
+
+// What a measurement may differ from the simulator's by without being looked into: shares of footprint and step time of keeping everything, and points of
+// overhead.
+const (
+	footprintTolerance = 0.02
+	overheadTolerance  = 0.02
+	drift              = 0.02
+	rateTolerance      = 0.05
+	dryTolerance       = 0.05
+)
+
+// Off returns by what share a measured figure exceeds a simulated one, NaN where there is none to compare with.
+func Off(measured, simulated int64) float64 {
+	if simulated == 0 {
+		return math.NaN()
+	}
+	return float64(measured)/float64(simulated) - 1
+}
+
+// Outside reports whether a measured result differs from the simulated one by more than is left to chance: 2 % of the footprint, 2 points of overhead.
+func Outside(m, s *Result) bool {
+	return math.Abs(Off(m.Measurement.Footprint, s.Measurement.Footprint)) > footprintTolerance || math.Abs(m.Overhead-s.Overhead) > overheadTolerance
+}
+
+// Causes says what the counters of a measured run show that its simulation has not: nothing that no counter shows. It is empty where they show nothing.
+func (c *Comparison) Causes(m, s *Result) []string {
+	var causes []string
+	say := func(format string, args ...any) { causes = append(causes, fmt.Sprintf(format, args...)) }
+	x, y, h := &m.Measurement, &s.Measurement, &c.Problem.Hardware
+	if off := Off(x.KeepAllAfter, x.KeepAllBefore); math.Abs(off) > drift {
+		say("the device's own speed changed meanwhile: keeping everything took %s before and %s after", timeline.Duration(x.KeepAllBefore), timeline.Duration(x.KeepAllAfter))
+	}
+	for _, l := range []struct {
+		way           string
+		reached, told float64
+	}{{"to the host", x.OutRate, h.D2H.BytesPerSecond}, {"from the host", x.InRate, h.H2D.BytesPerSecond}} {
+		if l.reached > 0 && l.told > 0 && math.Abs(l.reached/l.told-1) > rateTolerance {
+			say("copies %s reached %.3g GB/s, simulated with %.3g", l.way, l.reached/1e9, l.told/1e9)
+		}
+	}
+	if y.RecomputeTime > 0 && math.Abs(Off(x.RecomputeTime, y.RecomputeTime)) > rateTolerance {
+		say("ops that ran again took %s, simulated %s", timeline.Duration(x.RecomputeTime), timeline.Duration(y.RecomputeTime))
+	}
+	if x.Launches > 0 && float64(x.Dry) > dryTolerance*float64(x.Launches) {
+		say("%d of %d launches found the device with nothing to do: the host sets the pace", x.Dry, x.Launches)
+	}
+	if x.Retries != y.Retries {
+		say("its cache was given back %d times an iteration, simulated %d", x.Retries, y.Retries)
+	}
+	if x.DriverCalls != y.DriverCalls {
+		say("%d driver calls an iteration, simulated %d", x.DriverCalls, y.DriverCalls)
+	}
+	return causes
+}
+
+// writeMeasured prints what each device measured beside what was simulated, and what its counters show where the two differ.
+func (c *Comparison) writeMeasured(t *text) {
+	for _, d := range c.Devices {
+		var rows []*Result
+		for _, r := range c.ranked() {
+			if m := c.measuredOf(r, d.Name()); m != nil && m.Available {
+				rows = append(rows, m)
+			}
+		}
+		t.line("measured", fmt.Sprintf("on %s, %s; stand-ins of the recorded kernels, real memory and real copies", d.Name(), d.About))
+		if len(rows) == 0 {
+			t.b.WriteByte('\n')
+			continue
+		}
+		if base := rows[0].Measurement.KeepAll(); base > 0 && c.Problem.HasTimes {
+			t.line(" ", fmt.Sprintf("keeping everything takes %s there, %s simulated (%s)", timeline.Duration(base), timeline.Duration(c.Baseline), Percent(Off(base, c.Baseline))))
+		}
+		t.table(c.measuredColumns(t.o, rows), rows)
+		c.writeCauses(t, rows)
+	}
+}
+
+// measuredOf returns what a device measured of a result's plan, nil where it did not.
+func (c *Comparison) measuredOf(r *Result, device string) *Result {
+	for i := range c.Measured {
+		if m := &c.Measured[i]; m.Target == device && m.Plan == r.Plan {
+			return m
+		}
+	}
+	return nil
+}
+
+func (c *Comparison) measuredColumns(o TextOptions, rows []*Result) []column {
+	yes, no, none := marks(o)
+	var footprints []int64
+	for _, r := range rows {
+		footprints = append(footprints, r.Measurement.Footprint)
+	}
+	unit, footprint := FootprintColumn(o.Units, footprints)
+	beside := func(f func(m, s *Result) string) func(*Result) string {
+		return func(m *Result) string {
+			if s := c.Simulated(m); s != nil {
+				return f(m, s)
+			}
+			return none
+		}
+	}
+	tick := func(b bool) string {
+		if b {
+			return yes
+		}
+		return no
+	}
+	columns := []column{
+		{"manager", true, 0, func(r *Result) string { return r.Info.Name }},
+		{"executor", true, 2, func(r *Result) string { return r.Executor.String() }},
+		{"bytes checked", true, 4, func(r *Result) string { return tick(r.Measurement.Verified) }},
+	}
+	if c.Budget > 0 {
+		columns = append(columns, column{"fits", true, 0, func(r *Result) string { return tick(r.Fits) }})
+	}
+	columns = append(columns,
+		column{"footprint", false, 0, func(r *Result) string { return footprint(r.Measurement.Footprint) + " " + unit }},
+		column{"off", false, 1, beside(func(m, s *Result) string { return Percent(Off(m.Measurement.Footprint, s.Measurement.Footprint)) })},
+		column{"step", false, 0, func(r *Result) string { return timeline.Duration(r.Measurement.StepTime) }},
+		column{"p95", false, 3, func(r *Result) string { return timeline.Duration(r.Measurement.StepP95) }})
+	if c.Problem.HasTimes {
+		columns = append(columns,
+			column{"overhead", false, 0, func(r *Result) string { return Percent(r.Overhead) }},
+			column{"simulated", false, 0, beside(func(_, s *Result) string { return Percent(s.Overhead) })})
+	}
+	return columns
+}
+
+// writeCauses says of each row that differs from its simulation what the run's counters show.
+func (c *Comparison) writeCauses(t *text, rows []*Result) {
+	any := false
+	for _, m := range rows {
+		s := c.Simulated(m)
+		if s == nil || !c.Problem.HasTimes || !Outside(m, s) {
+			continue
+		}
+		causes := c.Causes(m, s)
+		if len(causes) == 0 {
+			causes = []string{"no counter of the run shows why"}
+		}
+		t.line("", fmt.Sprintf("%s (%s) is not as simulated: %s", m.Info.Name, m.Executor, strings.Join(causes, "; ")))
+		any = true
+	}
+	if any {
+		t.b.WriteByte('\n')
+	}
+}

@@ -1,0 +1,144 @@
+package replay_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/managers/plan/plantest"
+	"github.com/gmemtop/gmemtop/managers/pool"
+	"github.com/gmemtop/gmemtop/managers/swap"
+	"github.com/gmemtop/gmemtop/replay"
+	"github.com/gmemtop/gmemtop/timeline"
+)
+
+// slowDevice stands in for hardware: the simulator's figures, changed as a test wants them. It must never be asked while managers plan.
+type slowDevice struct {
+	planning *int
+	asked    *[]string
+	change   func(pl *plan.Plan, m *plan.Measurement) error
+}
+
+func (slowDevice) Name() string { return "cuda:0" }
+
+func (d slowDevice) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan.RunOptions) (plan.Measurement, error) {
+	if *d.planning != 0 {
+		return plan.Measurement{}, errors.New("a manager plans meanwhile")
+	}
+	*d.asked = append(*d.asked, pl.Manager)
+	o.Progress("time")
+	m, err := replay.Simulated{}.Run(ctx, p, pl, o)
+	m.KeepAllBefore, m.KeepAllAfter, m.Verified = 38_000_000, 38_000_000, true
+	if err == nil {
+		err = d.change(pl, &m)
+	}
+	return m, err
+}
+
+// enacted compares on the simulator and a device, and returns the comparison beside what it said meanwhile.
+func enacted(t *testing.T, change func(pl *plan.Plan, m *plan.Measurement) error) (*replay.Comparison, []string, []string) {
+	t.Helper()
+	p := plantest.Chain(12, 8<<20, 1_000_000)
+	p.Hardware.D2H, p.Hardware.H2D = plan.Link{BytesPerSecond: 12e9}, plan.Link{BytesPerSecond: 12e9}
+	var asked, said []string
+	planning := 0
+	c, err := replay.Compare(t.Context(), p, []plan.Manager{pool.Baselines()[0], swap.All()[0]}, replay.Options{Parallel: 2,
+		Devices: []replay.Device{{Target: slowDevice{&planning, &asked, change}, About: "a device for tests, 12.0 GiB"}},
+		Update: func(u replay.Progress) {
+			switch {
+			case u.Target != "":
+				said = append(said, u.Manager+" "+u.Doing)
+			case u.Done:
+				planning--
+			case u.Part == 0 && u.Total == 0:
+				planning++
+				time.Sleep(time.Millisecond)
+			}
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, asked, said
+}
+
+func TestADeviceMeasuresEveryPlanOnceAllAreMade(t *testing.T) {
+	c, asked, said := enacted(t, func(*plan.Plan, *plan.Measurement) error { return nil })
+	if got := strings.Join(asked, ", "); got != "caching, vdnn-all" {
+		t.Errorf("carried out: %s", got)
+	}
+	if got := strings.Join(said, ", "); got != "caching time, caching time, vdnn-all time, vdnn-all time" {
+		t.Errorf("said: %s", got)
+	}
+	for i, m := range c.Measured {
+		if s := c.Simulated(&m); s != &c.Results[i] || !m.Available || m.Target != "cuda:0" || len(c.Causes(&m, s)) != 0 {
+			t.Errorf("%s: %+v beside %+v", m.Info.Name, m, s)
+		}
+	}
+}
+
+// TestWhatIsNotAsSimulatedHasItsCounters: a cause is named where a counter of the run shows it, and nothing is made up where none does.
+func TestWhatIsNotAsSimulatedHasItsCounters(t *testing.T) {
+	for _, c := range []struct {
+		want   string
+		change func(*plan.Measurement)
+	}{
+		{"not as simulated: no counter of the run shows why", func(m *plan.Measurement) { m.StepTime += m.StepTime / 10 }},
+		{"not as simulated: no counter of the run shows why", func(m *plan.Measurement) { m.Footprint += m.Footprint / 10 }},
+		{"copies to the host reached 6 GB/s, simulated with 12", func(m *plan.Measurement) { m.StepTime, m.OutRate, m.InRate = m.StepTime*2, 6e9, 12.2e9 }},
+		{"keeping everything took 38.0 ms before and 50.0 ms after", func(m *plan.Measurement) { m.KeepAllAfter = 50_000_000 }},
+		{"30 of 37 launches found the device with nothing to do", func(m *plan.Measurement) { m.StepTime, m.Dry, m.Launches = m.StepTime*2, 30, 37 }},
+		{"its cache was given back 4 times an iteration, simulated 0", func(m *plan.Measurement) { m.StepTime, m.Retries = m.StepTime*2, 4 }},
+	} {
+		cmp, _, _ := enacted(t, func(pl *plan.Plan, m *plan.Measurement) error {
+			if pl.Manager == "vdnn-all" {
+				c.change(m)
+			}
+			return nil
+		})
+		s := text(t, cmp, replay.TextOptions{})
+		if !strings.Contains(s, c.want) || strings.Count(s, "not as simulated") != 1 {
+			t.Errorf("%q is not said once in\n%s", c.want, s)
+		}
+	}
+}
+
+func TestADeviceThatFailsTakesNothingFromTheSimulator(t *testing.T) {
+	lost := errors.New("cuda:0: the GPU was lost")
+	c, _, _ := enacted(t, func(pl *plan.Plan, _ *plan.Measurement) error {
+		if pl.Manager == "caching" {
+			return lost
+		}
+		return nil
+	})
+	if m := c.Measured[0]; m.Available || !errors.Is(m.Err, lost) || !c.Results[0].Available || !c.Measured[1].Available {
+		t.Errorf("%+v", c.Measured)
+	}
+	s := text(t, c, replay.TextOptions{})
+	if !strings.Contains(s, "not available: caching on cuda:0\n  cuda:0: the GPU was lost") {
+		t.Errorf("no reason in\n%s", s)
+	}
+	var b strings.Builder
+	if err := c.WriteJSON(&b, timeline.IEC); err != nil {
+		t.Fatal(err)
+	}
+	var out struct {
+		Results []struct {
+			Manager, Target, Reason string
+			Verified                bool
+			Overhead                float64
+		}
+	}
+	if err := json.Unmarshal([]byte(b.String()), &out); err != nil || len(out.Results) != 4 {
+		t.Fatalf("%d results, %v", len(out.Results), err)
+	}
+	if r := out.Results[2]; r.Target != "cuda:0" || r.Reason == "" || r.Verified {
+		t.Errorf("%+v", r)
+	}
+	if r := out.Results[3]; r.Manager != "vdnn-all" || r.Target != "cuda:0" || !r.Verified {
+		t.Errorf("%+v", r)
+	}
+}
