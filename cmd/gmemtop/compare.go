@@ -17,7 +17,8 @@ import (
 
 func (a *app) compareCommand() *cobra.Command {
 	var f planFlags
-	var names, target string
+	var d deviceFlags
+	var names string
 	var limit time.Duration
 	var notes, maxBatch bool
 	c := &cobra.Command{
@@ -26,20 +27,23 @@ func (a *app) compareCommand() *cobra.Command {
 		Long: "Plans one iteration of a trace with memory managers (pooling, swapping, recompute and their combinations), checks every\n" +
 			"plan, simulates it, and says which is the fastest that fits. What the recording cannot serve is listed with the reason.\n" +
 			"Managers: " + strings.Join(managers.Names(), ", ") + ".\n" +
-			"Exits with 3 where nothing can fit in the budget.",
+			"With --target cuda every plan is also carried out on a GPU, with real memory, real copies and kernels that do as much work as\n" +
+			"the recorded ones: checked byte for byte, then timed, and shown beside what was simulated.\n" +
+			"Exits with 3 where nothing can fit in the budget, with 5 where there is no GPU to measure on.",
 		Example: "  gmemtop compare snapshot.pickle\n  gmemtop compare trace.gmt --budget 12GiB --managers all\n" +
 			"  gmemtop compare trace.gmt --budget 50% --hardware h100 --managers autoswap,vdnn-*,joint --json\n" +
+			"  gmemtop compare trace.gmt --budget 12GiB --target cuda\n" +
 			"  gmemtop compare --network vgg16 --batch 256 --hardware titan-x --budget 12GiB\n" +
 			"  gmemtop compare b32.gmt b64.gmt --batch 32,64 --budget 24GiB --max-batch\n" +
 			"  gmemtop compare a.gmt b.gmt c.gmt --batch 8,16,8 --sequence 512,512,1024 --at-sequence 2048 --budget 24GiB --max-batch",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.compare(cmd.Context(), args, &f, comparing{names: names, target: target, limit: limit, notes: notes, maxBatch: maxBatch})
+			return a.compare(cmd.Context(), args, &f, comparing{names: names, devices: &d, limit: limit, notes: notes, maxBatch: maxBatch})
 		},
 	}
 	p := c.Flags()
 	p.StringVar(&names, "managers", "", "names separated by commas, with * at the end for all that begin so, or all (default a dozen)")
-	p.StringVar(&target, "target", "sim", "what carries the plans out: sim")
 	f.add(c)
+	d.add(c)
 	p.DurationVar(&limit, "limit", 0, "the most time for planning with one manager; it then gives the best it has (default none)")
 	p.BoolVar(&maxBatch, "max-batch", false, "also find the largest batch that fits in the budget; sizes grow as --batch of one recording says, as two at different\n"+
 		"batches show (--batch 32,64), or as three or four do that also differ in --sequence")
@@ -52,18 +56,16 @@ func (a *app) compareCommand() *cobra.Command {
 
 // comparing are the flags of compare alone.
 type comparing struct {
-	names, target string
-	limit         time.Duration
-	notes         bool
-	maxBatch      bool
+	names    string
+	devices  *deviceFlags
+	limit    time.Duration
+	notes    bool
+	maxBatch bool
 }
 
 func (a *app) compare(ctx context.Context, paths []string, f *planFlags, o comparing) error {
 	if err := a.mayWrite(a.flags.output); err != nil {
 		return err
-	}
-	if o.target != "sim" {
-		return unsupportedError{fmt.Errorf("--target %s: this version has the simulator alone: --target sim", o.target)}
 	}
 	list, err := managers.Select(o.names)
 	if err != nil {
@@ -74,6 +76,17 @@ func (a *app) compare(ctx context.Context, paths []string, f *planFlags, o compa
 	}
 	if len(paths) > 1 && !o.maxBatch {
 		return usageError{fmt.Errorf("one file is compared: %q and those after it are for --max-batch, which they tell how sizes grow", paths[1])}
+	}
+	devices, deviceErr := o.devices.devices(ctx)
+	if deviceErr != nil && !shown(deviceErr) {
+		return deviceErr
+	}
+	if len(devices) > 0 && f.hardware == "" {
+		h, err := a.calibrated(ctx, &devices[0], o.devices.calibrate)
+		if err != nil {
+			return err
+		}
+		f.measured = &h
 	}
 	p, readErr, err := a.problem(ctx, paths, f)
 	if p == nil {
@@ -88,6 +101,9 @@ func (a *app) compare(ctx context.Context, paths []string, f *planFlags, o compa
 	}
 	if o.maxBatch && opt.Budget == 0 {
 		return usageError{errors.New("--max-batch needs --budget: the memory that the batch has to fit in")}
+	}
+	for i := range devices {
+		opt.Devices = append(opt.Devices, replay.Device{Target: devices[i].target, About: devices[i].about()})
 	}
 	c, err := a.compared(ctx, p, list, opt)
 	if err != nil {
@@ -110,7 +126,7 @@ func (a *app) compare(ctx context.Context, paths []string, f *planFlags, o compa
 			return c.WriteText(w, replay.TextOptions{Units: a.flags.report.Units, Width: a.width(), ASCII: a.flags.ascii, Notes: o.notes})
 		})
 	}
-	return firstError(err, readErr)
+	return firstError(err, readErr, deviceErr, unmeasured(c))
 }
 
 // width is that of the terminal that the report goes to, 0 where it goes anywhere else.

@@ -26,6 +26,8 @@ type planFlags struct {
 	atSequence                        int
 	seed                              uint64
 	work                              int64
+
+	measured *plan.Hardware // that of the GPU that measures; nil where there is none
 }
 
 func (f *planFlags) add(c *cobra.Command) {
@@ -104,10 +106,17 @@ func hardwareNames() []string {
 // defaultHardware is what is planned for where nobody says.
 const defaultHardware = "A100"
 
-// chosenHardware reads --hardware.
+// chosenHardware reads --hardware. Where nobody says, it is what was measured on a GPU of this machine, and else the default.
 func (f *planFlags) chosenHardware() (plan.Hardware, error) {
 	name := f.hardware
-	if name == "" {
+	switch {
+	case name != "":
+	case f.measured != nil:
+		return *f.measured, nil
+	default:
+		if h, ok := calibratedHere(); ok {
+			return h, nil
+		}
 		name = defaultHardware
 	}
 	if strings.HasSuffix(name, ".json") {

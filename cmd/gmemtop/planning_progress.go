@@ -21,6 +21,7 @@ type planningBar struct {
 	mu    sync.Mutex
 	done  int
 	under []replay.Progress // those under way, the oldest first
+	on    replay.Progress   // the last news of a device, Target "" before any
 	stop  chan struct{}
 	ended sync.WaitGroup
 }
@@ -48,6 +49,12 @@ func newPlanningBar(bar *progress, total int) *planningBar {
 // update takes news of one manager.
 func (b *planningBar) update(u replay.Progress) {
 	b.mu.Lock()
+	if u.Target != "" {
+		b.on = u
+		b.mu.Unlock()
+		b.show()
+		return
+	}
 	at := -1
 	for i := range b.under {
 		if b.under[i].Manager == u.Manager {
@@ -74,6 +81,9 @@ func (b *planningBar) show() {
 	parts := []string{fmt.Sprintf("%d of %d planned", b.done, b.total)}
 	for i := range b.under {
 		parts = append(parts, underWay(&b.under[i], b.bar.now()))
+	}
+	if b.on.Target != "" {
+		parts = []string{fmt.Sprintf("%d of %d measured on %s", b.on.Part, b.on.Total, b.on.Target), b.on.Manager, b.on.Doing}
 	}
 	b.mu.Unlock()
 	b.bar.say(strings.Join(parts, " · "))

@@ -1,0 +1,229 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gmemtop/gmemtop/capture/nvml"
+	"github.com/gmemtop/gmemtop/managers/hardware"
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/replay"
+	"github.com/gmemtop/gmemtop/replay/cuda"
+	"github.com/gmemtop/gmemtop/replay/cuda/driver"
+	"github.com/gmemtop/gmemtop/timeline"
+)
+
+// deviceFlags say which GPUs carry plans out, beside the simulator, which always does.
+type deviceFlags struct {
+	target     string
+	margin     string
+	iterations int
+	calibrate  bool
+}
+
+func (f *deviceFlags) add(c *cobra.Command) {
+	p := c.Flags()
+	p.StringVar(&f.target, "target", "sim", "what carries the plans out beside the simulator: cuda, cuda:1, cuda:all; it measures what is simulated")
+	p.IntVar(&f.iterations, "iterations", 20, "how many iterations a GPU is timed for, behind three that are not counted")
+	p.StringVar(&f.margin, "device-margin", "", "how much of a GPU's free memory is left alone (default 512MiB)")
+	p.BoolVar(&f.calibrate, "calibrate", false, "measure again what copies, launches and allocations cost on the GPU, though it is known")
+}
+
+// allDevices stands for every GPU that there is.
+const allDevices = -1
+
+// ordinals reads --target: the numbers of the GPUs, none for the simulator alone.
+func (f *deviceFlags) ordinals() ([]int, error) {
+	var list []int
+	for _, name := range strings.Split(f.target, ",") {
+		number, device := strings.CutPrefix(name, "cuda:")
+		switch {
+		case name == "sim":
+		case strings.HasPrefix(name, "live:"):
+			return nil, unsupportedError{fmt.Errorf("--target %s: a running training takes no plans yet; --target cuda replays them on a GPU", name)}
+		case name == "cuda":
+			list = append(list, 0)
+		case name == "cuda:all":
+			list = append(list, allDevices)
+		default:
+			n, err := strconv.Atoi(number)
+			if !device || err != nil || n < 0 {
+				return nil, usageError{fmt.Errorf("--target %q is none: write sim, cuda, cuda:1, cuda:all, or several separated by commas", name)}
+			}
+			list = append(list, n)
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list), nil
+}
+
+// options returns how a GPU is measured.
+func (f *deviceFlags) options(ordinal int) (cuda.Options, error) {
+	if f.iterations < 1 || f.iterations > 10_000 {
+		return cuda.Options{}, usageError{fmt.Errorf("--iterations %d: time between 1 and 10000 of them", f.iterations)}
+	}
+	margin, err := optionalBytes("device-margin", f.margin)
+	return cuda.Options{Ordinal: ordinal, Iterations: f.iterations, Margin: margin}, err
+}
+
+// device is a GPU that was opened once.
+type device struct {
+	target *cuda.Target
+	info   driver.Info
+}
+
+func (d *device) about() string {
+	s := fmt.Sprintf("%s, %s", d.info.Name, timeline.IEC.Bytes(d.info.Total))
+	if d.info.CUDA > 0 {
+		s += fmt.Sprintf(", driver for CUDA %d.%d", d.info.CUDA/1000, d.info.CUDA%1000/10)
+	}
+	return s
+}
+
+// devices opens the GPUs that --target names, one after the other, and gives them back. Those that can be used come back beside the error of those that
+// cannot.
+func (f *deviceFlags) devices(ctx context.Context) ([]device, error) {
+	ordinals, err := f.ordinals()
+	if err != nil {
+		return nil, err
+	}
+	if len(ordinals) > 0 && ordinals[0] == allDevices {
+		all, err := cuda.Devices("")
+		if err != nil {
+			return nil, deviceError("cuda:all", err)
+		}
+		ordinals = ordinals[:0]
+		for _, i := range all {
+			ordinals = append(ordinals, i.Ordinal)
+		}
+	}
+	var list []device
+	var failed error
+	for _, n := range ordinals {
+		o, err := f.options(n)
+		if err != nil {
+			return nil, err
+		}
+		t, info, err := cuda.Open(ctx, o)
+		if err != nil {
+			failed = errors.Join(failed, deviceError(fmt.Sprintf("cuda:%d", n), err))
+			continue
+		}
+		list = append(list, device{t, info})
+	}
+	return list, failed
+}
+
+// deviceError gives the error of a GPU that cannot be used its exit code.
+func deviceError(name string, err error) error {
+	err = fmt.Errorf("%s: %w", name, err)
+	for _, why := range []error{driver.ErrNotBuilt, driver.ErrNoDriver, driver.ErrNoDevice, driver.ErrTooOld, driver.ErrBusy} {
+		if errors.Is(err, why) {
+			return unsupportedError{err}
+		}
+	}
+	return err
+}
+
+// calibrated returns the figures of a GPU: those that were measured and saved, or measured now where there are none or again is set. A machine that has
+// no place to save them has them measured each time.
+func (a *app) calibrated(ctx context.Context, d *device, again bool) (plan.Hardware, error) {
+	path, err := cuda.CalibrationPath(d.info)
+	if err == nil && !again {
+		h, err := hardware.Load(path)
+		if err == nil {
+			return h, nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			a.note("%v; measuring again", err)
+		}
+	}
+	base, err := hardware.ByName(d.info.Name)
+	if err != nil {
+		if base, err = hardware.ByName(defaultHardware); err != nil {
+			return base, err
+		}
+	}
+	h, err := d.target.Calibrate(ctx, base)
+	if err != nil {
+		return h, err
+	}
+	if path != "" {
+		err = os.MkdirAll(filepath.Dir(path), 0o755)
+		if err == nil {
+			err = hardware.Save(path, h)
+		}
+	}
+	if err != nil || path == "" {
+		a.note("the calibration of %s could not be kept: %v", d.target.Name(), err)
+		return h, nil
+	}
+	a.note("measured what copies, launches and allocations cost on %s (%s): kept in %s, and simulated with from now on", d.target.Name(), d.info.Name, path)
+	return h, nil
+}
+
+// calibratedHere returns the figures that were measured on the first GPU of this machine that any were measured on; ok is false where there are none.
+func calibratedHere() (h plan.Hardware, ok bool) {
+	folder, err := cuda.CalibrationFolder()
+	if err != nil {
+		return h, false
+	}
+	if saved, err := filepath.Glob(filepath.Join(folder, "*.json")); err != nil || len(saved) == 0 {
+		return h, false // the driver's counters take a moment to open
+	}
+	lib, err := nvml.Open(nvml.Options{})
+	if err != nil {
+		return h, false
+	}
+	defer lib.Close()
+	devices, err := lib.Devices()
+	if err != nil {
+		return h, false
+	}
+	for _, d := range devices {
+		h, err := hardware.Load(filepath.Join(folder, strings.TrimPrefix(d.UUID, "GPU-")+".json"))
+		if err == nil {
+			return h, true
+		}
+	}
+	return h, false
+}
+
+// shown reports whether a report is printed in spite of an error: where a GPU cannot be used the simulator still answers.
+func shown(err error) bool {
+	return !errors.As(err, new(usageError)) && !errors.Is(err, context.Canceled)
+}
+
+// unmeasured returns what of a comparison's plans could not be carried out on a GPU for another reason than that its memory does not suffice, which is in the
+// report and no failure.
+func unmeasured(c *replay.Comparison) error {
+	failed, done, first := 0, 0, error(nil)
+	for i := range c.Measured {
+		r := &c.Measured[i]
+		if r.Available {
+			done++
+		}
+		if r.Err != nil && !errors.Is(r.Err, driver.ErrOutOfMemory) {
+			failed++
+			if first == nil {
+				first = r.Err
+			}
+		}
+	}
+	switch {
+	case failed == 0 && done == 0 && len(c.Measured) > 0:
+		return fmt.Errorf("nothing could be measured on %s: its memory does not suffice for any of these plans", c.Devices[0].Name())
+	case failed == 0:
+		return nil
+	}
+	return fmt.Errorf("%d of %d measurements failed, the first with: %w", failed, len(c.Measured), first)
+}
