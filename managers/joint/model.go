@@ -187,7 +187,8 @@ func (m *model) mayDrop(b plan.BufferID, at plan.OpID) bool {
 	return ok
 }
 
-// writer returns the last op up to and including after that wrote buffer b, -1 where none did.
+// writer returns the last op up to and including after that wrote buffer b. What comes into being in the iteration and is only read, as a batch that the host
+// filled, counts as written by the first op that touches it, which is how [plan.Plan.Order] has it; -1 is for what holds a value from before.
 func (m *model) writer(b plan.BufferID, after plan.OpID) plan.OpID {
 	touches := m.p.TouchesOf(b)
 	k, _ := slices.BinarySearchFunc(touches, after+1, func(t plan.Touch, at plan.OpID) int { return cmp.Compare(t.Op, at) })
@@ -195,6 +196,9 @@ func (m *model) writer(b plan.BufferID, after plan.OpID) plan.OpID {
 		if touches[k].Mode.Writes() {
 			return touches[k].Op
 		}
+	}
+	if m.p.Buffers[b].Life == plan.Inside && len(touches) > 0 {
+		return touches[0].Op
 	}
 	return -1
 }
