@@ -2,6 +2,8 @@ package joint
 
 import (
 	"slices"
+
+	"github.com/gmemtop/gmemtop/managers/place"
 )
 
 // state is a candidate: choices, variants, and what their schedule came to.
@@ -186,86 +188,121 @@ type change struct {
 	was   uint8
 }
 
-// improve changes choices a few at a time and keeps what is no worse; at first also what is a little worse.
-func (v *view) improve(best *state, until int64) {
-	s, m := v.s, v.m
-	var list []int32
+// moves change a few choices of a schedule at a time, where limits press at all, and take them back.
+type moves struct {
+	v        *view
+	list     []int32 // gaps that can be treated in another way
+	byBefore []int32 // the same, in order of when they are needed again
+	slower   []int32 // of model.slower, ops that have another way
+	undo     []change
+	lead     float64
+}
+
+// moves lists what can be changed; ok is false where nothing can.
+func (v *view) moves() (w moves, ok bool) {
+	m := v.m
+	w.v = v
 	for _, g := range m.choices {
 		if x := &m.gaps[g]; v.c.sum[x.before] > v.c.sum[x.after+1] && (x.canDrop && !v.f.off.recompute || x.canSwap && !v.f.off.swap) {
-			list = append(list, g)
+			w.list = append(w.list, g)
 		}
 	}
-	var slower []int32
 	for i := range m.slower {
 		if o := m.slower[i].op; v.c.sum[o+1] > v.c.sum[o] {
-			slower = append(slower, int32(i))
+			w.slower = append(w.slower, int32(i))
 		}
 	}
-	if len(list)+len(slower) == 0 {
+	w.byBefore = slices.Clone(w.list)
+	slices.SortStableFunc(w.byBefore, func(a, b int32) int { return int(m.gaps[a].before) - int(m.gaps[b].before) })
+	return w, len(w.list)+len(w.slower) > 0
+}
+
+func (w *moves) flip(g int32, to choice) {
+	if s := w.v.s; s.choice[g] != to {
+		w.undo = append(w.undo, change{g, uint8(s.choice[g])})
+		s.choice[g] = to
+	}
+}
+
+// change changes something at random.
+func (w *moves) change() {
+	v, s, m := w.v, w.v.s, w.v.m
+	list := w.list
+	w.undo, w.lead = w.undo[:0], s.lead
+	switch kind := v.rnd.IntN(16); {
+	case len(list) == 0 || kind == 0 && len(w.slower) > 0:
+		x := &m.slower[w.slower[v.rnd.IntN(len(w.slower))]]
+		w.undo = append(w.undo, change{int32(len(m.gaps)) + x.op, s.way[x.op]})
+		if s.way[x.op] == x.way {
+			s.setWay(int(x.op), m.fast[x.op])
+		} else {
+			s.setWay(int(x.op), x.way)
+		}
+	case kind == 1:
+		s.lead = float64(v.rnd.IntN(5)) / 4
+	case kind < 5: // one alone
+		g := list[v.rnd.IntN(len(list))]
+		w.flip(g, v.other(g))
+	case kind < 9: // one that compute waits for
+		g := v.waitedFor(list)
+		w.flip(g, v.other(g))
+	case kind < 12: // neighbours in time alike
+		n := 2 + v.rnd.IntN(8<<v.rnd.IntN(4))
+		from := v.rnd.IntN(len(w.byBefore))
+		to := v.other(w.byBefore[from])
+		for _, g := range w.byBefore[from:min(from+n, len(w.byBefore))] {
+			if x := &m.gaps[g]; to == keep || to == swap && x.canSwap || to == drop && x.canDrop {
+				w.flip(g, to)
+			}
+		}
+	default: // one comes, one goes
+		g, h := list[v.rnd.IntN(len(list))], list[v.rnd.IntN(len(list))]
+		for range 20 {
+			if (s.choice[h] == keep) != (s.choice[g] == keep) {
+				break
+			}
+			h = list[v.rnd.IntN(len(list))]
+		}
+		if s.choice[g] == keep {
+			g, h = h, g
+		}
+		w.flip(g, keep)
+		if h != g {
+			w.flip(h, v.other(h))
+		}
+	}
+}
+
+// back undoes the last change.
+func (w *moves) back() {
+	s := w.v.s
+	for k := len(w.undo) - 1; k >= 0; k-- {
+		if u := w.undo[k]; int(u.index) < len(w.v.m.gaps) {
+			s.choice[u.index] = choice(u.was)
+		} else {
+			s.setWay(int(u.index)-len(w.v.m.gaps), u.was)
+		}
+	}
+	s.lead = w.lead
+}
+
+// improve changes choices a few at a time and keeps what is no worse; at first also what is a little worse.
+func (v *view) improve(best *state, until int64) {
+	s := v.s
+	w, ok := v.moves()
+	if !ok {
 		return
 	}
 	s.set(best)
 	now := *best
 	now.choice, now.way = nil, nil
-	var undo []change
-	byBefore := slices.Clone(list)
-	slices.SortStableFunc(byBefore, func(a, b int32) int { return int(m.gaps[a].before) - int(m.gaps[b].before) })
-	flip := func(g int32, to choice) {
-		if s.choice[g] != to {
-			undo = append(undo, change{g, uint8(s.choice[g])})
-			s.choice[g] = to
-		}
-	}
 	began := s.steps
 	for k := 0; s.steps < until && !v.done(best); k++ {
 		if k%16 == 0 && v.f.ctx.Err() != nil {
 			break
 		}
 		slack := 0.004 * (1 - 2*float64(s.steps-began)/float64(until-began))
-		undo = undo[:0]
-		lead := s.lead
-		switch kind := v.rnd.IntN(16); {
-		case len(list) == 0 || kind == 0 && len(slower) > 0:
-			x := &m.slower[slower[v.rnd.IntN(len(slower))]]
-			undo = append(undo, change{int32(len(m.gaps)) + x.op, s.way[x.op]})
-			if s.way[x.op] == x.way {
-				s.setWay(int(x.op), m.fast[x.op])
-			} else {
-				s.setWay(int(x.op), x.way)
-			}
-		case kind == 1:
-			s.lead = float64(v.rnd.IntN(5)) / 4
-		case kind < 5: // one alone
-			g := list[v.rnd.IntN(len(list))]
-			flip(g, v.other(g))
-		case kind < 9: // one that compute waits for
-			g := v.waitedFor(list)
-			flip(g, v.other(g))
-		case kind < 12: // neighbours in time alike
-			n := 2 + v.rnd.IntN(8<<v.rnd.IntN(4))
-			from := v.rnd.IntN(len(byBefore))
-			to := v.other(byBefore[from])
-			for _, g := range byBefore[from:min(from+n, len(byBefore))] {
-				if x := &m.gaps[g]; to == keep || to == swap && x.canSwap || to == drop && x.canDrop {
-					flip(g, to)
-				}
-			}
-		default: // one comes, one goes
-			g, h := list[v.rnd.IntN(len(list))], list[v.rnd.IntN(len(list))]
-			for range 20 {
-				if (s.choice[h] == keep) != (s.choice[g] == keep) {
-					break
-				}
-				h = list[v.rnd.IntN(len(list))]
-			}
-			if s.choice[g] == keep {
-				g, h = h, g
-			}
-			flip(g, keep)
-			if h != g {
-				flip(h, v.other(h))
-			}
-		}
+		w.change()
 		x := v.evaluate()
 		if x.over < now.over || x.over == now.over && (x.time < now.time || x.time == now.time && x.cost <= now.cost ||
 			slack > 0 && float64(x.time) < float64(best.time)*(1+slack)) {
@@ -276,15 +313,50 @@ func (v *view) improve(best *state, until int64) {
 			}
 			continue
 		}
-		for k := len(undo) - 1; k >= 0; k-- {
-			if u := undo[k]; int(u.index) < len(m.gaps) {
-				s.choice[u.index] = choice(u.was)
-			} else {
-				s.setWay(int(u.index)-len(m.gaps), u.was)
+		w.back()
+	}
+}
+
+// Where addresses cost a plan more than one part in so many of its time, choices are tried on the evaluator, with one part in so many of the work on a rung.
+const (
+	interference = 1024
+	polishing    = 2
+)
+
+// polish improves a plan that fits by what it measures, where what it measures is not what its schedule promised: with several streams memory that is used
+// again makes streams wait for each other, which no schedule by positions can tell. Candidates whose schedule alone loses are not placed.
+func (v *view) polish(best *found, at *state, limit int64) (*found, error) {
+	s := v.s
+	promise := v.f.perIteration(at.time)
+	if v.f.r.Evaluator == nil || !v.f.grid.probes || v.f.off.search || best.time-promise <= promise/interference {
+		return best, nil
+	}
+	w, ok := v.moves()
+	if !ok {
+		return best, nil
+	}
+	s.set(at)
+	until := s.steps + v.f.share/int64(len(v.f.views))/polishing
+	for s.steps < until && v.f.ctx.Err() == nil && best.time*int64(v.p.Iterations) > v.enough {
+		w.change()
+		x := v.evaluate()
+		if x.over == 0 && v.f.perIteration(x.time) < best.time {
+			pl, err := v.assemble(true)
+			if err != nil {
+				return nil, err
+			}
+			y, err := v.measured(pl, place.Options{Rule: place.BestFit})
+			if err != nil {
+				return nil, err
+			}
+			if y.pl.Footprint <= limit && better(y, best) {
+				best = y
+				continue
 			}
 		}
-		s.lead = lead
+		w.back()
 	}
+	return best, nil
 }
 
 // waitedFor returns a gap whose copies some op of the last schedule waits for, or any gap where none waits.

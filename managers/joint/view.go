@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/gmemtop/gmemtop/managers/place"
 	"github.com/gmemtop/gmemtop/managers/plan"
@@ -79,6 +80,11 @@ func (v *view) plan(limit, enough, beat int64, seeds []*state) ([]*found, *state
 			return nil, nil, err
 		}
 		miss := x.pl.Footprint - limit
+		if miss <= 0 {
+			if x, err = v.polish(x, at, limit); err != nil {
+				return nil, nil, err
+			}
+		}
 		made = append(made, x)
 		if miss <= 0 && better(x, best) {
 			best, beat = x, min(beat, x.time)
@@ -126,51 +132,79 @@ const cuts = 32
 // loses reports whether a candidate is slower than a plan that is known, with an allowance for what the schedule overrates.
 func (v *view) loses(x *state, beat int64) bool { return v.f.perIteration(x.time)-beat > beat/32 }
 
-// settle assembles, places and measures the schedule at hand: packed by search of so much work; where that fits and addresses cost time, in other ways too.
+// settle assembles, places and measures the schedule at hand: packed by search of so much work; where that fits and addresses cost time, in other ways too,
+// among them such that leave memory alone for a while before it is used again, for as long as the limit allows.
 func (v *view) settle(limit, work int64) (*found, error) {
-	var best *found
-	for _, opt := range []place.Options{
-		{Rule: place.Search, Capacity: limit, Seed: v.f.r.Seed, Work: work},
-		{Rule: place.BestFit},
-		{Rule: place.FirstFit},
-	} {
-		pl, err := plan.Assemble(v.p, v.s.decisions())
-		if err != nil {
-			return nil, fmt.Errorf("assemble: %w", err)
+	pl, err := v.assemble(true)
+	if err != nil {
+		return nil, err
+	}
+	opt := place.Options{Rule: place.Search, Capacity: limit, Seed: v.f.r.Seed, Work: work}
+	switch live, _ := pl.PeakLive(); {
+	case len(v.m.choices) == 0: // places are all there is to choose
+		opt.Work = 0
+	case v.f.pack == 0: // it takes too long
+		opt.Rule = place.BestFit
+	case live > limit: // no packing fits
+		opt.Work = 1
+	}
+	best, err := v.measured(pl, opt)
+	if err != nil || !v.f.grid.probes || best.pl.Footprint > limit {
+		return best, err
+	}
+	others := []place.Options{{Rule: place.BestFit}, {Rule: place.FirstFit}}
+	for rest := len(best.pl.Steps) / 2; rest > 0; rest /= 2 {
+		others = append(others, place.Options{Rule: place.BestFit, Rest: int32(rest)})
+	}
+	estimate := v.f.perIteration(v.s.time)
+	for k := 0; k < 2*len(others); k++ {
+		opt := others[k/2]
+		if best.time <= estimate+estimate/4096 { // addresses cost no time
+			break
 		}
-		pl.SectionBytes = v.section
-		switch live, _ := pl.PeakLive(); {
-		case len(v.m.choices) == 0: // places are all there is to choose
-			opt.Work = 0
-		case v.f.pack == 0: // it takes too long
-			opt.Rule = place.BestFit
-		case live > limit: // no packing fits
-			opt.Work = 1
-		}
-		if _, err = place.Place(v.f.ctx, v.p, pl, opt); err != nil {
+		if pl, err = v.assemble(k%2 == 0); err != nil {
 			return nil, err
 		}
-		v.s.steps += int64(placing * len(pl.Steps))
-		if best != nil && pl.Footprint > limit {
-			continue
+		x, err := v.measured(pl, opt)
+		if err != nil {
+			return nil, err
 		}
-		x := &found{pl: pl, time: v.f.perIteration(v.s.time)}
-		if v.f.r.Evaluator != nil {
-			me, err := v.f.r.Evaluator.Evaluate(v.f.ctx, v.f.p, pl)
-			if err != nil {
-				return nil, fmt.Errorf("measure: %w", err)
-			}
-			x.time = me.StepTime
-		}
-		if better(x, best) {
+		if x.pl.Footprint <= limit && better(x, best) {
 			best = x
-		}
-		estimate := v.f.perIteration(v.s.time)
-		if !v.f.grid.probes || pl.Footprint > limit || best.time <= estimate+estimate/4096 { // it takes too long, no other fits, or addresses cost no time
-			break
 		}
 	}
 	return best, nil
+}
+
+// assemble makes a plan without places of the schedule at hand, with or without what gives memory away that holds nothing.
+func (v *view) assemble(discards bool) (*plan.Plan, error) {
+	d := v.s.decisions()
+	if !discards {
+		d.Absences = slices.DeleteFunc(d.Absences, func(x plan.Absence) bool { return x.How == plan.Discard })
+	}
+	pl, err := plan.Assemble(v.p, d)
+	if err != nil {
+		return nil, fmt.Errorf("assemble: %w", err)
+	}
+	pl.SectionBytes = v.section
+	return pl, nil
+}
+
+// measured places a plan and measures it.
+func (v *view) measured(pl *plan.Plan, opt place.Options) (*found, error) {
+	if _, err := place.Place(v.f.ctx, v.p, pl, opt); err != nil {
+		return nil, err
+	}
+	v.s.steps += int64(placing * len(pl.Steps))
+	x := &found{pl: pl, time: v.f.perIteration(v.s.time)}
+	if v.f.r.Evaluator != nil {
+		me, err := v.f.r.Evaluator.Evaluate(v.f.ctx, v.f.p, pl)
+		if err != nil {
+			return nil, fmt.Errorf("measure: %w", err)
+		}
+		x.time = me.StepTime
+	}
+	return x, nil
 }
 
 // placing is what a step of a plan that is placed and measured counts for.

@@ -33,6 +33,9 @@ type Options struct {
 	Seed     uint64
 	// Work bounds the search in counted steps; 0 is the packer's default.
 	Work int64
+	// Rest is for how many steps memory is left alone between two instances where that is possible at all: what queues do not wait for each other's bytes
+	// to be done with costs no time. It makes the footprint larger.
+	Rest int32
 	// Progress is told the best footprint and its bound.
 	Progress func(best, bound int64)
 	// Quirk repeats the published code's treatment of the gap below the first taken range; see [pack.FrontGapOnlyBelowOneRange].
@@ -67,10 +70,11 @@ func Place(ctx context.Context, p *plan.Problem, pl *plan.Plan, opt Options) (Re
 		case x.From >= 0 && int64(x.To) == end && partner[x.Buffer] >= 0: // the end of a carried buffer: placed with its beginning
 		default:
 			item[i] = int32(len(q.Items))
-			it := pack.Item{Start: int64(x.From), End: int64(x.To), Size: x.Size}
+			it := pack.Item{Start: int64(x.From), End: min(int64(x.To)+int64(opt.Rest), end), Size: x.Size}
 			if x.From < 0 { // From -1 is before the first step
 				if last := partner[x.Buffer]; last >= 0 && int(last) != i {
 					it.Start2, it.End2 = int64(pl.Instances[last].From), end
+					it.End = min(it.End, it.Start2)
 				}
 			}
 			q.Items = append(q.Items, it)
