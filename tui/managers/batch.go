@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
@@ -49,33 +47,12 @@ type BatchNews struct {
 
 // batches is what is known about the largest batches of one question.
 type batches struct {
-	by     map[string]BatchNews
-	names  []string // that were asked for, in the order in which they are taken
-	cancel context.CancelFunc
-	err    error
-	ended  bool // the search is over: it came to its end, failed, or was stopped
-
-	mu    sync.Mutex
-	fresh []BatchNews
+	job[BatchNews]
+	by    map[string]BatchNews
+	names []string // that were asked for, in the order in which they are taken
 	began map[string]time.Time
-	fail  error
-	fault any
-	stack []byte
-
-	wake     chan struct{}
-	finished chan struct{}
+	err   error
 }
-
-// batchNewsMsg says that a search has news.
-type batchNewsMsg struct {
-	search *batches
-	done   bool
-	fault  any
-	stack  []byte
-}
-
-// Panic implements leaf.Panicked.
-func (n batchNewsMsg) Panic() (value any, stack []byte) { return n.fault, n.stack }
 
 // batchMsg is what was typed as the recordings' batch sizes.
 type batchMsg struct{ sizes []int }
@@ -159,94 +136,54 @@ func (v batcher) begin(s *leaf.State, sizes []int) tea.Cmd {
 	if len(v.largest) >= kept {
 		clear(v.largest)
 	}
-	b := &batches{by: map[string]BatchNews{}, began: map[string]time.Time{}, wake: make(chan struct{}, 1), finished: make(chan struct{})}
+	b := &batches{by: map[string]BatchNews{}, began: map[string]time.Time{}}
 	for i := range v.managers {
 		if m := &v.managers[i]; m.on && q.setup.p.Serve(m.Info) == nil {
 			b.names = append(b.names, m.Info.Name)
 		}
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	b.cancel = cancel
 	v.largest[q] = b
 	v.version++
 	recorded := []Recorded{{Batch: sizes[0], Problem: q.setup.p}}
 	planner, hw := v.planner, v.planner.Hardware()[v.hardware]
-	return func() tea.Msg {
-		go b.work(func() error {
-			defer cancel()
-			if len(sizes) == 2 {
-				p, _, err := planner.Problem(ctx, other, hw)
-				if err != nil {
-					return err
-				}
-				recorded = append(recorded, Recorded{Batch: sizes[1], Problem: p})
+	return b.start(func(ctx context.Context) error {
+		if len(sizes) == 2 {
+			p, _, err := planner.Problem(ctx, other, hw)
+			if err != nil {
+				return err
 			}
-			return with.MaxBatch(ctx, recorded, b.names, q.budget, b.tell)
-		})
-		return b.news()
-	}
-}
-
-func (b *batches) work(search func() error) {
-	defer close(b.finished)
-	defer func() {
-		if f := recover(); f != nil {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			b.fail, b.fault, b.stack = fmt.Errorf("internal error: %v", f), f, debug.Stack()
+			recorded = append(recorded, Recorded{Batch: sizes[1], Problem: p})
 		}
-	}()
-	err := search()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.fail = err
-}
-
-// tell takes news from the search.
-func (b *batches) tell(n BatchNews) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.began[n.Manager].IsZero() {
-		b.began[n.Manager] = time.Now()
-	}
-	b.fresh = append(b.fresh, n)
-	select {
-	case b.wake <- struct{}{}:
-	default:
-	}
-}
-
-// news waits for news and brings it. What went wrong is only to be read once all is done.
-func (b *batches) news() tea.Msg {
-	if await(b.wake, b.finished) {
-		return batchNewsMsg{search: b, done: true, fault: b.fault, stack: b.stack}
-	}
-	return batchNewsMsg{search: b}
+		return with.MaxBatch(ctx, recorded, b.names, q.budget, b.tell)
+	})
 }
 
 // onNews takes what a search has to say, unless it was stopped.
-func (v batcher) onNews(msg batchNewsMsg) tea.Cmd {
-	b := msg.search
-	if b.ended {
+func (v batcher) onNews(msg jobMsg[BatchNews]) tea.Cmd {
+	var of question
+	var b *batches
+	for q, x := range v.largest {
+		if &x.job == msg.job {
+			of, b = q, x
+		}
+	}
+	if b == nil || b.ended {
 		return nil
 	}
-	b.mu.Lock()
-	for _, n := range b.fresh {
+	fresh, err := b.take()
+	for _, n := range fresh {
+		if b.began[n.Manager].IsZero() {
+			b.began[n.Manager] = time.Now()
+		}
 		b.by[n.Manager] = n
 	}
-	b.fresh = b.fresh[:0]
-	b.err = b.fail
-	b.mu.Unlock()
+	b.err = err
 	if !msg.done {
-		return func() tea.Msg { return b.news() }
+		return b.news
 	}
 	b.ended = true
 	if b.err != nil && len(b.by) == 0 {
-		for q, x := range v.largest {
-			if x == b {
-				delete(v.largest, q)
-			}
-		}
+		delete(v.largest, of)
 		return leaf.Send(leaf.ToastMsg{Text: "the largest batch: " + b.err.Error(), Error: true})
 	}
 	return nil
@@ -255,10 +192,7 @@ func (v batcher) onNews(msg batchNewsMsg) tea.Cmd {
 // stop ends the search that is under way; what it found stays.
 func (v batcher) stop() {
 	for _, b := range v.largest {
-		if !b.ended {
-			b.cancel()
-			b.ended = true
-		}
+		b.stop()
 	}
 }
 
@@ -287,7 +221,7 @@ func (v batcher) text(s *leaf.State, q question) string {
 		case !known:
 		case !n.Done:
 			under = fmt.Sprintf(", %s tries %d", name, n.Trying)
-			if d := b.since(name); d >= time.Second {
+			if d := time.Since(b.began[name]); d >= time.Second {
 				under += " for " + elapsed(d)
 			}
 		default:
@@ -317,13 +251,6 @@ func (v batcher) text(s *leaf.State, q question) string {
 		text += fmt.Sprintf(" (of %d managers; the search was stopped)", done)
 	}
 	return text + "."
-}
-
-// since is how long a manager has been searched with.
-func (b *batches) since(name string) time.Duration {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return time.Since(b.began[name])
 }
 
 // todayName is the manager that others are read against.

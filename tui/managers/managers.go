@@ -238,7 +238,7 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 	switch msg := msg.(type) {
 	case newsMsg:
 		return runner{v}.onNews(s, msg)
-	case batchNewsMsg:
+	case jobMsg[BatchNews]:
 		return batcher{v}.onNews(msg)
 	case batchMsg:
 		return batcher{v}.begin(s, msg.sizes)

@@ -1,0 +1,98 @@
+package managers
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"sync"
+
+	tea "charm.land/bubbletea/v2"
+)
+
+// job is work in the background that has news of kind T: it is told under a lock, and taken by the event loop.
+type job[T any] struct {
+	cancel context.CancelFunc
+	ended  bool // it came to its end, failed, or was stopped; of the event loop alone
+
+	mu    sync.Mutex
+	fresh []T
+	fail  error
+	fault any
+	stack []byte
+
+	wake     chan struct{} // there is news
+	finished chan struct{}
+}
+
+// jobMsg says that a job has news.
+type jobMsg[T any] struct {
+	job   *job[T]
+	done  bool
+	fault any
+	stack []byte
+}
+
+// Panic implements leaf.Panicked.
+func (n jobMsg[T]) Panic() (value any, stack []byte) { return n.fault, n.stack }
+
+// start begins the work and returns the command that brings its first news.
+func (j *job[T]) start(work func(ctx context.Context) error) tea.Cmd {
+	ctx, cancel := context.WithCancel(context.Background())
+	j.cancel, j.wake, j.finished = cancel, make(chan struct{}, 1), make(chan struct{})
+	return func() tea.Msg {
+		go j.run(ctx, work)
+		return j.news()
+	}
+}
+
+func (j *job[T]) run(ctx context.Context, work func(ctx context.Context) error) {
+	defer close(j.finished)
+	defer j.cancel()
+	defer func() {
+		if f := recover(); f != nil {
+			j.mu.Lock()
+			defer j.mu.Unlock()
+			j.fail, j.fault, j.stack = fmt.Errorf("internal error: %v", f), f, debug.Stack()
+		}
+	}()
+	err := work(ctx)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.fail = err
+}
+
+// tell takes news from the work.
+func (j *job[T]) tell(n T) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.fresh = append(j.fresh, n)
+	select {
+	case j.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take returns what was told since it was asked last, and what made the work fail.
+func (j *job[T]) take() ([]T, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	fresh := j.fresh
+	j.fresh = nil
+	return fresh, j.fail
+}
+
+// news waits for news and says so. What went wrong is only to be read once all is done.
+func (j *job[T]) news() tea.Msg {
+	if await(j.wake, j.finished) {
+		return jobMsg[T]{job: j, done: true, fault: j.fault, stack: j.stack}
+	}
+	return jobMsg[T]{job: j}
+}
+
+// stop ends the work; what it told stays.
+func (j *job[T]) stop() {
+	if !j.ended {
+		j.cancel()
+		j.ended = true
+	}
+}
