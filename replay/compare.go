@@ -196,9 +196,10 @@ func Compare(ctx context.Context, p *plan.Problem, managers []plan.Manager, opt 
 	for _, r := range results {
 		c.Results = append(c.Results, r...)
 	}
-	c.Devices = opt.Devices
 	for _, d := range opt.Devices {
-		c.enact(ctx, d, update)
+		if c.Measure(ctx, d, update) != nil {
+			break
+		}
 	}
 	c.Elapsed = time.Since(began)
 	return c, ctx.Err()

@@ -16,8 +16,10 @@ type Device struct {
 	About string
 }
 
-// enact carries out every valid plan of the comparison on a device, one after the other.
-func (c *Comparison) enact(ctx context.Context, d Device, update func(Progress)) {
+// Measure carries out every valid plan of the comparison on a device, one after the other, and adds what it measured. What kept it from carrying one out
+// is in that one's result; the error is the context's.
+func (c *Comparison) Measure(ctx context.Context, d Device, update func(Progress)) error {
+	c.Devices = append(c.Devices, d)
 	var plans []*Result
 	for i := range c.Results {
 		if r := &c.Results[i]; r.Valid && r.Target == c.firstTarget() {
@@ -26,7 +28,7 @@ func (c *Comparison) enact(ctx context.Context, d Device, update func(Progress))
 	}
 	for i, of := range plans {
 		if ctx.Err() != nil {
-			return
+			return ctx.Err()
 		}
 		r := Result{Info: of.Info, Executor: of.Executor, Target: d.Name(), Plan: of.Plan, Valid: true}
 		u := Progress{Index: i, Manager: of.Info.Name, Target: d.Name(), Part: int64(i), Total: int64(len(plans))}
@@ -41,6 +43,7 @@ func (c *Comparison) enact(ctx context.Context, d Device, update func(Progress))
 		u.Done, u.Results = true, []Result{r}
 		update(u)
 	}
+	return ctx.Err()
 }
 
 // Simulated returns the result that the first target has for the plan of a measured one, nil where it has none.

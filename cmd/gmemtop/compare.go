@@ -103,7 +103,7 @@ func (a *app) compare(ctx context.Context, paths []string, f *planFlags, o compa
 		return usageError{errors.New("--max-batch needs --budget: the memory that the batch has to fit in")}
 	}
 	for i := range devices {
-		opt.Devices = append(opt.Devices, replay.Device{Target: devices[i].target, About: devices[i].about()})
+		opt.Devices = append(opt.Devices, replay.Device{Target: devices[i].target, About: aboutDevice(devices[i].info)})
 	}
 	c, err := a.compared(ctx, p, list, opt)
 	if err != nil {

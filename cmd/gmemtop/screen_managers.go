@@ -3,9 +3,11 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
+	"sync"
 
 	"github.com/gmemtop/gmemtop/managers"
 	"github.com/gmemtop/gmemtop/managers/batch"
@@ -13,15 +15,20 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/managers/pool"
 	"github.com/gmemtop/gmemtop/replay"
+	"github.com/gmemtop/gmemtop/replay/cuda"
 	"github.com/gmemtop/gmemtop/timeline"
 	screen "github.com/gmemtop/gmemtop/tui/managers"
 )
 
 // screenPlanner hands the managers to the screen.
-func (a *app) screenPlanner() screen.Planner { return &screenPlanner{} }
+func (a *app) screenPlanner() screen.Planner {
+	return &screenPlanner{hardware: sync.OnceValue(screenHardware)}
+}
 
 // screenPlanner plans for the screen on the simulator. One processor is left to the screen itself, so that it stays quick while a dozen managers search.
-type screenPlanner struct{}
+type screenPlanner struct {
+	hardware func() []plan.Hardware // the same in all of a session
+}
 
 // Managers implements screen.Planner.
 func (*screenPlanner) Managers() []screen.Manager {
@@ -36,9 +43,15 @@ func (*screenPlanner) Managers() []screen.Manager {
 	return list
 }
 
-// Hardware implements screen.Planner: the default first, then the others in their order.
-func (*screenPlanner) Hardware() []plan.Hardware {
+// Hardware implements screen.Planner.
+func (s *screenPlanner) Hardware() []plan.Hardware { return s.hardware() }
+
+// screenHardware is what was measured on a GPU of this machine, then the default, then the others in their order.
+func screenHardware() []plan.Hardware {
 	list := hardware.Presets()
+	if h, ok := calibratedHere(); ok {
+		return slices.Insert(list, 0, h)
+	}
 	first, err := hardware.ByName(defaultHardware)
 	if err != nil {
 		return list
@@ -73,6 +86,41 @@ func (*screenPlanner) Compare(ctx context.Context, p *plan.Problem, names []stri
 	return replay.Compare(ctx, p, list, replay.Options{Eager: managers.Eager,
 		Budget: budget, Seed: 1, Targets: []replay.Target{replay.Simulated{Charts: true}}, Parallel: max(runtime.GOMAXPROCS(0)-1, 1), Update: update,
 	})
+}
+
+// Targets implements screen.Measurer.
+func (*screenPlanner) Targets(context.Context) []screen.Target {
+	devices, err := cuda.Devices("")
+	if err != nil {
+		return []screen.Target{{Name: "cuda:0", Why: err.Error()}}
+	}
+	var list []screen.Target
+	for _, d := range devices {
+		list = append(list, screen.Target{Name: fmt.Sprintf("cuda:%d", d.Ordinal), About: aboutDevice(d)})
+	}
+	return list
+}
+
+// Measure implements screen.Measurer. A device that nobody calibrated is calibrated first, for the next session.
+func (*screenPlanner) Measure(ctx context.Context, c *replay.Comparison, target string, update func(replay.Progress)) error {
+	d := deviceFlags{target: target, iterations: 20}
+	devices, err := d.devices(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range devices {
+		x := &devices[i]
+		if len(c.Results) > 0 {
+			update(replay.Progress{Manager: c.Results[0].Info.Name, Target: target, Doing: "calibrate", Total: int64(len(c.Results))})
+		}
+		if _, _, err := calibrate(ctx, x, false); err != nil && !errors.As(err, new(*unkeptError)) {
+			return err
+		}
+		if err := c.Measure(ctx, replay.Device{Target: x.target, About: aboutDevice(x.info)}, update); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // slow are the managers that search for many seconds where the others take a blink, the quickest of them first: their turn comes last, so that nothing

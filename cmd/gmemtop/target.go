@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -81,10 +80,11 @@ type device struct {
 	info   driver.Info
 }
 
-func (d *device) about() string {
-	s := fmt.Sprintf("%s, %s", d.info.Name, timeline.IEC.Bytes(d.info.Total))
-	if d.info.CUDA > 0 {
-		s += fmt.Sprintf(", driver for CUDA %d.%d", d.info.CUDA/1000, d.info.CUDA%1000/10)
+// aboutDevice says what a GPU is: NVIDIA H200, 139.8 GiB, driver for CUDA 12.4.
+func aboutDevice(i driver.Info) string {
+	s := fmt.Sprintf("%s, %s", i.Name, timeline.IEC.Bytes(i.Total))
+	if i.CUDA > 0 {
+		s += fmt.Sprintf(", driver for CUDA %d.%d", i.CUDA/1000, i.CUDA%1000/10)
 	}
 	return s
 }
@@ -134,41 +134,53 @@ func deviceError(name string, err error) error {
 	return err
 }
 
-// calibrated returns the figures of a GPU: those that were measured and saved, or measured now where there are none or again is set. A machine that has
-// no place to save them has them measured each time.
+// calibrated returns the figures of a GPU, and says where they were measured and kept.
 func (a *app) calibrated(ctx context.Context, d *device, again bool) (plan.Hardware, error) {
-	path, err := cuda.CalibrationPath(d.info)
-	if err == nil && !again {
-		h, err := hardware.Load(path)
-		if err == nil {
-			return h, nil
-		}
-		if !errors.Is(err, fs.ErrNotExist) {
-			a.note("%v; measuring again", err)
+	h, path, err := calibrate(ctx, d, again)
+	var unkept *unkeptError
+	switch {
+	case errors.As(err, &unkept):
+		a.note("the calibration of %s could not be kept: %v", d.target.Name(), unkept.err)
+		return h, nil
+	case err == nil && path != "":
+		a.note("measured what copies, launches and allocations cost on %s (%s): kept in %s, and simulated with from now on", d.target.Name(), d.info.Name, path)
+	}
+	return h, err
+}
+
+// unkeptError says why a calibration was not saved; it was made all the same.
+type unkeptError struct{ err error }
+
+func (e *unkeptError) Error() string { return e.err.Error() }
+
+// calibrate returns the figures of a GPU: those that were measured and saved, or measured now where there are none or again is set; path is where they were
+// saved now, "" where nothing was measured. The error is an [*unkeptError] where they could not be saved.
+func calibrate(ctx context.Context, d *device, again bool) (h plan.Hardware, path string, err error) {
+	path, unkept := cuda.CalibrationPath(d.info)
+	if unkept == nil && !again {
+		if h, err := hardware.Load(path); err == nil {
+			return h, "", nil
 		}
 	}
 	base, err := hardware.ByName(d.info.Name)
 	if err != nil {
 		if base, err = hardware.ByName(defaultHardware); err != nil {
-			return base, err
+			return base, "", err
 		}
 	}
-	h, err := d.target.Calibrate(ctx, base)
-	if err != nil {
-		return h, err
+	if h, err = d.target.Calibrate(ctx, base); err != nil {
+		return h, "", err
 	}
-	if path != "" {
-		err = os.MkdirAll(filepath.Dir(path), 0o755)
-		if err == nil {
-			err = hardware.Save(path, h)
-		}
+	if unkept == nil {
+		unkept = os.MkdirAll(filepath.Dir(path), 0o755)
 	}
-	if err != nil || path == "" {
-		a.note("the calibration of %s could not be kept: %v", d.target.Name(), err)
-		return h, nil
+	if unkept == nil {
+		unkept = hardware.Save(path, h)
 	}
-	a.note("measured what copies, launches and allocations cost on %s (%s): kept in %s, and simulated with from now on", d.target.Name(), d.info.Name, path)
-	return h, nil
+	if unkept != nil {
+		return h, "", &unkeptError{unkept}
+	}
+	return h, path, nil
 }
 
 // calibratedHere returns the figures that were measured on the first GPU of this machine that any were measured on; ok is false where there are none.

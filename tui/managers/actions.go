@@ -44,13 +44,18 @@ func (v hand) onKey(s *leaf.State, msg tea.KeyPressMsg) (tea.Cmd, bool) {
 	case key.Matches(msg, k.hardware):
 		return v.pickHardware(), true
 	case key.Matches(msg, k.target):
-		return v.pickTarget(), true
-	case key.Matches(msg, k.replan):
+		return gauge(v).pick(), true
+	case key.Matches(msg, k.replan) && v.target != "" && !v.stopped:
+		return gauge(v).begin(s), true
+	case key.Matches(msg, k.replan), key.Matches(msg, k.again):
 		return v.replan(s), true
 	case key.Matches(msg, k.stop) && v.run != nil:
 		runner(v).stop()
 		v.stopped = true
 		return ranking(v).refresh(s), true
+	case key.Matches(msg, k.stop) && gauge(v).running() != nil:
+		gauge(v).stop()
+		return nil, true
 	case key.Matches(msg, k.stop) && batcher(v).searching():
 		batcher(v).stop()
 		return nil, true
@@ -226,12 +231,4 @@ func (v hand) pickHardware() tea.Cmd {
 	}
 	return leaf.Send(leaf.PickMsg{Title: "Plan for which hardware?", Choices: choices,
 		Footer: "what copies and allocations cost; durations of ops stay as recorded"})
-}
-
-func (v hand) pickTarget() tea.Cmd {
-	return leaf.Send(leaf.PickMsg{Title: "What carries the plans out", Choices: []leaf.Choice{
-		{Title: "• sim", Detail: "the simulator", Msg: leaf.ChangedMsg{}},
-		{Title: "  cuda:0", Detail: "not in this version: needs its device target", Off: true},
-		{Title: "  live", Detail: "not in this version: needs an attached process", Off: true},
-	}})
 }

@@ -102,10 +102,14 @@ func (v *View) headline(s *leaf.State) string {
 	if a.err != nil {
 		return problemText(s, q, a.err)
 	}
-	if text := (batcher{v}).text(s, q); text != "" {
-		return text + " " + v.answer(s, q, a)
+	text := v.answer(s, q, a)
+	if of := (batcher{v}).text(s, q); of != "" {
+		text = of + " " + text
 	}
-	return v.answer(s, q, a)
+	if of := (gauge{v}).text(s); of != "" {
+		text += " " + of
+	}
+	return text
 }
 
 // answer is the sentence about plans, or how far they are.
@@ -230,6 +234,8 @@ func (v painter) drawTable(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *
 	cols[colStall].Hidden = !st.canMove() || !st.p.HasTimes
 	q, _ := v.question(s)
 	cols[colBatch].Hidden = v.largest[q] == nil
+	cols[colMeasured].Hidden, cols[colMeasuredOverhead].Hidden = v.target == "", v.target == "" || !st.p.HasTimes
+	cols[colMeasured].Title = v.target
 	cols[colStep].Title = "step"
 	if st.p.TimesInferred {
 		cols[colStep].Title = "~step"
@@ -294,6 +300,9 @@ func (v painter) cell(s *leaf.State, st *setup, i, col int, size func(int64) str
 	}
 	if q, ok := v.question(s); ok && col == colBatch {
 		return batcher(v).cell(s, q, r)
+	}
+	if col == colMeasured || col == colMeasuredOverhead {
+		return gauge(v).cell(s, r, col, size)
 	}
 	cell := v.figure(s, st, r, col, size)
 	if r.stale || !m.on {

@@ -1,6 +1,8 @@
 package managers
 
 import (
+	tea "charm.land/bubbletea/v2"
+
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
@@ -60,3 +62,9 @@ const Kept = kept
 
 // Answers returns how many questions' answers there are.
 func (v *View) Answers() int { return len(v.answers) }
+
+// Measuring reports whether a device is at work.
+func (v *View) Measuring() bool { return gauge{v}.running() != nil }
+
+// Settled is the message that the budget has rested.
+func Settled(v *View) tea.Msg { return settledMsg{v, v.generation} }

@@ -15,6 +15,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/tui/canvas"
@@ -43,6 +44,8 @@ type View struct {
 	run      *run
 	largest  map[question]*batches
 	sizes    string // the batch sizes that were typed last
+	target   string // what carries plans out beside the simulator, "" for nothing
+	measured map[measureKey]*measures
 	looks    int
 	version  int // grows with every answer and every switch
 
@@ -102,7 +105,7 @@ type sentenceKey struct {
 }
 
 type keys struct {
-	toggle, all, less, further, budget, batch, inside, compare, write, hardware, target, replan, stop, charts key.Binding
+	toggle, all, less, further, budget, batch, inside, compare, write, hardware, target, replan, again, stop, charts key.Binding
 }
 
 // The columns.
@@ -117,6 +120,8 @@ const (
 	colOver
 	colStep
 	colOverhead
+	colMeasured
+	colMeasuredOverhead
 	colStall
 	colOut
 	colIn
@@ -131,7 +136,7 @@ func New(p Planner) *View {
 		return key.NewBinding(key.WithKeys(ks...), key.WithHelp(help, desc))
 	}
 	v := &View{
-		Wait: 150 * time.Millisecond, planner: p, answers: map[question]*answers{}, trails: map[trailKey][]point{}, largest: map[question]*batches{}, shown: map[string][]result{},
+		Wait: 150 * time.Millisecond, planner: p, answers: map[question]*answers{}, trails: map[trailKey][]point{}, largest: map[question]*batches{}, measured: map[measureKey]*measures{}, shown: map[string][]result{},
 		chosen: rowKey{manager: -1}, winner: rowKey{manager: -1},
 		table: table.New(
 			table.Column{Title: "on", Width: 2},
@@ -143,6 +148,8 @@ func New(p Planner) *View {
 			table.Column{Title: "", Width: 8, Max: 30, Drop: 3},
 			table.Column{Title: "over bound", Width: 10, Right: true, Drop: 8, Sortable: true},
 			table.Column{Title: "step", Width: 7, Max: 10, Right: true, Sortable: true},
+			table.Column{Title: "overhead", Width: 8, Max: 10, Right: true, Sortable: true},
+			table.Column{Title: "", Width: 9, Max: 10, Right: true, Sortable: true},
 			table.Column{Title: "overhead", Width: 8, Max: 10, Right: true, Sortable: true},
 			table.Column{Title: "stall", Width: 7, Right: true, Drop: 2, Sortable: true},
 			table.Column{Title: "out", Width: 8, Right: true, Drop: 4, Sortable: true},
@@ -157,7 +164,7 @@ func New(p Planner) *View {
 			further: bind("+−", "budget ±5 %", "+", "=", "shift+right", "-", "_", "shift+left"),
 			budget:  bind("b", "type a budget", "b"), batch: bind("B", "largest batch", "B"), inside: bind("enter", "look inside", "enter"), compare: bind("d", "two inside", "d"),
 			write: bind("o", "write the plan", "o"), hardware: bind("h", "hardware", "h"), target: bind("t", "target", "t"),
-			replan: bind("r", "plan again", "r"), stop: bind("esc", "stop planning", "esc"), charts: bind("v", "other chart", "v"),
+			replan: bind("r", "plan again", "r"), again: bind("R", "plan again", "R"), stop: bind("esc", "stop planning", "esc"), charts: bind("v", "other chart", "v"),
 		},
 	}
 	if p == nil {
@@ -240,6 +247,12 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 		return runner{v}.onNews(s, msg)
 	case jobMsg[BatchNews]:
 		return batcher{v}.onNews(msg)
+	case jobMsg[replay.Progress]:
+		return gauge{v}.onNews(s, msg)
+	case targetsMsg:
+		return gauge{v}.offer(msg.list)
+	case targetMsg:
+		return gauge{v}.choose(s, msg.name)
 	case batchMsg:
 		return batcher{v}.begin(s, msg.sizes)
 	case settledMsg:
@@ -254,6 +267,7 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 		v.hardware = msg.index
 		runner{v}.stop()
 		batcher{v}.stop()
+		gauge{v}.stop()
 		return v.ask(s)
 	case insideMsg:
 		return hand{v}.open(s, msg.keys...)
@@ -292,6 +306,7 @@ func (v *View) ask(s *leaf.State) tea.Cmd {
 	if v.budgetOn != nil && v.budgetOn != s.Device { // another device: what was under way is about the old one
 		runner{v}.stop()
 		batcher{v}.stop()
+		gauge{v}.stop()
 		v.inside = nil
 	}
 	cmd := v.setups.Ask(k, func(ctx context.Context) (*setup, error) { return makeSetup(ctx, v.planner, k) })
@@ -336,6 +351,11 @@ func (v *View) settle(s *leaf.State) {
 	for q := range v.largest {
 		if q.setup != st {
 			delete(v.largest, q)
+		}
+	}
+	for k := range v.measured {
+		if k.of.setup != st {
+			delete(v.measured, k)
 		}
 	}
 	clear(v.shown)
@@ -423,6 +443,9 @@ func (v *View) Bindings(s *leaf.State) []key.Binding {
 	switch stop := k.stop; {
 	case v.run != nil:
 		list = append([]key.Binding{stop}, list...)
+	case (gauge{v}).running() != nil:
+		stop.SetHelp("esc", "stop measuring")
+		list = append([]key.Binding{stop}, list...)
 	case (batcher{v}).searching():
 		stop.SetHelp("esc", "stop searching")
 		list = append([]key.Binding{stop}, list...)
@@ -431,7 +454,12 @@ func (v *View) Bindings(s *leaf.State) []key.Binding {
 	if v.stopped {
 		replan.SetHelp("r", "go on planning")
 	}
-	list = append(list, k.write, k.hardware, k.all, replan)
+	if v.target != "" {
+		list = append([]key.Binding{replan, k.again}, list...)
+		list = append(list, k.write, k.hardware, k.all)
+	} else {
+		list = append(list, k.write, k.hardware, k.all, replan)
+	}
 	if v.oneChart {
 		list = append(list, k.charts)
 	}
@@ -463,6 +491,9 @@ func (v *View) Status(s *leaf.State) string {
 	}
 	if why := v.whyNot(s, r); why != "" {
 		return text + " · not available: " + why
+	}
+	if measured := (gauge{v}).status(s, r); measured != "" {
+		return text + " · " + measured
 	}
 	text += " · " + m.Info.Summary
 	if m.Info.Reading != "" {

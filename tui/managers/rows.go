@@ -149,6 +149,13 @@ func (v ranking) sort() {
 			return float64(m.StepTime), true
 		case colOverhead:
 			return r.result.Overhead, true
+		case colMeasured, colMeasuredOverhead:
+			x, ok := gauge(v).of(r)
+			ok = ok && x.Available
+			if v.table.SortBy == colMeasured {
+				return float64(x.Measurement.Footprint), ok
+			}
+			return x.Overhead, ok
 		case colStall:
 			return float64(m.Stall), true
 		case colOut:

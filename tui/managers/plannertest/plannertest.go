@@ -27,6 +27,9 @@ type Planner struct {
 	Refusal error
 	// Hold, where not nil, holds every manager up until something can be received from it, or planning is cancelled.
 	Hold chan struct{}
+	// Busy, where not nil, holds the device up in the same way; Broken is a manager whose plan the device finds wrong.
+	Busy   chan struct{}
+	Broken string
 
 	mu sync.Mutex
 	// Asked are the questions that Compare was asked, in order; Cancelled how many of them were cancelled.
@@ -98,6 +101,50 @@ func (f *Planner) Compare(ctx context.Context, p *plan.Problem, names []string, 
 		}
 	}
 	return replay.Compare(ctx, p, list, replay.Options{Budget: budget, Targets: []replay.Target{replay.Simulated{Charts: true}}, Parallel: 1, Update: update})
+}
+
+// Targets implements managers.Measurer: a device that works and one that does not.
+func (f *Planner) Targets(context.Context) []managers.Target {
+	return []managers.Target{{Name: "cuda:0", About: "a device for tests, 12.0 GiB"}, {Name: "cuda:1", Why: "the GPU takes no further process"}}
+}
+
+// Measure implements managers.Measurer: a device that takes a little longer than the simulator, and twice as long for copies.
+func (f *Planner) Measure(ctx context.Context, c *replay.Comparison, target string, update func(replay.Progress)) error {
+	return c.Measure(ctx, replay.Device{Target: slower{target, f}, About: "a device for tests"}, update)
+}
+
+type slower struct {
+	name string
+	f    *Planner
+}
+
+func (d slower) Name() string { return d.name }
+
+func (d slower) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan.RunOptions) (plan.Measurement, error) {
+	if pl.Manager == d.f.Broken {
+		return plan.Measurement{}, errors.New(d.name + ": the device found wrong bytes")
+	}
+	base, err := replay.KeepAll(ctx, p, replay.Simulated{})
+	if err != nil {
+		return plan.Measurement{}, err
+	}
+	for _, doing := range []string{"verify", "keep everything", "time"} {
+		o.Progress(doing)
+	}
+	if d.f.Busy != nil {
+		select {
+		case <-d.f.Busy:
+		case <-ctx.Done():
+			return plan.Measurement{}, ctx.Err()
+		}
+	}
+	m, err := replay.Simulated{}.Run(ctx, p, pl, o)
+	m.KeepAllBefore, m.KeepAllAfter, m.Verified = base+base/50, base+base/50, true
+	m.StepTime += base/50 + m.Stall
+	if m.SwappedOut > 0 {
+		m.OutRate, m.InRate = p.Hardware.D2H.BytesPerSecond/2, p.Hardware.H2D.BytesPerSecond
+	}
+	return m, err
 }
 
 // MaxBatch implements managers.Batcher.
