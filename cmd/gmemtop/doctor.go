@@ -76,7 +76,7 @@ func (d *diagnosis) writeText(w io.Writer) error {
 func (a *app) diagnose(ctx context.Context) []finding {
 	return []finding{
 		a.checkTerminal(), a.checkColour(), a.checkUnicode(), a.checkCache(), checkPython(ctx), checkTorch(ctx), checkDriver(),
-		checkNVML(), checkRun(), checkAttach(), checkProbes(), checkTrainings(ctx),
+		checkNVML(), checkDevice(), checkRun(), checkAttach(), checkProbes(), checkTrainings(ctx),
 	}
 }
 

@@ -134,6 +134,21 @@ func deviceError(name string, err error) error {
 	return err
 }
 
+// checkDevice asks the CUDA driver for GPUs that plans can be carried out on.
+func checkDevice() finding {
+	f := finding{Name: "replay on a GPU", Detail: "compare --target cuda, and t in the Managers view"}
+	devices, err := cuda.Devices("")
+	if err != nil {
+		f.Why, f.Fix, _ = strings.Cut(err.Error(), ": ")
+		return f
+	}
+	f.Available = true
+	for _, d := range devices {
+		f.Detail += fmt.Sprintf("; cuda:%d %s", d.Ordinal, aboutDevice(d))
+	}
+	return f
+}
+
 // calibrated returns the figures of a GPU, and says where they were measured and kept.
 func (a *app) calibrated(ctx context.Context, d *device, again bool) (plan.Hardware, error) {
 	h, path, err := calibrate(ctx, d, again)
