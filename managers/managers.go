@@ -44,6 +44,9 @@ func Default() []plan.Manager {
 
 var defaults = []string{"caching", "expandable", "smartpool", "exact", "vdnn-all", "autoswap", "dtr", "checkmate", "capuchin", "delta", "home", "joint"}
 
+// OnDevices returns the managers that only a device can carry out.
+func OnDevices() []plan.Manager { return []plan.Manager{pool.Async()} }
+
 // Names returns the names of all managers in their order.
 func Names() []string {
 	var names []string

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gmemtop/gmemtop/managers"
+	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay"
 )
 
@@ -63,11 +65,35 @@ type comparing struct {
 	maxBatch bool
 }
 
+// managers are those that were named, and those that only a device can carry out where one is asked and nobody said which.
+func (o *comparing) managers() ([]plan.Manager, error) {
+	ordinals, err := o.devices.ordinals()
+	if err != nil || len(ordinals) == 0 {
+		return managers.Select(o.names)
+	}
+	words := strings.Split(o.names, ",")
+	var there []plan.Manager
+	for _, m := range managers.OnDevices() {
+		k := slices.Index(words, m.Info().Name)
+		if k >= 0 || o.names == "" || o.names == "all" {
+			there = append(there, m)
+		}
+		if k >= 0 {
+			words = slices.Delete(words, k, k+1)
+		}
+	}
+	if len(words) == 0 {
+		return there, nil
+	}
+	list, err := managers.Select(strings.Join(words, ","))
+	return append(list, there...), err
+}
+
 func (a *app) compare(ctx context.Context, paths []string, f *planFlags, o comparing) error {
 	if err := a.mayWrite(a.flags.output); err != nil {
 		return err
 	}
-	list, err := managers.Select(o.names)
+	list, err := o.managers()
 	if err != nil {
 		return usageError{err}
 	}

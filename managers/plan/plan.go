@@ -61,11 +61,15 @@ type Plan struct {
 
 // Policy is an online allocator with its settings, for a target to emulate or to use.
 type Policy struct {
-	// Name is direct, caching, expandable, arena, gmlake...
+	// Name is direct, caching, arena, gmlake, or [PolicyAsync].
 	Name string
 	// Settings are in the syntax of PYTORCH_CUDA_ALLOC_CONF where the allocator is PyTorch's; "" for its defaults.
 	Settings string
 }
+
+// PolicyAsync is the driver's own pool, in the order of streams (cuMemAllocAsync), which PyTorch calls the backend cudaMallocAsync. Its rules are not public:
+// a device has it, and no simulator.
+const PolicyAsync = "async"
 
 // How says what becomes of an absent buffer.
 type How uint8

@@ -28,6 +28,12 @@ func Baselines() []plan.Manager {
 	}
 }
 
+// Async returns the driver's own pool, which only a device can carry out.
+func Async() plan.Manager {
+	return online(plan.Info{Name: "async", Family: plan.Baseline, Summary: "The driver's own pool (backend:cudaMallocAsync): a device has it, and no simulator."},
+		plan.Policy{Name: plan.PolicyAsync})
+}
+
 // GMLake returns the allocator that stitches blocks of virtual memory together (Guo et al., ASPLOS 2024). It plans nothing ahead.
 func GMLake() plan.Manager {
 	return online(plan.Info{Name: "gmlake", After: "Guo 2024", Family: plan.Pooling,

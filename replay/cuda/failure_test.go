@@ -17,7 +17,7 @@ import (
 )
 
 // onlinePolicies are the online allocators that a device is enacted with.
-var onlinePolicies = []plan.Policy{{Name: "caching"}, {Name: "caching", Settings: "expandable_segments:True"}, {Name: "direct"}, {Name: "arena"}, {Name: "gmlake"}, {Name: asyncPolicy}}
+var onlinePolicies = []plan.Policy{{Name: "caching"}, {Name: "caching", Settings: "expandable_segments:True"}, {Name: "direct"}, {Name: "arena"}, {Name: "gmlake"}, {Name: plan.PolicyAsync}}
 
 // policies are plans of one problem for every kind of memory.
 func policies(t *testing.T) (*plan.Problem, []*plan.Plan) {

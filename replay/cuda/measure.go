@@ -157,7 +157,7 @@ func (r *measurer) timed(x *execution) error {
 	if err != nil {
 		return err
 	}
-	if x.pl.Policy == nil || x.pl.Policy.Name == asyncPolicy {
+	if x.pl.Policy == nil || x.pl.Policy.Name == plan.PolicyAsync {
 		r.m.Footprint = held
 	}
 	r.m.PinnedPeak = x.prog.pinned
@@ -212,7 +212,7 @@ const (
 // the device's own memory and with no work on it; and returns the cap to run under: the limit, or the least that it needs where
 // that is more.
 func (r *measurer) sizes(p *plan.Problem, pl *plan.Plan, limit int64) (int64, error) {
-	if pl.Policy.Name == asyncPolicy {
+	if pl.Policy.Name == plan.PolicyAsync {
 		return r.led.limit, nil
 	}
 	held, ok, err := r.completes(p, pl, r.led.limit, dryIterations)

@@ -40,7 +40,7 @@ func (x *execution) openStore(limit int64) (store, error) {
 		store
 		close() error
 	}
-	if x.pl.Policy.Name == asyncPolicy || settings.Backend == "cudaMallocAsync" {
+	if x.pl.Policy.Name == plan.PolicyAsync || settings.Backend == "cudaMallocAsync" {
 		s = newAsync(x)
 	} else if s, err = newOnline(x, settings, limit); err != nil {
 		return nil, err
@@ -52,9 +52,6 @@ func (x *execution) openStore(limit int64) (store, error) {
 	}
 	return s, nil
 }
-
-// asyncPolicy names the driver's own stream-ordered allocator; PyTorch calls it the backend cudaMallocAsync.
-const asyncPolicy = "async"
 
 // arena is one allocation with every instance at its offset.
 type arena struct {

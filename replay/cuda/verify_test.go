@@ -164,7 +164,7 @@ func TestEveryKindOfWaitOfTheExecutorIsMissed(t *testing.T) {
 				}
 			}
 			if kind == waitTaken || kind == waitGiven {
-				pl = kept(t, p, plan.Policy{Name: map[waitKind]string{waitTaken: "caching", waitGiven: asyncPolicy}[kind]})
+				pl = kept(t, p, plan.Policy{Name: map[waitKind]string{waitTaken: "caching", waitGiven: plan.PolicyAsync}[kind]})
 			}
 			lib.Schedule(fake.Drawn + seed)
 			err := verifyOnly(t, target, p, pl)

@@ -49,6 +49,9 @@ func newHost(r *run, limit int64) (*host, error) {
 	if capacity <= 0 {
 		capacity = unlimited
 	}
+	if r.pl.Policy.Name == plan.PolicyAsync {
+		return nil, errors.New("the rules of the driver's own pool are not public, so it is not simulated: --target cuda measures it")
+	}
 	a, err := allocator.New(r.pl.Policy.Name, allocator.Config{Driver: allocator.NewDriver(capacity), Settings: settings})
 	if err != nil {
 		return nil, fmt.Errorf("simulate: %w", err)

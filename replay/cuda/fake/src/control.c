@@ -93,8 +93,8 @@ API CUresult cuInit(unsigned int flags) {
         const char *bytes = getenv("FAKE_CUDA_BYTES");
         const char *machine = getenv("FAKE_CUDA_MACHINE"), *fail = getenv("FAKE_CUDA_FAIL");
         fake_reset(bytes ? strtoull(bytes, 0, 10) : 1ull << 30, 0, 0);
-        if (machine && sscanf(machine, "%d,%d,%d", &version, &devices, &mode) != 3) abort();
-        if (fail && sscanf(fail, "%63[^,],%ld,%d", injected.function, &injected.n, (int *)&injected.answer) != 3) abort();
+        if (machine && *machine && sscanf(machine, "%d,%d,%d", &version, &devices, &mode) != 3) abort();
+        if (fail && *fail && sscanf(fail, "%63[^,],%ld,%d", injected.function, &injected.n, (int *)&injected.answer) != 3) abort();
         atexit(confess);
     }
     return devices ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
