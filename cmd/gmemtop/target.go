@@ -113,14 +113,43 @@ func (f *deviceFlags) devices(ctx context.Context) ([]device, error) {
 		if err != nil {
 			return nil, err
 		}
-		t, info, err := cuda.Open(ctx, o)
+		_, info, err := cuda.Open(ctx, o)
 		if err != nil {
 			failed = errors.Join(failed, deviceError(fmt.Sprintf("cuda:%d", n), err))
 			continue
 		}
-		list = append(list, device{t, info})
+		o.Used = usedBy(info)
+		list = append(list, device{cuda.New(o), info})
 	}
 	return list, failed
+}
+
+// usedBy returns what NVML counts for this process on a GPU, nil where it cannot be asked. The library stays open: it is asked once a plan.
+func usedBy(info driver.Info) func() (int64, bool) {
+	lib, err := nvml.Open(nvml.Options{})
+	if err != nil {
+		return nil
+	}
+	devices, err := lib.Devices()
+	if err != nil {
+		lib.Close()
+		return nil
+	}
+	for _, d := range devices {
+		if strings.TrimPrefix(d.UUID, "GPU-") == info.UUID {
+			return func() (int64, bool) {
+				r, err := lib.Read(d.Index)
+				if err != nil {
+					return 0, false
+				}
+				p, found := r.Process(os.Getpid())
+				n, known := p.Used.Value()
+				return n, found && known
+			}
+		}
+	}
+	lib.Close()
+	return nil
 }
 
 // deviceError gives the error of a GPU that cannot be used its exit code.

@@ -168,6 +168,11 @@ func (r *measurer) timed(x *execution) error {
 	if counted := r.free - free; counted != x.led.held {
 		r.m.Notes = append(r.m.Notes, fmt.Sprintf("the driver has %s less free than before, and the executor holds %s", inUnits(counted), inUnits(x.led.held)))
 	}
+	if r.opt.Used != nil {
+		if n, known := r.opt.Used(); known {
+			r.m.Notes = append(r.m.Notes, fmt.Sprintf("NVML counts %s for this process, context included; the executor holds %s", inUnits(n), inUnits(x.led.held)))
+		}
+	}
 	return r.traced(x)
 }
 

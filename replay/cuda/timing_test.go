@@ -81,7 +81,7 @@ func TestAStandInTakesTheRecordedTime(t *testing.T) {
 
 func TestKeepingEverythingIsTimedBeforeAndAfter(t *testing.T) {
 	var said []string
-	target := device(t, 1<<30, nil)
+	target := device(t, 1<<30, func(o *Options) { o.Used = func() (int64, bool) { return 5 << 20, true } })
 	p := plantest.Chain(4, 1<<14, 50_000)
 	pl := planned(t, p, plantest.RandomDecisions(p, 1, 1))
 	m, err := target.Run(context.Background(), p, pl, plan.RunOptions{Progress: func(doing string) { said = append(said, doing) }})
@@ -90,6 +90,9 @@ func TestKeepingEverythingIsTimedBeforeAndAfter(t *testing.T) {
 	}
 	if m.KeepAllBefore <= 0 || m.KeepAllAfter <= 0 || m.KeepAll() >= m.StepTime || !m.Verified || m.OutRate <= 0 || m.InRate <= 0 || m.Launches == 0 {
 		t.Errorf("%+v", m)
+	}
+	if notes := strings.Join(m.Notes, "\n"); !strings.Contains(notes, "NVML counts 5.00 MiB for this process") {
+		t.Errorf("notes: %s", notes)
 	}
 	if got := strings.Join(said, ", "); got != "verify, keep everything, time, keep everything" {
 		t.Errorf("it said: %s", got)

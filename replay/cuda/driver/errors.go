@@ -12,7 +12,7 @@ var (
 	// ErrNoDriver says that the machine has no NVIDIA driver.
 	ErrNoDriver = errors.New("no NVIDIA driver on this machine: install one, or in a container start it with --gpus all")
 	// ErrNoDevice says that there is a driver and no GPU that it may use.
-	ErrNoDevice = errors.New("no GPU: nvidia-smi and CUDA_VISIBLE_DEVICES say which ones this process may use")
+	ErrNoDevice = errors.New("no GPU: nvidia-smi -L and CUDA_VISIBLE_DEVICES say which ones this process may use; of one in MIG mode name an instance (CUDA_VISIBLE_DEVICES=MIG-...)")
 	// ErrTooOld says that the driver lacks what is asked of it.
 	ErrTooOld = errors.New("the NVIDIA driver is too old: install 535 or newer")
 	// ErrBusy says that another process has the device to itself, or that the device takes no context at all.
