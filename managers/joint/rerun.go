@@ -56,7 +56,7 @@ func (s *schedule) rerunAt(at plan.OpID) {
 			s.pulls[k] = -1 // twice in the list
 			continue
 		}
-		s.addChecked(s.m.gaps[g].size, at, s.due[g])
+		s.put(s.m.gaps[g].size, at, s.due[g])
 		s.due[g], s.fetch[g] = at, at
 	}
 	chain := s.ops[from:]
@@ -95,7 +95,7 @@ func (s *schedule) swapInstead(at plan.OpID, from int32) bool {
 	for _, g := range s.pulls {
 		if g >= 0 {
 			x := &s.m.gaps[g]
-			s.addChecked(-x.size, at, x.before)
+			s.put(-x.size, at, x.before)
 			s.due[g], s.fetch[g] = x.before, x.before
 		}
 	}
