@@ -104,7 +104,7 @@ func (v tvdnn) sectioned(p *plan.Problem) (q *plan.Problem, size int64, err erro
 	if size == 0 {
 		size = sectionBytes
 		fixed := func(l plan.Link) bool { return l.BytesPerSecond > 0 && 10*l.Latency > l.Time(size) }
-		for size < mostBytes && (fixed(p.Hardware.D2H) || fixed(p.Hardware.H2D) || sectionsOf(p, size) > max(mostSections, int64(2*len(p.Buffers)))) {
+		for size < mostBytes && (fixed(p.Hardware.D2H) || fixed(p.Hardware.H2D) || sectionsOf(p, size) > mostOf(len(p.Buffers))) {
 			size *= 2
 		}
 	}
@@ -115,6 +115,10 @@ func (v tvdnn) sectioned(p *plan.Problem) (q *plan.Problem, size int64, err erro
 	q, err = p.Sectioned(size)
 	return q, size, err
 }
+
+// mostOf is the most sections that n buffers are cut into: twice as many as there are buffers, but for small problems, which stand more, and for the largest,
+// whose planning has to end.
+func mostOf(n int) int64 { return max(mostSections, min(2*int64(n), int64(n)+30_000)) }
 
 // sectionsOf returns how many buffers a problem has when those that can leave are cut into sections of size bytes.
 func sectionsOf(p *plan.Problem, size int64) int64 {
