@@ -54,10 +54,10 @@ func newGrid(m *model) grid {
 		g.least = 400 * int64(m.n+len(m.gaps))
 	}
 	if size > 16000 {
-		g.rungs, g.step, g.rounds = 8, 4, 3
+		g.rungs, g.step, g.rounds, g.mend = 4, 4, 2, 32
 	}
 	if size > 40000 {
-		g.rungs, g.step = 4, 1
+		g.rungs, g.step, g.rounds = 3, 1, 2
 	}
 	if len(m.choices) == 0 || m.peak <= m.floor {
 		g.rungs, g.step = 1, 1

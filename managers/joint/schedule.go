@@ -249,7 +249,7 @@ func (s *schedule) fetches() {
 // Copies back that are issued long before they are needed take memory over thousands of positions each, in iterations of a hundred thousand ops. While
 // fetches works, positions are taken a block at a time: what is added to all of a block is written beside it, and what room it has at least says whether
 // it need be looked into. The outcome is the same to the byte.
-const blockShift = 6
+const blockShift = 4
 
 // open begins work by blocks.
 func (s *schedule) open() {
