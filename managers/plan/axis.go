@@ -70,7 +70,8 @@ func (x *extractor) dataflow(ticks []tick) {
 		allocated, last = false, traces.NoOp
 	}
 	var host, ready, begin int64
-	for i, t := range ticks {
+	begun := false // an op that was recorded has been seen: times count from it, not from what is only freed before
+	for _, t := range ticks {
 		switch t.kind {
 		case tickAlloc:
 			x.bound(t, OpID(len(p.Ops)))
@@ -97,10 +98,10 @@ func (x *extractor) dataflow(ticks []tick) {
 					if r.Phase != traces.PhaseUnknown {
 						op.Phase = r.Phase
 					}
-					if i == 0 || len(p.Ops) == 0 {
-						begin = r.Start
+					if !begun {
+						begin, begun = r.Start, true
 					}
-					if at := r.Start - begin; at > ready && len(p.Ops) > 0 { // the device stood idle: the host was late
+					if at := r.Start - begin; at > ready { // the device stood idle: the host was late
 						op.Gap = max(at-host, 0)
 						host = max(host, at)
 					}

@@ -80,3 +80,39 @@ func TestAProblemHasThePeakOfItsIterationAndKeepingEverythingIsAValidPlan(t *tes
 		t.Errorf("only %d recordings were planned", planned)
 	}
 }
+
+// TestTimesCountFromTheFirstOp: what is only allocated and freed before the first op of an iteration makes it no longer, however late the recording begins.
+func TestTimesCountFromTheFirstOp(t *testing.T) {
+	const recorded = `{"gmemtop":"described","version":1,"torch":"2.9.0","device":"cuda:0","pid":7,"rank":0,"world_size":1,"epoch_ns":0,"steps":[[5000000,5001000]]}
+{"k":"alloc","id":0,"size":512,"t":1,"category":"parameter","on":"cuda:0"}
+{"k":"alloc","id":1,"size":512,"t":5000001,"category":"temporary","on":"cuda:0"}
+{"k":"free","id":1,"t":5000002}
+{"k":"alloc","id":2,"size":512,"t":5000010,"category":"activation","on":"cuda:0"}
+{"k":"op","t":5000010,"d":100,"name":"aten::mm","phase":"forward","module":"fc","r":[0],"w":[2],"m":[],"rerun":true,"stream":0}
+{"k":"op","t":5000150,"d":100,"name":"aten::mul","phase":"backward","module":"fc","r":[2],"w":[],"m":[0],"rerun":true,"stream":0}
+{"k":"free","id":2,"t":5000300}
+`
+	path := filepath.Join(t.TempDir(), "a.json")
+	if err := os.WriteFile(path, []byte(recorded), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	tr, err := load.Open(context.Background(), path, load.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tl, err := timeline.Build(context.Background(), tr, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := plan.FromDevice(context.Background(), tl.Main(), plan.BuildOptions{Iteration: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all int64
+	for i := range p.Ops {
+		all += p.Ops[i].Duration + p.Ops[i].Gap
+	}
+	if all < 200 || all > 400 { // a gap counts from when the host issued the op before, not from its end
+		t.Errorf("the iteration takes %d ns, and 240 were recorded", all)
+	}
+}
