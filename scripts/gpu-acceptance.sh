@@ -1,0 +1,536 @@
+#!/usr/bin/env bash
+# What gmemtop does with a real GPU, tried on yours: the device is calibrated, plans are carried out and compared with the simulator, trainings are
+# recorded, one is attached to, and an out-of-memory is explained.
+#
+# usage: scripts/gpu-acceptance.sh [--fresh] GMEMTOP_BINARY OUT_FOLDER [PYTHON]
+#
+# Needs   Linux, bash, timeout (coreutils), an NVIDIA driver (535 or newer), and a binary that `make build` made; no Go, no CUDA toolkit. PYTHON is one that
+#         has torch with CUDA: without it the trainings are skipped. python3 (or PYTHON) reads key figures from the JSON; without any they stay empty.
+# Takes   9 minutes at most, 520 s and what the last step needs to end. What there was no time for is said; run it again, and it goes on there: a step that
+#         has an OUT/STEP.ok is not run again. --fresh starts over.
+# Touches nothing outside of OUT_FOLDER: caches, calibration and state of gmemtop and the driver go to OUT/cache. GPU memory that others use is left alone.
+# Exit    0 if no step failed, 1 if one did, 2 for a wrong command line, 130 if interrupted.
+#
+# In OUT:  summary.txt, summary.json    one line a step: ok, failed, skipped (and for want of what) or not run; seconds; a key figure
+#          STEP.json, STEP.log          what the step printed, and what it and its programs said; of a compare also the rows that are not as simulated
+#          calibration-UUID.json        what the device's copies, launches and allocations cost
+#          *.gmt, oom.pickle            recordings, to look at with `gmemtop replay`, here or anywhere
+#
+# Steps:   machine, doctor, calibrate
+#          compare-WHAT-BUDGET          every manager's plan of an iteration, on the device, in a budget of so many percent
+#          resnet50-*, gpt2-*           examples/*.py recorded; the recording's stats; its iteration under seven managers in 80 %
+#          attach                       examples/gpt2.py, attached to while it runs: it goes on, and its losses are those of a run that nobody watches
+#          oom                          torch's snapshot of an out-of-memory, explained
+#
+# A replay takes the recorded time: a plan needs 51 steps at 20 iterations, 14 at one. A step of the samples, which were recorded on a slow CPU, takes
+# 2 s and 10 s, so they come last, with as many managers and iterations as fit in a step's limit; two networks made from their layers, whose steps take
+# milliseconds, come first. One budget of these comes before the trainings and the others behind, so that a first run has seen some of everything.
+#
+# Environment, for trying parts of it and for testing this script:
+#          ACCEPTANCE_SAMPLES           compare these instead, separated by spaces: files, or network=NAME:BATCH
+#          ACCEPTANCE_BUDGETS           in these budgets, percent (75 90 60)
+#          ACCEPTANCE_SECONDS           end after so many seconds (520)
+#          ACCEPTANCE_COMPARE_SECONDS   the limit of one compare (150)
+#          ACCEPTANCE_CPU=1             train on the processor, with tiny networks
+set -u
+export LC_ALL=C
+
+usage() {
+	echo "usage: $0 [--fresh] GMEMTOP_BINARY OUT_FOLDER [PYTHON]" >&2
+	exit 2
+}
+
+fresh=
+if [ "${1:-}" = --fresh ]; then
+	fresh=1
+	shift
+fi
+if [ $# -lt 2 ] || [ $# -gt 3 ]; then usage; fi
+for tool in timeout awk sed; do
+	command -v "$tool" >/dev/null || { echo "$0: there is no $tool on this machine" >&2; exit 2; }
+done
+gmemtop=$(command -v -- "$1") || { echo "$0: $1 is no program" >&2; exit 2; }
+case $gmemtop in /*) ;; *) gmemtop=$PWD/$gmemtop ;; esac
+python=
+if [ $# -eq 3 ]; then
+	python=$(command -v -- "$3") || { echo "$0: $3 is no program" >&2; exit 2; }
+	case $python in /*) ;; *) python=$PWD/$python ;; esac
+fi
+mkdir -p -- "$2/cache" && out=$(cd -- "$2" && pwd) || exit 2
+root=$(cd -- "$(dirname -- "$0")/.." && pwd) || exit 2
+if [ -n "$fresh" ]; then rm -rf -- "$out"/*.ok "$out/cache/gmemtop"; fi
+
+# Whatever is run keeps what it wants to keep in OUT; the driver's cache of compiled kernels as well.
+export XDG_CACHE_HOME=$out/cache XDG_STATE_HOME=$out/cache/state CUDA_CACHE_PATH=$out/cache/nv PYTHONDONTWRITEBYTECODE=1
+
+deadline=${ACCEPTANCE_SECONDS:-520}
+compare_limit=${ACCEPTANCE_COMPARE_SECONDS:-150}
+read -ra budgets <<<"${ACCEPTANCE_BUDGETS:-75 90 60}"
+if [ -n "${ACCEPTANCE_SAMPLES:-}" ]; then
+	read -ra first <<<"$ACCEPTANCE_SAMPLES"
+	last=()
+else
+	first=(network=ResNet-50:32 network=GPT-2-small:2)
+	last=("$root/traces/samples/resnet18-steps-cpu.gmt" "$root/traces/samples/gpt-steps-cpu.gmt")
+fi
+SECONDS=0
+reader=$(command -v python3 || echo "$python") # of JSON
+# Tiny ops are slowed down by threads that wait for each other.
+if [ -n "${ACCEPTANCE_CPU:-}" ]; then export OMP_NUM_THREADS=1; fi
+
+# --- What stands in the summary ---
+
+names=() outcomes=() times=() figures=()
+
+add() { # outcome, seconds, figure
+	names+=("$step") outcomes+=("$1") times+=("$2") figures+=("$3")
+	shown $((${#names[@]} - 1)) >&2
+	summarize # after every step, so that it is there whatever ends this script
+}
+
+shown() { printf '%-29s %-8s %4s s  %s\n' "${names[$1]}" "${outcomes[$1]}" "${times[$1]}" "${figures[$1]}"; }
+
+quoted() { # as a JSON string
+	local s=${1//\\/\\\\}
+	s=${s//\"/\\\"}
+	printf '"%s"' "${s//[[:cntrl:]]/ }"
+}
+
+summarize() {
+	local i failed=0 comma='' f
+	for i in "${!names[@]}"; do
+		shown "$i"
+		if [ "${outcomes[i]}" = failed ]; then failed=$((failed + 1)); fi
+	done >"$out/summary.txt"
+	{
+		printf '{"schema_version": 1, "seconds": %d, "steps": [' "$SECONDS"
+		for i in "${!names[@]}"; do
+			printf '%s\n {"name": %s, "outcome": %s, "seconds": %d, "figure": %s}' "$comma" "$(quoted "${names[i]}")" "$(quoted "${outcomes[i]}")" "${times[i]}" "$(quoted "${figures[i]}")"
+			comma=,
+		done
+		printf '\n], "recordings": ['
+		comma=
+		for f in "$out"/*.gmt "$out"/*.pickle; do
+			[ -f "$f" ] || continue
+			printf '%s\n {"file": %s, "bytes": %d}' "$comma" "$(quoted "${f##*/}")" "$(wc -c <"$f")"
+			comma=,
+			printf 'recorded: %s, %d bytes\n' "${f##*/}" "$(wc -c <"$f")" >>"$out/summary.txt"
+		done
+		printf '\n]}\n'
+	} >"$out/summary.json"
+	printf '%d steps, %d failed, %d s\n' "${#names[@]}" "$failed" "$SECONDS" >>"$out/summary.txt"
+	worst=$((failed > 0))
+}
+worst=0
+
+child='' training=''
+trap 'if [ -n "$child$training" ]; then kill $child $training 2>/dev/null; fi; step=interrupted; add "not run" 0 ""; exit 130' INT TERM
+
+# --- How a step is run ---
+
+# run STEP SECONDS FUNCTION ARGUMENT...: the function sets outcome and figure. A step that so few seconds are left for is not begun.
+run() {
+	step=$1
+	local least=$2 began=$SECONDS
+	shift 2
+	if [ -f "$out/$step.ok" ]; then
+		local seconds=0 saved=''
+		{ read -r seconds; read -r saved; } <"$out/$step.ok"
+		add ok "${seconds:-0}" "$saved"
+		return
+	fi
+	if [ $((deadline - SECONDS)) -lt "$least" ]; then
+		add "not run" 0 "no time left"
+		return
+	fi
+	rm -f -- "$out/$step.json"
+	: >"$out/$step.log"
+	outcome=failed figure=''
+	"$@"
+	if [ "$outcome" = ok ]; then printf '%d\n%s\n' $((SECONDS - began)) "$figure" >"$out/$step.ok"; fi
+	add "$outcome" $((SECONDS - began)) "$figure"
+}
+
+skip() { outcome=skipped figure=$1; }
+fail() { outcome=failed figure=$1; }
+pass() { outcome=ok figure=$1; }
+
+# limited SECONDS FILE COMMAND...: no longer than that and than what is left; what it prints goes to the file, what it says to the step's log.
+limited() {
+	local limit=$1 file=$2 code=0
+	shift 2
+	if [ "$limit" -gt $((deadline - SECONDS)) ]; then limit=$((deadline - SECONDS)); fi
+	if [ "$limit" -lt 1 ]; then limit=1; fi
+	granted=$limit
+	echo "+ $*" >>"$out/$step.log"
+	timeout -k 5 "$limit" "$@" >"$file" 2>>"$out/$step.log" </dev/null &
+	child=$! # waited for, so that an interrupt is not kept waiting
+	wait "$child" || code=$?
+	child=
+	return "$code"
+}
+
+# said CODE: why the last command ended with it, in its own words.
+said() {
+	local line
+	case $1 in
+	124 | 137) echo "ended after $granted s, its limit"; return ;;
+	esac
+	line=$(sed -n 's/^gmemtop: //p' "$out/$step.log" | tail -n 1)
+	[ -n "$line" ] || line=$(grep -v '^+ ' "$out/$step.log" | grep . | tail -n 1)
+	echo "${line:-nothing was said, exit $1}"
+}
+
+# ended CODE: what gmemtop's exit codes mean here; true where there is something to look at.
+ended() {
+	case $1 in
+	0) return 0 ;;
+	5) skip "$(said 5)" ;; # not possible on this machine
+	*) fail "$(said "$1")" ;;
+	esac
+	return 1
+}
+
+# digest PROGRAM ARGUMENT...: a key figure by Python, nothing where there is none.
+digest() {
+	[ -n "$reader" ] || return 0
+	timeout 20 "$reader" -c "$@" 2>>"$out/$step.log"
+}
+
+# --- The steps ---
+
+machine() {
+	local version='' gpu='' code=0
+	{
+		uname -a
+		limited 10 "$out/version.txt" "$gmemtop" version || code=$?
+		cat "$out/version.txt"
+		rm -f "$out/version.txt"
+	} >"$out/machine.txt"
+	if [ $code -ne 0 ]; then fail "the program does not start: $(said $code)"; return; fi
+	version=$(tail -n 1 "$out/machine.txt")
+	if ! command -v nvidia-smi >/dev/null; then skip "no nvidia-smi here; $version"; return; fi
+	limited 30 "$out/machine.csv" nvidia-smi --query-gpu=name,driver_version,memory.total,mig.mode.current --format=csv || code=$?
+	if [ $code -ne 0 ]; then
+		fail "nvidia-smi: $(tail -n 1 "$out/machine.csv") (exit $code)"
+		return
+	fi
+	gpu=$(sed -n 2p "$out/machine.csv")
+	pass "$gpu; $version"
+}
+
+doctor() {
+	local code=0
+	limited 60 "$out/$step.json" "$gmemtop" doctor --json || code=$?
+	ended $code || return
+	pass "$(digest '
+import json, sys
+found = json.load(open(sys.argv[1]))["findings"]
+gpu = [f for f in found if f["name"] == "replay on a GPU"]
+print(sum(f["available"] for f in found), "of", len(found), "available;", "; ".join(f["name"] + ": " + (f["detail"] if f["available"] else f["why"]) for f in gpu))
+' "$out/$step.json")"
+}
+
+no_gpu='' # the program's sentence, where the device cannot be used
+
+# what_to_compare WHAT: sets the arguments that name it.
+what_to_compare() {
+	case $1 in
+	network=*:*)
+		local network=${1#network=}
+		what=(--network "${network%:*}" --batch "${network##*:}")
+		;;
+	*) what=("$1") ;;
+	esac
+}
+
+calibrate() {
+	local code=0 f
+	what_to_compare "${first[0]}"
+	limited 90 "$out/$step.json" "$gmemtop" compare "${what[@]}" --managers caching --target cuda --calibrate --iterations 3 --json || code=$?
+	if [ $code -eq 5 ]; then no_gpu=$(said 5); fi
+	ended $code || return
+	for f in "$XDG_CACHE_HOME"/gmemtop/hardware/*.json; do
+		if [ -f "$f" ]; then cp -- "$f" "$out/calibration-${f##*/}"; fi
+	done
+	if ! ls "$out"/calibration-*.json >/dev/null 2>&1; then fail "measured, and not kept: $(said 0)"; return; fi
+	pass "$(digest '
+import json, sys
+h = json.load(open(sys.argv[1]))["hardware"]
+print("%s: %.1f GB/s to the host, %.1f GB/s to the device" % (h["name"], h["d2h_bytes_per_s"] / 1e9, h["h2d_bytes_per_s"] / 1e9))
+' "$out/$step.json")"
+}
+
+# seconds_for NANOSECONDS MANAGERS ITERATIONS: what measuring may take: a row each, some managers two; three steps of warming up and half of the iterations of
+# keeping everything twice, the plan's own, two that are traced; a fifth more, since plans are slower, and what pinning and checking take.
+seconds_for() {
+	awk -v ns="$1" -v managers="$2" -v n="$3" 'BEGIN {
+		rows = managers == "all" ? 46 : split(managers, list, ",") * 1.5
+		planning = managers == "all" ? 25 : split(managers, list, ",") * 2
+		printf "%d", rows * ((2 * (3 + int((n + 1) / 2)) + 3 + n + 2) * ns / 1e9 * 1.2 + 0.7) + planning
+	}'
+}
+
+compared='
+import json, sys
+d = json.load(open(sys.argv[1]))
+rows = d["results"]
+sim = {(r["manager"], r["executor"]): r for r in rows if r["target"] == "sim" and r["available"]}
+real = [r for r in rows if r["target"] != "sim"]
+done = [r for r in real if r["available"]]
+within = 0
+with open(sys.argv[2], "a") as log:
+    for r in real:
+        name = r["manager"] + " " + r["executor"]
+        if not r["available"]:
+            print("not measured: %s: %s" % (name, r["reason"]), file=log)
+            continue
+        s = sim.get((r["manager"], r["executor"]))
+        if s is None:
+            print("not simulated: %s" % name, file=log)
+            continue
+        footprint = r["footprint_bytes"] / s["footprint_bytes"] - 1 if s["footprint_bytes"] else float("nan")
+        overhead = r["overhead"] - s["overhead"]
+        if abs(footprint) <= 0.02 and abs(overhead) <= 0.02:
+            within += 1
+            continue
+        print("not as simulated: %s: footprint %d, simulated %d (%+.1f %%); overhead %.1f %%, simulated %.1f %%; step %.3f ms, simulated %.3f ms; %s" % (
+            name, r["footprint_bytes"], s["footprint_bytes"], footprint * 100, r["overhead"] * 100, s["overhead"] * 100,
+            r["step_time_ns"] / 1e6, s["step_time_ns"] / 1e6, "; ".join(r.get("causes") or ["no cause named"])), file=log)
+print("%d of %d plans measured, %d verified, %d as simulated" % (len(done), len(real), sum(r.get("verified") is True for r in real), within))
+'
+
+# compare WHAT BUDGET MANAGERS...: with the first of the lists, and as many iterations, that can be done in time.
+compare() {
+	local budget=$2 code=0 ns='' list='' n='' managers='' iterations='' need=0
+	what_to_compare "$1"
+	shift 2
+	if [ -n "$no_gpu" ]; then skip "$no_gpu"; return; fi
+	limited 60 "$out/$step.json" "$gmemtop" compare "${what[@]}" --managers caching --json || code=$?
+	ended $code || return
+	ns=$(sed -n 's/.*"step_time_ns": \([0-9]*\).*/\1/p' "$out/$step.json" | head -n 1) # the problem's, which comes first
+	for list in "$@"; do
+		for n in 20 5 1; do
+			need=$(seconds_for "${ns:-0}" "$list" "$n")
+			if [ "$need" -le "$compare_limit" ]; then
+				managers=$list iterations=$n
+				break 2
+			fi
+		done
+	done
+	if [ -z "$managers" ]; then
+		skip "one step of it takes $((ns / 1000000)) ms: $need s for $list once, and $compare_limit s are allowed (ACCEPTANCE_COMPARE_SECONDS)"
+		return
+	fi
+	if [ "$need" -gt $((deadline - SECONDS)) ]; then
+		outcome="not run" figure="no time left: about $need s are needed"
+		return
+	fi
+	limited "$compare_limit" "$out/$step.json" "$gmemtop" compare "${what[@]}" --managers "$managers" --budget "$budget%" --target cuda --iterations "$iterations" --limit 10s --json || code=$?
+	if [ $code -eq 3 ]; then
+		skip "budget below what must reside: $(said 3)"
+		return
+	fi
+	if [ -s "$out/$step.json" ] && [ $code -le 1 ]; then figure=$(digest "$compared" "$out/$step.json" "$out/$step.log"); fi
+	local measured="$figure${figure:+; }$iterations iterations"
+	if [ "$managers" != all ]; then measured+=", $managers"; fi
+	ended $code || { figure="$figure${measured:+; $measured}"; return; }
+	pass "$measured"
+}
+
+torch_missing='' # why trainings cannot be run; "none" when they can, "" before it was asked
+training_arguments=()
+
+# trainable: whether PYTHON has what trainings need.
+trainable() {
+	if [ -z "$torch_missing" ]; then
+		torch_missing=none
+		local asked=''
+		if [ -z "$python" ]; then
+			torch_missing="no PYTHON was named that has torch with CUDA"
+		else
+			limited 90 "$out/torch.txt" "$python" -c 'import torch; print(torch.__version__, torch.cuda.is_available())' || torch_missing="no torch in $python"
+			asked=$(tail -n 1 "$out/torch.txt")
+			case $torch_missing/$asked in
+			none/*True) ;;
+			none/*)
+				if [ -z "${ACCEPTANCE_CPU:-}" ]; then torch_missing="no CUDA in $python (torch ${asked% *})"; fi
+				;;
+			esac
+			rm -f -- "$out/torch.txt"
+		fi
+	fi
+	if [ "$torch_missing" != none ]; then skip "$torch_missing"; return 1; fi
+}
+
+# sized NAME: how the example is run; on a processor so that a step takes no time.
+sized() {
+	training_arguments=()
+	if [ -z "${ACCEPTANCE_CPU:-}" ]; then return; fi
+	case $1 in
+	resnet50) training_arguments=(--device cpu --batch 2 --image 32 --width 8 --classes 10) ;;
+	gpt2) training_arguments=(--device cpu --batch 2 --sequence 32 --layers 2 --width 64 --heads 2 --vocabulary 500) ;;
+	esac
+}
+
+size() { wc -c <"$1" | awk '{ if ($1 < 1048576) printf "%.0f KiB", $1 / 1024; else printf "%.1f MiB", $1 / 1048576 }'; }
+
+# steps FILE: what a training printed, in a few words.
+steps() {
+	awk '$1 == "step" { n++; if (n == 1) first = $4; last = $4; ms[n] = $5 }
+		END { if (n) printf "%d steps, loss %s to %s, the last in %s ms", n, first, last, ms[n]; else printf "no steps" }' "$1"
+}
+
+record() { # example
+	local code=0
+	trainable || return
+	sized "$1"
+	limited 120 "$out/$1.txt" "$gmemtop" record -f -o "$out/$1.gmt" -- "$python" "$root/examples/$1.py" --steps 30 ${training_arguments[@]+"${training_arguments[@]}"} || code=$?
+	ended $code || return
+	if [ ! -s "$out/$1.gmt" ]; then fail "no recording: $(said 0)"; return; fi
+	pass "$(size "$out/$1.gmt"); $(steps "$out/$1.txt")"
+}
+
+recorded() { # example: whether there is a recording of it
+	trainable || return
+	if [ ! -f "$out/$1-record.ok" ]; then skip "no recording $1.gmt"; return 1; fi
+}
+
+stats() { # example
+	local code=0
+	recorded "$1" || return
+	limited 60 "$out/$step.json" "$gmemtop" stats "$out/$1.gmt" --json || code=$?
+	ended $code || return
+	pass "$(digest 'import json, sys; print(json.load(open(sys.argv[1]))["headline"])' "$out/$step.json")"
+}
+
+compare_recording() { # example
+	recorded "$1" || return
+	compare "$out/$1.gmt" 80 caching,expandable,smartpool,autoswap,capuchin,delta,joint caching,autoswap,joint
+}
+
+# train FILE: the training that is attached to. Not under timeout, since its own number is needed; it is in training.
+train() {
+	"$python" "$root/examples/gpt2.py" --steps "$attach_steps" --deterministic ${training_arguments[@]+"${training_arguments[@]}"} >"$1" 2>>"$out/$step.log" </dev/null &
+	training=$!
+}
+
+# over SECONDS: waits for the training and returns its exit status, 124 where it was ended for want of time.
+over() {
+	local until=$((SECONDS + $1)) code=0
+	while kill -0 "$training" 2>/dev/null; do
+		if [ "$SECONDS" -ge "$until" ] || [ "$SECONDS" -ge "$deadline" ]; then
+			kill -KILL "$training" 2>/dev/null
+			wait "$training" 2>/dev/null
+			training=
+			return 124
+		fi
+		sleep 0.2
+	done
+	wait "$training" || code=$?
+	training=
+	return $code
+}
+
+losses() { awk '$1 == "step" { print $2, $4 }' "$1"; }
+
+attach() {
+	local code=0 status=0 at=0 until
+	trainable || return
+	sized gpt2
+	attach_steps=120 # so many that it has not ended when it is let go: attaching takes a second
+	if [ -n "${ACCEPTANCE_CPU:-}" ]; then attach_steps=500; fi
+	train "$out/attach-alone.txt"
+	over 90 || { status=$?; fail "the training alone ended with $status: $(tail -n 1 "$out/$step.log")"; return; }
+	train "$out/attach-watched.txt"
+	until=$((SECONDS + 60))
+	while ! grep -qs '^step 3 ' "$out/attach-watched.txt" && kill -0 "$training" 2>/dev/null && [ "$SECONDS" -lt "$until" ]; do sleep 0.1; done
+	limited 60 "$out/attach-record.txt" "$gmemtop" record -f -o "$out/attached.gmt" --every 4 --steps 12 "$training" || code=$?
+	at=$(losses "$out/attach-watched.txt" | wc -l)
+	over 90 || status=$?
+	ended $code || return # after the training, which is not left behind
+	if [ $status -ne 0 ]; then fail "the training that was attached to ended with $status: $(tail -n 1 "$out/$step.log")"; return; fi
+	if [ "$at" -ge "$attach_steps" ]; then fail "the training was over before it was let go: whether it goes on was not seen"; return; fi
+	if ! cmp -s <(losses "$out/attach-alone.txt") <(losses "$out/attach-watched.txt"); then
+		# Said of the machine and not of gmemtop, where two runs that nobody watches differ as well.
+		train "$out/attach-again.txt"
+		over 60
+		if cmp -s <(losses "$out/attach-alone.txt") <(losses "$out/attach-again.txt"); then
+			fail "other losses than without gmemtop: attach-alone.txt, attach-watched.txt"
+		else
+			fail "losses differ, and those of two runs without gmemtop do so as well: attach-alone.txt, attach-again.txt"
+		fi
+		return
+	fi
+	pass "$(size "$out/attached.gmt"); let go at step $at of $attach_steps, ended with 0, $attach_steps equal losses"
+}
+
+out_of_memory='
+import sys, torch
+torch.cuda.memory._record_memory_history(max_entries=100000)
+total = torch.cuda.get_device_properties(0).total_memory
+torch.cuda.set_per_process_memory_fraction(1.5 * 2**30 / total)
+model = torch.nn.Sequential(*[torch.nn.Linear(2048, 2048) for _ in range(8)]).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+try:
+    for i in range(12):  # each step takes twice the batch of the one before
+        x = torch.randn(512 << i, 2048, device="cuda")
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+except torch.cuda.OutOfMemoryError as e:
+    print(str(e).splitlines()[0])
+    torch.cuda.memory._dump_snapshot(sys.argv[1])
+else:
+    sys.exit("no out-of-memory came")
+'
+
+oom() {
+	local code=0
+	trainable || return
+	if [ -n "${ACCEPTANCE_CPU:-}" ]; then skip "a processor has no allocator to run out of memory"; return; fi
+	limited 90 "$out/oom.txt" "$python" -c "$out_of_memory" "$out/oom.pickle" || code=$?
+	if [ $code -ne 0 ]; then fail "no snapshot: $(said $code)"; return; fi
+	limited 60 "$out/$step.json" "$gmemtop" oom "$out/oom.pickle" --json || code=$?
+	case $code in
+	3) ;; # found
+	0) fail "no out-of-memory was found in oom.pickle"; return ;;
+	*) ended $code; return ;;
+	esac
+	pass "$(size "$out/oom.pickle"); $(digest '
+import json, sys
+for d in json.load(open(sys.argv[1]))["devices"]:
+    if d.get("sentence"):
+        print(d["sentence"])
+        break
+' "$out/$step.json")"
+}
+
+# compare_all BUDGET WHAT...
+compare_all() {
+	local budget=$1 x name
+	shift
+	for x; do
+		name=${x##*/}
+		name=${name#network=}
+		name=${name%%:*}
+		run "compare-${name%.*}-$budget" 15 compare "$x" "$budget" all caching,smartpool,autoswap,joint autoswap,joint autoswap
+	done
+}
+
+run machine 5 machine
+run doctor 5 doctor
+run calibrate 15 calibrate
+compare_all "${budgets[0]}" "${first[@]}"
+for example in resnet50 gpt2; do
+	run "$example-record" 15 record "$example"
+	run "$example-stats" 5 stats "$example"
+	run "$example-compare-80" 15 compare_recording "$example"
+done
+run attach 40 attach
+run oom 15 oom
+for budget in "${budgets[@]:1}"; do compare_all "$budget" "${first[@]}"; done
+for budget in "${budgets[@]}"; do compare_all "$budget" ${last[@]+"${last[@]}"}; done
+echo >&2
+cat "$out/summary.txt"
+exit "$worst"
