@@ -22,7 +22,7 @@ const (
 func TestTheDocumentedManagersAreThoseThatThereAre(t *testing.T) {
 	var b strings.Builder
 	family := plan.Family(255)
-	for _, m := range managers.All() {
+	for _, m := range append(managers.OnDevices(), managers.All()...) {
 		i := m.Info()
 		if i.Family != family {
 			family = i.Family

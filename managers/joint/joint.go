@@ -36,6 +36,8 @@ import (
 //     limit, lowers the limits of the positions at which they do, then everywhere, and searches on from there. It does so for the problem as it is and for
 //     the problem with its large buffers cut into sections (managers/plan, after tvDNN), of which some can leave while others stay, and which leave smaller
 //     holes.
+//     Where addresses cost time all the same, as between streams that use each other's memory again, places that let memory rest are tried, and choices are changed
+//     by what their plans measure (polish, in search.go).
 //   - ladder.go does that for the rungs of a fine, fixed ladder of limits that lead to the budget: a larger budget never gives a slower step by construction,
 //     not by luck. finder.go asks it for the budget's rung, and for the lowest that takes no longer.
 //   - bound.go proves the least step time at a limit.
