@@ -119,7 +119,7 @@ func (c *Comparison) writeMeasured(t *text) {
 				rows = append(rows, m)
 			}
 		}
-		t.line("measured", fmt.Sprintf("on %s, %s; stand-ins of the recorded kernels, real memory and real copies", d.Name(), d.About))
+		t.line("measured", fmt.Sprintf("on %s, %s: real memory, real copies, stand-ins of the recorded kernels; %s", d.Name(), d.About, checked(rows)))
 		if len(rows) == 0 {
 			t.b.WriteByte('\n')
 			continue
@@ -130,6 +130,23 @@ func (c *Comparison) writeMeasured(t *text) {
 		t.table(c.measuredColumns(t.o, rows), rows)
 		c.writeCauses(t, rows)
 	}
+}
+
+// checked says whose bytes the device itself has looked at.
+func checked(rows []*Result) string {
+	var not []string
+	for _, r := range rows {
+		if !r.Measurement.Verified {
+			not = append(not, r.Info.Name)
+		}
+	}
+	switch {
+	case len(rows) == 0:
+		return "no plan was carried out"
+	case len(not) == 0:
+		return "every byte of these plans was checked there"
+	}
+	return "bytes were not checked there of " + strings.Join(not, ", ")
 }
 
 // measuredOf returns what a device measured of a result's plan, nil where it did not.
@@ -166,7 +183,6 @@ func (c *Comparison) measuredColumns(o TextOptions, rows []*Result) []column {
 	columns := []column{
 		{"manager", true, 0, func(r *Result) string { return r.Info.Name }},
 		{"executor", true, 2, func(r *Result) string { return r.Executor.String() }},
-		{"bytes checked", true, 4, func(r *Result) string { return tick(r.Measurement.Verified) }},
 	}
 	if c.Budget > 0 {
 		columns = append(columns, column{"fits", true, 0, func(r *Result) string { return tick(r.Fits) }})
