@@ -160,7 +160,7 @@ func rounds(r plan.Request, ops int) int64 {
 	if r.Work > 0 {
 		return r.Work
 	}
-	return min(8, max(2, 200_000/int64(ops+1)))
+	return min(8, max(2, 40_000/int64(ops+1)))
 }
 
 // feedback measures decisions and moves the in-triggers of swaps that came too late, round by round, and returns the fastest decisions found

@@ -69,7 +69,7 @@ func (m home) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*plan.
 	}
 	w := &swarm{home: m, ctx: ctx, r: r, most: r.Work}
 	if w.most <= 0 {
-		w.most = min(600, max(12, 500_000/int64(len(p.Ops)+len(p.Buffers)+1)))
+		w.most = evaluations(int64(len(p.Ops) + len(p.Buffers) + 1))
 	}
 	var seen *view
 	pl, err := within(ctx, p, r, info, func(limit int64) (plan.Decisions, error) {
@@ -104,6 +104,15 @@ func (m home) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*plan.
 		pl.Note("The swarm did not improve on its seed: %s.", w.name)
 	}
 	return pl, nil
+}
+
+// evaluations is how many candidates are judged for a problem of so many ops and buffers, where the request does not say: fewer of large ones, whose planning
+// has to end.
+func evaluations(n int64) int64 {
+	if n > 10_000 {
+		return max(8, 300_000/n)
+	}
+	return min(600, 500_000/n)
 }
 
 // swarm is the state of a search; it goes on from its best under each tighter limit.

@@ -133,7 +133,7 @@ func Exact() plan.Manager {
 // exactWork is how many steps exact may take: where the request does not say, the packer's default for problems small enough that a search tends to
 // end in a proof, and for larger ones what planning may take in time, some 2 s for 10,000 buffers.
 func exactWork(r plan.Request, buffers int) int64 {
-	const provable, perBuffer, least = 2000, 20, 160_000
+	const provable, perBuffer, least = 2000, 16, 160_000
 	if r.Work > 0 || buffers <= provable {
 		return r.Work
 	}
