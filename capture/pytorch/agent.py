@@ -21,6 +21,7 @@ import signal
 
 MAX_WINDOWS = 2  # that wait to be sent
 SHARE = 400  # a figure is taken at most every SHARE times as long as it takes
+UNSTEPPED = 200  # backward passes without a step after which that is said: more than gradients are accumulated over
 ELSEWHERE = 64  # steps of other optimizers after which the first is taken to be out of use
 WARM, FIRST, DEPTH_FIRST = 2, 0, "ops"  # steps before those that are described unasked, and how many those are: whoever starts a program under the agent says
 NOT_TAKEN = (-1,) * 7
@@ -43,7 +44,7 @@ class Agent(Sender):
         self.epoch = time.time_ns() - time.perf_counter_ns()
         self.hooks, self.patched, self.finalizer = [], [], None
         self.stack, self.first, self.others, self.optimizers = [], None, 0, []
-        self.opt_start, self.in_backward = 0, False
+        self.opt_start, self.in_backward, self.unstepped = 0, False, 0
         self.index, self.step = 0, _Step(self.clock() if launched else None)
         self.window, self.window_thread, self.described, self.addresses = None, 0, 0, Addresses()
         self.device, self.statm, self.page = None, -1, os.sysconf("SC_PAGE_SIZE")
@@ -176,6 +177,9 @@ class Agent(Sender):
                 return
             self.step.optimizer += now - self.opt_start
             self.step.stepped += 1
+            if self.unstepped >= UNSTEPPED:
+                self._say("", "steps")
+            self.unstepped = 0
             if self.window is not None:
                 self.window.leaving_optimizer(optimizer)
             if not any(o() is optimizer for o in self.optimizers):
@@ -213,6 +217,10 @@ class Agent(Sender):
                 if window is not None:
                     window.rooting = False
                 agent.step.backward += clock() - begin
+                agent.unstepped += 1
+                if agent.unstepped == UNSTEPPED:
+                    agent._say("%d backward passes and no step of an optimizer: a row is a step, and ends when one of torch.optim's has stepped. An optimizer that is "
+                               "not torch.optim's is not seen, nor is one that torch.compile of torch 2.2 has compiled; a newer torch shows that one" % UNSTEPPED, "steps")
 
         return backward
 

@@ -170,6 +170,47 @@ func TestWhyAProgramIsNotReachedIsSaid(t *testing.T) {
 	}
 }
 
+// TestATrainingWithoutAnOptimizerOfTorchsIsToldWhyThereAreNoRows steps its parameters by hand; one that goes over to torch's optimizer at last is told nothing.
+func TestATrainingWithoutAnOptimizerOfTorchsIsToldWhyThereAreNoRows(t *testing.T) {
+	t.Parallel()
+	const script = `
+import sys, torch
+w = torch.zeros(4, requires_grad=True)
+optimizer = torch.optim.SGD([w], lr=0.1)
+for i in range(230):
+    w.grad = None
+    (w - 1).square().sum().backward()
+    if i < int(sys.argv[1]):
+        with torch.no_grad():
+            w -= 0.01 * w.grad
+    else:
+        optimizer.step()
+`
+	for _, c := range []struct {
+		byHand      string
+		steps, told int
+	}{{"230", 0, 1}, {"210", 20, 0}} {
+		job, err := pytorch.Start(pytorch.Launch{Argv: []string{python(t), "-c", script, c.byHand}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := capture.NewSession(capture.Limits{})
+		if err := job.Run(context.Background(), seen); err != nil {
+			t.Fatal(err)
+		}
+		v := seen.Snapshot()
+		told := 0
+		for _, n := range v.Notices {
+			if n.Key == "steps" && strings.Contains(n.Text, "no step of an optimizer") {
+				told++
+			}
+		}
+		if v.End.Code != 0 || len(v.Steps) != c.steps || told != c.told {
+			t.Errorf("%s by hand: %+v, %d steps, told %d times, %+v\n%s", c.byHand, v.End, len(v.Steps), told, v.Notices, v.Output)
+		}
+	}
+}
+
 // TestAWorkerIsLeftAloneFromInsideAsWell has what is meant for a program injected into a worker below it, which the look from outside passes over.
 func TestAWorkerIsLeftAloneFromInsideAsWell(t *testing.T) {
 	t.Parallel()

@@ -209,6 +209,9 @@ func (a *app) summary(w *watching) {
 	n := len(l.Steps)
 	if n == 0 {
 		a.note("no training step was seen: the command did not step an optimizer of torch")
+		for _, why := range l.Notices {
+			a.note("%s", why)
+		}
 		return
 	}
 	text := fmt.Sprintf("%d training steps", n)
