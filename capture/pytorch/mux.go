@@ -52,6 +52,7 @@ func (m *mux) accept(ctx context.Context, work *sync.WaitGroup) {
 			if err := s.Run(ctx, p); err != nil && ctx.Err() == nil {
 				m.notice(capture.Notice{Key: "connection", Text: err.Error()})
 			}
+			m.job.hungUp(s)
 			m.mu.Lock()
 			m.open--
 			m.mu.Unlock()
@@ -130,6 +131,15 @@ func (p *process) elect(stepping bool) (shown, now bool) {
 	}
 	j.began = j.began || shown && stepping
 	return shown, shown && was != p.session
+}
+
+// hungUp lets go of a session that has ended without a last word, so that its process is shown again when it comes back.
+func (j *Job) hungUp(s *Session) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.shown == s {
+		j.shown, j.began = nil, false
+	}
 }
 
 // hasBegun reports whether the process that is shown is settled: it has stepped.

@@ -241,7 +241,8 @@ func (w *watching) describe(scenario string) {
 	w.t.Helper()
 	w.until(scenario+"'s gate", printed("at "+scenario))
 	if err := w.job.Describe(context.Background(), 2); err != nil {
-		w.t.Fatal(err)
+		v := w.Snapshot()
+		w.t.Fatalf("%v; of process %d; notices: %v losses: %v; output:\n%s", err, w.job.PID(), v.Notices, v.Losses, v.Output)
 	}
 	w.until("the agent to have heard", said("asked", "capturing 2"))
 	w.open(scenario)
