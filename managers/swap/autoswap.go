@@ -151,10 +151,10 @@ func newSwapper(p *plan.Problem, a autoswap) *swapper {
 
 // scoreFor completes the scores that depend on the limit, SWDOA only where it is the manager's order: see [swapper.correct].
 func (s *swapper) scoreFor(ctx context.Context, limit int64) error {
-	s.tree.reset(s.load)
+	s.tree.Reset(s.load)
 	for i := range s.all {
 		x := &s.all[i]
-		x.scores[WDOA] = s.tree.above(x.after+1, x.before, limit)
+		x.scores[WDOA] = s.tree.Above(x.after+1, x.before, limit)
 	}
 	if s.order == order(SWDOA) {
 		return s.correct(ctx, limit)
@@ -165,7 +165,7 @@ func (s *swapper) scoreFor(ctx context.Context, limit int64) error {
 // correct works SWDOA out for a limit. It costs far more than all else here, and a mix of scores does not need it where one of the others alone is
 // charged nothing.
 func (s *swapper) correct(ctx context.Context, limit int64) error {
-	s.tree.reset(s.load)
+	s.tree.Reset(s.load)
 	// The greedy order, lazily: heads holds candidates by the score that they last had.
 	heads := newHeap(len(s.all))
 	for i := range s.all {
@@ -181,11 +181,11 @@ func (s *swapper) correct(ctx context.Context, limit int64) error {
 			x := &s.all[i]
 			now := was
 			if was > 0 {
-				now = s.tree.above(x.after+1, x.before, limit)
+				now = s.tree.Above(x.after+1, x.before, limit)
 			}
 			if heads.len() == 0 || now >= heads.top() || k >= looks {
 				x.scores[SWDOA] = now
-				s.tree.add(x.after+1, x.before, -x.size)
+				s.tree.Add(x.after+1, x.before, -x.size)
 				break
 			}
 			heads.push(i, now)
@@ -223,17 +223,17 @@ func (s *swapper) by(w weights, mean, deviation *weights, limit int64) schedule 
 		}
 	}
 	slices.SortStableFunc(c, func(a, b idle) int { return cmp.Compare(b.score, a.score) })
-	s.tree.reset(s.load)
+	s.tree.Reset(s.load)
 	taken := 0
-	for ; taken < len(c) && s.tree.peak() > limit; taken++ {
-		s.tree.add(c[taken].after+1, c[taken].before, -c[taken].size)
+	for ; taken < len(c) && s.tree.Peak() > limit; taken++ {
+		s.tree.Add(c[taken].after+1, c[taken].before, -c[taken].size)
 	}
 	if s.noStick {
 		limit = noLimit
 	}
 	var out schedule
 	c, out.charged = s.stick(c[:taken], limit)
-	out.within = s.tree.peak() <= limit
+	out.within = s.tree.Peak() <= limit
 	for i := len(c) - 1; i >= 0; i-- { // stick leaves them with the last needed first
 		x := c[i].absence("idle around the peak")
 		x.Blocking, x.Paced = true, true
@@ -349,12 +349,12 @@ const freeSteps = 64
 
 // freeLimit returns the lowest limit from which on nothing is charged.
 func (s *swapper) freeLimit(ctx context.Context) int64 {
-	s.tree.reset(s.load)
-	top := s.tree.peak()
+	s.tree.Reset(s.load)
+	top := s.tree.Peak()
 	for i := range s.all {
-		s.tree.add(s.all[i].after+1, s.all[i].before, -s.all[i].size)
+		s.tree.Add(s.all[i].after+1, s.all[i].before, -s.all[i].size)
 	}
-	floor, limit := s.tree.peak(), top
+	floor, limit := s.tree.Peak(), top
 	for k := int64(freeSteps) - 1; k >= 0; k-- {
 		lower := floor + int64(float64(top-floor)*float64(k)/freeSteps)
 		x, _, err := s.best(ctx, lower)

@@ -4,46 +4,8 @@ import (
 	"context"
 	"math"
 	"math/rand/v2"
-	"slices"
 	"testing"
 )
-
-func TestTheLoadTreeAnswersLikeAnArray(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 2))
-	for range 300 {
-		n := 1 + r.IntN(70)
-		load := make([]int64, n)
-		for i := range load {
-			load[i] = int64(r.IntN(1000))
-		}
-		tree := newLoadTree(load)
-		for range 20 {
-			from, to := r.IntN(n), r.IntN(n+3)
-			bytes := int64(r.IntN(400)) - 200
-			tree.add(from, to, bytes)
-			for i := from; i < min(to, n); i++ {
-				load[i] += bytes
-			}
-			limit := int64(r.IntN(1000))
-			first, last, area := -1, -1, 0.0
-			for i := from; i < min(to, n); i++ {
-				if load[i] > limit {
-					if first < 0 {
-						first = i
-					}
-					last = i
-					area += float64(load[i] - limit)
-				}
-			}
-			if a, b, c := tree.firstOver(from, to, limit), tree.lastOver(from, to, limit), tree.above(from, to, limit); a != first || b != last || c != area {
-				t.Fatalf("[%d, %d) above %d: first %d, last %d, area %g; an array says %d, %d, %g", from, to, limit, a, b, c, first, last, area)
-			}
-			if tree.peak() != slices.Max(load) {
-				t.Fatalf("peak %d, an array says %d", tree.peak(), slices.Max(load))
-			}
-		}
-	}
-}
 
 func TestTheHeapGivesTheGreatestAndThenTheLowestNumber(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))

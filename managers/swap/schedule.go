@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/managers/plan/curve"
 )
 
 // Copies on a link, one at a time each way, that stick to a limit on live bytes: the schedule of AutoSwap (see autoswap.go), which
@@ -44,19 +45,19 @@ type link struct {
 	p     *plan.Problem
 	clock []int64 // when each op begins when nothing waits, and the end
 	load  []int64
-	tree  *loadTree
+	tree  *curve.Areas
 }
 
 func newLink(p *plan.Problem) *link {
 	l := &link{p: p, clock: p.Starts(), load: p.Load()}
-	l.tree = newLoadTree(l.load)
+	l.tree = curve.NewAreas(l.load)
 	return l
 }
 
 // stick gives every interval of c its release and fetch, and returns those that leave, the last needed first, with the nanoseconds
 // for which the iteration is charged to wait. It reorders c. The tree holds the resulting load.
 func (l *link) stick(c []idle, limit int64) (left []idle, charged int64) {
-	l.tree.reset(l.load)
+	l.tree.Reset(l.load)
 	slices.SortStableFunc(c, func(a, b idle) int { return cmp.Compare(a.after, b.after) })
 	free := int64(math.MinInt64)
 	left = c[:0]
@@ -64,13 +65,13 @@ func (l *link) stick(c []idle, limit int64) (left []idle, charged int64) {
 		end := max(l.clock[x.after+1], free) + x.out
 		at, _ := slices.BinarySearch(l.clock[x.after+1:x.before+1], end)
 		at = min(at+x.after+1, x.before)
-		if forced := l.tree.firstOver(x.after+1, at, limit); forced >= 0 {
+		if forced := l.tree.First(x.after+1, at, limit); forced >= 0 {
 			at = forced
 		} else if at == x.before {
 			continue // it would not be gone before it is needed, and nothing asks for its memory
 		}
 		x.release = at
-		l.tree.add(at, x.before, -x.size)
+		l.tree.Add(at, x.before, -x.size)
 		charged += max(end-l.clock[at], 0)
 		free = min(end, l.clock[at])
 		left = append(left, x)
@@ -85,11 +86,11 @@ func (l *link) stick(c []idle, limit int64) (left []idle, charged int64) {
 			from-- // the op before begins no later than planned
 		}
 		from = max(from, 0) + x.release
-		if b := l.tree.lastOver(from, x.before, limit-x.size); b >= 0 {
+		if b := l.tree.Last(from, x.before, limit-x.size); b >= 0 {
 			from = b + 1
 		}
 		x.fetch = from
-		l.tree.add(from, x.before, x.size)
+		l.tree.Add(from, x.before, x.size)
 		charged += max(l.clock[from]-start, 0)
 		free = max(start, l.clock[from])
 	}

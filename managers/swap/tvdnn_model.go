@@ -51,11 +51,11 @@ type program struct {
 // program chooses windows and classes.
 func (s *sections) program(limit int64) *program {
 	m := &program{sections: s, limit: limit, unit: s.size}
-	s.tree.reset(s.load)
+	s.tree.Reset(s.load)
 	var gaps []plan.Gap
 	var largest int64
 	for _, g := range s.p.Gaps(1, 1) {
-		if s.p.Buffers[g.Buffer].Life == plan.Inside && s.tree.firstOver(int(g.After)+1, int(g.Before), limit) >= 0 {
+		if s.p.Buffers[g.Buffer].Life == plan.Inside && s.tree.First(int(g.After)+1, int(g.Before), limit) >= 0 {
 			gaps = append(gaps, g)
 			largest = max(largest, s.p.Rounded(g.Buffer))
 		}

@@ -15,7 +15,8 @@ func TestATreeAnswersAsAPlainArrayDoes(t *testing.T) {
 		for i := range plain {
 			plain[i] = r.Int64N(2000) - 1000
 		}
-		tree := curve.New(make([]int64, len(plain)))
+		tree := curve.NewAreas(make([]int64, len(plain)))
+		light := curve.New(plain)
 		tree.Add(0, len(plain), 7)
 		tree.Reset(plain)
 		for range 300 {
@@ -24,6 +25,7 @@ func TestATreeAnswersAsAPlainArrayDoes(t *testing.T) {
 			if r.IntN(2) == 0 {
 				v := r.Int64N(600) - 300
 				tree.Add(lo, hi, v)
+				light.Add(lo, hi, v)
 				for i := lo; i < hi; i++ {
 					plain[i] += v
 				}
@@ -33,14 +35,20 @@ func TestATreeAnswersAsAPlainArrayDoes(t *testing.T) {
 				most = slices.Max(plain[lo:hi])
 			}
 			limit := r.Int64N(2000) - 1000
-			first, last := -1, -1
+			first, last, area := -1, -1, 0.0
 			for i := lo; i < hi; i++ {
 				if plain[i] > limit {
 					if first < 0 {
 						first = i
 					}
 					last = i
+					area += float64(plain[i] - limit)
 				}
+			}
+			beyond := hi + r.IntN(3)*(hi/len(plain)) // past the end is the end
+			if got := tree.Above(lo, beyond, limit); got != area || light.First(lo, beyond, limit) != first || light.Last(lo, beyond, limit) != last || light.Peak() != tree.Peak() {
+				t.Fatalf("seed %d, ops [%d, %d) of %v: %g above %d, not %g; without areas first %d, last %d, peak %d", seed, lo, beyond, plain, got, limit, area,
+					light.First(lo, beyond, limit), light.Last(lo, beyond, limit), light.Peak())
 			}
 			if tree.Max(lo, hi) != most || tree.Peak() != slices.Max(plain) || tree.First(lo, hi, limit) != first || tree.Last(lo, hi, limit) != last {
 				t.Fatalf("seed %d, ops [%d, %d) of %v: most %d, peak %d, first %d and last %d above %d", seed, lo, hi, plain,
