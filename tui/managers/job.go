@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"sync"
+	"time"
 
 	tea "charm.land/bubbletea/v2"
 )
@@ -94,5 +95,30 @@ func (j *job[T]) stop() {
 	if !j.ended {
 		j.cancel()
 		j.ended = true
+	}
+}
+
+// newsEvery is how often news of a run reaches the screen at most; stillEvery is when it is told that a run goes on though nothing was heard.
+const (
+	newsEvery  = 100 * time.Millisecond
+	stillEvery = time.Second
+)
+
+// await returns when there is news of background work, at last when it has finished, which it reports. What comes at once comes together.
+func await(wake, finished <-chan struct{}) (done bool) {
+	select {
+	case <-finished:
+	case <-wake:
+		select {
+		case <-finished:
+		case <-time.After(newsEvery):
+		}
+	case <-time.After(stillEvery):
+	}
+	select {
+	case <-finished:
+		return true
+	default:
+		return false
 	}
 }

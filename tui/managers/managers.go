@@ -243,7 +243,7 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 		}
 	}
 	switch msg := msg.(type) {
-	case newsMsg:
+	case jobMsg[planNews]:
 		return runner{v}.onNews(s, msg)
 	case jobMsg[BatchNews]:
 		return batcher{v}.onNews(msg)

@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
@@ -126,33 +124,18 @@ type point struct{ footprint, step int64 }
 
 // run is one comparison under way.
 type run struct {
-	of     question
-	names  []string
-	cancel context.CancelFunc
-
-	mu       sync.Mutex
+	job[planNews]
+	of       question
+	names    []string
 	progress map[string]replay.Progress
-	fresh    map[string][]result
-	net      int64
-	baseline int64
-	err      error
-	fault    any
-	stack    []byte
-
-	wake     chan struct{} // there is news
-	finished chan struct{}
 }
 
-// newsMsg says that a run has news.
-type newsMsg struct {
-	run   *run
-	done  bool
-	fault any
-	stack []byte
+// planNews is news of one manager; net and baseline are the whole comparison's, and come last, of no manager.
+type planNews struct {
+	replay.Progress
+	digested      []result // what was found, once it is done
+	net, baseline int64
 }
-
-// Panic implements leaf.Panicked.
-func (n newsMsg) Panic() (value any, stack []byte) { return n.fault, n.stack }
 
 // settledMsg says that the budget has rested since generation.
 type settledMsg struct {
@@ -162,109 +145,52 @@ type settledMsg struct {
 
 // begin starts a run and returns the command that brings its first news.
 func begin(pl Planner, of question, names []string) (*run, tea.Cmd) {
-	ctx, cancel := context.WithCancel(context.Background())
-	r := &run{of: of, names: names, cancel: cancel, progress: map[string]replay.Progress{}, fresh: map[string][]result{},
-		wake: make(chan struct{}, 1), finished: make(chan struct{})}
-	return r, func() tea.Msg {
-		go r.work(ctx, pl)
-		return r.news()
-	}
-}
-
-func (r *run) work(ctx context.Context, pl Planner) {
-	defer close(r.finished)
-	defer r.cancel()
-	defer func() {
-		if v := recover(); v != nil {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.err, r.fault, r.stack = fmt.Errorf("internal error: %v", v), v, debug.Stack()
+	r := &run{of: of, names: names, progress: map[string]replay.Progress{}}
+	return r, r.start(func(ctx context.Context) error {
+		c, err := pl.Compare(ctx, of.setup.p, names, of.budget, func(u replay.Progress) {
+			if ctx.Err() != nil { // what a manager says when it is stopped is no result
+				return
+			}
+			n := planNews{Progress: u}
+			if u.Done {
+				n.digested = digest(of.setup.p, u.Results)
+			}
+			r.tell(n)
+		})
+		if c != nil {
+			r.tell(planNews{net: c.Net, baseline: c.Baseline})
 		}
-	}()
-	c, err := pl.Compare(ctx, r.of.setup.p, r.names, r.of.budget, func(u replay.Progress) {
-		if ctx.Err() != nil { // what a manager says when it is stopped is no result
-			return
-		}
-		var done []result
-		if u.Done {
-			done = digest(r.of.setup.p, u.Results)
-		}
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.progress[u.Manager] = u
-		if u.Done {
-			r.fresh[u.Manager] = done
-		}
-		select {
-		case r.wake <- struct{}{}:
-		default:
-		}
+		return err
 	})
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.err = err
-	if c != nil {
-		r.net, r.baseline = c.Net, c.Baseline
-	}
-}
-
-// newsEvery is how often news of a run reaches the screen at most; stillEvery is when it is told that a run goes on though nothing was heard.
-const (
-	newsEvery  = 100 * time.Millisecond
-	stillEvery = time.Second
-)
-
-// await returns when there is news of background work, at last when it has finished, which it reports. What comes at once comes together.
-func await(wake, finished <-chan struct{}) (done bool) {
-	select {
-	case <-finished:
-	case <-wake:
-		select {
-		case <-finished:
-		case <-time.After(newsEvery):
-		}
-	case <-time.After(stillEvery):
-	}
-	select {
-	case <-finished:
-		return true
-	default:
-		return false
-	}
-}
-
-// news waits for news and brings it. What went wrong is only to be read once all is done.
-func (r *run) news() tea.Msg {
-	if await(r.wake, r.finished) {
-		return newsMsg{run: r, done: true, fault: r.fault, stack: r.stack}
-	}
-	return newsMsg{run: r}
 }
 
 // runner is the View as what plans in the background.
 type runner struct{ *View }
 
 // onNews takes what the run in force has to say.
-func (v runner) onNews(s *leaf.State, msg newsMsg) tea.Cmd {
-	r := msg.run
-	if r != v.run {
+func (v runner) onNews(s *leaf.State, msg jobMsg[planNews]) tea.Cmd {
+	r := v.run
+	if r == nil || msg.job != &r.job {
 		return nil
 	}
 	a := v.answersTo(r.of)
-	r.mu.Lock()
-	for name, list := range r.fresh {
-		a.by[name] = list
-		v.remember(r.of, list)
+	fresh, err := r.take()
+	for _, n := range fresh {
+		switch {
+		case n.Manager == "":
+			if n.baseline > 0 {
+				a.net, a.baseline = n.net, n.baseline
+			}
+			continue
+		case n.Done:
+			a.by[n.Manager] = n.digested
+			v.remember(r.of, n.digested)
+		}
+		r.progress[n.Manager] = n.Progress
 	}
-	clear(r.fresh)
-	err := r.err
-	if r.baseline > 0 {
-		a.net, a.baseline = r.net, r.baseline
-	}
-	r.mu.Unlock()
 	v.version++
 	if !msg.done {
-		return tea.Batch(func() tea.Msg { return r.news() }, ranking(v).refresh(s))
+		return tea.Batch(r.news, ranking(v).refresh(s))
 	}
 	v.run = nil
 	if err != nil && !errors.Is(err, context.Canceled) {
@@ -367,7 +293,7 @@ func (v runner) plan(s *leaf.State) tea.Cmd {
 // stop cancels the run under way: what it still says is dropped.
 func (v runner) stop() {
 	if v.run != nil {
-		v.run.cancel()
+		v.run.job.stop()
 		v.run = nil
 	}
 }
@@ -407,8 +333,6 @@ func (v *View) progressOf(name string) headway {
 	if r == nil || !slices.Contains(r.names, name) {
 		return headway{}
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	u, begun := r.progress[name]
 	if u.Done {
 		return headway{}
