@@ -11,6 +11,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
@@ -155,4 +156,48 @@ func (v dial) onMouse(s *leaf.State, msg tea.MouseMsg) (tea.Cmd, bool) {
 		}
 	}
 	return nil, false
+}
+
+// drawSlider draws the budget on a scale of bytes: one drags it, or moves it with the arrows.
+func (v painter) drawSlider(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *setup) {
+	if at.H == 0 || at.W < 40 {
+		return
+	}
+	th := s.Theme
+	value, note := "no budget", ""
+	if v.budget > 0 {
+		value = s.Units.Bytes(v.budget)
+		note = fmt.Sprintf("%.3g %% of caching", 100*float64(v.budget)/float64(st.caching))
+	} else {
+		note = "caching takes " + s.Units.Bytes(st.caching)
+	}
+	floor := "floor " + s.Units.Bytes(st.floor)
+	x := at.X + c.Text(at.X, at.Y, th.Dim, "budget ")
+	x += c.Text(x, at.Y, th.Accent.Strong(), value) + 1
+	right := canvas.Width(note) + 1
+	if at.W >= 100 {
+		note += " · " + floor
+		right = canvas.Width(note) + 1
+	}
+	v.slider = canvas.Rect{X: x, Y: at.Y, W: max(at.X+at.W-x-right, 8), H: 1}
+	c.TextRight(at.X+at.W, at.Y, th.Dim, canvas.Truncate(note, at.X+at.W-x-v.slider.W-1))
+	col := func(bytes int64) int {
+		return v.slider.X + int(float64(min(bytes, v.scale))/float64(v.scale)*float64(v.slider.W-1)+0.5)
+	}
+	c.Fill(v.slider, '─', th.Faint)
+	if v.budget > 0 {
+		c.Fill(canvas.Rect{X: v.slider.X, Y: at.Y, W: max(col(v.budget)-v.slider.X, 0), H: 1}, '━', th.Accent)
+	}
+	for q, a := range v.answers { // budgets whose answers are kept: there the slider costs nothing
+		if q.setup == st && q.budget > 0 && q.budget != v.budget && len(a.by) > 0 {
+			c.Set(col(q.budget), at.Y, '•', c.Style(th.Dim))
+		}
+	}
+	if col(st.floor) > v.slider.X {
+		c.Set(col(st.floor), at.Y, '┃', c.Style(th.Warn))
+	}
+	c.Set(col(st.caching), at.Y, '│', c.Style(th.Dim))
+	if v.budget > 0 {
+		c.Set(col(v.budget), at.Y, '◆', c.Style(th.Accent.Strong()))
+	}
 }

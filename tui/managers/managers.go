@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"charm.land/bubbles/v2/key"
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
@@ -104,10 +103,6 @@ type sentenceKey struct {
 	units   timeline.Units
 }
 
-type keys struct {
-	toggle, all, less, further, budget, batch, inside, compare, write, hardware, target, replan, again, stop, charts key.Binding
-}
-
 // The columns.
 const (
 	colOn = iota
@@ -132,9 +127,6 @@ const (
 
 // New returns the view; with a nil planner it says that it has none.
 func New(p Planner) *View {
-	bind := func(help, desc string, ks ...string) key.Binding {
-		return key.NewBinding(key.WithKeys(ks...), key.WithHelp(help, desc))
-	}
 	v := &View{
 		Wait: 150 * time.Millisecond, planner: p, answers: map[question]*answers{}, trails: map[trailKey][]point{}, largest: map[question]*batches{}, measured: map[measureKey]*measures{}, shown: map[string][]result{},
 		chosen: rowKey{manager: -1}, winner: rowKey{manager: -1},
@@ -158,14 +150,7 @@ func New(p Planner) *View {
 			table.Column{Title: "batch", Width: 6, Max: 8, Right: true, Sortable: true},
 			table.Column{Title: "planned", Width: 8, Right: true, Drop: 7, Sortable: true},
 		),
-		keys: keys{
-			toggle: bind("space", "on/off", "space"), all: bind("A", "all on or off", "A"),
-			less:    bind("←→", "budget ±1 %", "left", "right"),
-			further: bind("+−", "budget ±5 %", "+", "=", "shift+right", "-", "_", "shift+left"),
-			budget:  bind("b", "type a budget", "b"), batch: bind("B", "largest batch", "B"), inside: bind("enter", "look inside", "enter"), compare: bind("d", "two inside", "d"),
-			write: bind("o", "write the plan", "o"), hardware: bind("h", "hardware", "h"), target: bind("t", "target", "t"),
-			replan: bind("r", "plan again", "r"), again: bind("R", "plan again", "R"), stop: bind("esc", "stop planning", "esc"), charts: bind("v", "other chart", "v"),
-		},
+		keys: newKeys(),
 	}
 	if p == nil {
 		return v
@@ -395,15 +380,6 @@ type (
 	insideMsg struct{ keys []rowKey }
 )
 
-// sign is the direction of a key that moves the budget.
-func sign(msg tea.KeyPressMsg) int {
-	switch msg.String() {
-	case "left", "-", "_", "shift+left":
-		return -1
-	}
-	return 1
-}
-
 // resultOf returns what a row shows, nil where it has no plan.
 func (v *View) resultOf(q question, k rowKey) *result {
 	if k.manager < 0 {
@@ -424,53 +400,6 @@ func (v *View) label(k rowKey) string {
 		name += " (" + k.executor.String() + ")"
 	}
 	return name
-}
-
-// Bindings implements leaf.View.
-func (v *View) Bindings(s *leaf.State) []key.Binding {
-	if v.inside != nil {
-		return v.inside.Bindings()
-	}
-	st := v.setup(s)
-	if st == nil {
-		return nil
-	}
-	k := &v.keys
-	list := []key.Binding{k.toggle, k.inside, k.less, k.budget, k.compare}
-	if (batcher{v}).able() {
-		list = append(list, k.batch)
-	}
-	switch stop := k.stop; {
-	case v.run != nil:
-		list = append([]key.Binding{stop}, list...)
-	case (gauge{v}).running() != nil:
-		stop.SetHelp("esc", "stop measuring")
-		list = append([]key.Binding{stop}, list...)
-	case (batcher{v}).searching():
-		stop.SetHelp("esc", "stop searching")
-		list = append([]key.Binding{stop}, list...)
-	}
-	replan := k.replan
-	if v.stopped {
-		replan.SetHelp("r", "go on planning")
-	}
-	if v.target != "" {
-		list = append([]key.Binding{replan, k.again}, list...)
-		list = append(list, k.write, k.hardware, k.all)
-	} else {
-		list = append(list, k.write, k.hardware, k.all, replan)
-	}
-	if v.oneChart {
-		list = append(list, k.charts)
-	}
-	list = append(list, k.further, k.target)
-	for _, b := range v.table.Bindings("") {
-		if v.table.SortBy >= 0 && b.Help().Desc == "by "+v.table.Columns[colName].Title { // see onTable
-			b.SetHelp("s", "best first")
-		}
-		list = append(list, b)
-	}
-	return list
 }
 
 // Status implements leaf.View.

@@ -1,0 +1,82 @@
+package managers
+
+import (
+	"charm.land/bubbles/v2/key"
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/gmemtop/gmemtop/tui/leaf"
+)
+
+type keys struct {
+	toggle, all, less, further, budget, batch, inside, compare, write, hardware, target, replan, again, stop, charts key.Binding
+}
+
+func newKeys() keys {
+	bind := func(help, desc string, ks ...string) key.Binding {
+		return key.NewBinding(key.WithKeys(ks...), key.WithHelp(help, desc))
+	}
+	return keys{
+		toggle: bind("space", "on/off", "space"), all: bind("A", "all on or off", "A"),
+		less:    bind("←→", "budget ±1 %", "left", "right"),
+		further: bind("+−", "budget ±5 %", "+", "=", "shift+right", "-", "_", "shift+left"),
+		budget:  bind("b", "type a budget", "b"), batch: bind("B", "largest batch", "B"), inside: bind("enter", "look inside", "enter"), compare: bind("d", "two inside", "d"),
+		write: bind("o", "write the plan", "o"), hardware: bind("h", "hardware", "h"), target: bind("t", "target", "t"),
+		replan: bind("r", "plan again", "r"), again: bind("R", "plan again", "R"), stop: bind("esc", "stop planning", "esc"), charts: bind("v", "other chart", "v"),
+	}
+}
+
+// sign is the direction of a key that moves the budget.
+func sign(msg tea.KeyPressMsg) int {
+	switch msg.String() {
+	case "left", "-", "_", "shift+left":
+		return -1
+	}
+	return 1
+}
+
+// Bindings implements leaf.View.
+func (v *View) Bindings(s *leaf.State) []key.Binding {
+	if v.inside != nil {
+		return v.inside.Bindings()
+	}
+	st := v.setup(s)
+	if st == nil {
+		return nil
+	}
+	k := &v.keys
+	list := []key.Binding{k.toggle, k.inside, k.less, k.budget, k.compare}
+	if (batcher{v}).able() {
+		list = append(list, k.batch)
+	}
+	switch stop := k.stop; {
+	case v.run != nil:
+		list = append([]key.Binding{stop}, list...)
+	case (gauge{v}).running() != nil:
+		stop.SetHelp("esc", "stop measuring")
+		list = append([]key.Binding{stop}, list...)
+	case (batcher{v}).searching():
+		stop.SetHelp("esc", "stop searching")
+		list = append([]key.Binding{stop}, list...)
+	}
+	replan := k.replan
+	if v.stopped {
+		replan.SetHelp("r", "go on planning")
+	}
+	if v.target != "" {
+		list = append([]key.Binding{replan, k.again}, list...)
+		list = append(list, k.write, k.hardware, k.all)
+	} else {
+		list = append(list, k.write, k.hardware, k.all, replan)
+	}
+	if v.oneChart {
+		list = append(list, k.charts)
+	}
+	list = append(list, k.further, k.target)
+	for _, b := range v.table.Bindings("") {
+		if v.table.SortBy >= 0 && b.Help().Desc == "by "+v.table.Columns[colName].Title { // see onTable
+			b.SetHelp("s", "best first")
+		}
+		list = append(list, b)
+	}
+	return list
+}
