@@ -69,7 +69,7 @@ type Options struct {
 
 // Progress is news of one manager.
 type Progress struct {
-	Index       int // of the manager
+	Index       int // of the manager in its list, or of the plan where a device carries it out
 	Manager     string
 	Done        bool
 	Part, Total int64 // of its planning, in its own units; both 0 when it begins, and while it does not say

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
+	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/timeline"
 )
 
@@ -161,11 +163,6 @@ func (c *Comparison) measuredOf(r *Result, device string) *Result {
 
 func (c *Comparison) measuredColumns(o TextOptions, rows []*Result) []column {
 	yes, no, none := marks(o)
-	var footprints []int64
-	for _, r := range rows {
-		footprints = append(footprints, r.Measurement.Footprint)
-	}
-	unit, footprint := FootprintColumn(o.Units, footprints)
 	beside := func(f func(m, s *Result) string) func(*Result) string {
 		return func(m *Result) string {
 			if s := c.Simulated(m); s != nil {
@@ -188,21 +185,38 @@ func (c *Comparison) measuredColumns(o TextOptions, rows []*Result) []column {
 		columns = append(columns, column{"fits", true, 0, func(r *Result) string { return tick(r.Fits) }})
 	}
 	columns = append(columns,
-		column{"footprint", false, 0, func(r *Result) string { return footprint(r.Measurement.Footprint) + " " + unit }},
+		column{"footprint", false, 0, footprintCell(o, rows)},
 		column{"off", false, 1, beside(func(m, s *Result) string { return Percent(Off(m.Measurement.Footprint, s.Measurement.Footprint)) })},
 		column{"step", false, 0, func(r *Result) string { return timeline.Duration(r.Measurement.StepTime) }},
 		column{"p95", false, 3, func(r *Result) string { return timeline.Duration(r.Measurement.StepP95) }})
-	if c.Problem.HasTimes {
+	if !c.Problem.HasTimes {
+		return columns
+	}
+	columns = append(columns,
+		column{"off", false, 2, beside(func(m, s *Result) string { return Percent(Off(m.Measurement.StepTime, s.Measurement.StepTime)) })},
+		column{"overhead", false, 0, func(r *Result) string { return Percent(r.Overhead) }},
+		column{"simulated", false, 0, beside(func(_, s *Result) string { return Percent(s.Overhead) })})
+	if slices.ContainsFunc(rows, func(r *Result) bool { return r.Plan.Policy == nil && len(r.Plan.Absences) > 0 }) {
 		columns = append(columns,
-			column{"overhead", false, 0, func(r *Result) string { return Percent(r.Overhead) }},
-			column{"simulated", false, 0, beside(func(_, s *Result) string { return Percent(s.Overhead) })})
+			column{"stall", false, 4, func(r *Result) string { return lengthCell(r.Measurement.Stall, none) }},
+			column{"simulated", false, 4, beside(func(_, s *Result) string { return lengthCell(s.Measurement.Stall, none) })},
+			column{"out", false, 5, func(r *Result) string { return rateCell(r.Measurement.OutRate, none) }},
+			column{"in", false, 5, func(r *Result) string { return rateCell(r.Measurement.InRate, none) }})
 	}
 	return columns
 }
 
+// rateCell prints what copies reached.
+func rateCell(bytesPerSecond float64, none string) string {
+	if bytesPerSecond == 0 {
+		return none
+	}
+	return rate(plan.Link{BytesPerSecond: bytesPerSecond})
+}
+
 // writeCauses says of each row that differs from its simulation what the run's counters show.
 func (c *Comparison) writeCauses(t *text, rows []*Result) {
-	any := false
+	said := false
 	for _, m := range rows {
 		s := c.Simulated(m)
 		if s == nil || !c.Problem.HasTimes || !Outside(m, s) {
@@ -213,9 +227,9 @@ func (c *Comparison) writeCauses(t *text, rows []*Result) {
 			causes = []string{"no counter of the run shows why"}
 		}
 		t.line("", fmt.Sprintf("%s (%s) is not as simulated: %s", m.Info.Name, m.Executor, strings.Join(causes, "; ")))
-		any = true
+		said = true
 	}
-	if any {
+	if said {
 		t.b.WriteByte('\n')
 	}
 }

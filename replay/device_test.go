@@ -43,7 +43,7 @@ func (d slowDevice) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o p
 func enacted(t *testing.T, change func(pl *plan.Plan, m *plan.Measurement) error) (*replay.Comparison, []string, []string) {
 	t.Helper()
 	p := plantest.Chain(12, 8<<20, 1_000_000)
-	p.Hardware.D2H, p.Hardware.H2D = plan.Link{BytesPerSecond: 12e9}, plan.Link{BytesPerSecond: 12e9}
+	p.Hardware.D2H, p.Hardware.H2D = plan.Link{BytesPerSecond: 4e9}, plan.Link{BytesPerSecond: 4e9}
 	var asked, said []string
 	planning := 0
 	c, err := replay.Compare(t.Context(), p, []plan.Manager{pool.Baselines()[0], swap.All()[0]}, replay.Options{Parallel: 2,
@@ -80,6 +80,39 @@ func TestADeviceMeasuresEveryPlanOnceAllAreMade(t *testing.T) {
 	}
 }
 
+// TestEveryFigureThatIsMeasuredStandsBesideItsSimulation reads the row of a plan that stalls twice as long as simulated, and whose step is so much longer.
+func TestEveryFigureThatIsMeasuredStandsBesideItsSimulation(t *testing.T) {
+	c, _, _ := enacted(t, func(pl *plan.Plan, m *plan.Measurement) error {
+		if pl.Manager == "vdnn-all" {
+			m.StepTime += m.Stall
+			m.Stall *= 2
+			m.OutRate, m.InRate, m.Footprint = 3.7e9, 4.1e9, m.Footprint+m.Footprint/100
+		}
+		return nil
+	})
+	s := text(t, c, replay.TextOptions{})
+	_, measured, _ := strings.Cut(s, "measured  on cuda:0")
+	var head, row string
+	for line := range strings.Lines(measured) {
+		switch f := strings.Join(strings.Fields(line), " "); {
+		case strings.HasPrefix(f, "manager "):
+			head = f
+		case strings.HasPrefix(f, "vdnn-all ideal "):
+			row = f
+		}
+	}
+	if head != "manager executor footprint off step p95 off overhead simulated stall simulated out in" {
+		t.Errorf("the head is %q", head)
+	}
+	y := &c.Results[1].Measurement
+	off := replay.Percent(float64(y.Stall) / float64(y.StepTime))
+	for _, want := range []string{" +1.0 % ", " " + off + " ", timeline.Duration(2*y.Stall) + " " + timeline.Duration(y.Stall), "3.7 GB/s 4.1 GB/s"} {
+		if !strings.Contains(row, want) {
+			t.Errorf("no %q in the row %q", want, row)
+		}
+	}
+}
+
 // TestWhatIsNotAsSimulatedHasItsCounters: a cause is named where a counter of the run shows it, and nothing is made up where none does.
 func TestWhatIsNotAsSimulatedHasItsCounters(t *testing.T) {
 	for _, c := range []struct {
@@ -88,7 +121,7 @@ func TestWhatIsNotAsSimulatedHasItsCounters(t *testing.T) {
 	}{
 		{"not as simulated: no counter of the run shows why", func(m *plan.Measurement) { m.StepTime += m.StepTime / 10 }},
 		{"not as simulated: no counter of the run shows why", func(m *plan.Measurement) { m.Footprint += m.Footprint / 10 }},
-		{"copies to the host reached 6 GB/s, simulated with 12", func(m *plan.Measurement) { m.StepTime, m.OutRate, m.InRate = m.StepTime*2, 6e9, 12.2e9 }},
+		{"copies to the host reached 2 GB/s, simulated with 4", func(m *plan.Measurement) { m.StepTime, m.OutRate, m.InRate = m.StepTime*2, 2e9, 4.1e9 }},
 		{"keeping everything took 38.0 ms before and 50.0 ms after", func(m *plan.Measurement) { m.KeepAllAfter = 50_000_000 }},
 		{"30 of 37 launches found the device with nothing to do", func(m *plan.Measurement) { m.StepTime, m.Dry, m.Launches = m.StepTime*2, 30, 37 }},
 		{"its cache was given back 4 times an iteration, simulated 0", func(m *plan.Measurement) { m.StepTime, m.Retries = m.StepTime*2, 4 }},

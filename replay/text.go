@@ -147,26 +147,35 @@ func marks(o TextOptions) (yes, no, none string) {
 	return "✓", "✗", "–"
 }
 
-// columns are the table's, but for those that would be empty.
-func (c *Comparison) columns(o TextOptions, rows []*Result) []column {
-	yes, no, none := marks(o)
+// footprintCell prints footprints of rows in the one unit that suits them all.
+func footprintCell(o TextOptions, rows []*Result) func(*Result) string {
 	var footprints []int64
 	for _, r := range rows {
 		footprints = append(footprints, r.Measurement.Footprint)
 	}
-	unit, footprint := FootprintColumn(o.Units, footprints)
+	unit, print := FootprintColumn(o.Units, footprints)
+	return func(r *Result) string { return print(r.Measurement.Footprint) + " " + unit }
+}
+
+// lengthCell prints nanoseconds, and none where there are none.
+func lengthCell(n int64, none string) string {
+	if n == 0 {
+		return none
+	}
+	return timeline.Duration(n)
+}
+
+// columns are the table's, but for those that would be empty.
+func (c *Comparison) columns(o TextOptions, rows []*Result) []column {
+	yes, no, none := marks(o)
+	footprint := footprintCell(o, rows)
 	size := func(n int64) string {
 		if n == 0 {
 			return none
 		}
 		return o.Units.Bytes(n)
 	}
-	length := func(n int64) string {
-		if n == 0 {
-			return none
-		}
-		return timeline.Duration(n)
-	}
+	length := func(n int64) string { return lengthCell(n, none) }
 	some := func(f func(r *Result) int64) bool {
 		return slices.ContainsFunc(rows, func(r *Result) bool { return f(r) != 0 })
 	}
@@ -185,7 +194,7 @@ func (c *Comparison) columns(o TextOptions, rows []*Result) []column {
 		}
 	}
 	add(c.Budget > 0, column{"fits", true, 0, func(r *Result) string { return map[bool]string{true: yes, false: no}[r.Fits] }})
-	add(true, column{"footprint", false, 0, func(r *Result) string { return footprint(r.Measurement.Footprint) + " " + unit }})
+	add(true, column{"footprint", false, 0, footprint})
 	add(some(func(r *Result) int64 { return r.Plan.LowerBound }), column{"over bound", false, 5, func(r *Result) string {
 		if r.Plan.LowerBound <= 0 {
 			return none

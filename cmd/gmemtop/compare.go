@@ -131,6 +131,11 @@ func (a *app) compare(ctx context.Context, paths []string, f *planFlags, o compa
 	for i := range devices {
 		opt.Devices = append(opt.Devices, replay.Device{Target: devices[i].target, About: aboutDevice(devices[i].info)})
 	}
+	for i := range devices {
+		if d := &devices[i]; opt.Budget > d.info.Total {
+			a.note("the budget is above the %s of %s: what takes more is simulated and not measured there", a.flags.report.Units.Bytes(d.info.Total), d.target.Name())
+		}
+	}
 	c, err := a.compared(ctx, p, list, opt)
 	if err != nil {
 		return err
