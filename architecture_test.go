@@ -26,7 +26,7 @@ var floors = []struct {
 	{"managers/place", 6}, {"managers/chain", 6}, {"managers/", 7}, {"managers", 8},
 	{"replay/", 6}, {"replay", 7},
 	{"tui/", 9}, {"tui", 10},
-	{"cmd/", 11}, {"scripts/", 11},
+	{"cmd/", 11}, {"scripts/", 11}, {"examples", 11},
 }
 
 func floorOf(path string) (int, bool) {
