@@ -1,0 +1,362 @@
+package pool_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/capture/pytorch/pool"
+	"github.com/gmemtop/gmemtop/managers"
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// planned has smartpool plan a recording, as whoever watches a training does.
+func planned(text []byte) (pool.Plan, int64, error) {
+	var r pool.Recording
+	if err := json.Unmarshal(text, &r); err != nil {
+		return pool.Plan{}, 0, err
+	}
+	tr, err := pool.FromEvents(r)
+	if err != nil {
+		return pool.Plan{}, 0, err
+	}
+	if len(tr.Losses) > 0 {
+		return pool.Plan{}, 0, fmt.Errorf("the recording lost something: %v", tr.Losses)
+	}
+	ctx := context.Background()
+	tl, err := timeline.Build(ctx, tr, nil)
+	if err != nil {
+		return pool.Plan{}, 0, err
+	}
+	device := tl.Main()
+	problem, err := plan.FromDevice(ctx, device, plan.BuildOptions{Iteration: -1})
+	if err != nil {
+		return pool.Plan{}, 0, err
+	}
+	list, err := managers.Select("smartpool")
+	if err != nil {
+		return pool.Plan{}, 0, err
+	}
+	made, err := list[0].Plan(ctx, problem, plan.Request{})
+	if err != nil {
+		return pool.Plan{}, 0, err
+	}
+	offsets := map[int]int64{}
+	base, _ := tr.DeviceEvents(device.ID)
+	for _, i := range made.Instances {
+		b := &problem.Buffers[i.Buffer]
+		if start := device.Allocs.Start[b.Alloc]; start >= 0 && i.Offset >= 0 {
+			offsets[base+int(start)] = i.Offset
+		}
+	}
+	p, err := pool.Table(tr, traces.DeviceID(device.ID), offsets, problem.Iterations)
+	return p, made.Footprint, err
+}
+
+func interpreter(t *testing.T) string {
+	t.Helper()
+	python := os.Getenv("GMEMTOP_TORCH")
+	if python == "" {
+		t.Skip("needs GMEMTOP_TORCH: a Python interpreter that has torch")
+	}
+	return python
+}
+
+// built returns the shim.
+func built(t *testing.T) string {
+	t.Helper()
+	path, err := pool.Build(context.Background())
+	if err != nil {
+		if strings.Contains(err.Error(), pool.ErrNoCompiler.Error()) {
+			t.Skip("needs cc: " + err.Error())
+		}
+		t.Fatal(err)
+	}
+	return path
+}
+
+var scenarios = []string{"mlp", "resnet", "loader", "other", "odd", "nonsense", "toggles", "outlives", "raises", "fork", "threads", "refusals"}
+
+// run is what testdata/train.py said, of all scenarios in one process, since nothing takes as long as to import torch.
+var run struct {
+	sync.Once
+	results map[string]json.RawMessage
+	plans   map[string]pool.Plan
+	// footprints are what the planner claimed.
+	footprints map[string]int64
+	err        error
+}
+
+// ran returns the results of the scenario.
+func ran(t *testing.T, scenario string, result any) {
+	t.Helper()
+	python, shim := interpreter(t), built(t)
+	run.Do(func() {
+		run.results, run.plans, run.footprints = map[string]json.RawMessage{}, map[string]pool.Plan{}, map[string]int64{}
+		cmd := exec.Command(python, "testdata/train.py", shim, ".", strings.Join(scenarios, ","))
+		cmd.Env = append(os.Environ(), "OMP_NUM_THREADS=1", "MKL_NUM_THREADS=1")
+		var complaints strings.Builder
+		cmd.Stderr = &complaints
+		in, _ := cmd.StdinPipe()
+		out, _ := cmd.StdoutPipe()
+		if run.err = cmd.Start(); run.err != nil {
+			return
+		}
+		s := bufio.NewScanner(out)
+		s.Buffer(nil, 64<<20)
+		for s.Scan() {
+			word, rest, _ := strings.Cut(s.Text(), " ")
+			name, text, _ := strings.Cut(rest, " ")
+			switch word {
+			case "plan":
+				p, footprint, err := planned([]byte(text))
+				if err != nil {
+					run.err = fmt.Errorf("planning %s: %w", name, err)
+					_ = cmd.Process.Kill()
+					break
+				}
+				run.plans[name] = p
+				run.footprints[name] = footprint
+				line, _ := json.Marshal(p)
+				_, _ = in.Write(append(line, '\n'))
+			case "result":
+				run.results[name] = json.RawMessage(text)
+			}
+		}
+		if err := cmd.Wait(); err != nil && run.err == nil {
+			run.err = fmt.Errorf("train.py: %w\n%s", err, complaints.String())
+		}
+	})
+	if run.results[scenario] == nil {
+		t.Fatalf("%s said nothing: %v", scenario, run.err)
+	}
+	if err := json.Unmarshal(run.results[scenario], result); err != nil {
+		t.Fatal(err)
+	}
+}
+
+type figures struct {
+	Served, Missed, Unplanned, Occupied, Iterations, Planned, Live, Held, Arenas, Armed, Installed int64
+	ServedBytes                                                                                    int64 `json:"served_bytes"`
+	LastServed                                                                                     int64 `json:"last_served"`
+	LastServedBytes                                                                                int64 `json:"last_served_bytes"`
+	PlannedBytes                                                                                   int64 `json:"planned_bytes"`
+	ArenaBytes                                                                                     int64 `json:"arena_bytes"`
+	Why                                                                                            string
+}
+
+type outcome struct {
+	Armed          string
+	Figures, After figures
+	Left, Error    string
+	Same           bool
+}
+
+// clean fails where a pool that was turned off left something behind.
+func (o *outcome) clean(t *testing.T) {
+	t.Helper()
+	if o.Armed != "" || o.Left != "" || o.Error != "" {
+		t.Errorf("armed %q, left behind %q, errors %q", o.Armed, o.Left, o.Error)
+	}
+	if o.After.Live != 0 || o.After.Arenas != 0 || o.After.ArenaBytes != 0 {
+		t.Errorf("after the pool %d blocks live in %d arenas of %d bytes", o.After.Live, o.After.Arenas, o.After.ArenaBytes)
+	}
+}
+
+// serves fails where less than the share of the planned bytes was served in the last iteration.
+func (f *figures) serves(t *testing.T, share float64) {
+	t.Helper()
+	if f.PlannedBytes == 0 || float64(f.LastServedBytes) < share*float64(f.PlannedBytes) {
+		t.Errorf("of %d planned bytes %d were served in the last iteration (%+v)", f.PlannedBytes, f.LastServedBytes, *f)
+	}
+}
+
+func TestTrainingIsTheSameToTheLastBitWithThePoolWithoutItAndSwitching(t *testing.T) {
+	for _, name := range scenarios[:3] {
+		t.Run(name, func(t *testing.T) {
+			var o struct {
+				outcome
+				Recorded, Pooled, Toggled, Table, Differ bool
+				Toggles, Threads                         int
+				Refused                                  []string
+				RecordingLeft                            string `json:"recording_left"`
+				ToggledLeft                              string `json:"toggled_left"`
+			}
+			ran(t, name, &o)
+			if !o.Recorded || !o.Pooled || !o.Toggled {
+				t.Errorf("the same learnt while recorded: %v, with the pool: %v, switching: %v", o.Recorded, o.Pooled, o.Toggled)
+			}
+			if !o.Differ {
+				t.Error("two steps learnt the same: the comparison says nothing")
+			}
+			o.clean(t)
+			o.Figures.serves(t, 0.9)
+			if o.Figures.Served < 40*o.Figures.Planned || o.Figures.Armed != 1 {
+				t.Errorf("%d allocations served in %d iterations of %d planned", o.Figures.Served, o.Figures.Iterations, o.Figures.Planned)
+			}
+			if o.Toggles < 5 || len(o.Refused) > 0 {
+				t.Errorf("%d toggles, refused %q", o.Toggles, o.Refused)
+			}
+			if o.RecordingLeft != "" || o.ToggledLeft != "" || !o.Table || o.Threads != 0 {
+				t.Errorf("left behind: %q, %q, %d threads; torch's own table: %v", o.RecordingLeft, o.ToggledLeft, o.Threads, o.Table)
+			}
+			p := run.plans[name]
+			if places, all := p.PlannedBytes(); float64(places) < 0.9*float64(all) {
+				t.Errorf("%d of %d bytes have a place", places, all)
+			}
+			if places, _ := p.PlannedBytes(); p.Arena > run.footprints[name] || p.Arena > places*2/3 {
+				t.Errorf("an arena of %d bytes for %d bytes of allocations; planned were %d", p.Arena, places, run.footprints[name])
+			}
+		})
+	}
+}
+
+func TestAPlanOfAnotherNetworkFallsThroughAndGoesStale(t *testing.T) {
+	var o outcome
+	ran(t, "other", &o)
+	o.clean(t)
+	if !o.Same {
+		t.Error("another network's plan changed what was learnt")
+	}
+	if o.Figures.Armed != 0 || !strings.Contains(o.Figures.Why, "stale") || o.Figures.Iterations != 3 || o.Figures.Unplanned == 0 {
+		t.Errorf("the plan was not found stale after three iterations: %+v", o.Figures)
+	}
+}
+
+func TestAnOddBatchDoesNotMakeAPlanStale(t *testing.T) {
+	var o outcome
+	ran(t, "odd", &o)
+	o.clean(t)
+	o.Figures.serves(t, 0.9)
+	if !o.Same || o.Figures.Armed != 1 || o.Figures.Missed == 0 {
+		t.Errorf("same %v, %+v", o.Same, o.Figures)
+	}
+}
+
+func TestMemoryIsNeverGivenOutTwiceWhateverThePlanSays(t *testing.T) {
+	var o struct {
+		Same             bool
+		Served, Occupied int
+	}
+	ran(t, "nonsense", &o)
+	if !o.Same {
+		t.Error("a plan of random places changed what was learnt")
+	}
+	if o.Served == 0 || o.Occupied == 0 {
+		t.Errorf("%d allocations served, %d found their place taken: this says nothing", o.Served, o.Occupied)
+	}
+}
+
+func TestAHundredTogglesLeaveNothingBehind(t *testing.T) {
+	var o struct {
+		Said    []string
+		Table   bool
+		Threads int
+		Grew    int64
+		Figures figures
+	}
+	ran(t, "toggles", &o)
+	if !slices.Equal(o.Said, []string{""}) && !allAlive(o.Said) {
+		t.Errorf("said %q", o.Said)
+	}
+	if !o.Table || o.Threads != 0 || o.Figures.Arenas != 0 || o.Grew > 32<<20 {
+		t.Errorf("torch's own table: %v, %d threads, %d bytes grown, %+v", o.Table, o.Threads, o.Grew, o.Figures)
+	}
+}
+
+// allAlive reports whether nothing was said but that gradients were still alive, which the next step lets go of.
+func allAlive(said []string) bool {
+	return !slices.ContainsFunc(said, func(s string) bool { return s != "" && !strings.Contains(s, "still alive") })
+}
+
+func TestATensorOutlivesThePoolThatServedIt(t *testing.T) {
+	var o struct {
+		Live                 int
+		Left                 string
+		Hooked, Whole, Table bool
+		After                figures
+	}
+	ran(t, "outlives", &o)
+	if o.Live == 0 || !strings.Contains(o.Left, "still alive") || !o.Hooked || !o.Whole {
+		t.Errorf("%d live, %q, hooked %v, whole %v", o.Live, o.Left, o.Hooked, o.Whole)
+	}
+	if !o.Table || o.After.Arenas != 0 {
+		t.Errorf("with the last tensor: torch's own table %v, %d arenas", o.Table, o.After.Arenas)
+	}
+}
+
+func TestTrainingGoesOnAfterExceptions(t *testing.T) {
+	var o outcome
+	ran(t, "raises", &o)
+	o.clean(t)
+	o.Figures.serves(t, 0.9)
+	if !o.Same {
+		t.Error("exceptions changed what was learnt")
+	}
+}
+
+func TestAForkedChildUsesTorchAlone(t *testing.T) {
+	var o struct {
+		outcome
+		Codes []int
+	}
+	ran(t, "fork", &o)
+	o.clean(t)
+	o.Figures.serves(t, 0.9)
+	if !o.Same || !slices.Equal(o.Codes, []int{0, 0}) {
+		t.Errorf("same %v, children ended with %v", o.Same, o.Codes)
+	}
+}
+
+func TestOtherThreadsMayAllocateAndFreeMeanwhile(t *testing.T) {
+	var o outcome
+	ran(t, "threads", &o)
+	o.clean(t)
+	o.Figures.serves(t, 0.9)
+	if !o.Same {
+		t.Error("other threads changed what was learnt")
+	}
+}
+
+func TestWhatIsWrongIsSaidAndNothingIsLeft(t *testing.T) {
+	var o struct {
+		None, Missing, MPS, CUDA, Huge, Empty, Outside, Nothing, Unaligned, Negative, Placeless, Stream, Arm, Twice, Second, Left, Moved string
+		CUDARecord                                                                                                                       string `json:"cuda_record"`
+		Armed                                                                                                                            int
+		Table                                                                                                                            bool
+		Versions                                                                                                                         map[string]string
+		Found, Known                                                                                                                     map[string][]int
+	}
+	ran(t, "refusals", &o)
+	for _, c := range []struct{ name, said, want string }{
+		{"missing", o.Missing, "cannot be loaded"}, {"mps", o.MPS, "NVIDIA"}, {"cuda_record", o.CUDARecord, "history"}, {"huge", o.Huge, "memory"}, {"empty", o.Empty, "0 entries"},
+		{"outside", o.Outside, "outside"}, {"nothing", o.Nothing, "entries"}, {"unaligned", o.Unaligned, "aligned"}, {"negative", o.Negative, "malformed"},
+		{"placeless", o.Placeless, "no entry"}, {"stream", o.Stream, "malformed"}, {"twice", o.Twice, "turn it off"}, {"second", o.Second, "another pool"}, {"moved", o.Moved, "no torch that is known"},
+	} {
+		if !strings.Contains(c.said, c.want) {
+			t.Errorf("%s: said %q", c.name, c.said)
+		}
+	}
+	if o.None != "" || o.CUDA != "" || o.Arm != "" || o.Left != "" || o.Armed != 0 || !o.Table {
+		t.Errorf("refused %q and %q, armed %q, left behind %q, %d armed, torch's own table %v", o.None, o.CUDA, o.Arm, o.Left, o.Armed, o.Table)
+	}
+	for version, said := range o.Versions {
+		if !strings.Contains(said, version) {
+			t.Errorf("torch %s: %q", version, said)
+		}
+	}
+	for device, known := range o.Known {
+		if known != nil && !slices.Equal(known, o.Found[device]) {
+			t.Errorf("%s: slots %v, not %v", device, o.Found[device], known)
+		}
+	}
+}

@@ -1,0 +1,392 @@
+// A stand-in for torch's CUDA allocator and for the CUDA runtime, with the shim in front of it: what cannot be run without a GPU is run against this.
+// With the argument "costs" it measures what an allocation costs instead.
+#include "../shim/pool.c"
+
+#include <stdio.h>
+
+static int failures;
+#define CHECK(x) \
+	do { \
+		if (!(x)) { \
+			printf("%s:%d: not true: %s\n", __func__, __LINE__, #x); \
+			failures++; \
+		} \
+	} while (0)
+
+static char slab[1 << 20] __attribute__((aligned(512)));
+static size_t slab_used;
+static int native_allocs, native_frees, native_uses, native_raw, opened, closed;
+static void *asked_base;
+static Stream current_stream = {1, 0, 0};
+static int captured_stream = -1, device_now = 0, errors_cleared, not_ready, events_live, waits;
+
+static void native_delete(void *p) {
+	native_frees++;
+	if ((char *)p < slab || (char *)p >= slab + sizeof slab)
+		free(p);
+}
+static DataPtr native_allocate(void *self, size_t n) {
+	(void)self;
+	native_allocs++;
+	void *p = slab + slab_used;
+	if (slab_used + n > sizeof slab)
+		p = malloc(n);
+	else
+		slab_used += (n + 511) & ~(size_t)511;
+	return (DataPtr){p, native_delete, p, 1, 0};
+}
+static deleter native_raw_deleter(void *self) {
+	(void)self;
+	native_raw++;
+	return native_delete;
+}
+static void native_record_stream(void *self, const DataPtr *d, Stream s) {
+	(void)self, (void)d, (void)s;
+	native_uses++;
+}
+static void *native_base(void *self, void *p, size_t *size) {
+	(void)self;
+	asked_base = p;
+	*size = sizeof slab;
+	return slab;
+}
+struct handle {
+	ptrdiff_t offset;
+	char text[32];
+};
+static struct handle native_share(void *self, void *p) {
+	(void)self;
+	asked_base = p;
+	struct handle h = {(char *)p - slab, "handle"};
+	return h;
+}
+static void native_begin(void *self, void *b, void *c, void *d, void *e, void *f) {
+	(void)self;
+	opened += b == (void *)1 && c == (void *)2 && d == (void *)3 && e == (void *)4 && f == (void *)5;
+}
+static void native_end(void *self, void *b, void *c, void *d, void *e, void *f) {
+	(void)self, (void)e, (void)f;
+	closed += b == (void *)1 && c == (void *)2 && d == (void *)3;
+}
+
+static Stream cuda_current(int8_t device) { return device < 0 ? current_stream : (Stream){0, 0, 0}; }
+static void *cuda_handle(const Stream *s) { return (void *)(uintptr_t)(s->id + 100); }
+static int cuda_capturing(void *stream, int *status) {
+	*status = (int)(uintptr_t)stream == captured_stream + 100;
+	return 0;
+}
+static int cuda_event_create(void **event, unsigned flags) {
+	CHECK(flags == 2 && device_now == 0);
+	events_live++;
+	*event = malloc(1);
+	return 0;
+}
+static int cuda_event_record(void *event, void *stream) {
+	CHECK(event != NULL && stream == (void *)107);
+	return 0;
+}
+static int cuda_event_query(void *event) {
+	CHECK(event != NULL);
+	return not_ready ? 600 : 0;
+}
+static int cuda_event_destroy(void *event) {
+	events_live--;
+	free(event);
+	return 0;
+}
+static int cuda_stream_wait(void *stream, void *event, unsigned flags) {
+	CHECK(stream == (void *)100 && event != NULL && flags == 0);
+	waits++;
+	return 0;
+}
+static int cuda_get_device(int *device) {
+	*device = device_now;
+	return 0;
+}
+static int cuda_set_device(int device) {
+	device_now = device;
+	return 0;
+}
+static int cuda_last_error(void) {
+	errors_cleared++;
+	return 0;
+}
+
+// The object: a pointer to a table, with what precedes it.
+enum { COUNT = 12 };
+static void *torchs_table[COUNT + 2] = {[0] = "offset", [1] = "type", [2 + 2] = native_allocate, [2 + 3] = native_raw_deleter, [2 + 4] = native_record_stream,
+	[2 + 5] = native_base, [2 + 6] = native_share, [2 + 7] = native_begin, [2 + 8] = native_end, [2 + 9] = "kept"};
+static void **object = &torchs_table[2];
+static const struct cuda calls = {cuda_current, cuda_handle, cuda_capturing, cuda_event_create, cuda_event_record, cuda_event_query, cuda_event_destroy,
+	cuda_stream_wait, cuda_get_device, cuda_set_device, cuda_last_error};
+
+// What torch does: virtual calls.
+static DataPtr allocate(size_t n) { return ((DataPtr(*)(void *, size_t))object[2])(&object, n); }
+static void record_stream(const DataPtr *d, int64_t id) { ((void (*)(void *, const DataPtr *, Stream))object[4])(&object, d, (Stream){1, 0, id}); }
+static void release(DataPtr d) { d.del(d.ctx); }
+
+static int64_t figure(int i) {
+	int64_t figures[FIGURES];
+	pool_read(figures, FIGURES);
+	return figures[i];
+}
+
+static int64_t sizes[] = {4096, 8192, 4096}, offsets[] = {0, 4096, 12288};
+
+static int arm_with(int32_t n, const int64_t *s, const int64_t *o, int one_thread) {
+	pool_adopt(65536);
+	DataPtr d = allocate(65536);
+	release(d);
+	pool_adopt(0);
+	int error = pool_arm(65536, 512, n, s, o, 1, one_thread);
+	if (error)
+		pool_drop();
+	return error;
+}
+static int arm(void) { return arm_with(3, sizes, offsets, 0); }
+
+static bool ours(DataPtr d) { return d.del == arena_delete; }
+
+static void on_a_gpu(void) {
+	const int slots[HOOKS] = {2, -1, 4, 5, 6, 7, 8};
+	void **before = object;
+	CHECK(pool_install((void **)&object, COUNT, slots, &calls) == 0);
+	CHECK(pool_install((void **)&object, COUNT, slots, &calls) == 4);
+	CHECK(object != before && object[9] == before[9] && object[-1] == before[-1] && object[-2] == before[-2] && object[3] == before[3]);
+	CHECK(pool_theirs((void **)&object) == before);
+
+	// Served in order, at the planned places, as torch's own are described.
+	CHECK(arm() == 0 && arm() == 5);
+	DataPtr a = allocate(4096), b = allocate(8192), c = allocate(4096);
+	CHECK(ours(a) && ours(b) && ours(c) && a.type == 1 && a.index == 0 && a.ctx == a.data);
+	CHECK((char *)b.data == (char *)a.data + 4096 && (char *)c.data == (char *)a.data + 12288 && (uintptr_t)a.data % 512 == 0);
+	CHECK(!ours(allocate(4096)) && !ours(allocate(100)) && figure(LIVE) == 3 && figure(UNPLANNED) == 1);
+	release(a), release(b), release(c);
+	CHECK(figure(LIVE) == 0 && figure(SERVED) == 3);
+
+	// What is alive when the next step begins keeps its place.
+	pool_step();
+	a = allocate(4096);
+	pool_step();
+	CHECK(ours(a) && !ours(allocate(4096)) && figure(OCCUPIED) == 1);
+	b = allocate(8192);
+	CHECK(ours(b));
+	release(a), release(b);
+
+	// Other streams, captures and open pools are torch's.
+	pool_step();
+	current_stream.id = 7;
+	CHECK(!ours(allocate(4096)) && figure(ELSEWHERE) == 1);
+	current_stream.id = 0;
+	current_stream.index = 1;
+	CHECK(!ours(allocate(4096)) && figure(ELSEWHERE) == 2);
+	current_stream.index = 0;
+	captured_stream = 0;
+	CHECK(!ours(allocate(4096)) && figure(CAPTURED) == 1);
+	captured_stream = -1;
+	pool_step();
+	((six)object[7])(&object, (void *)1, (void *)2, (void *)3, (void *)4, (void *)5);
+	CHECK(!ours(allocate(4096)) && figure(CAPTURED) == 2);
+	((six)object[8])(&object, (void *)1, (void *)2, (void *)3, NULL, NULL);
+	((six)object[8])(&object, (void *)1, (void *)2, (void *)3, NULL, NULL); // one that was opened before we came
+	CHECK(opened == 1 && closed == 2);
+	pool_step();
+	a = allocate(4096);
+	CHECK(ours(a));
+
+	// What other processes map is described by the block that torch knows.
+	size_t size = 0;
+	b = allocate(8192);
+	char *arena = a.data;
+	CHECK(((void *(*)(void *, void *, size_t *))object[5])(&object, b.data, &size) == slab && size == sizeof slab && asked_base == arena);
+#ifdef __x86_64__
+	struct handle h = ((struct handle(*)(void *, void *))object[6])(&object, b.data);
+	CHECK(asked_base == arena && slab + h.offset == (char *)b.data && strcmp(h.text, "handle") == 0);
+	c = allocate(64);
+	h = ((struct handle(*)(void *, void *))object[6])(&object, c.data);
+	CHECK(asked_base == c.data && slab + h.offset == (char *)c.data);
+	record_stream(&c, 7);
+	CHECK(native_uses == 1);
+#endif
+
+	// Its own stream holds nothing up; another one does, until an event behind its work has passed, and the block is not planned again.
+	record_stream(&a, 0);
+	release(a);
+	CHECK(figure(HELD) == 0);
+	record_stream(&b, 7), record_stream(&b, 7);
+	release(b);
+	CHECK(figure(HELD) == 1 && figure(LIVE) == 0 && figure(PLANNED) == 2 && events_live == 0);
+	pool_step();
+	a = allocate(4096), b = allocate(8192);
+	CHECK(ours(a) && !ours(b));
+	release(a), release(b);
+	pool_step(); // the first one put the event there, and found it passed
+	CHECK(figure(HELD) == 0 && events_live == 0);
+	int64_t over[] = {4096, 8192, 512}, where[] = {0, 4096, 4096};
+	pool_disarm();
+	CHECK(figure(ARENA_COUNT) == 0 && native_frees > 0 && arm_with(3, over, where, 0) == 0);
+	not_ready = 1;
+	b = allocate(8192);
+	record_stream(&b, 7);
+	release(b);
+	pool_step(), pool_step();
+	CHECK(figure(HELD) == 1 && events_live == 1 && errors_cleared > 0 && device_now == 0);
+	DataPtr small = allocate(512);
+	CHECK(!ours(small)); // its place is held
+	captured_stream = 7;
+	not_ready = 0;
+	pool_step();
+	CHECK(figure(HELD) == 1); // nothing is asked of a stream that is captured
+	captured_stream = -1;
+	pool_step();
+	small = allocate(512);
+	CHECK(figure(HELD) == 0 && events_live == 0 && ours(small));
+
+	// A retired arena does not wait: its stream does.
+	not_ready = 1;
+	record_stream(&small, 7);
+	pool_disarm();
+	int frees = native_frees;
+	CHECK(figure(ARENA_COUNT) == 1 && !ours(allocate(4096)));
+	release(small);
+	CHECK(waits == 1 && events_live == 0 && figure(ARENA_COUNT) == 0 && native_frees == frees + 1);
+	not_ready = 0;
+
+	// A plan of a second stream has to wait for the blocks of the first.
+	CHECK(arm() == 0);
+	a = allocate(4096);
+	pool_disarm();
+	current_stream.id = 3;
+	CHECK(arm() == 7);
+	current_stream.id = 0;
+	CHECK(arm() == 0);
+	b = allocate(4096);
+	CHECK(ours(a) && ours(b) && figure(ARENA_COUNT) == 2);
+	pool_disarm();
+	CHECK(arm() == 0);
+	pool_disarm();
+
+	// With blocks alive the table stays, and serves nothing.
+	pool_remove();
+	CHECK(object != before && figure(INSTALLED) == 1 && !ours(allocate(4096)));
+	release(a);
+	CHECK(object != before);
+	release(b);
+	CHECK(object == before && figure(INSTALLED) == 0 && figure(ARENA_COUNT) == 0);
+
+	// A table that somebody put in front of ours is not taken out.
+	CHECK(pool_install((void **)&object, COUNT, slots, &calls) == 0);
+	void *other[COUNT + 2];
+	memcpy(other, object - 2, sizeof other);
+	void **ours_now = object;
+	object = &other[2];
+	pool_remove();
+	CHECK(object == &other[2] && figure(INSTALLED) == 1 && !ours(allocate(4096)));
+	object = ours_now;
+	pool_remove();
+	CHECK(object == before && figure(INSTALLED) == 0);
+}
+
+// On the CPU code asks for the deleter of a block whose own it threw away.
+static void on_a_cpu(void) {
+	const int slots[HOOKS] = {2, 3, -1, -1, -1, -1, -1};
+	int64_t one[] = {4096}, at[] = {0};
+	for (char *p = (char *)&pool; p < (char *)(&pool + 1); p++)
+		*p = 0;
+	pthread_mutex_init(&pool.lock, NULL);
+	CHECK(pool_install((void **)&object, COUNT, slots, NULL) == 0);
+	CHECK(arm_with(1, one, at, 1) == 2); // what was adopted is a GPU's
+	DataPtr d = allocate(4096);
+	CHECK(d.del == native_delete && ((deleter(*)(void *))object[3])(&object) == native_delete);
+	CHECK(pool_record(100));
+	d = allocate(4096);
+	DataPtr e = allocate(4096);
+	CHECK(d.del == recorded_delete && d.ctx == d.data);
+	release(d);
+	((deleter(*)(void *))object[3])(&object)(e.data);
+	struct event *events;
+	CHECK(pool_events(&events) == 4 && events[2].kind == EVENT_FREE && events[2].data == (uint64_t)d.data && events[3].kind == EVENT_FREE && events[3].data == (uint64_t)e.data);
+	pool_free(events);
+	int frees = native_frees;
+	CHECK(pool_record(1));
+	d = allocate(4096), e = allocate(4096);
+	CHECK(figure(LOST) == 1 && pool_events(&events) == 1);
+	pool_free(events);
+	release(d), release(e);
+	CHECK(native_frees == frees + 2);
+	pool_remove();
+	CHECK(object == &torchs_table[2]);
+}
+
+static double now(void) {
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+static DataPtr plain_allocate(void *self, size_t n) {
+	(void)self;
+	void *p = NULL;
+	if (posix_memalign(&p, 64, n))
+		p = NULL;
+	return (DataPtr){p, free, p, 0, -1};
+}
+static deleter plain_raw_deleter(void *self) {
+	(void)self;
+	return free;
+}
+
+// costs prints the nanoseconds of an allocation and its free: of a stand-in that calls malloc as torch does, with the table in front, armed, and recording.
+static void costs(void) {
+	enum { N = 1000, ROUNDS = 300 };
+	static void *table[6] = {NULL, NULL, NULL, NULL, plain_allocate, plain_raw_deleter};
+	static int64_t s[N], o[N];
+	static DataPtr kept[8];
+	object = &table[2];
+	const int slots[HOOKS] = {2, 3, -1, -1, -1, -1, -1};
+	const char *names[] = {"torch's own", "in front", "armed", "recording"};
+	for (int how = 0; how < 4; how++) {
+		if (how == 1)
+			CHECK(pool_install((void **)&object, 4, slots, NULL) == 0);
+		if (how == 2) {
+			for (int i = 0; i < N; i++)
+				s[i] = 4096, o[i] = 4096 * (i % 13);
+			pool_adopt(65536);
+			release(allocate(65536));
+			CHECK(pool_arm(65536, 64, N, s, o, 1, 1) == 0);
+		}
+		if (how == 3) {
+			pool_disarm();
+			CHECK(pool_record((int64_t)2 * N * ROUNDS + 100));
+		}
+		double best = 1e18;
+		for (int round = 0; round < ROUNDS; round++) {
+			double began = now();
+			for (int i = 0; i < N; i++) { // eight live at a time
+				if (kept[i % 8].del != NULL)
+					release(kept[i % 8]);
+				kept[i % 8] = allocate(4096);
+			}
+			double took = (now() - began) / N;
+			best = took < best ? took : best;
+			for (int i = 0; i < 8; i++) {
+				release(kept[i]);
+				kept[i].del = NULL;
+			}
+			pool_step();
+		}
+		printf("%-12s %6.1f ns\n", names[how], best);
+		if (how == 2)
+			CHECK(figure(SERVED) == (int64_t)N * ROUNDS);
+	}
+}
+
+int main(int argc, char **argv) {
+	if (argc > 1 && strcmp(argv[1], "costs") == 0) {
+		costs();
+	} else {
+		on_a_gpu();
+		on_a_cpu();
+	}
+	return failures > 0;
+}
