@@ -39,7 +39,17 @@ func (x *extractor) events(first, end int) {
 	if lost > 0 {
 		x.p.Notes = append(x.p.Notes, fmt.Sprintf("%d accesses touch no block that is known to be alive, and are left out", lost))
 	}
+	x.eagerOnly()
 	x.settle()
+}
+
+// eagerOnly marks what a training in eager PyTorch cannot run again: ops outside of modules are not seen there.
+func (x *extractor) eagerOnly() {
+	for i := range x.p.Ops {
+		if op := &x.p.Ops[i]; x.p.EagerOnly && (op.Module == "" || op.Phase != traces.PhaseForward) {
+			op.Rerunnable = false
+		}
+	}
 }
 
 func (x *extractor) phase(t tick) traces.Phase {
@@ -94,7 +104,7 @@ func (x *extractor) dataflow(ticks []tick) {
 				if a.Op != traces.NoOp {
 					r := &x.tr.Ops[a.Op]
 					op.Name, op.Module, op.Duration, op.Rerunnable = x.tr.Text(r.Name), x.tr.Text(r.Module), max(r.Duration, 0), r.Rerunnable
-					op.Stream, op.Class = x.stream[r.Stream], ClassOf(x.tr.Text(r.Name))
+					op.Stream, op.Class, op.Recorded = x.stream[r.Stream], ClassOf(x.tr.Text(r.Name)), int32(a.Op)+1
 					if r.Phase != traces.PhaseUnknown {
 						op.Phase = r.Phase
 					}
@@ -109,6 +119,9 @@ func (x *extractor) dataflow(ticks []tick) {
 				}
 				push(op)
 				last = a.Op
+			}
+			if p.Ops[len(p.Ops)-1].Name == SaveOp {
+				p.SavesKnown, p.Buffers[b].Saved = true, true
 			}
 			p.Accesses = append(p.Accesses, Access{Buffer: b, Mode: modeOf(a.Mode)})
 			p.Ops[len(p.Ops)-1].End = int32(len(p.Accesses))

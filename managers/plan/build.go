@@ -31,6 +31,8 @@ type BuildOptions struct {
 	// Period, where its Length is not 0, cuts the window in ops as SmartPool and AutoSwap count them (allocations, frees, accesses) instead.
 	Period   timeline.SmartPoolPeriod
 	Hardware Hardware
+	// EagerOnly makes a problem for a training that runs in eager PyTorch, of one iteration whatever outlives it: see [Problem.EagerOnly].
+	EagerOnly bool
 	// Align overrides the alignment; 0 takes 512 bytes on a GPU, 64 on a CPU, 1 for a storage-allocation problem.
 	Align int64
 	Name  string
@@ -77,7 +79,7 @@ func FromDevice(ctx context.Context, d *timeline.Device, opt BuildOptions) (*Pro
 		return nil, fmt.Errorf("plan: %w", &Unavailable{Manager: "planning", Reason: kind.Missing()})
 	}
 	x := &extractor{d: d, tr: tr, buffer: map[timeline.AllocID]BufferID{}, stream: map[traces.StreamID]int16{},
-		p: &Problem{Name: opt.Name, Kind: kind, Hardware: opt.Hardware, Source: d, HasTimes: tr.Clock.HasTime, Align: opt.Align}}
+		p: &Problem{Name: opt.Name, Kind: kind, EagerOnly: opt.EagerOnly, Hardware: opt.Hardware, Source: d, HasTimes: tr.Clock.HasTime, Align: opt.Align}}
 	if x.p.Align == 0 {
 		x.p.Align = map[traces.DeviceKind]int64{traces.DeviceGPU: 512, traces.DeviceArena: 1}[d.Info.Kind]
 		if x.p.Align == 0 {
@@ -95,7 +97,7 @@ func FromDevice(ctx context.Context, d *timeline.Device, opt BuildOptions) (*Pro
 		return nil, err
 	}
 	p, doubled, err := x.problem(ctx, w.first, w.end, 1)
-	if err != nil || w.second <= w.end {
+	if err != nil || w.second <= w.end || opt.EagerOnly {
 		return p, err
 	}
 	if peak, _ := p.PeakLive(); float64(doubled) < worthUnrolling*float64(peak) {

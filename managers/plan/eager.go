@@ -16,6 +16,8 @@ func (p *Problem) EagerRefusal(x Absence) string {
 	switch {
 	case b.Category != timeline.Activation && b.Category != timeline.Input && b.Category != timeline.Unknown && b.Category != timeline.AutogradDetail:
 		return "only tensors saved for backward can leave, and this is " + b.Category.String()
+	case p.SavesKnown && !b.Saved:
+		return "autograd does not save it in a module's forward pass"
 	case p.Ops[x.After].Phase == traces.PhaseBackward || p.Ops[x.After].Phase == traces.PhaseOptimizer:
 		return "it leaves behind the forward pass"
 	case p.Ops[x.Before].Phase == traces.PhaseForward:

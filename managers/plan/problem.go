@@ -50,6 +50,10 @@ type Problem struct {
 	HasTimes bool
 	// TimesInferred says that durations come from a model or from host timestamps, not from device measurements.
 	TimesInferred bool
+	// SavesKnown says that the recording tells what autograd saves for backward: [Buffer.Saved]. Saves and loads are ops of their own then, [SaveOp] and [LoadOp].
+	SavesKnown bool
+	// EagerOnly says that the plan is for a training that runs in eager PyTorch: [Problem.Gaps] leaves out what that cannot use.
+	EagerOnly bool
 	// Notes are facts about how the problem was made that a person should know, one sentence each.
 	Notes []string
 	// Source is the device that the problem was taken from, nil for one that was computed.
@@ -77,7 +81,15 @@ type Op struct {
 	Class     Class
 	// Rerunnable says that running the op again on the same inputs yields the same bytes.
 	Rerunnable bool
+	// Recorded is the number of the recording's op, counted from 1; 0 where there is none.
+	Recorded int32
 }
+
+// Names of the ops that stand for autograd's own touches, in recordings that have them: a tensor is saved for backward, and needed.
+const (
+	SaveOp = "gmemtop::save"
+	LoadOp = "gmemtop::load"
+)
 
 // Variant is one way of computing an op.
 type Variant struct {
@@ -141,6 +153,8 @@ type Buffer struct {
 	Category   timeline.Category
 	// Inferred says that the category was inferred, not recorded.
 	Inferred bool
+	// Saved says that autograd saves it for backward, as far as [Problem.SavesKnown].
+	Saved bool
 	Stream   int16
 	// Alloc is the allocation of the recording, [timeline.NoAlloc] where there is none.
 	Alloc timeline.AllocID
@@ -390,7 +404,8 @@ type Gap struct {
 }
 
 // Gaps returns the idle intervals of at least minOps ops between accesses of buffers that do not persist, of at least minBytes, in
-// order of buffer and time. A carried buffer's absence across the iteration's end is not among them.
+// order of buffer and time. A carried buffer's absence across the iteration's end is not among them, and where EagerOnly those that eager PyTorch cannot
+// use are not.
 func (p *Problem) Gaps(minBytes int64, minOps int) []Gap {
 	var gaps []Gap
 	for b := range p.Buffers {
@@ -402,6 +417,9 @@ func (p *Problem) Gaps(minBytes int64, minOps int) []Gap {
 			x, y := touches[k-1], touches[k]
 			if p.Buffers[b].Life == Carried && x.Op < p.Buffers[b].End && y.Op >= p.Buffers[b].Start {
 				continue // two instances: the one from before dies between
+			}
+			if p.EagerOnly && p.EagerRefusal(Absence{Buffer: BufferID(b), After: x.Op, Before: y.Op}) != "" {
+				continue
 			}
 			if int(y.Op-x.Op)-1 >= max(minOps, 1) {
 				gaps = append(gaps, Gap{Buffer: BufferID(b), After: x.Op, Before: y.Op, Dead: y.Mode == Write})

@@ -13,6 +13,8 @@
 // An alloc may carry "label", what the program calls the storage (layers.0.weight), and "addr", an address that stays the same from one
 // recording of a process to the next; without it the reader makes addresses up. Keys that a reader does not know are skipped.
 //
+// Ops named gmemtop::save and gmemtop::load, where there are any, are autograd's own touches: it keeps a tensor for the backward pass, and needs it.
+//
 // A head with "empty":true says that nothing was there before the recording: its storages are all that ever were. Without it, what was there and was not
 // touched may be missing.
 //
@@ -286,7 +288,7 @@ func (r *reader) op(x *row) error {
 			}
 		}
 	}
-	if len(t.Accesses) > first {
+	if len(t.Accesses) > first || strings.HasPrefix(x.Name, "gmemtop::") || len(x.W)+len(x.M) > 0 { // of empty tensors: whoever counts ops counts them
 		t.Ops = append(t.Ops, op)
 	}
 	return nil
