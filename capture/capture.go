@@ -19,6 +19,7 @@ package capture
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"time"
 
@@ -112,7 +113,34 @@ type Step struct {
 	Cost time.Duration
 	// Skipped says that the optimizer did not step, since a gradient scaler met an infinity.
 	Skipped bool
+	// Carried says under which plan the step ran.
+	Carried Carried
 }
+
+// Carried is what carrying a plan out did in one step.
+type Carried struct {
+	// Plan is the plan's number, 0 where none was carried out.
+	Plan int64
+	// Out and In are the bytes copied to the host and back.
+	Out, In int64
+	// Again is the host's time inside of ops that ran again.
+	Again time.Duration
+	// Missed counts the tensors that were to leave memory and stayed, because the step was not as it was recorded.
+	Missed int64
+}
+
+// Carrier has a plan carried out inside of the watched process. Sources that can are Carriers beside Controllers.
+type Carrier interface {
+	// DescribeSaves asks for a window as Describe does, by ops, with an op gmemtop::save for each tensor that autograd saves and an op gmemtop::load for each
+	// time that it needs one: what a plan to be carried out is made of.
+	DescribeSaves(ctx context.Context, steps int) error
+	// Carry has the plan of that number carried out from the next step on, in the form of package replay/live; nil ends the one before. Steps say under
+	// which plan they ran; a plan that was refused or given up is said by a Notice with the key [PlanKey].
+	Carry(ctx context.Context, number int64, plan []byte) error
+}
+
+// PlanKey is the key of the notice that says why a plan is not carried out, or no more.
+func PlanKey(number int64) string { return "plan " + strconv.FormatInt(number, 10) }
 
 // Held returns the best figure that the step has of the memory that training holds: what the allocator says where there is one, and
 // otherwise the sum of parameters, gradients and optimizer state, which leaves out activations. exact tells the two apart.

@@ -1,4 +1,4 @@
-"""Part five of the agent: it lives in a training process, tells a viewer of every step, and describes steps when asked.
+"""Part seven of the agent: it lives in a training process, tells a viewer of every step, and describes steps when asked.
 
 What it rests on: torch calls global hooks before and after every optimizer's step, of optimizers that exist already as well. The
 step of training ends where the first optimizer of the period has stepped. All else follows from three rules.
@@ -36,9 +36,9 @@ class _Step(object):
         self.begin, self.backward, self.optimizer, self.spent, self.stepped = begin, 0, 0, 0, 0
 
 
-class Agent(Sender):
+class Agent(Manager):
     def __init__(self, path, launched):
-        Sender.__init__(self, path)
+        Manager.__init__(self, path)
         self.torch, self.launched = sys.modules["torch"], launched
         self.clock = time.perf_counter_ns
         self.epoch = time.time_ns() - time.perf_counter_ns()
@@ -136,6 +136,8 @@ class Agent(Sender):
             if window is not None and threading.get_ident() == self.window_thread and window.leave():
                 window.unhook()
                 self.window = None
+            if self.carrier is not None and self.carrier.thread == threading.get_ident():
+                self._off()
         except Exception:
             pass
 
@@ -247,25 +249,27 @@ class Agent(Sender):
     # -- a step's end ---------------------------------------------------------------------------------------------------------
 
     def _boundary(self, now, skipped):
-        step = self.step
+        step, carried = self.step, self._step_ended()
         if step.begin is not None:
             totals = self._take_totals(now) if now >= self.next_totals else NOT_TAKEN
             if now >= self.next_known:
                 self._take_known(now)
             self.steps.append((self.index, self.epoch + step.begin, self.epoch + now, max(now - step.begin - step.backward - step.optimizer, 0),
-                               step.backward, step.optimizer) + totals + self.known + (step.spent, 1 if skipped else 0))
+                               step.backward, step.optimizer) + totals + self.known + (step.spent, 1 if skipped else 0) + carried)
             if self.window is None or self.every == 1:  # a step that is described lasts longer than those that follow
                 self.lasted = min(now - step.begin, self.lasted + self.lasted // 4 if self.lasted else now)  # and so may any one
             self.produced += 1
             self.index += 1
             if FIRST and self.index == WARM and self.want is None:
-                self.want = (self.how, FIRST)  # a short program would be over before a viewer has asked
+                self.want = (self.how, FIRST, False)  # a short program would be over before a viewer has asked
         window = self.window
         if window is not None and threading.get_ident() == self.window_thread:
             if step.begin is not None:
                 window.steps.append((step.begin, now))
             if len(window.steps) >= self.described or window.stopped or self.leaving:
                 self._close(False)
+        if self.window is None and (self.order is not None or self.carrier is not None):
+            self._manage()
         if self.window is None and not self.leaving and (self.want is not None or (self.every > 0 and self.index % self.every == 0)):
             self._open(now)
         self.step = _Step(now)
@@ -328,14 +332,14 @@ class Agent(Sender):
     # -- windows --------------------------------------------------------------------------------------------------------------
 
     def _open(self, now):
-        how, want = self.want or (self.how, 1)
+        how, want, saves = self.want or (self.how, 1, False)
         if self.want is not None:
             self.addresses.look_again = 0
         self.want = None
         torch = self.torch
         refusal = None
         if self.unfinished:
-            self.want = (how, want)  # the last history is still to be taken out
+            self.want = (how, want, saves)  # the last history is still to be taken out
             return
         if len(self.ready) >= MAX_WINDOWS:
             self._lose("windows", 1, "the viewer had not taken the ones before")
@@ -365,6 +369,8 @@ class Agent(Sender):
         self.window_thread, self.described = threading.get_ident(), max(want, 1)
         self.window.how, self.window.index = how, self.index
         self.window.begin()
+        if saves and how == "ops":
+            self._watch(self.window)
         self.window.cost += self.clock() - begin
 
     def _elsewise(self, why):
@@ -387,6 +393,7 @@ class Agent(Sender):
             return
         begin = self.clock()
         window.look([o for o in (r() for r in self.optimizers) if o is not None])
+        self._unwatch()
         window.end()
         self.window = None
         window.cost += self.clock() - begin
@@ -421,6 +428,7 @@ class Agent(Sender):
             window.stopped = True
             if window.on_top():
                 window.end()
+        self._off()
         self.__init__(self.path, self.launched)
         self.hooks, self.patched = hooks, patched
         self.step = _Step(None)

@@ -29,6 +29,7 @@ const (
 	frameEvery    kind = 66 // ask
 	frameDepth    kind = 67 // ask
 	frameDetach   kind = 68 // {}
+	framePlan     kind = 69 // order
 
 	frameWho     kind = 96 // from a second viewer: who listens here?
 	frameWatched kind = 97 // watched
@@ -39,6 +40,7 @@ const (
 const (
 	maxFrame  = 64 << 20
 	maxHello  = 1 << 20
+	maxOrder  = 32 << 20 // what a guest asks, a plan at most
 	maxWindow = 1 << 30 // bytes of a window's text, decompressed
 	maxPacked = 256 << 20
 )
@@ -112,6 +114,13 @@ type ask struct {
 	Steps int    `json:"steps,omitempty"`
 	N     int    `json:"n,omitempty"`
 	How   string `json:"how,omitempty"`
+	Saves bool   `json:"saves,omitempty"`
+}
+
+// order has a plan carried out, in the form that carry.py reads, or with none the one before ended.
+type order struct {
+	ID   int64           `json:"id"`
+	Plan json.RawMessage `json:"plan,omitempty"`
 }
 
 type watched struct {
@@ -181,8 +190,11 @@ func read[T any](payload []byte) (T, error) {
 	return v, nil
 }
 
-// stepColumns is the number of integers in a step's row.
-const stepColumns = 18
+// stepColumns is the number of integers in a step's row, carriedColumns that of an agent which can carry plans out.
+const (
+	stepColumns    = 18
+	carriedColumns = 23
+)
 
 // steps decodes the rows of a frameSteps. Rows that are too short are an error; further columns are skipped.
 func steps(payload []byte) ([]capture.Step, error) {
@@ -198,27 +210,32 @@ func steps(payload []byte) ([]capture.Step, error) {
 		if r[0] < 0 || r[1] < 0 || r[2] < r[1] {
 			return nil, fmt.Errorf("%w: step %d lasts from %d to %d", ErrProtocol, r[0], r[1], r[2])
 		}
-		out = append(out, capture.Step{
+		step := capture.Step{
 			Index: r[0], Start: r[1], End: r[2], Forward: r[3], Backward: r[4], Optimizer: r[5],
 			Allocated: r[6], Reserved: r[7], PeakAllocated: r[8], PeakReserved: r[9], RSS: r[10], Retries: r[11], OOMs: r[12],
 			Parameters: r[13], Gradients: r[14], OptimizerState: r[15], Cost: time.Duration(r[16]), Skipped: r[17] != 0, Ops: capture.Unknown,
-		})
+		}
+		if len(r) >= carriedColumns {
+			step.Carried = capture.Carried{Plan: r[18], Out: r[19], In: r[20], Again: time.Duration(r[21]), Missed: r[22]}
+		}
+		out = append(out, step)
 	}
 	return out, nil
 }
 
 // rows is the inverse of steps. The number of ops, which an agent does not send, is left out.
-func rows(list []capture.Step) [][stepColumns]int64 {
-	out := make([][stepColumns]int64, len(list))
+func rows(list []capture.Step) [][carriedColumns]int64 {
+	out := make([][carriedColumns]int64, len(list))
 	for i, s := range list {
 		skipped := int64(0)
 		if s.Skipped {
 			skipped = 1
 		}
-		out[i] = [stepColumns]int64{
+		out[i] = [carriedColumns]int64{
 			s.Index, s.Start, s.End, s.Forward, s.Backward, s.Optimizer,
 			s.Allocated, s.Reserved, s.PeakAllocated, s.PeakReserved, s.RSS, s.Retries, s.OOMs,
 			s.Parameters, s.Gradients, s.OptimizerState, int64(s.Cost), skipped,
+			s.Carried.Plan, s.Carried.Out, s.Carried.In, int64(s.Carried.Again), s.Carried.Missed,
 		}
 	}
 	return out

@@ -67,6 +67,7 @@ type Job struct {
 var (
 	_ capture.Source     = (*Job)(nil)
 	_ capture.Controller = (*Job)(nil)
+	_ capture.Carrier    = (*Job)(nil)
 )
 
 // ErrNotConnected means that no process of the job has connected yet.
@@ -291,6 +292,24 @@ func (j *Job) Describe(ctx context.Context, n int) error {
 		return err
 	}
 	return s.Describe(ctx, n)
+}
+
+// DescribeSaves implements capture.Carrier.
+func (j *Job) DescribeSaves(ctx context.Context, n int) error {
+	s, err := j.control()
+	if err != nil {
+		return err
+	}
+	return s.DescribeSaves(ctx, n)
+}
+
+// Carry implements capture.Carrier.
+func (j *Job) Carry(ctx context.Context, number int64, plan []byte) error {
+	s, err := j.control()
+	if err != nil {
+		return err
+	}
+	return s.Carry(ctx, number, plan)
 }
 
 // Every implements capture.Controller.

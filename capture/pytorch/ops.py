@@ -411,6 +411,21 @@ class Ops(Recording):
         self.module_of.setdefault(self.sequence() - 1, name)  # the op that made the node is the first to see its number
         return name
 
+    def saved_one(self, t):
+        """Autograd saves t. Such rows are there where a plan that is to be carried out is made of the window."""
+        self._touched(t, "gmemtop::save", FORWARD)
+
+    def loaded(self, t):
+        self._touched(t, "gmemtop::load", BACKWARD)
+
+    def _touched(self, t, name, phase):
+        if self.stopped:
+            return
+        try:
+            self._row(("o", self.clock(), 0, name, phase, self._module(phase) if phase == FORWARD else "", self._storage(t, known=True), [], [], False, 0))
+        except Exception as e:
+            self.stop(e)
+
     def _enter(self, module, inputs):
         if self.stopped:
             return

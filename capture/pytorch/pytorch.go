@@ -25,6 +25,7 @@ import (
 	_ "embed"
 	"encoding/json"
 	"errors"
+	"strings"
 )
 
 // Version is the protocol's and the agent's.
@@ -39,8 +40,14 @@ var opsSource string
 //go:embed recorded.py
 var recordedSource string
 
+//go:embed carry.py
+var carrySource string
+
 //go:embed send.py
 var sendSource string
+
+//go:embed manage.py
+var manageSource string
 
 //go:embed agent.py
 var agentSource string
@@ -50,7 +57,7 @@ var siteSource string
 
 // Agent returns the agent's source: one file for Python 3.8 and newer that needs torch 2.2 or newer and nothing else.
 func Agent() string {
-	return linesSource + "\n\n" + opsSource + "\n\n" + recordedSource + "\n\n" + sendSource + "\n\n" + agentSource
+	return strings.Join([]string{linesSource, opsSource, recordedSource, carrySource, sendSource, manageSource, agentSource}, "\n\n")
 }
 
 // Bootstrap returns the source that brings the agent into a running process and has it connect to the socket at path.

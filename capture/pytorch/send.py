@@ -1,4 +1,4 @@
-"""Part four of the agent: the thread that sends what it finds, and hears what the viewer asks.
+"""Part five of the agent: the thread that sends what it finds, and hears what the viewer asks.
 
 Frames of the socket: four bytes little-endian of length of what follows, one of type, and a payload, JSON unless said otherwise. The agent
 connects, says who it is, and waits to be welcomed; while nobody listens it tries again each second, so that a viewer that died can come
@@ -15,7 +15,7 @@ import zlib
 
 VERSION = 1
 HELLO, STEPS, WINDOW, DATA, WHOLE, NOTICE, LOST, BYE = range(1, 9)  # to the viewer; DATA is zlib
-WELCOME, DESCRIBE, EVERY, DEPTH, DETACH = range(64, 69)  # from the viewer
+WELCOME, DESCRIBE, EVERY, DEPTH, DETACH, PLAN = range(64, 70)  # from the viewer
 MAX_FRAME = 64 << 20
 MAX_UNSENT = 8 << 20  # bytes that wait for a viewer that does not read
 MAX_STEPS = 20000  # steps that wait for a viewer to come, about 5 MiB
@@ -38,7 +38,7 @@ class Sender(object):
         self.lasted = 0  # nanoseconds of the newest step
         self.thread, self.bell, self.sock, self.welcome = None, None, None, False
         self.out, self.unread, self.inflight, self.sending, self.hello, self.poll = bytearray(), bytearray(), 0, None, None, None
-        self.marker = ""
+        self.marker, self.hurry = "", 0.0
 
     def _start(self):
         self.bell = os.pipe()
@@ -55,7 +55,7 @@ class Sender(object):
                 self._arm()
             self._mark()
             wait = TICK
-            while not (self.dead or self.leaving and self.window is None or self.exit is not None):
+            while not (self.dead or self.leaving and self.window is None and self.carrier is None or self.exit is not None):
                 if self.sock is None and not self._connect():
                     self._sleep(1000)
                 else:
@@ -67,10 +67,10 @@ class Sender(object):
             self.sending = None
             self.ready.clear()
         try:
-            inside = self.dead and self.exit is None and self.window is not None
+            inside = self.dead and self.exit is None and (self.window is not None or self.carrier is not None)
             if inside:
                 self._part()
-                while self.exit is None and self.window is not None:
+                while self.exit is None and (self.window is not None or self.carrier is not None):
                     time.sleep(0.02)  # until a step ends, on whose thread the window's mode is left
             if self.exit is None:
                 self._undo()
@@ -206,6 +206,8 @@ class Sender(object):
                 wait = 0
             elif self.window is not None or self.want is not None or self.ready:
                 wait = min(wait, 20)  # a window is to be sent before the next is made
+            elif time.monotonic() < self.hurry:
+                wait = min(wait, 20)  # somebody looks whether a plan has begun
             elif self.every:
                 wait = min(wait, max(20, self.every * self.lasted // 2000000))  # and be found before two more are
         except (BlockingIOError, InterruptedError):
@@ -253,12 +255,15 @@ class Sender(object):
                     return self._lost_viewer()
             elif kind == DESCRIBE:
                 steps = min(max(int(told.get("steps", 1)), 1), 1000)
-                self.want = (self.how, steps)
+                self.want = (self.how, steps, bool(told.get("saves")))
                 self._say("waiting for the step's end, then capturing %d" % steps, "asked")
             elif kind == EVERY:
                 self.every = max(int(told.get("n", 0)), 0)
             elif kind == DEPTH and told.get("how") in ("ops", "history", "profile"):
                 self.how, self.told_depth = told["how"], False
+            elif kind == PLAN:
+                self.order = {"id": int(told.get("id", 0)), "plan": told.get("plan")}
+                self.hurry = time.monotonic() + 1.0
             elif kind == DETACH:
                 self.leaving = True
 

@@ -187,9 +187,13 @@ type guest struct {
 // hear passes on what the guest orders until it goes.
 func (g *guest) hear(ctx context.Context) {
 	for {
-		k, payload, err := readFrame(g.conn, maxHello)
+		k, payload, err := readFrame(g.conn, maxOrder)
 		if err != nil {
 			return
+		}
+		if k == framePlan {
+			g.answer(g.carry(ctx, payload))
+			continue
 		}
 		order, err := read[ask](payload)
 		if err != nil {
@@ -197,7 +201,7 @@ func (g *guest) hear(ctx context.Context) {
 		}
 		switch k {
 		case frameDescribe:
-			err = g.relay.control.Describe(ctx, order.Steps)
+			err = g.describe(ctx, order)
 		case frameEvery:
 			err = g.relay.control.Every(ctx, order.N)
 		case frameDepth:
@@ -207,13 +211,43 @@ func (g *guest) hear(ctx context.Context) {
 			g.left = true
 			g.mu.Unlock()
 		}
-		if err != nil {
-			g.mu.Lock()
-			g.answers = append(g.answers[max(len(g.answers)-15, 0):], notice{Key: "order", Text: "the job was not asked: " + err.Error()})
-			g.mu.Unlock()
-		}
+		g.answer(err)
 	}
 }
+
+// answer has the guest told that what it ordered was not asked of the job.
+func (g *guest) answer(err error) {
+	if err != nil {
+		g.mu.Lock()
+		g.answers = append(g.answers[max(len(g.answers)-15, 0):], notice{Key: "order", Text: "the job was not asked: " + err.Error()})
+		g.mu.Unlock()
+	}
+}
+
+func (g *guest) describe(ctx context.Context, order ask) error {
+	if !order.Saves {
+		return g.relay.control.Describe(ctx, order.Steps)
+	}
+	c, ok := g.relay.control.(capture.Carrier)
+	if !ok {
+		return errNoCarrier
+	}
+	return c.DescribeSaves(ctx, order.Steps)
+}
+
+func (g *guest) carry(ctx context.Context, payload []byte) error {
+	o, err := read[order](payload)
+	if err != nil {
+		return err
+	}
+	c, ok := g.relay.control.(capture.Carrier)
+	if !ok {
+		return errNoCarrier
+	}
+	return c.Carry(ctx, o.ID, o.Plan)
+}
+
+var errNoCarrier = errors.New("what is watched carries no plans out")
 
 // errParted ends a conversation after the last word.
 var errParted = errors.New("the last word was said")

@@ -32,6 +32,7 @@ type Session struct {
 var (
 	_ capture.Source     = (*Session)(nil)
 	_ capture.Controller = (*Session)(nil)
+	_ capture.Carrier    = (*Session)(nil)
 )
 
 // newSession returns a session over conn with whom said h.
@@ -279,6 +280,16 @@ func (s *Session) send(k kind, v any) error {
 // Describe implements capture.Controller.
 func (s *Session) Describe(_ context.Context, n int) error {
 	return s.send(frameDescribe, ask{Steps: n})
+}
+
+// DescribeSaves implements capture.Carrier.
+func (s *Session) DescribeSaves(_ context.Context, n int) error {
+	return s.send(frameDescribe, ask{Steps: n, Saves: true})
+}
+
+// Carry implements capture.Carrier.
+func (s *Session) Carry(_ context.Context, number int64, plan []byte) error {
+	return s.send(framePlan, order{ID: number, Plan: plan})
 }
 
 // Depth implements capture.Controller.

@@ -1,0 +1,553 @@
+"""Part four of the agent: carries a plan out while the program trains. It rests on torch 2.2 and on no other part, so that it can be a file of its own.
+
+A plan speaks of what autograd saves in the forward pass for the backward pass: which of these tensors wait on the host (swap), and which are dropped
+and made again by running ops once more (drop). Hooks on saved tensors see each when it is saved and when it is needed; a dispatch mode, there only
+where something is dropped, notes how what is dropped was made. Both are on the stack from the entry of the outermost module to its exit, never
+elsewhere, and only in the thread that trains.
+
+How things are known again. A tensor is the n-th that is saved in an iteration, an op the n-th of its name; both count from a step's end to the next, in
+the forward pass of modules. Whatever differs in size or cannot be made again is kept in memory, as without a plan, and counted as missed. So a plan that
+does not fit costs memory and time, and no result: an op is only run again on the very bytes that it read, and never one that draws random numbers.
+
+What runs again goes straight to the ops that ran below autograd and autocast, with the arguments that they had there: no module's code runs a second time,
+no hook of the program's, no draw. A normalisation runs again without its running statistics, which it would change twice.
+
+While hooks are on saved tensors, autograd does not look whether one was changed in place between its two uses; so that is looked after here.
+
+Rejected: wrapping forward() in torch.utils.checkpoint: it runs whole modules again where a plan wants single ops, keeps a generator's state for each,
+counts running statistics twice, and is seen by the program's own hooks.
+"""
+import functools
+import threading
+import time
+import weakref
+
+STATISTICS = {"aten::native_batch_norm": (3, 4), "aten::cudnn_batch_norm": (3, 4), "aten::miopen_batch_norm": (3, 4)}  # which arguments they are
+STALE = 3  # iterations in a row that a plan does not fit before it is given up
+CHANGED = "one of the variables needed for gradient computation has been modified by an inplace operation: a saved tensor of shape %s is at version %d; expected version %d instead"
+
+
+def _expect(witness, version, shape):
+    """Raise as autograd does without hooks, where a saved tensor was changed."""
+    if version >= 0 and witness._version != version:
+        raise RuntimeError(CHANGED % (list(shape), witness._version, version))
+
+
+class _Kept(object):
+    """A saved tensor that stays."""
+
+    __slots__ = ("iteration", "tensor", "version")
+
+    def __init__(self, iteration, tensor):
+        self.iteration, self.tensor = iteration, tensor
+        self.version = -1 if tensor.is_inference() else tensor._version
+
+
+class _Handle(object):
+    """A tensor whose bytes are a value's."""
+
+    __slots__ = ("iteration", "value", "dtype", "size", "stride", "offset", "witness", "version")
+
+    def __init__(self, iteration, value, t):
+        self.iteration, self.value, self.dtype = iteration, value, t.dtype
+        self.size, self.stride, self.offset = t.size(), t.stride(), t.storage_offset()
+        self.witness, self.version = None, -1
+
+    def watch(self, torch, t):
+        """Keep of a saved tensor what counts its changes, and not its bytes."""
+        with torch._C._DisableTorchDispatch():
+            self.witness = t.detach()
+            with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)):
+                self.witness.set_()
+        self.version = t._version
+        return self
+
+
+class _Value(object):
+    """The bytes of one storage: here, on the host, or to be made again."""
+
+    __slots__ = ("storage", "base", "bytes", "entry", "groups", "spoiled", "host", "done", "arrived", "__weakref__")
+
+    def __init__(self, storage):
+        self.storage, self.base, self.bytes = weakref.ref(storage), None, storage.nbytes()
+        self.entry, self.groups, self.spoiled = None, None, False  # groups are those whose calls make it, where they were noted
+        self.host = self.done = self.arrived = None
+
+    def __del__(self):
+        if self.arrived is not None:  # fetched and never used: whoever takes the memory next has to wait for the copy
+            self.arrived.wait()
+
+
+class _Call(object):
+    """How an op was called. Tensors among the arguments are handles."""
+
+    __slots__ = ("func", "args", "kwargs", "outs")
+
+
+class _Iteration(object):
+    """From a step's end to the next: what was counted, saved and noted."""
+
+    def __init__(self, carrier):
+        self.carrier, self.plan = carrier, carrier.plan
+        self.saved = self.loaded = self.missed = self.out = self.back = self.again = 0
+        self.seen, self.values, self.calls, self.leaving = {}, {}, {}, []
+        self.why = ""
+        self.lock = threading.RLock()
+
+
+class Carrier(object):
+    """Carries one plan out. An empty plan keeps everything; watch, where given, is told of what is saved and loaded."""
+
+    def __init__(self, torch, plan):
+        self.torch, self.plan, self.watch = torch, plan, None
+        self.entries = {e["save"]: e for e in plan.get("values", ())}
+        self.fetches, self.wanted = {}, {}
+        for e in self.entries.values():
+            if e["how"] == "swap":
+                self.fetches.setdefault(e["fetch"], []).append(e)
+        for g, ops in enumerate(plan.get("groups", ())):
+            for name, n in ops:
+                self.wanted.setdefault(name, {}).setdefault(n, []).append(g)
+        self.graph_task = torch._C._current_graph_task_id
+        self.plain = (torch.Tensor, torch.nn.Parameter)
+        self.infos, self.hooks, self.patched = {}, [], None
+        self.thread, self.depth, self.pushed, self.mode, self.entered = 0, 0, False, None, False
+        self.slab, self.owners, self.streams = None, {}, None
+        self.why, self.stale, self.functorch = "", 0, False
+        self.now = _Iteration(self)
+
+    # -- coming and going, at a step's end on the training thread --------------------------------------------------------------
+
+    def begin(self):
+        """Take the host's memory and stand at the modules. What it raises is out of memory or torch's refusal of a hook; remove() then undoes what was done."""
+        from torch.nn.modules import module as hooks
+
+        torch, device = self.torch, self.torch.device(self.plan.get("device", "cpu"))
+        if self.plan.get("slab"):
+            self.slab = torch.empty(self.plan["slab"], dtype=torch.uint8, pin_memory=device.type == "cuda")
+            if device.type == "cuda":
+                self.streams = torch.cuda.Stream(device), torch.cuda.Stream(device)
+        self.thread = threading.get_ident()
+        if self.wanted:
+            self.mode = self._mode()
+        functorch = torch._C._autograd._saved_tensors_hooks_disable
+        ours = self._disabling(functorch)
+        torch._C._autograd._saved_tensors_hooks_disable = ours
+        self.patched = ours, functorch
+        self.hooks = [hooks.register_module_forward_pre_hook(self._enter), hooks.register_module_forward_hook(self._leave, always_call=True)]
+
+    def next(self):
+        """A step has ended: count from the start. Returns what happened in it: bytes out and back, nanoseconds of ops that ran again, what was missed."""
+        self._unwind()
+        was, self.now = self.now, _Iteration(self)
+        self.stale = self.stale + 1 if was.why else 0
+        if was.why and self.stale >= STALE:
+            self.why = self.why or was.why
+        return was.out, was.back, was.again, was.missed
+
+    def remove(self):
+        """Be gone. What was saved under the plan and is needed still is found by its handles."""
+        self._unwind()
+        for hook in self.hooks:
+            hook.remove()
+        self.hooks = []
+        if self.patched is not None:
+            ours, theirs = self.patched
+            if self.torch._C._autograd._saved_tensors_hooks_disable is ours:
+                self.torch._C._autograd._saved_tensors_hooks_disable = theirs
+            self.patched = None
+        self.watch = None
+        self.now = _Iteration(self)
+
+    # -- the region: from the entry of the outermost module to its exit ---------------------------------------------------------
+
+    def _enter(self, module, inputs):
+        if threading.get_ident() != self.thread or self.graph_task() != -1:
+            return
+        self.depth += 1
+        if self.depth > 1:
+            return
+        it = self.now
+        try:
+            self.torch._C._autograd._push_saved_tensors_default_hooks(functools.partial(_pack, self, it), _unpack)
+            self.pushed = True
+        except RuntimeError:
+            self.why = self.why or "the program runs its modules where torch allows no hooks on saved tensors, as torch.func does"
+            return
+        if self.mode is not None:
+            self.mode.__enter__()
+            self.entered = True
+
+    def _leave(self, module, inputs, outputs):
+        if threading.get_ident() != self.thread or self.graph_task() != -1 or self.depth == 0:
+            return
+        self.depth -= 1
+        if self.depth == 0:
+            self._pop()
+
+    def _pop(self):
+        if self.entered and self._on_top():
+            self.mode.__exit__(None, None, None)
+            self.entered = False
+        if self.pushed:
+            self.torch._C._autograd._pop_saved_tensors_default_hooks()
+            self.pushed = False
+
+    def _on_top(self):
+        count = self.torch._C._len_torch_dispatch_stack()
+        return count > 0 and self.torch._C._get_dispatch_stack_at(count - 1) is self.mode
+
+    def _unwind(self):
+        """An exception that is none of Exception leaves modules without a word."""
+        if (self.depth or self.entered) and threading.get_ident() == self.thread:
+            self.depth = 0
+            self._pop()
+
+    def _disabling(self, original):
+        """torch.func raises while there are hooks on saved tensors: ours go before it looks, and what the module saves from there on is kept by torch."""
+        carrier = self
+
+        @functools.wraps(original)
+        def disable(*args, **kwargs):
+            if carrier.pushed and threading.get_ident() == carrier.thread:
+                carrier.torch._C._autograd._pop_saved_tensors_default_hooks()
+                carrier.pushed = False
+                carrier.now.why = carrier.now.why or "torch.func is used inside of a module"
+            return original(*args, **kwargs)
+
+        return disable
+
+    # -- what is saved -----------------------------------------------------------------------------------------------------------
+
+    def _save(self, it, t):
+        n, it.saved = it.saved, it.saved + 1
+        while it.leaving and it.leaving[0].entry["release"] <= n:
+            self._release(it.leaving.pop(0))
+        if type(t) not in self.plain or t.layout != self.torch.strided or t.is_conj() or t.is_neg() or t.is_inference():
+            return _Kept(it, t)
+        entry = self.entries.get(n) if not it.why else None
+        if entry is None and not it.values:
+            return _Kept(it, t)
+        storage = t.untyped_storage()
+        value = self._known(it, storage)
+        if value is not None and value.entry is not None:
+            return _Handle(it, value, t).watch(self.torch, t)
+        if entry is None:
+            return _Kept(it, t)
+        if storage.nbytes() != entry["bytes"] or str(storage.device) != self.plan["device"]:
+            it.why = "the %d. tensor saved has %d bytes, and %d in the plan: it was made for another iteration" % (n + 1, storage.nbytes(), entry["bytes"])
+            it.missed += 1
+            return _Kept(it, t)
+        if entry["how"] == "swap":
+            owner = self.owners.get(entry["slot"])
+            owner = None if owner is None else owner()
+            if owner is not None and owner.base is None:  # a graph of before is kept: its bytes wait there
+                it.missed += 1
+                return _Kept(it, t)
+            value = value or self._value(it, storage)
+            self._out(it, value, storage, entry)
+        elif value is None or value.spoiled or entry["group"] not in (value.groups or ()):
+            it.missed += 1  # it came another way than was recorded
+            return _Kept(it, t)
+        value.entry = entry
+        return _Handle(it, value, t).watch(self.torch, t)
+
+    def _known(self, it, storage):
+        found = it.values.get(storage._cdata)
+        found = None if found is None else found()
+        return found if found is not None and found.storage() is storage else None
+
+    def _value(self, it, storage):
+        value = _Value(storage)
+        it.values[storage._cdata] = weakref.ref(value)
+        return value
+
+    def _flat(self, storage, dtype):
+        with self.torch._C._DisableTorchDispatch():
+            return self.torch.empty(0, dtype=dtype, device=storage.device).set_(storage)
+
+    def _out(self, it, value, storage, entry):
+        torch = self.torch
+        with torch._C._DisableTorchDispatch(), torch.no_grad():
+            flat = self._flat(storage, torch.uint8)
+            value.host = self.slab[entry["slot"]:entry["slot"] + value.bytes]
+            self.owners[entry["slot"]] = weakref.ref(value)
+            if self.streams is None:
+                value.host.copy_(flat)
+                value.base = None
+            else:
+                compute, out = torch.cuda.current_stream(storage.device), self.streams[0]
+                out.wait_stream(compute)
+                with torch.cuda.stream(out):
+                    value.host.copy_(flat, non_blocking=True)
+                value.done = out.record_event()
+                value.base = flat  # until its copy is done
+                it.leaving.append(value)
+                it.leaving.sort(key=lambda v: (v.entry or entry)["release"])
+        it.out += value.bytes
+
+    def _release(self, value):
+        """Give the memory back: compute waits for the copy before it can be used again."""
+        self.torch.cuda.current_stream(value.base.device).wait_event(value.done)
+        value.base = None
+
+    # -- what is needed ------------------------------------------------------------------------------------------------------------
+
+    def _load(self, it, packed):
+        with it.lock:
+            n, it.loaded = it.loaded, it.loaded + 1
+            for value in it.leaving:
+                self._release(value)
+            it.leaving = []
+            for entry in self.fetches.get(n, ()):
+                owner = self.owners.get(entry["slot"])
+                owner = None if owner is None else owner()
+                if owner is not None and owner.base is None and owner.entry is entry:
+                    try:
+                        self._back(it, owner, self.torch.uint8)
+                    except self.torch.cuda.OutOfMemoryError:
+                        it.missed += 1  # it is fetched when it is needed
+            if isinstance(packed, _Kept):
+                t = packed.tensor
+                _expect(t, packed.version, t.shape)
+            else:
+                _expect(packed.witness, packed.version, packed.size)
+                t = self._tensor(it, packed, {})
+        if self.watch is not None:
+            self.watch.loaded(t)
+        return t
+
+    def _tensor(self, it, h, env):
+        base = env.get(h.value)
+        if base is None:
+            base = self._base(it, h.value, h.dtype)
+        return self._view(base, h)
+
+    def _view(self, base, h):
+        if base.dtype == h.dtype:
+            return base.as_strided(h.size, h.stride, h.offset)
+        with self.torch._C._DisableTorchDispatch():
+            return self.torch.empty(0, dtype=h.dtype, device=base.device).set_(base.untyped_storage(), h.offset, h.size, h.stride)
+
+    def _base(self, it, value, dtype):
+        """The bytes of a value as a flat tensor, from where they are."""
+        if value.base is None:
+            there = value.storage()
+            if there is not None and not value.spoiled:
+                return self._flat(there, dtype)  # somebody else has it still
+            if value.host is not None:
+                self._back(it, value, dtype)
+            else:
+                self._again(it, value)
+        if value.arrived is not None:
+            value.arrived.wait()
+            value.arrived = None
+        return value.base
+
+    def _back(self, it, value, dtype):
+        torch, device = self.torch, self.plan["device"]
+        with torch.no_grad():
+            size = dtype.itemsize if hasattr(dtype, "itemsize") else torch.empty(0, dtype=dtype).element_size()
+            base = torch.empty(value.bytes // size, dtype=dtype, device=device) if value.bytes % size == 0 else torch.empty(value.bytes, dtype=torch.uint8, device=device)
+            with torch._C._DisableTorchDispatch():
+                flat = self._flat(base.untyped_storage(), torch.uint8)
+                if self.streams is None:
+                    flat.copy_(value.host)
+                else:
+                    back = self.streams[1]
+                    back.wait_stream(torch.cuda.current_stream(base.device))
+                    back.wait_event(value.done)
+                    with torch.cuda.stream(back):
+                        flat.copy_(value.host, non_blocking=True)
+                    value.arrived = back.record_event()
+        value.base = base
+        it.back += value.bytes
+
+    # -- what is made again -----------------------------------------------------------------------------------------------------------
+
+    def _mode(self):
+        from torch.utils._python_dispatch import TorchDispatchMode
+
+        carrier = self
+
+        class Mode(TorchDispatchMode):
+            @classmethod
+            def _should_skip_dynamo(cls):
+                return False
+
+            def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+                for kind in types:
+                    if getattr(kind, "__tensor_flatten__", None) is not None:
+                        return NotImplemented
+                return carrier._op(carrier.now, func, args, kwargs or {})
+
+        return Mode()
+
+    def _op(self, it, func, args, kwargs):
+        if self.graph_task() != -1:
+            return func(*args, **kwargs)
+        info = self.infos.get(func)
+        if info is None:
+            schema = func._schema
+            writes = [(k, a.name) for k, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write]
+            info = self.infos[func] = schema.name, self.wanted.get(schema.name), writes, self.torch.Tag.nondeterministic_seeded in func.tags
+        name, wanted, writes, draws = info
+        if wanted is None:
+            groups = None
+        else:
+            n = it.seen.get(name, 0)
+            it.seen[name] = n + 1
+            groups = wanted.get(n)
+        if groups is None and not writes:
+            return func(*args, **kwargs)
+        call = written = None
+        try:
+            if writes and (it.values or groups is not None):
+                written = [t for k, key in writes for t in self._tensors((args[k] if k < len(args) else kwargs.get(key),), [])]
+            if groups is not None and not draws and not it.why:
+                call = self._note(it, name, func, args, kwargs, written or (), groups)
+            if call is None and written:
+                self._spoil(it, written)
+        except Exception as e:
+            call = None
+            self._broke(it, e)
+        out = func(*args, **kwargs)
+        if call is not None:
+            try:
+                self._made(it, call, out, args, kwargs, groups)
+                for g in groups:
+                    it.calls.setdefault(g, []).append(call)
+            except Exception as e:
+                self._broke(it, e)
+        return out
+
+    def _note(self, it, name, func, args, kwargs, written, groups):
+        """Take down a call, or return None where it cannot be repeated: it changes what another than its own group has made."""
+        for t in written:
+            value = self._known(it, t.untyped_storage()) if type(t) in self.plain else None
+            if value is None or value.spoiled or value.groups != groups:
+                return None
+        call, statistics = _Call(), STATISTICS.get(name, ()) if len(args) > 5 and args[5] else ()
+        call.func = func
+        call.args = tuple(None if k in statistics else self._held(it, a) for k, a in enumerate(args))
+        call.kwargs = {k: self._held(it, a) for k, a in kwargs.items()}
+        return call
+
+    def _held(self, it, x):
+        if isinstance(x, self.torch.Tensor):
+            if type(x) not in self.plain or x.layout != self.torch.strided or x.is_conj() or x.is_neg() or x.is_inference():
+                with self.torch._C._DisableTorchDispatch():
+                    return x.detach()
+            storage = x.untyped_storage()
+            value = self._known(it, storage)
+            if value is None:
+                value = self._value(it, storage)
+            if value.entry is None and value.groups is None and value.base is None:
+                value.base = self._flat(storage, x.dtype)  # whoever reads it again holds it
+            return _Handle(it, value, x)
+        if isinstance(x, (list, tuple)):
+            return type(x)(self._held(it, y) for y in x)
+        return x
+
+    def _made(self, it, call, out, args, kwargs, groups):
+        read = {t.untyped_storage()._cdata for t in self._tensors((args, tuple(kwargs.values())), []) if type(t) in self.plain}
+        call.outs = []
+        for t in self._tensors((out,), []):
+            storage = t.untyped_storage()
+            if storage._cdata in read:
+                call.outs.append(None)
+                continue
+            value = self._known(it, storage) or self._value(it, storage)
+            value.groups = groups
+            call.outs.append(value)
+
+    def _tensors(self, tree, out):
+        for x in tree:
+            if isinstance(x, self.torch.Tensor):
+                out.append(x)
+            elif isinstance(x, (list, tuple)):
+                self._tensors(x, out)
+        return out
+
+    def _spoil(self, it, written):
+        """Tensors are about to be changed by an op that is not noted: what is to be made from them is made now."""
+        for t in written:
+            value = self._known(it, t.untyped_storage()) if type(t) in self.plain and t.layout == self.torch.strided else None
+            if value is None:
+                continue
+            for g, calls in list(it.calls.items()):
+                if any(self._reads(c, value) for c in calls):
+                    self._run(it, g)
+            value.spoiled = True
+
+    def _reads(self, call, value):
+        return any(h.value is value for h in _handles((call.args, tuple(call.kwargs.values())), []))
+
+    def _again(self, it, value):
+        """Make a value that was dropped, and with it all that its group makes."""
+        self._run(it, value.entry["group"] if value.entry is not None else None, value)
+        if value.base is None:
+            raise RuntimeError("gmemtop: a tensor that was dropped cannot be made again; turn the plan off and report this")
+
+    def _run(self, it, group, wanted=None):
+        begin = time.perf_counter_ns()
+        calls = it.calls.pop(group, [])
+        env, last = {}, {}
+        for k, call in enumerate(calls):
+            for h in _handles((call.args, tuple(call.kwargs.values())), []):
+                last[h.value] = k
+        with self.torch.no_grad(), self.torch._C._DisableAutocast():
+            for k, call in enumerate(calls):
+                out = call.func(*self._given(it, call.args, env), **{n: self._given(it, (a,), env)[0] for n, a in call.kwargs.items()})
+                for value, t in zip(call.outs, self._tensors((out,), [])):
+                    if value is not None:
+                        env[value] = self._flat(t.untyped_storage(), t.dtype)
+                        last.setdefault(value, k)
+                del out
+                for value in [v for v in env if last[v] <= k]:
+                    if value.entry is not None and value.entry.get("group") == group:
+                        value.base = env[value]
+                        last[value] = len(calls)
+                    else:
+                        del env[value]
+        it.again += time.perf_counter_ns() - begin
+
+    def _given(self, it, args, env):
+        out = []
+        for a in args:
+            if isinstance(a, _Handle):
+                a = self._tensor(it, a, env)
+            elif isinstance(a, (list, tuple)):
+                a = type(a)(self._given(it, a, env))
+            out.append(a)
+        return out
+
+    def _broke(self, it, error):
+        it.why = it.why or "%s: %s" % (type(error).__name__, error)
+        self.why = self.why or it.why
+
+
+def _handles(tree, out):
+    for x in tree:
+        if isinstance(x, _Handle):
+            out.append(x)
+        elif isinstance(x, (list, tuple)):
+            _handles(x, out)
+    return out
+
+
+def _pack(carrier, it, t):
+    if carrier.graph_task() != -1:
+        return _Kept(it, t)
+    try:
+        packed = carrier._save(it, t)
+    except Exception as e:
+        carrier._broke(it, e)
+        packed = _Kept(it, t)
+    if carrier.watch is not None:
+        carrier.watch.saved_one(t)
+    return packed
+
+
+def _unpack(packed):
+    return packed.iteration.carrier._load(packed.iteration, packed)

@@ -1,0 +1,78 @@
+"""Part six of the agent: plans come and go between two steps.
+
+An order is a plan with a number, or none. It is taken up where a step ends, on the thread that trains, and never while a window is open. A step's row says
+under which plan it ran and what that moved. A plan that cannot begin, or that does not fit three iterations in a row, is given up with a notice.
+"""
+
+
+class Manager(Sender):
+    """What of the agent has plans carried out."""
+
+    def __init__(self, path):
+        Sender.__init__(self, path)
+        self.carrier, self.managed, self.order = None, 0, None  # managed is the plan's number, 0 for a carrier that only watches
+        self.happened = (0, 0, 0, 0)
+
+    def _step_ended(self):
+        carrier = self.carrier
+        self.happened = carrier.next() if carrier is not None else (0, 0, 0, 0)
+        return (self.managed,) + self.happened
+
+    def _manage(self):
+        """Take up an order. At a step's end, on the training thread, with no window open."""
+        carrier, order = self.carrier, self.order
+        if carrier is not None and (carrier.why or self.leaving):
+            self._off()
+            if carrier.why:
+                self._say("off, and training goes on as before: " + carrier.why, "plan %d" % self.was)
+        if order is None or self.leaving:
+            return
+        self.order = None
+        self._off()
+        if order.get("plan"):
+            why = self._refusal(order["plan"])
+            if not why:
+                why = self._on(order["id"], order["plan"])
+            if why:
+                self._say("not begun: " + why, "plan %d" % order["id"])
+
+    def _on(self, number, plan):
+        carrier = Carrier(self.torch, plan)
+        try:
+            carrier.begin()
+        except Exception as e:
+            carrier.remove()
+            return "%s: %s" % (type(e).__name__, e)
+        self.carrier, self.managed = carrier, number
+        return ""
+
+    def _off(self):
+        carrier, self.carrier, self.was, self.managed = self.carrier, None, self.managed, 0
+        if carrier is not None:
+            carrier.remove()
+
+    def _refusal(self, plan):
+        torch = self.torch
+        device = self._of_parameters()
+        if plan.get("version") != 1:
+            return "the plan is of version %s, and this agent carries out version 1" % plan.get("version")
+        if self._compiled():
+            return "torch.compile is in use, and what a compiled graph saves is not seen tensor by tensor: set torch._functorch.config.activation_memory_budget instead"
+        if torch._C._len_torch_dispatch_stack() > 0 and plan.get("groups"):
+            return "the program has a dispatch mode of its own around its steps"
+        if device is None or device.type not in ("cpu", "cuda"):
+            return "the parameters are on %s, and plans are carried out on cpu and cuda" % (device,)
+        return ""
+
+    def _watch(self, window):
+        """Have a window told of what is saved, by a carrier that keeps everything where there is none."""
+        if self.carrier is None:
+            self._on(0, {})
+        if self.carrier is not None:
+            self.carrier.watch = window
+
+    def _unwatch(self):
+        if self.carrier is not None:
+            self.carrier.watch = None
+            if self.managed == 0:
+                self._off()

@@ -1,0 +1,196 @@
+"""Train as programs do that plans get into the way of, and print what they learnt to the last bit.
+
+usage: awkward.py SCENARIO@STEPS
+
+What can differ from one step to the next is a function of the step alone, so that a training under plans can be compared with one without.
+"""
+import sys
+import threading
+
+import train
+import torch
+from torch.nn import functional as F
+
+
+def steps(name, model, batch, learn, optimizer=None):
+    """learn takes the loss of a step and its number, and fills gradients; it returns False where the optimizer is not to step."""
+    optimizer = optimizer or torch.optim.AdamW(model.parameters(), lr=1e-3)
+    losses = []
+    for step in range(train.STEPS):
+        optimizer.zero_grad(set_to_none=True)
+        loss = learn(model, batch(step), step)
+        if loss is not None:
+            optimizer.step()
+            losses.append(loss.item())
+    train.say(name, losses, [optimizer])
+
+
+def plain(model, batch, step):
+    loss = model(*batch)
+    loss.backward()
+    return loss
+
+
+def gpt():
+    return train.Loss(train.GPT())
+
+
+def twice(name):
+    """Keeps the graph and goes through it twice."""
+
+    def learn(model, batch, step):
+        loss = model(*batch)
+        loss.backward(retain_graph=True)
+        loss.backward()
+        return loss
+
+    steps(name, gpt(), lambda step: train.tokens(), learn)
+
+
+def penalty(name):
+    """The gradient's size is part of what is learnt: backward goes through backward."""
+
+    def learn(model, batch, step):
+        loss = model(*batch)
+        grads = torch.autograd.grad(loss, list(model.parameters()), create_graph=True)
+        loss = loss + 0.01 * sum(g.square().sum() for g in grads)
+        loss.backward()
+        return loss
+
+    net = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 256), torch.nn.Tanh(), torch.nn.Linear(256, 10))
+    steps(name, train.Loss(net), lambda step: (torch.randn(256, 64), torch.randint(0, 10, (256,))), learn)
+
+
+def varied(name):
+    """The batch has another size in one step of seven."""
+
+    def batch(step):
+        x, y = train.tokens()
+        return (x[:2], y[:2]) if step % 7 == 3 else (x, y)
+
+    steps(name, gpt(), batch, plain)
+
+
+def trips(name):
+    """An exception in the middle of the backward pass, which the program survives."""
+
+    def learn(model, batch, step):
+        def trip(grad):
+            raise ArithmeticError("not a number")
+
+        hook = model.net.blocks[0].n1.weight.register_hook(trip) if step % 5 == 4 else None
+        loss = model(*batch)
+        try:
+            loss.backward()
+        except ArithmeticError:
+            return None
+        finally:
+            if hook is not None:
+                hook.remove()
+        return loss
+
+    steps(name, gpt(), lambda step: train.tokens(), learn)
+
+
+def stops(name):
+    """Ctrl-C in the middle of the forward pass, which the program survives."""
+    model = gpt()
+
+    def stop(module, inputs):
+        if model.step % 9 == 8:
+            raise KeyboardInterrupt
+
+    model.net.blocks[1].register_forward_pre_hook(stop)
+
+    def learn(model, batch, step):
+        model.step = step
+        try:
+            return plain(model, batch, step)
+        except KeyboardInterrupt:
+            return None
+
+    steps(name, model, lambda step: train.tokens(), learn)
+
+
+def hooked(name):
+    """Has hooks on saved tensors of its own inside of a module."""
+
+    class Offloaded(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = train.Block(32)
+
+        def forward(self, x):
+            with torch.autograd.graph.save_on_cpu():
+                return self.inner(x)
+
+    model = gpt()
+    model.net.blocks.insert(1, Offloaded())
+    steps(name, model, lambda step: train.tokens(), plain)
+
+
+def looks(name):
+    """Looks at its validation set now and then, between two steps and in the middle of one."""
+
+    def learn(model, batch, step):
+        with torch.no_grad():
+            if step % 4 == 1:
+                model(*batch)
+        return plain(model, batch, step)
+
+    steps(name, gpt(), lambda step: train.tokens(), learn)
+
+
+def changed(name):
+    """Changes a tensor that autograd saved, in one step of five: torch refuses the backward pass, and so it has to be under a plan."""
+
+    class Changing(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.wrong = torch.nn.Linear(64, 256), torch.nn.Linear(256, 10), False
+
+        def forward(self, x, y):
+            h = torch.sigmoid(self.a(x))
+            out = self.b(h)
+            if self.wrong:
+                h.add_(1)
+            return F.cross_entropy(out, y)
+
+    def learn(model, batch, step):
+        model.wrong = step % 5 == 4
+        loss = model(*batch)
+        try:
+            loss.backward()
+            refused = False
+        except RuntimeError as e:
+            refused = "modified by an inplace operation" in str(e)
+        assert refused == model.wrong, "step %d: refused is %s" % (step, refused)
+        return None if refused else loss
+
+    steps(name, Changing(), lambda step: (torch.randn(256, 64), torch.randint(0, 10, (256,))), learn)
+
+
+def beside(name):
+    """Another thread trains another network all the while."""
+    other, stop = train.Loss(train.GPT()).eval(), []  # which draws no numbers of the first one's
+
+    def run():
+        while not stop:
+            other(torch.arange(32).view(2, 16), torch.arange(32).view(2, 16)).backward()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        steps(name, gpt(), lambda step: train.tokens(), plain)
+    finally:
+        stop.append(True)
+        thread.join()
+
+
+
+
+if __name__ == "__main__":
+    scenario, _, count = sys.argv[1].partition("@")
+    torch.manual_seed(1)
+    train.STEPS = int(count)
+    globals()[scenario](scenario)
