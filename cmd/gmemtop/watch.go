@@ -76,6 +76,26 @@ func (l *lateControl) Describe(ctx context.Context, n int) error {
 	return l.order(func(c capture.Controller) error { return c.Describe(ctx, n) })
 }
 
+// DescribeSaves implements capture.Carrier.
+func (l *lateControl) DescribeSaves(ctx context.Context, n int) error {
+	return l.carrier(func(c capture.Carrier) error { return c.DescribeSaves(ctx, n) })
+}
+
+// Carry implements capture.Carrier.
+func (l *lateControl) Carry(ctx context.Context, number int64, plan []byte) error {
+	return l.carrier(func(c capture.Carrier) error { return c.Carry(ctx, number, plan) })
+}
+
+func (l *lateControl) carrier(f func(c capture.Carrier) error) error {
+	return l.order(func(c capture.Controller) error {
+		carrier, ok := c.(capture.Carrier)
+		if !ok {
+			return errors.New("what is watched is no PyTorch training under the agent, and carries no plans out")
+		}
+		return f(carrier)
+	})
+}
+
 // Every implements capture.Controller.
 func (l *lateControl) Every(ctx context.Context, n int) error {
 	return l.order(func(c capture.Controller) error { return c.Every(ctx, n) })

@@ -1,0 +1,279 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/pytorch"
+	"github.com/gmemtop/gmemtop/managers"
+	"github.com/gmemtop/gmemtop/managers/hardware"
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/replay/live"
+	"github.com/gmemtop/gmemtop/replay/sim"
+)
+
+// torch returns the interpreter that has torch.
+func torch(t *testing.T) string {
+	t.Helper()
+	p := os.Getenv("GMEMTOP_TORCH")
+	if p == "" {
+		t.Skip("needs GMEMTOP_TORCH: a Python interpreter that has torch")
+	}
+	return p
+}
+
+// results returns the lines of a training's output that say what it learnt.
+func results(out []byte) string {
+	var lines []string
+	for l := range strings.Lines(string(out)) {
+		if strings.HasPrefix(l, "losses") || strings.HasPrefix(l, "digest") {
+			lines = append(lines, l)
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "")
+}
+
+// training is a scenario that runs under the agent.
+type liveTraining struct {
+	*trainer
+	t    *testing.T
+	job  *pytorch.Job
+	done chan error
+}
+
+// Scripts that train, and take the name of a scenario and a number of steps.
+const (
+	scenarios = "../../capture/pytorch/testdata/train.py"
+	awkward   = "../../capture/pytorch/testdata/awkward.py"
+)
+
+func startLive(t *testing.T, argv ...string) *liveTraining {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "gm") // a socket's path has to be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	t.Setenv("XDG_RUNTIME_DIR", dir)
+	t.Setenv("XDG_STATE_HOME", filepath.Join(dir, "state"))
+	job, err := pytorch.Start(pytorch.Launch{Argv: append([]string{torch(t)}, argv...), Env: append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &liveTraining{trainer: &trainer{session: capture.NewSession(capture.Limits{}), control: job}, t: t, job: job, done: make(chan error, 1)}
+	ctx, stop := context.WithCancel(context.Background())
+	t.Cleanup(func() {
+		_ = job.Signal(os.Kill)
+		_, _ = job.Wait(context.Background())
+		stop()
+	})
+	go func() { l.done <- job.Run(ctx, l.session) }()
+	l.wait(3)
+	return l
+}
+
+// wait waits for so many further steps.
+func (l *liveTraining) wait(n int) {
+	l.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	first := l.session.Snapshot()
+	if err := l.until(ctx, func(v *capture.View) (bool, error) { return len(v.Steps) >= len(first.Steps)+n, nil }); err != nil {
+		v := l.session.Snapshot()
+		l.t.Fatalf("%v; notices %v; output:\n%s", err, v.Notices, v.Output)
+	}
+}
+
+// end waits for the end and returns what was learnt.
+func (l *liveTraining) end() string {
+	l.t.Helper()
+	select {
+	case err := <-l.done:
+		if err != nil {
+			l.t.Fatal(err)
+		}
+	case <-time.After(3 * time.Minute):
+		l.t.Fatal("the training does not end")
+	}
+	v := l.session.Snapshot()
+	if v.End.Code != 0 {
+		l.t.Fatalf("it ended with code %d: %s\n%s", v.End.Code, v.End.Detail, v.Output)
+	}
+	return results(v.Output)
+}
+
+// alone returns what a script learns without gmemtop.
+func alone(t *testing.T, argv ...string) string {
+	t.Helper()
+	cmd := exec.Command(torch(t), argv...)
+	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
+	var trouble bytes.Buffer
+	cmd.Stderr = &trouble
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v: %s", err, trouble.Bytes())
+	}
+	return results(out)
+}
+
+// problem describes the training until it has two steps of which neither was an odd one: of equal number of ops.
+func (l *liveTraining) problem() *plan.Problem {
+	l.t.Helper()
+	for {
+		p, err := live.NewTarget(l.trainer, live.Options{}).Problem(context.Background(), anyHardware)
+		if err == nil {
+			return p
+		}
+		if !errors.Is(err, live.ErrUneven) {
+			l.t.Fatal(err)
+		}
+	}
+}
+
+// plans returns what managers make of the training that eager PyTorch can carry out, in the agent's words, by name.
+func (l *liveTraining) plans(p *plan.Problem, names string) map[string][]byte {
+	l.t.Helper()
+	all, _ := p.PeakLive()
+	ms, err := managers.Select(names)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	words := map[string][]byte{}
+	for _, m := range ms {
+		for _, share := range []int64{95, 80} {
+			var small *plan.TooSmall
+			pl, err := m.Plan(context.Background(), p, plan.Request{Budget: all * share / 100, Evaluator: sim.Simulator{}, Work: 2000})
+			if errors.As(err, &small) {
+				continue
+			}
+			if err != nil {
+				l.t.Fatal(err)
+			}
+			eager, err := managers.Eager(context.Background(), p, pl)
+			if err != nil {
+				l.t.Fatal(err)
+			}
+			if eager == nil {
+				continue
+			}
+			if err := plan.Validate(p, eager); err != nil {
+				l.t.Fatal(err)
+			}
+			name := fmt.Sprintf("%s %d", m.Info().Name, share)
+			if words[name], err = live.Encode(p, eager); err != nil {
+				l.t.Fatal(err)
+			}
+		}
+	}
+	return words
+}
+
+// anyHardware is what plans are made for where only what they change is looked at.
+var anyHardware = hardware.Presets()[0]
+
+func TestPlansToggledAtRandomStepsChangeNoBit(t *testing.T) {
+	for _, x := range []struct {
+		scenario string
+		managers string
+	}{
+		{"convnet@300", "sqrt,dtr,capuchin,joint"}, {"gpt@300", "sqrt,dtr,capuchin,joint"}, {"amp@250", "sqrt,capuchin"}, {"accumulate@900", "capuchin,vdnn-all"},
+		{"checkpoint@250", "dtr,capuchin"},
+	} {
+		name, count, _ := strings.Cut(x.scenario, "@")
+		t.Run(name, func(t *testing.T) {
+			steps, _ := strconv.ParseInt(count, 10, 64)
+			l := startLive(t, scenarios, x.scenario)
+			p := l.problem()
+			words := l.plans(p, x.managers)
+			toggles, freed, missed := l.toggle(words, steps-40, 5)
+			if toggles < 5 || freed == 0 || missed > 0 {
+				t.Errorf("%d toggles, %d bytes and nanoseconds, %d tensors stayed that were to leave", toggles, freed, missed)
+			}
+			if got, want := l.end(), alone(t, scenarios, x.scenario); got != want {
+				t.Errorf("it learnt\n%s\nand without plans\n%s", got, want)
+			}
+		})
+	}
+}
+
+// index returns how many steps there were.
+func (l *liveTraining) index() int64 {
+	v := l.session.Snapshot()
+	return v.Steps[len(v.Steps)-1].Index + 1
+}
+
+// toggle has plans carried out, one after the other and now and then none, for some steps each, until so many steps are over. It returns how many it had
+// carried out, what they moved in bytes and ran again in nanoseconds, and how many tensors stayed that were to
+// leave; a plan that was given up counts as one.
+func (l *liveTraining) toggle(words map[string][]byte, until int64, steps int) (toggles, freed, missed int64) {
+	l.t.Helper()
+	names := slices.Sorted(maps.Keys(words))
+	if len(names) == 0 {
+		l.t.Fatal("no manager made a plan that can be carried out")
+	}
+	ctx, r := context.Background(), rand.New(rand.NewPCG(1, 2))
+	for l.index() < until {
+		toggles++
+		name := names[r.IntN(len(names))]
+		if err := l.Carry(ctx, toggles, words[name]); err != nil {
+			l.t.Fatal(err)
+		}
+		under, err := l.Steps(ctx, toggles, 1+r.IntN(steps))
+		if errors.Is(err, errGivenUp) {
+			missed++
+			continue
+		}
+		if err != nil {
+			v := l.session.Snapshot()
+			l.t.Fatalf("%s: %v; notices %v; output:\n%s", name, err, v.Notices, v.Output)
+		}
+		for _, s := range under {
+			freed, missed = freed+s.Out+s.Again, missed+s.Missed
+		}
+		if r.IntN(3) == 0 {
+			if err := l.Carry(ctx, 0, nil); err != nil {
+				l.t.Fatal(err)
+			}
+			if _, err := l.Steps(ctx, 0, 1+r.IntN(steps)); err != nil {
+				l.t.Fatal(err)
+			}
+		}
+	}
+	if err := l.Carry(ctx, 0, nil); err != nil {
+		l.t.Fatal(err)
+	}
+	return toggles, freed, missed
+}
+
+func TestProgramsThatPlansGetIntoTheWayOfLearnTheSame(t *testing.T) {
+	for _, scenario := range []string{"twice@200", "penalty@150", "varied@150", "trips@150", "stops@400", "hooked@150", "looks@150", "changed@300", "beside@200"} {
+		name, count, _ := strings.Cut(scenario, "@")
+		t.Run(name, func(t *testing.T) {
+			steps, _ := strconv.ParseInt(count, 10, 64)
+			l := startLive(t, awkward, scenario)
+			p := l.problem()
+			toggles, freed, missed := l.toggle(l.plans(p, "sqrt,dtr,capuchin,vdnn-all"), steps*4/5-40, 12)
+			t.Logf("%d toggles, %d, %d missed", toggles, freed, missed)
+			if freed == 0 {
+				t.Error("nothing left memory")
+			}
+			if got, want := l.end(), alone(t, awkward, scenario); got != want {
+				t.Errorf("it learnt\n%s\nand without plans\n%s", got, want)
+			}
+		})
+	}
+}

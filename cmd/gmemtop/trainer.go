@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/replay/live"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// trainer is a process under the agent as package live sees it: what it did comes out of the session, what it is to do goes to the controller.
+type trainer struct {
+	session *capture.Session
+	control capture.Carrier
+}
+
+var _ live.Trainer = (*trainer)(nil)
+
+// describedSteps is how many steps a plan is made of: what runs again has to have been the same in all of them.
+const describedSteps = 2
+
+// trainerLook is the time between two looks at the session.
+const trainerLook = 20 * time.Millisecond
+
+// Why there are no more steps.
+var (
+	errEnded   = errors.New("the training ended")
+	errGivenUp = errors.New("the plan is not carried out")
+)
+
+// until looks at the session until f has what it wants, or says that it cannot be had.
+func (t *trainer) until(ctx context.Context, f func(v *capture.View) (bool, error)) error {
+	for tick := time.NewTicker(trainerLook); ; {
+		v := t.session.Snapshot()
+		ok, err := f(&v)
+		switch {
+		case ok || err != nil:
+			tick.Stop()
+			return err
+		case v.Ended:
+			tick.Stop()
+			return fmt.Errorf("%w: %s", errEnded, v.End.Reason)
+		}
+		select {
+		case <-ctx.Done():
+			tick.Stop()
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+// Describe implements live.Trainer.
+func (t *trainer) Describe(ctx context.Context) (*traces.Trace, error) {
+	before := t.session.Snapshot()
+	from := int64(-1)
+	if n := len(before.Steps); n > 0 {
+		from = before.Steps[n-1].Index
+	}
+	if err := t.control.DescribeSaves(ctx, describedSteps); err != nil {
+		return nil, err
+	}
+	var found *traces.Trace
+	err := t.until(ctx, func(v *capture.View) (bool, error) {
+		for _, w := range v.Windows {
+			if w.First > from && w.How == capture.HowOps && !w.Partial {
+				found = w.Trace
+			}
+		}
+		for _, n := range v.Notices {
+			if n.Key == "ops" {
+				return false, fmt.Errorf("its steps cannot be described: %s", n.Text)
+			}
+		}
+		return found != nil, nil
+	})
+	return found, err
+}
+
+// Carry implements live.Trainer.
+func (t *trainer) Carry(ctx context.Context, number int64, plan []byte) error {
+	return t.control.Carry(ctx, number, plan)
+}
+
+// Steps implements live.Trainer.
+func (t *trainer) Steps(ctx context.Context, number int64, n int) ([]live.Step, error) {
+	from := int64(-1)
+	if v := t.session.Snapshot(); len(v.Steps) > 0 {
+		from = v.Steps[len(v.Steps)-1].Index
+	}
+	var steps []live.Step
+	err := t.until(ctx, func(v *capture.View) (bool, error) {
+		steps = steps[:0]
+		first, _ := slices.BinarySearchFunc(v.Steps, from+1, func(s capture.Step, at int64) int { return int(s.Index - at) })
+		for _, s := range v.Steps[first:] {
+			if s.Carried.Plan == number && len(steps) < n {
+				steps = append(steps, live.Step{Time: s.End - s.Start, Out: s.Carried.Out, In: s.Carried.In, Again: int64(s.Carried.Again), Missed: s.Carried.Missed})
+			}
+		}
+		if number != 0 {
+			for _, w := range v.Notices {
+				if w.Key == capture.PlanKey(number) {
+					return false, fmt.Errorf("%w: %s", errGivenUp, w.Text)
+				}
+			}
+		}
+		return len(steps) == n, nil
+	})
+	return steps, err
+}

@@ -1,0 +1,219 @@
+package live
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// A plan speaks of buffers and of positions in a recorded iteration. A process that trains has neither: its tensors are new in each step, and its host
+// only sees what it calls. What both share is order. The recording a live plan is made of therefore holds, as ops of their own, the moments at which
+// autograd saves a tensor and needs it again; in the process these are calls of two hooks. So a buffer becomes the number of its first save, a position
+// the number of saves or loads before it, and an op that is to run again its name and how many of that name ran before it in the iteration.
+//
+// Names with numbers and not one number for all ops: what counts as an op differs between who describes (views are left out) and who carries out (views
+// are seen), and a name is either always a view or never.
+//
+// A release behind save k happens when save k comes, a fetch at position x with the first load from x on: never earlier than planned, so that the plan's
+// memory holds, and later by less than the distance between two loads.
+//
+// Complexity: O(ops log ops). Rejected: addresses and shapes as keys (neither tells one layer's tensor from the next one's).
+
+// encoded is what carry.py reads.
+type encoded struct {
+	Version int         `json:"version"`
+	Device  string      `json:"device"`
+	Slab    int64       `json:"slab"` // bytes of host memory
+	Values  []value     `json:"values"`
+	Groups  [][]numeral `json:"groups"`
+}
+
+type value struct {
+	Save  int    `json:"save"`
+	Bytes int64  `json:"bytes"`
+	How   string `json:"how"` // swap or drop
+	// Slot is where it waits on the host; Release and Fetch the numbers of the save and of the load at which it goes and returns.
+	Slot    int64 `json:"slot"`
+	Release int   `json:"release"`
+	Fetch   int   `json:"fetch"`
+	// Group is the ops that make it again.
+	Group int `json:"group"`
+}
+
+// numeral names an op: the n-th of its name.
+type numeral struct {
+	name string
+	n    int
+}
+
+// MarshalJSON implements json.Marshaler.
+func (o numeral) MarshalJSON() ([]byte, error) { return json.Marshal([]any{o.name, o.n}) }
+
+// slotAlign is what places on the host are multiples of, in bytes.
+const slotAlign = 512
+
+// ErrNotLive is wrapped by every error of a plan that a process cannot carry out.
+var ErrNotLive = errors.New("this plan cannot be carried out in a running training")
+
+// Encode returns the plan in the agent's words. The problem is one that [plan.FromDevice] made with EagerOnly of a recording with saves, and the plan one
+// for [plan.TorchEager]; errors wrap [ErrNotLive] and say what is missing.
+func Encode(p *plan.Problem, pl *plan.Plan) ([]byte, error) {
+	switch {
+	case pl.Executor != plan.TorchEager:
+		return nil, fmt.Errorf("%w: it is for the executor %s, and PyTorch needs one for torch-eager", ErrNotLive, pl.Executor)
+	case !p.SavesKnown:
+		return nil, fmt.Errorf("%w: the recording does not tell what autograd saves; describe the running process, which does", ErrNotLive)
+	case p.Iterations > 1:
+		return nil, fmt.Errorf("%w: it speaks of %d iterations at once", ErrNotLive, p.Iterations)
+	case p.Source == nil:
+		return nil, fmt.Errorf("%w: its problem was not recorded", ErrNotLive)
+	}
+	e := encoder{p: p, pl: pl, out: encoded{Version: 1, Device: deviceName(p.Source.Info), Values: []value{}, Groups: [][]numeral{}}}
+	if err := e.number(); err != nil {
+		return nil, err
+	}
+	for _, check := range []func() error{e.groups, e.values} {
+		if err := check(); err != nil {
+			return nil, err
+		}
+	}
+	return json.Marshal(e.out)
+}
+
+func deviceName(d traces.Device) string {
+	if d.Kind == traces.DeviceGPU {
+		return fmt.Sprintf("cuda:%d", d.Ordinal)
+	}
+	return "cpu"
+}
+
+type encoder struct {
+	p   *plan.Problem
+	pl  *plan.Plan
+	out encoded
+	// saves and loads are the numbers of the recording's ops that are such, in order. Some are no position of the problem: of an empty tensor, or of another device.
+	saves, loads []int32
+	nth          []int             // of each op, how many of its name ran before it; -1 where the process does not see it
+	group        map[plan.OpID]int // of the position before which its ops run again
+}
+
+// number counts saves, loads and the ops of each name from the iteration's beginning, as the process does: over all that modules' forward passes do, on
+// whatever device.
+func (e *encoder) number() error {
+	tr := e.p.Source.Timeline().Trace
+	e.nth = make([]int, len(e.p.Ops))
+	first := -1
+	position := map[int32]plan.OpID{}
+	for i := range e.p.Ops {
+		e.nth[i] = -1
+		if r := e.p.Ops[i].Recorded; r > 0 {
+			position[r-1] = plan.OpID(i)
+			if first < 0 {
+				first = int(r - 1)
+			}
+		}
+	}
+	if first < 0 {
+		return fmt.Errorf("%w: its problem holds no recorded op", ErrNotLive)
+	}
+	k := slices.IndexFunc(tr.Marks, func(m traces.Mark) bool {
+		return m.Kind == traces.MarkIteration && m.Start <= tr.Ops[first].Start && tr.Ops[first].Start < m.End
+	})
+	if k < 0 {
+		return fmt.Errorf("%w: the recording does not say where its steps begin", ErrNotLive)
+	}
+	count := map[traces.StringID]int{}
+	for i := range tr.Ops {
+		op := &tr.Ops[i]
+		if op.Start < tr.Marks[k].Start || op.Start >= tr.Marks[k].End {
+			continue
+		}
+		switch tr.Text(op.Name) {
+		case plan.SaveOp:
+			e.saves = append(e.saves, int32(i))
+			continue
+		case plan.LoadOp:
+			e.loads = append(e.loads, int32(i))
+			continue
+		}
+		if op.Phase != traces.PhaseForward || op.Module == 0 {
+			continue
+		}
+		if at, ok := position[int32(i)]; ok {
+			e.nth[at] = count[op.Name]
+		}
+		count[op.Name]++
+	}
+	return nil
+}
+
+// groups encodes what runs again.
+func (e *encoder) groups() error {
+	e.group = map[plan.OpID]int{}
+	for _, r := range e.pl.Reruns {
+		e.group[r.Before] = len(e.out.Groups)
+		ops := make([]numeral, len(r.Ops))
+		for i, o := range r.Ops {
+			op := &e.p.Ops[o]
+			if e.nth[o] < 0 || !op.Rerunnable {
+				return fmt.Errorf("%w: %s, which is to run again, is not run by a module's forward pass or differs each time", ErrNotLive, op.Name)
+			}
+			ops[i] = numeral{op.Name, e.nth[o]}
+		}
+		e.out.Groups = append(e.out.Groups, ops)
+	}
+	return nil
+}
+
+// values encodes what leaves memory.
+func (e *encoder) values() error {
+	for _, x := range e.pl.Absences {
+		b := &e.p.Buffers[x.Buffer]
+		save := -1
+		for _, t := range e.p.TouchesOf(x.Buffer) {
+			if e.p.Ops[t.Op].Name == plan.SaveOp {
+				save = e.before(e.saves, t.Op)
+				break
+			}
+		}
+		if save < 0 {
+			return fmt.Errorf("%w: %s leaves memory, and autograd does not save it", ErrNotLive, b.Name)
+		}
+		v := value{Save: save, Bytes: b.Size, How: "drop"}
+		if x.How == plan.Swap {
+			v.How, v.Slot = "swap", e.out.Slab
+			v.Release, v.Fetch = e.before(e.saves, x.Release), e.before(e.loads, x.Fetch)
+			e.out.Slab += (b.Size + slotAlign - 1) &^ (slotAlign - 1)
+		} else {
+			g, ok := e.group[x.Fetch]
+			if !ok {
+				return fmt.Errorf("%w: nothing makes %s again at op %d", ErrNotLive, b.Name, x.Fetch)
+			}
+			v.Group = g
+		}
+		e.out.Values = append(e.out.Values, v)
+	}
+	slices.SortFunc(e.out.Values, func(x, y value) int { return cmp.Compare(x.Save, y.Save) })
+	for i := 1; i < len(e.out.Values); i++ {
+		if e.out.Values[i].Save == e.out.Values[i-1].Save {
+			return fmt.Errorf("%w: two buffers are the tensor that autograd saves as number %d", ErrNotLive, e.out.Values[i].Save)
+		}
+	}
+	return nil
+}
+
+// before returns how many of the saves or loads lie before position at.
+func (e *encoder) before(clock []int32, at plan.OpID) int {
+	for ; int(at) < len(e.p.Ops); at++ {
+		if r := e.p.Ops[at].Recorded; r > 0 {
+			k, _ := slices.BinarySearch(clock, r-1)
+			return k
+		}
+	}
+	return len(clock)
+}

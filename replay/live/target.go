@@ -1,0 +1,233 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// A training changes while it runs: its data differ, the machine is shared, clocks fall. So a plan is measured between two stretches of the same training without
+// it, and its overhead is against the mean of both; steps behind a change are let pass until allocator and caches have settled. Memory is measured in a step
+// of its own that is described op by op, since a description costs time: the peak of what is allocated on the device, in the same words as a prediction's.
+//
+// Rejected: the allocator's own peak marks: they are the program's, and a CPU has none; one stretch before, one after, without a third: drift would be read as
+// the plan's doing.
+
+// Trainer is a training that runs, as far as plans need it.
+type Trainer interface {
+	// Describe returns a recording of some of the next steps, with the saves and loads of autograd.
+	Describe(ctx context.Context) (*traces.Trace, error)
+	// Carry has a plan carried out from the next step on, under a number; no plan ends that. The error says why it is not.
+	Carry(ctx context.Context, number int64, plan []byte) error
+	// Steps returns the next n steps that ran under the plan of that number, 0 for none, as they come to an end. The error says why there are no more:
+	// the training ended, or the plan was given up.
+	Steps(ctx context.Context, number int64, n int) ([]Step, error)
+}
+
+// Step is what one step took.
+type Step struct {
+	// Time is in nanoseconds.
+	Time int64
+	// Out and In are the bytes copied to the host and back, Again the time in ops that ran again, in nanoseconds.
+	Out, In, Again int64
+	// Missed counts the tensors that were to leave memory and stayed.
+	Missed int64
+}
+
+// Options say how a plan is measured.
+type Options struct {
+	// Warm is how many steps are let pass behind each change, 3 by default; Steps how many are timed in each of the three stretches, 20 by default.
+	Warm, Steps int
+	// MostOverhead is the share of the step time that a plan may cost before it is turned off for good, 0 for any.
+	MostOverhead float64
+}
+
+// Target is a running training as a target of plans. It is not safe for concurrent use.
+type Target struct {
+	trainer Trainer
+	opt     Options
+	next    int64
+}
+
+// NewTarget returns a Target.
+func NewTarget(t Trainer, o Options) *Target {
+	if o.Warm <= 0 {
+		o.Warm = 3
+	}
+	if o.Steps <= 0 {
+		o.Steps = 20
+	}
+	return &Target{trainer: t, opt: o, next: 1}
+}
+
+// Name implements replay.Target.
+func (*Target) Name() string { return "live" }
+
+// Problem describes the training and returns the iteration that it runs, for [plan.TorchEager], on hardware h.
+func (t *Target) Problem(ctx context.Context, h plan.Hardware) (*plan.Problem, error) {
+	tr, err := t.trainer.Describe(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return problem(ctx, tr, h)
+}
+
+// ErrUneven is wrapped where the steps that were described differ from each other: only what ran twice alike is planned on.
+var ErrUneven = errors.New("the steps that were described are not alike")
+
+func problem(ctx context.Context, tr *traces.Trace, h plan.Hardware) (*plan.Problem, error) {
+	if err := alike(tr); err != nil {
+		return nil, err
+	}
+	d, err := trained(ctx, tr)
+	if err != nil {
+		return nil, err
+	}
+	return plan.FromDevice(ctx, d, plan.BuildOptions{Iteration: -1, Hardware: h, EagerOnly: true, Name: "the running training"})
+}
+
+// alike compares the ops of the steps: their names, in order.
+func alike(tr *traces.Trace) error {
+	var first []traces.StringID
+	steps := 0
+	for _, m := range tr.Marks {
+		if m.Kind != traces.MarkIteration {
+			continue
+		}
+		var names []traces.StringID
+		for i := range tr.Ops {
+			if op := &tr.Ops[i]; op.Start >= m.Start && op.Start < m.End {
+				names = append(names, op.Name)
+			}
+		}
+		if steps++; steps == 1 {
+			first = names
+			continue
+		}
+		for i := range max(len(names), len(first)) {
+			if i >= len(names) || i >= len(first) || names[i] != first[i] {
+				return fmt.Errorf("%w: of %d and %d ops, number %d is the first that differs; ask again, or train with steps of one kind", ErrUneven, len(first), len(names), i+1)
+			}
+		}
+	}
+	if steps < 2 {
+		return fmt.Errorf("%w: there is %d of them, and a plan is made of two", ErrUneven, steps)
+	}
+	return nil
+}
+
+// trained returns the device that trains: of those that autograd saves tensors on, the one that holds most.
+func trained(ctx context.Context, tr *traces.Trace) (*timeline.Device, error) {
+	tl, err := timeline.Build(ctx, tr, nil)
+	if err != nil {
+		return nil, err
+	}
+	var best *timeline.Device
+	for _, d := range tl.Devices {
+		if best == nil || d.Info.Kind == traces.DeviceGPU && best.Info.Kind != traces.DeviceGPU || d.Info.Kind == best.Info.Kind && d.Totals.PeakAllocated > best.Totals.PeakAllocated {
+			best = d
+		}
+	}
+	if best == nil {
+		return nil, fmt.Errorf("the step that was described holds no memory")
+	}
+	return best, nil
+}
+
+// Run implements replay.Target: the plan is carried out between two stretches without one, and is off afterwards. Footprint and PeakLive are the peak of what
+// is allocated on the device within a step, which a plan's PeakLive predicts; a process holds more than that.
+func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan.RunOptions) (m plan.Measurement, err error) {
+	began := time.Now()
+	m.Target = t.Name()
+	words, err := Encode(p, pl)
+	if err != nil {
+		return m, err
+	}
+	say := func(doing string) {
+		if o.Progress != nil {
+			o.Progress(doing)
+		}
+	}
+	say("without")
+	before, err := t.timed(ctx, 0)
+	if err != nil {
+		return m, err
+	}
+	say("with")
+	number := t.next
+	t.next++
+	if err := t.trainer.Carry(ctx, number, words); err != nil {
+		return m, err
+	}
+	defer func() {
+		off, cancel := context.WithTimeout(context.WithoutCancel(ctx), offWithin)
+		defer cancel()
+		if e := t.trainer.Carry(off, 0, nil); err == nil {
+			err = e
+		}
+	}()
+	with, err := t.timed(ctx, number)
+	if err != nil {
+		return m, err
+	}
+	m.KeepAllBefore, _ = spread(before)
+	m.StepTime, m.StepP95 = spread(with)
+	if over := float64(m.StepTime)/float64(m.KeepAllBefore) - 1; t.opt.MostOverhead > 0 && over > t.opt.MostOverhead {
+		return m, fmt.Errorf("turned off: steps took %.1f %% longer, and %.1f %% was the most allowed", 100*over, 100*t.opt.MostOverhead)
+	}
+	last := with[len(with)-1]
+	m.SwappedOut, m.SwappedIn, m.RecomputeTime = last.Out, last.In, last.Again
+	say("describe")
+	tr, err := t.trainer.Describe(ctx)
+	if err != nil {
+		return m, err
+	}
+	d, err := trained(ctx, tr)
+	if err != nil {
+		return m, err
+	}
+	m.PeakLive = d.Totals.PeakAllocated
+	m.Footprint = m.PeakLive
+	if last.Missed > 0 {
+		m.Notes = append(m.Notes, fmt.Sprintf("%d tensors stayed that were to leave: the step does not run as it was recorded", last.Missed))
+	}
+	say("without")
+	if err := t.trainer.Carry(ctx, 0, nil); err != nil {
+		return m, err
+	}
+	after, err := t.timed(ctx, 0)
+	if err != nil {
+		return m, err
+	}
+	m.KeepAllAfter, _ = spread(after)
+	m.Elapsed = time.Since(began)
+	return m, nil
+}
+
+// offWithin is how long turning a plan off is waited for when the measurement was given up.
+const offWithin = 5 * time.Second
+
+// timed lets the steps behind a change pass and returns those that count.
+func (t *Target) timed(ctx context.Context, number int64) ([]Step, error) {
+	steps, err := t.trainer.Steps(ctx, number, t.opt.Warm+t.opt.Steps)
+	if err != nil {
+		return nil, err
+	}
+	return steps[t.opt.Warm:], nil
+}
+
+// spread returns the median and the 95th percentile of step times.
+func spread(steps []Step) (median, p95 int64) {
+	times := make([]int64, len(steps))
+	for i, s := range steps {
+		times[i] = s.Time
+	}
+	slices.Sort(times)
+	return times[len(times)/2], times[min(len(times)*95/100, len(times)-1)]
+}
