@@ -25,7 +25,7 @@ import (
 // fractional knapsack. Weights are found by multiplicative updates, which converge on simplices and need no solver; the best value on the way counts, so that
 // stopping early costs tightness and never truth. An op with variants is tried under each; the least counts.
 //
-// Complexity: O(steps x values log values) for one moment. Rejected: one program over all moments at once (a column for each value and moment; the moment of the
+// Complexity: O(steps x values) for one moment (knapsack.go), on the average. Rejected: one program over all moments at once (a column for each value and moment; the moment of the
 // peak alone came within a few percent of it on the networks tried); an exact linear program by a solver in WebAssembly (starting it takes longer than all of
 // this).
 
@@ -54,7 +54,20 @@ type bounder struct {
 	accA, accB []float64
 	dual       dual      // of the moment that bounds best, at the last limit asked for
 	shareOf    []float64 // of each op: one by the number of buffers that it writes
+	known      map[asked]answer
 }
+
+// asked is a question that was put to a bounder, and answer what it found.
+type (
+	asked struct {
+		limit int64
+		turns int
+	}
+	answer struct {
+		value int64
+		dual  dual
+	}
+)
 
 // column is a value that may be absent at the moment.
 type column struct {
@@ -90,7 +103,7 @@ func (d *dual) costs(x *gap) (copies, again float64, ok bool) {
 
 func newBounder(m *model) *bounder {
 	b := &bounder{m: m, head: make([]int64, m.n), tail: make([]int64, m.n+1), begin: make([]int64, m.n), tight: make([]int64, m.n), least: make([]int64, m.n),
-		shareOf: make([]float64, m.n)}
+		shareOf: make([]float64, m.n), known: map[asked]answer{}}
 	b.dur = slices.Clone(m.dur)
 	b.link()
 	b.loads()
@@ -259,8 +272,21 @@ func (b *bounder) choose() {
 
 // bound returns what no plan within the limit undercuts, in nanoseconds. Turns bounds the updates of each moment.
 func (b *bounder) bound(limit int64, turns int) int64 {
+	key := asked{limit, turns}
+	x, ok := b.known[key]
+	if !ok {
+		b.dual = dual{} // those of other limits are known still
+		x.value = b.prove(limit, turns)
+		x.dual = b.dual
+		b.known[key] = x
+	}
+	b.dual = x.dual
+	return x.value
+}
+
+// prove is bound for a limit that was not asked for before.
+func (b *bounder) prove(limit int64, turns int) int64 {
 	b.within(limit)
-	b.dual.value = 0
 	best := b.base
 	for _, k := range b.moments {
 		op := &b.m.p.Ops[k]
@@ -354,113 +380,6 @@ func (b *bounder) keep(k plan.OpID, value float64) {
 	for i := nB - 2; i >= 0; i-- {
 		d.in[i] += d.in[i+1]
 	}
-}
-
-// collect lists the values that may be absent when op k begins, and the rows.
-func (b *bounder) collect(k plan.OpID) {
-	m, p := b.m, b.m.p
-	b.columns, b.rowA, b.rowB = b.columns[:0], b.rowA[:0], b.rowB[:0]
-	var ids []int32
-	for _, g := range m.choices {
-		if x := &m.gaps[g]; x.after < k && k < x.before && b.inOrder(x) && p.Ops[x.after].Stream == p.Ops[k].Stream && (x.canSwap || x.canDrop) {
-			ids = append(ids, g)
-			b.rowA, b.rowB = append(b.rowA, x.ready), append(b.rowB, x.before)
-		}
-	}
-	slices.Sort(b.rowA)
-	slices.Sort(b.rowB)
-	b.rowA, b.rowB = slices.Compact(b.rowA), slices.Compact(b.rowB)
-	for _, g := range ids {
-		x := &m.gaps[g]
-		a, _ := slices.BinarySearch(b.rowA, x.ready)
-		c, _ := slices.BinarySearch(b.rowB, x.before)
-		col := column{size: float64(x.size), out: float64(x.out), in: float64(x.in), rowA: int32(a), rowB: int32(c), canDrop: x.mayDrop}
-		if col.canDrop {
-			for _, o := range m.maker[m.makerAt[g]:m.makerAt[g+1]] {
-				if p.Ops[o].Stream == p.Ops[k].Stream {
-					col.redo += float64(m.dur[o]) * b.shareOf[o]
-				}
-			}
-		}
-		b.columns = append(b.columns, col)
-	}
-	b.order = b.order[:0]
-	for i := range b.columns {
-		b.order = append(b.order, int32(i))
-	}
-	b.rate = slices.Grow(b.rate[:0], len(b.columns))[:len(b.columns)]
-}
-
-// price solves the knapsack for the weights at hand, returns the Lagrangian's value and leaves in gainA and gainB what each row comes to.
-func (b *bounder) price(k plan.OpID, missing, rest float64) float64 {
-	nA, nB := len(b.rowA), len(b.rowB)
-	// cost of a column: rows of A up to its own count it, rows of B from its own on
-	a, c := slices.Clone(b.weightA[:nA]), slices.Clone(b.weightB[:nB])
-	for i := 1; i < nA; i++ {
-		a[i] += a[i-1]
-	}
-	for i := nB - 2; i >= 0; i-- {
-		c[i] += c[i+1]
-	}
-	again := b.weightB[nB]
-	for i := range b.columns {
-		x := &b.columns[i]
-		cost := x.out*a[x.rowA] + x.in*c[x.rowB]
-		if x.canDrop {
-			cost = min(cost, x.redo*again)
-		}
-		b.rate[i] = cost / x.size
-	}
-	slices.SortFunc(b.order, func(x, y int32) int { return cmp.Or(cmp.Compare(b.rate[x], b.rate[y]), cmp.Compare(x, y)) })
-	for i := range b.gainA {
-		b.gainA[i] = 0
-	}
-	for i := range b.gainB {
-		b.gainB[i] = 0
-	}
-	var value float64
-	for _, i := range b.order {
-		if missing <= 0 {
-			break
-		}
-		x := &b.columns[i]
-		share := 1.0
-		if x.size >= missing {
-			share, missing = missing/x.size, 0
-		} else {
-			missing -= x.size
-		}
-		value += share * x.size * b.rate[i]
-		if swapCost := x.out*a[x.rowA] + x.in*c[x.rowB]; x.canDrop && x.redo*again < swapCost {
-			b.gainB[nB] += share * x.redo
-		} else {
-			b.gainA[x.rowA] += share * x.out
-			b.gainB[x.rowB] += share * x.in
-		}
-	}
-	if missing > 0 {
-		return math.Inf(1)
-	}
-	for i := nA - 2; i >= 0; i-- {
-		b.gainA[i] += b.gainA[i+1]
-	}
-	for i := 1; i < nB; i++ {
-		b.gainB[i] += b.gainB[i-1]
-	}
-	for i, a := range b.rowA {
-		if a >= 0 {
-			b.gainA[i] += float64(b.head[a])
-			value += b.weightA[i] * float64(b.head[a])
-		}
-	}
-	for i := range nB {
-		b.gainB[i] += float64(b.tail[b.rowB[i]])
-		value += b.weightB[i] * float64(b.tail[b.rowB[i]])
-	}
-	b.gainA[nA] = float64(b.begin[k])
-	b.gainB[nB] += rest
-	value += b.weightA[nA]*float64(b.begin[k]) + b.weightB[nB]*rest
-	return value
 }
 
 // Bound returns a proven lower bound on the step time of every plan of the problem whose footprint is within so many bytes, in nanoseconds; on that of

@@ -51,12 +51,15 @@ func newFinder(ctx context.Context, p *plan.Problem, r plan.Request, off mechani
 	}
 	work := r.Work
 	if work <= 0 {
-		work = max(defaultWork, f.grid.least*int64(len(f.views))*f.grid.visited())
+		work = defaultWork
 	}
-	f.share = work / f.grid.visited()
 	if f.pack = min(f.grid.pack, max(leastPack, work/packed)); off.packing {
 		f.pack = 0
 	}
+	if r.Work <= 0 {
+		work = max(work, f.grid.least*int64(len(f.views))*f.grid.visited())
+	}
+	f.share = work / f.grid.visited()
 	return f, nil
 }
 

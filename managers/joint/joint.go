@@ -40,7 +40,7 @@ import (
 //     by what their plans measure (polish, in search.go).
 //   - ladder.go does that for the rungs of a fine, fixed ladder of limits that lead to the budget: a larger budget never gives a slower step by construction,
 //     not by luck. finder.go asks it for the budget's rung, and for the lowest that takes no longer.
-//   - bound.go proves the least step time at a limit.
+//   - bound.go proves the least step time at a limit, with the knapsack of knapsack.go.
 //
 // Budget 0 asks for the smallest footprint without loss of time: the lowest rung that takes no longer than the topmost, which keeps everything.
 //

@@ -11,9 +11,10 @@ import (
 // The problem: a larger budget must never give a slower step, and a budget must not lose what lies between fixed limits. Planning at the budget itself serves
 // the second and breaks the first, since search has luck; a coarse ladder of limits, the same for every budget, serves the first and breaks the second.
 //
-// Way chosen: a fine ladder, of which a call makes only the rungs that lead to its budget. A few rungs are planned for from nothing, and take what the one below
-// found where that is faster; the others lie halfway between two that are known, down to the last bit of their number, and start from what those chose. Three rules make step
-// time fall from rung to rung whoever asks:
+// Way chosen: a fine ladder, of which a call makes only the rungs that lead to its budget. The topmost, without a limit, and the lowest are planned for from
+// nothing; every other lies halfway between two that are known, down to the last bit of its number, and starts from what those chose beside what it finds by
+// itself. The coarsest of these, which bound what all others can come to, are planned for some more times (probe). Three rules make step time fall from rung to
+// rung whoever asks:
 //
 //   - a rung comes to the same whichever were looked at before (the test that says so caught two mistakes);
 //   - a rung has the plans of the smaller rung that it lies above;
@@ -23,19 +24,18 @@ import (
 // Limits lie closer together at the small end, where a byte costs most time, and are multiples of what all sizes are multiples of: where these are few, each is a
 // rung. Among rungs of equal time the lowest is looked for, by the same halving (descend): ties go to the smaller footprint.
 //
-// Complexity: the bits of a rung's number, plus the rungs from nothing whose bound is below what was found. Rejected: all rungs for every call (a hundred of them made a
-// budget take ten seconds, and were still too far apart); warm starts from the budget's neighbours on the caller's own grid (what a budget gets then depends
-// on which budgets were asked for).
+// Complexity: a call plans for as many rungs as the number of its own has bits, and for at most as many again to descend. Rejected: all rungs for every call
+// (a hundred of them made a budget take ten seconds, and were still too far apart); a coarse ladder of rungs that are all planned for from nothing, several times
+// over, below the fine one (four times the work, for step times that differed by a thousandth on the average and were longer as often as shorter); warm starts
+// from the budget's neighbours on the caller's own grid (what a budget gets then depends on which budgets were asked for).
 
 // grid are the limits that are planned for, whatever the budget.
 type grid struct {
 	floor       int64
 	unit, units int64 // what every size is a multiple of, and how many there are up to the peak
-	top         int   // the rung without a limit
-	step        int   // between those planned from nothing, a power of two
-	rungs       int   // of these
+	top         int   // the rung without a limit, a power of two
 	rounds      int   // how often one limit is planned for at the most, where addresses take the plan above it
-	probes      bool  // also plan from nothing a little below a rung
+	probes      bool  // some rungs are planned for several times; where addresses cost time, other places are tried, and choices on the evaluator
 	pack        int64 // the most counted work of a search for places, 0 where a greedy pass has to do
 	mend        int64 // mending choices gets one part in so many of the work on a rung
 	least       int64 // counted work that a view of a rung gets by default, at the least
@@ -43,26 +43,25 @@ type grid struct {
 
 // newGrid makes fewer rungs for problems of more buffers, which are a smaller share of the whole and take longer to place.
 func newGrid(m *model) grid {
-	g := grid{floor: m.floor, unit: unit(m), rungs: 16, step: 128, rounds: 8, probes: true, pack: 100_000, mend: 8}
+	g := grid{floor: m.floor, unit: unit(m), top: 2048, rounds: 8, probes: true, pack: 100_000, mend: 8}
 	g.units = max(m.peak-m.floor, 0) / g.unit
 	size := 2 * len(m.p.Buffers) // about as many as buffers and ops together, in a recording of a network
 	switch {
 	case size > 4000: // placing a plan takes most of the time there
-		g.rungs, g.step, g.rounds, g.probes, g.pack = 8, 16, 4, false, 0
+		g.top, g.rounds, g.probes, g.pack = 256, 4, false, 0
 	case m.n+len(m.p.Buffers) > 4000: // few buffers and many ops: a schedule takes long, and a rung has to have some hundreds of them
-		g.rungs, g.step, g.probes, g.mend = 4, 32, false, 2
-		g.least = 400 * int64(m.n+len(m.gaps))
+		g.top, g.probes, g.mend = 128, false, 8
+		g.least = 200 * int64(m.n+len(m.gaps))
 	}
 	if size > 16000 {
-		g.rungs, g.step, g.rounds, g.mend = 4, 4, 2, 32
+		g.top, g.rounds, g.mend = 32, 2, 32
 	}
 	if size > 40000 {
-		g.rungs, g.step, g.rounds = 3, 1, 2
+		g.top, g.rounds = 8, 2
 	}
 	if len(m.choices) == 0 || m.peak <= m.floor {
-		g.rungs, g.step = 1, 1
+		g.top = 1
 	}
-	g.top = g.rungs * g.step
 	return g
 }
 
@@ -102,20 +101,14 @@ func (g *grid) at(bytes int64) int {
 
 // below returns the next rung down that is known when rung at is: -1 where there is none.
 func (g *grid) below(at int) int {
-	if at%g.step == 0 {
-		return at - g.step
+	if at == 0 {
+		return -1
 	}
 	return at - at&-at
 }
 
 // visited is about how many rungs one call plans for.
-func (g *grid) visited() int64 {
-	n := int64(6)
-	for s := g.step; s > 1; s /= 2 {
-		n++
-	}
-	return n
-}
+func (g *grid) visited() int64 { return int64(max(6, bits.Len(uint(g.top))-2)) }
 
 // rung is what was found for one limit. Rungs of equal outcome may be one.
 type rung struct {
@@ -128,6 +121,14 @@ type rung struct {
 func (x *rung) time() int64 {
 	if x == nil || x.best == nil {
 		return math.MaxInt64
+	}
+	return x.best.time
+}
+
+// least is the step time that a smaller rung may not undercut, 0 where nothing fits.
+func (x *rung) least() int64 {
+	if x.best == nil {
+		return 0
 	}
 	return x.best.time
 }
@@ -152,29 +153,8 @@ func (f *finder) rung(at int) (*rung, error) {
 // make plans for a rung, after those that it depends on.
 func (f *finder) make(at int) (*rung, error) {
 	g, limit := &f.grid, f.grid.limit(at)
-	if at == g.top || at%g.step == 0 {
-		x, err := f.scratch(limit, math.MaxInt64)
-		if err != nil {
-			return nil, err
-		}
-		// Search has luck: what is found for a little less is often better, and would be lost to the rungs below, which may not be faster. Not worth it near the bound.
-		enough := f.bound(limit)
-		enough += enough / 50
-		for k := 1; k < 4 && at < g.top && g.probes && at > 0 && x.time() > enough; k++ {
-			y, err := f.scratch(g.limit(at-k*g.step/4), x.time())
-			if err != nil {
-				return nil, err
-			}
-			x.consider(y.all, limit, 0)
-		}
-		if low := g.below(at); low >= 0 && f.bound(g.limit(low)) < x.time() {
-			y, err := f.rung(low)
-			if err != nil {
-				return nil, err
-			}
-			x.consider(y.all, limit, 0)
-		}
-		return x, nil
+	if at == g.top || at == 0 {
+		return f.scratch(limit, math.MaxInt64)
 	}
 	d := at & -at
 	lo, err := f.rung(at - d)
@@ -191,7 +171,34 @@ func (f *finder) make(at int) (*rung, error) {
 	case lo.time() <= hi.time(): // the same time for less; or nothing fits at the larger one
 		return lo, nil
 	}
-	return f.between(limit, lo, hi)
+	x, err := f.between(limit, lo, hi)
+	if err != nil || d < g.top/coarse || !g.probes {
+		return x, err
+	}
+	return x, f.probe(x, at, d, hi)
+}
+
+// Below rungs of the coarsest halvings, one in so many of all, a few more limits are planned for.
+const (
+	coarse = 16
+	probes = 3
+)
+
+// probe plans from nothing a little below rung at, where what was found there is far from what can be hoped for. Search has luck: what is found for a little
+// less is often better, and these rungs bound what all between them can come to. Not worth it near the bound.
+func (f *finder) probe(x *rung, at, d int, hi *rung) error {
+	limit := f.grid.limit(at)
+	least := hi.least()
+	enough := f.bound(limit)
+	enough = max(least, enough+enough/50)
+	for k := 1; k <= probes && x.time() > enough; k++ {
+		y, err := f.scratch(f.grid.limit(at-k*d/4), x.time())
+		if err != nil {
+			return err
+		}
+		x.consider(y.all, limit, least)
+	}
+	return nil
 }
 
 // bound returns the step time that no plan within a limit undercuts, as an evaluator would measure it; 0 where there are no times.
@@ -209,10 +216,7 @@ func (f *finder) scratch(limit, beat int64) (*rung, error) {
 
 // between plans for a limit from what was found for a smaller and a larger one. What is faster than at the larger one is not taken.
 func (f *finder) between(limit int64, lo, hi *rung) (*rung, error) {
-	least := int64(0)
-	if hi.best != nil {
-		least = hi.best.time
-	}
+	least := hi.least()
 	x, err := f.try(limit, max(least, f.bound(limit)), least, lo.time(), []*rung{lo, hi})
 	if err != nil {
 		return nil, err

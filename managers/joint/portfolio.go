@@ -2,6 +2,7 @@ package joint
 
 import (
 	"context"
+	"math"
 	"math/rand/v2"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
@@ -105,7 +106,7 @@ func (v *view) searchOn(pl *plan.Plan) {
 	s.take(&x)
 	v.improve(&x, s.steps+v.f.share)
 	s.set(&x)
-	if y, err := v.settle(limit, v.f.pack); err == nil {
+	if y, err := v.settle(limit, v.f.pack, math.MaxInt64); err == nil {
 		v.f.note(y)
 	}
 }

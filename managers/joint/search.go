@@ -15,6 +15,7 @@ type state struct {
 	time   int64
 	price  prices // under which it was covered
 	cost   int64  // copies and recomputation, to tell equals apart
+	cut    int64  // by how much limits had to be lowered for its plan to fit, where that is known
 }
 
 // better reports whether a meets the limits better than b, or else is faster, or else does less.

@@ -37,8 +37,9 @@ func (f *finder) newView(p *plan.Problem, m *model, section int64) *view {
 //
 // Way chosen: pack by search, which is told the limit as its capacity and stops at the first packing within it (managers/pack). It gets far more steps than
 // greedy passes take, since with some slack it closes a gap of several percent sooner than choices are made anew; but only for candidates whose live
-// bytes are within the limit and whose estimated time does not lose to what is known. Where it fails, limits are cut by a few percent of what is not there
-// all the time, twice as much at each failure; when it succeeds, the cut is halved towards the last that failed.
+// bytes are within the limit and whose estimated time does not lose to what is known. Where it fails, limits are cut: by what did at a neighbouring limit, where
+// one was planned for, since addresses waste about as much there; else by a few percent of what is not there all the time, twice as much at each failure. When it
+// succeeds, the cut is halved towards the last that failed.
 //
 // Complexity: at most so many rounds as the grid says, each with a part of the search's work and one search for places; greedy passes too where those fit and
 // addresses make compute wait. Rejected: greedy placement, with cuts as large as what sticks out (they came to ten percent where three would have done, and a plan
@@ -63,6 +64,13 @@ func (v *view) plan(limit, enough, beat int64, seeds []*state) ([]*found, *state
 	missed, fitted := int64(0), int64(-1)       // the cuts that were too little and enough, the latter -1 where none was
 	step := max(limit-v.m.persistent, 0) / cuts // the most by which it grows at first
 	last := false                               // limits are as low as can be
+	warm := leastCut(seeds)                     // the cut that did for the neighbours, to begin with
+	first.cut = warm
+	defer func() {
+		if fitted > 0 && fitted < limit {
+			first.cut = fitted
+		}
+	}()
 	for round := range rounds {
 		if round > 0 {
 			at = v.again(at, share/v.f.grid.mend)
@@ -75,12 +83,12 @@ func (v *view) plan(limit, enough, beat int64, seeds []*state) ([]*found, *state
 		if round == 0 { // without slack a search for places is mostly in vain
 			work /= 8
 		}
-		x, err := v.settle(limit, work)
+		x, err := v.settle(limit, work, beat)
 		if err != nil {
 			return nil, nil, err
 		}
 		miss := x.pl.Footprint - limit
-		if miss <= 0 {
+		if miss <= 0 && v.f.perIteration(at.time) <= beat {
 			if x, err = v.polish(x, at, limit); err != nil {
 				return nil, nil, err
 			}
@@ -103,7 +111,9 @@ func (v *view) plan(limit, enough, beat int64, seeds []*state) ([]*found, *state
 			last = true
 		case at.over > 0: // nor so far
 			cut = (missed + cut) / 2
-		case round < 2 && v.m.n <= 4000:
+		case warm > cut:
+			missed, cut = cut, warm
+		case round < 2 && warm == 0 && v.m.n <= 4000:
 			v.tighten(x.pl, limit)
 			continue
 		default:
@@ -126,6 +136,16 @@ func (v *view) plan(limit, enough, beat int64, seeds []*state) ([]*found, *state
 	return made, first, nil
 }
 
+// leastCut returns the least by which limits had to be lowered for one of the seeds to fit, 0 where nothing is known.
+func leastCut(seeds []*state) (cut int64) {
+	for _, x := range seeds {
+		if cut == 0 || x.cut > 0 && x.cut < cut {
+			cut = x.cut
+		}
+	}
+	return cut
+}
+
 // Limits are lowered at first by one part in so many of the memory that is not taken all the time.
 const cuts = 32
 
@@ -133,8 +153,8 @@ const cuts = 32
 func (v *view) loses(x *state, beat int64) bool { return v.f.perIteration(x.time)-beat > beat/32 }
 
 // settle assembles, places and measures the schedule at hand: packed by search of so much work; where that fits and addresses cost time, in other ways too,
-// among them such that leave memory alone for a while before it is used again, for as long as the limit allows.
-func (v *view) settle(limit, work int64) (*found, error) {
+// among them such that leave memory alone for a while before it is used again, for as long as the limit allows; unless a plan is known that beats it anyhow.
+func (v *view) settle(limit, work, beat int64) (*found, error) {
 	pl, err := v.assemble(true)
 	if err != nil {
 		return nil, err
@@ -149,14 +169,14 @@ func (v *view) settle(limit, work int64) (*found, error) {
 		opt.Work = 1
 	}
 	best, err := v.measured(pl, opt)
-	if err != nil || !v.f.grid.probes || best.pl.Footprint > limit {
+	estimate := v.f.perIteration(v.s.time)
+	if err != nil || !v.f.grid.probes || best.pl.Footprint > limit || estimate > beat {
 		return best, err
 	}
 	others := []place.Options{{Rule: place.BestFit}, {Rule: place.FirstFit}}
 	for rest := len(best.pl.Steps) / 2; rest > 0; rest /= 2 {
 		others = append(others, place.Options{Rule: place.BestFit, Rest: int32(rest)})
 	}
-	estimate := v.f.perIteration(v.s.time)
 	for k := 0; k < 2*len(others); k++ {
 		opt := others[k/2]
 		if best.time <= estimate+estimate/4096 { // addresses cost no time
