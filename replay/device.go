@@ -9,6 +9,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
 )
 
 // Device is a target of real hardware: what it measures stands beside what was simulated.
@@ -16,7 +17,13 @@ type Device struct {
 	Target
 	// About says what it is, for people: NVIDIA H200, 139.8 GiB.
 	About string
+	// Eager says that it is a training that runs: it carries out plans for [plan.TorchEager] alone, its footprint is the peak of what is allocated in a step,
+	// and its steps last as long as its program has them last.
+	Eager bool
 }
+
+// carries reports whether a result's plan is one for this device.
+func (d *Device) carries(r *Result) bool { return !d.Eager || r.Executor == plan.TorchEager }
 
 // Measure carries out every valid plan of the comparison on a device, one after the other, and adds what it measured. What kept it from carrying one out
 // is in that one's result; the error is the context's.
@@ -24,7 +31,7 @@ func (c *Comparison) Measure(ctx context.Context, d Device, update func(Progress
 	c.Devices = append(c.Devices, d)
 	var plans []*Result
 	for i := range c.Results {
-		if r := &c.Results[i]; r.Valid && r.Target == c.firstTarget() {
+		if r := &c.Results[i]; r.Valid && r.Target == c.firstTarget() && d.carries(r) {
 			plans = append(plans, r)
 		}
 	}
@@ -76,9 +83,18 @@ func Off(measured, simulated int64) float64 {
 	return float64(measured)/float64(simulated) - 1
 }
 
+// Foretold returns what of a simulation the footprint of a measurement is to be compared with, in bytes: the arena's top, or what is alive at the peak where a
+// training's allocations were measured.
+func Foretold(m, s *plan.Measurement) int64 {
+	if m.Allocated {
+		return s.PeakLive
+	}
+	return s.Footprint
+}
+
 // Outside reports whether a measured result differs from the simulated one by more than is left to chance: 2 % of the footprint, 2 points of overhead.
 func Outside(m, s *Result) bool {
-	return math.Abs(Off(m.Measurement.Footprint, s.Measurement.Footprint)) > footprintTolerance || math.Abs(m.Overhead-s.Overhead) > overheadTolerance
+	return math.Abs(Off(m.Measurement.Footprint, Foretold(&m.Measurement, &s.Measurement))) > footprintTolerance || math.Abs(m.Overhead-s.Overhead) > overheadTolerance
 }
 
 // Causes says what the counters of a measured run show that its simulation has not: nothing that no counter shows. It is empty where they show nothing.
@@ -103,6 +119,9 @@ func (c *Comparison) Causes(m, s *Result) []string {
 	if x.Launches > 0 && float64(x.Dry) > dryTolerance*float64(x.Launches) {
 		say("%d of %d launches found the device with nothing to do: the host sets the pace", x.Dry, x.Launches)
 	}
+	if p := c.Problem; x.Allocated && x.SwappedOut > 0 && p.Source != nil && p.Source.Info.Kind == traces.DeviceCPU {
+		say("copies are made by the thread that trains, and were simulated on engines of their own")
+	}
 	if x.Retries != y.Retries {
 		say("its cache was given back %d times an iteration, simulated %d", x.Retries, y.Retries)
 	}
@@ -121,17 +140,29 @@ func (c *Comparison) writeMeasured(t *text) {
 				rows = append(rows, m)
 			}
 		}
-		t.line("measured", fmt.Sprintf("on %s, %s: real memory, real copies, stand-ins of the recorded kernels; %s", d.Name(), d.About, checked(rows)))
+		t.line("measured", d.what(rows))
 		if len(rows) == 0 {
 			t.b.WriteByte('\n')
 			continue
 		}
 		if base := rows[0].Measurement.KeepAll(); base > 0 && c.Problem.HasTimes {
-			t.line(" ", fmt.Sprintf("keeping everything takes %s there, %s simulated (%s)", timeline.Duration(base), timeline.Duration(c.Baseline), Percent(Off(base, c.Baseline))))
+			as := "simulated"
+			if d.Eager {
+				as = "while described op by op"
+			}
+			t.line(" ", fmt.Sprintf("keeping everything takes %s there, %s %s (%s)", timeline.Duration(base), timeline.Duration(c.Baseline), as, Percent(Off(base, c.Baseline))))
 		}
-		t.table(c.measuredColumns(t.o, rows), rows)
+		t.table(c.measuredColumns(t.o, rows, &d), rows)
 		c.writeCauses(t, rows)
 	}
+}
+
+// what says what was carried out, and where.
+func (d *Device) what(rows []*Result) string {
+	if d.Eager {
+		return fmt.Sprintf("in %s itself: %s; the footprint is the peak of what it allocates in a step", d.Name(), d.About)
+	}
+	return fmt.Sprintf("on %s, %s: real memory, real copies, stand-ins of the recorded kernels; %s", d.Name(), d.About, checked(rows))
 }
 
 // checked says whose bytes the device itself has looked at.
@@ -161,7 +192,7 @@ func (c *Comparison) measuredOf(r *Result, device string) *Result {
 	return nil
 }
 
-func (c *Comparison) measuredColumns(o TextOptions, rows []*Result) []column {
+func (c *Comparison) measuredColumns(o TextOptions, rows []*Result, d *Device) []column {
 	yes, no, none := marks(o)
 	beside := func(f func(m, s *Result) string) func(*Result) string {
 		return func(m *Result) string {
@@ -186,14 +217,18 @@ func (c *Comparison) measuredColumns(o TextOptions, rows []*Result) []column {
 	}
 	columns = append(columns,
 		column{"footprint", false, 0, footprintCell(o, rows)},
-		column{"off", false, 1, beside(func(m, s *Result) string { return Percent(Off(m.Measurement.Footprint, s.Measurement.Footprint)) })},
+		column{"off", false, 1, beside(func(m, s *Result) string {
+			return Percent(Off(m.Measurement.Footprint, Foretold(&m.Measurement, &s.Measurement)))
+		})},
 		column{"step", false, 0, func(r *Result) string { return timeline.Duration(r.Measurement.StepTime) }},
 		column{"p95", false, 3, func(r *Result) string { return timeline.Duration(r.Measurement.StepP95) }})
 	if !c.Problem.HasTimes {
 		return columns
 	}
+	if !d.Eager { // a training's steps last longer while they are described
+		columns = append(columns, column{"off", false, 2, beside(func(m, s *Result) string { return Percent(Off(m.Measurement.StepTime, s.Measurement.StepTime)) })})
+	}
 	columns = append(columns,
-		column{"off", false, 2, beside(func(m, s *Result) string { return Percent(Off(m.Measurement.StepTime, s.Measurement.StepTime)) })},
 		column{"overhead", false, 0, func(r *Result) string { return Percent(r.Overhead) }},
 		column{"simulated", false, 0, beside(func(_, s *Result) string { return Percent(s.Overhead) })})
 	if slices.ContainsFunc(rows, func(r *Result) bool { return r.Plan.Policy == nil && len(r.Plan.Absences) > 0 }) {

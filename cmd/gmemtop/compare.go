@@ -24,22 +24,35 @@ func (a *app) compareCommand() *cobra.Command {
 	var limit time.Duration
 	var notes, maxBatch bool
 	c := &cobra.Command{
-		Use: "compare FILE [FILE ...]", GroupID: groupReport, Args: f.tracesOrNetwork(4),
+		Use: "compare FILE [FILE ...]", GroupID: groupReport,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if d.live() {
+				return cobra.NoArgs(cmd, args)
+			}
+			return f.tracesOrNetwork(4)(cmd, args)
+		},
 		Short: "What each memory manager would make of this training, side by side",
 		Long: "Plans one iteration of a trace with memory managers (pooling, swapping, recompute and their combinations), checks every\n" +
 			"plan, simulates it, and says which is the fastest that fits. What the recording cannot serve is listed with the reason.\n" +
 			"Managers: " + strings.Join(managers.Names(), ", ") + ".\n" +
 			"With --target cuda every plan is also carried out on a GPU, with real memory, real copies and kernels that do as much work as\n" +
 			"the recorded ones: checked byte for byte, then timed, and shown beside what was simulated.\n" +
+			"With --target live:PID a running training is described, and what eager PyTorch can carry out of the plans is carried out in it,\n" +
+			"one after the other, each measured between steps without a plan; it learns the same, and is left as it was.\n" +
 			"Exits with 3 where nothing can fit in the budget, with 5 where there is no GPU to measure on.",
 		Example: "  gmemtop compare snapshot.pickle\n  gmemtop compare trace.gmt --budget 12GiB --managers all\n" +
 			"  gmemtop compare trace.gmt --budget 50% --hardware h100 --managers autoswap,vdnn-*,joint --json\n" +
 			"  gmemtop compare trace.gmt --budget 12GiB --target cuda\n" +
+			"  gmemtop compare --target live:4242 --budget 80%\n" +
 			"  gmemtop compare --network vgg16 --batch 256 --hardware titan-x --budget 12GiB\n" +
 			"  gmemtop compare b32.gmt b64.gmt --batch 32,64 --budget 24GiB --max-batch\n" +
 			"  gmemtop compare a.gmt b.gmt c.gmt --batch 8,16,8 --sequence 512,512,1024 --at-sequence 2048 --budget 24GiB --max-batch",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.compare(cmd.Context(), args, &f, comparing{names: names, devices: &d, limit: limit, notes: notes, maxBatch: maxBatch})
+			o := comparing{names: names, devices: &d, limit: limit, notes: notes, maxBatch: maxBatch}
+			if d.live() {
+				return a.compareLive(cmd.Context(), &f, o)
+			}
+			return a.compare(cmd.Context(), args, &f, o)
 		},
 	}
 	p := c.Flags()
@@ -150,14 +163,17 @@ func (a *app) compare(ctx context.Context, paths []string, f *planFlags, o compa
 			return err
 		}
 	}
+	return firstError(a.writeComparison(c, o.notes), readErr, deviceErr, unmeasured(c))
+}
+
+// writeComparison answers with a comparison.
+func (a *app) writeComparison(c *replay.Comparison, notes bool) error {
 	if a.flags.json {
-		err = a.write(false, func(w io.Writer) error { return c.WriteJSON(w, a.flags.report.Units) })
-	} else {
-		err = a.answer(func(w io.Writer) error {
-			return c.WriteText(w, replay.TextOptions{Units: a.flags.report.Units, Width: a.width(), ASCII: a.flags.ascii, Notes: o.notes})
-		})
+		return a.write(false, func(w io.Writer) error { return c.WriteJSON(w, a.flags.report.Units) })
 	}
-	return firstError(err, readErr, deviceErr, unmeasured(c))
+	return a.answer(func(w io.Writer) error {
+		return c.WriteText(w, replay.TextOptions{Units: a.flags.report.Units, Width: a.width(), ASCII: a.flags.ascii, Notes: notes})
+	})
 }
 
 // width is that of the terminal that the report goes to, 0 where it goes anywhere else.

@@ -31,8 +31,8 @@ type deviceFlags struct {
 
 func (f *deviceFlags) add(c *cobra.Command) {
 	p := c.Flags()
-	p.StringVar(&f.target, "target", "sim", "what carries the plans out beside the simulator: cuda, cuda:1, cuda:all; it measures what is simulated")
-	p.IntVar(&f.iterations, "iterations", 20, "how many iterations a GPU is timed for, behind three that are not counted")
+	p.StringVar(&f.target, "target", "sim", "what carries the plans out beside the simulator, and measures: cuda, cuda:1, cuda:all, or\nlive:PID, a training that runs, instead of FILE")
+	p.IntVar(&f.iterations, "iterations", 20, "how many iterations a GPU or a training is timed for, behind three that are not counted")
 	p.StringVar(&f.margin, "device-margin", "", "how much of a GPU's free memory is left alone (default 512MiB)")
 	p.BoolVar(&f.calibrate, "calibrate", false, "measure again what copies, launches and allocations cost on the GPU, though it is known")
 }
@@ -47,8 +47,8 @@ func (f *deviceFlags) ordinals() ([]int, error) {
 		number, device := strings.CutPrefix(name, "cuda:")
 		switch {
 		case name == "sim":
-		case strings.HasPrefix(name, "live:"):
-			return nil, unsupportedError{fmt.Errorf("--target %s: a running training takes no plans yet; --target cuda replays them on a GPU", name)}
+		case strings.HasPrefix(name, "live"):
+			return nil, usageError{fmt.Errorf("--target %q is none: write live:PID, and no other target beside it", f.target)}
 		case name == "cuda":
 			list = append(list, 0)
 		case name == "cuda:all":

@@ -111,17 +111,23 @@ func (l *lateControl) Detach(ctx context.Context) error {
 	return l.order(func(c capture.Controller) error { return c.Detach(ctx) })
 }
 
+// newWatching prepares to watch a job.
+func newWatching(title, waiting string) *watching {
+	w := &watching{session: capture.NewSession(capture.Limits{}), control: &lateControl{}}
+	w.feed = newSessionFeed(w.session, w.control, title, waiting)
+	w.feed.books = newBooks(w.session).parts // which open NVML only for a process whose steps have figures of a device's allocator
+	w.relay = pytorch.NewRelay(w.session, w.control)
+	w.sink = w.relay
+	return w
+}
+
 // watch prepares to watch a job, written to a file where the command line asks for one.
 func (a *app) watch(title, waiting string) (*watching, error) {
 	if d := a.flags.live.depth; d != "" && !slices.Contains([]string{capture.HowOps, capture.HowHistory, capture.HowProfile}, d) {
 		return nil, usageError{fmt.Errorf("--depth %q: name ops, history or profile", d)}
 	}
-	w := &watching{session: capture.NewSession(capture.Limits{}), control: &lateControl{}, unasked: a.flags.live.unasked}
-	w.feed = newSessionFeed(w.session, w.control, title, waiting)
-	w.feed.every, w.feed.depth = a.flags.live.every, a.flags.live.depth
-	w.feed.books = newBooks(w.session).parts // which open NVML only for a process whose steps have figures of a device's allocator
-	w.relay = pytorch.NewRelay(w.session, w.control)
-	w.sink = w.relay
+	w := newWatching(title, waiting)
+	w.unasked, w.feed.every, w.feed.depth = a.flags.live.unasked, a.flags.live.every, a.flags.live.depth
 	if a.flags.output != "" {
 		o, err := a.recordOptions(w.control)
 		if err != nil {

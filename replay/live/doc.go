@@ -2,7 +2,8 @@
 //
 // Its duties:
 //   - [Encode] says a plan in the words of the agent in the process: which of the tensors that autograd saves leave memory, and how they come back;
-//   - [Target] is the process as replay's targets are: [Target.Run] has a plan carried out and measures it between two stretches without.
+//   - [Target] is the process as replay's targets are: [Target.Run] has a plan carried out and measures it between two stretches without, [Target.Hold]
+//     keeps it up for as long as one likes.
 //
 // The process is reached through [Trainer], which cmd makes of what watches it.
 package live

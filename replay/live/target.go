@@ -193,7 +193,7 @@ func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan
 		return m, err
 	}
 	m.PeakLive = d.Totals.PeakAllocated
-	m.Footprint = m.PeakLive
+	m.Footprint, m.Allocated = m.PeakLive, true
 	if last.Missed > 0 {
 		m.Notes = append(m.Notes, fmt.Sprintf("%d tensors stayed that were to leave: the step does not run as it was recorded", last.Missed))
 	}
@@ -209,9 +209,6 @@ func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan
 	m.Elapsed = time.Since(began)
 	return m, nil
 }
-
-// offWithin is how long turning a plan off is waited for when the measurement was given up.
-const offWithin = 5 * time.Second
 
 // timed lets the steps behind a change pass and returns those that count.
 func (t *Target) timed(ctx context.Context, number int64) ([]Step, error) {

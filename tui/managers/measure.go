@@ -270,7 +270,7 @@ func (v gauge) status(s *leaf.State, r *row) string {
 	}
 	y := &r.result.Result
 	m := &x.Measurement
-	text := fmt.Sprintf("%s: %s (%s), step %s", x.Target, s.Units.Bytes(m.Footprint), replay.Percent(replay.Off(m.Footprint, y.Measurement.Footprint)),
+	text := fmt.Sprintf("%s: %s (%s), step %s", x.Target, s.Units.Bytes(m.Footprint), replay.Percent(replay.Off(m.Footprint, replay.Foretold(m, &y.Measurement))),
 		timeline.Duration(m.StepTime))
 	if base := m.KeepAll(); base > 0 {
 		text += fmt.Sprintf(", overhead %s beside %s of keeping everything, simulated %s", replay.Percent(x.Overhead), timeline.Duration(base), replay.Percent(y.Overhead))

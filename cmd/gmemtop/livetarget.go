@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/managers"
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/replay"
+	"github.com/gmemtop/gmemtop/replay/live"
+)
+
+// live reports whether --target names a running training.
+func (f *deviceFlags) live() bool {
+	return strings.HasPrefix(f.target, "live") && !strings.Contains(f.target, ",")
+}
+
+// pid returns the process that --target names.
+func (f *deviceFlags) pid() (int, error) {
+	number, ok := strings.CutPrefix(f.target, "live:")
+	pid, err := strconv.Atoi(number)
+	if !ok || err != nil || pid <= 0 {
+		return 0, usageError{fmt.Errorf("--target %q is none: write live:PID, with the number of a process that trains", f.target)}
+	}
+	return pid, nil
+}
+
+// describeTries is how often a training is described anew whose steps are not alike.
+const describeTries = 5
+
+// compareLive has plans carried out in a training that runs, and leaves it as it was.
+func (a *app) compareLive(ctx context.Context, f *planFlags, o comparing) error {
+	if err := a.mayWrite(a.flags.output); err != nil {
+		return err
+	}
+	pid, err := o.devices.pid()
+	if err != nil {
+		return err
+	}
+	switch {
+	case f.network != "" || f.iteration != "" || o.maxBatch:
+		return usageError{errors.New("--target live:PID plans the step that the training runs: leave --network, --iteration and --max-batch away")}
+	case o.devices.iterations < 1 || o.devices.iterations > 10_000:
+		return usageError{fmt.Errorf("--iterations %d: time between 1 and 10000 of them", o.devices.iterations)}
+	}
+	list, err := managers.Select(o.names)
+	if err != nil {
+		return usageError{err}
+	}
+	found, err := attachable(pid)
+	if err != nil {
+		return err
+	}
+	w := newWatching("", "")
+	w.unasked = true
+	run, stop := context.WithCancel(context.Background())
+	defer stop()
+	w.connect(run, pid, found.Started)
+	c, err := a.comparedLive(ctx, w, f, list, o)
+	left := w.letGo()
+	stop()
+	left = errors.Join(left, w.close())
+	if err != nil {
+		return errors.Join(err, left)
+	}
+	return firstError(a.writeComparison(c, o.notes), left, unmeasured(c))
+}
+
+// comparedLive describes the training, plans and has the plans carried out.
+func (a *app) comparedLive(ctx context.Context, w *watching, f *planFlags, list []plan.Manager, o comparing) (*replay.Comparison, error) {
+	t := &trainer{session: w.session, control: w.control}
+	a.note("waiting for a step of the training to end")
+	if err := t.until(ctx, func(v *capture.View) (bool, error) { return len(v.Steps) > 0, nil }); err != nil {
+		return nil, err
+	}
+	h, err := f.chosenHardware()
+	if err != nil {
+		return nil, err
+	}
+	target := live.NewTarget(t, live.Options{Steps: o.devices.iterations})
+	a.note("describing two of its steps")
+	p, err := target.Problem(ctx, h)
+	for try := 1; errors.Is(err, live.ErrUneven) && try < describeTries; try++ {
+		p, err = target.Problem(ctx, h)
+	}
+	if err != nil {
+		return nil, err
+	}
+	who := w.session.Snapshot().Target
+	p.Name = fmt.Sprintf("process %d", who.PID)
+	if p.Outside, err = optionalBytes("outside", f.outside); err != nil {
+		return nil, err
+	}
+	opt := replay.Options{Seed: f.seed, Work: f.work, Limit: o.limit, Eager: managers.Eager,
+		Devices: []replay.Device{{Target: target, About: who.Command(), Eager: true}}}
+	if opt.Budget, err = f.budgetBytes(ctx, p); err != nil {
+		return nil, err
+	}
+	if opt.Margin, err = optionalBytes("margin", f.margin); err != nil {
+		return nil, err
+	}
+	return a.compared(ctx, p, list, opt)
+}

@@ -1,0 +1,112 @@
+package live
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/gmemtop/gmemtop/managers/plan"
+)
+
+// News is what carrying a plan out has come to.
+type News struct {
+	// Doing says in a word or two what is being done: measuring without, with, describing, on.
+	Doing string
+	// On says that the plan is carried out now.
+	On bool
+	// Before is the median time of steps without the plan, Step and P95 of those with it, in nanoseconds; 0 where not measured yet.
+	Before, Step, P95 int64
+	// PeakBefore is the peak of what was allocated in a step without the plan, Peak with it, Foretold what the plan says; in bytes, 0 where not measured yet.
+	PeakBefore, Peak, Foretold int64
+	// ForetoldStep is the step time that the simulation foretells, in nanoseconds: what it says the plan adds, on top of Before.
+	ForetoldStep int64
+	// Steps is how many ran under the plan, Missed how many tensors of the last of them stayed that were to leave.
+	Steps, Missed int64
+	// Out, In and Again are what the last step moved, in bytes each way, and the nanoseconds of ops that ran again.
+	Out, In, Again int64
+}
+
+// Overhead is by what share steps last longer under the plan, 0 where not measured yet.
+func (n *News) Overhead() float64 {
+	if n.Before == 0 || n.Step == 0 {
+		return 0
+	}
+	return float64(n.Step)/float64(n.Before) - 1
+}
+
+// Hold has a plan carried out until ctx is done and measures what comes of it: steps without it first, then with it for as long as it lasts. added is what the
+// simulation says the plan adds to a step, in nanoseconds. tell hears of every change, from this goroutine. When ctx is done the plan is taken away and Hold
+// returns nil; any other error says why it is not carried out any more: it was refused, did not fit, or steps took longer than allowed.
+func (t *Target) Hold(ctx context.Context, p *plan.Problem, pl *plan.Plan, added int64, tell func(News)) (err error) {
+	words, err := Encode(p, pl)
+	if err != nil {
+		return err
+	}
+	n := News{Doing: "measuring without"}
+	n.PeakBefore, _ = p.PeakLive()
+	n.Foretold, _ = pl.PeakLive()
+	tell(n)
+	before, err := t.timed(ctx, 0)
+	if err != nil {
+		return ended(ctx, err)
+	}
+	n.Before, _ = spread(before)
+	n.ForetoldStep = n.Before + added
+	number := t.next
+	t.next++
+	if err := t.trainer.Carry(ctx, number, words); err != nil {
+		return ended(ctx, err)
+	}
+	defer func() {
+		off, cancel := context.WithTimeout(context.WithoutCancel(ctx), offWithin)
+		defer cancel()
+		if e := t.trainer.Carry(off, 0, nil); err == nil {
+			err = e
+		}
+	}()
+	n.Doing = "measuring with"
+	tell(n)
+	for first := true; ; first = false {
+		count := t.opt.Steps
+		if first {
+			count += t.opt.Warm
+		}
+		steps, err := t.trainer.Steps(ctx, number, count)
+		if err != nil {
+			return ended(ctx, err)
+		}
+		last := steps[len(steps)-1]
+		n.On, n.Steps = true, n.Steps+int64(len(steps))
+		n.Step, n.P95 = spread(steps[len(steps)-t.opt.Steps:])
+		n.Missed, n.Out, n.In, n.Again = last.Missed, last.Out, last.In, last.Again
+		if over := n.Overhead(); t.opt.MostOverhead > 0 && over > t.opt.MostOverhead {
+			return fmt.Errorf("turned off: steps take %.1f %% longer, and %.1f %% is the most allowed", 100*over, 100*t.opt.MostOverhead)
+		}
+		if first {
+			n.Doing = "describing"
+			tell(n)
+			tr, err := t.trainer.Describe(ctx)
+			if err != nil {
+				return ended(ctx, err)
+			}
+			d, err := trained(ctx, tr)
+			if err != nil {
+				return ended(ctx, err)
+			}
+			n.Peak = d.Totals.PeakAllocated
+		}
+		n.Doing = "on"
+		tell(n)
+	}
+}
+
+// ended returns nil where the end was wished for.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// offWithin is how long taking a plan away is waited for.
+const offWithin = 5 * time.Second
