@@ -29,7 +29,7 @@ package pool
 import (
 	"context"
 	"crypto/sha256"
-	_ "embed"
+	"embed"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -40,8 +40,8 @@ import (
 	"strings"
 )
 
-//go:embed shim/pool.c
-var shim string
+//go:embed shim
+var shim embed.FS
 
 //go:embed pool.py
 var python string
@@ -65,8 +65,20 @@ func Build(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("there is no folder to keep the live pool's library in: %w: set XDG_CACHE_HOME", err)
 	}
 	folder := filepath.Join(cache, "gmemtop")
-	sum := sha256.Sum256([]byte(runtime.GOARCH + "\n" + strings.Join(flags, " ") + "\n" + shim))
-	path := filepath.Join(folder, "pool-"+hex.EncodeToString(sum[:8])+".so")
+	sources, err := shim.ReadDir("shim")
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.New()
+	_, _ = fmt.Fprintln(sum, runtime.GOARCH, flags)
+	texts := map[string][]byte{}
+	for _, s := range sources {
+		if texts[s.Name()], err = shim.ReadFile("shim/" + s.Name()); err != nil {
+			return "", err
+		}
+		_, _ = sum.Write(texts[s.Name()])
+	}
+	path := filepath.Join(folder, "pool-"+hex.EncodeToString(sum.Sum(nil)[:8])+".so")
 	if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
 		return path, nil
 	}
@@ -82,11 +94,13 @@ func Build(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("the live pool's library cannot be kept: %w: set XDG_CACHE_HOME to a folder that you may write", err)
 	}
 	defer func() { _ = os.RemoveAll(work) }()
-	source, made := filepath.Join(work, "pool.c"), filepath.Join(work, "pool.so")
-	if err := os.WriteFile(source, []byte(shim), 0o644); err != nil {
-		return "", err
+	for name, text := range texts {
+		if err := os.WriteFile(filepath.Join(work, name), text, 0o644); err != nil {
+			return "", err
+		}
 	}
-	cmd := exec.CommandContext(ctx, compiler[0], append(append(compiler[1:], flags...), "-o", made, source)...)
+	made := filepath.Join(work, "pool.so")
+	cmd := exec.CommandContext(ctx, compiler[0], append(append(compiler[1:], flags...), "-o", made, filepath.Join(work, "pool.c"))...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		if ctx.Err() != nil {
 			return "", ctx.Err()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -71,6 +72,14 @@ func interpreter(t *testing.T) string {
 	return python
 }
 
+// read opens a file that another program will read, so that the go command does not take this test's last result for a test of what it is now.
+func read(t *testing.T, path string) {
+	t.Helper()
+	if _, err := os.ReadFile(path); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // built returns the shim.
 func built(t *testing.T) string {
 	t.Helper()
@@ -102,7 +111,12 @@ func ran(t *testing.T, scenario string, result any) {
 	python, shim := interpreter(t), built(t)
 	run.Do(func() {
 		run.results, run.plans, run.footprints = map[string]json.RawMessage{}, map[string]pool.Plan{}, map[string]int64{}
-		cmd := exec.Command(python, "testdata/train.py", shim, ".", strings.Join(scenarios, ","))
+		sources, train := t.TempDir(), filepath.Join("testdata", "train.py")
+		if run.err = os.WriteFile(filepath.Join(sources, "pool.py"), []byte(pool.Python()), 0o600); run.err != nil {
+			return
+		}
+		read(t, train)
+		cmd := exec.Command(python, train, shim, sources, strings.Join(scenarios, ","))
 		cmd.Env = append(os.Environ(), "OMP_NUM_THREADS=1", "MKL_NUM_THREADS=1")
 		var complaints strings.Builder
 		cmd.Stderr = &complaints
@@ -331,7 +345,8 @@ func TestWhatIsWrongIsSaidAndNothingIsLeft(t *testing.T) {
 	var o struct {
 		None, Missing, MPS, CUDA, Huge, Empty, Outside, Nothing, Unaligned, Negative, Placeless, Stream, Arm, Twice, Second, Left, Moved string
 		CUDARecord                                                                                                                       string `json:"cuda_record"`
-		Armed                                                                                                                            int
+		Short                                                                                                                            string
+		Armed, Taken, Kept                                                                                                               int
 		Table                                                                                                                            bool
 		Versions                                                                                                                         map[string]string
 		Found, Known                                                                                                                     map[string][]int
@@ -348,6 +363,9 @@ func TestWhatIsWrongIsSaidAndNothingIsLeft(t *testing.T) {
 	}
 	if o.None != "" || o.CUDA != "" || o.Arm != "" || o.Left != "" || o.Armed != 0 || !o.Table {
 		t.Errorf("refused %q and %q, armed %q, left behind %q, %d armed, torch's own table %v", o.None, o.CUDA, o.Arm, o.Left, o.Armed, o.Table)
+	}
+	if !strings.Contains(o.Short, "out of memory") || o.Taken != 1 || o.Kept > 1<<30 {
+		t.Errorf("without memory: %q, then armed with another's block: %d; refused plans kept %d bytes", o.Short, o.Taken, o.Kept)
 	}
 	for version, said := range o.Versions {
 		if !strings.Contains(said, version) {

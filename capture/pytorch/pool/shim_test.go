@@ -25,6 +25,9 @@ func compiler(t *testing.T) string {
 var strict = []string{"-std=gnu11", "-O2", "-fPIC", "-fexceptions", "-Wall", "-Wextra", "-Werror", "-pthread"}
 
 func TestTheShimCompilesWithoutAWarning(t *testing.T) {
+	for _, name := range []string{"shim/pool.c", "shim/serve.h", "shim/arena.h"} {
+		read(t, name)
+	}
 	made := filepath.Join(t.TempDir(), "pool.so")
 	if out, err := exec.Command(compiler(t), append(strict, "-shared", "-o", made, "shim/pool.c")...).CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
@@ -34,6 +37,9 @@ func TestTheShimCompilesWithoutAWarning(t *testing.T) {
 // standIn compiles the shim together with a stand-in for torch's allocator.
 func standIn(t *testing.T, flags ...string) (string, error) {
 	t.Helper()
+	for _, name := range []string{"testdata/stand_in.c", "shim/pool.c", "shim/serve.h", "shim/arena.h"} {
+		read(t, name)
+	}
 	made := filepath.Join(t.TempDir(), "stand_in")
 	out, err := exec.Command(compiler(t), append(append(append([]string{}, strict...), flags...), "-o", made, "testdata/stand_in.c")...).CombinedOutput()
 	if err != nil {

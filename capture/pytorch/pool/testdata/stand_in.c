@@ -3,6 +3,8 @@
 #include "../shim/pool.c"
 
 #include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static int failures;
 #define CHECK(x) \
@@ -13,7 +15,7 @@ static int failures;
 		} \
 	} while (0)
 
-static char slab[1 << 20] __attribute__((aligned(512)));
+static char slab[16 << 20] __attribute__((aligned(512)));
 static size_t slab_used;
 static int native_allocs, native_frees, native_uses, native_raw, opened, closed;
 static void *asked_base;
@@ -191,6 +193,12 @@ static void on_a_gpu(void) {
 	((six)object[8])(&object, (void *)1, (void *)2, (void *)3, NULL, NULL); // one that was opened before we came
 	CHECK(opened == 1 && closed == 2);
 	pool_step();
+	release(allocate(4096)), release(allocate(8192)), release(allocate(4096));
+	((six)object[7])(&object, (void *)1, (void *)2, (void *)3, (void *)4, (void *)5);
+	pool_step();
+	CHECK(!ours(allocate(4096)) && figure(CAPTURED) == 3);
+	((six)object[8])(&object, (void *)1, (void *)2, (void *)3, NULL, NULL);
+	pool_step();
 	a = allocate(4096);
 	CHECK(ours(a));
 
@@ -285,6 +293,143 @@ static void on_a_gpu(void) {
 	object = ours_now;
 	pool_remove();
 	CHECK(object == before && figure(INSTALLED) == 0);
+}
+
+// Plans and what comes differ, and the rest is served all the same.
+static void matching(void) {
+	enum { N = 200 };
+	static int64_t s[N], o[N];
+	const int slots[HOOKS] = {2, -1, 4, 5, 6, 7, 8};
+	CHECK(pool_install((void **)&object, COUNT, slots, &calls) == 0);
+	for (int i = 0; i < N; i++)
+		s[i] = i == 0 ? 16384 : 1024 + 512 * (i % 3), o[i] = i == 0 ? 32768 : 2048 * (i % 10);
+	CHECK(arm_with(N, s, o, 0) == 0);
+	// One is missing: those behind it are served, beyond the window too. It comes late, and is served as well.
+	for (int i = 1; i < N; i++) {
+		DataPtr d = allocate((size_t)s[i]);
+		CHECK(ours(d) && (char *)d.data == pool.armed->base + o[i]);
+		release(d);
+		if (i == 40) {
+			d = allocate(16384);
+			CHECK(ours(d) && (char *)d.data == pool.armed->base + o[0]);
+			release(d);
+		}
+	}
+	CHECK(figure(SERVED) == N && figure(UNPLANNED) == 0);
+	// One is new, and looks like one further on: those behind it have their own places.
+	int64_t few[] = {1024, 2048, 1024, 3072, 2048}, at[] = {0, 1024, 4096, 8192, 16384};
+	pool_disarm();
+	CHECK(arm_with(5, few, at, 0) == 0);
+	DataPtr extra = allocate(3072), late[5];
+	CHECK(ours(extra) && (char *)extra.data == pool.armed->base + 8192);
+	for (int i = 0; i < 3; i++) {
+		late[i] = allocate((size_t)few[i]);
+		CHECK(ours(late[i]) && (char *)late[i].data == pool.armed->base + at[i]);
+	}
+	late[3] = allocate(3072), late[4] = allocate(2048);
+	CHECK(!ours(late[3]) && ours(late[4]) && (char *)late[4].data == pool.armed->base + at[4]);
+	release(extra);
+	for (int i = 0; i < 5; i++)
+		release(late[i]);
+	// Three iterations in a row that serve less than half, and only those, retire the plan. Steps without allocations say nothing.
+	for (int i = 0; i < 6; i++) {
+		pool_step();
+		if (i % 3 == 2)
+			for (int k = 0; k < 5; k++)
+				release(allocate((size_t)few[k]));
+		else
+			release(allocate(1536));
+	}
+	pool_step(), pool_step(), pool_step();
+	release(allocate(1536)), pool_step();
+	release(allocate(1536)), pool_step();
+	CHECK(figure(ARMED) == 1);
+	release(allocate(1536)), pool_step();
+	CHECK(figure(ARMED) == 0 && figure(WHY) == WHY_STALE && figure(ARENA_COUNT) == 0);
+	// A plan of two steps begins again after two.
+	pool_adopt(65536);
+	release(allocate(65536));
+	CHECK(pool_arm(65536, 512, 5, few, at, 2, 0) == 0);
+	release(allocate(1024)), pool_step();
+	extra = allocate(2048);
+	CHECK((char *)extra.data == pool.armed->base + 1024);
+	release(extra), pool_step();
+	extra = allocate(2048);
+	CHECK((char *)extra.data == pool.armed->base + 1024);
+	release(extra);
+	pool_disarm();
+	// Malformed plans are refused, and what was adopted for them goes back.
+	int64_t bad[][4] = {{0, 0, 512, 0}, {-1, 0, 512, 0}, {512, 100, 512, 0}, {512, 65536, 512, 0}, {INT64_MAX, 512, 512, 0}, {512, -2, 512, 0}, {512, INT64_MAX, 512, 0}, {-5, -1, 512, 0}};
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+		int64_t sz[] = {bad[i][0], bad[i][2]}, of[] = {bad[i][1], bad[i][3]};
+		int frees = native_frees;
+		CHECK(arm_with(2, sz, of, 0) == 2 && native_frees == frees + 1);
+	}
+	int64_t large[] = {1 << 20, 512}, off[] = {-1, 0}, none[] = {-1, -1};
+	CHECK(arm_with(2, large, off, 0) == 0); // torch's may be larger than the arena
+	pool_disarm();
+	CHECK(arm_with(2, large, none, 0) == 3);
+	pool_remove();
+}
+
+static void *hold(void *at) {
+	lock();
+	pthread_barrier_wait(at);
+	pthread_barrier_wait(at);
+	unlock();
+	return NULL;
+}
+
+static void *ask(void *served) {
+	DataPtr d = allocate(4096);
+	*(bool *)served = ours(d);
+	release(d);
+	return NULL;
+}
+
+// A child is forked while another thread holds the lock, and is torch's alone. Of threads, that which armed is served, where one is to be.
+static void children_and_threads(void) {
+	const int slots[HOOKS] = {2, -1, 4, 5, 6, 7, 8};
+	pthread_t thread;
+	pthread_barrier_t at;
+	CHECK(pool_install((void **)&object, COUNT, slots, &calls) == 0 && arm() == 0);
+	DataPtr a = allocate(4096);
+	pool_disarm();
+	CHECK(arm() == 0);
+	pthread_barrier_init(&at, NULL, 2);
+	pthread_create(&thread, NULL, hold, &at);
+	pthread_barrier_wait(&at);
+	pid_t child = fork();
+	if (child == 0) {
+		failures = 0;
+		alarm(10);
+		int frees = native_frees;
+		CHECK(ours(a) && !ours(allocate(4096)) && figure(LIVE) == 1);
+		release(a);
+		pool_step(), pool_disarm(), pool_remove();
+		CHECK(figure(LIVE) == 1 && figure(INSTALLED) == 1 && native_frees == frees && arm() == 1);
+		CHECK(pool_install((void **)&object, COUNT, slots, &calls) == 2 && !pool_record(10));
+		_exit(failures > 0);
+	}
+	pthread_barrier_wait(&at);
+	pthread_join(thread, NULL);
+	int status = -1;
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+	release(a);
+	CHECK(figure(ARENA_COUNT) == 1);
+	bool served = false;
+	pthread_create(&thread, NULL, ask, &served);
+	pthread_join(thread, NULL);
+	CHECK(served);
+	pool_disarm();
+	CHECK(arm_with(3, sizes, offsets, 1) == 0);
+	pthread_create(&thread, NULL, ask, &served);
+	pthread_join(thread, NULL);
+	CHECK(!served && figure(UNPLANNED) == 0);
+	ask(&served);
+	CHECK(served);
+	pool_remove();
+	CHECK(object == &torchs_table[2]);
 }
 
 // On the CPU code asks for the deleter of a block whose own it threw away.
@@ -386,6 +531,8 @@ int main(int argc, char **argv) {
 		costs();
 	} else {
 		on_a_gpu();
+		matching();
+		children_and_threads();
 		on_a_cpu();
 	}
 	return failures > 0;

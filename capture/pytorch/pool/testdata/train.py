@@ -106,6 +106,11 @@ def resident():
         return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def virtual():
+    with open("/proc/self/statm") as f:
+        return int(f.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+
+
 def tasks():
     return len(os.listdir("/proc/self/task"))
 
@@ -375,6 +380,9 @@ def threads():
 
 def refusals():
     """What is wrong is said, and nothing is left behind."""
+    class Torch(object):
+        version, cuda = torch.version, torch.cuda
+
     plan, before = plan_of("mlp")[0], table()
     p = live.Pool(torch, library, "cpu")
     out = {"none": p.refusal(), "missing": live.Pool(torch, "/nowhere/pool.so", "cpu").refusal(), "mps": live.Pool(torch, library, "mps").refusal(),
@@ -383,15 +391,26 @@ def refusals():
                       ("unaligned", dict(plan, entries=[[s, o + 1 if o >= 0 else o, t] for s, o, t in plan["entries"]])),
                       ("negative", dict(plan, entries=[[-5, 0, 0]])), ("placeless", dict(plan, entries=[[640, -1, 0]])), ("stream", dict(plan, entries=[[640, 0, 9]]))):
         out[name] = p.arm(bad)
+    def short(*args, **kwargs):
+        raise RuntimeError("out of memory")
+
+    p.torch, fine = Torch, p.torch
+    Torch.empty, Torch.uint8, Torch.__version__ = staticmethod(short), torch.uint8, torch.__version__
+    out["short"] = p.arm(plan)
+    p.torch = fine
+    block = torch.empty(plan["arena"], dtype=torch.uint8)  # as large as the arena that did not come: it is not taken for it
+    one = (ctypes.c_int64 * 1)(64), (ctypes.c_int64 * 1)(0)
+    out["taken"] = p.library.pool_arm(64, 64, 1, one[0], one[1], 1, 1)
+    del block
+    before_refused = virtual()
+    for _ in range(50):
+        p.arm(dict(plan, arena=64 << 20, entries=[[640, 1, 0]]))
+    out["kept"] = virtual() - before_refused
     out["armed"] = p.counters()["armed"]
     out["arm"], out["twice"] = p.arm(plan), p.arm(plan)
     out["second"] = live.Pool(torch, library, "cpu").arm(plan)
     out["left"], out["table"] = p.remove(), table() == before
     versions = {}
-
-    class Torch(object):
-        version, cuda = torch.version, torch.cuda
-
     for version in ("1.13.1", "2.1.0", "2.16.0", "3.0.0"):
         Torch.__version__ = version
         versions[version] = live.Pool(Torch, library, "cpu").refusal()
