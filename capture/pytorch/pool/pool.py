@@ -145,13 +145,13 @@ def _guarded(method):
 
 
 class Pool(object):
-    """The pool of one device. record, arm, step and events belong to the training thread, at the end of a step."""
+    """The pool of one device. record, arm and step belong to the training thread, at the end of a step; the rest may be called from another."""
 
     def __init__(self, torch, library_path, device=None):
         self.torch, self.path, self.pid = torch, library_path, os.getpid()
         self.device = str(device or ("cuda" if torch.cuda.is_initialized() else "cpu"))
         self.kind = self.device.split(":")[0]
-        self.library, self.found, self.installed, self.error = None, None, False, ""
+        self.library, self.found, self.installed, self.error, self.thread = None, None, False, "", 0
 
     def refusal(self):
         """Why this process cannot have a pool, as a sentence; "" where it can."""
@@ -231,6 +231,7 @@ class Pool(object):
         self._install()
         if not self.library.pool_record(room):
             raise Refused("there is no memory to record in")
+        self.thread = threading.get_ident()
 
     def events(self):
         """End the recording. Returns {device, thread, lost, events}, an event being [kind, size, stream, thread, address, time] with kind 0 for an
@@ -242,7 +243,7 @@ class Pool(object):
             n = self.library.pool_events(ctypes.byref(into))
             rows = [[e.kind, e.size, e.stream, e.thread, e.data, e.time] for e in into[:n]] if n else []
             self.library.pool_free(into)
-            return {"device": self.device, "thread": threading.get_ident(), "lost": self._figures()["lost"], "events": rows}
+            return {"device": self.device, "thread": self.thread, "lost": self._figures()["lost"], "events": rows}
         except Exception as e:
             self.error = "%s: %s" % (type(e).__name__, e)
             return None

@@ -341,6 +341,29 @@ func TestOtherThreadsMayAllocateAndFreeMeanwhile(t *testing.T) {
 	}
 }
 
+func TestTheTableOfTorchsAllocatorForGPUsIsExchangedAndPutBack(t *testing.T) {
+	python, shim := interpreter(t), built(t)
+	train := filepath.Join("testdata", "train.py")
+	read(t, train)
+	read(t, "pool.py")
+	out, err := exec.Command(python, train, shim, ".", "cuda").CombinedOutput()
+	if strings.Contains(string(out), "libc10_cuda.so is not in this process") {
+		t.Skip("needs a torch built for CUDA")
+	}
+	var o struct {
+		Refused, Backend, Armed, CPU, Left string
+		Hooked, Calls, Table               bool
+	}
+	_, text, _ := strings.Cut(string(out), "result cuda ")
+	if err != nil || json.Unmarshal([]byte(text), &o) != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if o.Refused != "" || !o.Hooked || o.Backend != "native" || !o.Calls || o.Left != "" || !o.Table || !strings.Contains(o.CPU, "another") {
+		t.Errorf("%+v", o)
+	}
+	t.Logf("armed without a GPU: %s", o.Armed)
+}
+
 func TestWhatIsWrongIsSaidAndNothingIsLeft(t *testing.T) {
 	var o struct {
 		None, Missing, MPS, CUDA, Huge, Empty, Outside, Nothing, Unaligned, Negative, Placeless, Stream, Arm, Twice, Second, Left, Moved string

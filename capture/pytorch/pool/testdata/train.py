@@ -428,7 +428,23 @@ def refusals():
     return out
 
 
-SCENARIOS = {"other": other, "odd": odd, "nonsense": nonsense, "toggles": toggles, "outlives": outlives, "raises": raises, "fork": fork, "threads": threads,
+def cuda():
+    """The table in front of torch's allocator for GPUs, which is there without a GPU. To be run in a process of its own."""
+    p = live.Pool(torch, library, "cuda")
+    out = {"refused": p.refusal()}
+    at = p.found[0]
+    before = ctypes.c_void_p.from_address(at).value
+    p._install()
+    out["hooked"] = ctypes.c_void_p.from_address(at).value != before
+    out["backend"] = torch.cuda.get_allocator_backend()  # a call by the table
+    out["calls"] = all(p._calls())
+    out["armed"] = "" if torch.cuda.is_available() else p.arm({"arena": 1 << 20, "entries": [[512, 0, 0]]})
+    out["cpu"] = live.Pool(torch, library, "cpu").arm({"arena": 1 << 20, "entries": [[512, 0, 0]]})
+    out["left"], out["table"] = p.remove(), ctypes.c_void_p.from_address(at).value == before
+    return out
+
+
+SCENARIOS = {"cuda": cuda, "other": other, "odd": odd, "nonsense": nonsense, "toggles": toggles, "outlives": outlives, "raises": raises, "fork": fork, "threads": threads,
              "refusals": refusals}
 for scenario in scenarios.split(","):
     result = same(scenario) if scenario in MAKE else SCENARIOS[scenario]()
