@@ -41,7 +41,7 @@ static DataPtr hook_allocate(void *self, size_t size) {
 	if ((m & SERVE) && serve(size, &d))
 		return d;
 	d = ((DataPtr(*)(void *, size_t))pool.native[ALLOCATE])(self, size);
-	if ((m & ADOPT) && size == pool.adopt && pthread_equal(pthread_self(), pool.adopter) && d.data != NULL && d.ctx == d.data) {
+	if ((m & ADOPT) && pthread_equal(pthread_self(), pool.adopter) && size == pool.adopt && d.data != NULL && d.ctx == d.data) {
 		pool.adopted = d;
 		pool.adopt = 0;
 		d.del = no_delete;
@@ -70,12 +70,12 @@ static void hook_record_stream(void *self, const DataPtr *d, Stream s) {
 		((void (*)(void *, const DataPtr *, Stream))pool.native[RECORD_STREAM])(self, d, s);
 		return;
 	}
-	if (s.index == pool.stream.index && s.id == pool.stream.id)
-		return; // its own: what is queued there comes before whoever gets the place
 	struct use *u = calloc(1, sizeof *u);
 	lock();
 	struct arena *a = arena_of(d->data);
 	struct entry *e = a == NULL ? NULL : living(a, d->data);
+	if (s.index == pool.stream.index && s.id == pool.stream.id)
+		e = NULL; // its own: what is queued there comes before whoever gets the place
 	for (struct use *v = e == NULL ? NULL : e->uses; v != NULL; v = v->next)
 		if (v->stream.index == s.index && v->stream.id == s.id)
 			e = NULL;
@@ -141,34 +141,38 @@ EXPORT int pool_install(void **object, int count, const int *slots, const struct
 	if (count < 3 || count > SLOTS)
 		return 1;
 	lock();
-	int error = pool.forked ? 2 : pool.object != NULL && pool.object != object ? 3 : pool.figures[INSTALLED] && !pool.leaving ? 4 : 0;
-	if (error == 0 && pool.figures[INSTALLED]) {
-		pool.leaving = false; // the table of the last time is there still
-	} else if (error == 0) {
-		void **theirs = *(void ***)object;
-		void *copy[SLOTS + 2], *native[HOOKS];
-		memcpy(copy, theirs - 2, (size_t)(count + 2) * sizeof *copy);
-		memset(native, 0, sizeof native);
+	void **theirs = *(void ***)object;
+	int error = 0;
+	if (pool.forked)
+		error = 2;
+	else if (pool.object != NULL && pool.object != object)
+		error = 3;
+	else if (pool.figures[INSTALLED] && !pool.leaving)
+		error = 4;
+	else if (pool.object != NULL && theirs != pool.theirs && !pool.figures[INSTALLED])
+		error = 1;
+	if (error == 0 && pool.object == NULL) { // the first time: a thread may be on its way through our table ever after, so it is not written again
+		memcpy(pool.copy, theirs - 2, (size_t)(count + 2) * sizeof *pool.copy);
 		for (int h = 0; h < HOOKS; h++)
 			if (slots[h] >= 0 && slots[h] < count) {
-				native[h] = theirs[slots[h]];
-				copy[2 + slots[h]] = hooks[h];
+				pool.native[h] = theirs[slots[h]];
+				pool.copy[2 + slots[h]] = hooks[h];
 			}
-		// A thread may still be on its way through the table of an earlier time: what is written again is the same.
-		memcpy(pool.native, native, sizeof native);
-		memcpy(pool.copy, copy, sizeof copy);
 		// Where code compares deleters, on a GPU, raw_deleter is not ours, and lives of torch's blocks are not recorded.
-		pool.native_delete = native[RAW_DELETER] == NULL ? NULL : ((deleter(*)(void *))native[RAW_DELETER])(object);
+		if (pool.native[RAW_DELETER] != NULL)
+			pool.native_delete = ((deleter(*)(void *))pool.native[RAW_DELETER])(object);
 		pool.cuda = cuda != NULL;
 		if (cuda != NULL)
 			pool.call = *cuda;
 		pool.object = object;
 		pool.theirs = theirs;
-		if (!pool.watched)
-			pthread_atfork(NULL, NULL, in_child);
-		pool.watched = true;
+		pthread_atfork(NULL, NULL, in_child);
+	}
+	if (error == 0) {
+		pool.leaving = false;
+		if (!pool.figures[INSTALLED])
+			__atomic_store_n((void **)object, (void *)&pool.copy[2], __ATOMIC_SEQ_CST);
 		pool.figures[INSTALLED] = 1;
-		__atomic_store_n((void **)object, (void *)&pool.copy[2], __ATOMIC_SEQ_CST);
 	}
 	unlock();
 	return error;

@@ -40,7 +40,7 @@ enum {
 static struct {
 	pthread_mutex_t lock;
 	unsigned mode; // what the hook does; read without the lock
-	bool forked, leaving, watched;
+	bool forked, leaving;
 	void **object, **theirs;
 	void *copy[SLOTS + 2]; // what precedes a table stays before it: the offset to the top and the type
 	void *native[HOOKS];
@@ -260,7 +260,7 @@ static bool serve(size_t size, DataPtr *d) {
 		return false;
 	if (stranger())
 		return false;
-	Stream s = pool.stream;
+	Stream s = {0, -1, 0};
 	bool captured = false;
 	if (pool.cuda) {
 		s = pool.call.current(-1);

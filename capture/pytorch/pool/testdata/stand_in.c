@@ -17,24 +17,20 @@ static int failures;
 
 static char slab[16 << 20] __attribute__((aligned(512)));
 static size_t slab_used;
-static int native_allocs, native_frees, native_uses, native_raw, opened, closed;
+static int native_frees, native_uses, native_raw, opened, closed;
 static void *asked_base;
 static Stream current_stream = {1, 0, 0};
 static int captured_stream = -1, device_now = 0, errors_cleared, not_ready, events_live, waits;
 
 static void native_delete(void *p) {
-	native_frees++;
+	__atomic_fetch_add(&native_frees, 1, __ATOMIC_RELAXED);
 	if ((char *)p < slab || (char *)p >= slab + sizeof slab)
 		free(p);
 }
 static DataPtr native_allocate(void *self, size_t n) {
 	(void)self;
-	native_allocs++;
-	void *p = slab + slab_used;
-	if (slab_used + n > sizeof slab)
-		p = malloc(n);
-	else
-		slab_used += (n + 511) & ~(size_t)511;
+	size_t at = __atomic_fetch_add(&slab_used, (n + 511) & ~(size_t)511, __ATOMIC_RELAXED);
+	void *p = at + n > sizeof slab ? malloc(n) : slab + at;
 	return (DataPtr){p, native_delete, p, 1, 0};
 }
 static deleter native_raw_deleter(void *self) {
@@ -79,7 +75,7 @@ static int cuda_capturing(void *stream, int *status) {
 }
 static int cuda_event_create(void **event, unsigned flags) {
 	CHECK(flags == 2 && device_now == 0);
-	events_live++;
+	__atomic_fetch_add(&events_live, 1, __ATOMIC_RELAXED);
 	*event = malloc(1);
 	return 0;
 }
@@ -92,7 +88,7 @@ static int cuda_event_query(void *event) {
 	return not_ready ? 600 : 0;
 }
 static int cuda_event_destroy(void *event) {
-	events_live--;
+	__atomic_fetch_sub(&events_live, 1, __ATOMIC_RELAXED);
 	free(event);
 	return 0;
 }
@@ -435,6 +431,70 @@ static void children_and_threads(void) {
 	CHECK(object == &torchs_table[2]);
 }
 
+static volatile bool crowded;
+
+// hammer allocates and frees what the plan expects, and writes into every block whose it is.
+static void *hammer(void *served) {
+	uint64_t mine = (uint64_t)pthread_self(), seed = mine;
+	DataPtr kept[16] = {{0}};
+	while (crowded) {
+		seed = seed * 6364136223846793005u + 1442695040888963407u;
+		DataPtr *d = &kept[seed >> 60];
+		if (d->del != NULL) {
+			CHECK(*(uint64_t *)d->data == (mine ^ (uint64_t)d));
+			if (seed >> 50 & 1 && ours(*d))
+				record_stream(d, 7);
+			release(*d);
+			d->del = NULL;
+		} else {
+			*d = allocate(seed >> 40 & 1 ? 4096 : 8192);
+			*(uint64_t *)d->data = mine ^ (uint64_t)d;
+			__atomic_fetch_add((int64_t *)served, ours(*d), __ATOMIC_RELAXED);
+		}
+	}
+	for (int i = 0; i < 16; i++)
+		if (kept[i].del != NULL)
+			release(kept[i]);
+	return NULL;
+}
+
+// Threads allocate and free while the pool is armed, disarmed, recording, taken out and put back: no block is ever two threads', and all is given back.
+static void crowd(void) {
+	enum { THREADS = 4, N = 64 };
+	const int slots[HOOKS] = {2, -1, 4, 5, 6, 7, 8};
+	static int64_t s[N], o[N];
+	for (int i = 0; i < N; i++)
+		s[i] = i % 3 ? 4096 : 8192, o[i] = 4096 * (i % 15); // places overlap
+	int64_t served = 0;
+	int armed = 0;
+	pthread_t threads[THREADS];
+	crowded = true;
+	for (int i = 0; i < THREADS; i++)
+		pthread_create(&threads[i], NULL, hammer, &served);
+	for (int i = 0; i < 300; i++) {
+		int error = pool_install((void **)&object, COUNT, slots, &calls);
+		CHECK(error == 0 || error == 4);
+		error = arm_with(N, s, o, 0);
+		CHECK(error == 0 || error == 6);
+		armed += error == 0;
+		for (int k = 0; k < 5; k++) {
+			usleep(100);
+			pool_step();
+		}
+		if (i % 4 == 3)
+			pool_remove();
+		else
+			pool_disarm();
+	}
+	crowded = false;
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+	pool_step();
+	pool_remove();
+	CHECK(armed > 100 && served > 1000 && figure(ARENA_COUNT) == 0 && figure(LIVE) == 0 && figure(HELD) == 0 && figure(INSTALLED) == 0 && events_live == 0);
+	CHECK(object == &torchs_table[2]);
+}
+
 // On the CPU code asks for the deleter of a block whose own it threw away.
 static void on_a_cpu(void) {
 	const int slots[HOOKS] = {2, 3, -1, -1, -1, -1, -1};
@@ -446,6 +506,7 @@ static void on_a_cpu(void) {
 	CHECK(arm_with(1, one, at, 1) == 2); // what was adopted is a GPU's
 	DataPtr d = allocate(4096);
 	CHECK(d.del == native_delete && ((deleter(*)(void *))object[3])(&object) == native_delete);
+	release(d);
 	CHECK(pool_record(100));
 	d = allocate(4096);
 	DataPtr e = allocate(4096);
@@ -536,6 +597,7 @@ int main(int argc, char **argv) {
 		on_a_gpu();
 		matching();
 		children_and_threads();
+		crowd();
 		on_a_cpu();
 	}
 	return failures > 0;
