@@ -33,7 +33,7 @@ import (
 type grid struct {
 	floor       int64
 	unit, units int64 // what every size is a multiple of, and how many there are up to the peak
-	top         int   // the rung without a limit, a power of two
+	top         int   // the rung without a limit
 	rounds      int   // how often one limit is planned for at the most, where addresses take the plan above it
 	probes      bool  // some rungs are planned for several times; where addresses cost time, other places are tried, and choices on the evaluator
 	pack        int64 // the most counted work of a search for places, 0 where a greedy pass has to do
@@ -48,16 +48,16 @@ func newGrid(m *model) grid {
 	size := 2 * len(m.p.Buffers) // about as many as buffers and ops together, in a recording of a network
 	switch {
 	case size > 4000: // placing a plan takes most of the time there
-		g.top, g.rounds, g.probes, g.pack = 256, 4, false, 0
+		g.top, g.rounds, g.probes, g.pack, g.mend = 128, 3, false, 0, 16
 	case m.n+len(m.p.Buffers) > 4000: // few buffers and many ops: a schedule takes long, and a rung has to have some hundreds of them
 		g.top, g.probes, g.mend = 128, false, 8
 		g.least = 200 * int64(m.n+len(m.gaps))
 	}
 	if size > 16000 {
-		g.top, g.rounds, g.mend = 32, 2, 32
+		g.top, g.rounds, g.mend = 16, 2, 32
 	}
 	if size > 40000 {
-		g.top, g.rounds = 8, 2
+		g.top = 3
 	}
 	if len(m.choices) == 0 || m.peak <= m.floor {
 		g.top = 1
@@ -161,7 +161,7 @@ func (f *finder) make(at int) (*rung, error) {
 	if err != nil {
 		return nil, err
 	}
-	hi, err := f.rung(at + d)
+	hi, err := f.rung(min(at+d, g.top))
 	if err != nil {
 		return nil, err
 	}

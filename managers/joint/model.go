@@ -53,6 +53,8 @@ type model struct {
 	makerAt  []int32 // the ops that made what gap g holds are maker[makerAt[g]:makerAt[g+1]], where it can be dropped
 	maker    []plan.OpID
 	choices  []int32 // the gaps that leave a choice, in order of index
+	writeAt  []int32 // the touches of buffer b that do more than read are write[writeAt[b]:writeAt[b+1]], in order of time
+	write    []plan.Touch
 
 	fast     []uint8 // of each op, its fastest variant
 	slower   []alternative
@@ -78,6 +80,7 @@ func compile(p *plan.Problem) *model {
 	m := &model{p: p, n: len(p.Ops), k: p.Streams}
 	m.floor = p.MustReside().Total()
 	m.variants()
+	m.writers()
 	m.findGaps()
 	m.loads()
 	m.times()
@@ -177,6 +180,22 @@ func (m *model) findGaps() {
 	m.makers()
 	slices.SortStableFunc(m.byBefore, func(a, b int32) int { return cmp.Compare(m.gaps[a].before, m.gaps[b].before) })
 }
+
+// writers lists what changes each buffer: chains look for it at every step, and most touches read.
+func (m *model) writers() {
+	m.writeAt = make([]int32, len(m.p.Buffers)+1)
+	for b := range m.p.Buffers {
+		for _, t := range m.p.TouchesOf(plan.BufferID(b)) {
+			if t.Mode != plan.Read {
+				m.write = append(m.write, t)
+			}
+		}
+		m.writeAt[b+1] = int32(len(m.write))
+	}
+}
+
+// writesOf returns the touches of a buffer that do more than read.
+func (m *model) writesOf(b plan.BufferID) []plan.Touch { return m.write[m.writeAt[b]:m.writeAt[b+1]] }
 
 // mayDrop reports whether the ops that made what b holds before op at are known and can run again.
 func (m *model) mayDrop(b plan.BufferID, at plan.OpID) bool {

@@ -126,19 +126,15 @@ func (s *schedule) chain(b plan.BufferID, at plan.OpID, from int32) bool {
 	for len(s.stack) > 0 {
 		w := s.stack[len(s.stack)-1]
 		s.stack = s.stack[:len(s.stack)-1]
-		touches := p.TouchesOf(w.buffer)
+		touches := s.m.writesOf(w.buffer)
+		buf := &p.Buffers[w.buffer]
+		again := buf.Life == plan.Carried && w.at >= buf.Start // its value is of this iteration
 		k, _ := slices.BinarySearchFunc(touches, w.at, func(t plan.Touch, at plan.OpID) int { return cmp.Compare(t.Op, at) })
 		found := false
 		for k--; k >= 0 && !found; k-- {
 			t := touches[k]
-			if buf := &p.Buffers[w.buffer]; buf.Life == plan.Carried && w.at >= buf.Start && t.Op < buf.Start {
+			if again && t.Op < buf.Start || t.Mode == plan.Use {
 				return false
-			}
-			switch {
-			case t.Mode == plan.Use:
-				return false
-			case t.Mode == plan.Read:
-				continue
 			}
 			found = t.Mode == plan.Write
 			if s.opMark[t.Op] == s.stamp {

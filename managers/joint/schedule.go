@@ -159,7 +159,7 @@ func (s *schedule) present(b plan.BufferID, at plan.OpID) (bool, int32) {
 
 // writtenIn reports whether an op of [from, to) gives buffer b another value.
 func (s *schedule) writtenIn(b plan.BufferID, from, to plan.OpID) bool {
-	touches := s.m.p.TouchesOf(b)
+	touches := s.m.writesOf(b)
 	k, _ := slices.BinarySearchFunc(touches, from, func(t plan.Touch, at plan.OpID) int { return cmp.Compare(t.Op, at) })
 	for ; k < len(touches) && touches[k].Op < to; k++ {
 		if touches[k].Mode.Writes() {

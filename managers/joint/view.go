@@ -38,11 +38,11 @@ func (f *finder) newView(p *plan.Problem, m *model, section int64) *view {
 // Way chosen: pack by search, which is told the limit as its capacity and stops at the first packing within it (managers/pack). It gets far more steps than
 // greedy passes take, since with some slack it closes a gap of several percent sooner than choices are made anew; but only for candidates whose live
 // bytes are within the limit and whose estimated time does not lose to what is known. Where it fails, limits are cut: by what did at a neighbouring limit, where
-// one was planned for, since addresses waste about as much there; else by a few percent of what is not there all the time, twice as much at each failure. When it
-// succeeds, the cut is halved towards the last that failed.
+// one was planned for, since addresses waste about as much there; else by a few percent of what is not there all the time, twice as much at each failure, at the last by
+// all that sticks out. When it succeeds, the cut is halved towards the last that failed.
 //
 // Complexity: at most so many rounds as the grid says, each with a part of the search's work and one search for places; greedy passes too where those fit and
-// addresses make compute wait. Rejected: greedy placement, with cuts as large as what sticks out (they came to ten percent where three would have done, and a plan
+// addresses make compute wait. Rejected: greedy placement, with cuts as large as what sticks out (from the first, they came to ten percent where three would have done, and a plan
 // that lets more go than it needs to loses more than by any other mistake here); hard packing of every candidate (ten times the planning time, most of it
 // spent on those that lose).
 
@@ -111,11 +111,14 @@ func (v *view) plan(limit, enough, beat int64, seeds []*state) ([]*found, *state
 			last = true
 		case at.over > 0: // nor so far
 			cut = (missed + cut) / 2
-		case warm > cut:
+		case warm > cut && (round < rounds-2 || warm > miss):
 			missed, cut = cut, warm
 		case round < 2 && warm == 0 && v.m.n <= 4000:
 			v.tighten(x.pl, limit)
 			continue
+		case round == rounds-2: // the last that there is time for: all of what sticks out
+			missed = cut
+			cut += miss + step
 		default:
 			missed = cut
 			cut += cut + min(miss/2, step)
