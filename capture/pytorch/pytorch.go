@@ -60,6 +60,12 @@ func Agent() string {
 	return strings.Join([]string{linesSource, opsSource, recordedSource, carrySource, sendSource, manageSource, agentSource}, "\n\n")
 }
 
+// CarrySource returns the part of the agent that carries plans out. It rests on torch alone and can be a file of its own, behind an import of torch.
+func CarrySource() string {
+	_, code, _ := strings.Cut(carrySource, "\"\"\"\nimport functools\n")
+	return "import functools\n" + code
+}
+
 // Bootstrap returns the source that brings the agent into a running process and has it connect to the socket at path.
 func Bootstrap(path string) string {
 	quoted, _ := json.Marshal(path) // a JSON string of a path is a Python string

@@ -20,11 +20,13 @@ func (f *deviceFlags) live() bool {
 }
 
 // pid returns the process that --target names.
-func (f *deviceFlags) pid() (int, error) {
-	number, ok := strings.CutPrefix(f.target, "live:")
+func (f *deviceFlags) pid() (int, error) { return livePID(f.target) }
+
+func livePID(target string) (int, error) {
+	number, ok := strings.CutPrefix(target, "live:")
 	pid, err := strconv.Atoi(number)
 	if !ok || err != nil || pid <= 0 {
-		return 0, usageError{fmt.Errorf("--target %q is none: write live:PID, with the number of a process that trains", f.target)}
+		return 0, usageError{fmt.Errorf("--target %q is none: write live:PID, with the number of a process that trains", target)}
 	}
 	return pid, nil
 }
@@ -51,6 +53,19 @@ func (a *app) compareLive(ctx context.Context, f *planFlags, o comparing) error 
 	if err != nil {
 		return usageError{err}
 	}
+	var c *replay.Comparison
+	left := a.training(ctx, pid, func(t *trainer) error {
+		c, err = a.comparedLive(ctx, t, f, list, o)
+		return err
+	})
+	if c == nil {
+		return left
+	}
+	return firstError(a.writeComparison(c, o.notes), left, unmeasured(c))
+}
+
+// training has f use a training that runs, once one of its steps has ended, and leaves the process as it was.
+func (a *app) training(ctx context.Context, pid int, f func(t *trainer) error) error {
 	found, err := attachable(pid)
 	if err != nil {
 		return err
@@ -60,28 +75,22 @@ func (a *app) compareLive(ctx context.Context, f *planFlags, o comparing) error 
 	run, stop := context.WithCancel(context.Background())
 	defer stop()
 	w.connect(run, pid, found.Started)
-	c, err := a.comparedLive(ctx, w, f, list, o)
+	t := &trainer{session: w.session, control: w.control}
+	a.note("waiting for a step of process %d to end", pid)
+	if err = t.until(ctx, func(v *capture.View) (bool, error) { return len(v.Steps) > 0, nil }); err == nil {
+		err = f(t)
+	}
 	left := w.letGo()
 	stop()
-	left = errors.Join(left, w.close())
-	if err != nil {
-		return errors.Join(err, left)
-	}
-	return firstError(a.writeComparison(c, o.notes), left, unmeasured(c))
+	return errors.Join(err, left, w.close())
 }
 
-// comparedLive describes the training, plans and has the plans carried out.
-func (a *app) comparedLive(ctx context.Context, w *watching, f *planFlags, list []plan.Manager, o comparing) (*replay.Comparison, error) {
-	t := &trainer{session: w.session, control: w.control}
-	a.note("waiting for a step of the training to end")
-	if err := t.until(ctx, func(v *capture.View) (bool, error) { return len(v.Steps) > 0, nil }); err != nil {
-		return nil, err
-	}
+// describedNow describes a training and returns the iteration that it runs.
+func (a *app) describedNow(ctx context.Context, target *live.Target, f *planFlags, t *trainer) (*plan.Problem, error) {
 	h, err := f.chosenHardware()
 	if err != nil {
 		return nil, err
 	}
-	target := live.NewTarget(t, live.Options{Steps: o.devices.iterations})
 	a.note("describing two of its steps")
 	p, err := target.Problem(ctx, h)
 	for try := 1; errors.Is(err, live.ErrUneven) && try < describeTries; try++ {
@@ -90,11 +99,19 @@ func (a *app) comparedLive(ctx context.Context, w *watching, f *planFlags, list 
 	if err != nil {
 		return nil, err
 	}
-	who := w.session.Snapshot().Target
-	p.Name = fmt.Sprintf("process %d", who.PID)
-	if p.Outside, err = optionalBytes("outside", f.outside); err != nil {
+	p.Name = fmt.Sprintf("process %d", t.session.Snapshot().Target.PID)
+	p.Outside, err = optionalBytes("outside", f.outside)
+	return p, err
+}
+
+// comparedLive describes the training, plans and has the plans carried out.
+func (a *app) comparedLive(ctx context.Context, t *trainer, f *planFlags, list []plan.Manager, o comparing) (*replay.Comparison, error) {
+	target := live.NewTarget(t, live.Options{Steps: o.devices.iterations})
+	p, err := a.describedNow(ctx, target, f, t)
+	if err != nil {
 		return nil, err
 	}
+	who := t.session.Snapshot().Target
 	opt := replay.Options{Seed: f.seed, Work: f.work, Limit: o.limit, Eager: managers.Eager,
 		Devices: []replay.Device{{Target: target, About: who.Command(), Eager: true}}}
 	if opt.Budget, err = f.budgetBytes(ctx, p); err != nil {

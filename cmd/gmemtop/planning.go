@@ -27,7 +27,8 @@ type planFlags struct {
 	seed                              uint64
 	work                              int64
 
-	measured *plan.Hardware // that of the GPU that measures; nil where there is none
+	eagerOnly bool           // for a training in eager PyTorch: see plan.BuildOptions
+	measured  *plan.Hardware // that of the GPU that measures; nil where there is none
 }
 
 func (f *planFlags) add(c *cobra.Command) {
@@ -144,7 +145,7 @@ func (a *app) recorded(ctx context.Context, path string, f *planFlags) (*plan.Pr
 	if err != nil {
 		return nil, nil, err
 	}
-	o := plan.BuildOptions{Iteration: -1, Hardware: hw, Name: name(path)}
+	o := plan.BuildOptions{Iteration: -1, Hardware: hw, Name: name(path), EagerOnly: f.eagerOnly}
 	if f.iteration != "" {
 		n, err := strconv.Atoi(strings.TrimPrefix(f.iteration, "it"))
 		if err != nil || n < 1 {

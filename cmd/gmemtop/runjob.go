@@ -23,22 +23,33 @@ import (
 )
 
 func (a *app) runCommand() *cobra.Command {
+	var f wishFlags
 	c := &cobra.Command{
 		Use: "run [flags] -- CMD ...", GroupID: groupLive,
 		Short: "Start a PyTorch training and watch it from its first step",
 		Long: "Starts a command and shows the steps of the training in it as they come; its output is kept and shown with o. The command itself is not changed: two\n" +
 			"variables of its environment are, which its children inherit, so that torchrun's ranks are found as well: the screen lists them, and -o writes a file for\n" +
 			"each, run-rank1.gmt beside run.gmt. Leaving the screen leaves the command running in the foreground. The exit code is the command's; trouble in gmemtop\n" +
-			"never changes it. With --headless there is no screen and the command keeps the terminal: use it with -o in jobs.",
-		Example: "  gmemtop run -- python train.py --epochs 3\n  gmemtop run --headless -o run.gmt -- torchrun --nproc-per-node 8 train.py",
+			"never changes it. With --headless there is no screen and the command keeps the terminal: use it with -o in jobs.\n" +
+			"With --manager and --budget it trains with that manager's plan from its first steps on: two of them are described, the plan is made and carried out in the\n" +
+			"process itself, and what it costs and saves is measured and shown. What is learnt is the same to the last bit.",
+		Example: "  gmemtop run -- python train.py --epochs 3\n  gmemtop run --headless -o run.gmt -- torchrun --nproc-per-node 8 train.py\n" +
+			"  gmemtop run --manager joint --budget 12GiB -- python train.py",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return errors.New("name the command to start: gmemtop run -- python train.py")
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return a.runJob(cmd.Context(), args) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			x, err := f.wish()
+			if err != nil {
+				return err
+			}
+			return a.runJob(cmd.Context(), args, x)
+		},
 	}
+	f.add(c)
 	a.flags.watching(c)
 	a.flags.writing(c)
 	a.flags.screen(c)
@@ -53,8 +64,8 @@ const (
 	exitNotFound      = 127
 )
 
-// runJob starts a command and watches it; its error carries the command's exit code.
-func (a *app) runJob(ctx context.Context, argv []string) error {
+// runJob starts a command and watches it, with a wish has it train so; its error carries the command's exit code.
+func (a *app) runJob(ctx context.Context, argv []string, x *wish) error {
 	headless := a.flags.live.headless || !isTerminal(a.out) || a.env("TERM") == "dumb"
 	launch := pytorch.Launch{Argv: argv, Env: a.environ, Detached: !headless, First: firstSteps, Depth: a.flags.live.depth}
 	if headless {
@@ -102,6 +113,9 @@ func (a *app) runJob(ctx context.Context, argv []string) error {
 	ranks.share, w.sink = job.ShareProcess, ranks
 	w.run(run, job)
 	reapOrphans(run, job.PID())
+	if x != nil {
+		w.source.Go(func() { a.trainWith(run, w, x, headless) })
+	}
 	if !headless {
 		o := a.screen()
 		o.Feed = ranks

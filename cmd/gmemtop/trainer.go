@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay/live"
 	"github.com/gmemtop/gmemtop/traces"
 )
@@ -67,7 +68,8 @@ func (t *trainer) Describe(ctx context.Context) (*traces.Trace, error) {
 	var found *traces.Trace
 	err := t.until(ctx, func(v *capture.View) (bool, error) {
 		for _, w := range v.Windows {
-			if w.First > from && w.How == capture.HowOps && !w.Partial {
+			// One that somebody else asked for may come first, and does not tell what is saved.
+			if w.First > from && w.How == capture.HowOps && !w.Partial && slices.Contains(w.Trace.Strings, plan.SaveOp) {
 				found = w.Trace
 			}
 		}
@@ -82,8 +84,11 @@ func (t *trainer) Describe(ctx context.Context) (*traces.Trace, error) {
 }
 
 // Carry implements live.Trainer.
-func (t *trainer) Carry(ctx context.Context, number int64, plan []byte) error {
-	return t.control.Carry(ctx, number, plan)
+func (t *trainer) Carry(ctx context.Context, number int64, words []byte) error {
+	if number != 0 { // what was said of an earlier plan of that number is not about this one
+		t.session.Notice(capture.Notice{Key: capture.PlanKey(number)})
+	}
+	return t.control.Carry(ctx, number, words)
 }
 
 // Steps implements live.Trainer.

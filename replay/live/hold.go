@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/timeline"
 )
 
 // News is what carrying a plan out has come to.
@@ -32,6 +33,25 @@ func (n *News) Overhead() float64 {
 		return 0
 	}
 	return float64(n.Step)/float64(n.Before) - 1
+}
+
+// Sentence says it for people, behind the plan's name.
+func (n *News) Sentence(name string, u timeline.Units) string {
+	s := name + ": " + n.Doing
+	if n.On && n.Doing == "on" {
+		s = fmt.Sprintf("%s is on since %d steps", name, n.Steps)
+	}
+	if n.Peak > 0 {
+		s += fmt.Sprintf(": %s instead of %s (foretold %s)", u.Bytes(n.Peak), u.Bytes(n.PeakBefore), u.Bytes(n.Foretold))
+	}
+	if n.Step > 0 {
+		s += fmt.Sprintf(", step %s instead of %s, %+.1f %% (foretold %+.1f %%)", timeline.Duration(n.Step), timeline.Duration(n.Before), 100*n.Overhead(),
+			100*(float64(n.ForetoldStep)/float64(n.Before)-1))
+	}
+	if n.Missed > 0 {
+		s += fmt.Sprintf("; %d tensors stay that were to leave", n.Missed)
+	}
+	return s
 }
 
 // Hold has a plan carried out until ctx is done and measures what comes of it: steps without it first, then with it for as long as it lasts. added is what the
