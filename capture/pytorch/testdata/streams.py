@@ -1,0 +1,163 @@
+"""Carry a plan out with streams that do their work as late as they may, on a CPU, and compare what is learnt.
+
+usage: streams.py CARRY.PY [BREAK]
+
+A copy on one of these streams waits in its queue until somebody waits for an event behind it. So whoever gives memory back, or reads it, without having waited
+is found out: what is read is what was there before, and what was given back is gone. BREAK names a wait to leave out, to show that.
+"""
+import contextlib
+import sys
+import weakref
+
+import torch
+
+import train
+
+with open(sys.argv[1]) as f:
+    carry = {}
+    exec(compile("import torch\n" + f.read(), sys.argv[1], "exec"), carry)
+
+wrong = []
+
+
+class Event(object):
+    def __init__(self, stream, count):
+        self.stream, self.count = stream, count
+
+    def run(self):
+        self.stream.run(self.count)
+
+    def wait(self, stream=None):
+        if "wait" not in sys.argv[2:]:
+            current[-1].wait_event(self)
+
+
+class Stream(object):
+    """A side stream: late."""
+
+    def __init__(self):
+        self.queue, self.done = [], 0
+
+    def run(self, count):
+        while self.done < count:
+            self.done += 1
+            self.queue[self.done - 1]()
+
+    def record_event(self):
+        return Event(self, len(self.queue))
+
+    def wait_event(self, event):
+        self.queue.append(event.run)
+
+    def wait_stream(self, other):
+        self.wait_event(other.record_event())
+
+
+class Compute(Stream):
+    """The stream that trains: it does at once what it is told."""
+
+    def wait_event(self, event):
+        if "release" not in sys.argv[2:] or event.stream is not carrier.streams[0]:
+            event.run()
+
+
+compute = Compute()
+current = [compute]
+
+
+@contextlib.contextmanager
+def stream(s):
+    current.append(s)
+    yield
+    current.pop()
+
+
+copy_ = torch.Tensor.copy_
+
+
+def late(to, source, non_blocking=False):
+    on = current[-1]
+    if on is compute:
+        return copy_(to, source)
+    # The slab stays; a tensor's memory has to be there still when its turn comes.
+    ends = [t if t.untyped_storage()._cdata == carrier.slab.untyped_storage()._cdata else weakref.ref(t.untyped_storage()) for t in (to, source)]
+
+    def run():
+        there = [e if isinstance(e, torch.Tensor) else e() for e in ends]
+        if any(e is None for e in there):
+            wrong.append("memory was given back before it was copied")
+            return
+        with torch._C._DisableTorchDispatch():
+            a, b = [e if isinstance(e, torch.Tensor) else torch.empty(0, dtype=torch.uint8).set_(e) for e in there]
+            copy_(a, b)
+
+    on.queue.append(run)
+    return to
+
+
+class Watch(object):
+    """Takes down which storages are saved and loaded, by size."""
+
+    def __init__(self, own):
+        self.own, self.saves, self.loads, self.first, self.count = own, [], [], {}, 0
+
+    def saved_one(self, t):
+        key = t.untyped_storage()._cdata
+        if key not in self.own and key not in self.first:
+            self.first[key] = self.count
+            self.saves.append((self.count, t.untyped_storage().nbytes(), weakref.ref(t.untyped_storage())))
+        self.count += 1
+
+    def loaded(self, t):
+        self.loads.append(self.first.get(t.untyped_storage()._cdata, -1))
+
+
+def net():
+    torch.manual_seed(1)
+    model = train.Loss(train.GPT())
+    return model, torch.optim.AdamW(model.parameters(), lr=1e-3)
+
+
+def learn(model, optimizer, steps, ended):
+    torch.manual_seed(2)
+    losses = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = model(*train.tokens())
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+        ended()
+    return losses, [p.detach().clone() for p in model.parameters()]
+
+
+model, optimizer = net()
+watching = carry["Carrier"](torch, {})
+watching.begin()
+watching.watch = Watch({p.untyped_storage()._cdata for p in model.parameters()})
+learn(model, optimizer, 1, watching.next)
+seen = watching.watch
+watching.remove()
+
+values, at = [], 0
+for n, size, _ in seen.saves:
+    if size >= 1024 and n in seen.loads:
+        values.append({"save": n, "bytes": size, "how": "swap", "slot": at, "release": n + 3, "fetch": max(seen.loads.index(n) - 4, 0)})
+        at += (size + 511) // 512 * 512
+
+model, optimizer = net()
+want = learn(model, optimizer, 6, lambda: None)
+
+model, optimizer = net()
+carrier = carry["Carrier"](torch, {"version": 1, "device": "cpu", "slab": at, "values": values, "groups": []})
+carrier.begin()
+carrier.streams = Stream(), Stream()
+torch.cuda.current_stream, torch.cuda.stream, torch.Tensor.copy_ = lambda device=None: compute, stream, late
+moved = []
+got = learn(model, optimizer, 6, lambda: moved.append(carrier.next()))
+carrier.remove()
+
+print("swapped %d of %d, wrong: %s" % (len(values), len(seen.saves), sorted(set(wrong))))
+assert len(values) > 20 and all(out == back == sum(v["bytes"] for v in values) and missed == 0 for out, back, _, missed in moved), moved
+same = want[0] == got[0] and all(torch.equal(a, b) for a, b in zip(want[1], got[1]))
+sys.exit(0 if same and not wrong else 1)
