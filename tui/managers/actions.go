@@ -45,6 +45,8 @@ func (v hand) onKey(s *leaf.State, msg tea.KeyPressMsg) (tea.Cmd, bool) {
 		return v.pickHardware(), true
 	case key.Matches(msg, k.target):
 		return gauge(v).pick(), true
+	case key.Matches(msg, k.train):
+		return toggler(v).toggle(s), true
 	case key.Matches(msg, k.replan) && v.target != "" && !v.stopped:
 		return gauge(v).begin(s), true
 	case key.Matches(msg, k.replan), key.Matches(msg, k.again):
@@ -53,6 +55,9 @@ func (v hand) onKey(s *leaf.State, msg tea.KeyPressMsg) (tea.Cmd, bool) {
 		runner(v).stop()
 		v.stopped = true
 		return ranking(v).refresh(s), true
+	case key.Matches(msg, k.stop) && toggler(v).beginning() != nil:
+		toggler(v).end()
+		return nil, true
 	case key.Matches(msg, k.stop) && gauge(v).running() != nil:
 		gauge(v).stop()
 		return nil, true

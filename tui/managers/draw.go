@@ -29,7 +29,7 @@ func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 		return
 	}
 	_, body := c.Bounds().CutTop(painter{v}.sentence(s, c))
-	body = body.Inset(1, 0)
+	body = toggler{v}.draw(s, c, body.Inset(1, 0))
 	rows, slider := painter{v}.tableRows(body.H), 1
 	if body.H < 6 {
 		slider = 0
@@ -256,13 +256,14 @@ func (v painter) cell(s *leaf.State, st *setup, i, col int, size func(int64) str
 	m := &v.managers[r.manager]
 	switch col {
 	case colOn:
+		dot := table.Cell{Text: "○", Style: th.Faint}
 		switch {
 		case !r.served:
-			return table.Cell{Text: " "}
+			dot = table.Cell{Text: " "}
 		case m.on:
-			return table.Cell{Text: "●", Style: th.Accent}
+			dot = table.Cell{Text: "●", Style: th.Accent}
 		}
-		return table.Cell{Text: "○", Style: th.Faint}
+		return toggler(v).cell(s, r, dot)
 	case colName:
 		text := m.Info.Name
 		if _, _, there := v.table.ColumnAt(colExecutor); r.of != plan.Ideal && !there { // it is the first column to go where there is little room

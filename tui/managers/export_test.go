@@ -68,3 +68,6 @@ func (v *View) Measuring() bool { return gauge{v}.running() != nil }
 
 // Settled is the message that the budget has rested.
 func Settled(v *View) tea.Msg { return settledMsg{v, v.generation} }
+
+// Live returns the line about the training at its longest.
+func (v *View) Live(s *leaf.State) string { return toggler{v}.text(s) }

@@ -8,7 +8,7 @@ import (
 )
 
 type keys struct {
-	toggle, all, less, further, budget, batch, inside, compare, write, hardware, target, replan, again, stop, charts key.Binding
+	toggle, all, less, further, budget, batch, inside, compare, write, hardware, target, train, replan, again, stop, charts key.Binding
 }
 
 func newKeys() keys {
@@ -21,6 +21,7 @@ func newKeys() keys {
 		further: bind("+−", "budget ±5 %", "+", "=", "shift+right", "-", "_", "shift+left"),
 		budget:  bind("b", "type a budget", "b"), batch: bind("B", "largest batch", "B"), inside: bind("enter", "look inside", "enter"), compare: bind("d", "two inside", "d"),
 		write: bind("o", "write the plan", "o"), hardware: bind("h", "hardware", "h"), target: bind("t", "target", "t"),
+		train:  bind("T", "train with it", "T"),
 		replan: bind("r", "plan again", "r"), again: bind("R", "plan again", "R"), stop: bind("esc", "stop planning", "esc"), charts: bind("v", "other chart", "v"),
 	}
 }
@@ -45,11 +46,21 @@ func (v *View) Bindings(s *leaf.State) []key.Binding {
 	}
 	k := &v.keys
 	list := []key.Binding{k.toggle, k.inside, k.less, k.budget, k.compare}
+	if live := (toggler{v}); live.training() != "" {
+		train := k.train
+		if t, r := live.now(), v.current(); t != nil && r != nil && t.manager == r.manager {
+			train.SetHelp("T", "train without it")
+		}
+		list = append([]key.Binding{train}, list...)
+	}
 	if (batcher{v}).able() {
 		list = append(list, k.batch)
 	}
 	switch stop := k.stop; {
 	case v.run != nil:
+		list = append([]key.Binding{stop}, list...)
+	case (toggler{v}).beginning() != nil:
+		stop.SetHelp("esc", "take it back")
 		list = append([]key.Binding{stop}, list...)
 	case (gauge{v}).running() != nil:
 		stop.SetHelp("esc", "stop measuring")

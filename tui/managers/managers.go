@@ -15,6 +15,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay"
+	"github.com/gmemtop/gmemtop/replay/live"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/tui/canvas"
@@ -45,6 +46,7 @@ type View struct {
 	sizes    string // the batch sizes that were typed last
 	target   string // what carries plans out beside the simulator, "" for nothing
 	measured map[measureKey]*measures
+	trial    *trial // the plan that the training is asked to go on with, or was last; nil for none
 	looks    int
 	version  int // grows with every answer and every switch
 
@@ -234,6 +236,8 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 		return batcher{v}.onNews(msg)
 	case jobMsg[replay.Progress]:
 		return gauge{v}.onNews(s, msg)
+	case jobMsg[live.News]:
+		return toggler{v}.onNews(msg)
 	case targetsMsg:
 		return gauge{v}.offer(msg.list)
 	case targetMsg:
@@ -421,6 +425,9 @@ func (v *View) Status(s *leaf.State) string {
 	if why := v.whyNot(s, r); why != "" {
 		return text + " · not available: " + why
 	}
+	if trained := (toggler{v}).status(s, r); trained != "" {
+		return text + " · " + trained
+	}
 	if measured := (gauge{v}).status(s, r); measured != "" {
 		return text + " · " + measured
 	}
@@ -431,12 +438,16 @@ func (v *View) Status(s *leaf.State) string {
 	return text
 }
 
-// Copy implements leaf.Copier: the sentence.
+// Copy implements leaf.Copier: the sentence, and what a training makes of a plan.
 func (v *View) Copy(s *leaf.State) (text, what string) {
 	if v.inside != nil {
 		return "", ""
 	}
-	return v.headline(s), "the answer"
+	text = v.headline(s)
+	if trained := (toggler{v}).text(s); trained != "" {
+		text += "\n" + trained
+	}
+	return text, "the answer"
 }
 
 func plural(n int, word string) string {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	tea "charm.land/bubbletea/v2"
@@ -30,9 +32,10 @@ type Target struct {
 
 // Measurer is a [Planner] that also carries plans out on devices.
 type Measurer interface {
-	// Targets lists the devices, those that cannot be used with the reason.
+	// Targets lists the devices, those that cannot be used with the reason, and the training that is watched, where there is one, as live.
 	Targets(ctx context.Context) []Target
-	// Measure is [replay.Comparison.Measure] on a device, by its name.
+	// Measure is [replay.Comparison.Measure] on a device, by its name. A training is described and planned for anew, with the managers that the comparison has
+	// results of: beside each result of its own come what the simulator says of the same plan.
 	Measure(ctx context.Context, c *replay.Comparison, target string, update func(replay.Progress)) error
 }
 
@@ -40,8 +43,10 @@ type Measurer interface {
 type measures struct {
 	job[replay.Progress]
 	total int
+	live  bool // of a training that runs
 	by    map[resultKey]replay.Result
-	now   replay.Progress // what it does at this moment
+	told  map[resultKey]replay.Result // what the simulator says where the plans are not those of the table
+	now   replay.Progress             // what it does at this moment
 }
 
 type (
@@ -91,9 +96,11 @@ func (v gauge) offer(list []Target) tea.Cmd {
 	if len(list) == 0 {
 		choices = append(choices, leaf.Choice{Title: "  cuda:0", Detail: "this session has no devices", Off: true})
 	}
-	choices = append(choices, leaf.Choice{Title: "  live", Detail: "not in this version: needs an attached process", Off: true})
+	if !slices.ContainsFunc(list, func(t Target) bool { return t.Name == liveTarget }) {
+		choices = append(choices, leaf.Choice{Title: "  live", Detail: HowToWatch, Off: true})
+	}
 	return leaf.Send(leaf.PickMsg{Title: "What carries the plans out", Choices: choices,
-		Footer: "a device checks every byte of a plan, then times it; the simulator answers in any case"})
+		Footer: "a device checks every byte of a plan, then times it; a training goes on with each for some steps; the simulator answers in any case"})
 }
 
 // choose takes a target; what is measured on another goes on being kept, but not being made.
@@ -102,10 +109,18 @@ func (v gauge) choose(s *leaf.State, name string) tea.Cmd {
 	v.target = name
 	v.keys.replan.SetHelp("r", "plan again")
 	if name != "" {
-		v.keys.replan.SetHelp("r", "run on "+name)
-		return tea.Batch(ranking(v).refresh(s), leaf.Send(leaf.ToastMsg{Text: "r runs the plans that are on on " + name + "; R plans again"}))
+		v.keys.replan.SetHelp("r", "run "+place(name))
+		return tea.Batch(ranking(v).refresh(s), leaf.Send(leaf.ToastMsg{Text: "r runs the plans that are on " + place(name) + "; R plans again"}))
 	}
 	return ranking(v).refresh(s)
+}
+
+// place says where a target carries plans out.
+func place(target string) string {
+	if target == liveTarget {
+		return "in the training"
+	}
+	return "on " + target
 }
 
 // begin measures the plans that are on and were not measured yet, all of them anew where all were.
@@ -114,6 +129,10 @@ func (v gauge) begin(s *leaf.State) tea.Cmd {
 	with, able := v.planner.(Measurer)
 	if !ok || !able || v.target == "" {
 		return nil
+	}
+	live := v.target == liveTarget
+	if t := (toggler(v)).now(); t != nil && live {
+		return leaf.Send(leaf.ToastMsg{Text: v.managers[t.manager].Info.Name + " is live: T trains without it, then r measures"})
 	}
 	if v.run != nil || v.moving {
 		return leaf.Send(leaf.ToastMsg{Text: "planning is under way: what is measured must not share the machine with it; esc stops planning"})
@@ -131,8 +150,11 @@ func (v gauge) begin(s *leaf.State) tea.Cmd {
 			if x.result == nil || x.stale || !x.result.Available || !v.managers[x.manager].on {
 				continue
 			}
-			if r := x.result.Result; again == 1 || m == nil || m.by[keyOf(&r)].Plan != r.Plan {
-				c.Results = append(c.Results, r)
+			if live && (!toggler(v).stands(x) || len(x.result.Plan.Absences) == 0) { // eager PyTorch chooses no addresses
+				continue
+			}
+			if _, known := v.in(m, x); again == 1 || !known {
+				c.Results = append(c.Results, x.result.Result)
 			}
 		}
 		if len(c.Results) > 0 {
@@ -145,22 +167,31 @@ func (v gauge) begin(s *leaf.State) tea.Cmd {
 	if len(v.measured) >= kept {
 		clear(v.measured)
 	}
-	next := &measures{total: len(c.Results), by: map[resultKey]replay.Result{}}
+	next := &measures{total: len(c.Results), live: live, by: map[resultKey]replay.Result{}, told: map[resultKey]replay.Result{}}
 	if m != nil {
-		for k, r := range m.by {
-			next.by[k] = r
-		}
+		maps.Copy(next.by, m.by)
+		maps.Copy(next.told, m.told)
 	}
 	for i := range c.Results {
-		delete(next.by, keyOf(&c.Results[i]))
+		delete(next.by, next.key(&c.Results[i]))
 	}
 	v.measured[key] = next
 	v.version++
 	target := v.target
-	return next.start(func(ctx context.Context) error { return with.Measure(ctx, &c, target, next.tell) })
+	start := next.start(func(ctx context.Context) error { return with.Measure(ctx, &c, target, next.tell) })
+	if live {
+		return tea.Batch(start, toggler(v).hold(s))
+	}
+	return start
 }
 
-func keyOf(r *replay.Result) resultKey { return resultKey{r.Info.Name, r.Executor} }
+// key is what a result is kept by: a training runs what eager PyTorch can, whatever the row stands for.
+func (m *measures) key(r *replay.Result) resultKey {
+	if m.live {
+		return resultKey{r.Info.Name, plan.TorchEager}
+	}
+	return resultKey{r.Info.Name, r.Executor}
+}
 
 // onNews takes what a device has to say, unless it was stopped.
 func (v gauge) onNews(s *leaf.State, msg jobMsg[replay.Progress]) tea.Cmd {
@@ -177,7 +208,11 @@ func (v gauge) onNews(s *leaf.State, msg jobMsg[replay.Progress]) tea.Cmd {
 	for _, u := range fresh {
 		m.now = u
 		for _, r := range u.Results {
-			m.by[keyOf(&r)] = r
+			if r.Target == u.Target {
+				m.by[m.key(&r)] = r
+			} else {
+				m.told[m.key(&r)] = r
+			}
 		}
 	}
 	v.version++
@@ -222,13 +257,28 @@ func (v gauge) known() *measures {
 }
 
 // of returns what was measured of a row's plan; ok is false where it was not.
-func (v gauge) of(r *row) (x replay.Result, ok bool) {
-	m := v.known()
+func (v gauge) of(r *row) (x replay.Result, ok bool) { return v.in(v.known(), r) }
+
+// in is of among what a target made of the plans, nil for nothing.
+func (v gauge) in(m *measures, r *row) (x replay.Result, ok bool) {
 	if m == nil || r.result == nil || r.stale {
 		return x, false
 	}
-	x, ok = m.by[keyOf(&r.result.Result)]
+	x, ok = m.by[m.key(&r.result.Result)]
+	if m.live {
+		return x, ok && toggler(v).stands(r)
+	}
 	return x, ok && x.Plan == r.result.Plan
+}
+
+// foretold is what the simulator says of the plan that was measured for a row.
+func (v gauge) foretold(r *row) *replay.Result {
+	if m := v.known(); m != nil && r.result != nil {
+		if y, ok := m.told[m.key(&r.result.Result)]; ok {
+			return &y
+		}
+	}
+	return &r.result.Result
 }
 
 // cell is what stands in the columns of measured figures.
@@ -242,7 +292,7 @@ func (v gauge) cell(s *leaf.State, r *row, col int, size func(int64) string) tab
 			return table.Cell{Text: "failed", Style: th.Bad}
 		}
 		return table.Cell{Text: " "}
-	case !ok && m != nil && !m.ended && r.result != nil && m.now.Manager == r.result.Info.Name && !m.now.Done && r.of == plan.Ideal:
+	case !ok && m != nil && !m.ended && r.result != nil && m.now.Manager == r.result.Info.Name && !m.now.Done && (r.of == plan.Ideal && !m.live || m.live && toggler(v).stands(r)):
 		if col == colMeasured {
 			return table.Cell{Text: m.now.Doing, Style: th.Dim, Span: true}
 		}
@@ -253,7 +303,7 @@ func (v gauge) cell(s *leaf.State, r *row, col int, size func(int64) string) tab
 		return table.Cell{Text: size(x.Measurement.Footprint)}
 	}
 	cell := table.Cell{Text: replay.Percent(x.Overhead)}
-	if replay.Outside(&x, &r.result.Result) {
+	if replay.Outside(&x, v.foretold(r)) {
 		cell.Style = th.Warn
 	}
 	return cell
@@ -268,7 +318,7 @@ func (v gauge) status(s *leaf.State, r *row) string {
 	if !x.Available {
 		return x.Reason
 	}
-	y := &r.result.Result
+	y := v.foretold(r)
 	m := &x.Measurement
 	text := fmt.Sprintf("%s: %s (%s), step %s", x.Target, s.Units.Bytes(m.Footprint), replay.Percent(replay.Off(m.Footprint, replay.Foretold(m, &y.Measurement))),
 		timeline.Duration(m.StepTime))
@@ -300,7 +350,7 @@ func (v gauge) text(s *leaf.State) string {
 		if m.now.Done {
 			done++
 		}
-		so := fmt.Sprintf("Running on %s: %d of %d plans", v.target, done, m.total)
+		so := fmt.Sprintf("Running %s: %d of %d plans", place(v.target), done, m.total)
 		if m.now.Doing != "" {
 			so += fmt.Sprintf(", %s (%s)", m.now.Manager, m.now.Doing)
 		}
@@ -308,16 +358,17 @@ func (v gauge) text(s *leaf.State) string {
 	}
 	for i := range v.rows {
 		r := &v.rows[i]
-		if (rowKey{r.manager, r.of}) != v.winner {
+		if key := (rowKey{r.manager, r.of}); key != v.winner && !(m.live && key == (rowKey{v.winner.manager, plan.TorchEager})) {
 			continue
 		}
 		x, ok := v.of(r)
 		switch {
 		case !ok:
 		case !x.Available:
-			return fmt.Sprintf("On %s %s failed: %s.", x.Target, x.Info.Name, x.Reason)
+			at := place(x.Target)
+			return fmt.Sprintf("%s %s failed: %s.", strings.ToUpper(at[:1])+at[1:], x.Info.Name, x.Reason)
 		default:
-			return fmt.Sprintf("Measured on %s: %s, step %s.", x.Target, s.Units.Bytes(x.Measurement.Footprint), replay.Percent(x.Overhead))
+			return fmt.Sprintf("Measured %s: %s, step %s.", place(x.Target), s.Units.Bytes(x.Measurement.Footprint), replay.Percent(x.Overhead))
 		}
 	}
 	return ""

@@ -12,6 +12,7 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/managers/plan/plantest"
 	"github.com/gmemtop/gmemtop/replay"
+	"github.com/gmemtop/gmemtop/replay/live"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/tui/managers"
@@ -30,11 +31,24 @@ type Planner struct {
 	// Busy, where not nil, holds the device up in the same way; Broken is a manager whose plan the device finds wrong.
 	Busy   chan struct{}
 	Broken string
+	// Watched is the training that is watched, "" for none; what it says of a plan is received from News, why it ends from Fail, where not nil.
+	Watched string
+	News    chan live.News
+	Fail    chan error
 
 	mu sync.Mutex
 	// Asked are the questions that Compare was asked, in order; Cancelled how many of them were cancelled.
 	asked     []Question
 	cancelled int
+	trained   []Trained
+}
+
+// Trained is what Train was asked.
+type Trained struct {
+	Manager  string
+	Budget   int64
+	Hardware string
+	Over     bool // it has ended
 }
 
 // Question is what Compare was asked.
@@ -103,14 +117,74 @@ func (f *Planner) Compare(ctx context.Context, p *plan.Problem, names []string, 
 	return replay.Compare(ctx, p, list, replay.Options{Budget: budget, Targets: []replay.Target{replay.Simulated{Charts: true}}, Parallel: 1, Update: update})
 }
 
-// Targets implements managers.Measurer: a device that works and one that does not.
+// Trained returns what Train was asked so far.
+func (f *Planner) Trained() []Trained {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.trained)
+}
+
+// Training implements managers.Trainer.
+func (f *Planner) Training() string { return f.Watched }
+
+// Train implements managers.Trainer: what it says comes from the test.
+func (f *Planner) Train(ctx context.Context, manager string, budget int64, h plan.Hardware, tell func(live.News)) error {
+	f.mu.Lock()
+	i := len(f.trained)
+	f.trained = append(f.trained, Trained{Manager: manager, Budget: budget, Hardware: h.Name})
+	f.mu.Unlock()
+	defer func() {
+		f.mu.Lock()
+		f.trained[i].Over = true
+		f.mu.Unlock()
+	}()
+	for {
+		select {
+		case n := <-f.News:
+			tell(n)
+		case err := <-f.Fail:
+			return err
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// Targets implements managers.Measurer: a device that works, one that does not, and the training that is watched.
 func (f *Planner) Targets(context.Context) []managers.Target {
-	return []managers.Target{{Name: "cuda:0", About: "a device for tests, 12.0 GiB"}, {Name: "cuda:1", Why: "the GPU takes no further process"}}
+	list := []managers.Target{{Name: "cuda:0", About: "a device for tests, 12.0 GiB"}, {Name: "cuda:1", Why: "the GPU takes no further process"}}
+	if f.Watched != "" {
+		list = append(list, managers.Target{Name: "live", About: "the training itself, " + f.Watched})
+	}
+	return list
 }
 
 // Measure implements managers.Measurer: a device that takes a little longer than the simulator, and twice as long for copies.
 func (f *Planner) Measure(ctx context.Context, c *replay.Comparison, target string, update func(replay.Progress)) error {
+	if target == "live" {
+		return f.measureLive(ctx, c, update)
+	}
 	return c.Measure(ctx, replay.Device{Target: slower{target, f}, About: "a device for tests"}, update)
+}
+
+// measureLive is a training that plans for itself: a plan of its own for every manager, the middle one of which it cannot carry out.
+func (f *Planner) measureLive(ctx context.Context, of *replay.Comparison, update func(replay.Progress)) error {
+	n := len(of.Results)
+	for i, r := range of.Results {
+		u := replay.Progress{Index: i, Manager: r.Info.Name, Target: "live", Doing: "with", Part: int64(i), Total: int64(n)}
+		update(u)
+		again := *r.Plan
+		x := replay.Result{Info: r.Info, Executor: plan.TorchEager, Target: "live", Plan: &again, Available: true, Valid: true, Overhead: 0.021}
+		x.Measurement = plan.Measurement{Target: "live", Footprint: 900 * mib, PeakLive: 900 * mib, Allocated: true, StepTime: 102e6, KeepAllBefore: 100e6, KeepAllAfter: 100e6}
+		y := x
+		y.Target, y.Measurement.PeakLive, y.Overhead = "sim", 890*mib, 0.02
+		u.Done, u.Results = true, []replay.Result{x, y}
+		if i == n/2 {
+			u.Results = []replay.Result{{Info: r.Info, Executor: plan.TorchEager, Target: "live", Reason: "nothing of this plan can be carried out by eager PyTorch"}}
+		}
+		update(u)
+	}
+	return ctx.Err()
 }
 
 type slower struct {

@@ -1,0 +1,279 @@
+package managers_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/gmemtop/gmemtop/replay/live"
+	"github.com/gmemtop/gmemtop/tui/leaf"
+	"github.com/gmemtop/gmemtop/tui/managers"
+	"github.com/gmemtop/gmemtop/tui/managers/plannertest"
+	"github.com/gmemtop/gmemtop/tui/viewtest"
+)
+
+// rig is a view beside a training that says what the test has it say.
+type rig struct {
+	*viewtest.Screen
+	t    *testing.T
+	v    *managers.View
+	f    *plannertest.Planner
+	next []chan tea.Msg // of the jobs that were begun
+	said []tea.Msg      // what the view sent
+}
+
+func watch(t *testing.T) *rig {
+	t.Helper()
+	f := &plannertest.Planner{Watched: "process 4242: python gpt2.py", News: make(chan live.News), Fail: make(chan error)}
+	sc, v := show(t, f)
+	return &rig{Screen: sc, t: t, v: v, f: f}
+}
+
+// press gives the view a key; what that begins goes on beside the test.
+func (r *rig) press(k string) { r.run(r.v.Update(r.State, viewtest.Key(k))) }
+
+func (r *rig) run(cmd tea.Cmd) {
+	for _, c := range flat(cmd) {
+		ch := make(chan tea.Msg, 1)
+		go func() { ch <- c() }()
+		r.next = append(r.next, ch)
+	}
+}
+
+// until gives the view what comes until the line holds a text.
+func (r *rig) until(text string) {
+	r.t.Helper()
+	for end := time.Now().Add(20 * time.Second); !strings.Contains(r.v.Live(r.State), text); {
+		if time.Now().After(end) {
+			r.t.Fatalf("the line never holds %q: it is %q", text, r.v.Live(r.State))
+		}
+		r.turn()
+	}
+}
+
+// turn gives the view one message of each job, where there is one.
+func (r *rig) turn() {
+	list := r.next
+	r.next = nil
+	for _, ch := range list {
+		select {
+		case msg := <-ch:
+			switch msg.(type) {
+			case nil:
+			case leaf.ToastMsg, leaf.WindowMsg:
+				r.said = append(r.said, msg)
+			default:
+				r.run(r.v.Update(r.State, msg))
+			}
+		case <-time.After(time.Millisecond):
+			r.next = append(r.next, ch)
+		}
+	}
+}
+
+// toast reports whether the view said a text aloud, giving it what comes until it does.
+func (r *rig) toast(text string) bool {
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); r.turn() {
+		if slices.ContainsFunc(r.said, func(m tea.Msg) bool {
+			toast, ok := m.(leaf.ToastMsg)
+			return ok && strings.Contains(toast.Text, text)
+		}) {
+			return true
+		}
+	}
+	return false
+}
+
+const mib = 1 << 20
+
+// on is what a training says of a plan that is on.
+var on = live.News{
+	Doing: "on", On: true, Steps: 120, Before: 1_500e6, Step: 1_511e6, P95: 1_600e6, ForetoldStep: 1_505e6, PeakBefore: 140 * mib, Peak: 106 * mib, Foretold: 106 * mib,
+	Out: 12 * mib, In: 12 * mib, Again: 21e6,
+}
+
+func TestAPlanIsToggledInTheTrainingAndSaysWhatItDoes(t *testing.T) {
+	r := watch(t)
+	r.press("T")
+	r.until("waits for a step to end")
+	for _, c := range []struct {
+		n    live.News
+		text string
+	}{
+		{live.News{Doing: "describing"}, "live: ours · describing the training's steps, 1 of 5"},
+		{live.News{Doing: "planning"}, "live: ours · planning for them, 2 of 5"},
+		{live.News{Doing: "measuring without"}, "measuring steps without it, 3 of 5"},
+		{live.News{Doing: "measuring with"}, "measuring steps with it, 4 of 5"},
+		{live.News{Doing: "describing", On: true, Step: 1_511e6}, "measuring what a step with it holds, 5 of 5"},
+		{on, "live: ours on for 120 steps · 140 → 106 MiB (foretold 106) · step 1.50 → 1.51 s, +0.7 % (foretold +0.3 %)"},
+	} {
+		r.f.News <- c.n
+		r.until(c.text)
+	}
+	asked := r.f.Trained()
+	if len(asked) != 1 || asked[0] != (plannertest.Trained{Manager: "ours", Budget: r.v.Budget(), Hardware: "Fast link"}) {
+		t.Errorf("the training was asked %v", asked)
+	}
+	if !slices.ContainsFunc(r.said, func(m tea.Msg) bool { w, ok := m.(leaf.WindowMsg); return ok && w.Window == r.State.Window }) {
+		t.Errorf("the step that is shown is not held: %v", r.said)
+	}
+	if text := r.Mono(120, 36); strings.Count(text, "●▶") != 1 || !strings.Contains(text, "●▶  o ours") {
+		t.Errorf("the row is not marked, or others are:\n%s", text)
+	}
+	if status := r.v.Status(r.State); !strings.Contains(status, "the last steps took 1.51 s, 95 of 100 within 1.60 s, 12.0 MiB out and 12.0 MiB in with each, 21.0 ms of ops run again") {
+		t.Errorf("the status is %q", status)
+	}
+	if text, _ := r.v.Copy(r.State); !strings.Contains(text, "\nlive: ours on for 120 steps") {
+		t.Errorf("what is copied is %q", text)
+	}
+	r.Golden("live-on")
+	slow := on
+	slow.Steps, slow.Step, slow.Missed = 140, 3_000e6, 2
+	r.f.News <- slow
+	r.until("on for 140 steps · 140 → 106 MiB (foretold 106) · step 1.50 → 1.51 s, +0.7 % (foretold +0.3 %) · now 3.00 s · 2 tensors stayed that were to leave")
+	r.f.News <- on
+	r.until("on for 120 steps")
+	r.press("T")
+	r.until("live: ours off again after 120 steps · 140 → 106 MiB")
+	if asked := r.f.Trained(); len(asked) != 1 || !asked[0].Over {
+		t.Errorf("T again leaves the training with the plan: %v", asked)
+	}
+	if text := r.Mono(120, 36); strings.Contains(text, "▶") {
+		t.Errorf("the row is marked though nothing is live:\n%s", text)
+	}
+	r.Golden("live-off")
+}
+
+func TestAPlanOnAnotherRowTakesThePlaceOfTheLiveOne(t *testing.T) {
+	r := watch(t)
+	r.press("T")
+	r.f.News <- on
+	r.until("ours on")
+	r.press("up")
+	other := r.v.Chosen()
+	r.press("T")
+	r.f.News <- live.News{Doing: "planning"}
+	r.until("live: " + other + " · planning")
+	asked := r.f.Trained()
+	if len(asked) != 2 || !asked[0].Over || asked[1].Manager != other || asked[1].Over {
+		t.Errorf("the training was asked %v", asked)
+	}
+	r.press("esc")
+	r.until(other + " was stopped before it was on")
+}
+
+func TestALivePlanThatEndsByItselfSaysWhy(t *testing.T) {
+	r := watch(t)
+	r.press("T")
+	r.f.News <- on
+	r.until("ours on")
+	r.f.Fail <- errors.New("the training ended: exit code 0")
+	r.until("live: ours is off: the training ended: exit code 0")
+	if !r.toast("the training ended: exit code 0") {
+		t.Errorf("it is not said: %v", r.said)
+	}
+	if status := r.v.Status(r.State); !strings.HasSuffix(status, "live: the training ended: exit code 0") {
+		t.Errorf("the status is %q", status)
+	}
+	r.Golden("live-ended")
+}
+
+func TestALivePlanWhoseTrainingChangedSaysSo(t *testing.T) {
+	r := watch(t)
+	r.press("T")
+	r.f.News <- on
+	r.until("ours on")
+	r.f.News <- live.News{Doing: "describing"}
+	r.until("describing the training's steps, 1 of 5, since they became others")
+	r.f.News <- on
+	r.until("ours on for")
+}
+
+func TestEscTakesBackAPlanThatIsNotOnYetAndNoOther(t *testing.T) {
+	r := watch(t)
+	keys := func() string {
+		var list []string
+		for _, b := range r.v.Bindings(r.State) {
+			list = append(list, b.Help().Key+" "+b.Help().Desc)
+		}
+		return strings.Join(list, ", ")
+	}
+	if !strings.Contains(keys(), "T train with it") {
+		t.Errorf("the keys are %s", keys())
+	}
+	r.press("T")
+	r.f.News <- on
+	r.until("ours on")
+	if k := keys(); !strings.Contains(k, "T train without it") || strings.Contains(k, "esc") {
+		t.Errorf("the keys are %s", k)
+	}
+	r.press("esc")
+	if !strings.Contains(r.v.Live(r.State), "ours on") {
+		t.Error("esc takes a plan away that is on")
+	}
+	r.press("T")
+	r.until("off again")
+	r.press("T")
+	r.f.News <- live.News{Doing: "measuring without"}
+	r.until("3 of 5")
+	if !strings.HasPrefix(keys(), "esc take it back") {
+		t.Errorf("the keys are %s", keys())
+	}
+	r.press("esc")
+	r.until("ours was stopped before it was on")
+}
+
+func TestWhereNoTrainingIsWatchedNoPlanIsLive(t *testing.T) {
+	sc, v := show(t, &plannertest.Planner{})
+	for _, b := range v.Bindings(sc.State) {
+		if b.Help().Key == "T" {
+			t.Error("T is offered")
+		}
+	}
+	sc.Press("T")
+	if toast, ok := sc.Sent[len(sc.Sent)-1].(leaf.ToastMsg); !ok || !strings.Contains(toast.Text, "gmemtop attach PID") {
+		t.Errorf("T sends %v", sc.Sent)
+	}
+	sc.Press("t")
+	for _, msg := range sc.Sent {
+		if pick, ok := msg.(leaf.PickMsg); ok {
+			if c := pick.Choices[len(pick.Choices)-1]; strings.TrimSpace(c.Title) != "live" || !c.Off || !strings.Contains(c.Detail, "gmemtop attach PID") {
+				t.Errorf("the last target is %v", c)
+			}
+		}
+	}
+	if text := v.Live(sc.State); text != "" {
+		t.Errorf("the line is %q", text)
+	}
+}
+
+func TestATrainingMeasuresWhatIsOnWithPlansOfItsOwn(t *testing.T) {
+	f := &plannertest.Planner{Watched: "process 4242: python gpt2.py"}
+	sc, v := show(t, f)
+	sc.Press("-", "-", "-", "t")
+	choose(t, sc, "live")
+	sc.Press("r")
+	sc.Golden("live-measured")
+	if text := v.Headline(sc.State); !strings.Contains(text, "Measured in the training: 900 MiB, step +2.1 %.") {
+		t.Errorf("the sentence is %q", text)
+	}
+	failed := 0
+	for range len(v.Order()) {
+		switch status := v.Status(sc.State); {
+		case strings.Contains(status, "can be carried out by eager PyTorch"):
+			failed++
+		case strings.HasPrefix(status, "ours") && !strings.Contains(status, "live: 900 MiB (+1.1 %), step 102 ms, overhead +2.1 % beside 100 ms of keeping everything, simulated +2.0 %"):
+			t.Errorf("the status is %q", status)
+		case strings.HasPrefix(status, "caching") && strings.Contains(status, "live"):
+			t.Errorf("what moves nothing is measured: %q", status)
+		}
+		sc.Press("down")
+	}
+	if failed != 1 {
+		t.Errorf("%d rows say that they failed, want 1", failed)
+	}
+}
