@@ -66,9 +66,11 @@ func (a *app) attach(ctx context.Context, pid int) error {
 	run, stop := context.WithCancel(context.Background())
 	defer stop()
 	w.connect(run, pid, found.Started)
-	o := a.screen()
-	o.Feed = w.feed
+	o, planner := a.screen(), a.livePlanner()
+	o.Feed, o.Planner = w.feed, planner
+	leave := planner.watch(w.trainer)
 	shown := tui.Run(ctx, o)
+	leave()
 	left := w.letGo()
 	stop()
 	return errors.Join(shown, left, w.close())
@@ -91,8 +93,8 @@ func (a *app) showMachine(ctx context.Context, f *machineFeed) error {
 	var letting sync.WaitGroup
 	defer letting.Wait() // a process that was watched is let go of before this one ends
 	go f.run(run)
-	o := a.screen()
-	o.Machine, o.Attach = f, a.attachFeed(&letting)
+	o, planner := a.screen(), a.livePlanner()
+	o.Machine, o.Attach, o.Planner = f, a.attachFeed(planner, &letting), planner
 	return tui.Run(ctx, o)
 }
 

@@ -117,11 +117,13 @@ func (a *app) runJob(ctx context.Context, argv []string, x *wish) error {
 		w.source.Go(func() { a.trainWith(run, w, x, headless) })
 	}
 	if !headless {
-		o := a.screen()
-		o.Feed = ranks
+		o, planner := a.screen(), a.livePlanner()
+		o.Feed, o.Planner = ranks, planner
+		leave := planner.watch(ranks.trainer)
 		if err := tui.Run(ctx, o); err != nil && ctx.Err() == nil {
 			fmt.Fprintf(a.err, "gmemtop: %s\n", oneLine(err))
 		}
+		leave()
 		if !ranks.isOver() {
 			a.note("the command goes on as process %d; interrupt it with Ctrl-C", job.PID())
 		}

@@ -21,7 +21,7 @@ import (
 )
 
 // screenPlanner hands the managers to the screen.
-func (a *app) screenPlanner() screen.Planner {
+func (a *app) screenPlanner() *screenPlanner {
 	return &screenPlanner{hardware: sync.OnceValue(screenHardware)}
 }
 

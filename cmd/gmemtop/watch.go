@@ -287,8 +287,8 @@ func attachable(pid int) (inject.Findings, error) {
 	return found, nil
 }
 
-// attachFeed watches a process that was chosen on the screen, until ctx is done. letting is told how to wait for its end.
-func (a *app) attachFeed(letting *sync.WaitGroup) func(ctx context.Context, pid int) (live.Feed, error) {
+// attachFeed watches a process that was chosen on the screen, until ctx is done, and plans are carried out in it. letting is told how to wait for its end.
+func (a *app) attachFeed(planner *livePlanner, letting *sync.WaitGroup) func(ctx context.Context, pid int) (live.Feed, error) {
 	return func(ctx context.Context, pid int) (live.Feed, error) {
 		found, err := attachable(pid)
 		if err != nil {
@@ -300,8 +300,10 @@ func (a *app) attachFeed(letting *sync.WaitGroup) func(ctx context.Context, pid 
 		}
 		run, stop := context.WithCancel(context.Background())
 		w.connect(run, pid, found.Started)
+		leave := planner.watch(w.trainer)
 		letting.Go(func() {
 			<-ctx.Done()
+			leave()
 			_ = w.letGo() // the screen is gone: there is nobody to tell
 			stop()
 			_ = w.close()

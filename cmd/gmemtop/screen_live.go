@@ -1,0 +1,258 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/managers"
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/replay"
+	"github.com/gmemtop/gmemtop/replay/live"
+	screen "github.com/gmemtop/gmemtop/tui/managers"
+)
+
+// livePlanner is the planner of a screen that watches trainings: it has plans carried out in the one that is watched now.
+type livePlanner struct {
+	*screenPlanner
+	mu  sync.Mutex
+	now *watched // nil where none is watched
+}
+
+var (
+	_ screen.Trainer  = (*livePlanner)(nil)
+	_ screen.Measurer = (*livePlanner)(nil)
+)
+
+// watched is a job that the screen watches, and what it is asked to do.
+type watched struct {
+	shown func() *trainer // the process of it that is shown
+	ctx   context.Context // until it is let go of
+	stop  context.CancelFunc
+	work  sync.WaitGroup
+	turn  chan struct{} // one plan at a time: the next one waits until the one before is taken away
+}
+
+// errNoTraining says that there is nothing to carry a plan out in.
+var errNoTraining = errors.New(screen.HowToWatch)
+
+func (a *app) livePlanner() *livePlanner {
+	return &livePlanner{screenPlanner: a.screenPlanner()}
+}
+
+// watch has plans carried out in a job from now on, until leave is called, which takes the last one away. It must be called before the job is let go of.
+func (p *livePlanner) watch(shown func() *trainer) (leave func()) {
+	w := &watched{shown: shown, turn: make(chan struct{}, 1)}
+	w.ctx, w.stop = context.WithCancel(context.Background())
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.now = w
+	return func() {
+		p.mu.Lock()
+		if p.now == w {
+			p.now = nil
+		}
+		w.stop()
+		p.mu.Unlock()
+		w.work.Wait()
+	}
+}
+
+// trainer makes one of what is watched.
+func (w *watching) trainer() *trainer { return &trainer{session: w.session, control: w.control} }
+
+// trainer makes one of the process that is shown.
+func (f *jobFeed) trainer() *trainer {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return &trainer{session: f.shown.session, control: f.shown.control}
+}
+
+// training returns what is watched, nil where it carries no plans out.
+func (w *watched) training() *trainer {
+	if w == nil {
+		return nil
+	}
+	t := w.shown()
+	if v := t.session.Snapshot(); !v.Began || v.Ended {
+		return nil
+	}
+	if l, ok := t.control.(*lateControl); ok {
+		if _, carries := l.connected().(capture.Carrier); !carries {
+			return nil
+		}
+	}
+	return t
+}
+
+// Training implements screen.Trainer.
+func (p *livePlanner) Training() string {
+	p.mu.Lock()
+	t := p.now.training()
+	p.mu.Unlock()
+	if t == nil {
+		return ""
+	}
+	who := t.session.Snapshot().Target
+	return fmt.Sprintf("process %d: %s", who.PID, who.Command())
+}
+
+// with has f use the training until it is let go of, once whoever used it before is done.
+func (p *livePlanner) with(ctx context.Context, f func(ctx context.Context, t *trainer) error) error {
+	p.mu.Lock()
+	w := p.now
+	t := w.training()
+	if t == nil {
+		p.mu.Unlock()
+		return errNoTraining
+	}
+	w.work.Add(1)
+	p.mu.Unlock()
+	defer w.work.Done()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(w.ctx, cancel)()
+	select {
+	case w.turn <- struct{}{}:
+		defer func() { <-w.turn }()
+	case <-ctx.Done():
+		return nil
+	}
+	if ctx.Err() != nil || w.ctx.Err() != nil { // let go of while it waited
+		return nil
+	}
+	if err := t.free(ctx); err != nil {
+		return ended(ctx, err)
+	}
+	return ended(ctx, f(ctx, t))
+}
+
+// ended returns nil where the end was wished for.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return nil
+	}
+	return err
+}
+
+// errTaken says that somebody else's plan is carried out.
+var errTaken = errors.New("it trains with a plan already, which somebody else asked for (gmemtop run --manager, or another screen): have them take it away first")
+
+// freeWithin is how many steps may end until one has run without a plan.
+const freeWithin = 3
+
+// free waits until steps run without a plan.
+func (t *trainer) free(ctx context.Context) error {
+	before := t.session.Snapshot()
+	return t.until(ctx, func(v *capture.View) (bool, error) {
+		n := len(v.Steps)
+		switch {
+		case n == 0:
+			return false, nil
+		case v.Steps[n-1].Carried.Plan == 0:
+			return true, nil
+		case len(before.Steps) > 0 && v.Steps[n-1].Index >= before.Steps[len(before.Steps)-1].Index+freeWithin:
+			return false, errTaken
+		}
+		return false, nil
+	})
+}
+
+// Train implements screen.Trainer.
+func (p *livePlanner) Train(ctx context.Context, manager string, budget int64, h plan.Hardware, tell func(live.News)) error {
+	return p.with(ctx, func(ctx context.Context, t *trainer) error {
+		w := &wish{manager: manager, hardware: h, budget: func(*plan.Problem) (int64, error) { return budget, nil }}
+		return t.train(ctx, w, tell)
+	})
+}
+
+// Targets implements screen.Measurer.
+func (p *livePlanner) Targets(ctx context.Context) []screen.Target {
+	list := p.screenPlanner.Targets(ctx)
+	if who := p.Training(); who != "" {
+		list = append(list, screen.Target{Name: liveName, About: "the training itself, " + who})
+	}
+	return list
+}
+
+// liveName is the name of a training as a target.
+var liveName = live.NewTarget(nil, live.Options{}).Name()
+
+// Measure implements screen.Measurer.
+func (p *livePlanner) Measure(ctx context.Context, c *replay.Comparison, target string, update func(replay.Progress)) error {
+	if target != liveName {
+		return p.screenPlanner.Measure(ctx, c, target, update)
+	}
+	return p.with(ctx, func(ctx context.Context, t *trainer) error { return t.measure(ctx, c, update) })
+}
+
+// measure describes a training, plans for it with the managers that a comparison has results of, and carries each plan out that eager PyTorch can. Beside each
+// result comes what the simulator says of the same plan.
+func (t *trainer) measure(ctx context.Context, of *replay.Comparison, update func(replay.Progress)) error {
+	var names []string
+	for _, r := range of.Results {
+		names = append(names, r.Info.Name)
+	}
+	u := replay.Progress{Target: liveName, Total: int64(len(names))}
+	say := func(manager, doing string) {
+		u := u
+		u.Manager, u.Doing = manager, doing
+		update(u)
+	}
+	say(names[0], "describe")
+	target := live.NewTarget(t, live.Options{})
+	p, err := t.describedFor(ctx, target, of.Problem.Hardware)
+	if err != nil {
+		return err
+	}
+	c, err := replay.Compare(ctx, p, quickFirst(names), replay.Options{Eager: managers.Eager, Budget: of.Budget, Seed: 1, Parallel: 1,
+		Update: func(x replay.Progress) { say(x.Manager, "plan") }})
+	if err != nil {
+		return err
+	}
+	var runnable []replay.Result
+	for _, name := range names { // in the table's order
+		r := eagerOf(c.Results, name)
+		if r.Executor == plan.TorchEager && r.Valid {
+			runnable = append(runnable, r)
+			continue
+		}
+		reason := cmp.Or(r.Reason, errNothingLeaves.Error())
+		x := u
+		x.Manager, x.Done, x.Results = name, true, []replay.Result{{Info: r.Info, Executor: plan.TorchEager, Target: liveName, Reason: reason}}
+		update(x)
+	}
+	c.Results = runnable
+	done := u.Total - int64(len(runnable))
+	return c.Measure(ctx, replay.Device{Target: target, Eager: true}, func(x replay.Progress) {
+		x.Part, x.Total = x.Part+done, u.Total
+		for i := range x.Results {
+			if y := c.Simulated(&x.Results[i]); y != nil {
+				x.Results = append(x.Results, *y)
+			}
+		}
+		update(x)
+	})
+}
+
+// eagerOf returns what a manager made for eager PyTorch, or what it made instead.
+func eagerOf(results []replay.Result, name string) (found replay.Result) {
+	for _, r := range results {
+		if r.Info.Name == name && (found.Info.Name == "" || r.Executor == plan.TorchEager) {
+			found = r
+		}
+	}
+	return found
+}
+
+// describedFor describes the training until two of its steps are alike, and returns the iteration that it runs.
+func (t *trainer) describedFor(ctx context.Context, target *live.Target, h plan.Hardware) (*plan.Problem, error) {
+	p, err := target.Problem(ctx, h)
+	for try := 1; errors.Is(err, live.ErrUneven) && try < describeTries; try++ {
+		p, err = target.Problem(ctx, h)
+	}
+	return p, err
+}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/replay/live"
+)
+
+// deaf is a source that takes every order and carries none out.
+type deaf struct{ capture.Controller }
+
+func (deaf) DescribeSaves(context.Context, int) error   { return nil }
+func (deaf) Carry(context.Context, int64, []byte) error { return nil }
+
+// watchedJob is a job whose steps run under the plan of a number.
+func watchedJob(under int64, source capture.Controller) *watching {
+	w := &watching{session: capture.NewSession(capture.Limits{}), control: &lateControl{}}
+	w.control.connect(source)
+	w.session.Begin(capture.Target{PID: 4242, Argv: []string{"python", "train.py"}})
+	w.session.Step(capture.Step{Index: 0, Carried: capture.Carried{Plan: under}})
+	return w
+}
+
+func anyTrain(ctx context.Context, p *livePlanner, tell func(live.News)) error {
+	return p.Train(ctx, "joint", 1<<20, plan.Hardware{}, tell)
+}
+
+func TestPlansAreCarriedOutWhereATrainingIsWatchedThatTakesThem(t *testing.T) {
+	p := (&app{}).livePlanner()
+	if err := anyTrain(t.Context(), p, nil); p.Training() != "" || !errors.Is(err, errNoTraining) {
+		t.Errorf("where nothing is watched %q trains: %v", p.Training(), err)
+	}
+	probed := watchedJob(0, nil)
+	leave := p.watch(probed.trainer)
+	if who := p.Training(); who != "" {
+		t.Errorf("%q is offered, and takes no plans", who)
+	}
+	leave()
+	w := watchedJob(0, deaf{})
+	leave = p.watch(w.trainer)
+	if who := p.Training(); who != "process 4242: python train.py" {
+		t.Errorf("the training is %q", who)
+	}
+	w.session.End(capture.End{Reason: capture.Exited})
+	if who := p.Training(); who != "" {
+		t.Errorf("%q is offered, and has ended", who)
+	}
+	leave()
+}
+
+func TestLeavingTheScreenEndsWhatATrainingWasAskedFor(t *testing.T) {
+	p := (&app{}).livePlanner()
+	leave := p.watch(watchedJob(0, deaf{}).trainer)
+	began, over := make(chan string, 8), make(chan error, 2)
+	for range 2 { // the second waits its turn
+		go func() { over <- anyTrain(t.Context(), p, func(n live.News) { began <- n.Doing }) }()
+	}
+	if doing := <-began; doing != "describing" {
+		t.Errorf("it begins with %q", doing)
+	}
+	leave()
+	for range 2 {
+		select {
+		case err := <-over:
+			if err != nil && !errors.Is(err, errNoTraining) { // the second may come too late
+				t.Errorf("it ends with %v", err)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatal("it goes on when the screen is left")
+		}
+	}
+	if len(began) > 0 {
+		t.Error("two plans are carried out at once")
+	}
+	if err := anyTrain(t.Context(), p, nil); !errors.Is(err, errNoTraining) {
+		t.Errorf("behind the screen a plan is taken: %v", err)
+	}
+}
+
+func TestATrainingThatSomebodyElseHasTrainWithAPlanTakesNoSecond(t *testing.T) {
+	p := (&app{}).livePlanner()
+	w := watchedJob(7, deaf{})
+	defer p.watch(w.trainer)()
+	over := make(chan error, 1)
+	go func() { over <- anyTrain(t.Context(), p, func(live.News) {}) }()
+	for i := int64(1); ; i++ {
+		w.session.Step(capture.Step{Index: i, Carried: capture.Carried{Plan: 7}})
+		select {
+		case err := <-over:
+			if !errors.Is(err, errTaken) || !strings.Contains(err.Error(), "gmemtop run --manager") {
+				t.Errorf("it ends with %v", err)
+			}
+			return
+		case <-time.After(30 * time.Millisecond):
+		}
+		if i > 500 {
+			t.Fatal("it waits for ever")
+		}
+	}
+}
