@@ -139,7 +139,7 @@ func ended(ctx context.Context, err error) error {
 }
 
 // errTaken says that somebody else's plan is carried out.
-var errTaken = errors.New("it trains with a plan already, which somebody else asked for (gmemtop run --manager, or another screen): have them take it away first")
+var errTaken = errors.New("it trains with a plan already (gmemtop run --manager, or another screen): take that away first")
 
 // freeWithin is how many steps may end until one has run without a plan.
 const freeWithin = 3
