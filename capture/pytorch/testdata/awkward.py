@@ -1,6 +1,6 @@
 """Train as programs do that plans get into the way of, and print what they learnt to the last bit.
 
-usage: awkward.py SCENARIO@STEPS
+usage: awkward.py SCENARIO@STEPS[,SCENARIO@STEPS...]
 
 What can differ from one step to the next is a function of the step alone, so that a training under plans can be compared with one without.
 """
@@ -17,6 +17,7 @@ def steps(name, model, batch, learn, optimizer=None):
     optimizer = optimizer or torch.optim.AdamW(model.parameters(), lr=1e-3)
     losses = []
     for step in range(train.STEPS):
+        train.gate(name, step)
         optimizer.zero_grad(set_to_none=True)
         loss = learn(model, batch(step), step)
         if loss is not None:
@@ -190,7 +191,7 @@ def beside(name):
 
 
 if __name__ == "__main__":
-    scenario, _, count = sys.argv[1].partition("@")
-    torch.manual_seed(1)
-    train.STEPS = int(count)
-    globals()[scenario](scenario)
+    for chosen in sys.argv[1].split(","):
+        torch.manual_seed(1)
+        train.STEPS = int(chosen.partition("@")[2])
+        globals()[chosen.partition("@")[0]](chosen)

@@ -33,8 +33,7 @@ def gate(name, step):
                 return
             time.sleep(0.01)
         raise RuntimeError("nobody opened the gate")
-    if folder:
-        time.sleep(float(os.environ.get("PACE", "0.005")))
+    time.sleep(float(os.environ.get("PACE", "0.005" if folder else "0")))
 
 
 def unique(tensors):
@@ -412,6 +411,10 @@ def wrapped(k, wrap):
 
 def ddp(name):
     ranks(name, ("ddp",))
+
+
+def fsdp(name):
+    ranks(name, ("fsdp",))
 
 
 if __name__ == "__main__":
