@@ -121,9 +121,6 @@ func wide(n int) *plan.Problem {
 	return b.End()
 }
 
-// integer are managers that solve integer programs or ask all others: time is what they are given.
-func integer(name string) bool { return slow(name) || name == "joint" }
-
 // problems are those made so far, by shape and size: making them takes as long as planning for them.
 var problems = map[string]*plan.Problem{}
 
@@ -147,7 +144,7 @@ func halfway(p *plan.Problem) int64 { return budgetOf(p, 0.5) }
 func BenchmarkPlanning(b *testing.B) {
 	for _, m := range managers.All() {
 		name := m.Info().Name
-		if integer(name) {
+		if slow(name) { // they solve integer programs or ask all others: time is what they are given
 			continue
 		}
 		b.Run(name, func(b *testing.B) {
@@ -189,7 +186,7 @@ func TestEveryManagerPlansTenThousandBuffers(t *testing.T) {
 		p := problemOf(shape.name, 10_000)
 		for _, m := range managers.All() {
 			name := m.Info().Name
-			if integer(name) {
+			if slow(name) {
 				continue
 			}
 			pl, err := m.Plan(context.Background(), p, plan.Request{Budget: halfway(p), Work: workOf(name), Evaluator: sim.Simulator{}})

@@ -152,8 +152,14 @@ func (f *finder) climb() error {
 		return nil
 	}
 	f.note(x.best)
+	if f.r.Budget > 0 && len(f.p.Buffers) > most {
+		return nil // a rung takes seconds there, and those below would only make the footprint smaller at the same step time
+	}
 	return f.descend(at, x.best.time)
 }
+
+// most is how many buffers a problem may have for a tie in step time to be broken by looking for a smaller footprint.
+const most = 20_000
 
 // descend looks for the smallest plan that takes so long, below rung at.
 func (f *finder) descend(at int, time int64) error {

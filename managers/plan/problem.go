@@ -154,8 +154,8 @@ type Buffer struct {
 	// Inferred says that the category was inferred, not recorded.
 	Inferred bool
 	// Saved says that autograd saves it for backward, as far as [Problem.SavesKnown].
-	Saved bool
-	Stream   int16
+	Saved  bool
+	Stream int16
 	// Alloc is the allocation of the recording, [timeline.NoAlloc] where there is none.
 	Alloc timeline.AllocID
 }
