@@ -20,10 +20,17 @@ type Device struct {
 	// Eager says that it is a training that runs: it carries out plans for [plan.TorchEager] alone, its footprint is the peak of what is allocated in a step,
 	// and its steps last as long as its program has them last.
 	Eager bool
+	// Pools says that it is the allocator of a training that runs: it carries out plans that choose addresses and do nothing else.
+	Pools bool
 }
 
 // carries reports whether a result's plan is one for this device.
-func (d *Device) carries(r *Result) bool { return !d.Eager || r.Executor == plan.TorchEager }
+func (d *Device) carries(r *Result) bool {
+	if d.Pools {
+		return r.Plan.Policy == nil && r.Plan.SectionBytes == 0 && len(r.Plan.Absences) == 0
+	}
+	return !d.Eager || r.Executor == plan.TorchEager
+}
 
 // Measure carries out every valid plan of the comparison on a device, one after the other, and adds what it measured. What kept it from carrying one out
 // is in that one's result; the error is the context's.
@@ -153,14 +160,19 @@ func (c *Comparison) writeMeasured(t *text) {
 			t.line(" ", fmt.Sprintf("keeping everything takes %s there, %s %s (%s)", timeline.Duration(base), timeline.Duration(c.Baseline), as, Percent(Off(base, c.Baseline))))
 		}
 		t.table(c.measuredColumns(t.o, rows, &d), rows)
-		c.writeCauses(t, rows)
+		if !d.Pools { // where all lies elsewhere in memory no simulation tells what that does to the step time
+			c.writeCauses(t, rows)
+		}
 	}
 }
 
 // what says what was carried out, and where.
 func (d *Device) what(rows []*Result) string {
+	if d.Pools {
+		return fmt.Sprintf("in %s itself: %s; the footprint is the arena that torch's allocator serves a step from, planned beforehand", d.Name(), d.About)
+	}
 	if d.Eager {
-		return fmt.Sprintf("in %s itself: %s; the footprint is the peak of what it allocates in a step", d.Name(), d.About)
+		return fmt.Sprintf("in the training itself, %s; the footprint is the peak of what it allocates in a step", d.About)
 	}
 	return fmt.Sprintf("on %s, %s: real memory, real copies, stand-ins of the recorded kernels; %s", d.Name(), d.About, checked(rows))
 }
@@ -222,6 +234,9 @@ func (c *Comparison) measuredColumns(o TextOptions, rows []*Result, d *Device) [
 		})},
 		column{"step", false, 0, func(r *Result) string { return timeline.Duration(r.Measurement.StepTime) }},
 		column{"p95", false, 3, func(r *Result) string { return timeline.Duration(r.Measurement.StepP95) }})
+	if d.Pools {
+		return append(columns, column{"overhead", false, 0, func(r *Result) string { return Percent(r.Overhead) }})
+	}
 	if !c.Problem.HasTimes {
 		return columns
 	}

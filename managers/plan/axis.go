@@ -112,7 +112,11 @@ func (x *extractor) dataflow(ticks []tick) {
 						begin, begun = r.Start, true
 					}
 					if at := r.Start - begin; at > ready { // the device stood idle: the host was late
-						op.Gap = max(at-host, 0)
+						if x.p.EagerOnly && x.d.Info.Kind == traces.DeviceCPU { // a CPU is its own host: what runs again does not fit into the time between
+							push(Op{Name: "host", Duration: at - ready, Workspace: NoBuffer, Phase: op.Phase})
+						} else {
+							op.Gap = max(at-host, 0)
+						}
 						host = max(host, at)
 					}
 					ready = max(ready, r.Start-begin+op.Duration)

@@ -403,11 +403,18 @@ type Gap struct {
 	Dead bool
 }
 
+// tiny is the part of the peak below which a training's tensors are left alone.
+const tiny = 4000
+
 // Gaps returns the idle intervals of at least minOps ops between accesses of buffers that do not persist, of at least minBytes, in
 // order of buffer and time. A carried buffer's absence across the iteration's end is not among them, and where EagerOnly those that eager PyTorch cannot
 // use are not.
 func (p *Problem) Gaps(minBytes int64, minOps int) []Gap {
 	var gaps []Gap
+	if p.EagerOnly { // each tensor that leaves costs the host some microseconds, whatever its size
+		peak, _ := p.PeakLive()
+		minBytes = max(minBytes, peak/tiny)
+	}
 	for b := range p.Buffers {
 		if p.Buffers[b].Life == Persistent || p.rounded[b] < max(minBytes, 1) {
 			continue

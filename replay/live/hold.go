@@ -13,6 +13,8 @@ import (
 type News struct {
 	// Doing says in a word or two what is being done: measuring without, with, describing, on.
 	Doing string
+	// Pooled says that the plan chooses addresses: what it speaks of is the arena, and a step's memory before is what is alive at its peak.
+	Pooled bool
 	// On says that the plan is carried out now.
 	On bool
 	// Before is the median time of steps without the plan, Step and P95 of those with it, in nanoseconds; 0 where not measured yet.
@@ -41,14 +43,20 @@ func (n *News) Sentence(name string, u timeline.Units) string {
 	if n.On && n.Doing == "on" {
 		s = fmt.Sprintf("%s is on since %d steps", name, n.Steps)
 	}
-	if n.Peak > 0 {
+	switch {
+	case n.Pooled && n.Peak > 0:
+		s += fmt.Sprintf(": an arena of %s for %s of tensors at the peak", u.Bytes(n.Peak), u.Bytes(n.PeakBefore))
+	case n.Peak > 0:
 		s += fmt.Sprintf(": %s instead of %s (foretold %s)", u.Bytes(n.Peak), u.Bytes(n.PeakBefore), u.Bytes(n.Foretold))
 	}
 	if n.Step > 0 {
 		s += fmt.Sprintf(", step %s instead of %s, %+.1f %% (foretold %+.1f %%)", timeline.Duration(n.Step), timeline.Duration(n.Before), 100*n.Overhead(),
 			100*(float64(n.ForetoldStep)/float64(n.Before)-1))
 	}
-	if n.Missed > 0 {
+	switch {
+	case n.Pooled && n.Missed > 0:
+		s += fmt.Sprintf("; %d allocations of the last step found no place in it", n.Missed)
+	case n.Missed > 0:
 		s += fmt.Sprintf("; %d tensors stay that were to leave", n.Missed)
 	}
 	return s
@@ -58,13 +66,16 @@ func (n *News) Sentence(name string, u timeline.Units) string {
 // simulation says the plan adds to a step, in nanoseconds. tell hears of every change, from this goroutine. When ctx is done the plan is taken away and Hold
 // returns nil; any other error says why it is not carried out any more: it was refused, did not fit, or steps took longer than allowed.
 func (t *Target) Hold(ctx context.Context, p *plan.Problem, pl *plan.Plan, added int64, tell func(News)) (err error) {
-	words, err := Encode(p, pl)
+	words, err := t.encode(p, pl)
 	if err != nil {
 		return err
 	}
 	n := News{Doing: "measuring without"}
 	n.PeakBefore, _ = p.PeakLive()
 	n.Foretold, _ = pl.PeakLive()
+	if n.Pooled = t.pool != nil; n.Pooled {
+		n.Foretold = pl.Footprint
+	}
 	tell(n)
 	before, err := t.timed(ctx, 0)
 	if err != nil {
@@ -105,15 +116,9 @@ func (t *Target) Hold(ctx context.Context, p *plan.Problem, pl *plan.Plan, added
 		if first {
 			n.Doing = "describing"
 			tell(n)
-			tr, err := t.trainer.Describe(ctx)
-			if err != nil {
+			if n.Peak, err = t.peak(ctx, pl); err != nil {
 				return ended(ctx, err)
 			}
-			d, err := trained(ctx, tr)
-			if err != nil {
-				return ended(ctx, err)
-			}
-			n.Peak = d.Totals.PeakAllocated
 		}
 		n.Doing = "on"
 		tell(n)

@@ -36,7 +36,7 @@ type Step struct {
 	Time int64
 	// Out and In are the bytes copied to the host and back, Again the time in ops that ran again, in nanoseconds.
 	Out, In, Again int64
-	// Missed counts the tensors that were to leave memory and stayed.
+	// Missed counts the tensors that were to leave memory and stayed, or of a pool's plan the allocations that found no place in its arena.
 	Missed int64
 }
 
@@ -51,8 +51,10 @@ type Options struct {
 // Target is a running training as a target of plans. It is not safe for concurrent use.
 type Target struct {
 	trainer Trainer
+	pool    PoolTrainer // nil for plans of what autograd saves
+	library string
 	opt     Options
-	next    int64
+	next    int64 // the number of the next plan: none that another viewer has given in the same process
 }
 
 // NewTarget returns a Target.
@@ -63,14 +65,17 @@ func NewTarget(t Trainer, o Options) *Target {
 	if o.Steps <= 0 {
 		o.Steps = 20
 	}
-	return &Target{trainer: t, opt: o, next: 1}
+	return &Target{trainer: t, opt: o, next: time.Now().UnixMilli()}
 }
 
 // Name implements replay.Target.
 func (*Target) Name() string { return "live" }
 
-// Problem describes the training and returns the iteration that it runs, for [plan.TorchEager], on hardware h.
+// Problem describes the training and returns the iteration that it runs, for [plan.TorchEager], on hardware h; that of a pool's is what it allocates.
 func (t *Target) Problem(ctx context.Context, h plan.Hardware) (*plan.Problem, error) {
+	if t.pool != nil {
+		return t.poolProblem(ctx, h)
+	}
 	tr, err := t.trainer.Describe(ctx)
 	if err != nil {
 		return nil, err
@@ -141,11 +146,11 @@ func trained(ctx context.Context, tr *traces.Trace) (*timeline.Device, error) {
 }
 
 // Run implements replay.Target: the plan is carried out between two stretches without one, and is off afterwards. Footprint and PeakLive are the peak of what
-// is allocated on the device within a step, which a plan's PeakLive predicts; a process holds more than that.
+// is allocated on the device within a step, which a plan's PeakLive predicts; a process holds more than that. Of a pool's plan Footprint is its arena.
 func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan.RunOptions) (m plan.Measurement, err error) {
 	began := time.Now()
 	m.Target = t.Name()
-	words, err := Encode(p, pl)
+	words, err := t.encode(p, pl)
 	if err != nil {
 		return m, err
 	}
@@ -184,18 +189,16 @@ func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan
 	last := with[len(with)-1]
 	m.SwappedOut, m.SwappedIn, m.RecomputeTime = last.Out, last.In, last.Again
 	say("describe")
-	tr, err := t.trainer.Describe(ctx)
-	if err != nil {
+	if m.Footprint, err = t.peak(ctx, pl); err != nil {
 		return m, err
 	}
-	d, err := trained(ctx, tr)
-	if err != nil {
-		return m, err
+	if m.Allocated = t.pool == nil; m.Allocated {
+		m.PeakLive = m.Footprint
+	} else {
+		m.PeakLive, _ = pl.PeakLive()
 	}
-	m.PeakLive = d.Totals.PeakAllocated
-	m.Footprint, m.Allocated = m.PeakLive, true
 	if last.Missed > 0 {
-		m.Notes = append(m.Notes, fmt.Sprintf("%d tensors stayed that were to leave: the step does not run as it was recorded", last.Missed))
+		m.Notes = append(m.Notes, fmt.Sprintf("%d %s: the step does not run as it was recorded", last.Missed, t.missed()))
 	}
 	say("without")
 	if err := t.trainer.Carry(ctx, 0, nil); err != nil {
@@ -208,6 +211,37 @@ func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan
 	m.KeepAllAfter, _ = spread(after)
 	m.Elapsed = time.Since(began)
 	return m, nil
+}
+
+func (t *Target) encode(p *plan.Problem, pl *plan.Plan) ([]byte, error) {
+	if t.pool != nil {
+		return EncodePool(p, pl, t.library)
+	}
+	return Encode(p, pl)
+}
+
+// peak returns what the plan that is carried out now comes to, in bytes.
+func (t *Target) peak(ctx context.Context, pl *plan.Plan) (int64, error) {
+	if t.pool != nil {
+		return pl.Footprint, nil
+	}
+	tr, err := t.trainer.Describe(ctx)
+	if err != nil {
+		return 0, err
+	}
+	d, err := trained(ctx, tr)
+	if err != nil {
+		return 0, err
+	}
+	return d.Totals.PeakAllocated, nil
+}
+
+// missed says what a step's Missed counts.
+func (t *Target) missed() string {
+	if t.pool != nil {
+		return "allocations found no place in the arena"
+	}
+	return "tensors stayed that were to leave"
 }
 
 // timed lets the steps behind a change pass and returns those that count.

@@ -1,0 +1,212 @@
+package live
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sort"
+	"strconv"
+
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// A plan that chooses addresses is served by the pool in the process: package capture/pytorch/pool. What both share is order, again: the table is all
+// allocations of the planned iterations as they come, those that have no place included. The process matches what comes by order and size, and an
+// allocation that is known to be torch's is then not mistaken for a planned one of equal size that comes later.
+//
+// Such a plan is made of the allocator's own events and not of ops: a workspace inside of an op takes memory too, and an op's output is not always an
+// allocation.
+//
+// Complexity: O(events log events). Rejected: matching by call site (that costs a stack an allocation, in training).
+
+// encodedPool is what the agent reads.
+type encodedPool struct {
+	Version int    `json:"version"`
+	Device  string `json:"device"`
+	Pool    Table  `json:"pool"`
+	Library string `json:"library"`
+}
+
+// Table is what the pool serves from.
+type Table struct {
+	// Arena is what is taken of torch, in bytes.
+	Arena int64 `json:"arena"`
+	// Steps is how many iterations the entries span.
+	Steps   int     `json:"steps"`
+	Entries []Entry `json:"entries"`
+}
+
+// Entry is an allocation that is expected. On the wire it is [size, offset, stream].
+type Entry struct {
+	Size int64
+	// Offset is its place in the arena, -1 for an allocation that torch serves.
+	Offset int64
+	Stream uint64
+}
+
+// MarshalJSON writes the three numbers of an entry.
+func (e Entry) MarshalJSON() ([]byte, error) {
+	return fmt.Appendf(nil, "[%d,%d,%d]", e.Size, e.Offset, e.Stream), nil
+}
+
+// UnmarshalJSON reads the three numbers of an entry.
+func (e *Entry) UnmarshalJSON(text []byte) error {
+	n := [3]json.Number{}
+	d := json.NewDecoder(bytes.NewReader(text))
+	if err := d.Decode(&n); err != nil {
+		return err
+	}
+	var err [3]error
+	e.Size, err[0] = strconv.ParseInt(string(n[0]), 10, 64)
+	e.Offset, err[1] = strconv.ParseInt(string(n[1]), 10, 64)
+	e.Stream, err[2] = strconv.ParseUint(string(n[2]), 10, 64)
+	return errors.Join(err[:]...)
+}
+
+// PlannedBytes returns how many bytes of the table's allocations have a place, and how many there are.
+func (t *Table) PlannedBytes() (planned, all int64) {
+	for _, e := range t.Entries {
+		all += e.Size
+		if e.Offset >= 0 {
+			planned += e.Size
+		}
+	}
+	return planned, all
+}
+
+// EncodePool returns a plan that chooses addresses in the agent's words; library is the path of what capture/pytorch/pool builds. The problem is one that
+// [plan.FromDevice] made of a recording of the allocator's events, and the plan keeps everything and has a place for all; errors wrap [ErrNotLive] and
+// say what is missing.
+func EncodePool(p *plan.Problem, pl *plan.Plan, library string) ([]byte, error) {
+	t, err := PoolTable(p, pl)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(encodedPool{Version: 1, Device: deviceName(p.Source.Info), Pool: t, Library: library})
+}
+
+// PoolTrainer is a training whose allocator can be recorded.
+type PoolTrainer interface {
+	Trainer
+	// DescribeEvents returns a recording of the allocations and frees of some of the next steps, cut where they end, by the library of the pool at that path.
+	DescribeEvents(ctx context.Context, library string) (*traces.Trace, error)
+}
+
+// NewPoolTarget returns a Target for plans that choose addresses and do nothing else, see [EncodePool]. Their footprint is the arena that the process takes
+// for them: what torch serves beside it, of steps that run otherwise than was recorded, is counted and not measured.
+func NewPoolTarget(t PoolTrainer, library string, o Options) *Target {
+	x := NewTarget(t, o)
+	x.pool, x.library = t, library
+	return x
+}
+
+// poolProblem records the training's allocator and returns the iteration that it runs.
+func (t *Target) poolProblem(ctx context.Context, h plan.Hardware) (*plan.Problem, error) {
+	tr, err := t.pool.DescribeEvents(ctx, t.library)
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range tr.Losses {
+		if l.Severity >= traces.DataLoss {
+			return nil, fmt.Errorf("%w: the recording of its allocator lost %d %s: %s", ErrNotLive, l.Count, l.Name, l.Detail)
+		}
+	}
+	d, err := trained(ctx, tr)
+	if err != nil {
+		return nil, err
+	}
+	return plan.FromDevice(ctx, d, plan.BuildOptions{Iteration: -1, Hardware: h, Name: "what the running training allocates"})
+}
+
+// PoolTable returns what the pool is to serve under a plan.
+func PoolTable(p *plan.Problem, pl *plan.Plan) (Table, error) {
+	switch {
+	case p.Source == nil:
+		return Table{}, fmt.Errorf("%w: its problem was not recorded", ErrNotLive)
+	case len(pl.Absences) > 0 || len(pl.Reruns) > 0:
+		return Table{}, fmt.Errorf("%w: the pool moves and drops nothing, and this plan does", ErrNotLive)
+	case pl.Policy != nil:
+		return Table{}, fmt.Errorf("%w: it leaves addresses to the allocator %s: set that up before the program starts", ErrNotLive, pl.Policy.Name)
+	case pl.SectionBytes != 0 || pl.Executor != plan.Ideal:
+		return Table{}, fmt.Errorf("%w: the pool serves whole tensors of plans for the executor %s", ErrNotLive, plan.Ideal)
+	}
+	d := p.Source
+	tr := d.Timeline().Trace
+	base, _ := tr.DeviceEvents(d.ID)
+	offsets := make(map[int]int64, len(pl.Instances))
+	for i := range pl.Instances {
+		x := &pl.Instances[i]
+		if x.Offset < 0 {
+			return Table{}, fmt.Errorf("%w: %s has no place", ErrNotLive, p.Buffers[x.Buffer].Name)
+		}
+		if p.Buffers[x.Buffer].Alloc == timeline.NoAlloc {
+			continue
+		}
+		if start := d.Allocs.Start[p.Buffers[x.Buffer].Alloc]; start >= 0 {
+			offsets[base+int(start)] = x.Offset
+		}
+	}
+	t, err := tabulate(tr, d.ID, offsets, p.Iterations)
+	if err != nil {
+		return t, fmt.Errorf("%w: %w", ErrNotLive, err)
+	}
+	return t, nil
+}
+
+// tabulate returns the table of a device's allocations: offsets has the places that a planner chose, by the row of the allocation in the trace's events, and
+// iterations how many iterations it planned as one. Of the trace's marked iterations, those are taken in which most of these rows lie; a row of another is a
+// block that was there before, and is left out.
+func tabulate(tr *traces.Trace, device traces.DeviceID, offsets map[int]int64, iterations int) (Table, error) {
+	iterations = max(iterations, 1)
+	var marks []traces.Mark
+	for _, m := range tr.Marks {
+		if m.Kind == traces.MarkIteration && m.Start != traces.NoTime && m.End != traces.NoTime {
+			marks = append(marks, m)
+		}
+	}
+	if len(marks) < iterations {
+		return Table{}, fmt.Errorf("the recording has %d whole iterations and the plan spans %d: record more steps", len(marks), iterations)
+	}
+	first, end := tr.DeviceEvents(device)
+	time := tr.Events.Time[first:end]
+	cut := func(at int64) int { return first + sort.Search(len(time), func(i int) bool { return time[i] > at }) }
+	rows := make([]int, 0, len(offsets))
+	for row := range offsets {
+		rows = append(rows, row)
+	}
+	slices.Sort(rows)
+	inside := func(a, b int) int {
+		x, _ := slices.BinarySearch(rows, a)
+		y, _ := slices.BinarySearch(rows, b)
+		return y - x
+	}
+	from, to := 0, 0
+	for i := range len(marks) - iterations + 1 {
+		a, b := cut(marks[i].Start), cut(marks[i+iterations-1].End)
+		if inside(a, b) > inside(from, to) {
+			from, to = a, b
+		}
+	}
+	t := Table{Steps: iterations}
+	placed := false
+	for row := from; row < to; row++ {
+		if tr.Events.Action[row] != traces.Alloc {
+			continue
+		}
+		e := Entry{Size: tr.Events.Size[row], Offset: -1, Stream: tr.Streams[tr.Events.Stream[row]]}
+		if at, ok := offsets[row]; ok && at >= 0 {
+			e.Offset, placed = at, true
+			t.Arena = max(t.Arena, at+e.Size)
+		}
+		t.Entries = append(t.Entries, e)
+	}
+	if !placed {
+		return Table{}, errors.New("the plan has no place for any allocation of an iteration: record again, over three steps")
+	}
+	return t, nil
+}
