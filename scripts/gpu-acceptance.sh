@@ -19,6 +19,7 @@
 # Steps:   machine, doctor, calibrate
 #          compare-WHAT-BUDGET          every manager's plan of an iteration, on the device, in a budget of so many percent
 #          resnet50-*, gpt2-*           examples/*.py recorded; the recording's stats; its iteration under seven managers in 80 %
+#          live-*                       plans carried out in a training itself, measured beside what they foretell; its losses are those of a run without
 #          attach                       examples/gpt2.py, attached to while it runs: it goes on, and its losses are those of a run that nobody watches
 #          oom                          torch's snapshot of an out-of-memory, explained
 #
@@ -409,9 +410,9 @@ compare_recording() { # example
 	compare "$out/$1.gmt" 80 caching,expandable,smartpool,autoswap,capuchin,delta,joint caching,autoswap,joint
 }
 
-# train FILE: the training that is attached to. Not under timeout, since its own number is needed; it is in training.
+# train FILE [EXAMPLE]: the training that is attached to. Not under timeout, since its own number is needed; it is in training.
 train() {
-	"$python" "$root/examples/gpt2.py" --steps "$attach_steps" --deterministic ${training_arguments[@]+"${training_arguments[@]}"} >"$1" 2>>"$out/$step.log" </dev/null &
+	"$python" "$root/examples/${2:-gpt2}.py" --steps "$attach_steps" --deterministic ${training_arguments[@]+"${training_arguments[@]}"} >"$1" 2>>"$out/$step.log" </dev/null &
 	training=$!
 }
 
@@ -463,6 +464,38 @@ attach() {
 		return
 	fi
 	pass "$(size "$out/attached.gmt"); let go at step $at of $attach_steps, ended with 0, $attach_steps equal losses"
+}
+
+carried='
+import json, sys
+rows = json.load(open(sys.argv[1]))["results"]
+sim = {(r["manager"], r["executor"]): r for r in rows if r["target"] == "sim" and r["available"]}
+live = [r for r in rows if r["target"] == "live" and r["available"]]
+print("; ".join("%s %.0f MiB, step %+.1f %% (foretold %+.1f %%)" % (r["manager"], r["footprint_bytes"] / 2**20, r["overhead"] * 100, sim[r["manager"], r["executor"]]["overhead"] * 100) for r in live))
+sys.exit(0 if live else 1)
+'
+
+# live EXAMPLE: every plan in turn, while it trains.
+live() {
+	local code=0 status=0 at=0 until
+	trainable || return
+	sized "$1"
+	attach_steps=300
+	if [ -n "${ACCEPTANCE_CPU:-}" ]; then attach_steps=2500; fi
+	train "$out/$step-alone.txt" "$1"
+	over 90 || { status=$?; fail "the training alone ended with $status: $(tail -n 1 "$out/$step.log")"; return; }
+	train "$out/$step-managed.txt" "$1"
+	until=$((SECONDS + 60))
+	while ! grep -qs '^step 3 ' "$out/$step-managed.txt" && kill -0 "$training" 2>/dev/null && [ "$SECONDS" -lt "$until" ]; do sleep 0.1; done
+	limited 100 "$out/$step.json" "$gmemtop" compare --target "live:$training" --budget 70% --managers sqrt,dtr,capuchin,joint --limit 10s --iterations 10 --json || code=$?
+	at=$(losses "$out/$step-managed.txt" | wc -l)
+	over 90 || status=$?
+	ended $code || return # after the training, which is not left behind
+	if [ $status -ne 0 ]; then fail "the training ended with $status: $(tail -n 1 "$out/$step.log")"; return; fi
+	if [ "$at" -ge "$attach_steps" ]; then fail "the training was over before all plans had been carried out"; return; fi
+	if ! cmp -s <(losses "$out/$step-alone.txt") <(losses "$out/$step-managed.txt"); then fail "other losses than without plans: $step-alone.txt, $step-managed.txt"; return; fi
+	figure=$(digest "$carried" "$out/$step.json") || { fail "no plan was carried out"; return; }
+	pass "$figure; $attach_steps equal losses"
 }
 
 out_of_memory='
@@ -527,6 +560,7 @@ for example in resnet50 gpt2; do
 	run "$example-stats" 5 stats "$example"
 	run "$example-compare-80" 15 compare_recording "$example"
 done
+for example in resnet50 gpt2; do run "live-$example" 40 live "$example"; done
 run attach 40 attach
 run oom 15 oom
 for budget in "${budgets[@]:1}"; do compare_all "$budget" "${first[@]}"; done
