@@ -134,6 +134,9 @@ type Carrier interface {
 	// DescribeSaves asks for a window as Describe does, by ops, with an op gmemtop::save for each tensor that autograd saves and an op gmemtop::load for each
 	// time that it needs one: what a plan to be carried out is made of.
 	DescribeSaves(ctx context.Context, steps int) error
+	// DescribeEvents asks for a window HowEvents, which the library at that path writes down (package pytorch/pool builds it), or with none HowHistory, which is
+	// what serves on a GPU: what a plan that chooses addresses is made of. A Notice with the window's kind as its key says why there is none.
+	DescribeEvents(ctx context.Context, steps int, library string) error
 	// Carry has the plan of that number carried out from the next step on, in the form of package replay/live; nil ends the one before. Steps say under
 	// which plan they ran; a plan that was refused or given up is said by a Notice with the key [PlanKey].
 	Carry(ctx context.Context, number int64, plan []byte) error
@@ -162,6 +165,8 @@ const (
 	HowHistory = "history"
 	// HowProfile is the framework's own profiler with its memory events: the kind traces.Lifetimes, with the ops that allocate.
 	HowProfile = "profile"
+	// HowEvents is each call of the framework's allocator: the kind traces.Lifetimes, cut exactly where steps end. What addresses are planned on.
+	HowEvents = "events"
 	// HowProbes is probes from the outside: the kind traces.Lifetimes.
 	HowProbes = "probes"
 )

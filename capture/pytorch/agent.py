@@ -261,7 +261,7 @@ class Agent(Manager):
             self.produced += 1
             self.index += 1
             if FIRST and self.index == WARM and self.want is None:
-                self.want = (self.how, FIRST, False)  # a short program would be over before a viewer has asked
+                self.want = (self.how, FIRST, False, "")  # a short program would be over before a viewer has asked
         window = self.window
         if window is not None and threading.get_ident() == self.window_thread:
             if step.begin is not None:
@@ -332,14 +332,14 @@ class Agent(Manager):
     # -- windows --------------------------------------------------------------------------------------------------------------
 
     def _open(self, now):
-        how, want, saves = self.want or (self.how, 1, False)
+        how, want, saves, library = self.want or (self.how, 1, False, "")
         if self.want is not None:
             self.addresses.look_again = 0
         self.want = None
         torch = self.torch
         refusal = None
         if self.unfinished:
-            self.want = (how, want, saves)  # the last history is still to be taken out
+            self.want = (how, want, saves, library)  # the last history is still to be taken out
             return
         if len(self.ready) >= MAX_WINDOWS:
             self._lose("windows", 1, "the viewer had not taken the ones before")
@@ -359,16 +359,16 @@ class Agent(Manager):
         elif how == "profile" and torch.autograd._profiler_enabled():
             refusal = "the program runs torch's profiler itself, and there is only one"
         if refusal is not None:
-            self._say(refusal, how)
-            self._say("", "asked")
             self.every = 0
-            return
+            return self._not_opened(refusal, how)
         begin = self.clock()
         optimizers = [o for o in (r() for r in self.optimizers) if o is not None]
-        self.window = Ops(torch, self.clock, now, self.addresses, optimizers, self._broke) if how == "ops" else RECORDED[how](torch, now)
+        self.window = Ops(torch, self.clock, now, self.addresses, optimizers, self._broke) if how == "ops" else RECORDED[how](torch, now, library, self._of_parameters())
         self.window_thread, self.described = threading.get_ident(), max(want, 1)
         self.window.how, self.window.index = how, self.index
-        self.window.begin()
+        refusal = self.window.begin()
+        if refusal:
+            return self._not_opened(refusal, how)
         if saves and how == "ops":
             self._watch(self.window)
         self.window.cost += self.clock() - begin
@@ -381,10 +381,6 @@ class Agent(Manager):
             why, "the allocator's history" if self.how == "history" else "torch's profiler"), "ops")
         self._say("", "asked")
         return self.how
-
-    def _compiled(self):
-        counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
-        return bool(counters) and counters.get("stats", {}).get("unique_graphs", 0) > 0
 
     def _close(self, partial):
         window = self.window
@@ -446,6 +442,7 @@ class Agent(Manager):
             if window is not None and not self.dead and threading.get_ident() == self.window_thread:
                 window.steps.append((self.step.begin or window.start, self.clock()))
                 self._close(True)
+            self._off()
             self._ring()
             self.thread.join(1.0)  # at most: a viewer that does not read is not waited for
         except Exception:
@@ -471,8 +468,9 @@ class Agent(Manager):
             if getattr(owner, name, None) is ours:
                 setattr(owner, name, theirs)
             else:
-                self.left.append(name)  # someone wrapped it after us: ours stays underneath and passes calls on
+                self.left.append(name + ", which the program wrapped after us")  # ours stays underneath and passes calls on
         self.hooks, self.patched = [], []
+        self._settle()
         if self.finalizer is not None:
             self.finalizer.cancel()
 

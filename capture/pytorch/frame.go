@@ -41,7 +41,7 @@ const (
 	maxFrame  = 64 << 20
 	maxHello  = 1 << 20
 	maxOrder  = 32 << 20 // what a guest asks, a plan at most
-	maxWindow = 1 << 30 // bytes of a window's text, decompressed
+	maxWindow = 1 << 30  // bytes of a window's text, decompressed
 	maxPacked = 256 << 20
 )
 
@@ -115,6 +115,8 @@ type ask struct {
 	N     int    `json:"n,omitempty"`
 	How   string `json:"how,omitempty"`
 	Saves bool   `json:"saves,omitempty"`
+	// Library is where the library of package pool lies on this machine.
+	Library string `json:"library,omitempty"`
 }
 
 // order has a plan carried out, in the form that carry.py reads, or with none the one before ended.

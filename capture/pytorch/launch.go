@@ -303,6 +303,15 @@ func (j *Job) DescribeSaves(ctx context.Context, n int) error {
 	return s.DescribeSaves(ctx, n)
 }
 
+// DescribeEvents implements capture.Carrier.
+func (j *Job) DescribeEvents(ctx context.Context, n int, library string) error {
+	s, err := j.control()
+	if err != nil {
+		return err
+	}
+	return s.DescribeEvents(ctx, n, library)
+}
+
 // Carry implements capture.Carrier.
 func (j *Job) Carry(ctx context.Context, number int64, plan []byte) error {
 	s, err := j.control()

@@ -12,9 +12,12 @@ class Manager(Sender):
         Sender.__init__(self, path)
         self.carrier, self.managed, self.order = None, 0, None  # managed is the plan's number, 0 for a carrier that only watches
         self.happened = (0, 0, 0, 0)
+        self.pool = None  # that was used last
 
     def _step_ended(self):
         carrier = self.carrier
+        if isinstance(self.window, Events):
+            self.window.next()
         self.happened = carrier.next() if carrier is not None else (0, 0, 0, 0)
         return (self.managed,) + self.happened
 
@@ -37,12 +40,12 @@ class Manager(Sender):
                 self._say("not begun: " + why, "plan %d" % order["id"])
 
     def _on(self, number, plan):
-        carrier = Carrier(self.torch, plan)
+        carrier = (Pooled if "pool" in plan else Carrier)(self.torch, plan)
         try:
             carrier.begin()
         except Exception as e:
             carrier.remove()
-            return "%s: %s" % (type(e).__name__, e)
+            return str(e) if isinstance(e, Refused) else "%s: %s" % (type(e).__name__, e)
         self.carrier, self.managed = carrier, number
         return ""
 
@@ -50,12 +53,27 @@ class Manager(Sender):
         carrier, self.carrier, self.was, self.managed = self.carrier, None, self.managed, 0
         if carrier is not None:
             carrier.remove()
+            self.pool = getattr(carrier, "pool", self.pool)
+
+    def _settle(self):
+        """Wait for what a pool has served and training still holds: gradients above all, which the next step lets go of. On the sending thread, before the agent goes."""
+        deadline = time.monotonic() + min(max(1.0, 3e-9 * self.lasted), 60.0)
+        while self.pool is not None and self.pool.left() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        if self.pool is not None and self.pool.left():
+            self.left.append(self.pool.left())
+
+    def _compiled(self):
+        counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
+        return bool(counters) and counters.get("stats", {}).get("unique_graphs", 0) > 0
 
     def _refusal(self, plan):
         torch = self.torch
         device = self._of_parameters()
         if plan.get("version") != 1:
             return "the plan is of version %s, and this agent carries out version 1" % plan.get("version")
+        if "pool" in plan:
+            return "" if str(device) == plan["device"] else "the plan is for %s, and the parameters are on %s" % (plan["device"], device)
         if self._compiled():
             return "torch.compile is in use, and what a compiled graph saves is not seen tensor by tensor: set torch._functorch.config.activation_memory_budget instead"
         if torch._C._len_torch_dispatch_stack() > 0 and plan.get("groups"):
@@ -63,6 +81,11 @@ class Manager(Sender):
         if device is None or device.type not in ("cpu", "cuda"):
             return "the parameters are on %s, and plans are carried out on cpu and cuda" % (device,)
         return ""
+
+    def _not_opened(self, why, how):
+        self.window = None
+        self._say(why, how)
+        self._say("", "asked")
 
     def _watch(self, window):
         """Have a window told of what is saved, by a carrier that keeps everything where there is none."""

@@ -26,6 +26,8 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
+
+	"github.com/gmemtop/gmemtop/capture/pytorch/pool"
 )
 
 // Version is the protocol's and the agent's.
@@ -43,6 +45,9 @@ var recordedSource string
 //go:embed carry.py
 var carrySource string
 
+//go:embed pooled.py
+var pooledSource string
+
 //go:embed send.py
 var sendSource string
 
@@ -57,7 +62,7 @@ var siteSource string
 
 // Agent returns the agent's source: one file for Python 3.8 and newer that needs torch 2.2 or newer and nothing else.
 func Agent() string {
-	return strings.Join([]string{linesSource, opsSource, recordedSource, carrySource, sendSource, manageSource, agentSource}, "\n\n")
+	return strings.Join([]string{linesSource, opsSource, recordedSource, carrySource, pool.Python(), pooledSource, sendSource, manageSource, agentSource}, "\n\n")
 }
 
 // CarrySource returns the part of the agent that carries plans out. It rests on torch alone and can be a file of its own, behind an import of torch.

@@ -18,8 +18,9 @@ class Recorded(object):
     rooting = False  # set by who sees backward() called; only a description asks
     bound = False  # whether only the thread that began it can end it
 
-    def __init__(self, torch, now):
+    def __init__(self, torch, now, library, device):
         self.torch, self.start, self.steps, self.cost, self.stopped, self.lost, self.graphs = torch, now, [], 0, False, 0, 0
+        self.library, self.device = library, device
 
     def on_top(self):
         return True

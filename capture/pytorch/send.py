@@ -179,7 +179,7 @@ class Sender(object):
         return {"version": VERSION, "pid": self.pid, "start": self._started(), "host": socket.gethostname(), "argv": list(getattr(sys, "orig_argv", sys.argv))[:64],
                 "python": sys.version.split()[0], "torch": str(torch.__version__), "device": "" if self.device is None else str(self.device),
                 "rank": rank, "local_rank": number("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK"), "world_size": world,
-                "capabilities": ["steps", "ops"] + (["history"] if self.device is not None and self.device.type == "cuda" else []) + ["profile"], "depth": self.how,
+                "capabilities": ["steps", "ops"] + (["history"] if self.device is not None and self.device.type == "cuda" else []) + ["profile", "events"], "depth": self.how,
                 "waiting": WAITING if self.index == 0 else ""}
 
     def _frame(self, kind, payload):
@@ -255,7 +255,8 @@ class Sender(object):
                     return self._lost_viewer()
             elif kind == DESCRIBE:
                 steps = min(max(int(told.get("steps", 1)), 1), 1000)
-                self.want = (self.how, steps, bool(told.get("saves")))
+                how = told.get("how")  # for this once
+                self.want = (how if how in RECORDED else self.how, steps, bool(told.get("saves")), str(told.get("library", "")))
                 self._say("waiting for the step's end, then capturing %d" % steps, "asked")
             elif kind == EVERY:
                 self.every = max(int(told.get("n", 0)), 0)

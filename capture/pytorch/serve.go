@@ -225,14 +225,16 @@ func (g *guest) answer(err error) {
 }
 
 func (g *guest) describe(ctx context.Context, order ask) error {
-	if !order.Saves {
+	c, carries := g.relay.control.(capture.Carrier)
+	switch {
+	case !order.Saves && order.How == "":
 		return g.relay.control.Describe(ctx, order.Steps)
-	}
-	c, ok := g.relay.control.(capture.Carrier)
-	if !ok {
+	case !carries:
 		return errNoCarrier
+	case order.Saves:
+		return c.DescribeSaves(ctx, order.Steps)
 	}
-	return c.DescribeSaves(ctx, order.Steps)
+	return c.DescribeEvents(ctx, order.Steps, order.Library)
 }
 
 func (g *guest) carry(ctx context.Context, payload []byte) error {

@@ -221,7 +221,7 @@ func ending(b bye) capture.End {
 	case capture.Detached, capture.Disarmed, capture.Refused:
 		e.Reason = b.Reason
 		if len(b.Left) > 0 {
-			e.Detail = strings.TrimPrefix(e.Detail+"; left in place, since the program wrapped it after us: "+strings.Join(b.Left, ", "), "; ")
+			e.Detail = strings.TrimPrefix(e.Detail+"; left in place: "+strings.Join(b.Left, "; "), "; ")
 		}
 		return e
 	}
@@ -285,6 +285,15 @@ func (s *Session) Describe(_ context.Context, n int) error {
 // DescribeSaves implements capture.Carrier.
 func (s *Session) DescribeSaves(_ context.Context, n int) error {
 	return s.send(frameDescribe, ask{Steps: n, Saves: true})
+}
+
+// DescribeEvents implements capture.Carrier.
+func (s *Session) DescribeEvents(_ context.Context, n int, library string) error {
+	how := capture.HowEvents
+	if library == "" {
+		how = capture.HowHistory
+	}
+	return s.send(frameDescribe, ask{Steps: n, How: how, Library: library})
 }
 
 // Carry implements capture.Carrier.

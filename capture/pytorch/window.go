@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/zlib"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/pytorch/pool"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/described"
 	"github.com/gmemtop/gmemtop/traces/gmt"
@@ -72,6 +74,11 @@ func (a *assembly) ofAgent(ctx context.Context, w capture.Window, tail windowTai
 		tr, err = torchsnapshot.Read(ctx, limited, nil)
 	case capture.HowProfile:
 		tr, err = kineto.Read(ctx, limited, nil)
+	case capture.HowEvents:
+		var r pool.Recording
+		if err = json.NewDecoder(limited).Decode(&r); err == nil {
+			tr, err = pool.FromEvents(r)
+		}
 	default:
 		return w, fmt.Errorf("%w: a window captured by %.20q", ErrProtocol, a.head.How)
 	}

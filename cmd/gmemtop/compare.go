@@ -38,7 +38,8 @@ func (a *app) compareCommand() *cobra.Command {
 			"With --target cuda every plan is also carried out on a GPU, with real memory, real copies and kernels that do as much work as\n" +
 			"the recorded ones: checked byte for byte, then timed, and shown beside what was simulated.\n" +
 			"With --target live:PID a running training is described, and what eager PyTorch can carry out of the plans is carried out in it,\n" +
-			"one after the other, each measured between steps without a plan; it learns the same, and is left as it was.\n" +
+			"one after the other, each measured between steps without a plan; it learns the same, and is left as it was. Managers that only\n" +
+			"choose addresses (smartpool, stalloc, exact) are carried out where they are named, in a table of their own.\n" +
 			"Exits with 3 where nothing can fit in the budget, with 5 where there is no GPU to measure on.",
 		Example: "  gmemtop compare snapshot.pickle\n  gmemtop compare trace.gmt --budget 12GiB --managers all\n" +
 			"  gmemtop compare trace.gmt --budget 50% --hardware h100 --managers autoswap,vdnn-*,joint --json\n" +
@@ -163,16 +164,21 @@ func (a *app) compare(ctx context.Context, paths []string, f *planFlags, o compa
 			return err
 		}
 	}
-	return firstError(a.writeComparison(c, o.notes), readErr, deviceErr, unmeasured(c))
+	return firstError(a.writeComparison(o.notes, c), readErr, deviceErr, unmeasured(c))
 }
 
-// writeComparison answers with a comparison.
-func (a *app) writeComparison(c *replay.Comparison, notes bool) error {
+// writeComparison answers with comparisons, one below the other; as JSON with the first.
+func (a *app) writeComparison(notes bool, list ...*replay.Comparison) error {
 	if a.flags.json {
-		return a.write(false, func(w io.Writer) error { return c.WriteJSON(w, a.flags.report.Units) })
+		return a.write(false, func(w io.Writer) error { return list[0].WriteJSON(w, a.flags.report.Units) })
 	}
 	return a.answer(func(w io.Writer) error {
-		return c.WriteText(w, replay.TextOptions{Units: a.flags.report.Units, Width: a.width(), ASCII: a.flags.ascii, Notes: notes})
+		for _, c := range list {
+			if err := c.WriteText(w, replay.TextOptions{Units: a.flags.report.Units, Width: a.width(), ASCII: a.flags.ascii, Notes: notes}); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 }
 

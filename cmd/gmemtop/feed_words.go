@@ -40,7 +40,7 @@ func partsOf(s *capture.Step) ([]live.Part, live.Part) {
 
 // means are the ways of capturing a stretch, in words.
 var means = map[string]string{
-	capture.HowOps: "op by op", capture.HowHistory: "allocator history", capture.HowProfile: "by the profiler", capture.HowProbes: "by probes",
+	capture.HowOps: "op by op", capture.HowHistory: "allocator history", capture.HowEvents: "allocator events", capture.HowProfile: "by the profiler", capture.HowProbes: "by probes",
 }
 
 // depths returns by what means a job's steps can be captured, with what that cost the last time.

@@ -53,15 +53,38 @@ func (a *app) compareLive(ctx context.Context, f *planFlags, o comparing) error 
 	if err != nil {
 		return usageError{err}
 	}
-	var c *replay.Comparison
+	pooling, others := apart(list, o.names)
+	if a.flags.json && len(pooling) > 0 && len(others) > 0 {
+		return usageError{fmt.Errorf("--json writes one comparison, and %s is planned on another problem than %s: compare them one after the other",
+			pooling[0].Info().Name, others[0].Info().Name)}
+	}
+	var made []*replay.Comparison
 	left := a.training(ctx, pid, func(t *trainer) error {
-		c, err = a.comparedLive(ctx, t, f, list, o)
-		return err
+		for _, x := range []struct {
+			list []plan.Manager
+			made func(context.Context, *trainer, *planFlags, []plan.Manager, comparing) (*replay.Comparison, error)
+		}{{others, a.comparedLive}, {pooling, a.pooledLive}} {
+			if len(x.list) == 0 {
+				continue
+			}
+			c, err := x.made(ctx, t, f, x.list, o)
+			if c != nil {
+				made = append(made, c)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
 	})
-	if c == nil {
+	if len(made) == 0 {
 		return left
 	}
-	return firstError(a.writeComparison(c, o.notes), left, unmeasured(c))
+	err = firstError(a.writeComparison(o.notes, made...), left)
+	for _, c := range made {
+		err = firstError(err, unmeasured(c))
+	}
+	return err
 }
 
 // training has f use a training that runs, once one of its steps has ended, and leaves the process as it was.

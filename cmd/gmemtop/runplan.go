@@ -20,7 +20,7 @@ type wishFlags struct {
 
 func (f *wishFlags) add(c *cobra.Command) {
 	p := c.Flags()
-	p.StringVar(&f.manager, "manager", "", "train with this manager's plan, made once two steps have been described; needs --budget")
+	p.StringVar(&f.manager, "manager", "", "train with this manager's plan, made once two steps have been described; needs --budget, unless it only chooses addresses (smartpool, exact)")
 	p.StringVar(&f.plan.budget, "budget", "", "what the plan is to fit into: 8GiB, or 50% of what PyTorch's caching allocator takes")
 	p.StringVar(&f.file, "plan", "", "train with the plan in this file, which gmemtop plan --target live:PID wrote")
 	p.StringVar(&f.plan.hardware, "hardware", "", "what the plan takes copies to cost")
@@ -37,7 +37,7 @@ func (f *wishFlags) wish() (*wish, error) {
 		return nil, nil
 	case f.manager != "" && f.file != "":
 		return nil, usageError{errors.New("--manager makes a plan and --plan brings one: name one of them")}
-	case f.manager != "" && f.plan.budget == "":
+	case f.manager != "" && f.plan.budget == "" && !pools(f.manager):
 		return nil, usageError{errors.New("--manager needs --budget: what the plan is to fit into")}
 	}
 	w := &wish{manager: f.manager, file: f.file}

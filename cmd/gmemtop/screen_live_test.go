@@ -15,8 +15,11 @@ import (
 // deaf is a source that takes every order and carries none out.
 type deaf struct{ capture.Controller }
 
-func (deaf) DescribeSaves(context.Context, int) error   { return nil }
-func (deaf) Carry(context.Context, int64, []byte) error { return nil }
+func (deaf) DescribeSaves(context.Context, int) error          { return nil }
+func (deaf) DescribeEvents(context.Context, int, string) error { return nil }
+func (deaf) Carry(context.Context, int64, []byte) error        { return nil }
+
+var _ capture.Carrier = deaf{}
 
 // watchedJob is a job whose steps run under the plan of a number.
 func watchedJob(under int64, source capture.Controller) *watching {

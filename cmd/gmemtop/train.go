@@ -36,7 +36,7 @@ func (w *wish) plan(ctx context.Context, p *plan.Problem) (pl *plan.Plan, added 
 	if err != nil {
 		return nil, 0, err
 	}
-	if pl.Executor != plan.TorchEager {
+	if pl.Executor != plan.TorchEager && !w.pools() {
 		of := pl
 		if pl, err = managers.Eager(ctx, p, of); err != nil {
 			return nil, 0, err
@@ -95,7 +95,10 @@ func (t *trainer) train(ctx context.Context, w *wish, tell func(live.News)) erro
 	if err := t.until(ctx, func(v *capture.View) (bool, error) { return len(v.Steps) > 0, nil }); err != nil {
 		return err
 	}
-	target := live.NewTarget(t, live.Options{MostOverhead: w.most})
+	target, err := t.target(ctx, w.pools(), live.Options{MostOverhead: w.most})
+	if err != nil {
+		return err
+	}
 	for again := 0; ; again++ {
 		tell(live.News{Doing: "describing"})
 		p, err := target.Problem(ctx, w.hardware)

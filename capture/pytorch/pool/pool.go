@@ -3,8 +3,8 @@
 //
 // It has three parts. shim/pool.c stands in front of torch's allocator in the process; its opening says how, and why memory is never given out
 // twice whatever a plan says. pool.py finds that allocator, checks that it is the one that is known, and is what the agent talks to. This
-// package compiles the one ([Build]), carries the other ([Python]), and turns what they record into a trace for planners ([FromEvents]) and a plan into
-// the list that they serve from ([Table]).
+// package compiles the one ([Build]), carries the other ([Python]), and turns what they record into a trace for planners ([FromEvents]). What they serve is a plan
+// in the words of package replay/live.
 //
 // # What was tried
 //

@@ -37,6 +37,7 @@ FIGURES = ("served", "served_bytes", "missed", "unplanned", "occupied", "elsewhe
 WHY = ("", "asked", "stale: of what is planned, less than half was served in three iterations in a row")
 ALIGN = {"cpu": 64, "cuda": 512}
 MAX_ENTRIES, MAX_EVENTS = 1 << 20, 1 << 18
+EVENT = "<qqQQQq"  # struct event of serve.h
 NOT_INSTALLED = ("the pool's library and torch's allocator do not fit", "this process is the child of one that has a pool: plan in a process of its own",
                  "the pool of another device lived in this process: start the program anew", "another pool is in use in this process: turn that one off first")
 NOT_ARMED = ("there is no memory for the arena", "the plan is malformed: an entry lies outside of the arena or is not aligned", "the plan has no entry with a place",
@@ -119,11 +120,6 @@ def table(device, theirs):
         if names and slots[h] < 0 and HOOKED[h] not in ABSENT:
             raise Refused("torch's allocator has no %s that is known: this version of gmemtop does not know this torch" % HOOKED[h])
     return address, count, tuple(slots)
-
-
-class Event(ctypes.Structure):
-    _fields_ = [("time", ctypes.c_int64), ("size", ctypes.c_int64), ("data", ctypes.c_uint64), ("stream", ctypes.c_uint64), ("thread", ctypes.c_uint64),
-                ("kind", ctypes.c_int64)]
 
 
 def _guarded(method):
@@ -239,9 +235,10 @@ class Pool(object):
         if not self.installed or os.getpid() != self.pid:
             return None
         try:
-            into = ctypes.POINTER(Event)()
+            into = ctypes.c_void_p()  # no type of ours: ctypes keeps those for good
             n = self.library.pool_events(ctypes.byref(into))
-            rows = [[e.kind, e.size, e.stream, e.thread, e.data, e.time] for e in into[:n]] if n else []
+            rows = struct.iter_unpack(EVENT, ctypes.string_at(into, n * struct.calcsize(EVENT)) if n else b"")
+            rows = [[kind, size, stream, thread, data, time] for time, size, data, stream, thread, kind in rows]
             self.library.pool_free(into)
             return {"device": self.device, "thread": self.thread, "lost": self._figures()["lost"], "events": rows}
         except Exception as e:
@@ -309,6 +306,12 @@ class Pool(object):
             return ""
         self.library.pool_remove()
         self.installed = False
+        return self.left()
+
+    def left(self):
+        """What of a pool that was removed is there still, "" for nothing: it goes with the last tensor that the pool served."""
+        if self.library is None or os.getpid() != self.pid:
+            return ""
         figures = self._figures()
         if figures["arenas"]:
             return "%d tensors that the pool served are still alive: %d bytes go with the last of them" % (figures["live"] + figures["held"], figures["arena_bytes"])

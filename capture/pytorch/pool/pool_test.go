@@ -16,50 +16,41 @@ import (
 	"github.com/gmemtop/gmemtop/capture/pytorch/pool"
 	"github.com/gmemtop/gmemtop/managers"
 	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/replay/live"
 	"github.com/gmemtop/gmemtop/timeline"
-	"github.com/gmemtop/gmemtop/traces"
 )
 
 // planned has smartpool plan a recording, as whoever watches a training does.
-func planned(text []byte) (pool.Plan, int64, error) {
+func planned(text []byte) (live.Table, int64, error) {
 	var r pool.Recording
 	if err := json.Unmarshal(text, &r); err != nil {
-		return pool.Plan{}, 0, err
+		return live.Table{}, 0, err
 	}
 	tr, err := pool.FromEvents(r)
 	if err != nil {
-		return pool.Plan{}, 0, err
+		return live.Table{}, 0, err
 	}
 	if len(tr.Losses) > 0 {
-		return pool.Plan{}, 0, fmt.Errorf("the recording lost something: %v", tr.Losses)
+		return live.Table{}, 0, fmt.Errorf("the recording lost something: %v", tr.Losses)
 	}
 	ctx := context.Background()
 	tl, err := timeline.Build(ctx, tr, nil)
 	if err != nil {
-		return pool.Plan{}, 0, err
+		return live.Table{}, 0, err
 	}
-	device := tl.Main()
-	problem, err := plan.FromDevice(ctx, device, plan.BuildOptions{Iteration: -1})
+	problem, err := plan.FromDevice(ctx, tl.Main(), plan.BuildOptions{Iteration: -1})
 	if err != nil {
-		return pool.Plan{}, 0, err
+		return live.Table{}, 0, err
 	}
 	list, err := managers.Select("smartpool")
 	if err != nil {
-		return pool.Plan{}, 0, err
+		return live.Table{}, 0, err
 	}
 	made, err := list[0].Plan(ctx, problem, plan.Request{})
 	if err != nil {
-		return pool.Plan{}, 0, err
+		return live.Table{}, 0, err
 	}
-	offsets := map[int]int64{}
-	base, _ := tr.DeviceEvents(device.ID)
-	for _, i := range made.Instances {
-		b := &problem.Buffers[i.Buffer]
-		if start := device.Allocs.Start[b.Alloc]; start >= 0 && i.Offset >= 0 {
-			offsets[base+int(start)] = i.Offset
-		}
-	}
-	p, err := pool.Table(tr, traces.DeviceID(device.ID), offsets, problem.Iterations)
+	p, err := live.PoolTable(problem, made)
 	return p, made.Footprint, err
 }
 
@@ -99,7 +90,7 @@ var scenarios = []string{"mlp", "resnet", "loader", "other", "odd", "nonsense", 
 var run struct {
 	sync.Once
 	results map[string]json.RawMessage
-	plans   map[string]pool.Plan
+	plans   map[string]live.Table
 	// footprints are what the planner claimed.
 	footprints map[string]int64
 	err        error
@@ -110,7 +101,7 @@ func ran(t *testing.T, scenario string, result any) {
 	t.Helper()
 	python, shim := interpreter(t), built(t)
 	run.Do(func() {
-		run.results, run.plans, run.footprints = map[string]json.RawMessage{}, map[string]pool.Plan{}, map[string]int64{}
+		run.results, run.plans, run.footprints = map[string]json.RawMessage{}, map[string]live.Table{}, map[string]int64{}
 		sources, train := t.TempDir(), filepath.Join("testdata", "train.py")
 		if run.err = os.WriteFile(filepath.Join(sources, "pool.py"), []byte(pool.Python()), 0o600); run.err != nil {
 			return

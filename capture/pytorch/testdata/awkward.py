@@ -189,6 +189,16 @@ def beside(name):
 
 
 
+def grows(name):
+    """Trains on larger batches in its second half."""
+    net = torch.nn.Sequential(torch.nn.Linear(32, 96), torch.nn.GELU(), torch.nn.Linear(96, 96), torch.nn.GELU(), torch.nn.Linear(96, 10))
+
+    def batch(step):
+        n = 256 if step < train.STEPS // 2 else 448
+        return torch.randn(n, 32), torch.randint(0, 10, (n,))
+
+    steps(name, train.Loss(net), batch, plain)
+
 
 if __name__ == "__main__":
     for chosen in sys.argv[1].split(","):

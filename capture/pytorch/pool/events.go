@@ -1,29 +1,21 @@
 package pool
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
-	"sort"
 	"strconv"
 	"strings"
 
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// From what was recorded to a plan that is served.
-//
-// A recording is the allocations and frees of a few iterations in the order in which they happened, cut where steps end. A planner is given it as
-// a trace, and answers with places for the blocks of one iteration or two. The table is all allocations of those iterations in order, those that have no
-// place included: the process matches what comes by order and size, and an allocation that is known to be torch's is then not mistaken for a planned one
-// of equal size that comes later.
+// A recording is the allocations and frees of a few iterations in the order in which they happened, cut where steps end. Planners are given it as a trace;
+// package replay/live makes what they answer the table that the process serves from.
 //
 // What was alive before the recording began is not in it: parameters and optimizer states keep their memory, and a plan has no room for them.
 //
-// Complexity: O(events log events). Rejected: numbering blocks by address (an address is used again) and matching by call site (that costs a stack an
-// allocation, in training).
+// Complexity: O(events). Rejected: numbering blocks by address: an address is used again.
 
 // Least is the size in bytes below which an allocation is left to torch: there are many, and together they are nothing.
 const Least = 512
@@ -171,110 +163,4 @@ func deviceOf(name string) (traces.DeviceKind, int, error) {
 		return traces.DeviceGPU, ordinal, nil
 	}
 	return 0, 0, fmt.Errorf("a recording of the device %q: the pool knows cpu and cuda", name)
-}
-
-// Plan is what Pool.arm takes in the training process.
-type Plan struct {
-	Device string `json:"device"`
-	// Arena is what is taken of torch, in bytes.
-	Arena int64 `json:"arena"`
-	// Steps is how many iterations the entries span.
-	Steps   int     `json:"steps"`
-	Entries []Entry `json:"entries"`
-}
-
-// Entry is an allocation that is expected. On the wire it is [size, offset, stream].
-type Entry struct {
-	Size int64
-	// Offset is its place in the arena, -1 for an allocation that torch serves.
-	Offset int64
-	Stream uint64
-}
-
-// MarshalJSON writes the three numbers of an entry.
-func (e Entry) MarshalJSON() ([]byte, error) {
-	return fmt.Appendf(nil, "[%d,%d,%d]", e.Size, e.Offset, e.Stream), nil
-}
-
-// UnmarshalJSON reads the three numbers of an entry.
-func (e *Entry) UnmarshalJSON(text []byte) error {
-	n := [3]json.Number{}
-	d := json.NewDecoder(bytes.NewReader(text))
-	if err := d.Decode(&n); err != nil {
-		return err
-	}
-	var err [3]error
-	e.Size, err[0] = strconv.ParseInt(string(n[0]), 10, 64)
-	e.Offset, err[1] = strconv.ParseInt(string(n[1]), 10, 64)
-	e.Stream, err[2] = strconv.ParseUint(string(n[2]), 10, 64)
-	return errors.Join(err[:]...)
-}
-
-// PlannedBytes returns how many bytes of an iteration's allocations have a place, and how many there are.
-func (p *Plan) PlannedBytes() (planned, all int64) {
-	for _, e := range p.Entries {
-		all += e.Size
-		if e.Offset >= 0 {
-			planned += e.Size
-		}
-	}
-	return planned, all
-}
-
-// Table returns the plan of a device's allocations: offsets has the places that a planner chose, by the row of the allocation in the trace's events, and
-// iterations how many iterations it planned as one (plan.Problem.Iterations). Of the trace's marked iterations, those are taken in which most of these rows
-// lie; a row of another is a block that was there before, and is left out, as are those below [Least].
-func Table(tr *traces.Trace, device traces.DeviceID, offsets map[int]int64, iterations int) (Plan, error) {
-	iterations = max(iterations, 1)
-	var marks []traces.Mark
-	for _, m := range tr.Marks {
-		if m.Kind == traces.MarkIteration && m.Start != traces.NoTime && m.End != traces.NoTime {
-			marks = append(marks, m)
-		}
-	}
-	if len(marks) < iterations {
-		return Plan{}, fmt.Errorf("the recording has %d whole iterations and the plan spans %d: record more steps", len(marks), iterations)
-	}
-	first, end := tr.DeviceEvents(device)
-	time := tr.Events.Time[first:end]
-	cut := func(at int64) int { return first + sort.Search(len(time), func(i int) bool { return time[i] > at }) }
-	rows := make([]int, 0, len(offsets))
-	for row := range offsets {
-		rows = append(rows, row)
-	}
-	slices.Sort(rows)
-	inside := func(a, b int) int {
-		x, _ := slices.BinarySearch(rows, a)
-		y, _ := slices.BinarySearch(rows, b)
-		return y - x
-	}
-	from, to := 0, 0
-	for i := range len(marks) - iterations + 1 {
-		a, b := cut(marks[i].Start), cut(marks[i+iterations-1].End)
-		if inside(a, b) > inside(from, to) {
-			from, to = a, b
-		}
-	}
-	info := tr.Devices[device]
-	p := Plan{Device: info.Kind.String(), Steps: iterations}
-	if info.Kind == traces.DeviceGPU {
-		p.Device = "cuda:" + strconv.Itoa(info.Ordinal)
-	}
-	placed := false
-	for row := from; row < to; row++ {
-		size := tr.Events.Size[row]
-		if tr.Events.Action[row] != traces.Alloc || size < Least {
-			continue
-		}
-		e := Entry{Size: size, Offset: -1, Stream: tr.Streams[tr.Events.Stream[row]]}
-		if at, ok := offsets[row]; ok && at >= 0 {
-			e.Offset, placed = at, true
-			p.Arena = max(p.Arena, at+size)
-		}
-		p.Entries = append(p.Entries, e)
-	}
-	if !placed {
-		return Plan{}, errors.New("the plan has no place for any allocation of an iteration: record again, over three steps")
-	}
-	return p, nil
 }

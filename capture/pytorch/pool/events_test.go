@@ -78,51 +78,6 @@ func TestADamagedRecordingIsAnErrorOrALoss(t *testing.T) {
 	}
 }
 
-func TestTheTableIsEveryAllocationOfTheIterationInOrder(t *testing.T) {
-	tr, err := pool.FromEvents(script("+k 512, |, +a 640, +s 20, -a, +b 700, +g 900, -k, |, +a 640, -a, -g, +b 700, +g 900, |, +z 4096, |"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	row := func(addr byte, n int) int {
-		for i := range tr.Events.Len() {
-			if tr.Events.Action[i] == traces.Alloc && tr.Events.Addr[i] == uint64(addr) {
-				if n--; n < 0 {
-					return i
-				}
-			}
-		}
-		t.Fatalf("no allocation of %c", addr)
-		return -1
-	}
-	// What was there before and what comes after have places as well, and are no part of the iteration.
-	offsets := map[int]int64{row('k', 0): 0, row('a', 1): 64, row('g', 1): 1024, row('b', 1): -1}
-	p, err := pool.Table(tr, 0, offsets, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := json.Marshal(p)
-	if want := `{"device":"cpu","arena":1924,"steps":1,"entries":[[640,64,0],[700,-1,0],[900,1024,0]]}`; err != nil || string(text) != want {
-		t.Errorf("%s, %v, not %s", text, err, want)
-	}
-	var again pool.Plan
-	if err := json.Unmarshal(text, &again); err != nil || !slices.Equal(again.Entries, p.Entries) || again.Arena != p.Arena {
-		t.Errorf("read again: %+v, %v", again, err)
-	}
-	if planned, all := p.PlannedBytes(); planned != 1540 || all != 2240 {
-		t.Errorf("%d of %d bytes are planned", planned, all)
-	}
-	two, err := pool.Table(tr, 0, map[int]int64{row('a', 0): 0, row('a', 1): 64}, 2)
-	if err != nil || two.Steps != 2 || len(two.Entries) != 6 {
-		t.Errorf("%+v, %v", two, err)
-	}
-	if _, err := pool.Table(tr, 0, offsets, 5); err == nil || !strings.Contains(err.Error(), "record more steps") {
-		t.Errorf("%v", err)
-	}
-	if _, err := pool.Table(tr, 0, map[int]int64{row('a', 0): -1}, 1); err == nil || !strings.Contains(err.Error(), "record again") {
-		t.Errorf("%v", err)
-	}
-}
-
 func FuzzRecording(f *testing.F) {
 	f.Add(`{"device":"cpu","thread":1,"lost":0,"events":[[0,640,0,1,4096,5],[1,0,0,1,4096,6],[2,0,0,1,0,7]]}`)
 	f.Add(`{"device":"cuda:3","events":[[0,640,18446744073709551615,1,4096,9223372036854775807],[2,0,0,1,0,-9223372036854775808],[0,1,0,1,4096,5]]}`)
@@ -136,15 +91,10 @@ func FuzzRecording(f *testing.F) {
 		if err != nil {
 			return
 		}
-		offsets := map[int]int64{}
 		for i := range tr.Events.Len() {
 			if i > 0 && tr.Events.Time[i] <= tr.Events.Time[i-1] {
 				t.Fatalf("event %d is not after the one before", i)
 			}
-			offsets[i] = int64(i) * 64
-		}
-		if p, err := pool.Table(tr, 0, offsets, 1); err == nil && p.Arena <= 0 {
-			t.Fatalf("a plan without memory: %+v", p)
 		}
 	})
 }

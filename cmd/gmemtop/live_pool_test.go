@@ -1,0 +1,301 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/pytorch"
+	"github.com/gmemtop/gmemtop/capture/pytorch/pool"
+	"github.com/gmemtop/gmemtop/managers"
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/replay/live"
+)
+
+// pooled returns a training as the target of plans that choose addresses.
+func (l *liveTraining) pooled() *live.Target {
+	l.t.Helper()
+	x, err := l.target(l.t.Context(), true, live.Options{Steps: 5})
+	if errors.Is(err, pool.ErrNoCompiler) {
+		l.t.Skip("needs cc: ", err)
+	}
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return x
+}
+
+// pool returns a plan of the training's allocations in the agent's words, and what it says.
+func (l *liveTraining) pool(manager string) (words []byte, table live.Table, footprint int64) {
+	l.t.Helper()
+	ctx := l.t.Context()
+	p, err := l.pooled().Problem(ctx, anyHardware)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	list, err := managers.Select(manager)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	pl, err := list[0].Plan(ctx, p, plan.Request{})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	if err := plan.Validate(p, pl); err != nil {
+		l.t.Fatal(err)
+	}
+	library, err := pool.Build(ctx)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	if words, err = live.EncodePool(p, pl, library); err != nil {
+		l.t.Fatal(err)
+	}
+	if table, err = live.PoolTable(p, pl); err != nil {
+		l.t.Fatal(err)
+	}
+	return words, table, pl.Footprint
+}
+
+func TestPoolsToggledAtRandomStepsChangeNoBit(t *testing.T) {
+	for _, x := range []struct{ scenario, manager string }{{"mlp@1200", "smartpool"}, {"convnet@500", "exact"}} {
+		name, count, _ := strings.Cut(x.scenario, "@")
+		t.Run(name, func(t *testing.T) {
+			steps, _ := strconv.ParseInt(count, 10, 64)
+			l := startLive(t, scenarios, x.scenario)
+			words, table, footprint := l.pool(x.manager)
+			ctx, r := context.Background(), rand.New(rand.NewPCG(3, 4))
+			var toggles, under, missed int64
+			for toggles < 30 && l.index() < steps-20 {
+				toggles++
+				if err := l.Carry(ctx, toggles, words); err != nil {
+					t.Fatal(err)
+				}
+				list, err := l.Steps(ctx, toggles, 1+r.IntN(4))
+				if err != nil {
+					t.Fatalf("%v; notices %v", err, l.session.Snapshot().Notices)
+				}
+				for _, s := range list {
+					under, missed = under+1, missed+s.Missed
+				}
+				if r.IntN(2) == 0 {
+					if err := l.Carry(ctx, 0, nil); err != nil {
+						t.Fatal(err)
+					}
+					if _, err := l.Steps(ctx, 0, 1+r.IntN(2)); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if err := l.Carry(ctx, 0, nil); err != nil {
+				t.Fatal(err)
+			}
+			places, all := table.PlannedBytes()
+			t.Logf("%d toggles, %d steps under %d entries, %d missed; %d of %d bytes have a place in an arena of %d, foretold %d",
+				toggles, under, len(table.Entries), missed, places, all, table.Arena, footprint)
+			if toggles < 30 || missed > under*int64(len(table.Entries))/20 {
+				t.Errorf("%d toggles; of %d allocations %d found no place", toggles, under*int64(len(table.Entries)), missed)
+			}
+			if places*10 < all*9 || table.Arena > footprint || table.Arena >= places {
+				t.Errorf("%d of %d bytes have a place in an arena of %d; the planner says %d", places, all, table.Arena, footprint)
+			}
+			if got, want := l.end(), alone(t, scenarios, x.scenario)[x.scenario]; got != want {
+				t.Errorf("it learnt\n%s\nand without plans\n%s", got, want)
+			}
+			if v := l.session.Snapshot(); len(v.Losses) > 0 {
+				t.Errorf("lost %v", v.Losses)
+			}
+		})
+	}
+}
+
+func TestAPoolIsMeasuredInTheTraining(t *testing.T) {
+	l := startLive(t, scenarios, "convnet@300")
+	target := l.pooled()
+	p, err := target.Problem(t.Context(), anyHardware)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := managers.Select("smartpool")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pl, err := list[0].Plan(t.Context(), p, plan.Request{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := target.Run(t.Context(), p, pl, plan.RunOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("step %s with, %s before, %s after; arena %d, alive %d; %v", time.Duration(m.StepTime), time.Duration(m.KeepAllBefore), time.Duration(m.KeepAllAfter), m.Footprint, m.PeakLive, m.Notes)
+	if m.Footprint != pl.Footprint || m.Allocated || m.PeakLive > m.Footprint || m.StepTime == 0 || m.KeepAllBefore == 0 || m.KeepAllAfter == 0 {
+		t.Errorf("%+v", m)
+	}
+	if err := l.Carry(t.Context(), 0, nil); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := l.end(), alone(t, scenarios, "convnet@300")["convnet@300"]; got != want {
+		t.Errorf("it learnt\n%s\nand without plans\n%s", got, want)
+	}
+}
+
+func TestAnotherBatchSizeEndsAPoolAndTrainingGoesOn(t *testing.T) {
+	l := startLive(t, awkward, "grows@800")
+	words, _, _ := l.pool("smartpool")
+	ctx := t.Context()
+	if err := l.Carry(ctx, 1, words); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Steps(ctx, 1, 2); err != nil {
+		t.Fatal(err)
+	}
+	_, err := l.Steps(ctx, 1, 2000)
+	if !errors.Is(err, errGivenUp) || !strings.Contains(err.Error(), "stale") {
+		t.Errorf("%v", err)
+	}
+	if _, err := l.Steps(ctx, 0, 3); err != nil {
+		t.Error(err)
+	}
+	if got, want := l.end(), alone(t, awkward, "grows@800")["grows@800"]; got != want {
+		t.Errorf("it learnt\n%s\nand without plans\n%s", got, want)
+	}
+}
+
+func TestWhatKeepsAPoolAwayIsSaid(t *testing.T) {
+	l := startLive(t, scenarios, "mlp@3000")
+	words, _, _ := l.pool("smartpool")
+	library, err := pool.Build(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(words)
+	for want, spoilt := range map[string]string{
+		"cannot be loaded":   strings.Replace(text, library, "/nowhere.so", 1),
+		"the parameters are": strings.Replace(text, `"device":"cpu"`, `"device":"cuda:0"`, 1),
+		"is of version 9":    strings.Replace(text, `"version":1`, `"version":9`, 1),
+		"malformed":          strings.Replace(text, `"arena":`, `"arena":64,"was":`, 1),
+	} {
+		if err := l.Carry(t.Context(), 7, []byte(spoilt)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.Steps(t.Context(), 7, 3); !errors.Is(err, errGivenUp) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, not %q", err, want)
+		}
+	}
+	if err := l.control.DescribeEvents(t.Context(), 3, "/nowhere.so"); err != nil {
+		t.Fatal(err)
+	}
+	saying := func(key, text string) func(v *capture.View) (bool, error) {
+		return func(v *capture.View) (bool, error) {
+			for _, n := range v.Notices {
+				if n.Key == key && strings.Contains(n.Text, text) {
+					return true, nil
+				}
+			}
+			return false, nil
+		}
+	}
+	if err := l.until(t.Context(), saying(capture.HowEvents, "cannot be loaded")); err != nil {
+		t.Error(err)
+	}
+	if err := l.Carry(t.Context(), 8, words); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Steps(t.Context(), 8, 2); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.DescribeEvents(t.Context(), library); err == nil || !strings.Contains(err.Error(), "turn that one off first") {
+		t.Errorf("recorded under a plan: %v", err)
+	}
+	if tr, err := l.Describe(t.Context()); err != nil || len(tr.Ops) == 0 { // what is saved may be asked for meanwhile
+		t.Errorf("described under a plan: %v", err)
+	}
+	if err := l.control.DescribeEvents(t.Context(), 3, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.until(t.Context(), saying(capture.HowHistory, "no history of the CPU")); err != nil {
+		t.Error(err)
+	}
+	if _, err := l.Steps(t.Context(), 8, 2); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAPoolLeavesNothing brings the agent into a process that trains, and takes it away while a plan is carried out.
+func TestAPoolLeavesNothing(t *testing.T) {
+	python, folder := torch(t), t.TempDir()
+	dir, err := os.MkdirTemp("", "gm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	t.Setenv("XDG_RUNTIME_DIR", dir)
+	log, err := os.Create(filepath.Join(folder, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	said := func() string {
+		b, _ := os.ReadFile(log.Name())
+		return string(b)
+	}
+	cmd := exec.Command(python, "../../capture/pytorch/testdata/residue.py", folder)
+	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for !strings.Contains(said(), "ready") {
+		time.Sleep(20 * time.Millisecond)
+		if ctx.Err() != nil {
+			t.Fatal(said())
+		}
+	}
+	s, err := pytorch.Attach(ctx, cmd.Process.Pid, func(_ context.Context, _ int, source string) error {
+		return os.WriteFile(filepath.Join(folder, "bootstrap"), []byte(source), 0o600)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &liveTraining{trainer: &trainer{session: capture.NewSession(capture.Limits{}), control: s}, t: t, done: make(chan error, 1)}
+	go func() { l.done <- s.Run(ctx, l.session) }()
+	l.wait(3)
+	words, table, _ := l.pool("smartpool")
+	if err := l.Carry(ctx, 1, words); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := l.Steps(ctx, 1, 3); err != nil || list[2].Missed*10 > int64(len(table.Entries)) {
+		t.Fatal(list, err)
+	}
+	if err := s.Detach(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-l.done; err != nil {
+		t.Error(err)
+	}
+	if v := l.session.Snapshot(); v.End.Reason != capture.Detached || v.End.Detail != "" || len(v.Losses) > 0 {
+		t.Errorf("%+v, %v", v.End, v.Losses)
+	}
+	time.Sleep(200 * time.Millisecond)
+	if err := os.WriteFile(filepath.Join(folder, "detached"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("%v\n%s", err, said())
+	}
+	if strings.Contains(said(), "differs") || !strings.Contains(said(), "\nsame ") {
+		t.Errorf("%s", said())
+	}
+}
