@@ -34,12 +34,18 @@ def _expect(witness, version, shape):
 
 
 class _Kept(object):
-    """A saved tensor that stays."""
+    """A saved tensor that stays. What torch hands over may be what an op returned, which holds the op, which holds what is saved: only a detached one
+    is gone with a graph that nobody goes through backward."""
 
     __slots__ = ("iteration", "tensor", "version")
 
     def __init__(self, iteration, tensor):
-        self.iteration, self.tensor = iteration, tensor
+        self.iteration = iteration
+        if type(tensor) in iteration.carrier.plain:
+            with iteration.carrier.torch._C._DisableTorchDispatch():
+                self.tensor = tensor.detach()
+        else:
+            self.tensor = tensor.detach()
         self.version = -1 if tensor.is_inference() else tensor._version
 
 
@@ -91,6 +97,7 @@ class _Iteration(object):
         self.carrier, self.plan = carrier, carrier.plan
         self.saved = self.loaded = self.missed = self.out = self.back = self.again = 0
         self.seen, self.values, self.calls, self.leaving = {}, {}, {}, []
+        self.over = set()  # groups that ran before all of their ops had been seen
         self.why = ""
         self.lock = threading.RLock()
 
@@ -156,8 +163,10 @@ class Carrier(object):
             if self.torch._C._autograd._saved_tensors_hooks_disable is ours:
                 self.torch._C._autograd._saved_tensors_hooks_disable = theirs
             self.patched = None
-        self.watch = None
-        self.now = _Iteration(self)
+        self.watch = self.slab = self.streams = None
+        if not self.entered:
+            self.mode = None
+        self.owners, self.now = {}, _Iteration(self)
 
     # -- the region: from the entry of the outermost module to its exit ---------------------------------------------------------
 
@@ -246,7 +255,7 @@ class Carrier(object):
                 return _Kept(it, t)
             value = value or self._value(it, storage)
             self._out(it, value, storage, entry)
-        elif value is None or value.spoiled or entry["group"] not in (value.groups or ()):
+        elif value is None or value.spoiled or entry["group"] not in (value.groups or ()) or entry["group"] in it.over:
             it.missed += 1  # it came another way than was recorded
             return _Kept(it, t)
         value.entry = entry
@@ -352,6 +361,8 @@ class Carrier(object):
             with torch._C._DisableTorchDispatch():
                 flat = self._flat(base.untyped_storage(), torch.uint8)
                 if self.streams is None:
+                    if value.done is not None:  # the plan has gone meanwhile
+                        value.done.synchronize()
                     flat.copy_(value.host)
                 else:
                     back = self.streams[1]
@@ -404,7 +415,7 @@ class Carrier(object):
         try:
             if writes and (it.values or groups is not None):
                 written = [t for k, key in writes for t in self._tensors((args[k] if k < len(args) else kwargs.get(key),), [])]
-            if groups is not None and not draws and not it.why:
+            if groups is not None and not draws and not it.why and it.over.isdisjoint(groups):
                 call = self._note(it, name, func, args, kwargs, written or (), groups)
             if call is None and written:
                 self._spoil(it, written)
@@ -444,7 +455,7 @@ class Carrier(object):
                 value = self._value(it, storage)
             if value.entry is None and value.groups is None and value.base is None:
                 value.base = self._flat(storage, x.dtype)  # whoever reads it again holds it
-            return _Handle(it, value, x)
+            return _Handle(None, value, x)  # of no iteration, which holds the calls
         if isinstance(x, (list, tuple)):
             return type(x)(self._held(it, y) for y in x)
         return x
@@ -478,6 +489,7 @@ class Carrier(object):
             for g, calls in list(it.calls.items()):
                 if any(self._reads(c, value) for c in calls):
                     self._run(it, g)
+                    it.over.add(g)
             value.spoiled = True
 
     def _reads(self, call, value):

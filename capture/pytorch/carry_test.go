@@ -28,3 +28,17 @@ func TestSwapsWaitForTheirCopies(t *testing.T) {
 		t.Logf("%q: %s", x.leaveOut, out)
 	}
 }
+
+func TestAHundredTogglesLeaveNothing(t *testing.T) {
+	carry := filepath.Join(t.TempDir(), "carry.py")
+	if err := os.WriteFile(carry, []byte(pytorch.CarrySource()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(python(t), "testdata/toggles.py", carry)
+	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	t.Logf("%s", out)
+}
