@@ -1,4 +1,4 @@
-"""Part five of the agent: the thread that sends what it finds, and hears what the viewer asks.
+"""Part six of the agent: the thread that sends what it finds, and hears what the viewer asks.
 
 Frames of the socket: four bytes little-endian of length of what follows, one of type, and a payload, JSON unless said otherwise. The agent
 connects, says who it is, and waits to be welcomed; while nobody listens it tries again each second, so that a viewer that died can come
@@ -69,13 +69,16 @@ class Sender(object):
         try:
             inside = self.dead and self.exit is None and (self.window is not None or self.carrier is not None)
             if inside:
-                self._part()
+                self._last_word()
                 while self.exit is None and (self.window is not None or self.carrier is not None):
                     time.sleep(0.02)  # until a step ends, on whose thread the window's mode is left
-            if self.exit is None:
-                self._undo()
+            try:
+                if self.exit is None:
+                    self._undo()
+            except Exception as e:
+                self._caught(e)
             if not inside:
-                self._part()
+                self._last_word()
         except Exception:
             pass
         finally:
@@ -102,6 +105,16 @@ class Sender(object):
         poll.register(self.bell[0], select.POLLIN)
         if poll.poll(wait):
             os.read(self.bell[0], 4096)
+
+    def _last_word(self):
+        """Part from the viewer, who hears why whatever stands in the way."""
+        try:
+            self._part()
+        except Exception as e:
+            if self.sock is not None:
+                self._frame(BYE, {"reason": "disarmed", "detail": "%s; its last words were lost: %s: %s" % (self.why, type(e).__name__, e)})
+                self.sock.settimeout(0.5)
+                self.sock.sendall(self.out)
 
     def _part(self):
         """Send what waits and the last word, for at most a second."""
