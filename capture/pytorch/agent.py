@@ -1,4 +1,4 @@
-"""Part seven of the agent: it lives in a training process, tells a viewer of every step, and describes steps when asked.
+"""Part eight of the agent: it lives in a training process, tells a viewer of every step, and describes steps when asked.
 
 What it rests on: torch calls global hooks before and after every optimizer's step, of optimizers that exist already as well. The
 step of training ends where the first optimizer of the period has stepped. All else follows from three rules.

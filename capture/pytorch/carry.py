@@ -1,4 +1,5 @@
-"""Part four of the agent: carries a plan out while the program trains. It rests on torch 2.2 and on no other part, so that it can be a file of its own.
+"""Part five of the agent: carries a plan out while the program trains. It rests on torch 2.2 and
+on part four alone, so that both together can be a file of their own.
 
 A plan speaks of what autograd saves in the forward pass for the backward pass: which of these tensors wait on the host (swap), and which are dropped
 and made again by running ops once more (drop). Hooks on saved tensors see each when it is saved and when it is needed; a dispatch mode, there only
@@ -9,9 +10,6 @@ How things are known again. A tensor is the n-th that is saved in an iteration, 
 the forward pass of modules. Whatever differs in size or cannot be made again is kept in memory, as without a plan, and counted as missed. So a plan that
 does not fit costs memory and time, and no result: an op is only run again on the very bytes that it read, and never one that draws random numbers.
 
-What runs again goes straight to the ops that ran below autograd and autocast, with the arguments that they had there: no module's code runs a second time,
-no hook of the program's, no draw. A normalisation runs again without its running statistics, which it would change twice.
-
 While hooks are on saved tensors, autograd does not look whether one was changed in place between its two uses; so that is looked after here.
 
 Rejected: wrapping forward() in torch.utils.checkpoint: it runs whole modules again where a plan wants single ops, keeps a generator's state for each,
@@ -19,10 +17,8 @@ counts running statistics twice, and is seen by the program's own hooks.
 """
 import functools
 import threading
-import time
 import weakref
 
-STATISTICS = {"aten::native_batch_norm": (3, 4), "aten::cudnn_batch_norm": (3, 4), "aten::miopen_batch_norm": (3, 4)}  # which arguments they are
 STALE = 3  # iterations in a row that a plan does not fit before it is given up
 CHANGED = "one of the variables needed for gradient computation has been modified by an inplace operation: a saved tensor of shape %s is at version %d; expected version %d instead"
 
@@ -84,12 +80,6 @@ class _Value(object):
             self.arrived.wait()
 
 
-class _Call(object):
-    """How an op was called. Tensors among the arguments are handles."""
-
-    __slots__ = ("func", "args", "kwargs", "outs")
-
-
 class _Iteration(object):
     """From a step's end to the next: what was counted, saved and noted."""
 
@@ -102,7 +92,7 @@ class _Iteration(object):
         self.lock = threading.RLock()
 
 
-class Carrier(object):
+class Carrier(Again):
     """Carries one plan out. An empty plan keeps everything; watch, where given, is told of what is saved and loaded."""
 
     def __init__(self, torch, plan):
@@ -374,178 +364,9 @@ class Carrier(object):
         value.base = base
         it.back += value.bytes
 
-    # -- what is made again -----------------------------------------------------------------------------------------------------------
-
-    def _mode(self):
-        from torch.utils._python_dispatch import TorchDispatchMode
-
-        carrier = self
-
-        class Mode(TorchDispatchMode):
-            @classmethod
-            def _should_skip_dynamo(cls):
-                return False
-
-            def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-                for kind in types:
-                    if getattr(kind, "__tensor_flatten__", None) is not None:
-                        return NotImplemented
-                return carrier._op(carrier.now, func, args, kwargs or {})
-
-        return Mode()
-
-    def _op(self, it, func, args, kwargs):
-        if self.graph_task() != -1:
-            return func(*args, **kwargs)
-        info = self.infos.get(func)
-        if info is None:
-            schema = func._schema
-            writes = [(k, a.name) for k, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write]
-            info = self.infos[func] = schema.name, self.wanted.get(schema.name), writes, self.torch.Tag.nondeterministic_seeded in func.tags
-        name, wanted, writes, draws = info
-        if wanted is None:
-            groups = None
-        else:
-            n = it.seen.get(name, 0)
-            it.seen[name] = n + 1
-            groups = wanted.get(n)
-        if groups is None and not writes:
-            return func(*args, **kwargs)
-        call = written = None
-        try:
-            if writes and (it.values or groups is not None):
-                written = [t for k, key in writes for t in self._tensors((args[k] if k < len(args) else kwargs.get(key),), [])]
-            if groups is not None and not draws and not it.why and it.over.isdisjoint(groups):
-                call = self._note(it, name, func, args, kwargs, written or (), groups)
-            if call is None and written:
-                self._spoil(it, written)
-        except Exception as e:
-            call = None
-            self._broke(it, e)
-        out = func(*args, **kwargs)
-        if call is not None:
-            try:
-                self._made(it, call, out, args, kwargs, groups)
-                for g in groups:
-                    it.calls.setdefault(g, []).append(call)
-            except Exception as e:
-                self._broke(it, e)
-        return out
-
-    def _note(self, it, name, func, args, kwargs, written, groups):
-        """Take down a call, or return None where it cannot be repeated: it changes what another than its own group has made."""
-        for t in written:
-            value = self._known(it, t.untyped_storage()) if type(t) in self.plain else None
-            if value is None or value.spoiled or value.groups != groups:
-                return None
-        call, statistics = _Call(), STATISTICS.get(name, ()) if len(args) > 5 and args[5] else ()
-        call.func = func
-        call.args = tuple(None if k in statistics else self._held(it, a) for k, a in enumerate(args))
-        call.kwargs = {k: self._held(it, a) for k, a in kwargs.items()}
-        return call
-
-    def _held(self, it, x):
-        if isinstance(x, self.torch.Tensor):
-            if type(x) not in self.plain or x.layout != self.torch.strided or x.is_conj() or x.is_neg() or x.is_inference():
-                with self.torch._C._DisableTorchDispatch():
-                    return x.detach()
-            storage = x.untyped_storage()
-            value = self._known(it, storage)
-            if value is None:
-                value = self._value(it, storage)
-            if value.entry is None and value.groups is None and value.base is None:
-                value.base = self._flat(storage, x.dtype)  # whoever reads it again holds it
-            return _Handle(None, value, x)  # of no iteration, which holds the calls
-        if isinstance(x, (list, tuple)):
-            return type(x)(self._held(it, y) for y in x)
-        return x
-
-    def _made(self, it, call, out, args, kwargs, groups):
-        read = {t.untyped_storage()._cdata for t in self._tensors((args, tuple(kwargs.values())), []) if type(t) in self.plain}
-        call.outs = []
-        for t in self._tensors((out,), []):
-            storage = t.untyped_storage()
-            if storage._cdata in read:
-                call.outs.append(None)
-                continue
-            value = self._known(it, storage) or self._value(it, storage)
-            value.groups = groups
-            call.outs.append(value)
-
-    def _tensors(self, tree, out):
-        for x in tree:
-            if isinstance(x, self.torch.Tensor):
-                out.append(x)
-            elif isinstance(x, (list, tuple)):
-                self._tensors(x, out)
-        return out
-
-    def _spoil(self, it, written):
-        """Tensors are about to be changed by an op that is not noted: what is to be made from them is made now."""
-        for t in written:
-            value = self._known(it, t.untyped_storage()) if type(t) in self.plain and t.layout == self.torch.strided else None
-            if value is None:
-                continue
-            for g, calls in list(it.calls.items()):
-                if any(self._reads(c, value) for c in calls):
-                    self._run(it, g)
-                    it.over.add(g)
-            value.spoiled = True
-
-    def _reads(self, call, value):
-        return any(h.value is value for h in _handles((call.args, tuple(call.kwargs.values())), []))
-
-    def _again(self, it, value):
-        """Make a value that was dropped, and with it all that its group makes."""
-        self._run(it, value.entry["group"] if value.entry is not None else None, value)
-        if value.base is None:
-            raise RuntimeError("gmemtop: a tensor that was dropped cannot be made again; turn the plan off and report this")
-
-    def _run(self, it, group, wanted=None):
-        begin = time.perf_counter_ns()
-        calls = it.calls.pop(group, [])
-        env, last = {}, {}
-        for k, call in enumerate(calls):
-            for h in _handles((call.args, tuple(call.kwargs.values())), []):
-                last[h.value] = k
-        with self.torch.no_grad(), self.torch._C._DisableAutocast():
-            for k, call in enumerate(calls):
-                out = call.func(*self._given(it, call.args, env), **{n: self._given(it, (a,), env)[0] for n, a in call.kwargs.items()})
-                for value, t in zip(call.outs, self._tensors((out,), [])):
-                    if value is not None:
-                        env[value] = self._flat(t.untyped_storage(), t.dtype)
-                        last.setdefault(value, k)
-                del out
-                for value in [v for v in env if last[v] <= k]:
-                    if value.entry is not None and value.entry.get("group") == group:
-                        value.base = env[value]
-                        last[value] = len(calls)
-                    else:
-                        del env[value]
-        it.again += time.perf_counter_ns() - begin
-
-    def _given(self, it, args, env):
-        out = []
-        for a in args:
-            if isinstance(a, _Handle):
-                a = self._tensor(it, a, env)
-            elif isinstance(a, (list, tuple)):
-                a = type(a)(self._given(it, a, env))
-            out.append(a)
-        return out
-
     def _broke(self, it, error):
         it.why = it.why or "%s: %s" % (type(error).__name__, error)
         self.why = self.why or it.why
-
-
-def _handles(tree, out):
-    for x in tree:
-        if isinstance(x, _Handle):
-            out.append(x)
-        elif isinstance(x, (list, tuple)):
-            _handles(x, out)
-    return out
 
 
 def _pack(carrier, it, t):

@@ -1,4 +1,4 @@
-"""Part six of the agent: plans come and go between two steps.
+"""Part seven of the agent: plans come and go between two steps.
 
 An order is a plan with a number, or none. It is taken up where a step ends, on the thread that trains, and never while a window is open. A step's row says
 under which plan it ran and what that moved. A plan that cannot begin, or that does not fit three iterations in a row, is given up with a notice.

@@ -42,6 +42,9 @@ var opsSource string
 //go:embed recorded.py
 var recordedSource string
 
+//go:embed rerun.py
+var rerunSource string
+
 //go:embed carry.py
 var carrySource string
 
@@ -62,13 +65,17 @@ var siteSource string
 
 // Agent returns the agent's source: one file for Python 3.8 and newer that needs torch 2.2 or newer and nothing else.
 func Agent() string {
-	return strings.Join([]string{linesSource, opsSource, recordedSource, carrySource, pool.Python(), pooledSource, sendSource, manageSource, agentSource}, "\n\n")
+	return strings.Join([]string{linesSource, opsSource, recordedSource, rerunSource, carrySource, pool.Python(), pooledSource, sendSource, manageSource, agentSource}, "\n\n")
 }
 
 // CarrySource returns the part of the agent that carries plans out. It rests on torch alone and can be a file of its own, behind an import of torch.
 func CarrySource() string {
-	_, code, _ := strings.Cut(carrySource, "\"\"\"\nimport functools\n")
-	return "import functools\n" + code
+	var code []string
+	for _, source := range []string{rerunSource, carrySource} {
+		_, c, _ := strings.Cut(source, "\"\"\"\nimport ") // behind what it says about itself
+		code = append(code, "import "+c)
+	}
+	return strings.Join(code, "\n\n")
 }
 
 // Bootstrap returns the source that brings the agent into a running process and has it connect to the socket at path.
