@@ -18,6 +18,7 @@ in the user's code and autograd's version check is off. What backward ops read s
 Nothing in here may change a result: no op is run on the user's tensors, no random number drawn, no device waited for.
 """
 import gc
+import threading
 
 # Ops that give the whole tensor a new value, whatever it held.
 OVERWRITES = {"zero_", "fill_", "copy_", "normal_", "uniform_", "random_", "bernoulli_"}
@@ -65,6 +66,7 @@ class Ops(Recording):
         self.mode, self.hooks, self.patched = None, [], []
         self.parameters = set()
         self.tensor, self.strided = torch.Tensor, torch.strided
+        self.thread = threading.get_ident()
         self.graph_task, self.node = torch._C._current_graph_task_id, torch._C._current_autograd_node
         self.sequence = torch.autograd._get_sequence_nr
         self.last = now
@@ -426,8 +428,12 @@ class Ops(Recording):
         except Exception as e:
             self.stop(e)
 
+    def _elsewhere(self):
+        """Whether another thread trains beside: modules' hooks are called for it as well. One that works for a backward pass belongs to it."""
+        return threading.get_ident() != self.thread and self.graph_task() == -1
+
     def _enter(self, module, inputs):
-        if self.stopped:
+        if self.stopped or self._elsewhere():
             return
         try:
             name = self.names.get(id(module))
@@ -443,7 +449,7 @@ class Ops(Recording):
             self.stop(e)
 
     def _leave(self, module, inputs, outputs):
-        if self.modules:
+        if self.modules and not self._elsewhere():
             self.modules.pop()
 
     def _root(self, module):
