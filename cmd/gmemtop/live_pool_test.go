@@ -66,9 +66,12 @@ func (l *liveTraining) pool(manager string) (words []byte, table live.Table, foo
 }
 
 func TestPoolsToggledAtRandomStepsChangeNoBit(t *testing.T) {
+	torch(t)
+	private(t)
 	for _, x := range []struct{ scenario, manager string }{{"mlp@1200", "smartpool"}, {"convnet@500", "exact"}} {
 		name, count, _ := strings.Cut(x.scenario, "@")
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			steps, _ := strconv.ParseInt(count, 10, 64)
 			l := startLive(t, scenarios, x.scenario)
 			words, table, footprint := l.pool(x.manager)
@@ -118,6 +121,8 @@ func TestPoolsToggledAtRandomStepsChangeNoBit(t *testing.T) {
 }
 
 func TestAPoolIsMeasuredInTheTraining(t *testing.T) {
+	torch(t)
+	private(t)
 	l := startLive(t, scenarios, "convnet@300")
 	target := l.pooled()
 	p, err := target.Problem(t.Context(), anyHardware)
@@ -149,6 +154,8 @@ func TestAPoolIsMeasuredInTheTraining(t *testing.T) {
 }
 
 func TestAnotherBatchSizeEndsAPoolAndTrainingGoesOn(t *testing.T) {
+	torch(t)
+	private(t)
 	l := startLive(t, awkward, "grows@800")
 	words, _, _ := l.pool("smartpool")
 	ctx := t.Context()
@@ -171,6 +178,8 @@ func TestAnotherBatchSizeEndsAPoolAndTrainingGoesOn(t *testing.T) {
 }
 
 func TestWhatKeepsAPoolAwayIsSaid(t *testing.T) {
+	torch(t)
+	private(t)
 	l := startLive(t, scenarios, "mlp@3000")
 	words, _, _ := l.pool("smartpool")
 	library, err := pool.Build(t.Context())
