@@ -2,13 +2,11 @@ package live
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
-	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -70,80 +68,6 @@ func NewTarget(t Trainer, o Options) *Target {
 
 // Name implements replay.Target.
 func (*Target) Name() string { return "live" }
-
-// Problem describes the training and returns the iteration that it runs, for [plan.TorchEager], on hardware h; that of a pool's is what it allocates.
-func (t *Target) Problem(ctx context.Context, h plan.Hardware) (*plan.Problem, error) {
-	if t.pool != nil {
-		return t.poolProblem(ctx, h)
-	}
-	tr, err := t.trainer.Describe(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return problem(ctx, tr, h)
-}
-
-// ErrUneven is wrapped where the steps that were described differ from each other: only what ran twice alike is planned on.
-var ErrUneven = errors.New("the steps that were described are not alike")
-
-func problem(ctx context.Context, tr *traces.Trace, h plan.Hardware) (*plan.Problem, error) {
-	if err := alike(tr); err != nil {
-		return nil, err
-	}
-	d, err := trained(ctx, tr)
-	if err != nil {
-		return nil, err
-	}
-	return plan.FromDevice(ctx, d, plan.BuildOptions{Iteration: -1, Hardware: h, EagerOnly: true, Name: "the running training"})
-}
-
-// alike compares the ops of the steps: their names, in order.
-func alike(tr *traces.Trace) error {
-	var first []traces.StringID
-	steps := 0
-	for _, m := range tr.Marks {
-		if m.Kind != traces.MarkIteration {
-			continue
-		}
-		var names []traces.StringID
-		for i := range tr.Ops {
-			if op := &tr.Ops[i]; op.Start >= m.Start && op.Start < m.End {
-				names = append(names, op.Name)
-			}
-		}
-		if steps++; steps == 1 {
-			first = names
-			continue
-		}
-		for i := range max(len(names), len(first)) {
-			if i >= len(names) || i >= len(first) || names[i] != first[i] {
-				return fmt.Errorf("%w: of %d and %d ops, number %d is the first that differs; ask again, or train with steps of one kind", ErrUneven, len(first), len(names), i+1)
-			}
-		}
-	}
-	if steps < 2 {
-		return fmt.Errorf("%w: there is %d of them, and a plan is made of two", ErrUneven, steps)
-	}
-	return nil
-}
-
-// trained returns the device that trains: of those that autograd saves tensors on, the one that holds most.
-func trained(ctx context.Context, tr *traces.Trace) (*timeline.Device, error) {
-	tl, err := timeline.Build(ctx, tr, nil)
-	if err != nil {
-		return nil, err
-	}
-	var best *timeline.Device
-	for _, d := range tl.Devices {
-		if best == nil || d.Info.Kind == traces.DeviceGPU && best.Info.Kind != traces.DeviceGPU || d.Info.Kind == best.Info.Kind && d.Totals.PeakAllocated > best.Totals.PeakAllocated {
-			best = d
-		}
-	}
-	if best == nil {
-		return nil, fmt.Errorf("the step that was described holds no memory")
-	}
-	return best, nil
-}
 
 // Run implements replay.Target: the plan is carried out between two stretches without one, and is off afterwards. Footprint and PeakLive are the peak of what
 // is allocated on the device within a step, which a plan's PeakLive predicts; a process holds more than that. Of a pool's plan Footprint is its arena.
