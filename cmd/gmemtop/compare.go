@@ -118,7 +118,7 @@ func (a *app) compare(ctx context.Context, paths []string, f *planFlags, o compa
 		return usageError{fmt.Errorf("one file is compared: %q and those after it are for --max-batch, which they tell how sizes grow", paths[1])}
 	}
 	devices, deviceErr := o.devices.devices(ctx)
-	if deviceErr != nil && !shown(deviceErr) {
+	if deviceErr != nil && !stillSimulated(deviceErr) {
 		return deviceErr
 	}
 	if len(devices) > 0 && f.hardware == "" {

@@ -19,9 +19,7 @@ func (f *deviceFlags) live() bool {
 	return strings.HasPrefix(f.target, "live") && !strings.Contains(f.target, ",")
 }
 
-// pid returns the process that --target names.
-func (f *deviceFlags) pid() (int, error) { return livePID(f.target) }
-
+// livePID returns the process that --target names.
 func livePID(target string) (int, error) {
 	number, ok := strings.CutPrefix(target, "live:")
 	pid, err := strconv.Atoi(number)
@@ -31,15 +29,12 @@ func livePID(target string) (int, error) {
 	return pid, nil
 }
 
-// describeTries is how often a training is described anew whose steps are not alike.
-const describeTries = 5
-
 // compareLive has plans carried out in a training that runs, and leaves it as it was.
 func (a *app) compareLive(ctx context.Context, f *planFlags, o comparing) error {
 	if err := a.mayWrite(a.flags.output); err != nil {
 		return err
 	}
-	pid, err := o.devices.pid()
+	pid, err := livePID(o.devices.target)
 	if err != nil {
 		return err
 	}
@@ -116,9 +111,6 @@ func (a *app) describedNow(ctx context.Context, target *live.Target, f *planFlag
 	}
 	a.note("describing two of its steps")
 	p, err := target.Problem(ctx, h)
-	for try := 1; errors.Is(err, live.ErrUneven) && try < describeTries; try++ {
-		p, err = target.Problem(ctx, h)
-	}
 	if err != nil {
 		return nil, err
 	}

@@ -204,7 +204,7 @@ func (t *trainer) measure(ctx context.Context, of *replay.Comparison, update fun
 	}
 	say(names[0], "describe")
 	target := live.NewTarget(t, live.Options{})
-	p, err := t.describedFor(ctx, target, of.Problem.Hardware)
+	p, err := target.Problem(ctx, of.Problem.Hardware)
 	if err != nil {
 		return err
 	}
@@ -246,13 +246,4 @@ func eagerOf(results []replay.Result, name string) (found replay.Result) {
 		}
 	}
 	return found
-}
-
-// describedFor describes the training until two of its steps are alike, and returns the iteration that it runs.
-func (t *trainer) describedFor(ctx context.Context, target *live.Target, h plan.Hardware) (*plan.Problem, error) {
-	p, err := target.Problem(ctx, h)
-	for try := 1; errors.Is(err, live.ErrUneven) && try < describeTries; try++ {
-		p, err = target.Problem(ctx, h)
-	}
-	return p, err
 }

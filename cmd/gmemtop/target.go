@@ -254,8 +254,8 @@ func calibratedHere() (h plan.Hardware, ok bool) {
 	return h, false
 }
 
-// shown reports whether a report is printed in spite of an error: where a GPU cannot be used the simulator still answers.
-func shown(err error) bool {
+// stillSimulated reports whether a report is printed in spite of an error: where a GPU cannot be used the simulator still answers.
+func stillSimulated(err error) bool {
 	return !errors.As(err, new(usageError)) && !errors.Is(err, context.Canceled)
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/managers"
 	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/replay/live"
 	"github.com/gmemtop/gmemtop/replay/sim"
 )
@@ -49,16 +50,11 @@ func (w *wish) plan(ctx context.Context, p *plan.Problem) (pl *plan.Plan, added 
 	if err != nil {
 		return nil, 0, err
 	}
-	nothing, err := plan.Assemble(p, plan.Decisions{})
+	without, err := replay.KeepAll(ctx, p, replay.Simulated{})
 	if err != nil {
 		return nil, 0, err
 	}
-	nothing.Policy = &plan.Policy{Name: "caching"}
-	without, err := sim.Simulator{}.Evaluate(ctx, p, nothing)
-	if err != nil {
-		return nil, 0, err
-	}
-	return pl, with.StepTime - without.StepTime, nil
+	return pl, with.StepTime - without, nil
 }
 
 func (w *wish) read(p *plan.Problem) (*plan.Plan, error) {
@@ -102,9 +98,6 @@ func (t *trainer) train(ctx context.Context, w *wish, tell func(live.News)) erro
 	for again := 0; ; again++ {
 		tell(live.News{Doing: "describing"})
 		p, err := target.Problem(ctx, w.hardware)
-		for try := 1; errors.Is(err, live.ErrUneven) && try < describeTries; try++ {
-			p, err = target.Problem(ctx, w.hardware)
-		}
 		if err != nil {
 			return err
 		}

@@ -3,7 +3,6 @@ package live
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/timeline"
@@ -83,18 +82,11 @@ func (t *Target) Hold(ctx context.Context, p *plan.Problem, pl *plan.Plan, added
 	}
 	n.Before, _ = spread(before)
 	n.ForetoldStep = n.Before + added
-	number := t.next
-	t.next++
-	if err := t.trainer.Carry(ctx, number, words); err != nil {
+	number, err := t.carry(ctx, words)
+	if err != nil {
 		return ended(ctx, err)
 	}
-	defer func() {
-		off, cancel := context.WithTimeout(context.WithoutCancel(ctx), offWithin)
-		defer cancel()
-		if e := t.trainer.Carry(off, 0, nil); err == nil {
-			err = e
-		}
-	}()
+	defer t.takeOff(ctx, &err)
 	n.Doing = "measuring with"
 	tell(n)
 	for first := true; ; first = false {
@@ -110,8 +102,8 @@ func (t *Target) Hold(ctx context.Context, p *plan.Problem, pl *plan.Plan, added
 		n.On, n.Steps = true, n.Steps+int64(len(steps))
 		n.Step, n.P95 = spread(steps[len(steps)-t.opt.Steps:])
 		n.Missed, n.Out, n.In, n.Again = last.Missed, last.Out, last.In, last.Again
-		if over := n.Overhead(); t.opt.MostOverhead > 0 && over > t.opt.MostOverhead {
-			return fmt.Errorf("turned off: steps take %.1f %% longer, and %.1f %% is the most allowed", 100*over, 100*t.opt.MostOverhead)
+		if err := t.opt.allowed(n.Before, n.Step); err != nil {
+			return err
 		}
 		if first {
 			n.Doing = "describing"
@@ -132,6 +124,3 @@ func ended(ctx context.Context, err error) error {
 	}
 	return err
 }
-
-// offWithin is how long taking a plan away is waited for.
-const offWithin = 5 * time.Second

@@ -116,7 +116,7 @@ func (t *Target) poolProblem(ctx context.Context, h plan.Hardware) (*plan.Proble
 			return nil, fmt.Errorf("%w: the recording of its allocator lost %d %s: %s", ErrNotLive, l.Count, l.Name, l.Detail)
 		}
 	}
-	d, err := trained(ctx, tr)
+	d, err := trainingDevice(ctx, tr)
 	if err != nil {
 		return nil, err
 	}

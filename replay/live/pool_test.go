@@ -80,7 +80,7 @@ func TestTheTableIsEveryAllocationOfTheIterationInOrder(t *testing.T) {
 
 func TestOnlyPlansThatChooseAddressesAndNothingElseArePooled(t *testing.T) {
 	tr := script("+a 640, -a, |")
-	d, err := trained(t.Context(), tr)
+	d, err := trainingDevice(t.Context(), tr)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,16 +10,25 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Problem describes the training and returns the iteration that it runs, for [plan.TorchEager], on hardware h; that of a pool's is what it allocates.
+// describeTries is how often a training is described until the steps are alike.
+const describeTries = 5
+
+// Problem describes the training and returns the iteration that it runs, for [plan.TorchEager], on hardware h; that of a pool's is what it allocates. Where
+// the steps that were described are not alike, those that follow are, up to five times; then the error wraps [ErrUneven].
 func (t *Target) Problem(ctx context.Context, h plan.Hardware) (*plan.Problem, error) {
 	if t.pool != nil {
 		return t.poolProblem(ctx, h)
 	}
-	tr, err := t.trainer.Describe(ctx)
-	if err != nil {
-		return nil, err
+	for try := 1; ; try++ {
+		tr, err := t.trainer.Describe(ctx)
+		if err != nil {
+			return nil, err
+		}
+		p, err := problem(ctx, tr, h)
+		if try == describeTries || !errors.Is(err, ErrUneven) {
+			return p, err
+		}
 	}
-	return problem(ctx, tr, h)
 }
 
 // ErrUneven is wrapped where the steps that were described differ from each other: only what ran twice alike is planned on.
@@ -29,7 +38,7 @@ func problem(ctx context.Context, tr *traces.Trace, h plan.Hardware) (*plan.Prob
 	if err := alike(tr); err != nil {
 		return nil, err
 	}
-	d, err := trained(ctx, tr)
+	d, err := trainingDevice(ctx, tr)
 	if err != nil {
 		return nil, err
 	}
@@ -66,8 +75,8 @@ func alike(tr *traces.Trace) error {
 	return nil
 }
 
-// trained returns the device that trains: of those that autograd saves tensors on, the one that holds most.
-func trained(ctx context.Context, tr *traces.Trace) (*timeline.Device, error) {
+// trainingDevice returns the device that trains: the GPU whose peak is highest, or the CPU where there is none.
+func trainingDevice(ctx context.Context, tr *traces.Trace) (*timeline.Device, error) {
 	tl, err := timeline.Build(ctx, tr, nil)
 	if err != nil {
 		return nil, err

@@ -89,26 +89,19 @@ func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan
 		return m, err
 	}
 	say("with")
-	number := t.next
-	t.next++
-	if err := t.trainer.Carry(ctx, number, words); err != nil {
+	number, err := t.carry(ctx, words)
+	if err != nil {
 		return m, err
 	}
-	defer func() {
-		off, cancel := context.WithTimeout(context.WithoutCancel(ctx), offWithin)
-		defer cancel()
-		if e := t.trainer.Carry(off, 0, nil); err == nil {
-			err = e
-		}
-	}()
+	defer t.takeOff(ctx, &err)
 	with, err := t.timed(ctx, number)
 	if err != nil {
 		return m, err
 	}
 	m.KeepAllBefore, _ = spread(before)
 	m.StepTime, m.StepP95 = spread(with)
-	if over := float64(m.StepTime)/float64(m.KeepAllBefore) - 1; t.opt.MostOverhead > 0 && over > t.opt.MostOverhead {
-		return m, fmt.Errorf("turned off: steps took %.1f %% longer, and %.1f %% was the most allowed", 100*over, 100*t.opt.MostOverhead)
+	if err := t.opt.allowed(m.KeepAllBefore, m.StepTime); err != nil {
+		return m, err
 	}
 	last := with[len(with)-1]
 	m.SwappedOut, m.SwappedIn, m.RecomputeTime = last.Out, last.In, last.Again
@@ -137,6 +130,33 @@ func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan
 	return m, nil
 }
 
+// carry has a plan carried out from the next step on, under the number that it returns.
+func (t *Target) carry(ctx context.Context, words []byte) (int64, error) {
+	number := t.next
+	t.next++
+	return number, t.trainer.Carry(ctx, number, words)
+}
+
+// offWithin is how long taking a plan away is waited for.
+const offWithin = 5 * time.Second
+
+// takeOff has no plan carried out any more, though ctx may be done. What goes wrong is the error where there is none yet.
+func (t *Target) takeOff(ctx context.Context, err *error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), offWithin)
+	defer cancel()
+	if e := t.trainer.Carry(ctx, 0, nil); *err == nil {
+		*err = e
+	}
+}
+
+// allowed says what is wrong where steps take longer under a plan than they may; both are step times.
+func (o *Options) allowed(without, with int64) error {
+	if over := float64(with)/float64(without) - 1; o.MostOverhead > 0 && over > o.MostOverhead {
+		return fmt.Errorf("turned off: steps took %.1f %% longer, and %.1f %% is the most allowed", 100*over, 100*o.MostOverhead)
+	}
+	return nil
+}
+
 func (t *Target) encode(p *plan.Problem, pl *plan.Plan) ([]byte, error) {
 	if t.pool != nil {
 		return EncodePool(p, pl, t.library)
@@ -153,7 +173,7 @@ func (t *Target) peak(ctx context.Context, pl *plan.Plan) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	d, err := trained(ctx, tr)
+	d, err := trainingDevice(ctx, tr)
 	if err != nil {
 		return 0, err
 	}
