@@ -127,6 +127,9 @@ type Carried struct {
 	Again time.Duration
 	// Missed counts the tensors that were to leave memory and stayed, because the step was not as it was recorded.
 	Missed int64
+	// Checked counts the tensors that were compared with what had left memory, which not every step does, and Differ those of them that were not the same to
+	// the bit.
+	Checked, Differ int64
 }
 
 // Carrier has a plan carried out inside of the watched process. Sources that can are Carriers beside Controllers.
@@ -138,12 +141,15 @@ type Carrier interface {
 	// what serves on a GPU: what a plan that chooses addresses is made of. A Notice with the window's kind as its key says why there is none.
 	DescribeEvents(ctx context.Context, steps int, library string) error
 	// Carry has the plan of that number carried out from the next step on, in the form of package replay/live; nil ends the one before. Steps say under
-	// which plan they ran; a plan that was refused or given up is said by a Notice with the key [PlanKey].
+	// which plan they ran; a plan that was refused or given up is said by a Notice with the key [PlanKey] or [PlanDiffersKey].
 	Carry(ctx context.Context, number int64, plan []byte) error
 }
 
 // PlanKey is the key of the notice that says why a plan is not carried out, or no more.
 func PlanKey(number int64) string { return "plan " + strconv.FormatInt(number, 10) }
+
+// PlanDiffersKey is the key of that notice where a tensor returned under the plan that was not the same to the bit.
+func PlanDiffersKey(number int64) string { return PlanKey(number) + " differs" }
 
 // Held returns the best figure that the step has of the memory that training holds: what the allocator says where there is one, and
 // otherwise the sum of parameters, gradients and optimizer state, which leaves out activations. exact tells the two apart.

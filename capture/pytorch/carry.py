@@ -12,6 +12,9 @@ does not fit costs memory and time, and no result: an op is only run again on th
 
 While hooks are on saved tensors, autograd does not look whether one was changed in place between its two uses; so that is looked after here.
 
+Whether what returns is what left is looked at too, in a plan's first iterations and in some of the later ones: the sum of a tensor's 64-bit words, taken before
+it goes and again before it is used, which needs no memory. The sums wait on the device, so that nothing waits for them before the step's end.
+
 Rejected: wrapping forward() in torch.utils.checkpoint: it runs whole modules again where a plan wants single ops, keeps a generator's state for each,
 counts running statistics twice, and is seen by the program's own hooks.
 """
@@ -20,6 +23,7 @@ import threading
 import weakref
 
 STALE = 3  # iterations in a row that a plan does not fit before it is given up
+FIRST, EVERY = 3, 50  # what returns is compared in this many iterations, and in one of this many later ones
 CHANGED = "one of the variables needed for gradient computation has been modified by an inplace operation: a saved tensor of shape %s is at version %d; expected version %d instead"
 
 
@@ -68,12 +72,12 @@ class _Handle(object):
 class _Value(object):
     """The bytes of one storage: here, on the host, or to be made again."""
 
-    __slots__ = ("storage", "base", "bytes", "entry", "groups", "spoiled", "host", "done", "arrived", "__weakref__")
+    __slots__ = ("storage", "base", "bytes", "entry", "groups", "spoiled", "host", "done", "arrived", "sum", "__weakref__")
 
     def __init__(self, storage):
         self.storage, self.base, self.bytes = weakref.ref(storage), None, storage.nbytes()
         self.entry, self.groups, self.spoiled = None, None, False  # groups are those whose calls make it, where they were noted
-        self.host = self.done = self.arrived = None
+        self.host = self.done = self.arrived = self.sum = None
 
     def __del__(self):
         if self.arrived is not None:  # fetched and never used: whoever takes the memory next has to wait for the copy
@@ -86,6 +90,7 @@ class _Iteration(object):
     def __init__(self, carrier):
         self.carrier, self.plan = carrier, carrier.plan
         self.saved = self.loaded = self.missed = self.out = self.back = self.again = 0
+        self.checks = carrier.iterations < FIRST or carrier.iterations % EVERY == 0
         self.seen, self.values, self.calls, self.leaving = {}, {}, {}, []
         self.over = set()  # groups that ran before all of their ops had been seen
         self.why = ""
@@ -110,7 +115,8 @@ class Carrier(Again):
         self.infos, self.hooks, self.patched = {}, [], None
         self.thread, self.depth, self.pushed, self.mode, self.entered = 0, 0, False, None, False
         self.slab, self.owners, self.streams = None, {}, None
-        self.why, self.stale, self.functorch = "", 0, False
+        self.why, self.differs, self.stale, self.iterations = "", False, 0, 0
+        self.compared = []  # since the last step's end: the number of a saved tensor, and whether it came back as another
         self.now = _Iteration(self)
 
     # -- coming and going, at a step's end on the training thread --------------------------------------------------------------
@@ -134,13 +140,15 @@ class Carrier(Again):
         self.hooks = [hooks.register_module_forward_pre_hook(self._enter), hooks.register_module_forward_hook(self._leave, always_call=True)]
 
     def next(self):
-        """A step has ended: count from the start. Returns what happened in it: bytes out and back, nanoseconds of ops that ran again, what was missed."""
+        """A step has ended: count from the start. Returns what happened in it: bytes out and back, nanoseconds of ops that ran again, what was missed,
+        how many tensors were compared with what had left, and how many of them were others."""
         self._unwind()
+        self.iterations += 1
         was, self.now = self.now, _Iteration(self)
         self.stale = self.stale + 1 if was.why else 0
         if was.why and self.stale >= STALE:
             self.why = self.why or was.why
-        return was.out, was.back, was.again, was.missed
+        return (was.out, was.back, was.again, was.missed) + self._verdict()
 
     def remove(self):
         """Be gone. What was saved under the plan and is needed still is found by its handles."""
@@ -249,7 +257,41 @@ class Carrier(Again):
             it.missed += 1  # it came another way than was recorded
             return _Kept(it, t)
         value.entry = entry
+        if it.checks:
+            value.sum = self._sum(storage)
         return _Handle(it, value, t).watch(self.torch, t)
+
+    # -- whether it is the same --------------------------------------------------------------------------------------------------
+
+    def _sum(self, storage):
+        """The sum of a storage's words, on its device."""
+        torch = self.torch
+        with torch._C._DisableTorchDispatch(), torch.no_grad(), torch._C._DisableAutocast():
+            flat, words = self._flat(storage, torch.uint8), storage.nbytes() // 8
+            total = flat[:8 * words].view(torch.int64).sum()
+            return total + flat[8 * words:].sum() if storage.nbytes() % 8 else total
+
+    def _compare(self, value):
+        before, value.sum = value.sum, None
+        try:
+            with self.torch._C._DisableTorchDispatch(), self.torch.no_grad():
+                self.compared.append((value.entry["save"], self._sum(value.base.untyped_storage()) != before))
+        except self.torch.cuda.OutOfMemoryError:  # then it is not compared
+            pass
+
+    def _verdict(self):
+        compared, self.compared = self.compared, []
+        if not compared:
+            return 0, 0
+        with self.torch.no_grad():
+            others = [n for (n, _), other in zip(compared, self.torch.stack([c[1] for c in compared]).tolist()) if other]
+        if others and not self.plan.get("may_differ"):
+            self.differs = True
+            e = self.entries[min(others)]
+            how = "came back from the host" if e["how"] == "swap" else "was made again by " + ", ".join(sorted({name for name, _ in self.plan["groups"][e["group"]]}))
+            self.why = self.why or "%d of %d tensors were not the same to the bit when they were used again, first the %d. that is saved, which %s" % (
+                len(others), len(compared), min(others) + 1, how)
+        return len(compared), len(others)
 
     def _known(self, it, storage):
         found = it.values.get(storage._cdata)
@@ -341,6 +383,8 @@ class Carrier(Again):
         if value.arrived is not None:
             value.arrived.wait()
             value.arrived = None
+        if value.sum is not None:
+            self._compare(value)
         return value.base
 
     def _back(self, it, value, dtype):

@@ -42,3 +42,16 @@ func TestAHundredTogglesLeaveNothing(t *testing.T) {
 	}
 	t.Logf("%s", out)
 }
+
+func TestWhatReturnsAsAnotherIsFound(t *testing.T) {
+	carry := filepath.Join(t.TempDir(), "carry.py")
+	if err := os.WriteFile(carry, []byte(pytorch.CarrySource()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(python(t), "testdata/differs.py", carry)
+	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}

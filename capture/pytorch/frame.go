@@ -195,7 +195,7 @@ func read[T any](payload []byte) (T, error) {
 // stepColumns is the number of integers in a step's row, carriedColumns that of an agent which can carry plans out.
 const (
 	stepColumns    = 18
-	carriedColumns = 23
+	carriedColumns = 25
 )
 
 // steps decodes the rows of a frameSteps. Rows that are too short are an error; further columns are skipped.
@@ -218,7 +218,7 @@ func steps(payload []byte) ([]capture.Step, error) {
 			Parameters: r[13], Gradients: r[14], OptimizerState: r[15], Cost: time.Duration(r[16]), Skipped: r[17] != 0, Ops: capture.Unknown,
 		}
 		if len(r) >= carriedColumns {
-			step.Carried = capture.Carried{Plan: r[18], Out: r[19], In: r[20], Again: time.Duration(r[21]), Missed: r[22]}
+			step.Carried = capture.Carried{Plan: r[18], Out: r[19], In: r[20], Again: time.Duration(r[21]), Missed: r[22], Checked: r[23], Differ: r[24]}
 		}
 		out = append(out, step)
 	}
@@ -237,7 +237,7 @@ func rows(list []capture.Step) [][carriedColumns]int64 {
 			s.Index, s.Start, s.End, s.Forward, s.Backward, s.Optimizer,
 			s.Allocated, s.Reserved, s.PeakAllocated, s.PeakReserved, s.RSS, s.Retries, s.OOMs,
 			s.Parameters, s.Gradients, s.OptimizerState, int64(s.Cost), skipped,
-			s.Carried.Plan, s.Carried.Out, s.Carried.In, int64(s.Carried.Again), s.Carried.Missed,
+			s.Carried.Plan, s.Carried.Out, s.Carried.In, int64(s.Carried.Again), s.Carried.Missed, s.Carried.Checked, s.Carried.Differ,
 		}
 	}
 	return out

@@ -5,20 +5,23 @@ under which plan it ran and what that moved. A plan that cannot begin, or that d
 """
 
 
+NOTHING = 0, 0, 0, 0, 0, 0  # of what Carrier.next tells
+
+
 class Manager(Sender):
     """What of the agent has plans carried out."""
 
     def __init__(self, path):
         Sender.__init__(self, path)
         self.carrier, self.managed, self.order = None, 0, None  # managed is the plan's number, 0 for a carrier that only watches
-        self.happened = (0, 0, 0, 0)
+        self.happened = NOTHING
         self.pool = None  # that was used last
 
     def _step_ended(self):
         carrier = self.carrier
         if isinstance(self.window, Events):
             self.window.next()
-        self.happened = carrier.next() if carrier is not None else (0, 0, 0, 0)
+        self.happened = carrier.next() if carrier is not None else NOTHING
         return (self.managed,) + self.happened
 
     def _manage(self):
@@ -27,7 +30,7 @@ class Manager(Sender):
         if carrier is not None and (carrier.why or self.leaving):
             self._off()
             if carrier.why:
-                self._say("off, and training goes on as before: " + carrier.why, "plan %d" % self.was)
+                self._say("off, and training goes on as before: " + carrier.why, ("plan %d differs" if carrier.differs else "plan %d") % self.was)
         if order is None or self.leaving:
             return
         self.order = None

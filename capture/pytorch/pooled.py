@@ -40,6 +40,8 @@ RECORDED["events"] = Events
 class Pooled(object):
     """Carries out a plan that chooses addresses. What is saved for backward stays where it is, so that a window may be told of it meanwhile."""
 
+    differs = False  # nothing is made again
+
     def __init__(self, torch, plan):
         self.torch, self.plan, self.why = torch, plan["pool"], ""
         self.pool, self.thread, self.missed, self.watcher = Pool(torch, plan["library"], plan["device"]), 0, 0, None
@@ -59,7 +61,7 @@ class Pooled(object):
         if not figures["armed"]:
             self.why = self.why or figures["why"] or "the pool serves nothing any more"
         was, self.missed = self.missed, figures["missed"]
-        return 0, 0, 0, max(self.missed - was, 0)
+        return 0, 0, 0, max(self.missed - was, 0), 0, 0
 
     def remove(self):
         self.watch = None

@@ -15,6 +15,7 @@ import (
 	"github.com/gmemtop/gmemtop/managers"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay"
+	"github.com/gmemtop/gmemtop/replay/live"
 )
 
 func (a *app) compareCommand() *cobra.Command {
@@ -74,6 +75,7 @@ func (a *app) compareCommand() *cobra.Command {
 type comparing struct {
 	names    string
 	devices  *deviceFlags
+	live     live.Options // where a training is the target
 	limit    time.Duration
 	notes    bool
 	maxBatch bool

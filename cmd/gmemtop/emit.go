@@ -24,7 +24,7 @@ func emitted(p *plan.Problem, r *replay.Result, u timeline.Units) (string, error
 	if r.Plan.Executor != plan.TorchEager {
 		return "", unsupportedError{fmt.Errorf("%s only chooses addresses, which PyTorch's allocator does not take from a plan: try its settings (expandable)", r.Info.Name)}
 	}
-	words, err := live.Encode(p, r.Plan)
+	words, err := live.Encode(p, r.Plan, live.Same)
 	if errors.Is(err, live.ErrNotLive) {
 		return "", unsupportedError{err}
 	}
@@ -46,7 +46,7 @@ It rests on torch 2.2 and on nothing else. Before the loop:
 
 and it is in force from the first step on; less.remove() ends it. With several optimizers name the one that steps first. The numbers in PLAN are those of the
 model, batch and sequence that were recorded: at others everything is kept in memory, as without it, and less.why says so. What is learnt is the same to the
-last bit. It does not go with torch.compile.
+last bit, which is looked after: where a tensor returns as another, as ops that add in no fixed order make it, the plan ends. It does not go with torch.compile.
 """
 `, r.Info.Name, p.Name, u.Bytes(peak), u.Bytes(all), replay.Treatment(p, r.Plan), moduleName, moduleName)
 	tail := `
@@ -60,7 +60,7 @@ class Plan(Carrier):
         self.hook = optimizer.register_step_post_hook(self._stepped)
 
     def _stepped(self, optimizer, args, kwargs):
-        self.moved = self.next()  # of the step: bytes out and back, nanoseconds of ops that ran again, tensors that stayed and were to leave
+        self.moved = self.next()  # of the step: bytes out and back, nanoseconds of ops that ran again, tensors that stayed and were to leave, compared, others
         if self.why:
             self.remove()
 

@@ -208,7 +208,7 @@ func (l *liveTraining) plans(p *plan.Problem, names string) map[string][]byte {
 				l.t.Fatal(err)
 			}
 			name := fmt.Sprintf("%s %d", m.Info().Name, share)
-			if words[name], err = live.Encode(p, eager); err != nil {
+			if words[name], err = live.Encode(p, eager, live.Same); err != nil {
 				l.t.Fatal(err)
 			}
 		}
@@ -347,5 +347,44 @@ func TestProgramsThatPlansGetIntoTheWayOfLearnTheSame(t *testing.T) {
 				t.Errorf("it learnt\n%s\nand without plans\n%s", got, want[scenario])
 			}
 		})
+	}
+}
+
+func TestAPlanUnderWhichResultsDifferIsGivenUpUnlessTheyMay(t *testing.T) {
+	torch(t)
+	private(t)
+	l := startLive(t, awkward, "wobbles@2000")
+	p := l.problem()
+	ms, err := managers.Select("sqrt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, _ := p.PeakLive()
+	pl, err := ms[0].Plan(context.Background(), p, plan.Request{Budget: all * 9 / 10, Evaluator: sim.Simulator{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pl, err = managers.Eager(context.Background(), p, pl); err != nil || pl == nil {
+		t.Fatal(pl, err)
+	}
+	if !slices.ContainsFunc(pl.Reruns, func(r plan.Rerun) bool {
+		return slices.ContainsFunc(r.Ops, func(o plan.OpID) bool { return p.Ops[o].Name == "aten::sigmoid" })
+	}) {
+		t.Fatal("no sigmoid runs again")
+	}
+	tell := func(live.News) {}
+	if err := live.NewTarget(l.trainer, live.Options{}).Hold(context.Background(), p, pl, 0, tell); !errors.Is(err, errDiffer) {
+		t.Errorf("it ended with %v", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var last live.News
+	err = live.NewTarget(l.trainer, live.Options{Results: live.Any}).Hold(ctx, p, pl, 0, func(n live.News) {
+		if last = n; n.Doing == "on" {
+			cancel()
+		}
+	})
+	if err != nil || last.Differ == 0 || last.Checked < last.Differ {
+		t.Errorf("it ended with %v, and %d of %d tensors differed", err, last.Differ, last.Checked)
 	}
 }

@@ -44,6 +44,10 @@ func (a *app) compareLive(ctx context.Context, f *planFlags, o comparing) error 
 	case o.devices.iterations < 1 || o.devices.iterations > 10_000:
 		return usageError{fmt.Errorf("--iterations %d: time between 1 and 10000 of them", o.devices.iterations)}
 	}
+	o.live.Steps = o.devices.iterations
+	if o.live.Results, err = liveResults(o.devices.results); err != nil {
+		return err
+	}
 	list, err := managers.Select(o.names)
 	if err != nil {
 		return usageError{err}
@@ -121,7 +125,7 @@ func (a *app) describedNow(ctx context.Context, target *live.Target, f *planFlag
 
 // comparedLive describes the training, plans and has the plans carried out.
 func (a *app) comparedLive(ctx context.Context, t *trainer, f *planFlags, list []plan.Manager, o comparing) (*replay.Comparison, error) {
-	target := live.NewTarget(t, live.Options{Steps: o.devices.iterations})
+	target := live.NewTarget(t, o.live)
 	p, err := a.describedNow(ctx, target, f, t)
 	if err != nil {
 		return nil, err

@@ -14,8 +14,8 @@ import (
 
 // wishFlags say with what plan a command is to train.
 type wishFlags struct {
-	manager, file, most string
-	plan                planFlags
+	manager, file, most, results string
+	plan                         planFlags
 }
 
 func (f *wishFlags) add(c *cobra.Command) {
@@ -25,6 +25,7 @@ func (f *wishFlags) add(c *cobra.Command) {
 	p.StringVar(&f.file, "plan", "", "train with the plan in this file, which gmemtop plan --target live:PID wrote")
 	p.StringVar(&f.plan.hardware, "hardware", "", "what the plan takes copies to cost")
 	p.StringVar(&f.most, "most-overhead", "", "turn the plan off for good where steps take longer by more than this: 10%")
+	p.StringVar(&f.results, "results", resultsSame, "turn the plan off where a tensor returns that is not the same to the bit (same), or count it and go on (any)")
 }
 
 // wish returns what was wished for, nil for nothing.
@@ -54,9 +55,26 @@ func (f *wishFlags) wish() (*wish, error) {
 		}
 	}
 	var err error
+	if w.results, err = liveResults(f.results); err != nil {
+		return nil, err
+	}
 	w.budget = func(p *plan.Problem) (int64, error) { return f.plan.budgetBytes(context.Background(), p) }
 	w.hardware, err = f.plan.chosenHardware()
 	return w, err
+}
+
+// resultsSame is the default of --results.
+const resultsSame = "same"
+
+// liveResults reads --results.
+func liveResults(word string) (live.Results, error) {
+	switch word {
+	case resultsSame:
+		return live.Same, nil
+	case "any":
+		return live.Any, nil
+	}
+	return 0, usageError{fmt.Errorf("--results %q is none: write same, or any where ops that add in no fixed order are welcome", word)}
 }
 
 // name is what the plan is called on the screen.

@@ -21,6 +21,7 @@ import (
 // deviceFlags say which GPUs carry plans out, beside the simulator, which always does.
 type deviceFlags struct {
 	target     string
+	results    string
 	margin     string
 	iterations int
 	calibrate  bool
@@ -30,6 +31,7 @@ func (f *deviceFlags) add(c *cobra.Command) {
 	p := c.Flags()
 	p.StringVar(&f.target, "target", "sim", "what carries the plans out beside the simulator, and measures: cuda, cuda:1, cuda:all, or\nlive:PID, a training that runs, instead of FILE")
 	p.IntVar(&f.iterations, "iterations", 20, "how many iterations a GPU or a training is timed for, behind three that are not counted")
+	p.StringVar(&f.results, "results", resultsSame, "turn a plan in a training off where a tensor returns that is not the same to the bit (same), or count it and go on (any)")
 	p.StringVar(&f.margin, "device-margin", "", "how much of a GPU's free memory is left alone (default 512MiB)")
 	p.BoolVar(&f.calibrate, "calibrate", false, "measure again what copies, launches and allocations cost on the GPU, though it is known")
 }

@@ -21,6 +21,7 @@ type wish struct {
 	budget  func(p *plan.Problem) (int64, error)
 	// most is the share of its step time that it may cost, 0 for any.
 	most     float64
+	results  live.Results
 	hardware plan.Hardware
 }
 
@@ -91,7 +92,7 @@ func (t *trainer) train(ctx context.Context, w *wish, tell func(live.News)) erro
 	if err := t.until(ctx, func(v *capture.View) (bool, error) { return len(v.Steps) > 0, nil }); err != nil {
 		return err
 	}
-	target, err := t.target(ctx, w.pools(), live.Options{MostOverhead: w.most})
+	target, err := t.target(ctx, w.pools(), live.Options{MostOverhead: w.most, Results: w.results})
 	if err != nil {
 		return err
 	}

@@ -31,6 +31,7 @@ const trainerLook = 20 * time.Millisecond
 var (
 	errEnded   = errors.New("the training ended")
 	errGivenUp = errors.New("the plan is not carried out")
+	errDiffer  = errors.New("turned off, since what is learnt may not be the same to the bit (--results any allows that)")
 )
 
 // until looks at the session until f has what it wants, or says that it cannot be had.
@@ -87,6 +88,7 @@ func (t *trainer) Describe(ctx context.Context) (*traces.Trace, error) {
 func (t *trainer) Carry(ctx context.Context, number int64, words []byte) error {
 	if number != 0 { // what was said of an earlier plan of that number is not about this one
 		t.session.Notice(capture.Notice{Key: capture.PlanKey(number)})
+		t.session.Notice(capture.Notice{Key: capture.PlanDiffersKey(number)})
 	}
 	return t.control.Carry(ctx, number, words)
 }
@@ -103,13 +105,17 @@ func (t *trainer) Steps(ctx context.Context, number int64, n int) ([]live.Step, 
 		first, _ := slices.BinarySearchFunc(v.Steps, from+1, func(s capture.Step, at int64) int { return int(s.Index - at) })
 		for _, s := range v.Steps[first:] {
 			if s.Carried.Plan == number && len(steps) < n {
-				steps = append(steps, live.Step{Time: s.End - s.Start, Out: s.Carried.Out, In: s.Carried.In, Again: int64(s.Carried.Again), Missed: s.Carried.Missed})
+				steps = append(steps, live.Step{Time: s.End - s.Start, Out: s.Carried.Out, In: s.Carried.In, Again: int64(s.Carried.Again),
+					Missed: s.Carried.Missed, Checked: s.Carried.Checked, Differ: s.Carried.Differ})
 			}
 		}
 		if number != 0 {
 			for _, w := range v.Notices {
-				if w.Key == capture.PlanKey(number) {
+				switch w.Key {
+				case capture.PlanKey(number):
 					return false, fmt.Errorf("%w: %s", errGivenUp, w.Text)
+				case capture.PlanDiffersKey(number):
+					return false, fmt.Errorf("%w: %s", errDiffer, w.Text)
 				}
 			}
 		}

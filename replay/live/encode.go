@@ -31,7 +31,20 @@ type encoded struct {
 	Slab    int64       `json:"slab"` // bytes of host memory
 	Values  []value     `json:"values"`
 	Groups  [][]numeral `json:"groups"`
+	// MayDiffer has the plan carried on where what returns is not what left.
+	MayDiffer bool `json:"may_differ,omitempty"`
 }
+
+// Results say what is done where a tensor that was made again is not the same to the bit, which the process itself looks for in some steps: ops that add in
+// no fixed order differ from run to run.
+type Results uint8
+
+const (
+	// Same has the plan given up.
+	Same Results = iota
+	// Any has it carried on, and the tensors counted.
+	Any
+)
 
 type value struct {
 	Save  int    `json:"save"`
@@ -62,7 +75,7 @@ var ErrNotLive = errors.New("this plan cannot be carried out in a running traini
 
 // Encode returns the plan in the agent's words. The problem is one that [plan.FromDevice] made with EagerOnly of a recording with saves, and the plan one
 // for [plan.TorchEager]; errors wrap [ErrNotLive] and say what is missing.
-func Encode(p *plan.Problem, pl *plan.Plan) ([]byte, error) {
+func Encode(p *plan.Problem, pl *plan.Plan, r Results) ([]byte, error) {
 	switch {
 	case pl.Executor != plan.TorchEager:
 		return nil, fmt.Errorf("%w: it is for the executor %s, and PyTorch needs one for torch-eager", ErrNotLive, pl.Executor)
@@ -73,7 +86,7 @@ func Encode(p *plan.Problem, pl *plan.Plan) ([]byte, error) {
 	case p.Source == nil:
 		return nil, fmt.Errorf("%w: its problem was not recorded", ErrNotLive)
 	}
-	e := encoder{p: p, pl: pl, out: encoded{Version: 1, Device: deviceName(p.Source.Info), Values: []value{}, Groups: [][]numeral{}}}
+	e := encoder{p: p, pl: pl, out: encoded{Version: 1, Device: deviceName(p.Source.Info), Values: []value{}, Groups: [][]numeral{}, MayDiffer: r == Any}}
 	if err := e.number(); err != nil {
 		return nil, err
 	}

@@ -24,6 +24,8 @@ type News struct {
 	ForetoldStep int64
 	// Steps is how many ran under the plan, Missed how many tensors of the last of them stayed that were to leave.
 	Steps, Missed int64
+	// Checked is how many tensors were compared with what had left memory, Differ how many of them were not the same to the bit.
+	Checked, Differ int64
 	// Out, In and Again are what the last step moved, in bytes each way, and the nanoseconds of ops that ran again.
 	Out, In, Again int64
 }
@@ -51,6 +53,12 @@ func (n *News) Sentence(name string, u timeline.Units) string {
 	if n.Step > 0 {
 		s += fmt.Sprintf(", step %s instead of %s, %+.1f %% (foretold %+.1f %%)", timeline.Duration(n.Step), timeline.Duration(n.Before), 100*n.Overhead(),
 			100*(float64(n.ForetoldStep)/float64(n.Before)-1))
+	}
+	switch {
+	case n.Differ > 0:
+		s += fmt.Sprintf("; %d of %d tensors that were compared came back as others", n.Differ, n.Checked)
+	case n.Checked > 0:
+		s += fmt.Sprintf("; %d tensors compared, the same to the bit", n.Checked)
 	}
 	switch {
 	case n.Pooled && n.Missed > 0:
@@ -102,6 +110,8 @@ func (t *Target) Hold(ctx context.Context, p *plan.Problem, pl *plan.Plan, added
 		n.On, n.Steps = true, n.Steps+int64(len(steps))
 		n.Step, n.P95 = spread(steps[len(steps)-t.opt.Steps:])
 		n.Missed, n.Out, n.In, n.Again = last.Missed, last.Out, last.In, last.Again
+		checked, differ := compared(steps)
+		n.Checked, n.Differ = n.Checked+checked, n.Differ+differ
 		if err := t.opt.allowed(n.Before, n.Step); err != nil {
 			return err
 		}

@@ -36,6 +36,8 @@ type Step struct {
 	Out, In, Again int64
 	// Missed counts the tensors that were to leave memory and stayed, or of a pool's plan the allocations that found no place in its arena.
 	Missed int64
+	// Checked counts the tensors that were compared with what had left memory, which not every step does, and Differ those that were not the same to the bit.
+	Checked, Differ int64
 }
 
 // Options say how a plan is measured.
@@ -44,6 +46,8 @@ type Options struct {
 	Warm, Steps int
 	// MostOverhead is the share of the step time that a plan may cost before it is turned off for good, 0 for any.
 	MostOverhead float64
+	// Results say whether a plan is given up under which a tensor returns as another.
+	Results Results
 }
 
 // Target is a running training as a target of plans. It is not safe for concurrent use.
@@ -94,16 +98,21 @@ func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan
 		return m, err
 	}
 	defer t.takeOff(ctx, &err)
-	with, err := t.timed(ctx, number)
+	with, err := t.trainer.Steps(ctx, number, t.opt.Warm+t.opt.Steps)
 	if err != nil {
 		return m, err
 	}
 	m.KeepAllBefore, _ = spread(before)
-	m.StepTime, m.StepP95 = spread(with)
+	m.StepTime, m.StepP95 = spread(with[t.opt.Warm:])
 	if err := t.opt.allowed(m.KeepAllBefore, m.StepTime); err != nil {
 		return m, err
 	}
 	last := with[len(with)-1]
+	checked, differ := compared(with)
+	m.Verified = checked > 0 && differ == 0
+	if differ > 0 {
+		m.Notes = append(m.Notes, fmt.Sprintf("%d of %d tensors that were compared came back as others: what is learnt is not the same to the bit", differ, checked))
+	}
 	m.SwappedOut, m.SwappedIn, m.RecomputeTime = last.Out, last.In, last.Again
 	say("describe")
 	if m.Footprint, err = t.peak(ctx, pl); err != nil {
@@ -161,7 +170,7 @@ func (t *Target) encode(p *plan.Problem, pl *plan.Plan) ([]byte, error) {
 	if t.pool != nil {
 		return EncodePool(p, pl, t.library)
 	}
-	return Encode(p, pl)
+	return Encode(p, pl, t.opt.Results)
 }
 
 // peak returns what the plan that is carried out now comes to, in bytes.
@@ -195,6 +204,14 @@ func (t *Target) timed(ctx context.Context, number int64) ([]Step, error) {
 		return nil, err
 	}
 	return steps[t.opt.Warm:], nil
+}
+
+// compared adds up how many tensors were compared in steps, and how many were not the same.
+func compared(steps []Step) (checked, differ int64) {
+	for _, s := range steps {
+		checked, differ = checked+s.Checked, differ+s.Differ
+	}
+	return checked, differ
 }
 
 // spread returns the median and the 95th percentile of step times.

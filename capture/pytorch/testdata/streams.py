@@ -158,6 +158,7 @@ got = learn(model, optimizer, 6, lambda: moved.append(carrier.next()))
 carrier.remove()
 
 print("swapped %d of %d, wrong: %s" % (len(values), len(seen.saves), sorted(set(wrong))))
-assert len(values) > 20 and all(out == back == sum(v["bytes"] for v in values) and missed == 0 for out, back, _, missed in moved), moved
+assert len(values) > 20 and all(out == back == sum(v["bytes"] for v in values) and missed == 0 for out, back, _, missed, _, _ in moved), moved
+assert [(checked, differ) for _, _, _, _, checked, differ in moved] == [(len(values), 0)] * 3 + [(0, 0)] * 3, moved
 same = want[0] == got[0] and all(torch.equal(a, b) for a, b in zip(want[1], got[1]))
 sys.exit(0 if same and not wrong else 1)
