@@ -91,8 +91,13 @@ func private(t *testing.T) {
 
 func startLive(t *testing.T, argv ...string) *liveTraining {
 	t.Helper()
-	job, err := pytorch.Start(pytorch.Launch{Argv: append([]string{torch(t)}, argv...),
-		Env: append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1", "PACE=0.02")})
+	return startLiveWith(t, []string{"PACE=0.02"}, argv...)
+}
+
+// startLiveWith has words of its own in the environment.
+func startLiveWith(t *testing.T, env []string, argv ...string) *liveTraining {
+	t.Helper()
+	job, err := pytorch.Start(pytorch.Launch{Argv: append([]string{torch(t)}, argv...), Env: slices.Concat(os.Environ(), []string{"PYTHONDONTWRITEBYTECODE=1"}, env)})
 	if err != nil {
 		t.Fatal(err)
 	}
