@@ -172,18 +172,11 @@ class Carrier(Again):
         if threading.get_ident() != self.thread or self.graph_task() != -1:
             return
         self.depth += 1
-        if self.depth > 1:
-            return
-        it = self.now
-        try:
-            self.torch._C._autograd._push_saved_tensors_default_hooks(functools.partial(_pack, self, it), _unpack)
-            self.pushed = True
-        except RuntimeError:
-            self.why = self.why or "the program runs its modules where torch allows no hooks on saved tensors, as torch.func does"
-            return
-        if self.mode is not None:
-            self.mode.__enter__()
-            self.entered = True
+        if self.depth == 1:
+            try:
+                self._push()
+            except Exception as e:
+                self._broke(self.now, e)
 
     def _leave(self, module, inputs, outputs):
         if threading.get_ident() != self.thread or self.graph_task() != -1 or self.depth == 0:
@@ -191,6 +184,17 @@ class Carrier(Again):
         self.depth -= 1
         if self.depth == 0:
             self._pop()
+
+    def _push(self):
+        try:
+            self.torch._C._autograd._push_saved_tensors_default_hooks(functools.partial(_pack, self, self.now), _unpack)
+            self.pushed = True
+        except RuntimeError:
+            self.why = self.why or "the program runs its modules where torch allows no hooks on saved tensors, as torch.func does"
+            return
+        if self.mode is not None:
+            self.mode.__enter__()
+            self.entered = True
 
     def _pop(self):
         if self.entered and self._on_top():
@@ -272,12 +276,8 @@ class Carrier(Again):
             return total + flat[8 * words:].sum() if storage.nbytes() % 8 else total
 
     def _compare(self, value):
-        before, value.sum = value.sum, None
-        try:
-            with self.torch._C._DisableTorchDispatch(), self.torch.no_grad():
-                self.compared.append((value.entry["save"], self._sum(value.base.untyped_storage()) != before))
-        except self.torch.cuda.OutOfMemoryError:  # then it is not compared
-            pass
+        with self.torch._C._DisableTorchDispatch(), self.torch.no_grad():
+            self.compared.append((value.entry["save"], self._sum(value.base.untyped_storage()) != value.sum))
 
     def _verdict(self):
         compared, self.compared = self.compared, []
@@ -348,6 +348,8 @@ class Carrier(Again):
                         self._back(it, owner, self.torch.uint8)
                     except self.torch.cuda.OutOfMemoryError:
                         it.missed += 1  # it is fetched when it is needed
+                    except Exception as e:
+                        self._broke(it, e)
             if isinstance(packed, _Kept):
                 t = packed.tensor
                 _expect(t, packed.version, t.shape)
@@ -384,7 +386,13 @@ class Carrier(Again):
             value.arrived.wait()
             value.arrived = None
         if value.sum is not None:
-            self._compare(value)
+            try:
+                self._compare(value)
+            except self.torch.cuda.OutOfMemoryError:  # then it is not compared
+                pass
+            except Exception as e:
+                self._broke(it, e)
+            value.sum = None
         return value.base
 
     def _back(self, it, value, dtype):

@@ -42,12 +42,7 @@ class Again(object):
     def _op(self, it, func, args, kwargs):
         if self.graph_task() != -1:
             return func(*args, **kwargs)
-        info = self.infos.get(func)
-        if info is None:
-            schema = func._schema
-            writes = [(k, a.name) for k, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write]
-            info = self.infos[func] = schema.name, self.wanted.get(schema.name), writes, self.torch.Tag.nondeterministic_seeded in func.tags
-        name, wanted, writes, draws = info
+        name, wanted, writes, draws = self.infos.get(func) or self._info(func)
         if wanted is None:
             groups = None
         else:
@@ -62,11 +57,10 @@ class Again(object):
                 written = [t for k, key in writes for t in self._tensors((args[k] if k < len(args) else kwargs.get(key),), [])]
             if groups is not None and not draws and not it.why and it.over.isdisjoint(groups):
                 call = self._note(it, name, func, args, kwargs, written or (), groups)
-            if call is None and written:
-                self._spoil(it, written)
         except Exception as e:
-            call = None
             self._broke(it, e)
+        if call is None and written:
+            self._spoil(it, written)
         out = func(*args, **kwargs)
         if call is not None:
             try:
@@ -76,6 +70,13 @@ class Again(object):
             except Exception as e:
                 self._broke(it, e)
         return out
+
+    def _info(self, func):
+        """What there is to know of an op: its name, the calls of it that are wanted, which arguments it writes, whether it draws random numbers."""
+        schema = func._schema
+        writes = [(k, a.name) for k, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write]
+        info = self.infos[func] = schema.name, self.wanted.get(schema.name), writes, self.torch.Tag.nondeterministic_seeded in func.tags
+        return info
 
     def _note(self, it, name, func, args, kwargs, written, groups):
         """Take down a call, or return None where it cannot be repeated: it changes what another than its own group has made."""
@@ -126,15 +127,21 @@ class Again(object):
         return out
 
     def _spoil(self, it, written):
-        """Tensors are about to be changed by an op that is not noted: what is to be made from them is made now."""
+        """Tensors are about to be changed by an op that is not noted: what is to be made from them is made now. Where that fails, a copy of them is kept to make
+        it from; if there is no memory for one either, the op does not run, rather than that something is made of the wrong bytes."""
         for t in written:
             value = self._known(it, t.untyped_storage()) if type(t) in self.plain and t.layout == self.torch.strided else None
             if value is None:
                 continue
-            for g, calls in list(it.calls.items()):
-                if any(self._reads(c, value) for c in calls):
-                    self._run(it, g)
-                    it.over.add(g)
+            try:
+                for g, calls in list(it.calls.items()):
+                    if any(self._reads(c, value) for c in calls):
+                        self._run(it, g)
+                        it.over.add(g)
+            except Exception as e:
+                self._broke(it, e)
+                with self.torch._C._DisableTorchDispatch(), self.torch.no_grad():
+                    value.base = self._flat(t.untyped_storage(), t.dtype).clone()
             value.spoiled = True
 
     def _reads(self, call, value):
@@ -148,7 +155,7 @@ class Again(object):
 
     def _run(self, it, group, wanted=None):
         begin = time.perf_counter_ns()
-        calls = it.calls.pop(group, [])
+        calls = it.calls.get(group, ())
         env, last = {}, {}
         for k, call in enumerate(calls):
             for h in _handles((call.args, tuple(call.kwargs.values())), []):
@@ -167,6 +174,7 @@ class Again(object):
                         last[value] = len(calls)
                     else:
                         del env[value]
+        it.calls.pop(group, None)
         it.again += time.perf_counter_ns() - begin
 
     def _given(self, it, args, env):

@@ -8,6 +8,7 @@ import sys
 
 import torch
 
+torch.set_num_threads(1)
 with open(sys.argv[1]) as f:
     carry = {}
     exec(compile("import torch\n" + f.read(), sys.argv[1], "exec"), carry)

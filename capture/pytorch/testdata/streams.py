@@ -13,6 +13,7 @@ import torch
 
 import train
 
+torch.set_num_threads(1)
 with open(sys.argv[1]) as f:
     carry = {}
     exec(compile("import torch\n" + f.read(), sys.argv[1], "exec"), carry)

@@ -1,0 +1,121 @@
+"""Let one call after the other of what carries a plan out fail, and see that training goes on and learns the same.
+
+usage: failing.py CARRY.PY
+"""
+import sys
+
+import torch
+from torch.nn.modules import module as hooks
+
+torch.set_num_threads(1)
+with open(sys.argv[1]) as f:
+    carry = {}
+    exec(compile("import torch\n" + f.read(), sys.argv[1], "exec"), carry)
+Carrier = carry["Carrier"]
+
+# What may fail whenever it is called: everything but the last resort, where a tensor that has gone is needed and cannot be had.
+ANY = ["_push", "_save", "_known", "_value", "_out", "_sum", "_compare", "_note", "_held", "_made"]
+# What may fail where it is done ahead: fetching before the need, and running again before what is read is changed, for which it has to be known.
+AHEAD = ["_back", "_run", "_given"]
+
+
+class Net(torch.nn.Module):
+    """Saves its input, which is swapped, and what the sigmoid made, which is dropped. In some steps it changes what that was made of,
+    before or after it has gone."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.changes = torch.nn.Linear(64, 256), torch.nn.Linear(256, 10), 0
+        self.register_buffer("shift", torch.ones(256))
+
+    def forward(self, x):
+        self.shift.fill_(1.0)
+        u = self.a(x) + self.shift
+        if self.changes == 1:
+            self.shift.mul_(1.5)
+        u = torch.sigmoid(u)
+        if self.changes == 2:
+            self.shift.mul_(1.5)
+        return self.b(u)
+
+
+PLAN = {"version": 1, "device": "cpu", "slab": 1 << 20, "values": [{"save": 0, "bytes": 128 * 64 * 4, "how": "swap", "slot": 0, "release": 1, "fetch": 0},
+                                                                 {"save": 1, "bytes": 128 * 256 * 4, "how": "drop", "group": 0}],
+        "groups": [[["aten::addmm", 0], ["aten::add", 0], ["aten::sigmoid", 0]]]}
+
+
+def learn(carrier):
+    torch.manual_seed(1)
+    net, losses, moved = Net(), [], []
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    if carrier is not None:
+        carrier.begin()
+    for step in range(8):
+        net.changes = step % 3
+        optimizer.zero_grad()
+        loss = net(torch.randn(128, 64)).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append((loss.item(), [p.grad.sum().item() for p in net.parameters()]))
+        if carrier is not None:
+            moved.append(carrier.next())
+            if carrier.why:  # as the agent does
+                carrier.remove()
+                carrier = None
+    if carrier is not None:
+        carrier.remove()
+    return losses, moved
+
+
+def state():
+    tables = [len(getattr(hooks, n)) for n in dir(hooks) if n.startswith("_global_") and isinstance(getattr(hooks, n), dict)]
+    return tables, torch._C._autograd._saved_tensors_hooks_disable, torch._C._len_torch_dispatch_stack()
+
+
+class Failing(Carrier):
+    """Has the n-th call of a method fail; of those that are done ahead only such are counted."""
+
+    def __init__(self, plan, method, n):
+        Carrier.__init__(self, torch, plan)
+        original, self.failed, self.calls = getattr(self, method), False, 0
+
+        def call(*args, **kwargs):
+            callers = [sys._getframe(k).f_code.co_name for k in (1, 2)]
+            ahead = "_spoil" in callers or callers[0] == "_load" if method in AHEAD else callers[0] != "_spoil"
+            self.calls += ahead
+            if ahead and self.calls == n:
+                self.failed = True
+                raise RuntimeError("injected")
+            return original(*args, **kwargs)
+
+        setattr(self, method, call)
+
+
+before, tried, wrong = state(), 0, []
+want, _ = learn(None)
+got, moved = learn(Carrier(torch, PLAN))
+if got != want or not all(m[0] for m in moved) or not any(m[2] for m in moved):
+    wrong.append("the plan does nothing, or wrong: %s" % moved)
+for method in ANY + AHEAD:
+    for n in range(1, 1000):
+        carrier = Failing(PLAN, method, n)
+        try:
+            got, moved = learn(carrier)
+        except Exception as e:
+            wrong.append("call %d of %s ends training: %r" % (n, method, e))
+            carrier.remove()
+            continue
+        if not carrier.failed:
+            if n == 1:
+                wrong.append("%s is never called" % method)
+            break
+        tried += 1
+        if got != want:
+            wrong.append("behind call %d of %s it learns something else" % (n, method))
+        if state() != before:
+            wrong.append("behind call %d of %s something is left" % (n, method))
+        if "injected" not in carrier.why:
+            wrong.append("call %d of %s is not said: %r" % (n, method, carrier.why))
+print("%d calls failed" % tried)
+print("\n".join(wrong))
+sys.exit(1 if wrong or tried < 100 else 0)
