@@ -31,8 +31,13 @@ func (v ranking) refresh(s *leaf.State) tea.Cmd {
 	v.rank(q.budget > 0)
 	v.sort()
 	v.table.SetRows(len(v.rows))
-	if v.winner = v.findWinner(q, a); !v.picked && v.winner.manager >= 0 {
-		v.chosen = v.winner
+	if v.winner = v.findWinner(q, a); !v.picked {
+		switch least := v.least(); {
+		case v.winner.manager >= 0:
+			v.chosen = v.winner
+		case q.budget > 0 && least.manager >= 0:
+			v.chosen = least
+		}
 	}
 	v.reselect()
 	units := s.Units
@@ -128,6 +133,24 @@ func (v ranking) findWinner(q question, a *answers) rowKey {
 		}
 	}
 	return who
+}
+
+// least is the row of the smallest footprint: the one that the sentence names where nothing fits.
+func (v ranking) least() rowKey {
+	var best *row
+	for i := range v.rows {
+		r := &v.rows[i]
+		if !v.managers[r.manager].on || r.stale || r.result == nil || !r.result.Available {
+			continue
+		}
+		if best == nil || r.result.Measurement.Footprint < best.result.Measurement.Footprint {
+			best = r
+		}
+	}
+	if best == nil {
+		return rowKey{manager: -1}
+	}
+	return rowKey{best.manager, best.of}
 }
 
 // sort puts the rows into the order that the head of the table shows; what has no value comes last.
