@@ -109,6 +109,9 @@ func (v *View) headline(s *leaf.State) string {
 	if of := (gauge{v}).text(s); of != "" {
 		text += " " + of
 	}
+	if s.UnderPlan {
+		text += " Planned for " + s.BasisName + ", which ran without a plan; the step in view ran under one."
+	}
 	return text
 }
 

@@ -41,6 +41,7 @@ type Planner struct {
 	asked     []Question
 	cancelled int
 	trained   []Trained
+	planned   *timeline.Device
 }
 
 // Trained is what Train was asked.
@@ -83,7 +84,10 @@ func (f *Planner) Hardware() []plan.Hardware {
 }
 
 // Problem implements managers.Planner.
-func (f *Planner) Problem(ctx context.Context, _ *timeline.Device, h plan.Hardware) (*plan.Problem, int64, error) {
+func (f *Planner) Problem(ctx context.Context, d *timeline.Device, h plan.Hardware) (*plan.Problem, int64, error) {
+	f.mu.Lock()
+	f.planned = d
+	f.mu.Unlock()
 	if f.Refusal != nil {
 		return nil, 0, f.Refusal
 	}
@@ -115,6 +119,13 @@ func (f *Planner) Compare(ctx context.Context, p *plan.Problem, names []string, 
 		}
 	}
 	return replay.Compare(ctx, p, list, replay.Options{Budget: budget, Targets: []replay.Target{replay.Simulated{Charts: true}}, Parallel: 1, Update: update})
+}
+
+// Planned returns the device that was taken to plan for last.
+func (f *Planner) Planned() *timeline.Device {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.planned
 }
 
 // Trained returns what Train was asked so far.
