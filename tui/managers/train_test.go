@@ -154,7 +154,13 @@ func TestAPlanOnAnotherRowTakesThePlaceOfTheLiveOne(t *testing.T) {
 	r.press("T")
 	r.f.News <- on
 	r.until("ours on")
-	r.press("up")
+	r.press("up") // what trains already: nothing to go on with
+	r.press("T")
+	if asked := r.f.Trained(); len(asked) != 1 || !r.toast("caching plans nothing that a training could go on with") || !strings.Contains(r.v.Live(r.State), "ours on") {
+		t.Errorf("the training was asked %v, and said is %v", asked, r.said)
+	}
+	r.press("down")
+	r.press("down")
 	other := r.v.Chosen()
 	r.press("T")
 	r.f.News <- live.News{Doing: "planning"}
