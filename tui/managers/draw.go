@@ -236,7 +236,13 @@ func (v painter) drawTable(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *
 	cols[colOut].Hidden, cols[colIn].Hidden, cols[colRecompute].Hidden = !st.canMove(), !st.canMove(), !st.canMove()
 	cols[colStall].Hidden = !st.canMove() || !st.p.HasTimes
 	q, _ := v.question(s)
-	cols[colBatch].Hidden = v.largest[q] == nil
+	cols[colBatch].Title, cols[colBatch].Hidden = "batch", true
+	if b := v.largest[q]; b != nil {
+		cols[colBatch].Hidden = false
+		if b.goal.Longest {
+			cols[colBatch].Title = "length"
+		}
+	}
 	cols[colMeasured].Hidden, cols[colMeasuredOverhead].Hidden = v.target == "", v.target == "" || !st.p.HasTimes
 	cols[colMeasured].Title = v.target
 	cols[colStep].Title = "step"

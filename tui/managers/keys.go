@@ -53,8 +53,12 @@ func (v *View) Bindings(s *leaf.State) []key.Binding {
 		}
 		list = append([]key.Binding{train}, list...)
 	}
-	if (batcher{v}).able() {
-		list = append(list, k.batch)
+	if b := (batcher{v}); b.able() {
+		largest := k.batch
+		if b.other(s) != nil {
+			largest.SetHelp("B", "largest batch, longest sequence")
+		}
+		list = append(list, largest)
 	}
 	switch stop := k.stop; {
 	case v.run != nil:

@@ -244,8 +244,14 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 		return gauge{v}.offer(msg.list)
 	case targetMsg:
 		return gauge{v}.choose(s, msg.name)
+	case roomMsg:
+		return tea.Batch(dial{v}.setBudget(s, msg.bytes, true), batcher{v}.ask(s))
 	case batchMsg:
-		return batcher{v}.begin(s, msg.sizes)
+		return batcher{v}.take(s, msg.sizes)
+	case goalMsg:
+		return batcher{v}.begin(s, msg.sizes, msg.goal)
+	case otherMsg:
+		return batcher{v}.askOther(msg)
 	case settledMsg:
 		if msg.view != v || msg.generation != v.generation {
 			return nil

@@ -267,7 +267,7 @@ func TestWhatIsPlannedForIsAStepThatRanWithoutAPlan(t *testing.T) {
 	r := watch(t)
 	plain, under := watchedStep(t, 1), watchedStep(t, 2)
 	see := func(tl *timeline.Timeline) {
-		r.State.Timeline, r.State.Device = tl, tl.Main()
+		r.State.Timelines, r.State.Timeline, r.State.Device = []*timeline.Timeline{tl}, tl, tl.Main()
 		r.Send(leaf.ChangedMsg{})
 	}
 	see(plain)
