@@ -359,8 +359,8 @@ func (v *View) settle(s *leaf.State) {
 	runner{v}.stop()
 	v.stopped, v.moving = false, false
 	if v.budgetOn != st.device {
-		if !sameJob(v.budgetOn, st.device) { // the budget is the GPU's, and stays with the training from step to step
-			v.budget = st.firstBudget()
+		if !sameJob(v.budgetOn, st.device) { // the budget is the GPU's, and stays with the training from step to step, as the cursor does: T is about the row under it
+			v.budget, v.picked = st.firstBudget(), false
 		}
 		v.budgetOn = st.device
 	}
@@ -385,7 +385,6 @@ func (v *View) settle(s *leaf.State) {
 		}
 	}
 	clear(v.shown)
-	v.picked = false
 	v.version++
 }
 

@@ -287,7 +287,12 @@ func TestWhatIsPlannedForIsAStepThatRanWithoutAPlan(t *testing.T) {
 	r.Golden("live-under-a-plan")
 	r.State.UnderPlan, r.State.Basis = false, nil
 	newer := watchedStep(t, 1)
+	r.Press("up")
+	chosen := r.v.Chosen()
 	see(newer)
+	if r.v.Chosen() != chosen {
+		t.Errorf("with the next step the cursor goes from %s to %s", chosen, r.v.Chosen())
+	}
 	if d := r.f.Planned(); d != newer.Main() {
 		t.Error("it does not plan for a newer step that ran without a plan")
 	}
