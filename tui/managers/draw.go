@@ -252,7 +252,7 @@ func (v painter) drawTable(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *
 	v.table.Draw(c, at, s.Theme, func(row, col int) table.Cell { return v.cell(s, st, row, col, size) })
 	if at.H != v.tableH { // the sentence takes another line, or the window changed: the selection stays in sight
 		v.tableH = at.H
-		v.table.Select(v.table.Selected())
+		ranking(v).show(v.table.Selected())
 		c.Fill(at, ' ', s.Theme.Text)
 		v.table.Draw(c, at, s.Theme, func(row, col int) table.Cell { return v.cell(s, st, row, col, size) })
 	}

@@ -554,3 +554,20 @@ func TestTheBudgetThatOpensLeavesRoomAboveWhatCannotLeave(t *testing.T) {
 		}
 	}
 }
+
+func TestTheRowsAboveTheBestStayInSightUntilOneScrolls(t *testing.T) {
+	sc, v := show(t, &plannertest.Planner{})
+	sc.Mono(120, 10) // room for few rows
+	for i, budget := range []string{"400MiB", "1850MiB", "1GiB", "none", "1300MiB"} {
+		sc.Press("b")
+		msg, err := sc.Sent[len(sc.Sent)-1].(leaf.AskMsg).Answer(budget)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sc.Send(msg)
+		sc.Mono(120, 10+i%2)
+		if text := sc.Mono(120, 10+i%2); slices.Index(v.Order(), v.Chosen()) < 3 && !strings.Contains(text, "c caching") {
+			t.Errorf("with %s today's allocator is not in sight:\n%s", budget, text)
+		}
+	}
+}

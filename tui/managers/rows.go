@@ -220,7 +220,7 @@ func (v ranking) reselect() {
 	for pass := range 2 {
 		for i := range v.rows {
 			if r := &v.rows[i]; r.manager == v.chosen.manager && (pass == 1 || r.of == v.chosen.executor) {
-				v.table.Select(i)
+				v.show(i)
 				return
 			}
 		}
@@ -229,6 +229,14 @@ func (v ranking) reselect() {
 	if r := v.current(); r != nil {
 		v.chosen = rowKey{r.manager, r.of}
 	}
+}
+
+// show selects a row. Where nobody scrolled, what is above it is in sight too: today's allocator, as far as there is room.
+func (v ranking) show(row int) {
+	if !v.picked {
+		v.table.Select(0)
+	}
+	v.table.Select(row)
 }
 
 // follow chooses the row that is selected.
