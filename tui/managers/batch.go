@@ -120,7 +120,7 @@ func (v batcher) ask(s *leaf.State) tea.Cmd {
 		return leaf.Send(leaf.ToastMsg{Text: "nothing fits in this budget, at any batch size that was recorded", Error: true})
 	}
 	open := 1
-	title, hint := "recorded at batch", "32; what grows with it is inferred, and marked ~. For sequence lengths open a second recording: replay A B"
+	title, hint := "recorded at batch", "32; the answer is inferred (~). Lengths take two: replay A B"
 	if v.other(s) != nil {
 		open = 2
 		title, hint = "recorded at", "both batches: 32,64 · or at one batch, with the sequence lengths: 8x512,8x1024"
