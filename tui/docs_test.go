@@ -6,19 +6,25 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
+
+	tea "charm.land/bubbletea/v2"
 
 	"github.com/gmemtop/gmemtop/managers"
 	"github.com/gmemtop/gmemtop/managers/hardware"
 	"github.com/gmemtop/gmemtop/managers/networks"
 	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/managers/pool"
 	"github.com/gmemtop/gmemtop/replay"
+	news "github.com/gmemtop/gmemtop/replay/live"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces/gmt"
 	"github.com/gmemtop/gmemtop/traces/samples"
 	"github.com/gmemtop/gmemtop/tui/leaf"
+	"github.com/gmemtop/gmemtop/tui/live"
 	screen "github.com/gmemtop/gmemtop/tui/managers"
 )
 
@@ -29,11 +35,16 @@ func sample(t *testing.T, name string) *timeline.Timeline {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return read(t, data, name+".gmt")
+}
+
+func read(t *testing.T, data []byte, path string) *timeline.Timeline {
+	t.Helper()
 	tr, err := gmt.Read(context.Background(), bytes.NewReader(data), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	tr.Source.Path = name + ".gmt"
+	tr.Source.Path = path
 	tl, err := timeline.Build(context.Background(), tr, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -43,9 +54,48 @@ func sample(t *testing.T, name string) *timeline.Timeline {
 
 // network plans one step of ResNet-50 on an A100 with real managers, leaving out those that search for seconds and what they measured of their own
 // time: the same picture on every machine.
-type network struct{ answers map[string]*replay.Comparison }
+type network struct {
+	answers map[string]*replay.Comparison
+	eager   func(context.Context, *plan.Problem, *plan.Plan) (*plan.Plan, error) // nil to leave out what PyTorch can run today
+}
 
 var pictured = []string{"caching", "smartpool", "vdnn-all", "autoswap", "dtr", "capuchin", "delta", "home", "joint"}
+
+// recorded is two steps of examples/gpt2.py on a CPU, op by op: --batch 8 --sequence 96 --layers 4 --width 128 --heads 4 --vocabulary 500.
+func recorded(t *testing.T) *timeline.Timeline {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("testdata", "gpt2-steps.gmt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return read(t, data, "gpt2.py")
+}
+
+// toggled plans a recorded training for the machine that ran it, and says of a plan in it what that training said when it ran: the figures of the live line are
+// those that gmemtop run showed on the machine of the recording, a busy one of 2 cores.
+type toggled struct{ network }
+
+func (*toggled) Problem(ctx context.Context, d *timeline.Device, hw plan.Hardware) (*plan.Problem, int64, error) {
+	p, err := plan.FromDevice(ctx, d, plan.BuildOptions{Iteration: -1, Hardware: hw, Name: "gpt2.py"})
+	if err != nil {
+		return nil, 0, err
+	}
+	pl, err := pool.Baselines()[0].Plan(ctx, p, plan.Request{})
+	if err != nil {
+		return nil, 0, err
+	}
+	m, err := replay.Simulated{}.Run(ctx, p, pl, plan.RunOptions{})
+	return p, m.Footprint + p.Outside, err
+}
+
+func (*toggled) Training() string { return "process 4242: python gpt2.py" }
+
+func (*toggled) Train(ctx context.Context, _ string, _ int64, _ plan.Hardware, tell func(news.News)) error {
+	tell(news.News{Doing: "on", On: true, Steps: 63, Before: 292e6, Step: 404e6, ForetoldStep: 292e6,
+		PeakBefore: 42_677_043, Peak: 20_027_801, Foretold: 20_027_801})
+	<-ctx.Done()
+	return nil
+}
 
 func (*network) Managers() []screen.Manager {
 	var list []screen.Manager
@@ -83,7 +133,7 @@ func (n *network) Compare(ctx context.Context, p *plan.Problem, names []string, 
 	key := fmt.Sprint(names, budget)
 	c := n.answers[key]
 	if c == nil { // two pictures ask the same
-		if c, err = replay.Compare(ctx, p, list, replay.Options{Budget: budget, Seed: 1, Targets: []replay.Target{replay.Simulated{Charts: true}}}); err != nil {
+		if c, err = replay.Compare(ctx, p, list, replay.Options{Budget: budget, Seed: 1, Eager: n.eager, Targets: []replay.Target{replay.Simulated{Charts: true}}}); err != nil {
 			return nil, err
 		}
 		n.answers[key] = c
@@ -126,27 +176,60 @@ func TestThePicturesInTheDocumentsAreTheScreensAsTheyAre(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			d := start(t, Options{Loader: loaderOf(c.tls...), View: c.view, Color: "always", Planner: planner}, c.w, c.h)
 			d.press(c.keys...)
-			var picture bytes.Buffer
-			if err := (sharer{d.m}).writePicture()(context.Background(), &picture); err != nil {
-				t.Fatal(err)
-			}
-			path := filepath.Join(folder, c.name+".svg")
-			if *update {
-				if err := os.MkdirAll(folder, 0o755); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(path, picture.Bytes(), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			want, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatalf("%v; run go test ./tui -run Pictures -update", err)
-			}
-			if !bytes.Equal(picture.Bytes(), want) {
-				t.Errorf("%s is stale: run go test ./tui -run Pictures -update and look at it", path)
-			}
+			d.picture(filepath.Join(folder, c.name+".svg"))
 		})
 	}
+	t.Run("train", func(t *testing.T) {
+		f := &jobFeed{look: live.Look{Title: "gpt2.py"}}
+		d := start(t, Options{Feed: f, Color: "always", Planner: &toggled{network{answers: map[string]*replay.Comparison{}, eager: managers.Eager}}}, 120, 40)
+		f.tell(d, func(l *live.Look) {
+			l.State = live.Running
+			l.Steps = append(l.Steps, live.Step{Index: 3, Duration: 300e6, Bytes: 1 << 20})
+			l.Windows = append(l.Windows, live.Window{ID: 1, First: 2, Last: 3, How: "op by op", Timeline: recorded(t)})
+		})
+		d.press("m")
+		d.holding("T")
+		d.press("up") // what the status line says of the row itself was not kept
+		d.picture(filepath.Join(folder, "train.svg"))
+		d.press("down", "T") // the training goes on without it
+	})
+}
+
+// picture compares the screen with the picture in a file, or draws it anew.
+func (d *driver) picture(path string) {
+	d.t.Helper()
+	var picture bytes.Buffer
+	if err := (sharer{d.m}).writePicture()(context.Background(), &picture); err != nil {
+		d.t.Fatal(err)
+	}
+	if *update {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			d.t.Fatal(err)
+		}
+		if err := os.WriteFile(path, picture.Bytes(), 0o644); err != nil {
+			d.t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		d.t.Fatalf("%v; run go test ./tui -run Pictures -update", err)
+	}
+	if !bytes.Equal(picture.Bytes(), want) {
+		d.t.Errorf("%s is stale: run go test ./tui -run Pictures -update and look at it", path)
+	}
+}
+
+// holding presses a key that begins something without an end, and hears of it once.
+func (d *driver) holding(key string) {
+	_, cmd := d.m.Update(keyPress(key))
+	d.each(cmd, func(msg tea.Msg) {
+		if strings.HasPrefix(reflect.TypeOf(msg).Name(), "jobMsg[") {
+			d.m.Update(msg)
+			return
+		}
+		d.send(msg)
+	})
+	d.m.toast = leaf.ToastMsg{}
+	d.m.View()
 }

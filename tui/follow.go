@@ -68,7 +68,7 @@ func (m follower) onAttached(msg attachedMsg) tea.Cmd {
 	}
 	m.views = views
 	m.actions = keyboard(m).newActions()
-	m.state.Timelines = nil
+	m.noWindow()
 	return tea.Batch(m.setTimeline(nil), m.show(leaf.Live), live.Await(m.watching, m.feed, 0))
 }
 
@@ -104,7 +104,7 @@ func (m follower) onLook(l live.Look) tea.Cmd {
 		m.rank, m.held, m.window = l.Chosen, false, -1
 		if len(l.Windows) == 0 {
 			m.live.Show(-1, false)
-			m.state.Timelines = nil
+			m.noWindow()
 			return tea.Batch(next, m.setTimeline(nil))
 		}
 	}
@@ -112,6 +112,12 @@ func (m follower) onLook(l live.Look) tea.Cmd {
 		return tea.Batch(next, m.changed())
 	}
 	return tea.Batch(next, m.newest())
+}
+
+// noWindow forgets the window that is shown.
+func (m follower) noWindow() {
+	s := &m.state
+	s.Timelines, s.UnderPlan, s.Basis, s.BasisName = nil, false, nil, ""
 }
 
 // newest shows the newest window.
@@ -125,10 +131,20 @@ func (m follower) newest() tea.Cmd {
 
 func (m follower) showWindow(w live.Window) tea.Cmd {
 	m.live.Show(w.ID, m.held)
-	if w.ID == m.window {
+	s := &m.state
+	if w.ID == m.window && w.UnderPlan == s.UnderPlan {
 		return m.changed()
 	}
 	m.window = w.ID
+	s.UnderPlan, s.Basis, s.BasisName = w.UnderPlan, nil, ""
+	if w.UnderPlan {
+		l := m.live.Look()
+		for i := range l.Windows {
+			if x := &l.Windows[i]; !x.UnderPlan {
+				s.Basis, s.BasisName = x.Timeline, l.WindowName(x)
+			}
+		}
+	}
 	m.state.Timelines = []*timeline.Timeline{w.Timeline}
 	cmd := m.setTimeline(w.Timeline)
 	m.layout = layoutFor(m.width, m.height, painter(m).bannerText() != "")
@@ -185,7 +201,11 @@ func (m follower) source() []string {
 	}
 	for _, w := range l.Windows {
 		if w.ID == m.window {
-			parts = append(parts, l.RowName()+" "+leaf.Count(w.First))
+			name := l.WindowName(&w)
+			if w.UnderPlan {
+				name += " under a plan"
+			}
+			parts = append(parts, name)
 		}
 	}
 	return parts

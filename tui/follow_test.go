@@ -107,6 +107,37 @@ func TestAnOlderCapturedStepCanBeLookedAt(t *testing.T) {
 	}
 }
 
+func TestAStepThatRanUnderAPlanIsShownAsOneAndIsNotWhatIsPlannedFor(t *testing.T) {
+	d, f := watch(t)
+	f.tell(d, captured(t, 3))
+	plain := d.shown()
+	f.tell(d, captured(t, 13))
+	newer := d.shown()
+	under := func(l *live.Look) {
+		l.Steps[len(l.Steps)-1].UnderPlan = true
+		l.Windows[len(l.Windows)-1].UnderPlan = true
+	}
+	add := captured(t, 23)
+	f.tell(d, func(l *live.Look) { add(l); under(l) })
+	s := &d.m.state
+	if d.shown() == newer || !s.UnderPlan || s.Basis != newer || s.BasisName != "step 13" {
+		t.Errorf("under a plan %v, and %q is what is planned for", s.UnderPlan, s.BasisName)
+	}
+	d.wants("step 23 under a plan")
+	d.press("L", "G", "enter") // the first one
+	if d.shown() != plain || s.UnderPlan || s.Basis != nil {
+		t.Errorf("of a step that ran without it is said that it is under a plan: %v", s.UnderPlan)
+	}
+	d.press("F")
+	if !s.UnderPlan {
+		t.Error("F does not go on to the newest one")
+	}
+	f.tell(d, func(l *live.Look) { l.Chosen = 1; l.Windows = nil })
+	if s.UnderPlan || s.Basis != nil {
+		t.Error("another process is under the plan of the one before")
+	}
+}
+
 func TestAJobThatEndsStaysOnTheScreen(t *testing.T) {
 	d, f := watch(t)
 	f.tell(d, captured(t, 3))

@@ -163,6 +163,7 @@ func (f *sessionFeed) take(ctx context.Context, v capture.View) {
 		l.Output = tail(v)
 	}
 	f.addSteps(v)
+	f.markPlans()
 	f.describe(v)
 	l.Notices, l.Dropped = nil, 0
 	for _, n := range v.Notices {
@@ -279,6 +280,22 @@ func (f *sessionFeed) addSteps(v capture.View) {
 	}
 }
 
+// markPlans says of each window whether a plan was carried out in it. A window may come before its last step does.
+func (f *sessionFeed) markPlans() {
+	l := &f.look
+	l.Windows = slices.Clone(l.Windows) // earlier looks hold the same
+	for i := range l.Windows {
+		w := &l.Windows[i]
+		first, _ := slices.BinarySearchFunc(l.Steps, w.First, func(s live.Step, at int64) int { return cmp.Compare(s.Index, at) })
+		for _, s := range l.Steps[first:] {
+			w.UnderPlan = w.UnderPlan || s.Index <= w.Last && s.UnderPlan
+			if s.Index >= w.Last {
+				break
+			}
+		}
+	}
+}
+
 // excused says of which steps it is no news that they took long: the first ones, those that were captured whole and the one after them, in which what was
 // captured is packed up, and the newest ones, of which it is not known yet whether they were.
 func (f *sessionFeed) excused(v capture.View) func(step int64) bool {
@@ -331,6 +348,7 @@ func (f *sessionFeed) step(s capture.Step) live.Step {
 		*before = now
 		return n
 	}
+	x.UnderPlan = s.Carried.Plan != 0
 	x.Retries, x.OOMs = rise(s.Retries, &f.rises.retries), rise(s.OOMs, &f.rises.ooms)
 	return x
 }

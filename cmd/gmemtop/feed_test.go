@@ -124,6 +124,35 @@ func TestACapturedStepBecomesATimelineOnce(t *testing.T) {
 	}
 }
 
+func TestAStepUnderAPlanIsToldFromOthersWheneverItsWindowComes(t *testing.T) {
+	f, s := follow(t, nil)
+	s.Begin(capture.Target{PID: 7})
+	under := func(i int64) capture.Step {
+		x := stepOf(i)
+		x.Carried.Plan = 3
+		return x
+	}
+	s.Step(stepOf(0))
+	s.Step(stepOf(1))
+	s.Window(capture.Window{First: 0, Last: 1, How: capture.HowOps, Trace: sampleTrace(t)})
+	s.Step(under(2))
+	s.Window(capture.Window{First: 2, Last: 3, How: capture.HowOps, Trace: sampleTrace(t)})
+	s.Window(capture.Window{First: 4, Last: 4, How: capture.HowOps, Trace: sampleTrace(t)}) // its step is said of after it
+	s.Step(stepOf(3))
+	s.Step(under(4))
+	l := until(t, f, "three windows and five steps", func(l live.Look) bool { return len(l.Windows) == 3 && len(l.Steps) == 5 })
+	for i, want := range []bool{false, true, true} {
+		if l.Windows[i].UnderPlan != want {
+			t.Errorf("window %d is said to be under a plan: %v", i, l.Windows[i].UnderPlan)
+		}
+	}
+	for i, want := range []bool{false, false, true, false, true} {
+		if l.Steps[i].UnderPlan != want {
+			t.Errorf("step %d is said to be under a plan: %v", i, l.Steps[i].UnderPlan)
+		}
+	}
+}
+
 func TestOrdersReachTheSourceAndItsRefusalIsTold(t *testing.T) {
 	o := &orders{}
 	f, s := follow(t, o)

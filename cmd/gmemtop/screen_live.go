@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/managers"
@@ -112,9 +113,11 @@ func (p *livePlanner) with(ctx context.Context, f func(ctx context.Context, t *t
 	w.work.Add(1)
 	p.mu.Unlock()
 	defer w.work.Done()
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, end := context.WithCancelCause(ctx)
+	cancel := func() { end(nil) }
 	defer cancel()
 	defer context.AfterFunc(w.ctx, cancel)()
+	go t.severed(ctx, t.lost(), end)
 	select {
 	case w.turn <- struct{}{}:
 		defer func() { <-w.turn }()
@@ -130,8 +133,40 @@ func (p *livePlanner) with(ctx context.Context, f func(ctx context.Context, t *t
 	return ended(ctx, f(ctx, t))
 }
 
-// ended returns nil where the end was wished for.
+// lookForLoss is how often it is looked whether a training is still connected.
+const lookForLoss = 200 * time.Millisecond
+
+// severed ends work with a training whose connection is lost while it goes on: nothing that was asked for comes any more, and no step says that it ended. before
+// is what was said of connections when the work began.
+func (t *trainer) severed(ctx context.Context, before string, end context.CancelCauseFunc) {
+	for tick := time.NewTicker(lookForLoss); ; {
+		select {
+		case <-ctx.Done():
+			tick.Stop()
+			return
+		case <-tick.C:
+		}
+		if now := t.lost(); now != "" && now != before {
+			end(errors.New(now))
+		}
+	}
+}
+
+// lost returns what was said last of a connection that was lost, "" for nothing.
+func (t *trainer) lost() string {
+	for _, n := range t.session.Snapshot().Notices {
+		if n.Key == "connection" {
+			return n.Text
+		}
+	}
+	return ""
+}
+
+// ended returns nil where the end was wished for, and why it was not where the connection was lost.
 func ended(ctx context.Context, err error) error {
+	if why := context.Cause(ctx); why != nil && !errors.Is(why, context.Canceled) {
+		return why
+	}
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		return nil
 	}

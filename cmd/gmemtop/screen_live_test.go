@@ -86,6 +86,27 @@ func TestLeavingTheScreenEndsWhatATrainingWasAskedFor(t *testing.T) {
 	}
 }
 
+func TestAPlanWhoseTrainingIsLostEndsWithWhatWasSaidOfIt(t *testing.T) {
+	p := (&app{}).livePlanner()
+	w := watchedJob(0, deaf{})
+	defer p.watch(w.trainer)()
+	w.session.Notice(capture.Notice{Key: "connection", Text: "an earlier one was lost"})
+	over := make(chan error, 1)
+	go func() {
+		over <- anyTrain(t.Context(), p, func(live.News) {
+			w.session.Notice(capture.Notice{Key: "connection", Text: "process 4242: the connection was lost"})
+		})
+	}()
+	select {
+	case err := <-over:
+		if err == nil || err.Error() != "process 4242: the connection was lost" {
+			t.Errorf("it ends with %v", err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("it waits for a training that says nothing any more")
+	}
+}
+
 func TestATrainingThatSomebodyElseHasTrainWithAPlanTakesNoSecond(t *testing.T) {
 	p := (&app{}).livePlanner()
 	w := watchedJob(7, deaf{})

@@ -142,18 +142,24 @@ func quickFirst(names []string) []plan.Manager {
 }
 
 // MaxBatch implements screen.Batcher.
-func (*screenPlanner) MaxBatch(ctx context.Context, recorded []screen.Recorded, names []string, budget int64, update func(screen.BatchNews)) error {
+func (*screenPlanner) MaxBatch(ctx context.Context, recorded []screen.Recorded, goal screen.Goal, names []string, budget int64, update func(screen.BatchNews)) error {
 	var points []batch.Point
 	for _, r := range recorded {
-		points = append(points, batch.Point{Batch: r.Batch, Problem: r.Problem})
+		points = append(points, batch.Point{Batch: r.Batch, Sequence: r.Sequence, Problem: r.Problem})
 	}
-	model, err := batch.Fit(points...)
+	scale, err := batch.Scaling(points...)
 	if err != nil {
 		return err
 	}
+	at := func(n int) (*plan.Problem, error) {
+		if goal.Longest {
+			return scale.At(goal.At, n)
+		}
+		return scale.At(n, goal.At)
+	}
 	for _, m := range quickFirst(names) {
-		news := screen.BatchNews{Manager: m.Info().Name, Inferred: model.Inferred()}
-		news.Largest, err = largestBatch(ctx, m, model.Scaled, replay.Options{Budget: budget, Seed: 1}, func(n int) {
+		news := screen.BatchNews{Manager: m.Info().Name, Inferred: scale.Inferred()}
+		news.Largest, err = largestBatch(ctx, m, at, replay.Options{Budget: budget, Seed: 1}, func(n int) {
 			u := news
 			u.Trying = n
 			update(u)

@@ -75,6 +75,9 @@ func (f *Frame) Bytes(row int) int64 {
 func (f *Frame) YAxis(s *leaf.State, c *canvas.Canvas) {
 	unit, size := unitFor(s.Units, f.High)
 	step := niceStep(float64(f.High-f.Low)/size/float64(max(f.Area.H/4, 1)), unit == "B")
+	if span := float64(f.High-f.Low) / size; step > span && span > 0 { // a low chart has room for few ticks, and 0 alone is no scale
+		step = niceStep(span*0.4, unit == "B")
+	}
 	grid := c.Style(s.Theme.Faint)
 	first := true
 	last := f.Area.H + 2

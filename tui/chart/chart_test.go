@@ -156,3 +156,21 @@ func TestLabelsOfTheTimeAxisDoNotTouch(t *testing.T) {
 		}
 	}
 }
+
+func TestALowChartHasAScaleBeyondZero(t *testing.T) {
+	s := stateOf(hills(t))
+	for high := int64(1); high <= 1<<40; high = high*5/4 + 1 {
+		c := canvas.New(40, 8, canvas.NoColor, false)
+		f := &Frame{Area: canvas.Rect{X: 8, Y: 1, W: 32, H: 6}, High: high}
+		f.YAxis(s, c)
+		labels := 0
+		for _, line := range strings.Split(ansi.Strip(c.String()), "\n")[1:] {
+			if text := strings.TrimSpace(line[:min(8, len(line))]); text != "" && text != "0" {
+				labels++
+			}
+		}
+		if labels == 0 {
+			t.Fatalf("up to %d bytes nothing but 0 is labelled:\n%s", high, ansi.Strip(c.String()))
+		}
+	}
+}

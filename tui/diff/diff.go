@@ -65,12 +65,17 @@ func (v *View) Available(s *leaf.State) (bool, string) {
 	return true, ""
 }
 
-// pair returns the devices that are compared: those of the first two timelines.
+// pair returns the devices that are compared: those of the first two timelines or, of a step that ran under a plan, what it was without and what it is with it.
 func (v *View) pair(s *leaf.State) pair {
-	if len(s.Timelines) < 2 {
+	var p pair
+	switch {
+	case s.UnderPlan && s.Basis != nil && s.Timeline != nil:
+		p = pair{s.Basis.Main(), s.Timeline.Main()}
+	case len(s.Timelines) < 2:
 		return pair{}
+	default:
+		p = pair{s.Timelines[0].Main(), s.Timelines[1].Main()}
 	}
-	p := pair{s.Timelines[0].Main(), s.Timelines[1].Main()}
 	if v.swapped {
 		p.a, p.b = p.b, p.a
 	}
@@ -251,7 +256,16 @@ func sample(d *timeline.Device, w timeline.Window, at int64, s *shapes) []int64 
 }
 
 // names says which recording is which.
-func names(p pair) (a, b string) {
-	a, b = leaf.Base(p.a.Timeline().Trace.Source.Path), leaf.Base(p.b.Timeline().Trace.Source.Path)
-	return "A " + canvas.TruncateLeft(a, 36), "B " + canvas.TruncateLeft(b, 36)
+func names(s *leaf.State, p pair) (a, b string) {
+	name := func(d *timeline.Device) string {
+		switch t := d.Timeline(); {
+		case s.UnderPlan && t == s.Basis:
+			return s.BasisName
+		case s.UnderPlan && t == s.Timeline:
+			return "under a plan"
+		default:
+			return canvas.TruncateLeft(leaf.Base(t.Trace.Source.Path), 36)
+		}
+	}
+	return "A " + name(p.a), "B " + name(p.b)
 }

@@ -49,9 +49,27 @@ func TestSwappingTurnsEveryDeltaAround(t *testing.T) {
 	if after := sum(); before == 0 || after != -before {
 		t.Errorf("sites differ by %d, and swapped by %d", before, after)
 	}
-	if a, _ := names(v.of); !strings.Contains(a, "after.pickle") {
+	if a, _ := names(sc.State, v.of); !strings.Contains(a, "after.pickle") {
 		t.Errorf("A is %s after a swap", a)
 	}
+}
+
+func TestAStepUnderAPlanIsComparedWithTheOneWithout(t *testing.T) {
+	plain, under := viewtest.Training{Iterations: 2, Scale: 2}.Timeline(t), viewtest.Training{Iterations: 2}.Timeline(t)
+	v := New().(*View)
+	sc := viewtest.Open(t, v, under)
+	if ok, _ := v.Available(sc.State); ok {
+		t.Error("one step is compared with nothing")
+	}
+	sc.State.UnderPlan, sc.State.Basis, sc.State.BasisName = true, plain, "steps 42–43"
+	if ok, why := v.Available(sc.State); !ok {
+		t.Errorf("it is not available: %s", why)
+	}
+	sc.Send(leaf.ChangedMsg{})
+	if a, b := names(sc.State, v.of); a != "A steps 42–43" || b != "B under a plan" {
+		t.Errorf("they are called %s and %s", a, b)
+	}
+	sc.Golden("under-a-plan")
 }
 
 func TestAlignedAtThePeaksBothPeaksStandOverOneAnother(t *testing.T) {

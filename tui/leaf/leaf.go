@@ -57,6 +57,11 @@ type State struct {
 	Headline  string // the device's one-sentence answer, "" until Analysed
 	Version   int    // grows with every change of the above: views key their caches by it
 	Focused   bool   // false while a dialog is open
+	// UnderPlan says that the step in view, of a running job, ran under a plan. Basis is then the newest captured one that did not, nil for none, and
+	// BasisName its name: what a plan is made for has to be what the training does by itself.
+	UnderPlan bool
+	Basis     *timeline.Timeline
+	BasisName string
 	// Width and Height are the room of the view in front, known before its first Draw: what a slow question's resolution is made
 	// from.
 	Width, Height int

@@ -237,6 +237,9 @@ func (v *View) drawSteps(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 		st, _ := v.step(row)
 		switch col {
 		case colStep:
+			if st.UnderPlan { // as the plan is marked in Managers
+				return table.Cell{Text: "▶ " + leaf.Count(st.Index)}
+			}
 			return table.Cell{Text: leaf.Count(st.Index)}
 		case colWhole:
 			w, ok := v.windowOf(st.Index)

@@ -12,6 +12,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
 // Feed is a running job as the screen sees it. Its methods are safe for concurrent use.
@@ -138,6 +139,8 @@ type Step struct {
 	Cost int64
 	// Retries and OOMs are the allocator's in this step.
 	Retries, OOMs int64
+	// UnderPlan says that a plan was carried out in the step.
+	UnderPlan bool
 }
 
 // Window is a stretch captured whole: the steps First to Last.
@@ -150,6 +153,16 @@ type Window struct {
 	Timeline *timeline.Timeline
 	// Cost is the time that capturing took.
 	Cost time.Duration
+	// UnderPlan says that a plan was carried out in a step of it.
+	UnderPlan bool
+}
+
+// WindowName names a window by its steps: "step 190", "steps 2–3".
+func (l *Look) WindowName(w *Window) string {
+	if w.Last > w.First {
+		return l.RowName() + "s " + leaf.Count(w.First) + "–" + leaf.Count(w.Last)
+	}
+	return l.RowName() + " " + leaf.Count(w.First)
 }
 
 // Part is a part of the memory.

@@ -381,6 +381,9 @@ func (v *View) Status(s *leaf.State) string {
 		return ""
 	}
 	text := v.look.RowName() + " " + leaf.Count(st.Index)
+	if st.UnderPlan {
+		text += " under a plan"
+	}
 	if st.Duration >= 0 {
 		text += ": " + timeline.Duration(st.Duration)
 	}
@@ -421,6 +424,9 @@ func (v *View) sentence(s *leaf.State) string {
 	}
 	r := &l.Report
 	text := fmt.Sprintf("%s %s: %s %s", name, verb, l.RowName(), leaf.Count(last.Index))
+	if last.UnderPlan {
+		text += " under a plan"
+	}
 	if r.Duration > 0 {
 		text += ", " + timeline.Duration(r.Duration) + " a " + l.RowName()
 	}

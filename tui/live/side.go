@@ -49,7 +49,7 @@ func (v *View) captured() []string {
 		what = "nothing"
 	default:
 		w := l.Windows[n-1]
-		what = fmt.Sprintf("%d, the newest is %s %s", n, l.RowName(), leaf.Count(w.First))
+		what = fmt.Sprintf("%d, the newest is %s", n, l.WindowName(&w))
 		if w.Cost > 0 {
 			what += ", which took " + timeline.Duration(int64(w.Cost)) + " longer"
 		}
@@ -89,7 +89,7 @@ func (v *View) drawBrief(s *leaf.State, c *canvas.Canvas) {
 		words = v.captured()[:1]
 	default:
 		win := l.Windows[n-1]
-		words = []string{fmt.Sprintf("%s captured, the newest step %s", leaf.Count(int64(n)), leaf.Count(win.First))}
+		words = []string{fmt.Sprintf("%s captured, the newest %s", leaf.Count(int64(n)), l.WindowName(&win))}
 		if win.Cost > 0 {
 			words = append(words, "which took "+timeline.Duration(int64(win.Cost))+" longer")
 		}

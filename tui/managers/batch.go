@@ -16,46 +16,88 @@ import (
 	"github.com/gmemtop/gmemtop/tui/table"
 )
 
-// The largest batch, manager by manager.
+// The largest batch and the longest sequence, manager by manager.
 //
-// "What fits" has a second form: not how little memory this batch can do with, but how large a batch this memory can do. Every answer takes a dozen plans, so
-// it is asked for with a key, runs in the background beside planning, and is kept by the same question as the plans are: another budget
+// "What fits" has a second form: not how little memory this batch can do with, but how large a batch this memory can do, or how long a sequence. Every answer
+// takes a dozen plans, so it is asked for with a key, runs in the background beside planning, and is kept by the same question as the plans are: another budget
 // shows no answer of an old one. What the sizes at other batches rest on is the user's to know: from one recording they are marked ~, from two, opened side by
-// side, they are fitted.
+// side, they are fitted. Two at different sequence lengths tell length from batch; what is looked for is then chosen from a list, since it is one of many.
 
-// Batcher is a [Planner] that also finds the largest batch. MaxBatch takes the named managers one after the other; recorded are one or two recordings of
-// one training at different batch sizes, the first of them the one in view. It tells each size that it tries and each answer.
+// Batcher is a [Planner] that also finds the largest batch or the longest sequence. MaxBatch takes the named managers one after the other; recorded are one or
+// two recordings of one training at different sizes, the first of them the one in view. It tells each size that it tries and each answer.
 type Batcher interface {
-	MaxBatch(ctx context.Context, recorded []Recorded, names []string, budget int64, update func(BatchNews)) error
+	MaxBatch(ctx context.Context, recorded []Recorded, goal Goal, names []string, budget int64, update func(BatchNews)) error
 }
 
-// Recorded is a problem with the batch size that it was recorded at.
+// Recorded is a problem with the batch size that it was recorded at, and the sequence length, 0 where that plays no part.
 type Recorded struct {
-	Batch   int
-	Problem *plan.Problem
+	Batch, Sequence int
+	Problem         *plan.Problem
+}
+
+// Goal is what is looked for: the largest batch at one sequence length, 0 for the recorded one, or the longest sequence at one batch size.
+type Goal struct {
+	Longest bool
+	At      int
+}
+
+// String completes "the": "largest batch at 2,048 tokens".
+func (g Goal) String() string {
+	switch {
+	case g.Longest:
+		return "longest sequence at batch " + leaf.Count(int64(g.At))
+	case g.At > 0:
+		return "largest batch at " + leaf.Count(int64(g.At)) + " tokens"
+	}
+	return "largest batch"
 }
 
 // BatchNews is how far the search is with one manager.
 type BatchNews struct {
 	Manager string
-	// Trying is the batch that is planned at this moment; Largest, once it is Done, the largest that fits, 0 where not even one sample does.
+	// Trying is the size that is planned at this moment; Largest, once it is Done, the largest that fits, 0 where not even one sample does.
 	Trying, Largest int
 	Done            bool
-	// Inferred says that sizes at other batches follow from one recording.
+	// Inferred says that sizes at other batches follow from a rule: from one recording, or from two at one batch.
 	Inferred bool
 }
 
 // batches is what is known about the largest batches of one question.
 type batches struct {
 	job[BatchNews]
+	goal  Goal
 	by    map[string]BatchNews
 	names []string // that were asked for, in the order in which they are taken
 	began map[string]time.Time
 	err   error
 }
 
-// batchMsg is what was typed as the recordings' batch sizes.
-type batchMsg struct{ sizes []int }
+type (
+	// roomMsg is what was typed as the memory that something should fit in.
+	roomMsg struct{ bytes int64 }
+	// batchMsg is what was typed as the recordings' sizes.
+	batchMsg struct{ sizes []extent }
+	// goalMsg is what was chosen to look for, at sizes that were typed before.
+	goalMsg struct {
+		sizes []extent
+		goal  Goal
+	}
+	// otherMsg asks for the size that a goal is at.
+	otherMsg struct {
+		sizes   []extent
+		longest bool
+	}
+)
+
+// extent is the size that a recording was made at; length is 0 where it was not said.
+type extent struct{ batch, length int }
+
+func (x extent) String() string {
+	if x.length > 0 {
+		return fmt.Sprintf("%dx%d", x.batch, x.length)
+	}
+	return strconv.Itoa(x.batch)
+}
 
 // batcher is the View as what looks for the largest batch.
 type batcher struct{ *View }
@@ -66,44 +108,126 @@ func (v batcher) able() bool {
 	return ok
 }
 
-// ask lets the user type the batch size that was recorded, or takes back a search that is under way.
+// ask lets the user type the sizes that were recorded, and before that a budget where there is none.
 func (v batcher) ask(s *leaf.State) tea.Cmd {
 	q, ok := v.question(s)
 	switch {
 	case !ok:
 		return nil
 	case q.budget <= 0:
-		return leaf.Send(leaf.ToastMsg{Text: "the largest batch is one that fits in a budget: set one with b or the arrows"})
+		return v.askRoom(s, q)
 	case v.answersTo(q).err != nil:
 		return leaf.Send(leaf.ToastMsg{Text: "nothing fits in this budget, at any batch size that was recorded", Error: true})
 	}
-	title, hint := "recorded at batch", "samples in a batch of this recording: 32; what grows with it is inferred, and marked ~"
+	open := 1
+	title, hint := "recorded at batch", "32; the answer is inferred (~). Lengths take two: replay A B"
 	if v.other(s) != nil {
-		hint = "of both recordings, in their order: 32,64"
+		open = 2
+		title, hint = "recorded at", "both batches: 32,64 · or at one batch, with the sequence lengths: 8x512,8x1024"
 	}
 	return leaf.Send(leaf.AskMsg{Title: title, Text: v.sizes, Hint: hint, Answer: func(text string) (tea.Msg, error) {
-		sizes, err := parseSizes(text)
+		sizes, err := parseSizes(text, open)
 		return batchMsg{sizes}, err
 	}})
 }
 
-// parseSizes reads one batch size or two.
-func parseSizes(text string) ([]int, error) {
-	var sizes []int
-	for part := range strings.SplitSeq(text, ",") {
-		n, err := strconv.Atoi(strings.TrimSpace(part))
-		if err != nil || n < 1 || n > 1<<20 {
-			return nil, fmt.Errorf("%q is no batch size: write 32, or 32,64 for two recordings", strings.TrimSpace(part))
+// askRoom lets the user type how much memory there is: the device's, where that is known.
+func (v batcher) askRoom(s *leaf.State, q question) tea.Cmd {
+	text := ""
+	if n := v.device(s).Info.TotalBytes; n > 0 {
+		text = strings.ReplaceAll(s.Units.Bytes(n), " ", "")
+	}
+	return leaf.Send(leaf.AskMsg{Title: "the largest batch that fits in", Text: text, Hint: "the memory of the GPU: 80GiB", Answer: func(text string) (tea.Msg, error) {
+		n, err := parseBudget(text, q.setup.caching)
+		if err == nil && n <= 0 {
+			err = errors.New("write how much memory there is: 80GiB")
 		}
-		sizes = append(sizes, n)
+		return roomMsg{n}, err
+	}})
+}
+
+// parseSizes reads one size or two, of as many recordings as are open: 32 is a batch, 8x512 a batch with its sequence length.
+func parseSizes(text string, open int) ([]extent, error) {
+	var sizes []extent
+	for part := range strings.SplitSeq(text, ",") {
+		part = strings.TrimSpace(part)
+		size, length, both := strings.Cut(strings.ReplaceAll(strings.ToLower(part), "×", "x"), "x")
+		x := extent{}
+		var err error
+		if x.batch, err = sizeOf(size); err == nil && both {
+			x.length, err = sizeOf(length)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%q is no batch size: write 32, or 32x512 with the sequence length", part)
+		}
+		sizes = append(sizes, x)
 	}
 	switch {
 	case len(sizes) > 2:
-		return nil, errors.New("two recordings are the most that is open: write 32,64")
-	case len(sizes) == 2 && sizes[0] == sizes[1]:
-		return nil, errors.New("two recordings at one batch size say nothing about others: write the two that differ, or one")
+		return nil, errors.New("two recordings are the most that is open: gmemtop compare --max-batch --sequence takes three and four")
+	case open == 1 && sizes[0].length > 0:
+		return nil, errors.New("one recording says nothing about other lengths: gmemtop replay A B opens a second one; here the batch alone")
+	case len(sizes) > open:
+		return nil, errors.New("one recording is open: gmemtop replay A B opens two")
+	case len(sizes) < 2:
+		return sizes, nil
+	}
+	a, b := sizes[0], sizes[1]
+	switch {
+	case a == b:
+		return nil, errors.New("two recordings at one size say nothing about others: write the two that differ, or one")
+	case (a.length > 0) != (b.length > 0):
+		return nil, errors.New("write the sequence length of both, or of neither")
+	case a.batch != b.batch && a.length != b.length:
+		return nil, errors.New("they differ in both, which tells neither: gmemtop compare --max-batch --sequence tells them apart by three recordings")
 	}
 	return sizes, nil
+}
+
+// sizeOf reads a batch size or a sequence length.
+func sizeOf(text string) (int, error) {
+	n, err := strconv.Atoi(strings.TrimSpace(text))
+	if err == nil && (n < 1 || n > 1<<20) {
+		err = errors.New("out of range")
+	}
+	return n, err
+}
+
+// take looks for what sizes leave to be looked for, or lets the user choose where that is more than one thing.
+func (v batcher) take(s *leaf.State, sizes []extent) tea.Cmd {
+	if len(sizes) < 2 || sizes[0].length == sizes[1].length {
+		return v.begin(s, sizes, Goal{})
+	}
+	var choices []leaf.Choice
+	offer := func(g Goal, detail string) {
+		choices = append(choices, leaf.Choice{Title: "the " + g.String(), Detail: detail, Msg: goalMsg{sizes, g}})
+	}
+	at := sizes[0].batch
+	short, long := min(sizes[0].length, sizes[1].length), max(sizes[0].length, sizes[1].length)
+	offer(Goal{Longest: true, At: at}, "the batch that was recorded")
+	offer(Goal{At: short}, "the shorter of the recordings")
+	offer(Goal{At: long}, "the longer of the recordings")
+	offer(Goal{At: min(2*long, 1<<20)}, "twice as long")
+	choices = append(choices,
+		leaf.Choice{Title: "the largest batch at another length …", Msg: otherMsg{sizes, false}},
+		leaf.Choice{Title: "the longest sequence at another batch …", Msg: otherMsg{sizes, true}})
+	return leaf.Send(leaf.PickMsg{Title: "What should fit in " + s.Units.Bytes(v.budget) + "?", Choices: choices,
+		Footer: "A straight line through two lengths: attention that is not fused grows faster."})
+}
+
+// askOther lets the user type the length or the batch that a goal is at.
+func (v batcher) askOther(msg otherMsg) tea.Cmd {
+	title, hint := "sequence length", "tokens in a sample: 4096"
+	if msg.longest {
+		title, hint = "batch", "samples in a batch: 16"
+	}
+	return leaf.Send(leaf.AskMsg{Title: title, Hint: hint, Answer: func(text string) (tea.Msg, error) {
+		n, err := sizeOf(text)
+		if err != nil {
+			return nil, fmt.Errorf("%q is no %s", text, title)
+		}
+		return goalMsg{msg.sizes, Goal{Longest: msg.longest, At: n}}, nil
+	}})
 }
 
 // other is the second recording's device, nil where one is open.
@@ -116,27 +240,27 @@ func (v batcher) other(s *leaf.State) *timeline.Device {
 	return nil
 }
 
-// begin looks for the largest batch of the managers that are on and serve the recording.
-func (v batcher) begin(s *leaf.State, sizes []int) tea.Cmd {
+// begin looks for the largest size with the managers that are on and serve the recording.
+func (v batcher) begin(s *leaf.State, sizes []extent, goal Goal) tea.Cmd {
 	q, ok := v.question(s)
 	with, able := v.planner.(Batcher)
 	if !ok || !able || q.budget <= 0 || len(sizes) == 0 {
 		return nil
 	}
 	other := v.other(s)
-	if len(sizes) == 2 && other == nil {
-		return leaf.Send(leaf.ToastMsg{Text: "one recording is open: gmemtop replay A B opens two, or give one batch size", Error: true})
+	if len(sizes) == 2 && other == nil { // it was closed meanwhile
+		return nil
 	}
 	texts := make([]string, len(sizes))
-	for i, n := range sizes {
-		texts[i] = strconv.Itoa(n)
+	for i, x := range sizes {
+		texts[i] = x.String()
 	}
 	v.sizes = strings.Join(texts, ",")
 	v.stop()
 	if len(v.largest) >= kept {
 		clear(v.largest)
 	}
-	b := &batches{by: map[string]BatchNews{}, began: map[string]time.Time{}}
+	b := &batches{goal: goal, by: map[string]BatchNews{}, began: map[string]time.Time{}}
 	for i := range v.managers {
 		if m := &v.managers[i]; m.on && q.setup.p.Serve(m.Info) == nil {
 			b.names = append(b.names, m.Info.Name)
@@ -144,7 +268,7 @@ func (v batcher) begin(s *leaf.State, sizes []int) tea.Cmd {
 	}
 	v.largest[q] = b
 	v.version++
-	recorded := []Recorded{{Batch: sizes[0], Problem: q.setup.p}}
+	recorded := []Recorded{{Batch: sizes[0].batch, Sequence: sizes[0].length, Problem: q.setup.p}}
 	planner, hw := v.planner, v.planner.Hardware()[v.hardware]
 	return b.start(func(ctx context.Context) error {
 		if len(sizes) == 2 {
@@ -152,9 +276,9 @@ func (v batcher) begin(s *leaf.State, sizes []int) tea.Cmd {
 			if err != nil {
 				return err
 			}
-			recorded = append(recorded, Recorded{Batch: sizes[1], Problem: p})
+			recorded = append(recorded, Recorded{Batch: sizes[1].batch, Sequence: sizes[1].length, Problem: p})
 		}
-		return with.MaxBatch(ctx, recorded, b.names, q.budget, b.tell)
+		return with.MaxBatch(ctx, recorded, goal, b.names, q.budget, b.tell)
 	})
 }
 
@@ -184,7 +308,7 @@ func (v batcher) onNews(msg jobMsg[BatchNews]) tea.Cmd {
 	b.ended = true
 	if b.err != nil && len(b.by) == 0 {
 		delete(v.largest, of)
-		return leaf.Send(leaf.ToastMsg{Text: "the largest batch: " + b.err.Error(), Error: true})
+		return leaf.Send(leaf.ToastMsg{Text: "the " + b.goal.String() + ": " + b.err.Error(), Error: true})
 	}
 	return nil
 }
@@ -234,16 +358,23 @@ func (v batcher) text(s *leaf.State, q question) string {
 			}
 		}
 	}
-	goal := "in " + s.Units.Bytes(q.budget)
+	goal := fmt.Sprintf("the %s in %s", b.goal, s.Units.Bytes(q.budget))
+	tokens := ""
+	if b.goal.Longest {
+		tokens = " tokens"
+	}
 	switch {
 	case !b.ended:
-		return fmt.Sprintf("Looking for the largest batch %s: %d of %d managers%s.", goal, done, len(b.names), under)
+		return fmt.Sprintf("Looking for %s: %d of %d managers%s.", goal, done, len(b.names), under)
 	case done == 0:
 		return ""
 	case most == 0:
-		return fmt.Sprintf("The largest batch %s: none, not even a batch of 1 fits.", goal)
+		if b.goal.Longest {
+			return fmt.Sprintf("T%s: none, not even one token fits.", goal[1:])
+		}
+		return fmt.Sprintf("T%s: none, not even a batch of 1 fits.", goal[1:])
 	}
-	text := fmt.Sprintf("The largest batch %s: %s, with %s", goal, size(b.by[best]), best)
+	text := fmt.Sprintf("T%s: %s%s, with %s", goal[1:], size(b.by[best]), tokens, best)
 	if today != "" && best != v.todayName() {
 		text += fmt.Sprintf("; %s with %s", today, v.todayName())
 	}
@@ -267,9 +398,9 @@ func size(n BatchNews) string {
 		return "none"
 	}
 	if n.Inferred {
-		return "~" + strconv.Itoa(n.Largest)
+		return "~" + leaf.Count(int64(n.Largest))
 	}
-	return strconv.Itoa(n.Largest)
+	return leaf.Count(int64(n.Largest))
 }
 
 // cell is what stands in the column of largest batches.

@@ -49,23 +49,113 @@ func TestTheLargestBatchNeedsABudgetAndSizesThatMakeSense(t *testing.T) {
 	sc, _ := show(t, &plannertest.Planner{})
 	sc.Press("B")
 	ask := sc.Sent[len(sc.Sent)-1].(leaf.AskMsg)
-	for _, text := range []string{"", "0", "-3", "much", "32,32", "1,2,3", "2000000"} {
-		if msg, err := ask.Answer(text); err == nil {
-			t.Errorf("%q is taken as %v", text, msg)
+	for text, why := range map[string]string{
+		"": "no batch size", "0": "no batch size", "-3": "no batch size", "much": "no batch size", "2000000": "no batch size", "8x0": "no batch size", "1,2,3": "two recordings",
+		"32, 64": "gmemtop replay A B opens two", "8x512": "says nothing about other lengths",
+	} {
+		if msg, err := ask.Answer(text); err == nil || !strings.Contains(err.Error(), why) {
+			t.Errorf("%q is taken as %v, %v", text, msg, err)
 		}
 	}
-	msg, err := ask.Answer("32, 64")
+}
+
+func TestWithoutABudgetTheLargestBatchAsksForTheMemoryThatThereIs(t *testing.T) {
+	sc, v := show(t, &plannertest.Planner{Kind: traces.Lifetimes}) // opens without a budget
+	sc.Press("B")
+	ask, ok := sc.Sent[len(sc.Sent)-1].(leaf.AskMsg)
+	if !ok || ask.Text != "256MiB" || !strings.Contains(ask.Title, "fits in") {
+		t.Fatalf("without a budget B sends %v", sc.Sent)
+	}
+	for _, text := range []string{"", "none", "0"} {
+		if _, err := ask.Answer(text); err == nil {
+			t.Errorf("%q is taken", text)
+		}
+	}
+	msg, err := ask.Answer("2GiB")
 	if err != nil {
 		t.Fatal(err)
 	}
 	sc.Send(msg)
-	if toast, ok := sc.Sent[len(sc.Sent)-1].(leaf.ToastMsg); !ok || !strings.Contains(toast.Text, "one recording is open") {
-		t.Errorf("two sizes for one recording: %v", sc.Sent[len(sc.Sent)-1])
+	ask, ok = sc.Sent[len(sc.Sent)-1].(leaf.AskMsg)
+	if !ok || ask.Title != "recorded at batch" || v.Budget() != 2<<30 {
+		t.Fatalf("with a budget of %d it goes on with %v", v.Budget(), sc.Sent)
 	}
-	life, _ := show(t, &plannertest.Planner{Kind: traces.Lifetimes}) // opens without a budget
-	life.Press("B")
-	if toast, ok := life.Sent[len(life.Sent)-1].(leaf.ToastMsg); !ok || !strings.Contains(toast.Text, "set one with b") {
-		t.Errorf("without a budget B sends %v", life.Sent)
+	msg, err = ask.Answer("8")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sc.Send(msg)
+	if text := v.Headline(sc.State); !strings.HasPrefix(text, "The largest batch in 2.00 GiB: ~") {
+		t.Errorf("the sentence is %q", text)
+	}
+}
+
+// lengths opens two recordings of one batch at two sequence lengths and answers what they were recorded at.
+func lengths(t *testing.T) (*viewtest.Screen, *managers.View, leaf.PickMsg) {
+	t.Helper()
+	short, long := watchedStep(t, 1), watchedStep(t, 2)
+	f := &plannertest.Planner{Double: long.Main()}
+	v := managers.New(f)
+	v.Wait = 0
+	sc := viewtest.Open(t, v, short, long)
+	sc.Press("B")
+	ask, ok := sc.Sent[len(sc.Sent)-1].(leaf.AskMsg)
+	if !ok {
+		t.Fatalf("B sends %v", sc.Sent)
+	}
+	for text, why := range map[string]string{
+		"8,8": "write the two that differ", "8x512,16": "of both, or of neither", "8x512,16x1024": "differ in both", "8x512,8x512": "write the two that differ", "8x512,8x1024,8x2048": "two recordings",
+	} {
+		if msg, err := ask.Answer(text); err == nil || !strings.Contains(err.Error(), why) {
+			t.Errorf("%q is taken as %v, %v", text, msg, err)
+		}
+	}
+	msg, err := ask.Answer("8x512, 8×1024")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sc.Send(msg)
+	pick, ok := sc.Sent[len(sc.Sent)-1].(leaf.PickMsg)
+	if !ok {
+		t.Fatalf("two lengths send %v", sc.Sent)
+	}
+	return sc, v, pick
+}
+
+func TestTwoLengthsTellTheLongestSequenceAndTheLargestBatchAtAnother(t *testing.T) {
+	sc, v, pick := lengths(t)
+	var titles []string
+	for _, c := range pick.Choices {
+		titles = append(titles, c.Title)
+	}
+	if got, want := strings.Join(titles, "; "), "the longest sequence at batch 8; the largest batch at 512 tokens; the largest batch at 1,024 tokens; the largest batch at 2,048 tokens; "+
+		"the largest batch at another length …; the longest sequence at another batch …"; got != want {
+		t.Errorf("the choices are %s", got)
+	}
+	sc.Send(pick.Choices[0].Msg)
+	if text := v.Headline(sc.State); !strings.HasPrefix(text, "The longest sequence at batch 8 in 1.30 GiB: ~") || !strings.Contains(text, " tokens, with ") {
+		t.Errorf("the sentence is %q", text)
+	}
+	sc.Golden("longest-sequence")
+	sc.Send(pick.Choices[3].Msg)
+	if text := v.Headline(sc.State); !strings.HasPrefix(text, "The largest batch at 2,048 tokens in 1.30 GiB: ~") {
+		t.Errorf("the sentence is %q", text)
+	}
+	sc.Send(pick.Choices[5].Msg)
+	ask, ok := sc.Sent[len(sc.Sent)-1].(leaf.AskMsg)
+	if !ok {
+		t.Fatalf("another batch sends %v", sc.Sent)
+	}
+	if _, err := ask.Answer("many"); err == nil {
+		t.Error("many is a batch")
+	}
+	msg, err := ask.Answer("4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sc.Send(msg)
+	if text := v.Headline(sc.State); !strings.HasPrefix(text, "The longest sequence at batch 4 in 1.30 GiB: ~") {
+		t.Errorf("the sentence is %q", text)
 	}
 }
 

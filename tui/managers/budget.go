@@ -50,7 +50,7 @@ func (v dial) setBudget(s *leaf.State, bytes int64, now bool) tea.Cmd {
 	if st == nil || bytes == v.budget {
 		return nil
 	}
-	v.budget, v.budgetOn, v.stopped = bytes, s.Device, false
+	v.budget, v.budgetOn, v.stopped = bytes, st.device, false
 	v.generation++
 	v.version++
 	runner(v).stop()

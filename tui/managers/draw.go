@@ -109,6 +109,9 @@ func (v *View) headline(s *leaf.State) string {
 	if of := (gauge{v}).text(s); of != "" {
 		text += " " + of
 	}
+	if s.UnderPlan {
+		text += " Planned for " + s.BasisName + ", which ran without a plan; the step in view ran under one."
+	}
 	return text
 }
 
@@ -233,7 +236,13 @@ func (v painter) drawTable(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *
 	cols[colOut].Hidden, cols[colIn].Hidden, cols[colRecompute].Hidden = !st.canMove(), !st.canMove(), !st.canMove()
 	cols[colStall].Hidden = !st.canMove() || !st.p.HasTimes
 	q, _ := v.question(s)
-	cols[colBatch].Hidden = v.largest[q] == nil
+	cols[colBatch].Title, cols[colBatch].Hidden = "batch", true
+	if b := v.largest[q]; b != nil {
+		cols[colBatch].Hidden = false
+		if b.goal.Longest {
+			cols[colBatch].Title = "length"
+		}
+	}
 	cols[colMeasured].Hidden, cols[colMeasuredOverhead].Hidden = v.target == "", v.target == "" || !st.p.HasTimes
 	cols[colMeasured].Title = v.target
 	cols[colStep].Title = "step"
@@ -243,7 +252,7 @@ func (v painter) drawTable(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *
 	v.table.Draw(c, at, s.Theme, func(row, col int) table.Cell { return v.cell(s, st, row, col, size) })
 	if at.H != v.tableH { // the sentence takes another line, or the window changed: the selection stays in sight
 		v.tableH = at.H
-		v.table.Select(v.table.Selected())
+		ranking(v).show(v.table.Selected())
 		c.Fill(at, ' ', s.Theme.Text)
 		v.table.Draw(c, at, s.Theme, func(row, col int) table.Cell { return v.cell(s, st, row, col, size) })
 	}

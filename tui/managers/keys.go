@@ -4,6 +4,7 @@ import (
 	"charm.land/bubbles/v2/key"
 	tea "charm.land/bubbletea/v2"
 
+	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
@@ -46,15 +47,19 @@ func (v *View) Bindings(s *leaf.State) []key.Binding {
 	}
 	k := &v.keys
 	list := []key.Binding{k.toggle, k.inside, k.less, k.budget, k.compare}
-	if live := (toggler{v}); live.training() != "" {
+	if live, r := (toggler{v}), v.current(); live.training() != "" && r != nil && v.managers[r.manager].Info.Family != plan.Baseline {
 		train := k.train
-		if t, r := live.now(), v.current(); t != nil && r != nil && t.manager == r.manager {
+		if t := live.now(); t != nil && t.manager == r.manager {
 			train.SetHelp("T", "train without it")
 		}
 		list = append([]key.Binding{train}, list...)
 	}
-	if (batcher{v}).able() {
-		list = append(list, k.batch)
+	if b := (batcher{v}); b.able() {
+		largest := k.batch
+		if b.other(s) != nil {
+			largest.SetHelp("B", "largest batch, longest sequence")
+		}
+		list = append(list, largest)
 	}
 	switch stop := k.stop; {
 	case v.run != nil:

@@ -208,7 +208,9 @@ func (v *View) Available(s *leaf.State) (bool, string) {
 		return false, "This session cannot plan: it was opened without memory managers."
 	case s.Device == nil:
 		return false, leaf.NoDevice
-	case s.Device.Len() == 0:
+	case v.device(s) == nil:
+		return false, "The step in view ran under a plan, and what a plan did already is nothing to plan for. Take the plan away: then r in Live captures one."
+	case v.device(s).Len() == 0:
 		return false, "This recording is of one moment: it says what was held and not for how long, and a plan needs lifetimes. " +
 			leaf.HowToRecord
 	}
@@ -242,8 +244,14 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 		return gauge{v}.offer(msg.list)
 	case targetMsg:
 		return gauge{v}.choose(s, msg.name)
+	case roomMsg:
+		return tea.Batch(dial{v}.setBudget(s, msg.bytes, true), batcher{v}.ask(s))
 	case batchMsg:
-		return batcher{v}.begin(s, msg.sizes)
+		return batcher{v}.take(s, msg.sizes)
+	case goalMsg:
+		return batcher{v}.begin(s, msg.sizes, msg.goal)
+	case otherMsg:
+		return batcher{v}.askOther(msg)
 	case settledMsg:
 		if msg.view != v || msg.generation != v.generation {
 			return nil
@@ -261,7 +269,7 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 	case insideMsg:
 		return hand{v}.open(s, msg.keys...)
 	case leaf.ChangedMsg:
-		if s.Device == nil || v.planner == nil {
+		if v.device(s) == nil || v.planner == nil {
 			return nil
 		}
 		return v.ask(s)
@@ -291,8 +299,8 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 
 // ask asks for what is to be planned, and goes on where that is known.
 func (v *View) ask(s *leaf.State) tea.Cmd {
-	k := setupKey{s.Device, v.hardware}
-	if v.budgetOn != nil && v.budgetOn != s.Device { // another device: what was under way is about the old one
+	k := setupKey{v.device(s), v.hardware}
+	if v.budgetOn != nil && v.budgetOn != k.device { // another device: what was under way is about the old one
 		runner{v}.stop()
 		batcher{v}.stop()
 		gauge{v}.stop()
@@ -308,9 +316,35 @@ func (v *View) ask(s *leaf.State) tea.Cmd {
 	return tea.Batch(cmd, ranking{v}.refresh(s), runner{v}.plan(s))
 }
 
+// device is what is planned for: the device in view or, where that step ran under a plan, the same one in a step that did not. What a plan did already is
+// nothing to plan with.
+func (v *View) device(s *leaf.State) *timeline.Device {
+	if !s.UnderPlan || s.Device == nil {
+		return s.Device
+	}
+	if s.Basis == nil {
+		return nil
+	}
+	for _, d := range s.Basis.Devices {
+		if d.Info.Kind == s.Device.Info.Kind && d.Info.Ordinal == s.Device.Info.Ordinal {
+			return d
+		}
+	}
+	return s.Basis.Main()
+}
+
+// sameJob reports whether two devices are one, recorded twice in one process that is watched.
+func sameJob(a, b *timeline.Device) bool {
+	if a == nil || b == nil || a.Info.Kind != b.Info.Kind || a.Info.Ordinal != b.Info.Ordinal {
+		return false
+	}
+	p, q := &a.Timeline().Trace.Process, &b.Timeline().Trace.Process
+	return p.PID != 0 && p.PID == q.PID && p.Host == q.Host && p.Rank == q.Rank
+}
+
 // setup returns what is planned for, nil until it is known.
 func (v *View) setup(s *leaf.State) *setup {
-	if k, st, ok := v.setups.Value(); ok && st != nil && k == (setupKey{s.Device, v.hardware}) {
+	if k, st, ok := v.setups.Value(); ok && st != nil && k == (setupKey{v.device(s), v.hardware}) {
 		return st
 	}
 	return nil
@@ -324,8 +358,11 @@ func (v *View) settle(s *leaf.State) {
 	}
 	runner{v}.stop()
 	v.stopped, v.moving = false, false
-	if v.budgetOn != s.Device {
-		v.budget, v.budgetOn = st.firstBudget(), s.Device
+	if v.budgetOn != st.device {
+		if !sameJob(v.budgetOn, st.device) { // the budget is the GPU's, and stays with the training from step to step, as the cursor does: T is about the row under it
+			v.budget, v.picked = st.firstBudget(), false
+		}
+		v.budgetOn = st.device
 	}
 	for q := range v.answers {
 		if q.setup != st {
@@ -348,7 +385,6 @@ func (v *View) settle(s *leaf.State) {
 		}
 	}
 	clear(v.shown)
-	v.picked = false
 	v.version++
 }
 

@@ -532,3 +532,42 @@ func BenchmarkDraw(b *testing.B) {
 		sc.Press("enter")
 	}
 }
+
+func TestWhereNothingFitsTheLeastThatTheSentenceNamesIsSelected(t *testing.T) {
+	sc, v := show(t, &plannertest.Planner{})
+	sc.Press("b")
+	msg, err := sc.Sent[len(sc.Sent)-1].(leaf.AskMsg).Answer("400MiB")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sc.Send(msg)
+	text := v.Headline(sc.State)
+	if !strings.HasPrefix(text, "Nothing fits in 400 MiB: the least is") || !strings.Contains(text, ", by "+v.Chosen()) || v.Chosen() == "caching" {
+		t.Errorf("%s is selected, and the sentence is %q", v.Chosen(), text)
+	}
+}
+
+func TestTheBudgetThatOpensLeavesRoomAboveWhatCannotLeave(t *testing.T) {
+	for _, c := range []struct{ caching, floor, want int64 }{{1000, 300, 700}, {1000, 570, 785}, {1000, 0, 700}} {
+		if got := managers.FirstBudget(c.caching, c.floor); got != c.want {
+			t.Errorf("of %d, %d of which stay: %d, want %d", c.caching, c.floor, got, c.want)
+		}
+	}
+}
+
+func TestTheRowsAboveTheBestStayInSightUntilOneScrolls(t *testing.T) {
+	sc, v := show(t, &plannertest.Planner{})
+	sc.Mono(120, 10) // room for few rows
+	for i, budget := range []string{"400MiB", "1850MiB", "1GiB", "none", "1300MiB"} {
+		sc.Press("b")
+		msg, err := sc.Sent[len(sc.Sent)-1].(leaf.AskMsg).Answer(budget)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sc.Send(msg)
+		sc.Mono(120, 10+i%2)
+		if text := sc.Mono(120, 10+i%2); slices.Index(v.Order(), v.Chosen()) < 3 && !strings.Contains(text, "c caching") {
+			t.Errorf("with %s today's allocator is not in sight:\n%s", budget, text)
+		}
+	}
+}

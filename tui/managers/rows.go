@@ -31,8 +31,13 @@ func (v ranking) refresh(s *leaf.State) tea.Cmd {
 	v.rank(q.budget > 0)
 	v.sort()
 	v.table.SetRows(len(v.rows))
-	if v.winner = v.findWinner(q, a); !v.picked && v.winner.manager >= 0 {
-		v.chosen = v.winner
+	if v.winner = v.findWinner(q, a); !v.picked {
+		switch least := v.least(); {
+		case v.winner.manager >= 0:
+			v.chosen = v.winner
+		case q.budget > 0 && least.manager >= 0:
+			v.chosen = least
+		}
 	}
 	v.reselect()
 	units := s.Units
@@ -130,6 +135,24 @@ func (v ranking) findWinner(q question, a *answers) rowKey {
 	return who
 }
 
+// least is the row of the smallest footprint: the one that the sentence names where nothing fits.
+func (v ranking) least() rowKey {
+	var best *row
+	for i := range v.rows {
+		r := &v.rows[i]
+		if !v.managers[r.manager].on || r.stale || r.result == nil || !r.result.Available {
+			continue
+		}
+		if best == nil || r.result.Measurement.Footprint < best.result.Measurement.Footprint {
+			best = r
+		}
+	}
+	if best == nil {
+		return rowKey{manager: -1}
+	}
+	return rowKey{best.manager, best.of}
+}
+
 // sort puts the rows into the order that the head of the table shows; what has no value comes last.
 func (v ranking) sort() {
 	if v.table.SortBy < 0 {
@@ -197,7 +220,7 @@ func (v ranking) reselect() {
 	for pass := range 2 {
 		for i := range v.rows {
 			if r := &v.rows[i]; r.manager == v.chosen.manager && (pass == 1 || r.of == v.chosen.executor) {
-				v.table.Select(i)
+				v.show(i)
 				return
 			}
 		}
@@ -206,6 +229,14 @@ func (v ranking) reselect() {
 	if r := v.current(); r != nil {
 		v.chosen = rowKey{r.manager, r.of}
 	}
+}
+
+// show selects a row. Where nobody scrolled, what is above it is in sight too: today's allocator, as far as there is room.
+func (v ranking) show(row int) {
+	if !v.picked {
+		v.table.Select(0)
+	}
+	v.table.Select(row)
 }
 
 // follow chooses the row that is selected.

@@ -80,13 +80,13 @@ func makeSetup(ctx context.Context, pl Planner, k setupKey) (*setup, error) {
 // firstShare is the budget that opens, in % of what the caching allocator takes.
 const firstShare = 70
 
-// firstBudget is a budget that makes managers differ: well below what is taken today and above what cannot be avoided. Where nothing can
-// leave the device it is none.
+// firstBudget is a budget that makes managers differ: well below what is taken today, and so far above what cannot be avoided that some should fit, where most
+// of the memory is weights too. Where nothing can leave the device it is none.
 func (s *setup) firstBudget() int64 {
 	if !s.canMove() {
 		return 0
 	}
-	return max(s.share(firstShare), s.floor+(s.caching-s.floor)/4)
+	return max(s.share(firstShare), s.floor+(s.caching-s.floor)/2)
 }
 
 // canMove reports whether the recording serves managers that move or drop buffers.

@@ -89,6 +89,9 @@ func (v toggler) toggle(s *leaf.State) tea.Cmd {
 	if r == nil {
 		return nil
 	}
+	if m := &v.managers[r.manager]; m.Info.Family == plan.Baseline && v.training() != "" { // describing the training only to find nothing to do would take a while
+		return leaf.Send(leaf.ToastMsg{Text: m.Info.Name + " plans nothing that a training could go on with: choose a manager that does", Error: true})
+	}
 	if t := v.now(); t != nil {
 		v.end()
 		if t.manager == r.manager {
@@ -201,7 +204,8 @@ func (v toggler) lines(s *leaf.State) []string {
 	state, short := "on for "+plural(int(n.Steps), "step"), "on"
 	switch {
 	case t.ended && t.err != nil:
-		return []string{fmt.Sprintf("%s%s is off: %v", name, budget, t.err), fmt.Sprintf("%s is off: %v", name, t.err)}
+		why := strings.TrimPrefix(t.err.Error(), name+": ")
+		return []string{fmt.Sprintf("%s%s is off: %s", name, budget, why), fmt.Sprintf("%s is off: %s", name, why)}
 	case t.ended && n.Doing != "on":
 		return []string{name + " was stopped before it was on"}
 	case t.ended:

@@ -10,6 +10,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/gmemtop/gmemtop/replay/live"
+	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/managers"
 	"github.com/gmemtop/gmemtop/tui/managers/plannertest"
@@ -153,7 +154,13 @@ func TestAPlanOnAnotherRowTakesThePlaceOfTheLiveOne(t *testing.T) {
 	r.press("T")
 	r.f.News <- on
 	r.until("ours on")
-	r.press("up")
+	r.press("up") // what trains already: nothing to go on with
+	r.press("T")
+	if asked := r.f.Trained(); len(asked) != 1 || !r.toast("caching plans nothing that a training could go on with") || !strings.Contains(r.v.Live(r.State), "ours on") {
+		t.Errorf("the training was asked %v, and said is %v", asked, r.said)
+	}
+	r.press("down")
+	r.press("down")
 	other := r.v.Chosen()
 	r.press("T")
 	r.f.News <- live.News{Doing: "planning"}
@@ -249,6 +256,65 @@ func TestWhereNoTrainingIsWatchedNoPlanIsLive(t *testing.T) {
 	if text := v.Live(sc.State); text != "" {
 		t.Errorf("the line is %q", text)
 	}
+}
+
+// watchedStep is a step of the training that is watched, of some size.
+func watchedStep(t *testing.T, scale int64) *timeline.Timeline {
+	return viewtest.Training{Iterations: 2, Scale: scale, Rank: -1}.Timeline(t)
+}
+
+func TestWhatIsPlannedForIsAStepThatRanWithoutAPlan(t *testing.T) {
+	r := watch(t)
+	plain, under := watchedStep(t, 1), watchedStep(t, 2)
+	see := func(tl *timeline.Timeline) {
+		r.State.Timelines, r.State.Timeline, r.State.Device = []*timeline.Timeline{tl}, tl, tl.Main()
+		r.Send(leaf.ChangedMsg{})
+	}
+	see(plain)
+	r.Press("b")
+	r.Send(must(r.Sent[0].(leaf.AskMsg).Answer("1GiB")))
+	if r.v.Budget() != 1<<30 {
+		t.Fatalf("the budget is %d", r.v.Budget())
+	}
+	r.State.UnderPlan, r.State.Basis, r.State.BasisName = true, plain, "step 190"
+	see(under)
+	if d := r.f.Planned(); d != plain.Main() {
+		t.Error("it plans for the step that a plan was carried out in")
+	}
+	if text := r.v.Headline(r.State); !strings.HasSuffix(text, "Planned for step 190, which ran without a plan; the step in view ran under one.") {
+		t.Errorf("the sentence is %q", text)
+	}
+	r.Golden("live-under-a-plan")
+	r.State.UnderPlan, r.State.Basis = false, nil
+	newer := watchedStep(t, 1)
+	r.Press("up")
+	chosen := r.v.Chosen()
+	see(newer)
+	if r.v.Chosen() != chosen {
+		t.Errorf("with the next step the cursor goes from %s to %s", chosen, r.v.Chosen())
+	}
+	if d := r.f.Planned(); d != newer.Main() {
+		t.Error("it does not plan for a newer step that ran without a plan")
+	}
+	if r.v.Budget() != 1<<30 {
+		t.Errorf("with the next step the budget is %d", r.v.Budget())
+	}
+	r.State.UnderPlan = true
+	if ok, why := r.v.Available(r.State); ok || !strings.Contains(why, "r in Live captures one") {
+		t.Errorf("without a step to plan for it is available: %v, %q", ok, why)
+	}
+	r.State.UnderPlan = false
+	see(viewtest.Training{Iterations: 2, Rank: 3}.Timeline(t))
+	if r.v.Budget() == 1<<30 {
+		t.Error("another rank takes the budget over")
+	}
+}
+
+func must(msg tea.Msg, err error) tea.Msg {
+	if err != nil {
+		panic(err)
+	}
+	return msg
 }
 
 func TestATrainingMeasuresWhatIsOnWithPlansOfItsOwn(t *testing.T) {

@@ -24,6 +24,8 @@ type Planner struct {
 	Kind traces.Kind
 	// NoClock leaves durations out.
 	NoClock bool
+	// Double is a device of which the same training was recorded with everything twice as large, nil for none.
+	Double *timeline.Device
 	// Refusal, where not nil, is what Problem returns.
 	Refusal error
 	// Hold, where not nil, holds every manager up until something can be received from it, or planning is cancelled.
@@ -41,6 +43,7 @@ type Planner struct {
 	asked     []Question
 	cancelled int
 	trained   []Trained
+	planned   *timeline.Device
 }
 
 // Trained is what Train was asked.
@@ -83,11 +86,18 @@ func (f *Planner) Hardware() []plan.Hardware {
 }
 
 // Problem implements managers.Planner.
-func (f *Planner) Problem(ctx context.Context, _ *timeline.Device, h plan.Hardware) (*plan.Problem, int64, error) {
+func (f *Planner) Problem(ctx context.Context, d *timeline.Device, h plan.Hardware) (*plan.Problem, int64, error) {
+	f.mu.Lock()
+	f.planned = d
+	f.mu.Unlock()
 	if f.Refusal != nil {
 		return nil, 0, f.Refusal
 	}
-	p := plantest.Chain(24, 64*mib, 4e6)
+	size := int64(64 * mib)
+	if d != nil && d == f.Double {
+		size *= 2
+	}
+	p := plantest.Chain(24, size, 4e6)
 	p.Name, p.Hardware, p.HasTimes = "made-up training", h, !f.NoClock
 	if f.Kind != 0 {
 		p.Kind = f.Kind
@@ -115,6 +125,13 @@ func (f *Planner) Compare(ctx context.Context, p *plan.Problem, names []string, 
 		}
 	}
 	return replay.Compare(ctx, p, list, replay.Options{Budget: budget, Targets: []replay.Target{replay.Simulated{Charts: true}}, Parallel: 1, Update: update})
+}
+
+// Planned returns the device that was taken to plan for last.
+func (f *Planner) Planned() *timeline.Device {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.planned
 }
 
 // Trained returns what Train was asked so far.
@@ -222,18 +239,24 @@ func (d slower) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan.
 }
 
 // MaxBatch implements managers.Batcher.
-func (f *Planner) MaxBatch(ctx context.Context, recorded []managers.Recorded, names []string, budget int64, update func(managers.BatchNews)) error {
+func (f *Planner) MaxBatch(ctx context.Context, recorded []managers.Recorded, goal managers.Goal, names []string, budget int64, update func(managers.BatchNews)) error {
 	var points []batch.Point
 	for _, r := range recorded {
-		points = append(points, batch.Point{Batch: r.Batch, Problem: r.Problem})
+		points = append(points, batch.Point{Batch: r.Batch, Sequence: r.Sequence, Problem: r.Problem})
 	}
-	model, err := batch.Fit(points...)
+	scale, err := batch.Scaling(points...)
 	if err != nil {
 		return err
 	}
+	at := func(n int) (*plan.Problem, error) {
+		if goal.Longest {
+			return scale.At(goal.At, n)
+		}
+		return scale.At(n, goal.At)
+	}
 	for i := range all {
 		m := held{&all[i], f.Hold}
-		news := managers.BatchNews{Manager: m.info.Name, Inferred: model.Inferred()}
+		news := managers.BatchNews{Manager: m.info.Name, Inferred: scale.Inferred()}
 		if !slices.Contains(names, m.info.Name) {
 			continue
 		}
@@ -241,7 +264,7 @@ func (f *Planner) MaxBatch(ctx context.Context, recorded []managers.Recorded, na
 			u := news
 			u.Trying = n
 			update(u)
-			return model.Scaled(n)
+			return at(n)
 		}, func(p *plan.Problem) (bool, error) {
 			c, err := replay.Compare(ctx, p, []plan.Manager{m}, replay.Options{Budget: budget, Parallel: 1})
 			return err == nil && c.Results[0].Available && c.Results[0].Fits, err
