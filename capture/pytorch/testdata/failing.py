@@ -80,8 +80,8 @@ class Failing(Carrier):
         original, self.failed, self.calls = getattr(self, method), False, 0
 
         def call(*args, **kwargs):
-            callers = [sys._getframe(k).f_code.co_name for k in (1, 2)]
-            ahead = "_spoil" in callers or callers[0] == "_load" if method in AHEAD else callers[0] != "_spoil"
+            caller, its = sys._getframe(1).f_code.co_name, sys._getframe(2).f_code.co_name
+            ahead = "_spoil" in (caller, its) or caller == "_load" if method in AHEAD else caller != "_spoil"
             self.calls += ahead
             if ahead and self.calls == n:
                 self.failed = True
