@@ -260,7 +260,7 @@ func (s *Session) over(sink capture.Sink, err error) error {
 		return fmt.Errorf("process %d: %w with process %d, which watched it and is gone; gmemtop attach %d continues",
 			s.target.PID, ErrLost, s.host, s.target.PID)
 	}
-	return fmt.Errorf("process %d: %w; it goes on, gmemtop attach %d continues", s.target.PID, ErrLost, s.target.PID)
+	return fmt.Errorf("process %d: %w (%w); it goes on, gmemtop attach %d continues", s.target.PID, ErrLost, err, s.target.PID)
 }
 
 func (s *Session) send(k kind, v any) error {

@@ -23,6 +23,9 @@ type Trainer interface {
 	Describe(ctx context.Context) (*traces.Trace, error)
 	// Carry has a plan carried out from the next step on, under a number; no plan ends that. The error says why it is not.
 	Carry(ctx context.Context, number int64, plan []byte) error
+	// Plain returns the newest n steps that ran without a plan and were not described, none of them one of the first few behind one that was; it waits for those
+	// that lack.
+	Plain(ctx context.Context, behind, n int) ([]Step, error)
 	// Steps returns the next n steps that ran under the plan of that number, 0 for none, as they come to an end. The error says why there are no more:
 	// the training ended, or the plan was given up.
 	Steps(ctx context.Context, number int64, n int) ([]Step, error)
@@ -73,7 +76,8 @@ func NewTarget(t Trainer, o Options) *Target {
 // Name implements replay.Target.
 func (*Target) Name() string { return "live" }
 
-// Run implements replay.Target: the plan is carried out between two stretches without one, and is off afterwards. Footprint and PeakLive are the peak of what
+// Run implements replay.Target: the plan is carried out between two stretches without one, of which the first may be over already,
+// and is off afterwards. Footprint and PeakLive are the peak of what
 // is allocated on the device within a step, which a plan's PeakLive predicts; a process holds more than that. Of a pool's plan Footprint is its arena.
 func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan.RunOptions) (m plan.Measurement, err error) {
 	began := time.Now()
@@ -88,7 +92,7 @@ func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan
 		}
 	}
 	say("without")
-	before, err := t.timed(ctx, 0)
+	before, err := t.trainer.Plain(ctx, t.opt.Warm, t.opt.Steps)
 	if err != nil {
 		return m, err
 	}

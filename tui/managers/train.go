@@ -236,6 +236,12 @@ func (v toggler) lines(s *leaf.State) []string {
 	if n.Missed > 0 {
 		more += fmt.Sprintf(" · %s stayed that were to leave", plural(int(n.Missed), "tensor"))
 	}
+	switch {
+	case n.Differ > 0:
+		more += fmt.Sprintf(" · %s not the same to the bit", plural(int(n.Differ), "tensor"))
+	case n.Checked > 0:
+		more += " · the same to the bit"
+	}
 	if more != "" {
 		lines = append([]string{lines[0] + more}, lines...)
 	}
@@ -346,6 +352,9 @@ func (v toggler) status(s *leaf.State, r *row) string {
 	}
 	if n.Again > 0 {
 		text += fmt.Sprintf(", %s of ops run again", timeline.Duration(n.Again))
+	}
+	if n.Checked > 0 {
+		text += fmt.Sprintf("; of %s compared when they came back %d were not the same to the bit", plural(int(n.Checked), "tensor"), n.Differ)
 	}
 	if n.Missed > 0 {
 		text += fmt.Sprintf("; %s stayed that were to leave: the step does not run as it was described", plural(int(n.Missed), "tensor"))

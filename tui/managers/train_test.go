@@ -136,6 +136,16 @@ func TestAPlanIsToggledInTheTrainingAndSaysWhatItDoes(t *testing.T) {
 	slow.Steps, slow.Step, slow.Missed = 140, 3_000e6, 2
 	r.f.News <- slow
 	r.until("on for 140 steps · 140 → 106 MiB (foretold 106) · step 1.50 → 1.51 s, +0.7 % (foretold +0.3 %) · now 3.00 s · 2 tensors stayed that were to leave")
+	same := on
+	same.Checked = 56
+	r.f.News <- same
+	r.until("step 1.50 → 1.51 s, +0.7 % (foretold +0.3 %) · the same to the bit")
+	if status := r.v.Status(r.State); !strings.Contains(status, "; of 56 tensors compared when they came back 0 were not the same to the bit") {
+		t.Errorf("the status is %q", status)
+	}
+	same.Differ = 1
+	r.f.News <- same
+	r.until("· 1 tensor not the same to the bit")
 	r.f.News <- on
 	r.until("on for 120 steps")
 	r.press("T")
