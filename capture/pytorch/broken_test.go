@@ -245,3 +245,17 @@ func TestAViewerThatDoesNotReadHoldsNothingUp(t *testing.T) {
 	}
 	t.Logf("%s", time.Since(begin))
 }
+
+// TestWhatIsSentMayBeHeldByOthers stands for programs, and for this agent, that go through all objects that Python knows while another thread sends.
+func TestWhatIsSentMayBeHeldByOthers(t *testing.T) {
+	t.Parallel()
+	agent := filepath.Join(t.TempDir(), "agent.py")
+	if err := os.WriteFile(agent, []byte(pytorch.Agent()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(python(t), "testdata/held.py", agent)
+	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}

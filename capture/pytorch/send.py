@@ -62,7 +62,7 @@ class Sender(object):
                     begin = time.thread_time()
                     self._exchange(wait)
                     wait = min(max(TICK, int(1000 * SHARE * (time.thread_time() - begin))), SLOWEST)
-        except Exception as e:
+        except BaseException as e:  # on this thread nobody else would hear of one that is no Exception
             self._caught(e)
             self.sending = None
             self.ready.clear()
@@ -117,8 +117,10 @@ class Sender(object):
                 self.sock.sendall(self.out)
 
     def _part(self):
-        """Send what waits and the last word, for at most a second."""
-        deadline = time.monotonic() + 1.0
+        """Send what waits and the last word, for at most a second, or five as long as the viewer reads: it may have a window to look through. A process that ends
+        waits for one."""
+        begin = time.monotonic()
+        deadline, last = begin + 1.0, begin + (5.0 if self.exit is None else 1.0)
         if self.sock is None:
             return
         if self.dead and self.why:
@@ -133,7 +135,10 @@ class Sender(object):
                 sent = True
             elif sent and not self.out:
                 break
+            waits = len(self.out)
             self._exchange(20)
+            if len(self.out) < waits:
+                deadline = min(time.monotonic() + 1.0, last)
 
     def _mark(self):
         """Leave word of where a viewer finds the agent, in a folder that only its user can enter."""
@@ -211,8 +216,8 @@ class Sender(object):
         try:
             self._fill()
             while self.out:
-                with memoryview(self.out) as whole:
-                    n = self.sock.send(whole[:1 << 18])
+                # A copy: a view that somebody holds who goes through all objects there are (gc.get_objects) would keep what is left from being cut.
+                n = self.sock.send(self.out[:1 << 18])
                 del self.out[:n]
             self.inflight = 0
             if self.sending is not None:
