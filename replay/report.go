@@ -75,6 +75,8 @@ type resultJSON struct {
 	Retries     int64   `json:"retries"`
 	// What a device alone measures.
 	Verified      bool     `json:"verified,omitempty"`
+	Process       int64    `json:"process_bytes,omitempty"`
+	ProcessBefore int64    `json:"process_before_bytes,omitempty"`
 	KeepAllBefore int64    `json:"keep_all_before_ns,omitempty"`
 	KeepAllAfter  int64    `json:"keep_all_after_ns,omitempty"`
 	OutRate       float64  `json:"swapped_out_bytes_per_s,omitempty"`
@@ -103,6 +105,7 @@ func (c *Comparison) WriteJSON(w io.Writer, u timeline.Units) error {
 			Overhead: r.Overhead, Stall: m.Stall, Out: m.SwappedOut, In: m.SwappedIn, Recompute: m.RecomputeTime, Pinned: m.PinnedPeak,
 			BatchGuess: r.MaxBatchInferred, DriverCalls: m.DriverCalls, Retries: m.Retries, Notes: r.notes()}
 		j.Verified, j.KeepAllBefore, j.KeepAllAfter = m.Verified, m.KeepAllBefore, m.KeepAllAfter
+		j.Process, j.ProcessBefore = m.Process, m.ProcessBefore
 		j.OutRate, j.InRate, j.Dry, j.Launches = m.OutRate, m.InRate, m.Dry, m.Launches
 		if s := c.Simulated(r); s != nil && s != r && r.Available && p.HasTimes && Outside(r, s) {
 			j.Causes = c.Causes(r, s)

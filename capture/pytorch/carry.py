@@ -130,6 +130,8 @@ class Carrier(Again):
             self.slab = torch.empty(self.plan["slab"], dtype=torch.uint8, pin_memory=device.type == "cuda")
             if device.type == "cuda":
                 self.streams = torch.cuda.Stream(device), torch.cuda.Stream(device)
+        if device.type == "cuda" and self.entries:
+            torch.cuda.empty_cache()  # what the plan saves shall be seen from outside, and be there for others
         self.thread = threading.get_ident()
         if self.wanted:
             self.mode = self._mode()

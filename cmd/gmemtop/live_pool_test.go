@@ -142,7 +142,7 @@ func TestAPoolIsMeasuredInTheTraining(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("step %s with, %s before, %s after; arena %d, alive %d; %v", time.Duration(m.StepTime), time.Duration(m.KeepAllBefore), time.Duration(m.KeepAllAfter), m.Footprint, m.PeakLive, m.Notes)
-	if m.Footprint != pl.Footprint || m.Allocated || m.PeakLive > m.Footprint || m.StepTime == 0 || m.KeepAllBefore == 0 || m.KeepAllAfter == 0 {
+	if m.Footprint != pl.Footprint || m.Allocated || m.PeakLive > m.Footprint || m.StepTime == 0 || m.KeepAllBefore == 0 || m.KeepAllAfter == 0 || m.Process == 0 || m.ProcessBefore == 0 {
 		t.Errorf("%+v", m)
 	}
 	if err := l.Carry(t.Context(), 0, nil); err != nil {

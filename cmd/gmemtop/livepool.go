@@ -98,7 +98,7 @@ func (l *lateControl) DescribeEvents(ctx context.Context, n int, library string)
 
 // pooledLive has plans that choose addresses carried out in a training: they are made of another problem than the others, what its allocator was asked for.
 func (a *app) pooledLive(ctx context.Context, t *trainer, f *planFlags, list []plan.Manager, o comparing) (*replay.Comparison, error) {
-	target, err := t.target(ctx, true, o.live)
+	target, err := t.target(ctx, true, t.onGPUs(o.live))
 	if err != nil {
 		return nil, err
 	}

@@ -123,9 +123,17 @@ func (a *app) describedNow(ctx context.Context, target *live.Target, f *planFlag
 	return p, err
 }
 
+// onGPUs adds to options what the driver counts for the process, where it trains on a GPU.
+func (t *trainer) onGPUs(o live.Options) live.Options {
+	if who := t.session.Snapshot().Target; strings.HasPrefix(who.Device, "cuda") {
+		o.Used = usedBy(who.PID, func(string) bool { return true })
+	}
+	return o
+}
+
 // comparedLive describes the training, plans and has the plans carried out.
 func (a *app) comparedLive(ctx context.Context, t *trainer, f *planFlags, list []plan.Manager, o comparing) (*replay.Comparison, error) {
-	target := live.NewTarget(t, o.live)
+	target := live.NewTarget(t, t.onGPUs(o.live))
 	p, err := a.describedNow(ctx, target, f, t)
 	if err != nil {
 		return nil, err

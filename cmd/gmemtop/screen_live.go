@@ -238,7 +238,7 @@ func (t *trainer) measure(ctx context.Context, of *replay.Comparison, update fun
 		update(u)
 	}
 	say(names[0], "describe")
-	target := live.NewTarget(t, live.Options{})
+	target := live.NewTarget(t, t.onGPUs(live.Options{}))
 	p, err := target.Problem(ctx, of.Problem.Hardware)
 	if err != nil {
 		return err

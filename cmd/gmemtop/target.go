@@ -117,38 +117,38 @@ func (f *deviceFlags) devices(ctx context.Context) ([]device, error) {
 			failed = errors.Join(failed, deviceError(fmt.Sprintf("cuda:%d", n), err))
 			continue
 		}
-		o.Used = usedBy(info)
+		o.Used = usedBy(os.Getpid(), func(uuid string) bool { return uuid == info.UUID })
 		list = append(list, device{cuda.New(o), info})
 	}
 	return list, failed
 }
 
-// usedBy returns what NVML counts for this process on a GPU, nil where it cannot be asked. The library stays open: it is asked once a plan.
-func usedBy(info driver.Info) func() (int64, bool) {
+// usedBy returns what NVML counts for a process on the GPUs that are chosen by their UUIDs, nil where it cannot be asked. The library stays open: it is asked
+// once or twice a plan.
+func usedBy(pid int, chosen func(uuid string) bool) func() (int64, bool) {
 	lib, err := nvml.Open(nvml.Options{})
 	if err != nil {
 		return nil
 	}
 	devices, err := lib.Devices()
-	if err != nil {
+	devices = slices.DeleteFunc(devices, func(d nvml.Device) bool { return !chosen(strings.TrimPrefix(d.UUID, "GPU-")) })
+	if err != nil || len(devices) == 0 {
 		lib.Close()
 		return nil
 	}
-	for _, d := range devices {
-		if strings.TrimPrefix(d.UUID, "GPU-") == info.UUID {
-			return func() (int64, bool) {
-				r, err := lib.Read(d.Index)
-				if err != nil {
-					return 0, false
-				}
-				p, found := r.Process(os.Getpid())
-				n, known := p.Used.Value()
-				return n, found && known
+	return func() (sum int64, known bool) {
+		for _, d := range devices {
+			r, err := lib.Read(d.Index)
+			if err != nil {
+				continue
+			}
+			p, found := r.Process(pid)
+			if n, ok := p.Used.Value(); found && ok {
+				sum, known = sum+n, true
 			}
 		}
+		return sum, known
 	}
-	lib.Close()
-	return nil
 }
 
 // deviceError gives the error of a GPU that cannot be used its exit code.

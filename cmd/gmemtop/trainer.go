@@ -121,7 +121,8 @@ func plain(v *capture.View, behind, n int) []live.Step {
 // liveStep says of a step what plans are judged by.
 func liveStep(s *capture.Step) live.Step {
 	return live.Step{Time: s.End - s.Start, Out: s.Carried.Out, In: s.Carried.In, Again: int64(s.Carried.Again),
-		Missed: s.Carried.Missed, Checked: s.Carried.Checked, Differ: s.Carried.Differ}
+		Missed: s.Carried.Missed, Checked: s.Carried.Checked, Differ: s.Carried.Differ,
+		Reserved: s.Reserved, Resident: s.RSS}
 }
 
 // Steps implements live.Trainer.

@@ -14,6 +14,9 @@ type Measurement struct {
 	Allocated bool
 	// Reserved is, for an online allocator, what it holds when nothing presses it, in bytes.
 	Reserved int64
+	// Process is what the driver, or on a CPU the kernel, counts for the process while the plan is carried out, ProcessBefore what it did without; 0 where
+	// nobody looked.
+	Process, ProcessBefore int64
 	// PeakLive is the most bytes of live instances at one moment.
 	PeakLive int64
 	// StepTime is the median time of an iteration in nanoseconds, StepP95 its 95th percentile; a simulator, which has no spread, gives the same twice.

@@ -70,6 +70,19 @@ func (o numeral) MarshalJSON() ([]byte, error) { return json.Marshal([]any{o.nam
 // slotAlign is what places on the host are multiples of, in bytes.
 const slotAlign = 512
 
+// slot is the room that so many bytes take on the host.
+func slot(size int64) int64 { return (size + slotAlign - 1) &^ (slotAlign - 1) }
+
+// slab is the memory on the host that a plan takes in a process: a place for each tensor that is swapped.
+func slab(p *plan.Problem, pl *plan.Plan) (bytes int64) {
+	for _, x := range pl.Absences {
+		if x.How == plan.Swap {
+			bytes += slot(p.Buffers[x.Buffer].Size)
+		}
+	}
+	return bytes
+}
+
 // ErrNotLive is wrapped by every error of a plan that a process cannot carry out.
 var ErrNotLive = errors.New("this plan cannot be carried out in a running training")
 
@@ -201,7 +214,7 @@ func (e *encoder) values() error {
 		if x.How == plan.Swap {
 			v.How, v.Slot = "swap", e.out.Slab
 			v.Release, v.Fetch = e.before(e.saves, x.Release), e.before(e.loads, x.Fetch)
-			e.out.Slab += (b.Size + slotAlign - 1) &^ (slotAlign - 1)
+			e.out.Slab += slot(b.Size)
 		} else {
 			g, ok := e.group[x.Fetch]
 			if !ok {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -41,6 +42,8 @@ type Step struct {
 	Missed int64
 	// Checked counts the tensors that were compared with what had left memory, which not every step does, and Differ those that were not the same to the bit.
 	Checked, Differ int64
+	// Reserved is what torch's allocator holds when the step ends, Resident the process's memory on the host, in bytes; negative where unknown.
+	Reserved, Resident int64
 }
 
 // Options say how a plan is measured.
@@ -49,6 +52,8 @@ type Options struct {
 	Warm, Steps int
 	// MostOverhead is the share of the step time that a plan may cost before it is turned off for good, 0 for any.
 	MostOverhead float64
+	// Used returns what a GPU's driver counts for the process now, in bytes; nil where it cannot be asked or nothing is on a GPU.
+	Used func() (int64, bool)
 	// Results say whether a plan is given up under which a tensor returns as another.
 	Results Results
 }
@@ -96,6 +101,7 @@ func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan
 	if err != nil {
 		return m, err
 	}
+	usedBefore := t.process(before)
 	say("with")
 	number, err := t.carry(ctx, words)
 	if err != nil {
@@ -108,6 +114,11 @@ func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan
 	}
 	m.KeepAllBefore, _ = spread(before)
 	m.StepTime, m.StepP95 = spread(with[t.opt.Warm:])
+	m.Process, m.ProcessBefore = t.process(with), usedBefore
+	for _, s := range with {
+		m.Reserved = max(m.Reserved, s.Reserved)
+	}
+	m.PinnedPeak = slab(p, pl)
 	if err := t.opt.allowed(m.KeepAllBefore, m.StepTime); err != nil {
 		return m, err
 	}
@@ -127,6 +138,9 @@ func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan
 	} else {
 		m.PeakLive, _ = pl.PeakLive()
 	}
+	if m.Process > 0 && m.ProcessBefore > 0 {
+		m.Notes = append(m.Notes, fmt.Sprintf("the whole process takes %s, and took %s without the plan", timeline.IEC.Bytes(m.Process), timeline.IEC.Bytes(m.ProcessBefore)))
+	}
 	if last.Missed > 0 {
 		m.Notes = append(m.Notes, fmt.Sprintf("%d %s: the step does not run as it was recorded", last.Missed, t.missed()))
 	}
@@ -141,6 +155,16 @@ func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan
 	m.KeepAllAfter, _ = spread(after)
 	m.Elapsed = time.Since(began)
 	return m, nil
+}
+
+// process returns what the driver counts for the process, or behind the last of some steps the kernel, 0 where nobody knows.
+func (t *Target) process(steps []Step) int64 {
+	if t.opt.Used != nil {
+		if n, ok := t.opt.Used(); ok {
+			return n
+		}
+	}
+	return max(steps[len(steps)-1].Resident, 0)
 }
 
 // carry has a plan carried out from the next step on, under the number that it returns.
