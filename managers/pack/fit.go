@@ -79,16 +79,7 @@ func fit(ctx context.Context, p *Problem, rule fitRule, opts []FitOption) (Resul
 		return Result{}, err
 	}
 	in := compile(p)
-	order := in.indices()
-	slices.SortStableFunc(order, func(a, b int32) int {
-		if c := cmp.Compare(rule.class(in.size[b]), rule.class(in.size[a])); c != 0 {
-			return c
-		}
-		if c := cmp.Compare(p.Items[in.origin[a]].Start, p.Items[in.origin[b]].Start); c != 0 {
-			return c
-		}
-		return cmp.Compare(in.size[b], in.size[a])
-	})
+	order := in.fitOrder(p, rule)
 	offsets, err := in.fit(ctx, order, rule)
 	if err != nil {
 		return Result{}, fmt.Errorf("packing stopped: %w", err)
@@ -99,6 +90,34 @@ func fit(ctx context.Context, p *Problem, rule fitRule, opts []FitOption) (Resul
 		res.Status = Optimal
 	}
 	return res, nil
+}
+
+// fitOrder is the order in which a rule places items. What it compares is copied beside what is sorted.
+func (in *instance) fitOrder(p *Problem, rule fitRule) []int32 {
+	type key struct {
+		class, start, size int64
+		item               int32
+	}
+	keys := make([]key, len(in.size))
+	for i, size := range in.size {
+		keys[i] = key{rule.class(size), p.Items[in.origin[i]].Start, size, int32(i)}
+	}
+	slices.SortFunc(keys, func(a, b key) int {
+		switch {
+		case a.class != b.class:
+			return cmp.Compare(b.class, a.class)
+		case a.start != b.start:
+			return cmp.Compare(a.start, b.start)
+		case a.size != b.size:
+			return cmp.Compare(b.size, a.size)
+		}
+		return cmp.Compare(a.item, b.item)
+	})
+	order := make([]int32, len(keys))
+	for k := range keys {
+		order[k] = keys[k].item
+	}
+	return order
 }
 
 // indices returns the items in the problem's order.
