@@ -1,7 +1,6 @@
 package joint
 
 import (
-	"cmp"
 	"math"
 	"slices"
 
@@ -16,10 +15,11 @@ import (
 // Way chosen: the copies are gone through backwards, the last needed first, and each is issued at the latest moment at which the engine still finishes it in
 // time, or as early as memory allows where that is later. In an iteration of a hundred thousand ops a copy passes thousands of positions on its way; so they are
 // taken a block at a time: what is added to all of a block is written beside it (added), and the least room in it says whether it need be looked into (room). What is known
-// of a block's room may be too little, never too much, so that the outcome is that of going one by one, to the byte.
+// of a block's room may be too little, never too much, so that the outcome is that of going one by one, to the byte. A copy that memory lets begin late pushes
+// back all behind it in the queue; those then go together for good, and are moved as one (group).
 //
 // Complexity: O(copies x (length of a block + blocks passed)). Rejected: one by one, which took three quarters of the planning time for
-// 100,000 buffers. Not tried: a segment tree over the room.
+// 100,000 buffers; pushing each copy of a queue back by itself, which is quadratic where memory is short, and took a sixth. Not tried: a segment tree over the room.
 
 // fetches places the copies back, the last needed first, each as late as the copy engine permits where memory does.
 func (s *schedule) fetches() {
@@ -33,9 +33,11 @@ func (s *schedule) fetches() {
 		}
 	}
 	if pulled {
-		slices.SortStableFunc(s.ins, func(a, b int32) int { return cmp.Compare(s.due[a], s.due[b]) })
+		s.out.sort(s.ins, func(g int32) plan.OpID { return s.due[g] })
+		s.out.all(s.ins)
 	}
 	s.openBlocks()
+	s.groups = s.groups[:0]
 	next := s.clock[m.n]
 	for k := len(s.ins) - 1; k >= 0; k-- {
 		g := s.ins[k]
@@ -45,16 +47,36 @@ func (s *schedule) fetches() {
 			at = s.clock[s.due[g]]
 		}
 		last := min(at, next) - x.in - int64(s.lead*float64(x.in))
-		s.fetch[g] = s.earlier(g, s.due[g], last)
-		for j := k + 1; j < len(s.ins) && s.fetch[s.ins[j]] < s.fetch[g]; j++ { // the queue is in order of issue: what is needed later goes later
-			late := s.ins[j]
-			s.takeBack(m.gaps[late].size, s.fetch[late], s.fetch[g])
-			s.fetch[late] = s.fetch[g]
+		f := s.earlier(g, s.due[g], last)
+		late := group{at: f, to: k + 1}
+		for n := len(s.groups) - 1; n >= 0 && s.groups[n].at < f; n-- { // the queue is in order of issue: what is needed later goes later
+			y := s.groups[n]
+			s.takeBack(y.size, y.at, f)
+			late.to, late.size = y.to, late.size+y.size
+			s.groups = s.groups[:n]
 		}
-		s.fetch[g] = s.earlier(g, s.fetch[g], last)
-		next = max(last, s.clock[s.fetch[g]])
+		if late.to > k+1 {
+			s.groups = append(s.groups, late)
+		}
+		f = s.earlier(g, f, last)
+		s.groups = append(s.groups, group{at: f, to: k + 1, size: x.size})
+		next = max(last, s.clock[f])
+	}
+	k := 0
+	for n := len(s.groups) - 1; n >= 0; n-- {
+		for y := &s.groups[n]; k < y.to; k++ {
+			s.fetch[s.ins[k]] = y.at
+		}
 	}
 	s.closeBlocks()
+}
+
+// group is a stretch of the queue of copies back, up to a place in it, that are issued at one position. Once together they stay together: what makes one of
+// them go later makes all, so that a queue that is pushed back again and again is moved in whole groups.
+type group struct {
+	at   plan.OpID
+	to   int
+	size int64
 }
 
 // blockShift makes a block of 16 positions; 64 and 8 were slower.

@@ -238,7 +238,8 @@ func (s *schedule) chainPeak(at plan.OpID, chain []plan.OpID) int64 {
 	}
 	s.stamp++ // marks of buffers that the chain has made; those of ops have served
 	peak := live
-	s.made = s.made[:0]
+	s.freed = slices.Grow(s.freed[:0], len(chain))[:len(chain)]
+	clear(s.freed)
 	for k, o := range chain {
 		for _, a := range p.AccessesOf(o) {
 			if s.useMark[a.Buffer] == s.stamp {
@@ -250,21 +251,14 @@ func (s *schedule) chainPeak(at plan.OpID, chain []plan.OpID) int64 {
 			}
 			kept := g >= 0 && s.eff[g] == drop && s.fetch[g] == at
 			s.useMark[a.Buffer] = s.stamp
-			live += p.Rounded(a.Buffer)
+			size := p.Rounded(a.Buffer)
+			live += size
 			if !kept {
-				s.made = append(s.made, a.Buffer)
+				s.freed[s.lastUse[a.Buffer]] += size
 			}
 		}
 		peak = max(peak, live+s.work[o])
-		rest := s.made[:0]
-		for _, b := range s.made {
-			if s.lastUse[b] <= int32(k) {
-				live -= p.Rounded(b)
-			} else {
-				rest = append(rest, b)
-			}
-		}
-		s.made = rest
+		live -= s.freed[k]
 	}
 	return peak
 }

@@ -50,12 +50,13 @@ type schedule struct {
 	keeps       []int32
 	pulls       []int32
 	stack       []need
-	made        []plan.BufferID
+	freed       []int64 // of each op of a chain, bytes of what it is the last to use
 	ins         []int32
 	pending     []int32
 	ready       []int64
 	room, added []int64 // by block, while copies back are placed
-	byOut       []int32
+	groups      []group // of the copies back placed so far, the last to be issued first
+	out         lists   // the swaps, by the op behind which they leave
 	inEnd       []int64
 }
 
@@ -77,7 +78,7 @@ func newSchedule(m *model) *schedule {
 		choice: make([]choice, g), eff: make([]choice, g), release: make([]plan.OpID, g), fetch: make([]plan.OpID, g), due: make([]plan.OpID, g),
 		load: make([]int64, n+1), spare: make([]int64, n+1), redo: make([]int64, n+1), pinned: make([]int64, n+1), wait: make([]int64, n+1), way: make([]uint8, n), gone: make([]plan.OpID, g), clock: make([]int64, n+1),
 		start: make([]int64, n+1), end: make([]int64, n+1), outEnd: make([]int64, g), inEnd: make([]int64, g),
-		opMark: make([]int32, n), lastUse: make([]int32, b), useMark: make([]int32, b), ready: make([]int64, m.k)}
+		out: newLists(n, g), opMark: make([]int32, n), lastUse: make([]int32, b), useMark: make([]int32, b), ready: make([]int64, m.k)}
 	return s
 }
 
@@ -213,13 +214,12 @@ func (s *schedule) begin(i int) {
 func (s *schedule) forward() {
 	m := s.m
 	// Gaps by the op behind which they leave; among equals in the order in which they return, as plan.Assemble issues them.
-	s.byOut = append(s.byOut[:0], s.ins...)
-	slices.SortStableFunc(s.byOut, func(a, b int32) int { return cmp.Compare(m.gaps[a].after, m.gaps[b].after) })
+	s.out.sort(s.ins, func(g int32) plan.OpID { return m.gaps[g].after })
 	clear(s.ready)
 	s.pending = s.pending[:0]
 	var outFree, inFree, held, all int64
 	s.stall = 0
-	nextOut, nextIn := 0, 0 // ins are in order of fetch
+	nextIn, nextDue := 0, 0 // ins are in order of fetch, and in order of due
 	first := 0              // of pending
 	var single int64
 	for i := range m.n {
@@ -250,17 +250,10 @@ func (s *schedule) forward() {
 			s.inEnd[g] = inFree
 			nextIn++
 		}
-		if s.redo[i] > 0 {
-			// A chain that reads what was pulled waits for it.
-			for k := nextIn - 1; k >= 0 && s.due[s.ins[k]] >= at; k-- {
-				if s.due[s.ins[k]] == at {
-					wait = max(wait, s.inEnd[s.ins[k]])
-				}
-			}
-		}
-		for k := nextIn - 1; k >= 0 && s.due[s.ins[k]] >= at; k-- {
-			if m.gaps[s.ins[k]].before == at {
-				wait = max(wait, s.inEnd[s.ins[k]])
+		for ; nextDue < nextIn && s.due[s.ins[nextDue]] <= at; nextDue++ {
+			g := s.ins[nextDue]
+			if m.gaps[g].before == at || s.redo[i] > 0 { // a chain that reads what was pulled waits for it
+				wait = max(wait, s.inEnd[g])
 			}
 		}
 		if m.k == 1 {
@@ -282,13 +275,11 @@ func (s *schedule) forward() {
 			s.stall += s.wait[i]
 			all = max(all, s.end[i])
 		}
-		for nextOut < len(s.byOut) && m.gaps[s.byOut[nextOut]].after == at {
-			g := s.byOut[nextOut]
+		for g := s.out.first[i]; g >= 0; g = s.out.next[g] {
 			outFree = max(outFree, s.written(g)) + m.gaps[g].out
 			s.outEnd[g] = outFree
 			s.pending = append(s.pending, g)
 			held += m.gaps[g].size
-			nextOut++
 		}
 	}
 	s.clock[m.n] = all

@@ -16,6 +16,7 @@ type state struct {
 	price  prices // under which it was covered
 	cost   int64  // copies and recomputation, to tell equals apart
 	cut    int64  // by how much limits had to be lowered for its plan to fit, where that is known
+	rough  bool   // places for its plan were not searched for
 }
 
 // better reports whether a meets the limits better than b, or else is faster, or else does less.
@@ -29,14 +30,19 @@ func (a *state) better(b *state) bool {
 	return a.cost < b.cost
 }
 
-// set makes the schedule of a candidate.
-func (s *schedule) set(c *state) {
+// choose sets what a candidate chose.
+func (s *schedule) choose(c *state) {
 	copy(s.choice, c.choice)
 	for i := range s.m.slower {
 		o := s.m.slower[i].op
 		s.setWay(int(o), c.way[o])
 	}
 	s.lead = c.lead
+}
+
+// set makes the schedule of a candidate.
+func (s *schedule) set(c *state) {
+	s.choose(c)
 	s.run()
 }
 
@@ -97,7 +103,7 @@ func (v *view) search(seeds []*state, share int64) *state {
 		f.b.bound(slices.Max(s.limit), f.turns())
 	}
 	for _, seed := range seeds { // as they are; and mended under the price that served them
-		s.set(seed)
+		s.choose(seed)
 		take(seed.price)
 		v.c.choose(seed.price, seed)
 		take(seed.price)
@@ -164,7 +170,7 @@ func (v *view) sweep(try func(prices), redo float64) {
 // again mends a candidate after limits have been lowered here and there: it is covered anew at the price of copying that served best.
 func (v *view) again(old *state, work int64) *state {
 	s := v.s
-	s.set(old)
+	s.choose(old)
 	x := v.evaluate()
 	x.price = old.price
 	s.take(&x)

@@ -21,6 +21,7 @@ type view struct {
 	rnd     *rand.Rand
 	until   int64 // the counted work at which the search for the limit at hand ends
 	enough  int64 // a step time that cannot or need not be undercut
+	rough   bool  // the last plan has too many instances for a search for places
 }
 
 func (f *finder) newView(p *plan.Problem, m *model, section int64) *view {
@@ -35,36 +36,42 @@ func (f *finder) newView(p *plan.Problem, m *model, section int64) *view {
 // The problem: choices keep the live bytes within the limit, and addresses take the plan above it, on a recording with buffers of all sizes by a tenth.
 // Deciding under a lower limit costs step time, packing better costs planning time.
 //
-// Way chosen: pack by search, which is told the limit as its capacity and stops at the first packing within it (managers/pack). It gets far more steps than
-// greedy passes take, since with some slack it closes a gap of several percent sooner than choices are made anew; but only for candidates whose live
-// bytes are within the limit and whose estimated time does not lose to what is known. Where it fails, limits are cut: by what did at a neighbouring limit, where
-// one was planned for, since addresses waste about as much there; else by a few percent of what is not there all the time, twice as much at each failure, at the last by
-// all that sticks out. When it succeeds, the cut is halved towards the last that failed.
+// Way chosen: pack by classes of sizes in one greedy pass, and where that fails by search (place.Tight), which is told the limit as its capacity and stops at
+// the first packing within it. The search gets far more steps than greedy passes take, since with some slack it closes a gap of several percent sooner than choices
+// are made anew; but only for candidates whose live bytes are within the limit and whose estimated time does not lose to what is known. Where it fails, limits
+// are cut: by what did at a neighbouring limit, where one was planned for, since addresses waste about as much there; else by a few percent of what is not there all
+// the time, twice as much at each failure, at the last by all that sticks out. When it succeeds, the cut is halved towards the last that failed.
+//
+// With thousands of instances a search has too few steps to place each of them even some times over, and only the greedy pass is left (rough). What it
+// wastes is much more than what a search does, but much the same at one limit as at the next. So the neighbour's cut is where a limit begins; a failure
+// cuts by all that sticks out, a success takes back at most what was left over; and cuts are not told apart below the scatter of such places, some percent.
 //
 // Complexity: at most so many rounds as the grid says, each with a part of the search's work and one search for places; greedy passes too where those fit and
-// addresses make compute wait. Rejected: greedy placement, with cuts as large as what sticks out (from the first, they came to ten percent where three would have done, and a plan
-// that lets more go than it needs to loses more than by any other mistake here); hard packing of every candidate (ten times the planning time, most of it
-// spent on those that lose).
+// addresses make compute wait. Rejected: greedy placement alone, with cuts as large as what sticks out, for few instances (from the first, they came to ten percent
+// where three would have done, and a plan that lets more go than it needs to loses more than by any other mistake here); for many, small cuts that grow (each
+// was too small, and the last too large); hard packing of every candidate (ten times the planning time, most of it spent on those that lose).
 
 // plan plans for one limit, from seeds where there are some, else from nothing. A plan that fits and takes so long as beat is known.
 func (v *view) plan(limit, enough, beat int64, seeds []*state) ([]*found, *state, error) {
 	s, rounds := v.s, v.f.grid.rounds
 	v.rnd = rand.New(rand.NewPCG(v.f.r.Seed, uint64(limit)))
 	v.enough = enough*int64(v.p.Iterations) + int64(v.p.Iterations) - 1
-	for i := range s.limit {
-		s.limit[i] = limit
+	var cut int64                               // by how much limits are lowered, since addresses take the plan above them
+	missed, fitted := int64(0), int64(-1)       // the cuts that were too little and enough, the latter -1 where none was
+	step := max(limit-v.m.persistent, 0) / cuts // the most by which it grows at first
+	near := step / 4                            // how close to each other the two need come
+	last := false                               // limits are as low as can be
+	warm, rough := leastCut(seeds)              // the cut that did for the neighbours, to begin with
+	if rough {
+		cut, near = warm, step
 	}
+	v.lower(limit, cut)
 	share := v.f.share / int64(len(v.f.views))
 	v.until = s.steps + share
 	first := v.search(seeds, share)
 	at := first
 	var best *found // that fits
 	var made []*found
-	var cut int64                               // by how much limits are lowered, since addresses take the plan above them
-	missed, fitted := int64(0), int64(-1)       // the cuts that were too little and enough, the latter -1 where none was
-	step := max(limit-v.m.persistent, 0) / cuts // the most by which it grows at first
-	last := false                               // limits are as low as can be
-	warm := leastCut(seeds)                     // the cut that did for the neighbours, to begin with
 	first.cut = warm
 	defer func() {
 		if fitted > 0 && fitted < limit {
@@ -87,6 +94,9 @@ func (v *view) plan(limit, enough, beat int64, seeds []*state) ([]*found, *state
 		if err != nil {
 			return nil, nil, err
 		}
+		if first.rough = v.rough; v.rough {
+			near = step
+		}
 		miss := x.pl.Footprint - limit
 		if miss <= 0 && v.f.perIteration(at.time) <= beat {
 			if x, err = v.polish(x, at, limit); err != nil {
@@ -105,14 +115,17 @@ func (v *view) plan(limit, enough, beat int64, seeds []*state) ([]*found, *state
 			fitted = cut
 		case fitted >= 0:
 			missed = cut
-		case last || beat < math.MaxInt64 && at.over > 0 && cut-missed <= step/4:
+		case last || beat < math.MaxInt64 && at.over > 0 && cut-missed <= near:
 			return made, first, nil
-		case at.over > 0 && cut-missed <= step/4: // the choices cannot follow
+		case at.over > 0 && cut-missed <= near: // the choices cannot follow
 			last = true
 		case at.over > 0: // nor so far
 			cut = (missed + cut) / 2
 		case warm > cut && (round < rounds-2 || warm > miss):
 			missed, cut = cut, warm
+		case v.rough && round < rounds-2: // about as much is wasted under the next limits
+			missed = cut
+			cut += miss
 		case round < 2 && warm == 0 && v.m.n <= 4000:
 			v.tighten(x.pl, limit)
 			continue
@@ -124,29 +137,40 @@ func (v *view) plan(limit, enough, beat int64, seeds []*state) ([]*found, *state
 			cut += cut + min(miss/2, step)
 		}
 		if fitted >= 0 {
-			if fitted-missed <= step/4 {
+			if fitted-missed <= near || v.rough && round == rounds-2 && miss <= 0 && -miss <= 2*step { // the last is not spent on so little
 				break
 			}
 			cut = (missed + fitted) / 2
+			if v.rough && fitted+miss > cut && miss <= 0 { // halfway is farther than what was left over
+				cut = fitted + miss
+			}
 		}
 		if last = last || beat == math.MaxInt64 && round == rounds-2; last && fitted < 0 {
 			cut = limit
 		}
-		for i := range v.m.n {
-			s.limit[i] = max(limit-cut, v.m.least[i])
-		}
+		v.lower(limit, cut)
 	}
 	return made, first, nil
 }
 
-// leastCut returns the least by which limits had to be lowered for one of the seeds to fit, 0 where nothing is known.
-func leastCut(seeds []*state) (cut int64) {
-	for _, x := range seeds {
-		if cut == 0 || x.cut > 0 && x.cut < cut {
-			cut = x.cut
+// lower sets the limits that choices have to meet below the one that addresses have to, by so much, as far as choices can follow.
+func (v *view) lower(limit, cut int64) {
+	for i := range v.s.limit {
+		v.s.limit[i] = limit
+		if cut > 0 && i < v.m.n {
+			v.s.limit[i] = max(limit-cut, v.m.least[i])
 		}
 	}
-	return cut
+}
+
+// leastCut returns the least by which limits had to be lowered for one of the seeds to fit, 0 where nothing is known, and whether that was by rough places.
+func leastCut(seeds []*state) (cut int64, rough bool) {
+	for _, x := range seeds {
+		if cut == 0 || x.cut > 0 && x.cut < cut {
+			cut, rough = x.cut, x.rough
+		}
+	}
+	return cut, rough
 }
 
 // Limits are lowered at first by one part in so many of the memory that is not taken all the time.
@@ -155,21 +179,22 @@ const cuts = 32
 // loses reports whether a candidate is slower than a plan that is known, with an allowance for what the schedule overrates.
 func (v *view) loses(x *state, beat int64) bool { return v.f.perIteration(x.time)-beat > beat/32 }
 
-// settle assembles, places and measures the schedule at hand: packed by search of so much work; where that fits and addresses cost time, in other ways too,
+// settle assembles, places and measures the schedule at hand: packed by classes, and by search of so much work where that is of use; where that fits and addresses cost time, in other ways too,
 // among them such that leave memory alone for a while before it is used again, for as long as the limit allows; unless a plan is known that beats it anyhow.
 func (v *view) settle(limit, work, beat int64) (*found, error) {
 	pl, err := v.assemble(true)
 	if err != nil {
 		return nil, err
 	}
-	opt := place.Options{Rule: place.Search, Capacity: limit, Seed: v.f.r.Seed, Work: work}
+	opt := place.Options{Rule: place.Tight, Capacity: limit, Seed: v.f.r.Seed, Work: work}
+	v.rough = v.f.pack < place.LeastSteps*int64(len(pl.Instances))
 	switch live, _ := pl.PeakLive(); {
 	case len(v.m.choices) == 0: // places are all there is to choose
-		opt.Work = 0
-	case v.f.pack == 0: // it takes too long
+		opt.Rule, opt.Work = place.Search, 0
+	case v.f.off.packing:
 		opt.Rule = place.BestFit
-	case live > limit: // no packing fits
-		opt.Work = 1
+	case v.rough, live > limit: // no search finds places
+		opt.Rule = place.Classes
 	}
 	best, err := v.measured(pl, opt)
 	estimate := v.f.perIteration(v.s.time)

@@ -174,7 +174,14 @@ func (x *rangeIndex) list(block int32, e tenancy) {
 		k = 1
 	}
 	c := &w[k-1]
-	at := sort.Search(len(c.list), func(i int) bool { return c.list[i].lo > e.lo })
+	at, end := 0, len(c.list)
+	for at < end {
+		if mid := int(uint(at+end) / 2); c.list[mid].lo <= e.lo {
+			at = mid + 1
+		} else {
+			end = mid
+		}
+	}
 	c.list, c.top = slices.Insert(c.list, at, e), max(c.top, e.hi)
 	if list := c.list; len(list) > chunkLength {
 		*c = newChunk(list[:chunkLength/2])
@@ -199,7 +206,14 @@ func (x *rangeIndex) addBelow(node int, covers, blocks span, r addrRange) {
 
 // insertRange adds r to a sorted list of disjoint ranges and merges what touches.
 func insertRange(list []addrRange, r addrRange) []addrRange {
-	i, _ := slices.BinarySearchFunc(list, r.lo, func(e addrRange, lo int64) int { return compare(e.hi, lo) })
+	i, end := 0, len(list)
+	for i < end {
+		if mid := int(uint(i+end) / 2); list[mid].hi < r.lo {
+			i = mid + 1
+		} else {
+			end = mid
+		}
+	}
 	j := i
 	for j < len(list) && list[j].lo <= r.hi {
 		r.lo, r.hi = min(r.lo, list[j].lo), max(r.hi, list[j].hi)

@@ -19,7 +19,7 @@ func TestWhateverCanBeCarriedOutIsPlacedAndValid(t *testing.T) {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
 		pl.Manager = "random"
-		res, err := place.Place(context.Background(), p, pl, place.Options{Rule: place.Rule(seed % 3), Work: 2000})
+		res, err := place.Place(context.Background(), p, pl, place.Options{Rule: place.Rule(seed % 5), Work: 2000})
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
@@ -69,5 +69,41 @@ func TestAPlanWithAWaitTakenOutIsRefused(t *testing.T) {
 	// A manager's own waits (Blocking, Paced) may be taken out without harm; those that Order wrote may not.
 	if taken == 0 || refused*2 < taken {
 		t.Errorf("%d of %d waits are missed", refused, taken)
+	}
+}
+
+// A tight placement meets a capacity where classes alone or, given the steps, a search alone does, and is never larger than that by classes.
+func TestTightMeetsWhatEitherOfItsWaysMeets(t *testing.T) {
+	classes, searched := 0, 0
+	for seed := range uint64(60) {
+		p := plantest.Random(seed, 30)
+		size := func(rule place.Rule, capacity, work int64) int64 {
+			pl, err := plan.Assemble(p, plantest.RandomDecisions(p, seed, 1))
+			if err != nil {
+				t.Fatal(err)
+			}
+			res, err := place.Place(context.Background(), p, pl, place.Options{Rule: rule, Capacity: capacity, Work: work})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return res.Footprint
+		}
+		const enough = 5000
+		byClasses, least := size(place.Classes, 0, 0), size(place.Search, 0, enough)
+		capacity := min(byClasses, least)
+		if got := size(place.Tight, capacity, 1); got != byClasses {
+			t.Errorf("seed %d: without steps %d bytes, by classes %d", seed, got, byClasses)
+		}
+		if got := size(place.Tight, capacity, enough); got > max(capacity, size(place.Search, capacity, enough)) || got > byClasses {
+			t.Errorf("seed %d: %d bytes, by classes %d, by search %d", seed, got, byClasses, least)
+		}
+		if byClasses > least {
+			searched++
+		} else {
+			classes++
+		}
+	}
+	if classes < 10 || searched < 5 {
+		t.Errorf("classes were enough %d times and search was needed %d times: the law was hardly tried", classes, searched)
 	}
 }

@@ -23,7 +23,15 @@ const (
 	BestFit
 	// FirstFit is its variant that takes the lowest gap.
 	FirstFit
+	// Classes takes the lowest gap for one class of sizes after the other; see [pack.ByClasses].
+	Classes
+	// Tight is Classes, and Search where that does not meet the capacity and the work is enough for a search to be of use.
+	Tight
 )
+
+// LeastSteps is how many counted steps a search for places needs for each instance to be of use. Of 1101 searches with fewer, for plans of the problems of
+// docs/results.md that a greedy pass did not fit in, one met the capacity; with ten to twenty a third did, with more most.
+const LeastSteps = 10
 
 // Options say how to place.
 type Options struct {
@@ -110,6 +118,10 @@ func solve(ctx context.Context, q *pack.Problem, opt Options, base int64) (pack.
 		return pack.BestFit(ctx, q, fit...)
 	case FirstFit:
 		return pack.FirstFit(ctx, q, fit...)
+	case Classes:
+		return pack.FirstFit(ctx, q, append(fit, pack.ByClasses())...)
+	case Tight:
+		return tight(ctx, q, opt, base)
 	}
 	o := pack.Options{Seed: opt.Seed, Work: opt.Work}
 	if opt.Capacity > base {
@@ -119,6 +131,26 @@ func solve(ctx context.Context, q *pack.Problem, opt Options, base int64) (pack.
 		o.Progress = func(best, bound int64) { opt.Progress(base+best, base+bound) }
 	}
 	return pack.Exact(ctx, q, o)
+}
+
+// tight packs by classes, and where that is not enough by search.
+func tight(ctx context.Context, q *pack.Problem, opt Options, base int64) (pack.Result, error) {
+	opt.Rule = Classes
+	a, err := solve(ctx, q, opt, base)
+	if err != nil || a.Status == pack.Optimal || opt.Capacity > 0 && base+a.Top <= opt.Capacity || opt.Work > 0 && opt.Work < LeastSteps*int64(len(q.Items)) {
+		return a, err
+	}
+	opt.Rule = Search
+	b, err := solve(ctx, q, opt, base)
+	if err != nil {
+		return pack.Result{}, err
+	}
+	work := a.Work + b.Work
+	if b.Top < a.Top {
+		a = b
+	}
+	a.Work, a.LowerBound = work, max(a.LowerBound, b.LowerBound)
+	return a, nil
 }
 
 // carried returns, for each buffer that is carried into the next iteration in an instance other than the one it began with, that last instance; -1 for

@@ -28,7 +28,7 @@ type assembler struct {
 	pl *Plan
 
 	current   []InstanceID // of each buffer, none where it is not in memory
-	recompute map[BufferID]OpID
+	recompute []OpID       // of each buffer that was dropped, where it is to be made again; -1 for others
 
 	freeAt, allocAt      [][]BufferID // by position; shared backing
 	releases, fetches    []int32      // absences in order of Release, of Fetch
@@ -40,7 +40,9 @@ type assembler struct {
 	nextJoin             int
 	outStep, inStep      []int32 // of each absence
 	lastRun              []int32 // of each queue, the last step on it
-	chainLast            map[BufferID]int
+	chainLast            []int32 // of each buffer that a chain touches, the last of its ops that does
+	scratch              []int32 // of each buffer that a chain makes for itself alone, the how manyth that is; -1 for others
+	over                 []BufferID
 }
 
 const none InstanceID = -1
@@ -95,11 +97,12 @@ func (p *Problem) checkAbsence(x *Absence) error {
 func newAssembler(p *Problem, pl *Plan) *assembler {
 	n := len(p.Ops)
 	a := &assembler{p: p, pl: pl, current: make([]InstanceID, len(p.Buffers)), outStep: make([]int32, len(pl.Absences)),
-		inStep: make([]int32, len(pl.Absences)), lastRun: make([]int32, p.Queues()), chainLast: map[BufferID]int{}}
+		inStep: make([]int32, len(pl.Absences)), lastRun: make([]int32, p.Queues()),
+		recompute: make([]OpID, len(p.Buffers)), chainLast: make([]int32, len(p.Buffers)), scratch: make([]int32, len(p.Buffers))}
 	pl.Steps = make([]Step, 0, n+2*len(p.Buffers)+4*len(pl.Absences))
 	pl.Instances = make([]Instance, 0, len(p.Buffers)+len(pl.Absences))
 	for i := range a.current {
-		a.current[i] = none
+		a.current[i], a.recompute[i], a.scratch[i] = none, -1, -1
 	}
 	for i := range a.lastRun {
 		a.lastRun[i] = -1
@@ -111,8 +114,7 @@ func newAssembler(p *Problem, pl *Plan) *assembler {
 				ids = append(ids, int32(i))
 			}
 		}
-		slices.SortStableFunc(ids, func(x, y int32) int { return cmp.Compare(key(&pl.Absences[x]), key(&pl.Absences[y])) })
-		return ids
+		return inOrder(n+1, ids, func(i int32) OpID { return key(&pl.Absences[i]) })
 	}
 	all := func(*Absence) bool { return true }
 	swaps := func(x *Absence) bool { return x.How == Swap }
@@ -124,9 +126,7 @@ func newAssembler(p *Problem, pl *Plan) *assembler {
 	for i := range a.reruns {
 		a.reruns[i] = int32(i)
 	}
-	slices.SortStableFunc(a.reruns, func(x, y int32) int { return cmp.Compare(pl.Reruns[x].Before, pl.Reruns[y].Before) })
-	a.recompute = map[BufferID]OpID{}
-
+	a.reruns = inOrder(n+1, a.reruns, func(i int32) OpID { return pl.Reruns[i].Before })
 	a.freeAt, a.allocAt = byPosition(p, func(b *Buffer) (OpID, bool) { return b.End, b.Life != Persistent }),
 		byPosition(p, func(b *Buffer) (OpID, bool) { return b.Start, b.Life != Persistent })
 	for b := range p.Buffers {
@@ -135,6 +135,25 @@ func newAssembler(p *Problem, pl *Plan) *assembler {
 		}
 	}
 	return a
+}
+
+// inOrder sorts by position, equals as they came: a counting sort. Of reruns nobody has checked yet that they lie within the iteration.
+func inOrder(positions int, ids []int32, key func(int32) OpID) []int32 {
+	at := func(i int32) int { return min(max(int(key(i)), 0), positions) }
+	count := make([]int32, positions+2)
+	for _, i := range ids {
+		count[at(i)+1]++
+	}
+	for k := range positions + 1 {
+		count[k+1] += count[k]
+	}
+	sorted := make([]int32, len(ids))
+	for _, i := range ids {
+		k := at(i)
+		sorted[count[k]] = i
+		count[k]++
+	}
+	return sorted
 }
 
 // byPosition lists buffers by a position of theirs: a counting sort into one backing array.
@@ -268,18 +287,15 @@ func (a *assembler) position(i OpID) error {
 // rerun writes a chain. What it makes and an absence waits for stays; what else it makes is freed behind its last use in the chain.
 func (a *assembler) rerun(r *Rerun) error {
 	p := a.p
-	clear(a.chainLast)
 	for k, o := range r.Ops {
 		if o < 0 || int(o) >= len(p.Ops) {
 			return fmt.Errorf("%w plan: op %d of %d is to run again", ErrInvalid, o, len(p.Ops))
 		}
 		for _, x := range p.AccessesOf(o) {
-			a.chainLast[x.Buffer] = k
+			a.chainLast[x.Buffer] = int32(k)
 		}
 	}
-	scratch := map[BufferID]int{} // what the chain makes for itself alone, and in which order
-	made := 0
-	var over []BufferID
+	made := int32(0)
 	for k, o := range r.Ops {
 		for _, x := range p.AccessesOf(o) {
 			if a.current[x.Buffer] != none {
@@ -289,24 +305,24 @@ func (a *assembler) rerun(r *Rerun) error {
 				return fmt.Errorf("%w plan: op %d (%s), run again before op %d, reads buffer %d (%s), which is not there", ErrInvalid, o, p.Ops[o].Name, r.Before, x.Buffer, p.Buffers[x.Buffer].Name)
 			}
 			a.alloc(x.Buffer, r.Before)
-			if fetch, waited := a.recompute[x.Buffer]; waited && fetch == r.Before {
-				delete(a.recompute, x.Buffer)
+			if a.recompute[x.Buffer] == r.Before {
+				a.recompute[x.Buffer] = -1
 			} else {
-				scratch[x.Buffer], made = made, made+1
+				a.scratch[x.Buffer], made = made, made+1
 			}
 		}
 		w := p.Ops[o].Workspace
 		if w != NoBuffer && a.current[w] == none {
 			a.alloc(w, r.Before)
-			scratch[w], made = made, made+1
-			a.chainLast[w] = k
+			a.scratch[w], made = made, made+1
+			a.chainLast[w] = int32(k)
 		}
 		a.lastRun[p.Ops[o].Stream] = a.step(Step{Kind: Again, Queue: p.Ops[o].Stream, Op: o})
 		// What is not needed again by the chain was last touched by this very op, or is its workspace.
-		over = over[:0]
+		a.over = a.over[:0]
 		gone := func(b BufferID) {
-			if _, mine := scratch[b]; mine && a.chainLast[b] <= k && !slices.Contains(over, b) {
-				over = append(over, b)
+			if a.scratch[b] >= 0 && int(a.chainLast[b]) <= k && !slices.Contains(a.over, b) {
+				a.over = append(a.over, b)
 			}
 		}
 		for _, x := range p.AccessesOf(o) {
@@ -315,10 +331,10 @@ func (a *assembler) rerun(r *Rerun) error {
 		if w != NoBuffer {
 			gone(w)
 		}
-		slices.SortFunc(over, func(x, y BufferID) int { return cmp.Compare(scratch[x], scratch[y]) })
-		for _, b := range over {
+		slices.SortFunc(a.over, func(x, y BufferID) int { return cmp.Compare(a.scratch[x], a.scratch[y]) })
+		for _, b := range a.over {
 			a.free(b, r.Before)
-			delete(scratch, b)
+			a.scratch[b] = -1
 		}
 	}
 	return nil

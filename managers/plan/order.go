@@ -26,6 +26,7 @@ type orderer struct {
 	out    []Step
 	clock  []int32 // of each queue: the last step of each queue that it is known to be behind
 	known  []int32 // of each step written: what its completion implies; k a step, -1 throughout for steps that nothing waits for
+	never  []int32 // -1 for each queue
 	moved  []int32 // where each step of the old program stands in the new one
 	touch  []int32 // of each instance: the last step of each queue that touched it, or the bytes before it
 	wrote  []int32 // of each instance: the step that last wrote it, -1 where none did
@@ -46,7 +47,8 @@ func (pl *Plan) Order(p *Problem) {
 		}
 		return s
 	}
-	o.clock, o.moved = fill(o.k*o.k), make([]int32, len(pl.Steps)+1)
+	o.clock, o.moved, o.never = fill(o.k*o.k), make([]int32, len(pl.Steps)+1), fill(o.k)
+	o.known = make([]int32, 0, o.k*cap(o.out))
 	o.touch, o.wrote = fill(len(pl.Instances)*o.k), fill(len(pl.Instances))
 	o.host, o.hostBy = fill(len(p.Buffers)*o.k), fill(len(p.Buffers))
 	if pl.Policy == nil {
@@ -81,9 +83,7 @@ func (pl *Plan) Order(p *Problem) {
 
 func (o *orderer) emit(s Step) int32 {
 	o.out = append(o.out, s)
-	for range o.k {
-		o.known = append(o.known, -1)
-	}
+	o.known = append(o.known, o.never...)
 	return int32(len(o.out) - 1)
 }
 

@@ -1,13 +1,11 @@
 package plan
 
-import (
-	"slices"
-	"sort"
-)
+import "slices"
 
 // rangeMax remembers, for every byte of an arena, the last step of each queue that touched it. Bytes are cut at the offsets that
 // instances have, so that the tree has at most twice as many leaves as there are instances. Marks stay where they are put: a range is
-// raised at O(log n) nodes and asked for at O(log n) nodes, since a maximum need not be pushed down to be found.
+// raised at O(log n) nodes and asked for at O(log n) nodes, since a maximum need not be pushed down to be found. Both go up from the leaves, which takes half as long
+// as to come down to them.
 type rangeMax struct {
 	cuts   []int64
 	queues int
@@ -38,8 +36,9 @@ func newRangeMax(instances []Instance, queues int) *rangeMax {
 }
 
 func (t *rangeMax) span(x *Instance) (lo, hi int) {
-	return sort.Search(len(t.cuts), func(i int) bool { return t.cuts[i] >= x.Offset }),
-		sort.Search(len(t.cuts), func(i int) bool { return t.cuts[i] >= x.Offset+x.Size })
+	lo, _ = slices.BinarySearch(t.cuts, x.Offset)
+	more, _ := slices.BinarySearch(t.cuts[lo:], x.Offset+x.Size)
+	return lo, lo + more
 }
 
 func raise(dst, src []int32) {
@@ -52,44 +51,52 @@ func (t *rangeMax) node(s []int32, i int) []int32 { return s[i*t.queues : (i+1)*
 
 // touch raises the bytes of x to the steps of each queue.
 func (t *rangeMax) touch(x *Instance, steps []int32) {
-	if x.Size > 0 {
-		lo, hi := t.span(x)
-		t.raise(1, 0, t.leaves, lo, hi, steps)
-	}
-}
-
-func (t *rangeMax) raise(node, from, to, lo, hi int, steps []int32) {
-	if hi <= from || to <= lo {
+	if x.Size <= 0 {
 		return
 	}
-	raise(t.node(t.top, node), steps)
-	if lo <= from && to <= hi {
-		raise(t.node(t.mark, node), steps)
-		return
+	lo, hi := t.span(x)
+	for l, r := lo+t.leaves, hi+t.leaves; l < r; l, r = l/2, r/2 {
+		if l%2 == 1 {
+			raise(t.node(t.mark, l), steps)
+			raise(t.node(t.top, l), steps)
+			l++
+		}
+		if r%2 == 1 {
+			r--
+			raise(t.node(t.mark, r), steps)
+			raise(t.node(t.top, r), steps)
+		}
 	}
-	mid := (from + to) / 2
-	t.raise(2*node, from, mid, lo, hi, steps)
-	t.raise(2*node+1, mid, to, lo, hi, steps)
+	t.above(lo, hi, func(node int) { raise(t.node(t.top, node), steps) })
 }
 
 // ask raises dst to the last step of each queue that touched any byte of x.
 func (t *rangeMax) ask(x *Instance, dst []int32) {
-	if x.Size > 0 {
-		lo, hi := t.span(x)
-		t.collect(1, 0, t.leaves, lo, hi, dst)
+	if x.Size <= 0 {
+		return
 	}
+	lo, hi := t.span(x)
+	for l, r := lo+t.leaves, hi+t.leaves; l < r; l, r = l/2, r/2 {
+		if l%2 == 1 {
+			raise(dst, t.node(t.top, l))
+			l++
+		}
+		if r%2 == 1 {
+			r--
+			raise(dst, t.node(t.top, r))
+		}
+	}
+	t.above(lo, hi, func(node int) { raise(dst, t.node(t.mark, node)) })
 }
 
-func (t *rangeMax) collect(node, from, to, lo, hi int, dst []int32) {
-	if hi <= from || to <= lo {
-		return
+// above visits the nodes over the first and the last leaf of a range, each once. Whatever lies above a node that makes part of the range up is among them.
+func (t *rangeMax) above(lo, hi int, visit func(node int)) {
+	l, r := (lo+t.leaves)/2, (hi-1+t.leaves)/2
+	for ; l != r; l, r = l/2, r/2 {
+		visit(l)
+		visit(r)
 	}
-	if lo <= from && to <= hi {
-		raise(dst, t.node(t.top, node))
-		return
+	for ; l > 0; l /= 2 {
+		visit(l)
 	}
-	raise(dst, t.node(t.mark, node))
-	mid := (from + to) / 2
-	t.collect(2*node, from, mid, lo, hi, dst)
-	t.collect(2*node+1, mid, to, lo, hi, dst)
 }
