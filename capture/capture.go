@@ -101,6 +101,9 @@ type Step struct {
 	// Allocated and Reserved are the device allocator's own figures at the step's end; PeakAllocated and PeakReserved its own marks, which
 	// stand for the time since the process began or the program last reset them.
 	Allocated, Reserved, PeakAllocated, PeakReserved int64
+	// Requested is what of Allocated the tensors asked for, the rest being the allocator's rounding; Active is Allocated and what was freed while another
+	// stream may still use it.
+	Requested, Active int64
 	// RSS is the process's resident memory on the host.
 	RSS int64
 	// Parameters, Gradients and OptimizerState are the bytes of the storages that the optimizers hold, as last counted.

@@ -24,7 +24,7 @@ SHARE = 400  # a figure is taken at most every SHARE times as long as it takes
 UNSTEPPED = 200  # backward passes without a step after which that is said: more than gradients are accumulated over
 ELSEWHERE = 64  # steps of other optimizers after which the first is taken to be out of use
 WARM, FIRST, DEPTH_FIRST = 2, 0, "ops"  # steps before those that are described unasked, and how many those are: whoever starts a program under the agent says
-NOT_TAKEN = (-1,) * 7
+NOT_TAKEN = (-1,) * 7, (-1,) * 2
 
 
 class _Step(object):
@@ -251,11 +251,11 @@ class Agent(Manager):
     def _boundary(self, now, skipped):
         step, carried = self.step, self._step_ended()
         if step.begin is not None:
-            totals = self._take_totals(now) if now >= self.next_totals else NOT_TAKEN
+            totals, finer = self._take_totals(now) if now >= self.next_totals else NOT_TAKEN
             if now >= self.next_known:
                 self._take_known(now)
             self.steps.append((self.index, self.epoch + step.begin, self.epoch + now, max(now - step.begin - step.backward - step.optimizer, 0),
-                               step.backward, step.optimizer) + totals + self.known + (step.spent, 1 if skipped else 0) + carried)
+                               step.backward, step.optimizer) + totals + self.known + (step.spent, 1 if skipped else 0) + carried + finer)
             if self.window is None or self.every == 1:  # a step that is described lasts longer than those that follow
                 self.lasted = min(now - step.begin, self.lasted + self.lasted // 4 if self.lasted else now)  # and so may any one
             self.produced += 1
@@ -276,20 +276,21 @@ class Agent(Manager):
         self.step.stepped = 0 if skipped else 1
 
     def _take_totals(self, now):
-        """What the allocator and the system hold, -1 where there is none."""
+        """What the allocator and the system hold, and of what the allocator has given what was asked for and what is in use; -1 where there is none."""
         device = self.device
         if device is None or device.type != "cuda":
             device = self.device = self._of_parameters()
         if self.statm < 0:
             self.statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC) if sys.platform.startswith("linux") else -1
         rss = int(os.pread(self.statm, 128, 0).split()[1]) * self.page if self.statm >= 0 else -1
-        figures = (-1, -1, -1, -1, rss, -1, -1)
+        figures, finer = (-1, -1, -1, -1, rss, -1, -1), (-1, -1)
         if device is not None and device.type == "cuda":
             s = self.torch._C._cuda_memoryStats(device.index if device.index is not None else self.torch.cuda.current_device())
             a, r = s["allocated_bytes"]["all"], s["reserved_bytes"]["all"]
             figures = (a["current"], r["current"], a["peak"], r["peak"], rss, s["num_alloc_retries"], s["num_ooms"])
+            finer = tuple(s[name]["all"]["current"] if name in s else -1 for name in ("requested_bytes", "active_bytes"))
         self.next_totals = now + SHARE * (self.clock() - now)
-        return figures
+        return figures, finer
 
     def _of_parameters(self):
         for o in self.optimizers:

@@ -150,7 +150,7 @@ def _stand_in(torch):
     torch.cuda.memory._record_memory_history = record
     torch._C._cuda_isHistoryEnabled = lambda: bool(on)
     stat = {"all": {"current": 4096, "peak": 8192}}
-    torch._C._cuda_memoryStats = lambda device: {"allocated_bytes": stat, "reserved_bytes": stat, "num_alloc_retries": 1, "num_ooms": 0}
+    torch._C._cuda_memoryStats = lambda device: {"allocated_bytes": stat, "reserved_bytes": stat, "requested_bytes": {"all": {"current": 4000}}, "num_alloc_retries": 1, "num_ooms": 0}
     def snapshot():
         now = time.time_ns() // 1000
         event = {"action": "alloc", "addr": 4096, "size": 512, "stream": 0, "time_us": now, "frames": [{"filename": "train.py", "line": 1, "name": "f"}]}
@@ -199,7 +199,8 @@ def _stand_in(torch):
 	if x.How != capture.HowHistory || x.Trace.Events.Len() != 1 || len(x.Trace.Marks) != 2 || x.Trace.Stacks.Len() == 0 {
 		t.Errorf("%+v with %d events and %d marks", x, x.Trace.Events.Len(), len(x.Trace.Marks))
 	}
-	if last := v.Steps[len(v.Steps)-1]; last.Allocated != 4096 && last.Allocated != capture.Unknown || v.Steps[0].PeakReserved != 8192 || v.Steps[0].Retries != 1 {
+	if last := v.Steps[len(v.Steps)-1]; last.Allocated != 4096 && last.Allocated != capture.Unknown || v.Steps[0].PeakReserved != 8192 || v.Steps[0].Retries != 1 ||
+		v.Steps[0].Requested != 4000 || v.Steps[0].Active != capture.Unknown {
 		t.Errorf("%+v", v.Steps)
 	}
 }

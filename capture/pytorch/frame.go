@@ -192,10 +192,12 @@ func read[T any](payload []byte) (T, error) {
 	return v, nil
 }
 
-// stepColumns is the number of integers in a step's row, carriedColumns that of an agent which can carry plans out.
+// stepColumns is the number of integers in a step's row, carriedColumns that of an agent which can carry plans out, allColumns that of one which tells
+// the allocator's finer figures as well.
 const (
 	stepColumns    = 18
 	carriedColumns = 25
+	allColumns     = 27
 )
 
 // steps decodes the rows of a frameSteps. Rows that are too short are an error; further columns are skipped.
@@ -216,9 +218,13 @@ func steps(payload []byte) ([]capture.Step, error) {
 			Index: r[0], Start: r[1], End: r[2], Forward: r[3], Backward: r[4], Optimizer: r[5],
 			Allocated: r[6], Reserved: r[7], PeakAllocated: r[8], PeakReserved: r[9], RSS: r[10], Retries: r[11], OOMs: r[12],
 			Parameters: r[13], Gradients: r[14], OptimizerState: r[15], Cost: time.Duration(r[16]), Skipped: r[17] != 0, Ops: capture.Unknown,
+			Requested: capture.Unknown, Active: capture.Unknown,
 		}
 		if len(r) >= carriedColumns {
 			step.Carried = capture.Carried{Plan: r[18], Out: r[19], In: r[20], Again: time.Duration(r[21]), Missed: r[22], Checked: r[23], Differ: r[24]}
+		}
+		if len(r) >= allColumns {
+			step.Requested, step.Active = r[25], r[26]
 		}
 		out = append(out, step)
 	}
@@ -226,18 +232,19 @@ func steps(payload []byte) ([]capture.Step, error) {
 }
 
 // rows is the inverse of steps. The number of ops, which an agent does not send, is left out.
-func rows(list []capture.Step) [][carriedColumns]int64 {
-	out := make([][carriedColumns]int64, len(list))
+func rows(list []capture.Step) [][allColumns]int64 {
+	out := make([][allColumns]int64, len(list))
 	for i, s := range list {
 		skipped := int64(0)
 		if s.Skipped {
 			skipped = 1
 		}
-		out[i] = [carriedColumns]int64{
+		out[i] = [allColumns]int64{
 			s.Index, s.Start, s.End, s.Forward, s.Backward, s.Optimizer,
 			s.Allocated, s.Reserved, s.PeakAllocated, s.PeakReserved, s.RSS, s.Retries, s.OOMs,
 			s.Parameters, s.Gradients, s.OptimizerState, int64(s.Cost), skipped,
 			s.Carried.Plan, s.Carried.Out, s.Carried.In, int64(s.Carried.Again), s.Carried.Missed, s.Carried.Checked, s.Carried.Differ,
+			s.Requested, s.Active,
 		}
 	}
 	return out

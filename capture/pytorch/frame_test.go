@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"strconv"
 	"strings"
 	"testing"
@@ -69,7 +70,7 @@ func TestASessionPassesOnWhatTheAgentSays(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := capture.Step{Index: 0, Start: 10, End: 20, Forward: 5, Backward: 3, Optimizer: 2, Allocated: -1, Reserved: -1, PeakAllocated: -1, PeakReserved: -1,
-		RSS: 4096, Parameters: 100, Gradients: 50, OptimizerState: 25, Ops: -1, Retries: -1, OOMs: -1, Cost: 7}
+		Requested: -1, Active: -1, RSS: 4096, Parameters: 100, Gradients: 50, OptimizerState: 25, Ops: -1, Retries: -1, OOMs: -1, Cost: 7}
 	if len(v.Steps) != 1 || v.Steps[0] != want {
 		t.Errorf("%+v", v.Steps)
 	}
@@ -81,6 +82,35 @@ func TestASessionPassesOnWhatTheAgentSays(t *testing.T) {
 	}
 	if len(v.Notices) != 2 || v.Losses[0].Count != 3 || v.End.Reason != capture.Exited || !v.End.OutOfMemory {
 		t.Errorf("%+v", v)
+	}
+}
+
+// TestAStepIsReadAsItWasWritten gives every figure of a step another value, the number of ops left out, which nobody sends.
+func TestAStepIsReadAsItWasWritten(t *testing.T) {
+	n := int64(0)
+	var fill func(v reflect.Value)
+	fill = func(v reflect.Value) {
+		for i := range v.NumField() {
+			switch f := v.Field(i); f.Kind() {
+			case reflect.Struct:
+				fill(f)
+			case reflect.Bool:
+				f.SetBool(true)
+			default:
+				n++
+				f.SetInt(n)
+			}
+		}
+	}
+	var want capture.Step
+	fill(reflect.ValueOf(&want).Elem())
+	want.Ops = capture.Unknown
+	text, err := json.Marshal(rows([]capture.Step{want}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := steps(text); err != nil || len(got) != 1 || got[0] != want {
+		t.Errorf("%+v became %+v, %v", want, got, err)
 	}
 }
 

@@ -112,7 +112,14 @@ func (b *books) parts(pid int, s *capture.Step) (parts []live.Part, whole live.P
 		}
 		a.observed = r.Time
 	}
-	out := nvml.Reconcile(r, nvml.Books{PID: pid, Allocated: nvml.Known(s.Allocated), Reserved: nvml.Known(s.Reserved), ContextBound: a.least})
+	told := nvml.Books{PID: pid, Allocated: nvml.Known(s.Allocated), Reserved: nvml.Known(s.Reserved), ContextBound: a.least}
+	if s.Requested > 0 {
+		told.Requested = nvml.Known(s.Requested)
+	}
+	if s.Active > 0 {
+		told.Active = nvml.Known(s.Active)
+	}
+	out := nvml.Reconcile(r, told)
 	return namedParts(&out, s, r.ProcessesKnown && b.lists(r, pid)), live.Part{Name: fmt.Sprintf("Used on GPU %d, by NVML", at), Bytes: used}, true
 }
 
@@ -253,14 +260,17 @@ func namedParts(r *nvml.Reconciliation, s *capture.Step, listed bool) []live.Par
 	total, _ := r.Part(nvml.OtherProcesses)
 	for _, p := range r.Parts {
 		switch p.Name {
-		case nvml.Tensors: // with the rounding of each, which a step does not tell
-			rest := p.Bytes
+		case nvml.Tensors:
+			rest, name := p.Bytes, "other tensors and rounding"
+			if s.Requested > 0 { // then rounding is a part of its own
+				name = "other tensors"
+			}
 			for _, t := range []live.Part{{Name: "parameters", Bytes: s.Parameters}, {Name: "gradients", Bytes: s.Gradients}, {Name: "optimizer state", Bytes: s.OptimizerState}} {
 				n := min(max(t.Bytes, 0), rest) // counted at another step, they may be more than there is now
 				add(t.Name, n, false, false)
 				rest -= n
 			}
-			add("other tensors and rounding", rest, true, false)
+			add(name, rest, true, false)
 		case nvml.OtherProcesses: // the first stands for all
 			if total == 0 {
 				continue

@@ -217,6 +217,26 @@ Used on GPU 1, by NVML: 12
 	}
 }
 
+func TestTheBooksTellRoundingAndWhatAnotherStreamStillUses(t *testing.T) {
+	b := booksOf(t, "cuda:0", map[int][]holder{0: {{10, 10 * gib}}})
+	b.own[10].since = math.MaxInt64
+	s := step(6*gib, 9*gib)
+	s.Requested, s.Active = 5*gib, 7*gib
+	parts, whole, ok := b.parts(10, s)
+	const want = `parameters: 1
+other tensors: 4 derived
+rounding: 1
+pending free: 1
+cached: 2
+CUDA context and libraries: 1 derived
+unexplained: 2 derived unexplained
+Used on GPU 0, by NVML: 12
+`
+	if got := table(parts, whole); !ok || got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}
+
 func TestTheContextIsBoundedByTheLeastThatWasSeenBesideTheAllocator(t *testing.T) {
 	b := booksOf(t, "cuda:0", map[int][]holder{0: {{10, 9 * gib}}})
 	first := step(5*gib, 8*gib)
