@@ -5,7 +5,21 @@ under which plan it ran and what that moved. A plan that cannot begin, or that d
 """
 
 
+HOST_SHARE = 0.9  # of the host memory that is available: more than that is not asked for, lest the system ends a process
 NOTHING = 0, 0, 0, 0, 0, 0  # of what Carrier.next tells
+
+
+def _host_room():
+    """The bytes that may be had on this host, by the system's word and by the control group's; None where neither says."""
+    rooms = []
+    try:
+        with open("/proc/meminfo") as f:
+            rooms += [int(line.split()[1]) << 10 for line in f if line.startswith("MemAvailable:")]
+        with open("/sys/fs/cgroup/memory.max") as f, open("/sys/fs/cgroup/memory.current") as g:
+            rooms.append(int(f.read()) - int(g.read()))
+    except (OSError, ValueError):  # "max" is no limit
+        pass
+    return min(rooms) if rooms else None
 
 
 class Manager(Sender):
@@ -83,6 +97,11 @@ class Manager(Sender):
             return "the program has a dispatch mode of its own around its steps"
         if device is None or device.type not in ("cpu", "cuda"):
             return "the parameters are on %s, and plans are carried out on cpu and cuda" % (device,)
+        ranks, room = os.environ.get("LOCAL_WORLD_SIZE", ""), _host_room()
+        ranks = max(int(ranks), 1) if ranks.isdigit() else 1
+        if room is not None and plan.get("slab", 0) * ranks > room * HOST_SHARE:
+            return "it takes %d MiB of host memory%s, of which %d MiB are available: plan with recompute, or with a larger budget" % (
+                plan["slab"] * ranks >> 20, " (%d ranks of this host together)" % ranks if ranks > 1 else "", room >> 20)
         return ""
 
     def _not_opened(self, why, how):

@@ -355,7 +355,7 @@ func TestProgramsThatPlansGetIntoTheWayOfLearnTheSame(t *testing.T) {
 	}
 }
 
-func TestAPlanUnderWhichResultsDifferIsGivenUpUnlessTheyMay(t *testing.T) {
+func TestAPlanThatTheHostHasNoRoomForOrUnderWhichResultsDifferIsGivenUp(t *testing.T) {
 	torch(t)
 	private(t)
 	l := startLive(t, awkward, "wobbles@2000")
@@ -376,6 +376,17 @@ func TestAPlanUnderWhichResultsDifferIsGivenUpUnlessTheyMay(t *testing.T) {
 		return slices.ContainsFunc(r.Ops, func(o plan.OpID) bool { return p.Ops[o].Name == "aten::sigmoid" })
 	}) {
 		t.Fatal("no sigmoid runs again")
+	}
+	words, err := live.Encode(p, pl, live.Same)
+	if err != nil {
+		t.Fatal(err)
+	}
+	greedy := strings.Replace(string(words), `"slab":0`, `"slab":1125899906842624`, 1)
+	if err := l.Carry(context.Background(), 5, []byte(greedy)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Steps(context.Background(), 5, 1); !errors.Is(err, errGivenUp) || !strings.Contains(err.Error(), "of host memory, of which") {
+		t.Errorf("a plan that takes a pebibyte of the host ends with %v", err)
 	}
 	tell := func(live.News) {}
 	if err := live.NewTarget(l.trainer, live.Options{}).Hold(context.Background(), p, pl, 0, tell); !errors.Is(err, errDiffer) {
