@@ -93,31 +93,6 @@ func (t *trainer) Carry(ctx context.Context, number int64, words []byte) error {
 	return t.control.Carry(ctx, number, words)
 }
 
-// Plain implements live.Trainer.
-func (t *trainer) Plain(ctx context.Context, behind, n int) ([]live.Step, error) {
-	var steps []live.Step
-	err := t.until(ctx, func(v *capture.View) (bool, error) {
-		steps = plain(v, behind, n)
-		return len(steps) == n, nil
-	})
-	return steps, err
-}
-
-// plain returns the newest steps of a view, n at most, that nothing of ours made longer: no plan, no description, nor either of them in the few steps before.
-func plain(v *capture.View, behind, n int) []live.Step {
-	described := func(at int64) bool {
-		return slices.ContainsFunc(v.Windows, func(w capture.Window) bool { return w.First <= at && at <= w.Last })
-	}
-	var steps []live.Step
-	for i := len(v.Steps) - 1; i >= behind && len(steps) < n; i-- {
-		if !slices.ContainsFunc(v.Steps[i-behind:i+1], func(s capture.Step) bool { return s.Carried.Plan != 0 || described(s.Index) }) {
-			steps = append(steps, liveStep(&v.Steps[i]))
-		}
-	}
-	slices.Reverse(steps)
-	return steps
-}
-
 // liveStep says of a step what plans are judged by.
 func liveStep(s *capture.Step) live.Step {
 	return live.Step{Time: s.End - s.Start, Out: s.Carried.Out, In: s.Carried.In, Again: int64(s.Carried.Again),

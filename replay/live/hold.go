@@ -84,7 +84,7 @@ func (t *Target) Hold(ctx context.Context, p *plan.Problem, pl *plan.Plan, added
 		n.Foretold = pl.Footprint
 	}
 	tell(n)
-	before, err := t.trainer.Plain(ctx, t.opt.Warm, t.opt.Steps)
+	before, err := t.timed(ctx, 0)
 	if err != nil {
 		return ended(ctx, err)
 	}

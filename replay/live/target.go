@@ -15,8 +15,8 @@ import (
 // it, and its overhead is against the mean of both; steps behind a change are let pass until allocator and caches have settled. Memory is measured in a step
 // of its own that is described op by op, since a description costs time: the peak of what is allocated on the device, in the same words as a prediction's.
 //
-// Rejected: the allocator's own peak marks: they are the program's, and a CPU has none; one stretch before, one after, without a third: drift would be read as
-// the plan's doing.
+// Rejected: as the first stretch, steps that ran before it was asked for: some of them ran while a plan was searched for on the same processors; the
+// allocator's own peak marks: they are the program's, and a CPU has none; one stretch before, one after, without a third: drift would be read as the plan's doing.
 
 // Trainer is a training that runs, as far as plans need it.
 type Trainer interface {
@@ -24,9 +24,6 @@ type Trainer interface {
 	Describe(ctx context.Context) (*traces.Trace, error)
 	// Carry has a plan carried out from the next step on, under a number; no plan ends that. The error says why it is not.
 	Carry(ctx context.Context, number int64, plan []byte) error
-	// Plain returns the newest n steps that ran without a plan and were not described, none of them one of the first few behind one that was; it waits for those
-	// that lack.
-	Plain(ctx context.Context, behind, n int) ([]Step, error)
 	// Steps returns the next n steps that ran under the plan of that number, 0 for none, as they come to an end. The error says why there are no more:
 	// the training ended, or the plan was given up.
 	Steps(ctx context.Context, number int64, n int) ([]Step, error)
@@ -81,8 +78,7 @@ func NewTarget(t Trainer, o Options) *Target {
 // Name implements replay.Target.
 func (*Target) Name() string { return "live" }
 
-// Run implements replay.Target: the plan is carried out between two stretches without one, of which the first may be over already,
-// and is off afterwards. Footprint and PeakLive are the peak of what
+// Run implements replay.Target: the plan is carried out between two stretches without one, and is off afterwards. Footprint and PeakLive are the peak of what
 // is allocated on the device within a step, which a plan's PeakLive predicts; a process holds more than that. Of a pool's plan Footprint is its arena.
 func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan.RunOptions) (m plan.Measurement, err error) {
 	began := time.Now()
@@ -97,7 +93,7 @@ func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan
 		}
 	}
 	say("without")
-	before, err := t.trainer.Plain(ctx, t.opt.Warm, t.opt.Steps)
+	before, err := t.timed(ctx, 0)
 	if err != nil {
 		return m, err
 	}
@@ -189,7 +185,7 @@ func (t *Target) takeOff(ctx context.Context, err *error) {
 // allowed says what is wrong where steps take longer under a plan than they may; both are step times.
 func (o *Options) allowed(without, with int64) error {
 	if over := float64(with)/float64(without) - 1; o.MostOverhead > 0 && over > o.MostOverhead {
-		return fmt.Errorf("turned off: steps took %.1f %% longer, and %.1f %% is the most allowed", 100*over, 100*o.MostOverhead)
+		return fmt.Errorf("turned off: steps take %.1f %% longer, and %.1f %% is the most allowed", 100*over, 100*o.MostOverhead)
 	}
 	return nil
 }
