@@ -29,7 +29,7 @@ var smallExamples = map[string]string{
 }
 
 // stepsUnder is how many steps each manager is carried out for, of every example. Fifty take about five minutes on two cores.
-var stepsUnder = flag.Int("steps-under", 10, "how many steps each manager is carried out for in TestEveryManagerLearnsTheSameOnEveryExample")
+var stepsUnder = flag.Int("steps-under", 4, "how many steps each manager is carried out for in TestEveryManagerLearnsTheSameOnEveryExample")
 
 // TestEveryManagerLearnsTheSameOnEveryExample has every manager that works in a running training carried out for some steps of every example, on and off at
 // random, and compares parameters and gradients behind every single step with those of the same training alone.
