@@ -331,7 +331,7 @@ func TestRanksLearnTheSameWhileOneOfThemTrainsWithPlans(t *testing.T) {
 func TestProgramsThatPlansGetIntoTheWayOfLearnTheSame(t *testing.T) {
 	torch(t)
 	private(t)
-	all := []string{"twice@150", "penalty@150", "varied@150", "trips@150", "stops@200", "hooked@150", "looks@200", "changed@250", "beside@350"}
+	all := []string{"twice@250", "penalty@250", "varied@250", "trips@400", "stops@300", "hooked@250", "looks@200", "changed@250", "beside@350"}
 	want := alone(t, awkward, all...)
 	for _, scenario := range all {
 		name, count, _ := strings.Cut(scenario, "@")
