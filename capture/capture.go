@@ -84,6 +84,9 @@ type Target struct {
 	Capabilities []string
 	// Depth is by what means windows are captured now, HowOps, HowHistory or HowProfile; "" where there is no choice.
 	Depth string
+	// Room is how many bytes of the device the process may have for its tensors, as its first step found it: what its allocator holds and what is free, within
+	// the share that the program allows itself; 0 where unknown.
+	Room int64
 }
 
 // Command returns the command line as one line of text.
@@ -146,7 +149,13 @@ type Carrier interface {
 	// Carry has the plan of that number carried out from the next step on, in the form of package replay/live; nil ends the one before. Steps say under
 	// which plan they ran; a plan that was refused or given up is said by a Notice with the key [PlanKey] or [PlanDiffersKey].
 	Carry(ctx context.Context, number int64, plan []byte) error
+	// Keep has what autograd saves stay on the device from the next step on, where no plan is carried out: a command may have been started under an agent that
+	// has it wait on the host until there is one. It ends the plan before.
+	Keep(ctx context.Context) error
 }
+
+// UnplannedKey is the key of the notice that says where what autograd saves is kept while there is no plan. It is a State where that is the host.
+const UnplannedKey = "unplanned"
 
 // PlanKey is the key of the notice that says why a plan is not carried out, or no more.
 func PlanKey(number int64) string { return "plan " + strconv.FormatInt(number, 10) }

@@ -49,12 +49,14 @@ class Agent(Manager):
         self.window, self.window_thread, self.described, self.addresses = None, 0, 0, Addresses()
         self.device, self.statm, self.page = None, -1, os.sysconf("SC_PAGE_SIZE")
         self.next_totals, self.known, self.next_known = 0, (-1, -1, -1), 0
+        self.room = -1  # bytes that the program may have of the device
 
     # -- coming ---------------------------------------------------------------------------------------------------------------
 
     def launch(self):
         """Begin in a process that has just imported torch."""
         self._arm()
+        self._offload()
         main = getattr(sys.modules.get("__main__"), "__spec__", None)
         import multiprocessing
 
@@ -136,7 +138,7 @@ class Agent(Manager):
             if window is not None and threading.get_ident() == self.window_thread and window.leave():
                 window.unhook()
                 self.window = None
-            if self.carrier is not None and self.carrier.thread == threading.get_ident():
+            if self.carrier is not None and self.carrier.thread in (0, threading.get_ident()):
                 self._off()
         except Exception:
             pass
@@ -289,8 +291,20 @@ class Agent(Manager):
             a, r = s["allocated_bytes"]["all"], s["reserved_bytes"]["all"]
             figures = (a["current"], r["current"], a["peak"], r["peak"], rss, s["num_alloc_retries"], s["num_ooms"])
             finer = tuple(s[name]["all"]["current"] if name in s else -1 for name in ("requested_bytes", "active_bytes"))
+            if self.room < 0:
+                self.room = self._room(device, r["current"])
         self.next_totals = now + SHARE * (self.clock() - now)
         return figures, finer
+
+    def _room(self, device, reserved):
+        """What the allocator holds of the device and what is free there, within the share that the program allows itself; 0 where torch does not say."""
+        cuda = self.torch.cuda
+        try:
+            free, total = cuda.mem_get_info(device)
+            share = getattr(cuda, "get_per_process_memory_fraction", lambda device: 1.0)(device)
+            return min(int(free) + reserved, int(total * share))
+        except (AttributeError, RuntimeError):
+            return 0
 
     def _of_parameters(self):
         for o in self.optimizers:
@@ -370,8 +384,8 @@ class Agent(Manager):
         refusal = self.window.begin()
         if refusal:
             return self._not_opened(refusal, how)
-        if saves and how == "ops":
-            self._watch(self.window)
+        if how == "ops":
+            self._watch(self.window, saves)
         self.window.cost += self.clock() - begin
 
     def _elsewise(self, why):
@@ -430,6 +444,7 @@ class Agent(Manager):
         self.hooks, self.patched = hooks, patched
         self.step = _Step(None)
         self._expect_the_end()
+        self._offload()
 
     # -- going ----------------------------------------------------------------------------------------------------------------
 

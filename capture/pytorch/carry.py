@@ -101,7 +101,7 @@ class Carrier(Again):
     """Carries one plan out. An empty plan keeps everything; watch, where given, is told of what is saved and loaded."""
 
     def __init__(self, torch, plan):
-        self.torch, self.plan, self.watch = torch, plan, None
+        self.torch, self.plan, self.watch, self.window = torch, plan, None, None
         self.entries = {e["save"]: e for e in plan.get("values", ())}
         self.fetches, self.wanted = {}, {}
         for e in self.entries.values():

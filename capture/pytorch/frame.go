@@ -63,6 +63,7 @@ type hello struct {
 	Capabilities []string `json:"capabilities"`
 	Waiting      string   `json:"waiting"`
 	Depth        string   `json:"depth"`
+	Room         int64    `json:"room"`
 	// Viewer is the process of the Relay that says this in the agent's place.
 	Viewer int `json:"viewer,omitempty"`
 }
@@ -123,6 +124,8 @@ type ask struct {
 type order struct {
 	ID   int64           `json:"id"`
 	Plan json.RawMessage `json:"plan,omitempty"`
+	// Keep has what is saved stay on the device where no plan is carried out.
+	Keep bool `json:"keep,omitempty"`
 }
 
 type watched struct {

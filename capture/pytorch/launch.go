@@ -37,6 +37,9 @@ type Launch struct {
 	First int
 	// Depth is by what means steps are captured until something else is asked for, capture.HowOps where it is "".
 	Depth string
+	// Offload are the types of devices, such as cuda, whose saved tensors wait on the host from the first step on until a plan is carried out: for a training
+	// that would not fit without one.
+	Offload []string
 	// Detached starts the command in a session of its own, so that the end of this terminal does not reach it.
 	Detached bool
 	// Each, where not nil, is asked for a sink for every process but the one that is shown; nil drops what it sends.
@@ -114,7 +117,11 @@ func (j *Job) start(base string) error {
 	if err := os.Mkdir(python, 0o700); err != nil {
 		return err
 	}
-	for name, text := range map[string]string{"sitecustomize.py": siteSource, "agent.py": Agent() + fmt.Sprintf("\n\nFIRST, DEPTH_FIRST = %d, %q\n", max(j.launch.First, 0), cmp.Or(j.launch.Depth, capture.HowOps))} {
+	settings := fmt.Sprintf("\n\nFIRST, DEPTH_FIRST = %d, %q\n", max(j.launch.First, 0), cmp.Or(j.launch.Depth, capture.HowOps))
+	for _, kind := range j.launch.Offload {
+		settings += fmt.Sprintf("UNPLANNED += (%q,)\n", kind)
+	}
+	for name, text := range map[string]string{"sitecustomize.py": siteSource, "agent.py": Agent() + settings} {
 		if err := os.WriteFile(filepath.Join(python, name), []byte(text), 0o600); err != nil {
 			return fmt.Errorf("writing the agent: %w", err)
 		}
@@ -319,6 +326,15 @@ func (j *Job) Carry(ctx context.Context, number int64, plan []byte) error {
 		return err
 	}
 	return s.Carry(ctx, number, plan)
+}
+
+// Keep implements capture.Carrier.
+func (j *Job) Keep(ctx context.Context) error {
+	s, err := j.control()
+	if err != nil {
+		return err
+	}
+	return s.Keep(ctx)
 }
 
 // Every implements capture.Controller.

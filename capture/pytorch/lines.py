@@ -4,6 +4,7 @@ The rows are tuples, as small as they can be while the training runs. They becom
 documents on the thread that sends them, where nobody waits: categories, labels and the device's times are looked up only then. It needs
 the syntax of Python 3.8.
 """
+import bisect
 import json
 import os
 import time
@@ -50,6 +51,17 @@ class Recording(object):
         self.saved = set()
         self.where, self.timed, self.newest = {}, [], {}
         self.cost, self.steps, self.lost, self.stopped = 0, [], 0, False
+        self.pauses, self.slept = [], []  # when training went on after it was held up, and for how long it had been until then
+
+    def paused(self, begin, end):
+        """From begin to end training stood still for the agent's sake: no time passes there."""
+        self.slept.append((self.slept[-1] if self.slept else 0) + end - begin)
+        self.pauses.append(end)
+
+    def _at(self, t):
+        """Nanoseconds from the start to a moment, pauses left out."""
+        k = bisect.bisect_right(self.pauses, t)
+        return t - self.start - (self.slept[k - 1] if k else 0)
 
     def _row(self, row):
         if len(self.rows) < MAX_ROWS:
@@ -84,8 +96,8 @@ class Recording(object):
         self.timed, self.newest = [], {}
         head = dict(head, gmemtop="described", version=1, torch=self.torch.__version__, device=self.device, pid=os.getpid(),
                     rank=int(os.environ.get("RANK", -1)), world_size=int(os.environ.get("WORLD_SIZE", -1)),
-                    epoch_ns=self.start + head["epoch_ns"], steps=[[a - self.start, b - self.start] for a, b in self.steps])
-        quoted, out, origin = {}, [json.dumps(head, separators=(",", ":"))], self.start
+                    epoch_ns=self.start + head["epoch_ns"], steps=[[self._at(a), self._at(b)] for a, b in self.steps])
+        quoted, out = {}, [json.dumps(head, separators=(",", ":"))]
 
         def quote(s):
             if s not in quoted:
@@ -97,14 +109,14 @@ class Recording(object):
                 if row[0] == "o":
                     _, t, d, name, phase, module, r, w, m, rerun, stream = row
                     out.append('{"k":"op","t":%d,"d":%d,"name":%s,"phase":"%s","module":%s,"r":%s,"w":%s,"m":%s,"rerun":%s%s}' % (
-                        t - origin, d, quote(name if "::" in name or name == "running_statistics" else "aten::" + name), phase, quote(module),
+                        self._at(t), d, quote(name if "::" in name or name == "running_statistics" else "aten::" + name), phase, quote(module),
                         r, w, m, "true" if rerun else "false", ',"stream":%d' % stream if stream else ""))
                 elif row[0] == "f":
-                    out.append('{"k":"free","id":%d,"t":%d}' % (row[1], row[2] - origin))
+                    out.append('{"k":"free","id":%d,"t":%d}' % (row[1], self._at(row[2])))
                 else:
                     label = self.label.get(self.gradient_of.get(row[1], row[1]))
                     out.append('{"k":"alloc","id":%d,"size":%d,"addr":%d,"t":%d,"category":"%s","on":"%s"%s}' % (
-                        row[1], row[2], row[4], max(row[3] - origin, 0), self._category(row[1]), self.where[row[1]], "" if label is None else ',"label":' + quote(label)))
+                        row[1], row[2], row[4], max(self._at(row[3]), 0), self._category(row[1]), self.where[row[1]], "" if label is None else ',"label":' + quote(label)))
                 if len(out) >= 2000:
                     yield "\n".join(out) + "\n"
                     out = []

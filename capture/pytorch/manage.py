@@ -2,11 +2,14 @@
 
 An order is a plan with a number, or none. It is taken up where a step ends, on the thread that trains, and never while a window is open. A step's row says
 under which plan it ran and what that moved. A plan that cannot begin, or that does not fit three iterations in a row, is given up with a notice.
+
+Where no plan is carried out the program's memory is left alone, unless whoever started it said that it may not fit so: then what is saved waits on the host.
 """
 
 
 HOST_SHARE = 0.9  # of the host memory that is available: more than that is not asked for, lest the system ends a process
 NOTHING = 0, 0, 0, 0, 0, 0  # of what Carrier.next tells
+UNPLANNED = ()  # on devices of these types what is saved waits on the host where there is no plan: whoever starts a program under the agent says
 
 
 def _host_room():
@@ -22,12 +25,19 @@ def _host_room():
     return min(rooms) if rooms else None
 
 
+def _local_ranks():
+    """How many processes of the job share this host's memory."""
+    ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
+    return max(int(ranks), 1) if ranks.isdigit() else 1
+
+
 class Manager(Sender):
     """What of the agent has plans carried out."""
 
     def __init__(self, path):
         Sender.__init__(self, path)
-        self.carrier, self.managed, self.order = None, 0, None  # managed is the plan's number, 0 for a carrier that only watches
+        self.carrier, self.managed, self.order = None, 0, None  # managed is the plan's number, 0 for a carrier that only watches or offloads
+        self.unplanned = UNPLANNED
         self.happened = NOTHING
         self.pool = None  # that was used last
 
@@ -43,21 +53,31 @@ class Manager(Sender):
         carrier, order = self.carrier, self.order
         if carrier is not None and (carrier.why or self.leaving):
             self._off()
-            if carrier.why:
+            if carrier.why and self.was == 0:
+                self._kept("it broke: " + carrier.why)
+            elif carrier.why:
                 self._say("off, and training goes on as before: " + carrier.why, ("plan %d differs" if carrier.differs else "plan %d") % self.was)
-        if order is None or self.leaving:
-            return
-        self.order = None
-        self._off()
-        if order.get("plan"):
-            why = self._refusal(order["plan"])
-            if not why:
-                why = self._on(order["id"], order["plan"])
-            if why:
-                self._say("not begun: " + why, "plan %d" % order["id"])
+        if order is not None and not self.leaving:
+            self.order = None
+            self._off()
+            if order.get("keep") and self.unplanned:
+                self._kept("")
+            if order.get("plan"):
+                why = self._refusal(order["plan"])
+                if not why:
+                    why = self._on(order["id"], order["plan"])
+                if why:
+                    self._say("not begun: " + why, "plan %d" % order["id"])
+                elif self.unplanned:
+                    self._say("", "unplanned")
+        if self.unplanned and self._compiled():
+            self._kept("torch.compile is in use, and what a compiled graph saves is its own affair")
+        self._offload()
 
     def _on(self, number, plan):
-        carrier = (Pooled if "pool" in plan else Carrier)(self.torch, plan)
+        return self._begin(number, (Pooled if "pool" in plan else Carrier)(self.torch, plan))
+
+    def _begin(self, number, carrier):
         try:
             carrier.begin()
         except Exception as e:
@@ -65,6 +85,34 @@ class Manager(Sender):
             return str(e) if isinstance(e, Refused) else "%s: %s" % (type(e).__name__, e)
         self.carrier, self.managed = carrier, number
         return ""
+
+    def _offload(self):
+        """Have what is saved wait on the host where there is no plan and that was asked for."""
+        if not self.unplanned or self.carrier is not None or self.leaving:
+            return
+        room = _host_room()
+        why = self._begin(0, Offload(self.torch, self.unplanned, None if room is None else int(room * HOST_SHARE) // _local_ranks()))
+        if why:
+            self._kept(why)
+        else:
+            self._say_where()
+
+    def _say_where(self):
+        self.notices.append((NOTICE, {"text": "what autograd saves waits on the host until there is a plan", "key": "unplanned", "state": True}))
+
+    def _connect(self):
+        if not Sender._connect(self):
+            return False
+        if isinstance(self.carrier, Offload):  # a viewer who comes later has not heard it
+            self._say_where()
+        return True
+
+    def _kept(self, why):
+        """From now on what is saved stays where it is, where there is no plan."""
+        self.unplanned = ()
+        if self.carrier is not None and self.managed == 0:
+            self._off()
+        self._say("what autograd saves stays on the device: " + why if why else "", "unplanned")
 
     def _off(self):
         carrier, self.carrier, self.was, self.managed = self.carrier, None, self.managed, 0
@@ -97,8 +145,7 @@ class Manager(Sender):
             return "the program has a dispatch mode of its own around its steps"
         if device is None or device.type not in ("cpu", "cuda"):
             return "the parameters are on %s, and plans are carried out on cpu and cuda" % (device,)
-        ranks, room = os.environ.get("LOCAL_WORLD_SIZE", ""), _host_room()
-        ranks = max(int(ranks), 1) if ranks.isdigit() else 1
+        ranks, room = _local_ranks(), _host_room()
         if room is not None and plan.get("slab", 0) * ranks > room * HOST_SHARE:
             return "it takes %d MiB of host memory%s, of which %d MiB are available: plan with recompute, or with a larger budget" % (
                 plan["slab"] * ranks >> 20, " (%d ranks of this host together)" % ranks if ranks > 1 else "", room >> 20)
@@ -109,15 +156,17 @@ class Manager(Sender):
         self._say(why, how)
         self._say("", "asked")
 
-    def _watch(self, window):
-        """Have a window told of what is saved, by a carrier that keeps everything where there is none."""
-        if self.carrier is None:
+    def _watch(self, window, saves):
+        """Have a window told of what is saved, where that is wished for, by a carrier that keeps everything where there is none; and of what is offloaded in any case."""
+        if saves and self.carrier is None:
             self._on(0, {})
-        if self.carrier is not None:
+        if saves and self.carrier is not None:
             self.carrier.watch = window
+        if isinstance(self.carrier, Offload):
+            self.carrier.window = window
 
     def _unwatch(self):
         if self.carrier is not None:
-            self.carrier.watch = None
-            if self.managed == 0:
+            self.carrier.watch = self.carrier.window = None
+            if self.managed == 0 and not self.unplanned:
                 self._off()

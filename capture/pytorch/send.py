@@ -197,7 +197,7 @@ class Sender(object):
         return {"version": VERSION, "pid": self.pid, "start": self._started(), "host": socket.gethostname(), "argv": list(getattr(sys, "orig_argv", sys.argv))[:64],
                 "python": sys.version.split()[0], "torch": str(torch.__version__), "device": "" if self.device is None else str(self.device),
                 "rank": rank, "local_rank": number("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK"), "world_size": world,
-                "capabilities": ["steps", "ops"] + (["history"] if self.device is not None and self.device.type == "cuda" else []) + ["profile", "events"], "depth": self.how,
+                "capabilities": ["steps", "ops"] + (["history"] if self.device is not None and self.device.type == "cuda" else []) + ["profile", "events"], "depth": self.how, "room": max(self.room, 0),
                 "waiting": WAITING if self.index == 0 else ""}
 
     def _frame(self, kind, payload):
@@ -281,7 +281,7 @@ class Sender(object):
             elif kind == DEPTH and told.get("how") in ("ops", "history", "profile"):
                 self.how, self.told_depth = told["how"], False
             elif kind == PLAN:
-                self.order = {"id": int(told.get("id", 0)), "plan": told.get("plan")}
+                self.order = {"id": int(told.get("id", 0)), "plan": told.get("plan"), "keep": bool(told.get("keep"))}
                 self.hurry = time.monotonic() + 1.0
             elif kind == DETACH:
                 self.leaving = True

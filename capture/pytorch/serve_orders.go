@@ -69,6 +69,9 @@ func (g *guest) carry(ctx context.Context, payload []byte) error {
 	if !ok {
 		return errNoCarrier
 	}
+	if o.Keep {
+		return c.Keep(ctx)
+	}
 	return c.Carry(ctx, o.ID, o.Plan)
 }
 

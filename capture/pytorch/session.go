@@ -81,7 +81,7 @@ func target(conn net.Conn, h hello) capture.Target {
 		pid = seen
 	}
 	return capture.Target{PID: pid, Started: h.Start, Host: h.Host, Argv: h.Argv, Python: h.Python, Torch: h.Torch, Device: h.Device,
-		Rank: h.Rank, LocalRank: h.LocalRank, WorldSize: h.WorldSize, Agent: h.Version, Capabilities: h.Capabilities, Depth: h.Depth}
+		Rank: h.Rank, LocalRank: h.LocalRank, WorldSize: h.WorldSize, Agent: h.Version, Capabilities: h.Capabilities, Depth: h.Depth, Room: h.Room}
 }
 
 // Target returns who is watched, as far as the agent's first word says it.
@@ -300,6 +300,9 @@ func (s *Session) DescribeEvents(_ context.Context, n int, library string) error
 func (s *Session) Carry(_ context.Context, number int64, plan []byte) error {
 	return s.send(framePlan, order{ID: number, Plan: plan})
 }
+
+// Keep implements capture.Carrier.
+func (s *Session) Keep(context.Context) error { return s.send(framePlan, order{Keep: true}) }
 
 // Depth implements capture.Controller.
 func (s *Session) Depth(_ context.Context, how string) error {

@@ -97,7 +97,15 @@ func startLive(t *testing.T, argv ...string) *liveTraining {
 // startLiveWith has words of its own in the environment.
 func startLiveWith(t *testing.T, env []string, argv ...string) *liveTraining {
 	t.Helper()
-	job, err := pytorch.Start(pytorch.Launch{Argv: append([]string{torch(t)}, argv...), Env: slices.Concat(os.Environ(), []string{"PYTHONDONTWRITEBYTECODE=1"}, env)})
+	return launchLive(t, pytorch.Launch{Argv: argv, Env: env})
+}
+
+// launchLive starts a script in the interpreter that has torch, with words of the launch's own in the environment.
+func launchLive(t *testing.T, launch pytorch.Launch) *liveTraining {
+	t.Helper()
+	launch.Argv = append([]string{torch(t)}, launch.Argv...)
+	launch.Env = slices.Concat(os.Environ(), []string{"PYTHONDONTWRITEBYTECODE=1"}, launch.Env)
+	job, err := pytorch.Start(launch)
 	if err != nil {
 		t.Fatal(err)
 	}

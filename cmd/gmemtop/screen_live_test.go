@@ -18,6 +18,7 @@ type deaf struct{ capture.Controller }
 func (deaf) DescribeSaves(context.Context, int) error          { return nil }
 func (deaf) DescribeEvents(context.Context, int, string) error { return nil }
 func (deaf) Carry(context.Context, int64, []byte) error        { return nil }
+func (deaf) Keep(context.Context) error                        { return nil }
 
 var _ capture.Carrier = deaf{}
 

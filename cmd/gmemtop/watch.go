@@ -86,6 +86,11 @@ func (l *lateControl) Carry(ctx context.Context, number int64, plan []byte) erro
 	return l.carrier(func(c capture.Carrier) error { return c.Carry(ctx, number, plan) })
 }
 
+// Keep implements capture.Carrier.
+func (l *lateControl) Keep(ctx context.Context) error {
+	return l.carrier(func(c capture.Carrier) error { return c.Keep(ctx) })
+}
+
 func (l *lateControl) carrier(f func(c capture.Carrier) error) error {
 	return l.order(func(c capture.Controller) error {
 		carrier, ok := c.(capture.Carrier)
