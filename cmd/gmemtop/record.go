@@ -52,7 +52,7 @@ func (a *app) recordCommand() *cobra.Command {
 			outliveTerminal()
 			if cmd.ArgsLenAtDash() == 0 {
 				a.flags.live.headless = true
-				return a.runJob(cmd.Context(), args, nil)
+				return a.runJob(cmd.Context(), args, nil, nil)
 			}
 			pid, err := strconv.Atoi(args[0])
 			if err != nil || pid <= 0 {

@@ -32,9 +32,10 @@ func (a *app) runCommand() *cobra.Command {
 			"each, run-rank1.gmt beside run.gmt. Leaving the screen leaves the command running in the foreground. The exit code is the command's; trouble in gmemtop\n" +
 			"never changes it. With --headless there is no screen and the command keeps the terminal: use it with -o in jobs.\n" +
 			"With --manager and --budget it trains with that manager's plan from its first steps on: two of them are described, the plan is made and carried out in the\n" +
-			"process itself, and what it costs and saves is measured and shown. What is learnt is the same to the last bit.",
+			"process itself, and what it costs and saves is measured and shown. What is learnt is the same to the last bit. What does not fit trains as well: until there\n" +
+			"is a plan, what autograd saves waits on the host.",
 		Example: "  gmemtop run -- python train.py --epochs 3\n  gmemtop run --headless -o run.gmt -- torchrun --nproc-per-node 8 train.py\n" +
-			"  gmemtop run --manager joint --budget 12GiB -- python train.py",
+			"  gmemtop run --manager joint -- python train.py\n  gmemtop run --manager joint --budget 12GiB -- python train.py",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return errors.New("name the command to start: gmemtop run -- python train.py")
@@ -46,7 +47,7 @@ func (a *app) runCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.runJob(cmd.Context(), args, x)
+			return a.runJob(cmd.Context(), args, x, f.offloads())
 		},
 	}
 	f.add(c)
@@ -64,10 +65,10 @@ const (
 	exitNotFound      = 127
 )
 
-// runJob starts a command and watches it, with a wish has it train so; its error carries the command's exit code.
-func (a *app) runJob(ctx context.Context, argv []string, x *wish) error {
+// runJob starts a command and watches it, with a wish has it train so, with what it saves on devices of some types on the host until then; its error carries the command's exit code.
+func (a *app) runJob(ctx context.Context, argv []string, x *wish, offload []string) error {
 	headless := a.flags.live.headless || !isTerminal(a.out) || a.env("TERM") == "dumb"
-	launch := pytorch.Launch{Argv: argv, Env: a.environ, Detached: !headless, First: firstSteps, Depth: a.flags.live.depth}
+	launch := pytorch.Launch{Argv: argv, Env: a.environ, Detached: !headless, First: firstSteps, Depth: a.flags.live.depth, Offload: offload}
 	if headless {
 		a.streams(&launch)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -14,14 +15,15 @@ import (
 
 // wishFlags say with what plan a command is to train.
 type wishFlags struct {
-	manager, file, most, results string
-	plan                         planFlags
+	manager, file, most, results, unplanned string
+	plan                                    planFlags
 }
 
 func (f *wishFlags) add(c *cobra.Command) {
 	p := c.Flags()
-	p.StringVar(&f.manager, "manager", "", "train with this manager's plan, made once two steps have been described; needs --budget, unless it only chooses addresses (smartpool, exact)")
-	p.StringVar(&f.plan.budget, "budget", "", "what the plan is to fit into: 8GiB, or 50% of what PyTorch's caching allocator takes")
+	p.StringVar(&f.manager, "manager", "", "train with this manager's plan, made once two steps have been described")
+	p.StringVar(&f.plan.budget, "budget", "", "what the plan is to fit into: 8GiB, or 50% of what PyTorch's caching allocator takes (default nine tenths of what is free on the GPU)")
+	p.StringVar(&f.unplanned, "until-planned", unplannedAuto, "until there is a plan, have what autograd saves wait on the host, so that what does not fit runs as well (offload), leave it on the device (keep), or the first on GPUs alone and only as long as it has to be (auto)")
 	p.StringVar(&f.file, "plan", "", "train with the plan in this file, which gmemtop plan --target live:PID wrote")
 	p.StringVar(&f.plan.hardware, "hardware", "", "what the plan takes copies to cost")
 	p.StringVar(&f.most, "most-overhead", "", "turn the plan off for good where steps take longer by more than this: 10%")
@@ -31,6 +33,8 @@ func (f *wishFlags) add(c *cobra.Command) {
 // wish returns what was wished for, nil for nothing.
 func (f *wishFlags) wish() (*wish, error) {
 	switch {
+	case !slices.Contains([]string{unplannedAuto, unplannedOffload, unplannedKeep}, f.unplanned):
+		return nil, usageError{fmt.Errorf("--until-planned %q is none: write auto, offload or keep", f.unplanned)}
 	case f.manager == "" && f.file == "":
 		if f.plan.budget != "" || f.most != "" {
 			return nil, usageError{errors.New("--budget and --most-overhead are for --manager or --plan: name one")}
@@ -38,10 +42,8 @@ func (f *wishFlags) wish() (*wish, error) {
 		return nil, nil
 	case f.manager != "" && f.file != "":
 		return nil, usageError{errors.New("--manager makes a plan and --plan brings one: name one of them")}
-	case f.manager != "" && f.plan.budget == "" && !pools(f.manager):
-		return nil, usageError{errors.New("--manager needs --budget: what the plan is to fit into")}
 	}
-	w := &wish{manager: f.manager, file: f.file}
+	w := &wish{manager: f.manager, file: f.file, offload: f.unplanned == unplannedOffload}
 	if f.most != "" {
 		var percent float64
 		if n, err := fmt.Sscanf(f.most, "%f%%", &percent); err != nil || n != 1 || !(percent > 0) {
@@ -58,10 +60,28 @@ func (f *wishFlags) wish() (*wish, error) {
 	if w.results, err = liveResults(f.results); err != nil {
 		return nil, err
 	}
-	w.budget = func(p *plan.Problem) (int64, error) { return f.plan.budgetBytes(context.Background(), p) }
+	w.budget = func(p *plan.Problem, room int64) (int64, error) {
+		switch {
+		case f.plan.budget != "" || w.pools():
+			return f.plan.budgetBytes(context.Background(), p)
+		case room == 0:
+			return 0, errors.New("what there is of the device's memory is not known: say with --budget what the plan is to fit into")
+		}
+		return int64(float64(room) * roomShare), nil
+	}
 	w.hardware, err = f.plan.chosenHardware()
 	return w, err
 }
+
+// What --until-planned says.
+const (
+	unplannedAuto    = "auto"
+	unplannedOffload = "offload"
+	unplannedKeep    = "keep"
+)
+
+// roomShare is the share of the device's free memory that is planned with: the rest is for workspaces, which no recording shows, and for what lies between tensors.
+const roomShare = 0.9
 
 // resultsSame is the default of --results.
 const resultsSame = "same"
@@ -75,6 +95,17 @@ func liveResults(word string) (live.Results, error) {
 		return live.Any, nil
 	}
 	return 0, usageError{fmt.Errorf("--results %q is none: write same, or any where ops that add in no fixed order are welcome", word)}
+}
+
+// offloads returns the types of devices whose saved tensors wait on the host until there is a plan.
+func (f *wishFlags) offloads() []string {
+	switch {
+	case f.unplanned == unplannedOffload:
+		return []string{"cuda", "cpu"}
+	case f.unplanned == unplannedAuto && (f.manager != "" && !pools(f.manager) || f.file != ""): // a choice of addresses takes nothing off the peak
+		return []string{"cuda"}
+	}
+	return nil
 }
 
 // name is what the plan is called on the screen.
@@ -103,7 +134,11 @@ func (a *app) trainWith(ctx context.Context, w *watching, x *wish, aloud bool) {
 	if err == nil || errors.Is(err, errEnded) || ctx.Err() != nil {
 		return
 	}
-	text := fmt.Sprintf("%s is not carried out: %s; the training goes on without it", x.name(), oneLine(err))
+	rest := "the training goes on without it"
+	if t.offloads() {
+		rest = "the training goes on, and what it saves waits on the host"
+	}
+	text := fmt.Sprintf("%s is not carried out: %s; %s", x.name(), oneLine(err), rest)
 	w.session.Notice(capture.Notice{Key: keyTraining, Text: text})
 	if aloud {
 		a.note("%s", text)

@@ -199,7 +199,7 @@ func (t *trainer) free(ctx context.Context) error {
 // Train implements screen.Trainer.
 func (p *livePlanner) Train(ctx context.Context, manager string, budget int64, h plan.Hardware, tell func(live.News)) error {
 	return p.with(ctx, func(ctx context.Context, t *trainer) error {
-		w := &wish{manager: manager, hardware: h, budget: func(*plan.Problem) (int64, error) { return budget, nil }}
+		w := &wish{manager: manager, hardware: h, budget: func(*plan.Problem, int64) (int64, error) { return budget, nil }}
 		return t.train(ctx, w, tell)
 	})
 }

@@ -12,28 +12,32 @@ import (
 	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/replay/live"
 	"github.com/gmemtop/gmemtop/replay/sim"
+	"github.com/gmemtop/gmemtop/traces"
 )
 
 // wish is what a training is to be run with: a manager's plan for a budget, or a plan from a file.
 type wish struct {
 	manager string
 	file    string
-	budget  func(p *plan.Problem) (int64, error)
+	// budget returns what the plan is to fit into; room is the bytes that there are for tensors, 0 where unknown.
+	budget func(p *plan.Problem, room int64) (int64, error)
 	// most is the share of its step time that it may cost, 0 for any.
 	most     float64
 	results  live.Results
 	hardware plan.Hardware
+	// offload has what is saved wait on the host for as long as there is no plan, though it would fit.
+	offload bool
 }
 
 // errNothingLeaves says that a plan is empty.
 var errNothingLeaves = errors.New("nothing of this plan can be carried out by eager PyTorch")
 
 // plan makes the plan of a problem, and says what the simulator foretells it to add to a step, in nanoseconds.
-func (w *wish) plan(ctx context.Context, p *plan.Problem) (pl *plan.Plan, added int64, err error) {
+func (w *wish) plan(ctx context.Context, p *plan.Problem, room int64) (pl *plan.Plan, added int64, err error) {
 	if w.file != "" {
 		pl, err = w.read(p)
 	} else {
-		pl, err = w.made(ctx, p)
+		pl, err = w.made(ctx, p, room)
 	}
 	if err != nil {
 		return nil, 0, err
@@ -52,10 +56,13 @@ func (w *wish) plan(ctx context.Context, p *plan.Problem) (pl *plan.Plan, added 
 		return nil, 0, err
 	}
 	without, err := replay.KeepAll(ctx, p, replay.Simulated{})
-	if err != nil {
-		return nil, 0, err
-	}
-	return pl, with.StepTime - without, nil
+	return pl, with.StepTime - without, err
+}
+
+// fits says whether the training runs without a plan as well: what PyTorch's caching allocator takes for it is within the share of the room that is planned with.
+func (w *wish) fits(ctx context.Context, p *plan.Problem, room int64) (bool, error) {
+	all, err := (&planFlags{budget: "100%"}).budgetBytes(ctx, p)
+	return err == nil && room > 0 && float64(all) <= roomShare*float64(room), err
 }
 
 func (w *wish) read(p *plan.Problem) (*plan.Plan, error) {
@@ -71,13 +78,13 @@ func (w *wish) read(p *plan.Problem) (*plan.Plan, error) {
 	return pl, nil
 }
 
-func (w *wish) made(ctx context.Context, p *plan.Problem) (*plan.Plan, error) {
+func (w *wish) made(ctx context.Context, p *plan.Problem, room int64) (*plan.Plan, error) {
 	list, err := managers.Select(w.manager)
 	if err != nil {
 		return nil, usageError{err}
 	}
 	r := plan.Request{Seed: 1, Evaluator: sim.Simulator{}}
-	if r.Budget, err = w.budget(p); err != nil {
+	if r.Budget, err = w.budget(p, room); err != nil {
 		return nil, err
 	}
 	return list[0].Plan(ctx, p, r)
@@ -92,7 +99,8 @@ func (t *trainer) train(ctx context.Context, w *wish, tell func(live.News)) erro
 	if err := t.until(ctx, func(v *capture.View) (bool, error) { return len(v.Steps) > 0, nil }); err != nil {
 		return err
 	}
-	target, err := t.target(ctx, w.pools(), live.Options{MostOverhead: w.most, Results: w.results})
+	o := live.Options{MostOverhead: w.most, Results: w.results, NeverWithout: t.offloads()}
+	target, err := t.target(ctx, w.pools(), o)
 	if err != nil {
 		return err
 	}
@@ -102,8 +110,24 @@ func (t *trainer) train(ctx context.Context, w *wish, tell func(live.News)) erro
 		if err != nil {
 			return err
 		}
+		room := t.session.Snapshot().Target.Room
+		if o.NeverWithout && !w.offload {
+			fits, err := w.fits(ctx, p, room)
+			if err != nil {
+				return err
+			}
+			if fits || p.Source.Info.Kind == traces.DeviceCPU {
+				if err := t.control.Keep(ctx); err != nil {
+					return err
+				}
+				t.kept, o.NeverWithout = true, false
+				if target, err = t.target(ctx, w.pools(), o); err != nil {
+					return err
+				}
+			}
+		}
 		tell(live.News{Doing: "planning"})
-		pl, added, err := w.plan(ctx, p)
+		pl, added, err := w.plan(ctx, p, room)
 		if err != nil {
 			return err
 		}

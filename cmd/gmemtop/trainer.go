@@ -17,6 +17,7 @@ import (
 type trainer struct {
 	session *capture.Session
 	control capture.Carrier
+	kept    bool // it was told to keep what is saved on its device where there is no plan
 }
 
 var _ live.Trainer = (*trainer)(nil)
@@ -54,6 +55,13 @@ func (t *trainer) until(ctx context.Context, f func(v *capture.View) (bool, erro
 		case <-tick.C:
 		}
 	}
+}
+
+// offloads says whether what the training saves waits on the host where there is no plan.
+func (t *trainer) offloads() bool {
+	return !t.kept && slices.ContainsFunc(t.session.Snapshot().Notices, func(n capture.Notice) bool {
+		return n.Key == capture.UnplannedKey && n.State && n.Text != ""
+	})
 }
 
 // Describe implements live.Trainer.

@@ -16,12 +16,13 @@ type News struct {
 	Pooled bool
 	// On says that the plan is carried out now.
 	On bool
-	// Before is the median time of steps without the plan, Step and P95 of those with it, in nanoseconds; 0 where not measured yet.
+	// Before is the median time of steps without the plan, Step and P95 of those with it, in nanoseconds; 0 where not measured yet, Before where it never will be
+	// since the training does not fit without a plan.
 	Before, Step, P95 int64
 	// PeakBefore is the peak of what was allocated in a step without the plan, Peak with it, Foretold what the plan says; in bytes, 0 where not measured yet.
 	PeakBefore, Peak, Foretold int64
-	// ForetoldStep is the step time that the simulation foretells, in nanoseconds: what it says the plan adds, on top of Before.
-	ForetoldStep int64
+	// Added is what the simulation says the plan adds to a step, in nanoseconds, and ForetoldStep that on top of Before, 0 where that is not measured.
+	Added, ForetoldStep int64
 	// Steps is how many ran under the plan, Missed how many tensors of the last of them stayed that were to leave.
 	Steps, Missed int64
 	// Checked is how many tensors were compared with what had left memory, Differ how many of them were not the same to the bit.
@@ -50,7 +51,10 @@ func (n *News) Sentence(name string, u timeline.Units) string {
 	case n.Peak > 0:
 		s += fmt.Sprintf(": %s instead of %s (foretold %s)", u.Bytes(n.Peak), u.Bytes(n.PeakBefore), u.Bytes(n.Foretold))
 	}
-	if n.Step > 0 {
+	switch {
+	case n.Step > 0 && n.Before == 0:
+		s += fmt.Sprintf(", step %s, of which the plan was foretold to take %s", timeline.Duration(n.Step), timeline.Duration(n.Added))
+	case n.Step > 0:
 		s += fmt.Sprintf(", step %s instead of %s, %+.1f %% (foretold %+.1f %%)", timeline.Duration(n.Step), timeline.Duration(n.Before), 100*n.Overhead(),
 			100*(float64(n.ForetoldStep)/float64(n.Before)-1))
 	}
@@ -69,27 +73,29 @@ func (n *News) Sentence(name string, u timeline.Units) string {
 	return s
 }
 
-// Hold has a plan carried out until ctx is done and measures what comes of it: steps without it first, then with it for as long as it lasts. added is what the
-// simulation says the plan adds to a step, in nanoseconds. tell hears of every change, from this goroutine. When ctx is done the plan is taken away and Hold
+// Hold has a plan carried out until ctx is done and measures what comes of it: steps without it first, unless there are none, then with it for as long as it lasts. added is what
+// the simulation says the plan adds to a step, in nanoseconds. tell hears of every change, from this goroutine. When ctx is done the plan is taken away and Hold
 // returns nil; any other error says why it is not carried out any more: it was refused, did not fit, or steps took longer than allowed.
 func (t *Target) Hold(ctx context.Context, p *plan.Problem, pl *plan.Plan, added int64, tell func(News)) (err error) {
 	words, err := t.encode(p, pl)
 	if err != nil {
 		return err
 	}
-	n := News{Doing: "measuring without"}
+	n := News{Doing: "measuring without", Added: added}
 	n.PeakBefore, _ = p.PeakLive()
 	n.Foretold, _ = pl.PeakLive()
 	if n.Pooled = t.pool != nil; n.Pooled {
 		n.Foretold = pl.Footprint
 	}
-	tell(n)
-	before, err := t.timed(ctx, 0)
-	if err != nil {
-		return ended(ctx, err)
+	if !t.opt.NeverWithout {
+		tell(n)
+		before, err := t.timed(ctx, 0)
+		if err != nil {
+			return ended(ctx, err)
+		}
+		n.Before, _ = spread(before)
+		n.ForetoldStep = n.Before + added
 	}
-	n.Before, _ = spread(before)
-	n.ForetoldStep = n.Before + added
 	number, err := t.carry(ctx, words)
 	if err != nil {
 		return ended(ctx, err)

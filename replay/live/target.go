@@ -49,6 +49,8 @@ type Options struct {
 	Warm, Steps int
 	// MostOverhead is the share of the step time that a plan may cost before it is turned off for good, 0 for any.
 	MostOverhead float64
+	// NeverWithout says that there are no steps to compare a plan with: without one what the training saves waits on the host, since it would not fit.
+	NeverWithout bool
 	// Used returns what a GPU's driver counts for the process now, in bytes; nil where it cannot be asked or nothing is on a GPU.
 	Used func() (int64, bool)
 	// Results say whether a plan is given up under which a tensor returns as another.
@@ -153,14 +155,19 @@ func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan
 	return m, nil
 }
 
-// process returns what the driver counts for the process, or behind the last of some steps the kernel, 0 where nobody knows.
+// process returns what the driver counts for the process, or the kernel behind the last of some steps that it was asked behind, 0 where nobody knows.
 func (t *Target) process(steps []Step) int64 {
 	if t.opt.Used != nil {
 		if n, ok := t.opt.Used(); ok {
 			return n
 		}
 	}
-	return max(steps[len(steps)-1].Resident, 0)
+	for _, s := range slices.Backward(steps) {
+		if s.Resident > 0 {
+			return s.Resident
+		}
+	}
+	return 0
 }
 
 // carry has a plan carried out from the next step on, under the number that it returns.
@@ -182,9 +189,9 @@ func (t *Target) takeOff(ctx context.Context, err *error) {
 	}
 }
 
-// allowed says what is wrong where steps take longer under a plan than they may; both are step times.
+// allowed says what is wrong where steps take longer under a plan than they may; both are step times, 0 where there are none without a plan.
 func (o *Options) allowed(without, with int64) error {
-	if over := float64(with)/float64(without) - 1; o.MostOverhead > 0 && over > o.MostOverhead {
+	if over := float64(with)/float64(without) - 1; o.MostOverhead > 0 && without > 0 && over > o.MostOverhead {
 		return fmt.Errorf("turned off: steps take %.1f %% longer, and %.1f %% is the most allowed", 100*over, 100*o.MostOverhead)
 	}
 	return nil

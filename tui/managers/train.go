@@ -222,8 +222,12 @@ func (v toggler) lines(s *leaf.State) []string {
 		memory = fmt.Sprintf("%s → %s %s (foretold %s)", plain(n.PeakBefore), plain(n.Peak), unit, plain(n.Foretold))
 	}
 	over, foretold := replay.Percent(replay.Off(t.first, n.Before)), replay.Percent(replay.Off(n.ForetoldStep, n.Before))
+	from := span(n.Before, t.first) + ", " + over
+	if n.Before == 0 { // it does not fit without a plan: there is nothing to compare with
+		from, over, foretold = timeline.Duration(t.first), timeline.Duration(t.first), timeline.Duration(n.Added)+" of it the plan's"
+	}
 	lines := []string{
-		fmt.Sprintf("%s%s %s · %s · step %s, %s (foretold %s)", name, budget, state, memory, span(n.Before, t.first), over, foretold),
+		fmt.Sprintf("%s%s %s · %s · step %s (foretold %s)", name, budget, state, memory, from, foretold),
 		fmt.Sprintf("%s %s · %s · step %s (foretold %s)", name, state, memory, over, foretold),
 		fmt.Sprintf("%s %s · %s · step %s (foretold %s)", name, short, memory, over, foretold),
 		fmt.Sprintf("%s %s · %s · step %s (%s)", name, short, memory, over, foretold),
