@@ -68,7 +68,7 @@ func (a *app) attach(ctx context.Context, pid int) error {
 	w.connect(run, pid, found.Started)
 	o, planner := a.screen(), a.livePlanner()
 	o.Feed, o.Planner = w.feed, planner
-	leave := planner.watch(w.trainer)
+	leave := planner.watch(w.crew)
 	shown := tui.Run(ctx, o)
 	leave()
 	left := w.letGo()

@@ -304,30 +304,6 @@ func (l *liveTraining) toggle(words map[string][]byte, until int64, steps int) (
 	return toggles, freed, missed
 }
 
-func TestRanksLearnTheSameWhileOneOfThemTrainsWithPlans(t *testing.T) {
-	torch(t)
-	private(t)
-	for _, scenario := range []string{"ddp@200", "fsdp@150"} {
-		name, count, _ := strings.Cut(scenario, "@")
-		t.Run(name, func(t *testing.T) {
-			if name == "fsdp" {
-				needsTorch(t, 2, 7, "fully_shard on a CPU")
-			}
-			steps, _ := strconv.ParseInt(count, 10, 64)
-			t.Setenv("STEPS", count) // which processes that are started find there
-			l := startLive(t, scenarios, name)
-			toggles, freed, missed := l.toggle(l.plans(l.problem(), "sqrt,capuchin,vdnn-all"), steps*4/5-40, 12)
-			t.Logf("%d toggles, %d, %d missed", toggles, freed, missed)
-			if freed == 0 {
-				t.Error("nothing left memory")
-			}
-			if got, want := l.end(), alone(t, scenarios, name)[name]; got != want {
-				t.Errorf("it learnt\n%s\nand without plans\n%s", got, want)
-			}
-		})
-	}
-}
-
 func TestProgramsThatPlansGetIntoTheWayOfLearnTheSame(t *testing.T) {
 	torch(t)
 	private(t)

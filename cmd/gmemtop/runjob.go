@@ -114,12 +114,12 @@ func (a *app) runJob(ctx context.Context, argv []string, x *wish) error {
 	w.run(run, job)
 	reapOrphans(run, job.PID())
 	if x != nil {
-		w.source.Go(func() { a.trainWith(run, w, x, headless) })
+		w.source.Go(func() { a.trainWith(run, ranks.crew(true), x, headless) })
 	}
 	if !headless {
 		o, planner := a.screen(), a.livePlanner()
 		o.Feed, o.Planner = ranks, planner
-		leave := planner.watch(ranks.trainer)
+		leave := planner.watch(func() *crew { return ranks.crew(false) })
 		if err := tui.Run(ctx, o); err != nil && ctx.Err() == nil {
 			fmt.Fprintf(a.err, "gmemtop: %s\n", oneLine(err))
 		}

@@ -88,23 +88,22 @@ func (w *wish) name() string {
 // keyTraining is the key of the notice that says how a plan that was wished for goes.
 const keyTraining = "training"
 
-// trainWith has a wish carried out in the training of w until ctx is done; how it goes is a notice of the session, and said aloud where aloud is set.
-func (a *app) trainWith(ctx context.Context, w *watching, x *wish, aloud bool) {
-	t := &trainer{session: w.session, control: w.control}
-	var last live.News
-	err := t.train(ctx, x, func(n live.News) {
+// trainWith has a wish carried out in all processes of a training until ctx is done; how it goes is a notice that all see who watch, and said aloud where aloud is set.
+func (a *app) trainWith(ctx context.Context, c *crew, x *wish, aloud bool) {
+	said := false
+	err := c.train(ctx, x, func(n live.News) {
 		text := n.Sentence(x.name(), a.flags.report.Units)
-		w.session.Notice(capture.Notice{Key: keyTraining, Text: text})
-		if aloud && n.Peak > 0 && last.Peak == 0 {
+		c.note(ctx, capture.Notice{Key: keyTraining, Text: text})
+		if aloud && n.Doing == "on" && !said {
+			said = true
 			a.note("%s", text)
 		}
-		last = n
 	})
 	if err == nil || errors.Is(err, errEnded) || ctx.Err() != nil {
 		return
 	}
 	text := fmt.Sprintf("%s is not carried out: %s; the training goes on without it", x.name(), oneLine(err))
-	w.session.Notice(capture.Notice{Key: keyTraining, Text: text})
+	c.note(ctx, capture.Notice{Key: keyTraining, Text: text})
 	if aloud {
 		a.note("%s", text)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/managers"
@@ -23,39 +24,66 @@ type wish struct {
 	most     float64
 	results  live.Results
 	hardware plan.Hardware
+
+	mu   sync.Mutex
+	made map[string]madePlan // by the problem's shape
+}
+
+// madePlan is a plan, and what the simulator foretells it to add to a step, in nanoseconds.
+type madePlan struct {
+	*plan.Plan
+	added int64
 }
 
 // errNothingLeaves says that a plan is empty.
 var errNothingLeaves = errors.New("nothing of this plan can be carried out by eager PyTorch")
 
-// plan makes the plan of a problem, and says what the simulator foretells it to add to a step, in nanoseconds.
-func (w *wish) plan(ctx context.Context, p *plan.Problem) (pl *plan.Plan, added int64, err error) {
+// plan returns the plan of a problem. Of problems of one shape, as those of ranks that train on equal parts of a batch, the first is planned for: its plan is
+// that of the others as well.
+func (w *wish) plan(ctx context.Context, p *plan.Problem) (madePlan, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	shape := p.Hash()
+	if m, ok := w.made[shape]; ok && plan.Validate(p, m.Plan) == nil {
+		return m, nil
+	}
+	m, err := w.planned(ctx, p)
+	if err != nil {
+		return m, err
+	}
+	if w.made == nil {
+		w.made = map[string]madePlan{}
+	}
+	w.made[shape] = m
+	return m, nil
+}
+
+// planned makes or reads the plan of a problem.
+func (w *wish) planned(ctx context.Context, p *plan.Problem) (m madePlan, err error) {
 	if w.file != "" {
-		pl, err = w.read(p)
+		m.Plan, err = w.read(p)
 	} else {
-		pl, err = w.made(ctx, p)
+		m.Plan, err = w.make(ctx, p)
 	}
 	if err != nil {
-		return nil, 0, err
+		return m, err
 	}
-	if pl.Executor != plan.TorchEager && !w.pools() {
-		of := pl
-		if pl, err = managers.Eager(ctx, p, of); err != nil {
-			return nil, 0, err
+	if m.Executor != plan.TorchEager && !w.pools() {
+		of := m.Plan
+		if m.Plan, err = managers.Eager(ctx, p, of); err != nil {
+			return m, err
 		}
-		if pl == nil {
-			return nil, 0, fmt.Errorf("%s: %w: it moves and drops nothing that autograd saves", of.Manager, errNothingLeaves)
+		if m.Plan == nil {
+			return m, fmt.Errorf("%s: %w: it moves and drops nothing that autograd saves", of.Manager, errNothingLeaves)
 		}
 	}
-	with, err := sim.Simulator{}.Evaluate(ctx, p, pl)
+	with, err := sim.Simulator{}.Evaluate(ctx, p, m.Plan)
 	if err != nil {
-		return nil, 0, err
+		return m, err
 	}
 	without, err := replay.KeepAll(ctx, p, replay.Simulated{})
-	if err != nil {
-		return nil, 0, err
-	}
-	return pl, with.StepTime - without, nil
+	m.added = with.StepTime - without
+	return m, err
 }
 
 func (w *wish) read(p *plan.Problem) (*plan.Plan, error) {
@@ -71,7 +99,7 @@ func (w *wish) read(p *plan.Problem) (*plan.Plan, error) {
 	return pl, nil
 }
 
-func (w *wish) made(ctx context.Context, p *plan.Problem) (*plan.Plan, error) {
+func (w *wish) make(ctx context.Context, p *plan.Problem) (*plan.Plan, error) {
 	list, err := managers.Select(w.manager)
 	if err != nil {
 		return nil, usageError{err}
@@ -86,28 +114,37 @@ func (w *wish) made(ctx context.Context, p *plan.Problem) (*plan.Plan, error) {
 // replans is how often a plan that no longer fits the training is made anew before it is given up.
 const replans = 3
 
-// train has a wish carried out in a training until ctx is done: it describes the training, plans, and holds the plan, and does so anew where the training's
-// steps have become others. tell hears of every change. The error says why it is not carried out any more.
-func (t *trainer) train(ctx context.Context, w *wish, tell func(live.News)) error {
+// train has a wish carried out in one process until ctx is done: it describes the training, plans, and holds the plan, and does so anew where the training's
+// steps have become others. seat is the process's among those of a training of several. tell hears of every change. The error says why it is not carried out
+// any more.
+func (t *trainer) train(ctx context.Context, w *wish, seat *live.Seat, tell func(live.News)) error {
+	defer seat.Leave()
 	if err := t.until(ctx, func(v *capture.View) (bool, error) { return len(v.Steps) > 0, nil }); err != nil {
 		return err
 	}
-	target, err := t.target(ctx, w.pools(), live.Options{MostOverhead: w.most, Results: w.results})
+	target, err := t.target(ctx, w.pools(), live.Options{MostOverhead: w.most, Results: w.results, Seat: seat})
 	if err != nil {
 		return err
 	}
 	for again := 0; ; again++ {
+		seat.Begin()
 		tell(live.News{Doing: "describing"})
 		p, err := target.Problem(ctx, w.hardware)
 		if err != nil {
 			return err
 		}
+		if err := seat.Next(ctx); err != nil {
+			return err
+		}
 		tell(live.News{Doing: "planning"})
-		pl, added, err := w.plan(ctx, p)
+		m, err := w.plan(ctx, p)
 		if err != nil {
 			return err
 		}
-		err = target.Hold(ctx, p, pl, added, tell)
+		if err := seat.Next(ctx); err != nil {
+			return err
+		}
+		err = target.Hold(ctx, p, m.Plan, m.added, tell)
 		if !errors.Is(err, errGivenUp) || again == replans {
 			return err
 		}
