@@ -275,7 +275,7 @@ func TestWhoLooksAlongAtOneRankReachesAllAndTakesThePlanOfAnotherAway(t *testing
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ranks := twoOfThem(t, "gpt@900", "mlp@100000", file)
+	ranks := twoOfThem(t, "gpt@1200", "mlp@100000", file)
 	list := ranks.until(2)
 	guest := guestOf(t, list[1].pid)
 	screen := (&app{}).livePlanner()
@@ -304,6 +304,20 @@ func TestWhoLooksAlongAtOneRankReachesAllAndTakesThePlanOfAnotherAway(t *testing
 	}
 	if said := screen.Elsewhere(); said != "" {
 		t.Errorf("it is said to be there still: %s", said)
+	}
+
+	// A plan that is named where one attaches comes and goes with the screen.
+	taken := (&app{}).trainMeanwhile(t.Context(), guest, &wish{manager: "vdnn-all", budget: ninety, hardware: anyHardware})
+	for _, h := range list {
+		if err := h.until(t.Context(), func(*capture.View) (bool, error) { return h.under() != 0, nil }); err != nil {
+			t.Error(err)
+		}
+	}
+	taken()
+	for _, h := range list {
+		if _, err := h.Steps(t.Context(), 0, 3); err != nil {
+			t.Error(err)
+		}
 	}
 
 	anew := 0
@@ -338,7 +352,7 @@ func TestWhoLooksAlongAtOneRankReachesAllAndTakesThePlanOfAnotherAway(t *testing
 			_ = syscall.Kill(h.pid, syscall.SIGKILL)
 		}
 	}
-	if got, want := ranks.end(), alone(t, scenarios, "gpt@900")["gpt@900"]; got != want {
+	if got, want := ranks.end(), alone(t, scenarios, "gpt@1200")["gpt@1200"]; got != want {
 		t.Errorf("it learnt\n%s\nand without plans\n%s", got, want)
 	}
 }

@@ -27,9 +27,6 @@ func pools(name string) bool {
 	return err == nil && len(list) == 1 && list[0].Info().Family == plan.Pooling
 }
 
-// pools reports whether the wish is for a plan that only chooses addresses.
-func (w *wish) pools() bool { return w.file == "" && pools(w.manager) }
-
 // apart takes the managers that only choose addresses out of a list, where they were named: they are not carried out unasked.
 func apart(list []plan.Manager, names string) (pooling, others []plan.Manager) {
 	if names == "" || names == "all" {

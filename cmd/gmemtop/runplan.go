@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -41,7 +44,7 @@ func (f *wishFlags) wish() (*wish, error) {
 	case f.manager != "" && f.plan.budget == "" && !pools(f.manager):
 		return nil, usageError{errors.New("--manager needs --budget: what the plan is to fit into")}
 	}
-	w := &wish{manager: f.manager, file: f.file}
+	w := &wish{manager: f.manager, file: f.file, pools: pools(f.manager)}
 	if f.most != "" {
 		var percent float64
 		if n, err := fmt.Sscanf(f.most, "%f%%", &percent); err != nil || n != 1 || !(percent > 0) {
@@ -55,6 +58,11 @@ func (f *wishFlags) wish() (*wish, error) {
 		}
 	}
 	var err error
+	if w.file != "" {
+		if err = w.open(); err != nil {
+			return nil, err
+		}
+	}
 	if w.results, err = liveResults(f.results); err != nil {
 		return nil, err
 	}
@@ -62,6 +70,27 @@ func (f *wishFlags) wish() (*wish, error) {
 	w.hardware, err = f.plan.chosenHardware()
 	return w, err
 }
+
+// open reads the plan's file, as far as it can be read before the training is known.
+func (w *wish) open() error {
+	f, err := os.Open(w.file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if w.text, err = io.ReadAll(io.LimitReader(f, maxPlan)); err != nil {
+		return err
+	}
+	head, err := plan.ReadHead(bytes.NewReader(w.text))
+	if err != nil {
+		return fmt.Errorf("%s: %w", w.file, err)
+	}
+	w.pools = head.Addresses
+	return nil
+}
+
+// maxPlan bounds a plan's file: some hundred bytes for each of a million buffers.
+const maxPlan = 1 << 30
 
 // resultsSame is the default of --results.
 const resultsSame = "same"

@@ -1,10 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"sync"
 
 	"github.com/gmemtop/gmemtop/capture"
@@ -19,7 +19,10 @@ import (
 type wish struct {
 	manager string
 	file    string
-	budget  func(p *plan.Problem) (int64, error)
+	text    []byte // of the file
+	// pools says that the plan only chooses addresses.
+	pools  bool
+	budget func(p *plan.Problem) (int64, error)
 	// most is the share of its step time that it may cost, 0 for any.
 	most     float64
 	results  live.Results
@@ -68,7 +71,7 @@ func (w *wish) planned(ctx context.Context, p *plan.Problem) (m madePlan, err er
 	if err != nil {
 		return m, err
 	}
-	if m.Executor != plan.TorchEager && !w.pools() {
+	if m.Executor != plan.TorchEager && !w.pools {
 		of := m.Plan
 		if m.Plan, err = managers.Eager(ctx, p, of); err != nil {
 			return m, err
@@ -87,12 +90,7 @@ func (w *wish) planned(ctx context.Context, p *plan.Problem) (m madePlan, err er
 }
 
 func (w *wish) read(p *plan.Problem) (*plan.Plan, error) {
-	f, err := os.Open(w.file)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	pl, err := plan.ReadJSON(f, p)
+	pl, err := plan.ReadJSON(bytes.NewReader(w.text), p)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", w.file, err)
 	}
@@ -122,7 +120,7 @@ func (t *trainer) train(ctx context.Context, w *wish, seat *live.Seat, tell func
 	if err := t.until(ctx, func(v *capture.View) (bool, error) { return len(v.Steps) > 0, nil }); err != nil {
 		return err
 	}
-	target, err := t.target(ctx, w.pools(), live.Options{MostOverhead: w.most, Results: w.results, Seat: seat})
+	target, err := t.target(ctx, w.pools, live.Options{MostOverhead: w.most, Results: w.results, Seat: seat})
 	if err != nil {
 		return err
 	}
