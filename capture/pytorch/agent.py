@@ -262,8 +262,8 @@ class Agent(Manager):
                 self.lasted = min(now - step.begin, self.lasted + self.lasted // 4 if self.lasted else now)  # and so may any one
             self.produced += 1
             self.index += 1
-            if FIRST and self.index == WARM and self.want is None:
-                self.want = (self.how, FIRST, False, "")  # a short program would be over before a viewer has asked
+            if FIRST and self.index == WARM and not self.want:
+                self.want.append((self.how, FIRST, False, ""))  # a short program would be over before a viewer has asked
         window = self.window
         if window is not None and threading.get_ident() == self.window_thread:
             if step.begin is not None:
@@ -272,7 +272,7 @@ class Agent(Manager):
                 self._close(False)
         if self.window is None and (self.order is not None or self.carrier is not None):
             self._manage()
-        if self.window is None and not self.leaving and (self.want is not None or (self.every > 0 and self.index % self.every == 0)):
+        if self.window is None and not self.leaving and (self.want or (self.every > 0 and self.index % self.every == 0)):
             self._open(now)
         self.step = _Step(now)
         self.step.stepped = 0 if skipped else 1
@@ -347,18 +347,17 @@ class Agent(Manager):
     # -- windows --------------------------------------------------------------------------------------------------------------
 
     def _open(self, now):
-        how, want, saves, library = self.want or (self.how, 1, False, "")
-        if self.want is not None:
-            self.addresses.look_again = 0
-        self.want = None
-        torch = self.torch
-        refusal = None
+        torch, refusal = self.torch, None
         if self.unfinished:
-            self.want = (how, want, saves, library)  # the last history is still to be taken out
-            return
+            return  # the last history is still to be taken out
         if len(self.ready) >= MAX_WINDOWS:
-            self._lose("windows", 1, "the viewer had not taken the ones before")
+            if not self.want:
+                self._lose("windows", 1, "the viewer had not taken the ones before")
             return
+        asked = self._asked()
+        how, want, saves, library = asked or (self.how, 1, False, "")
+        if asked:
+            self.addresses.look_again = 0
         if how == "ops":
             other = "torch.compile is in use" if self._compiled() else "the program has a dispatch mode of its own" if torch._C._len_torch_dispatch_stack() > 0 else ""
             if other:
@@ -387,6 +386,22 @@ class Agent(Manager):
         if how == "ops":
             self._watch(self.window, saves)
         self.window.cost += self.clock() - begin
+
+    def _asked(self):
+        """What is to be captured now: all at once that was asked for by the means of the first who asked; None where nothing is."""
+        first, others = None, []
+        while True:
+            try:
+                how, steps, saves, library = self.want.popleft()  # which the sending thread may empty meanwhile
+            except IndexError:
+                self.want.extend(others)
+                return first
+            if first is None:
+                first = how, steps, saves, library
+            elif first[0] == how and first[3] == library:
+                first = how, max(steps, first[1]), saves or first[2], library
+            else:
+                others.append((how, steps, saves, library))
 
     def _elsewise(self, why):
         """Take another means from now on, where a description would show other code than what trains, and say so."""

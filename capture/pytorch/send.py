@@ -33,7 +33,7 @@ class Sender(object):
         self.steps, self.produced, self.taken, self.missed = collections.deque(maxlen=MAX_STEPS), 0, 0, 0
         self.notices = collections.deque(maxlen=100)
         self.ready = collections.deque()
-        self.want, self.every, self.unfinished = None, 0, False
+        self.want, self.every, self.unfinished = collections.deque(maxlen=100), 0, False  # what is asked for is taken up by the training thread, and nothing between is lost
         self.how, self.told_depth = DEPTH_FIRST, True  # by what means windows are captured, and whether the viewer knows
         self.lasted = 0  # nanoseconds of the newest step
         self.thread, self.bell, self.sock, self.welcome = None, None, None, False
@@ -222,7 +222,7 @@ class Sender(object):
             self.inflight = 0
             if self.sending is not None:
                 wait = 0
-            elif self.window is not None or self.want is not None or self.ready:
+            elif self.window is not None or self.want or self.ready:
                 wait = min(wait, 20)  # a window is to be sent before the next is made
             elif time.monotonic() < self.hurry:
                 wait = min(wait, 20)  # somebody looks whether a plan has begun
@@ -250,7 +250,8 @@ class Sender(object):
 
     def _lost_viewer(self):
         self.sock.close()
-        self.sock, self.every, self.want = None, 0, None
+        self.sock, self.every = None, 0
+        self.want.clear()
         self.missed += self.inflight
         if self.sending is not None:
             self._lose("windows", 1, "the viewer went while it was sent")
@@ -274,7 +275,7 @@ class Sender(object):
             elif kind == DESCRIBE:
                 steps = min(max(int(told.get("steps", 1)), 1), 1000)
                 how = told.get("how")  # for this once
-                self.want = (how if how in RECORDED else self.how, steps, bool(told.get("saves")), str(told.get("library", "")))
+                self.want.append((how if how in RECORDED else self.how, steps, bool(told.get("saves")), str(told.get("library", ""))))
                 self._say("waiting for the step's end, then capturing %d" % steps, "asked")
             elif kind == EVERY:
                 self.every = max(int(told.get("n", 0)), 0)

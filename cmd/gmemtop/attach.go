@@ -9,21 +9,32 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
 	"github.com/gmemtop/gmemtop/tui"
 )
 
 func (a *app) attachCommand() *cobra.Command {
+	var f wishFlags
 	c := &cobra.Command{
 		Use: "attach [PID]", GroupID: groupLive, Args: cobra.MaximumNArgs(1),
 		Short: "Watch a PyTorch training that runs already",
 		Long: "Brings a small agent into a running PyTorch process and shows its steps as they come; keys capture a step whole, op by op. The process needs no change\n" +
 			"and stands still for less than a millisecond or two. When the screen is left the agent is taken out again and nothing of it remains.\n" +
+			"With --manager and --budget, or --plan, it trains with that plan for as long as it is watched.\n" +
 			"Without a number it lists the GPUs and the processes of this machine to choose from. With --dry-run it says what it would do, and does nothing.",
-		Example: "  gmemtop attach 4242\n  gmemtop attach\n  gmemtop attach 4242 --every 100 -o run.gmt\n  gmemtop attach --probes 4242",
+		Example: "  gmemtop attach 4242\n  gmemtop attach\n  gmemtop attach 4242 --every 100 -o run.gmt\n  gmemtop attach 4242 --plan plan.json\n  gmemtop attach --probes 4242",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if probed(cmd) != "" {
+			x, err := f.wish()
+			switch {
+			case err != nil:
+				return err
+			case x != nil && probed(cmd) != "":
+				return usageError{errors.New("--probes only look, and carry no plan out: leave them or --manager and --plan away")}
+			case x != nil && len(args) == 0:
+				return usageError{errors.New("name the process that is to train with a plan: gmemtop attach 4242 --plan plan.json")}
+			case probed(cmd) != "":
 				return a.attachProbes(cmd, args)
 			}
 			if len(args) == 0 {
@@ -36,9 +47,10 @@ func (a *app) attachCommand() *cobra.Command {
 			if dry, _ := cmd.Flags().GetBool("dry-run"); dry {
 				return a.attachDry(pid)
 			}
-			return a.attach(cmd.Context(), pid)
+			return a.attach(cmd.Context(), pid, x)
 		},
 	}
+	f.add(c)
 	a.flags.watching(c)
 	a.flags.writing(c)
 	a.flags.screen(c)
@@ -50,8 +62,8 @@ func (a *app) attachCommand() *cobra.Command {
 // errNoScreen is the answer where a screen is asked for and there is none.
 var errNoScreen = errors.New("there is no terminal to show it on: gmemtop record writes a file instead")
 
-// attach shows one process.
-func (a *app) attach(ctx context.Context, pid int) error {
+// attach shows one process, and with a wish has it train so meanwhile.
+func (a *app) attach(ctx context.Context, pid int, x *wish) error {
 	found, err := attachable(pid)
 	if err != nil {
 		return err
@@ -68,12 +80,33 @@ func (a *app) attach(ctx context.Context, pid int) error {
 	w.connect(run, pid, found.Started)
 	o, planner := a.screen(), a.livePlanner()
 	o.Feed, o.Planner = w.feed, planner
-	leave := planner.watch(w.trainer)
+	leave := planner.watch(w.crew)
+	taken := a.trainMeanwhile(run, w, x)
 	shown := tui.Run(ctx, o)
 	leave()
+	taken()
 	left := w.letGo()
 	stop()
 	return errors.Join(shown, left, w.close())
+}
+
+// trainMeanwhile has a wish, where there is one, carried out in the training that is watched until the function that it returns is called.
+func (a *app) trainMeanwhile(ctx context.Context, w *watching, x *wish) (taken func()) {
+	if x == nil {
+		return func() {}
+	}
+	ctx, stop := context.WithCancel(ctx)
+	var work sync.WaitGroup
+	work.Go(func() {
+		c := w.crew()
+		if err := c.lead.until(ctx, func(v *capture.View) (bool, error) { return len(v.Steps) > 0, nil }); err == nil {
+			a.trainWith(ctx, c, x, false)
+		}
+	})
+	return func() {
+		stop()
+		work.Wait()
+	}
 }
 
 // attachAny shows the machine, to choose a process from.

@@ -263,6 +263,28 @@ func TestPlansToggledAtRandomStepsChangeNoBit(t *testing.T) {
 	}
 }
 
+// A viewer asks for steps of its own accord while another asks for some to plan on: both get theirs.
+func TestOfTwoOrdersToDescribeNoneIsLost(t *testing.T) {
+	torch(t)
+	private(t)
+	l := startLive(t, scenarios, "mlp@400")
+	for range 3 {
+		from := l.index()
+		if err := errors.Join(l.control.DescribeSaves(t.Context(), 1), l.job.Describe(t.Context(), 2)); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		if err := l.until(ctx, func(v *capture.View) (bool, error) {
+			return slices.ContainsFunc(v.Windows, func(w capture.Window) bool {
+				return w.First >= from && w.Last > w.First && slices.Contains(w.Trace.Strings, plan.SaveOp)
+			}), nil
+		}); err != nil {
+			t.Fatalf("no window of two steps with what is saved: %v", err)
+		}
+		cancel()
+	}
+}
+
 // index returns how many steps there were.
 func (l *liveTraining) index() int64 {
 	v := l.session.Snapshot()
@@ -310,30 +332,6 @@ func (l *liveTraining) toggle(words map[string][]byte, until int64, steps int) (
 		l.t.Fatal(err)
 	}
 	return toggles, freed, missed
-}
-
-func TestRanksLearnTheSameWhileOneOfThemTrainsWithPlans(t *testing.T) {
-	torch(t)
-	private(t)
-	for _, scenario := range []string{"ddp@200", "fsdp@150"} {
-		name, count, _ := strings.Cut(scenario, "@")
-		t.Run(name, func(t *testing.T) {
-			if name == "fsdp" {
-				needsTorch(t, 2, 7, "fully_shard on a CPU")
-			}
-			steps, _ := strconv.ParseInt(count, 10, 64)
-			t.Setenv("STEPS", count) // which processes that are started find there
-			l := startLive(t, scenarios, name)
-			toggles, freed, missed := l.toggle(l.plans(l.problem(), "sqrt,capuchin,vdnn-all"), steps*4/5-40, 12)
-			t.Logf("%d toggles, %d, %d missed", toggles, freed, missed)
-			if freed == 0 {
-				t.Error("nothing left memory")
-			}
-			if got, want := l.end(), alone(t, scenarios, name)[name]; got != want {
-				t.Errorf("it learnt\n%s\nand without plans\n%s", got, want)
-			}
-		})
-	}
 }
 
 func TestProgramsThatPlansGetIntoTheWayOfLearnTheSame(t *testing.T) {

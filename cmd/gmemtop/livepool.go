@@ -27,9 +27,6 @@ func pools(name string) bool {
 	return err == nil && len(list) == 1 && list[0].Info().Family == plan.Pooling
 }
 
-// pools reports whether the wish is for a plan that only chooses addresses.
-func (w *wish) pools() bool { return w.file == "" && pools(w.manager) }
-
 // apart takes the managers that only choose addresses out of a list, where they were named: they are not carried out unasked.
 func apart(list []plan.Manager, names string) (pooling, others []plan.Manager) {
 	if names == "" || names == "all" {
@@ -97,32 +94,10 @@ func (l *lateControl) DescribeEvents(ctx context.Context, n int, library string)
 }
 
 // pooledLive has plans that choose addresses carried out in a training: they are made of another problem than the others, what its allocator was asked for.
-func (a *app) pooledLive(ctx context.Context, t *trainer, f *planFlags, list []plan.Manager, o comparing) (*replay.Comparison, error) {
-	target, err := t.target(ctx, true, t.onGPUs(o.live))
-	if err != nil {
-		return nil, err
-	}
-	h, err := f.chosenHardware()
-	if err != nil {
-		return nil, err
-	}
-	a.note("recording the allocations of %d of its steps", recordedSteps)
-	p, err := target.Problem(ctx, h)
-	if err != nil {
-		return nil, err
-	}
-	who := t.session.Snapshot().Target
-	p.Name = fmt.Sprintf("what process %d allocates", who.PID)
+func (a *app) pooledLive(ctx context.Context, w *crew, f *planFlags, list []plan.Manager, o comparing) (*replay.Comparison, error) {
 	today, err := managers.Select("caching,expandable") // to be compared with: they are had without a plan
 	if err != nil {
 		return nil, err
 	}
-	opt := replay.Options{Seed: f.seed, Work: f.work, Limit: o.limit, Devices: []replay.Device{{Target: target, About: who.Command(), Pools: true}}}
-	if opt.Budget, err = f.budgetBytes(ctx, p); err != nil {
-		return nil, err
-	}
-	if opt.Margin, err = optionalBytes("margin", f.margin); err != nil {
-		return nil, err
-	}
-	return a.compared(ctx, p, append(today, list...), opt)
+	return a.comparedIn(ctx, w, true, f, append(today, list...), replay.Options{Seed: f.seed, Work: f.work, Limit: o.limit}, o.live)
 }

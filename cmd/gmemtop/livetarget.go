@@ -58,15 +58,15 @@ func (a *app) compareLive(ctx context.Context, f *planFlags, o comparing) error 
 			pooling[0].Info().Name, others[0].Info().Name)}
 	}
 	var made []*replay.Comparison
-	left := a.training(ctx, pid, func(t *trainer) error {
+	left := a.training(ctx, pid, func(w *crew) error {
 		for _, x := range []struct {
 			list []plan.Manager
-			made func(context.Context, *trainer, *planFlags, []plan.Manager, comparing) (*replay.Comparison, error)
+			made func(context.Context, *crew, *planFlags, []plan.Manager, comparing) (*replay.Comparison, error)
 		}{{others, a.comparedLive}, {pooling, a.pooledLive}} {
 			if len(x.list) == 0 {
 				continue
 			}
-			c, err := x.made(ctx, t, f, x.list, o)
+			c, err := x.made(ctx, w, f, x.list, o)
 			if c != nil {
 				made = append(made, c)
 			}
@@ -86,8 +86,8 @@ func (a *app) compareLive(ctx context.Context, f *planFlags, o comparing) error 
 	return err
 }
 
-// training has f use a training that runs, once one of its steps has ended, and leaves the process as it was.
-func (a *app) training(ctx context.Context, pid int, f func(t *trainer) error) error {
+// training has f use a training that runs, once one of its steps has ended, and leaves its processes as they were.
+func (a *app) training(ctx context.Context, pid int, f func(c *crew) error) error {
 	found, err := attachable(pid)
 	if err != nil {
 		return err
@@ -97,28 +97,39 @@ func (a *app) training(ctx context.Context, pid int, f func(t *trainer) error) e
 	run, stop := context.WithCancel(context.Background())
 	defer stop()
 	w.connect(run, pid, found.Started)
-	t := &trainer{session: w.session, control: w.control}
+	c := w.crew()
 	a.note("waiting for a step of process %d to end", pid)
-	if err = t.until(ctx, func(v *capture.View) (bool, error) { return len(v.Steps) > 0, nil }); err == nil {
-		err = f(t)
+	if err = c.lead.until(ctx, func(v *capture.View) (bool, error) { return len(v.Steps) > 0, nil }); err == nil {
+		err = f(c)
 	}
 	left := w.letGo()
 	stop()
 	return errors.Join(err, left, w.close())
 }
 
-// describedNow describes a training and returns the iteration that it runs.
-func (a *app) describedNow(ctx context.Context, target *live.Target, f *planFlags, t *trainer) (*plan.Problem, error) {
+// problemOf is a target that describes what runs on it.
+type problemOf interface {
+	Problem(ctx context.Context, h plan.Hardware) (*plan.Problem, error)
+}
+
+// describedNow has a training described and returns the iteration that process t runs.
+func (a *app) describedNow(ctx context.Context, target problemOf, pooled bool, f *planFlags, t *trainer) (*plan.Problem, error) {
 	h, err := f.chosenHardware()
 	if err != nil {
 		return nil, err
 	}
-	a.note("describing two of its steps")
+	name := "process %d"
+	if pooled {
+		name = "what process %d allocates"
+		a.note("recording the allocations of %d of its steps", recordedSteps)
+	} else {
+		a.note("describing two of its steps")
+	}
 	p, err := target.Problem(ctx, h)
 	if err != nil {
 		return nil, err
 	}
-	p.Name = fmt.Sprintf("process %d", t.session.Snapshot().Target.PID)
+	p.Name = fmt.Sprintf(name, t.session.Snapshot().Target.PID)
 	p.Outside, err = optionalBytes("outside", f.outside)
 	return p, err
 }
@@ -132,15 +143,27 @@ func (t *trainer) onGPUs(o live.Options) live.Options {
 }
 
 // comparedLive describes the training, plans and has the plans carried out.
-func (a *app) comparedLive(ctx context.Context, t *trainer, f *planFlags, list []plan.Manager, o comparing) (*replay.Comparison, error) {
-	target := live.NewTarget(t, t.onGPUs(o.live))
-	p, err := a.describedNow(ctx, target, f, t)
+func (a *app) comparedLive(ctx context.Context, w *crew, f *planFlags, list []plan.Manager, o comparing) (*replay.Comparison, error) {
+	opt := replay.Options{Seed: f.seed, Work: f.work, Limit: o.limit, Eager: managers.Eager}
+	return a.comparedIn(ctx, w, false, f, list, opt, o.live)
+}
+
+// comparedIn describes a training, plans, and has plans carried out in all of its processes.
+func (a *app) comparedIn(ctx context.Context, w *crew, pooled bool, f *planFlags, list []plan.Manager, opt replay.Options, how live.Options) (*replay.Comparison, error) {
+	target := w.target(pooled, how, func(ctx context.Context, p *plan.Problem, manager string) (*plan.Plan, error) {
+		x := &wish{manager: manager, hardware: p.Hardware, budget: func(p *plan.Problem, _ int64) (int64, error) { return f.budgetBytes(ctx, p) }}
+		m, err := x.plan(ctx, p, 0)
+		return m.Plan, err
+	})
+	p, err := a.describedNow(ctx, target, pooled, f, w.lead)
 	if err != nil {
 		return nil, err
 	}
-	who := t.session.Snapshot().Target
-	opt := replay.Options{Seed: f.seed, Work: f.work, Limit: o.limit, Eager: managers.Eager,
-		Devices: []replay.Device{{Target: target, About: who.Command(), Eager: true}}}
+	about := w.lead.session.Snapshot().Target.Command()
+	if n := len(target.ranks); n > 1 {
+		about += fmt.Sprintf(", %d ranks", n)
+	}
+	opt.Devices = []replay.Device{{Target: target, About: about, Eager: !pooled, Pools: pooled}}
 	if opt.Budget, err = f.budgetBytes(ctx, p); err != nil {
 		return nil, err
 	}

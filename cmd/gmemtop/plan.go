@@ -40,6 +40,9 @@ func (a *app) planCommand() *cobra.Command {
 			}
 			o := planning{manager: manager, eager: eager || emit != "" || target != "", emit: emit != ""}
 			if target != "" {
+				if o.pooled = pools(manager); o.pooled && !o.emit {
+					o.eager = false
+				}
 				return a.planLive(cmd.Context(), target, &f, o)
 			}
 			return a.plan(cmd.Context(), args, &f, o)
@@ -60,6 +63,8 @@ func (a *app) planCommand() *cobra.Command {
 type planning struct {
 	manager     string
 	eager, emit bool
+	// pooled says that a training is planned for by a manager that only chooses addresses, on what it allocates.
+	pooled bool
 }
 
 // one returns the manager that is named.
@@ -102,8 +107,12 @@ func (a *app) planLive(ctx context.Context, target string, f *planFlags, o plann
 		return err
 	}
 	var p *plan.Problem
-	if err := a.training(ctx, pid, func(t *trainer) error {
-		p, err = a.describedNow(ctx, live.NewTarget(t, live.Options{}), f, t)
+	if err := a.training(ctx, pid, func(c *crew) error {
+		target, err := c.lead.target(ctx, o.pooled, live.Options{})
+		if err != nil {
+			return err
+		}
+		p, err = a.describedNow(ctx, target, o.pooled, f, c.lead)
 		return err
 	}); err != nil {
 		return err

@@ -51,6 +51,7 @@ func (a *app) runCommand() *cobra.Command {
 		},
 	}
 	f.add(c)
+	f.addUnplanned(c)
 	a.flags.watching(c)
 	a.flags.writing(c)
 	a.flags.screen(c)
@@ -115,12 +116,12 @@ func (a *app) runJob(ctx context.Context, argv []string, x *wish, offload []stri
 	w.run(run, job)
 	reapOrphans(run, job.PID())
 	if x != nil {
-		w.source.Go(func() { a.trainWith(run, w, x, headless) })
+		w.source.Go(func() { a.trainWith(run, ranks.crew(true), x, headless) })
 	}
 	if !headless {
 		o, planner := a.screen(), a.livePlanner()
 		o.Feed, o.Planner = ranks, planner
-		leave := planner.watch(ranks.trainer)
+		leave := planner.watch(func() *crew { return ranks.crew(false) })
 		if err := tui.Run(ctx, o); err != nil && ctx.Err() == nil {
 			fmt.Fprintf(a.err, "gmemtop: %s\n", oneLine(err))
 		}

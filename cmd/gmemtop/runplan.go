@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -23,17 +26,21 @@ func (f *wishFlags) add(c *cobra.Command) {
 	p := c.Flags()
 	p.StringVar(&f.manager, "manager", "", "train with this manager's plan, made once two steps have been described")
 	p.StringVar(&f.plan.budget, "budget", "", "what the plan is to fit into: 8GiB, or 50% of what PyTorch's caching allocator takes (default nine tenths of what is free on the GPU)")
-	p.StringVar(&f.unplanned, "until-planned", unplannedAuto, "until there is a plan, have what autograd saves wait on the host, so that what does not fit runs as well (offload), leave it on the device (keep), or the first on GPUs alone and only as long as it has to be (auto)")
 	p.StringVar(&f.file, "plan", "", "train with the plan in this file, which gmemtop plan --target live:PID wrote")
 	p.StringVar(&f.plan.hardware, "hardware", "", "what the plan takes copies to cost")
 	p.StringVar(&f.most, "most-overhead", "", "turn the plan off for good where steps take longer by more than this: 10%")
 	p.StringVar(&f.results, "results", resultsSame, "turn the plan off where a tensor returns that is not the same to the bit (same), or count it and go on (any)")
 }
 
+// addUnplanned adds what is done until there is a plan: a training that runs already can do without.
+func (f *wishFlags) addUnplanned(c *cobra.Command) {
+	c.Flags().StringVar(&f.unplanned, "until-planned", unplannedAuto, "until there is a plan, have what autograd saves wait on the host, so that what does not fit runs as well (offload), leave it on the device (keep), or the first on GPUs alone and only as long as it has to be (auto)")
+}
+
 // wish returns what was wished for, nil for nothing.
 func (f *wishFlags) wish() (*wish, error) {
 	switch {
-	case !slices.Contains([]string{unplannedAuto, unplannedOffload, unplannedKeep}, f.unplanned):
+	case !slices.Contains([]string{"", unplannedAuto, unplannedOffload, unplannedKeep}, f.unplanned):
 		return nil, usageError{fmt.Errorf("--until-planned %q is none: write auto, offload or keep", f.unplanned)}
 	case f.manager == "" && f.file == "":
 		if f.plan.budget != "" || f.most != "" {
@@ -43,7 +50,7 @@ func (f *wishFlags) wish() (*wish, error) {
 	case f.manager != "" && f.file != "":
 		return nil, usageError{errors.New("--manager makes a plan and --plan brings one: name one of them")}
 	}
-	w := &wish{manager: f.manager, file: f.file, offload: f.unplanned == unplannedOffload}
+	w := &wish{manager: f.manager, file: f.file, offload: f.unplanned == unplannedOffload, pools: pools(f.manager)}
 	if f.most != "" {
 		var percent float64
 		if n, err := fmt.Sscanf(f.most, "%f%%", &percent); err != nil || n != 1 || !(percent > 0) {
@@ -57,12 +64,17 @@ func (f *wishFlags) wish() (*wish, error) {
 		}
 	}
 	var err error
+	if w.file != "" {
+		if err = w.open(); err != nil {
+			return nil, err
+		}
+	}
 	if w.results, err = liveResults(f.results); err != nil {
 		return nil, err
 	}
 	w.budget = func(p *plan.Problem, room int64) (int64, error) {
 		switch {
-		case f.plan.budget != "" || w.pools():
+		case f.plan.budget != "" || w.pools:
 			return f.plan.budgetBytes(context.Background(), p)
 		case room == 0:
 			return 0, errors.New("what there is of the device's memory is not known: say with --budget what the plan is to fit into")
@@ -82,6 +94,27 @@ const (
 
 // roomShare is the share of the device's free memory that is planned with: the rest is for workspaces, which no recording shows, and for what lies between tensors.
 const roomShare = 0.9
+
+// open reads the plan's file, as far as it can be read before the training is known.
+func (w *wish) open() error {
+	f, err := os.Open(w.file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if w.text, err = io.ReadAll(io.LimitReader(f, maxPlan)); err != nil {
+		return err
+	}
+	head, err := plan.ReadHead(bytes.NewReader(w.text))
+	if err != nil {
+		return fmt.Errorf("%s: %w", w.file, err)
+	}
+	w.pools = head.Addresses
+	return nil
+}
+
+// maxPlan bounds a plan's file: some hundred bytes for each of a million buffers.
+const maxPlan = 1 << 30
 
 // resultsSame is the default of --results.
 const resultsSame = "same"
@@ -119,27 +152,26 @@ func (w *wish) name() string {
 // keyTraining is the key of the notice that says how a plan that was wished for goes.
 const keyTraining = "training"
 
-// trainWith has a wish carried out in the training of w until ctx is done; how it goes is a notice of the session, and said aloud where aloud is set.
-func (a *app) trainWith(ctx context.Context, w *watching, x *wish, aloud bool) {
-	t := &trainer{session: w.session, control: w.control}
-	var last live.News
-	err := t.train(ctx, x, func(n live.News) {
+// trainWith has a wish carried out in all processes of a training until ctx is done; how it goes is a notice that all see who watch, and said aloud where aloud is set.
+func (a *app) trainWith(ctx context.Context, c *crew, x *wish, aloud bool) {
+	said := false
+	err := c.train(ctx, x, func(n live.News) {
 		text := n.Sentence(x.name(), a.flags.report.Units)
-		w.session.Notice(capture.Notice{Key: keyTraining, Text: text})
-		if aloud && n.Peak > 0 && last.Peak == 0 {
+		c.note(ctx, capture.Notice{Key: keyTraining, Text: text})
+		if aloud && n.Doing == "on" && !said {
+			said = true
 			a.note("%s", text)
 		}
-		last = n
 	})
 	if err == nil || errors.Is(err, errEnded) || ctx.Err() != nil {
 		return
 	}
 	rest := "the training goes on without it"
-	if t.offloads() {
+	if c.offloads(ctx) {
 		rest = "the training goes on, and what it saves waits on the host"
 	}
 	text := fmt.Sprintf("%s is not carried out: %s; %s", x.name(), oneLine(err), rest)
-	w.session.Notice(capture.Notice{Key: keyTraining, Text: text})
+	c.note(ctx, capture.Notice{Key: keyTraining, Text: text})
 	if aloud {
 		a.note("%s", text)
 	}

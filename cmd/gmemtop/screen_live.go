@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
@@ -30,11 +31,12 @@ var (
 
 // watched is a job that the screen watches, and what it is asked to do.
 type watched struct {
-	shown func() *trainer // the process of it that is shown
+	shown func() *crew    // its processes that train together, with the one that is shown
 	ctx   context.Context // until it is let go of
 	stop  context.CancelFunc
 	work  sync.WaitGroup
 	turn  chan struct{} // one plan at a time: the next one waits until the one before is taken away
+	last  atomic.Int64  // the number of the plan that steps ran under when the turn ended: one of ours
 }
 
 // errNoTraining says that there is nothing to carry a plan out in.
@@ -45,7 +47,7 @@ func (a *app) livePlanner() *livePlanner {
 }
 
 // watch has plans carried out in a job from now on, until leave is called, which takes the last one away. It must be called before the job is let go of.
-func (p *livePlanner) watch(shown func() *trainer) (leave func()) {
+func (p *livePlanner) watch(shown func() *crew) (leave func()) {
 	w := &watched{shown: shown, turn: make(chan struct{}, 1)}
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	p.mu.Lock()
@@ -62,22 +64,13 @@ func (p *livePlanner) watch(shown func() *trainer) (leave func()) {
 	}
 }
 
-// trainer makes one of what is watched.
-func (w *watching) trainer() *trainer { return &trainer{session: w.session, control: w.control} }
-
-// trainer makes one of the process that is shown.
-func (f *jobFeed) trainer() *trainer {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return &trainer{session: f.shown.session, control: f.shown.control}
-}
-
 // training returns what is watched, nil where it carries no plans out.
-func (w *watched) training() *trainer {
+func (w *watched) training() *crew {
 	if w == nil {
 		return nil
 	}
-	t := w.shown()
+	c := w.shown()
+	t := c.lead
 	if v := t.session.Snapshot(); !v.Began || v.Ended {
 		return nil
 	}
@@ -86,51 +79,49 @@ func (w *watched) training() *trainer {
 			return nil
 		}
 	}
-	return t
+	return c
 }
 
 // Training implements screen.Trainer.
 func (p *livePlanner) Training() string {
 	p.mu.Lock()
-	t := p.now.training()
+	c := p.now.training()
 	p.mu.Unlock()
-	if t == nil {
+	if c == nil {
 		return ""
 	}
-	who := t.session.Snapshot().Target
+	who := c.lead.session.Snapshot().Target
 	return fmt.Sprintf("process %d: %s", who.PID, who.Command())
 }
 
 // with has f use the training until it is let go of, once whoever used it before is done.
-func (p *livePlanner) with(ctx context.Context, f func(ctx context.Context, t *trainer) error) error {
+func (p *livePlanner) with(ctx context.Context, f func(ctx context.Context, c *crew) error) error {
 	p.mu.Lock()
 	w := p.now
-	t := w.training()
-	if t == nil {
+	c := w.training()
+	if c == nil {
 		p.mu.Unlock()
 		return errNoTraining
 	}
 	w.work.Add(1)
 	p.mu.Unlock()
 	defer w.work.Done()
-	ctx, end := context.WithCancelCause(ctx)
-	cancel := func() { end(nil) }
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(w.ctx, cancel)()
-	go t.severed(ctx, t.lost(), end)
 	select {
 	case w.turn <- struct{}{}:
-		defer func() { <-w.turn }()
+		defer func() {
+			w.last.Store(c.lead.under())
+			<-w.turn
+		}()
 	case <-ctx.Done():
 		return nil
 	}
 	if ctx.Err() != nil || w.ctx.Err() != nil { // let go of while it waited
 		return nil
 	}
-	if err := t.free(ctx); err != nil {
-		return ended(ctx, err)
-	}
-	return ended(ctx, f(ctx, t))
+	return ended(ctx, f(ctx, c))
 }
 
 // lookForLoss is how often it is looked whether a training is still connected.
@@ -174,7 +165,41 @@ func ended(ctx context.Context, err error) error {
 }
 
 // errTaken says that somebody else's plan is carried out.
-var errTaken = errors.New("it trains with a plan already (gmemtop run --manager, or another screen): take that away first")
+var errTaken = errors.New("it trains with a plan already (gmemtop run --manager, or another screen): T in the Managers view of gmemtop attach takes that away")
+
+// under returns the number of the plan that the last step ran under, 0 for none.
+func (t *trainer) under() int64 {
+	v := t.session.Snapshot()
+	if n := len(v.Steps); n > 0 && !v.Ended {
+		return v.Steps[n-1].Carried.Plan
+	}
+	return 0
+}
+
+// Elsewhere implements screen.Trainer.
+func (p *livePlanner) Elsewhere() string {
+	p.mu.Lock()
+	w := p.now
+	c := w.training()
+	p.mu.Unlock()
+	if c == nil || len(w.turn) > 0 {
+		return ""
+	}
+	if n := c.lead.under(); n == 0 || n == w.last.Load() {
+		return ""
+	}
+	for _, n := range c.lead.session.Snapshot().Notices {
+		if n.Key == keyTraining {
+			return n.Text
+		}
+	}
+	return "it trains with a plan"
+}
+
+// TakeAway implements screen.Trainer.
+func (p *livePlanner) TakeAway(ctx context.Context) error {
+	return p.with(ctx, func(ctx context.Context, c *crew) error { return c.takeAway(ctx) })
+}
 
 // freeWithin is how many steps may end until one has run without a plan.
 const freeWithin = 3
@@ -198,9 +223,9 @@ func (t *trainer) free(ctx context.Context) error {
 
 // Train implements screen.Trainer.
 func (p *livePlanner) Train(ctx context.Context, manager string, budget int64, h plan.Hardware, tell func(live.News)) error {
-	return p.with(ctx, func(ctx context.Context, t *trainer) error {
+	return p.with(ctx, func(ctx context.Context, c *crew) error {
 		w := &wish{manager: manager, hardware: h, budget: func(*plan.Problem, int64) (int64, error) { return budget, nil }}
-		return t.train(ctx, w, tell)
+		return c.train(ctx, w, tell)
 	})
 }
 
@@ -221,12 +246,12 @@ func (p *livePlanner) Measure(ctx context.Context, c *replay.Comparison, target 
 	if target != liveName {
 		return p.screenPlanner.Measure(ctx, c, target, update)
 	}
-	return p.with(ctx, func(ctx context.Context, t *trainer) error { return t.measure(ctx, c, update) })
+	return p.with(ctx, func(ctx context.Context, with *crew) error { return with.measure(ctx, c, update) })
 }
 
 // measure describes a training, plans for it with the managers that a comparison has results of, and carries each plan out that eager PyTorch can. Beside each
 // result comes what the simulator says of the same plan.
-func (t *trainer) measure(ctx context.Context, of *replay.Comparison, update func(replay.Progress)) error {
+func (w *crew) measure(ctx context.Context, of *replay.Comparison, update func(replay.Progress)) error {
 	var names []string
 	for _, r := range of.Results {
 		names = append(names, r.Info.Name)
@@ -238,7 +263,11 @@ func (t *trainer) measure(ctx context.Context, of *replay.Comparison, update fun
 		update(u)
 	}
 	say(names[0], "describe")
-	target := live.NewTarget(t, t.onGPUs(live.Options{}))
+	target := w.target(false, live.Options{}, func(ctx context.Context, p *plan.Problem, manager string) (*plan.Plan, error) {
+		x := &wish{manager: manager, hardware: of.Problem.Hardware, budget: func(*plan.Problem, int64) (int64, error) { return of.Budget, nil }}
+		m, err := x.plan(ctx, p, 0)
+		return m.Plan, err
+	})
 	p, err := target.Problem(ctx, of.Problem.Hardware)
 	if err != nil {
 		return err

@@ -41,13 +41,13 @@ func TestPlansAreCarriedOutWhereATrainingIsWatchedThatTakesThem(t *testing.T) {
 		t.Errorf("where nothing is watched %q trains: %v", p.Training(), err)
 	}
 	probed := watchedJob(0, nil)
-	leave := p.watch(probed.trainer)
+	leave := p.watch(probed.crew)
 	if who := p.Training(); who != "" {
 		t.Errorf("%q is offered, and takes no plans", who)
 	}
 	leave()
 	w := watchedJob(0, deaf{})
-	leave = p.watch(w.trainer)
+	leave = p.watch(w.crew)
 	if who := p.Training(); who != "process 4242: python train.py" {
 		t.Errorf("the training is %q", who)
 	}
@@ -60,7 +60,7 @@ func TestPlansAreCarriedOutWhereATrainingIsWatchedThatTakesThem(t *testing.T) {
 
 func TestLeavingTheScreenEndsWhatATrainingWasAskedFor(t *testing.T) {
 	p := (&app{}).livePlanner()
-	leave := p.watch(watchedJob(0, deaf{}).trainer)
+	leave := p.watch(watchedJob(0, deaf{}).crew)
 	began, over := make(chan string, 8), make(chan error, 2)
 	for range 2 { // the second waits its turn
 		go func() { over <- anyTrain(t.Context(), p, func(n live.News) { began <- n.Doing }) }()
@@ -90,7 +90,7 @@ func TestLeavingTheScreenEndsWhatATrainingWasAskedFor(t *testing.T) {
 func TestAPlanWhoseTrainingIsLostEndsWithWhatWasSaidOfIt(t *testing.T) {
 	p := (&app{}).livePlanner()
 	w := watchedJob(0, deaf{})
-	defer p.watch(w.trainer)()
+	defer p.watch(w.crew)()
 	w.session.Notice(capture.Notice{Key: "connection", Text: "an earlier one was lost"})
 	over := make(chan error, 1)
 	go func() {
@@ -111,7 +111,7 @@ func TestAPlanWhoseTrainingIsLostEndsWithWhatWasSaidOfIt(t *testing.T) {
 func TestATrainingThatSomebodyElseHasTrainWithAPlanTakesNoSecond(t *testing.T) {
 	p := (&app{}).livePlanner()
 	w := watchedJob(7, deaf{})
-	defer p.watch(w.trainer)()
+	defer p.watch(w.crew)()
 	over := make(chan error, 1)
 	go func() { over <- anyTrain(t.Context(), p, func(live.News) {}) }()
 	for i := int64(1); ; i++ {

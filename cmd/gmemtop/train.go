@@ -1,10 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"os"
+	"sync"
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/managers"
@@ -19,6 +20,9 @@ import (
 type wish struct {
 	manager string
 	file    string
+	text    []byte // of the file
+	// pools says that the plan only chooses addresses.
+	pools bool
 	// budget returns what the plan is to fit into; room is the bytes that there are for tensors, 0 where unknown.
 	budget func(p *plan.Problem, room int64) (int64, error)
 	// most is the share of its step time that it may cost, 0 for any.
@@ -27,36 +31,66 @@ type wish struct {
 	hardware plan.Hardware
 	// offload has what is saved wait on the host for as long as there is no plan, though it would fit.
 	offload bool
+
+	mu   sync.Mutex
+	made map[string]madePlan // by the problem's shape and the room for it
+}
+
+// madePlan is a plan, and what the simulator foretells it to add to a step, in nanoseconds.
+type madePlan struct {
+	*plan.Plan
+	added int64
 }
 
 // errNothingLeaves says that a plan is empty.
 var errNothingLeaves = errors.New("nothing of this plan can be carried out by eager PyTorch")
 
-// plan makes the plan of a problem, and says what the simulator foretells it to add to a step, in nanoseconds.
-func (w *wish) plan(ctx context.Context, p *plan.Problem, room int64) (pl *plan.Plan, added int64, err error) {
+// plan returns the plan of a problem for so many bytes of room, 0 where that is not known. Of problems of one shape, as those of ranks that train on equal parts of a
+// batch, the first is planned for: its plan is that of the others as well.
+func (w *wish) plan(ctx context.Context, p *plan.Problem, room int64) (madePlan, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	shape := fmt.Sprintf("%s in %d", p.Hash(), room)
+	if m, ok := w.made[shape]; ok && plan.Validate(p, m.Plan) == nil {
+		return m, nil
+	}
+	m, err := w.planned(ctx, p, room)
+	if err != nil {
+		return m, err
+	}
+	if w.made == nil {
+		w.made = map[string]madePlan{}
+	}
+	w.made[shape] = m
+	return m, nil
+}
+
+// planned makes or reads the plan of a problem.
+func (w *wish) planned(ctx context.Context, p *plan.Problem, room int64) (m madePlan, err error) {
 	if w.file != "" {
-		pl, err = w.read(p)
+		m.Plan, err = w.read(p)
 	} else {
-		pl, err = w.made(ctx, p, room)
+		m.Plan, err = w.make(ctx, p, room)
 	}
 	if err != nil {
-		return nil, 0, err
+		return m, err
 	}
-	if pl.Executor != plan.TorchEager && !w.pools() {
-		of := pl
-		if pl, err = managers.Eager(ctx, p, of); err != nil {
-			return nil, 0, err
+	if m.Executor != plan.TorchEager && !w.pools {
+		of := m.Plan
+		if m.Plan, err = managers.Eager(ctx, p, of); err != nil {
+			return m, err
 		}
-		if pl == nil {
-			return nil, 0, fmt.Errorf("%s: %w: it moves and drops nothing that autograd saves", of.Manager, errNothingLeaves)
+		if m.Plan == nil {
+			return m, fmt.Errorf("%s: %w: it moves and drops nothing that autograd saves", of.Manager, errNothingLeaves)
 		}
 	}
-	with, err := sim.Simulator{}.Evaluate(ctx, p, pl)
+	with, err := sim.Simulator{}.Evaluate(ctx, p, m.Plan)
 	if err != nil {
-		return nil, 0, err
+		return m, err
 	}
 	without, err := replay.KeepAll(ctx, p, replay.Simulated{})
-	return pl, with.StepTime - without, err
+	m.added = with.StepTime - without
+	return m, err
 }
 
 // fits says whether the training runs without a plan as well: what PyTorch's caching allocator takes for it is within the share of the room that is planned with.
@@ -66,19 +100,14 @@ func (w *wish) fits(ctx context.Context, p *plan.Problem, room int64) (bool, err
 }
 
 func (w *wish) read(p *plan.Problem) (*plan.Plan, error) {
-	f, err := os.Open(w.file)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	pl, err := plan.ReadJSON(f, p)
+	pl, err := plan.ReadJSON(bytes.NewReader(w.text), p)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", w.file, err)
 	}
 	return pl, nil
 }
 
-func (w *wish) made(ctx context.Context, p *plan.Problem, room int64) (*plan.Plan, error) {
+func (w *wish) make(ctx context.Context, p *plan.Problem, room int64) (*plan.Plan, error) {
 	list, err := managers.Select(w.manager)
 	if err != nil {
 		return nil, usageError{err}
@@ -93,18 +122,21 @@ func (w *wish) made(ctx context.Context, p *plan.Problem, room int64) (*plan.Pla
 // replans is how often a plan that no longer fits the training is made anew before it is given up.
 const replans = 3
 
-// train has a wish carried out in a training until ctx is done: it describes the training, plans, and holds the plan, and does so anew where the training's
-// steps have become others. tell hears of every change. The error says why it is not carried out any more.
-func (t *trainer) train(ctx context.Context, w *wish, tell func(live.News)) error {
+// train has a wish carried out in one process until ctx is done: it describes the training, plans, and holds the plan, and does so anew where the training's
+// steps have become others. seat is the process's among those of a training of several. tell hears of every change. The error says why it is not carried out
+// any more.
+func (t *trainer) train(ctx context.Context, w *wish, seat *live.Seat, tell func(live.News)) error {
+	defer seat.Leave()
 	if err := t.until(ctx, func(v *capture.View) (bool, error) { return len(v.Steps) > 0, nil }); err != nil {
 		return err
 	}
-	o := live.Options{MostOverhead: w.most, Results: w.results, NeverWithout: t.offloads()}
-	target, err := t.target(ctx, w.pools(), o)
+	o := live.Options{MostOverhead: w.most, Results: w.results, Seat: seat, NeverWithout: t.offloads()}
+	target, err := t.target(ctx, w.pools, o)
 	if err != nil {
 		return err
 	}
 	for again := 0; ; again++ {
+		seat.Begin()
 		tell(live.News{Doing: "describing"})
 		p, err := target.Problem(ctx, w.hardware)
 		if err != nil {
@@ -117,21 +149,27 @@ func (t *trainer) train(ctx context.Context, w *wish, tell func(live.News)) erro
 				return err
 			}
 			if fits || p.Source.Info.Kind == traces.DeviceCPU {
-				if err := t.control.Keep(ctx); err != nil {
+				if err := t.keep(ctx); err != nil {
 					return err
 				}
-				t.kept, o.NeverWithout = true, false
-				if target, err = t.target(ctx, w.pools(), o); err != nil {
+				o.NeverWithout = false
+				if target, err = t.target(ctx, w.pools, o); err != nil {
 					return err
 				}
 			}
 		}
+		if err := seat.Next(ctx); err != nil {
+			return err
+		}
 		tell(live.News{Doing: "planning"})
-		pl, added, err := w.plan(ctx, p, room)
+		m, err := w.plan(ctx, p, room)
 		if err != nil {
 			return err
 		}
-		err = target.Hold(ctx, p, pl, added, tell)
+		if err := seat.Next(ctx); err != nil {
+			return err
+		}
+		err = target.Hold(ctx, p, m.Plan, m.added, tell)
 		if !errors.Is(err, errGivenUp) || again == replans {
 			return err
 		}

@@ -17,7 +17,6 @@ import (
 type trainer struct {
 	session *capture.Session
 	control capture.Carrier
-	kept    bool // it was told to keep what is saved on its device where there is no plan
 }
 
 var _ live.Trainer = (*trainer)(nil)
@@ -59,9 +58,20 @@ func (t *trainer) until(ctx context.Context, f func(v *capture.View) (bool, erro
 
 // offloads says whether what the training saves waits on the host where there is no plan.
 func (t *trainer) offloads() bool {
-	return !t.kept && slices.ContainsFunc(t.session.Snapshot().Notices, func(n capture.Notice) bool {
-		return n.Key == capture.UnplannedKey && n.State && n.Text != ""
-	})
+	v := t.session.Snapshot()
+	return offloads(&v)
+}
+
+func offloads(v *capture.View) bool {
+	return slices.ContainsFunc(v.Notices, func(n capture.Notice) bool { return n.Key == capture.UnplannedKey && n.State && n.Text != "" })
+}
+
+// keep has what is saved stay on the device where there is no plan, and waits until it does.
+func (t *trainer) keep(ctx context.Context) error {
+	if err := t.control.Keep(ctx); err != nil {
+		return err
+	}
+	return t.until(ctx, func(v *capture.View) (bool, error) { return !offloads(v), nil })
 }
 
 // Describe implements live.Trainer.
@@ -108,18 +118,26 @@ func liveStep(s *capture.Step) live.Step {
 		Reserved: s.Reserved, Resident: s.RSS}
 }
 
+// takenAfter is how many steps run otherwise until a plan is taken to have been turned off by somebody else: why it ended by itself is said by then.
+const takenAfter = 3
+
 // Steps implements live.Trainer.
 func (t *trainer) Steps(ctx context.Context, number int64, n int) ([]live.Step, error) {
-	from := int64(-1)
+	from, was := int64(-1), false
 	if v := t.session.Snapshot(); len(v.Steps) > 0 {
-		from = v.Steps[len(v.Steps)-1].Index
+		last := &v.Steps[len(v.Steps)-1]
+		from, was = last.Index, last.Carried.Plan == number
 	}
 	var steps []live.Step
 	err := t.until(ctx, func(v *capture.View) (bool, error) {
 		steps = steps[:0]
+		on, others := was, 0 // others are the steps behind the last one under the plan
 		first, _ := slices.BinarySearchFunc(v.Steps, from+1, func(s capture.Step, at int64) int { return int(s.Index - at) })
 		for _, s := range v.Steps[first:] {
-			if s.Carried.Plan == number && len(steps) < n {
+			if others++; s.Carried.Plan != number {
+				continue
+			}
+			if on, others = true, 0; len(steps) < n {
 				steps = append(steps, liveStep(&s))
 			}
 		}
@@ -132,6 +150,9 @@ func (t *trainer) Steps(ctx context.Context, number int64, n int) ([]live.Step, 
 					return false, fmt.Errorf("%w: %s", errDiffer, w.Text)
 				}
 			}
+		}
+		if number != 0 && on && others >= takenAfter && len(steps) < n {
+			return false, live.ErrTakenAway
 		}
 		return len(steps) == n, nil
 	})

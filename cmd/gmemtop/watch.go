@@ -26,6 +26,8 @@ type watching struct {
 	relay    *pytorch.Relay    // shows the session to viewers that come and go
 	sink     capture.Sink
 
+	kin siblings // the other ranks, where this is one
+
 	unasked bool // how often a step is captured was not said on the command line
 
 	source sync.WaitGroup // ends with the source
@@ -258,8 +260,10 @@ func (w *watching) connect(ctx context.Context, pid int, started uint64) {
 	})
 }
 
-// letGo takes the agent out of a process that was attached to. Its source must be running still.
-func (w *watching) letGo() error {
+// letGo takes the agent out of a process that was attached to, and out of the other ranks. Its source must be running still.
+func (w *watching) letGo() error { return errors.Join(w.letGoOne(), w.kin.leave()) }
+
+func (w *watching) letGoOne() error {
 	w.mu.Lock()
 	s := w.attach
 	w.mu.Unlock()
@@ -305,7 +309,7 @@ func (a *app) attachFeed(planner *livePlanner, letting *sync.WaitGroup) func(ctx
 		}
 		run, stop := context.WithCancel(context.Background())
 		w.connect(run, pid, found.Started)
-		leave := planner.watch(w.trainer)
+		leave := planner.watch(w.crew)
 		letting.Go(func() {
 			<-ctx.Done()
 			leave()

@@ -133,19 +133,42 @@ func (pl *Plan) WriteJSON(w io.Writer, p *Problem) error {
 	return enc.Encode(out)
 }
 
-// ReadJSON reads a plan for problem p, assembles it anew and validates it. Its errors say what in the file is wrong or that it is another problem's.
-func ReadJSON(r io.Reader, p *Problem) (*Plan, error) {
-	var in planJSON
+// Head is what a plan's file says of itself before it is read for a problem.
+type Head struct {
+	Manager string
+	// Addresses says that the plan chooses addresses and does nothing else.
+	Addresses bool
+}
+
+// ReadHead reads the head of a plan's file. Its errors say what in the file is wrong.
+func ReadHead(r io.Reader) (Head, error) {
+	in, err := decode(r)
+	if err != nil {
+		return Head{}, err
+	}
+	return Head{Manager: in.Manager, Addresses: in.Executor == Ideal.String() && in.Policy == nil && in.SectionBytes == 0 && len(in.Actions)+len(in.Reruns) == 0}, nil
+}
+
+// decode reads a plan's file as it stands.
+func decode(r io.Reader) (in planJSON, err error) {
 	dec := json.NewDecoder(r)
 	if err := dec.Decode(&in); err != nil {
-		return nil, fmt.Errorf("read plan at byte %d: %w", dec.InputOffset(), err)
+		return in, fmt.Errorf("read plan at byte %d: %w", dec.InputOffset(), err)
 	}
 	if in.SchemaVersion != SchemaVersion {
-		return nil, fmt.Errorf("read plan: schema_version is %d and this program reads %d: write the plan anew", in.SchemaVersion, SchemaVersion)
+		return in, fmt.Errorf("read plan: schema_version is %d and this program reads %d: write the plan anew", in.SchemaVersion, SchemaVersion)
+	}
+	return in, nil
+}
+
+// ReadJSON reads a plan for problem p, assembles it anew and validates it. Its errors say what in the file is wrong or that it is another problem's.
+func ReadJSON(r io.Reader, p *Problem) (*Plan, error) {
+	in, err := decode(r)
+	if err != nil {
+		return nil, err
 	}
 	q := p
 	if in.SectionBytes != 0 {
-		var err error
 		if q, err = p.Sectioned(in.SectionBytes); err != nil {
 			return nil, fmt.Errorf("read plan: %w", err)
 		}

@@ -29,6 +29,10 @@ type News struct {
 	Checked, Differ int64
 	// Out, In and Again are what the last step moved, in bytes each way, and the nanoseconds of ops that ran again.
 	Out, In, Again int64
+	// Ranks are those of a training of several, nil for one of a single process: all of the above is then said by [Together]. Highest names the rank whose
+	// memory it is.
+	Ranks   []Rank
+	Highest string
 }
 
 // Overhead is by what share steps last longer under the plan, 0 where not measured yet.
@@ -51,6 +55,9 @@ func (n *News) Sentence(name string, u timeline.Units) string {
 	case n.Peak > 0:
 		s += fmt.Sprintf(": %s instead of %s (foretold %s)", u.Bytes(n.Peak), u.Bytes(n.PeakBefore), u.Bytes(n.Foretold))
 	}
+	if n.Highest != "" && n.Peak > 0 {
+		s += ", at " + n.Highest
+	}
 	switch {
 	case n.Step > 0 && n.Before == 0:
 		s += fmt.Sprintf(", step %s, of which the plan was foretold to take %s", timeline.Duration(n.Step), timeline.Duration(n.Added))
@@ -69,6 +76,9 @@ func (n *News) Sentence(name string, u timeline.Units) string {
 		s += fmt.Sprintf("; %d allocations of the last step found no place in it", n.Missed)
 	case n.Missed > 0:
 		s += fmt.Sprintf("; %d tensors stay that were to leave", n.Missed)
+	}
+	if len(n.Ranks) > 1 {
+		s += n.among()
 	}
 	return s
 }
@@ -95,6 +105,9 @@ func (t *Target) Hold(ctx context.Context, p *plan.Problem, pl *plan.Plan, added
 		}
 		n.Before, _ = spread(before)
 		n.ForetoldStep = n.Before + added
+	}
+	if err := t.opt.Seat.Next(ctx); err != nil {
+		return ended(ctx, err)
 	}
 	number, err := t.carry(ctx, words)
 	if err != nil {
@@ -124,9 +137,13 @@ func (t *Target) Hold(ctx context.Context, p *plan.Problem, pl *plan.Plan, added
 		if first {
 			n.Doing = "describing"
 			tell(n)
+			if err := t.opt.Seat.Next(ctx); err != nil {
+				return ended(ctx, err)
+			}
 			if n.Peak, err = t.peak(ctx, pl); err != nil {
 				return ended(ctx, err)
 			}
+			t.opt.Seat.Leave() // from here on nothing of this rank is compared with what it was before
 		}
 		n.Doing = "on"
 		tell(n)

@@ -2,6 +2,7 @@ package live
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -55,6 +56,8 @@ type Options struct {
 	Used func() (int64, bool)
 	// Results say whether a plan is given up under which a tensor returns as another.
 	Results Results
+	// Seat is that of this rank among those of a training of several, nil for a training of one process: stretches that are measured begin together.
+	Seat *Seat
 }
 
 // Target is a running training as a target of plans. It is not safe for concurrent use.
@@ -100,6 +103,9 @@ func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan
 		return m, err
 	}
 	usedBefore := t.process(before)
+	if err := t.opt.Seat.Next(ctx); err != nil {
+		return m, err
+	}
 	say("with")
 	number, err := t.carry(ctx, words)
 	if err != nil {
@@ -127,6 +133,9 @@ func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan
 		m.Notes = append(m.Notes, fmt.Sprintf("%d of %d tensors that were compared came back as others: what is learnt is not the same to the bit", differ, checked))
 	}
 	m.SwappedOut, m.SwappedIn, m.RecomputeTime = last.Out, last.In, last.Again
+	if err := t.opt.Seat.Next(ctx); err != nil {
+		return m, err
+	}
 	say("describe")
 	if m.Footprint, err = t.peak(ctx, pl); err != nil {
 		return m, err
@@ -141,6 +150,9 @@ func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan
 	}
 	if last.Missed > 0 {
 		m.Notes = append(m.Notes, fmt.Sprintf("%d %s: the step does not run as it was recorded", last.Missed, t.missed()))
+	}
+	if err := t.opt.Seat.Next(ctx); err != nil {
+		return m, err
 	}
 	say("without")
 	if err := t.trainer.Carry(ctx, 0, nil); err != nil {
@@ -180,8 +192,14 @@ func (t *Target) carry(ctx context.Context, words []byte) (int64, error) {
 // offWithin is how long taking a plan away is waited for.
 const offWithin = 5 * time.Second
 
+// ErrTakenAway is wrapped by the error of a plan that somebody else has turned off, or put another in its place.
+var ErrTakenAway = errors.New("another viewer turned it off")
+
 // takeOff has no plan carried out any more, though ctx may be done. What goes wrong is the error where there is none yet.
 func (t *Target) takeOff(ctx context.Context, err *error) {
+	if errors.Is(*err, ErrTakenAway) { // what is on now is not ours
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), offWithin)
 	defer cancel()
 	if e := t.trainer.Carry(ctx, 0, nil); *err == nil {

@@ -49,7 +49,9 @@ func (v *View) Bindings(s *leaf.State) []key.Binding {
 	list := []key.Binding{k.toggle, k.inside, k.less, k.budget, k.compare}
 	if live, r := (toggler{v}), v.current(); live.training() != "" && r != nil && v.managers[r.manager].Info.Family != plan.Baseline {
 		train := k.train
-		if t := live.now(); t != nil && t.manager == r.manager {
+		if live.elsewhere() != "" {
+			train.SetHelp("T", "take the plan away")
+		} else if t := live.now(); t != nil && t.manager == r.manager {
 			train.SetHelp("T", "train without it")
 		}
 		list = append([]key.Binding{train}, list...)

@@ -240,6 +240,8 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 		return gauge{v}.onNews(s, msg)
 	case jobMsg[live.News]:
 		return toggler{v}.onNews(msg)
+	case takenMsg:
+		return toggler{v}.onTaken(msg)
 	case targetsMsg:
 		return gauge{v}.offer(msg.list)
 	case targetMsg:

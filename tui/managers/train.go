@@ -35,6 +35,11 @@ type Trainer interface {
 	// Train has the training go on with the plan of a manager, for a budget in bytes, until ctx is done, and without it then: it describes the training, plans
 	// for it on hardware h, and measures. tell hears of every change. The error says why the plan is not carried out any more, nil where ctx ended it.
 	Train(ctx context.Context, manager string, budget int64, h plan.Hardware, tell func(live.News)) error
+	// Elsewhere says what the training trains with that nobody asked for here: the plan of gmemtop run --manager, or of another screen; "" for nothing. It is
+	// asked with every frame.
+	Elsewhere() string
+	// TakeAway has the training go on without that.
+	TakeAway(ctx context.Context) error
 }
 
 // liveTarget is the name of the training as a target.
@@ -83,11 +88,39 @@ func (v toggler) beginning() *trial {
 	return nil
 }
 
+// elsewhere says what the training trains with that nobody asked for here, "" for nothing.
+func (v toggler) elsewhere() string {
+	if t, able := v.planner.(Trainer); able && v.now() == nil {
+		return t.Elsewhere()
+	}
+	return ""
+}
+
+// takenMsg says what came of taking somebody else's plan away.
+type takenMsg struct{ err error }
+
+// takeAway has the training go on without somebody else's plan.
+func (v toggler) takeAway() tea.Cmd {
+	t := v.planner.(Trainer)
+	return func() tea.Msg { return takenMsg{t.TakeAway(context.Background())} }
+}
+
+// onTaken says what came of that.
+func (v toggler) onTaken(msg takenMsg) tea.Cmd {
+	if msg.err != nil {
+		return leaf.Send(leaf.ToastMsg{Text: msg.err.Error(), Error: true})
+	}
+	return leaf.Send(leaf.ToastMsg{Text: "the plan is taken away: T trains with the one under the cursor"})
+}
+
 // toggle has the training go on with the plan under the cursor in place of any other, or without it where it is live.
 func (v toggler) toggle(s *leaf.State) tea.Cmd {
 	r := v.current()
 	if r == nil {
 		return nil
+	}
+	if v.elsewhere() != "" {
+		return v.takeAway()
 	}
 	if m := &v.managers[r.manager]; m.Info.Family == plan.Baseline && v.training() != "" { // describing the training only to find nothing to do would take a while
 		return leaf.Send(leaf.ToastMsg{Text: m.Info.Name + " plans nothing that a training could go on with: choose a manager that does", Error: true})
@@ -188,6 +221,9 @@ func (t *trial) doing() string {
 // lines say what a trial has come to, the longest first: the one that has room is shown.
 func (v toggler) lines(s *leaf.State) []string {
 	t := v.trial
+	if other := v.elsewhere(); other != "" {
+		return []string{other + " · asked for elsewhere: T takes it away", other}
+	}
 	if t == nil {
 		return nil
 	}
@@ -201,7 +237,11 @@ func (v toggler) lines(s *leaf.State) []string {
 	if d := time.Since(t.since); d >= time.Second {
 		spent = ", " + elapsed(d)
 	}
-	state, short := "on for "+plural(int(n.Steps), "step"), "on"
+	ranks := ""
+	if len(n.Ranks) > 1 {
+		ranks = fmt.Sprintf(" in %d of %d ranks", n.CountOn(), len(n.Ranks))
+	}
+	state, short := "on"+ranks+" for "+plural(int(n.Steps), "step"), "on"+ranks
 	switch {
 	case t.ended && t.err != nil:
 		why := strings.TrimPrefix(t.err.Error(), name+": ")
@@ -220,6 +260,9 @@ func (v toggler) lines(s *leaf.State) []string {
 		unit, size := replay.FootprintColumn(s.Units, []int64{n.PeakBefore, n.Peak, n.Foretold})
 		plain := func(b int64) string { return strings.TrimSpace(size(b)) }
 		memory = fmt.Sprintf("%s → %s %s (foretold %s)", plain(n.PeakBefore), plain(n.Peak), unit, plain(n.Foretold))
+		if n.Highest != "" {
+			memory = n.Highest + " " + memory
+		}
 	}
 	over, foretold := replay.Percent(replay.Off(t.first, n.Before)), replay.Percent(replay.Off(n.ForetoldStep, n.Before))
 	from := span(n.Before, t.first) + ", " + over
@@ -282,6 +325,8 @@ func (v toggler) draw(s *leaf.State, c *canvas.Canvas, body canvas.Rect) canvas.
 	at, rest := body.CutTop(1)
 	lead, style := th.Accent.Strong(), th.Text
 	switch {
+	case v.elsewhere() != "":
+		lead = th.Good.Strong()
 	case t.ended && t.err != nil:
 		lead, style = th.Bad, th.Bad
 	case t.ended:
@@ -298,8 +343,40 @@ func (v toggler) draw(s *leaf.State, c *canvas.Canvas, body canvas.Rect) canvas.
 		}
 	}
 	c.TextMax(at.X+n, at.Y, at.W-n, style, line)
+	rest = v.drawRanks(s, c, rest, n)
 	if rest.H > 20 {
 		_, rest = rest.CutTop(1)
+	}
+	return rest
+}
+
+// Ranks are listed below the line where the room has so many rows beside those that they take; further ones are counted.
+const (
+	rowsBesideRanks = 24
+	mostRanks       = 8
+)
+
+// drawRanks writes a row for each rank, in words what the line says of all of them, and returns what is left of the room.
+func (v toggler) drawRanks(s *leaf.State, c *canvas.Canvas, body canvas.Rect, indent int) canvas.Rect {
+	if v.now() == nil {
+		return body
+	}
+	ranks := v.trial.last.Ranks
+	room := min(len(ranks), mostRanks, body.H-rowsBesideRanks)
+	if len(ranks) < 2 || room < 2 {
+		return body
+	}
+	at, rest := body.CutTop(room)
+	for i := range room {
+		r := &ranks[i]
+		text, style := r.Line(s.Units), s.Theme.Dim
+		switch {
+		case i == room-1 && room < len(ranks):
+			text = fmt.Sprintf("and %d more", len(ranks)-i)
+		case r.Err != nil:
+			style = s.Theme.Bad
+		}
+		c.TextMax(at.X+indent, at.Y+i, at.W-indent, style, text)
 	}
 	return rest
 }
@@ -350,7 +427,13 @@ func (v toggler) status(s *leaf.State, r *row) string {
 	case t.ended || n.Doing != "on":
 		return ""
 	}
-	text := fmt.Sprintf("live: the last steps took %s, 95 of 100 within %s", timeline.Duration(n.Step), timeline.Duration(n.P95))
+	text := "live: "
+	if len(n.Ranks) > 1 {
+		for i := range n.Ranks {
+			text += n.Ranks[i].Line(s.Units) + "; "
+		}
+	}
+	text += fmt.Sprintf("the last steps took %s, 95 of 100 within %s", timeline.Duration(n.Step), timeline.Duration(n.P95))
 	if n.Out > 0 {
 		text += fmt.Sprintf(", %s out and %s in with each", s.Units.Bytes(n.Out), s.Units.Bytes(n.In))
 	}

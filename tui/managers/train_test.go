@@ -2,6 +2,7 @@ package managers_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -157,6 +158,61 @@ func TestAPlanIsToggledInTheTrainingAndSaysWhatItDoes(t *testing.T) {
 		t.Errorf("the row is marked though nothing is live:\n%s", text)
 	}
 	r.Golden("live-off")
+}
+
+func TestOfSeveralRanksEachSaysWhetherItIsOn(t *testing.T) {
+	r := watch(t)
+	r.press("T")
+	one, two := on, on
+	two.Peak, two.PeakBefore, two.Step = 112*mib, 139*mib, 1_580e6
+	refused := live.Rank{Name: "rank 2", News: live.News{Doing: "describing"}, Err: errors.New("torch.compile is in use")}
+	dead := live.Rank{Name: "rank 3", News: on, Err: errors.New("the training ended: killed"), Gone: true}
+	r.f.News <- live.Together([]live.Rank{{Name: "rank 0", News: one}, {Name: "rank 1", News: two}, refused, dead})
+	r.until("live: ours on in 2 of 4 ranks for 120 steps · rank 1 139 → 112 MiB (foretold 106) · step 1.50 → 1.58 s, +5.3 % (foretold +0.3 %)")
+	text := r.Mono(120, 44)
+	for _, want := range []string{"rank 0 on, 106 MiB instead of 140 MiB, step 1.51 s", "rank 1 on, 112 MiB instead of 139 MiB, step 1.58 s", "rank 2 off: torch.compile is in use", "rank 3 has ended"} {
+		if !strings.Contains(text, want) || !strings.Contains(r.v.Status(r.State), want) {
+			t.Errorf("%q is not said of its rank:\n%s\n%s", want, text, r.v.Status(r.State))
+		}
+	}
+	r.Golden("live-ranks")
+	many := []live.Rank{{Name: "rank 0", News: one}}
+	for i := 1; i < 64; i++ {
+		many = append(many, live.Rank{Name: fmt.Sprintf("rank %d", i), News: two})
+	}
+	r.f.News <- live.Together(many)
+	r.until("on in 64 of 64 ranks")
+	if text := r.Mono(120, 44); !strings.Contains(text, "and 57 more") || strings.Contains(text, "rank 7 on") {
+		t.Errorf("64 ranks are\n%s", text)
+	}
+	if text := r.Mono(80, 24); strings.Contains(text, "rank 3 on") || !strings.Contains(text, "on in 64 of 64 ranks") {
+		t.Errorf("where there is no room they are\n%s", text)
+	}
+}
+
+func TestAPlanOfSomebodyElseIsSeenAndTakenAway(t *testing.T) {
+	r := watch(t)
+	r.f.Other = "joint is on since 40 steps: 106 MiB instead of 140 MiB"
+	if text := r.Mono(160, 36); !strings.Contains(text, "live: joint is on since 40 steps: 106 MiB instead of 140 MiB · asked for elsewhere: T takes it away") {
+		t.Errorf("it is not seen:\n%s", text)
+	}
+	r.f.Taken = errors.New("no step has ended since")
+	r.press("T")
+	if !r.toast("no step has ended since") || len(r.f.Trained()) > 0 {
+		t.Errorf("said is %v, and asked %v", r.said, r.f.Trained())
+	}
+	r.f.Taken = nil
+	r.press("T")
+	if !r.toast("the plan is taken away") || r.v.Live(r.State) != "" || len(r.f.Trained()) > 0 {
+		t.Errorf("said is %v, the line %q, asked %v", r.said, r.v.Live(r.State), r.f.Trained())
+	}
+	r.press("T")
+	r.f.News <- on
+	r.until("ours on for 120 steps")
+	r.f.Other = "never seen beside a plan of one's own"
+	if strings.Contains(r.Mono(120, 36), r.f.Other) {
+		t.Error("it is seen beside a plan of one's own")
+	}
 }
 
 func TestAPlanOnAnotherRowTakesThePlaceOfTheLiveOne(t *testing.T) {

@@ -37,6 +37,9 @@ type Planner struct {
 	Watched string
 	News    chan live.News
 	Fail    chan error
+	// Other is what the training trains with though nobody asked for it here, Taken why it cannot be taken away.
+	Other string
+	Taken error
 
 	mu sync.Mutex
 	// Asked are the questions that Compare was asked, in order; Cancelled how many of them were cancelled.
@@ -143,6 +146,23 @@ func (f *Planner) Trained() []Trained {
 
 // Training implements managers.Trainer.
 func (f *Planner) Training() string { return f.Watched }
+
+// Elsewhere implements managers.Trainer.
+func (f *Planner) Elsewhere() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.Other
+}
+
+// TakeAway implements managers.Trainer.
+func (f *Planner) TakeAway(context.Context) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.Taken == nil {
+		f.Other = ""
+	}
+	return f.Taken
+}
 
 // Train implements managers.Trainer: what it says comes from the test.
 func (f *Planner) Train(ctx context.Context, manager string, budget int64, h plan.Hardware, tell func(live.News)) error {

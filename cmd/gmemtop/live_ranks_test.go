@@ -1,0 +1,358 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/pytorch"
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/replay/live"
+)
+
+// liveRanks is a training of several processes that is watched as gmemtop run does.
+type liveRanks struct {
+	*jobFeed
+	t   *testing.T
+	job *pytorch.Job
+	w   *watching
+}
+
+// startRanks starts a command and waits until so many of its processes train as ranks.
+func startRanks(t *testing.T, ranks int, argv ...string) *liveRanks {
+	t.Helper()
+	w := newWatching("", "")
+	feed := newJobFeed(w)
+	job, err := pytorch.Start(pytorch.Launch{Argv: argv, Env: slices.Concat(os.Environ(), []string{"PYTHONDONTWRITEBYTECODE=1", "PACE=0.02"}),
+		Each: func(s *pytorch.Session) capture.Sink { return feed.add(s.Target(), s) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &liveRanks{feed, t, job, w}
+	ctx, stop := context.WithCancel(context.Background())
+	feed.share, w.sink = job.ShareProcess, feed
+	w.run(ctx, job)
+	t.Cleanup(func() {
+		_ = job.Signal(os.Kill)
+		stop()
+		if err := errors.Join(w.close(), feed.close()); err != nil {
+			t.Error(err)
+		}
+	})
+	l.until(ranks)
+	return l
+}
+
+// until waits until so many ranks train, and returns them.
+func (l *liveRanks) until(ranks int) []*hand {
+	l.t.Helper()
+	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		list, _ := l.crew(false).look(l.t.Context())
+		if len(list) == ranks && !slices.ContainsFunc(list, func(h *hand) bool { return len(h.session.Snapshot().Steps) < 3 }) {
+			return list
+		}
+		if time.Now().After(end) || l.isOver() {
+			v := l.w.session.Snapshot()
+			l.t.Fatalf("%d ranks train, not %d; %v %+v\n%s", len(list), ranks, v.Notices, v.End, v.Output)
+		}
+	}
+}
+
+// end waits for the end of the command and returns what was learnt.
+func (l *liveRanks) end() string {
+	l.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	defer cancel()
+	code, err := l.job.Wait(ctx)
+	for err == nil && !l.isOver() {
+		time.Sleep(10 * time.Millisecond)
+	}
+	out := l.w.session.Snapshot().Output
+	if err != nil || code != 0 {
+		l.t.Fatalf("it ended with code %d, %v\n%s", code, err, out)
+	}
+	return results(out)
+}
+
+// beside has a plan of a manager carried out in all ranks, gives f the news as they come, and takes it away once f is content.
+func (l *liveRanks) beside(manager string, f func(n live.News) (content bool)) error {
+	l.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	off, content := context.WithCancel(ctx)
+	defer content()
+	w := &wish{manager: manager, hardware: anyHardware, budget: ninety}
+	err := l.crew(false).train(off, w, func(n live.News) {
+		l.t.Log(n.Sentence(manager, 0))
+		if f(n) {
+			content()
+		}
+	})
+	if ctx.Err() != nil {
+		l.t.Fatal("it never came")
+	}
+	return err
+}
+
+// ninety is a budget of nine tenths of what a step holds.
+func ninety(p *plan.Problem, _ int64) (int64, error) {
+	b, _ := p.PeakLive()
+	return b * 9 / 10, nil
+}
+
+// ranked says what is on in the ranks of some news.
+func ranked(n live.News) string {
+	var list []string
+	for i := range n.Ranks {
+		r := &n.Ranks[i]
+		list = append(list, r.Name+" "+r.Word())
+	}
+	return strings.Join(list, ", ")
+}
+
+func TestRanksLearnTheSameWhilePlansComeAndGoInAllOfThem(t *testing.T) {
+	torch(t)
+	private(t)
+	for _, scenario := range []string{"ddp@200", "fsdp@150"} {
+		name, count, _ := strings.Cut(scenario, "@")
+		t.Run(name, func(t *testing.T) {
+			if name == "fsdp" {
+				needsTorch(t, 2, 7, "fully_shard on a CPU")
+			}
+			steps, _ := strconv.ParseInt(count, 10, 64)
+			t.Setenv("STEPS", count) // which processes that are started find there
+			ranks := startRanks(t, 2, torch(t), scenarios, name)
+			var work sync.WaitGroup
+			for i, h := range ranks.until(2) { // each at random steps of its own, so that a plan is on in both, in one and in none
+				l := &liveTraining{trainer: h.trainer, t: t}
+				work.Go(func() {
+					toggles, freed, _ := l.toggle(l.plans(l.problem(), "sqrt,capuchin,vdnn-all"), steps*4/5-40, 5+4*i)
+					t.Logf("%s: %d toggles, %d", h.name, toggles, freed)
+					if freed == 0 || toggles < 3 {
+						t.Errorf("%s: %d toggles, %d bytes and nanoseconds", h.name, toggles, freed)
+					}
+				})
+			}
+			work.Wait()
+			if got, want := ranks.end(), alone(t, scenarios, name)[name]; got != want {
+				t.Errorf("it learnt\n%s\nand without plans\n%s", got, want)
+			}
+		})
+	}
+}
+
+func TestAPlanIsCarriedOutInAllRanksAndTakenAwayFromAll(t *testing.T) {
+	torch(t)
+	private(t)
+	t.Setenv("STEPS", "300")
+	ranks := startRanks(t, 2, torch(t), scenarios, "ddp")
+	for _, manager := range []string{"vdnn-all", "capuchin"} {
+		var last live.News
+		err := ranks.beside(manager, func(n live.News) bool {
+			last = n
+			return ranked(n) == "rank 0 on, rank 1 on"
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if last.Highest == "" || last.Peak <= 0 || last.Peak >= last.PeakBefore || last.Step == 0 || last.Checked == 0 || last.Differ != 0 {
+			t.Errorf("%+v", last)
+		}
+		for _, h := range ranks.until(2) {
+			if list, err := h.Steps(t.Context(), 0, 2); err != nil || list[0].Out+list[0].Again > 0 {
+				t.Errorf("%s: %v, %v", h.name, list, err)
+			}
+			if last.Peak < last.Ranks[0].News.Peak || last.Peak < last.Ranks[1].News.Peak {
+				t.Errorf("the highest is not the highest: %+v", last)
+			}
+		}
+	}
+	if got, want := ranks.end(), alone(t, scenarios, "ddp")["ddp"]; got != want {
+		t.Errorf("it learnt\n%s\nand without plans\n%v", got, want)
+	}
+}
+
+// twoOfThem starts two processes that are called ranks and know nothing of each other: the second when a file is there.
+func twoOfThem(t *testing.T, first, second, file string) *liveRanks {
+	t.Helper()
+	script := fmt.Sprintf(`RANK=0 WORLD_SIZE=2 %[1]s %[2]s %[3]s & while [ ! -e %[5]s ]; do sleep 0.05; done; RANK=1 WORLD_SIZE=2 %[1]s %[2]s %[4]s & wait`, torch(t), scenarios, first, second, file)
+	return startRanks(t, 1, "sh", "-c", script)
+}
+
+func TestARankThatComesLateHasThePlanAndOneThatDiesKeepsNobodyFromIt(t *testing.T) {
+	torch(t)
+	private(t)
+	file := filepath.Join(t.TempDir(), "file")
+	ranks := twoOfThem(t, "gpt@1200", "mlp@100000", file)
+	pid := 0
+	stage := 0
+	err := ranks.beside("vdnn-all", func(n live.News) bool {
+		said := ranked(n)
+		switch {
+		case stage == 0 && len(n.Ranks) == 0 && n.Doing == "on":
+			stage = 1
+			if err := os.WriteFile(file, nil, 0o600); err != nil {
+				t.Error(err)
+			}
+		case stage == 1 && said == "rank 0 on, rank 1 on":
+			stage = 2
+			for _, m := range ranks.stepping() {
+				if m.target.Rank == 1 {
+					pid = m.target.PID
+				}
+			}
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+				t.Error(err)
+			}
+		case stage == 2 && strings.HasPrefix(said, "rank 0 on, rank 1 has ended"):
+			return n.Ranks[0].News.Steps > 100
+		}
+		return false
+	})
+	if err != nil || stage != 2 {
+		t.Errorf("%v at %d", err, stage)
+	}
+	if got, want := ranks.end(), alone(t, scenarios, "gpt@1200")["gpt@1200"]; got != want {
+		t.Errorf("it learnt\n%s\nand without plans\n%s", got, want)
+	}
+}
+
+func TestARankThatRefusesIsNamedAndTheOthersGoOn(t *testing.T) {
+	torch(t)
+	private(t)
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ranks := twoOfThem(t, "gpt@400", "compiled@800", file)
+	ranks.until(2)
+	err := ranks.beside("vdnn-all", func(n live.News) bool {
+		return strings.HasPrefix(ranked(n), "rank 0 on, rank 1 off: ") && n.CountOn() == 1
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	want := alone(t, scenarios, "gpt@400", "compiled@800")
+	if got, want := ranks.end(), results([]byte(want["gpt@400"]+want["compiled@800"])); got != want {
+		t.Errorf("it learnt\n%s\nand without plans\n%s", got, want)
+	}
+}
+
+// guestOf looks along with who watches a process.
+func guestOf(t *testing.T, pid int) *watching {
+	t.Helper()
+	w := newWatching("", "")
+	ctx, stop := context.WithCancel(context.Background())
+	w.connect(ctx, pid, 0)
+	t.Cleanup(func() {
+		if err := w.letGo(); err != nil {
+			t.Error(err)
+		}
+		stop()
+		if err := w.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	l := &liveTraining{trainer: &trainer{session: w.session, control: w.control}, t: t}
+	l.wait(1)
+	return w
+}
+
+func TestWhoLooksAlongAtOneRankReachesAllAndTakesThePlanOfAnotherAway(t *testing.T) {
+	torch(t)
+	private(t)
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ranks := twoOfThem(t, "gpt@1200", "mlp@100000", file)
+	list := ranks.until(2)
+	guest := guestOf(t, list[1].pid)
+	screen := (&app{}).livePlanner()
+	defer screen.watch(guest.crew)()
+
+	over := make(chan error, 1)
+	err := ranks.beside("vdnn-all", func(n live.News) bool {
+		if ranked(n) == "rank 0 on, rank 1 on" && n.CountOn() == 2 && len(over) == 0 {
+			for screen.Elsewhere() == "" { // what is seen along is a little late
+				time.Sleep(10 * time.Millisecond)
+			}
+			over <- screen.TakeAway(t.Context())
+		}
+		return false
+	})
+	if !errors.Is(err, live.ErrTakenAway) {
+		t.Errorf("who asked for the plan hears %v", err)
+	}
+	if err := <-over; err != nil {
+		t.Error(err)
+	}
+	for _, h := range list {
+		if _, err := h.Steps(t.Context(), 0, 3); err != nil {
+			t.Error(err)
+		}
+	}
+	if said := screen.Elsewhere(); said != "" {
+		t.Errorf("it is said to be there still: %s", said)
+	}
+
+	// A plan that is named where one attaches comes and goes with the screen.
+	taken := (&app{}).trainMeanwhile(t.Context(), guest, &wish{manager: "vdnn-all", budget: ninety, hardware: anyHardware})
+	for _, h := range list {
+		if err := h.until(t.Context(), func(*capture.View) (bool, error) { return h.under() != 0, nil }); err != nil {
+			t.Error(err)
+		}
+	}
+	taken()
+	for _, h := range list {
+		if _, err := h.Steps(t.Context(), 0, 3); err != nil {
+			t.Error(err)
+		}
+	}
+
+	anew := 0
+	target := guest.crew().target(false, live.Options{Steps: 5}, func(ctx context.Context, p *plan.Problem, manager string) (*plan.Plan, error) {
+		anew++
+		m, err := (&wish{manager: manager, budget: ninety}).plan(ctx, p, 0)
+		return m.Plan, err
+	})
+	p, err := target.Problem(t.Context(), anyHardware)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := (&wish{manager: "vdnn-all", budget: ninety}).plan(t.Context(), p, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := target.Run(t.Context(), p, made.Plan, plan.RunOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	notes := strings.Join(m.Notes, "\n")
+	if len(target.ranks) != 2 || anew != 1 || !m.Verified || m.Footprint == 0 || m.StepTime == 0 || !strings.HasPrefix(notes, "rank 0: ") || !strings.Contains(notes, "\nrank 1: ") {
+		t.Errorf("%d ranks, %d plans anew, %+v", len(target.ranks), anew, m)
+	}
+	for _, h := range ranks.until(2) {
+		if _, err := h.Steps(t.Context(), 0, 3); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, h := range list {
+		if h.name == "rank 1" {
+			_ = syscall.Kill(h.pid, syscall.SIGKILL)
+		}
+	}
+	if got, want := ranks.end(), alone(t, scenarios, "gpt@1200")["gpt@1200"]; got != want {
+		t.Errorf("it learnt\n%s\nand without plans\n%s", got, want)
+	}
+}

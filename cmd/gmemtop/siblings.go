@@ -1,0 +1,188 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/procs"
+)
+
+// A process that was attached to may be one rank of several. The others are found only once something is to be done in all of them: the children of the same
+// parent that have torch loaded. Whether one is a rank of the same training is its own agent's word, and one that is none is let go of at once.
+//
+// Rejected: what ranks have in their environment (MASTER_PORT): those that multiprocessing starts have nothing there.
+
+// siblings are the other ranks of a process that was attached to. The zero value is ready.
+type siblings struct {
+	mu     sync.Mutex
+	lister procs.Lister
+	looked time.Time
+	known  map[int]*sibling // by process
+}
+
+// sibling is another rank, or a process that might be one.
+type sibling struct {
+	pid   int
+	watch *watching // nil where it cannot be attached to
+	stop  context.CancelFunc
+	err   error
+	no    bool // it is no rank of this training, and was let go of
+}
+
+const (
+	// siblingsEvery is the time between two looks at the processes of the machine.
+	siblingsEvery = 2 * time.Second
+	// siblingWait is how long one is waited for that takes the agent in.
+	siblingWait = 15 * time.Second
+)
+
+// crew returns the ranks of the training that is watched, or the process alone where it has none.
+func (w *watching) crew() *crew {
+	t := &trainer{session: w.session, control: w.control}
+	return &crew{lead: t, look: func(ctx context.Context) (list []*hand, more bool) {
+		v := w.session.Snapshot()
+		if !v.Ended {
+			list = append(list, t.hand())
+		}
+		if isRank(v.Target) {
+			list = append(list, w.kin.look(ctx, v.Target)...)
+			slices.SortStableFunc(list, func(a, b *hand) int { return cmp.Compare(a.rank(), b.rank()) })
+		}
+		return list, false
+	}}
+}
+
+// rank is the process's number among the ranks, behind all others where it is not known.
+func (h *hand) rank() int {
+	if h.trainer == nil {
+		return 1 << 30
+	}
+	return h.session.Snapshot().Target.Rank
+}
+
+// look returns the other ranks of a process's training, those that cannot be attached to with the reason.
+func (k *siblings) look(ctx context.Context, of capture.Target) (list []*hand) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if time.Since(k.looked) >= siblingsEvery {
+		k.find(ctx, of)
+		k.looked = time.Now()
+	}
+	for _, s := range k.known {
+		if h := s.hand(of); h != nil {
+			list = append(list, h)
+		}
+	}
+	return list
+}
+
+// find attaches to processes that are new, and waits until they have answered.
+func (k *siblings) find(ctx context.Context, of capture.Target) {
+	self, err := k.lister.Look(of.PID)
+	if err != nil || self.Parent <= 1 { // init adopts whoever has no parent any more
+		return
+	}
+	all, err := k.lister.Torch(ctx)
+	if err != nil {
+		return
+	}
+	var fresh []*sibling
+	for i := range all {
+		p := &all[i]
+		if p.Parent != self.Parent || p.PID == of.PID || !p.Torch || k.known[p.PID] != nil {
+			continue
+		}
+		s := attachSibling(p)
+		if k.known == nil {
+			k.known = map[int]*sibling{}
+		}
+		k.known[p.PID], fresh = s, append(fresh, s)
+	}
+	late := time.After(siblingWait)
+	for _, s := range fresh {
+		for s.watch != nil {
+			if v := s.watch.session.Snapshot(); v.Began || v.Ended {
+				break
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-late:
+				return // it is in the list as soon as it answers
+			case <-s.watch.session.Changed():
+			case <-time.After(trainerLook):
+			}
+		}
+	}
+}
+
+// attachSibling begins to attach to a process.
+func attachSibling(p *procs.Process) *sibling {
+	s := &sibling{pid: p.PID}
+	found, err := attachable(p.PID)
+	if err != nil {
+		s.err = fmt.Errorf("it cannot be attached to: %w", err)
+		return s
+	}
+	s.watch = newWatching("", "")
+	s.watch.unasked = true
+	run, stop := context.WithCancel(context.Background())
+	s.stop = stop
+	s.watch.connect(run, p.PID, found.Started)
+	return s
+}
+
+// hand returns the process as one of the crew, nil where it is none of that.
+func (s *sibling) hand(of capture.Target) *hand {
+	if s.watch == nil {
+		return &hand{pid: s.pid, name: fmt.Sprintf("process %d", s.pid), err: s.err}
+	}
+	v := s.watch.session.Snapshot()
+	switch {
+	case v.Ended && v.End.Reason == capture.Refused && !v.Began:
+		return &hand{pid: s.pid, name: fmt.Sprintf("process %d", s.pid), err: errors.New("it cannot be attached to: " + v.End.Detail)}
+	case !v.Began || v.Ended || s.no:
+		return nil
+	case !isRank(v.Target) && len(v.Steps) == 0: // it may not have joined the others yet
+		return nil
+	case !isRank(v.Target) || v.Target.WorldSize != of.WorldSize || v.Target.Rank == of.Rank:
+		s.no = true
+		go s.leave()
+		return nil
+	}
+	return (&trainer{session: s.watch.session, control: s.watch.control}).hand()
+}
+
+// leave takes the agent out of the process again.
+func (s *sibling) leave() error {
+	if s.watch == nil {
+		return nil
+	}
+	err := s.watch.letGo()
+	s.stop()
+	return errors.Join(err, s.watch.close())
+}
+
+// leave lets go of all of them.
+func (k *siblings) leave() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	errs := make([]error, 0, len(k.known))
+	var work sync.WaitGroup
+	for _, s := range k.known {
+		if !s.no {
+			errs = append(errs, nil)
+			err := &errs[len(errs)-1]
+			work.Go(func() { *err = s.leave() })
+		}
+	}
+	work.Wait()
+	k.known = nil
+	return errors.Join(errs...)
+}

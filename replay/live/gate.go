@@ -1,0 +1,105 @@
+package live
+
+import (
+	"context"
+	"sync"
+)
+
+// The ranks of a training wait for each other inside of every step. While one of them is described, or already runs under a plan, the steps of all others
+// take longer as well; so what one of them does while another is measured would be read as the plan's doing. A Gate has them come from one stretch of the
+// work to the next together.
+//
+// Each rank that takes part has a seat with the number of the stretch that it has come to, and may begin the next one when all others have come as far.
+// Whoever is done, refused or gone leaves his seat, and is waited for no more; one who comes late begins at the first stretch, and is waited for from there on.
+//
+// Rejected: one controller that does every stretch for all ranks: a rank that ends, is planned for anew or comes late would be a case of its own in each.
+
+// Gate has ranks wait for each other. Its zero value is ready, and it is safe for concurrent use.
+type Gate struct {
+	mu    sync.Mutex
+	seats map[*Seat]int // the stretch that each has come to
+	moved chan struct{} // closed when one has moved
+}
+
+// Seat is one rank's place at a Gate. A nil Seat waits for nobody. Its methods are for one goroutine.
+type Seat struct{ gate *Gate }
+
+// Seat returns a place, which is taken by Begin.
+func (g *Gate) Seat() *Seat { return &Seat{g} }
+
+// move sets a seat's stretch, or empties it where that is negative, and wakes those who wait.
+func (g *Gate) move(s *Seat, stretch int) {
+	if g.seats == nil {
+		g.seats = map[*Seat]int{}
+	}
+	if stretch < 0 {
+		delete(g.seats, s)
+	} else {
+		g.seats[s] = stretch
+	}
+	if g.moved != nil {
+		close(g.moved)
+		g.moved = nil
+	}
+}
+
+// Begin takes the seat, at the first stretch, or comes back to that.
+func (s *Seat) Begin() {
+	if s == nil {
+		return
+	}
+	s.gate.mu.Lock()
+	defer s.gate.mu.Unlock()
+	s.gate.move(s, 0)
+}
+
+// Leave has nobody wait for this rank any more.
+func (s *Seat) Leave() {
+	if s == nil {
+		return
+	}
+	s.gate.mu.Lock()
+	defer s.gate.mu.Unlock()
+	s.gate.move(s, -1)
+}
+
+// Next ends a stretch and waits until all others have come as far. The error is ctx's.
+func (s *Seat) Next(ctx context.Context) error {
+	if s == nil {
+		return ctx.Err()
+	}
+	g := s.gate
+	g.mu.Lock()
+	stretch, taken := g.seats[s]
+	if !taken {
+		g.mu.Unlock()
+		return ctx.Err()
+	}
+	stretch++
+	g.move(s, stretch)
+	for g.behind(stretch) {
+		if g.moved == nil {
+			g.moved = make(chan struct{})
+		}
+		moved := g.moved
+		g.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-moved:
+		}
+		g.mu.Lock()
+	}
+	g.mu.Unlock()
+	return ctx.Err()
+}
+
+// behind reports whether one has not come to a stretch yet.
+func (g *Gate) behind(stretch int) bool {
+	for _, at := range g.seats {
+		if at < stretch {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,167 @@
+package live
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/timeline"
+)
+
+// Rank is one process of a training of several, and what a plan comes to in it.
+type Rank struct {
+	// Name is what people call it: rank 0.
+	Name string
+	// News is what was heard of it last.
+	News News
+	// Err says why no plan is carried out in it, nil where one is or will be. Gone says that the process has ended.
+	Err  error
+	Gone bool
+}
+
+// Together says of several ranks what counts for the training as a whole: the footprint of the rank that holds most, since that one runs out of memory first,
+// and the step time of the slowest, for which all others wait. A rank that trains without the plan counts with what it takes without. Of ranks that have
+// ended only their own rows speak.
+func Together(ranks []Rank) News {
+	n := News{Ranks: ranks}
+	first := true
+	for i := range ranks {
+		r := &ranks[i]
+		x := &r.News
+		if r.Gone {
+			continue
+		}
+		peak := x.Peak
+		if r.Err != nil {
+			peak = x.PeakBefore
+		}
+		if peak > n.Peak || n.Peak == 0 && x.PeakBefore > n.PeakBefore {
+			n.Peak, n.PeakBefore, n.Foretold, n.Highest = peak, x.PeakBefore, x.Foretold, r.Name
+		}
+		n.Before = max(n.Before, x.Before)
+		if r.Err != nil {
+			continue
+		}
+		n.Pooled = n.Pooled || x.Pooled
+		n.Step, n.P95, n.ForetoldStep = max(n.Step, x.Step), max(n.P95, x.P95), max(n.ForetoldStep, x.ForetoldStep)
+		n.Out, n.In, n.Again = max(n.Out, x.Out), max(n.In, x.In), max(n.Again, x.Again)
+		n.Missed, n.Checked, n.Differ = n.Missed+x.Missed, n.Checked+x.Checked, n.Differ+x.Differ
+		switch {
+		case first:
+			n.Doing, n.On, n.Steps = x.Doing, x.On, x.Steps
+		case order(x) == order(&n):
+			n.Steps = min(n.Steps, x.Steps)
+		case order(&n) != on && order(x) < order(&n), order(x) == on: // one is on: the others say for themselves how far they are
+			n.Doing, n.On, n.Steps = x.Doing, x.On, x.Steps
+		}
+		first = false
+	}
+	if first { // none is left that could
+		n.Doing = "ended"
+	}
+	return n
+}
+
+// on is the last of the orders that order gives.
+const on = 6
+
+// order says how far a plan is on its way: what is done later is higher.
+func order(n *News) int {
+	switch {
+	case n.Doing == "on":
+		return on
+	case n.Doing == "describing" && n.On:
+		return 5
+	case n.Doing == "measuring with":
+		return 4
+	case n.Doing == "measuring without":
+		return 3
+	case n.Doing == "planning":
+		return 2
+	case n.Doing == "describing":
+		return 1
+	}
+	return 0
+}
+
+// CountOn returns in how many of the ranks the plan is on.
+func (n *News) CountOn() (count int) {
+	for i := range n.Ranks {
+		if r := &n.Ranks[i]; r.Err == nil && r.News.On {
+			count++
+		}
+	}
+	return count
+}
+
+// Word says in a few words what a rank does: on, describing, or why it is off.
+func (r *Rank) Word() string {
+	switch {
+	case r.Gone:
+		return "has ended"
+	case r.Err != nil:
+		return "off: " + r.Err.Error()
+	case r.News.Doing == "":
+		return "waits for a step to end"
+	}
+	return r.News.Doing
+}
+
+// Line says of one rank what it takes.
+func (r *Rank) Line(u timeline.Units) string {
+	n := &r.News
+	s := r.Name + " " + r.Word()
+	if r.Err != nil {
+		return s
+	}
+	if n.Peak > 0 {
+		s += fmt.Sprintf(", %s instead of %s", u.Bytes(n.Peak), u.Bytes(n.PeakBefore))
+	}
+	if n.Step > 0 {
+		s += ", step " + timeline.Duration(n.Step)
+	}
+	return s
+}
+
+// among says of several ranks, behind the sentence about them all, in how many the plan is on and which of them are off.
+func (n *News) among() string {
+	var off []string
+	for i := range n.Ranks {
+		if r := &n.Ranks[i]; r.Err != nil {
+			off = append(off, r.Name+" "+r.Word())
+		}
+	}
+	s := fmt.Sprintf("; on in %d of %d ranks", n.CountOn(), len(n.Ranks))
+	if len(off) > 0 {
+		s += ", " + strings.Join(off, ", ")
+	}
+	return s
+}
+
+// Failed returns why a plan is carried out in none of some ranks: once where all say the same, and else for each by its name. It is nil where one says nothing.
+func Failed(ranks []Rank) error {
+	errs := make([]error, len(ranks))
+	same := true
+	for i := range ranks {
+		r := &ranks[i]
+		if r.Err == nil {
+			return nil
+		}
+		same = same && r.Err.Error() == ranks[0].Err.Error()
+		errs[i] = fmt.Errorf("%s: %w", r.Name, r.Err)
+	}
+	switch {
+	case len(ranks) == 0:
+		return nil
+	case same:
+		return ranks[0].Err
+	}
+	return joined(errs)
+}
+
+// joined is several errors on one line.
+type joined []error
+
+func (j joined) Error() string { return strings.ReplaceAll(errors.Join(j...).Error(), "\n", "; ") }
+
+func (j joined) Unwrap() []error { return j }

@@ -1,0 +1,163 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gmemtop/gmemtop/timeline"
+)
+
+// TestWhatIsMeasuredBeginsTogether has ranks of different speed go through some stretches, one leave early, and one come late.
+func TestWhatIsMeasuredBeginsTogether(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	var g Gate
+	var mu sync.Mutex
+	var said []string
+	say := func(text string) {
+		mu.Lock()
+		defer mu.Unlock()
+		said = append(said, text)
+	}
+	seats := []*Seat{g.Seat(), g.Seat(), g.Seat()}
+	for _, s := range seats {
+		s.Begin()
+	}
+	var work sync.WaitGroup
+	for i, s := range seats {
+		work.Go(func() {
+			defer s.Leave()
+			for stretch := range 4 {
+				if i == 2 && stretch == 2 {
+					return // it is gone, and nobody waits for it
+				}
+				time.Sleep(time.Duration(i*i) * 5 * time.Millisecond)
+				say(fmt.Sprintf("%d %d", stretch, i))
+				if err := s.Next(ctx); err != nil {
+					t.Error(i, stretch, err)
+				}
+			}
+		})
+	}
+	work.Wait()
+	for i := 1; i < len(said); i++ {
+		if said[i][0] < said[i-1][0] {
+			t.Errorf("one begins a stretch before another has ended the one before: %v", said)
+		}
+	}
+	if len(said) != 10 {
+		t.Errorf("they said %v", said)
+	}
+
+	// One who is on is waited for no more, nor waits himself; who comes late waits for nobody.
+	late := g.Seat()
+	late.Begin()
+	for range 5 {
+		if err := late.Next(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again := seats[0] // planned for anew, from the first stretch on
+	again.Begin()
+	over := make(chan error, 1)
+	go func() { over <- late.Next(ctx) }()
+	select {
+	case err := <-over:
+		t.Errorf("it does not wait for one who begins anew: %v", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	again.Leave()
+	if err := <-over; err != nil {
+		t.Error(err)
+	}
+
+	// A rank that waits is told when the whole is over.
+	again.Begin()
+	short, end := context.WithCancel(ctx)
+	go func() { over <- late.Next(short) }()
+	end()
+	if err := <-over; !errors.Is(err, context.Canceled) {
+		t.Errorf("it ends with %v", err)
+	}
+	var nobody *Seat
+	nobody.Begin()
+	if err := nobody.Next(ctx); err != nil {
+		t.Error(err)
+	}
+	nobody.Leave()
+}
+
+const mib = 1 << 20
+
+// rankOn is a rank whose plan is on.
+func rankOn(name string, before, peak, step int64) Rank {
+	return Rank{Name: name, News: News{Doing: "on", On: true, Steps: 40, Before: 100e6, Step: step, P95: step, ForetoldStep: 101e6, PeakBefore: before * mib, Peak: peak * mib,
+		Foretold: peak * mib, Out: 3, In: 2, Again: 1, Missed: 1, Checked: 5}}
+}
+
+func TestOfSeveralRanksTheHighestAndTheSlowestCount(t *testing.T) {
+	off := func(r Rank, err error) Rank {
+		r.Err, r.News.On = err, false
+		return r
+	}
+	dead := func(r Rank) Rank {
+		r.Gone = true
+		return off(r, errors.New("the training ended: exit code 1"))
+	}
+	doing := func(name, what string) Rank { return Rank{Name: name, News: News{Doing: what}} }
+	refused := errors.New("not today")
+	for _, c := range []struct {
+		what  string
+		ranks []Rank
+		want  string
+	}{
+		{"all on", []Rank{rankOn("rank 0", 140, 100, 110e6), rankOn("rank 1", 130, 106, 120e6)},
+			"m is on since 40 steps: 106 MiB instead of 130 MiB (foretold 106 MiB), at rank 1, step 120 ms instead of 100 ms, +20.0 % (foretold +1.0 %); 10 tensors compared, the same to the bit; " +
+				"2 tensors stay that were to leave; on in 2 of 2 ranks"},
+		{"one refuses and holds most", []Rank{off(rankOn("rank 0", 140, 0, 0), refused), rankOn("rank 1", 130, 106, 120e6)},
+			"m is on since 40 steps: 140 MiB instead of 140 MiB (foretold 0 B), at rank 0, step 120 ms instead of 100 ms, +20.0 % (foretold +1.0 %); 5 tensors compared, the same to the bit; " +
+				"1 tensors stay that were to leave; on in 1 of 2 ranks, rank 0 off: not today"},
+		{"one has died", []Rank{rankOn("rank 0", 140, 100, 110e6), dead(rankOn("rank 1", 130, 106, 120e6))},
+			"m is on since 40 steps: 100 MiB instead of 140 MiB (foretold 100 MiB), at rank 0, step 110 ms instead of 100 ms, +10.0 % (foretold +1.0 %); 5 tensors compared, the same to the bit; " +
+				"1 tensors stay that were to leave; on in 1 of 2 ranks, rank 1 has ended"},
+		{"one is not as far as the other", []Rank{doing("rank 0", "planning"), doing("rank 1", "describing")}, "m: describing; on in 0 of 2 ranks"},
+		{"one has come late", []Rank{doing("rank 0", "describing"), rankOn("rank 1", 130, 106, 120e6)},
+			"m is on since 40 steps: 106 MiB instead of 130 MiB (foretold 106 MiB), at rank 1, step 120 ms instead of 100 ms, +20.0 % (foretold +1.0 %); 5 tensors compared, the same to the bit; " +
+				"1 tensors stay that were to leave; on in 1 of 2 ranks"},
+		{"none is left", []Rank{dead(rankOn("rank 0", 1, 1, 1)), dead(rankOn("rank 0", 1, 1, 1))},
+			"m: ended; on in 0 of 2 ranks, rank 0 has ended, rank 0 has ended"},
+	} {
+		for range 2 { // whichever is first
+			n := Together(c.ranks)
+			if got := n.Sentence("m", timeline.IEC); got != c.want {
+				t.Errorf("%s:\n%s\nnot\n%s", c.what, got, c.want)
+			}
+			slices.Reverse(c.ranks)
+		}
+	}
+}
+
+func TestWhyNoRankCarriesAPlanOutIsSaidOnceWhereAllSayTheSame(t *testing.T) {
+	a, b := errors.New("compiled"), errors.New("no room")
+	if err := Failed([]Rank{{Name: "rank 0", Err: a}, {Name: "rank 1"}}); err != nil {
+		t.Errorf("one carries it out: %v", err)
+	}
+	if err := Failed([]Rank{{Name: "rank 0", Err: a}, {Name: "rank 1", Err: a}}); err != a {
+		t.Errorf("%v", err)
+	}
+	if err := Failed([]Rank{{Name: "rank 0", Err: a}, {Name: "rank 1", Err: b}}); err.Error() != "rank 0: compiled; rank 1: no room" || !errors.Is(err, a) || !errors.Is(err, b) {
+		t.Errorf("%v", err)
+	}
+	if got := (&Rank{Name: "rank 3", Err: b}).Line(timeline.IEC); got != "rank 3 off: no room" {
+		t.Error(got)
+	}
+	r := rankOn("rank 0", 140, 100, 110e6)
+	if got := r.Line(timeline.IEC); got != "rank 0 on, 100 MiB instead of 140 MiB, step 110 ms" {
+		t.Error(got)
+	}
+}
