@@ -24,7 +24,7 @@ SHARE = 400  # a figure is taken at most every SHARE times as long as it takes
 UNSTEPPED = 200  # backward passes without a step after which that is said: more than gradients are accumulated over
 ELSEWHERE = 64  # steps of other optimizers after which the first is taken to be out of use
 WARM, FIRST, DEPTH_FIRST = 2, 0, "ops"  # steps before those that are described unasked, and how many those are: whoever starts a program under the agent says
-NOT_TAKEN = (-1,) * 7, (-1,) * 2
+NOT_TAKEN = (-1,) * 7, (-1,) * 4
 
 
 class _Step(object):
@@ -42,13 +42,12 @@ class Agent(Manager):
         self.torch, self.launched = sys.modules["torch"], launched
         self.clock = time.perf_counter_ns
         self.epoch = time.time_ns() - time.perf_counter_ns()
-        self.hooks, self.patched, self.finalizer = [], [], None
-        self.stack, self.first, self.others, self.optimizers = [], None, 0, []
-        self.opt_start, self.in_backward, self.unstepped = 0, False, 0
+        self.hooks, self.patched, self.finalizer, self.first, self.others, self.optimizers = [], [], None, None, 0, []
+        self.stack, self.opt_start, self.in_backward, self.unstepped = [], 0, False, 0
         self.index, self.step = 0, _Step(self.clock() if launched else None)
         self.window, self.window_thread, self.described, self.addresses = None, 0, 0, Addresses()
         self.device, self.statm, self.page = None, -1, os.sysconf("SC_PAGE_SIZE")
-        self.next_totals, self.known, self.next_known = 0, (-1, -1, -1), 0
+        self.next_totals, self.known, self.next_known, self.pools = 0, (-1, -1, -1), 0, Pools()
 
     # -- coming ---------------------------------------------------------------------------------------------------------------
 
@@ -276,21 +275,23 @@ class Agent(Manager):
         self.step.stepped = 0 if skipped else 1
 
     def _take_totals(self, now):
-        """What the allocator and the system hold, and of what the allocator has given what was asked for and what is in use; -1 where there is none."""
+        """What the allocator and the system hold, and finer: what was asked for, what is in use, what private pools keep free and when that was counted; -1 where there is none."""
         device = self.device
         if device is None or device.type != "cuda":
             device = self.device = self._of_parameters()
         if self.statm < 0:
             self.statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC) if sys.platform.startswith("linux") else -1
         rss = int(os.pread(self.statm, 128, 0).split()[1]) * self.page if self.statm >= 0 else -1
-        figures, finer = (-1, -1, -1, -1, rss, -1, -1), (-1, -1)
+        figures, finer = (-1, -1, -1, -1, rss, -1, -1), ()
         if device is not None and device.type == "cuda":
-            s = self.torch._C._cuda_memoryStats(device.index if device.index is not None else self.torch.cuda.current_device())
+            s = self.torch._C._cuda_memoryStats(device.index)
             a, r = s["allocated_bytes"]["all"], s["reserved_bytes"]["all"]
-            figures = (a["current"], r["current"], a["peak"], r["peak"], rss, s["num_alloc_retries"], s["num_ooms"])
+            figures = a["current"], r["current"], a["peak"], r["peak"], rss, s["num_alloc_retries"], s["num_ooms"]
             finer = tuple(s[name]["all"]["current"] if name in s else -1 for name in ("requested_bytes", "active_bytes"))
         self.next_totals = now + SHARE * (self.clock() - now)
-        return figures, finer
+        if finer and self.welcome and now >= self.pools.next:
+            self.pools.take(self.torch, device.index, self.clock)
+        return figures, finer + self.pools.seen if finer else NOT_TAKEN[1]
 
     def _of_parameters(self):
         for o in self.optimizers:
@@ -366,7 +367,7 @@ class Agent(Manager):
         optimizers = [o for o in (r() for r in self.optimizers) if o is not None]
         self.window = Ops(torch, self.clock, now, self.addresses, optimizers, self._broke) if how == "ops" else RECORDED[how](torch, now, library, self._of_parameters())
         self.window_thread, self.described = threading.get_ident(), max(want, 1)
-        self.window.how, self.window.index = how, self.index
+        self.window.how, self.window.index, self.window.pools = how, self.index, self.pools
         refusal = self.window.begin()
         if refusal:
             return self._not_opened(refusal, how)
