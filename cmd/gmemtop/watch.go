@@ -191,11 +191,19 @@ func (w *watching) injector(started uint64) pytorch.Injector {
 			}
 		}})
 		if err == nil {
-			text := fmt.Sprintf("attached by %s; the job stood still for %s", r.Mechanism, timeline.Duration(int64(r.Stopped())))
-			w.sink.Notice(capture.Notice{Key: "attached", Text: text})
+			w.sink.Notice(capture.Notice{Key: "attached", Text: attachedBy(r)})
 		}
 		return err
 	}
+}
+
+// attachedBy says how the agent came into a process, and what that took of its time.
+func attachedBy(r inject.Report) string {
+	text := fmt.Sprintf("attached by %s; the job stood still for %s", r.Mechanism, timeline.Duration(int64(r.Stopped())))
+	if starved := r.Starved(); starved > r.Stopped()/2 {
+		text += fmt.Sprintf(", for %s of which it waited for a processor: this machine has more to do than it can", timeline.Duration(int64(starved)))
+	}
+	return text
 }
 
 // reach brings the agent into processes that a started command's environment does not reach. Where there is no screen to say it on, why that fails is
