@@ -480,9 +480,9 @@ class Agent(Manager):
 def attach(path):
     """Begin in a running process, on whatever thread this runs."""
     if "torch" not in sys.modules:
-        _refuse(path, "torch is not loaded in this process")
+        _refuse(path, "torch is not loaded in this process: attach once the program has imported it, or name the process that trains")
     elif any(t.name == "gmemtop" for t in threading.enumerate()):
-        _refuse(path, "an agent lives in this process already")
+        _refuse(path, "an agent lives in this process already, and is not found from here: watch it as the user who does so, with the same XDG_RUNTIME_DIR")
     else:
         Agent(path, False).attach()
 

@@ -271,6 +271,11 @@ func TestWhatIsSentMayBeHeldByOthers(t *testing.T) {
 	withAgent(t, python(t), "testdata/held.py")
 }
 
+func TestAnAgentThatMeetsNobodyGoes(t *testing.T) {
+	t.Parallel()
+	withAgent(t, python(t), "testdata/lonely.py")
+}
+
 // TestPrivatePoolsAreCountedWhereThatIsCheap needs a Python and no torch.
 func TestPrivatePoolsAreCountedWhereThatIsCheap(t *testing.T) {
 	python, err := exec.LookPath("python3")

@@ -20,6 +20,7 @@ MAX_FRAME = 64 << 20
 MAX_UNSENT = 8 << 20  # bytes that wait for a viewer that does not read
 MAX_STEPS = 20000  # steps that wait for a viewer to come, about 5 MiB
 TICK, SLOWEST = 500, 2000  # milliseconds between two looks at what there is to send: SHARE times what the last one took, within these
+ALONE = 60  # seconds after which an agent that was brought in and has met nobody goes
 WAITING = "waiting for the first optimizer step"
 
 
@@ -38,7 +39,7 @@ class Sender(object):
         self.lasted = 0  # nanoseconds of the newest step
         self.thread, self.bell, self.sock, self.welcome = None, None, None, False
         self.out, self.unread, self.inflight, self.sending, self.hello, self.poll = bytearray(), bytearray(), 0, None, None, None
-        self.markers, self.hurry = [], 0.0
+        self.markers, self.hurry, self.alone = [], 0.0, 0
 
     def _start(self):
         self.bell = os.pipe()
@@ -57,6 +58,8 @@ class Sender(object):
             wait = TICK
             while not (self.dead or self.leaving and self.window is None and self.carrier is None or self.exit is not None):
                 if self.sock is None and not self._connect():
+                    self.alone += 1
+                    self.leaving = self.leaving or self.alone > ALONE and self.hello is None and not self.launched
                     self._sleep(1000)
                 else:
                     begin = time.thread_time()

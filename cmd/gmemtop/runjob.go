@@ -90,7 +90,7 @@ func (a *app) runJob(ctx context.Context, argv []string, x *wish) error {
 	job, err := pytorch.Start(launch)
 	if err != nil {
 		_ = ranks.close()
-		w.abandon()
+		_ = w.abandon()
 	}
 	switch {
 	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):

@@ -171,15 +171,15 @@ func (w *watching) close() error {
 	return nil
 }
 
-// abandon removes the recording of a job that never began.
-func (w *watching) abandon() {
-	if w.recorder == nil {
-		return
+// abandon closes the recording of a job that never began, and removes it.
+func (w *watching) abandon() error {
+	err := w.close()
+	if w.recorder != nil {
+		for _, f := range w.recorder.Files() {
+			_ = os.Remove(f)
+		}
 	}
-	_ = w.recorder.Close()
-	for _, f := range w.recorder.Files() {
-		_ = os.Remove(f)
-	}
+	return err
 }
 
 // injector brings the agent into processes, of which started is the start time where that is not 0, and says how it went.
