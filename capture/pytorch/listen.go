@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -37,6 +38,11 @@ type Listener struct {
 func Listen(path string) (*Listener, error) {
 	if len(path) > maxSocketPath {
 		return nil, fmt.Errorf("the socket's path is longer than the system allows: %s; set XDG_RUNTIME_DIR to a shorter folder", path)
+	}
+	// Of several who find that a viewer has gone one at a time looks whether somebody listens: another's new socket would be taken for the old one.
+	if dir, err := os.Open(filepath.Dir(path)); err == nil {
+		defer dir.Close() // which unlocks
+		_ = syscall.Flock(int(dir.Fd()), syscall.LOCK_EX)
 	}
 	if err := vacate(path); err != nil {
 		return nil, err
