@@ -20,11 +20,9 @@ import functools
 import signal
 
 MAX_WINDOWS = 2  # that wait to be sent
-SHARE = 400  # a figure is taken at most every SHARE times as long as it takes
 UNSTEPPED = 200  # backward passes without a step after which that is said: more than gradients are accumulated over
 ELSEWHERE = 64  # steps of other optimizers after which the first is taken to be out of use
 WARM, FIRST, DEPTH_FIRST = 2, 0, "ops"  # steps before those that are described unasked, and how many those are: whoever starts a program under the agent says
-NOT_TAKEN = (-1,) * 7, (-1,) * 4
 
 
 class _Step(object):
@@ -36,7 +34,7 @@ class _Step(object):
         self.begin, self.backward, self.optimizer, self.spent, self.stepped = begin, 0, 0, 0, 0
 
 
-class Agent(Manager):
+class Agent(Manager, Totals):
     def __init__(self, path, launched):
         Manager.__init__(self, path)
         self.torch, self.launched = sys.modules["torch"], launched
@@ -46,8 +44,7 @@ class Agent(Manager):
         self.stack, self.opt_start, self.in_backward, self.unstepped = [], 0, False, 0
         self.index, self.step = 0, _Step(self.clock() if launched else None)
         self.window, self.window_thread, self.described, self.addresses = None, 0, 0, Addresses()
-        self.device, self.statm, self.page = None, -1, os.sysconf("SC_PAGE_SIZE")
-        self.next_totals, self.known, self.next_known, self.pools = 0, (-1, -1, -1), 0, Pools()
+        self._no_totals()
 
     # -- coming ---------------------------------------------------------------------------------------------------------------
 
@@ -273,63 +270,6 @@ class Agent(Manager):
             self._open(now)
         self.step = _Step(now)
         self.step.stepped = 0 if skipped else 1
-
-    def _take_totals(self, now):
-        """What the allocator and the system hold, and finer: what was asked for, what is in use, what private pools keep free and when that was counted; -1 where there is none."""
-        device = self.device
-        if device is None or device.type != "cuda":
-            device = self.device = self._of_parameters()
-        if self.statm < 0:
-            self.statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC) if sys.platform.startswith("linux") else -1
-        rss = int(os.pread(self.statm, 128, 0).split()[1]) * self.page if self.statm >= 0 else -1
-        figures, finer = (-1, -1, -1, -1, rss, -1, -1), ()
-        if device is not None and device.type == "cuda":
-            s = self.torch._C._cuda_memoryStats(device.index)
-            a, r = s["allocated_bytes"]["all"], s["reserved_bytes"]["all"]
-            figures = a["current"], r["current"], a["peak"], r["peak"], rss, s["num_alloc_retries"], s["num_ooms"]
-            finer = tuple(s[name]["all"]["current"] if name in s else -1 for name in ("requested_bytes", "active_bytes"))
-        self.next_totals = now + SHARE * (self.clock() - now)
-        if finer and self.welcome and now >= self.pools.next:
-            self.pools.take(self.torch, device.index, self.clock)
-        return figures, finer + self.pools.seen if finer else NOT_TAKEN[1]
-
-    def _of_parameters(self):
-        for o in self.optimizers:
-            o = o()
-            for group in o.param_groups if o is not None else ():
-                for p in group["params"]:
-                    return p.device
-        return None
-
-    def _take_known(self, now):
-        """The bytes of parameters, gradients and optimizer state, each storage once."""
-        begin, seen, sums = self.clock(), set(), [0, 0, 0]
-
-        def add(k, t):
-            t = getattr(t, "_local_tensor", t)  # a distributed tensor holds its shard
-            if t.layout == self.torch.sparse_coo:
-                add(k, t._indices())
-                t = t._values()
-            elif t.layout != self.torch.strided:
-                return
-            storage = t.untyped_storage()
-            if storage._cdata not in seen:
-                seen.add(storage._cdata)
-                sums[k] += storage.nbytes()
-
-        for o in self.optimizers:
-            o = o()
-            for group in o.param_groups if o is not None else ():
-                for p in group["params"]:
-                    add(0, p)
-                    if p.grad is not None:
-                        add(1, p.grad)
-            for state in o.state.values() if o is not None else ():
-                for t in state.values() if isinstance(state, dict) else ():
-                    if isinstance(t, self.torch.Tensor):
-                        add(2, t)
-        self.known = tuple(sums)
-        self.next_known = now + max(1000000000, 5 * SHARE * (self.clock() - begin))
 
     # -- windows --------------------------------------------------------------------------------------------------------------
 

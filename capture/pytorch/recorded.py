@@ -9,40 +9,7 @@ import pickle
 import tempfile
 
 HISTORY_ENTRIES = 200000
-POOLS_SHARE, POOLS_REST = 2000, 2000000000  # private pools are counted at most every POOLS_SHARE times as long as that takes, and every so many nanoseconds
 LOG_LEVEL = "KINETO_LOG_LEVEL"
-
-
-class Pools(object):
-    """What private pools (of CUDA graphs, of torch.cuda.MemPool) hold and no tensor uses: free for nobody but their owners.
-
-    Of the allocator's figures none tells it, only the list of all its segments, which is made block by block: too dear for each step. Written from torch's
-    sources, and never run on a GPU by its authors.
-    """
-
-    def __init__(self):
-        self.seen, self.next = (-1, -1), 0  # bytes, and when that was, in nanoseconds of Unix time
-
-    def take(self, torch, index, clock):
-        """Count, where that is cheap: a list that holds the program's own history of allocations is not."""
-        try:
-            begin, snapshot = clock(), torch.cuda.memory_snapshot
-            how = {"include_traces": False} if "include_traces" in inspect.signature(snapshot).parameters else {}
-            if how or not torch._C._cuda_isHistoryEnabled():
-                self.count(snapshot(**how), index)
-            self.next = begin + max(POOLS_REST, POOLS_SHARE * (clock() - begin))
-        except Exception:  # an allocator that keeps no list: cudaMallocAsync, one of the program's own
-            self.seen, self.next = (-1, -1), 1 << 62
-
-    def count(self, segments, index):
-        free, at = 0, time.time_ns()
-        for s in segments:
-            pool = s.get("segment_pool_id")
-            if pool is None:
-                return
-            if s.get("device", index) == index and any(pool):
-                free += s["total_size"] - s["active_size"]
-        self.seen = free, at
 
 
 class Recorded(object):

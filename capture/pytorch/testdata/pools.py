@@ -64,3 +64,12 @@ assert counted(none, times=3).seen == (-1, -1) and none.asked == 1, "an allocato
 
 pools = counted(Torch(several))
 assert pools.next >= 2000000000, "the next time is seconds away"
+
+# A figure that was taken while the thread had no processor is not put off for long, and one that costs more from now on is.
+cost = space["_cost"]
+assert cost(100, 0) == 100 and cost(60, 100) == 60 and cost(10000000, 100) == 200
+now, seen = 100, []
+for took in (100, 10000000, 100, 100, 800, 800, 800, 800):
+    now = cost(took, now)
+    seen.append(now)
+assert seen == [100, 200, 100, 100, 200, 400, 800, 800], seen
