@@ -107,6 +107,9 @@ type Step struct {
 	// Requested is what of Allocated the tensors asked for, the rest being the allocator's rounding; Active is Allocated and what was freed while another
 	// stream may still use it.
 	Requested, Active int64
+	// PoolsFree is what private pools (of CUDA graphs, of the program's own making) hold beyond Active, which nobody else can have. It is counted now and
+	// then: PoolsAt is when, in nanoseconds of Unix time.
+	PoolsFree, PoolsAt int64
 	// RSS is the process's resident memory on the host.
 	RSS int64
 	// Parameters, Gradients and OptimizerState are the bytes of the storages that the optimizers hold, as last counted.

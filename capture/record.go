@@ -39,6 +39,8 @@ type RecordOptions struct {
 	Control Controller
 	// Fired, where not nil, is told of every trigger that fires, on the source's goroutine.
 	Fired func(t *Trigger, s Step, why string)
+	// Failed, where not nil, is told once of the error that ends the recording, when it happens. It must not call the recorder.
+	Failed func(err error)
 	// now is the clock; tests set it.
 	now func() time.Time
 }
@@ -198,6 +200,9 @@ func (r *Recorder) flush() {
 func (r *Recorder) fail(err error) {
 	if r.err == nil && err != nil {
 		r.err = fmt.Errorf("recording %s: %w", r.files[max(len(r.files)-1, 0)], err)
+		if r.opt.Failed != nil {
+			r.opt.Failed(r.err)
+		}
 	}
 }
 

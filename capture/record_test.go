@@ -176,7 +176,8 @@ func TestADiskThatFailsEndsTheRecordingAndNothingElse(t *testing.T) {
 		t.Skip("needs /dev/full")
 	}
 	dir := t.TempDir()
-	r, err := capture.NewRecorder(capture.RecordOptions{Path: filepath.Join(dir, "x.gmt"), MaxBytes: 1})
+	var told []error
+	r, err := capture.NewRecorder(capture.RecordOptions{Path: filepath.Join(dir, "x.gmt"), MaxBytes: 1, Failed: func(err error) { told = append(told, err) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,8 +189,11 @@ func TestADiskThatFailsEndsTheRecordingAndNothingElse(t *testing.T) {
 		r.Step(capture.Step{Index: i})
 		r.Window(two(t)[0])
 	}
-	if err := r.Close(); err == nil || !strings.Contains(err.Error(), "recording") || r.Err() == nil {
-		t.Errorf("%v", err)
+	if len(told) != 1 { // before it is closed
+		t.Errorf("told of %v", told)
+	}
+	if err := r.Close(); err == nil || !strings.Contains(err.Error(), "recording") || r.Err() == nil || len(told) != 1 || told[0] != err {
+		t.Errorf("%v, told of %v", err, told)
 	}
 	load(t, filepath.Join(dir, "x.gmt"))
 }

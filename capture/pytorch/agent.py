@@ -20,11 +20,9 @@ import functools
 import signal
 
 MAX_WINDOWS = 2  # that wait to be sent
-SHARE = 400  # a figure is taken at most every SHARE times as long as it takes
 UNSTEPPED = 200  # backward passes without a step after which that is said: more than gradients are accumulated over
 ELSEWHERE = 64  # steps of other optimizers after which the first is taken to be out of use
 WARM, FIRST, DEPTH_FIRST = 2, 0, "ops"  # steps before those that are described unasked, and how many those are: whoever starts a program under the agent says
-NOT_TAKEN = (-1,) * 7, (-1,) * 2
 
 
 class _Step(object):
@@ -36,20 +34,17 @@ class _Step(object):
         self.begin, self.backward, self.optimizer, self.spent, self.stepped = begin, 0, 0, 0, 0
 
 
-class Agent(Manager):
+class Agent(Manager, Totals):
     def __init__(self, path, launched):
         Manager.__init__(self, path)
         self.torch, self.launched = sys.modules["torch"], launched
         self.clock = time.perf_counter_ns
         self.epoch = time.time_ns() - time.perf_counter_ns()
-        self.hooks, self.patched, self.finalizer = [], [], None
-        self.stack, self.first, self.others, self.optimizers = [], None, 0, []
-        self.opt_start, self.in_backward, self.unstepped = 0, False, 0
+        self.hooks, self.patched, self.finalizer, self.first, self.others, self.optimizers = [], [], None, None, 0, []
+        self.stack, self.opt_start, self.in_backward, self.unstepped = [], 0, False, 0
         self.index, self.step = 0, _Step(self.clock() if launched else None)
         self.window, self.window_thread, self.described, self.addresses = None, 0, 0, Addresses()
-        self.device, self.statm, self.page = None, -1, os.sysconf("SC_PAGE_SIZE")
-        self.next_totals, self.known, self.next_known = 0, (-1, -1, -1), 0
-        self.room = -1  # bytes that the program may have of the device
+        self._no_totals()
 
     # -- coming ---------------------------------------------------------------------------------------------------------------
 
@@ -277,73 +272,6 @@ class Agent(Manager):
         self.step = _Step(now)
         self.step.stepped = 0 if skipped else 1
 
-    def _take_totals(self, now):
-        """What the allocator and the system hold, and of what the allocator has given what was asked for and what is in use; -1 where there is none."""
-        device = self.device
-        if device is None or device.type != "cuda":
-            device = self.device = self._of_parameters()
-        if self.statm < 0:
-            self.statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC) if sys.platform.startswith("linux") else -1
-        rss = int(os.pread(self.statm, 128, 0).split()[1]) * self.page if self.statm >= 0 else -1
-        figures, finer = (-1, -1, -1, -1, rss, -1, -1), (-1, -1)
-        if device is not None and device.type == "cuda":
-            s = self.torch._C._cuda_memoryStats(device.index if device.index is not None else self.torch.cuda.current_device())
-            a, r = s["allocated_bytes"]["all"], s["reserved_bytes"]["all"]
-            figures = (a["current"], r["current"], a["peak"], r["peak"], rss, s["num_alloc_retries"], s["num_ooms"])
-            finer = tuple(s[name]["all"]["current"] if name in s else -1 for name in ("requested_bytes", "active_bytes"))
-            if self.room < 0:
-                self.room = self._room(device, r["current"])
-        self.next_totals = now + SHARE * (self.clock() - now)
-        return figures, finer
-
-    def _room(self, device, reserved):
-        """What the allocator holds of the device and what is free there, within the share that the program allows itself; 0 where torch does not say."""
-        cuda = self.torch.cuda
-        try:
-            free, total = cuda.mem_get_info(device)
-            share = getattr(cuda, "get_per_process_memory_fraction", lambda device: 1.0)(device)
-            return min(int(free) + reserved, int(total * share))
-        except (AttributeError, RuntimeError):
-            return 0
-
-    def _of_parameters(self):
-        for o in self.optimizers:
-            o = o()
-            for group in o.param_groups if o is not None else ():
-                for p in group["params"]:
-                    return p.device
-        return None
-
-    def _take_known(self, now):
-        """The bytes of parameters, gradients and optimizer state, each storage once."""
-        begin, seen, sums = self.clock(), set(), [0, 0, 0]
-
-        def add(k, t):
-            t = getattr(t, "_local_tensor", t)  # a distributed tensor holds its shard
-            if t.layout == self.torch.sparse_coo:
-                add(k, t._indices())
-                t = t._values()
-            elif t.layout != self.torch.strided:
-                return
-            storage = t.untyped_storage()
-            if storage._cdata not in seen:
-                seen.add(storage._cdata)
-                sums[k] += storage.nbytes()
-
-        for o in self.optimizers:
-            o = o()
-            for group in o.param_groups if o is not None else ():
-                for p in group["params"]:
-                    add(0, p)
-                    if p.grad is not None:
-                        add(1, p.grad)
-            for state in o.state.values() if o is not None else ():
-                for t in state.values() if isinstance(state, dict) else ():
-                    if isinstance(t, self.torch.Tensor):
-                        add(2, t)
-        self.known = tuple(sums)
-        self.next_known = now + max(1000000000, 5 * SHARE * (self.clock() - begin))
-
     # -- windows --------------------------------------------------------------------------------------------------------------
 
     def _open(self, now):
@@ -379,7 +307,7 @@ class Agent(Manager):
         optimizers = [o for o in (r() for r in self.optimizers) if o is not None]
         self.window = Ops(torch, self.clock, now, self.addresses, optimizers, self._broke) if how == "ops" else RECORDED[how](torch, now, library, self._of_parameters())
         self.window_thread, self.described = threading.get_ident(), max(want, 1)
-        self.window.how, self.window.index = how, self.index
+        self.window.how, self.window.index, self.window.pools = how, self.index, self.pools
         refusal = self.window.begin()
         if refusal:
             return self._not_opened(refusal, how)
@@ -509,9 +437,9 @@ class Agent(Manager):
 def attach(path):
     """Begin in a running process, on whatever thread this runs."""
     if "torch" not in sys.modules:
-        _refuse(path, "torch is not loaded in this process")
+        _refuse(path, "torch is not loaded in this process: attach once the program has imported it, or name the process that trains")
     elif any(t.name == "gmemtop" for t in threading.enumerate()):
-        _refuse(path, "an agent lives in this process already")
+        _refuse(path, "an agent lives in this process already, and is not found from here: watch it as the user who does so, with the same XDG_RUNTIME_DIR")
     else:
         Agent(path, False).attach()
 

@@ -154,9 +154,17 @@ def _stand_in(torch):
     def snapshot():
         now = time.time_ns() // 1000
         event = {"action": "alloc", "addr": 4096, "size": 512, "stream": 0, "time_us": now, "frames": [{"filename": "train.py", "line": 1, "name": "f"}]}
-        return {"segments": [{"device": 0, "address": 4096, "total_size": 2097152, "allocated_size": 512, "active_size": 512, "stream": 0, "segment_type": "small",
-                "blocks": [{"size": 512, "requested_size": 512, "address": 4096, "state": "active_allocated", "frames": []}]}], "device_traces": [[event]]}
+        return {"segments": segments(1), "device_traces": [[event]]}
     torch.cuda.memory._snapshot = snapshot
+    def segments(free, include_traces=True):
+        common = [{"device": 0, "address": 4096, "total_size": 2097152, "allocated_size": 512, "active_size": 512, "stream": 0, "segment_type": "small", "segment_pool_id": (0, 0),
+                "blocks": [{"size": 512, "requested_size": 512, "address": 4096, "state": "active_allocated", "frames": []}]}]
+        return common + [dict(common[0], device=device, segment_pool_id=pool, active_size=2097152 - free, blocks=[])
+                for device, pool in ((0, (0, 1)), (0, (2, 0)), (1, (0, 1)))]
+    def snapshot_of_all(include_traces=True):
+        assert not include_traces  # all of the program's history would come with it
+        return segments(1000)
+    torch.cuda.memory_snapshot = snapshot_of_all
 `
 	agent := pytorch.Agent() + standIn
 	for line, more := range map[string]string{
@@ -202,6 +210,16 @@ def _stand_in(torch):
 	if last := v.Steps[len(v.Steps)-1]; last.Allocated != 4096 && last.Allocated != capture.Unknown || v.Steps[0].PeakReserved != 8192 || v.Steps[0].Retries != 1 ||
 		v.Steps[0].Requested != 4000 || v.Steps[0].Active != capture.Unknown {
 		t.Errorf("%+v", v.Steps)
+	}
+	pools := map[int64]bool{}
+	for _, s := range v.Steps {
+		pools[s.PoolsFree] = true
+		if s.PoolsFree != capture.Unknown && (s.PoolsAt < v.Steps[0].Start || s.PoolsAt > time.Now().UnixNano()) {
+			t.Errorf("the pools of step %d were counted at %d", s.Index, s.PoolsAt)
+		}
+	}
+	if !pools[2000] || !pools[2] || len(pools) > 3 { // counted once by itself and once for the window; of two pools of this device, with none of another
+		t.Errorf("private pools hold %v", pools)
 	}
 }
 
@@ -250,11 +268,31 @@ func TestAViewerThatDoesNotReadHoldsNothingUp(t *testing.T) {
 // TestWhatIsSentMayBeHeldByOthers stands for programs, and for this agent, that go through all objects that Python knows while another thread sends.
 func TestWhatIsSentMayBeHeldByOthers(t *testing.T) {
 	t.Parallel()
+	withAgent(t, python(t), "testdata/held.py")
+}
+
+func TestAnAgentThatMeetsNobodyGoes(t *testing.T) {
+	t.Parallel()
+	withAgent(t, python(t), "testdata/lonely.py")
+}
+
+// TestPrivatePoolsAreCountedWhereThatIsCheap needs a Python and no torch.
+func TestPrivatePoolsAreCountedWhereThatIsCheap(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("needs python3")
+	}
+	withAgent(t, python, "testdata/pools.py")
+}
+
+// withAgent runs a script that is given the agent's source, and holds if it ends well.
+func withAgent(t *testing.T, python, script string) {
+	t.Helper()
 	agent := filepath.Join(t.TempDir(), "agent.py")
 	if err := os.WriteFile(agent, []byte(pytorch.Agent()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(python(t), "testdata/held.py", agent)
+	cmd := exec.Command(python, script, agent)
 	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -108,13 +109,84 @@ func awaitEnd(pid int) {
 	}
 }
 
-// ownerOf returns the user whose process pid is, or this one.
-func ownerOf(pid int) int {
-	info, err := os.Stat(fmt.Sprintf("/proc/%d", pid))
-	if err != nil {
-		return os.Getuid()
+// userOf returns with whose rights process pid opens files, this one's where that is not known.
+func userOf(pid int) (uid, gid int) {
+	uid, gid = os.Getuid(), os.Getgid()
+	if f := statusOf(pid, "Uid:"); len(f) == 4 { // real, effective, saved, of the file system
+		uid, _ = strconv.Atoi(f[3])
 	}
-	return owner(info)
+	if f := statusOf(pid, "Gid:"); len(f) == 4 {
+		gid, _ = strconv.Atoi(f[3])
+	}
+	return uid, gid
+}
+
+// innerPID returns the number that process pid has for itself, which in a container is another.
+func innerPID(pid int) int {
+	if f := statusOf(pid, "NSpid:"); len(f) > 0 {
+		if n, err := strconv.Atoi(f[len(f)-1]); err == nil {
+			return n
+		}
+	}
+	return pid
+}
+
+// statusOf returns the values of a line of /proc/PID/status, nil where there is none.
+func statusOf(pid int, name string) []string {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return nil
+	}
+	for line := range strings.Lines(string(b)) {
+		if rest, ok := strings.CutPrefix(line, name); ok {
+			return strings.Fields(rest)
+		}
+	}
+	return nil
+}
+
+func rootOf(pid int) string { return fmt.Sprintf("/proc/%d/root", pid) }
+
+// sharesFiles reports whether process pid sees the same files under the same names as this one; it does where that is not known.
+func sharesFiles(pid int) bool {
+	ours, err := os.Readlink("/proc/self/ns/mnt")
+	theirs, unread := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", pid))
+	if err == nil && unread == nil && ours != theirs {
+		return false
+	}
+	a, err := os.Stat("/")
+	b, unread := os.Stat(rootOf(pid) + "/")
+	return err != nil || unread != nil || os.SameFile(a, b)
+}
+
+// asUser calls fn with the rights to files that another user has, on a thread that ends with it; those of other threads stay.
+func asUser(uid, gid int, fn func() error) error {
+	if uid == os.Getuid() {
+		return fn()
+	}
+	done, begun := make(chan error, 1), make(chan struct{})
+	var call func()
+	call = func() {
+		runtime.LockOSThread() // and not unlocked, so that the thread ends with the goroutine
+		if unix.Gettid() == unix.Getpid() {
+			go call() // the first thread of a program cannot end: another one must do it
+			<-begun
+			runtime.UnlockOSThread()
+			return
+		}
+		close(begun)
+		// The order matters: without its user a thread may not change its groups.
+		_, _, _ = unix.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0)
+		_, _ = unix.SetfsgidRetGid(gid)
+		_, _ = unix.SetfsuidRetUid(uid)
+		if now, err := unix.SetfsuidRetUid(-1); err != nil || now != uid {
+			done <- fmt.Errorf("acting as user %d: %w", uid, os.ErrPermission)
+			return
+		}
+		done <- fn()
+	}
+	go call()
+	return <-done
 }
 
 func owner(info os.FileInfo) int {

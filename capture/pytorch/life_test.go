@@ -364,23 +364,39 @@ func TestDetachLeavesNothing(t *testing.T) {
 			}
 		})
 	})
-	t.Run("injected", func(t *testing.T) {
-		comesAndGoes(t, func(string) pytorch.Injector {
-			return func(ctx context.Context, pid int, source string) error {
-				_, err := inject.Inject(ctx, pid, inject.Bootstrap{Source: source, Name: "gmemtop_agent"})
-				if errors.Is(err, inject.ErrNotPermitted) {
-					t.Skip("needs the permission to trace a process of one's own: ", err)
-				}
-				return err
+	injected := func(string) pytorch.Injector {
+		return func(ctx context.Context, pid int, source string) error {
+			_, err := inject.Inject(ctx, pid, inject.Bootstrap{Source: source, Name: "gmemtop_agent"})
+			if errors.Is(err, inject.ErrNotPermitted) {
+				t.Skip("needs the permission to trace a process of one's own: ", err)
 			}
-		})
+			return err
+		}
+	}
+	t.Run("injected", func(t *testing.T) { comesAndGoes(t, injected) })
+	t.Run("of another user in a container", func(t *testing.T) { // it sees none of the folders of this process's environment
+		if os.Getuid() != 0 {
+			t.Skip("needs root: it makes a mount namespace and a process of another user")
+		}
+		comesAndGoes(t, injected, "65534", "mount --make-rprivate / && mount -t tmpfs none $XDG_RUNTIME_DIR")
 	})
 }
 
-func comesAndGoes(t *testing.T, way func(folder string) pytorch.Injector) {
+// comesAndGoes has an agent brought in, watches, and lets go. as is the user that the process becomes, and commands that make its own view of the file system.
+func comesAndGoes(t *testing.T, way func(folder string) pytorch.Injector, as ...string) {
 	private(t)
-	p, folder := python(t), t.TempDir()
+	p := python(t)
+	folder, err := os.MkdirTemp("", "gm") // not t.TempDir: another user has to get there
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(folder) })
+	_ = os.Chmod(folder, 0o711)
 	cmd := exec.Command(p, "testdata/residue.py", folder)
+	if len(as) == 2 {
+		cmd = exec.Command("sh", "-c", as[1]+` && exec "$@"`, "sh", p, "testdata/residue.py", folder, as[0])
+		ownMounts(cmd)
+	}
 	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
 	log, err := os.Create(filepath.Join(folder, "log"))
 	if err != nil {

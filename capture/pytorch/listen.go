@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -26,6 +27,7 @@ type Listener struct {
 	closed   chan struct{}
 	once     sync.Once
 	shaking  sync.WaitGroup
+	place    place // in which the socket is; the zero value where the folder is nobody's to let go of
 
 	mu     sync.Mutex
 	relays map[int]*Relay // who shows a process to other viewers; 0 stands for processes that are not in it
@@ -36,6 +38,11 @@ type Listener struct {
 func Listen(path string) (*Listener, error) {
 	if len(path) > maxSocketPath {
 		return nil, fmt.Errorf("the socket's path is longer than the system allows: %s; set XDG_RUNTIME_DIR to a shorter folder", path)
+	}
+	// Of several who find that a viewer has gone one at a time looks whether somebody listens: another's new socket would be taken for the old one.
+	if dir, err := os.Open(filepath.Dir(path)); err == nil {
+		defer dir.Close() // which unlocks
+		_ = syscall.Flock(int(dir.Fd()), syscall.LOCK_EX)
 	}
 	if err := vacate(path); err != nil {
 		return nil, err
@@ -203,6 +210,7 @@ func (l *Listener) Close() error {
 		close(l.closed)
 		err = l.l.Close()
 		l.shaking.Wait()
+		l.place.leave()
 	})
 	return err
 }
@@ -238,27 +246,30 @@ type marker struct {
 
 // findMarker returns the word that the agent in process pid left. The error wraps ErrNoAgent where there is none, and ErrReused where the one
 // that is there was left by a process that has gone.
-func findMarker(pid int) (marker, error) {
-	name := strconv.Itoa(pid) + ".json"
-	user := strconv.Itoa(ownerOf(pid))
-	for _, base := range []string{os.Getenv("XDG_RUNTIME_DIR"), "/run/user/" + user, "/tmp"} {
-		if base == "" {
+func findMarker(pid int) (m marker, err error) {
+	uid, _ := userOf(pid)
+	name := strconv.Itoa(innerPID(pid)) + ".json"
+	for _, dir := range folders(pid, uid) {
+		p, closed := placeAt(pid, dir, false)
+		if closed != nil {
 			continue
 		}
-		path := filepath.Join(base, "gmemtop-"+user, name)
-		b, err := os.ReadFile(path)
-		if err != nil {
-			continue
+		b, unread := p.read(name)
+		over := false
+		if unread == nil && json.Unmarshal(b, &m) == nil && m.Socket != "" {
+			if over = !alive(pid, m.Start); over {
+				p.remove(name)
+			}
+		} else {
+			m = marker{}
 		}
-		var m marker
-		if err := json.Unmarshal(b, &m); err != nil || m.Socket == "" {
+		p.close()
+		switch {
+		case m.Socket == "":
 			continue
-		}
-		if !alive(pid, m.Start) {
-			_ = os.Remove(path)
+		case over:
 			return m, fmt.Errorf("process %d: %w: the training that had this number has ended", pid, ErrReused)
-		}
-		if m.Version != Version {
+		case m.Version != Version:
 			return m, otherVersion(pid, m.Version)
 		}
 		return m, nil
@@ -275,19 +286,27 @@ func Lives(pid int) bool {
 // Connect finds the agent that lives in process pid already and waits until it has connected, which takes it up to about a second. Where
 // another viewer watches it, the session looks along with that one. The error wraps ErrNoAgent where no agent is there: Attach brings one in.
 func Connect(ctx context.Context, pid int) (*Session, error) {
-	m, err := findMarker(pid)
-	if err != nil {
-		return nil, err
-	}
-	if err := os.MkdirAll(filepath.Dir(m.Socket), 0o700); err != nil {
-		return nil, err
-	}
 	for began := time.Now(); ; {
-		s, err := await(ctx, pid, m.Socket, nil)
-		if !errors.Is(err, ErrWatched) {
-			return s, err
+		m, err := findMarker(pid)
+		if err != nil {
+			return nil, err
 		}
-		s, along := lookAlong(pid, m.Socket)
+		at, err := placeAt(pid, filepath.Dir(m.Socket), true)
+		if err != nil {
+			return nil, err
+		}
+		name := filepath.Base(m.Socket)
+		path := filepath.Join(at.here, name)
+		s, err := await(ctx, pid, at, name, nil)
+		if err == nil {
+			return s, nil
+		}
+		if !errors.Is(err, ErrWatched) {
+			at.close()
+			return nil, err
+		}
+		s, along := lookAlong(pid, path)
+		at.close()
 		switch {
 		case along == nil:
 			return s, nil
@@ -316,18 +335,22 @@ func Attach(ctx context.Context, pid int, inject Injector) (*Session, error) {
 	if err == nil || !errors.Is(err, ErrNoAgent) && !errors.Is(err, ErrReused) {
 		return s, err
 	}
-	dir, err := Folder()
+	at, err := placeFor(pid)
 	if err != nil {
 		return nil, err
 	}
-	path := filepath.Join(dir, fmt.Sprintf("%d-%d.sock", os.Getpid(), pid))
-	return await(ctx, pid, path, func() error { return inject(ctx, pid, Bootstrap(path)) })
+	name := fmt.Sprintf("%d-%d.sock", os.Getpid(), pid)
+	s, err = await(ctx, pid, at, name, func() error { return inject(ctx, pid, Bootstrap(filepath.Join(at.there, name))) })
+	if err != nil {
+		at.close()
+	}
+	return s, err
 }
 
-// await listens at path until the agent of process pid has connected. The listener stays for as long as the session, to tell other viewers
-// who watches; other ranks of the same run that connect to it are hung up on and keep trying.
-func await(ctx context.Context, pid int, path string, begin func() error) (*Session, error) {
-	l, err := Listen(path)
+// await listens at a socket of a place, which the session takes over, until the agent of process pid has connected. The listener stays for as long as the session, to tell
+// other viewers who watches; other ranks of the same run that connect to it are hung up on and keep trying.
+func await(ctx context.Context, pid int, at place, name string, begin func() error) (*Session, error) {
+	l, err := at.listen(name)
 	if err != nil {
 		return nil, fmt.Errorf("process %d: %w", pid, err)
 	}

@@ -42,6 +42,9 @@ var opsSource string
 //go:embed recorded.py
 var recordedSource string
 
+//go:embed totals.py
+var totalsSource string
+
 //go:embed rerun.py
 var rerunSource string
 
@@ -68,7 +71,7 @@ var siteSource string
 
 // Agent returns the agent's source: one file for Python 3.8 and newer that needs torch 2.2 or newer and nothing else.
 func Agent() string {
-	return strings.Join([]string{linesSource, opsSource, recordedSource, rerunSource, carrySource, offloadSource, pool.Python(), pooledSource, sendSource, manageSource, agentSource}, "\n\n")
+	return strings.Join([]string{linesSource, opsSource, recordedSource, totalsSource, rerunSource, carrySource, offloadSource, pool.Python(), pooledSource, sendSource, manageSource, agentSource}, "\n\n")
 }
 
 // CarrySource returns the part of the agent that carries plans out. It rests on torch alone and can be a file of its own, behind an import of torch.

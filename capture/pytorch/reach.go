@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -142,6 +143,12 @@ func (r *reacher) look(ctx context.Context, now time.Time) {
 // attach brings the agent into a process; why that fails is said once.
 func (r *reacher) attach(ctx context.Context, p *procs.Process, k *reached) {
 	launch := &r.mux.job.launch
+	if uid, _ := userOf(p.PID); uid != os.Getuid() || !sharesFiles(p.PID) {
+		k.over = true
+		r.mux.notice(capture.Notice{Key: "reach", Text: fmt.Sprintf("process %d (%s) has loaded torch as another user or in a container, where it does not reach what gmemtop "+
+			"run listens on: gmemtop attach %[1]d, in another terminal, watches it", p.PID, k.command)})
+		return
+	}
 	path, _ := json.Marshal(r.mux.job.listener.Path()) // a JSON string of a path is a Python string
 	source := Agent() + fmt.Sprintf("\n\nFIRST = %d\n", max(launch.First, 0)) + fmt.Sprintf(reachSource, path)
 	if err := launch.Reach(ctx, p.PID, source); err != nil && ctx.Err() == nil && alive(p.PID, p.Started) {

@@ -50,7 +50,9 @@ class History(Recorded):
 
     def chunks(self):
         begin = time.perf_counter_ns()
-        whole = pickle.dumps(self.torch.cuda.memory._snapshot(), protocol=4)
+        snapshot = self.torch.cuda.memory._snapshot()
+        self.pools.count(snapshot["segments"], self.device.index or 0)
+        whole = pickle.dumps(snapshot, protocol=4)
         self.unhook()
         self.cost += time.perf_counter_ns() - begin
         for at in range(0, len(whole), 1 << 20):

@@ -20,6 +20,7 @@ MAX_FRAME = 64 << 20
 MAX_UNSENT = 8 << 20  # bytes that wait for a viewer that does not read
 MAX_STEPS = 20000  # steps that wait for a viewer to come, about 5 MiB
 TICK, SLOWEST = 500, 2000  # milliseconds between two looks at what there is to send: SHARE times what the last one took, within these
+ALONE = 60  # seconds after which an agent that was brought in and has met nobody goes
 WAITING = "waiting for the first optimizer step"
 
 
@@ -38,7 +39,7 @@ class Sender(object):
         self.lasted = 0  # nanoseconds of the newest step
         self.thread, self.bell, self.sock, self.welcome = None, None, None, False
         self.out, self.unread, self.inflight, self.sending, self.hello, self.poll = bytearray(), bytearray(), 0, None, None, None
-        self.marker, self.hurry = "", 0.0
+        self.markers, self.hurry, self.alone = [], 0.0, 0
 
     def _start(self):
         self.bell = os.pipe()
@@ -57,6 +58,8 @@ class Sender(object):
             wait = TICK
             while not (self.dead or self.leaving and self.window is None and self.carrier is None or self.exit is not None):
                 if self.sock is None and not self._connect():
+                    self.alone += 1
+                    self.leaving = self.leaving or self.alone > ALONE and self.hello is None and not self.launched
                     self._sleep(1000)
                 else:
                     begin = time.thread_time()
@@ -84,8 +87,8 @@ class Sender(object):
         finally:
             self.gone = True
             ends = [] if self.bell is None or self.exit is not None else list(self.bell)  # a process that ends may ring still
-            for there, close, what in [(self.sock, socket.socket.close, self.sock), (self.statm >= 0, os.close, self.statm), (self.marker, os.unlink, self.marker)] + [
-                    (True, os.close, end) for end in ends]:
+            for there, close, what in [(self.sock, socket.socket.close, self.sock), (self.statm >= 0, os.close, self.statm)] + [
+                    (True, os.unlink, path) for path in self.markers] + [(True, os.close, end) for end in ends]:
                 try:
                     if there:
                         close(what)
@@ -141,20 +144,21 @@ class Sender(object):
                 deadline = min(time.monotonic() + 1.0, last)
 
     def _mark(self):
-        """Leave word of where a viewer finds the agent, in a folder that only its user can enter."""
-        folder = os.path.join(os.environ.get("XDG_RUNTIME_DIR") or "/tmp", "gmemtop-%d" % os.getuid())
-        try:
-            if not os.path.isdir(folder):
-                os.mkdir(folder, 0o700)
-            if os.lstat(folder).st_uid != os.getuid() or os.path.islink(folder):
-                return
-            path = os.path.join(folder, "%d.json" % self.pid)
-            with open(path + ".part", "w") as f:
-                json.dump({"version": VERSION, "pid": self.pid, "start": self._started(), "socket": self.path}, f)
-            os.replace(path + ".part", path)
-            self.marker = path
-        except OSError:
-            pass  # without it the agent is not found again; it is no reason to trouble the training
+        """Leave word of where a viewer finds the agent, in folders that only its user can enter: one of its own, and the one that the socket is in."""
+        own = os.path.join(os.environ.get("XDG_RUNTIME_DIR") or "/tmp", "gmemtop-%d" % os.getuid())
+        for folder in sorted({own, os.path.dirname(self.path)}):
+            try:
+                if not os.path.isdir(folder):
+                    os.mkdir(folder, 0o700)
+                if os.lstat(folder).st_uid != os.getuid() or os.path.islink(folder):
+                    continue
+                path = os.path.join(folder, "%d.json" % self.pid)
+                with open(path + ".part", "w") as f:
+                    json.dump({"version": VERSION, "pid": self.pid, "start": self._started(), "socket": self.path}, f)
+                os.replace(path + ".part", path)
+                self.markers.append(path)
+            except OSError:
+                pass  # without it the agent is not found again; it is no reason to trouble the training
 
     def _started(self):
         try:

@@ -304,9 +304,9 @@ func (g *guest) words(v capture.View, answers []notice) ([]byte, error) {
 	if string(b) != g.hello {
 		g.hello, out = string(b), append(out, b...)
 	}
-	kept := map[string]bool{keyState: true}
+	kept := map[string]bool{keyState: true, KeyAlong: true} // which each viewer says for itself
 	for _, n := range v.Notices {
-		if kept[n.Key] = true; n.Key != keyState && g.notices[n.Key] != n {
+		if kept[n.Key] = true; n.Key != keyState && n.Key != KeyAlong && g.notices[n.Key] != n {
 			g.notices[n.Key] = n
 			err = errors.Join(err, say(frameNotice, notice{Key: n.Key, Text: n.Text, State: n.State}))
 		}

@@ -79,5 +79,5 @@ func (s *Session) lookingAlong(sink capture.Sink) {
 	if s.target.PID != s.asked {
 		text += fmt.Sprintf("; of its processes it shows %d, not %d", s.target.PID, s.asked)
 	}
-	sink.Notice(capture.Notice{Key: "along", Text: text})
+	sink.Notice(capture.Notice{Key: KeyAlong, Text: text})
 }

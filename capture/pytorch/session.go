@@ -201,8 +201,11 @@ func (s *Session) take(ctx context.Context, sink capture.Sink, k kind, payload [
 	return nil
 }
 
-// keyState is the key of the notice of what a source waits for.
-const keyState = "state"
+// keyState is the key of the notice of what a source waits for, KeyAlong that of the one with whom a viewer looks along, or did.
+const (
+	keyState = "state"
+	KeyAlong = "along"
+)
 
 func (s *Session) waiting(sink capture.Sink) {
 	sink.Notice(capture.Notice{Key: keyState, Text: s.hello.Waiting, State: true})

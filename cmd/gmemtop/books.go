@@ -112,15 +112,25 @@ func (b *books) parts(pid int, s *capture.Step) (parts []live.Part, whole live.P
 		}
 		a.observed = r.Time
 	}
-	told := nvml.Books{PID: pid, Allocated: nvml.Known(s.Allocated), Reserved: nvml.Known(s.Reserved), ContextBound: a.least}
+	told := allocatorBooks(pid, s)
+	told.ContextBound = a.least
+	out := nvml.Reconcile(r, told)
+	return namedParts(&out, s, r.ProcessesKnown && b.lists(r, pid)), live.Part{Name: fmt.Sprintf("Used on GPU %d, by NVML", at), Bytes: used}, true
+}
+
+// allocatorBooks is what a step tells of its device's allocator.
+func allocatorBooks(pid int, s *capture.Step) nvml.Books {
+	told := nvml.Books{PID: pid, Allocated: nvml.Known(s.Allocated), Reserved: nvml.Known(s.Reserved)}
 	if s.Requested > 0 {
 		told.Requested = nvml.Known(s.Requested)
 	}
 	if s.Active > 0 {
 		told.Active = nvml.Known(s.Active)
 	}
-	out := nvml.Reconcile(r, told)
-	return namedParts(&out, s, r.ProcessesKnown && b.lists(r, pid)), live.Part{Name: fmt.Sprintf("Used on GPU %d, by NVML", at), Bytes: used}, true
+	if s.PoolsAt > 0 {
+		told.PrivatePools = nvml.Known(s.PoolsFree)
+	}
+	return told
 }
 
 // refresh begins a reading unless one is under way or young.
@@ -293,11 +303,27 @@ func namedParts(r *nvml.Reconciliation, s *capture.Step, listed bool) []live.Par
 			add(name, p.Bytes, true, true)
 		case nvml.OutsidePyTorch:
 			add("CUDA context and libraries", p.Bytes, true, false)
+		case nvml.PrivatePool:
+			add(poolsName(s), p.Bytes, false, false)
+		case nvml.Cached:
+			name := string(p.Name)
+			if s.PoolsAt <= 0 {
+				name += " and private pools"
+			}
+			add(name, p.Bytes, false, false)
 		default:
 			add(string(p.Name), p.Bytes, p.Derived, false)
 		}
 	}
 	return parts
+}
+
+// poolsName names what private pools hold, with its age where it was not counted at the step's end.
+func poolsName(s *capture.Step) string {
+	if s.PoolsAt >= s.Start {
+		return string(nvml.PrivatePool)
+	}
+	return fmt.Sprintf("%s, %d s ago", nvml.PrivatePool, (s.End-s.PoolsAt)/int64(time.Second))
 }
 
 func otherName(p nvml.Part) string {

@@ -148,7 +148,7 @@ func TestTheBooksAddUpToWhatTheDriverCounts(t *testing.T) {
 	}{
 		{"a device of one's own", "cuda:0", map[int][]holder{0: {{10, 9 * gib}, {20, 2 * gib}}}, 5 * gib, 8 * gib, `parameters: 1
 other tensors and rounding: 4 derived
-cached: 3
+cached and private pools: 3
 CUDA context and libraries: 1 derived
 program20 (20): 2
 unexplained: 1 derived unexplained
@@ -171,14 +171,14 @@ Used on GPU 0, by NVML: 12
 		// Two witnesses, two moments: what is left over is less than nothing, and is shown so.
 		{"freed meanwhile", "cuda:0", map[int][]holder{0: {{10, 13 * gib}}}, 13 * gib, 14 * gib, `parameters: 1
 other tensors and rounding: 12 derived
-cached: 1
+cached and private pools: 1
 CUDA context and libraries: -1 derived
 unexplained: -1 derived unexplained
 Used on GPU 0, by NVML: 12
 `},
 		{"inside a container: the numbers are the host's", "cuda:3", map[int][]holder{3: {{31337, 9 * gib}}}, 5 * gib, 8 * gib, `parameters: 1
 other tensors and rounding: 4 derived
-cached: 3
+cached and private pools: 3
 context, other processes, unexplained: 4 derived unexplained
 Used on GPU 3, by NVML: 12
 `},
@@ -227,13 +227,47 @@ func TestTheBooksTellRoundingAndWhatAnotherStreamStillUses(t *testing.T) {
 other tensors: 4 derived
 rounding: 1
 pending free: 1
-cached: 2
+cached and private pools: 2
 CUDA context and libraries: 1 derived
 unexplained: 2 derived unexplained
 Used on GPU 0, by NVML: 12
 `
 	if got := table(parts, whole); !ok || got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}
+
+func TestTheBooksTellPrivatePoolsAndHowOldTheirFigureIs(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		free, ago int64 // GiB, seconds before the step's end
+		want      string
+	}{
+		{"counted at this step's end", 1, 0, "private pools: 1\ncached: 1\n"},
+		{"counted before", 1, 12, "private pools, 12 s ago: 1\ncached: 1\n"},
+		{"there are none", 0, 12, "cached: 2\n"},
+		{"more than is free now", 5, 40, "private pools, 40 s ago: 2\n"},
+		{"never counted", capture.Unknown, 0, "cached and private pools: 2\n"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := booksOf(t, "cuda:0", map[int][]holder{0: {{10, 10 * gib}}})
+			b.own[10].since = math.MaxInt64
+			s := step(6*gib, 9*gib)
+			s.Start, s.Requested, s.Active = s.End-int64(time.Second), 5*gib, 7*gib
+			s.PoolsFree, s.PoolsAt = capture.Unknown, capture.Unknown
+			if c.free != capture.Unknown {
+				s.PoolsFree, s.PoolsAt = c.free*gib, s.End-c.ago*int64(time.Second)
+			}
+			const before = "parameters: 1\nother tensors: 4 derived\nrounding: 1\npending free: 1\n"
+			parts, whole, ok := b.parts(10, s)
+			if got, want := table(parts, whole), before+c.want+"CUDA context and libraries: 1 derived\nunexplained: 2 derived unexplained\nUsed on GPU 0, by NVML: 12\n"; !ok || got != want {
+				t.Errorf("got\n%swant\n%s", got, want)
+			}
+			// Without NVML the allocator's own parts are the same, and their whole is what it has reserved.
+			if parts, whole = partsOf(s); table(parts, whole) != before+c.want+"Reserved after a step: 9\n" {
+				t.Errorf("without NVML:\n%s", table(parts, whole))
+			}
+		})
 	}
 }
 

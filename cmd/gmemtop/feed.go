@@ -132,8 +132,13 @@ func (f *sessionFeed) askFirst(ctx context.Context, v capture.View) {
 	if f.depth != "" && f.control.Depth(ctx, f.depth) == nil {
 		f.depth = ""
 	}
-	if f.every > 0 && !f.told {
-		f.told = f.control.Every(ctx, f.every) == nil
+	f.mu.Lock()
+	every, told := f.every, f.told
+	f.mu.Unlock()
+	if every > 0 && !told && f.control.Every(ctx, every) == nil {
+		f.mu.Lock()
+		f.told = true
+		f.mu.Unlock()
 	}
 	if f.first == 0 {
 		return

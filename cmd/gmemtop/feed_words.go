@@ -8,33 +8,27 @@ import (
 	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/nvml"
 	"github.com/gmemtop/gmemtop/timeline/report"
 	"github.com/gmemtop/gmemtop/tui/live"
 )
 
 // partsOf splits what the device's allocator holds, or, without one, resident memory. What is not known to be anything is shown as such.
 func partsOf(s *capture.Step) ([]live.Part, live.Part) {
+	if s.Allocated != capture.Unknown && s.Reserved != capture.Unknown {
+		out := nvml.Reconcile(&nvml.Reading{}, allocatorBooks(0, s))
+		return namedParts(&out, s, true), live.Part{Name: "Reserved after a step", Bytes: s.Reserved}
+	}
+	whole := live.Part{Name: "Resident memory after a step", Bytes: s.RSS}
 	parts := []live.Part{{Name: "parameters", Bytes: s.Parameters}, {Name: "gradients", Bytes: max(s.Gradients, 0)}, {Name: "optimizer state", Bytes: max(s.OptimizerState, 0)}}
 	var sum int64
 	for _, p := range parts {
 		sum += p.Bytes
 	}
-	rest := func(name string, bytes int64, unexplained bool) {
-		if bytes > 0 {
-			parts, sum = append(parts, live.Part{Name: name, Bytes: bytes, Unexplained: unexplained}), sum+bytes
-		}
+	if rest := s.RSS - sum; rest > 0 {
+		parts = append(parts, live.Part{Name: "Python, libraries and the rest", Bytes: rest, Unexplained: true})
 	}
-	whole := live.Part{Name: "Resident memory after a step", Bytes: s.RSS}
-	if s.Allocated != capture.Unknown {
-		whole = live.Part{Name: "Reserved after a step", Bytes: s.Reserved}
-		rest("other tensors", s.Allocated-sum, false)
-		rest("cached and rounding", s.Reserved-s.Allocated, false)
-	} else {
-		rest("Python, libraries and the rest", s.RSS-sum, true)
-	}
-	if whole.Bytes < sum { // figures of different moments
-		whole.Bytes = sum
-	}
+	whole.Bytes = max(whole.Bytes, sum) // figures of different moments
 	return parts, whole
 }
 

@@ -228,7 +228,7 @@ func (a *app) recordProbes(c *cobra.Command, args []string) error {
 	case len(rows) > 0:
 		a.note("%s", probeSummary(rows, w.recorder.Files(), a.flags.report.Units))
 	case failed:
-		w.abandon()
+		_ = w.abandon()
 	default:
 		a.note("nothing was seen of process %d, and %s holds nothing of it", pid, a.flags.output)
 	}

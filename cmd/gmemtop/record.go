@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
+	"github.com/gmemtop/gmemtop/tui/live"
 )
 
 // recordEvery is the number of steps of which one is recorded whole unless the command line says otherwise.
@@ -114,13 +116,27 @@ func (a *app) record(ctx context.Context, pid int, steps int64) error {
 	end, reason := a.follow(ctx, w, steps)
 	left := w.letGo()
 	stop()
-	err = errors.Join(left, w.close())
-	a.summary(w)
+	w.source.Wait()
+	if v := w.session.Snapshot(); len(v.Steps)+len(v.Windows) > 0 {
+		err = errors.Join(left, w.close())
+		a.summary(w)
+	} else { // an empty file would only stand in the way of the next recording
+		err = errors.Join(left, w.abandon())
+		if !end {
+			err = errors.Join(err, context.Canceled)
+		}
+		if !end || reason.Reason == capture.Exited {
+			a.note("nothing was recorded: no training step of process %d was seen", pid)
+		}
+	}
 	if end && reason.Reason != capture.Exited && reason.Reason != capture.Detached {
 		err = errors.Join(errors.New(endWord(reason)), err)
 	}
 	return err
 }
+
+// unheard is how long nothing may come from a job before it is said what is waited for.
+const unheard = 3 * time.Second
 
 // follow waits until the recording is to end. It reports whether the source ended by itself, and how.
 func (a *app) follow(ctx context.Context, w *watching, steps int64) (bool, capture.End) {
@@ -128,10 +144,18 @@ func (a *app) follow(ctx context.Context, w *watching, steps int64) (bool, captu
 	defer p.done()
 	said := map[string]bool{}
 	for version := int64(0); ; {
-		if w.feed.Wait(ctx, version) != nil {
+		patient, done := context.WithTimeout(ctx, unheard)
+		silent := w.feed.Wait(patient, version) != nil
+		done()
+		if ctx.Err() != nil {
 			return false, capture.End{}
 		}
 		l := w.feed.Look()
+		if text := "waiting " + strings.TrimPrefix(l.Word, "waiting "); silent && l.State == live.Waiting && !said[text] {
+			said[text] = true
+			p.done()
+			a.note("%s", text)
+		}
 		version = l.Version
 		v := w.session.Snapshot()
 		for _, n := range v.Notices {

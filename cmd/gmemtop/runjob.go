@@ -92,7 +92,7 @@ func (a *app) runJob(ctx context.Context, argv []string, x *wish, offload []stri
 	job, err := pytorch.Start(launch)
 	if err != nil {
 		_ = ranks.close()
-		w.abandon()
+		_ = w.abandon()
 	}
 	switch {
 	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
@@ -142,22 +142,27 @@ func (a *app) runJob(ctx context.Context, argv []string, x *wish, offload []stri
 
 // recordRank returns how another process of the job is written, beside the file of the first one: run-rank1.gmt beside run.gmt, so that both are found as
 // one run. Where a file is there already it stays, unless overwriting was asked for.
-func (a *app) recordRank(force bool) func(t capture.Target, c capture.Controller) (*capture.Recorder, error) {
+func (a *app) recordRank(force bool) func(who capture.Target, c capture.Controller) (*capture.Recorder, error) {
 	taken := map[string]bool{}
 	var mu sync.Mutex
-	return func(t capture.Target, c capture.Controller) (*capture.Recorder, error) {
+	return func(who capture.Target, c capture.Controller) (*capture.Recorder, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		ext := filepath.Ext(a.flags.output)
 		base := strings.TrimSuffix(a.flags.output, ext)
-		path := fmt.Sprintf("%s-rank%d%s", base, t.Rank, ext)
-		if t.Rank < 0 || taken[path] {
-			path = fmt.Sprintf("%s-pid%d%s", base, t.PID, ext)
+		path := fmt.Sprintf("%s-rank%d%s", base, who.Rank, ext)
+		if who.Rank < 0 || taken[path] {
+			path = fmt.Sprintf("%s-pid%d%s", base, who.PID, ext)
 		}
 		taken[path] = true
 		o, err := a.recordOptions(c)
 		if err != nil {
 			return nil, err
+		}
+		o.Fired = func(t *capture.Trigger, s capture.Step, why string) {
+			if a.flags.live.headless {
+				a.note("rank %d: %s: %s in step %d", max(who.Rank, 0), t, why, s.Index)
+			}
 		}
 		if o.Path = path; force {
 			if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,7 +29,8 @@ type watching struct {
 
 	kin siblings // the other ranks, where this is one
 
-	unasked bool // how often a step is captured was not said on the command line
+	every   int  // one step in so many is captured whole, 0 for none
+	unasked bool // how often was not said on the command line
 
 	source sync.WaitGroup // ends with the source
 	mu     sync.Mutex
@@ -134,11 +136,18 @@ func (a *app) watch(title, waiting string) (*watching, error) {
 		return nil, usageError{fmt.Errorf("--depth %q: name ops, history or profile", d)}
 	}
 	w := newWatching(title, waiting)
-	w.unasked, w.feed.every, w.feed.depth = a.flags.live.unasked, a.flags.live.every, a.flags.live.depth
+	w.unasked, w.every, w.feed.every, w.feed.depth = a.flags.live.unasked, a.flags.live.every, a.flags.live.every, a.flags.live.depth
 	if a.flags.output != "" {
 		o, err := a.recordOptions(w.control)
 		if err != nil {
 			return nil, err
+		}
+		o.Fired = func(t *capture.Trigger, s capture.Step, why string) {
+			a.tell(w, "trigger "+t.String(), fmt.Sprintf("%s: %s in step %d", t, why, s.Index))
+		}
+		o.Failed = func(err error) {
+			a.tell(w, "recording", fmt.Sprintf("nothing is recorded any more: %s; what was written stays readable and the job goes on: record it again to another file with -o",
+				oneLine(err)))
 		}
 		if w.recorder, err = capture.NewRecorder(o); err != nil {
 			return nil, err
@@ -146,6 +155,15 @@ func (a *app) watch(title, waiting string) (*watching, error) {
 		w.sink = capture.Tee(w.relay, w.recorder)
 	}
 	return w, nil
+}
+
+// tell says something while a job is watched: on the screen where there is one, which lines on standard error would spoil.
+func (a *app) tell(w *watching, key, text string) {
+	if f := &a.flags.live; f.headless || f.outlives || !isTerminal(a.out) || a.env("TERM") == "dumb" {
+		a.note("%s", text)
+		return
+	}
+	w.relay.Notice(capture.Notice{Key: key, Text: text})
 }
 
 // job is a source that takes orders.
@@ -178,15 +196,15 @@ func (w *watching) close() error {
 	return nil
 }
 
-// abandon removes the recording of a job that never began.
-func (w *watching) abandon() {
-	if w.recorder == nil {
-		return
+// abandon closes the recording of a job that never began, and removes it.
+func (w *watching) abandon() error {
+	err := w.close()
+	if w.recorder != nil {
+		for _, f := range w.recorder.Files() {
+			_ = os.Remove(f)
+		}
 	}
-	_ = w.recorder.Close()
-	for _, f := range w.recorder.Files() {
-		_ = os.Remove(f)
-	}
+	return err
 }
 
 // injector brings the agent into processes, of which started is the start time where that is not 0, and says how it went.
@@ -198,11 +216,19 @@ func (w *watching) injector(started uint64) pytorch.Injector {
 			}
 		}})
 		if err == nil {
-			text := fmt.Sprintf("attached by %s; the job stood still for %s", r.Mechanism, timeline.Duration(int64(r.Stopped())))
-			w.sink.Notice(capture.Notice{Key: "attached", Text: text})
+			w.sink.Notice(capture.Notice{Key: "attached", Text: attachedBy(r)})
 		}
 		return err
 	}
+}
+
+// attachedBy says how the agent came into a process, and what that took of its time.
+func attachedBy(r inject.Report) string {
+	text := fmt.Sprintf("attached by %s; the job stood still for %s", r.Mechanism, timeline.Duration(int64(r.Stopped())))
+	if starved := r.Starved(); starved > r.Stopped()/2 {
+		text += fmt.Sprintf(", for %s of which it waited for a processor: this machine has more to do than it can", timeline.Duration(int64(starved)))
+	}
+	return text
 }
 
 // reach brings the agent into processes that a started command's environment does not reach. Where there is no screen to say it on, why that fails is
@@ -240,24 +266,44 @@ func (w *watching) connect(ctx context.Context, pid int, started uint64) {
 		<-following
 		if s.Host() == 0 {
 			w.feed.first = firstSteps
-		} else {
-			w.feed.mu.Lock()
-			w.feed.look.Capture.Along = s.Host()
-			if w.unasked { // who looks along is shown what was captured already, and orders nothing by himself
-				w.feed.every = 0
-			}
-			w.feed.mu.Unlock()
 		}
+		w.has(s)
 		w.source.Go(func() { w.feed.run(ctx) })
-		w.mu.Lock()
-		w.attach = s
-		w.mu.Unlock()
-		w.control.connect(s)
-		s.Share(w.relay)
-		if err := s.Run(ctx, w.sink); err != nil && ctx.Err() == nil {
+		err = s.Run(ctx, w.sink)
+		for s.Host() != 0 && errors.Is(err, pytorch.ErrLost) && ctx.Err() == nil {
+			next, lost := pytorch.Connect(ctx, s.Target().PID)
+			if lost != nil {
+				break
+			}
+			if next.Host() == 0 { // or it says itself with whom it looks along
+				w.sink.Notice(capture.Notice{Key: pytorch.KeyAlong, Text: fmt.Sprintf("process %d, which watched this job, is gone; this viewer has the agent now", s.Host())})
+			}
+			s = next
+			w.has(s)
+			err = s.Run(ctx, capture.Resume(w.session, w.sink))
+		}
+		if err != nil && ctx.Err() == nil {
 			w.sink.End(capture.End{Reason: capture.Disarmed, Code: -1, Detail: err.Error()})
 		}
 	})
+}
+
+// has takes a session over, by which orders go to the agent from now on: its own, or one by way of another viewer.
+func (w *watching) has(s *pytorch.Session) {
+	w.feed.mu.Lock()
+	w.feed.look.Capture.Along = s.Host()
+	switch {
+	case s.Host() == 0:
+		w.feed.every, w.feed.told = cmp.Or(w.feed.every, w.every), false // an agent that has lost its viewer captures nothing by itself
+	case w.unasked: // who looks along is shown what was captured already, and orders nothing by himself
+		w.feed.every = 0
+	}
+	w.feed.mu.Unlock()
+	w.mu.Lock()
+	w.attach = s
+	w.mu.Unlock()
+	w.control.connect(s)
+	s.Share(w.relay)
 }
 
 // letGo takes the agent out of a process that was attached to, and out of the other ranks. Its source must be running still.
@@ -358,7 +404,6 @@ func (a *app) recordOptions(c capture.Controller) (capture.RecordOptions, error)
 		}
 		o.Triggers = append(o.Triggers, t)
 	}
-	o.Fired = func(t *capture.Trigger, s capture.Step, why string) { a.note("%s: %s in step %d", t, why, s.Index) }
 	if a.flags.force {
 		if err := os.Remove(a.flags.output); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return o, err

@@ -100,10 +100,13 @@ func (l layout) begun() uint64   { return l.header() + begunAt }
 func (l layout) done() uint64    { return l.header() + doneAt }
 func (l layout) outcome() uint64 { return l.header() + outcomeAt }
 
+// unknownAddress stands for an address, in decimal, that is put there later: it is as long as the longest.
+const unknownAddress = "18446744073709551615"
+
 // writesTo is the Python expression for a function that writes its argument to memory at an address of its own process. It goes
 // through /proc/self/mem, so that ctypes need not be loaded; where there is no /proc the outcome remains unknown.
-func writesTo(addr uint64, limit int) string {
-	const function = `lambda p: lambda text: (lambda fd: (p.pwrite(fd, text[:%d], %d), p.close(fd)))(p.open('/proc/self/mem', p.O_WRONLY | p.O_CLOEXEC))`
+func writesTo(addr string, limit int) string {
+	const function = `lambda p: lambda text: (lambda fd: (p.pwrite(fd, text[:%d], %s), p.close(fd)))(p.open('/proc/self/mem', p.O_WRONLY | p.O_CLOEXEC))`
 	return "(" + fmt.Sprintf(function, limit, addr) + ")(__import__('posix'))"
 }
 

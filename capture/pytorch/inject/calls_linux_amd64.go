@@ -157,7 +157,7 @@ func (t *tracee) saveVectors() error {
 	if t.xstate != nil {
 		return nil
 	}
-	b := make([]byte, xstateMax)
+	b := t.vectors
 	v := unix.Iovec{Base: &b[0], Len: xstateMax}
 	if err := ptraceAt(unix.PTRACE_GETREGSET, t.pid, ntXState, unsafe.Pointer(&v)); err != nil {
 		return fmt.Errorf("ptrace: vector registers: %w", err)

@@ -40,22 +40,22 @@ type debugger struct {
 }
 
 // halt starts a gdb for one stop. It is never killed: that would leave the target with the registers of a call in progress.
-func (g byGDB) halt(pid int, fn func(lent) error) (took time.Duration, err error) {
+func (g byGDB) halt(pid int, meant func() error, fn func(lent) error) (stop Stop, err error) {
 	cmd := exec.Command("gdb", "-q", "-nx", "-nh")
 	cmd.Env = append(os.Environ(), "DEBUGINFOD_URLS=", "LC_ALL=C")
 	d := &debugger{errs: &tail{}, gadget: g}
 	cmd.Stderr = d.errs
 	if d.in, err = cmd.StdinPipe(); err != nil {
-		return 0, err
+		return stop, err
 	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
-		return 0, err
+		return stop, err
 	}
 	d.out = bufio.NewScanner(out)
 	began := time.Now()
 	if err := cmd.Start(); err != nil {
-		return 0, fmt.Errorf("start gdb: %w", err)
+		return stop, fmt.Errorf("start gdb: %w", err)
 	}
 	defer func() {
 		// With its input at an end gdb detaches and leaves.
@@ -65,29 +65,34 @@ func (g byGDB) halt(pid int, fn func(lent) error) (took time.Duration, err error
 		if wait := cmd.Wait(); wait != nil && err == nil {
 			err = fmt.Errorf("gdb: %w", wait)
 		}
-		took = time.Since(began)
+		stop.Took = time.Since(began)
 	}()
 	for _, line := range []string{"set confirm off", "set pagination off", "set auto-solib-add off", "set unwindonsignal on", "set print thread-events off"} {
 		if _, err := d.command(line); err != nil {
-			return 0, err
+			return stop, err
 		}
 	}
 	if _, err := d.command(fmt.Sprintf("attach %d", pid)); err != nil {
-		return 0, err
+		return stop, err
 	}
 	v, err := d.value("$_inferior_thread_count > 0") // an error unless attached
 	if err != nil || v == 0 {
 		v, err = d.value("$pc != 0")
 	}
 	if err != nil || v == 0 {
-		return 0, fmt.Errorf("gdb could not attach: %s", d.errs.last())
+		return stop, fmt.Errorf("gdb could not attach: %s", d.errs.last())
 	}
 	if n, err := d.value("$orig_rax"); err == nil {
 		d.waits = int64(n) >= 0
 	}
-	err = fn(d)
+	if meant != nil {
+		err = meant()
+	}
+	if err == nil {
+		err = fn(d)
+	}
 	_, again := d.command("detach")
-	return 0, errors.Join(err, again)
+	return stop, errors.Join(err, again)
 }
 
 // command gives gdb a command and returns the lines that it prints.

@@ -25,8 +25,8 @@
 // System calls are made by stepping over a syscall instruction that is in the target's code already. Functions return to that same
 // instruction, and PTRACE_SYSEMU stops there without a signal and without a system call: handlers, faulthandler, ignored or blocked
 // signals and seccomp filters are not involved. Functions run on a stack within the mapped memory, not below that of the main thread.
-// The thread is handed back and forth seven times for the first stop and twice for the second: where all processors are busy, the
-// time halted is the time that it waits for one.
+// The thread is handed back and forth six times for the first stop and twice for the second: where all processors are busy, the
+// time halted is the time that it waits for one. Stop.Starved tells that time apart.
 //
 // Symbols are looked up in the memory of the target, by the hash tables that its own dynamic linker uses: deleted files, chroots,
 // containers and static interpreters are all the same.
@@ -113,6 +113,9 @@ const MaxSource = 8 << 20
 type Stop struct {
 	For  string        // what it was for
 	Took time.Duration // from when the main thread was last seen running until it was let go: an upper bound of the time halted
+	// Starved is the part of Took in which the main thread, or the one that halted it, could have run and had no processor, by the kernel's own count. A thread of a
+	// machine that has more to do than it can waits so whether it is halted or not. 0 where that is not known.
+	Starved time.Duration
 }
 
 // Report says what an injection did. It is filled as far as things went, with an error as well.
@@ -133,6 +136,15 @@ func (r Report) Stopped() time.Duration {
 	var sum time.Duration
 	for _, s := range r.Stops {
 		sum += s.Took
+	}
+	return sum
+}
+
+// Starved returns for how long of Stopped there was no processor to go on with.
+func (r Report) Starved() time.Duration {
+	var sum time.Duration
+	for _, s := range r.Stops {
+		sum += s.Starved
 	}
 	return sum
 }

@@ -3,6 +3,7 @@ package inject
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"os/exec"
@@ -82,21 +83,34 @@ func TestTwoHundredInjectionsIntoABusyProcess(t *testing.T) {
 	if testing.Short() {
 		n = 20
 	}
+	source := count + strings.Repeat("# as long as the agent is\n", 5000)
 	for _, v := range [][2]int{{8, 12}, {13, 14}} { // before and after the queue's lock changed
 		t.Run(one(t, v[0], v[1]).String(), func(t *testing.T) {
 			p := start(t, one(t, v[0], v[1]).command("compute"))
-			var halted []time.Duration
+			var all, fed []time.Duration
 			for range n {
-				halted = append(halted, p.inject(Ptrace, count).Stopped())
+				r := p.inject(Ptrace, source)
+				all, fed = append(all, r.Stopped()), append(fed, r.Stopped()-r.Starved())
+				for _, s := range r.Stops {
+					if s.Starved < 0 || s.Starved > s.Took {
+						t.Errorf("%v of %v without a processor", s.Starved, s.Took)
+					}
+				}
 			}
 			if found := p.finish(Ptrace); found["n"] != float64(n) {
 				t.Errorf("the source ran %v times, not %d", found["n"], n)
 			}
-			slices.Sort(halted)
-			within, _ := slices.BinarySearch(halted, 2*time.Millisecond)
-			t.Logf("stopped in all, %d injections: least %v, median %v, 90%% %v, most %v; %d within 2 ms", n, halted[0], halted[n/2], halted[n*9/10], halted[n-1], within)
+			t.Logf("stopped in all, %d injections: %s", n, percentiles(all))
+			t.Logf("without the time in which there was no processor: %s", percentiles(fed))
 		})
 	}
+}
+
+func percentiles(d []time.Duration) string {
+	slices.Sort(d)
+	n := len(d)
+	within, _ := slices.BinarySearch(d, 2*time.Millisecond)
+	return fmt.Sprintf("least %v, median %v, 90%% %v, 99%% %v, most %v; %d within 2 ms", d[0], d[n/2], d[n*9/10], d[n*99/100], d[n-1], within)
 }
 
 func TestALargeSourceTravelsInTheMemory(t *testing.T) {

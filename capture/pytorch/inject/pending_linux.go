@@ -1,8 +1,10 @@
 package inject
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -20,9 +22,10 @@ type lent interface {
 	patience(never bool) // whether a call that does not return may not be given up
 }
 
-// halter halts the main thread of a target for fn, and lets it go as it was.
+// halter halts the main thread of a target for fn, and lets it go as it was. meant, which may be nil, says by an error that it is not the one that is meant; it is
+// called when that cannot change any more.
 type halter interface {
-	halt(pid int, fn func(lent) error) (time.Duration, error)
+	halt(pid int, meant func() error, fn func(lent) error) (Stop, error)
 }
 
 var (
@@ -42,24 +45,31 @@ type injection struct {
 	mem     processMemory
 	by      halter
 	queue   uint64 // address of the interpreter's queue; 0: not known
+	flag    uint64 // address of what Py_IsInitialized returns; 0: not known
 	layout  layout
 	token   [16]byte
-	program string
-	queued  int // calls that have been queued, of three
+	page    []byte // what is written to the target: the bookkeeping and the text
+	address []byte // the part of page that is to hold the outcome's address, in decimal
+	queued  int    // calls that have been queued, of three
 	report  *Report
 }
 
 // throughQueue carries an injection out through the queue of pending calls, halting the main thread twice.
 func throughQueue(ctx context.Context, by halter, t *target, b Bootstrap, r *Report) error {
 	in := &injection{pid: t.pid, started: t.started, python: t.python, mem: processMemory(t.pid), by: by, report: r}
-	in.queue = t.python.findQueue(in.mem)
+	in.queue, in.flag = t.python.findQueue(in.mem), returned(in.mem, t.python.isInitialized)
 	if _, err := rand.Read(in.token[:]); err != nil {
 		return err
 	}
-	// The text holds its own address as a number in decimal: the largest one gives room for all.
-	in.layout = layoutFor(b.program(writesTo(1<<63, outcomeMax-1), ""))
+	program := b.program(writesTo(unknownAddress, outcomeMax-1), "")
+	in.layout = layoutFor(program)
+	in.page = make([]byte, pageSize+len(program)+1)
+	copy(in.page[tokenAt:], in.token[:])
+	copy(in.page[pageSize:], program)
+	at := bytes.LastIndex(in.page, []byte(unknownAddress)) // behind the source, whatever that holds
+	in.address = in.page[at : at+len(unknownAddress)]
 	r.Mapped = int64(in.layout.size)
-	if err := in.enqueue(ctx, b); err != nil {
+	if err := in.enqueue(ctx); err != nil {
 		return err
 	}
 	if err := in.await(ctx, b.Watch); err != nil {
@@ -123,10 +133,11 @@ func pause(ctx context.Context, d time.Duration) error {
 }
 
 // halt stops the target for fn and notes how long that took. If the thread is found at a bad moment it is let go and stopped again.
-func (in *injection) halt(ctx context.Context, what string, fn func(lent) error) error {
+func (in *injection) halt(ctx context.Context, what string, meant func() error, fn func(lent) error) error {
 	for attempt := 1; ; attempt++ {
-		took, err := in.by.halt(in.pid, fn)
-		in.report.Stops = append(in.report.Stops, Stop{For: what, Took: took})
+		stop, err := in.by.halt(in.pid, meant, fn)
+		stop.For = what
+		in.report.Stops = append(in.report.Stops, stop)
 		if !errors.Is(err, errThreadBusy) && !errors.Is(err, errNotReady) && !errors.Is(err, errQueueFull) {
 			return err
 		}
@@ -137,11 +148,14 @@ func (in *injection) halt(ctx context.Context, what string, fn func(lent) error)
 }
 
 // enqueue maps the memory, writes it, and queues the three calls.
-func (in *injection) enqueue(ctx context.Context, b Bootstrap) error {
-	err := in.halt(ctx, "to map memory and queue the source", func(t lent) error {
+func (in *injection) enqueue(ctx context.Context) error {
+	meant := func() error {
 		if started, err := startTime(in.pid); err != nil || started != in.started {
 			return reused(in.pid)
 		}
+		return nil
+	}
+	err := in.halt(ctx, "to map memory and queue the source", meant, func(t lent) error {
 		t.patience(in.python.minor >= 13) // a contended lock of these versions cannot be given up
 		if !in.safe(t) {
 			return errThreadBusy
@@ -154,7 +168,7 @@ func (in *injection) enqueue(ctx context.Context, b Bootstrap) error {
 			}
 			in.layout.base = base
 			t.useStack(in.layout.stack())
-			if err := in.fill(t, b); err != nil {
+			if err := in.fill(t); err != nil {
 				_, again := t.syscall(unix.SYS_MUNMAP, in.layout.base, in.layout.size)
 				if again == nil {
 					in.layout.base = 0
@@ -199,27 +213,31 @@ func (in *injection) enqueue(ctx context.Context, b Bootstrap) error {
 }
 
 // fill writes the memory. An interpreter that is still starting has no queue yet.
-func (in *injection) fill(t lent, b Bootstrap) error {
-	in.program = b.program(writesTo(in.layout.outcome(), outcomeMax-1), "")
-	if textAt+len(in.program)+1 > int(in.layout.size) {
-		return errors.New("the text is longer than foreseen")
-	}
-	page := make([]byte, pageSize+len(in.program)+1)
-	copy(page[tokenAt:], in.token[:])
-	copy(page[pageSize:], in.program)
-	if _, err := in.mem.WriteAt(page, int64(in.layout.header())); err != nil {
+func (in *injection) fill(t lent) error {
+	copy(in.address, fmt.Appendf(nil, "%*d", len(in.address), in.layout.outcome()))
+	if _, err := in.mem.WriteAt(in.page, int64(in.layout.header())); err != nil {
 		return err
 	}
 	// Not on kernels before 4.14: there a child forked in between would run the source too.
 	_, _ = t.syscall(unix.SYS_MADVISE, in.layout.base, in.layout.size, unix.MADV_WIPEONFORK)
+	ready, err := in.initialized(t)
+	if err == nil && !ready {
+		err = errNotReady
+	}
+	return err
+}
+
+// initialized says whether the interpreter has begun and not ended: by Py_IsInitialized, or by the variable that it returns.
+func (in *injection) initialized(t lent) (bool, error) {
+	if in.flag != 0 {
+		b, err := readBytes(in.mem, in.flag, 4)
+		return err == nil && binary.LittleEndian.Uint32(b) != 0, err
+	}
 	ready, err := t.call(in.python.isInitialized)
 	if err != nil {
-		return fmt.Errorf("Py_IsInitialized: %w", err)
+		return false, fmt.Errorf("Py_IsInitialized: %w", err)
 	}
-	if int32(ready) == 0 {
-		return errNotReady
-	}
-	return nil
+	return int32(ready) != 0, nil
 }
 
 // safe says whether the queue's lock is known to be free, or cannot be held by this thread.
@@ -281,7 +299,7 @@ func (in *injection) abandon(begun bool, cause error) error {
 		e.Message = "the source is still running"
 		return e
 	}
-	err := in.halt(context.WithoutCancel(context.Background()), "to take the source back", func(t lent) error {
+	err := in.halt(context.WithoutCancel(context.Background()), "to take the source back", nil, func(t lent) error {
 		h, err := in.header()
 		if err != nil || h.begun || h.token != in.token {
 			return err
@@ -299,7 +317,7 @@ func (in *injection) abandon(begun bool, cause error) error {
 // unmap removes the memory.
 func (in *injection) unmap(ctx context.Context) error {
 	in.report.Residue = in.residue()
-	err := in.halt(context.WithoutCancel(ctx), "to unmap the memory", func(t lent) error {
+	err := in.halt(context.WithoutCancel(ctx), "to unmap the memory", nil, func(t lent) error {
 		h, err := in.header()
 		if err != nil || h.token != in.token {
 			return err

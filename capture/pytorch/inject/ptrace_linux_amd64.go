@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"strconv"
 	"time"
 	"unsafe"
 
@@ -24,6 +25,9 @@ const (
 	starvedLook  = 10 * time.Millisecond // between two looks whether that is so
 	neverLimit   = time.Minute
 )
+
+// shortest and longest, in nanoseconds, are what is slept between two looks whether a thread has stopped.
+const shortest, longest = 10_000, 1_000_000
 
 const (
 	sysgood     = 0x80
@@ -79,8 +83,13 @@ type tracee struct {
 	at        standing
 	signal    unix.Signal   // of atSignal
 	running   time.Time     // when it was last seen not to have stopped
+	own       schedule      // of the thread
+	ours      schedule      // of the tracing thread
 	ranBefore time.Duration // the processor's time that it had had before
 	held      []unix.Signal // signals that arrived during calls and are to be sent again
+	vectors   []byte        // room for xstate
+
+	took, starved time.Duration // see Stop
 }
 
 // byPtrace halts a target with ptrace.
@@ -89,11 +98,10 @@ type byPtrace struct {
 	trapIgnored bool
 }
 
-func (p byPtrace) halt(pid int, fn func(lent) error) (time.Duration, error) {
-	return stopped(pid, p.gadget, func(t *tracee) error {
-		t.trapIgnored = p.trapIgnored
-		return fn(t)
-	})
+func (p byPtrace) halt(pid int, meant func() error, fn func(lent) error) (Stop, error) {
+	t := &tracee{pid: pid, mem: processMemory(pid), gadget: p.gadget, trapIgnored: p.trapIgnored, limit: callLimit}
+	err := stopped(t, meant, func(t *tracee) error { return fn(t) })
+	return Stop{Took: t.took, Starved: min(t.starved, t.took)}, err
 }
 
 func (t *tracee) useStack(top uint64) { t.stack = top }
@@ -113,11 +121,11 @@ func throughPtrace(ctx context.Context, t *target, b Bootstrap, r *Report) error
 	return throughQueue(ctx, byPtrace{gadget: at, trapIgnored: t.status.sigIgn>>(unix.SIGTRAP-1)&1 != 0}, t, b, r)
 }
 
-// stopped halts the main thread of pid, calls fn with it, and lets it go in the state in which it was. It returns for how long the
-// thread was halted: from when it was last seen running until it was let go, an upper bound. The thread that does so is given up afterwards: when a tracing thread ends, the kernel detaches what it
+// stopped halts the main thread of a process, calls fn with it, and lets it go in the state in which it was. meant, which may be nil, is called before, when the
+// process cannot be exchanged for another any more: an error leaves it alone. took becomes for how long the thread was halted, from when it was last seen
+// running until it was let go, an upper bound. The thread that does so is given up afterwards: when a tracing thread ends, the kernel detaches what it
 // traces, so that the target is let go whatever happens in here.
-func stopped(pid int, gadget uint64, fn func(*tracee) error) (time.Duration, error) {
-	var took time.Duration
+func stopped(t *tracee, meant func() error, fn func(*tracee) error) error {
 	var err error
 	done := make(chan struct{})
 	var work func()
@@ -131,25 +139,38 @@ func stopped(pid int, gadget uint64, fn func(*tracee) error) (time.Duration, err
 			return
 		}
 		defer close(done)
-		took, err = halt(pid, gadget, fn)
+		err = t.halt(meant, fn)
 	}
 	go work()
 	<-done
-	return took, err
+	return err
 }
 
-func halt(pid int, gadget uint64, fn func(*tracee) error) (took time.Duration, err error) {
+func (t *tracee) halt(meant func() error, fn func(*tracee) error) (err error) {
+	pid := t.pid
 	// The target waits for this thread: it shall sleep shortly and be run at once. Both ends with it; without the right to, it goes on
 	// as it is. Threads that the runtime starts from it do not inherit the policy.
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
 	_ = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Flags: unix.SCHED_FLAG_RESET_ON_FORK, Priority: 1}, 0)
-	if err := ptrace(unix.PTRACE_SEIZE, pid, 0, unix.PTRACE_O_TRACESYSGOOD); err != nil {
-		return 0, fmt.Errorf("ptrace: seize: %w", err)
+	// Whatever can be had before is had before: what follows the request to stop is time that the target stands still.
+	if t.vectors == nil {
+		t.vectors = make([]byte, xstateMax)
 	}
-	t := &tracee{pid: pid, mem: processMemory(pid), gadget: gadget, limit: callLimit}
-	t.ranBefore, t.running = t.ran(), time.Now()
+	t.own, t.ours = scheduleOf(fmt.Sprintf("%d/task/%[1]d", pid)), scheduleOf("thread-self")
+	defer t.own.close()
+	defer t.ours.close()
+	if err := ptrace(unix.PTRACE_SEIZE, pid, 0, unix.PTRACE_O_TRACESYSGOOD); err != nil {
+		return fmt.Errorf("ptrace: seize: %w", err)
+	}
+	if meant != nil {
+		if err := meant(); err != nil {
+			return err // it is detached when this thread ends, as below
+		}
+	}
+	t.ranBefore, _ = t.own.read()
+	t.running = time.Now()
 	if err := ptrace(unix.PTRACE_INTERRUPT, pid, 0, 0); err != nil {
-		return 0, fmt.Errorf("ptrace: interrupt: %w", err)
+		return fmt.Errorf("ptrace: interrupt: %w", err)
 	}
 	for {
 		if err := t.wait(stopLimit); err != nil {
@@ -159,31 +180,39 @@ func halt(pid int, gadget uint64, fn func(*tracee) error) (took time.Duration, e
 			case errors.Is(err, errStopped):
 				err = errors.Join(err, t.resume(unix.PTRACE_DETACH, 0)) // stays stopped
 			}
-			return 0, err
+			return err
 		}
 		if t.at != atSignal {
 			break
 		}
 		// A signal came before our stop: it is given to the thread as if we were not there.
 		if err := t.resume(unix.PTRACE_CONT, t.signal); err != nil {
-			return 0, err
+			return err
 		}
 	}
-	began := t.running
+	began, starved := t.running, t.waited()
 	defer func() {
 		err = errors.Join(err, t.release())
-		took = time.Since(began)
+		t.took, t.starved = time.Since(began), t.waited()-starved
 	}()
 	if err := ptraceAt(unix.PTRACE_GETREGS, pid, 0, unsafe.Pointer(&t.saved)); err != nil {
-		return 0, fmt.Errorf("ptrace: registers: %w", err)
+		return fmt.Errorf("ptrace: registers: %w", err)
 	}
 	if err := ptraceAt(unix.PTRACE_GETSIGMASK, pid, 8, unsafe.Pointer(&t.mask)); err != nil {
-		return 0, fmt.Errorf("ptrace: signal mask: %w", err)
+		return fmt.Errorf("ptrace: signal mask: %w", err)
 	}
 	if t.inRestartableSequence() {
-		return 0, errThreadBusy
+		return errThreadBusy
 	}
-	return 0, fn(t)
+	return fn(t)
+}
+
+// waited returns for how long the thread and the one that traces it could have run and had no processor. They take turns, so that it is time of the stop twice
+// over at no moment.
+func (t *tracee) waited() time.Duration {
+	_, own := t.own.read()
+	_, ours := t.ours.read()
+	return own + ours
 }
 
 var errTimeout = errors.New("timed out")
@@ -209,12 +238,14 @@ func (t *tracee) wait(limit time.Duration) error {
 		t.running = time.Now()
 		switch {
 		case t.running.After(deadline):
-			if t.running.Sub(began) > limit+starvedLimit || !t.runnable() || t.ran()-t.ranBefore >= limit {
+			if ran, _ := t.own.read(); t.running.Sub(began) > limit+starvedLimit || !t.runnable() || ran-t.ranBefore >= limit {
 				return errTimeout
 			}
 			deadline = t.running.Add(starvedLook)
-		case spins > 8: // by now the target may need this very processor
-			doze := unix.Timespec{Nsec: 10_000}
+		case spins > 8:
+			// By now the target may need this very processor, and looking often would keep it from that: this thread comes before all others. The kernel tells of
+			// a stop by SIGCHLD, to this thread first, which ends the sleep; one that comes just before it is noticed when as much time again has gone by.
+			doze := unix.NsecToTimespec(min(max(int64(t.running.Sub(began)), shortest), longest))
 			unix.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&doze)), 0, 0)
 		}
 	}
@@ -243,15 +274,37 @@ func (t *tracee) look() (int32, error) {
 	return 0, nil
 }
 
-// ran returns the processor's time that the thread has had, 0 where the kernel does not tell.
-func (t *tracee) ran() time.Duration {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/schedstat", t.pid))
+// schedule tells what a thread has had of the processors: an open file, negative where the kernel does not tell.
+type schedule int
+
+func scheduleOf(thread string) schedule {
+	fd, err := unix.Open("/proc/"+thread+"/schedstat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return 0
+		return -1
 	}
-	var ns int64
-	_, _ = fmt.Sscan(string(b), &ns)
-	return time.Duration(ns)
+	return schedule(fd)
+}
+
+// read returns for how long the thread has run, and for how long it could have run and had no processor; 0 where the kernel does not tell.
+func (s schedule) read() (ran, waited time.Duration) {
+	var b [128]byte
+	n, err := unix.Pread(int(s), b[:], 0)
+	if err != nil {
+		return 0, 0
+	}
+	fields := bytes.Fields(b[:n])
+	if len(fields) < 2 {
+		return 0, 0
+	}
+	r, _ := strconv.ParseInt(string(fields[0]), 10, 64)
+	w, _ := strconv.ParseInt(string(fields[1]), 10, 64)
+	return time.Duration(r), time.Duration(w)
+}
+
+func (s schedule) close() {
+	if s >= 0 {
+		_ = unix.Close(int(s))
+	}
 }
 
 // runnable says whether the thread runs or waits for a processor, and for nothing else.

@@ -1,6 +1,7 @@
 package inject
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -269,4 +270,35 @@ func (p python) findQueue(mem io.ReaderAt) uint64 {
 		found = p.runtime + uint64(at)
 	}
 	return found
+}
+
+// returned is the address of the variable that a function without arguments returns, where it does nothing else, on amd64; 0 where it does more. Reading the
+// variable takes no help of the process.
+func returned(mem io.ReaderAt, function uint64) uint64 {
+	const longest = 4 + 7 + 6 + 1
+	b, err := readBytes(mem, function, longest)
+	if err != nil {
+		return 0
+	}
+	code := bytes.TrimPrefix(b, []byte{0xf3, 0x0f, 0x1e, 0xfa}) // endbr64
+	next := function + uint64(longest-len(code))
+	at := func(i int) uint64 { return uint64(int64(int32(binary.LittleEndian.Uint32(code[i:])))) }
+	const ret = 0xc3
+	switch {
+	case bytes.HasPrefix(code, []byte{0x8b, 0x05}) && code[6] == ret: // mov eax, [rip + ...]
+		return next + 6 + at(2)
+	case bytes.HasPrefix(code, []byte{0x48, 0x8b, 0x05}): // mov rax, [rip + ...], and then mov eax, [rax + ...]
+		base, err := readBytes(mem, next+7+at(3), 8)
+		if err != nil {
+			return 0
+		}
+		variable := binary.LittleEndian.Uint64(base)
+		switch code = code[7:]; {
+		case code[0] == 0x8b && code[1] == 0x40 && code[3] == ret:
+			return variable + uint64(int64(int8(code[2])))
+		case code[0] == 0x8b && code[1] == 0x80 && code[6] == ret:
+			return variable + at(2)
+		}
+	}
+	return 0
 }

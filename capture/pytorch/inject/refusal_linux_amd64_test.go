@@ -204,7 +204,7 @@ func TestAStoppedProcessStaysStopped(t *testing.T) {
 		t.Error(err)
 	}
 	// It may stop between being looked at and being attached to.
-	_, err = stopped(p.pid, 0, func(*tracee) error { t.Error("lent although it was stopped"); return nil })
+	err = stopped(lendable(p.pid, 0), nil, func(*tracee) error { t.Error("lent although it was stopped"); return nil })
 	if !errors.Is(err, errStopped) {
 		t.Error(err)
 	}
@@ -373,7 +373,7 @@ func TestACallThatFaultsOrHangsIsUndone(t *testing.T) {
 				want     string
 			}{{16, "a remote call was ended by segmentation fault"}, {libc(mem, tg.modules, "pause"), "did not return"}} {
 				var base uint64
-				_, err := stopped(p.pid, at, func(l *tracee) (err error) {
+				err := stopped(lendable(p.pid, at), nil, func(l *tracee) (err error) {
 					if base, err = l.syscall(unix.SYS_MMAP, 0, stackSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS, ^uint64(0), 0); err != nil {
 						return err
 					}
@@ -385,7 +385,7 @@ func TestACallThatFaultsOrHangsIsUndone(t *testing.T) {
 				if err == nil || !strings.Contains(err.Error(), c.want) {
 					t.Errorf("%v, not %q", err, c.want)
 				}
-				if _, err := stopped(p.pid, at, func(l *tracee) error {
+				if err := stopped(lendable(p.pid, at), nil, func(l *tracee) error {
 					_, err := l.syscall(unix.SYS_MUNMAP, base, stackSize)
 					return err
 				}); err != nil {
@@ -409,7 +409,7 @@ func TestRegistersAreGivenBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 50 {
-		_, err = stopped(p.pid, at, func(l *tracee) error {
+		err = stopped(lendable(p.pid, at), nil, func(l *tracee) error {
 			if err := l.saveVectors(); err != nil {
 				return err
 			}

@@ -3,12 +3,16 @@ package inject
 import (
 	"errors"
 	"os/exec"
-	"slices"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
+
+// lendable is a thread that may be halted, and made to do system calls at an instruction that is given.
+func lendable(pid int, gadget uint64) *tracee {
+	return &tracee{pid: pid, mem: processMemory(pid), gadget: gadget, limit: callLimit}
+}
 
 // TestAProcessThatWaitsForAProcessorIsNotLate pins a process of the lowest priority to the processor that another one keeps busy, as on a machine that has
 // more to do than it can: a remote call that does not get to run is not one that hangs.
@@ -40,15 +44,48 @@ func TestAProcessThatWaitsForAProcessorIsNotLate(t *testing.T) {
 		t.Fatal(err)
 	}
 	const n = 5
-	var halted []string
+	var halted, starved time.Duration
 	for range n {
-		halted = append(halted, p.inject(Ptrace, count).Stopped().String())
+		r := p.inject(Ptrace, count)
+		halted, starved = halted+r.Stopped(), starved+r.Starved()
 	}
-	slices.Sort(halted)
-	t.Logf("stopped %v", halted)
+	t.Logf("stopped for %v, without a processor for %v of it", halted, starved)
+	if halted > 50*time.Millisecond && starved < halted/2 {
+		t.Errorf("of %v it was without a processor for %v", halted, starved)
+	}
+	took, ours := p.calls(t, 200)
+	t.Logf("calls of %v took the tracing thread %v of a processor", took, ours)
+	if took > 50*time.Millisecond && ours > took/4 { // it would have kept the processor from whom it waits for
+		t.Errorf("while it waited for %v the tracing thread ran for %v", took, ours)
+	}
 	if found := p.finish(Ptrace); found["n"] != float64(n) {
 		t.Errorf("the source ran %v times, not %d", found["n"], n)
 	}
+}
+
+// calls has the process do system calls while it is halted, and returns how long that took and how long the tracing thread ran meanwhile.
+func (p *process) calls(t *testing.T, n int) (took, ours time.Duration) {
+	t.Helper()
+	tg, f := examine(host(), p.pid)
+	at, err := gadget(processMemory(p.pid), tg.modules, tg.mappings)
+	if err := errors.Join(f.Err(), err); err != nil {
+		t.Fatal(err)
+	}
+	l := lendable(p.pid, at)
+	if err := stopped(l, nil, func(l *tracee) error {
+		began, _ := l.ours.read()
+		for range n {
+			if _, err := l.syscall(unix.SYS_GETPID); err != nil {
+				return err
+			}
+		}
+		ended, _ := l.ours.read()
+		ours = ended - began
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return l.took, ours
 }
 
 // TestAProcessThatDiesWhileItIsLentKeepsItsExitCode: who started it has to learn how it ended.
@@ -62,7 +99,7 @@ func TestAProcessThatDiesWhileItIsLentKeepsItsExitCode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = stopped(p.pid, at, func(l *tracee) error {
+	err = stopped(lendable(p.pid, at), nil, func(l *tracee) error {
 		if err := unix.Kill(p.pid, unix.SIGKILL); err != nil {
 			t.Error(err)
 		}

@@ -1,7 +1,9 @@
 """Train; run what stands in FOLDER/bootstrap once it is there, as an attaching program would have it run; and once FOLDER/detached is there,
 print how the process differs from what it was before, and what was learnt.
 
-usage: residue.py FOLDER
+usage: residue.py FOLDER [USER]
+
+With a user's number it becomes that user before.
 """
 import gc
 import hashlib
@@ -70,6 +72,10 @@ def state():
 
 
 losses = [step() for _ in range(5)]
+if len(sys.argv) > 2:
+    os.setgroups([])
+    os.setgid(int(sys.argv[2]))
+    os.setuid(int(sys.argv[2]))
 before = state()
 print("ready", flush=True)
 watched = False

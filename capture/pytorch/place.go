@@ -1,0 +1,173 @@
+package pytorch
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// Where a viewer and an agent meet
+//
+// The agent connects to a socket in a folder that both can reach and that is closed to everybody else. As a rule that is the viewer's own, see Folder. A process of
+// another user cannot enter it, which is whom `sudo gmemtop attach` is for, and one in a container does not see it. There the folder is made in the process's own
+// root directory, which the kernel shows as /proc/PID/root, and belongs to the process's user.
+//
+// Such a folder is the other user's to change at any time. So everything in it is done with that user's rights, and by way of os.Root: a link that leads
+// elsewhere gets nobody anything that was not that user's before.
+
+// place is a folder in which a viewer and the agent of one process meet.
+type place struct {
+	here     string // the folder, as this process reaches it
+	there    string // and as the other does
+	uid, gid int    // whose it is
+	// Where both are not one: the process's root directory, the folder in it, and the open file by which here stays valid.
+	root, dir *os.Root
+	held      *os.File
+}
+
+// placeFor makes a place to meet the agent of process pid.
+func placeFor(pid int) (place, error) {
+	uid, _ := userOf(pid)
+	if uid == os.Getuid() && sharesFiles(pid) {
+		dir, err := Folder()
+		return place{here: dir, there: dir, uid: uid}, err
+	}
+	var failed []error
+	for _, dir := range folders(pid, uid)[1:] { // what our own environment names is not for others
+		p, err := placeAt(pid, dir, true)
+		if err == nil {
+			return p, nil
+		}
+		failed = append(failed, err)
+	}
+	return place{}, fmt.Errorf("there is no folder to meet the agent of process %d in, which is user %d's: %w; run gmemtop with sudo, or as that user where it runs", pid, uid, errors.Join(failed...))
+}
+
+// folders are where a user's folder may be for process pid, by this process's environment, by its own, and by custom.
+func folders(pid, uid int) []string {
+	env, _ := environOf(pid)
+	theirs := ""
+	for _, e := range env {
+		if value, ok := strings.CutPrefix(e, "XDG_RUNTIME_DIR="); ok {
+			theirs = value
+		}
+	}
+	list := []string{os.Getenv("XDG_RUNTIME_DIR"), theirs, fmt.Sprintf("/run/user/%d", uid), "/tmp", "/dev/shm", "/var/tmp"}
+	for i, base := range list {
+		list[i] = filepath.Join(base, "gmemtop-"+strconv.Itoa(uid))
+	}
+	return list
+}
+
+// placeAt opens a folder as a place to meet the agent of process pid, and makes it where that is asked for.
+func placeAt(pid int, dir string, make bool) (p place, err error) {
+	p = place{here: dir, there: dir}
+	p.uid, p.gid = userOf(pid)
+	if !filepath.IsAbs(dir) {
+		return p, fmt.Errorf("%q is no place for a socket", dir)
+	}
+	var f files = host{}
+	if p.uid != os.Getuid() || !sharesFiles(pid) {
+		if p.root, err = os.OpenRoot(rootOf(pid)); err != nil {
+			return p, fmt.Errorf("the files of process %d cannot be reached: %w", pid, err)
+		}
+		f = p.root
+	}
+	err = asUser(p.uid, p.gid, func() error {
+		name := p.name()
+		if make {
+			if err := f.Mkdir(name, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+				return err
+			}
+		}
+		info, err := f.Lstat(name)
+		if err == nil && (!info.IsDir() || owner(info) != p.uid || info.Mode().Perm()&0o077 != 0) {
+			err = fmt.Errorf("%s is not a folder that only user %d can enter", dir, p.uid)
+		}
+		if err != nil || p.root == nil {
+			return err
+		}
+		if p.dir, err = p.root.OpenRoot(name); err != nil {
+			return err
+		}
+		p.held, err = p.dir.Open(".")
+		return err
+	})
+	if err == nil && p.held != nil {
+		p.here = fmt.Sprintf("/proc/self/fd/%d", p.held.Fd())
+	}
+	if err != nil {
+		p.close()
+	}
+	return p, err
+}
+
+// files are those of this process or of another.
+type files interface {
+	Mkdir(name string, mode os.FileMode) error
+	Lstat(name string) (os.FileInfo, error)
+}
+
+// host are the files of this process.
+type host struct{}
+
+func (host) Mkdir(name string, mode os.FileMode) error { return os.Mkdir(name, mode) }
+func (host) Lstat(name string) (os.FileInfo, error)    { return os.Lstat(name) }
+
+// name is the folder's name in the process's root directory, or in this one's.
+func (p place) name() string {
+	if p.root == nil {
+		return p.there
+	}
+	return strings.TrimPrefix(p.there, "/")
+}
+
+// listen waits for agents at a socket of the place. The place ends with the listener, and is the caller's to close where there is none.
+func (p place) listen(name string) (*Listener, error) {
+	var l *Listener
+	err := asUser(p.uid, p.gid, func() (err error) {
+		l, err = Listen(filepath.Join(p.here, name))
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	l.place = p
+	return l, nil
+}
+
+// close lets go of the place.
+func (p place) close() {
+	if p.held != nil {
+		_ = p.held.Close()
+	}
+	for _, r := range []*os.Root{p.dir, p.root} {
+		if r != nil {
+			_ = r.Close()
+		}
+	}
+}
+
+// leave closes the place. A folder of another user or in another root directory goes, unless there is something in it.
+func (p place) leave() {
+	if p.root != nil {
+		_ = asUser(p.uid, p.gid, func() error { return p.root.Remove(p.name()) })
+	}
+	p.close()
+}
+
+// read reads a file of the place, and remove removes one.
+func (p place) read(name string) (b []byte, err error) {
+	err = asUser(p.uid, p.gid, func() error {
+		b, err = os.ReadFile(filepath.Join(p.here, name))
+		return err
+	})
+	return b, err
+}
+
+func (p place) remove(name string) {
+	_ = asUser(p.uid, p.gid, func() error { return os.Remove(filepath.Join(p.here, name)) })
+}

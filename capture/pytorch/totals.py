@@ -1,0 +1,130 @@
+"""A part of the agent: the figures that a step is told with, as often as they cost little.
+
+A figure that takes long is taken seldom. How long it takes is measured, and a measurement is longer whenever the thread happens to be kept from its
+processor meanwhile, which on a busy machine is often: so that one such measurement counts for little, a figure is never taken to cost more than twice what it
+cost before.
+"""
+import inspect
+
+SHARE = 400  # a figure is taken at most every SHARE times as long as it takes
+POOLS_SHARE, POOLS_REST = 2000, 2000000000  # private pools are counted at most every POOLS_SHARE times as long as that takes, and every so many nanoseconds
+NOT_TAKEN = (-1,) * 7, (-1,) * 4
+
+
+def _cost(took, before):
+    """Nanoseconds that something costs which took so long now and was taken to cost so much before, 0 for nothing yet."""
+    return min(took, 2 * before) if before else took
+
+
+class Pools(object):
+    """What private pools (of CUDA graphs, of torch.cuda.MemPool) hold and no tensor uses: free for nobody but their owners.
+
+    Of the allocator's figures none tells it, only the list of all its segments, which is made block by block: too dear for each step. Written from torch's
+    sources, and never run on a GPU by its authors.
+    """
+
+    def __init__(self):
+        self.seen, self.next, self.cost = (-1, -1), 0, 0  # bytes, and when that was, in nanoseconds of Unix time
+
+    def take(self, torch, index, clock):
+        """Count, where that is cheap: a list that holds the program's own history of allocations is not."""
+        try:
+            begin, snapshot = clock(), torch.cuda.memory_snapshot
+            how = {"include_traces": False} if "include_traces" in inspect.signature(snapshot).parameters else {}
+            if how or not torch._C._cuda_isHistoryEnabled():
+                self.count(snapshot(**how), index)
+            self.cost = _cost(clock() - begin, self.cost)
+            self.next = begin + max(POOLS_REST, POOLS_SHARE * self.cost)
+        except Exception:  # an allocator that keeps no list: cudaMallocAsync, one of the program's own
+            self.seen, self.next = (-1, -1), 1 << 62
+
+    def count(self, segments, index):
+        free, at = 0, time.time_ns()
+        for s in segments:
+            pool = s.get("segment_pool_id")
+            if pool is None:
+                return
+            if s.get("device", index) == index and any(pool):
+                free += s["total_size"] - s["active_size"]
+        self.seen = free, at
+
+
+class Totals(object):
+    """The half of the agent that looks at memory as a whole."""
+
+    def _no_totals(self):
+        self.device, self.statm, self.page = None, -1, os.sysconf("SC_PAGE_SIZE")
+        self.next_totals, self.known, self.next_known, self.pools = 0, (-1, -1, -1), 0, Pools()
+        self.cost_totals = self.cost_known = 0
+        self.room = -1  # bytes of the device that the program may have, as its first step found it
+
+    def _take_totals(self, now):
+        """What the allocator and the system hold, and finer: what was asked for, what is in use, what private pools keep free and when that was counted; -1 where there is none."""
+        device = self.device
+        if device is None or device.type != "cuda":
+            device = self.device = self._of_parameters()
+        if self.statm < 0:
+            self.statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC) if sys.platform.startswith("linux") else -1
+        rss = int(os.pread(self.statm, 128, 0).split()[1]) * self.page if self.statm >= 0 else -1
+        figures, finer = (-1, -1, -1, -1, rss, -1, -1), ()
+        if device is not None and device.type == "cuda":
+            s = self.torch._C._cuda_memoryStats(device.index)
+            a, r = s["allocated_bytes"]["all"], s["reserved_bytes"]["all"]
+            figures = a["current"], r["current"], a["peak"], r["peak"], rss, s["num_alloc_retries"], s["num_ooms"]
+            finer = tuple(s[name]["all"]["current"] if name in s else -1 for name in ("requested_bytes", "active_bytes"))
+            if self.room < 0:
+                self.room = self._room(device, r["current"])
+        self.cost_totals = _cost(self.clock() - now, self.cost_totals)
+        self.next_totals = now + SHARE * self.cost_totals
+        if finer and self.welcome and now >= self.pools.next:
+            self.pools.take(self.torch, device.index, self.clock)
+        return figures, finer + self.pools.seen if finer else NOT_TAKEN[1]
+
+    def _room(self, device, reserved):
+        """What the allocator holds of the device and what is free there, within the share that the program allows itself; 0 where torch does not say."""
+        cuda = self.torch.cuda
+        try:
+            free, total = cuda.mem_get_info(device)
+            share = getattr(cuda, "get_per_process_memory_fraction", lambda device: 1.0)(device)
+            return min(int(free) + reserved, int(total * share))
+        except (AttributeError, RuntimeError):
+            return 0
+
+    def _of_parameters(self):
+        for o in self.optimizers:
+            o = o()
+            for group in o.param_groups if o is not None else ():
+                for p in group["params"]:
+                    return p.device
+        return None
+
+    def _take_known(self, now):
+        """The bytes of parameters, gradients and optimizer state, each storage once."""
+        begin, seen, sums = self.clock(), set(), [0, 0, 0]
+
+        def add(k, t):
+            t = getattr(t, "_local_tensor", t)  # a distributed tensor holds its shard
+            if t.layout == self.torch.sparse_coo:
+                add(k, t._indices())
+                t = t._values()
+            elif t.layout != self.torch.strided:
+                return
+            storage = t.untyped_storage()
+            if storage._cdata not in seen:
+                seen.add(storage._cdata)
+                sums[k] += storage.nbytes()
+
+        for o in self.optimizers:
+            o = o()
+            for group in o.param_groups if o is not None else ():
+                for p in group["params"]:
+                    add(0, p)
+                    if p.grad is not None:
+                        add(1, p.grad)
+            for state in o.state.values() if o is not None else ():
+                for t in state.values() if isinstance(state, dict) else ():
+                    if isinstance(t, self.torch.Tensor):
+                        add(2, t)
+        self.known = tuple(sums)
+        self.cost_known = _cost(self.clock() - begin, self.cost_known)
+        self.next_known = now + max(1000000000, 5 * SHARE * self.cost_known)

@@ -1,0 +1,54 @@
+package capture
+
+// resumed is a Sink behind which a job's story goes on from another source. Of one goroutine, as sources are.
+type resumed struct {
+	Sink
+	step, window int64            // the last of each that is known, -1 for none
+	known        map[string]int64 // losses that were told already
+}
+
+// Resume returns a Sink that passes on to sink what a further source says of the job that s has seen so far. A source that was there before tells what it
+// knows from its beginning: steps, windows and losses that s has are left out. Steps that nobody told are counted as lost.
+func Resume(s *Session, sink Sink) Sink {
+	v := s.Snapshot()
+	r := &resumed{Sink: sink, step: -1, window: -1, known: map[string]int64{}}
+	if n := len(v.Steps); n > 0 {
+		r.step = v.Steps[n-1].Index
+	}
+	for _, w := range v.Windows {
+		r.window = max(r.window, w.Last)
+	}
+	for _, l := range v.Losses {
+		r.known[l.Name] = l.Count
+	}
+	return r
+}
+
+// Step implements Sink.
+func (r *resumed) Step(x Step) {
+	if x.Index <= r.step {
+		return
+	}
+	if missing := x.Index - r.step - 1; missing > 0 && r.step >= 0 {
+		r.Sink.Lose("steps", missing, "they ended while this viewer changed from one source to another")
+	}
+	r.step = x.Index
+	r.Sink.Step(x)
+}
+
+// Window implements Sink.
+func (r *resumed) Window(w Window) {
+	if w.First > r.window {
+		r.window = w.Last
+		r.Sink.Window(w)
+	}
+}
+
+// Lose implements Sink.
+func (r *resumed) Lose(name string, n int64, detail string) {
+	told := min(n, r.known[name])
+	r.known[name] -= told
+	if n > told {
+		r.Sink.Lose(name, n-told, detail)
+	}
+}

@@ -1,0 +1,25 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
+)
+
+func TestHowLongAJobStoodStillIsSaidWithWhatItWaitedFor(t *testing.T) {
+	const ms = time.Millisecond
+	for _, c := range []struct {
+		stops []inject.Stop
+		want  string
+	}{
+		{[]inject.Stop{{Took: ms / 2}, {Took: ms / 4}}, "attached by ptrace; the job stood still for 750 µs"},
+		{[]inject.Stop{{Took: 2 * ms, Starved: ms / 2}, {Took: ms}}, "attached by ptrace; the job stood still for 3.00 ms"},
+		{[]inject.Stop{{Took: 8 * ms, Starved: 7 * ms}, {Took: 2 * ms, Starved: ms}},
+			"attached by ptrace; the job stood still for 10.0 ms, for 8.00 ms of which it waited for a processor: this machine has more to do than it can"},
+	} {
+		if got := attachedBy(inject.Report{Mechanism: inject.Ptrace, Stops: c.stops}); got != c.want {
+			t.Errorf("%v\n%q, want\n%q", c.stops, got, c.want)
+		}
+	}
+}
