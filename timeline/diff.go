@@ -104,7 +104,7 @@ type siteSide struct {
 
 // add adds the breakdown by stack at a device's peak to one side.
 func (j *siteJoin) add(d *Device, side int) {
-	hashes := siteHashes(d.tl.Trace)
+	hashes := siteHashes(d.tl.places)
 	for _, g := range d.Breakdown(d.Totals.PeakAt, ByStack) {
 		key := siteKey{name: g.Name}
 		if g.Stack != traces.NoStack {

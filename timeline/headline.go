@@ -247,12 +247,10 @@ func (d *Device) arenaHeadline(u Units) string {
 	return s + fmt.Sprintf(". Largest buffer: %s, %s.", d.bufferName(largest), u.Bytes(d.Allocs.Size[largest]))
 }
 
-// bufferName returns the name that the source gives a buffer, its block name where it gives none.
+// bufferName returns what says where a buffer comes from, its block name where nothing does.
 func (d *Device) bufferName(a AllocID) string {
-	if m := d.Allocs.Start[a]; m >= 0 {
-		if name := d.tl.Trace.Text(d.tl.Trace.DetailOf(d.first + int(m)).UserMetadata); name != "" {
-			return name
-		}
+	if name := d.Site(d.Origin(a)); name != "" {
+		return name
 	}
 	return "block " + d.Name(a)
 }

@@ -24,7 +24,7 @@ type lazyAnalysis struct {
 
 // classes returns the traits of the trace's stacks.
 func (d *Device) classes() stackClasses {
-	d.analysis.classesOnce.Do(func() { d.analysis.classes = classify(d.tl.Trace) })
+	d.analysis.classesOnce.Do(func() { d.analysis.classes = classify(d.tl.places) })
 	return d.analysis.classes
 }
 
@@ -123,7 +123,7 @@ func (d *Device) measure(it *Iterations, found []stretch) {
 		x.Blocks = int(end - first)
 		for a := first; a < end; a++ {
 			x.Churn += d.Allocs.Size[a]
-			if site := sites.siteOf(d.Allocs.Stack[a]); site >= 0 && !seen[site] {
+			if site := sites.siteOf(d.Origin(a)); site >= 0 && !seen[site] {
 				seen[site] = true
 				x.NewSites++
 			}
@@ -276,7 +276,7 @@ func (d *Device) usualSites(it *Iterations, whole []int, same func(int) bool) []
 		}
 		first, end := d.allocsIn(it.List[i].First, it.List[i].End)
 		for a := first; a < end; a++ {
-			if site := f.siteOf(d.Allocs.Stack[a]); site >= 0 {
+			if site := f.siteOf(d.Origin(a)); site >= 0 {
 				sites[site] = true
 			}
 		}
@@ -354,7 +354,7 @@ func (d *Device) unusualSites(x *Iteration, u *usual) (n int, top string) {
 	bytes := map[int32]int64{}
 	first, end := d.allocsIn(x.First, x.End)
 	for a := first; a < end; a++ {
-		if site := f.siteOf(d.Allocs.Stack[a]); site >= 0 && !u.sites[site] {
+		if site := f.siteOf(d.Origin(a)); site >= 0 && !u.sites[site] {
 			bytes[site] += d.Allocs.Size[a]
 		}
 	}

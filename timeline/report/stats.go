@@ -344,8 +344,8 @@ func timeOf(d *timeline.Device, m timeline.Moment) *int64 {
 
 func newBreakdown(d *timeline.Device, at timeline.Moment, top int) Breakdown {
 	b := Breakdown{ByCategory: []CategoryRow{},
-		BySite:  newStackRows(d.Timeline().Trace, d.Breakdown(at, timeline.BySite), top),
-		ByStack: newStackRows(d.Timeline().Trace, d.Breakdown(at, timeline.ByStack), top)}
+		BySite:  newStackRows(d.Timeline().Places(), d.Breakdown(at, timeline.BySite), top),
+		ByStack: newStackRows(d.Timeline().Places(), d.Breakdown(at, timeline.ByStack), top)}
 	for _, g := range d.Breakdown(at, timeline.ByCategory) {
 		if g.Bytes > 0 { // g.Name and not the category's: bytes that only the source's total shows have none
 			b.ByCategory = append(b.ByCategory, CategoryRow{g.Name, g.Bytes, g.Blocks, g.Inferred})

@@ -60,10 +60,10 @@ func Facts(s *leaf.State, a timeline.AllocID) []Fact {
 	facts := []Fact{{"category", cat}}
 	if al.Stack[a] == traces.NoStack {
 		if what := leaf.What(d, a); what != "" {
-			facts = append(facts, Fact{"name", what})
+			facts = append(facts, Fact{"site", what})
 		}
 	}
-	if m := d.Module(al.Stack[a]); m != "" {
+	if m := d.Module(d.Origin(a)); m != "" {
 		facts = append(facts, Fact{"module", m})
 	}
 	facts = append(facts, Fact{"alive", Life(d, a)})

@@ -131,7 +131,7 @@ func Rule(s *State, c *canvas.Canvas, x, y, w int, title string) {
 
 // Frames returns the lines of a stack, innermost frame first, as "func  file:line", at most limit of them.
 func Frames(d *timeline.Device, id traces.StackID, limit int) (funcs, files []string, lines []int) {
-	t := d.Timeline().Trace
+	t := d.Timeline().Places()
 	for _, f := range t.Stacks.At(id) {
 		if len(funcs) == limit {
 			break
@@ -166,7 +166,7 @@ func Count(n int64) string {
 // UserFrame returns the place in a stack that a person would look at: the innermost frame of a file that is not of a library,
 // else the innermost Python frame, else the innermost one. File is "" where the stack is unknown.
 func UserFrame(d *timeline.Device, id traces.StackID) (file string, line int) {
-	t := d.Timeline().Trace
+	t := d.Timeline().Places()
 	frames := t.Stacks.At(id)
 	for _, keep := range []func(string) bool{isUser, isPython, func(string) bool { return true }} {
 		for _, f := range frames {

@@ -91,7 +91,7 @@ func EventText(s *State, m timeline.Moment) string {
 	if a := d.AllocOf(m); a != timeline.NoAlloc {
 		text += " " + d.Name(a)
 		if e.Stack == traces.NoStack {
-			e.Stack = d.Allocs.Stack[a]
+			e.Stack = d.Origin(a)
 		}
 	}
 	if site := d.Site(e.Stack); site != "" {
@@ -110,22 +110,12 @@ func IterationNumber(it *timeline.Iteration) string {
 	return digits
 }
 
-// What says where a block comes from: its call site, else the name that the recording gives it, such as a layer's; "" for
-// neither.
+// What says where a block comes from: its call site, else the op that made it, else the name that the recording gives it; "" for none.
 func What(d *timeline.Device, a timeline.AllocID) string {
 	if a < 0 || int(a) >= d.Allocs.Len() {
 		return ""
 	}
-	if site := d.Site(d.Allocs.Stack[a]); site != "" {
-		return site
-	}
-	m := d.Allocs.Start[a]
-	if m < 0 {
-		return ""
-	}
-	tr := d.Timeline().Trace
-	first, _ := tr.DeviceEvents(d.Event(m).Device)
-	return tr.Text(tr.DetailOf(first + int(m)).UserMetadata)
+	return d.Site(d.Origin(a))
 }
 
 // Percent prints a part of a whole: 68 %, <1 %, 0 %.

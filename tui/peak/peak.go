@@ -171,7 +171,7 @@ func firstBy(d *timeline.Device, by timeline.By) timeline.By {
 	default:
 		return by
 	}
-	if d.Timeline().Trace.Stacks.Len() > 0 {
+	if d.Timeline().Places().Stacks.Len() > 0 {
 		return by
 	}
 	for _, cat := range d.Allocs.Category[:min(len(d.Allocs.Category), 1000)] {
@@ -367,7 +367,7 @@ func (v *View) queryFor(s *leaf.State, r *row) string {
 	case timeline.ByStack:
 		return fmt.Sprintf("live stack:%d sort:-size", r.Stack)
 	case timeline.ByModule:
-		if r.Largest != timeline.NoAlloc && s.Device.Module(s.Device.Allocs.Stack[r.Largest]) != "" {
+		if r.Largest != timeline.NoAlloc && s.Device.Module(s.Device.Origin(r.Largest)) != "" {
 			return "live " + r.Name + " sort:-size"
 		}
 	case timeline.BySize:
