@@ -89,7 +89,7 @@ func (d *Device) When(m Moment) string {
 	var parts []string
 	for _, x := range d.Iterations().List {
 		if x.First <= m && m < x.End {
-			parts = append(parts, fmt.Sprintf("in iteration %d", x.Index+1))
+			parts = append(parts, "in "+x.Name)
 			since, origin = d.Time(m)-x.Start, "after its start"
 		}
 	}

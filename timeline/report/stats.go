@@ -152,7 +152,7 @@ type GroupRow struct {
 	Inferred bool   `json:"inferred"`
 }
 
-// Iteration is one training step, Index counted from 0 (text and screens count from 1); times count from the trace's first
+// Iteration is one training step, Index counted from 0 (text and screens call it by the number at the end of Name); times count from the trace's first
 // event and are nil where the trace has no clock.
 type Iteration struct {
 	Index         int    `json:"index"`

@@ -167,7 +167,7 @@ func (f *Frame) Iterations(s *leaf.State, c *canvas.Canvas, y int) {
 			end = min(f.Column(leaf.Position(f.Device, f.Window.Axis, list[i+every].First)), f.Area.W)
 		}
 		if canvas.Width(name)+2 > end-x {
-			name = leaf.IterationNumber(&list[i])
+			name = timeline.IterationNumber(name)
 		}
 		if x < free || canvas.Width(name) >= end-x {
 			continue

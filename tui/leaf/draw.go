@@ -1,6 +1,7 @@
 package leaf
 
 import (
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -67,13 +68,23 @@ func Sentence(s *State, c *canvas.Canvas, text string) int {
 	return rows
 }
 
-// Wrap breaks text at spaces into lines of at most w cells.
+// Wrap breaks text at spaces into lines of at most w cells, never within a figure, between it and its unit, or at a hyphen.
 func Wrap(text string, w int) []string {
 	if w <= 0 {
 		return nil
 	}
-	return strings.Split(ansi.WrapWc(text, w, " "), "\n")
+	whole := unitSpace.ReplaceAllString(unbroken.Replace(text), "$1\u00a0$2")
+	return strings.Split(broken.Replace(ansi.WrapWc(whole, w, " ")), "\n")
 }
+
+// The places at which no line may end are written as Unicode's unbreakable space and hyphen while lines are found.
+var (
+	unbroken = strings.NewReplacer("≥ ", "≥\u00a0", "-", "\u2011")
+	broken   = strings.NewReplacer("\u00a0", " ", "\u2011", "-")
+)
+
+// unitSpace is the space between a figure and its unit: 12.0 GiB, 68 %, 408 ms.
+var unitSpace = regexp.MustCompile(`(\d) ((?:[KMGTPE]i?)?B\b|%|[nµm]?s\b)`)
 
 // What views say where they have nothing to show; commands stand in backquotes.
 const (

@@ -100,16 +100,6 @@ func EventText(s *State, m timeline.Moment) string {
 	return text
 }
 
-// IterationNumber returns what tells an iteration from the others in a narrow place: the number at its name's end, such as 12 of
-// "iteration 12" and of "ProfilerStep#12", else its name.
-func IterationNumber(it *timeline.Iteration) string {
-	digits := strings.TrimLeft(it.Name[len(strings.TrimRight(it.Name, "0123456789")):], " ")
-	if digits == "" {
-		return it.Name
-	}
-	return digits
-}
-
 // What says where a block comes from: its call site, else the op that made it, else the name that the recording gives it; "" for none.
 func What(d *timeline.Device, a timeline.AllocID) string {
 	if a < 0 || int(a) >= d.Allocs.Len() {

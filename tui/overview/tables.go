@@ -239,9 +239,9 @@ func iterationColumns(s *leaf.State, list []timeline.Iteration, w int) []column 
 	return cols
 }
 
-// ordinal is the number in iteration i's name, or, where that is long or none, its place in the recording.
+// ordinal is the number in iteration i's name, or, where that is long, its place in the recording.
 func ordinal(list []timeline.Iteration, i int) string {
-	if n := leaf.IterationNumber(&list[i]); len(n) <= 4 {
+	if n := timeline.IterationNumber(list[i].Name); len(n) <= 4 {
 		return n
 	}
 	return leaf.Count(int64(i + 1))
