@@ -185,7 +185,7 @@ func blocksWord(n int) string {
 	if n <= 1 {
 		return ""
 	}
-	return fmt.Sprintf(" in %d blocks", n)
+	return " in " + Count(int64(n)) + " blocks"
 }
 
 // purpose says why a block is there, where its category tells.
@@ -202,7 +202,7 @@ func (d *Device) pointHeadline(u Units) string {
 	if d.looksFull() {
 		return d.fullSentence(u) + d.largestAt(at, u)
 	}
-	s := fmt.Sprintf("One moment, no events: %s allocated", u.Bytes(t.EndAllocated))
+	s := fmt.Sprintf("One moment, no events: %s allocated", u.Bytes(t.EndAllocatedRequested))
 	if t.EndReserved > 0 {
 		s += fmt.Sprintf(" of %s reserved on %s", u.Bytes(t.EndReserved), d.Label())
 	}
@@ -239,7 +239,7 @@ func (d *Device) arenaHeadline(u Units) string {
 			largest = AllocID(a)
 		}
 	}
-	s := fmt.Sprintf("%d buffers to pack: no packing can need less than %s, what is live at time %d", d.Allocs.Len(),
+	s := fmt.Sprintf("%s buffers to pack: no packing can need less than %s, what is live at time %d", Count(int64(d.Allocs.Len())),
 		u.Bytes(t.PeakAllocated), d.Time(t.PeakAt))
 	if c := d.Info.TotalBytes; c > 0 {
 		s += fmt.Sprintf(" (%d %% of the capacity of %s)", (t.PeakAllocated*100+c/2)/c, u.Bytes(c))

@@ -149,6 +149,30 @@ func TestViewsSayWhatWouldMakeThem(t *testing.T) {
 	}
 }
 
+func TestOneMomentIsNotCalledAPeak(t *testing.T) {
+	d := start(t, Options{Loader: loaderOf(moment(t))}, 120, 40)
+	for _, v := range d.m.views {
+		d.press(string(rune(v.ID())))
+		for _, wrong := range []string{"at the peak", "At the peak", "within the recording"} {
+			if strings.Contains(d.screen(), wrong) {
+				t.Errorf("%s says %q of one moment:\n%s", v.Name(), wrong, d.screen())
+			}
+		}
+	}
+}
+
+func TestAViewWithNothingToShowHintsOnlyAtWhatWorksThere(t *testing.T) {
+	d := start(t, Options{Loader: loaderOf(training(t, "runs/a.gmt", 0))}, 120, 40)
+	d.press("9")
+	d.wants("has nothing to show", "e export", ": more", "? help")
+	lines := strings.Split(strings.TrimRight(d.screen(), "\n"), "\n")
+	for _, hint := range []string{"p peak", "+− zoom", "[ ] iteration", "/ filter", "c mark"} {
+		if last := lines[len(lines)-1]; strings.Contains(last, hint) {
+			t.Errorf("%q is a key that changes nothing there: %s", hint, last)
+		}
+	}
+}
+
 func TestARunOfRanksOpensWithThem(t *testing.T) {
 	run := timeline.BuildRun([]timeline.RankSummary{{Rank: 0, Path: "r0.gmt"}, {Rank: 1, Path: "r1.gmt"}})
 	opened := ""

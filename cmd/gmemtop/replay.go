@@ -50,7 +50,7 @@ func (a *app) replay(ctx context.Context, paths []string) error {
 			return usageError{errors.New("this build has no embedded sample: name a file")}
 		}
 		paths = names[:1]
-		notice = "this is the embedded sample " + paths[0] + ": gmemtop replay FILE shows your own trace"
+		notice = "this is the embedded sample " + strings.TrimPrefix(paths[0], "sample:") + "; gmemtop replay FILE opens your own trace"
 	}
 	if !isTerminal(a.out) || a.env("TERM") == "dumb" {
 		if notice != "" {

@@ -2,7 +2,6 @@ package leaf
 
 import (
 	"regexp"
-	"strconv"
 	"strings"
 
 	"github.com/charmbracelet/x/ansi"
@@ -159,20 +158,7 @@ func Base(path string) string {
 }
 
 // Count prints a number with thousands separated: 1,234,567.
-func Count(n int64) string {
-	if n < 0 {
-		return "-" + Count(-n)
-	}
-	digits := strconv.FormatInt(n, 10)
-	head := (len(digits)-1)%3 + 1
-	var b strings.Builder
-	b.WriteString(digits[:head])
-	for i := head; i < len(digits); i += 3 {
-		b.WriteByte(',')
-		b.WriteString(digits[i : i+3])
-	}
-	return b.String()
-}
+func Count(n int64) string { return timeline.Count(n) }
 
 // UserFrame returns the place in a stack that a person would look at: the innermost frame of a file that is not of a library,
 // else the innermost Python frame, else the innermost one. File is "" where the stack is unknown.

@@ -27,6 +27,17 @@ func When(s *State, m timeline.Moment) string {
 	return timeline.Duration(d.Time(m) - from)
 }
 
+// AtPeak says in words that the cursor stands at the highest moment, or at the only one.
+func AtPeak(d *timeline.Device) string {
+	if d.Len() < 2 {
+		return "at this moment"
+	}
+	return "at the peak"
+}
+
+// Title begins a sentence with a phrase.
+func Title(phrase string) string { return strings.ToUpper(phrase[:1]) + phrase[1:] }
+
 // CursorText says what happens at the cursor and how much is held there: the status line of views without a better one. Where the
 // line is short, it says less.
 func CursorText(s *State) string {

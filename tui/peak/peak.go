@@ -424,7 +424,7 @@ func name(r *row) string {
 // moment names the cursor's moment.
 func moment(s *leaf.State) string {
 	if s.Cursor == s.Device.Totals.PeakAt {
-		return "At the peak"
+		return leaf.Title(leaf.AtPeak(s.Device))
 	}
 	return "At " + leaf.When(s, s.Cursor)
 }

@@ -127,7 +127,7 @@ func (a *atlas) when(s *leaf.State) string {
 	d := s.Device
 	switch a.st.At {
 	case d.Totals.PeakAt:
-		return "at the peak"
+		return leaf.AtPeak(d)
 	case d.Totals.PeakReservedAt:
 		return "at the peak of reserved"
 	case timeline.Start:
