@@ -19,6 +19,8 @@ func (d *Device) Headline(u Units) string {
 	switch {
 	case d.Info.Kind == traces.DeviceArena:
 		return d.arenaHeadline(u)
+	case t.PeakAllocated == 0 && d.Allocs.Len() == 0 && d.tl.Trace.Cut():
+		return "Nothing to show: the file was cut before the first block of " + d.Label() + ": copy or record it again."
 	case d.n == 0 && d.Allocs.Len() == 0 && t.EndReserved <= 0:
 		return "Nothing to show: the trace has no memory events and no segments for " + d.Label() + "."
 	case d.oomMoment() != Start:

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync/atomic"
 
@@ -155,14 +156,21 @@ func (a *app) start(ctx context.Context) error {
 }
 
 // rootArgs explains a first word that is no command; a file's name is the likeliest.
-func (a *app) rootArgs(_ *cobra.Command, args []string) error {
+func (a *app) rootArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
 	if _, err := os.Stat(args[0]); err == nil {
 		return fmt.Errorf("%q is a file, not a command: gmemtop replay %s shows it", args[0], args[0])
 	}
-	return fmt.Errorf("unknown command %q", args[0])
+	if _, err := strconv.ParseUint(args[0], 10, 32); err == nil {
+		return fmt.Errorf("%q is a number, not a command: gmemtop attach %s watches the process of that number", args[0], args[0])
+	}
+	cmd.SuggestionsMinimumDistance = 2 // letters that may be wrong
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		return fmt.Errorf("unknown command %q: is %s meant?", args[0], strings.Join(near, " or "))
+	}
+	return fmt.Errorf("unknown command %q, and no file of that name is here", args[0])
 }
 
 // exactArgs asks for n arguments by name.
@@ -170,7 +178,11 @@ func exactArgs(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
 		case len(args) < len(names):
-			return fmt.Errorf("%s needs %s", cmd.Name(), strings.Join(names[len(args):], " and "))
+			err := fmt.Errorf("%s needs %s", cmd.Name(), strings.Join(names, " and "))
+			if len(args) > 0 {
+				err = fmt.Errorf("%w, and only %q came", err, args[0])
+			}
+			return err
 		case len(args) > len(names):
 			return fmt.Errorf("%s takes %s and nothing more, but %q came too", cmd.Name(), strings.Join(names, " and "), args[len(names)])
 		}

@@ -41,10 +41,10 @@ func TestFromAndToChooseWhatTheScreenOpensAt(t *testing.T) {
 	if err != nil || l.First != 10 || l.End != 20 || l.Device != nil {
 		t.Errorf("events 10 to 20: %d to %d, device %v, %v", l.First, l.End, l.Device, err)
 	}
-	l, err = opened(t, "it2", "it3", "")
+	l, err = opened(t, "it1", "it2", "")
 	its := l.Timelines[0].Main().Iterations().List
 	if err != nil || l.First != its[1].First || l.End != its[2].First {
-		t.Errorf("the second iteration: %d to %d, %v", l.First, l.End, err)
+		t.Errorf("ProfilerStep#1, the second iteration: %d to %d, %v", l.First, l.End, err)
 	}
 	for _, bad := range [][3]string{{"20", "10", ""}, {"it99", "", ""}, {"", "", "7"}} {
 		if _, err := opened(t, bad[0], bad[1], bad[2]); err == nil {

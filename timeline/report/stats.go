@@ -187,7 +187,7 @@ const defaultTopJSON = 20
 func NewStats(ctx context.Context, t *timeline.Timeline, o Options) (*Stats, error) {
 	tr := t.Trace
 	s := &Stats{
-		SchemaVersion: SchemaVersion, Source: newSource(tr), Kind: tr.Kind().String(), Missing: tr.Kind().Missing(),
+		SchemaVersion: SchemaVersion, Source: newSource(tr), Kind: tr.Kind().String(), Missing: tr.Missing(),
 		Complete: true, Losses: newLosses(t), Devices: []DeviceStats{},
 	}
 	devices, err := o.Devices.Of(t)

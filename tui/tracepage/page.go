@@ -46,7 +46,7 @@ const longest = 40
 func newPage(s *leaf.State) *page {
 	t := s.Timeline.Trace
 	p := &page{kind: t.Kind()}
-	p.missing = p.kind.Missing()
+	p.missing = t.Missing()
 	p.sentence = sentence(s)
 	p.add("source", sourceLines(s))
 	p.add("figures", exactness(s))
