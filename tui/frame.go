@@ -87,6 +87,9 @@ func (m painter) drawView(c *canvas.Canvas) {
 		v.Draw(&m.state, c)
 		return
 	}
+	if m.state.Timeline == nil && m.state.Run == nil { // what is wanted is not in what is open: nothing is
+		why = follower(m).nothingOpen(why)
+	}
 	title, why, command := unavailable(v.Name(), why)
 	leaf.Empty(&m.state, c, title, why, command)
 }
