@@ -110,6 +110,7 @@ type DiffRow struct {
 	BlocksA, BlocksB int
 	Cause            string // new, gone, larger blocks, more blocks, ...
 	StackA, StackB   traces.StackID
+	Inferred         bool // of a category: that some of the blocks are of it rests on a rule
 }
 
 // Diff is the difference of two recordings at their peaks.

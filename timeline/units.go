@@ -171,12 +171,12 @@ func ParseDuration(s string) (int64, error) {
 
 // Count prints a number with thousands separated: 1,234,567.
 func Count(n int64) string {
-	if n < 0 {
-		return "-" + Count(-n)
-	}
-	s := strconv.FormatInt(n, 10)
+	s, minus := strings.CutPrefix(strconv.FormatInt(n, 10), "-")
 	for i := len(s) - 3; i > 0; i -= 3 {
 		s = s[:i] + "," + s[i:]
+	}
+	if minus {
+		return "-" + s
 	}
 	return s
 }
