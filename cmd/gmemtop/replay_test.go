@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/load"
 	"github.com/gmemtop/gmemtop/tui"
 )
 
@@ -61,5 +63,27 @@ func TestTheScreenIsASCIIWhereTheTerminalIsSaidToBe(t *testing.T) {
 		if got := newApp(os.Stdin, os.Stdout, os.Stderr, []string{env}).onlyASCII(); got != want {
 			t.Errorf("%s: %v", env, got)
 		}
+	}
+}
+
+// rankTrace is a recording of two events, from one time to another.
+func rankTrace(epoch, from, to int64) load.Found {
+	b := traces.NewBuilder()
+	d := b.Device(traces.DeviceGPU, 0)
+	b.T.Clock.Epoch = epoch
+	for _, at := range []int64{from, to - 1} {
+		b.Event(traces.Event{Time: at, Device: d, Action: traces.Alloc, Addr: uint64(at), Size: 1, Stack: traces.NoStack})
+	}
+	return load.Found{Trace: b.Finish()}
+}
+
+func TestRanksThatHaveNoTimeInCommonAreDrawnFromTheirOwnBeginnings(t *testing.T) {
+	spans, apart := runSpans([]load.Found{rankTrace(1000, 0, 50), rankTrace(1000, 20, 90)})
+	if apart || spans[0] != (clockSpan{1000, 1090}) || spans[1] != spans[0] {
+		t.Errorf("together: %v, apart %v", spans, apart)
+	}
+	spans, apart = runSpans([]load.Found{rankTrace(1000, 0, 50), rankTrace(90000, 0, 70), rankTrace(0, 0, 10)})
+	if want := (clockSpan{90000, 90070}); !apart || spans[1] != want || spans[0] != (clockSpan{1000, 1070}) || spans[2] != (clockSpan{0, 70}) {
+		t.Errorf("hours apart: %v, apart %v", spans, apart)
 	}
 }
