@@ -149,6 +149,18 @@ func TestViewsSayWhatWouldMakeThem(t *testing.T) {
 	}
 }
 
+func TestThePeakSaysWhereTheChosenRowComesFrom(t *testing.T) {
+	d := start(t, Options{Loader: loaderOf(training(t, "runs/a.gmt", 0)), View: leaf.Peak}, 120, 40)
+	d.wants("its largest block", "88.0 MiB b'7f0011800000_1")
+	d.press("down")
+	d.wants("80.0 MiB b'7f")
+	d.press("2", "down", "3")
+	if d.m.state.Selected == timeline.NoAlloc {
+		t.Fatal("no block is selected")
+	}
+	d.wants("selected ──")
+}
+
 func TestOneMomentIsNotCalledAPeak(t *testing.T) {
 	d := start(t, Options{Loader: loaderOf(moment(t))}, 120, 40)
 	for _, v := range d.m.views {

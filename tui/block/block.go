@@ -180,7 +180,11 @@ func Stack(s *leaf.State, c *canvas.Canvas, id traces.StackID) {
 		drawFrame(s, c, y, f, style)
 	}
 	if left > 0 && len(frames) < h {
-		c.TextMax(0, len(frames), w, s.Theme.Faint, fmt.Sprintf("%d frames of native code and wrappers left out", left))
+		what := "frames"
+		if left == 1 {
+			what = "frame"
+		}
+		c.TextMax(0, len(frames), w, s.Theme.Faint, fmt.Sprintf("%d %s of native code and wrappers left out", left, what))
 	}
 }
 
