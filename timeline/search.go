@@ -200,7 +200,8 @@ func (s *selector) selects(id AllocID) bool {
 		q.Categories != 0 && q.Categories>>a.Category[id]&1 == 0,
 		q.ByStack && s.d.Origin(id) != q.Stack,
 		q.BySite && !s.d.sameSite(s.d.Origin(id), q.Stack),
-		q.Leaked && a.Requested[id] != Never:
+		q.Leaked && a.Requested[id] != Never,
+		q.HasAddress && q.Address-a.Addr[id] >= uint64(max(a.Rounded[id], 1)):
 		return false
 	}
 	if q.MinLife > 0 || q.MaxLife > 0 {

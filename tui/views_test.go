@@ -2,7 +2,9 @@ package tui
 
 import (
 	"context"
+	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -269,4 +271,21 @@ func TestTwoPlansAreLaidBesideEachOther(t *testing.T) {
 	d.wants("▸ packed")
 	d.press("esc")
 	d.wants("the fastest is ours")
+}
+
+func TestAnAddressFindsTheBlocksThatHeldIt(t *testing.T) {
+	d := start(t, Options{Loader: loaderOf(training(t, "runs/a.gmt", 0)), View: leaf.Allocations}, 80, 24)
+	d.press("/")
+	for _, line := range strings.Split(d.screen(), "\n") {
+		if strings.Contains(line, "filter /") && strings.Contains(line, "…") {
+			t.Errorf("the help is cut: %s", line)
+		}
+	}
+	s := d.m.State()
+	a := s.Device.LiveAt(s.Device.Totals.PeakAt, nil)[1]
+	d.typeText(fmt.Sprintf("0x%x", s.Device.Allocs.Addr[a]+5000))
+	d.press("enter")
+	if !slices.Contains(d.m.found.blocks, a) || len(d.m.found.blocks) > 20 {
+		t.Errorf("%d blocks held the address, the one it lies in among them: %v", len(d.m.found.blocks), slices.Contains(d.m.found.blocks, a))
+	}
 }

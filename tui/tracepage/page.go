@@ -70,7 +70,7 @@ var formatNames = map[string]string{
 	"described": "steps described op by op", "capture": "recording of a job that was watched",
 	"torch_snapshot": "PyTorch memory snapshot", "kineto": "PyTorch profiler trace", "gmt": "gmemtop recording",
 	"minimalloc_csv": "storage-allocation problem", "jax_memory_profile": "JAX device memory profile", "pipedream": "PipeDream layer profile",
-	"smartpool_text": "trace of SmartPool or AutoSwap", "probes": "what probes in the kernel saw",
+	"smartpool_text": "trace of SmartPool or AutoSwap", "memory_timeline": "PyTorch memory timeline", "probes": "what probes in the kernel saw",
 }
 
 func formatName(f string) string {
