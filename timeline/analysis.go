@@ -110,6 +110,7 @@ type DiffRow struct {
 	BlocksA, BlocksB int
 	Cause            string // new, gone, larger blocks, more blocks, ...
 	StackA, StackB   traces.StackID
+	Inferred         bool // of a category: that some of the blocks are of it rests on a rule
 }
 
 // Diff is the difference of two recordings at their peaks.
@@ -153,6 +154,7 @@ type SiteSignature struct {
 // Run is many ranks on one clock.
 type Run struct {
 	Ranks      []RankSummary // outliers first, then by rank
+	Apart      bool          // the ranks have no time in common: each is on a clock that begins with it
 	Outliers   int           // how many of Ranks are outliers
 	Median     int64         // median peak
 	Divergence *Divergence   // nil where all agree

@@ -44,14 +44,14 @@ func (d *Device) Breakdown(m Moment, by By) []Group {
 				groups[i].Category = a.Category[id]
 			}
 			if by == ByStack {
-				groups[i].Stack = a.Stack[id]
+				groups[i].Stack = d.Origin(id)
 			}
 		}
 		groups[i].add(a, id)
 	}
 	if by == BySite {
 		for i := range groups {
-			groups[i].Stack = a.Stack[groups[i].Largest]
+			groups[i].Stack = d.Origin(groups[i].Largest)
 		}
 	}
 	if u := d.Totals.Unattributed; u > 0 {
@@ -121,7 +121,7 @@ const (
 )
 
 func (d *Device) stackKey(id AllocID) int64 {
-	if s := d.Allocs.Stack[id]; s != traces.NoStack || d.Allocs.Start[id] != Start {
+	if s := d.Origin(id); s != traces.NoStack || d.Allocs.Start[id] != Start {
 		return int64(s)
 	}
 	return earlierStack
@@ -131,14 +131,14 @@ func (d *Device) stackName(key int64) string {
 	if key == earlierStack {
 		return earlierName
 	}
-	return orElse(d.Site(traces.StackID(key)), noStackName)
+	return orElse(d.stackText(traces.StackID(key)), noStackName)
 }
 
 // bySite groups by the site of stacks; what has no site is grouped as by stack.
 func (d *Device) bySite() grouping {
 	f := d.tl.named()
 	return grouping{func(id AllocID) int64 {
-		if site := f.siteOf(d.Allocs.Stack[id]); site >= 0 {
+		if site := f.siteOf(d.Origin(id)); site >= 0 {
 			return int64(site)
 		}
 		return min(d.stackKey(id), noStackKey)
@@ -169,7 +169,7 @@ func (d *Device) byModule() grouping {
 	keys, names := make(map[string]int64), []string{}
 	of := make(map[traces.StackID]int64)
 	return grouping{func(id AllocID) int64 {
-		s := d.Allocs.Stack[id]
+		s := d.Origin(id)
 		if k, ok := of[s]; ok {
 			return k
 		}

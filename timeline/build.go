@@ -21,6 +21,7 @@ func Build(ctx context.Context, tr *traces.Trace, progress func(done, total int6
 		runtime.GC()
 	}
 	t := &Timeline{Trace: tr, Devices: make([]*Device, len(tr.Devices))}
+	t.place()
 	visit := counter(2*int64(tr.Events.Len()), progress)
 	losses := make([][]traces.Loss, len(tr.Devices))
 	errs := make([]error, len(tr.Devices))

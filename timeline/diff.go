@@ -33,10 +33,10 @@ func categoryRows(a, b *Device) []DiffRow {
 		rows[c] = DiffRow{Name: Category(c).String(), StackA: traces.NoStack, StackB: traces.NoStack}
 	}
 	for _, g := range a.Breakdown(a.Totals.PeakAt, ByCategory) {
-		rows[g.Category].merge(&DiffRow{A: g.Bytes, BlocksA: g.Blocks, StackA: traces.NoStack, StackB: traces.NoStack})
+		rows[g.Category].merge(&DiffRow{Inferred: g.Inferred, A: g.Bytes, BlocksA: g.Blocks, StackA: traces.NoStack, StackB: traces.NoStack})
 	}
 	for _, g := range b.Breakdown(b.Totals.PeakAt, ByCategory) {
-		rows[g.Category].merge(&DiffRow{B: g.Bytes, BlocksB: g.Blocks, StackA: traces.NoStack, StackB: traces.NoStack})
+		rows[g.Category].merge(&DiffRow{Inferred: g.Inferred, B: g.Bytes, BlocksB: g.Blocks, StackA: traces.NoStack, StackB: traces.NoStack})
 	}
 	rows = slices.DeleteFunc(rows, func(r DiffRow) bool { return r.A == 0 && r.B == 0 })
 	return finishRows(rows)
@@ -74,6 +74,7 @@ func siteRows(a, b *Device) []DiffRow {
 // merge adds a row of the same site, that comes after it in the order of the breakdowns.
 func (r *DiffRow) merge(o *DiffRow) {
 	r.A, r.B, r.BlocksA, r.BlocksB = r.A+o.A, r.B+o.B, r.BlocksA+o.BlocksA, r.BlocksB+o.BlocksB
+	r.Inferred = r.Inferred || o.Inferred
 	if r.StackA == traces.NoStack {
 		r.StackA = o.StackA
 	}
@@ -104,7 +105,7 @@ type siteSide struct {
 
 // add adds the breakdown by stack at a device's peak to one side.
 func (j *siteJoin) add(d *Device, side int) {
-	hashes := siteHashes(d.tl.Trace)
+	hashes := siteHashes(d.tl.places)
 	for _, g := range d.Breakdown(d.Totals.PeakAt, ByStack) {
 		key := siteKey{name: g.Name}
 		if g.Stack != traces.NoStack {
@@ -161,22 +162,19 @@ func causeOf(r *DiffRow) string {
 	} else {
 		size = ""
 	}
-	count := ""
-	switch n := r.BlocksB - r.BlocksA; {
-	case n > 0:
-		count = plural(n, "more block")
-	case n < 0:
-		count = plural(-n, "fewer block")
+	n, word := r.BlocksB-r.BlocksA, "more"
+	if n < 0 {
+		n, word = -n, "fewer"
 	}
 	switch {
-	case count == "" && size == "":
+	case n == 0 && size == "":
 		return "sizes differ slightly"
-	case count == "":
+	case n == 0:
 		return size
 	case size == "":
-		return count
+		return plural(n, word+" block")
 	}
-	return count + ", " + size
+	return fmt.Sprintf("%s %s, each ×%.3g", Count(int64(n)), word, factor)
 }
 
 func plural(n int, what string) string {
@@ -274,7 +272,11 @@ func (x *Diff) Sentence(u Units) string {
 	if len(x.Categories) > 0 && x.Categories[0].A != x.Categories[0].B && x.Categories[0].Name != Unknown.String() {
 		r := x.Categories[0]
 		c, _ := ParseCategory(r.Name)
-		s += fmt.Sprintf(": %s %s", categoryWords[c], u.Delta(r.B-r.A))
+		sign := ""
+		if r.Inferred {
+			sign = "~"
+		}
+		s += fmt.Sprintf(": %s %s%s", categoryWords[c], sign, u.Delta(r.B-r.A))
 	}
 	if len(x.Sites) > 0 && x.Sites[0].A != x.Sites[0].B {
 		r := x.Sites[0]

@@ -257,7 +257,7 @@ type stackFacts struct {
 func (t *Timeline) kinds() *stackFacts {
 	f := &t.stacks
 	f.frameOnce.Do(func() {
-		tr := t.Trace
+		tr := t.places
 		files := make(map[string]frameKind)
 		f.frames = make([]frameKind, len(tr.Frames))
 		for i := range tr.Frames {
@@ -357,7 +357,7 @@ func (t *Timeline) named() *stackFacts {
 		t.nameSites(f)
 		f.modules = make([]string, len(f.stacks))
 		for i := range f.stacks {
-			f.modules[i] = t.moduleOf(f, t.Trace.Stacks.At(traces.StackID(i)))
+			f.modules[i] = t.moduleOf(f, traces.StackID(i))
 		}
 	})
 	return f

@@ -19,6 +19,8 @@ func (d *Device) Headline(u Units) string {
 	switch {
 	case d.Info.Kind == traces.DeviceArena:
 		return d.arenaHeadline(u)
+	case t.PeakAllocated == 0 && d.Allocs.Len() == 0 && d.tl.Trace.Cut():
+		return "Nothing to show: the file was cut before the first block of " + d.Label() + ": copy or record it again."
 	case d.n == 0 && d.Allocs.Len() == 0 && t.EndReserved <= 0:
 		return "Nothing to show: the trace has no memory events and no segments for " + d.Label() + "."
 	case d.oomMoment() != Start:
@@ -89,7 +91,7 @@ func (d *Device) When(m Moment) string {
 	var parts []string
 	for _, x := range d.Iterations().List {
 		if x.First <= m && m < x.End {
-			parts = append(parts, fmt.Sprintf("in iteration %d", x.Index+1))
+			parts = append(parts, "in "+x.Name)
 			since, origin = d.Time(m)-x.Start, "after its start"
 		}
 	}
@@ -185,7 +187,7 @@ func blocksWord(n int) string {
 	if n <= 1 {
 		return ""
 	}
-	return fmt.Sprintf(" in %d blocks", n)
+	return " in " + Count(int64(n)) + " blocks"
 }
 
 // purpose says why a block is there, where its category tells.
@@ -202,7 +204,7 @@ func (d *Device) pointHeadline(u Units) string {
 	if d.looksFull() {
 		return d.fullSentence(u) + d.largestAt(at, u)
 	}
-	s := fmt.Sprintf("One moment, no events: %s allocated", u.Bytes(t.EndAllocated))
+	s := fmt.Sprintf("One moment, no events: %s allocated", u.Bytes(t.EndAllocatedRequested))
 	if t.EndReserved > 0 {
 		s += fmt.Sprintf(" of %s reserved on %s", u.Bytes(t.EndReserved), d.Label())
 	}
@@ -239,7 +241,7 @@ func (d *Device) arenaHeadline(u Units) string {
 			largest = AllocID(a)
 		}
 	}
-	s := fmt.Sprintf("%d buffers to pack: no packing can need less than %s, what is live at time %d", d.Allocs.Len(),
+	s := fmt.Sprintf("%s buffers to pack: no packing can need less than %s, what is live at time %d", Count(int64(d.Allocs.Len())),
 		u.Bytes(t.PeakAllocated), d.Time(t.PeakAt))
 	if c := d.Info.TotalBytes; c > 0 {
 		s += fmt.Sprintf(" (%d %% of the capacity of %s)", (t.PeakAllocated*100+c/2)/c, u.Bytes(c))
@@ -247,12 +249,10 @@ func (d *Device) arenaHeadline(u Units) string {
 	return s + fmt.Sprintf(". Largest buffer: %s, %s.", d.bufferName(largest), u.Bytes(d.Allocs.Size[largest]))
 }
 
-// bufferName returns the name that the source gives a buffer, its block name where it gives none.
+// bufferName returns what says where a buffer comes from, its block name where nothing does.
 func (d *Device) bufferName(a AllocID) string {
-	if m := d.Allocs.Start[a]; m >= 0 {
-		if name := d.tl.Trace.Text(d.tl.Trace.DetailOf(d.first + int(m)).UserMetadata); name != "" {
-			return name
-		}
+	if name := d.Site(d.Origin(a)); name != "" {
+		return name
 	}
 	return "block " + d.Name(a)
 }

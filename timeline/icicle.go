@@ -93,11 +93,16 @@ func (d *Device) icicleNames(key int64, by By) []string {
 		}
 		return []string{"outside of modules"}
 	}
-	frames, f := d.tl.Trace.Stacks.At(s), d.tl.kinds()
+	frames, f := d.tl.places.Stacks.At(s), d.tl.kinds()
 	names := make([]string, 0, len(frames))
+	within := "" // the module above, whose path begins those of its own
 	for i := len(frames) - 1; i >= 0; i-- {
 		if f.frames[frames[i]]&(frameNoise|framePlumbing|frameWrapper|frameModuleCall) == 0 {
-			names = append(names, d.tl.frameLabel(frames[i]))
+			label := d.tl.frameLabel(frames[i])
+			if path, ok := strings.CutPrefix(label, modulePrefix); ok {
+				label, within = strings.TrimPrefix(path, within), path+"."
+			}
+			names = append(names, label)
 		}
 	}
 	if len(names) == 0 {

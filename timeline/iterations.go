@@ -1,9 +1,11 @@
 package timeline
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"sort"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -24,7 +26,7 @@ type lazyAnalysis struct {
 
 // classes returns the traits of the trace's stacks.
 func (d *Device) classes() stackClasses {
-	d.analysis.classesOnce.Do(func() { d.analysis.classes = classify(d.tl.Trace) })
+	d.analysis.classesOnce.Do(func() { d.analysis.classes = classify(d.tl.places) })
 	return d.analysis.classes
 }
 
@@ -107,6 +109,34 @@ func (d *Device) iterationsFromPeriodicity() []stretch {
 	return out
 }
 
+// IterationNumber returns the number at the end of an iteration's name, by which sentences and tables call it: 12 of "iteration 12" and
+// of "ProfilerStep#12".
+func IterationNumber(name string) string {
+	return name[len(strings.TrimRight(name, "0123456789")):]
+}
+
+// Find returns the index of the iteration that sentences and tables call by a number; one more than the last number is the end. The
+// error says which there are.
+func (it *Iterations) Find(number string) (int, error) {
+	n := len(it.List)
+	if n == 0 {
+		return 0, errors.New("no iteration was found in this trace")
+	}
+	for i := range it.List {
+		if IterationNumber(it.List[i].Name) == number {
+			return i, nil
+		}
+	}
+	first, last := IterationNumber(it.List[0].Name), IterationNumber(it.List[n-1].Name)
+	if v, err := strconv.Atoi(last); err == nil && strconv.Itoa(v+1) == number {
+		return n, nil
+	}
+	if n == 1 {
+		return 0, fmt.Errorf("the one iteration of this trace is %s", first)
+	}
+	return 0, fmt.Errorf("the %d iterations of this trace are %s to %s", n, first, last)
+}
+
 // measure works out the figures of each iteration.
 func (d *Device) measure(it *Iterations, found []stretch) {
 	sites := d.tl.named()
@@ -114,7 +144,10 @@ func (d *Device) measure(it *Iterations, found []stretch) {
 	for i, s := range found {
 		x := Iteration{Index: i, Name: s.name, Start: s.start, Finish: s.finish, First: s.first, End: s.end}
 		if x.Name == "" {
-			x.Name = fmt.Sprintf("iteration %d", i+1)
+			x.Name = "iteration"
+		}
+		if IterationNumber(x.Name) == "" { // all of them are called alike
+			x.Name += fmt.Sprintf(" %d", i+1)
 		}
 		c := d.Allocated.Range(s.first, s.end)
 		x.PeakAllocated, x.PeakAt = c.Max, c.MaxAt
@@ -123,7 +156,7 @@ func (d *Device) measure(it *Iterations, found []stretch) {
 		x.Blocks = int(end - first)
 		for a := first; a < end; a++ {
 			x.Churn += d.Allocs.Size[a]
-			if site := sites.siteOf(d.Allocs.Stack[a]); site >= 0 && !seen[site] {
+			if site := sites.siteOf(d.Origin(a)); site >= 0 && !seen[site] {
 				seen[site] = true
 				x.NewSites++
 			}
@@ -276,7 +309,7 @@ func (d *Device) usualSites(it *Iterations, whole []int, same func(int) bool) []
 		}
 		first, end := d.allocsIn(it.List[i].First, it.List[i].End)
 		for a := first; a < end; a++ {
-			if site := f.siteOf(d.Allocs.Stack[a]); site >= 0 {
+			if site := f.siteOf(d.Origin(a)); site >= 0 {
 				sites[site] = true
 			}
 		}
@@ -354,7 +387,7 @@ func (d *Device) unusualSites(x *Iteration, u *usual) (n int, top string) {
 	bytes := map[int32]int64{}
 	first, end := d.allocsIn(x.First, x.End)
 	for a := first; a < end; a++ {
-		if site := f.siteOf(d.Allocs.Stack[a]); site >= 0 && !u.sites[site] {
+		if site := f.siteOf(d.Origin(a)); site >= 0 && !u.sites[site] {
 			bytes[site] += d.Allocs.Size[a]
 		}
 	}

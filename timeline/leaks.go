@@ -47,10 +47,10 @@ func (d *Device) findLeaks() []Leak {
 		if d.Allocs.Requested[a] <= ends[k] {
 			continue
 		}
-		site := numbers.siteOf(d.Allocs.Stack[a])
+		site := numbers.siteOf(d.Origin(a))
 		h := sites[site]
 		if h == nil {
-			h = &held{stack: d.Allocs.Stack[a], bytes: make([]int64, len(at)+1)}
+			h = &held{stack: d.Origin(a), bytes: make([]int64, len(at)+1)}
 			sites[site] = h
 		}
 		gone := sort.Search(len(ends), func(j int) bool { return ends[j] >= d.Allocs.Requested[a] })

@@ -18,7 +18,7 @@ type blockSet struct {
 
 // member reports whether an allocation is of the set: from one of its stacks and of about the size of its blocks.
 func (b *blockSet) member(d *Device, a AllocID) bool {
-	return b.stacks[d.Allocs.Stack[a]] && logitsSized(d.Allocs.Size[a], b.size)
+	return b.stacks[d.Origin(a)] && logitsSized(d.Allocs.Size[a], b.size)
 }
 
 // logitsSized reports whether a block is as large as the logits in a type of the same, half or double width.
@@ -33,7 +33,7 @@ func (d *Device) lossBlocks(m Moment) blockSet {
 	total := int64(0)
 	for _, a := range live {
 		total += d.Allocs.Size[a]
-		if classes.of(d.Allocs.Stack[a]).has(isLoss) && d.Allocs.Category[a] != Parameter {
+		if classes.of(d.Origin(a)).has(isLoss) && d.Allocs.Category[a] != Parameter {
 			set.size = max(set.size, d.Allocs.Size[a])
 		}
 	}
@@ -43,10 +43,10 @@ func (d *Device) lossBlocks(m Moment) blockSet {
 	first, last := Start, Never
 	for _, a := range live {
 		cat := d.Allocs.Category[a]
-		if d.Allocs.Stack[a] == traces.NoStack || !logitsSized(d.Allocs.Size[a], set.size) || cat == Parameter || cat == OptimizerState {
+		if d.Origin(a) == traces.NoStack || !logitsSized(d.Allocs.Size[a], set.size) || cat == Parameter || cat == OptimizerState {
 			continue
 		}
-		set.stacks[d.Allocs.Stack[a]] = true
+		set.stacks[d.Origin(a)] = true
 		set.bytes += d.Allocs.Size[a]
 		first, last = max(first, d.Allocs.Start[a]), min(last, d.Allocs.Requested[a])
 	}
@@ -110,23 +110,31 @@ type blocksOfModel struct {
 }
 
 // repeatedBlocks finds the blocks of the model: most activation bytes at a moment come from stacks that allocated the same number
-// of activations each, one a block. At least four are wanted.
+// of activations each, one a block. At least four are wanted. Stacks made of ops and modules name the block that they are in: those
+// that differ in its number only count as one.
 func (c *leverCase) repeatedBlocks() blocksOfModel {
 	d := c.d
 	type site struct {
-		n     int
-		bytes int64
+		n      int
+		bytes  int64
+		stacks []traces.StackID
 	}
-	sites := map[traces.StackID]*site{}
+	sites, named := map[int64]*site{}, d.tl.named()
 	for _, a := range c.live {
-		if d.Allocs.Category[a] != Activation || d.Allocs.Stack[a] == traces.NoStack {
+		if d.Allocs.Category[a] != Activation || d.Origin(a) == traces.NoStack {
 			continue
 		}
-		s := sites[d.Allocs.Stack[a]]
+		stack := d.Origin(a)
+		key := int64(stack)
+		if !d.tl.Recorded(stack) {
+			key = -2 - int64(named.siteOf(stack))
+		}
+		s := sites[key]
 		if s == nil {
 			s = &site{}
-			sites[d.Allocs.Stack[a]] = s
+			sites[key] = s
 		}
+		s.stacks = append(s.stacks, stack)
 		s.n++
 		s.bytes += d.Allocs.Size[a]
 	}
@@ -141,9 +149,11 @@ func (c *leverCase) repeatedBlocks() blocksOfModel {
 		}
 	}
 	best.stacks = map[traces.StackID]bool{}
-	for st, s := range sites {
+	for _, s := range sites {
 		if best.count > 0 && s.n == best.count {
-			best.stacks[st] = true
+			for _, st := range s.stacks {
+				best.stacks[st] = true
+			}
 			best.keep = max(best.keep, s.bytes/int64(s.n))
 		}
 	}
@@ -162,7 +172,7 @@ func checkpointLever(c *leverCase) (Lever, bool) {
 	}
 	share := 1 - float64(left)/float64(b.bytes)
 	n, ok := c.saves(c.d.cutsOf(func(a AllocID) int64 {
-		if c.d.Allocs.Category[a] == Activation && b.stacks[c.d.Allocs.Stack[a]] {
+		if c.d.Allocs.Category[a] == Activation && b.stacks[c.d.Origin(a)] {
 			return int64(share * float64(c.d.Allocs.Size[a]))
 		}
 		return 0
@@ -224,7 +234,7 @@ func heldLever(c *leverCase) (Lever, bool) {
 	return Lever{
 		Name: "del_outputs", Saves: n, Exactness: c.exactness(), Fits: c.fits(n), Command: "del outputs, loss",
 		Text: fmt.Sprintf("delete what the last step left before the next forward: %s of it are still there at that moment, most from %s",
-			c.f.units.Bytes(bytes), d.Site(d.Allocs.Stack[largest])),
+			c.f.units.Bytes(bytes), d.Site(d.Origin(largest))),
 	}, ok
 }
 
@@ -303,7 +313,7 @@ func foreachLever(c *leverCase) (Lever, bool) {
 	classes := d.classes()
 	temporary := func(a AllocID) bool {
 		cat := d.Allocs.Category[a]
-		return classes.of(d.Allocs.Stack[a]).has(isForeach) && !isKept(cat)
+		return classes.of(d.Origin(a)).has(isForeach) && !isKept(cat)
 	}
 	var bytes, largest int64
 	for _, a := range c.live {

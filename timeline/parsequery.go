@@ -2,6 +2,7 @@ package timeline
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -16,6 +17,7 @@ var sortNames = map[string]SortKey{
 //	life<5ms   life>=1s     how long it was allocated
 //	cat:activation,gradient categories
 //	live  leaked            allocated at the cursor; never freed
+//	0x7f3a00001200          what holds the byte at an address, such as that of an illegal access; also addr:7f3a00001200
 //	sort:size  sort:-size   ascending, descending
 //
 // The caller sets LiveAt. An error says which term it is and what to write.
@@ -44,6 +46,10 @@ func (q *Query) term(t string) (bool, error) {
 		q.Leaked = true
 	case strings.HasPrefix(t, "cat:"):
 		return true, q.addCategories(t[len("cat:"):])
+	case strings.HasPrefix(t, "addr:"):
+		return true, q.address(t[len("addr:"):])
+	case strings.HasPrefix(t, "0x"):
+		return true, q.address(t)
 	case strings.HasPrefix(t, "sort:"):
 		return true, q.order(t[len("sort:"):])
 	case hasOperator(t, "size"):
@@ -54,6 +60,16 @@ func (q *Query) term(t string) (bool, error) {
 		return false, nil
 	}
 	return true, nil
+}
+
+// address reads an address in hexadecimal, with or without 0x.
+func (q *Query) address(hex string) error {
+	a, err := strconv.ParseUint(strings.TrimPrefix(hex, "0x"), 16, 64)
+	if err != nil {
+		return fmt.Errorf("address %q: write it in hexadecimal, such as 0x7f3a00001200", hex)
+	}
+	q.HasAddress, q.Address = true, a
+	return nil
 }
 
 func hasOperator(t, name string) bool {

@@ -144,6 +144,8 @@ type Query struct {
 	Stack            traces.StackID // when ByStack or BySite is set
 	ByStack, BySite  bool           // only that stack, or every stack of its call site
 	Leaked           bool           // never freed within the recording
+	HasAddress       bool           // only what holds Address, at whatever time
+	Address          uint64
 	Sort             SortKey
 	Descending       bool
 }

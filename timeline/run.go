@@ -84,10 +84,10 @@ func (d *Device) siteSequence() (sites []SiteSignature, steps []int32) {
 		first, _ = d.allocsIn(list[0].First, list[0].End)
 	}
 	end := min(first+siteSignatures, AllocID(d.Allocs.Len()))
-	hashes := siteHashes(d.tl.Trace)
+	hashes := siteHashes(d.tl.places)
 	names := map[traces.StackID]string{traces.NoStack: ""}
 	for a := first; a < end; a++ {
-		st := d.Allocs.Stack[a]
+		st := d.Origin(a)
 		name, ok := names[st]
 		if !ok {
 			name = strings.Clone(d.Site(st))

@@ -160,7 +160,7 @@ func (d *Device) newSelector(q Query) *selector {
 
 // readStacks finds the words in the frames of each stack and in its module.
 func (s *selector) readStacks() {
-	tr := s.d.tl.Trace
+	tr := s.d.tl.places
 	facts := s.d.tl.named()
 	texts := make([]uint64, len(tr.Strings))
 	for i, t := range tr.Strings {
@@ -198,9 +198,10 @@ func (s *selector) selects(id AllocID) bool {
 	switch {
 	case a.Size[id] < q.MinSize, q.MaxSize > 0 && a.Size[id] > q.MaxSize,
 		q.Categories != 0 && q.Categories>>a.Category[id]&1 == 0,
-		q.ByStack && a.Stack[id] != q.Stack,
-		q.BySite && !s.d.sameSite(a.Stack[id], q.Stack),
-		q.Leaked && a.Requested[id] != Never:
+		q.ByStack && s.d.Origin(id) != q.Stack,
+		q.BySite && !s.d.sameSite(s.d.Origin(id), q.Stack),
+		q.Leaked && a.Requested[id] != Never,
+		q.HasAddress && q.Address-a.Addr[id] >= uint64(max(a.Rounded[id], 1)):
 		return false
 	}
 	if q.MinLife > 0 || q.MaxLife > 0 {
@@ -216,7 +217,7 @@ func (s *selector) hasWords(id AllocID) bool {
 	a := &s.d.Allocs
 	all := uint64(1)<<len(s.words) - 1
 	got := s.categories[a.Category[id]]
-	if st := a.Stack[id]; st >= 0 && int(st) < len(s.stacks) {
+	if st := s.d.Origin(id); st >= 0 && int(st) < len(s.stacks) {
 		got |= s.stacks[st]
 	}
 	if got&all == all {

@@ -109,6 +109,14 @@ func (t *Timeline) nameSites(f *stackFacts) {
 
 // number returns the number of a stack's site, -1 for none.
 func (n *siteNamer) number(s traces.StackID) int32 {
+	if !n.t.Recorded(s) {
+		o := &n.t.origins.sites[s-n.t.origins.first]
+		x := site{place: n.text(place{fn: o.label}), caller: -1}
+		if o.phase != traces.PhaseForward {
+			x.phase = o.phase
+		}
+		return n.add(x)
+	}
 	frames := n.t.Trace.Stacks.At(s)
 	at := n.t.siteFrame(n.f, frames)
 	if at < 0 {
@@ -126,6 +134,11 @@ func (n *siteNamer) number(s traces.StackID) int32 {
 	if p := phaseOfKind(n.f.stacks[s]); p != traces.PhaseForward {
 		x.phase = p
 	}
+	return n.add(x)
+}
+
+// add returns the number of a site.
+func (n *siteNamer) add(x site) int32 {
 	i, known := n.sites[x]
 	if !known {
 		i = int32(len(n.list))
@@ -135,8 +148,10 @@ func (n *siteNamer) number(s traces.StackID) int32 {
 	return i
 }
 
-func (n *siteNamer) place(id traces.FrameID) int32 {
-	p := n.t.placeOf(id)
+func (n *siteNamer) place(id traces.FrameID) int32 { return n.text(n.t.placeOf(id)) }
+
+// text returns the number of a place.
+func (n *siteNamer) text(p place) int32 {
 	i, known := n.places[p]
 	if !known {
 		i = int32(len(n.texts))
@@ -200,7 +215,7 @@ func (t *Timeline) siteFrame(f *stackFacts, frames []traces.FrameID) int {
 
 // placeOf returns a frame's text, C++ functions by their short names.
 func (t *Timeline) placeOf(id traces.FrameID) place {
-	fn, file, line := t.Trace.FrameText(id)
+	fn, file, line := t.places.FrameText(id)
 	if t.stacks.frames[id]&framePython == 0 {
 		fn = cppName(fn)
 	}
@@ -240,7 +255,11 @@ func (d *Device) Module(s traces.StackID) string {
 	return f.modules[s]
 }
 
-func (t *Timeline) moduleOf(f *stackFacts, frames []traces.FrameID) string {
+func (t *Timeline) moduleOf(f *stackFacts, s traces.StackID) string {
+	if !t.Recorded(s) {
+		return t.origins.sites[s-t.origins.first].module
+	}
+	frames := t.Trace.Stacks.At(s)
 	want := frameForward
 	for _, id := range frames {
 		if f.frames[id]&frameModule != 0 {

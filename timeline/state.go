@@ -389,7 +389,7 @@ func (s *AllocatorState) judge(d *Device, p *placer, doubts int) {
 	switch {
 	case s.Unplaced > 0:
 		s.Exactness = Inferred
-		s.Reason = fmt.Sprintf("%d active blocks (%d bytes) lie in no known segment", s.Unplaced, s.UnplacedBytes)
+		s.Reason = fmt.Sprintf("%s active blocks (%s bytes) lie in no known segment", Count(int64(s.Unplaced)), Count(s.UnplacedBytes))
 	case p.conflicts+doubts > 0:
 		s.Exactness = Inferred
 		s.Reason = fmt.Sprintf("%d blocks or segments overlap others: events are missing", p.conflicts+doubts)
@@ -399,7 +399,7 @@ func (s *AllocatorState) judge(d *Device, p *placer, doubts int) {
 		s.Exactness, s.Reason = LowerBound, "segments that no event obtains or gives back are not in the recording"
 	case p.inferred > 0:
 		s.Exactness = Inferred
-		s.Reason = fmt.Sprintf("sizes of %d active blocks follow the allocator's rule%s", p.inferred, d.roundingNote())
+		s.Reason = fmt.Sprintf("sizes of %s active blocks follow the allocator's rule%s", Count(int64(p.inferred)), d.roundingNote())
 	default:
 		s.Reason = "every block's size is the allocator's own"
 	}
@@ -411,7 +411,7 @@ func (d *Device) roundingNote() string {
 	case d.roundChecked == 0:
 		return ": rests that it did not split off count as stranded"
 	case d.roundWrong == 0:
-		return fmt.Sprintf(", which gives all %d that the final state shows", d.roundChecked)
+		return fmt.Sprintf(", which gives all %s that the final state shows", Count(int64(d.roundChecked)))
 	}
 	return fmt.Sprintf(", which misses %d of the %d that the final state shows", d.roundWrong, d.roundChecked)
 }

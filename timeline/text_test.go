@@ -17,12 +17,13 @@ import (
 
 // The text form of a trace, for tests. A line is one of
 //
-//	[time] action addr size [sN] [stack=NAME] [cat=NAME]     an event of gpu 0 (a time in ns, else one more than the last)
+//	[time] action addr size [sN] [stack=NAME] [cat=NAME] [name=NAME]     an event of gpu 0 (a time in ns, else one more than the last)
 //	stack NAME: func file:line | func file:line ...         a stack, innermost first
 //	final addr size [sN] [expandable] [pool=1,0]: state addr size requested [stack=NAME] | ...
 //	final                                                   a known final state without segments
 //	setting key json
 //	counter name value                                      a sample after the last event
+//	op NAME PHASE [in=MODULE] [r=ADDR,ADDR] [w=ADDR]        an op after the last event, with what it reads and writes
 //	device kind                                             gpu, cpu, host or arena, before all else
 //	# comment
 type textTrace struct {
@@ -71,6 +72,8 @@ func (p *textTrace) line(line string) {
 		p.b.T.Settings = append(p.b.T.Settings, traces.Setting{Key: key, Value: value})
 	case "counter":
 		p.counter(strings.Fields(rest))
+	case "op":
+		p.op(strings.Fields(rest))
 	default:
 		p.event(strings.Fields(line))
 	}
@@ -114,6 +117,24 @@ func (p *textTrace) counter(words []string) {
 	c.Event = append(c.Event, int32(p.b.T.Events.Len()-1))
 }
 
+func (p *textTrace) op(words []string) {
+	phases := map[string]traces.Phase{"forward": traces.PhaseForward, "backward": traces.PhaseBackward, "optimizer": traces.PhaseOptimizer}
+	op := traces.Op{Start: p.now, Duration: 1, Name: p.b.String(words[0]), Phase: phases[words[1]], Stack: traces.NoStack, Parent: traces.NoOp}
+	for _, w := range words[2:] {
+		key, value, _ := strings.Cut(w, "=")
+		mode := map[string]traces.AccessMode{"r": traces.Read, "w": traces.Write, "m": traces.Mutate}[key]
+		if key == "in" {
+			op.Module = p.b.String(value)
+			continue
+		}
+		for _, addr := range strings.Split(value, ",") {
+			p.b.T.Accesses = append(p.b.T.Accesses, traces.Access{Time: p.now, Addr: uint64(p.number(addr)), Size: 1, Mode: mode,
+				Op: traces.OpID(len(p.b.T.Ops)), Event: int32(p.b.T.Events.Len()), Device: p.device})
+		}
+	}
+	p.b.T.Ops = append(p.b.T.Ops, op)
+}
+
 func (p *textTrace) number(s string) int64 {
 	p.t.Helper()
 	n, err := strconv.ParseInt(s, 0, 64)
@@ -138,6 +159,8 @@ func (p *textTrace) options(words []string) (stack traces.StackID, stream traces
 				p.t.Fatalf("no stack %q", value)
 			}
 			stack = id
+		case key == "name":
+			d.UserMetadata = p.b.String(value)
 		case key == "cat":
 			d.Category = p.b.String(value)
 		case key == "pool":

@@ -13,7 +13,9 @@ type Timeline struct {
 	// Losses are what matching allocations with frees found missing or contradictory, beside Trace.Losses.
 	Losses []traces.Loss
 
-	stacks stackFacts
+	stacks  stackFacts
+	origins origins
+	places  *traces.Trace
 }
 
 // Main returns the device that a view opens with: the accelerator of the highest peak, else the device of the highest peak, else

@@ -168,3 +168,15 @@ func ParseDuration(s string) (int64, error) {
 	}
 	return int64(d), nil
 }
+
+// Count prints a number with thousands separated: 1,234,567.
+func Count(n int64) string {
+	s, minus := strings.CutPrefix(strconv.FormatInt(n, 10), "-")
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	if minus {
+		return "-" + s
+	}
+	return s
+}

@@ -14,7 +14,7 @@ var ErrUnsupported = errors.New("not supported")
 
 // FormatError says where an input is wrong and what to do about it. It unwraps to ErrFormat and to Err.
 type FormatError struct {
-	// Format is the reader's name.
+	// Format is the reader's name, "" where no reader knew the input.
 	Format string
 	// Offset is the byte offset in the decompressed input, -1 where Line is known instead.
 	Offset int64
@@ -30,7 +30,10 @@ type FormatError struct {
 
 // Error returns one sentence: format, place, reason, advice.
 func (e *FormatError) Error() string {
-	s := e.Format + ": "
+	s := ""
+	if e.Format != "" {
+		s = e.Format + ": "
+	}
 	if e.Line > 0 {
 		s += fmt.Sprintf("line %d: ", e.Line)
 	} else if e.Offset >= 0 {

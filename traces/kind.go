@@ -49,6 +49,27 @@ func (t *Trace) Kind() Kind {
 	return Accesses
 }
 
+// Missing says of the trace what Kind.Missing does. A file that was cut before its first event may well have had more.
+func (t *Trace) Missing() string {
+	if t.Kind() == Point && t.Cut() {
+		return ""
+	}
+	return t.Kind().Missing()
+}
+
+// Cut says that the file ended before its format does.
+func (t *Trace) Cut() bool {
+	for _, l := range t.Losses {
+		if l.Name == LossTruncated {
+			return true
+		}
+	}
+	return false
+}
+
+// LossTruncated is the loss of a file that ends early.
+const LossTruncated = "truncated"
+
 // Missing says in one sentence what the kind lacks and what records it; "" for Dataflow.
 func (k Kind) Missing() string {
 	switch k {

@@ -218,7 +218,7 @@ func (m sharer) copy() tea.Cmd {
 func blockText(d *timeline.Device, a timeline.AllocID, u timeline.Units) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s  %s (%d bytes)  %s\n", d.Name(a), u.Bytes(d.Allocs.Size[a]), d.Allocs.Size[a], d.Allocs.Category[a])
-	funcs, files, lines := leaf.Frames(d, d.Allocs.Stack[a], 1<<10)
+	funcs, files, lines := leaf.Frames(d, d.Origin(a), 1<<10)
 	for i := range funcs {
 		fmt.Fprintf(&b, "  %s  %s:%d\n", funcs[i], files[i], lines[i])
 	}
@@ -240,7 +240,7 @@ func (m sharer) source() (file string, line int) {
 	if s.Selected == timeline.NoAlloc {
 		return "", 0
 	}
-	return leaf.UserFrame(s.Device, s.Device.Allocs.Stack[s.Selected])
+	return leaf.UserFrame(s.Device, s.Device.Origin(s.Selected))
 }
 
 func (m sharer) hasSource() bool {

@@ -213,7 +213,22 @@ func (f *filterLine) apply(m *Model) tea.Cmd {
 	return m.setQuery(f.text.String())
 }
 
-const filterHelp = "a word of stack, module or category · size>1MiB · life<5ms · cat:activation · live · leaked · sort:-size"
+// filterTerms are what a filter can say, most useful first: as many as have room are shown.
+var filterTerms = []string{
+	"a word of stack, module or category", "size>1MiB", "life<5ms", "live", "cat:activation", "0x7f3a00001200, what holds an address", "leaked", "sort:-size",
+}
+
+// filterHelp returns the terms that fit into w cells.
+func filterHelp(w int) string {
+	text := filterTerms[0]
+	for _, t := range filterTerms[1:] {
+		if canvas.Width(text)+3+canvas.Width(t) > w {
+			break
+		}
+		text += " · " + t
+	}
+	return text
+}
 
 func (f *filterLine) draw(m *Model, c *canvas.Canvas) {
 	th := m.state.Theme
@@ -230,7 +245,7 @@ func (f *filterLine) draw(m *Model, c *canvas.Canvas) {
 	case f.err != nil:
 		c.TextMax(x+2, row.Y, w-x-3, th.OnDialog(th.Bad), f.err.Error())
 	case f.text.String() == "":
-		c.TextMax(x+2, row.Y, w-x-3, th.OnDialog(th.Dim), filterHelp)
+		c.TextMax(x+2, row.Y, w-x-3, th.OnDialog(th.Dim), filterHelp(w-x-3))
 	case m.found.text == f.text.String():
 		c.TextMax(x+3, row.Y, w-x-4, th.OnDialog(th.Dim), leaf.Count(int64(len(m.found.blocks)))+" blocks")
 	}

@@ -243,3 +243,16 @@ func (m follower) drawAlert(c *canvas.Canvas) int {
 	c.Zone(canvas.Rect{X: w - 1 - n, W: n, H: 1}, runMsg{"view L"})
 	return n + 2
 }
+
+// nothingOpen says why no recording is open, and what opens one; otherwise where nothing is known of that.
+func (m follower) nothingOpen(otherwise string) string {
+	switch {
+	case m.live != nil && m.live.Look().State == live.Ended:
+		return "The job ended before a step of it was captured."
+	case m.live != nil:
+		return "No step of this job is captured yet: two are as soon as it is warm, and r in Live captures the next one."
+	case m.machine != nil:
+		return "Nothing is open yet: P lists the processes of this machine, and enter watches one of them."
+	}
+	return otherwise
+}

@@ -54,9 +54,11 @@ func TestAJobOpensOnItsOwnViewAndTheOthersSayThatNothingIsThereYet(t *testing.T)
 	if d.m.front != leaf.Live || d.m.failure != nil || d.m.loading != nil {
 		t.Fatalf("view %c in front", d.m.front)
 	}
-	for _, id := range []string{"1", "2", "3", "4", "5", "6", "7", "8", "9", "0", "m", "L"} {
+	for _, id := range []string{"1", "2", "3", "4", "5", "6", "7", "8", "9", "0", "m"} {
 		d.press(id)
+		d.wants("No step of this job is captured yet")
 	}
+	d.press("L")
 	f.tell(d, func(l *live.Look) {})
 	if d.m.front != leaf.Live {
 		t.Errorf("view %c in front", d.m.front)
@@ -179,9 +181,11 @@ func TestAProcessOfTheMachineIsWatchedAndThenAnother(t *testing.T) {
 	}}, 120, 40)
 	onNode(d, machine.Look{Version: 1, Host: "node7", Processes: []machine.Process{process(7, "python a.py"), process(8, "python b.py"), process(9, "python c.py")}})
 	d.wants("node7", "python a.py", "python b.py")
-	for _, id := range []string{"1", "2", "3", "4", "5", "6", "7", "8", "9", "0", "m", "P"} {
+	for _, id := range []string{"1", "2", "3", "4", "5", "6", "7", "8", "9", "0", "m"} {
 		d.press(id)
+		d.wants("Nothing is open yet: P lists")
 	}
+	d.press("P")
 	d.press("enter")
 	if d.m.front != leaf.Live || len(jobs) != 1 {
 		t.Fatalf("view %c in front, %d jobs", d.m.front, len(jobs))

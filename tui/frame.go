@@ -87,6 +87,9 @@ func (m painter) drawView(c *canvas.Canvas) {
 		v.Draw(&m.state, c)
 		return
 	}
+	if m.state.Timeline == nil && m.state.Run == nil { // what is wanted is not in what is open: nothing is
+		why = follower(m).nothingOpen(why)
+	}
 	title, why, command := unavailable(v.Name(), why)
 	leaf.Empty(&m.state, c, title, why, command)
 }
@@ -389,7 +392,14 @@ func (m painter) drawHints(c *canvas.Canvas) {
 // shadowed reports whether a root's action is not worth a hint here: the view in front uses its key for something else, or shows
 // nothing of what it changes.
 func (m painter) shadowed(a *action, own []key.Binding) bool {
-	if v, ok := m.view().(leaf.Timeless); ok && v.Timeless() && (a.group == groupMove || a.group == groupLook && a.name != "device" && a.name != "file" ||
+	timeless := false
+	if v, ok := m.view().(leaf.Timeless); ok {
+		timeless = v.Timeless()
+	}
+	if ok, _ := m.view().Available(&m.state); !ok {
+		timeless = true // it says why it has nothing to show
+	}
+	if timeless && (a.group == groupMove || a.group == groupLook && a.name != "device" && a.name != "file" ||
 		a.group == groupFind) {
 		return true
 	}

@@ -2,7 +2,9 @@ package tui
 
 import (
 	"context"
+	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -149,6 +151,42 @@ func TestViewsSayWhatWouldMakeThem(t *testing.T) {
 	}
 }
 
+func TestThePeakSaysWhereTheChosenRowComesFrom(t *testing.T) {
+	d := start(t, Options{Loader: loaderOf(training(t, "runs/a.gmt", 0)), View: leaf.Peak}, 120, 40)
+	d.wants("its largest block", "88.0 MiB b'7f0011800000_1")
+	d.press("down")
+	d.wants("80.0 MiB b'7f")
+	d.press("2", "down", "3")
+	if d.m.state.Selected == timeline.NoAlloc {
+		t.Fatal("no block is selected")
+	}
+	d.wants("selected ──")
+}
+
+func TestOneMomentIsNotCalledAPeak(t *testing.T) {
+	d := start(t, Options{Loader: loaderOf(moment(t))}, 120, 40)
+	for _, v := range d.m.views {
+		d.press(string(rune(v.ID())))
+		for _, wrong := range []string{"at the peak", "At the peak", "within the recording"} {
+			if strings.Contains(d.screen(), wrong) {
+				t.Errorf("%s says %q of one moment:\n%s", v.Name(), wrong, d.screen())
+			}
+		}
+	}
+}
+
+func TestAViewWithNothingToShowHintsOnlyAtWhatWorksThere(t *testing.T) {
+	d := start(t, Options{Loader: loaderOf(training(t, "runs/a.gmt", 0))}, 120, 40)
+	d.press("9")
+	d.wants("has nothing to show", "e export", ": more", "? help")
+	lines := strings.Split(strings.TrimRight(d.screen(), "\n"), "\n")
+	for _, hint := range []string{"p peak", "+− zoom", "[ ] iteration", "/ filter", "c mark"} {
+		if last := lines[len(lines)-1]; strings.Contains(last, hint) {
+			t.Errorf("%q is a key that changes nothing there: %s", hint, last)
+		}
+	}
+}
+
 func TestARunOfRanksOpensWithThem(t *testing.T) {
 	run := timeline.BuildRun([]timeline.RankSummary{{Rank: 0, Path: "r0.gmt"}, {Rank: 1, Path: "r1.gmt"}})
 	opened := ""
@@ -233,4 +271,21 @@ func TestTwoPlansAreLaidBesideEachOther(t *testing.T) {
 	d.wants("▸ packed")
 	d.press("esc")
 	d.wants("the fastest is ours")
+}
+
+func TestAnAddressFindsTheBlocksThatHeldIt(t *testing.T) {
+	d := start(t, Options{Loader: loaderOf(training(t, "runs/a.gmt", 0)), View: leaf.Allocations}, 80, 24)
+	d.press("/")
+	for _, line := range strings.Split(d.screen(), "\n") {
+		if strings.Contains(line, "filter /") && strings.Contains(line, "…") {
+			t.Errorf("the help is cut: %s", line)
+		}
+	}
+	s := d.m.State()
+	a := s.Device.LiveAt(s.Device.Totals.PeakAt, nil)[1]
+	d.typeText(fmt.Sprintf("0x%x", s.Device.Allocs.Addr[a]+5000))
+	d.press("enter")
+	if !slices.Contains(d.m.found.blocks, a) || len(d.m.found.blocks) > 20 {
+		t.Errorf("%d blocks held the address, the one it lies in among them: %v", len(d.m.found.blocks), slices.Contains(d.m.found.blocks, a))
+	}
 }

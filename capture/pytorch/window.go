@@ -91,7 +91,9 @@ func (a *assembly) ofAgent(ctx context.Context, w capture.Window, tail windowTai
 	if err != nil {
 		tr.Losses = append(tr.Losses, traces.Loss{Name: "window_damaged", Severity: traces.Fault, Count: 1, Detail: err.Error()})
 	}
-	if a.head.How != capture.HowOps && tr.Clock.Epoch != 0 {
+	if a.head.How == capture.HowOps {
+		numberSteps(tr, a.head.First)
+	} else if tr.Clock.Epoch != 0 {
 		markSteps(tr, a.head)
 	}
 	if tail.Lost > 0 {
@@ -103,6 +105,17 @@ func (a *assembly) ofAgent(ctx context.Context, w capture.Window, tail windowTai
 	}
 	w.Trace, w.Bytes = tr, capture.Size(tr)
 	return w, nil
+}
+
+// numberSteps names the steps of a description, which counts its own, as the job counts them. The trace is not shared yet.
+func numberSteps(tr *traces.Trace, first int64) {
+	for i := range tr.Marks {
+		if tr.Marks[i].Kind == traces.MarkIteration {
+			tr.Strings = append(tr.Strings, "step "+strconv.FormatInt(first, 10))
+			tr.Marks[i].Name = traces.StringID(len(tr.Strings) - 1)
+			first++
+		}
+	}
 }
 
 // markSteps gives what torch recorded itself, which knows no steps, the bounds that the agent saw. The trace is not shared yet.

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync/atomic"
 
+	"github.com/charmbracelet/x/ansi"
 	"github.com/charmbracelet/x/term"
 	"github.com/spf13/cobra"
 
@@ -103,16 +105,17 @@ func (a *app) rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "gmemtop",
 		Short: "Shows where GPU memory goes during training",
-		Long: "gmemtop shows where GPU memory goes during training: when the peak was, what held it, and why.\n" +
-			"It reads PyTorch memory snapshots, torch.profiler traces and more, recognised by content.\n\n" +
-			"It watches trainings that run, and reads what was saved of others. Without a command it shows this machine's GPUs and who uses them; where there is none,\n" +
-			"the embedded sample.",
-		Example: "  gmemtop run -- python train.py        watch a training from its first step\n" +
-			"  gmemtop attach 4242                   watch one that runs already\n" +
-			"  gmemtop replay snapshot.pickle        look at a trace in the terminal\n" +
-			"  gmemtop stats snapshot.pickle         the answer on one screen\n" +
-			"  gmemtop oom snapshot.pickle           why it ran out of memory\n" +
-			"  gmemtop diff old.pickle new.pickle --fail-if 'peak>+2%'",
+		Long: "gmemtop shows where GPU memory goes during training: when the peak was, what held it, and what would bring it down. It watches trainings " +
+			"that run, and reads PyTorch memory snapshots, torch.profiler traces and more, recognised by content.\n\n" +
+			"Without a command it shows this machine's GPUs and who uses them; where there is none, the embedded sample.",
+		Example: "  gmemtop run -- python train.py             watch a training from its first step\n" +
+			"  gmemtop attach 4242                        watch one that runs already\n" +
+			"  gmemtop replay snapshot.pickle             look at a trace in the terminal\n" +
+			"  gmemtop stats snapshot.pickle              the answer on one screen\n" +
+			"  gmemtop oom snapshot.pickle                why it ran out of memory\n" +
+			"  gmemtop diff old.pickle new.pickle         what changed; with --fail-if a gate in CI\n" +
+			"  gmemtop compare trace.gmt --budget 12GiB   what each memory manager would make of it\n" +
+			"  gmemtop doctor                             what works on this machine, and what would fix the rest",
 		SilenceErrors: true, SilenceUsage: true,
 		Args: a.rootArgs,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
@@ -128,7 +131,8 @@ func (a *app) rootCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.start(cmd.Context()) },
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.SetUsageTemplate(usageTemplate)
+	wide := a.helpWidth()
+	root.SetUsageTemplate(strings.ReplaceAll(usageTemplate, "WIDTH", strconv.Itoa(wide)))
 	root.SetHelpTemplate(helpTemplate)
 	root.AddGroup(&cobra.Group{ID: groupLook, Title: "Look"}, &cobra.Group{ID: groupLive, Title: "Watch a training"}, &cobra.Group{ID: groupReport, Title: "Report"},
 		&cobra.Group{ID: groupFiles, Title: "Files"}, &cobra.Group{ID: groupMachine, Title: "This program"})
@@ -136,6 +140,9 @@ func (a *app) rootCommand() *cobra.Command {
 	a.flags.screen(root)
 	root.AddCommand(a.attachCommand(), a.runCommand(), a.recordCommand(), a.estimateCommand(), a.replayCommand(), a.statsCommand(), a.oomCommand(), a.diffCommand(), a.compareCommand(), a.planCommand(), a.packCommand(), a.describeCommand(), a.exportCommand(), a.repairCommand(),
 		a.doctorCommand(), a.versionCommand(), a.completionCommand(root), a.manCommand(root))
+	for _, c := range append(root.Commands(), root) {
+		c.Long = reflow(c.Long, wide)
+	}
 	if err := completions(root); err != nil {
 		panic(err) // a flag was named twice: a mistake in this program that every run shows
 	}
@@ -155,14 +162,21 @@ func (a *app) start(ctx context.Context) error {
 }
 
 // rootArgs explains a first word that is no command; a file's name is the likeliest.
-func (a *app) rootArgs(_ *cobra.Command, args []string) error {
+func (a *app) rootArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
 	if _, err := os.Stat(args[0]); err == nil {
 		return fmt.Errorf("%q is a file, not a command: gmemtop replay %s shows it", args[0], args[0])
 	}
-	return fmt.Errorf("unknown command %q", args[0])
+	if _, err := strconv.ParseUint(args[0], 10, 32); err == nil {
+		return fmt.Errorf("%q is a number, not a command: gmemtop attach %s watches the process of that number", args[0], args[0])
+	}
+	cmd.SuggestionsMinimumDistance = 2 // letters that may be wrong
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		return fmt.Errorf("unknown command %q: is %s meant?", args[0], strings.Join(near, " or "))
+	}
+	return fmt.Errorf("unknown command %q, and no file of that name is here", args[0])
 }
 
 // exactArgs asks for n arguments by name.
@@ -170,12 +184,38 @@ func exactArgs(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
 		case len(args) < len(names):
-			return fmt.Errorf("%s needs %s", cmd.Name(), strings.Join(names[len(args):], " and "))
+			err := fmt.Errorf("%s needs %s", cmd.Name(), strings.Join(names, " and "))
+			if len(args) > 0 {
+				err = fmt.Errorf("%w, and only %q came", err, args[0])
+			}
+			return err
 		case len(args) > len(names):
 			return fmt.Errorf("%s takes %s and nothing more, but %q came too", cmd.Name(), strings.Join(names, " and "), args[len(names)])
 		}
 		return nil
 	}
+}
+
+// helpWidth is how wide help is: as the terminal is, and no wider than is well read.
+func (a *app) helpWidth() int {
+	const widest = 100
+	if w := a.width(); w > 0 {
+		return min(w, widest)
+	}
+	return widest
+}
+
+// reflow breaks text into lines of at most w cells. A line of its own ends with a full stop or is empty.
+func reflow(text string, w int) string {
+	var out []string
+	for _, line := range strings.Split(text, "\n") {
+		if n := len(out); n > 0 && out[n-1] != "" && !strings.HasSuffix(out[n-1], ".") {
+			out[n-1] += " " + line
+			continue
+		}
+		out = append(out, line)
+	}
+	return ansi.Wrap(strings.Join(out, "\n"), w, " ")
 }
 
 // complain tells the user what stands in the way, however quiet they want it.
@@ -218,11 +258,12 @@ Examples
   {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}{{end}}{{if .HasAvailableLocalFlags}}
 
 Flags
-{{.LocalFlags.FlagUsagesWrapped 110 | trimTrailingWhitespaces}}{{end}}{{if .HasAvailableInheritedFlags}}
+{{.LocalFlags.FlagUsagesWrapped WIDTH | trimTrailingWhitespaces}}{{end}}{{if .HasAvailableInheritedFlags}}
 
 Shared flags
-{{.InheritedFlags.FlagUsagesWrapped 110 | trimTrailingWhitespaces}}{{end}}
+{{.InheritedFlags.FlagUsagesWrapped WIDTH | trimTrailingWhitespaces}}{{end}}
 
 Each flag can be set in the environment: GMEMTOP_UNITS=si for --units si.
-Exit codes: 0 fine, 1 failure, 2 usage, 3 found what was asked about, 4 input damaged, 5 not supported here, 130 interrupted.
+Exit codes: 0 fine, 1 failure, 2 usage, 3 found what was asked about, 4 input damaged,
+5 not supported here, 130 interrupted.
 `

@@ -46,7 +46,7 @@ func (f *flags) reading(c *cobra.Command) {
 // window adds --from and --to.
 func (f *flags) window(c *cobra.Command) {
 	p := c.Flags()
-	p.StringVar(&f.from, "from", "", "begin at a time (1.5s), an iteration (it3, the third) or an event index (1200)")
+	p.StringVar(&f.from, "from", "", "begin at a time (1.5s), an iteration (it3) or an event index (1200)")
 	p.StringVar(&f.to, "to", "", "end before a time, an iteration or an event index")
 }
 

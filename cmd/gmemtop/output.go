@@ -107,6 +107,9 @@ func (a *app) mayWrite(path string) error {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
+		if _, err := os.Stat(filepath.Dir(path)); errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("cannot write %s: there is no folder %s: make it, or name another file", path, filepath.Dir(path))
+		}
 		return nil
 	case err != nil:
 		return fmt.Errorf("cannot write %s: %w", path, unwrapPath(err))

@@ -40,7 +40,7 @@ func (f *planFlags) add(c *cobra.Command) {
 	p.StringVar(&f.network, "network", "", "plan a network made from its layers instead of a file: "+strings.Join(networkNames(), ", "))
 	p.IntSliceVar(&f.batch, "batch", nil, "samples in a batch: of --network, or of the recorded files in their order")
 	p.IntSliceVar(&f.sequence, "sequence", nil, "tokens in a sample: of --network, or of the recorded files in their order")
-	p.StringVar(&f.iteration, "iteration", "", "the iteration to plan on, counted from 1 (default the steady one of the highest peak)")
+	p.StringVar(&f.iteration, "iteration", "", "the iteration to plan on, by its number (default the steady one of the highest peak)")
 	p.Uint64Var(&f.seed, "seed", 1, "seed of managers that choose at random: same seed and work, same plan")
 	p.Int64Var(&f.work, "work", 0, "how much each manager may search, in its own counted units (default its own)")
 }
@@ -148,10 +148,10 @@ func (a *app) recorded(ctx context.Context, path string, f *planFlags) (*plan.Pr
 	o := plan.BuildOptions{Iteration: -1, Hardware: hw, Name: name(path), EagerOnly: f.eagerOnly}
 	if f.iteration != "" {
 		n, err := strconv.Atoi(strings.TrimPrefix(f.iteration, "it"))
-		if err != nil || n < 1 {
+		if err != nil || n < 0 {
 			return nil, nil, usageError{fmt.Errorf("--iteration %q is no iteration: write 2, or it2", f.iteration)}
 		}
-		o.Iteration = n - 1
+		o.Iteration = n
 	}
 	t, readErr := a.timeline(ctx, path)
 	if t == nil {
@@ -169,6 +169,17 @@ func (a *app) recorded(ctx context.Context, path string, f *planFlags) (*plan.Pr
 	}
 	if d == nil {
 		return nil, nil, firstError(readErr, errors.New("this trace has no device whose memory could be planned"))
+	}
+	if f.iteration != "" {
+		it := d.Iterations()
+		i, err := it.Find(strconv.Itoa(o.Iteration))
+		if err == nil && i == len(it.List) {
+			err = fmt.Errorf("the last iteration is %d", o.Iteration-1)
+		}
+		if err != nil {
+			return nil, nil, usageError{fmt.Errorf("--iteration %s: %w", f.iteration, err)}
+		}
+		o.Iteration = i
 	}
 	p, err := plan.FromDevice(ctx, d, o)
 	if errors.Is(err, plan.ErrInvalid) { // what was recorded cannot have been: sizes beyond any device, work that no memory was there for

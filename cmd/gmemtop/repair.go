@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/gmt"
 )
 
@@ -50,6 +52,11 @@ func (a *app) repair(ctx context.Context, path string) error {
 		rep, err = gmt.Repair(ctx, f, info.Size(), w)
 		return err
 	})
+	head := make([]byte, 64)
+	if n, _ := f.ReadAt(head, 0); errors.Is(err, traces.ErrFormat) && !gmt.Sniff(head[:n]) {
+		return fmt.Errorf("%s: %w: this is no gmemtop recording (.gmt); files of other formats need no repair: gmemtop replay shows what is sound of them",
+			path, traces.ErrFormat)
+	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}

@@ -50,7 +50,7 @@ func (a *app) replay(ctx context.Context, paths []string) error {
 			return usageError{errors.New("this build has no embedded sample: name a file")}
 		}
 		paths = names[:1]
-		notice = "this is the embedded sample " + paths[0] + ": gmemtop replay FILE shows your own trace"
+		notice = "this is the embedded sample " + strings.TrimPrefix(paths[0], "sample:") + "; gmemtop replay FILE opens your own trace"
 	}
 	if !isTerminal(a.out) || a.env("TERM") == "dumb" {
 		if notice != "" {
@@ -233,7 +233,7 @@ func (a *app) loadedRun(ctx context.Context, paths []string, progress func(stage
 	if err != nil {
 		return tui.Loaded{}, err
 	}
-	from, to := runSpan(found)
+	spans, apart := runSpans(found)
 	byPath := map[string]*traces.Trace{}
 	var ranks []timeline.RankSummary
 	var damaged error
@@ -244,15 +244,19 @@ func (a *app) loadedRun(ctx context.Context, paths []string, progress func(stage
 		if err != nil {
 			return tui.Loaded{}, fmt.Errorf("%s: %w", f.Path, err)
 		}
-		r, err := timeline.Summarise(ctx, t, from, to, stripColumns)
+		r, err := timeline.Summarise(ctx, t, spans[i].from, spans[i].to, stripColumns)
 		if err != nil {
 			return tui.Loaded{}, fmt.Errorf("%s: %w", f.Path, err)
+		}
+		if apart {
+			r.From, r.To, r.PeakTime = r.From-spans[i].from, r.To-spans[i].from, r.PeakTime-spans[i].from
 		}
 		r.Path, r.Rank, r.Err = f.Path, f.Rank, f.Err
 		ranks = append(ranks, r)
 		byPath[f.Path] = f.Trace
 	}
 	l := tui.Loaded{Run: timeline.BuildRun(ranks)}
+	l.Run.Apart = apart
 	t, err := timeline.Build(ctx, byPath[l.Run.Ranks[0].Path], nil)
 	if err != nil {
 		return l, err
@@ -261,23 +265,45 @@ func (a *app) loadedRun(ctx context.Context, paths []string, progress func(stage
 	return l, damaged
 }
 
-// runSpan returns the first and the last moment of all ranks, in nanoseconds of the clock they share.
-func runSpan(found []load.Found) (from, to int64) {
-	from, to = math.MaxInt64, math.MinInt64
-	for _, f := range found {
+// clockSpan is a stretch [from, to) of a clock, in nanoseconds.
+type clockSpan struct{ from, to int64 }
+
+// runSpans returns the stretch of the clock that each rank is drawn over. It is the same for all, from the first event of any to the last; where two ranks
+// were not recorded at one time, or on clocks that are hours apart, it begins with each rank's own first event instead, and is as long as the longest.
+func runSpans(found []load.Found) (spans []clockSpan, apart bool) {
+	whole, longest := clockSpan{math.MaxInt64, math.MinInt64}, int64(1)
+	begun, over := int64(math.MinInt64), int64(math.MaxInt64) // the last to begin, the first to end
+	spans = make([]clockSpan, len(found))
+	for i, f := range found {
+		own := clockSpan{math.MaxInt64, math.MinInt64}
 		t := f.Trace
 		for d := range t.Devices {
 			first, end := t.DeviceEvents(traces.DeviceID(d))
 			if end > first {
-				from = min(from, t.Clock.Epoch+t.Events.Time[first])
-				to = max(to, t.Clock.Epoch+t.Events.Time[end-1]+1)
+				own.from = min(own.from, t.Clock.Epoch+t.Events.Time[first])
+				own.to = max(own.to, t.Clock.Epoch+t.Events.Time[end-1]+1)
 			}
 		}
+		if own.from > own.to {
+			continue // it has no events
+		}
+		spans[i] = own
+		whole.from, whole.to = min(whole.from, own.from), max(whole.to, own.to)
+		begun, over = max(begun, own.from), min(over, own.to)
+		longest = max(longest, own.to-own.from)
 	}
-	if from > to {
-		return 0, 1
+	if whole.from > whole.to {
+		whole = clockSpan{0, 1}
 	}
-	return from, to
+	apart = begun >= over
+	for i := range spans {
+		if apart {
+			spans[i].to = spans[i].from + longest
+		} else {
+			spans[i] = whole
+		}
+	}
+	return spans, apart
 }
 
 const samplePrefix = "sample:"

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/load"
 	"github.com/gmemtop/gmemtop/tui"
 )
 
@@ -41,10 +43,10 @@ func TestFromAndToChooseWhatTheScreenOpensAt(t *testing.T) {
 	if err != nil || l.First != 10 || l.End != 20 || l.Device != nil {
 		t.Errorf("events 10 to 20: %d to %d, device %v, %v", l.First, l.End, l.Device, err)
 	}
-	l, err = opened(t, "it2", "it3", "")
+	l, err = opened(t, "it1", "it2", "")
 	its := l.Timelines[0].Main().Iterations().List
 	if err != nil || l.First != its[1].First || l.End != its[2].First {
-		t.Errorf("the second iteration: %d to %d, %v", l.First, l.End, err)
+		t.Errorf("ProfilerStep#1, the second iteration: %d to %d, %v", l.First, l.End, err)
 	}
 	for _, bad := range [][3]string{{"20", "10", ""}, {"it99", "", ""}, {"", "", "7"}} {
 		if _, err := opened(t, bad[0], bad[1], bad[2]); err == nil {
@@ -61,5 +63,27 @@ func TestTheScreenIsASCIIWhereTheTerminalIsSaidToBe(t *testing.T) {
 		if got := newApp(os.Stdin, os.Stdout, os.Stderr, []string{env}).onlyASCII(); got != want {
 			t.Errorf("%s: %v", env, got)
 		}
+	}
+}
+
+// rankTrace is a recording of two events, from one time to another.
+func rankTrace(epoch, from, to int64) load.Found {
+	b := traces.NewBuilder()
+	d := b.Device(traces.DeviceGPU, 0)
+	b.T.Clock.Epoch = epoch
+	for _, at := range []int64{from, to - 1} {
+		b.Event(traces.Event{Time: at, Device: d, Action: traces.Alloc, Addr: uint64(at), Size: 1, Stack: traces.NoStack})
+	}
+	return load.Found{Trace: b.Finish()}
+}
+
+func TestRanksThatHaveNoTimeInCommonAreDrawnFromTheirOwnBeginnings(t *testing.T) {
+	spans, apart := runSpans([]load.Found{rankTrace(1000, 0, 50), rankTrace(1000, 20, 90)})
+	if apart || spans[0] != (clockSpan{1000, 1090}) || spans[1] != spans[0] {
+		t.Errorf("together: %v, apart %v", spans, apart)
+	}
+	spans, apart = runSpans([]load.Found{rankTrace(1000, 0, 50), rankTrace(90000, 0, 70), rankTrace(0, 0, 10)})
+	if want := (clockSpan{90000, 90070}); !apart || spans[1] != want || spans[0] != (clockSpan{1000, 1070}) || spans[2] != (clockSpan{0, 70}) {
+		t.Errorf("hours apart: %v, apart %v", spans, apart)
 	}
 }

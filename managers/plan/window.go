@@ -41,7 +41,7 @@ func (x *extractor) window(opt BuildOptions) (window, error) {
 		}
 	}
 	if len(its.List) > 1 {
-		x.p.Notes = append(x.p.Notes, fmt.Sprintf("iteration %d of %d is planned", k+1, len(its.List)))
+		x.p.Notes = append(x.p.Notes, fmt.Sprintf("%s is planned, one of %d", its.List[k].Name, len(its.List)))
 	}
 	if odd > 0 {
 		x.p.Notes = append(x.p.Notes, fmt.Sprintf("%d other iterations have another shape, and the plan does not speak of them", odd))
@@ -57,7 +57,7 @@ func (x *extractor) window(opt BuildOptions) (window, error) {
 	}
 	w := window{first: at(it.First), end: at(it.End)}
 	if w.first >= w.end {
-		return window{}, fmt.Errorf("plan: iteration %d: %w", k+1, errNothing)
+		return window{}, fmt.Errorf("plan: %s: %w", its.List[k].Name, errNothing)
 	}
 	if k+1 < len(its.List) && !its.List[k+1].Odd && its.List[k+1].First == it.End {
 		w.second = at(its.List[k+1].End)

@@ -2,7 +2,6 @@ package figure
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/report"
@@ -157,7 +156,7 @@ func (c *Chart) fill(ctx context.Context, d *timeline.Device, s report.Span, n i
 			at = *it.Start
 		}
 		if x := float64(at-c.From) / float64(c.To-c.From); x >= 0 && x < 1 {
-			c.Marks = append(c.Marks, Mark{X: x, Label: fmt.Sprintf("it %d", it.Index+1)})
+			c.Marks = append(c.Marks, Mark{X: x, Label: "it " + timeline.IterationNumber(it.Name)})
 		}
 	}
 	return nil

@@ -146,7 +146,7 @@ func (c *Chart) tables(b *strings.Builder) {
 			if it.Start != nil {
 				length = timeline.Duration(*it.End - *it.Start)
 			}
-			fmt.Fprintf(b, "<tr><td class=n>%d</td>%s%s%s%s<td>%s</td></tr>\n", it.Index+1, c.sizeCell(it.PeakAllocated), cell(length),
+			fmt.Fprintf(b, "<tr><td class=n>%s</td>%s%s%s%s<td>%s</td></tr>\n", timeline.IterationNumber(it.Name), c.sizeCell(it.PeakAllocated), cell(length),
 				c.sizeCell(it.Churn), cell(report.Grouped(it.Blocks)), escapeXML(it.Why))
 		}
 		shut()

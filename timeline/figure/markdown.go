@@ -99,7 +99,7 @@ func (m *markdownWriter) iterations(d *report.DeviceStats, top int) {
 		if it.Start != nil {
 			length = timeline.Duration(*it.End - *it.Start)
 		}
-		m.f("| %d | %s | %s | %s | %s | %s |", it.Index+1, m.units.Bytes(it.PeakAllocated), length, m.units.Bytes(it.Churn),
+		m.f("| %s | %s | %s | %s | %s | %s |", timeline.IterationNumber(it.Name), m.units.Bytes(it.PeakAllocated), length, m.units.Bytes(it.Churn),
 			report.Grouped(it.Blocks), report.EscapeMarkdown(it.Why))
 	}
 }

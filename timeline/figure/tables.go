@@ -29,7 +29,7 @@ func Folded(ctx context.Context, w io.Writer, d *timeline.Device, o Options) err
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		frames := report.StackText(d.Timeline().Trace, g.Stack)
+		frames := report.StackText(d.Timeline().Places(), g.Stack)
 		if len(frames) == 0 {
 			frames = []string{g.Name}
 		}
@@ -106,7 +106,7 @@ func rowsOf(ctx context.Context, d *timeline.Device, s report.Span, row func(*al
 		if !s.Whole && (a.Start[i] >= s.End || a.End[i] < s.First) {
 			continue
 		}
-		stack := a.Stack[i]
+		stack := d.Origin(timeline.AllocID(i))
 		n, ok := names[stack]
 		if !ok {
 			n = named{report.Printable(d.Site(stack)), report.Printable(d.Module(stack))}
@@ -213,7 +213,7 @@ func CSVStacks(ctx context.Context, w io.Writer, d *timeline.Device, _ Options) 
 	if err := out.Write([]string{"stack", "depth", "function", "file", "line"}); err != nil {
 		return err
 	}
-	tr := d.Timeline().Trace
+	tr := d.Timeline().Places()
 	for id := range tr.Stacks.Len() {
 		if id%checkEvery == 0 && ctx.Err() != nil {
 			return ctx.Err()
@@ -276,7 +276,7 @@ func JSON(ctx context.Context, w io.Writer, d *timeline.Device, o Options) error
 		if i > 0 {
 			out.WriteByte(',')
 		}
-		if err := enc.Encode(report.StackText(d.Timeline().Trace, id)); err != nil {
+		if err := enc.Encode(report.StackText(d.Timeline().Places(), id)); err != nil {
 			return err
 		}
 	}

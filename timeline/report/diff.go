@@ -81,7 +81,7 @@ func NewDiff(ctx context.Context, a, b *timeline.Timeline, checks []Threshold, o
 		d.Categories = append(d.Categories, newDiffRow(r, nil, nil))
 	}
 	for _, r := range first(cmp.Sites, o.top(defaultTopJSON)) {
-		d.Sites = append(d.Sites, newDiffRow(r, a.Trace, b.Trace))
+		d.Sites = append(d.Sites, newDiffRow(r, a.Places(), b.Places()))
 	}
 	for _, t := range checks {
 		c, err := t.check(d.Metrics)

@@ -88,7 +88,7 @@ func newOOMDevice(d *timeline.Device, a *timeline.Autopsy, o Options) OOMDevice 
 		Device: d.Info.Ordinal, DeviceKind: d.Info.Kind.String(), Name: d.Info.Name, Sentence: a.Sentence, OOM: a.OOM,
 		Inferred: a.Inferred,
 		Event:    eventOf(a.At), Time: timeOf(d, a.At), Asked: known(a.Asked), Free: known(a.Free),
-		Causes: []Cause{}, Holders: newStackRows(d.Timeline().Trace, a.Holders, o.top(defaultTopJSON)), Levers: []Lever{},
+		Causes: []Cause{}, Holders: newStackRows(d.Timeline().Places(), a.Holders, o.top(defaultTopJSON)), Levers: []Lever{},
 	}
 	if a.State != nil && a.State.Known {
 		row.State = newFragmentation(a.State, "peak")

@@ -322,7 +322,7 @@ func TestParsePosition(t *testing.T) {
 			t.Errorf("%q: %+v, %v; want %+v", text, got, err, want)
 		}
 	}
-	for _, bad := range []string{"-3", "it0", "it", "-2s", "later", "1.5"} {
+	for _, bad := range []string{"-3", "it", "it-1", "-2s", "later", "1.5"} {
 		if got, err := ParsePosition(bad); err == nil {
 			t.Errorf("%q is taken for %+v", bad, got)
 		}

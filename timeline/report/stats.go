@@ -152,7 +152,7 @@ type GroupRow struct {
 	Inferred bool   `json:"inferred"`
 }
 
-// Iteration is one training step, Index counted from 0 (text and screens count from 1); times count from the trace's first
+// Iteration is one training step, Index counted from 0 (text and screens call it by the number at the end of Name); times count from the trace's first
 // event and are nil where the trace has no clock.
 type Iteration struct {
 	Index         int    `json:"index"`
@@ -187,7 +187,7 @@ const defaultTopJSON = 20
 func NewStats(ctx context.Context, t *timeline.Timeline, o Options) (*Stats, error) {
 	tr := t.Trace
 	s := &Stats{
-		SchemaVersion: SchemaVersion, Source: newSource(tr), Kind: tr.Kind().String(), Missing: tr.Kind().Missing(),
+		SchemaVersion: SchemaVersion, Source: newSource(tr), Kind: tr.Kind().String(), Missing: tr.Missing(),
 		Complete: true, Losses: newLosses(t), Devices: []DeviceStats{},
 	}
 	devices, err := o.Devices.Of(t)
@@ -344,8 +344,8 @@ func timeOf(d *timeline.Device, m timeline.Moment) *int64 {
 
 func newBreakdown(d *timeline.Device, at timeline.Moment, top int) Breakdown {
 	b := Breakdown{ByCategory: []CategoryRow{},
-		BySite:  newStackRows(d.Timeline().Trace, d.Breakdown(at, timeline.BySite), top),
-		ByStack: newStackRows(d.Timeline().Trace, d.Breakdown(at, timeline.ByStack), top)}
+		BySite:  newStackRows(d.Timeline().Places(), d.Breakdown(at, timeline.BySite), top),
+		ByStack: newStackRows(d.Timeline().Places(), d.Breakdown(at, timeline.ByStack), top)}
 	for _, g := range d.Breakdown(at, timeline.ByCategory) {
 		if g.Bytes > 0 { // g.Name and not the category's: bytes that only the source's total shows have none
 			b.ByCategory = append(b.ByCategory, CategoryRow{g.Name, g.Bytes, g.Blocks, g.Inferred})

@@ -232,7 +232,7 @@ func (d *DeviceStats) printIterations(p *printer, o Options) {
 		if it.Odd && why == "" {
 			why = "differs from the steady ones"
 		}
-		rows = append(rows, row{right(fmt.Sprint(it.Index + 1)), right(format(it.PeakAllocated)), right(length),
+		rows = append(rows, row{right(timeline.IterationNumber(it.Name)), right(format(it.PeakAllocated)), right(length),
 			right(churnFormat(it.Churn)),
 			right(Grouped(it.Blocks)), why})
 	}

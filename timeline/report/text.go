@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/gmemtop/gmemtop/timeline"
 )
 
 // printer collects the lines of a text report; Flush hands them to the writer in one call.
@@ -86,17 +87,7 @@ func toASCII(s string) string {
 }
 
 // Grouped returns n with a comma between each three digits.
-func Grouped[T int | int64](n T) string {
-	s := strconv.FormatInt(int64(n), 10)
-	sign := ""
-	if s[0] == '-' {
-		sign, s = "-", s[1:]
-	}
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return sign + s
-}
+func Grouped[T int | int64](n T) string { return timeline.Count(int64(n)) }
 
 // plural returns n and the word, with an s where n is not 1.
 func plural[T int | int64](n T, word string) string {

@@ -10,7 +10,7 @@ import (
 )
 
 // Position is a place in a recording as --from and --to take it: a time since the trace's first event ("1.5s", "200ms"), the
-// beginning of an iteration, counted from 1 as reports print them ("it3"), or the index of an event of the device ("1200"). The
+// beginning of an iteration, by the number that reports and screens call it by ("it3"), or the index of an event of the device ("1200"). The
 // zero value is the recording's own bound.
 type Position struct {
 	text string
@@ -41,7 +41,7 @@ func ParsePosition(s string) (Position, error) {
 		if !ok {
 			continue
 		}
-		if n, err := strconv.ParseInt(strings.TrimLeft(rest, ":#= "), 10, 64); err == nil && n > 0 {
+		if n, err := strconv.ParseInt(strings.TrimLeft(rest, ":#= "), 10, 64); err == nil && n >= 0 {
 			return Position{text: s, kind: positionIteration, n: n}, nil
 		}
 	}
@@ -74,14 +74,15 @@ func (p Position) moment(d *timeline.Device, whenZero timeline.Moment) (timeline
 	case positionEvent:
 		return timeline.Moment(min(p.n, int64(last))), nil
 	case positionIteration:
-		list := d.Iterations().List
-		if len(list) == 0 || p.n > int64(len(list))+1 {
-			return 0, fmt.Errorf("%s is not in this trace, in which %s were found", p.text, plural(len(list), "iteration"))
+		it := d.Iterations()
+		i, err := it.Find(strconv.FormatInt(p.n, 10))
+		switch {
+		case err != nil:
+			return 0, fmt.Errorf("%s: %w", p.text, err)
+		case i == len(it.List): // one behind the last: the end of the last
+			return it.List[i-1].End, nil
 		}
-		if p.n == int64(len(list))+1 { // one behind the last: the end of the last
-			return list[len(list)-1].End, nil
-		}
-		return list[p.n-1].First, nil
+		return it.List[i].First, nil
 	}
 	return whenZero, nil
 }

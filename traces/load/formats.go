@@ -57,11 +57,11 @@ var errNoTrace = errors.New("not a trace that gmemtop knows")
 
 func recognise(head []byte) (format, error) {
 	if len(bytes.TrimSpace(head)) == 0 && len(head) < headBytes {
-		return format{}, &traces.FormatError{Format: "load", Offset: 0, Reason: "the file is empty", Err: errNoTrace,
+		return format{}, &traces.FormatError{Offset: 0, Reason: "the file is empty", Err: errNoTrace,
 			Advice: "check that the program that wrote it ended well"}
 	}
 	if bytes.HasPrefix(head, []byte("version https://git-lfs.github.com/spec/")) {
-		return format{}, &traces.FormatError{Format: "load", Offset: 0, Reason: "the file is a Git LFS pointer, not the trace itself",
+		return format{}, &traces.FormatError{Offset: 0, Reason: "the file is a Git LFS pointer, not the trace itself",
 			Err: errNoTrace, Advice: "run git lfs pull in its repository"}
 	}
 	for _, f := range formats {
@@ -70,11 +70,11 @@ func recognise(head []byte) (format, error) {
 		}
 	}
 	if pickle := len(head) > 2 && head[0] == 0x80 && head[1] >= 2 && head[1] <= 5; pickle {
-		return format{}, &traces.FormatError{Format: "load", Offset: 0, Err: errNoTrace,
+		return format{}, &traces.FormatError{Offset: 0, Err: errNoTrace,
 			Reason: "the file is a Python pickle, but not a memory snapshot",
 			Advice: "torch.cuda.memory._dump_snapshot writes those; checkpoints and tensors hold no history of memory"}
 	}
-	return format{}, &traces.FormatError{Format: "load", Offset: 0, Err: errNoTrace,
+	return format{}, &traces.FormatError{Offset: 0, Err: errNoTrace,
 		Reason: fmt.Sprintf("the file begins with %q", head[:min(len(head), 16)]), Advice: "understood are " + understood()}
 }
 

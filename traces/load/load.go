@@ -94,9 +94,9 @@ func openFile(path string) (*os.File, fs.FileInfo, error) {
 	f, err := os.Open(path)
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return nil, nil, fmt.Errorf("load: no permission to read the file: run as its owner or chmod a+r it: %w", err)
+		return nil, nil, fmt.Errorf("no permission to read the file: run as its owner or chmod a+r it: %w", err)
 	case err != nil:
-		return nil, nil, fmt.Errorf("load: %w", err)
+		return nil, nil, err
 	}
 	info, err := f.Stat()
 	if err != nil {

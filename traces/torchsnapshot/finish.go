@@ -52,7 +52,7 @@ func (f *fold) cut() {
 		f.noState = true
 		f.lose("final_state_incomplete", traces.DataLoss, 1, "the file ends among the segments: the allocator's final state is not known")
 	}
-	f.lose("truncated", traces.DataLoss, 1, "the file ends early: what follows is missing")
+	f.lose(traces.LossTruncated, traces.DataLoss, 1, "the file ends early: what follows is missing")
 }
 
 // run is the rows [first, end) of one device.

@@ -75,7 +75,7 @@ func (v *View) Sentence(s *leaf.State) string {
 			text += " by " + what
 		}
 	}
-	if r.leaked > 0 {
+	if r.leaked > 0 && d.Len() > 1 {
 		text += fmt.Sprintf("; %s never freed within the recording", leaf.Count(int64(r.leaked)))
 	}
 	return text + "."

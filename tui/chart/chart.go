@@ -167,7 +167,7 @@ func (f *Frame) Iterations(s *leaf.State, c *canvas.Canvas, y int) {
 			end = min(f.Column(leaf.Position(f.Device, f.Window.Axis, list[i+every].First)), f.Area.W)
 		}
 		if canvas.Width(name)+2 > end-x {
-			name = leaf.IterationNumber(&list[i])
+			name = timeline.IterationNumber(name)
 		}
 		if x < free || canvas.Width(name) >= end-x {
 			continue
@@ -230,17 +230,19 @@ func (f *Frame) phase(s *leaf.State, c *canvas.Canvas, p *timeline.PhaseSpan, x0
 		c.Set(f.Area.X+x, y, line, id)
 	}
 	c.Set(f.Area.X+x0, y, '│', id)
-	name := p.Phase.String()
-	if p.Inferred {
-		name = "~" + name
-	}
-	for _, text := range []string{name, name[:min(len(name), 4)]} {
+	for _, text := range []string{p.Phase.String(), shortPhases[p.Phase]} {
+		if p.Inferred {
+			text = "~" + text
+		}
 		if w := canvas.Width(text); w+3 <= x1-x0 {
 			c.Text(f.Area.X+x0+(x1-x0-w-1)/2, y, st, " "+text+" ")
 			return
 		}
 	}
 }
+
+// shortPhases name the phases where there is little room.
+var shortPhases = [...]string{traces.PhaseUnknown: "", traces.PhaseForward: "fwd", traces.PhaseBackward: "bwd", traces.PhaseOptimizer: "opt"}
 
 // Cursor draws the time cursor as a line through the plot, over areas in a tone that keeps them visible.
 func (f *Frame) Cursor(s *leaf.State, c *canvas.Canvas, m timeline.Moment, st canvas.Style) {

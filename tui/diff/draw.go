@@ -85,7 +85,7 @@ func (v *View) drawCategories(s *leaf.State, c *canvas.Canvas, at canvas.Rect, x
 		largest = max(largest, r.A, r.B)
 	}
 	unit, f := s.Units.Column(largest)
-	nameWidth := 17
+	nameWidth := 18
 	bars := at.W - nameWidth - 32
 	for i, r := range x.Categories {
 		y := at.Y + 1 + i
@@ -94,7 +94,11 @@ func (v *View) drawCategories(s *leaf.State, c *canvas.Canvas, at canvas.Rect, x
 		}
 		cat, _ := timeline.ParseCategory(r.Name)
 		c.Text(at.X, y, s.Theme.Category(cat), s.Theme.Glyph(cat))
-		c.TextMax(at.X+2, y, nameWidth-2, s.Theme.Text, r.Name)
+		name := r.Name
+		if r.Inferred {
+			name = "~" + name
+		}
+		c.TextMax(at.X+2, y, nameWidth-2, s.Theme.Text, name)
 		c.TextRight(at.X+nameWidth+7, y, s.Theme.Dim, strings.TrimSpace(f(r.A)))
 		c.Text(at.X+nameWidth+8, y, s.Theme.Faint, "→")
 		c.TextRight(at.X+nameWidth+17, y, s.Theme.Text, strings.TrimSpace(f(r.B)))

@@ -99,7 +99,7 @@ func Sentence(s *leaf.State, st *steps) string {
 	switch {
 	case it.Differs >= 0 && it.Differs < n:
 		x := &it.List[it.Differs]
-		text += "; " + label(x) + " differs"
+		text += "; " + x.Name + " differs"
 		if x.Why(s.Units) != "" {
 			text += ": " + x.Why(s.Units)
 		}
@@ -179,7 +179,7 @@ func (v *View) drawChart(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *st
 		if i < st.it.Steady {
 			curve.Style, curve.Mark = th.Faint, '.'
 		} else if named < 3 {
-			curve.Name = label(&st.it.List[i])
+			curve.Name = st.it.List[i].Name
 			named++
 		}
 		plot.Curves = append(plot.Curves, curve)
@@ -192,7 +192,7 @@ func (v *View) drawChart(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *st
 			style = th.Bad
 		}
 		plot.Curves = append(plot.Curves, curves.Curve{
-			Name: label(&st.it.List[current]), High: sh.shape(current), Style: style, Mark: '*',
+			Name: st.it.List[current].Name, High: sh.shape(current), Style: style, Mark: '*',
 		})
 	}
 	plot.Draw(s, c, at)
@@ -218,7 +218,7 @@ func (v *View) drawSteps(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *st
 		th := s.Theme
 		switch col {
 		case colIndex:
-			return table.Cell{Text: label(x)}
+			return table.Cell{Text: x.Name}
 		case colPeak:
 			cell := table.Cell{Text: strings.TrimSpace(peakText(x.PeakAllocated))}
 			if x.Odd && v.order[row] >= st.it.Steady {

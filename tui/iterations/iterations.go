@@ -342,14 +342,6 @@ func (v *View) stretched() bool {
 	return ok && sh.stretched
 }
 
-// label names an iteration as the source does, else by its place, counted from one.
-func label(x *timeline.Iteration) string {
-	if x.Name != "" {
-		return x.Name
-	}
-	return fmt.Sprintf("iteration %d", x.Index+1)
-}
-
 // Status implements leaf.View.
 func (v *View) Status(s *leaf.State) string {
 	st := v.known(s)
@@ -365,7 +357,7 @@ func (v *View) Status(s *leaf.State) string {
 		return ""
 	}
 	x := &st.it.List[i]
-	text := label(x) + " · peak " + s.Units.Bytes(x.PeakAllocated)
+	text := x.Name + " · peak " + s.Units.Bytes(x.PeakAllocated)
 	if s.Device.Timeline().Trace.Clock.HasTime {
 		text += " · " + timeline.Duration(x.Finish-x.Start)
 	}

@@ -118,7 +118,7 @@ func TestSortingByPeakPutsTheOddStepFirst(t *testing.T) {
 func TestTheSentenceNamesTheOddStepAndTheTrend(t *testing.T) {
 	sc, v := show(t, viewtest.Training{Iterations: 8, Layers: 6, Odd: 6})
 	text := Sentence(sc.State, v.known(sc.State))
-	if x := sc.State.Device.Iterations().List[5]; !strings.Contains(text, label(&x)+" differs") {
+	if x := &sc.State.Device.Iterations().List[5]; !strings.Contains(text, x.Name+" differs") {
 		t.Errorf("%q does not name the sixth step", text)
 	}
 	sc, v = show(t, viewtest.Training{Iterations: 9, Layers: 6, Leak: true})

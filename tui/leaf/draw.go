@@ -1,7 +1,7 @@
 package leaf
 
 import (
-	"strconv"
+	"regexp"
 	"strings"
 
 	"github.com/charmbracelet/x/ansi"
@@ -67,13 +67,23 @@ func Sentence(s *State, c *canvas.Canvas, text string) int {
 	return rows
 }
 
-// Wrap breaks text at spaces into lines of at most w cells.
+// Wrap breaks text at spaces into lines of at most w cells, never within a figure, between it and its unit, or at a hyphen.
 func Wrap(text string, w int) []string {
 	if w <= 0 {
 		return nil
 	}
-	return strings.Split(ansi.WrapWc(text, w, " "), "\n")
+	whole := unitSpace.ReplaceAllString(unbroken.Replace(text), "$1\u00a0$2")
+	return strings.Split(broken.Replace(ansi.WrapWc(whole, w, " ")), "\n")
 }
+
+// The places at which no line may end are written as Unicode's unbreakable space and hyphen while lines are found.
+var (
+	unbroken = strings.NewReplacer("≥ ", "≥\u00a0", "-", "\u2011")
+	broken   = strings.NewReplacer("\u00a0", " ", "\u2011", "-")
+)
+
+// unitSpace is the space between a figure and its unit: 12.0 GiB, 68 %, 408 ms.
+var unitSpace = regexp.MustCompile(`(\d) ((?:[KMGTPE]i?)?B\b|%|[nµm]?s\b)`)
 
 // What views say where they have nothing to show; commands stand in backquotes.
 const (
@@ -131,7 +141,7 @@ func Rule(s *State, c *canvas.Canvas, x, y, w int, title string) {
 
 // Frames returns the lines of a stack, innermost frame first, as "func  file:line", at most limit of them.
 func Frames(d *timeline.Device, id traces.StackID, limit int) (funcs, files []string, lines []int) {
-	t := d.Timeline().Trace
+	t := d.Timeline().Places()
 	for _, f := range t.Stacks.At(id) {
 		if len(funcs) == limit {
 			break
@@ -148,25 +158,12 @@ func Base(path string) string {
 }
 
 // Count prints a number with thousands separated: 1,234,567.
-func Count(n int64) string {
-	if n < 0 {
-		return "-" + Count(-n)
-	}
-	digits := strconv.FormatInt(n, 10)
-	head := (len(digits)-1)%3 + 1
-	var b strings.Builder
-	b.WriteString(digits[:head])
-	for i := head; i < len(digits); i += 3 {
-		b.WriteByte(',')
-		b.WriteString(digits[i : i+3])
-	}
-	return b.String()
-}
+func Count(n int64) string { return timeline.Count(n) }
 
 // UserFrame returns the place in a stack that a person would look at: the innermost frame of a file that is not of a library,
 // else the innermost Python frame, else the innermost one. File is "" where the stack is unknown.
 func UserFrame(d *timeline.Device, id traces.StackID) (file string, line int) {
-	t := d.Timeline().Trace
+	t := d.Timeline().Places()
 	frames := t.Stacks.At(id)
 	for _, keep := range []func(string) bool{isUser, isPython, func(string) bool { return true }} {
 		for _, f := range frames {

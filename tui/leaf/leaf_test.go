@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/gmemtop/gmemtop/timeline"
@@ -125,6 +126,21 @@ func TestAPercentThatIsNotZeroIsNotPrintedAsZero(t *testing.T) {
 	}{{0, 10, "0 %"}, {1, 1 << 40, "<1 %"}, {1, 2, "50 %"}, {5, 0, "0 %"}, {999, 1000, "100 %"}} {
 		if got := Percent(c.part, c.whole); got != c.want {
 			t.Errorf("Percent(%d, %d) = %q, want %q", c.part, c.whole, got, c.want)
+		}
+	}
+}
+
+func TestALineNeverEndsWithinAFigure(t *testing.T) {
+	text := "Peak ≥ 4 MiB, -64.0 MiB at a micro-batch, then 100.0 % below 12 B, 408 ms after ≥ 2.5 GiB of 9 s."
+	for w := 13; w < len(text); w++ {
+		for _, line := range Wrap(text, w)[1:] {
+			switch first, _, _ := strings.Cut(line, " "); strings.Trim(first, ",.") {
+			case "64.0", "batch", "MiB", "GiB", "B", "%", "ms", "s", "4", "2.5":
+				t.Errorf("%d wide: a line begins with %q", w, line)
+			}
+		}
+		if got := strings.Join(Wrap(text, w), " "); got != text {
+			t.Errorf("%d wide: the text became %q", w, got)
 		}
 	}
 }

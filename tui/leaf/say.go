@@ -27,6 +27,17 @@ func When(s *State, m timeline.Moment) string {
 	return timeline.Duration(d.Time(m) - from)
 }
 
+// AtPeak says in words that the cursor stands at the highest moment, or at the only one.
+func AtPeak(d *timeline.Device) string {
+	if d.Len() < 2 {
+		return "at this moment"
+	}
+	return "at the peak"
+}
+
+// Title begins a sentence with a phrase.
+func Title(phrase string) string { return strings.ToUpper(phrase[:1]) + phrase[1:] }
+
 // CursorText says what happens at the cursor and how much is held there: the status line of views without a better one. Where the
 // line is short, it says less.
 func CursorText(s *State) string {
@@ -90,42 +101,23 @@ func EventText(s *State, m timeline.Moment) string {
 	}
 	if a := d.AllocOf(m); a != timeline.NoAlloc {
 		text += " " + d.Name(a)
-		if e.Stack == traces.NoStack {
-			e.Stack = d.Allocs.Stack[a]
-		}
 	}
-	if site := d.Site(e.Stack); site != "" {
+	site := d.Site(e.Stack)
+	if a := d.AllocOf(m); site == "" && a != timeline.NoAlloc {
+		site = d.From(a)
+	}
+	if site != "" {
 		text += " at " + site
 	}
 	return text
 }
 
-// IterationNumber returns what tells an iteration from the others in a narrow place: the number at its name's end, such as 12 of
-// "iteration 12" and of "ProfilerStep#12", else its name.
-func IterationNumber(it *timeline.Iteration) string {
-	digits := strings.TrimLeft(it.Name[len(strings.TrimRight(it.Name, "0123456789")):], " ")
-	if digits == "" {
-		return it.Name
-	}
-	return digits
-}
-
-// What says where a block comes from: its call site, else the name that the recording gives it, such as a layer's; "" for
-// neither.
+// What says where a block comes from: its call site, else the op that made it, else the name that the recording gives it; "" for none.
 func What(d *timeline.Device, a timeline.AllocID) string {
 	if a < 0 || int(a) >= d.Allocs.Len() {
 		return ""
 	}
-	if site := d.Site(d.Allocs.Stack[a]); site != "" {
-		return site
-	}
-	m := d.Allocs.Start[a]
-	if m < 0 {
-		return ""
-	}
-	tr := d.Timeline().Trace
-	first, _ := tr.DeviceEvents(d.Event(m).Device)
-	return tr.Text(tr.DetailOf(first + int(m)).UserMetadata)
+	return d.From(a)
 }
 
 // Percent prints a part of a whole: 68 %, <1 %, 0 %.

@@ -1,7 +1,6 @@
 package oom
 
 import (
-	"fmt"
 	"image/color"
 	"strings"
 
@@ -177,19 +176,26 @@ func (v *View) drawBar(s *leaf.State, c *canvas.Canvas, a *timeline.Autopsy) {
 	}
 }
 
+// causeRows returns the rows that the causes take: with their whole texts where the view is high, else a row each, the first of them.
 func (v *View) causeRows(a *timeline.Autopsy, body canvas.Rect) int {
 	n := len(a.Causes)
-	if n == 0 || body.H < 8 {
-		return 0
-	}
 	switch {
+	case n == 0 || body.H < 8:
+		return 0
 	case body.H < 16:
 		return min(n, 2)
 	case body.H < 26:
 		return min(n, 4) + 1
 	}
-	return n + 1
+	rows := 0
+	for _, cause := range a.Causes {
+		rows += len(leaf.Wrap(cause.Text, body.W-causeText))
+	}
+	return min(max(rows, n), body.H/3) + 1
 }
+
+// causeText is the column in which the text of a cause begins.
+const causeText = 29
 
 var causeNames = map[string]string{
 	"capacity": "capacity", "fragmentation": "fragmentation", "stranded_pool": "other pools", "pending_frees": "pending frees",
@@ -198,7 +204,8 @@ var causeNames = map[string]string{
 
 func drawCauses(s *leaf.State, c *canvas.Canvas, a *timeline.Autopsy) {
 	w, h := c.Size()
-	for y, cause := range a.Causes {
+	y := 0
+	for i, cause := range a.Causes {
 		if y >= h {
 			return
 		}
@@ -218,7 +225,14 @@ func drawCauses(s *leaf.State, c *canvas.Canvas, a *timeline.Autopsy) {
 		} else {
 			c.TextRight(27, y, s.Theme.Dim, "?")
 		}
-		c.TextMax(29, y, w-29, s.Theme.Dim, cause.Text)
+		lines := leaf.Wrap(cause.Text, w-causeText)
+		if room := max(h-1-y-(len(a.Causes)-1-i), 1); len(lines) > room { // each cause has a row, the last one of c stays blank
+			lines = append(lines[:room-1:room-1], strings.Join(lines[room-1:], " "))
+		}
+		for _, line := range lines {
+			c.TextMax(causeText, y, w-causeText, s.Theme.Dim, line)
+			y++
+		}
 	}
 }
 
@@ -309,7 +323,7 @@ func leverCell(s *leaf.State, l timeline.Lever, col int) table.Cell {
 }
 
 func (v *View) drawHolders(s *leaf.State, c *canvas.Canvas, at canvas.Rect, a *timeline.Autopsy) {
-	whole := int64(1)
+	whole := int64(0)
 	for _, g := range a.Holders {
 		whole += g.Bytes
 	}
@@ -332,7 +346,7 @@ func (v *View) drawHolders(s *leaf.State, c *canvas.Canvas, at canvas.Rect, a *t
 		case 0:
 			return table.Cell{Text: s.Units.Bytes(g.Bytes)}
 		case 1:
-			return table.Cell{Text: share(g.Bytes, whole), Style: s.Theme.Dim}
+			return table.Cell{Text: leaf.Percent(g.Bytes, whole), Style: s.Theme.Dim}
 		case 2:
 			return table.Cell{Part: g.Bytes, Whole: a.Holders[0].Bytes, Fill: bar}
 		case 3:
@@ -343,12 +357,4 @@ func (v *View) drawHolders(s *leaf.State, c *canvas.Canvas, at canvas.Rect, a *t
 		}
 		return table.Cell{Text: g.Name}
 	})
-}
-
-func share(part, whole int64) string {
-	p := 100 * float64(part) / float64(max(whole, 1))
-	if p > 0 && p < 1 {
-		return "<1%"
-	}
-	return fmt.Sprintf("%.0f%%", p)
 }

@@ -7,6 +7,7 @@ import (
 	"sort"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
@@ -46,7 +47,7 @@ func (v *View) drawTables(s *leaf.State, c *canvas.Canvas) {
 // moment names the moment that the tables speak of.
 func moment(s *leaf.State) string {
 	if s.Cursor == s.Device.Totals.PeakAt {
-		return "At the peak"
+		return leaf.Title(leaf.AtPeak(s.Device))
 	}
 	return "At the cursor, " + leaf.When(s, s.Cursor)
 }
@@ -81,6 +82,9 @@ func (v *View) drawCategories(s *leaf.State, c *canvas.Canvas) {
 		}
 		c.Text(0, y, glyph, s.Theme.Glyph(g.Category))
 		name := g.Category.String()
+		if g.Largest == timeline.NoAlloc {
+			name = g.Name // bytes that are no block's
+		}
 		if g.Inferred {
 			name = "~" + name
 		}
@@ -239,9 +243,9 @@ func iterationColumns(s *leaf.State, list []timeline.Iteration, w int) []column 
 	return cols
 }
 
-// ordinal is the number in iteration i's name, or, where that is long or none, its place in the recording.
+// ordinal is the number in iteration i's name, or, where that is long, its place in the recording.
 func ordinal(list []timeline.Iteration, i int) string {
-	if n := leaf.IterationNumber(&list[i]); len(n) <= 4 {
+	if n := timeline.IterationNumber(list[i].Name); len(n) <= 4 {
 		return n
 	}
 	return leaf.Count(int64(i + 1))
@@ -269,7 +273,13 @@ func (v *View) drawSum(s *leaf.State, c *canvas.Canvas, y int) {
 	}
 	th := s.Theme
 	if !st.Known {
-		c.TextMax(1, y, w-2, th.Dim, "reserved is not known: "+st.Reason)
+		switch {
+		case s.Device.Info.Kind == traces.DeviceArena: // nothing is reserved there
+		case s.Device.Totals.PeakReserved > 0:
+			c.TextMax(1, y, w-2, th.Dim, "what is reserved beside tensors is not told apart: "+st.Reason)
+		default:
+			c.TextMax(1, y, w-2, th.Dim, "reserved is not known: "+st.Reason)
+		}
 		return
 	}
 	unit, size := s.Units.Column(st.Reserved)
@@ -290,8 +300,14 @@ func (v *View) drawSum(s *leaf.State, c *canvas.Canvas, y int) {
 	x += c.Text(x, y, th.Dim, " = reserved ")
 	x += c.Text(x, y, th.Text, size(st.Reserved))
 	x += c.Text(x, y, th.Dim, " "+unit)
-	if mark != "" && st.Reason != "" && x+12 < w {
-		c.TextMax(x+2, y, w-x-3, th.Dim, mark+st.Reason)
+	if mark == "" || st.Reason == "" {
+		return
+	}
+	for _, why := range []string{st.Reason, "4 says why"} {
+		if x+2+canvas.Width(mark+why)+1 <= w {
+			c.Text(x+2, y, th.Dim, mark+why)
+			return
+		}
 	}
 }
 

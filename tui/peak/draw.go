@@ -20,22 +20,53 @@ func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 	if !v.wide {
 		if v.inTree {
 			v.drawTree(s, c.Sub(body))
-		} else {
-			v.drawTable(s, c.Sub(body))
+			return
 		}
+		var below canvas.Rect
+		if free := body.H - len(v.rows) - 2; free >= 5 { // rows that the table leaves
+			body, below = body.CutTop(body.H - free)
+		}
+		v.drawTable(s, c.Sub(body))
+		v.drawBlock(s, c.Sub(below))
 		return
 	}
-	left := body.W / 2
+	left := min(max(body.W/2, v.needs()), body.W*3/5)
 	v.drawTable(s, c.Sub(canvas.Rect{X: 1, Y: body.Y, W: left, H: body.H}))
 	x := left + 3
 	c.VLine(x-1, body.Y, body.H, s.Theme.Faint)
 	right := canvas.Rect{X: x + 1, Y: body.Y, W: w - x - 2, H: body.H}
 	top, rest := right.CutTop(max(right.H*3/5, 3))
 	v.drawTree(s, c.Sub(top))
-	_, rest = rest.CutTop(1)
-	if rest.H > 2 {
-		block.Draw(s, c.Sub(rest), s.Selected)
+	v.drawBlock(s, c.Sub(rest))
+}
+
+// needs returns how wide the table is with its longest name.
+func (v *View) needs() int {
+	longest := 0
+	for i := range v.rows {
+		longest = max(longest, canvas.Width(name(&v.rows[i])))
 	}
+	return nameColumn + 2 + longest
+}
+
+// nameColumn is where names begin in a table without bars.
+const nameColumn = 24
+
+// drawBlock says where the selected block comes from, or the largest one of the chosen row where none is selected.
+func (v *View) drawBlock(s *leaf.State, c *canvas.Canvas) {
+	w, h := c.Size()
+	if h < 4 {
+		return
+	}
+	id, title := s.Selected, "selected"
+	if id == timeline.NoAlloc && v.at < len(v.rows) {
+		id, title = v.rows[v.at].Largest, "its largest block"
+	}
+	if id == timeline.NoAlloc {
+		return
+	}
+	leaf.Rule(s, c, 0, 0, w, title)
+	block.Draw(s, c.Sub(canvas.Rect{Y: 1, W: w, H: h - 1}), id)
 }
 
 // sentence says how much is held and which group holds most of it; in comparison, what changed most.
@@ -143,7 +174,7 @@ type table struct {
 
 func (t *table) fit(w int) {
 	t.w = w
-	x := 10
+	x := 8
 	t.bytes = x
 	if t.comparing {
 		x += 11

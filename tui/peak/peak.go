@@ -171,7 +171,7 @@ func firstBy(d *timeline.Device, by timeline.By) timeline.By {
 	default:
 		return by
 	}
-	if d.Timeline().Trace.Stacks.Len() > 0 {
+	if d.Timeline().Places().Stacks.Len() > 0 {
 		return by
 	}
 	for _, cat := range d.Allocs.Category[:min(len(d.Allocs.Category), 1000)] {
@@ -367,7 +367,7 @@ func (v *View) queryFor(s *leaf.State, r *row) string {
 	case timeline.ByStack:
 		return fmt.Sprintf("live stack:%d sort:-size", r.Stack)
 	case timeline.ByModule:
-		if r.Largest != timeline.NoAlloc && s.Device.Module(s.Device.Allocs.Stack[r.Largest]) != "" {
+		if r.Largest != timeline.NoAlloc && s.Device.Module(s.Device.Origin(r.Largest)) != "" {
 			return "live " + r.Name + " sort:-size"
 		}
 	case timeline.BySize:
@@ -424,7 +424,7 @@ func name(r *row) string {
 // moment names the cursor's moment.
 func moment(s *leaf.State) string {
 	if s.Cursor == s.Device.Totals.PeakAt {
-		return "At the peak"
+		return leaf.Title(leaf.AtPeak(s.Device))
 	}
 	return "At " + leaf.When(s, s.Cursor)
 }

@@ -176,11 +176,15 @@ func (v *View) drawLabel(s *leaf.State, c *canvas.Canvas, x, y, k, chosen int) {
 // drawScale draws the axis of time below the strip and what its colours mean.
 func (v *View) drawScale(s *leaf.State, c *canvas.Canvas, at canvas.Rect, most int64) {
 	from, to := bounds(s.Run)
-	c.Text(at.X, at.Y, s.Theme.Dim, "0")
+	begin := "0"
+	if s.Run.Apart {
+		begin = "0, each rank's own"
+	}
+	n := c.Text(at.X, at.Y, s.Theme.Dim, begin)
 	if to > from {
 		c.TextRight(at.X+at.W, at.Y, s.Theme.Dim, timeline.Duration(to-from))
 	}
-	x := at.X + max((at.W-30)/2, 4)
+	x := at.X + max((at.W-30)/2, n+3)
 	x += c.Text(x, at.Y, s.Theme.Dim, "0 ")
 	for i := range 10 {
 		st, glyph := s.Theme.Heat(int64(i)*most/9, most)

@@ -70,7 +70,7 @@ func (a *atlas) what(s *leaf.State, p timeline.Piece, seg *timeline.SegmentState
 		if p.State == traces.BlockPendingFree {
 			text += ", freed, waits for a stream"
 		}
-		if site := s.Device.Site(s.Device.Allocs.Stack[p.Alloc]); site != "" {
+		if site := s.Device.From(p.Alloc); site != "" {
 			text += " · " + site
 		}
 		return text
@@ -127,7 +127,7 @@ func (a *atlas) when(s *leaf.State) string {
 	d := s.Device
 	switch a.st.At {
 	case d.Totals.PeakAt:
-		return "at the peak"
+		return leaf.AtPeak(d)
 	case d.Totals.PeakReservedAt:
 		return "at the peak of reserved"
 	case timeline.Start:

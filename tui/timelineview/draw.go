@@ -88,7 +88,7 @@ func (v *View) sentence(s *leaf.State) string {
 	bands := v.cursorColumn(s)
 	where := "at the cursor"
 	if s.Cursor == s.Device.Totals.PeakAt {
-		where = "at the peak"
+		where = leaf.AtPeak(s.Device)
 	}
 	held := s.Units.Bytes(s.Device.Allocated.At(s.Cursor))
 	var count int64

@@ -46,7 +46,7 @@ const longest = 40
 func newPage(s *leaf.State) *page {
 	t := s.Timeline.Trace
 	p := &page{kind: t.Kind()}
-	p.missing = p.kind.Missing()
+	p.missing = t.Missing()
 	p.sentence = sentence(s)
 	p.add("source", sourceLines(s))
 	p.add("figures", exactness(s))
@@ -67,10 +67,10 @@ func (p *page) add(title string, lines []line) {
 }
 
 var formatNames = map[string]string{
+	"described": "steps described op by op", "capture": "recording of a job that was watched",
 	"torch_snapshot": "PyTorch memory snapshot", "kineto": "PyTorch profiler trace", "gmt": "gmemtop recording",
-	"minimalloc": "storage-allocation problem",
-	"pprof":      "device memory profile", "jax": "JAX device memory profile", "pipedream": "PipeDream layer profile",
-	"memory_timeline": "PyTorch memory timeline",
+	"minimalloc_csv": "storage-allocation problem", "jax_memory_profile": "JAX device memory profile", "pipedream": "PipeDream layer profile",
+	"smartpool_text": "trace of SmartPool or AutoSwap", "memory_timeline": "PyTorch memory timeline", "probes": "what probes in the kernel saw",
 }
 
 func formatName(f string) string {
@@ -89,7 +89,7 @@ func sentence(s *leaf.State) string {
 			text += fmt.Sprintf(" of %d", t.Process.WorldSize)
 		}
 	}
-	text += ": " + leaf.Count(int64(t.Events.Len())) + " events"
+	text += ": " + counted(t.Events.Len(), "event")
 	if n := len(t.Devices); n > 0 {
 		text += fmt.Sprintf(" on %d %s", n, plural(n, "device", "devices"))
 	}
@@ -136,7 +136,11 @@ func allLosses(tl *timeline.Timeline) []traces.Loss {
 
 func sourceLines(s *leaf.State) []line {
 	t := s.Timeline.Trace
-	lines := []line{{"file", t.Source.Path, plain}, {"format", formatName(t.Source.Format), plain}}
+	file := t.Source.Path
+	if file == "" {
+		file = "none: it came from a process that is watched; e writes one"
+	}
+	lines := []line{{"file", file, plain}, {"format", formatName(t.Source.Format), plain}}
 	if t.Source.Bytes > 0 {
 		lines = append(lines, line{"size", s.Units.Bytes(t.Source.Bytes), plain})
 	}
@@ -219,9 +223,9 @@ func devices(s *leaf.State) []line {
 		if d.Info.TotalBytes > 0 {
 			parts = append(parts, s.Units.Bytes(d.Info.TotalBytes))
 		}
-		parts = append(parts, leaf.Count(int64(tot.Events))+" events", leaf.Count(int64(tot.Allocations))+" allocations")
+		parts = append(parts, counted(tot.Events, "event"), counted(tot.Allocations, "allocation"))
 		if tot.Segments > 0 {
-			parts = append(parts, leaf.Count(int64(tot.Segments))+" segments")
+			parts = append(parts, counted(tot.Segments, "segment"))
 		}
 		if tot.PeakAllocated > 0 {
 			parts = append(parts, "peak "+s.Units.Bytes(tot.PeakAllocated))
@@ -342,4 +346,12 @@ func settings(list []traces.Setting) []line {
 		lines = append(lines, line{x.Key, value, plain})
 	}
 	return lines
+}
+
+// counted returns a number of things: 1 event, 2,304 events.
+func counted(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return leaf.Count(int64(n)) + " " + what
 }
