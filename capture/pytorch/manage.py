@@ -120,4 +120,7 @@ class Manager(Sender):
         if self.carrier is not None:
             self.carrier.watch = None
             if self.managed == 0:
+                why = self.carrier.why
                 self._off()
+                if why:
+                    self._say("what autograd saves was not seen: " + why, "plan 0")
