@@ -30,6 +30,7 @@ class Manager(Sender):
         self.carrier, self.managed, self.order = None, 0, None  # managed is the plan's number, 0 for a carrier that only watches
         self.happened = NOTHING
         self.pool = None  # that was used last
+        self.room = None  # on the host when this was described last: before any rank took its part
 
     def _step_ended(self):
         carrier = self.carrier
@@ -98,6 +99,8 @@ class Manager(Sender):
         if device is None or device.type not in ("cpu", "cuda"):
             return "the parameters are on %s, and plans are carried out on cpu and cuda" % (device,)
         ranks, room = os.environ.get("LOCAL_WORLD_SIZE", ""), _host_room()
+        if room is not None and plan.get("slab", 0) <= room * HOST_SHARE and self.room is not None:
+            room = max(room, self.room)  # what the other ranks have taken by now is in the sum below
         ranks = max(int(ranks), 1) if ranks.isdigit() else 1
         if room is not None and plan.get("slab", 0) * ranks > room * HOST_SHARE:
             return "it takes %d MiB of host memory%s, of which %d MiB are available: plan with recompute, or with a larger budget" % (
@@ -112,6 +115,7 @@ class Manager(Sender):
     def _watch(self, window):
         """Have a window told of what is saved, by a carrier that keeps everything where there is none."""
         if self.carrier is None:
+            self.room = _host_room()
             self._on(0, {})
         if self.carrier is not None:
             self.carrier.watch = window
