@@ -44,7 +44,8 @@ func (f *wishFlags) wish() (*wish, error) {
 	case f.manager != "" && f.plan.budget == "" && !pools(f.manager):
 		return nil, usageError{errors.New("--manager needs --budget: what the plan is to fit into")}
 	}
-	w := &wish{manager: f.manager, file: f.file, pools: pools(f.manager)}
+	w := managed(f.manager, plan.Hardware{}, nil)
+	w.file = f.file
 	if f.most != "" {
 		var percent float64
 		if n, err := fmt.Sscanf(f.most, "%f%%", &percent); err != nil || n != 1 || !(percent > 0) {

@@ -32,6 +32,11 @@ type wish struct {
 	made map[string]madePlan // by the problem's shape
 }
 
+// managed is the wish for a manager's plan.
+func managed(manager string, h plan.Hardware, budget func(p *plan.Problem) (int64, error)) *wish {
+	return &wish{manager: manager, pools: pools(manager), hardware: h, budget: budget}
+}
+
 // madePlan is a plan, and what the simulator foretells it to add to a step, in nanoseconds.
 type madePlan struct {
 	*plan.Plan
