@@ -308,7 +308,7 @@ func TestProgramsThatPlansGetIntoTheWayOfLearnTheSame(t *testing.T) {
 	torch(t)
 	private(t)
 	all := []string{"twice@250", "penalty@250", "varied@250", "trips@400", "stops@300", "hooked@250", "looks@200", "changed@250", "beside@350",
-		"effects@250", "mixed@250", "maps@250", "starves@500"}
+		"effects@250", "mixed@250", "maps@250", "starves@400"}
 	want := alone(t, awkward, all...)
 	for _, scenario := range all {
 		name, count, _ := strings.Cut(scenario, "@")

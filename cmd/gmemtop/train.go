@@ -13,6 +13,7 @@ import (
 	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/replay/live"
 	"github.com/gmemtop/gmemtop/replay/sim"
+	"github.com/gmemtop/gmemtop/timeline"
 )
 
 // wish is what a training is to be run with: a manager's plan for a budget, or a plan from a file.
@@ -80,6 +81,9 @@ func (w *wish) planned(ctx context.Context, p *plan.Problem) (m madePlan, err er
 		of := m.Plan
 		if m.Plan, err = managers.Eager(ctx, p, of); err != nil {
 			return m, err
+		}
+		if m.Plan == nil && len(of.Absences) == 0 && of.Footprint <= of.Budget {
+			return m, fmt.Errorf("%s has nothing to do: a step fits into %s as it is", of.Manager, timeline.IEC.Bytes(of.Budget))
 		}
 		if m.Plan == nil {
 			return m, fmt.Errorf("%s: %w: it moves and drops nothing that autograd saves", of.Manager, errNothingLeaves)

@@ -230,18 +230,18 @@ def maps(name):
 
 
 def starves(name):
-    """Runs out of memory in the forward pass of one step in five and in the backward pass of another, which the program survives."""
+    """Runs out of memory in the forward pass of one step in ten and in the backward pass of another, which the program survives."""
     model, want = gpt(), 1 << 60
 
     def starve(module, inputs):
-        if model.step % 5 == 3:
+        if model.step % 10 == 3:
             torch.empty(want)
 
     model.net.blocks[1].register_forward_pre_hook(starve)
 
     def learn(model, batch, step):
         model.step = step
-        hook = model.net.blocks[0].n1.weight.register_hook(lambda grad: torch.empty(want)) if step % 5 == 4 else None
+        hook = model.net.blocks[0].n1.weight.register_hook(lambda grad: torch.empty(want)) if step % 10 == 8 else None
         try:
             loss = model(*batch)
             loss.backward()
