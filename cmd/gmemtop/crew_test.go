@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay/live"
 )
 
@@ -90,6 +91,34 @@ func TestWhereNoRankIsLeftItIsSaidWhy(t *testing.T) {
 	var last live.News
 	if err := c.train(deadline, managed("vdnn-all", anyHardware, ninety), func(n live.News) { last = n }); err != no || len(last.Ranks) != 0 {
 		t.Errorf("%v, %+v", err, last)
+	}
+}
+
+func TestWhatIsMeasuredInAllRanksIsNotSaidOfSome(t *testing.T) {
+	none := func(context.Context, *plan.Problem, string) (*plan.Plan, error) {
+		return nil, errors.New("nobody plans")
+	}
+	list := []*hand{rankedJob(0).asHand(), {pid: 7, name: "process 7", err: errors.New("it cannot be attached to: not permitted")}}
+	c := &crew{lead: list[0].trainer, look: func(context.Context) ([]*hand, bool) { return list, false }}
+	if _, err := c.target(false, live.Options{}, none).Problem(t.Context(), anyHardware); err == nil || err.Error() != "process 7: it cannot be attached to: not permitted" {
+		t.Errorf("%v", err)
+	}
+	taken := rankedJob(1)
+	for i := range int64(freeWithin + 2) {
+		taken.session.Step(capture.Step{Index: 1 + i, Carried: capture.Carried{Plan: 3}})
+	}
+	go func() {
+		for i := int64(10); i < 20; i++ {
+			time.Sleep(trainerLook)
+			taken.session.Step(capture.Step{Index: i, Carried: capture.Carried{Plan: 3}})
+		}
+	}()
+	gone := rankedJob(0)
+	gone.session.End(capture.End{Reason: capture.Exited})
+	list = []*hand{gone.asHand(), taken.asHand()}
+	_, err := c.target(false, live.Options{}, none).Problem(t.Context(), anyHardware)
+	if err == nil || !strings.HasPrefix(err.Error(), "rank 0: the training ended") || !strings.Contains(err.Error(), "; rank 1: "+errTaken.Error()) {
+		t.Errorf("%v", err)
 	}
 }
 
