@@ -120,12 +120,12 @@ const keyTraining = "training"
 
 // trainWith has a wish carried out in all processes of a training until ctx is done; how it goes is a notice that all see who watch, and said aloud where aloud is set.
 func (a *app) trainWith(ctx context.Context, c *crew, x *wish, aloud bool) {
-	said := false
+	on := false
 	err := c.train(ctx, x, func(n live.News) {
 		text := n.Sentence(x.name(), a.flags.report.Units)
 		c.note(ctx, capture.Notice{Key: keyTraining, Text: text})
-		if aloud && n.Doing == "on" && !said {
-			said = true
+		was := on
+		if on = n.Doing == "on"; on && !was && aloud {
 			a.note("%s", text)
 		}
 	})
