@@ -188,6 +188,11 @@ class Carrier(Again):
             self._pop()
 
     def _push(self):
+        if self._others():  # what they make of a tensor is learnt with, and ours would go before them
+            self.now.why = self.now.why or "the program has hooks on saved tensors of its own around its modules"
+            if not self.entries:
+                self.why = self.why or self.now.why
+            return
         try:
             self.torch._C._autograd._push_saved_tensors_default_hooks(functools.partial(_pack, self, self.now), _unpack)
             self.pushed = True
@@ -197,6 +202,20 @@ class Carrier(Again):
         if self.mode is not None:
             self.mode.__enter__()
             self.entered = True
+
+    def _others(self):
+        """Whether there are hooks on saved tensors that are not ours: torch does not let them be disabled while there are any."""
+        autograd = self.torch._C._autograd
+        if autograd._saved_tensors_hooks_get_disabled_error_message() is not None:
+            return False  # then there are none
+        disable = autograd._saved_tensors_hooks_disable if self.patched is None else self.patched[1]
+        try:
+            disable("gmemtop looks")
+            return False
+        except RuntimeError:
+            return True
+        finally:
+            autograd._saved_tensors_hooks_enable()
 
     def _pop(self):
         if self.entered and self._on_top():

@@ -40,6 +40,7 @@ class Manager(Sender):
         self.unplanned = UNPLANNED
         self.happened = NOTHING
         self.pool = None  # that was used last
+        self.before = None  # the room on the host when this was described last: before any rank took its part
 
     def _step_ended(self):
         carrier = self.carrier
@@ -54,7 +55,7 @@ class Manager(Sender):
         if carrier is not None and (carrier.why or self.leaving):
             self._off()
             if carrier.why and self.was == 0:
-                self._kept("it broke: " + carrier.why)
+                self._kept(carrier.why)
             elif carrier.why:
                 self._say("off, and training goes on as before: " + carrier.why, ("plan %d differs" if carrier.differs else "plan %d") % self.was)
         if order is not None and not self.leaving:
@@ -146,6 +147,8 @@ class Manager(Sender):
         if device is None or device.type not in ("cpu", "cuda"):
             return "the parameters are on %s, and plans are carried out on cpu and cuda" % (device,)
         ranks, room = _local_ranks(), _host_room()
+        if room is not None and plan.get("slab", 0) <= room * HOST_SHARE and self.before is not None:
+            room = max(room, self.before)  # what the other ranks have taken by now is in the sum below
         if room is not None and plan.get("slab", 0) * ranks > room * HOST_SHARE:
             return "it takes %d MiB of host memory%s, of which %d MiB are available: plan with recompute, or with a larger budget" % (
                 plan["slab"] * ranks >> 20, " (%d ranks of this host together)" % ranks if ranks > 1 else "", room >> 20)
@@ -158,6 +161,8 @@ class Manager(Sender):
 
     def _watch(self, window, saves):
         """Have a window told of what is saved, where that is wished for, by a carrier that keeps everything where there is none; and of what is offloaded in any case."""
+        if saves:
+            self.before = _host_room()
         if saves and self.carrier is None:
             self._on(0, {})
         if saves and self.carrier is not None:
@@ -169,4 +174,7 @@ class Manager(Sender):
         if self.carrier is not None:
             self.carrier.watch = self.carrier.window = None
             if self.managed == 0 and not self.unplanned:
+                why = self.carrier.why
                 self._off()
+                if why:
+                    self._say("what autograd saves was not seen: " + why, "plan 0")

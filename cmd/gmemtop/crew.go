@@ -50,6 +50,30 @@ func (t *trainer) hand() *hand {
 	return &hand{trainer: t, pid: who.PID, name: rankName(who)}
 }
 
+// crew returns the processes that train together with the one that is shown: the ranks, where it is one of them. Of the whole job they are those that train
+// with the first, for as long as the command runs.
+func (f *jobFeed) crew(whole bool) *crew {
+	f.mu.Lock()
+	lead := f.shown
+	if whole {
+		lead = f.members[0]
+	}
+	f.mu.Unlock()
+	t := &trainer{session: lead.session, control: lead.control}
+	return &crew{lead: t, look: func(context.Context) (list []*hand, more bool) {
+		members := f.stepping()
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		ranks := whole || isRank(lead.target)
+		for _, m := range members {
+			if !m.ended && (m == lead || ranks && isRank(m.target)) {
+				list = append(list, &hand{trainer: &trainer{session: m.session, control: m.control}, pid: m.target.PID, name: rankName(m.target)})
+			}
+		}
+		return list, whole && !f.over
+	}}
+}
+
 // rankName is what a process of several is called.
 func rankName(t capture.Target) string {
 	if t.Rank >= 0 {
@@ -266,15 +290,7 @@ func (t *crewTarget) each(ctx context.Context, f func(ctx context.Context, i int
 		})
 	}
 	work.Wait()
-	failed := slices.DeleteFunc(errs, func(r live.Rank) bool { return r.Err == nil })
-	if len(failed) < len(t.ranks) { // some go on: who does not is named
-		var list []error
-		for _, r := range failed {
-			list = append(list, fmt.Errorf("%s: %w", r.Name, r.Err))
-		}
-		return errors.Join(list...)
-	}
-	return live.Failed(failed)
+	return firstError(live.Failed(errs), live.Refused(errs))
 }
 
 // Problem describes all processes and returns the problem of the one that holds most.

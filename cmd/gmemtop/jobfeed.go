@@ -448,30 +448,6 @@ func (f *jobFeed) Order(ctx context.Context, o live.Order) error {
 	return shown.feed.Order(ctx, o)
 }
 
-// crew returns the processes that train together with the one that is shown: the ranks, where it is one of them. Of the whole job they are those that train
-// with the first, for as long as the command runs.
-func (f *jobFeed) crew(whole bool) *crew {
-	f.mu.Lock()
-	lead := f.shown
-	if whole {
-		lead = f.members[0]
-	}
-	f.mu.Unlock()
-	t := &trainer{session: lead.session, control: lead.control}
-	return &crew{lead: t, look: func(context.Context) (list []*hand, more bool) {
-		members := f.stepping()
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		ranks := whole || isRank(lead.target)
-		for _, m := range members {
-			if !m.ended && (m == lead || ranks && isRank(m.target)) {
-				list = append(list, &hand{trainer: &trainer{session: m.session, control: m.control}, pid: m.target.PID, name: rankName(m.target)})
-			}
-		}
-		return list, whole && !f.over
-	}}
-}
-
 // isOver reports whether the command has ended.
 func (f *jobFeed) isOver() bool {
 	f.mu.Lock()

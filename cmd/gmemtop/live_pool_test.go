@@ -1,19 +1,14 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"math/rand/v2"
-	"os"
 	"os/exec"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
-	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/pytorch/pool"
 	"github.com/gmemtop/gmemtop/managers"
 	"github.com/gmemtop/gmemtop/managers/plan"
@@ -69,43 +64,17 @@ func TestPoolsToggledAtRandomStepsChangeNoBit(t *testing.T) {
 	torch(t)
 	private(t)
 	for _, x := range []struct{ scenario, manager string }{{"mlp@1200", "smartpool"}, {"convnet@500", "exact"}} {
-		name, count, _ := strings.Cut(x.scenario, "@")
+		name, _, _ := strings.Cut(x.scenario, "@")
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			steps, _ := strconv.ParseInt(count, 10, 64)
 			l := startLive(t, scenarios, x.scenario)
 			words, table, footprint := l.pool(x.manager)
-			ctx, r := context.Background(), rand.New(rand.NewPCG(3, 4))
-			var toggles, under, missed int64
-			for toggles < 30 && l.index() < steps-20 {
-				toggles++
-				if err := l.Carry(ctx, toggles, words); err != nil {
-					t.Fatal(err)
-				}
-				list, err := l.Steps(ctx, toggles, 1+r.IntN(4))
-				if err != nil {
-					t.Fatalf("%v; notices %v", err, l.session.Snapshot().Notices)
-				}
-				for _, s := range list {
-					under, missed = under+1, missed+s.Missed
-				}
-				if r.IntN(2) == 0 {
-					if err := l.Carry(ctx, 0, nil); err != nil {
-						t.Fatal(err)
-					}
-					if _, err := l.Steps(ctx, 0, 1+r.IntN(2)); err != nil {
-						t.Fatal(err)
-					}
-				}
-			}
-			if err := l.Carry(ctx, 0, nil); err != nil {
-				t.Fatal(err)
-			}
+			under, missed := l.toggled(words, 30)
 			places, all := table.PlannedBytes()
-			t.Logf("%d toggles, %d steps under %d entries, %d missed; %d of %d bytes have a place in an arena of %d, foretold %d",
-				toggles, under, len(table.Entries), missed, places, all, table.Arena, footprint)
-			if toggles < 30 || missed > under*int64(len(table.Entries))/20 {
-				t.Errorf("%d toggles; of %d allocations %d found no place", toggles, under*int64(len(table.Entries)), missed)
+			t.Logf("%d steps under %d entries, %d missed; %d of %d bytes have a place in an arena of %d, foretold %d",
+				under, len(table.Entries), missed, places, all, table.Arena, footprint)
+			if missed > under*int64(len(table.Entries))/20 {
+				t.Errorf("of %d allocations %d found no place", under*int64(len(table.Entries)), missed)
 			}
 			if places*10 < all*9 || table.Arena > footprint || table.Arena >= places {
 				t.Errorf("%d of %d bytes have a place in an arena of %d; the planner says %d", places, all, table.Arena, footprint)
@@ -115,6 +84,60 @@ func TestPoolsToggledAtRandomStepsChangeNoBit(t *testing.T) {
 			}
 			if v := l.session.Snapshot(); len(v.Losses) > 0 {
 				t.Errorf("lost %v", v.Losses)
+			}
+		})
+	}
+}
+
+// toggled has a pool's plan come and go at random steps, and returns how many steps ran under it, and how many of their allocations found no place.
+func (l *liveTraining) toggled(words []byte, toggles int64) (under, missed int64) {
+	l.t.Helper()
+	ctx, r := l.t.Context(), rand.New(rand.NewPCG(3, 4))
+	for n := range toggles {
+		if err := l.Carry(ctx, n+1, words); err != nil {
+			l.t.Fatal(err)
+		}
+		list, err := l.Steps(ctx, n+1, 1+r.IntN(4))
+		if err != nil {
+			l.t.Fatalf("%v; notices %v", err, l.session.Snapshot().Notices)
+		}
+		for _, s := range list {
+			under, missed = under+1, missed+s.Missed
+		}
+		if r.IntN(2) == 0 || n == toggles-1 {
+			if err := l.Carry(ctx, 0, nil); err != nil {
+				l.t.Fatal(err)
+			}
+			if _, err := l.Steps(ctx, 0, 1+r.IntN(2)); err != nil {
+				l.t.Fatal(err)
+			}
+		}
+	}
+	return under, missed
+}
+
+// TestAPoolServesCompiledCode has graphs of torch.compile run eagerly, and as code of their own where there is a compiler for that.
+func TestAPoolServesCompiledCode(t *testing.T) {
+	torch(t)
+	private(t)
+	for _, scenario := range []string{"compiled@1500", "inductor@1500"} {
+		name, _, _ := strings.Cut(scenario, "@")
+		t.Run(name, func(t *testing.T) {
+			if _, err := exec.LookPath("g++"); name == "inductor" && err != nil {
+				t.Skip("needs g++: ", err)
+			}
+			t.Setenv("TORCHINDUCTOR_CACHE_DIR", t.TempDir())
+			want := alone(t, scenarios, scenario)[scenario] // compiled here, and only loaded below
+			l := startLive(t, scenarios, scenario)
+			words, table, _ := l.pool("smartpool")
+			under, missed := l.toggled(words, 30)
+			places, all := table.PlannedBytes()
+			t.Logf("%d steps under %d entries, %d missed; %d of %d bytes have a place in an arena of %d", under, len(table.Entries), missed, places, all, table.Arena)
+			if missed > under*int64(len(table.Entries))/20 || places*10 < all*9 {
+				t.Errorf("of %d allocations %d found no place; %d of %d bytes have one", under*int64(len(table.Entries)), missed, places, all)
+			}
+			if got := l.end(); got != want {
+				t.Errorf("it learnt\n%s\nand without plans\n%s", got, want)
 			}
 		})
 	}
@@ -236,75 +259,5 @@ func TestWhatKeepsAPoolAwayIsSaid(t *testing.T) {
 	}
 	if _, err := l.Steps(t.Context(), 8, 2); err != nil {
 		t.Error(err)
-	}
-}
-
-// TestAPoolLeavesNothing brings the agent into a process that trains, and takes it away while a plan is carried out.
-func TestAPoolLeavesNothing(t *testing.T) {
-	python, folder := torch(t), t.TempDir()
-	dir, err := os.MkdirTemp("", "gm")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	t.Setenv("XDG_RUNTIME_DIR", dir)
-	log, err := os.Create(filepath.Join(folder, "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer log.Close()
-	said := func() string {
-		b, _ := os.ReadFile(log.Name())
-		return string(b)
-	}
-	cmd := exec.Command(python, "../../capture/pytorch/testdata/residue.py", folder)
-	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cmd.Process.Kill() })
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	for !strings.Contains(said(), "ready") {
-		time.Sleep(20 * time.Millisecond)
-		if ctx.Err() != nil {
-			t.Fatal(said())
-		}
-	}
-	s, err := pytorch.Attach(ctx, cmd.Process.Pid, func(_ context.Context, _ int, source string) error {
-		return os.WriteFile(filepath.Join(folder, "bootstrap"), []byte(source), 0o600)
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := &liveTraining{trainer: &trainer{session: capture.NewSession(capture.Limits{}), control: s}, t: t, done: make(chan error, 1)}
-	go func() { l.done <- s.Run(ctx, l.session) }()
-	l.wait(3)
-	words, table, _ := l.pool("smartpool")
-	if err := l.Carry(ctx, 1, words); err != nil {
-		t.Fatal(err)
-	}
-	if list, err := l.Steps(ctx, 1, 3); err != nil || list[2].Missed*10 > int64(len(table.Entries)) {
-		t.Fatal(list, err)
-	}
-	if err := s.Detach(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-l.done; err != nil {
-		t.Error(err)
-	}
-	if v := l.session.Snapshot(); v.End.Reason != capture.Detached || v.End.Detail != "" || len(v.Losses) > 0 {
-		t.Errorf("%+v, %v", v.End, v.Losses)
-	}
-	time.Sleep(200 * time.Millisecond)
-	if err := os.WriteFile(filepath.Join(folder, "detached"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("%v\n%s", err, said())
-	}
-	if strings.Contains(said(), "differs") || !strings.Contains(said(), "\nsame ") {
-		t.Errorf("%s", said())
 	}
 }

@@ -124,7 +124,7 @@ func launchLive(t *testing.T, launch pytorch.Launch) *liveTraining {
 // wait waits for so many further steps.
 func (l *liveTraining) wait(n int) {
 	l.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	first := l.session.Snapshot()
 	if err := l.until(ctx, func(v *capture.View) (bool, error) { return len(v.Steps) >= len(first.Steps)+n, nil }); err != nil {
@@ -337,7 +337,8 @@ func (l *liveTraining) toggle(words map[string][]byte, until int64, steps int) (
 func TestProgramsThatPlansGetIntoTheWayOfLearnTheSame(t *testing.T) {
 	torch(t)
 	private(t)
-	all := []string{"twice@250", "penalty@250", "varied@250", "trips@400", "stops@300", "hooked@250", "looks@200", "changed@250", "beside@350"}
+	all := []string{"twice@250", "penalty@250", "varied@250", "trips@400", "stops@300", "hooked@250", "looks@200", "changed@250", "beside@350",
+		"effects@250", "mixed@250", "maps@250", "starves@400"}
 	want := alone(t, awkward, all...)
 	for _, scenario := range all {
 		name, count, _ := strings.Cut(scenario, "@")
@@ -358,6 +359,37 @@ func TestProgramsThatPlansGetIntoTheWayOfLearnTheSame(t *testing.T) {
 				t.Errorf("it learnt\n%s\nand without plans\n%s", got, want[scenario])
 			}
 		})
+	}
+}
+
+func TestAPlanEndsWhereTheProgramHasHooksOfTheSameKindAroundItsModules(t *testing.T) {
+	torch(t)
+	private(t)
+	const scenario, half = "wrapped@600", 300
+	l := startLive(t, awkward, scenario)
+	words := l.plans(l.problem(), "vdnn-all,sqrt")
+	ctx, number := t.Context(), int64(0)
+	for _, name := range slices.Sorted(maps.Keys(words)) {
+		number++
+		if err := l.Carry(ctx, number, words[name]); err != nil {
+			t.Fatal(err)
+		}
+		list, err := l.Steps(ctx, number, 3)
+		if err != nil || list[2].Out+list[2].Again == 0 {
+			t.Fatalf("%s in the first half, which ends in step %d: %v, %v", name, half, list, err)
+		}
+	}
+	if at := l.index(); at >= half {
+		t.Fatalf("the first half was over before its plans were, in step %d", at)
+	}
+	if _, err := l.Steps(ctx, number, 1000); !errors.Is(err, errGivenUp) || !strings.Contains(err.Error(), "has hooks on saved tensors of its own") {
+		t.Errorf("it ended with %v", err)
+	}
+	if _, err := l.Describe(ctx); err == nil || !strings.Contains(err.Error(), "cannot be described: what autograd saves was not seen: the program has hooks on saved tensors of its own") {
+		t.Errorf("it is described: %v", err)
+	}
+	if got, want := l.end(), alone(t, awkward, scenario)[scenario]; got != want {
+		t.Errorf("it learnt\n%s\nand without plans\n%s", got, want)
 	}
 }
 

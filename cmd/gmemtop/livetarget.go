@@ -151,8 +151,7 @@ func (a *app) comparedLive(ctx context.Context, w *crew, f *planFlags, list []pl
 // comparedIn describes a training, plans, and has plans carried out in all of its processes.
 func (a *app) comparedIn(ctx context.Context, w *crew, pooled bool, f *planFlags, list []plan.Manager, opt replay.Options, how live.Options) (*replay.Comparison, error) {
 	target := w.target(pooled, how, func(ctx context.Context, p *plan.Problem, manager string) (*plan.Plan, error) {
-		x := &wish{manager: manager, hardware: p.Hardware, budget: func(p *plan.Problem, _ int64) (int64, error) { return f.budgetBytes(ctx, p) }}
-		m, err := x.plan(ctx, p, 0)
+		m, err := managed(manager, p.Hardware, func(p *plan.Problem, _ int64) (int64, error) { return f.budgetBytes(ctx, p) }).plan(ctx, p, 0)
 		return m.Plan, err
 	})
 	p, err := a.describedNow(ctx, target, pooled, f, w.lead)

@@ -50,7 +50,8 @@ func (f *wishFlags) wish() (*wish, error) {
 	case f.manager != "" && f.file != "":
 		return nil, usageError{errors.New("--manager makes a plan and --plan brings one: name one of them")}
 	}
-	w := &wish{manager: f.manager, file: f.file, offload: f.unplanned == unplannedOffload, pools: pools(f.manager)}
+	w := managed(f.manager, plan.Hardware{}, nil)
+	w.file, w.offload = f.file, f.unplanned == unplannedOffload
 	if f.most != "" {
 		var percent float64
 		if n, err := fmt.Sscanf(f.most, "%f%%", &percent); err != nil || n != 1 || !(percent > 0) {
@@ -154,12 +155,12 @@ const keyTraining = "training"
 
 // trainWith has a wish carried out in all processes of a training until ctx is done; how it goes is a notice that all see who watch, and said aloud where aloud is set.
 func (a *app) trainWith(ctx context.Context, c *crew, x *wish, aloud bool) {
-	said := false
+	on := false
 	err := c.train(ctx, x, func(n live.News) {
 		text := n.Sentence(x.name(), a.flags.report.Units)
 		c.note(ctx, capture.Notice{Key: keyTraining, Text: text})
-		if aloud && n.Doing == "on" && !said {
-			said = true
+		was := on
+		if on = n.Doing == "on"; on && !was && aloud {
 			a.note("%s", text)
 		}
 	})

@@ -224,7 +224,7 @@ func (t *trainer) free(ctx context.Context) error {
 // Train implements screen.Trainer.
 func (p *livePlanner) Train(ctx context.Context, manager string, budget int64, h plan.Hardware, tell func(live.News)) error {
 	return p.with(ctx, func(ctx context.Context, c *crew) error {
-		w := &wish{manager: manager, hardware: h, budget: func(*plan.Problem, int64) (int64, error) { return budget, nil }}
+		w := managed(manager, h, func(*plan.Problem, int64) (int64, error) { return budget, nil })
 		return c.train(ctx, w, tell)
 	})
 }
@@ -264,8 +264,7 @@ func (w *crew) measure(ctx context.Context, of *replay.Comparison, update func(r
 	}
 	say(names[0], "describe")
 	target := w.target(false, live.Options{}, func(ctx context.Context, p *plan.Problem, manager string) (*plan.Plan, error) {
-		x := &wish{manager: manager, hardware: of.Problem.Hardware, budget: func(*plan.Problem, int64) (int64, error) { return of.Budget, nil }}
-		m, err := x.plan(ctx, p, 0)
+		m, err := managed(manager, of.Problem.Hardware, func(*plan.Problem, int64) (int64, error) { return of.Budget, nil }).plan(ctx, p, 0)
 		return m.Plan, err
 	})
 	p, err := target.Problem(ctx, of.Problem.Hardware)

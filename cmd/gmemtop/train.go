@@ -13,6 +13,7 @@ import (
 	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/replay/live"
 	"github.com/gmemtop/gmemtop/replay/sim"
+	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -34,6 +35,11 @@ type wish struct {
 
 	mu   sync.Mutex
 	made map[string]madePlan // by the problem's shape and the room for it
+}
+
+// managed is the wish for a manager's plan.
+func managed(manager string, h plan.Hardware, budget func(p *plan.Problem, room int64) (int64, error)) *wish {
+	return &wish{manager: manager, pools: pools(manager), hardware: h, budget: budget}
 }
 
 // madePlan is a plan, and what the simulator foretells it to add to a step, in nanoseconds.
@@ -79,6 +85,9 @@ func (w *wish) planned(ctx context.Context, p *plan.Problem, room int64) (m made
 		of := m.Plan
 		if m.Plan, err = managers.Eager(ctx, p, of); err != nil {
 			return m, err
+		}
+		if m.Plan == nil && len(of.Absences) == 0 && of.Footprint <= of.Budget {
+			return m, fmt.Errorf("%s has nothing to do: a step fits into %s as it is", of.Manager, timeline.IEC.Bytes(of.Budget))
 		}
 		if m.Plan == nil {
 			return m, fmt.Errorf("%s: %w: it moves and drops nothing that autograd saves", of.Manager, errNothingLeaves)

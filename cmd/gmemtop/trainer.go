@@ -81,6 +81,7 @@ func (t *trainer) Describe(ctx context.Context) (*traces.Trace, error) {
 	if n := len(before.Steps); n > 0 {
 		from = before.Steps[n-1].Index
 	}
+	t.session.Notice(capture.Notice{Key: capture.PlanKey(0)}) // what was said before is not about this
 	if err := t.control.DescribeSaves(ctx, describedSteps); err != nil {
 		return nil, err
 	}
@@ -93,7 +94,7 @@ func (t *trainer) Describe(ctx context.Context) (*traces.Trace, error) {
 			}
 		}
 		for _, n := range v.Notices {
-			if n.Key == "ops" {
+			if n.Key == "ops" || found == nil && n.Key == capture.PlanKey(0) {
 				return false, fmt.Errorf("its steps cannot be described: %s", n.Text)
 			}
 		}

@@ -140,23 +140,31 @@ func (n *News) among() string {
 
 // Failed returns why a plan is carried out in none of some ranks: once where all say the same, and else for each by its name. It is nil where one says nothing.
 func Failed(ranks []Rank) error {
-	errs := make([]error, len(ranks))
 	same := true
 	for i := range ranks {
-		r := &ranks[i]
-		if r.Err == nil {
+		if ranks[i].Err == nil {
 			return nil
 		}
-		same = same && r.Err.Error() == ranks[0].Err.Error()
-		errs[i] = fmt.Errorf("%s: %w", r.Name, r.Err)
+		same = same && ranks[i].Err.Error() == ranks[0].Err.Error()
 	}
-	switch {
-	case len(ranks) == 0:
-		return nil
-	case same:
+	if len(ranks) > 0 && same {
 		return ranks[0].Err
 	}
-	return joined(errs)
+	return Refused(ranks)
+}
+
+// Refused returns why a plan is not carried out in some of the ranks, for each by its name, nil where all carry it out.
+func Refused(ranks []Rank) error {
+	var list joined
+	for i := range ranks {
+		if r := &ranks[i]; r.Err != nil {
+			list = append(list, fmt.Errorf("%s: %w", r.Name, r.Err))
+		}
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	return list
 }
 
 // joined is several errors on one line.

@@ -153,6 +153,12 @@ func TestWhyNoRankCarriesAPlanOutIsSaidOnceWhereAllSayTheSame(t *testing.T) {
 	if err := Failed([]Rank{{Name: "rank 0", Err: a}, {Name: "rank 1", Err: b}}); err.Error() != "rank 0: compiled; rank 1: no room" || !errors.Is(err, a) || !errors.Is(err, b) {
 		t.Errorf("%v", err)
 	}
+	if err := Refused([]Rank{{Name: "rank 0"}, {Name: "rank 1", Err: b}}); err.Error() != "rank 1: no room" || !errors.Is(err, b) {
+		t.Errorf("%v", err)
+	}
+	if err := Refused([]Rank{{Name: "rank 0"}}); err != nil {
+		t.Errorf("%v", err)
+	}
 	if got := (&Rank{Name: "rank 3", Err: b}).Line(timeline.IEC); got != "rank 3 off: no room" {
 		t.Error(got)
 	}

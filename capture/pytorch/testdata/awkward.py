@@ -130,6 +130,132 @@ def hooked(name):
     steps(name, model, lambda step: train.tokens(), plain)
 
 
+def wrapped(name):
+    """Has hooks on saved tensors of its own around the steps of its second half, under which less is kept than was saved: what comes back is not what left."""
+
+    def pack(t):
+        return t.to(torch.bfloat16) if t.dtype == torch.float32 else t
+
+    def unpack(t):
+        return t.to(torch.float32) if t.dtype == torch.bfloat16 else t
+
+    def learn(model, batch, step):
+        if step < train.STEPS // 2:
+            return plain(model, batch, step)
+        with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+            loss = model(*batch)
+        loss.backward()
+        return loss
+
+    steps(name, gpt(), lambda step: train.tokens(), learn)
+
+
+def effects(name):
+    """Has a function of its own that counts, both ways, and learns with what it counted."""
+
+    class Counting(torch.autograd.Function):
+        forwards = backwards = 0
+
+        @staticmethod
+        def forward(ctx, x):
+            Counting.forwards += 1
+            y = torch.tanh(x * (1 + 1e-3 * Counting.forwards))
+            ctx.save_for_backward(y)
+            return y
+
+        @staticmethod
+        def backward(ctx, grad):
+            Counting.backwards += 1
+            (y,) = ctx.saved_tensors
+            return grad * (1 - y * y) * (1 + 1e-3 * Counting.backwards)
+
+    class Counted(torch.nn.Module):
+        def forward(self, x):
+            return Counting.apply(x)
+
+    net = torch.nn.Sequential(torch.nn.Linear(64, 256), Counted(), torch.nn.Linear(256, 256), torch.nn.GELU(), torch.nn.Linear(256, 256), Counted(), torch.nn.Linear(256, 10))
+
+    def learn(model, batch, step):
+        loss = plain(model, batch, step)
+        assert (Counting.forwards, Counting.backwards) == (2 * step + 2, 2 * step + 2), "step %d: %d, %d" % (step, Counting.forwards, Counting.backwards)
+        return loss
+
+    steps(name, train.Loss(net), lambda step: (torch.randn(256, 64), torch.randint(0, 10, (256,))), learn)
+
+
+def mixed(name):
+    """Saves what is no plain tensor of its own memory: a sparse gradient's, a subclass's, views of one storage, one that is expanded, some of a few bytes."""
+
+    class Named(torch.Tensor):
+        pass
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed, self.inner = torch.nn.EmbeddingBag(1000, 64, mode="sum", sparse=True), torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 256))
+            self.head, self.scale = torch.nn.Linear(128, 10), torch.nn.Parameter(torch.ones(()))
+
+        def forward(self, x, y):
+            h = self.inner(self.embed(x))
+            a, b = h.chunk(2, 1)  # of one storage
+            h = torch.sigmoid(a) * torch.tanh(b) * self.scale.expand(128)
+            h = h * h.mean().exp()  # a single number
+            h = F.relu(h.t().contiguous().t(), inplace=True)
+            return F.cross_entropy(self.head(h.as_subclass(Named)).as_subclass(torch.Tensor), y)
+
+    net = Net()
+    steps(name, net, lambda step: (torch.randint(0, 1000, (256, 5)), torch.randint(0, 10, (256,))), plain, torch.optim.SGD(net.parameters(), lr=0.1))
+
+
+def maps(name):
+    """Uses functions of torch.func inside of a module, in one step of five, and beside its backward pass."""
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner, self.step = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 256), torch.nn.Tanh(), torch.nn.Linear(256, 10)), 0
+
+        def forward(self, x, y):
+            out = self.inner(x)
+            loss = F.cross_entropy(out, y)
+            if self.step % 5 == 4:
+                loss = loss + 0.01 * torch.func.grad(lambda z: (z * z).sum())(out.detach()).mean() + 0.01 * torch.func.vmap(lambda z: z.sum())(out).mean()
+            return loss
+
+    def learn(model, batch, step):
+        model.step = step
+        return plain(model, batch, step)
+
+    steps(name, Net(), lambda step: (torch.randn(256, 64), torch.randint(0, 10, (256,))), learn)
+
+
+def starves(name):
+    """Runs out of memory in the forward pass of one step in ten and in the backward pass of another, which the program survives."""
+    model, want = gpt(), 1 << 60
+
+    def starve(module, inputs):
+        if model.step % 10 == 3:
+            torch.empty(want)
+
+    model.net.blocks[1].register_forward_pre_hook(starve)
+
+    def learn(model, batch, step):
+        model.step = step
+        hook = model.net.blocks[0].n1.weight.register_hook(lambda grad: torch.empty(want)) if step % 10 == 8 else None
+        try:
+            loss = model(*batch)
+            loss.backward()
+        except RuntimeError as e:
+            assert "memory" in str(e), e
+            return None
+        finally:
+            if hook is not None:
+                hook.remove()
+        return loss
+
+    steps(name, model, lambda step: train.tokens(), learn)
+
+
 def looks(name):
     """Looks at its validation set now and then, between two steps and in the middle of one."""
 

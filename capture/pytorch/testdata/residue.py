@@ -25,14 +25,20 @@ except ImportError:  # before torch 2.3
 
 folder = sys.argv[1]
 torch.set_num_threads(1)
+
+
+def network():
+    return torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.GELU(), torch.nn.Linear(64, 64), torch.nn.Tanh(), torch.nn.Linear(64, 1))
+
+
 torch.manual_seed(1)
-model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1))
+model = network()
 optimizer = torch.optim.Adam(model.parameters())
 
 
 def step():
     optimizer.zero_grad()
-    loss = model(torch.randn(8, 32)).square().mean()
+    loss = model(torch.randn(2048, 32)).square().mean()
     loss.backward()
     optimizer.step()
     return loss.item()
@@ -99,7 +105,7 @@ print("steps", len(losses), flush=True)
 
 # The same steps again, in a process that was watched before: what is learnt has to be the same.
 torch.manual_seed(1)
-again = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1))
+again = network()
 optimizer = torch.optim.Adam(again.parameters())
 model = again
 same = [step() for _ in losses]

@@ -301,9 +301,15 @@ def gan(name):
     say(name, losses, [of_judge, of_make])
 
 
-def compiled(name):
+def compiled(name, backend="eager"):
     net = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10))
-    loop(name, torch.compile(Loss(net), backend="eager"), lambda: (torch.randn(16, 64), torch.randint(0, 10, (16,))), truth=False)
+    loop(name, torch.compile(Loss(net), backend=backend), lambda: (torch.randn(16, 64), torch.randint(0, 10, (16,))), truth=False)
+
+
+def inductor(name):
+    """Compiled to code of its own, which needs a C++ compiler."""
+    net = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.GELU(), torch.nn.LayerNorm(256), torch.nn.Linear(256, 256))
+    loop(name, torch.compile(Loss(net)), lambda: (torch.randn(128, 256), torch.randint(0, 256, (128,))), truth=False)
 
 
 def moded(name):

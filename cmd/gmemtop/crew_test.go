@@ -1,0 +1,212 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/replay/live"
+)
+
+// rankedJob is a rank that has taken a step, and takes orders without carrying any out.
+func rankedJob(rank int) *watching {
+	w := &watching{session: capture.NewSession(capture.Limits{}), control: &lateControl{}}
+	w.control.connect(deaf{})
+	w.session.Begin(capture.Target{PID: 100 + rank, Rank: rank, WorldSize: 3})
+	w.session.Step(capture.Step{Index: 0})
+	return w
+}
+
+func (w *watching) asHand() *hand { return (&trainer{session: w.session, control: w.control}).hand() }
+
+func TestWhatBecomesOfOneRankKeepsTheOthersFromNothing(t *testing.T) {
+	ctx, off := context.WithTimeout(t.Context(), 20*time.Second)
+	defer off()
+	first, second, late := rankedJob(0), rankedJob(1), rankedJob(2)
+	refused := &hand{pid: 200, name: "process 200", err: errors.New("it cannot be attached to: not permitted")}
+	came := make(chan struct{})
+	c := &crew{lead: first.asHand().trainer, look: func(context.Context) ([]*hand, bool) {
+		list := []*hand{first.asHand(), second.asHand(), refused}
+		select {
+		case <-came:
+			list = append(list, late.asHand())
+		default:
+		}
+		return list, false
+	}}
+	stage := 0
+	err := c.train(ctx, managed("vdnn-all", anyHardware, ninety), func(n live.News) {
+		switch said := ranked(n); {
+		case stage == 0 && said == "rank 0 describing, rank 1 describing, process 200 off: it cannot be attached to: not permitted":
+			stage = 1
+			second.session.End(capture.End{Reason: capture.Exited})
+		case stage == 1 && strings.HasPrefix(said, "rank 0 describing, rank 1 has ended, "):
+			stage = 2
+			close(came)
+		case stage == 2 && strings.HasSuffix(said, ", rank 2 describing"):
+			stage = 3
+			off()
+		}
+	})
+	if err != nil || stage != 3 {
+		t.Errorf("it ended with %v at %d", err, stage)
+	}
+}
+
+func TestWhereNoRankIsLeftItIsSaidWhy(t *testing.T) {
+	deadline, stop := context.WithTimeout(t.Context(), 20*time.Second)
+	defer stop()
+	no := errors.New("no")
+	of := func(list ...*hand) *crew {
+		return &crew{lead: rankedJob(0).asHand().trainer, look: func(context.Context) ([]*hand, bool) { return list, false }}
+	}
+	quiet := func(live.News) {}
+	if err := of(&hand{pid: 1, name: "rank 0", err: no}, &hand{pid: 2, name: "rank 1", err: no}).train(deadline, managed("vdnn-all", anyHardware, ninety), quiet); err != no {
+		t.Errorf("%v", err)
+	}
+	gone := rankedJob(1)
+	gone.session.End(capture.End{Reason: capture.Exited})
+	err := of(&hand{pid: 1, name: "rank 0", err: no}, gone.asHand()).train(deadline, managed("vdnn-all", anyHardware, ninety), quiet)
+	if err == nil || !strings.HasPrefix(err.Error(), "rank 0: no; rank 1: the training ended") {
+		t.Errorf("%v", err)
+	}
+	if err := of().train(deadline, managed("vdnn-all", anyHardware, ninety), quiet); !errors.Is(err, errEnded) {
+		t.Errorf("%v", err)
+	}
+	// Of a job that goes on, ranks that ended may be started anew, and those that refused are not waited for.
+	c := of(gone.asHand())
+	look := c.look
+	looks := 0
+	c.look = func(ctx context.Context) ([]*hand, bool) {
+		list, _ := look(ctx)
+		if looks++; looks > 3 {
+			list = append(list, &hand{pid: 9, name: "rank 1", err: no})
+		}
+		return list, true
+	}
+	var last live.News
+	if err := c.train(deadline, managed("vdnn-all", anyHardware, ninety), func(n live.News) { last = n }); err != no || len(last.Ranks) != 0 {
+		t.Errorf("%v, %+v", err, last)
+	}
+}
+
+func TestWhatIsMeasuredInAllRanksIsNotSaidOfSome(t *testing.T) {
+	none := func(context.Context, *plan.Problem, string) (*plan.Plan, error) {
+		return nil, errors.New("nobody plans")
+	}
+	list := []*hand{rankedJob(0).asHand(), {pid: 7, name: "process 7", err: errors.New("it cannot be attached to: not permitted")}}
+	c := &crew{lead: list[0].trainer, look: func(context.Context) ([]*hand, bool) { return list, false }}
+	if _, err := c.target(false, live.Options{}, none).Problem(t.Context(), anyHardware); err == nil || err.Error() != "process 7: it cannot be attached to: not permitted" {
+		t.Errorf("%v", err)
+	}
+	taken := rankedJob(1)
+	for i := range int64(freeWithin + 2) {
+		taken.session.Step(capture.Step{Index: 1 + i, Carried: capture.Carried{Plan: 3}})
+	}
+	go func() {
+		for i := int64(10); i < 20; i++ {
+			time.Sleep(trainerLook)
+			taken.session.Step(capture.Step{Index: i, Carried: capture.Carried{Plan: 3}})
+		}
+	}()
+	gone := rankedJob(0)
+	gone.session.End(capture.End{Reason: capture.Exited})
+	list = []*hand{gone.asHand(), taken.asHand()}
+	_, err := c.target(false, live.Options{}, none).Problem(t.Context(), anyHardware)
+	if err == nil || !strings.HasPrefix(err.Error(), "rank 0: the training ended") || !strings.Contains(err.Error(), "; rank 1: "+errTaken.Error()) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestAPlanThatAnotherViewerTurnsOffIsToldFromOneThatHasNotBegun(t *testing.T) {
+	w := rankedJob(0)
+	h := w.asHand()
+	over := make(chan error, 1)
+	begin := func() {
+		go func() {
+			_, err := h.Steps(t.Context(), 7, 1000)
+			over <- err
+		}()
+		time.Sleep(3 * trainerLook)
+	}
+	at := int64(0)
+	step := func(under int64) {
+		at++
+		w.session.Step(capture.Step{Index: at, Carried: capture.Carried{Plan: under}})
+	}
+	begin()
+	for range 50 { // the order is not taken up yet
+		step(0)
+	}
+	select {
+	case err := <-over:
+		t.Fatalf("it ends before it began: %v", err)
+	case <-time.After(5 * trainerLook):
+	}
+	step(7)
+	for range takenAfter {
+		step(0)
+	}
+	if err := <-over; !errors.Is(err, live.ErrTakenAway) {
+		t.Errorf("it ends with %v", err)
+	}
+
+	// What ends a plan by itself is said before.
+	step(7)
+	begin()
+	w.session.Notice(capture.Notice{Key: capture.PlanKey(7), Text: "off: it does not fit"})
+	for range takenAfter {
+		step(0)
+	}
+	if err := <-over; !errors.Is(err, errGivenUp) {
+		t.Errorf("it ends with %v", err)
+	}
+}
+
+func TestWhoIsARankOfTheSameTrainingIsItsAgentsWord(t *testing.T) {
+	of := capture.Target{PID: 100, Rank: 0, WorldSize: 3}
+	with := func(target capture.Target, steps int, end *capture.End) *sibling {
+		s := &sibling{pid: target.PID, watch: newWatching("", ""), stop: func() {}}
+		if target.PID != 0 {
+			s.watch.session.Begin(target)
+		}
+		for i := range steps {
+			s.watch.session.Step(capture.Step{Index: int64(i)})
+		}
+		if end != nil {
+			s.watch.session.End(*end)
+		}
+		return s
+	}
+	for _, c := range []struct {
+		what string
+		of   *sibling
+		name string
+		err  string
+	}{
+		{"another rank", with(capture.Target{PID: 101, Rank: 1, WorldSize: 3}, 1, nil), "rank 1", ""},
+		{"one that has not answered", with(capture.Target{}, 0, nil), "", ""},
+		{"one that has not joined the others yet", with(capture.Target{PID: 101, Rank: -1, WorldSize: -1}, 0, nil), "", ""},
+		{"one that trains alone", with(capture.Target{PID: 101, Rank: -1, WorldSize: -1}, 1, nil), "", ""},
+		{"a rank of another training", with(capture.Target{PID: 101, Rank: 1, WorldSize: 2}, 1, nil), "", ""},
+		{"the same rank of another training", with(capture.Target{PID: 101, Rank: 0, WorldSize: 3}, 1, nil), "", ""},
+		{"one that has ended", with(capture.Target{PID: 101, Rank: 1, WorldSize: 3}, 1, &capture.End{Reason: capture.Exited}), "", ""},
+		{"one that does not take the agent in", with(capture.Target{}, 0, &capture.End{Reason: capture.Refused, Detail: "traced by another"}), "process 0", "it cannot be attached to: traced by another"},
+		{"one that may not be attached to", &sibling{pid: 7, err: errors.New("not permitted")}, "process 7", "not permitted"},
+	} {
+		h := c.of.hand(of)
+		switch {
+		case h == nil && c.name != "" || h != nil && h.name != c.name:
+			t.Errorf("%s: %+v", c.what, h)
+		case h != nil && (h.err == nil) != (c.err == ""), h != nil && h.err != nil && h.err.Error() != c.err:
+			t.Errorf("%s: %v", c.what, h.err)
+		}
+		if h != nil && h.err == nil && h.rank() != 1 {
+			t.Errorf("%s is rank %d", c.what, h.rank())
+		}
+	}
+}
