@@ -1,4 +1,4 @@
-// Package sim carries plans out on a simulated device: compute streams as recorded, one copy engine each way, pinned host memory, launch gaps,
+// Package sim carries plans out on a simulated device: compute streams as recorded, one copy engine each way or none, pinned host memory, launch gaps,
 // the allocator in the loop.
 //
 // Its duties:
@@ -21,7 +21,8 @@ import (
 //
 // Way chosen: a wait always names an earlier step, so that where rates are constant one pass in program order gives every time: a step begins when the
 // host has issued it, its queue is free and what it waits for is done. That pass is what planners call thousands of times. Where copies share a link
-// (Hardware.Together < 1), rates depend on what else is running, and [shared] advances from event to event instead.
+// (Hardware.Together < 1), rates depend on what else is running, and [shared] advances from event to event instead. Without copy engines copies are work of the
+// first compute stream like any other: they share nothing, and what they take is added to the step and no stall.
 //
 // Complexity: O(steps) for the pass, O(steps x queues) for the events; no allocation beyond a few columns of numbers.
 // Rejected: events throughout (five times slower where nothing is shared); fixed time steps (wrong by up to a step at every event).
@@ -84,7 +85,7 @@ func Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, opt Options) (plan
 	switch {
 	case pl.Policy != nil:
 		err = r.online(ctx)
-	case p.Hardware.Together > 0 && p.Hardware.Together < 1 && len(pl.Absences) > 0:
+	case !p.Hardware.NoEngines && p.Hardware.Together > 0 && p.Hardware.Together < 1 && len(pl.Absences) > 0:
 		r.issueAll()
 		err = r.shared(ctx)
 	default:
