@@ -47,6 +47,8 @@ type model struct {
 	n int
 	k int // streams
 
+	inline bool // there are no copy engines: copies are work of the first stream
+
 	gaps     []gap
 	first    []int32 // gaps of buffer b are gaps[first[b]:first[b+1]], in order of time
 	byBefore []int32 // the gaps that can be absent, in order of before
@@ -77,7 +79,7 @@ type model struct {
 
 // compile reads a problem.
 func compile(p *plan.Problem) *model {
-	m := &model{p: p, n: len(p.Ops), k: p.Streams}
+	m := &model{p: p, n: len(p.Ops), k: p.Streams, inline: p.Hardware.NoEngines}
 	m.floor = p.MustReside().Total()
 	m.variants()
 	m.writers()
