@@ -50,6 +50,7 @@ class Recording(object):
         self.saved = set()
         self.where, self.timed, self.newest = {}, [], {}
         self.cost, self.steps, self.lost, self.stopped = 0, [], 0, False
+        self.costs = {}  # what carrying plans out was measured to take, where somebody plans by this window
 
     def _row(self, row):
         if len(self.rows) < MAX_ROWS:

@@ -48,6 +48,9 @@ var rerunSource string
 //go:embed carry.py
 var carrySource string
 
+//go:embed costs.py
+var costsSource string
+
 //go:embed pooled.py
 var pooledSource string
 
@@ -65,7 +68,7 @@ var siteSource string
 
 // Agent returns the agent's source: one file for Python 3.8 and newer that needs torch 2.2 or newer and nothing else.
 func Agent() string {
-	return strings.Join([]string{linesSource, opsSource, recordedSource, rerunSource, carrySource, pool.Python(), pooledSource, sendSource, manageSource, agentSource}, "\n\n")
+	return strings.Join([]string{linesSource, opsSource, recordedSource, rerunSource, carrySource, costsSource, pool.Python(), pooledSource, sendSource, manageSource, agentSource}, "\n\n")
 }
 
 // CarrySource returns the part of the agent that carries plans out. It rests on torch alone and can be a file of its own, behind an import of torch.
