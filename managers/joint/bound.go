@@ -395,6 +395,9 @@ func (b *bounder) moment(k plan.OpID, missing, dur int64, turns int) int64 {
 	if math.IsInf(best, 1) {
 		return math.MaxInt64
 	}
+	if b.serial && b.m.k == 1 { // something leaves memory and returns, and hooks are work of the same queue
+		best += float64(b.m.saving)
+	}
 	return int64(best * (1 - 1e-9))
 }
 

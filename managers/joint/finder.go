@@ -41,16 +41,23 @@ func newFinder(ctx context.Context, p *plan.Problem, r plan.Request, off mechani
 	m := compile(p)
 	f.b = newBounder(m)
 	f.grid = newGrid(m)
-	f.views = append(f.views, f.newView(p, m, 0, off.swap))
+	f.views = append(f.views, f.newView(p, m, 0, off))
 	if m.inline && !off.swap { // copies are work like any other: what only runs again is looked for beside what does both
-		f.views = append(f.views, f.newView(p, m, 0, true))
+		only := off
+		only.swap = true
+		f.views = append(f.views, f.newView(p, m, 0, only))
+	}
+	if m.noting > 0 && !off.recompute { // and what does not, since the first op to run again has all ops noted
+		only := off
+		only.recompute = true
+		f.views = append(f.views, f.newView(p, m, 0, only))
 	}
 	if size := f.sectionSize(); size > 0 {
 		q, err := p.Sectioned(size)
 		if err != nil {
 			return nil, err
 		}
-		f.views = append(f.views, f.newView(q, compile(q), size, off.swap))
+		f.views = append(f.views, f.newView(q, compile(q), size, off))
 	}
 	work := r.Work
 	if work <= 0 {

@@ -316,6 +316,11 @@ func (s *schedule) serial() {
 		all = max(all, s.end[i], s.ready[0])
 	}
 	s.clock[m.n], s.time = all, all
+	if len(s.reruns) > 0 {
+		s.time += m.saving + m.noting
+	} else if len(s.ins) > 0 {
+		s.time += m.saving
+	}
 }
 
 // written returns when what gap g holds has been written: by its op, or by what brought it back from its last absence.

@@ -18,6 +18,11 @@ type Hardware struct {
 	NoEngines bool `json:"no_engines,omitempty"`
 	// Together is the share of its own speed that each direction keeps while both are busy: 1 for a full-duplex link.
 	Together float64 `json:"together"`
+	// SaveTime is what hooks on a tensor that autograd saves take, where a plan is carried out in eager PyTorch, NoteTime what each op of a forward pass takes for being
+	// looked at where ops are to run again, AgainTime what one that does takes beyond its own time; in nanoseconds, 0 where nobody measured.
+	SaveTime  int64 `json:"save_ns,omitempty"`
+	NoteTime  int64 `json:"note_ns,omitempty"`
+	AgainTime int64 `json:"again_ns,omitempty"`
 	// PinnedBytes is the most pinned host memory that swapping may hold; 0 for no limit.
 	PinnedBytes int64 `json:"pinned_bytes"`
 	// LaunchGap is what the host spends to issue one op, in nanoseconds. Ops whose recorded durations include it have none.

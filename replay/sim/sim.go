@@ -11,6 +11,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
@@ -65,6 +66,7 @@ type run struct {
 	ready []int64 // of each queue, when it is free
 	held  []int64 // of each queue, how far waits for copies hold it up
 	after []int64 // of each queue, how far waits for compute hold it up
+	hooks bool    // tensors leave memory and return
 }
 
 // Run simulates one iteration of a plan. It returns the context's error when cancelled, and an error that says why where it cannot simulate a
@@ -81,6 +83,7 @@ func Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, opt Options) (plan
 	r := &run{p: p, pl: pl, opt: opt, start: make([]int64, n), end: make([]int64, n), issue: make([]int64, n),
 		ready: make([]int64, k), held: make([]int64, k), after: make([]int64, k)}
 	r.m.Target = "sim"
+	r.hooks = slices.ContainsFunc(pl.Absences, func(x plan.Absence) bool { return x.How != plan.Discard })
 	var err error
 	switch {
 	case pl.Policy != nil:
@@ -102,8 +105,14 @@ func Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, opt Options) (plan
 // duration returns how long a step takes on its queue when nothing shares it.
 func (r *run) duration(s *plan.Step) int64 {
 	switch s.Kind {
-	case plan.Run, plan.Again:
-		return r.p.DurationOf(r.pl, s.Op)
+	case plan.Run:
+		d := r.p.DurationOf(r.pl, s.Op)
+		if r.hooks {
+			d += r.p.HookTime(s.Op, len(r.pl.Reruns) > 0)
+		}
+		return d
+	case plan.Again:
+		return r.p.DurationOf(r.pl, s.Op) + r.p.Hardware.AgainTime
 	case plan.Out:
 		return r.p.Hardware.D2H.Time(r.pl.Instances[s.Instance].Size)
 	case plan.In:
@@ -295,8 +304,11 @@ func (r *run) totals() {
 			continue
 		}
 		last = max(last, r.end[s])
-		if st.Kind == plan.Again {
+		switch {
+		case st.Kind == plan.Again:
 			r.m.RecomputeTime += r.end[s] - r.start[s]
+		case r.p.Hardware.NoEngines && (st.Kind == plan.Out || st.Kind == plan.In):
+			r.m.CopyTime += r.end[s] - r.start[s]
 		}
 		if r.opt.Spans && st.Kind != plan.Alloc && st.Kind != plan.Free {
 			r.m.Spans = append(r.m.Spans, plan.Span{Start: r.start[s], End: r.end[s], Step: int32(s), Queue: st.Queue})
@@ -310,6 +322,7 @@ func (r *run) totals() {
 	r.m.StepTime, r.m.StepP95 = last/n, last/n
 	r.m.Stall /= n
 	r.m.RecomputeTime /= n
+	r.m.CopyTime /= n
 	r.m.PinnedPeak, _ = r.pl.PinnedPeak(r.p)
 	r.m.PeakLive, _ = r.pl.PeakLive()
 	if r.pl.Policy == nil {
