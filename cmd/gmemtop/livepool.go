@@ -102,7 +102,7 @@ func (a *app) pooledLive(ctx context.Context, t *trainer, f *planFlags, list []p
 	if err != nil {
 		return nil, err
 	}
-	h, err := f.chosenHardware()
+	h, err := f.liveHardware()
 	if err != nil {
 		return nil, err
 	}

@@ -109,7 +109,7 @@ func (a *app) training(ctx context.Context, pid int, f func(t *trainer) error) e
 
 // describedNow describes a training and returns the iteration that it runs.
 func (a *app) describedNow(ctx context.Context, target *live.Target, f *planFlags, t *trainer) (*plan.Problem, error) {
-	h, err := f.chosenHardware()
+	h, err := f.liveHardware()
 	if err != nil {
 		return nil, err
 	}

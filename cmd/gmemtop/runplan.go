@@ -59,7 +59,7 @@ func (f *wishFlags) wish() (*wish, error) {
 		return nil, err
 	}
 	w.budget = func(p *plan.Problem) (int64, error) { return f.plan.budgetBytes(context.Background(), p) }
-	w.hardware, err = f.plan.chosenHardware()
+	w.hardware, err = f.plan.liveHardware()
 	return w, err
 }
 

@@ -196,10 +196,15 @@ func (t *trainer) free(ctx context.Context) error {
 	})
 }
 
+// chosen says of hardware whether somebody chose it on the screen: what is in force at first nobody did.
+func (p *screenPlanner) chosen(h plan.Hardware) live.Hardware {
+	return live.Hardware{Hardware: h, Chosen: h.Name != p.Hardware()[0].Name}
+}
+
 // Train implements screen.Trainer.
 func (p *livePlanner) Train(ctx context.Context, manager string, budget int64, h plan.Hardware, tell func(live.News)) error {
 	return p.with(ctx, func(ctx context.Context, t *trainer) error {
-		w := &wish{manager: manager, hardware: h, budget: func(*plan.Problem) (int64, error) { return budget, nil }}
+		w := &wish{manager: manager, hardware: p.chosen(h), budget: func(*plan.Problem) (int64, error) { return budget, nil }}
 		return t.train(ctx, w, tell)
 	})
 }
@@ -221,12 +226,12 @@ func (p *livePlanner) Measure(ctx context.Context, c *replay.Comparison, target 
 	if target != liveName {
 		return p.screenPlanner.Measure(ctx, c, target, update)
 	}
-	return p.with(ctx, func(ctx context.Context, t *trainer) error { return t.measure(ctx, c, update) })
+	return p.with(ctx, func(ctx context.Context, t *trainer) error { return t.measure(ctx, c, p.chosen(c.Problem.Hardware), update) })
 }
 
 // measure describes a training, plans for it with the managers that a comparison has results of, and carries each plan out that eager PyTorch can. Beside each
 // result comes what the simulator says of the same plan.
-func (t *trainer) measure(ctx context.Context, of *replay.Comparison, update func(replay.Progress)) error {
+func (t *trainer) measure(ctx context.Context, of *replay.Comparison, h live.Hardware, update func(replay.Progress)) error {
 	var names []string
 	for _, r := range of.Results {
 		names = append(names, r.Info.Name)
@@ -239,7 +244,7 @@ func (t *trainer) measure(ctx context.Context, of *replay.Comparison, update fun
 	}
 	say(names[0], "describe")
 	target := live.NewTarget(t, t.onGPUs(live.Options{}))
-	p, err := target.Problem(ctx, of.Problem.Hardware)
+	p, err := target.Problem(ctx, h)
 	if err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ type wish struct {
 	// most is the share of its step time that it may cost, 0 for any.
 	most     float64
 	results  live.Results
-	hardware plan.Hardware
+	hardware live.Hardware
 }
 
 // errNothingLeaves says that a plan is empty.
