@@ -18,15 +18,16 @@ import (
 // that fetch fresh pages from the kernel, Python called at each tensor that is saved, a dispatch mode around each op.
 //
 // Way chosen: all of it is measured in the training itself. It runs a few steps without a plan, with hooks that keep everything, with a mode that notes nothing,
-// and with a plan that swaps what can be swapped, in turn. What is compared is the thread's own processor time, which others on the same machine disturb little.
-// What is too little to be told from one step to the next, the fixed cost of a swap and of an op that runs again, is tried by the agent on tensors of its own, behind
-// the steps that it describes (costs.py).
+// with a plan that swaps what can be swapped, and with one that runs some ops again, in turn. What is compared is the thread's own processor time, which others on the same machine disturb little.
+// What is too little to be told from one step to the next, the fixed cost of a swap, is tried by the agent on tensors of its own, behind
+// the steps that it describes (costs.py), and what an op that runs again takes beside its own time at the least.
 //
 // Rejected: a loop of their own for all of it. Hooks in a loop find all of Python in the processor's caches, and took a quarter of what they take between real ops;
 // copies there find the tensor in the caches and the memory to return to in the process, and were up to six times as fast.
 //
-// A step that is described lasts longer, by what is done between its ops. That time is scaled so that the step lasts as long as those that are not described:
-// shares of it are shares of what really runs.
+// A step that is described lasts longer, by what is done between its ops, and on a busy machine by what others do meanwhile. So the step is given the processor
+// time that steps have which nobody describes: what stands between ops shrinks first, then ops. Shares of it are shares of what the thread works, which is what a
+// step takes where the machine is its own and data are there in time.
 //
 // Rejected as well: a preset with a high bandwidth (it says that swapping is free); what a plan's steps measured as the next plan's figures (the first would be planned
 // without any).
@@ -79,77 +80,49 @@ const (
 	noting  = `{"version":1,"device":"cpu","slab":0,"values":[],"groups":[[["gmemtop::none",0]]]}`
 )
 
-// How often the three kinds of steps come in turn when hooks are measured, and how many of each are timed then, behind one that is let pass.
+// How often the kinds of steps come in turn, and how many of each are timed then, behind one that is let pass; where steps last longer than so many nanoseconds, what
+// is the same whatever an op takes hardly counts, and once has to do.
 const (
-	trialTurns = 2
-	trialSteps = 5
+	trialTurns = 3
+	trialSteps = 4
+	longStep   = 1_000_000_000
 )
-
-// mostTried bounds the bytes that are swapped where copies are tried: enough for a rate, on any host.
-const mostTried = 64 << 20
-
-// swapping returns a plan that swaps what can be swapped, or of that every how manyth buffer as comes to no more than so many bytes; nil where there is nothing.
-func swapping(p *plan.Problem, most int64) ([]byte, error) {
-	var all []plan.Gap
-	var bytes int64
-	for _, g := range p.Gaps(1, 1) {
-		if !g.Dead && (len(all) == 0 || all[len(all)-1].Buffer != g.Buffer) {
-			all = append(all, g)
-			bytes += p.Rounded(g.Buffer)
-		}
-	}
-	every := int(bytes/most) + 1
-	var d plan.Decisions
-	for i := 0; i < len(all); i += every {
-		g := all[i]
-		d.Absences = append(d.Absences, plan.Absence{Buffer: g.Buffer, After: g.After, Release: g.After + 1, Fetch: g.Before, Before: g.Before, How: plan.Swap})
-	}
-	if len(all) == 0 {
-		return nil, nil
-	}
-	pl, err := plan.Assemble(p, d)
-	if err != nil {
-		return nil, err
-	}
-	pl.Executor = plan.TorchEager
-	return Encode(p, pl, Same)
-}
 
 // trial is what steps without and with parts of a plan took, in nanoseconds.
 type trial struct {
-	time         int64        // median of steps without
+	time         int64        // median of steps without, others' turns on the processor included
 	hooks, modes int64        // what hooks, and a mode beside them, add to a step's processor time; 0 where nothing could be told
 	out, in      int64        // of copies
 	moved        [2]int64     // bytes out and in
-	work         [kinds]int64 // medians of processor time
+	again        int64        // of ops that ran again
+	work         [kinds]int64 // of the processor
 }
 
 // kinds of steps.
-const kinds = 4
+const kinds = 5
 
-// try runs some steps without and with what is there while a plan is carried out.
-func (t *Target) try(ctx context.Context, swaps []byte) (r trial, err error) {
+// try runs some steps without and with what is there while a plan is carried out. A plan that is refused, as where the host has no room for it, is left out.
+func (t *Target) try(ctx context.Context, swaps, reruns []byte) (r trial, err error) {
 	defer func() { t.takeOff(ctx, &err) }()
 	var ran [kinds][]Step
-	for range trialTurns {
-		for k, words := range [kinds][]byte{nil, []byte(keeping), []byte(noting), swaps} {
-			number := int64(0)
-			switch {
-			case k > 0 && words == nil:
+	plans := [kinds][]byte{nil, []byte(keeping), []byte(noting), swaps, reruns}
+	for turn := range trialTurns {
+		if turn > 0 && ran[0][0].Time > longStep {
+			break
+		}
+		for k, words := range plans {
+			if k > 0 && words == nil {
 				continue
-			case k > 0:
-				number, err = t.carry(ctx, words)
+			}
+			steps, err := t.some(ctx, words)
+			switch {
+			case err != nil && (k < 3 || ctx.Err() != nil):
+				return r, err
+			case err != nil:
+				plans[k], ran[k] = nil, nil
 			default:
-				err = t.trainer.Carry(ctx, 0, nil)
+				ran[k] = append(ran[k], steps...)
 			}
-			if err != nil {
-				return r, err
-			}
-			steps, err := t.trainer.Steps(ctx, number, 1+trialSteps)
-			if err != nil {
-				return r, err
-			}
-			ran[k] = append(ran[k], steps[1:]...)
 		}
 	}
 	r.time, _ = spread(ran[0])
@@ -161,27 +134,47 @@ func (t *Target) try(ctx context.Context, swaps []byte) (r trial, err error) {
 	r.hooks, r.modes = max(r.work[1]-r.work[0], 0), max(r.work[2]-r.work[1], 0)
 	if swapped := ran[3]; len(swapped) > 0 {
 		r.moved = [2]int64{swapped[0].Out, swapped[0].In}
-		r.out, r.in = median(swapped, func(s Step) int64 { return s.OutTime }), median(swapped, func(s Step) int64 { return s.InTime })
+		r.out, r.in = undisturbed(swapped, func(s Step) int64 { return s.OutTime }), undisturbed(swapped, func(s Step) int64 { return s.InTime })
+	}
+	if again := ran[4]; len(again) > 0 && !slices.ContainsFunc(again, func(s Step) bool { return s.Missed > 0 }) {
+		r.again = undisturbed(again, func(s Step) int64 { return s.Again })
 	}
 	return r, nil
 }
 
-// median returns the median of a figure of steps.
-func median(steps []Step, of func(Step) int64) int64 {
+// some returns a few steps under a plan, or without one.
+func (t *Target) some(ctx context.Context, words []byte) (steps []Step, err error) {
+	number := int64(0)
+	if words == nil {
+		err = t.trainer.Carry(ctx, 0, nil)
+	} else {
+		number, err = t.carry(ctx, words)
+	}
+	if err == nil {
+		steps, err = t.trainer.Steps(ctx, number, 1+trialSteps)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return steps[1:], nil
+}
+
+// undisturbed returns the lowest eighth of processor times of steps: who else is on the machine adds to them, by what it does to the caches, and never takes away.
+func undisturbed(steps []Step, of func(Step) int64) int64 {
 	figures := make([]int64, len(steps))
 	for i, s := range steps {
 		figures[i] = of(s)
 	}
 	slices.Sort(figures)
-	return figures[len(figures)/2]
+	return figures[len(figures)/8]
 }
 
-// work returns the median of the processor time of steps, 0 where one of them does not tell.
+// work returns the processor time of steps, 0 where one of them does not tell.
 func work(steps []Step) int64 {
 	if slices.ContainsFunc(steps, func(s Step) bool { return s.Work <= 0 }) {
 		return 0
 	}
-	return median(steps, func(s Step) int64 { return s.Work })
+	return undisturbed(steps, func(s Step) int64 { return s.Work })
 }
 
 // measured gives a problem of a training on a CPU the hardware that was measured there, and the times of steps that nobody describes.
@@ -195,7 +188,11 @@ func (t *Target) measured(ctx context.Context, p *plan.Problem, tr *traces.Trace
 	if err != nil {
 		return err
 	}
-	r, err := t.try(ctx, swaps)
+	reruns, again, err := rerunning(p)
+	if err != nil {
+		return err
+	}
+	r, err := t.try(ctx, swaps, reruns)
 	if err != nil {
 		return err
 	}
@@ -219,11 +216,26 @@ func (t *Target) measured(ctx context.Context, p *plan.Problem, tr *traces.Trace
 	h.SaveTime, h.NoteTime = r.hooks/max(saves, 1), r.modes/max(ops, 1)
 	h.LaunchGap, h.PinnedBytes, h.MemoryBytes = 0, p.Hardware.PinnedBytes, p.Hardware.MemoryBytes
 	p.Hardware = h
-	asLong(p, r.time)
+	if r.work[0] > 0 {
+		asLong(p, r.work[0])
+		if r.again > 0 {
+			for _, o := range again {
+				r.again -= p.Ops[o].Duration
+			}
+			p.Hardware.AgainTime = max(r.again/int64(len(again)), h.AgainTime)
+		}
+		if float64(r.time) > waits*float64(r.work[0]) {
+			p.Notes = append(p.Notes, fmt.Sprintf("a step takes %s, of which the thread that trains works %s: all shares are of that. In the rest it waits, for data or for a processor that others have",
+				timeline.Duration(r.time), timeline.Duration(r.work[0])))
+		}
+	}
 	return nil
 }
 
-// asLong has what stands between the ops of a problem last as much less as makes the step last so many nanoseconds, if it was longer.
+// waits is by how much steps have to last longer than they work for that to be said.
+const waits = 1.2
+
+// asLong has the ops of a problem last no longer than so many nanoseconds together: first what stands between them is shortened, then all alike.
 func asLong(p *plan.Problem, step int64) {
 	var all, host int64
 	for i := range p.Ops {
@@ -232,15 +244,21 @@ func asLong(p *plan.Problem, step int64) {
 			host += p.Ops[i].Duration
 		}
 	}
-	if host == 0 || step >= all {
+	if step >= all {
 		return
 	}
-	left := max(float64(host-(all-step)), 0) / float64(host)
+	ops := all - host
+	hostShare, opShare := 0.0, 1.0
+	if ops > step {
+		opShare = float64(step) / float64(ops)
+	} else {
+		hostShare = float64(step-ops) / float64(host)
+	}
 	for i := range p.Ops {
 		if op := &p.Ops[i]; op.Name == plan.HostOp {
-			op.Duration = int64(float64(op.Duration) * left)
+			op.Duration = int64(float64(op.Duration) * hostShare)
+		} else {
+			op.Duration = int64(float64(op.Duration) * opShare)
 		}
 	}
-	p.Notes = append(p.Notes, fmt.Sprintf("the step took %s while it was described op by op, and %s before: what stands between ops was shortened to that",
-		timeline.Duration(all), timeline.Duration(step)))
 }
