@@ -226,7 +226,9 @@ func (p *livePlanner) Measure(ctx context.Context, c *replay.Comparison, target 
 	if target != liveName {
 		return p.screenPlanner.Measure(ctx, c, target, update)
 	}
-	return p.with(ctx, func(ctx context.Context, t *trainer) error { return t.measure(ctx, c, p.chosen(c.Problem.Hardware), update) })
+	return p.with(ctx, func(ctx context.Context, t *trainer) error {
+		return t.measure(ctx, c, p.chosen(c.Problem.Hardware), update)
+	})
 }
 
 // measure describes a training, plans for it with the managers that a comparison has results of, and carries each plan out that eager PyTorch can. Beside each
