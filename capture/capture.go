@@ -118,6 +118,8 @@ type Step struct {
 	Ops int64
 	// Retries and OOMs are the device allocator's counts since the process began.
 	Retries, OOMs int64
+	// Work is the processor time of the thread that trains in this step, in nanoseconds: unlike End - Start it does not grow while others have the processor.
+	Work int64
 	// Cost is the time that watching took out of this step.
 	Cost time.Duration
 	// Skipped says that the optimizer did not step, since a gradient scaler met an infinity.
@@ -132,7 +134,9 @@ type Carried struct {
 	Plan int64
 	// Out and In are the bytes copied to the host and back.
 	Out, In int64
-	// Again is the host's time inside of ops that ran again.
+	// OutTime and InTime are what these copies took of the thread that trains, which makes them on a CPU; 0 where copy engines do.
+	OutTime, InTime time.Duration
+	// Again is the thread's processor time inside of ops that ran again.
 	Again time.Duration
 	// Missed counts the tensors that were to leave memory and stayed, because the step was not as it was recorded.
 	Missed int64

@@ -104,6 +104,10 @@ type Result struct {
 	MaxBatchKnown, MaxBatchInferred bool
 	// Overhead is step time over that of keeping everything on the same target, less one.
 	Overhead float64
+	// Work is, where Worked, what the plan adds to the processor time of the thread that trains, as a share of the simulated step time of keeping everything: what
+	// Overhead would be if nobody else were on the machine.
+	Work   float64
+	Worked bool
 }
 
 // Comparison is what became of one problem.

@@ -55,6 +55,9 @@ func (c *Comparison) Measure(ctx context.Context, d Device, update func(Progress
 		if base := r.Measurement.KeepAll(); r.Available && base > 0 {
 			r.Overhead = float64(r.Measurement.StepTime)/float64(base) - 1
 		}
+		if added, ok := r.Measurement.Added(); ok && r.Available && c.Problem.Hardware.NoEngines && c.Baseline > 0 {
+			r.Work, r.Worked = float64(added)/float64(c.Baseline), true
+		}
 		c.Measured = append(c.Measured, r)
 		u.Done, u.Results = true, []Result{r}
 		update(u)
@@ -101,7 +104,11 @@ func Foretold(m, s *plan.Measurement) int64 {
 
 // Outside reports whether a measured result differs from the simulated one by more than is left to chance: 2 % of the footprint, 2 points of overhead.
 func Outside(m, s *Result) bool {
-	return math.Abs(Off(m.Measurement.Footprint, Foretold(&m.Measurement, &s.Measurement))) > footprintTolerance || math.Abs(m.Overhead-s.Overhead) > overheadTolerance
+	overhead := m.Overhead
+	if m.Worked {
+		overhead = m.Work
+	}
+	return math.Abs(Off(m.Measurement.Footprint, Foretold(&m.Measurement, &s.Measurement))) > footprintTolerance || math.Abs(overhead-s.Overhead) > overheadTolerance
 }
 
 // Causes says what the counters of a measured run show that its simulation has not: nothing that no counter shows. It is empty where they show nothing.
@@ -116,17 +123,20 @@ func (c *Comparison) Causes(m, s *Result) []string {
 		way           string
 		reached, told float64
 	}{{"to the host", x.OutRate, h.D2H.BytesPerSecond}, {"from the host", x.InRate, h.H2D.BytesPerSecond}} {
-		if l.reached > 0 && l.told > 0 && math.Abs(l.reached/l.told-1) > rateTolerance {
+		if !h.NoEngines && l.reached > 0 && l.told > 0 && math.Abs(l.reached/l.told-1) > rateTolerance {
 			say("copies %s reached %.3g GB/s, simulated with %.3g", l.way, l.reached/1e9, l.told/1e9)
 		}
 	}
 	if y.RecomputeTime > 0 && math.Abs(Off(x.RecomputeTime, y.RecomputeTime)) > rateTolerance {
 		say("ops that ran again took %s, simulated %s", timeline.Duration(x.RecomputeTime), timeline.Duration(y.RecomputeTime))
 	}
+	if y.CopyTime > 0 && x.CopyTime > 0 && math.Abs(Off(x.CopyTime, y.CopyTime)) > rateTolerance {
+		say("copies took %s, simulated %s", timeline.Duration(x.CopyTime), timeline.Duration(y.CopyTime))
+	}
 	if x.Launches > 0 && float64(x.Dry) > dryTolerance*float64(x.Launches) {
 		say("%d of %d launches found the device with nothing to do: the host sets the pace", x.Dry, x.Launches)
 	}
-	if p := c.Problem; x.Allocated && x.SwappedOut > 0 && p.Source != nil && p.Source.Info.Kind == traces.DeviceCPU {
+	if p := c.Problem; !h.NoEngines && x.Allocated && x.SwappedOut > 0 && p.Source != nil && p.Source.Info.Kind == traces.DeviceCPU {
 		say("copies are made by the thread that trains, and were simulated on engines of their own")
 	}
 	if x.Retries != y.Retries {
@@ -154,12 +164,15 @@ func (c *Comparison) writeMeasured(t *text) {
 		}
 		if base := rows[0].Measurement.KeepAll(); base > 0 && c.Problem.HasTimes {
 			as := "simulated"
-			if d.Eager {
+			if d.Eager && !c.Problem.Hardware.NoEngines {
 				as = "while described op by op"
 			}
 			t.line(" ", fmt.Sprintf("keeping everything takes %s there, %s %s (%s)", timeline.Duration(base), timeline.Duration(c.Baseline), as, Percent(Off(base, c.Baseline))))
 		}
 		t.table(c.measuredColumns(t.o, rows, &d), rows)
+		if c.Problem.Hardware.NoEngines && d.Eager {
+			t.line("", "work is what a plan adds to the processor time of the thread that trains: others on the machine change it less than the step time")
+		}
 		if !d.Pools { // where all lies elsewhere in memory no simulation tells what that does to the step time
 			c.writeCauses(t, rows)
 		}
@@ -243,8 +256,16 @@ func (c *Comparison) measuredColumns(o TextOptions, rows []*Result, d *Device) [
 	if !d.Eager { // a training's steps last longer while they are described
 		columns = append(columns, column{"off", false, 2, beside(func(m, s *Result) string { return Percent(Off(m.Measurement.StepTime, s.Measurement.StepTime)) })})
 	}
+	columns = append(columns, column{"overhead", false, 0, func(r *Result) string { return Percent(r.Overhead) }})
+	if c.Problem.Hardware.NoEngines {
+		columns = append(columns, column{"work", false, 0, func(r *Result) string {
+			if r.Worked {
+				return Percent(r.Work)
+			}
+			return none
+		}})
+	}
 	columns = append(columns,
-		column{"overhead", false, 0, func(r *Result) string { return Percent(r.Overhead) }},
 		column{"simulated", false, 0, beside(func(_, s *Result) string { return Percent(s.Overhead) })})
 	if slices.ContainsFunc(rows, func(r *Result) bool { return r.Plan.Policy == nil && len(r.Plan.Absences) > 0 }) {
 		columns = append(columns,

@@ -92,7 +92,10 @@ func (c *Comparison) writeProblem(t *text) {
 	default:
 		t.line("time", timeline.Duration(c.Baseline)+" an iteration with everything kept")
 	}
-	if h := p.Hardware; h.Name != "" {
+	if h := p.Hardware; h.Name != "" && h.NoEngines {
+		t.line("hardware", fmt.Sprintf("%s: copies %s out of memory and %s back, made by who computes; %s", h.Name, rate(h.D2H), rate(h.H2D),
+			map[bool]string{true: "as measured there", false: "by what --notes says"}[h.Measured]))
+	} else if h.Name != "" {
 		t.line("hardware", fmt.Sprintf("%s: %s to the host, %s from it, %s; ops take as long as recorded", h.Name, rate(h.D2H), rate(h.H2D),
 			map[bool]string{true: "as measured on it", false: "by data sheets and assumptions that --notes lists"}[h.Measured]))
 	}

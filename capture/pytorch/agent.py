@@ -252,7 +252,7 @@ class Agent(Manager, Totals):
             if now >= self.next_known:
                 self._take_known(now)
             self.steps.append((self.index, self.epoch + step.begin, self.epoch + now, max(now - step.begin - step.backward - step.optimizer, 0),
-                               step.backward, step.optimizer) + totals + self.known + (step.spent, 1 if skipped else 0) + carried + finer)
+                               step.backward, step.optimizer) + totals + self.known + (step.spent, 1 if skipped else 0) + carried + finer + self.worked)
             if self.window is None or self.every == 1:  # a step that is described lasts longer than those that follow
                 self.lasted = min(now - step.begin, self.lasted + self.lasted // 4 if self.lasted else now)  # and so may any one
             self.produced += 1
@@ -351,6 +351,7 @@ class Agent(Manager, Totals):
         window.end()
         self.window = None
         window.cost += self.clock() - begin
+        window.costs = self._costs(window)
         if self.leaving and not partial:
             return
         if window.how == "ops" and self._compiled():

@@ -20,6 +20,7 @@ counts running statistics twice, and is seen by the program's own hooks.
 """
 import functools
 import threading
+import time
 import weakref
 
 STALE = 3  # iterations in a row that a plan does not fit before it is given up
@@ -90,6 +91,7 @@ class _Iteration(object):
     def __init__(self, carrier):
         self.carrier, self.plan = carrier, carrier.plan
         self.saved = self.loaded = self.missed = self.out = self.back = self.again = 0
+        self.out_took = self.back_took = 0  # of copies that the training thread makes itself, nanoseconds of its processor time
         self.checks = carrier.iterations < FIRST or carrier.iterations % EVERY == 0
         self.seen, self.values, self.calls, self.leaving = {}, {}, {}, []
         self.over = set()  # groups that ran before all of their ops had been seen
@@ -116,6 +118,7 @@ class Carrier(Again):
         self.thread, self.depth, self.pushed, self.mode, self.entered = 0, 0, False, None, False
         self.slab, self.owners, self.streams = None, {}, None
         self.why, self.differs, self.stale, self.iterations = "", False, 0, 0
+        self.took = 0, 0  # of the last step
         self.compared = []  # since the last step's end: the number of a saved tensor, and whether it came back as another
         self.now = _Iteration(self)
 
@@ -147,6 +150,7 @@ class Carrier(Again):
         self._unwind()
         self.iterations += 1
         was, self.now = self.now, _Iteration(self)
+        self.took = was.out_took, was.back_took
         self.stale = self.stale + 1 if was.why else 0
         if was.why and self.stale >= STALE:
             self.why = self.why or was.why
@@ -335,8 +339,10 @@ class Carrier(Again):
             value.host = self.slab[entry["slot"]:entry["slot"] + value.bytes]
             self.owners[entry["slot"]] = weakref.ref(value)
             if self.streams is None:
+                begin = time.thread_time_ns()
                 value.host.copy_(flat)
                 value.base = None
+                it.out_took += time.thread_time_ns() - begin
             else:
                 compute, out = torch.cuda.current_stream(storage.device), self.streams[0]
                 out.wait_stream(compute)
@@ -418,6 +424,7 @@ class Carrier(Again):
 
     def _back(self, it, value, dtype):
         torch, device = self.torch, self.plan["device"]
+        begin = time.thread_time_ns()
         with torch.no_grad():
             size = dtype.itemsize if hasattr(dtype, "itemsize") else torch.empty(0, dtype=dtype).element_size()
             base = torch.empty(value.bytes // size, dtype=dtype, device=device) if value.bytes % size == 0 else torch.empty(value.bytes, dtype=torch.uint8, device=device)
@@ -427,6 +434,7 @@ class Carrier(Again):
                     if value.done is not None:  # the plan has gone meanwhile
                         value.done.synchronize()
                     flat.copy_(value.host)
+                    it.back_took += time.thread_time_ns() - begin
                 else:
                     back = self.streams[1]
                     back.wait_stream(torch.cuda.current_stream(base.device))

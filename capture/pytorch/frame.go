@@ -195,13 +195,14 @@ func read[T any](payload []byte) (T, error) {
 	return v, nil
 }
 
-// stepColumns is the number of integers in a step's row, carriedColumns that of an agent which can carry plans out, activeColumns and allColumns those of one which tells
-// the allocator's finer figures as well: the first two of them, or all.
+// stepColumns is the number of integers in a step's row, carriedColumns that of an agent which can carry plans out, activeColumns and finerColumns those of one which tells
+// the allocator's finer figures as well, the first two of them or all, and allColumns that of one which tells what the thread that trains has worked.
 const (
 	stepColumns    = 18
 	carriedColumns = 25
 	activeColumns  = 27
-	allColumns     = 29
+	finerColumns   = 29
+	allColumns     = 32
 )
 
 // steps decodes the rows of a frameSteps. Rows that are too short are an error; further columns are skipped.
@@ -222,7 +223,7 @@ func steps(payload []byte) ([]capture.Step, error) {
 			Index: r[0], Start: r[1], End: r[2], Forward: r[3], Backward: r[4], Optimizer: r[5],
 			Allocated: r[6], Reserved: r[7], PeakAllocated: r[8], PeakReserved: r[9], RSS: r[10], Retries: r[11], OOMs: r[12],
 			Parameters: r[13], Gradients: r[14], OptimizerState: r[15], Cost: time.Duration(r[16]), Skipped: r[17] != 0, Ops: capture.Unknown,
-			Requested: capture.Unknown, Active: capture.Unknown, PoolsFree: capture.Unknown, PoolsAt: capture.Unknown,
+			Requested: capture.Unknown, Active: capture.Unknown, PoolsFree: capture.Unknown, PoolsAt: capture.Unknown, Work: capture.Unknown,
 		}
 		if len(r) >= carriedColumns {
 			step.Carried = capture.Carried{Plan: r[18], Out: r[19], In: r[20], Again: time.Duration(r[21]), Missed: r[22], Checked: r[23], Differ: r[24]}
@@ -230,8 +231,11 @@ func steps(payload []byte) ([]capture.Step, error) {
 		if len(r) >= activeColumns {
 			step.Requested, step.Active = r[25], r[26]
 		}
-		if len(r) >= allColumns {
+		if len(r) >= finerColumns {
 			step.PoolsFree, step.PoolsAt = r[27], r[28]
+		}
+		if len(r) >= allColumns {
+			step.Work, step.Carried.OutTime, step.Carried.InTime = r[29], time.Duration(r[30]), time.Duration(r[31])
 		}
 		out = append(out, step)
 	}
@@ -252,6 +256,7 @@ func rows(list []capture.Step) [][allColumns]int64 {
 			s.Parameters, s.Gradients, s.OptimizerState, int64(s.Cost), skipped,
 			s.Carried.Plan, s.Carried.Out, s.Carried.In, int64(s.Carried.Again), s.Carried.Missed, s.Carried.Checked, s.Carried.Differ,
 			s.Requested, s.Active, s.PoolsFree, s.PoolsAt,
+			s.Work, int64(s.Carried.OutTime), int64(s.Carried.InTime),
 		}
 	}
 	return out

@@ -70,7 +70,7 @@ func TestASessionPassesOnWhatTheAgentSays(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := capture.Step{Index: 0, Start: 10, End: 20, Forward: 5, Backward: 3, Optimizer: 2, Allocated: -1, Reserved: -1, PeakAllocated: -1, PeakReserved: -1,
-		Requested: -1, Active: -1, PoolsFree: -1, PoolsAt: -1, RSS: 4096, Parameters: 100, Gradients: 50, OptimizerState: 25, Ops: -1, Retries: -1, OOMs: -1, Cost: 7}
+		Requested: -1, Active: -1, PoolsFree: -1, PoolsAt: -1, Work: -1, RSS: 4096, Parameters: 100, Gradients: 50, OptimizerState: 25, Ops: -1, Retries: -1, OOMs: -1, Cost: 7}
 	if len(v.Steps) != 1 || v.Steps[0] != want {
 		t.Errorf("%+v", v.Steps)
 	}

@@ -52,6 +52,7 @@ class Recording(object):
         self.where, self.timed, self.newest = {}, [], {}
         self.cost, self.steps, self.lost, self.stopped = 0, [], 0, False
         self.pauses, self.slept = [], []  # when training went on after it was held up, and for how long it had been until then
+        self.costs = {}  # what carrying plans out was measured to take, where somebody plans by this window
 
     def paused(self, begin, end):
         """From begin to end training stood still for the agent's sake: no time passes there."""

@@ -38,7 +38,8 @@ class Manager(Sender):
         Sender.__init__(self, path)
         self.carrier, self.managed, self.order = None, 0, None  # managed is the plan's number, 0 for a carrier that only watches or offloads
         self.unplanned = UNPLANNED
-        self.happened = NOTHING
+        self.happened, self.worked = NOTHING, (-1, 0, 0)
+        self.since = 0, 0  # the thread that the last step ended on, and its processor time then
         self.pool = None  # that was used last
         self.before = None  # the room on the host when this was described last: before any rank took its part
 
@@ -47,6 +48,9 @@ class Manager(Sender):
         if isinstance(self.window, Events):
             self.window.next()
         self.happened = carrier.next() if carrier is not None else NOTHING
+        thread, now = threading.get_ident(), time.thread_time_ns()
+        self.worked = (now - self.since[1] if self.since[0] == thread else -1,) + getattr(carrier, "took", (0, 0))
+        self.since = thread, now
         return (self.managed,) + self.happened
 
     def _manage(self):
@@ -167,6 +171,7 @@ class Manager(Sender):
             self._on(0, {})
         if saves and self.carrier is not None:
             self.carrier.watch = window
+            window.watched = True
         if isinstance(self.carrier, Offload):
             self.carrier.window = window
 
@@ -178,3 +183,22 @@ class Manager(Sender):
                 self._off()
                 if why:
                     self._say("what autograd saves was not seen: " + why, "plan 0")
+
+    def _costs(self, window):
+        """What carrying a plan out takes here, for whoever plans by a window. On a GPU copies are made beside compute, and calibration has their figures."""
+        device = self._of_parameters()
+        if not getattr(window, "watched", False) or device is None or device.type != "cpu" or self._compiled():
+            return {}
+        sizes, saved = {row[1]: row[2] for row in window.rows if row[0] == "a"}, set()
+        for row in window.rows:
+            if row[0] == "o" and row[3] == "gmemtop::save":
+                saved.update(number for number in row[6] if number in sizes)
+        sizes = sorted(sizes[number] for number in saved)
+        half, k = sum(sizes) // 2, 0
+        while k + 1 < len(sizes) and half > sizes[k]:
+            half, k = half - sizes[k], k + 1
+        try:
+            return {"costs": Costs(self.torch).measure(min(sizes[k] if sizes else 0, MOST))}
+        except Exception as e:
+            self._say("what copies take here could not be measured: %s: %s" % (type(e).__name__, e), "costs")
+            return {}

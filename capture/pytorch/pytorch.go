@@ -54,6 +54,9 @@ var carrySource string
 //go:embed offload.py
 var offloadSource string
 
+//go:embed costs.py
+var costsSource string
+
 //go:embed pooled.py
 var pooledSource string
 
@@ -71,7 +74,7 @@ var siteSource string
 
 // Agent returns the agent's source: one file for Python 3.8 and newer that needs torch 2.2 or newer and nothing else.
 func Agent() string {
-	return strings.Join([]string{linesSource, opsSource, recordedSource, totalsSource, rerunSource, carrySource, offloadSource, pool.Python(), pooledSource, sendSource, manageSource, agentSource}, "\n\n")
+	return strings.Join([]string{linesSource, opsSource, recordedSource, totalsSource, rerunSource, carrySource, offloadSource, costsSource, pool.Python(), pooledSource, sendSource, manageSource, agentSource}, "\n\n")
 }
 
 // CarrySource returns the part of the agent that carries plans out. It rests on torch alone and can be a file of its own, behind an import of torch.

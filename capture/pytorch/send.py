@@ -328,7 +328,7 @@ class Sender(object):
         self._frame(WINDOW, head)
         yield True
         pack = zlib.compressobj(1)
-        for text in window.lines({"epoch_ns": self.epoch}) if window.how == "ops" else window.chunks():
+        for text in window.lines(dict(window.costs, epoch_ns=self.epoch)) if window.how == "ops" else window.chunks():
             data = pack.compress(text.encode() if isinstance(text, str) else text)
             if data:
                 self._frame(DATA, data)

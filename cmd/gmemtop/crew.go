@@ -294,7 +294,7 @@ func (t *crewTarget) each(ctx context.Context, f func(ctx context.Context, i int
 }
 
 // Problem describes all processes and returns the problem of the one that holds most.
-func (t *crewTarget) Problem(ctx context.Context, h plan.Hardware) (*plan.Problem, error) {
+func (t *crewTarget) Problem(ctx context.Context, h live.Hardware) (*plan.Problem, error) {
 	list, _ := t.crew.look(ctx)
 	for _, x := range list {
 		if x.err != nil {

@@ -230,7 +230,7 @@ func (l *liveTraining) plans(p *plan.Problem, names string) map[string][]byte {
 }
 
 // anyHardware is what plans are made for where only what they change is looked at.
-var anyHardware = hardware.Presets()[0]
+var anyHardware = live.Hardware{Hardware: hardware.Presets()[0], Chosen: true}
 
 func TestPlansToggledAtRandomStepsChangeNoBit(t *testing.T) {
 	torch(t)

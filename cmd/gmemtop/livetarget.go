@@ -109,12 +109,12 @@ func (a *app) training(ctx context.Context, pid int, f func(c *crew) error) erro
 
 // problemOf is a target that describes what runs on it.
 type problemOf interface {
-	Problem(ctx context.Context, h plan.Hardware) (*plan.Problem, error)
+	Problem(ctx context.Context, h live.Hardware) (*plan.Problem, error)
 }
 
 // describedNow has a training described and returns the iteration that process t runs.
 func (a *app) describedNow(ctx context.Context, target problemOf, pooled bool, f *planFlags, t *trainer) (*plan.Problem, error) {
-	h, err := f.chosenHardware()
+	h, err := f.liveHardware()
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +151,7 @@ func (a *app) comparedLive(ctx context.Context, w *crew, f *planFlags, list []pl
 // comparedIn describes a training, plans, and has plans carried out in all of its processes.
 func (a *app) comparedIn(ctx context.Context, w *crew, pooled bool, f *planFlags, list []plan.Manager, opt replay.Options, how live.Options) (*replay.Comparison, error) {
 	target := w.target(pooled, how, func(ctx context.Context, p *plan.Problem, manager string) (*plan.Plan, error) {
-		m, err := managed(manager, p.Hardware, func(p *plan.Problem, _ int64) (int64, error) { return f.budgetBytes(ctx, p) }).plan(ctx, p, 0)
+		m, err := managed(manager, live.Hardware{Hardware: p.Hardware}, func(p *plan.Problem, _ int64) (int64, error) { return f.budgetBytes(ctx, p) }).plan(ctx, p, 0)
 		return m.Plan, err
 	})
 	p, err := a.describedNow(ctx, target, pooled, f, w.lead)

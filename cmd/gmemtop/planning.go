@@ -14,6 +14,7 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/managers/pool"
 	"github.com/gmemtop/gmemtop/replay"
+	"github.com/gmemtop/gmemtop/replay/live"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
 )
@@ -128,6 +129,12 @@ func (f *planFlags) chosenHardware() (plan.Hardware, error) {
 		return h, usageError{err}
 	}
 	return h, nil
+}
+
+// liveHardware reads --hardware for a training that runs.
+func (f *planFlags) liveHardware() (live.Hardware, error) {
+	h, err := f.chosenHardware()
+	return live.Hardware{Hardware: h, Chosen: f.hardware != ""}, err
 }
 
 // problem takes the iteration to plan from the first of the traces at paths, or makes it from layers. Beside a problem it may return what was wrong with the rest of the input.

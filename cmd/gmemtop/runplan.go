@@ -50,7 +50,7 @@ func (f *wishFlags) wish() (*wish, error) {
 	case f.manager != "" && f.file != "":
 		return nil, usageError{errors.New("--manager makes a plan and --plan brings one: name one of them")}
 	}
-	w := managed(f.manager, plan.Hardware{}, nil)
+	w := managed(f.manager, live.Hardware{}, nil)
 	w.file, w.offload = f.file, f.unplanned == unplannedOffload
 	if f.most != "" {
 		var percent float64
@@ -82,7 +82,7 @@ func (f *wishFlags) wish() (*wish, error) {
 		}
 		return int64(float64(room) * roomShare), nil
 	}
-	w.hardware, err = f.plan.chosenHardware()
+	w.hardware, err = f.plan.liveHardware()
 	return w, err
 }
 

@@ -221,10 +221,15 @@ func (t *trainer) free(ctx context.Context) error {
 	})
 }
 
+// chosen says of hardware whether somebody chose it on the screen: what is in force at first nobody did.
+func (p *screenPlanner) chosen(h plan.Hardware) live.Hardware {
+	return live.Hardware{Hardware: h, Chosen: h.Name != p.Hardware()[0].Name}
+}
+
 // Train implements screen.Trainer.
 func (p *livePlanner) Train(ctx context.Context, manager string, budget int64, h plan.Hardware, tell func(live.News)) error {
 	return p.with(ctx, func(ctx context.Context, c *crew) error {
-		w := managed(manager, h, func(*plan.Problem, int64) (int64, error) { return budget, nil })
+		w := managed(manager, p.chosen(h), func(*plan.Problem, int64) (int64, error) { return budget, nil })
 		return c.train(ctx, w, tell)
 	})
 }
@@ -246,12 +251,14 @@ func (p *livePlanner) Measure(ctx context.Context, c *replay.Comparison, target 
 	if target != liveName {
 		return p.screenPlanner.Measure(ctx, c, target, update)
 	}
-	return p.with(ctx, func(ctx context.Context, with *crew) error { return with.measure(ctx, c, update) })
+	return p.with(ctx, func(ctx context.Context, with *crew) error {
+		return with.measure(ctx, c, p.chosen(c.Problem.Hardware), update)
+	})
 }
 
 // measure describes a training, plans for it with the managers that a comparison has results of, and carries each plan out that eager PyTorch can. Beside each
 // result comes what the simulator says of the same plan.
-func (w *crew) measure(ctx context.Context, of *replay.Comparison, update func(replay.Progress)) error {
+func (w *crew) measure(ctx context.Context, of *replay.Comparison, h live.Hardware, update func(replay.Progress)) error {
 	var names []string
 	for _, r := range of.Results {
 		names = append(names, r.Info.Name)
@@ -264,10 +271,10 @@ func (w *crew) measure(ctx context.Context, of *replay.Comparison, update func(r
 	}
 	say(names[0], "describe")
 	target := w.target(false, live.Options{}, func(ctx context.Context, p *plan.Problem, manager string) (*plan.Plan, error) {
-		m, err := managed(manager, of.Problem.Hardware, func(*plan.Problem, int64) (int64, error) { return of.Budget, nil }).plan(ctx, p, 0)
+		m, err := managed(manager, h, func(*plan.Problem, int64) (int64, error) { return of.Budget, nil }).plan(ctx, p, 0)
 		return m.Plan, err
 	})
-	p, err := target.Problem(ctx, of.Problem.Hardware)
+	p, err := target.Problem(ctx, h)
 	if err != nil {
 		return err
 	}

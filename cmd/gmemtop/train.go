@@ -29,7 +29,7 @@ type wish struct {
 	// most is the share of its step time that it may cost, 0 for any.
 	most     float64
 	results  live.Results
-	hardware plan.Hardware
+	hardware live.Hardware
 	// offload has what is saved wait on the host for as long as there is no plan, though it would fit.
 	offload bool
 
@@ -38,7 +38,7 @@ type wish struct {
 }
 
 // managed is the wish for a manager's plan.
-func managed(manager string, h plan.Hardware, budget func(p *plan.Problem, room int64) (int64, error)) *wish {
+func managed(manager string, h live.Hardware, budget func(p *plan.Problem, room int64) (int64, error)) *wish {
 	return &wish{manager: manager, pools: pools(manager), hardware: h, budget: budget}
 }
 

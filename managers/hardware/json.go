@@ -57,6 +57,9 @@ func Check(h plan.Hardware) error {
 		{"pinned_bytes", h.PinnedBytes, plan.MaxSize, "the most pinned host memory in bytes, 0 for no limit"},
 		{"launch_ns", h.LaunchGap, 1e9, "nanoseconds, 0 to 1e9"},
 		{"malloc_ns", h.MallocTime, 1e12, "nanoseconds, 0 to 1e12"},
+		{"save_ns", h.SaveTime, 1e9, "nanoseconds, 0 to 1e9"},
+		{"note_ns", h.NoteTime, 1e9, "nanoseconds, 0 to 1e9"},
+		{"again_ns", h.AgainTime, 1e9, "nanoseconds, 0 to 1e9"},
 		{"free_ns", h.FreeTime, 1e12, "nanoseconds, 0 to 1e12"},
 		{"map_ns", h.MapTime, 1e12, "nanoseconds, 0 to 1e12"},
 	} {

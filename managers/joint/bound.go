@@ -15,7 +15,7 @@ import (
 // in after it, or run again after it. Let z and y be the shares of each value that is swapped and recomputed. With head(a) the earliest end of op a and tail(b)
 // the least time from the start of op b to the end of the step, both by data and queues alone,
 //
-//	start(k) >= head(a) + sum of out times of z that were last written by a or later       for every a
+//	start(k) >= the least head of a and later writers + sum of out times of z that were last written by a or later       for every a
 //	step     >= start(k) + sum of in times of z that are needed at b or before + tail(b)   for every b
 //	step     >= start(k) + time of k + sum of op times of y + tail(k+1)
 //	sum of sizes of z and y >= D,  0 <= z, y,  z + y <= 1
@@ -24,6 +24,16 @@ import (
 // its value bounds the step time; so does the Lagrangian for any weights of the rows, each of the two families summing to one. For fixed weights the rest is a
 // fractional knapsack. Weights are found by multiplicative updates, which converge on simplices and need no solver; the best value on the way counts, so that
 // stopping early costs tightness and never truth. An op with variants is tried under each; the least counts.
+//
+// Where there are no copy engines, copies stand in the first compute stream. If op k is of that stream, all its ops between a and k, and between k and b, are
+// served in the same queue as the copies, and what runs again too:
+//
+//	start(k) >= head(a) + time of that stream's ops between a and k + sum of out times of z that were last written by a or later      for every a
+//	step     >= start(k) + time of k + time of that stream's ops between k and b
+//	            + sum of in times of z and of op times of y that are needed at b or before + tail(b)                                 for every b
+//
+// with 0 for head(a) where a is of another stream: its copy is issued behind a, but the stream's own ops need not wait for a. If k is of another stream, the
+// rows above hold as they are: copies are served one by one here too.
 //
 // Complexity: O(steps x values) for one moment (knapsack.go), on the average. Rejected: one program over all moments at once (a column for each value and moment; the moment of the
 // peak alone came within a few percent of it on the networks tried); an exact linear program by a solver in WebAssembly (starting it takes longer than all of
@@ -46,7 +56,11 @@ type bounder struct {
 	columns    []column // of the moment at hand
 	order      []int32
 	rate       []float64
+	busy       []int64 // of each op: what the ops of the first stream before it take
+	serial     bool    // copies, ops and what runs again share one queue at the moment at hand
 	rowA, rowB []plan.OpID
+	baseA      []float64 // of each row, what it comes to if nothing is absent
+	baseB      []float64
 	weightA    []float64
 	weightB    []float64
 	gainA      []float64
@@ -86,6 +100,8 @@ type dual struct {
 	outAt []plan.OpID
 	inAt  []plan.OpID
 	again float64
+	// serial says that what runs again is in the rows of copies in as well.
+	serial bool
 }
 
 // costs returns what the dual asks for copying gap g out and in, and for running it again, in nanoseconds; ok is false where the gap does not span its moment.
@@ -98,11 +114,15 @@ func (d *dual) costs(x *gap) (copies, again float64, ok bool) {
 	if !okA || !okB {
 		return 0, 0, false
 	}
-	return float64(x.out)*d.out[a] + float64(x.in)*d.in[c], float64(x.redo) * d.again, true
+	again = d.again
+	if d.serial {
+		again += d.in[c]
+	}
+	return float64(x.out)*d.out[a] + float64(x.in)*d.in[c], float64(x.redo) * again, true
 }
 
 func newBounder(m *model) *bounder {
-	b := &bounder{m: m, head: make([]int64, m.n), tail: make([]int64, m.n+1), begin: make([]int64, m.n), tight: make([]int64, m.n), least: make([]int64, m.n),
+	b := &bounder{m: m, head: make([]int64, m.n), tail: make([]int64, m.n+1), busy: make([]int64, m.n+1), begin: make([]int64, m.n), tight: make([]int64, m.n), least: make([]int64, m.n),
 		shareOf: make([]float64, m.n), known: map[asked]answer{}}
 	b.dur = slices.Clone(m.dur)
 	b.link()
@@ -192,6 +212,10 @@ func (b *bounder) paths() {
 			}
 		}
 		b.begin[i], b.head[i] = t, t+b.dur[i]
+		b.busy[i+1] = b.busy[i]
+		if q == 0 {
+			b.busy[i+1] += b.dur[i]
+		}
 		b.ready[q] = b.head[i]
 		b.base = max(b.base, b.head[i])
 	}
@@ -320,7 +344,9 @@ func (b *bounder) moment(k plan.OpID, missing, dur int64, turns int) int64 {
 	if missing <= 0 {
 		return max(b.base, b.begin[k]+dur+after)
 	}
+	b.serial = b.m.inline && b.m.p.Ops[k].Stream == 0
 	b.collect(k)
+	b.bases(k, dur)
 	var best float64
 	nA, nB := len(b.rowA)+1, len(b.rowB)+1 // the last of each is the row without copies
 	fill := func(s []float64, n int, v float64) []float64 {
@@ -334,6 +360,11 @@ func (b *bounder) moment(k plan.OpID, missing, dur int64, turns int) int64 {
 	b.gainA, b.gainB = fill(b.gainA, nA, 0), fill(b.gainB, nB, 0)
 	b.accA, b.accB = fill(b.accA, nA, 0), fill(b.accB, nB, 0)
 	scale := float64(b.base)
+	if b.serial && len(b.columns) > 0 { // to begin with, the rows that count all: on one stream none says more
+		clear(b.weightA)
+		clear(b.weightB)
+		b.weightA[0], b.weightB[nB-2] = 1, 1
+	}
 	for turn := range turns {
 		value := b.price(k, float64(missing), float64(dur+after))
 		if value > best {
@@ -364,14 +395,44 @@ func (b *bounder) moment(k plan.OpID, missing, dur int64, turns int) int64 {
 	if math.IsInf(best, 1) {
 		return math.MaxInt64
 	}
+	if b.serial && b.m.k == 1 { // something leaves memory and returns, and hooks are work of the same queue
+		best += float64(b.m.saving)
+	}
 	return int64(best * (1 - 1e-9))
+}
+
+// bases works out what each row of the moment at which op k begins, which takes dur, comes to if nothing is absent.
+func (b *bounder) bases(k plan.OpID, dur int64) {
+	b.baseA, b.baseB = b.baseA[:0], b.baseB[:0]
+	for _, a := range b.rowA {
+		var base int64
+		if a >= 0 && (!b.serial || b.m.p.Ops[a].Stream == 0) {
+			base = b.head[a]
+		}
+		if b.serial {
+			base += b.busy[k] - b.busy[a+1]
+		}
+		b.baseA = append(b.baseA, float64(base))
+	}
+	if !b.serial { // of two writers on two streams the later in the list may be done first, and its copy be made first
+		for i := len(b.baseA) - 2; i >= 0; i-- {
+			b.baseA[i] = min(b.baseA[i], b.baseA[i+1])
+		}
+	}
+	for _, c := range b.rowB {
+		base := b.tail[c]
+		if b.serial {
+			base += dur + b.busy[c] - b.busy[k+1]
+		}
+		b.baseB = append(b.baseB, float64(base))
+	}
 }
 
 // keep stores the weights at hand.
 func (b *bounder) keep(k plan.OpID, value float64) {
 	d := &b.dual
 	nA, nB := len(b.rowA), len(b.rowB)
-	d.value, d.at, d.again = value, k, b.weightB[nB]
+	d.value, d.at, d.again, d.serial = value, k, b.weightB[nB], b.serial
 	d.outAt, d.inAt = append(d.outAt[:0], b.rowA...), append(d.inAt[:0], b.rowB...)
 	d.out, d.in = append(d.out[:0], b.weightA[:nA]...), append(d.in[:0], b.weightB[:nB]...)
 	for i := 1; i < nA; i++ {

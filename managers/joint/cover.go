@@ -64,7 +64,7 @@ func newCover(s *schedule) *cover {
 	for _, g := range m.choices {
 		x := &m.gaps[g]
 		c.from[g], c.to[g] = x.after+1, x.before
-		if !x.canSwap {
+		if !x.canSwap || m.inline {
 			continue
 		}
 		f, _ := slices.BinarySearch(clock, c.ready(x)+x.out)

@@ -36,6 +36,9 @@ func (s *schedule) fetches() {
 		s.out.sort(s.ins, func(g int32) plan.OpID { return s.due[g] })
 		s.out.all(s.ins)
 	}
+	if m.inline { // a copy back takes the same time wherever it is made, and memory from there on
+		return
+	}
 	s.openBlocks()
 	s.groups = s.groups[:0]
 	next := s.clock[m.n]

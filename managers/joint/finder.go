@@ -14,7 +14,7 @@ type finder struct {
 	p     *plan.Problem
 	r     plan.Request
 	off   mechanisms
-	views []*view // the problem as it is; and, where that is of use, with its large buffers cut into sections
+	views []*view // the problem as it is; and, where that is of use, without swaps, or with its large buffers cut into sections
 	b     *bounder
 	grid  grid
 	rungs map[int]*rung
@@ -41,13 +41,23 @@ func newFinder(ctx context.Context, p *plan.Problem, r plan.Request, off mechani
 	m := compile(p)
 	f.b = newBounder(m)
 	f.grid = newGrid(m)
-	f.views = append(f.views, f.newView(p, m, 0))
+	f.views = append(f.views, f.newView(p, m, 0, off))
+	if m.inline && !off.swap { // copies are work like any other: what only runs again is looked for beside what does both
+		only := off
+		only.swap = true
+		f.views = append(f.views, f.newView(p, m, 0, only))
+	}
+	if m.noting > 0 && !off.recompute { // and what does not, since the first op to run again has all ops noted
+		only := off
+		only.recompute = true
+		f.views = append(f.views, f.newView(p, m, 0, only))
+	}
 	if size := f.sectionSize(); size > 0 {
 		q, err := p.Sectioned(size)
 		if err != nil {
 			return nil, err
 		}
-		f.views = append(f.views, f.newView(q, compile(q), size))
+		f.views = append(f.views, f.newView(q, compile(q), size, off))
 	}
 	work := r.Work
 	if work <= 0 {
@@ -79,10 +89,10 @@ const page = 2 << 20
 const mostSections = 1200
 
 // sectionSize returns the least multiple of a page by a power of two at which the problem has few enough sections, 0 where cutting changes nothing or takes too
-// long.
+// long, and where there are no copy engines: who maps memory by pages has some.
 func (f *finder) sectionSize() int64 {
 	m := f.views[0].m
-	if f.off.sections || f.p.Kind < traces.Accesses || m.n+len(f.p.Buffers) > 16000 || len(f.p.Buffers) > 4000 {
+	if f.off.sections || m.inline || f.p.Kind < traces.Accesses || m.n+len(f.p.Buffers) > 16000 || len(f.p.Buffers) > 4000 {
 		return 0
 	}
 	for size := int64(page); ; size *= 2 {

@@ -59,12 +59,17 @@ func (b *bounder) price(k plan.OpID, missing, rest float64) float64 {
 	for i := nB - 2; i >= 0; i-- {
 		c[i] += c[i+1]
 	}
-	again := b.weightB[nB]
+	again := func(x *column) float64 { // what running it again costs
+		if b.serial {
+			return x.redo * (b.weightB[nB] + c[x.rowB])
+		}
+		return x.redo * b.weightB[nB]
+	}
 	for i := range b.columns {
 		x := &b.columns[i]
 		cost := x.out*a[x.rowA] + x.in*c[x.rowB]
 		if x.canDrop {
-			cost = min(cost, x.redo*again)
+			cost = min(cost, again(x))
 		}
 		b.rate[i] = cost / x.size
 	}
@@ -88,8 +93,11 @@ func (b *bounder) price(k plan.OpID, missing, rest float64) float64 {
 			missing -= x.size
 		}
 		value += share * x.size * b.rate[i]
-		if swapCost := x.out*a[x.rowA] + x.in*c[x.rowB]; x.canDrop && x.redo*again < swapCost {
+		if swapCost := x.out*a[x.rowA] + x.in*c[x.rowB]; x.canDrop && again(x) < swapCost {
 			b.gainB[nB] += share * x.redo
+			if b.serial {
+				b.gainB[x.rowB] += share * x.redo
+			}
 		} else {
 			b.gainA[x.rowA] += share * x.out
 			b.gainB[x.rowB] += share * x.in
@@ -104,15 +112,13 @@ func (b *bounder) price(k plan.OpID, missing, rest float64) float64 {
 	for i := 1; i < nB; i++ {
 		b.gainB[i] += b.gainB[i-1]
 	}
-	for i, a := range b.rowA {
-		if a >= 0 {
-			b.gainA[i] += float64(b.head[a])
-			value += b.weightA[i] * float64(b.head[a])
-		}
+	for i, base := range b.baseA {
+		b.gainA[i] += base
+		value += b.weightA[i] * base
 	}
-	for i := range nB {
-		b.gainB[i] += float64(b.tail[b.rowB[i]])
-		value += b.weightB[i] * float64(b.tail[b.rowB[i]])
+	for i, base := range b.baseB {
+		b.gainB[i] += base
+		value += b.weightB[i] * base
 	}
 	b.gainA[nA] = float64(b.begin[k])
 	b.gainB[nB] += rest

@@ -47,6 +47,9 @@ type model struct {
 	n int
 	k int // streams
 
+	inline         bool  // there are no copy engines: copies are work of the first stream
+	saving, noting int64 // what hooks take where anything leaves memory and returns, and where anything runs again beside that
+
 	gaps     []gap
 	first    []int32 // gaps of buffer b are gaps[first[b]:first[b+1]], in order of time
 	byBefore []int32 // the gaps that can be absent, in order of before
@@ -77,7 +80,8 @@ type model struct {
 
 // compile reads a problem.
 func compile(p *plan.Problem) *model {
-	m := &model{p: p, n: len(p.Ops), k: p.Streams}
+	m := &model{p: p, n: len(p.Ops), k: p.Streams, inline: p.Hardware.NoEngines}
+	m.saving, m.noting = p.Hooks()
 	m.floor = p.MustReside().Total()
 	m.variants()
 	m.writers()
@@ -145,14 +149,15 @@ func (m *model) findGaps() {
 		size := p.Rounded(plan.BufferID(b))
 		touches := p.TouchesOf(plan.BufferID(b))
 		inside := canSwap && buf.Life == plan.Inside && size > 0 && len(touches) > 0
-		if inside && touches[0].Mode == plan.Write && touches[0].Op > buf.Start+1 {
+		dead := !p.EagerOnly // eager PyTorch gives no memory away that a tensor holds, whatever is in it
+		if inside && dead && touches[0].Mode == plan.Write && touches[0].Op > buf.Start+1 {
 			m.gaps = append(m.gaps, gap{buffer: plan.BufferID(b), after: buf.Start, before: touches[0].Op, size: size, dead: true})
 		}
 		for ; len(known) > 0 && int(known[0].Buffer) == b; known = known[1:] {
-			if !canSwap {
+			k := known[0]
+			if !canSwap || k.Dead && !dead {
 				continue
 			}
-			k := known[0]
 			g := gap{buffer: k.Buffer, after: k.After, before: k.Before, ready: m.writer(k.Buffer, k.After), size: size, dead: k.Dead}
 			if !k.Dead {
 				g.canSwap = true
@@ -166,7 +171,7 @@ func (m *model) findGaps() {
 			}
 			m.gaps = append(m.gaps, g)
 		}
-		if last := len(touches) - 1; inside && buf.End-1 > touches[last].Op+1 {
+		if last := len(touches) - 1; inside && dead && buf.End-1 > touches[last].Op+1 {
 			m.gaps = append(m.gaps, gap{buffer: plan.BufferID(b), after: touches[last].Op, before: buf.End - 1, size: size, dead: true})
 		}
 	}
@@ -233,7 +238,7 @@ func (m *model) makers() {
 			ops, _ := m.p.Producer(x.buffer, x.before)
 			m.maker = append(m.maker, ops...)
 			for _, o := range ops {
-				x.redo += m.dur[o]
+				x.redo += m.dur[o] + m.p.Hardware.AgainTime
 			}
 			x.alone = max(x.alone, x.redo)
 		}

@@ -78,7 +78,7 @@ func (s *schedule) rerunAt(at plan.OpID) {
 	}
 	s.reruns = append(s.reruns, rerun{at, from, int32(len(s.ops))})
 	for _, o := range chain {
-		s.redo[at] += s.dur[o]
+		s.redo[at] += s.dur[o] + s.m.p.Hardware.AgainTime
 	}
 }
 

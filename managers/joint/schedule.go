@@ -90,7 +90,11 @@ func (s *schedule) run() {
 	s.rerunAll()
 	s.nominal()
 	s.fetches()
-	s.forward()
+	if s.m.inline {
+		s.serial()
+	} else {
+		s.forward()
+	}
 	s.excess()
 }
 
@@ -284,6 +288,39 @@ func (s *schedule) forward() {
 	}
 	s.clock[m.n] = all
 	s.time = max(all, inFree, outFree)
+}
+
+// serial is forward where there are no copy engines: each copy stands in the first stream, out of memory right behind the last op that touches the buffer and
+// back right before the next, so that none is waited for but by other streams, and its memory is free between them.
+func (s *schedule) serial() {
+	m := s.m
+	s.out.sort(s.ins, func(g int32) plan.OpID { return m.gaps[g].after })
+	clear(s.ready)
+	s.stall = 0
+	next := 0 // ins are in order of fetch
+	var all int64
+	for i := range m.n {
+		s.clock[i], s.wait[i] = all, 0
+		q := m.p.Ops[i].Stream
+		for ; next < len(s.ins) && s.fetch[s.ins[next]] <= plan.OpID(i); next++ {
+			g := s.ins[next]
+			s.ready[0] += m.gaps[g].in
+			s.inEnd[g] = s.ready[0]
+			s.ready[q] = max(s.ready[q], s.ready[0])
+		}
+		s.begin(i)
+		for g := s.out.first[i]; g >= 0; g = s.out.next[g] {
+			s.ready[0] = max(s.ready[0], s.written(g)) + m.gaps[g].out
+			s.outEnd[g] = s.ready[0]
+		}
+		all = max(all, s.end[i], s.ready[0])
+	}
+	s.clock[m.n], s.time = all, all
+	if len(s.reruns) > 0 {
+		s.time += m.saving + m.noting
+	} else if len(s.ins) > 0 {
+		s.time += m.saving
+	}
 }
 
 // written returns when what gap g holds has been written: by its op, or by what brought it back from its last absence.

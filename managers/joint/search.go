@@ -96,10 +96,10 @@ func (v *view) search(seeds []*state, share int64) *state {
 		}
 	}
 	redo := 1.0
-	if f.off.recompute {
+	if v.off.recompute {
 		redo = -1
 	}
-	if !f.off.prices && !f.off.swap && f.p.HasTimes {
+	if !f.off.prices && !v.off.swap && f.p.HasTimes {
 		f.b.bound(slices.Max(s.limit), f.turns())
 	}
 	for _, seed := range seeds { // as they are; and mended under the price that served them
@@ -116,7 +116,7 @@ func (v *view) search(seeds []*state, share int64) *state {
 	if !f.off.prices {
 		pr := best.price
 		for _, pr := range []prices{pr, {link: pr.link + 0.3, redo: pr.redo, byExcess: pr.byExcess}, {link: pr.link / 2, redo: pr.redo, byExcess: !pr.byExcess}, {link: 1, redo: pr.redo, dual: &f.b.dual}} {
-			if pr.link < 0 || f.off.swap {
+			if pr.link < 0 || v.off.swap {
 				pr.link = -1
 			}
 			if over() {
@@ -142,9 +142,11 @@ func (v *view) search(seeds []*state, share int64) *state {
 // sweep tries prices of all kinds.
 func (v *view) sweep(try func(prices), redo float64) {
 	f := v.f
-	if !f.off.prices && !f.off.swap && f.p.HasTimes {
+	if !f.off.prices && !v.off.swap && f.p.HasTimes {
 		for _, share := range []float64{0.5, 0, 0.25, 0.7, 0.1, 0.4, 0.9, 0.6, 0.8, 0.15, 0.3} {
-			try(prices{link: 1, redo: redo, fill: true, split: v.c.quantile(share)})
+			if !v.m.inline { // or there are no engines to fill
+				try(prices{link: 1, redo: redo, fill: true, split: v.c.quantile(share)})
+			}
 		}
 		for _, scale := range []float64{1, 0.6, 1.6, 0.3, 3} {
 			try(prices{link: scale, redo: redo, dual: &f.b.dual})
@@ -153,7 +155,7 @@ func (v *view) sweep(try func(prices), redo float64) {
 	}
 	for _, byExcess := range []bool{false, true} {
 		for _, share := range shares {
-			if f.off.swap || f.off.prices && share != 1 {
+			if v.off.swap || f.off.prices && share != 1 {
 				continue
 			}
 			try(prices{link: share, redo: redo, byExcess: byExcess})
@@ -161,7 +163,7 @@ func (v *view) sweep(try func(prices), redo float64) {
 		if redo > 0 {
 			try(prices{link: -1, redo: 1, byExcess: byExcess})
 		}
-		if !f.off.swap {
+		if !v.off.swap {
 			try(prices{link: 1, redo: -1, byExcess: byExcess})
 		}
 	}
@@ -210,7 +212,7 @@ func (v *view) moves() (w moves, ok bool) {
 	m := v.m
 	w.v = v
 	for _, g := range m.choices {
-		if x := &m.gaps[g]; v.c.sum[x.before] > v.c.sum[x.after+1] && (x.canDrop && !v.f.off.recompute || x.canSwap && !v.f.off.swap) {
+		if x := &m.gaps[g]; v.c.sum[x.before] > v.c.sum[x.after+1] && (x.canDrop && !v.off.recompute || x.canSwap && !v.off.swap) {
 			w.list = append(w.list, g)
 		}
 	}
@@ -392,11 +394,11 @@ func (v *view) other(g int32) choice {
 	x := &v.m.gaps[g]
 	ways := [3]choice{keep}
 	n := 1
-	if x.canSwap && !v.f.off.swap {
+	if x.canSwap && !v.off.swap {
 		ways[n] = swap
 		n++
 	}
-	if x.canDrop && !v.f.off.recompute {
+	if x.canDrop && !v.off.recompute {
 		ways[n] = drop
 		n++
 	}

@@ -22,14 +22,15 @@ type view struct {
 	until   int64 // the counted work at which the search for the limit at hand ends
 	enough  int64 // a step time that cannot or need not be undercut
 	rough   bool  // the last plan has too many instances for a search for places
+	off     mechanisms
 }
 
-func (f *finder) newView(p *plan.Problem, m *model, section int64) *view {
-	v := &view{f: f, p: p, section: section, m: m}
+func (f *finder) newView(p *plan.Problem, m *model, section int64, off mechanisms) *view {
+	v := &view{f: f, p: p, section: section, m: m, off: off}
 	v.s = newSchedule(m)
-	v.s.noSwap = f.off.swap
+	v.s.noSwap = off.swap
 	v.c = newCover(v.s)
-	v.c.noDrop = f.off.recompute
+	v.c.noDrop = off.recompute
 	return v
 }
 

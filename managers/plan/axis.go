@@ -113,7 +113,7 @@ func (x *extractor) dataflow(ticks []tick) {
 					}
 					if at := r.Start - begin; at > ready { // the device stood idle: the host was late
 						if x.p.EagerOnly && x.d.Info.Kind == traces.DeviceCPU { // a CPU is its own host: what runs again does not fit into the time between
-							push(Op{Name: "host", Duration: at - ready, Workspace: NoBuffer, Phase: op.Phase})
+							push(Op{Name: HostOp, Duration: at - ready, Workspace: NoBuffer, Phase: op.Phase})
 						} else {
 							op.Gap = max(at-host, 0)
 						}

@@ -26,6 +26,30 @@ func (p *Problem) EagerRefusal(x Absence) string {
 	return ""
 }
 
+// HookTime returns what hooks take at op i where tensors leave memory and return, in nanoseconds: at each that autograd saves; and where ops run again (noted), at
+// each op of the forward pass.
+func (p *Problem) HookTime(i OpID, noted bool) int64 {
+	op, h := &p.Ops[i], &p.Hardware
+	switch {
+	case h.SaveTime == 0 && h.NoteTime == 0, op.Name == LoadOp:
+		return 0
+	case op.Name == SaveOp:
+		return h.SaveTime
+	case noted && op.Phase == traces.PhaseForward && op.Module != "":
+		return h.NoteTime
+	}
+	return 0
+}
+
+// Hooks returns what hooks take of an iteration where tensors leave memory and return, and what beside that where ops run again, in nanoseconds.
+func (p *Problem) Hooks() (saving, noting int64) {
+	for i := range p.Ops {
+		x := p.HookTime(OpID(i), false)
+		saving, noting = saving+x, noting+p.HookTime(OpID(i), true)-x
+	}
+	return saving, noting
+}
+
 // executor checks what only some executors can do. What eager PyTorch has is a hook on each tensor that the forward pass saves, called when it is saved and when
 // the backward pass unpacks it, and checkpoints: regions of the forward pass that run again as a whole, in order, when the first of their tensors is unpacked.
 // The decisions are checked, and that the steps carry out these decisions and no others.

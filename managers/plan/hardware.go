@@ -10,11 +10,19 @@ type Hardware struct {
 	Measured bool `json:"measured,omitempty"`
 	// MemoryBytes is the device's memory; 0 where unknown.
 	MemoryBytes int64 `json:"memory_bytes"`
-	// D2H and H2D are the copy engines, device to host and host to device, each alone.
+	// D2H and H2D are copies device to host and host to device, each alone.
 	D2H Link `json:"d2h"`
 	H2D Link `json:"h2d"`
+	// NoEngines says that there are no copy engines: who computes copies, as the thread does that trains on a CPU. Copies then stand in the first compute
+	// stream, in program order, and nothing runs beside them; D2H and H2D say what they take there.
+	NoEngines bool `json:"no_engines,omitempty"`
 	// Together is the share of its own speed that each direction keeps while both are busy: 1 for a full-duplex link.
 	Together float64 `json:"together"`
+	// SaveTime is what hooks on a tensor that autograd saves take, where a plan is carried out in eager PyTorch, NoteTime what each op of a forward pass takes for being
+	// looked at where ops are to run again, AgainTime what one that does takes beyond its own time; in nanoseconds, 0 where nobody measured.
+	SaveTime  int64 `json:"save_ns,omitempty"`
+	NoteTime  int64 `json:"note_ns,omitempty"`
+	AgainTime int64 `json:"again_ns,omitempty"`
 	// PinnedBytes is the most pinned host memory that swapping may hold; 0 for no limit.
 	PinnedBytes int64 `json:"pinned_bytes"`
 	// LaunchGap is what the host spends to issue one op, in nanoseconds. Ops whose recorded durations include it have none.
@@ -30,7 +38,7 @@ type Hardware struct {
 	BytesPerSecond float64 `json:"bytes_per_s"`
 }
 
-// Link is one copy engine with pinned host memory at the other end.
+// Link is what copies one way, such as a copy engine with pinned host memory at the other end.
 type Link struct {
 	// BytesPerSecond is its sustained rate, Latency the fixed cost of one copy in nanoseconds.
 	BytesPerSecond float64 `json:"bytes_per_s"`

@@ -28,6 +28,11 @@ type Measurement struct {
 	// SwappedOut and SwappedIn are the bytes copied each way, RecomputeTime the time of ops that ran again.
 	SwappedOut, SwappedIn int64
 	RecomputeTime         int64
+	// CopyTime is what copies take of the first compute stream, where there are no engines for them, in nanoseconds.
+	CopyTime int64
+	// Work is the processor time of the thread that trains in a step, WorkBefore and WorkAfter that of keeping everything just before and just after, in
+	// nanoseconds: other than StepTime it does not grow while others have the processor. 0 where nobody looked.
+	Work, WorkBefore, WorkAfter int64
 	// OutRate and InRate are what the copies each way reached, in bytes a second, 0 where nothing was copied or the target does not measure it.
 	OutRate, InRate float64
 	// PinnedPeak is the most pinned host memory held.
@@ -59,6 +64,14 @@ func (m *Measurement) KeepAll() int64 {
 		return max(m.KeepAllBefore, m.KeepAllAfter)
 	}
 	return m.KeepAllBefore + (m.KeepAllAfter-m.KeepAllBefore)/2
+}
+
+// Added returns what the plan adds to a step by processor time, in nanoseconds; ok is false where that was not measured.
+func (m *Measurement) Added() (time int64, ok bool) {
+	if m.Work == 0 || m.WorkBefore == 0 || m.WorkAfter == 0 {
+		return 0, false
+	}
+	return m.Work - (m.WorkBefore + (m.WorkAfter-m.WorkBefore)/2), true
 }
 
 // RunOptions say how a target carries a plan out.

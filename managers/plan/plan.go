@@ -155,7 +155,8 @@ func (k StepKind) String() string {
 }
 
 // Step is one instruction of a program. Steps are issued in order; each queue carries its own out in order, and queues run side by side.
-// Queues 0 to Streams-1 are the compute streams, Streams is the copy engine to the host, Streams+1 the one from it.
+// Queues 0 to Streams-1 are the compute streams, Streams is the copy engine to the host, Streams+1 the one from it; where there are no engines
+// ([Hardware.NoEngines]) copies are of queue 0.
 type Step struct {
 	Kind  StepKind
 	Queue int16 // of Run, Again, Out, In and Wait; of Alloc and Free the stream that the memory belongs to
@@ -167,13 +168,28 @@ type Step struct {
 }
 
 // OutQueue returns the queue of copies to the host.
-func (p *Problem) OutQueue() int16 { return int16(p.Streams) }
+func (p *Problem) OutQueue() int16 {
+	if p.Hardware.NoEngines {
+		return 0
+	}
+	return int16(p.Streams)
+}
 
 // InQueue returns the queue of copies from the host.
-func (p *Problem) InQueue() int16 { return int16(p.Streams) + 1 }
+func (p *Problem) InQueue() int16 {
+	if p.Hardware.NoEngines {
+		return 0
+	}
+	return int16(p.Streams) + 1
+}
 
 // Queues returns the number of queues.
-func (p *Problem) Queues() int { return p.Streams + 2 }
+func (p *Problem) Queues() int {
+	if p.Hardware.NoEngines {
+		return p.Streams
+	}
+	return p.Streams + 2
+}
 
 // VariantOf returns the variant of op i.
 func (pl *Plan) VariantOf(i OpID) int {

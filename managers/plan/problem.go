@@ -89,6 +89,8 @@ type Op struct {
 const (
 	SaveOp = "gmemtop::save"
 	LoadOp = "gmemtop::load"
+	// HostOp is the time between two ops of a CPU that is its own host.
+	HostOp = "host"
 )
 
 // Variant is one way of computing an op.

@@ -13,19 +13,23 @@ import (
 // describeTries is how often a training is described until the steps are alike.
 const describeTries = 5
 
-// Problem describes the training and returns the iteration that it runs, for [plan.TorchEager], on hardware h; that of a pool's is what it allocates. Where
-// the steps that were described are not alike, those that follow are, up to five times; then the error wraps [ErrUneven].
-func (t *Target) Problem(ctx context.Context, h plan.Hardware) (*plan.Problem, error) {
+// Problem describes the training and returns the iteration that it runs, for [plan.TorchEager], on hardware h, or where nobody chose it and a CPU trains on what
+// is measured there; that of a pool's is what it allocates. Where the steps that were described are not alike, those that follow are, up to five times; then the
+// error wraps [ErrUneven].
+func (t *Target) Problem(ctx context.Context, h Hardware) (*plan.Problem, error) {
 	if t.pool != nil {
-		return t.poolProblem(ctx, h)
+		return t.poolProblem(ctx, h.Hardware)
 	}
 	for try := 1; ; try++ {
 		tr, err := t.trainer.Describe(ctx)
 		if err != nil {
 			return nil, err
 		}
-		p, err := problem(ctx, tr, h)
-		if try == describeTries || !errors.Is(err, ErrUneven) {
+		p, err := problem(ctx, tr, h.Hardware)
+		switch {
+		case err == nil && !h.Chosen && !t.opt.NeverWithout && p.Source.Info.Kind == traces.DeviceCPU: // which takes steps without a plan
+			return p, t.measured(ctx, p, tr)
+		case try == describeTries || !errors.Is(err, ErrUneven):
 			return p, err
 		}
 	}

@@ -36,6 +36,8 @@ type Step struct {
 	Time int64
 	// Out and In are the bytes copied to the host and back, Again the time in ops that ran again, in nanoseconds.
 	Out, In, Again int64
+	// Work is the processor time of the thread that trains, in nanoseconds, OutTime and InTime what of it copies took; Work is negative where unknown.
+	Work, OutTime, InTime int64
 	// Missed counts the tensors that were to leave memory and stayed, or of a pool's plan the allocations that found no place in its arena.
 	Missed int64
 	// Checked counts the tensors that were compared with what had left memory, which not every step does, and Differ those that were not the same to the bit.
@@ -136,6 +138,10 @@ func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan
 	if err := t.opt.Seat.Next(ctx); err != nil {
 		return m, err
 	}
+	if m.CopyTime = last.OutTime + last.InTime; m.CopyTime > 0 {
+		m.OutRate, m.InRate = rate(last.Out, last.OutTime), rate(last.In, last.InTime)
+	}
+	m.Work, m.WorkBefore = work(with[t.opt.Warm:]), work(before)
 	say("describe")
 	if m.Footprint, err = t.peak(ctx, pl); err != nil {
 		return m, err
@@ -163,8 +169,17 @@ func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan
 		return m, err
 	}
 	m.KeepAllAfter, _ = spread(after)
+	m.WorkAfter = work(after)
 	m.Elapsed = time.Since(began)
 	return m, nil
+}
+
+// rate is in bytes a second, 0 where nothing was moved.
+func rate(bytes, time int64) float64 {
+	if bytes == 0 || time == 0 {
+		return 0
+	}
+	return float64(bytes) / float64(time) * 1e9
 }
 
 // process returns what the driver counts for the process, or the kernel behind the last of some steps that it was asked behind, 0 where nobody knows.

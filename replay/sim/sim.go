@@ -1,4 +1,4 @@
-// Package sim carries plans out on a simulated device: compute streams as recorded, one copy engine each way, pinned host memory, launch gaps,
+// Package sim carries plans out on a simulated device: compute streams as recorded, one copy engine each way or none, pinned host memory, launch gaps,
 // the allocator in the loop.
 //
 // Its duties:
@@ -11,6 +11,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
@@ -21,7 +22,8 @@ import (
 //
 // Way chosen: a wait always names an earlier step, so that where rates are constant one pass in program order gives every time: a step begins when the
 // host has issued it, its queue is free and what it waits for is done. That pass is what planners call thousands of times. Where copies share a link
-// (Hardware.Together < 1), rates depend on what else is running, and [shared] advances from event to event instead.
+// (Hardware.Together < 1), rates depend on what else is running, and [shared] advances from event to event instead. Without copy engines copies are work of the
+// first compute stream like any other: they share nothing, and what they take is added to the step and no stall.
 //
 // Complexity: O(steps) for the pass, O(steps x queues) for the events; no allocation beyond a few columns of numbers.
 // Rejected: events throughout (five times slower where nothing is shared); fixed time steps (wrong by up to a step at every event).
@@ -64,6 +66,7 @@ type run struct {
 	ready []int64 // of each queue, when it is free
 	held  []int64 // of each queue, how far waits for copies hold it up
 	after []int64 // of each queue, how far waits for compute hold it up
+	hooks bool    // tensors leave memory and return
 }
 
 // Run simulates one iteration of a plan. It returns the context's error when cancelled, and an error that says why where it cannot simulate a
@@ -80,11 +83,12 @@ func Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, opt Options) (plan
 	r := &run{p: p, pl: pl, opt: opt, start: make([]int64, n), end: make([]int64, n), issue: make([]int64, n),
 		ready: make([]int64, k), held: make([]int64, k), after: make([]int64, k)}
 	r.m.Target = "sim"
+	r.hooks = slices.ContainsFunc(pl.Absences, func(x plan.Absence) bool { return x.How != plan.Discard })
 	var err error
 	switch {
 	case pl.Policy != nil:
 		err = r.online(ctx)
-	case p.Hardware.Together > 0 && p.Hardware.Together < 1 && len(pl.Absences) > 0:
+	case !p.Hardware.NoEngines && p.Hardware.Together > 0 && p.Hardware.Together < 1 && len(pl.Absences) > 0:
 		r.issueAll()
 		err = r.shared(ctx)
 	default:
@@ -101,8 +105,14 @@ func Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, opt Options) (plan
 // duration returns how long a step takes on its queue when nothing shares it.
 func (r *run) duration(s *plan.Step) int64 {
 	switch s.Kind {
-	case plan.Run, plan.Again:
-		return r.p.DurationOf(r.pl, s.Op)
+	case plan.Run:
+		d := r.p.DurationOf(r.pl, s.Op)
+		if r.hooks {
+			d += r.p.HookTime(s.Op, len(r.pl.Reruns) > 0)
+		}
+		return d
+	case plan.Again:
+		return r.p.DurationOf(r.pl, s.Op) + r.p.Hardware.AgainTime
 	case plan.Out:
 		return r.p.Hardware.D2H.Time(r.pl.Instances[s.Instance].Size)
 	case plan.In:
@@ -294,8 +304,11 @@ func (r *run) totals() {
 			continue
 		}
 		last = max(last, r.end[s])
-		if st.Kind == plan.Again {
+		switch {
+		case st.Kind == plan.Again:
 			r.m.RecomputeTime += r.end[s] - r.start[s]
+		case r.p.Hardware.NoEngines && (st.Kind == plan.Out || st.Kind == plan.In):
+			r.m.CopyTime += r.end[s] - r.start[s]
 		}
 		if r.opt.Spans && st.Kind != plan.Alloc && st.Kind != plan.Free {
 			r.m.Spans = append(r.m.Spans, plan.Span{Start: r.start[s], End: r.end[s], Step: int32(s), Queue: st.Queue})
@@ -309,6 +322,7 @@ func (r *run) totals() {
 	r.m.StepTime, r.m.StepP95 = last/n, last/n
 	r.m.Stall /= n
 	r.m.RecomputeTime /= n
+	r.m.CopyTime /= n
 	r.m.PinnedPeak, _ = r.pl.PinnedPeak(r.p)
 	r.m.PeakLive, _ = r.pl.PeakLive()
 	if r.pl.Policy == nil {

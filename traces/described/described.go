@@ -62,7 +62,12 @@ type head struct {
 	Epoch     int64      `json:"epoch_ns"`
 	Empty     bool       `json:"empty"`
 	Steps     [][2]int64 `json:"steps"`
+	// Costs is what carrying plans out was measured to take there, for whoever knows [CostsSetting].
+	Costs json.RawMessage `json:"costs"`
 }
+
+// CostsSetting is the name of the trace's setting with the costs that stood in the recording's head, as JSON.
+const CostsSetting = "carrying_costs"
 
 type row struct {
 	K        string  `json:"k"`
@@ -171,6 +176,9 @@ func (r *reader) head(line []byte) error {
 	}
 	r.empty = h.Empty
 	t := &r.b.T
+	if len(h.Costs) > 0 {
+		t.Settings = append(t.Settings, traces.Setting{Key: CostsSetting, Value: string(h.Costs)})
+	}
 	t.Source.Format, t.Source.Tool = formatName, "torch "+h.Torch
 	t.Source.SyntheticAddresses = true
 	t.Process = traces.Process{PID: h.PID, Rank: h.Rank, WorldSize: h.WorldSize}

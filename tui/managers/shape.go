@@ -83,8 +83,9 @@ func shapeOf(p *plan.Problem, r *replay.Result) *shape {
 		}
 		return share
 	}
-	s.out = lane(func(x *plan.Span) bool { return !x.Stall && x.Queue == p.OutQueue() })
-	s.in = lane(func(x *plan.Span) bool { return !x.Stall && x.Queue == p.InQueue() })
+	kind := func(x *plan.Span) plan.StepKind { return r.Plan.Steps[x.Step].Kind }
+	s.out = lane(func(x *plan.Span) bool { return !x.Stall && kind(x) == plan.Out })
+	s.in = lane(func(x *plan.Span) bool { return !x.Stall && kind(x) == plan.In })
 	s.stall = lane(func(x *plan.Span) bool { return x.Stall })
 	return s
 }

@@ -1,0 +1,264 @@
+package live
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/described"
+)
+
+// What a plan costs where a CPU trains.
+//
+// Problem: there are no copy engines, and all that a plan does is work of the one thread that trains. No preset knows what that takes on the machine at hand: copies
+// that fetch fresh pages from the kernel, Python called at each tensor that is saved, a dispatch mode around each op.
+//
+// Way chosen: all of it is measured in the training itself. It runs a few steps without a plan, with hooks that keep everything, with a mode that notes nothing,
+// with a plan that swaps what can be swapped, and with one that runs some ops again, in turn. What is compared is the thread's own processor time, which others on the same machine disturb little.
+// What is too little to be told from one step to the next, the fixed cost of a swap, is tried by the agent on tensors of its own, behind
+// the steps that it describes (costs.py), and what an op that runs again takes beside its own time at the least.
+//
+// Rejected: a loop of their own for all of it. Hooks in a loop find all of Python in the processor's caches, and took a quarter of what they take between real ops;
+// copies there find the tensor in the caches and the memory to return to in the process, and were up to six times as fast.
+//
+// A step that is described lasts longer, by what is done between its ops, and on a busy machine by what others do meanwhile. So the step is given the processor
+// time that steps have which nobody describes: what stands between ops shrinks first, then ops. Shares of it are shares of what the thread works, which is what a
+// step takes where the machine is its own and data are there in time.
+//
+// Rejected as well: a preset with a high bandwidth (it says that swapping is free); what a plan's steps measured as the next plan's figures (the first would be planned
+// without any).
+
+// Hardware is what a training's problem is planned on.
+type Hardware struct {
+	plan.Hardware
+	// Chosen says that somebody named it. What nobody did gives way, where a CPU trains, to what is measured there.
+	Chosen bool
+}
+
+// costs are what the agent tried: see costs.py. Times are in nanoseconds.
+type costs struct {
+	Bytes [2]int64 `json:"bytes"`
+	Out   [2]int64 `json:"out"`
+	In    [2]int64 `json:"in"`
+	Again int64    `json:"again"`
+}
+
+// link is the line through what two sizes took.
+func link(bytes, took [2]int64) plan.Link {
+	n, t := bytes[1]-bytes[0], max(took[1]-took[0], 1)
+	l := plan.Link{BytesPerSecond: float64(n) / float64(t) * 1e9}
+	l.Latency = max(took[0]-int64(float64(bytes[0])/l.BytesPerSecond*1e9), 0)
+	return l
+}
+
+// tried returns the hardware that a recording's costs describe; ok is false where it has none.
+func tried(tr *traces.Trace) (h plan.Hardware, ok bool) {
+	i := slices.IndexFunc(tr.Settings, func(s traces.Setting) bool { return s.Key == described.CostsSetting })
+	if i < 0 {
+		return h, false
+	}
+	var c costs
+	if err := json.Unmarshal([]byte(tr.Settings[i].Value), &c); err != nil || c.Bytes[0] <= 0 || c.Bytes[1] <= c.Bytes[0] ||
+		min(c.Out[0], c.Out[1], c.In[0], c.In[1]) <= 0 || c.Again < 0 {
+		return h, false
+	}
+	return plan.Hardware{
+		Name:   "the training's own thread",
+		Origin: fmt.Sprintf("measured in the training: copies of %d and %d bytes, hooks and ops that run again, by the thread that trains", c.Bytes[0], c.Bytes[1]),
+		D2H:    link(c.Bytes, c.Out), H2D: link(c.Bytes, c.In), AgainTime: c.Again,
+		NoEngines: true, Measured: true, Together: 1,
+	}, true
+}
+
+// Plans that move nothing: hooks that keep what they see, and a mode beside them that looks for an op that there is not.
+const (
+	keeping = `{"version":1,"device":"cpu","slab":0,"values":[],"groups":[]}`
+	noting  = `{"version":1,"device":"cpu","slab":0,"values":[],"groups":[[["gmemtop::none",0]]]}`
+)
+
+// How often the kinds of steps come in turn, and how many of each are timed then, behind one that is let pass; where steps last longer than so many nanoseconds, what
+// is the same whatever an op takes hardly counts, and once has to do.
+const (
+	trialTurns = 3
+	trialSteps = 4
+	longStep   = 1_000_000_000
+)
+
+// trial is what steps without and with parts of a plan took, in nanoseconds.
+type trial struct {
+	time         int64        // median of steps without, others' turns on the processor included
+	hooks, modes int64        // what hooks, and a mode beside them, add to a step's processor time; 0 where nothing could be told
+	out, in      int64        // of copies
+	moved        [2]int64     // bytes out and in
+	again        int64        // of ops that ran again
+	work         [kinds]int64 // of the processor
+}
+
+// kinds of steps.
+const kinds = 5
+
+// try runs some steps without and with what is there while a plan is carried out. A plan that is refused, as where the host has no room for it, is left out.
+func (t *Target) try(ctx context.Context, swaps, reruns []byte) (r trial, err error) {
+	defer func() { t.takeOff(ctx, &err) }()
+	var ran [kinds][]Step
+	plans := [kinds][]byte{nil, []byte(keeping), []byte(noting), swaps, reruns}
+	for turn := range trialTurns {
+		if turn > 0 && ran[0][0].Time > longStep {
+			break
+		}
+		for k, words := range plans {
+			if k > 0 && words == nil {
+				continue
+			}
+			steps, err := t.some(ctx, words)
+			switch {
+			case err != nil && (k < 3 || ctx.Err() != nil):
+				return r, err
+			case err != nil:
+				plans[k], ran[k] = nil, nil
+			default:
+				ran[k] = append(ran[k], steps...)
+			}
+		}
+	}
+	r.time, _ = spread(ran[0])
+	for k := range ran[:3] {
+		if r.work[k] = work(ran[k]); r.work[k] == 0 {
+			return r, nil
+		}
+	}
+	r.hooks, r.modes = max(r.work[1]-r.work[0], 0), max(r.work[2]-r.work[1], 0)
+	if swapped := ran[3]; len(swapped) > 0 {
+		r.moved = [2]int64{swapped[0].Out, swapped[0].In}
+		r.out, r.in = undisturbed(swapped, func(s Step) int64 { return s.OutTime }), undisturbed(swapped, func(s Step) int64 { return s.InTime })
+	}
+	if again := ran[4]; len(again) > 0 && !slices.ContainsFunc(again, func(s Step) bool { return s.Missed > 0 }) {
+		r.again = undisturbed(again, func(s Step) int64 { return s.Again })
+	}
+	return r, nil
+}
+
+// some returns a few steps under a plan, or without one.
+func (t *Target) some(ctx context.Context, words []byte) (steps []Step, err error) {
+	number := int64(0)
+	if words == nil {
+		err = t.trainer.Carry(ctx, 0, nil)
+	} else {
+		number, err = t.carry(ctx, words)
+	}
+	if err == nil {
+		steps, err = t.trainer.Steps(ctx, number, 1+trialSteps)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return steps[1:], nil
+}
+
+// undisturbed returns the lowest eighth of processor times of steps: who else is on the machine adds to them, by what it does to the caches, and never takes away.
+func undisturbed(steps []Step, of func(Step) int64) int64 {
+	figures := make([]int64, len(steps))
+	for i, s := range steps {
+		figures[i] = of(s)
+	}
+	slices.Sort(figures)
+	return figures[len(figures)/8]
+}
+
+// work returns the processor time of steps, 0 where one of them does not tell.
+func work(steps []Step) int64 {
+	if slices.ContainsFunc(steps, func(s Step) bool { return s.Work <= 0 }) {
+		return 0
+	}
+	return undisturbed(steps, func(s Step) int64 { return s.Work })
+}
+
+// measured gives a problem of a training on a CPU the hardware that was measured there, and the times of steps that nobody describes.
+func (t *Target) measured(ctx context.Context, p *plan.Problem, tr *traces.Trace) error {
+	h, ok := tried(tr)
+	if !ok {
+		p.Notes = append(p.Notes, "what copies take in this training was not measured: they are taken to be made beside compute, as on a GPU")
+		return nil
+	}
+	swaps, err := swapping(p, mostTried)
+	if err != nil {
+		return err
+	}
+	reruns, again, err := rerunning(p)
+	if err != nil {
+		return err
+	}
+	r, err := t.try(ctx, swaps, reruns)
+	if err != nil {
+		return err
+	}
+	for _, l := range []struct {
+		link        *plan.Link
+		bytes, time int64
+	}{{&h.D2H, r.moved[0], r.out}, {&h.H2D, r.moved[1], r.in}} {
+		if x := rate(l.bytes, l.time); x > 0 {
+			l.link.BytesPerSecond = x
+		}
+	}
+	var saves, ops int64
+	for i := range p.Ops {
+		switch op := &p.Ops[i]; {
+		case op.Name == plan.SaveOp:
+			saves++
+		case op.Name != plan.LoadOp && op.Phase == traces.PhaseForward && op.Module != "":
+			ops++
+		}
+	}
+	h.SaveTime, h.NoteTime = r.hooks/max(saves, 1), r.modes/max(ops, 1)
+	h.LaunchGap, h.PinnedBytes, h.MemoryBytes = 0, p.Hardware.PinnedBytes, p.Hardware.MemoryBytes
+	p.Hardware = h
+	if r.work[0] > 0 {
+		asLong(p, r.work[0])
+		if r.again > 0 {
+			for _, o := range again {
+				r.again -= p.Ops[o].Duration
+			}
+			p.Hardware.AgainTime = max(r.again/int64(len(again)), h.AgainTime)
+		}
+		if float64(r.time) > waits*float64(r.work[0]) {
+			p.Notes = append(p.Notes, fmt.Sprintf("a step takes %s, of which the thread that trains works %s: all shares are of that. In the rest it waits, for data or for a processor that others have",
+				timeline.Duration(r.time), timeline.Duration(r.work[0])))
+		}
+	}
+	return nil
+}
+
+// waits is by how much steps have to last longer than they work for that to be said.
+const waits = 1.2
+
+// asLong has the ops of a problem last no longer than so many nanoseconds together: first what stands between them is shortened, then all alike.
+func asLong(p *plan.Problem, step int64) {
+	var all, host int64
+	for i := range p.Ops {
+		all += p.Ops[i].Duration
+		if p.Ops[i].Name == plan.HostOp {
+			host += p.Ops[i].Duration
+		}
+	}
+	if step >= all {
+		return
+	}
+	ops := all - host
+	hostShare, opShare := 0.0, 1.0
+	if ops > step {
+		opShare = float64(step) / float64(ops)
+	} else {
+		hostShare = float64(step-ops) / float64(host)
+	}
+	for i := range p.Ops {
+		if op := &p.Ops[i]; op.Name == plan.HostOp {
+			op.Duration = int64(float64(op.Duration) * hostShare)
+		} else {
+			op.Duration = int64(float64(op.Duration) * opShare)
+		}
+	}
+}

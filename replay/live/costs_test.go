@@ -1,0 +1,222 @@
+package live
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/replay/sim"
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/described"
+)
+
+// recording is two steps on a CPU: x -> a -> b -> c forward, of which a and b are saved and needed backward. Ops take 1 ms, and 1 ms passes between two.
+func recording(t *testing.T, costs string) *traces.Trace {
+	t.Helper()
+	var b strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	line(`{"gmemtop":"described","version":1,"torch":"2.9.0","device":"cpu","pid":7,"rank":-1,"world_size":-1,"epoch_ns":1,"steps":[[0,40000000],[40000000,80000000]]%s}`, costs)
+	line(`{"k":"alloc","id":1,"size":1048576,"addr":1048576,"t":0,"category":"parameter","on":"cpu"}`)
+	for step := range 2 {
+		at, id := step*40_000_000, step*10+10
+		op := func(name, phase, module string, r, w string, rerun bool) {
+			at += 2_000_000
+			line(`{"k":"op","t":%d,"d":1000000,"name":%q,"phase":%q,"module":%q,"r":[%s],"w":[%s],"m":[],"rerun":%v}`, at, name, phase, module, r, w, rerun)
+		}
+		touch := func(name, phase, module string, id int) {
+			line(`{"k":"op","t":%d,"d":0,"name":%q,"phase":%q,"module":%q,"r":[%d],"w":[],"m":[],"rerun":false}`, at+1_000_000, name, phase, module, id)
+		}
+		alloc := func(id int, category string) {
+			line(`{"k":"alloc","id":%d,"size":1048576,"addr":%d,"t":%d,"category":%q,"on":"cpu"}`, id, (id+1)<<21, at+1_500_000, category)
+		}
+		free := func(id int) { line(`{"k":"free","id":%d,"t":%d}`, id, at+1_200_000) }
+		for k := range 3 {
+			from := "1"
+			if k > 0 {
+				from = fmt.Sprint(id+k-1, ",1")
+			}
+			alloc(id+k, "activation")
+			op("aten::relu", "forward", "layer", from, fmt.Sprint(id+k), true)
+			touch(plan.SaveOp, "forward", "layer", id+k)
+		}
+		for k := 2; k >= 0; k-- {
+			touch(plan.LoadOp, "backward", "", id+k)
+			op("aten::relu_backward", "backward", "", fmt.Sprint(id+k, ",1"), "", false)
+			free(id + k)
+		}
+	}
+	tr, err := described.Read(context.Background(), strings.NewReader(b.String()), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tr
+}
+
+// stand is a training: steps work 10 ms, hooks add 0.3 ms, a mode 0.6 ms more; copies out reach 1 GiB/s and back half of it; ops that ran again take a tenth of
+// a millisecond more than was recorded.
+type stand struct {
+	tr      *traces.Trace
+	words   []byte
+	carried [][]byte
+	refuse  string
+}
+
+func (s *stand) Describe(context.Context) (*traces.Trace, error) { return s.tr, nil }
+
+func (s *stand) Carry(_ context.Context, _ int64, words []byte) error {
+	s.words, s.carried = words, append(s.carried, words)
+	return nil
+}
+
+func (s *stand) Steps(_ context.Context, number int64, n int) ([]Step, error) {
+	var e struct {
+		Values []struct {
+			Bytes int64
+			How   string
+		}
+		Groups [][][]any
+	}
+	x := Step{Time: 30_000_000, Work: 10_000_000}
+	if s.words != nil {
+		if s.refuse != "" && strings.Contains(string(s.words), s.refuse) {
+			return nil, errors.New("the plan was refused")
+		}
+		if err := json.Unmarshal(s.words, &e); err != nil {
+			return nil, err
+		}
+		x.Work += 300_000
+		if len(e.Groups) > 0 {
+			x.Work += 600_000
+		}
+		for _, v := range e.Values {
+			if v.How == "swap" {
+				x.Out, x.In = x.Out+v.Bytes, x.In+v.Bytes
+				x.OutTime, x.InTime = x.OutTime+v.Bytes*1e9>>30, x.InTime+v.Bytes*2e9>>30
+			} else {
+				x.Again += 1_100_000 / 2
+			}
+		}
+	}
+	steps := make([]Step, n)
+	for i := range steps {
+		steps[i] = x
+		steps[i].Work += int64(i%3) * 5_000_000 // others on the machine
+	}
+	return steps, nil
+}
+
+const triedCosts = `,"costs":{"bytes":[4096,1052672],"out":[9000,1000000],"in":[7000,1000000],"again":20000}`
+
+func TestATrainingOnACPUIsPlannedOnWhatItsStepsMeasured(t *testing.T) {
+	s := &stand{tr: recording(t, triedCosts)}
+	p, err := NewTarget(s, Options{}).Problem(context.Background(), Hardware{Hardware: plan.Hardware{Name: "a preset"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := p.Hardware
+	if !h.NoEngines || !h.Measured {
+		t.Fatalf("%+v", h)
+	}
+	near := func(what string, got, want float64) {
+		t.Helper()
+		if got < 0.98*want || got > 1.02*want {
+			t.Errorf("%s is %.0f, want %.0f", what, got, want)
+		}
+	}
+	near("the rate out", h.D2H.BytesPerSecond, 1<<30)
+	near("the rate in", h.H2D.BytesPerSecond, 1<<29)
+	near("a hook", float64(h.SaveTime), 300_000/3)
+	near("an op that is looked at", float64(h.NoteTime), 600_000/3)
+	// Ops took 6 ms of a step, and what stands between them has shrunk so that it works 10 ms.
+	var all, host, ops int64
+	for i := range p.Ops {
+		if all += p.Ops[i].Duration; p.Ops[i].Name == plan.HostOp {
+			host += p.Ops[i].Duration
+		} else {
+			ops += p.Ops[i].Duration
+		}
+	}
+	near("the step", float64(all), 10_000_000)
+	near("its ops", float64(ops), 6_000_000)
+	if len(p.Notes) == 0 || !strings.Contains(strings.Join(p.Notes, "\n"), "of which the thread that trains works 10.0 ms") {
+		t.Errorf("notes %q", p.Notes)
+	}
+	if last := s.carried[len(s.carried)-1]; last != nil {
+		t.Errorf("the plan that was tried is left behind: %s", last)
+	}
+
+	// A swap of everything costs the step its copies and its hooks, in the simulation as in the training.
+	words, err := swapping(p, mostTried)
+	if err != nil || words == nil {
+		t.Fatal(err)
+	}
+	var d plan.Decisions
+	var bytes int64
+	for _, g := range p.Gaps(1, 1) {
+		d.Absences = append(d.Absences, plan.Absence{Buffer: g.Buffer, After: g.After, Release: g.After + 1, Fetch: g.Before, Before: g.Before, How: plan.Swap})
+		bytes += p.Rounded(g.Buffer)
+	}
+	pl, err := plan.Assemble(p, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pl.Executor = plan.TorchEager
+	m, err := sim.Run(context.Background(), p, pl, sim.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := 10_000_000 + 300_000 + int64(len(d.Absences))*(h.D2H.Latency+h.H2D.Latency) + bytes*3e9>>30
+	near("the simulated step", float64(m.StepTime), float64(want))
+}
+
+// A plan that moves everything may be more than the host has room for: then copies take what the agent tried by itself.
+func TestATrialThatIsRefusedIsLeftOut(t *testing.T) {
+	s := &stand{tr: recording(t, triedCosts), refuse: `"swap"`}
+	p, err := NewTarget(s, Options{}).Problem(context.Background(), Hardware{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h := p.Hardware; !h.NoEngines || h.SaveTime != 100_000 || h.D2H.BytesPerSecond < 1.05e9 || h.D2H.BytesPerSecond > 1.06e9 {
+		t.Errorf("%+v", h)
+	}
+}
+
+func TestHardwareThatSomebodyChoseIsPlannedOn(t *testing.T) {
+	s := &stand{tr: recording(t, triedCosts)}
+	p, err := NewTarget(s, Options{}).Problem(context.Background(), Hardware{Hardware: plan.Hardware{Name: "a preset"}, Chosen: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.Hardware.Name != "a preset" || p.Hardware.NoEngines || len(s.carried) > 0 {
+		t.Errorf("%+v, %d plans were tried", p.Hardware, len(s.carried))
+	}
+}
+
+func TestWithoutTriedCostsThatIsSaid(t *testing.T) {
+	for _, costs := range []string{"", `,"costs":{"bytes":[4096,4096],"out":[1,2],"in":[1,2],"again":1}`, `,"costs":"none"`, `,"costs":{"bytes":[1,2],"out":[0,2],"in":[1,2],"again":1}`} {
+		s := &stand{tr: recording(t, costs)}
+		p, err := NewTarget(s, Options{}).Problem(context.Background(), Hardware{Hardware: plan.Hardware{Name: "a preset"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.Hardware.NoEngines || !strings.Contains(strings.Join(p.Notes, "\n"), "was not measured") {
+			t.Errorf("costs %q: %+v, notes %q", costs, p.Hardware, p.Notes)
+		}
+	}
+}
+
+func TestOpsShrinkWhereTheyAloneLastLongerThanAStepWorks(t *testing.T) {
+	p := &plan.Problem{Ops: []plan.Op{{Name: "op", Duration: 600}, {Name: plan.HostOp, Duration: 300}, {Name: "op", Duration: 200}}}
+	asLong(p, 400)
+	if p.Ops[0].Duration != 300 || p.Ops[1].Duration != 0 || p.Ops[2].Duration != 100 {
+		t.Errorf("%+v", p.Ops)
+	}
+	asLong(p, 1000)
+	if p.Ops[0].Duration != 300 {
+		t.Errorf("a step that works longer was stretched: %+v", p.Ops)
+	}
+}

@@ -1,0 +1,87 @@
+package live
+
+import (
+	"slices"
+
+	"github.com/gmemtop/gmemtop/managers/plan"
+)
+
+// mostTried bounds the bytes that are swapped where copies are tried: enough for a rate, on any host.
+const mostTried = 64 << 20
+
+// swapping returns a plan that swaps what can be swapped, or of that every how manyth buffer as comes to no more than so many bytes; nil where there is nothing.
+func swapping(p *plan.Problem, most int64) ([]byte, error) {
+	var all []plan.Gap
+	var bytes int64
+	for _, g := range p.Gaps(1, 1) {
+		if !g.Dead && (len(all) == 0 || all[len(all)-1].Buffer != g.Buffer) {
+			all = append(all, g)
+			bytes += p.Rounded(g.Buffer)
+		}
+	}
+	every := int(bytes/most) + 1
+	var d plan.Decisions
+	for i := 0; i < len(all); i += every {
+		g := all[i]
+		d.Absences = append(d.Absences, plan.Absence{Buffer: g.Buffer, After: g.After, Release: g.After + 1, Fetch: g.Before, Before: g.Before, How: plan.Swap})
+	}
+	if len(all) == 0 {
+		return nil, nil
+	}
+	pl, err := plan.Assemble(p, d)
+	if err != nil {
+		return nil, err
+	}
+	pl.Executor = plan.TorchEager
+	return Encode(p, pl, Same)
+}
+
+// mostAgain bounds the ops that run again where that is tried.
+const mostAgain = 24
+
+// rerunning returns a plan that drops some tensors which one op makes of what is in memory anyhow, and these ops; nil where there are none.
+func rerunning(p *plan.Problem) (words []byte, ops []plan.OpID, err error) {
+	var d plan.Decisions
+	gone, read, at := map[plan.BufferID]bool{}, map[plan.BufferID]bool{}, map[plan.OpID]bool{}
+	for _, g := range p.Gaps(1, 1) {
+		made, ok := p.Producer(g.Buffer, g.Before)
+		if g.Dead || !ok || len(made) != 1 || !p.Ops[made[0]].Rerunnable || gone[g.Buffer] || read[g.Buffer] || at[g.Before] || len(ops) == mostAgain {
+			continue
+		}
+		if !there(p, made[0], g, gone) {
+			continue
+		}
+		for _, a := range p.AccessesOf(made[0]) {
+			read[a.Buffer] = read[a.Buffer] || !a.Mode.Writes()
+		}
+		gone[g.Buffer], at[g.Before] = true, true
+		ops = append(ops, made[0])
+		d.Absences = append(d.Absences, plan.Absence{Buffer: g.Buffer, After: g.After, Release: g.After + 1, Fetch: g.Before, Before: g.Before, How: plan.Recompute})
+		d.Reruns = append(d.Reruns, plan.Rerun{Before: g.Before, Ops: made})
+	}
+	if len(ops) == 0 {
+		return nil, nil, nil
+	}
+	pl, err := plan.Assemble(p, d)
+	if err != nil {
+		return nil, nil, err
+	}
+	pl.Executor = plan.TorchEager
+	words, err = Encode(p, pl, Same)
+	return words, ops, err
+}
+
+// there reports whether an op that makes a gap's buffer alone finds what it reads at the gap's end: in memory, and as it was.
+func there(p *plan.Problem, op plan.OpID, g plan.Gap, gone map[plan.BufferID]bool) bool {
+	for _, a := range p.AccessesOf(op) {
+		b := &p.Buffers[a.Buffer]
+		switch {
+		case a.Buffer == g.Buffer && a.Mode == plan.Write:
+		case a.Mode != plan.Read, gone[a.Buffer], b.Life == plan.Carried, !b.AliveAt(g.Before):
+			return false
+		case slices.ContainsFunc(p.TouchesOf(a.Buffer), func(t plan.Touch) bool { return t.Op > op && t.Op < g.Before && t.Mode.Writes() }):
+			return false
+		}
+	}
+	return true
+}

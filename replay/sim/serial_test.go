@@ -1,0 +1,141 @@
+package sim_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/managers/place"
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/managers/plan/plantest"
+	"github.com/gmemtop/gmemtop/replay/sim"
+)
+
+// serial is a random problem whose hardware has no copy engines, with a random plan.
+func serial(t *testing.T, seed uint64) (*plan.Problem, *plan.Plan) {
+	t.Helper()
+	p := plantest.Random(seed, 10+int(seed%60))
+	p.Hardware.NoEngines = true
+	p.Hardware.D2H.Latency, p.Hardware.H2D.Latency = 700, 1300
+	pl, err := plan.Assemble(p, plantest.RandomDecisions(p, seed, 0.8))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := place.Place(context.Background(), p, pl, place.Options{Rule: place.BestFit}); err != nil {
+		t.Fatal(err)
+	}
+	if err := plan.Validate(p, pl); err != nil {
+		t.Fatalf("seed %d: %v", seed, err)
+	}
+	return p, pl
+}
+
+// work adds up what the first queue has to do under a plan: its ops, those that run again, and all copies.
+func work(p *plan.Problem, pl *plan.Plan) (sum int64) {
+	for _, s := range pl.Steps {
+		switch {
+		case s.Kind == plan.Out:
+			sum += p.Hardware.D2H.Time(pl.Instances[s.Instance].Size)
+		case s.Kind == plan.In:
+			sum += p.Hardware.H2D.Time(pl.Instances[s.Instance].Size)
+		case s.Queue == 0 && (s.Kind == plan.Run || s.Kind == plan.Again):
+			sum += p.DurationOf(pl, s.Op)
+		}
+	}
+	return sum
+}
+
+func TestWithoutEnginesAStepTakesComputeAndCopies(t *testing.T) {
+	copied, single := 0, 0
+	for seed := range uint64(200) {
+		p, pl := serial(t, seed)
+		m, err := sim.Run(context.Background(), p, pl, sim.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := work(p, pl)
+		if m.Makespan < sum {
+			t.Errorf("seed %d: a step of %d ns, and its first queue has work for %d", seed, m.Makespan, sum)
+		}
+		if m.SwappedOut > 0 {
+			copied++
+		}
+		if p.Streams > 1 {
+			continue
+		}
+		single++
+		p.Hardware.LaunchGap = 0
+		if m, err = sim.Run(context.Background(), p, pl, sim.Options{}); err != nil {
+			t.Fatal(err)
+		}
+		if m.Makespan != sum || m.Stall != 0 {
+			t.Errorf("seed %d: a step of %d ns with stalls of %d, compute and copies take %d", seed, m.Makespan, m.Stall, sum)
+		}
+	}
+	if copied < 100 || single < 40 {
+		t.Errorf("%d plans copy and %d problems have one stream: the law was hardly tried", copied, single)
+	}
+}
+
+func TestWithoutEnginesNothingRunsBesideACopyOfItsQueue(t *testing.T) {
+	for seed := range uint64(100) {
+		p, pl := serial(t, seed)
+		m, err := sim.Run(context.Background(), p, pl, sim.Options{Spans: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var end int64
+		for _, s := range m.Spans {
+			if s.Stall || s.Queue != 0 {
+				continue
+			}
+			if s.Start < end {
+				t.Fatalf("seed %d: step %d begins at %d, and the queue is busy until %d", seed, s.Step, s.Start, end)
+			}
+			end = s.End
+		}
+	}
+}
+
+// What engines do to each other is nothing where there are none; and who has them is never slower for it.
+func TestWithoutEnginesTheirShareMeansNothing(t *testing.T) {
+	slower := 0
+	for seed := range uint64(100) {
+		p, pl := serial(t, seed)
+		var times [2]int64
+		for k, together := range []float64{1, 0.5} {
+			q := *p
+			q.Hardware.Together = together
+			m, err := sim.Run(context.Background(), &q, pl, sim.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			times[k] = m.StepTime
+		}
+		if times[0] != times[1] {
+			t.Errorf("seed %d: %d ns, and %d where engines would share a link", seed, times[0], times[1])
+		}
+		q := *p
+		q.Hardware.NoEngines, q.Hardware.Together = false, 1
+		d := plantest.RandomDecisions(&q, seed, 0.8)
+		of, err := plan.Assemble(&q, d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := place.Place(context.Background(), &q, of, place.Options{Rule: place.BestFit}); err != nil {
+			t.Fatal(err)
+		}
+		m, err := sim.Run(context.Background(), &q, of, sim.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.Streams == 1 && m.StepTime > times[0] {
+			t.Errorf("seed %d: %d ns with engines, %d without", seed, m.StepTime, times[0])
+		}
+		if m.StepTime < times[0] {
+			slower++
+		}
+	}
+	if slower < 30 {
+		t.Errorf("copies cost time in %d of 100 plans: the law was hardly tried", slower)
+	}
+}
