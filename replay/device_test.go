@@ -42,7 +42,12 @@ func (d slowDevice) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o p
 // enacted compares on the simulator and a device, and returns the comparison beside what it said meanwhile.
 func enacted(t *testing.T, change func(pl *plan.Plan, m *plan.Measurement) error) (*replay.Comparison, []string, []string) {
 	t.Helper()
-	p := plantest.Chain(12, 8<<20, 1_000_000)
+	return enactedOn(t, plantest.Chain(12, 8<<20, 1_000_000), change)
+}
+
+// enactedOn is enacted for another problem.
+func enactedOn(t *testing.T, p *plan.Problem, change func(pl *plan.Plan, m *plan.Measurement) error) (*replay.Comparison, []string, []string) {
+	t.Helper()
 	p.Hardware.D2H, p.Hardware.H2D = plan.Link{BytesPerSecond: 4e9}, plan.Link{BytesPerSecond: 4e9}
 	var asked, said []string
 	planning := 0
@@ -135,6 +140,42 @@ func TestWhatIsNotAsSimulatedHasItsCounters(t *testing.T) {
 		s := text(t, cmp, replay.TextOptions{})
 		if !strings.Contains(s, c.want) || strings.Count(s, "not as simulated") != 1 {
 			t.Errorf("%q is not said once in\n%s", c.want, s)
+		}
+	}
+}
+
+// TestWithoutEnginesWorkStandsBesideWhatWasSimulated: on a busy machine steps last twice as long with and without a plan, and the thread works as was simulated, or copies
+// take longer than that.
+func TestWithoutEnginesWorkStandsBesideWhatWasSimulated(t *testing.T) {
+	for _, c := range []struct {
+		more int64 // nanoseconds that copies take beyond what was simulated
+		said string
+	}{{0, ""}, {9_000_000, "vdnn-all (ideal) is not as simulated: copies took "}} {
+		p := plantest.Chain(12, 8<<20, 1_000_000)
+		p.Hardware.NoEngines = true
+		cmp, _, _ := enactedOn(t, p, func(pl *plan.Plan, m *plan.Measurement) error {
+			m.WorkBefore, m.WorkAfter = 38_000_000, 38_000_000
+			m.Work = m.StepTime + c.more
+			if m.CopyTime > 0 {
+				m.CopyTime += c.more
+			}
+			m.OutRate, m.InRate = 1e9, 1e9 // less than the links' own, which have a fixed cost beside it
+			m.KeepAllBefore, m.KeepAllAfter, m.StepTime = 2*m.KeepAllBefore, 2*m.KeepAllAfter, 5*m.StepTime
+			if pl.Manager != "vdnn-all" {
+				m.Work = m.WorkBefore
+			}
+			return nil
+		})
+		s := text(t, cmp, replay.TextOptions{})
+		r, y := &cmp.Measured[1], &cmp.Results[1]
+		if !r.Worked || r.Measurement.SwappedOut == 0 {
+			t.Fatalf("%+v", r)
+		}
+		if off := r.Work - y.Overhead - float64(c.more)/float64(cmp.Baseline); off < -0.01 || off > 0.01 {
+			t.Errorf("the thread works %.3f more, and %.3f was simulated", r.Work, y.Overhead)
+		}
+		if c.said == "" && strings.Contains(s, "not as simulated") || !strings.Contains(s, c.said) || strings.Contains(s, "GB/s, simulated") || !strings.Contains(s, "work") {
+			t.Errorf("want %q in\n%s", c.said, s)
 		}
 	}
 }

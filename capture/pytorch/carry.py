@@ -259,10 +259,10 @@ class Carrier(Again):
         n, it.saved = it.saved, it.saved + 1
         while it.leaving and it.leaving[0].entry["release"] <= n:
             self._release(it.leaving.pop(0))
-        if type(t) not in self.plain or t.layout != self.torch.strided or t.is_conj() or t.is_neg() or t.is_inference():
-            return _Kept(it, t)
         entry = self.entries.get(n) if not it.why else None
-        if entry is None and not it.values:
+        if entry is None and not it.values:  # most of them, in most plans
+            return _Kept(it, t)
+        if type(t) not in self.plain or t.layout != self.torch.strided or t.is_conj() or t.is_neg() or t.is_inference():
             return _Kept(it, t)
         storage = t.untyped_storage()
         value = self._known(it, storage)

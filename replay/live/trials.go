@@ -1,6 +1,7 @@
 package live
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
@@ -39,11 +40,14 @@ func swapping(p *plan.Problem, most int64) ([]byte, error) {
 // mostAgain bounds the ops that run again where that is tried.
 const mostAgain = 24
 
-// rerunning returns a plan that drops some tensors which one op makes of what is in memory anyhow, and these ops; nil where there are none.
+// rerunning returns a plan that drops some tensors which one op makes of what is in memory anyhow, and these ops; nil where there are none. They are the largest, as
+// those are that plans drop: much of what an op takes beyond its recorded time is fresh memory for what it makes.
 func rerunning(p *plan.Problem) (words []byte, ops []plan.OpID, err error) {
 	var d plan.Decisions
 	gone, read, at := map[plan.BufferID]bool{}, map[plan.BufferID]bool{}, map[plan.OpID]bool{}
-	for _, g := range p.Gaps(1, 1) {
+	gaps := p.Gaps(1, 1)
+	slices.SortStableFunc(gaps, func(x, y plan.Gap) int { return cmp.Compare(p.Rounded(y.Buffer), p.Rounded(x.Buffer)) })
+	for _, g := range gaps {
 		made, ok := p.Producer(g.Buffer, g.Before)
 		if g.Dead || !ok || len(made) != 1 || !p.Ops[made[0]].Rerunnable || gone[g.Buffer] || read[g.Buffer] || at[g.Before] || len(ops) == mostAgain {
 			continue
