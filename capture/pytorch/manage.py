@@ -127,4 +127,4 @@ class Manager(Sender):
                 why = self.carrier.why
                 self._off()
                 if why:
-                    self._say("what autograd saves was not seen: " + why, "plan 0")
+                    self._say("what autograd saves was not seen up to step %d: %s" % (self.index, why), "plan 0")
