@@ -182,7 +182,7 @@ class Manager(Sender):
                 why = self.carrier.why
                 self._off()
                 if why:
-                    self._say("what autograd saves was not seen: " + why, "plan 0")
+                    self._say("what autograd saves was not seen up to step %d: %s" % (self.index, why), "plan 0")
 
     def _costs(self, window):
         """What carrying a plan out takes here, for whoever plans by a window. On a GPU copies are made beside compute, and calibration has their figures."""

@@ -167,6 +167,40 @@ func TestAPlanThatAnotherViewerTurnsOffIsToldFromOneThatHasNotBegun(t *testing.T
 	}
 }
 
+func TestADescriptionIsNotWaitedForBehindThePlanThatItWasToBeOf(t *testing.T) {
+	w := rankedJob(0)
+	w.session.Step(capture.Step{Index: 1, Carried: capture.Carried{Plan: 7}})
+	h := w.asHand()
+	w.session.Notice(capture.Notice{Key: capture.PlanKey(0), Text: "of an earlier description"})
+	over := make(chan error, 1)
+	describe := func() error {
+		go func() {
+			_, err := h.Describe(t.Context())
+			over <- err
+		}()
+		select {
+		case err := <-over:
+			t.Fatalf("it ends before anything was said: %v", err)
+		case <-time.After(3 * trainerLook):
+		}
+		w.session.Notice(capture.Notice{Key: capture.PlanKey(7), Text: "off: it does not fit"})
+		return <-over
+	}
+	if err := describe(); !errors.Is(err, errGivenUp) || !strings.HasSuffix(err.Error(), "off: it does not fit") {
+		t.Errorf("%v", err)
+	}
+	w.session.Step(capture.Step{Index: 2})
+	go func() {
+		_, err := h.Describe(t.Context())
+		over <- err
+	}()
+	time.Sleep(3 * trainerLook)
+	w.session.Notice(capture.Notice{Key: capture.PlanKey(0), Text: "of this one"})
+	if err := <-over; err == nil || !strings.HasSuffix(err.Error(), "cannot be described: of this one") {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestWhoIsARankOfTheSameTrainingIsItsAgentsWord(t *testing.T) {
 	of := capture.Target{PID: 100, Rank: 0, WorldSize: 3}
 	with := func(target capture.Target, steps int, end *capture.End) *sibling {

@@ -385,8 +385,11 @@ func TestAPlanEndsWhereTheProgramHasHooksOfTheSameKindAroundItsModules(t *testin
 	if _, err := l.Steps(ctx, number, 1000); !errors.Is(err, errGivenUp) || !strings.Contains(err.Error(), "has hooks on saved tensors of its own") {
 		t.Errorf("it ended with %v", err)
 	}
-	if _, err := l.Describe(ctx); err == nil || !strings.Contains(err.Error(), "cannot be described: what autograd saves was not seen: the program has hooks on saved tensors of its own") {
-		t.Errorf("it is described: %v", err)
+	for range 2 {
+		_, err := l.Describe(ctx)
+		if err == nil || !strings.Contains(err.Error(), "cannot be described: what autograd saves was not seen up to step ") || !strings.Contains(err.Error(), "has hooks on saved tensors of its own") {
+			t.Errorf("it is described: %v", err)
+		}
 	}
 	if got, want := l.end(), alone(t, awkward, scenario)[scenario]; got != want {
 		t.Errorf("it learnt\n%s\nand without plans\n%s", got, want)

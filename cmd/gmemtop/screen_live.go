@@ -145,12 +145,8 @@ func (t *trainer) severed(ctx context.Context, before string, end context.Cancel
 
 // lost returns what was said last of a connection that was lost, "" for nothing.
 func (t *trainer) lost() string {
-	for _, n := range t.session.Snapshot().Notices {
-		if n.Key == "connection" {
-			return n.Text
-		}
-	}
-	return ""
+	v := t.session.Snapshot()
+	return said(&v, "connection")
 }
 
 // ended returns nil where the end was wished for, and why it was not where the connection was lost.
@@ -188,12 +184,8 @@ func (p *livePlanner) Elsewhere() string {
 	if n := c.lead.under(); n == 0 || n == w.last.Load() {
 		return ""
 	}
-	for _, n := range c.lead.session.Snapshot().Notices {
-		if n.Key == keyTraining {
-			return n.Text
-		}
-	}
-	return "it trains with a plan"
+	v := c.lead.session.Snapshot()
+	return cmp.Or(said(&v, keyTraining), "it trains with a plan")
 }
 
 // TakeAway implements screen.Trainer.

@@ -77,11 +77,11 @@ func (t *trainer) keep(ctx context.Context) error {
 // Describe implements live.Trainer.
 func (t *trainer) Describe(ctx context.Context) (*traces.Trace, error) {
 	before := t.session.Snapshot()
-	from := int64(-1)
+	from, under := int64(-1), int64(0)
 	if n := len(before.Steps); n > 0 {
-		from = before.Steps[n-1].Index
+		from, under = before.Steps[n-1].Index, before.Steps[n-1].Carried.Plan
 	}
-	t.session.Notice(capture.Notice{Key: capture.PlanKey(0)}) // what was said before is not about this
+	unseen := said(&before, capture.PlanKey(0)) // of an earlier description, and not of this one
 	if err := t.control.DescribeSaves(ctx, describedSteps); err != nil {
 		return nil, err
 	}
@@ -93,14 +93,29 @@ func (t *trainer) Describe(ctx context.Context) (*traces.Trace, error) {
 				found = w.Trace
 			}
 		}
-		for _, n := range v.Notices {
-			if n.Key == "ops" || found == nil && n.Key == capture.PlanKey(0) {
-				return false, fmt.Errorf("its steps cannot be described: %s", n.Text)
-			}
+		why := said(v, "ops")
+		if now := said(v, capture.PlanKey(0)); why == "" && found == nil && now != unseen {
+			why = now
+		}
+		if why != "" {
+			return false, fmt.Errorf("its steps cannot be described: %s", why)
+		}
+		if over := said(v, capture.PlanKey(under)); under != 0 && over != "" && found == nil { // and with it what tells of saves
+			return false, fmt.Errorf("%w: %s", errGivenUp, over)
 		}
 		return found != nil, nil
 	})
 	return found, err
+}
+
+// said returns the notice of a key, "" for none.
+func said(v *capture.View, key string) string {
+	for _, n := range v.Notices {
+		if n.Key == key {
+			return n.Text
+		}
+	}
+	return ""
 }
 
 // Carry implements live.Trainer.
@@ -143,13 +158,11 @@ func (t *trainer) Steps(ctx context.Context, number int64, n int) ([]live.Step, 
 			}
 		}
 		if number != 0 {
-			for _, w := range v.Notices {
-				switch w.Key {
-				case capture.PlanKey(number):
-					return false, fmt.Errorf("%w: %s", errGivenUp, w.Text)
-				case capture.PlanDiffersKey(number):
-					return false, fmt.Errorf("%w: %s", errDiffer, w.Text)
-				}
+			if why := said(v, capture.PlanKey(number)); why != "" {
+				return false, fmt.Errorf("%w: %s", errGivenUp, why)
+			}
+			if why := said(v, capture.PlanDiffersKey(number)); why != "" {
+				return false, fmt.Errorf("%w: %s", errDiffer, why)
 			}
 		}
 		if number != 0 && on && others >= takenAfter && len(steps) < n {
