@@ -24,10 +24,10 @@ type origins struct {
 	sites []originSite     // by StackID from first on
 }
 
-// originSite is what such a stack is called: layers that differ in their number only are one site.
+// originSite is what such a stack is called: exactly, and as a site, which layers that differ in their number only share.
 type originSite struct {
-	label, module string
-	phase         traces.Phase
+	exact, label, module string
+	phase                traces.Phase
 }
 
 // Origin returns the stack that says where an allocation comes from: the recorded one, else the one that its op, or its name, shows;
@@ -38,6 +38,15 @@ func (d *Device) Origin(a AllocID) traces.StackID {
 		return s
 	}
 	return d.tl.origins.of[d.first+int(d.Allocs.Start[a])]
+}
+
+// From says where one allocation comes from: its call site, and of a layer's op in which layer; "" where nothing is known.
+func (d *Device) From(a AllocID) string {
+	s := d.Origin(a)
+	if s == traces.NoStack || d.tl.Recorded(s) {
+		return d.Site(s)
+	}
+	return d.tl.origins.sites[s-d.tl.origins.first].exact
 }
 
 // Places returns the trace in whose tables every stack that Origin returns has its frames: Trace itself where all are recorded.
@@ -119,13 +128,29 @@ func (m *originMaker) walk(device traces.DeviceID) {
 			continue
 		}
 		if det := m.tr.DetailOf(row); det.UserMetadata != 0 || det.Op != 0 {
-			m.set(row, bufferLabel(cmp.Or(m.tr.Text(det.UserMetadata), m.tr.Text(det.Op))), "", traces.PhaseUnknown)
+			m.named(row, cmp.Or(m.tr.Text(det.UserMetadata), m.tr.Text(det.Op)), det.Category != 0)
 		}
 		if len(accesses) > 0 {
 			waiting[ev.Addr[row]] = row
 		}
 	}
 	touch(ev.Len())
+}
+
+// named gives the allocation of a row a name of the source's own. Of a tensor of a category it is that of a parameter within its module.
+func (m *originMaker) named(row int, name string, tensor bool) {
+	if i := strings.LastIndexByte(name, '.'); tensor && i > 0 {
+		m.set(row, name[i+1:], name[:i], traces.PhaseUnknown)
+		m.rename(row, name)
+		return
+	}
+	m.set(row, bufferLabel(name), "", traces.PhaseUnknown)
+}
+
+// rename calls the site of a row by a path.
+func (m *originMaker) rename(row int, path string) {
+	x := &m.sites[m.of[row]-m.first]
+	x.exact, x.label = path, anyLayer(path)
 }
 
 // accesses returns the rows of a device's accesses by op, in order.
@@ -179,7 +204,9 @@ func (m *originMaker) set(row int, leaf, module string, phase traces.Phase) {
 	if !ok {
 		id = m.stack(leaf, module)
 		m.ids[key] = id
-		m.sites = append(m.sites, originSite{originLabel(key), strings.ReplaceAll(module, ".", "/"), phase})
+		m.sites = append(m.sites, originSite{
+			exact: originLabel(key, module), label: originLabel(key, anyLayer(module)), module: strings.ReplaceAll(module, ".", "/"), phase: phase,
+		})
 	}
 	m.of[row] = id
 }
@@ -197,15 +224,16 @@ func (m *originMaker) stack(leaf, module string) traces.StackID {
 	return m.first + traces.StackID(len(m.sites))
 }
 
-func originLabel(k originKey) string {
-	leaf, every := strings.TrimPrefix(k.leaf, "aten::"), anyLayer(k.module)
+// originLabel names an origin within a module.
+func originLabel(k originKey, module string) string {
+	leaf := strings.TrimPrefix(k.leaf, "aten::")
 	switch {
-	case leaf == "" || every == "":
-		return leaf + every
+	case leaf == "" || module == "":
+		return leaf + module
 	case k.phase == traces.PhaseUnknown:
-		return leaf + " of " + every
+		return leaf + " of " + module
 	}
-	return leaf + " " + every
+	return leaf + " " + module
 }
 
 // modulePrefix begins the name of a module's frame, as torch.profiler writes it.

@@ -249,7 +249,7 @@ func (v *View) Status(s *leaf.State) string {
 	d := s.Device
 	text := fmt.Sprintf("%s of %s · %s %s · %s", leaf.Count(int64(v.table.Selected()+1)), leaf.Count(int64(len(v.shown.ids))), d.Name(a),
 		s.Units.Bytes(d.Allocs.Size[a]), block.Life(d, a))
-	if site := d.Site(d.Origin(a)); site != "" {
+	if site := d.From(a); site != "" {
 		text += " · " + site
 	}
 	return text

@@ -147,7 +147,7 @@ func Uses(d *timeline.Device, a timeline.AllocID) string {
 			longest = max(longest, x.Time-acc[i-1].Time)
 		}
 	}
-	text := fmt.Sprintf("%d reads, %d writes", reads, writes)
+	text := counted(reads, "read") + ", " + counted(writes, "write")
 	if longest > 0 {
 		text += ", longest pause " + timeline.Duration(longest)
 	}
@@ -180,11 +180,7 @@ func Stack(s *leaf.State, c *canvas.Canvas, id traces.StackID) {
 		drawFrame(s, c, y, f, style)
 	}
 	if left > 0 && len(frames) < h {
-		what := "frames"
-		if left == 1 {
-			what = "frame"
-		}
-		c.TextMax(0, len(frames), w, s.Theme.Faint, fmt.Sprintf("%d %s of native code and wrappers left out", left, what))
+		c.TextMax(0, len(frames), w, s.Theme.Faint, counted(left, "frame")+" of native code and wrappers left out")
 	}
 }
 
@@ -241,4 +237,11 @@ func drawFrame(s *leaf.State, c *canvas.Canvas, y int, f frame, style canvas.Sty
 	if w-n-1 > 4 {
 		c.TextMax(n+1, y, w-n-1, s.Theme.Dim, place)
 	}
+}
+
+func counted(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return leaf.Count(int64(n)) + " " + what
 }

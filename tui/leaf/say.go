@@ -101,11 +101,12 @@ func EventText(s *State, m timeline.Moment) string {
 	}
 	if a := d.AllocOf(m); a != timeline.NoAlloc {
 		text += " " + d.Name(a)
-		if e.Stack == traces.NoStack {
-			e.Stack = d.Origin(a)
-		}
 	}
-	if site := d.Site(e.Stack); site != "" {
+	site := d.Site(e.Stack)
+	if a := d.AllocOf(m); site == "" && a != timeline.NoAlloc {
+		site = d.From(a)
+	}
+	if site != "" {
 		text += " at " + site
 	}
 	return text
@@ -116,7 +117,7 @@ func What(d *timeline.Device, a timeline.AllocID) string {
 	if a < 0 || int(a) >= d.Allocs.Len() {
 		return ""
 	}
-	return d.Site(d.Origin(a))
+	return d.From(a)
 }
 
 // Percent prints a part of a whole: 68 %, <1 %, 0 %.

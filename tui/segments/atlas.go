@@ -70,7 +70,7 @@ func (a *atlas) what(s *leaf.State, p timeline.Piece, seg *timeline.SegmentState
 		if p.State == traces.BlockPendingFree {
 			text += ", freed, waits for a stream"
 		}
-		if site := s.Device.Site(s.Device.Origin(p.Alloc)); site != "" {
+		if site := s.Device.From(p.Alloc); site != "" {
 			text += " · " + site
 		}
 		return text
