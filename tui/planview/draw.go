@@ -377,19 +377,22 @@ func (v painter) drawAxis(s *leaf.State, c *canvas.Canvas) {
 	c.TextRight(at.X-1, at.Y, s.Theme.Dim, chart.Unit(s.Units, v.top()))
 	n := max(at.W/18, 1)
 	free := -1
-	for i := range n {
-		x := at.W * i / n
-		t := v.from + int64(float64(v.to-v.from)*float64(i)/float64(n))
-		text := "op " + leaf.Count(t)
-		switch {
-		case clock && t == 0:
-			text = "0"
-		case clock:
-			text = timeline.Duration(t)
-		}
+	label := func(t int64, text string) {
+		x := int(float64(t-v.from) / float64(max(v.to-v.from, 1)) * float64(at.W))
 		if x > free && x+canvas.Width(text) <= at.W {
 			free = x + c.Text(at.X+x, at.Y, s.Theme.Dim, text)
 		}
+	}
+	if clock {
+		times, labels := chart.TimeTicks(v.from, v.to, n)
+		for i, t := range times {
+			label(t, labels[i])
+		}
+		return
+	}
+	for i := range n {
+		t := v.from + int64(float64(v.to-v.from)*float64(i)/float64(n))
+		label(t, "op "+leaf.Count(t))
 	}
 }
 
