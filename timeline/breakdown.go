@@ -131,7 +131,7 @@ func (d *Device) stackName(key int64) string {
 	if key == earlierStack {
 		return earlierName
 	}
-	return orElse(d.stackText(traces.StackID(key)), noStackName)
+	return orElse(d.Site(traces.StackID(key)), noStackName)
 }
 
 // bySite groups by the site of stacks; what has no site is grouped as by stack.

@@ -42,10 +42,7 @@ func (d *Device) Origin(a AllocID) traces.StackID {
 
 // From says where one allocation comes from: its call site, and of a layer's op in which layer; "" where nothing is known.
 func (d *Device) From(a AllocID) string {
-	return d.stackText(d.Origin(a))
-}
-
-func (d *Device) stackText(s traces.StackID) string {
+	s := d.Origin(a)
 	if s == traces.NoStack || d.tl.Recorded(s) {
 		return d.Site(s)
 	}

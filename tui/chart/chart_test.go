@@ -174,3 +174,19 @@ func TestALowChartHasAScaleBeyondZero(t *testing.T) {
 		}
 	}
 }
+
+func TestTimesOnAnAxisAreRound(t *testing.T) {
+	for _, c := range []struct {
+		from, to int64
+		n        int
+		want     string
+	}{
+		{0, 4e9, 6, "0 s 1 2 3"}, {0, 3_460_000_000, 12, "0 s 0.5 1.0 1.5 2.0 2.5 3.0"}, {0, 90e6, 5, "0 ms 20 40 60 80"}, {1_230_000, 1_260_000, 3, "1.23 ms 1.24 1.25"},
+		{7, 7, 3, ""},
+	} {
+		_, labels := TimeTicks(c.from, c.to, c.n)
+		if got := strings.Join(labels, " "); got != c.want {
+			t.Errorf("%d to %d: %q, want %q", c.from, c.to, got, c.want)
+		}
+	}
+}

@@ -3,7 +3,6 @@ package planview
 import (
 	"fmt"
 	"image/color"
-	"slices"
 	"strings"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
@@ -132,51 +131,6 @@ func (v painter) drawTitle(s *leaf.State, c *canvas.Canvas, at canvas.Rect, i in
 	}
 	if i == len(v.panes)-1 && v.layout.list.H == 0 {
 		v.drawLegend(s, c, canvas.Rect{X: x, Y: at.Y, W: at.X + at.W - x, H: 1})
-	}
-}
-
-// legendOrder is the order in which categories are named where not all find room: first what managers move.
-var legendOrder = []timeline.Category{timeline.Activation, timeline.Parameter, timeline.OptimizerState, timeline.Gradient, timeline.Temporary, timeline.Input,
-	timeline.AutogradDetail, timeline.Unknown}
-
-// drawLegend names the categories that are there.
-func (v painter) drawLegend(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
-	var there [timeline.NumCategories]bool
-	for i := range v.p.Buffers {
-		there[v.p.Buffers[i].Category] = v.p.Buffers[i].Size > 0 || there[v.p.Buffers[i].Category]
-		if i > 4096 { // a legend needs no census
-			break
-		}
-	}
-	x := at.X
-	for _, cat := range legendOrder {
-		w := canvas.Width(cat.String()) + 4
-		if !there[cat] || x+w > at.X+at.W {
-			continue
-		}
-		c.Text(x, at.Y, s.Theme.Category(cat), s.Theme.Glyph(cat))
-		c.Text(x+2, at.Y, s.Theme.Dim, cat.String())
-		x += w
-	}
-	again, waits := false, false
-	for _, sc := range v.scenes() {
-		waits = waits || len(sc.stalls) > 0
-		again = again || slices.ContainsFunc(sc.gone, func(a plan.Absence) bool { return a.How == plan.Recompute })
-	}
-	if again || waits {
-		x += c.TextMax(x, at.Y, at.X+at.W-x, s.Theme.Dim, "compute:") + 1
-	}
-	for _, mark := range []struct {
-		there bool
-		glyph string
-		style canvas.Style
-		text  string
-	}{{again, "╱", s.Theme.Warn, "runs again"}, {waits, "▒", s.Theme.Bad, "waits"}} {
-		if w := canvas.Width(mark.text) + 4; mark.there && x+w <= at.X+at.W {
-			c.Text(x, at.Y, mark.style, mark.glyph)
-			c.Text(x+2, at.Y, s.Theme.Dim, mark.text)
-			x += w
-		}
 	}
 }
 
@@ -377,19 +331,22 @@ func (v painter) drawAxis(s *leaf.State, c *canvas.Canvas) {
 	c.TextRight(at.X-1, at.Y, s.Theme.Dim, chart.Unit(s.Units, v.top()))
 	n := max(at.W/18, 1)
 	free := -1
-	for i := range n {
-		x := at.W * i / n
-		t := v.from + int64(float64(v.to-v.from)*float64(i)/float64(n))
-		text := "op " + leaf.Count(t)
-		switch {
-		case clock && t == 0:
-			text = "0"
-		case clock:
-			text = timeline.Duration(t)
-		}
+	label := func(t int64, text string) {
+		x := int(float64(t-v.from) / float64(max(v.to-v.from, 1)) * float64(at.W))
 		if x > free && x+canvas.Width(text) <= at.W {
 			free = x + c.Text(at.X+x, at.Y, s.Theme.Dim, text)
 		}
+	}
+	if clock {
+		times, labels := chart.TimeTicks(v.from, v.to, n)
+		for i, t := range times {
+			label(t, labels[i])
+		}
+		return
+	}
+	for i := range n {
+		t := v.from + int64(float64(v.to-v.from)*float64(i)/float64(n))
+		label(t, "op "+leaf.Count(t))
 	}
 }
 
