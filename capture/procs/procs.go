@@ -190,3 +190,12 @@ func mapsTorch(dir string, argv []string) (torch, known bool) {
 	}
 	return false, in.Err() == nil
 }
+
+// State returns the state of a process as the kernel's letter for it (proc(5), /proc/pid/stat), 0 where there is none.
+func State(pid int) byte {
+	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if i := bytes.LastIndexByte(b, ')'); err == nil && i >= 0 && i+2 < len(b) { // the name before may hold anything
+		return b[i+2]
+	}
+	return 0
+}

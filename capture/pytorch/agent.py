@@ -88,6 +88,13 @@ class Agent(Manager, Totals):
         setattr(owner, name, ours)
         self.patched.append((owner, name, ours, theirs))
 
+    def _importing(self):
+        """Whether torch is being imported: two threads that import parts of it wait for each other, and Python ends that by giving one of them half a module."""
+        torch = sys.modules.get("torch")
+        if torch is not self.torch:
+            raise ImportError("the program failed to import torch")
+        return getattr(getattr(torch, "__spec__", None), "_initializing", False)
+
     def _stepping(self):
         """Whether a thread other than this one is inside of an optimizer's step, where torch goes through its tables of hooks."""
         here = threading.get_ident()

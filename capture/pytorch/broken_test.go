@@ -271,6 +271,11 @@ func TestWhatIsSentMayBeHeldByOthers(t *testing.T) {
 	withAgent(t, python(t), "testdata/held.py")
 }
 
+func TestAProgramThatIsImportingTorchMayBeAttachedTo(t *testing.T) {
+	t.Parallel()
+	withAgent(t, python(t), "testdata/importing.py")
+}
+
 func TestAnAgentThatMeetsNobodyGoes(t *testing.T) {
 	t.Parallel()
 	withAgent(t, python(t), "testdata/lonely.py")

@@ -51,6 +51,8 @@ class Sender(object):
     def _run(self):
         try:
             if not self.hooks and not self.launched:
+                while self._importing():
+                    time.sleep(0.02)
                 while self._stepping():
                     time.sleep(0.001)
                 self._arm()

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/procs"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/report"
 	"github.com/gmemtop/gmemtop/traces"
@@ -64,6 +65,9 @@ const (
 // residentNoise is by how much a process's resident memory wanders: caches of libraries, arenas of the C allocator.
 const residentNoise = 16 << 20
 
+// silenceLook is the time between two looks at a job from which nothing comes.
+const silenceLook = 2 * time.Second
+
 // longestWait is how long a window that was asked for is said to be on its way.
 const longestWait = time.Minute
 
@@ -101,6 +105,7 @@ func (f *sessionFeed) run(ctx context.Context) {
 			return
 		case <-f.poke:
 		case <-f.session.Changed():
+		case <-time.After(silenceLook):
 		}
 	}
 }
@@ -186,6 +191,10 @@ func (f *sessionFeed) take(ctx context.Context, v capture.View) {
 			continue
 		}
 		l.Notices = append(l.Notices, fmt.Sprintf("%d %s: %s", lost.Count, strings.ReplaceAll(lost.Name, "_", " "), lost.Detail))
+	}
+	l.Silence = ""
+	if n := len(v.Steps); n > 0 && !v.Ended {
+		l.Silence = silence(time.Duration(time.Now().UnixNano()-v.Steps[n-1].End), time.Duration(f.recent.Duration), v.Target.PID, procs.State)
 	}
 	switch {
 	case v.Ended:

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/nvml"
+	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/report"
 	"github.com/gmemtop/gmemtop/tui/live"
 )
@@ -99,6 +100,25 @@ func endWord(e capture.End) string {
 		text += ": " + report.Printable(e.Detail)
 	}
 	return strings.TrimPrefix(text, ": ")
+}
+
+// silence says for how long there was no step, where that is longer than a pause between two steps that take typically so long, and why, where the process's
+// state tells.
+func silence(since, typical time.Duration, pid int, state func(pid int) byte) string {
+	const least, steps = 10 * time.Second, 20
+	if since < max(least, steps*typical) {
+		return ""
+	}
+	text := "no step for " + timeline.Duration(int64(since.Round(time.Second)))
+	switch state(pid) {
+	case 'T':
+		text += fmt.Sprintf(": the process is stopped, and kill -CONT %d lets it go on", pid)
+	case 't':
+		text += ": a debugger holds the process"
+	case 'D':
+		text += ": the process waits in the kernel, for a disk or a device"
+	}
+	return text
 }
 
 // failed reports whether a job ended in a way that somebody should look at.

@@ -66,3 +66,18 @@ func TestAStepThatIsExcusedIsNoNews(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+func TestTheSentenceSaysThatNoStepComes(t *testing.T) {
+	sc, v, _ := open(t, running(t, 50))
+	l := running(t, 51)
+	l.Silence = "no step for 20.0 s"
+	v.Take(l)
+	if got := v.sentence(sc.State); !strings.Contains(got, " runs, but there was no step for 20.0 s; step 50, ") {
+		t.Error(got)
+	}
+	l.State, l.Word = Ended, "exit code 1"
+	v.Take(l)
+	if got := v.sentence(sc.State); strings.Contains(got, "no step for") {
+		t.Error(got)
+	}
+}

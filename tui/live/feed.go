@@ -59,6 +59,8 @@ type Look struct {
 	// Report is about Steps, Alerts what is wrong with them, the worst first.
 	Report timeline.StepReport
 	Alerts []Alert
+	// Silence says since when there was no step although there should be one, and why where that is known; "" as long as steps come.
+	Silence string
 	// Windows are the stretches captured whole, newest last; Forgotten are those given up for want of room.
 	Windows   []Window
 	Forgotten int

@@ -424,6 +424,9 @@ func (v *View) sentence(s *leaf.State) string {
 	}
 	r := &l.Report
 	text := fmt.Sprintf("%s %s: %s %s", name, verb, l.RowName(), leaf.Count(last.Index))
+	if l.State != Ended && l.Silence != "" {
+		text = fmt.Sprintf("%s %s, but there was %s; %s %s", name, verb, l.Silence, l.RowName(), leaf.Count(last.Index))
+	}
 	if last.UnderPlan {
 		text += " under a plan"
 	}

@@ -1,0 +1,42 @@
+"""Be attached to in the midst of importing torch, as whoever attaches to a program that has only just begun does it.
+
+usage: importing.py AGENT.PY
+"""
+import sys
+import threading
+import time
+
+
+class Finder(object):
+    """Comes along when one of torch's modules is looked for, early on, and finds nothing."""
+
+    done = False
+
+    def find_spec(self, name, path=None, target=None):
+        if name.startswith("torch.") and "torch.optim" not in sys.modules and not self.done:
+            self.done = True
+            with open(sys.argv[1]) as f:
+                exec(compile(f.read() + "\n\nattach('/nowhere/x.sock')\n", "gmemtop_agent", "exec"), space)
+            time.sleep(0.5)  # for the agent's thread to do what it must not do yet
+            self.meddled = "torch.optim" in sys.modules
+        return None
+
+
+space = {"__name__": "gmemtop_agent"}
+finder = Finder()
+sys.meta_path.insert(0, finder)
+import torch
+
+sys.meta_path.remove(finder)
+assert finder.done and not finder.meddled
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+from torch.optim import optimizer as hooks
+
+began = time.monotonic()
+while not hooks._global_optimizer_post_hooks and time.monotonic() < began + 60:
+    time.sleep(0.01)
+assert any(t.name == "gmemtop" for t in threading.enumerate()), "the agent is gone"
+assert hooks._global_optimizer_post_hooks, "the agent has not begun"
+model(torch.ones(1, 2)).sum().backward()
+optimizer.step()
