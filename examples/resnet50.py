@@ -4,8 +4,8 @@
     gmemtop run -- python examples/resnet50.py
     gmemtop record -o resnet50.gmt -- python examples/resnet50.py --steps 30
 
-It is the network of He et al. 2016 (bottlenecks 3, 4, 6, 3; the stride in the 3x3 convolution, as everybody trains it), with SGD and
-momentum, in float32. On a machine without a GPU, --batch 2 --image 64 --width 16 takes a fraction of a second a step.
+It is the network of He et al. 2016 (bottlenecks 3, 4, 6, 3; --blocks 3,4,23,3 makes it a ResNet-101; the stride in the 3x3 convolution, as
+everybody trains it), with SGD and momentum, in float32. On a machine without a GPU, --batch 2 --image 64 --width 16 takes a fraction of a second a step.
 """
 import argparse
 import time
@@ -21,10 +21,12 @@ def parse():
     p.add_argument("--batch", type=int, default=32, help="images a step")
     p.add_argument("--steps", type=int, default=100)
     p.add_argument("--image", type=int, default=224, help="height and width of an image, in pixels")
+    p.add_argument("--blocks", default="3,4,6,3", help="bottlenecks in each stage")
     p.add_argument("--width", type=int, default=64, help="channels of the first stage")
     p.add_argument("--classes", type=int, default=1000)
     p.add_argument("--lr", type=float, default=0.01)
     p.add_argument("--seed", type=int, default=0)
+    p.add_argument("--memory", type=float, help="the most GiB of the GPU that PyTorch's allocator may take")
     p.add_argument("--deterministic", action="store_true", help="the same loss to the last bit in every run, on a GPU as well; slower")
     return p.parse_args()
 
@@ -53,12 +55,12 @@ class Bottleneck(nn.Module):
         return self.relu(self.bn3(self.conv3(y)) + self.shortcut(x))
 
 
-class ResNet50(nn.Module):
-    def __init__(self, width=64, classes=1000):
+class ResNet(nn.Module):
+    def __init__(self, counts=(3, 4, 6, 3), width=64, classes=1000):
         super().__init__()
         self.stem = nn.Sequential(conv(3, width, 7, 2), nn.BatchNorm2d(width), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1))
         stages, inputs = [], width
-        for i, blocks in enumerate((3, 4, 6, 3)):
+        for i, blocks in enumerate(counts):
             stage = []
             for b in range(blocks):
                 stage.append(Bottleneck(inputs, width << i, 2 if i > 0 and b == 0 else 1))
@@ -81,7 +83,9 @@ def main():
     if args.deterministic:
         torch.backends.cudnn.deterministic = True
 
-    model = ResNet50(args.width, args.classes).to(args.device)
+    if args.memory:
+        torch.cuda.set_per_process_memory_fraction(args.memory * 2**30 / torch.cuda.get_device_properties(args.device).total_memory, args.device)
+    model = ResNet([int(n) for n in args.blocks.split(",")], args.width, args.classes).to(args.device)
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9, weight_decay=1e-4)
     print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.1f} M parameters on {args.device}", flush=True)
 

@@ -30,6 +30,7 @@ def parse():
     p.add_argument("--classes", type=int, default=1000)
     p.add_argument("--lr", type=float, default=0.01)
     p.add_argument("--seed", type=int, default=0)
+    p.add_argument("--memory", type=float, help="the most GiB of the GPU that PyTorch's allocator may take")
     p.add_argument("--deterministic", action="store_true", help="the same loss to the last bit in every run, on a GPU as well; slower")
     args = p.parse_args()
     if args.image < 32 or args.image % 32:
@@ -70,6 +71,8 @@ def main():
         torch.use_deterministic_algorithms(True)
         torch.utils.deterministic.fill_uninitialized_memory = False
 
+    if args.memory:
+        torch.cuda.set_per_process_memory_fraction(args.memory * 2**30 / torch.cuda.get_device_properties(args.device).total_memory, args.device)
     model = VGG16(args.image, args.width, args.hidden, args.classes).to(args.device)
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9, weight_decay=5e-4)
     print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.1f} M parameters on {args.device}", flush=True)

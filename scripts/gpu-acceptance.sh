@@ -20,6 +20,8 @@
 #          compare-WHAT-BUDGET          every manager's plan of an iteration, on the device, in a budget of so many percent
 #          resnet50-*, gpt2-*           examples/*.py recorded; the recording's stats; its iteration under seven managers in 80 %
 #          live-*                       plans carried out in a training itself, measured beside what they foretell; its losses are those of a run without
+#          batch-*                      the largest batch that trains in so many GiB, and one more than twice as large there under a plan: time a sample of both
+#          beyond-vgg16                 VGG-16 at batch 256 in 12 GiB under a plan, and its time a sample beside that of a batch that fits without
 #          attach                       examples/gpt2.py, attached to while it runs: it goes on, and its losses are those of a run that nobody watches
 #          oom                          torch's snapshot of an out-of-memory, explained
 #
@@ -498,6 +500,78 @@ live() {
 	pass "$figure; $attach_steps equal losses"
 }
 
+# capped NAME GIB BATCH STEPS [COMMAND...]: trains with so much memory, by way of a command. 0 if it trained, 1 if it ran out of memory, 2 for anything else; what
+# it printed is in OUT/NAME.txt.
+capped() {
+	local name=$1 memory=$2 batch=$3 steps=$4 code=0
+	shift 4
+	limited 120 "$out/$name.txt" "$@" "$python" "$root/examples/${capped_script[0]}" "${capped_script[@]:1}" --memory "$memory" --batch "$batch" --steps "$steps" || code=$?
+	if [ $code -eq 0 ]; then return 0; fi
+	if grep -qs 'out of memory' "$out/$step.log" "$out/$name.txt"; then
+		: >"$out/$step.log" # so that the next run is not taken to have run out as well
+		return 1
+	fi
+	return 2
+}
+
+# per_sample FILE BATCH: the median of the last ten steps' times, in milliseconds a sample.
+per_sample() { awk '$1 == "step" { print $5 }' "$1" | tail -n 10 | sort -n | awk -v b="$2" '{ t[NR] = $1 } END { if (NR) printf "%.4f", t[int((NR + 1) / 2)] / b }'; }
+
+# largest_batch GIB FACTOR SCRIPT [ARGUMENT...]: by doubling and halving, to an eighth; then FACTOR times as much under a plan. The papers' factors are of other cards.
+largest_batch() {
+	local memory=$1 factor=$2 fits=0 fails=0 batch=16 code=0 more=0 plain='' planned=''
+	shift 2
+	capped_script=("$@")
+	trainable || return
+	if [ -n "${ACCEPTANCE_CPU:-}" ]; then skip "a processor has no allocator to run out of memory"; return; fi
+	while :; do
+		code=0
+		capped "$step-plain" "$memory" "$batch" 4 || code=$?
+		case $code in
+		0) fits=$batch ;;
+		1) fails=$batch ;;
+		*) fail "batch $batch: $(said $code)"; return ;;
+		esac
+		if [ "$fails" -eq 0 ]; then batch=$((batch * 2)); continue; fi
+		if [ "$fits" -eq 0 ]; then fail "not even batch $batch trains in $memory GiB"; return; fi
+		if [ $((8 * (fails - fits))) -le "$fits" ]; then break; fi
+		batch=$(((fits + fails) / 2))
+	done
+	capped "$step-plain" "$memory" "$fits" 20 || { fail "batch $fits trained for 4 steps and not for 20"; return; }
+	plain=$(per_sample "$out/$step-plain.txt" "$fits")
+	more=$(awk -v b="$fits" -v f="$factor" 'BEGIN { printf "%d", b * f + 0.999 }')
+	figure="in $memory GiB batch $fits without a plan, below $fails"
+	code=0
+	capped "$step-planned" "$memory" "$more" 90 "$gmemtop" run --headless --manager joint -- || code=$?
+	if [ $code -ne 0 ]; then fail "$figure; batch $more does not train under a plan: $(said $code)"; return; fi
+	on_a_plan "$figure; batch $more" || return
+	planned=$(per_sample "$out/$step-planned.txt" "$more")
+	pass "$figure; batch $more under a plan: $plain and $planned ms a sample, $(awk -v a="$plain" -v b="$planned" 'BEGIN { printf "%+.1f %%", (a > 0) ? 100 * (b / a - 1) : 0 }')"
+}
+
+# on_a_plan WORDS: whether the log says that a plan came to be on.
+on_a_plan() {
+	if ! grep -qs ' is on since ' "$out/$step.log"; then
+		fail "$1 trained, and not under a plan: $(said 0)"
+		return 1
+	fi
+}
+
+# beyond_vgg16: what vDNN's paper is known for, by any manager: 12 GiB, batch 256.
+beyond_vgg16() {
+	local code=0 plain='' planned=''
+	capped_script=(vgg16.py)
+	trainable || return
+	if [ -n "${ACCEPTANCE_CPU:-}" ]; then skip "a processor has no allocator to run out of memory"; return; fi
+	capped "$step-oracle" 100 256 15 || { fail "batch 256 does not train with 100 GiB: $(tail -n 1 "$out/$step-oracle.txt")"; return; }
+	plain=$(per_sample "$out/$step-oracle.txt" 256)
+	capped "$step-planned" 12 256 90 "$gmemtop" run --headless --manager joint -- || code=$?
+	if [ $code -ne 0 ]; then fail "it does not train in 12 GiB under a plan: $(said $code)"; return; fi
+	on_a_plan "batch 256" || return
+	planned=$(per_sample "$out/$step-planned.txt" 256)
+	pass "$plain ms a sample with enough memory, $planned in 12 GiB under a plan: a loss of $(awk -v a="$plain" -v b="$planned" 'BEGIN { printf "%.1f %%", (b > 0) ? 100 * (1 - a / b) : 0 }')"
+}
+
 out_of_memory='
 import sys, torch
 torch.cuda.memory._record_memory_history(max_entries=100000)
@@ -563,6 +637,9 @@ done
 for example in resnet50 gpt2; do run "live-$example" 40 live "$example"; done
 run attach 40 attach
 run oom 15 oom
+run batch-resnet50 120 largest_batch 8 2.05 resnet50.py
+run beyond-vgg16 60 beyond_vgg16
+run batch-resnet101 120 largest_batch 8 2.26 resnet50.py --blocks 3,4,23,3
 for budget in "${budgets[@]:1}"; do compare_all "$budget" "${first[@]}"; done
 for budget in "${budgets[@]}"; do compare_all "$budget" ${last[@]+"${last[@]}"}; done
 echo >&2
