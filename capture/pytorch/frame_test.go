@@ -432,3 +432,17 @@ func TestAFrameThatStopsIsNotTheEnd(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+func TestDescribedStepsAreNumberedAsTheJobCountsThem(t *testing.T) {
+	b := traces.NewBuilder()
+	for _, k := range []traces.MarkKind{traces.MarkIteration, traces.MarkPhase, traces.MarkIteration} {
+		b.T.Marks = append(b.T.Marks, traces.Mark{Name: b.String("its own"), Kind: k})
+	}
+	x := b.Finish()
+	numberSteps(x, 29)
+	for i, want := range []string{"step 29", "its own", "step 30"} {
+		if got := x.Text(x.Marks[i].Name); got != want {
+			t.Errorf("mark %d is called %q, want %q", i, got, want)
+		}
+	}
+}

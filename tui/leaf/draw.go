@@ -51,7 +51,7 @@ func Sentence(s *State, c *canvas.Canvas, text string) int {
 	for _, line := range lines {
 		x := 1
 		if i := strings.Index(line, ": "); strong && i >= 0 {
-			x += c.Text(x, rows, s.Theme.Strong, line[:i+1])
+			x += c.TextMax(x, rows, w-x-1, s.Theme.Strong, line[:i+1])
 			line, strong = line[i+1:], false
 		}
 		st := s.Theme.Text

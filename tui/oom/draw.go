@@ -248,8 +248,12 @@ func (v *View) drawTables(s *leaf.State, c *canvas.Canvas, body canvas.Rect, a *
 		_, right = right.CutLeft(2)
 		v.drawLevers(s, c, left, a)
 		v.drawHolders(s, c, right, a)
-	case body.H >= 18:
-		top, bottom := body.CutTop(min(len(a.Levers)+6, body.H/2+1))
+	case body.H >= 18, body.H-len(a.Levers)-6 >= 4: // half for each at most, or what the levers leave
+		rows := len(a.Levers) + 6
+		if body.H >= 18 {
+			rows = min(rows, body.H/2+1)
+		}
+		top, bottom := body.CutTop(rows)
 		v.drawLevers(s, c, top, a)
 		v.drawHolders(s, c, bottom, a)
 	case v.levers.Blurred:

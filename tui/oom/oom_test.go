@@ -128,3 +128,15 @@ func BenchmarkDraw(b *testing.B) {
 		}
 	}
 }
+
+func TestAFewLeversLeaveRoomForWhoHeldIt(t *testing.T) {
+	sc, v := open(t, viewtest.Training{Iterations: 2, NoSegments: true})
+	a := v.known(sc.State)
+	a.Levers, a.Causes = a.Levers[:2], nil
+	v.levers.SetRows(2)
+	for h := 16; h < 40; h++ {
+		if text := sc.Text(80, h); !strings.Contains(text, "what would help") || !strings.Contains(text, "who held it") {
+			t.Errorf("80x%d:\n%s", h, text)
+		}
+	}
+}

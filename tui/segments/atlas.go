@@ -56,7 +56,7 @@ func (a *atlas) parts() []part {
 	st := a.st
 	return []part{
 		{"active requested", "active", st.ActiveRequested, kindActive},
-		{"internal", "internal", st.Internal, kindInternal},
+		{"rounding", "rounding", st.Internal, kindInternal},
 		{"stranded", "stranded", st.Stranded, kindStranded},
 		{"cached", "cached", st.Cached, kindCached},
 	}
