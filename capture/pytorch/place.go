@@ -37,6 +37,9 @@ func placeFor(pid int) (place, error) {
 	}
 	var failed []error
 	for _, dir := range folders(pid, uid)[1:] { // what our own environment names is not for others
+		if len(dir)+len("/4194304-4194304.sock") > maxSocketPath { // as the process itself has to name it
+			continue
+		}
 		p, err := placeAt(pid, dir, true)
 		if err == nil {
 			return p, nil
