@@ -28,6 +28,11 @@ func (d *Device) Site(s traces.StackID) string {
 	return d.tl.named().siteName(s)
 }
 
+// SiteFrame returns the index of the frame that Site names, -1 for none.
+func (d *Device) SiteFrame(s traces.StackID) int {
+	return d.tl.siteFrame(d.tl.kinds(), d.tl.Places().Stacks.At(s))
+}
+
 // sameSite says whether two stacks have the same site, or neither has one.
 func (d *Device) sameSite(s, t traces.StackID) bool {
 	f := d.tl.named()

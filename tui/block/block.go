@@ -3,6 +3,7 @@ package block
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -168,13 +169,25 @@ func Stack(s *leaf.State, c *canvas.Canvas, id traces.StackID) {
 	}
 	frames, left := framesOf(s.Device, id)
 	userFile, userLine := leaf.UserFrame(s.Device, id)
+	users := func(f frame) bool { return f.file == userFile && f.line == userLine }
+	if at := slices.IndexFunc(frames, users); len(frames) > h && at >= h-1 && h > 2 { // the one that matters is further out than there is room
+		for y, f := range frames[:h-3] {
+			drawFrame(s, c, y, f, s.Theme.Text)
+		}
+		c.TextMax(0, h-3, w, s.Theme.Dim, fmt.Sprintf("… %s between", counted(at-(h-3), "frame")))
+		drawFrame(s, c, h-2, frames[at], s.Theme.Strong)
+		if rest := len(frames) - at - 1; rest > 0 {
+			c.TextMax(0, h-1, w, s.Theme.Dim, fmt.Sprintf("… %s", counted(rest, "more caller")))
+		}
+		return
+	}
 	for y, f := range frames {
 		if y == h-1 && len(frames) > h {
-			c.TextMax(0, y, w, s.Theme.Dim, fmt.Sprintf("… %d more callers", len(frames)-y))
+			c.TextMax(0, y, w, s.Theme.Dim, fmt.Sprintf("… %s", counted(len(frames)-y, "more caller")))
 			return
 		}
 		style := s.Theme.Text
-		if f.file == userFile && f.line == userLine {
+		if users(f) {
 			style = s.Theme.Strong
 		}
 		drawFrame(s, c, y, f, style)

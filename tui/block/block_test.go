@@ -82,3 +82,23 @@ func TestNoBlockSaysHowToSelectOne(t *testing.T) {
 		t.Errorf("without a block there is %q", text)
 	}
 }
+
+func TestTheUsersOwnFrameIsShownHoweverDeepTheLibraryIs(t *testing.T) {
+	b := traces.NewBuilder()
+	var ids []traces.FrameID
+	for _, place := range []string{"torch/optim/a.py", "torch/optim/b.py", "torch/optim/c.py", "torch/optim/d.py", "/home/user/train.py", "/home/user/main.py"} {
+		ids = append(ids, b.Frame(traces.Frame{File: b.String(place), Func: b.String("f"), Line: 7}))
+	}
+	stack := b.Stack(ids)
+	b.Event(traces.Event{Addr: 4096, Size: 512, Stack: stack, Device: b.Device(traces.DeviceGPU, 0), Action: traces.Alloc})
+	tl, err := timeline.Build(t.Context(), b.Finish(), func(int64, int64) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cv := canvas.New(60, 4, canvas.NoColor, false)
+	block.Stack(viewtest.State(tl), cv, stack)
+	got := strings.Split(strings.TrimRight(ansi.Strip(cv.String()), "\n"), "\n")
+	if want := "f a.py:7|… 3 frames between|f train.py:7|… 1 more caller"; strings.Join(got, "|") != want {
+		t.Errorf("the stack is %q, want %q", got, want)
+	}
+}

@@ -160,12 +160,17 @@ func Base(path string) string {
 // Count prints a number with thousands separated: 1,234,567.
 func Count(n int64) string { return timeline.Count(n) }
 
-// UserFrame returns the place in a stack that a person would look at: the innermost frame of a file that is not of a library,
-// else the innermost Python frame, else the innermost one. File is "" where the stack is unknown.
+// UserFrame returns the place in a stack that a person would look at: the one that names its call site where that has a file, else the
+// innermost Python frame, else the innermost one. File is "" where the stack is unknown.
 func UserFrame(d *timeline.Device, id traces.StackID) (file string, line int) {
 	t := d.Timeline().Places()
 	frames := t.Stacks.At(id)
-	for _, keep := range []func(string) bool{isUser, isPython, func(string) bool { return true }} {
+	if i := d.SiteFrame(id); i >= 0 {
+		if _, file, line := t.FrameText(frames[i]); file != "" {
+			return file, line
+		}
+	}
+	for _, keep := range []func(string) bool{isPython, func(string) bool { return true }} {
 		for _, f := range frames {
 			if _, file, line := t.FrameText(f); file != "" && keep(file) {
 				return file, line
@@ -176,8 +181,3 @@ func UserFrame(d *timeline.Device, id traces.StackID) (file string, line int) {
 }
 
 func isPython(file string) bool { return strings.HasSuffix(file, ".py") }
-
-func isUser(file string) bool {
-	return isPython(file) && !strings.Contains(file, "site-packages") && !strings.Contains(file, "dist-packages") &&
-		!strings.Contains(file, "/lib/python") && !strings.Contains(file, `\lib\`) && !strings.HasPrefix(file, "<")
-}

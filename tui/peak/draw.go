@@ -42,11 +42,15 @@ func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 
 // needs returns how wide the table is with its longest name.
 func (v *View) needs() int {
+	return nameColumn + 2 + v.longestName()
+}
+
+func (v *View) longestName() int {
 	longest := 0
 	for i := range v.rows {
 		longest = max(longest, canvas.Width(name(&v.rows[i])))
 	}
-	return nameColumn + 2 + longest
+	return longest
 }
 
 // nameColumn is where names begin in a table without bars.
@@ -147,7 +151,7 @@ func (v *View) drawTable(s *leaf.State, c *canvas.Canvas) {
 	}
 	unit, size := s.Units.Column(largest)
 	t := table{s: s, size: size, unit: unit, total: total, largest: largest, comparing: s.HasMark && v.built.okM}
-	t.fit(w)
+	t.fit(w, v.longestName())
 	t.head(c, v.by)
 	v.height = h - 1
 	v.top = max(min(v.top, v.at), v.at-v.height+1, 0)
@@ -172,7 +176,7 @@ type table struct {
 	name           int
 }
 
-func (t *table) fit(w int) {
+func (t *table) fit(w, longest int) {
 	t.w = w
 	x := 8
 	t.bytes = x
@@ -189,8 +193,14 @@ func (t *table) fit(w int) {
 		t.share = x
 	}
 	if w >= 64 && !t.comparing {
-		t.bar, t.barW = x+2, min((w-x)/6, 16)
-		x += 2 + t.barW
+		bar := min((w-x)/6, 16)
+		if w < 90 { // there is not much room: names come first
+			bar = min(bar, w-x-6-longest)
+		}
+		if bar >= 3 {
+			t.bar, t.barW = x+2, bar
+			x += 2 + bar
+		}
 	}
 	t.name = x + 2
 }
