@@ -155,6 +155,16 @@ func TestAPlanThatAnotherViewerTurnsOffIsToldFromOneThatHasNotBegun(t *testing.T
 		t.Errorf("it ends with %v", err)
 	}
 
+	// It may be turned off in the very moment in which all steps that were asked for have come.
+	step(7)
+	for range takenAfter {
+		step(0)
+	}
+	begin()
+	if err := <-over; !errors.Is(err, live.ErrTakenAway) {
+		t.Errorf("asked behind the last step under it, it ends with %v", err)
+	}
+
 	// What ends a plan by itself is said before.
 	step(7)
 	begin()

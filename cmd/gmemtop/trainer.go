@@ -155,17 +155,22 @@ func liveStep(s *capture.Step) live.Step {
 // takenAfter is how many steps run otherwise until a plan is taken to have been turned off by somebody else: why it ended by itself is said by then.
 const takenAfter = 3
 
+// longSince is how many steps are looked through for the last one under a plan.
+const longSince = 1000
+
 // Steps implements live.Trainer.
 func (t *trainer) Steps(ctx context.Context, number int64, n int) ([]live.Step, error) {
-	from, was := int64(-1), false
+	from, was, behind := int64(-1), false, 0 // whether a step ran under the plan already, and how many have since
 	if v := t.session.Snapshot(); len(v.Steps) > 0 {
-		last := &v.Steps[len(v.Steps)-1]
-		from, was = last.Index, last.Carried.Plan == number
+		from = v.Steps[len(v.Steps)-1].Index
+		for i := len(v.Steps) - 1; number != 0 && !was && i >= max(len(v.Steps)-longSince, 0); i-- {
+			was, behind = v.Steps[i].Carried.Plan == number, len(v.Steps)-1-i
+		}
 	}
 	var steps []live.Step
 	err := t.until(ctx, func(v *capture.View) (bool, error) {
 		steps = steps[:0]
-		on, others := was, 0 // others are the steps behind the last one under the plan
+		on, others := was, behind // others are the steps behind the last one under the plan
 		first, _ := slices.BinarySearchFunc(v.Steps, from+1, func(s capture.Step, at int64) int { return int(s.Index - at) })
 		for _, s := range v.Steps[first:] {
 			if others++; s.Carried.Plan != number {
