@@ -24,15 +24,6 @@ var _ live.Trainer = (*trainer)(nil)
 // describedSteps is how many steps a plan is made of: what runs again has to have been the same in all of them.
 const describedSteps = 2
 
-// A description that has not come so many steps and so long after it was asked for is asked for again, so many times in all: a window is lost where two viewers
-// ask at once, or nobody took those before.
-const (
-	unanswered = 20
-	mostAsked  = 3
-)
-
-var answerWithin = 20 * time.Second
-
 // trainerLook is the time between two looks at the session.
 const trainerLook = 20 * time.Millisecond
 
@@ -95,16 +86,7 @@ func (t *trainer) Describe(ctx context.Context) (*traces.Trace, error) {
 		return nil, err
 	}
 	var found *traces.Trace
-	asked, since, times := from, time.Now(), 1
 	err := t.until(ctx, func(v *capture.View) (bool, error) {
-		if n := len(v.Steps); n > 0 && v.Steps[n-1].Index > asked+unanswered && time.Since(since) > answerWithin {
-			if times++; times > mostAsked {
-				return false, fmt.Errorf("%d steps went by and none was described, though that was asked for %d times: attach again", v.Steps[n-1].Index-from, mostAsked)
-			}
-			if asked, since = v.Steps[n-1].Index, time.Now(); t.control.DescribeSaves(ctx, describedSteps) != nil {
-				return false, nil // the session's end says why
-			}
-		}
 		for _, w := range v.Windows {
 			// One that somebody else asked for may come first, and does not tell what is saved.
 			if w.First > from && w.How == capture.HowOps && !w.Partial && slices.Contains(w.Trace.Strings, plan.SaveOp) {
