@@ -49,6 +49,7 @@ class Recording(object):
         self.alive, self.born, self.category, self.label, self.gradient_of, self.device = {}, [], {}, {}, {}, "cpu"
         self.touched_forward, self.changed_backward, self.read_backward = set(), set(), set()
         self.saved = set()
+        self.away = {}  # by number, storages whose bytes wait on the host and come back as others; whether they have gone
         self.where, self.timed, self.newest = {}, [], {}
         self.cost, self.steps, self.lost, self.stopped = 0, [], 0, False
         self.pauses, self.slept = [], []  # when training went on after it was held up, and for how long it had been until then
@@ -63,6 +64,29 @@ class Recording(object):
         """Nanoseconds from the start to a moment, pauses left out."""
         k = bisect.bisect_right(self.pauses, t)
         return t - self.start - (self.slept[k - 1] if k else 0)
+
+    def goes(self, storage):
+        """The bytes of a storage are about to wait on the host. Returns the number by which to say what becomes of them; None where it is not known."""
+        found = None if self.stopped else self.alive.get(storage._cdata)
+        if found is None:
+            return None
+        self.away[found.number] = None
+        return found.number
+
+    def comes_back(self, number, storage):
+        """They are in another storage from now on, and were there all the time."""
+        was = self.away.pop(number, None)
+        if was is None or self.stopped:
+            return
+        found = _Storage(storage, self._gone)
+        found.key, found.number, found.size, found.address = storage._cdata, number, was.size, was.address
+        self.alive[found.key] = found
+
+    def let_go(self, number):
+        """Nobody needs them any more."""
+        was = self.away.pop(number, None)
+        if was is not None and not self.stopped:
+            self._freed(number)
 
     def _row(self, row):
         if len(self.rows) < MAX_ROWS:

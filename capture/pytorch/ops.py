@@ -60,7 +60,6 @@ class Ops(Recording):
         self.clock, self.broke, self.names = clock, broke, {}
         self.phase, self.backward, self.modules, self.module_of = FORWARD, False, [], {}
         self.freed, self.inner, self.there = set(), set(), {}
-        self.away = {}  # by number, storages whose bytes wait on the host and come back as others; whether they have gone
         self.rooting = False  # backward() has been called and its graph not yet begun to run
         self.funcs, self.wraps = {}, {}
         self.graphs = 0
@@ -280,29 +279,6 @@ class Ops(Recording):
         self.last = self.clock()
         self.freed.add(number)
         self._row(("f", number, self.last))
-
-    def goes(self, storage):
-        """The bytes of a storage are about to wait on the host. Returns the number by which to say what becomes of them; None where it is not known."""
-        found = None if self.stopped else self.alive.get(storage._cdata)
-        if found is None:
-            return None
-        self.away[found.number] = None
-        return found.number
-
-    def comes_back(self, number, storage):
-        """They are in another storage from now on, and were there all the time."""
-        was = self.away.pop(number, None)
-        if was is None or self.stopped:
-            return
-        found = _Storage(storage, self._gone)
-        found.key, found.number, found.size, found.address = storage._cdata, number, was.size, was.address
-        self.alive[found.key] = found
-
-    def let_go(self, number):
-        """Nobody needs them any more."""
-        was = self.away.pop(number, None)
-        if was is not None and not self.stopped:
-            self._freed(number)
 
     def _resized(self, found, storage):
         size, now = storage.nbytes(), self.clock()
