@@ -368,6 +368,8 @@ func (t *crewTarget) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o 
 		}
 		m.KeepAllBefore, m.KeepAllAfter = max(m.KeepAllBefore, x.KeepAllBefore), max(m.KeepAllAfter, x.KeepAllAfter)
 		m.SwappedOut, m.SwappedIn, m.RecomputeTime = max(m.SwappedOut, x.SwappedOut), max(m.SwappedIn, x.SwappedIn), max(m.RecomputeTime, x.RecomputeTime)
+		m.Work, m.WorkBefore, m.WorkAfter = max(m.Work, x.Work), max(m.WorkBefore, x.WorkBefore), max(m.WorkAfter, x.WorkAfter)
+		m.CopyTime = max(m.CopyTime, x.CopyTime)
 		m.Elapsed, m.Verified = max(m.Elapsed, x.Elapsed), m.Verified && x.Verified
 		if i > 0 { // of the one host
 			m.PinnedPeak += x.PinnedPeak
