@@ -32,7 +32,7 @@ var smallExamples = map[string]string{
 
 // stepsUnder is how many steps each manager is carried out for. Of all examples fifty take about five minutes on two cores, which is for those who ask for it;
 // otherwise the two that step fastest are tried.
-var stepsUnder = flag.Int("steps-under", 0, "how many steps each manager is carried out for in TestEveryManagerLearnsTheSameOnEveryExample, of every example; 0 is four, of two of them")
+var stepsUnder = flag.Int("steps-under", 0, "how many steps each manager is carried out for in TestEveryManagerLearnsTheSameOnEveryExample, of every example, and has code that inductor compiled served by a pool as well; 0 is four, of two of them")
 
 // fewSteps are carried out of the quickest examples where nobody asks for more.
 const fewSteps = 4
