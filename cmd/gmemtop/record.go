@@ -143,15 +143,19 @@ func (a *app) follow(ctx context.Context, w *watching, steps int64) (bool, captu
 	p := a.newProgress()
 	defer p.done()
 	said := map[string]bool{}
+	word, since := "", time.Now() // what is waited for, and since when: a look may change without that
 	for version := int64(0); ; {
 		patient, done := context.WithTimeout(ctx, unheard)
-		silent := w.feed.Wait(patient, version) != nil
+		_ = w.feed.Wait(patient, version)
 		done()
 		if ctx.Err() != nil {
 			return false, capture.End{}
 		}
 		l := w.feed.Look()
-		if text := "waiting " + strings.TrimPrefix(l.Word, "waiting "); silent && l.State == live.Waiting && !said[text] {
+		if l.Word != word {
+			word, since = l.Word, time.Now()
+		}
+		if text := "waiting " + strings.TrimPrefix(l.Word, "waiting "); time.Since(since) >= unheard && l.State == live.Waiting && !said[text] {
 			said[text] = true
 			p.done()
 			a.note("%s", text)
