@@ -176,7 +176,7 @@ def _stand_in(torch):
 		}
 		agent = strings.Replace(agent, line, line+more, 1)
 	}
-	cmd := rig(t, agent, "mlp", l.Path(), "GATE="+dir, "PACE=0.05", "STEPS=16")
+	cmd := rig(t, agent, "mlp", l.Path(), "GATE="+dir, "PACE=0.05", "STEPS=60")
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Start(); err != nil {

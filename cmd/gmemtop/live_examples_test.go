@@ -43,7 +43,7 @@ var quickest = []string{"mlp.py", "gpt2.py"}
 // random, and compares parameters and gradients behind every single step with those of the same training alone.
 func TestEveryManagerLearnsTheSameOnEveryExample(t *testing.T) {
 	torch(t)
-	private(t)
+	t.Parallel()
 	var mu sync.Mutex
 	under, examples := map[string]int{}, 0 // by manager, in how many examples it had something to do
 	t.Run("examples", func(t *testing.T) {

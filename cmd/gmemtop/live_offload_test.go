@@ -21,7 +21,7 @@ import (
 // plan that was made meanwhile is that of a training that keeps everything, and nothing of all this changes a bit of what is learnt.
 func TestWhatDoesNotFitIsOffloadedUntilThereIsAPlan(t *testing.T) {
 	torch(t)
-	private(t)
+	t.Parallel()
 	argv := []string{"testdata/exactly.py", "../../examples/gpt2.py", "--device", "cpu", "--steps", "1000000",
 		"--batch", "8", "--sequence", "64", "--layers", "2", "--width", "128", "--heads", "2", "--vocabulary", "100"}
 	stop := filepath.Join(t.TempDir(), "stop")
@@ -71,11 +71,10 @@ func TestWhatDoesNotFitIsOffloadedUntilThereIsAPlan(t *testing.T) {
 
 func TestProgramsLearnTheSameWhileTheyAreOffloaded(t *testing.T) {
 	torch(t)
-	private(t)
-	t.Setenv("STEPS", "12") // of ranks, which are processes of their own
+	t.Parallel()
 	for name, x := range map[string]struct{ script, names string }{
 		"usual":   {scenarios, "mlp@12,convnet@12,gpt@12,amp@12,accumulate@12,checkpoint@12,compiled@12"}, // which ends it
-		"ranks":   {scenarios, "ddp,fsdp"},
+		"ranks":   {scenarios, "ddp@12,fsdp@12"},
 		"awkward": {awkward, "twice@12,penalty@12,varied@12,trips@12,stops@12,hooked@12,looks@12,changed@12,beside@12"},
 	} {
 		t.Run(name, func(t *testing.T) {

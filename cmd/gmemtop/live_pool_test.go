@@ -62,7 +62,7 @@ func (l *liveTraining) pool(manager string) (words []byte, table live.Table, foo
 
 func TestPoolsToggledAtRandomStepsChangeNoBit(t *testing.T) {
 	torch(t)
-	private(t)
+	t.Parallel()
 	for _, x := range []struct{ scenario, manager string }{{"mlp@1200", "smartpool"}, {"convnet@500", "exact"}} {
 		name, _, _ := strings.Cut(x.scenario, "@")
 		t.Run(name, func(t *testing.T) {
@@ -119,7 +119,7 @@ func (l *liveTraining) toggled(words []byte, toggles int64) (under, missed int64
 // TestAPoolServesCompiledCode has graphs of torch.compile run eagerly, and as code of their own where there is a compiler for that.
 func TestAPoolServesCompiledCode(t *testing.T) {
 	torch(t)
-	private(t)
+	t.Parallel()
 	compiled := []string{"compiled@800"}
 	if *stepsUnder > 0 { // it takes a minute, most of it a compiler's
 		compiled = append(compiled, "inductor@1500")
@@ -130,7 +130,6 @@ func TestAPoolServesCompiledCode(t *testing.T) {
 			if _, err := exec.LookPath("g++"); name == "inductor" && err != nil {
 				t.Skip("needs g++: ", err)
 			}
-			t.Setenv("TORCHINDUCTOR_CACHE_DIR", t.TempDir())
 			want := alone(t, scenarios, scenario)[scenario] // compiled here, and only loaded below
 			l := startLive(t, scenarios, scenario)
 			words, table, _ := l.pool("smartpool")
@@ -149,7 +148,7 @@ func TestAPoolServesCompiledCode(t *testing.T) {
 
 func TestAPoolIsMeasuredInTheTraining(t *testing.T) {
 	torch(t)
-	private(t)
+	t.Parallel()
 	l := startLive(t, scenarios, "convnet@300")
 	target := l.pooled()
 	p, err := target.Problem(t.Context(), anyHardware)
@@ -182,7 +181,7 @@ func TestAPoolIsMeasuredInTheTraining(t *testing.T) {
 
 func TestAnotherBatchSizeEndsAPoolAndTrainingGoesOn(t *testing.T) {
 	torch(t)
-	private(t)
+	t.Parallel()
 	l := startLive(t, awkward, "grows@800")
 	words, _, _ := l.pool("smartpool")
 	ctx := t.Context()
@@ -206,7 +205,7 @@ func TestAnotherBatchSizeEndsAPoolAndTrainingGoesOn(t *testing.T) {
 
 func TestWhatKeepsAPoolAwayIsSaid(t *testing.T) {
 	torch(t)
-	private(t)
+	t.Parallel()
 	l := startLive(t, scenarios, "mlp@3000")
 	words, _, _ := l.pool("smartpool")
 	library, err := pool.Build(t.Context())

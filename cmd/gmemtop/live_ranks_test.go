@@ -54,17 +54,17 @@ func startRanks(t *testing.T, ranks int, argv ...string) *liveRanks {
 	return l
 }
 
-// until waits until so many ranks train, and returns them.
+// until waits until at least so many ranks train, and returns them all.
 func (l *liveRanks) until(ranks int) []*hand {
 	l.t.Helper()
 	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		list, _ := l.crew(false).look(l.t.Context())
-		if len(list) == ranks && !slices.ContainsFunc(list, func(h *hand) bool { return len(h.session.Snapshot().Steps) < 3 }) {
+		if len(list) >= ranks && !slices.ContainsFunc(list, func(h *hand) bool { return len(h.session.Snapshot().Steps) < 3 }) {
 			return list
 		}
 		if time.Now().After(end) || l.isOver() {
 			v := l.w.session.Snapshot()
-			l.t.Fatalf("%d ranks train, not %d; %v %+v\n%s", len(list), ranks, v.Notices, v.End, v.Output)
+			l.t.Fatalf("%d ranks train, not %d or more; %v %+v\n%s", len(list), ranks, v.Notices, v.End, v.Output)
 		}
 	}
 }
@@ -123,7 +123,7 @@ func ranked(n live.News) string {
 
 func TestRanksLearnTheSameWhilePlansComeAndGoInAllOfThem(t *testing.T) {
 	torch(t)
-	private(t)
+	t.Parallel()
 	for _, scenario := range []string{"ddp@200", "fsdp@150"} {
 		name, count, _ := strings.Cut(scenario, "@")
 		t.Run(name, func(t *testing.T) {
@@ -131,8 +131,7 @@ func TestRanksLearnTheSameWhilePlansComeAndGoInAllOfThem(t *testing.T) {
 				needsTorch(t, 2, 7, "fully_shard on a CPU")
 			}
 			steps, _ := strconv.ParseInt(count, 10, 64)
-			t.Setenv("STEPS", count) // which processes that are started find there
-			ranks := startRanks(t, 2, torch(t), scenarios, name)
+			ranks := startRanks(t, 2, torch(t), scenarios, scenario)
 			var work sync.WaitGroup
 			for i, h := range ranks.until(2) { // each at random steps of its own, so that a plan is on in both, in one and in none
 				l := &liveTraining{trainer: h.trainer, t: t}
@@ -145,7 +144,7 @@ func TestRanksLearnTheSameWhilePlansComeAndGoInAllOfThem(t *testing.T) {
 				})
 			}
 			work.Wait()
-			if got, want := ranks.end(), alone(t, scenarios, name)[name]; got != want {
+			if got, want := ranks.end(), alone(t, scenarios, scenario)[scenario]; got != want {
 				t.Errorf("it learnt\n%s\nand without plans\n%s", got, want)
 			}
 		})
@@ -154,9 +153,8 @@ func TestRanksLearnTheSameWhilePlansComeAndGoInAllOfThem(t *testing.T) {
 
 func TestAPlanIsCarriedOutInAllRanksAndTakenAwayFromAll(t *testing.T) {
 	torch(t)
-	private(t)
-	t.Setenv("STEPS", "300")
-	ranks := startRanks(t, 2, torch(t), scenarios, "ddp")
+	t.Parallel()
+	ranks := startRanks(t, 2, torch(t), scenarios, "ddp@300")
 	for _, manager := range []string{"vdnn-all", "smartpool"} {
 		if _, err := exec.LookPath("cc"); pools(manager) && err != nil {
 			continue
@@ -181,7 +179,7 @@ func TestAPlanIsCarriedOutInAllRanksAndTakenAwayFromAll(t *testing.T) {
 			}
 		}
 	}
-	if got, want := ranks.end(), alone(t, scenarios, "ddp")["ddp"]; got != want {
+	if got, want := ranks.end(), alone(t, scenarios, "ddp@300")["ddp@300"]; got != want {
 		t.Errorf("it learnt\n%s\nand without plans\n%v", got, want)
 	}
 }
@@ -195,7 +193,7 @@ func twoOfThem(t *testing.T, first, second, file string) *liveRanks {
 
 func TestARankThatComesLateHasThePlanAndOneThatDiesKeepsNobodyFromIt(t *testing.T) {
 	torch(t)
-	private(t)
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "file")
 	ranks := twoOfThem(t, "gpt@1200", "mlp@100000", file)
 	pid := 0
@@ -233,7 +231,7 @@ func TestARankThatComesLateHasThePlanAndOneThatDiesKeepsNobodyFromIt(t *testing.
 
 func TestARankThatRefusesIsNamedAndTheOthersGoOn(t *testing.T) {
 	torch(t)
-	private(t)
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -274,7 +272,7 @@ func guestOf(t *testing.T, pid int) *watching {
 
 func TestWhoLooksAlongAtOneRankReachesAllAndTakesThePlanOfAnotherAway(t *testing.T) {
 	torch(t)
-	private(t)
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)

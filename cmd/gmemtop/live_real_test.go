@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -76,18 +75,6 @@ const (
 	scenarios = "../../capture/pytorch/testdata/train.py"
 	awkward   = "../../capture/pytorch/testdata/awkward.py"
 )
-
-// private gives a test folders of its own for sockets and output. Its subtests share them, and may run side by side.
-func private(t *testing.T) {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "gm") // a socket's path has to be short
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	t.Setenv("XDG_RUNTIME_DIR", dir)
-	t.Setenv("XDG_STATE_HOME", filepath.Join(dir, "state"))
-}
 
 func startLive(t *testing.T, argv ...string) *liveTraining {
 	t.Helper()
@@ -165,8 +152,9 @@ func alone(t *testing.T, script string, scenarios ...string) map[string]string {
 	learnt := map[string]string{}
 	for _, s := range scenarios {
 		var lines []byte
+		rank, _, _ := strings.Cut(s, "@")
 		for l := range bytes.Lines(out) {
-			if words := bytes.Fields(l); len(words) > 1 && (string(words[1]) == s || strings.HasPrefix(string(words[1]), s+"-")) {
+			if words := bytes.Fields(l); len(words) > 1 && (string(words[1]) == s || strings.HasPrefix(string(words[1]), s+"-") || strings.HasPrefix(string(words[1]), rank+"-")) {
 				lines = append(lines, l...)
 			}
 		}
@@ -234,7 +222,7 @@ var anyHardware = live.Hardware{Hardware: hardware.Presets()[0], Chosen: true}
 
 func TestPlansToggledAtRandomStepsChangeNoBit(t *testing.T) {
 	torch(t)
-	private(t)
+	t.Parallel()
 	trainings := []struct{ scenario, managers string }{
 		{"convnet@200", "sqrt,dtr,capuchin,joint"}, {"gpt@200", "sqrt,dtr,capuchin,joint"}, {"amp@200", "sqrt,capuchin"}, {"accumulate@250", "capuchin,vdnn-all"},
 		{"checkpoint@150", "dtr,capuchin"},
@@ -266,7 +254,7 @@ func TestPlansToggledAtRandomStepsChangeNoBit(t *testing.T) {
 // A viewer asks for steps of its own accord while another asks for some to plan on: both get theirs.
 func TestOfTwoOrdersToDescribeNoneIsLost(t *testing.T) {
 	torch(t)
-	private(t)
+	t.Parallel()
 	l := startLive(t, scenarios, "mlp@400")
 	for range 3 {
 		from := l.index()
@@ -336,7 +324,7 @@ func (l *liveTraining) toggle(words map[string][]byte, until int64, steps int) (
 
 func TestProgramsThatPlansGetIntoTheWayOfLearnTheSame(t *testing.T) {
 	torch(t)
-	private(t)
+	t.Parallel()
 	all := []string{"twice@250", "penalty@250", "varied@250", "trips@400", "stops@300", "hooked@250", "looks@200", "changed@250", "beside@350",
 		"effects@250", "mixed@250", "maps@250", "starves@400"}
 	want := alone(t, awkward, all...)
@@ -364,7 +352,7 @@ func TestProgramsThatPlansGetIntoTheWayOfLearnTheSame(t *testing.T) {
 
 func TestAPlanEndsWhereTheProgramHasHooksOfTheSameKindAroundItsModules(t *testing.T) {
 	torch(t)
-	private(t)
+	t.Parallel()
 	const scenario, half = "wrapped@600", 300
 	l := startLive(t, awkward, scenario)
 	words := l.plans(l.problem(), "vdnn-all,sqrt")
@@ -398,7 +386,7 @@ func TestAPlanEndsWhereTheProgramHasHooksOfTheSameKindAroundItsModules(t *testin
 
 func TestAPlanThatTheHostHasNoRoomForOrUnderWhichResultsDifferIsGivenUp(t *testing.T) {
 	torch(t)
-	private(t)
+	t.Parallel()
 	l := startLive(t, awkward, "wobbles@2000")
 	p := l.problem()
 	ms, err := managers.Select("sqrt")

@@ -22,12 +22,7 @@ import (
 // away while one is carried out. The process itself compares its threads, files, hooks, functions and modes with what they were before.
 func TestAHundredTogglesLeaveTheProcessAsItWas(t *testing.T) {
 	python, folder := torch(t), t.TempDir()
-	dir, err := os.MkdirTemp("", "gm")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	t.Setenv("XDG_RUNTIME_DIR", dir)
+	t.Parallel()
 	log, err := os.Create(filepath.Join(folder, "log"))
 	if err != nil {
 		t.Fatal(err)
@@ -138,7 +133,7 @@ func TestAHundredTogglesLeaveTheProcessAsItWas(t *testing.T) {
 // TestAPlanIsMadeAnewWhereStepsBecomeOthers has a training go over to larger batches while a plan is on.
 func TestAPlanIsMadeAnewWhereStepsBecomeOthers(t *testing.T) {
 	torch(t)
-	private(t)
+	t.Parallel()
 	for _, manager := range []string{"vdnn-all", "smartpool"} {
 		t.Run(manager, func(t *testing.T) {
 			if _, err := exec.LookPath("cc"); pools(manager) && err != nil {

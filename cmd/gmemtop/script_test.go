@@ -18,7 +18,23 @@ import (
 var update = flag.Bool("update", false, "rewrite the wanted output in testdata/script")
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"gmemtop": main})
+	testscript.Main(ownFolders{m}, map[string]func(){"gmemtop": main})
+}
+
+// ownFolders has tests run with folders of their own for sockets, output and what torch compiles, which they share: whose is whose the number of the process tells.
+type ownFolders struct{ *testing.M }
+
+func (f ownFolders) Run() int {
+	dir, err := os.MkdirTemp("", "gm") // a socket's path has to be short
+	if err == nil {
+		defer os.RemoveAll(dir)
+		err = errors.Join(os.Setenv("XDG_RUNTIME_DIR", dir), os.Setenv("XDG_STATE_HOME", filepath.Join(dir, "state")), os.Setenv("TORCHINDUCTOR_CACHE_DIR", filepath.Join(dir, "inductor")))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return f.M.Run()
 }
 
 // TestScripts runs the command line as users and scripts meet it: testdata/script has a txtar file a topic.

@@ -388,6 +388,7 @@ def ranks(name, wraps=("ddp", "fsdp")):
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
+    os.environ["STEPS"] = str(STEPS)  # they are processes of their own
     torch.multiprocessing.spawn(rank, (wraps, port), nprocs=2)
 
 
