@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/replay/live"
@@ -243,6 +244,9 @@ func (t *trainer) reachable(ctx context.Context, f func(ctx context.Context) err
 	err := t.free(ctx)
 	if err == nil {
 		err = f(ctx)
+	}
+	if errors.Is(err, pytorch.ErrNotConnected) { // it was once, since it is known
+		return errEnded
 	}
 	return ended(ctx, err)
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -155,7 +156,7 @@ const keyTraining = "training"
 
 // trainWith has a wish carried out in all processes of a training until ctx is done; how it goes is a notice that all see who watch, and said aloud where aloud is set.
 func (a *app) trainWith(ctx context.Context, c *crew, x *wish, aloud bool) {
-	on := false
+	on, ever, doing := false, false, "waiting for steps to plan by"
 	err := c.train(ctx, x, func(n live.News) {
 		text := n.Sentence(x.name(), a.flags.report.Units)
 		c.note(ctx, capture.Notice{Key: keyTraining, Text: text})
@@ -163,8 +164,14 @@ func (a *app) trainWith(ctx context.Context, c *crew, x *wish, aloud bool) {
 		if on = n.Doing == "on"; on && !was && aloud {
 			a.note("%s", text)
 		}
+		if ever, doing = ever || on, n.Doing; strings.HasPrefix(doing, "measuring") {
+			doing += " it"
+		}
 	})
 	if err == nil || errors.Is(err, errEnded) || ctx.Err() != nil {
+		if aloud && !ever { // whoever asked for a plan shall not take what was trained for trained under it
+			a.note("%s was not carried out: the training ended while gmemtop was %s", x.name(), doing)
+		}
 		return
 	}
 	rest := "the training goes on without it"

@@ -61,7 +61,9 @@ func TestScripts(t *testing.T) {
 			env.Setenv("XDG_CACHE_HOME", filepath.Join(env.WorkDir, ".cache"))
 			env.Setenv("XDG_STATE_HOME", filepath.Join(env.WorkDir, ".state"))
 			env.Setenv("TORCH", os.Getenv("GMEMTOP_TORCH"))
-			return nil
+			train, err := filepath.Abs("testdata/train.py")
+			env.Setenv("TRAIN", train)
+			return err
 		},
 	})
 }
