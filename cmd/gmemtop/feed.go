@@ -396,6 +396,12 @@ func (f *sessionFeed) describe(v capture.View) {
 	}
 	l.Capture.Depths, l.Capture.Depth = depths(v), t.Depth
 	l.Capture.Every, l.Capture.Pending = f.every, f.first > 0 || !f.asked.IsZero() && time.Since(f.asked) < longestWait
+	l.Capture.Lean = ""
+	if n := len(v.Steps); offloads(&v) {
+		l.Capture.Lean = "what it saves on the host"
+	} else if n > 0 && v.Steps[n-1].Carried.Plan != 0 {
+		l.Capture.Lean = "a plan"
+	}
 	l.Parts, l.Whole = nil, live.Part{}
 	for i := len(v.Steps) - 1; i >= 0 && i >= len(v.Steps)-64; i-- { // some figures are taken less often than every step
 		s := &v.Steps[i]

@@ -151,6 +151,15 @@ func TestAStepUnderAPlanIsToldFromOthersWheneverItsWindowComes(t *testing.T) {
 			t.Errorf("step %d is said to be under a plan: %v", i, l.Steps[i].UnderPlan)
 		}
 	}
+	if l.Capture.Lean != "a plan" {
+		t.Errorf("whoever lets go of it hears that it trains with %q", l.Capture.Lean)
+	}
+	s.Notice(capture.Notice{Key: capture.UnplannedKey, Text: "what autograd saves waits on the host until there is a plan", State: true})
+	s.Step(stepOf(5))
+	until(t, f, "what waits on the host", func(l live.Look) bool { return l.Capture.Lean == "what it saves on the host" })
+	s.Notice(capture.Notice{Key: capture.UnplannedKey})
+	s.Step(stepOf(6))
+	until(t, f, "nothing to lose", func(l live.Look) bool { return l.Capture.Lean == "" })
 }
 
 func TestOrdersReachTheSourceAndItsRefusalIsTold(t *testing.T) {

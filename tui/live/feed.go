@@ -187,6 +187,8 @@ type Capture struct {
 	All bool
 	// Along names the process that watches the job where this viewer only looks along with it, 0 for none: leaving disturbs neither.
 	Along int
+	// Lean says what the job trains with to take less memory for as long as it is watched, "" for nothing: letting go of it takes that away.
+	Lean string
 	// Depths are the means by which it can be captured, where there is a choice, and Depth the one in force.
 	Depths []Depth
 	Depth  string

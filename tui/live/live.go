@@ -234,6 +234,9 @@ func (v *View) askDepth() tea.Cmd {
 func (v *View) askDetach() tea.Cmd {
 	stays := "what was captured stays on the screen"
 	pick := leaf.PickMsg{Title: "Let go of the job?", Footer: "The job goes on; nothing is left in it."}
+	if lean := v.look.Capture.Lean; lean != "" {
+		pick.Footer = "It trains with " + lean + ", which goes as well: if a step does not fit without, the job runs out of memory."
+	}
 	if n := v.look.Capture.Along; n > 0 {
 		pick = leaf.PickMsg{Title: "Look no longer?", Footer: fmt.Sprintf("The job goes on, and so does process %d, which watches it.", n)}
 	}

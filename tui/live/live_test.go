@@ -125,6 +125,21 @@ func TestKeysBecomeOrders(t *testing.T) {
 	}
 }
 
+func TestLettingGoSaysWhatGoesWithIt(t *testing.T) {
+	for lean, want := range map[string]string{
+		"":       "The job goes on; nothing is left in it.",
+		"a plan": "It trains with a plan, which goes as well: if a step does not fit without, the job runs out of memory.",
+	} {
+		look := running(t, 20)
+		look.Capture.Lean = lean
+		sc, _, _ := open(t, look)
+		sc.Press("X")
+		if pick, ok := sc.Sent[len(sc.Sent)-1].(leaf.PickMsg); !ok || pick.Footer != want {
+			t.Errorf("X with %q says %+v", lean, sc.Sent)
+		}
+	}
+}
+
 func TestOnlyCapturedStepsOpen(t *testing.T) {
 	sc, v, _ := open(t, running(t, 20))
 	sc.Text(120, 36)
