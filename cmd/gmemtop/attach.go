@@ -15,7 +15,7 @@ import (
 	"github.com/gmemtop/gmemtop/tui"
 )
 
-func (a *app) attachCommand() *cobra.Command {
+func newAttachCommand(a *app) *cobra.Command {
 	var f wishFlags
 	c := &cobra.Command{
 		Use: "attach [PID]", GroupID: groupLive, Args: cobra.MaximumNArgs(1),
@@ -78,7 +78,7 @@ func (a *app) attach(ctx context.Context, pid int, x *wish) error {
 	run, stop := context.WithCancel(context.Background())
 	defer stop()
 	w.connect(run, pid, found.Started)
-	o, planner := a.screen(), a.livePlanner()
+	o, planner := a.screen(), newLivePlanner()
 	o.Feed, o.Planner = w.feed, planner
 	leave := planner.watch(w.crew)
 	taken := a.trainMeanwhile(run, w, x)
@@ -126,7 +126,7 @@ func (a *app) showMachine(ctx context.Context, f *machineFeed) error {
 	var letting sync.WaitGroup
 	defer letting.Wait() // a process that was watched is let go of before this one ends
 	go f.run(run)
-	o, planner := a.screen(), a.livePlanner()
+	o, planner := a.screen(), newLivePlanner()
 	o.Machine, o.Attach, o.Planner = f, a.attachFeed(planner, &letting), planner
 	return tui.Run(ctx, o)
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/gmemtop/gmemtop/replay/live"
 )
 
-func (a *app) compareCommand() *cobra.Command {
+func newCompareCommand(a *app) *cobra.Command {
 	var f planFlags
 	var d deviceFlags
 	var names string

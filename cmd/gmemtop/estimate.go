@@ -44,7 +44,7 @@ const (
 // defaultOutside is what a CUDA context with PyTorch's kernels takes, an assumption that --outside replaces: drivers and builds differ by some hundred MiB.
 const defaultOutside = "600MiB"
 
-func (a *app) estimateCommand() *cobra.Command {
+func newEstimateCommand(a *app) *cobra.Command {
 	var f estimateFlags
 	c := &cobra.Command{
 		Use: "estimate [flags] -- CMD ...", GroupID: groupLive,

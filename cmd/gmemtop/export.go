@@ -85,7 +85,7 @@ func chosenExporter(format, output, what string) (exporter, error) {
 	return e, nil
 }
 
-func (a *app) exportCommand() *cobra.Command {
+func newExportCommand(a *app) *cobra.Command {
 	var format, what string
 	var redact bool
 	var long strings.Builder

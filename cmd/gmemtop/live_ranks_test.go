@@ -280,7 +280,7 @@ func TestWhoLooksAlongAtOneRankReachesAllAndTakesThePlanOfAnotherAway(t *testing
 	ranks := twoOfThem(t, "gpt@1200", "mlp@100000", file)
 	list := ranks.until(2)
 	guest := guestOf(t, list[1].pid)
-	screen := (&app{}).livePlanner()
+	screen := newLivePlanner()
 	defer screen.watch(guest.crew)()
 
 	over := make(chan error, 1)

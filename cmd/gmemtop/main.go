@@ -36,7 +36,7 @@ func run(args []string) int {
 			}
 			cancel()
 			time.Sleep(graceAfterSignal)
-			a.removeUnfinished()
+			a.pending.removeAll()
 			os.Exit(exitInterrupted)
 		}
 	}()

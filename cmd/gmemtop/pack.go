@@ -15,7 +15,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces/load"
 )
 
-func (a *app) packCommand() *cobra.Command {
+func newPackCommand(a *app) *cobra.Command {
 	var capacity string
 	var timeout time.Duration
 	var seed uint64

@@ -13,7 +13,7 @@ import (
 	"github.com/gmemtop/gmemtop/replay/live"
 )
 
-func (a *app) planCommand() *cobra.Command {
+func newPlanCommand(a *app) *cobra.Command {
 	var f planFlags
 	var manager string
 	var eager bool

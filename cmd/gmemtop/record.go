@@ -21,7 +21,7 @@ import (
 // recordEvery is the number of steps of which one is recorded whole unless the command line says otherwise.
 const recordEvery = 100
 
-func (a *app) recordCommand() *cobra.Command {
+func newRecordCommand(a *app) *cobra.Command {
 	var steps int64
 	c := &cobra.Command{
 		Use: "record [flags] PID | record [flags] -- CMD ...", GroupID: groupLive,

@@ -24,7 +24,7 @@ import (
 	"github.com/gmemtop/gmemtop/tui"
 )
 
-func (a *app) replayCommand() *cobra.Command {
+func newReplayCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "replay [FILE|DIR ...]", GroupID: groupLook,
 		Short: "Look at saved traces in the terminal",
@@ -79,7 +79,7 @@ func (a *app) replay(ctx context.Context, paths []string) error {
 		},
 		Title: title(paths), Theme: a.flags.theme, Color: a.colorOfScreen(), ASCII: a.flags.ascii || a.onlyASCII(), NoMouse: a.flags.noMouse,
 		Units: a.flags.report.Units, Exporters: a.screenExporters(), Environ: a.environ, Input: a.keyboard(),
-		Planner: a.screenPlanner(),
+		Planner: newScreenPlanner(),
 	})
 }
 
@@ -173,7 +173,7 @@ func (a *app) printOnce(ctx context.Context, paths []string) error {
 		return a.diff(ctx, paths[0], paths[1], nil, false)
 	}
 	if len(paths) == 1 && !anyFolder(paths) {
-		return a.stats(ctx, paths[0])
+		return stats(ctx, a, paths[0])
 	}
 	p := a.newProgress()
 	l, err := a.loaded(ctx, paths, p.tell)

@@ -11,7 +11,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/report"
 )
 
-func (a *app) statsCommand() *cobra.Command {
+func newStatsCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "stats FILE", GroupID: groupReport, Args: exactArgs("FILE"),
 		Short: "Peak, who held it, iterations, fragmentation, losses",
@@ -19,7 +19,7 @@ func (a *app) statsCommand() *cobra.Command {
 			"FILE is any supported trace, plain or compressed, or - for standard input.",
 		Example: "  gmemtop stats snapshot.pickle\n  gmemtop stats snapshot.pickle --from it2 --to it3\n" +
 			"  gmemtop stats - --json < snapshot.pickle",
-		RunE: func(cmd *cobra.Command, args []string) error { return a.stats(cmd.Context(), args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error { return stats(cmd.Context(), a, args[0]) },
 	}
 	a.flags.reading(c)
 	a.flags.window(c)
@@ -27,7 +27,7 @@ func (a *app) statsCommand() *cobra.Command {
 	return c
 }
 
-func (a *app) stats(ctx context.Context, path string) error {
+func stats(ctx context.Context, a *app, path string) error {
 	if err := a.mayWrite(a.flags.output); err != nil {
 		return err
 	}
@@ -35,10 +35,10 @@ func (a *app) stats(ctx context.Context, path string) error {
 	if t == nil {
 		return readErr
 	}
-	return firstError(a.printStats(ctx, t), readErr)
+	return firstError(printStats(ctx, a, t), readErr)
 }
 
-func (a *app) printStats(ctx context.Context, t *timeline.Timeline) error {
+func printStats(ctx context.Context, a *app, t *timeline.Timeline) error {
 	o := a.flags.report
 	s, err := report.NewStats(ctx, t, o)
 	if err != nil {
@@ -58,7 +58,7 @@ func selection(err error) error {
 	return usageError{err}
 }
 
-func (a *app) oomCommand() *cobra.Command {
+func newOOMCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "oom FILE", GroupID: groupReport, Args: exactArgs("FILE"),
 		Short: "Why it ran out of memory, who held it, what would help",
@@ -66,14 +66,14 @@ func (a *app) oomCommand() *cobra.Command {
 			"what each would take off where the trace can show it. Settings of the allocator are tried: the recorded run is played under\n" +
 			"them, where the trace allows it. Exits with 3 where the trace has an out-of-memory.",
 		Example: "  gmemtop oom oom_snapshot.pickle",
-		RunE:    func(cmd *cobra.Command, args []string) error { return a.oom(cmd.Context(), args[0]) },
+		RunE:    func(cmd *cobra.Command, args []string) error { return oom(cmd.Context(), a, args[0]) },
 	}
 	a.flags.reading(c)
 	a.flags.reporting(c)
 	return c
 }
 
-func (a *app) oom(ctx context.Context, path string) error {
+func oom(ctx context.Context, a *app, path string) error {
 	if err := a.mayWrite(a.flags.output); err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (a *app) oom(ctx context.Context, path string) error {
 	if err != nil {
 		return selection(err)
 	}
-	if err := a.simulate(ctx, t, r); err != nil {
+	if err := simulate(ctx, a, t, r); err != nil {
 		return err
 	}
 	if a.flags.json {
@@ -100,7 +100,7 @@ func (a *app) oom(ctx context.Context, path string) error {
 	return firstError(err, readErr)
 }
 
-func (a *app) diffCommand() *cobra.Command {
+func newDiffCommand(a *app) *cobra.Command {
 	var failIf []string
 	var format string
 	c := &cobra.Command{

@@ -22,7 +22,7 @@ import (
 	"github.com/gmemtop/gmemtop/tui"
 )
 
-func (a *app) runCommand() *cobra.Command {
+func newRunCommand(a *app) *cobra.Command {
 	var f wishFlags
 	c := &cobra.Command{
 		Use: "run [flags] -- CMD ...", GroupID: groupLive,
@@ -119,7 +119,7 @@ func (a *app) runJob(ctx context.Context, argv []string, x *wish, offload []stri
 		w.source.Go(func() { a.trainWith(run, ranks.crew(true), x, headless) })
 	}
 	if !headless {
-		o, planner := a.screen(), a.livePlanner()
+		o, planner := a.screen(), newLivePlanner()
 		o.Feed, o.Planner = ranks, planner
 		leave := planner.watch(func() *crew { return ranks.crew(false) })
 		if err := tui.Run(ctx, o); err != nil && ctx.Err() == nil {
@@ -131,7 +131,7 @@ func (a *app) runJob(ctx context.Context, argv []string, x *wish, offload []stri
 		}
 		a.stream(run, w.session, ranks)
 	}
-	failed := a.childResult(job)
+	failed := childResult(job)
 	if err := errors.Join(w.close(), ranks.close()); err != nil {
 		fmt.Fprintf(a.err, "gmemtop: the recording is incomplete: %s\n", oneLine(err))
 	}
@@ -178,7 +178,7 @@ func (a *app) recordRank(force bool) func(who capture.Target, c capture.Controll
 }
 
 // childResult waits for the command and returns its exit code as an error, nil for 0.
-func (a *app) childResult(job *pytorch.Job) error {
+func childResult(job *pytorch.Job) error {
 	code, err := job.Wait(context.Background())
 	switch {
 	case err != nil:

@@ -329,7 +329,7 @@ func (w *watching) letGoOne() error {
 func (a *app) screen() tui.Options {
 	return tui.Options{
 		Theme: a.flags.theme, Color: a.colorOfScreen(), ASCII: a.flags.ascii || a.onlyASCII(), NoMouse: a.flags.noMouse,
-		Units: a.flags.report.Units, Exporters: a.screenExporters(), Environ: a.environ, Input: a.keyboard(), Planner: a.screenPlanner(),
+		Units: a.flags.report.Units, Exporters: a.screenExporters(), Environ: a.environ, Input: a.keyboard(), Planner: newScreenPlanner(),
 	}
 }
 
