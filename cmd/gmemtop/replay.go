@@ -170,7 +170,7 @@ func (a *app) screenExporters() []tui.Exporter {
 // printOnce prints what there is to say about the traces: one's stats, the difference of two, a run's ranks.
 func (a *app) printOnce(ctx context.Context, paths []string) error {
 	if len(paths) == 2 && !anyFolder(paths) {
-		return a.diff(ctx, paths[0], paths[1], nil, false)
+		return (&diffCommand{app: a, format: "text"}).run(ctx, paths[0], paths[1])
 	}
 	if len(paths) == 1 && !anyFolder(paths) {
 		return stats(ctx, a, paths[0])
