@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gmemtop/gmemtop/timeline"
-	"github.com/gmemtop/gmemtop/timeline/figure"
 	"github.com/gmemtop/gmemtop/timeline/report"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/gmt"
@@ -112,59 +110,11 @@ func (a *app) choose(l *tui.Loaded) error {
 	return nil
 }
 
-// colorOfScreen hands NO_COLOR, CLICOLOR_FORCE and --color on as one word.
-func (a *app) colorOfScreen() string {
-	if a.flags.color == "auto" && !a.colored() {
-		return "never"
-	}
-	return a.flags.color
-}
-
-// onlyASCII reports whether the terminal is said to know no more than ASCII: a locale that names another character set than
-// UTF-8, or the Linux console, whose fonts lack what charts are drawn with. No locale at all says nothing.
-func (a *app) onlyASCII() bool {
-	locale := cmp.Or(a.env("LC_ALL"), a.env("LC_CTYPE"), a.env("LANG"))
-	utf8 := strings.Contains(strings.ToLower(strings.ReplaceAll(locale, "-", "")), "utf8")
-	return locale != "" && !utf8 || a.env("TERM") == "linux"
-}
-
-// keyboard returns the terminal where standard input is a trace; nil is standard input itself.
-func (a *app) keyboard() io.Reader {
-	if isTerminal(a.in) {
-		return nil
-	}
-	if tty, err := os.Open("/dev/tty"); err == nil {
-		return tty
-	}
-	return nil
-}
-
 func title(paths []string) string {
 	if len(paths) == 1 {
 		return name(paths[0])
 	}
 	return fmt.Sprintf("%s and %d more", name(paths[0]), len(paths)-1)
-}
-
-// screenExporters offers the formats of export on the screen.
-func (a *app) screenExporters() []tui.Exporter {
-	var out []tui.Exporter
-	for _, e := range exporters {
-		out = append(out, tui.Exporter{Name: e.name + ": " + e.about, Extension: e.extension,
-			Write: func(ctx context.Context, w io.Writer, t *timeline.Timeline, d *timeline.Device) error {
-				o := figure.Options{Options: report.Options{Units: a.flags.report.Units}}
-				switch {
-				case e.trace != nil:
-					return e.trace(ctx, w, t.Trace)
-				case d == nil:
-					return errors.New("this trace has no device")
-				case e.devices != nil:
-					return e.devices(ctx, w, t.Devices, o)
-				}
-				return e.device(ctx, w, d, o)
-			}})
-	}
-	return out
 }
 
 // printOnce prints what there is to say about the traces: one's stats, the difference of two, a run's ranks.

@@ -14,7 +14,6 @@ import (
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
 	"github.com/gmemtop/gmemtop/timeline"
-	"github.com/gmemtop/gmemtop/tui"
 	"github.com/gmemtop/gmemtop/tui/live"
 )
 
@@ -323,14 +322,6 @@ func (w *watching) letGoOne() error {
 			patience, w.session.Snapshot().Target.PID, w.session.Snapshot().Target.PID, err)
 	}
 	return nil
-}
-
-// screen are the options of a screen that shows live data.
-func (a *app) screen() tui.Options {
-	return tui.Options{
-		Theme: a.flags.theme, Color: a.colorOfScreen(), ASCII: a.flags.ascii || a.onlyASCII(), NoMouse: a.flags.noMouse,
-		Units: a.flags.report.Units, Exporters: a.screenExporters(), Environ: a.environ, Input: a.keyboard(), Planner: newScreenPlanner(),
-	}
 }
 
 // attachable says what stands in the way of attaching to a process. Where an agent lives there already nothing does: it is not touched.
