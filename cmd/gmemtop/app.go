@@ -163,7 +163,7 @@ func start(ctx context.Context, a *app) error {
 			return a.showMachine(ctx, f)
 		}
 	}
-	return a.replay(ctx, nil)
+	return (&replayCommand{app: a}).run(ctx)
 }
 
 // rootArgs explains a first word that is no command; a file's name is the likeliest.

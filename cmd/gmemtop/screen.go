@@ -14,7 +14,7 @@ import (
 	"github.com/gmemtop/gmemtop/tui"
 )
 
-// screen are the options of a screen that shows live data.
+// screen are the options that every screen has, with a planner that plans for recordings.
 func (a *app) screen() tui.Options {
 	return tui.Options{
 		Theme: a.flags.theme, Color: a.colorOfScreen(), ASCII: a.flags.ascii || a.onlyASCII(), NoMouse: a.flags.noMouse,
