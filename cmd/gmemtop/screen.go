@@ -18,7 +18,7 @@ import (
 func (a *app) screen() tui.Options {
 	return tui.Options{
 		Theme: a.flags.theme, Color: a.colorOfScreen(), ASCII: a.flags.ascii || a.onlyASCII(), NoMouse: a.flags.noMouse,
-		Units: a.flags.report.Units, Exporters: a.screenExporters(), Environ: a.environ, Input: a.keyboard(), Planner: newScreenPlanner(),
+		Units: a.flags.report.Units, Exporters: screenExporters(a.flags.report.Units), Environ: a.environ, Input: keyboard(a.in), Planner: newScreenPlanner(),
 	}
 }
 
@@ -39,8 +39,8 @@ func (a *app) onlyASCII() bool {
 }
 
 // keyboard returns the terminal where standard input is a trace; nil is standard input itself.
-func (a *app) keyboard() io.Reader {
-	if isTerminal(a.in) {
+func keyboard(in *os.File) io.Reader {
+	if isTerminal(in) {
 		return nil
 	}
 	if tty, err := os.Open("/dev/tty"); err == nil {
@@ -50,12 +50,12 @@ func (a *app) keyboard() io.Reader {
 }
 
 // screenExporters offers the formats of export on the screen.
-func (a *app) screenExporters() []tui.Exporter {
+func screenExporters(units timeline.Units) []tui.Exporter {
 	var out []tui.Exporter
 	for _, e := range exporters {
 		out = append(out, tui.Exporter{Name: e.name + ": " + e.about, Extension: e.extension,
 			Write: func(ctx context.Context, w io.Writer, t *timeline.Timeline, d *timeline.Device) error {
-				o := figure.Options{Options: report.Options{Units: a.flags.report.Units}}
+				o := figure.Options{Options: report.Options{Units: units}}
 				switch {
 				case e.trace != nil:
 					return e.trace(ctx, w, t.Trace)
