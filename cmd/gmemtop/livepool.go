@@ -94,10 +94,10 @@ func (l *lateControl) DescribeEvents(ctx context.Context, n int, library string)
 }
 
 // pooledLive has plans that choose addresses carried out in a training: they are made of another problem than the others, what its allocator was asked for.
-func (a *app) pooledLive(ctx context.Context, w *crew, f *planFlags, list []plan.Manager, o comparing) (*replay.Comparison, error) {
+func (c *compareCommand) pooledLive(ctx context.Context, w *crew, list []plan.Manager) (*replay.Comparison, error) {
 	today, err := managers.Select("caching,expandable") // to be compared with: they are had without a plan
 	if err != nil {
 		return nil, err
 	}
-	return a.comparedIn(ctx, w, true, f, append(today, list...), replay.Options{Seed: f.seed, Work: f.work, Limit: o.limit}, o.live)
+	return c.comparedIn(ctx, w, true, append(today, list...), replay.Options{Seed: c.plan.seed, Work: c.plan.work, Limit: c.limit})
 }

@@ -60,7 +60,7 @@ func (f *wishFlags) wish() (*wish, error) {
 		w.most = percent / 100
 	}
 	if f.manager != "" {
-		if _, err := (&planning{manager: f.manager}).one(); err != nil {
+		if _, err := oneManager(f.manager); err != nil {
 			return nil, err
 		}
 	}
