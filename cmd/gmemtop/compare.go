@@ -134,13 +134,11 @@ func (c *compareCommand) run(ctx context.Context) error {
 	if p == nil {
 		return err
 	}
-	opt := replay.Options{Seed: c.plan.seed, Work: c.plan.work, Limit: c.limit, Eager: managers.Eager}
-	if opt.Budget, err = c.plan.budgetBytes(ctx, p); err != nil {
+	opt, err := c.plan.options(ctx, p)
+	if err != nil {
 		return err
 	}
-	if opt.Margin, err = optionalBytes("margin", c.plan.margin); err != nil {
-		return err
-	}
+	opt.Limit, opt.Eager = c.limit, managers.Eager
 	if c.maxBatch && opt.Budget == 0 {
 		return usageError{errors.New("--max-batch needs --budget: the memory that the batch has to fit in")}
 	}

@@ -60,13 +60,13 @@ func (c *compareCommand) runLive(ctx context.Context) error {
 	var made []*replay.Comparison
 	left := c.training(ctx, pid, func(w *crew) error {
 		for _, x := range []struct {
-			list []plan.Manager
-			made func(context.Context, *crew, []plan.Manager) (*replay.Comparison, error)
-		}{{others, c.comparedLive}, {pooling, c.pooledLive}} {
+			list   []plan.Manager
+			pooled bool
+		}{{others, false}, {pooling, true}} {
 			if len(x.list) == 0 {
 				continue
 			}
-			one, err := x.made(ctx, w, x.list)
+			one, err := c.comparedLive(ctx, w, x.pooled, x.list)
 			if one != nil {
 				made = append(made, one)
 			}
@@ -142,14 +142,16 @@ func (t *trainer) onGPUs(o live.Options) live.Options {
 	return o
 }
 
-// comparedLive describes the training, plans and has the plans carried out.
-func (c *compareCommand) comparedLive(ctx context.Context, w *crew, list []plan.Manager) (*replay.Comparison, error) {
-	opt := replay.Options{Seed: c.plan.seed, Work: c.plan.work, Limit: c.limit, Eager: managers.Eager}
-	return c.comparedIn(ctx, w, false, list, opt)
-}
-
-// comparedIn describes a training, plans, and has plans carried out in all of its processes.
-func (c *compareCommand) comparedIn(ctx context.Context, w *crew, pooled bool, list []plan.Manager, opt replay.Options) (*replay.Comparison, error) {
+// comparedLive describes a training, plans, and has plans carried out in all of its processes. Plans that choose addresses are made of another problem than the
+// others, what its allocator was asked for, and are compared with what allocators do without a plan.
+func (c *compareCommand) comparedLive(ctx context.Context, w *crew, pooled bool, list []plan.Manager) (*replay.Comparison, error) {
+	if pooled {
+		today, err := managers.Select("caching,expandable")
+		if err != nil {
+			return nil, err
+		}
+		list = append(today, list...)
+	}
 	target := w.target(pooled, c.live, func(ctx context.Context, p *plan.Problem, manager string) (*plan.Plan, error) {
 		m, err := managed(manager, live.Hardware{Hardware: p.Hardware}, func(p *plan.Problem, _ int64) (int64, error) { return c.plan.budgetBytes(ctx, p) }).plan(ctx, p, 0)
 		return m.Plan, err
@@ -162,12 +164,14 @@ func (c *compareCommand) comparedIn(ctx context.Context, w *crew, pooled bool, l
 	if n := len(target.ranks); n > 1 {
 		about += fmt.Sprintf(", %d ranks", n)
 	}
+	opt, err := c.plan.options(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	opt.Limit = c.limit
+	if !pooled {
+		opt.Eager = managers.Eager
+	}
 	opt.Devices = []replay.Device{{Target: target, About: about, Eager: !pooled, Pools: pooled}}
-	if opt.Budget, err = c.plan.budgetBytes(ctx, p); err != nil {
-		return nil, err
-	}
-	if opt.Margin, err = optionalBytes("margin", c.plan.margin); err != nil {
-		return nil, err
-	}
 	return c.compared(ctx, p, list, opt)
 }

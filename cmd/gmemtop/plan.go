@@ -124,11 +124,8 @@ func (c *planCommand) writePlan(ctx context.Context, p *plan.Problem, readErr er
 	if err != nil {
 		return err
 	}
-	opt := replay.Options{Seed: c.plan.seed, Work: c.plan.work}
-	if opt.Budget, err = c.plan.budgetBytes(ctx, p); err != nil {
-		return err
-	}
-	if opt.Margin, err = optionalBytes("margin", c.plan.margin); err != nil {
+	opt, err := c.plan.options(ctx, p)
+	if err != nil {
 		return err
 	}
 	if c.eager {

@@ -259,6 +259,16 @@ func (f *planFlags) budgetBytes(ctx context.Context, p *plan.Problem) (int64, er
 	return int64(float64(m.Footprint+p.Outside) * percent / 100), nil
 }
 
+// options are those of planning for a problem: the budget and what of it is kept free, and how the managers search.
+func (f *planFlags) options(ctx context.Context, p *plan.Problem) (o replay.Options, err error) {
+	o.Seed, o.Work = f.seed, f.work
+	if o.Budget, err = f.budgetBytes(ctx, p); err != nil {
+		return o, err
+	}
+	o.Margin, err = optionalBytes("margin", f.margin)
+	return o, err
+}
+
 // tooSmall prints what must be resident in the user's units, and becomes the exit code of a finding.
 func (c *planning) tooSmall(err error, budget int64) error {
 	var small *plan.TooSmall
