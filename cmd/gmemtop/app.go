@@ -160,7 +160,7 @@ func start(ctx context.Context, a *app) error {
 		f, closing := newMachineFeed()
 		defer closing()
 		if f.sampler != nil && len(f.sampler.View().Devices) > 0 {
-			return a.showMachine(ctx, f)
+			return (&watcher{app: a}).showMachine(ctx, f)
 		}
 	}
 	return (&replayCommand{app: a}).run(ctx)
