@@ -156,7 +156,7 @@ func newRootCommand(a *app) *cobra.Command {
 
 // start shows the machine where it has a GPU, the embedded sample otherwise.
 func start(ctx context.Context, a *app) error {
-	if isTerminal(a.out) && a.env("TERM") != "dumb" {
+	if a.hasScreen() {
 		f, closing := newMachineFeed()
 		defer closing()
 		if f.sampler != nil && len(f.sampler.View().Devices) > 0 {

@@ -47,9 +47,9 @@ func newAttachCommand(a *app) *cobra.Command {
 			if len(args) == 0 {
 				return c.attachAny(cmd.Context())
 			}
-			pid, err := strconv.Atoi(args[0])
-			if err != nil || pid <= 0 {
-				return usageError{fmt.Errorf("%q is not the number of a process", args[0])}
+			pid, err := processNumber(args[0])
+			if err != nil {
+				return err
 			}
 			if c.dry {
 				return c.attachDry(pid)
@@ -66,6 +66,15 @@ func newAttachCommand(a *app) *cobra.Command {
 	return cmd
 }
 
+// processNumber reads the number of a process.
+func processNumber(word string) (int, error) {
+	pid, err := strconv.Atoi(word)
+	if err != nil || pid <= 0 {
+		return 0, usageError{fmt.Errorf("%q is not the number of a process", word)}
+	}
+	return pid, nil
+}
+
 // errNoScreen is the answer where a screen is asked for and there is none.
 var errNoScreen = errors.New("there is no terminal to show it on: gmemtop record writes a file instead")
 
@@ -75,7 +84,7 @@ func (c *attachCommand) run(ctx context.Context, pid int, x *wish) error {
 	if err != nil {
 		return err
 	}
-	if !isTerminal(c.out) || c.env("TERM") == "dumb" {
+	if !c.hasScreen() {
 		return usageError{errNoScreen}
 	}
 	w, err := c.watch("", fmt.Sprintf("for process %d to take the agent in", pid))
@@ -118,7 +127,7 @@ func (c *attachCommand) trainMeanwhile(ctx context.Context, w *watching, x *wish
 
 // attachAny shows the machine, to choose a process from.
 func (c *attachCommand) attachAny(ctx context.Context) error {
-	if !isTerminal(c.out) || c.env("TERM") == "dumb" {
+	if !c.hasScreen() {
 		return usageError{errNoScreen}
 	}
 	f, closing := newMachineFeed()

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -130,8 +129,8 @@ func (c *watcher) probedProcess(cmd *cobra.Command, args []string) (pid int, sou
 		}
 	}
 	c.live.every = 0
-	if pid, err = strconv.Atoi(args[0]); err != nil || pid <= 0 {
-		return 0, nil, usageError{fmt.Errorf("%q is not the number of a process", args[0])}
+	if pid, err = processNumber(args[0]); err != nil {
+		return 0, nil, err
 	}
 	source, err = c.probeSource(pid)
 	return pid, source, err
@@ -146,7 +145,7 @@ func (c *attachCommand) attachProbes(cmd *cobra.Command, args []string) error {
 	if c.dry {
 		return c.probeDry(pid)
 	}
-	if !isTerminal(c.out) || c.env("TERM") == "dumb" {
+	if !c.hasScreen() {
 		return usageError{errNoScreen}
 	}
 	if c.flags.output != "" {
@@ -191,9 +190,6 @@ func (c *recordCommand) recordProbes(cmd *cobra.Command, args []string) error {
 	pid, source, err := c.probedProcess(cmd, args)
 	if err != nil {
 		return err
-	}
-	if c.flags.output == "" {
-		c.flags.output = "gmemtop-" + time.Now().Format("20060102-150405") + ".gmt"
 	}
 	if err := c.mayWrite(c.flags.output); err != nil {
 		return err

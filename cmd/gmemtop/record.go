@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -47,11 +46,11 @@ func newRecordCommand(a *app) *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if c.probes != "" {
-				return c.recordProbes(cmd, args)
-			}
 			if c.flags.output == "" {
 				c.flags.output = "gmemtop-" + time.Now().Format("20060102-150405") + ".gmt"
+			}
+			if c.probes != "" {
+				return c.recordProbes(cmd, args)
 			}
 			if !cmd.Flags().Changed("every") {
 				c.live.every, c.live.unasked = recordEvery, true
@@ -62,9 +61,9 @@ func newRecordCommand(a *app) *cobra.Command {
 				c.live.headless = true
 				return (&runCommand{watcher: c.watcher}).run(cmd.Context(), args, nil, nil)
 			}
-			pid, err := strconv.Atoi(args[0])
-			if err != nil || pid <= 0 {
-				return usageError{fmt.Errorf("%q is not the number of a process; a command stands after --", args[0])}
+			pid, err := processNumber(args[0])
+			if err != nil {
+				return fmt.Errorf("%w; a command stands after --", err)
 			}
 			return c.run(cmd.Context(), pid)
 		},

@@ -56,7 +56,7 @@ func (c *replayCommand) run(ctx context.Context) error {
 		c.paths = names[:1]
 		notice = "this is the embedded sample " + strings.TrimPrefix(c.paths[0], "sample:") + "; gmemtop replay FILE opens your own trace"
 	}
-	if !isTerminal(c.out) || c.env("TERM") == "dumb" {
+	if !c.hasScreen() {
 		if notice != "" {
 			c.note("%s", notice)
 		}

@@ -74,7 +74,7 @@ const (
 
 // run starts a command and watches it, with a wish has it train so, with what it saves on devices of some types on the host until then; its error carries the command's exit code.
 func (c *runCommand) run(ctx context.Context, argv []string, x *wish, offload []string) error {
-	headless := c.live.headless || !isTerminal(c.out) || c.env("TERM") == "dumb"
+	headless := c.live.headless || !c.hasScreen()
 	launch := pytorch.Launch{Argv: argv, Env: c.environ, Detached: !headless, First: firstSteps, Depth: c.live.depth, Offload: offload}
 	if headless {
 		c.streams(&launch)

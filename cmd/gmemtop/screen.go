@@ -14,6 +14,9 @@ import (
 	"github.com/gmemtop/gmemtop/tui"
 )
 
+// hasScreen reports whether standard output is a terminal that text can be placed on.
+func (a *app) hasScreen() bool { return isTerminal(a.out) && a.env("TERM") != "dumb" }
+
 // screen are the options that every screen has, with a planner that plans for recordings.
 func (a *app) screen() tui.Options {
 	return tui.Options{

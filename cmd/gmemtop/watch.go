@@ -194,7 +194,7 @@ func (c *watcher) watch(title, waiting string) (*watching, error) {
 
 // tell says something while a job is watched: on the screen where there is one, which lines on standard error would spoil.
 func (c *watcher) tell(w *watching, key, text string) {
-	if f := &c.live; f.headless || f.outlives || !isTerminal(c.out) || c.env("TERM") == "dumb" {
+	if f := &c.live; f.headless || f.outlives || !c.hasScreen() {
 		c.note("%s", text)
 		return
 	}
