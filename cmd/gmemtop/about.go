@@ -63,7 +63,7 @@ func (b build) String() string {
 	return s
 }
 
-func (a *app) versionCommand() *cobra.Command {
+func newVersionCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "version", GroupID: groupMachine, Args: cobra.NoArgs, Short: "Which build this is",
 		RunE: func(*cobra.Command, []string) error {
@@ -80,8 +80,8 @@ func (a *app) versionCommand() *cobra.Command {
 	return c
 }
 
-// completionCommand prints completions; cobra's own command of that name says the same in far more words.
-func (a *app) completionCommand(root *cobra.Command) *cobra.Command {
+// newCompletionCommand prints completions; cobra's own command of that name says the same in far more words.
+func newCompletionCommand(a *app, root *cobra.Command) *cobra.Command {
 	root.CompletionOptions.DisableDefaultCmd = true
 	shells := []string{"bash", "zsh", "fish", "powershell"}
 	return &cobra.Command{
@@ -106,7 +106,7 @@ func (a *app) completionCommand(root *cobra.Command) *cobra.Command {
 	}
 }
 
-func (a *app) manCommand(root *cobra.Command) *cobra.Command {
+func newManCommand(a *app, root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use: "man", GroupID: groupMachine, Args: cobra.NoArgs, Short: "The manual page",
 		Long:    "Prints the manual page in roff.",

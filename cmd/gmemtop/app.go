@@ -50,7 +50,7 @@ func isTerminal(f *os.File) bool { return term.IsTerminal(f.Fd()) }
 
 // execute runs the command that args name, reports its error in one line, and returns the exit code.
 func (a *app) execute(ctx context.Context, args []string) int {
-	root := a.rootCommand()
+	root := newRootCommand(a)
 	root.SetArgs(args)
 	root.SetIn(a.in)
 	root.SetOut(a.out)
@@ -101,7 +101,7 @@ const (
 	groupMachine = "machine"
 )
 
-func (a *app) rootCommand() *cobra.Command {
+func newRootCommand(a *app) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "gmemtop",
 		Short: "Shows where GPU memory goes during training",
@@ -117,7 +117,7 @@ func (a *app) rootCommand() *cobra.Command {
 			"  gmemtop compare trace.gmt --budget 12GiB   what each memory manager would make of it\n" +
 			"  gmemtop doctor                             what works on this machine, and what would fix the rest",
 		SilenceErrors: true, SilenceUsage: true,
-		Args: a.rootArgs,
+		Args: rootArgs,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			if err := a.flags.fromEnvironment(cmd, a.env); err != nil {
 				return err
@@ -128,18 +128,23 @@ func (a *app) rootCommand() *cobra.Command {
 			a.started = true
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.start(cmd.Context()) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return start(cmd.Context(), a) },
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
-	wide := a.helpWidth()
+	wide := helpWidth(a)
 	root.SetUsageTemplate(strings.ReplaceAll(usageTemplate, "WIDTH", strconv.Itoa(wide)))
 	root.SetHelpTemplate(helpTemplate)
 	root.AddGroup(&cobra.Group{ID: groupLook, Title: "Look"}, &cobra.Group{ID: groupLive, Title: "Watch a training"}, &cobra.Group{ID: groupReport, Title: "Report"},
 		&cobra.Group{ID: groupFiles, Title: "Files"}, &cobra.Group{ID: groupMachine, Title: "This program"})
 	a.flags.persistent(root)
 	a.flags.screen(root)
-	root.AddCommand(a.attachCommand(), a.runCommand(), a.recordCommand(), a.estimateCommand(), a.replayCommand(), a.statsCommand(), a.oomCommand(), a.diffCommand(), a.compareCommand(), a.planCommand(), a.packCommand(), a.describeCommand(), a.exportCommand(), a.repairCommand(),
-		a.doctorCommand(), a.versionCommand(), a.completionCommand(root), a.manCommand(root))
+	root.AddCommand(
+		newAttachCommand(a), newRunCommand(a), newRecordCommand(a), newEstimateCommand(a),
+		newReplayCommand(a),
+		newStatsCommand(a), newOOMCommand(a), newDiffCommand(a), newCompareCommand(a), newPlanCommand(a),
+		newPackCommand(a), newDescribeCommand(a), newExportCommand(a), newRepairCommand(a),
+		newDoctorCommand(a), newVersionCommand(a), newCompletionCommand(a, root), newManCommand(a, root),
+	)
 	for _, c := range append(root.Commands(), root) {
 		c.Long = reflow(c.Long, wide)
 	}
@@ -150,19 +155,19 @@ func (a *app) rootCommand() *cobra.Command {
 }
 
 // start shows the machine where it has a GPU, the embedded sample otherwise.
-func (a *app) start(ctx context.Context) error {
-	if isTerminal(a.out) && a.env("TERM") != "dumb" {
+func start(ctx context.Context, a *app) error {
+	if a.hasScreen() {
 		f, closing := newMachineFeed()
 		defer closing()
 		if f.sampler != nil && len(f.sampler.View().Devices) > 0 {
-			return a.showMachine(ctx, f)
+			return (&watcher{app: a}).showMachine(ctx, f)
 		}
 	}
-	return a.replay(ctx, nil)
+	return (&replayCommand{app: a}).run(ctx)
 }
 
 // rootArgs explains a first word that is no command; a file's name is the likeliest.
-func (a *app) rootArgs(cmd *cobra.Command, args []string) error {
+func rootArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
@@ -197,7 +202,7 @@ func exactArgs(names ...string) cobra.PositionalArgs {
 }
 
 // helpWidth is how wide help is: as the terminal is, and no wider than is well read.
-func (a *app) helpWidth() int {
+func helpWidth(a *app) int {
 	const widest = 100
 	if w := a.width(); w > 0 {
 		return min(w, widest)

@@ -196,7 +196,7 @@ func TestNamesOfFilesDoNotDriveTheTerminal(t *testing.T) {
 }
 
 func TestEveryCommandHasHelpAndAnExampleThatNamesIt(t *testing.T) {
-	root := newApp(nil, nil, nil, nil).rootCommand()
+	root := newRootCommand(newApp(nil, nil, nil, nil))
 	for _, c := range root.Commands() {
 		if c.Short == "" || c.GroupID == "" && c.Name() != "help" {
 			t.Errorf("%s has no short help or group", c.Name())

@@ -15,9 +15,16 @@ import (
 	"github.com/gmemtop/gmemtop/tui"
 )
 
-func (a *app) attachCommand() *cobra.Command {
-	var f wishFlags
-	c := &cobra.Command{
+// attachCommand watches a process that runs already.
+type attachCommand struct {
+	watcher
+	wish wishFlags
+	dry  bool
+}
+
+func newAttachCommand(a *app) *cobra.Command {
+	c := attachCommand{watcher: watcher{app: a}}
+	cmd := &cobra.Command{
 		Use: "attach [PID]", GroupID: groupLive, Args: cobra.MaximumNArgs(1),
 		Short: "Watch a PyTorch training that runs already",
 		Long: "Brings a small agent into a running PyTorch process and shows its steps as they come; keys capture a step whole, op by op. The process needs no change\n" +
@@ -26,62 +33,71 @@ func (a *app) attachCommand() *cobra.Command {
 			"Without a number it lists the GPUs and the processes of this machine to choose from. With --dry-run it says what it would do, and does nothing.",
 		Example: "  gmemtop attach 4242\n  gmemtop attach\n  gmemtop attach 4242 --every 100 -o run.gmt\n  gmemtop attach 4242 --plan plan.json\n  gmemtop attach --probes 4242",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			x, err := f.wish()
+			x, err := c.wish.wish()
 			switch {
 			case err != nil:
 				return err
-			case x != nil && probed(cmd) != "":
+			case x != nil && c.probes != "":
 				return usageError{errors.New("--probes only look, and carry no plan out: leave them or --manager and --plan away")}
 			case x != nil && len(args) == 0:
 				return usageError{errors.New("name the process that is to train with a plan: gmemtop attach 4242 --plan plan.json")}
-			case probed(cmd) != "":
-				return a.attachProbes(cmd, args)
+			case c.probes != "":
+				return c.attachProbes(cmd, args)
 			}
 			if len(args) == 0 {
-				return a.attachAny(cmd.Context())
+				return c.attachAny(cmd.Context())
 			}
-			pid, err := strconv.Atoi(args[0])
-			if err != nil || pid <= 0 {
-				return usageError{fmt.Errorf("%q is not the number of a process", args[0])}
+			pid, err := processNumber(args[0])
+			if err != nil {
+				return err
 			}
-			if dry, _ := cmd.Flags().GetBool("dry-run"); dry {
-				return a.attachDry(pid)
+			if c.dry {
+				return c.attachDry(pid)
 			}
-			return a.attach(cmd.Context(), pid, x)
+			return c.run(cmd.Context(), pid, x)
 		},
 	}
-	f.add(c)
-	a.flags.watching(c)
-	a.flags.writing(c)
-	a.flags.screen(c)
-	probing(c)
-	c.Flags().Bool("dry-run", false, "say what would be done, and do nothing")
-	return c
+	c.wish.add(cmd)
+	c.live.add(cmd)
+	c.flags.writing(cmd)
+	c.flags.screen(cmd)
+	c.probing(cmd)
+	cmd.Flags().BoolVar(&c.dry, "dry-run", false, "say what would be done, and do nothing")
+	return cmd
+}
+
+// processNumber reads the number of a process.
+func processNumber(word string) (int, error) {
+	pid, err := strconv.Atoi(word)
+	if err != nil || pid <= 0 {
+		return 0, usageError{fmt.Errorf("%q is not the number of a process", word)}
+	}
+	return pid, nil
 }
 
 // errNoScreen is the answer where a screen is asked for and there is none.
 var errNoScreen = errors.New("there is no terminal to show it on: gmemtop record writes a file instead")
 
-// attach shows one process, and with a wish has it train so meanwhile.
-func (a *app) attach(ctx context.Context, pid int, x *wish) error {
+// run shows one process, and with a wish has it train so meanwhile.
+func (c *attachCommand) run(ctx context.Context, pid int, x *wish) error {
 	found, err := attachable(pid)
 	if err != nil {
 		return err
 	}
-	if !isTerminal(a.out) || a.env("TERM") == "dumb" {
+	if !c.hasScreen() {
 		return usageError{errNoScreen}
 	}
-	w, err := a.watch("", fmt.Sprintf("for process %d to take the agent in", pid))
+	w, err := c.watch("", fmt.Sprintf("for process %d to take the agent in", pid))
 	if err != nil {
 		return err
 	}
 	run, stop := context.WithCancel(context.Background())
 	defer stop()
 	w.connect(run, pid, found.Started)
-	o, planner := a.screen(), a.livePlanner()
+	o, planner := c.screen(), newLivePlanner()
 	o.Feed, o.Planner = w.feed, planner
 	leave := planner.watch(w.crew)
-	taken := a.trainMeanwhile(run, w, x)
+	taken := c.trainMeanwhile(run, w, x)
 	shown := tui.Run(ctx, o)
 	leave()
 	taken()
@@ -91,16 +107,16 @@ func (a *app) attach(ctx context.Context, pid int, x *wish) error {
 }
 
 // trainMeanwhile has a wish, where there is one, carried out in the training that is watched until the function that it returns is called.
-func (a *app) trainMeanwhile(ctx context.Context, w *watching, x *wish) (taken func()) {
+func (c *attachCommand) trainMeanwhile(ctx context.Context, w *watching, x *wish) (taken func()) {
 	if x == nil {
 		return func() {}
 	}
 	ctx, stop := context.WithCancel(ctx)
 	var work sync.WaitGroup
 	work.Go(func() {
-		c := w.crew()
-		if err := c.lead.until(ctx, func(v *capture.View) (bool, error) { return len(v.Steps) > 0, nil }); err == nil {
-			a.trainWith(ctx, c, x, false)
+		all := w.crew()
+		if err := all.lead.until(ctx, func(v *capture.View) (bool, error) { return len(v.Steps) > 0, nil }); err == nil {
+			c.trainWith(ctx, all, x, false)
 		}
 	})
 	return func() {
@@ -110,50 +126,50 @@ func (a *app) trainMeanwhile(ctx context.Context, w *watching, x *wish) (taken f
 }
 
 // attachAny shows the machine, to choose a process from.
-func (a *app) attachAny(ctx context.Context) error {
-	if !isTerminal(a.out) || a.env("TERM") == "dumb" {
+func (c *attachCommand) attachAny(ctx context.Context) error {
+	if !c.hasScreen() {
 		return usageError{errNoScreen}
 	}
 	f, closing := newMachineFeed()
 	defer closing()
-	return a.showMachine(ctx, f)
+	return c.showMachine(ctx, f)
 }
 
 // showMachine shows the machine and the process that is chosen there.
-func (a *app) showMachine(ctx context.Context, f *machineFeed) error {
+func (c *watcher) showMachine(ctx context.Context, f *machineFeed) error {
 	run, stop := context.WithCancel(ctx)
 	defer stop()
 	var letting sync.WaitGroup
 	defer letting.Wait() // a process that was watched is let go of before this one ends
 	go f.run(run)
-	o, planner := a.screen(), a.livePlanner()
-	o.Machine, o.Attach, o.Planner = f, a.attachFeed(planner, &letting), planner
+	o, planner := c.screen(), newLivePlanner()
+	o.Machine, o.Attach, o.Planner = f, c.attachFeed(planner, &letting), planner
 	return tui.Run(ctx, o)
 }
 
 // attachDry says what attaching to a process would do.
-func (a *app) attachDry(pid int) error {
+func (c *attachCommand) attachDry(pid int) error {
 	f := inject.Check(pid)
 	if f.Command != "" {
-		fmt.Fprintf(a.out, "process %d: %s\n", pid, oneLine(errors.New(f.Command)))
+		fmt.Fprintf(c.out, "process %d: %s\n", pid, oneLine(errors.New(f.Command)))
 	}
 	if f.Python != "" {
-		fmt.Fprintf(a.out, "Python %s, %d threads\n", f.Python, f.Threads)
+		fmt.Fprintf(c.out, "Python %s, %d threads\n", f.Python, f.Threads)
 	}
 	if pytorch.Lives(pid) {
-		fmt.Fprintln(a.out, "would: connect to the agent that lives in it already, or look along with whoever watches it; the process is not stopped")
+		fmt.Fprintln(c.out, "would: connect to the agent that lives in it already, or look along with whoever watches it; the process is not stopped")
 		return nil
 	}
 	for _, s := range f.Plan {
-		fmt.Fprintln(a.out, "would:", s)
+		fmt.Fprintln(c.out, "would:", s)
 	}
 	for _, way := range f.Ways {
 		if way.Obstacle != nil {
-			fmt.Fprintf(a.out, "not by %s: %s\n", way.Mechanism, way.Obstacle)
+			fmt.Fprintf(c.out, "not by %s: %s\n", way.Mechanism, way.Obstacle)
 		}
 	}
 	for _, s := range f.Notes {
-		fmt.Fprintln(a.out, "note:", s)
+		fmt.Fprintln(c.out, "note:", s)
 	}
 	return f.Err()
 }

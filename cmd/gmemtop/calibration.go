@@ -14,15 +14,15 @@ import (
 )
 
 // calibrated returns the figures of a GPU, and says where they were measured and kept.
-func (a *app) calibrated(ctx context.Context, d *device, again bool) (plan.Hardware, error) {
-	h, path, err := calibrate(ctx, d, again)
+func (c *compareCommand) calibrated(ctx context.Context, d *device) (plan.Hardware, error) {
+	h, path, err := calibrate(ctx, d, c.devices.calibrate)
 	var unkept *unkeptError
 	switch {
 	case errors.As(err, &unkept):
-		a.note("the calibration of %s could not be kept: %v", d.target.Name(), unkept.err)
+		c.note("the calibration of %s could not be kept: %v", d.target.Name(), unkept.err)
 		return h, nil
 	case err == nil && path != "":
-		a.note("measured what copies, launches and allocations cost on %s (%s): kept in %s, and simulated with from now on", d.target.Name(), d.info.Name, path)
+		c.note("measured what copies, launches and allocations cost on %s (%s): kept in %s, and simulated with from now on", d.target.Name(), d.info.Name, path)
 	}
 	return h, err
 }

@@ -18,19 +18,28 @@ import (
 	"github.com/gmemtop/gmemtop/replay/live"
 )
 
-func (a *app) compareCommand() *cobra.Command {
-	var f planFlags
-	var d deviceFlags
-	var names string
-	var limit time.Duration
-	var notes, maxBatch bool
-	c := &cobra.Command{
+// compareCommand compares what managers make of an iteration.
+type compareCommand struct {
+	planning
+	devices  deviceFlags
+	names    string // of the managers
+	limit    time.Duration
+	notes    bool
+	maxBatch bool
+
+	paths []string     // of the traces, where it is they that are compared
+	live  live.Options // where a training is the target
+}
+
+func newCompareCommand(a *app) *cobra.Command {
+	c := compareCommand{planning: planning{app: a}}
+	cmd := &cobra.Command{
 		Use: "compare FILE [FILE ...]", GroupID: groupReport,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if d.live() {
+			if c.devices.live() {
 				return cobra.NoArgs(cmd, args)
 			}
-			return f.tracesOrNetwork(4)(cmd, args)
+			return c.plan.tracesOrNetwork(4)(cmd, args)
 		},
 		Short: "What each memory manager would make of this training, side by side",
 		Long: "Plans one iteration of a trace with memory managers (pooling, swapping, recompute and their combinations), checks every\n" +
@@ -50,48 +59,38 @@ func (a *app) compareCommand() *cobra.Command {
 			"  gmemtop compare b32.gmt b64.gmt --batch 32,64 --budget 24GiB --max-batch\n" +
 			"  gmemtop compare a.gmt b.gmt c.gmt --batch 8,16,8 --sequence 512,512,1024 --at-sequence 2048 --budget 24GiB --max-batch",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o := comparing{names: names, devices: &d, limit: limit, notes: notes, maxBatch: maxBatch}
-			if d.live() {
-				return a.compareLive(cmd.Context(), &f, o)
+			if c.devices.live() {
+				return c.runLive(cmd.Context())
 			}
-			return a.compare(cmd.Context(), args, &f, o)
+			c.paths = args
+			return c.run(cmd.Context())
 		},
 	}
-	p := c.Flags()
-	p.StringVar(&names, "managers", "", "names separated by commas, with * at the end for all that begin so, or all (default a dozen)")
-	f.add(c)
-	d.add(c)
-	p.DurationVar(&limit, "limit", 0, "the most time for planning with one manager; it then gives the best it has (default none)")
-	p.BoolVar(&maxBatch, "max-batch", false, "also find the largest batch that fits in the budget; sizes grow as --batch of one recording says, as two at different\n"+
+	p := cmd.Flags()
+	p.StringVar(&c.names, "managers", "", "names separated by commas, with * at the end for all that begin so, or all (default a dozen)")
+	c.plan.add(cmd)
+	c.devices.add(cmd)
+	p.DurationVar(&c.limit, "limit", 0, "the most time for planning with one manager; it then gives the best it has (default none)")
+	p.BoolVar(&c.maxBatch, "max-batch", false, "also find the largest batch that fits in the budget; sizes grow as --batch of one recording says, as two at different\n"+
 		"batches show (--batch 32,64), or as three or four do that also differ in --sequence")
-	p.IntVar(&f.atSequence, "at-sequence", 0, "the sequence length that --max-batch is looked for at (default that of the first file)")
-	p.BoolVar(&notes, "notes", false, "print what should be known about each result")
-	a.flags.reading(c)
-	a.flags.reporting(c)
-	return c
-}
-
-// comparing are the flags of compare alone.
-type comparing struct {
-	names    string
-	devices  *deviceFlags
-	live     live.Options // where a training is the target
-	limit    time.Duration
-	notes    bool
-	maxBatch bool
+	p.IntVar(&c.plan.atSequence, "at-sequence", 0, "the sequence length that --max-batch is looked for at (default that of the first file)")
+	p.BoolVar(&c.notes, "notes", false, "print what should be known about each result")
+	c.flags.reading(cmd)
+	c.flags.reporting(cmd)
+	return cmd
 }
 
 // managers are those that were named, and those that only a device can carry out where one is asked and nobody said which.
-func (o *comparing) managers() ([]plan.Manager, error) {
-	ordinals, err := o.devices.ordinals()
+func (c *compareCommand) managers() ([]plan.Manager, error) {
+	ordinals, err := c.devices.ordinals()
 	if err != nil || len(ordinals) == 0 {
-		return managers.Select(o.names)
+		return managers.Select(c.names)
 	}
-	words := strings.Split(o.names, ",")
+	words := strings.Split(c.names, ",")
 	var there []plan.Manager
 	for _, m := range managers.OnDevices() {
 		k := slices.Index(words, m.Info().Name)
-		if k >= 0 || o.names == "" || o.names == "all" {
+		if k >= 0 || c.names == "" || c.names == "all" {
 			there = append(there, m)
 		}
 		if k >= 0 {
@@ -105,43 +104,42 @@ func (o *comparing) managers() ([]plan.Manager, error) {
 	return append(list, there...), err
 }
 
-func (a *app) compare(ctx context.Context, paths []string, f *planFlags, o comparing) error {
-	if err := a.mayWrite(a.flags.output); err != nil {
+// run compares what managers make of a trace or of a network, on the simulator and on the GPUs that were named.
+func (c *compareCommand) run(ctx context.Context) error {
+	if err := c.mayWrite(c.flags.output); err != nil {
 		return err
 	}
-	list, err := o.managers()
+	list, err := c.managers()
 	if err != nil {
 		return usageError{err}
 	}
-	if f.atSequence != 0 && !o.maxBatch && f.network == "" {
+	if c.plan.atSequence != 0 && !c.maxBatch && c.plan.network == "" {
 		return usageError{errors.New("--at-sequence is for --max-batch: a recording is planned at the length that it was made with")}
 	}
-	if len(paths) > 1 && !o.maxBatch {
-		return usageError{fmt.Errorf("one file is compared: %q and those after it are for --max-batch, which they tell how sizes grow", paths[1])}
+	if len(c.paths) > 1 && !c.maxBatch {
+		return usageError{fmt.Errorf("one file is compared: %q and those after it are for --max-batch, which they tell how sizes grow", c.paths[1])}
 	}
-	devices, deviceErr := o.devices.devices(ctx)
+	devices, deviceErr := c.devices.devices(ctx)
 	if deviceErr != nil && !stillSimulated(deviceErr) {
 		return deviceErr
 	}
-	if len(devices) > 0 && f.hardware == "" {
-		h, err := a.calibrated(ctx, &devices[0], o.devices.calibrate)
+	if len(devices) > 0 && c.plan.hardware == "" {
+		h, err := c.calibrated(ctx, &devices[0])
 		if err != nil {
 			return err
 		}
-		f.measured = &h
+		c.plan.measured = &h
 	}
-	p, readErr, err := a.problem(ctx, paths, f)
+	p, readErr, err := c.problem(ctx, c.paths)
 	if p == nil {
 		return err
 	}
-	opt := replay.Options{Seed: f.seed, Work: f.work, Limit: o.limit, Eager: managers.Eager}
-	if opt.Budget, err = f.budgetBytes(ctx, p); err != nil {
+	opt, err := c.plan.options(ctx, p)
+	if err != nil {
 		return err
 	}
-	if opt.Margin, err = optionalBytes("margin", f.margin); err != nil {
-		return err
-	}
-	if o.maxBatch && opt.Budget == 0 {
+	opt.Limit, opt.Eager = c.limit, managers.Eager
+	if c.maxBatch && opt.Budget == 0 {
 		return usageError{errors.New("--max-batch needs --budget: the memory that the batch has to fit in")}
 	}
 	for i := range devices {
@@ -149,34 +147,34 @@ func (a *app) compare(ctx context.Context, paths []string, f *planFlags, o compa
 	}
 	for i := range devices {
 		if d := &devices[i]; opt.Budget > d.info.Total {
-			a.note("the budget is above the %s of %s: what takes more is simulated and not measured there", a.flags.report.Units.Bytes(d.info.Total), d.target.Name())
+			c.note("the budget is above the %s of %s: what takes more is simulated and not measured there", c.flags.report.Units.Bytes(d.info.Total), d.target.Name())
 		}
 	}
-	c, err := a.compared(ctx, p, list, opt)
+	made, err := c.compared(ctx, p, list, opt)
 	if err != nil {
 		return err
 	}
-	if o.maxBatch {
-		if err := a.maxBatches(ctx, c, list, paths, f, opt); err != nil {
+	if c.maxBatch {
+		if err := c.maxBatches(ctx, made, list, opt); err != nil {
 			return err
 		}
 	}
 	if p.Source != nil {
-		if c.Fidelity, err = replay.Prove(ctx, p.Source); err != nil {
+		if made.Fidelity, err = replay.Prove(ctx, p.Source); err != nil {
 			return err
 		}
 	}
-	return firstError(a.writeComparison(o.notes, c), readErr, deviceErr, unmeasured(c))
+	return firstError(c.writeComparison(made), readErr, deviceErr, unmeasured(made))
 }
 
 // writeComparison answers with comparisons, one below the other; as JSON with the first.
-func (a *app) writeComparison(notes bool, list ...*replay.Comparison) error {
-	if a.flags.json {
-		return a.write(false, func(w io.Writer) error { return list[0].WriteJSON(w, a.flags.report.Units) })
+func (c *compareCommand) writeComparison(list ...*replay.Comparison) error {
+	if c.flags.json {
+		return c.write(false, func(w io.Writer) error { return list[0].WriteJSON(w, c.flags.report.Units) })
 	}
-	return a.answer(func(w io.Writer) error {
-		for _, c := range list {
-			if err := c.WriteText(w, replay.TextOptions{Units: a.flags.report.Units, Width: a.width(), ASCII: a.flags.ascii, Notes: notes}); err != nil {
+	return c.answer(func(w io.Writer) error {
+		for _, made := range list {
+			if err := made.WriteText(w, replay.TextOptions{Units: c.flags.report.Units, Width: c.width(), ASCII: c.flags.ascii, Notes: c.notes}); err != nil {
 				return err
 			}
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces/described"
 )
 
-func (a *app) describeCommand() *cobra.Command {
+func newDescribeCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "describe -o describe.py", GroupID: groupFiles, Args: cobra.NoArgs, DisableFlagsInUseLine: true,
 		Short: "Write a recorder of whole training steps, for your script to import",

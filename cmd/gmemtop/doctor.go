@@ -35,12 +35,12 @@ type diagnosis struct {
 	Findings      []finding `json:"findings"`
 }
 
-func (a *app) doctorCommand() *cobra.Command {
+func newDoctorCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "doctor", GroupID: groupMachine, Args: cobra.NoArgs,
 		Short: "What can be seen and done on this machine, and the fix for what cannot",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			d := diagnosis{report.SchemaVersion, thisBuild(), a.diagnose(cmd.Context())}
+			d := diagnosis{report.SchemaVersion, thisBuild(), diagnose(cmd.Context(), a)}
 			return a.write(false, func(w io.Writer) error {
 				if a.flags.json {
 					return report.WriteJSON(w, d)
@@ -73,14 +73,14 @@ func (d *diagnosis) writeText(w io.Writer) error {
 	return err
 }
 
-func (a *app) diagnose(ctx context.Context) []finding {
+func diagnose(ctx context.Context, a *app) []finding {
 	return []finding{
-		a.checkTerminal(), a.checkColour(), a.checkUnicode(), a.checkCache(), checkPython(ctx), checkTorch(ctx), checkDriver(),
+		checkTerminal(a), checkColour(a), checkUnicode(a), checkCache(a), checkPython(ctx), checkTorch(ctx), checkDriver(),
 		checkNVML(), checkDevice(), checkRun(), checkAttach(), checkProbes(), checkTrainings(ctx),
 	}
 }
 
-func (a *app) checkTerminal() finding {
+func checkTerminal(a *app) finding {
 	f := finding{Name: "terminal", Detail: "standard output is no terminal"}
 	if !isTerminal(a.out) {
 		f.Why, f.Fix = "replay prints its report once instead of opening the screen",
@@ -103,7 +103,7 @@ func (a *app) checkTerminal() finding {
 	return f
 }
 
-func (a *app) checkColour() finding {
+func checkColour(a *app) finding {
 	f := finding{Name: "colour", Available: a.colored()}
 	switch {
 	case a.flags.color == "never":
@@ -120,7 +120,7 @@ func (a *app) checkColour() finding {
 	return f
 }
 
-func (a *app) checkUnicode() finding {
+func checkUnicode(a *app) finding {
 	locale := firstText(a.env("LC_ALL"), a.env("LC_CTYPE"), a.env("LANG"))
 	f := finding{Name: "unicode", Detail: "locale " + firstText(locale, "not set")}
 	upper := strings.ToUpper(locale)
@@ -141,7 +141,7 @@ func firstText(list ...string) string {
 }
 
 // checkCache tries the folder of decoded copies, which makes the second look at a large trace fast.
-func (a *app) checkCache() finding {
+func checkCache(a *app) finding {
 	f := finding{Name: "cache"}
 	dir, err := os.UserCacheDir()
 	if err != nil {

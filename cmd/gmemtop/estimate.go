@@ -25,14 +25,19 @@ import (
 	"github.com/gmemtop/gmemtop/traces/gmt"
 )
 
-// estimateFlags are the flags of estimate alone.
-type estimateFlags struct {
+// estimateCommand runs one command at any size.
+type estimateCommand struct {
+	*app
 	plan      planFlags
 	steps     int
 	processes int
 	eager     bool
 	cpu       bool
 	maxBatch  bool
+
+	argv            []string
+	hardware        plan.Hardware
+	budget, outside int64
 }
 
 // Places in the command's words that each size of --batch and --sequence is put into.
@@ -44,9 +49,9 @@ const (
 // defaultOutside is what a CUDA context with PyTorch's kernels takes, an assumption that --outside replaces: drivers and builds differ by some hundred MiB.
 const defaultOutside = "600MiB"
 
-func (a *app) estimateCommand() *cobra.Command {
-	var f estimateFlags
-	c := &cobra.Command{
+func newEstimateCommand(a *app) *cobra.Command {
+	e := estimateCommand{app: a}
+	cmd := &cobra.Command{
 		Use: "estimate [flags] -- CMD ...", GroupID: groupLive,
 		Short: "Say whether a PyTorch training will fit, without a GPU",
 		Long: "Runs a training script, unchanged, on tensors that have sizes and no memory, lets it train three steps, and says what they would take on a GPU that need not\n" +
@@ -64,24 +69,24 @@ func (a *app) estimateCommand() *cobra.Command {
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return a.estimate(cmd.Context(), args, &f) },
+		RunE: func(cmd *cobra.Command, args []string) error { return e.run(cmd.Context(), args) },
 	}
-	p := c.Flags()
-	p.StringVar(&f.plan.hardware, "hardware", "", "the device: "+strings.Join(hardwareNames(), ", ")+", or a JSON file (default "+defaultHardware+")")
-	p.StringVar(&f.plan.budget, "budget", "", "the memory that it has to fit in (default the device's)")
-	p.StringVar(&f.plan.outside, "outside", defaultOutside, "memory that no tensor accounts for: CUDA context, libraries, NCCL")
-	p.IntSliceVar(&f.plan.batch, "batch", nil, "batch sizes to put in the place of {batch}; without the place, the one that the script has")
-	p.IntSliceVar(&f.plan.sequence, "sequence", nil, "sequence lengths to put in the place of {sequence}")
-	p.BoolVar(&f.maxBatch, "max-batch", false, "also find the largest batch that fits")
-	p.IntVar(&f.steps, "steps", 3, "steps to train")
-	p.IntVar(&f.processes, "world-size", 0, "processes that train together, as torchrun would start; one is estimated")
-	p.BoolVar(&f.eager, "eager", false, "leave torch.compile out, instead of refusing a script that uses it")
-	p.BoolVar(&f.cpu, "cpu", false, "train on the CPU: the script finds no GPU")
-	p.BoolVar(&a.flags.json, "json", false, "print JSON (schema_version 1), sizes in bytes and times in nanoseconds")
-	a.flags.writing(c)
+	p := cmd.Flags()
+	p.StringVar(&e.plan.hardware, "hardware", "", "the device: "+strings.Join(hardwareNames(), ", ")+", or a JSON file (default "+defaultHardware+")")
+	p.StringVar(&e.plan.budget, "budget", "", "the memory that it has to fit in (default the device's)")
+	p.StringVar(&e.plan.outside, "outside", defaultOutside, "memory that no tensor accounts for: CUDA context, libraries, NCCL")
+	p.IntSliceVar(&e.plan.batch, "batch", nil, "batch sizes to put in the place of {batch}; without the place, the one that the script has")
+	p.IntSliceVar(&e.plan.sequence, "sequence", nil, "sequence lengths to put in the place of {sequence}")
+	p.BoolVar(&e.maxBatch, "max-batch", false, "also find the largest batch that fits")
+	p.IntVar(&e.steps, "steps", 3, "steps to train")
+	p.IntVar(&e.processes, "world-size", 0, "processes that train together, as torchrun would start; one is estimated")
+	p.BoolVar(&e.eager, "eager", false, "leave torch.compile out, instead of refusing a script that uses it")
+	p.BoolVar(&e.cpu, "cpu", false, "train on the CPU: the script finds no GPU")
+	p.BoolVar(&e.flags.json, "json", false, "print JSON (schema_version 1), sizes in bytes and times in nanoseconds")
+	e.flags.writing(cmd)
 	p.Lookup("output").Usage = "also write the steps, of the first size, to a native file for replay and compare"
 	p.SetInterspersed(false)
-	return c
+	return cmd
 }
 
 // estimated is what came out at one size.
@@ -96,38 +101,36 @@ type estimated struct {
 	stepTime        int64 // of the last step
 }
 
-// estimate runs a command at each size and says what fits.
-func (a *app) estimate(ctx context.Context, argv []string, f *estimateFlags) error {
-	if err := a.mayWrite(a.flags.output); err != nil {
+// run runs the command at each size and says what fits.
+func (e *estimateCommand) run(ctx context.Context, argv []string) error {
+	if err := e.mayWrite(e.flags.output); err != nil {
 		return err
 	}
-	hw, err := f.plan.chosenHardware()
-	if err != nil {
+	var err error
+	e.argv = argv
+	if e.hardware, err = e.plan.chosenHardware(); err != nil {
 		return err
 	}
-	outside, err := optionalBytes("outside", f.plan.outside)
-	if err != nil {
+	if e.outside, err = optionalBytes("outside", e.plan.outside); err != nil {
 		return err
 	}
-	if f.cpu && f.plan.outside == defaultOutside {
-		outside = 0
+	if e.cpu && e.plan.outside == defaultOutside {
+		e.outside = 0
 	}
-	budget, err := optionalBytes("budget", f.plan.budget)
-	if err != nil {
+	if e.budget, err = optionalBytes("budget", e.plan.budget); err != nil {
 		return err
 	}
-	if budget == 0 {
-		budget = hw.MemoryBytes
+	if e.budget == 0 {
+		e.budget = e.hardware.MemoryBytes
 	}
-	if budget == 0 {
-		return usageError{fmt.Errorf("%s has no size of memory: say --budget", hw.Name)}
+	if e.budget == 0 {
+		return usageError{fmt.Errorf("%s has no size of memory: say --budget", e.hardware.Name)}
 	}
-	if err := f.check(argv); err != nil {
+	if err := e.check(); err != nil {
 		return usageError{err}
 	}
-	e := &estimator{app: a, argv: argv, flags: f, hardware: hw, budget: budget, outside: outside}
 	var all []*estimated
-	for _, s := range f.sizes() {
+	for _, s := range e.sizes() {
 		x, err := e.at(ctx, s[0], s[1])
 		if err != nil {
 			return e.explain(err)
@@ -135,19 +138,19 @@ func (a *app) estimate(ctx context.Context, argv []string, f *estimateFlags) err
 		all = append(all, x)
 	}
 	var largest *largestFit
-	if f.maxBatch {
+	if e.maxBatch {
 		if largest, err = e.largest(ctx, all); err != nil {
 			return e.explain(err)
 		}
 	}
-	if a.flags.output != "" {
-		err := a.write(true, func(w io.Writer) error { return gmt.Write(ctx, w, all[0].result.Trace) })
+	if e.flags.output != "" {
+		err := e.write(true, func(w io.Writer) error { return gmt.Write(ctx, w, all[0].result.Trace) })
 		if err != nil {
 			return err
 		}
 	}
 	w := &strings.Builder{}
-	if a.flags.json {
+	if e.flags.json {
 		err = e.writeJSON(w, all, largest)
 	} else {
 		e.writeText(w, all, largest)
@@ -155,7 +158,7 @@ func (a *app) estimate(ctx context.Context, argv []string, f *estimateFlags) err
 	if err != nil {
 		return err
 	}
-	if err := a.writeTo("", false, func(out io.Writer) error { _, err := io.WriteString(out, w.String()); return err }); err != nil {
+	if err := e.writeTo("", false, func(out io.Writer) error { _, err := io.WriteString(out, w.String()); return err }); err != nil {
 		return err
 	}
 	if slices.ContainsFunc(all, func(x *estimated) bool { return !x.fits }) {
@@ -164,34 +167,34 @@ func (a *app) estimate(ctx context.Context, argv []string, f *estimateFlags) err
 	return nil
 }
 
-func (f *estimateFlags) check(argv []string) error {
-	text := strings.Join(argv, " ")
+func (e *estimateCommand) check() error {
+	text := strings.Join(e.argv, " ")
 	switch {
-	case f.steps < 1 || f.steps > 100:
-		return fmt.Errorf("--steps %d is not 1 to 100", f.steps)
-	case f.processes < 0 || f.processes > 1<<16:
-		return fmt.Errorf("--world-size %d is not 1 to 65536", f.processes)
-	case slices.ContainsFunc(append(slices.Clone(f.plan.batch), f.plan.sequence...), func(n int) bool { return n < 1 || n > batch.Limit }):
+	case e.steps < 1 || e.steps > 100:
+		return fmt.Errorf("--steps %d is not 1 to 100", e.steps)
+	case e.processes < 0 || e.processes > 1<<16:
+		return fmt.Errorf("--world-size %d is not 1 to 65536", e.processes)
+	case slices.ContainsFunc(append(slices.Clone(e.plan.batch), e.plan.sequence...), func(n int) bool { return n < 1 || n > batch.Limit }):
 		return fmt.Errorf("a size of --batch or --sequence is not 1 to %d", batch.Limit)
-	case strings.Contains(text, batchPlace) && len(f.plan.batch) == 0:
+	case strings.Contains(text, batchPlace) && len(e.plan.batch) == 0:
 		return errors.New("the command has a place for {batch}: say which, --batch 8 or --batch 8,16")
-	case strings.Contains(text, sequencePlace) && len(f.plan.sequence) == 0:
+	case strings.Contains(text, sequencePlace) && len(e.plan.sequence) == 0:
 		return errors.New("the command has a place for {sequence}: say which, --sequence 512")
-	case !strings.Contains(text, batchPlace) && len(f.plan.batch) > 1:
+	case !strings.Contains(text, batchPlace) && len(e.plan.batch) > 1:
 		return errors.New("several sizes of --batch need their place in the command: -- python train.py --batch-size {batch}")
-	case !strings.Contains(text, sequencePlace) && len(f.plan.sequence) > 0:
+	case !strings.Contains(text, sequencePlace) && len(e.plan.sequence) > 0:
 		return errors.New("--sequence needs its place in the command: -- python train.py --length {sequence}")
-	case f.maxBatch && len(f.plan.batch) == 0:
+	case e.maxBatch && len(e.plan.batch) == 0:
 		return errors.New("--max-batch needs --batch: the size that the script has, or one for {batch} in the command")
-	case f.maxBatch && len(f.plan.sequence) > 1:
+	case e.maxBatch && len(e.plan.sequence) > 1:
 		return errors.New("--max-batch is looked for at one --sequence")
 	}
 	return nil
 }
 
 // sizes are the pairs of batch and sequence to run at, 0 where there is none.
-func (f *estimateFlags) sizes() [][2]int {
-	batches, sequences := f.plan.batch, f.plan.sequence
+func (e *estimateCommand) sizes() [][2]int {
+	batches, sequences := e.plan.batch, e.plan.sequence
 	if len(batches) == 0 {
 		batches = []int{0}
 	}
@@ -207,15 +210,6 @@ func (f *estimateFlags) sizes() [][2]int {
 	return all
 }
 
-// estimator runs one command at any size.
-type estimator struct {
-	app             *app
-	argv            []string
-	flags           *estimateFlags
-	hardware        plan.Hardware
-	budget, outside int64
-}
-
 // capabilities are the compute capabilities and numbers of multiprocessors of the presets, by how their names begin; what is not among them is told to scripts as an A100.
 var capabilities = []struct {
 	prefix     string
@@ -227,10 +221,10 @@ var capabilities = []struct {
 }
 
 // at runs the command at a size.
-func (e *estimator) at(ctx context.Context, size, sequence int) (*estimated, error) {
+func (e *estimateCommand) at(ctx context.Context, size, sequence int) (*estimated, error) {
 	hw := e.hardware
 	o := estimate.Options{
-		Env: e.app.environ, Stdin: e.app.in, Stdout: e.app.err, Stderr: e.app.err, CPU: e.flags.cpu, Steps: e.flags.steps, Processes: e.flags.processes, Eager: e.flags.eager,
+		Env: e.environ, Stdin: e.in, Stdout: e.err, Stderr: e.err, CPU: e.cpu, Steps: e.steps, Processes: e.processes, Eager: e.eager,
 		Device: estimate.Device{Name: "NVIDIA " + hw.Name, MemoryBytes: e.budget, FlopsPerSecond: hw.FlopsPerSecond, FlopsType: hw.FlopsType,
 			BytesPerSecond: hw.BytesPerSecond, LaunchGap: hw.LaunchGap, Capability: [2]int{8, 0}, Processors: 108},
 	}
@@ -243,7 +237,7 @@ func (e *estimator) at(ctx context.Context, size, sequence int) (*estimated, err
 		word = strings.ReplaceAll(word, batchPlace, strconv.Itoa(size))
 		o.Argv = append(o.Argv, strings.ReplaceAll(word, sequencePlace, strconv.Itoa(sequence)))
 	}
-	if e.app.flags.quiet { // what the script prints are values that were made up
+	if e.flags.quiet { // what the script prints are values that were made up
 		null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 		if err != nil {
 			return nil, err
@@ -276,7 +270,7 @@ func (e *estimator) at(ctx context.Context, size, sequence int) (*estimated, err
 
 // reserve emulates the caching allocator over everything that the script did: without a limit for what it would reserve, and where that does not fit,
 // with the budget for the limit, where it gives its cache back before it runs out.
-func (e *estimator) reserve(ctx context.Context, x *estimated) error {
+func (e *estimateCommand) reserve(ctx context.Context, x *estimated) error {
 	reserved, _, err := emulate(ctx, x.device, 1<<50)
 	if err != nil {
 		return err
@@ -333,7 +327,7 @@ type largestFit struct {
 
 // largest finds the largest batch that fits. Two runs make a model of how sizes grow, the model says where the border is, and runs there confirm it or move it; a command
 // without a place for the batch is run once, and what its categories say grows is scaled.
-func (e *estimator) largest(ctx context.Context, all []*estimated) (*largestFit, error) {
+func (e *estimateCommand) largest(ctx context.Context, all []*estimated) (*largestFit, error) {
 	one := all[0]
 	p, err := e.problem(ctx, one)
 	if err != nil {
@@ -390,7 +384,7 @@ func (e *estimator) largest(ctx context.Context, all []*estimated) (*largestFit,
 }
 
 // problem makes the problem of the steady step.
-func (e *estimator) problem(ctx context.Context, x *estimated) (*plan.Problem, error) {
+func (e *estimateCommand) problem(ctx context.Context, x *estimated) (*plan.Problem, error) {
 	p, err := plan.FromDevice(ctx, x.device, plan.BuildOptions{Iteration: -1, Hardware: e.hardware, Name: "the script"})
 	if err != nil {
 		return nil, unsupportedPlan(err)
@@ -400,7 +394,7 @@ func (e *estimator) problem(ctx context.Context, x *estimated) (*plan.Problem, e
 }
 
 // problemFits asks the emulated caching allocator about a problem.
-func (e *estimator) problemFits(ctx context.Context) func(p *plan.Problem) (bool, error) {
+func (e *estimateCommand) problemFits(ctx context.Context) func(p *plan.Problem) (bool, error) {
 	return func(p *plan.Problem) (bool, error) {
 		pl, err := pool.Baselines()[0].Plan(ctx, p, plan.Request{})
 		if err != nil {
@@ -412,11 +406,11 @@ func (e *estimator) problemFits(ctx context.Context) func(p *plan.Problem) (bool
 }
 
 // explain turns what went wrong into what a user is told and the exit code for it.
-func (e *estimator) explain(err error) error {
+func (e *estimateCommand) explain(err error) error {
 	var failed *estimate.Failed
 	switch {
 	case errors.As(err, &failed):
-		e.app.complain("%s; what it said stands above", failed)
+		e.complain("%s; what it said stands above", failed)
 		return childError{exitFailure}
 	case errors.Is(err, estimate.ErrUnsupported):
 		return unsupportedError{err}

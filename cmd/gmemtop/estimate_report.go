@@ -23,8 +23,8 @@ func (x *estimated) label() string {
 	return strings.Join(words, ", ")
 }
 
-func (e *estimator) writeText(w io.Writer, all []*estimated, largest *largestFit) {
-	u := e.app.flags.report.Units
+func (e *estimateCommand) writeText(w io.Writer, all []*estimated, largest *largestFit) {
+	u := e.flags.report.Units
 	for i, x := range all {
 		if i > 0 {
 			fmt.Fprintln(w)
@@ -73,7 +73,7 @@ func (e *estimator) writeText(w io.Writer, all []*estimated, largest *largestFit
 }
 
 // notes are what the figures leave out, each once.
-func (e *estimator) notes(all []*estimated) []string {
+func (e *estimateCommand) notes(all []*estimated) []string {
 	var notes []string
 	add := func(n string) {
 		if !slices.Contains(notes, n) {
@@ -131,7 +131,7 @@ type estimateCategoryJSON struct {
 	Bytes int64  `json:"bytes"`
 }
 
-func (e *estimator) writeJSON(w io.Writer, all []*estimated, largest *largestFit) error {
+func (e *estimateCommand) writeJSON(w io.Writer, all []*estimated, largest *largestFit) error {
 	j := estimateJSON{Schema: 1, Budget: e.budget, Outside: e.outside, Hardware: e.hardware.Name, Torch: all[0].result.Torch, Notes: e.notes(all)}
 	for _, x := range all {
 		s := estimateSizeJSON{Batch: x.batch, Sequence: x.sequence, Fits: x.fits, Peak: x.peak, PeakStep: x.step, Reserved: x.reserved,

@@ -85,69 +85,73 @@ func chosenExporter(format, output, what string) (exporter, error) {
 	return e, nil
 }
 
-func (a *app) exportCommand() *cobra.Command {
-	var format, what string
-	var redact bool
+// exportCommand writes a trace in another format.
+type exportCommand struct {
+	*app
+	format, what string
+	redact       bool
+}
+
+func newExportCommand(a *app) *cobra.Command {
+	c := exportCommand{app: a}
 	var long strings.Builder
 	long.WriteString("Writes a trace, or a picture of it, in a format that others read:\n\n")
 	for _, e := range exporters {
 		fmt.Fprintf(&long, "  %-9s %s\n", e.name, e.about)
 	}
 	long.WriteString("\n--redact replaces the user's paths, names, annotations and host by hashes; structure, sizes and times stay.")
-	c := &cobra.Command{
+	cmd := &cobra.Command{
 		Use: "export FILE --format FORMAT -o OUT", GroupID: groupFiles, Args: exactArgs("FILE"), DisableFlagsInUseLine: true,
 		Short: "Write a trace, or a picture of it, in a format that others read",
 		Long:  long.String(),
 		Example: "  gmemtop export snapshot.pickle -o memory.html\n" +
 			"  gmemtop export snapshot.pickle --format folded | flamegraph.pl > memory.svg\n" +
 			"  gmemtop export snapshot.pickle --format gmt --redact -o shareable.gmt",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			e, err := chosenExporter(format, a.flags.output, what)
-			if err != nil {
-				return err
-			}
-			return a.export(cmd.Context(), args[0], e, redact)
-		},
+		RunE: func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), args[0]) },
 	}
-	c.Flags().StringVar(&format, "format", "", "format; without it the name of -o decides")
-	c.Flags().StringVar(&what, "what", "", "rows of csv: allocations, events or stacks (default allocations)")
-	c.Flags().BoolVar(&redact, "redact", false, "hash the user's paths, names, annotations and host")
-	a.flags.reading(c)
-	a.flags.window(c)
-	c.Flags().IntVar(&a.flags.top, "top", 0, "how many call sites, modules and sizes to list")
-	a.flags.writing(c)
-	return c
+	cmd.Flags().StringVar(&c.format, "format", "", "format; without it the name of -o decides")
+	cmd.Flags().StringVar(&c.what, "what", "", "rows of csv: allocations, events or stacks (default allocations)")
+	cmd.Flags().BoolVar(&c.redact, "redact", false, "hash the user's paths, names, annotations and host")
+	c.flags.reading(cmd)
+	c.flags.window(cmd)
+	cmd.Flags().IntVar(&c.flags.top, "top", 0, "how many call sites, modules and sizes to list")
+	c.flags.writing(cmd)
+	return cmd
 }
 
-func (a *app) export(ctx context.Context, path string, e exporter, redact bool) error {
-	if err := a.mayWrite(a.flags.output); err != nil {
+func (c *exportCommand) run(ctx context.Context, path string) error {
+	e, err := chosenExporter(c.format, c.flags.output, c.what)
+	if err != nil {
 		return err
 	}
-	if e.binary && a.flags.output == "" && isTerminal(a.out) {
+	if err := c.mayWrite(c.flags.output); err != nil {
+		return err
+	}
+	if e.binary && c.flags.output == "" && isTerminal(c.out) {
 		return errTerminal
 	}
-	windowed := !a.flags.report.From.IsZero() || !a.flags.report.To.IsZero()
+	windowed := !c.flags.report.From.IsZero() || !c.flags.report.To.IsZero()
 	if e.trace != nil && windowed {
 		return usageError{fmt.Errorf("--from and --to do not apply to %s, which holds the whole trace", e.name)}
 	}
-	tr, readErr := a.trace(ctx, path)
+	tr, readErr := c.trace(ctx, path)
 	if tr == nil {
 		return readErr
 	}
-	if redact {
+	if c.redact {
 		tr = traces.Redact(tr, nil)
 	}
 	if e.name == "snapshot" && len(tr.Ops)+len(tr.Accesses)+len(tr.Counters) > 0 {
-		a.note("PyTorch's snapshots have no room for ops, accesses and counters: those of %s are left out", name(path))
+		c.note("PyTorch's snapshots have no room for ops, accesses and counters: those of %s are left out", name(path))
 	}
 	if e.trace != nil {
-		return firstError(a.write(e.binary, func(w io.Writer) error { return e.trace(ctx, w, tr) }), readErr)
+		return firstError(c.write(e.binary, func(w io.Writer) error { return e.trace(ctx, w, tr) }), readErr)
 	}
-	t, readErr := a.build(ctx, tr, readErr)
+	t, readErr := c.build(ctx, tr, readErr)
 	if t == nil {
 		return readErr
 	}
-	o := figure.Options{Options: a.flags.report}
+	o := figure.Options{Options: c.flags.report}
 	devices, err := o.Devices.Of(t)
 	if err != nil {
 		return selection(err)
@@ -156,12 +160,12 @@ func (a *app) export(ctx context.Context, path string, e exporter, redact bool) 
 		return firstError(readErr, fmt.Errorf("%s holds no memory of any device: %w", name(path), traces.ErrUnsupported))
 	}
 	if e.devices != nil {
-		return firstError(a.write(e.binary, func(w io.Writer) error { return e.devices(ctx, w, devices, o) }), readErr)
+		return firstError(c.write(e.binary, func(w io.Writer) error { return e.devices(ctx, w, devices, o) }), readErr)
 	}
 	chosen := timeline.Timeline{Trace: t.Trace, Devices: devices}
 	main := chosen.Main()
 	if len(devices) > 1 {
-		a.note("%s holds one device: %s is written, --device chooses another", e.name, report.DeviceName(main.Info))
+		c.note("%s holds one device: %s is written, --device chooses another", e.name, report.DeviceName(main.Info))
 	}
-	return firstError(a.write(e.binary, func(w io.Writer) error { return e.device(ctx, w, main, o) }), readErr)
+	return firstError(c.write(e.binary, func(w io.Writer) error { return e.device(ctx, w, main, o) }), readErr)
 }

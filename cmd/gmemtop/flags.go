@@ -21,7 +21,6 @@ type flags struct {
 	force, quiet, json, ascii, noMouse, noCache   bool
 	verbose                                       bool
 	top                                           int
-	live                                          liveFlags
 	report                                        report.Options // what check made of them
 }
 
@@ -48,19 +47,6 @@ func (f *flags) window(c *cobra.Command) {
 	p := c.Flags()
 	p.StringVar(&f.from, "from", "", "begin at a time (1.5s), an iteration (it3) or an event index (1200)")
 	p.StringVar(&f.to, "to", "", "end before a time, an iteration or an event index")
-}
-
-// watching adds the flags of commands that watch a job.
-func (f *flags) watching(c *cobra.Command) {
-	p := c.Flags()
-	p.IntVar(&f.live.every, "every", 0, "capture one step in so many whole, op by op; 0 captures two at the beginning and then only by request")
-	p.StringVar(&f.live.depth, "depth", "", "capture by ops (each op with what it touches), history (the GPU allocator's own record) or profile (torch's profiler) (default ops)")
-	p.StringArrayVar(&f.live.triggers, "trigger", nil, "write only what stands around an event: oom, allocated>60GiB, leak>1MiB/step, ... (may be repeated)")
-	p.IntVar(&f.live.before, "before", 3, "captured steps to keep from before a trigger")
-	p.IntVar(&f.live.after, "after", 1, "captured steps to keep from after a trigger")
-	p.StringVar(&f.live.maxBytes, "max-size", "", "begin another file at this size, such as 1GiB")
-	p.DurationVar(&f.live.maxAge, "max-age", 0, "begin another file at this age, such as 1h")
-	p.IntVar(&f.live.keep, "keep", 0, "files to keep when others are begun, the oldest going first (default all)")
 }
 
 // reporting adds the flags of commands that print a report.

@@ -183,9 +183,9 @@ func TestScriptsInARowAreTwoProcessesAndTheOneThatRunsIsShown(t *testing.T) {
 
 func TestEveryRankIsRecordedToAFileOfItsOwnAndTheyAreOneRun(t *testing.T) {
 	dir := t.TempDir()
-	a := &app{}
-	a.flags.output = filepath.Join(dir, "run.gmt")
-	w, err := a.watch("", "")
+	c := runCommand{watcher: watcher{app: &app{}}}
+	c.flags.output = filepath.Join(dir, "run.gmt")
+	w, err := c.watch("", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +193,7 @@ func TestEveryRankIsRecordedToAFileOfItsOwnAndTheyAreOneRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := newJobFeed(w)
-	f.record = a.recordRank(false)
+	f.record = c.recordRank(false)
 	list := train(f, 4, 20)
 	for r, m := range list {
 		if r == 0 {

@@ -280,7 +280,7 @@ func TestWhoLooksAlongAtOneRankReachesAllAndTakesThePlanOfAnotherAway(t *testing
 	ranks := twoOfThem(t, "gpt@1200", "mlp@100000", file)
 	list := ranks.until(2)
 	guest := guestOf(t, list[1].pid)
-	screen := (&app{}).livePlanner()
+	screen := newLivePlanner()
 	defer screen.watch(guest.crew)()
 
 	over := make(chan error, 1)
@@ -309,7 +309,7 @@ func TestWhoLooksAlongAtOneRankReachesAllAndTakesThePlanOfAnotherAway(t *testing
 	}
 
 	// A plan that is named where one attaches comes and goes with the screen.
-	taken := (&app{}).trainMeanwhile(t.Context(), guest, managed("vdnn-all", anyHardware, ninety))
+	taken := (&attachCommand{watcher: watcher{app: &app{}}}).trainMeanwhile(t.Context(), guest, managed("vdnn-all", anyHardware, ninety))
 	for _, h := range list {
 		if err := h.until(t.Context(), func(*capture.View) (bool, error) { return h.under() != 0, nil }); err != nil {
 			t.Error(err)

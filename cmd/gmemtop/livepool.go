@@ -11,7 +11,6 @@ import (
 	"github.com/gmemtop/gmemtop/capture/pytorch/pool"
 	"github.com/gmemtop/gmemtop/managers"
 	"github.com/gmemtop/gmemtop/managers/plan"
-	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/replay/live"
 	"github.com/gmemtop/gmemtop/traces"
 )
@@ -91,13 +90,4 @@ func (t *trainer) DescribeEvents(ctx context.Context, library string) (*traces.T
 // DescribeEvents implements capture.Carrier.
 func (l *lateControl) DescribeEvents(ctx context.Context, n int, library string) error {
 	return l.carrier(func(c capture.Carrier) error { return c.DescribeEvents(ctx, n, library) })
-}
-
-// pooledLive has plans that choose addresses carried out in a training: they are made of another problem than the others, what its allocator was asked for.
-func (a *app) pooledLive(ctx context.Context, w *crew, f *planFlags, list []plan.Manager, o comparing) (*replay.Comparison, error) {
-	today, err := managers.Select("caching,expandable") // to be compared with: they are had without a plan
-	if err != nil {
-		return nil, err
-	}
-	return a.comparedIn(ctx, w, true, f, append(today, list...), replay.Options{Seed: f.seed, Work: f.work, Limit: o.limit}, o.live)
 }

@@ -29,46 +29,46 @@ func livePID(target string) (int, error) {
 	return pid, nil
 }
 
-// compareLive has plans carried out in a training that runs, and leaves it as it was.
-func (a *app) compareLive(ctx context.Context, f *planFlags, o comparing) error {
-	if err := a.mayWrite(a.flags.output); err != nil {
+// runLive has plans carried out in a training that runs, and leaves it as it was.
+func (c *compareCommand) runLive(ctx context.Context) error {
+	if err := c.mayWrite(c.flags.output); err != nil {
 		return err
 	}
-	pid, err := livePID(o.devices.target)
+	pid, err := livePID(c.devices.target)
 	if err != nil {
 		return err
 	}
 	switch {
-	case f.network != "" || f.iteration != "" || o.maxBatch:
+	case c.plan.network != "" || c.plan.iteration != "" || c.maxBatch:
 		return usageError{errors.New("--target live:PID plans the step that the training runs: leave --network, --iteration and --max-batch away")}
-	case o.devices.iterations < 1 || o.devices.iterations > 10_000:
-		return usageError{fmt.Errorf("--iterations %d: time between 1 and 10000 of them", o.devices.iterations)}
+	case c.devices.iterations < 1 || c.devices.iterations > 10_000:
+		return usageError{fmt.Errorf("--iterations %d: time between 1 and 10000 of them", c.devices.iterations)}
 	}
-	o.live.Steps = o.devices.iterations
-	if o.live.Results, err = liveResults(o.devices.results); err != nil {
+	c.live.Steps = c.devices.iterations
+	if c.live.Results, err = liveResults(c.devices.results); err != nil {
 		return err
 	}
-	list, err := managers.Select(o.names)
+	list, err := managers.Select(c.names)
 	if err != nil {
 		return usageError{err}
 	}
-	pooling, others := apart(list, o.names)
-	if a.flags.json && len(pooling) > 0 && len(others) > 0 {
+	pooling, others := apart(list, c.names)
+	if c.flags.json && len(pooling) > 0 && len(others) > 0 {
 		return usageError{fmt.Errorf("--json writes one comparison, and %s is planned on another problem than %s: compare them one after the other",
 			pooling[0].Info().Name, others[0].Info().Name)}
 	}
 	var made []*replay.Comparison
-	left := a.training(ctx, pid, func(w *crew) error {
+	left := c.training(ctx, pid, func(w *crew) error {
 		for _, x := range []struct {
-			list []plan.Manager
-			made func(context.Context, *crew, *planFlags, []plan.Manager, comparing) (*replay.Comparison, error)
-		}{{others, a.comparedLive}, {pooling, a.pooledLive}} {
+			list   []plan.Manager
+			pooled bool
+		}{{others, false}, {pooling, true}} {
 			if len(x.list) == 0 {
 				continue
 			}
-			c, err := x.made(ctx, w, f, x.list, o)
-			if c != nil {
-				made = append(made, c)
+			one, err := c.comparedLive(ctx, w, x.pooled, x.list)
+			if one != nil {
+				made = append(made, one)
 			}
 			if err != nil {
 				return err
@@ -79,15 +79,15 @@ func (a *app) compareLive(ctx context.Context, f *planFlags, o comparing) error 
 	if len(made) == 0 {
 		return left
 	}
-	err = firstError(a.writeComparison(o.notes, made...), left)
-	for _, c := range made {
-		err = firstError(err, unmeasured(c))
+	err = firstError(c.writeComparison(made...), left)
+	for _, one := range made {
+		err = firstError(err, unmeasured(one))
 	}
 	return err
 }
 
 // training has f use a training that runs, once one of its steps has ended, and leaves its processes as they were.
-func (a *app) training(ctx context.Context, pid int, f func(c *crew) error) error {
+func (c *planning) training(ctx context.Context, pid int, f func(w *crew) error) error {
 	found, err := attachable(pid)
 	if err != nil {
 		return err
@@ -97,10 +97,10 @@ func (a *app) training(ctx context.Context, pid int, f func(c *crew) error) erro
 	run, stop := context.WithCancel(context.Background())
 	defer stop()
 	w.connect(run, pid, found.Started)
-	c := w.crew()
-	a.note("waiting for a step of process %d to end", pid)
-	if err = c.lead.until(ctx, func(v *capture.View) (bool, error) { return len(v.Steps) > 0, nil }); err == nil {
-		err = f(c)
+	all := w.crew()
+	c.note("waiting for a step of process %d to end", pid)
+	if err = all.lead.until(ctx, func(v *capture.View) (bool, error) { return len(v.Steps) > 0, nil }); err == nil {
+		err = f(all)
 	}
 	left := w.letGo()
 	stop()
@@ -113,24 +113,24 @@ type problemOf interface {
 }
 
 // describedNow has a training described and returns the iteration that process t runs.
-func (a *app) describedNow(ctx context.Context, target problemOf, pooled bool, f *planFlags, t *trainer) (*plan.Problem, error) {
-	h, err := f.liveHardware()
+func (c *planning) describedNow(ctx context.Context, target problemOf, pooled bool, t *trainer) (*plan.Problem, error) {
+	h, err := c.plan.liveHardware()
 	if err != nil {
 		return nil, err
 	}
 	name := "process %d"
 	if pooled {
 		name = "what process %d allocates"
-		a.note("recording the allocations of %d of its steps", recordedSteps)
+		c.note("recording the allocations of %d of its steps", recordedSteps)
 	} else {
-		a.note("describing two of its steps")
+		c.note("describing two of its steps")
 	}
 	p, err := target.Problem(ctx, h)
 	if err != nil {
 		return nil, err
 	}
 	p.Name = fmt.Sprintf(name, t.session.Snapshot().Target.PID)
-	p.Outside, err = optionalBytes("outside", f.outside)
+	p.Outside, err = optionalBytes("outside", c.plan.outside)
 	return p, err
 }
 
@@ -142,19 +142,21 @@ func (t *trainer) onGPUs(o live.Options) live.Options {
 	return o
 }
 
-// comparedLive describes the training, plans and has the plans carried out.
-func (a *app) comparedLive(ctx context.Context, w *crew, f *planFlags, list []plan.Manager, o comparing) (*replay.Comparison, error) {
-	opt := replay.Options{Seed: f.seed, Work: f.work, Limit: o.limit, Eager: managers.Eager}
-	return a.comparedIn(ctx, w, false, f, list, opt, o.live)
-}
-
-// comparedIn describes a training, plans, and has plans carried out in all of its processes.
-func (a *app) comparedIn(ctx context.Context, w *crew, pooled bool, f *planFlags, list []plan.Manager, opt replay.Options, how live.Options) (*replay.Comparison, error) {
-	target := w.target(pooled, how, func(ctx context.Context, p *plan.Problem, manager string) (*plan.Plan, error) {
-		m, err := managed(manager, live.Hardware{Hardware: p.Hardware}, func(p *plan.Problem, _ int64) (int64, error) { return f.budgetBytes(ctx, p) }).plan(ctx, p, 0)
+// comparedLive describes a training, plans, and has plans carried out in all of its processes. Plans that choose addresses are made of another problem than the
+// others, what its allocator was asked for, and are compared with what allocators do without a plan.
+func (c *compareCommand) comparedLive(ctx context.Context, w *crew, pooled bool, list []plan.Manager) (*replay.Comparison, error) {
+	if pooled {
+		today, err := managers.Select("caching,expandable")
+		if err != nil {
+			return nil, err
+		}
+		list = append(today, list...)
+	}
+	target := w.target(pooled, c.live, func(ctx context.Context, p *plan.Problem, manager string) (*plan.Plan, error) {
+		m, err := managed(manager, live.Hardware{Hardware: p.Hardware}, func(p *plan.Problem, _ int64) (int64, error) { return c.plan.budgetBytes(ctx, p) }).plan(ctx, p, 0)
 		return m.Plan, err
 	})
-	p, err := a.describedNow(ctx, target, pooled, f, w.lead)
+	p, err := c.describedNow(ctx, target, pooled, w.lead)
 	if err != nil {
 		return nil, err
 	}
@@ -162,12 +164,14 @@ func (a *app) comparedIn(ctx context.Context, w *crew, pooled bool, f *planFlags
 	if n := len(target.ranks); n > 1 {
 		about += fmt.Sprintf(", %d ranks", n)
 	}
+	opt, err := c.plan.options(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	opt.Limit = c.limit
+	if !pooled {
+		opt.Eager = managers.Eager
+	}
 	opt.Devices = []replay.Device{{Target: target, About: about, Eager: !pooled, Pools: pooled}}
-	if opt.Budget, err = f.budgetBytes(ctx, p); err != nil {
-		return nil, err
-	}
-	if opt.Margin, err = optionalBytes("margin", f.margin); err != nil {
-		return nil, err
-	}
-	return a.compared(ctx, p, list, opt)
+	return c.compared(ctx, p, list, opt)
 }

@@ -1,8 +1,7 @@
 // Command gmemtop shows where GPU memory goes during training, from saved traces of PyTorch and others.
 //
 // This package is flags, wiring and exit codes and nothing else: what is shown comes from timeline/report and timeline/figure,
-// the
-// screen from tui, the readers from traces/load.
+// the screen from tui, the readers from traces/load.
 package main
 
 import (
@@ -36,7 +35,7 @@ func run(args []string) int {
 			}
 			cancel()
 			time.Sleep(graceAfterSignal)
-			a.removeUnfinished()
+			a.pending.removeAll()
 			os.Exit(exitInterrupted)
 		}
 	}()

@@ -18,16 +18,16 @@ import (
 type scaled func(batch int) (*plan.Problem, error)
 
 // maxBatches finds, for every manager of a comparison, the largest batch whose plan fits in the budget.
-func (a *app) maxBatches(ctx context.Context, c *replay.Comparison, list []plan.Manager, paths []string, f *planFlags, opt replay.Options) error {
-	at, inferred, err := a.scaling(ctx, c.Problem, paths, f)
+func (c *compareCommand) maxBatches(ctx context.Context, made *replay.Comparison, list []plan.Manager, opt replay.Options) error {
+	at, inferred, err := c.scaling(ctx, made.Problem)
 	if err != nil {
 		return err
 	}
-	c.BatchSequence = f.atSequence
-	bar := a.newProgress()
+	made.BatchSequence = c.plan.atSequence
+	bar := c.newProgress()
 	defer bar.done()
 	for i, m := range list {
-		k := slices.IndexFunc(c.Results, func(r replay.Result) bool {
+		k := slices.IndexFunc(made.Results, func(r replay.Result) bool {
 			return r.Available && r.Info.Name == m.Info().Name && r.Executor == plan.Ideal
 		})
 		if k < 0 {
@@ -39,10 +39,10 @@ func (a *app) maxBatches(ctx context.Context, c *replay.Comparison, list []plan.
 		if err != nil {
 			return err
 		}
-		r := &c.Results[k]
+		r := &made.Results[k]
 		r.MaxBatch, r.MaxBatchKnown, r.MaxBatchInferred = largest, true, inferred
-		if c.BatchNotes == nil {
-			if c.BatchNotes, err = f.batchNotes(c.Problem, at, largest); err != nil {
+		if made.BatchNotes == nil {
+			if made.BatchNotes, err = c.plan.batchNotes(made.Problem, at, largest); err != nil {
 				return err
 			}
 		}
@@ -92,15 +92,15 @@ func (f *planFlags) batchNotes(p *plan.Problem, at scaled, largest int) ([]strin
 }
 
 // scaling returns what makes the problem at any batch size: the network's layers, or a model fitted to recordings.
-func (a *app) scaling(ctx context.Context, p *plan.Problem, paths []string, f *planFlags) (at scaled, inferred bool, err error) {
-	if f.network != "" {
-		return f.made, false, nil
+func (c *compareCommand) scaling(ctx context.Context, p *plan.Problem) (at scaled, inferred bool, err error) {
+	if c.plan.network != "" {
+		return c.plan.made, false, nil
 	}
-	points, err := a.points(ctx, p, paths, f)
+	points, err := c.points(ctx, p)
 	if err != nil {
 		return nil, false, err
 	}
-	if len(f.sequence) == 0 || len(points) == 1 {
+	if len(c.plan.sequence) == 0 || len(points) == 1 {
 		model, err := batch.Fit(points...)
 		if err != nil {
 			return nil, false, unfitted(err)
@@ -111,9 +111,9 @@ func (a *app) scaling(ctx context.Context, p *plan.Problem, paths []string, f *p
 	if err != nil {
 		return nil, false, unfitted(err)
 	}
-	length := f.atSequence
+	length := c.plan.atSequence
 	if length == 0 {
-		length = f.sequence[0]
+		length = c.plan.sequence[0]
 	}
 	return func(n int) (*plan.Problem, error) { return model.ScaledTo(n, length) }, model.Inferred(), nil
 }
@@ -127,28 +127,28 @@ func unfitted(err error) error {
 }
 
 // points are the recordings with the sizes that the flags give them; the first is p's.
-func (a *app) points(ctx context.Context, p *plan.Problem, paths []string, f *planFlags) ([]batch.Point, error) {
-	example := strings.Join([]string{"32", "64", "32", "32"}[:len(paths)], ",")
+func (c *compareCommand) points(ctx context.Context, p *plan.Problem) ([]batch.Point, error) {
+	example := strings.Join([]string{"32", "64", "32", "32"}[:len(c.paths)], ",")
 	switch {
-	case len(f.batch) != len(paths):
+	case len(c.plan.batch) != len(c.paths):
 		return nil, usageError{fmt.Errorf("--max-batch needs the batch size that each file was recorded at: --batch %s", example)}
-	case len(f.sequence) == 0 && f.atSequence != 0:
+	case len(c.plan.sequence) == 0 && c.plan.atSequence != 0:
 		return nil, usageError{errors.New("--at-sequence needs the sequence length of each recording: --sequence 512,512,1024")}
-	case len(f.sequence) == 0 && len(paths) > 2:
-		return nil, usageError{fmt.Errorf("batch and sequence length are told apart by %d recordings with --sequence, one length a file; two suffice for the batch alone", len(paths))}
-	case f.atSequence != 0 && len(paths) < 3 && f.atSequence != f.sequence[0]:
+	case len(c.plan.sequence) == 0 && len(c.paths) > 2:
+		return nil, usageError{fmt.Errorf("batch and sequence length are told apart by %d recordings with --sequence, one length a file; two suffice for the batch alone", len(c.paths))}
+	case c.plan.atSequence != 0 && len(c.paths) < 3 && c.plan.atSequence != c.plan.sequence[0]:
 		return nil, usageError{errors.New("--at-sequence needs three recordings or four, at two batch sizes and two sequence lengths, to know how sizes grow with each")}
-	case len(f.sequence) != 0 && len(f.sequence) != len(paths):
-		return nil, usageError{fmt.Errorf("--sequence gives %d lengths for %d files: one a file, in their order", len(f.sequence), len(paths))}
+	case len(c.plan.sequence) != 0 && len(c.plan.sequence) != len(c.paths):
+		return nil, usageError{fmt.Errorf("--sequence gives %d lengths for %d files: one a file, in their order", len(c.plan.sequence), len(c.paths))}
 	}
 	var points []batch.Point
-	for i, path := range paths {
-		x := batch.Point{Batch: f.batch[i], Problem: p}
-		if len(f.sequence) > 0 {
-			x.Sequence = f.sequence[i]
+	for i, path := range c.paths {
+		x := batch.Point{Batch: c.plan.batch[i], Problem: p}
+		if len(c.plan.sequence) > 0 {
+			x.Sequence = c.plan.sequence[i]
 		}
 		if i > 0 {
-			other, readErr, err := a.recorded(ctx, path, f)
+			other, readErr, err := c.recorded(ctx, path)
 			if err := firstError(err, readErr); err != nil {
 				return nil, err
 			}

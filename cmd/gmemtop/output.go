@@ -34,10 +34,11 @@ func (u *unfinished) remove(path string) {
 	delete(u.paths, path)
 }
 
-func (a *app) removeUnfinished() {
-	a.pending.mu.Lock()
-	defer a.pending.mu.Unlock()
-	for path := range a.pending.paths {
+// removeAll removes the files themselves.
+func (u *unfinished) removeAll() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for path := range u.paths {
 		os.Remove(path)
 	}
 }

@@ -15,55 +15,59 @@ import (
 	"github.com/gmemtop/gmemtop/traces/load"
 )
 
-func (a *app) packCommand() *cobra.Command {
-	var capacity string
-	var timeout time.Duration
-	var seed uint64
-	var work, align int64
-	c := &cobra.Command{
+// packCommand solves a storage-allocation problem.
+type packCommand struct {
+	*app
+	capacity string
+	timeout  time.Duration
+	align    int64
+	search   pack.Options
+}
+
+func newPackCommand(a *app) *cobra.Command {
+	c := packCommand{app: a}
+	cmd := &cobra.Command{
 		Use: "pack PROBLEM.csv", GroupID: groupFiles, Args: exactArgs("PROBLEM.csv"),
 		Short: "Solve a storage-allocation problem: an address for every buffer",
 		Long: "Reads a storage-allocation problem (MiniMalloc's CSV: id,lower,upper,size), finds an offset for every buffer such that\n" +
 			"buffers alive together never overlap, and writes the rows with an offset column. With --capacity it looks for a packing\n" +
 			"within it, without for the lowest top. Exits with 3 where the capacity cannot be met.",
 		Example: "  gmemtop pack problem.csv -o solution.csv\n  gmemtop pack problem.csv --capacity 1048576 --timeout 60s",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			o := pack.Options{Seed: seed, Work: work}
-			if capacity != "" {
-				n, err := timeline.ParseBytes(capacity)
-				if err != nil || n <= 0 {
-					return usageError{fmt.Errorf("--capacity %q is no size: write 1048576 or 1MiB", capacity)}
-				}
-				o.Capacity = n
-			}
-			return a.pack(cmd.Context(), args[0], o, timeout, align)
-		},
+		RunE:    func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), args[0]) },
 	}
-	p := c.Flags()
-	p.StringVar(&capacity, "capacity", "", "stay within this many bytes (default: as few as possible)")
-	p.DurationVar(&timeout, "timeout", 0, "stop after this long with the best found (default none)")
-	p.Int64Var(&align, "align", 1, "round sizes and offsets up to this many bytes")
-	p.Uint64Var(&seed, "seed", 1, "seed of the search: same seed and work, same packing")
-	p.Int64Var(&work, "work", 0, "how much to search, in counted steps (default the packer's own)")
-	a.flags.writing(c)
-	return c
+	p := cmd.Flags()
+	p.StringVar(&c.capacity, "capacity", "", "stay within this many bytes (default: as few as possible)")
+	p.DurationVar(&c.timeout, "timeout", 0, "stop after this long with the best found (default none)")
+	p.Int64Var(&c.align, "align", 1, "round sizes and offsets up to this many bytes")
+	p.Uint64Var(&c.search.Seed, "seed", 1, "seed of the search: same seed and work, same packing")
+	p.Int64Var(&c.search.Work, "work", 0, "how much to search, in counted steps (default the packer's own)")
+	c.flags.writing(cmd)
+	return cmd
 }
 
-func (a *app) pack(ctx context.Context, path string, o pack.Options, timeout time.Duration, align int64) error {
-	if err := a.mayWrite(a.flags.output); err != nil {
+func (c *packCommand) run(ctx context.Context, path string) error {
+	o := c.search
+	if c.capacity != "" {
+		n, err := timeline.ParseBytes(c.capacity)
+		if err != nil || n <= 0 {
+			return usageError{fmt.Errorf("--capacity %q is no size: write 1048576 or 1MiB", c.capacity)}
+		}
+		o.Capacity = n
+	}
+	if err := c.mayWrite(c.flags.output); err != nil {
 		return err
 	}
-	t, err := a.packTable(ctx, path)
+	t, err := c.table(ctx, path)
 	if err != nil {
 		return err
 	}
-	t.Problem.Align = align
-	bar := a.newProgress()
+	t.Problem.Align = c.align
+	bar := c.newProgress()
 	o.Progress = func(best, bound int64) { bar.tell("packing, bound over best", bound, best) }
 	limited := ctx
-	if timeout > 0 {
+	if c.timeout > 0 {
 		var stop context.CancelFunc
-		limited, stop = context.WithTimeout(ctx, timeout)
+		limited, stop = context.WithTimeout(ctx, c.timeout)
 		defer stop()
 	}
 	res, err := pack.Exact(limited, &t.Problem, o)
@@ -74,7 +78,7 @@ func (a *app) pack(ctx context.Context, path string, o pack.Options, timeout tim
 	if err := pack.Validate(&t.Problem, res.Offsets); err != nil {
 		return fmt.Errorf("pack %s: the packing is wrong, which is a defect of this program: %w", name(path), err)
 	}
-	u := a.flags.report.Units
+	u := c.flags.report.Units
 	say := func(w io.Writer) {
 		if o.Capacity > 0 {
 			fmt.Fprintf(w, "capacity     %d\n", o.Capacity)
@@ -85,16 +89,16 @@ func (a *app) pack(ctx context.Context, path string, o pack.Options, timeout tim
 	}
 	t.Offsets = res.Offsets
 	rows := func(w io.Writer) error { return pack.WriteCSV(w, t) }
-	if a.flags.output == "" || a.flags.output == "-" { // rows go to standard output, the verdict beside them
-		if err := a.write(false, rows); err != nil {
+	if c.flags.output == "" || c.flags.output == "-" { // rows go to standard output, the verdict beside them
+		if err := c.write(false, rows); err != nil {
 			return err
 		}
-		say(a.err)
+		say(c.err)
 	} else {
-		if err := a.write(false, rows); err != nil {
+		if err := c.write(false, rows); err != nil {
 			return err
 		}
-		say(a.out)
+		say(c.out)
 	}
 	if o.Capacity > 0 && res.Top > o.Capacity {
 		return errFinding
@@ -102,12 +106,12 @@ func (a *app) pack(ctx context.Context, path string, o pack.Options, timeout tim
 	return nil
 }
 
-// packTable reads a problem, plain or compressed.
-func (a *app) packTable(ctx context.Context, path string) (*pack.Table, error) {
-	bar := a.newProgress()
+// table reads a problem, plain or compressed.
+func (c *packCommand) table(ctx context.Context, path string) (*pack.Table, error) {
+	bar := c.newProgress()
 	defer bar.done()
 	var t *pack.Table
-	err := load.Plain(ctx, path, a.loadOptions(bar), func(r io.Reader) error {
+	err := load.Plain(ctx, path, c.loadOptions(bar), func(r io.Reader) error {
 		var err error
 		t, err = pack.ReadCSV(r)
 		return err

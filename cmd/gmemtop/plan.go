@@ -13,18 +13,24 @@ import (
 	"github.com/gmemtop/gmemtop/replay/live"
 )
 
-func (a *app) planCommand() *cobra.Command {
-	var f planFlags
-	var manager string
-	var eager bool
-	var target, emit string
-	c := &cobra.Command{
+// planCommand writes one manager's plan.
+type planCommand struct {
+	planning
+	manager string
+	eager   bool
+	target  string // a training that runs, "" for a trace or a network
+	emit    string // "" for JSON
+}
+
+func newPlanCommand(a *app) *cobra.Command {
+	c := planCommand{planning: planning{app: a}}
+	cmd := &cobra.Command{
 		Use: "plan FILE --manager M --budget B -o plan.json", GroupID: groupReport, DisableFlagsInUseLine: true,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if target != "" {
+			if c.target != "" {
 				return cobra.NoArgs(cmd, args)
 			}
-			return f.tracesOrNetwork(1)(cmd, args)
+			return c.plan.tracesOrNetwork(1)(cmd, args)
 		},
 		Short: "Write one manager's plan: what leaves memory when, and where everything lies",
 		Long: "Plans one iteration of a trace with one manager, checks the plan, and writes it as JSON (docs/plan.md): what is swapped,\n" +
@@ -35,125 +41,114 @@ func (a *app) planCommand() *cobra.Command {
 		Example: "  gmemtop plan trace.gmt --manager joint --budget 12GiB -o plan.json\n" +
 			"  gmemtop plan --target live:4242 --manager joint --budget 12GiB --emit torch -o less_memory.py",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if emit != "" && emit != emitTorch {
-				return usageError{fmt.Errorf("--emit %q is none: write torch", emit)}
+			if c.emit != "" && c.emit != emitTorch {
+				return usageError{fmt.Errorf("--emit %q is none: write torch", c.emit)}
 			}
-			o := planning{manager: manager, eager: eager || emit != "" || target != "", emit: emit != ""}
-			if target != "" {
-				if o.pooled = pools(manager); o.pooled && !o.emit {
-					o.eager = false
-				}
-				return a.planLive(cmd.Context(), target, &f, o)
+			if c.target != "" {
+				return c.runLive(cmd.Context())
 			}
-			return a.plan(cmd.Context(), args, &f, o)
+			return c.run(cmd.Context(), args)
 		},
 	}
-	p := c.Flags()
-	p.StringVar(&manager, "manager", "joint", "the manager that plans")
-	p.BoolVar(&eager, "eager", false, "the plan as eager PyTorch can run it")
-	p.StringVar(&target, "target", "", "plan for a training that runs instead of FILE: live:PID")
-	p.StringVar(&emit, "emit", "", "write a Python file that carries the plan out instead of JSON: torch")
-	f.add(c)
-	a.flags.reading(c)
-	a.flags.writing(c)
-	return c
+	p := cmd.Flags()
+	p.StringVar(&c.manager, "manager", "joint", "the manager that plans")
+	p.BoolVar(&c.eager, "eager", false, "the plan as eager PyTorch can run it")
+	p.StringVar(&c.target, "target", "", "plan for a training that runs instead of FILE: live:PID")
+	p.StringVar(&c.emit, "emit", "", "write a Python file that carries the plan out instead of JSON: torch")
+	c.plan.add(cmd)
+	c.flags.reading(cmd)
+	c.flags.writing(cmd)
+	return cmd
 }
 
-// planning is what is asked of plan beside the flags of all planning.
-type planning struct {
-	manager     string
-	eager, emit bool
-	// pooled says that a training is planned for by a manager that only chooses addresses, on what it allocates.
-	pooled bool
-}
-
-// one returns the manager that is named.
-func (o *planning) one() ([]plan.Manager, error) {
-	list, err := managers.Select(o.manager)
+// oneManager returns the manager of a name.
+func oneManager(name string) (plan.Manager, error) {
+	list, err := managers.Select(name)
 	if err != nil {
 		return nil, usageError{err}
 	}
 	if len(list) != 1 {
-		return nil, usageError{fmt.Errorf("--manager %s names %d managers: name one", o.manager, len(list))}
+		return nil, usageError{fmt.Errorf("--manager %s names %d managers: name one", name, len(list))}
 	}
-	return list, nil
+	return list[0], nil
 }
 
-func (a *app) plan(ctx context.Context, paths []string, f *planFlags, o planning) error {
-	if err := a.mayWrite(a.flags.output); err != nil {
+// run plans an iteration of a trace, or of a network.
+func (c *planCommand) run(ctx context.Context, paths []string) error {
+	if err := c.mayWrite(c.flags.output); err != nil {
 		return err
 	}
-	if _, err := o.one(); err != nil {
+	if _, err := oneManager(c.manager); err != nil {
 		return err
 	}
-	f.eagerOnly = o.emit
-	p, readErr, err := a.problem(ctx, paths, f)
+	c.eager = c.eager || c.emit != ""
+	c.plan.eagerOnly = c.emit != ""
+	p, readErr, err := c.problem(ctx, paths)
 	if p == nil {
 		return err
 	}
-	return a.writePlan(ctx, p, f, o, readErr)
+	return c.writePlan(ctx, p, readErr)
 }
 
-// planLive plans the step that a training runs.
-func (a *app) planLive(ctx context.Context, target string, f *planFlags, o planning) error {
-	if err := a.mayWrite(a.flags.output); err != nil {
+// runLive plans the step that a training runs.
+func (c *planCommand) runLive(ctx context.Context) error {
+	if err := c.mayWrite(c.flags.output); err != nil {
 		return err
 	}
-	if _, err := o.one(); err != nil {
+	if _, err := oneManager(c.manager); err != nil {
 		return err
 	}
-	pid, err := livePID(target)
+	pid, err := livePID(c.target)
 	if err != nil {
 		return err
 	}
+	pooled := pools(c.manager)
+	c.eager = !pooled || c.emit != ""
 	var p *plan.Problem
-	if err := a.training(ctx, pid, func(c *crew) error {
-		target, err := c.lead.target(ctx, o.pooled, live.Options{})
+	if err := c.training(ctx, pid, func(w *crew) error {
+		target, err := w.lead.target(ctx, pooled, live.Options{})
 		if err != nil {
 			return err
 		}
-		p, err = a.describedNow(ctx, target, o.pooled, f, c.lead)
+		p, err = c.describedNow(ctx, target, pooled, w.lead)
 		return err
 	}); err != nil {
 		return err
 	}
-	return a.writePlan(ctx, p, f, o, nil)
+	return c.writePlan(ctx, p, nil)
 }
 
 // writePlan plans a problem with the manager that is named, and writes what came of it.
-func (a *app) writePlan(ctx context.Context, p *plan.Problem, f *planFlags, o planning, readErr error) error {
-	list, err := o.one()
+func (c *planCommand) writePlan(ctx context.Context, p *plan.Problem, readErr error) error {
+	m, err := oneManager(c.manager)
 	if err != nil {
 		return err
 	}
-	opt := replay.Options{Seed: f.seed, Work: f.work}
-	if opt.Budget, err = f.budgetBytes(ctx, p); err != nil {
+	opt, err := c.plan.options(ctx, p)
+	if err != nil {
 		return err
 	}
-	if opt.Margin, err = optionalBytes("margin", f.margin); err != nil {
-		return err
-	}
-	if o.eager {
+	if c.eager {
 		opt.Eager = managers.Eager
 	}
-	c, err := a.compared(ctx, p, list, opt)
+	made, err := c.compared(ctx, p, []plan.Manager{m}, opt)
 	if err != nil {
 		return err
 	}
-	r := c.Results[0]
+	r := made.Results[0]
 	switch {
-	case o.eager && len(c.Results) > 1:
-		r = c.Results[1]
-	case o.eager && r.Available && len(r.Plan.Absences) > 0:
+	case c.eager && len(made.Results) > 1:
+		r = made.Results[1]
+	case c.eager && r.Available && len(r.Plan.Absences) > 0:
 		return unsupportedError{fmt.Errorf("%s: eager PyTorch can run nothing of this plan; without --eager it is written as it is", r.Info.Name)}
 	}
 	if !r.Available {
 		return unsupportedError{fmt.Errorf("%s: %s", r.Info.Name, r.Reason)}
 	}
-	u := a.flags.report.Units
-	a.note("%s", planned(p, &r, u.Bytes(r.Measurement.Footprint)))
+	u := c.flags.report.Units
+	c.note("%s", planned(p, &r, u.Bytes(r.Measurement.Footprint)))
 	write := func(w io.Writer) error { return r.Plan.WriteJSON(w, p) }
-	if o.emit {
+	if c.emit != "" {
 		text, err := emitted(p, &r, u)
 		if err != nil {
 			return err
@@ -163,11 +158,11 @@ func (a *app) writePlan(ctx context.Context, p *plan.Problem, f *planFlags, o pl
 			return err
 		}
 	}
-	if err := a.write(false, write); err != nil {
+	if err := c.write(false, write); err != nil {
 		return err
 	}
 	if !r.Fits && readErr == nil {
-		a.complain("the plan takes %s and the budget is %s", u.Bytes(r.Measurement.Footprint), u.Bytes(c.Net))
+		c.complain("the plan takes %s and the budget is %s", u.Bytes(r.Measurement.Footprint), u.Bytes(made.Net))
 		return errFinding
 	}
 	return readErr

@@ -137,36 +137,42 @@ func (f *planFlags) liveHardware() (live.Hardware, error) {
 	return live.Hardware{Hardware: h, Chosen: f.hardware != ""}, err
 }
 
+// planning is what commands have in common that plan one iteration, of a trace, of a network's layers or of a training that runs.
+type planning struct {
+	*app
+	plan planFlags
+}
+
 // problem takes the iteration to plan from the first of the traces at paths, or makes it from layers. Beside a problem it may return what was wrong with the rest of the input.
-func (a *app) problem(ctx context.Context, paths []string, f *planFlags) (*plan.Problem, error, error) {
-	if f.network != "" {
-		p, err := f.made(0)
+func (c *planning) problem(ctx context.Context, paths []string) (*plan.Problem, error, error) {
+	if c.plan.network != "" {
+		p, err := c.plan.made(0)
 		return p, nil, err
 	}
-	return a.recorded(ctx, paths[0], f)
+	return c.recorded(ctx, paths[0])
 }
 
 // recorded takes the iteration to plan from the trace at path.
-func (a *app) recorded(ctx context.Context, path string, f *planFlags) (*plan.Problem, error, error) {
-	hw, err := f.chosenHardware()
+func (c *planning) recorded(ctx context.Context, path string) (*plan.Problem, error, error) {
+	hw, err := c.plan.chosenHardware()
 	if err != nil {
 		return nil, nil, err
 	}
-	o := plan.BuildOptions{Iteration: -1, Hardware: hw, Name: name(path), EagerOnly: f.eagerOnly}
-	if f.iteration != "" {
-		n, err := strconv.Atoi(strings.TrimPrefix(f.iteration, "it"))
+	o := plan.BuildOptions{Iteration: -1, Hardware: hw, Name: name(path), EagerOnly: c.plan.eagerOnly}
+	if c.plan.iteration != "" {
+		n, err := strconv.Atoi(strings.TrimPrefix(c.plan.iteration, "it"))
 		if err != nil || n < 0 {
-			return nil, nil, usageError{fmt.Errorf("--iteration %q is no iteration: write 2, or it2", f.iteration)}
+			return nil, nil, usageError{fmt.Errorf("--iteration %q is no iteration: write 2, or it2", c.plan.iteration)}
 		}
 		o.Iteration = n
 	}
-	t, readErr := a.timeline(ctx, path)
+	t, readErr := c.timeline(ctx, path)
 	if t == nil {
 		return nil, nil, readErr
 	}
 	d := t.Main()
-	if a.flags.device != "" {
-		devices, err := a.flags.report.Devices.Of(t)
+	if c.flags.device != "" {
+		devices, err := c.flags.report.Devices.Of(t)
 		if err != nil {
 			return nil, nil, usageError{err}
 		}
@@ -177,14 +183,14 @@ func (a *app) recorded(ctx context.Context, path string, f *planFlags) (*plan.Pr
 	if d == nil {
 		return nil, nil, firstError(readErr, errors.New("this trace has no device whose memory could be planned"))
 	}
-	if f.iteration != "" {
+	if c.plan.iteration != "" {
 		it := d.Iterations()
 		i, err := it.Find(strconv.Itoa(o.Iteration))
 		if err == nil && i == len(it.List) {
 			err = fmt.Errorf("the last iteration is %d", o.Iteration-1)
 		}
 		if err != nil {
-			return nil, nil, usageError{fmt.Errorf("--iteration %s: %w", f.iteration, err)}
+			return nil, nil, usageError{fmt.Errorf("--iteration %s: %w", c.plan.iteration, err)}
 		}
 		o.Iteration = i
 	}
@@ -195,7 +201,7 @@ func (a *app) recorded(ctx context.Context, path string, f *planFlags) (*plan.Pr
 	if err != nil {
 		return nil, nil, unsupportedPlan(err)
 	}
-	if p.Outside, err = optionalBytes("outside", f.outside); err != nil {
+	if p.Outside, err = optionalBytes("outside", c.plan.outside); err != nil {
 		return nil, nil, err
 	}
 	return p, readErr, nil
@@ -253,17 +259,27 @@ func (f *planFlags) budgetBytes(ctx context.Context, p *plan.Problem) (int64, er
 	return int64(float64(m.Footprint+p.Outside) * percent / 100), nil
 }
 
+// options are those of planning for a problem: the budget and what of it is kept free, and how the managers search.
+func (f *planFlags) options(ctx context.Context, p *plan.Problem) (o replay.Options, err error) {
+	o.Seed, o.Work = f.seed, f.work
+	if o.Budget, err = f.budgetBytes(ctx, p); err != nil {
+		return o, err
+	}
+	o.Margin, err = optionalBytes("margin", f.margin)
+	return o, err
+}
+
 // tooSmall prints what must be resident in the user's units, and becomes the exit code of a finding.
-func (a *app) tooSmall(err error, budget int64) error {
+func (c *planning) tooSmall(err error, budget int64) error {
 	var small *plan.TooSmall
 	if !errors.As(err, &small) {
 		return err
 	}
-	u := a.flags.report.Units
+	u := c.flags.report.Units
 	of := "the budget is " + u.Bytes(small.Budget)
 	if small.Budget != budget {
 		of = fmt.Sprintf("of the budget of %s --outside and --margin leave %s", u.Bytes(budget), u.Bytes(small.Budget))
 	}
-	a.complain("not possible: %s need %s, and %s", small.Held, u.Bytes(small.Need), of)
+	c.complain("not possible: %s need %s, and %s", small.Held, u.Bytes(small.Need), of)
 	return errFinding
 }

@@ -109,13 +109,13 @@ func (b *planningBar) end() {
 }
 
 // compared plans and simulates, with progress; a budget that cannot be met is said in the user's terms.
-func (a *app) compared(ctx context.Context, p *plan.Problem, list []plan.Manager, opt replay.Options) (*replay.Comparison, error) {
-	bar := newPlanningBar(a.newProgress(), len(list))
+func (c *planning) compared(ctx context.Context, p *plan.Problem, list []plan.Manager, opt replay.Options) (*replay.Comparison, error) {
+	bar := newPlanningBar(c.newProgress(), len(list))
 	opt.Update = bar.update
-	c, err := replay.Compare(ctx, p, list, opt)
+	made, err := replay.Compare(ctx, p, list, opt)
 	bar.end()
 	if errors.Is(err, replay.ErrTooSmall) {
-		return nil, a.tooSmall(err, opt.Budget)
+		return nil, c.tooSmall(err, opt.Budget)
 	}
-	return c, err
+	return made, err
 }

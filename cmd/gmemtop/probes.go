@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -25,22 +24,13 @@ import (
 // steps and takes no orders: all that happens is captured whole, a window a second, and a row of the live view is an interval of time. What belongs to
 // steps is refused on the command line (--every, --steps, triggers on steps) instead of being taken and never coming true.
 
-// probesFlag is the name of the flag.
-const probesFlag = "probes"
-
-// probeKinds are its values.
+// probeKinds are the values of --probes.
 var probeKinds = map[string]usdt.Probes{"auto": 0, "pytorch": usdt.PyTorch, "driver": usdt.Driver, "both": usdt.PyTorch | usdt.Driver}
 
 // probing adds --probes to a command that watches a process.
-func probing(c *cobra.Command) {
-	c.Flags().String(probesFlag, "", "watch the memory of any CUDA program by eBPF, from outside of it: auto, pytorch (blocks), driver (segments) or both")
-	c.Flags().Lookup(probesFlag).NoOptDefVal = "auto"
-}
-
-// probed returns by which probes a command is to watch, "" for none.
-func probed(c *cobra.Command) string {
-	kind, _ := c.Flags().GetString(probesFlag)
-	return kind
+func (c *watcher) probing(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&c.probes, "probes", "", "watch the memory of any CUDA program by eBPF, from outside of it: auto, pytorch (blocks), driver (segments) or both")
+	cmd.Flags().Lookup("probes").NoOptDefVal = "auto"
 }
 
 // probeJob is a process that is watched by probes. It implements job: it is let go of like any other, and asked for nothing, since everything comes
@@ -55,12 +45,12 @@ type probeJob struct {
 
 // probeSource prepares to watch a process by probes. What they are put on and what they cannot see comes as notices; a process that has not loaded CUDA
 // yet is waited for.
-func (a *app) probeSource(pid int, by string) (*probeJob, error) {
-	kind, ok := probeKinds[by]
+func (c *watcher) probeSource(pid int) (*probeJob, error) {
+	kind, ok := probeKinds[c.probes]
 	if !ok {
-		return nil, usageError{fmt.Errorf("--probes %q is none of auto, pytorch, driver, both", by)}
+		return nil, usageError{fmt.Errorf("--probes %q is none of auto, pytorch, driver, both", c.probes)}
 	}
-	for _, text := range a.flags.live.triggers {
+	for _, text := range c.live.triggers {
 		name, _, _ := strings.Cut(strings.ReplaceAll(text, " ", ""), ">")
 		if !slices.Contains([]string{"allocated", "reserved", "held", "oom"}, name) {
 			return nil, usageError{fmt.Errorf("trigger %q: probes see neither steps nor resident memory; those on allocated, reserved, held and oom work with --probes", text)}
@@ -126,60 +116,60 @@ func (j *probeJob) Detach(ctx context.Context) error {
 }
 
 // probedProcess reads the number of the process, refuses what goes with steps, and prepares to watch it.
-func (a *app) probedProcess(c *cobra.Command, args []string) (pid int, source *probeJob, err error) {
-	if c.ArgsLenAtDash() >= 0 {
+func (c *watcher) probedProcess(cmd *cobra.Command, args []string) (pid int, source *probeJob, err error) {
+	if cmd.ArgsLenAtDash() >= 0 {
 		return 0, nil, usageError{errors.New("--probes watches a process that runs: start the command first, then give its number; one that has not loaded CUDA yet is waited for")}
 	}
 	if len(args) != 1 {
 		return 0, nil, usageError{errors.New("name the process: --probes PID")}
 	}
 	for _, name := range []string{"every", "steps"} {
-		if f := c.Flags().Lookup(name); f != nil && f.Changed {
+		if f := cmd.Flags().Lookup(name); f != nil && f.Changed {
 			return 0, nil, usageError{fmt.Errorf("--%s: probes see no steps, and everything is captured whole; leave it out", name)}
 		}
 	}
-	a.flags.live.every = 0
-	if pid, err = strconv.Atoi(args[0]); err != nil || pid <= 0 {
-		return 0, nil, usageError{fmt.Errorf("%q is not the number of a process", args[0])}
+	c.live.every = 0
+	if pid, err = processNumber(args[0]); err != nil {
+		return 0, nil, err
 	}
-	source, err = a.probeSource(pid, probed(c))
+	source, err = c.probeSource(pid)
 	return pid, source, err
 }
 
 // attachProbes shows a process that is watched by probes.
-func (a *app) attachProbes(c *cobra.Command, args []string) error {
-	pid, source, err := a.probedProcess(c, args)
+func (c *attachCommand) attachProbes(cmd *cobra.Command, args []string) error {
+	pid, source, err := c.probedProcess(cmd, args)
 	if err != nil {
 		return err
 	}
-	if dry, _ := c.Flags().GetBool("dry-run"); dry {
-		return a.probeDry(pid, probed(c))
+	if c.dry {
+		return c.probeDry(pid)
 	}
-	if !isTerminal(a.out) || a.env("TERM") == "dumb" {
+	if !c.hasScreen() {
 		return usageError{errNoScreen}
 	}
-	if a.flags.output != "" {
-		if err := a.mayWrite(a.flags.output); err != nil {
+	if c.flags.output != "" {
+		if err := c.mayWrite(c.flags.output); err != nil {
 			return err
 		}
 	}
-	w, err := a.watch("", fmt.Sprintf("for probes on process %d", pid))
+	w, err := c.watch("", fmt.Sprintf("for probes on process %d", pid))
 	if err != nil {
 		return err
 	}
 	run, stop := context.WithCancel(context.Background())
 	defer stop()
 	w.run(run, source)
-	o := a.screen()
+	o := c.screen()
 	o.Feed = &probeFeed{sessionFeed: w.feed}
-	shown := tui.Run(c.Context(), o)
+	shown := tui.Run(cmd.Context(), o)
 	stop()
 	return errors.Join(shown, w.close())
 }
 
 // probeDry says where probes would be put.
-func (a *app) probeDry(pid int, by string) error {
-	sites, err := usdt.Plan(usdt.Options{PID: pid, Probes: probeKinds[by]})
+func (c *attachCommand) probeDry(pid int) error {
+	sites, err := usdt.Plan(usdt.Options{PID: pid, Probes: probeKinds[c.probes]})
 	if err != nil {
 		return refusedProbes(err)
 	}
@@ -188,49 +178,46 @@ func (a *app) probeDry(pid int, by string) error {
 		if !s.Emulated {
 			slow = ", stepped over"
 		}
-		fmt.Fprintf(a.out, "would: put a probe on %s in %s at offset %#x%s\n", s.Name, oneLine(errors.New(s.Library)), s.Offset, slow)
+		fmt.Fprintf(c.out, "would: put a probe on %s in %s at offset %#x%s\n", s.Name, oneLine(errors.New(s.Library)), s.Offset, slow)
 	}
 	_, unseen := usdt.Explain(sites)
-	fmt.Fprintln(a.out, "note:", unseen)
+	fmt.Fprintln(c.out, "note:", unseen)
 	return nil
 }
 
 // recordProbes writes what probes see of a process to a file, until it ends or Ctrl-C.
-func (a *app) recordProbes(c *cobra.Command, args []string) error {
-	pid, source, err := a.probedProcess(c, args)
+func (c *recordCommand) recordProbes(cmd *cobra.Command, args []string) error {
+	pid, source, err := c.probedProcess(cmd, args)
 	if err != nil {
 		return err
 	}
-	if a.flags.output == "" {
-		a.flags.output = "gmemtop-" + time.Now().Format("20060102-150405") + ".gmt"
-	}
-	if err := a.mayWrite(a.flags.output); err != nil {
+	if err := c.mayWrite(c.flags.output); err != nil {
 		return err
 	}
 	outliveTerminal()
-	ctx, interrupted := context.WithCancel(c.Context())
+	ctx, interrupted := context.WithCancel(cmd.Context())
 	defer interrupted()
-	a.signals(func(os.Signal) { interrupted() })
-	w, err := a.watch("", "for the probes")
+	c.signals(func(os.Signal) { interrupted() })
+	w, err := c.watch("", "for the probes")
 	if err != nil {
 		return err
 	}
 	run, stop := context.WithCancel(context.Background())
 	defer stop()
 	w.run(run, source)
-	a.note("recording process %d to %s; Ctrl-C ends it", pid, a.flags.output)
-	end, ended := a.followProbes(ctx, w)
+	c.note("recording process %d to %s; Ctrl-C ends it", pid, c.flags.output)
+	end, ended := c.followProbes(ctx, w)
 	stop()
 	err = w.close()
 	rows := w.session.Snapshot().Steps
 	failed := ended && end.Reason == capture.Refused
 	switch {
 	case len(rows) > 0:
-		a.note("%s", probeSummary(rows, w.recorder.Files(), a.flags.report.Units))
+		c.note("%s", probeSummary(rows, w.recorder.Files(), c.flags.report.Units))
 	case failed:
 		_ = w.abandon()
 	default:
-		a.note("nothing was seen of process %d, and %s holds nothing of it", pid, a.flags.output)
+		c.note("nothing was seen of process %d, and %s holds nothing of it", pid, c.flags.output)
 	}
 	if failed {
 		return errors.Join(errors.New(endWord(end)), err)
@@ -239,8 +226,8 @@ func (a *app) recordProbes(c *cobra.Command, args []string) error {
 }
 
 // followProbes tells what a recording comes to until its source ends, which is reported, or ctx is done.
-func (a *app) followProbes(ctx context.Context, w *watching) (capture.End, bool) {
-	p := a.newProgress()
+func (c *recordCommand) followProbes(ctx context.Context, w *watching) (capture.End, bool) {
+	p := c.newProgress()
 	defer p.done()
 	said := map[string]string{}
 	for {
@@ -249,10 +236,10 @@ func (a *app) followProbes(ctx context.Context, w *watching) (capture.End, bool)
 			if said[n.Key] != n.Text {
 				said[n.Key] = n.Text
 				if n.State {
-					a.note("waiting %s", n.Text)
+					c.note("waiting %s", n.Text)
 					continue
 				}
-				a.note("%s", n.Text)
+				c.note("%s", n.Text)
 			}
 		}
 		if v.Ended {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -21,9 +20,15 @@ import (
 // recordEvery is the number of steps of which one is recorded whole unless the command line says otherwise.
 const recordEvery = 100
 
-func (a *app) recordCommand() *cobra.Command {
-	var steps int64
-	c := &cobra.Command{
+// recordCommand writes what a training does to a file.
+type recordCommand struct {
+	watcher
+	steps int64
+}
+
+func newRecordCommand(a *app) *cobra.Command {
+	c := recordCommand{watcher: watcher{app: a}}
+	cmd := &cobra.Command{
 		Use: "record [flags] PID | record [flags] -- CMD ...", GroupID: groupLive,
 		Short: "Record a training to a file, without a screen",
 		Long: "Records every step's totals and one step in so many whole, op by op, to a native file that can be replayed while it grows. What was written stays readable\n" +
@@ -41,34 +46,34 @@ func (a *app) recordCommand() *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if probed(cmd) != "" {
-				return a.recordProbes(cmd, args)
+			if c.flags.output == "" {
+				c.flags.output = "gmemtop-" + time.Now().Format("20060102-150405") + ".gmt"
 			}
-			if a.flags.output == "" {
-				a.flags.output = "gmemtop-" + time.Now().Format("20060102-150405") + ".gmt"
+			if c.probes != "" {
+				return c.recordProbes(cmd, args)
 			}
 			if !cmd.Flags().Changed("every") {
-				a.flags.live.every, a.flags.live.unasked = recordEvery, true
+				c.live.every, c.live.unasked = recordEvery, true
 			}
-			a.flags.live.outlives = true
+			c.live.outlives = true
 			outliveTerminal()
 			if cmd.ArgsLenAtDash() == 0 {
-				a.flags.live.headless = true
-				return a.runJob(cmd.Context(), args, nil, nil)
+				c.live.headless = true
+				return (&runCommand{watcher: c.watcher}).run(cmd.Context(), args, nil, nil)
 			}
-			pid, err := strconv.Atoi(args[0])
-			if err != nil || pid <= 0 {
-				return usageError{fmt.Errorf("%q is not the number of a process; a command stands after --", args[0])}
+			pid, err := processNumber(args[0])
+			if err != nil {
+				return fmt.Errorf("%w; a command stands after --", err)
 			}
-			return a.record(cmd.Context(), pid, steps)
+			return c.run(cmd.Context(), pid)
 		},
 	}
-	a.flags.watching(c)
-	a.flags.writing(c)
-	probing(c)
-	c.Flags().Int64Var(&steps, "steps", 0, "end after so many steps of a process, and what is being captured then (default: with the process, or on Ctrl-C)")
-	c.Flags().SetInterspersed(false)
-	return c
+	c.live.add(cmd)
+	c.flags.writing(cmd)
+	c.probing(cmd)
+	cmd.Flags().Int64Var(&c.steps, "steps", 0, "end after so many steps of a process, and what is being captured then (default: with the process, or on Ctrl-C)")
+	cmd.Flags().SetInterspersed(false)
+	return cmd
 }
 
 // outliveTerminal has a recording go on when the terminal ends: neither the signal of that nor a pipe that nobody reads any more ends it. Commands that are
@@ -80,53 +85,53 @@ func outliveTerminal() {
 
 // streams gives a command that is started without a screen the streams of this process. What would go to a terminal that may end before the command
 // does, which then dies of what it prints, goes to a file instead, and from there to the terminal while there is one.
-func (a *app) streams(l *pytorch.Launch) {
-	l.Stdin, l.Stdout, l.Stderr = a.in, a.out, a.err
-	if !a.flags.live.outlives {
+func (c *runCommand) streams(l *pytorch.Launch) {
+	l.Stdin, l.Stdout, l.Stderr = c.in, c.out, c.err
+	if !c.live.outlives {
 		return
 	}
-	if isTerminal(a.err) {
-		l.Stderr, l.Echo = nil, a.err
+	if isTerminal(c.err) {
+		l.Stderr, l.Echo = nil, c.err
 	}
-	if isTerminal(a.out) {
-		l.Stdout, l.Echo = nil, a.out
+	if isTerminal(c.out) {
+		l.Stdout, l.Echo = nil, c.out
 	}
 }
 
-// record attaches to a process and writes what it does to a file until it ends, ctx is done or enough steps were seen.
-func (a *app) record(ctx context.Context, pid int, steps int64) error {
+// run attaches to a process and writes what it does to a file until it ends, ctx is done or enough steps were seen.
+func (c *recordCommand) run(ctx context.Context, pid int) error {
 	found, err := attachable(pid)
 	if err != nil {
 		return err
 	}
-	if err := a.mayWrite(a.flags.output); err != nil {
+	if err := c.mayWrite(c.flags.output); err != nil {
 		return err
 	}
 	ctx, interrupted := context.WithCancel(ctx)
 	defer interrupted()
-	a.signals(func(os.Signal) { interrupted() })
-	w, err := a.watch("", "for the agent")
+	c.signals(func(os.Signal) { interrupted() })
+	w, err := c.watch("", "for the agent")
 	if err != nil {
 		return err
 	}
 	run, stop := context.WithCancel(context.Background())
 	defer stop()
 	w.connect(run, pid, found.Started)
-	a.note("recording process %d to %s; Ctrl-C ends it", pid, a.flags.output)
-	end, reason := a.follow(ctx, w, steps)
+	c.note("recording process %d to %s; Ctrl-C ends it", pid, c.flags.output)
+	end, reason := c.follow(ctx, w)
 	left := w.letGo()
 	stop()
 	w.source.Wait()
 	if v := w.session.Snapshot(); len(v.Steps)+len(v.Windows) > 0 {
 		err = errors.Join(left, w.close())
-		a.summary(w)
+		c.summary(w)
 	} else { // an empty file would only stand in the way of the next recording
 		err = errors.Join(left, w.abandon())
 		if !end {
 			err = errors.Join(err, context.Canceled)
 		}
 		if !end || reason.Reason == capture.Exited {
-			a.note("nothing was recorded: no training step of process %d was seen", pid)
+			c.note("nothing was recorded: no training step of process %d was seen", pid)
 		}
 	}
 	if end && reason.Reason != capture.Exited && reason.Reason != capture.Detached {
@@ -139,8 +144,8 @@ func (a *app) record(ctx context.Context, pid int, steps int64) error {
 const unheard = 3 * time.Second
 
 // follow waits until the recording is to end. It reports whether the source ended by itself, and how.
-func (a *app) follow(ctx context.Context, w *watching, steps int64) (bool, capture.End) {
-	p := a.newProgress()
+func (c *recordCommand) follow(ctx context.Context, w *watching) (bool, capture.End) {
+	p := c.newProgress()
 	defer p.done()
 	said := map[string]bool{}
 	word, since := "", time.Now() // what is waited for, and since when: a look may change without that
@@ -158,7 +163,7 @@ func (a *app) follow(ctx context.Context, w *watching, steps int64) (bool, captu
 		if text := "waiting " + strings.TrimPrefix(l.Word, "waiting "); time.Since(since) >= unheard && l.State == live.Waiting && !said[text] {
 			said[text] = true
 			p.done()
-			a.note("%s", text)
+			c.note("%s", text)
 		}
 		version = l.Version
 		v := w.session.Snapshot()
@@ -166,7 +171,7 @@ func (a *app) follow(ctx context.Context, w *watching, steps int64) (bool, captu
 			if !n.State && !said[n.Text] {
 				said[n.Text] = true
 				p.done()
-				a.note("%s", n.Text)
+				c.note("%s", n.Text)
 			}
 		}
 		if v.Ended {
@@ -174,7 +179,7 @@ func (a *app) follow(ctx context.Context, w *watching, steps int64) (bool, captu
 		}
 		if n := len(l.Steps); n > 0 {
 			p.tell(fmt.Sprintf("step %d, %d captured whole, written", l.Steps[n-1].Index, len(l.Windows)+l.Forgotten), sizeOf(w.recorder.Files()), 0)
-			if steps > 0 && int64(n) >= steps && !l.Capture.Pending { // what was asked for is waited for
+			if c.steps > 0 && int64(n) >= c.steps && !l.Capture.Pending { // what was asked for is waited for
 				return false, capture.End{}
 			}
 		}

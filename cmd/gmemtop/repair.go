@@ -14,20 +14,20 @@ import (
 	"github.com/gmemtop/gmemtop/traces/gmt"
 )
 
-func (a *app) repairCommand() *cobra.Command {
+func newRepairCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "repair FILE.gmt", GroupID: groupFiles, Args: exactArgs("FILE.gmt"),
 		Short: "Make a recording that was cut readable again",
 		Long: "Copies every whole chunk of a recording and counts the rest. Without -o the result stands beside FILE as\n" +
 			"FILE.repaired.gmt; FILE itself is never changed.",
 		Example: "  gmemtop repair run.gmt -o run-whole.gmt",
-		RunE:    func(cmd *cobra.Command, args []string) error { return a.repair(cmd.Context(), args[0]) },
+		RunE:    func(cmd *cobra.Command, args []string) error { return repair(cmd.Context(), a, args[0]) },
 	}
 	a.flags.writing(c)
 	return c
 }
 
-func (a *app) repair(ctx context.Context, path string) error {
+func repair(ctx context.Context, a *app, path string) error {
 	out := a.flags.output
 	if out == "" {
 		out = strings.TrimSuffix(path, ".gmt") + ".repaired.gmt"

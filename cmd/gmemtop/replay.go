@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gmemtop/gmemtop/timeline"
-	"github.com/gmemtop/gmemtop/timeline/figure"
 	"github.com/gmemtop/gmemtop/timeline/report"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/gmt"
@@ -24,7 +22,13 @@ import (
 	"github.com/gmemtop/gmemtop/tui"
 )
 
-func (a *app) replayCommand() *cobra.Command {
+// replayCommand looks at saved traces: on the screen, or as a report that is printed once where there is none.
+type replayCommand struct {
+	*app
+	paths []string // none for the embedded sample
+}
+
+func newReplayCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "replay [FILE|DIR ...]", GroupID: groupLook,
 		Short: "Look at saved traces in the terminal",
@@ -33,7 +37,7 @@ func (a *app) replayCommand() *cobra.Command {
 			"Embedded samples can be named wherever a file is taken: " + strings.Join(sampleNames(), ", ") + ".",
 		Example: "  gmemtop replay snapshot.pickle\n  gmemtop replay snapshot.pickle --from it2 --to it4 --device 1\n" +
 			"  gmemtop replay before.pickle after.pickle\n  gmemtop replay snapshots/",
-		RunE: func(cmd *cobra.Command, args []string) error { return a.replay(cmd.Context(), args) },
+		RunE: func(cmd *cobra.Command, args []string) error { return (&replayCommand{a, args}).run(cmd.Context()) },
 	}
 	a.flags.reading(c)
 	a.flags.window(c)
@@ -41,54 +45,48 @@ func (a *app) replayCommand() *cobra.Command {
 	return c
 }
 
-// replay shows the traces at paths on the screen, or prints their report where there is no screen.
-func (a *app) replay(ctx context.Context, paths []string) error {
+// run shows the traces on the screen, or prints their report where there is no screen.
+func (c *replayCommand) run(ctx context.Context) error {
 	notice := ""
-	if len(paths) == 0 {
+	if len(c.paths) == 0 {
 		names := sampleNames()
 		if len(names) == 0 {
 			return usageError{errors.New("this build has no embedded sample: name a file")}
 		}
-		paths = names[:1]
-		notice = "this is the embedded sample " + strings.TrimPrefix(paths[0], "sample:") + "; gmemtop replay FILE opens your own trace"
+		c.paths = names[:1]
+		notice = "this is the embedded sample " + strings.TrimPrefix(c.paths[0], "sample:") + "; gmemtop replay FILE opens your own trace"
 	}
-	if !isTerminal(a.out) || a.env("TERM") == "dumb" {
+	if !c.hasScreen() {
 		if notice != "" {
-			a.note("%s", notice)
+			c.note("%s", notice)
 		}
-		return a.printOnce(ctx, paths)
+		return c.printOnce(ctx)
 	}
-	if slices.Contains(paths, "-") && isTerminal(a.in) {
+	if slices.Contains(c.paths, "-") && isTerminal(c.in) {
 		return usageError{errors.New("- is standard input, and that is the keyboard: name a file")}
 	}
-	return tui.Run(ctx, tui.Options{
-		Loader: func(ctx context.Context, progress func(stage string, done, total int64)) (tui.Loaded, error) {
-			l, err := a.loaded(ctx, paths, progress)
-			if len(l.Timelines) > 0 {
-				if choice := a.choose(&l); choice != nil {
-					return tui.Loaded{}, choice
-				}
+	o := c.screen()
+	o.Title = title(c.paths)
+	o.Loader = func(ctx context.Context, progress func(stage string, done, total int64)) (tui.Loaded, error) {
+		l, err := c.loaded(ctx, progress)
+		if len(l.Timelines) > 0 {
+			if choice := c.choose(&l); choice != nil {
+				return tui.Loaded{}, choice
 			}
-			l.Notice = notice
-			return l, err
-		},
-		Open: func(path string) tui.Loader {
-			return func(ctx context.Context, progress func(stage string, done, total int64)) (tui.Loaded, error) {
-				return a.loaded(ctx, []string{path}, progress)
-			}
-		},
-		Title: title(paths), Theme: a.flags.theme, Color: a.colorOfScreen(), ASCII: a.flags.ascii || a.onlyASCII(), NoMouse: a.flags.noMouse,
-		Units: a.flags.report.Units, Exporters: a.screenExporters(), Environ: a.environ, Input: a.keyboard(),
-		Planner: a.screenPlanner(),
-	})
+		}
+		l.Notice = notice
+		return l, err
+	}
+	o.Open = func(path string) tui.Loader { return (&replayCommand{c.app, []string{path}}).loaded }
+	return tui.Run(ctx, o)
 }
 
 // choose opens the first of the devices that --device selects, at the stretch between --from and --to. It is called while the
 // trace loads, because finding iterations takes a while in long ones.
-func (a *app) choose(l *tui.Loaded) error {
-	o := a.flags.report
+func (c *replayCommand) choose(l *tui.Loaded) error {
+	o := c.flags.report
 	t := l.Timelines[0]
-	if a.flags.device != "" {
+	if c.flags.device != "" {
 		devices, err := o.Devices.Of(t)
 		if err != nil {
 			return err
@@ -112,33 +110,6 @@ func (a *app) choose(l *tui.Loaded) error {
 	return nil
 }
 
-// colorOfScreen hands NO_COLOR, CLICOLOR_FORCE and --color on as one word.
-func (a *app) colorOfScreen() string {
-	if a.flags.color == "auto" && !a.colored() {
-		return "never"
-	}
-	return a.flags.color
-}
-
-// onlyASCII reports whether the terminal is said to know no more than ASCII: a locale that names another character set than
-// UTF-8, or the Linux console, whose fonts lack what charts are drawn with. No locale at all says nothing.
-func (a *app) onlyASCII() bool {
-	locale := cmp.Or(a.env("LC_ALL"), a.env("LC_CTYPE"), a.env("LANG"))
-	utf8 := strings.Contains(strings.ToLower(strings.ReplaceAll(locale, "-", "")), "utf8")
-	return locale != "" && !utf8 || a.env("TERM") == "linux"
-}
-
-// keyboard returns the terminal where standard input is a trace; nil is standard input itself.
-func (a *app) keyboard() io.Reader {
-	if isTerminal(a.in) {
-		return nil
-	}
-	if tty, err := os.Open("/dev/tty"); err == nil {
-		return tty
-	}
-	return nil
-}
-
 func title(paths []string) string {
 	if len(paths) == 1 {
 		return name(paths[0])
@@ -146,42 +117,21 @@ func title(paths []string) string {
 	return fmt.Sprintf("%s and %d more", name(paths[0]), len(paths)-1)
 }
 
-// screenExporters offers the formats of export on the screen.
-func (a *app) screenExporters() []tui.Exporter {
-	var out []tui.Exporter
-	for _, e := range exporters {
-		out = append(out, tui.Exporter{Name: e.name + ": " + e.about, Extension: e.extension,
-			Write: func(ctx context.Context, w io.Writer, t *timeline.Timeline, d *timeline.Device) error {
-				o := figure.Options{Options: report.Options{Units: a.flags.report.Units}}
-				switch {
-				case e.trace != nil:
-					return e.trace(ctx, w, t.Trace)
-				case d == nil:
-					return errors.New("this trace has no device")
-				case e.devices != nil:
-					return e.devices(ctx, w, t.Devices, o)
-				}
-				return e.device(ctx, w, d, o)
-			}})
-	}
-	return out
-}
-
 // printOnce prints what there is to say about the traces: one's stats, the difference of two, a run's ranks.
-func (a *app) printOnce(ctx context.Context, paths []string) error {
-	if len(paths) == 2 && !anyFolder(paths) {
-		return a.diff(ctx, paths[0], paths[1], nil, false)
+func (c *replayCommand) printOnce(ctx context.Context) error {
+	if len(c.paths) == 2 && !anyFolder(c.paths) {
+		return (&diffCommand{app: c.app, format: "text"}).run(ctx, c.paths[0], c.paths[1])
 	}
-	if len(paths) == 1 && !anyFolder(paths) {
-		return a.stats(ctx, paths[0])
+	if len(c.paths) == 1 && !anyFolder(c.paths) {
+		return stats(ctx, c.app, c.paths[0])
 	}
-	p := a.newProgress()
-	l, err := a.loaded(ctx, paths, p.tell)
+	p := c.newProgress()
+	l, err := c.loaded(ctx, p.tell)
 	p.done()
 	if l.Run == nil {
 		return err
 	}
-	return firstError(a.text(func(w io.Writer) error { return report.WriteRun(w, l.Run, a.flags.report) }), err)
+	return firstError(c.text(func(w io.Writer) error { return report.WriteRun(w, l.Run, c.flags.report) }), err)
 }
 
 func anyFolder(paths []string) bool {
@@ -194,14 +144,14 @@ func anyFolder(paths []string) bool {
 }
 
 // loaded reads what the screen shows: one or two files as timelines, folders and longer lists as a run.
-func (a *app) loaded(ctx context.Context, paths []string, progress func(stage string, done, total int64)) (tui.Loaded, error) {
-	if anyFolder(paths) || len(paths) > 2 {
-		return a.loadedRun(ctx, paths, progress)
+func (c *replayCommand) loaded(ctx context.Context, progress func(stage string, done, total int64)) (tui.Loaded, error) {
+	if anyFolder(c.paths) || len(c.paths) > 2 {
+		return c.loadedRun(ctx, progress)
 	}
 	var l tui.Loaded
 	var first error
-	for _, path := range paths {
-		t, err := a.loadedTimeline(ctx, path, progress)
+	for _, path := range c.paths {
+		t, err := c.loadedTimeline(ctx, path, progress)
 		if t != nil {
 			l.Timelines = append(l.Timelines, t)
 		}
@@ -210,9 +160,8 @@ func (a *app) loaded(ctx context.Context, paths []string, progress func(stage st
 	return l, first
 }
 
-func (a *app) loadedTimeline(ctx context.Context, path string, progress func(stage string, done,
-	total int64)) (*timeline.Timeline, error) {
-	o := a.loadOptions(nil)
+func (c *replayCommand) loadedTimeline(ctx context.Context, path string, progress func(stage string, done, total int64)) (*timeline.Timeline, error) {
+	o := c.loadOptions(nil)
 	o.Progress = func(stage string, done, total int64) { progress(stageText[stage]+" "+name(path), done, total) }
 	tr, err := openTrace(ctx, path, o)
 	if tr == nil {
@@ -226,10 +175,10 @@ func (a *app) loadedTimeline(ctx context.Context, path string, progress func(sta
 const stripColumns = 400
 
 // loadedRun reads a run: a summary of each rank on one clock, and the timeline of the rank that stands out most.
-func (a *app) loadedRun(ctx context.Context, paths []string, progress func(stage string, done, total int64)) (tui.Loaded, error) {
-	o := a.loadOptions(nil)
+func (c *replayCommand) loadedRun(ctx context.Context, progress func(stage string, done, total int64)) (tui.Loaded, error) {
+	o := c.loadOptions(nil)
 	o.Progress = func(stage string, done, total int64) { progress("reading the run", done, total) }
-	found, err := load.OpenRun(ctx, paths, o)
+	found, err := load.OpenRun(ctx, c.paths, o)
 	if err != nil {
 		return tui.Loaded{}, err
 	}

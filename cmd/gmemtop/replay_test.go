@@ -27,11 +27,12 @@ func opened(t *testing.T, from, to, device string) (tui.Loaded, error) {
 	if err := a.flags.check(); err != nil {
 		t.Fatal(err)
 	}
-	l, err := a.loaded(context.Background(), []string{path}, func(string, int64, int64) {})
+	c := replayCommand{a, []string{path}}
+	l, err := c.loaded(context.Background(), func(string, int64, int64) {})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return l, a.choose(&l)
+	return l, c.choose(&l)
 }
 
 func TestFromAndToChooseWhatTheScreenOpensAt(t *testing.T) {

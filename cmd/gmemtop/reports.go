@@ -11,7 +11,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/report"
 )
 
-func (a *app) statsCommand() *cobra.Command {
+func newStatsCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "stats FILE", GroupID: groupReport, Args: exactArgs("FILE"),
 		Short: "Peak, who held it, iterations, fragmentation, losses",
@@ -19,7 +19,7 @@ func (a *app) statsCommand() *cobra.Command {
 			"FILE is any supported trace, plain or compressed, or - for standard input.",
 		Example: "  gmemtop stats snapshot.pickle\n  gmemtop stats snapshot.pickle --from it2 --to it3\n" +
 			"  gmemtop stats - --json < snapshot.pickle",
-		RunE: func(cmd *cobra.Command, args []string) error { return a.stats(cmd.Context(), args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error { return stats(cmd.Context(), a, args[0]) },
 	}
 	a.flags.reading(c)
 	a.flags.window(c)
@@ -27,7 +27,7 @@ func (a *app) statsCommand() *cobra.Command {
 	return c
 }
 
-func (a *app) stats(ctx context.Context, path string) error {
+func stats(ctx context.Context, a *app, path string) error {
 	if err := a.mayWrite(a.flags.output); err != nil {
 		return err
 	}
@@ -35,10 +35,10 @@ func (a *app) stats(ctx context.Context, path string) error {
 	if t == nil {
 		return readErr
 	}
-	return firstError(a.printStats(ctx, t), readErr)
+	return firstError(printStats(ctx, a, t), readErr)
 }
 
-func (a *app) printStats(ctx context.Context, t *timeline.Timeline) error {
+func printStats(ctx context.Context, a *app, t *timeline.Timeline) error {
 	o := a.flags.report
 	s, err := report.NewStats(ctx, t, o)
 	if err != nil {
@@ -58,7 +58,7 @@ func selection(err error) error {
 	return usageError{err}
 }
 
-func (a *app) oomCommand() *cobra.Command {
+func newOOMCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "oom FILE", GroupID: groupReport, Args: exactArgs("FILE"),
 		Short: "Why it ran out of memory, who held it, what would help",
@@ -66,14 +66,14 @@ func (a *app) oomCommand() *cobra.Command {
 			"what each would take off where the trace can show it. Settings of the allocator are tried: the recorded run is played under\n" +
 			"them, where the trace allows it. Exits with 3 where the trace has an out-of-memory.",
 		Example: "  gmemtop oom oom_snapshot.pickle",
-		RunE:    func(cmd *cobra.Command, args []string) error { return a.oom(cmd.Context(), args[0]) },
+		RunE:    func(cmd *cobra.Command, args []string) error { return oom(cmd.Context(), a, args[0]) },
 	}
 	a.flags.reading(c)
 	a.flags.reporting(c)
 	return c
 }
 
-func (a *app) oom(ctx context.Context, path string) error {
+func oom(ctx context.Context, a *app, path string) error {
 	if err := a.mayWrite(a.flags.output); err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (a *app) oom(ctx context.Context, path string) error {
 	if err != nil {
 		return selection(err)
 	}
-	if err := a.simulate(ctx, t, r); err != nil {
+	if err := simulate(ctx, a, t, r); err != nil {
 		return err
 	}
 	if a.flags.json {
@@ -100,65 +100,69 @@ func (a *app) oom(ctx context.Context, path string) error {
 	return firstError(err, readErr)
 }
 
-func (a *app) diffCommand() *cobra.Command {
-	var failIf []string
-	var format string
-	c := &cobra.Command{
+// diffCommand compares two traces.
+type diffCommand struct {
+	*app
+	failIf []string
+	format string
+}
+
+func newDiffCommand(a *app) *cobra.Command {
+	c := diffCommand{app: a}
+	cmd := &cobra.Command{
 		Use: "diff A B", GroupID: groupReport, Args: exactArgs("A", "B"),
 		Short: "What changed between two traces, as text or as a gate in CI",
 		Long: "Compares two traces at their peaks: categories and call sites, with causes; line shifts in the source do not count.\n" +
 			"--fail-if sets conditions on a metric: 'peak>+2%' (a change), 'peak_reserved>+64MiB', 'peak>40GiB' (B's own value).\n" +
 			"The report names the metrics. Exits with 3 where a condition holds.",
 		Example: "  gmemtop diff old.pickle new.pickle\n  gmemtop diff old.pickle new.pickle --fail-if 'peak>+2%' --format markdown",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			checks, err := report.ParseThresholds(failIf)
-			if err != nil {
-				return usageError{err}
-			}
-			switch format {
-			case "text", "markdown":
-			case "json":
-				a.flags.json = true
-			default:
-				return usageError{fmt.Errorf("--format %q is none of text, markdown, json", format)}
-			}
-			return a.diff(cmd.Context(), args[0], args[1], checks, format == "markdown")
-		},
+		RunE:    func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), args[0], args[1]) },
 	}
-	c.Flags().StringArrayVar(&failIf, "fail-if", nil, "exit with 3 if this holds; may be given several times")
-	c.Flags().StringVar(&format, "format", "text", "text, markdown or json")
-	a.flags.reading(c)
-	a.flags.reporting(c)
-	return c
+	cmd.Flags().StringArrayVar(&c.failIf, "fail-if", nil, "exit with 3 if this holds; may be given several times")
+	cmd.Flags().StringVar(&c.format, "format", "text", "text, markdown or json")
+	c.flags.reading(cmd)
+	c.flags.reporting(cmd)
+	return cmd
 }
 
-func (a *app) diff(ctx context.Context, pathA, pathB string, checks []report.Threshold, markdown bool) error {
-	if err := a.mayWrite(a.flags.output); err != nil {
+func (c *diffCommand) run(ctx context.Context, pathA, pathB string) error {
+	checks, err := report.ParseThresholds(c.failIf)
+	if err != nil {
+		return usageError{err}
+	}
+	switch c.format {
+	case "text", "markdown":
+	case "json":
+		c.flags.json = true
+	default:
+		return usageError{fmt.Errorf("--format %q is none of text, markdown, json", c.format)}
+	}
+	if err := c.mayWrite(c.flags.output); err != nil {
 		return err
 	}
 	if pathA == "-" && pathB == "-" {
 		return usageError{fmt.Errorf("only one of the two traces can be standard input")}
 	}
-	ta, errA := a.timeline(ctx, pathA)
+	ta, errA := c.timeline(ctx, pathA)
 	if ta == nil {
 		return errA
 	}
-	tb, errB := a.timeline(ctx, pathB)
+	tb, errB := c.timeline(ctx, pathB)
 	if tb == nil {
 		return errB
 	}
-	o := a.flags.report
+	o := c.flags.report
 	d, err := report.NewDiff(ctx, ta, tb, checks, o)
 	if err != nil {
 		return selection(err)
 	}
 	switch {
-	case a.flags.json:
-		err = a.write(false, func(w io.Writer) error { return report.WriteJSON(w, d) })
-	case markdown:
-		err = a.write(false, func(w io.Writer) error { return d.WriteMarkdown(w, o) })
+	case c.flags.json:
+		err = c.write(false, func(w io.Writer) error { return report.WriteJSON(w, d) })
+	case c.format == "markdown":
+		err = c.write(false, func(w io.Writer) error { return d.WriteMarkdown(w, o) })
 	default:
-		err = a.text(func(w io.Writer) error { return d.WriteText(w, o) })
+		err = c.text(func(w io.Writer) error { return d.WriteText(w, o) })
 	}
 	if err = firstError(err, errA, errB); err == nil && d.Failed {
 		return errFinding

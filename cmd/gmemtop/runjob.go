@@ -22,9 +22,15 @@ import (
 	"github.com/gmemtop/gmemtop/tui"
 )
 
-func (a *app) runCommand() *cobra.Command {
-	var f wishFlags
-	c := &cobra.Command{
+// runCommand starts a command and watches it.
+type runCommand struct {
+	watcher
+	wish wishFlags
+}
+
+func newRunCommand(a *app) *cobra.Command {
+	c := runCommand{watcher: watcher{app: a}}
+	cmd := &cobra.Command{
 		Use: "run [flags] -- CMD ...", GroupID: groupLive,
 		Short: "Start a PyTorch training and watch it from its first step",
 		Long: "Starts a command and shows the steps of the training in it as they come; its output is kept and shown with o. The command itself is not changed: two\n" +
@@ -43,21 +49,21 @@ func (a *app) runCommand() *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			x, err := f.wish()
+			x, err := c.wish.wish()
 			if err != nil {
 				return err
 			}
-			return a.runJob(cmd.Context(), args, x, f.offloads())
+			return c.run(cmd.Context(), args, x, c.wish.offloads())
 		},
 	}
-	f.add(c)
-	f.addUnplanned(c)
-	a.flags.watching(c)
-	a.flags.writing(c)
-	a.flags.screen(c)
-	c.Flags().BoolVar(&a.flags.live.headless, "headless", false, "show no screen: the command keeps the terminal")
-	c.Flags().SetInterspersed(false)
-	return c
+	c.wish.add(cmd)
+	c.wish.addUnplanned(cmd)
+	c.live.add(cmd)
+	c.flags.writing(cmd)
+	c.flags.screen(cmd)
+	cmd.Flags().BoolVar(&c.live.headless, "headless", false, "show no screen: the command keeps the terminal")
+	cmd.Flags().SetInterspersed(false)
+	return cmd
 }
 
 // What a shell returns for a command that cannot be started.
@@ -66,29 +72,29 @@ const (
 	exitNotFound      = 127
 )
 
-// runJob starts a command and watches it, with a wish has it train so, with what it saves on devices of some types on the host until then; its error carries the command's exit code.
-func (a *app) runJob(ctx context.Context, argv []string, x *wish, offload []string) error {
-	headless := a.flags.live.headless || !isTerminal(a.out) || a.env("TERM") == "dumb"
-	launch := pytorch.Launch{Argv: argv, Env: a.environ, Detached: !headless, First: firstSteps, Depth: a.flags.live.depth, Offload: offload}
+// run starts a command and watches it, with a wish has it train so, with what it saves on devices of some types on the host until then; its error carries the command's exit code.
+func (c *runCommand) run(ctx context.Context, argv []string, x *wish, offload []string) error {
+	headless := c.live.headless || !c.hasScreen()
+	launch := pytorch.Launch{Argv: argv, Env: c.environ, Detached: !headless, First: firstSteps, Depth: c.live.depth, Offload: offload}
 	if headless {
-		a.streams(&launch)
+		c.streams(&launch)
 	}
-	if a.flags.output != "" {
-		if err := a.mayWrite(a.flags.output); err != nil {
+	if c.flags.output != "" {
+		if err := c.mayWrite(c.flags.output); err != nil {
 			return err
 		}
 	}
-	w, err := a.watch("", "for the command to load torch")
+	w, err := c.watch("", "for the command to load torch")
 	if err != nil {
 		return err
 	}
 	ranks := newJobFeed(w)
 	if w.recorder != nil {
-		ranks.record = a.recordRank(a.flags.force)
-		a.flags.force = false // what stands at -o from now on is this recording
+		ranks.record = c.recordRank(c.flags.force)
+		c.flags.force = false // what stands at -o from now on is this recording
 	}
 	launch.Each = func(s *pytorch.Session) capture.Sink { return ranks.add(s.Target(), s) }
-	launch.Reach = a.reach(w, headless)
+	launch.Reach = c.reach(w, headless)
 	job, err := pytorch.Start(launch)
 	if err != nil {
 		_ = ranks.close()
@@ -96,15 +102,15 @@ func (a *app) runJob(ctx context.Context, argv []string, x *wish, offload []stri
 	}
 	switch {
 	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
-		fmt.Fprintf(a.err, "gmemtop: %s\n", oneLine(err))
+		fmt.Fprintf(c.err, "gmemtop: %s\n", oneLine(err))
 		return childError{exitNotFound}
 	case errors.Is(err, fs.ErrPermission):
-		fmt.Fprintf(a.err, "gmemtop: %s\n", oneLine(err))
+		fmt.Fprintf(c.err, "gmemtop: %s\n", oneLine(err))
 		return childError{exitNotExecutable}
 	case err != nil:
 		return err
 	}
-	a.signals(func(s os.Signal) {
+	c.signals(func(s os.Signal) {
 		// A command that shares the terminal gets what is typed there from the terminal itself.
 		if !headless || s != os.Interrupt {
 			_ = job.Signal(s)
@@ -116,52 +122,52 @@ func (a *app) runJob(ctx context.Context, argv []string, x *wish, offload []stri
 	w.run(run, job)
 	reapOrphans(run, job.PID())
 	if x != nil {
-		w.source.Go(func() { a.trainWith(run, ranks.crew(true), x, headless) })
+		w.source.Go(func() { c.trainWith(run, ranks.crew(true), x, headless) })
 	}
 	if !headless {
-		o, planner := a.screen(), a.livePlanner()
+		o, planner := c.screen(), newLivePlanner()
 		o.Feed, o.Planner = ranks, planner
 		leave := planner.watch(func() *crew { return ranks.crew(false) })
 		if err := tui.Run(ctx, o); err != nil && ctx.Err() == nil {
-			fmt.Fprintf(a.err, "gmemtop: %s\n", oneLine(err))
+			fmt.Fprintf(c.err, "gmemtop: %s\n", oneLine(err))
 		}
 		leave()
 		if !ranks.isOver() {
-			a.note("the command goes on as process %d; interrupt it with Ctrl-C", job.PID())
+			c.note("the command goes on as process %d; interrupt it with Ctrl-C", job.PID())
 		}
-		a.stream(run, w.session, ranks)
+		c.stream(run, w.session, ranks)
 	}
-	failed := a.childResult(job)
+	failed := childResult(job)
 	if err := errors.Join(w.close(), ranks.close()); err != nil {
-		fmt.Fprintf(a.err, "gmemtop: the recording is incomplete: %s\n", oneLine(err))
+		fmt.Fprintf(c.err, "gmemtop: the recording is incomplete: %s\n", oneLine(err))
 	}
-	a.summary(w)
-	a.summaryOfRanks(ranks)
+	c.summary(w)
+	c.summaryOfRanks(ranks)
 	return failed
 }
 
 // recordRank returns how another process of the job is written, beside the file of the first one: run-rank1.gmt beside run.gmt, so that both are found as
 // one run. Where a file is there already it stays, unless overwriting was asked for.
-func (a *app) recordRank(force bool) func(who capture.Target, c capture.Controller) (*capture.Recorder, error) {
+func (c *runCommand) recordRank(force bool) func(who capture.Target, control capture.Controller) (*capture.Recorder, error) {
 	taken := map[string]bool{}
 	var mu sync.Mutex
-	return func(who capture.Target, c capture.Controller) (*capture.Recorder, error) {
+	return func(who capture.Target, control capture.Controller) (*capture.Recorder, error) {
 		mu.Lock()
 		defer mu.Unlock()
-		ext := filepath.Ext(a.flags.output)
-		base := strings.TrimSuffix(a.flags.output, ext)
+		ext := filepath.Ext(c.flags.output)
+		base := strings.TrimSuffix(c.flags.output, ext)
 		path := fmt.Sprintf("%s-rank%d%s", base, who.Rank, ext)
 		if who.Rank < 0 || taken[path] {
 			path = fmt.Sprintf("%s-pid%d%s", base, who.PID, ext)
 		}
 		taken[path] = true
-		o, err := a.recordOptions(c)
+		o, err := c.recordOptions(control)
 		if err != nil {
 			return nil, err
 		}
 		o.Fired = func(t *capture.Trigger, s capture.Step, why string) {
-			if a.flags.live.headless {
-				a.note("rank %d: %s: %s in step %d", max(who.Rank, 0), t, why, s.Index)
+			if c.live.headless {
+				c.note("rank %d: %s: %s in step %d", max(who.Rank, 0), t, why, s.Index)
 			}
 		}
 		if o.Path = path; force {
@@ -178,7 +184,7 @@ func (a *app) recordRank(force bool) func(who capture.Target, c capture.Controll
 }
 
 // childResult waits for the command and returns its exit code as an error, nil for 0.
-func (a *app) childResult(job *pytorch.Job) error {
+func childResult(job *pytorch.Job) error {
 	code, err := job.Wait(context.Background())
 	switch {
 	case err != nil:
@@ -190,13 +196,13 @@ func (a *app) childResult(job *pytorch.Job) error {
 }
 
 // stream writes what the command prints to the terminal from where the screen was left, until it ends.
-func (a *app) stream(ctx context.Context, s *capture.Session, job *jobFeed) {
+func (c *runCommand) stream(ctx context.Context, s *capture.Session, job *jobFeed) {
 	v := s.Snapshot()
 	at := v.OutputCut + int64(len(v.Output))
 	if job.isOver() { // what it said last is why it ended
 		lines := tail(v)
 		for _, l := range lines[max(len(lines)-20, 0):] {
-			fmt.Fprintln(a.out, l)
+			fmt.Fprintln(c.out, l)
 		}
 		return
 	}
@@ -207,7 +213,7 @@ func (a *app) stream(ctx context.Context, s *capture.Session, job *jobFeed) {
 		v := s.Snapshot()
 		if end := v.OutputCut + int64(len(v.Output)); end > at {
 			from := max(at-v.OutputCut, 0)
-			if _, err := a.out.Write(v.Output[from:]); errors.Is(err, syscall.EPIPE) || errors.Is(err, io.ErrClosedPipe) {
+			if _, err := c.out.Write(v.Output[from:]); errors.Is(err, syscall.EPIPE) || errors.Is(err, io.ErrClosedPipe) {
 				return
 			}
 			at = end
@@ -224,16 +230,16 @@ func (a *app) stream(ctx context.Context, s *capture.Session, job *jobFeed) {
 }
 
 // summary says in one line what was seen, on a terminal or where a file was written.
-func (a *app) summary(w *watching) {
-	if a.flags.quiet || w.recorder == nil && !isTerminal(a.err) {
+func (c *watcher) summary(w *watching) {
+	if c.flags.quiet || w.recorder == nil && !isTerminal(c.err) {
 		return
 	}
 	l := w.feed.Look()
 	n := len(l.Steps)
 	if n == 0 {
-		a.note("no training step was seen: the command did not step an optimizer of torch")
+		c.note("no training step was seen: the command did not step an optimizer of torch")
 		for _, why := range l.Notices {
-			a.note("%s", why)
+			c.note("%s", why)
 		}
 		return
 	}
@@ -242,18 +248,18 @@ func (a *app) summary(w *watching) {
 		text += ", " + timeline.Duration(l.Report.Duration) + " a step"
 	}
 	if l.Report.Top >= 0 {
-		text += fmt.Sprintf(", %s at most %s", l.Figure, a.flags.report.Units.Bytes(l.Steps[l.Report.Top].Bytes))
+		text += fmt.Sprintf(", %s at most %s", l.Figure, c.flags.report.Units.Bytes(l.Steps[l.Report.Top].Bytes))
 	}
 	if w.recorder != nil {
 		for _, f := range w.recorder.Files() {
 			text += "; gmemtop replay " + f
 		}
 	}
-	a.note("%s", text)
+	c.note("%s", text)
 }
 
 // summaryOfRanks says the same of the other processes of a job of several; that one could not be written is said however quiet one wants it.
-func (a *app) summaryOfRanks(f *jobFeed) {
+func (c *runCommand) summaryOfRanks(f *jobFeed) {
 	list := f.stepping()
 	if len(list) < 2 {
 		return
@@ -263,7 +269,7 @@ func (a *app) summaryOfRanks(f *jobFeed) {
 		r := m.feed.rank()
 		steps = append(steps, fmt.Sprintf("%s %d", r.Name(), len(m.session.Snapshot().Steps)))
 		if m.unsaved != nil {
-			a.complain("%s was not recorded: %s", r.Name(), oneLine(m.unsaved))
+			c.complain("%s was not recorded: %s", r.Name(), oneLine(m.unsaved))
 		}
 		if m.recorder == nil {
 			continue
@@ -274,18 +280,18 @@ func (a *app) summaryOfRanks(f *jobFeed) {
 			files = append(files, first...)
 		}
 	}
-	if a.flags.quiet || len(files) == 0 && !isTerminal(a.err) {
+	if c.flags.quiet || len(files) == 0 && !isTerminal(c.err) {
 		return
 	}
 	text := fmt.Sprintf("%d processes trained, with steps: %s", len(list), few(steps))
 	if len(files) > 1 {
-		ext := filepath.Ext(a.flags.output)
-		text += fmt.Sprintf("; recorded to %s; as one run: gmemtop replay %s", few(files), filepath.Dir(a.flags.output))
+		ext := filepath.Ext(c.flags.output)
+		text += fmt.Sprintf("; recorded to %s; as one run: gmemtop replay %s", few(files), filepath.Dir(c.flags.output))
 		if len(files) > 2 {
-			text = strings.TrimSuffix(text, filepath.Dir(a.flags.output)) + a.flags.output + " " + strings.TrimSuffix(a.flags.output, ext) + "-*" + ext
+			text = strings.TrimSuffix(text, filepath.Dir(c.flags.output)) + c.flags.output + " " + strings.TrimSuffix(c.flags.output, ext) + "-*" + ext
 		}
 	}
-	a.note("%s", text)
+	c.note("%s", text)
 }
 
 // few joins the first words of a list.

@@ -61,7 +61,7 @@ func (f *wishFlags) wish() (*wish, error) {
 		w.most = percent / 100
 	}
 	if f.manager != "" {
-		if _, err := (&planning{manager: f.manager}).one(); err != nil {
+		if _, err := oneManager(f.manager); err != nil {
 			return nil, err
 		}
 	}
@@ -155,14 +155,14 @@ func (w *wish) name() string {
 const keyTraining = "training"
 
 // trainWith has a wish carried out in all processes of a training until ctx is done; how it goes is a notice that all see who watch, and said aloud where aloud is set.
-func (a *app) trainWith(ctx context.Context, c *crew, x *wish, aloud bool) {
+func (c *watcher) trainWith(ctx context.Context, all *crew, x *wish, aloud bool) {
 	on, ever, doing := false, false, "waiting for steps to plan by"
-	err := c.train(ctx, x, func(n live.News) {
-		text := n.Sentence(x.name(), a.flags.report.Units)
-		c.note(ctx, capture.Notice{Key: keyTraining, Text: text})
+	err := all.train(ctx, x, func(n live.News) {
+		text := n.Sentence(x.name(), c.flags.report.Units)
+		all.note(ctx, capture.Notice{Key: keyTraining, Text: text})
 		was := on
 		if on = n.Doing == "on"; on && !was && aloud {
-			a.note("%s", text)
+			c.note("%s", text)
 		}
 		if ever, doing = ever || on, n.Doing; strings.HasPrefix(doing, "measuring") {
 			doing += " it"
@@ -170,17 +170,17 @@ func (a *app) trainWith(ctx context.Context, c *crew, x *wish, aloud bool) {
 	})
 	if err == nil || errors.Is(err, errEnded) || ctx.Err() != nil {
 		if aloud && !ever { // whoever asked for a plan shall not take what was trained for trained under it
-			a.note("%s was not carried out: the training ended while gmemtop was %s", x.name(), doing)
+			c.note("%s was not carried out: the training ended while gmemtop was %s", x.name(), doing)
 		}
 		return
 	}
 	rest := "the training goes on without it"
-	if c.offloads(ctx) {
+	if all.offloads(ctx) {
 		rest = "the training goes on, and what it saves waits on the host"
 	}
 	text := fmt.Sprintf("%s is not carried out: %s; %s", x.name(), oneLine(err), rest)
-	c.note(ctx, capture.Notice{Key: keyTraining, Text: text})
+	all.note(ctx, capture.Notice{Key: keyTraining, Text: text})
 	if aloud {
-		a.note("%s", text)
+		c.note("%s", text)
 	}
 }

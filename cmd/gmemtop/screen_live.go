@@ -42,8 +42,9 @@ type watched struct {
 // errNoTraining says that there is nothing to carry a plan out in.
 var errNoTraining = errors.New(screen.HowToWatch)
 
-func (a *app) livePlanner() *livePlanner {
-	return &livePlanner{screenPlanner: a.screenPlanner()}
+// newLivePlanner returns the planner of a screen that watches nothing yet.
+func newLivePlanner() *livePlanner {
+	return &livePlanner{screenPlanner: newScreenPlanner()}
 }
 
 // watch has plans carried out in a job from now on, until leave is called, which takes the last one away. It must be called before the job is let go of.

@@ -36,7 +36,7 @@ func anyTrain(ctx context.Context, p *livePlanner, tell func(live.News)) error {
 }
 
 func TestPlansAreCarriedOutWhereATrainingIsWatchedThatTakesThem(t *testing.T) {
-	p := (&app{}).livePlanner()
+	p := newLivePlanner()
 	if err := anyTrain(t.Context(), p, nil); p.Training() != "" || !errors.Is(err, errNoTraining) {
 		t.Errorf("where nothing is watched %q trains: %v", p.Training(), err)
 	}
@@ -59,7 +59,7 @@ func TestPlansAreCarriedOutWhereATrainingIsWatchedThatTakesThem(t *testing.T) {
 }
 
 func TestLeavingTheScreenEndsWhatATrainingWasAskedFor(t *testing.T) {
-	p := (&app{}).livePlanner()
+	p := newLivePlanner()
 	leave := p.watch(watchedJob(0, deaf{}).crew)
 	began, over := make(chan string, 8), make(chan error, 2)
 	for range 2 { // the second waits its turn
@@ -88,7 +88,7 @@ func TestLeavingTheScreenEndsWhatATrainingWasAskedFor(t *testing.T) {
 }
 
 func TestAPlanWhoseTrainingIsLostEndsWithWhatWasSaidOfIt(t *testing.T) {
-	p := (&app{}).livePlanner()
+	p := newLivePlanner()
 	w := watchedJob(0, deaf{})
 	defer p.watch(w.crew)()
 	w.session.Notice(capture.Notice{Key: "connection", Text: "an earlier one was lost"})
@@ -109,7 +109,7 @@ func TestAPlanWhoseTrainingIsLostEndsWithWhatWasSaidOfIt(t *testing.T) {
 }
 
 func TestATrainingThatSomebodyElseHasTrainWithAPlanTakesNoSecond(t *testing.T) {
-	p := (&app{}).livePlanner()
+	p := newLivePlanner()
 	w := watchedJob(7, deaf{})
 	defer p.watch(w.crew)()
 	over := make(chan error, 1)

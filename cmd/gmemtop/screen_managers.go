@@ -20,8 +20,8 @@ import (
 	screen "github.com/gmemtop/gmemtop/tui/managers"
 )
 
-// screenPlanner hands the managers to the screen.
-func (a *app) screenPlanner() *screenPlanner {
+// newScreenPlanner hands the managers to the screen.
+func newScreenPlanner() *screenPlanner {
 	return &screenPlanner{hardware: sync.OnceValue(screenHardware)}
 }
 

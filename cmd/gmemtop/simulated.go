@@ -10,7 +10,7 @@ import (
 
 // simulate plays every device's recording under other allocator settings and hands what came of it to the report. What cannot be
 // played leaves the report as it is; the error is the context's.
-func (a *app) simulate(ctx context.Context, t *timeline.Timeline, r *report.OOM) error {
+func simulate(ctx context.Context, a *app, t *timeline.Timeline, r *report.OOM) error {
 	u := a.flags.report.Units
 	for i := range r.Devices {
 		row := &r.Devices[i]

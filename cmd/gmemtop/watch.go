@@ -10,11 +10,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
 	"github.com/gmemtop/gmemtop/timeline"
-	"github.com/gmemtop/gmemtop/tui"
 	"github.com/gmemtop/gmemtop/tui/live"
 )
 
@@ -130,23 +131,57 @@ func newWatching(title, waiting string) *watching {
 	return w
 }
 
+// watcher is what commands have in common that watch a training: how it is captured and written, and where that is said.
+type watcher struct {
+	*app
+	live   liveFlags
+	probes string // by which probes, "" for none
+}
+
+// liveFlags are the flags of commands that watch a job.
+type liveFlags struct {
+	every         int
+	depth         string
+	unasked       bool // every is our own choice
+	headless      bool
+	outlives      bool // the end of the terminal ends nothing
+	triggers      []string
+	before, after int
+	maxBytes      string
+	maxAge        time.Duration
+	keep          int
+}
+
+// add adds those that all of them have.
+func (f *liveFlags) add(cmd *cobra.Command) {
+	p := cmd.Flags()
+	p.IntVar(&f.every, "every", 0, "capture one step in so many whole, op by op; 0 captures two at the beginning and then only by request")
+	p.StringVar(&f.depth, "depth", "", "capture by ops (each op with what it touches), history (the GPU allocator's own record) or profile (torch's profiler) (default ops)")
+	p.StringArrayVar(&f.triggers, "trigger", nil, "write only what stands around an event: oom, allocated>60GiB, leak>1MiB/step, ... (may be repeated)")
+	p.IntVar(&f.before, "before", 3, "captured steps to keep from before a trigger")
+	p.IntVar(&f.after, "after", 1, "captured steps to keep from after a trigger")
+	p.StringVar(&f.maxBytes, "max-size", "", "begin another file at this size, such as 1GiB")
+	p.DurationVar(&f.maxAge, "max-age", 0, "begin another file at this age, such as 1h")
+	p.IntVar(&f.keep, "keep", 0, "files to keep when others are begun, the oldest going first (default all)")
+}
+
 // watch prepares to watch a job, written to a file where the command line asks for one.
-func (a *app) watch(title, waiting string) (*watching, error) {
-	if d := a.flags.live.depth; d != "" && !slices.Contains([]string{capture.HowOps, capture.HowHistory, capture.HowProfile}, d) {
+func (c *watcher) watch(title, waiting string) (*watching, error) {
+	if d := c.live.depth; d != "" && !slices.Contains([]string{capture.HowOps, capture.HowHistory, capture.HowProfile}, d) {
 		return nil, usageError{fmt.Errorf("--depth %q: name ops, history or profile", d)}
 	}
 	w := newWatching(title, waiting)
-	w.unasked, w.every, w.feed.every, w.feed.depth = a.flags.live.unasked, a.flags.live.every, a.flags.live.every, a.flags.live.depth
-	if a.flags.output != "" {
-		o, err := a.recordOptions(w.control)
+	w.unasked, w.every, w.feed.every, w.feed.depth = c.live.unasked, c.live.every, c.live.every, c.live.depth
+	if c.flags.output != "" {
+		o, err := c.recordOptions(w.control)
 		if err != nil {
 			return nil, err
 		}
 		o.Fired = func(t *capture.Trigger, s capture.Step, why string) {
-			a.tell(w, "trigger "+t.String(), fmt.Sprintf("%s: %s in step %d", t, why, s.Index))
+			c.tell(w, "trigger "+t.String(), fmt.Sprintf("%s: %s in step %d", t, why, s.Index))
 		}
 		o.Failed = func(err error) {
-			a.tell(w, "recording", fmt.Sprintf("nothing is recorded any more: %s; what was written stays readable and the job goes on: record it again to another file with -o",
+			c.tell(w, "recording", fmt.Sprintf("nothing is recorded any more: %s; what was written stays readable and the job goes on: record it again to another file with -o",
 				oneLine(err)))
 		}
 		if w.recorder, err = capture.NewRecorder(o); err != nil {
@@ -158,9 +193,9 @@ func (a *app) watch(title, waiting string) (*watching, error) {
 }
 
 // tell says something while a job is watched: on the screen where there is one, which lines on standard error would spoil.
-func (a *app) tell(w *watching, key, text string) {
-	if f := &a.flags.live; f.headless || f.outlives || !isTerminal(a.out) || a.env("TERM") == "dumb" {
-		a.note("%s", text)
+func (c *watcher) tell(w *watching, key, text string) {
+	if f := &c.live; f.headless || f.outlives || !c.hasScreen() {
+		c.note("%s", text)
 		return
 	}
 	w.relay.Notice(capture.Notice{Key: key, Text: text})
@@ -233,12 +268,12 @@ func attachedBy(r inject.Report) string {
 
 // reach brings the agent into processes that a started command's environment does not reach. Where there is no screen to say it on, why that fails is
 // printed.
-func (a *app) reach(w *watching, headless bool) pytorch.Injector {
+func (c *runCommand) reach(w *watching, headless bool) pytorch.Injector {
 	bring := w.injector(0)
 	return func(ctx context.Context, pid int, source string) error {
 		err := bring(ctx, pid, source)
 		if err != nil && headless && ctx.Err() == nil && !errors.Is(err, inject.ErrGone) {
-			a.note("the environment did not reach a program that has loaded torch, and it is not watched: %s", oneLine(err))
+			c.note("the environment did not reach a program that has loaded torch, and it is not watched: %s", oneLine(err))
 		}
 		return err
 	}
@@ -325,14 +360,6 @@ func (w *watching) letGoOne() error {
 	return nil
 }
 
-// screen are the options of a screen that shows live data.
-func (a *app) screen() tui.Options {
-	return tui.Options{
-		Theme: a.flags.theme, Color: a.colorOfScreen(), ASCII: a.flags.ascii || a.onlyASCII(), NoMouse: a.flags.noMouse,
-		Units: a.flags.report.Units, Exporters: a.screenExporters(), Environ: a.environ, Input: a.keyboard(), Planner: a.screenPlanner(),
-	}
-}
-
 // attachable says what stands in the way of attaching to a process. Where an agent lives there already nothing does: it is not touched.
 func attachable(pid int) (inject.Findings, error) {
 	found := inject.Check(pid)
@@ -343,13 +370,13 @@ func attachable(pid int) (inject.Findings, error) {
 }
 
 // attachFeed watches a process that was chosen on the screen, until ctx is done, and plans are carried out in it. letting is told how to wait for its end.
-func (a *app) attachFeed(planner *livePlanner, letting *sync.WaitGroup) func(ctx context.Context, pid int) (live.Feed, error) {
+func (c *watcher) attachFeed(planner *livePlanner, letting *sync.WaitGroup) func(ctx context.Context, pid int) (live.Feed, error) {
 	return func(ctx context.Context, pid int) (live.Feed, error) {
 		found, err := attachable(pid)
 		if err != nil {
 			return nil, err
 		}
-		w, err := a.watch("", fmt.Sprintf("for process %d to take the agent in", pid))
+		w, err := c.watch("", fmt.Sprintf("for process %d to take the agent in", pid))
 		if err != nil {
 			return nil, err
 		}
@@ -367,29 +394,15 @@ func (a *app) attachFeed(planner *livePlanner, letting *sync.WaitGroup) func(ctx
 	}
 }
 
-// live are the flags of commands that watch a job.
-type liveFlags struct {
-	every         int
-	depth         string
-	unasked       bool // every is our own choice
-	headless      bool
-	outlives      bool // the end of the terminal ends nothing
-	triggers      []string
-	before, after int
-	maxBytes      string
-	maxAge        time.Duration
-	keep          int
-}
-
 // childError carries the exit code of a command that was started; nothing is printed for it.
 type childError struct{ code int }
 
 func (e childError) Error() string { return fmt.Sprintf("the command ended with exit code %d", e.code) }
 
 // recordOptions reads the flags of a recording.
-func (a *app) recordOptions(c capture.Controller) (capture.RecordOptions, error) {
-	f := &a.flags.live
-	o := capture.RecordOptions{Path: a.flags.output, MaxAge: f.maxAge, Keep: f.keep, Before: f.before, After: f.after, Control: c}
+func (c *watcher) recordOptions(control capture.Controller) (capture.RecordOptions, error) {
+	f := &c.live
+	o := capture.RecordOptions{Path: c.flags.output, MaxAge: f.maxAge, Keep: f.keep, Before: f.before, After: f.after, Control: control}
 	if f.maxBytes != "" {
 		n, err := timeline.ParseBytes(f.maxBytes)
 		if err != nil {
@@ -404,8 +417,8 @@ func (a *app) recordOptions(c capture.Controller) (capture.RecordOptions, error)
 		}
 		o.Triggers = append(o.Triggers, t)
 	}
-	if a.flags.force {
-		if err := os.Remove(a.flags.output); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if c.flags.force {
+		if err := os.Remove(c.flags.output); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return o, err
 		}
 	}

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/figure"
+	"github.com/gmemtop/gmemtop/timeline/report"
+	"github.com/gmemtop/gmemtop/tui"
+)
+
+// hasScreen reports whether standard output is a terminal that text can be placed on.
+func (a *app) hasScreen() bool { return isTerminal(a.out) && a.env("TERM") != "dumb" }
+
+// screen are the options that every screen has, with a planner that plans for recordings.
+func (a *app) screen() tui.Options {
+	return tui.Options{
+		Theme: a.flags.theme, Color: a.colorOfScreen(), ASCII: a.flags.ascii || a.onlyASCII(), NoMouse: a.flags.noMouse,
+		Units: a.flags.report.Units, Exporters: screenExporters(a.flags.report.Units), Environ: a.environ, Input: keyboard(a.in), Planner: newScreenPlanner(),
+	}
+}
+
+// colorOfScreen hands NO_COLOR, CLICOLOR_FORCE and --color on as one word.
+func (a *app) colorOfScreen() string {
+	if a.flags.color == "auto" && !a.colored() {
+		return "never"
+	}
+	return a.flags.color
+}
+
+// onlyASCII reports whether the terminal is said to know no more than ASCII: a locale that names another character set than
+// UTF-8, or the Linux console, whose fonts lack what charts are drawn with. No locale at all says nothing.
+func (a *app) onlyASCII() bool {
+	locale := cmp.Or(a.env("LC_ALL"), a.env("LC_CTYPE"), a.env("LANG"))
+	utf8 := strings.Contains(strings.ToLower(strings.ReplaceAll(locale, "-", "")), "utf8")
+	return locale != "" && !utf8 || a.env("TERM") == "linux"
+}
+
+// keyboard returns the terminal where standard input is a trace; nil is standard input itself.
+func keyboard(in *os.File) io.Reader {
+	if isTerminal(in) {
+		return nil
+	}
+	if tty, err := os.Open("/dev/tty"); err == nil {
+		return tty
+	}
+	return nil
+}
+
+// screenExporters offers the formats of export on the screen.
+func screenExporters(units timeline.Units) []tui.Exporter {
+	var out []tui.Exporter
+	for _, e := range exporters {
+		out = append(out, tui.Exporter{Name: e.name + ": " + e.about, Extension: e.extension,
+			Write: func(ctx context.Context, w io.Writer, t *timeline.Timeline, d *timeline.Device) error {
+				o := figure.Options{Options: report.Options{Units: units}}
+				switch {
+				case e.trace != nil:
+					return e.trace(ctx, w, t.Trace)
+				case d == nil:
+					return errors.New("this trace has no device")
+				case e.devices != nil:
+					return e.devices(ctx, w, t.Devices, o)
+				}
+				return e.device(ctx, w, d, o)
+			}})
+	}
+	return out
+}
