@@ -125,7 +125,9 @@ func (p *Problem) missing() string {
 }
 
 // PackingOnly says that the problem is a storage-allocation problem: no training stands behind it, so that nothing can leave memory.
-func (p *Problem) PackingOnly() bool { return p.Source != nil && p.Source.Info.Kind == traces.DeviceArena }
+func (p *Problem) PackingOnly() bool {
+	return p.Source != nil && p.Source.Info.Kind == traces.DeviceArena
+}
 
 // CheckBudget returns a [*TooSmall] where budget is positive and below what must reside.
 func (p *Problem) CheckBudget(budget int64) error {
