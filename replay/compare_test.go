@@ -15,6 +15,7 @@ import (
 	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/csv"
 )
 
 // broken is a planner with a defect; lying is one whose plan is not valid.
@@ -120,5 +121,36 @@ func TestARecordingWithoutDataFlowSaysWhatRecordsIt(t *testing.T) {
 	}
 	if !found {
 		t.Error("delta does not say what is missing")
+	}
+}
+
+// No training stands behind a storage-allocation problem: nothing is advised that would record one.
+func TestAStorageAllocationProblemIsAdvisedToPack(t *testing.T) {
+	tr, err := csv.Read(t.Context(), strings.NewReader("id,lower,upper,size\nb1,0,3,4\nb2,3,9,4\nb3,0,9,4\nb4,9,21,4\nb5,0,21,5\n"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if tr.Missing() != traces.PackingOnly {
+		t.Errorf("the trace says %q", tr.Missing())
+	}
+	tl, err := timeline.Build(t.Context(), tr, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := plan.FromDevice(t.Context(), tl.Devices[0], plan.BuildOptions{Iteration: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := compared(t, p, 0)
+	if text := c.Sentence(timeline.IEC); !strings.HasSuffix(text, "No packing can need less.") {
+		t.Errorf("without a budget: %q", text)
+	}
+	for _, r := range c.Results {
+		if r.Info.Name == "delta" && (r.Available || r.Reason != traces.PackingOnly) {
+			t.Errorf("delta: %q", r.Reason)
+		}
+	}
+	if text := compared(t, p, 5).Sentence(timeline.IEC); strings.Contains(text, "describe") || !strings.HasSuffix(text, "No packing can need less than 13 B.") {
+		t.Errorf("with too small a budget: %q", text)
 	}
 }

@@ -163,6 +163,10 @@ func (c *Comparison) leastMemory(u timeline.Units) string {
 		s += ": " + strings.Join(clauses, ", ")
 	}
 	switch {
+	case c.Problem.PackingOnly() && best.Measurement.Footprint == live:
+		return s + ". No packing can need less."
+	case c.Problem.PackingOnly():
+		return s + ". gmemtop pack --work N searches longer for one with less."
 	case c.Problem.Kind < traces.Accesses:
 		return s + ". Less takes swapping or recompute; to record: gmemtop describe -o describe.py."
 	case best.Measurement.Footprint <= c.Problem.MustReside().Total():
@@ -177,7 +181,11 @@ func (c *Comparison) nothingFits(u timeline.Units) string {
 		return fmt.Sprintf("No manager made a plan for %s.", u.Bytes(c.Budget))
 	}
 	s := fmt.Sprintf("Nothing fits in %s: the least is %s, by %s", u.Bytes(c.Budget), u.Bytes(least.Measurement.Footprint), least.Info.Name)
-	if c.Problem.Kind < traces.Dataflow {
+	switch {
+	case c.Problem.PackingOnly():
+		live, _ := c.Problem.PeakLive()
+		s += fmt.Sprintf(". No packing can need less than %s", u.Bytes(live))
+	case c.Problem.Kind < traces.Dataflow:
 		s += ". Less takes managers that this recording does not serve: record a step with gmemtop describe -o describe.py"
 	}
 	return s + "."

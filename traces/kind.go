@@ -51,8 +51,11 @@ func (t *Trace) Kind() Kind {
 
 // Missing says of the trace what Kind.Missing does. A file that was cut before its first event may well have had more.
 func (t *Trace) Missing() string {
-	if t.Kind() == Point && t.Cut() {
+	switch {
+	case t.Kind() == Point && t.Cut():
 		return ""
+	case len(t.Devices) > 0 && t.Devices[0].Kind == DeviceArena:
+		return PackingOnly
 	}
 	return t.Kind().Missing()
 }
@@ -69,6 +72,9 @@ func (t *Trace) Cut() bool {
 
 // LossTruncated is the loss of a file that ends early.
 const LossTruncated = "truncated"
+
+// PackingOnly says of a storage-allocation problem what it cannot answer and what serves it: no training stands behind it that could be recorded.
+const PackingOnly = "nothing to swap or recompute: a storage-allocation problem has sizes and lifetimes only; pooling managers and gmemtop pack place its buffers"
 
 // Missing says in one sentence what the kind lacks and what records it; "" for Dataflow.
 func (k Kind) Missing() string {

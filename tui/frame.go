@@ -169,12 +169,12 @@ func (m painter) drawTabs(c, below *canvas.Canvas) {
 	for _, v := range m.views {
 		x += m.drawTab(c, x, v, name(v))
 	}
-	source := m.sourceText()
-	switch room := w - x - 2; {
-	case room >= canvas.Width(source) || below.Height() == 0 && room > 8:
-		c.TextRight(w-1, 0, th.Dim, canvas.Truncate(source, room))
+	parts, room := m.source(), w-x-2
+	switch {
+	case room >= canvas.Width(strings.Join(parts, partBy)) || below.Height() == 0 && room > 8:
+		c.TextRight(w-1, 0, th.Dim, sourceText(parts, room))
 	case below.Height() > 0:
-		below.TextRight(w-1, 0, th.Dim, canvas.Truncate(source, w-2))
+		below.TextRight(w-1, 0, th.Dim, sourceText(parts, w-2))
 	}
 }
 
@@ -206,8 +206,27 @@ func (m painter) drawTab(c *canvas.Canvas, x int, v leaf.View, name string) int 
 	return n
 }
 
-// sourceText says what is open: file, rank, device, iterations, exactness.
-func (m painter) sourceText() string {
+// partBy stands between the parts of what is open.
+const partBy = " · "
+
+// sourceText joins the parts of what is open in w cells: the first, a name, loses its middle for the others as long as twelve cells of it are left, then the
+// others go, the last one first.
+func sourceText(parts []string, w int) string {
+	const least = 12
+	for ; len(parts) > 0; parts = parts[:len(parts)-1] {
+		over := canvas.Width(strings.Join(parts, partBy)) - w
+		if over <= 0 {
+			break
+		}
+		if left := canvas.Width(parts[0]) - over; left >= least || len(parts) == 1 {
+			return strings.Join(append([]string{middleCut(parts[0], max(left, 0))}, parts[1:]...), partBy)
+		}
+	}
+	return strings.Join(parts, partBy)
+}
+
+// source is what is open: file, rank, device, iterations, exactness.
+func (m painter) source() []string {
 	s := &m.state
 	parts := follower(m).source()
 	switch {
@@ -222,7 +241,6 @@ func (m painter) sourceText() string {
 	case s.Run != nil:
 		parts = append(parts, fmt.Sprintf("%d ranks", len(s.Run.Ranks)))
 	}
-	named := len(parts) > 0
 	if d := s.Device; d != nil {
 		parts = append(parts, DeviceName(d.Info))
 		if s.Analysed {
@@ -232,10 +250,7 @@ func (m painter) sourceText() string {
 		}
 		parts = append(parts, exactnessWord(d.Totals.Exactness))
 	}
-	if over := canvas.Width(strings.Join(parts, " · ")) - (m.width - 2); over > 0 && named { // what is long is the file's name
-		parts[0] = middleCut(parts[0], max(canvas.Width(parts[0])-over, 12))
-	}
-	return strings.Join(parts, " · ")
+	return parts
 }
 
 // middleCut cuts the middle out of a file's name: its end tells it from its neighbours as often as its beginning.

@@ -239,3 +239,25 @@ func BenchmarkCanvas(b *testing.B) {
 		_ = c.String()
 	}
 }
+
+// What is open is cut once, in the middle of its name, and what has no room beside twelve cells of it is left out whole.
+func TestWhatIsOpenIsCutToItsRoom(t *testing.T) {
+	parts := []string{"forward_and_backward_memory_snapshot.pickle", "GPU 0", "3 iterations", "exact"}
+	for _, c := range []struct {
+		w    int
+		want string
+	}{
+		{80, "forward_and_backward_memory_snapshot.pickle · GPU 0 · 3 iterations · exact"},
+		{60, "forward_and_b…snapshot.pickle · GPU 0 · 3 iterations · exact"},
+		{30, "forward_an…shot.pickle · GPU 0"},
+		{16, "forward…t.pickle"},
+		{9, "for…ickle"},
+	} {
+		if got := sourceText(parts, c.w); got != c.want || canvas.Width(got) > c.w {
+			t.Errorf("in %d cells: %q, want %q", c.w, got, c.want)
+		}
+	}
+	if got := sourceText([]string{"● live", "train.py", "GPU 0"}, 20); got != "● live · train.py" {
+		t.Errorf("a job: %q", got)
+	}
+}

@@ -113,7 +113,20 @@ func (p *Problem) Serve(i Info) error {
 	if p.Kind >= i.Needs {
 		return nil
 	}
-	return &Unavailable{Manager: i.Name, Reason: p.Kind.Missing()}
+	return &Unavailable{Manager: i.Name, Reason: p.missing()}
+}
+
+// missing says what the recording lacks that some managers need, and what records it.
+func (p *Problem) missing() string {
+	if p.PackingOnly() {
+		return traces.PackingOnly
+	}
+	return p.Kind.Missing()
+}
+
+// PackingOnly says that the problem is a storage-allocation problem: no training stands behind it, so that nothing can leave memory.
+func (p *Problem) PackingOnly() bool {
+	return p.Source != nil && p.Source.Info.Kind == traces.DeviceArena
 }
 
 // CheckBudget returns a [*TooSmall] where budget is positive and below what must reside.

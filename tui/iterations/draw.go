@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/curves"
 	"github.com/gmemtop/gmemtop/tui/leaf"
@@ -22,6 +23,10 @@ func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 			return
 		}
 		leaf.Working(s, c, "looking for the training steps")
+		return
+	}
+	if len(st.it.List) == 0 && s.Device.Info.Kind == traces.DeviceArena {
+		leaf.Empty(s, c, "No iterations here", "This is a storage-allocation problem: buffers with a size and a lifetime each, and no training steps.", "")
 		return
 	}
 	if len(st.it.List) == 0 {

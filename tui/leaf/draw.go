@@ -14,12 +14,14 @@ import (
 // sentenceRows is how many rows the answer may take in a view h rows high.
 func sentenceRows(h int) int {
 	switch {
-	case h < 14:
+	case h < 12:
 		return 1
 	case h < 18:
 		return 2
+	case h < 30:
+		return 3
 	}
-	return 3
+	return 4
 }
 
 // SentenceRows returns the rows that Sentence takes for text in a view of w by h cells.
@@ -34,7 +36,7 @@ func SentenceRows(text string, w, h int) int {
 	return rows
 }
 
-// Sentence writes the view's one-sentence answer at the top of c, in one row to three, and returns the rows it took (one more
+// Sentence writes the view's one-sentence answer at the top of c, in one row to four, and returns the rows it took (one more
 // than the text where there is room for a blank one). The part before a colon, where there is one, is the answer and stands out.
 func Sentence(s *State, c *canvas.Canvas, text string) int {
 	w, h := c.Size()

@@ -21,6 +21,7 @@ type View struct {
 	parts   leaf.Query[at, []timeline.Group] // by category at the cursor
 	holders leaf.Query[at, []timeline.Group] // by stack at the cursor
 	state   leaf.Query[at, *timeline.AllocatorState]
+	most    leaf.Query[*timeline.Device, extent]
 	pointer chart.Pointer
 	frame   chart.Frame
 	picked  int // row of the table by category, -1 for none
@@ -30,6 +31,25 @@ type View struct {
 type at struct {
 	device *timeline.Device
 	moment timeline.Moment
+}
+
+// extent is how many rows a device's tables can fill. It does not depend on the cursor, so that nothing moves with it.
+type extent struct{ categories, sites int }
+
+// extentOf counts the categories of all blocks and the call sites that hold something at the peak.
+func extentOf(d *timeline.Device) extent {
+	var found [timeline.NumCategories]bool
+	for _, c := range d.Allocs.Category {
+		found[c] = true
+	}
+	var e extent
+	for _, is := range found {
+		if is {
+			e.categories++
+		}
+	}
+	e.sites = len(held(d.Breakdown(d.Totals.PeakAt, timeline.BySite)))
+	return e
 }
 
 type keyMap struct{ open, rows key.Binding }
@@ -88,7 +108,7 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 		cmd, _ := v.pointer.Update(s, &v.frame, msg)
 		return cmd
 	default:
-		_ = v.usage.Take(msg) || v.parts.Take(msg) || v.holders.Take(msg) || v.state.Take(msg)
+		_ = v.usage.Take(msg) || v.parts.Take(msg) || v.holders.Take(msg) || v.state.Take(msg) || v.most.Take(msg)
 	}
 	return nil
 }
@@ -103,8 +123,9 @@ func (v *View) ask(s *leaf.State) tea.Cmd {
 		return nil
 	}
 	k := at{d, m}
-	p := place(s.Width, s.Height, v.sentenceRows(s))
+	p := v.place(s, s.Width, s.Height)
 	return tea.Batch(
+		v.most.Ask(d, func(context.Context) (extent, error) { return extentOf(d), nil }),
 		v.usage.Ask(s, p.area.W),
 		v.parts.Ask(k, func(context.Context) ([]timeline.Group, error) { return d.Breakdown(m, timeline.ByCategory), nil }),
 		v.holders.Ask(k, func(context.Context) ([]timeline.Group, error) { return d.Breakdown(m, timeline.BySite), nil }),
@@ -115,6 +136,11 @@ func (v *View) ask(s *leaf.State) tea.Cmd {
 // rows returns the categories at the cursor that hold something.
 func (v *View) rows() []timeline.Group {
 	_, groups, _ := v.parts.Value()
+	return held(groups)
+}
+
+// held returns the groups, the largest first, that hold something.
+func held(groups []timeline.Group) []timeline.Group {
 	for i, g := range groups {
 		if g.Bytes <= 0 {
 			return groups[:i]
@@ -157,48 +183,47 @@ type places struct {
 	sum    int // row of the equation, -1 for none
 }
 
-// place lays the overview out below its sentence: a chart of half the height, the tables in the rest.
-func place(w, h, sentence int) places {
+// place lays the overview out below its sentence: the tables get the rows that they can fill, two fifths at most, and the chart all others.
+func (v *View) place(s *leaf.State, w, h int) places {
 	var p places
 	p.sum = -1
+	sentence := v.sentenceRows(s)
 	left := h - sentence
-	tables := min(max(left*3/10, 6), 13) + 1
 	if left >= 15 {
 		p.sum = h - 1
 		left--
 	}
-	plot := max(left-tables-3, 3)
-	p.labels = sentence
-	p.area = canvas.Rect{X: 7, Y: sentence + 1, W: max(w-8, 1), H: plot}
-	p.phases = p.area.Y + plot
-	p.axis = p.phases + 1
-	top := p.axis + 1
+	gap := 0 // between chart and tables
 	if left >= 18 {
-		top++
+		gap = 1
 	}
-	p.tables = canvas.Rect{X: 1, Y: top, W: w - 2, H: max(h-top, 0)}
+	tables := min(v.tableRows(s, w-2), max(left*2/5, 7))
+	p.labels = sentence
+	p.area = canvas.Rect{X: 7, Y: sentence + 1, W: max(w-8, 1), H: max(left-tables-3-2*gap, 3)}
+	p.phases = p.area.Y + p.area.H
+	p.axis = p.phases + 1
+	top := p.axis + 1 + gap
+	end := h
 	if p.sum >= 0 {
-		p.tables.H = max(p.sum-top, 0)
-		if p.tables.H > 8 {
-			p.tables.H--
-		}
+		end = p.sum - gap
 	}
+	p.tables = canvas.Rect{X: 1, Y: top, W: w - 2, H: max(end-top, 0)}
 	return p
 }
 
 // Draw implements leaf.View.
 func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 	w, h := c.Size()
-	rows := v.sentenceRows(s)
 	leaf.Sentence(s, c, headline(s))
-	p := place(w, h, rows)
+	p := v.place(s, w, h)
 	if s.Device.Len() < 2 { // one moment: there is no time to draw
-		p.tables = canvas.Rect{X: 1, Y: rows, W: w - 2, H: h - rows - 2}
+		rows := v.sentenceRows(s)
 		v.frame = chart.Frame{}
+		v.drawMoment(s, c.Sub(canvas.Rect{X: 1, Y: rows, W: w - 2, H: h - rows - 1}))
 	} else {
 		v.drawChart(s, c, p)
+		v.drawTables(s, c.Sub(p.tables))
 	}
-	v.drawTables(s, c.Sub(p.tables))
 	if p.sum >= 0 {
 		v.drawSum(s, c, p.sum)
 	}

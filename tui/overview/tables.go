@@ -8,40 +8,114 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/tui/block"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
-// drawTables draws what is held at the cursor by category and, as far as there is room, by call site, and how the iterations
-// compare. The order in which they give way is: holders (below 150 columns, unless there are no iterations), never the
-// categories.
+// columns are how wide the tables side by side are; 0 where one is not there.
+type columns struct{ categories, holders, iterations int }
+
+// divide gives the tables their columns. Holders stand beside the others from 150 columns on, or where there are no iterations; else they are
+// below them, as far as there are rows.
+func divide(s *leaf.State, w int) columns {
+	iterations := s.Analysed && len(s.Device.Iterations().List) > 0
+	switch {
+	case w >= 150 && iterations:
+		left, right := min(w*3/10, 60), min(w*3/10, 62)
+		return columns{left, w - left - right - 6, right}
+	case w >= 150 || !iterations:
+		left := min(w*9/20, 70)
+		return columns{left, w - left - 3, 0}
+	}
+	left := w * 9 / 20
+	return columns{left, 0, w - left - 3}
+}
+
+// The rows that a table of iterations or of holders is wanted to show, if there are as many.
+const (
+	mostIterations = 8
+	mostHolders    = 12
+)
+
+// tableRows is how many rows the tables can fill, those of holders below the others included.
+func (v *View) tableRows(s *leaf.State, w int) int {
+	d, e, ok := v.most.Value()
+	if !ok || d != s.Device {
+		e = extent{int(timeline.NumCategories), mostHolders}
+	}
+	cols := divide(s, w)
+	rows := max(1+e.categories, iterationRows(s, cols))
+	if cols.holders > 0 {
+		return max(rows, 1+min(e.sites, mostHolders))
+	}
+	return rows + 2 + min(e.sites, mostHolders/2)
+}
+
+// iterationRows is how many rows the table of iterations can fill.
+func iterationRows(s *leaf.State, cols columns) int {
+	if cols.iterations == 0 {
+		return 0
+	}
+	its := s.Device.Iterations()
+	rows := 2 + min(len(its.List), mostIterations)
+	if trend(s, its) != "" {
+		rows++
+	}
+	return rows
+}
+
+// drawTables draws what is held at the cursor by category and by call site, and how the iterations compare. The holders give way first, the
+// categories never.
 func (v *View) drawTables(s *leaf.State, c *canvas.Canvas) {
 	w, h := c.Size()
 	if h < 2 {
 		return
 	}
-	iterations := s.Analysed && len(s.Device.Iterations().List) > 0
-	var left, middle, right int
-	switch {
-	case w >= 150 && iterations:
-		left, right = min(w*3/10, 60), min(w*3/10, 62)
-		middle = w - left - right - 6
-	case w >= 150 || !iterations:
-		left = min(w*9/20, 70)
-		middle = w - left - 3
-	default:
-		left = w * 9 / 20
-		right = w - left - 3
+	cols := divide(s, w)
+	if cols.holders == 0 {
+		h = v.drawHoldersBelow(s, c)
 	}
-	v.drawCategories(s, c.Sub(canvas.Rect{W: left, H: h}))
-	x := left + 3
-	if middle > 0 {
-		v.drawHolders(s, c.Sub(canvas.Rect{X: x, W: middle, H: h}))
-		x += middle + 3
+	v.drawCategories(s, c.Sub(canvas.Rect{W: cols.categories, H: h}))
+	x := cols.categories + 3
+	if cols.holders > 0 {
+		v.drawHolders(s, c.Sub(canvas.Rect{X: x, W: cols.holders, H: h}))
+		x += cols.holders + 3
 	}
-	if right > 0 {
-		v.drawIterations(s, c.Sub(canvas.Rect{X: x, W: right, H: h}), middle == 0)
+	if cols.iterations > 0 {
+		v.drawIterations(s, c.Sub(canvas.Rect{X: x, W: cols.iterations, H: h}))
 	}
+}
+
+// drawHoldersBelow draws the holders, as wide as they like, in the rows that the other tables leave, and returns how many those keep.
+func (v *View) drawHoldersBelow(s *leaf.State, c *canvas.Canvas) int {
+	w, h := c.Size()
+	above := max(1+len(v.rows()), iterationRows(s, divide(s, w)))
+	rest := h - above
+	if rest > 3 { // a blank row, a rule, two holders
+		rest--
+	}
+	if rest < 3 {
+		return h
+	}
+	v.drawHolders(s, c.Sub(canvas.Rect{Y: h - rest, W: w, H: rest}))
+	return above
+}
+
+// drawMoment draws a recording of one moment: what is held by category and by call site, and below them the block that is largest and who allocated
+// it.
+func (v *View) drawMoment(s *leaf.State, c *canvas.Canvas) {
+	w, h := c.Size()
+	rows := min(v.tableRows(s, w), h)
+	v.drawTables(s, c.Sub(canvas.Rect{W: w, H: rows}))
+	key, groups, ok := v.holders.Value()
+	if !ok || key.device != s.Device || len(groups) == 0 || groups[0].Largest == timeline.NoAlloc || h-rows < 5 {
+		return
+	}
+	_, below := c.Bounds().CutTop(rows + 1)
+	leaf.Rule(s, c, 0, below.Y, w, "The largest block of the largest holder")
+	_, below = below.CutTop(1)
+	block.Draw(s, c.Sub(below), groups[0].Largest)
 }
 
 // moment names the moment that the tables speak of.
@@ -65,7 +139,10 @@ func (v *View) drawCategories(s *leaf.State, c *canvas.Canvas) {
 		largest = max(largest, g.Bytes)
 	}
 	unit, size := s.Units.Column(largest)
-	const nameW, sizeW = 18, 8
+	nameW, sizeW := 18, 8
+	if w < 38 { // no bars: the unit stands closer
+		sizeW = 7
+	}
 	for i, g := range v.rows() {
 		y := 1 + i
 		if y >= h {
@@ -89,7 +166,7 @@ func (v *View) drawCategories(s *leaf.State, c *canvas.Canvas) {
 			name = "~" + name
 		}
 		c.TextMax(2, y, nameW-2, st, name)
-		if i == 0 && w >= 38 {
+		if i == 0 && w >= nameW+sizeW+10 {
 			c.Text(nameW+sizeW+1, y, st.Fg(s.Theme.Dim.FG), unit)
 		}
 		if w >= nameW+sizeW+6 {
@@ -108,6 +185,7 @@ func (v *View) drawCategories(s *leaf.State, c *canvas.Canvas) {
 func (v *View) drawHolders(s *leaf.State, c *canvas.Canvas) {
 	w, h := c.Size()
 	key, groups, ok := v.holders.Value()
+	groups = held(groups)
 	if !ok || key.device != s.Device || len(groups) == 0 {
 		leaf.Rule(s, c, 0, 0, w, "Largest holders")
 		return
@@ -117,7 +195,7 @@ func (v *View) drawHolders(s *leaf.State, c *canvas.Canvas) {
 	const sizeW, nameX = 6, 10
 	for i, g := range groups {
 		y := 1 + i
-		if y >= h || g.Bytes == 0 {
+		if y >= h {
 			break
 		}
 		row := canvas.Rect{Y: y, W: w, H: 1}
@@ -157,9 +235,8 @@ type column struct {
 	text  func(i int) string
 }
 
-// drawIterations draws the iterations around the cursor's, and below them, where rows are left and holders are wanted, the
-// largest holders. The columns give way from the right: new sites, growth, churn.
-func (v *View) drawIterations(s *leaf.State, c *canvas.Canvas, holders bool) {
+// drawIterations draws the iterations around the cursor's. The columns give way from the right: new sites, growth, churn.
+func (v *View) drawIterations(s *leaf.State, c *canvas.Canvas) {
 	w, h := c.Size()
 	its := s.Device.Iterations()
 	list := its.List
@@ -180,11 +257,6 @@ func (v *View) drawIterations(s *leaf.State, c *canvas.Canvas, holders bool) {
 		foot = list[here].Name + ": " + list[here].Why(s.Units)
 	}
 	room := h - 2
-	if spare := room - len(list) - 2; holders && spare >= 4 {
-		v.drawHolders(s, c.Sub(canvas.Rect{Y: h - spare, W: w, H: spare}))
-		h -= spare + 1
-		room = h - 2
-	}
 	if foot != "" && room > 2 {
 		room = min(room-1, len(list))
 		c.TextMax(0, 2+room, w, s.Theme.Dim, foot)

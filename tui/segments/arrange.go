@@ -236,6 +236,7 @@ type figures struct {
 	segments, expandable, halfEmpty, empty int
 	pools                                  []poolSum
 	categories                             [timeline.NumCategories]int64 // requested bytes of active blocks
+	looks                                  [numKinds]int64               // bytes of pieces, by how they look
 }
 
 type poolSum struct {
@@ -247,7 +248,9 @@ type poolSum struct {
 func count(d *timeline.Device, st *timeline.AllocatorState, rows []row) figures {
 	var f figures
 	for i := range st.Segments {
+		inUse := hasActive(&st.Segments[i])
 		for _, p := range st.Segments[i].Pieces {
+			f.looks[kindOf(d, p, inUse)] += p.Size
 			switch {
 			case p.State == traces.BlockInactive:
 			case p.Alloc == timeline.NoAlloc:

@@ -1,7 +1,9 @@
 package segments
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
@@ -36,10 +38,9 @@ func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 	var fig, legend canvas.Rect
 	fig, body = body.CutTop(figureRows(c))
 	v.drawFigures(s, c.Sub(fig))
-	if c.Height() >= 16 {
-		body, legend = body.CutBottom(1)
-		v.drawLegend(s, c.Sub(legend))
-	}
+	names := v.legend(c.Width(), legendRows(c.Height()))
+	body, legend = body.CutBottom(len(names))
+	v.drawLegend(s, c.Sub(legend), names)
 	switch {
 	case body.W >= 140:
 		var side canvas.Rect
@@ -95,28 +96,23 @@ func (v *View) drawFigures(s *leaf.State, c *canvas.Canvas) {
 		x, done = max(x, min(end, w-1)), done+p.bytes
 	}
 	unit, f := s.Units.Column(v.st.Reserved)
+	total := " = " + strings.TrimSpace(f(v.st.Reserved)) + " " + unit
+	terms := v.terms(w-1-canvas.Width(total), w >= 100, f)
 	x = 1
-	for i, p := range v.parts() {
-		name := p.name
-		if w < 100 {
-			name = p.short
-			if p.bytes == 0 && i > 0 {
-				continue
-			}
-		}
+	for i, t := range terms {
 		if i > 0 {
 			x += c.Text(x, 1, s.Theme.Dim, " + ")
 		}
-		if p.kind != kindActive {
-			f := fill(s.Theme, p.kind, 0)
+		if t.part.kind != kindActive {
+			f := fill(s.Theme, t.part.kind, 0)
 			paint(c, x, 1, f, f)
 			x += 2
 		}
-		x += c.Text(x, 1, s.Theme.Dim, name+" ")
-		x += c.Text(x, 1, s.Theme.Text, strings.TrimSpace(f(p.bytes)))
+		x += c.Text(x, 1, s.Theme.Dim, t.name+" ")
+		x += c.Text(x, 1, s.Theme.Text, t.figure)
 	}
-	x += c.Text(x, 1, s.Theme.Dim, " = ")
-	x += c.Text(x, 1, s.Theme.Strong, strings.TrimSpace(f(v.st.Reserved))+" "+unit)
+	x += c.Text(x, 1, s.Theme.Dim, total[:3])
+	x += c.Text(x, 1, s.Theme.Strong, total[3:])
 	if x+9 < w {
 		x += c.Text(x, 1, s.Theme.Dim, " reserved")
 	}
@@ -130,6 +126,48 @@ func (v *View) drawFigures(s *leaf.State, c *canvas.Canvas) {
 	case h >= 3:
 		c.TextMax(1, 2, w-2, s.Theme.Dim, text)
 	}
+}
+
+// term is a part in the equation of the reserved bytes.
+type term struct {
+	part         part
+	name, figure string
+}
+
+// terms returns the parts of the equation that fit into w cells: all of them by their whole names where long is set, else those that hold something,
+// without the smallest ones where there is no room for them.
+func (v *View) terms(w int, long bool, figure func(int64) string) []term {
+	var list []term
+	need := 1
+	width := func(t term) int {
+		n := canvas.Width(t.name) + 1 + canvas.Width(t.figure)
+		if t.part.kind != kindActive {
+			n += 3 + 2
+		}
+		return n
+	}
+	for i, p := range v.parts() {
+		t := term{p, p.name, strings.TrimSpace(figure(p.bytes))}
+		if !long {
+			t.name = p.short
+			if p.bytes == 0 && i > 0 {
+				continue
+			}
+		}
+		list = append(list, t)
+		need += width(t)
+	}
+	for need > w && len(list) > 1 {
+		least := 1
+		for i := range list[1:] {
+			if list[1+i].part.bytes < list[least].part.bytes {
+				least = 1 + i
+			}
+		}
+		need -= width(list[least])
+		list = slices.Delete(list, least, least+1)
+	}
+	return list
 }
 
 // columns of the map before the bars.
@@ -260,31 +298,71 @@ func tag(r *row) string {
 	return strings.Join(words, " ")
 }
 
-// drawLegend names the looks that are on the map, as far as there is room.
-func (v *View) drawLegend(s *leaf.State, c *canvas.Canvas) {
-	x, w := 1, c.Width()
-	entry := func(f canvas.Fill, name string) {
-		n := 3 + canvas.Width(name) + 2
-		if x+n > w {
-			return
+// legendRows is how many rows the legend may take in a view h rows high.
+func legendRows(h int) int {
+	switch {
+	case h < 12:
+		return 0
+	case h < 20:
+		return 1
+	}
+	return 2
+}
+
+// legend returns rows of what is on the map, what takes most first, as far as the rows have room for it.
+func (a *atlas) legend(w, rows int) [][]kind {
+	var present []kind
+	for k, n := range a.figures.looks {
+		if n > 0 {
+			present = append(present, kind(k))
 		}
-		paint(c, x, 0, f, f)
-		c.Text(x+2, 0, s.Theme.Dim, name)
+	}
+	slices.SortStableFunc(present, func(x, y kind) int { return cmp.Compare(a.figures.looks[y], a.figures.looks[x]) })
+	var list [][]kind
+	x := w
+	for _, k := range present {
+		n := 2 + canvas.Width(kindName(k)) + 2
+		if x+n-2 > w {
+			if len(list) == rows {
+				continue // a shorter name may still fit
+			}
+			list, x = append(list, nil), 1
+		}
+		list[len(list)-1] = append(list[len(list)-1], k)
 		x += n
 	}
-	present := v.present(s.Device)
-	for _, cat := range []timeline.Category{timeline.Activation, timeline.Parameter, timeline.Gradient, timeline.OptimizerState, timeline.Input,
-		timeline.Temporary, timeline.AutogradDetail, timeline.Unknown} {
-		if present[kindActive+kind(cat)] {
-			entry(s.Theme.Fill(cat), cat.String())
-		}
+	return list
+}
+
+// kindName is what a kind is called in the legend.
+func kindName(k kind) string {
+	switch k {
+	case kindStranded:
+		return "stranded"
+	case kindCached:
+		return "cached"
+	case kindPending:
+		return "pending free"
+	case kindForeign:
+		return "not in the recording"
+	case kindInternal:
+		return "rounding"
 	}
-	for _, k := range []struct {
-		kind kind
-		name string
-	}{{kindStranded, "stranded"}, {kindCached, "cached"}, {kindPending, "pending free"}, {kindForeign, "not in the recording"}} {
-		if present[k.kind] {
-			entry(fill(s.Theme, k.kind, 0), k.name)
+	return timeline.Category(k - kindActive).String()
+}
+
+// drawLegend names the looks that are on the map.
+func (v *View) drawLegend(s *leaf.State, c *canvas.Canvas, rows [][]kind) {
+	for y, row := range rows {
+		x := 1
+		for _, k := range row {
+			f := fill(s.Theme, k, 0)
+			if k >= kindActive {
+				f = s.Theme.Fill(timeline.Category(k - kindActive))
+			}
+			paint(c, x, y, f, f)
+			x += 2
+			x += c.Text(x, y, s.Theme.Dim, kindName(k)) + 2
 		}
 	}
 }
@@ -345,22 +423,6 @@ func (b *board) columnsFor(w int) columns {
 	}
 	cols.bar = max(w-cols.addr-cols.size-cols.full-cols.tag-3, 4)
 	return cols
-}
-
-// present returns the kinds that the visible lines show.
-func (b *board) present(d *timeline.Device) (seen [numKinds]bool) {
-	for y := range b.area.H {
-		line := b.top + y
-		if line >= b.lines.len() {
-			break
-		}
-		i, from, to := b.lines.at(b.rows, line)
-		walk := pieces{a: &b.atlas, d: d, row: i, from: from, to: to}
-		for p, ok := walk.next(); ok; p, ok = walk.next() {
-			seen[p.kind] = true
-		}
-	}
-	return seen
 }
 
 func figureRows(c *canvas.Canvas) int {

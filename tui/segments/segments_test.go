@@ -284,3 +284,18 @@ func BenchmarkDraw(b *testing.B) {
 		})
 	}
 }
+
+// In the smallest terminal, too, and in the first frame, the equation ends with its sum and the map has a legend.
+func TestTheSmallestMapHasItsLegendAndItsSum(t *testing.T) {
+	for _, o := range []viewtest.Training{{}, {Pools: true}, {Expandable: true}, {NoSegments: true}} {
+		o.Iterations, o.Layers = 2, 6
+		text := viewtest.Open(t, New(), o.Timeline(t)).Mono(60, 13)
+		lines := strings.Split(text, "\n")
+		if _, sum, ok := strings.Cut(lines[3], " = "); !ok || !strings.Contains(sum, " MiB") {
+			t.Errorf("%+v: the equation has no sum:\n%s", o, text)
+		}
+		if !strings.Contains(lines[12], "█ activation  ") {
+			t.Errorf("%+v: no legend:\n%s", o, text)
+		}
+	}
+}

@@ -156,17 +156,16 @@ func (v *View) drawBands(s *leaf.State, c *canvas.Canvas, f *chart.Frame) {
 func (v *View) drawPanel(s *leaf.State, c *canvas.Canvas, p places) {
 	if p.panel.X > 1 {
 		c.VLine(p.panel.X-2, p.panel.Y, p.panel.H, s.Theme.Faint)
-	} else {
-		c.HLine(1, p.panel.Y, p.panel.W, s.Theme.Faint)
-		p.panel.Y++
-		p.panel.H--
 	}
-	panel := c.Sub(p.panel)
-	if s.Selected != timeline.NoAlloc {
-		block.Draw(s, panel, s.Selected)
+	if s.Selected == timeline.NoAlloc {
+		v.drawLegend(s, c.Sub(p.panel))
 		return
 	}
-	v.drawLegend(s, panel)
+	if p.panel.X == 1 { // below the chart: beside it the line parts them
+		leaf.Rule(s, c, 1, p.panel.Y, p.panel.W, "selected")
+		_, p.panel = p.panel.CutTop(1)
+	}
+	block.Draw(s, c.Sub(p.panel), s.Selected)
 }
 
 // drawLegend lists the largest blocks at the cursor while none is selected, and what the colours mean below them.
