@@ -264,6 +264,8 @@ class Agent(Manager, Totals):
                 self.lasted = min(now - step.begin, self.lasted + self.lasted // 4 if self.lasted else now)  # and so may any one
             self.produced += 1
             self.index += 1
+            if self.produced == 1:
+                self._ring()  # who has just come sees it at once
             if FIRST and self.index == WARM and not self.want:
                 self.want.append((self.how, FIRST, False, ""))  # a short program would be over before a viewer has asked
         window = self.window

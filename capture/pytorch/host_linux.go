@@ -39,13 +39,6 @@ func alive(pid int, started int64) bool {
 	return err == nil && s.state != 'Z' && s.state != 'X' && (started == 0 || s.started == started)
 }
 
-// stat is what the kernel says of a process in one line (proc(5), /proc/pid/stat: fields 3, 4 and 22).
-type stat struct {
-	state   byte
-	parent  int
-	started int64
-}
-
 func statOf(pid int) (stat, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -55,33 +48,31 @@ func statOf(pid int) (stat, error) {
 	if len(fields) < 20 {
 		return stat{}, fmt.Errorf("/proc/%d/stat has %d fields", pid, len(fields))
 	}
-	parent, err := strconv.Atoi(fields[1])
-	if err != nil {
-		return stat{}, err
+	s := stat{state: fields[0][0]}
+	for i, to := range []*int{&s.parent, &s.group, &s.session} {
+		if *to, err = strconv.Atoi(fields[1+i]); err != nil {
+			return stat{}, err
+		}
 	}
-	started, err := strconv.ParseInt(fields[19], 10, 64)
-	return stat{state: fields[0][0], parent: parent, started: started}, err
+	s.started, err = strconv.ParseInt(fields[19], 10, 64)
+	return s, err
 }
 
-// descendants returns a process and those below it, parents first. Those whose parent has ended are not found: they are the system's by now.
-func descendants(pid int) []int {
+// everyone returns all processes that have not ended, by number.
+func everyone() map[int]stat {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil
 	}
-	children := map[int][]int{}
+	all := make(map[int]stat, len(entries))
 	for _, e := range entries {
 		if n, err := strconv.Atoi(e.Name()); err == nil {
-			if s, err := statOf(n); err == nil && s.state != 'Z' {
-				children[s.parent] = append(children[s.parent], n)
+			if s, err := statOf(n); err == nil && s.state != 'Z' && s.state != 'X' {
+				all[n] = s
 			}
 		}
 	}
-	list := []int{pid}
-	for i := 0; i < len(list) && i < len(entries); i++ {
-		list = append(list, children[list[i]]...)
-	}
-	return list
+	return all
 }
 
 // environOf returns the environment that a process was given, as "name=value"; ok is false where it cannot be read.

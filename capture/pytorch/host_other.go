@@ -3,6 +3,7 @@
 package pytorch
 
 import (
+	"errors"
 	"net"
 	"os"
 	"syscall"
@@ -17,8 +18,9 @@ func alive(pid int, _ int64) bool {
 	return err == nil && p.Signal(syscall.Signal(0)) == nil
 }
 
-// descendants, environOf and awaitEnd serve to attach to what the environment does not reach, which is done on Linux only.
-func descendants(int) []int          { return nil }
+// everyone, statOf, environOf and awaitEnd serve to attach to what the environment does not reach, which is done on Linux only.
+func everyone() map[int]stat         { return nil }
+func statOf(int) (stat, error)       { return stat{}, errors.ErrUnsupported }
 func environOf(int) ([]string, bool) { return nil, false }
 func awaitEnd(int)                   {}
 

@@ -18,14 +18,14 @@ import (
 // env -i and wrappers that build an environment of their own drop it. Such a program is attached to as soon as it has torch, as if somebody had
 // typed its number.
 //
-// Once a second, and only until an agent has connected from anywhere in the job, the command's descendants are looked at, from outside. One that
+// Once a second, and only until an agent has connected from anywhere in the job, the command's processes (family) are looked at, from outside. One that
 // has had torch's library mapped for a second and holds no agent is attached to, unless it would be silent if the environment had reached it: a
 // launcher, a data loader's worker, a compiler's (what Agent.launch holds back from). One whose environment is as we made it gets half a minute, since
 // its own agent may just be slow. These rules are a matter of manners, since attaching stops a process for a millisecond; what decides is
 // reachSource, which asks inside: is torch imported by now, is this a worker or a launcher, is an agent here. Where it does nothing it is tried
 // again, each time after twice as long.
 //
-// What is not covered: a program whose parent has ended, which is nobody's descendant any more; and a command that is killed within the millisecond
+// What is not covered: a program that nothing shows to be the command's any more (family says which); and a command that is killed within the millisecond
 // in which it is attached to, whose exit code goes to who traces it and is lost.
 //
 // Rejected: watching for exec and mmap with the kernel's help (ptrace from the start, fanotify, eBPF), which needs rights that a started command
@@ -68,7 +68,7 @@ func (m *mux) reach(ctx context.Context) {
 	if m.job.launch.Reach == nil {
 		return
 	}
-	r := &reacher{mux: m, known: map[int]*reached{}}
+	r := &reacher{mux: m, family: familyOf(m.job), known: map[int]*reached{}}
 	tick := time.NewTicker(reachEvery)
 	defer tick.Stop()
 	for {
@@ -94,6 +94,7 @@ func (m *mux) reach(ctx context.Context) {
 // reacher is what is known of a job's processes from outside.
 type reacher struct {
 	mux    *mux
+	family *family
 	lister procs.Lister
 	known  map[int]*reached
 }
@@ -111,7 +112,7 @@ type reached struct {
 // look looks once at all processes of the job.
 func (r *reacher) look(ctx context.Context, now time.Time) {
 	argv := map[int][]string{}
-	for _, pid := range descendants(r.mux.job.PID()) {
+	for _, pid := range r.family.look() {
 		if ctx.Err() != nil {
 			return
 		}

@@ -49,16 +49,23 @@ func traceable(t *testing.T) {
 }
 
 // TestProgramsThatTheEnvironmentDoesNotReachAreAttachedTo has Python that looks at no environment, is given another, or runs below a wrapper that
-// does either. The command itself is a child of this process, which is also who traces it.
+// does either, or whose parent has ended while the command waits. The command itself is a child of this process, which is also who traces it.
 func TestProgramsThatTheEnvironmentDoesNotReachAreAttachedTo(t *testing.T) {
 	t.Parallel()
 	p := python(t)
 	traceable(t)
 	without := control(t, "mlp@16")
+	// orphan leaves a command to nobody, and waits for its end.
+	orphan := func(command string) []string {
+		return []string{"sh", "-c", "(" + command + " testdata/train.py mlp@16 & echo $! >$GATE/orphan); p=$(cat $GATE/orphan); " +
+			"while case $(cat /proc/$p/stat 2>/dev/null) in ''|*') Z '*) false; esac; do sleep 0.05; done; exit 0"}
+	}
 	for name, argv := range map[string][]string{
-		"isolated":            {p, "-I", "testdata/train.py", "mlp@16"},
-		"without environment": {"env", "-i", "PACE=0.05", "GATE=GATE", p, "testdata/train.py", "mlp@16"},
-		"below a wrapper":     {"sh", "-c", "env -u PYTHONPATH " + p + " -S -c 'import site; site.main(); import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name=\"__main__\")' testdata/train.py mlp@16; exit $?"},
+		"isolated":                      {p, "-I", "testdata/train.py", "mlp@16"},
+		"without environment":           {"env", "-i", "PACE=0.05", "GATE=GATE", p, "testdata/train.py", "mlp@16"},
+		"below a wrapper":               {"sh", "-c", "env -u PYTHONPATH " + p + " -S -c 'import site; site.main(); import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name=\"__main__\")' testdata/train.py mlp@16; exit $?"},
+		"an orphan":                     orphan(p + " -I"),
+		"an orphan without environment": orphan("env -i PACE=0.05 GATE=GATE " + p),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -2,7 +2,7 @@
 
 Frames of the socket: four bytes little-endian of length of what follows, one of type, and a payload, JSON unless said otherwise. The agent
 connects, says who it is, and waits to be welcomed; while nobody listens it tries again each second, so that a viewer that died can come
-back. The thread looks up to twice a second at what there is to send, and more often while a window is made. What waits is bounded: steps by
+back. The thread looks up to twice a second at what there is to send, at the first step at once, and more often while a window is made. What waits is bounded: steps by
 number, the oldest going first, windows by number, bytes of frames by size; what went is counted, and the count sent.
 """
 import collections

@@ -1,0 +1,139 @@
+package pytorch
+
+import (
+	"os"
+	"slices"
+	"strconv"
+)
+
+// Whose process is it
+//
+// The kernel keeps of a process only who its parent is, and gives it another when that one ends: init, or whoever asked for orphans. So who belongs to
+// a command is found out by looking, from outside, and remembered. A process that started after the command is the command's
+//
+//   - if its parent is; or if it was found to be at an earlier look, whoever its parent is by now. A number and a start time name a process for good;
+//   - if it is in a session, or a process group, in which there is one of the command's, and that is not this program's own: both are inherited, and can
+//     only be entered from within. A command under a screen has a session of its own, so that nothing short of setsid(2) leads out of it; one that
+//     shares the terminal with this program shares the session, and as a rule the group, with what has nothing to do with it;
+//   - if it was given the name of our socket in its environment, which is no other command's: python -I inherits what it does not look at;
+//   - if what it writes goes to the file that was made for the command's output.
+//
+// What is not found: a process whose parent ended before anybody looked, within a second, and that has left behind all of session, group, environment and
+// output. That is what a daemon does which clears its environment.
+//
+// Rejected: being told of each fork (the process connector, eBPF, ptrace), which needs rights or slows what is started; a control group of its own, which
+// only some may make, and which changes how the command shares the processors; the control group that it is in, which is that of all else in the
+// terminal. Rejected as well: asking for orphans (PR_SET_CHILD_SUBREAPER), by which no chain of parents would ever be cut. It is inherited by nobody, but it
+// is not without a trace: getppid(2) says our number where it would say 1, by which daemons tell that they are on their own; the orphans' ends are ours to
+// collect, and those of a command that outlives us change their parent once more.
+
+// family finds out which processes belong to a command. It is not safe for concurrent use.
+type family struct {
+	root    int // the command
+	session int // this program's own
+	group   int
+	mark    string // in the environment of what the command starts: "name=value"
+	output  string // where its output goes, "" for nowhere of ours
+	seen    map[int]*relative
+}
+
+// relative is a process that was looked at. Once it is of the family it stays so.
+type relative struct {
+	stat
+	of bool
+}
+
+// stat is what the kernel says of a process in one line (proc(5), /proc/pid/stat: fields 3 to 6 and 22, the start in clock ticks since boot).
+type stat struct {
+	state                  byte
+	parent, group, session int
+	started                int64
+}
+
+// familyOf returns the family of a job's command.
+func familyOf(j *Job) *family {
+	f := &family{root: j.PID(), mark: envSocket + "=" + j.listener.Path()}
+	own, _ := statOf(os.Getpid())
+	f.session, f.group = own.session, own.group
+	if j.output != nil {
+		f.output, _ = os.Readlink("/proc/self/fd/" + strconv.Itoa(int(j.output.Fd()))) // as the kernel names it to all
+	}
+	return f
+}
+
+// look returns the processes that belong to the command now, parents first.
+func (f *family) look() []int {
+	all := everyone()
+	root, runs := all[f.root]
+	seen := make(map[int]*relative, len(all))
+	for pid, s := range all {
+		r := f.seen[pid]
+		if r == nil || r.started != s.started {
+			r = &relative{of: pid == f.root || runs && s.started >= root.started && f.marked(pid)}
+		}
+		r.stat = s
+		seen[pid] = r
+	}
+	f.seen = seen
+	var sessions, groups []int
+	for grows := true; grows; {
+		sessions, groups, grows = sessions[:0], groups[:0], false
+		for _, r := range seen {
+			if r.of {
+				sessions, groups = append(sessions, r.session), append(groups, r.group)
+			}
+		}
+		slices.Sort(sessions)
+		slices.Sort(groups)
+		for _, r := range seen {
+			if p := seen[r.parent]; !r.of && r.started >= root.started &&
+				(p != nil && p.of || holds(sessions, r.session, f.session) || holds(groups, r.group, f.group)) {
+				r.of, grows = true, true
+			}
+		}
+	}
+	return f.list()
+}
+
+// marked reports whether a process has inherited what only the command's processes have.
+func (f *family) marked(pid int) bool {
+	if env, ok := environOf(pid); ok && slices.Contains(env, f.mark) {
+		return true
+	}
+	for _, fd := range []string{"1", "2"} {
+		if to, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/fd/" + fd); err == nil && f.output != "" && to == f.output {
+			return true
+		}
+	}
+	return false
+}
+
+// list returns the family's processes, the command first and parents before their children.
+func (f *family) list() []int {
+	children, list := map[int][]int{}, []int{}
+	for pid, r := range f.seen {
+		switch p := f.seen[r.parent]; {
+		case !r.of || pid == f.root:
+		case p != nil && p.of:
+			children[r.parent] = append(children[r.parent], pid)
+		default:
+			list = append(list, pid)
+		}
+	}
+	slices.Sort(list)
+	if f.seen[f.root] != nil {
+		list = slices.Insert(list, 0, f.root)
+	}
+	for i := 0; i < len(list); i++ {
+		below := children[list[i]]
+		slices.Sort(below)
+		list = append(list, below...)
+	}
+	return list
+}
+
+// holds reports whether n is in a list and says something: ours does not, nor does 0, which stands for one outside of this program's name space.
+func holds(sorted []int, n, ours int) bool {
+	_, ok := slices.BinarySearch(sorted, n)
+	return ok && n != 0 && n != ours
+}

@@ -1,0 +1,126 @@
+package pytorch
+
+import (
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// orphans leaves processes to nobody in every way that tells whose they were, and one in none; each writes its number to a file.
+const orphans = `
+( sleep 1000 >/dev/null 2>&1 & echo $! >environment )
+( env -i sleep 1000 & echo $! >output )
+( env -i sleep 1000 >/dev/null 2>&1 & echo $! >nothing )
+setsid bash -c 'set -m; ( env -i sleep 1000 >/dev/null 2>&1 & echo $! >session ) & exec env -i sleep 1000 >/dev/null 2>&1' &
+bash -c 'set -m; sh -c "( env -i sleep 1000 >/dev/null 2>&1 & echo \$! >group ); exec env -i sleep 1000 >/dev/null 2>&1" & wait' &
+sh -c 'env -i setsid sleep 1000 >/dev/null 2>&1 & echo $! >remembered; until [ -e go ]; do sleep 0.01; done' >/dev/null 2>&1 &
+( env -i setsid sh -c 'sleep 1000 & echo $! >grandchild; exec sleep 1000 >/dev/null 2>&1' & )
+sleep 1000
+`
+
+// TestOrphansOfTheCommandAreFound looks at what a command leaves behind, in this program's session and in one of its own.
+func TestOrphansOfTheCommandAreFound(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"bash", "setsid", "sleep"} {
+		if _, err := exec.LookPath(name); err != nil {
+			t.Skip("needs ", name, ": processes without a parent")
+		}
+	}
+	for _, apart := range []bool{false, true} {
+		t.Run(map[bool]string{false: "in our session", true: "in its own"}[apart], func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			job, err := Start(Launch{Argv: []string{"sh", "-c", orphans}, Dir: dir, Detached: apart})
+			if err != nil {
+				t.Fatal(err)
+			}
+			f := familyOf(job)
+			stranger := exec.Command("sleep", "1000") // in our session and group, and younger than the command
+			if err := stranger.Start(); err != nil {
+				t.Fatal(err)
+			}
+			pids := map[string]int{"stranger": stranger.Process.Pid, "ours": os.Getpid()}
+			t.Cleanup(func() {
+				_ = stranger.Process.Kill()
+				_ = stranger.Wait()
+				for _, pid := range append(f.look(), pids["nothing"]) {
+					if p, err := os.FindProcess(pid); err == nil && pid > 0 {
+						_ = p.Kill()
+					}
+				}
+				<-job.exited
+				_ = job.listener.Close()
+				_ = os.RemoveAll(job.folder)
+				_ = os.Remove(job.OutputPath())
+			})
+			for _, name := range []string{"environment", "output", "nothing", "session", "group", "remembered", "grandchild"} {
+				pids[name] = written(t, dir+"/"+name)
+			}
+			for _, name := range []string{"environment", "output", "nothing", "session", "group", "grandchild"} {
+				until(t, name+" is an orphan", func() bool { // or is inside of one
+					s, err := statOf(pids[name])
+					return err == nil && s.parent != job.PID() && (name == "grandchild" || !strings.HasPrefix(commandOf(s.parent), "sh\x00"))
+				})
+				until(t, name+" is another program", func() bool { return strings.HasPrefix(commandOf(pids[name]), "sleep\x00") })
+			}
+			until(t, "the one to be remembered is below the command", func() bool { return slices.Contains(f.look(), pids["remembered"]) })
+			parent, err := statOf(pids["remembered"])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(dir+"/go", nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			until(t, "its parent has ended", func() bool { s, err := statOf(pids["remembered"]); return err == nil && s.parent != parent.parent })
+			found := f.look()
+			if found[0] != job.PID() {
+				t.Errorf("the first is %d, not the command %d", found[0], job.PID())
+			}
+			for name, want := range map[string]bool{
+				"environment": true, "output": true, "session": true, "group": true, "remembered": true, "grandchild": true,
+				"nothing": apart, "stranger": false, "ours": false,
+			} {
+				if got := slices.Contains(found, pids[name]); got != want {
+					s, _ := statOf(pids[name])
+					t.Errorf("%s, process %d (%+v), is of the command's: %v", name, pids[name], s, got)
+				}
+			}
+			if fresh := familyOf(job).look(); slices.Contains(fresh, pids["remembered"]) {
+				t.Error("it is found by who never saw its parent as well: nothing is shown of remembering")
+			}
+		})
+	}
+}
+
+// until waits until something holds, which it says where it does not come.
+func until(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it never holds that ", what)
+		}
+	}
+}
+
+// written waits for the number in a file.
+func written(t *testing.T, path string) (n int) {
+	t.Helper()
+	until(t, path+" is written", func() bool {
+		b, err := os.ReadFile(path)
+		if err != nil || !strings.HasSuffix(string(b), "\n") {
+			return false
+		}
+		n, err = strconv.Atoi(strings.TrimSpace(string(b)))
+		return err == nil
+	})
+	return n
+}
+
+func commandOf(pid int) string {
+	b, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
+	return string(b)
+}
