@@ -18,6 +18,14 @@ import (
 	"github.com/gmemtop/gmemtop/traces/load"
 )
 
+// How commands are made
+//
+// app is what all of them share: streams, environment, the flags that many have, how a report is written and what is said beside it. A command is a type of
+// its own, over the app, that has its own flags as fields and its steps as methods, the first of them run; or only a function, where it has neither. What
+// several have in common stands between: planning under compare and plan, watcher under attach, run and record. newRootCommand lists them all.
+//
+// What lives for as long as a training is watched (watching, jobFeed, crew, trainer, livePlanner) knows neither app nor flags: commands hand it what it needs.
+
 // app is one invocation: its streams, its environment and the flags that many commands share.
 type app struct {
 	in       *os.File

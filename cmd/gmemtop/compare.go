@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/charmbracelet/x/term"
 	"github.com/spf13/cobra"
 
 	"github.com/gmemtop/gmemtop/managers"
@@ -180,16 +179,4 @@ func (c *compareCommand) writeComparison(list ...*replay.Comparison) error {
 		}
 		return nil
 	})
-}
-
-// width is that of the terminal that the report goes to, 0 where it goes anywhere else.
-func (a *app) width() int {
-	if a.flags.output != "" || !isTerminal(a.out) {
-		return 0
-	}
-	w, _, err := term.GetSize(a.out.Fd())
-	if err != nil {
-		return 0
-	}
-	return w
 }

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+
+	"github.com/charmbracelet/x/term"
 )
 
 // unfinished are files that are being written under a name that nobody asked for: they go when the program is told to stop.
@@ -159,4 +161,16 @@ func (a *app) headed(body func(w io.Writer) error, separator string) error {
 		_, err := io.WriteString(w, separator[1:]+rest)
 		return err
 	})
+}
+
+// width is that of the terminal that the report goes to, 0 where it goes anywhere else.
+func (a *app) width() int {
+	if a.flags.output != "" || !isTerminal(a.out) {
+		return 0
+	}
+	w, _, err := term.GetSize(a.out.Fd())
+	if err != nil {
+		return 0
+	}
+	return w
 }
