@@ -176,6 +176,12 @@ def _stand_in(torch):
 		}
 		agent = strings.Replace(agent, line, line+more, 1)
 	}
+	for was, is := range map[string]string{"SHARE = 400 ": "SHARE = 0 ", "POOLS_REST = 2000, 2000000000 ": "POOLS_REST = 0, 1 << 62 "} { // at each step, and pools but once, however busy the machine is
+		if strings.Count(agent, was) != 1 {
+			t.Fatalf("the agent has no %q", was)
+		}
+		agent = strings.Replace(agent, was, is, 1)
+	}
 	cmd := rig(t, agent, "mlp", l.Path(), "GATE="+dir, "PACE=0.05", "STEPS=60")
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
