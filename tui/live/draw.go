@@ -40,8 +40,11 @@ func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 		body, side = body.CutRight(min(body.W*2/5, 52))
 		v.drawSide(s, c.Sub(side.Inset(1, 0)))
 	} else if body.H >= 9 {
-		body, side = body.CutBottom(2)
-		v.drawBrief(s, c.Sub(side))
+		lines := v.brief(s, body.W, max(body.H/2, 2))
+		body, side = body.CutBottom(len(lines))
+		for y, line := range lines {
+			c.TextMax(side.X, side.Y+y, side.W, line.style, line.text)
+		}
 	}
 	switch {
 	case v.ranks.focus && !v.ranks.listed:
