@@ -216,7 +216,7 @@ func (v *View) drawParts(s *leaf.State, c *canvas.Canvas, y int) int {
 	for _, p := range parts {
 		wide = max(wide, canvas.Width(partName(p)))
 	}
-	wide = min(wide, max(w-22, 12))
+	wide = min(wide, max(w-16, 12))
 	for _, p := range parts {
 		st, fill := th.Text, th.Plain()
 		if p.Unexplained {
@@ -274,11 +274,20 @@ func (v *View) drawNotices(s *leaf.State, c *canvas.Canvas, y int) int {
 	return y + 1
 }
 
+// mostOfFact is how many rows a fact may take: a command can be long.
+const mostOfFact = 3
+
 func (v *View) drawFacts(s *leaf.State, c *canvas.Canvas, y int) int {
 	for _, f := range v.look.Facts {
 		c.TextMax(0, y, 10, s.Theme.Dim, f.Name)
-		c.TextMax(11, y, c.Width()-11, s.Theme.Text, f.Value)
-		y++
+		lines := leaf.Wrap(f.Value, c.Width()-11)
+		if len(lines) > mostOfFact {
+			lines = append(lines[:mostOfFact-1:mostOfFact-1], strings.Join(lines[mostOfFact-1:], " "))
+		}
+		for _, line := range lines {
+			c.TextMax(11, y, c.Width()-11, s.Theme.Text, line)
+			y++
+		}
 	}
 	return y
 }
