@@ -216,7 +216,7 @@ func (v *View) drawParts(s *leaf.State, c *canvas.Canvas, y int) int {
 	for _, p := range parts {
 		wide = max(wide, canvas.Width(partName(p)))
 	}
-	wide = min(wide, max(w-16, 12))
+	wide = min(wide, max(w-15, 12))
 	for _, p := range parts {
 		st, fill := th.Text, th.Plain()
 		if p.Unexplained {
