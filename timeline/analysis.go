@@ -141,7 +141,13 @@ type RankSummary struct {
 	Strip    []int64 // max allocated bytes in each of len(Strip) equal stretches of the run's clock
 	From, To int64   // absolute nanoseconds (Clock.Epoch + time)
 	Sites    []SiteSignature
-	Steps    []int32 // places in Sites at which iterations begin
+	Steps    []RankStep // the iterations that begin within Sites, in order
+}
+
+// RankStep is an iteration of a rank: the place in Sites at which it begins, and its name.
+type RankStep struct {
+	First int32
+	Name  string
 }
 
 // SiteSignature is one allocation of the sequence that ranks are compared by: size and a stack hash that ignores line numbers.
@@ -167,6 +173,6 @@ type Divergence struct {
 	Size        int64
 	Usual       SiteSignature // what most ranks allocate there
 	Elsewhere   bool          // the others do so from another call site
-	Iteration   int           // in which it lies, counted from 1; 0 before the first
+	Iteration   string        // the name of the one in which it lies, "" before the first
 	InIteration int           // its index within the iteration
 }

@@ -112,7 +112,7 @@ func (d *Device) fullSentence(u Units) string {
 // autopsySentence is the answer in one or two sentences: the main cause with the figures that show it, and the first lever that
 // helps.
 func (d *Device) autopsySentence(a *Autopsy, f *facts) string {
-	var s string
+	var s, peak string
 	switch {
 	case a.OOM:
 		s = f.oomSentence(a)
@@ -129,7 +129,7 @@ func (d *Device) autopsySentence(a *Autopsy, f *facts) string {
 		if c := d.lossSentence(a, f.units); c != "" {
 			return c
 		}
-		s = "No out-of-memory here. " + d.Headline(f.units)
+		s, peak = "No out-of-memory here.", " "+d.Headline(f.units) // what would help stands before what is on every other screen too
 	}
 	for _, l := range a.Levers {
 		if a.OOM && l.Fits == 1 {
@@ -138,10 +138,10 @@ func (d *Device) autopsySentence(a *Autopsy, f *facts) string {
 	}
 	for _, l := range a.Levers {
 		if l.Saves > 0 && !(l.needsRanks() && d.tl.Trace.Process.WorldSize < 2) {
-			return s + " Most would be saved by " + l.gerund() + ": " + l.savesText(f.units) + "."
+			return s + " Most would be saved by " + l.gerund() + ": " + l.savesText(f.units) + "." + peak
 		}
 	}
-	return s
+	return s + peak
 }
 
 // oomSentence says what was asked, what was free, and which cause alone would have been enough.

@@ -77,7 +77,7 @@ func (d *Device) strip(from, to int64, n int) []int64 {
 
 // siteSequence returns the first allocations from the beginning of the first iteration, or of the recording where it begins empty
 // or has none, and the places in it at which iterations begin.
-func (d *Device) siteSequence() (sites []SiteSignature, steps []int32) {
+func (d *Device) siteSequence() (sites []SiteSignature, steps []RankStep) {
 	first := d.firstRecorded()
 	list := d.Iterations().List
 	if len(list) > 0 && !d.Totals.BeginsEmpty {
@@ -101,7 +101,7 @@ func (d *Device) siteSequence() (sites []SiteSignature, steps []int32) {
 	}
 	for _, x := range list {
 		if a, _ := d.allocsIn(x.First, x.End); a >= first && a < end {
-			steps = append(steps, int32(a-first))
+			steps = append(steps, RankStep{int32(a - first), strings.Clone(x.Name)})
 		}
 	}
 	return sites, steps
@@ -248,9 +248,10 @@ func diverge(s *RankSummary, i int, got, want SiteSignature) *Divergence {
 		Rank: s.Rank, Index: i, Site: got.Name, Size: got.Size, Usual: want,
 		Elsewhere: got.Hash != want.Hash, InIteration: i,
 	}
-	for d.Iteration < len(s.Steps) && int(s.Steps[d.Iteration]) <= i {
-		d.InIteration = i - int(s.Steps[d.Iteration])
-		d.Iteration++
+	for _, step := range s.Steps {
+		if int(step.First) <= i {
+			d.Iteration, d.InIteration = step.Name, i-int(step.First)
+		}
 	}
 	return d
 }
@@ -258,8 +259,8 @@ func diverge(s *RankSummary, i int, got, want SiteSignature) *Divergence {
 // Text says where the rank leaves the others and what they allocate instead, with sizes in units u.
 func (d *Divergence) Text(u Units) string {
 	at := fmt.Sprintf("allocation %d", d.InIteration+1)
-	if d.Iteration > 0 {
-		at = fmt.Sprintf("iteration %d, %s", d.Iteration, at)
+	if d.Iteration != "" {
+		at = d.Iteration + ", " + at
 	}
 	site := orElse(d.Site, "a call site without a stack")
 	s := fmt.Sprintf("%s, %s: %s where the others allocate %s", at, site, u.Bytes(d.Size), u.Bytes(d.Usual.Size))

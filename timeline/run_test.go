@@ -16,7 +16,7 @@ func rankScript(rank int, odd bool) string {
 	}
 	step := "+ a 100m a\n+ b 50m b\n- a\n%s- b\n"
 	return fmt.Sprintf("rank %d 64\nstack a forward m.py:1 < main t.py:1\nstack b forward m.py:2 < main t.py:1\nstack c tail m.py:3 < main t.py:1\n"+
-		"stack d dispatch moe.py:9 < main t.py:1\nmark iteration 0 7000 s\nmark iteration 7000 13000 s\nmark iteration 13000 20000 s\n", rank) +
+		"stack d dispatch moe.py:9 < main t.py:1\nmark iteration 0 7000 ProfilerStep#8\nmark iteration 7000 13000 ProfilerStep#9\nmark iteration 13000 20000 ProfilerStep#10\n", rank) +
 		fmt.Sprintf(step, "+ x 8m c\n- x\n") + fmt.Sprintf(step, "+ x 8m c\n- x\n") + fmt.Sprintf(step, extra)
 }
 
@@ -38,7 +38,7 @@ func TestARunPutsTheOutlierFirstAndNamesTheFirstAllocationThatDiffers(t *testing
 	if r.Outliers != 1 || r.Ranks[0].Rank != 7 || r.Ranks[1].Rank != 0 || r.Ranks[8].Rank != 8 {
 		t.Errorf("%d outliers, order %d %d %d", r.Outliers, r.Ranks[0].Rank, r.Ranks[1].Rank, r.Ranks[8].Rank)
 	}
-	const want = "63 ranks peak at 150 MiB, rank 7 at 750 MiB. First allocation that differs: iteration 3, allocation 3, dispatch moe.py:9: " +
+	const want = "63 ranks peak at 150 MiB, rank 7 at 750 MiB. First allocation that differs: ProfilerStep#10, allocation 3, dispatch moe.py:9: " +
 		"700 MiB where the others allocate 8.00 MiB in tail m.py:3."
 	if r.Sentence(IEC) != want {
 		t.Errorf("sentence %q\nwant     %q", r.Sentence(IEC), want)

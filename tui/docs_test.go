@@ -21,6 +21,7 @@ import (
 	"github.com/gmemtop/gmemtop/replay"
 	news "github.com/gmemtop/gmemtop/replay/live"
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/gmt"
 	"github.com/gmemtop/gmemtop/traces/samples"
 	"github.com/gmemtop/gmemtop/tui/leaf"
@@ -125,6 +126,56 @@ func (*network) Problem(_ context.Context, _ *timeline.Device, hw plan.Hardware)
 	return p, live, nil
 }
 
+// timeline is the step that the network plans, as a recording of its tensors would show it.
+func (n *network) timeline(t *testing.T) *timeline.Timeline {
+	t.Helper()
+	p, _, err := n.Problem(t.Context(), nil, n.Hardware()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := traces.NewBuilder()
+	b.T.Source = traces.Source{Format: "gmt", Path: "resnet-50-b64.gmt"}
+	b.T.Clock.HasTime = true
+	dev := b.Device(traces.DeviceGPU, 0)
+	b.T.Devices[dev].Name, b.T.Devices[dev].TotalBytes = "A100", 40<<30
+	addresses := make([]uint64, len(p.Buffers)) // one after the other: where they lie is what plans decide
+	next := uint64(0x7f0000000000)
+	for i := range p.Buffers {
+		addresses[i] = next
+		next += uint64(p.Buffers[i].Size+511) &^ 511
+	}
+	now := int64(0)
+	event := func(i int, a traces.Action) {
+		buf := &p.Buffers[i]
+		d := b.Detail(traces.Detail{ForwardStack: traces.NoStack, Category: b.String(buf.Category.String())})
+		b.Event(traces.Event{Time: now, Addr: addresses[i], Size: buf.Size, Stack: traces.NoStack, Device: dev, Action: a, Detail: d})
+	}
+	for i := range p.Buffers {
+		if p.Buffers[i].Life == plan.Persistent {
+			event(i, traces.Alloc)
+		}
+	}
+	for op := range len(p.Ops) + 1 {
+		for _, a := range []traces.Action{traces.FreeCompleted, traces.Alloc} {
+			for i := range p.Buffers {
+				buf := &p.Buffers[i]
+				at := map[traces.Action]plan.OpID{traces.FreeCompleted: buf.End, traces.Alloc: buf.Start}[a]
+				if buf.Life == plan.Inside && int(at) == op {
+					event(i, a)
+				}
+			}
+		}
+		if op < len(p.Ops) {
+			now += p.Ops[op].Duration
+		}
+	}
+	tl, err := timeline.Build(t.Context(), b.Finish(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tl
+}
+
 func (n *network) Compare(ctx context.Context, p *plan.Problem, names []string, budget int64, update func(replay.Progress)) (*replay.Comparison, error) {
 	list, err := managers.Select(strings.Join(names, ","))
 	if err != nil {
@@ -152,6 +203,7 @@ func TestThePicturesInTheDocumentsAreTheScreensAsTheyAre(t *testing.T) {
 	folder := filepath.Join("..", "docs", "screens")
 	planner := &network{answers: map[string]*replay.Comparison{}}
 	gpt := []*timeline.Timeline{sample(t, "gpt-cpu")}
+	resnet := []*timeline.Timeline{planner.timeline(t)}
 	segments := []*timeline.Timeline{training(t, "made-up.gmt", 256<<20)}
 	both := []*timeline.Timeline{sample(t, "resnet18-cpu"), gpt[0]}
 	for _, c := range []struct {
@@ -170,8 +222,8 @@ func TestThePicturesInTheDocumentsAreTheScreensAsTheyAre(t *testing.T) {
 		{"levers", gpt, leaf.OOM, 120, 36, nil},
 		{"diff", both, leaf.Diff, 120, 36, nil},
 		{"trace", gpt, leaf.Trace, 120, 30, nil},
-		{"managers", gpt, leaf.Managers, 120, 40, []string{"b", "ctrl+u", "5", "0", "%", "enter"}},
-		{"inside", gpt, leaf.Managers, 120, 44, []string{"b", "ctrl+u", "5", "0", "%", "enter", "d", "enter"}},
+		{"managers", resnet, leaf.Managers, 120, 40, []string{"b", "ctrl+u", "5", "0", "%", "enter"}},
+		{"inside", resnet, leaf.Managers, 120, 44, []string{"b", "ctrl+u", "5", "0", "%", "enter", "d", "enter"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := start(t, Options{Loader: loaderOf(c.tls...), View: c.view, Color: "always", Planner: planner}, c.w, c.h)

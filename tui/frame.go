@@ -121,8 +121,8 @@ var tightNames = map[leaf.ID]string{
 	leaf.Managers: "Mgrs",
 }
 
-// tabNames returns the names that the tabs bear in w cells: whole ones, short ones but for the view in front, short ones, or none but that of the view
-// in front.
+// tabNames returns the names that the tabs bear in w cells: whole ones, short ones but for the view in front, short ones, those for views that have
+// something to show, or none but that of the view in front.
 func (m painter) tabNames(w int) func(v leaf.View) string {
 	whole := func(v leaf.View) string { return v.Name() }
 	short := func(v leaf.View) string {
@@ -137,10 +137,20 @@ func (m painter) tabNames(w int) func(v leaf.View) string {
 		}
 		return v.Name()
 	}
-	for _, name := range []func(leaf.View) string{whole, short, tight} {
+	open := func(v leaf.View) string { // the views with something to show are told apart by name
+		if ok, _ := v.Available(&m.state); ok || v.ID() == m.front {
+			return tight(v)
+		}
+		return ""
+	}
+	for _, name := range []func(leaf.View) string{whole, short, tight, open} {
 		need := 1
 		for _, v := range m.views {
-			need += canvas.Width(name(v)) + 4
+			text := name(v)
+			need += canvas.Width(text) + 4
+			if text == "" {
+				need--
+			}
 			if w < wideTabs {
 				need--
 			}

@@ -135,9 +135,12 @@ func ordinal(n int) string {
 	return strconv.Itoa(n) + suffix
 }
 
+// leastPoints is how many steady iterations tell whether memory grows.
+const leastPoints = 3
+
 // trend says whether allocated bytes grow from step to step.
 func trend(s *leaf.State, t timeline.Trend) string {
-	if t.Points < 3 {
+	if t.Points < leastPoints {
 		return ""
 	}
 	margin := s.Units.Bytes(int64((t.High - t.Low) / 2))
@@ -273,7 +276,11 @@ func (v *View) whyCell(s *leaf.State, st *steps, i int) table.Cell {
 
 func (v *View) drawLeaks(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *steps) {
 	if len(st.leaks) == 0 {
-		c.TextMax(at.X, at.Y, at.W, s.Theme.Dim, "No call site grows with the iterations.")
+		text := "No call site grows with the iterations."
+		if st.it.Trend.Points < leastPoints {
+			text = "Whether a call site grows with the iterations shows from three steady ones on."
+		}
+		c.TextMax(at.X, at.Y, at.W, s.Theme.Dim, text)
 		return
 	}
 	if at.H > 3 {

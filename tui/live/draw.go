@@ -21,7 +21,7 @@ func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 	if len(v.look.Ranks) > 0 {
 		body = v.cutRanks(s, c, body)
 	}
-	rows := max(body.H*2/5, 5)
+	rows := min(max(body.H*2/5, 5), mostPlot)
 	if v.ranks.focus && !v.ranks.listed { // the list needs the room
 		rows = 5
 	}
@@ -40,8 +40,11 @@ func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 		body, side = body.CutRight(min(body.W*2/5, 52))
 		v.drawSide(s, c.Sub(side.Inset(1, 0)))
 	} else if body.H >= 9 {
-		body, side = body.CutBottom(2)
-		v.drawBrief(s, c.Sub(side))
+		lines := v.brief(s, body.W, max(body.H/2, 2))
+		body, side = body.CutBottom(len(lines))
+		for y, line := range lines {
+			c.TextMax(side.X, side.Y+y, side.W, line.style, line.text)
+		}
 	}
 	switch {
 	case v.ranks.focus && !v.ranks.listed:
@@ -53,6 +56,9 @@ func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 		v.drawSteps(s, c, body)
 	}
 }
+
+// mostPlot is the height from which on more says nothing that the table does not.
+const mostPlot = 16
 
 // roomForRanks is the height from which on the processes are listed beside the steps.
 const roomForRanks = 28
@@ -82,6 +88,9 @@ func (v *View) drawEarly(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 		v.drawOutput(s, sub.Sub(canvas.Rect{Y: y + 1, W: sub.Width(), H: sub.Height() - y - 1}))
 	}
 }
+
+// edge is how thick the upper edge of the chart is, in eighths of a row.
+const edge = 4
 
 // recent is how many steps the chart shows unless all are asked for.
 const recent = 400
@@ -173,7 +182,11 @@ func (v *View) drawChart(s *leaf.State, c *canvas.Canvas) {
 		if high > 0 {
 			n = max(n, 1)
 		}
-		c.Column(area.X+x, area.Y, area.H, []canvas.Slab{{Top: n, Fill: fill}}, nil)
+		slabs := []canvas.Slab{{Top: n, Fill: fill}}
+		if fill == plain { // its edge is what moves
+			slabs = []canvas.Slab{{Top: n - edge, Fill: th.Muted()}, {Top: n, Fill: fill}}
+		}
+		c.Column(area.X+x, area.Y, area.H, slabs, nil)
 		if x%wide > 0 { // its mark stands already
 			continue
 		}

@@ -60,7 +60,7 @@ func New(f Feed) *View {
 	}
 	v.keys = keys{
 		describe: bind("r", "capture a step", "r"),
-		every:    bind("a", "one in …", "a"),
+		every:    bind("a", "capture one in …", "a"),
 		depth:    bind("d", "how deep", "d"),
 		output:   bind("o", "its output", "o"),
 		zoom:     bind("z", "all steps", "z"),

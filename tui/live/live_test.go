@@ -167,3 +167,18 @@ func TestTheSelectedStepStaysAndTheNewestFollows(t *testing.T) {
 		t.Errorf("the selected step moved to %d", st.Index)
 	}
 }
+
+// What was refused and what was noticed is said to its end below the steps, too, and the newest steps stay above it.
+func TestWordsBelowTheStepsAreWhole(t *testing.T) {
+	const why = "code under torch.compile would run eagerly if it were described op by op, so what it allocates is captured by the allocator's history"
+	const notice = "the training opened a file of more than 2 GiB while a step was captured: what the step took is with it and not without it"
+	l := running(t, 160)
+	l.Capture.No, l.Notices = why, []string{notice}
+	sc, _, _ := open(t, l)
+	text := strings.Join(strings.Fields(sc.Text(80, 20)), " ")
+	for _, want := range []string{"nothing is captured: " + why, notice, "159 40.5 ms"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is cut:\n%s", want, sc.Text(80, 20))
+		}
+	}
+}

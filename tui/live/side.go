@@ -48,11 +48,7 @@ func (v *View) captured() []string {
 	case n == 0:
 		what = "nothing"
 	default:
-		w := l.Windows[n-1]
-		what = fmt.Sprintf("%d, the newest is %s", n, l.WindowName(&w))
-		if w.Cost > 0 {
-			what += ", which took " + timeline.Duration(int64(w.Cost)) + " longer"
-		}
+		what = strings.Join(v.newest(), ", ")
 	}
 	lines := []string{what}
 	switch {
@@ -80,38 +76,70 @@ func share(part float64) string {
 	return fmt.Sprintf("%.1f %%", part*100)
 }
 
-// drawBrief draws in two lines what drawSide does in many: of each as much as there is room for, what matters most first.
-func (v *View) drawBrief(s *leaf.State, c *canvas.Canvas) {
-	l, w := &v.look, c.Width()
-	var words []string
-	switch n := len(l.Windows); {
-	case l.Capture.No != "" || l.Capture.Pending || n == 0:
-		words = v.captured()[:1]
-	default:
-		win := l.Windows[n-1]
-		words = []string{fmt.Sprintf("%s captured, the newest %s", leaf.Count(int64(n)), l.WindowName(&win))}
-		if win.Cost > 0 {
-			words = append(words, "which took "+timeline.Duration(int64(win.Cost))+" longer")
+// newest says in words which window was captured last, what that cost, and how many there were before it.
+func (v *View) newest() []string {
+	l := &v.look
+	w := l.Windows[len(l.Windows)-1]
+	words := []string{l.WindowName(&w)}
+	if w.Cost > 0 {
+		words = append(words, timeline.Duration(int64(w.Cost))+" longer for it")
+	}
+	if n := len(l.Windows) - 1; n > 0 {
+		words = append(words, leaf.Count(int64(n))+" before")
+	}
+	return words
+}
+
+// said is a line with its style.
+type said struct {
+	text  string
+	style canvas.Style
+}
+
+// brief says below the steps in few lines what drawSide does in many: of each as much as there is room for, what matters most first. What was refused and what
+// was noticed is said to its end, in as many lines as the rows allow.
+func (v *View) brief(s *leaf.State, w, rows int) []said {
+	l, th := &v.look, s.Theme
+	var lines []said
+	whole := func(text string, st canvas.Style, most int) {
+		list := leaf.Wrap(text, w)
+		if len(list) > most {
+			list = append(list[:most-1:most-1], strings.Join(list[most-1:], " "))
+		}
+		for _, line := range list {
+			lines = append(lines, said{line, st})
 		}
 	}
 	switch {
-	case v.shown >= 0 && v.holds:
-		words = append(words, "the views hold one: F follows")
-	case v.shown >= 0:
-		words = append(words, "the views follow")
+	case l.Capture.No != "":
+		whole("nothing is captured: "+l.Capture.No, th.Dim, rows-1)
+	case l.Capture.Pending:
+		lines = append(lines, said{v.captured()[0], th.Dim})
+	case len(l.Windows) == 0:
+		lines = append(lines, said{"captured: " + v.captured()[0], th.Dim})
+	default:
+		words := v.newest()
+		words[0] = "captured: " + words[0]
+		switch {
+		case v.shown >= 0 && v.holds:
+			words = append(words, "the views hold one: F follows")
+		case v.shown >= 0:
+			words = append(words, "the views follow")
+		}
+		if l.Capture.Measured {
+			words = append(words, "watching takes "+share(l.Capture.Share))
+		}
+		if l.Capture.Every > 0 {
+			words = append(words, "one step in "+leaf.Count(int64(l.Capture.Every)))
+		}
+		lines = append(lines, said{fitting(words, ", ", w), th.Dim})
 	}
-	if l.Capture.Measured {
-		words = append(words, "watching takes "+share(l.Capture.Share))
-	}
-	if l.Capture.Every > 0 {
-		words = append(words, "one step in "+leaf.Count(int64(l.Capture.Every)))
-	}
-	c.TextMax(0, 0, w, s.Theme.Dim, fitting(words, ", ", w))
 	if n := len(l.Notices); n > 0 {
-		c.TextMax(0, 1, w, s.Theme.Warn, l.Notices[n-1])
-		return
+		whole(l.Notices[n-1], th.Warn, rows-len(lines))
+	} else {
+		lines = append(lines, said{v.partsLine(s, w), th.Dim})
 	}
-	c.TextMax(0, 1, w, s.Theme.Dim, v.partsLine(s, w))
+	return lines
 }
 
 // fitting joins as many words as w cells have room for, one at least.
@@ -188,7 +216,7 @@ func (v *View) drawParts(s *leaf.State, c *canvas.Canvas, y int) int {
 	for _, p := range parts {
 		wide = max(wide, canvas.Width(partName(p)))
 	}
-	wide = min(wide, max(w-22, 12))
+	wide = min(wide, max(w-15, 12))
 	for _, p := range parts {
 		st, fill := th.Text, th.Plain()
 		if p.Unexplained {
@@ -246,11 +274,20 @@ func (v *View) drawNotices(s *leaf.State, c *canvas.Canvas, y int) int {
 	return y + 1
 }
 
+// mostOfFact is how many rows a fact may take: a command can be long.
+const mostOfFact = 3
+
 func (v *View) drawFacts(s *leaf.State, c *canvas.Canvas, y int) int {
 	for _, f := range v.look.Facts {
 		c.TextMax(0, y, 10, s.Theme.Dim, f.Name)
-		c.TextMax(11, y, c.Width()-11, s.Theme.Text, f.Value)
-		y++
+		lines := leaf.Wrap(f.Value, c.Width()-11)
+		if len(lines) > mostOfFact {
+			lines = append(lines[:mostOfFact-1:mostOfFact-1], strings.Join(lines[mostOfFact-1:], " "))
+		}
+		for _, line := range lines {
+			c.TextMax(11, y, c.Width()-11, s.Theme.Text, line)
+			y++
+		}
 	}
 	return y
 }

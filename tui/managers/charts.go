@@ -30,11 +30,14 @@ type usageArea struct {
 // plotter is the View as what draws the charts.
 type plotter struct{ *View }
 
+// leastChart is the height below which no chart is drawn.
+const leastChart = 5
+
 // drawCharts draws memory over time beside the trade-off, or the one that was chosen where there is room for one.
 func (v plotter) drawCharts(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *setup) {
 	v.oneChart = false
 	switch wide := at.W >= 100 && st.canMove() && st.p.HasTimes; {
-	case at.H < 5 || at.W < 30:
+	case at.H < leastChart || at.W < 30:
 		return
 	case wide:
 		left, right := at.CutLeft(at.W * 3 / 5)

@@ -73,7 +73,11 @@ func (v painter) tableRows(room int) int {
 	case room < 8:
 		return room
 	case room < 16:
-		return min(want, room-2, max(room*3/5, 4))
+		rows := min(want, room-2, max(room*3/5, 4))
+		if room-rows-1 < leastChart { // the slider's row comes off as well
+			rows = min(want, room-1)
+		}
+		return rows
 	}
 	return min(want, room*11/20)
 }

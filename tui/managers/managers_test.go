@@ -571,3 +571,14 @@ func TestTheRowsAboveTheBestStayInSightUntilOneScrolls(t *testing.T) {
 		}
 	}
 }
+
+// In the smallest terminal managers have the rows that are too few for a chart.
+func TestRowsThatHoldNoChartAreManagers(t *testing.T) {
+	sc, _ := show(t, &plannertest.Planner{})
+	lines := strings.Split(sc.Text(60, 13), "\n")
+	for y, line := range lines[:13] {
+		if strings.TrimSpace(line) == "" && y < 11 { // there are no more managers for the last one
+			t.Errorf("row %d is blank:\n%s", y, strings.Join(lines, "\n"))
+		}
+	}
+}

@@ -183,7 +183,7 @@ type places struct {
 	sum    int // row of the equation, -1 for none
 }
 
-// place lays the overview out below its sentence: the tables get the rows that they can fill, two fifths at most, and the chart all others.
+// place lays the overview out below its sentence: the tables get the rows that they can fill, nine twentieths at most, and the chart all others.
 func (v *View) place(s *leaf.State, w, h int) places {
 	var p places
 	p.sum = -1
@@ -197,7 +197,7 @@ func (v *View) place(s *leaf.State, w, h int) places {
 	if left >= 18 {
 		gap = 1
 	}
-	tables := min(v.tableRows(s, w-2), max(left*2/5, 7))
+	tables := min(v.tableRows(s, w-2), max(left*9/20, 7))
 	p.labels = sentence
 	p.area = canvas.Rect{X: 7, Y: sentence + 1, W: max(w-8, 1), H: max(left-tables-3-2*gap, 3)}
 	p.phases = p.area.Y + p.area.H

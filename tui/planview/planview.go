@@ -76,10 +76,10 @@ func New(p *plan.Problem, budget int64, plans []Plan) *View {
 	v := &View{
 		p: p, selected: plan.NoBuffer,
 		table: table.New(
-			table.Column{Title: "buffer", Width: 20, Max: 44},
+			table.Column{Title: "buffer", Width: 20, Max: 30},
 			table.Column{Title: "size", Width: 9, Right: true},
 			table.Column{Title: "is", Width: 11},
-			table.Column{Title: "why", Width: 14, Max: 80, Drop: 1},
+			table.Column{Title: "why", Width: 30, Max: 80, Drop: 1},
 			table.Column{Title: "until", Width: 18, Max: 36},
 		),
 		keys: keymap{

@@ -257,6 +257,15 @@ func (t *Theme) Plain() canvas.Fill {
 	return canvas.Fill{Color: t.Accent.FG, Shade: t.Accent.FG, Mono: '█', ASCII: '#'}
 }
 
+// Muted is the fill below the edge of a surface of Plain: a large one in the accent's full strength would outshine all else.
+func (t *Theme) Muted() canvas.Fill {
+	f := t.Plain()
+	if tone, ok := f.Color.(canvas.Tone); ok {
+		f.Color = tone.Mix(t.bg, 150)
+	}
+	return f
+}
+
 // Heat returns the colour of a part of a whole on the ramp from quiet to hot, as a background; without colours it is the zero
 // Style and the rune says it.
 func (t *Theme) Heat(part, whole int64) (canvas.Style, rune) {

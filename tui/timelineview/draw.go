@@ -24,7 +24,7 @@ type places struct {
 func place(w, h int) places {
 	var p places
 	top := 2
-	if h < 14 {
+	if h < 12 {
 		top = 1
 	}
 	right, below := 0, 0
