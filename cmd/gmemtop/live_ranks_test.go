@@ -17,6 +17,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
+	"github.com/gmemtop/gmemtop/internal/torchtest"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay/live"
 )
@@ -128,7 +129,7 @@ func TestRanksLearnTheSameWhilePlansComeAndGoInAllOfThem(t *testing.T) {
 		name, count, _ := strings.Cut(scenario, "@")
 		t.Run(name, func(t *testing.T) {
 			if name == "fsdp" {
-				needsTorch(t, 2, 7, "fully_shard on a CPU")
+				torchtest.Needs(t, 207, "fully_shard on a CPU")
 			}
 			steps, _ := strconv.ParseInt(count, 10, 64)
 			ranks := startRanks(t, 2, torch(t), scenarios, scenario)

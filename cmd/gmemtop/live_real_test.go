@@ -17,6 +17,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
+	"github.com/gmemtop/gmemtop/internal/torchtest"
 	"github.com/gmemtop/gmemtop/managers"
 	"github.com/gmemtop/gmemtop/managers/hardware"
 	"github.com/gmemtop/gmemtop/managers/plan"
@@ -25,30 +26,7 @@ import (
 )
 
 // torch returns the interpreter that has torch.
-func torch(t *testing.T) string {
-	t.Helper()
-	p := os.Getenv("GMEMTOP_TORCH")
-	if p == "" {
-		t.Skip("needs GMEMTOP_TORCH: a Python interpreter that has torch")
-	}
-	return p
-}
-
-// needsTorch skips a test of what that torch does not have yet.
-func needsTorch(t *testing.T, major, minor int, what string) {
-	t.Helper()
-	out, err := exec.Command(torch(t), "-c", "import torch; print(torch.__version__)").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var x, y int
-	if _, err := fmt.Sscanf(string(out), "%d.%d", &x, &y); err != nil {
-		t.Fatal(err)
-	}
-	if x < major || x == major && y < minor {
-		t.Skipf("needs torch %d.%d: %s", major, minor, what)
-	}
-}
+var torch = torchtest.Python
 
 // results returns the lines of a training's output that say what it learnt.
 func results(out []byte) string {
