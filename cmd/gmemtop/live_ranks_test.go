@@ -145,9 +145,7 @@ func TestRanksLearnTheSameWhilePlansComeAndGoInAllOfThem(t *testing.T) {
 				})
 			}
 			work.Wait()
-			if got, want := ranks.end(), alone(t, scenarios, scenario)[scenario]; got != want {
-				t.Errorf("it learnt\n%s\nand without plans\n%s", got, want)
-			}
+			learntTheSame(t, ranks.end(), alone(t, scenarios, scenario)[scenario])
 		})
 	}
 }
@@ -180,9 +178,7 @@ func TestAPlanIsCarriedOutInAllRanksAndTakenAwayFromAll(t *testing.T) {
 			}
 		}
 	}
-	if got, want := ranks.end(), alone(t, scenarios, "ddp@300")["ddp@300"]; got != want {
-		t.Errorf("it learnt\n%s\nand without plans\n%v", got, want)
-	}
+	learntTheSame(t, ranks.end(), alone(t, scenarios, "ddp@300")["ddp@300"])
 }
 
 // twoOfThem starts two processes that are called ranks and know nothing of each other: the second when a file is there.
@@ -225,9 +221,7 @@ func TestARankThatComesLateHasThePlanAndOneThatDiesKeepsNobodyFromIt(t *testing.
 	if err != nil || stage != 2 {
 		t.Errorf("%v at %d", err, stage)
 	}
-	if got, want := ranks.end(), alone(t, scenarios, "gpt@1200")["gpt@1200"]; got != want {
-		t.Errorf("it learnt\n%s\nand without plans\n%s", got, want)
-	}
+	learntTheSame(t, ranks.end(), alone(t, scenarios, "gpt@1200")["gpt@1200"])
 }
 
 func TestARankThatRefusesIsNamedAndTheOthersGoOn(t *testing.T) {
@@ -246,9 +240,7 @@ func TestARankThatRefusesIsNamedAndTheOthersGoOn(t *testing.T) {
 		t.Error(err)
 	}
 	want := alone(t, scenarios, "gpt@400", "compiled@800")
-	if got, want := ranks.end(), results([]byte(want["gpt@400"]+want["compiled@800"])); got != want {
-		t.Errorf("it learnt\n%s\nand without plans\n%s", got, want)
-	}
+	learntTheSame(t, ranks.end(), results([]byte(want["gpt@400"]+want["compiled@800"])))
 }
 
 // guestOf looks along with who watches a process.
@@ -355,7 +347,5 @@ func TestWhoLooksAlongAtOneRankReachesAllAndTakesThePlanOfAnotherAway(t *testing
 			_ = syscall.Kill(h.pid, syscall.SIGKILL)
 		}
 	}
-	if got, want := ranks.end(), alone(t, scenarios, "gpt@1200")["gpt@1200"]; got != want {
-		t.Errorf("it learnt\n%s\nand without plans\n%s", got, want)
-	}
+	learntTheSame(t, ranks.end(), alone(t, scenarios, "gpt@1200")["gpt@1200"])
 }

@@ -28,6 +28,14 @@ import (
 // torch returns the interpreter that has torch.
 var torch = torchtest.Python
 
+// learntTheSame compares what a training learnt with what it learns without plans, to the bit.
+func learntTheSame(t *testing.T, got, want string) {
+	t.Helper()
+	if got != want {
+		t.Errorf("it learnt\n%s\nand without plans\n%s", got, want)
+	}
+}
+
 // results returns the lines of a training's output that say what it learnt.
 func results(out []byte) string {
 	var lines []string
@@ -222,9 +230,7 @@ func TestPlansToggledAtRandomStepsChangeNoBit(t *testing.T) {
 			if toggles < 5 || freed == 0 || missed > 0 {
 				t.Errorf("%d toggles, %d bytes and nanoseconds, %d tensors stayed that were to leave", toggles, freed, missed)
 			}
-			if got := l.end(); got != want[x.scenario] {
-				t.Errorf("it learnt\n%s\nand without plans\n%s", got, want[x.scenario])
-			}
+			learntTheSame(t, l.end(), want[x.scenario])
 		})
 	}
 }
@@ -321,9 +327,7 @@ func TestProgramsThatPlansGetIntoTheWayOfLearnTheSame(t *testing.T) {
 			if freed == 0 {
 				t.Error("nothing left memory")
 			}
-			if got := l.end(); got != want[scenario] {
-				t.Errorf("it learnt\n%s\nand without plans\n%s", got, want[scenario])
-			}
+			learntTheSame(t, l.end(), want[scenario])
 		})
 	}
 }
@@ -357,9 +361,7 @@ func TestAPlanEndsWhereTheProgramHasHooksOfTheSameKindAroundItsModules(t *testin
 			t.Errorf("it is described: %v", err)
 		}
 	}
-	if got, want := l.end(), alone(t, awkward, scenario)[scenario]; got != want {
-		t.Errorf("it learnt\n%s\nand without plans\n%s", got, want)
-	}
+	learntTheSame(t, l.end(), alone(t, awkward, scenario)[scenario])
 }
 
 func TestAPlanThatTheHostHasNoRoomForOrUnderWhichResultsDifferIsGivenUp(t *testing.T) {

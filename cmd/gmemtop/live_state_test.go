@@ -124,9 +124,7 @@ func TestAPlanIsMadeAnewWhereStepsBecomeOthers(t *testing.T) {
 			if err != nil || len(peaks) != 2 || peaks[1] <= peaks[0] {
 				t.Errorf("its peaks were %v, and it ended with %v", peaks, err)
 			}
-			if got, want := l.end(), alone(t, awkward, "grows@900")["grows@900"]; got != want {
-				t.Errorf("it learnt\n%s\nand without plans\n%s", got, want)
-			}
+			learntTheSame(t, l.end(), alone(t, awkward, "grows@900")["grows@900"])
 		})
 	}
 }
