@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/gmemtop/gmemtop/internal/torchtest"
 )
 
 // small has the flags that make each example small, as its help gives them for a machine without a GPU, and the millions of parameters that it has then.
@@ -35,11 +37,7 @@ for line in sys.argv[1:]:
 
 func python(t *testing.T, arguments ...string) (string, error) {
 	t.Helper()
-	python := os.Getenv("GMEMTOP_TORCH")
-	if python == "" {
-		t.Skip("needs GMEMTOP_TORCH: a Python interpreter that has torch")
-	}
-	cmd := exec.Command(python, arguments...)
+	cmd := exec.Command(torchtest.Python(t), arguments...)
 	cmd.Env = append(os.Environ(), "OMP_NUM_THREADS=1", "PYTHONDONTWRITEBYTECODE=1")
 	out, err := cmd.CombinedOutput()
 	return string(out), err

@@ -56,7 +56,7 @@ func (d *Device) Autopsy(ctx context.Context, u Units) (*Autopsy, error) {
 	if a.Levers, err = d.levers(ctx, a, f); err != nil {
 		return nil, err
 	}
-	a.Sentence = d.autopsySentence(a, f)
+	a.Sentence = wording{d, u}.autopsy(a, f)
 	return a, nil
 }
 
@@ -102,43 +102,43 @@ func (d *Device) looksFull() bool {
 	return d.Info.TotalBytes > 0 && float64(t.EndAllocatedRequested) >= 0.99*float64(t.PeakAllocated)
 }
 
-// fullSentence says that, and of what.
-func (d *Device) fullSentence(u Units) string {
-	t := &d.Totals
+// full says that, and of what.
+func (w wording) full() string {
+	t := &w.Totals
 	return fmt.Sprintf("All but %s of the %s reserved on %s are in use: this looks like a snapshot taken after an out-of-memory.",
-		u.Bytes(t.EndReserved-t.EndActive), u.Bytes(t.EndReserved), d.Label())
+		w.units.Bytes(t.EndReserved-t.EndActive), w.units.Bytes(t.EndReserved), w.Label())
 }
 
-// autopsySentence is the answer in one or two sentences: the main cause with the figures that show it, and the first lever that
+// autopsy is the answer in one or two sentences: the main cause with the figures that show it, and the first lever that
 // helps.
-func (d *Device) autopsySentence(a *Autopsy, f *facts) string {
+func (w wording) autopsy(a *Autopsy, f *facts) string {
 	var s, peak string
 	switch {
 	case a.OOM:
 		s = f.oomSentence(a)
-		if n := d.Totals.OOMs - 1; n > 0 {
+		if n := w.Totals.OOMs - 1; n > 0 {
 			s += fmt.Sprintf(" (%d more requests failed in this recording.)", n)
 		}
 	case a.Inferred:
-		s = d.fullSentence(f.units) + d.largestAt(a.At, f.units)
-	case d.Totals.PeakAllocated == 0 && d.Totals.EndAllocated == 0:
+		s = w.full() + w.largestAt(a.At)
+	case w.Totals.PeakAllocated == 0 && w.Totals.EndAllocated == 0:
 		return "Nothing was allocated, so nothing can be taken off."
-	case d.Info.Kind == traces.DeviceArena:
-		return d.Headline(f.units)
+	case w.Info.Kind == traces.DeviceArena:
+		return w.headline()
 	default:
-		if c := d.lossSentence(a, f.units); c != "" {
+		if c := w.loss(a); c != "" {
 			return c
 		}
-		s, peak = "No out-of-memory here.", " "+d.Headline(f.units) // what would help stands before what is on every other screen too
+		s, peak = "No out-of-memory here.", " "+w.headline() // what would help stands before what is on every other screen too
 	}
 	for _, l := range a.Levers {
 		if a.OOM && l.Fits == 1 {
-			return s + " " + l.fitText(f.units)
+			return s + " " + l.fitText(w.units)
 		}
 	}
 	for _, l := range a.Levers {
-		if l.Saves > 0 && !(l.needsRanks() && d.tl.Trace.Process.WorldSize < 2) {
-			return s + " Most would be saved by " + l.gerund() + ": " + l.savesText(f.units) + "." + peak
+		if l.Saves > 0 && !(l.needsRanks() && w.tl.Trace.Process.WorldSize < 2) {
+			return s + " Most would be saved by " + l.gerund() + ": " + l.savesText(w.units) + "." + peak
 		}
 	}
 	return s + peak
@@ -169,12 +169,12 @@ func (f *facts) oomSentence(a *Autopsy) string {
 	return s + ": " + strings.Join(main, ", and ") + "."
 }
 
-// lossSentence is the sentence of a peak that is the logits: "" where it is not.
-func (d *Device) lossSentence(a *Autopsy, u Units) string {
+// loss is the sentence of a peak that is the logits: "" where it is not.
+func (w wording) loss(a *Autopsy) string {
 	if len(a.Levers) == 0 || a.Levers[0].Name != "chunked_loss" || a.Levers[0].Saves <= 0 {
 		return ""
 	}
-	set := d.lossBlocks(a.At)
+	set := w.lossBlocks(a.At)
 	return fmt.Sprintf("Your peak of %s is the logits: %s of it, for %s. Computing the loss in chunks takes %s off it.",
-		u.Bytes(d.Totals.PeakAllocated), u.Bytes(set.bytes), Duration(set.duration), u.Bytes(a.Levers[0].Saves))
+		w.units.Bytes(w.Totals.PeakAllocated), w.units.Bytes(set.bytes), Duration(set.duration), w.units.Bytes(a.Levers[0].Saves))
 }

@@ -14,23 +14,31 @@ var categoryWords = [NumCategories]string{
 
 // Headline returns the one sentence on top: when the peak was and what held it, in the words that fit what the trace is. Sizes
 // are in units u; ~ stands before what was inferred, ≥ before what is a lower bound.
-func (d *Device) Headline(u Units) string {
-	t := &d.Totals
+func (d *Device) Headline(u Units) string { return wording{d, u}.headline() }
+
+// wording puts what is known of a device into sentences, with sizes in its units.
+type wording struct {
+	*Device
+	units Units
+}
+
+func (w wording) headline() string {
+	t := &w.Totals
 	switch {
-	case d.Info.Kind == traces.DeviceArena:
-		return d.arenaHeadline(u)
-	case t.PeakAllocated == 0 && d.Allocs.Len() == 0 && d.tl.Trace.Cut():
-		return "Nothing to show: the file was cut before the first block of " + d.Label() + ": copy or record it again."
-	case d.n == 0 && d.Allocs.Len() == 0 && t.EndReserved <= 0:
-		return "Nothing to show: the trace has no memory events and no segments for " + d.Label() + "."
-	case d.oomMoment() != Start:
-		return d.oomHeadline(u)
+	case w.Info.Kind == traces.DeviceArena:
+		return w.arena()
+	case t.PeakAllocated == 0 && w.Allocs.Len() == 0 && w.tl.Trace.Cut():
+		return "Nothing to show: the file was cut before the first block of " + w.Label() + ": copy or record it again."
+	case w.n == 0 && w.Allocs.Len() == 0 && t.EndReserved <= 0:
+		return "Nothing to show: the trace has no memory events and no segments for " + w.Label() + "."
+	case w.oomMoment() != Start:
+		return w.oom()
 	case t.PeakAllocated == 0:
-		return fmt.Sprintf("Nothing was allocated on %s while the trace was recorded.", d.Label())
-	case !d.hasLifetimes():
-		return d.pointHeadline(u)
+		return fmt.Sprintf("Nothing was allocated on %s while the trace was recorded.", w.Label())
+	case !w.hasLifetimes():
+		return w.point()
 	}
-	return d.peakHeadline(u)
+	return w.peak()
 }
 
 // Label names the device in a sentence: "cuda:0" style ordinals for accelerators, words for the rest.
@@ -57,27 +65,27 @@ func (d *Device) hasLifetimes() bool {
 }
 
 // bound returns the sign before a figure that cannot be smaller but may be larger.
-func (d *Device) bound() string {
-	if d.Totals.Exactness == LowerBound {
+func (w wording) bound() string {
+	if w.Totals.Exactness == LowerBound {
 		return "≥ "
 	}
 	return ""
 }
 
-func (d *Device) peakHeadline(u Units) string {
-	t := &d.Totals
+func (w wording) peak() string {
+	t := &w.Totals
 	of := ""
-	if d.Info.Kind != traces.DeviceGPU {
-		of = " of " + strings.TrimPrefix(d.Label(), "the ")
-		if d.Info.Kind == traces.DeviceCPU {
+	if w.Info.Kind != traces.DeviceGPU {
+		of = " of " + strings.TrimPrefix(w.Label(), "the ")
+		if w.Info.Kind == traces.DeviceCPU {
 			of += " memory"
 		}
 	}
 	if !t.BeginsEmpty {
 		of += " since the recording began,"
 	}
-	s := fmt.Sprintf("Peak %s%s%s %s", d.bound(), u.Bytes(t.PeakAllocated), of, d.When(t.PeakAt))
-	return s + d.holders(t.PeakAt, u)
+	s := fmt.Sprintf("Peak %s%s%s %s", w.bound(), w.units.Bytes(t.PeakAllocated), of, w.When(t.PeakAt))
+	return s + w.holders(t.PeakAt)
 }
 
 // When says in words when a moment is: in which iteration and phase, and how long after the beginning.
@@ -111,10 +119,10 @@ func (d *Device) When(m Moment) string {
 }
 
 // holders says what is allocated at a moment: the largest category's share and the largest holder. It ends the sentence.
-func (d *Device) holders(m Moment, u Units) string {
+func (w wording) holders(m Moment) string {
 	var s string
 	total := int64(0)
-	groups := d.Breakdown(m, ByCategory)
+	groups := w.Breakdown(m, ByCategory)
 	for _, g := range groups {
 		total += g.Bytes
 	}
@@ -129,7 +137,7 @@ func (d *Device) holders(m Moment, u Units) string {
 			s += ", " + share(groups[1], total)
 		}
 	}
-	if h := d.largestHolder(m, u); h != "" {
+	if h := w.largestHolder(m); h != "" {
 		s += ". Largest holder: " + h
 	}
 	return s + "."
@@ -150,20 +158,20 @@ func share(g Group, total int64) string {
 
 // largestHolder names the call site that holds most at a moment, else what is known of what has none, else the largest block: ""
 // where nothing is allocated.
-func (d *Device) largestHolder(m Moment, u Units) string {
-	groups := d.Breakdown(m, BySite)
+func (w wording) largestHolder(m Moment) string {
+	groups := w.Breakdown(m, BySite)
 	if len(groups) == 0 || groups[0].Bytes == 0 {
 		return ""
 	}
 	switch g := groups[0]; {
-	case d.Site(g.Stack) != "":
-		return d.holder(&g, u)
+	case w.Site(g.Stack) != "":
+		return w.holder(&g)
 	case len(groups) > 1 && groups[1].Bytes > 0:
-		return d.holder(&g, u) + ", then " + d.holder(&groups[1], u)
+		return w.holder(&g) + ", then " + w.holder(&groups[1])
 	case g.Largest == NoAlloc:
 		return ""
 	default:
-		return d.bufferName(g.Largest) + ", " + u.Bytes(d.Allocs.Size[g.Largest]) + d.purpose(g.Largest)
+		return w.bufferName(g.Largest) + ", " + w.units.Bytes(w.Allocs.Size[g.Largest]) + w.purpose(g.Largest)
 	}
 }
 
@@ -175,12 +183,12 @@ var groupWords = map[string]string{
 }
 
 // holder names a row of a breakdown by site, its bytes and its blocks.
-func (d *Device) holder(g *Group, u Units) string {
+func (w wording) holder(g *Group) string {
 	name := g.Name
 	if words, ok := groupWords[name]; ok {
 		name = words
 	}
-	return name + ", " + u.Bytes(g.Bytes) + blocksWord(g.Blocks) + d.purpose(g.Largest)
+	return name + ", " + w.units.Bytes(g.Bytes) + blocksWord(g.Blocks) + w.purpose(g.Largest)
 }
 
 func blocksWord(n int) string {
@@ -191,68 +199,68 @@ func blocksWord(n int) string {
 }
 
 // purpose says why a block is there, where its category tells.
-func (d *Device) purpose(a AllocID) string {
-	if a != NoAlloc && d.Allocs.Category[a] == Activation {
+func (w wording) purpose(a AllocID) string {
+	if a != NoAlloc && w.Allocs.Category[a] == Activation {
 		return " saved for backward"
 	}
 	return ""
 }
 
-func (d *Device) pointHeadline(u Units) string {
-	t := &d.Totals
-	at := d.last()
-	if d.looksFull() {
-		return d.fullSentence(u) + d.largestAt(at, u)
+func (w wording) point() string {
+	t := &w.Totals
+	at := w.last()
+	if w.looksFull() {
+		return w.full() + w.largestAt(at)
 	}
-	s := fmt.Sprintf("One moment, no events: %s allocated", u.Bytes(t.EndAllocatedRequested))
+	s := fmt.Sprintf("One moment, no events: %s allocated", w.units.Bytes(t.EndAllocatedRequested))
 	if t.EndReserved > 0 {
-		s += fmt.Sprintf(" of %s reserved on %s", u.Bytes(t.EndReserved), d.Label())
+		s += fmt.Sprintf(" of %s reserved on %s", w.units.Bytes(t.EndReserved), w.Label())
 	}
-	return s + d.holders(at, u)
+	return s + w.holders(at)
 }
 
 // last returns the moment after the device's last event.
 func (d *Device) last() Moment { return Moment(d.n) - 1 }
 
 // largestAt names the largest holder in a sentence of its own.
-func (d *Device) largestAt(m Moment, u Units) string {
-	if h := d.largestHolder(m, u); h != "" {
+func (w wording) largestAt(m Moment) string {
+	if h := w.largestHolder(m); h != "" {
 		return " Largest holder: " + h + "."
 	}
 	return ""
 }
 
-func (d *Device) oomHeadline(u Units) string {
-	at := d.oomMoment()
-	asked := d.Event(at).Size
-	s := fmt.Sprintf("Out of memory %s: asked for %s with %s allocated", d.When(at), u.Bytes(asked), u.Bytes(d.Allocated.At(at)))
-	return s + d.holders(at, u)
+func (w wording) oom() string {
+	at := w.oomMoment()
+	asked := w.Event(at).Size
+	s := fmt.Sprintf("Out of memory %s: asked for %s with %s allocated", w.When(at), w.units.Bytes(asked), w.units.Bytes(w.Allocated.At(at)))
+	return s + w.holders(at)
 }
 
 // arenaHeadline is the sentence of a storage-allocation problem: what any packing needs.
-func (d *Device) arenaHeadline(u Units) string {
-	t := &d.Totals
-	if d.Allocs.Len() == 0 {
+func (w wording) arena() string {
+	t := &w.Totals
+	if w.Allocs.Len() == 0 {
 		return "Nothing to pack: the problem has no buffers."
 	}
 	largest := AllocID(0)
-	for a := range d.Allocs.Size {
-		if d.Allocs.Size[a] > d.Allocs.Size[largest] {
+	for a := range w.Allocs.Size {
+		if w.Allocs.Size[a] > w.Allocs.Size[largest] {
 			largest = AllocID(a)
 		}
 	}
-	s := fmt.Sprintf("%s buffers to pack: no packing can need less than %s, what is live at time %d", Count(int64(d.Allocs.Len())),
-		u.Bytes(t.PeakAllocated), d.Time(t.PeakAt))
-	if c := d.Info.TotalBytes; c > 0 {
-		s += fmt.Sprintf(" (%d %% of the capacity of %s)", (t.PeakAllocated*100+c/2)/c, u.Bytes(c))
+	s := fmt.Sprintf("%s buffers to pack: no packing can need less than %s, what is live at time %d", Count(int64(w.Allocs.Len())),
+		w.units.Bytes(t.PeakAllocated), w.Time(t.PeakAt))
+	if c := w.Info.TotalBytes; c > 0 {
+		s += fmt.Sprintf(" (%d %% of the capacity of %s)", (t.PeakAllocated*100+c/2)/c, w.units.Bytes(c))
 	}
-	return s + fmt.Sprintf(". Largest buffer: %s, %s.", d.bufferName(largest), u.Bytes(d.Allocs.Size[largest]))
+	return s + fmt.Sprintf(". Largest buffer: %s, %s.", w.bufferName(largest), w.units.Bytes(w.Allocs.Size[largest]))
 }
 
 // bufferName returns what says where a buffer comes from, its block name where nothing does.
-func (d *Device) bufferName(a AllocID) string {
-	if name := d.Site(d.Origin(a)); name != "" {
+func (w wording) bufferName(a AllocID) string {
+	if name := w.Site(w.Origin(a)); name != "" {
 		return name
 	}
-	return "block " + d.Name(a)
+	return "block " + w.Name(a)
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/gmemtop/gmemtop/capture/pytorch"
+	"github.com/gmemtop/gmemtop/internal/torchtest"
 	"github.com/gmemtop/gmemtop/traces/described"
 	"github.com/gmemtop/gmemtop/traces/torchsnapshot"
 )
@@ -49,10 +50,7 @@ func training(t *testing.T) ([]trained, string) {
 
 func train(t *testing.T, scenarios []string) ([]trained, string) {
 	t.Helper()
-	python := os.Getenv("GMEMTOP_TORCH")
-	if python == "" {
-		t.Skip("needs GMEMTOP_TORCH: a Python interpreter that has torch")
-	}
+	python := torchtest.Python(t)
 	dir := t.TempDir()
 	agent := filepath.Join(dir, "agent.py")
 	if err := os.WriteFile(agent, []byte(pytorch.Agent()), 0o600); err != nil {

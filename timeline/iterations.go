@@ -55,31 +55,36 @@ func (d *Device) findIterations() *Iterations {
 	if d.n == 0 || d.Info.Kind == traces.DeviceArena {
 		return it
 	}
-	found := d.iterationsFromMarks()
+	f := stepFinder{d}
+	found := f.fromMarks()
 	it.Source = FromAnnotations
 	if len(found) == 0 {
-		found, it.Source = d.iterationsFromOptimizer(), FromOptimizer
+		found, it.Source = f.fromOptimizer(), FromOptimizer
 	}
 	if len(found) == 0 {
-		found, it.Source = d.iterationsFromPeriodicity(), FromPeriodicity
+		found, it.Source = f.fromPeriodicity(), FromPeriodicity
 	}
 	if len(found) == 0 {
 		it.Source = NoIterations
 		return it
 	}
-	d.measure(it, found)
-	d.compareIterations(it, found)
-	d.trend(it)
+	c := stepComparison{d, it}
+	c.measure(found)
+	c.compare(found)
+	c.trend()
 	return it
 }
 
-// iterationsFromPeriodicity returns the steps that the detector of this package finds, nil for none.
-func (d *Device) iterationsFromPeriodicity() []stretch {
-	lo := d.firstRecorded()
-	at := d.Allocs.Start[lo:]
+// stepFinder looks for the training steps of a device, without working out their figures.
+type stepFinder struct{ *Device }
+
+// fromPeriodicity returns the steps that the detector of this package finds, nil for none.
+func (f stepFinder) fromPeriodicity() []stretch {
+	lo := f.firstRecorded()
+	at := f.Allocs.Start[lo:]
 	s := &allocSequence{
-		sizes: d.Allocs.Size[lo:], stacks: d.Allocs.Stack[lo:], classes: d.classes(), table: &d.tl.Trace.Stacks,
-		level: func(i int) int64 { return d.Allocated.At(at[i] - 1) },
+		sizes: f.Allocs.Size[lo:], stacks: f.Allocs.Stack[lo:], classes: f.classes(), table: &f.tl.Trace.Stacks,
+		level: func(i int) int64 { return f.Allocated.At(at[i] - 1) },
 	}
 	p, ok := findPeriod(s)
 	if !ok {
@@ -94,7 +99,7 @@ func (d *Device) iterationsFromPeriodicity() []stretch {
 		if i < len(at) {
 			return at[i]
 		}
-		return Moment(d.n)
+		return Moment(f.n)
 	}
 	out := make([]stretch, 0, len(starts))
 	for k, i := range starts {
@@ -104,7 +109,7 @@ func (d *Device) iterationsFromPeriodicity() []stretch {
 		} else {
 			cut = end > len(at)
 		}
-		out = append(out, d.stretchOf(moment(i), moment(end), cut))
+		out = append(out, f.stretchOf(moment(i), moment(end), cut))
 	}
 	return out
 }
@@ -137,9 +142,15 @@ func (it *Iterations) Find(number string) (int, error) {
 	return 0, fmt.Errorf("the %d iterations of this trace are %s to %s", n, first, last)
 }
 
+// stepComparison works out the figures of the steps that were found, and how they differ.
+type stepComparison struct {
+	*Device
+	it *Iterations
+}
+
 // measure works out the figures of each iteration.
-func (d *Device) measure(it *Iterations, found []stretch) {
-	sites := d.tl.named()
+func (c stepComparison) measure(found []stretch) {
+	sites := c.tl.named()
 	seen := make([]bool, len(sites.siteNames))
 	for i, s := range found {
 		x := Iteration{Index: i, Name: s.name, Start: s.start, Finish: s.finish, First: s.first, End: s.end}
@@ -149,19 +160,19 @@ func (d *Device) measure(it *Iterations, found []stretch) {
 		if IterationNumber(x.Name) == "" { // all of them are called alike
 			x.Name += fmt.Sprintf(" %d", i+1)
 		}
-		c := d.Allocated.Range(s.first, s.end)
-		x.PeakAllocated, x.PeakAt = c.Max, c.MaxAt
-		x.Growth = d.Allocated.At(max(s.end, s.first)-1) - d.Allocated.At(s.first-1)
-		first, end := d.allocsIn(s.first, s.end)
+		r := c.Allocated.Range(s.first, s.end)
+		x.PeakAllocated, x.PeakAt = r.Max, r.MaxAt
+		x.Growth = c.Allocated.At(max(s.end, s.first)-1) - c.Allocated.At(s.first-1)
+		first, end := c.allocsIn(s.first, s.end)
 		x.Blocks = int(end - first)
 		for a := first; a < end; a++ {
-			x.Churn += d.Allocs.Size[a]
-			if site := sites.siteOf(d.Origin(a)); site >= 0 && !seen[site] {
+			x.Churn += c.Allocs.Size[a]
+			if site := sites.siteOf(c.Origin(a)); site >= 0 && !seen[site] {
 				seen[site] = true
 				x.NewSites++
 			}
 		}
-		it.List = append(it.List, x)
+		c.it.List = append(c.it.List, x)
 	}
 }
 
@@ -174,7 +185,7 @@ type usual struct {
 }
 
 // rise is the bytes by which an iteration goes above where it began: what a leak before it does not change.
-func (d *Device) rise(x *Iteration) int64 { return x.PeakAllocated - d.Allocated.At(x.First-1) }
+func (c stepComparison) rise(x *Iteration) int64 { return x.PeakAllocated - c.Allocated.At(x.First-1) }
 
 // The floor of tolerance, bytes (never more than 5 % of the figure), and the factor of time from which a step is slow.
 const (
@@ -183,8 +194,8 @@ const (
 )
 
 // figures returns what is compared of an iteration.
-func (d *Device) figures(x *Iteration) [4]float64 {
-	return [4]float64{float64(d.rise(x)), float64(x.Churn), float64(x.Blocks), float64(x.Finish - x.Start)}
+func (c stepComparison) figures(x *Iteration) [4]float64 {
+	return [4]float64{float64(c.rise(x)), float64(x.Churn), float64(x.Blocks), float64(x.Finish - x.Start)}
 }
 
 // manyIterations is the number from which the middle of the later half stands for the usual iteration; below it, each is compared
@@ -193,12 +204,12 @@ const manyIterations = 64
 
 // usualOf returns the figures that most whole iterations share, the later ones where two sets are as large; where no two are alike,
 // and where there are very many, the middle values of the later half, when warm-up is over.
-func (d *Device) usualOf(it *Iterations, whole []int) usual {
+func (c stepComparison) usualOf(whole []int) usual {
 	late := whole[len(whole)/2:]
 	var columns [4][]float64
 	for _, i := range late {
-		for c, v := range d.figures(&it.List[i]) {
-			columns[c] = append(columns[c], v)
+		for k, v := range c.figures(&c.it.List[i]) {
+			columns[k] = append(columns[k], v)
 		}
 	}
 	var u usual
@@ -206,29 +217,29 @@ func (d *Device) usualOf(it *Iterations, whole []int) usual {
 	if len(whole) <= manyIterations {
 		support := 1
 		for _, i := range whole {
-			if n, v := d.support(it, whole, i); n > 1 && n >= support {
+			if n, v := c.support(whole, i); n > 1 && n >= support {
 				support, u = n, v
 			}
 		}
 		if 2*support <= len(whole) && len(whole) >= 5 {
-			u.widen(d, it, whole) // no two alike: their sizes change from step to step
+			u.widen(c, whole) // no two alike: their sizes change from step to step
 		}
 	}
 	if len(late) >= 5 {
-		u.widen(d, it, late)
+		u.widen(c, late)
 	}
-	u.timed = d.tl.Trace.Clock.HasTime
+	u.timed = c.tl.Trace.Clock.HasTime
 	u.time = median(columns[3])
 	return u
 }
 
 // support counts the iterations that iteration i is like, itself included.
-func (d *Device) support(it *Iterations, whole []int, i int) (int, usual) {
+func (c stepComparison) support(whole []int, i int) (int, usual) {
 	var u usual
-	u.set(d.figures(&it.List[i]))
+	u.set(c.figures(&c.it.List[i]))
 	n := 0
 	for _, j := range whole {
-		if u.matches(d.figures(&it.List[j])) {
+		if u.matches(c.figures(&c.it.List[j])) {
 			n++
 		}
 	}
@@ -236,12 +247,12 @@ func (d *Device) support(it *Iterations, whole []int, i int) (int, usual) {
 }
 
 // widen lets the tolerances be four standard deviations of the iterations' own spread.
-func (u *usual) widen(d *Device, it *Iterations, among []int) {
+func (u *usual) widen(c stepComparison, among []int) {
 	var columns [3][]float64
 	for _, i := range among {
-		f := d.figures(&it.List[i])
-		for c := range columns {
-			columns[c] = append(columns[c], f[c])
+		f := c.figures(&c.it.List[i])
+		for k := range columns {
+			columns[k] = append(columns[k], f[k])
 		}
 	}
 	u.riseTol = max(u.riseTol, 4*spread(columns[0]))
@@ -261,15 +272,15 @@ func (u *usual) matches(v [4]float64) bool {
 	return math.Abs(v[0]-u.rise) <= u.riseTol && math.Abs(v[1]-u.churn) <= u.churnTol && math.Abs(v[2]-u.blocks) <= u.blocksTol
 }
 
-// compareIterations finds where the steady ones begin, which ones differ from them, and why.
+// compare finds where the steady ones begin, which ones differ from them, and why.
 //
 // Steady is the first whole iteration that has the usual figures and is followed by another such one.
-func (d *Device) compareIterations(it *Iterations, found []stretch) {
-	it.Steady = len(it.List)
+func (c stepComparison) compare(found []stretch) {
+	c.it.Steady = len(c.it.List)
 	var whole []int
-	for i := range it.List {
+	for i := range c.it.List {
 		if found[i].cut {
-			it.List[i].differs.cut = true
+			c.it.List[i].differs.cut = true
 		} else {
 			whole = append(whole, i)
 		}
@@ -277,39 +288,39 @@ func (d *Device) compareIterations(it *Iterations, found []stretch) {
 	if len(whole) < 2 {
 		return
 	}
-	u := d.usualOf(it, whole)
-	same := func(i int) bool { return u.matches(d.figures(&it.List[i])) }
+	u := c.usualOf(whole)
+	same := func(i int) bool { return u.matches(c.figures(&c.it.List[i])) }
 	for k := 0; k+1 < len(whole); k++ {
 		if same(whole[k]) && same(whole[k+1]) {
-			it.Steady = whole[k]
+			c.it.Steady = whole[k]
 			break
 		}
 	}
-	if it.Steady == len(it.List) {
+	if c.it.Steady == len(c.it.List) {
 		return
 	}
-	u.sites = d.usualSites(it, whole, same)
+	u.sites = c.usualSites(whole, same)
 	for _, i := range whole {
-		x := &it.List[i]
-		x.differs = d.difference(x, &u, i < it.Steady)
+		x := &c.it.List[i]
+		x.differs = c.difference(x, &u, i < c.it.Steady)
 		x.Odd = x.differs.some()
-		if x.Odd && i > it.Steady && it.Differs < 0 {
-			it.Differs = i
+		if x.Odd && i > c.it.Steady && c.it.Differs < 0 {
+			c.it.Differs = i
 		}
 	}
 }
 
 // usualSites says of each call site whether the steady iterations allocate from it.
-func (d *Device) usualSites(it *Iterations, whole []int, same func(int) bool) []bool {
-	f := d.tl.named()
+func (c stepComparison) usualSites(whole []int, same func(int) bool) []bool {
+	f := c.tl.named()
 	sites := make([]bool, len(f.siteNames))
 	for _, i := range whole {
-		if i < it.Steady || !same(i) {
+		if i < c.it.Steady || !same(i) {
 			continue
 		}
-		first, end := d.allocsIn(it.List[i].First, it.List[i].End)
+		first, end := c.allocsIn(c.it.List[i].First, c.it.List[i].End)
 		for a := first; a < end; a++ {
-			if site := f.siteOf(d.Origin(a)); site >= 0 {
+			if site := f.siteOf(c.Origin(a)); site >= 0 {
 				sites[site] = true
 			}
 		}
@@ -334,9 +345,9 @@ func (x *difference) some() bool {
 }
 
 // difference compares an iteration with the usual one.
-func (d *Device) difference(x *Iteration, u *usual, warmup bool) difference {
+func (c stepComparison) difference(x *Iteration, u *usual, warmup bool) difference {
 	v := difference{warmup: warmup}
-	if diff := float64(d.rise(x)) - u.rise; math.Abs(diff) > u.riseTol {
+	if diff := float64(c.rise(x)) - u.rise; math.Abs(diff) > u.riseTol {
 		v.peak = int64(diff)
 	}
 	if diff := float64(x.Churn) - u.churn; math.Abs(diff) > u.churnTol {
@@ -345,7 +356,7 @@ func (d *Device) difference(x *Iteration, u *usual, warmup bool) difference {
 	if diff := float64(x.Blocks) - u.blocks; math.Abs(diff) > u.blocksTol {
 		v.blocks = int(diff)
 	}
-	v.sites, v.site = d.unusualSites(x, u)
+	v.sites, v.site = c.unusualSites(x, u)
 	if took := float64(x.Finish - x.Start); u.timed && u.time > 0 && took > slowFactor*u.time && !warmup {
 		v.slower = took / u.time
 	}
@@ -382,13 +393,13 @@ func (x *Iteration) Why(u Units) string {
 }
 
 // unusualSites counts the call sites of an iteration that no steady one has and names the one with the most bytes.
-func (d *Device) unusualSites(x *Iteration, u *usual) (n int, top string) {
-	f := d.tl.named()
+func (c stepComparison) unusualSites(x *Iteration, u *usual) (n int, top string) {
+	f := c.tl.named()
 	bytes := map[int32]int64{}
-	first, end := d.allocsIn(x.First, x.End)
+	first, end := c.allocsIn(x.First, x.End)
 	for a := first; a < end; a++ {
-		if site := f.siteOf(d.Origin(a)); site >= 0 && !u.sites[site] {
-			bytes[site] += d.Allocs.Size[a]
+		if site := f.siteOf(c.Origin(a)); site >= 0 && !u.sites[site] {
+			bytes[site] += c.Allocs.Size[a]
 		}
 	}
 	best := int32(-1)
@@ -415,11 +426,11 @@ func (it *Iterations) steadyEnds() []int {
 }
 
 // trend fits allocated bytes at the ends of the steady iterations.
-func (d *Device) trend(it *Iterations) {
+func (c stepComparison) trend() {
 	var y []float64
-	for _, i := range it.steadyEnds() {
-		y = append(y, float64(d.Allocated.At(it.List[i].End-1)))
+	for _, i := range c.it.steadyEnds() {
+		y = append(y, float64(c.Allocated.At(c.it.List[i].End-1)))
 	}
-	it.Trend = fitTrend(y)
-	it.Trend.Leaking = it.Trend.leaks(y, noiseBytes(len(y), d.Totals.PeakAllocated))
+	c.it.Trend = fitTrend(y)
+	c.it.Trend.Leaking = c.it.Trend.leaks(y, noiseBytes(len(y), c.Totals.PeakAllocated))
 }

@@ -15,23 +15,23 @@ type stretch struct {
 	cut           bool // the recording ends within it
 }
 
-// iterationsFromMarks returns the steps that the source names: its own iteration marks, else annotations with the name of a step,
+// fromMarks returns the steps that the source names: its own iteration marks, else annotations with the name of a step,
 // else an annotation whose ranges follow each other and hold nearly all of the time between the first and the last.
-func (d *Device) iterationsFromMarks() []stretch {
-	marks := d.marks()
-	if s := d.ranges(marks, func(m traces.Mark) bool { return m.Kind == traces.MarkIteration }); len(s) > 0 {
+func (f stepFinder) fromMarks() []stretch {
+	marks := f.marks()
+	if s := f.ranges(marks, func(m traces.Mark) bool { return m.Kind == traces.MarkIteration }); len(s) > 0 {
 		return s
 	}
 	byName := map[string]int{}
 	for _, m := range marks {
 		if m.Kind == traces.MarkAnnotation {
-			byName[d.stepName(m)]++
+			byName[f.stepName(m)]++
 		}
 	}
 	if name := bestStepName(byName); name != "" {
-		return d.ranges(marks, func(m traces.Mark) bool { return m.Kind == traces.MarkAnnotation && d.stepName(m) == name })
+		return f.ranges(marks, func(m traces.Mark) bool { return m.Kind == traces.MarkAnnotation && f.stepName(m) == name })
 	}
-	return d.fillingRanges(marks, byName)
+	return f.fillingRanges(marks, byName)
 }
 
 // marks returns the marks of the device, or all where none names this device: annotations are made by the process.
@@ -50,8 +50,8 @@ func (d *Device) marks() []traces.Mark {
 }
 
 // stepName returns a mark's name without the number that counts it: "ProfilerStep#12" is one of "profilerstep".
-func (d *Device) stepName(m traces.Mark) string {
-	s := strings.TrimRight(strings.ToLower(d.tl.Trace.Text(m.Name)), "0123456789")
+func (f stepFinder) stepName(m traces.Mark) string {
+	s := strings.TrimRight(strings.ToLower(f.tl.Trace.Text(m.Name)), "0123456789")
 	return strings.TrimRight(s, " #_-:/=[](")
 }
 
@@ -91,7 +91,7 @@ func endsInWord(name, word string) bool {
 
 // fillingRanges looks for an annotation of any name that is there three times or more, one after another, for at least 80 % of the
 // time.
-func (d *Device) fillingRanges(marks []traces.Mark, count map[string]int) []stretch {
+func (f stepFinder) fillingRanges(marks []traces.Mark, count map[string]int) []stretch {
 	names := make([]string, 0, len(count))
 	for name, n := range count {
 		if n >= 3 && !strings.Contains(name, "optimizer") {
@@ -101,7 +101,7 @@ func (d *Device) fillingRanges(marks []traces.Mark, count map[string]int) []stre
 	slices.Sort(names)
 	var best []stretch
 	for _, name := range names {
-		s := d.ranges(marks, func(m traces.Mark) bool { return m.Kind == traces.MarkAnnotation && d.stepName(m) == name })
+		s := f.ranges(marks, func(m traces.Mark) bool { return m.Kind == traces.MarkAnnotation && f.stepName(m) == name })
 		if len(s) < 3 {
 			continue
 		}
@@ -118,17 +118,17 @@ func (d *Device) fillingRanges(marks []traces.Mark, count map[string]int) []stre
 
 // ranges turns the marks that keep says into stretches of events. Ranges that lie inside an earlier one are left out (nested
 // steps); a bound that the source lacks is taken from the neighbour, or from the recording.
-func (d *Device) ranges(marks []traces.Mark, keep func(traces.Mark) bool) []stretch {
+func (f stepFinder) ranges(marks []traces.Mark, keep func(traces.Mark) bool) []stretch {
 	var kept []traces.Mark
 	for _, m := range marks {
 		if keep(m) {
 			kept = append(kept, m)
 		}
 	}
-	from, to := d.Span()
+	from, to := f.Span()
 	var out []stretch
 	for i, m := range kept {
-		s := stretch{name: d.tl.Trace.Text(m.Name), start: m.Start, finish: m.End}
+		s := stretch{name: f.tl.Trace.Text(m.Name), start: m.Start, finish: m.End}
 		if s.start == traces.NoTime {
 			s.start = from
 			if len(out) > 0 {
@@ -146,8 +146,8 @@ func (d *Device) ranges(marks []traces.Mark, keep func(traces.Mark) bool) []stre
 		if len(out) > 0 && s.start < out[len(out)-1].finish {
 			continue
 		}
-		s.first, s.end = d.MomentAt(s.start-1)+1, d.MomentAt(s.finish-1)+1
-		if d.n == 0 || s.finish <= from && s.end == 0 || s.start >= to {
+		s.first, s.end = f.MomentAt(s.start-1)+1, f.MomentAt(s.finish-1)+1
+		if f.n == 0 || s.finish <= from && s.end == 0 || s.start >= to {
 			continue // before or after all of the device's events
 		}
 		out = append(out, s)

@@ -12,44 +12,44 @@ import (
 // something else stays one step. Of several optimizers taking turns (a generator and a discriminator) the one called from the
 // line of code with the most runs, the last of equals, ends the step.
 
-// iterationsFromOptimizer returns the steps that optimizer marks or stacks bound, nil where there are none.
-func (d *Device) iterationsFromOptimizer() []stretch {
-	ends := d.optimizerMarks()
+// fromOptimizer returns the steps that optimizer marks or stacks bound, nil where there are none.
+func (f stepFinder) fromOptimizer() []stretch {
+	ends := f.optimizerMarks()
 	if len(ends) == 0 {
-		ends = d.optimizerRuns()
+		ends = f.optimizerRuns()
 	}
 	if len(ends) == 0 {
 		return nil
 	}
-	first := d.firstWork(ends[0])
+	first := f.firstWork(ends[0])
 	var out []stretch
 	for _, end := range ends {
 		if end <= first {
 			continue
 		}
-		out = append(out, d.stretchOf(first, end, false))
+		out = append(out, f.stretchOf(first, end, false))
 		first = end
 	}
-	if d.worksAfter(first) {
-		out = append(out, d.stretchOf(first, Moment(d.n), true))
+	if f.worksAfter(first) {
+		out = append(out, f.stretchOf(first, Moment(f.n), true))
 	}
 	return out
 }
 
-func (d *Device) stretchOf(first, end Moment, cut bool) stretch {
+func (f stepFinder) stretchOf(first, end Moment, cut bool) stretch {
 	s := stretch{first: first, end: end, cut: cut}
-	s.start = d.Time(first)
-	if int(end) < d.n {
-		s.finish = d.Time(end)
+	s.start = f.Time(first)
+	if int(end) < f.n {
+		s.finish = f.Time(end)
 	} else {
-		_, s.finish = d.Span()
+		_, s.finish = f.Span()
 	}
 	return s
 }
 
 // optimizerMarks returns the moments after the ranges of the optimizer that the source marks.
-func (d *Device) optimizerMarks() (ends []Moment) {
-	tr := d.tl.Trace
+func (f stepFinder) optimizerMarks() (ends []Moment) {
+	tr := f.tl.Trace
 	count := map[traces.StringID]int{}
 	last := traces.StringID(-1)
 	isStep := func(m traces.Mark) bool {
@@ -59,7 +59,7 @@ func (d *Device) optimizerMarks() (ends []Moment) {
 		return m.Kind == traces.MarkPhase && m.Phase == traces.PhaseOptimizer && !strings.Contains(tr.Text(m.Name), "zero_grad") ||
 			strings.HasPrefix(tr.Text(m.Name), "Optimizer.step#")
 	}
-	marks := d.marks()
+	marks := f.marks()
 	for _, m := range marks {
 		if isStep(m) {
 			count[m.Name]++
@@ -72,8 +72,8 @@ func (d *Device) optimizerMarks() (ends []Moment) {
 		if !isStep(m) || m.Name != last {
 			continue
 		}
-		first, end := d.MomentAt(m.Start-1)+1, d.MomentAt(m.End-1)+1
-		if end > 0 && int(first) < d.n && (len(ends) == 0 || end > ends[len(ends)-1]) {
+		first, end := f.MomentAt(m.Start-1)+1, f.MomentAt(m.End-1)+1
+		if end > 0 && int(first) < f.n && (len(ends) == 0 || end > ends[len(ends)-1]) {
 			ends = append(ends, end)
 		}
 	}
@@ -81,8 +81,8 @@ func (d *Device) optimizerMarks() (ends []Moment) {
 }
 
 // optimizerRuns returns the moments after the last event of each run of allocations made inside an optimizer's step.
-func (d *Device) optimizerRuns() []Moment {
-	classes := d.classes()
+func (f stepFinder) optimizerRuns() []Moment {
+	classes := f.classes()
 	callers := map[traces.StackID]traces.FrameID{}
 	type run struct {
 		caller traces.FrameID
@@ -91,14 +91,14 @@ func (d *Device) optimizerRuns() []Moment {
 	var runs []run
 	count := map[traces.FrameID]int{}
 	open := false
-	for a := d.firstRecorded(); a < AllocID(d.Allocs.Len()); a++ {
-		st := d.Allocs.Stack[a]
+	for a := f.firstRecorded(); a < AllocID(f.Allocs.Len()); a++ {
+		st := f.Allocs.Stack[a]
 		t := classes.of(st)
 		switch {
 		case t.has(isOptimizer):
 			c, ok := callers[st]
 			if !ok {
-				c = d.optimizerCaller(st)
+				c = f.optimizerCaller(st)
 				callers[st] = c
 			}
 			if !open || runs[len(runs)-1].caller != c {
@@ -123,7 +123,7 @@ func (d *Device) optimizerRuns() []Moment {
 	var ends []Moment
 	for _, r := range runs {
 		if r.caller == best {
-			ends = append(ends, d.nextAlloc(r.last))
+			ends = append(ends, f.nextAlloc(r.last))
 		}
 	}
 	return ends
@@ -131,16 +131,16 @@ func (d *Device) optimizerRuns() []Moment {
 
 // nextAlloc returns the moment of the next allocation after a, the number of events where there is none: the frees between belong
 // to what came before.
-func (d *Device) nextAlloc(a AllocID) Moment {
-	if int(a)+1 < d.Allocs.Len() {
-		return d.Allocs.Start[a+1]
+func (f stepFinder) nextAlloc(a AllocID) Moment {
+	if int(a)+1 < f.Allocs.Len() {
+		return f.Allocs.Start[a+1]
 	}
-	return Moment(d.n)
+	return Moment(f.n)
 }
 
 // optimizerCaller returns the frame that called the outermost optimizer frame of a stack: the line of the training loop.
-func (d *Device) optimizerCaller(s traces.StackID) traces.FrameID {
-	tr := d.tl.Trace
+func (f stepFinder) optimizerCaller(s traces.StackID) traces.FrameID {
+	tr := f.tl.Trace
 	frames := tr.Stacks.At(s)
 	for i := len(frames) - 1; i >= 0; i-- {
 		fn, file, _ := tr.FrameText(frames[i])
@@ -158,21 +158,21 @@ func (d *Device) optimizerCaller(s traces.StackID) traces.FrameID {
 
 // firstWork returns where the first step begins: at the first allocation of a module or of the autograd engine before the moment
 // limit, so that building the model does not count; the first event where stacks do not tell.
-func (d *Device) firstWork(limit Moment) Moment {
-	classes := d.classes()
-	for a := d.firstRecorded(); a < AllocID(d.Allocs.Len()) && d.Allocs.Start[a] < limit; a++ {
-		if classes.of(d.Allocs.Stack[a]).has(isModule | isBackward) {
-			return d.Allocs.Start[a]
+func (f stepFinder) firstWork(limit Moment) Moment {
+	classes := f.classes()
+	for a := f.firstRecorded(); a < AllocID(f.Allocs.Len()) && f.Allocs.Start[a] < limit; a++ {
+		if classes.of(f.Allocs.Stack[a]).has(isModule | isBackward) {
+			return f.Allocs.Start[a]
 		}
 	}
 	return 0
 }
 
 // worksAfter reports whether modules or the autograd engine allocate at or after a moment: a step that the recording cuts.
-func (d *Device) worksAfter(m Moment) bool {
-	classes := d.classes()
-	for a := d.firstRecorded(); a < AllocID(d.Allocs.Len()); a++ {
-		if d.Allocs.Start[a] >= m && classes.of(d.Allocs.Stack[a]).has(isModule|isBackward) {
+func (f stepFinder) worksAfter(m Moment) bool {
+	classes := f.classes()
+	for a := f.firstRecorded(); a < AllocID(f.Allocs.Len()); a++ {
+		if f.Allocs.Start[a] >= m && classes.of(f.Allocs.Stack[a]).has(isModule|isBackward) {
 			return true
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
+	"github.com/gmemtop/gmemtop/internal/torchtest"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -358,13 +359,11 @@ func TestAKilledViewerHurtsNothingAndTheNextContinues(t *testing.T) {
 // which stops the process for a moment.
 func TestDetachLeavesNothing(t *testing.T) {
 	t.Run("run", func(t *testing.T) {
-		comesAndGoes(t, func(folder string) pytorch.Injector {
-			return func(_ context.Context, _ int, source string) error {
-				return os.WriteFile(filepath.Join(folder, "bootstrap"), []byte(source), 0o600)
-			}
-		})
+		private(t)
+		h := torchtest.NewHost(t)
+		comesAndGoes(t, h, h.Bring)
 	})
-	injected := func(string) pytorch.Injector {
+	injected := func(t *testing.T) pytorch.Injector {
 		return func(ctx context.Context, pid int, source string) error {
 			_, err := inject.Inject(ctx, pid, inject.Bootstrap{Source: source, Name: "gmemtop_agent"})
 			if errors.Is(err, inject.ErrNotPermitted) {
@@ -373,54 +372,28 @@ func TestDetachLeavesNothing(t *testing.T) {
 			return err
 		}
 	}
-	t.Run("injected", func(t *testing.T) { comesAndGoes(t, injected) })
+	t.Run("injected", func(t *testing.T) {
+		private(t)
+		comesAndGoes(t, torchtest.NewHost(t), injected(t))
+	})
 	t.Run("of another user in a container", func(t *testing.T) { // it sees none of the folders of this process's environment
 		if os.Getuid() != 0 {
 			t.Skip("needs root: it makes a mount namespace and a process of another user")
 		}
-		comesAndGoes(t, injected, "65534", "mount --make-rprivate / && mount -t tmpfs none $XDG_RUNTIME_DIR")
+		private(t)
+		h := torchtest.NewHost(t)
+		h.In("mount --make-rprivate / && mount -t tmpfs none $XDG_RUNTIME_DIR", "65534")
+		ownMounts(h.Command)
+		comesAndGoes(t, h, injected(t))
 	})
 }
 
-// comesAndGoes has an agent brought in, watches, and lets go. as is the user that the process becomes, and commands that make its own view of the file system.
-func comesAndGoes(t *testing.T, way func(folder string) pytorch.Injector, as ...string) {
-	private(t)
-	p := python(t)
-	folder, err := os.MkdirTemp("", "gm") // not t.TempDir: another user has to get there
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(folder) })
-	_ = os.Chmod(folder, 0o711)
-	cmd := exec.Command(p, "testdata/residue.py", folder)
-	if len(as) == 2 {
-		cmd = exec.Command("sh", "-c", as[1]+` && exec "$@"`, "sh", p, "testdata/residue.py", folder, as[0])
-		ownMounts(cmd)
-	}
-	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
-	log, err := os.Create(filepath.Join(folder, "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer log.Close()
-	said := func() string {
-		b, _ := os.ReadFile(log.Name())
-		return string(b)
-	}
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cmd.Process.Kill() })
+// comesAndGoes has an agent brought into a host, watches, and lets go.
+func comesAndGoes(t *testing.T, h *torchtest.Host, way pytorch.Injector) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	for !strings.Contains(said(), "ready") {
-		time.Sleep(20 * time.Millisecond)
-		if ctx.Err() != nil {
-			t.Fatal(said())
-		}
-	}
-	s, err := pytorch.Attach(ctx, cmd.Process.Pid, way(folder))
+	h.Start(ctx)
+	s, err := pytorch.Attach(ctx, h.PID(), way)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -434,7 +407,7 @@ func comesAndGoes(t *testing.T, way func(folder string) pytorch.Injector, as ...
 		select {
 		case <-seen.Changed():
 		case <-ctx.Done():
-			t.Fatalf("%+v\n%s", seen.Snapshot(), said())
+			t.Fatalf("%+v\n%s", seen.Snapshot(), h.Said())
 		}
 	}
 	begin := time.Now()
@@ -448,16 +421,7 @@ func comesAndGoes(t *testing.T, way func(folder string) pytorch.Injector, as ...
 	if v := seen.Snapshot(); v.End.Reason != capture.Detached || len(v.Losses) > 0 {
 		t.Errorf("%+v, %v", v.End, v.Losses)
 	}
-	time.Sleep(200 * time.Millisecond)
-	if err := os.WriteFile(filepath.Join(folder, "detached"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("%v\n%s", err, said())
-	}
-	if strings.Contains(said(), "differs") || !strings.Contains(said(), "\nsame ") {
-		t.Errorf("%s", said())
-	}
+	h.Compare()
 	dir, _ := pytorch.Folder()
 	if left, _ := os.ReadDir(dir); len(left) > 0 {
 		t.Errorf("files are left: %v", left)

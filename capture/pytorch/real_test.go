@@ -17,18 +17,12 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
+	"github.com/gmemtop/gmemtop/internal/torchtest"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
 // python returns the interpreter that has torch.
-func python(t *testing.T) string {
-	t.Helper()
-	p := os.Getenv("GMEMTOP_TORCH")
-	if p == "" {
-		t.Skip("needs GMEMTOP_TORCH: a Python interpreter that has torch")
-	}
-	return p
-}
+var python = torchtest.Python
 
 // private gives the test folders of its own for sockets, markers and output.
 func private(t *testing.T) {
@@ -120,34 +114,8 @@ const (
 	compiledSteps = 206 // tried with 2.2, which does not, and 2.6, which does
 )
 
-var torchVersion struct {
-	sync.Once
-	number int
-	text   string
-}
-
-// version returns the version of torch that the interpreter has, without importing it.
-func version(t *testing.T) int {
-	t.Helper()
-	p := python(t)
-	torchVersion.Do(func() {
-		out, err := exec.Command(p, "-c", "import importlib.metadata as m; print(m.version('torch'))").Output()
-		var major, minor int
-		if _, scan := fmt.Sscanf(string(out), "%d.%d", &major, &minor); err != nil || scan != nil {
-			t.Fatalf("the version of torch in %s: %q, %v, %v", p, out, err, scan)
-		}
-		torchVersion.number, torchVersion.text = 100*major+minor, strings.TrimSpace(string(out))
-	})
-	return torchVersion.number
-}
-
-// needs skips a test that an older torch cannot run.
-func needs(t *testing.T, least int, what string) {
-	t.Helper()
-	if version(t) < least {
-		t.Skipf("needs torch %d.%d: %s; this is %s", least/100, least%100, what, torchVersion.text)
-	}
-}
+// version returns the version of torch that the interpreter has; needs skips a test that an older one cannot run.
+var version, needs = torchtest.Version, torchtest.Needs
 
 // possible returns the scenarios that the torch at hand can train.
 func possible(t *testing.T, scenarios []string) []string {

@@ -244,10 +244,7 @@ dist.destroy_process_group()
 `
 
 func TestRealRanksAreWatchedAndRecorded(t *testing.T) {
-	python := os.Getenv("GMEMTOP_TORCH")
-	if python == "" {
-		t.Skip("needs GMEMTOP_TORCH: a Python with torch")
-	}
+	python := torch(t)
 	dir := t.TempDir()
 	script, said := filepath.Join(dir, "ddp.py"), filepath.Join(dir, "said")
 	if err := os.WriteFile(script, []byte(ddp), 0o600); err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
+	"github.com/gmemtop/gmemtop/internal/torchtest"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay/live"
 )
@@ -79,7 +80,7 @@ func TestProgramsLearnTheSameWhileTheyAreOffloaded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if name == "ranks" {
-				needsTorch(t, 2, 7, "fully_shard on a CPU")
+				torchtest.Needs(t, 207, "fully_shard on a CPU")
 			}
 			l := launchLive(t, pytorch.Launch{Argv: []string{x.script, x.names}, Offload: []string{"cpu"}})
 			got := l.end()

@@ -79,9 +79,7 @@ func TestPoolsToggledAtRandomStepsChangeNoBit(t *testing.T) {
 			if places*10 < all*9 || table.Arena > footprint || table.Arena >= places {
 				t.Errorf("%d of %d bytes have a place in an arena of %d; the planner says %d", places, all, table.Arena, footprint)
 			}
-			if got, want := l.end(), alone(t, scenarios, x.scenario)[x.scenario]; got != want {
-				t.Errorf("it learnt\n%s\nand without plans\n%s", got, want)
-			}
+			learntTheSame(t, l.end(), alone(t, scenarios, x.scenario)[x.scenario])
 			if v := l.session.Snapshot(); len(v.Losses) > 0 {
 				t.Errorf("lost %v", v.Losses)
 			}
@@ -174,9 +172,7 @@ func TestAPoolIsMeasuredInTheTraining(t *testing.T) {
 	if err := l.Carry(t.Context(), 0, nil); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := l.end(), alone(t, scenarios, "convnet@300")["convnet@300"]; got != want {
-		t.Errorf("it learnt\n%s\nand without plans\n%s", got, want)
-	}
+	learntTheSame(t, l.end(), alone(t, scenarios, "convnet@300")["convnet@300"])
 }
 
 func TestAnotherBatchSizeEndsAPoolAndTrainingGoesOn(t *testing.T) {
@@ -198,9 +194,7 @@ func TestAnotherBatchSizeEndsAPoolAndTrainingGoesOn(t *testing.T) {
 	if _, err := l.Steps(ctx, 0, 3); err != nil {
 		t.Error(err)
 	}
-	if got, want := l.end(), alone(t, awkward, "grows@800")["grows@800"]; got != want {
-		t.Errorf("it learnt\n%s\nand without plans\n%s", got, want)
-	}
+	learntTheSame(t, l.end(), alone(t, awkward, "grows@800")["grows@800"])
 }
 
 func TestWhatKeepsAPoolAwayIsSaid(t *testing.T) {

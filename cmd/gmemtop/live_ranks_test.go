@@ -17,6 +17,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
+	"github.com/gmemtop/gmemtop/internal/torchtest"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay/live"
 )
@@ -128,7 +129,7 @@ func TestRanksLearnTheSameWhilePlansComeAndGoInAllOfThem(t *testing.T) {
 		name, count, _ := strings.Cut(scenario, "@")
 		t.Run(name, func(t *testing.T) {
 			if name == "fsdp" {
-				needsTorch(t, 2, 7, "fully_shard on a CPU")
+				torchtest.Needs(t, 207, "fully_shard on a CPU")
 			}
 			steps, _ := strconv.ParseInt(count, 10, 64)
 			ranks := startRanks(t, 2, torch(t), scenarios, scenario)
@@ -144,9 +145,7 @@ func TestRanksLearnTheSameWhilePlansComeAndGoInAllOfThem(t *testing.T) {
 				})
 			}
 			work.Wait()
-			if got, want := ranks.end(), alone(t, scenarios, scenario)[scenario]; got != want {
-				t.Errorf("it learnt\n%s\nand without plans\n%s", got, want)
-			}
+			learntTheSame(t, ranks.end(), alone(t, scenarios, scenario)[scenario])
 		})
 	}
 }
@@ -179,9 +178,7 @@ func TestAPlanIsCarriedOutInAllRanksAndTakenAwayFromAll(t *testing.T) {
 			}
 		}
 	}
-	if got, want := ranks.end(), alone(t, scenarios, "ddp@300")["ddp@300"]; got != want {
-		t.Errorf("it learnt\n%s\nand without plans\n%v", got, want)
-	}
+	learntTheSame(t, ranks.end(), alone(t, scenarios, "ddp@300")["ddp@300"])
 }
 
 // twoOfThem starts two processes that are called ranks and know nothing of each other: the second when a file is there.
@@ -224,9 +221,7 @@ func TestARankThatComesLateHasThePlanAndOneThatDiesKeepsNobodyFromIt(t *testing.
 	if err != nil || stage != 2 {
 		t.Errorf("%v at %d", err, stage)
 	}
-	if got, want := ranks.end(), alone(t, scenarios, "gpt@1200")["gpt@1200"]; got != want {
-		t.Errorf("it learnt\n%s\nand without plans\n%s", got, want)
-	}
+	learntTheSame(t, ranks.end(), alone(t, scenarios, "gpt@1200")["gpt@1200"])
 }
 
 func TestARankThatRefusesIsNamedAndTheOthersGoOn(t *testing.T) {
@@ -245,9 +240,7 @@ func TestARankThatRefusesIsNamedAndTheOthersGoOn(t *testing.T) {
 		t.Error(err)
 	}
 	want := alone(t, scenarios, "gpt@400", "compiled@800")
-	if got, want := ranks.end(), results([]byte(want["gpt@400"]+want["compiled@800"])); got != want {
-		t.Errorf("it learnt\n%s\nand without plans\n%s", got, want)
-	}
+	learntTheSame(t, ranks.end(), results([]byte(want["gpt@400"]+want["compiled@800"])))
 }
 
 // guestOf looks along with who watches a process.
@@ -354,7 +347,5 @@ func TestWhoLooksAlongAtOneRankReachesAllAndTakesThePlanOfAnotherAway(t *testing
 			_ = syscall.Kill(h.pid, syscall.SIGKILL)
 		}
 	}
-	if got, want := ranks.end(), alone(t, scenarios, "gpt@1200")["gpt@1200"]; got != want {
-		t.Errorf("it learnt\n%s\nand without plans\n%s", got, want)
-	}
+	learntTheSame(t, ranks.end(), alone(t, scenarios, "gpt@1200")["gpt@1200"])
 }

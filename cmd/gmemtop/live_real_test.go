@@ -17,6 +17,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
+	"github.com/gmemtop/gmemtop/internal/torchtest"
 	"github.com/gmemtop/gmemtop/managers"
 	"github.com/gmemtop/gmemtop/managers/hardware"
 	"github.com/gmemtop/gmemtop/managers/plan"
@@ -25,28 +26,13 @@ import (
 )
 
 // torch returns the interpreter that has torch.
-func torch(t *testing.T) string {
-	t.Helper()
-	p := os.Getenv("GMEMTOP_TORCH")
-	if p == "" {
-		t.Skip("needs GMEMTOP_TORCH: a Python interpreter that has torch")
-	}
-	return p
-}
+var torch = torchtest.Python
 
-// needsTorch skips a test of what that torch does not have yet.
-func needsTorch(t *testing.T, major, minor int, what string) {
+// learntTheSame compares what a training learnt with what it learns without plans, to the bit.
+func learntTheSame(t *testing.T, got, want string) {
 	t.Helper()
-	out, err := exec.Command(torch(t), "-c", "import torch; print(torch.__version__)").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var x, y int
-	if _, err := fmt.Sscanf(string(out), "%d.%d", &x, &y); err != nil {
-		t.Fatal(err)
-	}
-	if x < major || x == major && y < minor {
-		t.Skipf("needs torch %d.%d: %s", major, minor, what)
+	if got != want {
+		t.Errorf("it learnt\n%s\nand without plans\n%s", got, want)
 	}
 }
 
@@ -244,9 +230,7 @@ func TestPlansToggledAtRandomStepsChangeNoBit(t *testing.T) {
 			if toggles < 5 || freed == 0 || missed > 0 {
 				t.Errorf("%d toggles, %d bytes and nanoseconds, %d tensors stayed that were to leave", toggles, freed, missed)
 			}
-			if got := l.end(); got != want[x.scenario] {
-				t.Errorf("it learnt\n%s\nand without plans\n%s", got, want[x.scenario])
-			}
+			learntTheSame(t, l.end(), want[x.scenario])
 		})
 	}
 }
@@ -343,9 +327,7 @@ func TestProgramsThatPlansGetIntoTheWayOfLearnTheSame(t *testing.T) {
 			if freed == 0 {
 				t.Error("nothing left memory")
 			}
-			if got := l.end(); got != want[scenario] {
-				t.Errorf("it learnt\n%s\nand without plans\n%s", got, want[scenario])
-			}
+			learntTheSame(t, l.end(), want[scenario])
 		})
 	}
 }
@@ -379,9 +361,7 @@ func TestAPlanEndsWhereTheProgramHasHooksOfTheSameKindAroundItsModules(t *testin
 			t.Errorf("it is described: %v", err)
 		}
 	}
-	if got, want := l.end(), alone(t, awkward, scenario)[scenario]; got != want {
-		t.Errorf("it learnt\n%s\nand without plans\n%s", got, want)
-	}
+	learntTheSame(t, l.end(), alone(t, awkward, scenario)[scenario])
 }
 
 func TestAPlanThatTheHostHasNoRoomForOrUnderWhichResultsDifferIsGivenUp(t *testing.T) {

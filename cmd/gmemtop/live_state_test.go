@@ -6,7 +6,6 @@ import (
 	"maps"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,41 +14,19 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
+	"github.com/gmemtop/gmemtop/internal/torchtest"
 	"github.com/gmemtop/gmemtop/replay/live"
 )
 
 // TestAHundredTogglesLeaveTheProcessAsItWas brings the agent into a process that trains, has plans of all kinds come and go in it a hundred times, and takes it
 // away while one is carried out. The process itself compares its threads, files, hooks, functions and modes with what they were before.
 func TestAHundredTogglesLeaveTheProcessAsItWas(t *testing.T) {
-	python, folder := torch(t), t.TempDir()
+	h := torchtest.NewHost(t)
 	t.Parallel()
-	log, err := os.Create(filepath.Join(folder, "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer log.Close()
-	said := func() string {
-		b, _ := os.ReadFile(log.Name())
-		return string(b)
-	}
-	cmd := exec.Command(python, "../../capture/pytorch/testdata/residue.py", folder)
-	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cmd.Process.Kill() })
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	for !strings.Contains(said(), "ready") {
-		time.Sleep(20 * time.Millisecond)
-		if ctx.Err() != nil {
-			t.Fatal(said())
-		}
-	}
-	s, err := pytorch.Attach(ctx, cmd.Process.Pid, func(_ context.Context, _ int, source string) error {
-		return os.WriteFile(filepath.Join(folder, "bootstrap"), []byte(source), 0o600)
-	})
+	h.Start(ctx)
+	s, err := pytorch.Attach(ctx, h.PID(), h.Bring)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +42,7 @@ func TestAHundredTogglesLeaveTheProcessAsItWas(t *testing.T) {
 		t.Fatalf("there are plans of %v: none that swaps, or none that runs ops again", names)
 	}
 	without := func() (cpu float64, resident int64) { // in ticks a step, and bytes
-		from, first := ticks(t, cmd.Process.Pid), l.index()
+		from, first := ticks(t, h.PID()), l.index()
 		for resident = 0; resident == 0; { // which not every step tells
 			list, err := l.Steps(ctx, 0, 100)
 			if err != nil {
@@ -75,7 +52,7 @@ func TestAHundredTogglesLeaveTheProcessAsItWas(t *testing.T) {
 				resident = max(resident, x.Resident)
 			}
 		}
-		return float64(ticks(t, cmd.Process.Pid)-from) / float64(l.index()-first), resident
+		return float64(ticks(t, h.PID())-from) / float64(l.index()-first), resident
 	}
 	toggle := func(n int64) {
 		if err := l.Carry(ctx, n, kinds[names[n%int64(len(names))]]); err != nil {
@@ -118,16 +95,7 @@ func TestAHundredTogglesLeaveTheProcessAsItWas(t *testing.T) {
 	if v := l.session.Snapshot(); v.End.Reason != capture.Detached || v.End.Detail != "" || len(v.Losses) > 0 {
 		t.Errorf("%+v, %v", v.End, v.Losses)
 	}
-	time.Sleep(200 * time.Millisecond)
-	if err := os.WriteFile(filepath.Join(folder, "detached"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("%v\n%s", err, said())
-	}
-	if strings.Contains(said(), "differs") || !strings.Contains(said(), "\nsame ") {
-		t.Errorf("%s", said())
-	}
+	h.Compare()
 }
 
 // TestAPlanIsMadeAnewWhereStepsBecomeOthers has a training go over to larger batches while a plan is on.
@@ -156,9 +124,7 @@ func TestAPlanIsMadeAnewWhereStepsBecomeOthers(t *testing.T) {
 			if err != nil || len(peaks) != 2 || peaks[1] <= peaks[0] {
 				t.Errorf("its peaks were %v, and it ended with %v", peaks, err)
 			}
-			if got, want := l.end(), alone(t, awkward, "grows@900")["grows@900"]; got != want {
-				t.Errorf("it learnt\n%s\nand without plans\n%s", got, want)
-			}
+			learntTheSame(t, l.end(), alone(t, awkward, "grows@900")["grows@900"])
 		})
 	}
 }

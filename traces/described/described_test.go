@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/tools/txtar"
 
+	"github.com/gmemtop/gmemtop/internal/torchtest"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/described"
 )
@@ -126,10 +127,7 @@ func FuzzRead(f *testing.F) {
 
 // TestTheRecorderChangesNoResultAndDescribesTheStep trains a small network in PyTorch with and without describe.py.
 func TestTheRecorderChangesNoResultAndDescribesTheStep(t *testing.T) {
-	python := os.Getenv("GMEMTOP_TORCH")
-	if python == "" {
-		t.Skip("needs GMEMTOP_TORCH: a Python interpreter that has torch")
-	}
+	python := torchtest.Python(t)
 	dir := t.TempDir()
 	run := func(out string) string {
 		cmd := exec.Command(python, "testdata/train.py", out)

@@ -16,20 +16,14 @@ import (
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/pytorch/estimate"
+	"github.com/gmemtop/gmemtop/internal/torchtest"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/described"
 )
 
 // python returns the interpreter that has torch.
-func python(t *testing.T) string {
-	t.Helper()
-	p := os.Getenv("GMEMTOP_TORCH")
-	if p == "" {
-		t.Skip("needs GMEMTOP_TORCH: a Python interpreter that has torch")
-	}
-	return p
-}
+var python = torchtest.Python
 
 var device = estimate.Device{Name: "NVIDIA H100-SXM5-80GB", MemoryBytes: 80 << 30, FlopsPerSecond: 2.2e14, FlopsType: "tf32", BytesPerSecond: 2.7e12, LaunchGap: 5000,
 	Capability: [2]int{9, 0}, Processors: 132}

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/gmemtop/gmemtop/internal/torchtest"
 )
 
 func TestEveryPythonRunsTheSourceAndNothingIsLeft(t *testing.T) {
@@ -297,10 +299,7 @@ func TestASeccompFilterSeesNothingUnusual(t *testing.T) {
 
 // TestTrainingIsBitIdentical trains with PyTorch, with and without injections, and compares losses and weights to the last bit.
 func TestTrainingIsBitIdentical(t *testing.T) {
-	python := os.Getenv("GMEMTOP_TORCH")
-	if python == "" {
-		t.Skip("needs GMEMTOP_TORCH: a Python interpreter that has torch")
-	}
+	python := torchtest.Python(t)
 	const program = `
 import hashlib, os, torch
 torch.manual_seed(1)

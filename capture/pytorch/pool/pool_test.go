@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/gmemtop/gmemtop/capture/pytorch/pool"
+	"github.com/gmemtop/gmemtop/internal/torchtest"
 	"github.com/gmemtop/gmemtop/managers"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay/live"
@@ -54,15 +55,6 @@ func planned(text []byte) (live.Table, int64, error) {
 	return p, made.Footprint, err
 }
 
-func interpreter(t *testing.T) string {
-	t.Helper()
-	python := os.Getenv("GMEMTOP_TORCH")
-	if python == "" {
-		t.Skip("needs GMEMTOP_TORCH: a Python interpreter that has torch")
-	}
-	return python
-}
-
 // read opens a file that another program will read, so that the go command does not take this test's last result for a test of what it is now.
 func read(t *testing.T, path string) {
 	t.Helper()
@@ -99,7 +91,7 @@ var run struct {
 // ran returns the results of the scenario.
 func ran(t *testing.T, scenario string, result any) {
 	t.Helper()
-	python, shim := interpreter(t), built(t)
+	python, shim := torchtest.Python(t), built(t)
 	run.Do(func() {
 		run.results, run.plans, run.footprints = map[string]json.RawMessage{}, map[string]live.Table{}, map[string]int64{}
 		sources, train := t.TempDir(), filepath.Join("testdata", "train.py")
@@ -333,7 +325,7 @@ func TestOtherThreadsMayAllocateAndFreeMeanwhile(t *testing.T) {
 }
 
 func TestTheTableOfTorchsAllocatorForGPUsIsExchangedAndPutBack(t *testing.T) {
-	python, shim := interpreter(t), built(t)
+	python, shim := torchtest.Python(t), built(t)
 	train := filepath.Join("testdata", "train.py")
 	read(t, train)
 	read(t, "pool.py")

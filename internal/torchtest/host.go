@@ -1,0 +1,104 @@
+package torchtest
+
+import (
+	"context"
+	_ "embed"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+//go:embed residue.py
+var residue []byte
+
+// Host is a process that trains, has an agent for a guest, and once that is gone compares its threads, files, hooks, functions, modes and more with what they
+// were before.
+type Host struct {
+	// Command is what Start runs; it may be changed before that.
+	Command *exec.Cmd
+
+	t      *testing.T
+	folder string
+}
+
+// NewHost prepares a process. It ends with the test.
+func NewHost(t *testing.T) *Host {
+	t.Helper()
+	python := Python(t)
+	folder, err := os.MkdirTemp("", "gm") // not t.TempDir: another user may have to get there
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(folder) })
+	if err := os.Chmod(folder, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	h := &Host{t: t, folder: folder}
+	h.write("residue.py", residue)
+	h.Command = exec.Command(python, filepath.Join(folder, "residue.py"), folder)
+	return h
+}
+
+// In has the process see the file system as shell commands leave it that are run before, and become another user then.
+func (h *Host) In(commands, user string) {
+	h.Command = exec.Command("sh", append([]string{"-c", commands + ` && exec "$@"`, "sh"}, append(h.Command.Args, user)...)...)
+}
+
+// Start starts the process and waits until it trains.
+func (h *Host) Start(ctx context.Context) {
+	h.t.Helper()
+	log, err := os.Create(filepath.Join(h.folder, "log"))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer log.Close()
+	h.Command.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
+	h.Command.Stdout, h.Command.Stderr = log, log
+	if err := h.Command.Start(); err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() { _ = h.Command.Process.Kill() })
+	for !strings.Contains(h.Said(), "ready") {
+		time.Sleep(20 * time.Millisecond)
+		if ctx.Err() != nil {
+			h.t.Fatal(h.Said())
+		}
+	}
+}
+
+// PID is the number of the process.
+func (h *Host) PID() int { return h.Command.Process.Pid }
+
+// Said is what the process printed.
+func (h *Host) Said() string {
+	b, _ := os.ReadFile(filepath.Join(h.folder, "log"))
+	return string(b)
+}
+
+// Bring has the process run an agent's source, in a place between two steps that waits for it. It is a pytorch.Injector.
+func (h *Host) Bring(_ context.Context, _ int, source string) error {
+	return os.WriteFile(filepath.Join(h.folder, "bootstrap"), []byte(source), 0o600)
+}
+
+// Compare tells the process that the guest is gone, waits for its end, and fails the test where anything is not what it was, or something else was learnt.
+func (h *Host) Compare() {
+	h.t.Helper()
+	time.Sleep(200 * time.Millisecond) // in which it trains on alone
+	h.write("detached", nil)
+	if err := h.Command.Wait(); err != nil {
+		h.t.Errorf("%v\n%s", err, h.Said())
+	}
+	if said := h.Said(); strings.Contains(said, "differs") || !strings.Contains(said, "\nsame ") {
+		h.t.Errorf("%s", said)
+	}
+}
+
+func (h *Host) write(name string, text []byte) {
+	h.t.Helper()
+	if err := os.WriteFile(filepath.Join(h.folder, name), text, 0o600); err != nil {
+		h.t.Fatal(err)
+	}
+}

@@ -1,0 +1,49 @@
+// Package torchtest is what tests share that need a real PyTorch: the interpreter that has it, its version, and a training that says itself whether a visitor
+// left anything behind. It imports nothing of ours.
+package torchtest
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// Python returns the interpreter that has torch, which GMEMTOP_TORCH names; where it names none the test is skipped.
+func Python(t *testing.T) string {
+	t.Helper()
+	p := os.Getenv("GMEMTOP_TORCH")
+	if p == "" {
+		t.Skip("needs GMEMTOP_TORCH: a Python interpreter that has torch")
+	}
+	return p
+}
+
+// version asks the interpreter for torch's version without importing it, which takes seconds.
+var version = sync.OnceValues(func() (string, error) {
+	out, err := exec.Command(os.Getenv("GMEMTOP_TORCH"), "-c", "import importlib.metadata as m; print(m.version('torch'))").Output()
+	return strings.TrimSpace(string(out)), err
+})
+
+// Version returns the version of torch that the interpreter has: 206 is 2.6.
+func Version(t *testing.T) int {
+	t.Helper()
+	p := Python(t)
+	text, err := version()
+	var major, minor int
+	if _, scan := fmt.Sscanf(text, "%d.%d", &major, &minor); err != nil || scan != nil {
+		t.Fatalf("the version of torch in %s: %q, %v, %v", p, text, err, scan)
+	}
+	return 100*major + minor
+}
+
+// Needs skips a test that a torch older than least cannot run, for want of what.
+func Needs(t *testing.T, least int, what string) {
+	t.Helper()
+	if Version(t) < least {
+		text, _ := version()
+		t.Skipf("needs torch %d.%d: %s; this is %s", least/100, least%100, what, text)
+	}
+}
