@@ -5,6 +5,7 @@ usage: train.py SCENARIO[@STEPS][,SCENARIO...]
 For each scenario: every loss in hexadecimal, a digest of all parameters and gradients, and the bytes of its own tensors. Where GATE names a
 folder, each scenario says "at NAME" at its fourth step and waits for a file of that name, so that a test can ask for something first.
 """
+import gc
 import hashlib
 import json
 import os
@@ -397,6 +398,7 @@ def rank(k, wraps, port):
     torch.distributed.init_process_group("gloo", "tcp://127.0.0.1:%d" % port, rank=k, world_size=2)
     for wrap in wraps:
         wrapped(k, wrap)
+    gc.collect()  # a wrapped model holds its group in a cycle, and threads of a group that outlives the interpreter now and then abort the process
     torch.distributed.destroy_process_group()
 
 
