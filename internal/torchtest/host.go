@@ -20,12 +20,12 @@ type Host struct {
 	// Command is what Start runs; it may be changed before that.
 	Command *exec.Cmd
 
-	t      *testing.T
+	t      testing.TB
 	folder string
 }
 
 // NewHost prepares a process. It ends with the test.
-func NewHost(t *testing.T) *Host {
+func NewHost(t testing.TB) *Host {
 	t.Helper()
 	python := Python(t)
 	folder, err := os.MkdirTemp("", "gm") // not t.TempDir: another user may have to get there

@@ -12,7 +12,7 @@ import (
 )
 
 // Python returns the interpreter that has torch, which GMEMTOP_TORCH names; where it names none the test is skipped.
-func Python(t *testing.T) string {
+func Python(t testing.TB) string {
 	t.Helper()
 	p := os.Getenv("GMEMTOP_TORCH")
 	if p == "" {
@@ -28,7 +28,7 @@ var version = sync.OnceValues(func() (string, error) {
 })
 
 // Version returns the version of torch that the interpreter has: 206 is 2.6.
-func Version(t *testing.T) int {
+func Version(t testing.TB) int {
 	t.Helper()
 	p := Python(t)
 	text, err := version()
@@ -40,7 +40,7 @@ func Version(t *testing.T) int {
 }
 
 // Needs skips a test that a torch older than least cannot run, for want of what.
-func Needs(t *testing.T, least int, what string) {
+func Needs(t testing.TB, least int, what string) {
 	t.Helper()
 	if Version(t) < least {
 		text, _ := version()
