@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gmemtop/gmemtop/internal/torchtest"
+	"github.com/gmemtop/gmemtop/capture/torchtest"
 )
 
 // small has the flags that make each example small, as its help gives them for a machine without a GPU, and the millions of parameters that it has then.

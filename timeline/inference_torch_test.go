@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"github.com/gmemtop/gmemtop/capture/pytorch"
-	"github.com/gmemtop/gmemtop/internal/torchtest"
+	"github.com/gmemtop/gmemtop/capture/torchtest"
 	"github.com/gmemtop/gmemtop/traces/described"
 	"github.com/gmemtop/gmemtop/traces/torchsnapshot"
 )

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gmemtop/gmemtop/internal/torchtest"
+	"github.com/gmemtop/gmemtop/capture/torchtest"
 )
 
 func TestEveryPythonRunsTheSourceAndNothingIsLeft(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"github.com/gmemtop/gmemtop/capture/pytorch/pool"
-	"github.com/gmemtop/gmemtop/internal/torchtest"
+	"github.com/gmemtop/gmemtop/capture/torchtest"
 	"github.com/gmemtop/gmemtop/managers"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay/live"
