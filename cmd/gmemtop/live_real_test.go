@@ -25,7 +25,7 @@ import (
 )
 
 // torch returns the interpreter that has torch.
-func torch(t *testing.T) string {
+func torch(t testing.TB) string {
 	t.Helper()
 	p := os.Getenv("GMEMTOP_TORCH")
 	if p == "" {
