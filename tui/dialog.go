@@ -149,6 +149,9 @@ func (l *list) run(m *Model) tea.Cmd {
 	return tea.Batch(m.close(), e.run(), m.changed())
 }
 
+// leastBeside is the width from which on something is read beside a dialog.
+const leastBeside = 12
+
 func (l *list) draw(m *Model, c *canvas.Canvas) {
 	th := m.state.Theme
 	w, h := 72, len(l.entries)+6
@@ -157,7 +160,11 @@ func (l *list) draw(m *Model, c *canvas.Canvas) {
 			h++
 		}
 	}
-	frame := middle(c.Bounds().Inset(2, 1), w, min(h, 36))
+	around := c.Bounds().Inset(2, 1)
+	if c.Width()-w < 2*leastBeside { // a strip of what lies behind would hold halves of words
+		around, w = c.Bounds().Inset(0, 1), c.Width()
+	}
+	frame := middle(around, w, min(h, 36))
 	box := panel(m, c, frame, l.title)
 	w, h = box.Size()
 	x := box.Text(0, 0, th.OnDialog(th.Accent), "› ")

@@ -1,6 +1,7 @@
 package allocations
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -207,6 +208,25 @@ func BenchmarkDraw(b *testing.B) {
 		v.Draw(s, c)
 		if len(c.String()) == 0 {
 			b.Fatal("nothing was drawn")
+		}
+	}
+}
+
+// Numbers of stacks and of bytes, which views write into filters, are words in the sentence.
+func TestTheSentenceReadsFiltersThatViewsMade(t *testing.T) {
+	sc, v := open(t, viewtest.Training{Iterations: 2, Layers: 4})
+	d := sc.State.Device
+	site := d.Allocs.Stack[0]
+	for filter, want := range map[string]string{
+		"live cat:activation sort:-size":      " match cat:activation, alive at the peak: ",
+		"live size>=1048576 size<2097152":     " match size>=1.00MiB size<2.00MiB, alive at the peak: ",
+		"sort:-size":                          " allocations: ",
+		fmt.Sprintf("live site:%d", site):     " allocations alive at the peak, from " + d.Site(site) + ": ",
+		fmt.Sprintf("site:%d model.py", site): " allocations match model.py, from " + d.Site(site) + ": ",
+	} {
+		sc.State.QueryText, sc.State.Query.LiveAt = filter, d.Totals.PeakAt
+		if got := v.Sentence(sc.State); !strings.Contains(got, want) {
+			t.Errorf("%s: %q has no %q", filter, got, want)
 		}
 	}
 }

@@ -2,12 +2,14 @@ package allocations
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/tui/block"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/leaf"
@@ -64,8 +66,8 @@ func (v *View) Sentence(s *leaf.State) string {
 	text := fmt.Sprintf("%s allocations: %s in all", leaf.Count(n), s.Units.Bytes(r.bytes))
 	switch {
 	case s.QueryText != "":
-		text = fmt.Sprintf("%s of %s allocations match %s: %s in all",
-			leaf.Count(n), leaf.Count(int64(d.Allocs.Len())), s.QueryText, s.Units.Bytes(r.bytes))
+		text = fmt.Sprintf("%s of %s allocations%s: %s in all",
+			leaf.Count(n), leaf.Count(int64(d.Allocs.Len())), filterWords(s), s.Units.Bytes(r.bytes))
 	case n == 1:
 		text = fmt.Sprintf("One allocation: %s", s.Units.Bytes(r.bytes))
 	}
@@ -79,6 +81,51 @@ func (v *View) Sentence(s *leaf.State) string {
 		text += fmt.Sprintf("; %s never freed within the recording", leaf.Count(int64(r.leaked)))
 	}
 	return text + "."
+}
+
+// filterWords says in words what the filter selects: views make filters with numbers of stacks and of bytes, which nobody reads.
+func filterWords(s *leaf.State) string {
+	d := s.Device
+	var match, clauses []string
+	for _, term := range strings.Fields(s.QueryText) {
+		name, value, _ := strings.Cut(term, ":")
+		number, err := strconv.ParseInt(value, 10, 64)
+		switch {
+		case name == "sort":
+		case term == "live" && s.Query.LiveAt == d.Totals.PeakAt:
+			clauses = append(clauses, "alive "+leaf.AtPeak(d))
+		case term == "live" && s.Query.LiveAt == timeline.Start:
+			clauses = append(clauses, "alive before the first event")
+		case term == "live":
+			clauses = append(clauses, "alive at "+leaf.When(s, s.Query.LiveAt))
+		case name == "site" && err == nil:
+			clauses = append(clauses, "from "+siteName(d, traces.StackID(number)))
+		case name == "stack" && err == nil:
+			clauses = append(clauses, "from one stack of "+siteName(d, traces.StackID(number)))
+		default:
+			if digits := strings.TrimLeft(term, "size<>="); digits != term {
+				if n, err := strconv.ParseInt(digits, 10, 64); err == nil {
+					term = strings.TrimSuffix(term, digits) + strings.ReplaceAll(s.Units.Bytes(n), " ", "")
+				}
+			}
+			match = append(match, term)
+		}
+	}
+	if len(match) > 0 {
+		clauses = slices.Insert(clauses, 0, "match "+strings.Join(match, " "))
+	}
+	if len(clauses) == 0 {
+		return ""
+	}
+	return " " + strings.Join(clauses, ", ")
+}
+
+// siteName names a call site, as the breakdown by call site does.
+func siteName(d *timeline.Device, id traces.StackID) string {
+	if name := d.Site(id); name != "" {
+		return name
+	}
+	return "no recorded stack"
 }
 
 func (v *View) cell(s *leaf.State, a timeline.AllocID, col int) table.Cell {

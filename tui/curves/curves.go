@@ -241,11 +241,17 @@ func roundStep(v float64) float64 {
 	return 10 * p
 }
 
+// legendMark is how many cells an entry of the legend takes beside its name.
+const legendMark = 6
+
+// LegendRoom is how wide each of n names may be for all of them to stand in the legend of a plot w cells wide.
+func LegendRoom(w, n int) int { return (w-axisWidth-1)/n - legendMark }
+
 func (p *Plot) drawLegend(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 	x := at.X
 	for i := len(p.Curves) - 1; i >= 0; i-- {
 		curve := p.Curves[i]
-		n := canvas.Width(curve.Name) + 5
+		n := canvas.Width(curve.Name) + legendMark - 1
 		if curve.Name == "" || x+n > at.X+at.W {
 			continue
 		}

@@ -255,8 +255,12 @@ func sample(d *timeline.Device, w timeline.Window, at int64, s *shapes) []int64 
 	return curves.Sample(d, d.Allocated, w, int(float64(s.origin-(at-w.From))*scale+0.5), int(float64(w.To-w.From)*scale+0.5))
 }
 
-// names says which recording is which.
-func names(s *leaf.State, p pair) (a, b string) {
+// mostName is how much of a file's name tells which one it is.
+const mostName = 36
+
+// names says in w cells each which recording is which.
+func names(s *leaf.State, p pair, w int) (a, b string) {
+	room := min(max(w-len("A "), len("….pickle")), mostName)
 	name := func(d *timeline.Device) string {
 		switch t := d.Timeline(); {
 		case s.UnderPlan && t == s.Basis:
@@ -264,7 +268,7 @@ func names(s *leaf.State, p pair) (a, b string) {
 		case s.UnderPlan && t == s.Timeline:
 			return "under a plan"
 		default:
-			return canvas.TruncateLeft(leaf.Base(t.Trace.Source.Path), 36)
+			return canvas.TruncateLeft(leaf.Base(t.Trace.Source.Path), room)
 		}
 	}
 	return "A " + name(p.a), "B " + name(p.b)

@@ -49,7 +49,7 @@ func TestSwappingTurnsEveryDeltaAround(t *testing.T) {
 	if after := sum(); before == 0 || after != -before {
 		t.Errorf("sites differ by %d, and swapped by %d", before, after)
 	}
-	if a, _ := names(sc.State, v.of); !strings.Contains(a, "after.pickle") {
+	if a, _ := names(sc.State, v.of, 60); !strings.Contains(a, "after.pickle") {
 		t.Errorf("A is %s after a swap", a)
 	}
 }
@@ -66,7 +66,7 @@ func TestAStepUnderAPlanIsComparedWithTheOneWithout(t *testing.T) {
 		t.Errorf("it is not available: %s", why)
 	}
 	sc.Send(leaf.ChangedMsg{})
-	if a, b := names(sc.State, v.of); a != "A steps 42–43" || b != "B under a plan" {
+	if a, b := names(sc.State, v.of, 60); a != "A steps 42–43" || b != "B under a plan" {
 		t.Errorf("they are called %s and %s", a, b)
 	}
 	sc.Golden("under-a-plan")
@@ -152,6 +152,18 @@ func BenchmarkDraw(b *testing.B) {
 		v.Draw(s, c)
 		if len(c.String()) == 0 {
 			b.Fatal("nothing was drawn")
+		}
+	}
+}
+
+// However long the names of the recordings, the chart's legend has both.
+func TestTheLegendNamesBothRecordings(t *testing.T) {
+	a := viewtest.Training{Iterations: 2, Path: "runs/forward_and_backward_memory_snapshot_of_monday.pickle"}.Timeline(t)
+	b := viewtest.Training{Iterations: 2, Scale: 2, Path: "runs/forward_and_backward_memory_snapshot_of_tuesday.pickle"}.Timeline(t)
+	sc := viewtest.Open(t, New(), a, b)
+	for _, w := range []int{80, 100, 120} {
+		if text := sc.Mono(w, 24); !strings.Contains(text, "_monday.pickle") || !strings.Contains(text, "_tuesday.pickle") {
+			t.Errorf("%d columns:\n%s", w, text)
 		}
 	}
 }

@@ -53,7 +53,7 @@ func (v *View) drawCurves(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 		leaf.Working(s, c.Sub(at), "drawing both on one axis")
 		return
 	}
-	a, b := names(s, v.of)
+	a, b := names(s, v.of, curves.LegendRoom(at.W, 2))
 	plot := curves.Plot{Span: sh.span, Origin: sh.origin, Events: sh.events, Curves: []curves.Curve{
 		{Name: b, High: sh.b, Style: s.Theme.Accent, Mark: '*'},
 		{Name: a, High: sh.a, Style: s.Theme.Warn, Mark: 'o'},

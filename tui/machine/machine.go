@@ -230,6 +230,24 @@ func name(command string) string {
 	return "?"
 }
 
+// shortCommand is a command line without the folders of its program and of its script, which tell it from others the least and stand first.
+func shortCommand(command string) string {
+	words := strings.Fields(command)
+	if len(words) == 0 {
+		return command
+	}
+	words[0] = leaf.Base(words[0])
+	for i, w := range words[1:] {
+		if !strings.HasPrefix(w, "-") {
+			if strings.HasSuffix(w, ".py") {
+				words[1+i] = leaf.Base(w)
+			}
+			break
+		}
+	}
+	return strings.Join(words, " ")
+}
+
 // Draw implements leaf.View.
 func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 	_, body := c.Bounds().CutTop(leaf.Sentence(s, c, v.sentence(s)))
@@ -462,7 +480,7 @@ func (v *View) drawProcesses(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 			}
 			return table.Cell{Text: timeline.Duration(int64(p.Age)), Style: th.Dim}
 		}
-		cell := table.Cell{Text: p.Command, Style: plain}
+		cell := table.Cell{Text: shortCommand(p.Command), Style: plain}
 		if p.Torch && p.No == "" {
 			cell.Lead, cell.LeadStyle = "●", th.Good
 		}

@@ -109,3 +109,17 @@ func TestWhatTheDriverDoesNotSayIsNotDrawnAsNothing(t *testing.T) {
 		t.Errorf("a figure that is not known is drawn:\n%s", got)
 	}
 }
+
+func TestCommandsBeginWithWhatTellsThemApart(t *testing.T) {
+	for command, want := range map[string]string{
+		"/opt/conda/envs/llm/bin/python /home/ada/runs/train.py --epochs 3": "python train.py --epochs 3",
+		"/usr/bin/python3 -u train.py":                                      "python3 -u train.py",
+		"python -m torch.distributed.run /home/ada/train.py":                "python -m torch.distributed.run /home/ada/train.py",
+		"/usr/bin/Xorg :0": "Xorg :0",
+		"":                 "",
+	} {
+		if got := shortCommand(command); got != want {
+			t.Errorf("%q becomes %q, want %q", command, got, want)
+		}
+	}
+}
