@@ -26,8 +26,9 @@ const (
 	neverLimit   = time.Minute
 )
 
-// shortest and longest, in nanoseconds, are what is slept between two looks whether a thread has stopped.
-const shortest, longest = 10_000, 1_000_000
+// shortest and longest, in nanoseconds, are what is slept between two looks whether a thread has stopped. Before the first stop it is running at most: from the last
+// look at which it had not stopped the time counts that it is halted, which is overstated by what was slept.
+const shortest, running, longest = 10_000, 200_000, 1_000_000
 
 const (
 	sysgood     = 0x80
@@ -83,6 +84,7 @@ type tracee struct {
 	at        standing
 	signal    unix.Signal   // of atSignal
 	running   time.Time     // when it was last seen not to have stopped
+	doze      int64         // what is slept at most between two looks, nanoseconds
 	own       schedule      // of the thread
 	ours      schedule      // of the tracing thread
 	ranBefore time.Duration // the processor's time that it had had before
@@ -159,6 +161,7 @@ func (t *tracee) halt(meant func() error, fn func(*tracee) error) (err error) {
 	t.own, t.ours = scheduleOf(fmt.Sprintf("%d/task/%[1]d", pid)), scheduleOf("thread-self")
 	defer t.own.close()
 	defer t.ours.close()
+	defer steadily()()
 	if err := ptrace(unix.PTRACE_SEIZE, pid, 0, unix.PTRACE_O_TRACESYSGOOD); err != nil {
 		return fmt.Errorf("ptrace: seize: %w", err)
 	}
@@ -168,7 +171,7 @@ func (t *tracee) halt(meant func() error, fn func(*tracee) error) (err error) {
 		}
 	}
 	t.ranBefore, _ = t.own.read()
-	t.running = time.Now()
+	t.running, t.doze = time.Now(), running
 	if err := ptrace(unix.PTRACE_INTERRUPT, pid, 0, 0); err != nil {
 		return fmt.Errorf("ptrace: interrupt: %w", err)
 	}
@@ -190,6 +193,7 @@ func (t *tracee) halt(meant func() error, fn func(*tracee) error) (err error) {
 			return err
 		}
 	}
+	t.doze = longest
 	began, starved := t.running, t.waited()
 	defer func() {
 		err = errors.Join(err, t.release())
@@ -245,7 +249,7 @@ func (t *tracee) wait(limit time.Duration) error {
 		case spins > 8:
 			// By now the target may need this very processor, and looking often would keep it from that: this thread comes before all others. The kernel tells of
 			// a stop by SIGCHLD, to this thread first, which ends the sleep; one that comes just before it is noticed when as much time again has gone by.
-			doze := unix.NsecToTimespec(min(max(int64(t.running.Sub(began)), shortest), longest))
+			doze := unix.NsecToTimespec(min(max(int64(t.running.Sub(began)), shortest), t.doze))
 			unix.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&doze)), 0, 0)
 		}
 	}

@@ -3,6 +3,7 @@ package inject
 import (
 	"errors"
 	"os/exec"
+	"runtime/debug"
 	"testing"
 	"time"
 
@@ -71,8 +72,14 @@ func (p *process) calls(t *testing.T, n int) (took, ours time.Duration) {
 	if err := errors.Join(f.Err(), err); err != nil {
 		t.Fatal(err)
 	}
-	l := lendable(p.pid, at)
+	l, start := lendable(p.pid, at), time.Now()
 	if err := stopped(l, nil, func(l *tracee) error {
+		if was := debug.SetGCPercent(-1); was != -1 {
+			debug.SetGCPercent(was)
+			if time.Since(start) < steadyLimit { // it is given back after that
+				t.Error("garbage is collected while the process is halted")
+			}
+		}
 		began, _ := l.ours.read()
 		for range n {
 			if _, err := l.syscall(unix.SYS_GETPID); err != nil {

@@ -1,0 +1,40 @@
+package inject
+
+import (
+	"runtime"
+	"runtime/debug"
+	"testing"
+)
+
+var garbage []byte
+
+// TestNoGarbageIsCollectedWhileATargetIsHalted holds the collector off twice at a time, as two ranks that are attached to at once do.
+func TestNoGarbageIsCollectedWhileATargetIsHalted(t *testing.T) {
+	before := debug.SetGCPercent(37)
+	defer debug.SetGCPercent(before)
+	collected := func() uint32 {
+		var a, b runtime.MemStats
+		runtime.ReadMemStats(&a)
+		for range 64 {
+			garbage = make([]byte, 1<<20)
+		}
+		runtime.ReadMemStats(&b)
+		return b.NumGC - a.NumGC
+	}
+	first, second := steadily(), steadily()
+	if n := collected(); n > 0 {
+		t.Errorf("%d collections while two hold off", n)
+	}
+	first()
+	first()
+	if n := collected(); n > 0 {
+		t.Errorf("%d collections while one holds off", n)
+	}
+	second()
+	if n := collected(); n == 0 {
+		t.Error("no collection after both")
+	}
+	if got := debug.SetGCPercent(37); got != 37 {
+		t.Errorf("the setting is %d, not what it was", got)
+	}
+}
