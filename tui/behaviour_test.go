@@ -441,3 +441,16 @@ func TestASelectionOfAnotherDeviceIsDropped(t *testing.T) {
 		t.Errorf("%d is selected", got)
 	}
 }
+
+// What was opened is said until a key is pressed: from then on the line is for what is under the cursor.
+func TestAKeyTakesTheNoticeDown(t *testing.T) {
+	tl := training(t, "runs/train.gmt", 0)
+	d := start(t, Options{Loader: func(context.Context, func(string, int64, int64)) (Loaded, error) {
+		return Loaded{Timelines: []*timeline.Timeline{tl}, Notice: "this is a sample"}, nil
+	}}, 80, 24)
+	d.wants("this is a sample")
+	d.press("right")
+	if text := d.screen(); strings.Contains(text, "this is a sample") || !strings.Contains(text, " MiB of ") {
+		t.Errorf("after a key:\n%s", text)
+	}
+}

@@ -114,7 +114,8 @@ func (m opener) onLoaded(msg loadedMsg) tea.Cmd {
 	}
 	m.layout = layoutFor(m.width, m.height, painter(m).bannerText() != "")
 	if msg.loaded.Notice != "" {
-		return tea.Batch(cmd, m.sayFor(msg.loaded.Notice, false, 20*time.Second))
+		cmd = tea.Batch(cmd, m.sayFor(msg.loaded.Notice, false, 20*time.Second))
+		m.notice = m.toasts
 	}
 	return cmd
 }
@@ -189,6 +190,13 @@ func (m *Model) sayFor(text string, bad bool, wait time.Duration) tea.Cmd {
 	n := m.toasts
 	m.toast = leaf.ToastMsg{Text: text, Error: bad}
 	return m.after(wait, func(time.Time) tea.Msg { return toastEndMsg{n} })
+}
+
+// dropNotice takes down what was said of what was opened: who presses a key has read it, and the line is for what is under the cursor.
+func (m router) dropNotice() {
+	if m.notice > 0 && m.notice == m.toasts {
+		m.toast, m.notice = leaf.ToastMsg{}, 0
+	}
 }
 
 // copyText puts text into the clipboard of the user's own machine, through the terminal (OSC 52).

@@ -49,6 +49,7 @@ type Model struct {
 
 	toast    leaf.ToastMsg
 	toasts   int
+	notice   int // the number of the toast that says what was opened
 	found    foundMsg
 	lastMark timeline.Moment // where ' came from
 	yank     string          // what was copied last, for tests of the clipboard's text

@@ -56,6 +56,7 @@ func (m router) onTerminal(msg tea.Msg) (tea.Cmd, bool) {
 		}
 		return m.changed(), true
 	case tea.KeyPressMsg:
+		m.dropNotice()
 		return m.onKey(msg), true
 	case tea.PasteMsg:
 		if len(m.dialogs) > 0 {
@@ -63,6 +64,9 @@ func (m router) onTerminal(msg tea.Msg) (tea.Cmd, bool) {
 		}
 		return nil, true
 	case tea.MouseMsg:
+		if _, click := msg.(tea.MouseClickMsg); click {
+			m.dropNotice()
+		}
 		return m.onMouse(msg), true
 	case tea.ResumeMsg:
 		return tea.ClearScreen, true

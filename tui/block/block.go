@@ -170,6 +170,11 @@ func Stack(s *leaf.State, c *canvas.Canvas, id traces.StackID) {
 	frames, left := framesOf(s.Device, id)
 	userFile, userLine := leaf.UserFrame(s.Device, id)
 	users := func(f frame) bool { return f.file == userFile && f.line == userLine }
+	if h == 1 && len(frames) > 0 { // one frame says more than how many there are
+		at := max(slices.IndexFunc(frames, users), 0)
+		drawFrame(s, c, 0, frames[at], s.Theme.Strong)
+		return
+	}
 	if at := slices.IndexFunc(frames, users); len(frames) > h && at >= h-1 && h > 2 { // the one that matters is further out than there is room
 		for y, f := range frames[:h-3] {
 			drawFrame(s, c, y, f, s.Theme.Text)

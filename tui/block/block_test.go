@@ -63,7 +63,7 @@ func TestStacksShowPythonAndCountTheRest(t *testing.T) {
 	}{
 		{6, []string{"linear functional.py:9", "forward model.py:41", "2 frames of native code and wrappers left out"}},
 		{2, []string{"linear functional.py:9", "forward model.py:41"}},
-		{1, []string{"… 2 more callers"}},
+		{1, []string{"forward model.py:41"}},
 	} {
 		cv := canvas.New(60, c.h, canvas.NoColor, false)
 		block.Stack(s, cv, stack)

@@ -176,22 +176,25 @@ func (v *View) drawBar(s *leaf.State, c *canvas.Canvas, a *timeline.Autopsy) {
 	}
 }
 
-// causeRows returns the rows that the causes take: with their whole texts where the view is high, else a row each, the first of them.
+// causeRows returns the rows that the causes take: with their whole texts where both tables have room below them, else a row each, the first of them.
 func (v *View) causeRows(a *timeline.Autopsy, body canvas.Rect) int {
 	n := len(a.Causes)
-	switch {
-	case n == 0 || body.H < 8:
+	if n == 0 || body.H < 8 {
 		return 0
+	}
+	whole := 1
+	for _, cause := range a.Causes {
+		whole += max(len(leaf.Wrap(cause.Text, body.W-causeText)), 1)
+	}
+	switch {
+	case body.H >= 26:
+		return min(whole, body.H/3+1)
+	case body.H-whole >= len(a.Levers)+leverDetail+leastHolders:
+		return whole
 	case body.H < 16:
 		return min(n, 2)
-	case body.H < 26:
-		return min(n, 4) + 1
 	}
-	rows := 0
-	for _, cause := range a.Causes {
-		rows += len(leaf.Wrap(cause.Text, body.W-causeText))
-	}
-	return min(max(rows, n), body.H/3) + 1
+	return min(n, 4) + 1
 }
 
 // causeText is the column in which the text of a cause begins.
@@ -248,8 +251,8 @@ func (v *View) drawTables(s *leaf.State, c *canvas.Canvas, body canvas.Rect, a *
 		_, right = right.CutLeft(2)
 		v.drawLevers(s, c, left, a)
 		v.drawHolders(s, c, right, a)
-	case body.H >= 18, body.H-len(a.Levers)-6 >= 4: // half for each at most, or what the levers leave
-		rows := len(a.Levers) + 6
+	case body.H >= 18, body.H-len(a.Levers)-leverDetail >= leastHolders: // half for each at most, or what the levers leave
+		rows := len(a.Levers) + leverDetail
 		if body.H >= 18 {
 			rows = min(rows, body.H/2+1)
 		}
@@ -262,6 +265,12 @@ func (v *View) drawTables(s *leaf.State, c *canvas.Canvas, body canvas.Rect, a *
 		v.drawLevers(s, c, body, a)
 	}
 }
+
+// What the levers take beside a row each, with their head and what the selected one means; and the least of the holders that is worth a table.
+const (
+	leverDetail  = 6
+	leastHolders = 4
+)
 
 // drawLevers draws the table of levers and, under it, what the selected one means and its command.
 func (v *View) drawLevers(s *leaf.State, c *canvas.Canvas, at canvas.Rect, a *timeline.Autopsy) {

@@ -5,6 +5,7 @@ package oom
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"charm.land/bubbles/v2/key"
@@ -161,7 +162,7 @@ func (v *View) Bindings(s *leaf.State) []key.Binding {
 		list = v.holders.Bindings("show it at that moment")
 	}
 	if v.levers.Rows() > 0 && v.holders.Rows() > 0 {
-		list = append(list, tab)
+		list = slices.Insert(list, min(2, len(list)), tab) // where the holders have no room, nothing else says that they are there
 	}
 	return list
 }

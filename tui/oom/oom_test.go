@@ -140,3 +140,20 @@ func TestAFewLeversLeaveRoomForWhoHeldIt(t *testing.T) {
 		}
 	}
 }
+
+// Where both tables keep their room, why it ran out is said whole, also in a terminal that is not high.
+func TestCausesAreWholeWhereThereIsRoom(t *testing.T) {
+	sc := viewtest.Open(t, New(), viewtest.Training{Iterations: 2, Layers: 6, OOM: true}.Timeline(t))
+	a, err := sc.State.Device.Autopsy(t.Context(), sc.State.Units)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Join(strings.Fields(sc.Text(100, 30)), " ")
+	for _, cause := range a.Causes {
+		for _, line := range leaf.Wrap(cause.Text, 98-causeText) {
+			if !strings.Contains(text, line) {
+				t.Errorf("%q of %s is cut:\n%s", line, cause.Kind, sc.Text(100, 30))
+			}
+		}
+	}
+}
