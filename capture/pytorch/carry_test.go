@@ -53,6 +53,13 @@ func TestWhatReturnsAsAnotherIsFound(t *testing.T) {
 	}
 }
 
+func TestAttentionThatDropsNothingRunsAgain(t *testing.T) {
+	t.Parallel()
+	if out, err := carrying(t, "draws.py"); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 func TestWhateverFailsInAPlanTrainingGoesOn(t *testing.T) {
 	t.Parallel()
 	out, err := carrying(t, "failing.py")

@@ -29,7 +29,7 @@ NORMALISATIONS = {"native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm"}
 class _Func(object):
     """What an op's schema says, looked up once."""
 
-    __slots__ = ("name", "skip", "written", "overwrites", "rerun", "collective", "running", "cast", "shapes")
+    __slots__ = ("name", "skip", "written", "overwrites", "chance", "collective", "running", "cast", "shapes")
 
     def __init__(self, func, torch):
         schema = func._schema
@@ -38,11 +38,10 @@ class _Func(object):
         self.skip = space == "profiler"
         self.written = [(k, a.name) for k, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write]
         self.overwrites = name in OVERWRITES
-        self.rerun = torch.Tag.nondeterministic_seeded not in func.tags
+        self.chance = _chance(func, torch)
         self.collective = space == "c10d"
         if self.collective:
             self.written = [(0, schema.arguments[0].name)] if schema.arguments and name.endswith("_") else []
-            self.rerun = False
         self.running = name in NORMALISATIONS
         self.cast = name == "_to_copy"
         self.shapes = name.endswith("_like") or name.startswith("new_")  # asks a tensor for its shape and reads none of its bytes
@@ -401,7 +400,7 @@ class Ops(Recording):
             if len(self.rows) < MAX_ROWS:
                 self.timed.append((len(self.rows), timer[2].device, timer[0], timer[1]))
                 self.newest[timer[2]] = timer[1]
-        self._row(("o", start, stop - start, info.name, phase, module, sorted(reads), sorted(made), sorted(written - made), info.rerun, stream))
+        self._row(("o", start, stop - start, info.name, phase, module, sorted(reads), sorted(made), sorted(written - made), not info.collective and not _draws(info.chance, args, kwargs), stream))
         if info.running and len(args) > 5 and args[5] and args[3] is not None:
             # An op of its own, so that the normalisation can run again.
             stats = self._storage(args[3]) + self._storage(args[4])

@@ -4,8 +4,8 @@ An op is taken down as it runs, below autograd and autocast: what was called, wi
 memory is held only by what the plan keeps. What an op reads that nobody makes again is held; what is changed in place by an op that is not taken down is
 first read for all that depends on it.
 
-What runs again goes straight to those ops: no module's code runs a second time, no hook of the program's, no draw. A normalisation runs again without its
-running statistics, which it would change twice.
+What runs again goes straight to those ops: no module's code runs a second time, no hook of the program's, no draw: an op that may draw runs again only where it was
+asked not to. A normalisation runs again without its running statistics, which it would change twice.
 """
 import time
 
@@ -15,7 +15,7 @@ STATISTICS = {"aten::native_batch_norm": (3, 4), "aten::cudnn_batch_norm": (3, 4
 class _Call(object):
     """How an op was called. Tensors among the arguments are handles."""
 
-    __slots__ = ("func", "args", "kwargs", "outs")
+    __slots__ = ("func", "args", "kwargs", "outs", "seeded")
 
 
 class Again(object):
@@ -42,7 +42,7 @@ class Again(object):
     def _op(self, it, func, args, kwargs):
         if self.graph_task() != -1:
             return func(*args, **kwargs)
-        name, wanted, writes, draws = self.infos.get(func) or self._info(func)
+        name, wanted, writes, chance = self.infos.get(func) or self._info(func)
         if wanted is None:
             groups = None
         else:
@@ -55,7 +55,7 @@ class Again(object):
         try:
             if writes and (it.values or groups is not None):
                 written = [t for k, key in writes for t in self._tensors((args[k] if k < len(args) else kwargs.get(key),), [])]
-            if groups is not None and not draws and not it.why and it.over.isdisjoint(groups):
+            if groups is not None and not _draws(chance, args, kwargs) and not it.why and it.over.isdisjoint(groups):
                 call = self._note(it, name, func, args, kwargs, written or (), groups)
         except Exception as e:
             self._broke(it, e)
@@ -72,10 +72,10 @@ class Again(object):
         return out
 
     def _info(self, func):
-        """What there is to know of an op: its name, the calls of it that are wanted, which arguments it writes, whether it draws random numbers."""
+        """What there is to know of an op: its name, the calls of it that are wanted, which arguments it writes, by which it draws random numbers."""
         schema = func._schema
         writes = [(k, a.name) for k, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write]
-        info = self.infos[func] = schema.name, self.wanted.get(schema.name), writes, self.torch.Tag.nondeterministic_seeded in func.tags
+        info = self.infos[func] = schema.name, self.wanted.get(schema.name), writes, _chance(func, self.torch)
         return info
 
     def _note(self, it, name, func, args, kwargs, written, groups):
@@ -85,7 +85,7 @@ class Again(object):
             if value is None or value.spoiled or value.groups != groups:
                 return None
         call, statistics = _Call(), STATISTICS.get(name, ()) if len(args) > 5 and args[5] else ()
-        call.func = func
+        call.func, call.seeded = func, self.infos[func][3] is not None
         call.args = tuple(None if k in statistics else self._held(it, a) for k, a in enumerate(args))
         call.kwargs = {k: self._held(it, a) for k, a in kwargs.items()}
         return call
@@ -162,7 +162,10 @@ class Again(object):
                 last[h.value] = k
         with self.torch.no_grad(), self.torch._C._DisableAutocast():
             for k, call in enumerate(calls):
-                out = call.func(*self._given(it, call.args, env), **{n: self._given(it, (a,), env)[0] for n, a in call.kwargs.items()})
+                args, kwargs = self._given(it, call.args, env), {n: self._given(it, (a,), env)[0] for n, a in call.kwargs.items()}
+                with _undrawn(self.torch, args[0].device) if call.seeded else contextlib.nullcontext():
+                    out = call.func(*args, **kwargs)
+                del args, kwargs
                 for value, t in zip(call.outs, self._tensors((out,), [])):
                     if value is not None:
                         env[value] = self._flat(t.untyped_storage(), t.dtype)

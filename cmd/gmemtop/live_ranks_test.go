@@ -231,7 +231,7 @@ func TestARankThatRefusesIsNamedAndTheOthersGoOn(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ranks := twoOfThem(t, "gpt@400", "compiled@800", file)
+	ranks := twoOfThem(t, "gpt@1500", "compiled@800", file)
 	ranks.until(2)
 	err := ranks.beside("vdnn-all", func(n live.News) bool {
 		return strings.HasPrefix(ranked(n), "rank 0 on, rank 1 off: ") && n.CountOn() == 1
@@ -239,8 +239,8 @@ func TestARankThatRefusesIsNamedAndTheOthersGoOn(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	want := alone(t, scenarios, "gpt@400", "compiled@800")
-	learntTheSame(t, ranks.end(), results([]byte(want["gpt@400"]+want["compiled@800"])))
+	want := alone(t, scenarios, "gpt@1500", "compiled@800")
+	learntTheSame(t, ranks.end(), results([]byte(want["gpt@1500"]+want["compiled@800"])))
 }
 
 // guestOf looks along with who watches a process.

@@ -1,0 +1,38 @@
+"""A part of the agent: whether a call of an op draws random numbers. It rests on torch alone.
+
+torch tags the ops that may draw. Attention is one, for the weights that it may drop, and mostly it is asked to drop none: what draws there is the call and not the
+op. Were attention never to run again, a transformer could not be trained on recompute at all.
+"""
+import contextlib
+
+# Ops that draw nothing, and give the same bits each time, where their chance to drop a weight is 0 (aten/src/ATen/native/transformers in torch's sources).
+ATTENTION = {"aten::_scaled_dot_product_" + kind for kind in ("flash_attention", "flash_attention_for_cpu", "efficient_attention", "cudnn_attention")}
+
+
+def _chance(func, torch):
+    """None for an op that never draws, () for one that may at any call, and otherwise the argument that is 0 where it does not: position, name, default."""
+    if torch.Tag.nondeterministic_seeded not in func.tags:
+        return None
+    for k, a in enumerate(func._schema.arguments):
+        if func._schema.name in ATTENTION and a.name == "dropout_p":
+            return k, a.name, a.default_value if a.has_default_value() else None
+    return ()
+
+
+def _draws(chance, args, kwargs):
+    """Whether such a call draws."""
+    if not chance:
+        return chance is not None
+    at, name, default = chance
+    return (args[at] if at < len(args) else kwargs.get(name, default)) != 0
+
+
+@contextlib.contextmanager
+def _undrawn(torch, device):
+    """Has whatever runs leave the device's generator as it was, should it count the call."""
+    with torch._C._DisableTorchDispatch():
+        generator = torch.cuda.default_generators[device.index] if device.type == "cuda" else torch.default_generator
+        state = generator.get_state()
+    yield
+    with torch._C._DisableTorchDispatch():
+        generator.set_state(state)
