@@ -136,9 +136,14 @@ func (w wording) autopsy(a *Autopsy, f *facts) string {
 			return s + " " + l.fitText(w.units)
 		}
 	}
+	most := " Most would be saved by "
 	for _, l := range a.Levers {
-		if l.Saves > 0 && !(l.needsRanks() && w.tl.Trace.Process.WorldSize < 2) {
-			return s + " Most would be saved by " + l.gerund() + ": " + l.savesText(w.units) + "." + peak
+		switch {
+		case l.Saves <= 0:
+		case l.needsRanks() && w.tl.Trace.Process.WorldSize < 2:
+			most = " On one GPU most would be saved by " // the table begins with what takes more of them
+		default:
+			return s + most + l.gerund() + ": " + l.savesText(w.units) + "." + peak
 		}
 	}
 	return s + peak
