@@ -114,7 +114,8 @@ class Carrier(Again):
                 self.wanted.setdefault(name, {}).setdefault(n, []).append(g)
         self.graph_task = torch._C._current_graph_task_id
         self.plain = (torch.Tensor, torch.nn.Parameter)
-        self.infos, self.hooks, self.patched = {}, [], None
+        self.infos, self.hooks, self.patches = {}, [], Patches()
+        self.disable = torch._C._autograd._saved_tensors_hooks_disable
         self.thread, self.depth, self.pushed, self.mode, self.entered = 0, 0, False, None, False
         self.slab, self.owners, self.streams = None, {}, None
         self.why, self.differs, self.stale, self.iterations = "", False, 0, 0
@@ -138,10 +139,8 @@ class Carrier(Again):
         self.thread = threading.get_ident()
         if self.wanted:
             self.mode = self._mode()
-        functorch = torch._C._autograd._saved_tensors_hooks_disable
-        ours = self._disabling(functorch)
-        torch._C._autograd._saved_tensors_hooks_disable = ours
-        self.patched = ours, functorch
+            self.patches.subclassing(torch)
+        self.disable = self.patches.put(torch._C._autograd, "_saved_tensors_hooks_disable", self._disabling)
         self.hooks = [hooks.register_module_forward_pre_hook(self._enter), hooks.register_module_forward_hook(self._leave, always_call=True)]
 
     def next(self):
@@ -162,11 +161,7 @@ class Carrier(Again):
         for hook in self.hooks:
             hook.remove()
         self.hooks = []
-        if self.patched is not None:
-            ours, theirs = self.patched
-            if self.torch._C._autograd._saved_tensors_hooks_disable is ours:
-                self.torch._C._autograd._saved_tensors_hooks_disable = theirs
-            self.patched = None
+        self.patches.undo()
         self.watch = self.slab = self.streams = None
         if not self.entered:
             self.mode = None
@@ -212,9 +207,8 @@ class Carrier(Again):
         autograd = self.torch._C._autograd
         if autograd._saved_tensors_hooks_get_disabled_error_message() is not None:
             return False  # then there are none
-        disable = autograd._saved_tensors_hooks_disable if self.patched is None else self.patched[1]
         try:
-            disable("gmemtop looks")
+            self.disable("gmemtop looks")
             return False
         except RuntimeError:
             return True

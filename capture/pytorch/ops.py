@@ -47,10 +47,6 @@ class _Func(object):
         self.shapes = name.endswith("_like") or name.startswith("new_")  # asks a tensor for its shape and reads none of its bytes
 
 
-def _before(torch, major, minor):
-    return tuple(int(x) for x in str(torch.__version__).split(".")[:2]) < (major, minor)
-
-
 class Ops(Recording):
     """One window. Only end() of it is called from a thread other than the training's."""
 
@@ -62,7 +58,7 @@ class Ops(Recording):
         self.rooting = False  # backward() has been called and its graph not yet begun to run
         self.funcs, self.wraps = {}, {}
         self.graphs = 0
-        self.mode, self.hooks, self.patched = None, [], []
+        self.mode, self.hooks, self.patches = None, [], Patches()
         self.parameters = set()
         self.tensor, self.strided = torch.Tensor, torch.strided
         self.thread = threading.get_ident()
@@ -94,11 +90,10 @@ class Ops(Recording):
         self.there = self._held()
         self.hooks.append(module_hooks.register_module_forward_pre_hook(self._enter))
         self.hooks.append(module_hooks.register_module_forward_hook(self._leave, always_call=True))
-        self._patch(self.torch.UntypedStorage, "resize_", self._resizing)
-        if _before(self.torch, 2, 6):
-            self._patch(self.tensor, "as_subclass", self._without_dispatch)
+        self.patches.put(self.torch.UntypedStorage, "resize_", self._resizing)
+        self.patches.subclassing(self.torch)
         if self.torch.cuda.is_available() and hasattr(self.torch.cuda, "CUDAGraph"):
-            self._patch(self.torch.cuda.CUDAGraph, "replay", self._replaying)
+            self.patches.put(self.torch.cuda.CUDAGraph, "replay", self._replaying)
         self.mode = Mode()
         self.mode.__enter__()
 
@@ -129,19 +124,7 @@ class Ops(Recording):
         for hook in self.hooks:
             hook.remove()
         self.hooks = []
-        for owner, name, ours, theirs in self.patched:
-            if owner.__dict__.get(name) is ours:
-                if theirs is None:
-                    delattr(owner, name)
-                else:
-                    setattr(owner, name, theirs)
-        self.patched = []
-
-    def _patch(self, owner, name, make):
-        theirs = owner.__dict__.get(name)
-        ours = make(getattr(owner, name))
-        setattr(owner, name, ours)
-        self.patched.append((owner, name, ours, theirs))
+        self.patches.undo()
 
     def _resizing(self, original):
         window = self
@@ -157,16 +140,6 @@ class Ops(Recording):
             return out
 
         return resize_
-
-    def _without_dispatch(self, original):
-        """What newer torch does by itself: a tensor that comes out of a mode cannot become another type, which older torch then says to the program."""
-        torch = self.torch
-
-        def as_subclass(tensor, *args, **kwargs):
-            with torch._C._DisableTorchDispatch():
-                return original(tensor, *args, **kwargs)
-
-        return as_subclass
 
     def _replaying(self, original):
         window = self

@@ -36,6 +36,9 @@ const Version = 1
 //go:embed lines.py
 var linesSource string
 
+//go:embed patch.py
+var patchSource string
+
 //go:embed draws.py
 var drawsSource string
 
@@ -77,13 +80,13 @@ var siteSource string
 
 // Agent returns the agent's source: one file for Python 3.8 and newer that needs torch 2.2 or newer and nothing else.
 func Agent() string {
-	return strings.Join([]string{linesSource, drawsSource, opsSource, recordedSource, totalsSource, rerunSource, carrySource, offloadSource, costsSource, pool.Python(), pooledSource, sendSource, manageSource, agentSource}, "\n\n")
+	return strings.Join([]string{linesSource, patchSource, drawsSource, opsSource, recordedSource, totalsSource, rerunSource, carrySource, offloadSource, costsSource, pool.Python(), pooledSource, sendSource, manageSource, agentSource}, "\n\n")
 }
 
 // CarrySource returns the part of the agent that carries plans out. It rests on torch alone and can be a file of its own, behind an import of torch.
 func CarrySource() string {
 	var code []string
-	for _, source := range []string{drawsSource, rerunSource, carrySource} {
+	for _, source := range []string{patchSource, drawsSource, rerunSource, carrySource} {
 		_, c, _ := strings.Cut(source, "\"\"\"\nimport ") // behind what it says about itself
 		code = append(code, "import "+c)
 	}

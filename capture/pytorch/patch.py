@@ -1,0 +1,42 @@
+"""A part of the agent: puts functions of ours in the place of torch's, and torch's back. It rests on torch alone."""
+import functools
+
+
+class Patches(object):
+    """What was put in whose place."""
+
+    def __init__(self):
+        self.list = []
+
+    def put(self, owner, name, make):
+        """Put in the place of a function what make returns of it, and return the function."""
+        theirs, original = owner.__dict__.get(name), getattr(owner, name)
+        ours = make(original)
+        setattr(owner, name, ours)
+        self.list.append((owner, name, ours, theirs))
+        return original
+
+    def undo(self):
+        """Take ours away, but for what somebody has wrapped since."""
+        for owner, name, ours, theirs in reversed(self.list):
+            if owner.__dict__.get(name) is ours:
+                if theirs is None:
+                    delattr(owner, name)
+                else:
+                    setattr(owner, name, theirs)
+        self.list = []
+
+    def subclassing(self, torch):
+        """Have tensors become subclasses under a dispatch mode, as newer torch does by itself: to older torch one that comes out of a mode has its type for good,
+        and as_subclass raises."""
+        if tuple(int(x) for x in str(torch.__version__).split(".")[:2]) < (2, 6):
+            self.put(torch.Tensor, "as_subclass", lambda original: _without_dispatch(torch, original))
+
+
+def _without_dispatch(torch, original):
+    @functools.wraps(original)
+    def as_subclass(tensor, *args, **kwargs):
+        with torch._C._DisableTorchDispatch():
+            return original(tensor, *args, **kwargs)
+
+    return as_subclass
