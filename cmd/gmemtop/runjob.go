@@ -142,10 +142,10 @@ func (a *app) runJob(ctx context.Context, argv []string, x *wish, offload []stri
 
 // recordRank returns how another process of the job is written, beside the file of the first one: run-rank1.gmt beside run.gmt, so that both are found as
 // one run. Where a file is there already it stays, unless overwriting was asked for.
-func (a *app) recordRank(force bool) func(who capture.Target, c capture.Controller) (*capture.Recorder, error) {
+func (a *app) recordRank(force bool) func(who capture.Target, c capture.Controller, relay *pytorch.Relay) (*capture.Recorder, error) {
 	taken := map[string]bool{}
 	var mu sync.Mutex
-	return func(who capture.Target, c capture.Controller) (*capture.Recorder, error) {
+	return func(who capture.Target, c capture.Controller, relay *pytorch.Relay) (*capture.Recorder, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		ext := filepath.Ext(a.flags.output)
@@ -164,6 +164,7 @@ func (a *app) recordRank(force bool) func(who capture.Target, c capture.Controll
 				a.note("rank %d: %s: %s in step %d", max(who.Rank, 0), t, why, s.Index)
 			}
 		}
+		o.Failed = a.unrecorded(relay)
 		if o.Path = path; force {
 			if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return nil, err

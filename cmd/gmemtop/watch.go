@@ -143,12 +143,9 @@ func (a *app) watch(title, waiting string) (*watching, error) {
 			return nil, err
 		}
 		o.Fired = func(t *capture.Trigger, s capture.Step, why string) {
-			a.tell(w, "trigger "+t.String(), fmt.Sprintf("%s: %s in step %d", t, why, s.Index))
+			a.tell(w.relay, "trigger "+t.String(), fmt.Sprintf("%s: %s in step %d", t, why, s.Index))
 		}
-		o.Failed = func(err error) {
-			a.tell(w, "recording", fmt.Sprintf("nothing is recorded any more: %s; what was written stays readable and the job goes on: record it again to another file with -o",
-				oneLine(err)))
-		}
+		o.Failed = a.unrecorded(w.relay)
 		if w.recorder, err = capture.NewRecorder(o); err != nil {
 			return nil, err
 		}
@@ -157,13 +154,20 @@ func (a *app) watch(title, waiting string) (*watching, error) {
 	return w, nil
 }
 
-// tell says something while a job is watched: on the screen where there is one, which lines on standard error would spoil.
-func (a *app) tell(w *watching, key, text string) {
+// unrecorded returns what is told of the error that ends the recording of a process, when it happens.
+func (a *app) unrecorded(r *pytorch.Relay) func(err error) {
+	return func(err error) {
+		a.tell(r, "recording", fmt.Sprintf("nothing is recorded any more: %s; what was written stays readable and the job goes on: record it again to another file with -o", oneLine(err)))
+	}
+}
+
+// tell says something while a process is watched: on the screen where there is one, which lines on standard error would spoil.
+func (a *app) tell(r *pytorch.Relay, key, text string) {
 	if f := &a.flags.live; f.headless || f.outlives || !isTerminal(a.out) || a.env("TERM") == "dumb" {
 		a.note("%s", text)
 		return
 	}
-	w.relay.Notice(capture.Notice{Key: key, Text: text})
+	r.Notice(capture.Notice{Key: key, Text: text})
 }
 
 // job is a source that takes orders.
