@@ -33,7 +33,7 @@ type jobFeed struct {
 	main   *watching
 	every  int                             // of how many steps of every process one is captured whole
 	share  func(pid int, r *pytorch.Relay) // serves other viewers of a process; nil for not at all
-	record func(t capture.Target, c capture.Controller) (*capture.Recorder, error)
+	record func(t capture.Target, c capture.Controller, r *pytorch.Relay) (*capture.Recorder, error)
 	ctx    context.Context // of the feeds
 	stop   context.CancelFunc
 	work   sync.WaitGroup
@@ -150,7 +150,7 @@ func (m *member) admit() {
 		return
 	}
 	if f.record != nil {
-		r, err := f.record(t, m.control)
+		r, err := f.record(t, m.control, m.relay)
 		f.mu.Lock()
 		m.recorder, m.unsaved = r, err
 		f.mu.Unlock()

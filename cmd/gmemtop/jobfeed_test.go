@@ -226,6 +226,43 @@ func TestEveryRankIsRecordedToAFileOfItsOwnAndTheyAreOneRun(t *testing.T) {
 	}
 }
 
+// TestARankThatIsNotRecordedAnyMoreIsToldOfAtOnce has the second file of a rank's recording refused, in the middle of the job.
+func TestARankThatIsNotRecordedAnyMoreIsToldOfAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	said, err := os.Create(filepath.Join(dir, "said"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer said.Close()
+	c := runCommand{watcher: watcher{app: newApp(nil, said, said, nil)}}
+	c.flags.output, c.live.maxBytes = filepath.Join(dir, "run.gmt"), "1B"
+	w, err := c.watch("", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "run-rank1.001.gmt"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	f := newJobFeed(w)
+	f.record = c.recordRank(false)
+	m := train(f, 2, 3)[1]
+	for range 3 {
+		m.Window(capture.Window{Trace: sampleTrace(t), First: 1, Last: 1, How: capture.HowOps})
+	}
+	m.recorder.End(capture.End{}) // which writes what it holds, as a second that goes by does
+	b, err := os.ReadFile(said.Name())
+	if text := string(b); err != nil || strings.Count(text, "nothing is recorded any more: recording ") != 1 || !strings.Contains(text, "run-rank1.001.gmt") {
+		t.Errorf("before the job has ended it is said: %q, %v", text, err)
+	}
+	f.End(capture.End{Reason: capture.Exited})
+	if err := w.close(); err != nil {
+		t.Errorf("the first is recorded: %v", err)
+	}
+	if err := f.close(); err == nil {
+		t.Error("that of the second has no error")
+	}
+}
+
 // ddp trains a line with two ranks over gloo, the second of which dawdles before its forward.
 const ddp = `
 import os, time

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/pytorch/pool"
+	"github.com/gmemtop/gmemtop/capture/torchtest"
 	"github.com/gmemtop/gmemtop/managers"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay/live"
@@ -116,7 +117,7 @@ func (l *liveTraining) toggled(words []byte, toggles int64) (under, missed int64
 
 // TestAPoolServesCompiledCode has graphs of torch.compile run eagerly, and as code of their own where there is a compiler for that.
 func TestAPoolServesCompiledCode(t *testing.T) {
-	torch(t)
+	torchtest.Needs(t, 206, "torch.compile of an older one takes the hooks off the steps of all optimizers, so that no step is seen")
 	t.Parallel()
 	compiled := []string{"compiled@800"}
 	if *stepsUnder > 0 { // it takes a minute, most of it a compiler's

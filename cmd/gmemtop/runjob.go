@@ -148,10 +148,10 @@ func (c *runCommand) run(ctx context.Context, argv []string, x *wish, offload []
 
 // recordRank returns how another process of the job is written, beside the file of the first one: run-rank1.gmt beside run.gmt, so that both are found as
 // one run. Where a file is there already it stays, unless overwriting was asked for.
-func (c *runCommand) recordRank(force bool) func(who capture.Target, control capture.Controller) (*capture.Recorder, error) {
+func (c *runCommand) recordRank(force bool) func(who capture.Target, control capture.Controller, relay *pytorch.Relay) (*capture.Recorder, error) {
 	taken := map[string]bool{}
 	var mu sync.Mutex
-	return func(who capture.Target, control capture.Controller) (*capture.Recorder, error) {
+	return func(who capture.Target, control capture.Controller, relay *pytorch.Relay) (*capture.Recorder, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		ext := filepath.Ext(c.flags.output)
@@ -170,6 +170,7 @@ func (c *runCommand) recordRank(force bool) func(who capture.Target, control cap
 				c.note("rank %d: %s: %s in step %d", max(who.Rank, 0), t, why, s.Index)
 			}
 		}
+		o.Failed = c.unrecorded(relay)
 		if o.Path = path; force {
 			if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return nil, err

@@ -178,12 +178,9 @@ func (c *watcher) watch(title, waiting string) (*watching, error) {
 			return nil, err
 		}
 		o.Fired = func(t *capture.Trigger, s capture.Step, why string) {
-			c.tell(w, "trigger "+t.String(), fmt.Sprintf("%s: %s in step %d", t, why, s.Index))
+			c.tell(w.relay, "trigger "+t.String(), fmt.Sprintf("%s: %s in step %d", t, why, s.Index))
 		}
-		o.Failed = func(err error) {
-			c.tell(w, "recording", fmt.Sprintf("nothing is recorded any more: %s; what was written stays readable and the job goes on: record it again to another file with -o",
-				oneLine(err)))
-		}
+		o.Failed = c.unrecorded(w.relay)
 		if w.recorder, err = capture.NewRecorder(o); err != nil {
 			return nil, err
 		}
@@ -192,13 +189,20 @@ func (c *watcher) watch(title, waiting string) (*watching, error) {
 	return w, nil
 }
 
-// tell says something while a job is watched: on the screen where there is one, which lines on standard error would spoil.
-func (c *watcher) tell(w *watching, key, text string) {
+// unrecorded returns what is told of the error that ends the recording of a process, when it happens.
+func (c *watcher) unrecorded(r *pytorch.Relay) func(err error) {
+	return func(err error) {
+		c.tell(r, "recording", fmt.Sprintf("nothing is recorded any more: %s; what was written stays readable and the job goes on: record it again to another file with -o", oneLine(err)))
+	}
+}
+
+// tell says something while a process is watched: on the screen where there is one, which lines on standard error would spoil.
+func (c *watcher) tell(r *pytorch.Relay, key, text string) {
 	if f := &c.live; f.headless || f.outlives || !c.hasScreen() {
 		c.note("%s", text)
 		return
 	}
-	w.relay.Notice(capture.Notice{Key: key, Text: text})
+	r.Notice(capture.Notice{Key: key, Text: text})
 }
 
 // job is a source that takes orders.
