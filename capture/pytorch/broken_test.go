@@ -143,7 +143,6 @@ func TestAnAllocatorsHistoryTravels(t *testing.T) {
 	}
 	defer l.Close()
 	const standIn = `
-SHARE = 0  # figures at each step, whatever the first ones cost: those of the window are only there until the next count
 def _stand_in(torch):
     on = []
     def record(enabled="all", context="all", stacks="all", max_entries=sys.maxsize, device=None):
