@@ -220,24 +220,28 @@ func (e *examination) permission() *Error {
 					"gmemtop: gmemtop run -- COMMAND")
 		}
 	}
+	sudo := func(how string) string {
+		if own.uid[1] == 0 { // which it is already
+			return startUnder
+		}
+		return fmt.Sprintf("run gmemtop with sudo%s: sudo gmemtop attach %d", how, e.t.pid)
+	}
 	u := e.t.status.uid
 	same := u[0] == own.uid[1] && u[1] == own.uid[1] && u[2] == own.uid[1]
 	switch {
 	case own.uid[1] == 0 && !capable:
 		return refused("this is root without the capability CAP_SYS_PTRACE, as in a container",
 			"start the container with --cap-add=SYS_PTRACE, or run gmemtop outside of it")
-	case !same:
+	case !same && own.uid[1] != 0:
 		return refused(fmt.Sprintf("it belongs to user %d, and this is user %d", u[1], own.uid[1]),
 			fmt.Sprintf("run gmemtop as that user, or with sudo: sudo gmemtop attach %d", e.t.pid))
 	case !e.readable():
-		return refused("it does not let itself be read (not dumpable: it changed user, or called prctl(PR_SET_DUMPABLE, 0), or its file is not readable)",
-			fmt.Sprintf("run gmemtop with sudo: sudo gmemtop attach %d", e.t.pid))
+		return refused("it does not let itself be read (not dumpable: it changed user, or called prctl(PR_SET_DUMPABLE, 0), or its file is not readable)", sudo(""))
 	case own.seccomp != 0:
 		return refused("a seccomp filter forbids this process to trace, as in a container",
 			"start the container with --security-opt seccomp=unconfined --cap-add=SYS_PTRACE, or run gmemtop outside of it")
 	}
-	return refused("the kernel refuses to let it be traced (a security module, or another user namespace)",
-		fmt.Sprintf("run gmemtop with sudo, outside of containers: sudo gmemtop attach %d", e.t.pid))
+	return refused("the kernel refuses to let it be traced (a security module, or another user namespace)", sudo(", outside of containers"))
 }
 
 // readable says whether procfs shows what only a dumpable process shows.
