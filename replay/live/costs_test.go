@@ -221,3 +221,33 @@ func TestOpsShrinkWhereTheyAloneLastLongerThanAStepWorks(t *testing.T) {
 		t.Errorf("a step that works longer was stretched: %+v", p.Ops)
 	}
 }
+
+// seldom is a training that says what its process takes in every so many steps.
+type seldom struct {
+	stand
+	every, ran int
+}
+
+func (s *seldom) Steps(ctx context.Context, number int64, n int) ([]Step, error) {
+	list, err := s.stand.Steps(ctx, number, n)
+	for i := range list {
+		if s.ran++; s.every > 0 && s.ran%s.every == 0 {
+			list[i].Resident = int64(s.ran)
+		}
+	}
+	return list, err
+}
+
+func TestWhatTheProcessTakesIsWaitedForWhereFewStepsTellIt(t *testing.T) {
+	for _, x := range []struct{ every, ran, want int }{{1, 20, 20}, {50, 60, 50}, {0, 120, 0}} { // never is not for ever
+		s := &seldom{every: x.every}
+		target := NewTarget(s, Options{Steps: 20})
+		steps, err := s.Steps(t.Context(), 0, 20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := target.process(t.Context(), 0, steps); got != int64(x.want) || s.ran != x.ran {
+			t.Errorf("told every %d steps: %d after %d, and %d after %d are expected", x.every, got, s.ran, x.want, x.ran)
+		}
+	}
+}

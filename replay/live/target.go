@@ -104,7 +104,7 @@ func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan
 	if err != nil {
 		return m, err
 	}
-	usedBefore := t.process(before)
+	usedBefore := t.process(ctx, 0, before)
 	if err := t.opt.Seat.Next(ctx); err != nil {
 		return m, err
 	}
@@ -120,7 +120,7 @@ func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan
 	}
 	m.KeepAllBefore, _ = spread(before)
 	m.StepTime, m.StepP95 = spread(with[t.opt.Warm:])
-	m.Process, m.ProcessBefore = t.process(with), usedBefore
+	m.Process, m.ProcessBefore = t.process(ctx, number, with), usedBefore
 	for _, s := range with {
 		m.Reserved = max(m.Reserved, s.Reserved)
 	}
@@ -182,16 +182,25 @@ func rate(bytes, time int64) float64 {
 	return float64(bytes) / float64(time) * 1e9
 }
 
-// process returns what the driver counts for the process, or the kernel behind the last of some steps that it was asked behind, 0 where nobody knows.
-func (t *Target) process(steps []Step) int64 {
+// furtherSteps is how often as many steps again are waited for that say what the process takes: it is dear, and on a busy machine told seldom.
+const furtherSteps = 5
+
+// process returns what the driver counts for the process, or the kernel behind the last of some steps under a plan of which one tells it, 0 where nobody knows.
+func (t *Target) process(ctx context.Context, number int64, steps []Step) int64 {
 	if t.opt.Used != nil {
 		if n, ok := t.opt.Used(); ok {
 			return n
 		}
 	}
-	for _, s := range slices.Backward(steps) {
-		if s.Resident > 0 {
-			return s.Resident
+	for range furtherSteps {
+		for _, s := range slices.Backward(steps) {
+			if s.Resident > 0 {
+				return s.Resident
+			}
+		}
+		var err error
+		if steps, err = t.trainer.Steps(ctx, number, t.opt.Steps); err != nil {
+			return 0
 		}
 	}
 	return 0
