@@ -2,10 +2,11 @@
 
 A figure that takes long is taken seldom. How long it takes is measured, and a measurement is longer whenever the thread happens to be kept from its
 processor meanwhile, which on a busy machine is often: so that one such measurement counts for little, a figure is never taken to cost more than twice what it
-cost before.
+cost before, nor the first one more than twice what is expected.
 """
 import inspect
 
+EXPECTED = 250000  # nanoseconds that a figure is expected to take
 SHARE = 400  # a figure is taken at most every SHARE times as long as it takes
 POOLS_SHARE, POOLS_REST = 2000, 2000000000  # private pools are counted at most every POOLS_SHARE times as long as that takes, and every so many nanoseconds
 NOT_TAKEN = (-1,) * 7, (-1,) * 4
@@ -13,7 +14,7 @@ NOT_TAKEN = (-1,) * 7, (-1,) * 4
 
 def _cost(took, before):
     """Nanoseconds that something costs which took so long now and was taken to cost so much before, 0 for nothing yet."""
-    return min(took, 2 * before) if before else took
+    return min(took, 2 * (before or EXPECTED))
 
 
 class Pools(object):
