@@ -1,0 +1,170 @@
+package managers_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/gmemtop/gmemtop/tui/canvas"
+	"github.com/gmemtop/gmemtop/tui/leaf"
+	"github.com/gmemtop/gmemtop/tui/managers"
+	"github.com/gmemtop/gmemtop/tui/managers/plannertest"
+	"github.com/gmemtop/gmemtop/tui/viewtest"
+)
+
+// begun shows the view with planning held up, and brings the first news.
+func begun(t *testing.T) (*plannertest.Planner, *managers.View, *leaf.State, func() tea.Msg) {
+	t.Helper()
+	f := &plannertest.Planner{Hold: make(chan struct{})}
+	v := managers.New(f)
+	v.Wait = 0
+	s := viewtest.State(viewtest.Training{Iterations: 3, Layers: 4}.Timeline(t))
+	setup := v.Update(s, leaf.ChangedMsg{})
+	news := deliver(v, s, setup)
+	if !v.Running() || len(news) != 1 {
+		t.Fatalf("planning is not under way: %d commands", len(news))
+	}
+	return f, v, s, news[0]
+}
+
+// deliver runs the commands of one update and hands their messages over; it returns the commands that follow.
+func deliver(v *managers.View, s *leaf.State, cmd tea.Cmd) []func() tea.Msg {
+	var next []func() tea.Msg
+	for _, c := range flat(cmd) {
+		for _, n := range flat(v.Update(s, c())) {
+			next = append(next, n)
+		}
+	}
+	return next
+}
+
+// flat takes batches apart without running what is in them, as far as that goes: a batch is a command that returns commands.
+func flat(cmd tea.Cmd) []tea.Cmd {
+	if cmd == nil {
+		return nil
+	}
+	probe := make(chan tea.Msg, 1)
+	go func() { probe <- cmd() }()
+	select {
+	case msg := <-probe:
+		if batch, ok := msg.(tea.BatchMsg); ok {
+			var list []tea.Cmd
+			for _, c := range batch {
+				list = append(list, flat(c)...)
+			}
+			return list
+		}
+		return []tea.Cmd{func() tea.Msg { return msg }}
+	case <-time.After(50 * time.Millisecond): // it waits for something: it is no batch
+		return []tea.Cmd{func() tea.Msg { return <-probe }}
+	}
+}
+
+func TestResultsAppearAsTheyCome(t *testing.T) {
+	f, v, s, news := begun(t)
+	f.Hold <- struct{}{}
+	msg := news()
+	for _, c := range flat(v.Update(s, msg)) {
+		_ = c
+	}
+	c := canvas.New(120, 36, canvas.TrueColor, false)
+	v.Draw(s, c)
+	if text := v.Headline(s); !strings.Contains(text, "of 5 managers planned for") {
+		t.Errorf("the sentence is %q", text)
+	}
+	close(f.Hold)
+}
+
+func TestStoppingKeepsWhatIsThereAndSaysHowToGoOn(t *testing.T) {
+	f, v, s, _ := begun(t)
+	v.Update(s, viewtest.Key("esc"))
+	if v.Running() {
+		t.Fatal("esc does not stop planning")
+	}
+	if text := v.Headline(s); !strings.HasPrefix(text, "Stopped with 0 of 5") || !strings.Contains(text, "r goes on") {
+		t.Errorf("the sentence is %q", text)
+	}
+	waitFor(t, func() bool { _, n := f.Asked(); return n == 1 })
+	close(f.Hold)
+	cmd := v.Update(s, viewtest.Key("r"))
+	if !v.Running() || cmd == nil {
+		t.Error("r does not go on")
+	}
+}
+
+func TestWhatAStaleRunSaysIsDropped(t *testing.T) {
+	f, v, s, news := begun(t)
+	old := v.Budget()
+	v.Update(s, viewtest.Key("-")) // asks anew: the first run is cancelled
+	if v.Budget() == old {
+		t.Fatal("the budget stays")
+	}
+	close(f.Hold)
+	v.Update(s, news()) // the old run's last news
+	if text := v.Headline(s); strings.Contains(text, "fastest") {
+		t.Errorf("an answer to another budget is shown: %q", text)
+	}
+	waitFor(t, func() bool { _, n := f.Asked(); return n >= 1 })
+}
+
+func waitFor(t *testing.T, what func() bool) {
+	t.Helper()
+	for range 500 {
+		if what() {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Error("it does not come to pass")
+}
+
+func TestWhileTheBudgetMovesNothingIsPlanned(t *testing.T) {
+	f := &plannertest.Planner{}
+	v := managers.New(f)
+	v.Wait = time.Hour
+	s := viewtest.State(viewtest.Training{Iterations: 3, Layers: 4}.Timeline(t))
+	sc := &viewtest.Screen{T: t, View: v, State: s}
+	sc.Send(leaf.ChangedMsg{})
+	before, _ := f.Asked()
+	for range 10 {
+		v.Update(s, viewtest.Key("left"))
+	}
+	if after, _ := f.Asked(); len(after) != len(before) || !v.Moving() {
+		t.Errorf("ten steps of the budget ask %d questions", len(after)-len(before))
+	}
+	if text := v.Headline(s); !strings.Contains(text, "planning begins when it rests") {
+		t.Errorf("meanwhile it says %q", text)
+	}
+}
+
+func TestDrawingPlansNothing(t *testing.T) {
+	f := &plannertest.Planner{}
+	sc, v := show(t, f)
+	asked, _ := f.Asked()
+	for _, keys := range [][]string{nil, {"v"}, {"enter"}, {"esc"}} {
+		sc.Press(keys...)
+		first := sc.Text(120, 36)
+		for range 20 {
+			if sc.Text(120, 36) != first {
+				t.Fatal("drawing twice gives two frames")
+			}
+			v.Status(sc.State)
+			v.Bindings(sc.State)
+		}
+	}
+	if now, _ := f.Asked(); len(now) != len(asked) {
+		t.Errorf("drawing asked %d questions", len(now)-len(asked))
+	}
+}
+
+func TestAnswersAreForgottenAfterAWhile(t *testing.T) {
+	sc, v := show(t, &plannertest.Planner{})
+	for range managers.Kept + 10 {
+		sc.Press("right")
+	}
+	if n := v.Answers(); n > managers.Kept {
+		t.Errorf("the answers to %d questions are kept", n)
+	}
+}
