@@ -199,6 +199,12 @@ func TestADescriptionIsNotWaitedForBehindThePlanThatItWasToBeOf(t *testing.T) {
 	if err := describe(); !errors.Is(err, errGivenUp) || !strings.HasSuffix(err.Error(), "off: it does not fit") {
 		t.Errorf("%v", err)
 	}
+	// That the plan has ended was said already, and the step behind it is still to come: it is described.
+	ctx, cancel := context.WithTimeout(t.Context(), 3*trainerLook)
+	if _, err := h.Describe(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("what was said before ends it: %v", err)
+	}
+	cancel()
 	w.session.Step(capture.Step{Index: 2})
 	go func() {
 		_, err := h.Describe(t.Context())

@@ -239,7 +239,7 @@ func TestPlansToggledAtRandomStepsChangeNoBit(t *testing.T) {
 func TestOfTwoOrdersToDescribeNoneIsLost(t *testing.T) {
 	torch(t)
 	t.Parallel()
-	l := startLive(t, scenarios, "mlp@400")
+	l := startLive(t, scenarios, "mlp@100000")
 	for range 3 {
 		from := l.index()
 		if err := errors.Join(l.control.DescribeSaves(t.Context(), 1), l.job.Describe(t.Context(), 2)); err != nil {

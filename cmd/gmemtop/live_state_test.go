@@ -107,7 +107,7 @@ func TestAPlanIsMadeAnewWhereStepsBecomeOthers(t *testing.T) {
 			if _, err := exec.LookPath("cc"); pools(manager) && err != nil {
 				t.Skip("needs cc: ", err)
 			}
-			l := startLive(t, awkward, "grows@900")
+			l := startLive(t, awkward, "grows@1500")
 			ctx, done := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer done()
 			var peaks []int64
@@ -124,7 +124,7 @@ func TestAPlanIsMadeAnewWhereStepsBecomeOthers(t *testing.T) {
 			if err != nil || len(peaks) != 2 || peaks[1] <= peaks[0] {
 				t.Errorf("its peaks were %v, and it ended with %v", peaks, err)
 			}
-			learntTheSame(t, l.end(), alone(t, awkward, "grows@900")["grows@900"])
+			learntTheSame(t, l.end(), alone(t, awkward, "grows@1500")["grows@1500"])
 		})
 	}
 }

@@ -81,7 +81,8 @@ func (t *trainer) Describe(ctx context.Context) (*traces.Trace, error) {
 	if n := len(before.Steps); n > 0 {
 		from, under = before.Steps[n-1].Index, before.Steps[n-1].Carried.Plan
 	}
-	unseen := said(&before, capture.PlanKey(0)) // of an earlier description, and not of this one
+	// Of an earlier description, and of a plan that has ended while the last step that is known ran under it: not of this one.
+	unseen, ended := said(&before, capture.PlanKey(0)), said(&before, capture.PlanKey(under))
 	if err := t.control.DescribeSaves(ctx, describedSteps); err != nil {
 		return nil, err
 	}
@@ -100,7 +101,7 @@ func (t *trainer) Describe(ctx context.Context) (*traces.Trace, error) {
 		if why != "" {
 			return false, fmt.Errorf("its steps cannot be described: %s", why)
 		}
-		if over := said(v, capture.PlanKey(under)); under != 0 && over != "" && found == nil { // and with it what tells of saves
+		if over := said(v, capture.PlanKey(under)); under != 0 && over != "" && over != ended && found == nil { // and with it what tells of saves
 			return false, fmt.Errorf("%w: %s", errGivenUp, over)
 		}
 		return found != nil, nil
