@@ -10,6 +10,6 @@ for module in "${modules[@]}"; do
 	# What lasts longest begins first: live trainings, which mostly wait.
 	first=
 	[ ! -d "$module/cmd" ] || first=./cmd/...
-	(cd "$module" && go run gotest.tools/gotestsum@v1.13.0 --format pkgname-and-test-fails --format-hide-empty-pkg -- ${RACE:-} -timeout 30m -parallel 3 "$@" ${PACKAGES:-$first ./...}) || status=1
+	(cd "$module" && go run gotest.tools/gotestsum@v1.13.0 --format pkgname-and-test-fails --format-hide-empty-pkg -- ${RACE:-} -timeout 30m "$@" ${PACKAGES:-$first ./...}) || status=1
 done
 exit $status
