@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -156,7 +157,8 @@ const keyTraining = "training"
 
 // trainWith has a wish carried out in all processes of a training until ctx is done; how it goes is a notice that all see who watch, and said aloud where aloud is set.
 func (c *watcher) trainWith(ctx context.Context, all *crew, x *wish, aloud bool) {
-	on, ever, doing := false, false, "waiting for steps to plan by"
+	const waiting = "waiting for steps to plan by"
+	on, ever, doing := false, false, waiting
 	err := all.train(ctx, x, func(n live.News) {
 		text := n.Sentence(x.name(), c.flags.report.Units)
 		all.note(ctx, capture.Notice{Key: keyTraining, Text: text})
@@ -169,6 +171,11 @@ func (c *watcher) trainWith(ctx context.Context, all *crew, x *wish, aloud bool)
 		}
 	})
 	if err == nil || errors.Is(err, errEnded) || ctx.Err() != nil {
+		if v := all.lead.session.Snapshot(); doing == waiting {
+			if why := cmp.Or(said(&v, "disarmed"), said(&v, "state")); why != "" {
+				doing += ": " + why
+			}
+		}
 		if aloud && !ever { // whoever asked for a plan shall not take what was trained for trained under it
 			c.note("%s was not carried out: the training ended while gmemtop was %s", x.name(), doing)
 		}
