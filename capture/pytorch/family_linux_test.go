@@ -27,7 +27,7 @@ func TestOrphansOfTheCommandAreFound(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"bash", "setsid", "sleep"} {
 		if _, err := exec.LookPath(name); err != nil {
-			t.Skip("needs ", name, ": processes without a parent")
+			t.Skipf("needs %s: processes without a parent", name)
 		}
 	}
 	for _, apart := range []bool{false, true} {

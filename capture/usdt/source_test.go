@@ -70,7 +70,7 @@ func run(t *testing.T, o Options) (*sink, func() error) {
 	case <-s.began:
 	case err := <-ended:
 		if errors.Is(err, ErrPermission) {
-			t.Skip(needs(err))
+			lacksProbes(t, err)
 		}
 		t.Fatal(err)
 	}
@@ -240,7 +240,7 @@ func TestASourceThatWaitsBeginsWhenTheLibraryIsLoaded(t *testing.T) {
 	case <-s.began:
 	case err := <-ended:
 		if errors.Is(err, ErrPermission) {
-			t.Skip(needs(err))
+			lacksProbes(t, err)
 		}
 		t.Fatal(err)
 	}

@@ -71,13 +71,14 @@ func build(t testing.TB) string {
 func needProbes(t testing.TB) {
 	t.Helper()
 	if err := Check(); errors.Is(err, ErrPermission) || errors.Is(err, ErrUnsupported) {
-		t.Skip(needs(err))
+		lacksProbes(t, err)
 	}
 }
 
-// needs names what a test that cannot run lacks: what the kernel's refusal says.
-func needs(err error) string {
-	return "needs probes that the kernel permits (root, or CAP_BPF and CAP_PERFMON): " + err.Error()
+// lacksProbes skips a test with the kernel's refusal.
+func lacksProbes(t testing.TB, err error) {
+	t.Helper()
+	t.Skip("needs probes that the kernel permits (root, or CAP_BPF and CAP_PERFMON): ", err)
 }
 
 // target is a running process that does what it is told.
@@ -177,7 +178,7 @@ func (p *target) trace(o Options) (*kernelTracer, []Site) {
 	o = o.withDefaults()
 	sites, err := plan(o.root, o.PID, o.Probes)
 	if errors.Is(err, ErrPermission) {
-		p.t.Skip(needs(err))
+		lacksProbes(p.t, err)
 	}
 	if err != nil {
 		p.t.Fatal(err)
@@ -189,7 +190,7 @@ func (p *target) traceSites(o Options, sites []Site) *kernelTracer {
 	p.t.Helper()
 	t, err := attach(o, sites)
 	if errors.Is(err, ErrPermission) { // a container's root, whom only the kernel's answer tells from the real one
-		p.t.Skip(needs(err))
+		lacksProbes(p.t, err)
 	}
 	if err != nil {
 		p.t.Fatal(err)
