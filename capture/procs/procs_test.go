@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 )
 
 // fakeProc writes a proc file system of one process a map entry: its number to its files.
@@ -93,6 +94,7 @@ func TestThisProcess(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs Linux: processes are read from /proc")
 	}
+	time.Sleep(20 * time.Millisecond) // ages are told in hundredths of a second, and this may be the first of them
 	var l Lister
 	p, err := l.Look(os.Getpid())
 	if err != nil {
