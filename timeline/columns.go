@@ -50,11 +50,27 @@ func (d *Device) firstAt(a Axis, x int64) Moment {
 	return Moment(sort.Search(d.n, func(i int) bool { return d.time[i] >= x }))
 }
 
-// edge returns the left edge of column i of n: From + (To-From)·i/n without overflow.
-func (w Window) edge(i, n int) int64 {
+// Edge returns the left edge of column i of n, the first position of which [Window.Column] says i: From + (To-From)·i/n, rounded up. i is from 0 to n.
+func (w Window) Edge(i, n int) int64 {
 	hi, lo := bits.Mul64(uint64(max(w.To-w.From, 0)), uint64(i))
-	q, _ := bits.Div64(hi, lo, uint64(n))
+	q, rest := bits.Div64(hi, lo, uint64(n))
+	if rest > 0 {
+		q++
+	}
 	return w.From + int64(q)
+}
+
+// Column returns the column of n that position x lies in: -1 before the window, n behind it.
+func (w Window) Column(x int64, n int) int {
+	switch {
+	case x < w.From:
+		return -1
+	case x >= w.To:
+		return n
+	}
+	hi, lo := bits.Mul64(uint64(x-w.From), uint64(max(n, 0)))
+	q, _ := bits.Div64(hi, lo, uint64(w.To-w.From))
+	return int(q)
 }
 
 // Columns appends the n columns that divide window w evenly to dst and returns it: extremes of s in each, exact at every zoom.
@@ -64,7 +80,7 @@ func (d *Device) Columns(s *Series, w Window, n int, dst []Column) []Column {
 	}
 	first := d.firstAt(w.Axis, w.From)
 	for i := range n {
-		end := max(first, d.firstAt(w.Axis, w.edge(i+1, n)))
+		end := max(first, d.firstAt(w.Axis, w.Edge(i+1, n)))
 		dst = append(dst, s.Range(first, end))
 		first = end
 	}

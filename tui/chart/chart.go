@@ -22,32 +22,25 @@ type Frame struct {
 	Low, High int64 // bytes at the lower and the upper edge
 }
 
-// Column returns the column in which a position lies; it may be outside of the plot.
-func (f *Frame) Column(pos int64) int {
-	x := float64(pos-f.Window.From) / float64(leaf.Span(f.Window)) * float64(f.Area.W)
-	if x < 0 {
-		return -1
-	}
-	return int(min(x, float64(f.Area.W)+1))
-}
+// Column returns the column in which a position lies: -1 before the plot, its width behind it.
+func (f *Frame) Column(pos int64) int { return f.Window.Column(pos, f.Area.W) }
 
-// Position returns the position at which a column begins.
+// Position returns the first position of a column, one of the plot.
 func (f *Frame) Position(col int) int64 {
-	if f.Area.W == 0 {
+	if f.Area.W < 1 {
 		return f.Window.From
 	}
-	return f.Window.From + int64(float64(col)/float64(f.Area.W)*float64(leaf.Span(f.Window)))
+	return f.Window.Edge(min(max(col, 0), f.Area.W), f.Area.W)
 }
 
-// Moment returns the moment that a column stands for: that of its maximum.
+// Moment returns the moment that a column stands for: that of its maximum; where nothing happens in it, the last one before.
 func (f *Frame) Moment(col int) timeline.Moment {
-	from := f.Position(col)
-	to := max(f.Position(col+1), from+1)
-	cols := f.Device.Columns(f.Device.Allocated, timeline.Window{Axis: f.Window.Axis, From: from, To: to}, 1, nil)
-	if len(cols) == 1 && cols[0].End > cols[0].First {
+	w := timeline.Window{Axis: f.Window.Axis, From: f.Position(col), To: f.Position(col + 1)}
+	cols := f.Device.Columns(f.Device.Allocated, w, 1, nil)
+	if cols[0].End > cols[0].First {
 		return cols[0].MaxAt
 	}
-	return leaf.MomentAt(f.Device, f.Window.Axis, from)
+	return leaf.MomentAt(f.Device, w.Axis, w.From-1)
 }
 
 // Eighths returns the height of bytes above the lower edge in eighths of a cell; what is above zero is at least one.

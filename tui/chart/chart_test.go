@@ -86,12 +86,38 @@ func TestAColumnHoldsThePositionAtWhichItBegins(t *testing.T) {
 	for range 5000 {
 		f := &Frame{Device: d, Area: canvas.Rect{W: 1 + rng.IntN(300), H: 1}}
 		f.Window = leaf.Zoom(full, full, rng.Int64N(full.To), 1+rng.Int64N(50), 100)
-		if leaf.Span(f.Window) < int64(f.Area.W)*4 {
-			continue
-		}
 		x := rng.IntN(f.Area.W)
-		if got := f.Column(f.Position(x) + 1); got != x {
+		if f.Position(x) == f.Position(x+1) {
+			continue // as narrow as that it has no position of its own
+		}
+		if got := f.Column(f.Position(x)); got != x {
 			t.Fatalf("column %d of %d begins at a position of column %d", x, f.Area.W, got)
+		}
+	}
+}
+
+// However far one zooms in, the cursor stands in the column that shows what its event did.
+func TestAnEventStandsInTheColumnThatShowsWhatItDid(t *testing.T) {
+	d := hills(t)
+	rng := rand.New(rand.NewPCG(1, 10))
+	for _, axis := range []timeline.Axis{timeline.AxisTime, timeline.AxisEvents} {
+		full := d.Full(axis)
+		for range 300 {
+			m := timeline.Moment(rng.IntN(d.Len()))
+			f := &Frame{Device: d, Area: canvas.Rect{W: 1 + rng.IntN(300), H: 1}}
+			f.Window = leaf.Zoom(full, full, leaf.Position(d, axis, m), 1, 1+rng.Int64N(full.To))
+			x := f.Column(leaf.Position(d, axis, m))
+			if x < 0 || x >= f.Area.W {
+				t.Fatalf("%v: event %d is not in %d columns of %+v, which is about it", axis, m, f.Area.W, f.Window)
+			}
+			if c := d.Columns(d.Allocated, f.Window, f.Area.W, nil)[x]; m < c.First || m >= c.End {
+				t.Fatalf("%v: event %d stands in column %d of %d, which shows events %d to %d", axis, m, x, f.Area.W, c.First, c.End)
+			}
+			if x+1 < f.Area.W && f.Position(x+1) == f.Position(x+2) {
+				if next := f.Moment(x + 1); next < m || d.Allocated.At(next) != d.Columns(d.Allocated, f.Window, f.Area.W, nil)[x].Last {
+					t.Fatalf("%v: a click beside event %d, where nothing happens, goes to event %d", axis, m, next)
+				}
+			}
 		}
 	}
 }
