@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/managers/plannertest"
 )
@@ -103,6 +104,25 @@ func TestSmallBlocksAreMergedAndOpen(t *testing.T) {
 		t.Errorf("a shows view %c", d.m.front)
 	}
 	d.wants("500 of 501")
+}
+
+// The source's own total may be far more than the recording shows blocks for, as of a profile that began in the middle of a training.
+func TestBytesThatNoBlockIsRecordedForAreNoBlock(t *testing.T) {
+	m := newMaker()
+	first := m.alloc(16<<20, "ACTIVATION", m.stack("forward model.py 30"))
+	m.b.T.Counters = append(m.b.T.Counters, traces.Counter{Name: m.b.String(traces.CounterAllocated), Device: m.dev, Time: []int64{m.now}, Value: []int64{80 << 20}})
+	m.alloc(8<<20, "ACTIVATION", m.stack("forward model.py 31"))
+	m.free(first)
+	d := start(t, Options{Loader: loaderOf(m.build(t)), View: leaf.Timeline}, 120, 40)
+	d.wants("2 blocks hold 24.0 MiB at the peak, and 64.0 MiB are not in the recording; the largest is 16.0 MiB of activation, from", "64.0 MiB  ░ not in the recording")
+	d.press("down") // the largest block, although what is not recorded is larger
+	if s := d.m.State(); s.Selected == timeline.NoAlloc || s.Device.Allocs.Size[s.Selected] != 16<<20 {
+		t.Errorf("down selects block %d", s.Selected)
+	}
+	d.press("down", "down")
+	if s := d.m.State(); s.Selected == timeline.NoAlloc {
+		t.Error("down selects what is not in the recording")
+	}
 }
 
 func TestUpAndDownWalkTheBandsAtTheCursor(t *testing.T) {

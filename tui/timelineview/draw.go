@@ -90,21 +90,31 @@ func (v *View) sentence(s *leaf.State) string {
 	if s.Cursor == s.Device.Totals.PeakAt {
 		where = leaf.AtPeak(s.Device)
 	}
-	held := s.Units.Bytes(s.Device.Allocated.At(s.Cursor))
+	held, other := s.Device.Allocated.At(s.Cursor), s.Device.Totals.Unattributed
 	var count int64
 	var largest timeline.Band
 	for _, b := range bands {
+		if b.Alloc == timeline.NoAlloc {
+			continue
+		}
 		count += int64(b.Count)
-		if b.Alloc != timeline.NoAlloc && (largest.Count == 0 || s.Device.Allocs.Size[b.Alloc] > s.Device.Allocs.Size[largest.Alloc]) {
+		if largest.Count == 0 || s.Device.Allocs.Size[b.Alloc] > s.Device.Allocs.Size[largest.Alloc] {
 			largest = b
 		}
 	}
 	if largest.Count == 0 {
-		return fmt.Sprintf("%s are allocated %s.", held, where)
+		return fmt.Sprintf("%s are allocated %s.", s.Units.Bytes(held), where)
 	}
 	a := largest.Alloc
-	text := fmt.Sprintf("%s blocks hold %s %s; the largest is %s of %s", leaf.Count(count), held, where,
-		s.Units.Bytes(s.Device.Allocs.Size[a]), s.Device.Allocs.Category[a])
+	who := leaf.Count(count) + " blocks hold"
+	if count == 1 {
+		who = "one block holds"
+	}
+	text := fmt.Sprintf("%s %s %s", who, s.Units.Bytes(held-other), where)
+	if other > 0 {
+		text += fmt.Sprintf(", and %s are %s", s.Units.Bytes(other), unattributed)
+	}
+	text += fmt.Sprintf("; the largest is %s of %s", s.Units.Bytes(s.Device.Allocs.Size[a]), s.Device.Allocs.Category[a])
 	if what := leaf.What(s.Device, a); what != "" {
 		text += ", from " + what
 	}
@@ -216,6 +226,9 @@ func legendRows(s *leaf.State, w int) [][]timeline.Category {
 	return rows
 }
 
+// unattributed is what is said of bytes that only the source's own total tells of.
+const unattributed = "not in the recording"
+
 // drawLargest lists the largest blocks at the cursor, each selectable, and returns the rows used.
 func (v *View) drawLargest(s *leaf.State, c *canvas.Canvas) int {
 	w, h := c.Size()
@@ -228,12 +241,24 @@ func (v *View) drawLargest(s *leaf.State, c *canvas.Canvas) int {
 		return 1
 	}
 	d := s.Device
-	bands := slices.DeleteFunc(slices.Clone(v.cursorColumn(s)), func(b timeline.Band) bool { return b.Alloc == timeline.NoAlloc })
-	slices.SortStableFunc(bands, func(a, b timeline.Band) int { return cmp.Compare(d.Allocs.Size[b.Alloc], d.Allocs.Size[a.Alloc]) })
+	size := func(b timeline.Band) int64 {
+		if b.Alloc == timeline.NoAlloc {
+			return b.Top - b.Bottom
+		}
+		return d.Allocs.Size[b.Alloc]
+	}
+	bands := slices.Clone(v.cursorColumn(s))
+	slices.SortStableFunc(bands, func(a, b timeline.Band) int { return cmp.Compare(size(b), size(a)) })
 	y := 1
 	for _, b := range bands[:min(len(bands), h-1)] {
+		c.TextRight(9, y, s.Theme.Text, s.Units.Bytes(size(b)))
+		if b.Alloc == timeline.NoAlloc {
+			c.Text(11, y, s.Theme.Dim, "░")
+			c.TextMax(13, y, w-13, s.Theme.Dim, unattributed)
+			y++
+			continue
+		}
 		cat := d.Allocs.Category[b.Alloc]
-		c.TextRight(9, y, s.Theme.Text, s.Units.Bytes(d.Allocs.Size[b.Alloc]))
 		c.Text(11, y, s.Theme.Category(cat), s.Theme.Glyph(cat))
 		what := leaf.What(d, b.Alloc)
 		if what == "" {

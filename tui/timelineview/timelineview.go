@@ -5,6 +5,7 @@ package timelineview
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"charm.land/bubbles/v2/key"
 	tea "charm.land/bubbletea/v2"
@@ -198,15 +199,16 @@ func (v *View) cursorColumn(s *leaf.State) []timeline.Band {
 	return v.column(s, min(max(x, 0), v.frame.Area.W-1))
 }
 
-// pick selects the band above or below the selected one at the cursor; without a selection there, the largest.
+// pick selects the band above or below the selected one at the cursor; without a selection there, the largest. What is not in the recording
+// cannot be selected.
 func (v *View) pick(s *leaf.State, by int) tea.Cmd {
-	bands := v.cursorColumn(s)
+	bands := slices.DeleteFunc(slices.Clone(v.cursorColumn(s)), func(b timeline.Band) bool { return b.Alloc == timeline.NoAlloc })
 	if len(bands) == 0 {
 		return nil
 	}
 	at, largest := -1, 0
 	for i, b := range bands {
-		if b.Alloc == s.Selected && b.Alloc != timeline.NoAlloc {
+		if b.Alloc == s.Selected {
 			at = i
 		}
 		if b.Top-b.Bottom > bands[largest].Top-bands[largest].Bottom {
