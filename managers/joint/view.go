@@ -253,6 +253,9 @@ func (v *view) measured(pl *plan.Plan, opt place.Options) (*found, error) {
 		}
 		x.time = me.StepTime
 	}
+	if f := v.f; (f.r.Budget == 0 || pl.Footprint <= f.r.Budget) && better(x, f.met) {
+		f.met = x
+	}
 	return x, nil
 }
 

@@ -294,11 +294,8 @@ func (s *swapper) best(ctx context.Context, limit int64) (schedule, string, erro
 		s.report(n, dims+search)
 		return -float64(x.charged) / 1e6, x.charged == 0
 	})
-	if err != nil {
-		return schedule{}, "", err
-	}
-	if n == 0 {
-		return schedule{}, "", ctx.Err()
+	if n == 0 { // cancelled before anything was scheduled; else what is there counts
+		return schedule{}, "", cmp.Or(err, ctx.Err())
 	}
 	switch gain := single.charged - best.charged; {
 	case single.charged == 0:
