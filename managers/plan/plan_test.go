@@ -145,6 +145,47 @@ func TestAPlanWithOneThingWrongIsRefused(t *testing.T) {
 			p.Hardware.PinnedBytes = peak - 1
 			return peak > 1
 		}},
+		{"two ops in another order", "is due", func(_ *plan.Problem, pl *plan.Plan) bool {
+			a := &pl.Steps[find(pl, plan.Run)]
+			for s := range pl.Steps {
+				if b := &pl.Steps[s]; b != a && b.Kind == plan.Run && b.Queue == a.Queue {
+					a.Op, b.Op = b.Op, a.Op
+					return true
+				}
+			}
+			return false
+		}},
+		{"memory given back before its last use", "which is not in memory", func(p *plan.Problem, pl *plan.Plan) bool {
+			for s := 1; s < len(pl.Steps); s++ {
+				run, free := pl.Steps[s-1], pl.Steps[s]
+				if run.Kind != plan.Run || free.Kind != plan.Free {
+					continue
+				}
+				x := &pl.Instances[free.Instance]
+				if !slices.ContainsFunc(p.AccessesOf(run.Op), func(a plan.Access) bool { return a.Buffer == x.Buffer }) {
+					continue
+				}
+				pl.Steps[s-1], pl.Steps[s], x.To = free, run, int32(s-1)
+				for i := range pl.Steps {
+					if pl.Steps[i].Kind == plan.Wait && pl.Steps[i].On == int32(s-1) {
+						pl.Steps[i].On = int32(s)
+					}
+				}
+				return true
+			}
+			return false
+		}},
+		{"a buffer that ends the iteration elsewhere than it began it", "and ends it at", func(p *plan.Problem, pl *plan.Plan) bool {
+			for i := range pl.Instances {
+				x := &pl.Instances[i]
+				if x.Size > 0 && x.From >= 0 && int(x.To) == len(pl.Steps) && p.Buffers[x.Buffer].Life != plan.Inside {
+					x.Offset = pl.Footprint
+					pl.Footprint += x.Size
+					return true
+				}
+			}
+			return false
+		}},
 		{"an instance of another size", "not the problem's", func(_ *plan.Problem, pl *plan.Plan) bool { pl.Instances[0].Size++; return true }},
 		{"a place off the alignment", "is at offset", func(p *plan.Problem, pl *plan.Plan) bool {
 			for i := range pl.Instances {
