@@ -231,9 +231,9 @@ func (v *view) assemble(discards bool) (*plan.Plan, error) {
 	if !discards {
 		d.Absences = slices.DeleteFunc(d.Absences, func(x plan.Absence) bool { return x.How == plan.Discard })
 	}
-	pl, err := plan.Assemble(v.p, d)
+	pl, _, err := place.Assemble(v.p, d) // a schedule need not meet the host's limit
 	if err != nil {
-		return nil, fmt.Errorf("assemble: %w", err)
+		return nil, err
 	}
 	pl.SectionBytes = v.section
 	return pl, nil

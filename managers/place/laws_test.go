@@ -142,3 +142,45 @@ func TestTightMeetsWhatEitherOfItsWaysMeets(t *testing.T) {
 		t.Errorf("classes were enough %d times and search was needed %d times: the law was hardly tried", classes, searched)
 	}
 }
+
+// What the host has no room for stays in memory: the plan is valid whatever the limit, and no swap is left out where there is room for all.
+func TestSwapsThatTheHostHasNoRoomForStay(t *testing.T) {
+	left := 0
+	for seed := range uint64(100) {
+		p := plantest.Random(seed, 10+int(seed))
+		d := plantest.RandomDecisions(p, seed, 0.8)
+		whole, stay, err := place.Assemble(p, d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		peak, _ := whole.PinnedPeak(p)
+		if stay != 0 || len(whole.Absences) != len(d.Absences) {
+			t.Fatalf("seed %d: %d of %d absences stay without a limit", seed, stay, len(d.Absences))
+		}
+		for _, limit := range []int64{peak, peak * 3 / 4, peak / 4, 1} {
+			if limit == 0 {
+				continue
+			}
+			q := *p
+			q.Hardware.PinnedBytes = limit
+			pl, stay, err := place.Assemble(&q, d)
+			if err != nil {
+				t.Fatalf("seed %d within %d of %d pinned bytes: %v", seed, limit, peak, err)
+			}
+			if (stay > 0) != (limit < peak) || len(pl.Absences)+stay != len(d.Absences) {
+				t.Errorf("seed %d within %d of %d pinned bytes: %d of %d absences stay", seed, limit, peak, stay, len(d.Absences))
+			}
+			if _, err := place.Place(context.Background(), &q, pl, place.Options{Rule: place.BestFit}); err != nil {
+				t.Fatal(err)
+			}
+			pl.Manager = "random"
+			if err := plan.Validate(&q, pl); err != nil {
+				t.Errorf("seed %d within %d of %d pinned bytes: %v", seed, limit, peak, err)
+			}
+			left += len(pl.Absences)
+		}
+	}
+	if left < 500 {
+		t.Errorf("only %d absences are left: the law was hardly tried", left)
+	}
+}

@@ -3,7 +3,6 @@ package place
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
@@ -60,9 +59,12 @@ func once(ctx context.Context, p *plan.Problem, opt Options, limit int64, first 
 	if err != nil {
 		return nil, err
 	}
-	pl, err := plan.Assemble(p, d)
+	pl, stay, err := Assemble(p, d)
 	if err != nil {
-		return nil, fmt.Errorf("assemble: %w", err)
+		return nil, err
+	}
+	if stay > 0 {
+		pl.Note("swaps that the manager asked for and the host has no pinned memory for, so that they stay in memory: %d", stay)
 	}
 	res, err := Place(ctx, p, pl, opt)
 	if err != nil && first && ctx.Err() != nil {
