@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"runtime"
+	"runtime/debug"
 	"testing"
 	"time"
 
@@ -204,6 +206,61 @@ func TestEveryManagerPlansTenThousandBuffers(t *testing.T) {
 			if pl.Policy == nil && pl.Footprint < live {
 				t.Errorf("%s: %s claims %d bytes and has %d alive", shape.name, name, pl.Footprint, live)
 			}
+		}
+	}
+}
+
+// most runs a function and returns the most bytes that the heap held meanwhile beyond what it held before, by a sample every millisecond and to a fifth.
+func most(run func()) int64 {
+	defer debug.SetGCPercent(debug.SetGCPercent(20))
+	held := func() int64 {
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	runtime.GC()
+	before, highest := held(), int64(0)
+	end, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for tick := time.NewTicker(time.Millisecond); ; {
+			select {
+			case <-end:
+				tick.Stop()
+				return
+			case <-tick.C:
+				highest = max(highest, held())
+			}
+		}
+	}()
+	run()
+	close(end)
+	<-ended
+	return max(highest, held()) - before
+}
+
+// TestMemoryGrowsWithTheBuffers: eight times the buffers take less than 24 times the memory while they are planned for. Whatever has a row for each pair of
+// buffers would take 64 times as much.
+func TestMemoryGrowsWithTheBuffers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("needs a run without -short: it plans for sixteen thousand buffers with each manager")
+	}
+	few, many := problemOf("gpt", 2_000), problemOf("gpt", 16_000)
+	for _, m := range managers.All() {
+		name := m.Info().Name
+		if slow(name) {
+			continue
+		}
+		planned := func(p *plan.Problem) int64 {
+			return most(func() {
+				if _, err := m.Plan(context.Background(), p, plan.Request{Budget: halfway(p), Work: workOf(name), Evaluator: sim.Simulator{}}); err != nil {
+					t.Errorf("%s: %v", name, err)
+				}
+			})
+		}
+		a, b := planned(few), planned(many)
+		if t.Logf("%s: %.1f and %.1f MiB", name, float64(a)/(1<<20), float64(b)/(1<<20)); b >= 24*max(a, 1<<18) {
+			t.Errorf("%s holds %d bytes for 2,000 buffers and %d for 16,000", name, a, b)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package replay_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -150,5 +151,62 @@ func TestProgressTellsWhenEachManagerBegins(t *testing.T) {
 	}})
 	if err != nil || len(done) != len(pool.All()) {
 		t.Errorf("%v; %d of %d were done", err, len(done), len(pool.All()))
+	}
+}
+
+// TestEveryColumnHoldsItsFigure reads the row of a plan that swaps and recomputes, and that of an allocator.
+func TestEveryColumnHoldsItsFigure(t *testing.T) {
+	p := plantest.Chain(12, 8<<20, 4_000_000)
+	p.Hardware.D2H.BytesPerSecond /= 4 // so that recomputing pays and copies are waited for
+	p.Hardware.H2D.BytesPerSecond /= 4
+	peak, _ := p.PeakLive()
+	c := compared(t, p, peak/2)
+	rows := map[string]string{}
+	head := ""
+	for line := range strings.Lines(text(t, c, replay.TextOptions{Units: timeline.IEC})) {
+		f := strings.Fields(line)
+		switch {
+		case len(f) > 3 && f[0] == "manager":
+			head = strings.Join(f, " ")
+		case len(f) > 3 && (f[2] == "✓" || f[2] == "✗"):
+			rows[f[0]] = strings.Join(f, " ")
+		}
+	}
+	if want := "manager executor fits footprint over bound step overhead stall out in recompute planned in"; head != want {
+		t.Errorf("the head is %q, want %q", head, want)
+	}
+	looked := 0
+	for i := range c.Results {
+		r := &c.Results[i]
+		m := &r.Measurement
+		if !r.Available || r.Executor != plan.Ideal {
+			continue
+		}
+		some := func(n int64, s string) string {
+			if n == 0 {
+				return "–"
+			}
+			return s
+		}
+		var bytes []int64
+		for k := range c.Results {
+			if c.Results[k].Available {
+				bytes = append(bytes, c.Results[k].Measurement.Footprint)
+			}
+		}
+		unit, print := replay.FootprintColumn(timeline.IEC, bytes)
+		want := strings.Join([]string{r.Info.Name, "ideal", map[bool]string{true: "✓", false: "✗"}[r.Fits], print(m.Footprint), unit,
+			some(r.Plan.LowerBound, fmt.Sprintf("%.2f %%", 100*(float64(m.Footprint)/float64(r.Plan.LowerBound)-1))), timeline.Duration(m.StepTime), replay.Percent(r.Overhead),
+			some(m.Stall, timeline.Duration(m.Stall)), some(m.SwappedOut, timeline.IEC.Bytes(m.SwappedOut)), some(m.SwappedIn, timeline.IEC.Bytes(m.SwappedIn)),
+			some(m.RecomputeTime, timeline.Duration(m.RecomputeTime)), timeline.Duration(r.Plan.Planning.Nanoseconds())}, " ")
+		if got := rows[r.Info.Name]; got != want {
+			t.Errorf("the row is %q, want %q", got, want)
+		}
+		if m.Stall > 0 && m.SwappedOut > 0 && m.RecomputeTime > 0 || r.Info.Name == "caching" && r.Plan.LowerBound > 0 {
+			looked++
+		}
+	}
+	if looked < 2 {
+		t.Errorf("only %d rows had something to say", looked)
 	}
 }

@@ -171,10 +171,13 @@ func (s *selection) feedback(ctx context.Context, r plan.Request, d plan.Decisio
 	for range rounds(r, len(s.load)) {
 		at, bytes, err := measure(ctx, s.p, r.Evaluator, d)
 		if err != nil {
-			if ctx.Err() != nil && work > 0 {
-				return best, work, nil
+			switch {
+			case ctx.Err() == nil:
+				return d, work, err
+			case work == 0: // decided, if not corrected
+				best = d
 			}
-			return d, work, err
+			return best, work, nil
 		}
 		if bytes <= live && (work == 0 || at.step < fastest) {
 			best, fastest = d, at.step

@@ -22,6 +22,7 @@ type finder struct {
 	pack  int64  // counted work of a search for places, in the packer's steps
 	best  *found // that fits the budget; the fastest, then the smallest
 	low   *found // the smallest
+	met   *found // the best of all that were measured within the budget, on the ladder or not: what a call that is cancelled gives
 }
 
 // found is a plan with its measure.
@@ -126,6 +127,9 @@ func (f *finder) work() (steps int64) {
 func (f *finder) find(seeds []plan.Manager) (*plan.Plan, error) {
 	err := f.climb()
 	f.plant(seeds) // last, so that they change nothing in what joint finds by itself
+	if f.ctx.Err() != nil && f.met != nil && better(f.met, f.best) {
+		f.best = f.met
+	}
 	switch {
 	case f.best != nil:
 		f.prove(f.best)

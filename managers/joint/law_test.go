@@ -322,6 +322,7 @@ func TestJointFindsTheBestOfAllPlansOfAShortChain(t *testing.T) {
 func TestThePortfolioIsNeverWorseThanItsSeeds(t *testing.T) {
 	t.Parallel()
 	seeds := append(swap.All(), combine.All()...)
+	seeded := 0 // how often it is better than joint, which is what it is without its seeds
 	for seed := range uint64(12) {
 		p := plantest.Random(seed, 12+int(seed)*3)
 		for _, b := range budgets(p, 3) {
@@ -343,10 +344,17 @@ func TestThePortfolioIsNeverWorseThanItsSeeds(t *testing.T) {
 				if err != nil || theirs.Policy != nil || theirs.Footprint > b {
 					continue
 				}
-				if m := measure(t, p, theirs); pl.Footprint > b || mine.StepTime > m.StepTime || mine.StepTime == m.StepTime && pl.Footprint > theirs.Footprint {
+				m := measure(t, p, theirs)
+				if other.Info().Name == "joint" && (mine.StepTime < m.StepTime || mine.StepTime == m.StepTime && pl.Footprint < theirs.Footprint) {
+					seeded++
+				}
+				if pl.Footprint > b || mine.StepTime > m.StepTime || mine.StepTime == m.StepTime && pl.Footprint > theirs.Footprint {
 					t.Errorf("seed %d budget %d: portfolio takes %d ns in %d bytes, %s %d ns in %d", seed, b, mine.StepTime, pl.Footprint, other.Info().Name, m.StepTime, theirs.Footprint)
 				}
 			}
 		}
+	}
+	if t.Logf("better than joint %d times", seeded); seeded == 0 {
+		t.Error("with its seeds it is never better than without")
 	}
 }

@@ -231,9 +231,9 @@ func (v *view) assemble(discards bool) (*plan.Plan, error) {
 	if !discards {
 		d.Absences = slices.DeleteFunc(d.Absences, func(x plan.Absence) bool { return x.How == plan.Discard })
 	}
-	pl, err := plan.Assemble(v.p, d)
+	pl, _, err := place.Assemble(v.p, d) // a schedule need not meet the host's limit
 	if err != nil {
-		return nil, fmt.Errorf("assemble: %w", err)
+		return nil, err
 	}
 	pl.SectionBytes = v.section
 	return pl, nil
@@ -252,6 +252,9 @@ func (v *view) measured(pl *plan.Plan, opt place.Options) (*found, error) {
 			return nil, fmt.Errorf("measure: %w", err)
 		}
 		x.time = me.StepTime
+	}
+	if f := v.f; (f.r.Budget == 0 || pl.Footprint <= f.r.Budget) && better(x, f.met) {
+		f.met = x
 	}
 	return x, nil
 }

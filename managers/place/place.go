@@ -59,7 +59,8 @@ type Result struct {
 }
 
 // Place gives every instance of the plan an offset and orders its queues, so that [plan.Validate] has nothing left to miss. Instances that are
-// there for the whole iteration lie at the bottom, where they are in nobody's way; a carried buffer ends the iteration where it began it.
+// there for the whole iteration lie at the bottom, where they are in nobody's way; a carried buffer ends the iteration where it began it. A search that the
+// context ends gives the best packing that it has, which is no error; the error is the context's only where there is none yet.
 func Place(ctx context.Context, p *plan.Problem, pl *plan.Plan, opt Options) (Result, error) {
 	offsets := make([]int64, len(pl.Instances))
 	q := pack.Problem{Align: 1} // sizes are rounded already, and sums of rounded sizes are rounded
@@ -89,7 +90,7 @@ func Place(ctx context.Context, p *plan.Problem, pl *plan.Plan, opt Options) (Re
 		}
 	}
 	res, err := solve(ctx, &q, opt, base)
-	if err != nil {
+	if err != nil && (res.Offsets == nil || ctx.Err() == nil) {
 		return Result{}, fmt.Errorf("place %d buffers: %w", len(q.Items), err)
 	}
 	for i := range pl.Instances {
@@ -142,7 +143,10 @@ func tight(ctx context.Context, q *pack.Problem, opt Options, base int64) (pack.
 	}
 	opt.Rule = Search
 	b, err := solve(ctx, q, opt, base)
-	if err != nil {
+	switch {
+	case ctx.Err() != nil && b.Offsets == nil:
+		return a, nil
+	case err != nil && ctx.Err() == nil:
 		return pack.Result{}, err
 	}
 	work := a.Work + b.Work

@@ -3,7 +3,6 @@ package place
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
@@ -18,7 +17,8 @@ const workPerRound = 100_000
 // Within assembles and places what decide decides, and asks it again for a tighter limit as long as addresses take the plan above the request's
 // budget: a manager that plans on sums of live bytes still has to pay for holes. decide is handed the limit on live bytes, 0 where there is no budget,
 // and must be deterministic. The result is the first plan within the budget, else the one of the smallest footprint. When the context is
-// cancelled it returns the best plan so far, or the context's error where there is none.
+// cancelled it returns the best plan so far; what decide gave then and is the first gets its addresses by one greedy pass. The error is the context's
+// only where decide had nothing to give.
 func Within(ctx context.Context, p *plan.Problem, r plan.Request, opt Options, decide func(limit int64) (plan.Decisions, error)) (*plan.Plan, error) {
 	var best *plan.Plan
 	limit := r.Budget
@@ -27,7 +27,7 @@ func Within(ctx context.Context, p *plan.Problem, r plan.Request, opt Options, d
 		opt.Work = workPerRound
 	}
 	for range rounds {
-		pl, err := once(ctx, p, opt, limit, decide)
+		pl, err := once(ctx, p, opt, limit, best == nil, decide)
 		if err != nil {
 			if best != nil && (ctx.Err() != nil || errors.As(err, new(*plan.TooSmall))) {
 				return best, nil
@@ -42,7 +42,7 @@ func Within(ctx context.Context, p *plan.Problem, r plan.Request, opt Options, d
 			break
 		}
 		live, _ := pl.PeakLive()
-		if live > limit { // it could not even meet the limit it was given
+		if ctx.Err() != nil || live > limit { // it could not even meet the limit it was given
 			break
 		}
 		limit -= pl.Footprint - r.Budget
@@ -53,16 +53,24 @@ func Within(ctx context.Context, p *plan.Problem, r plan.Request, opt Options, d
 	return best, nil
 }
 
-func once(ctx context.Context, p *plan.Problem, opt Options, limit int64, decide func(int64) (plan.Decisions, error)) (*plan.Plan, error) {
+// once makes a plan of what is decided for one limit. The first is placed even when the context ended meanwhile: what was decided is worth a greedy pass.
+func once(ctx context.Context, p *plan.Problem, opt Options, limit int64, first bool, decide func(int64) (plan.Decisions, error)) (*plan.Plan, error) {
 	d, err := decide(limit)
 	if err != nil {
 		return nil, err
 	}
-	pl, err := plan.Assemble(p, d)
+	pl, stay, err := Assemble(p, d)
 	if err != nil {
-		return nil, fmt.Errorf("assemble: %w", err)
+		return nil, err
+	}
+	if stay > 0 {
+		pl.Note("swaps that the manager asked for and the host has no pinned memory for, so that they stay in memory: %d", stay)
 	}
 	res, err := Place(ctx, p, pl, opt)
+	if err != nil && first && ctx.Err() != nil {
+		opt.Rule = BestFit
+		res, err = Place(context.WithoutCancel(ctx), p, pl, opt)
+	}
 	pl.Work += res.Work
 	return pl, err
 }

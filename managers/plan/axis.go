@@ -9,7 +9,6 @@ import (
 
 // events makes a position of every tick.
 func (x *extractor) events(first, end int) {
-	lost := 0
 	for i := first; i < end; i++ {
 		t := x.ticks[i]
 		op := Op{Workspace: NoBuffer, First: int32(len(x.p.Accesses))}
@@ -26,21 +25,50 @@ func (x *extractor) events(first, end int) {
 		case tickAccess:
 			a := &x.tr.Accesses[t.row]
 			op.Name = a.Mode.String()
-			if b, ok := x.buffer[t.alloc]; ok && t.alloc != timeline.NoAlloc {
+			if b, ok := x.touched(t, a); ok {
 				x.p.Accesses = append(x.p.Accesses, Access{Buffer: b, Mode: modeOf(a.Mode)})
-			} else {
-				lost++
 			}
 		}
 		op.End = int32(len(x.p.Accesses))
 		op.Phase = x.phase(t)
 		x.p.Ops = append(x.p.Ops, op)
 	}
-	if lost > 0 {
-		x.p.Notes = append(x.p.Notes, fmt.Sprintf("%d accesses touch no block that is known to be alive, and are left out", lost))
-	}
+	x.noteAccesses()
 	x.eagerOnly()
 	x.settle()
+}
+
+// touched returns the buffer that an access touches; ok is false where none is known to be alive there. Views of one block may disagree about its size: what
+// they touch is the block all the same. Both are counted for [extractor.noteAccesses].
+func (x *extractor) touched(t tick, a *traces.Access) (b BufferID, ok bool) {
+	if b, ok = x.buffer[t.alloc]; !ok || t.alloc == timeline.NoAlloc {
+		x.lost++
+		return NoBuffer, false
+	}
+	if a.Size > max(x.d.Allocs.Size[t.alloc], x.d.Allocs.Rounded[t.alloc]) {
+		x.wider++
+	}
+	return b, true
+}
+
+// noteAccesses says what accesses did not agree with the blocks that they touch.
+func (x *extractor) noteAccesses() {
+	if x.lost > 0 {
+		x.p.Notes = append(x.p.Notes, count(x.lost, "access touches no block that is known to be alive, and is left out",
+			"accesses touch no block that is known to be alive, and are left out"))
+	}
+	if x.wider > 0 {
+		x.p.Notes = append(x.p.Notes, count(x.wider, "access names more bytes than its block has, and is taken for one of the whole block",
+			"accesses name more bytes than their blocks have, and are taken for accesses of whole blocks"))
+	}
+}
+
+// count prints a number before what it counts.
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "one " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
 }
 
 // eagerOnly marks what a training in eager PyTorch cannot run again: ops outside of modules are not seen there.
@@ -72,7 +100,7 @@ func modeOf(m traces.AccessMode) Mode {
 // dataflow makes a position of every op.
 func (x *extractor) dataflow(ticks []tick) {
 	p := x.p
-	allocated, lost := false, 0
+	allocated := false
 	last := traces.NoOp
 	push := func(op Op) {
 		op.First, op.End = int32(len(p.Accesses)), int32(len(p.Accesses))
@@ -94,9 +122,8 @@ func (x *extractor) dataflow(ticks []tick) {
 			last = traces.NoOp
 		case tickAccess:
 			a := &x.tr.Accesses[t.row]
-			b, ok := x.buffer[t.alloc]
-			if !ok || t.alloc == timeline.NoAlloc {
-				lost++
+			b, ok := x.touched(t, a)
+			if !ok {
 				continue
 			}
 			if a.Op == traces.NoOp || a.Op != last {
@@ -134,8 +161,6 @@ func (x *extractor) dataflow(ticks []tick) {
 	if allocated { // allocated at the very end
 		push(Op{Name: "end", Workspace: NoBuffer})
 	}
-	if lost > 0 {
-		p.Notes = append(p.Notes, fmt.Sprintf("%d accesses touch no block that is known to be alive, and are left out", lost))
-	}
+	x.noteAccesses()
 	x.settle()
 }

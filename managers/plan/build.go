@@ -65,6 +65,8 @@ type extractor struct {
 	stream map[traces.StreamID]int16
 	// unattributed are bytes that only the source's totals know; doubled those of buffers that live longer than the window.
 	unattributed, doubled int64
+	// lost are accesses of no known block, wider those that name more bytes than theirs has.
+	lost, wider int
 }
 
 // worthUnrolling is the share of the peak that buffers which outlive an iteration must hold for two iterations to be planned as one.
@@ -116,7 +118,7 @@ func FromDevice(ctx context.Context, d *timeline.Device, opt BuildOptions) (*Pro
 func (x *extractor) problem(ctx context.Context, first, end, n int) (*Problem, int64, error) {
 	y := *x
 	p := *x.p
-	y.p, y.doubled = &p, 0
+	y.p, y.doubled, y.lost, y.wider = &p, 0, 0, 0
 	y.buffer, y.stream = map[timeline.AllocID]BufferID{}, map[traces.StreamID]int16{}
 	p.Notes, p.Iterations = slices.Clone(p.Notes), n
 	if err := y.cut(ctx, first, end); err != nil {
@@ -350,11 +352,8 @@ func (x *extractor) settle() {
 		}
 	}
 	if cutOff > 0 && x.d.Info.Kind != traces.DeviceArena {
-		many := fmt.Sprintf("%d buffers cross the iteration's ends without partners in the next one, and are planned as if they began or ended there", cutOff)
-		if cutOff == 1 {
-			many = "one buffer crosses the iteration's ends without a partner in the next one, and is planned as if it began or ended there"
-		}
-		x.p.Notes = append(x.p.Notes, many)
+		x.p.Notes = append(x.p.Notes, count(cutOff, "buffer crosses the iteration's ends without a partner in the next one, and is planned as if it began or ended there",
+			"buffers cross the iteration's ends without partners in the next one, and are planned as if they began or ended there"))
 	}
 	if x.unattributed > 0 {
 		x.p.Buffers = append(x.p.Buffers, Buffer{Name: "allocated before the recording", Size: x.unattributed, Life: Persistent, Alloc: timeline.NoAlloc})

@@ -3,13 +3,16 @@ package plan_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/gmemtop/gmemtop/managers/place"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/load"
 )
 
@@ -114,5 +117,135 @@ func TestTimesCountFromTheFirstOp(t *testing.T) {
 	}
 	if all < 200 || all > 400 { // a gap counts from when the host issued the op before, not from its end
 		t.Errorf("the iteration takes %d ns, and 240 were recorded", all)
+	}
+}
+
+// noted returns the sentences of a problem's notes that hold a word.
+func noted(p *plan.Problem, word string) (found []string) {
+	for _, n := range p.Notes {
+		if strings.Contains(n, word) {
+			found = append(found, n)
+		}
+	}
+	return found
+}
+
+// Views of one block are accesses of that block wherever they begin; one that names more bytes than the block has is taken for the block, and said, as is one
+// that touches nothing.
+func TestViewsThatDisagreeAboutABlockAreHandledAndSaid(t *testing.T) {
+	build := func(views ...traces.Access) *plan.Problem {
+		b := traces.NewBuilder()
+		dev := b.Device(traces.DeviceGPU, 0)
+		for k, addr := range []uint64{0x10000, 0x20000} {
+			b.Event(traces.Event{Time: int64(k), Addr: addr, Size: 1024, Action: traces.Alloc, Stack: traces.NoStack, Device: dev})
+		}
+		for k, a := range append([]traces.Access{{Addr: 0x10000, Size: 1024, Mode: traces.Write}}, views...) {
+			a.Time, a.Event, a.Device, a.Op = int64(10+k), 2, dev, traces.NoOp
+			b.T.Accesses = append(b.T.Accesses, a)
+		}
+		for k, addr := range []uint64{0x10000, 0x20000} {
+			b.Event(traces.Event{Time: int64(100 + k), Addr: addr, Size: 1024, Action: traces.FreeCompleted, Stack: traces.NoStack, Device: dev})
+		}
+		tl, err := timeline.Build(t.Context(), b.Finish(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := plan.FromDevice(t.Context(), tl.Devices[0], plan.BuildOptions{Iteration: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	for _, c := range []struct {
+		name    string
+		view    traces.Access
+		touches int
+		note    string
+	}{
+		{"a view of a part", traces.Access{Addr: 0x10200, Size: 512, Mode: traces.Alias}, 2, ""},
+		{"a view of more than there is", traces.Access{Addr: 0x10000, Size: 1 << 20, Mode: traces.Alias}, 2, "one access names more bytes than its block has, and is taken for one of the whole block"},
+		{"a view of nothing", traces.Access{Addr: 0x90000, Size: 512, Mode: traces.Alias}, 1, "one access touches no block that is known to be alive, and is left out"},
+	} {
+		p := build(c.view)
+		if len(p.Buffers) != 2 || len(p.TouchesOf(0)) != c.touches || len(p.TouchesOf(1)) != 0 {
+			t.Errorf("%s: %d buffers, %d and %d touches", c.name, len(p.Buffers), len(p.TouchesOf(0)), len(p.TouchesOf(1)))
+		}
+		if got := strings.Join(noted(p, "access"), "; "); got != c.note {
+			t.Errorf("%s: the notes say %q, want %q", c.name, got, c.note)
+		}
+		pl, err := plan.Assemble(p, plan.Decisions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := place.Place(t.Context(), p, pl, place.Options{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := plan.Validate(p, pl); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
+
+// Of iterations of several shapes a steady one is planned, and it is said of how many the plan does not speak.
+func TestIterationsOfAnotherShapeAreNotPlannedAndSaid(t *testing.T) {
+	recorded := func(odd int) *plan.Problem {
+		var b strings.Builder
+		const steps, length = 8, 1000
+		b.WriteString(`{"gmemtop":"described","version":1,"torch":"2.9.0","device":"cuda:0","pid":7,"rank":0,"world_size":1,"epoch_ns":0,"steps":[`)
+		for k := range steps {
+			if k > 0 {
+				b.WriteByte(',')
+			}
+			fmt.Fprintf(&b, "[%d,%d]", 10+k*length, 10+(k+1)*length)
+		}
+		b.WriteString("]}\n" + `{"k":"alloc","id":0,"size":512,"t":1,"category":"parameter","on":"cuda:0"}` + "\n")
+		id := 0
+		for k := range steps {
+			layers, at := 4, 10+k*length
+			if k == odd {
+				layers = 7
+			}
+			first := id + 1
+			for range layers {
+				id++
+				at += 10
+				fmt.Fprintf(&b, `{"k":"alloc","id":%d,"size":%d,"t":%d,"category":"activation","on":"cuda:0"}`+"\n", id, 4096*(id-first+1), at)
+				fmt.Fprintf(&b, `{"k":"op","t":%d,"d":5,"name":"aten::mm","phase":"forward","module":"fc","r":[0],"w":[%d],"m":[],"rerun":true,"stream":0}`+"\n", at, id)
+			}
+			for x := id; x >= first; x-- {
+				at += 10
+				fmt.Fprintf(&b, `{"k":"op","t":%d,"d":5,"name":"aten::mul","phase":"backward","module":"fc","r":[%d],"w":[],"m":[0],"rerun":true,"stream":0}`+"\n", at, x)
+				fmt.Fprintf(&b, `{"k":"free","id":%d,"t":%d}`+"\n", x, at+5)
+			}
+		}
+		path := filepath.Join(t.TempDir(), "steps.jsonl")
+		if err := os.WriteFile(path, []byte(b.String()), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		tr, err := load.Open(t.Context(), path, load.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tl, err := timeline.Build(t.Context(), tr, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := plan.FromDevice(t.Context(), tl.Main(), plan.BuildOptions{Iteration: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	const note = "one other iteration has another shape, and the plan does not speak of it"
+	same, other := recorded(-1), recorded(5)
+	if got := noted(same, "shape"); len(got) > 0 {
+		t.Errorf("all of one shape: %q", got)
+	}
+	if got := noted(other, "shape"); len(got) != 1 || got[0] != note {
+		t.Errorf("one of another shape: %q in %q", got, other.Notes)
+	}
+	a, _ := same.PeakLive()
+	if b, _ := other.PeakLive(); len(other.Buffers) != len(same.Buffers) || a != b {
+		t.Errorf("a steady one has %d buffers and %d bytes at its peak, planned are %d and %d", len(same.Buffers), a, len(other.Buffers), b)
 	}
 }

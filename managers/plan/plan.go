@@ -47,8 +47,8 @@ type Plan struct {
 	// Footprint is the top of the arena: the largest offset plus size over all instances; 0 with a Policy, where only a target knows it.
 	Footprint int64
 
-	// LowerBound is a proven bound: with StepBound false on the footprint in bytes, that no plan of the kind that the manager makes can
-	// undercut; 0 where none was proven.
+	// LowerBound is a proven bound on the footprint, in bytes, that no plan of the kind that the manager makes can undercut; 0 where none was
+	// proven.
 	LowerBound int64
 	// StepBound is a proven lower bound on the step time within the budget, in nanoseconds; 0 where none was proven.
 	StepBound int64

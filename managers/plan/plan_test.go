@@ -145,6 +145,47 @@ func TestAPlanWithOneThingWrongIsRefused(t *testing.T) {
 			p.Hardware.PinnedBytes = peak - 1
 			return peak > 1
 		}},
+		{"two ops in another order", "is due", func(_ *plan.Problem, pl *plan.Plan) bool {
+			a := &pl.Steps[find(pl, plan.Run)]
+			for s := range pl.Steps {
+				if b := &pl.Steps[s]; b != a && b.Kind == plan.Run && b.Queue == a.Queue {
+					a.Op, b.Op = b.Op, a.Op
+					return true
+				}
+			}
+			return false
+		}},
+		{"memory given back before its last use", "which is not in memory", func(p *plan.Problem, pl *plan.Plan) bool {
+			for s := 1; s < len(pl.Steps); s++ {
+				run, free := pl.Steps[s-1], pl.Steps[s]
+				if run.Kind != plan.Run || free.Kind != plan.Free {
+					continue
+				}
+				x := &pl.Instances[free.Instance]
+				if !slices.ContainsFunc(p.AccessesOf(run.Op), func(a plan.Access) bool { return a.Buffer == x.Buffer }) {
+					continue
+				}
+				pl.Steps[s-1], pl.Steps[s], x.To = free, run, int32(s-1)
+				for i := range pl.Steps {
+					if pl.Steps[i].Kind == plan.Wait && pl.Steps[i].On == int32(s-1) {
+						pl.Steps[i].On = int32(s)
+					}
+				}
+				return true
+			}
+			return false
+		}},
+		{"a buffer that ends the iteration elsewhere than it began it", "and ends it at", func(p *plan.Problem, pl *plan.Plan) bool {
+			for i := range pl.Instances {
+				x := &pl.Instances[i]
+				if x.Size > 0 && x.From >= 0 && int(x.To) == len(pl.Steps) && p.Buffers[x.Buffer].Life != plan.Inside {
+					x.Offset = pl.Footprint
+					pl.Footprint += x.Size
+					return true
+				}
+			}
+			return false
+		}},
 		{"an instance of another size", "not the problem's", func(_ *plan.Problem, pl *plan.Plan) bool { pl.Instances[0].Size++; return true }},
 		{"a place off the alignment", "is at offset", func(p *plan.Problem, pl *plan.Plan) bool {
 			for i := range pl.Instances {
@@ -298,21 +339,21 @@ func TestBadProblemsAreRefusedWithASentence(t *testing.T) {
 func TestDecisionsThatContradictThemselvesAreRefused(t *testing.T) {
 	p := plantest.Chain(3, 1000, 10)
 	for _, c := range []struct {
-		name string
-		d    plan.Decisions
+		name, want string
+		d          plan.Decisions
 	}{
-		{"absent in the wrong order", plan.Decisions{Absences: []plan.Absence{{Buffer: 0, After: 4, Release: 3, Fetch: 5, Before: 6}}}},
-		{"a parameter absent", plan.Decisions{Absences: []plan.Absence{{Buffer: 4, After: 1, Release: 2, Fetch: 5, Before: 6}}}},
-		{"no such buffer", plan.Decisions{Absences: []plan.Absence{{Buffer: 99, After: 1, Release: 2, Fetch: 5, Before: 6}}}},
-		{"absent while it is used", plan.Decisions{Absences: []plan.Absence{{Buffer: 1, After: 1, Release: 2, Fetch: 5, Before: 6}}}},
-		{"a cycle: two buffers re-made from each other", plan.Decisions{
+		{"absent in the wrong order", "not in this order", plan.Decisions{Absences: []plan.Absence{{Buffer: 0, After: 4, Release: 3, Fetch: 5, Before: 6}}}},
+		{"a parameter absent", "persists and cannot be absent", plan.Decisions{Absences: []plan.Absence{{Buffer: 4, After: 1, Release: 2, Fetch: 5, Before: 6}}}},
+		{"no such buffer", "absence of buffer 99", plan.Decisions{Absences: []plan.Absence{{Buffer: 99, After: 1, Release: 2, Fetch: 5, Before: 6}}}},
+		{"absent while it is used", "touches buffer 1 (act1), which is not there", plan.Decisions{Absences: []plan.Absence{{Buffer: 1, After: 1, Release: 2, Fetch: 5, Before: 6}}}},
+		{"a cycle: two buffers re-made from each other", "run again before op 6, reads buffer 0 (act0), which is not there", plan.Decisions{
 			Absences: []plan.Absence{{Buffer: 1, After: 2, Release: 3, Fetch: 6, Before: 6, How: plan.Recompute}, {Buffer: 0, After: 1, Release: 2, Fetch: 7, Before: 7, How: plan.Recompute}},
 			Reruns:   []plan.Rerun{{Before: 6, Ops: []plan.OpID{1}}}}},
-		{"recomputed and never made", plan.Decisions{Absences: []plan.Absence{{Buffer: 0, After: 1, Release: 2, Fetch: 7, Before: 7, How: plan.Recompute}}}},
-		{"an op that is none", plan.Decisions{Reruns: []plan.Rerun{{Before: 3, Ops: []plan.OpID{77}}}}},
+		{"recomputed and never made", "touches buffer 0 (act0), which is not there", plan.Decisions{Absences: []plan.Absence{{Buffer: 0, After: 1, Release: 2, Fetch: 7, Before: 7, How: plan.Recompute}}}},
+		{"an op that is none", "op 77 of 8 is to run again", plan.Decisions{Reruns: []plan.Rerun{{Before: 3, Ops: []plan.OpID{77}}}}},
 	} {
-		if _, err := plan.Assemble(p, c.d); !errors.Is(err, plan.ErrInvalid) {
-			t.Errorf("%s: %v", c.name, err)
+		if _, err := plan.Assemble(p, c.d); !errors.Is(err, plan.ErrInvalid) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v does not say %q", c.name, err, c.want)
 		}
 	}
 }

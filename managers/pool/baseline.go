@@ -50,6 +50,7 @@ func online(info plan.Info, policy plan.Policy) plan.Manager {
 		}
 		pl.Policy = &policy
 		pl.Order(p)
+		pl.LowerBound, _ = p.PeakLive() // what is over it is rounding, holes and cache
 		return pl, nil
 	}}
 }

@@ -30,8 +30,8 @@ func TestEveryPlanIsValidAndThatOfEqualSeedEqual(t *testing.T) {
 			if err != nil || !slices.Equal(again.Instances, pl.Instances) || !slices.Equal(again.Steps, pl.Steps) {
 				t.Errorf("seed %d: %s gives another plan the second time", seed, m.Info().Name)
 			}
-			if peak, _ := p.PeakLive(); pl.Policy == nil && pl.Footprint < peak {
-				t.Errorf("seed %d: %s claims %d bytes, and %d are alive", seed, m.Info().Name, pl.Footprint, peak)
+			if peak, _ := p.PeakLive(); pl.Policy == nil && pl.Footprint < peak || pl.LowerBound < peak {
+				t.Errorf("seed %d: %s claims %d bytes and that no pool takes less than %d, and %d are alive", seed, m.Info().Name, pl.Footprint, pl.LowerBound, peak)
 			}
 		}
 	}

@@ -25,10 +25,13 @@ import (
 // Complexity: O(n^2) in the paper; here O(n log n) with an index of ranges. Rejected by the authors: optimal colouring, as NP-hard.
 
 // SmartPool returns the pool with best fit, the authors' default.
-func SmartPool() plan.Manager { return smartPool("smartpool", place.BestFit) }
+func SmartPool() plan.Manager { return smartPool("smartpool", pack.BestFit) }
 
 // SmartPoolFirstFit returns the pool with first fit.
-func SmartPoolFirstFit() plan.Manager { return smartPool("smartpool-ff", place.FirstFit) }
+func SmartPoolFirstFit() plan.Manager { return smartPool("smartpool-ff", pack.FirstFit) }
+
+// fit is a one-pass packing.
+type fit func(ctx context.Context, q *pack.Problem, opts ...pack.FitOption) (pack.Result, error)
 
 // SmartPoolSwap returns the later, swap-aware variant: what crosses iterations is coloured with everything else, with an edge round the iteration's
 // end instead of two areas. The same colouring serves plans that swap, whose absences are gaps in a buffer's life.
@@ -43,26 +46,22 @@ func SmartPoolSwap() plan.Manager {
 	}
 }
 
-func smartPool(name string, rule place.Rule) plan.Manager {
+func smartPool(name string, rule fit, opts ...pack.FitOption) plan.Manager {
 	return planner{
 		info: plan.Info{Name: name, After: "Zhang 2019", Family: plan.Pooling, Needs: traces.Lifetimes,
 			Summary: "Weighted interval-graph colouring of one iteration: the largest first, into the smallest gap between neighbours.",
 			Reading: "the gap below the first neighbour counts like any other"},
 		make: func(ctx context.Context, p *plan.Problem, _ plan.Request) (*plan.Plan, error) {
-			return colour(ctx, p, rule)
+			return colour(ctx, p, rule, opts)
 		},
 	}
 }
 
 // colour places what persists, then what is carried, twice, then the rest.
-func colour(ctx context.Context, p *plan.Problem, rule place.Rule) (*plan.Plan, error) {
+func colour(ctx context.Context, p *plan.Problem, rule fit, opts []pack.FitOption) (*plan.Plan, error) {
 	pl, err := keepAll(p)
 	if err != nil {
 		return nil, err
-	}
-	fit := pack.BestFit
-	if rule == place.FirstFit {
-		fit = pack.FirstFit
 	}
 	offsets := make([]int64, len(pl.Instances))
 	var base int64
@@ -90,11 +89,11 @@ func colour(ctx context.Context, p *plan.Problem, rule place.Rule) (*plan.Plan, 
 			normal.Items = append(normal.Items, pack.Item{Start: int64(x.From), End: int64(x.To), Size: x.Size})
 		}
 	}
-	first, err := fit(ctx, &carried)
+	first, err := rule(ctx, &carried, opts...)
 	if err != nil {
 		return nil, fmt.Errorf("colour what crosses iterations: %w", err)
 	}
-	rest, err := fit(ctx, &normal)
+	rest, err := rule(ctx, &normal, opts...)
 	if err != nil {
 		return nil, fmt.Errorf("colour what lives within the iteration: %w", err)
 	}

@@ -57,6 +57,15 @@ func TestRoundingTheRelaxationOnceIsWorseThanSolvingTheProgram(t *testing.T) {
 	}
 }
 
+func TestRoundingOnceAtTheGivenBudgetIsWorseThanShiftingIt(t *testing.T) {
+	once := CheckmateLP().(checkmate)
+	once.single = true
+	a, b, fa, fb := contest(t, CheckmateLP(), once, 10, 40, 8)
+	if a > b || fa < fb || a == b && fa == fb {
+		t.Errorf("rounded at several thresholds for a shifted budget %d, once %d; fit %d and %d", a, b, fa, fb)
+	}
+}
+
 // TestCheckmateRunsNoMoreAgainThanTheHeuristics holds because it starts from segments and solves small programs to the gap.
 func TestCheckmateRunsNoMoreAgainThanTheHeuristics(t *testing.T) {
 	for _, other := range []plan.Manager{Sqrt(), DTR(), CheckmateLP()} {

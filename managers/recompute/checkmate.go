@@ -222,15 +222,25 @@ func (c *roundings) consider(kept func(v int32, t int) bool, format string, args
 // shifts bounds how often the program's budget is shifted to meet the real one.
 const shifts = 6
 
+// decide returns the best decisions for a limit, and the work that they took. When the context is cancelled they are the best so far, and its error is returned
+// where that is to keep everything.
 func (c *roundings) decide(ctx context.Context, limit int64) (plan.Decisions, int64, error) {
 	c.limit, c.best, c.views, c.spent = limit, candidate{}, nil, 0
 	c.lower, c.bounded, c.short = 0, false, 0
 	if c.consider(func(int32, int) bool { return true }, "everything is kept"); c.best.peak <= limit {
 		return plan.Decisions{}, 0, nil
 	}
+	if err := c.search(ctx, limit); err != nil && (ctx.Err() == nil || len(c.best.Absences) == 0) {
+		return plan.Decisions{}, c.spent, err
+	}
+	return plan.Decisions{Absences: c.best.Absences, Reruns: c.best.Reruns}, c.spent, nil
+}
+
+// search looks for the best candidate for a limit.
+func (c *roundings) search(ctx context.Context, limit int64) error {
 	if !c.m.only && !c.m.single {
 		if err := c.segments(ctx); err != nil {
-			return plan.Decisions{}, c.spent, err
+			return err
 		}
 	}
 	for _, k := range c.known {
@@ -246,7 +256,7 @@ func (c *roundings) decide(ctx context.Context, limit int64) (plan.Decisions, in
 			break
 		}
 		if err != nil {
-			return plan.Decisions{}, c.spent, err
+			return err
 		}
 		if peak == 0 { // in another view now
 			continue
@@ -270,14 +280,14 @@ func (c *roundings) decide(ctx context.Context, limit int64) (plan.Decisions, in
 		c.solves++
 		peak, err := c.solved(ctx, budget)
 		if err != nil {
-			return plan.Decisions{}, c.spent, err
+			return err
 		}
 		if peak <= limit || c.m.only || c.best.peak <= limit {
 			break
 		}
 		budget += limit - peak
 	}
-	return plan.Decisions{Absences: c.best.Absences, Reruns: c.best.Reruns}, c.spent, nil
+	return nil
 }
 
 // segments considers Chen's segments, cut between ops and, for the program to start from, between groups.

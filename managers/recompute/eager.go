@@ -82,9 +82,9 @@ func Runnable(ctx context.Context, p *plan.Problem, pl *plan.Plan, opt place.Opt
 	if err != nil {
 		return nil, err
 	}
-	out, err := plan.Assemble(p, d)
+	out, _, err := place.Assemble(p, d)
 	if err != nil {
-		return nil, fmt.Errorf("assemble for eager PyTorch: %w", err)
+		return nil, fmt.Errorf("for eager PyTorch: %w", err)
 	}
 	if _, err := place.Place(ctx, p, out, opt); err != nil {
 		return nil, err

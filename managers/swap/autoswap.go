@@ -56,6 +56,7 @@ type autoswap struct {
 	smallest int64 // least size of a candidate; 0 for 1 MiB
 	noSearch bool  // try only the four scores
 	noStick  bool  // schedule without regard to the limit
+	noOrder  bool  // take candidates as they come, whatever their scores
 }
 
 // mostLooks bounds how often SWDOA evaluates candidates anew: with up to 512 of them it is exact.
@@ -222,7 +223,9 @@ func (s *swapper) by(w weights, mean, deviation *weights, limit int64) schedule 
 			c[i].score += v * (c[i].scores[k] - mean[k]) / deviation[k]
 		}
 	}
-	slices.SortStableFunc(c, func(a, b idle) int { return cmp.Compare(b.score, a.score) })
+	if !s.noOrder {
+		slices.SortStableFunc(c, func(a, b idle) int { return cmp.Compare(b.score, a.score) })
+	}
 	s.tree.Reset(s.load)
 	taken := 0
 	for ; taken < len(c) && s.tree.Peak() > limit; taken++ {
@@ -294,11 +297,8 @@ func (s *swapper) best(ctx context.Context, limit int64) (schedule, string, erro
 		s.report(n, dims+search)
 		return -float64(x.charged) / 1e6, x.charged == 0
 	})
-	if err != nil {
-		return schedule{}, "", err
-	}
-	if n == 0 {
-		return schedule{}, "", ctx.Err()
+	if n == 0 { // cancelled before anything was scheduled; else what is there counts
+		return schedule{}, "", cmp.Or(err, ctx.Err())
 	}
 	switch gain := single.charged - best.charged; {
 	case single.charged == 0:

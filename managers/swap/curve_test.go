@@ -2,7 +2,6 @@ package swap
 
 import (
 	"bufio"
-	"context"
 	"math"
 	"os"
 	"path/filepath"
@@ -181,13 +180,22 @@ func TestScoresAsDescribedGiveTheFiguresOnRecord(t *testing.T) {
 			}
 		}
 	}
-	var all [4][]int64
-	for s := DOA; s <= SWDOA; s++ {
-		all[s], _ = Curve(context.Background(), r, s, curveLimits(), AsDescribed)
-		var line []string
-		for _, v := range all[s] {
-			line = append(line, strconv.FormatFloat(float64(v)/1e6, 'f', 3, 64))
+	// From which limit on nothing is charged, in MiB: with the published schedule as on record, as described throughout as docs/results.md has it.
+	for _, c := range []struct {
+		s      Score
+		quirks Quirks
+		want   int64
+	}{{WDOA, QuirkSchedule, 450}, {DOA, AsDescribed, 530}, {AOA, AsDescribed, 490}, {WDOA, AsDescribed, 400}, {SWDOA, AsDescribed, 500}} {
+		got, err := Curve(t.Context(), r, c.s, curveLimits(), c.quirks)
+		if err != nil {
+			t.Fatal(err)
 		}
-		t.Logf("%s as described throughout: %s", s, strings.Join(line, " "))
+		free := len(got)
+		for free > 0 && got[free-1] == 0 {
+			free--
+		}
+		if limit := curveLimits()[free] >> 20; limit != c.want {
+			t.Errorf("%s is charged nothing from %d MiB on, on record from %d (quirks %b)", c.s, limit, c.want, c.quirks)
+		}
 	}
 }

@@ -62,11 +62,18 @@ func (s *sections) improve(ctx context.Context, h *plan.Plan, r plan.Request) (*
 	if r.Budget <= 0 || len(h.Absences) == 0 {
 		return h, nil
 	}
-	if idle, err := s.holdsNothingUp(ctx, h, r); err != nil || idle {
-		if idle {
-			h.Note("the heuristic's plan holds nothing up, so that there was nothing for the integer program to gain")
-		}
-		return h, err
+	cancelled := func() (*plan.Plan, error) {
+		h.Note("cancelled before the integer program was solved; this is the heuristic's plan")
+		return h, nil
+	}
+	switch idle, err := s.holdsNothingUp(ctx, h, r); {
+	case err != nil && ctx.Err() != nil:
+		return cancelled()
+	case err != nil:
+		return nil, err
+	case idle:
+		h.Note("the heuristic's plan holds nothing up, so that there was nothing for the integer program to gain")
+		return h, nil
 	}
 	work := r.Work
 	if work <= 0 {
@@ -91,14 +98,16 @@ func (s *sections) improve(ctx context.Context, h *plan.Plan, r plan.Request) (*
 	})
 	if err != nil {
 		if ctx.Err() != nil {
-			h.Note("cancelled before the integer program was solved; this is the heuristic's plan")
-			return h, nil
+			return cancelled()
 		}
 		h.Note("the integer program failed (%v); this is the heuristic's plan", err)
 		return h, nil
 	}
 	better, err := s.better(ctx, pl, h, r)
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return cancelled()
+	case err != nil:
 		return nil, err
 	}
 	pl.Work, h.Work = pl.Work+h.Work, pl.Work+h.Work

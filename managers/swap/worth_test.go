@@ -157,6 +157,41 @@ func TestCorrectingForWhatWasTakenMovesLess(t *testing.T) {
 	}
 }
 
+// Taken in the order of a score, candidates move less in sum, and wait less in more problems than they wait more, than taken as they come.
+func TestEveryScoreIsBetterThanNone(t *testing.T) {
+	for s := DOA; s <= SWDOA; s++ {
+		var moved [2]int64
+		better, worse := 0, 0
+		for seed := range uint64(200) {
+			p := plantest.Random(seed, 40+int(seed%40))
+			peak, _ := p.PeakLive()
+			floor := p.MustReside().Total()
+			for _, share := range []int64{40, 60, 80} {
+				limit := floor + (peak-floor)*share/100
+				var at [2]schedule
+				for k, none := range []bool{false, true} {
+					y, _, err := newSwapper(p, autoswap{order: order(s), smallest: 1, noOrder: none}).best(t.Context(), limit)
+					if err != nil {
+						t.Fatal(err)
+					}
+					at[k] = y
+					moved[k] += y.moved
+				}
+				switch {
+				case at[0].charged < at[1].charged:
+					better++
+				case at[0].charged > at[1].charged:
+					worse++
+				}
+			}
+		}
+		t.Logf("%s moves %d bytes, no order %d; it is charged less in %d, more in %d", s, moved[0], moved[1], better, worse)
+		if moved[0] >= moved[1] || better <= worse {
+			t.Errorf("%s moves %d bytes, no order %d; it is charged less in %d problems, more in %d", s, moved[0], moved[1], better, worse)
+		}
+	}
+}
+
 func TestTheSearchFindsMixesBetterThanEveryScore(t *testing.T) {
 	gained, lost := 0, 0
 	for seed := range uint64(60) {

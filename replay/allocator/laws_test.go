@@ -427,3 +427,30 @@ func TestARestoredStateGoesOnLikeTheOneItWasTakenFrom(t *testing.T) {
 		}
 	}
 }
+
+// Stitching is what gmlake does beside the caching allocator's work: the same program without it takes more from the driver.
+func TestWithoutStitchingMoreIsReserved(t *testing.T) {
+	var with, without int64
+	more := 0
+	for seed := range uint64(40) {
+		reserved := func(from int64) int64 {
+			p := newProgram(t, variant{name: "gmlake", config: Config{StitchFrom: from}}, seed)
+			for range 600 {
+				p.step()
+			}
+			s := p.alloc.Stats()
+			if (s.Stitches > 0) != (from == 0) {
+				t.Fatalf("seed %d, stitching from %d bytes: %d stitches", seed, from, s.Stitches)
+			}
+			return s.PeakReserved
+		}
+		a, b := reserved(0), reserved(1<<40)
+		with, without = with+a, without+b
+		if a > b {
+			more++
+		}
+	}
+	if t.Logf("%d bytes with stitching, %d without; more in %d of 40", with, without, more); with >= without || more > 4 {
+		t.Errorf("%d bytes reserved with stitching, %d without; more in %d of 40 programs", with, without, more)
+	}
+}

@@ -42,6 +42,37 @@ func TestSimulatedPeakEqualsPlannedPeak(t *testing.T) {
 	}
 }
 
+// TestTheSimulatorDoesNotTakeThePlansWord: footprint and peak come from what is carried out, whatever the plan says of itself.
+func TestTheSimulatorDoesNotTakeThePlansWord(t *testing.T) {
+	for seed := range uint64(60) {
+		p, pl := random(t, seed, 0.7)
+		var top, peak int64
+		for _, x := range pl.Instances {
+			if x.Size > 0 {
+				top = max(top, x.Offset+x.Size)
+			}
+		}
+		for s := -1; s < len(pl.Steps); s++ { // moment by moment, from lifetimes instead of from what changes
+			var live int64
+			for _, x := range pl.Instances {
+				if int(x.From) <= s && s < int(x.To) {
+					live += x.Size
+				}
+			}
+			peak = max(peak, live)
+		}
+		said := *pl
+		said.Footprint = 1
+		m, err := sim.Run(context.Background(), p, &said, sim.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.Footprint != top || m.PeakLive != peak {
+			t.Errorf("seed %d: simulated %d and %d bytes, instances reach %d and are %d at once", seed, m.Footprint, m.PeakLive, top, peak)
+		}
+	}
+}
+
 // TestUsageOfUntouchedBuffersReachesThePeak holds for recordings that know no accesses: every buffer counts while it lives.
 func TestUsageOfUntouchedBuffersReachesThePeak(t *testing.T) {
 	p := *plantest.Chain(5, 1<<20, 1000)

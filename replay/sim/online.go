@@ -17,7 +17,7 @@ import (
 //
 // Footprint: an allocator with a cache holds more than it needs as long as nobody minds. What it needs is the smallest cap under which the iteration
 // completes; bisection finds it between the peak of live bytes and what the allocator holds uncapped. That completing is monotone in the cap is not
-// proven, so the cap that is reported is one under which it did complete. Without a budget, and for allocators without a cache, the peak is the footprint.
+// proven, so the cap that is reported is one under which it did complete. For allocators without a cache the peak is the footprint.
 //
 // Complexity: O(steps log blocks) a run, and at most a dozen runs. Rejected: counting the first iteration (a program trains for thousands).
 

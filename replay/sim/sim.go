@@ -295,9 +295,20 @@ func (r *run) shared(ctx context.Context) error {
 	}
 }
 
-// totals fills the measurement from the times.
+// totals fills the measurement from the times and from what the program takes and gives back: the plan's own figures are what they are compared with.
 func (r *run) totals() {
-	var last int64
+	var last, live int64
+	take := func(i plan.InstanceID) { // from here on the instance has its bytes
+		x := &r.pl.Instances[i]
+		live += x.Size
+		r.m.PeakLive = max(r.m.PeakLive, live)
+		if r.pl.Policy == nil && x.Size > 0 {
+			r.m.Footprint = max(r.m.Footprint, x.Offset+x.Size)
+		}
+	}
+	for _, i := range r.pl.Resident {
+		take(i)
+	}
 	for s := range r.pl.Steps {
 		st := &r.pl.Steps[s]
 		if st.Kind == plan.Wait {
@@ -305,6 +316,10 @@ func (r *run) totals() {
 		}
 		last = max(last, r.end[s])
 		switch {
+		case st.Kind == plan.Alloc:
+			take(st.Instance)
+		case st.Kind == plan.Free:
+			live -= r.pl.Instances[st.Instance].Size
 		case st.Kind == plan.Again:
 			r.m.RecomputeTime += r.end[s] - r.start[s]
 		case r.p.Hardware.NoEngines && (st.Kind == plan.Out || st.Kind == plan.In):
@@ -324,10 +339,6 @@ func (r *run) totals() {
 	r.m.RecomputeTime /= n
 	r.m.CopyTime /= n
 	r.m.PinnedPeak, _ = r.pl.PinnedPeak(r.p)
-	r.m.PeakLive, _ = r.pl.PeakLive()
-	if r.pl.Policy == nil {
-		r.m.Footprint = r.pl.Footprint
-	}
 	if r.opt.Usage {
 		r.usage()
 	}

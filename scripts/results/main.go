@@ -110,7 +110,7 @@ func (b *bench) opening(p *page) {
 	p.para("How to read the tables:")
 	p.item("*Ours* is simulated: each plan is validated by code that the planners do not share, then run by the simulator that `gmemtop compare` uses; the paper's are measurements " +
 		"on a device. The two are not the same kind of figure, and only ratios to the same baseline are set side by side.")
-	p.item("*Footprint* is the top of the arena with all addresses chosen, holes included, or for an online allocator the most that it holds from the driver. *Overhead* is step time over " +
+	p.item("*Footprint* is the top of the arena with all addresses chosen, holes included, or for an online allocator the smallest cap in which the iteration was seen to complete (where it keeps no cache, the most that it holds). *Overhead* is step time over " +
 		"the step time of keeping everything, less one.")
 	p.item("Hardware is a preset: memory, peak arithmetic and bandwidth from the data sheet, link speed as published by whoever measured it, and the sustained share of the " +
 		"peak assumed. `--hardware` of `gmemtop compare` prints each preset's origin.")

@@ -1,0 +1,78 @@
+package place
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/gmemtop/gmemtop/managers/plan"
+)
+
+// copied is the time during which the host holds a buffer's copy: from the op behind which it first leaves to the one that it is last back for.
+type copied struct {
+	buffer      plan.BufferID
+	from, until plan.OpID
+	size        int64
+}
+
+// Assemble makes a plan without places of decisions, and keeps in memory what the host has no room for: swaps whose copies would take more pinned memory than
+// the hardware has are left out, and how many those are is returned. Most managers' rules know no such limit. Where copies are too many at one moment, that
+// which the host would hold longest stays, whatever it is worth to the manager; who can do better does so before. Keeping more in memory takes nothing
+// from what runs again. The error is that of [plan.Assemble].
+//
+// Complexity beside that of assembling: O(swaps x copies at one moment), where the limit is passed.
+func Assemble(p *plan.Problem, d plan.Decisions) (pl *plan.Plan, stay int, err error) {
+	if pl, err = plan.Assemble(p, d); err != nil {
+		return nil, 0, fmt.Errorf("assemble: %w", err)
+	}
+	limit := p.Hardware.PinnedBytes
+	if limit <= 0 {
+		return pl, 0, nil
+	}
+	if peak, _ := pl.PinnedPeak(p); peak <= limit {
+		return pl, 0, nil
+	}
+	all := len(d.Absences)
+	d.Absences = pinned(p, d.Absences, limit)
+	if pl, err = plan.Assemble(p, d); err != nil {
+		return nil, 0, fmt.Errorf("assemble without swaps that the host has no room for: %w", err)
+	}
+	return pl, all - len(d.Absences), nil
+}
+
+// pinned returns the absences without those swaps that a limit on pinned memory has no room for.
+func pinned(p *plan.Problem, absences []plan.Absence, limit int64) []plan.Absence {
+	at := map[plan.BufferID]int{}
+	var copies []copied
+	for _, x := range absences {
+		if x.How != plan.Swap {
+			continue
+		}
+		k, seen := at[x.Buffer] // a copy may serve several absences
+		if !seen {
+			k = len(copies)
+			at[x.Buffer] = k
+			copies = append(copies, copied{x.Buffer, x.After, x.Before, p.Rounded(x.Buffer)})
+		}
+		c := &copies[k]
+		c.from, c.until = min(c.from, x.After), max(c.until, x.Before)
+	}
+	slices.SortStableFunc(copies, func(a, b copied) int { return cmp.Compare(a.from, b.from) })
+	var held []copied // by until
+	var sum int64
+	stays := map[plan.BufferID]bool{}
+	for _, c := range copies {
+		for len(held) > 0 && held[0].until <= c.from { // back before the op behind which c leaves
+			sum -= held[0].size
+			held = held[1:]
+		}
+		k, _ := slices.BinarySearchFunc(held, c, func(a, b copied) int { return cmp.Compare(a.until, b.until) })
+		held = slices.Insert(held, k, c)
+		for sum += c.size; sum > limit; held = held[:len(held)-1] {
+			last := held[len(held)-1]
+			sum -= last.size
+			stays[last.buffer] = true
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(absences), func(x plan.Absence) bool { return x.How == plan.Swap && stays[x.Buffer] })
+}

@@ -1,0 +1,89 @@
+package pool
+
+import (
+	"context"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/managers/pack"
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/managers/plan/plantest"
+)
+
+// What each mechanism is worth: switched off, it makes footprints larger. What exact has is in package pack, what gmlake has in package allocator.
+
+func footprint(t *testing.T, m plan.Manager, p *plan.Problem) int64 {
+	t.Helper()
+	pl, err := m.Plan(context.Background(), p, plan.Request{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := plan.Validate(p, pl); err != nil {
+		t.Fatal(err)
+	}
+	return pl.Footprint
+}
+
+// contest adds up two managers' footprints over random problems, and counts in how many the first is the smaller and in how many the larger.
+func contest(t *testing.T, with, without plan.Manager, of func(p *plan.Problem) bool) (a, b int64, better, worse int) {
+	t.Helper()
+	for seed := range uint64(200) {
+		p := plantest.Random(seed, 20+int(seed%80))
+		if of != nil && !of(p) {
+			continue
+		}
+		x, y := footprint(t, with, p), footprint(t, without, p)
+		a, b = a+x, b+y
+		switch {
+		case x < y:
+			better++
+		case x > y:
+			worse++
+		}
+	}
+	t.Logf("%d bytes against %d; smaller in %d problems, larger in %d", a, b, better, worse)
+	return a, b, better, worse
+}
+
+func TestColouringTheLargestFirstTakesLessThanTakingThemAsTheyCome(t *testing.T) {
+	for name, rule := range map[string]fit{"smartpool": pack.BestFit, "smartpool-ff": pack.FirstFit} {
+		if a, b, better, worse := contest(t, smartPool(name, rule), smartPool(name, rule, pack.InOrder()), nil); a >= b || better <= 2*worse {
+			t.Errorf("%s: %d bytes the largest first, %d as they come; smaller in %d problems, larger in %d", name, a, b, better, worse)
+		}
+	}
+}
+
+func TestOneColouringTakesLessThanTwoAreasForWhatCrosses(t *testing.T) {
+	crosses := func(p *plan.Problem) bool {
+		for i := range p.Buffers {
+			if p.Buffers[i].Life == plan.Carried {
+				return true
+			}
+		}
+		return false
+	}
+	if a, b, better, worse := contest(t, SmartPoolSwap(), SmartPool(), crosses); a >= b || better <= 2*worse {
+		t.Errorf("%d bytes in one colouring, %d in two areas; smaller in %d problems, larger in %d", a, b, better, worse)
+	}
+}
+
+// With groups the result is never larger, since stalloc takes the better of both, and smaller on a few problems: most have too few buffers a group.
+func TestWithoutGroupsSomeProblemsTakeMore(t *testing.T) {
+	smaller := 0
+	for seed := range uint64(200) {
+		p := plantest.Random(seed, 60)
+		without, err := spaceTime(t.Context(), p, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		with := footprint(t, STAlloc(), p)
+		if with > without.Footprint {
+			t.Errorf("seed %d: %d bytes, %d without groups", seed, with, without.Footprint)
+		}
+		if with < without.Footprint {
+			smaller++
+		}
+	}
+	if t.Logf("smaller in %d of 200", smaller); smaller < 5 {
+		t.Errorf("groups make only %d of 200 problems smaller", smaller)
+	}
+}
