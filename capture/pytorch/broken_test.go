@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -269,6 +270,66 @@ func TestAViewerThatDoesNotReadHoldsNothingUp(t *testing.T) {
 		t.Errorf("with a full socket:\n%s\nwithout:\n%s", strings.Join(with, "\n"), strings.Join(without, "\n"))
 	}
 	t.Logf("%s", time.Since(begin))
+}
+
+// TestStepsThatWaitTooLongForAViewerAreCounted has a viewer come when more steps have ended than wait for one.
+func TestStepsThatWaitTooLongForAViewerAreCounted(t *testing.T) {
+	t.Parallel()
+	dir, err := os.MkdirTemp("", "gm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	agent, room := pytorch.Agent(), "MAX_STEPS = 20000 "
+	if strings.Count(agent, room) != 1 {
+		t.Fatalf("the agent has no %q", room)
+	}
+	without := control(t, "mlp@16", "gpt")
+	path := filepath.Join(dir, "x.sock")
+	cmd := rig(t, strings.Replace(agent, room, "MAX_STEPS = 5 ", 1), "mlp@16,gpt", path, "GATE="+dir)
+	log, err := os.Create(filepath.Join(dir, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, "mlp@16"), nil, 0o600), cmd.Start()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	said := func() []byte {
+		b, _ := os.ReadFile(log.Name())
+		return b
+	}
+	for late := time.Now().Add(3 * time.Minute); !bytes.Contains(said(), []byte("at gpt\n")); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(late) {
+			t.Fatalf("it does not come to its gate:\n%s", said())
+		}
+	}
+	l, err := pytorch.Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	s, err := l.Accept(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen, done := capture.NewSession(capture.Limits{}), make(chan error, 1)
+	go func() { done <- s.Run(context.Background(), seen) }()
+	for len(seen.Snapshot().Steps) == 0 {
+		<-seen.Changed()
+	}
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, "gpt"), nil, 0o600), cmd.Wait(), <-done); err != nil {
+		t.Fatalf("%v\n%s", err, said())
+	}
+	v := seen.Snapshot()
+	if len(v.Losses) != 1 || v.Losses[0].Name != "steps" || v.Losses[0].Count != 16+3-5 || len(v.Steps) != 5+8-3 || v.Steps[0].Index != 16+3-5 {
+		t.Errorf("losses %+v, %d steps from %d on, of 24 of which 5 wait", v.Losses, len(v.Steps), v.Steps[0].Index)
+	}
+	if with, _ := learnt(t, said()); !slices.Equal(with, without) {
+		t.Errorf("without a viewer at first:\n%s\nwithout capture:\n%s", strings.Join(with, "\n"), strings.Join(without, "\n"))
+	}
 }
 
 // TestWhatIsSentMayBeHeldByOthers stands for programs, and for this agent, that go through all objects that Python knows while another thread sends.
