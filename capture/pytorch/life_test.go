@@ -347,11 +347,17 @@ func TestAKilledViewerHurtsNothingAndTheNextContinues(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if with, _ := learnt(t, b); !slices.Equal(with, without) {
+	with, truths := learnt(t, b)
+	if !slices.Equal(with, without) {
 		t.Errorf("after the viewer was killed:\n%s\nwithout:\n%s\n%s", strings.Join(with, "\n"), strings.Join(without, "\n"), b)
 	}
 	if v.End.Reason != capture.Exited || v.Steps[len(v.Steps)-1].Index != 399 {
 		t.Errorf("%+v after step %d", v.End, v.Steps[len(v.Steps)-1].Index)
+	}
+	// What a step is told with is what the program computes of its own tensors.
+	last, own := v.Steps[len(v.Steps)-1], truths["mlp@400"]
+	if last.Parameters != own.Parameters || last.Gradients != own.Gradients || last.OptimizerState != own.OptimizerState || own.OptimizerState == 0 {
+		t.Errorf("the last step holds %d, %d and %d bytes of parameters, gradients and optimizer state, the program %+v", last.Parameters, last.Gradients, last.OptimizerState, own)
 	}
 }
 
