@@ -19,6 +19,7 @@ import json
 import math
 import os
 import random
+import shutil
 import socket
 import statistics
 import struct
@@ -82,7 +83,8 @@ def main():
 
     with open(source) as f:
         code = compile(f.read(), "gmemtop_agent", "exec")
-    path = os.path.join(tempfile.mkdtemp(prefix="gm"), "x.sock")
+    folder = tempfile.mkdtemp(prefix="gm")
+    path = os.path.join(folder, "x.sock")
     viewer = subprocess.Popen([sys.executable, "-c", VIEWER, path, "0"], stdout=subprocess.PIPE)
     viewer.stdout.readline()
     space = {"__name__": "gmemtop_agent"}
@@ -144,6 +146,7 @@ def main():
         print(json.dumps(out))
     finally:
         viewer.kill()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 main()
