@@ -99,8 +99,31 @@ func checkSharded(t *testing.T, tr *traces.Trace, want truth) {
 	if alive["parameter"] < want.Parameters || alive["gradient"] != want.Gradients || alive["optimizer_state"] != want.OptimizerState {
 		t.Errorf("held %v, the rank has %+v", alive, want)
 	}
-	if !slices.ContainsFunc(tr.Ops, func(op traces.Op) bool { return strings.Contains(tr.Text(op.Name), "gather") }) {
-		t.Error("no op gathers parameters")
+	category := map[uint64]string{}
+	for i := range tr.Events.Len() {
+		if e := tr.Events.At(i); e.Action == traces.Alloc {
+			category[e.Addr] = tr.Text(tr.DetailOf(i).Category)
+		}
+	}
+	// Whole parameters are gathered and split into buffers that are filled anew each time, and are no inputs; what is reduced are the rank's gradients.
+	made := map[string]int{}
+	for _, a := range tr.Accesses {
+		name := tr.Text(tr.Ops[a.Op].Name)
+		for _, what := range []string{"gather", "split_with_sizes_copy", "reduce_scatter"} {
+			if a.Mode != traces.Read && strings.Contains(name, what) {
+				made[what+" "+category[a.Addr]]++
+			}
+		}
+	}
+	for what, n := range made {
+		switch what {
+		case "gather temporary", "gather autograd_detail", "split_with_sizes_copy temporary", "reduce_scatter gradient":
+		default:
+			t.Errorf("%d times %s", n, what)
+		}
+	}
+	if made["gather temporary"] == 0 || made["split_with_sizes_copy temporary"] == 0 || made["reduce_scatter gradient"] == 0 {
+		t.Errorf("what gathers, splits and reduces makes %v", made)
 	}
 }
 
