@@ -230,6 +230,55 @@ def _stand_in(torch):
 	}
 }
 
+// TestReplayedGraphsAreCountedAndSaid has a stand-in for CUDA graphs, since real ones need a GPU: a described step says that it does not see into them.
+func TestReplayedGraphsAreCountedAndSaid(t *testing.T) {
+	t.Parallel()
+	dir, err := os.MkdirTemp("", "gm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	l, err := pytorch.Listen(filepath.Join(dir, "x.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	const asks = "if self.torch.cuda.is_available() and hasattr("
+	if strings.Count(pytorch.Agent(), asks) != 1 {
+		t.Fatalf("the agent has no %q", asks)
+	}
+	cmd := rig(t, strings.Replace(pytorch.Agent(), asks, "if hasattr(", 1), "graphs", l.Path(), "GATE="+dir)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	s, err := l.Accept(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen, done := capture.NewSession(capture.Limits{}), make(chan error, 1)
+	go func() { done <- s.Run(context.Background(), seen) }()
+	if err := s.Describe(context.Background(), 2); err != nil {
+		t.Fatal(err)
+	}
+	for asked := false; !asked; <-seen.Changed() {
+		asked = slices.ContainsFunc(seen.Snapshot().Notices, func(n capture.Notice) bool { return n.Key == "asked" })
+	}
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, "graphs"), nil, 0o600), cmd.Wait(), <-done); err != nil {
+		t.Fatalf("%v\n%s", err, out.String())
+	}
+	v := seen.Snapshot()
+	if !slices.ContainsFunc(v.Notices, func(n capture.Notice) bool {
+		return n.Key == "graphs" && strings.HasPrefix(n.Text, "2 CUDA graphs were replayed")
+	}) || len(v.Windows) != 1 {
+		t.Errorf("%+v, %d windows", v.Notices, len(v.Windows))
+	}
+	if !strings.Contains(out.String(), "replay is its own\n") {
+		t.Errorf("%s", out.String())
+	}
+}
+
 // TestAViewerThatDoesNotReadHoldsNothingUp has the socket full.
 func TestAViewerThatDoesNotReadHoldsNothingUp(t *testing.T) {
 	t.Parallel()
