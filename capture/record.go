@@ -61,6 +61,7 @@ type Recorder struct {
 	files    []string
 	windows  []Window // that wait for a trigger
 	after    int      // windows that are still to be kept
+	next     int64    // the step behind the last one
 	err      error
 	stop     chan struct{}
 	done     sync.WaitGroup
@@ -246,6 +247,7 @@ func (r *Recorder) Begin(t Target) {
 // Step implements Sink.
 func (r *Recorder) Step(s Step) {
 	r.do(func() {
+		r.next = s.Index + 1
 		r.samples(s)
 		for _, t := range r.opt.Triggers {
 			if fires, why := t.Step(s); fires {
@@ -362,7 +364,7 @@ func (r *Recorder) End(e End) {
 	r.do(func() {
 		for _, t := range r.opt.Triggers {
 			if fires, why := t.End(e); fires {
-				r.fire(t, Step{End: r.opt.now().UnixNano()}, why)
+				r.fire(t, Step{Index: r.next, End: r.opt.now().UnixNano()}, why)
 			}
 		}
 		if e.OutOfMemory {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -168,6 +169,40 @@ func TestATriggerKeepsTheWindowsAroundIt(t *testing.T) {
 	}
 	if len(kept) != 3 || kept[1]-kept[0] != 2000 || kept[2]-kept[1] != 2000 || trigger != "trigger allocated>1KiB: 2000 bytes" {
 		t.Errorf("windows at %v are kept, of %q", kept, trigger)
+	}
+}
+
+// What ends the process does so in the step behind the last one that was told of.
+func TestAnOutOfMemoryThatEndsTheProcessKeepsWhatLedThere(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "run.gmt")
+	var fired []int64
+	r, err := capture.NewRecorder(capture.RecordOptions{Path: path, Before: 2, Triggers: []*capture.Trigger{trigger(t, "oom")},
+		Fired: func(_ *capture.Trigger, s capture.Step, _ string) { fired = append(fired, s.Index) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range int64(10) {
+		r.Window(window(t, 5000+i*2000, i, alloc(int(i), int(1000+i*100), 64, 0, "parameter"), op(5, "", "")))
+		r.Step(capture.Step{Index: i, End: i})
+	}
+	r.End(capture.End{Reason: capture.Exited, OutOfMemory: true, Detail: "CUDA out of memory"})
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	kept, lost := 0, ""
+	tr := load(t, path)
+	for _, m := range tr.Marks {
+		if m.Kind == traces.MarkIteration {
+			kept++
+		}
+	}
+	for _, l := range tr.Losses {
+		if l.Name == "out_of_memory" {
+			lost = l.Detail
+		}
+	}
+	if !slices.Equal(fired, []int64{10}) || kept != 2 || !strings.Contains(lost, "CUDA out of memory") {
+		t.Errorf("fired in %v, %d windows are kept, it is said %q", fired, kept, lost)
 	}
 }
 

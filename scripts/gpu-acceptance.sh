@@ -24,6 +24,10 @@
 #          beyond-vgg16                 VGG-16 at batch 256 in 12 GiB under a plan, and its time a sample beside that of a batch that fits without
 #          attach                       examples/gpt2.py, attached to while it runs: it goes on, and its losses are those of a run that nobody watches
 #          oom                          torch's snapshot of an out-of-memory, explained
+#          estimate                     examples/gpt2.py estimated without the device, beside what its allocator counts
+#          overhead                     what being watched costs a step, with its interval
+#          history                      examples/gpt2.py recorded by the allocator's own history of one step in 20: what that costs, and equal losses
+#          probes                       examples/gpt2.py seen from the kernel; needs root
 #
 # A replay takes the recorded time: a plan needs 51 steps at 20 iterations, 14 at one. A step of the samples, which were recorded on a slow CPU, takes
 # 2 s and 10 s, so they come last, with as many managers and iterations as fit in a step's limit; two networks made from their layers, whose steps take
@@ -229,7 +233,7 @@ doctor() {
 	pass "$(digest '
 import json, sys
 found = json.load(open(sys.argv[1]))["findings"]
-gpu = [f for f in found if f["name"] == "replay on a GPU"]
+gpu = [f for f in found if f["name"] in ("replay on a GPU", "nvml", "probes")]
 print(sum(f["available"] for f in found), "of", len(found), "available;", "; ".join(f["name"] + ": " + (f["detail"] if f["available"] else f["why"]) for f in gpu))
 ' "$out/$step.json")"
 }
@@ -613,6 +617,98 @@ for d in json.load(open(sys.argv[1]))["devices"]:
 ' "$out/$step.json")"
 }
 
+# estimate: what the unchanged script takes, foretold without the device, beside what its allocator counts.
+estimate() {
+	local code=0
+	trainable || return
+	sized gpt2
+	if [ -n "${ACCEPTANCE_CPU:-}" ]; then skip "a processor has no allocator to count"; return; fi
+	limited 60 "$out/$step.json" "$gmemtop" estimate --json -- "$python" "$root/examples/gpt2.py" --steps 3 || code=$?
+	if [ $code -ne 3 ]; then ended $code || return; fi # 3: it does not fit the preset, and what it takes is known all the same
+	limited 60 "$out/$step.txt" "$python" -c "$counted" "$root/examples/gpt2.py" --steps 3 || { fail "the training itself: $(said $?)"; return; }
+	figure=$(digest "$foretold" "$out/$step.json" "$out/$step.txt") || { fail "$figure"; return; }
+	pass "$figure"
+}
+
+counted='
+import runpy, sys
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+import torch
+print("counted", torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved())
+'
+
+# Workspaces of kernels are not in an estimate, so it is a lower bound; a third off is no estimate.
+foretold='
+import json, sys
+r = json.load(open(sys.argv[1]))["results"][0]
+allocated, reserved = [int(n) for n in [l for l in open(sys.argv[2]) if l.startswith("counted")][-1].split()[1:]]
+print("%.0f MiB at the peak, foretold %.0f (%+.1f %%); reserved %.0f MiB, foretold %.0f" % (
+    allocated / 2**20, r["peak_allocated_bytes"] / 2**20, 100 * (r["peak_allocated_bytes"] / allocated - 1), reserved / 2**20, r["reserved_bytes"] / 2**20))
+sys.exit(0 if abs(r["peak_allocated_bytes"] / allocated - 1) < 1 / 3 else 1)
+'
+
+# overhead: what being watched costs a step of a small network, for totals alone; of a GPU no more than half a percent is wished for.
+overhead() {
+	local device=cuda pairs=150 code=0
+	trainable || return
+	if [ -n "${ACCEPTANCE_CPU:-}" ]; then device=cpu pairs=10; fi
+	limited 30 "$out/$step.txt" "$gmemtop" run --headless -- sh -c 'cat "${PYTHONPATH%%:*}/agent.py"' || { fail "no agent: $(said $?)"; return; }
+	mv -- "$out/$step.txt" "$out/agent.py"
+	DEVICE=$device limited 90 "$out/$step.json" "$python" "$root/capture/pytorch/testdata/overhead.py" "$out/agent.py" "$pairs" 10 || code=$?
+	rm -f -- "$out/agent.py"
+	if [ $code -ne 0 ]; then fail "$(said $code)"; return; fi
+	figure=$(digest '
+import json, sys
+r = json.load(open(sys.argv[1]))
+print("steps of %.2f ms on %s take %+.2f %% longer, 95 %% interval %+.2f to %+.2f" % ((r["step_ms"], sys.argv[2], 100 * r["time"]["overhead"]) + tuple(100 * x for x in r["time"]["interval95"])))
+sys.exit(sys.argv[2] != "cpu" and r["time"]["interval95"][0] > 0.005)
+' "$out/$step.json" "$device") || { fail "$figure"; return; }
+	pass "$figure"
+}
+
+mean_step() { awk '$1 == "step" && $2 > 10 { s += $5; n++ } END { if (n) printf "%.2f", s / n }' "$1"; }
+
+headline_of='
+import json, sys
+r = json.load(open(sys.argv[1]))
+print(r["headline"])
+sys.exit(not sum(d["events"] for d in r["devices"]))
+'
+
+# history: the allocator's own history of one step in 20, what that costs on the average, and that the training learns the same.
+history() {
+	local code=0 alone='' watched=''
+	trainable || return
+	if [ -n "${ACCEPTANCE_CPU:-}" ]; then skip "a processor has no allocator that keeps a history"; return; fi
+	limited 60 "$out/$step-alone.txt" "$python" "$root/examples/gpt2.py" --steps 90 --deterministic || { fail "the training alone: $(said $?)"; return; }
+	limited 60 "$out/$step-watched.txt" "$gmemtop" record -f -o "$out/gpt2-history.gmt" --depth history --every 20 -- "$python" "$root/examples/gpt2.py" --steps 90 --deterministic || code=$?
+	ended $code || return
+	if ! cmp -s <(losses "$out/$step-alone.txt") <(losses "$out/$step-watched.txt"); then fail "other losses than without gmemtop: $step-alone.txt, $step-watched.txt"; return; fi
+	limited 60 "$out/$step.json" "$gmemtop" stats "$out/gpt2-history.gmt" --json || { fail "$(said $?)"; return; }
+	figure=$(digest "$headline_of" "$out/$step.json") || { fail "no history was recorded: $figure"; return; }
+	alone=$(mean_step "$out/$step-alone.txt") watched=$(mean_step "$out/$step-watched.txt")
+	pass "$(size "$out/gpt2-history.gmt"); $figure; steps of $alone ms, $watched with one in 20 recorded ($(awk -v a="$alone" -v b="$watched" 'BEGIN { printf "%+.2f %%", (a > 0) ? 100 * (b / a - 1) : 0 }')); equal losses"
+}
+
+# probes: a training's blocks, seen from the kernel.
+probes() {
+	local code=0 until
+	trainable || return
+	if [ -n "${ACCEPTANCE_CPU:-}" ]; then skip "a processor's training has no CUDA to probe"; return; fi
+	sized gpt2
+	attach_steps=60
+	train "$out/$step.txt"
+	until=$((SECONDS + 60))
+	while ! grep -qs '^step 3 ' "$out/$step.txt" && kill -0 "$training" 2>/dev/null && [ "$SECONDS" -lt "$until" ]; do sleep 0.1; done
+	limited 90 "$out/$step-record.txt" "$gmemtop" record --probes -f -o "$out/probes.gmt" "$training" || code=$?
+	over 90 || { fail "the training that was probed ended with $?"; return; }
+	ended $code || return
+	limited 60 "$out/$step.json" "$gmemtop" stats "$out/probes.gmt" --json || { fail "$(said $?)"; return; }
+	figure=$(digest "$headline_of" "$out/$step.json") || { fail "nothing was recorded: $figure"; return; }
+	pass "$(size "$out/probes.gmt"); $figure"
+}
+
 # compare_all BUDGET WHAT...
 compare_all() {
 	local budget=$1 x name
@@ -637,6 +733,10 @@ done
 for example in resnet50 gpt2; do run "live-$example" 40 live "$example"; done
 run attach 40 attach
 run oom 15 oom
+run estimate 15 estimate
+run overhead 20 overhead
+run history 40 history
+run probes 20 probes
 run batch-resnet50 120 largest_batch 8 2.05 resnet50.py
 run beyond-vgg16 60 beyond_vgg16
 run batch-resnet101 120 largest_batch 8 2.26 resnet50.py --blocks 3,4,23,3

@@ -23,6 +23,7 @@ MAX_WINDOWS = 2  # that wait to be sent
 UNSTEPPED = 200  # backward passes without a step after which that is said: more than gradients are accumulated over
 ELSEWHERE = 64  # steps of other optimizers after which the first is taken to be out of use
 WARM, FIRST, DEPTH_FIRST = 2, 0, "ops"  # steps before those that are described unasked, and how many those are: whoever starts a program under the agent says
+OLDEST = 2, 2  # of torch: what the agent calls came with it
 
 
 class _Step(object):
@@ -50,6 +51,9 @@ class Agent(Manager, Totals):
 
     def launch(self):
         """Begin in a process that has just imported torch."""
+        why = _too_old(self.torch)
+        if why:
+            return _refuse(self.path, why)
         self._arm()
         self._offload()
         main = getattr(sys.modules.get("__main__"), "__spec__", None)
@@ -444,10 +448,24 @@ class Agent(Manager, Totals):
             self.finalizer.cancel()
 
 
+def _too_old(torch):
+    """Why nothing begins under this torch, "" where nothing speaks against it: of one that is being imported, or calls itself something else, nothing is known."""
+    version = str(getattr(torch, "__version__", ""))
+    try:
+        if tuple(int(n) for n in version.split(".")[:2]) >= OLDEST:
+            return ""
+    except ValueError:
+        return ""
+    return ("torch %s is too old: %d.%d is the oldest that is watched from inside: update torch, or see what a GPU's driver allocates for it with gmemtop attach --probes"
+            % ((version,) + OLDEST))
+
+
 def attach(path):
     """Begin in a running process, on whatever thread this runs."""
     if "torch" not in sys.modules:
         _refuse(path, "torch is not loaded in this process: attach once the program has imported it, or name the process that trains")
+    elif _too_old(sys.modules["torch"]):
+        _refuse(path, _too_old(sys.modules["torch"]))
     elif any(t.name == "gmemtop" for t in threading.enumerate()):
         _refuse(path, "an agent lives in this process already, and is not found from here: watch it as the user who does so, with the same XDG_RUNTIME_DIR")
     else:

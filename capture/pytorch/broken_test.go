@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -229,6 +230,55 @@ def _stand_in(torch):
 	}
 }
 
+// TestReplayedGraphsAreCountedAndSaid has a stand-in for CUDA graphs, since real ones need a GPU: a described step says that it does not see into them.
+func TestReplayedGraphsAreCountedAndSaid(t *testing.T) {
+	t.Parallel()
+	dir, err := os.MkdirTemp("", "gm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	l, err := pytorch.Listen(filepath.Join(dir, "x.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	const asks = "if self.torch.cuda.is_available() and hasattr("
+	if strings.Count(pytorch.Agent(), asks) != 1 {
+		t.Fatalf("the agent has no %q", asks)
+	}
+	cmd := rig(t, strings.Replace(pytorch.Agent(), asks, "if hasattr(", 1), "graphs", l.Path(), "GATE="+dir)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	s, err := l.Accept(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen, done := capture.NewSession(capture.Limits{}), make(chan error, 1)
+	go func() { done <- s.Run(context.Background(), seen) }()
+	if err := s.Describe(context.Background(), 2); err != nil {
+		t.Fatal(err)
+	}
+	for asked := false; !asked; <-seen.Changed() {
+		asked = slices.ContainsFunc(seen.Snapshot().Notices, func(n capture.Notice) bool { return n.Key == "asked" })
+	}
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, "graphs"), nil, 0o600), cmd.Wait(), <-done); err != nil {
+		t.Fatalf("%v\n%s", err, out.String())
+	}
+	v := seen.Snapshot()
+	if !slices.ContainsFunc(v.Notices, func(n capture.Notice) bool {
+		return n.Key == "graphs" && strings.HasPrefix(n.Text, "2 CUDA graphs were replayed")
+	}) || len(v.Windows) != 1 {
+		t.Errorf("%+v, %d windows", v.Notices, len(v.Windows))
+	}
+	if !strings.Contains(out.String(), "replay is its own\n") {
+		t.Errorf("%s", out.String())
+	}
+}
+
 // TestAViewerThatDoesNotReadHoldsNothingUp has the socket full.
 func TestAViewerThatDoesNotReadHoldsNothingUp(t *testing.T) {
 	t.Parallel()
@@ -269,6 +319,66 @@ func TestAViewerThatDoesNotReadHoldsNothingUp(t *testing.T) {
 		t.Errorf("with a full socket:\n%s\nwithout:\n%s", strings.Join(with, "\n"), strings.Join(without, "\n"))
 	}
 	t.Logf("%s", time.Since(begin))
+}
+
+// TestStepsThatWaitTooLongForAViewerAreCounted has a viewer come when more steps have ended than wait for one.
+func TestStepsThatWaitTooLongForAViewerAreCounted(t *testing.T) {
+	t.Parallel()
+	dir, err := os.MkdirTemp("", "gm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	agent, room := pytorch.Agent(), "MAX_STEPS = 20000 "
+	if strings.Count(agent, room) != 1 {
+		t.Fatalf("the agent has no %q", room)
+	}
+	without := control(t, "mlp@16", "gpt")
+	path := filepath.Join(dir, "x.sock")
+	cmd := rig(t, strings.Replace(agent, room, "MAX_STEPS = 5 ", 1), "mlp@16,gpt", path, "GATE="+dir)
+	log, err := os.Create(filepath.Join(dir, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, "mlp@16"), nil, 0o600), cmd.Start()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	said := func() []byte {
+		b, _ := os.ReadFile(log.Name())
+		return b
+	}
+	for late := time.Now().Add(3 * time.Minute); !bytes.Contains(said(), []byte("at gpt\n")); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(late) {
+			t.Fatalf("it does not come to its gate:\n%s", said())
+		}
+	}
+	l, err := pytorch.Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	s, err := l.Accept(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen, done := capture.NewSession(capture.Limits{}), make(chan error, 1)
+	go func() { done <- s.Run(context.Background(), seen) }()
+	for len(seen.Snapshot().Steps) == 0 {
+		<-seen.Changed()
+	}
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, "gpt"), nil, 0o600), cmd.Wait(), <-done); err != nil {
+		t.Fatalf("%v\n%s", err, said())
+	}
+	v := seen.Snapshot()
+	if len(v.Losses) != 1 || v.Losses[0].Name != "steps" || v.Losses[0].Count != 16+3-5 || len(v.Steps) != 5+8-3 || v.Steps[0].Index != 16+3-5 {
+		t.Errorf("losses %+v, %d steps from %d on, of 24 of which 5 wait", v.Losses, len(v.Steps), v.Steps[0].Index)
+	}
+	if with, _ := learnt(t, said()); !slices.Equal(with, without) {
+		t.Errorf("without a viewer at first:\n%s\nwithout capture:\n%s", strings.Join(with, "\n"), strings.Join(without, "\n"))
+	}
 }
 
 // TestWhatIsSentMayBeHeldByOthers stands for programs, and for this agent, that go through all objects that Python knows while another thread sends.

@@ -186,3 +186,13 @@ func owner(info os.FileInfo) int {
 	}
 	return -1
 }
+
+// allocate takes n bytes of the disk behind the first from bytes of a file, whose size stays as it is.
+func allocate(f *os.File, from, n int64) error {
+	return unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, from, n)
+}
+
+// release gives the space of a file's first n bytes back: they read as zeros from then on.
+func release(f *os.File, n int64) error {
+	return unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE|unix.FALLOC_FL_PUNCH_HOLE, 0, n)
+}

@@ -37,3 +37,7 @@ func owner(info os.FileInfo) int {
 	}
 	return -1
 }
+
+// allocate and release hold room on a disk, which is done on Linux only.
+func allocate(*os.File, int64, int64) error { return errors.ErrUnsupported }
+func release(*os.File, int64) error         { return errors.ErrUnsupported }

@@ -56,6 +56,7 @@ type Job struct {
 	listener *Listener
 	folder   string
 	output   *os.File
+	room     *room // for what is printed to output
 	exited   chan struct{}
 	state    *os.ProcessState
 
@@ -140,6 +141,10 @@ func (j *Job) start(base string) error {
 	if j.launch.Stdout == nil || j.launch.Stderr == nil {
 		if j.output, err = outputFile(run); err != nil {
 			return err
+		}
+		j.room = &room{file: j.output}
+		if _, err := j.room.hold(0); err != nil {
+			return fmt.Errorf("there is no room for what the command prints: %s: %w; free some, name another folder with XDG_STATE_HOME, or leave its output where it is with --headless", j.output.Name(), err)
 		}
 	}
 	j.cmd.Stdout, j.cmd.Stderr = pick(j.launch.Stdout, j.output), pick(j.launch.Stderr, j.output)

@@ -99,8 +99,31 @@ func checkSharded(t *testing.T, tr *traces.Trace, want truth) {
 	if alive["parameter"] < want.Parameters || alive["gradient"] != want.Gradients || alive["optimizer_state"] != want.OptimizerState {
 		t.Errorf("held %v, the rank has %+v", alive, want)
 	}
-	if !slices.ContainsFunc(tr.Ops, func(op traces.Op) bool { return strings.Contains(tr.Text(op.Name), "gather") }) {
-		t.Error("no op gathers parameters")
+	category := map[uint64]string{}
+	for i := range tr.Events.Len() {
+		if e := tr.Events.At(i); e.Action == traces.Alloc {
+			category[e.Addr] = tr.Text(tr.DetailOf(i).Category)
+		}
+	}
+	// Whole parameters are gathered and split into buffers that are filled anew each time, and are no inputs; what is reduced are the rank's gradients.
+	made := map[string]int{}
+	for _, a := range tr.Accesses {
+		name := tr.Text(tr.Ops[a.Op].Name)
+		for _, what := range []string{"gather", "split_with_sizes_copy", "reduce_scatter"} {
+			if a.Mode != traces.Read && strings.Contains(name, what) {
+				made[what+" "+category[a.Addr]]++
+			}
+		}
+	}
+	for what, n := range made {
+		switch what {
+		case "gather temporary", "gather autograd_detail", "split_with_sizes_copy temporary", "reduce_scatter gradient":
+		default:
+			t.Errorf("%d times %s", n, what)
+		}
+	}
+	if made["gather temporary"] == 0 || made["split_with_sizes_copy temporary"] == 0 || made["reduce_scatter gradient"] == 0 {
+		t.Errorf("what gathers, splits and reduces makes %v", made)
 	}
 }
 
@@ -347,11 +370,17 @@ func TestAKilledViewerHurtsNothingAndTheNextContinues(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if with, _ := learnt(t, b); !slices.Equal(with, without) {
+	with, truths := learnt(t, b)
+	if !slices.Equal(with, without) {
 		t.Errorf("after the viewer was killed:\n%s\nwithout:\n%s\n%s", strings.Join(with, "\n"), strings.Join(without, "\n"), b)
 	}
 	if v.End.Reason != capture.Exited || v.Steps[len(v.Steps)-1].Index != 399 {
 		t.Errorf("%+v after step %d", v.End, v.Steps[len(v.Steps)-1].Index)
+	}
+	// What a step is told with is what the program computes of its own tensors.
+	last, own := v.Steps[len(v.Steps)-1], truths["mlp@400"]
+	if last.Parameters != own.Parameters || last.Gradients != own.Gradients || last.OptimizerState != own.OptimizerState || own.OptimizerState == 0 {
+		t.Errorf("the last step holds %d, %d and %d bytes of parameters, gradients and optimizer state, the program %+v", last.Parameters, last.Gradients, last.OptimizerState, own)
 	}
 }
 

@@ -48,7 +48,7 @@ class Recording(object):
         self.rows, self.before = [], []
         self.alive, self.born, self.category, self.label, self.gradient_of, self.device = {}, [], {}, {}, {}, "cpu"
         self.touched_forward, self.changed_backward, self.read_backward = set(), set(), set()
-        self.saved = set()
+        self.saved, self.refilled = set(), set()
         self.away = {}  # by number, storages whose bytes wait on the host and come back as others; whether they have gone
         self.where, self.timed, self.newest = {}, [], {}
         self.cost, self.steps, self.lost, self.stopped = 0, [], 0, False
@@ -106,6 +106,8 @@ class Recording(object):
         if born is None:
             if number in self.changed_backward and number not in self.touched_forward:
                 return "gradient"  # a reducer's bucket
+            if number in self.refilled:
+                return "temporary"  # parameters that FSDP gathers for as long as they are used
             return "input"
         if number in self.saved or (born == FORWARD and number in self.read_backward):
             return "activation"

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -82,8 +83,11 @@ func (m *mux) tail(ctx context.Context) {
 	}
 	defer f.Close()
 	buf := make([]byte, 64<<10)
+	var read int64
 	for last := false; ; {
 		n, err := f.Read(buf)
+		read += int64(n)
+		m.keepRoom(read)
 		if n > 0 {
 			m.mu.Lock()
 			m.sink.Output(buf[:n])
@@ -102,6 +106,21 @@ func (m *mux) tail(ctx context.Context) {
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
+}
+
+// keepRoom sees to it that the command can go on printing, all that it has printed being read. What that takes is said.
+func (m *mux) keepRoom(read int64) {
+	gaveUp, err := m.job.room.hold(read)
+	text := ""
+	switch {
+	case err != nil:
+		text = "the disk is full, and what the command prints fails from now on: free some of " + filepath.Dir(m.job.output.Name())
+	case gaveUp:
+		text = "the disk is full: the beginning of " + m.job.output.Name() + " is given up, so that the command can go on printing"
+	default:
+		return
+	}
+	m.notice(capture.Notice{Key: "room", Text: text})
 }
 
 // process is the sink of one process of the job: it passes on what the one that is shown sends.

@@ -256,6 +256,7 @@ class Ops(Recording):
         size, now = storage.nbytes(), self.clock()
         self.last = now
         if size != found.size:
+            self.refilled.add(found.number)
             self.rows.append(("f", found.number, now))
             found.size, found.address = size, self.addresses.fresh(size)
             self.rows.append(("a", found.number, size, now, found.address))

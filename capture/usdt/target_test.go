@@ -24,7 +24,7 @@ var built struct {
 }
 
 func TestMain(m *testing.M) {
-	if os.Getenv("USDT_CHECK") != "" { // run again as another user: see errors_linux_test.go
+	if os.Getenv("USDT_CHECK") != "" { // run again as another user: see TestAUserWithoutRightsIsToldWhichAndHow
 		fmt.Println(Check())
 		return
 	}

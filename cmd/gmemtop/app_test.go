@@ -14,6 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gmemtop/gmemtop/capture/pytorch"
+	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
+	"github.com/gmemtop/gmemtop/capture/usdt"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -32,6 +35,18 @@ func TestExitCodes(t *testing.T) {
 		{fmt.Errorf("f: %w", traces.ErrUnsupported), 5},
 		{&fs.PathError{Op: "open", Path: "f", Err: fs.ErrPermission}, 5},
 		{fmt.Errorf("f: %w", context.Canceled), 130},
+		{&inject.Error{Kind: inject.ErrNotPermitted}, 5},
+		{fmt.Errorf("p: %w", &inject.Error{Kind: inject.ErrUnsupported}), 5},
+		{&inject.Error{Kind: inject.ErrGone}, 1},
+		{&inject.Error{Kind: inject.ErrNotPython}, 1},
+		{&inject.Error{Kind: inject.ErrBusy}, 1},
+		{&inject.Error{Kind: inject.ErrReused}, 1},
+		{fmt.Errorf("p: %w", pytorch.ErrWatched), 1},
+		{fmt.Errorf("p: %w", pytorch.ErrVersion), 1},
+		{refusedProbes(fmt.Errorf("p: %w", usdt.ErrPermission)), 5},
+		{refusedProbes(fmt.Errorf("p: %w", usdt.ErrUnsupported)), 5},
+		{refusedProbes(fmt.Errorf("p: %w", usdt.ErrNoProbes)), 5},
+		{refusedProbes(fmt.Errorf("p: %w", usdt.ErrNoProcess)), 1},
 	} {
 		if got := exitCode(c.err); got != c.want {
 			t.Errorf("%v: exit code %d, want %d", c.err, got, c.want)

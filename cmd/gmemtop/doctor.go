@@ -89,7 +89,7 @@ func checkTerminal(a *app) finding {
 	}
 	w, h, err := term.GetSize(a.out.Fd())
 	if err != nil {
-		f.Why = "its size is unknown: " + err.Error()
+		f.Why, f.Fix = "its size is unknown: "+err.Error(), "run gmemtop in another terminal, without a wrapper that hides it"
 		return f
 	}
 	f.Available = w >= 60 && h >= 16 && a.env("TERM") != "dumb"
@@ -193,7 +193,7 @@ func checkPython(ctx context.Context) finding {
 	}
 	version, err := runPython(ctx, "import platform; print(platform.python_version())")
 	if err != nil {
-		f.Detail, f.Why = path, "it does not run: "+err.Error()
+		f.Detail, f.Why, f.Fix = path, "it does not run: "+err.Error(), "run "+path+" -V to see why; activate the environment that your training runs in"
 		return f
 	}
 	f.Available, f.Detail = true, path+", "+version
@@ -212,7 +212,21 @@ func checkTorch(ctx context.Context) finding {
 		f.Fix = "activate the environment that your training runs in; saved traces open without it"
 		return f
 	}
-	f.Available, f.Detail = true, "torch "+version
+	return torchFinding(version)
+}
+
+// oldestTorch is what the agent needs, as 100*major + minor.
+const oldestTorch = 202
+
+// torchFinding says what can be done with a version of torch. One that cannot be read is taken for a new one: the agent itself looks.
+func torchFinding(version string) finding {
+	f := finding{Name: "pytorch", Available: true, Detail: "torch " + version}
+	var major, minor int
+	if n, _ := fmt.Sscanf(version, "%d.%d", &major, &minor); n == 2 && 100*major+minor < oldestTorch {
+		f.Available = false
+		f.Why = fmt.Sprintf("trainings are watched from torch %d.%d on", oldestTorch/100, oldestTorch%100)
+		f.Fix = "pip install --upgrade torch, in the environment that your training runs in; snapshots of this one open"
+	}
 	return f
 }
 
@@ -220,7 +234,7 @@ func checkTorch(ctx context.Context) finding {
 func checkDriver() finding {
 	f := finding{Name: "nvidia driver", Detail: "none"}
 	if runtime.GOOS != "linux" {
-		f.Why = "GPUs are looked for on Linux only"
+		f.Why, f.Fix = "GPUs are looked for on Linux only", "run gmemtop on the machine that trains; saved traces open here"
 		return f
 	}
 	b, err := os.ReadFile("/proc/driver/nvidia/version")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"runtime"
 	"strconv"
 	"strings"
@@ -20,7 +21,7 @@ func checkNVML() finding {
 	f := finding{Name: "nvml", Detail: "none"}
 	lib, err := nvml.Open(nvml.Options{})
 	if err != nil {
-		f.Why = strings.TrimPrefix(err.Error(), nvml.ErrUnavailable.Error()+": ")
+		f.Why, f.Fix, _ = strings.Cut(strings.TrimPrefix(err.Error(), nvml.ErrUnavailable.Error()+": "), "; ")
 		return f
 	}
 	defer lib.Close()
@@ -28,14 +29,17 @@ func checkNVML() finding {
 	f.Detail = "driver " + d.Version + ", CUDA up to " + d.CUDA
 	devices, err := lib.Devices()
 	if err != nil {
-		f.Why = err.Error()
+		f.Why, f.Fix, _ = strings.Cut(err.Error(), ": ")
 		return f
 	}
-	f.Available = len(devices) > 0
+	if f.Available = len(devices) > 0; !f.Available {
+		f.Why, f.Fix = "the driver counts no GPU", "run nvidia-smi -L, which should count none either; start the container with --gpus all"
+	}
 	for _, x := range devices {
 		f.Detail += "; " + x.String()
 		if x.Err != nil {
-			f.Why, f.Available = x.Err.Error(), false
+			f.Available = false
+			f.Why, f.Fix, _ = strings.Cut(x.Err.Error(), "; ")
 		}
 	}
 	return f
@@ -58,26 +62,38 @@ const capSysPtrace = 19
 
 // checkAttach says whose processes can be attached to, as the kernel's settings go; `gmemtop attach --dry-run PID` says it of one.
 func checkAttach() finding {
+	_, err := exec.LookPath("gdb")
+	return attachFinding(runtime.GOOS, runtime.GOARCH, yamaScope(), capable(capSysPtrace), err == nil)
+}
+
+// attachFinding says whose processes can be attached to, and by what, under a setting of kernel.yama.ptrace_scope, with or without the capability to trace.
+func attachFinding(system, architecture string, scope int, capable, gdb bool) finding {
 	f := finding{Name: "attach", Detail: "running processes cannot be attached to"}
-	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
-		f.Why = "attaching needs Linux on x86-64; this is " + runtime.GOOS + " on " + runtime.GOARCH
+	whose := "your own processes"
+	if capable {
+		whose = "any process of this machine that is visible from here"
+	}
+	switch {
+	case system != "linux" || architecture != "amd64":
+		f.Why = "attaching needs Linux on x86-64; this is " + system + " on " + architecture
 		f.Fix = "gmemtop run -- python train.py watches a training from its start"
-		return f
-	}
-	if capable(capSysPtrace) {
-		f.Available, f.Detail = true, "any process of this machine that is visible from here"
-		return f
-	}
-	switch scope := yamaScope(); scope {
-	case 0:
-		f.Available, f.Detail = true, "your own processes"
-	case 1:
+	case scope >= 3: // which no capability lifts
+		f.Why = fmt.Sprintf("kernel.yama.ptrace_scope is %d: nobody may trace, until this machine is booted with another setting", scope)
+		f.Fix = "gmemtop run -- python train.py watches a training from its start"
+	case scope == 2 && !capable:
+		f.Why = "kernel.yama.ptrace_scope is 2: only an administrator may trace"
+		f.Fix = "sudo gmemtop attach PID"
+	case scope == 1 && !capable:
 		f.Detail = "only what was started from here with gmemtop run"
 		f.Why = "kernel.yama.ptrace_scope is 1: only a parent may trace a process"
 		f.Fix = "sudo gmemtop attach PID, or sudo sysctl kernel.yama.ptrace_scope=0"
 	default:
-		f.Why = fmt.Sprintf("kernel.yama.ptrace_scope is %d: only an administrator may trace, or nobody", scope)
-		f.Fix = "sudo gmemtop attach PID (2), or restart with another setting (3)"
+		f.Available, f.Detail = true, whose+": by ptrace, from Python 3.14 on by its own remote debugging as well"
+		if gdb {
+			f.Detail += ", and by gdb as the last resort"
+		} else {
+			f.Detail += "; there is no gdb, which is the last resort"
+		}
 	}
 	return f
 }
@@ -131,7 +147,7 @@ func checkTrainings(ctx context.Context) finding {
 	list, err := l.Torch(ctx)
 	switch {
 	case errors.Is(err, procs.ErrNotLinux):
-		f.Why = err.Error()
+		f.Why, f.Fix = err.Error(), "run gmemtop on the machine that trains"
 		return f
 	case err != nil:
 		f.Why, f.Fix = err.Error(), "mount /proc"

@@ -202,6 +202,17 @@ func TestWhatTheCommandLineWantsIsAskedForOnceTheJobSteps(t *testing.T) {
 	}
 }
 
+// What a means of capturing costs is what its last window took longer, by step; one that the agent does not have is not offered.
+func TestTheCostOfADepthIsThatOfItsLastWindow(t *testing.T) {
+	v := capture.View{Target: capture.Target{Capabilities: []string{"steps", capture.HowOps, capture.HowProfile}}, Windows: []capture.Window{
+		{First: 2, Last: 3, How: capture.HowOps, Cost: 90 * time.Millisecond}, {First: 10, Last: 11, How: capture.HowOps, Cost: 60 * time.Millisecond},
+		{First: 12, Last: 12, How: capture.HowProbes, Cost: time.Second}}}
+	list := depths(v)
+	if len(list) != 2 || list[0].How != capture.HowOps || list[0].Cost != 30*time.Millisecond || list[1].How != capture.HowProfile || list[1].Cost != 0 {
+		t.Errorf("%+v", list)
+	}
+}
+
 func TestOutputIsTheLastLinesAndAProgressBarItsLastState(t *testing.T) {
 	f, s := follow(t, nil)
 	if l := f.Look(); l.Output != nil {

@@ -238,7 +238,14 @@ func (c *watcher) summary(w *watching) {
 	l := w.feed.Look()
 	n := len(l.Steps)
 	if n == 0 {
-		c.note("no training step was seen: the command did not step an optimizer of torch")
+		why := ""
+		switch {
+		case w.session.Snapshot().Target.Torch != "":
+			why = ": the command did not step an optimizer of torch"
+		case len(l.Notices) == 0:
+			why = ": the command did not load torch, or ended before it was heard of"
+		}
+		c.note("no training step was seen%s", why)
 		for _, why := range l.Notices {
 			c.note("%s", why)
 		}

@@ -125,6 +125,36 @@ func TestKeysBecomeOrders(t *testing.T) {
 	}
 }
 
+// How deep steps are captured is chosen with a key, beside what each way was measured to cost.
+func TestHowDeepIsChosenBesideWhatItCosts(t *testing.T) {
+	l := running(t, 20)
+	l.Capture.Depth = "ops"
+	l.Capture.Depths = []Depth{{How: "ops", Name: "op by op", Shows: "each op", Cost: 31 * time.Millisecond}, {How: "history", Name: "allocator history", Shows: "segments"}}
+	sc, _, f := open(t, l)
+	sc.Press("d")
+	pick, ok := sc.Sent[len(sc.Sent)-1].(leaf.PickMsg)
+	if !ok || len(pick.Choices) != 2 {
+		t.Fatalf("d sent %+v", sc.Sent)
+	}
+	if got, want := pick.Choices[0].Detail, "so it is now; each op; took 31.0 ms longer"; got != want {
+		t.Errorf("what is in force says %q, want %q", got, want)
+	}
+	if got := pick.Choices[1].Detail; got != "segments" { // it was not measured yet
+		t.Errorf("what was not tried says %q", got)
+	}
+	sc.Send(pick.Choices[1].Msg)
+	if len(f.orders) != 1 || f.orders[0] != (Order{Kind: Deepen, How: "history"}) {
+		t.Errorf("orders %+v", f.orders)
+	}
+	l.Capture.Depths = l.Capture.Depths[:1]
+	if sc, _, _ = open(t, l); len(sc.Sent) > 0 {
+		t.Fatalf("it sends %+v by itself", sc.Sent)
+	}
+	if sc.Press("d"); len(sc.Sent) > 0 {
+		t.Errorf("where there is no choice d sent %+v", sc.Sent)
+	}
+}
+
 func TestLettingGoSaysWhatGoesWithIt(t *testing.T) {
 	for lean, want := range map[string]string{
 		"":       "The job goes on; nothing is left in it.",

@@ -2,6 +2,12 @@
 
 usage: overhead.py AGENT.py [PAIRS [STEPS]]
 
+The agent's source is what gmemtop run puts in front of PYTHONPATH:
+
+    gmemtop run --headless -- sh -c 'cp "${PYTHONPATH%%:*}/agent.py" agent.py'
+
+DEVICE names where the network is, cpu unless it says otherwise, and WIDTH how wide it is. Before a window begins and before it ends a GPU is waited for.
+
 The agent is brought in once and connected to a viewer in a process of its own that reads everything. Then windows of so many steps without it
 (its hooks and functions taken out of torch) and with it follow each other, the order within a pair drawn by chance. A pair stands for the ratio of
 its two mean step times; the estimate is the mean of the ratios' logarithms without the outer fifth on each side, its interval a bootstrap over
@@ -13,6 +19,7 @@ import json
 import math
 import os
 import random
+import shutil
 import socket
 import statistics
 import struct
@@ -59,21 +66,25 @@ def main():
     pairs, steps = (int(x) for x in (sys.argv[2:] + ["300", "5"][len(sys.argv) - 2:])[:2])
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    width = int(os.environ.get("WIDTH", "128"))
-    model = torch.nn.Sequential(torch.nn.Embedding(256, width), *[Block(width) for _ in range(4)], torch.nn.Linear(width, 256))
+    device, width = os.environ.get("DEVICE", "cpu"), int(os.environ.get("WIDTH", "128"))
+    model = torch.nn.Sequential(torch.nn.Embedding(256, width), *[Block(width) for _ in range(4)], torch.nn.Linear(width, 256)).to(device)
     optimizer = torch.optim.AdamW(model.parameters())
-    x = torch.randint(0, 256, (8, 65))
+    x = torch.randint(0, 256, (8, 65)).to(device)
 
     def step():
-        begin, cpu = time.perf_counter(), time.thread_time()
         optimizer.zero_grad()
         torch.nn.functional.cross_entropy(model(x[:, :-1]).flatten(0, 1), x[:, 1:].flatten()).backward()
         optimizer.step()
-        return time.perf_counter() - begin, time.thread_time() - cpu
+
+    def now():
+        if device != "cpu":
+            torch.cuda.synchronize()
+        return time.perf_counter(), time.thread_time()
 
     with open(source) as f:
         code = compile(f.read(), "gmemtop_agent", "exec")
-    path = os.path.join(tempfile.mkdtemp(prefix="gm"), "x.sock")
+    folder = tempfile.mkdtemp(prefix="gm")
+    path = os.path.join(folder, "x.sock")
     viewer = subprocess.Popen([sys.executable, "-c", VIEWER, path, "0"], stdout=subprocess.PIPE)
     viewer.stdout.readline()
     space = {"__name__": "gmemtop_agent"}
@@ -102,8 +113,10 @@ def main():
         (put_in if with_agent else take_out)()
         step()
         sent = time.clock_gettime(sender)
-        times = [step() for _ in range(steps)]
-        return [sum(column) for column in zip(*times)] + [time.clock_gettime(sender) - sent]
+        begin = now()
+        for _ in range(steps):
+            step()
+        return [b - a for a, b in zip(begin, now())] + [time.clock_gettime(sender) - sent]
 
     try:
         for _ in range(20):
@@ -133,6 +146,7 @@ def main():
         print(json.dumps(out))
     finally:
         viewer.kill()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 main()

@@ -313,6 +313,28 @@ def inductor(name):
     loop(name, torch.compile(Loss(net)), lambda: (torch.randn(128, 256), torch.randint(0, 256, (128,))), truth=False)
 
 
+def graphs(name):
+    """Replays what stands in for a CUDA graph in each step, and says at the end whether it is still the program's own."""
+
+    class Graph(object):
+        def replay(self):
+            return None
+
+    theirs, torch.cuda.CUDAGraph, net = Graph.replay, Graph, torch.nn.Linear(16, 10)
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = net
+
+        def forward(self, x, y):
+            torch.cuda.CUDAGraph().replay()
+            return F.cross_entropy(self.net(x), y)
+
+    loop(name, Net(), lambda: (torch.randn(8, 16), torch.randint(0, 10, (8,))), truth=False)
+    write("replay is", "its own" if Graph.replay is theirs else "another's")
+
+
 def moded(name):
     """Trains inside of a dispatch mode of its own."""
     from torch.utils.flop_counter import FlopCounterMode

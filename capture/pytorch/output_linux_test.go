@@ -1,0 +1,89 @@
+package pytorch
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gmemtop/gmemtop/capture"
+)
+
+// smallDisk has the command's output go to a disk of so many bytes.
+func smallDisk(t *testing.T, bytes int) (dir string) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root: it mounts a disk that is soon full")
+	}
+	folder(t)
+	dir = t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d", bytes)); err != nil {
+		t.Skip("needs root: mounting a disk: ", err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	t.Setenv("XDG_STATE_HOME", dir)
+	return dir
+}
+
+// TestACommandGoesOnPrintingWhereTheDiskIsFull has it print twice as much as the disk holds, a line of a hundred bytes at a time.
+func TestACommandGoesOnPrintingWhereTheDiskIsFull(t *testing.T) {
+	const size, lines = 400 << 10, 8000
+	dir := smallDisk(t, size)
+	line := strings.Repeat("x", 93)
+	job, err := Start(Launch{Argv: []string{"sh", "-c", fmt.Sprintf("i=10000; while [ $i -lt %d ]; do echo $i %s || exit 9; i=$((i+1)); [ $((i%%50)) -ne 0 ] || sleep 0.02; done; exit 7", 10000+lines, line)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all bytes.Buffer
+	seen := capture.NewSession(capture.Limits{})
+	if err := job.Run(context.Background(), capture.Tee(seen, &printed{&all})); err != nil {
+		t.Fatal(err)
+	}
+	v := seen.Snapshot()
+	if v.End.Code != 7 || all.Len() != lines*100 || !strings.HasSuffix(all.String(), fmt.Sprintln(10000+lines-1, line)) {
+		t.Errorf("%+v after %d bytes", v.End, all.Len())
+	}
+	said := false
+	for _, n := range v.Notices {
+		said = said || n.Key == "room" && strings.Contains(n.Text, "the beginning of "+dir)
+	}
+	if !said {
+		t.Errorf("%+v", v.Notices)
+	}
+	kept, err := os.ReadFile(job.OutputPath())
+	if err != nil || !bytes.HasSuffix(all.Bytes(), bytes.TrimLeft(kept, "\x00")) || len(bytes.TrimLeft(kept, "\x00")) < outputKept {
+		t.Errorf("%d bytes are kept, %v", len(kept), err)
+	}
+}
+
+// TestACommandIsNotBegunWhereItCouldPrintNothing has a disk that is full from the beginning.
+func TestACommandIsNotBegunWhereItCouldPrintNothing(t *testing.T) {
+	dir := smallDisk(t, 16<<10)
+	_ = os.WriteFile(filepath.Join(dir, "full"), make([]byte, 16<<10), 0o600)
+	begun := filepath.Join(t.TempDir(), "begun")
+	_, err := Start(Launch{Argv: []string{"touch", begun}})
+	if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "XDG_STATE_HOME") {
+		t.Errorf("%v", err)
+	}
+	if _, err := os.Stat(begun); err == nil {
+		t.Error("it was begun")
+	}
+}
+
+// printed is a sink of what a command prints, and of nothing else.
+type printed struct{ to *bytes.Buffer }
+
+func (p *printed) Begin(capture.Target)       {}
+func (p *printed) Step(capture.Step)          {}
+func (p *printed) Window(capture.Window)      {}
+func (p *printed) Notice(capture.Notice)      {}
+func (p *printed) Lose(string, int64, string) {}
+func (p *printed) Output(b []byte)            { p.to.Write(b) }
+func (p *printed) End(capture.End)            {}
