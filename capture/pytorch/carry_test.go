@@ -68,3 +68,10 @@ func TestWhateverFailsInAPlanTrainingGoesOn(t *testing.T) {
 	}
 	t.Logf("%s", out)
 }
+
+func TestAPlanEndsWhereTheProgramTurnsToCUDAGraphs(t *testing.T) {
+	t.Parallel()
+	if out, err := carrying(t, "graphs.py"); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}

@@ -55,6 +55,8 @@ class Manager(Sender):
 
     def _manage(self):
         """Take up an order. At a step's end, on the training thread, with no window open."""
+        if _capturing(self.torch):  # a step that becomes a graph: what begins or ends a plan waits for the next one
+            return
         carrier, order = self.carrier, self.order
         if carrier is not None and (carrier.why or self.leaving):
             self._off()
