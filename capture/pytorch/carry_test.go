@@ -28,7 +28,7 @@ func TestSwapsWaitForTheirCopies(t *testing.T) {
 	for _, x := range []struct {
 		leaveOut string
 		learns   bool
-	}{{"", true}, {"wait", false}, {"release", false}} {
+	}{{"", true}, {"memory", true}, {"wait", false}, {"release", false}} {
 		out, err := carrying(t, "streams.py", x.leaveOut)
 		if (err == nil) != x.learns {
 			t.Errorf("without %q: %v\n%s", x.leaveOut, err, out)
