@@ -69,6 +69,13 @@ func TestWhateverFailsInAPlanTrainingGoesOn(t *testing.T) {
 	t.Logf("%s", out)
 }
 
+func TestOnePlanSwapsAndRunsNormalisationsAgain(t *testing.T) {
+	t.Parallel()
+	if out, err := carrying(t, "both.py"); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 func TestAPlanEndsWhereTheProgramTurnsToCUDAGraphs(t *testing.T) {
 	t.Parallel()
 	if out, err := carrying(t, "graphs.py"); err != nil {

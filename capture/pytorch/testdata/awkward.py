@@ -23,7 +23,7 @@ def steps(name, model, batch, learn, optimizer=None):
         if loss is not None:
             optimizer.step()
             losses.append(loss.item())
-    train.say(name, losses, [optimizer])
+    train.say(name, losses, [optimizer], buffers=model.buffers())
 
 
 def plain(model, batch, step):
