@@ -226,6 +226,9 @@ func TestPlansToggledAtRandomStepsChangeNoBit(t *testing.T) {
 			l := startLive(t, scenarios, x.scenario)
 			p := l.problem()
 			words := l.plans(p, x.managers)
+			if name == "convnet" && !bytes.Contains(bytes.Join(slices.Collect(maps.Values(words)), nil), []byte(`batch_norm",`)) {
+				t.Error("under no plan a normalisation runs again")
+			}
 			toggles, freed, missed := l.toggle(words, steps-40, 5)
 			if toggles < 5 || freed == 0 || missed > 0 {
 				t.Errorf("%d toggles, %d bytes and nanoseconds, %d tensors stayed that were to leave", toggles, freed, missed)
