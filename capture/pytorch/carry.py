@@ -27,6 +27,7 @@ STALE = 3  # iterations in a row that a plan does not fit before it is given up
 FIRST, EVERY = 3, 50  # what returns is compared in this many iterations, and in one of this many later ones
 REPLAYS = "the program replays CUDA graphs, and what they read and write is seen by nobody"
 CAPTURES = "the program captures a CUDA graph, in which what a plan does would stay for good"
+COMPILED = "torch.compile is in use, and what a compiled graph saves is not seen tensor by tensor: set torch._functorch.config.activation_memory_budget instead"
 CHANGED = "one of the variables needed for gradient computation has been modified by an inplace operation: a saved tensor of shape %s is at version %d; expected version %d instead"
 
 
@@ -182,7 +183,10 @@ class Carrier(Again):
         if threading.get_ident() != self.thread or self.graph_task() != -1:
             return
         self.depth += 1
-        if self.depth == 1:
+        if type(module).__name__ == "OptimizedModule":  # of torch.compile, which leaves what runs under a dispatch mode as it is
+            self._graphs(self.now, COMPILED)
+            self._quit()
+        elif self.depth == 1:
             try:
                 self._push()
             except Exception as e:
@@ -226,10 +230,13 @@ class Carrier(Again):
         finally:
             autograd._saved_tensors_hooks_enable()
 
-    def _pop(self):
+    def _quit(self):
         if self.entered and self._on_top():
             self.mode.__exit__(None, None, None)
             self.entered = False
+
+    def _pop(self):
+        self._quit()
         if self.pushed:
             self.torch._C._autograd._pop_saved_tensors_default_hooks()
             self.pushed = False

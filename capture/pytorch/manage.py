@@ -78,6 +78,8 @@ class Manager(Sender):
         if _capturing(self.torch):  # a step that becomes a graph: what begins or ends a plan waits for the next one
             return
         carrier, order = self.carrier, self.order
+        if self.managed != 0 and isinstance(carrier, Carrier) and self._compiled():
+            carrier.why = carrier.why or COMPILED
         if carrier is not None and (carrier.why or self.leaving):
             self._off()
             if carrier.why and self.was == 0:
@@ -167,7 +169,7 @@ class Manager(Sender):
         if "pool" in plan:
             return "" if str(device) == plan["device"] else "the plan is for %s, and the parameters are on %s" % (plan["device"], device)
         if self._compiled():
-            return "torch.compile is in use, and what a compiled graph saves is not seen tensor by tensor: set torch._functorch.config.activation_memory_budget instead"
+            return COMPILED
         if torch._C._len_torch_dispatch_stack() > 0 and plan.get("groups"):
             return "the program has a dispatch mode of its own around its steps"
         if device is None or device.type not in ("cpu", "cuda"):

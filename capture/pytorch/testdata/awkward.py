@@ -150,6 +150,17 @@ def wrapped(name):
     steps(name, gpt(), lambda step: train.tokens(), learn)
 
 
+def compiles(name):
+    """Has its network compiled in its second half."""
+    model = gpt()
+    compiled = torch.compile(model, backend="eager")
+
+    def learn(model, batch, step):
+        return plain(model if step < train.STEPS // 2 else compiled, batch, step)
+
+    steps(name, model, lambda step: train.tokens(), learn)
+
+
 def effects(name):
     """Has a function of its own that counts, both ways, and learns with what it counted."""
 
