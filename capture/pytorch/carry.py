@@ -25,6 +25,9 @@ import weakref
 
 STALE = 3  # iterations in a row that a plan does not fit before it is given up
 FIRST, EVERY = 3, 50  # what returns is compared in this many iterations, and in one of this many later ones
+REPLAYS = "the program replays CUDA graphs, and what they read and write is seen by nobody"
+CAPTURES = "the program captures a CUDA graph, in which what a plan does would stay for good"
+COMPILED = "torch.compile is in use, and what a compiled graph saves is not seen tensor by tensor: set torch._functorch.config.activation_memory_budget instead"
 CHANGED = "one of the variables needed for gradient computation has been modified by an inplace operation: a saved tensor of shape %s is at version %d; expected version %d instead"
 
 
@@ -32,6 +35,11 @@ def _expect(witness, version, shape):
     """Raise as autograd does without hooks, where a saved tensor was changed."""
     if version >= 0 and witness._version != version:
         raise RuntimeError(CHANGED % (list(shape), witness._version, version))
+
+
+def _capturing(torch):
+    """Whether what is done now becomes part of a CUDA graph."""
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
 class _Kept(object):
@@ -141,6 +149,8 @@ class Carrier(Again):
             self.mode = self._mode()
             self.patches.subclassing(torch)
         self.disable = self.patches.put(torch._C._autograd, "_saved_tensors_hooks_disable", self._disabling)
+        if self.entries and hasattr(torch.cuda, "CUDAGraph"):
+            self.patches.put(torch.cuda.CUDAGraph, "replay", self._replaying)
         self.hooks = [hooks.register_module_forward_pre_hook(self._enter), hooks.register_module_forward_hook(self._leave, always_call=True)]
 
     def next(self):
@@ -173,7 +183,10 @@ class Carrier(Again):
         if threading.get_ident() != self.thread or self.graph_task() != -1:
             return
         self.depth += 1
-        if self.depth == 1:
+        if type(module).__name__ == "OptimizedModule":  # of torch.compile, which leaves what runs under a dispatch mode as it is
+            self._graphs(self.now, COMPILED)
+            self._quit()
+        elif self.depth == 1:
             try:
                 self._push()
             except Exception as e:
@@ -187,6 +200,8 @@ class Carrier(Again):
             self._pop()
 
     def _push(self):
+        if _capturing(self.torch):
+            return self._graphs(self.now, CAPTURES)
         if self._others():  # what they make of a tensor is learnt with, and ours would go before them
             self.now.why = self.now.why or "the program has hooks on saved tensors of its own around its modules"
             if not self.entries:
@@ -215,10 +230,13 @@ class Carrier(Again):
         finally:
             autograd._saved_tensors_hooks_enable()
 
-    def _pop(self):
+    def _quit(self):
         if self.entered and self._on_top():
             self.mode.__exit__(None, None, None)
             self.entered = False
+
+    def _pop(self):
+        self._quit()
         if self.pushed:
             self.torch._C._autograd._pop_saved_tensors_default_hooks()
             self.pushed = False
@@ -246,6 +264,21 @@ class Carrier(Again):
             return original(*args, **kwargs)
 
         return disable
+
+    def _replaying(self, original):
+        carrier = self
+
+        @functools.wraps(original)
+        def replay(*args, **kwargs):
+            carrier._graphs(carrier.now, REPLAYS)
+            return original(*args, **kwargs)
+
+        return replay
+
+    def _graphs(self, it, why):
+        """From here on nothing more leaves, and with the step the plan ends."""
+        it.why = it.why or why
+        self.why = self.why or why
 
     # -- what is saved -----------------------------------------------------------------------------------------------------------
 
@@ -446,6 +479,9 @@ class Carrier(Again):
 
 def _pack(carrier, it, t):
     if carrier.graph_task() != -1:
+        return _Kept(it, t)
+    if _capturing(carrier.torch):  # begun inside of a module
+        carrier._graphs(it, CAPTURES)
         return _Kept(it, t)
     try:
         packed = carrier._save(it, t)

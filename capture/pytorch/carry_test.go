@@ -28,7 +28,7 @@ func TestSwapsWaitForTheirCopies(t *testing.T) {
 	for _, x := range []struct {
 		leaveOut string
 		learns   bool
-	}{{"", true}, {"wait", false}, {"release", false}} {
+	}{{"", true}, {"memory", true}, {"wait", false}, {"release", false}} {
 		out, err := carrying(t, "streams.py", x.leaveOut)
 		if (err == nil) != x.learns {
 			t.Errorf("without %q: %v\n%s", x.leaveOut, err, out)
@@ -67,4 +67,31 @@ func TestWhateverFailsInAPlanTrainingGoesOn(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 	t.Logf("%s", out)
+}
+
+func TestOnePlanSwapsAndRunsNormalisationsAgain(t *testing.T) {
+	t.Parallel()
+	if out, err := carrying(t, "both.py"); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func TestAPlanEndsWhereTheProgramTurnsToCUDAGraphs(t *testing.T) {
+	t.Parallel()
+	if out, err := carrying(t, "graphs.py"); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func TestSwapsTakeNoMoreThanTheHostAndItsControlGroupsHave(t *testing.T) {
+	t.Parallel()
+	agent := filepath.Join(t.TempDir(), "agent.py")
+	if err := os.WriteFile(agent, []byte(pytorch.Agent()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(python(t), filepath.Join("testdata", "room.py"), agent, t.TempDir())
+	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
 }

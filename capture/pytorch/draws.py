@@ -1,4 +1,4 @@
-"""A part of the agent: whether a call of an op draws random numbers. It rests on torch alone.
+"""A part of the agent: whether a call of an op draws random numbers, or does something else that it may do but once. It rests on torch alone.
 
 torch tags the ops that may draw. Attention is one, for the weights that it may drop, and mostly it is asked to drop none: what draws there is the call and not the
 op. Were attention never to run again, a transformer could not be trained on recompute at all.
@@ -8,9 +8,14 @@ import contextlib
 # Ops that draw nothing, and give the same bits each time, where their chance to drop a weight is 0 (aten/src/ATen/native/transformers in torch's sources).
 ATTENTION = {"aten::_scaled_dot_product_" + kind for kind in ("flash_attention", "flash_attention_for_cpu", "efficient_attention", "cudnn_attention")}
 
+# Ops that change running statistics among their arguments and do not say so: of SyncBatchNorm, which gathers in the forward pass what all ranks have.
+ONCE = {"aten::batch_norm_" + name for name in ("gather_stats", "gather_stats_with_counts", "update_stats")}
+
 
 def _chance(func, torch):
-    """None for an op that never draws, () for one that may at any call, and otherwise the argument that is 0 where it does not: position, name, default."""
+    """None for an op that never draws, () for one that may at any call or may run but once, and otherwise the argument that is 0 where it does not: position, name, default."""
+    if func._schema.name in ONCE:
+        return ()
     if torch.Tag.nondeterministic_seeded not in func.tags:
         return None
     for k, a in enumerate(func._schema.arguments):

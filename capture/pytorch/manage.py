@@ -12,16 +12,36 @@ NOTHING = 0, 0, 0, 0, 0, 0  # of what Carrier.next tells
 UNPLANNED = ()  # on devices of these types what is saved waits on the host where there is no plan: whoever starts a program under the agent says
 
 
-def _host_room():
-    """The bytes that may be had on this host, by the system's word and by the control group's; None where neither says."""
-    rooms = []
+# Where control groups of version 2 and 1 are, and what they call their limit, what is used, and the part of that which the kernel gives back when it has to.
+GROUPS = (("/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
+          ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"))
+
+
+def _host_room(root=""):
+    """The bytes that may be had on this host, by the system's word and by that of the process's control group and all above it; None where nobody says."""
+
+    def text(path):
+        with open(root + path) as f:
+            return f.read()
+
+    rooms, groups = [], []
     try:
-        with open("/proc/meminfo") as f:
-            rooms += [int(line.split()[1]) << 10 for line in f if line.startswith("MemAvailable:")]
-        with open("/sys/fs/cgroup/memory.max") as f, open("/sys/fs/cgroup/memory.current") as g:
-            rooms.append(int(f.read()) - int(g.read()))
-    except (OSError, ValueError):  # "max" is no limit
+        rooms += [int(line.split()[1]) << 10 for line in text("/proc/meminfo").splitlines() if line.startswith("MemAvailable:")]
+        groups += [line.split(":", 2)[1:] for line in text("/proc/self/cgroup").splitlines()]
+    except (OSError, ValueError, IndexError):
         pass
+    for kind, path in groups or [["", "/"]]:
+        if kind and "memory" not in kind.split(","):
+            continue
+        mount, limit, used, idle = GROUPS[1 if kind else 0]
+        parts = [part for part in path.split("/") if part]
+        for n in range(len(parts) + 1):  # in a container only some of them may be there
+            group = "/".join([mount] + parts[:n]) + "/"
+            try:
+                stat = dict(line.split() for line in text(group + "memory.stat").splitlines())
+                rooms.append(int(text(group + limit)) - int(text(group + used)) + int(stat.get(idle, 0)))
+            except (OSError, ValueError):  # "max" is no limit
+                pass
     return min(rooms) if rooms else None
 
 
@@ -55,7 +75,11 @@ class Manager(Sender):
 
     def _manage(self):
         """Take up an order. At a step's end, on the training thread, with no window open."""
+        if _capturing(self.torch):  # a step that becomes a graph: what begins or ends a plan waits for the next one
+            return
         carrier, order = self.carrier, self.order
+        if self.managed != 0 and isinstance(carrier, Carrier) and self._compiled():
+            carrier.why = carrier.why or COMPILED
         if carrier is not None and (carrier.why or self.leaving):
             self._off()
             if carrier.why and self.was == 0:
@@ -145,7 +169,7 @@ class Manager(Sender):
         if "pool" in plan:
             return "" if str(device) == plan["device"] else "the plan is for %s, and the parameters are on %s" % (plan["device"], device)
         if self._compiled():
-            return "torch.compile is in use, and what a compiled graph saves is not seen tensor by tensor: set torch._functorch.config.activation_memory_budget instead"
+            return COMPILED
         if torch._C._len_torch_dispatch_stack() > 0 and plan.get("groups"):
             return "the program has a dispatch mode of its own around its steps"
         if device is None or device.type not in ("cpu", "cuda"):

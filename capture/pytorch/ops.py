@@ -374,11 +374,13 @@ class Ops(Recording):
             if len(self.rows) < MAX_ROWS:
                 self.timed.append((len(self.rows), timer[2].device, timer[0], timer[1]))
                 self.newest[timer[2]] = timer[1]
-        self._row(("o", start, stop - start, info.name, phase, module, sorted(reads), sorted(made), sorted(written - made), not info.collective and not _draws(info.chance, args, kwargs), stream))
+        running = set()
         if info.running and len(args) > 5 and args[5] and args[3] is not None:
-            # An op of its own, so that the normalisation can run again.
-            stats = self._storage(args[3]) + self._storage(args[4])
-            self._row(("o", stop, 0, "running_statistics", phase, module, [], [], sorted(set(stats)), False, stream))
+            running = set(self._storage(args[3]) + self._storage(args[4]))
+            reads -= running
+        self._row(("o", start, stop - start, info.name, phase, module, sorted(reads), sorted(made), sorted(written - made), not info.collective and not _draws(info.chance, args, kwargs), stream))
+        if running:  # an op of its own changes them, so that the normalisation, which makes nothing of them while one trains, can run again
+            self._row(("o", stop, 0, "running_statistics", phase, module, [], [], sorted(running), False, stream))
 
     # -- modules and optimizers ------------------------------------------------------------------------------------------------
 

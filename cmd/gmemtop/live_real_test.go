@@ -226,6 +226,9 @@ func TestPlansToggledAtRandomStepsChangeNoBit(t *testing.T) {
 			l := startLive(t, scenarios, x.scenario)
 			p := l.problem()
 			words := l.plans(p, x.managers)
+			if name == "convnet" && !bytes.Contains(bytes.Join(slices.Collect(maps.Values(words)), nil), []byte(`batch_norm",`)) {
+				t.Error("under no plan a normalisation runs again")
+			}
 			toggles, freed, missed := l.toggle(words, steps-40, 5)
 			if toggles < 5 || freed == 0 || missed > 0 {
 				t.Errorf("%d toggles, %d bytes and nanoseconds, %d tensors stayed that were to leave", toggles, freed, missed)
@@ -362,6 +365,36 @@ func TestAPlanEndsWhereTheProgramHasHooksOfTheSameKindAroundItsModules(t *testin
 		}
 	}
 	learntTheSame(t, l.end(), alone(t, awkward, scenario)[scenario])
+}
+
+func TestAPlanEndsWhereTheProgramIsCompiled(t *testing.T) {
+	torchtest.Needs(t, 206, "torch.compile of an older one takes the hooks off the steps of all optimizers, so that no step is seen")
+	t.Parallel()
+	const scenario = "compiles@500"
+	want := alone(t, awkward, scenario)[scenario]
+	for _, manager := range []string{"vdnn-all", "sqrt"} {
+		t.Run(manager, func(t *testing.T) {
+			l := startLive(t, awkward, scenario)
+			words, ctx := l.plans(l.problem(), manager), t.Context()
+			name := slices.Sorted(maps.Keys(words))[0]
+			if err := l.Carry(ctx, 1, words[name]); err != nil {
+				t.Fatal(err)
+			}
+			if list, err := l.Steps(ctx, 1, 3); err != nil || list[2].Out+list[2].Again == 0 {
+				t.Fatalf("before it is compiled: %v, %v", list, err)
+			}
+			if _, err := l.Steps(ctx, 1, 1000); !errors.Is(err, errGivenUp) || !strings.Contains(err.Error(), "torch.compile is in use") {
+				t.Errorf("it ended with %v", err)
+			}
+			if err := l.Carry(ctx, 2, words[name]); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := l.Steps(ctx, 2, 1); !errors.Is(err, errGivenUp) || !strings.Contains(err.Error(), "torch.compile is in use") {
+				t.Errorf("once it is compiled: %v", err)
+			}
+			learntTheSame(t, l.end(), want)
+		})
+	}
 }
 
 func TestAPlanThatTheHostHasNoRoomForOrUnderWhichResultsDifferIsGivenUp(t *testing.T) {

@@ -307,7 +307,9 @@ func (e *eager) first(r *region) plan.OpID {
 // chain returns the ops of a region that run again, and the buffers that come back.
 func (e *eager) chain(r *region, x plan.OpID) (ops []plan.OpID, wanted []plan.BufferID) {
 	for _, k := range r.drops {
-		wanted = append(wanted, e.drops[k].Buffer)
+		if b := e.drops[k].Buffer; b != plan.NoBuffer { // else it is kept since another region was looked at
+			wanted = append(wanted, b)
+		}
 	}
 	for i := r.lo; i < r.hi; i++ {
 		saved, writes := true, false

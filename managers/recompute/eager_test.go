@@ -119,6 +119,32 @@ func TestWhatHooksCannotSeeIsKeptAndNamed(t *testing.T) {
 	}
 }
 
+// What one region reads may be dropped by another that is looked at later: it is kept for the first one's sake, and the other has nothing left to do.
+func TestWhatAnEarlierRegionReadsIsKeptByALaterOne(t *testing.T) {
+	b := plantest.New()
+	in, z, y := b.Buffer("in", 8, timeline.Activation), b.Buffer("z", 8, timeline.Activation), b.Buffer("y", 8, timeline.Activation)
+	b.Op("input", traces.PhaseForward, 1, nil, []plan.BufferID{in})
+	b.P.Ops[0].Rerunnable = false
+	b.Op("z", traces.PhaseForward, 1, []plan.BufferID{in}, []plan.BufferID{z})
+	for range 20 { // so far apart that they are not run again as one
+		b.Op("between", traces.PhaseForward, 1, []plan.BufferID{in}, []plan.BufferID{b.Buffer("other", 8, timeline.Temporary)})
+	}
+	makesY := b.Op("y", traces.PhaseForward, 1, []plan.BufferID{z}, []plan.BufferID{y})
+	readsY := b.Op("reads y", traces.PhaseBackward, 1, []plan.BufferID{y}, nil)
+	readsZ := b.Op("reads z", traces.PhaseBackward, 1, []plan.BufferID{z, in}, nil)
+	p := b.End()
+	out, notes, err := recompute.Eager(p, plan.Decisions{Absences: []plan.Absence{
+		{Buffer: z, After: makesY, Release: makesY + 1, Fetch: readsZ, Before: readsZ, How: plan.Recompute},
+		{Buffer: y, After: makesY, Release: makesY + 1, Fetch: readsY, Before: readsY, How: plan.Recompute},
+	}})
+	if err != nil || len(out.Absences) != 1 || out.Absences[0].Buffer != y || len(out.Reruns) != 1 || !slices.Equal(out.Reruns[0].Ops, []plan.OpID{makesY}) {
+		t.Errorf("%+v, %v", out, err)
+	}
+	if all := strings.Join(notes, "\n"); !strings.Contains(all, "1 absences of 2 are kept in memory: a region that runs again reads them") {
+		t.Errorf("notes %q", notes)
+	}
+}
+
 // network returns a network at its smallest batch on a made-up device.
 func network(t *testing.T, name string) *plan.Problem {
 	t.Helper()

@@ -23,7 +23,7 @@ def steps(name, model, batch, learn, optimizer=None):
         if loss is not None:
             optimizer.step()
             losses.append(loss.item())
-    train.say(name, losses, [optimizer])
+    train.say(name, losses, [optimizer], buffers=model.buffers())
 
 
 def plain(model, batch, step):
@@ -148,6 +148,17 @@ def wrapped(name):
         return loss
 
     steps(name, gpt(), lambda step: train.tokens(), learn)
+
+
+def compiles(name):
+    """Has its network compiled in its second half."""
+    model = gpt()
+    compiled = torch.compile(model, backend="eager")
+
+    def learn(model, batch, step):
+        return plain(model if step < train.STEPS // 2 else compiled, batch, step)
+
+    steps(name, model, lambda step: train.tokens(), learn)
 
 
 def effects(name):

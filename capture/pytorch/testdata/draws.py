@@ -79,6 +79,8 @@ expect("attention that drops nothing", draws(chance(func, torch), args, kwargs),
 at, name, _ = chance(func, torch)
 expect("attention that drops", draws(chance(func, torch), args[:at], dict(kwargs, **{name: 0.1})), True)
 expect("dropout", draws(chance(torch.ops.aten.native_dropout.default, torch), (), {}), True)
+for name in sorted(carry["ONCE"]):
+    expect(name, draws(chance(getattr(torch.ops.aten, name[6:]).default, torch), (), {}), True)
 expect("a product", draws(chance(torch.ops.aten.mm.default, torch), (), {}), False)
 
 without, with_plan = learn(0.0), learn(0.0, plan)

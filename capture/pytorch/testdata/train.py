@@ -2,7 +2,7 @@
 
 usage: train.py SCENARIO[@STEPS][,SCENARIO...]
 
-For each scenario: every loss in hexadecimal, a digest of all parameters and gradients, and the bytes of its own tensors. Where GATE names a
+For each scenario: every loss in hexadecimal, a digest of all parameters, gradients and buffers, and the bytes of its own tensors. Where GATE names a
 folder, each scenario says "at NAME" at its fourth step and waits for a file of that name, so that a test can ask for something first.
 """
 import gc
@@ -49,12 +49,12 @@ def unique(tensors):
     return sum(found.values())
 
 
-def say(name, losses, optimizers, model=None, batch=None):
+def say(name, losses, optimizers, model=None, batch=None, buffers=()):
     params = [p for o in optimizers for g in o.param_groups for p in g["params"]]
     grads = [p.grad for p in params if p.grad is not None]
     state = [t for o in optimizers for s in o.state.values() for t in s.values() if isinstance(t, torch.Tensor)]
     digest = hashlib.sha256()
-    for t in params + grads:
+    for t in params + grads + list(buffers):  # running statistics teach nothing while one trains, and are learnt all the same
         digest.update(getattr(t, "_local_tensor", t).detach().to_dense().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
     truth = {"name": name, "parameters": unique(params), "gradients": unique(grads), "optimizer_state": unique(state)}
     if model is not None:
@@ -113,7 +113,7 @@ def loop(name, model, batch, optimizer=None, autocast=False, accumulate=1, scale
         else:
             optimizer.step()
         losses.append(loss.item())
-    say(name, losses, [optimizer], model if truth else None, batch())
+    say(name, losses, [optimizer], model if truth else None, batch(), model.buffers())
 
 
 def images(n=4, size=16):

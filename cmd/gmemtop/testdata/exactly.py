@@ -2,9 +2,10 @@
 
 usage: exactly.py SCRIPT [ARGUMENT...]
 
-A step's line is a digest of all parameters and gradients behind it. STEPS in the environment is how many are run; without it as many as come until the file
+A step's line is a digest of all parameters, gradients and buffers behind it. STEPS in the environment is how many are run; without it as many as come until the file
 that STOP names is there. While a file of that name with .wait behind it is there, no further step begins.
 """
+import gc
 import os
 import runpy
 import sys
@@ -14,17 +15,21 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 LAST, STOP = int(os.environ.get("STEPS", "0")), os.environ.get("STOP", "")
-digests = []
+digests, modules = [], []
 
 
 def digest(t):
     """A sum of a tensor's words, each weighed with an odd number that its place gives it: no single change leaves it as it is."""
-    words = t.detach().contiguous().view(torch.int32).flatten().to(torch.int64)
+    words = t.detach().contiguous().flatten().view(torch.int32).to(torch.int64)
     return int((words * (2 * torch.arange(words.numel()) + 1)).sum())
 
 
 def stepped(optimizer, args, kwargs):
     total = 0
+    if not digests:
+        modules.extend(o for o in gc.get_objects() if isinstance(o, torch.nn.Module))
+    for m in modules:  # in any order
+        total += sum(digest(t) for t in m._buffers.values() if t is not None)
     for group in optimizer.param_groups:
         for p in group["params"]:
             for t in (p, p.grad):

@@ -1,0 +1,232 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// drifting is a training whose steps become slower as it goes, and are slow behind every change. It takes down what it is asked for.
+type drifting struct {
+	tr    *traces.Trace
+	asked []string
+	under int64
+	since int // steps behind the last change
+	ran   int
+	slow  int64 // what a plan adds to a step, in nanoseconds
+	fail  error // what waiting for steps under a plan ends with
+	// differ is how many of the tensors that are compared are others.
+	differ int64
+}
+
+func (d *drifting) Describe(context.Context) (*traces.Trace, error) {
+	d.asked = append(d.asked, "describe")
+	return d.tr, nil
+}
+
+func (d *drifting) Carry(_ context.Context, number int64, words []byte) error {
+	if d.under, d.since = number, 0; number == 0 {
+		d.asked = append(d.asked, "off")
+	} else {
+		d.asked = append(d.asked, "on")
+	}
+	if (number == 0) != (words == nil) {
+		return errors.New("a plan without words, or words without a plan")
+	}
+	return nil
+}
+
+// millisecond is in nanoseconds.
+const millisecond = 1_000_000
+
+func (d *drifting) Steps(_ context.Context, number int64, n int) ([]Step, error) {
+	if number != d.under {
+		return nil, fmt.Errorf("steps under %d are waited for, and %d is on", number, d.under)
+	}
+	if number != 0 {
+		d.asked = append(d.asked, fmt.Sprintf("%d with", n))
+		if d.fail != nil {
+			return nil, d.fail
+		}
+	} else {
+		d.asked = append(d.asked, fmt.Sprintf("%d without", n))
+	}
+	steps := make([]Step, n)
+	for i := range steps {
+		x := Step{Time: 100*millisecond + int64(d.ran)*millisecond, Work: -1, Reserved: 5000 + int64(i)}
+		if number != 0 {
+			x.Time += d.slow
+			x.Out, x.In, x.Again, x.Checked, x.Differ = 7, 6, 5, 4, d.differ
+		}
+		if d.since < 3 {
+			x.Time += 1000 * millisecond
+		}
+		d.since++
+		d.ran++
+		steps[i] = x
+	}
+	return steps, nil
+}
+
+// swapsAll returns the recording's problem and a plan that swaps what it can.
+func swapsAll(t *testing.T, tr *traces.Trace) (*plan.Problem, *plan.Plan) {
+	t.Helper()
+	p, err := NewTarget(&drifting{tr: tr}, Options{}).Problem(t.Context(), Hardware{Chosen: true, Hardware: plan.Hardware{Name: "any"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d plan.Decisions
+	for _, g := range p.Gaps(1, 1) {
+		d.Absences = append(d.Absences, plan.Absence{Buffer: g.Buffer, After: g.After, Release: g.After + 1, Fetch: g.Before, Before: g.Before, How: plan.Swap})
+	}
+	pl, err := plan.Assemble(p, d)
+	if err != nil || len(d.Absences) == 0 {
+		t.Fatal(len(d.Absences), err)
+	}
+	pl.Executor = plan.TorchEager
+	return p, pl
+}
+
+// A plan is measured between two stretches of the same training without it: what is slow behind each change does not count, and neither does a drift.
+func TestAPlanIsMeasuredBetweenTwoStretchesWithoutIt(t *testing.T) {
+	d := &drifting{tr: recording(t, triedCosts), slow: 50 * millisecond}
+	p, pl := swapsAll(t, d.tr)
+	counted := []int64{900, 700}
+	target := NewTarget(d, Options{Used: func() (n int64, ok bool) {
+		n, counted = counted[0], counted[1:]
+		return n, true
+	}})
+	m, err := target.Run(t.Context(), p, pl, plan.RunOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"23 without", "on", "23 with", "describe", "off", "23 without", "off"}; !slices.Equal(d.asked, want) {
+		t.Errorf("the training was asked for %q, not %q", d.asked, want)
+	}
+	// Of 69 steps the first lasts 100 ms, and each a millisecond more: 20 of each stretch count, the 4th to the 23rd.
+	for _, x := range []struct {
+		what      string
+		got, want int64
+	}{
+		{"before", m.KeepAllBefore, 113}, {"with", m.StepTime, 186}, {"95 of 100 with", m.StepP95, 195}, {"after", m.KeepAllAfter, 159}, {"without", m.KeepAll(), 136},
+	} {
+		if x.got != x.want*millisecond {
+			t.Errorf("%s: a step takes %d ns, not %d ms", x.what, x.got, x.want)
+		}
+	}
+	if m.Process != 700 || m.ProcessBefore != 900 || m.Reserved != 5022 || m.PinnedPeak != slab(p, pl) || m.PinnedPeak == 0 || m.SwappedOut != 7 || m.SwappedIn != 6 || m.RecomputeTime != 5 {
+		t.Errorf("%+v", m)
+	}
+	if described, err := trainingDevice(t.Context(), d.tr); err != nil || !m.Allocated || m.Footprint != described.Totals.PeakAllocated {
+		t.Errorf("the footprint is %d, and the step that was described under the plan holds %+v, %v", m.Footprint, described.Totals, err)
+	}
+	if !m.Verified {
+		t.Error("tensors were compared and are the same, and it is not verified")
+	}
+	d.differ = 1
+	target.opt.Used = nil
+	if m, err = target.Run(t.Context(), p, pl, plan.RunOptions{}); err != nil || m.Verified || !strings.Contains(strings.Join(m.Notes, "\n"), "23 of 92 tensors that were compared came back as others") {
+		t.Errorf("where tensors return as others: %v, verified %v, %q", err, m.Verified, m.Notes)
+	}
+}
+
+// Whatever ends a measurement or a plan that is on, the training goes on without it; only a plan that somebody else took away is not taken away again.
+func TestAPlanIsTakenAwayWhateverEndsIt(t *testing.T) {
+	tr := recording(t, triedCosts)
+	p, pl := swapsAll(t, tr)
+	lost := errors.New("the process is gone")
+	for _, x := range []struct {
+		what string
+		d    drifting
+		o    Options
+		says string
+		off  bool
+	}{
+		{"it costs more than it may", drifting{slow: 50 * millisecond}, Options{MostOverhead: 0.2}, "turned off: steps take ", true},
+		{"it costs as much as it may", drifting{slow: 50 * millisecond}, Options{MostOverhead: 2}, "", true},
+		{"the training is lost", drifting{fail: lost}, Options{}, lost.Error(), true},
+		{"somebody took it away", drifting{fail: fmt.Errorf("rank 1: %w", ErrTakenAway)}, Options{}, ErrTakenAway.Error(), false},
+	} {
+		for _, holds := range []bool{false, true} {
+			d := x.d
+			d.tr = tr
+			ctx, stop := context.WithCancel(t.Context())
+			target, on := NewTarget(&d, x.o), 0
+			var err error
+			if holds {
+				err = target.Hold(ctx, p, pl, 0, func(n News) {
+					if n.Doing == "on" {
+						if on++; on == 3 {
+							stop()
+							d.fail = ctx.Err()
+						}
+					}
+				})
+			} else {
+				_, err = target.Run(ctx, p, pl, plan.RunOptions{})
+			}
+			stop()
+			if x.says == "" && err != nil || x.says != "" && (err == nil || !strings.Contains(err.Error(), x.says)) {
+				t.Errorf("%s, held %v: it ended with %v", x.what, holds, err)
+			}
+			if holds && (on > 0) != (x.says == "") {
+				t.Errorf("%s: it is said to be on %d times", x.what, on)
+			}
+			if off := d.under == 0; off != x.off {
+				t.Errorf("%s, held %v: the plan is off: %v", x.what, holds, off)
+			}
+		}
+	}
+}
+
+// Only steps that ran twice alike are planned on: such as come are described again, up to five times.
+func TestStepsThatAreNotAlikeAreNotPlannedOn(t *testing.T) {
+	one := recording(t, triedCosts)
+	other := recording(t, triedCosts)
+	names := map[string]traces.StringID{}
+	for i := range other.Ops {
+		names[other.Text(other.Ops[i].Name)] = other.Ops[i].Name
+	}
+	last := len(other.Ops) - 1
+	if other.Ops[last].Name == names[plan.SaveOp] {
+		t.Fatal("the recording ends in a save")
+	}
+	other.Ops[last].Name = names[plan.SaveOp]
+	for tries, alike := range map[int]bool{1: true, 5: true, 6: false} {
+		d := &uneven{drifting{tr: one}, other, tries}
+		_, err := NewTarget(d, Options{}).Problem(t.Context(), Hardware{Chosen: true})
+		if alike != (err == nil) || !alike && (!errors.Is(err, ErrUneven) || !strings.Contains(err.Error(), "is the first that differs")) {
+			t.Errorf("alike in description %d: %v", tries, err)
+		}
+		if len(d.asked) != min(tries, describeTries) {
+			t.Errorf("alike in description %d: %d descriptions", tries, len(d.asked))
+		}
+	}
+	short := recording(t, triedCosts)
+	k := slices.IndexFunc(short.Marks, func(m traces.Mark) bool { return m.Kind == traces.MarkIteration })
+	short.Marks = slices.Delete(short.Marks, k, k+1)
+	if _, err := NewTarget(&drifting{tr: short}, Options{}).Problem(t.Context(), Hardware{Chosen: true}); !errors.Is(err, ErrUneven) || !strings.Contains(err.Error(), "a plan is made of two") {
+		t.Errorf("of a single step: %v", err)
+	}
+}
+
+// uneven is a training whose steps are alike from a description of some number on.
+type uneven struct {
+	drifting
+	other *traces.Trace
+	alike int
+}
+
+func (u *uneven) Describe(ctx context.Context) (*traces.Trace, error) {
+	tr, err := u.drifting.Describe(ctx)
+	if len(u.asked) < u.alike {
+		tr = u.other
+	}
+	return tr, err
+}
