@@ -28,7 +28,7 @@ class Costs(object):
     def _carrier(self, plan):
         """A Carrier that stands at no module."""
         carrier = Carrier(self.torch, plan)
-        carrier.iterations = FIRST  # in most iterations nothing is compared
+        carrier.iterations = COMPARED_FIRST  # in most iterations nothing is compared
         carrier.thread = threading.get_ident()
         carrier.now = _Iteration(carrier)
         if plan.get("slab"):
