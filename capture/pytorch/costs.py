@@ -72,11 +72,13 @@ class Costs(object):
 
         def chain(carrier):
             begin = self.clock()
-            carrier._push()
-            y = x
-            for _ in range(CHAIN):
-                y = y * w
-            carrier._pop()
+            try:  # a signal's handler may raise in here, and the program survive that
+                carrier._push()
+                y = x
+                for _ in range(CHAIN):
+                    y = y * w
+            finally:
+                carrier._pop()
             torch.autograd.grad(y.sum(), w)
             return self.clock() - begin
 
