@@ -150,8 +150,8 @@ class Sender(object):
         own = os.path.join(os.environ.get("XDG_RUNTIME_DIR") or "/tmp", "gmemtop-%d" % os.getuid())
         for folder in sorted({own, os.path.dirname(self.path)}):
             try:
-                if not os.path.isdir(folder):
-                    os.mkdir(folder, 0o700)
+                if folder == own and not os.path.isdir(folder):
+                    os.mkdir(folder, 0o700)  # the other is the viewer's to make
                 if os.lstat(folder).st_uid != os.getuid() or os.path.islink(folder):
                     continue
                 path = os.path.join(folder, "%d.json" % self.pid)
