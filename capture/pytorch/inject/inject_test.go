@@ -93,11 +93,6 @@ func TestTwoHundredInjectionsIntoABusyProcess(t *testing.T) {
 			for range n {
 				r := p.inject(Ptrace, source)
 				all, fed = append(all, r.Stopped()), append(fed, r.Stopped()-r.Starved())
-				for _, s := range r.Stops {
-					if s.Starved < 0 || s.Starved > s.Took {
-						t.Errorf("%v of %v without a processor", s.Starved, s.Took)
-					}
-				}
 			}
 			if found := p.finish(Ptrace); found["n"] != float64(n) {
 				t.Errorf("the source ran %v times, not %d", found["n"], n)
