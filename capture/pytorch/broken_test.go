@@ -309,17 +309,3 @@ func withAgent(t *testing.T, python, script string) {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
-
-// A thread that lost its processor while a figure was taken would otherwise not take it again for seconds.
-func TestOneDearFigureIsTakenAgainSoon(t *testing.T) {
-	t.Parallel()
-	const script = `
-own = {}
-exec(open("totals.py").read(), own)
-print([own["_cost"](took, before) for took, before in ((10000000, 0), (10000000, 500000), (20000, 0), (20000, 500000))])
-`
-	out, err := exec.Command(python(t), "-c", script).CombinedOutput()
-	if want := "[500000, 1000000, 20000, 20000]\n"; err != nil || string(out) != want {
-		t.Errorf("%s%v; want %s", out, err, want)
-	}
-}
