@@ -98,7 +98,15 @@ func TestWhateverGoesWrongInTheAgentTrainingGoesOn(t *testing.T) {
 			done := make(chan error, 1)
 			go func() { done <- s.Run(ctx, seen) }()
 			_ = s.Every(ctx, 2)
-			time.Sleep(200 * time.Millisecond)
+			_ = s.Describe(ctx, 1)
+			for over := false; !over && !said("asked", "capturing 1")(seen.Snapshot()); { // and what came before is heard as well
+				select {
+				case <-seen.Changed():
+				case <-done: // it broke while it heard
+					over = true
+					done <- nil
+				}
+			}
 			if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -197,7 +205,13 @@ def _stand_in(torch):
 	go func() { done <- s.Run(context.Background(), seen) }()
 	_ = s.Depth(context.Background(), capture.HowHistory)
 	_ = s.Describe(context.Background(), 2)
-	time.Sleep(200 * time.Millisecond)
+	for heard := said("asked", "capturing 2"); !heard(seen.Snapshot()); {
+		select {
+		case <-seen.Changed():
+		case err := <-done:
+			t.Fatalf("it ends with %v before it has heard\n%s", err, out.String())
+		}
+	}
 	if err := os.WriteFile(filepath.Join(dir, "mlp"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
