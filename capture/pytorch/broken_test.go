@@ -303,11 +303,21 @@ func TestAnAgentThatMeetsNobodyGoes(t *testing.T) {
 
 // TestPrivatePoolsAreCountedWhereThatIsCheap needs a Python and no torch.
 func TestPrivatePoolsAreCountedWhereThatIsCheap(t *testing.T) {
+	withAgent(t, anyPython(t), "testdata/pools.py")
+}
+
+// TestAnOrderThatComesWhileAnotherIsTakenUpIsNotLost needs a Python and no torch.
+func TestAnOrderThatComesWhileAnotherIsTakenUpIsNotLost(t *testing.T) {
+	withAgent(t, anyPython(t), "testdata/orders.py")
+}
+
+func anyPython(t *testing.T) string {
+	t.Helper()
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		t.Skip("needs python3")
 	}
-	withAgent(t, python, "testdata/pools.py")
+	return python
 }
 
 // withAgent runs a script that is given the agent's source, and holds if it ends well.

@@ -288,7 +288,7 @@ class Sender(object):
             elif kind == DEPTH and told.get("how") in ("ops", "history", "profile"):
                 self.how, self.told_depth = told["how"], False
             elif kind == PLAN:
-                self.order = {"id": int(told.get("id", 0)), "plan": told.get("plan"), "keep": bool(told.get("keep"))}
+                self.orders.append({"id": int(told.get("id", 0)), "plan": told.get("plan"), "keep": bool(told.get("keep"))})
                 self.hurry = time.monotonic() + 1.0
             elif kind == DETACH:
                 self.leaving = True
