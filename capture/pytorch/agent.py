@@ -268,7 +268,7 @@ class Agent(Manager, Totals):
                 window.steps.append((step.begin, now))
             if len(window.steps) >= self.described or window.stopped or self.leaving:
                 self._close(False)
-        if self.window is None and (self.orders or self.carrier is not None):
+        if self.window is None and (self.orders or self.unplanned or self.carrier is not None):
             self._manage()
         if self.window is None and not self.leaving and (self.want or (self.every > 0 and self.index % self.every == 0)):
             self._open(now)

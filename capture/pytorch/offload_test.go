@@ -13,3 +13,8 @@ func TestTryingWhatPlansCostLeavesNothingThoughItIsInterrupted(t *testing.T) {
 	t.Parallel()
 	withAgent(t, python(t), "testdata/costs.py")
 }
+
+func TestWhoIsReachedIsOffloadedFromTheNextStepOn(t *testing.T) {
+	t.Parallel()
+	withAgent(t, python(t), "testdata/reached.py")
+}
