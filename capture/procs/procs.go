@@ -89,15 +89,15 @@ func (l *Lister) Torch(ctx context.Context) ([]Process, error) {
 // Look returns what is known of one process. The error wraps fs.ErrNotExist where there is none of that number.
 func (l *Lister) Look(pid int) (*Process, error) {
 	dir := filepath.Join(cmp.Or(l.Root, "/proc"), strconv.Itoa(pid))
-	started, parent, rss, err := readStat(dir)
+	s, err := readStat(dir)
 	if err != nil {
 		return nil, err
 	}
 	p := l.known[pid]
-	if p == nil || p.Started != started {
-		p = &Process{PID: pid, Started: started, Parent: parent, UID: -1}
+	if p == nil || p.Started != s.started {
+		p = &Process{PID: pid, Started: s.started, Parent: s.parent, UID: -1}
 	}
-	p.RSS, p.Age = rss*int64(os.Getpagesize()), age(cmp.Or(l.Root, "/proc"), started)
+	p.RSS, p.Age = s.pages*int64(os.Getpagesize()), age(cmp.Or(l.Root, "/proc"), s.started)
 	// A process may become another program, or load torch late: what it was is asked again as long as torch is not there.
 	if !p.Torch {
 		p.Argv = readArgv(dir)
@@ -127,22 +127,30 @@ func (l *Lister) name(uid int) string {
 // ticks is the kernel's USER_HZ, which is 100 on every architecture that Go runs Linux on.
 const ticks = 100
 
-// readStat returns start time, parent and resident pages of a process (proc(5), /proc/pid/stat: fields 22, 4 and 24). The second field is the program's
-// name in parentheses and may itself hold blanks and parentheses.
-func readStat(dir string) (started int64, parent int, pages int64, err error) {
+// statLine is what the kernel says of a process in one line (proc(5), /proc/pid/stat: fields 3, 4, 22 and 24).
+type statLine struct {
+	state          byte
+	parent         int
+	started, pages int64
+}
+
+// readStat reads that line. The second field is the program's name in parentheses and may itself hold blanks and parentheses.
+func readStat(dir string) (s statLine, err error) {
 	b, err := os.ReadFile(filepath.Join(dir, "stat"))
 	if err != nil {
-		return 0, 0, 0, err
+		return s, err
 	}
 	i := bytes.LastIndexByte(b, ')')
 	fields := strings.Fields(string(b[i+1:]))
 	if i < 0 || len(fields) < 22 {
-		return 0, 0, 0, fmt.Errorf("%s/stat has %d fields: %w", dir, len(fields), fs.ErrInvalid)
+		return s, fmt.Errorf("%s/stat has %d fields: %w", dir, len(fields), fs.ErrInvalid)
 	}
-	parent, err1 := strconv.Atoi(fields[1])
-	started, err2 := strconv.ParseInt(fields[19], 10, 64)
-	pages, err3 := strconv.ParseInt(fields[21], 10, 64)
-	return started, parent, pages, errors.Join(err1, err2, err3)
+	var errs [3]error
+	s.state = fields[0][0]
+	s.parent, errs[0] = strconv.Atoi(fields[1])
+	s.started, errs[1] = strconv.ParseInt(fields[19], 10, 64)
+	s.pages, errs[2] = strconv.ParseInt(fields[21], 10, 64)
+	return s, errors.Join(errs[:]...)
 }
 
 func age(root string, started int64) time.Duration {
@@ -191,11 +199,8 @@ func mapsTorch(dir string, argv []string) (torch, known bool) {
 	return false, in.Err() == nil
 }
 
-// State returns the state of a process as the kernel's letter for it (proc(5), /proc/pid/stat), 0 where there is none.
+// State returns the state of a process as the kernel's letter for it, 0 where there is none.
 func State(pid int) byte {
-	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
-	if i := bytes.LastIndexByte(b, ')'); err == nil && i >= 0 && i+2 < len(b) { // the name before may hold anything
-		return b[i+2]
-	}
-	return 0
+	s, _ := readStat(filepath.Join("/proc", strconv.Itoa(pid)))
+	return s.state
 }

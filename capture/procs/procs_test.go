@@ -103,7 +103,13 @@ func TestThisProcess(t *testing.T) {
 	if p.UID != os.Getuid() || p.Torch || !p.Known || p.Parent != os.Getppid() || p.RSS < 1<<20 || !strings.Contains(p.Command(), "procs") || p.Age <= 0 {
 		t.Errorf("%+v", p)
 	}
+	if s := State(os.Getpid()); !strings.ContainsRune("RSD", rune(s)) {
+		t.Errorf("its state is %q", s)
+	}
 	if _, err := l.Look(1 << 30); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a number nobody has: %v", err)
+	}
+	if s := State(1 << 30); s != 0 {
+		t.Errorf("the state of a number nobody has is %q", s)
 	}
 }

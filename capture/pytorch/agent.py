@@ -41,7 +41,7 @@ class Agent(Manager, Totals):
         self.torch, self.launched = sys.modules["torch"], launched
         self.clock = time.perf_counter_ns
         self.epoch = time.time_ns() - time.perf_counter_ns()
-        self.hooks, self.patched, self.finalizer, self.first, self.others, self.optimizers = [], [], None, None, 0, []
+        self.hooks, self.patches, self.finalizer, self.first, self.others, self.optimizers = [], Patches(), None, None, 0, []
         self.stack, self.opt_start, self.in_backward, self.unstepped = [], 0, False, 0
         self.index, self.step = 0, _Step(self.clock() if launched else None)
         self.window, self.window_thread, self.described, self.addresses = None, 0, 0, Addresses()
@@ -73,10 +73,10 @@ class Agent(Manager, Totals):
         from torch.optim import optimizer as hooks
 
         self.hooks = [hooks.register_optimizer_step_pre_hook(self._pre), hooks.register_optimizer_step_post_hook(self._post)]
-        self._patch(self.torch.autograd, "backward", self._backward)
+        self.patches.put(self.torch.autograd, "backward", self._backward)
         scalers = sys.modules.get("torch.amp.grad_scaler") or sys.modules.get("torch.cuda.amp.grad_scaler")
         if scalers is not None:
-            self._patch(scalers.GradScaler, "update", self._update)
+            self.patches.put(scalers.GradScaler, "update", self._update)
         util.register_after_fork(self, Agent._in_child)  # by a weak reference: it goes with the agent
         self._expect_the_end()
 
@@ -85,12 +85,6 @@ class Agent(Manager, Totals):
         from multiprocessing import util
 
         self.finalizer = util.Finalize(None, self._at_exit, exitpriority=100)
-
-    def _patch(self, owner, name, make):
-        theirs = getattr(owner, name)
-        ours = make(theirs)
-        setattr(owner, name, ours)
-        self.patched.append((owner, name, ours, theirs))
 
     def _importing(self):
         """Whether torch is being imported: two threads that import parts of it wait for each other, and Python ends that by giving one of them half a module."""
@@ -278,7 +272,7 @@ class Agent(Manager, Totals):
                 window.steps.append((step.begin, now))
             if len(window.steps) >= self.described or window.stopped or self.leaving:
                 self._close(False)
-        if self.window is None and (self.order is not None or self.carrier is not None):
+        if self.window is None and (self.orders or self.unplanned or self.carrier is not None):
             self._manage()
         if self.window is None and not self.leaving and (self.want or (self.every > 0 and self.index % self.every == 0)):
             self._open(now)
@@ -391,14 +385,14 @@ class Agent(Manager, Totals):
         for fd in (statm,) + (self.bell or ()):
             if fd >= 0:
                 os.close(fd)
-        window, hooks, patched = self.window, self.hooks, self.patched
+        window, hooks, patches = self.window, self.hooks, self.patches
         if window is not None:
             window.stopped = True
             if window.on_top():
                 window.end()
         self._off()
         self.__init__(self.path, self.launched)
-        self.hooks, self.patched = hooks, patched
+        self.hooks, self.patches = hooks, patches
         self.step = _Step(None)
         self._expect_the_end()
         self._offload()
@@ -437,12 +431,8 @@ class Agent(Manager, Totals):
         if self.window is not None:
             self.window.stopped = True
             self.window.unhook()
-        for owner, name, ours, theirs in self.patched:
-            if getattr(owner, name, None) is ours:
-                setattr(owner, name, theirs)
-            else:
-                self.left.append(name + ", which the program wrapped after us")  # ours stays underneath and passes calls on
-        self.hooks, self.patched = [], []
+        self.left += [name + ", which the program wrapped after us" for name in self.patches.undo()]
+        self.hooks = []
         self._settle()
         if self.finalizer is not None:
             self.finalizer.cancel()

@@ -99,7 +99,15 @@ func TestWhateverGoesWrongInTheAgentTrainingGoesOn(t *testing.T) {
 			done := make(chan error, 1)
 			go func() { done <- s.Run(ctx, seen) }()
 			_ = s.Every(ctx, 2)
-			time.Sleep(200 * time.Millisecond)
+			_ = s.Describe(ctx, 1)
+			for over := false; !over && !said("asked", "capturing 1")(seen.Snapshot()); { // and what came before is heard as well
+				select {
+				case <-seen.Changed():
+				case <-done: // it broke while it heard
+					over = true
+					done <- nil
+				}
+			}
 			if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -198,7 +206,13 @@ def _stand_in(torch):
 	go func() { done <- s.Run(context.Background(), seen) }()
 	_ = s.Depth(context.Background(), capture.HowHistory)
 	_ = s.Describe(context.Background(), 2)
-	time.Sleep(200 * time.Millisecond)
+	for heard := said("asked", "capturing 2"); !heard(seen.Snapshot()); {
+		select {
+		case <-seen.Changed():
+		case err := <-done:
+			t.Fatalf("it ends with %v before it has heard\n%s", err, out.String())
+		}
+	}
 	if err := os.WriteFile(filepath.Join(dir, "mlp"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -399,11 +413,21 @@ func TestAnAgentThatMeetsNobodyGoes(t *testing.T) {
 
 // TestPrivatePoolsAreCountedWhereThatIsCheap needs a Python and no torch.
 func TestPrivatePoolsAreCountedWhereThatIsCheap(t *testing.T) {
+	withAgent(t, anyPython(t), "testdata/pools.py")
+}
+
+// TestAnOrderThatComesWhileAnotherIsTakenUpIsNotLost needs a Python and no torch.
+func TestAnOrderThatComesWhileAnotherIsTakenUpIsNotLost(t *testing.T) {
+	withAgent(t, anyPython(t), "testdata/orders.py")
+}
+
+func anyPython(t *testing.T) string {
+	t.Helper()
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		t.Skip("needs python3")
 	}
-	withAgent(t, python, "testdata/pools.py")
+	return python
 }
 
 // withAgent runs a script that is given the agent's source, and holds if it ends well.
@@ -417,19 +441,5 @@ func withAgent(t *testing.T, python, script string) {
 	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
-	}
-}
-
-// A thread that lost its processor while a figure was taken would otherwise not take it again for seconds.
-func TestOneDearFigureIsTakenAgainSoon(t *testing.T) {
-	t.Parallel()
-	const script = `
-own = {}
-exec(open("totals.py").read(), own)
-print([own["_cost"](took, before) for took, before in ((10000000, 0), (10000000, 500000), (20000, 0), (20000, 500000))])
-`
-	out, err := exec.Command(python(t), "-c", script).CombinedOutput()
-	if want := "[500000, 1000000, 20000, 20000]\n"; err != nil || string(out) != want {
-		t.Errorf("%s%v; want %s", out, err, want)
 	}
 }

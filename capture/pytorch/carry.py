@@ -24,7 +24,7 @@ import time
 import weakref
 
 STALE = 3  # iterations in a row that a plan does not fit before it is given up
-FIRST, EVERY = 3, 50  # what returns is compared in this many iterations, and in one of this many later ones
+COMPARED_FIRST, COMPARED_EVERY = 3, 50  # what returns is compared in this many iterations, and in one of this many later ones
 REPLAYS = "the program replays CUDA graphs, and what they read and write is seen by nobody"
 CAPTURES = "the program captures a CUDA graph, in which what a plan does would stay for good"
 COMPILED = "torch.compile is in use, and what a compiled graph saves is not seen tensor by tensor: set torch._functorch.config.activation_memory_budget instead"
@@ -100,7 +100,7 @@ class _Iteration(object):
         self.carrier, self.plan = carrier, carrier.plan
         self.saved = self.loaded = self.missed = self.out = self.back = self.again = 0
         self.out_took = self.back_took = 0  # of copies that the training thread makes itself, nanoseconds of its processor time
-        self.checks = carrier.iterations < FIRST or carrier.iterations % EVERY == 0
+        self.checks = carrier.iterations < COMPARED_FIRST or carrier.iterations % COMPARED_EVERY == 0
         self.seen, self.values, self.calls, self.leaving = {}, {}, {}, []
         self.over = set()  # groups that ran before all of their ops had been seen
         self.why = ""
@@ -335,7 +335,7 @@ class Carrier(Again):
         compared, self.compared = self.compared, []
         if not compared:
             return 0, 0
-        with self.torch.no_grad():
+        with self.torch._C._DisableTorchDispatch(), self.torch.no_grad():  # a window that is open describes the program and not this
             others = [n for (n, _), other in zip(compared, self.torch.stack([c[1] for c in compared]).tolist()) if other]
         if others and not self.plan.get("may_differ"):
             self.differs = True

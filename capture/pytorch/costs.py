@@ -28,7 +28,7 @@ class Costs(object):
     def _carrier(self, plan):
         """A Carrier that stands at no module."""
         carrier = Carrier(self.torch, plan)
-        carrier.iterations = FIRST  # in most iterations nothing is compared
+        carrier.iterations = COMPARED_FIRST  # in most iterations nothing is compared
         carrier.thread = threading.get_ident()
         carrier.now = _Iteration(carrier)
         if plan.get("slab"):
@@ -72,11 +72,13 @@ class Costs(object):
 
         def chain(carrier):
             begin = self.clock()
-            carrier._push()
-            y = x
-            for _ in range(CHAIN):
-                y = y * w
-            carrier._pop()
+            try:  # a signal's handler may raise in here, and the program survive that
+                carrier._push()
+                y = x
+                for _ in range(CHAIN):
+                    y = y * w
+            finally:
+                carrier._pop()
             torch.autograd.grad(y.sum(), w)
             return self.clock() - begin
 

@@ -38,6 +38,8 @@ def _undrawn(torch, device):
     with torch._C._DisableTorchDispatch():
         generator = torch.cuda.default_generators[device.index] if device.type == "cuda" else torch.default_generator
         state = generator.get_state()
-    yield
-    with torch._C._DisableTorchDispatch():
-        generator.set_state(state)
+    try:
+        yield
+    finally:
+        with torch._C._DisableTorchDispatch():
+            generator.set_state(state)

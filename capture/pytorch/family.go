@@ -29,8 +29,9 @@ import (
 
 // family finds out which processes belong to a command. It is not safe for concurrent use.
 type family struct {
-	root    int // the command
-	session int // this program's own
+	root    int   // the command
+	started int64 // when it started, by which another of its number is told from it
+	session int   // this program's own
 	group   int
 	mark    string // in the environment of what the command starts: "name=value"
 	output  string // where its output goes, "" for nowhere of ours
@@ -53,8 +54,9 @@ type stat struct {
 // familyOf returns the family of a job's command.
 func familyOf(j *Job) *family {
 	f := &family{root: j.PID(), mark: envSocket + "=" + j.listener.Path()}
+	root, _ := statOf(f.root)
 	own, _ := statOf(os.Getpid())
-	f.session, f.group = own.session, own.group
+	f.started, f.session, f.group = root.started, own.session, own.group
 	if j.output != nil {
 		f.output, _ = os.Readlink("/proc/self/fd/" + strconv.Itoa(int(j.output.Fd()))) // as the kernel names it to all
 	}
@@ -64,12 +66,11 @@ func familyOf(j *Job) *family {
 // look returns the processes that belong to the command now, parents first.
 func (f *family) look() []int {
 	all := everyone()
-	root, runs := all[f.root]
 	seen := make(map[int]*relative, len(all))
 	for pid, s := range all {
 		r := f.seen[pid]
 		if r == nil || r.started != s.started {
-			r = &relative{of: pid == f.root || runs && s.started >= root.started && f.marked(pid)}
+			r = &relative{of: pid == f.root && s.started == f.started || s.started >= f.started && f.marked(pid)}
 		}
 		r.stat = s
 		seen[pid] = r
@@ -86,7 +87,7 @@ func (f *family) look() []int {
 		slices.Sort(sessions)
 		slices.Sort(groups)
 		for _, r := range seen {
-			if p := seen[r.parent]; !r.of && r.started >= root.started &&
+			if p := seen[r.parent]; !r.of && r.started >= f.started &&
 				(p != nil && p.of || holds(sessions, r.session, f.session) || holds(groups, r.group, f.group)) {
 				r.of, grows = true, true
 			}
@@ -121,7 +122,7 @@ func (f *family) list() []int {
 		}
 	}
 	slices.Sort(list)
-	if f.seen[f.root] != nil {
+	if r := f.seen[f.root]; r != nil && r.of {
 		list = slices.Insert(list, 0, f.root)
 	}
 	for i := 0; i < len(list); i++ {

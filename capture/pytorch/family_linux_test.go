@@ -63,11 +63,12 @@ func TestOrphansOfTheCommandAreFound(t *testing.T) {
 			for _, name := range []string{"environment", "output", "nothing", "session", "group", "grandchild"} {
 				until(t, name+" is an orphan", func() bool { // or is inside of one
 					s, err := statOf(pids[name])
-					return err == nil && s.parent != job.PID() && (name == "grandchild" || !strings.HasPrefix(commandOf(s.parent), "sh\x00"))
+					return err == nil && (name == "grandchild" || !strings.Contains(commandOf(s.parent), "sleep 1000")) // which all of our shells have in their command
 				})
 				until(t, name+" is another program", func() bool { return strings.HasPrefix(commandOf(pids[name]), "sleep\x00") })
 			}
 			until(t, "the one to be remembered is below the command", func() bool { return slices.Contains(f.look(), pids["remembered"]) })
+			until(t, "it is another program", func() bool { return strings.HasPrefix(commandOf(pids["remembered"]), "sleep\x00") })
 			parent, err := statOf(pids["remembered"])
 			if err != nil {
 				t.Fatal(err)
@@ -123,4 +124,22 @@ func written(t *testing.T, path string) (n int) {
 func commandOf(pid int) string {
 	b, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
 	return string(b)
+}
+
+// TestAnotherProcessOfTheCommandsNumberIsNotTheCommand: numbers are given out again.
+func TestAnotherProcessOfTheCommandsNumberIsNotTheCommand(t *testing.T) {
+	t.Parallel()
+	own, err := statOf(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		started int64
+		want    bool
+	}{{own.started, true}, {own.started - 1, false}} {
+		f := &family{root: os.Getpid(), started: c.started, session: own.session, group: own.group, mark: "GMEMTOP_NOBODYS=1"}
+		if found := f.look(); slices.Contains(found, os.Getpid()) != c.want {
+			t.Errorf("of a command that started at %d, process %d, which did at %d: %v", c.started, os.Getpid(), own.started, found)
+		}
+	}
 }

@@ -113,16 +113,21 @@ func Start(l Launch) (*Job, error) {
 	return j, nil
 }
 
+// agent returns the agent's source with what it is to do by itself.
+func (l *Launch) agent() string {
+	settings := fmt.Sprintf("\n\nFIRST, DEPTH_FIRST = %d, %q\n", max(l.First, 0), cmp.Or(l.Depth, capture.HowOps))
+	for _, kind := range l.Offload {
+		settings += fmt.Sprintf("UNPLANNED += (%q,)\n", kind)
+	}
+	return Agent() + settings
+}
+
 func (j *Job) start(base string) error {
 	python := filepath.Join(j.folder, "python")
 	if err := os.Mkdir(python, 0o700); err != nil {
 		return err
 	}
-	settings := fmt.Sprintf("\n\nFIRST, DEPTH_FIRST = %d, %q\n", max(j.launch.First, 0), cmp.Or(j.launch.Depth, capture.HowOps))
-	for _, kind := range j.launch.Offload {
-		settings += fmt.Sprintf("UNPLANNED += (%q,)\n", kind)
-	}
-	for name, text := range map[string]string{"sitecustomize.py": siteSource, "agent.py": Agent() + settings} {
+	for name, text := range map[string]string{"sitecustomize.py": siteSource, "agent.py": j.launch.agent()} {
 		if err := os.WriteFile(filepath.Join(python, name), []byte(text), 0o600); err != nil {
 			return fmt.Errorf("writing the agent: %w", err)
 		}

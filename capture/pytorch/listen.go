@@ -296,7 +296,6 @@ func Connect(ctx context.Context, pid int) (*Session, error) {
 			return nil, err
 		}
 		name := filepath.Base(m.Socket)
-		path := filepath.Join(at.here, name)
 		s, err := await(ctx, pid, at, name, nil)
 		if err == nil {
 			return s, nil
@@ -305,7 +304,10 @@ func Connect(ctx context.Context, pid int) (*Session, error) {
 			at.close()
 			return nil, err
 		}
-		s, along := lookAlong(pid, path)
+		along := asUser(at.uid, at.gid, func() (err error) { // who may have put a link to another's socket there meanwhile
+			s, err = lookAlong(pid, filepath.Join(at.here, name))
+			return err
+		})
 		at.close()
 		switch {
 		case along == nil:

@@ -56,7 +56,8 @@ class Manager(Sender):
 
     def __init__(self, path):
         Sender.__init__(self, path)
-        self.carrier, self.managed, self.order = None, 0, None  # managed is the plan's number, 0 for a carrier that only watches or offloads
+        self.carrier, self.managed = None, 0  # managed is the plan's number, 0 for a carrier that only watches or offloads
+        self.orders = collections.deque(maxlen=1)  # the newest counts, and comes from the sending thread at any moment
         self.unplanned = UNPLANNED
         self.happened, self.worked = NOTHING, (-1, 0, 0)
         self.since = 0, 0  # the thread that the last step ended on, and its processor time then
@@ -77,7 +78,7 @@ class Manager(Sender):
         """Take up an order. At a step's end, on the training thread, with no window open."""
         if _capturing(self.torch):  # a step that becomes a graph: what begins or ends a plan waits for the next one
             return
-        carrier, order = self.carrier, self.order
+        carrier = self.carrier
         if self.managed != 0 and isinstance(carrier, Carrier) and self._compiled():
             carrier.why = carrier.why or COMPILED
         if carrier is not None and (carrier.why or self.leaving):
@@ -86,8 +87,8 @@ class Manager(Sender):
                 self._kept(carrier.why)
             elif carrier.why:
                 self._say("off, and training goes on as before: " + carrier.why, ("plan %d differs" if carrier.differs else "plan %d") % self.was)
-        if order is not None and not self.leaving:
-            self.order = None
+        if self.orders and not self.leaving:
+            order = self.orders.popleft()
             self._off()
             if order.get("keep") and self.unplanned:
                 self._kept("")

@@ -17,14 +17,17 @@ class Patches(object):
         return original
 
     def undo(self):
-        """Take ours away, but for what somebody has wrapped since."""
+        """Take ours away, and return the names of those that somebody has wrapped since: they stay underneath, and pass calls on."""
+        left = []
         for owner, name, ours, theirs in reversed(self.list):
-            if owner.__dict__.get(name) is ours:
-                if theirs is None:
-                    delattr(owner, name)
-                else:
-                    setattr(owner, name, theirs)
+            if owner.__dict__.get(name) is not ours:
+                left.append(name)
+            elif theirs is None:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, theirs)
         self.list = []
+        return left
 
     def subclassing(self, torch):
         """Have tensors become subclasses under a dispatch mode, as newer torch does by itself: to older torch one that comes out of a mode has its type for good,

@@ -78,10 +78,14 @@ var agentSource string
 //go:embed sitecustomize.py
 var siteSource string
 
-// Agent returns the agent's source: one file for Python 3.8 and newer that needs torch 2.2 or newer and nothing else.
-func Agent() string {
-	return strings.Join([]string{linesSource, patchSource, drawsSource, opsSource, recordedSource, totalsSource, rerunSource, carrySource, offloadSource, costsSource, pool.Python(), pooledSource, sendSource, manageSource, agentSource}, "\n\n")
+// parts returns what the agent is made of, in the order in which it stands in its file.
+func parts() []string {
+	return []string{linesSource, patchSource, drawsSource, opsSource, recordedSource, totalsSource, rerunSource, carrySource, offloadSource, costsSource, pool.Python(), pooledSource,
+		sendSource, manageSource, agentSource}
 }
+
+// Agent returns the agent's source: one file for Python 3.8 and newer that needs torch 2.2 or newer and nothing else.
+func Agent() string { return strings.Join(parts(), "\n\n") }
 
 // CarrySource returns the part of the agent that carries plans out. It rests on torch alone and can be a file of its own, behind an import of torch.
 func CarrySource() string {

@@ -151,7 +151,7 @@ func (r *reacher) attach(ctx context.Context, p *procs.Process, k *reached) {
 		return
 	}
 	path, _ := json.Marshal(r.mux.job.listener.Path()) // a JSON string of a path is a Python string
-	source := Agent() + fmt.Sprintf("\n\nFIRST = %d\n", max(launch.First, 0)) + fmt.Sprintf(reachSource, path)
+	source := launch.agent() + fmt.Sprintf(reachSource, path)
 	if err := launch.Reach(ctx, p.PID, source); err != nil && ctx.Err() == nil && alive(p.PID, p.Started) {
 		k.over = true
 		r.mux.notice(capture.Notice{Key: "reach", Text: fmt.Sprintf("process %d (%s) has loaded torch, no agent came from it, and it was not attached to: %v", p.PID, k.command, err)})

@@ -31,9 +31,9 @@ func TestWhoCannotReachTheSocketIsNamed(t *testing.T) {
 	const script = `
 import mmap, os, sys, time
 with open(sys.argv[1], "rb") as f:
-    m = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ)
-if sys.argv[2:]:
-    os.setgroups([]); os.setgid(65534); os.setuid(65534)
+    if sys.argv[2:]:
+        os.setgroups([]); os.setgid(65534); os.setuid(65534)
+    m = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ)  # behind that: who has it mapped for a second is attached to
 time.sleep(1000)
 `
 	library := filepath.Join(t.TempDir(), "libtorch_python.so")
@@ -56,6 +56,7 @@ time.sleep(1000)
 			said := &notices{Session: capture.NewSession(capture.Limits{})}
 			done := make(chan error, 1)
 			go func() { done <- job.Run(context.Background(), said) }()
+			t.Cleanup(func() { _ = job.Signal(os.Kill) })
 			want := fmt.Sprintf("process %d (", job.PID())
 			until(t, "it is said", func() bool { return len(said.of("reach")) > 0 })
 			time.Sleep(2 * reachEvery) // and looked at again meanwhile

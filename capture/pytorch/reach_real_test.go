@@ -81,7 +81,7 @@ func TestProgramsThatTheEnvironmentDoesNotReachAreAttachedTo(t *testing.T) {
 			seen := capture.NewSession(capture.Limits{})
 			done := make(chan error, 1)
 			go func() { done <- job.Run(context.Background(), seen) }()
-			deadline := time.After(time.Minute)
+			deadline := time.After(3 * time.Minute) // what is being imported is tried again after twice as long each time
 			for met := false; !met; {
 				for _, n := range seen.Snapshot().Notices {
 					met = met || n.Key == "reach"

@@ -1,9 +1,14 @@
 package pytorch
 
 import (
+	"context"
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/procs"
 )
 
 func TestPythonIsToldApartThatDoesNotLookAtTheEnvironment(t *testing.T) {
@@ -76,5 +81,22 @@ func TestWhatIsInjectedIsPython(t *testing.T) {
 	cmd.Stdin = strings.NewReader(Agent() + strings.ReplaceAll(reachSource, "%s", `"/x"`))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestWhoIsReachedIsToldWhatTheOthersAre: by what means it captures, how much unasked, and what it offloads.
+func TestWhoIsReachedIsToldWhatTheOthersAre(t *testing.T) {
+	var source string
+	launch := Launch{First: 2, Depth: capture.HowHistory, Offload: []string{"cuda", "cpu"}, Reach: func(_ context.Context, _ int, s string) error {
+		source = s
+		return nil
+	}}
+	r := &reacher{mux: &mux{job: &Job{launch: launch, listener: &Listener{path: "/x.sock"}}}}
+	r.attach(t.Context(), &procs.Process{PID: os.Getpid()}, &reached{})
+	if own, rest, ok := strings.Cut(source, "\n\ndef _reach(path):"); !ok || own != launch.agent() || !strings.HasSuffix(rest, `_reach("/x.sock")`+"\n") {
+		t.Errorf("what is injected ends in %q", source[max(len(source)-100, 0):])
+	}
+	if want := "\n\nFIRST, DEPTH_FIRST = 2, \"history\"\nUNPLANNED += (\"cuda\",)\nUNPLANNED += (\"cpu\",)\n"; !strings.HasSuffix(launch.agent(), want) {
+		t.Errorf("it settles %q, not %q", strings.TrimPrefix(launch.agent(), Agent()), want)
 	}
 }

@@ -150,8 +150,8 @@ class Sender(object):
         own = os.path.join(os.environ.get("XDG_RUNTIME_DIR") or "/tmp", "gmemtop-%d" % os.getuid())
         for folder in sorted({own, os.path.dirname(self.path)}):
             try:
-                if not os.path.isdir(folder):
-                    os.mkdir(folder, 0o700)
+                if folder == own and not os.path.isdir(folder):
+                    os.mkdir(folder, 0o700)  # the other is the viewer's to make
                 if os.lstat(folder).st_uid != os.getuid() or os.path.islink(folder):
                     continue
                 path = os.path.join(folder, "%d.json" % self.pid)
@@ -288,7 +288,7 @@ class Sender(object):
             elif kind == DEPTH and told.get("how") in ("ops", "history", "profile"):
                 self.how, self.told_depth = told["how"], False
             elif kind == PLAN:
-                self.order = {"id": int(told.get("id", 0)), "plan": told.get("plan"), "keep": bool(told.get("keep"))}
+                self.orders.append({"id": int(told.get("id", 0)), "plan": told.get("plan"), "keep": bool(told.get("keep"))})
                 self.hurry = time.monotonic() + 1.0
             elif kind == DETACH:
                 self.leaving = True

@@ -80,7 +80,7 @@ func (h *Host) Said() string {
 
 // Bring has the process run an agent's source, in a place between two steps that waits for it. It is a pytorch.Injector.
 func (h *Host) Bring(_ context.Context, _ int, source string) error {
-	return os.WriteFile(filepath.Join(h.folder, "bootstrap"), []byte(source), 0o600)
+	return h.put("bootstrap", []byte(source))
 }
 
 // Compare tells the process that the guest is gone, waits for its end, and fails the test where anything is not what it was, or something else was learnt.
@@ -98,7 +98,16 @@ func (h *Host) Compare() {
 
 func (h *Host) write(name string, text []byte) {
 	h.t.Helper()
-	if err := os.WriteFile(filepath.Join(h.folder, name), text, 0o600); err != nil {
+	if err := h.put(name, text); err != nil {
 		h.t.Fatal(err)
 	}
+}
+
+// put has a file come to be as a whole: the process looks for it all the while, and would read what is written of it by then.
+func (h *Host) put(name string, text []byte) error {
+	part := filepath.Join(h.folder, "part")
+	if err := os.WriteFile(part, text, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(part, filepath.Join(h.folder, name))
 }

@@ -44,6 +44,11 @@ def step():
     return loss.item()
 
 
+def running():
+    """The threads, as Python and as the kernel knows them."""
+    return sorted(t.name for t in threading.enumerate()) + [str(len(os.listdir("/proc/self/task")))]
+
+
 def state():
     for _ in range(3):
         gc.collect()
@@ -57,7 +62,7 @@ def state():
         except OSError:
             pass  # the listing's own
     return {
-        "threads": sorted(t.name for t in threading.enumerate()) + [str(len(os.listdir("/proc/self/task")))],
+        "threads": running(),
         "fds": fds,
         "modules": sorted(sys.modules),
         "meta_path": [repr(f) for f in sys.meta_path],
@@ -84,8 +89,8 @@ if len(sys.argv) > 2:
     os.setuid(int(sys.argv[2]))
 before = state()
 print("ready", flush=True)
-watched = False
-for _ in range(6000):
+watched, late = False, time.monotonic() + 600  # whoever started it may be gone by then
+while time.monotonic() < late:
     losses.append(step())
     if not watched and os.path.exists(os.path.join(folder, "bootstrap")):
         watched = True
@@ -93,6 +98,10 @@ for _ in range(6000):
             exec(f.read(), {"__name__": "gmemtop_agent"})
     if os.path.exists(os.path.join(folder, "detached")):
         break
+    time.sleep(0.01)
+late = time.monotonic() + 60
+while running() != before["threads"] and time.monotonic() < late:  # whoever says goodbye is not gone yet, and on a busy machine not for long
+    losses.append(step())
     time.sleep(0.01)
 after = state()
 for name in before:

@@ -30,6 +30,9 @@ type liveRanks struct {
 	w   *watching
 }
 
+// patient is how long something is waited for that comes in seconds where there is a processor for it.
+const patient = 5 * time.Minute
+
 // startRanks starts a command and waits until so many of its processes train as ranks.
 func startRanks(t *testing.T, ranks int, argv ...string) *liveRanks {
 	t.Helper()
@@ -58,7 +61,7 @@ func startRanks(t *testing.T, ranks int, argv ...string) *liveRanks {
 // until waits until at least so many ranks train, and returns them all.
 func (l *liveRanks) until(ranks int) []*hand {
 	l.t.Helper()
-	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(patient); ; time.Sleep(20 * time.Millisecond) {
 		list, _ := l.crew(false).look(l.t.Context())
 		if len(list) >= ranks && !slices.ContainsFunc(list, func(h *hand) bool { return len(h.session.Snapshot().Steps) < 3 }) {
 			return list
@@ -73,7 +76,7 @@ func (l *liveRanks) until(ranks int) []*hand {
 // end waits for the end of the command and returns what was learnt.
 func (l *liveRanks) end() string {
 	l.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patient)
 	defer cancel()
 	code, err := l.job.Wait(ctx)
 	for err == nil && !l.isOver() {
@@ -89,7 +92,7 @@ func (l *liveRanks) end() string {
 // beside has a plan of a manager carried out in all ranks, gives f the news as they come, and takes it away once f is content.
 func (l *liveRanks) beside(manager string, f func(n live.News) (content bool)) error {
 	l.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patient)
 	defer cancel()
 	off, content := context.WithCancel(ctx)
 	defer content()
@@ -181,11 +184,33 @@ func TestAPlanIsCarriedOutInAllRanksAndTakenAwayFromAll(t *testing.T) {
 	learntTheSame(t, ranks.end(), alone(t, scenarios, "ddp@300")["ddp@300"])
 }
 
-// twoOfThem starts two processes that are called ranks and know nothing of each other: the second when a file is there.
+// bothOfThem starts two processes that are called ranks and know nothing of each other.
+func bothOfThem(t *testing.T, first, second string) *liveRanks {
+	t.Helper()
+	ranks := twoOfThem(t, first, second, "/dev/null")
+	ranks.until(2)
+	return ranks
+}
+
+// twoOfThem starts the second of them when a file is there.
 func twoOfThem(t *testing.T, first, second, file string) *liveRanks {
 	t.Helper()
 	script := fmt.Sprintf(`RANK=0 WORLD_SIZE=2 %[1]s %[2]s %[3]s & while [ ! -e %[5]s ]; do sleep 0.05; done; RANK=1 WORLD_SIZE=2 %[1]s %[2]s %[4]s & wait`, torch(t), scenarios, first, second, file)
 	return startRanks(t, 1, "sh", "-c", script)
+}
+
+// killSecond kills the second rank. To kill number 0 would be to kill this program's own group.
+func (l *liveRanks) killSecond() {
+	l.t.Helper()
+	list := l.stepping()
+	i := slices.IndexFunc(list, func(m *member) bool { return m.target.Rank == 1 && m.target.PID > 0 })
+	if i < 0 {
+		l.t.Errorf("there is no second of %d ranks", len(list))
+		return
+	}
+	if err := syscall.Kill(list[i].target.PID, syscall.SIGKILL); err != nil {
+		l.t.Error(err)
+	}
 }
 
 func TestARankThatComesLateHasThePlanAndOneThatDiesKeepsNobodyFromIt(t *testing.T) {
@@ -193,7 +218,6 @@ func TestARankThatComesLateHasThePlanAndOneThatDiesKeepsNobodyFromIt(t *testing.
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "file")
 	ranks := twoOfThem(t, "gpt@1200", "mlp@100000", file)
-	pid := 0
 	stage := 0
 	err := ranks.beside("vdnn-all", func(n live.News) bool {
 		said := ranked(n)
@@ -205,14 +229,7 @@ func TestARankThatComesLateHasThePlanAndOneThatDiesKeepsNobodyFromIt(t *testing.
 			}
 		case stage == 1 && said == "rank 0 on, rank 1 on":
 			stage = 2
-			for _, m := range ranks.stepping() {
-				if m.target.Rank == 1 {
-					pid = m.target.PID
-				}
-			}
-			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-				t.Error(err)
-			}
+			ranks.killSecond()
 		case stage == 2 && strings.HasPrefix(said, "rank 0 on, rank 1 has ended"):
 			return n.Ranks[0].News.Steps > 100
 		}
@@ -227,12 +244,7 @@ func TestARankThatComesLateHasThePlanAndOneThatDiesKeepsNobodyFromIt(t *testing.
 func TestARankThatRefusesIsNamedAndTheOthersGoOn(t *testing.T) {
 	torch(t)
 	t.Parallel()
-	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	ranks := twoOfThem(t, "gpt@1500", "compiled@800", file)
-	ranks.until(2)
+	ranks := bothOfThem(t, "gpt@1500", "compiled@800")
 	err := ranks.beside("vdnn-all", func(n live.News) bool {
 		return strings.HasPrefix(ranked(n), "rank 0 on, rank 1 off: ") && strings.Contains(ranked(n), "torch.compile is in use") && n.CountOn() == 1
 	})
@@ -241,6 +253,16 @@ func TestARankThatRefusesIsNamedAndTheOthersGoOn(t *testing.T) {
 	}
 	want := alone(t, scenarios, "gpt@1500", "compiled@800")
 	learntTheSame(t, ranks.end(), results([]byte(want["gpt@1500"]+want["compiled@800"])))
+}
+
+// withoutPlan waits until some steps have run without a plan in each of some ranks.
+func withoutPlan(t *testing.T, list []*hand) {
+	t.Helper()
+	for _, h := range list {
+		if _, err := h.Steps(t.Context(), 0, 3); err != nil {
+			t.Errorf("%s: %v", h.name, err)
+		}
+	}
 }
 
 // guestOf looks along with who watches a process.
@@ -266,11 +288,7 @@ func guestOf(t *testing.T, pid int) *watching {
 func TestWhoLooksAlongAtOneRankReachesAllAndTakesThePlanOfAnotherAway(t *testing.T) {
 	torch(t)
 	t.Parallel()
-	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	ranks := twoOfThem(t, "gpt@1200", "mlp@100000", file)
+	ranks := bothOfThem(t, "gpt@1200", "mlp@100000")
 	list := ranks.until(2)
 	guest := guestOf(t, list[1].pid)
 	screen := newLivePlanner()
@@ -292,11 +310,7 @@ func TestWhoLooksAlongAtOneRankReachesAllAndTakesThePlanOfAnotherAway(t *testing
 	if err := <-over; err != nil {
 		t.Error(err)
 	}
-	for _, h := range list {
-		if _, err := h.Steps(t.Context(), 0, 3); err != nil {
-			t.Error(err)
-		}
-	}
+	withoutPlan(t, list)
 	if said := screen.Elsewhere(); said != "" {
 		t.Errorf("it is said to be there still: %s", said)
 	}
@@ -309,11 +323,7 @@ func TestWhoLooksAlongAtOneRankReachesAllAndTakesThePlanOfAnotherAway(t *testing
 		}
 	}
 	taken()
-	for _, h := range list {
-		if _, err := h.Steps(t.Context(), 0, 3); err != nil {
-			t.Error(err)
-		}
-	}
+	withoutPlan(t, list)
 
 	anew := 0
 	target := guest.crew().target(false, live.Options{Steps: 5}, func(ctx context.Context, p *plan.Problem, manager string) (*plan.Plan, error) {
@@ -337,15 +347,7 @@ func TestWhoLooksAlongAtOneRankReachesAllAndTakesThePlanOfAnotherAway(t *testing
 	if len(target.ranks) != 2 || anew != 1 || !m.Verified || m.Footprint == 0 || m.StepTime == 0 || !strings.HasPrefix(notes, "rank 0: ") || !strings.Contains(notes, "\nrank 1: ") {
 		t.Errorf("%d ranks, %d plans anew, %+v", len(target.ranks), anew, m)
 	}
-	for _, h := range ranks.until(2) {
-		if _, err := h.Steps(t.Context(), 0, 3); err != nil {
-			t.Error(err)
-		}
-	}
-	for _, h := range list {
-		if h.name == "rank 1" {
-			_ = syscall.Kill(h.pid, syscall.SIGKILL)
-		}
-	}
+	withoutPlan(t, ranks.until(2))
+	ranks.killSecond()
 	learntTheSame(t, ranks.end(), alone(t, scenarios, "gpt@1200")["gpt@1200"])
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay/sim"
+	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/described"
 )
@@ -239,15 +240,31 @@ func (s *seldom) Steps(ctx context.Context, number int64, n int) ([]Step, error)
 }
 
 func TestWhatTheProcessTakesIsWaitedForWhereFewStepsTellIt(t *testing.T) {
-	for _, x := range []struct{ every, ran, want int }{{1, 20, 20}, {50, 60, 50}, {0, 120, 0}} { // never is not for ever
+	p, err := NewTarget(&stand{tr: recording(t, "")}, Options{}).Problem(t.Context(), Hardware{Chosen: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct{ every, ran, want int }{{1, 20, 20}, {50, 60, 50}, {110, 120, 110}, {0, 120, 0}} { // never is not for ever
 		s := &seldom{every: x.every}
 		target := NewTarget(s, Options{Steps: 20})
 		steps, err := s.Steps(t.Context(), 0, 20)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := target.process(t.Context(), 0, steps); got != int64(x.want) || s.ran != x.ran {
+		if got := target.process(t.Context(), p, 0, steps); got != int64(x.want) || s.ran != x.ran {
 			t.Errorf("told every %d steps: %d after %d, and %d after %d are expected", x.every, got, s.ran, x.want, x.ran)
 		}
+	}
+
+	// Of a GPU's memory the kernel knows nothing.
+	gpu := timeline.Device{Info: p.Source.Info}
+	gpu.Info.Kind = traces.DeviceGPU
+	s := &seldom{every: 1}
+	steps, err := s.Steps(t.Context(), 0, 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := NewTarget(s, Options{}).process(t.Context(), &plan.Problem{Source: &gpu}, 0, steps); got != 0 || s.ran != 20 {
+		t.Errorf("a training on a GPU takes %d of the host's memory, after %d steps", got, s.ran)
 	}
 }

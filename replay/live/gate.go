@@ -18,7 +18,7 @@ import (
 type Gate struct {
 	mu    sync.Mutex
 	seats map[*Seat]int // the stretch that each has come to
-	moved chan struct{} // closed when one has moved
+	moved *sync.Cond
 }
 
 // Seat is one rank's place at a Gate. A nil Seat waits for nobody. Its methods are for one goroutine.
@@ -30,17 +30,14 @@ func (g *Gate) Seat() *Seat { return &Seat{g} }
 // move sets a seat's stretch, or empties it where that is negative, and wakes those who wait.
 func (g *Gate) move(s *Seat, stretch int) {
 	if g.seats == nil {
-		g.seats = map[*Seat]int{}
+		g.seats, g.moved = map[*Seat]int{}, sync.NewCond(&g.mu)
 	}
 	if stretch < 0 {
 		delete(g.seats, s)
 	} else {
 		g.seats[s] = stretch
 	}
-	if g.moved != nil {
-		close(g.moved)
-		g.moved = nil
-	}
+	g.moved.Broadcast()
 }
 
 // Begin takes the seat, at the first stretch, or comes back to that.
@@ -70,27 +67,21 @@ func (s *Seat) Next(ctx context.Context) error {
 	}
 	g := s.gate
 	g.mu.Lock()
+	defer g.mu.Unlock()
 	stretch, taken := g.seats[s]
 	if !taken {
-		g.mu.Unlock()
 		return ctx.Err()
 	}
 	stretch++
 	g.move(s, stretch)
-	for g.behind(stretch) {
-		if g.moved == nil {
-			g.moved = make(chan struct{})
-		}
-		moved := g.moved
-		g.mu.Unlock()
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-moved:
-		}
+	defer context.AfterFunc(ctx, func() {
 		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.moved.Broadcast()
+	})()
+	for g.behind(stretch) && ctx.Err() == nil {
+		g.moved.Wait()
 	}
-	g.mu.Unlock()
 	return ctx.Err()
 }
 

@@ -19,7 +19,7 @@ type News struct {
 	// Before is the median time of steps without the plan, Step and P95 of those with it, in nanoseconds; 0 where not measured yet, Before where it never will be
 	// since the training does not fit without a plan.
 	Before, Step, P95 int64
-	// PeakBefore is the peak of what was allocated in a step without the plan, Peak with it, Foretold what the plan says; in bytes, 0 where not measured yet.
+	// PeakBefore is the peak of what was allocated in a step without the plan, Peak with it, Foretold what the plan says; in bytes, 0 where not measured yet, Foretold where none is carried out.
 	PeakBefore, Peak, Foretold int64
 	// Added is what the simulation says the plan adds to a step, in nanoseconds, and ForetoldStep that on top of Before, 0 where that is not measured.
 	Added, ForetoldStep int64
@@ -53,7 +53,10 @@ func (n *News) Sentence(name string, u timeline.Units) string {
 	case n.Pooled && n.Peak > 0:
 		s += fmt.Sprintf(": an arena of %s for %s of tensors at the peak", u.Bytes(n.Peak), u.Bytes(n.PeakBefore))
 	case n.Peak > 0:
-		s += fmt.Sprintf(": %s instead of %s (foretold %s)", u.Bytes(n.Peak), u.Bytes(n.PeakBefore), u.Bytes(n.Foretold))
+		s += fmt.Sprintf(": %s instead of %s", u.Bytes(n.Peak), u.Bytes(n.PeakBefore))
+		if n.Foretold > 0 {
+			s += fmt.Sprintf(" (foretold %s)", u.Bytes(n.Foretold))
+		}
 	}
 	if n.Highest != "" && n.Peak > 0 {
 		s += ", at " + n.Highest

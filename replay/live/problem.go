@@ -27,7 +27,7 @@ func (t *Target) Problem(ctx context.Context, h Hardware) (*plan.Problem, error)
 		}
 		p, err := problem(ctx, tr, h.Hardware)
 		switch {
-		case err == nil && !h.Chosen && !t.opt.NeverWithout && p.Source.Info.Kind == traces.DeviceCPU: // which takes steps without a plan
+		case err == nil && !h.Chosen && !t.opt.NeverWithout && onCPU(p): // which takes steps without a plan
 			return p, t.measured(ctx, p, tr)
 		case try == describeTries || !errors.Is(err, ErrUneven):
 			return p, err

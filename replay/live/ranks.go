@@ -31,19 +31,19 @@ func Together(ranks []Rank) News {
 		if r.Gone {
 			continue
 		}
-		peak := x.Peak
-		if r.Err != nil {
-			peak = x.PeakBefore
+		peak, foretold := x.Peak, x.Foretold
+		if r.Err != nil { // it trains without, of which nothing was foretold
+			peak, foretold = x.PeakBefore, 0
 		}
 		if peak > n.Peak || n.Peak == 0 && x.PeakBefore > n.PeakBefore {
-			n.Peak, n.PeakBefore, n.Foretold, n.Highest = peak, x.PeakBefore, x.Foretold, r.Name
+			n.Peak, n.PeakBefore, n.Foretold, n.Highest = peak, x.PeakBefore, foretold, r.Name
 		}
 		n.Before = max(n.Before, x.Before)
 		if r.Err != nil {
 			continue
 		}
 		n.Pooled = n.Pooled || x.Pooled
-		n.Step, n.P95, n.ForetoldStep = max(n.Step, x.Step), max(n.P95, x.P95), max(n.ForetoldStep, x.ForetoldStep)
+		n.Step, n.P95, n.ForetoldStep, n.Added = max(n.Step, x.Step), max(n.P95, x.P95), max(n.ForetoldStep, x.ForetoldStep), max(n.Added, x.Added)
 		n.Out, n.In, n.Again = max(n.Out, x.Out), max(n.In, x.In), max(n.Again, x.Again)
 		n.Missed, n.Checked, n.Differ = n.Missed+x.Missed, n.Checked+x.Checked, n.Differ+x.Differ
 		switch {

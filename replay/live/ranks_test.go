@@ -110,6 +110,10 @@ func TestOfSeveralRanksTheHighestAndTheSlowestCount(t *testing.T) {
 		return off(r, errors.New("the training ended: exit code 1"))
 	}
 	doing := func(name, what string) Rank { return Rank{Name: name, News: News{Doing: what}} }
+	never := func(r Rank, added int64) Rank {
+		r.News.Before, r.News.ForetoldStep, r.News.Added = 0, 0, added
+		return r
+	}
 	refused := errors.New("not today")
 	for _, c := range []struct {
 		what  string
@@ -119,8 +123,8 @@ func TestOfSeveralRanksTheHighestAndTheSlowestCount(t *testing.T) {
 		{"all on", []Rank{rankOn("rank 0", 140, 100, 110e6), rankOn("rank 1", 130, 106, 120e6)},
 			"m is on since 40 steps: 106 MiB instead of 130 MiB (foretold 106 MiB), at rank 1, step 120 ms instead of 100 ms, +20.0 % (foretold +1.0 %); 10 tensors compared, the same to the bit; " +
 				"2 tensors stay that were to leave; on in 2 of 2 ranks"},
-		{"one refuses and holds most", []Rank{off(rankOn("rank 0", 140, 0, 0), refused), rankOn("rank 1", 130, 106, 120e6)},
-			"m is on since 40 steps: 140 MiB instead of 140 MiB (foretold 0 B), at rank 0, step 120 ms instead of 100 ms, +20.0 % (foretold +1.0 %); 5 tensors compared, the same to the bit; " +
+		{"one refuses and holds most", []Rank{off(rankOn("rank 0", 140, 70, 0), refused), rankOn("rank 1", 130, 106, 120e6)},
+			"m is on since 40 steps: 140 MiB instead of 140 MiB, at rank 0, step 120 ms instead of 100 ms, +20.0 % (foretold +1.0 %); 5 tensors compared, the same to the bit; " +
 				"1 tensors stay that were to leave; on in 1 of 2 ranks, rank 0 off: not today"},
 		{"one has died", []Rank{rankOn("rank 0", 140, 100, 110e6), dead(rankOn("rank 1", 130, 106, 120e6))},
 			"m is on since 40 steps: 100 MiB instead of 140 MiB (foretold 100 MiB), at rank 0, step 110 ms instead of 100 ms, +10.0 % (foretold +1.0 %); 5 tensors compared, the same to the bit; " +
@@ -129,6 +133,9 @@ func TestOfSeveralRanksTheHighestAndTheSlowestCount(t *testing.T) {
 		{"one has come late", []Rank{doing("rank 0", "describing"), rankOn("rank 1", 130, 106, 120e6)},
 			"m is on since 40 steps: 106 MiB instead of 130 MiB (foretold 106 MiB), at rank 1, step 120 ms instead of 100 ms, +20.0 % (foretold +1.0 %); 5 tensors compared, the same to the bit; " +
 				"1 tensors stay that were to leave; on in 1 of 2 ranks"},
+		{"there are no steps without", []Rank{never(rankOn("rank 0", 140, 100, 110e6), 3e6), never(rankOn("rank 1", 130, 106, 120e6), 4e6)},
+			"m is on since 40 steps: 106 MiB instead of 130 MiB (foretold 106 MiB), at rank 1, step 120 ms, of which the plan was foretold to take 4.00 ms; 10 tensors compared, the same to the bit; " +
+				"2 tensors stay that were to leave; on in 2 of 2 ranks"},
 		{"none is left", []Rank{dead(rankOn("rank 0", 1, 1, 1)), dead(rankOn("rank 0", 1, 1, 1))},
 			"m: ended; on in 0 of 2 ranks, rank 0 has ended, rank 0 has ended"},
 	} {

@@ -104,7 +104,7 @@ func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan
 	if err != nil {
 		return m, err
 	}
-	usedBefore := t.process(ctx, 0, before)
+	usedBefore := t.process(ctx, p, 0, before)
 	if err := t.opt.Seat.Next(ctx); err != nil {
 		return m, err
 	}
@@ -120,7 +120,7 @@ func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan
 	}
 	m.KeepAllBefore, _ = spread(before)
 	m.StepTime, m.StepP95 = spread(with[t.opt.Warm:])
-	m.Process, m.ProcessBefore = t.process(ctx, number, with), usedBefore
+	m.Process, m.ProcessBefore = t.process(ctx, p, number, with), usedBefore
 	for _, s := range with {
 		m.Reserved = max(m.Reserved, s.Reserved)
 	}
@@ -185,26 +185,34 @@ func rate(bytes, time int64) float64 {
 // furtherSteps is how often as many steps again are waited for that say what the process takes: it is dear, and on a busy machine told seldom.
 const furtherSteps = 5
 
-// process returns what the driver counts for the process, or the kernel behind the last of some steps under a plan of which one tells it, 0 where nobody knows.
-func (t *Target) process(ctx context.Context, number int64, steps []Step) int64 {
+// process returns what the driver counts for the process, or on a CPU the kernel behind the last of some steps under a plan of which one tells it, 0 where nobody knows.
+func (t *Target) process(ctx context.Context, p *plan.Problem, number int64, steps []Step) int64 {
 	if t.opt.Used != nil {
 		if n, ok := t.opt.Used(); ok {
 			return n
 		}
 	}
-	for range furtherSteps {
+	if !onCPU(p) { // the process's memory on the host is none of the device's
+		return 0
+	}
+	for further := 0; ; further++ {
 		for _, s := range slices.Backward(steps) {
 			if s.Resident > 0 {
 				return s.Resident
 			}
+		}
+		if further == furtherSteps {
+			return 0
 		}
 		var err error
 		if steps, err = t.trainer.Steps(ctx, number, t.opt.Steps); err != nil {
 			return 0
 		}
 	}
-	return 0
 }
+
+// onCPU reports whether a problem is of a training on a CPU.
+func onCPU(p *plan.Problem) bool { return p.Source != nil && p.Source.Info.Kind == traces.DeviceCPU }
 
 // carry has a plan carried out from the next step on, under the number that it returns.
 func (t *Target) carry(ctx context.Context, words []byte) (int64, error) {

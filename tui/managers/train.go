@@ -259,7 +259,10 @@ func (v toggler) lines(s *leaf.State) []string {
 	if n.Peak > 0 {
 		unit, size := replay.FootprintColumn(s.Units, []int64{n.PeakBefore, n.Peak, n.Foretold})
 		plain := func(b int64) string { return strings.TrimSpace(size(b)) }
-		memory = fmt.Sprintf("%s → %s %s (foretold %s)", plain(n.PeakBefore), plain(n.Peak), unit, plain(n.Foretold))
+		memory = fmt.Sprintf("%s → %s %s", plain(n.PeakBefore), plain(n.Peak), unit)
+		if n.Foretold > 0 {
+			memory += fmt.Sprintf(" (foretold %s)", plain(n.Foretold))
+		}
 		if n.Highest != "" {
 			memory = n.Highest + " " + memory
 		}

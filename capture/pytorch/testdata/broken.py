@@ -28,7 +28,7 @@ for file in sorted(os.listdir(sys.argv[2])):
     torch.manual_seed(1)
     train.mlp(name)
     more = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)  # training goes on
-    for _ in range(1000):
+    for _ in range(6000):
         more.step()
         if not agents():
             break

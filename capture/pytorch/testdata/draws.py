@@ -91,4 +91,12 @@ torch.manual_seed(2)
 with carry["_undrawn"](torch, torch.device("cpu")):
     one = torch.rand(3)
 expect("what is drawn behind it", torch.rand(3).tolist(), one.tolist())
+torch.manual_seed(2)
+try:
+    with carry["_undrawn"](torch, torch.device("cpu")):
+        torch.rand(3)
+        raise MemoryError
+except MemoryError:
+    pass
+expect("what is drawn behind one that failed", torch.rand(3).tolist(), one.tolist())
 print("attention runs again as it was")

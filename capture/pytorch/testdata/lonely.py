@@ -2,7 +2,9 @@
 
 usage: lonely.py AGENT.PY
 """
+import os
 import sys
+import tempfile
 import threading
 import time
 
@@ -28,7 +30,8 @@ def step():
 
 backward = torch.autograd.backward
 step()
-space["attach"]("/nowhere/x.sock")
+nowhere = os.path.join(tempfile.mkdtemp(), "nowhere")
+space["attach"](os.path.join(nowhere, "x.sock"))
 assert lives()
 began = time.monotonic()
 while lives() and time.monotonic() < began + 60:
@@ -37,3 +40,5 @@ while lives() and time.monotonic() < began + 60:
 step()
 assert not lives(), "it waits still"
 assert len(hooks._global_optimizer_post_hooks) == 0 and torch.autograd.backward is backward, "it left hooks"
+assert not os.path.exists(nowhere), "it made the folder in which nobody was to be met"
+os.rmdir(os.path.dirname(nowhere))

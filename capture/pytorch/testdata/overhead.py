@@ -100,13 +100,13 @@ def main():
         for h in agent.hooks:
             h.remove()
         agent.hooks = []
-        for owner, name, ours, theirs in agent.patched:
+        for owner, name, ours, theirs in agent.patches.list:
             setattr(owner, name, theirs)
 
     def put_in():
         agent.hooks = [hooks.register_optimizer_step_pre_hook(agent._pre), hooks.register_optimizer_step_post_hook(agent._post)]
         agent.step = space["_Step"](None)
-        for owner, name, ours, theirs in agent.patched:
+        for owner, name, ours, theirs in agent.patches.list:
             setattr(owner, name, ours)
 
     def window(with_agent):

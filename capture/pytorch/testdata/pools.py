@@ -68,6 +68,7 @@ assert pools.next >= 2000000000, "the next time is seconds away"
 # A figure that was taken while the thread had no processor is not put off for long, and one that costs more from now on is.
 cost = space["_cost"]
 assert cost(100, 0) == 100 and cost(60, 100) == 60 and cost(10000000, 100) == 200
+assert cost(10000000, 0) == 2 * space["EXPECTED"], "the first one counts for little as well"
 now, seen = 100, []
 for took in (100, 10000000, 100, 100, 800, 800, 800, 800):
     now = cost(took, now)

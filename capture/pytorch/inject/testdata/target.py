@@ -182,7 +182,7 @@ def mode_forks():
 
 def mode_exec():  # another thread replaces the program while the main one is in a call
     def replace():
-        time.sleep(1)
+        time.sleep(3)
         os.execv(sys.executable, [sys.executable, "-c", "import time; time.sleep(1); print('{\"bad\": [], \"replaced\": true}')"])
 
     threading.Thread(target=replace).start()

@@ -1,0 +1,59 @@
+"""An order that comes while the training thread takes up the one before is not lost. It needs no torch.
+
+usage: orders.py AGENT.py
+"""
+import json
+import struct
+import sys
+
+with open(sys.argv[1]) as f:
+    space = {"__name__": "gmemtop_agent"}
+    exec(compile(f.read(), "gmemtop_agent", "exec"), space)
+
+
+class Manager(space["Manager"]):
+    """One that hears of a second order, as the sending thread may, when it has come to some place with the first."""
+
+    def __init__(self, place):
+        space["Manager"].__init__(self, "")
+        self.place, self.carried = place, []
+
+    def hear(self, number):
+        payload = json.dumps({"id": number, "plan": {"version": 1}}).encode()
+        self.unread += struct.pack("<IB", len(payload) + 1, space["PLAN"]) + payload
+        self._hear()
+
+    def come_to(self, place):
+        if place == self.place:
+            self.place = ""
+            self.hear(2)
+
+    def _off(self):
+        self.come_to("off")
+
+    def _refusal(self, plan):
+        self.come_to("refusal")
+        return ""
+
+    def _on(self, number, plan):
+        self.come_to("on")
+        self.carried.append(number)
+        return ""
+
+    def _compiled(self):
+        return False
+
+
+class Broken(object):
+    why, differs = "it does not fit", False
+
+
+for place in ("off", "refusal", "on"):
+    for carrier in (None, Broken()):  # one that is broken is taken off before an order is taken up
+        m = Manager(place)
+        m.was, m.carrier = 1, carrier
+        m.hear(1)
+        for _ in range(2):
+            m._manage()
+            m.carrier = None
+        assert m.carried[-1] == 2 and not m.orders, "the order that came with %s is lost: %s" % (place, m.carried)

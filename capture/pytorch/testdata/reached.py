@@ -1,0 +1,51 @@
+"""A program that is reached while it trains has what it saves wait on the host from its next step on, if that is asked for, and leaves nothing of it.
+
+usage: reached.py AGENT.py
+"""
+import os
+import sys
+import tempfile
+import threading
+import time
+
+import torch
+from torch.nn.modules import module
+from torch.optim import optimizer as hooks
+
+space = {"__name__": "gmemtop_agent"}
+with open(sys.argv[1]) as f:
+    exec(compile(f.read(), "gmemtop_agent", "exec"), space)
+space["UNPLANNED"] = ("cpu",)
+torch.set_num_threads(1)
+model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 1))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+
+def step():
+    model(torch.ones(256, 64)).sum().backward()
+    optimizer.step()
+
+
+def until(what, holds):
+    late = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < late, what
+        step()
+        time.sleep(0.01)
+
+
+step()
+folder = tempfile.mkdtemp()
+agent = space["Agent"](os.path.join(folder, "x.sock"), False)
+agent.attach()
+until("the agent has not begun", lambda: hooks._global_optimizer_post_hooks)
+step()
+assert isinstance(agent.carrier, space["Offload"]), agent.carrier
+until("nothing is moved", lambda: agent.happened[0] > 0 and agent.happened[0] == agent.happened[1])
+agent.leaving = True
+agent._ring()
+until("the agent has not gone", lambda: not any(t.name == "gmemtop" for t in threading.enumerate()))
+assert agent.carrier is None and not module._global_forward_pre_hooks, "hooks of modules are left"
+for name in os.listdir(folder):
+    raise AssertionError("a file is left: " + name)
+os.rmdir(folder)
