@@ -56,7 +56,7 @@ func TestEveryManagerLearnsTheSameOnEveryExample(t *testing.T) {
 				argv := append([]string{"testdata/exactly.py", "../../examples/" + script, "--device", "cpu", "--steps", "1000000"}, strings.Fields(flags)...)
 				stop := filepath.Join(t.TempDir(), "stop")
 				l := startLiveWith(t, []string{"STOP=" + stop, "OMP_NUM_THREADS=1"}, argv...)
-				plans := l.everyPlan(stop + ".wait")
+				plans := l.everyPlan()
 				mu.Lock()
 				examples++
 				mu.Unlock()
@@ -108,9 +108,8 @@ type carriedPlan struct {
 	pool    bool
 }
 
-// everyPlan has all managers plan for the training, each for the first of some budgets for which it moves or drops anything at all. Meanwhile a file stands
-// at wait.
-func (l *liveTraining) everyPlan(wait string) []carriedPlan {
+// everyPlan has all managers plan for the training, each for the first of some budgets for which it moves or drops anything at all.
+func (l *liveTraining) everyPlan() []carriedPlan {
 	l.t.Helper()
 	ctx := l.t.Context()
 	saved, library := l.problem(), ""
@@ -127,10 +126,7 @@ func (l *liveTraining) everyPlan(wait string) []carriedPlan {
 			l.t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(wait, nil, 0o600); err != nil {
-		l.t.Fatal(err)
-	}
-	defer os.Remove(wait)
+	defer l.hold.still()()
 	var plans []carriedPlan
 	for _, m := range managers.All() {
 		switch i := m.Info(); {
@@ -188,14 +184,11 @@ func (l *liveTraining) moving(m plan.Manager, p *plan.Problem) []byte {
 // someSteps has a plan carried out for some steps in all, on and off at random, and returns how often it was turned on. first is the number of plans before.
 func (l *liveTraining) someSteps(r *rand.Rand, first int64, x carriedPlan) (toggles int64) {
 	l.t.Helper()
-	ctx, steps := l.t.Context(), cmp.Or(*stepsUnder, fewSteps)
+	steps := cmp.Or(*stepsUnder, fewSteps)
 	under, freed, missed, checked := 0, int64(0), int64(0), int64(0)
 	for under < steps {
 		toggles++
-		if err := l.Carry(ctx, first+toggles, x.words); err != nil {
-			l.t.Fatal(err)
-		}
-		list, err := l.Steps(ctx, first+toggles, min(1+r.IntN(max(steps/3, 4)), steps-under))
+		list, err := l.under(first+toggles, x.words, min(1+r.IntN(max(steps/3, 4)), steps-under))
 		if err != nil {
 			l.t.Fatalf("%s: %v", x.manager, err)
 		}
@@ -203,10 +196,7 @@ func (l *liveTraining) someSteps(r *rand.Rand, first int64, x carriedPlan) (togg
 		for _, s := range list {
 			freed, missed, checked = freed+s.Out+s.Again, missed+s.Missed, checked+s.Checked
 		}
-		if err := l.Carry(ctx, 0, nil); err != nil {
-			l.t.Fatal(err)
-		}
-		if _, err := l.Steps(ctx, 0, 1+r.IntN(3)); err != nil {
+		if _, err := l.under(0, nil, 1+r.IntN(3)); err != nil {
 			l.t.Fatal(err)
 		}
 	}

@@ -19,6 +19,7 @@ import (
 // pooled returns a training as the target of plans that choose addresses.
 func (l *liveTraining) pooled() *live.Target {
 	l.t.Helper()
+	defer l.hold.still()() // a library is compiled
 	x, err := l.target(l.t.Context(), true, live.Options{Steps: 5})
 	if errors.Is(err, pool.ErrNoCompiler) {
 		l.t.Skip("needs cc: ", err)
@@ -37,6 +38,7 @@ func (l *liveTraining) pool(manager string) (words []byte, table live.Table, foo
 	if err != nil {
 		l.t.Fatal(err)
 	}
+	defer l.hold.still()()
 	list, err := managers.Select(manager)
 	if err != nil {
 		l.t.Fatal(err)
@@ -88,29 +90,28 @@ func TestPoolsToggledAtRandomStepsChangeNoBit(t *testing.T) {
 	}
 }
 
-// toggled has a pool's plan come and go at random steps, and returns how many steps ran under it, and how many of their allocations found no place.
+// toggled has a pool's plan come and go at random steps, until the training is over where that comes first, and returns how many steps ran under it, and how many of
+// their allocations found no place.
 func (l *liveTraining) toggled(words []byte, toggles int64) (under, missed int64) {
 	l.t.Helper()
-	ctx, r := l.t.Context(), rand.New(rand.NewPCG(3, 4))
+	r := rand.New(rand.NewPCG(3, 4))
 	for n := range toggles {
-		if err := l.Carry(ctx, n+1, words); err != nil {
-			l.t.Fatal(err)
-		}
-		list, err := l.Steps(ctx, n+1, 1+r.IntN(4))
-		if err != nil {
-			l.t.Fatalf("%v; notices %v", err, l.session.Snapshot().Notices)
-		}
+		list, err := l.under(n+1, words, 1+r.IntN(4))
 		for _, s := range list {
 			under, missed = under+1, missed+s.Missed
 		}
-		if r.IntN(2) == 0 || n == toggles-1 {
-			if err := l.Carry(ctx, 0, nil); err != nil {
-				l.t.Fatal(err)
-			}
-			if _, err := l.Steps(ctx, 0, 1+r.IntN(2)); err != nil {
-				l.t.Fatal(err)
-			}
+		if err == nil && (r.IntN(2) == 0 || n == toggles-1) {
+			_, err = l.under(0, nil, 1+r.IntN(2))
 		}
+		if l.over(err) {
+			break
+		}
+		if err != nil {
+			l.t.Fatalf("%v; notices %v", err, l.session.Snapshot().Notices)
+		}
+	}
+	if under == 0 {
+		l.t.Error("no step ran under the plan")
 	}
 	return under, missed
 }
@@ -201,7 +202,7 @@ func TestAnotherBatchSizeEndsAPoolAndTrainingGoesOn(t *testing.T) {
 func TestWhatKeepsAPoolAwayIsSaid(t *testing.T) {
 	torch(t)
 	t.Parallel()
-	l := startLive(t, scenarios, "mlp@3000")
+	l := startLive(t, scenarios, "mlp@100000")
 	words, _, _ := l.pool("smartpool")
 	library, err := pool.Build(t.Context())
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
+	"github.com/gmemtop/gmemtop/capture/pytorch/pool"
 	"github.com/gmemtop/gmemtop/capture/torchtest"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay/live"
@@ -25,9 +25,10 @@ import (
 // liveRanks is a training of several processes that is watched as gmemtop run does.
 type liveRanks struct {
 	*jobFeed
-	t   *testing.T
-	job *pytorch.Job
-	w   *watching
+	t    *testing.T
+	job  *pytorch.Job
+	w    *watching
+	hold *hold
 }
 
 // patient is how long something is waited for that comes in seconds where there is a processor for it.
@@ -37,13 +38,13 @@ const patient = 5 * time.Minute
 func startRanks(t *testing.T, ranks int, argv ...string) *liveRanks {
 	t.Helper()
 	w := newWatching("", "")
-	feed := newJobFeed(w)
-	job, err := pytorch.Start(pytorch.Launch{Argv: argv, Env: slices.Concat(os.Environ(), []string{"PYTHONDONTWRITEBYTECODE=1", "PACE=0.02"}),
+	feed, hold := newJobFeed(w), newHold(t)
+	job, err := pytorch.Start(pytorch.Launch{Argv: argv, Env: slices.Concat(os.Environ(), []string{"PYTHONDONTWRITEBYTECODE=1", "PACE=0.02", hold.environ()}),
 		Each: func(s *pytorch.Session) capture.Sink { return feed.add(s.Target(), s) }})
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &liveRanks{feed, t, job, w}
+	l := &liveRanks{feed, t, job, w, hold}
 	ctx, stop := context.WithCancel(context.Background())
 	feed.share, w.sink = job.ShareProcess, feed
 	w.run(ctx, job)
@@ -125,6 +126,16 @@ func ranked(n live.News) string {
 	return strings.Join(list, ", ")
 }
 
+// unplanned waits until all of some ranks have run steps without a plan.
+func (l *liveRanks) unplanned(list []*hand) {
+	l.t.Helper()
+	for _, h := range list {
+		if steps, err := h.Steps(l.t.Context(), 0, 3); err != nil || steps[0].Out+steps[0].Again > 0 {
+			l.t.Errorf("%s: %v, %v", h.name, steps, err)
+		}
+	}
+}
+
 func TestRanksLearnTheSameWhilePlansComeAndGoInAllOfThem(t *testing.T) {
 	torch(t)
 	t.Parallel()
@@ -138,7 +149,7 @@ func TestRanksLearnTheSameWhilePlansComeAndGoInAllOfThem(t *testing.T) {
 			ranks := startRanks(t, 2, torch(t), scenarios, scenario)
 			var work sync.WaitGroup
 			for i, h := range ranks.until(2) { // each at random steps of its own, so that a plan is on in both, in one and in none
-				l := &liveTraining{trainer: h.trainer, t: t}
+				l := &liveTraining{trainer: h.trainer, t: t, hold: ranks.hold}
 				work.Go(func() {
 					toggles, freed, _ := l.toggle(l.plans(l.problem(), "sqrt,capuchin,vdnn-all"), steps*4/5-40, 5+4*i)
 					t.Logf("%s: %d toggles, %d", h.name, toggles, freed)
@@ -156,11 +167,12 @@ func TestRanksLearnTheSameWhilePlansComeAndGoInAllOfThem(t *testing.T) {
 func TestAPlanIsCarriedOutInAllRanksAndTakenAwayFromAll(t *testing.T) {
 	torch(t)
 	t.Parallel()
-	ranks := startRanks(t, 2, torch(t), scenarios, "ddp@300")
-	for _, manager := range []string{"vdnn-all", "smartpool"} {
-		if _, err := exec.LookPath("cc"); pools(manager) && err != nil {
-			continue
-		}
+	managers := []string{"vdnn-all"}
+	if _, err := pool.Build(t.Context()); err == nil { // which takes as long as a compiler does
+		managers = append(managers, "smartpool")
+	}
+	ranks := startRanks(t, 2, torch(t), scenarios, "ddp@400")
+	for _, manager := range managers {
 		var last live.News
 		err := ranks.beside(manager, func(n live.News) bool {
 			last = n
@@ -172,31 +184,42 @@ func TestAPlanIsCarriedOutInAllRanksAndTakenAwayFromAll(t *testing.T) {
 		if last.Highest == "" || last.Peak <= 0 || last.Step == 0 || last.Differ != 0 || last.Pooled != pools(manager) || !last.Pooled && (last.Checked == 0 || last.Peak >= last.PeakBefore) {
 			t.Errorf("%+v", last)
 		}
-		for _, h := range ranks.until(2) {
-			if list, err := h.Steps(t.Context(), 0, 2); err != nil || list[0].Out+list[0].Again > 0 {
-				t.Errorf("%s: %v, %v", h.name, list, err)
-			}
-			if last.Peak < last.Ranks[0].News.Peak || last.Peak < last.Ranks[1].News.Peak {
-				t.Errorf("the highest is not the highest: %+v", last)
-			}
+		if last.Peak < last.Ranks[0].News.Peak || last.Peak < last.Ranks[1].News.Peak {
+			t.Errorf("the highest is not the highest: %+v", last)
 		}
+		ranks.unplanned(ranks.until(2))
 	}
-	learntTheSame(t, ranks.end(), alone(t, scenarios, "ddp@300")["ddp@300"])
+	learntTheSame(t, ranks.end(), alone(t, scenarios, "ddp@400")["ddp@400"])
 }
 
-// bothOfThem starts two processes that are called ranks and know nothing of each other.
-func bothOfThem(t *testing.T, first, second string) *liveRanks {
-	t.Helper()
-	ranks := twoOfThem(t, first, second, "/dev/null")
-	ranks.until(2)
-	return ranks
+// twoOfThem starts two processes that are called ranks and know nothing of each other: the second when it is let begin. Only the first knows the hold, and stands
+// still while torch is imported once more.
+type twoOfThem struct {
+	*liveRanks
+	begin string // the file that lets the second begin
 }
 
-// twoOfThem starts the second of them when a file is there.
-func twoOfThem(t *testing.T, first, second, file string) *liveRanks {
+func startTwo(t *testing.T, first, second string) *twoOfThem {
 	t.Helper()
-	script := fmt.Sprintf(`RANK=0 WORLD_SIZE=2 %[1]s %[2]s %[3]s & while [ ! -e %[5]s ]; do sleep 0.05; done; RANK=1 WORLD_SIZE=2 %[1]s %[2]s %[4]s & wait`, torch(t), scenarios, first, second, file)
-	return startRanks(t, 1, "sh", "-c", script)
+	begin := filepath.Join(t.TempDir(), "begin")
+	script := fmt.Sprintf(`RANK=0 WORLD_SIZE=2 %[1]s %[2]s %[3]s & while [ ! -e %[5]s ]; do sleep 0.05; done; HOLD= RANK=1 WORLD_SIZE=2 %[1]s %[2]s %[4]s & wait`,
+		torch(t), scenarios, first, second, begin)
+	return &twoOfThem{startRanks(t, 1, "sh", "-c", script), begin}
+}
+
+// second lets the second begin.
+func (l *twoOfThem) second() {
+	if err := os.WriteFile(l.begin, nil, 0o600); err != nil {
+		l.t.Error(err)
+	}
+}
+
+// both lets the second begin, and returns both when they train.
+func (l *twoOfThem) both() []*hand {
+	l.t.Helper()
+	defer l.hold.still()()
+	l.second()
+	return l.until(2)
 }
 
 // killSecond kills the second rank. To kill number 0 would be to kill this program's own group.
@@ -216,53 +239,45 @@ func (l *liveRanks) killSecond() {
 func TestARankThatComesLateHasThePlanAndOneThatDiesKeepsNobodyFromIt(t *testing.T) {
 	torch(t)
 	t.Parallel()
-	file := filepath.Join(t.TempDir(), "file")
-	ranks := twoOfThem(t, "gpt@1200", "mlp@100000", file)
+	ranks := startTwo(t, "gpt@700", "mlp@100000")
 	stage := 0
 	err := ranks.beside("vdnn-all", func(n live.News) bool {
 		said := ranked(n)
 		switch {
 		case stage == 0 && len(n.Ranks) == 0 && n.Doing == "on":
 			stage = 1
-			if err := os.WriteFile(file, nil, 0o600); err != nil {
-				t.Error(err)
-			}
-		case stage == 1 && said == "rank 0 on, rank 1 on":
+			ranks.hold.on()
+			ranks.second()
+		case stage == 1 && len(n.Ranks) == 2:
 			stage = 2
+			ranks.hold.off()
+		case stage == 2 && said == "rank 0 on, rank 1 on":
+			stage = 3
 			ranks.killSecond()
-		case stage == 2 && strings.HasPrefix(said, "rank 0 on, rank 1 has ended"):
+		case stage == 3 && strings.HasPrefix(said, "rank 0 on, rank 1 has ended"):
 			return n.Ranks[0].News.Steps > 100
 		}
 		return false
 	})
-	if err != nil || stage != 2 {
+	if err != nil || stage != 3 {
 		t.Errorf("%v at %d", err, stage)
 	}
-	learntTheSame(t, ranks.end(), alone(t, scenarios, "gpt@1200")["gpt@1200"])
+	learntTheSame(t, ranks.end(), alone(t, scenarios, "gpt@700")["gpt@700"])
 }
 
 func TestARankThatRefusesIsNamedAndTheOthersGoOn(t *testing.T) {
 	torch(t)
 	t.Parallel()
-	ranks := bothOfThem(t, "gpt@1500", "compiled@800")
+	ranks := startTwo(t, "gpt@500", "compiled@500")
+	ranks.both()
 	err := ranks.beside("vdnn-all", func(n live.News) bool {
 		return strings.HasPrefix(ranked(n), "rank 0 on, rank 1 off: ") && strings.Contains(ranked(n), "torch.compile is in use") && n.CountOn() == 1
 	})
 	if err != nil {
 		t.Error(err)
 	}
-	want := alone(t, scenarios, "gpt@1500", "compiled@800")
-	learntTheSame(t, ranks.end(), results([]byte(want["gpt@1500"]+want["compiled@800"])))
-}
-
-// withoutPlan waits until some steps have run without a plan in each of some ranks.
-func withoutPlan(t *testing.T, list []*hand) {
-	t.Helper()
-	for _, h := range list {
-		if _, err := h.Steps(t.Context(), 0, 3); err != nil {
-			t.Errorf("%s: %v", h.name, err)
-		}
-	}
+	want := alone(t, scenarios, "gpt@500", "compiled@500")
+	learntTheSame(t, ranks.end(), results([]byte(want["gpt@500"]+want["compiled@500"])))
 }
 
 // guestOf looks along with who watches a process.
@@ -288,8 +303,8 @@ func guestOf(t *testing.T, pid int) *watching {
 func TestWhoLooksAlongAtOneRankReachesAllAndTakesThePlanOfAnotherAway(t *testing.T) {
 	torch(t)
 	t.Parallel()
-	ranks := bothOfThem(t, "gpt@1200", "mlp@100000")
-	list := ranks.until(2)
+	ranks := startTwo(t, "gpt@1200", "mlp@100000")
+	list := ranks.both()
 	guest := guestOf(t, list[1].pid)
 	screen := newLivePlanner()
 	defer screen.watch(guest.crew)()
@@ -297,7 +312,7 @@ func TestWhoLooksAlongAtOneRankReachesAllAndTakesThePlanOfAnotherAway(t *testing
 	over := make(chan error, 1)
 	err := ranks.beside("vdnn-all", func(n live.News) bool {
 		if ranked(n) == "rank 0 on, rank 1 on" && n.CountOn() == 2 && len(over) == 0 {
-			for screen.Elsewhere() == "" { // what is seen along is a little late
+			for late := time.Now().Add(time.Minute); screen.Elsewhere() == "" && time.Now().Before(late); { // what is seen along is a little late
 				time.Sleep(10 * time.Millisecond)
 			}
 			over <- screen.TakeAway(t.Context())
@@ -310,7 +325,7 @@ func TestWhoLooksAlongAtOneRankReachesAllAndTakesThePlanOfAnotherAway(t *testing
 	if err := <-over; err != nil {
 		t.Error(err)
 	}
-	withoutPlan(t, list)
+	ranks.unplanned(list)
 	if said := screen.Elsewhere(); said != "" {
 		t.Errorf("it is said to be there still: %s", said)
 	}
@@ -323,7 +338,7 @@ func TestWhoLooksAlongAtOneRankReachesAllAndTakesThePlanOfAnotherAway(t *testing
 		}
 	}
 	taken()
-	withoutPlan(t, list)
+	ranks.unplanned(list)
 
 	anew := 0
 	target := guest.crew().target(false, live.Options{Steps: 5}, func(ctx context.Context, p *plan.Problem, manager string) (*plan.Plan, error) {
@@ -347,7 +362,7 @@ func TestWhoLooksAlongAtOneRankReachesAllAndTakesThePlanOfAnotherAway(t *testing
 	if len(target.ranks) != 2 || anew != 1 || !m.Verified || m.Footprint == 0 || m.StepTime == 0 || !strings.HasPrefix(notes, "rank 0: ") || !strings.Contains(notes, "\nrank 1: ") {
 		t.Errorf("%d ranks, %d plans anew, %+v", len(target.ranks), anew, m)
 	}
-	withoutPlan(t, ranks.until(2))
+	ranks.unplanned(ranks.until(2))
 	ranks.killSecond()
 	learntTheSame(t, ranks.end(), alone(t, scenarios, "gpt@1200")["gpt@1200"])
 }

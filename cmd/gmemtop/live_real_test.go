@@ -54,6 +54,7 @@ type liveTraining struct {
 	t    *testing.T
 	job  *pytorch.Job
 	done chan error
+	hold *hold
 }
 
 // Scripts that train, and take the name of a scenario and a number of steps.
@@ -77,12 +78,13 @@ func startLiveWith(t *testing.T, env []string, argv ...string) *liveTraining {
 func launchLive(t *testing.T, launch pytorch.Launch) *liveTraining {
 	t.Helper()
 	launch.Argv = append([]string{torch(t)}, launch.Argv...)
-	launch.Env = slices.Concat(os.Environ(), []string{"PYTHONDONTWRITEBYTECODE=1"}, launch.Env)
+	hold := newHold(t)
+	launch.Env = slices.Concat(os.Environ(), []string{"PYTHONDONTWRITEBYTECODE=1", hold.environ()}, launch.Env)
 	job, err := pytorch.Start(launch)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &liveTraining{trainer: &trainer{session: capture.NewSession(capture.Limits{}), control: job}, t: t, job: job, done: make(chan error, 1)}
+	l := &liveTraining{trainer: &trainer{session: capture.NewSession(capture.Limits{}), control: job}, t: t, job: job, done: make(chan error, 1), hold: hold}
 	ctx, stop := context.WithCancel(context.Background())
 	t.Cleanup(func() {
 		_ = job.Signal(os.Kill)
@@ -168,6 +170,7 @@ func (l *liveTraining) problem() *plan.Problem {
 // plans returns what managers make of the training that eager PyTorch can carry out, in the agent's words, by name.
 func (l *liveTraining) plans(p *plan.Problem, names string) map[string][]byte {
 	l.t.Helper()
+	defer l.hold.still()()
 	all, _ := p.PeakLive()
 	ms, err := managers.Select(names)
 	if err != nil {
@@ -266,47 +269,54 @@ func (l *liveTraining) index() int64 {
 	return v.Steps[len(v.Steps)-1].Index + 1
 }
 
-// toggle has plans carried out, one after the other and now and then none, for some steps each, until so many steps are over. It returns how many it had
-// carried out, what they moved in bytes and ran again in nanoseconds, and how many tensors stayed that were to
-// leave; a plan that was given up counts as one.
+// toggle has plans carried out, one after the other and now and then none, for some steps each, until so many steps are over, or the training is. It returns how many
+// it had carried out, what they moved in bytes and ran again in nanoseconds, and how many tensors stayed that were to leave; a plan that was given up counts as one.
 func (l *liveTraining) toggle(words map[string][]byte, until int64, steps int) (toggles, freed, missed int64) {
 	l.t.Helper()
 	names := slices.Sorted(maps.Keys(words))
 	if len(names) == 0 {
 		l.t.Fatal("no manager made a plan that can be carried out")
 	}
-	ctx, r := context.Background(), rand.New(rand.NewPCG(1, 2))
+	r := rand.New(rand.NewPCG(1, 2))
 	for l.index() < until {
 		toggles++
 		name := names[r.IntN(len(names))]
-		if err := l.Carry(ctx, toggles, words[name]); err != nil {
-			l.t.Fatal(err)
-		}
-		under, err := l.Steps(ctx, toggles, 1+r.IntN(steps))
+		under, err := l.under(toggles, words[name], 1+r.IntN(steps))
 		if errors.Is(err, errGivenUp) {
 			missed++
 			continue
+		}
+		for _, s := range under {
+			freed, missed = freed+s.Out+s.Again, missed+s.Missed
+		}
+		if err == nil && r.IntN(3) == 0 {
+			_, err = l.under(0, nil, 1+r.IntN(steps))
+		}
+		if l.over(err) {
+			return toggles, freed, missed
 		}
 		if err != nil {
 			v := l.session.Snapshot()
 			l.t.Fatalf("%s: %v; notices %v; output:\n%s", name, err, v.Notices, v.Output)
 		}
-		for _, s := range under {
-			freed, missed = freed+s.Out+s.Again, missed+s.Missed
-		}
-		if r.IntN(3) == 0 {
-			if err := l.Carry(ctx, 0, nil); err != nil {
-				l.t.Fatal(err)
-			}
-			if _, err := l.Steps(ctx, 0, 1+r.IntN(steps)); err != nil {
-				l.t.Fatal(err)
-			}
-		}
 	}
-	if err := l.Carry(ctx, 0, nil); err != nil {
+	if err := l.Carry(l.t.Context(), 0, nil); err != nil && !l.over(err) {
 		l.t.Fatal(err)
 	}
 	return toggles, freed, missed
+}
+
+// under has a plan carried out, or none, and returns the next steps that ran so.
+func (l *liveTraining) under(number int64, words []byte, steps int) ([]live.Step, error) {
+	if err := l.Carry(l.t.Context(), number, words); err != nil {
+		return nil, err
+	}
+	return l.Steps(l.t.Context(), number, steps)
+}
+
+// over reports whether an error is that of a training that is over, which may come while a plan is on.
+func (l *liveTraining) over(err error) bool {
+	return err != nil && (errors.Is(err, errEnded) || l.session.Snapshot().Ended)
 }
 
 func TestProgramsThatPlansGetIntoTheWayOfLearnTheSame(t *testing.T) {
@@ -400,7 +410,7 @@ func TestAPlanEndsWhereTheProgramIsCompiled(t *testing.T) {
 func TestAPlanThatTheHostHasNoRoomForOrUnderWhichResultsDifferIsGivenUp(t *testing.T) {
 	torch(t)
 	t.Parallel()
-	l := startLive(t, awkward, "wobbles@2000")
+	l := startLive(t, awkward, "wobbles@100000")
 	p := l.problem()
 	ms, err := managers.Select("sqrt")
 	if err != nil {

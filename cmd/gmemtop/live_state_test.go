@@ -55,16 +55,11 @@ func TestAHundredTogglesLeaveTheProcessAsItWas(t *testing.T) {
 		return float64(ticks(t, h.PID())-from) / float64(l.index()-first), resident
 	}
 	toggle := func(n int64) {
-		if err := l.Carry(ctx, n, kinds[names[n%int64(len(names))]]); err != nil {
-			t.Fatal(err)
+		name := names[n%int64(len(names))]
+		if _, err := l.under(n, kinds[name], 2); err != nil {
+			t.Fatalf("%s: %v", name, err)
 		}
-		if _, err := l.Steps(ctx, n, 2); err != nil {
-			t.Fatalf("%s: %v", names[n%int64(len(names))], err)
-		}
-		if err := l.Carry(ctx, 0, nil); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := l.Steps(ctx, 0, 1); err != nil {
+		if _, err := l.under(0, nil, 1); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -80,10 +75,7 @@ func TestAHundredTogglesLeaveTheProcessAsItWas(t *testing.T) {
 	if after-before > residentNoise { // a hundred slabs are three times that
 		t.Errorf("the process took %d bytes and takes %d", before, after)
 	}
-	if err := l.Carry(ctx, 101, kinds[names[0]]); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := l.Steps(ctx, 101, 3); err != nil {
+	if _, err := l.under(101, kinds[names[0]], 3); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Detach(ctx); err != nil {

@@ -12,10 +12,19 @@ import (
 	"github.com/gmemtop/gmemtop/replay/live"
 )
 
-// deaf is a source that takes every order and carries none out.
-type deaf struct{ capture.Controller }
+// deaf is a source that takes every order and carries none out. It tells of the orders to describe where somebody listens.
+type deaf struct {
+	capture.Controller
+	described chan struct{}
+}
 
-func (deaf) DescribeSaves(context.Context, int) error          { return nil }
+func (d deaf) DescribeSaves(context.Context, int) error {
+	if d.described != nil {
+		d.described <- struct{}{}
+	}
+	return nil
+}
+
 func (deaf) DescribeEvents(context.Context, int, string) error { return nil }
 func (deaf) Carry(context.Context, int64, []byte) error        { return nil }
 func (deaf) Keep(context.Context) error                        { return nil }

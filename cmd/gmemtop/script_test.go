@@ -61,9 +61,14 @@ func TestScripts(t *testing.T) {
 			env.Setenv("XDG_CACHE_HOME", filepath.Join(env.WorkDir, ".cache"))
 			env.Setenv("XDG_STATE_HOME", filepath.Join(env.WorkDir, ".state"))
 			env.Setenv("TORCH", os.Getenv("GMEMTOP_TORCH"))
-			train, err := filepath.Abs("testdata/train.py")
-			env.Setenv("TRAIN", train)
-			return err
+			for name, path := range map[string]string{"TRAIN": "testdata/train.py", "LIVE": "testdata/live.sh"} {
+				path, err := filepath.Abs(path)
+				if err != nil {
+					return err
+				}
+				env.Setenv(name, path)
+			}
+			return nil
 		},
 	})
 }

@@ -57,7 +57,7 @@ func flat(cmd tea.Cmd) []tea.Cmd {
 			return list
 		}
 		return []tea.Cmd{func() tea.Msg { return msg }}
-	case <-time.After(50 * time.Millisecond): // it waits for something: it is no batch
+	case <-time.After(500 * time.Millisecond): // it waits for something: it is no batch, which is there at once, however busy the machine
 		return []tea.Cmd{func() tea.Msg { return <-probe }}
 	}
 }

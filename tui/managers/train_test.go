@@ -39,11 +39,25 @@ func watch(t *testing.T) *rig {
 func (r *rig) press(k string) { r.run(r.v.Update(r.State, viewtest.Key(k))) }
 
 func (r *rig) run(cmd tea.Cmd) {
-	for _, c := range flat(cmd) {
-		ch := make(chan tea.Msg, 1)
-		go func() { ch <- c() }()
-		r.next = append(r.next, ch)
+	if cmd == nil {
+		return
 	}
+	ch := make(chan tea.Msg, 1)
+	go func() { ch <- cmd() }()
+	r.next = append(r.next, ch)
+}
+
+// tell says something of the training, once the view listens.
+func (r *rig) tell(n live.News) {
+	r.t.Helper()
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); r.turn() {
+		select {
+		case r.f.News <- n:
+			return
+		default:
+		}
+	}
+	r.t.Fatal("nobody listens to what the training says")
 }
 
 // until gives the view what comes until the line holds a text.
@@ -64,8 +78,12 @@ func (r *rig) turn() {
 	for _, ch := range list {
 		select {
 		case msg := <-ch:
-			switch msg.(type) {
+			switch msg := msg.(type) {
 			case nil:
+			case tea.BatchMsg:
+				for _, c := range msg {
+					r.run(c)
+				}
 			case leaf.ToastMsg, leaf.WindowMsg:
 				r.said = append(r.said, msg)
 			default:
@@ -113,7 +131,7 @@ func TestAPlanIsToggledInTheTrainingAndSaysWhatItDoes(t *testing.T) {
 		{live.News{Doing: "describing", On: true, Step: 1_511e6}, "measuring what a step with it holds, 5 of 5"},
 		{on, "live: ours on for 120 steps · 140 → 106 MiB (foretold 106) · step 1.50 → 1.51 s, +0.7 % (foretold +0.3 %)"},
 	} {
-		r.f.News <- c.n
+		r.tell(c.n)
 		r.until(c.text)
 	}
 	asked := r.f.Trained()
@@ -135,19 +153,19 @@ func TestAPlanIsToggledInTheTrainingAndSaysWhatItDoes(t *testing.T) {
 	r.Golden("live-on")
 	slow := on
 	slow.Steps, slow.Step, slow.Missed = 140, 3_000e6, 2
-	r.f.News <- slow
+	r.tell(slow)
 	r.until("on for 140 steps · 140 → 106 MiB (foretold 106) · step 1.50 → 1.51 s, +0.7 % (foretold +0.3 %) · now 3.00 s · 2 tensors stayed that were to leave")
 	same := on
 	same.Checked = 56
-	r.f.News <- same
+	r.tell(same)
 	r.until("step 1.50 → 1.51 s, +0.7 % (foretold +0.3 %) · the same to the bit")
 	if status := r.v.Status(r.State); !strings.Contains(status, "; of 56 tensors compared when they came back 0 were not the same to the bit") {
 		t.Errorf("the status is %q", status)
 	}
 	same.Differ = 1
-	r.f.News <- same
+	r.tell(same)
 	r.until("· 1 tensor not the same to the bit")
-	r.f.News <- on
+	r.tell(on)
 	r.until("on for 120 steps")
 	r.press("T")
 	r.until("live: ours off again after 120 steps · 140 → 106 MiB")
@@ -167,7 +185,7 @@ func TestOfSeveralRanksEachSaysWhetherItIsOn(t *testing.T) {
 	two.Peak, two.PeakBefore, two.Step = 112*mib, 139*mib, 1_580e6
 	refused := live.Rank{Name: "rank 2", News: live.News{Doing: "describing"}, Err: errors.New("torch.compile is in use")}
 	dead := live.Rank{Name: "rank 3", News: on, Err: errors.New("the training ended: killed"), Gone: true}
-	r.f.News <- live.Together([]live.Rank{{Name: "rank 0", News: one}, {Name: "rank 1", News: two}, refused, dead})
+	r.tell(live.Together([]live.Rank{{Name: "rank 0", News: one}, {Name: "rank 1", News: two}, refused, dead}))
 	r.until("live: ours on in 2 of 4 ranks for 120 steps · rank 1 139 → 112 MiB (foretold 106) · step 1.50 → 1.58 s, +5.3 % (foretold +0.3 %)")
 	text := r.Mono(120, 44)
 	for _, want := range []string{"rank 0 on, 106 MiB instead of 140 MiB, step 1.51 s", "rank 1 on, 112 MiB instead of 139 MiB, step 1.58 s", "rank 2 off: torch.compile is in use", "rank 3 has ended"} {
@@ -180,7 +198,7 @@ func TestOfSeveralRanksEachSaysWhetherItIsOn(t *testing.T) {
 	for i := 1; i < 64; i++ {
 		many = append(many, live.Rank{Name: fmt.Sprintf("rank %d", i), News: two})
 	}
-	r.f.News <- live.Together(many)
+	r.tell(live.Together(many))
 	r.until("on in 64 of 64 ranks")
 	if text := r.Mono(120, 44); !strings.Contains(text, "and 57 more") || strings.Contains(text, "rank 7 on") {
 		t.Errorf("64 ranks are\n%s", text)
@@ -207,7 +225,7 @@ func TestAPlanOfSomebodyElseIsSeenAndTakenAway(t *testing.T) {
 		t.Errorf("said is %v, the line %q, asked %v", r.said, r.v.Live(r.State), r.f.Trained())
 	}
 	r.press("T")
-	r.f.News <- on
+	r.tell(on)
 	r.until("ours on for 120 steps")
 	r.f.Other = "never seen beside a plan of one's own"
 	if strings.Contains(r.Mono(120, 36), r.f.Other) {
@@ -218,7 +236,7 @@ func TestAPlanOfSomebodyElseIsSeenAndTakenAway(t *testing.T) {
 func TestAPlanOnAnotherRowTakesThePlaceOfTheLiveOne(t *testing.T) {
 	r := watch(t)
 	r.press("T")
-	r.f.News <- on
+	r.tell(on)
 	r.until("ours on")
 	r.press("up") // what trains already: nothing to go on with
 	r.press("T")
@@ -229,7 +247,7 @@ func TestAPlanOnAnotherRowTakesThePlaceOfTheLiveOne(t *testing.T) {
 	r.press("down")
 	other := r.v.Chosen()
 	r.press("T")
-	r.f.News <- live.News{Doing: "planning"}
+	r.tell(live.News{Doing: "planning"})
 	r.until("live: " + other + " · planning")
 	asked := r.f.Trained()
 	if len(asked) != 2 || !asked[0].Over || asked[1].Manager != other || asked[1].Over {
@@ -242,7 +260,7 @@ func TestAPlanOnAnotherRowTakesThePlaceOfTheLiveOne(t *testing.T) {
 func TestALivePlanThatEndsByItselfSaysWhy(t *testing.T) {
 	r := watch(t)
 	r.press("T")
-	r.f.News <- on
+	r.tell(on)
 	r.until("ours on")
 	r.f.Fail <- errors.New("the training ended: exit code 0")
 	r.until("live: ours is off: the training ended: exit code 0")
@@ -258,11 +276,11 @@ func TestALivePlanThatEndsByItselfSaysWhy(t *testing.T) {
 func TestALivePlanWhoseTrainingChangedSaysSo(t *testing.T) {
 	r := watch(t)
 	r.press("T")
-	r.f.News <- on
+	r.tell(on)
 	r.until("ours on")
-	r.f.News <- live.News{Doing: "describing"}
+	r.tell(live.News{Doing: "describing"})
 	r.until("describing the training's steps, 1 of 5, since they became others")
-	r.f.News <- on
+	r.tell(on)
 	r.until("ours on for")
 }
 
@@ -279,7 +297,7 @@ func TestEscTakesBackAPlanThatIsNotOnYetAndNoOther(t *testing.T) {
 		t.Errorf("the keys are %s", keys())
 	}
 	r.press("T")
-	r.f.News <- on
+	r.tell(on)
 	r.until("ours on")
 	if k := keys(); !strings.Contains(k, "T train without it") || strings.Contains(k, "esc") {
 		t.Errorf("the keys are %s", k)
@@ -291,7 +309,7 @@ func TestEscTakesBackAPlanThatIsNotOnYetAndNoOther(t *testing.T) {
 	r.press("T")
 	r.until("off again")
 	r.press("T")
-	r.f.News <- live.News{Doing: "measuring without"}
+	r.tell(live.News{Doing: "measuring without"})
 	r.until("3 of 5")
 	if !strings.HasPrefix(keys(), "esc take it back") {
 		t.Errorf("the keys are %s", keys())

@@ -3,7 +3,8 @@
 usage: train.py SCENARIO[@STEPS][,SCENARIO...]
 
 For each scenario: every loss in hexadecimal, a digest of all parameters, gradients and buffers, and the bytes of its own tensors. Where GATE names a
-folder, each scenario says "at NAME" at its fourth step and waits for a file of that name, so that a test can ask for something first.
+folder, each scenario says "at NAME" at its fourth step and waits for a file of that name, so that a test can ask for something first. As long
+as there is a file that HOLD names, no step begins.
 """
 import gc
 import hashlib
@@ -17,6 +18,7 @@ from torch.nn import functional as F
 
 torch.set_num_threads(1)
 STEPS = int(os.environ.get("STEPS", "8"))
+HOLD = os.environ.get("HOLD", "")
 
 
 def write(*words):
@@ -26,6 +28,8 @@ def write(*words):
 
 
 def gate(name, step):
+    while os.path.exists(HOLD):
+        time.sleep(0.01)
     folder = os.environ.get("GATE")
     if folder and step == 3:
         write("at", name)

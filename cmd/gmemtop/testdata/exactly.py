@@ -3,7 +3,7 @@
 usage: exactly.py SCRIPT [ARGUMENT...]
 
 A step's line is a digest of all parameters, gradients and buffers behind it. STEPS in the environment is how many are run; without it as many as come until the file
-that STOP names is there. While a file of that name with .wait behind it is there, no further step begins.
+that STOP names is there. While there is one that HOLD names, no further step begins.
 """
 import gc
 import os
@@ -14,7 +14,7 @@ import time
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-LAST, STOP = int(os.environ.get("STEPS", "0")), os.environ.get("STOP", "")
+LAST, STOP, HOLD = int(os.environ.get("STEPS", "0")), os.environ.get("STOP", ""), os.environ.get("HOLD", "")
 digests, modules = [], []
 
 
@@ -35,9 +35,9 @@ def stepped(optimizer, args, kwargs):
             for t in (p, p.grad):
                 total = (total * 1000003 + (digest(t) if t is not None else 7)) % (1 << 61)
     digests.append(total)
-    while STOP and os.path.exists(STOP + ".wait"):
+    while os.path.exists(HOLD):
         time.sleep(0.01)
-    if len(digests) == LAST or STOP and os.path.exists(STOP):
+    if len(digests) == LAST or os.path.exists(STOP):
         for n, d in enumerate(digests):
             print("digest %d %x" % (n, d))
         raise SystemExit(0)

@@ -1,5 +1,6 @@
-"""Trains some layers for as many steps as it is told: "wide" ones are twice as wide, and with "less" it uses the file that gmemtop plan --emit wrote."""
-import os, sys, time
+"""Trains some layers for as many steps as it is told: "wide" ones are twice as wide, and with "less" it uses the file that gmemtop plan --emit wrote. As long as there
+is a file hold, further steps stand before the first, and are taken back then: it lasts as long as who watches it needs, and learns the same."""
+import os, sys
 import torch
 
 torch.manual_seed(0)
@@ -13,26 +14,26 @@ if "less" in sys.argv:
     import less_memory
 
     less = less_memory.carry(optimizer)
-step = 0
-while step < int(sys.argv[1]):
-    if os.path.exists("hold") and step == 10:  # until a viewer has come and gone
-        state = torch.random.get_rng_state(), [p.detach().clone() for p in model.parameters()]
-        open("held", "w").close()
-        while os.path.exists("hold"):
-            optimizer.zero_grad()
-            loss = model(torch.randn(256, 128 * n)).square().mean()
-            loss.backward()
-            optimizer.step()
-        torch.random.set_rng_state(state[0])
-        for p, was in zip(model.parameters(), state[1]):
-            p.data.copy_(was)
+
+
+def train():
     optimizer.zero_grad()
     loss = model(torch.randn(256, 128 * n)).square().mean()
     loss.backward()
     optimizer.step()
-    step += 1
-    if "GMEMTOP_SOCK" in os.environ:  # it is to last longer than planning on a busy machine
-        time.sleep(0.02)
+    return loss
+
+
+if os.path.exists("hold"):
+    state = torch.random.get_rng_state(), [p.detach().clone() for p in model.parameters()]
+    open("held", "w").close()
+    while os.path.exists("hold"):
+        loss = train()
+    torch.random.set_rng_state(state[0])
+    for p, was in zip(model.parameters(), state[1]):
+        p.data.copy_(was)
+for _ in range(int(sys.argv[1])):
+    loss = train()
 print(repr(loss.item()), [repr(p.sum().item()) for p in model.parameters()])
 if less is not None:
     assert not less.why and sum(less.moved[:3]) > 0, (less.why, less.moved)
