@@ -385,14 +385,14 @@ class Agent(Manager, Totals):
         for fd in (statm,) + (self.bell or ()):
             if fd >= 0:
                 os.close(fd)
-        window, hooks, patches = self.window, self.hooks, self.patches
+        window, kept = self.window, (self.hooks, self.patches, self.unplanned)
         if window is not None:
             window.stopped = True
             if window.on_top():
                 window.end()
         self._off()
         self.__init__(self.path, self.launched)
-        self.hooks, self.patches = hooks, patches
+        self.hooks, self.patches, self.unplanned = kept
         self.step = _Step(None)
         self._expect_the_end()
         self._offload()

@@ -42,7 +42,7 @@ func Listen(path string) (*Listener, error) {
 	// Of several who find that a viewer has gone one at a time looks whether somebody listens: another's new socket would be taken for the old one.
 	if dir, err := os.Open(filepath.Dir(path)); err == nil {
 		defer dir.Close() // which unlocks
-		_ = syscall.Flock(int(dir.Fd()), syscall.LOCK_EX)
+		lock(dir)
 	}
 	if err := vacate(path); err != nil {
 		return nil, err
@@ -59,6 +59,18 @@ func Listen(path string) (*Listener, error) {
 	x.sessions, x.failures, x.closed = make(chan *Session), make(chan error, 16), make(chan struct{})
 	go x.accept()
 	return x, nil
+}
+
+// lockPatience is how long others may look at most: the folder may be another user's, who could hold it for ever.
+const lockPatience = 5 * time.Second
+
+// lock keeps others from locking a folder until it is closed. Where somebody keeps it from that for too long it goes without.
+func lock(dir *os.File) {
+	for began := time.Now(); time.Since(began) < lockPatience; time.Sleep(10 * time.Millisecond) {
+		if err := syscall.Flock(int(dir.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); !errors.Is(err, syscall.EWOULDBLOCK) {
+			return
+		}
+	}
 }
 
 // vacate removes a socket that nobody listens on, and tells of one that somebody does.

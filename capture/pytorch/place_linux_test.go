@@ -196,3 +196,36 @@ func TestAFolderThatIsNotTheProcesssUsersIsNoPlace(t *testing.T) {
 		t.Errorf("one of another user: %v", err)
 	}
 }
+
+func TestAFolderThatSomebodyKeepsLockedHoldsNobodyUpForEver(t *testing.T) {
+	t.Parallel()
+	dir, err := os.MkdirTemp("", "gm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	held, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	if err := syscall.Flock(int(held.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	listens := make(chan error, 1)
+	go func() {
+		l, err := Listen(filepath.Join(dir, "x.sock"))
+		if err == nil {
+			err = l.Close()
+		}
+		listens <- err
+	}()
+	select {
+	case err := <-listens:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("it waits for whoever locked the folder")
+	}
+}
