@@ -156,6 +156,9 @@ func (c *attachCommand) attachDry(pid int) error {
 	if f.Python != "" {
 		fmt.Fprintf(c.out, "Python %s, %d threads\n", f.Python, f.Threads)
 	}
+	if err := pytorch.OtherVersion(pid); err != nil {
+		return err
+	}
 	if pytorch.Lives(pid) {
 		fmt.Fprintln(c.out, "would: connect to the agent that lives in it already, or look along with whoever watches it; the process is not stopped")
 		return nil

@@ -210,6 +210,7 @@ func TestWhoCannotBeWatchedIsRefusedAndLeftAsItWas(t *testing.T) {
 		args   []string
 		code   int
 		says   []string
+		not    string // what it must not say
 	}{
 		{name: "no Python", begin: foreign, args: record, code: 1,
 			says: []string{"it is not Python: no interpreter is mapped into it", "give the pid of the Python process itself"}},
@@ -219,6 +220,9 @@ func TestWhoCannotBeWatchedIsRefusedAndLeftAsItWas(t *testing.T) {
 		{name: "an old torch", begin: func(b *bystander) { b.torch("2.1.2+cpu"); b.idle("torch") }, inside: true, args: record, code: 1, says: []string{tooOld}},
 		{name: "an agent of another version", begin: func(b *bystander) { b.idle(); b.mark(9) }, args: record, code: 1,
 			says: []string{"the agent's version differs: it speaks version 9 and this program 1", "use the gmemtop that started it, or restart the job"}},
+		{name: "an agent of another version, by what would be done", begin: func(b *bystander) { b.idle(); b.mark(9) }, args: []string{"attach", "--dry-run", "PID"}, code: 1,
+			says: []string{"the agent's version differs"}, not: "would:"},
+		{name: "another user's, by what would be done", begin: foreign, as: asNobody, args: []string{"attach", "--dry-run", "PID"}, code: 5, says: []string{"sudo gmemtop attach PID"}, not: "would:"},
 		{name: "another user's", begin: foreign, as: asNobody, args: record, code: 5,
 			says: []string{"it belongs to user 0, and this is user 65534", "run gmemtop as that user, or with sudo: sudo gmemtop attach PID"}},
 		{name: "another user's, on the screen", begin: foreign, as: asNobody, args: []string{"attach", "PID"}, code: 5, says: []string{"sudo gmemtop attach PID"}},
@@ -258,6 +262,9 @@ func TestWhoCannotBeWatchedIsRefusedAndLeftAsItWas(t *testing.T) {
 				if want = fill.Replace(want); !strings.Contains(string(out), want) {
 					t.Errorf("it does not say %q:\n%s", want, out)
 				}
+			}
+			if c.not != "" && strings.Contains(string(out), c.not) {
+				t.Errorf("it says %q:\n%s", c.not, out)
 			}
 			if left, _ := filepath.Glob(filepath.Join(b.folder, "*.gmt")); len(left) > 0 {
 				t.Errorf("%v is left", left)
