@@ -16,12 +16,12 @@ import (
 	"time"
 )
 
-// idle imports the modules that it is told, makes a file, and does next to nothing from then on.
+// idle imports the modules that it is told, makes a folder, and does next to nothing from then on.
 const idle = `
-import sys, time
+import os, sys, time
 for name in sys.argv[2:]:
     __import__(name)
-open(sys.argv[1], "w").close()
+os.mkdir(sys.argv[1])
 while True:
     time.sleep(0.01)
 `
