@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,6 +25,17 @@ for name in sys.argv[2:]:
 os.mkdir(sys.argv[1])
 while True:
     time.sleep(0.01)
+`
+
+// filtered runs a command under a seccomp filter that refuses ptrace, process_vm_readv and process_vm_writev, as those of containers do. The numbers are x86-64's.
+const filtered = `
+import ctypes, os, struct, sys
+rows = [(0x20, 0, 0, 0)] + [(0x15, 3 - i, 0, n) for i, n in enumerate((101, 310, 311))] + [(6, 0, 0, 0x7fff0000), (6, 0, 0, 0x50001)]
+text = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *row) for row in rows))
+libc = ctypes.CDLL(None, use_errno=True)
+if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, struct.pack("HxxxxxxP", len(rows), ctypes.addressof(text)), 0, 0):
+    sys.exit(os.strerror(ctypes.get_errno()))
+os.execvp(sys.argv[1], sys.argv[1:])
 `
 
 // bystander is a process that somebody tries to watch.
@@ -228,16 +240,22 @@ func TestWhoCannotBeWatchedIsRefusedAndLeftAsItWas(t *testing.T) {
 		{name: "another user's, on the screen", begin: foreign, as: asNobody, args: []string{"attach", "PID"}, code: 5, says: []string{"sudo gmemtop attach PID"}},
 		{name: "without the right to trace", begin: func(b *bystander) { b.echo(nobody) }, as: untracing, args: record, code: 5,
 			says: []string{"CAP_SYS_PTRACE", "start the container with --cap-add=SYS_PTRACE"}},
+		{name: "under a seccomp filter", begin: foreign, as: []string{"python3", "-c", filtered}, args: record, code: 5,
+			says: []string{"a seccomp filter forbids this process to trace, as in a container", "--security-opt seccomp=unconfined --cap-add=SYS_PTRACE, or run gmemtop outside of it"}},
 		{name: "without the right to load probes", begin: foreign, as: asNobody, args: []string{"attach", "--probes", "PID"}, code: 5,
 			says: []string{"probes are not permitted: this needs root or CAP_", "sudo"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			program := []string{"gmemtop"}
 			if c.as != nil {
-				if os.Getuid() != 0 {
+				if c.as[0] == "python3" {
+					pythonOfAnyKind(t)
+					if runtime.GOARCH != "amd64" {
+						t.Skip("needs linux/amd64: the filter has its numbers of system calls")
+					}
+				} else if os.Getuid() != 0 {
 					t.Skip("needs root: it becomes another user")
-				}
-				if _, err := exec.LookPath(c.as[0]); err != nil {
+				} else if _, err := exec.LookPath(c.as[0]); err != nil {
 					t.Skip("needs setpriv: it becomes another user")
 				}
 			}
