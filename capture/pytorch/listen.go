@@ -295,6 +295,14 @@ func Lives(pid int) bool {
 	return err == nil
 }
 
+// OtherVersion returns an error that wraps ErrVersion where an agent of another version lives in process pid, nil where none does.
+func OtherVersion(pid int) error {
+	if _, err := findMarker(pid); errors.Is(err, ErrVersion) {
+		return err
+	}
+	return nil
+}
+
 // Connect finds the agent that lives in process pid already and waits until it has connected, which takes it up to about a second. Where
 // another viewer watches it, the session looks along with that one. The error wraps ErrNoAgent where no agent is there: Attach brings one in.
 func Connect(ctx context.Context, pid int) (*Session, error) {

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/procs"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
 	"github.com/gmemtop/gmemtop/tui"
@@ -156,6 +157,9 @@ func (c *attachCommand) attachDry(pid int) error {
 	if f.Python != "" {
 		fmt.Fprintf(c.out, "Python %s, %d threads\n", f.Python, f.Threads)
 	}
+	if err := pytorch.OtherVersion(pid); err != nil {
+		return err
+	}
 	if pytorch.Lives(pid) {
 		fmt.Fprintln(c.out, "would: connect to the agent that lives in it already, or look along with whoever watches it; the process is not stopped")
 		return nil
@@ -170,6 +174,10 @@ func (c *attachCommand) attachDry(pid int) error {
 	}
 	for _, s := range f.Notes {
 		fmt.Fprintln(c.out, "note:", s)
+	}
+	var l procs.Lister
+	if p, err := l.Look(pid); err == nil && f.Err() == nil && !p.Torch {
+		fmt.Fprintln(c.out, "note: torch is not loaded in it: the agent would say so and go; attach once the program has imported it, or name the process that trains")
 	}
 	return f.Err()
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,14 +17,25 @@ import (
 	"time"
 )
 
-// idle imports the modules that it is told, makes a file, and does next to nothing from then on.
+// idle imports the modules that it is told, makes a folder, and does next to nothing from then on.
 const idle = `
-import sys, time
+import os, sys, time
 for name in sys.argv[2:]:
     __import__(name)
-open(sys.argv[1], "w").close()
+os.mkdir(sys.argv[1])
 while True:
     time.sleep(0.01)
+`
+
+// filtered runs a command under a seccomp filter that refuses ptrace, process_vm_readv and process_vm_writev, as those of containers do. The numbers are x86-64's.
+const filtered = `
+import ctypes, os, struct, sys
+rows = [(0x20, 0, 0, 0)] + [(0x15, 3 - i, 0, n) for i, n in enumerate((101, 310, 311))] + [(6, 0, 0, 0x7fff0000), (6, 0, 0, 0x50001)]
+text = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *row) for row in rows))
+libc = ctypes.CDLL(None, use_errno=True)
+if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, struct.pack("HxxxxxxP", len(rows), ctypes.addressof(text)), 0, 0):
+    sys.exit(os.strerror(ctypes.get_errno()))
+os.execvp(sys.argv[1], sys.argv[1:])
 `
 
 // bystander is a process that somebody tries to watch.
@@ -210,6 +222,7 @@ func TestWhoCannotBeWatchedIsRefusedAndLeftAsItWas(t *testing.T) {
 		args   []string
 		code   int
 		says   []string
+		not    string // what it must not say
 	}{
 		{name: "no Python", begin: foreign, args: record, code: 1,
 			says: []string{"it is not Python: no interpreter is mapped into it", "give the pid of the Python process itself"}},
@@ -219,21 +232,30 @@ func TestWhoCannotBeWatchedIsRefusedAndLeftAsItWas(t *testing.T) {
 		{name: "an old torch", begin: func(b *bystander) { b.torch("2.1.2+cpu"); b.idle("torch") }, inside: true, args: record, code: 1, says: []string{tooOld}},
 		{name: "an agent of another version", begin: func(b *bystander) { b.idle(); b.mark(9) }, args: record, code: 1,
 			says: []string{"the agent's version differs: it speaks version 9 and this program 1", "use the gmemtop that started it, or restart the job"}},
+		{name: "an agent of another version, by what would be done", begin: func(b *bystander) { b.idle(); b.mark(9) }, args: []string{"attach", "--dry-run", "PID"}, code: 1,
+			says: []string{"the agent's version differs"}, not: "would:"},
+		{name: "another user's, by what would be done", begin: foreign, as: asNobody, args: []string{"attach", "--dry-run", "PID"}, code: 5, says: []string{"sudo gmemtop attach PID"}, not: "would:"},
 		{name: "another user's", begin: foreign, as: asNobody, args: record, code: 5,
 			says: []string{"it belongs to user 0, and this is user 65534", "run gmemtop as that user, or with sudo: sudo gmemtop attach PID"}},
 		{name: "another user's, on the screen", begin: foreign, as: asNobody, args: []string{"attach", "PID"}, code: 5, says: []string{"sudo gmemtop attach PID"}},
 		{name: "without the right to trace", begin: func(b *bystander) { b.echo(nobody) }, as: untracing, args: record, code: 5,
 			says: []string{"CAP_SYS_PTRACE", "start the container with --cap-add=SYS_PTRACE"}},
+		{name: "under a seccomp filter", begin: foreign, as: []string{"python3", "-c", filtered}, args: record, code: 5,
+			says: []string{"a seccomp filter forbids this process to trace, as in a container", "--security-opt seccomp=unconfined --cap-add=SYS_PTRACE, or run gmemtop outside of it"}},
 		{name: "without the right to load probes", begin: foreign, as: asNobody, args: []string{"attach", "--probes", "PID"}, code: 5,
 			says: []string{"probes are not permitted: this needs root or CAP_", "sudo"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			program := []string{"gmemtop"}
 			if c.as != nil {
-				if os.Getuid() != 0 {
+				if c.as[0] == "python3" {
+					pythonOfAnyKind(t)
+					if runtime.GOARCH != "amd64" {
+						t.Skip("needs linux/amd64: the filter has its numbers of system calls")
+					}
+				} else if os.Getuid() != 0 {
 					t.Skip("needs root: it becomes another user")
-				}
-				if _, err := exec.LookPath(c.as[0]); err != nil {
+				} else if _, err := exec.LookPath(c.as[0]); err != nil {
 					t.Skip("needs setpriv: it becomes another user")
 				}
 			}
@@ -250,6 +272,7 @@ func TestWhoCannotBeWatchedIsRefusedAndLeftAsItWas(t *testing.T) {
 			cmd := exec.Command(program[0], program[1:]...)
 			cmd.Env, cmd.Dir = b.environ(), "/"
 			out, err := cmd.CombinedOutput()
+			mayTrace(t, out)
 			var exit *exec.ExitError
 			if !errors.As(err, &exit) || exit.ExitCode() != c.code {
 				t.Errorf("%v, not exit code %d:\n%s", err, c.code, out)
@@ -259,6 +282,9 @@ func TestWhoCannotBeWatchedIsRefusedAndLeftAsItWas(t *testing.T) {
 					t.Errorf("it does not say %q:\n%s", want, out)
 				}
 			}
+			if c.not != "" && strings.Contains(string(out), c.not) {
+				t.Errorf("it says %q:\n%s", c.not, out)
+			}
 			if left, _ := filepath.Glob(filepath.Join(b.folder, "*.gmt")); len(left) > 0 {
 				t.Errorf("%v is left", left)
 			}
@@ -266,6 +292,36 @@ func TestWhoCannotBeWatchedIsRefusedAndLeftAsItWas(t *testing.T) {
 				t.Errorf("the process was\n%s\nand is\n%s", before, after)
 			}
 		})
+	}
+}
+
+// mayTrace skips a test where a command said that this machine lets nobody trace what is not his child.
+func mayTrace(t *testing.T, said []byte) {
+	t.Helper()
+	if bytes.Contains(said, []byte("kernel.yama.ptrace_scope")) {
+		t.Skipf("needs the right to trace processes of one's own: %s", said)
+	}
+}
+
+// What attaching would do is said without doing it, and that it would come to nothing where torch is not loaded.
+func TestADryRunSaysWhatWouldBeDoneAndThatThereIsNoTorch(t *testing.T) {
+	b := newBystander(t)
+	b.idle()
+	before := b.state(true)
+	cmd := exec.Command("gmemtop", "attach", "--dry-run", strconv.Itoa(b.cmd.Process.Pid))
+	cmd.Env, cmd.Dir = b.environ(), "/"
+	out, err := cmd.CombinedOutput()
+	mayTrace(t, out)
+	if err != nil {
+		t.Errorf("%v", err)
+	}
+	for _, want := range []string{"would: The main thread is stopped for well under two milliseconds", "note: torch is not loaded in it"} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("it does not say %q:\n%s", want, out)
+		}
+	}
+	if after := b.state(true); after != before {
+		t.Errorf("the process was\n%s\nand is\n%s", before, after)
 	}
 }
 

@@ -367,6 +367,9 @@ func (w *watching) letGoOne() error {
 // attachable says what stands in the way of attaching to a process. Where an agent lives there already nothing does: it is not touched.
 func attachable(pid int) (inject.Findings, error) {
 	found := inject.Check(pid)
+	if err := pytorch.OtherVersion(pid); err != nil {
+		return found, err
+	}
 	if err := found.Err(); err != nil && !pytorch.Lives(pid) {
 		return found, err
 	}
