@@ -82,7 +82,7 @@ func (c *Comparison) writeProblem(t *text) {
 	p, u := c.Problem, t.o.Units
 	live, _ := p.PeakLive()
 	t.line("problem", fmt.Sprintf("%s%s, %s, %s, %s", name(p), map[bool]string{true: " (two iterations as one)"}[p.Iterations > 1],
-		count(len(p.Ops), "op"), count(len(p.Buffers), "buffer"), p.Kind))
+		timeline.Counted(len(p.Ops), "op"), timeline.Counted(len(p.Buffers), "buffer"), p.Kind))
 	t.line("memory", fmt.Sprintf("%s alive at the peak, %s of it whatever a manager does", u.Bytes(live), u.Bytes(p.MustReside().Total())))
 	switch {
 	case !p.HasTimes:
@@ -123,13 +123,6 @@ func name(p *plan.Problem) string {
 		return "one iteration"
 	}
 	return p.Name
-}
-
-func count(n int, word string) string {
-	if n == 1 {
-		return "1 " + word
-	}
-	return fmt.Sprintf("%d %ss", n, word)
 }
 
 func rate(l plan.Link) string { return fmt.Sprintf("%.3g GB/s", l.BytesPerSecond/1e9) }

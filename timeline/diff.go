@@ -172,16 +172,9 @@ func causeOf(r *DiffRow) string {
 	case n == 0:
 		return size
 	case size == "":
-		return plural(n, word+" block")
+		return Counted(n, word+" block")
 	}
 	return fmt.Sprintf("%s %s, each ×%.3g", Count(int64(n)), word, factor)
-}
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // measure fills the metrics. A metric that one side does not have (no iterations, no segments) is left out.

@@ -380,7 +380,7 @@ func (x *Iteration) Why(u Units) string {
 		says = append(says, fmt.Sprintf("%+d allocations", v.blocks))
 	}
 	if v.sites != 0 {
-		says = append(says, plural(v.sites, "new call site")+": "+v.site)
+		says = append(says, Counted(v.sites, "new call site")+": "+v.site)
 	}
 	if v.slower != 0 {
 		says = append(says, fmt.Sprintf("takes %.1fx", v.slower))

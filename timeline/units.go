@@ -180,3 +180,11 @@ func Count(n int64) string {
 	}
 	return s
 }
+
+// Counted prints a number and what it counts, with an s where it is not one: 1 block, 2,345 blocks.
+func Counted[T int | int64](n T, word string) string {
+	if n == 1 {
+		return "1 " + word
+	}
+	return Count(int64(n)) + " " + word + "s"
+}

@@ -255,7 +255,7 @@ func (m painter) source() []string {
 		parts = append(parts, DeviceName(d.Info))
 		if s.Analysed {
 			if n := len(d.Iterations().List); n > 0 {
-				parts = append(parts, plural(n, "iteration"))
+				parts = append(parts, timeline.Counted(n, "iteration"))
 			}
 		}
 		parts = append(parts, exactnessWord(d.Totals.Exactness))
@@ -270,13 +270,6 @@ func middleCut(name string, w int) string {
 	}
 	head := canvas.Truncate(name, w/2)
 	return head + strings.TrimPrefix(canvas.TruncateLeft(name, w-canvas.Width(head)+1), "…")
-}
-
-func plural(n int, word string) string {
-	if n == 1 {
-		return "1 " + word
-	}
-	return leaf.Count(int64(n)) + " " + word + "s"
 }
 
 func exactnessWord(e timeline.Exactness) string {

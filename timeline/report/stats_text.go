@@ -66,10 +66,10 @@ func (d *DeviceStats) print(p *printer, o Options, headline string) {
 	if d.TotalBytes != nil {
 		name += " · " + o.Units.Bytes(*d.TotalBytes)
 	}
-	counts := []string{plural(d.Events, "event"), plural(d.Allocations, "allocation"), plural(d.Segments, "segment"),
-		plural(d.Streams, "stream")}
+	counts := []string{timeline.Counted(d.Events, "event"), timeline.Counted(d.Allocations, "allocation"), timeline.Counted(d.Segments, "segment"),
+		timeline.Counted(d.Streams, "stream")}
 	if d.OOMs > 0 {
-		counts = append(counts, plural(d.OOMs, "out-of-memory event"))
+		counts = append(counts, timeline.Counted(d.OOMs, "out-of-memory event"))
 	}
 	p.line("device      %s · %s", name, strings.Join(counts, " · "))
 	if d.Window != nil {
@@ -216,7 +216,7 @@ func (d *DeviceStats) printIterations(p *printer, o Options) {
 	unit, format := o.Units.Column(peak)
 	churnUnit, churnFormat := o.Units.Column(churn)
 	p.line("")
-	p.line("  %s, found by %s", plural(len(d.Iterations), "iteration"), d.Iterations[0].Source)
+	p.line("  %s, found by %s", timeline.Counted(len(d.Iterations), "iteration"), d.Iterations[0].Source)
 	rows := []row{{right("it"), right("peak " + unit), right("time"), right("churn " + churnUnit), right("blocks"), ""}}
 	shown := 0
 	for _, it := range d.Iterations {

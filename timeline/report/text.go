@@ -89,20 +89,12 @@ func toASCII(s string) string {
 // Grouped returns n with a comma between each three digits.
 func Grouped[T int | int64](n T) string { return timeline.Count(int64(n)) }
 
-// plural returns n and the word, with an s where n is not 1.
-func plural[T int | int64](n T, word string) string {
-	if n == 1 {
-		return "1 " + word
-	}
-	return Grouped(n) + " " + word + "s"
-}
-
 // blocksText counts blocks; bytes that only the source's total shows are in none that are known.
 func blocksText(n int) string {
 	if n == 0 {
 		return ""
 	}
-	return plural(n, "block")
+	return timeline.Counted(n, "block")
 }
 
 // Percent returns part of whole in per cent, three digits, "" where whole is 0.

@@ -110,7 +110,7 @@ func Resolve(d *timeline.Device, from, to Position) (Span, error) {
 	}
 	if first >= end {
 		return Span{}, fmt.Errorf("nothing lies between %s and %s: the trace has %s", from.or("the beginning"), to.or("the end"),
-			plural(int(n), "event"))
+			timeline.Counted(int(n), "event"))
 	}
 	return Span{First: first, End: end}, nil
 }

@@ -144,7 +144,7 @@ func (v *View) answer(s *leaf.State, q question, a *answers) string {
 	case done == on && text != "":
 		return text
 	case done == on:
-		return "Comparing " + plural(on, "manager") + " …"
+		return "Comparing " + timeline.Counted(on, "manager") + " …"
 	}
 	so := fmt.Sprintf("%d of %d managers planned %s", done, on, goal)
 	if under := v.underWay(); under != "" {

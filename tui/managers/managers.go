@@ -7,7 +7,6 @@ package managers
 
 import (
 	"context"
-	"strconv"
 	"strings"
 	"time"
 
@@ -486,11 +485,4 @@ func (v *View) Copy(s *leaf.State) (text, what string) {
 		text += "\n" + trained
 	}
 	return text, "the answer"
-}
-
-func plural(n int, word string) string {
-	if n == 1 {
-		return "1 " + word
-	}
-	return strconv.Itoa(n) + " " + word + "s"
 }

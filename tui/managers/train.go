@@ -241,7 +241,7 @@ func (v toggler) lines(s *leaf.State) []string {
 	if len(n.Ranks) > 1 {
 		ranks = fmt.Sprintf(" in %d of %d ranks", n.CountOn(), len(n.Ranks))
 	}
-	state, short := "on"+ranks+" for "+plural(int(n.Steps), "step"), "on"+ranks
+	state, short := "on"+ranks+" for "+timeline.Counted(n.Steps, "step"), "on"+ranks
 	switch {
 	case t.ended && t.err != nil:
 		why := strings.TrimPrefix(t.err.Error(), name+": ")
@@ -249,7 +249,7 @@ func (v toggler) lines(s *leaf.State) []string {
 	case t.ended && n.Doing != "on":
 		return []string{name + " was stopped before it was on"}
 	case t.ended:
-		state, short = "off again after "+plural(int(n.Steps), "step"), "off again"
+		state, short = "off again after "+timeline.Counted(n.Steps, "step"), "off again"
 	case t.ending:
 		return []string{"taking " + name + " away" + spent}
 	case n.Doing != "on":
@@ -284,11 +284,11 @@ func (v toggler) lines(s *leaf.State) []string {
 		more += " · now " + timeline.Duration(n.Step)
 	}
 	if n.Missed > 0 {
-		more += fmt.Sprintf(" · %s stayed that were to leave", plural(int(n.Missed), "tensor"))
+		more += fmt.Sprintf(" · %s stayed that were to leave", timeline.Counted(n.Missed, "tensor"))
 	}
 	switch {
 	case n.Differ > 0:
-		more += fmt.Sprintf(" · %s not the same to the bit", plural(int(n.Differ), "tensor"))
+		more += fmt.Sprintf(" · %s not the same to the bit", timeline.Counted(n.Differ, "tensor"))
 	case n.Checked > 0:
 		more += " · the same to the bit"
 	}
@@ -444,10 +444,10 @@ func (v toggler) status(s *leaf.State, r *row) string {
 		text += fmt.Sprintf(", %s of ops run again", timeline.Duration(n.Again))
 	}
 	if n.Checked > 0 {
-		text += fmt.Sprintf("; of %s compared when they came back %d were not the same to the bit", plural(int(n.Checked), "tensor"), n.Differ)
+		text += fmt.Sprintf("; of %s compared when they came back %d were not the same to the bit", timeline.Counted(n.Checked, "tensor"), n.Differ)
 	}
 	if n.Missed > 0 {
-		text += fmt.Sprintf("; %s stayed that were to leave: the step does not run as it was described", plural(int(n.Missed), "tensor"))
+		text += fmt.Sprintf("; %s stayed that were to leave: the step does not run as it was described", timeline.Counted(n.Missed, "tensor"))
 	}
 	return text
 }

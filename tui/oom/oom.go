@@ -182,7 +182,7 @@ func (v *View) Status(s *leaf.State) string {
 	}
 	if i := v.holders.Selected(); v.levers.Blurred && i >= 0 {
 		g := a.Holders[i]
-		return fmt.Sprintf("%s in %s %s · %s", s.Units.Bytes(g.Bytes), leaf.Count(int64(g.Blocks)), plural(g.Blocks, "block", "blocks"), g.Name)
+		return fmt.Sprintf("%s in %s · %s", s.Units.Bytes(g.Bytes), timeline.Counted(g.Blocks, "block"), g.Name)
 	}
 	if i := v.levers.Selected(); i >= 0 {
 		l := a.Levers[i]
@@ -193,13 +193,6 @@ func (v *View) Status(s *leaf.State) string {
 		return text
 	}
 	return ""
-}
-
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return one
-	}
-	return many
 }
 
 // Copy implements leaf.Copier: the command of the lever, or the call site of the holder.

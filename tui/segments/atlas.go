@@ -87,17 +87,13 @@ func (a *atlas) what(s *leaf.State, p timeline.Piece, seg *timeline.SegmentState
 // sentence says how the reserved bytes divide, in plain words.
 func (a *atlas) sentence(s *leaf.State) string {
 	st, u := a.st, s.Units
-	noun := "segments"
-	if a.figures.segments == 1 {
-		noun = "segment"
-	}
-	text := fmt.Sprintf("%s%s reserved in %s %s %s: %s active",
-		a.bound(), u.Bytes(st.Reserved), leaf.Count(int64(a.figures.segments)), noun, a.when(s),
+	text := fmt.Sprintf("%s%s reserved in %s %s: %s active",
+		a.bound(), u.Bytes(st.Reserved), timeline.Counted(a.figures.segments, "segment"), a.when(s),
 		u.Bytes(st.ActiveRequested+st.Internal))
 	if st.Stranded > 0 {
 		text += ", " + u.Bytes(st.Stranded) + " stranded"
 		if n := a.figures.halfEmpty; n > 0 {
-			text += fmt.Sprintf(" (%s half-empty %s)", leaf.Count(int64(n)), plural(n, "segment", "segments"))
+			text += fmt.Sprintf(" (%s)", timeline.Counted(n, "half-empty segment"))
 		}
 	}
 	if st.Cached > 0 {
@@ -117,7 +113,7 @@ func (a *atlas) sentence(s *leaf.State) string {
 		for _, p := range a.figures.pools {
 			sum += p.bytes
 		}
-		text += fmt.Sprintf("; %d private %s %s", len(a.figures.pools), plural(len(a.figures.pools), "pool holds", "pools hold"), u.Bytes(sum))
+		text += fmt.Sprintf("; %s in %s", u.Bytes(sum), timeline.Counted(len(a.figures.pools), "private pool"))
 	}
 	return text + "."
 }

@@ -64,13 +64,6 @@ func (v *View) drawWaiting(s *leaf.State, c *canvas.Canvas) {
 	leaf.Working(s, c, "replaying the allocator up to the cursor")
 }
 
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return one
-	}
-	return many
-}
-
 type part struct {
 	name, short string
 	bytes       int64

@@ -91,7 +91,7 @@ func sentence(s *leaf.State) string {
 	}
 	text += ": " + counted(t.Events.Len(), "event")
 	if n := len(t.Devices); n > 0 {
-		text += fmt.Sprintf(" on %d %s", n, plural(n, "device", "devices"))
+		text += " on " + timeline.Counted(n, "device")
 	}
 	lost := int64(0)
 	for _, l := range allLosses(s.Timeline) {
@@ -121,13 +121,6 @@ func sentence(s *leaf.State) string {
 		text += fmt.Sprintf("; %s losses", leaf.Count(lost))
 	}
 	return text + "."
-}
-
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return one
-	}
-	return many
 }
 
 func allLosses(tl *timeline.Timeline) []traces.Loss {
