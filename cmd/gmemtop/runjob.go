@@ -161,20 +161,9 @@ func (c *runCommand) recordRank(force bool) func(who capture.Target, control cap
 			path = fmt.Sprintf("%s-pid%d%s", base, who.PID, ext)
 		}
 		taken[path] = true
-		o, err := c.recordOptions(control)
+		o, err := c.recordOptions(path, force, rankName(who), control, relay)
 		if err != nil {
 			return nil, err
-		}
-		o.Fired = func(t *capture.Trigger, s capture.Step, why string) {
-			if c.live.headless {
-				c.note("rank %d: %s: %s in step %d", max(who.Rank, 0), t, why, s.Index)
-			}
-		}
-		o.Failed = c.unrecorded(relay)
-		if o.Path = path; force {
-			if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return nil, err
-			}
 		}
 		r, err := capture.NewRecorder(o)
 		if errors.Is(err, fs.ErrExist) {
