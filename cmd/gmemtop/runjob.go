@@ -95,7 +95,17 @@ func (c *runCommand) run(ctx context.Context, argv []string, x *wish, offload []
 	}
 	launch.Each = func(s *pytorch.Session) capture.Sink { return ranks.add(s.Target(), s) }
 	launch.Reach = c.reach(w, headless)
-	job, err := pytorch.Start(launch)
+	var job *pytorch.Job
+	started := make(chan struct{})
+	c.signals(func(s os.Signal) {
+		<-started // one that comes before is for the command as well
+		// A command that shares the terminal gets what is typed there from the terminal itself.
+		if job != nil && (!headless || s != os.Interrupt) {
+			_ = job.Signal(s)
+		}
+	})
+	job, err = pytorch.Start(launch)
+	close(started)
 	if err != nil {
 		_ = ranks.close()
 		_ = w.abandon()
@@ -110,12 +120,6 @@ func (c *runCommand) run(ctx context.Context, argv []string, x *wish, offload []
 	case err != nil:
 		return err
 	}
-	c.signals(func(s os.Signal) {
-		// A command that shares the terminal gets what is typed there from the terminal itself.
-		if !headless || s != os.Interrupt {
-			_ = job.Signal(s)
-		}
-	})
 	run, stop := context.WithCancel(context.Background())
 	defer stop()
 	ranks.share, w.sink = job.ShareProcess, ranks
