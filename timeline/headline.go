@@ -237,7 +237,7 @@ func (w wording) oom() string {
 	return s + w.holders(at)
 }
 
-// arenaHeadline is the sentence of a storage-allocation problem: what any packing needs.
+// arena is the sentence of a storage-allocation problem: what any packing needs.
 func (w wording) arena() string {
 	t := &w.Totals
 	if w.Allocs.Len() == 0 {

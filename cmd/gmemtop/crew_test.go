@@ -260,3 +260,25 @@ func TestWhoIsARankOfTheSameTrainingIsItsAgentsWord(t *testing.T) {
 		}
 	}
 }
+
+func TestTheAgentIsOutOfAProcessThatIsNoRankBeforeGmemtopEnds(t *testing.T) {
+	s := &sibling{pid: 101, watch: newWatching("", ""), stop: func() {}}
+	s.watch.session.Begin(capture.Target{PID: 101, Rank: 1, WorldSize: 2})
+	out := make(chan struct{})
+	s.watch.source.Go(func() { <-out })
+	if h := s.hand(capture.Target{PID: 100, Rank: 0, WorldSize: 3}); h != nil {
+		t.Fatalf("a rank of another training is %+v", h)
+	}
+	k := siblings{known: map[int]*sibling{101: s}}
+	left := make(chan error, 1)
+	go func() { left <- k.leave() }()
+	select {
+	case <-left:
+		t.Error("it is left before the agent is out")
+	case <-time.After(5 * trainerLook):
+		close(out)
+		if err := <-left; err != nil {
+			t.Error(err)
+		}
+	}
+}

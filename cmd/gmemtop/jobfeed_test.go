@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -260,6 +261,35 @@ func TestARankThatIsNotRecordedAnyMoreIsToldOfAtOnce(t *testing.T) {
 	}
 	if err := f.close(); err == nil {
 		t.Error("that of the second has no error")
+	}
+}
+
+// TestATriggerIsToldOfInEveryRank has one that holds in both, where there is no screen.
+func TestATriggerIsToldOfInEveryRank(t *testing.T) {
+	dir := t.TempDir()
+	said, err := os.Create(filepath.Join(dir, "said"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer said.Close()
+	c := runCommand{watcher: watcher{app: newApp(nil, said, said, nil)}}
+	c.flags.output, c.live.triggers = filepath.Join(dir, "run.gmt"), []string{"iteration=2"}
+	w, err := c.watch("", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newJobFeed(w)
+	f.record = c.recordRank(false)
+	train(f, 2, 4)
+	f.End(capture.End{Reason: capture.Exited})
+	if err := errors.Join(w.close(), f.close()); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(said.Name())
+	for _, want := range []string{"gmemtop: iteration=2: iteration 2 in step 2\n", "gmemtop: rank 1: iteration=2: iteration 2 in step 2\n"} {
+		if err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%q is not said: %q, %v", want, text, err)
+		}
 	}
 }
 

@@ -95,7 +95,17 @@ func (c *runCommand) run(ctx context.Context, argv []string, x *wish, offload []
 	}
 	launch.Each = func(s *pytorch.Session) capture.Sink { return ranks.add(s.Target(), s) }
 	launch.Reach = c.reach(w, headless)
-	job, err := pytorch.Start(launch)
+	var job *pytorch.Job
+	started := make(chan struct{})
+	c.signals(func(s os.Signal) {
+		<-started // one that comes before is for the command as well
+		// A command that shares the terminal gets what is typed there from the terminal itself.
+		if job != nil && (!headless || s != os.Interrupt) {
+			_ = job.Signal(s)
+		}
+	})
+	job, err = pytorch.Start(launch)
+	close(started)
 	if err != nil {
 		_ = ranks.close()
 		_ = w.abandon()
@@ -110,12 +120,6 @@ func (c *runCommand) run(ctx context.Context, argv []string, x *wish, offload []
 	case err != nil:
 		return err
 	}
-	c.signals(func(s os.Signal) {
-		// A command that shares the terminal gets what is typed there from the terminal itself.
-		if !headless || s != os.Interrupt {
-			_ = job.Signal(s)
-		}
-	})
 	run, stop := context.WithCancel(context.Background())
 	defer stop()
 	ranks.share, w.sink = job.ShareProcess, ranks
@@ -161,20 +165,9 @@ func (c *runCommand) recordRank(force bool) func(who capture.Target, control cap
 			path = fmt.Sprintf("%s-pid%d%s", base, who.PID, ext)
 		}
 		taken[path] = true
-		o, err := c.recordOptions(control)
+		o, err := c.recordOptions(path, force, rankName(who), control, relay)
 		if err != nil {
 			return nil, err
-		}
-		o.Fired = func(t *capture.Trigger, s capture.Step, why string) {
-			if c.live.headless {
-				c.note("rank %d: %s: %s in step %d", max(who.Rank, 0), t, why, s.Index)
-			}
-		}
-		o.Failed = c.unrecorded(relay)
-		if o.Path = path; force {
-			if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return nil, err
-			}
 		}
 		r, err := capture.NewRecorder(o)
 		if errors.Is(err, fs.ErrExist) {

@@ -32,7 +32,10 @@ type sibling struct {
 	watch *watching // nil where it cannot be attached to
 	stop  context.CancelFunc
 	err   error
-	no    bool // it is no rank of this training, and was let go of
+	no    bool // it is no rank of this training, and is let go of
+
+	letGo sync.Once
+	left  error // how that went
 }
 
 const (
@@ -115,8 +118,7 @@ func (k *siblings) find(ctx context.Context, of capture.Target) {
 				return
 			case <-late:
 				return // it is in the list as soon as it answers
-			case <-s.watch.session.Changed():
-			case <-time.After(trainerLook):
+			case <-time.After(trainerLook): // what the session tells of its changes is for its feed
 			}
 		}
 	}
@@ -159,28 +161,29 @@ func (s *sibling) hand(of capture.Target) *hand {
 	return (&trainer{session: s.watch.session, control: s.watch.control}).hand()
 }
 
-// leave takes the agent out of the process again.
+// leave takes the agent out of the process again, once, and returns when it is out.
 func (s *sibling) leave() error {
 	if s.watch == nil {
 		return nil
 	}
-	err := s.watch.letGo()
-	s.stop()
-	return errors.Join(err, s.watch.close())
+	s.letGo.Do(func() {
+		err := s.watch.letGo()
+		s.stop()
+		s.left = errors.Join(err, s.watch.close())
+	})
+	return s.left
 }
 
-// leave lets go of all of them.
+// leave lets go of all of them, and waits for those that were no ranks and are let go of already.
 func (k *siblings) leave() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	errs := make([]error, 0, len(k.known))
 	var work sync.WaitGroup
 	for _, s := range k.known {
-		if !s.no {
-			errs = append(errs, nil)
-			err := &errs[len(errs)-1]
-			work.Go(func() { *err = s.leave() })
-		}
+		errs = append(errs, nil)
+		err := &errs[len(errs)-1]
+		work.Go(func() { *err = s.leave() })
 	}
 	work.Wait()
 	k.known = nil

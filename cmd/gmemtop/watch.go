@@ -173,27 +173,16 @@ func (c *watcher) watch(title, waiting string) (*watching, error) {
 	w := newWatching(title, waiting)
 	w.unasked, w.every, w.feed.every, w.feed.depth = c.live.unasked, c.live.every, c.live.every, c.live.depth
 	if c.flags.output != "" {
-		o, err := c.recordOptions(w.control)
+		o, err := c.recordOptions(c.flags.output, c.flags.force, "", w.control, w.relay)
 		if err != nil {
 			return nil, err
 		}
-		o.Fired = func(t *capture.Trigger, s capture.Step, why string) {
-			c.tell(w.relay, "trigger "+t.String(), fmt.Sprintf("%s: %s in step %d", t, why, s.Index))
-		}
-		o.Failed = c.unrecorded(w.relay)
 		if w.recorder, err = capture.NewRecorder(o); err != nil {
 			return nil, err
 		}
 		w.sink = capture.Tee(w.relay, w.recorder)
 	}
 	return w, nil
-}
-
-// unrecorded returns what is told of the error that ends the recording of a process, when it happens.
-func (c *watcher) unrecorded(r *pytorch.Relay) func(err error) {
-	return func(err error) {
-		c.tell(r, "recording", fmt.Sprintf("nothing is recorded any more: %s; what was written stays readable and the job goes on: record it again to another file with -o", oneLine(err)))
-	}
 }
 
 // tell says something while a process is watched: on the screen where there is one, which lines on standard error would spoil.
@@ -406,10 +395,21 @@ type childError struct{ code int }
 
 func (e childError) Error() string { return fmt.Sprintf("the command ended with exit code %d", e.code) }
 
-// recordOptions reads the flags of a recording.
-func (c *watcher) recordOptions(control capture.Controller) (capture.RecordOptions, error) {
+// recordOptions reads the flags of a recording to path, which overwrites what is there where force is set. What the recorder has to say while the process is watched is told
+// with the process's name in front where that is not "".
+func (c *watcher) recordOptions(path string, force bool, who string, control capture.Controller, relay *pytorch.Relay) (capture.RecordOptions, error) {
 	f := &c.live
-	o := capture.RecordOptions{Path: c.flags.output, MaxAge: f.maxAge, Keep: f.keep, Before: f.before, After: f.after, Control: control}
+	if who != "" {
+		who += ": "
+	}
+	o := capture.RecordOptions{Path: path, MaxAge: f.maxAge, Keep: f.keep, Before: f.before, After: f.after, Control: control,
+		Fired: func(t *capture.Trigger, s capture.Step, why string) {
+			c.tell(relay, "trigger "+t.String(), fmt.Sprintf("%s%s: %s in step %d", who, t, why, s.Index))
+		},
+		Failed: func(err error) {
+			c.tell(relay, "recording", fmt.Sprintf("%snothing is recorded any more: %s; what was written stays readable and the job goes on: record it again to another file with -o", who, oneLine(err)))
+		},
+	}
 	if f.maxBytes != "" {
 		n, err := timeline.ParseBytes(f.maxBytes)
 		if err != nil {
@@ -424,8 +424,8 @@ func (c *watcher) recordOptions(control capture.Controller) (capture.RecordOptio
 		}
 		o.Triggers = append(o.Triggers, t)
 	}
-	if c.flags.force {
-		if err := os.Remove(c.flags.output); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if force {
+		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return o, err
 		}
 	}

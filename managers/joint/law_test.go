@@ -235,8 +235,8 @@ func TestNoPlanUndercutsTheBound(t *testing.T) {
 			tight++
 		}
 	}
-	for seed := range uint64(60) {
-		p := plantest.Random(seed, 8+int(seed%50))
+	random := func(p *plan.Problem, seed uint64) {
+		t.Helper()
 		for k := range uint64(30) {
 			pl, err := plan.Assemble(p, plantest.RandomDecisions(p, seed*100+k, float64(k%6)/5))
 			if err != nil {
@@ -247,6 +247,21 @@ func TestNoPlanUndercutsTheBound(t *testing.T) {
 			}
 			check(p, "random", seed, pl)
 		}
+	}
+	for seed := range uint64(80) {
+		p := joint.Serial(seed, int(seed/2%2))
+		if seed%2 == 0 {
+			p.Hardware.LaunchGap = 0
+		}
+		random(p, seed)
+	}
+	if tried < 1000 || tight < 50 {
+		t.Errorf("without copy engines %d plans tried, the bound above compute alone for %d: the law was hardly tried", tried, tight)
+	}
+	tried, tight = 0, 0
+	for seed := range uint64(60) {
+		p := plantest.Random(seed, 8+int(seed%50))
+		random(p, seed)
 		if seed%6 > 0 {
 			continue
 		}

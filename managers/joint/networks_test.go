@@ -7,27 +7,11 @@ import (
 
 	"github.com/gmemtop/gmemtop/managers/combine"
 	"github.com/gmemtop/gmemtop/managers/joint"
-	"github.com/gmemtop/gmemtop/managers/networks"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/managers/recompute"
 	"github.com/gmemtop/gmemtop/managers/swap"
 	"github.com/gmemtop/gmemtop/replay/sim"
 )
-
-func network(t testing.TB, name string) *plan.Problem {
-	t.Helper()
-	n, err := networks.ByName(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	link := plan.Link{BytesPerSecond: 12e9, Latency: 10_000}
-	p, err := n.Problem(n.Batches[0], plan.Hardware{Name: "made up", Origin: "tests", MemoryBytes: 32 << 30, D2H: link, H2D: link, Together: 1,
-		FlopsPerSecond: 12e12, FlopsType: "float32", BytesPerSecond: 800e9}, networks.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
 
 // published are the managers after others' methods that plan in moments: a MILP has its own tests.
 func published() []plan.Manager {
@@ -48,7 +32,7 @@ func published() []plan.Manager {
 // or as fast and smaller, on more than two.
 func TestJointIsBestOnEightOfTenBudgetsOfVGG(t *testing.T) {
 	t.Parallel()
-	won, table := contest(t, network(t, "VGG-16"), 10_000_000, published())
+	won, table := contest(t, joint.Network(t, "VGG-16"), 10_000_000, published())
 	if won < 8 {
 		t.Errorf("best on %d of 10\n%s", won, table)
 	}
@@ -113,7 +97,7 @@ func contest(t testing.TB, p *plan.Problem, work int64, others []plan.Manager) (
 func BenchmarkContest(b *testing.B) {
 	for _, name := range []string{"VGG-16", "ResNet-50", "GPT-2 small"} {
 		b.Run(name, func(b *testing.B) {
-			p := network(b, name)
+			p := joint.Network(b, name)
 			for b.Loop() {
 				won, table := contest(b, p, 0, published())
 				b.ReportMetric(float64(won), "best-of-10")

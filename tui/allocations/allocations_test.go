@@ -220,6 +220,7 @@ func TestTheSentenceReadsFiltersThatViewsMade(t *testing.T) {
 	for filter, want := range map[string]string{
 		"live cat:activation sort:-size":      " match cat:activation, alive at the peak: ",
 		"live size>=1048576 size<2097152":     " match size>=1.00MiB size<2.00MiB, alive at the peak: ",
+		"size1048576 seize4096":               " match size1048576 seize4096: ",
 		"sort:-size":                          " allocations: ",
 		fmt.Sprintf("live site:%d", site):     " allocations alive at the peak, from " + d.Site(site) + ": ",
 		fmt.Sprintf("site:%d model.py", site): " allocations match model.py, from " + d.Site(site) + ": ",

@@ -103,8 +103,9 @@ func filterWords(s *leaf.State) string {
 		case name == "stack" && err == nil:
 			clauses = append(clauses, "from one stack of "+siteName(d, traces.StackID(number)))
 		default:
-			if digits := strings.TrimLeft(term, "size<>="); digits != term {
-				if n, err := strconv.ParseInt(digits, 10, 64); err == nil {
+			if size, ok := strings.CutPrefix(term, "size"); ok {
+				digits := strings.TrimLeft(size, "<>=")
+				if n, err := strconv.ParseInt(digits, 10, 64); err == nil && digits != size {
 					term = strings.TrimSuffix(term, digits) + strings.ReplaceAll(s.Units.Bytes(n), " ", "")
 				}
 			}

@@ -9,7 +9,6 @@ import (
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/table"
-	"github.com/gmemtop/gmemtop/tui/theme"
 )
 
 // Draw implements leaf.View.
@@ -55,23 +54,11 @@ type segment struct {
 	fill  canvas.Fill
 }
 
-func tint(c color.Color, th *theme.Theme, n int) color.Color {
-	t, ok := c.(canvas.Tone)
-	if !ok {
-		return c
-	}
-	back := canvas.Tone{R: 0x16, G: 0x18, B: 0x1d}
-	if !th.Dark {
-		back = canvas.Tone{R: 255, G: 255, B: 255}
-	}
-	return t.Mix(back, n)
-}
-
 // segments divides the device's memory; whole is its capacity, or what is reserved where the capacity is unknown.
 func (v *View) segments(s *leaf.State, a *timeline.Autopsy) (parts []segment, whole int64) {
 	st, th := a.State, s.Theme
 	fill := func(c color.Color, strength int, pattern, mono rune) canvas.Fill {
-		return canvas.Fill{Color: tint(c, th, strength), Shade: c, Pattern: pattern, Mono: mono, ASCII: mono}
+		return canvas.Fill{Color: th.Fade(c, strength), Shade: c, Pattern: pattern, Mono: mono, ASCII: mono}
 	}
 	tensors := th.Plain()
 	tensors.Pattern = 0

@@ -48,7 +48,7 @@ func (v *View) stripRows(s *leaf.State, room int) int {
 	return min(need, max(2*room/5, 3)) + 2
 }
 
-// laneRows shares rows among the ranks: outliers get one each as far as there is room for half of them, the others share the
+// share divides rows among the ranks: outliers get one each as far as there is room for half of them, the others share the
 // rest.
 func (v *View) share(s *leaf.State, rows int) []lane {
 	run := s.Run

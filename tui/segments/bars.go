@@ -39,18 +39,6 @@ func kindOf(d *timeline.Device, p timeline.Piece, inUse bool) kind {
 	return kindCached
 }
 
-func mix(c color.Color, th *theme.Theme, n int) color.Color {
-	t, ok := c.(canvas.Tone)
-	if !ok {
-		return c
-	}
-	back := canvas.Tone{R: 0x16, G: 0x18, B: 0x1d}
-	if !th.Dark {
-		back = canvas.Tone{R: 0xff, G: 0xff, B: 0xff}
-	}
-	return t.Mix(back, n)
-}
-
 // palette keeps the fills of a theme, so that a cell costs no arithmetic on colours.
 type palette struct {
 	th    *theme.Theme
@@ -162,15 +150,15 @@ func fill(th *theme.Theme, k kind, variant int) canvas.Fill {
 	case kindUnmapped:
 		return canvas.Fill{Mono: ' ', ASCII: ' '}
 	case kindStranded:
-		return canvas.Fill{Color: mix(th.Warn.FG, th, 200), Shade: th.Warn.FG, Pattern: '░', Mono: '-', ASCII: '-'}
+		return canvas.Fill{Color: th.Fade(th.Warn.FG, 200), Shade: th.Warn.FG, Pattern: '░', Mono: '-', ASCII: '-'}
 	case kindCached:
-		return canvas.Fill{Color: mix(th.Dim.FG, th, 210), Shade: mix(th.Dim.FG, th, 70), Pattern: '·', Mono: '~', ASCII: '~'}
+		return canvas.Fill{Color: th.Fade(th.Dim.FG, 210), Shade: th.Fade(th.Dim.FG, 70), Pattern: '·', Mono: '~', ASCII: '~'}
 	case kindPending:
-		return canvas.Fill{Color: mix(th.Bad.FG, th, 170), Shade: th.Bad.FG, Pattern: '╱', Mono: '/', ASCII: '/'}
+		return canvas.Fill{Color: th.Fade(th.Bad.FG, 170), Shade: th.Bad.FG, Pattern: '╱', Mono: '/', ASCII: '/'}
 	case kindForeign:
-		return canvas.Fill{Color: mix(th.Dim.FG, th, 120), Shade: mix(th.Dim.FG, th, 30), Pattern: '?', Mono: '?', ASCII: '?'}
+		return canvas.Fill{Color: th.Fade(th.Dim.FG, 120), Shade: th.Fade(th.Dim.FG, 30), Pattern: '?', Mono: '?', ASCII: '?'}
 	case kindInternal:
-		return canvas.Fill{Color: mix(th.Accent.FG, th, 150), Shade: th.Accent.FG, Pattern: '▒', Mono: '+', ASCII: '+'}
+		return canvas.Fill{Color: th.Fade(th.Accent.FG, 150), Shade: th.Accent.FG, Pattern: '▒', Mono: '+', ASCII: '+'}
 	}
 	return th.Shade(timeline.Category(k-kindActive), variant)
 }
@@ -264,7 +252,7 @@ func (b *board) drawCell(s *leaf.State, c *canvas.Canvas, x, y, row int, l, r ha
 		}
 		if lf == rf || l.selected == r.selected {
 			st.BG = s.Theme.Cursor.FG
-			st.FG = mix(s.Theme.Cursor.FG, s.Theme, 200)
+			st.FG = s.Theme.Fade(s.Theme.Cursor.FG, 200)
 			return st
 		}
 		return canvas.Style{FG: mark(l.selected, lf.Color), BG: mark(r.selected, rf.Color)}

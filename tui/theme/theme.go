@@ -6,6 +6,8 @@
 package theme
 
 import (
+	"image/color"
+
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 )
@@ -260,10 +262,16 @@ func (t *Theme) Plain() canvas.Fill {
 // Muted is the fill below the edge of a surface of Plain: a large one in the accent's full strength would outshine all else.
 func (t *Theme) Muted() canvas.Fill {
 	f := t.Plain()
-	if tone, ok := f.Color.(canvas.Tone); ok {
-		f.Color = tone.Mix(t.bg, 150)
-	}
+	f.Color = t.Fade(f.Color, 150)
 	return f
+}
+
+// Fade returns a colour that is n/256 of the way to the ground; without colours it is c.
+func (t *Theme) Fade(c color.Color, n int) color.Color {
+	if tone, ok := c.(canvas.Tone); ok {
+		return tone.Mix(t.bg, n)
+	}
+	return c
 }
 
 // Heat returns the colour of a part of a whole on the ramp from quiet to hot, as a background; without colours it is the zero
