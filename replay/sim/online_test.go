@@ -77,6 +77,14 @@ func TestTheDriverIsPaidForByTheDirectAllocator(t *testing.T) {
 
 // What cannot be simulated is refused with a reason: nothing is measured of it.
 func TestWhatCannotBeSimulatedIsRefused(t *testing.T) {
+	vast := plantest.Chain(4, 1<<43, 1_000_000)
+	keep, err := pool.Baselines()[0].Plan(context.Background(), vast, plan.Request{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := sim.Run(context.Background(), vast, keep, sim.Options{}); err == nil || !strings.Contains(err.Error(), "needs more than the 16 TiB of the largest device") {
+		t.Errorf("an iteration of 40 TiB: %v", err)
+	}
 	p := plantest.Chain(4, 1<<20, 1_000_000)
 	swapped := []plan.Absence{{Buffer: 0, After: 1, Release: 3, Fetch: 8, Before: 9}}
 	for _, c := range []struct {
