@@ -38,7 +38,7 @@ func Assemble(p *plan.Problem, d plan.Decisions) (*plan.Plan, error) {
 	if pl, err = plan.Assemble(p, d); err != nil {
 		return nil, fmt.Errorf("assemble without swaps that the host has no room for: %w", err)
 	}
-	pl.Note("%d swaps stay in memory, since the host has no pinned memory left for them", all-len(d.Absences))
+	pl.Note("swaps left out, since the host has no pinned memory left for them: %d", all-len(d.Absences))
 	return pl, nil
 }
 
