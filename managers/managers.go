@@ -103,7 +103,7 @@ func Eager(ctx context.Context, p *plan.Problem, pl *plan.Plan) (*plan.Plan, err
 	if len(d.Absences) == 0 {
 		return nil, nil
 	}
-	eager, _, err := place.Assemble(p, d)
+	eager, err := place.Assemble(p, d)
 	if err != nil {
 		return nil, fmt.Errorf("make it runnable in eager PyTorch: %w", err)
 	}

@@ -231,7 +231,7 @@ func (v *view) assemble(discards bool) (*plan.Plan, error) {
 	if !discards {
 		d.Absences = slices.DeleteFunc(d.Absences, func(x plan.Absence) bool { return x.How == plan.Discard })
 	}
-	pl, _, err := place.Assemble(v.p, d) // a schedule need not meet the host's limit
+	pl, err := place.Assemble(v.p, d) // a schedule need not meet the host's limit
 	if err != nil {
 		return nil, err
 	}

@@ -386,3 +386,25 @@ func BenchmarkExact(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkLarge packs as many items as the largest trainings have buffers, 300 of them alive at once: in one pass, and by a search of eight steps an item.
+func BenchmarkLarge(b *testing.B) {
+	for _, n := range []int{100_000, 1_000_000} {
+		p := largerProblem(n, 300, 1)
+		for name, pack := range map[string]func() (Result, error){
+			"fit":   func() (Result, error) { return BestFit(b.Context(), p) },
+			"exact": func() (Result, error) { return Exact(b.Context(), p, Options{Work: 8 * int64(n)}) },
+		} {
+			b.Run(fmt.Sprintf("%s/items=%d", name, n), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					res, err := pack()
+					if err != nil {
+						b.Fatal(err)
+					}
+					b.ReportMetric(float64(res.Top)/float64(res.LowerBound), "top/bound")
+				}
+			})
+		}
+	}
+}

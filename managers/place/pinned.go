@@ -16,28 +16,30 @@ type copied struct {
 }
 
 // Assemble makes a plan without places of decisions, and keeps in memory what the host has no room for: swaps whose copies would take more pinned memory than
-// the hardware has are left out, and how many those are is returned. Most managers' rules know no such limit. Where copies are too many at one moment, that
+// the hardware has are left out, and a note says how many. Most managers' rules know no such limit. Where copies are too many at one moment, that
 // which the host would hold longest stays, whatever it is worth to the manager; who can do better does so before. Keeping more in memory takes nothing
 // from what runs again. The error is that of [plan.Assemble].
 //
 // Complexity beside that of assembling: O(swaps x copies at one moment), where the limit is passed.
-func Assemble(p *plan.Problem, d plan.Decisions) (pl *plan.Plan, stay int, err error) {
-	if pl, err = plan.Assemble(p, d); err != nil {
-		return nil, 0, fmt.Errorf("assemble: %w", err)
+func Assemble(p *plan.Problem, d plan.Decisions) (*plan.Plan, error) {
+	pl, err := plan.Assemble(p, d)
+	if err != nil {
+		return nil, fmt.Errorf("assemble: %w", err)
 	}
 	limit := p.Hardware.PinnedBytes
 	if limit <= 0 {
-		return pl, 0, nil
+		return pl, nil
 	}
 	if peak, _ := pl.PinnedPeak(p); peak <= limit {
-		return pl, 0, nil
+		return pl, nil
 	}
 	all := len(d.Absences)
 	d.Absences = pinned(p, d.Absences, limit)
 	if pl, err = plan.Assemble(p, d); err != nil {
-		return nil, 0, fmt.Errorf("assemble without swaps that the host has no room for: %w", err)
+		return nil, fmt.Errorf("assemble without swaps that the host has no room for: %w", err)
 	}
-	return pl, all - len(d.Absences), nil
+	pl.Note("swaps left out, since the host has no pinned memory left for them: %d", all-len(d.Absences))
+	return pl, nil
 }
 
 // pinned returns the absences without those swaps that a limit on pinned memory has no room for.

@@ -59,12 +59,9 @@ func once(ctx context.Context, p *plan.Problem, opt Options, limit int64, first 
 	if err != nil {
 		return nil, err
 	}
-	pl, stay, err := Assemble(p, d)
+	pl, err := Assemble(p, d)
 	if err != nil {
 		return nil, err
-	}
-	if stay > 0 {
-		pl.Note("swaps that the manager asked for and the host has no pinned memory for, so that they stay in memory: %d", stay)
 	}
 	res, err := Place(ctx, p, pl, opt)
 	if err != nil && first && ctx.Err() != nil {

@@ -82,7 +82,7 @@ func Runnable(ctx context.Context, p *plan.Problem, pl *plan.Plan, opt place.Opt
 	if err != nil {
 		return nil, err
 	}
-	out, _, err := place.Assemble(p, d)
+	out, err := place.Assemble(p, d)
 	if err != nil {
 		return nil, fmt.Errorf("for eager PyTorch: %w", err)
 	}

@@ -144,8 +144,12 @@ func (r *run) online(ctx context.Context) error {
 		}
 	}
 	free, ok, err := r.completes(ctx, 0, warmUp)
-	if err != nil || !ok {
-		return fmt.Errorf("simulate without a cap: %w", orOutOfMemory(err))
+	switch {
+	case err != nil:
+		return fmt.Errorf("simulate without a cap: %w", err)
+	case !ok:
+		return fmt.Errorf("simulate: the iteration needs more than the %d TiB of the largest device that is simulated, so that no allocator can serve it: %w",
+			unlimited>>40, allocator.ErrOutOfMemory)
 	}
 	held := free.a.Stats().PeakReserved
 	r.m.Reserved = held

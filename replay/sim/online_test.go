@@ -2,6 +2,7 @@ package sim_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
@@ -71,5 +72,40 @@ func TestTheDriverIsPaidForByTheDirectAllocator(t *testing.T) {
 	}
 	if step["direct"] <= step["caching"] {
 		t.Errorf("direct takes %d ns and caching %d", step["direct"], step["caching"])
+	}
+}
+
+// What cannot be simulated is refused with a reason: nothing is measured of it.
+func TestWhatCannotBeSimulatedIsRefused(t *testing.T) {
+	vast := plantest.Chain(4, 1<<43, 1_000_000)
+	keep, err := pool.Baselines()[0].Plan(context.Background(), vast, plan.Request{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := sim.Run(context.Background(), vast, keep, sim.Options{}); err == nil || !strings.Contains(err.Error(), "needs more than the 16 TiB of the largest device") {
+		t.Errorf("an iteration of 40 TiB: %v", err)
+	}
+	p := plantest.Chain(4, 1<<20, 1_000_000)
+	swapped := []plan.Absence{{Buffer: 0, After: 1, Release: 3, Fetch: 8, Before: 9}}
+	for _, c := range []struct {
+		policy   plan.Policy
+		absences []plan.Absence
+		want     string
+	}{
+		{plan.Policy{Name: "caching"}, swapped, "copies under the online allocator \"caching\" are not emulated: place the plan"},
+		{plan.Policy{Name: plan.PolicyAsync}, nil, "the rules of the driver's own pool are not public"},
+		{plan.Policy{Name: "caching", Settings: "time_travel:True"}, nil, "time_travel: no such option"},
+		{plan.Policy{Name: "nobody's"}, nil, "nobody's"},
+	} {
+		pl, err := plan.Assemble(p, plan.Decisions{Absences: c.absences})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pl.Policy = &c.policy
+		pl.Order(p)
+		m, err := sim.Run(context.Background(), p, pl, sim.Options{})
+		if err == nil || !strings.Contains(err.Error(), c.want) || m.StepTime != 0 {
+			t.Errorf("%+v: a step of %d ns and %v, want %q", c.policy, m.StepTime, err, c.want)
+		}
 	}
 }
