@@ -21,6 +21,9 @@ func emitted(p *plan.Problem, r *replay.Result, u timeline.Units) (string, error
 	if r.Plan.Policy != nil {
 		return allocatorFile(r)
 	}
+	if r.Plan.Executor != plan.TorchEager && r.Info.Family != plan.Pooling && len(r.Plan.Absences) == 0 {
+		return "", unsupportedError{fmt.Errorf("%s has nothing to do: a step fits into %s as it is", r.Info.Name, u.Bytes(r.Plan.Budget))}
+	}
 	if r.Plan.Executor != plan.TorchEager {
 		return "", unsupportedError{fmt.Errorf("%s only chooses addresses, which PyTorch's allocator does not take from a plan: try its settings (expandable)", r.Info.Name)}
 	}

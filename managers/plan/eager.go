@@ -18,12 +18,21 @@ func (p *Problem) EagerRefusal(x Absence) string {
 		return "only tensors saved for backward can leave, and this is " + b.Category.String()
 	case p.SavesKnown && !b.Saved:
 		return "autograd does not save it in a module's forward pass"
+	case p.SavesKnown && b.Category == timeline.Input && p.outlives(x.Buffer):
+		return "the program itself holds it to the end of the step"
 	case p.Ops[x.After].Phase == traces.PhaseBackward || p.Ops[x.After].Phase == traces.PhaseOptimizer:
 		return "it leaves behind the forward pass"
 	case p.Ops[x.Before].Phase == traces.PhaseForward:
 		return "it would have to be back within the forward pass"
 	}
 	return ""
+}
+
+// outlives reports whether a buffer is there at the iteration's end though nothing touches it any more: a batch that stands in a variable until the next one comes, or
+// in a list. What autograd alone holds goes with the last backward op that reads it.
+func (p *Problem) outlives(b BufferID) bool {
+	x, touches := &p.Buffers[b], p.TouchesOf(b)
+	return x.Life == Carried || int(x.End) == len(p.Ops) && len(touches) > 0 && touches[len(touches)-1].Op+1 < x.End
 }
 
 // HookTime returns what hooks take at op i where tensors leave memory and return, in nanoseconds: at each that autograd saves; and where ops run again (noted), at

@@ -8,6 +8,7 @@ import os
 import sys
 
 import torch
+import torch.utils._python_dispatch
 
 with open(sys.argv[1]) as f:
     agent = {"__name__": "agent"}
@@ -61,6 +62,15 @@ os.environ["LOCAL_WORLD_SIZE"], manager.before, rooms[0] = "4", 10 * GIB, 4 * GI
 expect("three have theirs", manager._refusal(plan), "")
 manager.before = 8 * GIB
 expect("there was too little before", "4 ranks" in manager._refusal(plan), True)
+
+# Ops that are taken down are a dispatch mode's to see: one of the program's own around them would see ours.
+os.environ["LOCAL_WORLD_SIZE"], manager.before, rooms[0] = "1", None, 10 * GIB
+with torch.utils._python_dispatch.TorchDispatchMode():
+    again, alone = manager._refusal(dict(plan, groups=[[["aten::relu", 0]]])), manager._refusal(plan)
+expect("a mode of the program's own", (again, alone), ("the program has a dispatch mode of its own around its steps", ""))
+manager._of_parameters = lambda: torch.device("meta")
+expect("another device", manager._refusal(plan), "the parameters are on meta, and plans are carried out on cpu and cuda")
+manager._of_parameters = lambda: torch.device("cpu")
 
 # What a GPU's graph is made of is no place to begin.
 manager.order, asked, capturing = {"id": 3, "plan": plan}, [], [True]
