@@ -39,6 +39,15 @@ func alive(pid int, started int64) bool {
 	return err == nil && s.state != 'Z' && s.state != 'X' && (started == 0 || s.started == started)
 }
 
+// pidSpace names the name space that this program's numbers of processes are of.
+func pidSpace() string {
+	name, err := os.Readlink("/proc/self/ns/pid")
+	if err != nil {
+		return "-"
+	}
+	return name
+}
+
 func statOf(pid int) (stat, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

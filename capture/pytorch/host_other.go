@@ -18,6 +18,9 @@ func alive(pid int, _ int64) bool {
 	return err == nil && p.Signal(syscall.Signal(0)) == nil
 }
 
+// pidSpace is one here.
+func pidSpace() string { return "-" }
+
 // everyone, statOf, environOf and awaitEnd serve to attach to what the environment does not reach, which is done on Linux only.
 func everyone() map[int]stat         { return nil }
 func statOf(int) (stat, error)       { return stat{}, errors.ErrUnsupported }

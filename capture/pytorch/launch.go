@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -157,7 +156,7 @@ func (j *Job) start(base string) error {
 	if err := j.cmd.Start(); err != nil {
 		return err
 	}
-	_ = os.WriteFile(filepath.Join(j.folder, "pid"), []byte(strconv.Itoa(j.cmd.Process.Pid)), 0o600)
+	leaveOwner(j.folder, j.cmd.Process.Pid)
 	go func() {
 		awaitEnd(j.cmd.Process.Pid) // so that nobody waits while Reach attaches to it
 		_ = j.cmd.Wait()
@@ -218,13 +217,25 @@ func outputFile(run string) (*os.File, error) {
 	return f, nil
 }
 
-// sweep removes the folders of runs whose command has ended and whose viewer did not live to remove them.
+// A run's folder is its command's: children of that may import torch long after the viewer has gone. ownerFile is the file in it that says which process the
+// command is: its number, when it started, and what name space these numbers are of.
+const ownerFile = "pid"
+
+func leaveOwner(folder string, pid int) {
+	s, _ := statOf(pid) // 0 where that is not known, by which alive goes by the number alone
+	_ = os.WriteFile(filepath.Join(folder, ownerFile), fmt.Appendf(nil, "%d %d %s", pid, s.started, pidSpace()), 0o600)
+}
+
+// sweep removes the folders of runs whose command has ended and whose viewer did not live to remove them. Containers may share a folder and not their processes: of
+// a run in another nothing can be told, and it is left alone.
 func sweep(base string) {
-	folders, _ := filepath.Glob(filepath.Join(base, "run-*", "pid"))
+	folders, _ := filepath.Glob(filepath.Join(base, "run-*", ownerFile))
 	for _, f := range folders {
-		b, err := os.ReadFile(f)
-		pid, bad := strconv.Atoi(string(b))
-		if err == nil && bad == nil && !alive(pid, 0) {
+		var pid int
+		var started int64
+		var space string
+		b, _ := os.ReadFile(f)
+		if _, err := fmt.Sscan(string(b), &pid, &started, &space); err == nil && space == pidSpace() && !alive(pid, started) {
 			_ = os.RemoveAll(filepath.Dir(f))
 		}
 	}

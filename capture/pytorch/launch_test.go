@@ -1,0 +1,47 @@
+package pytorch
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// Of a run in a container that shares the folder the process is not seen here: taken for one that has ended, it would lose its agent before its program has imported
+// torch.
+func TestOnlyFoldersOfRunsThatAreKnownToHaveEndedAreSwept(t *testing.T) {
+	t.Parallel()
+	base := t.TempDir()
+	self, err := statOf(os.Getpid())
+	if err != nil {
+		t.Skip("needs Linux: " + err.Error())
+	}
+	const nobody = 1 << 30 // no system has so many
+	for name, text := range map[string]string{
+		"run-lives":    fmt.Sprintf("%d %d %s", os.Getpid(), self.started, pidSpace()),
+		"run-ended":    fmt.Sprintf("%d %d %s", nobody, 5, pidSpace()),
+		"run-replaced": fmt.Sprintf("%d %d %s", os.Getpid(), self.started-1, pidSpace()),
+		"run-inside":   fmt.Sprintf("%d %d %s", nobody, 5, "pid:[1]"),
+		"run-unsaid":   "",
+	} {
+		folder := filepath.Join(base, name)
+		if err := os.Mkdir(folder, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(folder, ownerFile), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(base, "run-begins"), 0o700); err != nil { // whose command has not been started
+		t.Fatal(err)
+	}
+	leaveOwner(filepath.Join(base, "run-begins"), os.Getpid())
+	sweep(base)
+	left, _ := filepath.Glob(filepath.Join(base, "run-*"))
+	for i := range left {
+		left[i] = filepath.Base(left[i])
+	}
+	if got, want := fmt.Sprint(left), "[run-begins run-inside run-lives run-unsaid]"; got != want {
+		t.Errorf("left are %s, not %s", got, want)
+	}
+}
