@@ -5,7 +5,8 @@ memory from it, and hands plans and figures over. Nothing here is raised into tr
 
 What is known of an allocator is its table of virtual functions. Which slot holds which function differs from version to version, so it is not
 assumed: each slot of the table in this process is looked up among the symbols of the library that it lies in, and the functions that are exchanged
-have to have the exact names, arguments included, that pool.c is written for. SLOTS are the numbers that this found in the versions it was tried with.
+have to have the exact names, arguments included, that pool.c is written for. They have to be where SLOTS has them, too, which names the versions that this serves: by device
+and version, -1 for what there is none of or is left alone, as it is in each release of torch for Linux (testdata/slots.py reads it from those).
 """
 import ctypes
 import os
@@ -14,11 +15,12 @@ import struct
 import sys
 import threading
 
-OLDEST, NEWEST = (2, 2), (2, 15)
 HOOKED = ("allocate", "raw_deleter", "recordStream", "getBaseAllocation", "shareIpcHandle", "begin", "end")
-SLOTS = {  # by device and version: where HOOKED are, -1 for what there is none of or is left alone
-    ("cpu", 2, 2): (2, 3, -1, -1, -1, -1, -1), ("cpu", 2, 6): (2, 4, -1, -1, -1, -1, -1), ("cpu", 2, 15): (2, 4, -1, -1, -1, -1, -1),
-    ("cuda", 2, 2): (2, -1, 13, 12, -1, 18, 19), ("cuda", 2, 6): (2, -1, 18, 17, 29, 23, 24), ("cuda", 2, 15): (2, -1, 24, 23, 36, 26, 27)}
+SLOTS = {"cpu": dict([((2, 2), (2, 3, -1, -1, -1, -1, -1))] + [((2, n), (2, 4, -1, -1, -1, -1, -1)) for n in range(3, 16)]),
+         "cuda": {(2, 2): (2, -1, 13, 12, -1, 18, 19), (2, 3): (2, -1, 15, 14, -1, 20, 21), (2, 4): (2, -1, 15, 14, -1, 20, 21), (2, 5): (2, -1, 15, 14, 24, 20, 21),
+                  (2, 6): (2, -1, 18, 17, 29, 23, 24), (2, 7): (2, -1, 18, 17, 29, 23, 24), (2, 8): (2, -1, 18, 17, 30, 23, 24), (2, 9): (2, -1, 22, 21, 31, 24, 25),
+                  (2, 10): (2, -1, 24, 23, 34, 26, 27), (2, 11): (2, -1, 24, 23, 34, 26, 27), (2, 12): (2, -1, 24, 23, 34, 26, 27), (2, 13): (2, -1, 24, 23, 36, 26, 27),
+                  (2, 14): (2, -1, 24, 23, 36, 26, 27), (2, 15): (2, -1, 24, 23, 36, 26, 27)}}
 CPU, CUDA = "3c1019DefaultCPUAllocatorE", "3c104cuda20CUDACachingAllocator6Native22NativeCachingAllocatorE"
 NAMES = {  # the names that the symbols of HOOKED have
     "cpu": (("_ZN3c1019DefaultCPUAllocator8allocateEm", "_ZNK3c1019DefaultCPUAllocator8allocateEm"), ("_ZNK3c1019DefaultCPUAllocator11raw_deleterEv",), (), (), (), (), ()),
@@ -29,7 +31,7 @@ NAMES = {  # the names that the symbols of HOOKED have
          ("", "25beginAllocateStreamToPoolEiP11CUstream_stSt4pairIyyE"), ("", "25beginAllocateStreamToPoolEaP11CUstream_stSt4pairIyyE")),
         (("", "17endAllocateToPoolEaSt4pairIyyE"), ("", "17endAllocateToPoolEiSt4pairIyyE"), ("", "23endAllocateStreamToPoolEiP11CUstream_st"),
          ("", "23endAllocateStreamToPoolEaP11CUstream_st"))))}
-ABSENT = ("shareIpcHandle",)  # from torch 2.2
+ABSENT = ("shareIpcHandle",)  # from torch before 2.5
 RUNTIME = ("cudaStreamIsCapturing", "cudaEventCreateWithFlags", "cudaEventRecord", "cudaEventQuery", "cudaEventDestroy", "cudaStreamWaitEvent", "cudaGetDevice",
            "cudaSetDevice", "cudaGetLastError")
 FIGURES = ("served", "served_bytes", "missed", "unplanned", "occupied", "elsewhere", "captured", "iterations", "last_served", "last_served_bytes", "planned",
@@ -164,12 +166,13 @@ class Pool(object):
         number = tuple(int(n) for n in version.split(".")[:2] if n.isdigit())
         if sys.platform != "linux" or platform.machine() not in ("x86_64", "aarch64"):
             raise Refused("the pool runs on Linux, on x86-64 and arm64: the other managers need neither")
-        if not OLDEST <= number <= NEWEST:
-            raise Refused("the pool knows torch %d.%d to %d.%d and this is %s: the other managers work with it" % (OLDEST + NEWEST + (version,)))
         if not getattr(sys, "_is_gil_enabled", lambda: True)():
             raise Refused("the pool was not tried with a free-threaded Python: the other managers work with it")
-        if self.kind not in ALIGN:
+        if self.kind not in SLOTS:
             raise Refused("the pool knows the memory of NVIDIA GPUs and of the host, not of %s: the other managers work with it" % self.device)
+        if number not in SLOTS[self.kind]:
+            known = min(SLOTS[self.kind]) + max(SLOTS[self.kind])
+            raise Refused("the pool knows torch %d.%d to %d.%d and this is %s: the other managers work with it" % (known + (version,)))
         if self.kind == "cuda":
             if platform.machine() != "x86_64":
                 raise Refused("on a GPU the pool runs on x86-64: the other managers work here")
@@ -184,9 +187,9 @@ class Pool(object):
             self.library = self._load()
         if self.found is None:
             self.found = table(self.kind, self.library.pool_theirs)
-            known = SLOTS.get((self.kind,) + number)
-            if known is not None and known != self.found[2]:
-                raise Refused("torch %s has its allocator's functions at %s, not at %s: it is no torch that is known" % (version, self.found[2], known))
+            if SLOTS[self.kind][number] != self.found[2]:
+                raise Refused("torch %s has its allocator's functions at %s, not at %s: it is no torch that is known" % (version, self.found[2], SLOTS[self.kind][number]))
+
     def _load(self):
         try:
             library = ctypes.CDLL(self.path)

@@ -349,7 +349,7 @@ func TestTheTableOfTorchsAllocatorForGPUsIsExchangedAndPutBack(t *testing.T) {
 
 func TestWhatIsWrongIsSaidAndNothingIsLeft(t *testing.T) {
 	var o struct {
-		None, Missing, MPS, CUDA, Huge, Empty, Outside, Nothing, Unaligned, Negative, Placeless, Stream, Arm, Twice, Second, Left, Moved string
+		None, Missing, MPS, CUDA, Huge, Empty, Outside, Nothing, Unaligned, Negative, Placeless, Stream, Arm, Twice, Second, Left, Moved, Unnamed string
 		CUDARecord                                                                                                                       string `json:"cuda_record"`
 		Short                                                                                                                            string
 		Armed, Taken, Kept                                                                                                               int
@@ -361,7 +361,7 @@ func TestWhatIsWrongIsSaidAndNothingIsLeft(t *testing.T) {
 	for _, c := range []struct{ name, said, want string }{
 		{"missing", o.Missing, "cannot be loaded"}, {"mps", o.MPS, "NVIDIA"}, {"cuda_record", o.CUDARecord, "history"}, {"huge", o.Huge, "memory"}, {"empty", o.Empty, "0 entries"},
 		{"outside", o.Outside, "outside"}, {"nothing", o.Nothing, "entries"}, {"unaligned", o.Unaligned, "aligned"}, {"negative", o.Negative, "malformed"},
-		{"placeless", o.Placeless, "no entry"}, {"stream", o.Stream, "malformed"}, {"twice", o.Twice, "turn it off"}, {"second", o.Second, "another pool"}, {"moved", o.Moved, "no torch that is known"},
+		{"placeless", o.Placeless, "no entry"}, {"stream", o.Stream, "malformed"}, {"twice", o.Twice, "turn it off"}, {"second", o.Second, "another pool"}, {"moved", o.Moved, "no torch that is known"}, {"unnamed", o.Unnamed, "the pool knows torch"},
 	} {
 		if !strings.Contains(c.said, c.want) {
 			t.Errorf("%s: said %q", c.name, c.said)
@@ -379,7 +379,7 @@ func TestWhatIsWrongIsSaidAndNothingIsLeft(t *testing.T) {
 		}
 	}
 	for device, known := range o.Known {
-		if known != nil && !slices.Equal(known, o.Found[device]) {
+		if !slices.Equal(known, o.Found[device]) {
 			t.Errorf("%s: slots %v, not %v", device, o.Found[device], known)
 		}
 	}

@@ -418,14 +418,14 @@ def refusals():
     out["versions"] = versions
     Torch.__version__ = torch.__version__
     number = tuple(int(n) for n in torch.__version__.split(".")[:2])
-    known = live.SLOTS.get(("cpu",) + number)
-    live.SLOTS[("cpu",) + number] = (3,) + tuple([-1] * 6)
+    known = live.SLOTS["cpu"][number]
+    live.SLOTS["cpu"][number] = (3,) + known[1:]
     out["moved"] = live.Pool(torch, library, "cpu").refusal()
-    del live.SLOTS[("cpu",) + number]
-    if known:
-        live.SLOTS[("cpu",) + number] = known
+    del live.SLOTS["cpu"][number]
+    out["unnamed"] = live.Pool(torch, library, "cpu").refusal()
+    live.SLOTS["cpu"][number] = known
     out["found"] = {device: found(device)[2] for device in ("cpu", "cuda")}
-    out["known"] = {device: live.SLOTS.get((device,) + number) for device in ("cpu", "cuda")}
+    out["known"] = {device: live.SLOTS[device][number] for device in ("cpu", "cuda")}
     return out
 
 
