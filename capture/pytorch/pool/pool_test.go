@@ -350,12 +350,12 @@ func TestTheTableOfTorchsAllocatorForGPUsIsExchangedAndPutBack(t *testing.T) {
 func TestWhatIsWrongIsSaidAndNothingIsLeft(t *testing.T) {
 	var o struct {
 		None, Missing, MPS, CUDA, Huge, Empty, Outside, Nothing, Unaligned, Negative, Placeless, Stream, Arm, Twice, Second, Left, Moved, Unnamed string
-		CUDARecord                                                                                                                       string `json:"cuda_record"`
-		Short                                                                                                                            string
-		Armed, Taken, Kept                                                                                                               int
-		Table                                                                                                                            bool
-		Versions                                                                                                                         map[string]string
-		Found, Known                                                                                                                     map[string][]int
+		CUDARecord                                                                                                                                string `json:"cuda_record"`
+		Short                                                                                                                                     string
+		Armed, Taken, Kept                                                                                                                        int
+		Table                                                                                                                                     bool
+		Versions                                                                                                                                  map[string]string
+		Found, Known                                                                                                                              map[string][]int
 	}
 	ran(t, "refusals", &o)
 	for _, c := range []struct{ name, said, want string }{
