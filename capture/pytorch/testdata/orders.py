@@ -14,6 +14,10 @@ with open(sys.argv[1]) as f:
 class Manager(space["Manager"]):
     """One that hears of a second order, as the sending thread may, when it has come to some place with the first."""
 
+    class torch(object):
+        class cuda(object):
+            is_initialized = staticmethod(lambda: False)
+
     def __init__(self, place):
         space["Manager"].__init__(self, "")
         self.place, self.carried = place, []
