@@ -266,7 +266,7 @@ func TestARankThatComesLateHasThePlanAndOneThatDiesKeepsNobodyFromIt(t *testing.
 }
 
 func TestARankThatRefusesIsNamedAndTheOthersGoOn(t *testing.T) {
-	torch(t)
+	torchtest.Needs(t, 206, compiledUnseen)
 	t.Parallel()
 	ranks := startTwo(t, "gpt@500", "compiled@500")
 	ranks.both()
