@@ -17,6 +17,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
+	"github.com/gmemtop/gmemtop/capture/torchtest"
 )
 
 // rig is a launch by hand, for agents that are broken on purpose.
@@ -70,16 +71,7 @@ func TestWhateverGoesWrongInTheAgentTrainingGoesOn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	dir, err := os.MkdirTemp("", "gm")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	l, err := pytorch.Listen(filepath.Join(dir, "x.sock"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
+	dir, l := listening(t)
 	ctx, stop := context.WithTimeout(context.Background(), 4*time.Minute)
 	defer stop()
 	cmd := exec.CommandContext(ctx, python(t), "testdata/broken.py", l.Path(), agents)
@@ -141,16 +133,7 @@ func TestWhateverGoesWrongInTheAgentTrainingGoesOn(t *testing.T) {
 // cuda:0, and functions of torch.cuda that say what they were asked for. What a real allocator records is not tried here.
 func TestAnAllocatorsHistoryTravels(t *testing.T) {
 	t.Parallel()
-	dir, err := os.MkdirTemp("", "gm")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	l, err := pytorch.Listen(filepath.Join(dir, "x.sock"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
+	dir, l := listening(t)
 	const standIn = `
 def _stand_in(torch):
     on = []
@@ -247,16 +230,7 @@ def _stand_in(torch):
 // TestReplayedGraphsAreCountedAndSaid has a stand-in for CUDA graphs, since real ones need a GPU: a described step says that it does not see into them.
 func TestReplayedGraphsAreCountedAndSaid(t *testing.T) {
 	t.Parallel()
-	dir, err := os.MkdirTemp("", "gm")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	l, err := pytorch.Listen(filepath.Join(dir, "x.sock"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
+	dir, l := listening(t)
 	const asks = "if self.torch.cuda.is_available() and hasattr("
 	if strings.Count(pytorch.Agent(), asks) != 1 {
 		t.Fatalf("the agent has no %q", asks)
@@ -296,11 +270,7 @@ func TestReplayedGraphsAreCountedAndSaid(t *testing.T) {
 // TestAViewerThatDoesNotReadHoldsNothingUp has the socket full.
 func TestAViewerThatDoesNotReadHoldsNothingUp(t *testing.T) {
 	t.Parallel()
-	dir, err := os.MkdirTemp("", "gm")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := torchtest.Folder(t)
 	l, err := net.Listen("unix", filepath.Join(dir, "x.sock"))
 	if err != nil {
 		t.Fatal(err)
@@ -338,11 +308,7 @@ func TestAViewerThatDoesNotReadHoldsNothingUp(t *testing.T) {
 // TestStepsThatWaitTooLongForAViewerAreCounted has a viewer come when more steps have ended than wait for one.
 func TestStepsThatWaitTooLongForAViewerAreCounted(t *testing.T) {
 	t.Parallel()
-	dir, err := os.MkdirTemp("", "gm")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := torchtest.Folder(t)
 	agent, room := pytorch.Agent(), "MAX_STEPS = 20000 "
 	if strings.Count(agent, room) != 1 {
 		t.Fatalf("the agent has no %q", room)
@@ -430,14 +396,26 @@ func anyPython(t *testing.T) string {
 	return python
 }
 
-// withAgent runs a script that is given the agent's source, and holds if it ends well.
-func withAgent(t *testing.T, python, script string) {
+// listening returns a listener, and the folder that its socket is in.
+func listening(t *testing.T) (dir string, l *pytorch.Listener) {
+	t.Helper()
+	dir = torchtest.Folder(t)
+	l, err := pytorch.Listen(filepath.Join(dir, "x.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return dir, l
+}
+
+// withAgent runs a script that is given the agent's source and more, and holds if it ends well.
+func withAgent(t *testing.T, python, script string, more ...string) {
 	t.Helper()
 	agent := filepath.Join(t.TempDir(), "agent.py")
 	if err := os.WriteFile(agent, []byte(pytorch.Agent()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(python, script, agent)
+	cmd := exec.Command(python, append([]string{script, agent}, more...)...)
 	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)

@@ -85,13 +85,5 @@ func TestAPlanEndsWhereTheProgramTurnsToCUDAGraphs(t *testing.T) {
 
 func TestSwapsTakeNoMoreThanTheHostAndItsControlGroupsHave(t *testing.T) {
 	t.Parallel()
-	agent := filepath.Join(t.TempDir(), "agent.py")
-	if err := os.WriteFile(agent, []byte(pytorch.Agent()), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(python(t), filepath.Join("testdata", "room.py"), agent, t.TempDir())
-	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
+	withAgent(t, python(t), "testdata/room.py", t.TempDir())
 }

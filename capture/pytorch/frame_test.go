@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/torchtest"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -171,11 +172,7 @@ func FuzzSession(f *testing.F) {
 // folder gives the test a folder of its own for sockets.
 func folder(t *testing.T) string {
 	t.Helper()
-	base, err := os.MkdirTemp("", "gm")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(base) })
+	base := torchtest.Folder(t)
 	t.Setenv("XDG_RUNTIME_DIR", base)
 	dir, err := Folder()
 	if err != nil {

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/gmemtop/gmemtop/capture/torchtest"
 )
 
 const nobody = 65534
@@ -199,11 +201,7 @@ func TestAFolderThatIsNotTheProcesssUsersIsNoPlace(t *testing.T) {
 
 func TestAFolderThatSomebodyKeepsLockedHoldsNobodyUpForEver(t *testing.T) {
 	t.Parallel()
-	dir, err := os.MkdirTemp("", "gm")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := torchtest.Folder(t)
 	held, err := os.Open(dir)
 	if err != nil {
 		t.Fatal(err)

@@ -27,11 +27,7 @@ var python = torchtest.Python
 // private gives the test folders of its own for sockets, markers and output.
 func private(t *testing.T) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "gm") // not t.TempDir: a socket's path has to be short
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := torchtest.Folder(t)
 	t.Setenv("XDG_RUNTIME_DIR", dir)
 	t.Setenv("XDG_STATE_HOME", filepath.Join(dir, "state"))
 }

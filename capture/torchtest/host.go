@@ -28,11 +28,7 @@ type Host struct {
 func NewHost(t testing.TB) *Host {
 	t.Helper()
 	python := Python(t)
-	folder, err := os.MkdirTemp("", "gm") // not t.TempDir: another user may have to get there
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(folder) })
+	folder := Folder(t)
 	if err := os.Chmod(folder, 0o711); err != nil {
 		t.Fatal(err)
 	}

@@ -47,3 +47,14 @@ func Needs(t testing.TB, least int, what string) {
 		t.Skipf("needs torch %d.%d: %s; this is %s", least/100, least%100, what, text)
 	}
 }
+
+// Folder returns a folder for a test, which is gone with it. Unlike that of t.TempDir its path is short enough for a socket's, and other users can be let into it.
+func Folder(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "gm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/gmemtop/gmemtop/capture/torchtest"
 )
 
 // idle imports the modules that it is told, makes a folder, and does next to nothing from then on.
@@ -48,11 +50,7 @@ type bystander struct {
 // newBystander prepares a process: a folder for it.
 func newBystander(t *testing.T) *bystander {
 	t.Helper()
-	folder, err := os.MkdirTemp("", "gm") // not t.TempDir: a socket's path has to be short, and another user has to get there
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(folder) })
+	folder := torchtest.Folder(t)
 	if err := os.Chmod(folder, 0o755); err != nil {
 		t.Fatal(err)
 	}

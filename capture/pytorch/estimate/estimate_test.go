@@ -165,11 +165,7 @@ func described2(t *testing.T, name string) []step {
 // watched trains for real under the agent and returns two steps that it described.
 func watched(t *testing.T, script, name string) []step {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "gm") // not t.TempDir: a socket's path has to be short
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := torchtest.Folder(t)
 	t.Setenv("XDG_RUNTIME_DIR", dir)
 	t.Setenv("XDG_STATE_HOME", dir)
 	job, err := pytorch.Start(pytorch.Launch{Argv: []string{python(t), script, name, "--device", "cpu", "--steps", "100000"}, Dir: dir, Env: append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")})
