@@ -5,21 +5,9 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-)
 
-// keys lists the JSON keys of a type and of all that it holds.
-func keys(t reflect.Type) (all []string) {
-	switch t.Kind() {
-	case reflect.Pointer, reflect.Slice:
-		return keys(t.Elem())
-	case reflect.Struct:
-		for f := range t.NumField() {
-			key, _, _ := strings.Cut(t.Field(f).Tag.Get("json"), ",")
-			all = append(append(all, key), keys(t.Field(f).Type)...)
-		}
-	}
-	return all
-}
+	"github.com/gmemtop/gmemtop/managers/plan/plantest"
+)
 
 func TestTheDocumentNamesEveryKeyOfAComparison(t *testing.T) {
 	page, err := os.ReadFile("../docs/json.md")
@@ -29,7 +17,7 @@ func TestTheDocumentNamesEveryKeyOfAComparison(t *testing.T) {
 	_, section, _ := strings.Cut(string(page), "## compare --json\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	found := 0
-	for _, key := range keys(reflect.TypeFor[comparisonJSON]()) {
+	for _, key := range plantest.JSONKeys(reflect.TypeFor[comparisonJSON]()) {
 		if key == "schema_version" { // every document's
 			continue
 		}

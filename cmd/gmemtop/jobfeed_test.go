@@ -227,16 +227,24 @@ func TestEveryRankIsRecordedToAFileOfItsOwnAndTheyAreOneRun(t *testing.T) {
 	}
 }
 
-// TestARankThatIsNotRecordedAnyMoreIsToldOfAtOnce has the second file of a rank's recording refused, in the middle of the job.
-func TestARankThatIsNotRecordedAnyMoreIsToldOfAtOnce(t *testing.T) {
-	dir := t.TempDir()
-	said, err := os.Create(filepath.Join(dir, "said"))
+// recordingRun returns a run without a screen that records to run.gmt in a folder, and the file that holds what it says.
+func recordingRun(t *testing.T) (c runCommand, dir, said string) {
+	t.Helper()
+	dir = t.TempDir()
+	f, err := os.Create(filepath.Join(dir, "said"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer said.Close()
-	c := runCommand{watcher: watcher{app: newApp(nil, said, said, nil)}}
-	c.flags.output, c.live.maxBytes = filepath.Join(dir, "run.gmt"), "1B"
+	t.Cleanup(func() { _ = f.Close() })
+	c.watcher = watcher{app: newApp(nil, f, f, nil)}
+	c.flags.output = filepath.Join(dir, "run.gmt")
+	return c, dir, f.Name()
+}
+
+// TestARankThatIsNotRecordedAnyMoreIsToldOfAtOnce has the second file of a rank's recording refused, in the middle of the job.
+func TestARankThatIsNotRecordedAnyMoreIsToldOfAtOnce(t *testing.T) {
+	c, dir, said := recordingRun(t)
+	c.live.maxBytes = "1B"
 	w, err := c.watch("", "")
 	if err != nil {
 		t.Fatal(err)
@@ -251,7 +259,7 @@ func TestARankThatIsNotRecordedAnyMoreIsToldOfAtOnce(t *testing.T) {
 		m.Window(capture.Window{Trace: sampleTrace(t), First: 1, Last: 1, How: capture.HowOps})
 	}
 	m.recorder.End(capture.End{}) // which writes what it holds, as a second that goes by does
-	b, err := os.ReadFile(said.Name())
+	b, err := os.ReadFile(said)
 	if text := string(b); err != nil || strings.Count(text, "nothing is recorded any more: recording ") != 1 || !strings.Contains(text, "run-rank1.001.gmt") {
 		t.Errorf("before the job has ended it is said: %q, %v", text, err)
 	}
@@ -266,14 +274,8 @@ func TestARankThatIsNotRecordedAnyMoreIsToldOfAtOnce(t *testing.T) {
 
 // TestATriggerIsToldOfInEveryRank has one that holds in both, where there is no screen.
 func TestATriggerIsToldOfInEveryRank(t *testing.T) {
-	dir := t.TempDir()
-	said, err := os.Create(filepath.Join(dir, "said"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer said.Close()
-	c := runCommand{watcher: watcher{app: newApp(nil, said, said, nil)}}
-	c.flags.output, c.live.triggers = filepath.Join(dir, "run.gmt"), []string{"iteration=2"}
+	c, _, said := recordingRun(t)
+	c.live.triggers = []string{"iteration=2"}
 	w, err := c.watch("", "")
 	if err != nil {
 		t.Fatal(err)
@@ -285,7 +287,7 @@ func TestATriggerIsToldOfInEveryRank(t *testing.T) {
 	if err := errors.Join(w.close(), f.close()); err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(said.Name())
+	text, err := os.ReadFile(said)
 	for _, want := range []string{"gmemtop: iteration=2: iteration 2 in step 2\n", "gmemtop: rank 1: iteration=2: iteration 2 in step 2\n"} {
 		if err != nil || !strings.Contains(string(text), want) {
 			t.Errorf("%q is not said: %q, %v", want, text, err)

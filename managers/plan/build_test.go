@@ -84,6 +84,28 @@ func TestAProblemHasThePeakOfItsIterationAndKeepingEverythingIsAValidPlan(t *tes
 	}
 }
 
+// problemOf returns the problem of described steps, in the words of their file.
+func problemOf(t *testing.T, described string) *plan.Problem {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "steps.json")
+	if err := os.WriteFile(path, []byte(described), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	tr, err := load.Open(t.Context(), path, load.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tl, err := timeline.Build(t.Context(), tr, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := plan.FromDevice(t.Context(), tl.Main(), plan.BuildOptions{Iteration: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
 // TestTimesCountFromTheFirstOp: what is only allocated and freed before the first op of an iteration makes it no longer, however late the recording begins.
 func TestTimesCountFromTheFirstOp(t *testing.T) {
 	const recorded = `{"gmemtop":"described","version":1,"torch":"2.9.0","device":"cuda:0","pid":7,"rank":0,"world_size":1,"epoch_ns":0,"steps":[[5000000,5001000]]}
@@ -95,22 +117,7 @@ func TestTimesCountFromTheFirstOp(t *testing.T) {
 {"k":"op","t":5000150,"d":100,"name":"aten::mul","phase":"backward","module":"fc","r":[2],"w":[],"m":[0],"rerun":true,"stream":0}
 {"k":"free","id":2,"t":5000300}
 `
-	path := filepath.Join(t.TempDir(), "a.json")
-	if err := os.WriteFile(path, []byte(recorded), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	tr, err := load.Open(context.Background(), path, load.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	tl, err := timeline.Build(context.Background(), tr, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := plan.FromDevice(context.Background(), tl.Main(), plan.BuildOptions{Iteration: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := problemOf(t, recorded)
 	var all int64
 	for i := range p.Ops {
 		all += p.Ops[i].Duration + p.Ops[i].Gap
@@ -218,23 +225,7 @@ func TestIterationsOfAnotherShapeAreNotPlannedAndSaid(t *testing.T) {
 				fmt.Fprintf(&b, `{"k":"free","id":%d,"t":%d}`+"\n", x, at+5)
 			}
 		}
-		path := filepath.Join(t.TempDir(), "steps.jsonl")
-		if err := os.WriteFile(path, []byte(b.String()), 0o666); err != nil {
-			t.Fatal(err)
-		}
-		tr, err := load.Open(t.Context(), path, load.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		tl, err := timeline.Build(t.Context(), tr, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		p, err := plan.FromDevice(t.Context(), tl.Main(), plan.BuildOptions{Iteration: -1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return p
+		return problemOf(t, b.String())
 	}
 	const note = "one other iteration has another shape, and the plan does not speak of it"
 	same, other := recorded(-1), recorded(5)

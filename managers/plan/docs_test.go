@@ -1,25 +1,14 @@
-package plan
+package plan_test
 
 import (
 	"os"
 	"reflect"
 	"strings"
 	"testing"
-)
 
-// keys lists the JSON keys of a type and of all that it holds.
-func keys(t reflect.Type) (all []string) {
-	switch t.Kind() {
-	case reflect.Pointer, reflect.Slice:
-		return keys(t.Elem())
-	case reflect.Struct:
-		for f := range t.NumField() {
-			key, _, _ := strings.Cut(t.Field(f).Tag.Get("json"), ",")
-			all = append(append(all, key), keys(t.Field(f).Type)...)
-		}
-	}
-	return all
-}
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/managers/plan/plantest"
+)
 
 func TestTheDocumentNamesEveryKeyOfAPlansFile(t *testing.T) {
 	page, err := os.ReadFile("../../docs/plan.md")
@@ -27,7 +16,7 @@ func TestTheDocumentNamesEveryKeyOfAPlansFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	found := 0
-	for _, key := range keys(reflect.TypeFor[planJSON]()) {
+	for _, key := range plantest.JSONKeys(reflect.TypeFor[plan.PlanJSON]()) {
 		if text := string(page); !strings.Contains(text, "`"+key+"`") && !strings.Contains(text, "`"+key+"[]`") {
 			t.Errorf("docs/plan.md does not say what %q is", key)
 		}

@@ -125,33 +125,39 @@ func live(t testing.TB, p *plan.Problem, d plan.Decisions) int64 {
 	return bytes
 }
 
-func TestCorrectingForWhatWasTakenMovesLess(t *testing.T) {
-	var plain, corrected int64
-	better, worse := 0, 0
+// underLimits calls f with random problems and limits between what has to stay and what is alive at the peak.
+func underLimits(f func(p *plan.Problem, limit int64)) {
 	for seed := range uint64(200) {
 		p := plantest.Random(seed, 40+int(seed%40))
 		peak, _ := p.PeakLive()
 		floor := p.MustReside().Total()
 		for _, share := range []int64{40, 60, 80} {
-			limit := floor + (peak-floor)*share/100
-			moved := func(s Score) int64 {
-				x := newSwapper(p, autoswap{order: order(s), smallest: 1})
-				y, _, err := x.best(t.Context(), limit)
-				if err != nil {
-					t.Fatal(err)
-				}
-				return y.moved
-			}
-			w, s := moved(WDOA), moved(SWDOA)
-			plain, corrected = plain+w, corrected+s
-			switch {
-			case s < w:
-				better++
-			case s > w:
-				worse++
-			}
+			f(p, floor+(peak-floor)*share/100)
 		}
 	}
+}
+
+func TestCorrectingForWhatWasTakenMovesLess(t *testing.T) {
+	var plain, corrected int64
+	better, worse := 0, 0
+	underLimits(func(p *plan.Problem, limit int64) {
+		moved := func(s Score) int64 {
+			x := newSwapper(p, autoswap{order: order(s), smallest: 1})
+			y, _, err := x.best(t.Context(), limit)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return y.moved
+		}
+		w, s := moved(WDOA), moved(SWDOA)
+		plain, corrected = plain+w, corrected+s
+		switch {
+		case s < w:
+			better++
+		case s > w:
+			worse++
+		}
+	})
 	if corrected >= plain || better <= worse {
 		t.Errorf("SWDOA moves %d bytes, WDOA %d; less in %d problems, more in %d", corrected, plain, better, worse)
 	}
@@ -162,29 +168,23 @@ func TestEveryScoreIsBetterThanNone(t *testing.T) {
 	for s := DOA; s <= SWDOA; s++ {
 		var moved [2]int64
 		better, worse := 0, 0
-		for seed := range uint64(200) {
-			p := plantest.Random(seed, 40+int(seed%40))
-			peak, _ := p.PeakLive()
-			floor := p.MustReside().Total()
-			for _, share := range []int64{40, 60, 80} {
-				limit := floor + (peak-floor)*share/100
-				var at [2]schedule
-				for k, none := range []bool{false, true} {
-					y, _, err := newSwapper(p, autoswap{order: order(s), smallest: 1, noOrder: none}).best(t.Context(), limit)
-					if err != nil {
-						t.Fatal(err)
-					}
-					at[k] = y
-					moved[k] += y.moved
+		underLimits(func(p *plan.Problem, limit int64) {
+			var at [2]schedule
+			for k, none := range []bool{false, true} {
+				y, _, err := newSwapper(p, autoswap{order: order(s), smallest: 1, noOrder: none}).best(t.Context(), limit)
+				if err != nil {
+					t.Fatal(err)
 				}
-				switch {
-				case at[0].charged < at[1].charged:
-					better++
-				case at[0].charged > at[1].charged:
-					worse++
-				}
+				at[k] = y
+				moved[k] += y.moved
 			}
-		}
+			switch {
+			case at[0].charged < at[1].charged:
+				better++
+			case at[0].charged > at[1].charged:
+				worse++
+			}
+		})
 		t.Logf("%s moves %d bytes, no order %d; it is charged less in %d, more in %d", s, moved[0], moved[1], better, worse)
 		if moved[0] >= moved[1] || better <= worse {
 			t.Errorf("%s moves %d bytes, no order %d; it is charged less in %d problems, more in %d", s, moved[0], moved[1], better, worse)
