@@ -104,6 +104,9 @@ STANDIN_API int cudnnGetRNNWeightParams(void *, const Network *n, int pseudo, si
                                         void **matrix, void *bias_type, void **bias) {
   CUDNN_ENTER();
   if (!n || pseudo < 0 || pseudo >= n->pseudo_layers() || linear < 0) return kBadParameter;
+  void *unwanted;
+  if (!matrix) matrix = &unwanted;
+  if (!bias) bias = &unwanted;
   int64_t g = n->gates(), h = n->hidden, columns = n->columns(pseudo), rows = h, at = matrices(*n, pseudo);
   size_t element = cudnn::type_size(n->type);
   if (linear < g) {
