@@ -22,9 +22,17 @@ class _Thread(threading.local):
 
     inside: the op whose host code runs, None outside of one
     lifted: whether that op's inner ops are computed
+    suppressed: whether what the thread enqueues is left undone
     """
 
-    inside, lifted = None, False
+    inside, lifted, suppressed = None, False, False
+
+    def suppress(self, on):
+        """Set suppressed, and return what it was."""
+        was, self.suppressed = self.suppressed, on
+        if was != on:
+            runtime.suppress(on)
+        return was
 
 
 _thread = _Thread()
@@ -39,13 +47,12 @@ class _host_code:
         self.kernel = kernel
 
     def __enter__(self):
-        self.before = _thread.inside, _thread.lifted
+        self.before = _thread.inside, _thread.lifted, _thread.suppress(True)
         _thread.inside, _thread.lifted = self.kernel, self.kernel.reads_inside
-        runtime.suppress(True)
 
     def __exit__(self, *error):
-        runtime.suppress(False)
-        _thread.inside, _thread.lifted = self.before
+        _thread.inside, _thread.lifted, suppressed = self.before
+        _thread.suppress(suppressed)
 
 
 class _computing:
@@ -54,13 +61,10 @@ class _computing:
     __slots__ = ("was",)
 
     def __enter__(self):
-        self.was = _thread.inside is not None
-        if self.was:
-            runtime.suppress(False)
+        self.was = _thread.suppress(False)
 
     def __exit__(self, *error):
-        if self.was:
-            runtime.suppress(True)
+        _thread.suppress(self.was)
 
 
 def _scalar(x):

@@ -33,7 +33,7 @@ def suppress(on):
 
 def deferred():
     """Tell whether work of a stream may run later than it is enqueued."""
-    return _order() != 0
+    return _order() != 1
 
 
 def note(op, why):
