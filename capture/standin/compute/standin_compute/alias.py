@@ -18,6 +18,8 @@ def alias(t):
     """Return a CPU tensor with the memory, shape, strides, dtype and lazy bits of a CUDA tensor."""
     storage = t.untyped_storage()
     size = storage.nbytes()
+    if t._is_zerotensor():  # zeros without memory
+        return torch.zeros(t.shape, dtype=t.dtype)
     if size == 0:
         if t.numel() > 0:
             raise RuntimeError(f"a tensor of shape {tuple(t.shape)} lies in a storage of 0 bytes")

@@ -141,7 +141,7 @@ def efficient(query, key, value, attn_bias, compute_log_sumexp, dropout_p=0.0, i
 
 
 def efficient_backward(grad_out_, query, key, value, attn_bias, out, logsumexp, philox_seed, philox_offset, dropout_p, grad_input_mask,
-                       is_causal=False, *, scale=None, draw=None, outputs=None):
+                       is_causal=False, *, scale=None, draw=None):
     draw = _recall(dropout_p, philox_seed, philox_offset)
     return _backward(grad_out_, query, key, value, out, logsumexp, attn_bias, dropout_p, is_causal, scale, draw, grad_input_mask[3])
 
@@ -156,7 +156,7 @@ def cudnn(query, key, value, attn_bias, compute_log_sumexp, dropout_p=0.0, is_ca
 
 
 def cudnn_backward(grad_out, query, key, value, out, logsumexp, philox_seed, philox_offset, attn_bias, cum_seq_q, cum_seq_k, max_q, max_k,
-                   dropout_p, is_causal, *, scale=None, draw=None, outputs=None):
+                   dropout_p, is_causal, *, scale=None, draw=None):
     draw = _recall(dropout_p, philox_seed, philox_offset)
     lse = logsumexp.squeeze(-1) if logsumexp.dim() == 4 else logsumexp
     return _backward(grad_out, query, key, value, out, lse, attn_bias, dropout_p, is_causal, scale, draw)[:3]

@@ -5,6 +5,7 @@ wants a tensor: the number becomes a 0-dimensional tensor of the dtype to which 
 code must be left undone, or ops in place happen twice; but some host code reads what they wrote, and needs them (rules.READS_INSIDE).
 A copy between two devices runs on the source's stream, between two waits.
 """
+import inspect
 import itertools
 import threading
 import warnings
@@ -21,11 +22,11 @@ class _Thread(threading.local):
     """What a thread is in the middle of.
 
     inside: the op whose host code runs, None outside of one
-    lifted: whether that op's inner ops are computed
+    lifted: whether that op's inner ops are computed; then written says what they must not write to, by storage
     suppressed: whether what the thread enqueues is left undone
     """
 
-    inside, lifted, suppressed = None, False, False
+    inside, lifted, written, suppressed = None, False, frozenset(), False
 
     def suppress(self, on):
         """Set suppressed, and return what it was."""
@@ -41,17 +42,17 @@ _thread = _Thread()
 class _host_code:
     """The host code of an op runs inside; what it launches is left undone."""
 
-    __slots__ = ("kernel", "before")
+    __slots__ = ("kernel", "lifted", "written", "before")
 
-    def __init__(self, kernel):
-        self.kernel = kernel
+    def __init__(self, kernel, lifted, written=frozenset()):
+        self.kernel, self.lifted, self.written = kernel, lifted, written
 
     def __enter__(self):
-        self.before = _thread.inside, _thread.lifted, _thread.suppress(True)
-        _thread.inside, _thread.lifted = self.kernel, self.kernel.reads_inside
+        self.before = _thread.inside, _thread.lifted, _thread.written, _thread.suppress(True)
+        _thread.inside, _thread.lifted, _thread.written = self.kernel, self.lifted, self.written
 
     def __exit__(self, *error):
-        _thread.inside, _thread.lifted, suppressed = self.before
+        _thread.inside, _thread.lifted, _thread.written, suppressed = self.before
         _thread.suppress(suppressed)
 
 
@@ -94,6 +95,8 @@ class Kernel:
         self.takes_generator = "generator" in self.parameters
         self.function = substitutes.find(name) or attention.find(self.short) or op
         self.own = self.function is not op
+        self.wants_outputs = self.own and "outputs" in inspect.signature(self.function).parameters
+        self.host = substitutes.host_code(name)
         self.refused = rules.refusal(self.short)
         self.reads_inside = self.short in rules.READS_INSIDE
         self.narrow = self.short in rules.NARROW
@@ -121,8 +124,17 @@ class Kernel:
         draw = None
         if self.seeded:
             draw = random.take(kwargs.get("generator"), device)
-        with _host_code(self):
-            out = self.original.call_boxed(keys, *args, **kwargs)
+        written = frozenset()
+        if self.reads_inside or inside is not None:
+            written = self._written_storages(args, kwargs)
+            if inside is not None and not written.isdisjoint(_thread.written):
+                with _host_code(inside, False):
+                    return self.original.call_boxed(keys, *args, **kwargs)
+        with _host_code(self, self.reads_inside, written):
+            if self.host is not None:
+                out = self.host(*args, **kwargs)
+            else:
+                out = self.original.call_boxed(keys, *args, **kwargs)
         with _computing():
             self._compute(plain, kwargs, out, device, draw)
         return out
@@ -172,7 +184,9 @@ class Kernel:
         if draw is not None:
             function = self._drawing(function, draw)
             if self.own:
-                named["draw"], named["outputs"] = draw, outputs
+                named["draw"] = draw
+        if self.wants_outputs:
+            named["outputs"] = outputs
         return work.Work(self.name, function, new, named, written, outputs, self.single, self.narrow)
 
     def _drawing(self, function, draw):
@@ -216,6 +230,13 @@ class Kernel:
                 break
         return False
 
+    def _written_storages(self, args, kwargs):
+        found = set()
+        for i in self.written:
+            x = args[i] if i < len(args) else kwargs.get(self.parameters[i])
+            found.update(t.untyped_storage()._cdata for t in tensors(x))
+        return frozenset(found)
+
     @staticmethod
     def _device(args, kwargs):
         for x in itertools.chain(args, kwargs.values()):
@@ -232,7 +253,7 @@ class Kernel:
         to, source = args[0], args[1]
         if not (is_cuda(to) and is_cuda(source)):
             return self.original.call_boxed(keys, *args, **kwargs)
-        with _host_code(self):
+        with _host_code(self, False):
             self.original.call_boxed(keys, *args, **kwargs)
         with _computing():
             wait = torch.cuda.Event()

@@ -9,18 +9,15 @@ MEMORY_ONLY = frozenset("""
     _pin_memory pin_memory as_strided view _reshape_alias unfold is_set_to _debug_has_internal_overlap _nested_tensor_size
     _empty_affine_quantized _empty_per_channel_affine_quantized view_as_real view_as_complex _to_copy alias lift lift_fresh detach data
     _fused_sdp_choice _use_cudnn_ctc_loss _use_miopen_ctc_loss _cudnn_init_dropout_state sym_size sym_stride sym_numel
-    _assert_tensor_metadata _has_same_storage_numel _storage_offset _sparse_coo_tensor_with_dims _lazy_clone
+    _assert_tensor_metadata _has_same_storage_numel _storage_offset _efficientzerotensor _sparse_coo_tensor_with_dims _lazy_clone
 """.split())
 
-# Ops whose host code reads device memory that ops inside of them have written: those inside are computed as well.
+# Ops whose host code reads device memory that ops inside of them have written: those inside are computed as well, unless they write to
+# what the outer op writes.
 READS_INSIDE = frozenset("""
     index index_put_ _index_put_impl_ _unsafe_index _unsafe_index_put masked_select bincount histc repeat_interleave multinomial
-    embedding_dense_backward _embedding_bag _embedding_bag_forward_only _embedding_bag_dense_backward _embedding_bag_backward
-    _ctc_loss _ctc_loss_backward segment_reduce _segment_reduce_backward is_nonzero multi_margin_loss multilabel_margin_loss_forward
-    _foreach_norm max_pool3d_with_indices nll_loss_forward _pack_padded_sequence _validate_compressed_sparse_indices
-    _histogramdd_bin_edges histogram take put_ index_add_ index_reduce_ _foreach_copy_ _jagged_to_padded_dense_forward
-    _padded_dense_to_jagged_forward _assert_async isin poisson binomial _amp_update_scale_ grid_sampler_2d_backward
-    max_unpool2d max_unpool3d
+    embedding_dense_backward _embedding_bag _embedding_bag_forward_only _embedding_bag_dense_backward _ctc_loss _ctc_loss_backward
+    segment_reduce _segment_reduce_backward is_nonzero _foreach_copy_
 """.split())
 
 # Ops whose result has a size, or is an answer, that is in the data: the stream is waited for and the CPU's result copied. Their

@@ -49,6 +49,12 @@ def _depthwise(self, weight, kernel_size, bias, stride, padding, dilation, *, ou
     return result if out is None else out.copy_(result)
 
 
+def _batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps):
+    """As the CPU's, which returns no statistics outside of training where CUDA returns some that nobody reads."""
+    y, mean, invstd = _aten.native_batch_norm.default(input, weight, bias, running_mean, running_var, training, momentum, eps)
+    return (y, mean, invstd) if training else (y, None, None)
+
+
 def _cudnn_batch_norm(input, weight, bias, running_mean, running_var, training, exponential_average_factor, epsilon, **out):
     y, mean, invstd = _aten.native_batch_norm.default(
         input, weight, bias, running_mean, running_var, training, exponential_average_factor, epsilon
@@ -208,6 +214,28 @@ def _addmm(self, mat1, mat2, out_dtype, *, beta=1, alpha=1, out=None):
     return result if out is None else out.copy_(result)
 
 
+def _log_sigmoid(self):
+    """CUDA keeps no buffer for the backward pass."""
+    return _aten.log_sigmoid_forward.default(self)[0], None
+
+
+def _log_sigmoid_backward(grad_output, self, buffer, *, grad_input=None):
+    result = _aten.log_sigmoid_backward.default(grad_output, self, (-self.abs()).exp())
+    return result if grad_input is None else grad_input.copy_(result)
+
+
+def _embedding_bag(weight, indices, offsets, scale_grad_by_freq=False, mode=0, sparse=False, per_sample_weights=None,
+                   include_last_offset=False, padding_idx=-1, *, outputs):
+    """CUDA always says which bag an index is in, for the backward pass; the CPU says it where it needs it."""
+    out, _, size, most = _aten._embedding_bag.default(
+        weight, indices, offsets, scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset, padding_idx
+    )
+    starts = offsets[:-1] if include_last_offset else offsets
+    bag = torch.bucketize(torch.arange(indices.numel(), dtype=offsets.dtype), starts, right=True) - 1
+    same = [r if o is not None and r.shape == o.shape else None for r, o in ((bag, outputs[1]), (size, outputs[2]), (most, outputs[3]))]
+    return out, *same
+
+
 def _rms_norm(input, normalized_shape, weight, eps):
     dims = list(range(input.dim() - len(normalized_shape), input.dim()))
     rstd = (input.pow(2).mean(dims, keepdim=True) + (torch.finfo(input.dtype).eps if eps is None else eps)).rsqrt()
@@ -237,6 +265,13 @@ _OWN = {
     "cudnn_convolution_add_relu": _convolution_add_relu,
     "_conv_depthwise2d": _depthwise,
     "conv_depthwise3d": _depthwise,
+    "native_batch_norm": _batch_norm,
+    "_native_batch_norm_legit": _batch_norm,
+    "log_sigmoid_forward": _log_sigmoid,
+    "log_sigmoid_backward": _log_sigmoid_backward,
+    "log_sigmoid_backward.grad_input": _log_sigmoid_backward,
+    "_embedding_bag": _embedding_bag,
+    "_embedding_bag_forward_only": _embedding_bag,
     "cudnn_batch_norm": _cudnn_batch_norm,
     "cudnn_batch_norm_backward": _cudnn_batch_norm_backward,
     "_batch_norm_with_update": _batch_norm_with_update,
@@ -268,7 +303,7 @@ _OWN = {
 }
 
 # Overloads that write to arguments, where the function above returns.
-_NOT = frozenset(["_softmax.out", "_log_softmax.out", "cudnn_batch_norm.out", "_batch_norm_with_update.out"])
+_NOT = frozenset(["native_batch_norm.out", "_native_batch_norm_legit.out", "_native_batch_norm_legit.no_stats", "_native_batch_norm_legit.no_stats_out", "log_sigmoid_forward.output", "_softmax.out", "_log_softmax.out", "cudnn_batch_norm.out", "_batch_norm_with_update.out"])
 
 
 def find(name):
@@ -277,3 +312,20 @@ def find(name):
     if full in _NOT:
         return None
     return _OWN.get(full) or _OWN.get(full.split(".")[0])
+
+
+# Host code that cannot be called: PyTorch makes a number on the device there, which the dispatcher cannot hand to Python.
+
+def _pow(base, exponent, *, out=None):
+    base = torch.full((), base, dtype=torch.result_type(base, exponent), device=exponent.device)
+    if out is None:
+        return _aten.pow.Tensor_Tensor(base, exponent)
+    return _aten.pow.Tensor_Tensor_out(base, exponent, out=out)
+
+
+_HOST = {"aten::pow.Scalar": _pow, "aten::pow.Scalar_out": _pow}
+
+
+def host_code(name):
+    """Return what stands in for an overload's host code, None where that itself runs."""
+    return _HOST.get(name)
