@@ -215,7 +215,8 @@ func (b *builder) link(objects []string, objectDir string) (*Library, error) {
 	if err := l.unpackPython(b.cache); err != nil {
 		return nil, fmt.Errorf("unpack the stand-in GPU's Python side: %w", err)
 	}
-	if _, err := os.Stat(filepath.Join(dir, "libnvidia-ml.so.1")); err == nil {
+	names := []string{"libcuda.so.1", "libnvidia-ml.so.1", fmt.Sprintf("libnvrtc.so.%d", b.cuda/1000)}
+	if _, err := os.Stat(filepath.Join(dir, names[len(names)-1])); err == nil {
 		return l, nil
 	}
 	stubs, err := b.stubs(objects)
@@ -235,12 +236,12 @@ func (b *builder) link(objects []string, objectDir string) (*Library, error) {
 	}
 	err = replace(l.Path(), func(partial string) error {
 		return b.run(append(append([]string{"-shared", "-o", partial, "-pthread", "-static-libstdc++", "-static-libgcc",
-			"-Wl,--exclude-libs,ALL", "-Wl,-Bsymbolic", "-Wl,-soname,libstandin.so", "-Wl,-z,defs"}, objects...), object, "-ldl", "-lrt")...)
+			"-Wl,--exclude-libs,ALL", "-Wl,-Bsymbolic", "-Wl,-soname,libstandin.so", "-Wl,-rpath,$ORIGIN", "-Wl,-z,defs"}, objects...), object, "-ldl", "-lrt")...)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("link the stand-in GPU: %w", err)
 	}
-	for _, name := range []string{"libcuda.so.1", "libnvidia-ml.so.1"} {
+	for _, name := range names {
 		if err := os.Symlink("libstandin.so", filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrExist) {
 			return nil, fmt.Errorf("build the stand-in GPU: %w", err)
 		}

@@ -7,7 +7,12 @@
 // PyTorch keeps compiled kernels in the user's cache folder. Ours must never get there, since a run on a real GPU would take them: the
 // cache is switched off for the whole process before anybody can read the setting.
 //
+// libtorch finds NVRTC by its file name, through a path of its own that goes before LD_LIBRARY_PATH. A library that is loaded already
+// under that name wins, so this one loads itself once more, under that name, before anybody else can ask.
+//
 // Source: the NVRTC documentation, "User Interface".
+#include <dlfcn.h>
+
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -43,9 +48,12 @@ struct Program {
   }
 };
 
-struct KernelCacheOff {
-  KernelCacheOff() { setenv("USE_PYTORCH_KERNEL_CACHE", "0", 1); }
-} kernel_cache_off;
+struct AtStart {
+  AtStart() {
+    setenv("USE_PYTORCH_KERNEL_CACHE", "0", 1);
+    dlopen(("libnvrtc.so." + std::to_string(STANDIN_CUDA_VERSION / 1000)).c_str(), RTLD_NOW);
+  }
+} at_start;
 
 NvrtcResult text_size(const Program *p, size_t *size) {
   if (!p) return kNvrtcInvalidProgram;
