@@ -17,7 +17,7 @@ MEMORY_ONLY = frozenset("""
 READS_INSIDE = frozenset("""
     index index_put_ _index_put_impl_ _unsafe_index _unsafe_index_put masked_select bincount histc repeat_interleave multinomial
     embedding_dense_backward _embedding_bag _embedding_bag_forward_only _embedding_bag_dense_backward _ctc_loss _ctc_loss_backward
-    segment_reduce _segment_reduce_backward is_nonzero _foreach_copy_
+    segment_reduce _segment_reduce_backward is_nonzero isin masked_fill masked_fill_ index_fill index_fill_ trace _foreach_copy_
 """.split())
 
 # Ops whose result has a size, or is an answer, that is in the data: the stream is waited for and the CPU's result copied. Their
