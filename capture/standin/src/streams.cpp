@@ -335,10 +335,11 @@ bool range_is_awaited(const RangePtr &r, Lock &) {
   return false;
 }
 
-Ticket enqueue(void *stream, std::function<void()> work, const char *what, uint64_t cost) {
+Ticket enqueue(void *stream, std::function<void()> work, const char *what, uint64_t cost, const Ticket &after) {
   if (suppressed()) return {};
   Lock lock(core());
   Item item;
+  if (after.stream) item.waits.push_back(after);
   item.what = what;
   item.run = std::move(work);
   item.cost = cost;
@@ -362,8 +363,10 @@ void launch(void *stream, const char *what) {
 }
 
 void finish(const Ticket &t) {
+  if (running()) return;
+  WithoutInterpreterLock unlocked;
   Lock lock(core());
-  wait_for(t, lock);
+  run_lazily(t, lock);
 }
 
 bool finished(const Ticket &t) {
