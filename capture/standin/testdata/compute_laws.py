@@ -448,9 +448,12 @@ def layers_give_the_cpus_numbers():
         "encoder": (nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0), text), "pixel shuffle": (nn.PixelShuffle(2), torch.randn(2, 8, 4, 4)),
         "reflection pad": (nn.ReflectionPad2d(2), image), "log sigmoid": (nn.LogSigmoid(), text), "hard swish": (nn.Hardswish(), text),
     }
-    with torch.backends.cudnn.flags(enabled=False):
-        for name, (layer, x) in layers.items():
-            _compare(name, layer, x)
+    recurrent = (nn.LSTM, nn.GRU, nn.RNN)
+    for cudnn in (False, True):
+        with torch.backends.cudnn.flags(enabled=cudnn):
+            for name, (layer, x) in layers.items():
+                if not (cudnn and isinstance(layer, recurrent)):  # refused, see below
+                    _compare(f"{name}, cudnn={cudnn}", layer, x)
 
 
 def _compare(name, layer, x):
@@ -476,6 +479,8 @@ def losses_give_the_cpus_numbers():
         "cross entropy": lambda d, t: F.cross_entropy(t, target.to(d), label_smoothing=0.1), "nll": lambda d, t: F.nll_loss(t.log_softmax(1), target.to(d), ignore_index=2),
         "mse": lambda d, t: F.mse_loss(t, logits.to(d) * 2), "smooth l1": lambda d, t: F.smooth_l1_loss(t, t.detach() + 1.5), "kl": lambda d, t: F.kl_div(t.log_softmax(1), logits.to(d).softmax(1), reduction="batchmean"),
         "bce": lambda d, t: F.binary_cross_entropy_with_logits(t, logits.to(d).sigmoid()), "hinge": lambda d, t: F.multi_margin_loss(t, target.to(d)),
+        "ctc for cudnn": lambda d, t: F.ctc_loss(t.view(12, 1, 7).log_softmax(2), *(torch.tensor(x, dtype=torch.int32, device=d) for x in ([1, 2, 3], [12], [3]))),
+        "grid": lambda d, t: F.grid_sample(t.view(1, 3, 4, 7), F.affine_grid(torch.eye(2, 3, device=d).view(1, 2, 3) * 0.8 + t.sum() * 0.01, [1, 3, 4, 7], align_corners=True), align_corners=True).square().sum(),
         "ctc": lambda d, t: F.ctc_loss(t.view(12, 1, 7).log_softmax(2), torch.tensor([[1, 2, 3]], device=d), torch.tensor([12]), torch.tensor([3])),
         "embedding": lambda d, t: F.embedding(tokens.to(d) % 12, t).square().sum(), "embedding bag": lambda d, t: F.embedding_bag(tokens.to(d) % 12, t, mode="mean").square().sum(),
         "index add": lambda d, t: t.new_zeros(5, 7).index_add(0, (target % 5).to(d), t).square().sum(), "gather": lambda d, t: t.gather(1, target.view(-1, 1).to(d)).sum(),
@@ -484,16 +489,17 @@ def losses_give_the_cpus_numbers():
         "solve": lambda d, t: torch.linalg.solve(t[:7] @ t[:7].t() + 9 * torch.eye(7, device=d), t[:7]).square().sum(), "svd": lambda d, t: torch.linalg.svdvals(t).sum(),
         "cholesky": lambda d, t: torch.linalg.cholesky(t[:7] @ t[:7].t() + 9 * torch.eye(7, device=d)).sum(), "einsum": lambda d, t: torch.einsum("ij,kj->ik", t, t).tanh().sum(),
     }
-    with torch.backends.cudnn.flags(enabled=False):
-        for name, f in cases.items():
-            grads = []
-            for device in ("cpu", "cuda"):
-                t = logits.clone().to(device).requires_grad_()
-                loss = f(device, t)
-                loss.backward()
-                grads.append((loss, t.grad))
-            for a, b in zip(*grads):
-                close(b, a, 1e-4, name)
+    for cudnn in (False, True):
+        with torch.backends.cudnn.flags(enabled=cudnn):
+            for name, f in cases.items():
+                grads = []
+                for device in ("cpu", "cuda"):
+                    t = logits.clone().to(device).requires_grad_()
+                    loss = f(device, t)
+                    loss.backward()
+                    grads.append((loss, t.grad))
+                for a, b in zip(*grads):
+                    close(b, a, 1e-4, f"{name}, cudnn={cudnn}")
 
 
 @law
