@@ -1,6 +1,7 @@
 package standin
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"embed"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -18,7 +20,7 @@ import (
 )
 
 // Building. The sources are in the program. They are compiled one by one, in parallel, and each object is kept in the user's cache
-// under a hash of its source, the headers and the flags, so that one changed file costs one compilation. The library is kept under
+// under a hash of its source, the headers that it includes and the flags, so that one changed file costs one compilation. The library is kept under
 // a hash of its objects and of PyTorch's libraries that need it (their sizes and times, since hashing a gigabyte takes seconds).
 
 //go:embed src all:compute
@@ -77,14 +79,17 @@ type builder struct {
 	torchLibs []string // those of PyTorch's libraries that name CUDA's functions
 }
 
-func (b *builder) flags() []string {
-	return []string{"-std=c++17", "-O1", "-g1", "-fPIC", "-fvisibility=hidden", "-pthread", "-Wall", "-Wextra",
-		fmt.Sprintf("-DSTANDIN_CUDA_VERSION=%d", b.cuda)}
+func (b *builder) flags(u unit) []string {
+	all := []string{"-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden", "-pthread", "-Wall", "-Wextra"}
+	if u.versioned {
+		all = append(all, fmt.Sprintf("-DSTANDIN_CUDA_VERSION=%d", b.cuda))
+	}
+	return all
 }
 
 func (b *builder) build() (*Library, error) {
 	src, objects := filepath.Join(b.cache, "src"), filepath.Join(b.cache, "objects")
-	headers, units, err := b.unpack(src)
+	units, err := b.unpack(src)
 	if err != nil {
 		return nil, fmt.Errorf("unpack the stand-in GPU's sources: %w", err)
 	}
@@ -99,7 +104,7 @@ func (b *builder) build() (*Library, error) {
 		wait.Go(func() {
 			turn <- struct{}{}
 			defer func() { <-turn }()
-			paths[i], errs[i] = b.compile(u, headers, objects)
+			paths[i], errs[i] = b.compile(u, objects)
 		})
 	}
 	wait.Wait()
@@ -109,52 +114,63 @@ func (b *builder) build() (*Library, error) {
 	return b.link(paths, objects)
 }
 
-// unit is a source file: where it lies, and the hash of its text.
-type unit struct{ path, hash string }
+// unit is a source file: where it lies, and the hash of all that its object depends on.
+type unit struct {
+	path, hash string
+	versioned  bool // whether it names the version of CUDA
+}
 
-// unpack writes the sources where compilers and debuggers find them. It returns a hash of the headers and the units.
-func (b *builder) unpack(dir string) (headers string, units []unit, err error) {
+var included = regexp.MustCompile(`(?m)^#include "([\w.]+)"`)
+
+// unpack writes the sources where the compiler and a debugger find them.
+func (b *builder) unpack(dir string) ([]unit, error) {
 	entries, err := fs.ReadDir(sources, "src")
 	if err != nil {
-		return "", nil, err
+		return nil, err
 	}
+	texts := map[string][]byte{}
 	all := sha256.New()
-	var texts []struct {
-		name string
-		data []byte
-	}
 	for _, e := range entries {
 		data, err := sources.ReadFile("src/" + e.Name())
 		if err != nil {
-			return "", nil, err
+			return nil, err
 		}
-		texts = append(texts, struct {
-			name string
-			data []byte
-		}{e.Name(), data})
-		if strings.HasSuffix(e.Name(), ".h") {
-			fmt.Fprintf(all, "%s %d\n", e.Name(), len(data))
-			all.Write(data)
-		}
+		texts[e.Name()] = data
+		fmt.Fprintf(all, "%s %d\n", e.Name(), len(data))
+		all.Write(data)
 	}
-	headers = hex.EncodeToString(all.Sum(nil))[:16]
-	dir = filepath.Join(dir, headers)
+	dir = filepath.Join(dir, hex.EncodeToString(all.Sum(nil))[:16])
 	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return "", nil, err
+		return nil, err
 	}
-	for _, t := range texts {
-		path := filepath.Join(dir, t.name)
-		if strings.HasSuffix(t.name, ".cpp") {
-			sum := sha256.Sum256(t.data)
-			hash := hex.EncodeToString(sum[:])[:16]
-			path = filepath.Join(dir, strings.TrimSuffix(t.name, ".cpp")+"."+hash+".cpp")
-			units = append(units, unit{path, hash})
+	var units []unit
+	for _, e := range entries {
+		name := e.Name()
+		if err := writeOnce(filepath.Join(dir, name), texts[name]); err != nil {
+			return nil, err
 		}
-		if err := writeOnce(path, t.data); err != nil {
-			return "", nil, err
+		if !strings.HasSuffix(name, ".cpp") {
+			continue
 		}
+		u := unit{path: filepath.Join(dir, name)}
+		key := sha256.New()
+		// A source and the headers that it includes, directly or not, in the order in which they are met.
+		met := []string{name}
+		for i := 0; i < len(met); i++ {
+			text := texts[met[i]]
+			fmt.Fprintf(key, "%s %d\n", met[i], len(text))
+			key.Write(text)
+			u.versioned = u.versioned || bytes.Contains(text, []byte("STANDIN_CUDA_VERSION"))
+			for _, m := range included.FindAllSubmatch(text, -1) {
+				if h := string(m[1]); !slices.Contains(met, h) {
+					met = append(met, h)
+				}
+			}
+		}
+		u.hash = hex.EncodeToString(key.Sum(nil))
+		units = append(units, u)
 	}
-	return headers, units, nil
+	return units, nil
 }
 
 // writeOnce writes a file whose name says what is in it, in one step, unless it is there.
@@ -179,15 +195,15 @@ func replace(path string, make func(partial string) error) error {
 	return os.Rename(partial, path)
 }
 
-func (b *builder) compile(u unit, headers, objects string) (string, error) {
-	sum := sha256.Sum256([]byte(strings.Join(append(b.flags(), b.cxx, headers, u.hash), "\n")))
-	name := strings.Split(filepath.Base(u.path), ".")[0]
+func (b *builder) compile(u unit, objects string) (string, error) {
+	sum := sha256.Sum256([]byte(strings.Join(append(b.flags(u), b.cxx, u.hash), "\n")))
+	name := strings.TrimSuffix(filepath.Base(u.path), ".cpp")
 	object := filepath.Join(objects, name+"-"+hex.EncodeToString(sum[:])[:16]+".o")
 	if _, err := os.Stat(object); err == nil {
 		return object, nil
 	}
 	return object, replace(object, func(partial string) error {
-		return b.run(append(b.flags(), "-c", "-x", "c++", "-o", partial, u.path)...)
+		return b.run(append(b.flags(u), "-c", "-x", "c++", "-o", partial, u.path)...)
 	})
 }
 
@@ -215,6 +231,7 @@ func (b *builder) link(objects []string, objectDir string) (*Library, error) {
 	if err := l.unpackPython(b.cache); err != nil {
 		return nil, fmt.Errorf("unpack the stand-in GPU's Python side: %w", err)
 	}
+	// The names under which programs open NVIDIA's libraries by themselves. What PyTorch's libraries are linked with is preloaded.
 	names := []string{"libcuda.so.1", "libnvidia-ml.so.1", fmt.Sprintf("libnvrtc.so.%d", b.cuda/1000)}
 	if _, err := os.Stat(filepath.Join(dir, names[len(names)-1])); err == nil {
 		return l, nil
@@ -227,7 +244,7 @@ func (b *builder) link(objects []string, objectDir string) (*Library, error) {
 	if err := writeOnce(u.path, stubs); err != nil {
 		return nil, fmt.Errorf("build the stand-in GPU: %w", err)
 	}
-	object, err := b.compile(u, "", objectDir)
+	object, err := b.compile(u, objectDir)
 	if err != nil {
 		return nil, fmt.Errorf("compile the stand-in GPU's stubs: %w", err)
 	}

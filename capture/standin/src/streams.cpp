@@ -193,7 +193,7 @@ uint64_t real_nanoseconds() {
   return t.tv_sec * 1000000000ull + t.tv_nsec;
 }
 
-uint64_t host_clock() { return streams().now; }
+void host_waited_until(uint64_t at) { streams().now = std::max(streams().now, at); }
 bool suppressed() { return suppressed_depth > 0; }
 void suppress(int on) { suppressed_depth += on ? 1 : -1; }
 bool running() { return running_depth > 0; }
