@@ -1,6 +1,8 @@
 """Laws of what the stand-in GPU computes. Each function is a law; its docstring is the sentence.
 
-    python compute_laws.py once|late|SEED [NAME...]
+    python compute_laws.py once|late|SEED laws|refusals|NAME...
+
+The laws hold of a program that computes; the refusals are laws about what raises, and leave a list of it in the process's report.
 
 Prints "ok NAME" or "FAIL NAME: why" for each law. The argument is the order of work that the process runs under: a law about races
 expects wrong numbers in the late order and right ones at once.
@@ -23,11 +25,16 @@ LATE = ORDER == "late"
 torch.backends.mkldnn.enabled = False
 warnings.simplefilter("ignore")
 torch.cuda.init()
-laws = {}
+laws, refusals = {}, {}
 
 
 def law(f):
     laws[f.__name__] = f
+    return f
+
+
+def refusal(f):
+    refusals[f.__name__] = f
     return f
 
 
@@ -256,7 +263,7 @@ def work_in_place_follows_the_order_of_calls():
     same(x, y)
 
 
-@law
+@refusal
 def an_error_in_late_work_names_its_op():
     """What fails when its stream reaches it raises from the next op, and names the op that failed."""
     table = torch.zeros(4, 3, device="cuda")
@@ -265,7 +272,6 @@ def an_error_in_late_work_names_its_op():
         table.index_select(0, torch.tensor([9], device="cuda"))
 
     refused(bad, "index_select")
-    report.uncomputed.clear()
 
 
 @law
@@ -654,7 +660,24 @@ def graphs_draw_anew_at_each_replay():
 
 # ---- refusals
 
-@law
+@refusal
+def kernels_outside_of_ops_are_refused():
+    """A kernel that is launched outside of an op that we compute fails, and is named."""
+    import ctypes
+
+    name = b"void sum_of_all<float>(float*)"
+    runtime, stub = ctypes.CDLL(None), ctypes.c_int()
+    runtime.__getattr__("__cudaRegisterFunction")(None, ctypes.byref(stub), None, name, 0, None, None, None, None, None)
+
+    class Dimensions(ctypes.Structure):
+        _fields_ = [("x", ctypes.c_uint), ("y", ctypes.c_uint), ("z", ctypes.c_uint)]
+
+    one = Dimensions(1, 1, 1)
+    assert runtime.cudaLaunchKernel(ctypes.byref(stub), one, one, None, ctypes.c_size_t(0), None) == 801
+    assert runtime.cudaGetLastError() == 801
+
+
+@refusal
 def sparse_tensors_are_refused():
     """What computes with sparse tensors raises and names the op."""
     i = torch.tensor([[0, 1], [1, 0]], device="cuda")
@@ -665,7 +688,7 @@ def sparse_tensors_are_refused():
     refused(lambda: torch.optim.SparseAdam(e.parameters()).step(), "not computed on the stand-in GPU")
 
 
-@law
+@refusal
 def compiled_code_is_refused():
     """torch.compile with inductor raises a sentence that says why, and backends that run ops work."""
     refused(lambda: torch.compile(lambda t: t.sin() + t.cos())(torch.ones(8, device="cuda")), "Triton kernels cannot run on the stand-in GPU")
@@ -673,7 +696,7 @@ def compiled_code_is_refused():
     same(f(torch.ones(8, device="cuda")), torch.ones(8).sin() + torch.ones(8).cos())
 
 
-@law
+@refusal
 def cudnns_recurrent_networks_are_refused():
     """What is refused says what to do instead."""
     def rnn():
@@ -685,11 +708,12 @@ def cudnns_recurrent_networks_are_refused():
 
 
 def main():
-    names = sys.argv[2:] or list(laws)
+    groups = {"laws": list(laws), "refusals": list(refusals)}
+    names = [n for a in sys.argv[2:] for n in groups.get(a, [a])]
     failed = 0
     for name in names:
         try:
-            laws[name]()
+            (laws | refusals)[name]()
             torch.cuda.synchronize()
             print(f"ok {name}", flush=True)
         except BaseException as error:
@@ -698,7 +722,6 @@ def main():
             traceback.print_exc(limit=-4, file=sys.stderr)
             report._late_error = None
     print(f"{len(names) - failed} of {len(names)} laws hold", flush=True)
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":
