@@ -176,6 +176,12 @@ for value in (1, 2, 3):
 wait(s)
 assert seen == [bytes([v]) * 4 for v in (1, 2, 3)], seen
 free(d, h); close(s)`},
+		{name: "a host function that calls CUDA is reported", program: `
+s = stream()
+Function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+wrong = Function(lambda _: ask("cudaStreamQuery", s) and None)
+call("cudaLaunchHostFunc", s, wrong, 0); wait(s)
+close(s)`, violation: "a host function calls cudaStreamQuery"},
 		{name: "the virtual clock knows copies and the card's rates", machine: standin.Machine{Model: "plain", Clock: "virtual", Context: "0"}, orders: []string{standin.Late, standin.Once}, program: `
 s, a, b, d, h = stream(), event(0), event(0), memory(2 * MiB), Pinned(MiB)
 call("cudaEventRecord", a, s); copy(d, h.at, MiB, s); call("cudaEventRecord", b, s); wait(s)
