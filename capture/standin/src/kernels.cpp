@@ -38,7 +38,6 @@ struct Module {
 struct Kernels {
   std::map<void *, std::unique_ptr<Module>> modules;
   std::set<void *> functions;
-  std::map<const void *, std::pair<std::string, size_t>> variables;  // of programs, by their address on the host
   std::map<const void *, std::vector<char> *> symbols;
   std::unordered_map<const void *, const char *> names;  // of programs' kernels, by the address of their stub
 };
@@ -46,6 +45,17 @@ struct Kernels {
 Kernels &kernels() {
   static auto *k = new Kernels;
   return *k;
+}
+
+// Sizes of programs' device variables, by their address on the host.
+std::map<const void *, size_t> &variables() {
+  static auto *v = new std::map<const void *, size_t>;
+  return *v;
+}
+
+std::mutex &variables_mutex() {
+  static auto *m = new std::mutex;
+  return *m;
 }
 
 bool computing() {
@@ -206,8 +216,9 @@ std::vector<char> *symbol(const void *host) {
   auto &k = kernels();
   auto &s = k.symbols[host];
   if (!s) {
-    auto v = k.variables.find(host);
-    s = new std::vector<char>(v == k.variables.end() ? 1 << 16 : v->second.second);
+    std::lock_guard<std::mutex> hold(variables_mutex());
+    auto v = variables().find(host);
+    s = new std::vector<char>(v == variables().end() ? 1 << 16 : v->second);
   }
   return s;
 }
@@ -278,9 +289,10 @@ STANDIN_API void __cudaRegisterFunction(void **, const char *host, char *, const
   Lock lock(core());
   kernels().names[host] = name ? name : "?";
 }
-STANDIN_API void __cudaRegisterVar(void **, char *host, char *, const char *name, int, size_t size, int, int) {
-  Lock lock(core());
-  kernels().variables[host] = {name ? name : "", size};
+// Called while a library is loaded, under the loader's lock: it must not wait for the core's.
+STANDIN_API void __cudaRegisterVar(void **, char *host, char *, const char *, int, size_t size, int, int) {
+  std::lock_guard<std::mutex> hold(variables_mutex());
+  variables()[host] = size;
 }
 STANDIN_API unsigned __cudaPushCallConfiguration(Dimensions grid, Dimensions block, size_t shared, void *stream) {
   configurations.push_back({grid, block, shared, stream});

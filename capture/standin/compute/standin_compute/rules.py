@@ -49,7 +49,6 @@ _VARLEN = "attention of packed sequences is not modelled: use scaled_dot_product
 # Ops that are refused, and why.
 REFUSED = {
     "_cudnn_rnn": _CUDNN_RNN, "_cudnn_rnn_backward": _CUDNN_RNN, "_cudnn_rnn_flatten_weight": _CUDNN_RNN,
-    "_cudnn_ctc_loss": "cuDNN's CTC loss is not modelled: set torch.backends.cudnn.enabled = False, the native one is computed",
     "_flash_attention_forward": _VARLEN, "_flash_attention_backward": _VARLEN, "_efficient_attention_forward": _VARLEN,
     "_efficient_attention_backward": _VARLEN, "_cudnn_attention_forward": _VARLEN, "_cudnn_attention_backward": _VARLEN,
     "_flash_attention_forward_no_dropout_inplace": _VARLEN, "_cudnn_attention_forward_no_dropout_inplace": _VARLEN,
@@ -58,8 +57,6 @@ REFUSED = {
     "_scaled_addmm": _CUTLASS, "_scaled_addmm_": _CUTLASS,
     "_triton_multi_head_attention": _CUTLASS, "_triton_scaled_dot_attention": _CUTLASS,
     "_weight_int4pack_mm": _QUANTIZED, "_convert_weight_to_int4pack": _QUANTIZED,
-    "cudnn_grid_sampler_backward": "use grid_sample with torch.backends.cudnn.enabled = False",
-    "cudnn_affine_grid_generator_backward": "use affine_grid with torch.backends.cudnn.enabled = False",
 }
 
 
