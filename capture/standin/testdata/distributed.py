@@ -51,6 +51,18 @@ def collectives():
             x = all_ranks[rank].to(device)
             dist.all_reduce(x, op=op)
             expect(f"all_reduce {op} {dtype}", x, want)
+    # Small types are added in float and rounded once, with subnormals, infinities and NaN; eight bits within their range.
+    for dtype, scale in ((torch.bfloat16, 1e-3), (torch.float16, 1e-6), (torch.float8_e4m3fn, 1.0), (torch.float8_e5m2, 1e-3)):
+        all_ranks = [(torch.randn(4001, generator=torch.Generator().manual_seed(k)) * scale).to(dtype) for k in range(ranks)]
+        if scale < 1:
+            all_ranks[0][:2] = torch.tensor([float("inf"), float("nan")]).to(dtype)
+        x = all_ranks[rank].to(device)
+        dist.all_reduce(x)
+        total = sum((t.float() for t in all_ranks[1:]), all_ranks[0].float()).to(dtype)
+        bits = torch.int16 if dtype.itemsize == 2 else torch.uint8
+        got = x.cpu()
+        expect(f"NaN of {dtype}", got.isnan(), total.isnan())
+        expect(f"rounded sum of {dtype}", torch.where(total.isnan(), 0, got.view(bits)), torch.where(total.isnan(), 0, total.view(bits)))
     x = torch.full((5,), float(rank + 1)).to(device)
     dist.all_reduce(x, op=dist.ReduceOp.AVG)
     expect("average", x, torch.full((5,), (ranks + 1) / 2))
