@@ -250,6 +250,15 @@ thread_local std::vector<Configuration> configurations;
 
 }  // namespace
 
+Result launch_computed(void *stream, const char *what) {
+  if (computing() && !suppressed() && !running()) {
+    note_uncomputed(what, "it was called outside of an op that the stand-in GPU computes");
+    return kNotSupported;
+  }
+  launch(stream, what);
+  return kSuccess;
+}
+
 void module_leaks(Context *c, Leaks *leaks, Lock &) {
   for (auto &m : kernels().modules)
     if (!c || m.second->context == c) add_leak(leaks, "module", m.second->owner, 0);

@@ -17,6 +17,8 @@
 //
 // Several communicators of one process in one group (a process that drives several devices) are run by a thread each.
 //
+// Device memory: a communicator takes STANDIN_NCCL of its device, nothing unless set. The report calls it inferred.
+//
 // What the documentation says of an error code is kept: misuse is ncclInvalidUsage or ncclInvalidArgument, a rank that is gone is
 // ncclRemoteError, found by ncclCommGetAsyncError; the work that could not be done leaves its output as it was, and the
 // communicator answers every later call with its error.
@@ -199,6 +201,7 @@ int submit(Call c, void *handle) {
     last_error = comm.error;
     return e;
   }
+  if (!comm.team) return complain(kInvalidUsage, "%s: the communicator is made by a group that has not ended", c.function);
   Team &team = *comm.team;
   if (!type_size(c.type)) return complain(kInvalidArgument, "%s: data type %d does not exist", c.function, c.type);
   if (c.root >= team.ranks() || c.root < -1)
@@ -233,6 +236,13 @@ Call call(Kind kind, const char *function, const void *send, void *receive, size
 int join(void **out, int ranks, const Invitation &id, int rank, int device) {
   auto comm = std::make_shared<Communicator>();
   comm->device = device;
+  // What a communicator takes of a device depends on topology, channels and protocols, and is not documented.
+  note_inferred("NCCL buffers");
+  if (uint64_t size = setting_size("STANDIN_NCCL", 0)) {
+    int failed = 0;
+    on_device(device, [&] { failed = cudaMalloc(&comm->buffers, size); });
+    if (failed) return last_error = "no device memory for NCCL's buffers", int(kCudaError);
+  }
   auto meet = [comm, ranks, id, rank]() -> int {
     std::string error;
     Status s = Team::join(id, rank, ranks, &comm->team, &error);
@@ -264,6 +274,11 @@ int hidden_version() {
     return v ? v : 22707;
   }();
   return version;
+}
+
+void release(const Handle &comm) {
+  if (comm->buffers) cudaFree(comm->buffers);
+  comm->buffers = nullptr;
 }
 
 // drain waits until nothing of a communicator is outstanding.
@@ -326,7 +341,7 @@ STANDIN_API int ncclCommInitAll(void **comms, int n, const int *list) {
 STANDIN_API int ncclCommSplit(void *handle, int color, int key, void **out, void *) {
   NCCL_ENTER();
   Handle comm = find(handle, __func__);
-  if (!comm || !out) return kInvalidArgument;
+  if (!comm || !out || !comm->team) return kInvalidArgument;
   if (int e = comm->status) return e;
   WithoutInterpreterLock unlocked;
   Team &team = *comm->team;
@@ -369,6 +384,7 @@ STANDIN_API int ncclCommDestroy(void *handle) {
   Handle comm = find(handle, __func__);
   if (!comm) return kInvalidArgument;
   drain(comm);
+  release(comm);
   remove(handle);
   std::lock_guard<std::mutex> l(comm->mutex);
   comm->ended = true;
@@ -382,6 +398,7 @@ STANDIN_API int ncclCommAbort(void *handle) {
   if (!comm) return kInvalidArgument;
   set_error(*comm, kRemoteError, "the communicator was aborted");
   if (comm->team) comm->team->abandon();
+  release(comm);
   remove(handle);
   std::lock_guard<std::mutex> l(comm->mutex);
   comm->ended = true;

@@ -135,8 +135,9 @@ struct Scaled {
 };
 
 struct Communicator {
-  std::shared_ptr<Team> team;
+  std::shared_ptr<Team> team;  // none until it is joined
   int device = 0;
+  void *buffers = nullptr;     // device memory that NCCL takes for itself
   std::atomic<int> status{kOk};
   std::mutex issuing;  // of the next; held while a call is given to its stream
   Ticket last;         // of the newest call

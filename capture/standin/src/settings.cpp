@@ -44,6 +44,8 @@ int order_of(const char *text) {
 
 }  // namespace
 
+uint64_t setting_size(const char *name, uint64_t otherwise) { return size_of(setting(name), otherwise); }
+
 const char *setting(const char *name) {
   auto &map = configured();
   auto found = map.find(name);
