@@ -1,11 +1,12 @@
 // The books: what the program did wrong, what it left behind, and the report that a process writes when it ends.
 //
-// What is wrong is a violation: it is printed on standard error when the process ends, and is in the report. What is left is a
-// leak, named by the library that made it. PyTorch keeps its streams, events and cached memory until the process ends, on purpose:
+// What is wrong is a violation: it is printed on standard error, and is in the report. What is left, when a context is destroyed or
+// the process ends, is a leak, named by the library that made it. PyTorch keeps its streams, events and cached memory until the process ends, on purpose:
 // what its own libraries made is listed apart, as kept. That rule is by library, so that what gmemtop or a user's code made through
 // a library of its own is never hidden.
 //
-// Ending by a signal or _exit writes no report.
+// Ending by a signal or _exit runs no destructors, and so does the end of a Go program. So a report is also written when a context
+// that the program made is destroyed.
 #include <unistd.h>
 
 #include <cstdarg>
@@ -151,6 +152,7 @@ Leaks all_leaks(Lock &lock) {
   return leaks;
 }
 
+// A test in the process asks for what is wrong, and wants nothing printed.
 bool reset_by_test = false;
 
 __attribute__((destructor)) void end_of_process() {
@@ -161,16 +163,19 @@ __attribute__((destructor)) void end_of_process() {
   bool used = !all_calls().empty();
   if (used && !reset_by_test) {
     Leaks leaks = all_leaks(lock);
-    for (auto &v : b.violations) fprintf(stderr, "stand-in GPU: %s\n", v.c_str());
     std::string words = in_words(leaks);
     if (!words.empty()) fprintf(stderr, "stand-in GPU: left at the end: %s\n", words.c_str());
-    if (!settings().report.empty()) write_report(settings().report, b, leaks);
+    report_now(lock);
   }
   lock.unlock();
   board_reset();
 }
 
 }  // namespace
+
+void report_now(Lock &lock) {
+  if (!settings().report.empty() && !reset_by_test) write_report(settings().report, books(), all_leaks(lock));
+}
 
 void violate(const char *format, ...) {
   char text[512];
@@ -180,7 +185,9 @@ void violate(const char *format, ...) {
   va_end(args);
   Books &b = books();
   std::lock_guard<std::mutex> hold(b.mutex);
-  if (b.violations.size() < kMost) b.violations.push_back(text);
+  if (b.violations.size() >= kMost) return;
+  b.violations.push_back(text);
+  if (!reset_by_test) fprintf(stderr, "stand-in GPU: %s\n", text);
 }
 
 void note_missing(const char *function) {
@@ -219,6 +226,8 @@ void add_leak(Leaks *leaks, const char *kind, const std::string &owner, uint64_t
 }
 
 void note_context_leaks(const Leaks &leaks) {
+  std::string words = in_words(leaks);
+  if (!words.empty() && !reset_by_test) fprintf(stderr, "stand-in GPU: left in a context that was destroyed: %s\n", words.c_str());
   for (auto &l : leaks) {
     Leak &all = books().context_leaks[l.first];
     uint64_t count = all.count + l.second.count, bytes = all.bytes + l.second.bytes;

@@ -190,6 +190,7 @@ STANDIN_API int cuCtxDestroy_v2(void *handle) {
       t.below.pop_back();
     }
   }
+  report_now(lock);
   return answer;
 }
 

@@ -248,6 +248,7 @@ void virtual_leaks(Context *, Leaks *, Lock &);
 void graph_leaks(Leaks *, Lock &);
 void add_leak(Leaks *, const char *kind, const std::string &owner, uint64_t bytes);
 void note_context_leaks(const Leaks &);          // of a context that was destroyed
+void report_now(Lock &);                         // writes the report as of now
 // How a context's destruction takes everything with it.
 void drop_context_things(Context *, Lock &);
 void memory_drop(Context *, Lock &), streams_drop(Context *, Lock &), events_drop(Context *, Lock &), modules_drop(Context *, Lock &),

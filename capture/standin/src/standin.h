@@ -121,8 +121,8 @@ Result lost();
 
 // ---- The books (books.cpp) ----
 
-// violate writes down that the program did something that no program may do. It is printed when the process ends and is in the
-// report. The first hundred are kept.
+// violate writes down that the program did something that no program may do, and prints it. It is in the report. The first hundred
+// are kept.
 void violate(const char *format, ...) __attribute__((format(printf, 1, 2)));
 // A function that the stand-in does not have was called. Stubs call it.
 void note_missing(const char *function);

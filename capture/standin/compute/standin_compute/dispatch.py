@@ -1,10 +1,12 @@
 """Puts a function of ours in place of each CUDA kernel: host code first, then the CPU kernel on aliases.
 
-Traps, each seen once. The dispatcher hands Python a number where an op was called with one in a tensor's place, and a kernel called back
-wants a tensor: the number becomes a 0-dimensional tensor of the dtype to which it would have promoted. Ops and copies inside an op's host
-code must be left undone, or ops in place happen twice; but some host code reads what they wrote, and needs them (rules.READS_INSIDE).
-A copy between two devices runs on the source's stream, between two waits.
+Traps, each seen once. The dispatcher hands Python a number where an op was called with one in a tensor's
+place, and a kernel called back wants a tensor: the number becomes a 0-dimensional tensor of the dtype to
+which it would have promoted. Ops and copies inside an op's host code must be left undone, or ops in place
+happen twice; but some host code reads what they wrote, and needs them (rules.READS_INSIDE). A copy between
+two devices runs on the source's stream, between two waits.
 """
+
 import inspect
 import itertools
 import threading
@@ -21,9 +23,9 @@ _has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
 class _Thread(threading.local):
     """What a thread is in the middle of.
 
-    inside: the op whose host code runs, None outside of one
-    lifted: whether that op's inner ops are computed; then written says what they must not write to, by storage
-    suppressed: whether what the thread enqueues is left undone
+    inside: the op whose host code runs, None outside of one lifted: whether that op's inner ops are computed;
+    then written says what they must not write to, by storage suppressed: whether what the thread enqueues is
+    left undone
     """
 
     inside, lifted, written, suppressed = None, False, frozenset(), False
@@ -86,7 +88,9 @@ class Kernel:
             i for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write
         )
         self.written_names = frozenset(self.parameters[i] for i in self.written)
-        self.fresh = [r.alias_info is None and str(r.type) in ("Tensor", "List[Tensor]") for r in schema.returns]
+        self.fresh = [
+            r.alias_info is None and str(r.type) in ("Tensor", "List[Tensor]") for r in schema.returns
+        ]
         self.single = len(schema.returns) == 1
         self.numbers = frozenset(
             i for i, a in enumerate(schema.arguments) if str(a.type) in ("Tensor", "Optional[Tensor]")
@@ -193,7 +197,9 @@ class Kernel:
         if self.own:
             return function
         if not self.takes_generator:
-            raise report.Uncomputed(f"{self.name} draws from a generator that cannot be passed to its CPU kernel")
+            raise report.Uncomputed(
+                f"{self.name} draws from a generator that cannot be passed to its CPU kernel"
+            )
 
         def drawn(*args, **kwargs):
             if "generator" not in kwargs:
@@ -207,7 +213,14 @@ class Kernel:
         """Return the arguments as the kernel wants them and as the CPU op wants them."""
         if not any(type(x) in (int, float, bool, complex) and i in self.numbers for i, x in enumerate(args)):
             return args, args
-        like = next((t for i, t in enumerate(args) if isinstance(t, torch.Tensor) and not (self.short == "where" and i == 0)), None)
+        like = next(
+            (
+                t
+                for i, t in enumerate(args)
+                if isinstance(t, torch.Tensor) and not (self.short == "where" and i == 0)
+            ),
+            None,
+        )
         host, plain = list(args), list(args)
         for i, x in enumerate(args):
             if i not in self.numbers or type(x) not in (int, float, bool, complex):
@@ -218,7 +231,11 @@ class Kernel:
                     host[i] = torch.scalar_tensor(x, dtype=dtype, device=CPU)
                 except RuntimeError:  # a number beyond the dtype, as in int8_tensor == 1000
                     host[i] = torch.scalar_tensor(x, dtype=_scalar(x), device=CPU)
-                plain[i] = x if self.short in _TAKES_NUMBERS else host[i].to(WIDE[dtype]) if dtype in HALF else host[i]
+                plain[i] = (
+                    x
+                    if self.short in _TAKES_NUMBERS
+                    else host[i].to(WIDE[dtype]) if dtype in HALF else host[i]
+                )
         return host, plain
 
     def _writes_host(self, args, kwargs):
@@ -249,7 +266,9 @@ class Kernel:
         return torch._C._cuda_getDevice()
 
     def _between_devices(self, keys, args, kwargs):
-        """Copy between the host and a device, or two devices. Only between two devices there is something to compute."""
+        """Copy between the host and a device, or two devices. Only between two devices there is something to
+        compute.
+        """
         to, source = args[0], args[1]
         if not (is_cuda(to) and is_cuda(source)):
             return self.original.call_boxed(keys, *args, **kwargs)
@@ -285,7 +304,10 @@ def install():
     if _library is not None:
         return
     if not hasattr(torch.library, "get_kernel"):
-        raise RuntimeError("STANDIN_COMPUTE needs a torch that has torch.library.get_kernel (2.9 or later): set STANDIN_COMPUTE=0")
+        raise RuntimeError(
+            "STANDIN_COMPUTE needs a torch that has torch.library.get_kernel (2.9 or later): "
+            "set STANDIN_COMPUTE=0"
+        )
     _library = torch.library.Library("aten", "IMPL")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # each override is announced otherwise

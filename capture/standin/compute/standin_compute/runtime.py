@@ -1,4 +1,7 @@
-"""The functions that libstandin.so offers to Python. The library is preloaded, so the process itself has them."""
+"""The functions that libstandin.so offers to Python. The library is preloaded, so the process itself has
+them.
+"""
+
 import ctypes
 
 _process = ctypes.CDLL(None)
@@ -8,7 +11,10 @@ def _function(name, result, *arguments):
     try:
         f = getattr(_process, name)
     except AttributeError:
-        raise RuntimeError(f"STANDIN_COMPUTE needs libstandin.so in this process, and {name} is missing: preload it with LD_PRELOAD") from None
+        raise RuntimeError(
+            f"STANDIN_COMPUTE needs libstandin.so in this process, and {name} is missing: "
+            "preload it with LD_PRELOAD"
+        ) from None
     f.restype, f.argtypes = result, arguments
     return f
 

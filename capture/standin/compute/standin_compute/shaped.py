@@ -1,8 +1,11 @@
-"""Ops that are computed without their host code: the size of the result is in the data, or a library is called that does nothing here.
+"""Ops that are computed without their host code: the size of the result is in the data, or a library is
+called that does nothing here.
 
-The stream is waited for, the CPU op runs, and what it returns is copied to the device. What the host code would have allocated beside its
-results (temporaries of CUB and Thrust, workspaces of cuSOLVER and cuFFT) is not allocated.
+The stream is waited for, the CPU op runs, and what it returns is copied to the device. What the host code
+would have allocated beside its results (temporaries of CUB and Thrust, workspaces of cuSOLVER and cuFFT) is
+not allocated.
 """
+
 import torch
 
 from . import report
