@@ -95,6 +95,8 @@ func TestBrokenRanksEndInErrors(t *testing.T) {
 		{"type", "invalid usage", "rank 0 ncclAllReduce of 4 × float32, sum, rank 1 ncclAllReduce of 4 × float64, sum"},
 		{"receive", "invalid usage", "rank 1 receives 12 bytes (float32) from rank 0, which sends 20 (float32)"},
 		{"absent", "rank 0 goes on; the abort answered [0]", ""},
+		{"never", "rank 0: unhandled system error: rank 0 has waited for rank 1", ""},
+		{"unsent", "rank 0: unhandled system error: rank 0 has waited for rank 1", ""},
 	} {
 		t.Run(test.mode, func(t *testing.T) {
 			path, err := filepath.Abs(filepath.Join("testdata", "brokenranks.py"))

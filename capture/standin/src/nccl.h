@@ -88,9 +88,11 @@ class Team {
   // A pipe carries messages from one rank to another. put and take move what fits now, and return how much that was.
   size_t put(int to, const void *bytes, size_t size);
   size_t take(int from, void *bytes, size_t size);
-  // pause waits a while for any of the other ranks to do something. tick is what clock() returned before the caller looked.
+  // pause waits a while for any of the other ranks to do something, peer above all. tick is what clock() returned before the caller
+  // looked; since is 0 at first, and then when nobody had done anything for the first time. It fails when peer cannot come any more, or
+  // patience is at its end.
   uint32_t clock() const;
-  Status pause(uint32_t tick, int peer);
+  Status pause(uint32_t tick, int peer, double *since);
 
   // leave says that this rank does nothing any more. abandon ends its waiting at once.
   void leave();

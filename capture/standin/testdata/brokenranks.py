@@ -2,6 +2,8 @@
 import ctypes, os, sys, threading
 
 mode = sys.argv[1]
+if mode in ("never", "unsent"):
+    os.environ["STANDIN_PATIENCE"] = "1"
 down, up = os.pipe()
 so = ctypes.CDLL(None)
 for f in ("ncclGetErrorString", "ncclGetLastError"):
@@ -57,7 +59,11 @@ elif mode == "absent" and rank == 0:  # rank 1 never comes, and another thread e
     answers = []
     watchdog = threading.Timer(0.5, lambda: answers.append(so.ncclCommAbort(comm)))
     watchdog.start()
-elif mode == "absent":
+elif mode == "never" and rank == 0:  # nor does anybody end the wait
+    reduce()
+elif mode == "unsent" and rank == 0:
+    so.ncclRecv(y, 3, FLOAT, 1, comm, stream)
+elif mode in ("absent", "never", "unsent"):
     os.read(down, 1)  # until rank 0 is done
 assert so.cudaStreamSynchronize(stream) == 0
 if mode == "absent" and rank == 0:
