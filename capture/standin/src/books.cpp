@@ -33,7 +33,6 @@ struct Uncomputed {
 
 struct Books {
   std::mutex mutex;
-  int pid = getpid();
   std::vector<std::string> violations;
   std::map<std::string, uint64_t> missing;
   std::map<std::string, Uncomputed> uncomputed;
@@ -170,12 +169,15 @@ Leaks all_leaks(Lock &lock) {
   return leaks;
 }
 
+// The process that loaded the library. What it forks has its books and none of its own.
+const int loaded_by = getpid();
+
 // A test in the process asks for what is wrong, and wants nothing printed.
 bool reset_by_test = false;
 
 __attribute__((destructor)) void end_of_process() {
   Books &b = books();
-  if (b.pid != getpid()) return;  // a forked child that never used a device
+  if (loaded_by != getpid()) return;  // a forked child that never used a device
   Lock lock(core(), std::try_to_lock);
   if (!lock.owns_lock()) return;  // a thread was killed in the middle of a call
   bool used = !all_calls().empty();
