@@ -57,7 +57,12 @@ def collectives():
         if scale < 1:
             all_ranks[0][:2] = torch.tensor([float("inf"), float("nan")]).to(dtype)
         x = all_ranks[rank].to(device)
-        dist.all_reduce(x)
+        try:
+            dist.all_reduce(x)
+        except RuntimeError as e:
+            if dtype.itemsize == 1 and "Float8" in str(e):
+                continue  # older releases of torch refuse to add eight bits
+            raise
         total = sum((t.float() for t in all_ranks[1:]), all_ranks[0].float()).to(dtype)
         bits = torch.int16 if dtype.itemsize == 2 else torch.uint8
         got = x.cpu()
