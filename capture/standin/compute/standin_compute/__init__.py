@@ -15,7 +15,8 @@ computes.
     random.py      draws that depend on the CUDA generator's seed and offset
     attention.py   flash, efficient and cuDNN attention
     shaped.py      results whose size is in the data; libraries that we have not (cuSOLVER, cuFFT)
-    substitutes.py ops that a CPU has under another name: cuDNN's, fused cells, synchronised batch norm
+    recurrent.py   recurrent networks
+    substitutes.py ops that a CPU has under another name: cuDNN's, synchronised batch norm, products
     refuse.py      sparse and quantized tensors, Triton kernels, torch.compile
     report.py      what was computed and what was not
 

@@ -14,7 +14,7 @@ import warnings
 
 import torch
 
-from . import attention, random, refuse, report, rules, runtime, shaped, substitutes, work
+from . import attention, random, recurrent, refuse, report, rules, runtime, shaped, substitutes, work
 from .alias import CPU, HALF, WIDE, alias, is_cuda, mapped, tensors
 
 _has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
@@ -23,12 +23,12 @@ _has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
 class _Thread(threading.local):
     """What a thread is in the middle of.
 
-    inside: the op whose host code runs, None outside of one lifted: whether that op's inner ops are computed;
-    then written says what they must not write to, by storage suppressed: whether what the thread enqueues is
-    left undone
+    inside: the op whose host code runs, None outside of one
+    lifted: whether that op's inner ops are computed
+    suppressed: whether what the thread enqueues is left undone
     """
 
-    inside, lifted, written, suppressed = None, False, frozenset(), False
+    inside, lifted, suppressed = None, False, False
 
     def suppress(self, on):
         """Set suppressed, and return what it was."""
@@ -44,17 +44,17 @@ _thread = _Thread()
 class _host_code:
     """The host code of an op runs inside; what it launches is left undone."""
 
-    __slots__ = ("kernel", "lifted", "written", "before")
+    __slots__ = ("kernel", "before")
 
-    def __init__(self, kernel, lifted, written=frozenset()):
-        self.kernel, self.lifted, self.written = kernel, lifted, written
+    def __init__(self, kernel):
+        self.kernel = kernel
 
     def __enter__(self):
-        self.before = _thread.inside, _thread.lifted, _thread.written, _thread.suppress(True)
-        _thread.inside, _thread.lifted, _thread.written = self.kernel, self.lifted, self.written
+        self.before = _thread.inside, _thread.lifted, _thread.suppress(True)
+        _thread.inside, _thread.lifted = self.kernel, self.kernel.reads_inside
 
     def __exit__(self, *error):
-        _thread.inside, _thread.lifted, _thread.written, suppressed = self.before
+        _thread.inside, _thread.lifted, suppressed = self.before
         _thread.suppress(suppressed)
 
 
@@ -97,7 +97,9 @@ class Kernel:
         )
         self.seeded = torch.Tag.nondeterministic_seeded in op.tags
         self.takes_generator = "generator" in self.parameters
-        self.function = substitutes.find(name) or attention.find(self.short) or op
+        self.function = (
+            substitutes.find(name) or attention.find(self.short) or recurrent.find(self.short) or op
+        )
         self.own = self.function is not op
         self.wants_outputs = self.own and "outputs" in inspect.signature(self.function).parameters
         self.host = substitutes.host_code(name)
@@ -128,13 +130,7 @@ class Kernel:
         draw = None
         if self.seeded:
             draw = random.take(kwargs.get("generator"), device)
-        written = frozenset()
-        if self.reads_inside or inside is not None:
-            written = self._written_storages(args, kwargs)
-            if inside is not None and not written.isdisjoint(_thread.written):
-                with _host_code(inside, False):
-                    return self.original.call_boxed(keys, *args, **kwargs)
-        with _host_code(self, self.reads_inside, written):
+        with _host_code(self):
             if self.host is not None:
                 out = self.host(*args, **kwargs)
             else:
@@ -247,13 +243,6 @@ class Kernel:
                 break
         return False
 
-    def _written_storages(self, args, kwargs):
-        found = set()
-        for i in self.written:
-            x = args[i] if i < len(args) else kwargs.get(self.parameters[i])
-            found.update(t.untyped_storage()._cdata for t in tensors(x))
-        return frozenset(found)
-
     @staticmethod
     def _device(args, kwargs):
         for x in itertools.chain(args, kwargs.values()):
@@ -272,12 +261,10 @@ class Kernel:
         to, source = args[0], args[1]
         if not (is_cuda(to) and is_cuda(source)):
             return self.original.call_boxed(keys, *args, **kwargs)
-        with _host_code(self, False):
+        with _host_code(self):
             self.original.call_boxed(keys, *args, **kwargs)
         with _computing():
-            wait = torch.cuda.Event()
-            wait.record(torch.cuda.current_stream(to.device))
-            torch.cuda.current_stream(source.device).wait_event(wait)
+            # The host code has let the source's stream wait for the other, and waited for what is not done here.
             self._compute(args, {}, to, source.device.index, None)
             done = torch.cuda.Event()
             done.record(torch.cuda.current_stream(source.device))

@@ -11,13 +11,13 @@ MEMORY_ONLY = frozenset("""
     record_stream is_pinned _pin_memory pin_memory as_strided view _reshape_alias unfold is_set_to
     _debug_has_internal_overlap _nested_tensor_size _empty_affine_quantized
     _empty_per_channel_affine_quantized view_as_real view_as_complex _to_copy alias lift lift_fresh detach
-    data _fused_sdp_choice _use_cudnn_ctc_loss _use_miopen_ctc_loss _cudnn_init_dropout_state sym_size
+    data _fused_sdp_choice _use_cudnn_ctc_loss _use_miopen_ctc_loss _cudnn_init_dropout_state _cudnn_rnn_flatten_weight sym_size
     sym_stride sym_numel _assert_tensor_metadata _has_same_storage_numel _storage_offset _efficientzerotensor
     _sparse_coo_tensor_with_dims _lazy_clone
 """.split())
 
 # Ops whose host code reads device memory that ops inside of them have written: those inside are computed as
-# well, unless they write to what the outer op writes.
+# well. It must do no harm that what they write is computed once more by the outer op.
 READS_INSIDE = frozenset("""
     index index_put_ _index_put_impl_ _unsafe_index _unsafe_index_put masked_select bincount histc
     repeat_interleave multinomial embedding_dense_backward _embedding_bag _embedding_bag_forward_only
@@ -61,17 +61,10 @@ NARROW = frozenset("""
 _AMD = "it is for AMD's libraries"
 _QUANTIZED = "quantized kernels are not modelled"
 _CUTLASS = "it is a CUTLASS or Triton kernel without a CPU counterpart"
-_CUDNN_RNN = (
-    "cuDNN's recurrent networks are not modelled: "
-    "set torch.backends.cudnn.enabled = False, the native cells are computed"
-)
 _VARLEN = "attention of packed sequences is not modelled: use scaled_dot_product_attention"
 
 # Ops that are refused, and why.
 REFUSED = {
-    "_cudnn_rnn": _CUDNN_RNN,
-    "_cudnn_rnn_backward": _CUDNN_RNN,
-    "_cudnn_rnn_flatten_weight": _CUDNN_RNN,
     "_flash_attention_forward": _VARLEN,
     "_flash_attention_backward": _VARLEN,
     "_efficient_attention_forward": _VARLEN,

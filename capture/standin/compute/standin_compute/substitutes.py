@@ -1,5 +1,5 @@
-"""Ops that a CPU has not, or has under another name: cuDNN's convolution and batch norm, fused recurrent
-cells, synchronised batch norm, matrix products with another output type, dropout.
+"""Ops that a CPU has not, or has under another name: cuDNN's convolution and batch norm, synchronised batch
+norm, matrix products with another output type, dropout.
 
 Each function takes the op's own arguments (float16 and bfloat16 arrive as float32) and returns the op's
 results.
@@ -215,64 +215,6 @@ def _batch_norm_backward_elemt(grad_out, input, mean, invstd, weight, sum_dy, su
     return grad if weight is None else grad * _along(weight, input)
 
 
-# The cells that torch uses for recurrent networks without cuDNN. What they keep for the backward pass has a
-# layout of our own.
-
-
-def _lstm_cell(input_gates, hidden_gates, cx, input_bias=None, hidden_bias=None):
-    gates = input_gates + hidden_gates
-    for b in (input_bias, hidden_bias):
-        gates = gates if b is None else gates + b
-    i, f, g, o = gates.chunk(4, -1)
-    i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
-    cy = f * cx + i * g
-    return o * cy.tanh(), cy, torch.cat([i, f, g, o], -1)
-
-
-def _lstm_cell_backward(grad_hy, grad_cy, cx, cy, workspace, has_bias):
-    i, f, g, o = workspace.chunk(4, -1)
-    t = cy.tanh()
-    grad_hy = torch.zeros_like(cx) if grad_hy is None else grad_hy
-    through = grad_hy * o * (1 - t * t)
-    if grad_cy is not None:
-        through = through + grad_cy
-    gates = torch.cat(
-        [
-            through * g * i * (1 - i),
-            through * cx * f * (1 - f),
-            through * i * (1 - g * g),
-            grad_hy * t * o * (1 - o),
-        ],
-        -1,
-    )
-    return gates, through * f, gates.sum(0) if has_bias else None
-
-
-def _gru_cell(input_gates, hidden_gates, hx, input_bias=None, hidden_bias=None):
-    if input_bias is not None:
-        input_gates, hidden_gates = input_gates + input_bias, hidden_gates + hidden_bias
-    ir, iz, in_ = input_gates.chunk(3, -1)
-    hr, hz, hn = hidden_gates.chunk(3, -1)
-    r, z = (ir + hr).sigmoid(), (iz + hz).sigmoid()
-    n = (in_ + r * hn).tanh()
-    return n + z * (hx - n), torch.cat([r, z, n, hx, hn], -1)
-
-
-def _gru_cell_backward(grad_hy, workspace, has_bias):
-    r, z, n, hx, hn = workspace.chunk(5, -1)
-    grad_n = grad_hy * (1 - z) * (1 - n * n)
-    grad_z = grad_hy * (hx - n) * z * (1 - z)
-    grad_r = grad_n * hn * r * (1 - r)
-    inputs, hidden = torch.cat([grad_r, grad_z, grad_n], -1), torch.cat([grad_r, grad_z, grad_n * r], -1)
-    return (
-        inputs,
-        hidden,
-        grad_hy * z,
-        inputs.sum(0) if has_bias else None,
-        hidden.sum(0) if has_bias else None,
-    )
-
-
 def _softmax(self, dim, half_to_float):
     return _aten._softmax.default(self, dim, False)
 
@@ -398,10 +340,6 @@ _OWN = {
     "batch_norm_gather_stats_with_counts": _batch_norm_gather,
     "batch_norm_backward_reduce": _batch_norm_backward_reduce,
     "batch_norm_backward_elemt": _batch_norm_backward_elemt,
-    "_thnn_fused_lstm_cell": _lstm_cell,
-    "_thnn_fused_lstm_cell_backward_impl": _lstm_cell_backward,
-    "_thnn_fused_gru_cell": _gru_cell,
-    "_thnn_fused_gru_cell_backward": _gru_cell_backward,
     "_fused_rms_norm": _rms_norm,
     "_fused_rms_norm_backward": _rms_norm_backward,
     "_softmax": _softmax,

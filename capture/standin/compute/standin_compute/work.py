@@ -107,12 +107,8 @@ def _perform(ticket):
     with _lock:
         handed = _pending[ticket] if _pending[ticket].keep else _pending.pop(ticket)
     try:
-        if torch._C._len_torch_dispatch_stack():
-            with torch.utils._python_dispatch._disable_current_modes(), below():
-                handed.run()
-        else:
-            with below():
-                handed.run()
+        with below():
+            handed.run()
     except BaseException as error:  # nothing may pass through the C frames that called us
         report.late(handed.op, error)
 

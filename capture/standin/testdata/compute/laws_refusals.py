@@ -53,31 +53,14 @@ def compiled_code_is_refused():
 
 
 @refusal
-def cudnns_recurrent_networks_are_refused():
+def dropout_in_cudnns_networks_is_refused():
     """What is refused says what to do instead."""
-
-    def rnn():
-        with torch.backends.cudnn.flags(enabled=True):
-            torch._cudnn_rnn(
-                *[torch.ones(1, device="cuda")],
-                [torch.ones(1, device="cuda")],
-                4,
-                None,
-                torch.ones(1, device="cuda"),
-                None,
-                2,
-                1,
-                0,
-                1,
-                False,
-                0.0,
-                False,
-                False,
-                [],
-                None
-            )
-
-    refused(rnn, "_cudnn_rnn is not computed", "torch.backends.cudnn.enabled = False")
+    lstm = nn.LSTM(4, 4, 2, dropout=0.5).cuda()
+    refused(
+        lambda: lstm(torch.ones(3, 1, 4, device="cuda")),
+        "_cudnn_rnn",
+        "set torch.backends.cudnn.enabled = False",
+    )
 
 
 @refusal

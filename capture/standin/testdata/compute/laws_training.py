@@ -134,6 +134,7 @@ def layers_give_the_cpus_numbers():
         "lstm": (nn.LSTM(8, 6, 2, bidirectional=True), text),
         "gru": (nn.GRU(8, 6), text),
         "rnn": (nn.RNN(8, 6), text),
+        "rnn with relu": (nn.RNN(8, 6, 2, nonlinearity="relu", batch_first=True), text),
         "lstm without bias": (nn.LSTM(8, 6, bias=False), text),
         "attention": (nn.MultiheadAttention(8, 2), text),
         "encoder": (nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0), text),
@@ -142,12 +143,10 @@ def layers_give_the_cpus_numbers():
         "log sigmoid": (nn.LogSigmoid(), text),
         "hard swish": (nn.Hardswish(), text),
     }
-    recurrent = (nn.LSTM, nn.GRU, nn.RNN)
     for cudnn in (False, True):
         with torch.backends.cudnn.flags(enabled=cudnn):
             for name, (layer, x) in layers.items():
-                if not (cudnn and isinstance(layer, recurrent)):  # refused, see below
-                    _compare(f"{name}, cudnn={cudnn}", layer, x)
+                _compare(f"{name}, cudnn={cudnn}", layer, x)
 
 
 def _compare(name, layer, x):
@@ -273,3 +272,54 @@ def synchronised_batch_norm_is_batch_norm():
     )
     close(sums[0][2] + sums[1][2], bn.weight.grad, 1e-4)
     close(sums[0][3] + sums[1][3], bn.bias.grad, 1e-4)
+
+
+@law
+def recurrent_networks_take_packed_sequences():
+    """Packed sequences of several lengths, and gradients of the last states, agree with the CPU."""
+    torch.manual_seed(0)
+    x, lengths = torch.randn(7, 3, 8), torch.tensor([7, 5, 2])
+    for cudnn in (False, True):
+        for layer in (nn.LSTM(8, 6), nn.GRU(8, 6, 2)):
+            results = []
+            for device in ("cpu", "cuda"):
+                model, t = copy.deepcopy(layer).to(device), x.clone().to(device).requires_grad_()
+                with torch.backends.cudnn.flags(enabled=cudnn):
+                    out, states = model(nn.utils.rnn.pack_padded_sequence(t, lengths))
+                    h = states[0] if isinstance(states, tuple) else states
+                    (out.data.square().sum() + h.tanh().sum()).backward()
+                results.append([out.data, h, t.grad, *[p.grad for p in model.parameters()]])
+            for a, b in zip(*results):
+                close(b, a, 1e-4, f"{type(layer).__name__}, cudnn={cudnn}")
+
+
+@law
+def deterministic_algorithms_compute_once():
+    """What PyTorch does by other ops where deterministic algorithms are asked for is done once, not twice."""
+    torch.manual_seed(0)
+    x, i, values = torch.randn(6, 4), torch.tensor([0, 2, 2, 5]), torch.randn(4, 4)
+    cases = {
+        "index_add": lambda t, i, v: t.index_add(0, i, v),
+        "index_put": lambda t, i, v: t.index_put((i,), v, accumulate=True),
+        "index_copy": lambda t, i, v: t.index_copy(0, i, v),
+        "scatter_add": lambda t, i, v: t.scatter_add(0, i.view(-1, 1).expand(4, 4), v),
+        "cumsum": lambda t, i, v: t.cumsum(0),
+        "index": lambda t, i, v: t[i],
+        "take": lambda t, i, v: t.take(i),
+        "embedding": lambda t, i, v: F.embedding(i, t),
+        "interpolation": lambda t, i, v: F.interpolate(t.view(1, 1, 6, 4), scale_factor=2, mode="bilinear"),
+        "padding": lambda t, i, v: F.pad(t.view(1, 1, 6, 4), (1, 1, 1, 1), mode="reflect"),
+    }
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        for name, f in cases.items():
+            grads = []
+            for device in ("cpu", "cuda"):
+                t, v = x.clone().to(device).requires_grad_(), values.clone().to(device).requires_grad_()
+                y = f(t, i.to(device), v)
+                y.square().sum().backward()
+                grads.append([g for g in (y, t.grad, v.grad) if g is not None])
+            for a, b in zip(*grads):
+                close(b, a, 1e-5, name)
+    finally:
+        torch.use_deterministic_algorithms(False)
