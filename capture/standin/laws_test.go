@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/gmemtop/gmemtop/capture/standin"
@@ -25,12 +26,24 @@ type law struct {
 
 var everyOrder = []string{standin.Once, standin.Late, "2", "3", "4", "5", "6", "7"}
 
-func (l law) run(t *testing.T, order string) standintest.Result {
+// interpreter returns the Python that python3 comes down to: what stands on PATH may be a script that starts others.
+func interpreter(t *testing.T) string {
 	t.Helper()
-	python, err := exec.LookPath("python3")
+	path, err := python3()
 	if err != nil {
 		t.Skip("needs python3: programs call the stand-in by ctypes")
 	}
+	return path
+}
+
+var python3 = sync.OnceValues(func() (string, error) {
+	out, err := exec.Command("python3", "-c", "import sys; print(sys.executable)").Output()
+	return strings.TrimSpace(string(out)), err
+})
+
+func (l law) run(t *testing.T, order string) standintest.Result {
+	t.Helper()
+	python := interpreter(t)
 	lib := standintest.Driver(t)
 	shared, err := filepath.Abs("testdata")
 	if err != nil {
@@ -176,6 +189,12 @@ for value in (1, 2, 3):
 wait(s)
 assert seen == [bytes([v]) * 4 for v in (1, 2, 3)], seen
 free(d, h); close(s)`},
+		{name: "a host function that calls CUDA is reported", program: `
+s = stream()
+Function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+wrong = Function(lambda _: ask("cudaStreamQuery", s) and None)
+call("cudaLaunchHostFunc", s, wrong, 0); wait(s)
+close(s)`, violation: "a host function calls cudaStreamQuery"},
 		{name: "the virtual clock knows copies and the card's rates", machine: standin.Machine{Model: "plain", Clock: "virtual", Context: "0"}, orders: []string{standin.Late, standin.Once}, program: `
 s, a, b, d, h = stream(), event(0), event(0), memory(2 * MiB), Pinned(MiB)
 call("cudaEventRecord", a, s); copy(d, h.at, MiB, s); call("cudaEventRecord", b, s); wait(s)

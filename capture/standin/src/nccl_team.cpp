@@ -48,7 +48,8 @@ constexpr size_t kPipe = 1 << 20;
 constexpr int kLookMs = 50;   // how often a rank that waits looks whether the others live
 constexpr int kPleaMs = 100;  // after how long it asks them to come
 
-struct Ticket128 {
+// What an invitation holds.
+struct Letter {
   uint64_t magic, nonce, start;
   int32_t pid, fd;
 };
@@ -136,7 +137,7 @@ struct Team::Hall {
 
 Status Team::invite(Invitation *invitation, std::string *error) {
   memset(invitation, 0, sizeof *invitation);
-  Ticket128 t = {kMagic, 0, start_of(getpid()), getpid(), memfd_create("standin-nccl", MFD_CLOEXEC)};
+  Letter t = {kMagic, 0, start_of(getpid()), getpid(), memfd_create("standin-nccl", MFD_CLOEXEC)};
   if (t.fd < 0 || getrandom(&t.nonce, sizeof t.nonce, 0) != sizeof t.nonce) {
     *error = std::string("make the memory that ranks share: ") + strerror(errno);
     return kSystemError;
@@ -146,7 +147,7 @@ Status Team::invite(Invitation *invitation, std::string *error) {
 }
 
 Status Team::join(const Invitation &invitation, int rank, int ranks, std::shared_ptr<Team> *out, std::string *error) {
-  Ticket128 t;
+  Letter t;
   memcpy(&t, invitation.internal, sizeof t);
   char text[256];
   if (t.magic != kMagic) {
