@@ -41,8 +41,8 @@ import torch
 MiB = 1 << 20
 s = torch.cuda.Stream()
 a = torch.empty(300 * MiB, dtype=torch.uint8, device="cuda")
+s.wait_stream(torch.cuda.current_stream())
 with torch.cuda.stream(s):
-    s.wait_stream(torch.cuda.current_stream())
     b = a.clone(); a.record_stream(s)
 del a
 keep = []
