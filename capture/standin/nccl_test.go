@@ -14,7 +14,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/standin/standintest"
 )
 
-// distributed runs testdata/distributed.py on a number of ranks, by torchrun or by its own means, which cost a third.
+// distributed runs testdata/distributed.py on a number of ranks, by torchrun or by its own means, which cost less.
 func distributed(t *testing.T, m standin.Machine, ranks int, torchrun bool, parts ...string) standintest.Result {
 	t.Helper()
 	path, err := filepath.Abs(filepath.Join("testdata", "distributed.py"))

@@ -1,27 +1,23 @@
 """What torch.distributed does over NCCL, on a number of ranks: prints "same" lines that must not depend on the order of streams.
 
-Started by torchrun, or by itself with RANKS=N: then it forks its ranks, which costs one import of torch for all of them.
+Started by torchrun, or by itself with RANKS=N: then it starts its ranks, without the agent of torchrun and its import of torch.
 """
-import hashlib, os, socket, sys
+import hashlib, os, socket, subprocess, sys
+
+if "RANK" not in os.environ:
+    with socket.socket() as s:
+        s.bind(("localhost", 0))
+        shared = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(s.getsockname()[1]), "WORLD_SIZE": os.environ["RANKS"]}
+    started = [subprocess.Popen([sys.executable, *sys.argv], env=os.environ | shared | {"RANK": str(r), "LOCAL_RANK": str(r)})
+               for r in range(int(os.environ["RANKS"]))]
+    sys.exit(max(p.wait() != 0 for p in started))
+
 import torch
 import torch.distributed as dist
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-if "RANK" not in os.environ:
-    with socket.socket() as s:
-        s.bind(("localhost", 0))
-        os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": str(s.getsockname()[1]), "WORLD_SIZE": os.environ["RANKS"]}
-    children = []
-    for r in range(int(os.environ["RANKS"])):
-        os.environ |= {"RANK": str(r), "LOCAL_RANK": str(r)}
-        child = os.fork()
-        if not child:
-            break
-        children.append(child)
-    else:
-        sys.exit(max(os.waitstatus_to_exitcode(os.waitpid(c, 0)[1]) != 0 for c in children))
 rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
 torch.cuda.set_device(device)
