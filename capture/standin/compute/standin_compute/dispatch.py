@@ -194,9 +194,8 @@ class Kernel:
         if self.own:
             return function
         if not self.takes_generator:
-            raise report.Uncomputed(
-                f"{self.name} draws from a generator that cannot be passed to its CPU kernel"
-            )
+            report.refuse(self.name, "its CPU kernel takes no generator")
+            return function
 
         def drawn(*args, **kwargs):
             if "generator" not in kwargs:
