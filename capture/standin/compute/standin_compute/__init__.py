@@ -14,16 +14,17 @@ computes.
     rules.py       which ops are memory only, which read device memory on the host, which are refused
     random.py      draws that depend on the CUDA generator's seed and offset
     attention.py   flash, efficient and cuDNN attention
-    shaped.py      results whose size is in the data; libraries that we have not (cuSOLVER, cuFFT)
+    shaped.py      results whose size depends on the data; libraries that do nothing here (cuSOLVER, cuFFT)
     recurrent.py   recurrent networks
-    substitutes.py ops that a CPU has under another name: cuDNN's, synchronised batch norm, products
+    substitutes.py ops without a CPU kernel of the same name: cuDNN's, synchronised batch norm, products
     refuse.py      sparse and quantized tensors, Triton kernels, torch.compile
     report.py      what was computed and what was not
 
 Laws. Two runs of a program are equal to the bit, in every order of work. The same seed and offset of the CUDA
 generator give the same numbers, others give others; they are not the numbers of a GPU. float16 and bfloat16
 compute in float32 and round once, as tensor cores and CUDA's opmath do. What cannot be computed raises a
-RuntimeError that names the op, and is listed in the report; STANDIN_COMPUTE=note only lists it.
+RuntimeError that names the op, and is listed in the report. With STANDIN_COMPUTE=note the op is listed and
+the program goes on (sparse tensors still raise).
 
 Cost. Each op costs some 50 microseconds of Python beside the CPU kernel itself.
 

@@ -100,7 +100,7 @@ def _backward(grad, q, k, v, out, lse, bias, p, causal, scale, draw, bias_grad=F
 
 
 def _remember(draw, seed, offset):
-    """Write what the forward pass took where the CUDA kernel would: one tensor of two numbers, or two of one."""
+    """Write the seed and offset where the CUDA kernel would: in one tensor of two numbers, or two of one."""
     if seed is None:
         return
     if seed.numel() == 2:

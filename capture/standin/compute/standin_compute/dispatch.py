@@ -4,7 +4,8 @@ Traps, each seen once. The dispatcher hands Python a number where an op was call
 place, and a kernel called back wants a tensor: the number becomes a 0-dimensional tensor of the dtype to
 which it would have promoted. Ops and copies inside an op's host code must be left undone, or ops in place
 happen twice; but some host code reads what they wrote, and needs them (rules.READS_INSIDE). A copy between
-two devices runs on the source's stream, between two waits.
+two devices runs on the source's stream, which first waits for the target's, and the target's stream waits
+for the copy.
 """
 
 import inspect
@@ -193,9 +194,8 @@ class Kernel:
         if self.own:
             return function
         if not self.takes_generator:
-            raise report.Uncomputed(
-                f"{self.name} draws from a generator that cannot be passed to its CPU kernel"
-            )
+            report.refuse(self.name, "its CPU kernel takes no generator")
+            return function
 
         def drawn(*args, **kwargs):
             if "generator" not in kwargs:
@@ -264,7 +264,8 @@ class Kernel:
         with _host_code(self):
             self.original.call_boxed(keys, *args, **kwargs)
         with _computing():
-            # The host code has let the source's stream wait for the other, and waited for what is not done here.
+            # The host code has let the source's stream wait for the other, and waited for what is not done
+            # here.
             self._compute(args, {}, to, source.device.index, None)
             done = torch.cuda.Event()
             done.record(torch.cuda.current_stream(source.device))

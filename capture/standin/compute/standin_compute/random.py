@@ -13,7 +13,6 @@ Source: "Reproducibility" and torch.Generator in PyTorch's documentation; the mi
 and Flood 2014).
 """
 
-import threading
 import weakref
 
 import torch
@@ -70,7 +69,6 @@ class _Base:
         self.draw, self.count = None, 0
 
 
-_capturing = threading.local()
 _bases = weakref.WeakKeyDictionary()  # torch.cuda.CUDAGraph -> _Base
 _current = None  # the base of the capture under way; captures do not overlap
 

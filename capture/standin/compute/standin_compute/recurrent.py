@@ -112,10 +112,7 @@ def _cudnn_rnn(
     draw,
 ):
     if dropout > 0 and train and num_layers > 1:
-        raise report.Uncomputed(
-            "aten::_cudnn_rnn is not computed on the stand-in GPU: it drops between layers; "
-            "set torch.backends.cudnn.enabled = False"
-        )
+        report.refuse("aten::_cudnn_rnn", "it drops between layers: set torch.backends.cudnn.enabled = False")
     out, *states = _network(
         input, weight, weight_stride0, hx, cx, mode, num_layers, batch_first, bidirectional, batch_sizes
     )

@@ -1,7 +1,7 @@
 """Which ops are treated in which way. Names are those of ATen's native functions, without overload, unless
 said.
 
-Whatever is not named here has a CPU kernel under the same name, and that is run.
+All other ops run the CPU kernel of the same name.
 """
 
 # Ops that make or describe tensors, or answer a question from what the host knows. Their host code is all of
@@ -11,7 +11,8 @@ MEMORY_ONLY = frozenset("""
     record_stream is_pinned _pin_memory pin_memory as_strided view _reshape_alias unfold is_set_to
     _debug_has_internal_overlap _nested_tensor_size _empty_affine_quantized
     _empty_per_channel_affine_quantized view_as_real view_as_complex _to_copy alias lift lift_fresh detach
-    data _fused_sdp_choice _use_cudnn_ctc_loss _use_miopen_ctc_loss _cudnn_init_dropout_state _cudnn_rnn_flatten_weight sym_size
+    data _fused_sdp_choice _use_cudnn_ctc_loss _use_miopen_ctc_loss _cudnn_init_dropout_state
+    _cudnn_rnn_flatten_weight sym_size
     sym_stride sym_numel _assert_tensor_metadata _has_same_storage_numel _storage_offset _efficientzerotensor
     _sparse_coo_tensor_with_dims _lazy_clone
 """.split())
@@ -25,14 +26,14 @@ READS_INSIDE = frozenset("""
     is_nonzero isin masked_fill masked_fill_ index_fill index_fill_ trace _foreach_copy_
 """.split())
 
-# Ops whose result has a size, or is an answer, that is in the data: the stream is waited for and the CPU's
-# result copied. Their temporaries (of CUB and Thrust) are not allocated.
+# Ops whose result depends on the data in its size, or is an answer to the host: we synchronise the stream
+# and copy the CPU's result. Their temporaries (CUB, Thrust) are not allocated.
 SIZED_BY_DATA = frozenset("""
     nonzero _unique _unique2 unique_dim unique_consecutive unique_dim_consecutive equal
 """.split())
 
-# Libraries whose entry points do nothing here (cuSOLVER, MAGMA, cuFFT): computed as those above, host code
-# and all left out.
+# Ops of libraries whose entry points do nothing here (cuSOLVER, MAGMA, cuFFT): computed like those above,
+# without their host code.
 BY_LIBRARY = (
     "linalg_",
     "_linalg_",
@@ -47,7 +48,7 @@ BY_LIBRARY = (
 )
 NOT_BY_LIBRARY = frozenset("linalg_cross linalg_vector_norm linalg_cross_out linalg_vecdot".split())
 
-# Ops that compute in half precision as they are: they move data, or what they answer depends on the dtype.
+# Ops that keep half precision: they move data, or their answer depends on the dtype.
 NARROW = frozenset("""
     copy_ _foreach_copy_ cat stack index index_select gather scatter scatter_ take fill_ zero_ _foreach_zero_
     masked_fill masked_fill_ masked_select flip roll where nonzero eq ne lt le gt ge eq_ ne_ lt_ le_ gt_ ge_

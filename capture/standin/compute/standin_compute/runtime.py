@@ -33,7 +33,7 @@ def enqueue(stream, callback, ticket):
 
 
 def suppress(on):
-    """Say whether what this thread enqueues from now on (kernels, copies within the device) is left undone."""
+    """Switch off, or on again, what this thread enqueues: kernels, and copies within the device."""
     _suppress(1 if on else 0)
 
 

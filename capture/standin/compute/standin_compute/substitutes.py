@@ -1,5 +1,5 @@
-"""Ops that a CPU has not, or has under another name: cuDNN's convolution and batch norm, synchronised batch
-norm, matrix products with another output type, dropout.
+"""Ops without a CPU kernel, or with one under another name: cuDNN's convolution and batch norm, synchronised
+batch norm, matrix products with another output type, dropout.
 
 Each function takes the op's own arguments (float16 and bfloat16 arrive as float32) and returns the op's
 results.
