@@ -83,3 +83,15 @@ func TestSamerunAsksForTwoFiles(t *testing.T) {
 		t.Error("a file that does not exist was read")
 	}
 }
+
+func TestThePeakCountsSegmentsThatWereGivenBack(t *testing.T) {
+	b := traces.NewBuilder()
+	device := b.Device(traces.DeviceGPU, 0)
+	b.Event(traces.Event{Action: traces.SegmentAlloc, Addr: 1 << 30, Size: 3 << 20, Device: device})
+	b.Event(traces.Event{Action: traces.SegmentFree, Addr: 1 << 30, Size: 3 << 20, Device: device})
+	b.T.Final.Known = true
+	b.T.Final.Segments = []traces.Segment{{Address: 1 << 40, TotalSize: 1 << 20, Device: device}}
+	if r := read(b.Finish()); r.reserved != 4<<20 {
+		t.Errorf("%d bytes reserved at the peak, want those of both segments", r.reserved)
+	}
+}
