@@ -1,9 +1,10 @@
 // Command onstandin runs a program on the stand-in GPU:
 //
-//	go run ./scripts/onstandin [-model a100] [-devices 2] [-memory 24GiB] [-compute] [-order late] [-report DIR] PYTHON script.py ARG...
+//	go run ./scripts/onstandin [-model a100] [-devices 2] [-memory 24GiB] [-compute] [-order late] [-report DIR]
+//		PYTHON script.py ARG...
 //
-// PYTHON is an interpreter with a torch built for CUDA; the stand-in is compiled for it, once. Without -compute ops allocate what they
-// allocate on a GPU and compute nothing. Each run has the devices to itself.
+// PYTHON is an interpreter with a torch built for CUDA; the stand-in is compiled for it, once. Without
+// -compute ops allocate what they allocate on a GPU and compute nothing. Each run has the devices to itself.
 package main
 
 import (

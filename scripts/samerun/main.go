@@ -1,15 +1,19 @@
-// Command samerun says whether two PyTorch snapshots are recordings of the same run: one made on a GPU and one made on the stand-in, say.
+// Command samerun says whether two PyTorch snapshots are recordings of the same run: one made on a GPU and
+// one made on the stand-in, say.
 //
 //	go run ./scripts/samerun THEIRS.pickle OURS.pickle
 //
-// It ends with 0 where the two did the same allocations and frees in the same order, and with 1 where they did not.
+// It ends with 0 where the two did the same allocations and frees in the same order, and with 1 where they
+// did not.
 //
-// Addresses differ from run to run, so blocks are named by the order in which they were allocated, and places by their segment's rank
-// in address order and the offset in it. PyTorch keeps some tensors in hash tables ordered by host addresses (autocast's cache of casts
-// is one); frees of such a table come in any order, on a GPU too. A difference that lies only within runs of frees is told apart from
-// others. Sizes in events are what the program asked for; "allocated" rounds them up to 512 bytes, as the allocator does.
+// Addresses differ from run to run, so blocks are named by the order in which they were allocated, and places
+// by their segment's rank in address order and the offset in it. PyTorch keeps some tensors in hash tables
+// ordered by host addresses (autocast's cache of casts is one); frees of such a table come in any order, on a
+// GPU too. A difference that lies only within runs of frees is told apart from others. Sizes in events are
+// what the program asked for; "allocated" rounds them up to 512 bytes, as the allocator does.
 //
-// Everything is linear in the number of events, but for the search for a block's segment, which is logarithmic in that of segments.
+// Everything is linear in the number of events, but for the search for a block's segment, which is
+// logarithmic in that of segments.
 package main
 
 import (
@@ -55,8 +59,8 @@ func run(ctx context.Context, args []string, out io.Writer) (bool, error) {
 	return c.same(), nil
 }
 
-// step is an event without its address. Block is the rank of the allocation that made the block, -1 for one from before the
-// recording, and 0 for events of segments.
+// step is an event without its address. Block is the rank of the allocation that made the block, -1 for one
+// from before the recording, and 0 for events of segments.
 type step struct {
 	action traces.Action
 	size   int64
@@ -206,8 +210,8 @@ func tidy(steps []step) []step {
 			i++
 		}
 		slices.SortFunc(out[from:i], func(x, y step) int {
-			return cmp.Or(cmp.Compare(x.action, y.action), cmp.Compare(x.size, y.size), cmp.Compare(x.stream, y.stream),
-				cmp.Compare(x.block, y.block))
+			return cmp.Or(cmp.Compare(x.action, y.action), cmp.Compare(x.size, y.size),
+				cmp.Compare(x.stream, y.stream), cmp.Compare(x.block, y.block))
 		})
 	}
 	return out
@@ -221,11 +225,13 @@ func (c comparison) print(out io.Writer) {
 	case c.freesOnly:
 		fmt.Fprintf(out, "sequence        equal but for the order within runs of frees (%d events)\n", c.differ)
 	default:
-		fmt.Fprintf(out, "sequence        %d events differ, from event %d on: %s and %s\n", c.differ, c.first, describe(c.a.steps, c.first),
-			describe(c.b.steps, c.first))
+		fmt.Fprintf(out, "sequence        %d events differ, from event %d on: %s and %s\n", c.differ, c.first,
+			describe(c.a.steps, c.first), describe(c.b.steps, c.first))
 	}
-	fmt.Fprintf(out, "peak allocated  %d and %d (%+.4f %%)\n", c.a.allocated, c.b.allocated, percent(c.a.allocated, c.b.allocated))
-	fmt.Fprintf(out, "peak reserved   %d and %d (%+.4f %%)\n", c.a.reserved, c.b.reserved, percent(c.a.reserved, c.b.reserved))
+	fmt.Fprintf(out, "peak allocated  %d and %d (%+.4f %%)\n", c.a.allocated, c.b.allocated,
+		percent(c.a.allocated, c.b.allocated))
+	fmt.Fprintf(out, "peak reserved   %d and %d (%+.4f %%)\n", c.a.reserved, c.b.reserved,
+		percent(c.a.reserved, c.b.reserved))
 	fmt.Fprintf(out, "segments        %d and %d\n", c.a.segments, c.b.segments)
 	fmt.Fprintf(out, "same place      %d of %d allocations\n", c.inPlace, len(c.a.places))
 }

@@ -49,7 +49,8 @@ func TestARunAtOtherAddressesIsTheSameRun(t *testing.T) {
 }
 
 func TestDifferencesAreTold(t *testing.T) {
-	one := program(1<<40, [3]uint64{alloc, 0, 512}, [3]uint64{alloc, 512, 512}, [3]uint64{free, 0, 512}, [3]uint64{free, 512, 512})
+	one := program(1<<40, [3]uint64{alloc, 0, 512}, [3]uint64{alloc, 512, 512}, [3]uint64{free, 0, 512},
+		[3]uint64{free, 512, 512})
 	for _, test := range []struct {
 		what  string
 		other *recording
@@ -58,13 +59,13 @@ func TestDifferencesAreTold(t *testing.T) {
 	}{
 		{"another order within a run of frees", program(1<<40, [3]uint64{alloc, 0, 512}, [3]uint64{alloc, 512, 512},
 			[3]uint64{free, 512, 512}, [3]uint64{free, 0, 512}), true, "order within runs of frees"},
-		{"another size", program(1<<40, [3]uint64{alloc, 0, 512}, [3]uint64{alloc, 512, 600}, [3]uint64{free, 0, 512},
-			[3]uint64{free, 512, 600}), false, "from event 2 on: alloc of 512 bytes and alloc of 600 bytes"},
+		{"another size", program(1<<40, [3]uint64{alloc, 0, 512}, [3]uint64{alloc, 512, 600},
+			[3]uint64{free, 0, 512}, [3]uint64{free, 512, 600}), false, "from event 2 on: alloc of 512 bytes and alloc of 600 bytes"},
 		{"a run that ends sooner", program(1<<40, [3]uint64{alloc, 0, 512}), false, "and the end"},
-		{"a free of another block", program(1<<40, [3]uint64{alloc, 0, 512}, [3]uint64{alloc, 512, 512}, [3]uint64{free, 512, 512}),
-			false, "events differ"},
-		{"another place", program(1<<40, [3]uint64{alloc, 0, 512}, [3]uint64{alloc, 1024, 512}, [3]uint64{free, 0, 512},
-			[3]uint64{free, 1024, 512}), true, "same place      1 of 2"},
+		{"a free of another block", program(1<<40, [3]uint64{alloc, 0, 512}, [3]uint64{alloc, 512, 512},
+			[3]uint64{free, 512, 512}), false, "events differ"},
+		{"another place", program(1<<40, [3]uint64{alloc, 0, 512}, [3]uint64{alloc, 1024, 512},
+			[3]uint64{free, 0, 512}, [3]uint64{free, 1024, 512}), true, "same place      1 of 2"},
 	} {
 		c := compare(one, test.other)
 		var out strings.Builder
