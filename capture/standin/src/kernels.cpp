@@ -239,13 +239,22 @@ struct FunctionAttributes {
   int max_threads, registers, ptx, binary, cache, max_dynamic, carveout, rest[12];
 };
 
+// The binary of a kernel that a card runs. PyTorch's wheels hold kernels for capabilities 5.0, 6.0, 7.0, 7.5, 8.0, 8.6, 9.0, 10.0 and
+// 12.0 (TORCH_CUDA_ARCH_LIST in its release scripts), so a card of 8.9 runs those for 8.6. CUB looks its tuning up by this number and
+// refuses one that it was not compiled for.
+int binary_version(const Card &c) {
+  if (c.major == 7) return c.minor < 5 ? 70 : 75;
+  if (c.major == 8) return c.minor < 6 ? 80 : 86;
+  return c.major * 10;
+}
+
 Result attributes(FunctionAttributes *out) {
   if (!out) return kInvalidValue;
   const Card &c = card(0);
   out->shared = out->constant = out->local = 0;
   out->max_threads = 1024;
   out->registers = 32;
-  out->ptx = out->binary = c.major * 10 + c.minor;
+  out->ptx = out->binary = binary_version(c);
   out->cache = 0;
   out->max_dynamic = static_cast<int>(c.shared_per_block_optin);
   return kSuccess;
