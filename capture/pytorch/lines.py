@@ -96,6 +96,7 @@ class Recording(object):
         self.saved, self.refilled = set(), set()
         self.away = {}  # by number, storages whose bytes wait on the host and come back as others; whether they have gone
         self.where, self.timed, self.newest = {}, [], {}
+        self.within = None
         self.cost, self.steps, self.lost, self.stopped = 0, [], 0, False
         self.pauses, self.slept = [], []  # when training went on after it was held up, and for how long it had been until then
         self.costs = {}  # what carrying plans out was measured to take, where somebody plans by this window
@@ -167,9 +168,23 @@ class Recording(object):
         self.timed, self.newest = [], {}
         return _one_clock(self.rows, ran, self.steps)
 
+    def _untouched(self):
+        """Add what was there when the window began and no storage showed."""
+        there = {}
+        for _, number, size, _, _ in self.before:
+            there[self.where[number]] = there.get(self.where[number], 0) + size
+        for k, on in enumerate(sorted(self.within.held)):
+            size = self.within.rest(on, there.get(on, 0))
+            if size > 0:
+                number = len(self.born)
+                self.born.append(None)
+                self.where[number], self.category[number], self.label[number] = on, "unknown", "not touched by these steps"
+                self.before.append(("a", number, size, 0, REST_ADDRESS * (k + 1)))
+
     def lines(self, head):
         """The window as text, some hundred kilobytes at a time."""
         steps = self._device_times() if self.timed else self.steps
+        self._untouched()
         head = dict(head, gmemtop="described", version=1, torch=self.torch.__version__, device=self.device, pid=os.getpid(),
                     rank=int(os.environ.get("RANK", -1)), world_size=int(os.environ.get("WORLD_SIZE", -1)),
                     epoch_ns=self.start + head["epoch_ns"], steps=[[self._at(a), self._at(b)] for a, b in steps])
