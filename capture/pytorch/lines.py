@@ -169,17 +169,22 @@ class Recording(object):
         return _one_clock(self.rows, ran, self.steps)
 
     def _untouched(self):
-        """Add what was there when the window began and no storage showed."""
-        there = {}
+        """Add what was there when the window began and no storage showed, and say when it goes."""
+        there, frees = {}, []
         for _, number, size, _, _ in self.before:
             there[self.where[number]] = there.get(self.where[number], 0) + size
         for k, on in enumerate(sorted(self.within.held)):
-            size = self.within.rest(on, there.get(on, 0))
-            if size > 0:
+            stays, pieces = self.within.rest(on, there.get(on, 0))
+            for at, size, label in [(None, stays, "not touched by these steps")] * (stays > 0) + [(rows, n, "of the step before") for rows, n in pieces]:
                 number = len(self.born)
                 self.born.append(None)
-                self.where[number], self.category[number], self.label[number] = on, "unknown", "not touched by these steps"
-                self.before.append(("a", number, size, 0, REST_ADDRESS * (k + 1)))
+                self.where[number], self.category[number], self.label[number] = on, "unknown", label
+                self.before.append(("a", number, size, 0, REST_ADDRESS * (k + 1) if at is None else self.addresses.fresh(size)))
+                if at is not None:
+                    frees.append((at, number))
+        for at, number in sorted(frees, reverse=True):  # from behind, so that the places of the others stay
+            row = self.rows[min(at, len(self.rows) - 1)]
+            self.rows.insert(at, ("f", number, row[TIME_AT[row[0]]]))
 
     def lines(self, head):
         """The window as text, some hundred kilobytes at a time."""

@@ -245,6 +245,7 @@ class Ops(Recording):
                 if storage.number in self.away:
                     self.away[storage.number] = storage
                 else:
+                    self.within.remove(self.where[storage.number], storage.size)
                     self._freed(storage.number)
         except Exception as e:
             self.stop(e)
@@ -260,6 +261,7 @@ class Ops(Recording):
         if size != found.size:
             self.refilled.add(found.number)
             self.rows.append(("f", found.number, now))
+            self.within.remove(self.where[found.number], found.size)
             found.size, found.address = size, self.addresses.fresh(size)
             self.rows.append(("a", found.number, size, now, found.address))
             self.within.add(self.where[found.number], size)
@@ -302,7 +304,7 @@ class Ops(Recording):
             read = self._numbers(inputs, known=True)
             if self.device != "cpu" and not info.skip:
                 timer = self._timer(inputs)
-                looked = self.within.before(inputs)
+                looked = self.within.before(inputs, len(self.rows))
         except Exception as e:
             self.stop(e)
             return func(*args, **kwargs)
@@ -403,6 +405,8 @@ class Ops(Recording):
         self.born.append(None)
         self.where[number], self.category[number], self.label[number] = on, "temporary", "workspace of " + info.name
         self.rows.append(("a", number, size, self.last, self.addresses.fresh(size)))
+        if kept:
+            self.within.add(on, size)
         return (number,), kept > 0
 
     # -- modules and optimizers ------------------------------------------------------------------------------------------------
