@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-BATCH, WIDTH, STEPS = 32, 64, 4
+BATCH, WIDTH, STEPS = 64, 64, 4  # so that gradients of weights and activations are of one size, and take each other's memory
 
 
 class Net(nn.Module):
@@ -52,6 +52,35 @@ class Net(nn.Module):
         return self.head(torch.sigmoid(gate * other))
 
 
+class Apart(nn.Module):
+    """The last to read a tensor is an op of another stream, and behind it in the backward pass stand ops that do not wait for that one."""
+
+    def __init__(self, side):
+        super().__init__()
+        self.side, self.layers = side, nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(6))
+        self.first, self.scale, self.head = nn.Linear(WIDTH, WIDTH), nn.Parameter(torch.ones(WIDTH)), nn.Parameter(torch.ones(WIDTH))
+
+    def forward(self, x):
+        v, main = self.first(x), torch.cuda.current_stream()
+        early = (v.detach() * self.head).sum()  # a graph of its own, gone through first
+        late = sum(layer(x) for layer in self.layers)
+        self.side.wait_stream(main)
+        with torch.cuda.stream(self.side):
+            v.record_stream(self.side)
+            q = v * self.scale
+        main.wait_stream(self.side)
+        q.record_stream(main)
+        return early, q + late
+
+
+def loss_of(net, x, losses):
+    if isinstance(net, Apart):
+        early, out = net(x)
+        losses.append(torch.autograd.grad(early, [net.head])[0])
+        return out.square().mean()
+    return F.cross_entropy(net(x), torch.arange(BATCH, device="cuda") % 10)
+
+
 class Watch(object):
     """What an iteration saves and loads, in order, and by which op each storage was made."""
 
@@ -85,17 +114,17 @@ class Ops(TorchDispatchMode):
         return out
 
 
-def plan_of(space, side, drops):
+def plan_of(space, kind, side, drops):
     """A plan in which what is saved leaves as soon as it can and comes back two loads ahead, or is dropped where that is asked for and one op makes it."""
     torch.manual_seed(3)
-    net, watch = Net(side).cuda(), Watch()
+    net, watch = kind(side).cuda(), Watch()
     carrier = space["Carrier"](torch, {})
     carrier.begin()
     carrier.watch = watch
     mode = Ops(watch)
     hook = net.register_forward_pre_hook(lambda *a: mode.__enter__() and None)
     done = net.register_forward_hook(lambda *a: mode.__exit__(None, None, None))
-    net(torch.randn(BATCH, WIDTH, device="cuda")).square().mean().backward()
+    loss_of(net, torch.randn(BATCH, WIDTH, device="cuda"), []).backward()
     hook.remove()
     done.remove()
     carrier.remove()
@@ -113,33 +142,33 @@ def plan_of(space, side, drops):
             slab += (size + 511) & ~511
         values.append(entry)
     torch.cuda.synchronize()
-    assert len(values) >= 6 and (not drops or groups), (values, groups)
+    assert len(values) >= (6 if kind is Net else 1) and (not drops or groups), (values, groups)
     return {"version": 1, "device": "cuda:0", "slab": slab, "values": values, "groups": groups}
 
 
 def digest(net, optimizer, losses):
     h = hashlib.sha256()
     torch.cuda.synchronize()
-    for group in ([p for p in net.parameters()], [p.grad for p in net.parameters()], list(net.buffers()),
+    for group in ([p for p in net.parameters()], [p.grad for p in net.parameters() if p.grad is not None], list(net.buffers()),
                   [t for s in optimizer.state.values() for _, t in sorted(s.items()) if isinstance(t, torch.Tensor)], losses):
         for t in group:
             h.update(t.detach().cpu().contiguous().numpy().tobytes())
     return h.hexdigest()[:16]
 
 
-def learn(space, plan, scenario, side):
+def learn(space, plan, scenario, kind, side):
     """Train, under a plan from the second step on, and return a digest of all that was learnt and what the plan moved."""
     carriers = []
     try:
-        return train(space, plan, scenario, side, carriers)
+        return train(space, plan, scenario, kind, side, carriers)
     finally:  # or what a broken agent leaves behind would train with the next one
         for carrier in carriers:
             carrier.remove()
 
 
-def train(space, plan, scenario, side, carriers):
+def train(space, plan, scenario, kind, side, carriers):
     torch.manual_seed(3)
-    net, frozen = Net(side).cuda(), Net(side).cuda()
+    net, frozen = kind(side).cuda(), kind(side).cuda()
     optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
     data = [torch.randn(BATCH, WIDTH).pin_memory() for _ in range(2)]
     carrier, loading, losses, moved, kept = None, torch.cuda.Stream(), [], [0, 0, 0, 0], None
@@ -151,14 +180,13 @@ def train(space, plan, scenario, side, carriers):
         x.record_stream(torch.cuda.current_stream())
         before, kept = kept, None
         if scenario == "kept" and step % 2 == 1:  # this graph is gone through in the next step, when its plan has gone; its weights are not learnt, so that it can be
-            kept = F.cross_entropy(frozen(x), torch.arange(BATCH, device="cuda") % 10)
-        out = net(x)
-        loss = F.cross_entropy(out, torch.arange(BATCH, device="cuda") % 10)
+            kept = loss_of(frozen, x, losses)
+        loss = loss_of(net, x, losses)
         if scenario == "part":  # of the graph only a part is gone through, and what was fetched for the rest goes unused
             first, = torch.autograd.grad(loss, [net.head.weight], retain_graph=True)
-            del out, loss
+            del loss
             churn = [torch.full((BATCH, WIDTH), float(k), device="cuda") for k in range(12)]  # takes the memory that was given back
-            loss = F.cross_entropy(net(x), torch.arange(BATCH, device="cuda") % 10)
+            loss = loss_of(net, x, losses)
             losses += churn + [first]
         if before is not None:
             before.backward()
@@ -189,17 +217,18 @@ def main():
             spaces[path] = {"__name__": "gmemtop_agent"}
             exec(compile(f.read(), path, "exec"), spaces[path])
     first = spaces[sys.argv[1]]
-    scenarios = {"swap": (False, False), "drop": (True, False), "kept": (False, False), "part": (False, False), "side": (False, True), "both": (True, True)}
+    scenarios = {"swap": (Net, False, False), "drop": (Net, True, False), "kept": (Net, False, False), "part": (Net, False, False), "side": (Net, False, True),
+                 "both": (Net, True, True), "apart": (Apart, False, True)}
     wanted, plans = {}, {}
-    for name, (drops, branch) in scenarios.items():
+    for name, (kind, drops, branch) in scenarios.items():
         side = torch.cuda.Stream() if branch else None
-        plans[name] = plan_of(first, side, drops), side
-        wanted[name], _ = learn(first, None, name, side)
+        plans[name] = plan_of(first, kind, side, drops), kind, side
+        wanted[name], _ = learn(first, None, name, kind, side)
     for path in sys.argv[1:]:
         bad = []
-        for name, (plan, side) in plans.items():
+        for name, (plan, kind, side) in plans.items():
             try:
-                got, moved = learn(spaces[path], plan, name, side)
+                got, moved = learn(spaces[path], plan, name, kind, side)
                 if got != wanted[name]:
                     bad.append(name)
                 assert moved[0] > 0 and moved[1] > 0 and (name != "drop" or moved[2] > 0), "%s: %s" % (name, moved)
