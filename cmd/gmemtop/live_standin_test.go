@@ -11,9 +11,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rogpeppe/go-internal/testscript"
+
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/standin"
 	"github.com/gmemtop/gmemtop/capture/standin/standintest"
+	"github.com/gmemtop/gmemtop/capture/torchtest"
 )
 
 // onStandin returns the environment of processes on a machine of the test's own whose ops compute, and a function that looks through what they reported when they have ended.
@@ -75,4 +78,28 @@ func TestEveryManagerLearnsTheSameOnAStandinGPU(t *testing.T) {
 			t.Logf("%d steps, %d toggles of %s", steps, toggles, strings.Join(names, ", "))
 		})
 	}
+}
+
+// TestQuickCommandsOnAStandinGPU runs commands as users do, on trainings by PyTorch's own CUDA code: testdata/standin has a txtar file a topic.
+func TestQuickCommandsOnAStandinGPU(t *testing.T) {
+	lib, python := standintest.Library(t), standintest.Interpreter(t)
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/standin",
+		UpdateScripts:       *update,
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Cmds:                map[string]func(ts *testscript.TestScript, neg bool, args []string){"exits": cmdExits},
+		Setup: func(env *testscript.Env) error {
+			for _, v := range append(lib.Environ(standin.Machine{Board: filepath.Join(env.WorkDir, ".board")}), "OMP_NUM_THREADS=1") {
+				name, value, _ := strings.Cut(v, "=")
+				if strings.HasPrefix(name, "STANDIN_") || name == "LD_PRELOAD" || name == "LD_LIBRARY_PATH" || name == "OMP_NUM_THREADS" {
+					env.Setenv(name, value)
+				}
+			}
+			env.Setenv("HOME", env.WorkDir)
+			env.Setenv("XDG_RUNTIME_DIR", torchtest.Folder(t))
+			env.Setenv("TORCH", python)
+			return nil
+		},
+	})
 }
