@@ -87,6 +87,8 @@ type Target struct {
 	// Room is how many bytes of the device the process may have for its tensors, as its first step found it: what its allocator holds and what is free, within
 	// the share that the program allows itself; 0 where unknown.
 	Room int64
+	// GPUs are those that the process sees, once it has used one: their numbers there, names and memory.
+	GPUs []traces.Device
 }
 
 // Command returns the command line as one line of text.

@@ -108,6 +108,7 @@ type joiner struct {
 	segments map[place]held
 	final    traces.State
 	last     int64 // index of the last step of the window before
+	end      int64 // the time of its last row
 	// tables of the window that is being added, by its own ids; -1 where not yet known
 	t       *traces.Trace
 	strings []traces.StringID
@@ -131,6 +132,9 @@ func (j *joiner) add(w Window) {
 	if t.Clock.Epoch == 0 || j.epoch == 0 {
 		shift = 0
 	}
+	if begin := start(t); j.windows > 0 && begin+shift < j.end { // the window before ended on the device later than on the host
+		shift = j.end - begin
+	}
 	given := leading(t)
 	blocks, segments := j.atStart(t, given)
 	if j.windows == 0 {
@@ -147,8 +151,27 @@ func (j *joiner) add(w Window) {
 		j.out.Lose(l.Name, l.Severity, l.Count, l.Detail)
 	}
 	j.final = j.state(&t.Final)
+	if last := end(t) + shift; j.windows == 0 || last > j.end { // a window may have begun before the recording, at negative times
+		j.end = last
+	}
 	j.windows++
 	j.last = w.Last
+}
+
+// end returns the time of a window's last row.
+func end(t *traces.Trace) int64 {
+	at := int64(0)
+	for _, m := range t.Marks {
+		if m.End != traces.NoTime {
+			at = max(at, m.End)
+		}
+	}
+	for d := range t.Devices {
+		if first, end := t.DeviceEvents(traces.DeviceID(d)); first < end {
+			at = max(at, t.Events.Time[end-1])
+		}
+	}
+	return at
 }
 
 // start returns the time of a window's first row.
@@ -365,31 +388,38 @@ func (j *joiner) copy(t *traces.Trace, before, shift int64) {
 		}
 		ops[i] = j.out.Op(o)
 	}
-	accesses := t.Accesses
-	emit := func(upTo int) {
-		for len(accesses) > 0 && int(accesses[0].Event) <= upTo {
-			a := accesses[0]
-			a.Time += shift
-			a.Device = j.devices[a.Device]
-			if a.Op >= 0 && int(a.Op) < len(ops) {
-				a.Op = ops[a.Op]
+	// A trace holds the events of one device after those of another, and its accesses as they came. Each access stands before the next event of its own device, so
+	// that device's events come out up to there, and then the access.
+	next := make([]int, len(t.Devices))
+	events := func(d traces.DeviceID, end int) {
+		for ; next[d] < end; next[d]++ {
+			if isGiven(t, next[d], before) {
+				continue
 			}
-			j.out.Access(a)
-			accesses = accesses[1:]
+			e := t.Events.At(next[d])
+			e.Time += shift
+			e.Stack, e.Detail, e.Stream, e.Device = j.stack(e.Stack), j.detail(e.Detail), j.streams[e.Stream], j.devices[e.Device]
+			j.out.Event(e)
+			j.track(e)
 		}
 	}
-	for i := range t.Events.Len() {
-		emit(i)
-		if isGiven(t, i, before) {
-			continue
-		}
-		e := t.Events.At(i)
-		e.Time += shift
-		e.Stack, e.Detail, e.Stream, e.Device = j.stack(e.Stack), j.detail(e.Detail), j.streams[e.Stream], j.devices[e.Device]
-		j.out.Event(e)
-		j.track(e)
+	for d := range next {
+		next[d], _ = t.DeviceEvents(traces.DeviceID(d))
 	}
-	emit(t.Events.Len())
+	for _, a := range t.Accesses {
+		_, end := t.DeviceEvents(a.Device)
+		events(a.Device, min(int(a.Event), end))
+		a.Time += shift
+		a.Device = j.devices[a.Device]
+		if a.Op >= 0 && int(a.Op) < len(ops) {
+			a.Op = ops[a.Op]
+		}
+		j.out.Access(a)
+	}
+	for d := range next {
+		_, end := t.DeviceEvents(traces.DeviceID(d))
+		events(traces.DeviceID(d), end)
+	}
 	for _, m := range t.Marks {
 		if m.Start != traces.NoTime {
 			m.Start += shift

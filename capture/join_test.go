@@ -200,3 +200,83 @@ func TestTheLawClosesOverJoinedWindows(t *testing.T) {
 		}
 	}
 }
+
+// around prints, for each access in order, its time and its device's events just before and behind it.
+func around(tr *traces.Trace) string {
+	var b strings.Builder
+	name := func(e, first, end int) string {
+		if e < first || e >= end {
+			return "-"
+		}
+		return fmt.Sprintf("%s %d", tr.Events.Action[e], tr.Events.Addr[e])
+	}
+	for _, a := range tr.Accesses {
+		first, end := tr.DeviceEvents(a.Device)
+		fmt.Fprintf(&b, "op %d %s %d: %s | %s\n", a.Op, a.Mode, a.Addr, name(int(a.Event)-1, first, end), name(int(a.Event), first, end))
+	}
+	return b.String()
+}
+
+// A training on a GPU reads its batch from the CPU: each step touches the memory of both.
+func TestAccessesToTwoDevicesStayBetweenTheEventsOfTheirOwn(t *testing.T) {
+	on := func(device, row string) string { return strings.Replace(row, `"on":"cpu"`, `"on":"`+device+`"`, 1) }
+	w := func(epoch, first int64) capture.Window {
+		return window(t, epoch, first,
+			on("cuda:0", alloc(0, 1000, 64, 0, "parameter")), alloc(1, 2000, 32, 0, "input"),
+			alloc(2, 2100, 32, 5, "input"),
+			on("cuda:0", alloc(3, 3000, 32, 10, "input")), op(10, "2", "3"), free(2, 12),
+			on("cuda:0", alloc(4, 4000, 16, 20, "activation")), op(20, "0,3", "4"),
+			alloc(5, 2200, 8, 25, "temporary"), op(25, "1", "5"), free(5, 26),
+			free(4, 30), on("cuda:0", alloc(6, 5000, 16, 40, "gradient")), op(40, "3", "6"), free(6, 50), free(3, 60))
+	}
+	one := w(5000, 3)
+	tr, err := capture.Join([]capture.Window{one})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := around(tr), around(one.Trace); got != want {
+		t.Errorf("joined:\n%sthe window alone:\n%s", got, want)
+	}
+	tr, err = capture.Join([]capture.Window{one, w(9000, 4)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tl, err := timeline.Build(t.Context(), tr, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range tl.Devices {
+		for a := range d.Allocs.Len() {
+			for _, x := range d.AccessesOf(timeline.AllocID(a)) {
+				if x.Addr != d.Allocs.Addr[a] {
+					t.Errorf("block at %d is touched at %d", d.Allocs.Addr[a], x.Addr)
+				}
+			}
+		}
+		n := 0
+		for a := range d.Allocs.Len() {
+			n += len(d.AccessesOf(timeline.AllocID(a)))
+		}
+		if want := map[traces.DeviceKind]int{traces.DeviceGPU: 2 * 6, traces.DeviceCPU: 2 * 3}[d.Info.Kind]; n != want {
+			t.Errorf("%s: %d accesses touch a block that is alive, %d are expected:\n%s", d.Label(), n, want, around(tr))
+		}
+	}
+}
+
+// A device that is behind ends its steps later than the host, maybe after the host has begun the next window.
+func TestAWindowBeginsWhereTheOneBeforeHasEnded(t *testing.T) {
+	w := two(t)
+	w[0].Trace.Marks[0].End = 4500 // and the second begins 4000 behind the first
+	tr, err := capture.Join(w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, b := tr.Marks[0], tr.Marks[1]; a.End != 4500 || b.Start != 4500 || b.End != 5500 {
+		t.Errorf("steps [%d, %d) and [%d, %d)", a.Start, a.End, b.Start, b.End)
+	}
+	for i := range tr.Events.Len() {
+		if e := tr.Events.At(i); e.Time > 50 && e.Time < 4500 {
+			t.Errorf("%s at %d lies between the two", e.Action, e.Time)
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -257,10 +258,19 @@ func (r *Recorder) Step(s Step) {
 	})
 }
 
+// device returns where the process trains, with its name where that is known.
+func (r *Recorder) device() traces.Device {
+	d := deviceOf(r.target.Device)
+	if k := slices.IndexFunc(r.target.GPUs, func(x traces.Device) bool { return x.Kind == d.Kind && x.Ordinal == d.Ordinal }); k >= 0 {
+		return r.target.GPUs[k]
+	}
+	return d
+}
+
 // samples writes a step's figures as counters of the time at which it ended. The step's own length and those of its phases are counters as
 // well, so that every column of the step list is read back from the file.
 func (r *Recorder) samples(s Step) {
-	device := r.w.Device(deviceOf(r.target.Device))
+	device := r.w.Device(r.device())
 	end := s.End - r.began.UnixNano()
 	skipped := int64(0)
 	if s.Skipped {

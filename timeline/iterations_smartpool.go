@@ -61,11 +61,14 @@ func (d *Device) opSignatures() (rep []int64, malloc []bool) {
 	tr := d.tl.Trace
 	acc := tr.Accesses
 	for i := d.first; ; i++ {
-		for len(acc) > 0 && (int(acc[0].Event) <= i || i == d.first+d.n) {
-			if acc[0].Device == d.ID {
-				add(acc[0].Addr, acc[0].Size, false)
+		for ; len(acc) > 0; acc = acc[1:] {
+			if acc[0].Device != d.ID { // before its event is looked at: the events of other devices are numbered apart
+				continue
 			}
-			acc = acc[1:]
+			if int(acc[0].Event) > i && i < d.first+d.n {
+				break
+			}
+			add(acc[0].Addr, acc[0].Size, false)
 		}
 		if i == d.first+d.n {
 			return rep, malloc

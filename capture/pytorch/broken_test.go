@@ -421,3 +421,8 @@ func withAgent(t *testing.T, python, script string, more ...string) {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
+
+// TestWhatADeviceRunsLateStaysInItsStep needs a Python and no torch.
+func TestWhatADeviceRunsLateStaysInItsStep(t *testing.T) {
+	withAgent(t, anyPython(t), "testdata/clock.py")
+}

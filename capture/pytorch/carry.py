@@ -15,9 +15,13 @@ While hooks are on saved tensors, autograd does not look whether one was changed
 Whether what returns is what left is looked at too, in a plan's first iterations and in some of the later ones: the sum of a tensor's 64-bit words, taken before
 it goes and again before it is used, which needs no memory. The sums wait on the device, so that nothing waits for them before the step's end.
 
+A plan speaks of one stream, the one that modules first run on: what is saved on another stays. So memory that is given back goes back to that stream, which has waited for the
+copy, and what returns is in that stream's memory. An op on another stream that reads it waits for that stream, and the memory is marked as used there.
+
 Rejected: wrapping forward() in torch.utils.checkpoint: it runs whole modules again where a plan wants single ops, keeps a generator's state for each,
 counts running statistics twice, and is seen by the program's own hooks.
 """
+import contextlib
 import functools
 import threading
 import time
@@ -81,16 +85,16 @@ class _Handle(object):
 class _Value(object):
     """The bytes of one storage: here, on the host, or to be made again."""
 
-    __slots__ = ("storage", "base", "bytes", "entry", "groups", "spoiled", "host", "done", "arrived", "sum", "__weakref__")
+    __slots__ = ("storage", "base", "bytes", "entry", "groups", "spoiled", "host", "done", "arrived", "stream", "sum", "__weakref__")
 
     def __init__(self, storage):
         self.storage, self.base, self.bytes = weakref.ref(storage), None, storage.nbytes()
         self.entry, self.groups, self.spoiled = None, None, False  # groups are those whose calls make it, where they were noted
-        self.host = self.done = self.arrived = self.sum = None
+        self.host = self.done = self.arrived = self.stream = self.sum = None  # stream is whose memory base is, where that may be read on another
 
     def __del__(self):
         if self.arrived is not None:  # fetched and never used: whoever takes the memory next has to wait for the copy
-            self.arrived.wait()
+            self.stream.wait_event(self.arrived)
 
 
 class _Iteration(object):
@@ -125,7 +129,7 @@ class Carrier(Again):
         self.infos, self.hooks, self.patches = {}, [], Patches()
         self.disable = torch._C._autograd._saved_tensors_hooks_disable
         self.thread, self.depth, self.pushed, self.mode, self.entered = 0, 0, False, None, False
-        self.slab, self.owners, self.streams = None, {}, None
+        self.slab, self.owners, self.streams, self.main = None, {}, None, None
         self.why, self.differs, self.stale, self.iterations = "", False, 0, 0
         self.took = 0, 0  # of the last step
         self.compared = []  # since the last step's end: the number of a saved tensor, and whether it came back as another
@@ -202,6 +206,8 @@ class Carrier(Again):
     def _push(self):
         if _capturing(self.torch):
             return self._graphs(self.now, CAPTURES)
+        if self.main is None and self.plan.get("device", "cpu") != "cpu":
+            self.main = self.torch.cuda.current_stream(self.plan["device"])
         if self._others():  # what they make of a tensor is learnt with, and ours would go before them
             self.now.why = self.now.why or "the program has hooks on saved tensors of its own around its modules"
             if not self.entries:
@@ -297,6 +303,9 @@ class Carrier(Again):
             return _Handle(it, value, t).watch(self.torch, t)
         if entry is None:
             return _Kept(it, t)
+        if self.main is not None and self._elsewhere():
+            it.missed += 1
+            return _Kept(it, t)
         if storage.nbytes() != entry["bytes"] or str(storage.device) != self.plan["device"]:
             it.why = "the %d. tensor saved has %d bytes, and %d in the plan: it was made for another iteration" % (n + 1, storage.nbytes(), entry["bytes"])
             it.missed += 1
@@ -345,6 +354,26 @@ class Carrier(Again):
                 len(others), len(compared), min(others) + 1, how)
         return len(compared), len(others)
 
+    def _elsewhere(self):
+        """Whether the current stream is another than the one that the plan speaks of."""
+        return self.torch.cuda.current_stream(self.main.device) != self.main
+
+    @contextlib.contextmanager
+    def _there(self):
+        """On the plan's stream."""
+        with contextlib.nullcontext() if self.main is None or not self._elsewhere() else self.torch.cuda.stream(self.main):
+            yield
+
+    def _meet(self, value):
+        """Have the current stream wait for bytes that came back, and their memory for what reads them here."""
+        here = self.torch.cuda.current_stream(value.base.device)
+        if value.arrived is not None:
+            value.stream.wait_event(value.arrived)
+            value.arrived = None
+        if here != value.stream:
+            here.wait_stream(value.stream)
+            value.base.record_stream(here)
+
     def _known(self, it, storage):
         found = it.values.get(storage._cdata)
         found = None if found is None else found()
@@ -371,8 +400,8 @@ class Carrier(Again):
                 value.base = None
                 it.out_took += time.thread_time_ns() - begin
             else:
-                compute, out = torch.cuda.current_stream(storage.device), self.streams[0]
-                out.wait_stream(compute)
+                out = self.streams[0]
+                out.wait_stream(self.main)
                 with torch.cuda.stream(out):
                     value.host.copy_(flat, non_blocking=True)
                 value.done = out.record_event()
@@ -382,8 +411,8 @@ class Carrier(Again):
         it.out += value.bytes
 
     def _release(self, value):
-        """Give the memory back: compute waits for the copy before it can be used again."""
-        self.torch.cuda.current_stream(value.base.device).wait_event(value.done)
+        """Give the memory back: the stream whose it is waits for the copy before it can be used again."""
+        self.main.wait_event(value.done)
         value.base = None
 
     # -- what is needed ------------------------------------------------------------------------------------------------------------
@@ -436,12 +465,12 @@ class Carrier(Again):
                 self._back(it, value, dtype)
             else:
                 self._again(it, value)
-        if value.arrived is not None:
-            value.arrived.wait()
-            value.arrived = None
+        if value.stream is not None:
+            self._meet(value)
         if value.sum is not None:
             try:
-                self._compare(value)
+                if self.main is None or not self._elsewhere():
+                    self._compare(value)
             except self.torch.cuda.OutOfMemoryError:  # then it is not compared
                 pass
             except Exception as e:
@@ -452,23 +481,24 @@ class Carrier(Again):
     def _back(self, it, value, dtype):
         torch, device = self.torch, self.plan["device"]
         begin = time.thread_time_ns()
+        if self.main is not None and self._elsewhere():
+            with self._there():
+                return self._back(it, value, dtype)
         with torch.no_grad():
             size = dtype.itemsize if hasattr(dtype, "itemsize") else torch.empty(0, dtype=dtype).element_size()
             base = torch.empty(value.bytes // size, dtype=dtype, device=device) if value.bytes % size == 0 else torch.empty(value.bytes, dtype=torch.uint8, device=device)
             with torch._C._DisableTorchDispatch():
                 flat = self._flat(base.untyped_storage(), torch.uint8)
                 if self.streams is None:
-                    if value.done is not None:  # the plan has gone meanwhile
-                        value.done.synchronize()
                     flat.copy_(value.host)
+                    value.stream = self.main
                     it.back_took += time.thread_time_ns() - begin
                 else:
                     back = self.streams[1]
-                    back.wait_stream(torch.cuda.current_stream(base.device))
-                    back.wait_event(value.done)
+                    back.wait_stream(self.main)  # which has waited for the copy to the host when it gave the memory back
                     with torch.cuda.stream(back):
                         flat.copy_(value.host, non_blocking=True)
-                    value.arrived = back.record_event()
+                    value.arrived, value.stream = back.record_event(), self.main
         value.base = base
         it.back += value.bytes
 

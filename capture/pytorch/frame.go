@@ -64,6 +64,8 @@ type hello struct {
 	Waiting      string   `json:"waiting"`
 	Depth        string   `json:"depth"`
 	Room         int64    `json:"room"`
+	// Devices are the GPUs that the process sees.
+	Devices []gpu `json:"devices,omitempty"`
 	// Viewer is the process of the Relay that says this in the agent's place.
 	Viewer int `json:"viewer,omitempty"`
 }
@@ -76,6 +78,13 @@ type windowHead struct {
 	Steps   [][2]int64 `json:"steps"` // nanoseconds of Unix time
 	// Encoding is what the pieces are: "" for a zlib stream of what an agent writes, or encodingGMT.
 	Encoding string `json:"encoding,omitempty"`
+}
+
+// gpu is a GPU as its driver describes it.
+type gpu struct {
+	Ordinal int    `json:"ordinal"`
+	Name    string `json:"name"`
+	Bytes   int64  `json:"bytes"` // of memory
 }
 
 type windowTail struct {

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -441,5 +442,21 @@ func TestDescribedStepsAreNumberedAsTheJobCountsThem(t *testing.T) {
 		if got := x.Text(x.Marks[i].Name); got != want {
 			t.Errorf("mark %d is called %q, want %q", i, got, want)
 		}
+	}
+}
+
+func TestAWindowsGPUsHaveTheNamesThatTheProcessGivesThem(t *testing.T) {
+	b := traces.NewBuilder()
+	b.Device(traces.DeviceCPU, 0)
+	b.Device(traces.DeviceGPU, 1)
+	b.Device(traces.DeviceGPU, 0)
+	named := b.Device(traces.DeviceGPU, 2)
+	b.T.Devices[named].Name = "what the recording says"
+	tr := b.Finish()
+	nameDevices(tr, gpus([]gpu{{0, "zero", 1 << 30}, {1, strings.Repeat("x", maxDeviceName+1), 5}, {-1, "none", 5}, {2, "two", 7}, {3, "not there", 7}}))
+	want := []traces.Device{{Kind: traces.DeviceCPU}, {Kind: traces.DeviceGPU, Ordinal: 1}, {Kind: traces.DeviceGPU, Name: "zero", TotalBytes: 1 << 30},
+		{Kind: traces.DeviceGPU, Ordinal: 2, Name: "what the recording says", TotalBytes: 7}}
+	if !slices.Equal(tr.Devices, want) {
+		t.Errorf("%+v", tr.Devices)
 	}
 }

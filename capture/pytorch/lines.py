@@ -13,6 +13,51 @@ import weakref
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 # Rows of one window. A step of a model of a hundred layers has some ten thousand; what would go beyond is counted as lost.
 MAX_ROWS = 300000
+TIME_AT = {"a": 3, "f": 2, "o": 1}  # where a row of each kind holds its time
+
+
+def _one_clock(rows, ran, steps):
+    """Put rows and steps on one clock that never steps back, in the order in which the host issued them. Changes rows in place and returns the steps' new bounds.
+
+    rows are in the host's order and hold its times. ran has device, start and duration of the ops that a device timed, by the index of their row; steps are
+    pairs of host times. All times are in nanoseconds.
+
+    A device runs an op later than the host issues it, by however far the host is ahead: at a step's end half of the step may still be to come. If ops stood where the
+    device ran them and everything else where the host was, an op would come after the free of what it reads, or fall into the next step. Memory goes by the
+    host's order, as the allocator does. So the order is the host's, and the clock is that of the stream with the most ops: what is issued between two of
+    its ops lies between them, and a step ends when its last op has ended. Ops of other streams keep their durations and lose the moment at which they began.
+    """
+    streams = {}
+    for at, (device, _, _) in ran.items():
+        counts = streams.setdefault(device, {})
+        counts[rows[at][10]] = counts.get(rows[at][10], 0) + 1
+    main = {device: max(counts, key=counts.get) for device, counts in streams.items()}
+    bounds, placed, now, ends = [t for step in steps for t in step], [], -1, 0
+
+    def place():
+        """The next bound, behind all before it; a step begins where the one before it ends."""
+        k = len(placed)
+        return placed[-1] if k > 0 and bounds[k] == bounds[k - 1] else max(now + 1, ends, bounds[k])
+
+    for k, row in enumerate(rows):
+        host = row[TIME_AT[row[0]]]
+        while len(placed) < len(bounds) and bounds[len(placed)] <= host:
+            placed.append(place())
+            now = placed[-1]
+        device, start, took = ran.get(k, (None, host, None))
+        if device is not None and row[10] != main[device]:
+            start = host
+        now = max(now, start)
+        if took is None:
+            rows[k] = row[:TIME_AT[row[0]]] + (now,) + row[TIME_AT[row[0]] + 1:]
+            continue
+        rows[k] = (row[0], now, took) + row[3:]
+        if row[10] == main[device]:
+            ends = max(ends, now + max(took, 1))
+    while len(placed) < len(bounds):
+        placed.append(place())
+        now = placed[-1]
+    return list(zip(placed[::2], placed[1::2]))
 
 
 class _Storage(weakref.ref):
@@ -51,6 +96,7 @@ class Recording(object):
         self.saved, self.refilled = set(), set()
         self.away = {}  # by number, storages whose bytes wait on the host and come back as others; whether they have gone
         self.where, self.timed, self.newest = {}, [], {}
+        self.within = None
         self.cost, self.steps, self.lost, self.stopped = 0, [], 0, False
         self.pauses, self.slept = [], []  # when training went on after it was held up, and for how long it had been until then
         self.costs = {}  # what carrying plans out was measured to take, where somebody plans by this window
@@ -113,17 +159,40 @@ class Recording(object):
             return "activation"
         return "autograd_detail" if born == BACKWARD else "temporary"
 
+    def _device_times(self):
+        """Give ops the device's times in place of the host's, and put all rows on one clock. Returns the bounds of the steps on it. Events must have settled."""
+        origins, ran = {}, {}
+        for at, device, begin, end in self.timed:
+            first, origin = origins.setdefault(device, (self.rows[at][1], begin))  # events of two devices have no time between them
+            ran[at] = device, first + int(origin.elapsed_time(begin) * 1e6), int(begin.elapsed_time(end) * 1e6)
+        self.timed, self.newest = [], {}
+        return _one_clock(self.rows, ran, self.steps)
+
+    def _untouched(self):
+        """Add what was there when the window began and no storage showed, and say when it goes."""
+        there, frees = {}, []
+        for _, number, size, _, _ in self.before:
+            there[self.where[number]] = there.get(self.where[number], 0) + size
+        for k, on in enumerate(sorted(self.within.held)):
+            stays, pieces = self.within.rest(on, there.get(on, 0))
+            for at, size, label in [(None, stays, "not touched by these steps")] * (stays > 0) + [(rows, n, "of the step before") for rows, n in pieces]:
+                number = len(self.born)
+                self.born.append(None)
+                self.where[number], self.category[number], self.label[number] = on, "unknown", label
+                self.before.append(("a", number, size, 0, REST_ADDRESS * (k + 1) if at is None else self.addresses.fresh(size)))
+                if at is not None:
+                    frees.append((at, number))
+        for at, number in sorted(frees, reverse=True):  # from behind, so that the places of the others stay
+            row = self.rows[min(at, len(self.rows) - 1)]
+            self.rows.insert(at, ("f", number, row[TIME_AT[row[0]]]))
+
     def lines(self, head):
         """The window as text, some hundred kilobytes at a time."""
-        origins = {}
-        for at, device, begin, end in self.timed:
-            row = self.rows[at]
-            first, origin = origins.setdefault(device, (row[1], begin))  # events of two devices have no time between them
-            self.rows[at] = ("o", first + int(origin.elapsed_time(begin) * 1e6), int(begin.elapsed_time(end) * 1e6)) + row[3:]
-        self.timed, self.newest = [], {}
+        steps = self._device_times() if self.timed else self.steps
+        self._untouched()
         head = dict(head, gmemtop="described", version=1, torch=self.torch.__version__, device=self.device, pid=os.getpid(),
                     rank=int(os.environ.get("RANK", -1)), world_size=int(os.environ.get("WORLD_SIZE", -1)),
-                    epoch_ns=self.start + head["epoch_ns"], steps=[[self._at(a), self._at(b)] for a, b in self.steps])
+                    epoch_ns=self.start + head["epoch_ns"], steps=[[self._at(a), self._at(b)] for a, b in steps])
         quoted, out = {}, [json.dumps(head, separators=(",", ":"))]
 
         def quote(s):

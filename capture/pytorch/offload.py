@@ -114,7 +114,7 @@ class Offload(Carrier):
             base = torch.empty(value.bytes // size, dtype=dtype, device=device) if value.bytes % size == 0 else torch.empty(value.bytes, dtype=torch.uint8, device=device)
             self._flat(base.untyped_storage(), torch.uint8).copy_(value.host)
             self._paused(begin)
-        value.base = base
+        value.base, value.stream = base, torch.cuda.current_stream(device) if base.is_cuda else None
         it.back += value.bytes
         if value.window is not None:
             value.window.comes_back(value.number, base.untyped_storage())

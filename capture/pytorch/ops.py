@@ -65,6 +65,7 @@ class Ops(Recording):
         self.graph_task, self.node = torch._C._current_graph_task_id, torch._C._current_autograd_node
         self.sequence = torch.autograd._get_sequence_nr
         self.last = now
+        self.within = Within(torch)
         for optimizer in optimizers:
             self._optimizer(optimizer)
 
@@ -217,6 +218,7 @@ class Ops(Recording):
                 found.address = self.addresses.fresh(found.size)
                 self.rows.append(("a", found.number, found.size, self.last, found.address))
                 self.born.append(None if known else born or self._phase())
+                self.within.add(on, found.size)
         elif storage.nbytes() != found.size:
             self._resized(found, storage)
         if category is not None:
@@ -243,6 +245,7 @@ class Ops(Recording):
                 if storage.number in self.away:
                     self.away[storage.number] = storage
                 else:
+                    self.within.remove(self.where[storage.number], storage.size)
                     self._freed(storage.number)
         except Exception as e:
             self.stop(e)
@@ -258,8 +261,10 @@ class Ops(Recording):
         if size != found.size:
             self.refilled.add(found.number)
             self.rows.append(("f", found.number, now))
+            self.within.remove(self.where[found.number], found.size)
             found.size, found.address = size, self.addresses.fresh(size)
             self.rows.append(("a", found.number, size, now, found.address))
+            self.within.add(self.where[found.number], size)
 
     def _tensors(self, tree, out):
         for x in tree:
@@ -286,7 +291,7 @@ class Ops(Recording):
         if self.stopped:
             return func(*args, **kwargs)
         begin = self.clock()
-        timer = None
+        timer = looked = None
         try:
             info = self.funcs.get(func)
             if info is None:
@@ -299,6 +304,7 @@ class Ops(Recording):
             read = self._numbers(inputs, known=True)
             if self.device != "cpu" and not info.skip:
                 timer = self._timer(inputs)
+                looked = self.within.before(inputs, len(self.rows))
         except Exception as e:
             self.stop(e)
             return func(*args, **kwargs)
@@ -311,9 +317,11 @@ class Ops(Recording):
         try:
             if timer is not None:
                 timer[1].record(timer[2])
+            if looked is not None:
+                looked = looked, self.within.look(looked[1])
             if freed != len(self.freed):  # memory went inside of the op, as an argument's does where set_ puts another in its place
                 read = [number for number in read if number not in self.freed]
-            self._ran(info, args, kwargs, out, inputs, read, phase, module, start, stop, timer)
+            self._ran(info, args, kwargs, out, inputs, read, phase, module, start, stop, timer, looked)
         except Exception as e:
             self.stop(e)
         self.cost += self.clock() - begin - (stop - start)
@@ -332,7 +340,7 @@ class Ops(Recording):
                 return timer
         return None
 
-    def _ran(self, info, args, kwargs, out, inputs, read, phase, module, start, stop, timer):
+    def _ran(self, info, args, kwargs, out, inputs, read, phase, module, start, stop, timer, looked):
         born = phase
         if phase == BACKWARD:
             if not self.backward:
@@ -368,6 +376,8 @@ class Ops(Recording):
             if info.cast and reads and reads <= self.parameters:
                 for number in made:
                     self.category.setdefault(number, "temporary")  # autocast's copy of a weight
+        own, kept = self._own(info, looked) if looked is not None else ((), False)
+        made.update(own)
         stream = 0
         if timer is not None:
             stream = timer[2].stream_id
@@ -379,8 +389,25 @@ class Ops(Recording):
             running = set(self._storage(args[3]) + self._storage(args[4]))
             reads -= running
         self._row(("o", start, stop - start, info.name, phase, module, sorted(reads), sorted(made), sorted(written - made), not info.collective and not _draws(info.chance, args, kwargs), stream))
+        if own and not kept:
+            self.last = max(self.last, stop)
+            self._row(("f", own[0], self.last))
         if running:  # an op of its own changes them, so that the normalisation, which makes nothing of them while one trains, can run again
             self._row(("o", stop, 0, "running_statistics", phase, module, [], [], sorted(running), False, stream))
+
+    def _own(self, info, looked):
+        """Note the bytes that an op took for itself, if any. Returns the number that they go by, and whether the op keeps them."""
+        (was, now), on = looked, looked[0][0]
+        took, kept = self.within.took(was, now)
+        if took == 0:
+            return (), False
+        number, size = len(self.born), kept or took
+        self.born.append(None)
+        self.where[number], self.category[number], self.label[number] = on, "temporary", "workspace of " + info.name
+        self.rows.append(("a", number, size, self.last, self.addresses.fresh(size)))
+        if kept:
+            self.within.add(on, size)
+        return (number,), kept > 0
 
     # -- modules and optimizers ------------------------------------------------------------------------------------------------
 

@@ -42,6 +42,9 @@ var patchSource string
 //go:embed draws.py
 var drawsSource string
 
+//go:embed within.py
+var withinSource string
+
 //go:embed ops.py
 var opsSource string
 
@@ -80,7 +83,7 @@ var siteSource string
 
 // parts returns what the agent is made of, in the order in which it stands in its file.
 func parts() []string {
-	return []string{linesSource, patchSource, drawsSource, opsSource, recordedSource, totalsSource, rerunSource, carrySource, offloadSource, costsSource, pool.Python(), pooledSource,
+	return []string{linesSource, patchSource, drawsSource, withinSource, opsSource, recordedSource, totalsSource, rerunSource, carrySource, offloadSource, costsSource, pool.Python(), pooledSource,
 		sendSource, manageSource, agentSource}
 }
 

@@ -34,11 +34,12 @@ class Recorded(object):
 
 
 class History(Recorded):
-    """A window of the caching allocator's own history. Written from torch's sources, and never run on a GPU by its authors."""
+    """A window of the caching allocator's own history."""
 
     def begin(self):
         record = self.torch.cuda.memory._record_memory_history
-        wanted = {"enabled": "all", "context": "alloc", "stacks": "python", "max_entries": HISTORY_ENTRIES}
+        wanted = {"enabled": "all", "context": "alloc", "stacks": "python", "max_entries": HISTORY_ENTRIES,
+                  "global_record_annotations": True}  # torch's note of a thread can be taken back by that thread alone, and it is the sending one that ends this
         known = inspect.signature(record).parameters
         record(**{k: v for k, v in wanted.items() if k in known})
 

@@ -79,7 +79,9 @@ class Again(object):
         return info
 
     def _note(self, it, name, func, args, kwargs, written, groups):
-        """Take down a call, or return None where it cannot be repeated: it changes what another than its own group has made."""
+        """Take down a call, or return None where it cannot be repeated: it changes what another than its own group has made, or runs on another stream than the plan's."""
+        if self.main is not None and self._elsewhere():
+            return None
         for t in written:
             value = self._known(it, t.untyped_storage()) if type(t) in self.plain else None
             if value is None or value.spoiled or value.groups != groups:
@@ -143,6 +145,8 @@ class Again(object):
                 with self.torch._C._DisableTorchDispatch(), self.torch.no_grad():
                     value.base = self._flat(t.untyped_storage(), t.dtype).clone()
             value.spoiled = True
+        if self.main is not None and self._elsewhere():  # the change waits for what was just made of the bytes
+            self.torch.cuda.current_stream(self.main.device).wait_stream(self.main)
 
     def _reads(self, call, value):
         return any(h.value is value for h in _handles((call.args, tuple(call.kwargs.values())), []))
@@ -154,6 +158,10 @@ class Again(object):
             raise RuntimeError("gmemtop: a tensor that was dropped cannot be made again; turn the plan off and report this")
 
     def _run(self, it, group, wanted=None):
+        with self._there():
+            self._calls(it, group)
+
+    def _calls(self, it, group):
         begin = time.thread_time_ns()
         calls = it.calls.get(group, ())
         env, last = {}, {}
@@ -173,7 +181,7 @@ class Again(object):
                 del out
                 for value in [v for v in env if last[v] <= k]:
                     if value.entry is not None and value.entry.get("group") == group:
-                        value.base = env[value]
+                        value.base, value.stream = env[value], self.main
                         last[value] = len(calls)
                     else:
                         del env[value]

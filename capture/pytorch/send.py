@@ -17,6 +17,7 @@ VERSION = 1
 HELLO, STEPS, WINDOW, DATA, WHOLE, NOTICE, LOST, BYE = range(1, 9)  # to the viewer; DATA is zlib
 WELCOME, DESCRIBE, EVERY, DEPTH, DETACH, PLAN = range(64, 70)  # from the viewer
 MAX_FRAME = 64 << 20
+MAX_GPUS = 64  # that are described
 MAX_UNSENT = 8 << 20  # bytes that wait for a viewer that does not read
 MAX_STEPS = 20000  # steps that wait for a viewer to come, about 5 MiB
 TICK, SLOWEST = 500, 2000  # milliseconds between two looks at what there is to send: SHARE times what the last one took, within these
@@ -204,7 +205,7 @@ class Sender(object):
                 "python": sys.version.split()[0], "torch": str(torch.__version__), "device": "" if self.device is None else str(self.device),
                 "rank": rank, "local_rank": number("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK"), "world_size": world,
                 "capabilities": ["steps", "ops"] + (["history"] if self.device is not None and self.device.type == "cuda" else []) + ["profile", "events"], "depth": self.how, "room": max(self.room, 0),
-                "waiting": WAITING if self.index == 0 else ""}
+                "devices": self._gpus(), "waiting": WAITING if self.index == 0 else ""}
 
     def _frame(self, kind, payload):
         if not isinstance(payload, (bytes, bytearray)):
@@ -323,6 +324,17 @@ class Sender(object):
                 self.sending = self._frames_of(self.ready.popleft())
             if next(self.sending, None) is None:
                 self.sending = None
+
+    def _gpus(self):
+        """The GPUs that the process sees, for whoever plans by what it sends; none before it has used one."""
+        try:
+            cuda = self.torch.cuda
+            if not cuda.is_initialized():
+                return []
+            every = [(k, cuda.get_device_properties(k)) for k in range(min(cuda.device_count(), MAX_GPUS))]
+            return [{"ordinal": k, "name": p.name, "bytes": p.total_memory} for k, p in every]
+        except Exception:  # a device that is lost
+            return []
 
     def _frames_of(self, window):
         head = {"first": window.index, "last": window.index + max(len(window.steps) - 1, 0), "how": window.how, "partial": window.partial,

@@ -285,7 +285,10 @@ func (g *guest) begin(v capture.View, all told) {
 func (g *guest) words(v capture.View, answers []notice) ([]byte, error) {
 	t := v.Target
 	h := hello{Version: Version, PID: t.PID, Start: t.Started, Host: t.Host, Argv: t.Argv, Python: t.Python, Torch: t.Torch, Device: t.Device,
-		Rank: t.Rank, LocalRank: t.LocalRank, WorldSize: t.WorldSize, Capabilities: t.Capabilities, Depth: t.Depth, Viewer: os.Getpid()}
+		Rank: t.Rank, LocalRank: t.LocalRank, WorldSize: t.WorldSize, Capabilities: t.Capabilities, Depth: t.Depth, Room: t.Room, Viewer: os.Getpid()}
+	for _, d := range t.GPUs {
+		h.Devices = append(h.Devices, gpu{Ordinal: d.Ordinal, Name: d.Name, Bytes: d.TotalBytes})
+	}
 	for _, n := range v.Notices {
 		if n.Key == keyState {
 			h.Waiting = n.Text

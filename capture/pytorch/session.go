@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/traces"
 )
 
 // Session is one connected agent, or the way to one through another viewer. It is a capture.Source, to be run once, and a capture.Controller.
@@ -81,7 +82,25 @@ func target(conn net.Conn, h hello) capture.Target {
 		pid = seen
 	}
 	return capture.Target{PID: pid, Started: h.Start, Host: h.Host, Argv: h.Argv, Python: h.Python, Torch: h.Torch, Device: h.Device,
-		Rank: h.Rank, LocalRank: h.LocalRank, WorldSize: h.WorldSize, Agent: h.Version, Capabilities: h.Capabilities, Depth: h.Depth, Room: h.Room}
+		Rank: h.Rank, LocalRank: h.LocalRank, WorldSize: h.WorldSize, Agent: h.Version, Capabilities: h.Capabilities, Depth: h.Depth, Room: h.Room,
+		GPUs: gpus(h.Devices)}
+}
+
+// Bounds of what a process says of its GPUs.
+const (
+	maxGPUs       = 64
+	maxDeviceName = 128
+)
+
+// gpus reads what a process says of its GPUs.
+func gpus(list []gpu) (out []traces.Device) {
+	for _, x := range list[:min(len(list), maxGPUs)] {
+		if x.Ordinal < 0 || x.Bytes < 0 || len(x.Name) > maxDeviceName {
+			continue
+		}
+		out = append(out, traces.Device{Kind: traces.DeviceGPU, Ordinal: x.Ordinal, Name: x.Name, TotalBytes: x.Bytes})
+	}
+	return out
 }
 
 // Target returns who is watched, as far as the agent's first word says it.
@@ -147,7 +166,7 @@ func (s *Session) take(ctx context.Context, sink capture.Sink, k kind, payload [
 		if err != nil {
 			return err
 		}
-		*building = &assembly{head: h}
+		*building = &assembly{head: h, devices: s.target.GPUs}
 	case frameData:
 		if *building == nil {
 			return fmt.Errorf("%w: a piece of no window", ErrProtocol)

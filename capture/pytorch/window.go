@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sort"
 	"strconv"
 	"time"
@@ -25,6 +26,8 @@ import (
 type assembly struct {
 	head   windowHead
 	packed bytes.Buffer
+	// devices are the GPUs of the process.
+	devices []traces.Device
 }
 
 // add appends a piece. Beyond maxPacked the window is given up.
@@ -96,6 +99,7 @@ func (a *assembly) ofAgent(ctx context.Context, w capture.Window, tail windowTai
 	} else if tr.Clock.Epoch != 0 {
 		markSteps(tr, a.head)
 	}
+	nameDevices(tr, a.devices)
 	if tail.Lost > 0 {
 		tr.Losses = append(tr.Losses, traces.Loss{Name: "window_rows", Severity: traces.DataLoss, Count: tail.Lost,
 			Detail: "the window was longer than the agent keeps; what came after its last row is missing"})
@@ -105,6 +109,23 @@ func (a *assembly) ofAgent(ctx context.Context, w capture.Window, tail windowTai
 	}
 	w.Trace, w.Bytes = tr, capture.Size(tr)
 	return w, nil
+}
+
+// nameDevices says what the GPUs of a window are, where its own format does not. The trace is not shared yet.
+func nameDevices(tr *traces.Trace, devices []traces.Device) {
+	for i := range tr.Devices {
+		d := &tr.Devices[i]
+		k := slices.IndexFunc(devices, func(x traces.Device) bool { return x.Kind == d.Kind && x.Ordinal == d.Ordinal })
+		if k < 0 {
+			continue
+		}
+		if d.Name == "" {
+			d.Name = devices[k].Name
+		}
+		if d.TotalBytes == 0 {
+			d.TotalBytes = devices[k].TotalBytes
+		}
+	}
 }
 
 // numberSteps names the steps of a description, which counts its own, as the job counts them. The trace is not shared yet.

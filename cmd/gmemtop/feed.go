@@ -48,6 +48,8 @@ type sessionFeed struct {
 	asked  time.Time // when a window was asked for, the zero time where none is awaited
 	spans  []span    // of steps that were captured whole, those forgotten as well
 	rises  risingCounts
+	// allocator says that a device's allocator reports what is allocated.
+	allocator bool
 }
 
 // risingCounts are counts since the process began, from which those of a step are told.
@@ -248,12 +250,14 @@ func (f *sessionFeed) addSteps(v capture.View) {
 	for _, s := range v.Steps[from:] {
 		l.Steps = append(l.Steps, f.step(s))
 		f.seen = s.Index
+		f.allocator = f.allocator || s.Allocated != capture.Unknown
 	}
 	if drop := len(l.Steps) - 2*capture.MaxSteps; drop > 0 {
 		l.Steps = slices.Clone(l.Steps[len(l.Steps)-capture.MaxSteps:])
 	}
+	// Not every step has totals, least of all the last one: which figure it is has been settled by those that have.
 	l.Figure = "resident memory"
-	if n := len(v.Steps); n > 0 && v.Steps[n-1].Allocated != capture.Unknown {
+	if f.allocator {
 		l.Figure = "allocated memory"
 	}
 	last := l.Steps[max(len(l.Steps)-timeline.WatchedSteps, 0):]
@@ -266,7 +270,7 @@ func (f *sessionFeed) addSteps(v capture.View) {
 		}
 	}
 	noise := int64(0)
-	if n := len(v.Steps); n > 0 && v.Steps[n-1].Allocated == capture.Unknown {
+	if n := len(v.Steps); n > 0 && !f.allocator {
 		noise = max(residentNoise, v.Steps[n-1].RSS/100)
 	}
 	l.Report = timeline.WatchSteps(held, took, noise)

@@ -108,6 +108,27 @@ func TestASessionBecomesAFeed(t *testing.T) {
 	}
 }
 
+// Totals are taken as often as they cost little: the last step of a job may have none.
+func TestAJobOnAGPUIsJudgedByAllocatedMemoryWhicheverStepsHaveTotals(t *testing.T) {
+	f, s := follow(t, nil)
+	s.Begin(capture.Target{PID: 7, Device: "cuda:0", Rank: -1})
+	for i := range int64(5) {
+		step := stepOf(i)
+		step.RSS = capture.Unknown
+		if i < 2 {
+			step.RSS, step.Allocated, step.PeakAllocated = 9<<30, 3<<30+i, 4<<30+i
+		}
+		s.Step(step)
+	}
+	l := until(t, f, "5 steps", func(l live.Look) bool { return len(l.Steps) == 5 })
+	if l.Figure != "allocated memory" || l.Report.Top < 0 || l.Steps[l.Report.Top].Bytes>>30 != 3 {
+		t.Errorf("%s, at most in step %d of %+v", l.Figure, l.Report.Top, l.Steps)
+	}
+	if got := peakAllocated(s.Snapshot().Steps); got != 4<<30+1 {
+		t.Errorf("the peak is %d", got)
+	}
+}
+
 func TestACapturedStepBecomesATimelineOnce(t *testing.T) {
 	f, s := follow(t, &orders{})
 	s.Begin(capture.Target{PID: 7, Rank: -1})

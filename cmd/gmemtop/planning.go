@@ -131,10 +131,19 @@ func (f *planFlags) chosenHardware() (plan.Hardware, error) {
 	return h, nil
 }
 
+// hardwareOf returns what is known of a GPU that a recording or a training names: what was measured on one of that name on this machine, or a preset.
+func hardwareOf(name string) (plan.Hardware, bool) {
+	if h, ok := calibratedHere(); ok && h.Name == name {
+		return h, true
+	}
+	h, err := hardware.ByName(name)
+	return h, err == nil
+}
+
 // liveHardware reads --hardware for a training that runs.
 func (f *planFlags) liveHardware() (live.Hardware, error) {
 	h, err := f.chosenHardware()
-	return live.Hardware{Hardware: h, Chosen: f.hardware != ""}, err
+	return live.Hardware{Hardware: h, Chosen: f.hardware != "", Of: hardwareOf}, err
 }
 
 // planning is what commands have in common that plan one iteration, of a trace, of a network's layers or of a training that runs.
@@ -193,6 +202,9 @@ func (c *planning) recorded(ctx context.Context, path string) (*plan.Problem, er
 			return nil, nil, usageError{fmt.Errorf("--iteration %s: %w", c.plan.iteration, err)}
 		}
 		o.Iteration = i
+	}
+	if h, ok := hardwareOf(d.Info.Name); ok && c.plan.hardware == "" && c.plan.measured == nil {
+		o.Hardware = h
 	}
 	p, err := plan.FromDevice(ctx, d, o)
 	if errors.Is(err, plan.ErrInvalid) { // what was recorded cannot have been: sizes beyond any device, work that no memory was there for

@@ -223,6 +223,16 @@ func (c *runCommand) stream(ctx context.Context, s *capture.Session, job *jobFee
 	}
 }
 
+// peakAllocated returns the highest mark of the device's allocator, [capture.Unknown] where there is none. The mark counts from when the process began, or the
+// program last reset it.
+func peakAllocated(steps []capture.Step) int64 {
+	peak := capture.Unknown
+	for i := range steps {
+		peak = max(peak, steps[i].PeakAllocated)
+	}
+	return peak
+}
+
 // summary says in one line what was seen, on a terminal or where a file was written.
 func (c *watcher) summary(w *watching) {
 	if c.flags.quiet || w.recorder == nil && !isTerminal(c.err) {
@@ -250,6 +260,9 @@ func (c *watcher) summary(w *watching) {
 	}
 	if l.Report.Top >= 0 {
 		text += fmt.Sprintf(", %s at most %s", l.Figure, c.flags.report.Units.Bytes(l.Steps[l.Report.Top].Bytes))
+		if peak := peakAllocated(w.session.Snapshot().Steps); peak > 0 {
+			text += fmt.Sprintf(" at a step's end and %s at its peak", c.flags.report.Units.Bytes(peak))
+		}
 	}
 	if w.recorder != nil {
 		for _, f := range w.recorder.Files() {

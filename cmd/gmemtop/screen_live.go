@@ -216,7 +216,10 @@ func (t *trainer) free(ctx context.Context) error {
 
 // chosen says of hardware whether somebody chose it on the screen: what is in force at first nobody did.
 func (p *screenPlanner) chosen(h plan.Hardware) live.Hardware {
-	return live.Hardware{Hardware: h, Chosen: h.Name != p.Hardware()[0].Name}
+	if h.Name == ownHardware {
+		return live.Hardware{Hardware: recordedHardware(""), Of: hardwareOf}
+	}
+	return live.Hardware{Hardware: h, Chosen: true}
 }
 
 // Train implements screen.Trainer.

@@ -46,25 +46,40 @@ func (*screenPlanner) Managers() []screen.Manager {
 // Hardware implements screen.Planner.
 func (s *screenPlanner) Hardware() []plan.Hardware { return s.hardware() }
 
-// screenHardware is what was measured on a GPU of this machine, then the default, then the others in their order.
+// ownHardware is what the screen calls the hardware that a recording or a training itself names.
+const ownHardware = "its own GPU"
+
+// screenHardware is the recording's own hardware, then what was measured on a GPU of this machine, then the presets.
 func screenHardware() []plan.Hardware {
 	list := hardware.Presets()
 	if h, ok := calibratedHere(); ok {
-		return slices.Insert(list, 0, h)
+		list = slices.Insert(list, 0, h)
 	}
-	first, err := hardware.ByName(defaultHardware)
+	own := recordedHardware("")
+	own.Name, own.Origin = ownHardware, "the GPU that the recording or the training names; where it names none, "+own.Name
+	return slices.Insert(list, 0, own)
+}
+
+// recordedHardware returns what is known of a GPU by its name, and otherwise what was measured on a GPU of this machine, or the default.
+func recordedHardware(name string) plan.Hardware {
+	if h, ok := hardwareOf(name); ok {
+		return h
+	}
+	if h, ok := calibratedHere(); ok {
+		return h
+	}
+	h, err := hardware.ByName(defaultHardware)
 	if err != nil {
-		return list
+		return hardware.Presets()[0]
 	}
-	i := slices.IndexFunc(list, func(h plan.Hardware) bool { return h.Name == first.Name })
-	if i > 0 {
-		list = slices.Insert(slices.Delete(slices.Clone(list), i, i+1), 0, first)
-	}
-	return list
+	return h
 }
 
 // Problem implements screen.Planner.
 func (*screenPlanner) Problem(ctx context.Context, d *timeline.Device, h plan.Hardware) (*plan.Problem, int64, error) {
+	if h.Name == ownHardware {
+		h = recordedHardware(d.Info.Name)
+	}
 	p, err := plan.FromDevice(ctx, d, plan.BuildOptions{Iteration: -1, Hardware: h, Name: name(d.Timeline().Trace.Source.Path)})
 	if err != nil {
 		return nil, 0, err

@@ -146,10 +146,13 @@ func (x *extractor) collect(ctx context.Context) error {
 		if m%(1<<14) == 0 && ctx.Err() != nil {
 			return ctx.Err()
 		}
-		for ; next < len(acc) && (int(acc[next].Event) <= base+m || m == n); next++ {
+		for ; next < len(acc); next++ {
 			a := &acc[next]
-			if a.Device != x.d.ID {
+			if a.Device != x.d.ID { // before its event is looked at: the events of other devices are numbered apart
 				continue
+			}
+			if int(a.Event) > base+m && m < n {
+				break
 			}
 			id, ok := live[a.Addr]
 			if !ok {

@@ -240,3 +240,36 @@ func TestIterationsOfAnotherShapeAreNotPlannedAndSaid(t *testing.T) {
 		t.Errorf("a steady one has %d buffers and %d bytes at its peak, planned are %d and %d", len(same.Buffers), a, len(other.Buffers), b)
 	}
 }
+
+// TestAnotherDeviceDoesNotChangeTheProblem: a training on a GPU reads its batch from the CPU. The rows of each device are numbered apart, and those of the CPU do not
+// hold up those of the GPU.
+func TestAnotherDeviceDoesNotChangeTheProblem(t *testing.T) {
+	const gpu = `{"gmemtop":"described","version":1,"torch":"2.9","pid":7,"rank":-1,"world_size":-1,"epoch_ns":1,"steps":[[0,100]]}
+{"k":"alloc","id":1,"addr":4096,"size":512,"t":0,"category":"parameter","on":"cuda:0"}
+{"k":"alloc","id":2,"addr":8192,"size":1024,"t":10,"category":"input","on":"cuda:0"}
+{"k":"op","t":10,"d":5,"name":"aten::_to_copy","phase":"forward","module":"","r":[CPU],"w":[2],"m":[],"rerun":true}
+{"k":"alloc","id":3,"addr":12288,"size":2048,"t":20,"category":"activation","on":"cuda:0"}
+{"k":"op","t":20,"d":5,"name":"aten::mm","phase":"forward","module":"net","r":[1,2],"w":[3],"m":[],"rerun":true}
+{"k":"op","t":30,"d":5,"name":"aten::mm","phase":"backward","module":"net","r":[2,3],"w":[],"m":[1],"rerun":true}
+{"k":"free","id":3,"t":40}
+{"k":"free","id":2,"t":50}
+`
+	const second = `{"k":"alloc","id":2`
+	const cpu = `{"k":"alloc","id":8,"size":64,"t":0,"category":"input","on":"cpu"}
+{"k":"alloc","id":9,"size":64,"t":0,"category":"input","on":"cpu"}
+`
+	alone, both := problemOf(t, strings.Replace(gpu, "CPU", "", 1)), problemOf(t, strings.Replace(strings.Replace(gpu, second, cpu+second, 1), "CPU", "9", 1))
+	words := func(p *plan.Problem) string {
+		var b strings.Builder
+		for _, x := range p.Buffers {
+			fmt.Fprintln(&b, x.Name, x.Size, x.Life, x.Start, x.End)
+		}
+		for _, op := range p.Ops {
+			fmt.Fprintln(&b, op.Name, op.Duration, p.Accesses[op.First:op.End])
+		}
+		return b.String() + strings.Join(p.Notes, "\n")
+	}
+	if got, want := words(both), words(alone); got != want || len(both.Ops) != 3 {
+		t.Errorf("with the CPU's rows:\n%s\nwithout:\n%s", got, want)
+	}
+}

@@ -37,6 +37,19 @@ type Hardware struct {
 	plan.Hardware
 	// Chosen says that somebody named it. What nobody did gives way, where a CPU trains, to what is measured there.
 	Chosen bool
+	// Of returns what is known of a GPU by its driver's name for it, and whether anything is; nil for nothing.
+	Of func(name string) (plan.Hardware, bool)
+}
+
+// on returns the hardware to plan on where device d trains: its own, unless somebody chose another.
+func (h Hardware) on(d *timeline.Device) plan.Hardware {
+	if h.Chosen || h.Of == nil || d.Info.Kind != traces.DeviceGPU || d.Info.Name == "" {
+		return h.Hardware
+	}
+	if own, ok := h.Of(d.Info.Name); ok {
+		return own
+	}
+	return h.Hardware
 }
 
 // costs are what the agent tried: see costs.py. Times are in nanoseconds.

@@ -268,3 +268,26 @@ func TestWhatTheProcessTakesIsWaitedForWhereFewStepsTellIt(t *testing.T) {
 		t.Errorf("a training on a GPU takes %d of the host's memory, after %d steps", got, s.ran)
 	}
 }
+
+func TestATrainingIsPlannedOnItsOwnGPUUnlessAnotherIsChosen(t *testing.T) {
+	of := func(name string) (plan.Hardware, bool) {
+		return plan.Hardware{Name: "of " + name}, name == "NVIDIA H100 80GB HBM3"
+	}
+	for _, x := range []struct {
+		device traces.Device
+		h      Hardware
+		want   string
+	}{
+		{traces.Device{Kind: traces.DeviceGPU, Name: "NVIDIA H100 80GB HBM3"}, Hardware{Of: of}, "of NVIDIA H100 80GB HBM3"},
+		{traces.Device{Kind: traces.DeviceGPU, Name: "NVIDIA H100 80GB HBM3"}, Hardware{Of: of, Chosen: true}, "otherwise"},
+		{traces.Device{Kind: traces.DeviceGPU, Name: "NVIDIA H100 80GB HBM3"}, Hardware{}, "otherwise"},
+		{traces.Device{Kind: traces.DeviceGPU, Name: "a card that nobody knows"}, Hardware{Of: of}, "otherwise"},
+		{traces.Device{Kind: traces.DeviceGPU}, Hardware{Of: of}, "otherwise"},
+		{traces.Device{Kind: traces.DeviceCPU, Name: "NVIDIA H100 80GB HBM3"}, Hardware{Of: of}, "otherwise"},
+	} {
+		x.h.Hardware.Name = "otherwise"
+		if got := x.h.on(&timeline.Device{Info: x.device}); got.Name != x.want {
+			t.Errorf("%+v: planned on %q, not %q", x.device, got.Name, x.want)
+		}
+	}
+}

@@ -106,7 +106,7 @@ func NewPoolTarget(t PoolTrainer, library string, o Options) *Target {
 }
 
 // poolProblem records the training's allocator and returns the iteration that it runs.
-func (t *Target) poolProblem(ctx context.Context, h plan.Hardware) (*plan.Problem, error) {
+func (t *Target) poolProblem(ctx context.Context, h Hardware) (*plan.Problem, error) {
 	tr, err := t.pool.DescribeEvents(ctx, t.library)
 	if err != nil {
 		return nil, err
@@ -120,7 +120,7 @@ func (t *Target) poolProblem(ctx context.Context, h plan.Hardware) (*plan.Proble
 	if err != nil {
 		return nil, err
 	}
-	return plan.FromDevice(ctx, d, plan.BuildOptions{Iteration: -1, Hardware: h, Name: "what the running training allocates"})
+	return plan.FromDevice(ctx, d, plan.BuildOptions{Iteration: -1, Hardware: h.on(d), Name: "what the running training allocates"})
 }
 
 // PoolTable returns what the pool is to serve under a plan.

@@ -13,19 +13,19 @@ import (
 // describeTries is how often a training is described until the steps are alike.
 const describeTries = 5
 
-// Problem describes the training and returns the iteration that it runs, for [plan.TorchEager], on hardware h, or where nobody chose it and a CPU trains on what
-// is measured there; that of a pool's is what it allocates. Where the steps that were described are not alike, those that follow are, up to five times; then the
+// Problem describes the training and returns the iteration that it runs, for [plan.TorchEager], on hardware h, or where nobody chose it on what the GPU is that trains,
+// or what is measured where a CPU does; that of a pool's is what it allocates. Where the steps that were described are not alike, those that follow are, up to five times; then the
 // error wraps [ErrUneven].
 func (t *Target) Problem(ctx context.Context, h Hardware) (*plan.Problem, error) {
 	if t.pool != nil {
-		return t.poolProblem(ctx, h.Hardware)
+		return t.poolProblem(ctx, h)
 	}
 	for try := 1; ; try++ {
 		tr, err := t.trainer.Describe(ctx)
 		if err != nil {
 			return nil, err
 		}
-		p, err := problem(ctx, tr, h.Hardware)
+		p, err := problem(ctx, tr, h)
 		switch {
 		case err == nil && !h.Chosen && !t.opt.NeverWithout && onCPU(p): // which takes steps without a plan
 			return p, t.measured(ctx, p, tr)
@@ -38,7 +38,7 @@ func (t *Target) Problem(ctx context.Context, h Hardware) (*plan.Problem, error)
 // ErrUneven is wrapped where the steps that were described differ from each other: only what ran twice alike is planned on.
 var ErrUneven = errors.New("the steps that were described are not alike")
 
-func problem(ctx context.Context, tr *traces.Trace, h plan.Hardware) (*plan.Problem, error) {
+func problem(ctx context.Context, tr *traces.Trace, h Hardware) (*plan.Problem, error) {
 	if err := alike(tr); err != nil {
 		return nil, err
 	}
@@ -46,7 +46,7 @@ func problem(ctx context.Context, tr *traces.Trace, h plan.Hardware) (*plan.Prob
 	if err != nil {
 		return nil, err
 	}
-	return plan.FromDevice(ctx, d, plan.BuildOptions{Iteration: -1, Hardware: h, EagerOnly: true, Name: "the running training"})
+	return plan.FromDevice(ctx, d, plan.BuildOptions{Iteration: -1, Hardware: h.on(d), EagerOnly: true, Name: "the running training"})
 }
 
 // alike compares the ops of the steps: their names, in order.

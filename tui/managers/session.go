@@ -72,7 +72,7 @@ func makeSetup(ctx context.Context, pl Planner, k setupKey) (*setup, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &setup{device: k.device, hardware: hw.Name, p: p, caching: max(caching, 1), floor: p.MustReside().Total() + p.Outside}
+	s := &setup{device: k.device, hardware: p.Hardware.Name, p: p, caching: max(caching, 1), floor: p.MustReside().Total() + p.Outside}
 	s.live, _ = p.PeakLive()
 	return s, nil
 }

@@ -205,10 +205,25 @@ class Pool(object):
         return library
 
     def _calls(self):
-        """What pool.c calls of CUDA: addresses, in its order. dlsym of libc10_cuda finds the CUDA runtime that it was linked with."""
-        library = ctypes.CDLL(Symbols("libc10_cuda.so").path)
+        """What pool.c calls of CUDA: addresses, in its order. dlsym of libc10_cuda finds the CUDA runtime that it was linked with; a library that is preloaded comes
+        before that, as it does for libc10_cuda itself."""
+        libraries = []
+        for path in os.environ.get("LD_PRELOAD", "").replace(" ", ":").split(":") + [Symbols("libc10_cuda.so").path]:
+            try:
+                libraries += [ctypes.CDLL(path)] if path else []
+            except OSError:  # one that was not preloaded either
+                pass
         names = ("_ZN3c104cuda20getCurrentCUDAStreamEa", "_ZNK3c104cuda10CUDAStream6streamEv") + RUNTIME
-        return (ctypes.c_void_p * len(names))(*[ctypes.cast(library[name], ctypes.c_void_p).value for name in names])
+
+        def address(name):
+            for library in libraries[:-1]:
+                try:
+                    return ctypes.cast(library[name], ctypes.c_void_p).value
+                except AttributeError:
+                    pass
+            return ctypes.cast(libraries[-1][name], ctypes.c_void_p).value
+
+        return (ctypes.c_void_p * len(names))(*[address(name) for name in names])
 
     def _install(self):
         self._check()

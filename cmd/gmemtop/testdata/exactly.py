@@ -2,7 +2,7 @@
 
 usage: exactly.py SCRIPT [ARGUMENT...]
 
-A step's line is a digest of all parameters, gradients and buffers behind it. STEPS in the environment is how many are run; without it as many as come until the file
+A step's line is a digest of all parameters, gradients, buffers and the optimizer's state behind it. STEPS in the environment is how many are run; without it as many as come until the file
 that STOP names is there. While there is one that HOLD names, no further step begins.
 """
 import gc
@@ -20,7 +20,7 @@ digests, modules = [], []
 
 def digest(t):
     """A sum of a tensor's words, each weighed with an odd number that its place gives it: no single change leaves it as it is."""
-    words = t.detach().contiguous().flatten().view(torch.int32).to(torch.int64)
+    words = t.detach().cpu().contiguous().flatten().view(torch.int32).to(torch.int64)
     return int((words * (2 * torch.arange(words.numel()) + 1)).sum())
 
 
@@ -32,7 +32,8 @@ def stepped(optimizer, args, kwargs):
         total += sum(digest(t) for t in m._buffers.values() if t is not None)
     for group in optimizer.param_groups:
         for p in group["params"]:
-            for t in (p, p.grad):
+            state = [t for _, t in sorted(optimizer.state[p].items()) if isinstance(t, torch.Tensor)]
+            for t in [p, p.grad] + state:
                 total = (total * 1000003 + (digest(t) if t is not None else 7)) % (1 << 61)
     digests.append(total)
     while os.path.exists(HOLD):

@@ -1,0 +1,111 @@
+//go:build standin
+
+package pytorch_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/capture/pytorch"
+	"github.com/gmemtop/gmemtop/capture/standin"
+	"github.com/gmemtop/gmemtop/capture/standin/standintest"
+)
+
+// onStandin runs a script of testdata on a stand-in GPU with the agent's source, or with other sources in its place, and returns what it printed. Nothing may be left behind.
+func onStandin(t *testing.T, m standin.Machine, script string, agents ...string) string {
+	t.Helper()
+	lib := standintest.Library(t)
+	if len(agents) == 0 {
+		agents = []string{pytorch.Agent()}
+	}
+	dir := t.TempDir()
+	args := []string{filepath.Join("testdata", script)}
+	for k, source := range agents {
+		path := filepath.Join(dir, strconv.Itoa(k)+".py")
+		if err := os.WriteFile(path, []byte(source), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		args = append(args, path)
+	}
+	r := standintest.Run(t, lib, m, standintest.Interpreter(t), args...)
+	r.Check(t)
+	return r.Stdout
+}
+
+// TestQuickADescribedStepHoldsWhatTheAllocatorHolds: libraries' workspaces and what the step before left are in it, so that the two peaks are equal to the byte.
+func TestQuickADescribedStepHoldsWhatTheAllocatorHolds(t *testing.T) {
+	t.Log(onStandin(t, standin.Machine{}, "within.py"))
+}
+
+// orders are those in which a device may do what it was given: at once, as late as it may, and drawn.
+var orders = []string{standin.Once, standin.Late, "2", "3"}
+
+// TestPlansLearnTheSameInEveryOrder compares training under plans with training without, to the bit: swapping and dropping, with graphs that outlive their plan, graphs of
+// which a part is gone through, and modules on two streams.
+func TestPlansLearnTheSameInEveryOrder(t *testing.T) {
+	for _, order := range orders {
+		t.Run(order, func(t *testing.T) {
+			if out := onStandin(t, standin.Machine{Compute: true, Order: order}, "waits.py"); out != "0.py the same\n" {
+				t.Error(out)
+			}
+		})
+	}
+}
+
+// wait is a line of the agent that orders work of streams.
+var wait = regexp.MustCompile(`^(\s+)(?:\S+\.)?(wait_stream|wait_event|record_stream|synchronize|wait)\(.*\)(?:\s+#.*)?$`)
+
+// unordered are such lines on which no result depends, and why.
+var unordered = map[string]string{
+	"self.torch.cuda.current_stream(device).synchronize()": "what is timed behind it is the copy alone",
+	"self.torch.cuda.synchronize()":                        "of the pool: waits where no stream is in use, before memory goes back to the driver",
+}
+
+// TestEachWaitBetweenStreamsIsNeeded takes each wait and each record_stream of the agent out in turn: in one of the orders something else is learnt.
+func TestEachWaitBetweenStreamsIsNeeded(t *testing.T) {
+	lines := strings.Split(pytorch.Agent(), "\n")
+	agents, names := []string{pytorch.Agent()}, []string{"all of them there"}
+	for k, line := range lines {
+		found := wait.FindStringSubmatch(line)
+		if found == nil {
+			continue
+		}
+		text, _, _ := strings.Cut(strings.TrimSpace(line), "  #")
+		if _, ok := unordered[text]; ok {
+			continue
+		}
+		lines[k] = found[1] + "pass"
+		agents, names = append(agents, strings.Join(lines, "\n")), append(names, text)
+		lines[k] = line
+	}
+	if len(agents) < 6 {
+		t.Fatalf("only %d waits were found: %q", len(agents)-1, names)
+	}
+	shown := make([][]string, len(agents))
+	for _, order := range orders[1:] {
+		for line := range strings.Lines(onStandin(t, standin.Machine{Compute: true, Order: order}, "waits.py", agents...)) {
+			file, what, _ := strings.Cut(strings.TrimSpace(line), " ")
+			k, err := strconv.Atoi(strings.TrimSuffix(file, ".py"))
+			if err != nil || k >= len(agents) {
+				t.Fatalf("%q", line)
+			}
+			if what != "the same" {
+				shown[k] = append(shown[k], order+": "+what)
+			}
+		}
+	}
+	if len(shown[0]) > 0 {
+		t.Errorf("with all waits: %s", shown[0])
+	}
+	for k, name := range names[1:] {
+		if len(shown[k+1]) == 0 {
+			t.Errorf("without %s everything is learnt the same in all orders: it is not needed, or no scenario shows it", name)
+		} else {
+			t.Logf("without %s: %s", name, strings.Join(shown[k+1], " | "))
+		}
+	}
+}
