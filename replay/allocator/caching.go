@@ -78,13 +78,21 @@ func NewCaching(c Config) (*Caching, error) {
 		return nil, errors.New("allocator: backend:cudaMallocAsync leaves caching to the driver, which is not emulated: use backend:native")
 	}
 	a := &Caching{heap: heap{c: c, set: c.Settings, stats: new(Stats)}, private: map[Pool]*privatePool{}}
-	if f := a.set.MemoryFraction; f > 0 && f < 1 && c.Cap == 0 {
-		_, total := c.Driver.MemInfo()
-		a.c.Cap = int64(f * float64(total))
+	if f := a.set.MemoryFraction; f > 0 && c.Cap == 0 {
+		a.SetMemoryFraction(f)
 	}
 	a.delayed.events = c.Events
 	a.addPools(Pool{})
 	return a, nil
+}
+
+// SetMemoryFraction caps what may be held at a share of the device's memory (torch.cuda.set_per_process_memory_fraction).
+func (a *Caching) SetMemoryFraction(share float64) {
+	a.c.Cap = 0
+	if share < 1 {
+		_, total := a.c.Driver.MemInfo()
+		a.c.Cap = int64(share * float64(total))
+	}
 }
 
 // addPools adds the small and the large pool of an id and returns the small one's index.

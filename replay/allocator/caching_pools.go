@@ -1,6 +1,9 @@
 package allocator
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Private pools. A CUDA graph replays its kernels with the addresses of its capture, so that memory handed out during a capture
 // must not serve anything else as long as the graph lives: requests of the capturing streams go to a pool of the capture's own,
@@ -13,9 +16,11 @@ type privatePool struct {
 	users int   // use_count
 }
 
+// capture sends the requests of one stream, or of all, to a private pool.
 type capture struct {
 	pool   Pool
 	stream Stream
+	all    bool
 }
 
 // UsePool adds a user to a private pool, which it makes where there is none, so that MallocFrom may name it. The zero Pool is the
@@ -48,17 +53,37 @@ func (a *Caching) ReleasePool(id Pool) error {
 
 // BeginCapture sends the requests of a stream to a private pool, of which it is a user, until EndCapture.
 func (a *Caching) BeginCapture(id Pool, stream Stream) error {
-	if id == (Pool{}) {
+	return a.begin(capture{pool: id, stream: stream})
+}
+
+func (a *Caching) begin(c capture) error {
+	if c.pool == (Pool{}) {
 		return fmt.Errorf("allocator: a capture needs a pool of its own")
 	}
-	for _, c := range a.captures {
-		if c.pool == id {
-			return fmt.Errorf("allocator: a capture into pool %d, %d is under way", id.First, id.Second)
+	for _, other := range a.captures {
+		if other.pool == c.pool {
+			return fmt.Errorf("allocator: a capture into pool %d, %d is under way", c.pool.First, c.pool.Second)
 		}
 	}
-	a.UsePool(id)
-	a.captures = append(a.captures, capture{id, stream})
+	a.UsePool(c.pool)
+	a.captures = append(a.captures, c)
 	return nil
+}
+
+// EnterPool sends all requests to a private pool until LeavePool (torch.cuda.use_mem_pool). It must be there.
+func (a *Caching) EnterPool(id Pool) error {
+	if !a.HasPool(id) {
+		return fmt.Errorf("allocator: no private pool %d, %d to enter: make it with UsePool", id.First, id.Second)
+	}
+	return a.begin(capture{pool: id, all: true})
+}
+
+// LeavePool ends what EnterPool began.
+func (a *Caching) LeavePool(id Pool) error {
+	if err := a.EndCapture(id); err != nil {
+		return err
+	}
+	return a.ReleasePool(id)
 }
 
 // EndCapture ends the capture into a pool. The pool stays until ReleasePool.
@@ -74,8 +99,8 @@ func (a *Caching) EndCapture(id Pool) error {
 
 // captured returns the pool of the capture of a stream, the default pool where there is none.
 func (a *Caching) captured(stream Stream) Pool {
-	for _, c := range a.captures {
-		if c.stream == stream {
+	for _, c := range slices.Backward(a.captures) {
+		if c.all || c.stream == stream {
 			return c.pool
 		}
 	}

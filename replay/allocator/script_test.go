@@ -17,18 +17,23 @@ var update = flag.Bool("update", false, "rewrite the expected tables of testdata
 
 // script runs the small language in which the cases of testdata are written, one statement a line, # begins a comment:
 //
-//	allocator POLICY [conf=SETTINGS] [capacity=N] [cap=N] [arena=N] [stitch=N] [keep=N]
+//	allocator POLICY [conf=SETTINGS] [capacity=N] [cap=N] [arena=N] [stitch=N] [keep=N] [torch=VERSION] [memory=N] [fraction=SHARE]
 //	malloc NAME SIZE [stream=N] [pool=A,B]      free NAME      record NAME STREAM
 //	complete STREAM | complete all              process        empty_cache
 //	use_pool A,B   release_pool A,B             capture A,B STREAM   end_capture A,B
+//	enter A,B      leave A,B                    fraction SHARE
+//	sync STREAM                                 (with memory= only)
 //	stats          segments
+//
+// With memory=N the device is like the stand-in GPU: N bytes, of which 2 MiB are the context's, and events are done when sync, or
+// the allocator, waits for their stream. Without, events are done when complete says so.
 //
 // Sizes take k, m and g (binary). Segments are named S0, S1... and other addresses V0, V1... as they appear, so that a table shows
 // relations of addresses and none of the driver's choices.
 type script struct {
 	alloc  Allocator
 	events ManualEvents
-	driver *SimDriver
+	queues queues
 	blocks map[string]Block
 	starts []named
 	out    strings.Builder
@@ -180,6 +185,27 @@ func (s *script) run(line string) error {
 			}
 			return caching.BeginCapture(p, Stream(n))
 		}
+	case "enter", "leave":
+		p, err := poolOf(words[0])
+		if err != nil {
+			return err
+		}
+		if f[0] == "enter" {
+			return caching.EnterPool(p)
+		}
+		return caching.LeavePool(p)
+	case "fraction":
+		share, err := strconv.ParseFloat(words[0], 64)
+		if err != nil {
+			return err
+		}
+		caching.SetMemoryFraction(share)
+	case "sync":
+		n, err := strconv.Atoi(words[0])
+		if err != nil {
+			return err
+		}
+		s.queues.sync(Stream(n))
 	case "stats":
 		t := s.alloc.Stats()
 		fmt.Fprintf(&s.out, "    requested %s allocated %s active %s reserved %s, peaks %s %s %s %s\n", size(t.Requested), size(t.Allocated),
@@ -190,13 +216,7 @@ func (s *script) run(line string) error {
 		for _, seg := range s.alloc.Segments() {
 			fmt.Fprintf(&s.out, "    %s %s stream=%d:", s.place(seg.Addr, seg.Size), size(seg.Size), seg.Stream)
 			for _, b := range seg.Blocks {
-				fmt.Fprintf(&s.out, " %s", size(b.Size))
-				switch b.State {
-				case Allocated:
-					s.out.WriteByte('*')
-				case PendingFree:
-					s.out.WriteByte('~')
-				}
+				s.block(b.Size, b.State)
 			}
 			s.out.WriteByte('\n')
 		}
@@ -206,14 +226,35 @@ func (s *script) run(line string) error {
 	return nil
 }
 
+func (s *script) block(n int64, state BlockState) {
+	fmt.Fprintf(&s.out, " %s", size(n))
+	switch state {
+	case Allocated:
+		s.out.WriteByte('*')
+	case PendingFree:
+		s.out.WriteByte('~')
+	}
+}
+
 func (s *script) begin(policy string, options map[string]string) error {
-	var c Config
-	var capacity int64
+	c := Config{Events: &s.events, OnSegment: s.segment}
+	settings, err := ParseSettings(options["conf"])
+	if err != nil {
+		return err
+	}
+	c.Settings = settings
+	var capacity, memory int64
 	for k, v := range options {
 		n, err := bytesOf(v)
 		switch k {
 		case "conf":
-			c.Settings, err = ParseSettings(v)
+			err = nil
+		case "torch":
+			c.Settings.Torch, err = ParseVersion(v)
+		case "fraction":
+			c.Settings.MemoryFraction, err = strconv.ParseFloat(v, 64)
+		case "memory":
+			memory = n
 		case "capacity":
 			capacity = n
 		case "cap":
@@ -231,8 +272,17 @@ func (s *script) begin(policy string, options map[string]string) error {
 			return err
 		}
 	}
-	s.driver = NewDriver(capacity)
-	c.Driver, c.Events, c.OnSegment = s.driver, &s.events, s.segment
+	c.Driver = NewDriver(capacity)
+	if memory > 0 {
+		c.Driver = &device{SimDriver: NewDriver(memory - contextBytes), total: memory, onFree: s.queues.syncAll}
+		c.Events = &s.queues
+		c.OnSegment = func(e SegmentEvent) {
+			if e.Action == SegmentUnmap {
+				s.queues.sync(e.Stream) // the allocator waits for the stream before it unmaps
+			}
+			s.segment(e)
+		}
+	}
 	a, err := New(policy, c)
 	s.alloc = a
 	return err

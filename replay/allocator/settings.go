@@ -12,6 +12,8 @@ import (
 // Settings are the caching allocator's, as PYTORCH_CUDA_ALLOC_CONF (PYTORCH_ALLOC_CONF in newer versions) sets them. The zero value
 // is PyTorch's default.
 type Settings struct {
+	// Torch is the release whose rules are followed; the zero Version follows the newest ones.
+	Torch Version
 	// Backend is native, or cudaMallocAsync, which this package does not emulate; "" is native.
 	Backend string
 	// MaxSplitSize is the size in bytes from which on blocks are not split, 0 for no limit.

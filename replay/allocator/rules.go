@@ -1,0 +1,70 @@
+package allocator
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Releases of PyTorch differ in a few decisions of the caching allocator. Each difference is a rule here, with the release that
+// introduced it. The rest of the package asks for a rule by name and never compares versions.
+//
+// How the releases were told apart: random programs ran on the real allocator of each release, over a stand-in GPU, and the emulation
+// had to make the same decisions (oracle_torch_test.go). testdata/oracle/releases.txt lists what was run.
+
+// Version is a release of PyTorch. The zero Version is an unknown one and follows the rules of the newest release.
+type Version struct{ Major, Minor int }
+
+// ParseVersion reads a version as torch.__version__ has it, such as "2.15.0+cu132".
+func ParseVersion(text string) (Version, error) {
+	major, rest, found := strings.Cut(text, ".")
+	minor, _, _ := strings.Cut(rest, ".")
+	minor, _, _ = strings.Cut(minor, "+")
+	minor = strings.TrimRight(minor, "abcdefghijklmnopqrstuvwxyz") // 2.15a0
+	if i := strings.IndexFunc(minor, func(r rune) bool { return r < '0' || r > '9' }); i >= 0 {
+		minor = minor[:i]
+	}
+	a, err1 := strconv.Atoi(major)
+	b, err2 := strconv.Atoi(minor)
+	if !found || err1 != nil || err2 != nil || a < 0 || b < 0 {
+		return Version{}, fmt.Errorf("%.40q is not a version of PyTorch: write it like 2.15", text)
+	}
+	return Version{a, b}, nil
+}
+
+// String returns the version as "2.15", or "" for an unknown one.
+func (v Version) String() string {
+	if v == (Version{}) {
+		return ""
+	}
+	return fmt.Sprintf("%d.%d", v.Major, v.Minor)
+}
+
+// Before reports whether v is an older release than o. An unknown version is older than none.
+func (v Version) Before(o Version) bool {
+	if v == (Version{}) {
+		return false
+	}
+	return v.Major < o.Major || v.Major == o.Major && v.Minor < o.Minor
+}
+
+// rule is a decision that releases of PyTorch take differently.
+type rule int
+
+const (
+	// olderSegmentFirst: of free blocks of equal size the one in the older segment is taken. Before, the one at the lower address.
+	olderSegmentFirst rule = iota
+	// noRangeInVain: a request that is larger than a whole range of addresses fails before a range is reserved for it. Before, the
+	// range was reserved and stayed, with nothing mapped.
+	noRangeInVain
+	ruleCount
+)
+
+// since says which release introduced each rule.
+var since = [ruleCount]Version{
+	olderSegmentFirst: {2, 13},
+	noRangeInVain:     {2, 15},
+}
+
+// follows reports whether the settings' release follows a rule.
+func (s *Settings) follows(r rule) bool { return !s.Torch.Before(since[r]) }
