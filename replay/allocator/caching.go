@@ -3,6 +3,7 @@ package allocator
 import (
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // PyTorch's caching allocator (c10/cuda/CUDACachingAllocator.cpp, DeviceCachingAllocator), decision for decision. What a program's
@@ -38,6 +39,7 @@ import (
 type Caching struct {
 	heap
 	private  map[Pool]*privatePool
+	unused   poolTable // private pools without users
 	captures []capture
 	deferred []ref // freed during a capture, to get their events after it
 	delayed  delayed
@@ -51,6 +53,7 @@ type heap struct {
 	stats      *Stats
 	pools      []blockPool
 	expandable []expandable
+	born       int64 // segments and ranges so far
 	scratch    []ref
 }
 
@@ -61,6 +64,7 @@ type blockPool struct {
 	id       Pool
 	small    bool
 	searches int64 // get_free_blocks_call_count
+	segments int   // obtained and not given back, as PyTorch counts (cudaMalloc_count)
 }
 
 // Indices of the default pool's two blockPools.
@@ -89,10 +93,19 @@ func NewCaching(c Config) (*Caching, error) {
 // SetMemoryFraction caps what may be held at a share of the device's memory (torch.cuda.set_per_process_memory_fraction).
 func (a *Caching) SetMemoryFraction(share float64) {
 	a.c.Cap = 0
-	if share < 1 {
+	if share < 1 || !a.set.follows(fractionOfOneIsNone) {
 		_, total := a.c.Driver.MemInfo()
 		a.c.Cap = int64(share * float64(total))
 	}
+}
+
+// nextBorn returns the number of a new segment or range, 0 where the rules do not ask for it.
+func (a *heap) nextBorn() int64 {
+	if !a.set.follows(olderSegmentFirst) {
+		return 0
+	}
+	a.born++
+	return a.born
 }
 
 // addPools adds the small and the large pool of an id and returns the small one's index.
@@ -129,7 +142,7 @@ func (a *Caching) MallocFrom(id Pool, size int64, stream Stream) (Block, error) 
 	if err := checkSize(size); err != nil {
 		return Block{}, err
 	}
-	if len(a.captures) == 0 {
+	if !a.capturing() {
 		a.ProcessEvents()
 	}
 	rounded := a.set.Round(size)
@@ -193,7 +206,7 @@ func (a *heap) takeFree(pool int32, rounded int64, stream Stream) ref {
 
 func (a *heap) findFree(pool int32, rounded int64, stream Stream) ref {
 	s, free := &a.slab, &a.pools[pool].free
-	r := free.atLeast(s, key{stream, rounded, 0})
+	r := free.atLeast(s, key{stream: stream, size: rounded})
 	if r == 0 || s.at(r).stream != stream {
 		return 0
 	}
@@ -233,7 +246,7 @@ func (a *Caching) obtain(pool int32, rounded int64, stream Stream) (ref, error) 
 			return r, err
 		}
 	}
-	if len(a.captures) == 0 {
+	if !a.capturing() {
 		if e := a.releaseCached(); e != nil {
 			return 0, e
 		}
@@ -254,17 +267,22 @@ func (a *heap) grow(pool int32, rounded int64, stream Stream) (ref, error) {
 		return 0, errCap
 	}
 	if a.set.ExpandableSegments {
-		return a.growExpandable(pool, rounded, stream)
+		r, err := a.growExpandable(pool, rounded, stream)
+		if err == nil {
+			a.pools[pool].segments++
+		}
+		return r, err
 	}
 	addr, err := a.c.Driver.Alloc(size)
 	if err != nil {
 		return 0, err
 	}
+	a.pools[pool].segments++
 	a.stats.DriverMallocs++
 	a.stats.reserve(size)
 	r := a.slab.add()
 	b := a.slab.at(r)
-	b.addr, b.size, b.stream, b.pool = addr, size, stream, pool
+	b.addr, b.size, b.stream, b.pool, b.born = addr, size, stream, pool, a.nextBorn()
 	a.c.emit(SegmentEvent{SegmentAlloc, addr, size, stream, a.pools[pool].id, small})
 	return r, nil
 }
@@ -282,7 +300,7 @@ func (a *Caching) Free(h Block) error {
 	a.stats.Frees++
 	a.stats.Allocated -= b.size
 	switch {
-	case b.used && len(a.captures) > 0:
+	case b.used && a.capturing():
 		a.deferred = append(a.deferred, r) // events cannot be queried during a capture
 	case !a.delayed.free(&a.slab, r):
 		a.freed(r)
@@ -296,7 +314,11 @@ func (a *Caching) RecordStream(h Block, stream Stream) error {
 	if r == 0 {
 		return blockError("record a stream of", h)
 	}
-	a.delayed.note(&a.slab, r, stream)
+	if a.capturing() {
+		a.delayed.noteInside(&a.slab, r, stream)
+	} else {
+		a.delayed.note(&a.slab, r, stream)
+	}
 	return nil
 }
 
@@ -312,9 +334,11 @@ func (a *Caching) ProcessEvents() {
 	}
 }
 
-// insertDeferred records the events of blocks freed during a capture, once none is under way.
+// insertDeferred records the events of blocks freed during a capture, once none is under way, for their uses from before it
+// (insert_events_deferred_until_no_capture).
 func (a *Caching) insertDeferred() {
 	for _, r := range a.deferred {
+		a.delayed.forgetInside(r)
 		if !a.delayed.free(&a.slab, r) {
 			a.freed(r)
 		}
@@ -363,12 +387,17 @@ func (a *heap) merge(r, n ref) {
 	s.remove(n)
 }
 
-// EmptyCache implements Allocator.
+// EmptyCache implements Allocator. Within a user's pool, releases that take it for a capture give back less.
 func (a *Caching) EmptyCache() error {
-	if len(a.captures) > 0 {
+	switch {
+	case slices.ContainsFunc(a.captures, func(c capture) bool { return !c.all }):
 		return errors.New("allocator: the cache cannot be emptied during a capture: end it first")
+	case !a.capturing():
+		return a.releaseCached()
+	case a.set.follows(scopeEmptiesDropped):
+		return a.releasePrivate()
 	}
-	return a.releaseCached()
+	return nil
 }
 
 // Stats implements Allocator.

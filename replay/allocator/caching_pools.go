@@ -47,8 +47,32 @@ func (a *Caching) ReleasePool(id Pool) error {
 	if p == nil || p.users == 0 {
 		return fmt.Errorf("allocator: private pool %d, %d has no users", id.First, id.Second)
 	}
-	p.users--
+	if p.users--; p.users == 0 {
+		a.unused.insert(id)
+	}
 	return nil
+}
+
+// DropPool is ReleasePool for a user's pool, whose end also gives back what is unused of it (torch.cuda.MemPool).
+func (a *Caching) DropPool(id Pool) error {
+	if err := a.ReleasePool(id); err != nil {
+		return err
+	}
+	p := a.private[id]
+	if p.users > 0 || !a.set.follows(droppedPoolIsEmptied) {
+		return nil
+	}
+	a.insertDeferred()
+	a.stats.Synchronisations++
+	a.scratch = a.delayed.waitFor(&a.slab, a.scratch[:0], func(b *block) bool { return b.pool&^1 == p.pools })
+	for _, r := range a.scratch {
+		a.freed(r)
+	}
+	done, err := a.releaseUnused(id)
+	if done {
+		a.unused.erase(a.unused.find(id))
+	}
+	return err
 }
 
 // BeginCapture sends the requests of a stream to a private pool, of which it is a user, until EndCapture.
@@ -97,6 +121,17 @@ func (a *Caching) EndCapture(id Pool) error {
 	return fmt.Errorf("allocator: no capture into pool %d, %d is under way", id.First, id.Second)
 }
 
+// capturing reports whether a capture is under way, while which events cannot be asked for. A pool that was entered without a capture
+// counts as one in releases that did not tell them apart.
+func (a *Caching) capturing() bool {
+	for _, c := range a.captures {
+		if !c.all || !a.set.follows(poolIsNoCapture) {
+			return true
+		}
+	}
+	return false
+}
+
 // captured returns the pool of the capture of a stream, the default pool where there is none.
 func (a *Caching) captured(stream Stream) Pool {
 	for _, c := range slices.Backward(a.captures) {
@@ -107,19 +142,34 @@ func (a *Caching) captured(stream Stream) Pool {
 	return Pool{}
 }
 
-// releasePrivate gives back what is unused of the private pools without users. PyTorch forgets such a pool once it is empty; here its
-// two empty sets stay.
+// releasePrivate gives back what is unused of the private pools without users, and forgets those that are empty then.
 func (a *Caching) releasePrivate() error {
-	for i := int32(largePool + 1); i < int32(len(a.pools)); i += 2 {
-		if a.private[a.pools[i].id].users > 0 {
-			continue
-		}
-		if err := a.releasePool(i); err != nil {
+	for i := a.unused.next(-1); i >= 0; {
+		done, err := a.releaseUnused(a.unused.slots[i].pool)
+		if err != nil {
 			return err
 		}
-		if err := a.releasePool(i + 1); err != nil {
-			return err
+		if done {
+			i = a.unused.erase(i)
+		} else {
+			i = a.unused.next(i)
 		}
 	}
 	return nil
+}
+
+// releaseUnused gives back what is unused of a private pool without users, and reports whether it was forgotten because nothing is left.
+func (a *Caching) releaseUnused(id Pool) (bool, error) {
+	p := a.private[id]
+	if err := a.releasePool(p.pools); err != nil {
+		return false, err
+	}
+	if err := a.releasePool(p.pools + 1); err != nil {
+		return false, err
+	}
+	if a.pools[p.pools].segments+a.pools[p.pools+1].segments > 0 {
+		return false, nil
+	}
+	delete(a.private, id)
+	return true, nil
 }

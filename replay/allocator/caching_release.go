@@ -14,6 +14,7 @@ func (a *heap) releaseBlock(r ref) error {
 	a.stats.DriverFrees++
 	a.stats.Synchronisations++
 	a.stats.Reserved -= b.size
+	p.segments--
 	e := SegmentEvent{SegmentFree, b.addr, b.size, b.stream, p.id, p.small}
 	a.slab.remove(r)
 	a.c.emit(e)
@@ -70,7 +71,7 @@ func (a *heap) releaseAvailable(pool int32, rounded int64, stream Stream) (bool,
 		return false, nil
 	}
 	s, free := &a.slab, &a.pools[pool].free
-	k := key{stream, max(rounded, a.set.MaxSplitSize), 0}
+	k := key{stream: stream, size: max(rounded, a.set.MaxSplitSize)}
 	for r := free.atLeast(s, k); r != 0 && s.at(r).stream == stream && s.at(r).segment == 0; r = free.after(s, r) {
 		if !s.at(r).split() {
 			return true, a.releaseBlock(r)
@@ -82,7 +83,7 @@ func (a *heap) releaseAvailable(pool int32, rounded int64, stream Stream) (bool,
 		if !a.set.oversize(b.size) || b.stream != stream {
 			break
 		}
-		next := free.below(s, key{b.stream, b.size, b.addr})
+		next := free.below(s, free.keyOf(b))
 		if b.segment == 0 && !b.split() {
 			total += b.size
 			if err := a.releaseBlock(r); err != nil {

@@ -203,7 +203,7 @@ func actionNames() []string {
 
 // emulated returns what the emulation of a release does with a program.
 func emulated(lines []string, torch Version) ([]string, error) {
-	s := &script{blocks: map[string]Block{}, counts: map[byte]int{}}
+	s := &script{blocks: map[string]Block{}, counts: map[byte]int{}, plain: true}
 	if err := s.run(lines[0] + " torch=" + torch.String()); err != nil {
 		return nil, err
 	}
@@ -264,6 +264,23 @@ func shrink(lines []string, fails func(lines []string) bool) []string {
 			return lines
 		}
 	}
+}
+
+// shrinkPairs also takes away pairs of statements that make no sense alone: to enter and to leave a pool.
+func shrinkPairs(lines []string, fails func(lines []string) bool) []string {
+	for i := len(lines) - 1; i > 0; i-- {
+		pool, entered := strings.CutPrefix(lines[i], "enter ")
+		if !entered {
+			continue
+		}
+		if k := slices.Index(lines[i:], "leave "+pool); k > 0 {
+			smaller := slices.Concat(lines[:i], lines[i+1:i+k], lines[i+k+1:])
+			if fails(smaller) {
+				lines = smaller
+			}
+		}
+	}
+	return lines
 }
 
 // oracleSetting is what programs are generated for.
@@ -385,7 +402,7 @@ func (w *writer) step(o oracleSetting, memory, target int64) {
 	case k < 78:
 		w.add("empty_cache")
 	case k < 84 && o.fraction != "":
-		w.add("fraction %.2f", 0.3+0.7*w.rng.Float64())
+		w.add("fraction %.2f", min(1, 0.3+0.9*w.rng.Float64()))
 	case k < 110 && o.pools:
 		w.pool()
 	case k < 112:
@@ -430,7 +447,7 @@ func (w *writer) pool() {
 		w.add("use_pool 0,%d", w.made)
 	case k < 3:
 		i := w.rng.IntN(len(w.pools))
-		w.add("release_pool 0,%d", w.pools[i])
+		w.add("drop_pool 0,%d", w.pools[i])
 		w.pools = slices.Delete(w.pools, i, i+1)
 	default:
 		w.inside = w.pools[w.rng.IntN(len(w.pools))]
@@ -461,7 +478,7 @@ func valid(lines []string) bool {
 				return false
 			}
 			inside = ""
-		case "release_pool":
+		case "drop_pool":
 			if inside == name || !exists[name] {
 				return false
 			}

@@ -157,13 +157,15 @@ func TestTheEmulationDecidesLikePyTorch(t *testing.T) {
 			if worst.lines == nil {
 				return
 			}
-			small := o.compare(shrink(worst.lines[:min(worst.at+2, len(worst.lines))], func(lines []string) bool {
+			fails := func(lines []string) bool {
 				if !valid(lines) {
 					return false
 				}
 				c := o.compare(lines)
 				return c.at >= 0
-			}))
+			}
+			lines := shrinkPairs(worst.lines[:min(worst.at+2, len(worst.lines))], fails)
+			small := o.compare(shrink(shrinkPairs(shrink(lines, fails), fails), fails))
 			t.Errorf("the smallest program that differs:\n%s", small.String())
 		})
 	}

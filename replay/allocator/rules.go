@@ -57,13 +57,32 @@ const (
 	// noRangeInVain: a request that is larger than a whole range of addresses fails before a range is reserved for it. Before, the
 	// range was reserved and stayed, with nothing mapped.
 	noRangeInVain
+	// poolIsNoCapture: within torch.cuda.use_mem_pool events are processed, and a request that fails is tried again after the cache was
+	// given back. Before, it counted as the capture of a graph, where neither happens.
+	poolIsNoCapture
+	// droppedPoolIsEmptied: the end of a torch.cuda.MemPool gives back what is unused of it. Before, only empty_cache does.
+	droppedPoolIsEmptied
+	// scopeEmptiesDropped: empty_cache within torch.cuda.use_mem_pool gives back what is unused of pools that have ended. Before, it gives
+	// back nothing.
+	scopeEmptiesDropped
+	// fractionOfOneIsNone: a memory fraction of 1 takes the cap away. Before, the whole device is the cap, which garbage collection takes
+	// its share of.
+	fractionOfOneIsNone
+	// laterDivisions: in a list of roundup_power2_divisions, > stands for the sizes above the last one listed. Before, it replaced that
+	// one, too.
+	laterDivisions
 	ruleCount
 )
 
 // since says which release introduced each rule.
 var since = [ruleCount]Version{
-	olderSegmentFirst: {2, 13},
-	noRangeInVain:     {2, 15},
+	olderSegmentFirst:    {2, 13},
+	noRangeInVain:        {2, 15},
+	poolIsNoCapture:      {2, 15},
+	fractionOfOneIsNone:  {2, 9},
+	laterDivisions:       {2, 15},
+	droppedPoolIsEmptied: {2, 7},
+	scopeEmptiesDropped:  {2, 8},
 }
 
 // follows reports whether the settings' release follows a rule.

@@ -20,7 +20,7 @@ var update = flag.Bool("update", false, "rewrite the expected tables of testdata
 //	allocator POLICY [conf=SETTINGS] [capacity=N] [cap=N] [arena=N] [stitch=N] [keep=N] [torch=VERSION] [memory=N] [fraction=SHARE]
 //	malloc NAME SIZE [stream=N] [pool=A,B]      free NAME      record NAME STREAM
 //	complete STREAM | complete all              process        empty_cache
-//	use_pool A,B   release_pool A,B             capture A,B STREAM   end_capture A,B
+//	use_pool A,B   release_pool A,B   drop_pool A,B   capture A,B STREAM   end_capture A,B
 //	enter A,B      leave A,B                    fraction SHARE
 //	sync STREAM                                 (with memory= only)
 //	stats          segments
@@ -38,6 +38,7 @@ type script struct {
 	starts []named
 	out    strings.Builder
 	counts map[byte]int
+	plain  bool // without pools: not all releases of PyTorch record them
 }
 
 type named struct {
@@ -102,7 +103,7 @@ func (s *script) segment(e SegmentEvent) {
 		}
 	}
 	fmt.Fprintf(&s.out, "    %s %s %s stream=%d", e.Action, s.place(e.Addr, e.Size), size(e.Size), e.Stream)
-	if e.Pool != (Pool{}) {
+	if e.Pool != (Pool{}) && !s.plain {
 		fmt.Fprintf(&s.out, " pool=%d,%d", e.Pool.First, e.Pool.Second)
 	}
 	s.out.WriteByte('\n')
@@ -166,7 +167,7 @@ func (s *script) run(line string) error {
 		s.alloc.ProcessEvents()
 	case "empty_cache":
 		return s.alloc.EmptyCache()
-	case "use_pool", "release_pool", "capture", "end_capture":
+	case "use_pool", "release_pool", "drop_pool", "capture", "end_capture":
 		p, err := poolOf(words[0])
 		if err != nil {
 			return err
@@ -176,6 +177,8 @@ func (s *script) run(line string) error {
 			caching.UsePool(p)
 		case "release_pool":
 			return caching.ReleasePool(p)
+		case "drop_pool":
+			return caching.DropPool(p)
 		case "end_capture":
 			return caching.EndCapture(p)
 		default:
@@ -238,19 +241,22 @@ func (s *script) block(n int64, state BlockState) {
 
 func (s *script) begin(policy string, options map[string]string) error {
 	c := Config{Events: &s.events, OnSegment: s.segment}
-	settings, err := ParseSettings(options["conf"])
-	if err != nil {
+	var torch Version
+	var err error
+	if options["torch"] != "" {
+		if torch, err = ParseVersion(options["torch"]); err != nil {
+			return err
+		}
+	}
+	if c.Settings, err = ParseSettingsOf(torch, options["conf"]); err != nil {
 		return err
 	}
-	c.Settings = settings
 	var capacity, memory int64
 	for k, v := range options {
 		n, err := bytesOf(v)
 		switch k {
-		case "conf":
+		case "conf", "torch":
 			err = nil
-		case "torch":
-			c.Settings.Torch, err = ParseVersion(v)
 		case "fraction":
 			c.Settings.MemoryFraction, err = strconv.ParseFloat(v, 64)
 		case "memory":

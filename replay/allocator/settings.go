@@ -61,8 +61,11 @@ var unmodelled = [...]string{
 // ParseSettings reads the syntax of PYTORCH_CUDA_ALLOC_CONF: option:value pairs separated by commas, where
 // roundup_power2_divisions also takes a list in brackets, [256:1,512:2,>:4] for sizes in MiB. An option that PyTorch knows and
 // this package does not emulate is listed in Unmodelled; one that neither knows is an error, as in PyTorch.
-func ParseSettings(conf string) (Settings, error) {
-	var s Settings
+func ParseSettings(conf string) (Settings, error) { return ParseSettingsOf(Version{}, conf) }
+
+// ParseSettingsOf is ParseSettings as a release of PyTorch reads them.
+func ParseSettingsOf(torch Version, conf string) (Settings, error) {
+	s := Settings{Torch: torch}
 	tokens := lex(conf)
 	for len(tokens) > 0 {
 		if tokens[0] == "," { // PyTorch accepts a comma at the end
@@ -173,7 +176,7 @@ func divisions(v string) (int64, error) {
 }
 
 // setDivisions reads one number, or a list: [size in MiB:number,...,>:number]. The first size counts for all below it, too, and >
-// for all above the last one; a size between two listed ones that is not listed itself has 0 divisions, as PyTorch leaves it.
+// for all above the last one (see laterDivisions); a size between two listed ones that is not listed itself has 0 divisions, as PyTorch leaves it.
 func (s *Settings) setDivisions(value []string) (int, error) {
 	d := &s.RoundupPower2Divisions
 	if value[0] != "[" {
@@ -199,7 +202,11 @@ func (s *Settings) setDivisions(value []string) (int, error) {
 			return 0, err
 		}
 		if value[i] == ">" {
-			for k := last; k < len(d); k++ {
+			from := last
+			if s.follows(laterDivisions) && !first {
+				from++
+			}
+			for k := from; k < len(d); k++ {
 				d[k] = n
 			}
 			continue

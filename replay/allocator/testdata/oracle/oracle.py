@@ -6,7 +6,7 @@ settings,
     allocator caching [conf=SETTINGS] [fraction=SHARE] [memory=BYTES]
 
 and the others are malloc NAME SIZE [stream=N], free NAME, record NAME STREAM, sync STREAM, empty_cache, fraction SHARE, use_pool A,B,
-release_pool A,B, enter A,B and leave A,B.
+drop_pool A,B, enter A,B and leave A,B.
 
 It writes a line with the version of torch, then one line for each program: the device's free and total bytes at the start; for each
 statement its segment events, where the block is, and the totals after it; and at the end the segments with their blocks.
@@ -82,7 +82,7 @@ class Runner:
         if "%d,%d" % self.pools[name].id != name:
             raise ValueError(f"pool {name} is {self.pools[name].id}")
 
-    def release_pool(self, name):
+    def drop_pool(self, name):
         del self.pools[name]
 
     def enter(self, name):
