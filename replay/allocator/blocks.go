@@ -13,7 +13,7 @@ type block struct {
 	size      int64
 	requested int64
 	age       int64 // see Caching.collectGarbage
-	born      int64 // number of its segment, where the rules order equal blocks by it
+	born      int64 // number of its segment, or its own, where the rules order equal blocks by it
 
 	left, right ref // links within an ordered set
 	prev, next  ref // neighbours by address within a segment

@@ -99,13 +99,20 @@ func (a *Caching) SetMemoryFraction(share float64) {
 	}
 }
 
-// nextBorn returns the number of a new segment or range, 0 where the rules do not ask for it.
+// nextBorn returns the number of a new segment or range, 0 where the rules order equal blocks by address.
 func (a *heap) nextBorn() int64 {
-	if !a.set.follows(olderSegmentFirst) {
+	if !a.set.follows(olderBlockFirst) {
 		return 0
 	}
 	a.born++
 	return a.born
+}
+
+// renew makes a part of a block, which is in no set, a new block where the rules ask for the age of blocks.
+func (a *heap) renew(r ref) {
+	if !a.set.follows(olderSegmentFirst) {
+		a.slab.at(r).born = a.nextBorn()
+	}
 }
 
 // addPools adds the small and the large pool of an id and returns the small one's index.
@@ -160,6 +167,7 @@ func (a *Caching) MallocFrom(id Pool, size int64, stream Stream) (Block, error) 
 	if a.shouldSplit(pool, b.size, rounded) {
 		rest := a.slab.cut(r, rounded)
 		a.insertFree(rest)
+		a.renew(r)
 		b = a.slab.at(r)
 	}
 	b.state, b.requested = Allocated, size

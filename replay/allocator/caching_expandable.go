@@ -150,7 +150,9 @@ func (a *heap) mapBlock(r ref, size int64) error {
 	p.unmapped.erase(s, r)
 	addr := b.addr
 	if size < b.size {
-		p.unmapped.insert(s, s.cut(r, size))
+		rest := s.cut(r, size)
+		a.renew(rest)
+		p.unmapped.insert(s, rest)
 		b = s.at(r)
 	}
 	b.unmapped = false
@@ -217,11 +219,13 @@ func (a *heap) unmapBlock(r ref) error {
 	p.free.erase(s, r)
 	if before := int64(addr - b.addr); before > 0 {
 		unmapped := s.cut(r, before)
+		a.renew(r)
 		a.insertFree(r)
 		r, b = unmapped, s.at(unmapped)
 	}
 	if b.size > size {
 		rest := s.cut(r, size)
+		a.renew(rest)
 		a.insertFree(rest)
 		b = s.at(r)
 	}

@@ -122,6 +122,7 @@ func (q *queues) syncAll()           { q.done = q.given }
 // real is what the real allocator did with one program.
 type real struct {
 	Failed      string // the whole run
+	Died        string // how PyTorch's process ended, where it did not live to answer
 	Free, Total int64
 	Stopped     string // the error that ended the program early
 	Answers     []struct {

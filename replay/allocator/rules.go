@@ -52,8 +52,11 @@ func (v Version) Before(o Version) bool {
 type rule int
 
 const (
-	// olderSegmentFirst: of free blocks of equal size the one in the older segment is taken. Before, the one at the lower address.
-	olderSegmentFirst rule = iota
+	// olderBlockFirst: of free blocks of equal size the older one is taken. A block that is split off to be handed out is new; what
+	// remains, and what merges with its neighbours, keeps its age. Before, the one at the lower address is taken.
+	olderBlockFirst rule = iota
+	// olderSegmentFirst: of free blocks of equal size the one in the older segment is taken, the lower one of these.
+	olderSegmentFirst
 	// noRangeInVain: a request that is larger than a whole range of addresses fails before a range is reserved for it. Before, the
 	// range was reserved and stayed, with nothing mapped.
 	noRangeInVain
@@ -76,11 +79,12 @@ const (
 
 // since says which release introduced each rule.
 var since = [ruleCount]Version{
+	olderBlockFirst:      {2, 12},
 	olderSegmentFirst:    {2, 13},
 	noRangeInVain:        {2, 15},
-	poolIsNoCapture:      {2, 15},
+	poolIsNoCapture:      {2, 13},
 	fractionOfOneIsNone:  {2, 9},
-	laterDivisions:       {2, 15},
+	laterDivisions:       {2, 9},
 	droppedPoolIsEmptied: {2, 7},
 	scopeEmptiesDropped:  {2, 8},
 }

@@ -151,7 +151,7 @@ def answer(lines):
     with os.fdopen(read) as f:
         line = f.read()
     _, status = os.waitpid(pid, 0)
-    return line if line else json.dumps({"failed": f"the process ended with status {status}"})
+    return line if line else json.dumps({"died": f"the process ended with status {status}"})
 
 
 def main():
