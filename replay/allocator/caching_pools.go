@@ -59,7 +59,7 @@ func (a *Caching) DropPool(id Pool) error {
 		return err
 	}
 	p := a.private[id]
-	if p.users > 0 || !a.set.follows(droppedPoolIsEmptied) {
+	if p.users > 0 {
 		return nil
 	}
 	a.insertDeferred()

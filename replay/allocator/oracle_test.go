@@ -338,6 +338,9 @@ type writer struct {
 	pools  []int // that exist
 	made   int   // pools made so far
 	inside int   // the pool that is entered, 0 for none
+	// tied are blocks that were recorded within a pool. They are freed within one: releases before 2.13 keep a pointer to such a block
+	// that dangles once it is freed outside, and what they do then depends on the heap.
+	tied map[string]bool
 }
 
 func (w *writer) add(format string, args ...any) {
@@ -347,7 +350,7 @@ func (w *writer) add(format string, args ...any) {
 // generate returns a random program of n statements. Its working set grows and shrinks between a fifth of the device and more than all
 // of it; most sizes come from a few that repeat, as those of training do, so that holes of equal size are common.
 func generate(o oracleSetting, seed uint64, n int) []string {
-	w := &writer{rng: rand.New(rand.NewPCG(seed, 16)), bytes: map[string]int64{}}
+	w := &writer{rng: rand.New(rand.NewPCG(seed, 16)), bytes: map[string]int64{}, tied: map[string]bool{}}
 	first := "allocator caching memory=" + o.memory
 	if o.conf != "" {
 		first += " conf=" + o.conf
@@ -409,7 +412,9 @@ func (w *writer) step(o oracleSetting, memory, target int64) {
 	case k < 112:
 		w.malloc(memory + w.rng.Int64N(memory)) // never fits
 	case k < 180 && len(w.live) > 0:
-		w.add("record %s %d", w.live[w.rng.IntN(len(w.live))], w.rng.IntN(4))
+		name := w.live[w.rng.IntN(len(w.live))]
+		w.add("record %s %d", name, w.rng.IntN(4))
+		w.tied[name] = w.tied[name] || w.inside > 0
 	case len(w.live) > 0 && (w.held > target || w.rng.IntN(3) == 0):
 		w.free()
 	case w.rng.IntN(5) == 0:
@@ -431,6 +436,9 @@ func (w *writer) free() {
 	i := w.rng.IntN(len(w.live))
 	if w.rng.IntN(4) == 0 {
 		i = len(w.live) - 1
+	}
+	if w.tied[w.live[i]] && w.inside == 0 {
+		return
 	}
 	w.add("free %s", w.live[i])
 	w.held -= w.bytes[w.live[i]]
@@ -456,13 +464,21 @@ func (w *writer) pool() {
 	}
 }
 
-// valid reports whether pools are made in the order of their numbers, entered while they exist, and left.
+// valid reports whether pools are made in the order of their numbers, entered while they exist, and left, and tied blocks are freed within
+// one.
 func valid(lines []string) bool {
 	made, inside := 0, ""
-	exists := map[string]bool{}
+	exists, tied := map[string]bool{}, map[string]bool{}
 	for _, line := range lines[1:] {
 		op, name, _ := strings.Cut(line, " ")
 		switch op {
+		case "record":
+			name, _, _ = strings.Cut(name, " ")
+			tied[name] = tied[name] || inside != ""
+		case "free":
+			if tied[name] && inside == "" {
+				return false
+			}
 		case "use_pool":
 			made++
 			exists[name] = true

@@ -63,8 +63,6 @@ const (
 	// poolIsNoCapture: within torch.cuda.use_mem_pool events are processed, and a request that fails is tried again after the cache was
 	// given back. Before, it counted as the capture of a graph, where neither happens.
 	poolIsNoCapture
-	// droppedPoolIsEmptied: the end of a torch.cuda.MemPool gives back what is unused of it. Before, only empty_cache does.
-	droppedPoolIsEmptied
 	// scopeEmptiesDropped: empty_cache within torch.cuda.use_mem_pool gives back what is unused of pools that have ended. Before, it gives
 	// back nothing.
 	scopeEmptiesDropped
@@ -79,14 +77,13 @@ const (
 
 // since says which release introduced each rule.
 var since = [ruleCount]Version{
-	olderBlockFirst:      {2, 12},
-	olderSegmentFirst:    {2, 13},
-	noRangeInVain:        {2, 15},
-	poolIsNoCapture:      {2, 13},
-	fractionOfOneIsNone:  {2, 9},
-	laterDivisions:       {2, 9},
-	droppedPoolIsEmptied: {2, 7},
-	scopeEmptiesDropped:  {2, 8},
+	olderBlockFirst:     {2, 12},
+	olderSegmentFirst:   {2, 13},
+	noRangeInVain:       {2, 15},
+	poolIsNoCapture:     {2, 13},
+	fractionOfOneIsNone: {2, 10},
+	laterDivisions:      {2, 10},
+	scopeEmptiesDropped: {2, 8},
 }
 
 // follows reports whether the settings' release follows a rule.
