@@ -8,10 +8,11 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
-	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/gmemtop/gmemtop/capture/standin"
+	"github.com/gmemtop/gmemtop/capture/standin/standintest"
 )
 
 var (
@@ -27,12 +28,15 @@ type oracle struct {
 	torch Version
 	in    io.WriteCloser
 	out   *json.Decoder
+	close func() // ends it; the test's own context would kill it first
 }
 
 // newOracle starts PyTorch on the stand-in GPU.
 func newOracle(t *testing.T) *oracle {
 	t.Helper()
-	cmd := exec.Command(os.Getenv("GMEMTOP_ORACLE"), os.Getenv("GMEMTOP_TORCH"), "testdata/oracle/oracle.py")
+	m := standin.Machine{Context: "2MiB", Order: standin.Late, Polls: 1 << 30, Board: "private"}
+	cmd, _ := standintest.Start(t, standintest.Library(t), m, standintest.Interpreter(t), "testdata/oracle/oracle.py")
+	cmd.Stdout, cmd.Env = nil, append(cmd.Env, "TORCH_CPP_LOG_LEVEL=ERROR") // PyTorch warns of each refusal
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -46,13 +50,13 @@ func newOracle(t *testing.T) *oracle {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
+	o := &oracle{t: t, in: in, out: json.NewDecoder(out)}
+	o.close = func() {
 		in.Close()
 		if err := cmd.Wait(); err != nil {
 			t.Errorf("the oracle: %v: %s", err, trouble.String())
 		}
-	})
-	o := &oracle{t: t, in: in, out: json.NewDecoder(out)}
+	}
 	var head struct{ Torch string }
 	if err := o.out.Decode(&head); err != nil {
 		t.Fatalf("the oracle: %v: %s", err, trouble.String())
@@ -141,6 +145,7 @@ func count(texts []string) (events, troubles int) {
 
 func TestTheEmulationDecidesLikePyTorch(t *testing.T) {
 	o := newOracle(t)
+	defer o.close()
 	for i, setting := range oracleSettings {
 		t.Run(setting.String(), func(t *testing.T) {
 			if o.torch.Before(Version{2, 8}) && strings.Contains(setting.conf, "expandable_segments") {

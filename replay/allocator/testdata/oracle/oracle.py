@@ -140,7 +140,7 @@ def answer(lines):
             os.close(read)
             _, options = parse(lines[0])
             os.environ["PYTORCH_CUDA_ALLOC_CONF"] = options.get("conf", "")
-            os.environ["STANDIN_MEMORY"] = options.get("memory", "")
+            os.environ["STANDIN_MEMORY"] = str(size_of(options["memory"]))
             line = json.dumps(Runner(options.get("fraction")).run(lines[1:]))
         except BaseException as e:  # whatever happens, the parent has to hear of it
             line = json.dumps({"failed": f"{type(e).__name__}: {e}"})
