@@ -52,11 +52,25 @@ class History(Recorded):
         begin = time.perf_counter_ns()
         snapshot = self.torch.cuda.memory._snapshot()
         self.pools.count(snapshot["segments"], self.device.index or 0)
+        snapshot.setdefault("allocator_settings", {}).update(self._rules())
         whole = pickle.dumps(snapshot, protocol=4)
         self.unhook()
         self.cost += time.perf_counter_ns() - begin
         for at in range(0, len(whole), 1 << 20):
             yield whole[at:at + (1 << 20)]
+
+
+    def _rules(self):
+        """What the allocator's decisions depend on that a snapshot does not hold: torch's release, and of each device its size and the share of it that the program may have."""
+        torch, devices = self.torch, {}
+        release = [int("".join(c for c in part if c.isdigit()) or 0) for part in torch.__version__.split("+")[0].split(".")[:2]]
+        for i in range(torch.cuda.device_count()):
+            try:
+                devices[str(i)] = {"total_bytes": torch.cuda.get_device_properties(i).total_memory}
+                devices[str(i)]["memory_fraction"] = torch.cuda.get_per_process_memory_fraction(i)
+            except (AttributeError, RuntimeError):
+                pass  # older releases do not tell the share
+        return {"gmemtop_torch": release, "gmemtop_devices": devices}
 
 
 class Profile(Recorded):

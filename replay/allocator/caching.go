@@ -182,6 +182,19 @@ func (a *Caching) Cached(id Pool, size int64, stream Stream) bool {
 	return err == nil && a.findFree(pool, rounded, stream) != 0
 }
 
+// Garbage returns how many segments garbage collection would give back for a request.
+func (a *Caching) Garbage(id Pool, size int64, stream Stream) int {
+	pool, err := a.poolFor(id, a.set.Round(size))
+	if err != nil || !a.collects() || a.Cached(id, size, stream) {
+		return 0
+	}
+	searches := int64(0)
+	if pool == largePool {
+		searches = 1 // its own
+	}
+	return len(a.garbage(searches))
+}
+
 func (a *heap) shouldSplit(pool int32, size, rounded int64) bool {
 	if a.pools[pool].small || a.set.ExpandableSegments {
 		return size-rounded >= minBlock

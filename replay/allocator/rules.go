@@ -88,3 +88,6 @@ var since = [ruleCount]Version{
 
 // follows reports whether the settings' release follows a rule.
 func (s *Settings) follows(r rule) bool { return !s.Torch.Before(since[r]) }
+
+// OrdersByAge reports whether blocks of equal size are taken by age, which a snapshot does not hold, rather than by address.
+func (s *Settings) OrdersByAge() bool { return s.follows(olderBlockFirst) }

@@ -233,7 +233,13 @@ func (s *Settings) setDivisions(value []string) (int, error) {
 // SnapshotSettings reads the allocator_settings of a PyTorch snapshot; get returns a key's value as JSON, "" where the snapshot has
 // none. The environment's own text is read first, so that an option that the snapshot does not list by itself is not lost; the
 // listed values, which are those in force, win. Known is false where the snapshot says nothing of the allocator.
-func SnapshotSettings(get func(key string) string) (s Settings, known bool, err error) {
+//
+// The release that the settings are read as is the one that the snapshot names (TorchSetting), else torch.
+func SnapshotSettings(torch Version, get func(key string) string) (s Settings, known bool, err error) {
+	if v := TorchOf(get); v != (Version{}) {
+		torch = v
+	}
+	s.Torch = torch
 	for _, key := range [...]string{"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"} {
 		var conf string
 		text := get(key)
@@ -247,7 +253,7 @@ func SnapshotSettings(get func(key string) string) (s Settings, known bool, err 
 		if conf == "" {
 			continue
 		}
-		if s, err = ParseSettings(conf); err != nil {
+		if s, err = ParseSettingsOf(torch, conf); err != nil {
 			return Settings{}, true, err
 		}
 		break
@@ -280,6 +286,42 @@ func SnapshotSettings(get func(key string) string) (s Settings, known bool, err 
 		return Settings{}, known, err
 	}
 	return s, known, nil
+}
+
+// What our recordings add to PyTorch's allocator_settings, as JSON.
+const (
+	// TorchSetting is the release: [major, minor].
+	TorchSetting = "gmemtop_torch"
+	// DevicesSetting is what is known of each device, by its number: {"0": {"total_bytes": 1, "memory_fraction": 1.0}}.
+	DevicesSetting = "gmemtop_devices"
+)
+
+// TorchOf returns the release that a recording names, the zero Version where it names none.
+func TorchOf(get func(key string) string) Version {
+	var v []int
+	if json.Unmarshal([]byte(get(TorchSetting)), &v) != nil || len(v) != 2 || v[0] < 0 || v[1] < 0 {
+		return Version{}
+	}
+	return Version{v[0], v[1]}
+}
+
+// DeviceOf returns a device's bytes and the share of them that the process may hold, 0 where a recording does not say so.
+func DeviceOf(get func(key string) string, ordinal int) (total int64, fraction float64) {
+	var all map[string]struct {
+		Total    int64   `json:"total_bytes"`
+		Fraction float64 `json:"memory_fraction"`
+	}
+	if json.Unmarshal([]byte(get(DevicesSetting)), &all) != nil {
+		return 0, 0
+	}
+	d := all[strconv.Itoa(ordinal)]
+	if d.Total < 0 || d.Total > maxRequest {
+		d.Total = 0
+	}
+	if !(d.Fraction > 0 && d.Fraction <= 1) {
+		d.Fraction = 0
+	}
+	return d.Total, d.Fraction
 }
 
 func (s *Settings) largeSegment() int64 {

@@ -65,17 +65,17 @@ func TestSnapshotSettingsPreferTheValuesInForce(t *testing.T) {
 		"PYTORCH_CUDA_ALLOC_CONF": `"large_segment_size_mb:12,expandable_segments:True"`, "max_split_size": "-1", "garbage_collection_threshold": "0.0",
 		"expandable_segments": "false", "roundup_power2_divisions": `{"1":0,"2":4,"32768":8,"9":2}`,
 	}
-	s, known, err := SnapshotSettings(func(k string) string { return values[k] })
+	s, known, err := SnapshotSettings(Version{}, func(k string) string { return values[k] })
 	want := Settings{LargeSegmentSize: 12 << 20}
 	want.RoundupPower2Divisions[1], want.RoundupPower2Divisions[15] = 4, 8
 	if err != nil || !known || !reflect.DeepEqual(s, want) {
 		t.Errorf("got %+v, %t, %v", s, known, err)
 	}
-	if s, known, err := SnapshotSettings(func(string) string { return "" }); err != nil || known || !reflect.DeepEqual(s, Settings{}) {
+	if s, known, err := SnapshotSettings(Version{}, func(string) string { return "" }); err != nil || known || !reflect.DeepEqual(s, Settings{}) {
 		t.Errorf("of nothing: %+v, %t, %v", s, known, err)
 	}
 	for key, value := range map[string]string{"PYTORCH_CUDA_ALLOC_CONF": `"new_option:1"`, "max_split_size": `"x"`, "PYTORCH_ALLOC_CONF": `{}`} {
-		if _, _, err := SnapshotSettings(func(k string) string {
+		if _, _, err := SnapshotSettings(Version{}, func(k string) string {
 			if k == key {
 				return value
 			}
