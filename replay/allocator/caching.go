@@ -3,6 +3,7 @@ package allocator
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 )
 
@@ -96,6 +97,9 @@ func (a *Caching) SetMemoryFraction(share float64) {
 	if share < 1 || !a.set.follows(fractionOfOneIsNone) {
 		_, total := a.c.Driver.MemInfo()
 		a.c.Cap = int64(share * float64(total))
+		if a.set.follows(roundedFraction) {
+			a.c.Cap = int64(math.Round(share * float64(total)))
+		}
 	}
 }
 

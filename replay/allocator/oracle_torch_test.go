@@ -143,7 +143,8 @@ func count(texts []string) (events, troubles int) {
 	return events, troubles
 }
 
-func TestTheEmulationDecidesLikePyTorch(t *testing.T) {
+// Dozens of programs; -programs runs thousands.
+func TestQuickTheEmulationDecidesLikePyTorch(t *testing.T) {
 	o := newOracle(t)
 	defer o.close()
 	for i, setting := range oracleSettings {

@@ -69,6 +69,8 @@ const (
 	// fractionOfOneIsNone: a memory fraction of 1 takes the cap away. Before, the whole device is the cap, which garbage collection takes
 	// its share of.
 	fractionOfOneIsNone
+	// roundedFraction: the share of the device's bytes is rounded to the nearest byte. Before, to the one below.
+	roundedFraction
 	// laterDivisions: in a list of roundup_power2_divisions, > stands for the sizes above the last one listed. Before, it replaced that
 	// one, too.
 	laterDivisions
@@ -80,6 +82,7 @@ var since = [ruleCount]Version{
 	olderBlockFirst:     {2, 12},
 	olderSegmentFirst:   {2, 13},
 	noRangeInVain:       {2, 15},
+	roundedFraction:     {2, 13},
 	poolIsNoCapture:     {2, 13},
 	fractionOfOneIsNone: {2, 10},
 	laterDivisions:      {2, 10},
