@@ -62,15 +62,16 @@ class History(Recorded):
 
     def _rules(self):
         """What the allocator's decisions depend on that a snapshot does not hold: torch's release, and of each device its size and the share of it that the program may have."""
-        torch, devices = self.torch, {}
-        release = [int("".join(c for c in part if c.isdigit()) or 0) for part in torch.__version__.split("+")[0].split(".")[:2]]
-        for i in range(torch.cuda.device_count()):
-            try:
-                devices[str(i)] = {"total_bytes": torch.cuda.get_device_properties(i).total_memory}
-                devices[str(i)]["memory_fraction"] = torch.cuda.get_per_process_memory_fraction(i)
-            except (AttributeError, RuntimeError):
-                pass  # older releases do not tell the share
-        return {"gmemtop_torch": release, "gmemtop_devices": devices}
+        try:
+            cuda, devices = self.torch.cuda, {}
+            major, minor = str(self.torch.__version__).split(".")[:2]
+            for i in range(cuda.device_count()):
+                devices[str(i)] = {"total_bytes": int(cuda.get_device_properties(i).total_memory)}
+                if hasattr(cuda, "get_per_process_memory_fraction"):  # older releases do not tell it
+                    devices[str(i)]["memory_fraction"] = float(cuda.get_per_process_memory_fraction(i))
+            return {"gmemtop_torch": [int(major), int(minor)], "gmemtop_devices": devices}
+        except Exception:
+            return {}  # the recording is worth having without
 
 
 class Profile(Recorded):

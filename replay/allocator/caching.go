@@ -13,8 +13,8 @@ import (
 //   - A request is rounded up to 512 bytes, or to roundup_power2_divisions (Settings.Round).
 //   - Blocks of at most 1 MiB come from the small pool, whose segments are 2 MiB; others from the large pool, whose segments are
 //     20 MiB for requests below 10 MiB and else the request rounded up to 2 MiB (Settings.SegmentFor).
-//   - Of the free blocks of the pool and the stream the smallest that fits is taken, the lowest of equal ones: the lower bound in a
-//     set ordered by (stream, size, address). A block of another stream is never taken.
+//   - Of the free blocks of the pool and the stream the smallest that fits is taken, of equal ones the lowest or the oldest: the lower
+//     bound in a set ordered by (stream, size, age where the release asks for it, address). A block of another stream is never taken.
 //   - The rest is split off if it is at least 512 bytes (small pool, or expandable segments) or more than 1 MiB (large pool);
 //     else the block keeps it, which is where internal waste beyond rounding comes from.
 //   - A freed block merges with its free neighbours in the segment and goes back to the set. Segments stay cached.
@@ -26,11 +26,9 @@ import (
 //   - garbage_collection_threshold: see collectGarbage. Expandable segments: see caching_expandable.go. Private pools and graph
 //     captures: see caching_pools.go.
 //
-// Versions of torch 2 differ little here. The constants are the same in all that were read (2.4 to 2.14). Two that were fixed can be
-// set in newer ones and are 20 MiB by default (max_non_split_rounding_mb, large_segment_size_mb), and newer ones keep garbage
-// collection and max_split_size_mb away from expandable segments, where older ones failed an assertion. Emulated is the newest
-// rule, which decides like the older ones where those decide at all. Not emulated: free-memory callbacks, pools that may be used on
-// out-of-memory, reuse within a graph capture by the graph's order (graph_capture_record_stream_reuse), cudaMallocAsync.
+// Releases of PyTorch differ in a few of these decisions: see rules.go. Two constants can be set in newer ones and are 20 MiB by default
+// (max_non_split_rounding_mb, large_segment_size_mb). Not emulated: free-memory callbacks, pools that may be used on out-of-memory, reuse
+// within a graph capture by the graph's order (graph_capture_record_stream_reuse), cudaMallocAsync.
 //
 // O(log n) for each request and free, n free blocks of the pool; giving back the cache is linear in n.
 //

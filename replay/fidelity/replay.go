@@ -25,6 +25,9 @@ import (
 // both leave the same state, because a request that the cache cannot serve is not served better after it was emptied. Only a range of
 // addresses tells them apart: one that is reserved anew where another was given up was so after the cache had been emptied.
 //
+// The rules are those of the release that the recording names. A foreign snapshot names none: then each way to choose between blocks of equal
+// size is tried, and the report says which fits. Garbage collection needs the memory fraction, which our own recordings hold.
+//
 // When a block freed late came back is recorded (free_completed), but not whether PyTorch looked, before it searched for a hole, or
 // waited, after the driver refused. Where segments are given back for a request, it is taken to have waited: had it looked, the
 // search failed all the same.
