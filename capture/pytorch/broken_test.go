@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -210,6 +211,9 @@ def _stand_in(torch):
 	x := v.Windows[0]
 	if x.How != capture.HowHistory || x.Trace.Events.Len() != 1 || len(x.Trace.Marks) != 2 || x.Trace.Stacks.Len() == 0 {
 		t.Errorf("%+v with %d events and %d marks", x, x.Trace.Events.Len(), len(x.Trace.Marks))
+	}
+	if release := x.Trace.Setting("gmemtop_torch"); !regexp.MustCompile(`^\[\d+, ?\d+\]$`).MatchString(release) {
+		t.Errorf("the window names its release of torch %q", release)
 	}
 	if last := v.Steps[len(v.Steps)-1]; last.Allocated != 4096 && last.Allocated != capture.Unknown || v.Steps[0].PeakReserved != 8192 || v.Steps[0].Retries != 1 ||
 		v.Steps[0].Requested != 4000 || v.Steps[0].Active != capture.Unknown {

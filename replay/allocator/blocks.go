@@ -13,6 +13,7 @@ type block struct {
 	size      int64
 	requested int64
 	age       int64 // see Caching.collectGarbage
+	born      int64 // number of its segment, or its own, where the rules order equal blocks by it
 
 	left, right ref // links within an ordered set
 	prev, next  ref // neighbours by address within a segment
@@ -105,7 +106,7 @@ func (s *slab) cut(r ref, size int64) ref {
 	rest := s.add()
 	b, c := &s.all[r], &s.all[rest]
 	c.addr, c.size = b.addr+uint64(size), b.size-size
-	c.stream, c.pool, c.segment, c.unmapped = b.stream, b.pool, b.segment, b.unmapped
+	c.stream, c.pool, c.segment, c.unmapped, c.born = b.stream, b.pool, b.segment, b.unmapped, b.born
 	b.size = size
 	s.splice(rest, r, b.next)
 	return rest

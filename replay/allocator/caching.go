@@ -3,6 +3,8 @@ package allocator
 import (
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 )
 
 // PyTorch's caching allocator (c10/cuda/CUDACachingAllocator.cpp, DeviceCachingAllocator), decision for decision. What a program's
@@ -11,8 +13,8 @@ import (
 //   - A request is rounded up to 512 bytes, or to roundup_power2_divisions (Settings.Round).
 //   - Blocks of at most 1 MiB come from the small pool, whose segments are 2 MiB; others from the large pool, whose segments are
 //     20 MiB for requests below 10 MiB and else the request rounded up to 2 MiB (Settings.SegmentFor).
-//   - Of the free blocks of the pool and the stream the smallest that fits is taken, the lowest of equal ones: the lower bound in a
-//     set ordered by (stream, size, address). A block of another stream is never taken.
+//   - Of the free blocks of the pool and the stream the smallest that fits is taken, of equal ones the lowest or the oldest: the lower
+//     bound in a set ordered by (stream, size, age where the release asks for it, address). A block of another stream is never taken.
 //   - The rest is split off if it is at least 512 bytes (small pool, or expandable segments) or more than 1 MiB (large pool);
 //     else the block keeps it, which is where internal waste beyond rounding comes from.
 //   - A freed block merges with its free neighbours in the segment and goes back to the set. Segments stay cached.
@@ -24,11 +26,9 @@ import (
 //   - garbage_collection_threshold: see collectGarbage. Expandable segments: see caching_expandable.go. Private pools and graph
 //     captures: see caching_pools.go.
 //
-// Versions of torch 2 differ little here. The constants are the same in all that were read (2.4 to 2.14). Two that were fixed can be
-// set in newer ones and are 20 MiB by default (max_non_split_rounding_mb, large_segment_size_mb), and newer ones keep garbage
-// collection and max_split_size_mb away from expandable segments, where older ones failed an assertion. Emulated is the newest
-// rule, which decides like the older ones where those decide at all. Not emulated: free-memory callbacks, pools that may be used on
-// out-of-memory, reuse within a graph capture by the graph's order (graph_capture_record_stream_reuse), cudaMallocAsync.
+// Releases of PyTorch differ in a few of these decisions: see rules.go. Two constants can be set in newer ones and are 20 MiB by default
+// (max_non_split_rounding_mb, large_segment_size_mb). Not emulated: free-memory callbacks, pools that may be used on out-of-memory, reuse
+// within a graph capture by the graph's order (graph_capture_record_stream_reuse), cudaMallocAsync.
 //
 // O(log n) for each request and free, n free blocks of the pool; giving back the cache is linear in n.
 //
@@ -38,6 +38,7 @@ import (
 type Caching struct {
 	heap
 	private  map[Pool]*privatePool
+	unused   poolTable // private pools without users
 	captures []capture
 	deferred []ref // freed during a capture, to get their events after it
 	delayed  delayed
@@ -51,6 +52,7 @@ type heap struct {
 	stats      *Stats
 	pools      []blockPool
 	expandable []expandable
+	born       int64 // segments and ranges so far
 	scratch    []ref
 }
 
@@ -61,6 +63,7 @@ type blockPool struct {
 	id       Pool
 	small    bool
 	searches int64 // get_free_blocks_call_count
+	segments int   // obtained and not given back, as PyTorch counts (cudaMalloc_count)
 }
 
 // Indices of the default pool's two blockPools.
@@ -78,13 +81,40 @@ func NewCaching(c Config) (*Caching, error) {
 		return nil, errors.New("allocator: backend:cudaMallocAsync leaves caching to the driver, which is not emulated: use backend:native")
 	}
 	a := &Caching{heap: heap{c: c, set: c.Settings, stats: new(Stats)}, private: map[Pool]*privatePool{}}
-	if f := a.set.MemoryFraction; f > 0 && f < 1 && c.Cap == 0 {
-		_, total := c.Driver.MemInfo()
-		a.c.Cap = int64(f * float64(total))
+	if f := a.set.MemoryFraction; f > 0 && c.Cap == 0 {
+		a.SetMemoryFraction(f)
 	}
 	a.delayed.events = c.Events
 	a.addPools(Pool{})
 	return a, nil
+}
+
+// SetMemoryFraction caps what may be held at a share of the device's memory (torch.cuda.set_per_process_memory_fraction).
+func (a *Caching) SetMemoryFraction(share float64) {
+	a.c.Cap = 0
+	if share < 1 || !a.set.follows(fractionOfOneIsNone) {
+		_, total := a.c.Driver.MemInfo()
+		a.c.Cap = int64(share * float64(total))
+		if a.set.follows(roundedFraction) {
+			a.c.Cap = int64(math.Round(share * float64(total)))
+		}
+	}
+}
+
+// nextBorn returns the number of a new segment or range, 0 where the rules order equal blocks by address.
+func (a *heap) nextBorn() int64 {
+	if !a.set.follows(olderBlockFirst) {
+		return 0
+	}
+	a.born++
+	return a.born
+}
+
+// renew makes a part of a block, which is in no set, a new block where the rules ask for the age of blocks.
+func (a *heap) renew(r ref) {
+	if !a.set.follows(olderSegmentFirst) {
+		a.slab.at(r).born = a.nextBorn()
+	}
 }
 
 // addPools adds the small and the large pool of an id and returns the small one's index.
@@ -121,7 +151,7 @@ func (a *Caching) MallocFrom(id Pool, size int64, stream Stream) (Block, error) 
 	if err := checkSize(size); err != nil {
 		return Block{}, err
 	}
-	if len(a.captures) == 0 {
+	if !a.capturing() {
 		a.ProcessEvents()
 	}
 	rounded := a.set.Round(size)
@@ -139,6 +169,7 @@ func (a *Caching) MallocFrom(id Pool, size int64, stream Stream) (Block, error) 
 	if a.shouldSplit(pool, b.size, rounded) {
 		rest := a.slab.cut(r, rounded)
 		a.insertFree(rest)
+		a.renew(r)
 		b = a.slab.at(r)
 	}
 	b.state, b.requested = Allocated, size
@@ -151,6 +182,19 @@ func (a *Caching) Cached(id Pool, size int64, stream Stream) bool {
 	rounded := a.set.Round(size)
 	pool, err := a.poolFor(id, rounded)
 	return err == nil && a.findFree(pool, rounded, stream) != 0
+}
+
+// Garbage returns how many segments garbage collection would give back for a request.
+func (a *Caching) Garbage(id Pool, size int64, stream Stream) int {
+	pool, err := a.poolFor(id, a.set.Round(size))
+	if err != nil || !a.collects() || a.Cached(id, size, stream) {
+		return 0
+	}
+	searches := int64(0)
+	if pool == largePool {
+		searches = 1 // its own
+	}
+	return len(a.garbage(searches))
 }
 
 func (a *heap) shouldSplit(pool int32, size, rounded int64) bool {
@@ -185,7 +229,7 @@ func (a *heap) takeFree(pool int32, rounded int64, stream Stream) ref {
 
 func (a *heap) findFree(pool int32, rounded int64, stream Stream) ref {
 	s, free := &a.slab, &a.pools[pool].free
-	r := free.atLeast(s, key{stream, rounded, 0})
+	r := free.atLeast(s, key{stream: stream, size: rounded})
 	if r == 0 || s.at(r).stream != stream {
 		return 0
 	}
@@ -225,7 +269,7 @@ func (a *Caching) obtain(pool int32, rounded int64, stream Stream) (ref, error) 
 			return r, err
 		}
 	}
-	if len(a.captures) == 0 {
+	if !a.capturing() {
 		if e := a.releaseCached(); e != nil {
 			return 0, e
 		}
@@ -246,17 +290,22 @@ func (a *heap) grow(pool int32, rounded int64, stream Stream) (ref, error) {
 		return 0, errCap
 	}
 	if a.set.ExpandableSegments {
-		return a.growExpandable(pool, rounded, stream)
+		r, err := a.growExpandable(pool, rounded, stream)
+		if err == nil {
+			a.pools[pool].segments++
+		}
+		return r, err
 	}
 	addr, err := a.c.Driver.Alloc(size)
 	if err != nil {
 		return 0, err
 	}
+	a.pools[pool].segments++
 	a.stats.DriverMallocs++
 	a.stats.reserve(size)
 	r := a.slab.add()
 	b := a.slab.at(r)
-	b.addr, b.size, b.stream, b.pool = addr, size, stream, pool
+	b.addr, b.size, b.stream, b.pool, b.born = addr, size, stream, pool, a.nextBorn()
 	a.c.emit(SegmentEvent{SegmentAlloc, addr, size, stream, a.pools[pool].id, small})
 	return r, nil
 }
@@ -274,7 +323,7 @@ func (a *Caching) Free(h Block) error {
 	a.stats.Frees++
 	a.stats.Allocated -= b.size
 	switch {
-	case b.used && len(a.captures) > 0:
+	case b.used && a.capturing():
 		a.deferred = append(a.deferred, r) // events cannot be queried during a capture
 	case !a.delayed.free(&a.slab, r):
 		a.freed(r)
@@ -288,7 +337,11 @@ func (a *Caching) RecordStream(h Block, stream Stream) error {
 	if r == 0 {
 		return blockError("record a stream of", h)
 	}
-	a.delayed.note(&a.slab, r, stream)
+	if a.capturing() {
+		a.delayed.noteInside(&a.slab, r, stream)
+	} else {
+		a.delayed.note(&a.slab, r, stream)
+	}
 	return nil
 }
 
@@ -304,9 +357,11 @@ func (a *Caching) ProcessEvents() {
 	}
 }
 
-// insertDeferred records the events of blocks freed during a capture, once none is under way.
+// insertDeferred records the events of blocks freed during a capture, once none is under way, for their uses from before it
+// (insert_events_deferred_until_no_capture).
 func (a *Caching) insertDeferred() {
 	for _, r := range a.deferred {
+		a.delayed.forgetInside(r)
 		if !a.delayed.free(&a.slab, r) {
 			a.freed(r)
 		}
@@ -355,12 +410,17 @@ func (a *heap) merge(r, n ref) {
 	s.remove(n)
 }
 
-// EmptyCache implements Allocator.
+// EmptyCache implements Allocator. Within a user's pool, releases that take it for a capture give back less.
 func (a *Caching) EmptyCache() error {
-	if len(a.captures) > 0 {
+	switch {
+	case slices.ContainsFunc(a.captures, func(c capture) bool { return !c.all }):
 		return errors.New("allocator: the cache cannot be emptied during a capture: end it first")
+	case !a.capturing():
+		return a.releaseCached()
+	case a.set.follows(scopeEmptiesDropped):
+		return a.releasePrivate()
 	}
-	return a.releaseCached()
+	return nil
 }
 
 // Stats implements Allocator.

@@ -1,6 +1,9 @@
 package allocator
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 // Expandable segments (expandable_segments:True): instead of a segment for each request that finds no hole, one range of addresses
 // for each pool and stream, large enough for the whole device (1 1/8 of its memory), that memory is mapped into from the front as
@@ -95,6 +98,9 @@ func (a *heap) findExpandable(pool int32, rounded int64, stream Stream) (ref, er
 	_, total := a.c.Driver.MemInfo()
 	page := a.pageOf(pool)
 	size := roundUp(total+total/8, page)
+	if rounded > size && a.set.follows(noRangeInVain) {
+		return 0, fmt.Errorf("%d bytes wanted of a range of %d: %w", rounded, size, ErrOutOfMemory)
+	}
 	addr, err := a.c.Driver.Reserve(size)
 	if err != nil {
 		return 0, err
@@ -124,6 +130,7 @@ func (a *heap) addExpandable(pool int32, stream Stream, addr uint64, size int64)
 	r := a.slab.add()
 	b := a.slab.at(r)
 	b.addr, b.size, b.stream, b.pool, b.segment, b.unmapped = addr, size, stream, pool, int32(i+1), true
+	b.born = a.nextBorn()
 	a.pools[pool].unmapped.insert(&a.slab, r)
 	return r
 }
@@ -143,7 +150,9 @@ func (a *heap) mapBlock(r ref, size int64) error {
 	p.unmapped.erase(s, r)
 	addr := b.addr
 	if size < b.size {
-		p.unmapped.insert(s, s.cut(r, size))
+		rest := s.cut(r, size)
+		a.renew(rest)
+		p.unmapped.insert(s, rest)
 		b = s.at(r)
 	}
 	b.unmapped = false
@@ -210,11 +219,13 @@ func (a *heap) unmapBlock(r ref) error {
 	p.free.erase(s, r)
 	if before := int64(addr - b.addr); before > 0 {
 		unmapped := s.cut(r, before)
+		a.renew(r)
 		a.insertFree(r)
 		r, b = unmapped, s.at(unmapped)
 	}
 	if b.size > size {
 		rest := s.cut(r, size)
+		a.renew(rest)
 		a.insertFree(rest)
 		b = s.at(r)
 	}
@@ -223,6 +234,7 @@ func (a *heap) unmapBlock(r ref) error {
 	a.merge(r, s.at(r).next)
 	p.unmapped.insert(s, r)
 	a.stats.Reserved -= size
+	p.segments--
 	b = s.at(r)
 	a.c.emit(SegmentEvent{SegmentUnmap, addr, size, b.stream, p.id, p.small})
 	if b.split() {

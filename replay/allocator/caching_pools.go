@@ -1,6 +1,9 @@
 package allocator
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Private pools. A CUDA graph replays its kernels with the addresses of its capture, so that memory handed out during a capture
 // must not serve anything else as long as the graph lives: requests of the capturing streams go to a pool of the capture's own,
@@ -13,9 +16,11 @@ type privatePool struct {
 	users int   // use_count
 }
 
+// capture sends the requests of one stream, or of all, to a private pool.
 type capture struct {
 	pool   Pool
 	stream Stream
+	all    bool
 }
 
 // UsePool adds a user to a private pool, which it makes where there is none, so that MallocFrom may name it. The zero Pool is the
@@ -42,23 +47,67 @@ func (a *Caching) ReleasePool(id Pool) error {
 	if p == nil || p.users == 0 {
 		return fmt.Errorf("allocator: private pool %d, %d has no users", id.First, id.Second)
 	}
-	p.users--
+	if p.users--; p.users == 0 {
+		a.unused.insert(id)
+	}
 	return nil
+}
+
+// DropPool is ReleasePool for a user's pool, whose end also gives back what is unused of it (torch.cuda.MemPool).
+func (a *Caching) DropPool(id Pool) error {
+	if err := a.ReleasePool(id); err != nil {
+		return err
+	}
+	p := a.private[id]
+	if p.users > 0 {
+		return nil
+	}
+	a.insertDeferred()
+	a.stats.Synchronisations++
+	a.scratch = a.delayed.waitFor(&a.slab, a.scratch[:0], func(b *block) bool { return b.pool&^1 == p.pools })
+	for _, r := range a.scratch {
+		a.freed(r)
+	}
+	done, err := a.releaseUnused(id)
+	if done {
+		a.unused.erase(a.unused.find(id))
+	}
+	return err
 }
 
 // BeginCapture sends the requests of a stream to a private pool, of which it is a user, until EndCapture.
 func (a *Caching) BeginCapture(id Pool, stream Stream) error {
-	if id == (Pool{}) {
+	return a.begin(capture{pool: id, stream: stream})
+}
+
+func (a *Caching) begin(c capture) error {
+	if c.pool == (Pool{}) {
 		return fmt.Errorf("allocator: a capture needs a pool of its own")
 	}
-	for _, c := range a.captures {
-		if c.pool == id {
-			return fmt.Errorf("allocator: a capture into pool %d, %d is under way", id.First, id.Second)
+	for _, other := range a.captures {
+		if other.pool == c.pool {
+			return fmt.Errorf("allocator: a capture into pool %d, %d is under way", c.pool.First, c.pool.Second)
 		}
 	}
-	a.UsePool(id)
-	a.captures = append(a.captures, capture{id, stream})
+	a.UsePool(c.pool)
+	a.captures = append(a.captures, c)
 	return nil
+}
+
+// EnterPool sends all requests to a private pool until LeavePool (torch.cuda.use_mem_pool). It must be there.
+func (a *Caching) EnterPool(id Pool) error {
+	if !a.HasPool(id) {
+		return fmt.Errorf("allocator: no private pool %d, %d to enter: make it with UsePool", id.First, id.Second)
+	}
+	return a.begin(capture{pool: id, all: true})
+}
+
+// LeavePool ends what EnterPool began.
+func (a *Caching) LeavePool(id Pool) error {
+	if err := a.EndCapture(id); err != nil {
+		return err
+	}
+	return a.ReleasePool(id)
 }
 
 // EndCapture ends the capture into a pool. The pool stays until ReleasePool.
@@ -72,29 +121,55 @@ func (a *Caching) EndCapture(id Pool) error {
 	return fmt.Errorf("allocator: no capture into pool %d, %d is under way", id.First, id.Second)
 }
 
+// capturing reports whether a capture is under way, while which events cannot be asked for. A pool that was entered without a capture
+// counts as one in releases that did not tell them apart.
+func (a *Caching) capturing() bool {
+	for _, c := range a.captures {
+		if !c.all || !a.set.follows(poolIsNoCapture) {
+			return true
+		}
+	}
+	return false
+}
+
 // captured returns the pool of the capture of a stream, the default pool where there is none.
 func (a *Caching) captured(stream Stream) Pool {
-	for _, c := range a.captures {
-		if c.stream == stream {
+	for _, c := range slices.Backward(a.captures) {
+		if c.all || c.stream == stream {
 			return c.pool
 		}
 	}
 	return Pool{}
 }
 
-// releasePrivate gives back what is unused of the private pools without users. PyTorch forgets such a pool once it is empty; here its
-// two empty sets stay.
+// releasePrivate gives back what is unused of the private pools without users, and forgets those that are empty then.
 func (a *Caching) releasePrivate() error {
-	for i := int32(largePool + 1); i < int32(len(a.pools)); i += 2 {
-		if a.private[a.pools[i].id].users > 0 {
-			continue
-		}
-		if err := a.releasePool(i); err != nil {
+	for i := a.unused.next(-1); i >= 0; {
+		done, err := a.releaseUnused(a.unused.slots[i].pool)
+		if err != nil {
 			return err
 		}
-		if err := a.releasePool(i + 1); err != nil {
-			return err
+		if done {
+			i = a.unused.erase(i)
+		} else {
+			i = a.unused.next(i)
 		}
 	}
 	return nil
+}
+
+// releaseUnused gives back what is unused of a private pool without users, and reports whether it was forgotten because nothing is left.
+func (a *Caching) releaseUnused(id Pool) (bool, error) {
+	p := a.private[id]
+	if err := a.releasePool(p.pools); err != nil {
+		return false, err
+	}
+	if err := a.releasePool(p.pools + 1); err != nil {
+		return false, err
+	}
+	if a.pools[p.pools].segments+a.pools[p.pools+1].segments > 0 {
+		return false, nil
+	}
+	delete(a.private, id)
+	return true, nil
 }

@@ -14,6 +14,7 @@ func (a *heap) releaseBlock(r ref) error {
 	a.stats.DriverFrees++
 	a.stats.Synchronisations++
 	a.stats.Reserved -= b.size
+	p.segments--
 	e := SegmentEvent{SegmentFree, b.addr, b.size, b.stream, p.id, p.small}
 	a.slab.remove(r)
 	a.c.emit(e)
@@ -70,7 +71,7 @@ func (a *heap) releaseAvailable(pool int32, rounded int64, stream Stream) (bool,
 		return false, nil
 	}
 	s, free := &a.slab, &a.pools[pool].free
-	k := key{stream, max(rounded, a.set.MaxSplitSize), 0}
+	k := key{stream: stream, size: max(rounded, a.set.MaxSplitSize)}
 	for r := free.atLeast(s, k); r != 0 && s.at(r).stream == stream && s.at(r).segment == 0; r = free.after(s, r) {
 		if !s.at(r).split() {
 			return true, a.releaseBlock(r)
@@ -82,7 +83,7 @@ func (a *heap) releaseAvailable(pool int32, rounded int64, stream Stream) (bool,
 		if !a.set.oversize(b.size) || b.stream != stream {
 			break
 		}
-		next := free.below(s, key{b.stream, b.size, b.addr})
+		next := free.below(s, free.keyOf(b))
 		if b.segment == 0 && !b.split() {
 			total += b.size
 			if err := a.releaseBlock(r); err != nil {
@@ -95,44 +96,52 @@ func (a *heap) releaseAvailable(pool int32, rounded int64, stream Stream) (bool,
 }
 
 // collectGarbage gives back unsplit large blocks that were not used for long, when more than the threshold's share of the cap is
-// held. A block's age is how many searches its pool saw since the block was freed. Blocks of at least average age go, all of
-// them in one sweep; the average is taken anew for the next sweep, until enough is given back (garbage_collect_cached_blocks).
+// held (garbage_collect_cached_blocks).
 func (a *heap) collectGarbage() error {
-	threshold := int64(a.set.GarbageCollectionThreshold * float64(a.c.Cap))
-	target := a.stats.Reserved - threshold
+	for _, r := range a.garbage(0) {
+		if err := a.releaseBlock(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// garbage returns what collectGarbage gives back, in order, after some more searches of the large pool. A block's age is how many searches
+// its pool saw since the block was freed. Blocks of at least average age go, all of them in one sweep; the average is taken anew for the
+// next sweep, until enough is given back.
+func (a *heap) garbage(searches int64) []ref {
+	target := a.stats.Reserved - int64(a.set.GarbageCollectionThreshold*float64(a.c.Cap))
 	if target <= 0 {
 		return nil
 	}
 	s, p := &a.slab, &a.pools[largePool]
+	age := func(r ref) int64 { return p.searches + searches - s.at(r).age }
 	old := a.scratch[:0]
 	var total int64
 	for r := p.free.first(s); r != 0; r = p.free.after(s, r) {
 		if b := s.at(r); !b.split() && b.segment == 0 {
-			total += p.searches - b.age
+			total += age(r)
 			old = append(old, r)
 		}
 	}
 	a.scratch = old
+	var chosen []ref
 	var reclaimed int64
-	for freed := true; reclaimed < target && freed && len(old) > 0; {
+	for more := true; reclaimed < target && more && len(old) > 0; {
 		threshold := float64(total) / float64(len(old))
-		freed = false
+		more = false
 		kept := old[:0]
 		for _, r := range old {
-			b := s.at(r)
-			age := p.searches - b.age
-			if float64(age) < threshold {
+			if float64(age(r)) < threshold {
 				kept = append(kept, r)
 				continue
 			}
-			freed = true
-			reclaimed += b.size
-			total -= age
-			if err := a.releaseBlock(r); err != nil {
-				return err
-			}
+			more = true
+			reclaimed += s.at(r).size
+			total -= age(r)
+			chosen = append(chosen, r)
 		}
 		old = kept
 	}
-	return nil
+	return chosen
 }

@@ -72,6 +72,7 @@ func (a *Caching) Restore(segments []Segment) ([]Block, error) {
 		if err != nil {
 			return nil, fmt.Errorf("allocator: restore: segment %#x: %w", seg.Addr, err)
 		}
+		a.pools[pool].segments++
 		blocks = a.tile(r, seg.Blocks, blocks)
 	}
 	return blocks, nil
@@ -102,7 +103,7 @@ func (a *heap) placeSegment(d Placer, seg *Segment, pool int32) (ref, error) {
 	}
 	r := a.slab.add()
 	b := a.slab.at(r)
-	b.addr, b.size, b.stream, b.pool = seg.Addr, seg.Size, seg.Stream, pool
+	b.addr, b.size, b.stream, b.pool, b.born = seg.Addr, seg.Size, seg.Stream, pool, a.nextBorn()
 	a.stats.reserve(seg.Size)
 	return r, nil
 }
@@ -115,7 +116,7 @@ func (a *heap) placeRun(d Placer, seg *Segment, pool int32) (ref, error) {
 		return 0, fmt.Errorf("its %d bytes are no multiple of the page of %d bytes", seg.Size, page)
 	}
 	unmapped := &a.pools[pool].unmapped
-	r := unmapped.below(s, key{seg.Stream, 0, seg.Addr + 1})
+	r := unmapped.below(s, key{stream: seg.Stream, addr: seg.Addr + 1})
 	if r == 0 || s.at(r).stream != seg.Stream || s.at(r).end() < seg.Addr+uint64(seg.Size) {
 		_, total := d.MemInfo()
 		size := roundUp(total+total/8, page)

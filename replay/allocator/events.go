@@ -80,8 +80,9 @@ func (m *ManualEvents) Waited() int { return m.waited }
 type delayed struct {
 	events Events
 	uses   map[ref][]Stream
-	queues []queue // by stream
-	n      int     // events outstanding
+	inside map[ref][]Stream // those of uses that were noted during a capture
+	queues []queue          // by stream
+	n      int              // events outstanding
 }
 
 type queue struct {
@@ -110,6 +111,21 @@ func (d *delayed) note(s *slab, r ref, stream Stream) {
 	}
 }
 
+// noteInside is note during a capture.
+func (d *delayed) noteInside(s *slab, r ref, stream Stream) {
+	d.note(s, r, stream)
+	if d.inside == nil {
+		d.inside = map[ref][]Stream{}
+	}
+	d.inside[r] = append(d.inside[r], stream)
+}
+
+// forgetInside takes away the uses of a block that were noted during a capture: what is captured has joined its own stream by the end.
+func (d *delayed) forgetInside(r ref) {
+	d.uses[r] = slices.DeleteFunc(d.uses[r], func(s Stream) bool { return slices.Contains(d.inside[r], s) })
+	delete(d.inside, r)
+}
+
 // free records the events of a block that the user frees, and reports whether there are any.
 func (d *delayed) free(s *slab, r ref) bool {
 	b := s.at(r)
@@ -127,6 +143,7 @@ func (d *delayed) free(s *slab, r ref) bool {
 		d.n++
 	}
 	delete(d.uses, r)
+	delete(d.inside, r)
 	return b.events > 0
 }
 
@@ -157,6 +174,28 @@ func (d *delayed) poll(s *slab, dst []ref, wait bool) []ref {
 		} else if q.head > 64 && q.head*2 > len(q.items) {
 			q.items, q.head = append(q.items[:0], q.items[q.head:]...), 0
 		}
+	}
+	return dst
+}
+
+// waitFor waits for the events of some blocks and appends them to dst. Events of other blocks stay in their queues.
+func (d *delayed) waitFor(s *slab, dst []ref, those func(b *block) bool) []ref {
+	for i := range d.queues {
+		q := &d.queues[i]
+		kept := q.items[:0]
+		for _, item := range q.items[q.head:] {
+			b := s.at(item.block)
+			if !those(b) {
+				kept = append(kept, item)
+				continue
+			}
+			d.events.Wait(item.event)
+			d.n--
+			if b.events--; b.events == 0 {
+				dst = append(dst, item.block)
+			}
+		}
+		q.items, q.head = kept, 0
 	}
 	return dst
 }

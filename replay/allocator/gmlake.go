@@ -137,7 +137,7 @@ func (g *GMLake) Malloc(size int64, stream Stream) (Block, error) {
 // obtain returns an inactive block of exactly the rounded size.
 func (g *GMLake) obtain(rounded int64, stream Stream) (ref, error) {
 	s := &g.slab
-	k := key{stream, rounded, 0}
+	k := key{stream: stream, size: rounded}
 	r := g.whole.atLeast(s, k)
 	if r != 0 && s.at(r).stream != stream {
 		r = 0
@@ -162,14 +162,14 @@ func (g *GMLake) stitch(rounded int64, stream Stream) (ref, error) {
 	var parts []ref
 	var total int64
 	if rounded >= g.c.StitchFrom {
-		for r := g.whole.below(s, key{stream, rounded, 0}); r != 0 && total < rounded; {
+		for r := g.whole.below(s, key{stream: stream, size: rounded}); r != 0 && total < rounded; {
 			b := s.at(r)
 			if b.stream != stream || b.size < g.c.StitchFrom {
 				break
 			}
 			parts = append(parts, r)
 			total += b.size
-			r = g.whole.below(s, key{b.stream, b.size, b.addr})
+			r = g.whole.below(s, g.whole.keyOf(b))
 		}
 	}
 	if total < rounded {

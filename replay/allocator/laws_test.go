@@ -325,7 +325,7 @@ func TestTheSetIsOrderedLikeASortedList(t *testing.T) {
 			if rng.IntN(5) < 3 || len(in) == 0 {
 				r := s.add()
 				b := s.at(r)
-				b.stream, b.size, b.addr = Stream(rng.IntN(3)), rng.Int64N(20), uint64(step)
+				b.stream, b.size, b.born, b.addr = Stream(rng.IntN(3)), rng.Int64N(20), rng.Int64N(3), uint64(step)
 				set.insert(&s, r)
 				in = append(in, r)
 			} else {
@@ -335,9 +335,9 @@ func TestTheSetIsOrderedLikeASortedList(t *testing.T) {
 				in[i] = in[len(in)-1]
 				in = in[:len(in)-1]
 			}
-			k := key{Stream(rng.IntN(3)), rng.Int64N(20), uint64(rng.IntN(step + 1))}
+			k := key{Stream(rng.IntN(3)), rng.Int64N(20), rng.Int64N(3), uint64(rng.IntN(step + 1))}
 			if byAddress {
-				k.size = 0
+				k.size, k.born = 0, 0
 			}
 			var atLeast, below ref
 			for _, r := range in {

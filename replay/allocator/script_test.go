@@ -17,22 +17,28 @@ var update = flag.Bool("update", false, "rewrite the expected tables of testdata
 
 // script runs the small language in which the cases of testdata are written, one statement a line, # begins a comment:
 //
-//	allocator POLICY [conf=SETTINGS] [capacity=N] [cap=N] [arena=N] [stitch=N] [keep=N]
+//	allocator POLICY [conf=SETTINGS] [capacity=N] [cap=N] [arena=N] [stitch=N] [keep=N] [torch=VERSION] [memory=N] [fraction=SHARE]
 //	malloc NAME SIZE [stream=N] [pool=A,B]      free NAME      record NAME STREAM
 //	complete STREAM | complete all              process        empty_cache
-//	use_pool A,B   release_pool A,B             capture A,B STREAM   end_capture A,B
+//	use_pool A,B   release_pool A,B   drop_pool A,B   capture A,B STREAM   end_capture A,B
+//	enter A,B      leave A,B                    fraction SHARE
+//	sync STREAM                                 (with memory= only)
 //	stats          segments
+//
+// With memory=N the device is like the stand-in GPU: N bytes, of which 2 MiB are the context's, and events are done when sync, or
+// the allocator, waits for their stream. Without, events are done when complete says so.
 //
 // Sizes take k, m and g (binary). Segments are named S0, S1... and other addresses V0, V1... as they appear, so that a table shows
 // relations of addresses and none of the driver's choices.
 type script struct {
 	alloc  Allocator
 	events ManualEvents
-	driver *SimDriver
+	queues queues
 	blocks map[string]Block
 	starts []named
 	out    strings.Builder
 	counts map[byte]int
+	plain  bool // without pools: not all releases of PyTorch record them
 }
 
 type named struct {
@@ -97,7 +103,7 @@ func (s *script) segment(e SegmentEvent) {
 		}
 	}
 	fmt.Fprintf(&s.out, "    %s %s %s stream=%d", e.Action, s.place(e.Addr, e.Size), size(e.Size), e.Stream)
-	if e.Pool != (Pool{}) {
+	if e.Pool != (Pool{}) && !s.plain {
 		fmt.Fprintf(&s.out, " pool=%d,%d", e.Pool.First, e.Pool.Second)
 	}
 	s.out.WriteByte('\n')
@@ -161,7 +167,7 @@ func (s *script) run(line string) error {
 		s.alloc.ProcessEvents()
 	case "empty_cache":
 		return s.alloc.EmptyCache()
-	case "use_pool", "release_pool", "capture", "end_capture":
+	case "use_pool", "release_pool", "drop_pool", "capture", "end_capture":
 		p, err := poolOf(words[0])
 		if err != nil {
 			return err
@@ -171,6 +177,8 @@ func (s *script) run(line string) error {
 			caching.UsePool(p)
 		case "release_pool":
 			return caching.ReleasePool(p)
+		case "drop_pool":
+			return caching.DropPool(p)
 		case "end_capture":
 			return caching.EndCapture(p)
 		default:
@@ -180,6 +188,27 @@ func (s *script) run(line string) error {
 			}
 			return caching.BeginCapture(p, Stream(n))
 		}
+	case "enter", "leave":
+		p, err := poolOf(words[0])
+		if err != nil {
+			return err
+		}
+		if f[0] == "enter" {
+			return caching.EnterPool(p)
+		}
+		return caching.LeavePool(p)
+	case "fraction":
+		share, err := strconv.ParseFloat(words[0], 64)
+		if err != nil {
+			return err
+		}
+		caching.SetMemoryFraction(share)
+	case "sync":
+		n, err := strconv.Atoi(words[0])
+		if err != nil {
+			return err
+		}
+		s.queues.sync(Stream(n))
 	case "stats":
 		t := s.alloc.Stats()
 		fmt.Fprintf(&s.out, "    requested %s allocated %s active %s reserved %s, peaks %s %s %s %s\n", size(t.Requested), size(t.Allocated),
@@ -190,13 +219,7 @@ func (s *script) run(line string) error {
 		for _, seg := range s.alloc.Segments() {
 			fmt.Fprintf(&s.out, "    %s %s stream=%d:", s.place(seg.Addr, seg.Size), size(seg.Size), seg.Stream)
 			for _, b := range seg.Blocks {
-				fmt.Fprintf(&s.out, " %s", size(b.Size))
-				switch b.State {
-				case Allocated:
-					s.out.WriteByte('*')
-				case PendingFree:
-					s.out.WriteByte('~')
-				}
+				s.block(b.Size, b.State)
 			}
 			s.out.WriteByte('\n')
 		}
@@ -206,14 +229,38 @@ func (s *script) run(line string) error {
 	return nil
 }
 
+func (s *script) block(n int64, state BlockState) {
+	fmt.Fprintf(&s.out, " %s", size(n))
+	switch state {
+	case Allocated:
+		s.out.WriteByte('*')
+	case PendingFree:
+		s.out.WriteByte('~')
+	}
+}
+
 func (s *script) begin(policy string, options map[string]string) error {
-	var c Config
-	var capacity int64
+	c := Config{Events: &s.events, OnSegment: s.segment}
+	var torch Version
+	var err error
+	if options["torch"] != "" {
+		if torch, err = ParseVersion(options["torch"]); err != nil {
+			return err
+		}
+	}
+	if c.Settings, err = ParseSettingsOf(torch, options["conf"]); err != nil {
+		return err
+	}
+	var capacity, memory int64
 	for k, v := range options {
 		n, err := bytesOf(v)
 		switch k {
-		case "conf":
-			c.Settings, err = ParseSettings(v)
+		case "conf", "torch":
+			err = nil
+		case "fraction":
+			c.Settings.MemoryFraction, err = strconv.ParseFloat(v, 64)
+		case "memory":
+			memory = n
 		case "capacity":
 			capacity = n
 		case "cap":
@@ -231,8 +278,17 @@ func (s *script) begin(policy string, options map[string]string) error {
 			return err
 		}
 	}
-	s.driver = NewDriver(capacity)
-	c.Driver, c.Events, c.OnSegment = s.driver, &s.events, s.segment
+	c.Driver = NewDriver(capacity)
+	if memory > 0 {
+		c.Driver = &device{SimDriver: NewDriver(memory - contextBytes), total: memory, onFree: s.queues.syncAll}
+		c.Events = &s.queues
+		c.OnSegment = func(e SegmentEvent) {
+			if e.Action == SegmentUnmap {
+				s.queues.sync(e.Stream) // the allocator waits for the stream before it unmaps
+			}
+			s.segment(e)
+		}
+	}
 	a, err := New(policy, c)
 	s.alloc = a
 	return err

@@ -1,7 +1,7 @@
 package allocator
 
-// Best fit needs the free blocks in order of (stream, size, address), as the std::set of PyTorch's BlockPool keeps them, with
-// insertion, removal, lower bound and iteration. This set is a treap threaded through the blocks themselves: no memory of its own,
+// Best fit needs the free blocks in order of (stream, size, age of the segment, address), as the std::set of PyTorch's BlockPool keeps
+// them, with insertion, removal, lower bound and iteration. This set is a treap threaded through the blocks themselves: no memory of its own,
 // O(log n) expected for each operation, and the same shape for the same calls because a block's priority is a hash of its slot.
 //
 // Rejected: a sorted slice (copying 8 bytes for each of n blocks is faster up to some thousand blocks, and quadratic beyond), a
@@ -12,10 +12,11 @@ package allocator
 type key struct {
 	stream Stream
 	size   int64
+	born   int64
 	addr   uint64
 }
 
-// set is an ordered set of blocks of one slab, by (stream, size, address), or by (stream, address).
+// set is an ordered set of blocks of one slab, by (stream, size, born, address), or by (stream, address).
 type set struct {
 	root      ref
 	n         int
@@ -24,9 +25,9 @@ type set struct {
 
 func (t *set) keyOf(b *block) key {
 	if t.byAddress {
-		return key{b.stream, 0, b.addr}
+		return key{stream: b.stream, addr: b.addr}
 	}
-	return key{b.stream, b.size, b.addr}
+	return key{b.stream, b.size, b.born, b.addr}
 }
 
 func (k key) less(o key) bool {
@@ -35,6 +36,9 @@ func (k key) less(o key) bool {
 	}
 	if k.size != o.size {
 		return k.size < o.size
+	}
+	if k.born != o.born {
+		return k.born < o.born
 	}
 	return k.addr < o.addr
 }

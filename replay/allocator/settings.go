@@ -12,6 +12,8 @@ import (
 // Settings are the caching allocator's, as PYTORCH_CUDA_ALLOC_CONF (PYTORCH_ALLOC_CONF in newer versions) sets them. The zero value
 // is PyTorch's default.
 type Settings struct {
+	// Torch is the release whose rules are followed; the zero Version follows the newest ones.
+	Torch Version
 	// Backend is native, or cudaMallocAsync, which this package does not emulate; "" is native.
 	Backend string
 	// MaxSplitSize is the size in bytes from which on blocks are not split, 0 for no limit.
@@ -59,8 +61,11 @@ var unmodelled = [...]string{
 // ParseSettings reads the syntax of PYTORCH_CUDA_ALLOC_CONF: option:value pairs separated by commas, where
 // roundup_power2_divisions also takes a list in brackets, [256:1,512:2,>:4] for sizes in MiB. An option that PyTorch knows and
 // this package does not emulate is listed in Unmodelled; one that neither knows is an error, as in PyTorch.
-func ParseSettings(conf string) (Settings, error) {
-	var s Settings
+func ParseSettings(conf string) (Settings, error) { return ParseSettingsOf(Version{}, conf) }
+
+// ParseSettingsOf is ParseSettings as a release of PyTorch reads them.
+func ParseSettingsOf(torch Version, conf string) (Settings, error) {
+	s := Settings{Torch: torch}
 	tokens := lex(conf)
 	for len(tokens) > 0 {
 		if tokens[0] == "," { // PyTorch accepts a comma at the end
@@ -171,7 +176,7 @@ func divisions(v string) (int64, error) {
 }
 
 // setDivisions reads one number, or a list: [size in MiB:number,...,>:number]. The first size counts for all below it, too, and >
-// for all above the last one; a size between two listed ones that is not listed itself has 0 divisions, as PyTorch leaves it.
+// for all above the last one (see laterDivisions); a size between two listed ones that is not listed itself has 0 divisions, as PyTorch leaves it.
 func (s *Settings) setDivisions(value []string) (int, error) {
 	d := &s.RoundupPower2Divisions
 	if value[0] != "[" {
@@ -197,7 +202,11 @@ func (s *Settings) setDivisions(value []string) (int, error) {
 			return 0, err
 		}
 		if value[i] == ">" {
-			for k := last; k < len(d); k++ {
+			from := last
+			if s.follows(laterDivisions) && !first {
+				from++
+			}
+			for k := from; k < len(d); k++ {
 				d[k] = n
 			}
 			continue
@@ -224,7 +233,13 @@ func (s *Settings) setDivisions(value []string) (int, error) {
 // SnapshotSettings reads the allocator_settings of a PyTorch snapshot; get returns a key's value as JSON, "" where the snapshot has
 // none. The environment's own text is read first, so that an option that the snapshot does not list by itself is not lost; the
 // listed values, which are those in force, win. Known is false where the snapshot says nothing of the allocator.
-func SnapshotSettings(get func(key string) string) (s Settings, known bool, err error) {
+//
+// The release that the settings are read as is the one that the snapshot names (TorchSetting), else torch.
+func SnapshotSettings(torch Version, get func(key string) string) (s Settings, known bool, err error) {
+	if v := TorchOf(get); v != (Version{}) {
+		torch = v
+	}
+	s.Torch = torch
 	for _, key := range [...]string{"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"} {
 		var conf string
 		text := get(key)
@@ -238,7 +253,7 @@ func SnapshotSettings(get func(key string) string) (s Settings, known bool, err 
 		if conf == "" {
 			continue
 		}
-		if s, err = ParseSettings(conf); err != nil {
+		if s, err = ParseSettingsOf(torch, conf); err != nil {
 			return Settings{}, true, err
 		}
 		break
@@ -271,6 +286,42 @@ func SnapshotSettings(get func(key string) string) (s Settings, known bool, err 
 		return Settings{}, known, err
 	}
 	return s, known, nil
+}
+
+// What our recordings add to PyTorch's allocator_settings, as JSON.
+const (
+	// TorchSetting is the release: [major, minor].
+	TorchSetting = "gmemtop_torch"
+	// DevicesSetting is what is known of each device, by its number: {"0": {"total_bytes": 1, "memory_fraction": 1.0}}.
+	DevicesSetting = "gmemtop_devices"
+)
+
+// TorchOf returns the release that a recording names, the zero Version where it names none.
+func TorchOf(get func(key string) string) Version {
+	var v []int
+	if json.Unmarshal([]byte(get(TorchSetting)), &v) != nil || len(v) != 2 || v[0] < 0 || v[1] < 0 {
+		return Version{}
+	}
+	return Version{v[0], v[1]}
+}
+
+// DeviceOf returns a device's bytes and the share of them that the process may hold, 0 where a recording does not say so.
+func DeviceOf(get func(key string) string, ordinal int) (total int64, fraction float64) {
+	var all map[string]struct {
+		Total    int64   `json:"total_bytes"`
+		Fraction float64 `json:"memory_fraction"`
+	}
+	if json.Unmarshal([]byte(get(DevicesSetting)), &all) != nil {
+		return 0, 0
+	}
+	d := all[strconv.Itoa(ordinal)]
+	if d.Total < 0 || d.Total > maxRequest {
+		d.Total = 0
+	}
+	if !(d.Fraction > 0 && d.Fraction <= 1) {
+		d.Fraction = 0
+	}
+	return d.Total, d.Fraction
 }
 
 func (s *Settings) largeSegment() int64 {

@@ -9,10 +9,12 @@ import (
 )
 
 func TestSettingsAreReadAsPyTorchReadsThem(t *testing.T) {
+	old := Version{2, 7}
 	for _, c := range []struct {
-		conf string
-		want Settings
-		err  string
+		conf  string
+		torch Version
+		want  Settings
+		err   string
 	}{
 		{conf: ""},
 		{conf: "expandable_segments:True,", want: Settings{ExpandableSegments: true}},
@@ -22,10 +24,12 @@ func TestSettingsAreReadAsPyTorchReadsThem(t *testing.T) {
 		{conf: "backend:native,per_process_memory_fraction:1.0", want: Settings{Backend: "native", MemoryFraction: 1}},
 		{conf: "roundup_power2_divisions:4", want: Settings{RoundupPower2Divisions: [16]int64{4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4}}},
 		// The cases of PyTorch's own test (AllocatorConfig_test).
-		{conf: "roundup_power2_divisions:[64:8,128:2,256:4,512:2,1024:4,>:1]",
-			want: Settings{RoundupPower2Divisions: [16]int64{8, 8, 8, 8, 8, 8, 8, 2, 4, 2, 1, 1, 1, 1, 1, 1}}},
+		{conf: "roundup_power2_divisions:[64:8,128:2,256:4,512:2,1024:4,>:1]", torch: old,
+			want: Settings{Torch: old, RoundupPower2Divisions: [16]int64{8, 8, 8, 8, 8, 8, 8, 2, 4, 2, 1, 1, 1, 1, 1, 1}}},
+		{conf: "roundup_power2_divisions:[128:8,256:16,512:1,2048:8,>:2]", torch: old,
+			want: Settings{Torch: old, RoundupPower2Divisions: [16]int64{8, 8, 8, 8, 8, 8, 8, 8, 16, 1, 0, 2, 2, 2, 2, 2}}},
 		{conf: "roundup_power2_divisions:[128:8,256:16,512:1,2048:8,>:2]",
-			want: Settings{RoundupPower2Divisions: [16]int64{8, 8, 8, 8, 8, 8, 8, 8, 16, 1, 0, 2, 2, 2, 2, 2}}},
+			want: Settings{RoundupPower2Divisions: [16]int64{8, 8, 8, 8, 8, 8, 8, 8, 16, 1, 0, 8, 2, 2, 2, 2}}},
 		{conf: "pinned_num_register_threads:8,release_lock_on_cudamalloc:True",
 			want: Settings{Unmodelled: []string{"pinned_num_register_threads:8", "release_lock_on_cudamalloc:True"}}},
 		{conf: "foo:123", err: "no such option"},
@@ -44,7 +48,7 @@ func TestSettingsAreReadAsPyTorchReadsThem(t *testing.T) {
 		{conf: "backend:other", err: "neither native"},
 		{conf: "max_split_size_mb:64]", err: "separate"},
 	} {
-		got, err := ParseSettings(c.conf)
+		got, err := ParseSettingsOf(c.torch, c.conf)
 		switch {
 		case c.err == "" && err != nil:
 			t.Errorf("%q: %v", c.conf, err)
@@ -61,17 +65,17 @@ func TestSnapshotSettingsPreferTheValuesInForce(t *testing.T) {
 		"PYTORCH_CUDA_ALLOC_CONF": `"large_segment_size_mb:12,expandable_segments:True"`, "max_split_size": "-1", "garbage_collection_threshold": "0.0",
 		"expandable_segments": "false", "roundup_power2_divisions": `{"1":0,"2":4,"32768":8,"9":2}`,
 	}
-	s, known, err := SnapshotSettings(func(k string) string { return values[k] })
+	s, known, err := SnapshotSettings(Version{}, func(k string) string { return values[k] })
 	want := Settings{LargeSegmentSize: 12 << 20}
 	want.RoundupPower2Divisions[1], want.RoundupPower2Divisions[15] = 4, 8
 	if err != nil || !known || !reflect.DeepEqual(s, want) {
 		t.Errorf("got %+v, %t, %v", s, known, err)
 	}
-	if s, known, err := SnapshotSettings(func(string) string { return "" }); err != nil || known || !reflect.DeepEqual(s, Settings{}) {
+	if s, known, err := SnapshotSettings(Version{}, func(string) string { return "" }); err != nil || known || !reflect.DeepEqual(s, Settings{}) {
 		t.Errorf("of nothing: %+v, %t, %v", s, known, err)
 	}
 	for key, value := range map[string]string{"PYTORCH_CUDA_ALLOC_CONF": `"new_option:1"`, "max_split_size": `"x"`, "PYTORCH_ALLOC_CONF": `{}`} {
-		if _, _, err := SnapshotSettings(func(k string) string {
+		if _, _, err := SnapshotSettings(Version{}, func(k string) string {
 			if k == key {
 				return value
 			}

@@ -50,6 +50,10 @@ func (r *replay) finish() *Report {
 	if r.strangers > 0 {
 		rep.Caveats = append(rep.Caveats, fmt.Sprintf("%d frees are of blocks that no event allocates", r.strangers))
 	}
+	if rep.First != nil && rep.Restored > 0 && rep.Settings.OrdersByAge() {
+		rep.Caveats = append(rep.Caveats,
+			"blocks of equal size are taken by the age of their segments, which a snapshot does not hold: older segments are taken to have lower addresses")
+	}
 	if !r.d.Totals.FinalKnown {
 		return rep
 	}

@@ -66,11 +66,11 @@ func TestARecordingOfTheEmulationReplaysInEveryDetail(t *testing.T) {
 }
 
 // What a recording does not tell of blocks older than it, the rests that they keep, may in principle differ; in these it does not
-// matter.
+// matter. Releases that take blocks by the age of their segments are another matter, see below.
 func TestARecordingThatLostItsBeginningIsReplayedFromItsFinalState(t *testing.T) {
 	for _, c := range configurations {
 		for seed := range uint64(4) {
-			r := newRecorder(t, c.conf, c.capacity, seed)
+			r := newRecorderOf(t, allocator.Version{Major: 2, Minor: 11}, c.conf, c.capacity, seed)
 			r.program(3000)
 			d := r.device(int(r.now/1000) * int(3+seed) / 10)
 			rep, err := fidelity.Replay(context.Background(), d)
@@ -85,6 +85,94 @@ func TestARecordingThatLostItsBeginningIsReplayedFromItsFinalState(t *testing.T)
 				t.Errorf("%q, capacity %d, seed %d: %s", c.conf, c.capacity, seed, rep.Sentence(timeline.IEC))
 			}
 		}
+	}
+}
+
+func TestAReplayThatHasToGuessTheAgeOfSegmentsSaysSo(t *testing.T) {
+	guessed := 0
+	for seed := range uint64(4) {
+		r := newRecorder(t, "", 600<<20, seed)
+		r.program(3000)
+		r.b.T.Settings = append(r.b.T.Settings, traces.Setting{Key: allocator.TorchSetting, Value: "[2, 15]"})
+		rep, err := fidelity.Replay(context.Background(), r.device(int(r.now/1000)*int(3+seed)/10))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rep.Score() < 0.85 || rep.SegmentScore() < 0.85 {
+			t.Errorf("seed %d: %s", seed, rep.Sentence(timeline.IEC))
+		}
+		if said := strings.Contains(strings.Join(rep.Caveats, "; "), "by the age of their segments"); said != (rep.First != nil) {
+			t.Errorf("seed %d: %v", seed, rep.Caveats)
+		} else if said {
+			guessed++
+		}
+	}
+	if guessed == 0 {
+		t.Error("no age mattered")
+	}
+}
+
+func TestTheRulesThatFitAreFoundWhereTheReleaseIsNotRecorded(t *testing.T) {
+	for _, c := range []struct {
+		torch allocator.Version
+		says  string
+	}{{allocator.Version{Major: 2, Minor: 7}, "2.11 and older"}, {allocator.Version{Major: 2, Minor: 12}, "2.12"}, {allocator.Version{Major: 2, Minor: 15}, ""}} {
+		r := newRecorderOf(t, c.torch, "", 600<<20, 3)
+		r.program(4000)
+		rep, err := fidelity.Replay(context.Background(), r.device(0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rep.First != nil || rep.Score() != 1 || rep.TorchRecorded {
+			t.Errorf("%v: %s", c.torch, rep.Sentence(timeline.IEC))
+		}
+		said := strings.Join(rep.Caveats, "; ")
+		if c.says == "" && strings.Contains(said, "release") || c.says != "" && !strings.Contains(said, "those of "+c.says+" fit best") {
+			t.Errorf("%v: %s", c.torch, said)
+		}
+	}
+}
+
+func TestARecordedReleaseIsNotGuessed(t *testing.T) {
+	old := allocator.Version{Major: 2, Minor: 7}
+	replay := func(release string) *fidelity.Report {
+		r := newRecorderOf(t, old, "", 600<<20, 3)
+		r.program(4000)
+		r.b.T.Settings = append(r.b.T.Settings, traces.Setting{Key: allocator.TorchSetting, Value: release})
+		rep, err := fidelity.Replay(context.Background(), r.device(0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rep
+	}
+	if rep := replay("[2, 7]"); rep.First != nil || !rep.TorchRecorded || rep.Settings.Torch != old {
+		t.Errorf("its own release: %s", rep.Sentence(timeline.IEC))
+	}
+	if rep := replay("[2, 15]"); rep.First == nil || !rep.TorchRecorded {
+		t.Errorf("another release passes for its own: %s", rep.Sentence(timeline.IEC))
+	}
+}
+
+// With the memory fraction, garbage collection is replayed; without, what it gives back is taken for the program's doing.
+func TestGarbageCollectionIsReplayedWhereTheMemoryFractionIsRecorded(t *testing.T) {
+	const total, share = 1 << 30, 0.8
+	replay := func(devices string) *fidelity.Report {
+		r := newRecorder(t, "garbage_collection_threshold:0.4", total, 5)
+		r.alloc.SetMemoryFraction(share)
+		r.program(4000)
+		r.b.T.Settings = append(r.b.T.Settings, traces.Setting{Key: allocator.DevicesSetting, Value: devices})
+		rep, err := fidelity.Replay(context.Background(), r.device(0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rep
+	}
+	if rep := replay(fmt.Sprintf(`{"0": {"total_bytes": %d, "memory_fraction": %v}}`, total, share)); rep.First != nil || rep.Score() != 1 ||
+		rep.SegmentScore() != 1 || rep.FinalScore() != 1 {
+		t.Errorf("with the fraction: %s", rep.Sentence(timeline.IEC))
+	}
+	if rep := replay(`{}`); rep.First == nil || !strings.Contains(strings.Join(rep.Caveats, "; "), "garbage collection is not replayed") {
+		t.Errorf("without: %s %v", rep.Sentence(timeline.IEC), rep.Caveats)
 	}
 }
 

@@ -39,10 +39,15 @@ type recorder struct {
 const shift = 1<<48 - 1<<40
 
 func newRecorder(t testing.TB, conf string, capacity int64, seed uint64) *recorder {
+	return newRecorderOf(t, allocator.Version{}, conf, capacity, seed)
+}
+
+// newRecorderOf records an allocator that follows the rules of a release.
+func newRecorderOf(t testing.TB, torch allocator.Version, conf string, capacity int64, seed uint64) *recorder {
 	if capacity == 0 {
 		capacity = 64 << 30
 	}
-	settings, err := allocator.ParseSettings(conf)
+	settings, err := allocator.ParseSettingsOf(torch, conf)
 	if err != nil {
 		t.Fatal(err)
 	}

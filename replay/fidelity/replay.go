@@ -25,6 +25,9 @@ import (
 // both leave the same state, because a request that the cache cannot serve is not served better after it was emptied. Only a range of
 // addresses tells them apart: one that is reserved anew where another was given up was so after the cache had been emptied.
 //
+// The rules are those of the release that the recording names. A foreign snapshot names none: then each way to choose between blocks of equal
+// size is tried, and the report says which fits. Garbage collection needs the memory fraction, which our own recordings hold.
+//
 // When a block freed late came back is recorded (free_completed), but not whether PyTorch looked, before it searched for a hole, or
 // waited, after the driver refused. Where segments are given back for a request, it is taken to have waited: had it looked, the
 // search failed all the same.
@@ -44,12 +47,71 @@ func Replay(ctx context.Context, d *timeline.Device) (*Report, error) {
 	return run(ctx, d, nil)
 }
 
-// run replays a device's recording and notes in program, unless it is nil, what the process did.
+// candidates are the releases whose rules are tried on a recording that does not name its own: one for each way to choose between blocks
+// of equal size, the newest first.
+var candidates = [...]allocator.Version{{}, {Major: 2, Minor: 12}, {Major: 2, Minor: 11}}
+
+// run replays a device's recording and notes in program, unless it is nil, what the process did. Where the recording does not say which
+// release of PyTorch made it, the rules that fit best are taken.
 func run(ctx context.Context, d *timeline.Device, program *Program) (*Report, error) {
 	if err := refuseDevice(d); err != nil {
 		return nil, err
 	}
-	r := &replay{d: d, tr: d.Timeline().Trace, live: map[uint64]heldBlock{}, waiting: map[uint64]delayedFree{}, program: program}
+	if v := allocator.TorchOf(d.Timeline().Trace.Setting); v != (allocator.Version{}) {
+		rep, err := runAs(ctx, d, v, program)
+		if rep != nil {
+			rep.TorchRecorded = true
+		}
+		return rep, err
+	}
+	var best *Report
+	var tried []string
+	for _, v := range candidates {
+		var p *Program
+		if program != nil {
+			p = &Program{Pools: []allocator.Pool{{}}}
+		}
+		rep, err := runAs(ctx, d, v, p)
+		if err != nil {
+			if best != nil && ctx.Err() == nil {
+				continue // other rules fit
+			}
+			return nil, err
+		}
+		tried = append(tried, rulesOf(v))
+		if best == nil || rep.better(best) {
+			best = rep
+			if p != nil {
+				*program = *p
+			}
+		}
+		if best.exact() {
+			break
+		}
+	}
+	if len(tried) > 1 {
+		best.Caveats = append(best.Caveats, fmt.Sprintf("the recording does not name its release of PyTorch: of the rules of %s those of %s fit best",
+			strings.Join(tried, ", "), rulesOf(best.Settings.Torch)))
+	}
+	return best, nil
+}
+
+// rulesOf names the releases that choose between blocks of equal size as v does.
+func rulesOf(v allocator.Version) string {
+	switch {
+	case v.Before(allocator.Version{Major: 2, Minor: 12}):
+		return "2.11 and older"
+	case v.Before(allocator.Version{Major: 2, Minor: 13}):
+		return "2.12"
+	}
+	return "2.13 and newer"
+}
+
+// runAs is run by the rules of one release.
+func runAs(ctx context.Context, d *timeline.Device, torch allocator.Version, program *Program) (*Report, error) {
+	r := &replay{
+		d: d, tr: d.Timeline().Trace, live: map[uint64]heldBlock{}, waiting: map[uint64]delayedFree{}, program: program, torch: torch,
+	}
 	if err := r.prepare(ctx); err != nil {
 		return nil, err
 	}
@@ -109,6 +171,7 @@ func refuseDevice(d *timeline.Device) error {
 type replay struct {
 	d      *timeline.Device
 	tr     *traces.Trace
+	torch  allocator.Version // whose rules are followed
 	report Report
 	alloc  *allocator.Caching
 	driver *recordedDriver
@@ -156,9 +219,19 @@ const firstMadeUp allocator.Stream = 1 << 20
 
 // prepare reads the settings and builds the allocator in the state at the start.
 func (r *replay) prepare(ctx context.Context) error {
-	settings, known, err := allocator.SnapshotSettings(r.tr.Setting)
+	settings, known, err := allocator.SnapshotSettings(r.torch, r.tr.Setting)
 	if err != nil {
 		return refuse(SettingsUnknown, err, "its allocator settings are not understood")
+	}
+	total, fraction := allocator.DeviceOf(r.tr.Setting, r.d.Info.Ordinal)
+	if fraction > 0 {
+		settings.MemoryFraction = fraction
+	}
+	if r.d.Info.TotalBytes > 0 {
+		total = r.d.Info.TotalBytes
+	}
+	if total == 0 {
+		settings.MemoryFraction = 0 // a share of what is not known
 	}
 	r.report.Settings, r.report.SettingsRecorded, r.report.FromEmpty = settings, known, r.d.Totals.BeginsEmpty
 	r.caveats()
@@ -169,7 +242,7 @@ func (r *replay) prepare(ctx context.Context) error {
 		}
 	}
 	slices.SortFunc(r.private, func(x, y poolRange) int { return cmp.Compare(x.from, y.from) })
-	r.driver = &recordedDriver{ctx: ctx, SimDriver: allocator.NewDriver(0), total: r.d.Info.TotalBytes}
+	r.driver = &recordedDriver{ctx: ctx, SimDriver: allocator.NewDriver(0), total: total}
 	r.lastIdle = firstMadeUp
 	r.alloc, err = allocator.NewCaching(allocator.Config{
 		Driver: r.driver, Events: &r.events, Settings: settings,
@@ -191,7 +264,7 @@ func (r *replay) caveats() {
 	if !r.report.SettingsRecorded {
 		note("the recording has no allocator settings: PyTorch's defaults are assumed")
 	}
-	if r.report.Settings.GarbageCollectionThreshold > 0 {
+	if r.report.Settings.GarbageCollectionThreshold > 0 && r.report.Settings.MemoryFraction == 0 {
 		note("garbage_collection_threshold is a share of a memory fraction that is not recorded: garbage collection is not replayed")
 	}
 	if r.d.Totals.Exactness != timeline.Exact {
@@ -352,6 +425,13 @@ func (r *replay) malloc(m timeline.Moment, e traces.Event) error {
 		r.alloc.UsePool(pool)
 	}
 	back := givenBack(r.recorded)
+	if back > 0 && r.report.Settings.GarbageCollectionThreshold > 0 && len(r.completed) > 0 {
+		r.complete() // PyTorch looks before it collects
+		r.alloc.ProcessEvents()
+	}
+	if back > 0 {
+		back = max(0, back-r.alloc.Garbage(pool, e.Size, stream)) // those need no refusal
+	}
 	refusals := back > 0 && back < len(r.recorded) && !r.alloc.Cached(pool, e.Size, stream)
 	if back > 0 && !refusals {
 		if err := r.emptyCache(); err != nil {

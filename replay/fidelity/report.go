@@ -13,8 +13,10 @@ import (
 // Report is how the emulation did. Bytes are int64; shares are between 0 and 1.
 type Report struct {
 	// Settings are those replayed with; SettingsRecorded is false where the recording has none and PyTorch's defaults were taken.
+	// Settings.Torch is the release whose rules were followed: the recorded one where TorchRecorded, else the one whose rules fit best.
 	Settings         allocator.Settings
 	SettingsRecorded bool
+	TorchRecorded    bool
 	// FromEmpty says that the recording, and so the replay, begins with nothing; else it begins with Restored blocks in segments
 	// rebuilt from the final state.
 	FromEmpty bool
@@ -69,6 +71,20 @@ func (r *Report) PeakError() float64 {
 		return 0
 	}
 	return float64(r.EmulatedPeakReserved-r.PeakReserved) / float64(r.PeakReserved)
+}
+
+// exact reports whether everything is the same.
+func (r *Report) exact() bool {
+	return r.First == nil && r.SamePlace == r.Allocations && r.SegmentScore() == 1 && r.FinalScore() == 1
+}
+
+// better reports whether r fits the recording better than o.
+func (r *Report) better(o *Report) bool {
+	a, b := r.Score()+r.SegmentScore()+r.FinalScore(), o.Score()+o.SegmentScore()+o.FinalScore()
+	if r.exact() != o.exact() || a == b {
+		return r.exact() && !o.exact()
+	}
+	return a > b
 }
 
 func share(n, of int) float64 {
