@@ -26,7 +26,7 @@ const (
 	SegmentMap
 	// SegmentUnmap is a run of an expandable segment being unmapped.
 	SegmentUnmap
-	// OOM is an allocation that failed after the allocator's retries; Size is what was asked for and Addr holds the bytes that
+	// OOM is an allocation that failed after the allocator's retries; Size is the request, rounded, and Addr holds the bytes that
 	// the driver still had free (PyTorch's device_free), see [Event.DeviceFree].
 	OOM
 	// Snapshot marks the moment at which a snapshot was taken.
