@@ -17,7 +17,7 @@ import (
 //
 // It holds where every block and segment is known, that is where the final state is, and is checked against the sizes that the
 // final state has (sizeProof). Expandable segments need none of it: there every rest is split off. Not covered: pools that
-// torch.cuda.MemPool was told not to split, in which the check fails.
+// torch.cuda.MemPool was told not to split (see nosplit.go).
 //
 // Rejected: an ordered set of all blocks (ten times the time, for neighbours that do not matter).
 

@@ -3,7 +3,6 @@ package timeline
 import (
 	"encoding/json"
 	"fmt"
-	"math/bits"
 	"strconv"
 	"strings"
 
@@ -27,16 +26,12 @@ import (
 // Source: round_size, get_allocation_size and should_split in PyTorch's c10/cuda/CUDACachingAllocator.cpp; the sizes that torch 2.7
 // and 2.15 report, in this package's tests.
 
-// minBlock is the caching allocator's smallest block and the multiple of every other (kMinBlockSize).
-const minBlock = 512
-
-// rounding is the rule from requested to rounded bytes: multiples of 512 bytes, or, where roundup_power2_divisions is set, the
-// next of so many equal steps between powers of two.
+// rounding is what is known of the rule from requested to rounded bytes.
 type rounding struct {
-	given     bool       // the source records what the allocator gave, not what was requested
-	none      bool       // no rule applies: sizes are as recorded
-	settings  bool       // the source has the allocator's settings
-	divisions [16]uint64 // of sizes [2^(20+i), 2^(21+i)); the first also of what is smaller, the last of what is larger
+	given    bool // the source records what the allocator gave, not what was requested
+	none     bool // no rule applies: sizes are as recorded
+	settings bool // the source has the allocator's settings
+	rule     traces.Rounding
 }
 
 // newRounding returns the rule for a device of a trace.
@@ -64,39 +59,18 @@ func newRounding(tr *traces.Trace, kind traces.DeviceKind) rounding {
 	if r.settings = known || tr.Setting("max_split_size") != ""; !known {
 		return r
 	}
-	for i := range r.divisions {
-		r.divisions[i] = byMiB[strconv.Itoa(1<<i)]
+	for i := range r.rule.Divisions {
+		r.rule.Divisions[i] = byMiB[strconv.Itoa(1<<i)]
 	}
 	return r
 }
 
 // round returns the rounded size of a requested one.
 func (r *rounding) round(size int64) int64 {
-	if r.none || size <= 0 {
+	if r.none {
 		return size
 	}
-	if size <= minBlock {
-		return minBlock
-	}
-	n := uint64(size)
-	i := min(max(bits.Len64(n)-1-20, 0), len(r.divisions)-1)
-	if d := r.divisions[i]; d > 1 && n/minBlock >= d && n > minBlock*d {
-		return int64(nextDivision(n, d))
-	}
-	return (size + minBlock - 1) &^ (minBlock - 1)
-}
-
-// nextDivision returns the smallest of the d equal steps between two powers of two that is not below n.
-func nextDivision(n, d uint64) uint64 {
-	if n&(n-1) == 0 {
-		return n
-	}
-	floor := uint64(1) << (bits.Len64(n) - 1)
-	step := floor >> (bits.Len64(d) - 1)
-	if step == 0 {
-		return floor << 1
-	}
-	return (n + step - 1) &^ (step - 1)
+	return r.rule.Round(size)
 }
 
 // sizeProof counts how the sizes of blocks were found.
@@ -117,6 +91,8 @@ func (p *sizeProof) doubt(b *deviceBuilder) string {
 		return fmt.Sprintf("the sizes of %s follow the allocator's rules, which miss %d of the %d that the final state shows", what, p.wrong, p.checked)
 	case b.rest == nil && !b.alwaysSplits():
 		return "the sizes of " + what + " follow PyTorch's rounding rule: rests of holes that the allocator leaves to a block are not known"
+	case b.rest != nil && b.mayNotSplit():
+		return "the sizes of " + what + " follow the allocator's rules: a private pool may have handed out whole segments (no_split)"
 	}
 	return ""
 }
