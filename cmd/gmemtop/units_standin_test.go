@@ -49,6 +49,20 @@ func TestFiguresEqualPyTorchsUnderAllocatorSettings(t *testing.T) {
 	}
 }
 
+func TestFiguresEqualPyTorchsForOtherRandomNumbers(t *testing.T) {
+	for _, conf := range []string{"", "max_split_size_mb:24", "roundup_power2_divisions:4"} {
+		t.Run("conf="+strings.ReplaceAll(conf, ":", "="), func(t *testing.T) {
+			var cases []string
+			for i := range 12 {
+				for _, name := range []string{"plain", "middle", "streams", "pools", "failed"} {
+					cases = append(cases, fmt.Sprintf("%s-%d", name, i))
+				}
+			}
+			checkFigures(t, conf, cases...)
+		})
+	}
+}
+
 // checkFigures has PyTorch record cases under a setting of its allocator and compares what it says with what we say.
 func checkFigures(t *testing.T, conf string, cases ...string) {
 	lib, dir := standintest.Library(t), t.TempDir()

@@ -1,6 +1,6 @@
 """Makes memory snapshots with PyTorch's own recorder, and writes down what PyTorch says about the same moments.
 
-usage: units.py FOLDER CASE...
+usage: units.py FOLDER CASE...   CASE-ANYTHING is the same case with other random numbers
 
 For each case it writes FOLDER/CASE.pickle, the snapshot, and FOLDER/CASE.json: memory_stats() of every device at that moment, and, for
 each request that failed, the message of the error with memory_stats() at the failure. A case that this PyTorch cannot do writes nothing.
@@ -160,7 +160,7 @@ def pinned(case):
 def run(folder, name):
     case = Case(name)
     try:
-        globals()[name](case)
+        globals()[name.split("-")[0]](case)
     except (Unsupported, RuntimeError) as error:
         if isinstance(error, Unsupported) or "doesn't currently support" in str(error):
             memory._record_memory_history(enabled=None)
