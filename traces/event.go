@@ -10,7 +10,7 @@ type Action uint8
 const (
 	// ActionUnknown is an action that this version does not know; its name is kept in the event's Detail.
 	ActionUnknown Action = iota
-	// Alloc hands out a block; Size is the requested size.
+	// Alloc hands out a block; Size is the requested size, or the block's where the source records nothing else.
 	Alloc
 	// FreeRequested is the user's free; the block may still be in use on another stream.
 	FreeRequested
