@@ -64,10 +64,13 @@ func (d *Device) hasLifetimes() bool {
 	return false
 }
 
-// bound returns the sign before a figure that cannot be smaller but may be larger.
+// bound returns the sign before a figure that may be larger, or that was inferred; "" before an exact one.
 func (w wording) bound() string {
-	if w.Totals.Exactness == LowerBound {
+	switch w.Totals.Exactness {
+	case LowerBound:
 		return "≥ "
+	case Inferred:
+		return "~"
 	}
 	return ""
 }
