@@ -91,7 +91,7 @@ func TestAComparisonShowsWhatIsValidAndSaysWhatIsNot(t *testing.T) {
 			Footprint int64 `json:"footprint_bytes"`
 		}
 	}
-	if err := json.Unmarshal(js.Bytes(), &doc); err != nil || doc.SchemaVersion != 1 || len(doc.Results) != len(c.Results) {
+	if err := json.Unmarshal(js.Bytes(), &doc); err != nil || doc.SchemaVersion != 2 || len(doc.Results) != len(c.Results) {
 		t.Errorf("JSON: %v, %d results", err, len(doc.Results))
 	}
 }

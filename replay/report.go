@@ -8,8 +8,8 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 )
 
-// SchemaVersion is the version of the comparison's JSON.
-const SchemaVersion = 1
+// SchemaVersion is the version of the comparison's JSON, the same as that of the other reports.
+const SchemaVersion = 2
 
 // comparisonJSON is what compare --json prints; docs/json.md describes it.
 type comparisonJSON struct {

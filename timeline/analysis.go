@@ -26,7 +26,7 @@ type Iteration struct {
 	First, End    Moment
 	PeakAllocated int64
 	PeakAt        Moment
-	Churn         int64 // requested bytes allocated within it
+	Churn         int64 // bytes allocated within it
 	Blocks        int   // allocations within it
 	Growth        int64 // allocated bytes at its end minus at its start
 	NewSites      int   // call sites that no earlier iteration allocated from
@@ -94,7 +94,8 @@ type Autopsy struct {
 	OOM      bool // an oom event is in the trace
 	Inferred bool // no event, but the state looks like one (taken after it, or full)
 	At       Moment
-	Asked    int64 // bytes of the failed request, -1 unknown
+	Asked    int64 // rounded bytes of the failed request, -1 unknown
+	Tried    int64 // what the allocator then asked the driver for, -1 unknown
 	Free     int64 // bytes the driver had free, -1 unknown
 	State    *AllocatorState
 	Sentence string

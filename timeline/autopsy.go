@@ -27,10 +27,13 @@ const fullBytes = 1 << 30
 // Autopsy explains the out-of-memory of the recording, or its peak where there was none, with sizes in units u. It returns the
 // context's error when cancelled.
 func (d *Device) Autopsy(ctx context.Context, u Units) (*Autopsy, error) {
-	a := &Autopsy{Asked: -1, Free: -1, At: d.Totals.PeakAt}
+	a := &Autopsy{Asked: -1, Tried: -1, Free: -1, At: d.Totals.PeakAt}
 	if at := d.oomMoment(); at != Start {
 		e := d.Event(at)
 		a.OOM, a.At, a.Asked = true, at, e.Size
+		if d.Info.Kind == traces.DeviceGPU {
+			a.Tried = driverBytes(e.Size)
+		}
 		if f := e.DeviceFree(); f >= 0 {
 			a.Free = f
 		}
@@ -99,7 +102,7 @@ func (d *Device) looksFull() bool {
 	if !d.hasLifetimes() {
 		return t.EndReserved >= fullBytes
 	}
-	return d.Info.TotalBytes > 0 && float64(t.EndAllocatedRequested) >= 0.99*float64(t.PeakAllocated)
+	return d.Info.TotalBytes > 0 && float64(t.EndAllocated) >= 0.99*float64(t.PeakAllocated)
 }
 
 // full says that, and of what.

@@ -26,7 +26,7 @@ type grouping struct {
 	name func(key int64) string
 }
 
-// Breakdown returns the allocated blocks at m grouped, in descending order of requested bytes. The groups' bytes add up to
+// Breakdown returns the allocated blocks at m grouped, in descending order of bytes. The groups' bytes add up to
 // Allocated.At(m): what is in no known allocation is a group of its own.
 func (d *Device) Breakdown(m Moment, by By) []Group {
 	a := &d.Allocs
@@ -55,23 +55,28 @@ func (d *Device) Breakdown(m Moment, by By) []Group {
 		}
 	}
 	if u := d.Totals.Unattributed; u > 0 {
-		groups = append(groups, Group{Name: unattributedName, Stack: traces.NoStack, Bytes: u, Rounded: u, Largest: NoAlloc})
+		groups = append(groups, Group{Name: unattributedName, Stack: traces.NoStack, Bytes: u, Requested: u, Largest: NoAlloc})
 	}
 	slices.SortStableFunc(groups, func(x, y Group) int {
-		return cmp.Or(cmp.Compare(y.Bytes, x.Bytes), cmp.Compare(x.Name, y.Name), cmp.Compare(x.Stack, y.Stack))
+		return cmp.Or(cmp.Compare(y.Bytes, x.Bytes), cmp.Compare(y.Requested, x.Requested), cmp.Compare(x.Name, y.Name), cmp.Compare(x.Stack, y.Stack))
 	})
 	return groups
 }
 
 // add counts an allocation into the group.
 func (g *Group) add(a *Allocs, id AllocID) {
-	g.Bytes += a.Size[id]
-	g.Rounded += a.Rounded[id]
+	g.Bytes += a.Rounded[id]
+	g.Requested += a.Size[id]
 	g.Blocks += a.Blocks(id)
 	g.Inferred = g.Inferred || a.Inferred[id]
-	if a.Size[id] > a.Size[g.Largest] {
+	if a.larger(id, g.Largest) {
 		g.Largest = id
 	}
+}
+
+// larger reports whether allocation x is larger than y: more rounded bytes, or as many for more requested bytes.
+func (a *Allocs) larger(x, y AllocID) bool {
+	return cmp.Or(cmp.Compare(a.Rounded[x], a.Rounded[y]), cmp.Compare(a.Size[x], a.Size[y])) > 0
 }
 
 // Blocks returns how many blocks allocation id stands for: 1 except in profiles that only have sums.
@@ -92,7 +97,7 @@ func (d *Device) grouping(m Moment, by By) grouping {
 	case ByModule:
 		return d.byModule()
 	case BySize:
-		return grouping{func(id AllocID) int64 { return int64(max(bits.Len64(uint64(max(a.Size[id], 0))), 9)) }, sizeClass}
+		return grouping{func(id AllocID) int64 { return int64(max(bits.Len64(uint64(max(a.Rounded[id], 0))), 9)) }, sizeClass}
 	case ByStream:
 		return grouping{func(id AllocID) int64 { return int64(a.Stream[id]) }, func(k int64) string {
 			if k == 0 {

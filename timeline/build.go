@@ -89,6 +89,7 @@ type deviceBuilder struct {
 	rule   rounding
 	rest   *remainders
 	sums   sums
+	sizes  sizeProof
 	// counted says that the source's own counter gave the start.
 	counted bool
 
@@ -97,12 +98,12 @@ type deviceBuilder struct {
 
 // sums are what the second walk adds up.
 type sums struct {
-	alloc, requested, completed    int64 // sizes of events
-	rounded, roundedActive         int64 // running
-	peakRounded, peakRoundedActive int64
-	sizeDiffers                    int64
-	freeStackDiffers               int64 // frees whose stack is not their allocation's
-	freesMatched                   int64
+	alloc, requested, completed                 int64 // sizes of events
+	allocatedRequested, activeRequested         int64 // running, requested bytes
+	peakAllocatedRequested, peakActiveRequested int64
+	sizeDiffers                                 int64
+	freeStackDiffers                            int64 // frees whose stack is not their allocation's
+	freesMatched                                int64
 }
 
 func (b *deviceBuilder) lose(name string, s traces.Severity, n int64, detail string) {
@@ -129,9 +130,7 @@ func (b *deviceBuilder) build(t *Timeline, id traces.DeviceID) (*Device, error) 
 	}
 	b.dropFreeStacks()
 	b.m.table = nil
-	if b.rest != nil {
-		d.roundChecked, d.roundWrong = b.rest.checked, b.rest.wrong
-	}
+	d.roundChecked, d.roundWrong = b.sizes.checked, b.sizes.wrong
 	var wg sync.WaitGroup
 	wg.Go(func() { d.Allocs.maxRequested = pyramid(d.Allocs.Requested) })
 	wg.Go(func() { d.Allocs.maxEnd = pyramid(d.Allocs.End) })
@@ -159,6 +158,7 @@ func (b *deviceBuilder) layOut() {
 		}
 		if e.rounded == 0 {
 			a.Rounded[i] = rule.round(e.size)
+			b.sizes.byRule++
 		}
 		counted = counted || e.count > 1
 	}
@@ -207,8 +207,9 @@ func (b *deviceBuilder) walk() error {
 		b.startWith(AllocID(i))
 	}
 	b.unattributed()
-	t.StartAllocatedRounded, t.StartActiveRounded = b.sums.rounded, b.sums.roundedActive
-	b.sums.peakRounded, b.sums.peakRoundedActive = b.sums.rounded, b.sums.roundedActive
+	s := &b.sums
+	t.StartAllocatedRequested, t.StartActiveRequested = s.allocatedRequested, s.activeRequested
+	s.peakAllocatedRequested, s.peakActiveRequested = s.allocatedRequested, s.activeRequested
 	for _, c := range b.m.closings {
 		d.closings = append(d.closings, ending{c.at, b.final(c.id)})
 	}
@@ -235,11 +236,11 @@ func (b *deviceBuilder) walk() error {
 func (b *deviceBuilder) startWith(i AllocID) {
 	a, t := &b.d.Allocs, &b.d.Totals
 	if a.Requested[i] != Start {
-		t.StartAllocated += a.Size[i]
-		b.sums.rounded += a.Rounded[i]
+		t.StartAllocated += a.Rounded[i]
+		b.sums.allocatedRequested += a.Size[i]
 	}
-	t.StartActive += a.Size[i]
-	b.sums.roundedActive += a.Rounded[i]
+	t.StartActive += a.Rounded[i]
+	b.sums.activeRequested += a.Size[i]
 }
 
 // runner is the state of the second walk.
@@ -295,12 +296,12 @@ func (r *runner) begin(id AllocID, at Moment, row int) {
 	b.roundNew(id)
 	s := &b.sums
 	s.alloc += size
-	r.allocated += size
-	r.active += size
-	s.rounded += a.Rounded[id]
-	s.roundedActive += a.Rounded[id]
-	s.peakRounded = max(s.peakRounded, s.rounded)
-	s.peakRoundedActive = max(s.peakRoundedActive, s.roundedActive)
+	r.allocated += a.Rounded[id]
+	r.active += a.Rounded[id]
+	s.allocatedRequested += size
+	s.activeRequested += size
+	s.peakAllocatedRequested = max(s.peakAllocatedRequested, s.allocatedRequested)
+	s.peakActiveRequested = max(s.peakActiveRequested, s.activeRequested)
 }
 
 // request ends what is allocated of an allocation; its bytes stay active.
@@ -319,8 +320,8 @@ func (r *runner) request(id AllocID, at Moment, row int) {
 		}
 	}
 	a.Requested[id] = at
-	r.allocated -= a.Size[id]
-	s.rounded -= a.Rounded[id]
+	r.allocated -= a.Rounded[id]
+	s.allocatedRequested -= a.Size[id]
 }
 
 // end ends an allocation, its request included where none came before.
@@ -328,34 +329,34 @@ func (r *runner) end(id AllocID, at Moment) {
 	a, s := &r.b.d.Allocs, &r.b.sums
 	if a.Requested[id] == Never {
 		a.Requested[id] = at
-		r.allocated -= a.Size[id]
-		s.rounded -= a.Rounded[id]
+		r.allocated -= a.Rounded[id]
+		s.allocatedRequested -= a.Size[id]
 	}
 	if a.End[id] == Never {
 		a.End[id] = at
-		r.active -= a.Size[id]
-		s.roundedActive -= a.Rounded[id]
+		r.active -= a.Rounded[id]
+		s.activeRequested -= a.Size[id]
 		if r.b.rest != nil {
 			r.b.rest.freed(a.Addr[id], a.Rounded[id])
 		}
 	}
 }
 
-// roundNew gives a new allocation its rounded size, unless the final state has it: then the rule is checked.
+// roundNew gives a new allocation its rounded size, unless the final state has it: then the rule is checked against it.
 func (b *deviceBuilder) roundNew(id AllocID) {
 	a := &b.d.Allocs
 	rounded := b.rule.round(a.Size[id])
 	if b.rest != nil {
 		rounded = b.rest.allocated(a.Addr[id], rounded)
 	}
-	switch {
-	case a.Rounded[id] == 0:
+	if a.Rounded[id] == 0 {
 		a.Rounded[id] = rounded
-	case b.rest != nil:
-		b.rest.checked++
-		if a.Rounded[id] != rounded {
-			b.rest.wrong++
-		}
+		b.sizes.byRule++
+		return
+	}
+	b.sizes.checked++
+	if a.Rounded[id] != rounded {
+		b.sizes.wrong++
 	}
 }
 

@@ -97,7 +97,7 @@ func (d *Device) categoryMarks() [][NumCategories]int64 {
 		var sum [NumCategories]int64
 		a := &d.Allocs
 		for _, id := range d.LiveAt(Start, nil) {
-			sum[a.Category[id]] += a.Size[id]
+			sum[a.Category[id]] += a.Rounded[id]
 		}
 		sum[Unknown] += d.Totals.Unattributed
 		marks := make([][NumCategories]int64, 0, d.n/categoryEvery+1)
@@ -119,17 +119,17 @@ func (d *Device) addCategories(sum *[NumCategories]int64, from, to Moment) {
 			continue
 		}
 		if a.Start[id] == m {
-			sum[a.Category[id]] += a.Size[id]
+			sum[a.Category[id]] += a.Rounded[id]
 		}
 		if a.Requested[id] == m {
-			sum[a.Category[id]] -= a.Size[id]
+			sum[a.Category[id]] -= a.Rounded[id]
 		}
 	}
 	// Some allocations end at an event that is another's.
 	i := sort.Search(len(d.closings), func(i int) bool { return d.closings[i].at >= from })
 	for ; i < len(d.closings) && d.closings[i].at < to; i++ {
 		if id := d.closings[i].id; a.Requested[id] == d.closings[i].at {
-			sum[a.Category[id]] -= a.Size[id]
+			sum[a.Category[id]] -= a.Rounded[id]
 		}
 	}
 }

@@ -93,16 +93,17 @@ func seriesTable(d *Device) string {
 func totalsTable(d *Device) string {
 	t := d.Totals
 	return fmt.Sprintf(`events %d allocations %d ooms %d streams %d segments %d
-start allocated %d (%d rounded) active %d (%d rounded) reserved %d unattributed %d
+start allocated %d (%d requested) active %d (%d requested) reserved %d unattributed %d
 end   allocated %d (%d requested) active %d (%d requested) reserved %d
-peak  allocated %d at %s (%d rounded) active %d at %s (%d rounded) reserved %d at %s
-law   %d %d %d
+peak  allocated %d at %s (%d requested) active %d at %s (%d requested) reserved %d at %s
+law   %d %d %d, requested %d %d
 begins empty %v, complete %v, %s: %s
 `, t.Events, t.Allocations, t.OOMs, t.Streams, t.Segments,
-		t.StartAllocated, t.StartAllocatedRounded, t.StartActive, t.StartActiveRounded, t.StartReserved, t.Unattributed,
+		t.StartAllocated, t.StartAllocatedRequested, t.StartActive, t.StartActiveRequested, t.StartReserved, t.Unattributed,
 		t.EndAllocated, t.EndAllocatedRequested, t.EndActive, t.EndActiveRequested, t.EndReserved,
-		t.PeakAllocated, printMoment(t.PeakAt), t.PeakAllocatedRounded, t.PeakActive, printMoment(t.PeakActiveAt), t.PeakActiveRounded,
+		t.PeakAllocated, printMoment(t.PeakAt), t.PeakAllocatedRequested, t.PeakActive, printMoment(t.PeakActiveAt), t.PeakActiveRequested,
 		t.PeakReserved, printMoment(t.PeakReservedAt), t.LawAllocated, t.LawActive, t.LawReserved,
+		t.LawAllocatedRequested, t.LawActiveRequested,
 		t.BeginsEmpty, t.Complete, t.Exactness, t.Reason)
 }
 
@@ -158,7 +159,7 @@ func breakdownTable(d *Device, arg string) string {
 		if g.Largest != NoAlloc {
 			largest = d.Name(g.Largest)
 		}
-		fmt.Fprintf(&b, "%6d %6d %3d %s%s, largest %s\n", g.Bytes, g.Rounded, g.Blocks, inferred, g.Name, largest)
+		fmt.Fprintf(&b, "%6d %6d %3d %s%s, largest %s\n", g.Bytes, g.Requested, g.Blocks, inferred, g.Name, largest)
 	}
 	return b.String()
 }

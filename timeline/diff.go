@@ -187,7 +187,7 @@ func (x *Diff) measure(ctx context.Context) error {
 	if a.PeakReserved > 0 && b.PeakReserved > 0 {
 		add("peak_reserved", "bytes", a.PeakReserved, b.PeakReserved)
 	}
-	add("end", "bytes", a.EndAllocatedRequested, b.EndAllocatedRequested)
+	add("end", "bytes", x.A.Allocated.Last(), x.B.Allocated.Last())
 	if x.A.hasLifetimes() && x.B.hasLifetimes() {
 		add("churn", "bytes", x.A.churn(), x.B.churn())
 		add("blocks", "count", int64(a.Allocations), int64(b.Allocations))
@@ -214,10 +214,10 @@ func (x *Diff) measure(ctx context.Context) error {
 	return nil
 }
 
-// churn returns the requested bytes allocated within the recording.
+// churn returns the bytes allocated within the recording.
 func (d *Device) churn() int64 {
 	sum := int64(0)
-	for _, n := range d.Allocs.Size[d.firstRecorded():] {
+	for _, n := range d.Allocs.Rounded[d.firstRecorded():] {
 		sum += n
 	}
 	return sum

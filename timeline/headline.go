@@ -64,10 +64,13 @@ func (d *Device) hasLifetimes() bool {
 	return false
 }
 
-// bound returns the sign before a figure that cannot be smaller but may be larger.
+// bound returns the sign before a figure that may be larger, or that was inferred; "" before an exact one.
 func (w wording) bound() string {
-	if w.Totals.Exactness == LowerBound {
+	switch w.Totals.Exactness {
+	case LowerBound:
 		return "≥ "
+	case Inferred:
+		return "~"
 	}
 	return ""
 }
@@ -171,7 +174,7 @@ func (w wording) largestHolder(m Moment) string {
 	case g.Largest == NoAlloc:
 		return ""
 	default:
-		return w.bufferName(g.Largest) + ", " + w.units.Bytes(w.Allocs.Size[g.Largest]) + w.purpose(g.Largest)
+		return w.bufferName(g.Largest) + ", " + w.units.Bytes(w.Allocs.Rounded[g.Largest]) + w.purpose(g.Largest)
 	}
 }
 
@@ -212,7 +215,7 @@ func (w wording) point() string {
 	if w.looksFull() {
 		return w.full() + w.largestAt(at)
 	}
-	s := fmt.Sprintf("One moment, no events: %s allocated", w.units.Bytes(t.EndAllocatedRequested))
+	s := fmt.Sprintf("One moment, no events: %s allocated", w.units.Bytes(t.EndAllocated))
 	if t.EndReserved > 0 {
 		s += fmt.Sprintf(" of %s reserved on %s", w.units.Bytes(t.EndReserved), w.Label())
 	}
@@ -245,7 +248,7 @@ func (w wording) arena() string {
 	}
 	largest := AllocID(0)
 	for a := range w.Allocs.Size {
-		if w.Allocs.Size[a] > w.Allocs.Size[largest] {
+		if w.Allocs.Rounded[a] > w.Allocs.Rounded[largest] {
 			largest = AllocID(a)
 		}
 	}
@@ -254,7 +257,7 @@ func (w wording) arena() string {
 	if c := w.Info.TotalBytes; c > 0 {
 		s += fmt.Sprintf(" (%d %% of the capacity of %s)", (t.PeakAllocated*100+c/2)/c, w.units.Bytes(c))
 	}
-	return s + fmt.Sprintf(". Largest buffer: %s, %s.", w.bufferName(largest), w.units.Bytes(w.Allocs.Size[largest]))
+	return s + fmt.Sprintf(". Largest buffer: %s, %s.", w.bufferName(largest), w.units.Bytes(w.Allocs.Rounded[largest]))
 }
 
 // bufferName returns what says where a buffer comes from, its block name where nothing does.

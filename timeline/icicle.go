@@ -23,9 +23,9 @@ func (d *Device) Icicle(m Moment, by By) *Node {
 			byStack[key] = n
 			order = append(order, key)
 		}
-		n.Bytes += a.Size[id]
+		n.Bytes += a.Rounded[id]
 		n.Blocks += a.Blocks(id)
-		if a.Size[id] > a.Size[n.Largest] {
+		if a.larger(id, n.Largest) {
 			n.Largest = id
 		}
 	}
@@ -58,7 +58,7 @@ func (t *tree) add(root *Node, names []string, leaf *Node) {
 	for i := 0; ; i++ {
 		n.Bytes += leaf.Bytes
 		n.Blocks += leaf.Blocks
-		if n.Largest == NoAlloc || leaf.Largest != NoAlloc && t.d.Allocs.Size[leaf.Largest] > t.d.Allocs.Size[n.Largest] {
+		if n.Largest == NoAlloc || leaf.Largest != NoAlloc && t.d.Allocs.larger(leaf.Largest, n.Largest) {
 			n.Largest = leaf.Largest
 		}
 		if i == len(names) {

@@ -166,7 +166,7 @@ func (c stepComparison) measure(found []stretch) {
 		first, end := c.allocsIn(s.first, s.end)
 		x.Blocks = int(end - first)
 		for a := first; a < end; a++ {
-			x.Churn += c.Allocs.Size[a]
+			x.Churn += c.Allocs.Rounded[a]
 			if site := sites.siteOf(c.Origin(a)); site >= 0 && !seen[site] {
 				seen[site] = true
 				x.NewSites++
@@ -399,7 +399,7 @@ func (c stepComparison) unusualSites(x *Iteration, u *usual) (n int, top string)
 	first, end := c.allocsIn(x.First, x.End)
 	for a := first; a < end; a++ {
 		if site := f.siteOf(c.Origin(a)); site >= 0 && !u.sites[site] {
-			bytes[site] += c.Allocs.Size[a]
+			bytes[site] += c.Allocs.Rounded[a]
 		}
 	}
 	best := int32(-1)

@@ -70,7 +70,7 @@ func checkBands(t *testing.T, d *Device, bands []Band, c Column, least int64) {
 		if b.Bottom != at {
 			t.Fatalf("a band begins at %d, the one below ends at %d", b.Bottom, at)
 		}
-		small := b.Count > 1 || d.Allocs.Size[b.Alloc] < least
+		small := b.Count > 1 || d.Allocs.Rounded[b.Alloc] < least
 		if small && merged {
 			t.Fatal("two neighbouring bands of small allocations are not one")
 		}
@@ -96,9 +96,12 @@ func TestThePartsOfReservedAddUpAtEveryMoment(t *testing.T) {
 			if d.Totals.Exactness != Exact {
 				continue
 			}
-			if s.Reserved != d.Reserved.At(m) || s.ActiveRequested != d.Active.At(m) || s.Unplaced != 0 {
-				t.Fatalf("at %d reserved %d, active %d, unplaced %d; the series have %d and %d", m, s.Reserved, s.ActiveRequested, s.Unplaced,
-					d.Reserved.At(m), d.Active.At(m))
+			if s.Reserved != d.Reserved.At(m) || s.ActiveRequested+s.Internal != d.Active.At(m) || s.Unplaced != 0 {
+				t.Fatalf("at %d reserved %d, active %d, unplaced %d; the series have %d and %d", m, s.Reserved, s.ActiveRequested+s.Internal,
+					s.Unplaced, d.Reserved.At(m), d.Active.At(m))
+			}
+			if requested := d.RequestedActiveSeries(); s.ActiveRequested != requested.At(m) {
+				t.Fatalf("at %d active is %d in requested bytes, the series has %d", m, s.ActiveRequested, requested.At(m))
 			}
 		}
 	})
@@ -183,7 +186,7 @@ func TestSearchEqualsAScan(t *testing.T) {
 			for i := range AllocID(d.Allocs.Len()) {
 				a := &d.Allocs
 				live := a.Start[i] <= q.LiveAt && q.LiveAt < a.Requested[i]
-				if a.Size[i] >= q.MinSize && (!q.Leaked || a.Requested[i] == Never) && (!q.Live || live) && a.Stack[i] >= 0 &&
+				if a.Rounded[i] >= q.MinSize && (!q.Leaked || a.Requested[i] == Never) && (!q.Live || live) && a.Stack[i] >= 0 &&
 					d.Site(a.Stack[i]) == "forward net3.py:4" {
 					want = append(want, i)
 				}

@@ -7,6 +7,9 @@ type lazy struct {
 	categoryOnce  sync.Once
 	categoryMarks [][NumCategories]int64
 
+	requestedOnce, requestedActiveOnce sync.Once
+	requested, requestedActive         *Series
+
 	accessOnce sync.Once
 	accesses   []int32
 

@@ -54,8 +54,8 @@ func (d *Device) findLeaks() []Leak {
 			sites[site] = h
 		}
 		gone := sort.Search(len(ends), func(j int) bool { return ends[j] >= d.Allocs.Requested[a] })
-		h.bytes[k] += d.Allocs.Size[a]
-		h.bytes[gone] -= d.Allocs.Size[a]
+		h.bytes[k] += d.Allocs.Rounded[a]
+		h.bytes[gone] -= d.Allocs.Rounded[a]
 		if gone == len(ends) {
 			h.blocks++
 		}

@@ -21,7 +21,7 @@ type leverCase struct {
 	a     *Autopsy
 	f     *facts
 	live  []AllocID // allocated at the moment
-	total int64     // their requested bytes
+	total int64     // their bytes
 	by    [NumCategories]int64
 	rough bool // some category was inferred
 	err   error
@@ -38,8 +38,8 @@ func (d *Device) levers(ctx context.Context, a *Autopsy, f *facts) ([]Lever, err
 	}
 	c := &leverCase{d: d, ctx: ctx, a: a, f: f, live: d.LiveAt(a.At, nil)}
 	for _, id := range c.live {
-		c.total += d.Allocs.Size[id]
-		c.by[d.Allocs.Category[id]] += d.Allocs.Size[id]
+		c.total += d.Allocs.Rounded[id]
+		c.by[d.Allocs.Category[id]] += d.Allocs.Rounded[id]
 		c.rough = c.rough || d.Allocs.Inferred[id]
 	}
 	all := []Lever{}

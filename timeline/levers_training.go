@@ -32,7 +32,7 @@ func (d *Device) lossBlocks(m Moment) blockSet {
 	set := blockSet{stacks: map[traces.StackID]bool{}}
 	total := int64(0)
 	for _, a := range live {
-		total += d.Allocs.Size[a]
+		total += d.Allocs.Rounded[a]
 		if classes.of(d.Origin(a)).has(isLoss) && d.Allocs.Category[a] != Parameter {
 			set.size = max(set.size, d.Allocs.Size[a])
 		}
@@ -47,7 +47,7 @@ func (d *Device) lossBlocks(m Moment) blockSet {
 			continue
 		}
 		set.stacks[d.Origin(a)] = true
-		set.bytes += d.Allocs.Size[a]
+		set.bytes += d.Allocs.Rounded[a]
 		first, last = max(first, d.Allocs.Start[a]), min(last, d.Allocs.Requested[a])
 	}
 	set.duration = d.Time(min(last, d.last())) - d.Time(first)
@@ -64,7 +64,7 @@ func lossLever(c *leverCase) (Lever, bool) {
 	}
 	n, ok := c.saves(c.d.cutsOf(func(a AllocID) int64 {
 		if set.member(c.d, a) {
-			return c.d.Allocs.Size[a] / lossChunks * (lossChunks - 1)
+			return c.d.Allocs.Rounded[a] / lossChunks * (lossChunks - 1)
 		}
 		return 0
 	}))
@@ -88,7 +88,7 @@ func microBatchLever(c *leverCase) (Lever, bool) {
 	}
 	n, ok := c.saves(c.d.cutsOf(func(a AllocID) int64 {
 		if cat := c.d.Allocs.Category[a]; cat == Activation || cat == Input {
-			return c.d.Allocs.Size[a] / 2
+			return c.d.Allocs.Rounded[a] / 2
 		}
 		return 0
 	}))
@@ -136,7 +136,7 @@ func (c *leverCase) repeatedBlocks() blocksOfModel {
 		}
 		s.stacks = append(s.stacks, stack)
 		s.n++
-		s.bytes += d.Allocs.Size[a]
+		s.bytes += d.Allocs.Rounded[a]
 	}
 	byCount := map[int]int64{}
 	for _, s := range sites {
@@ -173,7 +173,7 @@ func checkpointLever(c *leverCase) (Lever, bool) {
 	share := 1 - float64(left)/float64(b.bytes)
 	n, ok := c.saves(c.d.cutsOf(func(a AllocID) int64 {
 		if c.d.Allocs.Category[a] == Activation && b.stacks[c.d.Origin(a)] {
-			return int64(share * float64(c.d.Allocs.Size[a]))
+			return int64(share * float64(c.d.Allocs.Rounded[a]))
 		}
 		return 0
 	}))
@@ -211,8 +211,8 @@ func heldLever(c *leverCase) (Lever, bool) {
 	bytes, largest := int64(0), NoAlloc
 	for _, a := range c.live {
 		if held(a) {
-			bytes += d.Allocs.Size[a]
-			if largest == NoAlloc || d.Allocs.Size[a] > d.Allocs.Size[largest] {
+			bytes += d.Allocs.Rounded[a]
+			if largest == NoAlloc || d.Allocs.Rounded[a] > d.Allocs.Rounded[largest] {
 				largest = a
 			}
 		}
@@ -226,7 +226,7 @@ func heldLever(c *leverCase) (Lever, bool) {
 		first, end := d.allocsIn(since, x.First)
 		for a := max(first, AllocID(0)); a < end && i > 0; a++ {
 			if r := d.Allocs.Requested[a]; r >= x.First && r < x.End && !isKept(d.Allocs.Category[a]) {
-				cuts = append(cuts, cut{x.First, r, d.Allocs.Size[a]})
+				cuts = append(cuts, cut{x.First, r, d.Allocs.Rounded[a]})
 			}
 		}
 	}
@@ -253,7 +253,7 @@ func gradientLever(c *leverCase) (Lever, bool) {
 		}
 		for _, a := range d.LiveAt(s.First, nil) {
 			if d.Allocs.Category[a] == Gradient {
-				cuts = append(cuts, cut{s.First, min(s.Last, d.Allocs.Requested[a]), d.Allocs.Size[a]})
+				cuts = append(cuts, cut{s.First, min(s.Last, d.Allocs.Requested[a]), d.Allocs.Rounded[a]})
 			}
 		}
 	}
@@ -275,7 +275,7 @@ func (c *leverCase) shard(cat Category) ([]cut, string) {
 	}
 	return c.d.cutsOf(func(a AllocID) int64 {
 		if c.d.Allocs.Category[a] == cat {
-			return c.d.Allocs.Size[a] / world * (world - 1)
+			return c.d.Allocs.Rounded[a] / world * (world - 1)
 		}
 		return 0
 	}), stated
@@ -318,8 +318,8 @@ func foreachLever(c *leverCase) (Lever, bool) {
 	var bytes, largest int64
 	for _, a := range c.live {
 		if temporary(a) {
-			bytes += d.Allocs.Size[a]
-			largest = max(largest, d.Allocs.Size[a])
+			bytes += d.Allocs.Rounded[a]
+			largest = max(largest, d.Allocs.Rounded[a])
 		}
 	}
 	if float64(bytes) < worthShowing*float64(c.total) || bytes <= largest {
@@ -328,7 +328,7 @@ func foreachLever(c *leverCase) (Lever, bool) {
 	share := 1 - float64(largest)/float64(bytes)
 	n, ok := c.saves(d.cutsOf(func(a AllocID) int64 {
 		if temporary(a) {
-			return int64(share * float64(d.Allocs.Size[a]))
+			return int64(share * float64(d.Allocs.Rounded[a]))
 		}
 		return 0
 	}))

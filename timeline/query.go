@@ -60,13 +60,14 @@ func (b By) String() string {
 
 // Group is one row of a breakdown: allocated blocks that share a key.
 type Group struct {
-	Name           string
-	Stack          traces.StackID // of ByStack; of BySite that of Largest; NoStack otherwise
-	Category       Category       // of ByCategory
-	Bytes, Rounded int64          // requested and rounded
-	Blocks         int
-	Largest        AllocID
-	Inferred       bool
+	Name      string
+	Stack     traces.StackID // of ByStack; of BySite that of Largest; NoStack otherwise
+	Category  Category       // of ByCategory
+	Bytes     int64          // rounded: the groups of a moment add up to its allocated bytes
+	Requested int64          // requested bytes
+	Blocks    int
+	Largest   AllocID
+	Inferred  bool
 }
 
 // Node is a node of an icicle: bytes allocated below a prefix of stacks (outermost frame first) or of module paths.
@@ -136,7 +137,7 @@ const (
 // Query selects allocations. Zero values select everything.
 type Query struct {
 	Text             string // found in a frame's function or file, the module, the category or the block's printed name; case-insensitive
-	MinSize, MaxSize int64  // requested bytes; MaxSize 0 is no limit
+	MinSize, MaxSize int64  // rounded bytes; MaxSize 0 is no limit
 	MinLife, MaxLife int64  // nanoseconds; MaxLife 0 is no limit
 	Categories       uint16 // bit set of Category; 0 is all
 	Live             bool   // allocated at LiveAt

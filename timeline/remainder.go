@@ -1,6 +1,7 @@
 package timeline
 
 import (
+	"strconv"
 	"strings"
 
 	"github.com/gmemtop/gmemtop/traces"
@@ -12,8 +13,11 @@ import (
 // of the segment. Only neighbours within 1 MiB of the rounded request matter, and blocks of the large pool and segments are larger
 // than that, so a table with one boundary for each MiB of addresses answers in two looks, about 30 ns an allocation.
 //
+// With max_split_size_mb, a block of at least that size is never split: it is a whole segment, and a table of segments answers.
+//
 // It holds where every block and segment is known, that is where the final state is, and is checked against the sizes that the
-// final state has (Device.remainders). Not covered: max_split_size, and expandable segments, which always split.
+// final state has (sizeProof). Expandable segments need none of it: there every rest is split off. Not covered: pools that
+// torch.cuda.MemPool was told not to split (see nosplit.go).
 //
 // Rejected: an ordered set of all blocks (ten times the time, for neighbours that do not matter).
 
@@ -88,21 +92,22 @@ func (t *boundaries) next(from uint64) uint64 {
 
 // remainders finds the true size of blocks as they are allocated; nil where it cannot.
 type remainders struct {
-	blocks, ends   *boundaries
-	checked, wrong int // blocks whose size the final state has, and those of them found wrong
+	blocks, ends *boundaries
+	maxSplit     int64            // blocks of at least this size are whole segments; 0 where there is no such size
+	segments     map[uint64]int64 // the size of each segment by its address; nil without maxSplit
 }
 
 // newRemainders returns the boundaries at the start of the recording, nil where they are not known or the rule differs.
 func (b *deviceBuilder) newRemainders() *remainders {
 	f := sumFinal(&b.tr.Final, b.d.ID)
 	m := b.m
-	if b.rule.none || !b.finalKnown(&f) || m.actions[traces.Alloc] == 0 || m.actions[traces.SegmentMap]+m.actions[traces.SegmentUnmap] > 0 {
-		return nil
-	}
-	if s := strings.TrimSpace(b.tr.Setting("max_split_size")); s != "" && s != "-1" && s != "null" {
+	if b.rule.none || !b.finalKnown(&f) || b.d.n == 0 || m.actions[traces.SegmentMap]+m.actions[traces.SegmentUnmap] > 0 {
 		return nil
 	}
 	r := &remainders{blocks: newBoundaries(), ends: newBoundaries()}
+	if n, err := strconv.ParseInt(strings.TrimSpace(b.tr.Setting("max_split_size")), 10, 64); err == nil && n > 0 {
+		r.maxSplit, r.segments = n, map[uint64]int64{}
+	}
 	for i := range b.tr.Final.Segments {
 		seg := &b.tr.Final.Segments[i]
 		if seg.Device != b.d.ID {
@@ -111,15 +116,15 @@ func (b *deviceBuilder) newRemainders() *remainders {
 		if seg.Expandable {
 			return nil
 		}
-		r.ends.add(seg.Address + uint64(seg.TotalSize))
+		r.segment(traces.SegmentAlloc, seg.Address, seg.TotalSize)
 	}
 	ev := &b.tr.Events
 	for row := b.d.first + b.d.n - 1; row >= b.d.first && m.segmentEvents() > 0; row-- {
-		switch ev.Action[row] {
+		switch ev.Action[row] { // backwards: what an event did is undone
 		case traces.SegmentAlloc:
-			r.ends.remove(ev.Addr[row] + uint64(ev.Size[row]))
+			r.segment(traces.SegmentFree, ev.Addr[row], ev.Size[row])
 		case traces.SegmentFree:
-			r.ends.add(ev.Addr[row] + uint64(ev.Size[row]))
+			r.segment(traces.SegmentAlloc, ev.Addr[row], ev.Size[row])
 		}
 	}
 	a := &b.d.Allocs
@@ -147,8 +152,12 @@ func (r *remainders) segment(action traces.Action, addr uint64, size int64) {
 	switch action {
 	case traces.SegmentAlloc:
 		r.ends.add(addr + uint64(size))
+		if r.segments != nil {
+			r.segments[addr] = size
+		}
 	case traces.SegmentFree:
 		r.ends.remove(addr + uint64(size))
+		delete(r.segments, addr)
 	}
 }
 
@@ -164,6 +173,9 @@ func (r *remainders) allocated(addr uint64, rounded int64) int64 {
 
 // size returns the size of a block of the large pool, given the rounded size of its request and all that lies around it.
 func (r *remainders) size(addr uint64, rounded int64) int64 {
+	if r.maxSplit > 0 && rounded >= r.maxSplit {
+		return max(rounded, r.segments[addr])
+	}
 	until := addr + uint64(rounded)
 	limit := r.blocks.next(until)
 	if end := r.ends.next(until); limit == 0 || end != 0 && end < limit {

@@ -2,61 +2,168 @@ package timeline
 
 import (
 	"encoding/json"
-	"math/bits"
+	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// minBlock is the caching allocator's smallest block and the multiple of every other (kMinBlockSize).
-const minBlock = 512
+// How many bytes does a block take? PyTorch's allocated_bytes counts block sizes, its recorder writes down what the tensor asked
+// for, and its snapshot has both for the blocks that are there when it is taken. So the size of a block that was freed before has to
+// be worked out. This file and remainder.go are the one place that does it; every other question reads Allocs.Rounded.
+//
+// The size is, first found: that of the block in the final state; where the source records sizes that the allocator gave (the
+// profiler, pinned memory) or no caching allocator is behind it, the recorded size; else the request rounded by the allocator's rule
+// (round_size), plus the rest of the hole that the allocator does not split off (remainder.go).
+//
+// The figures are exact where these rules leave nothing open: the settings are in the file, every segment is known, and the rules
+// give all sizes that the final state has. Otherwise they are inferred, and sizeProof says why.
+//
+// Rejected: replaying every call in an emulation of the allocator. It has to find the same place for each block, which the
+// recording already gives as its address, so it costs more, fails on more files and tells nothing more.
+//
+// Source: round_size, get_allocation_size and should_split in PyTorch's c10/cuda/CUDACachingAllocator.cpp; the sizes that torch 2.7
+// and 2.15 report, in this package's tests.
 
-// rounding is the caching allocator's rule from requested to rounded bytes, as PyTorch's round_size has it: multiples of 512
-// bytes, or, from 1 MiB up and where roundup_power2_divisions is set, the next of so many equal steps between powers of two. What
-// the rule cannot know is a remainder too small to split off, which stays in the block.
+// rounding is what is known of the rule from requested to rounded bytes.
 type rounding struct {
-	none      bool       // the device is not the caching allocator's
-	divisions [16]uint64 // of sizes [2^(20+i), 2^(21+i)); the first also of what is smaller, the last of what is larger
+	given    bool // the source records what the allocator gave, not what was requested
+	none     bool // no rule applies: sizes are as recorded
+	settings bool // the source has the allocator's settings
+	rule     traces.Rounding
 }
 
 // newRounding returns the rule for a device of a trace.
 func newRounding(tr *traces.Trace, kind traces.DeviceKind) rounding {
-	r := rounding{none: kind != traces.DeviceGPU}
-	var byMiB map[string]uint64
-	if json.Unmarshal([]byte(tr.Setting("roundup_power2_divisions")), &byMiB) != nil {
+	var r rounding
+	switch tr.Source.Format {
+	case "kineto", "memory_timeline": // the profiler is told the sizes of blocks
+		r.given = kind == traces.DeviceGPU
+		r.none = true
+	case "smartpool_text", "pipedream", "jax_memory_profile": // other allocators
+		r.none = true
+	}
+	switch kind {
+	case traces.DeviceGPU:
+	case traces.DeviceHost: // PyTorch's recorder writes the sizes of pinned blocks, rounded up to powers of two
+		r.given, r.none = true, true
+	default:
+		r.none = true
+	}
+	if r.none {
 		return r
 	}
-	for i := range r.divisions {
-		r.divisions[i] = byMiB[strconv.Itoa(1<<i)]
+	var byMiB map[string]uint64
+	known := json.Unmarshal([]byte(tr.Setting("roundup_power2_divisions")), &byMiB) == nil
+	if r.settings = known || tr.Setting("max_split_size") != ""; !known {
+		return r
+	}
+	for i := range r.rule.Divisions {
+		r.rule.Divisions[i] = byMiB[strconv.Itoa(1<<i)]
 	}
 	return r
 }
 
 // round returns the rounded size of a requested one.
 func (r *rounding) round(size int64) int64 {
-	if r.none || size <= 0 {
+	if r.none {
 		return size
 	}
-	if size <= minBlock {
-		return minBlock
-	}
-	n := uint64(size)
-	i := min(max(bits.Len64(n)-1-20, 0), len(r.divisions)-1)
-	if d := r.divisions[i]; d > 1 && n/minBlock >= d && n > minBlock*d {
-		return int64(nextDivision(n, d))
-	}
-	return (size + minBlock - 1) &^ (minBlock - 1)
+	return r.rule.Round(size)
 }
 
-// nextDivision returns the smallest of the d equal steps between two powers of two that is not below n.
-func nextDivision(n, d uint64) uint64 {
-	if n&(n-1) == 0 {
-		return n
+// sizeProof counts how the sizes of blocks were found.
+type sizeProof struct {
+	byRule         int // blocks whose size only the rules give
+	checked, wrong int // blocks of the final state on which the rules were checked, and those that they miss
+}
+
+// doubt says why rounded figures rest on rules that the recording does not prove; "" where they do not.
+func (p *sizeProof) doubt(b *deviceBuilder) string {
+	what := Counted(p.byRule, "block")
+	switch {
+	case b.rule.none || p.byRule == 0:
+		return ""
+	case !b.rule.settings:
+		return "the sizes of " + what + " follow PyTorch's rounding rule: the file does not hold the allocator's settings"
+	case p.wrong > 0:
+		return fmt.Sprintf("the sizes of %s follow the allocator's rules, which miss %d of the %d that the final state shows", what, p.wrong, p.checked)
+	case b.rest == nil && !b.alwaysSplits():
+		return "the sizes of " + what + " follow PyTorch's rounding rule: rests of holes that the allocator leaves to a block are not known"
+	case b.rest != nil && b.mayNotSplit():
+		return "the sizes of " + what + " follow the allocator's rules: a private pool may have handed out whole segments (no_split)"
 	}
-	floor := uint64(1) << (bits.Len64(n) - 1)
-	step := floor >> (bits.Len64(d) - 1)
-	if step == 0 {
-		return floor << 1
+	return ""
+}
+
+// alwaysSplits reports whether the allocator leaves no rest to a block: expandable segments are on and the device has no others.
+func (b *deviceBuilder) alwaysSplits() bool {
+	if strings.TrimSpace(b.tr.Setting("expandable_segments")) != "true" {
+		return false
 	}
-	return (n + step - 1) &^ (step - 1)
+	for i := range b.tr.Final.Segments {
+		if seg := &b.tr.Final.Segments[i]; seg.Device == b.d.ID && !seg.Expandable && !seg.Small {
+			return false
+		}
+	}
+	return true
+}
+
+// RequestedSeries returns the allocated series in requested bytes, which is Allocated itself where the source records nothing else
+// (see RequestedKnown). It is computed on the first call, O(events).
+func (d *Device) RequestedSeries() *Series {
+	c := &d.lazy
+	c.requestedOnce.Do(func() {
+		if c.requested = d.Allocated; !newRounding(d.tl.Trace, d.Info.Kind).none {
+			c.requested = d.sumRequested(d.Allocs.Requested)
+		}
+	})
+	return c.requested
+}
+
+// RequestedActiveSeries is RequestedSeries of active bytes.
+func (d *Device) RequestedActiveSeries() *Series {
+	c := &d.lazy
+	c.requestedActiveOnce.Do(func() {
+		if c.requestedActive = d.Active; !newRounding(d.tl.Trace, d.Info.Kind).none {
+			c.requestedActive = d.sumRequested(d.Allocs.End)
+		}
+	})
+	return c.requestedActive
+}
+
+// RequestedKnown reports whether the source records what was requested, not only what the allocator gave.
+func (d *Device) RequestedKnown() bool { return !newRounding(d.tl.Trace, d.Info.Kind).given }
+
+// sumRequested walks the events and adds up the requested bytes of allocations from their start to ends.
+func (d *Device) sumRequested(ends []Moment) *Series {
+	a, held := &d.Allocs, d.Totals.Unattributed
+	for i := 0; i < a.Len() && a.Start[i] == Start; i++ {
+		if ends[i] != Start {
+			held += a.Size[i]
+		}
+	}
+	start, values, closings := held, make([]int64, d.n), d.closings
+	step := func(id AllocID, m Moment) {
+		switch m {
+		case a.Start[id]:
+			held += a.Size[id]
+		case ends[id]:
+			held -= a.Size[id]
+		}
+	}
+	for m := range Moment(d.n) {
+		own := d.allocOf[m]
+		for ; len(closings) > 0 && closings[0].at == m; closings = closings[1:] {
+			if closings[0].id != own {
+				step(closings[0].id, m)
+			}
+		}
+		if own != NoAlloc {
+			step(own, m)
+		}
+		values[m] = held
+	}
+	return newSeries(start, nil, values)
 }

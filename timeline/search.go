@@ -110,7 +110,7 @@ func (d *Device) sortKey(k SortKey) func(AllocID) uint64 {
 	a := &d.Allocs
 	switch k {
 	case SortSize:
-		return func(id AllocID) uint64 { return uint64(a.Size[id]) }
+		return func(id AllocID) uint64 { return uint64(a.Rounded[id]) }
 	case SortLifetime:
 		return func(id AllocID) uint64 { return uint64(d.lifespan(id)) }
 	case SortEnd:
@@ -196,7 +196,7 @@ func (s *selector) find(text string) uint64 {
 func (s *selector) selects(id AllocID) bool {
 	a, q := &s.d.Allocs, &s.q
 	switch {
-	case a.Size[id] < q.MinSize, q.MaxSize > 0 && a.Size[id] > q.MaxSize,
+	case a.Rounded[id] < q.MinSize, q.MaxSize > 0 && a.Rounded[id] > q.MaxSize,
 		q.Categories != 0 && q.Categories>>a.Category[id]&1 == 0,
 		q.ByStack && s.d.Origin(id) != q.Stack,
 		q.BySite && !s.d.sameSite(s.d.Origin(id), q.Stack),

@@ -85,7 +85,7 @@ func TestASearchForACallSiteFindsTheBlocksOfItsRow(t *testing.T) {
 			}
 			var bytes int64
 			for _, id := range found {
-				bytes += d.Allocs.Size[id]
+				bytes += d.Allocs.Rounded[id]
 			}
 			if d.Site(g.Stack) != "" && bytes != g.Bytes {
 				t.Errorf("%s has %d bytes, the search finds %d", g.Name, g.Bytes, bytes)

@@ -321,7 +321,7 @@ func (p *placer) place(runs []run) {
 // miss counts a block that lies in no segment.
 func (p *placer) miss(id AllocID) {
 	p.state.Unplaced++
-	p.state.UnplacedBytes += p.d.Allocs.Size[id]
+	p.state.UnplacedBytes += p.d.Allocs.Rounded[id]
 }
 
 // tile adds the segment of a run with its blocks, which are ordered by address.
@@ -393,15 +393,15 @@ func (s *AllocatorState) judge(d *Device, p *placer, doubts int) {
 	case p.conflicts+doubts > 0:
 		s.Exactness = Inferred
 		s.Reason = fmt.Sprintf("%d blocks or segments overlap others: events are missing", p.conflicts+doubts)
-	case d.Totals.Exactness != Exact:
+	case d.Totals.RequestedExactness != Exact:
 		s.Exactness, s.Reason = d.Totals.Exactness, d.Totals.Reason
 	case !d.Totals.FinalKnown && !d.Totals.BeginsEmpty:
 		s.Exactness, s.Reason = LowerBound, "segments that no event obtains or gives back are not in the recording"
-	case p.inferred > 0:
+	case p.inferred > 0 && d.Totals.Exactness != Exact:
 		s.Exactness = Inferred
 		s.Reason = fmt.Sprintf("sizes of %s active blocks follow the allocator's rule%s", Count(int64(p.inferred)), d.roundingNote())
 	default:
-		s.Reason = "every block's size is the allocator's own"
+		s.Reason = "every block's size is the allocator's own, or follows from its rules and what lies around it"
 	}
 }
 

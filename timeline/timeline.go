@@ -63,8 +63,8 @@ type Allocs struct {
 	Requested []Moment // its free_requested event, Never while allocated at the end
 	End       []Moment // its free_completed event, Never while active at the end
 	Addr      []uint64
-	Size      []int64 // requested bytes
-	Rounded   []int64 // bytes that the allocator gave; inferred by its rounding rule where the trace does not say
+	Size      []int64 // requested bytes, or what the allocator gave where the source records nothing else
+	Rounded   []int64 // bytes that the allocator gave, as allocated bytes count them; see rounding.go for where the trace does not say
 	Stack     []traces.StackID
 	Stream    []traces.StreamID
 	Version   []int32 // how many allocations the address had before: PyTorch's memory_viz prints b'<addr>_<version>
@@ -137,7 +137,8 @@ type Device struct {
 	Info   traces.Device
 	Allocs Allocs
 
-	// Allocated and Active count requested bytes, Reserved rounded bytes, each after every event.
+	// Allocated, Active and Reserved are what PyTorch calls so, in rounded bytes, after every event. RequestedSeries and
+	// RequestedActiveSeries have the first two in requested bytes.
 	Allocated, Active, Reserved *Series
 
 	Totals Totals
@@ -163,26 +164,33 @@ func (d *Device) Timeline() *Timeline { return d.tl }
 // Len returns the number of the device's events.
 func (d *Device) Len() int { return d.n }
 
-// Totals are the figures of architecture's definitions. Requested and rounded bytes stand beside each other; -1 is unknown. Allocations
-// counts alloc events, Segments the final state's (segment events where there is none), Streams those of events and segments. A
-// rounded peak is the highest of the rounded bytes, which may be at another moment than the requested peak.
+// Totals are the figures of one device over the whole recording, in bytes; -1 is unknown. Allocated, active and reserved are rounded
+// bytes, as PyTorch's memory_stats reports them; fields that end in Requested are the same series in requested bytes, -1 where the
+// source records only what the allocator gave. Each peak is the maximum of its own series, so that two peaks may be at different
+// moments. Allocations counts alloc events. Segments counts those of the final state, or segment events where there is none.
+// Streams counts the streams that events and segments name.
 type Totals struct {
 	Events, Allocations, OOMs, Streams, Segments int
 
-	StartAllocated, StartActive, StartReserved int64 // requested, requested, rounded
-	EndAllocated, EndActive, EndReserved       int64 // the final segments' own (rounded) figures where known, else the series' last
-	EndAllocatedRequested, EndActiveRequested  int64 // the series' last value
-	PeakAllocated, PeakActive, PeakReserved    int64 // requested, requested, rounded
-	PeakAllocatedRounded, PeakActiveRounded    int64
-	StartAllocatedRounded, StartActiveRounded  int64
+	StartAllocated, StartActive, StartReserved    int64
+	EndAllocated, EndActive, EndReserved          int64 // of the final segments where known, else the series' last values
+	PeakAllocated, PeakActive, PeakReserved       int64
+	StartAllocatedRequested, StartActiveRequested int64
+	EndAllocatedRequested, EndActiveRequested     int64
+	PeakAllocatedRequested, PeakActiveRequested   int64
 	// Unattributed is the part of StartAllocated that only the source's own total shows: no allocation of Allocs holds it.
 	Unattributed                         int64
 	PeakAt, PeakActiveAt, PeakReservedAt Moment // Start where the start is the peak
 	LawAllocated, LawActive, LawReserved int64  // start + sum - final: 0 where the law closes
-	FinalKnown                           bool
-	BeginsEmpty, Complete                bool
-	Exactness                            Exactness
-	Reason                               string // why the exactness is what it is, one clause
+	// LawAllocatedRequested and LawActiveRequested are the same in requested bytes, from the sizes that the events themselves give.
+	LawAllocatedRequested, LawActiveRequested int64
+
+	FinalKnown            bool
+	BeginsEmpty, Complete bool
+	Exactness             Exactness
+	Reason                string // why the exactness is what it is, one clause
+	// RequestedExactness is that of the figures in requested bytes, which need no rule about the sizes of blocks.
+	RequestedExactness Exactness
 }
 
 // PeakReservedOrAllocated returns the larger of the two peaks: what orders devices where one of them is unknown.

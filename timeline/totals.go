@@ -62,8 +62,8 @@ func (b *deviceBuilder) unattributed() {
 		return
 	}
 	b.counted = true
-	start := c.Value[0] - b.deltaUpTo(c, 0)
-	rest := start - t.StartAllocated
+	start := c.Value[0] - b.deltaUpTo(c, 0) // a source's total is in the unit of its events' sizes
+	rest := start - b.sums.allocatedRequested
 	if rest < 0 {
 		b.lose("counter_contradicts", traces.Fault, 1,
 			"the source's own total is below the sum of blocks freed without an allocation; the sum is shown")
@@ -72,8 +72,8 @@ func (b *deviceBuilder) unattributed() {
 	t.Unattributed = rest
 	t.StartAllocated += rest
 	t.StartActive += rest
-	b.sums.rounded += rest
-	b.sums.roundedActive += rest
+	b.sums.allocatedRequested += rest
+	b.sums.activeRequested += rest
 }
 
 // counter returns the device's counter of a name, nil where it has no sample.
@@ -116,8 +116,9 @@ func (b *deviceBuilder) counterDiffers() int64 {
 	if !b.counted || c == nil {
 		return 0
 	}
+	total := b.d.RequestedSeries() // in the unit of the events' sizes
 	for i := range c.Event {
-		if b.d.Allocated.At(b.momentOf(c, i)) != c.Value[i] {
+		if total.At(b.momentOf(c, i)) != c.Value[i] {
 			n++
 		}
 	}
@@ -139,16 +140,23 @@ func (b *deviceBuilder) finishTotals() {
 
 	t.PeakAllocated, t.PeakAt = d.Allocated.Max()
 	t.PeakActive, t.PeakActiveAt = d.Active.Max()
-	t.PeakAllocatedRounded, t.PeakActiveRounded = b.sums.peakRounded, b.sums.peakRoundedActive
-	t.EndAllocatedRequested, t.EndActiveRequested = d.Allocated.Last(), d.Active.Last()
-	t.EndAllocated, t.EndActive = b.sums.rounded, b.sums.roundedActive
+	s := &b.sums
+	t.PeakAllocatedRequested, t.PeakActiveRequested = s.peakAllocatedRequested, s.peakActiveRequested
+	t.EndAllocatedRequested, t.EndActiveRequested = s.allocatedRequested, s.activeRequested
+	t.EndAllocated, t.EndActive = d.Allocated.Last(), d.Active.Last()
 	if t.FinalKnown {
+		t.LawAllocated, t.LawActive = t.EndAllocated-f.allocated, t.EndActive-f.active
+		t.LawAllocatedRequested = t.StartAllocatedRequested + s.alloc - s.requested - f.allocatedRequested
+		t.LawActiveRequested = t.StartActiveRequested + s.alloc - s.completed - f.activeRequested
 		t.EndAllocated, t.EndActive = f.allocated, f.active
-		t.LawAllocated = t.StartAllocated + b.sums.alloc - b.sums.requested - f.allocatedRequested
-		t.LawActive = t.StartActive + b.sums.alloc - b.sums.completed - f.activeRequested
 	}
 	b.countLosses(&f)
 	b.judge()
+	if b.rule.given {
+		t.StartAllocatedRequested, t.StartActiveRequested = -1, -1
+		t.EndAllocatedRequested, t.EndActiveRequested = -1, -1
+		t.PeakAllocatedRequested, t.PeakActiveRequested = -1, -1
+	}
 }
 
 // streams counts the streams that the device's events and segments name.
@@ -274,6 +282,8 @@ func (b *deviceBuilder) countLosses(f *finalSums) {
 	}
 	law("law_allocated", t.LawAllocated, "allocated")
 	law("law_active", t.LawActive, "active")
+	law("law_allocated_requested", t.LawAllocatedRequested, "allocated, in requested bytes")
+	law("law_active_requested", t.LawActiveRequested, "active, in requested bytes")
 	law("law_reserved", t.LawReserved, "reserved: more was given back than there was")
 	own := max(f.ownAllocated-f.allocated, f.allocated-f.ownAllocated) + max(f.ownActive-f.active, f.active-f.ownActive)
 	b.lose("segment_sums_differ", traces.Fault, own, "bytes by which the segments' own sums differ from those of their blocks")
@@ -288,7 +298,7 @@ func (b *deviceBuilder) judge() {
 			broken++
 		}
 	}
-	closes := t.LawAllocated == 0 && t.LawActive == 0 && t.LawReserved == 0
+	closes := worst(t) == 0
 	known := t.FinalKnown || b.counted || b.d.Info.Kind == traces.DeviceArena
 	t.BeginsEmpty = known && t.StartAllocated == 0 && t.StartActive == 0 && (t.StartReserved == 0 || !t.FinalKnown)
 	switch {
@@ -306,7 +316,8 @@ func (b *deviceBuilder) judge() {
 	case t.FinalKnown && t.Events == 0:
 		t.Reason = "the file is the allocator's own state at one moment"
 	case t.FinalKnown:
-		t.Reason = "within the recorded window, which begins with memory in use: its events lead to the final state"
+		t.Reason = "within the recorded window, which begins with memory in use: its events lead to the final state; before it the process " +
+			"may have held more"
 	case b.counted:
 		t.Reason = "the source's own total says what was in use at the start"
 	case b.d.Info.Kind == traces.DeviceArena && t.StartAllocated == 0:
@@ -316,11 +327,15 @@ func (b *deviceBuilder) judge() {
 		t.Reason = "blocks that were there before the recording and never freed are not in it"
 	}
 	t.Complete = t.BeginsEmpty && t.Exactness == Exact
+	t.RequestedExactness = t.Exactness
+	if why := b.sizes.doubt(b); t.Exactness == Exact && why != "" {
+		t.Exactness, t.Reason = Inferred, why
+	}
 }
 
 func worst(t *Totals) int64 {
 	w := int64(0)
-	for _, l := range [...]int64{t.LawAllocated, t.LawActive, t.LawReserved} {
+	for _, l := range [...]int64{t.LawAllocated, t.LawActive, t.LawReserved, t.LawAllocatedRequested, t.LawActiveRequested} {
 		w = max(w, l, -l)
 	}
 	return w

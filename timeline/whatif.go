@@ -53,9 +53,9 @@ func (d *Device) life(a AllocID, bytes int64) cut {
 // cutsOf returns a cut for every allocation of which less picks bytes off.
 func (d *Device) cutsOf(less func(AllocID) int64) []cut {
 	var cuts []cut
-	for a := range d.Allocs.Size {
+	for a := range d.Allocs.Rounded {
 		if n := less(AllocID(a)); n > 0 {
-			cuts = append(cuts, d.life(AllocID(a), min(n, d.Allocs.Size[a])))
+			cuts = append(cuts, d.life(AllocID(a), min(n, d.Allocs.Rounded[a])))
 		}
 	}
 	return cuts

@@ -10,7 +10,7 @@ type Action uint8
 const (
 	// ActionUnknown is an action that this version does not know; its name is kept in the event's Detail.
 	ActionUnknown Action = iota
-	// Alloc hands out a block; Size is the requested size.
+	// Alloc hands out a block; Size is the requested size, or the block's where the source records nothing else.
 	Alloc
 	// FreeRequested is the user's free; the block may still be in use on another stream.
 	FreeRequested
@@ -26,7 +26,7 @@ const (
 	SegmentMap
 	// SegmentUnmap is a run of an expandable segment being unmapped.
 	SegmentUnmap
-	// OOM is an allocation that failed after the allocator's retries; Size is what was asked for and Addr holds the bytes that
+	// OOM is an allocation that failed after the allocator's retries; Size is the request, rounded, and Addr holds the bytes that
 	// the driver still had free (PyTorch's device_free), see [Event.DeviceFree].
 	OOM
 	// Snapshot marks the moment at which a snapshot was taken.

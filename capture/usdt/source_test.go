@@ -168,12 +168,13 @@ func TestASourceCutsItsEventsIntoWindowsThatEachAddUp(t *testing.T) {
 
 // heldBytes returns what a trace of one device holds at its end and at its most.
 func heldBytes(tr *traces.Trace) (now, most int64) {
+	var rule traces.Rounding
 	for i := range tr.Events.Len() {
 		switch e := tr.Events.At(i); e.Action {
 		case traces.Alloc:
-			now += e.Size
+			now += rule.Round(e.Size)
 		case traces.Free:
-			now -= e.Size
+			now -= rule.Round(e.Size)
 		}
 		if tr.Events.Time[i] > 0 { // a window begins with all of what was there before
 			most = max(most, now)

@@ -196,24 +196,27 @@ func (w *windower) alloc(s space, e event, at int64) {
 	if old, known := w.held[s][e.addr]; known { // its free was lost, or bypassed the probes
 		w.b.Lose("missed_frees", traces.DataLoss, 1, "memory was handed out again whose free was not seen; it is shown as freed at that moment")
 		old.stack = -1
-		w.count(s, -old.size)
+		w.count(s, old.size, -1)
 		w.release(s, e.addr, old, at)
 	}
 	w.held[s][e.addr] = h
-	w.count(s, h.size)
+	w.count(s, h.size, 1)
 	w.emit(s, true, e.addr, h, at)
 	if s == physical {
 		w.sample(h.size, at)
 	}
 }
 
-// count follows how much is held. Physical memory without an address is counted where it is mapped, and pinned memory is the host's.
-func (w *windower) count(s space, delta int64) {
+// count follows how much is held; sign is 1 for memory that is handed out, -1 for what is freed. Of blocks, probes see the request,
+// and allocated is what PyTorch rounds it to by default. Physical memory without an address is counted where it is mapped, and pinned
+// memory is the host's.
+func (w *windower) count(s space, size, sign int64) {
 	switch s {
 	case blocks:
-		w.allocated.add(delta)
+		var rule traces.Rounding
+		w.allocated.add(sign * rule.Round(size))
 	case segments, mapped:
-		w.reserved.add(delta)
+		w.reserved.add(sign * size)
 	}
 }
 
@@ -226,7 +229,7 @@ func (w *windower) free(s space, e event, at int64) {
 	}
 	delete(w.held[s], e.addr)
 	h.stack = e.stack
-	w.count(s, -h.size)
+	w.count(s, h.size, -1)
 	w.release(s, e.addr, h, at)
 }
 
@@ -248,7 +251,7 @@ func (w *windower) unmap(e event, at int64) {
 			}
 			delete(w.held[mapped], addr)
 			h.stack = e.stack
-			w.count(mapped, -h.size)
+			w.count(mapped, h.size, -1)
 			w.release(mapped, addr, h, at)
 			addr += uint64(h.size)
 		}

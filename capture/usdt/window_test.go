@@ -145,8 +145,13 @@ func TestAWindowBeginsWithWhatTheOneBeforeLeftAliveWhateverTheEventsAre(t *testi
 			}
 			end = live
 			var held int64 // a size of all ones wraps around, and back when it is freed
+			var rule traces.Rounding
 			for key, size := range live {
-				if key.device.Kind == traces.DeviceGPU {
+				switch {
+				case key.device.Kind != traces.DeviceGPU:
+				case w.blocksToo:
+					held += rule.Round(size)
+				default:
 					held += size
 				}
 			}

@@ -82,7 +82,7 @@ func newEstimateCommand(a *app) *cobra.Command {
 	p.IntVar(&e.processes, "world-size", 0, "processes that train together, as torchrun would start; one is estimated")
 	p.BoolVar(&e.eager, "eager", false, "leave torch.compile out, instead of refusing a script that uses it")
 	p.BoolVar(&e.cpu, "cpu", false, "train on the CPU: the script finds no GPU")
-	p.BoolVar(&e.flags.json, "json", false, "print JSON (schema_version 1), sizes in bytes and times in nanoseconds")
+	p.BoolVar(&e.flags.json, "json", false, "print JSON (schema_version 2), sizes in bytes and times in nanoseconds")
 	e.flags.writing(cmd)
 	p.Lookup("output").Usage = "also write the steps, of the first size, to a native file for replay and compare"
 	p.SetInterspersed(false)

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/report"
 )
 
 // label says at which size.
@@ -118,6 +119,7 @@ type estimateSizeJSON struct {
 	Sequence   int                    `json:"sequence"`
 	Fits       bool                   `json:"fits"`
 	Peak       int64                  `json:"peak_allocated_bytes"`
+	Requested  int64                  `json:"peak_allocated_requested_bytes"`
 	PeakStep   int                    `json:"peak_step"`
 	Reserved   int64                  `json:"reserved_bytes"`
 	StepTime   int64                  `json:"step_time_ns"`
@@ -127,17 +129,18 @@ type estimateSizeJSON struct {
 }
 
 type estimateCategoryJSON struct {
-	Name  string `json:"name"`
-	Bytes int64  `json:"bytes"`
+	Name      string `json:"name"`
+	Bytes     int64  `json:"bytes"`
+	Requested int64  `json:"requested_bytes"`
 }
 
 func (e *estimateCommand) writeJSON(w io.Writer, all []*estimated, largest *largestFit) error {
-	j := estimateJSON{Schema: 1, Budget: e.budget, Outside: e.outside, Hardware: e.hardware.Name, Torch: all[0].result.Torch, Notes: e.notes(all)}
+	j := estimateJSON{Schema: report.SchemaVersion, Budget: e.budget, Outside: e.outside, Hardware: e.hardware.Name, Torch: all[0].result.Torch, Notes: e.notes(all)}
 	for _, x := range all {
-		s := estimateSizeJSON{Batch: x.batch, Sequence: x.sequence, Fits: x.fits, Peak: x.peak, PeakStep: x.step, Reserved: x.reserved,
+		s := estimateSizeJSON{Batch: x.batch, Sequence: x.sequence, Fits: x.fits, Peak: x.peak, Requested: x.device.Totals.PeakAllocatedRequested, PeakStep: x.step, Reserved: x.reserved,
 			StepTime: x.stepTime, Steps: x.result.Steps, MadeUp: x.result.Asked(), ByCategory: []estimateCategoryJSON{}}
 		for _, g := range x.device.Breakdown(x.device.Totals.PeakAt, timeline.ByCategory) {
-			s.ByCategory = append(s.ByCategory, estimateCategoryJSON{g.Name, g.Bytes})
+			s.ByCategory = append(s.ByCategory, estimateCategoryJSON{g.Name, g.Bytes, g.Requested})
 		}
 		j.Results = append(j.Results, s)
 	}

@@ -52,7 +52,7 @@ func (f *flags) window(c *cobra.Command) {
 // reporting adds the flags of commands that print a report.
 func (f *flags) reporting(c *cobra.Command) {
 	p := c.Flags()
-	p.BoolVar(&f.json, "json", false, "print JSON (schema_version 1), sizes in bytes and times in nanoseconds")
+	p.BoolVar(&f.json, "json", false, "print JSON (schema_version 2), sizes in bytes and times in nanoseconds")
 	p.IntVar(&f.top, "top", 0, "how many call sites, modules and sizes to list")
 	f.writing(c)
 }

@@ -267,7 +267,7 @@ func (r *replay) caveats() {
 	if r.report.Settings.GarbageCollectionThreshold > 0 && r.report.Settings.MemoryFraction == 0 {
 		note("garbage_collection_threshold is a share of a memory fraction that is not recorded: garbage collection is not replayed")
 	}
-	if r.d.Totals.Exactness != timeline.Exact {
+	if r.d.Totals.RequestedExactness != timeline.Exact {
 		note("%s", r.d.Totals.Reason)
 	}
 	if len(r.report.Settings.Unmodelled) > 0 {

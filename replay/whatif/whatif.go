@@ -192,7 +192,7 @@ func (w *whatIf) reproduce(ctx context.Context) error {
 	if w.failed != timeline.Start {
 		want = w.d.Reserved.Range(0, w.failed+1).Max
 	}
-	w.exact = proven(r.Fidelity) && p.completes && p.stats.PeakReserved == want && t.Exactness == timeline.Exact
+	w.exact = proven(r.Fidelity) && p.completes && p.stats.PeakReserved == want && t.RequestedExactness == timeline.Exact
 	if p.stats.PeakReserved != want {
 		r.Notes = append(r.Notes, fmt.Sprintf("with segments at other addresses the recorded settings would hold %d bytes, %+d",
 			p.stats.PeakReserved, p.stats.PeakReserved-want))

@@ -262,7 +262,7 @@ func TestJSONHoldsStatsAllocationsAndTheirStacks(t *testing.T) {
 	if err := json.Unmarshal(b.Bytes(), &v); err != nil {
 		t.Fatal(err)
 	}
-	if v.SchemaVersion != 1 || len(v.Allocations) != 51 || len(v.Stacks) != 2 || *v.Stats.Devices[0].PeakAllocated != 110<<20 {
+	if v.SchemaVersion != 2 || len(v.Allocations) != 51 || len(v.Stacks) != 2 || *v.Stats.Devices[0].PeakAllocated != 110<<20 {
 		t.Errorf("schema %d, %d allocations, %d stacks", v.SchemaVersion, len(v.Allocations), len(v.Stacks))
 	}
 	for _, a := range v.Allocations {

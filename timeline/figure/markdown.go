@@ -45,12 +45,13 @@ func (m *markdownWriter) document(s *report.Stats, d *report.DeviceStats, top in
 	m.f("%s · %s %d · %s events · %s", s.Source.Format, d.DeviceKind, d.Device, report.Grouped(d.Events), s.Kind)
 	m.f("figures are %s: %s\n", strings.ReplaceAll(d.Exactness, "_", " "), report.EscapeMarkdown(d.ExactnessReason))
 	m.f("| | start | peak | end |\n|---|--:|--:|--:|")
-	m.f("| allocated (requested bytes) | %s | %s | %s |", m.bytes(d.StartAllocated), m.bytes(d.PeakAllocated),
+	m.f("| allocated | %s | %s | %s |", m.bytes(d.StartAllocated), m.bytes(d.PeakAllocated), m.bytes(d.EndAllocated))
+	m.f("| allocated, requested bytes | %s | %s | %s |", m.bytes(d.StartAllocatedRequested), m.bytes(d.PeakAllocatedRequested),
 		m.bytes(d.EndAllocatedRequested))
-	m.f("| active (requested bytes) | %s | %s | %s |", m.bytes(d.StartActive), m.bytes(d.PeakActive), m.bytes(d.EndActiveRequested))
+	m.f("| active | %s | %s | %s |", m.bytes(d.StartActive), m.bytes(d.PeakActive), m.bytes(d.EndActive))
 	m.f("| reserved | %s | %s | %s |", m.bytes(d.StartReserved), m.bytes(d.PeakReserved), m.bytes(d.EndReserved))
 	if f := d.Fragmentation; f != nil {
-		m.f("\nAt the %s: active %s + rounding %s + stranded %s + cached %s = reserved %s; largest free block %s.", f.At,
+		m.f("\nAt the %s: requested %s + rounding %s + stranded %s + cached %s = reserved %s; largest free block %s.", f.At,
 			m.units.Bytes(f.ActiveRequested), m.units.Bytes(f.Internal), m.units.Bytes(f.Stranded), m.units.Bytes(f.Cached),
 			m.units.Bytes(f.Reserved), m.units.Bytes(f.LargestFree))
 	}

@@ -84,7 +84,7 @@ func parquetColumns() []*parquetColumn {
 			return int64(n)
 		}),
 		intColumn("bytes", convertedNone, func(r *allocation) int64 { return r.Bytes }),
-		intColumn("rounded_bytes", convertedNone, func(r *allocation) int64 { return r.Rounded }),
+		intColumn("requested_bytes", convertedNone, func(r *allocation) int64 { return r.Requested }),
 		intColumn("stream", convertedUint64, func(r *allocation) int64 { return int64(r.Stream) }),
 		optionalColumn("start_ns", func(r *allocation) *int64 { return r.StartNs }),
 		optionalColumn("free_requested_ns", func(r *allocation) *int64 { return r.FreedNs }),

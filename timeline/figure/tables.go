@@ -64,8 +64,8 @@ type allocation struct {
 	Name      string `json:"name"`
 	Device    string `json:"device"`
 	Address   string `json:"address"`
-	Bytes     int64  `json:"bytes"`
-	Rounded   int64  `json:"rounded_bytes"`
+	Bytes     int64  `json:"bytes"` // rounded
+	Requested int64  `json:"requested_bytes"`
 	Stream    uint64 `json:"stream"`
 	StartNs   *int64 `json:"start_ns"`
 	FreedNs   *int64 `json:"free_requested_ns"`
@@ -114,8 +114,8 @@ func rowsOf(ctx context.Context, d *timeline.Device, s report.Span, row func(*al
 		}
 		r := allocation{
 			Name: d.Name(timeline.AllocID(i)), Device: report.DeviceName(d.Info), Address: "0x" + strconv.FormatUint(a.Addr[i],
-				16), Bytes: a.Size[i],
-			Rounded: a.Rounded[i], Stream: tr.Streams[a.Stream[i]], Category: a.Category[i].String(), Inferred: a.Inferred[i],
+				16), Bytes: a.Rounded[i],
+			Requested: a.Size[i], Stream: tr.Streams[a.Stream[i]], Category: a.Category[i].String(), Inferred: a.Inferred[i],
 			Module: n.module, Site: n.site, StackID: int(stack), stackText: stack,
 		}
 		r.Start, r.StartNs = moment(a.Start[i])
@@ -136,14 +136,14 @@ func CSV(ctx context.Context, w io.Writer, d *timeline.Device, o Options) error 
 		return err
 	}
 	out := csv.NewWriter(w)
-	header := []string{"name", "device", "address", "bytes", "rounded_bytes", "stream", "start_ns", "free_requested_ns",
+	header := []string{"name", "device", "address", "bytes", "requested_bytes", "stream", "start_ns", "free_requested_ns",
 		"end_ns", "start_event",
 		"free_requested_event", "end_event", "category", "category_inferred", "module", "site", "stack"}
 	if err := out.Write(header); err != nil {
 		return err
 	}
 	err = rowsOf(ctx, d, span, func(r *allocation) error {
-		return out.Write([]string{r.Name, r.Device, r.Address, itoa(r.Bytes), itoa(r.Rounded), strconv.FormatUint(r.Stream, 10),
+		return out.Write([]string{r.Name, r.Device, r.Address, itoa(r.Bytes), itoa(r.Requested), strconv.FormatUint(r.Stream, 10),
 			opt(r.StartNs),
 			opt(r.FreedNs), opt(r.EndNs), opt(r.Start), opt(r.Freed), opt(r.End), r.Category, strconv.FormatBool(r.Inferred),
 			r.Module, r.Site,

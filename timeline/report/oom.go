@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
 )
 
 // OOM is the report of why a process ran out of memory, or, where it did not, of what its peak is made of.
@@ -30,12 +31,46 @@ type OOMDevice struct {
 	Time       *int64         `json:"time_ns"`
 	Asked      *int64         `json:"asked_bytes"`
 	Free       *int64         `json:"free_bytes"`
+	Books      Books          `json:"books"`
 	State      *Fragmentation `json:"state"`
 	Causes     []Cause        `json:"causes"`
 	Holders    []StackRow     `json:"holders"`
 	Levers     []Lever        `json:"levers"`
 	// Simulation is nil where nobody was asked.
 	Simulation *Simulation `json:"simulation"`
+}
+
+// Books are the allocator's figures at the moment of the autopsy, as PyTorch's memory_stats and the out-of-memory error's message have
+// them. Nil is what the trace cannot show.
+type Books struct {
+	Allocated          *int64 `json:"allocated_bytes"`
+	AllocatedRequested *int64 `json:"allocated_requested_bytes"`
+	Active             *int64 `json:"active_bytes"`
+	ActiveRequested    *int64 `json:"active_requested_bytes"`
+	Reserved           *int64 `json:"reserved_bytes"`
+	// Tried is what the allocator asked the driver for: the message says "Tried to allocate". Nil without a failed request.
+	Tried *int64 `json:"tried_bytes"`
+	// PoolsIdle are inactive bytes in private pools: the message calls them "allocated in private pools".
+	PoolsIdle *int64 `json:"private_pools_idle_bytes"`
+	// Unallocated is reserved - allocated - PoolsIdle: the message says "reserved by PyTorch but unallocated".
+	Unallocated *int64 `json:"unallocated_bytes"`
+}
+
+func newBooks(d *timeline.Device, a *timeline.Autopsy) Books {
+	b := Books{Allocated: known(d.Allocated.At(a.At)), Active: known(d.Active.At(a.At)), Tried: known(a.Tried)}
+	if d.RequestedKnown() {
+		b.AllocatedRequested, b.ActiveRequested = known(d.RequestedSeries().At(a.At)), known(d.RequestedActiveSeries().At(a.At))
+	}
+	if s := a.State; s != nil && s.Known {
+		idle := int64(0)
+		for i := range s.Segments {
+			if g := &s.Segments[i]; g.Pool != (traces.Pool{}) {
+				idle += g.Size - g.Active
+			}
+		}
+		b.Reserved, b.PoolsIdle, b.Unallocated = known(s.Reserved), &idle, known(s.Reserved-*b.Allocated-idle)
+	}
+	return b
 }
 
 // Cause is one part of the explanation.
@@ -88,7 +123,7 @@ func newOOMDevice(d *timeline.Device, a *timeline.Autopsy, o Options) OOMDevice 
 		Device: d.Info.Ordinal, DeviceKind: d.Info.Kind.String(), Name: d.Info.Name, Sentence: a.Sentence, OOM: a.OOM,
 		Inferred: a.Inferred,
 		Event:    eventOf(a.At), Time: timeOf(d, a.At), Asked: known(a.Asked), Free: known(a.Free),
-		Causes: []Cause{}, Holders: newStackRows(d.Timeline().Places(), a.Holders, o.top(defaultTopJSON)), Levers: []Lever{},
+		Books: newBooks(d, a), Causes: []Cause{}, Holders: newStackRows(d, a.Holders, o.top(defaultTopJSON)), Levers: []Lever{},
 	}
 	if a.State != nil && a.State.Known {
 		row.State = newFragmentation(a.State, "peak")
@@ -154,15 +189,35 @@ func (d *OOMDevice) print(p *printer, o Options, named bool) {
 	if len(asked) > 0 {
 		p.line("request   %s", strings.Join(asked, "; "))
 	}
+	d.printBooks(p, o)
 	if f := d.State; f != nil {
 		unit, format := o.Units.Column(f.Reserved)
-		p.line("state     active %s + rounding %s + stranded %s + cached %s = reserved %s %s", format(f.ActiveRequested),
+		p.line("state     requested %s + rounding %s + stranded %s + cached %s = reserved %s %s", format(f.ActiveRequested),
 			format(f.Internal), format(f.Stranded), format(f.Cached), format(f.Reserved), unit)
 		p.line("          pending frees %s %s; largest free block %s", format(f.PendingFree), unit, o.Units.Bytes(f.LargestFree))
 	}
 	d.printCauses(p, o)
 	d.printHolders(p, o)
 	d.printLevers(p, o)
+}
+
+// printBooks prints the figures that PyTorch's message gives, so that a reader finds them again.
+func (d *OOMDevice) printBooks(p *printer, o Options) {
+	b := &d.Books
+	if b.Allocated == nil {
+		return
+	}
+	says := []string{"allocated " + o.Units.Bytes(*b.Allocated)}
+	if r := b.AllocatedRequested; r != nil && o.Units.Bytes(*r) != o.Units.Bytes(*b.Allocated) {
+		says[0] += " (requested " + o.Units.Bytes(*r) + ")"
+	}
+	if b.PoolsIdle != nil && *b.PoolsIdle > 0 {
+		says = append(says, "idle in private pools "+o.Units.Bytes(*b.PoolsIdle))
+	}
+	if b.Unallocated != nil {
+		says = append(says, "reserved but unallocated "+o.Units.Bytes(*b.Unallocated))
+	}
+	p.line("PyTorch   %s", strings.Join(says, "; "))
 }
 
 func (d *OOMDevice) printCauses(p *printer, o Options) {

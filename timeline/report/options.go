@@ -13,8 +13,9 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// SchemaVersion is the version of every JSON report.
-const SchemaVersion = 1
+// SchemaVersion is the version of every JSON report. In version 1, allocated and active bytes were requested bytes at the start and the
+// peak and rounded ones at the end; since version 2 they are rounded throughout.
+const SchemaVersion = 2
 
 // Options says what a report shows and how.
 type Options struct {

@@ -80,9 +80,10 @@ var contract = map[string]string{
 	"devices.end_allocated_bytes":  "number|null", "devices.end_active_bytes": "number|null",
 	"devices.end_reserved_bytes":   "number|null",
 	"devices.peak_allocated_bytes": "number|null", "devices.peak_active_bytes": "number|null",
-	"devices.peak_reserved_bytes":           "number|null",
-	"devices.start_allocated_rounded_bytes": "number|null", "devices.peak_allocated_rounded_bytes": "number|null",
+	"devices.peak_reserved_bytes":             "number|null",
+	"devices.start_allocated_requested_bytes": "number|null", "devices.start_active_requested_bytes": "number|null",
 	"devices.end_allocated_requested_bytes": "number|null", "devices.end_active_requested_bytes": "number|null",
+	"devices.peak_allocated_requested_bytes": "number|null", "devices.peak_active_requested_bytes": "number|null",
 	"devices.peak_time_ns": "number|null", "devices.peak_event": "number|null", "devices.exactness": "string",
 	"devices.exactness_reason": "string",
 	"devices.fragmentation.at": "string", "devices.fragmentation.internal_bytes": "number",
@@ -95,6 +96,7 @@ var contract = map[string]string{
 	"devices.peak.by_module": "array", "devices.peak.by_size": "array",
 	"devices.iterations.index": "number", "devices.iterations.start_ns": "number|null", "devices.iterations.end_ns": "number|null",
 	"devices.iterations.peak_allocated_bytes": "number", "devices.iterations.source": "string",
+	"devices.iterations.peak_allocated_requested_bytes": "number|null",
 }
 
 func TestStatsJSONKeepsItsContract(t *testing.T) {
@@ -148,8 +150,8 @@ func kindAt(v any, path []string) string {
 
 func TestIterationsAndPeakCountFromTheTracesFirstEvent(t *testing.T) {
 	d := stats(t, build(t, steps(3, 1, "x")), Options{}).Devices[0]
-	if d.PeakTime == nil || *d.PeakTime != 200 || *d.PeakEvent != 2 || *d.PeakAllocated != 6000 {
-		t.Errorf("peak %v at %v, event %v; want 6000 at 200, event 2", *d.PeakAllocated, d.PeakTime, d.PeakEvent)
+	if d.PeakTime == nil || *d.PeakTime != 200 || *d.PeakEvent != 2 || *d.PeakAllocated != 6144 {
+		t.Errorf("peak %v at %v, event %v; want 6144 at 200, event 2", *d.PeakAllocated, d.PeakTime, d.PeakEvent)
 	}
 	if len(d.Iterations) != 3 || *d.Iterations[0].Start != 100 {
 		t.Errorf("iterations %+v, want three, the first from 100", d.Iterations)
@@ -172,20 +174,21 @@ func TestAStretchHasItsOwnStartPeakAndEnd(t *testing.T) {
 		t.Fatal(err1, err2)
 	}
 	d := stats(t, build(t, steps(3, 1, "x")), Options{From: from, To: to}).Devices[0]
-	if d.Events != 1 || d.Allocations != 1 || *d.StartAllocated != 1000 || *d.PeakAllocated != 6000 || *d.EndAllocatedRequested != 6000 {
-		t.Errorf("got %d events, %d allocations, start %d, peak %d, end %d; want 1, 1, 1000, 6000, 6000",
-			d.Events, d.Allocations, *d.StartAllocated, *d.PeakAllocated, *d.EndAllocatedRequested)
+	if d.Events != 1 || d.Allocations != 1 || *d.StartAllocated != 1024 || *d.PeakAllocated != 6144 || *d.EndAllocated != 6144 {
+		t.Errorf("got %d events, %d allocations, start %d, peak %d, end %d; want 1, 1, 1024, 6144, 6144",
+			d.Events, d.Allocations, *d.StartAllocated, *d.PeakAllocated, *d.EndAllocated)
 	}
-	if d.EndAllocated != nil || d.PeakAllocatedRounded != nil {
-		t.Error("rounded bytes of a stretch are not known and must be null")
+	if *d.StartAllocatedRequested != 1000 || *d.PeakAllocatedRequested != 6000 || *d.EndActiveRequested != 6000 {
+		t.Errorf("requested: start %d, peak %d, end active %d; want 1000, 6000, 6000",
+			*d.StartAllocatedRequested, *d.PeakAllocatedRequested, *d.EndActiveRequested)
 	}
 }
 
 func TestAStretchMayHoldThePeakInItsStartingState(t *testing.T) {
 	from, _ := ParsePosition("3") // the free: before it stands the peak
 	d := stats(t, build(t, steps(1, 1, "x")), Options{From: from}).Devices[0]
-	if *d.PeakAllocated != 6000 || *d.PeakEvent != 2 {
-		t.Errorf("peak %d at event %d, want 6000 at the event before the stretch", *d.PeakAllocated, *d.PeakEvent)
+	if *d.PeakAllocated != 6144 || *d.PeakEvent != 2 {
+		t.Errorf("peak %d at event %d, want 6144 at the event before the stretch", *d.PeakAllocated, *d.PeakEvent)
 	}
 }
 

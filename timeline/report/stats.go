@@ -38,9 +38,9 @@ type Loss struct {
 	Detail   string `json:"detail"`
 }
 
-// DeviceStats are the figures of one device. start_* and peak_* of allocated and active are requested bytes, *_reserved is
-// rounded bytes, end_allocated and end_active are the final segments' rounded bytes where the trace has them; the other unit
-// stands beside.
+// DeviceStats are the figures of one device. Allocated, active and reserved bytes are what PyTorch's memory_stats calls so, that is
+// rounded; beside the first two stand the requested bytes, nil where the source does not record them. Each peak is the maximum of
+// its own series.
 type DeviceStats struct {
 	Device     int    `json:"device"`
 	DeviceKind string `json:"device_kind"`
@@ -54,11 +54,11 @@ type DeviceStats struct {
 	Streams     int `json:"streams"`
 	Segments    int `json:"segments"`
 
-	StartAllocated        *int64 `json:"start_allocated_bytes"`
-	StartAllocatedRounded *int64 `json:"start_allocated_rounded_bytes"`
-	StartActive           *int64 `json:"start_active_bytes"`
-	StartActiveRounded    *int64 `json:"start_active_rounded_bytes"`
-	StartReserved         *int64 `json:"start_reserved_bytes"`
+	StartAllocated          *int64 `json:"start_allocated_bytes"`
+	StartAllocatedRequested *int64 `json:"start_allocated_requested_bytes"`
+	StartActive             *int64 `json:"start_active_bytes"`
+	StartActiveRequested    *int64 `json:"start_active_requested_bytes"`
+	StartReserved           *int64 `json:"start_reserved_bytes"`
 
 	EndAllocated          *int64 `json:"end_allocated_bytes"`
 	EndAllocatedRequested *int64 `json:"end_allocated_requested_bytes"`
@@ -66,11 +66,11 @@ type DeviceStats struct {
 	EndActiveRequested    *int64 `json:"end_active_requested_bytes"`
 	EndReserved           *int64 `json:"end_reserved_bytes"`
 
-	PeakAllocated        *int64 `json:"peak_allocated_bytes"`
-	PeakAllocatedRounded *int64 `json:"peak_allocated_rounded_bytes"`
-	PeakActive           *int64 `json:"peak_active_bytes"`
-	PeakActiveRounded    *int64 `json:"peak_active_rounded_bytes"`
-	PeakReserved         *int64 `json:"peak_reserved_bytes"`
+	PeakAllocated          *int64 `json:"peak_allocated_bytes"`
+	PeakAllocatedRequested *int64 `json:"peak_allocated_requested_bytes"`
+	PeakActive             *int64 `json:"peak_active_bytes"`
+	PeakActiveRequested    *int64 `json:"peak_active_requested_bytes"`
+	PeakReserved           *int64 `json:"peak_reserved_bytes"`
 
 	PeakTime          *int64 `json:"peak_time_ns"`
 	PeakEvent         *int64 `json:"peak_event"`
@@ -97,9 +97,11 @@ type Window struct {
 
 // LawDifference is start + sum of events - final state, in bytes: 0 where the recording accounts for everything.
 type LawDifference struct {
-	Allocated int64 `json:"allocated_bytes"`
-	Active    int64 `json:"active_bytes"`
-	Reserved  int64 `json:"reserved_bytes"`
+	Allocated          int64 `json:"allocated_bytes"`
+	AllocatedRequested int64 `json:"allocated_requested_bytes"`
+	Active             int64 `json:"active_bytes"`
+	ActiveRequested    int64 `json:"active_requested_bytes"`
+	Reserved           int64 `json:"reserved_bytes"`
 }
 
 // Fragmentation is where reserved bytes are that no tensor uses, at one moment:
@@ -126,48 +128,52 @@ type Breakdown struct {
 	BySize     []GroupRow    `json:"by_size"`
 }
 
-// CategoryRow is a category's share of the peak, in requested bytes. Name is torch.profiler's name of the category, or says that
+// CategoryRow is a category's share of the peak. Name is torch.profiler's name of the category, or says that
 // the bytes are in the source's own total only.
 type CategoryRow struct {
-	Name     string `json:"name"`
-	Bytes    int64  `json:"bytes"`
-	Blocks   int    `json:"blocks"`
-	Inferred bool   `json:"inferred"`
+	Name      string `json:"name"`
+	Bytes     int64  `json:"bytes"`
+	Requested *int64 `json:"requested_bytes"`
+	Blocks    int    `json:"blocks"`
+	Inferred  bool   `json:"inferred"`
 }
 
 // StackRow is a stack's or a call site's share of the peak. Stack is outermost frame first, empty where none was recorded; of a call
 // site it is that of the largest block.
 type StackRow struct {
-	Site   string   `json:"site"`
-	Stack  []string `json:"stack"`
-	Bytes  int64    `json:"bytes"`
-	Blocks int      `json:"blocks"`
+	Site      string   `json:"site"`
+	Stack     []string `json:"stack"`
+	Bytes     int64    `json:"bytes"`
+	Requested *int64   `json:"requested_bytes"`
+	Blocks    int      `json:"blocks"`
 }
 
 // GroupRow is a module's or size class's share of the peak.
 type GroupRow struct {
-	Name     string `json:"name"`
-	Bytes    int64  `json:"bytes"`
-	Blocks   int    `json:"blocks"`
-	Inferred bool   `json:"inferred"`
+	Name      string `json:"name"`
+	Bytes     int64  `json:"bytes"`
+	Requested *int64 `json:"requested_bytes"`
+	Blocks    int    `json:"blocks"`
+	Inferred  bool   `json:"inferred"`
 }
 
 // Iteration is one training step, Index counted from 0 (text and screens call it by the number at the end of Name); times count from the trace's first
 // event and are nil where the trace has no clock.
 type Iteration struct {
-	Index         int    `json:"index"`
-	Name          string `json:"name"`
-	Start         *int64 `json:"start_ns"`
-	End           *int64 `json:"end_ns"`
-	FirstEvent    int64  `json:"first_event"`
-	EndEvent      int64  `json:"end_event"`
-	PeakAllocated int64  `json:"peak_allocated_bytes"`
-	Churn         int64  `json:"churn_bytes"`
-	Growth        int64  `json:"growth_bytes"`
-	Blocks        int    `json:"blocks"`
-	Odd           bool   `json:"odd"`
-	Why           string `json:"why"`
-	Source        string `json:"source"`
+	Index                  int    `json:"index"`
+	Name                   string `json:"name"`
+	Start                  *int64 `json:"start_ns"`
+	End                    *int64 `json:"end_ns"`
+	FirstEvent             int64  `json:"first_event"`
+	EndEvent               int64  `json:"end_event"`
+	PeakAllocated          int64  `json:"peak_allocated_bytes"`
+	PeakAllocatedRequested *int64 `json:"peak_allocated_requested_bytes"`
+	Churn                  int64  `json:"churn_bytes"`
+	Growth                 int64  `json:"growth_bytes"`
+	Blocks                 int    `json:"blocks"`
+	Odd                    bool   `json:"odd"`
+	Why                    string `json:"why"`
+	Source                 string `json:"source"`
 }
 
 // Trend is the growth of allocated bytes from iteration to iteration, with its 95 % interval.
@@ -251,7 +257,8 @@ func newDeviceStats(ctx context.Context, d *timeline.Device, o Options) (DeviceS
 	}
 	ds := DeviceStats{
 		Device: d.Info.Ordinal, DeviceKind: d.Info.Kind.String(), Name: d.Info.Name, Headline: d.Headline(o.Units),
-		Law:        LawDifference{d.Totals.LawAllocated, d.Totals.LawActive, d.Totals.LawReserved},
+		Law: LawDifference{d.Totals.LawAllocated, d.Totals.LawAllocatedRequested, d.Totals.LawActive, d.Totals.LawActiveRequested,
+			d.Totals.LawReserved},
 		FinalKnown: d.Totals.FinalKnown,
 		Exactness:  d.Totals.Exactness.String(), ExactnessReason: d.Totals.Reason,
 	}
@@ -275,22 +282,21 @@ func newDeviceStats(ctx context.Context, d *timeline.Device, o Options) (DeviceS
 func (ds *DeviceStats) whole(d *timeline.Device, _ Span) timeline.Moment {
 	t := &d.Totals
 	ds.Events, ds.Allocations, ds.OOMs, ds.Streams, ds.Segments = t.Events, t.Allocations, t.OOMs, t.Streams, t.Segments
-	ds.StartAllocated, ds.StartAllocatedRounded = known(t.StartAllocated), known(t.StartAllocatedRounded)
-	ds.StartActive, ds.StartActiveRounded = known(t.StartActive), known(t.StartActiveRounded)
+	ds.StartAllocated, ds.StartAllocatedRequested = known(t.StartAllocated), known(t.StartAllocatedRequested)
+	ds.StartActive, ds.StartActiveRequested = known(t.StartActive), known(t.StartActiveRequested)
 	ds.EndAllocated, ds.EndAllocatedRequested = known(t.EndAllocated), known(t.EndAllocatedRequested)
 	ds.EndActive, ds.EndActiveRequested = known(t.EndActive), known(t.EndActiveRequested)
 	if t.PeakReserved >= 0 {
 		ds.StartReserved, ds.EndReserved, ds.PeakReserved = known(t.StartReserved), known(t.EndReserved), known(t.PeakReserved)
 	}
-	ds.PeakAllocated, ds.PeakAllocatedRounded = known(t.PeakAllocated), known(t.PeakAllocatedRounded)
-	ds.PeakActive, ds.PeakActiveRounded = known(t.PeakActive), known(t.PeakActiveRounded)
+	ds.PeakAllocated, ds.PeakAllocatedRequested = known(t.PeakAllocated), known(t.PeakAllocatedRequested)
+	ds.PeakActive, ds.PeakActiveRequested = known(t.PeakActive), known(t.PeakActiveRequested)
 	ds.PeakEvent, ds.PeakTime = eventOf(t.PeakAt), timeOf(d, t.PeakAt)
 	ds.PeakActiveEvent, ds.PeakReservedEvent = eventOf(t.PeakActiveAt), eventOf(t.PeakReservedAt)
 	return t.PeakAt
 }
 
-// within fills in the figures of a stretch of events and returns the moment of its peak. Rounded companions of allocated and
-// active belong to the whole recording only and stay unknown.
+// within fills in the figures of a stretch of events and returns the moment of its peak.
 func (ds *DeviceStats) within(d *timeline.Device, s Span) timeline.Moment {
 	ds.Window = &Window{int64(s.First), int64(s.End)}
 	streams := map[traces.StreamID]bool{}
@@ -314,8 +320,15 @@ func (ds *DeviceStats) within(d *timeline.Device, s Span) timeline.Moment {
 	before, last := s.First-1, s.End-1
 	var at, activeAt, reservedAt timeline.Moment
 	ds.StartAllocated, ds.StartActive = known(d.Allocated.At(before)), known(d.Active.At(before))
-	ds.EndAllocatedRequested, ds.EndActiveRequested = known(d.Allocated.At(last)), known(d.Active.At(last))
+	ds.EndAllocated, ds.EndActive = known(d.Allocated.At(last)), known(d.Active.At(last))
 	ds.PeakAllocated, ds.PeakActive = peak(d.Allocated, &at), peak(d.Active, &activeAt)
+	if d.RequestedKnown() {
+		allocated, active := d.RequestedSeries(), d.RequestedActiveSeries()
+		var own timeline.Moment // each peak is its own series'
+		ds.StartAllocatedRequested, ds.StartActiveRequested = known(allocated.At(before)), known(active.At(before))
+		ds.EndAllocatedRequested, ds.EndActiveRequested = known(allocated.At(last)), known(active.At(last))
+		ds.PeakAllocatedRequested, ds.PeakActiveRequested = peak(allocated, &own), peak(active, &own)
+	}
 	if d.Totals.PeakReserved >= 0 {
 		ds.StartReserved, ds.EndReserved = known(d.Reserved.At(before)), known(d.Reserved.At(last))
 		ds.PeakReserved = peak(d.Reserved, &reservedAt)
@@ -344,17 +357,17 @@ func timeOf(d *timeline.Device, m timeline.Moment) *int64 {
 
 func newBreakdown(d *timeline.Device, at timeline.Moment, top int) Breakdown {
 	b := Breakdown{ByCategory: []CategoryRow{},
-		BySite:  newStackRows(d.Timeline().Places(), d.Breakdown(at, timeline.BySite), top),
-		ByStack: newStackRows(d.Timeline().Places(), d.Breakdown(at, timeline.ByStack), top)}
+		BySite:  newStackRows(d, d.Breakdown(at, timeline.BySite), top),
+		ByStack: newStackRows(d, d.Breakdown(at, timeline.ByStack), top)}
 	for _, g := range d.Breakdown(at, timeline.ByCategory) {
 		if g.Bytes > 0 { // g.Name and not the category's: bytes that only the source's total shows have none
-			b.ByCategory = append(b.ByCategory, CategoryRow{g.Name, g.Bytes, g.Blocks, g.Inferred})
+			b.ByCategory = append(b.ByCategory, CategoryRow{g.Name, g.Bytes, requestedOf(d, g), g.Blocks, g.Inferred})
 		}
 	}
 	rows := func(by timeline.By) []GroupRow {
 		out := []GroupRow{}
 		for _, g := range first(d.Breakdown(at, by), top) {
-			out = append(out, GroupRow{g.Name, g.Bytes, g.Blocks, g.Inferred})
+			out = append(out, GroupRow{g.Name, g.Bytes, requestedOf(d, g), g.Blocks, g.Inferred})
 		}
 		return out
 	}
@@ -363,12 +376,20 @@ func newBreakdown(d *timeline.Device, at timeline.Moment, top int) Breakdown {
 }
 
 // newStackRows returns the largest rows of a breakdown by site or stack.
-func newStackRows(tr *traces.Trace, groups []timeline.Group, top int) []StackRow {
+func newStackRows(d *timeline.Device, groups []timeline.Group, top int) []StackRow {
 	rows := []StackRow{}
 	for _, g := range first(groups, top) {
-		rows = append(rows, StackRow{g.Name, StackText(tr, g.Stack), g.Bytes, g.Blocks})
+		rows = append(rows, StackRow{g.Name, StackText(d.Timeline().Places(), g.Stack), g.Bytes, requestedOf(d, g), g.Blocks})
 	}
 	return rows
+}
+
+// requestedOf returns the requested bytes of a group, nil where the source does not record them.
+func requestedOf(d *timeline.Device, g timeline.Group) *int64 {
+	if !d.RequestedKnown() {
+		return nil
+	}
+	return &g.Requested
 }
 
 func first[T any](s []T, n int) []T { return s[:min(n, len(s))] }
@@ -443,6 +464,9 @@ func (ds *DeviceStats) iterate(d *timeline.Device, s Span, u timeline.Units) {
 		row := Iteration{
 			Index: it.Index, Name: it.Name, FirstEvent: int64(it.First), EndEvent: int64(it.End), PeakAllocated: it.PeakAllocated,
 			Churn: it.Churn, Growth: it.Growth, Blocks: it.Blocks, Odd: it.Odd, Why: it.Why(u), Source: its.Source.String(),
+		}
+		if d.RequestedKnown() {
+			row.PeakAllocatedRequested = known(d.RequestedSeries().Range(it.First, it.End).Max)
 		}
 		if d.Timeline().Trace.Clock.HasTime {
 			start, end := it.Start-origin, it.Finish-origin

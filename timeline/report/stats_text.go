@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
@@ -87,23 +88,25 @@ func (d *DeviceStats) print(p *printer, o Options, headline string) {
 	d.printIterations(p, o)
 }
 
-// printTotals prints the table of allocated, active and reserved bytes at the start, the peak and the end, both units.
+// printTotals prints the table of allocated, active and reserved bytes at the start, the peak and the end. The requested bytes stand
+// below the first two, where they differ.
 func (d *DeviceStats) printTotals(p *printer, o Options) {
-	requestedEnd := func(requested, rounded *int64) *int64 {
-		if requested != nil {
-			return requested
-		}
-		return rounded
-	}
-	figures := []struct {
+	type figure struct {
 		name             string
 		start, peak, end *int64
-	}{
-		{"allocated, requested", d.StartAllocated, d.PeakAllocated, requestedEnd(d.EndAllocatedRequested, d.EndAllocated)},
-		{"allocated, rounded", d.StartAllocatedRounded, d.PeakAllocatedRounded, d.roundedEnd(d.EndAllocated)},
-		{"active, requested", d.StartActive, d.PeakActive, requestedEnd(d.EndActiveRequested, d.EndActive)},
-		{"active, rounded", d.StartActiveRounded, d.PeakActiveRounded, d.roundedEnd(d.EndActive)},
+	}
+	allocated := figure{"allocated", d.StartAllocated, d.PeakAllocated, d.EndAllocated}
+	active := figure{"active", d.StartActive, d.PeakActive, d.EndActive}
+	figures := []figure{
+		allocated, {"  requested", d.StartAllocatedRequested, d.PeakAllocatedRequested, d.EndAllocatedRequested},
+		active, {"  requested", d.StartActiveRequested, d.PeakActiveRequested, d.EndActiveRequested},
 		{"reserved", d.StartReserved, d.PeakReserved, d.EndReserved},
+	}
+	same := func(x, y *int64) bool { return x == nil || y == nil || *x == *y }
+	for i := 2; i >= 0; i -= 2 { // requested bytes that tell nothing more are left out
+		if x, y := figures[i], figures[i+1]; same(x.start, y.start) && same(x.peak, y.peak) && same(x.end, y.end) {
+			figures = slices.Delete(figures, i+1, i+2)
+		}
 	}
 	largest := int64(0)
 	for _, f := range figures {
@@ -122,8 +125,8 @@ func (d *DeviceStats) printTotals(p *printer, o Options) {
 	}
 	rows := []row{{unit, right("start"), right("peak"), right("end")}}
 	for _, f := range figures {
-		if f.start == nil && f.peak == nil && f.end == nil || strings.HasSuffix(f.name, "rounded") && !d.FinalKnown {
-			continue // without the allocator's own state, rounding is a guess that tells nothing
+		if f.start == nil && f.peak == nil && f.end == nil {
+			continue
 		}
 		rows = append(rows, row{f.name, cell(f.start), cell(f.peak), cell(f.end)})
 	}
@@ -137,18 +140,10 @@ func (d *DeviceStats) printTotals(p *printer, o Options) {
 	}
 	if f := d.Fragmentation; f != nil {
 		unit, format = o.Units.Column(f.Reserved)
-		p.line("  at the %s: active %s + rounding %s + stranded %s + cached %s = reserved %s %s; largest free block %s", f.At,
+		p.line("  at the %s: requested %s + rounding %s + stranded %s + cached %s = reserved %s %s; largest free block %s", f.At,
 			format(f.ActiveRequested), format(f.Internal), format(f.Stranded), format(f.Cached), format(f.Reserved), unit,
 			o.Units.Bytes(f.LargestFree))
 	}
-}
-
-// roundedEnd returns the end figure where it is rounded bytes: the final segments' own.
-func (d *DeviceStats) roundedEnd(v *int64) *int64 {
-	if !d.FinalKnown {
-		return nil
-	}
-	return v
 }
 
 func (d *DeviceStats) printPeak(p *printer, o Options) {

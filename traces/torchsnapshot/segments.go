@@ -61,6 +61,9 @@ func (f *fold) setSegment(i uint32, items []value) error {
 		case tDevice:
 			var n int64
 			n, ok = v.asInt()
+			if meta.host != 0 && n == -1 { // pinned memory is no device's
+				n = 0
+			}
 			if ok = ok && n >= 0 && n <= math.MaxInt32; ok {
 				meta.device = int32(n)
 			}

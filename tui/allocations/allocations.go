@@ -41,7 +41,7 @@ type question struct {
 const (
 	colBlock = iota
 	colSize
-	colRounded
+	colRequested
 	colCategory
 	colStart
 	colLife
@@ -62,7 +62,7 @@ func New() leaf.View {
 		table: table.New(
 			table.Column{Title: "block", Width: 17, Max: 20, Drop: 5, Sortable: true},
 			table.Column{Title: "size", Width: 9, Right: true, Sortable: true},
-			table.Column{Title: "rounded", Width: 9, Right: true, Drop: 7},
+			table.Column{Title: "requested", Width: 9, Right: true, Drop: 7},
 			table.Column{Title: "category", Width: 16, Max: 18, Sortable: true},
 			table.Column{Title: "start", Width: 9, Right: true, Drop: 2, Sortable: true},
 			table.Column{Title: "lifetime", Width: 9, Right: true, Sortable: true},
@@ -248,7 +248,7 @@ func (v *View) Status(s *leaf.State) string {
 	}
 	d := s.Device
 	text := fmt.Sprintf("%s of %s · %s %s · %s", leaf.Count(int64(v.table.Selected()+1)), leaf.Count(int64(len(v.shown.ids))), d.Name(a),
-		s.Units.Bytes(d.Allocs.Size[a]), block.Life(d, a))
+		s.Units.Bytes(d.Allocs.Rounded[a]), block.Life(d, a))
 	if site := d.From(a); site != "" {
 		text += " · " + site
 	}

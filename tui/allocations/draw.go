@@ -72,7 +72,7 @@ func (v *View) Sentence(s *leaf.State) string {
 		text = fmt.Sprintf("One allocation: %s", s.Units.Bytes(r.bytes))
 	}
 	if r.largest != timeline.NoAlloc && n > 1 {
-		text += ", the largest " + s.Units.Bytes(d.Allocs.Size[r.largest])
+		text += ", the largest " + s.Units.Bytes(d.Allocs.Rounded[r.largest])
 		if what := leaf.What(d, r.largest); what != "" {
 			text += " by " + what
 		}
@@ -136,12 +136,12 @@ func (v *View) cell(s *leaf.State, a timeline.AllocID, col int) table.Cell {
 	case colBlock:
 		return table.Cell{Text: d.Name(a), Style: th.Dim}
 	case colSize:
-		return table.Cell{Text: s.Units.Bytes(al.Size[a])}
-	case colRounded:
+		return table.Cell{Text: s.Units.Bytes(al.Rounded[a])}
+	case colRequested:
 		if al.Rounded[a] == al.Size[a] {
 			return table.Cell{Text: "=", Style: th.Faint}
 		}
-		return table.Cell{Text: s.Units.Bytes(al.Rounded[a]), Style: th.Dim}
+		return table.Cell{Text: s.Units.Bytes(al.Size[a]), Style: th.Dim}
 	case colCategory:
 		cat := al.Category[a]
 		name := cat.String()

@@ -80,9 +80,9 @@ func search(ctx context.Context, d *timeline.Device, q timeline.Query) (*result,
 		if i&0xffff == 0 && ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		size, cat := al.Size[a], al.Category[a]
+		size, cat := al.Rounded[a], al.Category[a]
 		r.bytes += size
-		if r.largest == timeline.NoAlloc || size > al.Size[r.largest] {
+		if r.largest == timeline.NoAlloc || size > al.Rounded[r.largest] {
 			r.largest = a
 		}
 		r.sizes.add(sizeBucket(size), cat, size)

@@ -41,7 +41,7 @@ func heading(s *leaf.State, c *canvas.Canvas, a timeline.AllocID) int {
 	d, w := s.Device, c.Width()
 	cat := d.Allocs.Category[a]
 	x := c.Text(0, 0, s.Theme.Category(cat), s.Theme.Glyph(cat)) + 1
-	size := s.Units.Bytes(d.Allocs.Size[a])
+	size := s.Units.Bytes(d.Allocs.Rounded[a])
 	x += c.TextMax(x, 0, w-x, s.Theme.Strong, size) + 1
 	c.TextMax(x, 0, w-x, s.Theme.Dim, d.Name(a))
 	return 1
@@ -69,7 +69,7 @@ func Facts(s *leaf.State, a timeline.AllocID) []Fact {
 	}
 	facts = append(facts, Fact{"alive", Life(d, a)})
 	if waste := al.Rounded[a] - al.Size[a]; waste > 0 {
-		facts = append(facts, Fact{"rounded", fmt.Sprintf("%s, %s more than asked", s.Units.Bytes(al.Rounded[a]), s.Units.Bytes(waste))})
+		facts = append(facts, Fact{"asked", fmt.Sprintf("%s; the rest of %s is rounding", s.Units.Bytes(al.Size[a]), s.Units.Bytes(waste))})
 	}
 	if id := int(al.Stream[a]); id > 0 {
 		facts = append(facts, Fact{"stream", strconv.Itoa(id)})

@@ -165,7 +165,7 @@ func (v *View) choose(s *leaf.State, x *timeline.Diff, row int) tea.Cmd {
 	}
 	best := timeline.NoAlloc
 	for _, a := range d.LiveAt(d.Totals.PeakAt, nil) {
-		if d.Origin(a) == id && (best == timeline.NoAlloc || d.Allocs.Size[a] > d.Allocs.Size[best]) {
+		if d.Origin(a) == id && (best == timeline.NoAlloc || d.Allocs.Rounded[a] > d.Allocs.Rounded[best]) {
 			best = a
 		}
 	}

@@ -63,10 +63,7 @@ func shortCursorText(s *State) string {
 		return text
 	}
 	e := d.Event(s.Cursor)
-	text += " · " + strings.ReplaceAll(e.Action.String(), "_", " ")
-	if e.Size > 0 && e.Action != traces.Snapshot {
-		text += " " + s.Units.Bytes(e.Size)
-	}
+	text += " · " + strings.ReplaceAll(e.Action.String(), "_", " ") + eventSize(s, s.Cursor)
 	if a := d.AllocOf(s.Cursor); a != timeline.NoAlloc {
 		if what := What(d, a); what != "" {
 			text += " at " + what
@@ -91,14 +88,23 @@ func cursorText(s *State) string {
 	return b.String()
 }
 
+// eventSize returns the size of an event behind a space, "" where it has none. Of a block it is by how much allocated bytes change.
+func eventSize(s *State, m timeline.Moment) string {
+	e := s.Device.Event(m)
+	if e.Size <= 0 || e.Action == traces.Snapshot {
+		return ""
+	}
+	if a := s.Device.AllocOf(m); a != timeline.NoAlloc {
+		return " " + s.Units.Bytes(s.Device.Allocs.Rounded[a])
+	}
+	return " " + s.Units.Bytes(e.Size)
+}
+
 // EventText says what an event does: alloc 512 MiB b7f00_0 at site.
 func EventText(s *State, m timeline.Moment) string {
 	d := s.Device
 	e := d.Event(m)
-	text := strings.ReplaceAll(e.Action.String(), "_", " ")
-	if e.Size > 0 && e.Action != traces.Snapshot {
-		text += " " + s.Units.Bytes(e.Size)
-	}
+	text := strings.ReplaceAll(e.Action.String(), "_", " ") + eventSize(s, m)
 	if a := d.AllocOf(m); a != timeline.NoAlloc {
 		text += " " + d.Name(a)
 	}

@@ -129,8 +129,19 @@ func moment(s *leaf.State) string {
 func (v *View) drawCategories(s *leaf.State, c *canvas.Canvas) {
 	w, h := c.Size()
 	total := s.Device.Allocated.At(s.Cursor)
-	leaf.Rule(s, c, 0, 0, w, moment(s)+"  "+s.Units.Bytes(total))
 	key, groups, ok := v.parts.Value()
+	title := moment(s) + "  " + s.Units.Bytes(total)
+	if ok && key.device == s.Device && s.Device.RequestedKnown() {
+		requested := int64(0)
+		for _, g := range groups {
+			requested += g.Requested
+		}
+		beside := "  requested " + s.Units.Bytes(requested)
+		if requested != total && canvas.Width(title+beside)+4 <= w {
+			title += beside
+		}
+	}
+	leaf.Rule(s, c, 0, 0, w, title)
 	if !ok || key.device != s.Device {
 		return
 	}
@@ -336,7 +347,7 @@ func trend(s *leaf.State, its *timeline.Iterations) string {
 	return fmt.Sprintf("steady: no leak (%s ± %s an iteration)", s.Units.Delta(int64(t.Slope)), s.Units.Bytes(int64((t.High-t.Low)/2)))
 }
 
-// drawSum draws the equation of reserved bytes: what is allocated, pending, lost to rounding, stranded and cached.
+// drawSum draws the equation of reserved bytes: what is allocated, pending, stranded and cached, and how much of it is rounding.
 func (v *View) drawSum(s *leaf.State, c *canvas.Canvas, y int) {
 	key, st, ok := v.state.Value()
 	w := c.Width()
@@ -356,11 +367,9 @@ func (v *View) drawSum(s *leaf.State, c *canvas.Canvas, y int) {
 	}
 	unit, size := s.Units.Column(st.Reserved)
 	mark := map[timeline.Exactness]string{timeline.LowerBound: "≥ ", timeline.Inferred: "~ "}[st.Exactness]
-	allocated := min(s.Device.Allocated.At(key.moment), st.ActiveRequested)
-	terms := []term{
-		{"allocated", allocated}, {"pending free", st.ActiveRequested - allocated}, {"rounding", st.Internal},
-		{"stranded", st.Stranded}, {"cached", st.Cached},
-	}
+	active := st.ActiveRequested + st.Internal
+	allocated := min(s.Device.Allocated.At(key.moment), active)
+	terms := []term{{"allocated", allocated}, {"pending free", active - allocated}, {"stranded", st.Stranded}, {"cached", st.Cached}}
 	x := 1
 	for i, t := range fitting(terms, w-canvas.Width(" = reserved 0.00 GiB")-2, size) {
 		if i > 0 {
@@ -372,6 +381,11 @@ func (v *View) drawSum(s *leaf.State, c *canvas.Canvas, y int) {
 	x += c.Text(x, y, th.Dim, " = reserved ")
 	x += c.Text(x, y, th.Text, size(st.Reserved))
 	x += c.Text(x, y, th.Dim, " "+unit)
+	if st.Internal > 0 {
+		if text := fmt.Sprintf("; %s is rounding", s.Units.Bytes(st.Internal)); x+canvas.Width(text)+1 <= w {
+			x += c.Text(x, y, th.Dim, text)
+		}
+	}
 	if mark == "" || st.Reason == "" {
 		return
 	}

@@ -89,11 +89,16 @@ func (v *View) sentence(s *leaf.State) string {
 		return fmt.Sprintf("%s %s %s than at the mark (%s): most of the change is %s, %s.",
 			moment(s), s.Units.Bytes(max(d, -d)), more, leaf.When(s, s.Mark), name(r), s.Units.Delta(r.delta()))
 	}
-	blocks := 0
+	blocks, requested := 0, int64(0)
 	for i := range v.rows {
 		blocks += v.rows[i].Blocks
+		requested += v.rows[i].Requested
 	}
-	text := fmt.Sprintf("%s %s are held by %s blocks: ", moment(s), held, leaf.Count(int64(blocks)))
+	beside := ""
+	if r := s.Units.Bytes(requested); s.Device.RequestedKnown() && r != held {
+		beside = " (" + r + " requested)"
+	}
+	text := fmt.Sprintf("%s %s%s are held by %s blocks: ", moment(s), held, beside, leaf.Count(int64(blocks)))
 	share := leaf.Percent(r.Bytes, s.Device.Allocated.At(s.Cursor))
 	switch v.by {
 	case timeline.ByCategory:

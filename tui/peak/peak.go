@@ -260,7 +260,7 @@ func (v *View) compare(before []timeline.Group) {
 		if !ok {
 			i = len(v.rows)
 			gone := g
-			gone.Bytes, gone.Rounded, gone.Blocks = 0, 0, 0
+			gone.Bytes, gone.Requested, gone.Blocks = 0, 0, 0
 			v.rows = append(v.rows, row{Group: gone})
 		}
 		v.rows[i].before, v.rows[i].beforeBlocks = g.Bytes, g.Blocks
@@ -375,7 +375,7 @@ func (v *View) queryFor(s *leaf.State, r *row) string {
 			return ""
 		}
 		low := int64(1)
-		for low*2 <= s.Device.Allocs.Size[r.Largest] {
+		for low*2 <= s.Device.Allocs.Rounded[r.Largest] {
 			low *= 2
 		}
 		return fmt.Sprintf("live size>=%d size<%d sort:-size", low, low*2)
@@ -395,8 +395,8 @@ func (v *View) Status(s *leaf.State) string {
 	}
 	if v.at < len(v.rows) && s.Selected == v.rows[v.at].Largest && s.Selected != timeline.NoAlloc {
 		r := &v.rows[v.at]
-		return fmt.Sprintf("%s: %s in %s blocks (%s rounded), the largest %s %s", name(r), s.Units.Bytes(r.Bytes), leaf.Count(int64(r.Blocks)),
-			s.Units.Bytes(r.Rounded), s.Device.Name(r.Largest), s.Units.Bytes(s.Device.Allocs.Size[r.Largest]))
+		return fmt.Sprintf("%s: %s in %s blocks (%s requested), the largest %s %s", name(r), s.Units.Bytes(r.Bytes), leaf.Count(int64(r.Blocks)),
+			s.Units.Bytes(r.Requested), s.Device.Name(r.Largest), s.Units.Bytes(s.Device.Allocs.Rounded[r.Largest]))
 	}
 	return leaf.CursorText(s)
 }

@@ -256,7 +256,7 @@ func count(d *timeline.Device, st *timeline.AllocatorState, rows []row) figures 
 			case p.Alloc == timeline.NoAlloc:
 				f.categories[timeline.Unknown] += p.Size
 			default:
-				f.categories[d.Allocs.Category[p.Alloc]] += d.Allocs.Size[p.Alloc]
+				f.categories[d.Allocs.Category[p.Alloc]] += p.Size
 			}
 		}
 	}

@@ -98,7 +98,7 @@ func (v *View) sentence(s *leaf.State) string {
 			continue
 		}
 		count += int64(b.Count)
-		if largest.Count == 0 || s.Device.Allocs.Size[b.Alloc] > s.Device.Allocs.Size[largest.Alloc] {
+		if largest.Count == 0 || s.Device.Allocs.Rounded[b.Alloc] > s.Device.Allocs.Rounded[largest.Alloc] {
 			largest = b
 		}
 	}
@@ -114,7 +114,7 @@ func (v *View) sentence(s *leaf.State) string {
 	if other > 0 {
 		text += fmt.Sprintf(", and %s are %s", s.Units.Bytes(other), unattributed)
 	}
-	text += fmt.Sprintf("; the largest is %s of %s", s.Units.Bytes(s.Device.Allocs.Size[a]), s.Device.Allocs.Category[a])
+	text += fmt.Sprintf("; the largest is %s of %s", s.Units.Bytes(s.Device.Allocs.Rounded[a]), s.Device.Allocs.Category[a])
 	if what := leaf.What(s.Device, a); what != "" {
 		text += ", from " + what
 	}
@@ -245,7 +245,7 @@ func (v *View) drawLargest(s *leaf.State, c *canvas.Canvas) int {
 		if b.Alloc == timeline.NoAlloc {
 			return b.Top - b.Bottom
 		}
-		return d.Allocs.Size[b.Alloc]
+		return d.Allocs.Rounded[b.Alloc]
 	}
 	bands := slices.Clone(v.cursorColumn(s))
 	slices.SortStableFunc(bands, func(a, b timeline.Band) int { return cmp.Compare(size(b), size(a)) })

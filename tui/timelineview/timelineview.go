@@ -333,7 +333,7 @@ func (v *View) Status(s *leaf.State) string {
 	if v.merged.Count > 0 {
 		b := v.merged
 		return fmt.Sprintf("%s small blocks, %s together, the largest %s %s: enter zooms into them, a lists them",
-			leaf.Count(int64(b.Count)), s.Units.Bytes(b.Top-b.Bottom), s.Device.Name(b.Alloc), s.Units.Bytes(s.Device.Allocs.Size[b.Alloc]))
+			leaf.Count(int64(b.Count)), s.Units.Bytes(b.Top-b.Bottom), s.Device.Name(b.Alloc), s.Units.Bytes(s.Device.Allocs.Rounded[b.Alloc]))
 	}
 	return leaf.CursorText(s)
 }

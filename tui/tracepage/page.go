@@ -1,6 +1,7 @@
 package tracepage
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -165,11 +166,13 @@ func exactness(s *leaf.State) []line {
 		if !tot.FinalKnown {
 			continue
 		}
-		if tot.LawAllocated == 0 && tot.LawActive == 0 && tot.LawReserved == 0 {
+		// A free of another size than its block's opens the law in requested bytes only.
+		allocated, active := cmp.Or(tot.LawAllocated, tot.LawAllocatedRequested), cmp.Or(tot.LawActive, tot.LawActiveRequested)
+		if allocated == 0 && active == 0 && tot.LawReserved == 0 {
 			lines = append(lines, line{"law", "start + allocated − freed = end holds for allocated, active and reserved", good})
 		} else {
 			lines = append(lines, line{"law", fmt.Sprintf("start + allocated − freed misses the end by %s allocated, %s active, %s reserved",
-				s.Units.Delta(tot.LawAllocated), s.Units.Delta(tot.LawActive), s.Units.Delta(tot.LawReserved)), bad})
+				s.Units.Delta(allocated), s.Units.Delta(active), s.Units.Delta(tot.LawReserved)), bad})
 		}
 	}
 	return lines

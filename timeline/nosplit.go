@@ -1,0 +1,58 @@
+package timeline
+
+import "github.com/gmemtop/gmemtop/traces"
+
+// Could a private pool have been told not to split its segments? torch.cuda.MemPool(no_split=True) gives each request a whole segment,
+// and a recording does not say so. Blocks in the final state show it, and the check of the rules then fails (see sizeProof). Where
+// none is left, the addresses tell: a pool that ever handed out an address inside of a segment does split. One that never did, though
+// a request left room for more, may not, and the sizes of its blocks are open. O(events), for recordings that name private pools.
+
+// mayNotSplit reports whether a private pool of the device may have handed out whole segments where the rules split.
+func (b *deviceBuilder) mayNotSplit() bool {
+	if !b.namesPrivatePools() {
+		return false
+	}
+	ev, first := &b.tr.Events, b.d.first
+	sizes := map[uint64]int64{} // of segments by address; an address may have had several, of which the last counts
+	splits, open := map[traces.Pool]bool{}, map[traces.Pool]bool{}
+	for i := range b.tr.Final.Segments {
+		seg := &b.tr.Final.Segments[i]
+		if seg.Device == b.d.ID {
+			sizes[seg.Address] = seg.TotalSize
+			splits[seg.Pool] = splits[seg.Pool] || seg.EndBlock-seg.FirstBlock > 1
+		}
+	}
+	for row := first; row < first+b.d.n; row++ {
+		if ev.Action[row] == traces.SegmentAlloc {
+			sizes[ev.Addr[row]] = ev.Size[row]
+			continue
+		}
+		pool := b.tr.DetailOf(row).Pool
+		if ev.Action[row] != traces.Alloc || pool == (traces.Pool{}) {
+			continue
+		}
+		size, whole := sizes[ev.Addr[row]]
+		switch rest := size - b.rule.round(ev.Size[row]); {
+		case !whole:
+			splits[pool] = true
+		case size <= smallBuffer && rest >= traces.MinBlock, rest > largePool:
+			open[pool] = true
+		}
+	}
+	for pool := range open {
+		if !splits[pool] {
+			return true
+		}
+	}
+	return false
+}
+
+// namesPrivatePools reports whether the recording names a private pool with its events.
+func (b *deviceBuilder) namesPrivatePools() bool {
+	for i := range b.tr.Details {
+		if d := &b.tr.Details[i]; d.HasPool && d.Pool != (traces.Pool{}) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,46 @@
+package traces
+
+import "math/bits"
+
+// MinBlock is the smallest block of PyTorch's caching allocator, in bytes, and the multiple of every other (kMinBlockSize).
+const MinBlock = 512
+
+// maxRounded is the largest size that is rounded: above it, the next power of two would overflow.
+const maxRounded = 1 << 62
+
+// Rounding is the rule by which PyTorch's caching allocator makes rounded bytes of requested ones (round_size in
+// c10/cuda/CUDACachingAllocator.cpp). The zero value is the rule without settings: multiples of 512 bytes.
+type Rounding struct {
+	// Divisions are roundup_power2_divisions: into how many equal steps sizes [2^(20+i), 2^(21+i)) are divided, 0 or 1 for none. The
+	// first also holds for smaller sizes, the last for larger ones.
+	Divisions [16]uint64
+}
+
+// Round returns the rounded size of a request of size bytes. What is not above zero, and what no device can have, stays as it is.
+func (r *Rounding) Round(size int64) int64 {
+	if size <= 0 || size > maxRounded {
+		return size
+	}
+	if size <= MinBlock {
+		return MinBlock
+	}
+	n := uint64(size)
+	i := min(max(bits.Len64(n)-1-20, 0), len(r.Divisions)-1)
+	if d := r.Divisions[i]; d > 1 && n/MinBlock >= d && n > MinBlock*d {
+		return int64(nextDivision(n, d))
+	}
+	return (size + MinBlock - 1) &^ (MinBlock - 1)
+}
+
+// nextDivision returns the smallest of the d equal steps between two powers of two that is not below n.
+func nextDivision(n, d uint64) uint64 {
+	if n&(n-1) == 0 {
+		return n
+	}
+	floor := uint64(1) << (bits.Len64(n) - 1)
+	step := floor >> (bits.Len64(d) - 1)
+	if step == 0 {
+		return floor << 1
+	}
+	return (n + step - 1) &^ (step - 1)
+}
