@@ -429,7 +429,7 @@ compare_recording() { # example
 # needed; it is in training.
 train() {
 	rm -f -- "$out/$step.stop"
-	env LAST="${3:-0}" STOP="$out/$step.stop" "$python" "$root/scripts/learn.py" plain "$root/examples/${2:-gpt2}.py" --steps "$attach_steps" --deterministic \
+	env LAST="${3:-0}" STOP="$out/$step.stop" "$python" "$root/replay/acceptance/python/learn.py" plain "$root/examples/${2:-gpt2}.py" --steps "$attach_steps" --deterministic \
 		${training_arguments[@]+"${training_arguments[@]}"} >"$1" 2>>"$out/$step.log" </dev/null &
 	training=$!
 }
@@ -551,7 +551,7 @@ under_a_plan() {
 	) &
 	training=$! # so that it ends where this script is ended
 	limited 200 "$out/$name.txt" env STOP="$out/$step.stop" "$gmemtop" run --headless --manager "$manager" ${flags[@]+"${flags[@]}"} -- \
-		"$python" "$root/scripts/learn.py" plain "$@" --steps 1000000 || code=$?
+		"$python" "$root/replay/acceptance/python/learn.py" plain "$@" --steps 1000000 || code=$?
 	kill "$training" 2>/dev/null
 	wait "$training" 2>/dev/null
 	training=
@@ -566,7 +566,7 @@ beside() {
 	local manager='' code=0 theirs='' peak=0 budget=$live_budget mine=''
 	trainable || return
 	sized "$1"
-	limited 120 "$out/$step-theirs.txt" "$python" "$root/scripts/learn.py" "$2" "$root/examples/$1.py" --steps 20 ${training_arguments[@]+"${training_arguments[@]}"} || code=$?
+	limited 120 "$out/$step-theirs.txt" "$python" "$root/replay/acceptance/python/learn.py" "$2" "$root/examples/$1.py" --steps 20 ${training_arguments[@]+"${training_arguments[@]}"} || code=$?
 	if [ $code -ne 0 ]; then fail "$2: $(said $code)"; return; fi
 	theirs=$(per_sample "$out/$step-theirs.txt" 1)
 	peak=$(awk '$1 == "peak" { print $2 }' "$out/$step-theirs.txt")
@@ -743,7 +743,7 @@ overhead() {
 	if [ -n "${ACCEPTANCE_CPU:-}" ]; then device=cpu pairs=10; fi
 	limited 30 "$out/$step.txt" "$gmemtop" run --headless -- sh -c 'cat "${PYTHONPATH%%:*}/agent.py"' || { fail "no agent: $(said $?)"; return; }
 	mv -- "$out/$step.txt" "$out/agent.py"
-	DEVICE=$device limited 90 "$out/$step.json" "$python" "$root/capture/pytorch/testdata/overhead.py" "$out/agent.py" "$pairs" 10 || code=$?
+	DEVICE=$device limited 90 "$out/$step.json" "$python" "$root/replay/acceptance/python/overhead.py" "$out/agent.py" "$pairs" 10 || code=$?
 	rm -f -- "$out/agent.py"
 	if [ $code -ne 0 ]; then fail "$(said $code)"; return; fi
 	figure=$(digest '
