@@ -1,0 +1,2 @@
+// Package acceptance is being written.
+package acceptance
