@@ -60,7 +60,9 @@ var Subjects = []string{
 }
 
 // figure makes a figure of the vocabulary.
-func figure(name string, value float64) Figure { return Figure{Name: name, Value: value, Unit: vocabulary[name].unit} }
+func figure(name string, value float64) Figure {
+	return Figure{Name: name, Value: value, Unit: vocabulary[name].unit}
+}
 
 // figureOf makes a figure that belongs to one of several subjects.
 func figureOf(of, name string, value float64) Figure {
