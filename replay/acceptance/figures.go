@@ -56,7 +56,7 @@ var vocabulary = map[string]struct{ unit, words string }{
 // Subjects are what a figure can belong to where several have one: managers of memory, and what doctor looks at.
 var Subjects = []string{
 	"caching", "expandable", "smartpool", "smartpool-ff", "smartpool-swap", "stalloc", "exact", "autoswap", "capuchin", "delta", "joint", "sqrt", "dtr", "vdnn-all",
-	"terminal", "colour", "unicode", "cache", "python", "pytorch", "nvidia driver", "nvml", "replay on a GPU", "run", "attach", "probes", "trainings",
+	"nvidia driver", "nvml", "replay on a GPU", "run", "attach", "probes",
 }
 
 // figure makes a figure of the vocabulary.

@@ -47,6 +47,7 @@ type session struct {
 	Options
 	facts    facts
 	size     size
+	began    time.Time
 	end      time.Time // zero for none
 	token    string    // in the environment of every child
 	redactor *Redactor
@@ -87,22 +88,31 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if err := unpack(o.Folder); err != nil {
 		return nil, err
 	}
-	began := time.Now()
-	s := &session{Options: o, token: newToken()}
-	s.redactor = NewRedactor(append(namesHere(), o.Folder, o.Python, o.Program)...)
-	if o.Limit > 0 {
-		s.end = began.Add(o.Limit)
-	}
+	s := newSession(o)
 	defer s.sweep()
 	if err := s.look(ctx); err != nil {
 		return nil, err
 	}
 	s.size = s.sizeFor()
-	s.report = &Report{SchemaVersion: SchemaVersion, Day: began.UTC().Format(time.DateOnly), Gmemtop: s.build(), System: s.system(), GPU: s.facts.gpu,
+	return s.all(ctx, checks)
+}
+
+func newSession(o Options) *session {
+	s := &session{Options: o, token: newToken(), began: time.Now()}
+	s.redactor = NewRedactor(append(namesHere(), o.Folder, o.Python, o.Program)...)
+	if o.Limit > 0 {
+		s.end = s.began.Add(o.Limit)
+	}
+	return s
+}
+
+// all runs those of a list of checks that were asked for, and returns the report of what they found.
+func (s *session) all(ctx context.Context, list []Check) (*Report, error) {
+	s.report = &Report{SchemaVersion: SchemaVersion, Day: s.began.UTC().Format(time.DateOnly), Gmemtop: s.build(), System: s.system(), GPU: s.facts.gpu,
 		Torch: s.facts.torch, Networks: s.size.name}
 	kept := s.kept()
-	for _, c := range checks {
-		if len(o.Only) > 0 && !slices.Contains(o.Only, c.Name) {
+	for _, c := range list {
+		if len(s.Only) > 0 && !slices.Contains(s.Only, c.Name) {
 			continue
 		}
 		r, done := kept[c.Name]
@@ -116,11 +126,11 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		if r.Outcome == OK && !done {
 			s.keep()
 		}
-		if o.End != nil {
-			o.End(r)
+		if s.End != nil {
+			s.End(r)
 		}
 	}
-	s.report.Seconds = seconds(time.Since(began))
+	s.report.Seconds = seconds(time.Since(s.began))
 	return s.report, s.report.Validate()
 }
 

@@ -461,9 +461,10 @@ func estimate(ctx context.Context, t *trial) error {
 	}
 	r := e.Results[0]
 	t.add(figure("allocated", float64(allocated)), figure("allocated_predicted", float64(r.Allocated)), figure("reserved", float64(reserved)), figure("reserved_predicted", float64(r.Reserved)))
-	// Workspaces of kernels are not in an estimate; a third off is no estimate.
-	if off := float64(r.Allocated)/float64(allocated) - 1; math.Abs(off) > 1.0/3 {
-		return fmt.Errorf("the estimate is off by %+.1f %%", 100*off)
+	// Workspaces of kernels are not in an estimate. Those of cuBLAS take 32 MiB on some cards, which is most of a tiny network.
+	const workspaces = 40 << 20
+	if off := math.Abs(float64(r.Allocated - allocated)); off > max(float64(allocated)/3, workspaces) {
+		return fmt.Errorf("the estimate is off by %+.1f %%", 100*(float64(r.Allocated)/float64(allocated)-1))
 	}
 	return nil
 }
