@@ -107,7 +107,13 @@ func (g *gpuReport) run(ctx context.Context) error {
 	if err := g.writeTo(g.file, false, r.Write); err != nil {
 		return err
 	}
-	return g.write(false, func(w io.Writer) error { return g.summary(w, r) })
+	if err := g.write(false, func(w io.Writer) error { return g.summary(w, r) }); err != nil {
+		return err
+	}
+	if r.Failed() > 0 {
+		return errFinding
+	}
+	return nil
 }
 
 // options gathers what the checks need. done removes the folder that nobody asked to keep.

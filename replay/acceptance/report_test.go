@@ -4,9 +4,13 @@ import (
 	"bytes"
 	"encoding/json"
 	"math"
+	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/gmemtop/gmemtop/managers/plan/plantest"
 )
 
 // sample is a report that uses every field.
@@ -128,6 +132,27 @@ func TestTheSummaryShowsEverything(t *testing.T) {
 	}
 	if len(v) != 9 {
 		t.Errorf("a report has %d fields: add what is new to WriteText and to this test", len(v))
+	}
+}
+
+func TestTheDocumentNamesEveryKeyOfAReport(t *testing.T) {
+	page, err := os.ReadFile("../../docs/json.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(page), "## doctor --gpu-report FILE\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	found := 0
+	for _, key := range plantest.JSONKeys(reflect.TypeFor[Report]()) {
+		if key == "schema_version" { // every document's
+			continue
+		}
+		if found++; !strings.Contains(section, "`"+key+"`") && !strings.Contains(section, "`"+key+"[]`") {
+			t.Errorf("docs/json.md does not say what %q is", key)
+		}
+	}
+	if found < 25 {
+		t.Errorf("only %d keys were looked for", found)
 	}
 }
 
