@@ -39,7 +39,7 @@ func TestCalibrationFindsTheFakeDevicesFigures(t *testing.T) {
 	if h.MemoryBytes != 16<<20 || h.LaunchGap <= 0 || h.MallocTime <= 0 || h.FreeTime <= 0 || h.MapTime <= 0 || h.FlopsPerSecond != base.FlopsPerSecond {
 		t.Errorf("%+v", h)
 	}
-	if !strings.Contains(h.Origin, "measured on FAKE GPU") || !strings.Contains(h.Origin, base.Name) {
+	if !strings.Contains(h.Origin, "measured on Stand-in GPU") || !strings.Contains(h.Origin, base.Name) {
 		t.Errorf("its origin is %q", h.Origin)
 	}
 	path, err := CalibrationPath(driver.Info{UUID: "1-2"})
@@ -62,11 +62,11 @@ func TestCalibrationOfADeviceThatFailsSaysSoAndLeavesNothing(t *testing.T) {
 	}
 	calls := lib.Calls("*")
 	for n := 2; n <= calls; n += 1 + calls/25 {
-		lib.Reset(16<<20, 0)
+		reset(16<<20, 0)
 		lib.Fail("*", n, 719)
 		if _, err := target.Calibrate(context.Background(), plan.Hardware{}); !errors.Is(err, driver.ErrLost) {
 			t.Fatalf("call %d of %d: %v", n, calls, err)
 		}
 	}
-	lib.Reset(16<<20, 0)
+	reset(16<<20, 0)
 }

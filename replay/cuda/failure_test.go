@@ -10,10 +10,10 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/gmemtop/gmemtop/capture/standin/control"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay/allocator"
 	"github.com/gmemtop/gmemtop/replay/cuda/driver"
-	"github.com/gmemtop/gmemtop/replay/cuda/fake"
 )
 
 // onlinePolicies are the online allocators that a device is enacted with.
@@ -41,8 +41,8 @@ func TestEveryKindOfMemoryIsVerifiedInEveryOrder(t *testing.T) {
 	target := device(t, 1<<30, nil)
 	p, plans := policies(t)
 	for _, pl := range plans {
-		for _, order := range []uint64{fake.Lazy, fake.AtOnce, 5, 6, 7} {
-			lib.Schedule(order)
+		for _, order := range []uint64{control.Late, control.Once, 5, 6, 7} {
+			lib.Order(order)
 			m, err := target.Run(context.Background(), p, pl, plan.RunOptions{})
 			if err != nil {
 				t.Fatalf("%s, order %d: %v", name(pl), order, err)
@@ -80,13 +80,13 @@ func TestWhateverFailsEverythingIsGivenBack(t *testing.T) {
 			p, plans := policies(t)
 			failed := 0
 			for _, pl := range plans {
-				lib.Reset(1<<30, 0)
+				reset(1<<30, 0)
 				if _, err := target.Run(context.Background(), p, pl, plan.RunOptions{}); err != nil {
 					t.Fatal(err)
 				}
 				calls := lib.Calls(c.function)
 				for n := 1; n <= calls; n += max(calls/40, 1) {
-					lib.Reset(1<<30, 0)
+					reset(1<<30, 0)
 					lib.Fail(c.function, n, c.answer)
 					_, err := target.Run(context.Background(), p, pl, plan.RunOptions{})
 					nothingLeft(t)
@@ -123,7 +123,7 @@ func TestADeviceThatIsLostInMidRunSaysSoAndLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, pl := range plans {
-		lib.Reset(1<<30, 0)
+		reset(1<<30, 0)
 		if _, err := target.Run(context.Background(), p, pl, plan.RunOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -133,7 +133,7 @@ func TestADeviceThatIsLostInMidRunSaysSoAndLeavesNothing(t *testing.T) {
 			want   error
 		}{{214, driver.ErrECC}, {999, driver.ErrLost}, {719, driver.ErrLost}} {
 			for n := 2 + i; n <= calls; n += max(calls/25, 1) {
-				lib.Reset(1<<30, 0)
+				reset(1<<30, 0)
 				lib.Fail("*", n, fault.answer)
 				_, err := target.Run(context.Background(), p, pl, plan.RunOptions{})
 				if !errors.Is(err, fault.want) {
@@ -145,7 +145,7 @@ func TestADeviceThatIsLostInMidRunSaysSoAndLeavesNothing(t *testing.T) {
 			}
 		}
 	}
-	lib.Reset(1<<30, 0)
+	reset(1<<30, 0)
 }
 
 func TestCancellingReturnsAtOnceWithEverythingGivenBack(t *testing.T) {
@@ -205,19 +205,19 @@ func TestAPanicGivesEverythingBack(t *testing.T) {
 func TestMoreThanIsFreeLessTheMarginIsRefusedWithoutAskingTheDriver(t *testing.T) {
 	target := device(t, 1<<30, func(o *Options) { o.Margin = 100 << 20 })
 	p, pl := placed(t, 1, 0.5)
-	lib.Reset(1<<30, 1<<30-(100<<20)-1<<10) // others hold all but the margin and 1 KiB
+	reset(1<<30, 1<<30-(100<<20)-1<<10) // others hold all but the margin and 1 KiB
 	_, err := target.Run(context.Background(), p, pl, plan.RunOptions{})
 	if !errors.Is(err, driver.ErrOutOfMemory) || lib.Peak() > 1<<10 {
 		t.Errorf("%v; %d bytes were held", err, lib.Peak())
 	}
-	lib.Reset(1<<30, 1<<30-(100<<20)+1)
+	reset(1<<30, 1<<30-(100<<20)+1)
 	if _, err := target.Run(context.Background(), p, pl, plan.RunOptions{}); !errors.Is(err, driver.ErrOutOfMemory) || lib.Peak() != 0 {
 		t.Errorf("%v; %d bytes were held", err, lib.Peak())
 	}
 	huge := *pl
 	huge.Instances = append([]plan.Instance(nil), pl.Instances...)
 	huge.Footprint = 2 << 30
-	lib.Reset(1<<30, 0)
+	reset(1<<30, 0)
 	if _, err := target.Run(context.Background(), p, &huge, plan.RunOptions{}); !errors.Is(err, driver.ErrOutOfMemory) || !strings.Contains(err.Error(), "needs") {
 		t.Errorf("a plan above the card: %v", err)
 	}
@@ -288,8 +288,8 @@ func TestOnlineAllocatorsKeepEveryByteOnManyStreams(t *testing.T) {
 		}
 		for _, policy := range onlinePolicies {
 			pl := kept(t, p, policy)
-			for _, order := range []uint64{fake.Lazy, fake.AtOnce, fake.Drawn + seed, 100 + seed} {
-				lib.Schedule(order)
+			for _, order := range []uint64{control.Late, control.Once, control.Drawn + seed, 100 + seed} {
+				lib.Order(order)
 				if err := verifyOnly(t, target, p, pl); err != nil {
 					t.Fatalf("seed %d, %s, order %d: %v", seed, name(pl), order, err)
 				}

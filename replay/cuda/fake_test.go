@@ -9,39 +9,48 @@ import (
 	"os"
 	"testing"
 
+	"github.com/gmemtop/gmemtop/capture/standin"
+	"github.com/gmemtop/gmemtop/capture/standin/control"
 	"github.com/gmemtop/gmemtop/managers/place"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/managers/plan/plantest"
-	"github.com/gmemtop/gmemtop/replay/cuda/fake"
 )
 
-// lib is the fake driver of this process, nil where there is no C compiler.
-var lib *fake.Library
+// lib is the stand-in GPU in this process, nil where there is no C++ compiler.
+var lib *control.Control
 
 func TestMain(m *testing.M) {
-	os.Exit(func() int {
-		dir, err := os.MkdirTemp("", "gmemtop-fake")
-		if err != nil {
-			panic(err)
-		}
-		defer os.RemoveAll(dir)
-		lib, err = fake.Build(dir)
-		if err != nil && !errors.Is(err, fake.ErrNoCompiler) {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		return m.Run()
-	}())
+	built, err := standin.Build(context.Background(), "")
+	if err == nil {
+		lib, err = control.Open(built, machine(1<<30, 0))
+	}
+	if err != nil && !errors.Is(err, standin.ErrNoCompiler) {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
 }
 
-// device makes the fake driver a new device of capacity bytes and returns a target for it. When the test ends, nothing may be
+// machine is a device of capacity bytes, of which other processes hold outside. It is strict: memory is counted in units of 512
+// bytes, contexts cost nothing, host memory has to be pinned, an event that nobody waits for never comes, and time is virtual.
+func machine(capacity, outside int64) standin.Machine {
+	return standin.Machine{
+		Model: "plain", Memory: fmt.Sprint(capacity), Others: []string{fmt.Sprint(outside)}, Driver: 12040, Context: "0", Granule: "512",
+		Order: standin.Late, Polls: -1, Clock: "virtual", RefusePageable: true,
+	}
+}
+
+// reset makes it a new device.
+func reset(capacity, outside int64) { lib.Reset(machine(capacity, outside)) }
+
+// device makes the stand-in a new device of capacity bytes and returns a target for it. When the test ends, nothing may be
 // left of what it took, and nothing may have been done that no program may do.
 func device(t *testing.T, capacity int64, change func(*Options)) *Target {
 	t.Helper()
 	if lib == nil {
-		t.Skip("needs cc: the fake driver is compiled by the test")
+		t.Skip("needs g++: the stand-in GPU is compiled by the test")
 	}
-	lib.Reset(capacity, 0)
+	reset(capacity, 0)
 	t.Cleanup(func() { nothingLeft(t) })
 	opt := Options{Library: lib.Path(), Margin: 1 << 20, Iterations: 3, WarmUp: 1}
 	if change != nil {
@@ -53,7 +62,7 @@ func device(t *testing.T, capacity int64, change func(*Options)) *Target {
 func nothingLeft(t *testing.T) {
 	t.Helper()
 	if v := lib.Violation(); v != "" {
-		t.Errorf("the fake driver: %s", v)
+		t.Errorf("the stand-in GPU: %s", v)
 	}
 	if n, what, contexts := lib.Leaks(); n != 0 || contexts != 0 || lib.Held() != 0 {
 		t.Errorf("%d things were left when the context went (%s); %d contexts and %d bytes are left", n, what, contexts, lib.Held())

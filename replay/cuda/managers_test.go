@@ -36,7 +36,7 @@ func TestEveryManagersPlanKeepsEveryByteAndHoldsWhatItSays(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
-			lib.Schedule(uint64(len(plans)) % 7)
+			lib.Order(uint64(len(plans)) % 7)
 			got, err := target.Run(context.Background(), p, pl, plan.RunOptions{Cap: r.Budget})
 			if err != nil {
 				t.Errorf("%s: %v", name, err)

@@ -152,7 +152,7 @@ func TestAllocatorsUnderACapGiveMemoryBackOnlyWhenWorkOnItIsDone(t *testing.T) {
 		if got.Footprint != want.Footprint || got.Reserved != want.Reserved {
 			t.Errorf("%q: %d bytes needed and %d held, simulated %d and %d", c.settings, got.Footprint, got.Reserved, want.Footprint, want.Reserved)
 		}
-		lib.Reset(1<<30, 0)
+		reset(1<<30, 0)
 		err = target.with(context.Background(), func(led *ledger, k []driver.Kernel) error {
 			r := &measurer{ctx: context.Background(), led: led, k: k, opt: target.opt}
 			return r.session(p, pl, want.Footprint, func(x *execution) error {
@@ -205,13 +205,15 @@ func pressed(t *testing.T, policy plan.Policy) (*plan.Problem, *plan.Plan, plan.
 
 func TestDevicesAreListed(t *testing.T) {
 	target := device(t, 1<<30, nil)
-	lib.Machine(12040, 2, 0)
+	two := machine(1<<30, 0)
+	two.Devices = 2
+	lib.Reset(two)
 	list, err := Devices(lib.Path())
 	if err != nil || len(list) != 2 || list[0].UUID == list[1].UUID {
 		t.Errorf("%+v, %v", list, err)
 	}
 	_, info, err := Open(context.Background(), target.opt)
-	if err != nil || info.Name != "FAKE GPU" {
+	if err != nil || info.Name != "Stand-in GPU" {
 		t.Errorf("%+v, %v", info, err)
 	}
 	var none driver.Info

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gmemtop/gmemtop/capture/standin/control"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay/cuda/driver"
-	"github.com/gmemtop/gmemtop/replay/cuda/fake"
 )
 
 func TestValidPlansPassOnTheDeviceInEveryOrder(t *testing.T) {
@@ -19,8 +19,8 @@ func TestValidPlansPassOnTheDeviceInEveryOrder(t *testing.T) {
 	for seed := range uint64(40) {
 		p, pl := placed(t, seed, 0.7)
 		moved += len(pl.Absences)
-		for _, order := range []uint64{fake.Lazy, fake.AtOnce, fake.Drawn + seed} {
-			lib.Schedule(order)
+		for _, order := range []uint64{control.Late, control.Once, control.Drawn + seed} {
+			lib.Order(order)
 			if _, err := target.Run(context.Background(), p, pl, plan.RunOptions{}); err != nil {
 				t.Fatalf("seed %d, order %d: %v", seed, order, err)
 			}
@@ -121,10 +121,10 @@ func queueOf(p *plan.Problem, pl *plan.Plan, step int32) int16 {
 func caught(t *testing.T, target *Target, p *plan.Problem, pl *plan.Plan) bool {
 	t.Helper()
 	for order := range uint64(60) {
-		if order == fake.AtOnce {
+		if order == control.Once {
 			continue
 		}
-		lib.Schedule(order)
+		lib.Order(order)
 		err := verifyOnly(t, target, p, pl)
 		if errors.Is(err, ErrWrong) {
 			return true
@@ -141,12 +141,12 @@ func caught(t *testing.T, target *Target, p *plan.Problem, pl *plan.Plan) bool {
 // holds nothing.
 func TestEveryKindOfWaitOfTheExecutorIsMissed(t *testing.T) {
 	if lib == nil {
-		t.Skip("needs cc: the fake driver is compiled by the test")
+		t.Skip("needs g++: the stand-in GPU is compiled by the test")
 	}
 	for kind := range waitKinds {
 		found, tried := false, 0
 		for seed := uint64(0); seed < 60 && !found; seed++ {
-			lib.Reset(1<<30, 0)
+			reset(1<<30, 0)
 			opt := Options{Library: lib.Path(), Margin: 1 << 20, omit: func(k waitKind, _ int) bool {
 				if k == kind {
 					tried++
@@ -166,7 +166,7 @@ func TestEveryKindOfWaitOfTheExecutorIsMissed(t *testing.T) {
 			if kind == waitTaken || kind == waitGiven {
 				pl = kept(t, p, plan.Policy{Name: map[waitKind]string{waitTaken: "caching", waitGiven: plan.PolicyAsync}[kind]})
 			}
-			lib.Schedule(fake.Drawn + seed)
+			lib.Order(control.Drawn + seed)
 			err := verifyOnly(t, target, p, pl)
 			if found = errors.Is(err, ErrWrong) || errors.Is(err, driver.ErrAccess); !found && err != nil {
 				t.Fatalf("kind %d, seed %d: %v", kind, seed, err)
@@ -176,7 +176,7 @@ func TestEveryKindOfWaitOfTheExecutorIsMissed(t *testing.T) {
 			t.Errorf("waits of kind %d can be left out (%d were)", kind, tried)
 		}
 	}
-	lib.Reset(1<<30, 0)
+	reset(1<<30, 0)
 }
 
 // kept returns the plan that keeps everything in the hands of an online allocator.

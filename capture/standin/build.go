@@ -1,0 +1,313 @@
+package standin
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Building. The sources are in the program. They are compiled one by one, in parallel, and each object is kept in the user's cache
+// under a hash of its source, the headers that it includes and the flags, so that one changed file costs one compilation. The library is kept under
+// a hash of its objects and of PyTorch's libraries that need it (their sizes and times, since hashing a gigabyte takes seconds).
+
+//go:embed src all:compute
+var sources embed.FS
+
+var (
+	// ErrNoCompiler says that there is no C++ compiler.
+	ErrNoCompiler = errors.New("no C++ compiler (g++): install one")
+	// ErrNoCUDATorch says that an interpreter has no PyTorch that was built for CUDA.
+	ErrNoCUDATorch = errors.New("no PyTorch built for CUDA")
+)
+
+// DefaultCUDA is the CUDA version that a library built for no PyTorch reports.
+const DefaultCUDA = 12040
+
+// Library is a compiled stand-in.
+type Library struct {
+	dir    string // holds libstandin.so, and it again under the names of NVIDIA's libraries
+	python string // a folder with the Python side
+	// CUDA is the version of CUDA that it stands in for, such as 13020.
+	CUDA int
+}
+
+// Path returns the path of the shared library.
+func (l *Library) Path() string { return filepath.Join(l.dir, "libstandin.so") }
+
+// Dir returns the folder in which the library is also found as libcuda.so.1 and libnvidia-ml.so.1.
+func (l *Library) Dir() string { return l.dir }
+
+// Build compiles the stand-in for the PyTorch that an interpreter has, or for none where python is "": then it has the driver, the
+// runtime and NVML, and no stubs of what else PyTorch's libraries name. The result is kept in the user's cache folder. The error
+// wraps ErrNoCompiler or ErrNoCUDATorch, or is the compiler's.
+func Build(ctx context.Context, python string) (*Library, error) {
+	cxx, err := exec.LookPath("g++")
+	if err != nil {
+		return nil, ErrNoCompiler
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return nil, fmt.Errorf("find a folder for the stand-in GPU: %w", err)
+	}
+	b := builder{ctx: ctx, cxx: cxx, cache: filepath.Join(cache, "gmemtop", "standin"), cuda: DefaultCUDA}
+	if python != "" {
+		if err := b.findTorch(python); err != nil {
+			return nil, err
+		}
+	}
+	return b.build()
+}
+
+type builder struct {
+	ctx       context.Context
+	cxx       string
+	cache     string
+	cuda      int
+	torchLibs []string // those of PyTorch's libraries that name CUDA's functions
+}
+
+func (b *builder) flags(u unit) []string {
+	all := []string{"-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden", "-pthread", "-Wall", "-Wextra"}
+	if u.versioned {
+		all = append(all, fmt.Sprintf("-DSTANDIN_CUDA_VERSION=%d", b.cuda))
+	}
+	return all
+}
+
+func (b *builder) build() (*Library, error) {
+	src, objects := filepath.Join(b.cache, "src"), filepath.Join(b.cache, "objects")
+	units, err := b.unpack(src)
+	if err != nil {
+		return nil, fmt.Errorf("unpack the stand-in GPU's sources: %w", err)
+	}
+	if err := os.MkdirAll(objects, 0o777); err != nil {
+		return nil, fmt.Errorf("build the stand-in GPU: %w", err)
+	}
+	paths := make([]string, len(units))
+	errs := make([]error, len(units))
+	var wait sync.WaitGroup
+	turn := make(chan struct{}, max(1, runtime.NumCPU()))
+	for i, u := range units {
+		wait.Go(func() {
+			turn <- struct{}{}
+			defer func() { <-turn }()
+			paths[i], errs[i] = b.compile(u, objects)
+		})
+	}
+	wait.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("compile the stand-in GPU: %w", err)
+	}
+	return b.link(paths, objects)
+}
+
+// unit is a source file: where it lies, and the hash of all that its object depends on.
+type unit struct {
+	path, hash string
+	versioned  bool // whether it names the version of CUDA
+}
+
+var included = regexp.MustCompile(`(?m)^#include "([\w.]+)"`)
+
+// unpack writes the sources where the compiler and a debugger find them.
+func (b *builder) unpack(dir string) ([]unit, error) {
+	entries, err := fs.ReadDir(sources, "src")
+	if err != nil {
+		return nil, err
+	}
+	texts := map[string][]byte{}
+	all := sha256.New()
+	for _, e := range entries {
+		data, err := sources.ReadFile("src/" + e.Name())
+		if err != nil {
+			return nil, err
+		}
+		texts[e.Name()] = data
+		fmt.Fprintf(all, "%s %d\n", e.Name(), len(data))
+		all.Write(data)
+	}
+	dir = filepath.Join(dir, hex.EncodeToString(all.Sum(nil))[:16])
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return nil, err
+	}
+	var units []unit
+	for _, e := range entries {
+		name := e.Name()
+		if err := writeOnce(filepath.Join(dir, name), texts[name]); err != nil {
+			return nil, err
+		}
+		if !strings.HasSuffix(name, ".cpp") {
+			continue
+		}
+		u := unit{path: filepath.Join(dir, name)}
+		key := sha256.New()
+		// A source and the headers that it includes, directly or not, in the order in which they are met.
+		met := []string{name}
+		for i := 0; i < len(met); i++ {
+			text := texts[met[i]]
+			fmt.Fprintf(key, "%s %d\n", met[i], len(text))
+			key.Write(text)
+			u.versioned = u.versioned || bytes.Contains(text, []byte("STANDIN_CUDA_VERSION"))
+			for _, m := range included.FindAllSubmatch(text, -1) {
+				if h := string(m[1]); !slices.Contains(met, h) {
+					met = append(met, h)
+				}
+			}
+		}
+		u.hash = hex.EncodeToString(key.Sum(nil))
+		units = append(units, u)
+	}
+	return units, nil
+}
+
+// writeOnce writes a file whose name says what is in it, in one step, unless it is there.
+func writeOnce(path string, data []byte) error {
+	if have, err := os.ReadFile(path); err == nil && slices.Equal(have, data) {
+		return nil
+	}
+	return replace(path, func(partial string) error { return os.WriteFile(partial, data, 0o666) })
+}
+
+// replace makes a file under another name first, so that two builds at once do not meet half a file.
+func replace(path string, make func(partial string) error) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".partial-*")
+	if err != nil {
+		return err
+	}
+	partial := f.Name()
+	defer os.Remove(partial)
+	if err := errors.Join(f.Close(), make(partial)); err != nil {
+		return err
+	}
+	return os.Rename(partial, path)
+}
+
+func (b *builder) compile(u unit, objects string) (string, error) {
+	sum := sha256.Sum256([]byte(strings.Join(append(b.flags(u), b.cxx, u.hash), "\n")))
+	name := strings.TrimSuffix(filepath.Base(u.path), ".cpp")
+	object := filepath.Join(objects, name+"-"+hex.EncodeToString(sum[:])[:16]+".o")
+	if _, err := os.Stat(object); err == nil {
+		return object, nil
+	}
+	return object, replace(object, func(partial string) error {
+		return b.run(append(b.flags(u), "-c", "-x", "c++", "-o", partial, u.path)...)
+	})
+}
+
+func (b *builder) run(args ...string) error {
+	out, err := exec.CommandContext(b.ctx, b.cxx, args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	return nil
+}
+
+// link makes the library of objects and stubs.
+func (b *builder) link(objects []string, objectDir string) (*Library, error) {
+	key := sha256.New()
+	fmt.Fprintln(key, b.cuda, stubsVersion, strings.Join(objects, "\n"))
+	for _, path := range b.torchLibs {
+		info, err := os.Stat(path)
+		if err != nil {
+			return nil, fmt.Errorf("look at PyTorch's libraries: %w", err)
+		}
+		fmt.Fprintln(key, path, info.Size(), info.ModTime().UnixNano())
+	}
+	dir := filepath.Join(b.cache, fmt.Sprintf("cuda%d-%s", b.cuda/1000, hex.EncodeToString(key.Sum(nil))[:16]))
+	l := &Library{dir: dir, CUDA: b.cuda}
+	if err := l.unpackPython(b.cache); err != nil {
+		return nil, fmt.Errorf("unpack the stand-in GPU's Python side: %w", err)
+	}
+	names := l.names()
+	if _, err := os.Stat(filepath.Join(dir, names[len(names)-1])); err == nil {
+		return l, nil
+	}
+	stubs, err := b.stubs(objects)
+	if err != nil {
+		return nil, err
+	}
+	u := unit{hash: hashOf(stubs), path: filepath.Join(objectDir, "stubs-"+hashOf(stubs)+".cpp")}
+	if err := writeOnce(u.path, stubs); err != nil {
+		return nil, fmt.Errorf("build the stand-in GPU: %w", err)
+	}
+	object, err := b.compile(u, objectDir)
+	if err != nil {
+		return nil, fmt.Errorf("compile the stand-in GPU's stubs: %w", err)
+	}
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return nil, fmt.Errorf("build the stand-in GPU: %w", err)
+	}
+	err = replace(l.Path(), func(partial string) error {
+		return b.run(append(append([]string{"-shared", "-o", partial, "-pthread", "-static-libstdc++", "-static-libgcc",
+			"-Wl,--exclude-libs,ALL", "-Wl,-Bsymbolic", "-Wl,-soname,libstandin.so", "-Wl,-z,defs"}, objects...), object, "-ldl", "-lrt")...)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("link the stand-in GPU: %w", err)
+	}
+	for _, name := range l.names() {
+		if err := os.Symlink("libstandin.so", filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrExist) {
+			return nil, fmt.Errorf("build the stand-in GPU: %w", err)
+		}
+	}
+	return l, nil
+}
+
+// names are the names of NVIDIA's libraries under which programs open the stand-in themselves. What PyTorch's libraries are linked
+// with is preloaded instead. The compiler NVRTC is both: see [Library.Environ].
+func (l *Library) names() []string {
+	return []string{l.nvrtc(), "libcuda.so.1", "libnvidia-ml.so.1"}
+}
+
+func (l *Library) nvrtc() string { return fmt.Sprintf("libnvrtc.so.%d", l.CUDA/1000) }
+
+func hashOf(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])[:16]
+}
+
+// unpackPython writes the Python side to a folder of its own, named by what is in it.
+func (l *Library) unpackPython(cache string) error {
+	key := sha256.New()
+	var names []string
+	err := fs.WalkDir(sources, "compute", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".py") {
+			return err
+		}
+		data, err := sources.ReadFile(path)
+		fmt.Fprintf(key, "%s %d\n", path, len(data))
+		key.Write(data)
+		names = append(names, path)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	l.python = filepath.Join(cache, "python-"+hex.EncodeToString(key.Sum(nil))[:16])
+	for _, name := range names {
+		path := filepath.Join(l.python, strings.TrimPrefix(name, "compute/"))
+		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+			return err
+		}
+		data, err := sources.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		if err := writeOnce(path, data); err != nil {
+			return err
+		}
+	}
+	return nil
+}

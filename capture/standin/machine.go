@@ -1,0 +1,138 @@
+package standin
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// Orders of work that is given to streams (see Machine.Order). Any other whole number above 1 is a seed: what may run is then drawn.
+const (
+	Late = "late" // as late as events and synchronisation allow
+	Once = "once" // as soon as it is given
+)
+
+// Machine describes what a process on the stand-in finds. The zero value is one H100 whose work is done at once.
+type Machine struct {
+	Model   string   // a card, such as "h100", "a100", "t4"; "" for an H100
+	Devices int      // how many; 0 for one, below 0 for none
+	Memory  string   // of each device, such as "2GiB"; "" for the card's
+	Context string   // what a context costs; "" for 500 MiB
+	Others  []string // what other, imaginary processes hold of each device, such as "10GiB"
+	Order   string   // Late, Once or a seed
+	Polls   int      // how often an event is asked in vain before its work is done late; 0 for 64, below 0 for always
+	Clock   string   // what events report: "real" or "virtual"; "" for real
+	Board   string   // the file through which processes share the devices; "" for the user's, "private" for none
+	Fail    []string // FUNCTION:N=ANSWER: the N-th call of FUNCTION answers that error
+	ECC     bool     // NVML reports uncorrected memory errors
+	Compute bool     // ops compute true numbers
+	Report  string   // a folder for reports; "" for none
+	Driver  int      // the driver's version, such as 12040; 0 for that of the CUDA which the library was built for
+	Mode    int      // compute mode: 0 any number of processes, 2 none, 3 one
+	Granule string   // what device memory is handed out in; "" for 2 MiB, as real devices do
+	// RefusePageable makes an asynchronous copy through the driver of host memory that is not pinned a violation.
+	RefusePageable bool
+}
+
+// settings returns what the environment has to say, without what is left at its default.
+func (m Machine) settings() [][2]string {
+	var all [][2]string
+	set := func(name, value string) {
+		if value != "" {
+			all = append(all, [2]string{"STANDIN_" + name, value})
+		}
+	}
+	number := func(name string, n int) {
+		if n != 0 {
+			set(name, strconv.Itoa(n))
+		}
+	}
+	flag := func(name string, on bool) {
+		if on {
+			set(name, "1")
+		}
+	}
+	set("MODEL", m.Model)
+	switch {
+	case m.Devices < 0:
+		set("DEVICES", "0")
+	default:
+		number("DEVICES", m.Devices)
+	}
+	set("MEMORY", m.Memory)
+	set("CONTEXT", m.Context)
+	var others []string
+	for i, o := range m.Others {
+		if o != "" {
+			others = append(others, fmt.Sprintf("%d:%s", i, o))
+		}
+	}
+	set("OTHERS", strings.Join(others, ","))
+	set("ORDER", m.Order)
+	switch {
+	case m.Polls < 0:
+		set("POLLS", "0")
+	default:
+		number("POLLS", m.Polls)
+	}
+	set("CLOCK", m.Clock)
+	set("BOARD", m.Board)
+	set("FAIL", strings.Join(m.Fail, ","))
+	flag("ECC", m.ECC)
+	flag("COMPUTE", m.Compute)
+	set("REPORT", m.Report)
+	number("DRIVER", m.Driver)
+	number("COMPUTE_MODE", m.Mode)
+	set("GRANULE", m.Granule)
+	if m.RefusePageable {
+		set("PAGEABLE", "refuse")
+	}
+	return all
+}
+
+// Settings returns the settings by name, such as STANDIN_MEMORY. All names are there; what the machine leaves open is "".
+func (m Machine) Settings() map[string]string {
+	all := map[string]string{}
+	for _, name := range []string{"MODEL", "DEVICES", "MEMORY", "CONTEXT", "OTHERS", "ORDER", "POLLS", "CLOCK", "BOARD", "FAIL", "ECC", "COMPUTE", "REPORT", "DRIVER", "COMPUTE_MODE", "GRANULE", "PAGEABLE"} {
+		all["STANDIN_"+name] = ""
+	}
+	for _, s := range m.settings() {
+		all[s[0]] = s[1]
+	}
+	return all
+}
+
+// Environ returns the variables that put a process on a machine: the environment of this process, with the library preloaded, found
+// under the names of NVIDIA's libraries, and with the machine's settings. Settings of a stand-in that this process has are left out.
+func (l *Library) Environ(m Machine) []string {
+	prepend := func(list, first string) string {
+		if list == "" {
+			return first
+		}
+		return first + string(filepath.ListSeparator) + list
+	}
+	var all []string
+	for _, v := range os.Environ() {
+		name, _, _ := strings.Cut(v, "=")
+		if name == "LD_PRELOAD" || name == "LD_LIBRARY_PATH" || name == "PYTHONPATH" || strings.HasPrefix(name, "STANDIN_") {
+			continue
+		}
+		all = append(all, v)
+	}
+	// PyTorch opens NVRTC by its bare name, and would find the real one beside itself before any on LD_LIBRARY_PATH, unless a
+	// library of that name is loaded already.
+	preload := l.Path() + string(filepath.ListSeparator) + l.nvrtc()
+	all = append(all, "LD_PRELOAD="+prepend(os.Getenv("LD_PRELOAD"), preload),
+		"LD_LIBRARY_PATH="+prepend(os.Getenv("LD_LIBRARY_PATH"), l.dir))
+	if m.Compute {
+		all = append(all, "PYTHONPATH="+prepend(os.Getenv("PYTHONPATH"), l.python))
+	} else if p := os.Getenv("PYTHONPATH"); p != "" {
+		all = append(all, "PYTHONPATH="+p)
+	}
+	for _, s := range m.settings() {
+		all = append(all, s[0]+"="+s[1])
+	}
+	return all
+}

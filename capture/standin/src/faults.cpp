@@ -1,0 +1,139 @@
+// Faults: the way in of every call. It counts the call, ends it if a test asked for that, and answers for a device that is lost.
+//
+// STANDIN_FAIL=cudaMalloc:3=2,cuLaunchKernel:900=719 makes the third cudaMalloc answer 2 (out of memory), and so on. The function
+// "*" stands for every call but those that only describe the machine. An answer that is fatal on a real device (214, which is an
+// uncorrectable memory error, and all from 700 on) is answered by every later call, too: the device is lost, as the CUDA
+// documentation of these errors says, until its context is destroyed.
+#include <dlfcn.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "core.h"
+
+namespace standin {
+
+namespace {
+
+struct Injection {
+  std::string function;
+  long left;
+  Result answer;
+};
+
+struct Faults {
+  std::mutex mutex;
+  std::map<std::string, uint64_t> calls;
+  uint64_t all = 0;  // without queries
+  std::vector<Injection> injections;
+  bool parsed = false;
+  std::atomic<int> lost{0};
+};
+
+Faults &faults() {
+  static auto *f = new Faults;
+  return *f;
+}
+
+thread_local const void *caller_address = nullptr;
+
+void parse(Faults &f, const char *text) {
+  std::string all = text ? text : "";
+  for (size_t at = 0; at < all.size();) {
+    size_t comma = std::min(all.find(',', at), all.size());
+    std::string one = all.substr(at, comma - at);
+    char function[128];
+    long n;
+    int answer;
+    if (sscanf(one.c_str(), "%127[^:]:%ld=%d", function, &n, &answer) == 3) f.injections.push_back({function, n, answer});
+    else if (!one.empty()) fprintf(stderr, "stand-in GPU: STANDIN_FAIL has %s where FUNCTION:N=ANSWER is wanted\n", one.c_str());
+    at = comma + 1;
+  }
+  f.parsed = true;
+}
+
+bool fatal(Result answer) { return answer == kUncorrectableEcc || (answer >= 700 && answer < 800 && answer != kPeerAccessAlreadyEnabled && answer != kPeerAccessNotEnabled && answer != kHostMemoryAlreadyRegistered && answer != kHostMemoryNotRegistered) || answer == kUnknown; }
+
+Result injected(Faults &f, const char *function, bool query) {
+  for (auto &i : f.injections) {
+    if (i.left <= 0 || !(i.function == function || (!query && i.function == "*"))) continue;
+    if (--i.left) continue;
+    if (fatal(i.answer)) lose(i.answer);
+    return i.answer;
+  }
+  return kSuccess;
+}
+
+}  // namespace
+
+Result enter(const char *function, const void *caller) {
+  if (caller) caller_address = caller;
+  Faults &f = faults();
+  std::lock_guard<std::mutex> hold(f.mutex);
+  if (!f.parsed) parse(f, setting("STANDIN_FAIL"));
+  f.calls[function]++;
+  f.all++;
+  if (Result r = injected(f, function, false)) return r;
+  return f.lost;
+}
+
+Result query(const char *function) {
+  Faults &f = faults();
+  std::lock_guard<std::mutex> hold(f.mutex);
+  if (!f.parsed) parse(f, setting("STANDIN_FAIL"));
+  f.calls[function]++;
+  return injected(f, function, true);
+}
+
+const char *caller_library() {
+  Dl_info info;
+  if (!caller_address || !dladdr(caller_address, &info) || !info.dli_fname) return "";
+  const char *slash = strrchr(info.dli_fname, '/');
+  return slash ? slash + 1 : info.dli_fname;
+}
+
+std::string owner_of_call() { return caller_library(); }
+
+void lose(Result why) {
+  int none = 0;
+  faults().lost.compare_exchange_strong(none, why);
+}
+
+Result lost() { return faults().lost; }
+
+// A context that is destroyed takes the error with it.
+void recover() { faults().lost = 0; }
+
+void faults_reset() {
+  Faults &f = faults();
+  std::lock_guard<std::mutex> hold(f.mutex);
+  f.calls.clear();
+  f.all = 0;
+  f.injections.clear();
+  f.parsed = true;  // what the environment says is for the process as it began
+  f.lost = 0;
+}
+
+void inject(const char *function, long n, Result answer) {
+  Faults &f = faults();
+  std::lock_guard<std::mutex> hold(f.mutex);
+  f.parsed = true;
+  f.injections.assign(1, {function, n, answer});
+}
+
+uint64_t calls_of(const char *function) {
+  Faults &f = faults();
+  std::lock_guard<std::mutex> hold(f.mutex);
+  if (!strcmp(function, "*")) return f.all;
+  auto found = f.calls.find(function);
+  return found == f.calls.end() ? 0 : found->second;
+}
+
+std::map<std::string, uint64_t> all_calls() {
+  Faults &f = faults();
+  std::lock_guard<std::mutex> hold(f.mutex);
+  return f.calls;
+}
+
+}  // namespace standin

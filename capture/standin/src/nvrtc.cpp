@@ -1,0 +1,131 @@
+// NVRTC, the compiler of CUDA C++ at run time: programs that compile to kernels that do nothing.
+//
+// PyTorch writes some kernels (special functions, complex numbers) as text and compiles them when they are first called. Here a kernel
+// does nothing, so what counts is its name: the "compiled" program is PTX text with an empty entry for each name that was asked for. The
+// real library, where pip brought one, is not called: that would cost a second a kernel, and code for a GPU that is not there.
+//
+// PyTorch keeps compiled kernels in the user's cache folder. Ours must never get there, since a run on a real GPU would take them: the
+// cache is switched off for the whole process before anybody can read the setting.
+//
+// Source: the NVRTC documentation, "User Interface".
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "standin.h"
+
+namespace standin {
+namespace {
+
+enum NvrtcResult { kNvrtcSuccess = 0, kNvrtcInvalidInput = 3, kNvrtcInvalidProgram = 4, kNvrtcNoLoweredNames = 10 };
+
+// A program: its source is not looked at.
+struct Program {
+  std::vector<std::string> names;
+  std::map<std::string, std::string> lowered;
+  std::string ptx;
+
+  // C identifiers stay as they are; of anything else, such as a template's instance, the other characters become underscores.
+  static std::string identifier(const std::string &name) {
+    std::string out;
+    for (char c : name) out += (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '$' ? c : '_';
+    return out.empty() ? "_" : out;
+  }
+
+  void compile() {
+    ptx = ".version 8.0\n.target sm_80\n.address_size 64\n";
+    for (const std::string &name : names) {
+      lowered[name] = identifier(name);
+      ptx += ".visible .entry " + lowered[name] + "()\n{\n ret;\n}\n";
+    }
+  }
+};
+
+struct KernelCacheOff {
+  KernelCacheOff() { setenv("USE_PYTORCH_KERNEL_CACHE", "0", 1); }
+} kernel_cache_off;
+
+NvrtcResult text_size(const Program *p, size_t *size) {
+  if (!p) return kNvrtcInvalidProgram;
+  if (!size) return kNvrtcInvalidInput;
+  *size = p->ptx.size() + 1;
+  return kNvrtcSuccess;
+}
+
+NvrtcResult text(const Program *p, char *out) {
+  if (!p) return kNvrtcInvalidProgram;
+  if (!out) return kNvrtcInvalidInput;
+  memcpy(out, p->ptx.c_str(), p->ptx.size() + 1);
+  return kNvrtcSuccess;
+}
+
+}  // namespace
+}  // namespace standin
+
+using standin::Program;
+
+STANDIN_API int nvrtcVersion(int *major, int *minor) {
+  if (!major || !minor) return standin::kNvrtcInvalidInput;
+  *major = standin::driver_version() / 1000;
+  *minor = standin::driver_version() % 1000 / 10;
+  return standin::kNvrtcSuccess;
+}
+
+STANDIN_API const char *nvrtcGetErrorString(int result) {
+  return result == standin::kNvrtcSuccess ? "NVRTC_SUCCESS" : "NVRTC_ERROR (stand-in)";
+}
+
+STANDIN_API int nvrtcCreateProgram(Program **program, const char *, const char *, int, const char *const *, const char *const *) {
+  if (!program) return standin::kNvrtcInvalidInput;
+  *program = new Program;
+  return standin::kNvrtcSuccess;
+}
+
+STANDIN_API int nvrtcDestroyProgram(Program **program) {
+  if (!program || !*program) return standin::kNvrtcInvalidProgram;
+  delete *program;
+  *program = nullptr;
+  return standin::kNvrtcSuccess;
+}
+
+STANDIN_API int nvrtcAddNameExpression(Program *program, const char *name) {
+  if (!program) return standin::kNvrtcInvalidProgram;
+  if (!name) return standin::kNvrtcInvalidInput;
+  program->names.push_back(name);
+  return standin::kNvrtcSuccess;
+}
+
+STANDIN_API int nvrtcCompileProgram(Program *program, int, const char *const *) {
+  if (!program) return standin::kNvrtcInvalidProgram;
+  program->compile();
+  return standin::kNvrtcSuccess;
+}
+
+STANDIN_API int nvrtcGetLoweredName(Program *program, const char *name, const char **lowered) {
+  if (!program) return standin::kNvrtcInvalidProgram;
+  auto found = program->lowered.find(name ? name : "");
+  if (found == program->lowered.end()) return standin::kNvrtcNoLoweredNames;
+  *lowered = found->second.c_str();
+  return standin::kNvrtcSuccess;
+}
+
+STANDIN_API int nvrtcGetPTXSize(Program *program, size_t *size) { return standin::text_size(program, size); }
+STANDIN_API int nvrtcGetPTX(Program *program, char *out) { return standin::text(program, out); }
+STANDIN_API int nvrtcGetCUBINSize(Program *program, size_t *size) { return standin::text_size(program, size); }
+STANDIN_API int nvrtcGetCUBIN(Program *program, char *out) { return standin::text(program, out); }
+
+STANDIN_API int nvrtcGetProgramLogSize(Program *program, size_t *size) {
+  if (!program) return standin::kNvrtcInvalidProgram;
+  if (!size) return standin::kNvrtcInvalidInput;
+  *size = 1;
+  return standin::kNvrtcSuccess;
+}
+
+STANDIN_API int nvrtcGetProgramLog(Program *program, char *log) {
+  if (!program) return standin::kNvrtcInvalidProgram;
+  if (!log) return standin::kNvrtcInvalidInput;
+  *log = 0;
+  return standin::kNvrtcSuccess;
+}

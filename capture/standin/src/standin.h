@@ -1,0 +1,198 @@
+// The stand-in GPU: what its parts know of each other.
+//
+// libstandin.so takes the place of NVIDIA's runtime, driver and libraries in a process that has no GPU. Device memory is host
+// memory, copies and events are real, streams are queues of work, and kernels do nothing. Everything here runs on the threads of
+// the program itself: the library starts none.
+//
+// Library files (cudnn.cpp, cublas.cpp, nccl.cpp, nvml.cpp) need this header only. The runtime and the driver also use core.h.
+//
+// Every exported function begins with STANDIN_ENTER or with a call of enter(): that counts the call, fails it if a test asked for
+// that, and makes a lost device answer. Functions that only describe the machine begin with query() instead: they go on working
+// when the device is lost, as they do on a real one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#define STANDIN_API extern "C" __attribute__((visibility("default")))
+
+namespace standin {
+
+// A cudaError_t or a CUresult. The numbers that both have agree; the ones that differ are never returned here.
+using Result = int;
+enum : Result {
+  kSuccess = 0,
+  kInvalidValue = 1,
+  kOutOfMemory = 2,
+  kNotInitialized = 3,
+  kDeviceUnavailable = 46,
+  kNoDevice = 100,
+  kInvalidDevice = 101,
+  kInvalidImage = 200,
+  kInvalidContext = 201,
+  kMapFailed = 205,
+  kAlreadyMapped = 208,
+  kUncorrectableEcc = 214,
+  kInvalidPtx = 218,
+  kFileNotFound = 301,
+  kOperatingSystem = 304,
+  kInvalidHandle = 400,
+  kNotFound = 500,
+  kNotReady = 600,
+  kIllegalAddress = 700,
+  kPeerAccessAlreadyEnabled = 704,
+  kPeerAccessNotEnabled = 705,
+  kHostMemoryAlreadyRegistered = 712,
+  kHostMemoryNotRegistered = 713,
+  kLaunchFailure = 719,
+  kNotPermitted = 800,
+  kNotSupported = 801,
+  kCaptureUnsupported = 900,
+  kCaptureInvalidated = 901,
+  kCaptureMerge = 902,
+  kCaptureUnmatched = 903,
+  kCaptureUnjoined = 904,
+  kCaptureIsolation = 905,
+  kCaptureImplicit = 906,
+  kCapturedEvent = 907,
+  kCaptureWrongThread = 908,
+  kUnknown = 999,
+};
+
+constexpr uint64_t kKiB = 1024, kMiB = kKiB * 1024, kGiB = kMiB * 1024;
+constexpr int kMaxDevices = 16;
+
+// ---- The machine (settings.cpp, cards.cpp) ----
+
+// A card: what a program can ask about it. Sizes are bytes, clocks kHz, rates bytes per nanosecond (which is GB/s).
+struct Card {
+  const char *model;       // the name in STANDIN_MODEL
+  const char *name;        // the name that the driver reports
+  uint64_t memory;         // total memory, as cudaMemGetInfo reports it
+  uint64_t reserved;       // what NVML reports on top of that as reserved by the driver
+  int major, minor;        // compute capability
+  int processors;          // streaming multiprocessors
+  int threads_per_processor;
+  int blocks_per_processor;
+  uint64_t shared_per_block_optin, shared_per_processor;
+  uint64_t l2;
+  int bus_width;           // bits
+  int clock, memory_clock; // kHz
+  double link_rate;        // copies between host and device
+  double memory_rate;      // device memory
+  int pcie_generation, pcie_width;
+  int nvlinks;
+  int power_watts;
+};
+
+int devices();                        // how many devices there are
+const Card &card(int device);         // all devices of a process are of one model
+uint64_t memory_total(int device);    // STANDIN_MEMORY, or the card's
+int driver_version();                 // such as 13020 for CUDA 13.2
+bool ecc_errors();                    // STANDIN_ECC
+void uuid(int device, unsigned char out[16]);
+int pci_bus(int device);              // PCI addresses are 0000:BB:00.0
+// A setting by its name, from the environment or set by a test in this process; nullptr where there is none.
+const char *setting(const char *name);
+
+// ---- Every call's way in (faults.cpp) ----
+
+// enter counts a call. It returns what the call has to answer instead of doing anything: an injected failure, or the error of a
+// lost device. caller is the return address of the exported function, which names the library that owns what the call makes.
+Result enter(const char *function, const void *caller = nullptr);
+// query is enter for functions that only describe the machine: they fail if a test names them, and not when the device is lost.
+Result query(const char *function);
+// The library that made the call which this thread is in, such as "libc10_cuda.so"; "" where that is not known.
+const char *caller_library();
+// lose loses the device: from now on every call answers why.
+void lose(Result why);
+Result lost();
+
+#define STANDIN_ENTER()                                                                      \
+  do {                                                                                       \
+    if (::standin::Result r_ = ::standin::enter(__func__, __builtin_return_address(0))) return r_; \
+  } while (0)
+
+// ---- The books (books.cpp) ----
+
+// violate writes down that the program did something that no program may do. It is printed when the process ends and is in the
+// report. The first hundred are kept.
+void violate(const char *format, ...) __attribute__((format(printf, 1, 2)));
+// A function that the stand-in does not have was called. Stubs call it.
+void note_missing(const char *function);
+// An op whose numbers are not computed, and why.
+void note_uncomputed(const std::string &op, const std::string &why);
+// A figure that is a documented guess, such as a workspace of a closed library.
+void note_inferred(const std::string &what);
+// A library file's own counter in the report, such as "cudnn_convolutions".
+void count(const char *what, uint64_t by = 1);
+
+// ---- Devices and what processes hold of them (board.cpp) ----
+
+int device();                            // the current device of this thread
+struct Process {
+  int pid;                               // 0 for an imaginary one (STANDIN_OTHERS)
+  uint64_t bytes;                        // what it holds of the device, its context included
+};
+std::vector<Process> processes(int device);
+uint64_t memory_used(int device);        // the sum over processes
+
+// ---- Streams (streams.cpp) ----
+
+// When an item of a stream is over.
+struct Ticket {
+  std::shared_ptr<struct Stream> stream;
+  uint64_t sequence = 0;
+};
+
+// enqueue gives work to a stream of the current device (nullptr is the legacy default stream). It runs at once or later, by
+// STANDIN_ORDER; on a capturing stream it becomes a node of the graph; while this thread is suppressed it is dropped. cost is
+// how long it takes on the virtual clock, in nanoseconds.
+Ticket enqueue(void *stream, std::function<void()> work, const char *what = "work", uint64_t cost = 0);
+// launch counts a kernel that does nothing and takes a little virtual time.
+void launch(void *stream, const char *what);
+// finish runs what a ticket waits for and the ticket's own work. It may be called from any thread.
+void finish(const Ticket &ticket);
+bool finished(const Ticket &ticket);
+// progress runs one item of any stream that may go on, and reports whether there was one. Work that waits for something outside
+// of this process (another rank) calls it again and again, so that the other streams of the process do not wait for it.
+bool progress();
+// Whether this thread is inside of a stream's work.
+bool running();
+// Whether this is a stream that exists (or a default stream).
+bool is_stream(void *stream);
+bool capturing(void *stream);
+
+// While one of these lives, this thread does not hold Python's interpreter lock (if it held it before). Whoever waits for another
+// thread needs one, since that thread's work may be Python.
+class WithoutInterpreterLock {
+ public:
+  WithoutInterpreterLock();
+  ~WithoutInterpreterLock();
+  WithoutInterpreterLock(const WithoutInterpreterLock &) = delete;
+
+ private:
+  void *state_;
+};
+
+// Whether size bytes at p are device memory of this process that is allocated now.
+bool is_device_memory(const void *p, size_t size);
+
+}  // namespace standin
+
+// ---- For Python and for tests in the process (control.cpp) ----
+
+STANDIN_API int standin_enqueue(void *stream, void (*fn)(void *), void *arg);
+STANDIN_API void standin_suppress(int on);   // on adds one, off takes one away; what this thread enqueues meanwhile is dropped
+STANDIN_API int standin_running(void);
+STANDIN_API int standin_order(void);         // 0 late, 1 once, others are seeds
+STANDIN_API void standin_note_uncomputed(const char *op, const char *why);
+STANDIN_API const char *standin_violation(void);             // the first one, "" for none
+STANDIN_API void standin_violate(const char *what);
+STANDIN_API void standin_missing(const char *function);      // for generated stubs
+STANDIN_API void standin_counts(uint64_t out[5]);            // launches, copies, bytes copied, allocations, waits
+STANDIN_API int standin_is_device_memory(const void *p, size_t size);

@@ -1,0 +1,571 @@
+// Streams: queues of work, and the order in which it is done.
+//
+// The problem. A program that forgets to wait for something is right by luck where work is done as soon as it is given, which is
+// what a stand-in would do by itself. On a real GPU the same program goes wrong now and then.
+//
+// The way chosen. A stream is a queue. Work is put at its end, with what it has to wait for, and is done by the threads of the
+// program itself, inside of the calls that wait:
+//   - once: every item is done when it is given;
+//   - late: an item is done only if something waits for it, and then no more is done than that needs. Nothing that the program
+//     forgot to ask for has happened by luck;
+//   - drawn by a seed: when something is waited for, items of any stream that may go on are done, drawn one at a time, until that
+//     is done. For a while some streams are drawn often and some hardly ever: where all go at one pace, what one of them does too
+//     early hardly meets what another does too late.
+// Every access of an item is checked at the moment at which it is done against what is allocated, mapped and pinned then, so that
+// freeing what queued work still needs is found wherever the order brings it to light.
+//
+// To run one item costs a look at what it waits for; a drawn order looks at each stream for each item. The alternative, a thread
+// for each stream, would be closer to a device and would show a race only sometimes: orders that can be repeated are worth more.
+//
+// The legacy default stream waits for all blocking streams of its context and they for it, as the CUDA documentation says under
+// "Stream synchronization behavior". The per-thread default stream is the legacy one here.
+//
+// Two clocks run along. The virtual one says when an item would be over on a device that copies at the card's rates, so that what
+// events report does not depend on the machine; the real one is the machine's.
+#include <dlfcn.h>
+#include <time.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core.h"
+
+namespace standin {
+
+std::atomic<uint64_t> launches{0}, copies{0}, copied_bytes{0}, allocations{0}, waits{0};
+
+namespace {
+
+struct Streams {
+  std::map<void *, StreamPtr> all;
+  std::map<Context *, StreamPtr> legacy;
+  std::vector<StreamPtr> order;  // all of them, the oldest first
+  uint64_t next_id = 1;
+  uint64_t now = 0;              // the host's virtual clock
+  uint64_t dice = 0;
+  std::condition_variable changed;
+};
+
+Streams &streams() {
+  static auto *s = new Streams;
+  return *s;
+}
+
+thread_local int running_depth = 0;     // inside of a stream's work: what is called there is done at once
+thread_local int suppressed_depth = 0;
+thread_local bool in_host_function = false;
+
+uint64_t roll(uint64_t n) {
+  uint64_t &d = streams().dice;
+  d ^= d << 13, d ^= d >> 7, d ^= d << 17;
+  return d % n;
+}
+
+void seed_dice() { streams().dice = ((settings().order + 0x632be59bd9b4e019ull) * 0x9e3779b97f4a7c15ull) | 1; }
+
+bool over(const Ticket &t) { return !t.stream || t.stream->done >= t.sequence; }
+
+bool may_go_on(const StreamPtr &s) {
+  if (s->busy || s->queue.empty()) return false;
+  for (auto &t : s->queue.front().waits)
+    if (t.stream != s && !over(t)) return false;
+  return true;
+}
+
+// Does the first item of a stream, whose waits are over. The lock is free while the item's work runs.
+void perform(const StreamPtr &s, Lock &lock) {
+  s->busy = true;
+  Item item = std::move(s->queue.front());
+  s->queue.pop_front();
+  uint64_t start = std::max(s->free_at, item.issued);
+  for (auto &m : item.wait_moments)
+    if (m) start = std::max(start, m->at_virtual);
+  bool good = item.touches.empty() || lost() || untouched_by_faults(item.touches, item.what);
+  if (item.run && (item.book_keeping || (good && !lost()))) {
+    lock.unlock();
+    running_depth++;
+    bool host = std::exchange(in_host_function, item.host_function);
+    item.run();
+    in_host_function = host;
+    running_depth--;
+    item.run = nullptr;  // what it holds goes before the lock is taken
+    lock.lock();
+  }
+  s->free_at = start + item.cost;
+  if (item.moment) *item.moment = {true, s->free_at, real_nanoseconds()};
+  s->done++;
+  s->busy = false;
+  streams().changed.notify_all();
+}
+
+// Does one item of a stream that is drawn.
+bool draw(Lock &lock) {
+  auto &all = streams().order;
+  if (roll(24) == 0)
+    for (auto &s : all) s->pace = 1ull << 2 * roll(7);
+  uint64_t n = 0;
+  for (auto &s : all) n += may_go_on(s) ? s->pace + 1 : 0;
+  if (!n) return false;
+  n = roll(n);
+  for (auto &s : all) {
+    if (!may_go_on(s)) continue;
+    if (n <= s->pace) {
+      StreamPtr keep = s;
+      perform(keep, lock);
+      return true;
+    }
+    n -= s->pace + 1;
+  }
+  return false;
+}
+
+bool drawn() { return settings().order > 1 || settings().order < 0; }
+
+void run_lazily(const Ticket &t, Lock &lock) {
+  while (!over(t)) {
+    if (t.stream->busy) {
+      streams().changed.wait(lock);
+      continue;
+    }
+    const StreamPtr &s = t.stream;
+    // What the first item waits for runs first. Another thread may take the item meanwhile: look again afterwards.
+    Ticket before;
+    for (auto &w : s->queue.front().waits)
+      if (w.stream != s && !over(w)) before = w;
+    if (before.stream) run_lazily(before, lock);
+    else perform(s, lock);
+  }
+}
+
+StreamPtr make(Context *context, unsigned flags, int priority, Lock &) {
+  auto s = std::make_shared<Stream>();
+  s->context = context;
+  s->device = context->device;
+  s->flags = flags;
+  s->priority = priority;
+  s->id = streams().next_id++;
+  s->owner = owner_of_call();
+  if (streams().order.empty()) seed_dice();
+  streams().order.push_back(s);
+  return s;
+}
+
+StreamPtr legacy_of(Context *c, Lock &lock) {
+  StreamPtr &s = streams().legacy[c];
+  if (!s) {
+    s = make(c, 0, 0, lock);
+    s->legacy = true;
+    s->owner = "";
+  }
+  return s;
+}
+
+void forget(const StreamPtr &s) {
+  auto &o = streams().order;
+  o.erase(std::remove(o.begin(), o.end(), s), o.end());
+}
+
+// What an item waits for because of the default stream's rules.
+void add_implicit_waits(const StreamPtr &s, Item *item) {
+  if (s->legacy) {
+    for (auto &o : streams().all) {
+      auto &other = o.second;
+      if (other->context == s->context && !(other->flags & 1) && !other->capture && other->done < other->pushed)
+        item->waits.push_back({other, other->pushed});
+    }
+  } else if (!(s->flags & 1)) {
+    auto found = streams().legacy.find(s->context);
+    if (found != streams().legacy.end() && found->second->done < found->second->pushed)
+      item->waits.push_back({found->second, found->second->pushed});
+  }
+}
+
+}  // namespace
+
+std::mutex &core() {
+  static auto *m = new std::mutex;
+  return *m;
+}
+
+uint64_t real_nanoseconds() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec * 1000000000ull + t.tv_nsec;
+}
+
+uint64_t host_clock() { return streams().now; }
+bool suppressed() { return suppressed_depth > 0; }
+void suppress(int on) { suppressed_depth += on ? 1 : -1; }
+bool running() { return running_depth > 0; }
+bool inside_host_function() { return in_host_function; }
+
+uint64_t copy_cost(uint64_t size, bool over_link) {
+  const Card &c = card(0);
+  return 1000 + static_cast<uint64_t>(size / (over_link ? c.link_rate : c.memory_rate));
+}
+
+StreamPtr stream_of(void *handle, Lock &lock) {
+  if (reinterpret_cast<uintptr_t>(handle) <= 2) {
+    Context *c = current_or_primary(lock);
+    return c ? legacy_of(c, lock) : nullptr;
+  }
+  auto found = streams().all.find(handle);
+  return found == streams().all.end() ? nullptr : found->second;
+}
+
+Ticket last_of(const StreamPtr &s) { return {s, s->pushed}; }
+
+Result give_item(const StreamPtr &s, Item item, Lock &lock, Ticket *ticket) {
+  if (!s) {
+    violate("work is given to a stream that does not exist, or was destroyed");
+    return kInvalidHandle;
+  }
+  if (running()) {  // work of a stream calls: it is done at once, in the place of its caller
+    bool good = item.touches.empty() || untouched_by_faults(item.touches, item.what);
+    if (item.moment) *item.moment = {true, streams().now, real_nanoseconds()};
+    if (item.run && good) {
+      lock.unlock();
+      item.run();
+      lock.lock();
+    }
+    if (ticket) *ticket = {};
+    return kSuccess;
+  }
+  if (s->capture) {
+    capture_item(s, std::move(item), lock);
+    if (ticket) *ticket = {};
+    return kSuccess;
+  }
+  if (s->legacy)
+    if (Result r = legacy_forbidden(s->context, lock)) return r;
+  streams().now += 500;  // what it takes the host to give work
+  item.issued = streams().now;
+  add_implicit_waits(s, &item);
+  s->queue.push_back(std::move(item));
+  Ticket t{s, ++s->pushed};
+  if (ticket) *ticket = t;
+  if (settings().order == 1) {
+    lock.unlock();
+    {
+      WithoutInterpreterLock unlocked;
+      lock.lock();
+      run_until(t, lock);
+      lock.unlock();
+    }
+    lock.lock();
+    streams().now = std::max(streams().now, s->free_at);
+  }
+  return kSuccess;
+}
+
+void run_until(const Ticket &t, Lock &lock) {
+  if (!drawn()) return run_lazily(t, lock);
+  while (!over(t))
+    if (!draw(lock)) {
+      if (over(t)) break;
+      streams().changed.wait(lock);  // what is left runs on other threads
+    }
+}
+
+// A host that waits must not hold Python's lock, and cannot take it back while it holds ours.
+void wait_for(const Ticket &t, Lock &lock) {
+  waits++;
+  if (running()) return;
+  if (!over(t)) {
+    lock.unlock();
+    {
+      WithoutInterpreterLock unlocked;
+      lock.lock();
+      run_until(t, lock);
+      lock.unlock();
+    }
+    lock.lock();
+  }
+  trim_pools_after_wait(lock);
+}
+
+void wait_for_stream(const StreamPtr &s, Lock &lock) {
+  wait_for({s, s->pushed}, lock);
+  streams().now = std::max(streams().now, s->free_at);
+}
+
+static void wait_for_all(const std::vector<StreamPtr> &which, Lock &lock) {
+  if (drawn() && !running()) {
+    lock.unlock();
+    {
+      WithoutInterpreterLock unlocked;
+      lock.lock();
+      while (draw(lock)) {}
+      lock.unlock();
+    }
+    lock.lock();
+  }
+  for (auto &s : which) wait_for_stream(s, lock);
+}
+
+void wait_for_device(int device, Lock &lock) {
+  std::vector<StreamPtr> which;
+  for (auto &s : streams().order)
+    if (s->device == device && !s->capture) which.push_back(s);
+  wait_for_all(which, lock);
+}
+
+void wait_for_context(Context *c, Lock &lock) {
+  std::vector<StreamPtr> which;
+  for (auto &s : streams().order)
+    if (s->context == c && !s->capture) which.push_back(s);
+  wait_for_all(which, lock);
+}
+
+bool device_busy(int device, Lock &) {
+  for (auto &s : streams().order)
+    if (s->device == device && s->done < s->pushed) return true;
+  return false;
+}
+
+void draw_some(Lock &lock) {
+  if (drawn() && !running()) draw(lock);
+}
+
+bool range_is_awaited(const RangePtr &r, Lock &) {
+  for (auto &s : streams().order)
+    for (auto &i : s->queue)
+      for (auto &t : i.touches)
+        if (t.range == r) return true;
+  return false;
+}
+
+Ticket enqueue(void *stream, std::function<void()> work, const char *what, uint64_t cost) {
+  if (suppressed()) return {};
+  Lock lock(core());
+  Item item;
+  item.what = what;
+  item.run = std::move(work);
+  item.cost = cost;
+  Ticket t;
+  give_item(stream_of(stream, lock), std::move(item), lock, &t);
+  return t;
+}
+
+void launch(void *stream, const char *what) {
+  launches++;
+  if (suppressed() || running()) return;
+  Lock lock(core());
+  StreamPtr s = stream_of(stream, lock);
+  if (!s) violate("%s is launched into a stream that does not exist, or was destroyed", what);
+  // A kernel that does nothing need not be queued but where something looks: in a capture, on the virtual clock.
+  if (!s || (!s->capture && !settings().virtual_clock)) return;
+  Item item;
+  item.what = what;
+  item.cost = kLaunchCost;
+  give_item(s, std::move(item), lock);
+}
+
+void finish(const Ticket &t) {
+  Lock lock(core());
+  wait_for(t, lock);
+}
+
+bool finished(const Ticket &t) {
+  Lock lock(core());
+  return over(t);
+}
+
+bool progress() {
+  Lock lock(core());
+  for (auto &s : streams().order)
+    if (may_go_on(s)) {
+      StreamPtr keep = s;
+      perform(keep, lock);
+      return true;
+    }
+  return false;
+}
+
+bool is_stream(void *handle) {
+  Lock lock(core());
+  return reinterpret_cast<uintptr_t>(handle) <= 2 || streams().all.count(handle);
+}
+
+bool capturing(void *handle) {
+  Lock lock(core());
+  StreamPtr s = stream_of(handle, lock);
+  return s && s->capture;
+}
+
+WithoutInterpreterLock::WithoutInterpreterLock() : state_(nullptr) {
+  static auto check = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "PyGILState_Check"));
+  static auto save = reinterpret_cast<void *(*)()>(dlsym(RTLD_DEFAULT, "PyEval_SaveThread"));
+  static auto initialized = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "Py_IsInitialized"));
+  if (check && save && initialized && initialized() && check()) state_ = save();
+}
+
+WithoutInterpreterLock::~WithoutInterpreterLock() {
+  static auto restore = reinterpret_cast<void (*)(void *)>(dlsym(RTLD_DEFAULT, "PyEval_RestoreThread"));
+  if (state_) restore(state_);
+}
+
+void stream_leaks(Context *c, Leaks *leaks, Lock &) {
+  for (auto &s : streams().all)
+    if (!c || s.second->context == c) add_leak(leaks, "stream", s.second->owner, 0);
+}
+
+void streams_drop(Context *c, Lock &) {
+  for (auto i = streams().all.begin(); i != streams().all.end();)
+    if (i->second->context == c) {
+      i->second->alive = false;
+      i->second->done = i->second->pushed;
+      i->second->queue.clear();
+      forget(i->second);
+      i = streams().all.erase(i);
+    } else ++i;
+  auto l = streams().legacy.find(c);
+  if (l != streams().legacy.end()) {
+    l->second->done = l->second->pushed;
+    l->second->queue.clear();
+    forget(l->second);
+    streams().legacy.erase(l);
+  }
+}
+
+void streams_reset(Lock &) {
+  auto &s = streams();
+  for (auto &o : s.order) o->queue.clear(), o->done = o->pushed;
+  s.all.clear();
+  s.legacy.clear();
+  s.order.clear();
+  s.now = 0;
+  seed_dice();
+}
+
+static Result new_stream(void **out, unsigned flags, int priority) {
+  if (!out || flags > 1) return kInvalidValue;
+  Lock lock(core());
+  Context *c = current_or_primary(lock);
+  if (!c) return kInvalidContext;
+  StreamPtr s = make(c, flags, priority, lock);
+  void *handle = new char[64]();  // an address of its own; never used twice while the process lives
+  streams().all[handle] = s;
+  *out = handle;
+  return kSuccess;
+}
+
+static Result destroy_stream(void *handle) {
+  Lock lock(core());
+  auto found = streams().all.find(handle);
+  if (found == streams().all.end()) {
+    violate("a stream is destroyed that does not exist, or was destroyed before");
+    return kInvalidHandle;
+  }
+  StreamPtr s = found->second;
+  if (!s->capture) wait_for({s, s->pushed}, lock);  // a driver lets what was given come to its end
+  s->alive = false;
+  streams().all.erase(handle);
+  forget(s);
+  return kSuccess;
+}
+
+static Result synchronize_stream(void *handle, const char *function) {
+  Lock lock(core());
+  StreamPtr s = stream_of(handle, lock);
+  if (!s) {
+    violate("%s of a stream that does not exist", function);
+    return kInvalidHandle;
+  }
+  if (s->capture) {
+    s->capture->invalid = true;
+    return kCaptureUnsupported;
+  }
+  if (s->legacy) {
+    if (Result r = legacy_forbidden(s->context, lock)) return r;
+    std::vector<StreamPtr> which{s};
+    for (auto &o : streams().all)
+      if (o.second->context == s->context && !(o.second->flags & 1) && !o.second->capture) which.push_back(o.second);
+    for (auto &w : which) wait_for_stream(w, lock);
+  } else {
+    wait_for_stream(s, lock);
+  }
+  return lost();
+}
+
+static Result query_stream(void *handle) {
+  Lock lock(core());
+  StreamPtr s = stream_of(handle, lock);
+  if (!s) {
+    violate("a stream is queried that does not exist");
+    return kInvalidHandle;
+  }
+  if (s->capture) {
+    s->capture->invalid = true;
+    return kCaptureUnsupported;
+  }
+  if (s->done == s->pushed) return kSuccess;
+  draw_some(lock);
+  if (s->done == s->pushed) return kSuccess;
+  if (!settings().polls || ++s->polls < settings().polls) return kNotReady;
+  s->polls = 0;
+  wait_for_stream(s, lock);
+  return lost();
+}
+
+static Result synchronize_context(const char *function) {
+  Lock lock(core());
+  if (Result r = forbidden_by_capture(function, lock)) return r;
+  Context *c = current_or_primary(lock);
+  if (!c) return kInvalidContext;
+  wait_for_context(c, lock);
+  return lost();
+}
+
+template <typename T>
+static Result stream_property(void *handle, T *out, T (*get)(const Stream &)) {
+  Lock lock(core());
+  StreamPtr s = stream_of(handle, lock);
+  if (!s || !out) return kInvalidHandle;
+  *out = get(*s);
+  return kSuccess;
+}
+
+}  // namespace standin
+
+using namespace standin;
+
+STANDIN_API int cudaStreamCreate(void **s) { STANDIN_ENTER_RUNTIME(); return keep_error(new_stream(s, 0, 0)); }
+STANDIN_API int cudaStreamCreateWithFlags(void **s, unsigned flags) { STANDIN_ENTER_RUNTIME(); return keep_error(new_stream(s, flags, 0)); }
+STANDIN_API int cudaStreamCreateWithPriority(void **s, unsigned flags, int priority) { STANDIN_ENTER_RUNTIME(); return keep_error(new_stream(s, flags, priority)); }
+STANDIN_API int cudaStreamDestroy(void *s) { STANDIN_ENTER_RUNTIME(); return keep_error(destroy_stream(s)); }
+STANDIN_API int cudaStreamSynchronize(void *s) { STANDIN_ENTER_RUNTIME(); return keep_error(synchronize_stream(s, __func__)); }
+STANDIN_API int cudaStreamQuery(void *s) { STANDIN_ENTER_RUNTIME(); return keep_error(query_stream(s)); }
+STANDIN_API int cudaDeviceSynchronize() { STANDIN_ENTER_RUNTIME(); return keep_error(synchronize_context(__func__)); }
+STANDIN_API int cudaStreamGetPriority(void *s, int *p) { STANDIN_ENTER_RUNTIME(); return keep_error(stream_property<int>(s, p, [](const Stream &x) { return x.priority; })); }
+STANDIN_API int cudaStreamGetFlags(void *s, unsigned *f) { STANDIN_ENTER_RUNTIME(); return keep_error(stream_property<unsigned>(s, f, [](const Stream &x) { return x.flags; })); }
+STANDIN_API int cudaStreamGetId(void *s, unsigned long long *id) { STANDIN_ENTER_RUNTIME(); return keep_error(stream_property<unsigned long long>(s, id, [](const Stream &x) { return static_cast<unsigned long long>(x.id); })); }
+STANDIN_API int cudaStreamGetDevice(void *s, int *d) { STANDIN_ENTER_RUNTIME(); return keep_error(stream_property<int>(s, d, [](const Stream &x) { return x.device; })); }
+STANDIN_API int cudaDeviceGetStreamPriorityRange(int *least, int *greatest) { STANDIN_QUERY(); if (least) *least = 0; if (greatest) *greatest = -5; return kSuccess; }
+STANDIN_API int cudaStreamAttachMemAsync(void *, void *, size_t, unsigned) { STANDIN_ENTER_RUNTIME(); return kSuccess; }
+
+static int host_function(void *stream, std::function<void()> call) {
+  Lock lock(core());
+  Item item;
+  item.what = "a host function";
+  item.run = std::move(call);
+  item.host_function = true;
+  return give_item(stream_of(stream, lock), std::move(item), lock);
+}
+
+STANDIN_API int cudaLaunchHostFunc(void *s, void (*fn)(void *), void *arg) { STANDIN_ENTER_RUNTIME(); return keep_error(host_function(s, [=] { fn(arg); })); }
+STANDIN_API int cudaStreamAddCallback(void *s, void (*fn)(void *, int, void *), void *arg, unsigned) { STANDIN_ENTER_RUNTIME(); return keep_error(host_function(s, [=] { fn(s, lost(), arg); })); }
+
+STANDIN_API int cuStreamCreate(void **s, unsigned flags) { STANDIN_ENTER(); return new_stream(s, flags, 0); }
+STANDIN_API int cuStreamCreateWithPriority(void **s, unsigned flags, int priority) { STANDIN_ENTER(); return new_stream(s, flags, priority); }
+STANDIN_API int cuStreamDestroy_v2(void *s) { STANDIN_ENTER(); return destroy_stream(s); }
+STANDIN_API int cuStreamSynchronize(void *s) { STANDIN_ENTER(); return synchronize_stream(s, __func__); }
+STANDIN_API int cuStreamQuery(void *s) { STANDIN_ENTER(); return query_stream(s); }
+STANDIN_API int cuCtxSynchronize() { STANDIN_ENTER(); return synchronize_context(__func__); }
+STANDIN_API int cuStreamGetFlags(void *s, unsigned *f) { STANDIN_ENTER(); return stream_property<unsigned>(s, f, [](const Stream &x) { return x.flags; }); }
+STANDIN_API int cuStreamGetPriority(void *s, int *p) { STANDIN_ENTER(); return stream_property<int>(s, p, [](const Stream &x) { return x.priority; }); }
+STANDIN_API int cuStreamGetId(void *s, unsigned long long *id) { STANDIN_ENTER(); return stream_property<unsigned long long>(s, id, [](const Stream &x) { return static_cast<unsigned long long>(x.id); }); }
+STANDIN_API int cuStreamGetCtx(void *s, void **c) { STANDIN_ENTER(); return stream_property<void *>(s, c, [](const Stream &x) { return static_cast<void *>(x.context); }); }
+STANDIN_API int cuCtxGetStreamPriorityRange(int *least, int *greatest) { STANDIN_QUERY(); if (least) *least = 0; if (greatest) *greatest = -5; return kSuccess; }
+STANDIN_API int cuLaunchHostFunc(void *s, void (*fn)(void *), void *arg) { STANDIN_ENTER(); return host_function(s, [=] { fn(arg); }); }
+STANDIN_API int cuStreamAddCallback(void *s, void (*fn)(void *, int, void *), void *arg, unsigned) { STANDIN_ENTER(); return host_function(s, [=] { fn(s, lost(), arg); }); }

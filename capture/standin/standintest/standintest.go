@@ -1,0 +1,142 @@
+// Package standintest runs programs on the stand-in GPU in tests.
+package standintest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/capture/standin"
+)
+
+var builds sync.Map // by interpreter
+
+type build struct {
+	once sync.Once
+	lib  *standin.Library
+	err  error
+}
+
+func library(t testing.TB, python string) *standin.Library {
+	t.Helper()
+	v, _ := builds.LoadOrStore(python, &build{})
+	b := v.(*build)
+	b.once.Do(func() { b.lib, b.err = standin.Build(context.Background(), python) })
+	switch {
+	case errors.Is(b.err, standin.ErrNoCompiler):
+		t.Skip("needs g++: the stand-in GPU is compiled by the test")
+	case errors.Is(b.err, standin.ErrNoCUDATorch):
+		t.Skip("needs a torch built for CUDA: the one that GMEMTOP_TORCH names is not")
+	case b.err != nil:
+		t.Fatal(b.err)
+	}
+	return b.lib
+}
+
+// Interpreter returns the Python with PyTorch that GMEMTOP_TORCH names. Without one the test skips.
+func Interpreter(t testing.TB) string {
+	t.Helper()
+	python := os.Getenv("GMEMTOP_TORCH")
+	if python == "" {
+		t.Skip("needs GMEMTOP_TORCH: a Python with a torch built for CUDA")
+	}
+	return python
+}
+
+// Library returns the stand-in for the PyTorch that GMEMTOP_TORCH names. Without that, or without g++, the test skips.
+func Library(t testing.TB) *standin.Library {
+	t.Helper()
+	return library(t, Interpreter(t))
+}
+
+// Driver returns the stand-in for no PyTorch: the driver, the runtime and NVML. Without g++ the test skips.
+func Driver(t testing.TB) *standin.Library {
+	t.Helper()
+	return library(t, "")
+}
+
+// Result is what a program printed, and what the processes on the stand-in reported.
+type Result struct {
+	Stdout, Stderr string
+	Err            error // of the program, nil where it ended with 0
+	Reports        []standin.Report
+}
+
+// Check fails the test if the program failed, or if a process did what no program may do, left something behind, or met an op
+// without numbers.
+func (r Result) Check(t testing.TB) {
+	t.Helper()
+	if r.Err != nil {
+		t.Fatalf("%v\n%s%s", r.Err, r.Stdout, r.Stderr)
+	}
+	for _, p := range r.Reports {
+		for _, v := range p.Violations {
+			t.Errorf("process %d: %s", p.PID, v)
+		}
+		for _, l := range p.Leaks {
+			t.Errorf("process %d left %s", p.PID, l)
+		}
+		for _, u := range p.Uncomputed {
+			t.Errorf("process %d: %s has no numbers: %s", p.PID, u.Op, u.Why)
+		}
+	}
+}
+
+// Start prepares a command on a machine; a board and a folder for reports of the test's own are added where the machine names none.
+// The returned function collects the result after the command has ended.
+func Start(t testing.TB, lib *standin.Library, m standin.Machine, name string, args ...string) (*exec.Cmd, func(error) Result) {
+	t.Helper()
+	dir := t.TempDir()
+	if m.Board == "" {
+		m.Board = filepath.Join(dir, "board")
+	}
+	if m.Report == "" {
+		m.Report = filepath.Join(dir, "reports")
+		if err := os.MkdirAll(m.Report, 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := exec.CommandContext(t.Context(), name, args...)
+	c.Env = append(lib.Environ(m), "OMP_NUM_THREADS=1", "PYTHONDONTWRITEBYTECODE=1")
+	var stdout, stderr bytes.Buffer
+	c.Stdout, c.Stderr = &stdout, &stderr
+	return c, func(err error) Result {
+		reports, e := standin.ReadReports(m.Report)
+		if e != nil {
+			t.Error(e)
+		}
+		return Result{stdout.String(), stderr.String(), err, reports}
+	}
+}
+
+// Run runs a program on a machine and returns what it did.
+func Run(t testing.TB, lib *standin.Library, m standin.Machine, name string, args ...string) Result {
+	t.Helper()
+	c, collect := Start(t, lib, m, name, args...)
+	return collect(c.Run())
+}
+
+// TryPython runs a script with the interpreter that GMEMTOP_TORCH names and returns what it did, good or bad.
+func TryPython(t testing.TB, m standin.Machine, script string, args ...string) Result {
+	t.Helper()
+	lib := Library(t)
+	path := filepath.Join(t.TempDir(), "script.py")
+	if err := os.WriteFile(path, []byte(script), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return Run(t, lib, m, Interpreter(t), append([]string{path}, args...)...)
+}
+
+// Python runs a script and returns what it printed. The test fails if the script fails, if it does what no program may do, or if it
+// leaves something behind.
+func Python(t testing.TB, m standin.Machine, script string, args ...string) string {
+	t.Helper()
+	r := TryPython(t, m, script, args...)
+	r.Check(t)
+	return r.Stdout
+}
