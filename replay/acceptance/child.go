@@ -46,6 +46,9 @@ func (s *session) environ(more ...string) []string {
 	cache := filepath.Join(s.Folder, "cache")
 	env = append(env, tokenName+"="+s.token, "XDG_CACHE_HOME="+cache, "XDG_STATE_HOME="+filepath.Join(cache, "state"), "CUDA_CACHE_PATH="+filepath.Join(cache, "nv"),
 		"PYTHONDONTWRITEBYTECODE=1", "PYTHONUNBUFFERED=1", "CUDA_DEVICE_ORDER=PCI_BUS_ID")
+	if s.size.name == tiny.name { // cuBLAS's usual workspace of 32 MiB would be most of a tiny network
+		env = append(env, "CUBLAS_WORKSPACE_CONFIG=:16:8")
+	}
 	if s.facts.visible != "" {
 		env = append(env, "CUDA_VISIBLE_DEVICES="+s.facts.visible)
 	}

@@ -223,23 +223,28 @@ type compared struct {
 	Results []comparedRow
 }
 
-// compare runs gmemtop compare and reads its JSON. Exit code 3 says that nothing fits the budget; it is returned.
-func (t *trial) compare(ctx context.Context, limit time.Duration, args ...string) (*compared, int, error) {
+// compare runs gmemtop compare and reads its JSON. Where the budget is below what must reside, gmemtop ends with code 3 and prints no JSON: the error is an
+// [ended] then.
+func (t *trial) compare(ctx context.Context, limit time.Duration, args ...string) (*compared, error) {
+	from := t.logged()
 	out, code, err := t.gmemtop(ctx, limit, []int{3}, append([]string{"compare", "--json"}, args...)...)
 	if err != nil {
-		return nil, code, err
+		return nil, err
+	}
+	if code == 3 && len(out) == 0 {
+		return nil, &ended{program: "gmemtop", code: code, said: t.lastSaid(from)}
 	}
 	var c compared
 	if err := json.Unmarshal(out, &c); err != nil {
-		return nil, code, fmt.Errorf("compare's JSON: %w", err)
+		return nil, fmt.Errorf("compare's JSON: %w", err)
 	}
 	_ = os.WriteFile(t.path(".json"), out, 0o600)
-	return &c, code, nil
+	return &c, nil
 }
 
 // calibrate measures the device.
 func calibrate(ctx context.Context, t *trial) error {
-	c, _, err := t.compare(ctx, 90*time.Second, "--network", "ResNet-50", "--batch", t.size.network, "--managers", "caching", "--target", "cuda", "--calibrate", "--iterations", "3")
+	c, err := t.compare(ctx, 90*time.Second, "--network", "ResNet-50", "--batch", t.size.network, "--managers", "caching", "--target", "cuda", "--calibrate", "--iterations", "3")
 	if err != nil {
 		return err
 	}
@@ -294,7 +299,7 @@ const footprintTolerance, overheadTolerance = 0.02, 0.02
 
 // onDevice carries out on the device the plans of as many managers, in as many iterations, as there is time for.
 func (t *trial) onDevice(ctx context.Context, budget int, lists []string, what ...string) error {
-	first, _, err := t.compare(ctx, time.Minute, append(what, "--managers", "caching")...)
+	first, err := t.compare(ctx, time.Minute, append(what, "--managers", "caching")...)
 	if err != nil {
 		return err
 	}
@@ -320,12 +325,13 @@ search:
 		return skip("needs shorter steps: one takes %.1f s, and a check has 150 s", step.Seconds())
 	}
 	args := append(what, "--managers", managers, "--budget", fmt.Sprintf("%d%%", budget), "--target", "cuda", "--iterations", strconv.Itoa(iterations), "--limit", "10s")
-	c, code, err := t.compare(ctx, limit, args...)
+	c, err := t.compare(ctx, limit, args...)
+	var below *ended
+	if errors.As(err, &below) && below.code == 3 {
+		return skip("needs a larger budget than %d %%: %s", budget, below.said)
+	}
 	if err != nil {
 		return err
-	}
-	if code == 3 && len(c.Results) == 0 {
-		return skip("needs a larger budget: %d %% is below what must reside", budget)
 	}
 	return t.judge(c, iterations)
 }

@@ -28,7 +28,7 @@ func carried(example, managers string) func(context.Context, *trial) error {
 		if err := j.warm(ctx); err != nil {
 			return err
 		}
-		c, _, err := t.compare(ctx, 3*time.Minute, "--target", fmt.Sprintf("live:%d", j.pid()), "--budget", t.share(), "--managers", managers, "--limit", "5s", "--iterations", "20")
+		c, err := t.compare(ctx, 3*time.Minute, "--target", fmt.Sprintf("live:%d", j.pid()), "--budget", t.share(), "--managers", managers, "--limit", "5s", "--iterations", "20")
 		if err != nil {
 			return err
 		}
@@ -159,7 +159,7 @@ func beside(example, how string, managers ...string) func(context.Context, *tria
 		}
 		t.add(figure("torch_step", medianOfLast(stepsOf(out))), figure("torch_peak", float64(peak)))
 		budget := strconv.FormatInt(peak, 10) + "B"
-		if t.size.name == tiny.name { // cuBLAS's workspace is most of that peak, and a plan has nothing to do in it
+		if t.size.name == tiny.name { // libraries' workspaces are much of that peak, and a plan would have nothing to do in it
 			budget = t.share()
 		}
 		var failures error
