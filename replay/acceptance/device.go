@@ -224,11 +224,15 @@ type compared struct {
 }
 
 // compare runs gmemtop compare and reads its JSON. Where the budget is below what must reside, gmemtop ends with code 3 and prints no JSON: the error is an
-// [ended] then.
+// [ended] then. Where gmemtop failed and printed JSON all the same, both are returned.
 func (t *trial) compare(ctx context.Context, limit time.Duration, args ...string) (*compared, error) {
 	from := t.logged()
 	out, code, err := t.gmemtop(ctx, limit, []int{3}, append([]string{"compare", "--json"}, args...)...)
 	if err != nil {
+		var c compared // what could be measured is printed though something failed
+		if json.Unmarshal(out, &c) == nil {
+			return &c, err
+		}
 		return nil, err
 	}
 	if code == 3 && len(out) == 0 {
@@ -330,10 +334,10 @@ search:
 	if errors.As(err, &below) && below.code == 3 {
 		return skip("needs a larger budget than %d %%: %s", budget, below.said)
 	}
-	if err != nil {
+	if c == nil {
 		return err
 	}
-	return t.judge(c, iterations)
+	return errors.Join(err, t.judge(c, iterations))
 }
 
 // measuringTime is how long it may take to measure managers on a device: a row each, some have two; three steps of warming up and half of the iterations

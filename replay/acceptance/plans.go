@@ -29,6 +29,9 @@ func carried(example, managers string) func(context.Context, *trial) error {
 			return err
 		}
 		c, err := t.compare(ctx, 3*time.Minute, "--target", fmt.Sprintf("live:%d", j.pid()), "--budget", t.share(), "--managers", managers, "--limit", "5s", "--iterations", "20")
+		if c != nil {
+			err = errors.Join(err, t.judgeLive(c))
+		}
 		if err != nil {
 			return err
 		}
@@ -37,9 +40,6 @@ func carried(example, managers string) func(context.Context, *trial) error {
 		}
 		got, err := j.end(ctx, time.Minute)
 		if err != nil {
-			return err
-		}
-		if err := t.judgeLive(c); err != nil {
 			return err
 		}
 		if !t.end.IsZero() && time.Until(t.end) < time.Since(began)/2 {
