@@ -140,6 +140,7 @@ func (e *ended) Error() string {
 // limited runs a program to its end, for no longer than limit, and returns what it printed and its exit code. The error is nil where it ended by itself with an
 // exit code of those that are accepted. Exit code 5 of gmemtop, which means that this machine cannot, skips the check.
 func (t *trial) limited(ctx context.Context, limit time.Duration, accepted []int, env []string, argv ...string) ([]byte, int, error) {
+	limit = t.allow(limit)
 	inner, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	var out bytes.Buffer

@@ -134,7 +134,7 @@ func (s *session) askTorch(ctx context.Context) error {
 		return err
 	case !found.Available:
 		s.facts.noTorch = "needs torch that uses the GPU: this one, " + found.Version + ", says that CUDA is not available"
-		return errors.New(s.facts.noTorch)
+		return fmt.Errorf("torch %s says that CUDA is not available", found.Version)
 	}
 	s.facts.torch = &Torch{Version: fit("version", found.Version, ""), CUDA: fit("version", found.CUDA, ""), Python: fit("version", found.Python, "")}
 	s.facts.limit, s.facts.free = found.Limit, found.Free

@@ -120,7 +120,7 @@ func (t *trial) planned(ctx context.Context, manager string, flags []string, scr
 				said := t.said(from)
 				return strings.Contains(said, saysOn) || strings.Contains(said, "not carried out")
 			}
-			if err := poll(watching, 4*time.Minute, on); err != nil {
+			if err := t.poll(watching, 4*time.Minute, on); err != nil {
 				return nil // the training is over, or is ended for want of time
 			}
 			if strings.Contains(t.said(from), saysOn) {
@@ -133,7 +133,7 @@ func (t *trial) planned(ctx context.Context, manager string, flags []string, scr
 		}()
 	}()
 	argv := slices.Concat([]string{t.Program, "run", "--headless", "--manager", manager}, flags, []string{"--", t.Python, "learn.py", "plain"}, script, []string{"--steps", "1000000"})
-	out, _, err := t.limited(ctx, 4*time.Minute, nil, []string{"STOP=" + stop, "MOST=" + strconv.Itoa(int(longest.Seconds()))}, argv...)
+	out, _, err := t.limited(ctx, 4*time.Minute, nil, []string{"STOP=" + stop, "MOST=" + strconv.Itoa(int(t.allow(longest).Seconds()))}, argv...)
 	cancel()
 	err = errors.Join(err, <-told)
 	if err != nil {

@@ -208,6 +208,14 @@ func (s *session) lacks(n need) string {
 	return ""
 }
 
+// allow returns how long something may take that a GPU does within most. The stand-in computes on processors that others use too.
+func (s *session) allow(most time.Duration) time.Duration {
+	if s.facts.gpu.StandIn {
+		return 10 * most
+	}
+	return most
+}
+
 // remaining returns the time that is left for all checks, never more than most.
 func (s *session) remaining(most time.Duration) time.Duration {
 	if s.end.IsZero() {

@@ -25,7 +25,6 @@ type size struct {
 	cap     float64             // GiB that it may take
 	first   int                 // the first batch that is tried
 	oom     int                 // MiB of which a training runs out
-	steps   int                 // of the training that is attached to
 	on      time.Duration       // how long a plan stays on before it is read how it does
 	pairs   int                 // of windows with and without the agent
 }
@@ -34,13 +33,13 @@ type size struct {
 const gib = 1 << 30
 
 var (
-	full = size{name: "full", network: "32", cap: 8, first: 16, oom: 1536, steps: 120, on: 15 * time.Second, pairs: 150}
+	full = size{name: "full", network: "32", cap: 8, first: 16, oom: 1536, on: 15 * time.Second, pairs: 150}
 	// small is for a GPU that is small or mostly used by others.
-	small = size{name: "small", network: "8", cap: 2, first: 8, oom: 512, steps: 300, on: 10 * time.Second, pairs: 100, flags: map[string][]string{
+	small = size{name: "small", network: "8", cap: 2, first: 8, oom: 512, on: 10 * time.Second, pairs: 100, flags: map[string][]string{
 		"gpt2": {"--batch", "1", "--sequence", "256", "--layers", "6"}, "resnet50": {"--batch", "4"}, "vgg16": {"--batch", "4", "--hidden", "1024"},
 		"vit": {"--batch", "4"}, "mlp": {"--batch", "2048", "--width", "2048"}}}
 	// tiny is for trying the checks themselves, and for GPUs with hardly any memory left.
-	tiny = size{name: "tiny", network: "1", cap: 0.0625, first: 16, oom: 96, steps: 150, on: 2 * time.Second, pairs: 6, flags: map[string][]string{
+	tiny = size{name: "tiny", network: "1", cap: 0.0625, first: 16, oom: 96, on: 2 * time.Second, pairs: 6, flags: map[string][]string{
 		"mlp":      {"--batch", "2048", "--inputs", "64", "--width", "64"},
 		"resnet50": {"--batch", "16", "--image", "32", "--width", "4", "--classes", "10"},
 		"vgg16":    {"--batch", "16", "--image", "32", "--width", "4", "--hidden", "32", "--classes", "10"},
@@ -157,7 +156,7 @@ func (t *trial) train(name, example string, last int, more ...string) (*job, err
 	}
 	defer out.Close()
 	argv := slices.Concat([]string{t.Python, "learn.py", "plain"}, t.example(example, "--deterministic", "--steps", "1000000"), more)
-	j.child, err = t.start(out, []string{"STOP=" + j.stop, "LAST=" + strconv.Itoa(last), "MOST=" + strconv.Itoa(int(longest.Seconds()))}, argv...)
+	j.child, err = t.start(out, []string{"STOP=" + j.stop, "LAST=" + strconv.Itoa(last), "MOST=" + strconv.Itoa(int(t.allow(longest).Seconds()))}, argv...)
 	return j, err
 }
 
@@ -169,7 +168,7 @@ func (j *job) printed() []byte {
 
 // warm waits until the training has done some steps.
 func (j *job) warm(ctx context.Context) error {
-	err := poll(ctx, 90*time.Second, func() bool { return len(stepsOf(j.printed())) >= 3 || !j.running() })
+	err := j.t.poll(ctx, 90*time.Second, func() bool { return len(stepsOf(j.printed())) >= 3 || !j.running() })
 	if err == nil && !j.running() {
 		return j.broke()
 	}
@@ -183,7 +182,7 @@ func (j *job) broke() error {
 
 // end waits for a training that was told to end, or ends by itself, and reads what it learned.
 func (j *job) end(ctx context.Context, limit time.Duration) (learned, error) {
-	inner, cancel := context.WithTimeout(ctx, limit)
+	inner, cancel := context.WithTimeout(ctx, j.t.allow(limit))
 	defer cancel()
 	err := j.wait(inner)
 	switch {
@@ -203,7 +202,8 @@ func (j *job) end(ctx context.Context, limit time.Duration) (learned, error) {
 func (j *job) tell() error { return os.WriteFile(j.stop, nil, 0o600) }
 
 // poll looks five times a second whether something has come about.
-func poll(ctx context.Context, limit time.Duration, done func() bool) error {
+func (s *session) poll(ctx context.Context, limit time.Duration, done func() bool) error {
+	limit = s.allow(limit)
 	end := time.Now().Add(limit)
 	for !done() {
 		if time.Now().After(end) {
@@ -296,35 +296,37 @@ func stats(example string) func(context.Context, *trial) error {
 
 // attach attaches to a training, records some of its steps, detaches, and compares what it learns with a training that nobody watches.
 func attach(ctx context.Context, t *trial) error {
-	alone, err := t.train("alone", "gpt2", t.size.steps)
+	j, err := t.train("watched", "gpt2", 0)
+	if err != nil {
+		return err
+	}
+	defer j.child.stop()
+	if err := j.warm(ctx); err != nil {
+		return err
+	}
+	_, _, err = t.gmemtop(ctx, time.Minute, nil, "record", "-f", "-o", filepath.Join(t.Folder, "attached.gmt"), "--every", "4", "--steps", "12", strconv.Itoa(j.pid()))
+	if err != nil {
+		return err
+	}
+	at := len(stepsOf(j.printed()))
+	if err := t.poll(ctx, time.Minute, func() bool { return len(stepsOf(j.printed())) >= at+5 || !j.running() }); err != nil {
+		return fmt.Errorf("the training does not go on after gmemtop detached: %w", err)
+	}
+	if err := j.tell(); err != nil {
+		return err
+	}
+	got, err := j.end(ctx, time.Minute)
+	if err != nil {
+		return err
+	}
+	t.add(figure("detached_after_steps", float64(at)), figure("steps", float64(got.steps)))
+	alone, err := t.train("alone", "gpt2", got.steps)
 	if err != nil {
 		return err
 	}
 	want, err := alone.end(ctx, 2*time.Minute)
 	if err != nil {
 		return err
-	}
-	watched, err := t.train("watched", "gpt2", t.size.steps)
-	if err != nil {
-		return err
-	}
-	if err := watched.warm(ctx); err != nil {
-		watched.child.stop()
-		return err
-	}
-	_, _, err = t.gmemtop(ctx, time.Minute, nil, "record", "-f", "-o", filepath.Join(t.Folder, "attached.gmt"), "--every", "4", "--steps", "12", strconv.Itoa(watched.pid()))
-	at := len(stepsOf(watched.printed()))
-	if err != nil {
-		watched.child.stop()
-		return err
-	}
-	got, err := watched.end(ctx, 2*time.Minute)
-	if err != nil {
-		return err
-	}
-	t.add(figure("detached_after_steps", float64(at)), figure("steps", float64(t.size.steps)))
-	if at >= t.size.steps {
-		return errors.New("the training was over before gmemtop detached: whether it goes on was not seen")
 	}
 	return t.same(ctx, "gpt2", got, want)
 }
@@ -553,7 +555,7 @@ func probes(ctx context.Context, t *trial) error {
 		return err
 	}
 	file := filepath.Join(t.Folder, "probes.gmt")
-	recording, cancel := context.WithTimeout(ctx, 90*time.Second)
+	recording, cancel := context.WithTimeout(ctx, t.allow(90*time.Second))
 	defer cancel()
 	stopped := make(chan error, 1)
 	go func() { // a program that is probed has seconds and no steps: it ends some of them later, and the recording with it
