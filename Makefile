@@ -5,18 +5,29 @@ TARGETS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 # Compiling against the CUDA driver needs its declarations and no toolkit: they are our own, and come before any that are installed.
 CUDA := CGO_CFLAGS='-O2 -g "-I$(CURDIR)/replay/cuda/driver/libcuda/include"'
 
-.PHONY: build test test-cuda bench samples dist generate clean
+.PHONY: build test test-cuda standin quick bench samples dist generate clean
 
 build: ## the program, for this machine; with a C compiler it also reads the GPU's counters and replays on the GPU
+	@command -v gcc >/dev/null || echo "no gcc: the program will not read the GPU's counters nor replay on the GPU"
 	$(CUDA) go build -tags cuda -trimpath -ldflags '$(LDFLAGS)' -o bin/gmemtop ./cmd/gmemtop
 
 test: test-cuda ## every test
 	scripts/test.sh
 
-test-cuda: ## replay on a GPU, against a fake driver (needs a C compiler)
+test-cuda: ## replay on a GPU, on the stand-in (needs a C++ compiler)
 	$(CUDA) go vet -tags cuda ./replay/cuda/... ./cmd/gmemtop
 	$(CUDA) go test -tags cuda ./replay/cuda/...
 	$(CUDA) go test -tags cuda -run TestOnADevice ./cmd/gmemtop
+
+# The packages whose tests run PyTorch's CUDA code on the stand-in GPU.
+STANDIN := ./capture/... ./replay/... ./timeline/... ./traces/... ./cmd/...
+
+standin: ## all tests on the stand-in GPU (needs g++, and GMEMTOP_TORCH: a Python with a torch built for CUDA)
+	$(CUDA) go vet -tags standin,cuda $(STANDIN)
+	$(CUDA) go test -tags standin,cuda -timeout 60m $(STANDIN)
+
+quick: ## what takes under a minute and needs no torch
+	env -u GMEMTOP_TORCH -u GMEMTOP_TRACES go test -short . ./traces/... ./timeline/... ./managers/plan/... ./capture/standin/...
 
 bench: ## every benchmark, with memory
 	go test -run '^$$' -bench . -benchmem ./...

@@ -231,7 +231,8 @@ func (b *builder) link(objects []string, objectDir string) (*Library, error) {
 	if err := l.unpackPython(b.cache); err != nil {
 		return nil, fmt.Errorf("unpack the stand-in GPU's Python side: %w", err)
 	}
-	names := l.names()
+	// The names under which programs open NVIDIA's libraries by themselves. What PyTorch's libraries are linked with is preloaded.
+	names := []string{"libcuda.so.1", "libnvidia-ml.so.1", fmt.Sprintf("libnvrtc.so.%d", b.cuda/1000)}
 	if _, err := os.Stat(filepath.Join(dir, names[len(names)-1])); err == nil {
 		return l, nil
 	}
@@ -252,26 +253,18 @@ func (b *builder) link(objects []string, objectDir string) (*Library, error) {
 	}
 	err = replace(l.Path(), func(partial string) error {
 		return b.run(append(append([]string{"-shared", "-o", partial, "-pthread", "-static-libstdc++", "-static-libgcc",
-			"-Wl,--exclude-libs,ALL", "-Wl,-Bsymbolic", "-Wl,-soname,libstandin.so", "-Wl,-z,defs"}, objects...), object, "-ldl", "-lrt")...)
+			"-Wl,--exclude-libs,ALL", "-Wl,-Bsymbolic", "-Wl,-soname,libstandin.so", "-Wl,-rpath,$ORIGIN", "-Wl,-z,defs"}, objects...), object, "-ldl", "-lrt")...)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("link the stand-in GPU: %w", err)
 	}
-	for _, name := range l.names() {
+	for _, name := range names {
 		if err := os.Symlink("libstandin.so", filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrExist) {
 			return nil, fmt.Errorf("build the stand-in GPU: %w", err)
 		}
 	}
 	return l, nil
 }
-
-// names are the names of NVIDIA's libraries under which programs open the stand-in themselves. What PyTorch's libraries are linked
-// with is preloaded instead. The compiler NVRTC is both: see [Library.Environ].
-func (l *Library) names() []string {
-	return []string{l.nvrtc(), "libcuda.so.1", "libnvidia-ml.so.1"}
-}
-
-func (l *Library) nvrtc() string { return fmt.Sprintf("libnvrtc.so.%d", l.CUDA/1000) }
 
 func hashOf(data []byte) string {
 	sum := sha256.Sum256(data)

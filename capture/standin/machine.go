@@ -121,10 +121,7 @@ func (l *Library) Environ(m Machine) []string {
 		}
 		all = append(all, v)
 	}
-	// PyTorch opens NVRTC by its bare name, and would find the real one beside itself before any on LD_LIBRARY_PATH, unless a
-	// library of that name is loaded already.
-	preload := l.Path() + string(filepath.ListSeparator) + l.nvrtc()
-	all = append(all, "LD_PRELOAD="+prepend(os.Getenv("LD_PRELOAD"), preload),
+	all = append(all, "LD_PRELOAD="+prepend(os.Getenv("LD_PRELOAD"), l.Path()),
 		"LD_LIBRARY_PATH="+prepend(os.Getenv("LD_LIBRARY_PATH"), l.dir))
 	if m.Compute {
 		all = append(all, "PYTHONPATH="+prepend(os.Getenv("PYTHONPATH"), l.python))

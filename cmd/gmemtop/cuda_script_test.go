@@ -3,7 +3,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,18 +11,13 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/gmemtop/gmemtop/replay/cuda/fake"
+	"github.com/gmemtop/gmemtop/capture/standin"
+	"github.com/gmemtop/gmemtop/capture/standin/standintest"
 )
 
-// TestOnADevice runs the command line against the fake driver, which the program finds where it would find the real one.
+// TestOnADevice runs the command line on the stand-in GPU, whose driver the program finds where it would find the real one.
 func TestOnADevice(t *testing.T) {
-	lib, err := fake.Build(t.TempDir())
-	if errors.Is(err, fake.ErrNoCompiler) {
-		t.Skip("needs cc: the fake driver is compiled by the test")
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	lib := standintest.Driver(t)
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/cuda",
 		UpdateScripts:       *update,
@@ -34,7 +28,12 @@ func TestOnADevice(t *testing.T) {
 			env.Setenv("HOME", env.WorkDir)
 			env.Setenv("XDG_CACHE_HOME", filepath.Join(env.WorkDir, ".cache"))
 			env.Setenv("XDG_STATE_HOME", filepath.Join(env.WorkDir, ".state"))
-			env.Setenv("FAKE", filepath.Dir(lib.Path()))
+			env.Setenv("STANDIN", lib.Dir())
+			m := standin.Machine{Model: "plain", Memory: "1GiB", Driver: 12040, Context: "0", Granule: "512", Order: standin.Late,
+				Polls: -1, Clock: "virtual", RefusePageable: true, Board: filepath.Join(env.WorkDir, ".board")}
+			for name, value := range m.Settings() {
+				env.Setenv(name, value)
+			}
 			return nil
 		},
 	})

@@ -188,7 +188,7 @@ void graphs_reset(Lock &);
 void pools_reset(Lock &);
 void virtual_reset(Lock &);
 bool range_is_awaited(const RangePtr &, Lock &);  // whether an item that has not run touches it
-uint64_t host_clock();                      // the virtual one
+void host_waited_until(uint64_t at);         // on the virtual clock
 bool suppressed();
 void suppress(int on);
 uint64_t real_nanoseconds();

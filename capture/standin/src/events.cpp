@@ -136,7 +136,9 @@ Result synchronize(void *handle, const char *function) {
   }
   if (e->recorded) {
     Ticket t = e->at;
+    auto moment = e->moment;
     wait_for(t, lock);
+    host_waited_until(moment->at_virtual);
   }
   return lost();
 }

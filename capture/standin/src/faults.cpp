@@ -69,6 +69,7 @@ Result injected(Faults &f, const char *function, bool query) {
 
 Result enter(const char *function, const void *caller) {
   if (caller) caller_address = caller;
+  if (inside_host_function()) violate("a host function calls %s: it may not call CUDA", function);
   Faults &f = faults();
   std::lock_guard<std::mutex> hold(f.mutex);
   if (!f.parsed) parse(f, setting("STANDIN_FAIL"));
@@ -86,11 +87,20 @@ Result query(const char *function) {
   return injected(f, function, true);
 }
 
+// Names are kept by address, since dladdr waits for whoever loads a library.
 const char *caller_library() {
+  static auto *names = new std::map<const void *, std::string>;
+  static auto *mutex = new std::mutex;
+  std::lock_guard<std::mutex> hold(*mutex);
+  auto found = names->find(caller_address);
+  if (found != names->end()) return found->second.c_str();
   Dl_info info;
-  if (!caller_address || !dladdr(caller_address, &info) || !info.dli_fname) return "";
-  const char *slash = strrchr(info.dli_fname, '/');
-  return slash ? slash + 1 : info.dli_fname;
+  std::string name;
+  if (caller_address && dladdr(caller_address, &info) && info.dli_fname) {
+    const char *slash = strrchr(info.dli_fname, '/');
+    name = slash ? slash + 1 : info.dli_fname;
+  }
+  return names->emplace(caller_address, name).first->second.c_str();
 }
 
 std::string owner_of_call() { return caller_library(); }

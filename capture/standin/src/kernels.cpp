@@ -8,6 +8,7 @@
 // pattern, check it, and touch it for a while.
 #include <cstdlib>
 #include <cstring>
+#include <unordered_map>
 
 #include "core.h"
 
@@ -37,13 +38,24 @@ struct Module {
 struct Kernels {
   std::map<void *, std::unique_ptr<Module>> modules;
   std::set<void *> functions;
-  std::map<const void *, std::pair<std::string, size_t>> variables;  // of programs, by their address on the host
   std::map<const void *, std::vector<char> *> symbols;
+  std::unordered_map<const void *, const char *> names;  // of programs' kernels, by the address of their stub
 };
 
 Kernels &kernels() {
   static auto *k = new Kernels;
   return *k;
+}
+
+// Sizes of programs' device variables, by their address on the host.
+std::map<const void *, size_t> &variables() {
+  static auto *v = new std::map<const void *, size_t>;
+  return *v;
+}
+
+std::mutex &variables_mutex() {
+  static auto *m = new std::mutex;
+  return *m;
 }
 
 bool computing() {
@@ -139,6 +151,25 @@ Result launch_function(void *function, Dimensions grid, Dimensions block, void *
   return kSuccess;
 }
 
+// Gives a kernel of a library. The Python side suppresses those of ops that it computes; any other would leave its numbers unwritten.
+// torch.cuda._sleep's kernel has no numbers.
+Result launch_library(const void *host, void *stream) {
+  if (computing() && !suppressed()) {
+    std::string name;
+    {
+      Lock lock(core());
+      auto i = kernels().names.find(host);
+      name = i == kernels().names.end() ? "?" : i->second;
+    }
+    if (name.find("spin_kernel") == std::string::npos) {
+      note_uncomputed("kernel " + name, "it was launched outside of an op that the stand-in GPU computes");
+      return keep_error(kNotSupported);
+    }
+  }
+  launch(stream, "a kernel");
+  return kSuccess;
+}
+
 bool binary(const void *image) {
   uint32_t magic;
   memcpy(&magic, image, 4);
@@ -185,8 +216,9 @@ std::vector<char> *symbol(const void *host) {
   auto &k = kernels();
   auto &s = k.symbols[host];
   if (!s) {
-    auto v = k.variables.find(host);
-    s = new std::vector<char>(v == k.variables.end() ? 1 << 16 : v->second.second);
+    std::lock_guard<std::mutex> hold(variables_mutex());
+    auto v = variables().find(host);
+    s = new std::vector<char>(v == variables().end() ? 1 << 16 : v->second);
   }
   return s;
 }
@@ -244,10 +276,14 @@ using namespace standin;
 STANDIN_API void **__cudaRegisterFatBinary(void *) { return static_cast<void **>(calloc(1, sizeof(void *))); }
 STANDIN_API void __cudaRegisterFatBinaryEnd(void **) {}
 STANDIN_API void __cudaUnregisterFatBinary(void **handle) { free(handle); }
-STANDIN_API void __cudaRegisterFunction(void **, const char *, char *, const char *, int, void *, void *, void *, void *, int *) {}
-STANDIN_API void __cudaRegisterVar(void **, char *host, char *, const char *name, int, size_t size, int, int) {
+STANDIN_API void __cudaRegisterFunction(void **, const char *host, char *, const char *name, int, void *, void *, void *, void *, int *) {
   Lock lock(core());
-  kernels().variables[host] = {name ? name : "", size};
+  kernels().names[host] = name ? name : "?";
+}
+// Called while a library is loaded, under the loader's lock: it must not wait for the core's.
+STANDIN_API void __cudaRegisterVar(void **, char *host, char *, const char *, int, size_t size, int, int) {
+  std::lock_guard<std::mutex> hold(variables_mutex());
+  variables()[host] = size;
 }
 STANDIN_API unsigned __cudaPushCallConfiguration(Dimensions grid, Dimensions block, size_t shared, void *stream) {
   configurations.push_back({grid, block, shared, stream});
@@ -264,9 +300,9 @@ STANDIN_API int __cudaPopCallConfiguration(Dimensions *grid, Dimensions *block, 
   return kSuccess;
 }
 STANDIN_API int __cudaGetKernel(const void **kernel, const void *function) { *kernel = function; return kSuccess; }
-STANDIN_API int __cudaLaunchKernel(const void *, Dimensions, Dimensions, void **, size_t, void *s) { STANDIN_ENTER_RUNTIME(); launch(s, "a kernel"); return kSuccess; }
-STANDIN_API int cudaLaunchKernel(const void *, Dimensions, Dimensions, void **, size_t, void *s) { STANDIN_ENTER_RUNTIME(); launch(s, "a kernel"); return kSuccess; }
-STANDIN_API int cudaLaunchCooperativeKernel(const void *, Dimensions, Dimensions, void **, size_t, void *s) { STANDIN_ENTER_RUNTIME(); launch(s, "a kernel"); return kSuccess; }
+STANDIN_API int __cudaLaunchKernel(const void *f, Dimensions, Dimensions, void **, size_t, void *s) { STANDIN_ENTER_RUNTIME(); return launch_library(f, s); }
+STANDIN_API int cudaLaunchKernel(const void *f, Dimensions, Dimensions, void **, size_t, void *s) { STANDIN_ENTER_RUNTIME(); return launch_library(f, s); }
+STANDIN_API int cudaLaunchCooperativeKernel(const void *f, Dimensions, Dimensions, void **, size_t, void *s) { STANDIN_ENTER_RUNTIME(); return launch_library(f, s); }
 
 namespace {
 // The beginning of cudaLaunchConfig_t.
@@ -276,7 +312,7 @@ struct LaunchConfiguration {
   void *stream;
 };
 }  // namespace
-STANDIN_API int cudaLaunchKernelExC(const LaunchConfiguration *c, const void *, void **) { STANDIN_ENTER_RUNTIME(); launch(c->stream, "a kernel"); return kSuccess; }
+STANDIN_API int cudaLaunchKernelExC(const LaunchConfiguration *c, const void *f, void **) { STANDIN_ENTER_RUNTIME(); return launch_library(f, c->stream); }
 STANDIN_API int cudaFuncSetAttribute(const void *, int, int) { STANDIN_ENTER_RUNTIME(); return kSuccess; }
 STANDIN_API int cudaFuncSetCacheConfig(const void *, int) { STANDIN_ENTER_RUNTIME(); return kSuccess; }
 STANDIN_API int cudaFuncGetAttributes(FunctionAttributes *a, const void *) { STANDIN_ENTER_RUNTIME(); return keep_error(attributes(a)); }

@@ -128,7 +128,11 @@ void issue(const Handle &comm, void *stream, std::vector<Call> calls) {
   const Card &model = card(comm->device);
   double rate = model.nvlinks ? 25.0 * model.nvlinks : model.link_rate;  // NVLink: 25 GB/s a link and direction
   count("nccl_bytes", bytes);
-  Ticket t = enqueue(stream, [comm, calls = std::move(calls)] { run(comm, calls); }, what, uint64_t(double(bytes) / rate));
+  // A program may use several streams. The calls of a communicator are done in the order in which they were made.
+  std::lock_guard<std::mutex> one_at_a_time(comm->issuing);
+  auto work = [comm, calls = std::move(calls)] { run(comm, calls); };
+  Ticket t = enqueue(stream, std::move(work), what, uint64_t(double(bytes) / rate), comm->last);
+  comm->last = t;
   if (!t.stream || finished(t)) return;
   std::lock_guard<std::mutex> l(comm->mutex);
   comm->outstanding.push_back(t);

@@ -138,7 +138,9 @@ struct Communicator {
   std::shared_ptr<Team> team;
   int device = 0;
   std::atomic<int> status{kOk};
-  std::mutex mutex;  // of what follows
+  std::mutex issuing;  // of the next; held while a call is given to its stream
+  Ticket last;         // of the newest call
+  std::mutex mutex;    // of what follows
   std::string error;
   std::vector<Scaled> scaled;
   std::deque<Ticket> outstanding;

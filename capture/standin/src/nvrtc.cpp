@@ -1,13 +1,18 @@
 // NVRTC, the compiler of CUDA C++ at run time: programs that compile to kernels that do nothing.
 //
 // PyTorch writes some kernels (special functions, complex numbers) as text and compiles them when they are first called. Here a kernel
-// does nothing, so what counts is its name: the "compiled" program is PTX text with an empty entry for each name that was asked for. The
-// real library, where pip brought one, is not called: that would cost a second a kernel, and code for a GPU that is not there.
+// does nothing, so what counts is its name: the "compiled" program is PTX text with an empty entry for each kernel that the text
+// declares, and for each name that was asked for (of templates, by name expressions). The real library, where pip brought one, is not called: that would cost a second a kernel, and code for a GPU that is not there.
 //
 // PyTorch keeps compiled kernels in the user's cache folder. Ours must never get there, since a run on a real GPU would take them: the
 // cache is switched off for the whole process before anybody can read the setting.
 //
+// libtorch finds NVRTC by its file name, through a path of its own that goes before LD_LIBRARY_PATH. A library that is loaded already
+// under that name wins, so this one loads itself once more, under that name, before anybody else can ask.
+//
 // Source: the NVRTC documentation, "User Interface".
+#include <dlfcn.h>
+
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -21,8 +26,9 @@ namespace {
 
 enum NvrtcResult { kNvrtcSuccess = 0, kNvrtcInvalidInput = 3, kNvrtcInvalidProgram = 4, kNvrtcNoLoweredNames = 10 };
 
-// A program: its source is not looked at.
+// A program: of its source only the names of kernels are looked at.
 struct Program {
+  std::string source;
   std::vector<std::string> names;
   std::map<std::string, std::string> lowered;
   std::string ptx;
@@ -34,8 +40,33 @@ struct Program {
     return out.empty() ? "_" : out;
   }
 
+  static bool in_word(char c) { return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_'; }
+
+  // The word before the parameters of each function that follows "__global__", launch bounds left out.
+  std::vector<std::string> declared() const {
+    std::vector<std::string> found;
+    const std::string mark = "__global__", bounds = "__launch_bounds__";
+    for (size_t at = source.find(mark); at != std::string::npos; at = source.find(mark, at)) {
+      at += mark.size();
+      size_t open = source.find('(', at);
+      for (; open != std::string::npos; open = source.find('(', open + 1)) {
+        size_t end = open;
+        while (end > at && !in_word(source[end - 1])) end--;
+        size_t begin = end;
+        while (begin > at && in_word(source[begin - 1])) begin--;
+        std::string word = source.substr(begin, end - begin);
+        if (word.empty()) break;
+        if (word == bounds) continue;
+        found.push_back(word);
+        break;
+      }
+    }
+    return found;
+  }
+
   void compile() {
     ptx = ".version 8.0\n.target sm_80\n.address_size 64\n";
+    for (const std::string &name : declared()) ptx += ".visible .entry " + name + "()\n{\n ret;\n}\n";
     for (const std::string &name : names) {
       lowered[name] = identifier(name);
       ptx += ".visible .entry " + lowered[name] + "()\n{\n ret;\n}\n";
@@ -43,9 +74,12 @@ struct Program {
   }
 };
 
-struct KernelCacheOff {
-  KernelCacheOff() { setenv("USE_PYTORCH_KERNEL_CACHE", "0", 1); }
-} kernel_cache_off;
+struct AtStart {
+  AtStart() {
+    setenv("USE_PYTORCH_KERNEL_CACHE", "0", 1);
+    dlopen(("libnvrtc.so." + std::to_string(STANDIN_CUDA_VERSION / 1000)).c_str(), RTLD_NOW);
+  }
+} at_start;
 
 NvrtcResult text_size(const Program *p, size_t *size) {
   if (!p) return kNvrtcInvalidProgram;
@@ -77,9 +111,10 @@ STANDIN_API const char *nvrtcGetErrorString(int result) {
   return result == standin::kNvrtcSuccess ? "NVRTC_SUCCESS" : "NVRTC_ERROR (stand-in)";
 }
 
-STANDIN_API int nvrtcCreateProgram(Program **program, const char *, const char *, int, const char *const *, const char *const *) {
+STANDIN_API int nvrtcCreateProgram(Program **program, const char *source, const char *, int, const char *const *, const char *const *) {
   if (!program) return standin::kNvrtcInvalidInput;
   *program = new Program;
+  (*program)->source = source ? source : "";
   return standin::kNvrtcSuccess;
 }
 

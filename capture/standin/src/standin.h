@@ -151,11 +151,12 @@ struct Ticket {
 
 // enqueue gives work to a stream of the current device (nullptr is the legacy default stream). It runs at once or later, by
 // STANDIN_ORDER; on a capturing stream it becomes a node of the graph; while this thread is suppressed it is dropped. cost is
-// how long it takes on the virtual clock, in nanoseconds.
-Ticket enqueue(void *stream, std::function<void()> work, const char *what = "work", uint64_t cost = 0);
+// how long it takes on the virtual clock, in nanoseconds. It begins when after is over, if that is a ticket of another stream.
+Ticket enqueue(void *stream, std::function<void()> work, const char *what = "work", uint64_t cost = 0, const Ticket &after = {});
 // launch counts a kernel that does nothing and takes a little virtual time.
 void launch(void *stream, const char *what);
-// finish runs what a ticket waits for and the ticket's own work. It may be called from any thread.
+// finish runs what a ticket waits for and the ticket's own work, and nothing else in any order: work that is drawn might wait for
+// another rank. It may be called from any thread.
 void finish(const Ticket &ticket);
 bool finished(const Ticket &ticket);
 // progress runs one item of any stream that may go on, and reports whether there was one. Work that waits for something outside

@@ -193,7 +193,7 @@ uint64_t real_nanoseconds() {
   return t.tv_sec * 1000000000ull + t.tv_nsec;
 }
 
-uint64_t host_clock() { return streams().now; }
+void host_waited_until(uint64_t at) { streams().now = std::max(streams().now, at); }
 bool suppressed() { return suppressed_depth > 0; }
 void suppress(int on) { suppressed_depth += on ? 1 : -1; }
 bool running() { return running_depth > 0; }
@@ -335,10 +335,11 @@ bool range_is_awaited(const RangePtr &r, Lock &) {
   return false;
 }
 
-Ticket enqueue(void *stream, std::function<void()> work, const char *what, uint64_t cost) {
+Ticket enqueue(void *stream, std::function<void()> work, const char *what, uint64_t cost, const Ticket &after) {
   if (suppressed()) return {};
   Lock lock(core());
   Item item;
+  if (after.stream) item.waits.push_back(after);
   item.what = what;
   item.run = std::move(work);
   item.cost = cost;
@@ -362,8 +363,10 @@ void launch(void *stream, const char *what) {
 }
 
 void finish(const Ticket &t) {
+  if (running()) return;
+  WithoutInterpreterLock unlocked;
   Lock lock(core());
-  wait_for(t, lock);
+  run_lazily(t, lock);
 }
 
 bool finished(const Ticket &t) {

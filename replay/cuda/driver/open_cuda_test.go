@@ -13,8 +13,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gmemtop/gmemtop/capture/standin"
+	"github.com/gmemtop/gmemtop/capture/standin/control"
+	"github.com/gmemtop/gmemtop/capture/standin/standintest"
 	"github.com/gmemtop/gmemtop/replay/cuda/driver"
-	"github.com/gmemtop/gmemtop/replay/cuda/fake"
 )
 
 // TestThisProgramStartsWithoutTheDriver looks at itself: it calls gorgonia.org/cu, runs, and asks the system for no libcuda.
@@ -80,10 +82,8 @@ func TestADriverThatLacksFunctionsIsTooOldAndNothingCrashes(t *testing.T) {
 }
 
 func TestMachinesOfEveryKindAreToldApart(t *testing.T) {
-	lib, err := fake.Build(t.TempDir())
-	if errors.Is(err, fake.ErrNoCompiler) {
-		t.Skip("needs cc: the fake driver is compiled by the test")
-	}
+	m := standin.Machine{Model: "plain", Memory: "1GiB", Context: "0"}
+	lib, err := control.Open(standintest.Driver(t), m)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,18 +94,18 @@ func TestMachinesOfEveryKindAreToldApart(t *testing.T) {
 		version, devices, mode int
 		want                   error
 	}{
-		{"no GPU", 12040, 0, 0, driver.ErrNoDevice}, {"an old driver", 11010, 1, 0, driver.ErrTooOld}, {"exclusive mode", 12040, 1, 3, driver.ErrBusy},
+		{"no GPU", 12040, -1, 0, driver.ErrNoDevice}, {"an old driver", 11010, 1, 0, driver.ErrTooOld}, {"exclusive mode", 12040, 1, 3, driver.ErrBusy},
 		{"prohibited mode", 12040, 1, 2, driver.ErrBusy}, {"a newer one", 13000, 2, 0, nil},
 	} {
-		lib.Reset(1<<30, 1<<20)
-		lib.Machine(c.version, c.devices, c.mode)
+		m := standin.Machine{Model: "plain", Memory: "1GiB", Context: "0", Others: []string{"1MiB"}, Driver: c.version, Devices: c.devices, Mode: c.mode}
+		lib.Reset(m)
 		d, err := driver.Open(lib.Path())
 		var dev driver.Device
 		if err == nil {
 			if dev, err = d.Open(0); err == nil {
 				free, total, e := dev.MemInfo()
 				i := dev.Info()
-				want := driver.Info{Name: "FAKE GPU", UUID: i.UUID, CUDA: c.version, Total: 1 << 30, Processors: 8, Major: 9, Pools: true, Virtual: true}
+				want := driver.Info{Name: "Stand-in GPU", UUID: i.UUID, CUDA: c.version, Total: 1 << 30, Processors: 8, Major: 9, Pools: true, Virtual: true}
 				if e != nil || free != 1<<30-1<<20 || total != 1<<30 || i != want || i.UUID == "" {
 					t.Errorf("%s: %d of %d bytes are free, %+v, %v", c.what, free, total, i, e)
 				}
@@ -119,7 +119,7 @@ func TestMachinesOfEveryKindAreToldApart(t *testing.T) {
 			t.Errorf("%s: %v", c.what, err)
 		}
 	}
-	lib.Reset(1<<30, 0)
+	lib.Reset(m)
 	d, err := driver.Open(lib.Path())
 	if err != nil {
 		t.Fatal(err)

@@ -17,7 +17,7 @@ MEMORY_ONLY = frozenset("""
 READS_INSIDE = frozenset("""
     index index_put_ _index_put_impl_ _unsafe_index _unsafe_index_put masked_select bincount histc repeat_interleave multinomial
     embedding_dense_backward _embedding_bag _embedding_bag_forward_only _embedding_bag_dense_backward _ctc_loss _ctc_loss_backward
-    segment_reduce _segment_reduce_backward is_nonzero _foreach_copy_
+    segment_reduce _segment_reduce_backward is_nonzero isin masked_fill masked_fill_ index_fill index_fill_ trace _foreach_copy_
 """.split())
 
 # Ops whose result has a size, or is an answer, that is in the data: the stream is waited for and the CPU's result copied. Their
@@ -49,7 +49,6 @@ _VARLEN = "attention of packed sequences is not modelled: use scaled_dot_product
 # Ops that are refused, and why.
 REFUSED = {
     "_cudnn_rnn": _CUDNN_RNN, "_cudnn_rnn_backward": _CUDNN_RNN, "_cudnn_rnn_flatten_weight": _CUDNN_RNN,
-    "_cudnn_ctc_loss": "cuDNN's CTC loss is not modelled: set torch.backends.cudnn.enabled = False, the native one is computed",
     "_flash_attention_forward": _VARLEN, "_flash_attention_backward": _VARLEN, "_efficient_attention_forward": _VARLEN,
     "_efficient_attention_backward": _VARLEN, "_cudnn_attention_forward": _VARLEN, "_cudnn_attention_backward": _VARLEN,
     "_flash_attention_forward_no_dropout_inplace": _VARLEN, "_cudnn_attention_forward_no_dropout_inplace": _VARLEN,
@@ -58,8 +57,6 @@ REFUSED = {
     "_scaled_addmm": _CUTLASS, "_scaled_addmm_": _CUTLASS,
     "_triton_multi_head_attention": _CUTLASS, "_triton_scaled_dot_attention": _CUTLASS,
     "_weight_int4pack_mm": _QUANTIZED, "_convert_weight_to_int4pack": _QUANTIZED,
-    "cudnn_grid_sampler_backward": "use grid_sample with torch.backends.cudnn.enabled = False",
-    "cudnn_affine_grid_generator_backward": "use affine_grid with torch.backends.cudnn.enabled = False",
 }
 
 

@@ -79,6 +79,30 @@ def _batch_norm_backward(grad_out, input, weight, running_mean, running_var, sav
     )
 
 
+def _grid_sampler(self, grid):
+    return _aten.grid_sampler_2d.default(self, grid, 0, 0, True)
+
+
+def _grid_sampler_backward(self, grid, grad_output):
+    return _aten.grid_sampler_2d_backward.default(grad_output, self, grid, 0, 0, True, [True, True])
+
+
+def _affine_grid(theta, n, c, h, w):
+    return _aten.affine_grid_generator.default(theta, [n, c, h, w], True)
+
+
+def _affine_grid_backward(grad, n, c, h, w):
+    return _aten.affine_grid_generator_backward.default(grad, [n, c, h, w], True)
+
+
+def _cudnn_ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, deterministic, zero_infinity):
+    """The loss, and its gradient for the backward pass."""
+    op, back = _aten._ctc_loss, _aten._ctc_loss_backward
+    loss, alpha = op(log_probs, targets, input_lengths, target_lengths, blank, zero_infinity)
+    grad = back(torch.ones_like(loss), log_probs, targets, input_lengths, target_lengths, loss, alpha, blank, zero_infinity)
+    return loss, grad
+
+
 # Synchronised batch norm: each rank's statistics, their union, and the gradient from sums over all ranks.
 
 def _others(input):
@@ -272,6 +296,11 @@ _OWN = {
     "log_sigmoid_backward.grad_input": _log_sigmoid_backward,
     "_embedding_bag": _embedding_bag,
     "_embedding_bag_forward_only": _embedding_bag,
+    "cudnn_grid_sampler": _grid_sampler,
+    "cudnn_grid_sampler_backward": _grid_sampler_backward,
+    "cudnn_affine_grid_generator": _affine_grid,
+    "cudnn_affine_grid_generator_backward": _affine_grid_backward,
+    "_cudnn_ctc_loss": _cudnn_ctc_loss,
     "cudnn_batch_norm": _cudnn_batch_norm,
     "cudnn_batch_norm_backward": _cudnn_batch_norm_backward,
     "_batch_norm_with_update": _batch_norm_with_update,

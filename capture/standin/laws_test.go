@@ -1,0 +1,574 @@
+package standin_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/capture/standin"
+	"github.com/gmemtop/gmemtop/capture/standin/standintest"
+)
+
+// law is a sentence about the stand-in, and a program that tries it. The program calls the runtime and the driver by ctypes, without
+// PyTorch; testdata/cuda.py has what such programs share.
+type law struct {
+	name    string
+	machine standin.Machine
+	orders  []string // in which it holds; none for the machine's own
+	program string
+	// What the books must have: a part of the only violation and of each leak, by line. "" for none.
+	violation, leaks string
+}
+
+var everyOrder = []string{standin.Once, standin.Late, "2", "3", "4", "5", "6", "7"}
+
+func (l law) run(t *testing.T, order string) standintest.Result {
+	t.Helper()
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("needs python3: programs call the stand-in by ctypes")
+	}
+	lib := standintest.Driver(t)
+	shared, err := filepath.Abs("testdata")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "law.py")
+	text := "import sys; sys.path.insert(0, " + fmt.Sprintf("%q", shared) + ")\nfrom cuda import *\n" + l.program
+	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	m := l.machine
+	if order != "" {
+		m.Order = order
+	}
+	r := standintest.Run(t, lib, m, python, path)
+	if r.Err != nil {
+		t.Fatalf("%v\n%s%s", r.Err, r.Stdout, r.Stderr)
+	}
+	return r
+}
+
+func (l law) check(t *testing.T, order string) {
+	t.Helper()
+	r := l.run(t, order)
+	var violations, leaks []string
+	for _, p := range r.Reports {
+		violations = append(violations, p.Violations...)
+		for _, k := range p.Leaks {
+			leaks = append(leaks, k.String())
+		}
+	}
+	expect := func(what, want string, got []string) {
+		var lines []string
+		if want != "" {
+			lines = strings.Split(want, "\n")
+		}
+		if len(got) != len(lines) {
+			t.Errorf("%s: %q, expected %q", what, got, lines)
+			return
+		}
+		for i, w := range lines {
+			if !strings.Contains(got[i], w) {
+				t.Errorf("%s: %q, expected %q", what, got[i], w)
+			}
+		}
+	}
+	expect("violations", l.violation, violations)
+	expect("leaks", l.leaks, leaks)
+}
+
+func checkLaws(t *testing.T, laws []law) {
+	for _, l := range laws {
+		t.Run(l.name, func(t *testing.T) {
+			t.Parallel()
+			if len(l.orders) == 0 {
+				l.check(t, "")
+			}
+			for _, o := range l.orders {
+				l.check(t, o)
+			}
+		})
+	}
+}
+
+func TestQuickStreams(t *testing.T) {
+	checkLaws(t, []law{
+		{name: "late: nothing is done before somebody waits", orders: []string{standin.Late}, program: `
+s, d, h = stream(), memory(MiB), Pinned(4)
+fill(d, 7, 4, s); copy(h.at, d, 4, s)
+assert h.bytes() == bytes(4), "work was done that nobody waited for"
+wait(s)
+assert h.bytes() == b"\7" * 4
+free(d, h); close(s)`},
+		{name: "late: no more is done than what is waited for needs", orders: []string{standin.Late}, program: `
+a, b, h, g = stream(), stream(), Pinned(4), Pinned(4)
+d = memory(MiB)
+fill(d, 1, 8, a); copy(h.at, d, 4, a)
+copy(g.at, d, 4, b)
+wait(b)
+assert h.bytes() == bytes(4) and g.bytes() == bytes(4)
+free(d, h, g); close(a, b)`},
+		{name: "at once: everything is done when it is given", orders: []string{standin.Once}, program: `
+s, d, h = stream(), memory(MiB), Pinned(4)
+fill(d, 7, 4, s); copy(h.at, d, 4, s)
+assert h.bytes() == b"\7" * 4
+free(d, h); close(s)`},
+		{name: "what waits for an event comes after it in every order", orders: everyOrder, program: `
+streams, e, d = [stream() for _ in range(4)], event(), memory(MiB)
+for step in range(40):
+    s, before = streams[step % 4], streams[(step - 1) % 4]
+    after(s, e, before)
+    if step == 0: fill(d, 5, 4, s)
+    else: copy(d + 64 * step, d + 64 * (step - 1), 4, s)
+assert read(d + 64 * 39) == b"\5" * 4
+free(d); close(*streams, events=[e])`},
+		{name: "a wait that is missing is right at once", orders: []string{standin.Once}, program: `
+a, b, d = stream(), stream(), memory(MiB)
+fill(d, 9, 4, a); copy(d + 64, d, 4, b); wait(b)
+assert read(d + 64) == b"\11" * 4
+free(d); close(a, b)`},
+		{name: "a wait that is missing is wrong late", orders: []string{standin.Late}, program: `
+a, b, d = stream(), stream(), memory(MiB)
+fill(d, 9, 4, a); copy(d + 64, d, 4, b); wait(b)
+assert read(d + 64) == bytes(4)
+free(d); close(a, b)`},
+		{name: "the legacy stream and blocking streams wait for each other", orders: everyOrder, program: `
+blocking, d = stream(0), memory(MiB)
+fill(d, 3, 4, blocking); copy(d + 64, d, 4, 0); copy(d + 128, d + 64, 4, blocking); wait(blocking)
+assert read(d + 128) == b"\3" * 4
+free(d); close(blocking)`},
+		{name: "the legacy stream does not wait for streams that are not blocking", orders: []string{standin.Late}, program: `
+other, d = stream(1), memory(MiB)
+fill(d, 3, 4, other); copy(d + 64, d, 4, 0); wait(0)
+wait(other)
+assert read(d + 64) == bytes(4) and read(d) == b"\3" * 4
+free(d); close(other)`},
+		{name: "late: an event that is only asked for comes some time", machine: standin.Machine{Polls: 10}, orders: []string{standin.Late}, program: `
+s, e, d = stream(), event(), memory(MiB)
+fill(d, 1, 4, s); call("cudaEventRecord", e, s)
+answers = [ask("cudaEventQuery", e) for _ in range(11)]
+assert answers == [600] * 9 + [0, 0], answers
+assert ask("cudaGetLastError") == 600
+free(d); close(s, events=[e])`},
+		{name: "pageable memory may be changed as soon as a copy from it returns", orders: everyOrder, program: `
+s, d = stream(), memory(MiB)
+buffer = ctypes.create_string_buffer(b"abcd", 4)
+copy(d, buffer, 4, s)
+buffer.raw = b"XXXX"
+assert read(d) == b"abcd"
+free(d); close(s)`},
+		{name: "a copy to pageable memory is complete when it returns", orders: everyOrder, program: `
+s, d = stream(), memory(MiB)
+buffer = ctypes.create_string_buffer(4)
+fill(d, 66, 4, s); copy(buffer, d, 4, s)
+assert buffer.raw == b"BBBB"
+free(d); close(s)`},
+		{name: "host functions run in their stream's order", orders: everyOrder, program: `
+s, d, h, seen = stream(), memory(MiB), Pinned(4), []
+Function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+look = Function(lambda _: seen.append(h.bytes()))
+for value in (1, 2, 3):
+    fill(d, value, 4, s); copy(h.at, d, 4, s); call("cudaLaunchHostFunc", s, look, 0)
+wait(s)
+assert seen == [bytes([v]) * 4 for v in (1, 2, 3)], seen
+free(d, h); close(s)`},
+		{name: "a host function that calls CUDA is reported", program: `
+s = stream()
+Function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+wrong = Function(lambda _: ask("cudaStreamQuery", s) and None)
+call("cudaLaunchHostFunc", s, wrong, 0); wait(s)
+close(s)`, violation: "a host function calls cudaStreamQuery"},
+		{name: "the virtual clock knows copies and the card's rates", machine: standin.Machine{Model: "plain", Clock: "virtual", Context: "0"}, orders: []string{standin.Late, standin.Once}, program: `
+s, a, b, d, h = stream(), event(0), event(0), memory(2 * MiB), Pinned(MiB)
+call("cudaEventRecord", a, s); copy(d, h.at, MiB, s); call("cudaEventRecord", b, s); wait(s)
+ms = ctypes.c_float()
+call("cudaEventElapsedTime", ctypes.byref(ms), a, b)
+assert abs(ms.value * 1e6 - (MiB + 1000)) < 1600, ms.value  # a byte a nanosecond, and what giving it takes
+free(d, h); close(s, events=[a, b])`},
+		{name: "work in a stream that was destroyed is reported", program: `
+s, d = stream(), memory(MiB)
+close(s)
+assert ask("cudaMemsetAsync", d, 0, 4, s) == 400
+free(d)`, violation: "a stream that does not exist"},
+		{name: "an event that was destroyed is reported", program: `
+e = event()
+close(events=[e])
+assert ask("cudaEventQuery", e) == 400`, violation: "cudaEventQuery of an event that does not exist"},
+	})
+}
+
+// TestQuickDrawnOrders: among drawn orders of a program with a race there are right ones and wrong ones, and a seed always gives the
+// same.
+func TestQuickDrawnOrders(t *testing.T) {
+	race := law{program: `
+a, b, d = stream(), stream(), memory(MiB)
+for i in range(6): fill(d, i + 1, 4, a)
+copy(d + 64, d, 4, b)
+print(read(d + 64)[0])
+free(d); close(a, b)`}
+	seen := map[string]bool{}
+	for seed := 2; seed < 14; seed++ {
+		first := race.run(t, fmt.Sprint(seed)).Stdout
+		if again := race.run(t, fmt.Sprint(seed)).Stdout; again != first {
+			t.Errorf("seed %d gives %q and then %q", seed, first, again)
+		}
+		seen[first] = true
+	}
+	if len(seen) < 3 {
+		t.Errorf("12 seeds give %d different orders", len(seen))
+	}
+}
+
+func TestQuickMemory(t *testing.T) {
+	small := standin.Machine{Memory: "1GiB", Context: "100MiB"}
+	checkLaws(t, []law{
+		{name: "what is freed is free again", machine: small, orders: everyOrder, program: `
+before = free_memory()
+assert before == 924 * MiB, before
+d = [memory(i * MiB + 1) for i in range(1, 20)]
+assert free_memory() == before - sum((i * MiB // (2 * MiB) + 1) * 2 * MiB for i in range(1, 20))
+free(*d)
+assert free_memory() == before`},
+		{name: "there is no more than the device has", machine: small, program: `
+assert ask("cudaMalloc", ctypes.byref(ctypes.c_uint64()), 925 * MiB) == 2
+assert ask("cudaPeekAtLastError") == 2 and ask("cudaGetLastError") == 2 and ask("cudaGetLastError") == 0
+free(memory(924 * MiB))`},
+		{name: "what other processes hold is not there", machine: standin.Machine{Memory: "1GiB", Context: "0", Others: []string{"1000MiB"}}, program: `
+assert free_memory() == 24 * MiB
+assert ask("cudaMalloc", ctypes.byref(ctypes.c_uint64()), 25 * MiB) == 2`},
+		{name: "addresses ascend, and the lowest hole is used first", program: `
+a = [memory(2 * MiB) for _ in range(6)]
+assert a == sorted(a) and all(y - x == 2 * MiB for x, y in zip(a, a[1:]))
+free(a[1], a[3])
+again = memory(2 * MiB)
+assert again == a[1]
+free(a[0], again, a[2], a[4], a[5])`},
+		{name: "freeing twice is reported", program: `
+d = memory(MiB)
+free(d)
+assert ask("cudaFree", d) == 1`, violation: "cudaFree: "},
+		{name: "freeing the middle of an allocation is reported", program: `
+d = memory(4 * MiB)
+assert ask("cudaFree", d + MiB) == 1
+free(d)`, violation: "was not allocated, or is free already"},
+		{name: "cudaFree waits for work on the memory", orders: everyOrder, program: `
+s, d, h = stream(), memory(MiB), Pinned(4)
+fill(d, 1, 4, s); copy(h.at, d, 4, s)
+free(d)
+assert h.bytes() == b"\1" * 4
+free(h); close(s)`},
+		{name: "cuMemFree does not wait: a copy that was queued before is reported, and the device is lost", orders: []string{standin.Late}, program: `
+s, d, h = stream(), memory(MiB), Pinned(4)
+copy(h.at, d, 4, s)
+call("cuMemFree_v2", d)
+assert ask("cudaStreamSynchronize", s) == 700
+assert ask("cudaMalloc", ctypes.byref(ctypes.c_uint64()), MiB) == 700
+call("cudaDeviceReset")
+free(memory(MiB))`, violation: "a copy touches 4 bytes", leaks: "pinned host memory\n1 x stream"},
+		{name: "memory that lies where freed memory lay is not what queued work may touch", orders: []string{standin.Late}, program: `
+s, d = stream(), memory(2 * MiB)
+fill(d, 1, 4, s)
+call("cuMemFree_v2", d)
+assert memory(2 * MiB) == d
+assert ask("cudaStreamSynchronize", s) == 700
+call("cudaDeviceReset")`, violation: "a fill touches 4 bytes", leaks: "device memory\n1 x stream"},
+		{name: "host memory that is unpinned while a copy needs it is reported", orders: []string{standin.Late}, program: `
+s, d, buffer = stream(), memory(MiB), ctypes.create_string_buffer(4096)
+at = ctypes.addressof(buffer)
+call("cudaHostRegister", at, 4096, 0)
+copy(at, d, 4, s)
+call("cudaHostUnregister", at)
+assert ask("cudaStreamSynchronize", s) == 700
+call("cudaDeviceReset")`, violation: "of host memory registered", leaks: "device memory\n1 x stream"},
+		{name: "a copy of memory that is not allocated is reported when it is given", program: `
+s, d = stream(), memory(2 * MiB)
+assert ask("cudaMemcpyAsync", d, d + 4 * MiB, 4, 4, s) == 1
+free(d); close(s)`, violation: "device memory that is not allocated"},
+		{name: "what is left at the end is named with the library that made it", program: `
+memory(MiB); stream(); event()`, leaks: "1 x device memory of 2097152 bytes made by libffi\n1 x event\n1 x stream"},
+		{name: "processes share a device, and what a killed one held comes back", machine: small, program: `
+memory(2 * MiB)
+p = child('''
+memory(500 * MiB); print("holds", flush=True); sys.stdin.read()''')
+assert p.stdout.readline() == "holds\n"
+assert free_memory() == 1024 * MiB - 100 * MiB - 2 * MiB - 600 * MiB
+assert ask("cudaMalloc", ctypes.byref(ctypes.c_uint64()), 400 * MiB) == 2
+p.kill(); p.wait()
+assert free_memory() == 1024 * MiB - 102 * MiB
+free(0x400000000000)`},
+	})
+}
+
+func TestQuickFaults(t *testing.T) {
+	checkLaws(t, []law{
+		{name: "the n-th call of a function fails and no other", machine: standin.Machine{Fail: []string{"cudaMalloc:3=2", "cudaEventCreateWithFlags:1=801"}}, program: `
+answers, all = [], []
+for _ in range(5):
+    p = ctypes.c_uint64(); answers.append(ask("cudaMalloc", ctypes.byref(p), MiB)); all.append(p.value)
+assert answers == [0, 0, 2, 0, 0], answers
+assert ask("cudaEventCreateWithFlags", ctypes.byref(ctypes.c_uint64()), 0) == 801
+free(*(p for p in all if p))`},
+		{name: "a fatal answer loses the device: every later call answers it, and questions about the machine do not", machine: standin.Machine{Fail: []string{"cudaMemsetAsync:2=719"}}, program: `
+s, d = stream(), memory(MiB)
+fill(d, 1, 4, s)
+assert ask("cudaMemsetAsync", d, 1, 4, s) == 719
+for f, *a in (("cudaMalloc", ctypes.byref(ctypes.c_uint64()), MiB), ("cudaDeviceSynchronize",), ("cudaFree", d), ("cudaStreamQuery", s)):
+    assert ask(f, *a) == 719, f
+assert out("cudaGetDeviceCount", kind=ctypes.c_int) == 1
+assert ask("cudaGetLastError") == 719
+call("cudaDeviceReset")
+free(memory(MiB))`, leaks: "device memory\n1 x stream"},
+		{name: "a function that is not there answers that it is not supported", program: `
+assert ask("cuTexRefSetArray", 0, 0, 0) == 801`},
+		{name: "a driver function that is asked for by name is found or said to be missing", program: `
+f, status = ctypes.c_uint64(), ctypes.c_int(5)
+call("cudaGetDriverEntryPointByVersion", b"cuMemAlloc", ctypes.byref(f), 12000, 0, ctypes.byref(status))
+assert f.value and status.value == 0
+call("cudaGetDriverEntryPointByVersion", b"cuNothing", ctypes.byref(f), 12000, 0, ctypes.byref(status))
+assert not f.value and status.value == 1`},
+	})
+}
+
+func TestQuickPools(t *testing.T) {
+	checkLaws(t, []law{
+		{name: "memory of a pool may be touched after its allocation and before its free, in their streams' orders", orders: everyOrder, program: `
+a, b, e = stream(), stream(), event()
+p = out("cudaMallocAsync", MiB, a)
+after(b, e, a)
+fill(p, 4, 8, b); h = Pinned(8); copy(h.at, p, 8, b)
+after(a, e, b)
+call("cudaFreeAsync", p, a)
+wait(a)
+assert h.bytes() == b"\4" * 8
+free(h); close(a, b, events=[e])`},
+		{name: "touching memory of a pool in a stream that does not wait for its allocation is reported", orders: []string{standin.Late}, program: `
+a, b = stream(), stream()
+p = out("cudaMallocAsync", MiB, a)
+fill(p, 4, 8, b)
+assert ask("cudaStreamSynchronize", b) == 700
+call("cudaDeviceReset")`, violation: "of memory of a pool, which are not allocated at that moment", leaks: "memory of a pool\n2 x stream"},
+		{name: "touching memory of a pool after its free is reported", orders: []string{standin.Late}, program: `
+a, b = stream(), stream()
+p = out("cudaMallocAsync", MiB, a); wait(a)
+fill(p, 4, 8, b)
+call("cudaFreeAsync", p, a); wait(a)
+assert ask("cudaStreamSynchronize", b) == 700
+call("cudaDeviceReset")`, violation: "a fill touches 8 bytes", leaks: "2 x stream"},
+		{name: "a stream uses again at once what it freed", orders: everyOrder, program: `
+a = stream()
+p = out("cudaMallocAsync", 5 * MiB, a); call("cudaFreeAsync", p, a)
+q = out("cudaMallocAsync", 5 * MiB, a)
+assert p == q
+call("cudaFreeAsync", q, a); close(a)`},
+		{name: "late: another stream does not use what was freed until that has come to pass", orders: []string{standin.Late}, program: `
+a, b = stream(), stream()
+p = out("cudaMallocAsync", 40 * MiB, a); call("cudaFreeAsync", p, a)
+q = out("cudaMallocAsync", 40 * MiB, b)
+assert p != q
+call("cudaFreeAsync", q, b); close(a, b)`},
+		{name: "a pool gives back what it does not use when somebody waits, down to its threshold", machine: standin.Machine{Memory: "1GiB", Context: "0"}, orders: everyOrder, program: `
+pool, a = out("cudaDeviceGetDefaultMemPool", 0), stream()
+def attribute(n): v = ctypes.c_uint64(); call("cudaMemPoolGetAttribute", pool, n, ctypes.byref(v)); return v.value
+p = out("cudaMallocAsync", 50 * MiB, a)
+assert attribute(7) == 50 * MiB and attribute(5) == 64 * MiB and free_memory() == 960 * MiB
+call("cudaFreeAsync", p, a); wait(a)
+assert attribute(7) == 0 and attribute(5) == 0 and attribute(6) == 64 * MiB and free_memory() == 1024 * MiB
+call("cudaMemPoolSetAttribute", pool, 4, ctypes.byref(ctypes.c_uint64(1 << 62)))
+p = out("cudaMallocAsync", 50 * MiB, a); call("cudaFreeAsync", p, a); wait(a)
+assert attribute(5) == 64 * MiB
+call("cudaMemPoolTrimTo", pool, 0)
+assert attribute(5) == 0 and free_memory() == 1024 * MiB
+close(a)`},
+	})
+}
+
+// reserve is what programs with virtual memory share.
+const reserve = `
+class Properties(ctypes.Structure):
+    _fields_ = [("type", ctypes.c_int), ("handles", ctypes.c_int), ("location", ctypes.c_int), ("device", ctypes.c_int), ("rest", ctypes.c_uint64 * 2)]
+class Access(ctypes.Structure):
+    _fields_ = [("location", ctypes.c_int), ("device", ctypes.c_int), ("flags", ctypes.c_int)]
+free(0)
+S = 2 * MiB
+at = out("cuMemAddressReserve", 8 * S, 0, 0, 0)
+h = out("cuMemCreate", S, ctypes.byref(Properties(1, 1, 1, 0)), 0)
+def put(i, handle):
+    call("cuMemMap", at + i * S, S, 0, handle, 0)
+    call("cuMemSetAccess", at + i * S, S, ctypes.byref(Access(1, 0, 3)), 1)
+`
+
+func TestQuickVirtualMemory(t *testing.T) {
+	small := standin.Machine{Memory: "1GiB", Context: "0"}
+	checkLaws(t, []law{
+		{name: "a handle at two addresses shows the same bytes, and goes when it is unmapped and released", machine: small, program: reserve + `
+put(0, h); put(3, h)
+call("cudaMemcpy", at, ctypes.create_string_buffer(b"same", 4), 4, 1)
+assert read(at + 3 * S) == b"same" and free_memory() == 1022 * MiB
+call("cuMemRelease", h)
+call("cuMemUnmap", at, S)
+assert read(at + 3 * S) == b"same" and free_memory() == 1022 * MiB
+call("cuMemUnmap", at + 3 * S, S)
+assert free_memory() == 1024 * MiB
+call("cuMemAddressFree", at, 8 * S)`},
+		{name: "a copy may span mappings that touch", machine: small, program: reserve + `
+g = out("cuMemCreate", S, ctypes.byref(Properties(1, 0, 1, 0)), 0)
+put(0, h); put(1, g)
+call("cudaMemset", at, 3, 2 * S)
+assert read(at + S - 2) == b"\3" * 4
+call("cuMemUnmap", at, 2 * S); call("cuMemRelease", h); call("cuMemRelease", g); call("cuMemAddressFree", at, 8 * S)`},
+		{name: "unmapping what queued work needs is reported", machine: small, orders: []string{standin.Late}, program: reserve + `
+put(0, h); s = stream()
+fill(at, 1, 4, s)
+call("cuMemUnmap", at, S); call("cuMemRelease", h); call("cuMemAddressFree", at, 8 * S)
+assert ask("cudaStreamSynchronize", s) == 700
+call("cudaDeviceReset")`, violation: "a fill touches 4 bytes", leaks: "1 x stream"},
+		{name: "mapping twice at one address, or outside of a reservation, is reported", machine: small, program: reserve + `
+put(0, h)
+assert ask("cuMemMap", at, S, 0, h, 0) == 208
+assert ask("cuMemMap", at + 8 * S, S, 0, h, 0) == 1
+call("cuMemUnmap", at, S); call("cuMemRelease", h); call("cuMemAddressFree", at, 8 * S)`, violation: "is mapped at\nnot reserved"},
+		{name: "releasing a handle twice is reported", machine: small, program: reserve + `
+call("cuMemRelease", h)
+assert ask("cuMemRelease", h) == 1
+call("cuMemAddressFree", at, 8 * S)`, violation: "cuMemRelease"},
+		{name: "what is not given back is named", machine: small, program: reserve + `put(0, h)`,
+			leaks: "handle of physical memory\n1 x mapping\n1 x reservation"},
+		{name: "a handle is shared with another process by a file descriptor", machine: small, program: reserve + `
+put(0, h)
+call("cudaMemcpy", at, ctypes.create_string_buffer(b"ours", 4), 4, 1)
+f = ctypes.c_int(); call("cuMemExportToShareableHandle", ctypes.byref(f), h, 1, 0)
+p = child('''
+class Access(ctypes.Structure):
+    _fields_ = [("location", ctypes.c_int), ("device", ctypes.c_int), ("flags", ctypes.c_int)]
+free(0); S = 2 * MiB
+h = out("cuMemImportFromShareableHandle", %d, 1)
+at = out("cuMemAddressReserve", S, 0, 0, 0)
+call("cuMemMap", at, S, 0, h, 0); call("cuMemSetAccess", at, S, ctypes.byref(Access(1, 0, 3)), 1)
+assert read(at) == b"ours"
+call("cudaMemcpy", at, ctypes.create_string_buffer(b"them", 4), 4, 1)
+call("cuMemUnmap", at, S); call("cuMemRelease", h); call("cuMemAddressFree", at, S)''' % f.value, pass_fds=[f.value])
+p.communicate()
+assert p.returncode == 0 and read(at) == b"them"
+call("cuMemUnmap", at, S); call("cuMemRelease", h); call("cuMemAddressFree", at, 8 * S)`},
+	})
+}
+
+func TestQuickGraphs(t *testing.T) {
+	checkLaws(t, []law{
+		{name: "what is captured is done when the graph is launched, every time", orders: everyOrder, program: `
+s, d, h = stream(), memory(MiB), Pinned(4)
+call("cudaStreamBeginCapture", s, 0)
+copy(d, h.at, 4, s); copy(d + 64, d, 4, s)
+g = ctypes.c_uint64()
+call("cudaStreamEndCapture", s, ctypes.byref(g))
+e = out("cudaGraphInstantiate", g.value, 0)
+assert read(d + 64) == bytes(4)
+for text in (b"once", b"more"):
+    ctypes.memmove(h.at, text, 4)
+    call("cudaGraphLaunch", e, s)
+    assert read(d + 64) == text
+call("cudaGraphExecDestroy", e); call("cudaGraphDestroy", g.value)
+free(d, h); close(s)`},
+		{name: "a fork that is joined keeps its order in every launch", orders: everyOrder, program: `
+a, b, e, d = stream(), stream(), event(), memory(MiB)
+call("cudaStreamBeginCapture", a, 0)
+fill(d, 1, 4, a)
+after(b, e, a)
+copy(d + 64, d, 4, b); fill(d + 128, 9, 4, a)
+after(a, e, b)
+copy(d + 192, d + 64, 4, a)
+g = ctypes.c_uint64(); call("cudaStreamEndCapture", a, ctypes.byref(g))
+x = out("cudaGraphInstantiate", g.value, 0)
+for _ in range(8):
+    fill(d, 0, 256, a); call("cudaGraphLaunch", x, a)
+    assert read(d + 192) == b"\1" * 4
+call("cudaGraphExecDestroy", x); call("cudaGraphDestroy", g.value)
+free(d); close(a, b, events=[e])`},
+		{name: "a fork that is not joined ends the capture with an error", program: `
+a, b, e, d = stream(), stream(), event(), memory(MiB)
+call("cudaStreamBeginCapture", a, 0)
+fill(d, 1, 4, a); after(b, e, a); fill(d, 2, 4, b)
+assert ask("cudaStreamEndCapture", a, ctypes.byref(ctypes.c_uint64())) == 904
+free(d); close(a, b, events=[e])`},
+		{name: "waiting for a stream that is captured ends the capture with an error", program: `
+a, d = stream(), memory(MiB)
+call("cudaStreamBeginCapture", a, 0)
+fill(d, 1, 4, a)
+assert ask("cudaStreamSynchronize", a) == 900
+assert ask("cudaStreamEndCapture", a, ctypes.byref(ctypes.c_uint64())) == 901
+free(d); close(a)`},
+		{name: "allocating beside a capture is forbidden unless the thread asks for the relaxed mode", program: `
+a, d, p = stream(), memory(MiB), ctypes.c_uint64()
+call("cudaStreamBeginCapture", a, 0)
+mode = ctypes.c_int(2); call("cudaThreadExchangeStreamCaptureMode", ctypes.byref(mode))
+free(memory(MiB))
+call("cudaThreadExchangeStreamCaptureMode", ctypes.byref(mode))
+assert ask("cudaMalloc", ctypes.byref(p), MiB) == 900
+assert ask("cudaStreamEndCapture", a, ctypes.byref(p)) == 901
+free(d); close(a)`},
+		{name: "the legacy stream is forbidden beside the capture of a blocking stream", program: `
+a, d = stream(0), memory(MiB)
+call("cudaStreamBeginCapture", a, 2)
+assert ask("cudaMemsetAsync", d, 1, 4, 0) == 906
+assert ask("cudaStreamEndCapture", a, ctypes.byref(ctypes.c_uint64())) == 901
+free(d); close(a)`},
+		{name: "nodes that a program adds by itself are refused", program: `
+assert ask("cuGraphAddKernelNode", 0, 0, 0, 0, 0) == 801`},
+	})
+}
+
+func TestQuickDevices(t *testing.T) {
+	two := standin.Machine{Devices: 2, Memory: "1GiB", Context: "0"}
+	checkLaws(t, []law{
+		{name: "copies go from device to device, and each has its own memory", machine: two, orders: everyOrder, program: `
+call("cudaSetDevice", 0); a, s = memory(MiB), stream()
+call("cudaSetDevice", 1); b = memory(MiB)
+assert free_memory() == 1022 * MiB
+call("cudaSetDevice", 0)
+fill(a, 5, 4, s); call("cudaMemcpyPeerAsync", b, 1, a, 0, 4, s)
+assert read(b) == b"\5" * 4
+free(a, b); close(s)`},
+		{name: "peer access is enabled once", machine: two, program: `
+call("cudaDeviceEnablePeerAccess", 1, 0)
+assert ask("cudaDeviceEnablePeerAccess", 1, 0) == 704
+assert ask("cudaDeviceEnablePeerAccess", 0, 0) == 101
+call("cudaDeviceDisablePeerAccess", 1)
+assert ask("cudaDeviceDisablePeerAccess", 1) == 705`},
+		{name: "an event of one device is not recorded in a stream of another", machine: two, program: `
+e = event(); call("cudaSetDevice", 1); s = stream()
+assert ask("cudaEventRecord", e, s) == 400
+close(s, events=[e])`, violation: "the event is of device 0 and the stream of device 1"},
+		{name: "a device that is not there is an error", machine: two, program: `
+assert ask("cudaSetDevice", 2) == 101 and ask("cudaGetLastError") == 101`},
+		{name: "a machine without devices says so", machine: standin.Machine{Devices: -1}, program: `
+n = ctypes.c_int(5)
+assert ask("cudaGetDeviceCount", ctypes.byref(n)) == 100 and n.value == 0
+assert ask("cuInit", 0) == 100`},
+		{name: "memory is shared with another process", machine: standin.Machine{Memory: "1GiB", Context: "0"}, orders: []string{standin.Late, standin.Once}, program: `
+d = memory(MiB); s = stream()
+fill(d, 65, 4, s)
+h = (ctypes.c_char * 64)(); call("cudaIpcGetMemHandle", h, d)
+p = child('''
+class Handle(ctypes.Structure): _fields_ = [("bytes", ctypes.c_ubyte * 64)]
+h = Handle.from_buffer_copy(bytes.fromhex(%r))
+p = ctypes.c_uint64()
+assert cuda.cudaIpcOpenMemHandle(ctypes.byref(p), h, ctypes.c_int(1)) == 0
+assert read(p.value) == b"AAAA"
+call("cudaMemset", p.value, 66, 4); wait_for_device()
+call("cudaIpcCloseMemHandle", p.value)''' % bytes(h.raw).hex())
+p.communicate()
+assert p.returncode == 0 and read(d) == b"BBBB"
+free(d); close(s)`},
+		{name: "a context that is destroyed takes everything with it and names what was left", machine: standin.Machine{Memory: "1GiB", Context: "10MiB"}, program: `
+c = out("cuCtxCreate_v2", 0, 0)
+call("cuMemAlloc_v2", ctypes.byref(ctypes.c_uint64()), MiB)
+call("cuStreamCreate", ctypes.byref(ctypes.c_uint64()), 1)
+call("cuCtxDestroy_v2", c)
+assert ask("cuCtxDestroy_v2", c) == 201
+assert free_memory() == 1014 * MiB`, violation: "a context is destroyed", leaks: "device memory\n1 x stream"},
+	})
+}

@@ -1,0 +1,149 @@
+//go:build standin
+
+package standin_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/capture/standin"
+	"github.com/gmemtop/gmemtop/capture/standin/standintest"
+)
+
+// TestQuickTorchSeesTheCard: what torch prints of a card is what the table of cards says, which is the check of the layout of
+// cudaDeviceProp for the CUDA that torch was built for.
+func TestQuickTorchSeesTheCard(t *testing.T) {
+	for model, want := range map[string]string{
+		"a100":    "NVIDIA A100-SXM4-80GB 8.0 108 2048 41943040 32 167936 65536 4 False",
+		"rtx4090": "NVIDIA GeForce RTX 4090 8.9 128 1536 75497472 32 102400 65536 4 False",
+	} {
+		got := standintest.Python(t, standin.Machine{Model: model}, `
+import torch
+p = torch.cuda.get_device_properties(0)
+assert p.total_memory == torch.cuda.mem_get_info()[1], p
+assert torch.cuda.device_count() == 1
+print(p.name, f"{p.major}.{p.minor}", p.multi_processor_count, p.max_threads_per_multi_processor, p.L2_cache_size, p.warp_size,
+      p.shared_memory_per_multiprocessor, p.regs_per_multiprocessor, getattr(p, "pci_bus_id", 4), bool(p.is_integrated))`)
+		if strings.TrimSpace(got) != want {
+			t.Errorf("%s: %s, expected %s", model, got, want)
+		}
+	}
+}
+
+// TestQuickTorchTheAllocatorFillsTheCard: PyTorch's own allocator meets the card's end under its settings, and its books are the
+// board's.
+func TestQuickTorchTheAllocatorFillsTheCard(t *testing.T) {
+	for _, conf := range []string{"", "expandable_segments:True", "backend:cudaMallocAsync"} {
+		t.Run(conf, func(t *testing.T) {
+			t.Setenv("PYTORCH_CUDA_ALLOC_CONF", conf)
+			standintest.Python(t, standin.Machine{Memory: "4GiB", Context: "500MiB", Order: standin.Late}, `
+import torch
+MiB = 1 << 20
+s = torch.cuda.Stream()
+a = torch.empty(300 * MiB, dtype=torch.uint8, device="cuda")
+with torch.cuda.stream(s):
+    s.wait_stream(torch.cuda.current_stream())
+    b = a.clone(); a.record_stream(s)
+del a
+keep = []
+try:
+    while True: keep.append(torch.empty(300 * MiB, dtype=torch.uint8, device="cuda"))
+except torch.OutOfMemoryError as e: text = str(e)
+assert "4.00 GiB" in text, text
+assert 10 <= len(keep) <= 11, len(keep)
+free, total = torch.cuda.mem_get_info()
+assert total - free >= torch.cuda.memory_reserved() + 500 * MiB
+keep.clear(); del b
+torch.cuda.synchronize(); torch.cuda.empty_cache()
+free, total = torch.cuda.mem_get_info()
+assert total - free <= 500 * MiB + torch.cuda.memory_reserved(), (total - free, torch.cuda.memory_reserved())
+`)
+		})
+	}
+}
+
+// TestQuickTorchUsesAllOfTheRuntime: graphs, several devices, pinned memory, events, memory shared between processes.
+func TestQuickTorchUsesAllOfTheRuntime(t *testing.T) {
+	for _, order := range []string{standin.Once, standin.Late, "11"} {
+		t.Run(order, func(t *testing.T) {
+			standintest.Python(t, standin.Machine{Devices: 2, Order: order, Compute: true}, `
+import torch, torch.multiprocessing as mp
+
+def other(queue, back):
+    x = queue.get()
+    back.put(x.sum().item())
+    x += 1
+    torch.cuda.synchronize()
+    del x
+    back.put("done")
+
+if __name__ == "__main__":
+    x = torch.ones(4, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph): y = x * 2
+    for value in (1.0, 3.0):
+        x.fill_(value); graph.replay()
+        assert y.tolist() == [2 * value] * 4, y
+    graph.reset()
+    z = torch.arange(1000, device="cuda:0").to("cuda:1")
+    assert z.sum().item() == 499500 and z.device.index == 1
+    host = torch.arange(1000).pin_memory()
+    side, event = torch.cuda.Stream(), torch.cuda.Event()
+    with torch.cuda.stream(side):
+        moved = host.to("cuda", non_blocking=True)
+        event.record()
+    torch.cuda.current_stream().wait_event(event)
+    assert (moved + 1).sum().item() == 500500
+    first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    first.record(); moved = moved * 2; last.record(); last.synchronize()
+    assert first.elapsed_time(last) >= 0
+    ctx = mp.get_context("spawn")
+    queue, back = ctx.Queue(), ctx.Queue()
+    p = ctx.Process(target=other, args=(queue, back)); p.start()
+    shared = torch.full((1000,), 2.0, device="cuda")
+    queue.put(shared)
+    assert back.get() == 2000 and back.get() == "done"
+    p.join()
+    assert shared.sum().item() == 3000
+`)
+		})
+	}
+}
+
+// TestQuickTorchRacesShow: what no wait orders is right at once and wrong late.
+func TestQuickTorchRacesShow(t *testing.T) {
+	for order, want := range map[string]string{standin.Once: "7000.0", standin.Late: "0.0"} {
+		got := standintest.Python(t, standin.Machine{Order: order, Compute: true}, `
+import torch
+source, copy = torch.zeros(1000, device="cuda"), torch.zeros(1000, device="cuda")
+side = torch.cuda.Stream()
+torch.cuda.synchronize()
+source.fill_(7)
+with torch.cuda.stream(side):
+    copy.copy_(source)
+side.synchronize()
+print(copy.sum().item())`)
+		if strings.TrimSpace(got) != want {
+			t.Errorf("%s: the sum is %s, expected %s", order, got, want)
+		}
+	}
+}
+
+// TestTorchMeetsErrors: a call that fails and a device that is lost arrive in Python as PyTorch's errors.
+func TestTorchMeetsErrors(t *testing.T) {
+	r := standintest.TryPython(t, standin.Machine{Fail: []string{"cudaEventCreateWithFlags:1=2", "cudaMemcpyAsync:2=719"}}, `
+import torch
+x = torch.zeros(10, device="cuda")
+try: torch.cuda.Event().record()
+except RuntimeError as e: print(str(e).splitlines()[0])
+print(x.sum().item())
+try: print(x.sum().item())
+except RuntimeError as e: print(str(e).splitlines()[0])
+try: torch.cuda.synchronize()
+except RuntimeError as e: print(str(e).splitlines()[0])
+import os; os._exit(0)`)
+	want := "CUDA error: out of memory\n0.0\nCUDA error: unspecified launch failure\nCUDA error: unspecified launch failure\n"
+	if r.Err != nil || r.Stdout != want {
+		t.Errorf("%v\n%s%s", r.Err, r.Stdout, r.Stderr)
+	}
+}
