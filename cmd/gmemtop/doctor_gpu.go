@@ -101,6 +101,9 @@ func (g *gpuReport) run(ctx context.Context) error {
 	if errors.Is(err, acceptance.ErrNoGPU) {
 		return unsupportedError{fmt.Errorf("%w; gmemtop doctor says more", err)}
 	}
+	if errors.Is(err, acceptance.ErrNoCheck) {
+		return usageError{err}
+	}
 	if err != nil {
 		return err
 	}

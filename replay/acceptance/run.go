@@ -42,6 +42,9 @@ type Options struct {
 // ErrNoGPU is wrapped by the error of [Run] where there is no GPU to check.
 var ErrNoGPU = errors.New("there is no GPU to check")
 
+// ErrNoCheck is wrapped by the error of [Run] where [Options.Only] names a check that there is not.
+var ErrNoCheck = errors.New("there is no check")
+
 // session is one run of the checks.
 type session struct {
 	Options
@@ -82,7 +85,7 @@ func (t *trial) log(format string, args ...any) {
 func Run(ctx context.Context, o Options) (*Report, error) {
 	for _, name := range o.Only {
 		if _, ok := Find(name); !ok {
-			return nil, fmt.Errorf("there is no check %q: they are %s", name, strings.Join(names(), ", "))
+			return nil, fmt.Errorf("%w %q: they are %s", ErrNoCheck, name, strings.Join(names(), ", "))
 		}
 	}
 	if err := unpack(o.Folder); err != nil {
