@@ -42,6 +42,8 @@ type Library struct {
 	python string // a folder with the Python side
 	// CUDA is the version of CUDA that it stands in for, such as 13020.
 	CUDA int
+	// Torch is the version of the PyTorch that it was built for, such as "2.15.0+cu132"; "" for none.
+	Torch string
 }
 
 // Path returns the path of the shared library.
@@ -76,6 +78,7 @@ type builder struct {
 	cxx       string
 	cache     string
 	cuda      int
+	torch     string
 	torchLibs []string // those of PyTorch's libraries that name CUDA's functions
 }
 
@@ -227,7 +230,7 @@ func (b *builder) link(objects []string, objectDir string) (*Library, error) {
 		fmt.Fprintln(key, path, info.Size(), info.ModTime().UnixNano())
 	}
 	dir := filepath.Join(b.cache, fmt.Sprintf("cuda%d-%s", b.cuda/1000, hex.EncodeToString(key.Sum(nil))[:16]))
-	l := &Library{dir: dir, CUDA: b.cuda}
+	l := &Library{dir: dir, CUDA: b.cuda, Torch: b.torch}
 	if err := l.unpackPython(b.cache); err != nil {
 		return nil, fmt.Errorf("unpack the stand-in GPU's Python side: %w", err)
 	}

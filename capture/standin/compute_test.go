@@ -18,22 +18,20 @@ import (
 	"github.com/gmemtop/gmemtop/capture/standin/standintest"
 )
 
-var update = flag.Bool("update", false, "rewrite the lists of ops that the stand-in GPU computes and does not")
+var update = flag.Bool("update", false, "rewrite the lists of ops that do not agree with the CPU")
 
-// script returns the text of a program below testdata.
-func script(t testing.TB, name string) string {
+// compute runs a program of testdata/compute on a machine whose ops compute.
+func compute(t testing.TB, order, program string, args ...string) standintest.Result {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("testdata", name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
+	m := standin.Machine{Compute: true, Order: order, Devices: 2}
+	args = append([]string{filepath.Join("testdata", "compute", program)}, args...)
+	return standintest.Run(t, standintest.Library(t), m, standintest.Interpreter(t), args...)
 }
 
 // laws runs laws of what is computed, in one process, each as a test of its own.
 func laws(t *testing.T, order string, names ...string) standintest.Result {
 	t.Helper()
-	r := standintest.TryPython(t, standin.Machine{Compute: true, Order: order, Devices: 2}, script(t, "compute_laws.py"), append([]string{order}, names...)...)
+	r := compute(t, order, "run_laws.py", append([]string{order}, names...)...)
 	if r.Err != nil {
 		t.Fatalf("%v\n%s%s", r.Err, r.Stdout, r.Stderr)
 	}
@@ -57,7 +55,7 @@ func laws(t *testing.T, order string, names ...string) standintest.Result {
 	return r
 }
 
-// The laws themselves are sentences in testdata/compute_laws.py.
+// The laws themselves are sentences in testdata/compute/laws_*.py.
 func TestQuickComputeLawsHoldLate(t *testing.T) {
 	laws(t, "late", "laws").Check(t)
 }
@@ -78,7 +76,10 @@ func TestComputeRefusesLoudlyAndListsWhat(t *testing.T) {
 					ops = append(ops, u.Op)
 				}
 			}
-			for _, want := range []string{"aten::index_select", "aten::_cudnn_rnn", "aten::addmm", "torch.compile (inductor)", "kernel void sum_of_all<float>(float*)"} {
+			for _, want := range []string{
+				"aten::index_select", "aten::_cudnn_rnn", "aten::addmm", "torch.compile (inductor)",
+				"triton kernel nothing", "kernel void sum_of_all<float>(float*)",
+			} {
 				if !slices.Contains(ops, want) {
 					t.Errorf("the report does not list %s: %q", want, ops)
 				}
@@ -123,25 +124,28 @@ func TestExamplesComputeTheCPUsParametersToTheBit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := onCPU(t, script(t, "compute_examples.py"), folder, "cpu", "native")
+	want := onCPU(t, "examples.py", folder, "cpu", "native")
 	if strings.Count(want, "\n") != 5 {
 		t.Fatalf("the CPU ran %q", want)
 	}
 	for _, order := range []string{"once", "late", "3"} {
 		t.Run(order, func(t *testing.T) {
-			got := standintest.Python(t, standin.Machine{Compute: true, Order: order}, script(t, "compute_examples.py"), folder, "cuda", "native")
-			if got != want {
-				t.Errorf("parameters, and the last loss, are\n%sand on the CPU\n%s", got, want)
+			got := compute(t, order, "examples.py", folder, "cuda", "native")
+			got.Check(t)
+			if got.Stdout != want {
+				t.Errorf("parameters, and the last loss, are\n%sand on the CPU\n%s", got.Stdout, want)
 			}
 		})
 	}
 	t.Run("cudnn", func(t *testing.T) {
-		once := standintest.Python(t, standin.Machine{Compute: true, Order: "once"}, script(t, "compute_examples.py"), folder, "cuda", "cudnn")
-		late := standintest.Python(t, standin.Machine{Compute: true, Order: "late"}, script(t, "compute_examples.py"), folder, "cuda", "cudnn")
-		if once != late {
-			t.Errorf("at once and late differ:\n%s%s", once, late)
+		once := compute(t, "once", "examples.py", folder, "cuda", "cudnn")
+		late := compute(t, "late", "examples.py", folder, "cuda", "cudnn")
+		once.Check(t)
+		late.Check(t)
+		if once.Stdout != late.Stdout {
+			t.Errorf("at once and late differ:\n%s%s", once.Stdout, late.Stdout)
 		}
-		g, w := strings.Fields(once), strings.Fields(want)
+		g, w := strings.Fields(once.Stdout), strings.Fields(want)
 		for i := 2; i < len(w) && i < len(g); i += 3 {
 			a, errA := strconv.ParseFloat(g[i], 64)
 			b, errB := strconv.ParseFloat(w[i], 64)
@@ -152,14 +156,11 @@ func TestExamplesComputeTheCPUsParametersToTheBit(t *testing.T) {
 	})
 }
 
-// onCPU runs a script without the stand-in.
-func onCPU(t testing.TB, text string, args ...string) string {
+// onCPU runs a program of testdata/compute without the stand-in.
+func onCPU(t testing.TB, program string, args ...string) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "script.py")
-	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	c := exec.CommandContext(t.Context(), standintest.Interpreter(t), append([]string{path}, args...)...)
+	args = append([]string{filepath.Join("testdata", "compute", program)}, args...)
+	c := exec.CommandContext(t.Context(), standintest.Interpreter(t), args...)
 	c.Env = append(os.Environ(), "OMP_NUM_THREADS=1", "PYTHONDONTWRITEBYTECODE=1")
 	out, err := c.Output()
 	if err != nil {
@@ -168,17 +169,20 @@ func onCPU(t testing.TB, text string, args ...string) string {
 	return string(out)
 }
 
-// Over PyTorch's own database of ops and samples: what agrees with the CPU, what draws, and what is refused. The list of all that does
-// not agree is checked in, so that a new release of PyTorch shows what drifted. go test -tags standin -update rewrites it.
+// Over PyTorch's own database of ops and samples: what agrees with the CPU, what draws, and what is refused.
+// The list of all that does not agree is checked in, so that a new release of PyTorch shows what drifted. go
+// test -tags standin -update rewrites it.
 func TestOpsOfTheDatabaseAgreeWithTheCPU(t *testing.T) {
-	for _, c := range []struct{ dtype, samples, order string }{{"float32", "6", "once"}, {"float32", "6", "late"}, {"bfloat16", "4", "once"}} {
+	for _, c := range []struct{ dtype, samples, order string }{
+		{"float32", "6", "once"}, {"float32", "6", "late"}, {"bfloat16", "4", "once"},
+	} {
 		t.Run(c.dtype+" "+c.order, func(t *testing.T) {
-			r := standintest.TryPython(t, standin.Machine{Compute: true, Order: c.order}, script(t, "sweep_ops.py"), "--dtype", c.dtype, "--samples", c.samples)
+			r := compute(t, c.order, "sweep_ops.py", "--dtype", c.dtype, "--samples", c.samples)
 			if r.Err != nil {
 				t.Fatalf("%v\n%s%s", r.Err, r.Stdout, r.Stderr)
 			}
 			got := summary(r.Stdout)
-			golden := filepath.Join("testdata", "compute_ops_"+c.dtype+".txt")
+			golden := filepath.Join("testdata", "compute", "ops_"+c.dtype+".txt")
 			if *update && c.order == "once" {
 				if err := os.WriteFile(golden, []byte(got), 0o666); err != nil {
 					t.Fatal(err)
@@ -189,7 +193,8 @@ func TestOpsOfTheDatabaseAgreeWithTheCPU(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got != string(want) {
-				t.Errorf("%s\nThe list of what does not agree has changed (-update rewrites it):\n%s", r.Stderr, difference(string(want), got))
+				const changed = "%s\nThe list of what does not agree has changed (-update rewrites it):\n%s"
+				t.Errorf(changed, r.Stderr, difference(string(want), got))
 			}
 			for _, p := range r.Reports {
 				if len(p.Violations)+len(p.Leaks) > 0 {
@@ -233,28 +238,33 @@ func difference(a, b string) string {
 	return out.String()
 }
 
-// The user's own sitecustomize runs behind ours, with torch or without, and nothing imports torch that would not have.
+// The user's own sitecustomize runs behind ours, with torch or without, and nothing imports torch that would
+// not have.
 func TestQuickSitecustomizeRunsTheOneItHides(t *testing.T) {
 	lib := standintest.Library(t)
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "sitecustomize.py"), []byte("print('the user\\'s own')\n"), 0o666); err != nil {
+	hidden := []byte("print('the user\\'s own')\n")
+	if err := os.WriteFile(filepath.Join(dir, "sitecustomize.py"), hidden, 0o666); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PYTHONPATH", dir)
-	r := standintest.Run(t, lib, standin.Machine{Compute: true}, standintest.Interpreter(t), "-c", "import sys; print('torch' in sys.modules)")
+	const ask = "import sys; print('torch' in sys.modules)"
+	r := standintest.Run(t, lib, standin.Machine{Compute: true}, standintest.Interpreter(t), "-c", ask)
 	if r.Err != nil || r.Stdout != "the user's own\nFalse\n" {
 		t.Errorf("%v, %q\n%s", r.Err, r.Stdout, r.Stderr)
 	}
 }
 
-// BenchmarkExampleBesideTheCPU reports how many times a CPU run's processor time the same training takes on the stand-in.
+// BenchmarkExampleBesideTheCPU reports how many times a CPU run's processor time the same training takes on
+// the stand-in.
 func BenchmarkExampleBesideTheCPU(b *testing.B) {
 	lib := standintest.Library(b)
 	folder, err := filepath.Abs("../../examples")
 	if err != nil {
 		b.Fatal(err)
 	}
-	args := strings.Fields(filepath.Join(folder, "gpt2.py") + " --batch 1 --sequence 128 --layers 4 --width 512 --vocabulary 10000 --steps 4 --device")
+	const options = "--batch 1 --sequence 128 --layers 4 --width 512 --vocabulary 10000 --steps 4 --device"
+	args := append([]string{filepath.Join(folder, "gpt2.py")}, strings.Fields(options)...)
 	var cpu, gpu time.Duration
 	for b.Loop() {
 		c := exec.CommandContext(b.Context(), standintest.Interpreter(b), append(args, "cpu")...)
@@ -263,7 +273,8 @@ func BenchmarkExampleBesideTheCPU(b *testing.B) {
 			b.Fatalf("%v\n%s", err, out)
 		}
 		cpu += c.ProcessState.UserTime() + c.ProcessState.SystemTime()
-		g, collect := standintest.Start(b, lib, standin.Machine{Compute: true}, standintest.Interpreter(b), append(args, "cuda")...)
+		m := standin.Machine{Compute: true}
+		g, collect := standintest.Start(b, lib, m, standintest.Interpreter(b), append(args, "cuda")...)
 		collect(g.Run()).Check(b)
 		gpu += g.ProcessState.UserTime() + g.ProcessState.SystemTime()
 	}

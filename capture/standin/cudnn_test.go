@@ -29,7 +29,10 @@ func TestConvolutionsTakeCuDNNsPath(t *testing.T) {
 	r.Check(t)
 	for _, want := range []string{
 		"cudnn_convolution 40 cudnn_batch_norm 40 native None None\n", // two steps of 20 convolutions
-		"allocations of a convolution [576, 123904] output 123904\n",
+		"workspace by rule '': [576]\n",
+		"workspace by rule 'gemm': [836352]\n", // 16·3·3 × 3·22·22 × 4 bytes
+		"workspace by rule 'none': []\n",
+		"workspace by rule '1MiB': [1048576]\n",
 	} {
 		if !strings.Contains(r.Stdout, want) {
 			t.Errorf("no %q in\n%s", want, r.Stdout)

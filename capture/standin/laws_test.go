@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/gmemtop/gmemtop/capture/standin"
@@ -25,12 +26,24 @@ type law struct {
 
 var everyOrder = []string{standin.Once, standin.Late, "2", "3", "4", "5", "6", "7"}
 
-func (l law) run(t *testing.T, order string) standintest.Result {
+// interpreter returns the Python that python3 comes down to: what stands on PATH may be a script that starts others.
+func interpreter(t *testing.T) string {
 	t.Helper()
-	python, err := exec.LookPath("python3")
+	path, err := python3()
 	if err != nil {
 		t.Skip("needs python3: programs call the stand-in by ctypes")
 	}
+	return path
+}
+
+var python3 = sync.OnceValues(func() (string, error) {
+	out, err := exec.Command("python3", "-c", "import sys; print(sys.executable)").Output()
+	return strings.TrimSpace(string(out)), err
+})
+
+func (l law) run(t *testing.T, order string) standintest.Result {
+	t.Helper()
+	python := interpreter(t)
 	lib := standintest.Driver(t)
 	shared, err := filepath.Abs("testdata")
 	if err != nil {

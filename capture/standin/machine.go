@@ -32,6 +32,8 @@ type Machine struct {
 	Driver  int      // the driver's version, such as 12040; 0 for that of the CUDA which the library was built for
 	Mode    int      // compute mode: 0 any number of processes, 2 none, 3 one
 	Granule string   // what device memory is handed out in; "" for 2 MiB, as real devices do
+	CuDNN   string   // the workspace of convolutions: "precomp", "gemm", "none" or a size (see src/cudnn.cpp); "" for precomp
+	NCCL    string   // what a communicator takes of its device; "" for nothing
 	// RefusePageable makes an asynchronous copy through the driver of host memory that is not pinned a violation.
 	RefusePageable bool
 }
@@ -86,6 +88,8 @@ func (m Machine) settings() [][2]string {
 	number("DRIVER", m.Driver)
 	number("COMPUTE_MODE", m.Mode)
 	set("GRANULE", m.Granule)
+	set("CUDNN", m.CuDNN)
+	set("NCCL", m.NCCL)
 	if m.RefusePageable {
 		set("PAGEABLE", "refuse")
 	}
@@ -95,7 +99,7 @@ func (m Machine) settings() [][2]string {
 // Settings returns the settings by name, such as STANDIN_MEMORY. All names are there; what the machine leaves open is "".
 func (m Machine) Settings() map[string]string {
 	all := map[string]string{}
-	for _, name := range []string{"MODEL", "DEVICES", "MEMORY", "CONTEXT", "OTHERS", "ORDER", "POLLS", "CLOCK", "BOARD", "FAIL", "ECC", "COMPUTE", "REPORT", "DRIVER", "COMPUTE_MODE", "GRANULE", "PAGEABLE"} {
+	for _, name := range []string{"MODEL", "DEVICES", "MEMORY", "CONTEXT", "OTHERS", "ORDER", "POLLS", "CLOCK", "BOARD", "FAIL", "ECC", "COMPUTE", "REPORT", "DRIVER", "COMPUTE_MODE", "GRANULE", "CUDNN", "NCCL", "PAGEABLE"} {
 		all["STANDIN_"+name] = ""
 	}
 	for _, s := range m.settings() {

@@ -14,7 +14,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/standin/standintest"
 )
 
-// distributed runs testdata/distributed.py on a number of ranks, by torchrun or by its own means, which cost a third.
+// distributed runs testdata/distributed.py on a number of ranks, by torchrun or by its own means, which cost less.
 func distributed(t *testing.T, m standin.Machine, ranks int, torchrun bool, parts ...string) standintest.Result {
 	t.Helper()
 	path, err := filepath.Abs(filepath.Join("testdata", "distributed.py"))
@@ -71,15 +71,18 @@ func TestRanksTrainAlikeInEveryOrder(t *testing.T) {
 	}
 }
 
-// Four ranks, with communicators that are split from one another and not made anew.
+// Collectives of four ranks, and of communicators that are split from one another and not made anew. What they compute is NCCL's
+// alone: no op takes part.
 func TestFourRanksSplitTheirCommunicators(t *testing.T) {
-	r := distributed(t, standin.Machine{Devices: 4, Order: standin.Late, Compute: true}, 4, false, "split", "collectives", "fsdp")
-	splits := uint64(0)
-	for _, p := range r.Reports {
-		splits += p.Calls["ncclCommSplit"]
-	}
-	if splits == 0 {
-		t.Error("nobody called ncclCommSplit")
+	for _, order := range []string{standin.Once, standin.Late} {
+		r := distributed(t, standin.Machine{Devices: 4, Order: order}, 4, false, "split", "collectives")
+		splits := uint64(0)
+		for _, p := range r.Reports {
+			splits += p.Calls["ncclCommSplit"]
+		}
+		if splits == 0 {
+			t.Error("nobody called ncclCommSplit")
+		}
 	}
 }
 
@@ -92,6 +95,8 @@ func TestBrokenRanksEndInErrors(t *testing.T) {
 		{"type", "invalid usage", "rank 0 ncclAllReduce of 4 × float32, sum, rank 1 ncclAllReduce of 4 × float64, sum"},
 		{"receive", "invalid usage", "rank 1 receives 12 bytes (float32) from rank 0, which sends 20 (float32)"},
 		{"absent", "rank 0 goes on; the abort answered [0]", ""},
+		{"never", "rank 0: unhandled system error: rank 0 has waited for rank 1", ""},
+		{"unsent", "rank 0: unhandled system error: rank 0 has waited for rank 1", ""},
 	} {
 		t.Run(test.mode, func(t *testing.T) {
 			path, err := filepath.Abs(filepath.Join("testdata", "brokenranks.py"))

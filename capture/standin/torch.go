@@ -42,7 +42,7 @@ var libraries = []struct {
 }
 
 // left are functions that look like the driver's and belong to libraries that the stand-in leaves alone.
-var left = regexp.MustCompile(`^(cuFile|cupti|cuStreamBatchMemOp_placeholder)`)
+var left = regexp.MustCompile(`^(cuFile|cupti)`)
 
 // answerOf returns what a stub of a function answers, and whether it gets one.
 func answerOf(function string) (int, bool) {
@@ -76,6 +76,9 @@ func (b *builder) findTorch(python string) error {
 	m := regexp.MustCompile(`(?m)^cuda\b.*=\s*['"](\d+)\.(\d+)`).FindSubmatch(text)
 	if m == nil {
 		return fmt.Errorf("%w: the torch of %s is built without it", ErrNoCUDATorch, python)
+	}
+	if v := regexp.MustCompile(`(?m)^__version__\b.*=\s*['"]([^'"]+)`).FindSubmatch(text); v != nil {
+		b.torch = string(v[1])
 	}
 	major, _ := strconv.Atoi(string(m[1]))
 	minor, _ := strconv.Atoi(string(m[2]))

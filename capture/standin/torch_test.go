@@ -41,15 +41,16 @@ import torch
 MiB = 1 << 20
 s = torch.cuda.Stream()
 a = torch.empty(300 * MiB, dtype=torch.uint8, device="cuda")
+s.wait_stream(torch.cuda.current_stream())
 with torch.cuda.stream(s):
-    s.wait_stream(torch.cuda.current_stream())
     b = a.clone(); a.record_stream(s)
 del a
 keep = []
 try:
     while True: keep.append(torch.empty(300 * MiB, dtype=torch.uint8, device="cuda"))
 except torch.OutOfMemoryError as e: text = str(e)
-assert "4.00 GiB" in text, text
+import os
+if "backend" not in os.environ["PYTORCH_CUDA_ALLOC_CONF"]: assert "4.00 GiB" in text, text
 assert 10 <= len(keep) <= 11, len(keep)
 free, total = torch.cuda.mem_get_info()
 assert total - free >= torch.cuda.memory_reserved() + 500 * MiB
@@ -64,6 +65,7 @@ assert total - free <= 500 * MiB + torch.cuda.memory_reserved(), (total - free, 
 
 // TestQuickTorchUsesAllOfTheRuntime: graphs, several devices, pinned memory, events, memory shared between processes.
 func TestQuickTorchUsesAllOfTheRuntime(t *testing.T) {
+	standintest.Computing(t)
 	for _, order := range []string{standin.Once, standin.Late, "11"} {
 		t.Run(order, func(t *testing.T) {
 			standintest.Python(t, standin.Machine{Devices: 2, Order: order, Compute: true}, `
@@ -112,6 +114,7 @@ if __name__ == "__main__":
 
 // TestQuickTorchRacesShow: what no wait orders is right at once and wrong late.
 func TestQuickTorchRacesShow(t *testing.T) {
+	standintest.Computing(t)
 	for order, want := range map[string]string{standin.Once: "7000.0", standin.Late: "0.0"} {
 		got := standintest.Python(t, standin.Machine{Order: order, Compute: true}, `
 import torch

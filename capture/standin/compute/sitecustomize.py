@@ -1,8 +1,10 @@
 """Loads standin_compute once torch has been imported, and runs the sitecustomize that this file hides.
 
-Python imports the first sitecustomize on its path. This folder stands first there, so the user's own would be lost: it is looked up
-behind this one and run. Nothing here imports torch: a Python without it starts as before.
+Python imports the first sitecustomize on its path. This folder stands first there, so the user's own would be
+lost: it is looked up behind this one and run. Nothing here imports torch: a Python without it starts as
+before.
 """
+
 import importlib.abc
 import importlib.util
 import os

@@ -1,12 +1,14 @@
 // Addresses: where device memory and reservations lie.
 //
-// Device memory is host memory at the same address, so that work can touch it. Each device has one terabyte of addresses, reserved
-// and not backed; memory is placed first fit upwards from the base, since recordings of real GPUs show ascending addresses, and
-// PyTorch's allocator (up to 2.12) breaks ties by address. Reservations of the virtual memory API have a space of their own, with
-// the same rule. Where address space is free is kept as a map of what is taken, looked through from the bottom: linear in the
-// number of allocations that lie below the hole, of which PyTorch makes hundreds.
+// Device memory is host memory at the same address, so that work can touch it. Each device has one terabyte
+// of addresses, reserved and not backed; memory is placed first fit upwards from the base, since recordings
+// of real GPUs show ascending addresses, and PyTorch's allocator (up to 2.12) breaks ties by address.
+// Reservations of the virtual memory API have a space of their own, with the same rule. Where address space
+// is free is kept as a map of what is taken, looked through from the bottom: linear in the number of
+// allocations that lie below the hole, of which PyTorch makes hundreds.
 //
-// The bases lie where neither a program, nor its heap, nor its libraries are placed by Linux on x86-64 and arm64 with 47 bits.
+// The bases lie where neither a program, nor its heap, nor its libraries are placed by Linux on x86-64 and
+// arm64 with 47 bits.
 #include <sys/mman.h>
 
 #include <cstdio>
@@ -58,7 +60,8 @@ uintptr_t place_device(int device, uint64_t size) {
   Space &s = device_space[device];
   uintptr_t base = kDeviceBase + device * kDeviceSpace;
   if (!s.mapped) {
-    void *p = mmap(reinterpret_cast<void *>(base), kDeviceSpace, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+    void *p = mmap(reinterpret_cast<void *>(base), kDeviceSpace, PROT_NONE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
     if (p != reinterpret_cast<void *>(base)) {
       if (p != MAP_FAILED) munmap(p, kDeviceSpace);
       return 0;
@@ -82,14 +85,18 @@ void unplace_device(int device, uintptr_t at, uint64_t size) {
   if (shares_page(s, from)) from += kPage;
   if (to > from && shares_page(s, to - kPage)) to -= kPage;
   if (to <= from) return;
-  // A fresh mapping: what was there is gone, also where IPC had put shared memory, and touching it is a fault.
-  mmap(reinterpret_cast<void *>(from), to - from, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  // A fresh mapping: what was there is gone, also where IPC had put shared memory, and touching it is a
+  // fault.
+  mmap(reinterpret_cast<void *>(from), to - from, PROT_NONE,
+       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }
 
 uintptr_t place_reserved(uint64_t size, uint64_t alignment) {
-  uintptr_t at = first_fit(reserved_space, kReservedBase, kReservedEnd, size, std::max<uint64_t>(alignment, 2 * kMiB));
+  uintptr_t at =
+      first_fit(reserved_space, kReservedBase, kReservedEnd, size, std::max<uint64_t>(alignment, 2 * kMiB));
   if (!at) return 0;
-  void *p = mmap(reinterpret_cast<void *>(at), size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+  void *p = mmap(reinterpret_cast<void *>(at), size, PROT_NONE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
   if (p != reinterpret_cast<void *>(at)) {
     if (p != MAP_FAILED) munmap(p, size);
     return 0;
@@ -104,7 +111,8 @@ void unplace_reserved(uintptr_t at, uint64_t size) {
 }
 
 bool is_device_address(uintptr_t at) {
-  return (at >= kDeviceBase && at < kDeviceBase + kMaxDevices * kDeviceSpace) || (at >= kReservedBase && at < kReservedEnd);
+  return (at >= kDeviceBase && at < kDeviceBase + kMaxDevices * kDeviceSpace) ||
+         (at >= kReservedBase && at < kReservedEnd);
 }
 
 void addresses_reset() {

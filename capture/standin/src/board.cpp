@@ -1,9 +1,9 @@
 // The board: how much of each device every process holds.
 //
-// Processes on one stand-in machine share a file (STANDIN_BOARD) with one slot each. Whoever takes memory locks the file, adds up
-// what living processes hold, and takes it if there is room. A process that was killed leaves its slot behind; the next one that
-// looks sees that its pid is gone, or belongs to a process that began at another time. Taking costs one lock and one look at each
-// used slot.
+// Processes on one stand-in machine share a file (STANDIN_BOARD) with one slot each. Whoever takes memory
+// locks the file, adds up what living processes hold, and takes it if there is room. A process that was
+// killed leaves its slot behind; the next one that looks sees that its pid is gone, or belongs to a process
+// that began at another time. Taking costs one lock and one look at each used slot.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/file.h>
@@ -83,7 +83,9 @@ void open_board(Board &b) {
     void *p = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, b.file, 0);
     b.shared = p == MAP_FAILED ? nullptr : static_cast<Shared *>(p);
   } else {
-    if (path != "private") fprintf(stderr, "stand-in GPU: no board at %s (%s): other processes are not seen\n", path.c_str(), strerror(errno));
+    if (path != "private")
+      fprintf(stderr, "stand-in GPU: no board at %s (%s): other processes are not seen\n", path.c_str(),
+              strerror(errno));
     b.shared = nullptr;
   }
   if (!b.shared) b.shared = new Shared();
@@ -118,7 +120,8 @@ Slot *my_slot(Board &b) {
       s.began = began(s.pid);
       return b.mine = &s;
     }
-  fprintf(stderr, "stand-in GPU: %d processes use the board: give each test its own with STANDIN_BOARD\n", kSlots);
+  fprintf(stderr, "stand-in GPU: %d processes use the board: give each test its own with STANDIN_BOARD\n",
+          kSlots);
   abort();
 }
 
@@ -187,8 +190,10 @@ void board_reset() {
     if (b.file >= 0) flock(b.file, LOCK_UN);
   }
   b.mine = nullptr;
-  if (b.shared && b.file >= 0) munmap(b.shared, sizeof(Shared));
-  else delete b.shared;
+  if (b.shared && b.file >= 0)
+    munmap(b.shared, sizeof(Shared));
+  else
+    delete b.shared;
   if (b.file >= 0) close(b.file);
   b.shared = nullptr;
   b.file = -1;

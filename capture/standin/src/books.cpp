@@ -1,11 +1,14 @@
-// The books: what the program did wrong, what it left behind, and the report that a process writes when it ends.
+// The books: what the program did wrong, what it left behind, and the report that a process writes when it
+// ends.
 //
-// What is wrong is a violation: it is printed on standard error when the process ends, and is in the report. What is left is a
-// leak, named by the library that made it. PyTorch keeps its streams, events and cached memory until the process ends, on purpose:
-// what its own libraries made is listed apart, as kept. That rule is by library, so that what gmemtop or a user's code made through
-// a library of its own is never hidden.
+// What is wrong is a violation: it is printed on standard error, and is in the report. What is left, when a
+// context is destroyed or the process ends, is a leak, named by the library that made it. PyTorch keeps its
+// streams, events and cached memory until the process ends, on purpose: what its own libraries made is listed
+// apart, as kept. That rule is by library, so that what gmemtop or a user's code made through a library of
+// its own is never hidden.
 //
-// Ending by a signal or _exit writes no report.
+// Ending by a signal or _exit runs no destructors, and so does the end of a Go program. So a report is also
+// written when a context that the program made is destroyed.
 #include <unistd.h>
 
 #include <cstdarg>
@@ -30,7 +33,6 @@ struct Uncomputed {
 
 struct Books {
   std::mutex mutex;
-  int pid = getpid();
   std::vector<std::string> violations;
   std::map<std::string, uint64_t> missing;
   std::map<std::string, Uncomputed> uncomputed;
@@ -52,12 +54,14 @@ bool kept_by_torch(const std::string &library) {
 std::string quoted(const std::string &s) {
   std::string out = "\"";
   for (unsigned char c : s) {
-    if (c == '"' || c == '\\') out += '\\', out += c;
+    if (c == '"' || c == '\\')
+      out += '\\', out += c;
     else if (c < 0x20) {
       char text[8];
       snprintf(text, sizeof text, "\\u%04x", c);
       out += text;
-    } else out += c;
+    } else
+      out += c;
   }
   return out + "\"";
 }
@@ -89,22 +93,34 @@ void write_leaks(std::ostream &o, const char *key, const Leaks &leaks, bool by_d
   std::vector<Leak> some;
   for (auto &l : leaks)
     if (l.second.by_design == by_design) some.push_back(l.second);
-  list(o, key, some, [&](const Leak &l) { o << "{\"kind\": " << quoted(l.kind) << ", \"library\": " << quoted(l.owner) << ", \"count\": " << l.count << ", \"bytes\": " << l.bytes << "}"; });
+  list(o, key, some, [&](const Leak &l) {
+    o << "{\"kind\": " << quoted(l.kind) << ", \"library\": " << quoted(l.owner) << ", \"count\": " << l.count
+      << ", \"bytes\": " << l.bytes << "}";
+  });
 }
 
 void write_report(const std::string &folder, Books &b, const Leaks &leaks) {
   std::ostringstream o;
-  o << "{\n  \"pid\": " << getpid() << ",\n  \"command\": " << command_line() << ",\n  \"order\": " << settings().order;
+  o << "{\n  \"pid\": " << getpid() << ",\n  \"command\": " << command_line()
+    << ",\n  \"order\": " << settings().order;
   list(o, "violations", b.violations, [&](const std::string &v) { o << quoted(v); });
   write_leaks(o, "leaks", leaks, false);
   write_leaks(o, "kept", leaks, true);
-  list(o, "missing", b.missing, [&](auto &m) { o << "{\"function\": " << quoted(m.first) << ", \"calls\": " << m.second << "}"; });
-  list(o, "uncomputed", b.uncomputed, [&](auto &u) { o << "{\"op\": " << quoted(u.first) << ", \"why\": " << quoted(u.second.why) << ", \"count\": " << u.second.count << "}"; });
+  list(o, "missing", b.missing,
+       [&](auto &m) { o << "{\"function\": " << quoted(m.first) << ", \"calls\": " << m.second << "}"; });
+  list(o, "uncomputed", b.uncomputed, [&](auto &u) {
+    o << "{\"op\": " << quoted(u.first) << ", \"why\": " << quoted(u.second.why)
+      << ", \"count\": " << u.second.count << "}";
+  });
   list(o, "inferred", b.inferred, [&](const std::string &i) { o << quoted(i); });
   std::vector<int> all;
   for (int d = 0; d < devices(); d++) all.push_back(d);
-  list(o, "devices", all, [&](int d) { o << "{\"device\": " << d << ", \"held\": " << board_mine(d) << ", \"peak\": " << board_peak(d) << "}"; });
-  o << ",\n  \"counts\": {\"launches\": " << launches << ", \"copies\": " << copies << ", \"copied_bytes\": " << copied_bytes << ", \"allocations\": " << allocations << ", \"waits\": " << waits;
+  list(o, "devices", all, [&](int d) {
+    o << "{\"device\": " << d << ", \"held\": " << board_mine(d) << ", \"peak\": " << board_peak(d) << "}";
+  });
+  o << ",\n  \"counts\": {\"launches\": " << launches << ", \"copies\": " << copies
+    << ", \"copied_bytes\": " << copied_bytes << ", \"allocations\": " << allocations
+    << ", \"waits\": " << waits;
   for (auto &c : b.counters) o << ", " << quoted(c.first) << ": " << c.second;
   o << "},\n  \"calls\": {";
   const char *comma = "";
@@ -119,7 +135,8 @@ void write_report(const std::string &folder, Books &b, const Leaks &leaks) {
     std::ofstream out(partial, std::ios::binary);
     out << o.str();
     if (!out.flush()) {
-      fprintf(stderr, "stand-in GPU: cannot write a report to %s: does the folder of STANDIN_REPORT exist?\n", folder.c_str());
+      fprintf(stderr, "stand-in GPU: cannot write a report to %s: does the folder of STANDIN_REPORT exist?\n",
+              folder.c_str());
       return;
     }
   }
@@ -147,30 +164,38 @@ Leaks all_leaks(Lock &lock) {
   event_leaks(nullptr, &leaks, lock);
   module_leaks(nullptr, &leaks, lock);
   graph_leaks(&leaks, lock);
-  if (int n = contexts_left(lock)) leaks[{"context", ""}] = {"context", "", static_cast<uint64_t>(n), 0, false};
+  if (int n = contexts_left(lock))
+    leaks[{"context", ""}] = {"context", "", static_cast<uint64_t>(n), 0, false};
   return leaks;
 }
 
+// The process that loaded the library. What it forks has its books and none of its own.
+const int loaded_by = getpid();
+
+// A test in the process asks for what is wrong, and wants nothing printed.
 bool reset_by_test = false;
 
 __attribute__((destructor)) void end_of_process() {
   Books &b = books();
-  if (b.pid != getpid()) return;  // a forked child that never used a device
+  if (loaded_by != getpid()) return;  // a forked child that never used a device
   Lock lock(core(), std::try_to_lock);
   if (!lock.owns_lock()) return;  // a thread was killed in the middle of a call
   bool used = !all_calls().empty();
   if (used && !reset_by_test) {
     Leaks leaks = all_leaks(lock);
-    for (auto &v : b.violations) fprintf(stderr, "stand-in GPU: %s\n", v.c_str());
     std::string words = in_words(leaks);
     if (!words.empty()) fprintf(stderr, "stand-in GPU: left at the end: %s\n", words.c_str());
-    if (!settings().report.empty()) write_report(settings().report, b, leaks);
+    report_now(lock);
   }
   lock.unlock();
   board_reset();
 }
 
 }  // namespace
+
+void report_now(Lock &lock) {
+  if (!settings().report.empty() && !reset_by_test) write_report(settings().report, books(), all_leaks(lock));
+}
 
 void violate(const char *format, ...) {
   char text[512];
@@ -180,7 +205,9 @@ void violate(const char *format, ...) {
   va_end(args);
   Books &b = books();
   std::lock_guard<std::mutex> hold(b.mutex);
-  if (b.violations.size() < kMost) b.violations.push_back(text);
+  if (b.violations.size() >= kMost) return;
+  b.violations.push_back(text);
+  if (!reset_by_test) fprintf(stderr, "stand-in GPU: %s\n", text);
 }
 
 void note_missing(const char *function) {
@@ -219,6 +246,9 @@ void add_leak(Leaks *leaks, const char *kind, const std::string &owner, uint64_t
 }
 
 void note_context_leaks(const Leaks &leaks) {
+  std::string words = in_words(leaks);
+  if (!words.empty() && !reset_by_test)
+    fprintf(stderr, "stand-in GPU: left in a context that was destroyed: %s\n", words.c_str());
   for (auto &l : leaks) {
     Leak &all = books().context_leaks[l.first];
     uint64_t count = all.count + l.second.count, bytes = all.bytes + l.second.bytes;

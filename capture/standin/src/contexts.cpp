@@ -1,8 +1,8 @@
 // Contexts: what belongs to a program on a device, and which of them a thread works in.
 //
-// The runtime makes one primary context for each device that a process uses, when it first needs it; the driver API makes others.
-// A context takes STANDIN_CONTEXT bytes of its device. Destroying one takes everything with it that was made in it; what was still
-// there is written down as leaked.
+// The runtime makes one primary context for each device that a process uses, when it first needs it; the
+// driver API makes others. A context takes STANDIN_CONTEXT bytes of its device. Destroying one takes
+// everything with it that was made in it; what was still there is written down as leaked.
 #include <algorithm>
 
 #include "core.h"
@@ -16,7 +16,7 @@ struct Contexts {
   Context *primary[kMaxDevices] = {};
   int retained[kMaxDevices] = {};
   unsigned flags[kMaxDevices] = {};
-  uint64_t epoch = 0;          // of resets: what threads remember from before is void
+  uint64_t epoch = 0;  // of resets: what threads remember from before is void
 };
 
 Contexts &contexts() {
@@ -136,16 +136,30 @@ void contexts_reset(Lock &) {
 
 using namespace standin;
 
-STANDIN_API int cudaSetDevice(int d) { STANDIN_ENTER_RUNTIME(); return keep_error(set_device(d)); }
+STANDIN_API int cudaSetDevice(int d) {
+  STANDIN_ENTER_RUNTIME();
+  return keep_error(set_device(d));
+}
 STANDIN_API int cudaInitDevice(int d, unsigned, unsigned) {
   STANDIN_ENTER_RUNTIME();
   if (d < 0 || d >= devices()) return keep_error(kInvalidDevice);
   Lock lock(core());
   return keep_error(primary_context(d, lock) ? kSuccess : kOutOfMemory);
 }
-STANDIN_API int cudaGetDevice(int *d) { STANDIN_QUERY(); *d = device(); return kSuccess; }
-STANDIN_API int cudaSetDeviceFlags(unsigned) { STANDIN_ENTER_RUNTIME(); return kSuccess; }
-STANDIN_API int cudaGetDeviceFlags(unsigned *f) { STANDIN_ENTER_RUNTIME(); *f = 8; return kSuccess; }
+STANDIN_API int cudaGetDevice(int *d) {
+  STANDIN_QUERY();
+  *d = device();
+  return kSuccess;
+}
+STANDIN_API int cudaSetDeviceFlags(unsigned) {
+  STANDIN_ENTER_RUNTIME();
+  return kSuccess;
+}
+STANDIN_API int cudaGetDeviceFlags(unsigned *f) {
+  STANDIN_ENTER_RUNTIME();
+  *f = 8;
+  return kSuccess;
+}
 STANDIN_API int cudaDeviceReset() {
   if (Result r = query(__func__)) return keep_error(r);  // a lost device can be reset
   Lock lock(core());
@@ -190,10 +204,16 @@ STANDIN_API int cuCtxDestroy_v2(void *handle) {
       t.below.pop_back();
     }
   }
+  report_now(lock);
   return answer;
 }
 
-STANDIN_API int cuCtxGetCurrent(void **out) { STANDIN_QUERY(); Lock lock(core()); *out = current(lock); return kSuccess; }
+STANDIN_API int cuCtxGetCurrent(void **out) {
+  STANDIN_QUERY();
+  Lock lock(core());
+  *out = current(lock);
+  return kSuccess;
+}
 STANDIN_API int cuCtxSetCurrent(void *handle) {
   STANDIN_QUERY();
   Lock lock(core());
@@ -241,18 +261,60 @@ STANDIN_API int cuCtxGetDevice(int *d) {
   *d = c->device;
   return kSuccess;
 }
-STANDIN_API int cuCtxGetFlags(unsigned *f) { STANDIN_QUERY(); *f = 0; return kSuccess; }
-STANDIN_API int cuCtxGetApiVersion(void *, unsigned *v) { STANDIN_QUERY(); *v = driver_version(); return kSuccess; }
-STANDIN_API int cuCtxGetLimit(size_t *v, int limit) { STANDIN_QUERY(); *v = limit == 0 ? 1024 : limit == 1 ? 1 << 20 : 8 << 20; return kSuccess; }
-STANDIN_API int cuCtxSetLimit(int, size_t) { STANDIN_ENTER(); return kSuccess; }
-STANDIN_API int cudaDeviceGetLimit(size_t *v, int limit) { STANDIN_QUERY(); *v = limit == 0 ? 1024 : limit == 1 ? 1 << 20 : 8 << 20; return kSuccess; }
-STANDIN_API int cudaDeviceSetLimit(int, size_t) { STANDIN_ENTER_RUNTIME(); return kSuccess; }
-STANDIN_API int cuCtxGetCacheConfig(int *v) { STANDIN_QUERY(); *v = 0; return kSuccess; }
-STANDIN_API int cuCtxSetCacheConfig(int) { STANDIN_ENTER(); return kSuccess; }
-STANDIN_API int cuCtxGetSharedMemConfig(int *v) { STANDIN_QUERY(); *v = 1; return kSuccess; }
-STANDIN_API int cuCtxSetSharedMemConfig(int) { STANDIN_ENTER(); return kSuccess; }
-STANDIN_API int cuCtxResetPersistingL2Cache() { STANDIN_ENTER(); return kSuccess; }
-STANDIN_API int cudaCtxResetPersistingL2Cache() { STANDIN_ENTER_RUNTIME(); return kSuccess; }
+STANDIN_API int cuCtxGetFlags(unsigned *f) {
+  STANDIN_QUERY();
+  *f = 0;
+  return kSuccess;
+}
+STANDIN_API int cuCtxGetApiVersion(void *, unsigned *v) {
+  STANDIN_QUERY();
+  *v = driver_version();
+  return kSuccess;
+}
+STANDIN_API int cuCtxGetLimit(size_t *v, int limit) {
+  STANDIN_QUERY();
+  *v = limit == 0 ? 1024 : limit == 1 ? 1 << 20 : 8 << 20;
+  return kSuccess;
+}
+STANDIN_API int cuCtxSetLimit(int, size_t) {
+  STANDIN_ENTER();
+  return kSuccess;
+}
+STANDIN_API int cudaDeviceGetLimit(size_t *v, int limit) {
+  STANDIN_QUERY();
+  *v = limit == 0 ? 1024 : limit == 1 ? 1 << 20 : 8 << 20;
+  return kSuccess;
+}
+STANDIN_API int cudaDeviceSetLimit(int, size_t) {
+  STANDIN_ENTER_RUNTIME();
+  return kSuccess;
+}
+STANDIN_API int cuCtxGetCacheConfig(int *v) {
+  STANDIN_QUERY();
+  *v = 0;
+  return kSuccess;
+}
+STANDIN_API int cuCtxSetCacheConfig(int) {
+  STANDIN_ENTER();
+  return kSuccess;
+}
+STANDIN_API int cuCtxGetSharedMemConfig(int *v) {
+  STANDIN_QUERY();
+  *v = 1;
+  return kSuccess;
+}
+STANDIN_API int cuCtxSetSharedMemConfig(int) {
+  STANDIN_ENTER();
+  return kSuccess;
+}
+STANDIN_API int cuCtxResetPersistingL2Cache() {
+  STANDIN_ENTER();
+  return kSuccess;
+}
+STANDIN_API int cudaCtxResetPersistingL2Cache() {
+  STANDIN_ENTER_RUNTIME();
+  return kSuccess;
+}
 
 STANDIN_API int cuDevicePrimaryCtxGetState(int d, unsigned *flags, int *active) {
   STANDIN_QUERY();
@@ -295,4 +357,9 @@ STANDIN_API int cuDevicePrimaryCtxReset_v2(int d) {
   }
   return kSuccess;
 }
-STANDIN_API int cuDevicePrimaryCtxSetFlags_v2(int d, unsigned flags) { STANDIN_ENTER(); if (d < 0 || d >= devices()) return kInvalidDevice; contexts().flags[d] = flags; return kSuccess; }
+STANDIN_API int cuDevicePrimaryCtxSetFlags_v2(int d, unsigned flags) {
+  STANDIN_ENTER();
+  if (d < 0 || d >= devices()) return kInvalidDevice;
+  contexts().flags[d] = flags;
+  return kSuccess;
+}

@@ -40,9 +40,13 @@ STANDIN_API void standin_counts(uint64_t out[5]) {
 }
 STANDIN_API int standin_is_device_memory(const void *p, size_t size) { return is_device_memory(p, size); }
 
-// For tests in the process. A setting takes effect with the next reset, or with standin_apply, which keeps everything else.
+// For tests in the process. A setting takes effect with the next reset, or with standin_apply, which keeps
+// everything else.
 STANDIN_API void standin_configure(const char *name, const char *value) { configure(name, value); }
-STANDIN_API void standin_apply(void) { Lock lock(core()); read_settings(); }
+STANDIN_API void standin_apply(void) {
+  Lock lock(core());
+  read_settings();
+}
 // A new machine: nothing is allocated, counted or wrong.
 STANDIN_API void standin_reset(void) {
   Lock lock(core());
@@ -65,6 +69,16 @@ STANDIN_API void standin_fail(const char *function, long n, int answer) { inject
 STANDIN_API uint64_t standin_calls(const char *function) { return calls_of(function); }
 STANDIN_API uint64_t standin_held(void) { return held(); }
 STANDIN_API uint64_t standin_peak(void) { return held_peak(); }
-STANDIN_API uint64_t standin_leaked(void) { std::string words; return leaked_by_contexts(&words); }
-STANDIN_API const char *standin_leaks(void) { std::string words; leaked_by_contexts(&words); return keep(words); }
-STANDIN_API int standin_contexts(void) { Lock lock(core()); return contexts_left(lock); }
+STANDIN_API uint64_t standin_leaked(void) {
+  std::string words;
+  return leaked_by_contexts(&words);
+}
+STANDIN_API const char *standin_leaks(void) {
+  std::string words;
+  leaked_by_contexts(&words);
+  return keep(words);
+}
+STANDIN_API int standin_contexts(void) {
+  Lock lock(core());
+  return contexts_left(lock);
+}

@@ -1,7 +1,7 @@
 // What the runtime's and the driver's files share: contexts, ranges of memory, streams, events.
 //
-// One mutex guards all of it, core(). It is never held while a stream's work runs, nor while a thread waits for another. A function
-// that wants it held takes a Lock.
+// One mutex guards all of it, core(). It is never held while a stream's work runs, nor while a thread waits
+// for another. A function that wants it held takes a Lock.
 #pragma once
 
 #include <atomic>
@@ -24,22 +24,22 @@ std::mutex &core();
 struct Settings {
   std::string model;
   int devices = 1;
-  uint64_t memory = 0;                  // 0 for the card's
-  uint64_t context = 500 * kMiB;        // what a context costs
-  uint64_t granule = 2 * kMiB;          // what device memory is accounted in
-  uint64_t others[kMaxDevices] = {};    // what imaginary processes hold
-  int order = 0;                        // 0 late, 1 once, others are seeds
-  int polls = 64;                       // how often an event is asked in vain before its work runs; 0 for always
+  uint64_t memory = 0;                // 0 for the card's
+  uint64_t context = 500 * kMiB;      // what a context costs
+  uint64_t granule = 2 * kMiB;        // what device memory is accounted in
+  uint64_t others[kMaxDevices] = {};  // what imaginary processes hold
+  int order = 0;                      // 0 late, 1 once, others are seeds
+  int polls = 64;  // how often an event is asked in vain before its work runs; 0 for always
   bool virtual_clock = false;
-  bool refuse_pageable = false;         // asynchronous copies of host memory that is not pinned are violations
+  bool refuse_pageable = false;  // asynchronous copies of host memory that is not pinned are violations
   bool ecc = false;
   int compute_mode = 0;
   int driver_version = 0;
-  std::string board;                    // a file; "private" for this process alone
-  std::string report;                   // a folder; "" for none
+  std::string board;   // a file; "private" for this process alone
+  std::string report;  // a folder; "" for none
 };
 const Settings &settings();
-void read_settings();                   // anew, from the environment and what configure set
+void read_settings();  // anew, from the environment and what configure set
 void configure(const char *name, const char *value);
 
 // ---- The board (board.cpp) ----
@@ -47,7 +47,7 @@ void configure(const char *name, const char *value);
 bool take(int device, uint64_t bytes);  // whether there was room
 void give(int device, uint64_t bytes);
 void board_reset();
-uint64_t board_mine(int device);        // what this process holds, contexts included
+uint64_t board_mine(int device);  // what this process holds, contexts included
 
 // ---- Contexts (contexts.cpp) ----
 
@@ -55,15 +55,16 @@ struct Context {
   int device = 0;
   bool primary = false;
   bool alive = true;
-  uint64_t cost = 0;                    // of the board
+  uint64_t cost = 0;  // of the board
   std::set<int> peers;
   std::string owner;
 };
-Context *current(Lock &);               // nullptr for none
-Context *current_or_primary(Lock &);    // the runtime makes a primary context where there is none; nullptr if that fails
-Result set_device(int device);          // as cudaSetDevice does
+Context *current(Lock &);  // nullptr for none
+Context *current_or_primary(
+    Lock &);  // the runtime makes a primary context where there is none; nullptr if that fails
+Result set_device(int device);  // as cudaSetDevice does
 void contexts_reset(Lock &);
-int contexts_left(Lock &);              // those that a program made and did not destroy
+int contexts_left(Lock &);  // those that a program made and did not destroy
 Context *primary_context(int device, Lock &);
 
 // ---- Memory (memory.cpp) ----
@@ -76,12 +77,13 @@ struct Range {
   Kind kind = Kind::kDevice;
   int device = 0;
   Context *context = nullptr;
-  bool alive = true;        // whether work may touch it now. A pooled range lives from the moment its allocation's turn has come
-  uint64_t taken = 0;       // of the board
-  std::string owner;        // the library that made it
-  uint64_t handle = 0;      // of a mapped range
+  bool alive = true;   // whether work may touch it now. A pooled range lives from the moment its allocation's
+                       // turn has come
+  uint64_t taken = 0;  // of the board
+  std::string owner;   // the library that made it
+  uint64_t handle = 0;  // of a mapped range
   struct Pool *pool = nullptr;
-  bool ipc = false;         // opened from another process
+  bool ipc = false;  // opened from another process
 };
 using RangePtr = std::shared_ptr<Range>;
 
@@ -92,12 +94,14 @@ struct Touch {
   uint64_t size = 0;
 };
 
-RangePtr range_of(const void *p, Lock &);                       // the range that p lies in
+RangePtr range_of(const void *p, Lock &);  // the range that p lies in
 void add_range(RangePtr, Lock &);
 void drop_range(const RangePtr &, Lock &);
-// touched appends what size bytes at p belong to. It fails where they begin in device addresses and are not all allocated.
+// touched appends what size bytes at p belong to. It fails where they begin in device addresses and are not
+// all allocated.
 bool touched(const void *p, uint64_t size, std::vector<Touch> *, Lock &);
-bool untouched_by_faults(const std::vector<Touch> &, const char *what);  // checks what work is about to touch; loses the device
+bool untouched_by_faults(const std::vector<Touch> &,
+                         const char *what);  // checks what work is about to touch; loses the device
 void memory_reset(Lock &);
 Result device_allocate(void **out, uint64_t size, Kind kind, Lock &);
 Result release_range(const RangePtr &, Lock &);
@@ -132,7 +136,7 @@ struct Item {
   std::shared_ptr<Moment> moment;  // of an event's record
   uint64_t issued = 0, cost = 0;
   bool host_function = false;
-  bool book_keeping = false;       // done even if the device is lost
+  bool book_keeping = false;  // done even if the device is lost
 };
 
 struct Capture;
@@ -170,17 +174,20 @@ struct Event {
   std::vector<size_t> frontier;
 };
 
+void *add_stream(Context *, unsigned flags, int priority, Lock &);
+void remove_stream(void *handle, Lock &);
+std::vector<StreamPtr> blocking_streams(Context *, Lock &);
 StreamPtr stream_of(void *handle, Lock &);  // null for a handle that is none
-// give puts an item at the end of a stream: of its capture if it has one, and runs it at once if the order says so. A null stream
-// and a stream of another context are violations.
+// give puts an item at the end of a stream: of its capture if it has one, and runs it at once if the order
+// says so. A null stream and a stream of another context are violations.
 Result give_item(const StreamPtr &, Item, Lock &, Ticket *ticket = nullptr);
-void run_until(const Ticket &, Lock &);     // releases the lock meanwhile
-void wait_for(const Ticket &, Lock &);      // run_until for a host that waits: it moves the host's clock
+void run_until(const Ticket &, Lock &);  // releases the lock meanwhile
+void wait_for(const Ticket &, Lock &);   // run_until for a host that waits: it moves the host's clock
 void wait_for_stream(const StreamPtr &, Lock &);
 void wait_for_device(int device, Lock &);
 void wait_for_context(Context *, Lock &);
 bool device_busy(int device, Lock &);
-void draw_some(Lock &);                     // of a drawn order: one item
+void draw_some(Lock &);  // of a drawn order: one item
 void streams_reset(Lock &);
 void events_reset(Lock &);
 void modules_reset(Lock &);
@@ -188,13 +195,15 @@ void graphs_reset(Lock &);
 void pools_reset(Lock &);
 void virtual_reset(Lock &);
 bool range_is_awaited(const RangePtr &, Lock &);  // whether an item that has not run touches it
-void host_waited_until(uint64_t at);         // on the virtual clock
+void host_waited_until(uint64_t at);              // on the virtual clock
 bool suppressed();
 void suppress(int on);
 uint64_t real_nanoseconds();
-// While a capture is under way, calls that could wait for the device are forbidden. Returns what such a call has to answer.
+// While a capture is under way, calls that could wait for the device are forbidden. Returns what such a call
+// has to answer.
 Result forbidden_by_capture(const char *function, Lock &);
-Result legacy_forbidden(Context *, Lock &);  // what the legacy stream of a context has to answer
+// What the legacy stream of a context has to answer beside a capture.
+Result legacy_forbidden(Context *, Lock &);
 void trim_pools_after_wait(Lock &);
 bool inside_host_function();
 Ticket last_of(const StreamPtr &);
@@ -239,7 +248,7 @@ struct Leak {
   bool by_design = false;
 };
 using Leaks = std::map<std::pair<std::string, std::string>, Leak>;
-void memory_leaks(Context *, Leaks *, Lock &);   // nullptr for all contexts
+void memory_leaks(Context *, Leaks *, Lock &);  // nullptr for all contexts
 void stream_leaks(Context *, Leaks *, Lock &);
 void event_leaks(Context *, Leaks *, Lock &);
 void module_leaks(Context *, Leaks *, Lock &);
@@ -247,11 +256,12 @@ void pool_leaks(Context *, Leaks *, Lock &);
 void virtual_leaks(Context *, Leaks *, Lock &);
 void graph_leaks(Leaks *, Lock &);
 void add_leak(Leaks *, const char *kind, const std::string &owner, uint64_t bytes);
-void note_context_leaks(const Leaks &);          // of a context that was destroyed
+void note_context_leaks(const Leaks &);  // of a context that was destroyed
+void report_now(Lock &);                 // writes the report as of now
 // How a context's destruction takes everything with it.
 void drop_context_things(Context *, Lock &);
-void memory_drop(Context *, Lock &), streams_drop(Context *, Lock &), events_drop(Context *, Lock &), modules_drop(Context *, Lock &),
-    pools_drop(Context *, Lock &), virtual_drop(Context *, Lock &);
+void memory_drop(Context *, Lock &), streams_drop(Context *, Lock &), events_drop(Context *, Lock &),
+    modules_drop(Context *, Lock &), pools_drop(Context *, Lock &), virtual_drop(Context *, Lock &);
 
 extern std::atomic<uint64_t> launches, copies, copied_bytes, allocations, waits;
 
@@ -273,11 +283,12 @@ void recover();  // a context that is destroyed takes the device's error with it
 }  // namespace standin
 
 // The way in of a function of the runtime, whose errors cudaGetLastError tells.
-#define STANDIN_ENTER_RUNTIME()                                                                                              \
-  do {                                                                                                                       \
-    if (::standin::Result r_ = ::standin::enter(__func__, __builtin_return_address(0))) return ::standin::keep_error(r_); \
+#define STANDIN_ENTER_RUNTIME()                                                         \
+  do {                                                                                  \
+    if (::standin::Result r_ = ::standin::enter(__func__, __builtin_return_address(0))) \
+      return ::standin::keep_error(r_);                                                 \
   } while (0)
-#define STANDIN_QUERY()                                            \
-  do {                                                             \
+#define STANDIN_QUERY()                                               \
+  do {                                                                \
     if (::standin::Result r_ = ::standin::query(__func__)) return r_; \
   } while (0)

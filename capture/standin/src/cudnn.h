@@ -24,6 +24,9 @@ void *stream_of(const void *handle);
 // enter_call counts a call and returns what it has to answer at once, kOk for "go on".
 int enter_call(const char *function, const void *caller);
 
+// work launches a kernel that writes numbers.
+int work(const void *handle, const char *what);
+
 #define CUDNN_ENTER()                                                                        \
   do {                                                                                       \
     if (int r_ = ::standin::cudnn::enter_call(__func__, __builtin_return_address(0))) return r_; \

@@ -311,6 +311,5 @@ STANDIN_API int cudnnBackendExecute(void *handle, const Descriptor *plan, const 
     }
   }
   count(convolves ? "cudnn_convolutions" : "cudnn_graphs");
-  launch(stream_of(handle), what);
-  return kOk;
+  return work(handle, what);
 }

@@ -150,8 +150,7 @@ STANDIN_API int cudnnGetRNNTempSpaceSizes(void *, const Network *n, int training
   STANDIN_API int name(void *handle) { \
     CUDNN_ENTER();                     \
     count("cudnn_rnns");               \
-    launch(stream_of(handle), __func__); \
-    return kOk;                        \
+    return work(handle, __func__);     \
   }
 NETWORK(cudnnRNNForward)
 NETWORK(cudnnRNNBackwardData_v8)

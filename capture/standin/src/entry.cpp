@@ -1,7 +1,9 @@
-// Entry points: functions of the driver that a program asks for by name (cudaGetDriverEntryPoint, cuGetProcAddress).
+// Entry points: functions of the driver that a program asks for by name (cudaGetDriverEntryPoint,
+// cuGetProcAddress).
 //
-// The driver's own answer depends on the CUDA version that the caller names, since some functions have several forms. Those that the
-// stand-in has exist in one form each, and that one is found under the plain name.
+// The driver's own answer depends on the CUDA version that the caller names, since some functions have
+// several forms. Those that the stand-in has exist in one form each, and that one is found under the plain
+// name.
 #include <dlfcn.h>
 
 #include <cstring>
@@ -15,7 +17,9 @@ namespace {
 void *self() {
   static void *handle = [] {
     Dl_info info;
-    return dladdr(reinterpret_cast<void *>(&read_settings), &info) && info.dli_fname ? dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD) : nullptr;
+    return dladdr(reinterpret_cast<void *>(&read_settings), &info) && info.dli_fname
+               ? dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD)
+               : nullptr;
   }();
   return handle;
 }
@@ -48,8 +52,15 @@ Result entry(const char *name, void **out, int *status) {
 
 using namespace standin;
 
-STANDIN_API int cudaGetDriverEntryPointByVersion(const char *name, void **f, unsigned, unsigned long long, int *status) { STANDIN_QUERY(); return keep_error(entry(name, f, status)); }
-STANDIN_API int cudaGetDriverEntryPoint(const char *name, void **f, unsigned long long, int *status) { STANDIN_QUERY(); return keep_error(entry(name, f, status)); }
+STANDIN_API int cudaGetDriverEntryPointByVersion(const char *name, void **f, unsigned, unsigned long long,
+                                                 int *status) {
+  STANDIN_QUERY();
+  return keep_error(entry(name, f, status));
+}
+STANDIN_API int cudaGetDriverEntryPoint(const char *name, void **f, unsigned long long, int *status) {
+  STANDIN_QUERY();
+  return keep_error(entry(name, f, status));
+}
 STANDIN_API int cuGetProcAddress_v2(const char *name, void **f, int, unsigned long long, int *status) {
   STANDIN_QUERY();
   Result r = entry(name, f, status);

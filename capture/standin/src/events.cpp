@@ -1,11 +1,11 @@
 // Events: marks in a stream's queue.
 //
-// A record puts an item at the end of the stream; whoever waits for the event waits for that item. In the late order an event that
-// is only asked for (cudaEventQuery) stays not ready until it was asked STANDIN_POLLS times, since a program may wait that way and
-// a real device would come to the end some time.
+// A record puts an item at the end of the stream; whoever waits for the event waits for that item. In the
+// late order an event that is only asked for (cudaEventQuery) stays not ready until it was asked
+// STANDIN_POLLS times, since a program may wait that way and a real device would come to the end some time.
 //
-// An event of another process (IPC) is always over: the process that hands it out does the work first. A real device could have
-// been that quick, and no order that a program may rely on is lost.
+// An event of another process (IPC) is always over: the process that hands it out does the work first. A real
+// device could have been that quick, and no order that a program may rely on is lost.
 #include <algorithm>
 
 #include "core.h"
@@ -99,7 +99,9 @@ Result wait(void *stream, void *handle, const char *function) {
     violate("%s: the stream does not exist", function);
     return kInvalidHandle;
   }
-  if (auto capture = e->capture.lock()) {  // the stream joins the capture, or takes the event's nodes as what comes before
+  if (auto capture =
+          e->capture
+              .lock()) {  // the stream joins the capture, or takes the event's nodes as what comes before
     if (s->capture && s->capture != capture) {
       s->capture->invalid = capture->invalid = true;
       return kCaptureMerge;
@@ -166,10 +168,12 @@ Result elapsed(float *ms, void *from, void *to, const char *function) {
   Lock lock(core());
   Event *a = event_of(from, function), *b = event_of(to, function);
   if (!a || !b || !ms) return kInvalidHandle;
-  if (!a->recorded || !b->recorded || (a->flags & kDisableTiming) || (b->flags & kDisableTiming)) return kInvalidHandle;
+  if (!a->recorded || !b->recorded || (a->flags & kDisableTiming) || (b->flags & kDisableTiming))
+    return kInvalidHandle;
   if (!a->moment->done || !b->moment->done) return kNotReady;
-  double ns = settings().virtual_clock ? static_cast<double>(b->moment->at_virtual) - static_cast<double>(a->moment->at_virtual)
-                                       : static_cast<double>(b->moment->at_real) - static_cast<double>(a->moment->at_real);
+  double ns = settings().virtual_clock
+                  ? static_cast<double>(b->moment->at_virtual) - static_cast<double>(a->moment->at_virtual)
+                  : static_cast<double>(b->moment->at_real) - static_cast<double>(a->moment->at_real);
   *ms = static_cast<float>(ns / 1e6);
   return kSuccess;
 }
@@ -206,7 +210,8 @@ void events_drop(Context *c, Lock &) {
     if ((*i)->context == c) {
       delete *i;
       i = events().erase(i);
-    } else ++i;
+    } else
+      ++i;
 }
 
 void events_reset(Lock &) {
@@ -218,28 +223,97 @@ void events_reset(Lock &) {
 
 using namespace standin;
 
-STANDIN_API int cudaEventCreate(void **e) { STANDIN_ENTER_RUNTIME(); return keep_error(create(e, 0)); }
-STANDIN_API int cudaEventCreateWithFlags(void **e, unsigned flags) { STANDIN_ENTER_RUNTIME(); return keep_error(create(e, flags)); }
-STANDIN_API int cudaEventDestroy(void *e) { STANDIN_ENTER_RUNTIME(); return keep_error(destroy(e, __func__)); }
-STANDIN_API int cudaEventRecord(void *e, void *s) { STANDIN_ENTER_RUNTIME(); return keep_error(record(e, s, __func__)); }
-STANDIN_API int cudaEventRecordWithFlags(void *e, void *s, unsigned) { STANDIN_ENTER_RUNTIME(); return keep_error(record(e, s, __func__)); }
-STANDIN_API int cudaStreamWaitEvent(void *s, void *e, unsigned) { STANDIN_ENTER_RUNTIME(); return keep_error(wait(s, e, __func__)); }
-STANDIN_API int cudaEventSynchronize(void *e) { STANDIN_ENTER_RUNTIME(); return keep_error(synchronize(e, __func__)); }
-STANDIN_API int cudaEventQuery(void *e) { STANDIN_ENTER_RUNTIME(); return keep_error(ask(e, __func__)); }
-STANDIN_API int cudaEventElapsedTime(float *ms, void *a, void *b) { STANDIN_ENTER_RUNTIME(); return keep_error(elapsed(ms, a, b, __func__)); }
-STANDIN_API int cudaEventElapsedTime_v2(float *ms, void *a, void *b) { STANDIN_ENTER_RUNTIME(); return keep_error(elapsed(ms, a, b, __func__)); }
+STANDIN_API int cudaEventCreate(void **e) {
+  STANDIN_ENTER_RUNTIME();
+  return keep_error(create(e, 0));
+}
+STANDIN_API int cudaEventCreateWithFlags(void **e, unsigned flags) {
+  STANDIN_ENTER_RUNTIME();
+  return keep_error(create(e, flags));
+}
+STANDIN_API int cudaEventDestroy(void *e) {
+  STANDIN_ENTER_RUNTIME();
+  return keep_error(destroy(e, __func__));
+}
+STANDIN_API int cudaEventRecord(void *e, void *s) {
+  STANDIN_ENTER_RUNTIME();
+  return keep_error(record(e, s, __func__));
+}
+STANDIN_API int cudaEventRecordWithFlags(void *e, void *s, unsigned) {
+  STANDIN_ENTER_RUNTIME();
+  return keep_error(record(e, s, __func__));
+}
+STANDIN_API int cudaStreamWaitEvent(void *s, void *e, unsigned) {
+  STANDIN_ENTER_RUNTIME();
+  return keep_error(wait(s, e, __func__));
+}
+STANDIN_API int cudaEventSynchronize(void *e) {
+  STANDIN_ENTER_RUNTIME();
+  return keep_error(synchronize(e, __func__));
+}
+STANDIN_API int cudaEventQuery(void *e) {
+  STANDIN_ENTER_RUNTIME();
+  return keep_error(ask(e, __func__));
+}
+STANDIN_API int cudaEventElapsedTime(float *ms, void *a, void *b) {
+  STANDIN_ENTER_RUNTIME();
+  return keep_error(elapsed(ms, a, b, __func__));
+}
+STANDIN_API int cudaEventElapsedTime_v2(float *ms, void *a, void *b) {
+  STANDIN_ENTER_RUNTIME();
+  return keep_error(elapsed(ms, a, b, __func__));
+}
 
-STANDIN_API int cuEventCreate(void **e, unsigned flags) { STANDIN_ENTER(); return create(e, flags); }
-STANDIN_API int cuEventDestroy_v2(void *e) { STANDIN_ENTER(); return destroy(e, __func__); }
-STANDIN_API int cuEventRecord(void *e, void *s) { STANDIN_ENTER(); return record(e, s, __func__); }
-STANDIN_API int cuEventRecordWithFlags(void *e, void *s, unsigned) { STANDIN_ENTER(); return record(e, s, __func__); }
-STANDIN_API int cuStreamWaitEvent(void *s, void *e, unsigned) { STANDIN_ENTER(); return wait(s, e, __func__); }
-STANDIN_API int cuEventSynchronize(void *e) { STANDIN_ENTER(); return synchronize(e, __func__); }
-STANDIN_API int cuEventQuery(void *e) { STANDIN_ENTER(); return ask(e, __func__); }
-STANDIN_API int cuEventElapsedTime(float *ms, void *a, void *b) { STANDIN_ENTER(); return elapsed(ms, a, b, __func__); }
-STANDIN_API int cuEventElapsedTime_v2(float *ms, void *a, void *b) { STANDIN_ENTER(); return elapsed(ms, a, b, __func__); }
+STANDIN_API int cuEventCreate(void **e, unsigned flags) {
+  STANDIN_ENTER();
+  return create(e, flags);
+}
+STANDIN_API int cuEventDestroy_v2(void *e) {
+  STANDIN_ENTER();
+  return destroy(e, __func__);
+}
+STANDIN_API int cuEventRecord(void *e, void *s) {
+  STANDIN_ENTER();
+  return record(e, s, __func__);
+}
+STANDIN_API int cuEventRecordWithFlags(void *e, void *s, unsigned) {
+  STANDIN_ENTER();
+  return record(e, s, __func__);
+}
+STANDIN_API int cuStreamWaitEvent(void *s, void *e, unsigned) {
+  STANDIN_ENTER();
+  return wait(s, e, __func__);
+}
+STANDIN_API int cuEventSynchronize(void *e) {
+  STANDIN_ENTER();
+  return synchronize(e, __func__);
+}
+STANDIN_API int cuEventQuery(void *e) {
+  STANDIN_ENTER();
+  return ask(e, __func__);
+}
+STANDIN_API int cuEventElapsedTime(float *ms, void *a, void *b) {
+  STANDIN_ENTER();
+  return elapsed(ms, a, b, __func__);
+}
+STANDIN_API int cuEventElapsedTime_v2(float *ms, void *a, void *b) {
+  STANDIN_ENTER();
+  return elapsed(ms, a, b, __func__);
+}
 
-STANDIN_API int cudaIpcGetEventHandle(EventHandle *h, void *e) { STANDIN_ENTER_RUNTIME(); return keep_error(hand_out(h, e, __func__)); }
-STANDIN_API int cudaIpcOpenEventHandle(void **e, EventHandle h) { STANDIN_ENTER_RUNTIME(); return keep_error(h.mark == kMark ? create(e, kDisableTiming | kInterprocess) : kInvalidHandle); }
-STANDIN_API int cuIpcGetEventHandle(EventHandle *h, void *e) { STANDIN_ENTER(); return hand_out(h, e, __func__); }
-STANDIN_API int cuIpcOpenEventHandle(void **e, EventHandle h) { STANDIN_ENTER(); return h.mark == kMark ? create(e, kDisableTiming | kInterprocess) : kInvalidHandle; }
+STANDIN_API int cudaIpcGetEventHandle(EventHandle *h, void *e) {
+  STANDIN_ENTER_RUNTIME();
+  return keep_error(hand_out(h, e, __func__));
+}
+STANDIN_API int cudaIpcOpenEventHandle(void **e, EventHandle h) {
+  STANDIN_ENTER_RUNTIME();
+  return keep_error(h.mark == kMark ? create(e, kDisableTiming | kInterprocess) : kInvalidHandle);
+}
+STANDIN_API int cuIpcGetEventHandle(EventHandle *h, void *e) {
+  STANDIN_ENTER();
+  return hand_out(h, e, __func__);
+}
+STANDIN_API int cuIpcOpenEventHandle(void **e, EventHandle h) {
+  STANDIN_ENTER();
+  return h.mark == kMark ? create(e, kDisableTiming | kInterprocess) : kInvalidHandle;
+}

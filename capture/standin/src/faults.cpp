@@ -1,9 +1,11 @@
-// Faults: the way in of every call. It counts the call, ends it if a test asked for that, and answers for a device that is lost.
+// Faults: the way in of every call. It counts the call, ends it if a test asked for that, and answers for a
+// device that is lost.
 //
-// STANDIN_FAIL=cudaMalloc:3=2,cuLaunchKernel:900=719 makes the third cudaMalloc answer 2 (out of memory), and so on. The function
-// "*" stands for every call but those that only describe the machine. An answer that is fatal on a real device (214, which is an
-// uncorrectable memory error, and all from 700 on) is answered by every later call, too: the device is lost, as the CUDA
-// documentation of these errors says, until its context is destroyed.
+// STANDIN_FAIL=cudaMalloc:3=2,cuLaunchKernel:900=719 makes the third cudaMalloc answer 2 (out of memory), and
+// so on. The function
+// "*" stands for every call but those that only describe the machine. An answer that is fatal on a real
+// device (214, which is an uncorrectable memory error, and all from 700 on) is answered by every later call,
+// too: the device is lost, as the CUDA documentation of these errors says, until its context is destroyed.
 #include <dlfcn.h>
 
 #include <cstdio>
@@ -46,14 +48,22 @@ void parse(Faults &f, const char *text) {
     char function[128];
     long n;
     int answer;
-    if (sscanf(one.c_str(), "%127[^:]:%ld=%d", function, &n, &answer) == 3) f.injections.push_back({function, n, answer});
-    else if (!one.empty()) fprintf(stderr, "stand-in GPU: STANDIN_FAIL has %s where FUNCTION:N=ANSWER is wanted\n", one.c_str());
+    if (sscanf(one.c_str(), "%127[^:]:%ld=%d", function, &n, &answer) == 3)
+      f.injections.push_back({function, n, answer});
+    else if (!one.empty())
+      fprintf(stderr, "stand-in GPU: STANDIN_FAIL has %s where FUNCTION:N=ANSWER is wanted\n", one.c_str());
     at = comma + 1;
   }
   f.parsed = true;
 }
 
-bool fatal(Result answer) { return answer == kUncorrectableEcc || (answer >= 700 && answer < 800 && answer != kPeerAccessAlreadyEnabled && answer != kPeerAccessNotEnabled && answer != kHostMemoryAlreadyRegistered && answer != kHostMemoryNotRegistered) || answer == kUnknown; }
+bool fatal(Result answer) {
+  return answer == kUncorrectableEcc ||
+         (answer >= 700 && answer < 800 && answer != kPeerAccessAlreadyEnabled &&
+          answer != kPeerAccessNotEnabled && answer != kHostMemoryAlreadyRegistered &&
+          answer != kHostMemoryNotRegistered) ||
+         answer == kUnknown;
+}
 
 Result injected(Faults &f, const char *function, bool query) {
   for (auto &i : f.injections) {

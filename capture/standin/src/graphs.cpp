@@ -1,14 +1,16 @@
 // Graphs: streams that are captured instead of run, and what was captured, run again and again.
 //
-// While a stream is captured, its items become nodes, each after the nodes that the stream's last item and the events it waited for
-// stand for. A second stream joins the capture by waiting for an event of it, and has to be joined back before the capture ends, as
-// the CUDA programming guide says. A launch runs the nodes as work of one stream: at once and late in the order of capture, and in
-// a drawn order in any order that the dependencies allow, so that one that is missing shows.
+// While a stream is captured, its items become nodes, each after the nodes that the stream's last item and
+// the events it waited for stand for. A second stream joins the capture by waiting for an event of it, and
+// has to be joined back before the capture ends, as the CUDA programming guide says. A launch runs the nodes
+// as work of one stream: at once and late in the order of capture, and in a drawn order in any order that the
+// dependencies allow, so that one that is missing shows.
 //
-// A capture forbids what CUDA forbids: waiting for a captured stream or event, what might touch the device behind the capture's
-// back (allocating and freeing, unless the thread asked for the relaxed mode), and the legacy stream beside blocking streams. The
-// capture is then invalid. Graphs are made by capture only; nodes that a program adds by itself, conditional ones among them, are
-// refused. To capture or launch a node takes constant time, to end a capture linear in nodes and dependencies.
+// A capture forbids what CUDA forbids: waiting for a captured stream or event, what might touch the device
+// behind the capture's back (allocating and freeing, unless the thread asked for the relaxed mode), and the
+// legacy stream beside blocking streams. The capture is then invalid. Graphs are made by capture only; nodes
+// that a program adds by itself, conditional ones among them, are refused. To capture or launch a node takes
+// constant time, to end a capture linear in nodes and dependencies.
 #include <unistd.h>
 #include <sys/syscall.h>
 
@@ -102,9 +104,12 @@ Result end(void *stream, void **out) {
   if (!c) return kIllegalState;
   if (c->mode != 2 && c->thread != thread_id()) return kCaptureWrongThread;
   Result r = kSuccess;
-  if (s != c->origin) r = kCaptureUnmatched;
-  else if (c->invalid) r = kCaptureInvalidated;
-  else if (!joined(*c)) r = kCaptureUnjoined;
+  if (s != c->origin)
+    r = kCaptureUnmatched;
+  else if (c->invalid)
+    r = kCaptureInvalidated;
+  else if (!joined(*c))
+    r = kCaptureUnjoined;
   for (auto &x : c->joined) {
     x->capture = nullptr;
     x->frontier.clear();
@@ -120,7 +125,8 @@ Result end(void *stream, void **out) {
   return kSuccess;
 }
 
-Result info(void *stream, int *status, unsigned long long *id, void **graph, const void ***dependencies, const void **edges, size_t *n) {
+Result info(void *stream, int *status, unsigned long long *id, void **graph, const void ***dependencies,
+            const void **edges, size_t *n) {
   Lock lock(core());
   StreamPtr s = stream_of(stream, lock);
   if (!s || !status) return kInvalidHandle;
@@ -257,7 +263,8 @@ Result legacy_forbidden(Context *context, Lock &) {
 }
 
 void graph_leaks(Leaks *leaks, Lock &) {
-  for (auto *h : graphs().handles) add_leak(leaks, h->executable ? "instantiated graph" : "graph", h->owner, 0);
+  for (auto *h : graphs().handles)
+    add_leak(leaks, h->executable ? "instantiated graph" : "graph", h->owner, 0);
 }
 
 void graphs_reset(Lock &) {
@@ -281,32 +288,67 @@ STANDIN_API int cudaThreadExchangeStreamCaptureMode(int *mode) {
   std::swap(*mode, thread_mode);
   return kSuccess;
 }
-STANDIN_API int cuThreadExchangeStreamCaptureMode(int *mode) { return cudaThreadExchangeStreamCaptureMode(mode); }
-STANDIN_API int cudaStreamBeginCapture(void *s, int mode) { STANDIN_ENTER_RUNTIME(); return keep_error(begin(s, mode)); }
-STANDIN_API int cudaStreamEndCapture(void *s, void **g) { STANDIN_ENTER_RUNTIME(); return keep_error(end(s, g)); }
-STANDIN_API int cudaStreamIsCapturing(void *s, int *status) { STANDIN_ENTER_RUNTIME(); return keep_error(info(s, status, nullptr, nullptr, nullptr, nullptr, nullptr)); }
+STANDIN_API int cuThreadExchangeStreamCaptureMode(int *mode) {
+  return cudaThreadExchangeStreamCaptureMode(mode);
+}
+STANDIN_API int cudaStreamBeginCapture(void *s, int mode) {
+  STANDIN_ENTER_RUNTIME();
+  return keep_error(begin(s, mode));
+}
+STANDIN_API int cudaStreamEndCapture(void *s, void **g) {
+  STANDIN_ENTER_RUNTIME();
+  return keep_error(end(s, g));
+}
+STANDIN_API int cudaStreamIsCapturing(void *s, int *status) {
+  STANDIN_ENTER_RUNTIME();
+  return keep_error(info(s, status, nullptr, nullptr, nullptr, nullptr, nullptr));
+}
 #if STANDIN_CUDA_VERSION >= 13000
-STANDIN_API int cudaStreamGetCaptureInfo(void *s, int *status, unsigned long long *id, void **g, const void ***d, const void **e, size_t *n) {
+STANDIN_API int cudaStreamGetCaptureInfo(void *s, int *status, unsigned long long *id, void **g,
+                                         const void ***d, const void **e, size_t *n) {
   STANDIN_ENTER_RUNTIME();
   return keep_error(info(s, status, id, g, d, e, n));
 }
 #else
-STANDIN_API int cudaStreamGetCaptureInfo(void *s, int *status, unsigned long long *id) { STANDIN_ENTER_RUNTIME(); return keep_error(info(s, status, id, nullptr, nullptr, nullptr, nullptr)); }
+STANDIN_API int cudaStreamGetCaptureInfo(void *s, int *status, unsigned long long *id) {
+  STANDIN_ENTER_RUNTIME();
+  return keep_error(info(s, status, id, nullptr, nullptr, nullptr, nullptr));
+}
 #endif
-STANDIN_API int cudaStreamGetCaptureInfo_v2(void *s, int *status, unsigned long long *id, void **g, const void ***d, size_t *n) {
+STANDIN_API int cudaStreamGetCaptureInfo_v2(void *s, int *status, unsigned long long *id, void **g,
+                                            const void ***d, size_t *n) {
   STANDIN_ENTER_RUNTIME();
   return keep_error(info(s, status, id, g, d, nullptr, n));
 }
-STANDIN_API int cudaStreamGetCaptureInfo_v3(void *s, int *status, unsigned long long *id, void **g, const void ***d, const void **e, size_t *n) {
+STANDIN_API int cudaStreamGetCaptureInfo_v3(void *s, int *status, unsigned long long *id, void **g,
+                                            const void ***d, const void **e, size_t *n) {
   STANDIN_ENTER_RUNTIME();
   return keep_error(info(s, status, id, g, d, e, n));
 }
-STANDIN_API int cudaGraphInstantiate(void **e, void *g, unsigned long long) { STANDIN_ENTER_RUNTIME(); return keep_error(instantiate(e, g)); }
-STANDIN_API int cudaGraphInstantiateWithFlags(void **e, void *g, unsigned long long) { STANDIN_ENTER_RUNTIME(); return keep_error(instantiate(e, g)); }
-STANDIN_API int cudaGraphUpload(void *, void *) { STANDIN_ENTER_RUNTIME(); return kSuccess; }
-STANDIN_API int cudaGraphLaunch(void *e, void *s) { STANDIN_ENTER_RUNTIME(); return keep_error(launch_graph(e, s)); }
-STANDIN_API int cudaGraphDestroy(void *g) { STANDIN_ENTER_RUNTIME(); return keep_error(destroy(g, false)); }
-STANDIN_API int cudaGraphExecDestroy(void *e) { STANDIN_ENTER_RUNTIME(); return keep_error(destroy(e, true)); }
+STANDIN_API int cudaGraphInstantiate(void **e, void *g, unsigned long long) {
+  STANDIN_ENTER_RUNTIME();
+  return keep_error(instantiate(e, g));
+}
+STANDIN_API int cudaGraphInstantiateWithFlags(void **e, void *g, unsigned long long) {
+  STANDIN_ENTER_RUNTIME();
+  return keep_error(instantiate(e, g));
+}
+STANDIN_API int cudaGraphUpload(void *, void *) {
+  STANDIN_ENTER_RUNTIME();
+  return kSuccess;
+}
+STANDIN_API int cudaGraphLaunch(void *e, void *s) {
+  STANDIN_ENTER_RUNTIME();
+  return keep_error(launch_graph(e, s));
+}
+STANDIN_API int cudaGraphDestroy(void *g) {
+  STANDIN_ENTER_RUNTIME();
+  return keep_error(destroy(g, false));
+}
+STANDIN_API int cudaGraphExecDestroy(void *e) {
+  STANDIN_ENTER_RUNTIME();
+  return keep_error(destroy(e, true));
+}
 STANDIN_API int cudaGraphGetNodes(void *graph, void **nodes, size_t *n) {
   STANDIN_ENTER_RUNTIME();
   Lock lock(core());
@@ -327,7 +369,10 @@ STANDIN_API int cudaUserObjectCreate(void **out, void *p, void (*destroy)(void *
   *out = o.get();
   return kSuccess;
 }
-STANDIN_API int cudaUserObjectRelease(void *o, unsigned count) { STANDIN_ENTER_RUNTIME(); return keep_error(release_object(o, count)); }
+STANDIN_API int cudaUserObjectRelease(void *o, unsigned count) {
+  STANDIN_ENTER_RUNTIME();
+  return keep_error(release_object(o, count));
+}
 STANDIN_API int cudaGraphRetainUserObject(void *graph, void *object, unsigned count, unsigned flags) {
   STANDIN_ENTER_RUNTIME();
   {

@@ -1,10 +1,12 @@
 // IPC: memory and events of one process in another.
 //
-// cudaMalloc's memory is private to its process until it is handed out. Then its bytes move into a file in memory, which takes the
-// same addresses, and the handle names the process, the file's descriptor and the size. Another process of the same user opens it
-// through /proc/PID/fd and sees the same bytes. A handle's 64 bytes hold a mark, so that others are refused.
+// cudaMalloc's memory is private to its process until it is handed out. Then its bytes move into a file in
+// memory, which takes the same addresses, and the handle names the process, the file's descriptor and the
+// size. Another process of the same user opens it through /proc/PID/fd and sees the same bytes. A handle's 64
+// bytes hold a mark, so that others are refused.
 //
-// An event that is handed out is over: the work before it is done first (events.cpp says why that is a legal order).
+// An event that is handed out is over: the work before it is done first (events.cpp says why that is a legal
+// order).
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -65,7 +67,8 @@ Result hand_out(MemoryHandle *out, void *p) {
 
 Result open_handle(void **out, const MemoryHandle &h) {
   if (!out || h.mark != kMark || !h.size) return kInvalidValue;
-  if (h.pid == getpid()) return kInvalidValue;  // as the documentation has it: not in the process that handed it out
+  if (h.pid == getpid())
+    return kInvalidValue;  // as the documentation has it: not in the process that handed it out
   char path[64];
   snprintf(path, sizeof path, "/proc/%d/fd/%d", h.pid, h.file);
   int f = open(path, O_RDWR | O_CLOEXEC);
@@ -73,7 +76,8 @@ Result open_handle(void **out, const MemoryHandle &h) {
   Lock lock(core());
   Context *c = current_or_primary(lock);
   uintptr_t at = c ? place_device(c->device, h.size) : 0;
-  bool good = at && mmap(reinterpret_cast<void *>(at), h.size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, f, 0) != MAP_FAILED;
+  bool good = at && mmap(reinterpret_cast<void *>(at), h.size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+                         f, 0) != MAP_FAILED;
   close(f);
   if (!good) {
     if (at) unplace_device(c->device, at, h.size);
@@ -120,9 +124,27 @@ void ipc_forget(uintptr_t at) {
 
 using namespace standin;
 
-STANDIN_API int cudaIpcGetMemHandle(MemoryHandle *h, void *p) { STANDIN_ENTER_RUNTIME(); return keep_error(hand_out(h, p)); }
-STANDIN_API int cudaIpcOpenMemHandle(void **p, MemoryHandle h, unsigned) { STANDIN_ENTER_RUNTIME(); return keep_error(open_handle(p, h)); }
-STANDIN_API int cudaIpcCloseMemHandle(void *p) { STANDIN_ENTER_RUNTIME(); return keep_error(close_handle(p)); }
-STANDIN_API int cuIpcGetMemHandle(MemoryHandle *h, void *p) { STANDIN_ENTER(); return hand_out(h, p); }
-STANDIN_API int cuIpcOpenMemHandle_v2(void **p, MemoryHandle h, unsigned) { STANDIN_ENTER(); return open_handle(p, h); }
-STANDIN_API int cuIpcCloseMemHandle(void *p) { STANDIN_ENTER(); return close_handle(p); }
+STANDIN_API int cudaIpcGetMemHandle(MemoryHandle *h, void *p) {
+  STANDIN_ENTER_RUNTIME();
+  return keep_error(hand_out(h, p));
+}
+STANDIN_API int cudaIpcOpenMemHandle(void **p, MemoryHandle h, unsigned) {
+  STANDIN_ENTER_RUNTIME();
+  return keep_error(open_handle(p, h));
+}
+STANDIN_API int cudaIpcCloseMemHandle(void *p) {
+  STANDIN_ENTER_RUNTIME();
+  return keep_error(close_handle(p));
+}
+STANDIN_API int cuIpcGetMemHandle(MemoryHandle *h, void *p) {
+  STANDIN_ENTER();
+  return hand_out(h, p);
+}
+STANDIN_API int cuIpcOpenMemHandle_v2(void **p, MemoryHandle h, unsigned) {
+  STANDIN_ENTER();
+  return open_handle(p, h);
+}
+STANDIN_API int cuIpcCloseMemHandle(void *p) {
+  STANDIN_ENTER();
+  return close_handle(p);
+}

@@ -1,11 +1,11 @@
 // Kernels: registration, modules and launches.
 //
-// Kernels of libraries are counted and do nothing. With STANDIN_COMPUTE the Python side computes what an op's kernels would; a
-// kernel that nobody computes (one that triton or nvrtc compiled, launched outside of an op) is then refused, since what follows
-// would be wrong numbers.
+// Kernels of libraries are counted and do nothing. With STANDIN_COMPUTE the Python side computes what an op's
+// kernels would; a kernel that nobody computes (one that triton or nvrtc compiled, launched outside of an op)
+// is then refused, since what follows would be wrong numbers.
 //
-// gmemtop's own three kernels (replay/cuda/kernels.ptx) are written out here and really run, by name: they fill memory with a
-// pattern, check it, and touch it for a while.
+// gmemtop's own three kernels (replay/cuda/kernels.ptx) are written out here and really run, by name: they
+// fill memory with a pattern, check it, and touch it for a while.
 #include <cstdlib>
 #include <cstring>
 #include <unordered_map>
@@ -97,7 +97,8 @@ Result launch_own(const Function &f, void *stream, void **params) {
   auto touch = [&](uint64_t at, uint64_t size) {
     bool there = touched(reinterpret_cast<void *>(at), size, &item.touches, lock) && is_device_address(at);
     if (!there) {
-      violate("%s touches %llu bytes at %#llx, which are not device memory that is allocated", f.name.c_str(), static_cast<unsigned long long>(size), static_cast<unsigned long long>(at));
+      violate("%s touches %llu bytes at %#llx, which are not device memory that is allocated", f.name.c_str(),
+              static_cast<unsigned long long>(size), static_cast<unsigned long long>(at));
       lose(kIllegalAddress);
     }
     return there;
@@ -131,8 +132,11 @@ Result launch_own(const Function &f, void *stream, void **params) {
   return give_item(stream_of(stream, lock), std::move(item), lock);
 }
 
-Result launch_function(void *function, Dimensions grid, Dimensions block, void *stream, void **params, const char *call) {
-  if (!grid.x || !grid.y || !grid.z || !block.x || !block.y || !block.z || uint64_t(block.x) * block.y * block.z > 1024) return kInvalidValue;
+Result launch_function(void *function, Dimensions grid, Dimensions block, void *stream, void **params,
+                       const char *call) {
+  if (!grid.x || !grid.y || !grid.z || !block.x || !block.y || !block.z ||
+      uint64_t(block.x) * block.y * block.z > 1024)
+    return kInvalidValue;
   Function f;
   {
     Lock lock(core());
@@ -144,15 +148,17 @@ Result launch_function(void *function, Dimensions grid, Dimensions block, void *
   }
   if (f.what != What::kUnknown) return params ? launch_own(f, stream, params) : kInvalidValue;
   if (computing() && !suppressed()) {
-    note_uncomputed("kernel " + f.name, "compiled kernels do not run on the stand-in GPU: ops compute, code that triton or nvrtc compiled does not");
+    note_uncomputed("kernel " + f.name,
+                    "compiled kernels do not run on the stand-in GPU: ops compute, code that triton or nvrtc "
+                    "compiled does not");
     return kNotSupported;
   }
   launch(stream, "a kernel");
   return kSuccess;
 }
 
-// Gives a kernel of a library. The Python side suppresses those of ops that it computes; any other would leave its numbers unwritten.
-// torch.cuda._sleep's kernel has no numbers.
+// Gives a kernel of a library. The Python side suppresses those of ops that it computes; any other would
+// leave its numbers unwritten. torch.cuda._sleep's kernel has no numbers.
 Result launch_library(const void *host, void *stream) {
   if (computing() && !suppressed()) {
     std::string name;
@@ -182,7 +188,8 @@ Result load(void **out, const void *image) {
   if (!binary(image)) {
     m->text = true;
     m->ptx = static_cast<const char *>(image);
-    if (m->ptx.find(".version") == std::string::npos || m->ptx.find(".target") == std::string::npos) return kInvalidPtx;
+    if (m->ptx.find(".version") == std::string::npos || m->ptx.find(".target") == std::string::npos)
+      return kInvalidPtx;
   }
   Lock lock(core());
   m->context = current_or_primary(lock);
@@ -205,7 +212,11 @@ Result get_function(void **out, void *module, const char *name) {
   if (m.text && m.ptx.find(".entry " + std::string(name) + "(") == std::string::npos) return kNotFound;
   auto f = std::make_unique<Function>();
   f->name = name;
-  if (m.text) f->what = !strcmp(name, "gmemtop_fill") ? What::kFill : !strcmp(name, "gmemtop_check") ? What::kCheck : !strcmp(name, "gmemtop_work") ? What::kWork : What::kUnknown;
+  if (m.text)
+    f->what = !strcmp(name, "gmemtop_fill")    ? What::kFill
+              : !strcmp(name, "gmemtop_check") ? What::kCheck
+              : !strcmp(name, "gmemtop_work")  ? What::kWork
+                                               : What::kUnknown;
   *out = f.get();
   kernels().functions.insert(f.get());
   m.functions.push_back(std::move(f));
@@ -250,6 +261,15 @@ thread_local std::vector<Configuration> configurations;
 
 }  // namespace
 
+Result launch_computed(void *stream, const char *what) {
+  if (computing() && !suppressed() && !running()) {
+    note_uncomputed(what, "it was called outside of an op that the stand-in GPU computes");
+    return kNotSupported;
+  }
+  launch(stream, what);
+  return kSuccess;
+}
+
 void module_leaks(Context *c, Leaks *leaks, Lock &) {
   for (auto &m : kernels().modules)
     if (!c || m.second->context == c) add_leak(leaks, "module", m.second->owner, 0);
@@ -261,7 +281,8 @@ void modules_drop(Context *c, Lock &) {
     if (i->second->context == c) {
       forget(i->second.get());
       i = all.erase(i);
-    } else ++i;
+    } else
+      ++i;
 }
 
 void modules_reset(Lock &) {
@@ -276,7 +297,8 @@ using namespace standin;
 STANDIN_API void **__cudaRegisterFatBinary(void *) { return static_cast<void **>(calloc(1, sizeof(void *))); }
 STANDIN_API void __cudaRegisterFatBinaryEnd(void **) {}
 STANDIN_API void __cudaUnregisterFatBinary(void **handle) { free(handle); }
-STANDIN_API void __cudaRegisterFunction(void **, const char *host, char *, const char *name, int, void *, void *, void *, void *, int *) {
+STANDIN_API void __cudaRegisterFunction(void **, const char *host, char *, const char *name, int, void *,
+                                        void *, void *, void *, int *) {
   Lock lock(core());
   kernels().names[host] = name ? name : "?";
 }
@@ -285,11 +307,13 @@ STANDIN_API void __cudaRegisterVar(void **, char *host, char *, const char *, in
   std::lock_guard<std::mutex> hold(variables_mutex());
   variables()[host] = size;
 }
-STANDIN_API unsigned __cudaPushCallConfiguration(Dimensions grid, Dimensions block, size_t shared, void *stream) {
+STANDIN_API unsigned __cudaPushCallConfiguration(Dimensions grid, Dimensions block, size_t shared,
+                                                 void *stream) {
   configurations.push_back({grid, block, shared, stream});
   return 0;
 }
-STANDIN_API int __cudaPopCallConfiguration(Dimensions *grid, Dimensions *block, size_t *shared, void *stream) {
+STANDIN_API int __cudaPopCallConfiguration(Dimensions *grid, Dimensions *block, size_t *shared,
+                                           void *stream) {
   if (configurations.empty()) return kUnknown;
   Configuration c = configurations.back();
   configurations.pop_back();
@@ -299,10 +323,22 @@ STANDIN_API int __cudaPopCallConfiguration(Dimensions *grid, Dimensions *block, 
   *static_cast<void **>(stream) = c.stream;
   return kSuccess;
 }
-STANDIN_API int __cudaGetKernel(const void **kernel, const void *function) { *kernel = function; return kSuccess; }
-STANDIN_API int __cudaLaunchKernel(const void *f, Dimensions, Dimensions, void **, size_t, void *s) { STANDIN_ENTER_RUNTIME(); return launch_library(f, s); }
-STANDIN_API int cudaLaunchKernel(const void *f, Dimensions, Dimensions, void **, size_t, void *s) { STANDIN_ENTER_RUNTIME(); return launch_library(f, s); }
-STANDIN_API int cudaLaunchCooperativeKernel(const void *f, Dimensions, Dimensions, void **, size_t, void *s) { STANDIN_ENTER_RUNTIME(); return launch_library(f, s); }
+STANDIN_API int __cudaGetKernel(const void **kernel, const void *function) {
+  *kernel = function;
+  return kSuccess;
+}
+STANDIN_API int __cudaLaunchKernel(const void *f, Dimensions, Dimensions, void **, size_t, void *s) {
+  STANDIN_ENTER_RUNTIME();
+  return launch_library(f, s);
+}
+STANDIN_API int cudaLaunchKernel(const void *f, Dimensions, Dimensions, void **, size_t, void *s) {
+  STANDIN_ENTER_RUNTIME();
+  return launch_library(f, s);
+}
+STANDIN_API int cudaLaunchCooperativeKernel(const void *f, Dimensions, Dimensions, void **, size_t, void *s) {
+  STANDIN_ENTER_RUNTIME();
+  return launch_library(f, s);
+}
 
 namespace {
 // The beginning of cudaLaunchConfig_t.
@@ -312,14 +348,42 @@ struct LaunchConfiguration {
   void *stream;
 };
 }  // namespace
-STANDIN_API int cudaLaunchKernelExC(const LaunchConfiguration *c, const void *f, void **) { STANDIN_ENTER_RUNTIME(); return launch_library(f, c->stream); }
-STANDIN_API int cudaFuncSetAttribute(const void *, int, int) { STANDIN_ENTER_RUNTIME(); return kSuccess; }
-STANDIN_API int cudaFuncSetCacheConfig(const void *, int) { STANDIN_ENTER_RUNTIME(); return kSuccess; }
-STANDIN_API int cudaFuncGetAttributes(FunctionAttributes *a, const void *) { STANDIN_ENTER_RUNTIME(); return keep_error(attributes(a)); }
-STANDIN_API int cudaKernelSetAttributeForDevice(void *, int, int, int) { STANDIN_ENTER_RUNTIME(); return kSuccess; }
-STANDIN_API int cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *n, const void *, int, size_t) { STANDIN_ENTER_RUNTIME(); *n = 2; return kSuccess; }
-STANDIN_API int cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *n, const void *, int, size_t, unsigned) { STANDIN_ENTER_RUNTIME(); *n = 2; return kSuccess; }
-STANDIN_API int cudaOccupancyAvailableDynamicSMemPerBlock(size_t *n, const void *, int, int) { STANDIN_ENTER_RUNTIME(); *n = 48 * kKiB; return kSuccess; }
+STANDIN_API int cudaLaunchKernelExC(const LaunchConfiguration *c, const void *f, void **) {
+  STANDIN_ENTER_RUNTIME();
+  return launch_library(f, c->stream);
+}
+STANDIN_API int cudaFuncSetAttribute(const void *, int, int) {
+  STANDIN_ENTER_RUNTIME();
+  return kSuccess;
+}
+STANDIN_API int cudaFuncSetCacheConfig(const void *, int) {
+  STANDIN_ENTER_RUNTIME();
+  return kSuccess;
+}
+STANDIN_API int cudaFuncGetAttributes(FunctionAttributes *a, const void *) {
+  STANDIN_ENTER_RUNTIME();
+  return keep_error(attributes(a));
+}
+STANDIN_API int cudaKernelSetAttributeForDevice(void *, int, int, int) {
+  STANDIN_ENTER_RUNTIME();
+  return kSuccess;
+}
+STANDIN_API int cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *n, const void *, int, size_t) {
+  STANDIN_ENTER_RUNTIME();
+  *n = 2;
+  return kSuccess;
+}
+STANDIN_API int cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *n, const void *, int, size_t,
+                                                                       unsigned) {
+  STANDIN_ENTER_RUNTIME();
+  *n = 2;
+  return kSuccess;
+}
+STANDIN_API int cudaOccupancyAvailableDynamicSMemPerBlock(size_t *n, const void *, int, int) {
+  STANDIN_ENTER_RUNTIME();
+  *n = 48 * kKiB;
+  return kSuccess;
+}
 STANDIN_API int cudaGetSymbolAddress(void **p, const void *host) {
   STANDIN_ENTER_RUNTIME();
   Lock lock(core());
@@ -335,9 +399,18 @@ STANDIN_API int cudaMemcpyToSymbol(const void *host, const void *from, size_t si
   return kSuccess;
 }
 
-STANDIN_API int cuModuleLoadData(void **m, const void *image) { STANDIN_ENTER(); return load(m, image); }
-STANDIN_API int cuModuleLoadDataEx(void **m, const void *image, unsigned, int *, void **) { STANDIN_ENTER(); return load(m, image); }
-STANDIN_API int cuModuleLoadFatBinary(void **m, const void *image) { STANDIN_ENTER(); return load(m, image); }
+STANDIN_API int cuModuleLoadData(void **m, const void *image) {
+  STANDIN_ENTER();
+  return load(m, image);
+}
+STANDIN_API int cuModuleLoadDataEx(void **m, const void *image, unsigned, int *, void **) {
+  STANDIN_ENTER();
+  return load(m, image);
+}
+STANDIN_API int cuModuleLoadFatBinary(void **m, const void *image) {
+  STANDIN_ENTER();
+  return load(m, image);
+}
 STANDIN_API int cuModuleUnload(void *m) {
   STANDIN_ENTER();
   Lock lock(core());
@@ -350,12 +423,17 @@ STANDIN_API int cuModuleUnload(void *m) {
   kernels().modules.erase(i);
   return kSuccess;
 }
-STANDIN_API int cuModuleGetFunction(void **f, void *m, const char *name) { STANDIN_ENTER(); return get_function(f, m, name); }
-STANDIN_API int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned, void *s, void **params, void **) {
+STANDIN_API int cuModuleGetFunction(void **f, void *m, const char *name) {
+  STANDIN_ENTER();
+  return get_function(f, m, name);
+}
+STANDIN_API int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                               unsigned bz, unsigned, void *s, void **params, void **) {
   STANDIN_ENTER();
   return launch_function(f, {gx, gy, gz}, {bx, by, bz}, s, params, __func__);
 }
-STANDIN_API int cuLaunchCooperativeKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned, void *s, void **params) {
+STANDIN_API int cuLaunchCooperativeKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
+                                          unsigned by, unsigned bz, unsigned, void *s, void **params) {
   STANDIN_ENTER();
   return launch_function(f, {gx, gy, gz}, {bx, by, bz}, s, params, __func__);
 }
@@ -367,7 +445,10 @@ struct DriverLaunchConfiguration {
   void *stream;
 };
 }  // namespace
-STANDIN_API int cuLaunchKernelEx(const DriverLaunchConfiguration *c, void *f, void **params, void **) { STANDIN_ENTER(); return launch_function(f, c->grid, c->block, c->stream, params, __func__); }
+STANDIN_API int cuLaunchKernelEx(const DriverLaunchConfiguration *c, void *f, void **params, void **) {
+  STANDIN_ENTER();
+  return launch_function(f, c->grid, c->block, c->stream, params, __func__);
+}
 // The numbers are those of CUfunction_attribute.
 STANDIN_API int cuFuncGetAttribute(int *v, int attribute, void *) {
   STANDIN_ENTER();
@@ -375,14 +456,32 @@ STANDIN_API int cuFuncGetAttribute(int *v, int attribute, void *) {
   switch (attribute) {
     case 0: *v = 1024; break;
     case 4: *v = 32; break;
-    case 5: case 6: *v = c.major * 10 + c.minor; break;
+    case 5:
+    case 6: *v = c.major * 10 + c.minor; break;
     case 8: *v = static_cast<int>(c.shared_per_block_optin); break;
     default: *v = 0;
   }
   return kSuccess;
 }
-STANDIN_API int cuFuncSetAttribute(void *, int, int) { STANDIN_ENTER(); return kSuccess; }
-STANDIN_API int cuFuncSetCacheConfig(void *, int) { STANDIN_ENTER(); return kSuccess; }
-STANDIN_API int cuFuncSetSharedMemConfig(void *, int) { STANDIN_ENTER(); return kSuccess; }
-STANDIN_API int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *n, void *, int, size_t) { STANDIN_ENTER(); *n = 2; return kSuccess; }
-STANDIN_API int cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *n, void *, int, size_t, unsigned) { STANDIN_ENTER(); *n = 2; return kSuccess; }
+STANDIN_API int cuFuncSetAttribute(void *, int, int) {
+  STANDIN_ENTER();
+  return kSuccess;
+}
+STANDIN_API int cuFuncSetCacheConfig(void *, int) {
+  STANDIN_ENTER();
+  return kSuccess;
+}
+STANDIN_API int cuFuncSetSharedMemConfig(void *, int) {
+  STANDIN_ENTER();
+  return kSuccess;
+}
+STANDIN_API int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *n, void *, int, size_t) {
+  STANDIN_ENTER();
+  *n = 2;
+  return kSuccess;
+}
+STANDIN_API int cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *n, void *, int, size_t, unsigned) {
+  STANDIN_ENTER();
+  *n = 2;
+  return kSuccess;
+}

@@ -1,10 +1,11 @@
 // Memory: what is allocated, on devices and pinned on the host, and who may touch it when.
 //
-// Every allocation is a Range, found by any address inside of it in logarithmic time. Work that is queued keeps the ranges that it
-// touches, not their addresses: if a range was freed meanwhile, the work is at fault, even where something else lies there now.
+// Every allocation is a Range, found by any address inside of it in logarithmic time. Work that is queued
+// keeps the ranges that it touches, not their addresses: if a range was freed meanwhile, the work is at
+// fault, even where something else lies there now.
 //
-// cudaFree and cudaFreeHost wait for the device, as the runtime's do. cuMemFree does not: the driver's documentation promises no
-// wait, and a program that relies on one is told so when the queued work runs.
+// cudaFree and cudaFreeHost wait for the device, as the runtime's do. cuMemFree does not: the driver's
+// documentation promises no wait, and a program that relies on one is told so when the queued work runs.
 #include <sys/mman.h>
 
 #include <cstring>
@@ -80,7 +81,8 @@ Result pin(void *p, uint64_t size, unsigned flags, bool driver) {
   auto &ranges = memory().ranges;
   uintptr_t at = reinterpret_cast<uintptr_t>(p);
   auto next = ranges.lower_bound(at);
-  if ((next != ranges.end() && next->first < at + size) || range_of(p, lock)) return kHostMemoryAlreadyRegistered;
+  if ((next != ranges.end() && next->first < at + size) || range_of(p, lock))
+    return kHostMemoryAlreadyRegistered;
   auto r = std::make_shared<Range>();
   r->at = at;
   r->size = size;
@@ -107,7 +109,8 @@ Result free_device(void *p, bool waits_for_work, const char *function) {
   if (!p) return current_or_primary(lock) ? kSuccess : kInvalidContext;
   if (Result r = forbidden_by_capture(function, lock)) return r;
   RangePtr r = range_of(p, lock);
-  bool whole = r && r->at == reinterpret_cast<uintptr_t>(p) && !on_host(r->kind) && r->kind != Kind::kMapped && !r->ipc;
+  bool whole = r && r->at == reinterpret_cast<uintptr_t>(p) && !on_host(r->kind) &&
+               r->kind != Kind::kMapped && !r->ipc;
   if (!whole) {
     violate("%s: %p was not allocated, or is free already", function, p);
     return kInvalidValue;
@@ -178,8 +181,11 @@ bool touched(const void *p, uint64_t size, std::vector<Touch> *out, Lock &lock) 
 bool untouched_by_faults(const std::vector<Touch> &touches, const char *what) {
   for (auto &t : touches) {
     if (t.range->alive) continue;
-    violate("%s touches %llu bytes at %#llx of %s, which are not allocated at that moment: not allocated yet, or freed while it was queued", what,
-            static_cast<unsigned long long>(t.size), static_cast<unsigned long long>(t.at), kind_name(t.range->kind));
+    violate(
+        "%s touches %llu bytes at %#llx of %s, which are not allocated at that moment: not allocated yet, or "
+        "freed while it was queued",
+        what, static_cast<unsigned long long>(t.size), static_cast<unsigned long long>(t.at),
+        kind_name(t.range->kind));
     lose(kIllegalAddress);
     return false;
   }
@@ -241,7 +247,8 @@ bool is_device_memory(const void *p, size_t size) {
 void memory_leaks(Context *c, Leaks *leaks, Lock &) {
   for (auto &r : memory().ranges)
     if ((!c || r.second->context == c) && r.second->kind != Kind::kPooled && r.second->kind != Kind::kMapped)
-      add_leak(leaks, r.second->ipc ? "memory of another process" : kind_name(r.second->kind), r.second->owner, r.second->size);
+      add_leak(leaks, r.second->ipc ? "memory of another process" : kind_name(r.second->kind),
+               r.second->owner, r.second->size);
 }
 
 void memory_drop(Context *c, Lock &lock) {
@@ -262,15 +269,42 @@ void memory_reset(Lock &lock) {
 
 using namespace standin;
 
-STANDIN_API int cudaMalloc(void **p, size_t n) { STANDIN_ENTER_RUNTIME(); return keep_error(allocate(p, n, Kind::kDevice, true, __func__)); }
-STANDIN_API int cudaMallocManaged(void **p, size_t n, unsigned) { STANDIN_ENTER_RUNTIME(); return keep_error(allocate(p, n, Kind::kManaged, false, __func__)); }
-STANDIN_API int cudaFree(void *p) { STANDIN_ENTER_RUNTIME(); return keep_error(free_device(p, true, __func__)); }
-STANDIN_API int cudaMemGetInfo(size_t *f, size_t *t) { STANDIN_ENTER_RUNTIME(); return keep_error(get_info(f, t)); }
-STANDIN_API int cudaHostAlloc(void **p, size_t n, unsigned) { STANDIN_ENTER_RUNTIME(); return keep_error(allocate_host(p, n)); }
-STANDIN_API int cudaMallocHost(void **p, size_t n) { STANDIN_ENTER_RUNTIME(); return keep_error(allocate_host(p, n)); }
-STANDIN_API int cudaFreeHost(void *p) { STANDIN_ENTER_RUNTIME(); return keep_error(free_host(p, __func__)); }
-STANDIN_API int cudaHostRegister(void *p, size_t n, unsigned flags) { STANDIN_ENTER_RUNTIME(); return keep_error(pin(p, n, flags, false)); }
-STANDIN_API int cudaHostUnregister(void *p) { STANDIN_ENTER_RUNTIME(); return keep_error(unpin(p, __func__)); }
+STANDIN_API int cudaMalloc(void **p, size_t n) {
+  STANDIN_ENTER_RUNTIME();
+  return keep_error(allocate(p, n, Kind::kDevice, true, __func__));
+}
+STANDIN_API int cudaMallocManaged(void **p, size_t n, unsigned) {
+  STANDIN_ENTER_RUNTIME();
+  return keep_error(allocate(p, n, Kind::kManaged, false, __func__));
+}
+STANDIN_API int cudaFree(void *p) {
+  STANDIN_ENTER_RUNTIME();
+  return keep_error(free_device(p, true, __func__));
+}
+STANDIN_API int cudaMemGetInfo(size_t *f, size_t *t) {
+  STANDIN_ENTER_RUNTIME();
+  return keep_error(get_info(f, t));
+}
+STANDIN_API int cudaHostAlloc(void **p, size_t n, unsigned) {
+  STANDIN_ENTER_RUNTIME();
+  return keep_error(allocate_host(p, n));
+}
+STANDIN_API int cudaMallocHost(void **p, size_t n) {
+  STANDIN_ENTER_RUNTIME();
+  return keep_error(allocate_host(p, n));
+}
+STANDIN_API int cudaFreeHost(void *p) {
+  STANDIN_ENTER_RUNTIME();
+  return keep_error(free_host(p, __func__));
+}
+STANDIN_API int cudaHostRegister(void *p, size_t n, unsigned flags) {
+  STANDIN_ENTER_RUNTIME();
+  return keep_error(pin(p, n, flags, false));
+}
+STANDIN_API int cudaHostUnregister(void *p) {
+  STANDIN_ENTER_RUNTIME();
+  return keep_error(unpin(p, __func__));
+}
 STANDIN_API int cudaHostGetDevicePointer(void **d, void *h, unsigned) {
   STANDIN_ENTER_RUNTIME();
   Lock lock(core());
@@ -288,7 +322,8 @@ STANDIN_API int cudaHostGetFlags(unsigned *f, void *h) {
 }
 
 namespace {
-// cudaPointerAttributes: the type (0 unregistered, 1 host, 2 device, 3 managed), the device, and the two addresses.
+// cudaPointerAttributes: the type (0 unregistered, 1 host, 2 device, 3 managed), the device, and the two
+// addresses.
 struct PointerAttributes {
   int type, device;
   void *device_pointer, *host_pointer;
@@ -301,28 +336,59 @@ STANDIN_API int cudaPointerGetAttributes(PointerAttributes *a, const void *p) {
   Lock lock(core());
   RangePtr r = range_of(p, lock);
   void *q = const_cast<void *>(p);
-  if (!r) *a = {0, -2, nullptr, q};
-  else if (on_host(r->kind)) *a = {1, r->device, q, q};
-  else if (r->kind == Kind::kManaged) *a = {3, r->device, q, q};
-  else *a = {2, r->device, q, nullptr};
+  if (!r)
+    *a = {0, -2, nullptr, q};
+  else if (on_host(r->kind))
+    *a = {1, r->device, q, q};
+  else if (r->kind == Kind::kManaged)
+    *a = {3, r->device, q, q};
+  else
+    *a = {2, r->device, q, nullptr};
   return kSuccess;
 }
 
-STANDIN_API int cuMemAlloc_v2(void **p, size_t n) { STANDIN_ENTER(); return allocate(p, n, Kind::kDevice, false, __func__); }
-STANDIN_API int cuMemAllocManaged(void **p, size_t n, unsigned) { STANDIN_ENTER(); return allocate(p, n, Kind::kManaged, false, __func__); }
+STANDIN_API int cuMemAlloc_v2(void **p, size_t n) {
+  STANDIN_ENTER();
+  return allocate(p, n, Kind::kDevice, false, __func__);
+}
+STANDIN_API int cuMemAllocManaged(void **p, size_t n, unsigned) {
+  STANDIN_ENTER();
+  return allocate(p, n, Kind::kManaged, false, __func__);
+}
 STANDIN_API int cuMemAllocPitch_v2(void **p, size_t *pitch, size_t width, size_t height, unsigned) {
   STANDIN_ENTER();
   if (!pitch) return kInvalidValue;
   *pitch = (width + 511) / 512 * 512;
   return allocate(p, *pitch * height, Kind::kDevice, false, __func__);
 }
-STANDIN_API int cuMemFree_v2(void *p) { STANDIN_ENTER(); return p ? free_device(p, false, __func__) : kSuccess; }
-STANDIN_API int cuMemGetInfo_v2(size_t *f, size_t *t) { STANDIN_ENTER(); return get_info(f, t); }
-STANDIN_API int cuMemAllocHost_v2(void **p, size_t n) { STANDIN_ENTER(); return n ? allocate_host(p, n) : kInvalidValue; }
-STANDIN_API int cuMemHostAlloc(void **p, size_t n, unsigned) { STANDIN_ENTER(); return n ? allocate_host(p, n) : kInvalidValue; }
-STANDIN_API int cuMemFreeHost(void *p) { STANDIN_ENTER(); return p ? free_host(p, __func__) : kInvalidValue; }
-STANDIN_API int cuMemHostRegister_v2(void *p, size_t n, unsigned flags) { STANDIN_ENTER(); return pin(p, n, flags, true); }
-STANDIN_API int cuMemHostUnregister(void *p) { STANDIN_ENTER(); return unpin(p, __func__); }
+STANDIN_API int cuMemFree_v2(void *p) {
+  STANDIN_ENTER();
+  return p ? free_device(p, false, __func__) : kSuccess;
+}
+STANDIN_API int cuMemGetInfo_v2(size_t *f, size_t *t) {
+  STANDIN_ENTER();
+  return get_info(f, t);
+}
+STANDIN_API int cuMemAllocHost_v2(void **p, size_t n) {
+  STANDIN_ENTER();
+  return n ? allocate_host(p, n) : kInvalidValue;
+}
+STANDIN_API int cuMemHostAlloc(void **p, size_t n, unsigned) {
+  STANDIN_ENTER();
+  return n ? allocate_host(p, n) : kInvalidValue;
+}
+STANDIN_API int cuMemFreeHost(void *p) {
+  STANDIN_ENTER();
+  return p ? free_host(p, __func__) : kInvalidValue;
+}
+STANDIN_API int cuMemHostRegister_v2(void *p, size_t n, unsigned flags) {
+  STANDIN_ENTER();
+  return pin(p, n, flags, true);
+}
+STANDIN_API int cuMemHostUnregister(void *p) {
+  STANDIN_ENTER();
+  return unpin(p, __func__);
+}
 STANDIN_API int cuMemHostGetDevicePointer_v2(void **d, void *h, unsigned) {
   STANDIN_ENTER();
   Lock lock(core());
@@ -339,7 +405,9 @@ STANDIN_API int cuMemGetAddressRange_v2(uintptr_t *base, size_t *size, uintptr_t
   if (size) *size = r->size;
   return kSuccess;
 }
-STANDIN_API int cuMemGetAddressRange(uintptr_t *base, size_t *size, uintptr_t p) { return cuMemGetAddressRange_v2(base, size, p); }
+STANDIN_API int cuMemGetAddressRange(uintptr_t *base, size_t *size, uintptr_t p) {
+  return cuMemGetAddressRange_v2(base, size, p);
+}
 
 // The numbers are those of CUpointer_attribute.
 STANDIN_API int cuPointerGetAttribute(void *out, int attribute, uintptr_t p) {
@@ -350,23 +418,26 @@ STANDIN_API int cuPointerGetAttribute(void *out, int attribute, uintptr_t p) {
   if (!r) return kInvalidValue;
   bool host = on_host(r->kind);
   switch (attribute) {
-    case 1: *static_cast<void **>(out) = r->context; break;             // context
-    case 2: *static_cast<unsigned *>(out) = host ? 1 : 2; break;        // memory type
-    case 3: *static_cast<uintptr_t *>(out) = p; break;                  // device pointer
-    case 4:                                                             // host pointer
+    case 1: *static_cast<void **>(out) = r->context; break;       // context
+    case 2: *static_cast<unsigned *>(out) = host ? 1 : 2; break;  // memory type
+    case 3: *static_cast<uintptr_t *>(out) = p; break;            // device pointer
+    case 4:                                                       // host pointer
       if (!host && r->kind != Kind::kManaged) return kInvalidValue;
       *static_cast<uintptr_t *>(out) = p;
       break;
-    case 6: *static_cast<int *>(out) = 0; break;                        // synchronous memory operations
-    case 7: *static_cast<unsigned long long *>(out) = r->at; break;     // buffer id
+    case 6: *static_cast<int *>(out) = 0; break;                     // synchronous memory operations
+    case 7: *static_cast<unsigned long long *>(out) = r->at; break;  // buffer id
     case 8: *static_cast<int *>(out) = r->kind == Kind::kManaged; break;
-    case 9: *static_cast<int *>(out) = r->device; break;                // device ordinal
+    case 9: *static_cast<int *>(out) = r->device; break;                  // device ordinal
     case 10: *static_cast<int *>(out) = r->kind == Kind::kDevice; break;  // may be shared by IPC
-    case 11: *static_cast<uintptr_t *>(out) = r->at; break;             // range start
-    case 12: *static_cast<size_t *>(out) = r->size; break;              // range size
-    case 13: *static_cast<int *>(out) = 1; break;                       // mapped
+    case 11: *static_cast<uintptr_t *>(out) = r->at; break;               // range start
+    case 12: *static_cast<size_t *>(out) = r->size; break;                // range size
+    case 13: *static_cast<int *>(out) = 1; break;                         // mapped
     default: return kNotSupported;
   }
   return kSuccess;
 }
-STANDIN_API int cuPointerSetAttribute(const void *, int, uintptr_t) { STANDIN_ENTER(); return kSuccess; }
+STANDIN_API int cuPointerSetAttribute(const void *, int, uintptr_t) {
+  STANDIN_ENTER();
+  return kSuccess;
+}

@@ -15,7 +15,12 @@
 // work of their process meanwhile (a collective of another communicator would then be on top of this one on the stack, and two
 // ranks that nest two communicators in different order never end); that thread, one for each communicator, does.
 //
+// The calls of a communicator are done in the order in which they were made, whatever their streams: FSDP2 gathers on one stream and
+// reduces on another, and ranks may get to the two in different order.
+//
 // Several communicators of one process in one group (a process that drives several devices) are run by a thread each.
+//
+// Device memory: a communicator takes STANDIN_NCCL of its device, nothing unless set. The report calls it inferred.
 //
 // What the documentation says of an error code is kept: misuse is ncclInvalidUsage or ncclInvalidArgument, a rank that is gone is
 // ncclRemoteError, found by ncclCommGetAsyncError; the work that could not be done leaves its output as it was, and the
@@ -24,13 +29,8 @@
 // Sources: NVIDIA's NCCL user guide (API, types, error codes, group semantics).
 #include "nccl.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <atomic>
-#include <cstdarg>
-#include <cstdio>
-#include <cstring>
 #include <deque>
 #include <map>
 #include <mutex>
@@ -38,70 +38,13 @@
 
 #include "standin.h"
 
-extern "C" int cudaSetDevice(int device);
-extern "C" int cudaMalloc(void **p, size_t size);
-extern "C" int cudaFree(void *p);
-
 namespace standin {
 namespace nccl {
 namespace {
 
-std::mutex communicators_mutex;
-std::map<void *, Handle> &communicators() {
-  static auto *m = new std::map<void *, Handle>;  // outlives everything, as threads may ask until the end
-  return *m;
-}
-
 thread_local int group_depth = 0;
 thread_local std::vector<Call> group;
 thread_local std::vector<std::function<int()>> group_joins;
-thread_local std::string last_error;
-
-int complain(Status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
-int complain(Status status, const char *format, ...) {
-  char text[512];
-  va_list a;
-  va_start(a, format);
-  vsnprintf(text, sizeof text, format, a);
-  va_end(a);
-  last_error = text;
-  if (status == kInvalidUsage || status == kInvalidArgument) violate("%s", text);
-  return status;
-}
-
-// What a call has to answer at once: an injected failure as it is, a lost device as NCCL says it.
-int enter_call(const char *function, const void *caller) {
-  int e = enter(function, caller);
-  if (!e) return kOk;
-  last_error = std::string(function) + ": CUDA error " + std::to_string(e);
-  return e > 7 ? kCudaError : e;
-}
-
-#define NCCL_ENTER()                                                                       \
-  do {                                                                                     \
-    if (int r_ = ::standin::nccl::enter_call(__func__, __builtin_return_address(0))) return r_; \
-  } while (0)
-
-Handle find(void *handle, const char *function) {
-  std::lock_guard<std::mutex> l(communicators_mutex);
-  auto i = communicators().find(handle);
-  if (i != communicators().end()) return i->second;
-  complain(kInvalidArgument, "%s: %p is no communicator, or one that was destroyed", function, handle);
-  return nullptr;
-}
-
-void *add(const Handle &c) {
-  std::lock_guard<std::mutex> l(communicators_mutex);
-  communicators()[c.get()] = c;
-  return c.get();
-}
-
-void remove(void *handle) {
-  std::lock_guard<std::mutex> l(communicators_mutex);
-  communicators().erase(handle);
-}
-
-// ---- Calls become work ----
 
 // pump finishes a communicator's oldest call whenever another rank waits for it, until nothing is outstanding.
 void pump(Handle comm) {
@@ -141,15 +84,6 @@ void issue(const Handle &comm, void *stream, std::vector<Call> calls) {
   std::thread(pump, comm).detach();
 }
 
-// on_device runs f with another current device.
-template <typename F>
-void on_device(int wanted, F f) {
-  int before = device();
-  if (before != wanted) cudaSetDevice(wanted);
-  f();
-  if (before != wanted) cudaSetDevice(before);
-}
-
 // each runs the functions at the same time, one of them here.
 void each(std::vector<std::function<void()>> functions) {
   WithoutInterpreterLock unlocked;
@@ -159,7 +93,7 @@ void each(std::vector<std::function<void()>> functions) {
   for (auto &t : threads) t.join();
 }
 
-int end_group() {
+int do_group() {
   std::vector<Call> calls = std::move(group);
   std::vector<std::function<int()>> joins = std::move(group_joins);
   group.clear(), group_joins.clear();
@@ -196,9 +130,10 @@ int submit(Call c, void *handle) {
   Communicator &comm = *c.communicator;
   if (int e = comm.status) {
     std::lock_guard<std::mutex> l(comm.mutex);
-    last_error = comm.error;
+    set_last_error(comm.error);
     return e;
   }
+  if (!comm.team) return complain(kInvalidUsage, "%s: the communicator is made by a group that has not ended", c.function);
   Team &team = *comm.team;
   if (!type_size(c.type)) return complain(kInvalidArgument, "%s: data type %d does not exist", c.function, c.type);
   if (c.root >= team.ranks() || c.root < -1)
@@ -219,7 +154,7 @@ int submit(Call c, void *handle) {
   if (const char *which = missing_buffer(c, team); *which)
     return complain(kInvalidArgument, "%s: its %s buffer is not %zu × %s of device memory", c.function, which, c.count, type_name(c.type));
   group.push_back(std::move(c));
-  return group_depth ? int(kOk) : end_group();
+  return group_depth ? int(kOk) : do_group();
 }
 
 Call call(Kind kind, const char *function, const void *send, void *receive, size_t count, int type, void *stream) {
@@ -229,225 +164,31 @@ Call call(Kind kind, const char *function, const void *send, void *receive, size
   return c;
 }
 
-// join makes a communicator, at once or when the group ends.
-int join(void **out, int ranks, const Invitation &id, int rank, int device) {
-  auto comm = std::make_shared<Communicator>();
-  comm->device = device;
-  auto meet = [comm, ranks, id, rank]() -> int {
-    std::string error;
-    Status s = Team::join(id, rank, ranks, &comm->team, &error);
-    if (s) {
-      last_error = error;
-      set_error(*comm, s, error);
-    }
-    return s;
-  };
-  if (group_depth) {
-    *out = add(comm);
-    group_joins.push_back(meet);
-    return kOk;
-  }
-  WithoutInterpreterLock unlocked;
-  int s = meet();
-  *out = s ? nullptr : add(comm);
-  return s;
-}
-
-// The version of the library that the stand-in hides.
-int hidden_version() {
-  static int version = [] {
-    int v = 0;
-    if (void *library = dlopen("libnccl.so.2", RTLD_LAZY | RTLD_NOLOAD)) {
-      if (auto f = reinterpret_cast<int (*)(int *)>(dlsym(library, "ncclGetVersion"))) f(&v);
-      dlclose(library);
-    }
-    return v ? v : 22707;
-  }();
-  return version;
-}
-
-// drain waits until nothing of a communicator is outstanding.
-void drain(const Handle &comm) {
-  WithoutInterpreterLock unlocked;
-  std::deque<Ticket> outstanding;
-  {
-    std::lock_guard<std::mutex> l(comm->mutex);
-    outstanding = comm->outstanding;
-  }
-  for (auto &t : outstanding) finish(t);
-}
-
 }  // namespace
+
+bool in_group() { return group_depth > 0; }
+void join_with_group(std::function<int()> join) { group_joins.push_back(std::move(join)); }
+void start_group() { group_depth++; }
+int end_group() { return --group_depth ? int(kOk) : do_group(); }
+
 }  // namespace nccl
 }  // namespace standin
 
 using namespace standin;
 using namespace standin::nccl;
 
-// ---- Communicators ----
-
-STANDIN_API int ncclGetVersion(int *version) {
-  if (!version) return kInvalidArgument;
-  *version = hidden_version();
-  return kOk;
-}
-
-STANDIN_API int ncclGetUniqueId(Invitation *id) {
-  NCCL_ENTER();
-  return Team::invite(id, &last_error);
-}
-
-STANDIN_API int ncclCommInitRank(void **comm, int ranks, Invitation id, int rank) {
-  NCCL_ENTER();
-  return join(comm, ranks, id, rank, device());
-}
-
-STANDIN_API int ncclCommInitRankConfig(void **comm, int ranks, Invitation id, int rank, void *) {
-  NCCL_ENTER();
-  return join(comm, ranks, id, rank, device());
-}
-
-STANDIN_API int ncclCommInitRankScalable(void **comm, int ranks, int rank, int, Invitation *ids, void *) {
-  NCCL_ENTER();
-  return join(comm, ranks, ids[0], rank, device());
-}
-
-STANDIN_API int ncclCommInitAll(void **comms, int n, const int *list) {
-  NCCL_ENTER();
-  if (!comms || n < 1 || n > devices()) return complain(kInvalidArgument, "ncclCommInitAll: %d of %d devices", n, devices());
-  Invitation id;
-  if (Status s = Team::invite(&id, &last_error)) return s;
-  group_depth++;
-  for (int i = 0; i < n; i++) join(&comms[i], n, id, i, list ? list[i] : i);
-  return --group_depth ? int(kOk) : end_group();
-}
-
-// Ranks of one color become a communicator, in the order of their keys and, for equal keys, of their ranks.
-STANDIN_API int ncclCommSplit(void *handle, int color, int key, void **out, void *) {
-  NCCL_ENTER();
-  Handle comm = find(handle, __func__);
-  if (!comm || !out) return kInvalidArgument;
-  if (int e = comm->status) return e;
-  WithoutInterpreterLock unlocked;
-  Team &team = *comm->team;
-  struct Choice {
-    int color, key;
-    Invitation id;
-  };
-  auto show = [&](const Choice &c) {
-    memcpy(team.payload(kCall), &c, sizeof c);
-    return team.meet(kCall);
-  };
-  auto shown = [&](int r) { return reinterpret_cast<const Choice *>(team.payload_of(kCall, r)); };
-  Choice mine{color, key, {}};
-  if (Status s = show(mine)) return set_error(*comm, s, team.error()), s;
-  std::vector<std::pair<int, int>> members;
-  for (int r = 0; r < team.ranks(); r++)
-    if (shown(r)->color == color) members.push_back({shown(r)->key, r});
-  std::sort(members.begin(), members.end());
-  int leader = members[0].second, rank = 0;
-  while (members[size_t(rank)].second != team.rank()) rank++;
-  if (color >= 0 && leader == team.rank())
-    if (Status s = Team::invite(&mine.id, &last_error)) return s;
-  if (Status s = show(mine)) return set_error(*comm, s, team.error()), s;
-  *out = nullptr;
-  if (color < 0) return kOk;  // NCCL_SPLIT_NOCOLOR
-  Invitation id = shown(leader)->id;
-  return join(out, int(members.size()), id, rank, comm->device);
-}
-
-STANDIN_API int ncclCommFinalize(void *handle) {
-  NCCL_ENTER();
-  Handle comm = find(handle, __func__);
-  if (!comm) return kInvalidArgument;
-  drain(comm);
-  return kOk;
-}
-
-STANDIN_API int ncclCommDestroy(void *handle) {
-  NCCL_ENTER();
-  Handle comm = find(handle, __func__);
-  if (!comm) return kInvalidArgument;
-  drain(comm);
-  remove(handle);
-  std::lock_guard<std::mutex> l(comm->mutex);
-  comm->ended = true;
-  if (comm->team) comm->team->leave();
-  return kOk;
-}
-
-STANDIN_API int ncclCommAbort(void *handle) {
-  query(__func__);  // a lost device must not keep a program from ending
-  Handle comm = find(handle, __func__);
-  if (!comm) return kInvalidArgument;
-  set_error(*comm, kRemoteError, "the communicator was aborted");
-  if (comm->team) comm->team->abandon();
-  remove(handle);
-  std::lock_guard<std::mutex> l(comm->mutex);
-  comm->ended = true;
-  return kOk;
-}
-
-STANDIN_API int ncclCommGetAsyncError(void *handle, int *status) {
-  Handle comm = find(handle, __func__);
-  if (!comm || !status) return kInvalidArgument;
-  *status = comm->status;
-  if (*status == kOk && lost()) *status = kCudaError;
-  return kOk;
-}
-
-STANDIN_API int ncclCommCount(void *handle, int *count) {
-  Handle comm = find(handle, __func__);
-  if (!comm || !count || !comm->team) return kInvalidArgument;
-  *count = comm->team->ranks();
-  return kOk;
-}
-
-STANDIN_API int ncclCommUserRank(void *handle, int *rank) {
-  Handle comm = find(handle, __func__);
-  if (!comm || !rank || !comm->team) return kInvalidArgument;
-  *rank = comm->team->rank();
-  return kOk;
-}
-
-STANDIN_API int ncclCommCuDevice(void *handle, int *device) {
-  Handle comm = find(handle, __func__);
-  if (!comm || !device) return kInvalidArgument;
-  *device = comm->device;
-  return kOk;
-}
-
-STANDIN_API const char *ncclGetErrorString(int status) {
-  static const char *const texts[] = {"no error",       "unhandled cuda error", "unhandled system error",
-                                      "internal error", "invalid argument",     "invalid usage",
-                                      "remote process exited or there was a network error", "NCCL operation in progress"};
-  return status >= 0 && status < 8 ? texts[status] : "unknown result code";
-}
-
-STANDIN_API const char *ncclGetLastError(void *handle) {
-  static thread_local std::string text;
-  text = last_error;
-  std::lock_guard<std::mutex> l(communicators_mutex);
-  auto i = communicators().find(handle);
-  if (i != communicators().end() && i->second->status) {
-    std::lock_guard<std::mutex> m(i->second->mutex);
-    text = i->second->error;
-  }
-  return text.c_str();
-}
-
 // ---- Groups ----
 
 STANDIN_API int ncclGroupStart(void) {
   NCCL_ENTER();
-  group_depth++;
+  start_group();
   return kOk;
 }
 
 STANDIN_API int ncclGroupEnd(void) {
   NCCL_ENTER();
   if (!group_depth) return complain(kInvalidUsage, "ncclGroupEnd without ncclGroupStart");
-  return --group_depth ? int(kOk) : end_group();
+  return end_group();
 }
 
 // ---- Collectives ----
@@ -555,28 +296,4 @@ STANDIN_API int ncclRedOpDestroy(int op, void *handle) {
     return complain(kInvalidArgument, "ncclRedOpDestroy: reduction %d does not exist", op);
   comm->scaled[size_t(op - kScaledSum)].used = false;
   return kOk;
-}
-
-// ---- Memory: plain device memory, and registrations that change nothing ----
-
-STANDIN_API int ncclMemAlloc(void **p, size_t size) {
-  NCCL_ENTER();
-  return cudaMalloc(p, size) ? int(kCudaError) : int(kOk);
-}
-
-STANDIN_API int ncclMemFree(void *p) {
-  NCCL_ENTER();
-  return cudaFree(p) ? int(kCudaError) : int(kOk);
-}
-
-STANDIN_API int ncclCommRegister(void *comm, void *buffer, size_t, void **handle) {
-  NCCL_ENTER();
-  if (!find(comm, __func__) || !handle) return kInvalidArgument;
-  *handle = buffer;
-  return kOk;
-}
-
-STANDIN_API int ncclCommDeregister(void *comm, void *) {
-  NCCL_ENTER();
-  return find(comm, __func__) ? int(kOk) : int(kInvalidArgument);
 }

@@ -5,12 +5,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
 #include "standin.h"
+
+extern "C" int cudaSetDevice(int device);
 
 namespace standin {
 namespace nccl {
@@ -85,9 +88,11 @@ class Team {
   // A pipe carries messages from one rank to another. put and take move what fits now, and return how much that was.
   size_t put(int to, const void *bytes, size_t size);
   size_t take(int from, void *bytes, size_t size);
-  // pause waits a while for any of the other ranks to do something. tick is what clock() returned before the caller looked.
+  // pause waits a while for any of the other ranks to do something, peer above all. tick is what clock() returned before the caller
+  // looked; since is 0 at first, and then when nobody had done anything for the first time. It fails when peer cannot come any more, or
+  // patience is at its end.
   uint32_t clock() const;
-  Status pause(uint32_t tick, int peer);
+  Status pause(uint32_t tick, int peer, double *since);
 
   // leave says that this rank does nothing any more. abandon ends its waiting at once.
   void leave();
@@ -135,8 +140,9 @@ struct Scaled {
 };
 
 struct Communicator {
-  std::shared_ptr<Team> team;
+  std::shared_ptr<Team> team;  // none until it is joined
   int device = 0;
+  void *buffers = nullptr;     // device memory that NCCL takes for itself
   std::atomic<int> status{kOk};
   std::mutex issuing;  // of the next; held while a call is given to its stream
   Ticket last;         // of the newest call
@@ -169,6 +175,38 @@ void set_error(Communicator &c, Status status, const std::string &text);
 const char *missing_buffer(const Call &c, const Team &team);
 // run does the calls of one group on one stream, as work of that stream. It returns when they are done or the communicator failed.
 void run(const Handle &communicator, const std::vector<Call> &calls);
+
+// ---- Communicators (nccl_communicators.cpp) ----
+
+// complain keeps the text for ncclGetLastError and returns status. Misuse is a violation as well.
+int complain(Status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void set_last_error(const std::string &text);
+// enter_call returns what a call has to answer at once: an injected failure as it is, a lost device as NCCL says it; or kOk.
+int enter_call(const char *function, const void *caller);
+// find returns the communicator behind a pointer, or none after a complaint.
+Handle find(void *handle, const char *function);
+
+#define NCCL_ENTER()                                                                       \
+  do {                                                                                     \
+    if (int r_ = ::standin::nccl::enter_call(__func__, __builtin_return_address(0))) return r_; \
+  } while (0)
+
+// ---- Groups (nccl.cpp) ----
+
+bool in_group();
+void start_group();
+int end_group();  // does what the group holds if it is the outermost
+// join_with_group has a rank join its communicator when the group ends, at the same time as the others of the group.
+void join_with_group(std::function<int()> join);
+
+// on_device runs f with another current device.
+template <typename F>
+void on_device(int wanted, F f) {
+  int before = device();
+  if (before != wanted) cudaSetDevice(wanted);
+  f();
+  if (before != wanted) cudaSetDevice(before);
+}
 
 }  // namespace nccl
 }  // namespace standin

@@ -48,7 +48,8 @@ constexpr size_t kPipe = 1 << 20;
 constexpr int kLookMs = 50;   // how often a rank that waits looks whether the others live
 constexpr int kPleaMs = 100;  // after how long it asks them to come
 
-struct Ticket128 {
+// What an invitation holds.
+struct Letter {
   uint64_t magic, nonce, start;
   int32_t pid, fd;
 };
@@ -136,7 +137,7 @@ struct Team::Hall {
 
 Status Team::invite(Invitation *invitation, std::string *error) {
   memset(invitation, 0, sizeof *invitation);
-  Ticket128 t = {kMagic, 0, start_of(getpid()), getpid(), memfd_create("standin-nccl", MFD_CLOEXEC)};
+  Letter t = {kMagic, 0, start_of(getpid()), getpid(), memfd_create("standin-nccl", MFD_CLOEXEC)};
   if (t.fd < 0 || getrandom(&t.nonce, sizeof t.nonce, 0) != sizeof t.nonce) {
     *error = std::string("make the memory that ranks share: ") + strerror(errno);
     return kSystemError;
@@ -146,7 +147,7 @@ Status Team::invite(Invitation *invitation, std::string *error) {
 }
 
 Status Team::join(const Invitation &invitation, int rank, int ranks, std::shared_ptr<Team> *out, std::string *error) {
-  Ticket128 t;
+  Letter t;
   memcpy(&t, invitation.internal, sizeof t);
   char text[256];
   if (t.magic != kMagic) {
@@ -250,35 +251,36 @@ Status Team::meet(Lane lane) {
   uint64_t k = round_[lane]++;
   hall_->seats[rank_].round[lane].store(k);
   hall_->stir();
-  double begun = seconds();
-  uint32_t last = clock();
-  for (;;) {
+  for (double since = 0;;) {
     uint32_t tick = clock();
-    if (tick != last) begun = seconds(), last = tick;
     int missing = -1;
     for (int r = 0; r < ranks_ && missing < 0; r++)
       if (hall_->seats[r].round[lane].load() < k) missing = r;
     if (missing < 0) return kOk;
-    if (seconds() - begun > patience())
-      return fail(kSystemError, "rank %d has waited for rank %d for %.0f s (STANDIN_PATIENCE)", rank_, missing, patience());
-    if (Status s = pause(tick, missing)) return s;
+    if (Status s = pause(tick, missing, &since)) return s;
   }
 }
 
 uint32_t Team::clock() const { return hall_->tick.load(); }
 
-Status Team::pause(uint32_t tick, int peer) {
+Status Team::pause(uint32_t tick, int peer, double *since) {
+  if (!*since) *since = seconds();
   if (abandoned()) return fail(kRemoteError, "the communicator of rank %d was aborted", rank_);
   hall_->sleepers.fetch_add(1);
   double until = seconds() + kPleaMs / 1e3;
   while (hall_->tick.load() == tick && seconds() < until && !abandoned()) sleep_on(&hall_->tick, tick, kLookMs);
   hall_->sleepers.fetch_sub(1);
-  if (hall_->tick.load() != tick) return kOk;
+  if (hall_->tick.load() != tick) {
+    *since = 0;
+    return kOk;
+  }
   hall_->pleas.fetch_add(1);
   wake(&hall_->pleas);
   // A rank may have shown its last deed and gone; only without anything new is it missed.
   if (gone(peer) && hall_->tick.load() == tick)
     return fail(kRemoteError, "rank %d waits for rank %d, which has ended or left the communicator", rank_, peer);
+  if (seconds() - *since > patience())
+    return fail(kSystemError, "rank %d has waited for rank %d for %.0f s (STANDIN_PATIENCE)", rank_, peer, patience());
   return kOk;
 }
 

@@ -171,6 +171,7 @@ Status transfer(Team &team, const std::vector<const Call *> &calls, std::string 
     if (c->kind == Kind::kSend) t.header = {t.bytes, c->type};
     transfers.push_back(t);
   }
+  double since = 0;
   for (size_t turn = 0;; turn++) {
     uint32_t tick = team.clock();
     bool moved = false;
@@ -186,7 +187,7 @@ Status transfer(Team &team, const std::vector<const Call *> &calls, std::string 
     }
     if (waits_for.empty() && !moved) break;
     if (moved) continue;
-    if (Status e = team.pause(tick, waits_for[turn % waits_for.size()])) {
+    if (Status e = team.pause(tick, waits_for[turn % waits_for.size()], &since)) {
       *error = team.error();
       return e;
     }

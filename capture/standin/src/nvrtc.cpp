@@ -1,14 +1,17 @@
 // NVRTC, the compiler of CUDA C++ at run time: programs that compile to kernels that do nothing.
 //
-// PyTorch writes some kernels (special functions, complex numbers) as text and compiles them when they are first called. Here a kernel
-// does nothing, so what counts is its name: the "compiled" program is PTX text with an empty entry for each kernel that the text
-// declares, and for each name that was asked for (of templates, by name expressions). The real library, where pip brought one, is not called: that would cost a second a kernel, and code for a GPU that is not there.
+// PyTorch writes some kernels (special functions, complex numbers) as text and compiles them when they are
+// first called. Here a kernel does nothing, so what counts is its name: the "compiled" program is PTX text
+// with an empty entry for each kernel that the text declares, and for each name that was asked for (of
+// templates, by name expressions). The real library, where pip brought one, is not called: that would cost a
+// second a kernel, and code for a GPU that is not there.
 //
-// PyTorch keeps compiled kernels in the user's cache folder. Ours must never get there, since a run on a real GPU would take them: the
-// cache is switched off for the whole process before anybody can read the setting.
+// PyTorch keeps compiled kernels in the user's cache folder. Ours must never get there, since a run on a real
+// GPU would take them: the cache is switched off for the whole process before anybody can read the setting.
 //
-// libtorch finds NVRTC by its file name, through a path of its own that goes before LD_LIBRARY_PATH. A library that is loaded already
-// under that name wins, so this one loads itself once more, under that name, before anybody else can ask.
+// libtorch finds NVRTC by its file name, through a path of its own that goes before LD_LIBRARY_PATH. A
+// library that is loaded already under that name wins, so this one loads itself once more, under that name,
+// before anybody else can ask.
 //
 // Source: the NVRTC documentation, "User Interface".
 #include <dlfcn.h>
@@ -24,7 +27,16 @@
 namespace standin {
 namespace {
 
-enum NvrtcResult { kNvrtcSuccess = 0, kNvrtcInvalidInput = 3, kNvrtcInvalidProgram = 4, kNvrtcNoLoweredNames = 10 };
+enum NvrtcResult {
+  kNvrtcSuccess = 0,
+  kNvrtcInvalidInput = 3,
+  kNvrtcInvalidProgram = 4,
+  kNvrtcNoLoweredNames = 10,
+};
+
+bool letter_or_digit(char c) {
+  return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+}
 
 // A program: of its source only the names of kernels are looked at.
 struct Program {
@@ -33,14 +45,15 @@ struct Program {
   std::map<std::string, std::string> lowered;
   std::string ptx;
 
-  // C identifiers stay as they are; of anything else, such as a template's instance, the other characters become underscores.
+  // C identifiers stay as they are; of anything else, such as a template's instance, the other characters
+  // become underscores.
   static std::string identifier(const std::string &name) {
     std::string out;
-    for (char c : name) out += (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '$' ? c : '_';
+    for (char c : name) out += letter_or_digit(c) ? c : '_';
     return out.empty() ? "_" : out;
   }
 
-  static bool in_word(char c) { return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_'; }
+  static bool in_word(char c) { return letter_or_digit(c) || c == '_'; }
 
   // The word before the parameters of each function that follows "__global__", launch bounds left out.
   std::vector<std::string> declared() const {
@@ -111,7 +124,8 @@ STANDIN_API const char *nvrtcGetErrorString(int result) {
   return result == standin::kNvrtcSuccess ? "NVRTC_SUCCESS" : "NVRTC_ERROR (stand-in)";
 }
 
-STANDIN_API int nvrtcCreateProgram(Program **program, const char *source, const char *, int, const char *const *, const char *const *) {
+STANDIN_API int nvrtcCreateProgram(Program **program, const char *source, const char *, int,
+                                   const char *const *, const char *const *) {
   if (!program) return standin::kNvrtcInvalidInput;
   *program = new Program;
   (*program)->source = source ? source : "";
@@ -148,7 +162,9 @@ STANDIN_API int nvrtcGetLoweredName(Program *program, const char *name, const ch
 
 STANDIN_API int nvrtcGetPTXSize(Program *program, size_t *size) { return standin::text_size(program, size); }
 STANDIN_API int nvrtcGetPTX(Program *program, char *out) { return standin::text(program, out); }
-STANDIN_API int nvrtcGetCUBINSize(Program *program, size_t *size) { return standin::text_size(program, size); }
+STANDIN_API int nvrtcGetCUBINSize(Program *program, size_t *size) {
+  return standin::text_size(program, size);
+}
 STANDIN_API int nvrtcGetCUBIN(Program *program, char *out) { return standin::text(program, out); }
 
 STANDIN_API int nvrtcGetProgramLogSize(Program *program, size_t *size) {

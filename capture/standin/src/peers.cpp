@@ -1,5 +1,6 @@
-// Peers: devices that reach each other's memory. All of a stand-in machine's do. Copies between devices work in any case, as they do
-// on real ones, through the host; access has to be enabled once in each direction, and enabling it twice is an error.
+// Peers: devices that reach each other's memory. All of a stand-in machine's do. Copies between devices work
+// in any case, as they do on real ones, through the host; access has to be enabled once in each direction,
+// and enabling it twice is an error.
 #include "core.h"
 
 namespace standin {
@@ -44,11 +45,35 @@ Result p2p(int *out, int attribute, int from, int to) {
 
 using namespace standin;
 
-STANDIN_API int cudaDeviceCanAccessPeer(int *can_access, int a, int b) { STANDIN_QUERY(); return keep_error(can(can_access, a, b)); }
-STANDIN_API int cudaDeviceEnablePeerAccess(int peer, unsigned) { STANDIN_ENTER_RUNTIME(); return keep_error(enable(peer)); }
-STANDIN_API int cudaDeviceDisablePeerAccess(int peer) { STANDIN_ENTER_RUNTIME(); return keep_error(disable(peer)); }
-STANDIN_API int cudaDeviceGetP2PAttribute(int *v, int a, int from, int to) { STANDIN_QUERY(); return keep_error(p2p(v, a, from, to)); }
-STANDIN_API int cuDeviceCanAccessPeer(int *can_access, int a, int b) { STANDIN_QUERY(); return can(can_access, a, b); }
-STANDIN_API int cuDeviceGetP2PAttribute(int *v, int a, int from, int to) { STANDIN_QUERY(); return p2p(v, a, from, to); }
-STANDIN_API int cuCtxEnablePeerAccess(void *context, unsigned) { STANDIN_ENTER(); return context ? enable(static_cast<Context *>(context)->device) : kInvalidContext; }
-STANDIN_API int cuCtxDisablePeerAccess(void *context) { STANDIN_ENTER(); return context ? disable(static_cast<Context *>(context)->device) : kInvalidContext; }
+STANDIN_API int cudaDeviceCanAccessPeer(int *can_access, int a, int b) {
+  STANDIN_QUERY();
+  return keep_error(can(can_access, a, b));
+}
+STANDIN_API int cudaDeviceEnablePeerAccess(int peer, unsigned) {
+  STANDIN_ENTER_RUNTIME();
+  return keep_error(enable(peer));
+}
+STANDIN_API int cudaDeviceDisablePeerAccess(int peer) {
+  STANDIN_ENTER_RUNTIME();
+  return keep_error(disable(peer));
+}
+STANDIN_API int cudaDeviceGetP2PAttribute(int *v, int a, int from, int to) {
+  STANDIN_QUERY();
+  return keep_error(p2p(v, a, from, to));
+}
+STANDIN_API int cuDeviceCanAccessPeer(int *can_access, int a, int b) {
+  STANDIN_QUERY();
+  return can(can_access, a, b);
+}
+STANDIN_API int cuDeviceGetP2PAttribute(int *v, int a, int from, int to) {
+  STANDIN_QUERY();
+  return p2p(v, a, from, to);
+}
+STANDIN_API int cuCtxEnablePeerAccess(void *context, unsigned) {
+  STANDIN_ENTER();
+  return context ? enable(static_cast<Context *>(context)->device) : kInvalidContext;
+}
+STANDIN_API int cuCtxDisablePeerAccess(void *context) {
+  STANDIN_ENTER();
+  return context ? disable(static_cast<Context *>(context)->device) : kInvalidContext;
+}

@@ -1,18 +1,22 @@
 // Pools: memory that is allocated and freed in a stream's order (cudaMallocAsync, cuMemAllocFromPoolAsync).
 //
-// A pool takes memory from the device in chunks and cuts blocks from them, the smallest free one that fits first. A block that was
-// freed may be used again, by the rules of the programming guide's chapter on the stream-ordered allocator:
+// A pool takes memory from the device in chunks and cuts blocks from them, the smallest free one that fits
+// first. A block that was freed may be used again, by the rules of the programming guide's chapter on the
+// stream-ordered allocator:
 //   - at once in the stream that freed it;
-//   - in another stream if the free has come to pass (attribute 2), which is where an event made the stream wait for it, too;
-//   - in another stream in any case if the device has no more memory (attribute 3): the pool then lets that stream wait.
-// When something was waited for, memory that is not used goes back to the device down to the release threshold (attribute 4), which
-// is 0 for the default pool.
+//   - in another stream if the free has come to pass (attribute 2), which is where an event made the stream
+//   wait for it, too;
+//   - in another stream in any case if the device has no more memory (attribute 3): the pool then lets that
+//   stream wait.
+// When something was waited for, memory that is not used goes back to the device down to the release
+// threshold (attribute 4), which is 0 for the default pool.
 //
-// A block may be touched from the moment at which its allocation's turn in its stream has come until its free's turn has come; work
-// of another stream that is not ordered after the one or before the other is reported as it runs.
+// A block may be touched from the moment at which its allocation's turn in its stream has come until its
+// free's turn has come; work of another stream that is not ordered after the one or before the other is
+// reported as it runs.
 //
-// How much a real driver takes at once is not documented. 32 MiB are taken here, and the report says that this figure is a guess.
-// An allocation looks through the blocks of its pool: linear in their number.
+// How much a real driver takes at once is not documented. 32 MiB are taken here, and the report says that
+// this figure is a guess. An allocation looks through the blocks of its pool: linear in their number.
 #include "core.h"
 
 namespace standin {
@@ -27,8 +31,8 @@ struct Pool {
   struct Block {
     uint64_t size = 0;
     uintptr_t chunk = 0;
-    RangePtr range;   // while it is allocated
-    StreamPtr stream; // where it was freed, and when that is over
+    RangePtr range;    // while it is allocated
+    StreamPtr stream;  // where it was freed, and when that is over
     Ticket freed;
   };
   std::map<uintptr_t, Block> blocks;
@@ -107,7 +111,8 @@ void trim(Pool *p, uint64_t keep) {
 }
 
 bool grow(Pool *p, uint64_t size) {
-  uint64_t granule = settings().granule, least = up(size, granule), chunk = granule < 2 * kMiB ? least : up(size, 32 * kMiB);
+  uint64_t granule = settings().granule, least = up(size, granule),
+           chunk = granule < 2 * kMiB ? least : up(size, 32 * kMiB);
   if (!take(p->device, chunk)) {
     chunk = least;
     if (!take(p->device, chunk)) return false;
@@ -210,7 +215,8 @@ Result free_async(void *at, void *stream, const char *function) {
   Lock lock(core());
   StreamPtr s = stream_of(stream, lock);
   RangePtr r = range_of(at, lock);
-  bool whole = r && r->at == reinterpret_cast<uintptr_t>(at) && (r->kind == Kind::kPooled || r->kind == Kind::kDevice);
+  bool whole =
+      r && r->at == reinterpret_cast<uintptr_t>(at) && (r->kind == Kind::kPooled || r->kind == Kind::kDevice);
   if (!s || !whole) {
     violate("%s: %p was not allocated from a pool, or is free already", function, at);
     return kInvalidValue;
@@ -264,7 +270,9 @@ Result get_attribute(void *handle, int attribute, void *out) {
   if (!p || !out) return kInvalidValue;
   auto *number = static_cast<uint64_t *>(out);
   switch (attribute) {
-    case 1: case 2: case 3: *static_cast<int *>(out) = p->reuse[attribute]; break;
+    case 1:
+    case 2:
+    case 3: *static_cast<int *>(out) = p->reuse[attribute]; break;
     case 4: *number = p->threshold; break;
     case 5: *number = p->reserved; break;
     case 6: *number = p->reserved_high; break;
@@ -281,7 +289,9 @@ Result set_attribute(void *handle, int attribute, const void *in) {
   if (!p || !in) return kInvalidValue;
   uint64_t number = attribute > 3 ? *static_cast<const uint64_t *>(in) : 0;
   switch (attribute) {
-    case 1: case 2: case 3: p->reuse[attribute] = *static_cast<const int *>(in); break;
+    case 1:
+    case 2:
+    case 3: p->reuse[attribute] = *static_cast<const int *>(in); break;
     case 4: p->threshold = number; break;
     case 6:
       if (number) return kInvalidValue;  // only back to what is reserved now
@@ -356,7 +366,8 @@ void pool_leaks(Context *c, Leaks *leaks, Lock &) {
   for (Pool *p : pools()) {
     if (!p->is_default && (!c || p->context == c)) add_leak(leaks, "pool", p->owner, 0);
     for (auto &b : p->blocks)
-      if (b.second.range && (!c || b.second.range->context == c)) add_leak(leaks, "memory of a pool", b.second.range->owner, b.second.size);
+      if (b.second.range && (!c || b.second.range->context == c))
+        add_leak(leaks, "memory of a pool", b.second.range->owner, b.second.size);
   }
 }
 
@@ -378,27 +389,97 @@ void pools_reset(Lock &lock) {
 
 using namespace standin;
 
-STANDIN_API int cudaMallocAsync(void **p, size_t n, void *s) { STANDIN_ENTER_RUNTIME(); return keep_error(allocate(p, n, nullptr, s, __func__)); }
-STANDIN_API int cudaMallocFromPoolAsync(void **p, size_t n, void *pool, void *s) { STANDIN_ENTER_RUNTIME(); return keep_error(allocate(p, n, pool, s, __func__)); }
-STANDIN_API int cudaFreeAsync(void *p, void *s) { STANDIN_ENTER_RUNTIME(); return keep_error(free_async(p, s, __func__)); }
-STANDIN_API int cudaMemPoolCreate(void **p, const PoolProperties *props) { STANDIN_ENTER_RUNTIME(); return keep_error(create(p, props)); }
-STANDIN_API int cudaMemPoolDestroy(void *p) { STANDIN_ENTER_RUNTIME(); return keep_error(destroy(p, __func__)); }
-STANDIN_API int cudaMemPoolTrimTo(void *p, size_t keep) { STANDIN_ENTER_RUNTIME(); return keep_error(trim_to(p, keep)); }
-STANDIN_API int cudaMemPoolGetAttribute(void *p, int a, void *v) { STANDIN_ENTER_RUNTIME(); return keep_error(get_attribute(p, a, v)); }
-STANDIN_API int cudaMemPoolSetAttribute(void *p, int a, void *v) { STANDIN_ENTER_RUNTIME(); return keep_error(set_attribute(p, a, v)); }
-STANDIN_API int cudaMemPoolSetAccess(void *, const void *, size_t) { STANDIN_ENTER_RUNTIME(); return kSuccess; }
-STANDIN_API int cudaDeviceGetDefaultMemPool(void **p, int d) { STANDIN_ENTER_RUNTIME(); return keep_error(find_default(p, d)); }
-STANDIN_API int cudaDeviceGetMemPool(void **p, int d) { STANDIN_ENTER_RUNTIME(); return keep_error(find_default(p, d)); }
-STANDIN_API int cudaDeviceGetGraphMemAttribute(int, int, void *v) { STANDIN_ENTER_RUNTIME(); *static_cast<uint64_t *>(v) = 0; return kSuccess; }
-STANDIN_API int cudaDeviceSetGraphMemAttribute(int, int, void *) { STANDIN_ENTER_RUNTIME(); return kSuccess; }
+STANDIN_API int cudaMallocAsync(void **p, size_t n, void *s) {
+  STANDIN_ENTER_RUNTIME();
+  return keep_error(allocate(p, n, nullptr, s, __func__));
+}
+STANDIN_API int cudaMallocFromPoolAsync(void **p, size_t n, void *pool, void *s) {
+  STANDIN_ENTER_RUNTIME();
+  return keep_error(allocate(p, n, pool, s, __func__));
+}
+STANDIN_API int cudaFreeAsync(void *p, void *s) {
+  STANDIN_ENTER_RUNTIME();
+  return keep_error(free_async(p, s, __func__));
+}
+STANDIN_API int cudaMemPoolCreate(void **p, const PoolProperties *props) {
+  STANDIN_ENTER_RUNTIME();
+  return keep_error(create(p, props));
+}
+STANDIN_API int cudaMemPoolDestroy(void *p) {
+  STANDIN_ENTER_RUNTIME();
+  return keep_error(destroy(p, __func__));
+}
+STANDIN_API int cudaMemPoolTrimTo(void *p, size_t keep) {
+  STANDIN_ENTER_RUNTIME();
+  return keep_error(trim_to(p, keep));
+}
+STANDIN_API int cudaMemPoolGetAttribute(void *p, int a, void *v) {
+  STANDIN_ENTER_RUNTIME();
+  return keep_error(get_attribute(p, a, v));
+}
+STANDIN_API int cudaMemPoolSetAttribute(void *p, int a, void *v) {
+  STANDIN_ENTER_RUNTIME();
+  return keep_error(set_attribute(p, a, v));
+}
+STANDIN_API int cudaMemPoolSetAccess(void *, const void *, size_t) {
+  STANDIN_ENTER_RUNTIME();
+  return kSuccess;
+}
+STANDIN_API int cudaDeviceGetDefaultMemPool(void **p, int d) {
+  STANDIN_ENTER_RUNTIME();
+  return keep_error(find_default(p, d));
+}
+STANDIN_API int cudaDeviceGetMemPool(void **p, int d) {
+  STANDIN_ENTER_RUNTIME();
+  return keep_error(find_default(p, d));
+}
+STANDIN_API int cudaDeviceGetGraphMemAttribute(int, int, void *v) {
+  STANDIN_ENTER_RUNTIME();
+  *static_cast<uint64_t *>(v) = 0;
+  return kSuccess;
+}
+STANDIN_API int cudaDeviceSetGraphMemAttribute(int, int, void *) {
+  STANDIN_ENTER_RUNTIME();
+  return kSuccess;
+}
 
-STANDIN_API int cuMemAllocAsync(void **p, size_t n, void *s) { STANDIN_ENTER(); return allocate(p, n, nullptr, s, __func__); }
-STANDIN_API int cuMemAllocFromPoolAsync(void **p, size_t n, void *pool, void *s) { STANDIN_ENTER(); return pool ? allocate(p, n, pool, s, __func__) : kInvalidValue; }
-STANDIN_API int cuMemFreeAsync(void *p, void *s) { STANDIN_ENTER(); return free_async(p, s, __func__); }
-STANDIN_API int cuMemPoolCreate(void **p, const PoolProperties *props) { STANDIN_ENTER(); return create(p, props); }
-STANDIN_API int cuMemPoolDestroy(void *p) { STANDIN_ENTER(); return destroy(p, __func__); }
-STANDIN_API int cuMemPoolTrimTo(void *p, size_t keep) { STANDIN_ENTER(); return trim_to(p, keep); }
-STANDIN_API int cuMemPoolGetAttribute(void *p, int a, void *v) { STANDIN_ENTER(); return get_attribute(p, a, v); }
-STANDIN_API int cuMemPoolSetAttribute(void *p, int a, void *v) { STANDIN_ENTER(); return set_attribute(p, a, v); }
-STANDIN_API int cuDeviceGetDefaultMemPool(void **p, int d) { STANDIN_ENTER(); return find_default(p, d); }
-STANDIN_API int cuDeviceGetMemPool(void **p, int d) { STANDIN_ENTER(); return find_default(p, d); }
+STANDIN_API int cuMemAllocAsync(void **p, size_t n, void *s) {
+  STANDIN_ENTER();
+  return allocate(p, n, nullptr, s, __func__);
+}
+STANDIN_API int cuMemAllocFromPoolAsync(void **p, size_t n, void *pool, void *s) {
+  STANDIN_ENTER();
+  return pool ? allocate(p, n, pool, s, __func__) : kInvalidValue;
+}
+STANDIN_API int cuMemFreeAsync(void *p, void *s) {
+  STANDIN_ENTER();
+  return free_async(p, s, __func__);
+}
+STANDIN_API int cuMemPoolCreate(void **p, const PoolProperties *props) {
+  STANDIN_ENTER();
+  return create(p, props);
+}
+STANDIN_API int cuMemPoolDestroy(void *p) {
+  STANDIN_ENTER();
+  return destroy(p, __func__);
+}
+STANDIN_API int cuMemPoolTrimTo(void *p, size_t keep) {
+  STANDIN_ENTER();
+  return trim_to(p, keep);
+}
+STANDIN_API int cuMemPoolGetAttribute(void *p, int a, void *v) {
+  STANDIN_ENTER();
+  return get_attribute(p, a, v);
+}
+STANDIN_API int cuMemPoolSetAttribute(void *p, int a, void *v) {
+  STANDIN_ENTER();
+  return set_attribute(p, a, v);
+}
+STANDIN_API int cuDeviceGetDefaultMemPool(void **p, int d) {
+  STANDIN_ENTER();
+  return find_default(p, d);
+}
+STANDIN_API int cuDeviceGetMemPool(void **p, int d) {
+  STANDIN_ENTER();
+  return find_default(p, d);
+}

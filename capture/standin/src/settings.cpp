@@ -26,10 +26,14 @@ uint64_t size_of(const char *text, uint64_t otherwise) {
   if (end == text || value < 0) return otherwise;
   while (*end == ' ') end++;
   switch (*end) {
-    case 'T': case 't': value *= 1024; [[fallthrough]];
-    case 'G': case 'g': value *= 1024; [[fallthrough]];
-    case 'M': case 'm': value *= 1024; [[fallthrough]];
-    case 'K': case 'k': value *= 1024;
+    case 'T':
+    case 't': value *= 1024; [[fallthrough]];
+    case 'G':
+    case 'g': value *= 1024; [[fallthrough]];
+    case 'M':
+    case 'm': value *= 1024; [[fallthrough]];
+    case 'K':
+    case 'k': value *= 1024;
   }
   return static_cast<uint64_t>(value);
 }
@@ -44,6 +48,8 @@ int order_of(const char *text) {
 
 }  // namespace
 
+uint64_t setting_size(const char *name, uint64_t otherwise) { return size_of(setting(name), otherwise); }
+
 const char *setting(const char *name) {
   auto &map = configured();
   auto found = map.find(name);
@@ -55,7 +61,10 @@ void configure(const char *name, const char *value) { configured()[name] = value
 
 void read_settings() {
   Settings s;
-  auto text = [](const char *name) { const char *v = setting(name); return std::string(v ? v : ""); };
+  auto text = [](const char *name) {
+    const char *v = setting(name);
+    return std::string(v ? v : "");
+  };
   s.model = text("STANDIN_MODEL");
   s.devices = std::max(0, std::min(kMaxDevices, number_of(setting("STANDIN_DEVICES"), 1)));
   s.memory = size_of(setting("STANDIN_MEMORY"), 0);

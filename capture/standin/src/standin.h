@@ -2,7 +2,7 @@
 //
 // libstandin.so takes the place of NVIDIA's runtime, driver and libraries in a process that has no GPU. Device memory is host
 // memory, copies and events are real, streams are queues of work, and kernels do nothing. Everything here runs on the threads of
-// the program itself: the library starts none.
+// the program itself. The library starts none, but for NCCL: see nccl.cpp.
 //
 // Library files (cudnn.cpp, cublas.cpp, nccl.cpp, nvml.cpp) need this header only. The runtime and the driver also use core.h.
 //
@@ -98,6 +98,8 @@ void uuid(int device, unsigned char out[16]);
 int pci_bus(int device);              // PCI addresses are 0000:BB:00.0
 // A setting by its name, from the environment or set by a test in this process; nullptr where there is none.
 const char *setting(const char *name);
+// A setting that is a size, such as 80GiB, in bytes.
+uint64_t setting_size(const char *name, uint64_t otherwise);
 
 // ---- Every call's way in (faults.cpp) ----
 
@@ -119,8 +121,8 @@ Result lost();
 
 // ---- The books (books.cpp) ----
 
-// violate writes down that the program did something that no program may do. It is printed when the process ends and is in the
-// report. The first hundred are kept.
+// violate writes down that the program did something that no program may do, and prints it. It is in the report. The first hundred
+// are kept.
 void violate(const char *format, ...) __attribute__((format(printf, 1, 2)));
 // A function that the stand-in does not have was called. Stubs call it.
 void note_missing(const char *function);
@@ -155,6 +157,9 @@ struct Ticket {
 Ticket enqueue(void *stream, std::function<void()> work, const char *what = "work", uint64_t cost = 0, const Ticket &after = {});
 // launch counts a kernel that does nothing and takes a little virtual time.
 void launch(void *stream, const char *what);
+// launch_computed is launch for what writes numbers that the Python side has to compute. With STANDIN_COMPUTE it fails where nobody
+// does, and says so in the report.
+Result launch_computed(void *stream, const char *what);
 // finish runs what a ticket waits for and the ticket's own work, and nothing else in any order: work that is drawn might wait for
 // another rank. It may be called from any thread.
 void finish(const Ticket &ticket);

@@ -1,27 +1,32 @@
 // Streams: queues of work, and the order in which it is done.
 //
-// The problem. A program that forgets to wait for something is right by luck where work is done as soon as it is given, which is
-// what a stand-in would do by itself. On a real GPU the same program goes wrong now and then.
+// The problem. A program that forgets to wait for something is right by luck where work is done as soon as it
+// is given, which is what a stand-in would do by itself. On a real GPU the same program goes wrong now and
+// then.
 //
-// The way chosen. A stream is a queue. Work is put at its end, with what it has to wait for, and is done by the threads of the
-// program itself, inside of the calls that wait:
+// The way chosen. A stream is a queue. Work is put at its end, with what it has to wait for, and is done by
+// the threads of the program itself, inside of the calls that wait:
 //   - once: every item is done when it is given;
-//   - late: an item is done only if something waits for it, and then no more is done than that needs. Nothing that the program
+//   - late: an item is done only if something waits for it, and then no more is done than that needs. Nothing
+//   that the program
 //     forgot to ask for has happened by luck;
-//   - drawn by a seed: when something is waited for, items of any stream that may go on are done, drawn one at a time, until that
-//     is done. For a while some streams are drawn often and some hardly ever: where all go at one pace, what one of them does too
-//     early hardly meets what another does too late.
-// Every access of an item is checked at the moment at which it is done against what is allocated, mapped and pinned then, so that
-// freeing what queued work still needs is found wherever the order brings it to light.
+//   - drawn by a seed: when something is waited for, items of any stream that may go on are done, drawn one
+//   at a time, until that
+//     is done. For a while some streams are drawn often and some hardly ever: where all go at one pace, what
+//     one of them does too early hardly meets what another does too late.
+// Every access of an item is checked at the moment at which it is done against what is allocated, mapped and
+// pinned then, so that freeing what queued work still needs is found wherever the order brings it to light.
 //
-// To run one item costs a look at what it waits for; a drawn order looks at each stream for each item. The alternative, a thread
-// for each stream, would be closer to a device and would show a race only sometimes: orders that can be repeated are worth more.
+// To run one item costs a look at what it waits for; a drawn order looks at each stream for each item. The
+// alternative, a thread for each stream, would be closer to a device and would show a race only sometimes:
+// orders that can be repeated are worth more.
 //
-// The legacy default stream waits for all blocking streams of its context and they for it, as the CUDA documentation says under
-// "Stream synchronization behavior". The per-thread default stream is the legacy one here.
+// The legacy default stream waits for all blocking streams of its context and they for it, as the CUDA
+// documentation says under "Stream synchronization behavior". The per-thread default stream is the legacy one
+// here.
 //
-// Two clocks run along. The virtual one says when an item would be over on a device that copies at the card's rates, so that what
-// events report does not depend on the machine; the real one is the machine's.
+// Two clocks run along. The virtual one says when an item would be over on a device that copies at the card's
+// rates, so that what events report does not depend on the machine; the real one is the machine's.
 #include <dlfcn.h>
 #include <time.h>
 
@@ -41,7 +46,7 @@ struct Streams {
   std::map<Context *, StreamPtr> legacy;
   std::vector<StreamPtr> order;  // all of them, the oldest first
   uint64_t next_id = 1;
-  uint64_t now = 0;              // the host's virtual clock
+  uint64_t now = 0;  // the host's virtual clock
   uint64_t dice = 0;
   std::condition_variable changed;
 };
@@ -51,7 +56,7 @@ Streams &streams() {
   return *s;
 }
 
-thread_local int running_depth = 0;     // inside of a stream's work: what is called there is done at once
+thread_local int running_depth = 0;  // inside of a stream's work: what is called there is done at once
 thread_local int suppressed_depth = 0;
 thread_local bool in_host_function = false;
 
@@ -61,7 +66,9 @@ uint64_t roll(uint64_t n) {
   return d % n;
 }
 
-void seed_dice() { streams().dice = ((settings().order + 0x632be59bd9b4e019ull) * 0x9e3779b97f4a7c15ull) | 1; }
+void seed_dice() {
+  streams().dice = ((settings().order + 0x632be59bd9b4e019ull) * 0x9e3779b97f4a7c15ull) | 1;
+}
 
 bool over(const Ticket &t) { return !t.stream || t.stream->done >= t.sequence; }
 
@@ -128,12 +135,15 @@ void run_lazily(const Ticket &t, Lock &lock) {
       continue;
     }
     const StreamPtr &s = t.stream;
-    // What the first item waits for runs first. Another thread may take the item meanwhile: look again afterwards.
+    // What the first item waits for runs first. Another thread may take the item meanwhile: look again
+    // afterwards.
     Ticket before;
     for (auto &w : s->queue.front().waits)
       if (w.stream != s && !over(w)) before = w;
-    if (before.stream) run_lazily(before, lock);
-    else perform(s, lock);
+    if (before.stream)
+      run_lazily(before, lock);
+    else
+      perform(s, lock);
   }
 }
 
@@ -170,7 +180,8 @@ void add_implicit_waits(const StreamPtr &s, Item *item) {
   if (s->legacy) {
     for (auto &o : streams().all) {
       auto &other = o.second;
-      if (other->context == s->context && !(other->flags & 1) && !other->capture && other->done < other->pushed)
+      if (other->context == s->context && !(other->flags & 1) && !other->capture &&
+          other->done < other->pushed)
         item->waits.push_back({other, other->pushed});
     }
   } else if (!(s->flags & 1)) {
@@ -295,7 +306,8 @@ static void wait_for_all(const std::vector<StreamPtr> &which, Lock &lock) {
     {
       WithoutInterpreterLock unlocked;
       lock.lock();
-      while (draw(lock)) {}
+      while (draw(lock)) {
+      }
       lock.unlock();
     }
     lock.lock();
@@ -335,7 +347,8 @@ bool range_is_awaited(const RangePtr &r, Lock &) {
   return false;
 }
 
-Ticket enqueue(void *stream, std::function<void()> work, const char *what, uint64_t cost, const Ticket &after) {
+Ticket enqueue(void *stream, std::function<void()> work, const char *what, uint64_t cost,
+               const Ticket &after) {
   if (suppressed()) return {};
   Lock lock(core());
   Item item;
@@ -354,7 +367,8 @@ void launch(void *stream, const char *what) {
   Lock lock(core());
   StreamPtr s = stream_of(stream, lock);
   if (!s) violate("%s is launched into a stream that does not exist, or was destroyed", what);
-  // A kernel that does nothing need not be queued but where something looks: in a capture, on the virtual clock.
+  // A kernel that does nothing need not be queued but where something looks: in a capture, on the virtual
+  // clock.
   if (!s || (!s->capture && !settings().virtual_clock)) return;
   Item item;
   item.what = what;
@@ -421,7 +435,8 @@ void streams_drop(Context *c, Lock &) {
       i->second->queue.clear();
       forget(i->second);
       i = streams().all.erase(i);
-    } else ++i;
+    } else
+      ++i;
   auto l = streams().legacy.find(c);
   if (l != streams().legacy.end()) {
     l->second->done = l->second->pushed;
@@ -441,134 +456,25 @@ void streams_reset(Lock &) {
   seed_dice();
 }
 
-static Result new_stream(void **out, unsigned flags, int priority) {
-  if (!out || flags > 1) return kInvalidValue;
-  Lock lock(core());
-  Context *c = current_or_primary(lock);
-  if (!c) return kInvalidContext;
-  StreamPtr s = make(c, flags, priority, lock);
-  void *handle = new char[64]();  // an address of its own; never used twice while the process lives
-  streams().all[handle] = s;
-  *out = handle;
-  return kSuccess;
+void *add_stream(Context *context, unsigned flags, int priority, Lock &lock) {
+  void *handle = new char[64]();  // an address of its own, never used twice while the process lives
+  streams().all[handle] = make(context, flags, priority, lock);
+  return handle;
 }
 
-static Result destroy_stream(void *handle) {
-  Lock lock(core());
+void remove_stream(void *handle, Lock &) {
   auto found = streams().all.find(handle);
-  if (found == streams().all.end()) {
-    violate("a stream is destroyed that does not exist, or was destroyed before");
-    return kInvalidHandle;
-  }
-  StreamPtr s = found->second;
-  if (!s->capture) wait_for({s, s->pushed}, lock);  // a driver lets what was given come to its end
-  s->alive = false;
-  streams().all.erase(handle);
-  forget(s);
-  return kSuccess;
+  if (found == streams().all.end()) return;
+  found->second->alive = false;
+  forget(found->second);
+  streams().all.erase(found);
 }
 
-static Result synchronize_stream(void *handle, const char *function) {
-  Lock lock(core());
-  StreamPtr s = stream_of(handle, lock);
-  if (!s) {
-    violate("%s of a stream that does not exist", function);
-    return kInvalidHandle;
-  }
-  if (s->capture) {
-    s->capture->invalid = true;
-    return kCaptureUnsupported;
-  }
-  if (s->legacy) {
-    if (Result r = legacy_forbidden(s->context, lock)) return r;
-    std::vector<StreamPtr> which{s};
-    for (auto &o : streams().all)
-      if (o.second->context == s->context && !(o.second->flags & 1) && !o.second->capture) which.push_back(o.second);
-    for (auto &w : which) wait_for_stream(w, lock);
-  } else {
-    wait_for_stream(s, lock);
-  }
-  return lost();
-}
-
-static Result query_stream(void *handle) {
-  Lock lock(core());
-  StreamPtr s = stream_of(handle, lock);
-  if (!s) {
-    violate("a stream is queried that does not exist");
-    return kInvalidHandle;
-  }
-  if (s->capture) {
-    s->capture->invalid = true;
-    return kCaptureUnsupported;
-  }
-  if (s->done == s->pushed) return kSuccess;
-  draw_some(lock);
-  if (s->done == s->pushed) return kSuccess;
-  if (!settings().polls || ++s->polls < settings().polls) return kNotReady;
-  s->polls = 0;
-  wait_for_stream(s, lock);
-  return lost();
-}
-
-static Result synchronize_context(const char *function) {
-  Lock lock(core());
-  if (Result r = forbidden_by_capture(function, lock)) return r;
-  Context *c = current_or_primary(lock);
-  if (!c) return kInvalidContext;
-  wait_for_context(c, lock);
-  return lost();
-}
-
-template <typename T>
-static Result stream_property(void *handle, T *out, T (*get)(const Stream &)) {
-  Lock lock(core());
-  StreamPtr s = stream_of(handle, lock);
-  if (!s || !out) return kInvalidHandle;
-  *out = get(*s);
-  return kSuccess;
+std::vector<StreamPtr> blocking_streams(Context *context, Lock &) {
+  std::vector<StreamPtr> which;
+  for (auto &s : streams().all)
+    if (s.second->context == context && !(s.second->flags & 1)) which.push_back(s.second);
+  return which;
 }
 
 }  // namespace standin
-
-using namespace standin;
-
-STANDIN_API int cudaStreamCreate(void **s) { STANDIN_ENTER_RUNTIME(); return keep_error(new_stream(s, 0, 0)); }
-STANDIN_API int cudaStreamCreateWithFlags(void **s, unsigned flags) { STANDIN_ENTER_RUNTIME(); return keep_error(new_stream(s, flags, 0)); }
-STANDIN_API int cudaStreamCreateWithPriority(void **s, unsigned flags, int priority) { STANDIN_ENTER_RUNTIME(); return keep_error(new_stream(s, flags, priority)); }
-STANDIN_API int cudaStreamDestroy(void *s) { STANDIN_ENTER_RUNTIME(); return keep_error(destroy_stream(s)); }
-STANDIN_API int cudaStreamSynchronize(void *s) { STANDIN_ENTER_RUNTIME(); return keep_error(synchronize_stream(s, __func__)); }
-STANDIN_API int cudaStreamQuery(void *s) { STANDIN_ENTER_RUNTIME(); return keep_error(query_stream(s)); }
-STANDIN_API int cudaDeviceSynchronize() { STANDIN_ENTER_RUNTIME(); return keep_error(synchronize_context(__func__)); }
-STANDIN_API int cudaStreamGetPriority(void *s, int *p) { STANDIN_ENTER_RUNTIME(); return keep_error(stream_property<int>(s, p, [](const Stream &x) { return x.priority; })); }
-STANDIN_API int cudaStreamGetFlags(void *s, unsigned *f) { STANDIN_ENTER_RUNTIME(); return keep_error(stream_property<unsigned>(s, f, [](const Stream &x) { return x.flags; })); }
-STANDIN_API int cudaStreamGetId(void *s, unsigned long long *id) { STANDIN_ENTER_RUNTIME(); return keep_error(stream_property<unsigned long long>(s, id, [](const Stream &x) { return static_cast<unsigned long long>(x.id); })); }
-STANDIN_API int cudaStreamGetDevice(void *s, int *d) { STANDIN_ENTER_RUNTIME(); return keep_error(stream_property<int>(s, d, [](const Stream &x) { return x.device; })); }
-STANDIN_API int cudaDeviceGetStreamPriorityRange(int *least, int *greatest) { STANDIN_QUERY(); if (least) *least = 0; if (greatest) *greatest = -5; return kSuccess; }
-STANDIN_API int cudaStreamAttachMemAsync(void *, void *, size_t, unsigned) { STANDIN_ENTER_RUNTIME(); return kSuccess; }
-
-static int host_function(void *stream, std::function<void()> call) {
-  Lock lock(core());
-  Item item;
-  item.what = "a host function";
-  item.run = std::move(call);
-  item.host_function = true;
-  return give_item(stream_of(stream, lock), std::move(item), lock);
-}
-
-STANDIN_API int cudaLaunchHostFunc(void *s, void (*fn)(void *), void *arg) { STANDIN_ENTER_RUNTIME(); return keep_error(host_function(s, [=] { fn(arg); })); }
-STANDIN_API int cudaStreamAddCallback(void *s, void (*fn)(void *, int, void *), void *arg, unsigned) { STANDIN_ENTER_RUNTIME(); return keep_error(host_function(s, [=] { fn(s, lost(), arg); })); }
-
-STANDIN_API int cuStreamCreate(void **s, unsigned flags) { STANDIN_ENTER(); return new_stream(s, flags, 0); }
-STANDIN_API int cuStreamCreateWithPriority(void **s, unsigned flags, int priority) { STANDIN_ENTER(); return new_stream(s, flags, priority); }
-STANDIN_API int cuStreamDestroy_v2(void *s) { STANDIN_ENTER(); return destroy_stream(s); }
-STANDIN_API int cuStreamSynchronize(void *s) { STANDIN_ENTER(); return synchronize_stream(s, __func__); }
-STANDIN_API int cuStreamQuery(void *s) { STANDIN_ENTER(); return query_stream(s); }
-STANDIN_API int cuCtxSynchronize() { STANDIN_ENTER(); return synchronize_context(__func__); }
-STANDIN_API int cuStreamGetFlags(void *s, unsigned *f) { STANDIN_ENTER(); return stream_property<unsigned>(s, f, [](const Stream &x) { return x.flags; }); }
-STANDIN_API int cuStreamGetPriority(void *s, int *p) { STANDIN_ENTER(); return stream_property<int>(s, p, [](const Stream &x) { return x.priority; }); }
-STANDIN_API int cuStreamGetId(void *s, unsigned long long *id) { STANDIN_ENTER(); return stream_property<unsigned long long>(s, id, [](const Stream &x) { return static_cast<unsigned long long>(x.id); }); }
-STANDIN_API int cuStreamGetCtx(void *s, void **c) { STANDIN_ENTER(); return stream_property<void *>(s, c, [](const Stream &x) { return static_cast<void *>(x.context); }); }
-STANDIN_API int cuCtxGetStreamPriorityRange(int *least, int *greatest) { STANDIN_QUERY(); if (least) *least = 0; if (greatest) *greatest = -5; return kSuccess; }
-STANDIN_API int cuLaunchHostFunc(void *s, void (*fn)(void *), void *arg) { STANDIN_ENTER(); return host_function(s, [=] { fn(arg); }); }
-STANDIN_API int cuStreamAddCallback(void *s, void (*fn)(void *, int, void *), void *arg, unsigned) { STANDIN_ENTER(); return host_function(s, [=] { fn(s, lost(), arg); }); }

@@ -1,11 +1,13 @@
-// Virtual memory: addresses, physical memory and mappings apart, as the driver API has them (cuMemAddressReserve, cuMemCreate,
-// cuMemMap, cuMemSetAccess and their inverses).
+// Virtual memory: addresses, physical memory and mappings apart, as the driver API has them
+// (cuMemAddressReserve, cuMemCreate, cuMemMap, cuMemSetAccess and their inverses).
 //
-// Physical memory is a stretch of one file in memory, so that a handle may be mapped at several addresses and all of them show the
-// same bytes. Stretches are placed first fit, and a stretch that goes is punched out of the file. A handle that is shared with
-// another process (cuMemExportToShareableHandle) moves into a file of its own, whose descriptor is what is shared.
+// Physical memory is a stretch of one file in memory, so that a handle may be mapped at several addresses and
+// all of them show the same bytes. Stretches are placed first fit, and a stretch that goes is punched out of
+// the file. A handle that is shared with another process (cuMemExportToShareableHandle) moves into a file of
+// its own, whose descriptor is what is shared.
 //
-// cuMemUnmap does not wait for work that touches the mapping: PyTorch waits by itself, and a program that does not is at fault.
+// cuMemUnmap does not wait for work that touches the mapping: PyTorch waits by itself, and a program that
+// does not is at fault.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -33,7 +35,7 @@ struct Physical {
   uint64_t size = 0;
   int device = 0;
   Context *context = nullptr;
-  int file = -1;       // its own, or -1 for the common one
+  int file = -1;  // its own, or -1 for the common one
   uint64_t offset = 0;
   int mappings = 0;
   int references = 1;  // of the program
@@ -106,7 +108,7 @@ Result create(uint64_t *handle, uint64_t size, const Properties *props, Lock &lo
   if (!handle || !props || !size || size % granule()) return kInvalidValue;
   if (props->location_type != 1) return kNotSupported;  // memory of the host's NUMA nodes
   if (props->location < 0 || props->location >= devices()) return kInvalidDevice;
-  if (props->handle_types & ~1) return kNotPermitted;   // only POSIX file descriptors are shared
+  if (props->handle_types & ~1) return kNotPermitted;  // only POSIX file descriptors are shared
   allocations++;
   if (!take(props->location, size)) return kOutOfMemory;
   Physical p;
@@ -134,7 +136,8 @@ Reservation *reservation_around(uintptr_t at, uint64_t size) {
 }
 
 bool map_file(uintptr_t at, uint64_t size, int file, uint64_t offset, int protection) {
-  return mmap(reinterpret_cast<void *>(at), size, protection, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, file, offset) != MAP_FAILED;
+  return mmap(reinterpret_cast<void *>(at), size, protection, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, file,
+              offset) != MAP_FAILED;
 }
 
 Result map(uintptr_t at, uint64_t size, uint64_t offset, uint64_t handle, Lock &lock) {
@@ -145,11 +148,13 @@ Result map(uintptr_t at, uint64_t size, uint64_t offset, uint64_t handle, Lock &
     return kInvalidValue;
   }
   if (offset || size != i->second.size || at % granule() || !reservation_around(at, size)) {
-    violate("cuMemMap: %llu bytes at %#llx: not reserved, not aligned, or not the whole of the handle", static_cast<unsigned long long>(size), static_cast<unsigned long long>(at));
+    violate("cuMemMap: %llu bytes at %#llx: not reserved, not aligned, or not the whole of the handle",
+            static_cast<unsigned long long>(size), static_cast<unsigned long long>(at));
     return kInvalidValue;
   }
   auto next = v.mappings.lower_bound(at);
-  bool before = next != v.mappings.begin() && std::prev(next)->second->at + std::prev(next)->second->size > at;
+  bool before =
+      next != v.mappings.begin() && std::prev(next)->second->at + std::prev(next)->second->size > at;
   if (before || (next != v.mappings.end() && next->first < at + size)) {
     violate("cuMemMap: something is mapped at %#llx already", static_cast<unsigned long long>(at));
     return kAlreadyMapped;
@@ -186,11 +191,13 @@ std::vector<RangePtr> filling(uintptr_t at, uint64_t size) {
 Result unmap(uintptr_t at, uint64_t size, Lock &lock) {
   auto all = filling(at, size);
   if (all.empty()) {
-    violate("cuMemUnmap: %llu bytes at %#llx are not what is mapped there", static_cast<unsigned long long>(size), static_cast<unsigned long long>(at));
+    violate("cuMemUnmap: %llu bytes at %#llx are not what is mapped there",
+            static_cast<unsigned long long>(size), static_cast<unsigned long long>(at));
     return kInvalidValue;
   }
   for (auto &r : all) {
-    mmap(reinterpret_cast<void *>(r->at), r->size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+    mmap(reinterpret_cast<void *>(r->at), r->size, PROT_NONE,
+         MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
     r->alive = false;
     state().mappings.erase(r->at);
     drop_range(r, lock);
@@ -213,7 +220,9 @@ Result set_access(uintptr_t at, uint64_t size, const Access *access, size_t n) {
   for (auto &r : all)
     for (size_t i = 0; i < n; i++) {
       bool own = access[i].location == r->device;
-      int protection = access[i].flags == 3 ? PROT_READ | PROT_WRITE : access[i].flags == 1 ? PROT_READ : PROT_NONE;
+      int protection = access[i].flags == 3   ? PROT_READ | PROT_WRITE
+                       : access[i].flags == 1 ? PROT_READ
+                                              : PROT_NONE;
       if (!own && access[i].flags == 0) continue;  // another device's right goes: this one's stays
       if (mprotect(reinterpret_cast<void *>(r->at), r->size, protection)) return kUnknown;
       r->alive = protection != PROT_NONE;
@@ -231,7 +240,8 @@ Result share(Physical *p, Lock &lock, uint64_t handle) {
     if (file >= 0) close(file);
     return kOperatingSystem;
   }
-  void *from = mmap(nullptr, p->size, PROT_READ, MAP_SHARED, v.file, p->offset), *to = mmap(nullptr, p->size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  void *from = mmap(nullptr, p->size, PROT_READ, MAP_SHARED, v.file, p->offset),
+       *to = mmap(nullptr, p->size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   if (from != MAP_FAILED && to != MAP_FAILED) memcpy(to, from, p->size);
   if (from != MAP_FAILED) munmap(from, p->size);
   if (to != MAP_FAILED) munmap(to, p->size);
@@ -240,7 +250,8 @@ Result share(Physical *p, Lock &lock, uint64_t handle) {
   p->file = file;
   p->offset = 0;
   for (auto &m : v.mappings)
-    if (m.second->handle == handle) map_file(m.first, p->size, file, 0, m.second->alive ? PROT_READ | PROT_WRITE : PROT_NONE);
+    if (m.second->handle == handle)
+      map_file(m.first, p->size, file, 0, m.second->alive ? PROT_READ | PROT_WRITE : PROT_NONE);
   return kSuccess;
 }
 
@@ -249,9 +260,11 @@ Result share(Physical *p, Lock &lock, uint64_t handle) {
 void virtual_leaks(Context *c, Leaks *leaks, Lock &) {
   auto &v = state();
   for (auto &p : v.physical)
-    if ((!c || p.second.context == c) && p.second.references > 0) add_leak(leaks, "handle of physical memory", p.second.owner, p.second.size);
+    if ((!c || p.second.context == c) && p.second.references > 0)
+      add_leak(leaks, "handle of physical memory", p.second.owner, p.second.size);
   for (auto &r : v.reservations)
-    if (!c || r.second.context == c) add_leak(leaks, "reservation of addresses", r.second.owner, r.second.size);
+    if (!c || r.second.context == c)
+      add_leak(leaks, "reservation of addresses", r.second.owner, r.second.size);
   for (auto &m : v.mappings)
     if (!c || m.second->context == c) add_leak(leaks, "mapping", m.second->owner, m.second->size);
 }
@@ -273,7 +286,8 @@ void virtual_drop(Context *c, Lock &lock) {
     if (i->second.context == c) {
       unplace_reserved(i->first, i->second.size);
       i = v.reservations.erase(i);
-    } else ++i;
+    } else
+      ++i;
 }
 
 void virtual_reset(Lock &lock) {
@@ -296,7 +310,11 @@ void virtual_reset(Lock &lock) {
 
 using namespace standin;
 
-STANDIN_API int cuMemGetAllocationGranularity(size_t *g, const void *, int) { STANDIN_ENTER(); *g = granule(); return kSuccess; }
+STANDIN_API int cuMemGetAllocationGranularity(size_t *g, const void *, int) {
+  STANDIN_ENTER();
+  *g = granule();
+  return kSuccess;
+}
 STANDIN_API int cuMemAddressReserve(uintptr_t *p, size_t n, size_t alignment, uintptr_t, unsigned long long) {
   STANDIN_ENTER();
   if (!p || !n || n % granule()) return kInvalidValue;
@@ -313,7 +331,8 @@ STANDIN_API int cuMemAddressFree(uintptr_t p, size_t n) {
   auto &v = state();
   auto i = v.reservations.find(p);
   if (i == v.reservations.end() || i->second.size != n) {
-    violate("cuMemAddressFree: %llu bytes at %#llx are not what was reserved", static_cast<unsigned long long>(n), static_cast<unsigned long long>(p));
+    violate("cuMemAddressFree: %llu bytes at %#llx are not what was reserved",
+            static_cast<unsigned long long>(n), static_cast<unsigned long long>(p));
     return kInvalidValue;
   }
   auto m = v.mappings.lower_bound(p);
@@ -325,21 +344,34 @@ STANDIN_API int cuMemAddressFree(uintptr_t p, size_t n) {
   v.reservations.erase(i);
   return kSuccess;
 }
-STANDIN_API int cuMemCreate(uint64_t *h, size_t n, const Properties *p, unsigned long long) { STANDIN_ENTER(); Lock lock(core()); return create(h, n, p, lock); }
+STANDIN_API int cuMemCreate(uint64_t *h, size_t n, const Properties *p, unsigned long long) {
+  STANDIN_ENTER();
+  Lock lock(core());
+  return create(h, n, p, lock);
+}
 STANDIN_API int cuMemRelease(uint64_t h) {
   STANDIN_ENTER();
   Lock lock(core());
   auto i = state().physical.find(h);
   if (i == state().physical.end() || i->second.references <= 0) {
-    violate("cuMemRelease: handle %llu does not exist, or was released before", static_cast<unsigned long long>(h));
+    violate("cuMemRelease: handle %llu does not exist, or was released before",
+            static_cast<unsigned long long>(h));
     return kInvalidValue;
   }
   i->second.references--;
   reclaim(h);
   return kSuccess;
 }
-STANDIN_API int cuMemMap(uintptr_t p, size_t n, size_t offset, uint64_t h, unsigned long long) { STANDIN_ENTER(); Lock lock(core()); return map(p, n, offset, h, lock); }
-STANDIN_API int cuMemSetAccess(uintptr_t p, size_t n, const Access *a, size_t count) { STANDIN_ENTER(); Lock lock(core()); return set_access(p, n, a, count); }
+STANDIN_API int cuMemMap(uintptr_t p, size_t n, size_t offset, uint64_t h, unsigned long long) {
+  STANDIN_ENTER();
+  Lock lock(core());
+  return map(p, n, offset, h, lock);
+}
+STANDIN_API int cuMemSetAccess(uintptr_t p, size_t n, const Access *a, size_t count) {
+  STANDIN_ENTER();
+  Lock lock(core());
+  return set_access(p, n, a, count);
+}
 STANDIN_API int cuMemGetAccess(unsigned long long *flags, const Access *a, uintptr_t p) {
   STANDIN_ENTER();
   Lock lock(core());
@@ -348,7 +380,11 @@ STANDIN_API int cuMemGetAccess(unsigned long long *flags, const Access *a, uintp
   *flags = r->alive ? 3 : 0;
   return kSuccess;
 }
-STANDIN_API int cuMemUnmap(uintptr_t p, size_t n) { STANDIN_ENTER(); Lock lock(core()); return unmap(p, n, lock); }
+STANDIN_API int cuMemUnmap(uintptr_t p, size_t n) {
+  STANDIN_ENTER();
+  Lock lock(core());
+  return unmap(p, n, lock);
+}
 STANDIN_API int cuMemRetainAllocationHandle(uint64_t *h, void *p) {
   STANDIN_ENTER();
   Lock lock(core());

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -52,6 +53,16 @@ func Interpreter(t testing.TB) string {
 func Library(t testing.TB) *standin.Library {
 	t.Helper()
 	return library(t, Interpreter(t))
+}
+
+// Computing skips the test where ops of the PyTorch that GMEMTOP_TORCH names cannot compute on the stand-in.
+func Computing(t testing.TB) {
+	t.Helper()
+	var major, minor int
+	_, err := fmt.Sscanf(Library(t).Torch, "%d.%d", &major, &minor)
+	if err != nil || major < 2 || major == 2 && minor < 9 {
+		t.Skip("needs torch 2.9 in GMEMTOP_TORCH: ops compute on the stand-in from there on")
+	}
 }
 
 // Driver returns the stand-in for no PyTorch: the driver, the runtime and NVML. Without g++ the test skips.

@@ -1,8 +1,9 @@
 """Two ranks, of which one breaks the rules of NCCL. They call the library itself: torch would end the process."""
-import ctypes, os, sys, threading
+import ctypes, os, subprocess, sys, threading
 
 mode = sys.argv[1]
-down, up = os.pipe()
+if mode in ("never", "unsent"):
+    os.environ["STANDIN_PATIENCE"] = "1"
 so = ctypes.CDLL(None)
 for f in ("ncclGetErrorString", "ncclGetLastError"):
     getattr(so, f).restype = ctypes.c_char_p
@@ -21,10 +22,15 @@ so.ncclGetLastError.argtypes = so.ncclCommAbort.argtypes = so.cudaStreamSynchron
 so.ncclCommGetAsyncError.argtypes = [P, ctypes.POINTER(ctypes.c_int)]
 FLOAT, DOUBLE, SUM = 7, 8, 0
 
-id = Id()
-assert so.ncclGetUniqueId(ctypes.byref(id)) == 0
-child = os.fork()  # before any context
-rank = 0 if child else 1
+# Rank 0 starts rank 1 as a process of its own, and tells it the unique ID and then, by closing the pipe, that it is done.
+id, rank, child = Id(), int("rank1" in sys.argv), None
+if rank == 0:
+    assert so.ncclGetUniqueId(ctypes.byref(id)) == 0
+    child = subprocess.Popen([sys.executable, *sys.argv, "rank1"], stdin=subprocess.PIPE)
+    child.stdin.write(bytes(id))
+    child.stdin.flush()
+else:
+    ctypes.memmove(ctypes.byref(id), sys.stdin.buffer.read(128), 128)
 stream = P()
 assert so.cudaStreamCreateWithFlags(ctypes.byref(stream), 1) == 0
 x, y = P(), P()
@@ -41,7 +47,7 @@ assert reduce() == 0 and so.cudaStreamSynchronize(stream) == 0
 if mode == "killed":
     if rank == 1:
         os.kill(os.getpid(), 9)
-    os.waitpid(child, 0)
+    child.wait()
     reduce()
 elif mode == "count":
     reduce(4 + rank)
@@ -57,8 +63,12 @@ elif mode == "absent" and rank == 0:  # rank 1 never comes, and another thread e
     answers = []
     watchdog = threading.Timer(0.5, lambda: answers.append(so.ncclCommAbort(comm)))
     watchdog.start()
-elif mode == "absent":
-    os.read(down, 1)  # until rank 0 is done
+elif mode == "never" and rank == 0:  # nor does anybody end the wait
+    reduce()
+elif mode == "unsent" and rank == 0:
+    so.ncclRecv(y, 3, FLOAT, 1, comm, stream)
+elif mode in ("absent", "never", "unsent"):
+    sys.stdin.buffer.read()  # until rank 0 is done
 assert so.cudaStreamSynchronize(stream) == 0
 if mode == "absent" and rank == 0:
     watchdog.join()
@@ -70,8 +80,8 @@ else:
     so.ncclCommGetAsyncError(comm, ctypes.byref(state))
     print(f"rank {rank}: {so.ncclGetErrorString(state.value).decode()}: {so.ncclGetLastError(comm).decode()}", flush=True)
 if rank == 0 and mode != "killed":
-    os.write(up, b".")
-    os.waitpid(child, 0)
+    child.stdin.close()
+    child.wait()
 for p in (x, y):
     so.cudaFree(p)
 so.cudaStreamDestroy(stream)

@@ -1,5 +1,5 @@
 """A small ResNet and a few other users of cuDNN, trained on the stand-in and compared with one process on the CPU."""
-import copy, sys
+import copy, os, sys
 import torch
 from torch import nn
 
@@ -53,15 +53,20 @@ ops = {e.key: e.count for e in profile.key_averages()}
 print("cudnn_convolution", ops.get("aten::cudnn_convolution"), "cudnn_batch_norm", ops.get("aten::cudnn_batch_norm"), "native", ops.get("aten::native_batch_norm"),
       ops.get("aten::thnn_conv2d"))
 
-# The workspace is PyTorch's to allocate: 4 bytes for each step of the GEMM, which is 16·3·3 forward.
-torch.cuda.synchronize()
-x, w = torch.randn(2, 16, 24, 24, device="cuda"), torch.randn(32, 16, 3, 3, device="cuda")
-torch.cuda.memory._record_memory_history()
-out = nn.functional.conv2d(x, w)
-torch.cuda.synchronize()
-allocations = [e["size"] for e in torch.cuda.memory._snapshot()["device_traces"][0] if e["action"] == "alloc"]
-torch.cuda.memory._record_memory_history(None)
-print("allocations of a convolution", sorted(allocations), "output", out.numel() * 4)
+# The workspace is PyTorch's to allocate: by default 4 bytes for each step of the GEMM, which is 16·3·3 forward. A plan is kept for
+# each shape, so each rule has its own.
+w = torch.randn(32, 16, 3, 3, device="cuda")
+for n, rule in enumerate(("", "gemm", "none", "1MiB"), 2):
+    x = torch.randn(n, 16, 24, 24, device="cuda")
+    os.environ["STANDIN_CUDNN"] = rule
+    torch.cuda.synchronize()
+    torch.cuda.memory._record_memory_history()
+    out = nn.functional.conv2d(x, w)
+    torch.cuda.synchronize()
+    allocations = [e["size"] for e in torch.cuda.memory._snapshot()["device_traces"][0] if e["action"] == "alloc"]
+    torch.cuda.memory._record_memory_history(None)
+    allocations.remove(out.numel() * 4)
+    print(f"workspace by rule {rule!r}: {allocations}")
 
 # Other shapes and kinds go through without an error.
 with torch.backends.cudnn.flags(benchmark=True):

@@ -1,9 +1,11 @@
 """CPU tensors that lie in the memory of CUDA tensors.
 
-An alias holds no reference to the CUDA tensor's storage, on purpose: when the caching allocator gives the memory to somebody else while
-work is pending, the work has to read what is there then, as a kernel on a GPU would. The stand-in keeps device memory mapped while a
-stream has work in it.
+An alias holds no reference to the CUDA tensor's storage, on purpose: when the caching allocator gives the
+memory to somebody else while work is pending, the work has to read what is there then, as a kernel on a GPU
+would. Freeing
+device memory waits for the device, so what pending work points to stays mapped.
 """
+
 import torch
 
 CPU = torch.device("cpu")
@@ -69,5 +71,7 @@ def put(to, result):
     if not isinstance(result, torch.Tensor):
         return
     if to.shape != result.shape:
-        raise RuntimeError(f"the CUDA op returned shape {tuple(to.shape)} and the CPU op {tuple(result.shape)}")
+        raise RuntimeError(
+            f"the CUDA op returned shape {tuple(to.shape)} and the CPU op {tuple(result.shape)}"
+        )
     to.copy_(result)

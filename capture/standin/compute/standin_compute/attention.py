@@ -1,14 +1,17 @@
 """Fused attention: flash, memory-efficient and cuDNN's, forward and backward.
 
-All three compute softmax(QK'·scale + bias)V for (batch, heads, length, width) and return the logarithm of each row's sum for the
-backward pass. Without dropout, without a bias that wants a gradient and with as many key heads as query heads, the CPU's own flash
-kernels do, and give the bits of a CPU run. Otherwise the formula is written out: O(length²) memory.
+All three compute softmax(QK'·scale + bias)V for (batch, heads, length, width) and return the logarithm of
+each row's sum for the backward pass. Without dropout, without a bias that wants a gradient and with as many
+key heads as query heads, the CPU's own flash kernels do, and give the bits of a CPU run. Otherwise the
+formula is written out: O(length²) memory.
 
-Dropout's mask is drawn from the seed and the offset that the forward pass took. It returns them in tensors, and the backward pass draws
-the same mask from those.
+Dropout's mask is drawn from the seed and the offset that the forward pass took. It returns them in tensors,
+and the backward pass draws the same mask from those.
 
-Source: Dao et al. 2022, "FlashAttention", equations of section 3 and appendix B; PyTorch's schemas of the ops.
+Source: Dao et al. 2022, "FlashAttention", equations of section 3 and appendix B; PyTorch's schemas of the
+ops.
 """
+
 import torch
 
 from .random import Draw
@@ -46,12 +49,20 @@ def _keep(shape, p, draw):
 
 
 def _plain(q, k, v, p, bias=None, bias_grad=False):
-    return p == 0 and not bias_grad and q.shape[1] == k.shape[1] == v.shape[1] and q.shape[-1] == v.shape[-1] and q.dim() == 4
+    return (
+        p == 0
+        and not bias_grad
+        and q.shape[1] == k.shape[1] == v.shape[1]
+        and q.shape[-1] == v.shape[-1]
+        and q.dim() == 4
+    )
 
 
 def _forward(q, k, v, bias, p, causal, scale, draw):
     if _plain(q, k, v, p):
-        return _aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal, attn_mask=bias, scale=scale)[:2]
+        return _aten._scaled_dot_product_flash_attention_for_cpu(
+            q, k, v, 0.0, causal, attn_mask=bias, scale=scale
+        )[:2]
     k, v = _heads(k, q.shape[1]), _heads(v, q.shape[1])
     s = _scores(q, k, bias, causal, scale)
     lse = s.logsumexp(-1)
@@ -64,10 +75,15 @@ def _forward(q, k, v, bias, p, causal, scale, draw):
 def _backward(grad, q, k, v, out, lse, bias, p, causal, scale, draw, bias_grad=False):
     lse = lse[..., : q.shape[-2]]
     if _plain(q, k, v, p, bias, bias_grad):
-        lse = lse.transpose(1, 2).contiguous().transpose(1, 2)  # the strides that the CPU's forward pass gives it
-        return *_aten._scaled_dot_product_flash_attention_for_cpu_backward(
-            grad, q, k, v, out, lse, 0.0, causal, attn_mask=bias, scale=scale
-        ), None
+        lse = (
+            lse.transpose(1, 2).contiguous().transpose(1, 2)
+        )  # the strides that the CPU's forward pass gives it
+        return (
+            *_aten._scaled_dot_product_flash_attention_for_cpu_backward(
+                grad, q, k, v, out, lse, 0.0, causal, attn_mask=bias, scale=scale
+            ),
+            None,
+        )
     wide_k, wide_v = _heads(k, q.shape[1]), _heads(v, q.shape[1])
     weights = (_scores(q, wide_k, bias, causal, scale) - lse.unsqueeze(-1)).exp().nan_to_num(0.0)
     keep = _keep(weights.shape, p, draw) if p > 0 else None
@@ -84,7 +100,7 @@ def _backward(grad, q, k, v, out, lse, bias, p, causal, scale, draw, bias_grad=F
 
 
 def _remember(draw, seed, offset):
-    """Write what the forward pass took where the CUDA kernel would: one tensor of two numbers, or two of one."""
+    """Write the seed and offset where the CUDA kernel would: in one tensor of two numbers, or two of one."""
     if seed is None:
         return
     if seed.numel() == 2:
@@ -120,34 +136,104 @@ def _padded(lse, to):
     return wide
 
 
-def flash(query, key, value, dropout_p=0.0, is_causal=False, return_debug_mask=False, *, scale=None, draw, outputs):
+def flash(
+    query, key, value, dropout_p=0.0, is_causal=False, return_debug_mask=False, *, scale=None, draw, outputs
+):
     out, lse = _forward(query, key, value, None, dropout_p, is_causal, scale, draw)
     if dropout_p > 0:
         _remember(draw, outputs[6], outputs[7])
     return out, _padded(lse, outputs[1]), *(None,) * 7
 
 
-def flash_backward(grad_out, query, key, value, out, logsumexp, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, philox_seed,
-                   philox_offset, *, scale=None):
+def flash_backward(
+    grad_out,
+    query,
+    key,
+    value,
+    out,
+    logsumexp,
+    cum_seq_q,
+    cum_seq_k,
+    max_q,
+    max_k,
+    dropout_p,
+    is_causal,
+    philox_seed,
+    philox_offset,
+    *,
+    scale=None,
+):
     draw = _recall(dropout_p, philox_seed, philox_offset)
     return _backward(grad_out, query, key, value, out, logsumexp, None, dropout_p, is_causal, scale, draw)[:3]
 
 
-def efficient(query, key, value, attn_bias, compute_log_sumexp, dropout_p=0.0, is_causal=False, *, scale=None, draw, outputs):
+def efficient(
+    query,
+    key,
+    value,
+    attn_bias,
+    compute_log_sumexp,
+    dropout_p=0.0,
+    is_causal=False,
+    *,
+    scale=None,
+    draw,
+    outputs,
+):
     out, lse = _forward(query, key, value, attn_bias, dropout_p, is_causal, scale, draw)
     if dropout_p > 0:
         _remember(draw, outputs[2], outputs[3])
     return out, _padded(lse, outputs[1]), None, None
 
 
-def efficient_backward(grad_out_, query, key, value, attn_bias, out, logsumexp, philox_seed, philox_offset, dropout_p, grad_input_mask,
-                       is_causal=False, *, scale=None, draw=None):
+def efficient_backward(
+    grad_out_,
+    query,
+    key,
+    value,
+    attn_bias,
+    out,
+    logsumexp,
+    philox_seed,
+    philox_offset,
+    dropout_p,
+    grad_input_mask,
+    is_causal=False,
+    *,
+    scale=None,
+    draw=None,
+):
     draw = _recall(dropout_p, philox_seed, philox_offset)
-    return _backward(grad_out_, query, key, value, out, logsumexp, attn_bias, dropout_p, is_causal, scale, draw, grad_input_mask[3])
+    return _backward(
+        grad_out_,
+        query,
+        key,
+        value,
+        out,
+        logsumexp,
+        attn_bias,
+        dropout_p,
+        is_causal,
+        scale,
+        draw,
+        grad_input_mask[3],
+    )
 
 
-def cudnn(query, key, value, attn_bias, compute_log_sumexp, dropout_p=0.0, is_causal=False, return_debug_mask=False, *, scale=None, draw,
-          outputs):
+def cudnn(
+    query,
+    key,
+    value,
+    attn_bias,
+    compute_log_sumexp,
+    dropout_p=0.0,
+    is_causal=False,
+    return_debug_mask=False,
+    *,
+    scale=None,
+    draw,
+    outputs,
+):
     out, lse = _forward(query, key, value, attn_bias, dropout_p, is_causal, scale, draw)
     if dropout_p > 0:
         _remember(draw, outputs[6], outputs[7])
@@ -155,8 +241,26 @@ def cudnn(query, key, value, attn_bias, compute_log_sumexp, dropout_p=0.0, is_ca
     return out, lse if compute_log_sumexp else None, *(None,) * 7
 
 
-def cudnn_backward(grad_out, query, key, value, out, logsumexp, philox_seed, philox_offset, attn_bias, cum_seq_q, cum_seq_k, max_q, max_k,
-                   dropout_p, is_causal, *, scale=None, draw=None):
+def cudnn_backward(
+    grad_out,
+    query,
+    key,
+    value,
+    out,
+    logsumexp,
+    philox_seed,
+    philox_offset,
+    attn_bias,
+    cum_seq_q,
+    cum_seq_k,
+    max_q,
+    max_k,
+    dropout_p,
+    is_causal,
+    *,
+    scale=None,
+    draw=None,
+):
     draw = _recall(dropout_p, philox_seed, philox_offset)
     lse = logsumexp.squeeze(-1) if logsumexp.dim() == 4 else logsumexp
     return _backward(grad_out, query, key, value, out, lse, attn_bias, dropout_p, is_causal, scale, draw)[:3]

@@ -1,10 +1,13 @@
 """Puts a function of ours in place of each CUDA kernel: host code first, then the CPU kernel on aliases.
 
-Traps, each seen once. The dispatcher hands Python a number where an op was called with one in a tensor's place, and a kernel called back
-wants a tensor: the number becomes a 0-dimensional tensor of the dtype to which it would have promoted. Ops and copies inside an op's host
-code must be left undone, or ops in place happen twice; but some host code reads what they wrote, and needs them (rules.READS_INSIDE).
-A copy between two devices runs on the source's stream, between two waits.
+Traps, each seen once. The dispatcher hands Python a number where an op was called with one in a tensor's
+place, and a kernel called back wants a tensor: the number becomes a 0-dimensional tensor of the dtype to
+which it would have promoted. Ops and copies inside an op's host code must be left undone, or ops in place
+happen twice; but some host code reads what they wrote, and needs them (rules.READS_INSIDE). A copy between
+two devices runs on the source's stream, which first waits for the target's, and the target's stream waits
+for the copy.
 """
+
 import inspect
 import itertools
 import threading
@@ -12,7 +15,7 @@ import warnings
 
 import torch
 
-from . import attention, random, refuse, report, rules, runtime, shaped, substitutes, work
+from . import attention, random, recurrent, refuse, report, rules, runtime, shaped, substitutes, work
 from .alias import CPU, HALF, WIDE, alias, is_cuda, mapped, tensors
 
 _has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
@@ -22,11 +25,11 @@ class _Thread(threading.local):
     """What a thread is in the middle of.
 
     inside: the op whose host code runs, None outside of one
-    lifted: whether that op's inner ops are computed; then written says what they must not write to, by storage
+    lifted: whether that op's inner ops are computed
     suppressed: whether what the thread enqueues is left undone
     """
 
-    inside, lifted, written, suppressed = None, False, frozenset(), False
+    inside, lifted, suppressed = None, False, False
 
     def suppress(self, on):
         """Set suppressed, and return what it was."""
@@ -42,17 +45,17 @@ _thread = _Thread()
 class _host_code:
     """The host code of an op runs inside; what it launches is left undone."""
 
-    __slots__ = ("kernel", "lifted", "written", "before")
+    __slots__ = ("kernel", "before")
 
-    def __init__(self, kernel, lifted, written=frozenset()):
-        self.kernel, self.lifted, self.written = kernel, lifted, written
+    def __init__(self, kernel):
+        self.kernel = kernel
 
     def __enter__(self):
-        self.before = _thread.inside, _thread.lifted, _thread.written, _thread.suppress(True)
-        _thread.inside, _thread.lifted, _thread.written = self.kernel, self.lifted, self.written
+        self.before = _thread.inside, _thread.lifted, _thread.suppress(True)
+        _thread.inside, _thread.lifted = self.kernel, self.kernel.reads_inside
 
     def __exit__(self, *error):
-        _thread.inside, _thread.lifted, _thread.written, suppressed = self.before
+        _thread.inside, _thread.lifted, suppressed = self.before
         _thread.suppress(suppressed)
 
 
@@ -86,14 +89,18 @@ class Kernel:
             i for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write
         )
         self.written_names = frozenset(self.parameters[i] for i in self.written)
-        self.fresh = [r.alias_info is None and str(r.type) in ("Tensor", "List[Tensor]") for r in schema.returns]
+        self.fresh = [
+            r.alias_info is None and str(r.type) in ("Tensor", "List[Tensor]") for r in schema.returns
+        ]
         self.single = len(schema.returns) == 1
         self.numbers = frozenset(
             i for i, a in enumerate(schema.arguments) if str(a.type) in ("Tensor", "Optional[Tensor]")
         )
         self.seeded = torch.Tag.nondeterministic_seeded in op.tags
         self.takes_generator = "generator" in self.parameters
-        self.function = substitutes.find(name) or attention.find(self.short) or op
+        self.function = (
+            substitutes.find(name) or attention.find(self.short) or recurrent.find(self.short) or op
+        )
         self.own = self.function is not op
         self.wants_outputs = self.own and "outputs" in inspect.signature(self.function).parameters
         self.host = substitutes.host_code(name)
@@ -124,13 +131,7 @@ class Kernel:
         draw = None
         if self.seeded:
             draw = random.take(kwargs.get("generator"), device)
-        written = frozenset()
-        if self.reads_inside or inside is not None:
-            written = self._written_storages(args, kwargs)
-            if inside is not None and not written.isdisjoint(_thread.written):
-                with _host_code(inside, False):
-                    return self.original.call_boxed(keys, *args, **kwargs)
-        with _host_code(self, self.reads_inside, written):
+        with _host_code(self):
             if self.host is not None:
                 out = self.host(*args, **kwargs)
             else:
@@ -193,7 +194,8 @@ class Kernel:
         if self.own:
             return function
         if not self.takes_generator:
-            raise report.Uncomputed(f"{self.name} draws from a generator that cannot be passed to its CPU kernel")
+            report.refuse(self.name, "its CPU kernel takes no generator")
+            return function
 
         def drawn(*args, **kwargs):
             if "generator" not in kwargs:
@@ -207,7 +209,14 @@ class Kernel:
         """Return the arguments as the kernel wants them and as the CPU op wants them."""
         if not any(type(x) in (int, float, bool, complex) and i in self.numbers for i, x in enumerate(args)):
             return args, args
-        like = next((t for i, t in enumerate(args) if isinstance(t, torch.Tensor) and not (self.short == "where" and i == 0)), None)
+        like = next(
+            (
+                t
+                for i, t in enumerate(args)
+                if isinstance(t, torch.Tensor) and not (self.short == "where" and i == 0)
+            ),
+            None,
+        )
         host, plain = list(args), list(args)
         for i, x in enumerate(args):
             if i not in self.numbers or type(x) not in (int, float, bool, complex):
@@ -218,7 +227,11 @@ class Kernel:
                     host[i] = torch.scalar_tensor(x, dtype=dtype, device=CPU)
                 except RuntimeError:  # a number beyond the dtype, as in int8_tensor == 1000
                     host[i] = torch.scalar_tensor(x, dtype=_scalar(x), device=CPU)
-                plain[i] = x if self.short in _TAKES_NUMBERS else host[i].to(WIDE[dtype]) if dtype in HALF else host[i]
+                plain[i] = (
+                    x
+                    if self.short in _TAKES_NUMBERS
+                    else host[i].to(WIDE[dtype]) if dtype in HALF else host[i]
+                )
         return host, plain
 
     def _writes_host(self, args, kwargs):
@@ -229,13 +242,6 @@ class Kernel:
                     return True
                 break
         return False
-
-    def _written_storages(self, args, kwargs):
-        found = set()
-        for i in self.written:
-            x = args[i] if i < len(args) else kwargs.get(self.parameters[i])
-            found.update(t.untyped_storage()._cdata for t in tensors(x))
-        return frozenset(found)
 
     @staticmethod
     def _device(args, kwargs):
@@ -249,16 +255,17 @@ class Kernel:
         return torch._C._cuda_getDevice()
 
     def _between_devices(self, keys, args, kwargs):
-        """Copy between the host and a device, or two devices. Only between two devices there is something to compute."""
+        """Copy between the host and a device, or two devices. Only between two devices there is something to
+        compute.
+        """
         to, source = args[0], args[1]
         if not (is_cuda(to) and is_cuda(source)):
             return self.original.call_boxed(keys, *args, **kwargs)
-        with _host_code(self, False):
+        with _host_code(self):
             self.original.call_boxed(keys, *args, **kwargs)
         with _computing():
-            wait = torch.cuda.Event()
-            wait.record(torch.cuda.current_stream(to.device))
-            torch.cuda.current_stream(source.device).wait_event(wait)
+            # The host code has let the source's stream wait for the other, and waited for what is not done
+            # here.
             self._compute(args, {}, to, source.device.index, None)
             done = torch.cuda.Event()
             done.record(torch.cuda.current_stream(source.device))
@@ -285,7 +292,10 @@ def install():
     if _library is not None:
         return
     if not hasattr(torch.library, "get_kernel"):
-        raise RuntimeError("STANDIN_COMPUTE needs a torch that has torch.library.get_kernel (2.9 or later): set STANDIN_COMPUTE=0")
+        raise RuntimeError(
+            "STANDIN_COMPUTE needs a torch that has torch.library.get_kernel (2.9 or later): "
+            "set STANDIN_COMPUTE=0"
+        )
     _library = torch.library.Library("aten", "IMPL")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # each override is announced otherwise

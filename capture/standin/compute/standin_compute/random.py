@@ -1,16 +1,18 @@
 """Draws that depend on the CUDA generator's seed and offset, and on nothing else.
 
-On a GPU a random op takes (seed, offset) of Philox from the generator on the host, moves the offset on by what it will use, and launches.
-That host code really runs here, so the offset moves by CUDA's own rule. What the op draws comes from a CPU generator seeded with a mix of
-the pair that the op took. So a recompute that restores the generator's state draws the same, and one that forgets to draws something
-else, as on a GPU. The numbers are not those of a GPU.
+On a GPU a random op takes (seed, offset) of Philox from the generator on the host, moves the offset on by
+what it will use, and launches. That host code really runs here, so the offset moves by CUDA's own rule. What
+the op draws comes from a CPU generator seeded with a mix of the pair that the op took. So a recompute that
+restores the generator's state draws the same, and one that forgets to draws something else, as on a GPU. The
+numbers are not those of a GPU.
 
-In a CUDA graph the pair is not known at capture: each replay takes a new one. A draw in a graph then depends on the pair at the replay
-and on its own place among the graph's draws.
+In a CUDA graph the pair is not known at capture: each replay takes a new one. A draw in a graph then depends
+on the pair at the replay and on its own place among the graph's draws.
 
-Source: "Reproducibility" and torch.Generator in PyTorch's documentation; the mix is SplitMix64 (Steele, Lea and Flood 2014).
+Source: "Reproducibility" and torch.Generator in PyTorch's documentation; the mix is SplitMix64 (Steele, Lea
+and Flood 2014).
 """
-import threading
+
 import weakref
 
 import torch
@@ -67,7 +69,6 @@ class _Base:
         self.draw, self.count = None, 0
 
 
-_capturing = threading.local()
 _bases = weakref.WeakKeyDictionary()  # torch.cuda.CUDAGraph -> _Base
 _current = None  # the base of the capture under way; captures do not overlap
 
@@ -85,7 +86,9 @@ def take(generator, device):
 
 
 def follow_graphs(enqueue):
-    """Let replays of CUDA graphs say which (seed, offset) they begin with. enqueue(f) makes f work of the current stream."""
+    """Let replays of CUDA graphs say which (seed, offset) they begin with. enqueue(f) makes f work of the
+    current stream.
+    """
     graph = torch.cuda.CUDAGraph
     if not hasattr(graph, "capture_begin"):  # put in its place by a program that captures nothing, as gmemtop estimate does
         return

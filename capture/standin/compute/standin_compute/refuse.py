@@ -1,7 +1,10 @@
-"""What cannot be computed at all: sparse and quantized tensors, Triton's kernels, and code that torch.compile generates for a GPU.
+"""What cannot be computed at all: sparse and quantized tensors, Triton's kernels, and code that torch.compile
+generates for a GPU.
 
-Their kernels do not pass through the ops that we replace, so they would run and leave garbage. They raise instead.
+Their kernels do not pass through the ops that we replace, so they would run and leave garbage. They raise
+instead.
 """
+
 import importlib.abc
 import importlib.util
 import sys
@@ -17,15 +20,17 @@ _KEYS = {
 }
 # What only describes such tensors stays.
 _DESCRIBES = frozenset("""
-    _indices _values indices values crow_indices col_indices ccol_indices row_indices _nnz sparse_dim dense_dim is_coalesced _coalesced_
-    _dimI _dimV _sparse_coo_tensor_with_dims _sparse_coo_tensor_with_dims_and_tensors empty size stride detach alias resize_as_sparse_
-    sparse_resize_ sparse_resize_and_clear_ _sparse_compressed_tensor_unsafe q_scale q_zero_point qscheme q_per_channel_scales
-    q_per_channel_zero_points q_per_channel_axis clone copy_ copy_sparse_to_sparse_ view as_strided squeeze unsqueeze _reshape_alias
-    empty_quantized empty_like _empty_affine_quantized
+    _indices _values indices values crow_indices col_indices ccol_indices row_indices _nnz sparse_dim
+    dense_dim is_coalesced _coalesced_ _dimI _dimV _sparse_coo_tensor_with_dims
+    _sparse_coo_tensor_with_dims_and_tensors empty size stride detach alias resize_as_sparse_ sparse_resize_
+    sparse_resize_and_clear_ _sparse_compressed_tensor_unsafe q_scale q_zero_point qscheme
+    q_per_channel_scales q_per_channel_zero_points q_per_channel_axis clone copy_ copy_sparse_to_sparse_ view
+    as_strided squeeze unsqueeze _reshape_alias empty_quantized empty_like _empty_affine_quantized
 """.split())
 
 TRITON = (
-    "Triton kernels cannot run on the stand-in GPU, which has no kernels: use backend=\"eager\" or \"aot_eager\" with torch.compile, "
+    "Triton kernels cannot run on the stand-in GPU, which has no kernels: "
+    'use backend="eager" or "aot_eager" with torch.compile, '
     "or run on the CPU"
 )
 

@@ -1,4 +1,5 @@
 """What was computed and what was not: counters for tests, and errors that name the op."""
+
 import collections
 import os
 import sys

@@ -1,4 +1,7 @@
-"""The functions that libstandin.so offers to Python. The library is preloaded, so the process itself has them."""
+"""The functions that libstandin.so offers to Python. The library is preloaded, so the process itself has
+them.
+"""
+
 import ctypes
 
 _process = ctypes.CDLL(None)
@@ -8,7 +11,10 @@ def _function(name, result, *arguments):
     try:
         f = getattr(_process, name)
     except AttributeError:
-        raise RuntimeError(f"STANDIN_COMPUTE needs libstandin.so in this process, and {name} is missing: preload it with LD_PRELOAD") from None
+        raise RuntimeError(
+            f"STANDIN_COMPUTE needs libstandin.so in this process, and {name} is missing: "
+            "preload it with LD_PRELOAD"
+        ) from None
     f.restype, f.argtypes = result, arguments
     return f
 
@@ -27,7 +33,7 @@ def enqueue(stream, callback, ticket):
 
 
 def suppress(on):
-    """Say whether what this thread enqueues from now on (kernels, copies within the device) is left undone."""
+    """Switch off, or on again, what this thread enqueues: kernels, and copies within the device."""
     _suppress(1 if on else 0)
 
 

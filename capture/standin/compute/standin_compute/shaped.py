@@ -1,8 +1,11 @@
-"""Ops that are computed without their host code: the size of the result is in the data, or a library is called that does nothing here.
+"""Ops computed without their host code: the size of the result depends on the data, or the host code calls a
+library that does nothing here.
 
-The stream is waited for, the CPU op runs, and what it returns is copied to the device. What the host code would have allocated beside its
-results (temporaries of CUB and Thrust, workspaces of cuSOLVER and cuFFT) is not allocated.
+We synchronise the stream, run the CPU op, and copy its results to the device. What the host code would have
+allocated beside its results (temporaries of CUB and Thrust, workspaces of cuSOLVER and cuFFT) is missing from
+the device's memory.
 """
+
 import torch
 
 from . import report
@@ -10,7 +13,7 @@ from .alias import CPU, alias, mapped
 
 
 def compute(kernel, args, kwargs):
-    """Run an op on what its stream has computed so far, and return results on the device."""
+    """Synchronise the op's stream, run the op on the CPU, and return its results on the device."""
     device = torch.device("cuda", kernel._device(args, kwargs))
     torch.cuda.current_stream(device).synchronize()
     report.raise_late()

@@ -1,8 +1,10 @@
-"""Ops that a CPU has not, or has under another name: cuDNN's convolution and batch norm, fused recurrent cells, synchronised batch norm,
-matrix products with another output type, dropout.
+"""Ops without a CPU kernel, or with one under another name: cuDNN's convolution and batch norm, synchronised
+batch norm, matrix products with another output type, dropout.
 
-Each function takes the op's own arguments (float16 and bfloat16 arrive as float32) and returns the op's results.
+Each function takes the op's own arguments (float16 and bfloat16 arrive as float32) and returns the op's
+results.
 """
+
 import torch
 
 _aten = torch.ops.aten
@@ -27,53 +29,84 @@ def _masked_scale(self, mask, scale):
 
 
 def _convolution(self, weight, padding, stride, dilation, groups, *flags, out=None, **more):
-    result = _aten.convolution.default(self, weight, None, stride, padding, dilation, False, [0] * len(stride), groups)
+    result = _aten.convolution.default(
+        self, weight, None, stride, padding, dilation, False, [0] * len(stride), groups
+    )
     return result if out is None else out.copy_(result)
 
 
 def _convolution_transpose(self, weight, padding, output_padding, stride, dilation, groups, *flags, **more):
-    return _aten.convolution.default(self, weight, None, stride, padding, dilation, True, output_padding, groups)
+    return _aten.convolution.default(
+        self, weight, None, stride, padding, dilation, True, output_padding, groups
+    )
 
 
 def _convolution_relu(self, weight, bias, stride, padding, dilation, groups):
-    return _aten.convolution.default(self, weight, bias, stride, padding, dilation, False, [0] * len(stride), groups).relu()
+    return _aten.convolution.default(
+        self, weight, bias, stride, padding, dilation, False, [0] * len(stride), groups
+    ).relu()
 
 
 def _convolution_add_relu(self, weight, z, alpha, bias, stride, padding, dilation, groups):
-    y = _aten.convolution.default(self, weight, bias, stride, padding, dilation, False, [0] * len(stride), groups)
+    y = _aten.convolution.default(
+        self, weight, bias, stride, padding, dilation, False, [0] * len(stride), groups
+    )
     return (y + z * (1 if alpha is None else alpha)).relu()
 
 
 def _depthwise(self, weight, kernel_size, bias, stride, padding, dilation, *, out=None):
-    result = _aten.convolution.default(self, weight, bias, stride, padding, dilation, False, [0] * len(stride), self.shape[1])
+    result = _aten.convolution.default(
+        self, weight, bias, stride, padding, dilation, False, [0] * len(stride), self.shape[1]
+    )
     return result if out is None else out.copy_(result)
 
 
 def _batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps):
-    """As the CPU's, which returns no statistics outside of training where CUDA returns some that nobody reads."""
-    y, mean, invstd = _aten.native_batch_norm.default(input, weight, bias, running_mean, running_var, training, momentum, eps)
+    """As the CPU's, which returns no statistics outside of training where CUDA returns some that nobody
+    reads.
+    """
+    y, mean, invstd = _aten.native_batch_norm.default(
+        input, weight, bias, running_mean, running_var, training, momentum, eps
+    )
     return (y, mean, invstd) if training else (y, None, None)
 
 
-def _cudnn_batch_norm(input, weight, bias, running_mean, running_var, training, exponential_average_factor, epsilon, **out):
+def _cudnn_batch_norm(
+    input, weight, bias, running_mean, running_var, training, exponential_average_factor, epsilon, **out
+):
     y, mean, invstd = _aten.native_batch_norm.default(
         input, weight, bias, running_mean, running_var, training, exponential_average_factor, epsilon
     )
     return y, mean if training else None, invstd if training else None, None
 
 
-def _cudnn_batch_norm_backward(input, grad_output, weight, running_mean, running_var, save_mean, save_var, epsilon, reserve):
+def _cudnn_batch_norm_backward(
+    input, grad_output, weight, running_mean, running_var, save_mean, save_var, epsilon, reserve
+):
     return _aten.native_batch_norm_backward.default(
-        grad_output, input, weight, running_mean, running_var, save_mean, save_var, True, epsilon, [True, True, True]
+        grad_output,
+        input,
+        weight,
+        running_mean,
+        running_var,
+        save_mean,
+        save_var,
+        True,
+        epsilon,
+        [True, True, True],
     )
 
 
 def _batch_norm_with_update(input, weight, bias, running_mean, running_var, momentum, eps, **out):
-    y, mean, invstd = _aten.native_batch_norm.default(input, weight, bias, running_mean, running_var, True, momentum, eps)
+    y, mean, invstd = _aten.native_batch_norm.default(
+        input, weight, bias, running_mean, running_var, True, momentum, eps
+    )
     return y, mean, invstd, None
 
 
-def _batch_norm_backward(grad_out, input, weight, running_mean, running_var, save_mean, save_var, update, eps, output_mask, reserve):
+def _batch_norm_backward(
+    grad_out, input, weight, running_mean, running_var, save_mean, save_var, update, eps, output_mask, reserve
+):
     return _aten.native_batch_norm_backward.default(
         grad_out, input, weight, running_mean, running_var, save_mean, save_var, update, eps, output_mask
     )
@@ -99,11 +132,22 @@ def _cudnn_ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, de
     """The loss, and its gradient for the backward pass."""
     op, back = _aten._ctc_loss, _aten._ctc_loss_backward
     loss, alpha = op(log_probs, targets, input_lengths, target_lengths, blank, zero_infinity)
-    grad = back(torch.ones_like(loss), log_probs, targets, input_lengths, target_lengths, loss, alpha, blank, zero_infinity)
+    grad = back(
+        torch.ones_like(loss),
+        log_probs,
+        targets,
+        input_lengths,
+        target_lengths,
+        loss,
+        alpha,
+        blank,
+        zero_infinity,
+    )
     return loss, grad
 
 
 # Synchronised batch norm: each rank's statistics, their union, and the gradient from sums over all ranks.
+
 
 def _others(input):
     return [d for d in range(input.dim()) if d != 1]
@@ -141,7 +185,14 @@ def _batch_norm_gather(input, mean, invstd, running_mean, running_var, momentum,
 
 def _batch_norm_gather_stats(input, mean, invstd, running_mean, running_var, momentum, eps, count):
     return _batch_norm_gather(
-        input, mean, invstd, running_mean, running_var, momentum, eps, torch.full((mean.shape[0],), float(count))
+        input,
+        mean,
+        invstd,
+        running_mean,
+        running_var,
+        momentum,
+        eps,
+        torch.full((mean.shape[0],), float(count)),
     )
 
 
@@ -162,52 +213,6 @@ def _batch_norm_backward_elemt(grad_out, input, mean, invstd, weight, sum_dy, su
     grad = grad - (input - _along(mean, input)) * _along(invstd * invstd * sum_dy_xmu / total, input)
     grad = grad * _along(invstd, input)
     return grad if weight is None else grad * _along(weight, input)
-
-
-# The cells that torch uses for recurrent networks without cuDNN. What they keep for the backward pass has a layout of our own.
-
-def _lstm_cell(input_gates, hidden_gates, cx, input_bias=None, hidden_bias=None):
-    gates = input_gates + hidden_gates
-    for b in (input_bias, hidden_bias):
-        gates = gates if b is None else gates + b
-    i, f, g, o = gates.chunk(4, -1)
-    i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
-    cy = f * cx + i * g
-    return o * cy.tanh(), cy, torch.cat([i, f, g, o], -1)
-
-
-def _lstm_cell_backward(grad_hy, grad_cy, cx, cy, workspace, has_bias):
-    i, f, g, o = workspace.chunk(4, -1)
-    t = cy.tanh()
-    grad_hy = torch.zeros_like(cx) if grad_hy is None else grad_hy
-    through = grad_hy * o * (1 - t * t)
-    if grad_cy is not None:
-        through = through + grad_cy
-    gates = torch.cat(
-        [through * g * i * (1 - i), through * cx * f * (1 - f), through * i * (1 - g * g), grad_hy * t * o * (1 - o)], -1
-    )
-    return gates, through * f, gates.sum(0) if has_bias else None
-
-
-def _gru_cell(input_gates, hidden_gates, hx, input_bias=None, hidden_bias=None):
-    if input_bias is not None:
-        input_gates, hidden_gates = input_gates + input_bias, hidden_gates + hidden_bias
-    ir, iz, in_ = input_gates.chunk(3, -1)
-    hr, hz, hn = hidden_gates.chunk(3, -1)
-    r, z = (ir + hr).sigmoid(), (iz + hz).sigmoid()
-    n = (in_ + r * hn).tanh()
-    return n + z * (hx - n), torch.cat([r, z, n, hx, hn], -1)
-
-
-def _gru_cell_backward(grad_hy, workspace, has_bias):
-    r, z, n, hx, hn = workspace.chunk(5, -1)
-    grad_n = grad_hy * (1 - z) * (1 - n * n)
-    grad_z = grad_hy * (hx - n) * z * (1 - z)
-    grad_r = grad_n * hn * r * (1 - r)
-    inputs, hidden = torch.cat([grad_r, grad_z, grad_n], -1), torch.cat([grad_r, grad_z, grad_n * r], -1)
-    return inputs, hidden, grad_hy * z, inputs.sum(0) if has_bias else None, hidden.sum(0) if has_bias else None
-
-
 
 
 def _softmax(self, dim, half_to_float):
@@ -248,21 +253,45 @@ def _log_sigmoid_backward(grad_output, self, buffer, *, grad_input=None):
     return result if grad_input is None else grad_input.copy_(result)
 
 
-def _embedding_bag(weight, indices, offsets, scale_grad_by_freq=False, mode=0, sparse=False, per_sample_weights=None,
-                   include_last_offset=False, padding_idx=-1, *, outputs):
+def _embedding_bag(
+    weight,
+    indices,
+    offsets,
+    scale_grad_by_freq=False,
+    mode=0,
+    sparse=False,
+    per_sample_weights=None,
+    include_last_offset=False,
+    padding_idx=-1,
+    *,
+    outputs,
+):
     """CUDA always says which bag an index is in, for the backward pass; the CPU says it where it needs it."""
     out, _, size, most = _aten._embedding_bag.default(
-        weight, indices, offsets, scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset, padding_idx
+        weight,
+        indices,
+        offsets,
+        scale_grad_by_freq,
+        mode,
+        sparse,
+        per_sample_weights,
+        include_last_offset,
+        padding_idx,
     )
     starts = offsets[:-1] if include_last_offset else offsets
     bag = torch.bucketize(torch.arange(indices.numel(), dtype=offsets.dtype), starts, right=True) - 1
-    same = [r if o is not None and r.shape == o.shape else None for r, o in ((bag, outputs[1]), (size, outputs[2]), (most, outputs[3]))]
+    same = [
+        r if o is not None and r.shape == o.shape else None
+        for r, o in ((bag, outputs[1]), (size, outputs[2]), (most, outputs[3]))
+    ]
     return out, *same
 
 
 def _rms_norm(input, normalized_shape, weight, eps):
     dims = list(range(input.dim() - len(normalized_shape), input.dim()))
-    rstd = (input.pow(2).mean(dims, keepdim=True) + (torch.finfo(input.dtype).eps if eps is None else eps)).rsqrt()
+    rstd = (
+        input.pow(2).mean(dims, keepdim=True) + (torch.finfo(input.dtype).eps if eps is None else eps)
+    ).rsqrt()
     y = input * rstd
     return y if weight is None else y * weight, rstd
 
@@ -311,10 +340,6 @@ _OWN = {
     "batch_norm_gather_stats_with_counts": _batch_norm_gather,
     "batch_norm_backward_reduce": _batch_norm_backward_reduce,
     "batch_norm_backward_elemt": _batch_norm_backward_elemt,
-    "_thnn_fused_lstm_cell": _lstm_cell,
-    "_thnn_fused_lstm_cell_backward_impl": _lstm_cell_backward,
-    "_thnn_fused_gru_cell": _gru_cell,
-    "_thnn_fused_gru_cell_backward": _gru_cell_backward,
     "_fused_rms_norm": _rms_norm,
     "_fused_rms_norm_backward": _rms_norm_backward,
     "_softmax": _softmax,
@@ -332,7 +357,19 @@ _OWN = {
 }
 
 # Overloads that write to arguments, where the function above returns.
-_NOT = frozenset(["native_batch_norm.out", "_native_batch_norm_legit.out", "_native_batch_norm_legit.no_stats", "_native_batch_norm_legit.no_stats_out", "log_sigmoid_forward.output", "_softmax.out", "_log_softmax.out", "cudnn_batch_norm.out", "_batch_norm_with_update.out"])
+_NOT = frozenset(
+    [
+        "native_batch_norm.out",
+        "_native_batch_norm_legit.out",
+        "_native_batch_norm_legit.no_stats",
+        "_native_batch_norm_legit.no_stats_out",
+        "log_sigmoid_forward.output",
+        "_softmax.out",
+        "_log_softmax.out",
+        "cudnn_batch_norm.out",
+        "_batch_norm_with_update.out",
+    ]
+)
 
 
 def find(name):
@@ -343,7 +380,9 @@ def find(name):
     return _OWN.get(full) or _OWN.get(full.split(".")[0])
 
 
-# Host code that cannot be called: PyTorch makes a number on the device there, which the dispatcher cannot hand to Python.
+# Host code that cannot be called: PyTorch makes a number on the device there, which the dispatcher cannot
+# hand to Python.
+
 
 def _pow(base, exponent, *, out=None):
     base = torch.full((), base, dtype=torch.result_type(base, exponent), device=exponent.device)

@@ -1,9 +1,11 @@
 """The second half of an op: its CPU kernel, as work of a stream.
 
-At once, the work is done before the op returns. In the late and the seeded orders, and while a CUDA graph is captured, it is handed to the
-stream, which runs it on whatever thread waits for it. Host memory that the op reads is copied when it is handed over, as the driver copies
-a kernel's arguments; device memory is read when the work runs.
+At once, the work is done before the op returns. In the late and the seeded orders, and while a CUDA graph is
+captured, it is handed to the stream, which runs it on whatever thread waits for it. Host memory that the op
+reads is copied when it is handed over, as the driver copies a kernel's arguments; device memory is read when
+the work runs.
 """
+
 import itertools
 import threading
 
@@ -105,12 +107,8 @@ def _perform(ticket):
     with _lock:
         handed = _pending[ticket] if _pending[ticket].keep else _pending.pop(ticket)
     try:
-        if torch._C._len_torch_dispatch_stack():
-            with torch.utils._python_dispatch._disable_current_modes(), below():
-                handed.run()
-        else:
-            with below():
-                handed.run()
+        with below():
+            handed.run()
     except BaseException as error:  # nothing may pass through the C frames that called us
         report.late(handed.op, error)
 

@@ -1,6 +1,7 @@
 """Compare ops on the stand-in GPU with the CPU's, on the samples of PyTorch's own op database.
 
-    python sweep_ops.py [--dtype float32] [--samples 4] [--only NAME,...] [--skip NAME,...] [--first N] [--every K]
+    python sweep_ops.py [--dtype float32] [--samples 4] [--only NAME,...] [--skip NAME,...] [--first N]
+    [--every K]
 
 Prints one line an op: its name, and one of
     agrees     results and gradients have the CPU's bits, or are within the tolerance of the dtype
@@ -11,10 +12,12 @@ Prints one line an op: its name, and one of
     cuda-lacks CUDA has no such kernel
     DIFFERS    with why: a wrong number, shape or error
 
-The CPU's results are the reference; it shares the kernels with what we compute, so a difference means that the op was computed from
-wrong arguments, at the wrong time or into the wrong memory, which is what can go wrong here. What a substitute computes
-(substitutes.py, attention.py) the CPU has under another name, with code of its own.
+The CPU's results are the reference; it shares the kernels with what we compute, so a difference means that
+the op was computed from wrong arguments, at the wrong time or into the wrong memory, which is what can go
+wrong here. What a substitute computes (substitutes.py, attention.py) the CPU has under another name, with
+code of its own.
 """
+
 import argparse
 import copy
 import sys
@@ -30,13 +33,33 @@ warnings.simplefilter("ignore")
 torch.backends.mkldnn.enabled = False  # the CPU's convolutions are then those that we compute with
 
 from torch.testing._internal.common_methods_invocations import op_db  # noqa: E402
-from torch.testing._internal.opinfo.core import SampleInput  # noqa: E402
 
 # Many entries of the database seed the generator themselves, so that their draws would look like differences.
-for module in [m for n, m in sys.modules.items() if n.startswith("torch.testing._internal") and hasattr(m, "wrapper_set_seed")]:
+for module in [
+    m
+    for n, m in sys.modules.items()
+    if n.startswith("torch.testing._internal") and hasattr(m, "wrapper_set_seed")
+]:
     module.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)
 
-MEMORY = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided", "resize_", "resize_as_"}
+# What PyTorch says where CUDA has no kernel.
+CUDA_LACKS = (
+    "with arguments from the 'CUDA'",
+    "with arguments from the 'SparseCsrCUDA'",
+    "to be on cpu, but it's on cuda",
+    '_cuda" not implemented for',
+    '"histc" not implemented for',
+)
+MEMORY = {
+    "empty",
+    "empty_like",
+    "empty_permuted",
+    "empty_strided",
+    "new_empty",
+    "new_empty_strided",
+    "resize_",
+    "resize_as_",
+}
 TOLERANCE = {torch.float32: (2e-4, 2e-4), torch.bfloat16: (4e-2, 4e-2), torch.float16: (1e-2, 1e-2)}
 
 
@@ -75,17 +98,28 @@ def flat(x):
 def run(op, sample, device, gradients):
     """Return the op's results, and the gradients of its inputs for a gradient that the shapes decide."""
     memo = {}
-    first, args, kwargs = to(device, sample.input, memo), to(device, sample.args, memo), to(device, sample.kwargs, memo)
+    first, args, kwargs = (
+        to(device, sample.input, memo),
+        to(device, sample.args, memo),
+        to(device, sample.kwargs, memo),
+    )
     torch.manual_seed(7)
     out = flat(op(first, *args, **kwargs))
     results = [t.detach().clone() if isinstance(t, torch.Tensor) else t for t in out]
     if not gradients:
         return results
-    out = [t for t in flat(sample.output_process_fn_grad(out if len(out) > 1 else out[0])) if isinstance(t, torch.Tensor) and t.requires_grad]
+    out = [
+        t
+        for t in flat(sample.output_process_fn_grad(out if len(out) > 1 else out[0]))
+        if isinstance(t, torch.Tensor) and t.requires_grad
+    ]
     leaves = [t for t in memo.values() if t.requires_grad and t.is_leaf]
     if not out or not leaves:
         return results
-    weights = [torch.linspace(-1, 1, max(t.numel(), 1))[: t.numel()].reshape(t.shape).to(t.dtype).to(device) for t in out]
+    weights = [
+        torch.linspace(-1, 1, max(t.numel(), 1))[: t.numel()].reshape(t.shape).to(t.dtype).to(device)
+        for t in out
+    ]
     grads = torch.autograd.grad(out, leaves, weights, allow_unused=True)
     return results + [g for g in grads if g is not None]
 
@@ -100,7 +134,9 @@ def compare(a, b, dtype):
     if a.layout != torch.strided or b.layout != torch.strided:
         a, b = a.to_dense(), b.to_dense()
     a, b = a.resolve_conj().resolve_neg(), b.resolve_conj().resolve_neg()
-    if torch.equal(torch.view_as_real(a) if a.is_complex() else a, torch.view_as_real(b) if b.is_complex() else b):
+    if torch.equal(
+        torch.view_as_real(a) if a.is_complex() else a, torch.view_as_real(b) if b.is_complex() else b
+    ):
         return "equal"
     if not a.is_floating_point() and not a.is_complex():
         return f"{int((a != b).sum())} of {a.numel()} numbers"
@@ -113,8 +149,21 @@ def compare(a, b, dtype):
     return f"numbers, by {float((a.to(wide) - b.to(wide)).abs().nan_to_num(posinf=1e30).max()):.3g}"
 
 
-DRAWS = {"cauchy", "exponential", "geometric", "log_normal", "normal", "uniform", "bernoulli", "multinomial", "rand_like", "randn_like", "randn", "randint",
-         "randint_like"}
+DRAWS = {
+    "cauchy",
+    "exponential",
+    "geometric",
+    "log_normal",
+    "normal",
+    "uniform",
+    "bernoulli",
+    "multinomial",
+    "rand_like",
+    "randn_like",
+    "randn",
+    "randint",
+    "randint_like",
+}
 
 
 def seeded(op, sample):
@@ -128,7 +177,13 @@ def seeded(op, sample):
             args = to("cpu", sample.input, memo), to("cpu", sample.args, memo), to("cpu", sample.kwargs, memo)
             torch.manual_seed(seed)
             with torch.no_grad():
-                results.append([t.detach().clone() for t in flat(op(args[0], *args[1], **args[2])) if isinstance(t, torch.Tensor)])
+                results.append(
+                    [
+                        t.detach().clone()
+                        for t in flat(op(args[0], *args[1], **args[2]))
+                        if isinstance(t, torch.Tensor)
+                    ]
+                )
         return any(not torch.equal(a, b) for a, b in zip(*results) if not (a != a).any())
     except Exception:
         return False
@@ -156,13 +211,17 @@ def judge(op, dtype, count):
         try:
             got = run(op, copy.copy(sample), "cuda", gradients)
         except Exception as error:
-            if "with arguments from the 'CUDA'" in str(error) or "to be on cpu, but it's on cuda" in str(error):
+            if any(words in str(error) for words in CUDA_LACKS):
                 return "cuda-lacks"
             if type(error).__name__ == "Uncomputed":
                 return f"refused {short(error)}"
             return f"DIFFERS raises {type(error).__name__}: {short(error)}"
         if draws:
-            alike = [x.shape == y.shape and x.dtype == y.dtype for x, y in zip(want, got) if isinstance(x, torch.Tensor)]
+            alike = [
+                x.shape == y.shape and x.dtype == y.dtype
+                for x, y in zip(want, got)
+                if isinstance(x, torch.Tensor)
+            ]
             verdict = "random" if all(alike) else "DIFFERS in shape"
             continue
         if len(want) != len(got):
@@ -189,7 +248,13 @@ def main():
     only, skip = set(filter(None, args.only.split(","))), set(filter(None, args.skip.split(",")))
     for i, op in enumerate(op_db):
         name = op.name + ("." + op.variant_test_name if op.variant_test_name else "")
-        if i < args.first or i % args.every or (only and name not in only) or name in skip or dtype not in op.supported_dtypes("cpu"):
+        if (
+            i < args.first
+            or i % args.every
+            or (only and name not in only)
+            or name in skip
+            or dtype not in op.supported_dtypes("cpu")
+        ):
             continue
         print(name, end=" ", flush=True)
         try:
