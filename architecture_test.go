@@ -19,7 +19,7 @@ var floors = []struct {
 	prefix string
 	floor  int
 }{
-	{"capture/torchtest", 0}, {"capture/standin", 0}, {"capture/standin/", 0},
+	{"capture/torchtest", 0}, {"capture/standin", 0}, {"capture/standin/", 0}, {"examples", 0},
 	{"traces/load", 2}, {"traces/", 1}, {"traces", 0},
 	{"capture/pytorch/inject", 0}, {"capture/procs", 0}, {"capture/nvml", 0}, {"capture", 2}, {"capture/", 3},
 	{"timeline/", 4}, {"timeline", 3},
@@ -27,7 +27,7 @@ var floors = []struct {
 	{"managers/place", 6}, {"managers/chain", 6}, {"managers/", 7}, {"managers", 8},
 	{"replay/", 6}, {"replay", 7},
 	{"tui/", 9}, {"tui", 10},
-	{"cmd/", 11}, {"scripts/", 11}, {"examples", 11},
+	{"cmd/", 11}, {"scripts/", 11},
 }
 
 func floorOf(path string) (int, bool) {

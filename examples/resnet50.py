@@ -84,7 +84,7 @@ def main():
         torch.backends.cudnn.deterministic = True
 
     if args.memory:
-        torch.cuda.set_per_process_memory_fraction(args.memory * 2**30 / torch.cuda.get_device_properties(args.device).total_memory, args.device)
+        torch.cuda.set_per_process_memory_fraction(args.memory * 2**30 / torch.cuda.get_device_properties(args.device).total_memory)
     model = ResNet([int(n) for n in args.blocks.split(",")], args.width, args.classes).to(args.device)
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9, weight_decay=1e-4)
     print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.1f} M parameters on {args.device}", flush=True)

@@ -72,7 +72,7 @@ def main():
         torch.utils.deterministic.fill_uninitialized_memory = False
 
     if args.memory:
-        torch.cuda.set_per_process_memory_fraction(args.memory * 2**30 / torch.cuda.get_device_properties(args.device).total_memory, args.device)
+        torch.cuda.set_per_process_memory_fraction(args.memory * 2**30 / torch.cuda.get_device_properties(args.device).total_memory)
     model = VGG16(args.image, args.width, args.hidden, args.classes).to(args.device)
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9, weight_decay=5e-4)
     print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.1f} M parameters on {args.device}", flush=True)

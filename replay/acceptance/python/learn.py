@@ -1,31 +1,33 @@
-"""Train as one of the examples does, by its own code, and say what was learnt to the last bit and what it took.
+"""Train as an example does, by its own code, and print what it learned, to the last bit, and how much memory it took.
 
 usage: learn.py plain|checkpoint|offload SCRIPT [ARGUMENT...]
 
-What gpu-acceptance.sh measures plans against, where gmemtop has no part in it: checkpoint has each block run again in the backward pass, by
-torch.utils.checkpoint; offload has all that autograd saves on a GPU wait in pinned host memory, with copies on streams of their own, as libraries for
-fine-tuning do. plain changes nothing.
+gmemtop's plans are measured beside this, without gmemtop in it. checkpoint runs each block again in the backward pass, by torch.utils.checkpoint. offload
+keeps everything that autograd saves on a GPU in pinned host memory, with copies on their own streams, as libraries for fine-tuning do. plain changes nothing.
 
-Behind the script's own lines come "digest N HEX", of all parameters, gradients and buffers behind step N, and "peak BYTES", the most that torch's
-allocator had given out in one of the last ten steps, 0 on a processor. Training ends behind the step at which the file is there that STOP in the environment
-names, or behind step LAST.
+After the script's own lines it prints "digest N HEX", of all parameters, gradients and buffers after step N, and "peak BYTES", the most that torch's
+allocator held in one of the last ten steps (0 on a CPU). Training ends after the step at which the file exists that STOP in the environment names, or
+after step LAST. After MOST seconds the process ends in any case.
 """
 import gc
 import importlib.util
 import os
+import signal
 import sys
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-BLOCKS = "Block", "Bottleneck"  # what the examples call the part of a network that is checkpointed
-LEAST = 1024  # bytes: what is smaller is not offloaded
-CHUNK = 1 << 22  # words of a tensor that are summed at a time: what this takes is small beside any network
+BLOCKS = "Block", "Bottleneck"  # the examples' names for the part of a network that is checkpointed
+LEAST = 1024  # bytes; smaller tensors are not offloaded
+CHUNK = 1 << 22  # words of a tensor that are summed at a time: little memory beside any network
+if os.environ.get("MOST"):
+    signal.alarm(int(os.environ["MOST"]))
 LAST, STOP = int(os.environ.get("LAST", "0")), os.environ.get("STOP", "")
 
 
 class Offload(object):
-    """Hooks that have everything wait on the host."""
+    """Hooks that keep everything on the host."""
 
     def __init__(self):
         self.out = self.back = None
@@ -39,7 +41,7 @@ class Offload(object):
         with torch.cuda.stream(self.out):
             host = torch.empty_like(t, device="cpu", pin_memory=True)
             host.copy_(t, non_blocking=True)
-        t.record_stream(self.out)  # whoever takes its memory next waits for the copy
+        t.record_stream(self.out)  # the next user of its memory waits for the copy
         return t.device, host, self.out.record_event()
 
     def unpack(self, packed):
@@ -57,7 +59,7 @@ class Offload(object):
 
 
 def digest(t):
-    """A sum of a tensor's words, each weighed with an odd number that its place gives it."""
+    """A sum of a tensor's words, each weighted by an odd number that depends on its position."""
     words, total = t.detach().contiguous().flatten().view(torch.int32), 0
     for at in range(0, words.numel(), CHUNK):
         part = words[at:at + CHUNK].to(torch.int64)
@@ -66,7 +68,7 @@ def digest(t):
 
 
 def over():
-    """Say what was learnt, and end."""
+    """Print what was learned, and end."""
     total = 0
     for group in optimizers[0].param_groups:
         for p in group["params"]:

@@ -1,19 +1,18 @@
-"""Measure what the agent costs: training in blocks, by turns without and with it, in one process.
+"""Measure what the agent costs a training: windows of steps with it and without it take turns in one process.
 
 usage: overhead.py AGENT.py [PAIRS [STEPS]]
 
-The agent's source is what gmemtop run puts in front of PYTHONPATH:
+AGENT.py is the agent's source, which gmemtop run puts in front of PYTHONPATH:
 
     gmemtop run --headless -- sh -c 'cp "${PYTHONPATH%%:*}/agent.py" agent.py'
 
-DEVICE names where the network is, cpu unless it says otherwise, and WIDTH how wide it is. Before a window begins and before it ends a GPU is waited for.
+DEVICE in the environment says where the network is (cpu by default), WIDTH how wide it is. On a GPU each window begins and ends with a synchronisation.
 
-The agent is brought in once and connected to a viewer in a process of its own that reads everything. Then windows of so many steps without it
-(its hooks and functions taken out of torch) and with it follow each other, the order within a pair drawn by chance. A pair stands for the ratio of
-its two mean step times; the estimate is the mean of the ratios' logarithms without the outer fifth on each side, its interval a bootstrap over
-pairs. The thread that sends runs in both kinds of window, so the processor's time that it takes in those with the agent is added in full, as if it had
-kept the training from running. Two ratios are taken: of the time of a step, and of the processor's time that the training thread takes in it, which
-other programs on the machine disturb less. Prints one line of JSON.
+The agent connects once to a viewer in another process that reads everything. Then come pairs of windows, one with the agent and one with its hooks and
+functions taken out of torch, in random order. A pair gives the ratio of two mean step times. The estimate is the mean of the logarithms of
+these ratios without the outer fifth on each side; its interval is a bootstrap over pairs. The agent's sending thread runs in both kinds of window, so its processor time
+in windows with the agent is added in full, as if it had stopped the training. There are two ratios: of the time of a step, and of the training thread's processor time,
+which other programs disturb less. Prints one line of JSON.
 """
 import json
 import math

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gmemtop/gmemtop/replay/acceptance"
+)
+
+// gpuReport is doctor with --gpu-report: checks on the GPU of this machine, and one redacted file of what they found.
+type gpuReport struct {
+	*app
+	file    string
+	python  string
+	minutes float64
+	checks  []string
+	all     bool
+	keep    string
+	device  int
+	tiny    bool
+}
+
+func (g *gpuReport) addFlags(c *cobra.Command) {
+	p := c.Flags()
+	p.StringVar(&g.file, "gpu-report", "", "run checks on the GPU and write a redacted report to this file; nothing is sent")
+	p.StringVar(&g.python, "python", "", "the Python that has torch, for --gpu-report (default: python3, where it has torch)")
+	p.Float64Var(&g.minutes, "minutes", 9, "how long the checks may take")
+	p.StringSliceVar(&g.checks, "checks", nil, "run these checks only; \"list\" lists them")
+	p.BoolVar(&g.all, "all", false, "run every check, however long that takes")
+	p.StringVar(&g.keep, "keep", "", "keep recordings and logs in this folder, and go on there after an earlier run")
+	p.IntVar(&g.device, "device", 0, "the GPU to check, by CUDA's number")
+	p.BoolVar(&g.tiny, "tiny", false, "train tiny networks only")
+	p.BoolVarP(&g.flags.force, "force", "f", false, "overwrite the file if it is there")
+}
+
+// listed prints what checks there are.
+func (g *gpuReport) listed(w io.Writer) error {
+	for _, c := range acceptance.Checks() {
+		if _, err := fmt.Fprintf(w, "%-24s %s\n", c.Name, c.About); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (g *gpuReport) run(ctx context.Context) error {
+	if slices.Equal(g.checks, []string{"list"}) {
+		return g.write(false, g.listed)
+	}
+	switch {
+	case g.file == "" || g.file == "-":
+		return usageError{errors.New("--gpu-report needs the name of a file: the summary goes to standard output")}
+	case !(g.minutes > 0 && g.minutes <= 24*60):
+		return usageError{fmt.Errorf("--minutes %g is not between 0 and 1440", g.minutes)}
+	case g.device < 0:
+		return usageError{fmt.Errorf("--device %d is below 0", g.device)}
+	}
+	if err := g.mayWrite(g.file); err != nil {
+		return err
+	}
+	o, done, err := g.options(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+
+	// A signal ends the checks, and with them all that they started, before the program ends.
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	g.signals(func(os.Signal) { cancel() })
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
+	go func() {
+		select {
+		case <-hangup:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+
+	r, err := acceptance.Run(ctx, o)
+	if err := ctx.Err(); err != nil {
+		if g.keep != "" {
+			g.note("stopped; the same command goes on where it ended")
+		}
+		return err
+	}
+	if errors.Is(err, acceptance.ErrNoGPU) {
+		return unsupportedError{fmt.Errorf("%w; gmemtop doctor says more", err)}
+	}
+	if errors.Is(err, acceptance.ErrNoCheck) {
+		return usageError{err}
+	}
+	if err != nil {
+		return err
+	}
+	if err := g.writeTo(g.file, false, r.Write); err != nil {
+		return err
+	}
+	if err := g.write(false, func(w io.Writer) error { return g.summary(w, r) }); err != nil {
+		return err
+	}
+	if r.Failed() > 0 {
+		return errFinding
+	}
+	return nil
+}
+
+// options gathers what the checks need. done removes the folder that nobody asked to keep.
+func (g *gpuReport) options(ctx context.Context) (acceptance.Options, func(), error) {
+	none := func() {}
+	program, err := os.Executable()
+	if err != nil {
+		return acceptance.Options{}, none, fmt.Errorf("gmemtop's own file is not found: %w; start it by its full path", err)
+	}
+	b := thisBuild()
+	o := acceptance.Options{Program: program, Build: acceptance.Build{Version: b.Version, Revision: b.Revision, Modified: b.Modified}, Python: g.interpreter(ctx),
+		Device: g.device, Environ: g.environ, Only: g.checks, Tiny: g.tiny, Begin: g.begins, End: g.ends}
+	if !g.all {
+		o.Limit = time.Duration(math.Round(g.minutes * float64(time.Minute)))
+	}
+	if g.keep != "" {
+		o.Folder, err = filepath.Abs(g.keep)
+		return o, none, err
+	}
+	o.Folder, err = os.MkdirTemp("", "gmemtop-checks-")
+	if err != nil {
+		return o, none, fmt.Errorf("no folder for the checks: %w; name one with --keep", err)
+	}
+	return o, func() { os.RemoveAll(o.Folder) }, nil
+}
+
+// interpreter returns the Python that trains: the one that was named, or python3 where it has torch.
+func (g *gpuReport) interpreter(ctx context.Context) string {
+	if g.python != "" {
+		if path, err := filepath.Abs(g.python); err == nil && strings.ContainsRune(g.python, filepath.Separator) {
+			return path
+		}
+		return g.python
+	}
+	if path, err := runPython(ctx, "import importlib.util, sys; print(sys.executable if importlib.util.find_spec('torch') else '')"); err == nil {
+		return strings.TrimSpace(path)
+	}
+	return ""
+}
+
+func (g *gpuReport) begins(c acceptance.Check) {
+	if isTerminal(g.err) && !g.flags.quiet && g.env("TERM") != "dumb" {
+		fmt.Fprintf(g.err, "\r\x1b[K%s ...", c.Name)
+	}
+}
+
+func (g *gpuReport) ends(r acceptance.Result) {
+	if g.flags.quiet {
+		return
+	}
+	if isTerminal(g.err) && g.env("TERM") != "dumb" {
+		fmt.Fprint(g.err, "\r\x1b[K")
+	}
+	fmt.Fprintf(g.err, "%-24s %s\n", r.Check, r)
+}
+
+// summary says what is in the file, and what to do with it.
+func (g *gpuReport) summary(w io.Writer, r *acceptance.Report) error {
+	if _, err := fmt.Fprintf(w, "This is all that %s holds:\n\n", g.file); err != nil {
+		return err
+	}
+	if err := r.WriteText(w); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "\nIt names no person, machine, file or process, and nothing was sent. Read it, then attach it to an issue of the project:\n"+
+		"it becomes rows of docs/gpu-results.md.\n")
+	return err
+}

@@ -1,0 +1,18 @@
+"""Train a little, write a memory snapshot to the file that is named, and print what torch counts at that moment, as one line of JSON."""
+import json
+import sys
+
+import torch
+
+torch.cuda.memory._record_memory_history(max_entries=100000)
+model = torch.nn.Sequential(*[torch.nn.Linear(256, 256) for _ in range(6)]).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+for batch in (100, 300, 700, 300):
+    optimizer.zero_grad()
+    model(torch.randn(batch, 256, device="cuda")).square().mean().backward()
+    optimizer.step()
+torch.cuda.synchronize()
+stats = torch.cuda.memory_stats()
+torch.cuda.memory._dump_snapshot(sys.argv[1])
+print(json.dumps({name: stats[name + ".all." + when] for name, when in (("allocated_bytes", "current"), ("reserved_bytes", "current"), ("active_bytes", "current"))}
+                 | {"peak_" + name: stats[name + ".all.peak"] for name in ("allocated_bytes", "reserved_bytes", "active_bytes")}))

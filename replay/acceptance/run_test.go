@@ -1,0 +1,207 @@
+//go:build unix
+
+package acceptance
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// stage is a session on a GPU that does not exist, with a script in place of gmemtop.
+func stage(t *testing.T, program string) *session {
+	t.Helper()
+	folder := t.TempDir()
+	file := filepath.Join(folder, "gmemtop")
+	if err := os.WriteFile(file, []byte("#!/bin/sh\n"+program+"\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s := newSession(Options{Program: file, Folder: folder, Environ: os.Environ(), Build: Build{Version: "v1.2.3", Revision: "0123abcd"}})
+	s.facts.gpu = GPU{Name: "NVIDIA Test 24GB", Memory: 24 << 30, Driver: "590.00", CUDA: "13.2", Count: 1}
+	s.facts.torch = &Torch{Version: "2.15.0+cu132", CUDA: "13.2", Python: "3.11.7"}
+	s.size = tiny
+	return s
+}
+
+// one returns the result of a list of one check.
+func one(t *testing.T, s *session, name string) Result {
+	t.Helper()
+	c, ok := Find(name)
+	if !ok {
+		t.Fatalf("no check %s", name)
+	}
+	r, err := s.all(t.Context(), []Check{c})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Results[0]
+}
+
+func TestAFailingCheckIsReportedAsFailed(t *testing.T) {
+	for _, c := range []struct {
+		program string
+		want    Outcome
+		reason  string
+	}{
+		{`echo '{"findings": [{"name": "nvml", "available": true}]}'`, OK, ""},
+		{`echo '{"findings": []}'`, Failed, "doctor says nothing about GPUs"},
+		{`echo 'not JSON'`, Failed, "doctor's JSON"},
+		{`echo "gmemtop: device lost at /home/jane/x" >&2; exit 1`, Failed, "device lost at <path> (exit code 1)"},
+		{`echo "gmemtop: this program was built without CUDA" >&2; exit 5`, Skipped, "this program was built without CUDA"},
+		{`kill -SEGV $$`, Failed, "code"},
+	} {
+		r := one(t, stage(t, c.program), "doctor")
+		if r.Outcome != c.want || !strings.Contains(r.Reason, c.reason) {
+			t.Errorf("%s: %+v", c.program, r)
+		}
+	}
+}
+
+// A plan whose bytes were not verified, or a comparison that measured nothing, is never ok.
+func TestAPlanThatWasNotVerifiedFailsTheCheck(t *testing.T) {
+	row := `{"manager": "%s", "executor": "ideal", "target": "%s", "available": true, "verified": %v, "footprint_bytes": %d, "overhead": %g}`
+	sim := fmt.Sprintf(row, "autoswap", "sim", false, 1000, 0.1)
+	for _, c := range []struct {
+		rows         []string
+		want         Outcome
+		asPredicted  float64
+		withVerified float64
+	}{
+		{[]string{sim, fmt.Sprintf(row, "autoswap", "cuda:0", true, 1010, 0.11)}, OK, 1, 1},
+		{[]string{sim, fmt.Sprintf(row, "autoswap", "cuda:0", true, 1030, 0.11)}, OK, 0, 1},
+		{[]string{sim, fmt.Sprintf(row, "autoswap", "cuda:0", true, 1010, 0.13)}, OK, 0, 1},
+		{[]string{sim, fmt.Sprintf(row, "autoswap", "cuda:0", false, 1010, 0.11)}, Failed, 1, 0},
+		{[]string{sim}, Failed, 0, 0},
+	} {
+		text := `{"problem": {"step_time_ns": 1000}, "results": [` + strings.Join(c.rows, ", ") + `]}`
+		r := one(t, stage(t, "cat <<'END'\n"+text+"\nEND"), "compare-ResNet-50-75")
+		verified, _ := r.Figure("verified", "")
+		predicted, _ := r.Figure("as_predicted", "")
+		if r.Outcome != c.want || predicted != c.asPredicted || verified != c.withVerified {
+			t.Errorf("%s: %+v", text, r)
+		}
+	}
+}
+
+func TestABrokenCheckFailsAloneAndTheRestGoesOn(t *testing.T) {
+	s := stage(t, "")
+	list := []Check{
+		{Name: "doctor", run: func(context.Context, *trial) error { panic("oh") }},
+		{Name: "attach", run: func(context.Context, *trial) error { return nil }},
+		{Name: "ranks", needs: needTwoGPUs, run: func(context.Context, *trial) error { return nil }},
+		{Name: "oom", Least: time.Hour, run: func(context.Context, *trial) error { return nil }},
+	}
+	s.end = time.Now().Add(time.Minute)
+	r, err := s.all(t.Context(), list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []Outcome
+	for _, x := range r.Results {
+		got = append(got, x.Outcome)
+	}
+	if fmt.Sprint(got) != "[failed ok skipped not_run]" || r.Failed() != 1 {
+		t.Errorf("%v", r.Results)
+	}
+	// What was ok is not run again in the same folder, and nothing else is taken from it.
+	again := newSession(s.Options)
+	again.facts, again.size = s.facts, s.size
+	for i := range list {
+		list[i].run = func(context.Context, *trial) error { return errors.New("again") }
+	}
+	if r, err = again.all(t.Context(), list); err != nil || r.Failed() != 2 || r.Results[1].Outcome != OK {
+		t.Errorf("%v, %v", r, err)
+	}
+	other := newSession(s.Options)
+	other.facts, other.size = s.facts, s.size
+	other.facts.gpu.Name = "NVIDIA Another"
+	if r, err = other.all(t.Context(), list[1:2]); err != nil || r.Failed() != 1 {
+		t.Errorf("a result on another card was taken over: %v, %v", r, err)
+	}
+}
+
+func TestACheckThatDoesNotEndIsStoppedByTheTime(t *testing.T) {
+	s := stage(t, "sleep 1000 & sleep 1000")
+	s.end = time.Now().Add(300 * time.Millisecond)
+	c, _ := Find("doctor")
+	c.Least = 0
+	r, err := s.all(t.Context(), []Check{c})
+	if err != nil || r.Results[0].Outcome != NotRun {
+		t.Errorf("%v, %v", r, err)
+	}
+	if left := marked(tokenName + "=" + s.token); len(left) > 0 {
+		t.Errorf("processes %v are left", left)
+	}
+}
+
+// Stopping ends the program, its group, and what left the group for a session of its own and ignores every signal that may be ignored.
+func TestStoppingLeavesNoProcess(t *testing.T) {
+	if _, err := exec.LookPath("setsid"); err != nil {
+		t.Skip("needs setsid: a program that starts another one in a session of its own")
+	}
+	s := stage(t, "trap '' TERM HUP INT; setsid sh -c \"trap '' TERM HUP INT; while :; do sleep 1; done\" & touch started; while :; do sleep 1; done")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() {
+		for {
+			if _, err := os.Stat(filepath.Join(s.Folder, "started")); err == nil && len(marked(tokenName+"="+s.token)) >= 2 {
+				cancel()
+				return
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}()
+	c, _ := Find("doctor")
+	if _, err := s.all(ctx, []Check{c}); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		left := alive(marked(tokenName + "=" + s.token))
+		if len(left) == 0 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("processes %v are left", left)
+		}
+	}
+}
+
+// alive returns the processes that can still be signalled.
+func alive(pids []int) []int {
+	var list []int
+	for _, pid := range pids {
+		if syscall.Kill(pid, 0) == nil {
+			list = append(list, pid)
+		}
+	}
+	return list
+}
+
+// The environment of a user reaches no gmemtop that is checked.
+func TestSettingsOfTheUserReachNoCheck(t *testing.T) {
+	s := stage(t, `echo "gmemtop: $(env | grep -c '^GMEMTOP_BUDGET') settings" >&2; exit 1`)
+	s.Environ = append(s.Environ, "GMEMTOP_BUDGET=1GiB")
+	if r := one(t, s, "doctor"); !strings.HasPrefix(r.Reason, "0 settings") {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestScriptsAreUnpacked(t *testing.T) {
+	dir := t.TempDir()
+	if err := unpack(dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"gpt2.py", "learn.py"} {
+		if b, err := os.ReadFile(filepath.Join(dir, name)); err != nil || !bytes.Contains(b, []byte("torch")) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

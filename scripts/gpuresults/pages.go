@@ -1,0 +1,57 @@
+package main
+
+import (
+	"regexp"
+	"strings"
+)
+
+// about finds the words of sentences that speak of GPUs.
+var about = regexp.MustCompile(`(?i)\b(?:gpus?|cuda|nvml|nccl|cudnn|cublas|nvidia|nvlink|tensor ?cores?|h100|a100|v100)\b|libcuda|libc10_cuda|torch\.cuda|\bdriver's?\b|pinned`)
+
+// sentences cuts a page of Markdown into what can be quoted: sentences of paragraphs and of list items, rows of tables, lines of code, and headings, each with
+// single spaces.
+func sentences(page string) []string {
+	var out, paragraph []string
+	flush := func() {
+		text := strings.Join(paragraph, " ")
+		paragraph = nil
+		for text != "" {
+			at := end.FindStringIndex(text)
+			if at == nil {
+				out = append(out, text)
+				return
+			}
+			out = append(out, text[:at[0]+1])
+			text = strings.TrimSpace(text[at[0]+1:])
+		}
+	}
+	code := false
+	for line := range strings.Lines(page) {
+		trimmed := strings.Join(strings.Fields(line), " ")
+		switch {
+		case strings.HasPrefix(trimmed, "```"):
+			flush()
+			code = !code
+		case code, strings.HasPrefix(trimmed, "#"), strings.HasPrefix(trimmed, "|"):
+			flush()
+			if trimmed != "" {
+				out = append(out, trimmed)
+			}
+		case trimmed == "":
+			flush()
+		case strings.HasPrefix(trimmed, "- "):
+			flush()
+			paragraph = append(paragraph, trimmed)
+		default:
+			paragraph = append(paragraph, trimmed)
+		}
+	}
+	flush()
+	return out
+}
+
+// end finds the end of a sentence: a full stop before a space and a capital letter, or before markup that begins one.
+var end = regexp.MustCompile("[.!?] +[A-Z`*\\[(]")
+
+// spaced puts single spaces in place of all white space.
+func spaced(s string) string { return strings.Join(strings.Fields(s), " ") }
