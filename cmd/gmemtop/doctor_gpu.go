@@ -19,7 +19,8 @@ import (
 	"github.com/gmemtop/gmemtop/replay/acceptance"
 )
 
-// gpuReport is doctor with --gpu-report: checks on the GPU of this machine, and one redacted file of what they found.
+// gpuReport is doctor with --gpu-report: checks on the GPU of this machine, and one redacted file of what
+// they found.
 type gpuReport struct {
 	*app
 	file    string

@@ -18,7 +18,8 @@ import (
 	"github.com/gmemtop/gmemtop/replay/acceptance"
 )
 
-// reporting prepares doctor --gpu-report on a machine, and returns the file that it will write. collect takes the error of the command and returns what it did.
+// reporting prepares doctor --gpu-report on a machine, and returns the file that it will write. collect takes
+// the error of the command and returns what it did.
 func reporting(t *testing.T, m standin.Machine, arguments ...string) (cmd *exec.Cmd, file string, collect func(error) standintest.Result) {
 	t.Helper()
 	lib := standintest.Library(t)
@@ -110,7 +111,8 @@ func TestQuickAGPUReportOnTheStandIn(t *testing.T) {
 	}
 }
 
-// A GPU that is lost while a check runs is a check that failed, and an exit code of its own; the checks behind it still run.
+// A GPU that is lost while a check runs is a check that failed, and an exit code of its own; the checks
+// behind it still run.
 func TestQuickAFailingGPUIsReported(t *testing.T) {
 	r, did := reported(t, standin.Machine{Fail: []string{"cudaMalloc:1=700"}}, "--checks", "snapshot,doctor")
 	x, _ := r.Result("snapshot")
@@ -183,7 +185,8 @@ func runningIn(t *testing.T, dir string) []string {
 	return found
 }
 
-// open are checks that fail on the stand-in for a reason that is not understood yet. No claim names this test for them. One that is ok again leaves the list.
+// open are checks that fail on the stand-in for a reason that is not understood yet. No claim names this test
+// for them. One that is ok again leaves the list.
 var open = map[string]string{
 	"live-gpt2": "under dtr some tensors that are made again are not the same to the bit, and the plan is turned off",
 	"pool-gpt2": "a pool serves less than half of what is planned, and the plan ends",

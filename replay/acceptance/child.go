@@ -18,10 +18,12 @@ import (
 
 // Processes
 //
-// A check runs gmemtop and trainings, and gmemtop starts processes of its own, some of them in sessions of their own. All of them have to be gone when the
-// check is over or somebody presses ctrl-c. Three things see to that: each child leads a process group, which is signalled as a whole; each carries a random
-// token in its environment, which its descendants inherit and by which /proc finds those that left the group; and trainings without an end of their own
-// set an alarm, for the case that this process is killed and can do nothing.
+// A check runs gmemtop and trainings, and gmemtop starts processes of its own, some of them in sessions of
+// their own. All of them have to be gone when the check is over or somebody presses ctrl-c. Three things see
+// to that: each child leads a process group, which is signalled as a whole; each carries a random token in
+// its environment, which its descendants inherit and by which /proc finds those that left the group; and
+// trainings without an end of their own set an alarm, for the case that this process is killed and can do
+// nothing.
 
 // tokenName is the variable that marks every process of a run.
 const tokenName = "GMEMTOP_CHECK_TOKEN"
@@ -35,7 +37,8 @@ func newToken() string {
 	return hex.EncodeToString(b[:])
 }
 
-// environ is the environment of children: what they keep goes to the folder, and no setting of the user's reaches the gmemtop that is checked.
+// environ is the environment of children: what they keep goes to the folder, and no setting of the user's
+// reaches the gmemtop that is checked.
 func (s *session) environ(more ...string) []string {
 	var env []string
 	for _, v := range s.Environ {
@@ -98,7 +101,8 @@ func (c *child) running() bool {
 	}
 }
 
-// wait waits for the end of the process, which it brings about where ctx ends first, and returns ctx's error then.
+// wait waits for the end of the process, which it brings about where ctx ends first, and returns ctx's error
+// then.
 func (c *child) wait(ctx context.Context) error {
 	select {
 	case <-c.done:
@@ -137,8 +141,9 @@ func (e *ended) Error() string {
 	return fmt.Sprintf("%s (exit code %d)", e.said, e.code)
 }
 
-// limited runs a program to its end, for no longer than limit, and returns what it printed and its exit code. The error is nil where it ended by itself with an
-// exit code of those that are accepted. Exit code 5 of gmemtop, which means that this machine cannot, skips the check.
+// limited runs a program to its end, for no longer than limit, and returns what it printed and its exit code.
+// The error is nil where it ended by itself with an exit code of those that are accepted. Exit code 5 of
+// gmemtop, which means that this machine cannot, skips the check.
 func (t *trial) limited(ctx context.Context, limit time.Duration, accepted []int, env []string, argv ...string) ([]byte, int, error) {
 	limit = t.allow(limit)
 	inner, cancel := context.WithTimeout(ctx, limit)
@@ -237,7 +242,8 @@ func (s *session) sweep() {
 	}
 }
 
-// marked returns the processes of this machine that were started with a variable in their environment. It finds none where there is no /proc.
+// marked returns the processes of this machine that were started with a variable in their environment. It
+// finds none where there is no /proc.
 func marked(variable string) []int {
 	list, _ := filepath.Glob("/proc/[0-9]*/environ")
 	var pids []int

@@ -52,7 +52,8 @@ func (s *session) look(ctx context.Context) error {
 	return nil
 }
 
-// choose translates the number of the device into what CUDA and NVML call it. CUDA counts what CUDA_VISIBLE_DEVICES leaves, NVML counts all.
+// choose translates the number of the device into what CUDA and NVML call it. CUDA counts what
+// CUDA_VISIBLE_DEVICES leaves, NVML counts all.
 func (s *session) choose() (string, error) {
 	seen := ""
 	for _, v := range s.Environ {
@@ -223,8 +224,9 @@ type compared struct {
 	Results []comparedRow
 }
 
-// compare runs gmemtop compare and reads its JSON. Where the budget is below what must reside, gmemtop ends with code 3 and prints no JSON: the error is an
-// [ended] then. Where gmemtop failed and printed JSON all the same, both are returned.
+// compare runs gmemtop compare and reads its JSON. Where the budget is below what must reside, gmemtop ends
+// with code 3 and prints no JSON: the error is an [ended] then. Where gmemtop failed and printed JSON all the
+// same, both are returned.
 func (t *trial) compare(ctx context.Context, limit time.Duration, args ...string) (*compared, error) {
 	from := t.logged()
 	out, code, err := t.gmemtop(ctx, limit, []int{3}, append([]string{"compare", "--json"}, args...)...)
@@ -263,10 +265,12 @@ func calibrate(ctx context.Context, t *trial) error {
 	return nil
 }
 
-// managersByTime are lists of managers to compare, the longest first: the first for which there is time is taken.
+// managersByTime are lists of managers to compare, the longest first: the first for which there is time is
+// taken.
 var managersByTime = []string{"all", "caching,smartpool,autoswap,joint", "autoswap,joint", "autoswap"}
 
-// comparison makes a check that carries out plans of a network, or of an embedded sample, in a budget in percent of the peak.
+// comparison makes a check that carries out plans of a network, or of an embedded sample, in a budget in
+// percent of the peak.
 func comparison(what string, budget int) func(context.Context, *trial) error {
 	return func(ctx context.Context, t *trial) error {
 		switch what {
@@ -298,10 +302,12 @@ func comparisonOf(example string, budget int) func(context.Context, *trial) erro
 	}
 }
 
-// footprintTolerance and overheadTolerance are how close a measurement on a device has to come to be as predicted: a share of the footprint, and points of the step time.
+// footprintTolerance and overheadTolerance are how close a measurement on a device has to come to be as
+// predicted: a share of the footprint, and points of the step time.
 const footprintTolerance, overheadTolerance = 0.02, 0.02
 
-// onDevice carries out on the device the plans of as many managers, in as many iterations, as there is time for.
+// onDevice carries out on the device the plans of as many managers, in as many iterations, as there is time
+// for.
 func (t *trial) onDevice(ctx context.Context, budget int, lists []string, what ...string) error {
 	first, err := t.compare(ctx, time.Minute, append(what, "--managers", "caching")...)
 	if err != nil {
@@ -340,8 +346,9 @@ search:
 	return errors.Join(err, t.judge(c, iterations))
 }
 
-// measuringTime is how long it may take to measure managers on a device: a row each, some have two; three steps of warming up and half of the iterations
-// of keeping everything twice, the plan's own, and two that are traced; a fifth more, since plans are slower, and what pinning and checking take.
+// measuringTime is how long it may take to measure managers on a device: a row each, some have two; three
+// steps of warming up and half of the iterations of keeping everything twice, the plan's own, and two that
+// are traced; a fifth more, since plans are slower, and what pinning and checking take.
 func measuringTime(step int64, managers string, iterations int) time.Duration {
 	rows, planning := 46.0, 25.0
 	if managers != "all" {
@@ -352,7 +359,8 @@ func measuringTime(step int64, managers string, iterations int) time.Duration {
 	return time.Duration((rows*(steps*float64(step)/1e9*1.2+0.7) + planning) * 1e9)
 }
 
-// judge counts the plans that were measured, verified, and as predicted. A plan whose bytes were not verified fails the check.
+// judge counts the plans that were measured, verified, and as predicted. A plan whose bytes were not verified
+// fails the check.
 func (t *trial) judge(c *compared, iterations int) error {
 	type key struct{ manager, executor string }
 	predicted := map[key]comparedRow{}

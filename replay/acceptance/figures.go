@@ -53,7 +53,8 @@ var vocabulary = map[string]struct{ unit, words string }{
 	"ranks":                {unitCount, "ranks"},
 }
 
-// Subjects are what a figure can belong to where several have one: managers of memory, and what doctor looks at.
+// Subjects are what a figure can belong to where several have one: managers of memory, and what doctor looks
+// at.
 var Subjects = []string{
 	"caching", "expandable", "smartpool", "smartpool-ff", "smartpool-swap", "stalloc", "exact", "autoswap", "capuchin", "delta", "joint", "sqrt", "dtr", "vdnn-all",
 	"nvidia driver", "nvml", "replay on a GPU", "run", "attach", "probes",

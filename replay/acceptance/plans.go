@@ -12,11 +12,12 @@ import (
 	"time"
 )
 
-// liveFootprint and liveStep are how close a plan in a running training has to come to be as predicted: a share of the footprint, and of the step.
+// liveFootprint and liveStep are how close a plan in a running training has to come to be as predicted: a
+// share of the footprint, and of the step.
 const liveFootprint, liveStep = 0.03, 0.07
 
-// carried makes a check that has a running training carry out plans of these managers, one after the other, and then compares what it learned with a training
-// of as many steps without any.
+// carried makes a check that has a running training carry out plans of these managers, one after the other,
+// and then compares what it learned with a training of as many steps without any.
 func carried(example, managers string) func(context.Context, *trial) error {
 	return func(ctx context.Context, t *trial) error {
 		began := time.Now()
@@ -58,7 +59,8 @@ func carried(example, managers string) func(context.Context, *trial) error {
 	}
 }
 
-// share is the budget of plans in a training. PyTorch's allocator leaves more of a tiny network's memory empty.
+// share is the budget of plans in a training. PyTorch's allocator leaves more of a tiny network's memory
+// empty.
 func (t *trial) share() string {
 	if t.size.name == tiny.name {
 		return "50%"
@@ -107,7 +109,8 @@ const (
 	saysOff = " is not carried out"
 )
 
-// planned trains under a plan until it has been on for a while, or is given up, and returns what the training printed.
+// planned trains under a plan until it has been on for a while, or is given up, and returns what the training
+// printed.
 func (t *trial) planned(ctx context.Context, manager string, flags []string, script ...string) ([]byte, error) {
 	stop := t.path("-planned.stop")
 	os.Remove(stop)
@@ -145,8 +148,8 @@ func (t *trial) planned(ctx context.Context, manager string, flags []string, scr
 	return out, nil
 }
 
-// beside makes a check that has torch save memory in a way of its own, and then a plan in the memory that this takes, by the first of the managers whose plan can be
-// carried out.
+// beside makes a check that has torch save memory in a way of its own, and then a plan in the memory that
+// this takes, by the first of the managers whose plan can be carried out.
 func beside(example, how string, managers ...string) func(context.Context, *trial) error {
 	return func(ctx context.Context, t *trial) error {
 		out, err := t.script(ctx, 2*time.Minute, nil, slices.Concat([]string{"learn.py", how}, t.example(example, "--steps", "20"))...)
@@ -185,8 +188,9 @@ func (t *trial) ranOut(err error, from int64) bool {
 	return err != nil && !errors.Is(err, errNoTime) && strings.Contains(strings.ToLower(t.said(from)), "out of memory")
 }
 
-// largestBatch makes a check that finds the largest batch that trains in a limited memory, to an eighth, by doubling and halving; then it trains factor times as
-// much under a plan. The papers' factors are of other cards.
+// largestBatch makes a check that finds the largest batch that trains in a limited memory, to an eighth, by
+// doubling and halving; then it trains factor times as much under a plan. The papers' factors are of other
+// cards.
 func largestBatch(factor float64, example string, flags ...string) func(context.Context, *trial) error {
 	return func(ctx context.Context, t *trial) error {
 		capped := strconv.FormatFloat(t.size.cap, 'g', -1, 64)
@@ -243,7 +247,8 @@ func largestBatch(factor float64, example string, flags ...string) func(context.
 	}
 }
 
-// beyond makes a check of what the paper on vDNN is known for: VGG-16 at batch 256, which takes 28 GB, trains in 12. Smaller networks get the same share.
+// beyond makes a check of what the paper on vDNN is known for: VGG-16 at batch 256, which takes 28 GB, trains
+// in 12. Smaller networks get the same share.
 func beyond(manager string) func(context.Context, *trial) error {
 	return func(ctx context.Context, t *trial) error {
 		const batch, paper = 256, 12.0 / 28

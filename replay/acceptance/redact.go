@@ -11,17 +11,18 @@ import (
 	"unicode/utf8"
 )
 
-// The problem: a message that a check ends with comes from gmemtop, Python or the driver, and may name files, people and machines.
-// It goes into a file that strangers read.
+// The problem: a message that a check ends with comes from gmemtop, Python or the driver, and may name files,
+// people and machines. It goes into a file that strangers read.
 //
-// The way chosen: a message is cut into words, and only words of known kinds stay: plain words, short numbers, numbers with a unit,
-// versions, and names of functions and settings of the libraries involved. Anything else becomes a placeholder that says what
-// it looked like. Names of this machine and its user go first, wherever they stand. Linear in the message, which is cut off at
-// its limits.
+// The way chosen: a message is cut into words, and only words of known kinds stay: plain words, short
+// numbers, numbers with a unit, versions, and names of functions and settings of the libraries involved.
+// Anything else becomes a placeholder that says what it looked like. Names of this machine and its user go
+// first, wherever they stand. Linear in the message, which is cut off at its limits.
 //
 // Rejected: patterns for what must not stay. Each new kind of message would be a new leak.
 
-// Redactor takes out of messages whatever says who ran a program, where, and on which machine. It is safe for concurrent use.
+// Redactor takes out of messages whatever says who ran a program, where, and on which machine. It is safe for
+// concurrent use.
 type Redactor struct {
 	names []string        // lower case, at least four bytes each, longest first: replaced wherever they stand
 	short map[string]bool // lower case, shorter than that: replaced where they are whole words
@@ -95,8 +96,8 @@ var (
 	beforeNow = map[string]bool{"error": true, "code": true, "exit": true, "status": true, "signal": true}
 )
 
-// Redact returns the message on one line, without anything that could name a person, a machine, a file or a process, and no longer
-// than 300 bytes.
+// Redact returns the message on one line, without anything that could name a person, a machine, a file or a
+// process, and no longer than 300 bytes.
 func (r *Redactor) Redact(message string) string {
 	message = spaced(clip(message, longestRaw))
 	folded := lower(message)
@@ -124,7 +125,8 @@ func (r *Redactor) Redact(message string) string {
 	return b.String()
 }
 
-// word returns a word as it may stay, with the punctuation around it. A number may stay for the word before it or behind it.
+// word returns a word as it may stay, with the punctuation around it. A number may stay for the word before
+// it or behind it.
 func (r *Redactor) word(w, before, next string) string {
 	core := strings.TrimLeft(w, opening)
 	head := w[:len(w)-len(core)]
@@ -172,7 +174,8 @@ func (r *Redactor) hasShort(w string) bool {
 	return false
 }
 
-// unquote puts a placeholder in place of each quotation: what people and programs quote is somebody's text. One that does not end goes on to the end.
+// unquote puts a placeholder in place of each quotation: what people and programs quote is somebody's text.
+// One that does not end goes on to the end.
 func unquote(s string) string {
 	var b strings.Builder
 	for s != "" {
@@ -220,7 +223,8 @@ func openingQuote(s string) int {
 
 func isLetter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
 
-// hide replaces a name in a message by one character that no message has. folded is the message in lower case.
+// hide replaces a name in a message by one character that no message has. folded is the message in lower
+// case.
 func hide(message, folded, name string) (string, string) {
 	var m, f strings.Builder
 	for {
@@ -237,7 +241,8 @@ func hide(message, folded, name string) (string, string) {
 	return m.String() + message, f.String() + folded
 }
 
-// spaced makes a text one line of single spaces, without control characters and without bytes that are no text.
+// spaced makes a text one line of single spaces, without control characters and without bytes that are no
+// text.
 func spaced(s string) string {
 	return strings.Join(strings.FieldsFunc(strings.ToValidUTF8(s, " "), func(c rune) bool { return unicode.IsSpace(c) || !unicode.IsPrint(c) }), " ")
 }

@@ -26,8 +26,9 @@ const (
 	NotRun  Outcome = "not_run" // there was no time left, or it was not asked for
 )
 
-// Report is what the checks found on one GPU. These fields are the whole of what a report file holds: nothing that names a person, a
-// machine, a file or a process has a place in it, and [Report.Validate] holds each text to its form.
+// Report is what the checks found on one GPU. These fields are the whole of what a report file holds: nothing
+// that names a person, a machine, a file or a process has a place in it, and [Report.Validate] holds each
+// text to its form.
 type Report struct {
 	SchemaVersion int `json:"schema_version"`
 	// Day is when the checks ran, in UTC: 2026-11-22.
@@ -66,7 +67,8 @@ type GPU struct {
 	MIG    bool   `json:"mig"`
 	// Count is how many GPUs the machine shows.
 	Count int `json:"count"`
-	// StandIn says that this is no GPU but the stand-in that tests use. Such a report is no evidence about a GPU.
+	// StandIn says that this is no GPU but the stand-in that tests use. Such a report is no evidence about a
+	// GPU.
 	StandIn bool `json:"stand_in"`
 }
 
@@ -140,7 +142,8 @@ func fit(form, text, otherwise string) string {
 	return otherwise
 }
 
-// Validate returns an error that names the first field that a report must not have, or has in another form than is allowed.
+// Validate returns an error that names the first field that a report must not have, or has in another form
+// than is allowed.
 func (r *Report) Validate() error {
 	if r.SchemaVersion != SchemaVersion {
 		return fmt.Errorf("schema_version %d is not %d: use the gmemtop that wrote it", r.SchemaVersion, SchemaVersion)

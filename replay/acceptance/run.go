@@ -80,8 +80,8 @@ func (t *trial) log(format string, args ...any) {
 	fmt.Fprintf(f, format+"\n", args...)
 }
 
-// Run runs the checks. Where ctx ends it ends every process that it started and returns ctx's error. A check that fails is no error of Run.
-// The error wraps [ErrNoGPU] where there is no GPU, and says then what to do.
+// Run runs the checks. Where ctx ends it ends every process that it started and returns ctx's error. A check
+// that fails is no error of Run. The error wraps [ErrNoGPU] where there is no GPU, and says then what to do.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	for _, name := range o.Only {
 		if _, ok := Find(name); !ok {
@@ -211,7 +211,8 @@ func (s *session) lacks(n need) string {
 	return ""
 }
 
-// allow returns how long something may take that a GPU does within most. The stand-in computes on processors that others use too.
+// allow returns how long something may take that a GPU does within most. The stand-in computes on processors
+// that others use too.
 func (s *session) allow(most time.Duration) time.Duration {
 	if s.facts.gpu.StandIn {
 		return 10 * most

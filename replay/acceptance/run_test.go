@@ -142,7 +142,8 @@ func TestACheckThatDoesNotEndIsStoppedByTheTime(t *testing.T) {
 	}
 }
 
-// Stopping ends the program, its group, and what left the group for a session of its own and ignores every signal that may be ignored.
+// Stopping ends the program, its group, and what left the group for a session of its own and ignores every
+// signal that may be ignored.
 func TestStoppingLeavesNoProcess(t *testing.T) {
 	if _, err := exec.LookPath("setsid"); err != nil {
 		t.Skip("needs setsid: a program that starts another one in a session of its own")

@@ -2,7 +2,6 @@ package acceptance
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,7 +12,6 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -61,161 +59,6 @@ func (s *session) sizeFor() size {
 // example returns the command line of an example.
 func (t *trial) example(name string, more ...string) []string {
 	return slices.Concat([]string{filepath.Join(t.Folder, name+".py")}, t.size.flags[name], more)
-}
-
-// stepLine is what a training prints of one step.
-type stepLine struct {
-	number int
-	loss   string // as it was printed: equal texts are equal losses
-	ms     float64
-}
-
-var stepForm = regexp.MustCompile(`(?m)^step (\d+) loss (\S+) (\S+) ms$`)
-
-// stepsOf reads the steps that a training printed.
-func stepsOf(out []byte) []stepLine {
-	var steps []stepLine
-	for _, m := range stepForm.FindAllSubmatch(out, -1) {
-		n, _ := strconv.Atoi(string(m[1]))
-		ms, err := strconv.ParseFloat(string(m[3]), 64)
-		if err == nil {
-			steps = append(steps, stepLine{n, string(m[2]), ms})
-		}
-	}
-	return steps
-}
-
-// medianOfLast returns the median time of the last steps, at most ten, in milliseconds.
-func medianOfLast(steps []stepLine) float64 {
-	last := slices.Clone(steps[max(0, len(steps)-10):])
-	if len(last) == 0 {
-		return 0
-	}
-	slices.SortFunc(last, func(a, b stepLine) int { return cmp.Compare(a.ms, b.ms) })
-	return last[(len(last)-1)/2].ms
-}
-
-// meanAfterWarmUp returns the mean time of all steps behind the tenth, in milliseconds.
-func meanAfterWarmUp(steps []stepLine) float64 {
-	sum, n := 0.0, 0
-	for _, s := range steps {
-		if s.number > 10 {
-			sum, n = sum+s.ms, n+1
-		}
-	}
-	if n == 0 {
-		return 0
-	}
-	return sum / float64(n)
-}
-
-// sameLosses reports whether two trainings printed the same losses to the digit.
-func sameLosses(a, b []stepLine) bool {
-	return len(a) > 0 && slices.EqualFunc(a, b, func(x, y stepLine) bool { return x.number == y.number && x.loss == y.loss })
-}
-
-// learned is what learn.py says of a training that ended: behind which step, and a digest of all parameters, gradients and buffers then.
-type learned struct {
-	steps  int
-	digest string
-}
-
-// learnedOf reads that, and the peak of the last ten steps in bytes.
-func learnedOf(out []byte) (l learned, peak int64, ok bool) {
-	for line := range strings.Lines(string(out)) {
-		f := strings.Fields(line)
-		switch {
-		case len(f) == 3 && f[0] == "digest":
-			n, err := strconv.Atoi(f[1])
-			l, ok = learned{n, f[2]}, err == nil
-		case len(f) == 2 && f[0] == "peak":
-			peak, _ = strconv.ParseInt(f[1], 10, 64)
-		}
-	}
-	return l, peak, ok
-}
-
-// job is a training that runs beside gmemtop.
-type job struct {
-	*child
-	t    *trial
-	file string // what it prints
-	stop string // it ends when this file is there
-}
-
-// longest is when a training without an end of its own ends at the latest, whatever became of this process.
-const longest = 10 * time.Minute
-
-// train starts learn.py in the background. It ends behind step last, or, where that is 0, when it is told to.
-func (t *trial) train(name, example string, last int, more ...string) (*job, error) {
-	j := &job{t: t, file: t.path("-" + name + ".txt"), stop: t.path("-" + name + ".stop")}
-	os.Remove(j.stop)
-	out, err := os.Create(j.file)
-	if err != nil {
-		return nil, err
-	}
-	defer out.Close()
-	argv := slices.Concat([]string{t.Python, "learn.py", "plain"}, t.example(example, "--deterministic", "--steps", "1000000"), more)
-	j.child, err = t.start(out, []string{"STOP=" + j.stop, "LAST=" + strconv.Itoa(last), "MOST=" + strconv.Itoa(int(t.allow(longest).Seconds()))}, argv...)
-	return j, err
-}
-
-// printed returns what the training printed so far.
-func (j *job) printed() []byte {
-	b, _ := os.ReadFile(j.file)
-	return b
-}
-
-// warm waits until the training has done some steps.
-func (j *job) warm(ctx context.Context) error {
-	err := j.t.poll(ctx, 90*time.Second, func() bool { return len(stepsOf(j.printed())) >= 3 || !j.running() })
-	if err == nil && !j.running() {
-		return j.broke()
-	}
-	return err
-}
-
-// broke is the error of a training that ended by itself.
-func (j *job) broke() error {
-	return fmt.Errorf("the training ended too early: %s", j.t.lastSaid(0))
-}
-
-// end waits for a training that was told to end, or ends by itself, and reads what it learned.
-func (j *job) end(ctx context.Context, limit time.Duration) (learned, error) {
-	inner, cancel := context.WithTimeout(ctx, j.t.allow(limit))
-	defer cancel()
-	err := j.wait(inner)
-	switch {
-	case ctx.Err() != nil:
-		return learned{}, errNoTime
-	case err != nil:
-		return learned{}, fmt.Errorf("the training did not end well: %w; %s", err, j.t.lastSaid(0))
-	}
-	l, _, ok := learnedOf(j.printed())
-	if !ok {
-		return learned{}, errors.New("the training does not say what it learned")
-	}
-	return l, nil
-}
-
-// tell has the training end behind its next step.
-func (j *job) tell() error { return os.WriteFile(j.stop, nil, 0o600) }
-
-// poll looks five times a second whether something has come about.
-func (s *session) poll(ctx context.Context, limit time.Duration, done func() bool) error {
-	limit = s.allow(limit)
-	end := time.Now().Add(limit)
-	for !done() {
-		if time.Now().After(end) {
-			return fmt.Errorf("nothing came within %.0f s", limit.Seconds())
-		}
-		select {
-		case <-ctx.Done():
-			return errNoTime
-		case <-time.After(200 * time.Millisecond):
-		}
-	}
-	return nil
 }
 
 // record makes a check that records an example from its first step on.
@@ -294,7 +137,8 @@ func stats(example string) func(context.Context, *trial) error {
 	}
 }
 
-// attach attaches to a training, records some of its steps, detaches, and compares what it learns with a training that nobody watches.
+// attach attaches to a training, records some of its steps, detaches, and compares what it learns with a
+// training that nobody watches.
 func attach(ctx context.Context, t *trial) error {
 	j, err := t.train("watched", "gpt2", 0)
 	if err != nil {
@@ -331,7 +175,8 @@ func attach(ctx context.Context, t *trial) error {
 	return t.same(ctx, "gpt2", got, want)
 }
 
-// same fails unless two trainings learned the same. Where they did not, a third tells whether the machine gives the same twice at all.
+// same fails unless two trainings learned the same. Where they did not, a third tells whether the machine
+// gives the same twice at all.
 func (t *trial) same(ctx context.Context, example string, got, want learned) error {
 	if got == want {
 		return nil
@@ -387,7 +232,8 @@ func snapshot(ctx context.Context, t *trial) error {
 
 var triedToAllocate = regexp.MustCompile(`Tried to allocate ([0-9.]+) (bytes|KiB|MiB|GiB)`)
 
-// outOfMemory has gmemtop explain an out-of-memory error, and compares the request with the one in torch's own message.
+// outOfMemory has gmemtop explain an out-of-memory error, and compares the request with the one in torch's
+// own message.
 func outOfMemory(ctx context.Context, t *trial) error {
 	file := filepath.Join(t.Folder, "oom.pickle")
 	said, err := t.script(ctx, 90*time.Second, nil, "oom.py", file, strconv.Itoa(t.size.oom))
@@ -433,8 +279,8 @@ func outOfMemory(ctx context.Context, t *trial) error {
 	return errors.New("gmemtop names no request or no cause")
 }
 
-// segmentFor returns the segment that torch's allocator asks the driver for to serve a request: its message about an out-of-memory error names that
-// size (CUDACachingAllocator.cpp, get_allocation_size).
+// segmentFor returns the segment that torch's allocator asks the driver for to serve a request: its message
+// about an out-of-memory error names that size (CUDACachingAllocator.cpp, get_allocation_size).
 func segmentFor(request int64) int64 {
 	const mib = 1 << 20
 	switch {
@@ -446,7 +292,8 @@ func segmentFor(request int64) int64 {
 	return (request + 2*mib - 1) / (2 * mib) * (2 * mib)
 }
 
-// estimate predicts a training's memory without the GPU and compares that with what the allocator counts on it.
+// estimate predicts a training's memory without the GPU and compares that with what the allocator counts on
+// it.
 func estimate(ctx context.Context, t *trial) error {
 	argv := t.example("gpt2", "--steps", "3")
 	out, _, err := t.gmemtop(ctx, 90*time.Second, []int{3}, append([]string{"estimate", "--json", "--", t.Python}, argv...)...) // 3: it does not fit the preset
@@ -487,7 +334,8 @@ func estimate(ctx context.Context, t *trial) error {
 // printAgent prints the agent's source, which gmemtop run puts in front of PYTHONPATH.
 const printAgent = `import os; print(open(os.environ["PYTHONPATH"].split(os.pathsep)[0] + "/agent.py").read())`
 
-// overhead measures what the agent costs a step when nothing is captured. More than half a percent for certain is a failure, on a network of ordinary size.
+// overhead measures what the agent costs a step when nothing is captured. More than half a percent for
+// certain is a failure, on a network of ordinary size.
 func overhead(ctx context.Context, t *trial) error {
 	agent, _, err := t.gmemtop(ctx, 30*time.Second, nil, "run", "--headless", "--", t.Python, "-c", printAgent)
 	if err != nil {
@@ -518,7 +366,8 @@ func overhead(ctx context.Context, t *trial) error {
 	return nil
 }
 
-// history records one step in 20 by the allocator's own history, and compares losses and times with a training that nobody watches.
+// history records one step in 20 by the allocator's own history, and compares losses and times with a
+// training that nobody watches.
 func history(ctx context.Context, t *trial) error {
 	argv := t.example("gpt2", "--steps", "90", "--deterministic")
 	out, err := t.script(ctx, 2*time.Minute, nil, argv...)

@@ -1,12 +1,15 @@
-// Command gpuresults writes docs/gpu-results.md: what gmemtop claims about GPUs, and who has seen each claim hold.
+// Command gpuresults writes docs/gpu-results.md: what gmemtop claims about GPUs, and who has seen each claim
+// hold.
 //
-// The problem: gmemtop is developed without a GPU, and its pages make promises about GPUs. A reader has to see which of them a GPU has
-// confirmed, which only the stand-in GPU of our tests has, and which nobody. A page that people keep by hand drifts from both.
+// The problem: gmemtop is developed without a GPU, and its pages make promises about GPUs. A reader has to
+// see which of them a GPU has confirmed, which only the stand-in GPU of our tests has, and which nobody. A
+// page that people keep by hand drifts from both.
 //
-// The way chosen: docs/gpu-claims.json lists the claims as data. A claim quotes the sentences in which it stands, and names the checks of gmemtop doctor
-// --gpu-report and the tests on the stand-in that bear on it. Reports of users are files in docs/gpu-reports. This program joins the three. Its test holds
-// the list to the pages: every quotation still stands there, every sentence about GPUs is quoted by a claim or named as none, and tests and
-// checks exist.
+// The way chosen: docs/gpu-claims.json lists the claims as data. A claim quotes the sentences in which it
+// stands, and names the checks of gmemtop doctor --gpu-report and the tests on the stand-in that bear on it.
+// Reports of users are files in docs/gpu-reports. This program joins the three. Its test holds the list to
+// the pages: every quotation still stands there, every sentence about GPUs is quoted by a claim or named as
+// none, and tests and checks exist.
 //
 // The way rejected: marks in the pages themselves. They are noise for those who read the pages.
 //
@@ -110,7 +113,8 @@ func readClaims(file string) (*list, error) {
 	return &l, nil
 }
 
-// readReports reads the reports of users in order of their files' names. One that was taken on the stand-in is an error: it says nothing about a GPU.
+// readReports reads the reports of users in order of their files' names. One that was taken on the stand-in
+// is an error: it says nothing about a GPU.
 func readReports(dir string) ([]*acceptance.Report, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	if err != nil {
@@ -219,7 +223,8 @@ func count(r *acceptance.Report, o acceptance.Outcome) int {
 	return n
 }
 
-// onGPUs says what GPUs had to say of a claim, and whether one of them confirms it: in one report all of its checks are ok.
+// onGPUs says what GPUs had to say of a claim, and whether one of them confirms it: in one report all of its
+// checks are ok.
 func (c *claim) onGPUs(reports []*acceptance.Report) (cell string, held bool) {
 	if len(c.Checks) == 0 {
 		return "", false

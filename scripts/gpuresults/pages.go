@@ -8,8 +8,8 @@ import (
 // about finds the words of sentences that speak of GPUs.
 var about = regexp.MustCompile(`(?i)\b(?:gpus?|cuda|nvml|nccl|cudnn|cublas|nvidia|nvlink|tensor ?cores?|h100|a100|v100)\b|libcuda|libc10_cuda|torch\.cuda|\bdriver's?\b|pinned`)
 
-// sentences cuts a page of Markdown into what can be quoted: sentences of paragraphs and of list items, rows of tables, lines of code, and headings, each with
-// single spaces.
+// sentences cuts a page of Markdown into what can be quoted: sentences of paragraphs and of list items, rows
+// of tables, lines of code, and headings, each with single spaces.
 func sentences(page string) []string {
 	var out, paragraph []string
 	flush := func() {
@@ -50,7 +50,8 @@ func sentences(page string) []string {
 	return out
 }
 
-// end finds the end of a sentence: a full stop before a space and a capital letter, or before markup that begins one.
+// end finds the end of a sentence: a full stop before a space and a capital letter, or before markup that
+// begins one.
 var end = regexp.MustCompile("[.!?] +[A-Z`*\\[(]")
 
 // spaced puts single spaces in place of all white space.
