@@ -59,7 +59,7 @@ class Compute(Stream):
     """The stream that trains: it does at once what it is told."""
 
     def wait_event(self, event):
-        if "release" not in sys.argv[2:] or event.stream is not carrier.streams[0]:
+        if ("release" if event.stream is carrier.streams[0] else "wait") not in sys.argv[2:]:
             event.run()
 
 
@@ -154,6 +154,7 @@ model, optimizer = net()
 carrier = carry["Carrier"](torch, {"version": 1, "device": "cpu", "slab": at, "values": values, "groups": []})
 carrier.begin()
 carrier.streams = Stream(), Stream()
+carrier.main, compute.device = compute, "cpu"
 fetched, late_ones, bring = [], 0, carrier._back
 
 
