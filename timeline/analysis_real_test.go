@@ -128,7 +128,7 @@ func TestADiffOfFullAgainstMixedPrecisionAddsUpToBothPeaks(t *testing.T) {
 	if joined < 10 {
 		t.Errorf("only %d call sites of %d are in both", joined, len(x.Sites))
 	}
-	if !strings.HasPrefix(x.Sentence(IEC), "The peak goes from 1.15 GiB to 932 MiB") {
+	if !strings.HasPrefix(x.Sentence(IEC), "The peak goes from 1.15 GiB to 939 MiB") {
 		t.Errorf("%q", x.Sentence(IEC))
 	}
 	t.Log(x.Sentence(IEC))

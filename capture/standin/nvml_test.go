@@ -213,10 +213,10 @@ func TestNVMLKeepsTheBoardsBooks(t *testing.T) {
 
 	first, allocate, end := hold(t, lib, m)
 	second, allocate2, _ := hold(t, lib, m)
-	free, total := allocate(1, 5*gib)
+	_, total := allocate(1, 5*gib)
 	allocate2(1, 2*gib)
 	allocate2(2, gib)
-	free, _ = allocate(1, 4*mib)
+	free, _ := allocate(1, 4*mib)
 	now := ask()
 	want := map[int]int64{first: 5*gib + 4*mib + 300*mib, second: 2*gib + 300*mib}
 	for pid, bytes := range want {
