@@ -5,7 +5,7 @@ TARGETS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 # Compiling against the CUDA driver needs its declarations and no toolkit: they are our own, and come before any that are installed.
 CUDA := CGO_CFLAGS='-O2 -g "-I$(CURDIR)/replay/cuda/driver/libcuda/include"'
 
-.PHONY: build test test-cuda standin quick bench samples dist generate clean
+.PHONY: build test test-cuda standin standin-quick quick bench samples dist generate clean
 
 build: ## the program, for this machine; with a C compiler it also reads the GPU's counters and replays on the GPU
 	@command -v gcc >/dev/null || echo "no gcc: the program will not read the GPU's counters nor replay on the GPU"
@@ -25,6 +25,9 @@ STANDIN := ./capture/... ./replay/... ./timeline/... ./traces/... ./cmd/...
 standin: ## all tests on the stand-in GPU (needs g++, and GMEMTOP_TORCH: a Python with a torch built for CUDA)
 	$(CUDA) go vet -tags standin,cuda $(STANDIN)
 	$(CUDA) go test -tags standin,cuda -timeout 60m $(STANDIN)
+
+standin-quick: ## the part of it that CI runs
+	go test -tags standin -run '^TestQuick' ./capture/standin/... ./capture/pytorch ./replay/allocator ./cmd/gmemtop
 
 quick: ## what takes under a minute and needs no torch
 	env -u GMEMTOP_TORCH -u GMEMTOP_TRACES go test -short . ./traces/... ./timeline/... ./managers/plan/... ./capture/standin/...
