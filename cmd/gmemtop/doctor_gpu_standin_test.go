@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -108,6 +109,27 @@ func TestQuickAGPUReportOnTheStandIn(t *testing.T) {
 		if !strings.Contains(did.Stdout, want) {
 			t.Errorf("standard output does not say %q:\n%s", want, did.Stdout)
 		}
+	}
+}
+
+// Two ranks of DDP over NCCL are recorded on two GPUs; on one the check says what it lacks.
+func TestAGPUReportOfTwoRanks(t *testing.T) {
+	r, did := reported(t, standin.Machine{Compute: true, Clock: "virtual", Devices: 2}, "--checks", "ranks")
+	x, _ := r.Result("ranks")
+	if did.Err != nil || x.Outcome != acceptance.OK {
+		t.Fatalf("%s; %v\n%s%s", x, did.Err, did.Stdout, did.Stderr)
+	}
+	for _, want := range []struct {
+		name  string
+		value float64
+	}{{"ranks", 2}, {"steps", 20}} {
+		if i := slices.IndexFunc(x.Figures, func(f acceptance.Figure) bool { return f.Name == want.name }); i < 0 || x.Figures[i].Value != want.value {
+			t.Errorf("%s is not %v: %+v", want.name, want.value, x.Figures)
+		}
+	}
+	r, _ = reported(t, standin.Machine{}, "--checks", "ranks")
+	if x, _ := r.Result("ranks"); x.Outcome != acceptance.Skipped || x.Reason != "needs two GPUs" {
+		t.Errorf("on one GPU: %s", x)
 	}
 }
 

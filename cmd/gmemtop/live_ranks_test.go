@@ -37,9 +37,15 @@ const patient = 5 * time.Minute
 // startRanks starts a command and waits until so many of its processes train as ranks.
 func startRanks(t *testing.T, ranks int, argv ...string) *liveRanks {
 	t.Helper()
+	return startRanksIn(t, os.Environ(), ranks, argv...)
+}
+
+// startRanksIn is startRanks for a command with an environment of its own.
+func startRanksIn(t *testing.T, env []string, ranks int, argv ...string) *liveRanks {
+	t.Helper()
 	w := newWatching("", "")
 	feed, hold := newJobFeed(w), newHold(t)
-	job, err := pytorch.Start(pytorch.Launch{Argv: argv, Env: slices.Concat(os.Environ(), []string{"PYTHONDONTWRITEBYTECODE=1", "PACE=0.02", hold.environ()}),
+	job, err := pytorch.Start(pytorch.Launch{Argv: argv, Env: slices.Concat(env, []string{"PYTHONDONTWRITEBYTECODE=1", "PACE=0.02", hold.environ()}),
 		Each: func(s *pytorch.Session) capture.Sink { return feed.add(s.Target(), s) }})
 	if err != nil {
 		t.Fatal(err)

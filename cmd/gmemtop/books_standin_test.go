@@ -1,0 +1,120 @@
+//go:build standin && linux && cgo
+
+package main
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/pytorch"
+	"github.com/gmemtop/gmemtop/capture/standin"
+	"github.com/gmemtop/gmemtop/capture/standin/standintest"
+	"github.com/gmemtop/gmemtop/tui/live"
+	"github.com/gmemtop/gmemtop/tui/machine"
+)
+
+// watchedOnStandin says that this process was started on a machine of the stand-in's, so that gmemtop's own code finds its NVML.
+const watchedOnStandin = "GMEMTOP_TEST_ON_STANDIN"
+
+// TestTheBooksOfAStandinGPU watches a training beside another process that holds memory of the GPU, on a machine whose NVML is the
+// stand-in's: what the screen of the machine shows, and how it splits up the memory of the GPU, add up to what is used.
+func TestTheBooksOfAStandinGPU(t *testing.T) {
+	const (
+		total, contexts, other = int64(40 << 30), int64(300 << 20), int64(10 << 30)
+	)
+	if os.Getenv(watchedOnStandin) == "" {
+		lib := standintest.Library(t)
+		m := standin.Machine{Devices: 2, Memory: "40GiB", Context: "300MiB", Others: []string{"10GiB", "1GiB"}, Board: filepath.Join(t.TempDir(), "board")}
+		cmd := exec.Command(os.Args[0], "-test.v", "-test.run=^"+t.Name()+"$")
+		cmd.Env = append(lib.Environ(m), watchedOnStandin+"=1", "OMP_NUM_THREADS=1", "CUBLAS_WORKSPACE_CONFIG=:16:8", "CUBLASLT_WORKSPACE_SIZE=128")
+		out, err := cmd.CombinedOutput()
+		t.Logf("%s", out)
+		if err != nil {
+			t.Error(err)
+		}
+		return
+	}
+
+	l := launchLive(t, pytorch.Launch{Argv: []string{"../../examples/mlp.py", "--device", "cuda", "--steps", "1000000", "--batch", "1024", "--inputs", "64", "--width", "64"}})
+	v := l.session.Snapshot()
+	pid := v.Target.PID
+
+	// The split of the watched job's GPU.
+	b := newBooks(l.session)
+	var parts []live.Part
+	var whole live.Part
+	var last capture.Step
+	appears(t, "the split of the GPU", func() (ok bool) {
+		steps := l.session.Snapshot().Steps
+		last = steps[len(steps)-1]
+		parts, whole, ok = b.parts(pid, &last)
+		// The context's bound is known when a reading was taken between two steps that reserve as much.
+		return ok && has(parts, "CUDA context and libraries")
+	})
+	t.Logf("\n%s", table(parts, whole))
+	sum, ours := int64(0), int64(0)
+	for _, p := range parts {
+		sum += p.Bytes
+		switch {
+		case strings.Contains(p.Name, "process"):
+			if p.Bytes != other {
+				t.Errorf("%s has %d bytes, the other process %d", p.Name, p.Bytes, other)
+			}
+		case p.Name == "CUDA context and libraries":
+			if p.Bytes != contexts {
+				t.Errorf("the context has %d bytes, not %d", p.Bytes, contexts)
+			}
+		case p.Unexplained:
+			t.Errorf("%d bytes are not explained", p.Bytes)
+		default:
+			ours += p.Bytes
+		}
+	}
+	if sum != whole.Bytes || whole.Bytes != other+contexts+last.Reserved || ours != last.Reserved || last.Reserved <= 0 {
+		t.Errorf("parts add up to %d, used are %d; the allocator's to %d, it reserves %d", sum, whole.Bytes, ours, last.Reserved)
+	}
+	if !slices.ContainsFunc(parts, func(p live.Part) bool { return strings.Contains(p.Name, "process") }) || !strings.Contains(whole.Name, "GPU 0") {
+		t.Errorf("%+v of %q", parts, whole.Name)
+	}
+
+	// The machine's screen.
+	feed, closing := newMachineFeed()
+	defer closing()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	go feed.run(ctx)
+	var look machine.Look
+	mine := func(p machine.Process) bool { return p.PID == pid && p.Bytes != machine.Unknown }
+	appears(t, "the machine", func() bool {
+		look = feed.Look()
+		return len(look.Devices) == 2 && slices.ContainsFunc(look.Processes, mine)
+	})
+	held := map[int]int64{}
+	for _, p := range look.Processes {
+		if len(p.Devices) == 1 {
+			held[p.Devices[0]] += p.Bytes
+		}
+	}
+	for i, used := range []int64{other + contexts + last.Reserved, 1 << 30} {
+		if d := look.Devices[i]; d.Used != used || d.Total-d.Reserved != total || held[i] != used || !strings.Contains(d.Name, "H100") {
+			t.Errorf("GPU %d (%s): %d of %d bytes used, %d of them the driver's; processes hold %d; want %d of %d", i, d.Name, d.Used, d.Total, d.Reserved, held[i], used, total)
+		}
+	}
+	p := look.Processes[slices.IndexFunc(look.Processes, mine)]
+	if p.Bytes != contexts+last.Reserved || !slices.Equal(p.Devices, []int{0}) || !p.Torch || p.No != "" || !strings.Contains(p.Command, "mlp.py") {
+		t.Errorf("the training: %+v", p)
+	}
+	if look.NoDevices != "" || look.Driver == "" {
+		t.Errorf("driver %q, %q", look.Driver, look.NoDevices)
+	}
+}
+
+func has(parts []live.Part, name string) bool {
+	return slices.ContainsFunc(parts, func(p live.Part) bool { return p.Name == name })
+}
