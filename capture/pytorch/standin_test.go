@@ -49,6 +49,13 @@ func TestQuickAttentionsSeedsAreNotCompared(t *testing.T) {
 	}
 }
 
+// TestQuickTheLastWindowOfAnOutOfMemoryArrives: a process that dies waits for the history of its failing step to be put together and read.
+func TestQuickTheLastWindowOfAnOutOfMemoryArrives(t *testing.T) {
+	if out := onStandin(t, standin.Machine{}, "lastwindow.py"); out != "exit code 1, whole True, 1 requests failed, OutOfMemoryError\n" {
+		t.Error(out)
+	}
+}
+
 // orders are those in which a device may do what it was given: at once, as late as it may, and drawn.
 var orders = []string{standin.Once, standin.Late, "2", "3"}
 
