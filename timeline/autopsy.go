@@ -118,8 +118,7 @@ func (w wording) autopsy(a *Autopsy, f *facts) string {
 	var s, peak string
 	none := "No out-of-memory here."
 	if w.tl.Trace.DiedOutOfMemory() {
-		none = "The process died of an out-of-memory, and this recording does not hold the request that failed: " +
-			"record with --depth history --every 1, which does."
+		none = "The process died of an out-of-memory, and this recording does not hold the request that failed."
 	}
 	switch {
 	case a.OOM:
