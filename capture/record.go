@@ -378,7 +378,7 @@ func (r *Recorder) End(e End) {
 			}
 		}
 		if e.OutOfMemory {
-			r.w.Lose("out_of_memory", traces.Info, 1, "the process died of an allocation that failed: "+e.Detail)
+			r.w.Lose(traces.LossOutOfMemory, traces.Info, 1, "the process died of an allocation that failed: "+e.Detail)
 		}
 		r.flush()
 	})

@@ -116,6 +116,10 @@ func (w wording) full() string {
 // helps.
 func (w wording) autopsy(a *Autopsy, f *facts) string {
 	var s, peak string
+	none := "No out-of-memory here."
+	if w.tl.Trace.DiedOutOfMemory() {
+		none = "The process died of an out-of-memory, and this recording does not hold the request that failed."
+	}
 	switch {
 	case a.OOM:
 		s = f.oomSentence(a)
@@ -130,9 +134,12 @@ func (w wording) autopsy(a *Autopsy, f *facts) string {
 		return w.headline()
 	default:
 		if c := w.loss(a); c != "" {
+			if w.tl.Trace.DiedOutOfMemory() {
+				c = none + " " + c
+			}
 			return c
 		}
-		s, peak = "No out-of-memory here.", " "+w.headline() // what would help stands before what is on every other screen too
+		s, peak = none, " "+w.headline() // what would help stands before what is on every other screen too
 	}
 	for _, l := range a.Levers {
 		if a.OOM && l.Fits == 1 {

@@ -47,6 +47,27 @@ func TestWhatTheSourceLostMakesFiguresInexact(t *testing.T) {
 	}
 }
 
+// Where the recorder noted that the process died of an out-of-memory, nothing says that there was none.
+func TestADeathByOutOfMemoryIsSaidWithoutTheFailedRequest(t *testing.T) {
+	for _, died := range []bool{false, true} {
+		d := fullGPU(t, func(b *traces.Builder, _ traces.DeviceID) {
+			if died {
+				b.Lose(traces.LossOutOfMemory, traces.Info, 1, "the process died of an allocation that failed")
+			}
+		})
+		a, err := d.Autopsy(context.Background(), timeline.IEC)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if says := strings.HasPrefix(a.Sentence, "The process died of an out-of-memory, and this recording does not hold the request"); says != died {
+			t.Errorf("died %v: %q", died, a.Sentence)
+		}
+		if strings.Contains(a.Sentence, "No out-of-memory") == died {
+			t.Errorf("died %v: %q", died, a.Sentence)
+		}
+	}
+}
+
 func oomOf(t *testing.T, free int64) *timeline.Autopsy {
 	t.Helper()
 	d := fullGPU(t, func(b *traces.Builder, d traces.DeviceID) {

@@ -1,5 +1,7 @@
 package traces
 
+import "slices"
+
 // Kind is what a trace can answer. Each kind answers all that the kinds below it do.
 type Kind uint8
 
@@ -72,6 +74,15 @@ func (t *Trace) Cut() bool {
 
 // LossTruncated is the loss of a file that ends early.
 const LossTruncated = "truncated"
+
+// LossOutOfMemory is the note in a recording of a process that died of an allocation that failed.
+const LossOutOfMemory = "out_of_memory"
+
+// DiedOutOfMemory reports whether the recorded process died of an allocation that failed. Whether the trace
+// holds that allocation is another question.
+func (t *Trace) DiedOutOfMemory() bool {
+	return slices.ContainsFunc(t.Losses, func(l Loss) bool { return l.Name == LossOutOfMemory })
+}
 
 // PackingOnly says of a storage-allocation problem what it cannot answer and what serves it: no training stands behind it that could be recorded.
 const PackingOnly = "nothing to swap or recompute: a storage-allocation problem has sizes and lifetimes only; pooling managers and gmemtop pack place its buffers"

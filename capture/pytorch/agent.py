@@ -413,7 +413,10 @@ class Agent(Manager, Totals):
                 self._close(True)
             self._off()
             self._ring()
-            self.thread.join(1.0)  # at most: a viewer that does not read is not waited for
+            thread, last = self.thread, time.monotonic() + LAST
+            thread.join(1.0)
+            while thread.is_alive() and self.sock is not None and time.monotonic() < last:  # a viewer is there, and _part gives up one that does not read
+                thread.join(0.1)
         except Exception:
             pass
 

@@ -50,7 +50,7 @@ func TestWhateverGoesWrongInTheAgentTrainingGoesOn(t *testing.T) {
 		{"def _hear(self):", "True"},
 		{"def _storage(self, t, category=None, known=False, at=0, born=None):", "len(self.born) > 30"},
 		{"def _held(self):", "True"},
-		{"def _ran(self, info, args, kwargs, out, inputs, read, phase, module, start, stop, timer):", "len(self.rows) > 40"},
+		{"def _ran(self, info, args, kwargs, out, inputs, read, phase, module, start, stop, timer, looked):", "len(self.rows) > 40"},
 		{"def _enter(self, module, inputs):\n        if self.stopped or self._elsewhere():\n            return\n        try:", "self.modules"},
 		{"def _gone(self, storage):\n        try:", "len(self.rows) > 40"},
 		{"def lines(self, head):", "True"},

@@ -85,11 +85,12 @@ class _Handle(object):
 class _Value(object):
     """The bytes of one storage: here, on the host, or to be made again."""
 
-    __slots__ = ("storage", "base", "bytes", "entry", "groups", "spoiled", "host", "done", "arrived", "stream", "sum", "__weakref__")
+    __slots__ = ("storage", "base", "bytes", "entry", "groups", "spoiled", "host", "done", "arrived", "stream", "sum", "unwritten", "__weakref__")
 
     def __init__(self, storage):
         self.storage, self.base, self.bytes = weakref.ref(storage), None, storage.nbytes()
         self.entry, self.groups, self.spoiled = None, None, False  # groups are those whose calls make it, where they were noted
+        self.unwritten = False  # the op that made it left its bytes as they were, and two runs need not agree
         self.host = self.done = self.arrived = self.stream = self.sum = None  # stream is whose memory base is, where that may be read on another
 
     def __del__(self):
@@ -322,7 +323,7 @@ class Carrier(Again):
             it.missed += 1  # it came another way than was recorded
             return _Kept(it, t)
         value.entry = entry
-        if it.checks:
+        if it.checks and not value.unwritten:
             value.sum = self._sum(storage)
         return _Handle(it, value, t).watch(self.torch, t)
 

@@ -8,6 +8,9 @@ import contextlib
 # Ops that draw nothing, and give the same bits each time, where their chance to drop a weight is 0 (aten/src/ATen/native/transformers in torch's sources).
 ATTENTION = {"aten::_scaled_dot_product_" + kind for kind in ("flash_attention", "flash_attention_for_cpu", "efficient_attention", "cudnn_attention")}
 
+# What these ops return and write only where they drop weights: of no use to their backward pass otherwise, and uninitialised memory on a GPU (attention.cu, same folder).
+UNWRITTEN = {"philox_seed", "philox_offset", "rng_state", "unused", "debug_attn_mask"}
+
 # Ops that change running statistics among their arguments and do not say so: of SyncBatchNorm, which gathers in the forward pass what all ranks have.
 ONCE = {"aten::batch_norm_" + name for name in ("gather_stats", "gather_stats_with_counts", "update_stats")}
 
@@ -30,6 +33,13 @@ def _draws(chance, args, kwargs):
         return chance is not None
     at, name, default = chance
     return (args[at] if at < len(args) else kwargs.get(name, default)) != 0
+
+
+def _unwritten(torch, func, out):
+    """The tensors among what a call of attention returned that hold whatever their memory held before. The call dropped nothing."""
+    if func._schema.name not in ATTENTION:
+        return ()
+    return [t for r, t in zip(func._schema.returns, out) if r.name in UNWRITTEN and isinstance(t, torch.Tensor)]
 
 
 @contextlib.contextmanager

@@ -119,6 +119,10 @@ class Again(object):
             value = self._known(it, storage) or self._value(it, storage)
             value.groups = groups
             call.outs.append(value)
+        for t in _unwritten(self.torch, call.func, out):
+            value = self._known(it, t.untyped_storage())
+            if value is not None:
+                value.unwritten = True
 
     def _tensors(self, tree, out):
         for x in tree:

@@ -21,6 +21,7 @@ MAX_GPUS = 64  # that are described
 MAX_UNSENT = 8 << 20  # bytes that wait for a viewer that does not read
 MAX_STEPS = 20000  # steps that wait for a viewer to come, about 5 MiB
 TICK, SLOWEST = 500, 2000  # milliseconds between two looks at what there is to send: SHARE times what the last one took, within these
+LAST = 60.0  # seconds that a process which ends waits at most for a viewer that reads
 ALONE = 60  # seconds after which an agent that was brought in and has met nobody goes
 WAITING = "waiting for the first optimizer step"
 
@@ -40,7 +41,7 @@ class Sender(object):
         self.lasted = 0  # nanoseconds of the newest step
         self.thread, self.bell, self.sock, self.welcome = None, None, None, False
         self.out, self.unread, self.inflight, self.sending, self.hello, self.poll = bytearray(), bytearray(), 0, None, None, None
-        self.markers, self.hurry, self.alone = [], 0.0, 0
+        self.markers, self.hurry, self.alone, self.written = [], 0.0, 0, 0
 
     def _start(self):
         self.bell = os.pipe()
@@ -123,10 +124,10 @@ class Sender(object):
                 self.sock.sendall(self.out)
 
     def _part(self):
-        """Send what waits and the last word, for at most a second, or five as long as the viewer reads: it may have a window to look through. A process that ends
-        waits for one."""
+        """Send what waits and the last word. A viewer that takes nothing for a second is given up. One that reads has five seconds, or LAST where the process
+        ends and waits for this: its last window may be large, and says what it died of."""
         begin = time.monotonic()
-        deadline, last = begin + 1.0, begin + (5.0 if self.exit is None else 1.0)
+        deadline, last = begin + 1.0, begin + (5.0 if self.exit is None else LAST)
         if self.sock is None:
             return
         if self.dead and self.why:
@@ -141,9 +142,11 @@ class Sender(object):
                 sent = True
             elif sent and not self.out:
                 break
-            waits = len(self.out)
+            began, before = time.monotonic(), self.written
+            self._fill()  # a history may take seconds to put together, in which nobody waits for the viewer
+            deadline = min(deadline + time.monotonic() - began, last)
             self._exchange(20)
-            if len(self.out) < waits:
+            if self.written != before:
                 deadline = min(time.monotonic() + 1.0, last)
 
     def _mark(self):
@@ -226,6 +229,7 @@ class Sender(object):
                 # A copy: a view that somebody holds who goes through all objects there are (gc.get_objects) would keep what is left from being cut.
                 n = self.sock.send(self.out[:1 << 18])
                 del self.out[:n]
+                self.written += n
             self.inflight = 0
             if self.sending is not None:
                 wait = 0

@@ -41,6 +41,21 @@ func TestQuickADescribedStepHoldsWhatTheAllocatorHolds(t *testing.T) {
 	t.Log(onStandin(t, standin.Machine{}, "within.py"))
 }
 
+// TestQuickAttentionsSeedsAreNotCompared: attention that drops nothing leaves its seed and its offset unwritten, so that what is made again holds other bytes, and nothing depends on them.
+func TestQuickAttentionsSeedsAreNotCompared(t *testing.T) {
+	out := onStandin(t, standin.Machine{Compute: true}, "unwritten.py")
+	if strings.Count(out, " runs again\n") != 3 || strings.Count(out, "\n") != 3 {
+		t.Error(out)
+	}
+}
+
+// TestQuickTheLastWindowOfAnOutOfMemoryArrives: a process that dies waits for the history of its failing step to be put together and read.
+func TestQuickTheLastWindowOfAnOutOfMemoryArrives(t *testing.T) {
+	if out := onStandin(t, standin.Machine{}, "lastwindow.py"); out != "exit code 1, whole True, 1 requests failed, OutOfMemoryError\n" {
+		t.Error(out)
+	}
+}
+
 // orders are those in which a device may do what it was given: at once, as late as it may, and drawn.
 var orders = []string{standin.Once, standin.Late, "2", "3"}
 

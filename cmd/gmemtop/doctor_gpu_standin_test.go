@@ -209,10 +209,7 @@ func runningIn(t *testing.T, dir string) []string {
 
 // open are checks that fail on the stand-in for a reason that is not understood yet. No claim names this test
 // for them. One that is ok again leaves the list.
-var open = map[string]string{
-	"live-gpt2": "under dtr some tensors that are made again are not the same to the bit, and the plan is turned off",
-	"pool-gpt2": "a pool serves less than half of what is planned, and the plan ends",
-}
+var open = map[string]string{}
 
 // TestEveryCheckOnTheStandIn runs the whole list, as scripts/gpu-acceptance.sh does on a GPU.
 func TestEveryCheckOnTheStandIn(t *testing.T) {

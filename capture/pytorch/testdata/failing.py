@@ -80,8 +80,11 @@ class Failing(Carrier):
         original, self.failed, self.calls = getattr(self, method), False, 0
 
         def call(*args, **kwargs):
-            caller, its = sys._getframe(1).f_code.co_name, sys._getframe(2).f_code.co_name
-            ahead = "_spoil" in (caller, its) or caller == "_load" if method in AHEAD else caller != "_spoil"
+            frame = sys._getframe(1)
+            while method in AHEAD and frame.f_code.co_name in ("_run", "_calls"):  # what stands between the need and the call
+                frame = frame.f_back
+            caller = frame.f_code.co_name
+            ahead = caller in ("_spoil", "_load") if method in AHEAD else caller != "_spoil"
             self.calls += ahead
             if ahead and self.calls == n:
                 self.failed = True
