@@ -303,8 +303,9 @@ class Agent(Manager, Totals):
             device = self._of_parameters()
             if device is None or device.type != "cuda":
                 refusal = "the allocator keeps no history of the CPU's memory: describe the ops instead"
-            elif getattr(torch.cuda, "get_allocator_backend", lambda: "native")() != "native":
-                refusal = "the program uses the allocator %s, which keeps no history: unset backend in PYTORCH_CUDA_ALLOC_CONF, or capture ops" % torch.cuda.get_allocator_backend()
+            elif foreign(torch) is not None:
+                refusal = "the program uses %s, which keeps no history: %s, or capture ops" % (
+                    foreign(torch), "leave torch's own in place" if "pluggable" in foreign(torch) else "unset backend in PYTORCH_CUDA_ALLOC_CONF")
             elif torch._C._cuda_isHistoryEnabled():
                 refusal = "the program records the allocator's history itself, and one recording would end the other"
         elif how == "profile" and torch.autograd._profiler_enabled():

@@ -17,6 +17,14 @@ def _cost(took, before):
     return min(took, 2 * (before or EXPECTED))
 
 
+def foreign(torch):
+    """What serves the memory of GPUs in the place of torch's own allocator, in words; None where nothing does."""
+    name = getattr(torch.cuda, "get_allocator_backend", lambda: "native")()
+    if name == "native":
+        return None
+    return "a pluggable allocator" if name == "pluggable" else "the allocator %s" % name
+
+
 class Pools(object):
     """What private pools (of CUDA graphs, of torch.cuda.MemPool) hold and no tensor uses: free for nobody but their owners.
 
@@ -57,6 +65,7 @@ class Totals(object):
         self.device, self.statm, self.page = None, -1, os.sysconf("SC_PAGE_SIZE")
         self.next_totals, self.known, self.next_known, self.pools = 0, (-1, -1, -1), 0, Pools()
         self.cost_totals = self.cost_known = 0
+        self.counts = True  # the allocator says how much it holds
         self.room = -1  # bytes of the device that the program may have, as its first step found it
 
     def _take_totals(self, now):
@@ -69,17 +78,31 @@ class Totals(object):
         rss = int(os.pread(self.statm, 128, 0).split()[1]) * self.page if self.statm >= 0 else -1
         figures, finer = (-1, -1, -1, -1, rss, -1, -1), ()
         if device is not None and device.type == "cuda":
-            s = self.torch._C._cuda_memoryStats(device.index)
-            a, r = s["allocated_bytes"]["all"], s["reserved_bytes"]["all"]
-            figures = a["current"], r["current"], a["peak"], r["peak"], rss, s["num_alloc_retries"], s["num_ooms"]
-            finer = tuple(s[name]["all"]["current"] if name in s else -1 for name in ("requested_bytes", "active_bytes"))
+            s = self._counted(device.index)
+            if s is not None:
+                a, r = s["allocated_bytes"]["all"], s["reserved_bytes"]["all"]
+                figures = a["current"], r["current"], a["peak"], r["peak"], rss, s["num_alloc_retries"], s["num_ooms"]
+                finer = tuple(s[name]["all"]["current"] if name in s else -1 for name in ("requested_bytes", "active_bytes"))
             if self.room < 0:
-                self.room = self._room(device, r["current"])
+                self.room = self._room(device, figures[1] if s is not None else 0)
         self.cost_totals = _cost(self.clock() - now, self.cost_totals)
         self.next_totals = now + SHARE * self.cost_totals
         if finer and self.welcome and now >= self.pools.next:
             self.pools.take(self.torch, device.index, self.clock)
         return figures, finer + self.pools.seen if finer else NOT_TAKEN[1]
+
+    def _counted(self, index):
+        """The figures of a device's allocator; None where the program has put one in torch's place that counts nothing."""
+        if not self.counts:
+            return None
+        try:
+            return self.torch._C._cuda_memoryStats(index)
+        except RuntimeError:
+            if foreign(self.torch) is None:
+                raise
+            self.counts = False
+            self._say("the program uses %s, which counts nothing: of the GPU's memory the steps tell nothing" % foreign(self.torch), "allocator")
+            return None
 
     def _room(self, device, reserved):
         """What the allocator holds of the device and what is free there, within the share that the program allows itself; 0 where torch does not say."""

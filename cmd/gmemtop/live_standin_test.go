@@ -82,9 +82,21 @@ func TestEveryManagerLearnsTheSameOnAStandinGPU(t *testing.T) {
 
 // TestQuickCommandsOnAStandinGPU runs commands as users do, on trainings by PyTorch's own CUDA code: testdata/standin has a txtar file a topic.
 func TestQuickCommandsOnAStandinGPU(t *testing.T) {
+	commandsOnStandin(t, "testdata/standin")
+}
+
+// TestCommandsWithPlansOnAStandinGPU runs commands that have plans carried out, which take their time: under other allocators than torch's usual one, on a card that is too
+// small, on one of several, and beside CUDA graphs.
+func TestCommandsWithPlansOnAStandinGPU(t *testing.T) {
+	commandsOnStandin(t, "testdata/standin_plans")
+}
+
+// commandsOnStandin runs the txtar files of a folder.
+func commandsOnStandin(t *testing.T, dir string) {
+	t.Helper()
 	lib, python := standintest.Library(t), standintest.Interpreter(t)
 	testscript.Run(t, testscript.Params{
-		Dir:                 "testdata/standin",
+		Dir:                 dir,
 		UpdateScripts:       *update,
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,

@@ -178,6 +178,8 @@ class Pool(object):
                 raise Refused("on a GPU the pool runs on x86-64: the other managers work here")
             if getattr(torch.version, "hip", None):
                 raise Refused("the pool knows CUDA, and this is ROCm: the other managers work with it")
+            if torch.cuda.get_allocator_backend() == "pluggable":
+                raise Refused("the pool stands in front of torch's native allocator, and this program has put a pluggable one in its place: leave torch's own there")
             if torch.cuda.get_allocator_backend() != "native":
                 raise Refused("the pool stands in front of torch's native allocator, and this program uses %s: unset backend in PYTORCH_CUDA_ALLOC_CONF"
                               % torch.cuda.get_allocator_backend())
