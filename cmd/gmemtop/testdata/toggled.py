@@ -18,7 +18,8 @@ from torch.optim import optimizer as optimizers
 
 LAST, STOP, HOLD = int(os.environ.get("STEPS", "0")), os.environ.get("STOP", ""), os.environ.get("HOLD", "")
 WIDTH = 64
-AGENT = {"Addresses", "Agent", "Patches", "Pool", "Pools", "_Step"}  # objects of an agent that came with the process: they stay, and do nothing
+# Objects of an agent that came with the process. They outlive Detach; what holds them is not known yet, and none of them is a plan.
+AGENT = {"Addresses", "Agent", "Patches", "Pool", "Pools", "_Step"}
 
 
 class Net(torch.nn.Module):
