@@ -330,7 +330,7 @@ class Sender(object):
                 self.sending = None
 
     def _gpus(self):
-        """The GPUs that the process sees, for whoever plans by what it sends; none before it has used one."""
+        """The GPUs that the process sees, for planning; none before it has used one."""
         try:
             cuda = self.torch.cuda
             if not cuda.is_initialized():

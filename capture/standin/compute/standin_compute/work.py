@@ -23,7 +23,7 @@ deferred = runtime.deferred()
 
 
 class below:
-    """Code inside sees neither autograd nor modes of whoever happens to wait."""
+    """Code inside sees neither autograd nor the modes of the thread that waits."""
 
     __slots__ = ("keys", "functions")
 
