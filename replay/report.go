@@ -77,7 +77,7 @@ type resultJSON struct {
 	Verified      bool     `json:"verified,omitempty"`
 	Process       int64    `json:"process_bytes,omitempty"`
 	ProcessBefore int64    `json:"process_before_bytes,omitempty"`
-	Foretold      int64    `json:"footprint_foretold_bytes,omitempty"`
+	Foretold      int64    `json:"footprint_predicted_bytes,omitempty"`
 	KeepAllBefore int64    `json:"keep_all_before_ns,omitempty"`
 	KeepAllAfter  int64    `json:"keep_all_after_ns,omitempty"`
 	OutRate       float64  `json:"swapped_out_bytes_per_s,omitempty"`

@@ -203,7 +203,7 @@ type comparedRow struct {
 	Available                         bool
 	Verified                          bool
 	Footprint                         int64    `json:"footprint_bytes"`
-	Predicted                         int64    `json:"footprint_foretold_bytes"`
+	Predicted                         int64    `json:"footprint_predicted_bytes"`
 	Overhead                          float64  `json:"overhead"`
 	Before                            int64    `json:"keep_all_before_ns"`
 	After                             int64    `json:"keep_all_after_ns"`
