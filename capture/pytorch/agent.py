@@ -42,7 +42,7 @@ class Agent(Manager, Totals):
         self.clock = time.perf_counter_ns
         self.epoch = time.time_ns() - time.perf_counter_ns()
         self.hooks, self.patches, self.finalizer, self.first, self.others, self.optimizers = [], Patches(), None, None, 0, []
-        self.stack, self.opt_start, self.in_backward, self.unstepped = [], 0, False, 0
+        self.stack, self.opt_start, self.in_backward, self.unstepped = [], 0, set(), 0
         self.index, self.step = 0, _Step(self.clock() if launched else None)
         self.window, self.window_thread, self.described, self.addresses = None, 0, 0, Addresses()
         self._no_totals()
@@ -160,7 +160,7 @@ class Agent(Manager, Totals):
             if not self.stack:
                 self.opt_start = now
             self.stack.append(k)
-            if self.window is not None:
+            if self.window is not None and threading.get_ident() == self.window_thread:
                 self.window.entering_optimizer(optimizer)
             self.step.spent += self.clock() - now
         except BaseException as e:
@@ -184,7 +184,7 @@ class Agent(Manager, Totals):
             if self.unstepped >= UNSTEPPED:
                 self._say("", "steps")
             self.unstepped = 0
-            if self.window is not None:
+            if self.window is not None and threading.get_ident() == self.window_thread:
                 self.window.leaving_optimizer(optimizer)
             if not any(o() is optimizer for o in self.optimizers):
                 self.optimizers = [o for o in self.optimizers if o() is not None] + [weakref.ref(optimizer)]
@@ -205,19 +205,22 @@ class Agent(Manager, Totals):
                 raise
 
     def _backward(self, original):
-        agent, clock = self, self.clock
+        agent, clock, graph_task = self, self.clock, self.torch._C._current_graph_task_id
 
         @functools.wraps(original)
         def backward(*args, **kwargs):
-            if agent.dead or agent.in_backward:
+            here = threading.get_ident()
+            if agent.dead or here in agent.in_backward or graph_task() != -1:
                 return original(*args, **kwargs)
-            agent.in_backward, window, begin = True, agent.window, clock()
+            # Another thread's backward pass says nothing of the ops of the thread that is described.
+            window, begin = agent.window if here == agent.window_thread else None, clock()
+            agent.in_backward.add(here)
             if window is not None:
                 window.rooting = True
             try:
                 return original(*args, **kwargs)
             finally:
-                agent.in_backward = False
+                agent.in_backward.discard(here)
                 if window is not None:
                     window.rooting = False
                 agent.step.backward += clock() - begin

@@ -6,6 +6,7 @@ What can differ from one step to the next is a function of the step alone, so th
 """
 import sys
 import threading
+import time
 
 import train
 import torch
@@ -309,12 +310,17 @@ def changed(name):
 
 
 def beside(name):
-    """Another thread trains another network all the while."""
+    """Another thread trains another network all the while, and is in its backward pass most of the time."""
     other, stop = train.Loss(train.GPT()).eval(), []  # which draws no numbers of the first one's
+
+    def linger(gradient):
+        time.sleep(0.005)
 
     def run():
         while not stop:
-            other(torch.arange(32).view(2, 16), torch.arange(32).view(2, 16)).backward()
+            loss = other(torch.arange(32).view(2, 16), torch.arange(32).view(2, 16))
+            loss.register_hook(linger)
+            loss.backward()
 
     thread = threading.Thread(target=run)
     thread.start()
