@@ -55,6 +55,48 @@ class _Mode(TorchDispatchMode):
         return self.recorder._op(func, args, kwargs or {})
 
 
+def one_clock(rows, ran, steps):
+    """Put rows and steps on one clock that never goes back, in the order in which the host issued them.
+
+    Changes rows and returns the steps' new bounds. All times are in nanoseconds. rows hold the host's times. ran has
+    the start and duration of each op that the device timed, by id(row). steps are pairs of host times.
+
+    A device runs an op later than the host issues it. If ops stood where the device ran them and all else where the
+    host was, an op would come after the free of what it reads, or fall into the next step. So the order is the host's,
+    and the clock is that of the stream with the most ops. Ops of other streams keep their durations and lose their
+    starts.
+    """
+    counts = {}
+    for row in rows:
+        if id(row) in ran:
+            counts[row["stream"]] = counts.get(row["stream"], 0) + 1
+    main = max(counts, key=counts.get) if counts else None
+    bounds, placed, now, ends = [t for step in steps for t in step], [], -1, 0
+
+    def place():
+        """The next bound, after all before it; a step ends when its last op has ended."""
+        k = len(placed)
+        return placed[-1] if k > 0 and bounds[k] == bounds[k - 1] else max(now + 1, ends, bounds[k])
+
+    for row in rows:
+        while len(placed) < len(bounds) and bounds[len(placed)] <= row["t"]:
+            placed.append(place())
+            now = placed[-1]
+        timed = id(row) in ran
+        start, took = ran[id(row)] if timed else (row["t"], row.get("d"))
+        on_main = timed and row["stream"] == main
+        now = max(now, start if on_main or not timed else row["t"])
+        row["t"] = now
+        if timed:
+            row["d"] = took
+        if on_main:
+            ends = max(ends, now + max(took, 1))
+    while len(placed) < len(bounds):
+        placed.append(place())
+        now = placed[-1]
+    return [list(pair) for pair in zip(placed[::2], placed[1::2])]
+
+
 class Describe:
     """Records steps of training; see the top of this file. Nothing is written before close()."""
 
@@ -241,9 +283,11 @@ class Describe:
             torch.cuda.synchronize()
             origin = self.timers[0][1]
             first = self.timers[0][0]["t"]
+            ran = {}
             for row, begin, end in self.timers:
-                row["t"] = first + int(origin.elapsed_time(begin) * 1e6)
-                row["d"] = int(begin.elapsed_time(end) * 1e6)
+                start = first + int(origin.elapsed_time(begin) * 1e6)
+                ran[id(row)] = start, int(begin.elapsed_time(end) * 1e6)
+            self.marks = one_clock(self.rows, ran, self.marks)
         head = {"gmemtop": "described", "version": 1, "torch": torch.__version__, "device": self.device, "pid": os.getpid(),
                 "rank": int(os.environ.get("RANK", -1)), "world_size": int(os.environ.get("WORLD_SIZE", -1)), "epoch_ns": self.unix, "steps": self.marks}
         temporary = self.path + ".part"
