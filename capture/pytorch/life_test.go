@@ -392,15 +392,6 @@ func TestDetachLeavesNothing(t *testing.T) {
 		h := torchtest.NewHost(t)
 		comesAndGoes(t, h, h.Bring)
 	})
-	injected := func(t *testing.T) pytorch.Injector {
-		return func(ctx context.Context, pid int, source string) error {
-			_, err := inject.Inject(ctx, pid, inject.Bootstrap{Source: source, Name: "gmemtop_agent"})
-			if errors.Is(err, inject.ErrNotPermitted) {
-				t.Skip("needs the permission to trace a process of one's own: ", err)
-			}
-			return err
-		}
-	}
 	t.Run("injected", func(t *testing.T) {
 		private(t)
 		comesAndGoes(t, torchtest.NewHost(t), injected(t))
@@ -415,6 +406,17 @@ func TestDetachLeavesNothing(t *testing.T) {
 		ownMounts(h.Command)
 		comesAndGoes(t, h, injected(t))
 	})
+}
+
+// injected brings the agent in by package inject, and skips the test where tracing is forbidden.
+func injected(t *testing.T) pytorch.Injector {
+	return func(ctx context.Context, pid int, source string) error {
+		_, err := inject.Inject(ctx, pid, inject.Bootstrap{Source: source, Name: "gmemtop_agent"})
+		if errors.Is(err, inject.ErrNotPermitted) {
+			t.Skip("needs the permission to trace a process of one's own: ", err)
+		}
+		return err
+	}
 }
 
 // comesAndGoes has an agent brought into a host, watches, and lets go.

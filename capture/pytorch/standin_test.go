@@ -13,6 +13,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/standin"
 	"github.com/gmemtop/gmemtop/capture/standin/standintest"
+	"github.com/gmemtop/gmemtop/capture/torchtest"
 )
 
 // onStandin runs a script of testdata on a stand-in GPU with the agent's source, or with other sources in its place, and returns what it printed. Nothing may be left behind.
@@ -122,5 +123,27 @@ func TestEachWaitBetweenStreamsIsNeeded(t *testing.T) {
 		} else {
 			t.Logf("without %s: %s", name, strings.Join(shown[k+1], " | "))
 		}
+	}
+}
+
+// TestAttachingToAGPULeavesNothing has gmemtop attach to a training on a GPU that does its work at once, and on one that does it as late as it may, and detach again. The training
+// itself compares what is left in it, device memory and pinned memory as well, with what there was before; and losses, parameters, gradients and optimizer state, to the
+// bit, with the same steps alone.
+func TestAttachingToAGPULeavesNothing(t *testing.T) {
+	standintest.Computing(t)
+	lib := standintest.Library(t)
+	for _, order := range []string{standin.Once, standin.Late} {
+		t.Run(order, func(t *testing.T) {
+			private(t)
+			h, dir := torchtest.NewHost(t), t.TempDir()
+			m := standin.Machine{Compute: true, Order: order, Board: filepath.Join(dir, "board"), Report: dir}
+			h.Env = append(lib.Environ(m), "DEVICE=cuda", "OMP_NUM_THREADS=1")
+			comesAndGoes(t, h, injected(t))
+			reports, err := standin.ReadReports(dir)
+			if err != nil || len(reports) != 1 {
+				t.Errorf("%d processes reported: %v", len(reports), err)
+			}
+			standintest.Result{Reports: reports}.Check(t)
+		})
 	}
 }

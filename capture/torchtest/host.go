@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +20,8 @@ var residue []byte
 type Host struct {
 	// Command is what Start runs; it may be changed before that.
 	Command *exec.Cmd
+	// Env is put behind this process's environment.
+	Env []string
 
 	t      testing.TB
 	folder string
@@ -51,7 +54,7 @@ func (h *Host) Start(ctx context.Context) {
 		h.t.Fatal(err)
 	}
 	defer log.Close()
-	h.Command.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
+	h.Command.Env = slices.Concat(os.Environ(), []string{"PYTHONDONTWRITEBYTECODE=1"}, h.Env)
 	h.Command.Stdout, h.Command.Stderr = log, log
 	if err := h.Command.Start(); err != nil {
 		h.t.Fatal(err)
