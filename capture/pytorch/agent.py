@@ -302,6 +302,8 @@ class Agent(Manager, Totals):
                 how = self._elsewise(other)
                 if how == "profile" and not self.every:
                     return  # whoever wants that asks again
+        if how == "ops" and saves and self._unplannable():
+            return self._not_opened(self._unplannable(), how)
         if how == "history":
             device = self._of_parameters()
             if device is None or device.type != "cuda":

@@ -162,13 +162,16 @@ class Carrier(Again):
         """A step has ended: count from the start. Returns what happened in it: bytes out and back, nanoseconds of ops that ran again, what was missed,
         how many tensors were compared with what had left, and how many of them were others."""
         self._unwind()
+        captures = _capturing(self.torch)  # the optimizer's step: nothing may wait for the device, nor be asked of it
+        if captures and self.entries:
+            self._graphs(self.now, CAPTURES)
         self.iterations += 1
         was, self.now = self.now, _Iteration(self)
         self.took = was.out_took, was.back_took
         self.stale = self.stale + 1 if was.why else 0
         if was.why and self.stale >= STALE:
             self.why = self.why or was.why
-        return (was.out, was.back, was.again, was.missed) + self._verdict()
+        return (was.out, was.back, was.again, was.missed) + ((0, 0) if captures else self._verdict())
 
     def remove(self):
         """Be gone. What was saved under the plan and is needed still is found by its handles."""

@@ -102,6 +102,8 @@ class Manager(Sender):
                     self._say("", "unplanned")
         if self.unplanned and self._compiled():
             self._kept("torch.compile is in use, and what a compiled graph saves is its own affair")
+        if self.unplanned and self._unplannable():
+            self._kept(self._unplannable())
         self._offload()
 
     def _on(self, number, plan):
@@ -162,6 +164,13 @@ class Manager(Sender):
         counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
         return bool(counters) and counters.get("stats", {}).get("unique_graphs", 0) > 0
 
+    def _unplannable(self):
+        """Why no plan can be carried out where the parameters are, "" where one can."""
+        device = self._of_parameters()
+        if device is None or device.type in ("cpu", "cuda"):
+            return ""
+        return "the parameters are on %s, and plans are carried out on cpu and cuda" % (device,)
+
     def _refusal(self, plan):
         torch = self.torch
         device = self._of_parameters()
@@ -173,8 +182,8 @@ class Manager(Sender):
             return COMPILED
         if torch._C._len_torch_dispatch_stack() > 0 and plan.get("groups"):
             return "the program has a dispatch mode of its own around its steps"
-        if device is None or device.type not in ("cpu", "cuda"):
-            return "the parameters are on %s, and plans are carried out on cpu and cuda" % (device,)
+        if device is None or self._unplannable():
+            return self._unplannable() or "no optimizer says where the parameters are"
         ranks, room = _local_ranks(), _host_room()
         if room is not None and plan.get("slab", 0) <= room * HOST_SHARE and self.before is not None:
             room = max(room, self.before)  # what the other ranks have taken by now is in the sum below

@@ -147,3 +147,12 @@ func TestAttachingToAGPULeavesNothing(t *testing.T) {
 		})
 	}
 }
+
+// TestAPlanEndsWhereACUDAGraphIsCaptured captures a forward pass, an optimizer's step and a whole step under a plan: the plan ends, and what is learnt is the same to the bit.
+func TestAPlanEndsWhereACUDAGraphIsCaptured(t *testing.T) {
+	standintest.Computing(t)
+	const why = ": the same: the program captures a CUDA graph, in which what a plan does would stay for good\n"
+	if out := onStandin(t, standin.Machine{Compute: true, Order: standin.Late}, "captures.py"); out != "forward"+why+"optimizer"+why+"whole"+why {
+		t.Error(out)
+	}
+}

@@ -158,7 +158,7 @@ const keyTraining = "training"
 // trainWith has a wish carried out in all processes of a training until ctx is done; how it goes is a notice that all see who watch, and said aloud where aloud is set.
 func (c *watcher) trainWith(ctx context.Context, all *crew, x *wish, aloud bool) {
 	const waiting = "waiting for steps to plan by"
-	on, ever, doing := false, false, waiting
+	on, ever, doing, ended := false, false, waiting, ""
 	err := all.train(ctx, x, func(n live.News) {
 		text := n.Sentence(x.name(), c.flags.report.Units)
 		all.note(ctx, capture.Notice{Key: keyTraining, Text: text})
@@ -166,6 +166,10 @@ func (c *watcher) trainWith(ctx context.Context, all *crew, x *wish, aloud bool)
 		if on = n.Doing == "on"; on && !was && aloud {
 			c.note("%s", text)
 		}
+		if n.Ended != "" && (n.Ended != ended || was && !on) && aloud {
+			c.note("%s ended and is planned anew: %s", x.name(), n.Ended)
+		}
+		ended = n.Ended
 		if ever, doing = ever || on, n.Doing; strings.HasPrefix(doing, "measuring") {
 			doing += " it"
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/gmemtop/gmemtop/capture"
@@ -131,6 +132,12 @@ func (w *wish) make(ctx context.Context, p *plan.Problem, room int64) (*plan.Pla
 // replans is how often a plan that no longer fits the training is made anew before it is given up.
 const replans = 3
 
+// whyGivenUp returns the reason alone of a plan's end: that the training goes on is seen by its being planned for anew.
+func whyGivenUp(err error) string {
+	why := strings.TrimPrefix(oneLine(err), errGivenUp.Error()+": ")
+	return strings.TrimPrefix(why, "off, and training goes on as before: ")
+}
+
 // train has a wish carried out in one process until ctx is done: it describes the training, plans, and holds the plan, and does so anew where the training's
 // steps have become others. seat is the process's among those of a training of several. tell hears of every change. The error says why it is not carried out
 // any more.
@@ -143,6 +150,11 @@ func (t *trainer) train(ctx context.Context, w *wish, seat *live.Seat, tell func
 	target, err := t.target(ctx, w.pools, o)
 	if err != nil {
 		return err
+	}
+	ended, heard := "", tell
+	tell = func(n live.News) {
+		n.Ended = ended
+		heard(n)
 	}
 	for again := 0; ; again++ {
 		seat.Begin()
@@ -182,5 +194,6 @@ func (t *trainer) train(ctx context.Context, w *wish, seat *live.Seat, tell func
 		if !errors.Is(err, errGivenUp) || again == replans {
 			return err
 		}
+		ended = whyGivenUp(err)
 	}
 }

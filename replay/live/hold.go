@@ -12,6 +12,8 @@ import (
 type News struct {
 	// Doing says in a word or two what is being done: measuring without, with, describing, on.
 	Doing string
+	// Ended says why the plan before ended that is made anew now, "" where there was none.
+	Ended string
 	// Pooled says that the plan chooses addresses: what it speaks of is the arena, and a step's memory before is what is alive at its peak.
 	Pooled bool
 	// On says that the plan is carried out now.
@@ -79,6 +81,9 @@ func (n *News) Sentence(name string, u timeline.Units) string {
 		s += fmt.Sprintf("; %d allocations of the last step found no place in it", n.Missed)
 	case n.Missed > 0:
 		s += fmt.Sprintf("; %d tensors stay that were to leave", n.Missed)
+	}
+	if n.Ended != "" && !n.On {
+		s += "; the plan before ended: " + n.Ended
 	}
 	if len(n.Ranks) > 1 {
 		s += n.among()

@@ -39,6 +39,12 @@ func Together(ranks []Rank) News {
 			n.Peak, n.PeakBefore, n.Foretold, n.Highest = peak, x.PeakBefore, foretold, r.Name
 		}
 		n.Before = max(n.Before, x.Before)
+		if n.Ended == "" && x.Ended != "" {
+			n.Ended = x.Ended
+			if len(ranks) > 1 {
+				n.Ended = r.Name + ": " + x.Ended
+			}
+		}
 		if r.Err != nil {
 			continue
 		}

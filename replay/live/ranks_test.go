@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -172,5 +173,21 @@ func TestWhyNoRankCarriesAPlanOutIsSaidOnceWhereAllSayTheSame(t *testing.T) {
 	r := rankOn("rank 0", 140, 100, 110e6)
 	if got := r.Line(timeline.IEC); got != "rank 0 on, 100 MiB instead of 140 MiB, step 110 ms" {
 		t.Error(got)
+	}
+}
+
+// TestWhyAPlanEndedIsSaidUntilTheNextIsOn also names the rank, where there are several.
+func TestWhyAPlanEndedIsSaidUntilTheNextIsOn(t *testing.T) {
+	const why = "the program captures a CUDA graph"
+	n := News{Doing: "planning", Ended: why}
+	if s := n.Sentence("ours", timeline.IEC); s != "ours: planning; the plan before ended: "+why {
+		t.Error(s)
+	}
+	if n.On, n.Doing = true, "on"; strings.Contains(n.Sentence("ours", timeline.IEC), why) {
+		t.Error("it is said of the next plan")
+	}
+	all := Together([]Rank{{Name: "rank 0", News: News{Doing: "planning"}}, {Name: "rank 1", News: News{Doing: "planning", Ended: why}}})
+	if all.Ended != "rank 1: "+why {
+		t.Errorf("of two ranks: %q", all.Ended)
 	}
 }

@@ -238,4 +238,5 @@ def main():
         print(os.path.basename(path), "; ".join(bad) or "the same", flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()
