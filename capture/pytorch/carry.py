@@ -206,6 +206,11 @@ class Carrier(Again):
         self.depth -= 1
         if self.depth == 0:
             self._pop()
+            try:
+                if not _capturing(self.torch):
+                    self._due(self.now, self.now.saved)  # what was to go behind the last save, or it would stay up to the first load
+            except Exception as e:
+                self._broke(self.now, e)
 
     def _push(self):
         if _capturing(self.torch):
@@ -294,8 +299,7 @@ class Carrier(Again):
 
     def _save(self, it, t):
         n, it.saved = it.saved, it.saved + 1
-        while it.leaving and it.leaving[0].entry["release"] <= n:
-            self._release(it.leaving.pop(0))
+        self._due(it, n)
         entry = self.entries.get(n) if not it.why else None
         if entry is None and not it.values:  # most of them, in most plans
             return _Kept(it, t)
@@ -413,6 +417,11 @@ class Carrier(Again):
                 it.leaving.append(value)
                 it.leaving.sort(key=lambda v: (v.entry or entry)["release"])
         it.out += value.bytes
+
+    def _due(self, it, n):
+        """Give back what was to go before save n."""
+        while it.leaving and it.leaving[0].entry["release"] <= n:
+            self._release(it.leaving.pop(0))
 
     def _release(self, value):
         """Give the memory back: the stream whose it is waits for the copy before it can be used again."""

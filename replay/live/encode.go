@@ -19,8 +19,8 @@ import (
 // Names with numbers and not one number for all ops: what counts as an op differs between who describes (views are left out) and who carries out (views
 // are seen), and a name is either always a view or never.
 //
-// A release behind save k happens when save k comes, a fetch at position x with the first load from x on: never earlier than planned, so that the plan's
-// memory holds, and later by less than the distance between two loads.
+// A release behind save k happens when save k comes, or when the outermost module ends, so that the plan's memory holds. A fetch at position x happens with the first load from
+// x on: never earlier than planned, and later by less than the distance between two loads.
 //
 // Complexity: O(ops log ops). Rejected: addresses and shapes as keys (neither tells one layer's tensor from the next one's).
 
