@@ -34,7 +34,8 @@ type jobFeed struct {
 	every  int                             // of how many steps of every process one is captured whole
 	share  func(pid int, r *pytorch.Relay) // serves other viewers of a process; nil for not at all
 	record func(t capture.Target, c capture.Controller, r *pytorch.Relay) (*capture.Recorder, error)
-	ctx    context.Context // of the feeds
+	notice func(t capture.Target, n capture.Notice) // hears what processes have to say; nil for nobody
+	ctx    context.Context                          // of the feeds
 	stop   context.CancelFunc
 	work   sync.WaitGroup
 
@@ -231,6 +232,12 @@ func (m *member) Notice(n capture.Notice) {
 		m.job.mu.Lock()
 		m.left = n.Text
 		m.job.mu.Unlock()
+	}
+	if m.job.notice != nil {
+		m.job.mu.Lock()
+		t := m.target
+		m.job.mu.Unlock()
+		m.job.notice(t, n)
 	}
 	m.sink().Notice(n)
 }

@@ -93,6 +93,9 @@ func (c *runCommand) run(ctx context.Context, argv []string, x *wish, offload []
 		ranks.record = c.recordRank(c.flags.force)
 		c.flags.force = false // what stands at -o from now on is this recording
 	}
+	if headless && (x == nil || c.live.depth != "") { // what plans are made of is asked for by whoever makes them, and told there
+		ranks.notice = c.tellRefusals()
+	}
 	launch.Each = func(s *pytorch.Session) capture.Sink { return ranks.add(s.Target(), s) }
 	launch.Reach = c.reach(w, headless)
 	var job *pytorch.Job
@@ -174,6 +177,27 @@ func (c *runCommand) recordRank(force bool) func(who capture.Target, control cap
 			return nil, fmt.Errorf("not written, since %s is there already: --force overwrites it", path)
 		}
 		return r, err
+	}
+}
+
+// tellRefusals returns what prints, once, why steps are not captured as the command line asks for. A screen shows that itself.
+func (c *runCommand) tellRefusals() func(t capture.Target, n capture.Notice) {
+	said := map[string]bool{}
+	var mu sync.Mutex
+	return func(t capture.Target, n capture.Notice) {
+		if _, ok := means[n.Key]; !ok || n.State || n.Text == "" {
+			return
+		}
+		text := n.Text
+		if isRank(t) {
+			text = rankName(t) + ": " + text
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if !said[text] {
+			said[text] = true
+			c.note("%s", text)
+		}
 	}
 }
 
