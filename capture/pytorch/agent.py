@@ -273,7 +273,7 @@ class Agent(Manager, Totals):
         if window is not None and threading.get_ident() == self.window_thread:
             if step.begin is not None:
                 window.steps.append((step.begin, now))
-            if len(window.steps) >= self.described or window.stopped or self.leaving:
+            if window.stopped or self.leaving or len(window.steps) >= self.described and not self._goes_on(window):
                 self._close(False)
         if self.window is None and (self.orders or self.unplanned or self.carrier is not None):
             self._manage()
@@ -365,9 +365,12 @@ class Agent(Manager, Totals):
         self._unwatch()
         window.end()
         self.window = None
+        if window.how == "history" and self.every == 1 and not partial and not self.leaving:
+            window.take()  # so that the next begins at once: the request that fails must be in one of them
         window.cost += self.clock() - begin
         window.costs = self._costs(window)
         if self.leaving and not partial:
+            self._finished(window)
             return
         if window.how == "ops" and self._compiled():
             self._say("torch.compile came into use while a step was described: the description would show it eager and is thrown away", "ops")
@@ -376,8 +379,13 @@ class Agent(Manager, Totals):
             self._say("%d CUDA graphs were replayed: what runs inside of them is not seen as ops" % window.graphs, "graphs")
         self._say("", "asked")
         window.partial = partial
-        self.unfinished = window.how == "history"
+        if window.how == "history" and window.taken is None:
+            self.unfinished = window
         self.ready.append(window)
+
+    def _goes_on(self, window):
+        """Whether a history of every step stays open for another one: the viewer has not taken those before, so that there is no room for a next."""
+        return window.how == "history" and self.every == 1 and len(self.ready) >= MAX_WINDOWS - 1
 
     # -- children -------------------------------------------------------------------------------------------------------------
 

@@ -36,26 +36,36 @@ class Recorded(object):
 class History(Recorded):
     """A window of the caching allocator's own history."""
 
+    on, taken = False, None  # whether the allocator records; the snapshot, once there is one
+
     def begin(self):
         record = self.torch.cuda.memory._record_memory_history
         wanted = {"enabled": "all", "context": "alloc", "stacks": "python", "max_entries": HISTORY_ENTRIES,
                   "global_record_annotations": True}  # torch's note of a thread can be taken back by that thread alone, and it is the sending one that ends this
         known = inspect.signature(record).parameters
+        self.on = True
         record(**{k: v for k, v in wanted.items() if k in known})
 
     def end(self):
-        pass  # the sending thread takes the snapshot, and ends it then
+        pass  # the sending thread takes the snapshot, unless take is called before, and ends it then
 
     def unhook(self):
-        self.torch.cuda.memory._record_memory_history(enabled=None)
+        if self.on:
+            self.on = False
+            self.torch.cuda.memory._record_memory_history(enabled=None)
+
+    def take(self):
+        self.taken = self.torch.cuda.memory._snapshot()
+        self.unhook()
 
     def chunks(self):
         begin = time.perf_counter_ns()
-        snapshot = self.torch.cuda.memory._snapshot()
+        if self.taken is None:
+            self.take()
+        snapshot, self.taken = self.taken, None
         self.pools.count(snapshot["segments"], self.device.index or 0)
         snapshot.setdefault("allocator_settings", {}).update(self._rules())
         whole = pickle.dumps(snapshot, protocol=4)
-        self.unhook()
         self.cost += time.perf_counter_ns() - begin
         for at in range(0, len(whole), 1 << 20):
             yield whole[at:at + (1 << 20)]

@@ -36,7 +36,7 @@ class Sender(object):
         self.steps, self.produced, self.taken, self.missed = collections.deque(maxlen=MAX_STEPS), 0, 0, 0
         self.notices = collections.deque(maxlen=100)
         self.ready = collections.deque()
-        self.want, self.every, self.unfinished = collections.deque(maxlen=100), 0, False  # what is asked for is taken up by the training thread, and nothing between is lost
+        self.want, self.every, self.unfinished = collections.deque(maxlen=100), 0, None  # what is asked for is taken up by the training thread, and nothing between is lost
         self.how, self.told_depth = DEPTH_FIRST, True  # by what means windows are captured, and whether the viewer knows
         self.lasted = 0  # nanoseconds of the newest step
         self.thread, self.bell, self.sock, self.welcome = None, None, None, False
@@ -72,7 +72,7 @@ class Sender(object):
         except BaseException as e:  # on this thread nobody else would hear of one that is no Exception
             self._caught(e)
             self.sending = None
-            self.ready.clear()
+            self._drop()
         try:
             inside = self.dead and self.exit is None and (self.window is not None or self.carrier is not None)
             if inside:
@@ -90,6 +90,8 @@ class Sender(object):
             pass
         finally:
             self.gone = True
+            if self.exit is None:
+                self._drop()
             ends = [] if self.bell is None or self.exit is not None else list(self.bell)  # a process that ends may ring still
             for there, close, what in [(self.sock, socket.socket.close, self.sock), (self.statm >= 0, os.close, self.statm)] + [
                     (True, os.unlink, path) for path in self.markers] + [(True, os.close, end) for end in ends]:
@@ -340,18 +342,35 @@ class Sender(object):
         except Exception:  # a device that is lost
             return []
 
+    def _finished(self, window):
+        """A window is taken out, or nobody wants it any more: the allocator records no longer for it."""
+        try:
+            if window.how == "history":
+                window.unhook()
+        except Exception:
+            pass  # a device that is lost
+        if self.unfinished is window:
+            self.unfinished = None
+
+    def _drop(self):
+        """Give up the windows that wait."""
+        while self.ready:
+            self._finished(self.ready.popleft())
+
     def _frames_of(self, window):
         head = {"first": window.index, "last": window.index + max(len(window.steps) - 1, 0), "how": window.how, "partial": window.partial,
                 "steps": [[self.epoch + a, self.epoch + b] for a, b in window.steps]}
         self._frame(WINDOW, head)
         yield True
         pack = zlib.compressobj(1)
-        for text in window.lines(dict(window.costs, epoch_ns=self.epoch)) if window.how == "ops" else window.chunks():
-            data = pack.compress(text.encode() if isinstance(text, str) else text)
-            if data:
-                self._frame(DATA, data)
-            yield True
+        try:
+            for text in window.lines(dict(window.costs, epoch_ns=self.epoch)) if window.how == "ops" else window.chunks():
+                data = pack.compress(text.encode() if isinstance(text, str) else text)
+                if data:
+                    self._frame(DATA, data)
+                yield True
+        finally:
+            self._finished(window)  # also where the viewer has gone meanwhile
         self._frame(DATA, pack.flush())
-        self.unfinished = self.unfinished and window.how != "history"
         self._frame(WHOLE, {"cost": window.cost, "lost": window.lost})
         yield True

@@ -52,8 +52,26 @@ func TestQuickAttentionsSeedsAreNotCompared(t *testing.T) {
 
 // TestQuickTheLastWindowOfAnOutOfMemoryArrives: a process that dies waits for the history of its failing step to be put together and read.
 func TestQuickTheLastWindowOfAnOutOfMemoryArrives(t *testing.T) {
-	if out := onStandin(t, standin.Machine{}, "lastwindow.py"); out != "exit code 1, whole True, 1 requests failed, OutOfMemoryError\n" {
+	t.Setenv("LASTWINDOW", "slow")
+	if out := onStandin(t, standin.Machine{}, "lastwindow.py"); out != "exit code 1, 1 requests failed, 0 steps between were not captured, OutOfMemoryError\n" {
 		t.Error(out)
+	}
+}
+
+// TestAHistoryOfEveryStepHoldsTheRequestThatFailed: in the step behind one that was captured too, and however far behind the agent is; and no history stays on that nobody takes.
+func TestAHistoryOfEveryStepHoldsTheRequestThatFailed(t *testing.T) {
+	for what, want := range map[string]string{
+		"every":  "exit code 1, 1 requests failed, 0 steps between were not captured, OutOfMemoryError\n",
+		"behind": "exit code 1, 1 requests failed, 0 steps between were not captured, OutOfMemoryError\n",
+		"leave":  "exit code 0, 0 requests failed, 0 steps between were not captured, detached\nhistory is off and another window can be opened\n",
+		"lost":   "exit code 0, 0 requests failed, 0 steps between were not captured, None\nhistory is off and another window can be opened\n",
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Setenv("LASTWINDOW", what)
+			if out := onStandin(t, standin.Machine{}, "lastwindow.py"); out != want {
+				t.Error(out)
+			}
+		})
 	}
 }
 

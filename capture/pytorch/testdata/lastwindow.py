@@ -1,6 +1,13 @@
-"""See that what a program was doing when it died of an out-of-memory arrives at a viewer that reads, though the agent takes seconds to put the history together.
+"""See that what a program was doing when it died of an out-of-memory arrives at a viewer that reads, and that no history is left on.
 
-usage: lastwindow.py AGENT.PY
+usage: LASTWINDOW=WHAT lastwindow.py AGENT.PY
+
+WHAT is what the viewer asks for, and what is slow:
+  slow    a thousand steps; the agent takes seconds to put the history together
+  every   every step; the program runs out of memory in the step behind one that was captured
+  behind  every step; the agent still sends the one before the one before when the program runs out of memory
+  leave   a thousand steps, and to be let go of within them
+  lost    one step, and the viewer goes while it is sent
 """
 import json
 import os
@@ -14,31 +21,53 @@ import tempfile
 import zlib
 
 PROGRAM = """
-import sys, time
+import os, sys, time
 import torch
 
 with open(sys.argv[1]) as f:
     space = {"__name__": "gmemtop_agent"}
     exec(compile(f.read(), "gmemtop_agent", "exec"), space)
+what = sys.argv[3]
 torch.cuda.set_per_process_memory_fraction(2**28 / torch.cuda.get_device_properties(0).total_memory)
 net = torch.nn.Linear(256, 256).cuda()
 optimizer = torch.optim.SGD(net.parameters())
 agent = space["Agent"](sys.argv[2], False)
 agent.attach()
-step = 0
-while agent.window is None:
+
+def step():
     optimizer.zero_grad()
     net(torch.randn(64, 256, device="cuda")).sum().backward()
     optimizer.step()
+
+def slow(original, seconds):
+    def call(*args, **kwargs):
+        time.sleep(seconds)
+        return original(*args, **kwargs)
+    return call
+
+while agent.window is None:
+    step()
     time.sleep(0.01)
-original = torch.cuda.memory._snapshot
-
-def slow(*args, **kwargs):
-    time.sleep(2.5)
-    return original(*args, **kwargs)
-
-torch.cuda.memory._snapshot = slow
-torch.empty(2**29, dtype=torch.uint8, device="cuda")
+if what == "slow":
+    torch.cuda.memory._snapshot = slow(torch.cuda.memory._snapshot, 2.5)
+if what == "behind":
+    space["pickle"] = type("pickle", (), {"dumps": staticmethod(slow(space["pickle"].dumps, 0.5))})
+if what == "lost":
+    space["pickle"] = type("pickle", (), {"dumps": staticmethod(lambda *args, **kwargs: os.urandom(4 << 20))})
+if what == "every":
+    step()
+    time.sleep(0.5)  # the history of that step is taken out
+if what == "behind":
+    for _ in range(10):
+        step()
+if what in ("leave", "lost"):
+    print("there", flush=True)
+    while not agent.gone and not (what == "lost" and agent.index and agent.sock is None):
+        step()
+        time.sleep(0.01)
+    print("history is %s" % ("on" if torch._C._cuda_isHistoryEnabled() else "off"), "and another window %s be opened" % ("cannot" if agent.unfinished else "can"), file=sys.stderr)
+else:
+    torch.empty(2**29, dtype=torch.uint8, device="cuda")
 """
 
 
@@ -57,31 +86,46 @@ def frame(s, kind, told):
     s.sendall(struct.pack("<IB", len(told) + 1, kind) + told)
 
 
+what = os.environ["LASTWINDOW"]
 folder = tempfile.mkdtemp(prefix="gm")
 path = os.path.join(folder, "x.sock")
 s = socket.socket(socket.AF_UNIX)
 s.bind(path)
 s.listen()
-program = subprocess.Popen([sys.executable, "-c", PROGRAM, sys.argv[1], path], stderr=subprocess.PIPE)
+program = subprocess.Popen([sys.executable, "-c", PROGRAM, sys.argv[1], path, what], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 c, _ = s.accept()
 frame(c, 64, {"version": 1})
-frame(c, 65, {"steps": 1000, "how": "history"})
-packed, whole, last = b"", False, {}
+if what in ("every", "behind"):
+    frame(c, 67, {"how": "history"})
+    frame(c, 66, {"n": 1})
+else:
+    frame(c, 65, {"steps": 1 if what == "lost" else 1000, "how": "history"})
+if what == "leave":
+    program.stdout.readline()
+    frame(c, 68, {})
+windows, packed, last, captured = [], b"", {}, set()
 try:
     while True:
         size, kind = struct.unpack("<IB", read(c, 5))
         payload = read(c, size - 1)
+        if kind == 3:
+            head = json.loads(payload)
+            captured.update(range(head["first"], head["last"] + 1))
+            if what == "lost":
+                s.close()
+                c.close()
+                break
         packed += payload if kind == 4 else b""
-        whole = whole or kind == 5
+        if kind == 5:
+            windows.append(pickle.loads(zlib.decompress(packed)))
+            packed = b""
         last = json.loads(payload) if kind == 8 else last
 except EOFError:
     pass
 error = program.stderr.read().decode()
 shutil.rmtree(folder)
-failed = 0
-if whole:
-    history = pickle.loads(zlib.decompress(packed))
-    failed = sum(e["action"] == "oom" for trace in history["device_traces"] for e in trace)
-print("exit code %d, whole %s, %d requests failed, %s" % (program.wait(), whole, failed, last.get("reason")))
+failed = sum(e["action"] == "oom" for history in windows for trace in history["device_traces"] for e in trace)
+gaps = max(captured) - min(captured) + 1 - len(captured) if captured else 0
+print("exit code %d, %d requests failed, %d steps between were not captured, %s" % (program.wait(), failed, gaps, last.get("reason")))
 if "OutOfMemoryError" not in error:
-    print(error)
+    print(error, end="")
