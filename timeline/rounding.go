@@ -54,13 +54,13 @@ func newRounding(tr *traces.Trace, kind traces.DeviceKind) rounding {
 	if r.none {
 		return r
 	}
-	var byMiB map[string]uint64
+	var byMiB map[string]int64
 	known := json.Unmarshal([]byte(tr.Setting("roundup_power2_divisions")), &byMiB) == nil
 	if r.settings = known || tr.Setting("max_split_size") != ""; !known {
 		return r
 	}
-	for i := range r.rule.Divisions {
-		r.rule.Divisions[i] = byMiB[strconv.Itoa(1<<i)]
+	for i := range r.rule {
+		r.rule[i] = byMiB[strconv.Itoa(1<<i)]
 	}
 	return r
 }

@@ -9,12 +9,10 @@ const MinBlock = 512
 const maxRounded = 1 << 62
 
 // Rounding is the rule by which PyTorch's caching allocator makes rounded bytes of requested ones (round_size in
-// c10/cuda/CUDACachingAllocator.cpp). The zero value is the rule without settings: multiples of 512 bytes.
-type Rounding struct {
-	// Divisions are roundup_power2_divisions: into how many equal steps sizes [2^(20+i), 2^(21+i)) are divided, 0 or 1 for none. The
-	// first also holds for smaller sizes, the last for larger ones.
-	Divisions [16]uint64
-}
+// c10/cuda/CUDACachingAllocator.cpp), as roundup_power2_divisions sets it: into how many equal steps sizes [2^(20+i), 2^(21+i)) are divided,
+// below 2 for none. The first also holds for smaller sizes, the last for larger ones. The zero value is the rule without settings: multiples of
+// 512 bytes.
+type Rounding [16]int64
 
 // Round returns the rounded size of a request of size bytes. What is not above zero, and what no device can have, stays as it is.
 func (r *Rounding) Round(size int64) int64 {
@@ -24,21 +22,20 @@ func (r *Rounding) Round(size int64) int64 {
 	if size <= MinBlock {
 		return MinBlock
 	}
-	n := uint64(size)
-	i := min(max(bits.Len64(n)-1-20, 0), len(r.Divisions)-1)
-	if d := r.Divisions[i]; d > 1 && n/MinBlock >= d && n > MinBlock*d {
-		return int64(nextDivision(n, d))
+	i := min(max(bits.Len64(uint64(size))-1-20, 0), len(r)-1)
+	if d := r[i]; d > 1 && size/MinBlock >= d && size > MinBlock*d {
+		return nextDivision(size, d)
 	}
 	return (size + MinBlock - 1) &^ (MinBlock - 1)
 }
 
 // nextDivision returns the smallest of the d equal steps between two powers of two that is not below n.
-func nextDivision(n, d uint64) uint64 {
+func nextDivision(n, d int64) int64 {
 	if n&(n-1) == 0 {
 		return n
 	}
-	floor := uint64(1) << (bits.Len64(n) - 1)
-	step := floor >> (bits.Len64(d) - 1)
+	floor := int64(1) << (bits.Len64(uint64(n)) - 1)
+	step := floor >> (bits.Len64(uint64(d)) - 1)
 	if step == 0 {
 		return floor << 1
 	}

@@ -8,8 +8,8 @@ import (
 
 func TestRoundingOfKnownSizes(t *testing.T) {
 	none, four := Rounding{}, Rounding{}
-	for i := range four.Divisions {
-		four.Divisions[i] = 4
+	for i := range four {
+		four[i] = 4
 	}
 	for _, c := range []struct {
 		rule      *Rounding
@@ -20,7 +20,7 @@ func TestRoundingOfKnownSizes(t *testing.T) {
 		{&none, math.MaxInt64, math.MaxInt64}, {&four, math.MaxInt64, math.MaxInt64}, {&none, -1, -1},
 	} {
 		if got := c.rule.Round(c.size); got != c.got {
-			t.Errorf("Round(%d) with %d divisions is %d, want %d", c.size, c.rule.Divisions[0], got, c.got)
+			t.Errorf("Round(%d) with %d divisions is %d, want %d", c.size, c.rule[0], got, c.got)
 		}
 	}
 }
@@ -29,8 +29,8 @@ func TestARoundedSizeHoldsItsRequestAndNeverFallsWithIt(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for range 100_000 {
 		var rule Rounding
-		for i := range rule.Divisions {
-			rule.Divisions[i] = 1 << rng.IntN(6)
+		for i := range rule {
+			rule[i] = 1 << rng.IntN(6)
 		}
 		size := 1 + rng.Int64N(1<<(10+rng.IntN(53)))
 		rounded := rule.Round(size)

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/gmemtop/gmemtop/traces"
 )
 
 // Settings are the caching allocator's, as PYTORCH_CUDA_ALLOC_CONF (PYTORCH_ALLOC_CONF in newer versions) sets them. The zero value
@@ -29,7 +31,7 @@ type Settings struct {
 	ExpandableSegments bool
 	// RoundupPower2Divisions is the number of equal steps between powers of two that requests are rounded up to, one for each
 	// power of two from 1 MiB to 32 GiB; 0 and 1 round to 512 bytes.
-	RoundupPower2Divisions [16]int64
+	RoundupPower2Divisions traces.Rounding
 	// MemoryFraction is the share of the device that the process may hold, 0 for all (per_process_memory_fraction).
 	MemoryFraction float64
 	// Unmodelled are the recognised options, as written, that change what this package does not emulate (pinned memory, locks,
@@ -38,14 +40,13 @@ type Settings struct {
 }
 
 const (
-	minBlock       = 512      // kMinBlockSize
+	minBlock       = traces.MinBlock
 	smallSize      = 1 << 20  // kSmallSize: the largest small block
 	smallBuffer    = 2 << 20  // kSmallBuffer: the segment of small blocks
 	minLargeAlloc  = 10 << 20 // kMinLargeAlloc: from here on a request has a segment of its own
 	roundLarge     = 2 << 20  // kRoundLarge
 	largeBuffer    = 20 << 20 // kLargeBuffer
 	maxSettingMiB  = 1 << 30  // bounds settings in MiB, so that nothing overflows
-	firstDivision  = 20       // log2 of the size that the first of RoundupPower2Divisions is for
 	nativeBackend  = "native"
 	asyncBackend   = "cudaMallocAsync"
 	maxDivisionLog = 40
@@ -341,30 +342,8 @@ func (s *Settings) nonSplitRounding() int64 {
 // oversize reports whether a block of size bytes is beyond what is split.
 func (s *Settings) oversize(size int64) bool { return s.MaxSplitSize > 0 && size >= s.MaxSplitSize }
 
-// Round returns the size of the block for a request (round_size).
-func (s *Settings) Round(size int64) int64 {
-	if size < minBlock {
-		return minBlock
-	}
-	i := min(max(bits.Len64(uint64(size))-1-firstDivision, 0), len(s.RoundupPower2Divisions)-1)
-	if d := s.RoundupPower2Divisions[i]; d > 1 && size/minBlock >= d && size > minBlock*d {
-		return nextDivision(size, d)
-	}
-	return roundUp(size, minBlock)
-}
-
-// nextDivision returns the lowest of the d equal steps between two powers of two that is not below size.
-func nextDivision(size, d int64) int64 {
-	if size&(size-1) == 0 {
-		return size
-	}
-	floor := int64(1) << (bits.Len64(uint64(size)) - 1)
-	step := floor >> (bits.Len64(uint64(d)) - 1)
-	if step == 0 {
-		return floor << 1
-	}
-	return (size + step - 1) &^ (step - 1)
-}
+// Round returns the size of the block for a request.
+func (s *Settings) Round(size int64) int64 { return s.RoundupPower2Divisions.Round(max(size, 1)) }
 
 // SegmentFor returns the size of the segment that the driver is asked for where no hole has room for a block of rounded bytes, and
 // whether it is one of small blocks (get_allocation_size).
