@@ -205,12 +205,13 @@ class Agent(Manager, Totals):
                 raise
 
     def _backward(self, original):
-        agent, clock, graph_task = self, self.clock, self.torch._C._current_graph_task_id
+        # torch lists its functions once, for good, when something first asks which can be overridden: what is found there then must not keep the agent.
+        there, clock, graph_task = weakref.ref(self), self.clock, self.torch._C._current_graph_task_id
 
         @functools.wraps(original)
         def backward(*args, **kwargs):
-            here = threading.get_ident()
-            if agent.dead or here in agent.in_backward or graph_task() != -1:
+            agent, here = there(), threading.get_ident()
+            if agent is None or agent.dead or here in agent.in_backward or graph_task() != -1:
                 return original(*args, **kwargs)
             # Another thread's backward pass says nothing of the ops of the thread that is described.
             window, begin = agent.window if here == agent.window_thread else None, clock()
@@ -232,12 +233,12 @@ class Agent(Manager, Totals):
         return backward
 
     def _update(self, original):
-        agent = self
+        there = weakref.ref(self)
 
         @functools.wraps(original)
         def update(*args, **kwargs):
-            out = original(*args, **kwargs)
-            if not agent.dead:
+            agent, out = there(), original(*args, **kwargs)
+            if agent is not None and not agent.dead:
                 try:
                     now = agent.clock()
                     if agent.step.stepped == 0 and agent.first is not None and agent.step.begin is not None and os.getpid() == agent.pid:

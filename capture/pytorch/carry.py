@@ -144,6 +144,8 @@ class Carrier(Again):
 
         torch, device = self.torch, self.torch.device(self.plan.get("device", "cpu"))
         if self.plan.get("slab"):
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)  # or torch would take the slab of a plan before for in use still, and have the host pin as much again
             self.slab = torch.empty(self.plan["slab"], dtype=torch.uint8, pin_memory=device.type == "cuda")
             if device.type == "cuda":
                 self.streams = torch.cuda.Stream(device), torch.cuda.Stream(device)

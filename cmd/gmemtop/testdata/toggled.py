@@ -18,8 +18,6 @@ from torch.optim import optimizer as optimizers
 
 LAST, STOP, HOLD = int(os.environ.get("STEPS", "0")), os.environ.get("STOP", ""), os.environ.get("HOLD", "")
 WIDTH = 64
-# Objects of an agent that came with the process. They outlive Detach; what holds them is not known yet, and none of them is a plan.
-AGENT = {"Addresses", "Agent", "Patches", "Pool", "Pools", "_Step"}
 
 
 class Net(torch.nn.Module):
@@ -52,7 +50,7 @@ def left():
     tables = sum(len(t) for n, t in vars(hooks).items() if n.startswith("_global_") and isinstance(t, dict))
     steps = sum(len(t) for n, t in vars(optimizers).items() if n.startswith("_global_") and isinstance(t, dict))
     patched = [f.__qualname__ for f in (torch._C._autograd._saved_tensors_hooks_disable, torch.cuda.CUDAGraph.replay) if hasattr(f, "__wrapped__")]
-    objects = sorted({type(o).__name__ for o in gc.get_objects() if "gmemtop" in str(getattr(type(o), "__module__", ""))} - AGENT)
+    objects = sorted({type(o).__name__ for o in gc.get_objects() if "gmemtop" in str(getattr(type(o), "__module__", ""))})
     return "hooks %d and %d, patched %s, objects %s, modes %d, threads %d, allocated %d, pinned %d" % (
         tables, steps, patched, objects, torch._C._len_torch_dispatch_stack(), threading.active_count(),
         torch.cuda.memory_stats()["requested_bytes.all.current"], torch.cuda.host_memory_stats()["active_bytes.current"])
