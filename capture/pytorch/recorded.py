@@ -64,25 +64,25 @@ class History(Recorded):
             self.take()
         snapshot, self.taken = self.taken, None
         self.pools.count(snapshot["segments"], self.device.index or 0)
-        snapshot.setdefault("allocator_settings", {}).update(self._rules())
+        snapshot.setdefault("allocator_settings", {}).update(_rules(self.torch))
         whole = pickle.dumps(snapshot, protocol=4)
         self.cost += time.perf_counter_ns() - begin
         for at in range(0, len(whole), 1 << 20):
             yield whole[at:at + (1 << 20)]
 
 
-    def _rules(self):
-        """What the allocator's decisions depend on that a snapshot does not hold: torch's release, and of each device its size and the share of it that the program may have."""
-        try:
-            cuda, devices = self.torch.cuda, {}
-            major, minor = str(self.torch.__version__).split(".")[:2]
-            for i in range(cuda.device_count()):
-                devices[str(i)] = {"total_bytes": int(cuda.get_device_properties(i).total_memory)}
-                if hasattr(cuda, "get_per_process_memory_fraction"):  # older releases do not tell it
-                    devices[str(i)]["memory_fraction"] = float(cuda.get_per_process_memory_fraction(i))
-            return {"gmemtop_torch": [int(major), int(minor)], "gmemtop_devices": devices}
-        except Exception:
-            return {}  # the recording is worth having without
+def _rules(torch):
+    """What the allocator's decisions depend on that a snapshot does not hold: torch's release, and of each device its size and the share of it that the program may have."""
+    try:
+        cuda, devices = torch.cuda, {}
+        major, minor = str(torch.__version__).split(".")[:2]
+        for i in range(cuda.device_count()):
+            devices[str(i)] = {"total_bytes": int(cuda.get_device_properties(i).total_memory)}
+            if hasattr(cuda, "get_per_process_memory_fraction"):  # older releases do not tell it
+                devices[str(i)]["memory_fraction"] = float(cuda.get_per_process_memory_fraction(i))
+        return {"gmemtop_torch": [int(major), int(minor)], "gmemtop_devices": devices}
+    except Exception:
+        return {}  # the recording is worth having without
 
 
 class Profile(Recorded):

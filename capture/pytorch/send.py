@@ -363,8 +363,11 @@ class Sender(object):
         self._frame(WINDOW, head)
         yield True
         pack = zlib.compressobj(1)
+        head = dict(window.costs, epoch_ns=self.epoch)
+        if self.device is not None and self.device.type == "cuda":
+            head["rules"] = _rules(self.torch)
         try:
-            for text in window.lines(dict(window.costs, epoch_ns=self.epoch)) if window.how == "ops" else window.chunks():
+            for text in window.lines(head) if window.how == "ops" else window.chunks():
                 data = pack.compress(text.encode() if isinstance(text, str) else text)
                 if data:
                     self._frame(DATA, data)

@@ -3,6 +3,8 @@
 package pytorch_test
 
 import (
+	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -14,6 +16,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/standin"
 	"github.com/gmemtop/gmemtop/capture/standin/standintest"
 	"github.com/gmemtop/gmemtop/capture/torchtest"
+	description "github.com/gmemtop/gmemtop/traces/described"
 )
 
 // onStandin runs a script of testdata on a stand-in GPU with the agent's source, or with other sources in its place, and returns what it printed. Nothing may be left behind.
@@ -72,6 +75,26 @@ func TestAHistoryOfEveryStepHoldsTheRequestThatFailed(t *testing.T) {
 				t.Error(out)
 			}
 		})
+	}
+}
+
+// TestADescriptionSaysWhatTheAllocatorGoesBy: torch's release, and the device's bytes with the share of them that the program allows itself, as a history says it.
+func TestADescriptionSaysWhatTheAllocatorGoesBy(t *testing.T) {
+	t.Setenv("LASTWINDOW", "ops")
+	line, _, _ := strings.Cut(onStandin(t, standin.Machine{Memory: "4GiB"}, "lastwindow.py"), "\n")
+	text := `{"gmemtop":"described","version":1,"torch":"2.15","steps":[],"rules":` + line + "}\n"
+	tr, err := description.Read(t.Context(), strings.NewReader(text), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const total = 4 << 30
+	var torch [2]int
+	var devices map[string]map[string]float64
+	if err := errors.Join(json.Unmarshal([]byte(tr.Setting("gmemtop_torch")), &torch), json.Unmarshal([]byte(tr.Setting("gmemtop_devices")), &devices)); err != nil {
+		t.Fatalf("%v: %s", err, line)
+	}
+	if torch[0] != 2 || len(devices) != 1 || devices["0"]["total_bytes"] != total || devices["0"]["memory_fraction"] != float64(1<<28)/total {
+		t.Error(line)
 	}
 }
 

@@ -15,6 +15,8 @@
 //
 // Ops named gmemtop::save and gmemtop::load, where there are any, are autograd's own touches: it keeps a tensor for the backward pass, and needs it.
 //
+// A head may carry "rules", what the GPU's allocator goes by: {"gmemtop_torch":[2,15],"gmemtop_devices":{"0":{"total_bytes":1,"memory_fraction":1.0}}}.
+//
 // A head with "empty":true says that nothing was there before the recording: its storages are all that ever were. Without it, what was there and was not
 // touched may be missing.
 //
@@ -31,6 +33,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -64,6 +68,8 @@ type head struct {
 	Steps     [][2]int64 `json:"steps"`
 	// Costs is what carrying plans out was measured to take there, for whoever knows [CostsSetting].
 	Costs json.RawMessage `json:"costs"`
+	// Rules are settings of the trace: what the GPU's allocator goes by, under the keys that an allocator's history has in our recordings.
+	Rules map[string]json.RawMessage `json:"rules"`
 }
 
 // CostsSetting is the name of the trace's setting with the costs that stood in the recording's head, as JSON.
@@ -178,6 +184,9 @@ func (r *reader) head(line []byte) error {
 	t := &r.b.T
 	if len(h.Costs) > 0 {
 		t.Settings = append(t.Settings, traces.Setting{Key: CostsSetting, Value: string(h.Costs)})
+	}
+	for _, key := range slices.Sorted(maps.Keys(h.Rules)) {
+		t.Settings = append(t.Settings, traces.Setting{Key: key, Value: string(h.Rules[key])})
 	}
 	t.Source.Format, t.Source.Tool = formatName, "torch "+h.Torch
 	t.Source.SyntheticAddresses = true

@@ -8,6 +8,7 @@ WHAT is what the viewer asks for, and what is slow:
   behind  every step; the agent still sends the one before the one before when the program runs out of memory
   leave   a thousand steps, and to be let go of within them
   lost    one step, and the viewer goes while it is sent
+  ops     one step, op by op; what it says of the allocator is printed
 """
 import json
 import os
@@ -60,7 +61,7 @@ if what == "every":
 if what == "behind":
     for _ in range(10):
         step()
-if what in ("leave", "lost"):
+if what in ("leave", "lost", "ops"):
     print("there", flush=True)
     while not agent.gone and not (what == "lost" and agent.index and agent.sock is None):
         step()
@@ -99,7 +100,7 @@ if what in ("every", "behind"):
     frame(c, 67, {"how": "history"})
     frame(c, 66, {"n": 1})
 else:
-    frame(c, 65, {"steps": 1 if what == "lost" else 1000, "how": "history"})
+    frame(c, 65, {"steps": 1 if what in ("lost", "ops") else 1000, "how": "ops" if what == "ops" else "history"})
 if what == "leave":
     program.stdout.readline()
     frame(c, 68, {})
@@ -116,7 +117,11 @@ try:
                 c.close()
                 break
         packed += payload if kind == 4 else b""
-        if kind == 5:
+        if kind == 5 and what == "ops":
+            head = json.loads(zlib.decompress(packed).splitlines()[0].decode())
+            print(json.dumps(head.get("rules"), sort_keys=True))
+            frame(c, 68, {})
+        elif kind == 5:
             windows.append(pickle.loads(zlib.decompress(packed)))
             packed = b""
         last = json.loads(payload) if kind == 8 else last
