@@ -176,6 +176,8 @@ class Manager(Sender):
         device = self._of_parameters()
         if plan.get("version") != 1:
             return "the plan is of version %s, and this agent carries out version 1" % plan.get("version")
+        if device is not None and device.type == "cuda" and getattr(torch.version, "hip", None):
+            return "torch is built for ROCm here, and plans are carried out on CPUs and NVIDIA GPUs: capture and replay work without one"
         if "pool" in plan:
             return "" if str(device) == plan["device"] else "the plan is for %s, and the parameters are on %s" % (plan["device"], device)
         if self._compiled():

@@ -5,6 +5,7 @@ processor meanwhile, which on a busy machine is often: so that one such measurem
 cost before, nor the first one more than twice what is expected.
 """
 import inspect
+import sys
 
 EXPECTED = 250000  # nanoseconds that a figure is expected to take
 SHARE = 400  # a figure is taken at most every SHARE times as long as it takes
@@ -22,7 +23,10 @@ def foreign(torch):
     name = getattr(torch.cuda, "get_allocator_backend", lambda: "native")()
     if name == "native":
         return None
-    return "a pluggable allocator" if name == "pluggable" else "the allocator %s" % name
+    if name != "pluggable":
+        return "the allocator %s" % name
+    rmm = getattr(getattr(sys.modules.get("rmm.allocators.torch"), "rmm_torch_allocator", None), "_allocator", None)
+    return "RMM's pluggable allocator" if rmm is not None and rmm is torch._C._cuda_getAllocator() else "a pluggable allocator"
 
 
 class Pools(object):

@@ -185,7 +185,7 @@ func (c *runCommand) tellRefusals() func(t capture.Target, n capture.Notice) {
 	said := map[string]bool{}
 	var mu sync.Mutex
 	return func(t capture.Target, n capture.Notice) {
-		if _, ok := means[n.Key]; !ok || n.State || n.Text == "" {
+		if _, ok := means[n.Key]; !ok && n.Key != "allocator" || n.State || n.Text == "" {
 			return
 		}
 		text := n.Text

@@ -177,7 +177,7 @@ class Pool(object):
             if platform.machine() != "x86_64":
                 raise Refused("on a GPU the pool runs on x86-64: the other managers work here")
             if getattr(torch.version, "hip", None):
-                raise Refused("the pool knows CUDA, and this is ROCm: the other managers work with it")
+                raise Refused("the pool knows CUDA, and torch is built for ROCm here: capture and replay work without a plan")
             if torch.cuda.get_allocator_backend() == "pluggable":
                 raise Refused("the pool stands in front of torch's native allocator, and this program has put a pluggable one in its place: leave torch's own there")
             if torch.cuda.get_allocator_backend() != "native":
