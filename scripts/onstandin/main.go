@@ -1,10 +1,11 @@
 // Command onstandin runs a program on the stand-in GPU:
 //
-//	go run ./scripts/onstandin [-model a100] [-devices 2] [-memory 24GiB] [-compute] [-order late] [-report DIR]
-//		PYTHON script.py ARG...
+//	go run ./scripts/onstandin [-model a100] [-devices 2] [-memory 24GiB] [-compute] [-order late] [-clock virtual]
+//		[-report DIR] [-python PYTHON] PROGRAM ARG...
 //
-// PYTHON is an interpreter with a torch built for CUDA; the stand-in is compiled for it, once. Without
-// -compute ops allocate what they allocate on a GPU and compute nothing. Each run has the devices to itself.
+// PROGRAM, or PYTHON where it is named, is an interpreter with a torch built for CUDA; the stand-in is compiled
+// for it, once. Without -compute ops allocate what they allocate on a GPU and compute nothing. Each run has the
+// devices to itself.
 package main
 
 import (
@@ -15,6 +16,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 
 	"github.com/gmemtop/gmemtop/capture/standin"
 )
@@ -33,7 +35,8 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, usage io.Writer) error {
-	m := standin.Machine{Board: "private"}
+	var m standin.Machine
+	python := ""
 	flags := flag.NewFlagSet("onstandin", flag.ContinueOnError)
 	flags.SetOutput(usage)
 	flags.StringVar(&m.Model, "model", "", "a card, such as a100 (default an H100)")
@@ -41,17 +44,30 @@ func run(ctx context.Context, args []string, usage io.Writer) error {
 	flags.StringVar(&m.Memory, "memory", "", "memory of each device, such as 24GiB (default the card's)")
 	flags.BoolVar(&m.Compute, "compute", false, "ops compute true numbers, on the CPU")
 	flags.StringVar(&m.Order, "order", "", "when streams do their work: once, late or a seed (default once)")
+	flags.StringVar(&m.Clock, "clock", "", "what events report: real or virtual (default real)")
+	flags.StringVar(&python, "python", "", "the interpreter with torch, where the program is none")
 	flags.StringVar(&m.Report, "report", "", "a folder for reports of what the processes did wrong")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if flags.NArg() < 2 {
+	switch {
+	case python == "" && flags.NArg() < 2:
 		return errors.New("name an interpreter and a script")
+	case flags.NArg() < 1:
+		return errors.New("name a program")
+	case python == "":
+		python = flags.Arg(0)
 	}
-	lib, err := standin.Build(ctx, flags.Arg(0))
+	lib, err := standin.Build(ctx, python)
 	if err != nil {
 		return fmt.Errorf("building the stand-in: %w", err)
 	}
+	dir, err := os.MkdirTemp("", "onstandin-")
+	if err != nil {
+		return fmt.Errorf("no folder for the board on which processes share the devices: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	m.Board = filepath.Join(dir, "board")
 	c := exec.CommandContext(ctx, flags.Arg(0), flags.Args()[1:]...)
 	c.Env = lib.Environ(m)
 	c.Stdin, c.Stdout, c.Stderr = os.Stdin, os.Stdout, os.Stderr
