@@ -277,7 +277,7 @@ func comparison(what string, budget int) func(context.Context, *trial) error {
 		case "ResNet-50":
 			return t.onDevice(ctx, budget, managersByTime, "--network", "ResNet-50", "--batch", t.size.network)
 		case "GPT-2-small":
-			return t.onDevice(ctx, budget, managersByTime, "--network", "GPT-2-small", "--batch", "2")
+			return t.onDevice(ctx, budget, managersByTime, "--network", "GPT-2-small", "--batch", t.size.gpt)
 		}
 		b, err := samples.Open(what)
 		if err != nil {

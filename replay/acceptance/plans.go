@@ -29,7 +29,7 @@ func carried(example, managers string) func(context.Context, *trial) error {
 		if err := j.warm(ctx); err != nil {
 			return err
 		}
-		c, err := t.compare(ctx, 3*time.Minute, "--target", fmt.Sprintf("live:%d", j.pid()), "--budget", t.share(), "--managers", managers, "--limit", "5s", "--iterations", "20")
+		c, err := t.compare(ctx, 3*time.Minute, "--target", fmt.Sprintf("live:%d", j.pid()), "--budget", t.share(), "--managers", managers, "--limit", "5s", "--iterations", t.size.live)
 		if c != nil {
 			err = errors.Join(err, t.judgeLive(c))
 		}

@@ -91,6 +91,24 @@ func TestAPlanThatWasNotVerifiedFailsTheCheck(t *testing.T) {
 	}
 }
 
+func TestNetworksFitTheDevice(t *testing.T) {
+	for _, c := range []struct {
+		free    int64
+		standIn bool
+		tiny    bool
+		want    string
+	}{
+		{80 * gib, false, false, "full"}, {0, false, false, "full"}, {19 * gib, false, false, "small"}, {3 * gib, false, false, "tiny"},
+		{80 * gib, false, true, "tiny"}, {80 * gib, true, false, "tiny"},
+	} {
+		s := newSession(Options{Folder: t.TempDir(), Tiny: c.tiny})
+		s.facts.free, s.facts.gpu.StandIn = c.free, c.standIn
+		if got := s.sizeFor().name; got != c.want {
+			t.Errorf("%+v: %s", c, got)
+		}
+	}
+}
+
 func TestABrokenCheckFailsAloneAndTheRestGoesOn(t *testing.T) {
 	s := stage(t, "")
 	list := []Check{

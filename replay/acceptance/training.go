@@ -18,12 +18,14 @@ import (
 // size is how large the networks are that are trained.
 type size struct {
 	name    string
-	network string              // batch of the networks that are made from their layers
+	network string              // batch of ResNet-50 made from its layers
+	gpt     string              // batch of GPT-2 made from its layers
 	flags   map[string][]string // of each example
 	cap     float64             // GiB that it may take
 	first   int                 // the first batch that is tried
 	oom     int                 // MiB of which a training runs out
 	on      time.Duration       // how long a plan stays on before it is read how it does
+	live    string              // steps in which a plan in a running training is measured
 	pairs   int                 // of windows with and without the agent
 }
 
@@ -31,13 +33,13 @@ type size struct {
 const gib = 1 << 30
 
 var (
-	full = size{name: "full", network: "32", cap: 8, first: 16, oom: 1536, on: 15 * time.Second, pairs: 150}
+	full = size{name: "full", network: "32", gpt: "2", live: "20", cap: 8, first: 16, oom: 1536, on: 15 * time.Second, pairs: 150}
 	// small is for a GPU that is small or mostly used by others.
-	small = size{name: "small", network: "8", cap: 2, first: 8, oom: 512, on: 10 * time.Second, pairs: 100, flags: map[string][]string{
+	small = size{name: "small", network: "8", gpt: "1", live: "20", cap: 2, first: 8, oom: 512, on: 10 * time.Second, pairs: 100, flags: map[string][]string{
 		"gpt2": {"--batch", "1", "--sequence", "256", "--layers", "6"}, "resnet50": {"--batch", "4"}, "vgg16": {"--batch", "4", "--hidden", "1024"},
 		"vit": {"--batch", "4"}, "mlp": {"--batch", "2048", "--width", "2048"}}}
-	// tiny is for trying the checks themselves, and for GPUs with hardly any memory left.
-	tiny = size{name: "tiny", network: "1", cap: 0.0625, first: 16, oom: 96, on: 2 * time.Second, pairs: 6, flags: map[string][]string{
+	// tiny is for trying the checks themselves, for the stand-in, and for GPUs with hardly any memory left.
+	tiny = size{name: "tiny", network: "1", gpt: "1", live: "5", cap: 0.0625, first: 16, oom: 96, on: 2 * time.Second, pairs: 6, flags: map[string][]string{
 		"mlp":      {"--batch", "2048", "--inputs", "64", "--width", "64"},
 		"resnet50": {"--batch", "16", "--image", "32", "--width", "4", "--classes", "10"},
 		"vgg16":    {"--batch", "16", "--image", "32", "--width", "4", "--hidden", "32", "--classes", "10"},
@@ -45,10 +47,11 @@ var (
 		"gpt2":     {"--batch", "8", "--sequence", "64", "--layers", "4", "--width", "64", "--heads", "2", "--vocabulary", "500"}}}
 )
 
-// sizeFor chooses networks that fit into the memory that nobody uses.
+// sizeFor chooses networks that fit into the memory that nobody uses. The stand-in has a card's memory and
+// computes on a processor.
 func (s *session) sizeFor() size {
 	switch free := s.facts.free; {
-	case s.Tiny, free > 0 && free < 4*gib:
+	case s.Tiny, s.facts.gpu.StandIn, free > 0 && free < 4*gib:
 		return tiny
 	case free > 0 && free < 20*gib:
 		return small
