@@ -91,6 +91,33 @@ func TestAPlanThatWasNotVerifiedFailsTheCheck(t *testing.T) {
 	}
 }
 
+// A recorded step of ten seconds is carried out where every check is to run, and skipped by name where there
+// are minutes.
+func TestLongStepsAreForRunsWithoutALimit(t *testing.T) {
+	row := `{"manager": "autoswap", "executor": "ideal", "target": "%s", "available": true, "verified": true, "footprint_bytes": 1000}`
+	text := `{"problem": {"step_time_ns": 9600000000}, "results": [` + fmt.Sprintf(row, "sim") + ", " + fmt.Sprintf(row, "cuda:0") + `]}`
+	for _, c := range []struct {
+		limited bool
+		want    Outcome
+	}{{false, OK}, {true, Skipped}} {
+		s := stage(t, "cat <<'END'\n"+text+"\nEND")
+		if c.limited {
+			s.end = time.Now().Add(time.Hour)
+		}
+		if r := one(t, s, "compare-gpt-steps-cpu-75"); r.Outcome != c.want || c.limited && !strings.Contains(r.Reason, "a check has 150 s") {
+			t.Errorf("limited: %v: %+v", c.limited, r)
+		}
+	}
+}
+
+func TestATinyNetworkIsNotTakenForOneThatDoesNotFit(t *testing.T) {
+	s := stage(t, "exit 1")
+	s.facts.limit = true
+	if r := one(t, s, "beyond-vgg16"); r.Outcome != Skipped || !strings.HasPrefix(r.Reason, "needs networks of ordinary size") {
+		t.Errorf("%+v", r)
+	}
+}
+
 func TestNetworksFitTheDevice(t *testing.T) {
 	for _, c := range []struct {
 		free    int64
