@@ -206,32 +206,3 @@ func runningIn(t *testing.T, dir string) []string {
 	}
 	return found
 }
-
-// open are checks that fail on the stand-in for a reason that is not understood yet. No claim names this test
-// for them. One that is ok again leaves the list.
-var open = map[string]string{}
-
-// TestEveryCheckOnTheStandIn runs the whole list, as scripts/gpu-acceptance.sh does on a GPU.
-func TestEveryCheckOnTheStandIn(t *testing.T) {
-	r, did := reported(t, standin.Machine{Compute: true, Clock: "virtual", Devices: 2}, "--all")
-	t.Logf("%s", did.Stdout)
-	for _, x := range r.Results {
-		if why, known := open[x.Check]; known {
-			if x.Outcome == acceptance.OK {
-				t.Errorf("%s is ok now: take it out of the list of what is open", x.Check)
-			}
-			t.Logf("open: %s: %s (%s)", x.Check, x, why)
-			continue
-		}
-		switch x.Outcome {
-		case acceptance.OK:
-		case acceptance.Skipped:
-			if strings.HasPrefix(x.Check, "compare-") || strings.HasSuffix(x.Check, "-compare-80") || x.Check == "calibrate" || x.Check == "probes" {
-				continue // those of a build without CUDA, and without root
-			}
-			t.Errorf("%s: %s", x.Check, x)
-		default:
-			t.Errorf("%s: %s", x.Check, x)
-		}
-	}
-}
