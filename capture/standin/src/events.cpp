@@ -4,9 +4,16 @@
 // late order an event that is only asked for (cudaEventQuery) stays not ready until it was asked
 // STANDIN_POLLS times, since a program may wait that way and a real device would come to the end some time.
 //
+// PyTorch's caching allocator asks its events while it holds its own lock. Work is Python, and lets go of the
+// interpreter's lock now and then; a thread that takes that and then frees a tensor waits for the allocator's
+// lock for ever. So what the allocator asks runs nothing: a device would not have waited for it either.
+//
 // An event of another process (IPC) is always over: the process that hands it out does the work first. A real
 // device could have been that quick, and no order that a program may rely on is lost.
+#include <dlfcn.h>
+
 #include <algorithm>
+#include <cstring>
 
 #include "core.h"
 
@@ -145,7 +152,14 @@ Result synchronize(void *handle, const char *function) {
   return lost();
 }
 
-Result ask(void *handle, const char *function) {
+// in_allocator reports whether a function was called by PyTorch's caching allocator. `caller` is its return
+// address.
+bool in_allocator(void *caller) {
+  Dl_info info;
+  return caller && dladdr(caller, &info) && info.dli_fname && strstr(info.dli_fname, "libc10_cuda");
+}
+
+Result ask(void *handle, const char *function, void *caller = nullptr) {
   Lock lock(core());
   Event *e = event_of(handle, function);
   if (!e) return kInvalidHandle;
@@ -154,6 +168,7 @@ Result ask(void *handle, const char *function) {
     return kCapturedEvent;
   }
   if (!e->recorded || !e->at.stream || e->moment->done) return kSuccess;
+  if (in_allocator(caller)) return kNotReady;
   auto moment = e->moment;
   Ticket t = e->at;
   bool enough = settings().polls && ++e->polls >= settings().polls;
@@ -253,7 +268,7 @@ STANDIN_API int cudaEventSynchronize(void *e) {
 }
 STANDIN_API int cudaEventQuery(void *e) {
   STANDIN_ENTER_RUNTIME();
-  return keep_error(ask(e, __func__));
+  return keep_error(ask(e, __func__, __builtin_return_address(0)));
 }
 STANDIN_API int cudaEventElapsedTime(float *ms, void *a, void *b) {
   STANDIN_ENTER_RUNTIME();
