@@ -19,7 +19,6 @@ package capture
 
 import (
 	"context"
-	"strconv"
 	"strings"
 	"time"
 
@@ -43,8 +42,10 @@ type Sink interface {
 	Step(Step)
 	// Window hands over a stretch that was captured whole.
 	Window(Window)
-	// Notice says what cannot be seen and why, or the state that the source is in.
+	// Notice says to people what cannot be seen and why, or the state that the source is in.
 	Notice(Notice)
+	// Answer says how far an order has come.
+	Answer(Answer)
 	// Lose counts n things of one name that were seen and could not be kept.
 	Lose(name string, n int64, detail string)
 	// Output is what a command that the source started wrote, both of its streams in order. p is valid during the call.
@@ -53,15 +54,11 @@ type Sink interface {
 	End(End)
 }
 
-// Controller asks a source for more than steps. Its methods may be called from any goroutine; what they ask for comes through the Sink, or
-// a Notice says why it does not.
+// Controller takes orders for a source. Its methods may be called from any goroutine.
 type Controller interface {
-	// Describe asks for one window of the next steps, by the means that Depth named last.
-	Describe(ctx context.Context, steps int) error
-	// Every asks for a window of one step in n; 0 ends that.
-	Every(ctx context.Context, n int) error
-	// Depth says by what means windows are captured from now on: HowOps unless something else was said, HowHistory or HowProfile.
-	Depth(ctx context.Context, how string) error
+	// Order gives an order and returns once it is sent. Answers come through the Sink, and what was asked for with them. The error
+	// wraps ErrNoOrders where the source takes no orders of that kind.
+	Order(ctx context.Context, o Order) error
 	// Detach ends the watching and leaves nothing in the process. It returns once the source has said so.
 	Detach(ctx context.Context) error
 }
@@ -84,6 +81,8 @@ type Target struct {
 	Capabilities []string
 	// Depth is by what means windows are captured now, HowOps, HowHistory or HowProfile; "" where there is no choice.
 	Depth string
+	// Offloads says that what autograd saves waits on the host for as long as no plan is carried out.
+	Offloads bool
 	// Room is how many bytes of the device the process may have for its tensors, as its first step found it: what its allocator holds and what is free, within
 	// the share that the program allows itself; 0 where unknown.
 	Room int64
@@ -147,31 +146,6 @@ type Carried struct {
 	Checked, Differ int64
 }
 
-// Carrier has a plan carried out inside of the watched process. Sources that can are Carriers beside Controllers.
-type Carrier interface {
-	// DescribeSaves asks for a window as Describe does, by ops, with an op gmemtop::save for each tensor that autograd saves and an op gmemtop::load for each
-	// time that it needs one: what a plan to be carried out is made of.
-	DescribeSaves(ctx context.Context, steps int) error
-	// DescribeEvents asks for a window HowEvents, which the library at that path writes down (package pytorch/pool builds it), or with none HowHistory, which is
-	// what serves on a GPU: what a plan that chooses addresses is made of. A Notice with the window's kind as its key says why there is none.
-	DescribeEvents(ctx context.Context, steps int, library string) error
-	// Carry has the plan of that number carried out from the next step on, in the form of package replay/live; nil ends the one before. Steps say under
-	// which plan they ran; a plan that was refused or given up is said by a Notice with the key [PlanKey] or [PlanDiffersKey].
-	Carry(ctx context.Context, number int64, plan []byte) error
-	// Keep has what autograd saves stay on the device from the next step on, where no plan is carried out: a command may have been started under an agent that
-	// has it wait on the host until there is one. It ends the plan before.
-	Keep(ctx context.Context) error
-}
-
-// UnplannedKey is the key of the notice that says where what autograd saves is kept while there is no plan. It is a State where that is the host.
-const UnplannedKey = "unplanned"
-
-// PlanKey is the key of the notice that says why a plan is not carried out, or no more.
-func PlanKey(number int64) string { return "plan " + strconv.FormatInt(number, 10) }
-
-// PlanDiffersKey is the key of that notice where a tensor returned under the plan that was not the same to the bit.
-func PlanDiffersKey(number int64) string { return PlanKey(number) + " differs" }
-
 // Held returns the best figure that the step has of the memory that training holds: what the allocator says where there is one, and
 // otherwise the sum of parameters, gradients and optimizer state, which leaves out activations. exact tells the two apart.
 func (s Step) Held() (bytes int64, exact bool) {
@@ -183,6 +157,9 @@ func (s Step) Held() (bytes int64, exact bool) {
 	}
 	return s.Parameters + max(s.Gradients, 0) + max(s.OptimizerState, 0), false
 }
+
+// CapabilityPlans among a Target's capabilities says that plans can be carried out in the process: the action [Carry].
+const CapabilityPlans = "plans"
 
 // The ways in which a window is captured.
 const (
@@ -206,6 +183,8 @@ type Window struct {
 	How         string
 	// Partial says that the stretch ended before its last step did.
 	Partial bool
+	// Orders are those that asked for it.
+	Orders []OrderID
 	// Cost is the time that capturing took out of the training.
 	Cost time.Duration
 	// Bytes is the memory that the window takes in this process, near enough for a limit.
@@ -275,6 +254,12 @@ func (t tee) Window(x Window) {
 func (t tee) Notice(x Notice) {
 	for _, s := range t {
 		s.Notice(x)
+	}
+}
+
+func (t tee) Answer(x Answer) {
+	for _, s := range t {
+		s.Answer(x)
 	}
 }
 

@@ -325,7 +325,7 @@ func (r *Recorder) fire(t *Trigger, s Step, why string) {
 		r.done.Go(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 			defer cancel()
-			if err := control.Describe(ctx, n); err != nil {
+			if err := control.Order(ctx, Order{Do: Describe, Steps: n}); err != nil {
 				r.Lose("windows_after_trigger", int64(n), err.Error())
 			}
 		})
@@ -360,6 +360,9 @@ func (r *Recorder) Notice(n Notice) {
 	}
 	r.do(func() { r.w.Lose("notice_"+n.Key, traces.Info, 1, n.Text) })
 }
+
+// Answer implements Sink: a recording holds no orders.
+func (r *Recorder) Answer(Answer) {}
 
 // Lose implements Sink.
 func (r *Recorder) Lose(name string, n int64, detail string) {

@@ -129,8 +129,10 @@ type asked struct {
 	steps chan int
 }
 
-func (a asked) Describe(_ context.Context, n int) error {
-	a.steps <- n
+func (a asked) Order(_ context.Context, o capture.Order) error {
+	if o.Do == capture.Describe {
+		a.steps <- o.Steps
+	}
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"context"
 	"slices"
 	"sync"
 )
@@ -17,6 +18,9 @@ const (
 	MaxWindowBytes = 512 << 20
 	MaxOutput      = 4 << 20
 )
+
+// maxAnswers is how many answers a Session keeps: more than all viewers of a process wait for at one time.
+const maxAnswers = 1000
 
 // Limits bound a Session; zero fields have the defaults above.
 type Limits struct {
@@ -40,6 +44,8 @@ type View struct {
 	// Windows are the newest windows, oldest first, as many as the limit of bytes allows and at least one.
 	Windows []Window
 	Notices []Notice
+	// Answers are the newest answers to orders, oldest first.
+	Answers []Answer
 	Losses  []Lost
 	// Output is the tail of what the command wrote; OutputCut is the number of bytes that stood before it.
 	Output    []byte
@@ -56,7 +62,7 @@ type Session struct {
 	limits  Limits
 	view    View
 	bytes   int64
-	changed chan struct{}
+	changed chan struct{} // closed at the next change; nil while nobody waits for one
 }
 
 // NewSession returns an empty Session.
@@ -70,7 +76,7 @@ func NewSession(l Limits) *Session {
 	if l.Output <= 0 {
 		l.Output = MaxOutput
 	}
-	return &Session{limits: l, changed: make(chan struct{}, 1)}
+	return &Session{limits: l}
 }
 
 // Snapshot returns what the session holds now, in constant time.
@@ -80,22 +86,55 @@ func (s *Session) Snapshot() View {
 	v := s.view
 	v.Steps = v.Steps[max(len(v.Steps)-s.limits.Steps, 0):]
 	v.Steps, v.Windows, v.Notices = slices.Clip(v.Steps), slices.Clip(v.Windows), slices.Clip(v.Notices)
+	v.Answers = slices.Clip(v.Answers[max(len(v.Answers)-maxAnswers, 0):])
 	v.Losses, v.Output = slices.Clip(v.Losses), slices.Clip(v.Output)
 	return v
 }
 
-// Changed returns a channel that receives once or more after each change; many changes make one receive.
-func (s *Session) Changed() <-chan struct{} { return s.changed }
+// Wait returns the first view that is newer than version, or ctx.Err() when ctx is done before there is one.
+func (s *Session) Wait(ctx context.Context, version uint64) (View, error) {
+	for {
+		s.mu.Lock()
+		if s.view.Version != version {
+			s.mu.Unlock()
+			return s.Snapshot(), nil
+		}
+		if s.changed == nil {
+			s.changed = make(chan struct{})
+		}
+		changed := s.changed
+		s.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return View{}, ctx.Err()
+		}
+	}
+}
 
-// change runs f under the lock and tells who waits.
+// Until hands f the view of now and each newer one, until f reports that it is done or returns an error, or ctx is done. The views in
+// between two calls of f may be skipped.
+func (s *Session) Until(ctx context.Context, f func(v *View) (done bool, err error)) error {
+	for v := s.Snapshot(); ; {
+		done, err := f(&v)
+		if done || err != nil {
+			return err
+		}
+		if v, err = s.Wait(ctx, v.Version); err != nil {
+			return err
+		}
+	}
+}
+
+// change runs f under the lock and wakes who waits.
 func (s *Session) change(f func(v *View)) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	f(&s.view)
 	s.view.Version++
-	s.mu.Unlock()
-	select {
-	case s.changed <- struct{}{}:
-	default:
+	if s.changed != nil {
+		close(s.changed)
+		s.changed = nil
 	}
 }
 
@@ -139,6 +178,26 @@ func (s *Session) Notice(n Notice) {
 		}
 		v.Notices = kept
 	})
+}
+
+// Answer implements Sink.
+func (s *Session) Answer(a Answer) {
+	s.change(func(v *View) {
+		if len(v.Answers) >= 2*maxAnswers {
+			v.Answers = append(make([]Answer, 0, 2*maxAnswers), v.Answers[len(v.Answers)-maxAnswers:]...)
+		}
+		v.Answers = append(v.Answers, a)
+	})
+}
+
+// Answered returns the newest answer to an order; ok is false where there is none.
+func (v *View) Answered(id OrderID) (a Answer, ok bool) {
+	for i := len(v.Answers) - 1; i >= 0; i-- {
+		if v.Answers[i].Order == id {
+			return v.Answers[i], true
+		}
+	}
+	return Answer{}, false
 }
 
 // Lose implements Sink.

@@ -98,10 +98,10 @@ func TestASessionIsSafeToReadWhileItIsFed(t *testing.T) {
 	})
 	work.Go(func() {
 		for last := uint64(0); ; {
-			<-s.Changed()
-			v := s.Snapshot()
-			if v.Version < last {
-				t.Error("a version went back")
+			v, err := s.Wait(t.Context(), last)
+			if err != nil || v.Version <= last {
+				t.Errorf("version %d after %d: %v", v.Version, last, err)
+				return
 			}
 			last = v.Version
 			for i := 1; i < len(v.Steps); i++ {

@@ -269,7 +269,7 @@ class Agent(Manager, Totals):
             if self.produced == 1:
                 self._ring()  # who has just come sees it at once
             if FIRST and self.index == WARM and not self.want:
-                self.want.append((self.how, FIRST, False, ""))  # a short program would be over before a viewer has asked
+                self.want.append((self.how, FIRST, False, "", []))  # a short program would be over before a viewer has asked
         window = self.window
         if window is not None and threading.get_ident() == self.window_thread:
             if step.begin is not None:
@@ -294,13 +294,14 @@ class Agent(Manager, Totals):
                 self._lose("windows", 1, "the viewer had not taken the ones before")
             return
         asked = self._asked()
-        how, want, saves, library = asked or (self.how, 1, False, "")
+        how, want, saves, library, orders = asked or (self.how, 1, False, "", [])
         if asked:
             self.addresses.look_again = 0
         if how == "ops":
             other = "torch.compile is in use" if self._compiled() else "the program has a dispatch mode of its own" if torch._C._len_torch_dispatch_stack() > 0 else ""
             if other:
-                how = self._elsewise(other)
+                how = self._elsewise(other, orders)
+                orders = []
                 if how == "profile" and not self.every:
                     return  # whoever wants that asks again
         if how == "ops" and saves and self._unplannable():
@@ -318,15 +319,15 @@ class Agent(Manager, Totals):
             refusal = "the program runs torch's profiler itself, and there is only one"
         if refusal is not None:
             self.every = 0
-            return self._not_opened(refusal, how)
+            return self._not_opened(refusal, how, orders)
         begin = self.clock()
         optimizers = [o for o in (r() for r in self.optimizers) if o is not None]
         self.window = Ops(torch, self.clock, now, self.addresses, optimizers, self._broke) if how == "ops" else RECORDED[how](torch, now, library, self._of_parameters())
         self.window_thread, self.described = threading.get_ident(), max(want, 1)
-        self.window.how, self.window.index, self.window.pools = how, self.index, self.pools
+        self.window.how, self.window.index, self.window.pools, self.window.orders = how, self.index, self.pools, orders
         refusal = self.window.begin()
         if refusal:
-            return self._not_opened(refusal, how)
+            return self._not_opened(refusal, how, orders)
         if how == "ops":
             self._watch(self.window, saves)
         self.window.cost += self.clock() - begin
@@ -336,23 +337,25 @@ class Agent(Manager, Totals):
         first, others = None, []
         while True:
             try:
-                how, steps, saves, library = self.want.popleft()  # which the sending thread may empty meanwhile
+                how, steps, saves, library, orders = self.want.popleft()  # which the sending thread may empty meanwhile
             except IndexError:
                 self.want.extend(others)
                 return first
             if first is None:
-                first = how, steps, saves, library
+                first = how, steps, saves, library, orders
             elif first[0] == how and first[3] == library:
-                first = how, max(steps, first[1]), saves or first[2], library
+                first = how, max(steps, first[1]), saves or first[2], library, first[4] + orders
             else:
-                others.append((how, steps, saves, library))
+                others.append((how, steps, saves, library, orders))
 
-    def _elsewise(self, why):
+    def _elsewise(self, why, orders):
         """Take another means from now on, where a description would show other code than what trains, and say so."""
         device = self._of_parameters()
-        self.how, self.told_depth = "history" if device is not None and device.type == "cuda" else "profile", False
-        self._say("%s, and steps that are watched op by op would run in another way: %s shows what is allocated instead, though not who uses it" % (
-            why, "the allocator's history" if self.how == "history" else "torch's profiler"), "ops")
+        self.how, self.told_who = "history" if device is not None and device.type == "cuda" else "profile", False
+        text = "%s, and steps that are watched op by op would run in another way: %s shows what is allocated instead, though not who uses it" % (
+            why, "the allocator's history" if self.how == "history" else "torch's profiler")
+        self._say(text, "ops")
+        self._answer(orders, REFUSED, "not_captured", text)
         self._say("", "asked")
         return self.how
 
@@ -374,7 +377,9 @@ class Agent(Manager, Totals):
             self._finished(window)
             return
         if window.how == "ops" and self._compiled():
-            self._say("torch.compile came into use while a step was described: the description would show it eager and is thrown away", "ops")
+            text = "torch.compile came into use while a step was described: the description would show it eager and is thrown away"
+            self._say(text, "ops")
+            self._answer(window.orders, REFUSED, "not_captured", text)
             return
         if window.graphs:
             self._say("%d CUDA graphs were replayed: what runs inside of them is not seen as ops" % window.graphs, "graphs")

@@ -91,16 +91,12 @@ func TestWhateverGoesWrongInTheAgentTrainingGoesOn(t *testing.T) {
 			}
 			done := make(chan error, 1)
 			go func() { done <- s.Run(ctx, seen) }()
-			_ = s.Every(ctx, 2)
-			_ = s.Describe(ctx, 1)
-			for over := false; !over && !said("asked", "capturing 1")(seen.Snapshot()); { // and what came before is heard as well
-				select {
-				case <-seen.Changed():
-				case <-done: // it broke while it heard
-					over = true
-					done <- nil
-				}
-			}
+			_ = s.Order(ctx, capture.Order{Do: capture.Every, Steps: 2})
+			_ = s.Order(ctx, capture.Order{ID: 1, Do: capture.Describe, Steps: 1})
+			_ = seen.Until(ctx, func(v *capture.View) (bool, error) { // until it has heard, or broke while it heard
+				_, heard := v.Answered(1)
+				return heard || v.Ended, nil
+			})
 			if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -188,14 +184,10 @@ def _stand_in(torch):
 	}
 	done := make(chan error, 1)
 	go func() { done <- s.Run(context.Background(), seen) }()
-	_ = s.Depth(context.Background(), capture.HowHistory)
-	_ = s.Describe(context.Background(), 2)
-	for heard := said("asked", "capturing 2"); !heard(seen.Snapshot()); {
-		select {
-		case <-seen.Changed():
-		case err := <-done:
-			t.Fatalf("it ends with %v before it has heard\n%s", err, out.String())
-		}
+	_ = s.Order(t.Context(), capture.Order{Do: capture.Depth, How: capture.HowHistory})
+	_ = s.Order(t.Context(), capture.Order{ID: 1, Do: capture.Describe, Steps: 2})
+	if err := heard(t.Context(), seen, 1); err != nil {
+		t.Fatalf("%v\n%s", err, out.String())
 	}
 	if err := os.WriteFile(filepath.Join(dir, "mlp"), nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -251,11 +243,8 @@ func TestReplayedGraphsAreCountedAndSaid(t *testing.T) {
 	}
 	seen, done := capture.NewSession(capture.Limits{}), make(chan error, 1)
 	go func() { done <- s.Run(context.Background(), seen) }()
-	if err := s.Describe(context.Background(), 2); err != nil {
+	if err := errors.Join(s.Order(t.Context(), capture.Order{ID: 1, Do: capture.Describe, Steps: 2}), heard(t.Context(), seen, 1)); err != nil {
 		t.Fatal(err)
-	}
-	for asked := false; !asked; <-seen.Changed() {
-		asked = slices.ContainsFunc(seen.Snapshot().Notices, func(n capture.Notice) bool { return n.Key == "asked" })
 	}
 	if err := errors.Join(os.WriteFile(filepath.Join(dir, "graphs"), nil, 0o600), cmd.Wait(), <-done); err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
@@ -289,7 +278,7 @@ func TestAViewerThatDoesNotReadHoldsNothingUp(t *testing.T) {
 			for _, f := range []struct {
 				kind byte
 				text string
-			}{{64, `{"version":1}`}, {66, `{"n":1}`}} { // welcome; describe every step
+			}{{64, `{"version":2}`}, {70, `{"do":"every","steps":1}`}} { // welcome; describe every step
 				b := binary.LittleEndian.AppendUint32(nil, uint32(len(f.text)+1))
 				_, _ = conn.Write(append(append(b, f.kind), f.text...))
 			}
@@ -350,8 +339,8 @@ func TestStepsThatWaitTooLongForAViewerAreCounted(t *testing.T) {
 	}
 	seen, done := capture.NewSession(capture.Limits{}), make(chan error, 1)
 	go func() { done <- s.Run(context.Background(), seen) }()
-	for len(seen.Snapshot().Steps) == 0 {
-		<-seen.Changed()
+	if err := seen.Until(t.Context(), func(v *capture.View) (bool, error) { return len(v.Steps) > 0, nil }); err != nil {
+		t.Fatal(err)
 	}
 	if err := errors.Join(os.WriteFile(filepath.Join(dir, "gpt"), nil, 0o600), cmd.Wait(), <-done); err != nil {
 		t.Fatalf("%v\n%s", err, said())

@@ -64,12 +64,8 @@ wait("end")
 	if err := open("begin", ""); err != nil {
 		t.Fatal(err)
 	}
-	for len(seen.Snapshot().Steps) == 0 {
-		select {
-		case <-seen.Changed():
-		case <-ctx.Done():
-			t.Fatalf("the first step is not told: %+v", seen.Snapshot())
-		}
+	if err := seen.Until(ctx, func(v *capture.View) (bool, error) { return len(v.Steps) > 0, nil }); err != nil {
+		t.Fatalf("the first step is not told: %v, %+v", err, seen.Snapshot())
 	}
 	if err := open("end", ""); err != nil {
 		t.Fatal(err)

@@ -14,22 +14,20 @@ import (
 type kind uint8
 
 const (
-	frameHello  kind = 1 // hello
-	frameSteps  kind = 2 // rows of integers, one a step
-	frameWindow kind = 3 // windowHead: a window begins
-	frameData   kind = 4 // a piece of the window's zlib stream
-	frameWhole  kind = 5 // windowTail: the window is whole
-	frameNotice kind = 6 // notice
-	frameLost   kind = 7 // lost
-	frameBye    kind = 8 // bye: nothing follows
-	frameOutput kind = 9 // from a Relay alone: bytes that the command wrote
+	frameHello  kind = 1  // hello
+	frameSteps  kind = 2  // rows of integers, one a step
+	frameWindow kind = 3  // windowHead: a window begins
+	frameData   kind = 4  // a piece of the window's zlib stream
+	frameWhole  kind = 5  // windowTail: the window is whole
+	frameNotice kind = 6  // notice
+	frameLost   kind = 7  // lost
+	frameBye    kind = 8  // bye: nothing follows
+	frameOutput kind = 9  // from a Relay alone: bytes that the command wrote
+	frameAnswer kind = 10 // capture.Answer
 
-	frameWelcome  kind = 64 // welcome
-	frameDescribe kind = 65 // ask
-	frameEvery    kind = 66 // ask
-	frameDepth    kind = 67 // ask
-	frameDetach   kind = 68 // {}
-	framePlan     kind = 69 // order
+	frameWelcome kind = 64 // welcome
+	frameDetach  kind = 68 // {}
+	frameOrder   kind = 70 // capture.Order; 65 to 67 and 69 were the orders of version 1
 
 	frameWho     kind = 96 // from a second viewer: who listens here?
 	frameWatched kind = 97 // watched
@@ -63,6 +61,7 @@ type hello struct {
 	Capabilities []string `json:"capabilities"`
 	Waiting      string   `json:"waiting"`
 	Depth        string   `json:"depth"`
+	Offloads     bool     `json:"offloads,omitempty"`
 	Room         int64    `json:"room"`
 	// Devices are the GPUs that the process sees.
 	Devices []gpu `json:"devices,omitempty"`
@@ -76,6 +75,8 @@ type windowHead struct {
 	How     string     `json:"how"`
 	Partial bool       `json:"partial"`
 	Steps   [][2]int64 `json:"steps"` // nanoseconds of Unix time
+	// Orders are those that asked for the window.
+	Orders []capture.OrderID `json:"orders,omitempty"`
 	// Encoding is what the pieces are: "" for a zlib stream of what an agent writes, or encodingGMT.
 	Encoding string `json:"encoding,omitempty"`
 }
@@ -95,7 +96,7 @@ type windowTail struct {
 type notice struct {
 	Key  string `json:"key"`
 	Text string `json:"text"`
-	// State is what an agent has no need to say: its one state has a key of its own.
+	// State says that the text is what the agent waits for or does now.
 	State bool `json:"state,omitempty"`
 }
 
@@ -120,23 +121,6 @@ type welcome struct {
 	Version int `json:"version"`
 }
 
-type ask struct {
-	Steps int    `json:"steps,omitempty"`
-	N     int    `json:"n,omitempty"`
-	How   string `json:"how,omitempty"`
-	Saves bool   `json:"saves,omitempty"`
-	// Library is where the library of package pool lies on this machine.
-	Library string `json:"library,omitempty"`
-}
-
-// order has a plan carried out, in the form that carry.py reads, or with none the one before ended.
-type order struct {
-	ID   int64           `json:"id"`
-	Plan json.RawMessage `json:"plan,omitempty"`
-	// Keep has what is saved stay on the device where no plan is carried out.
-	Keep bool `json:"keep,omitempty"`
-}
-
 type watched struct {
 	PID   int    `json:"pid"`
 	Since string `json:"since"`
@@ -145,7 +129,7 @@ type watched struct {
 }
 
 // lookVersion is the version of what viewers say to each other, apart from what an agent says to them.
-const lookVersion = 1
+const lookVersion = 2
 
 // look asks a viewer to be shown process PID as well.
 type look struct {

@@ -38,7 +38,7 @@ func deflate(s string) string {
 }
 
 const (
-	aHello  = `{"version":1,"pid":1,"start":1,"argv":["python"],"waiting":"waiting for the first optimizer step"}`
+	aHello  = `{"version":2,"pid":1,"start":1,"argv":["python"],"waiting":"waiting for the first optimizer step"}`
 	aStep   = `[[0,10,20,5,3,2,-1,-1,-1,-1,4096,-1,-1,100,50,25,7,0]]`
 	aWindow = `{"gmemtop":"described","version":1,"torch":"2.9","steps":[[0,9]]}` + "\n" + `{"k":"alloc","id":0,"size":8,"t":0,"on":"cpu"}` + "\n"
 )
@@ -208,8 +208,8 @@ func TestAListenerToldApartAgentsOtherVersionsAndOtherViewers(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 
-	dial(t, path, raw(frameHello, strings.Replace(aHello, `"version":1`, `"version":9`, 1)))
-	if _, err := l.Accept(ctx); !errors.Is(err, ErrVersion) || !strings.Contains(err.Error(), "speaks version 9 and this program 1") {
+	dial(t, path, raw(frameHello, strings.Replace(aHello, `"version":2`, `"version":9`, 1)))
+	if _, err := l.Accept(ctx); !errors.Is(err, ErrVersion) || !strings.Contains(err.Error(), "speaks version 9 and this program 2") {
 		t.Errorf("another version: %v", err)
 	}
 	dial(t, path, raw(frameBye, `{"pid":5,"reason":"refused","detail":"torch is not loaded in this process"}`))
@@ -228,20 +228,22 @@ func TestAListenerToldApartAgentsOtherVersionsAndOtherViewers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if k, payload, err := readFrame(conn, maxHello); err != nil || k != frameWelcome || string(payload) != `{"version":1}` {
+	if k, payload, err := readFrame(conn, maxHello); err != nil || k != frameWelcome || string(payload) != `{"version":2}` {
 		t.Errorf("%d %s %v", k, payload, err)
 	}
 	if peer(conn) > 0 && s.Target().PID != os.Getpid() {
 		t.Errorf("the agent's own word %d goes before the kernel's", s.Target().PID)
 	}
-	for ask, want := range map[kind]func() error{
-		frameDescribe: func() error { return s.Describe(ctx, 3) }, frameEvery: func() error { return s.Every(ctx, 3) },
-		frameDepth: func() error { return s.Depth(ctx, "3") },
+	for want, o := range map[string]capture.Order{
+		`{"id":8,"do":"describe","steps":3,"saves":true}`:       {ID: 8, Do: capture.Describe, Steps: 3, Saves: true},
+		`{"do":"every","steps":3}`:                              {Do: capture.Every, Steps: 3},
+		`{"do":"depth","how":"history"}`:                        {Do: capture.Depth, How: capture.HowHistory},
+		`{"id":9,"do":"carry","number":4,"plan":{"version":1}}`: {ID: 9, Do: capture.Carry, Number: 4, Plan: []byte(`{"version":1}`)},
 	} {
-		if err := want(); err != nil {
+		if err := s.Order(ctx, o); err != nil {
 			t.Fatal(err)
 		}
-		if k, payload, err := readFrame(conn, maxHello); err != nil || k != ask || !strings.Contains(string(payload), ":3") && !strings.Contains(string(payload), `:"3"`) {
+		if k, payload, err := readFrame(conn, maxHello); err != nil || k != frameOrder || string(payload) != want {
 			t.Errorf("%d %s %v", k, payload, err)
 		}
 	}
@@ -372,7 +374,7 @@ func TestALaunchedCommandThatIsNoPythonRunsAsItIs(t *testing.T) {
 		if code, err := job.Wait(context.Background()); code != c.code || err != nil {
 			t.Errorf("%s: %d %v", c.script, code, err)
 		}
-		if err := job.Describe(context.Background(), 1); !errors.Is(err, ErrNotConnected) {
+		if err := job.Order(context.Background(), capture.Order{Do: capture.Describe, Steps: 1}); !errors.Is(err, ErrNotConnected) {
 			t.Errorf("asking nobody: %v", err)
 		}
 	}

@@ -70,7 +70,6 @@ type Job struct {
 var (
 	_ capture.Source     = (*Job)(nil)
 	_ capture.Controller = (*Job)(nil)
-	_ capture.Carrier    = (*Job)(nil)
 )
 
 // ErrNotConnected means that no process of the job has connected yet.
@@ -313,67 +312,13 @@ func (j *Job) control() (*Session, error) {
 	return j.shown, nil
 }
 
-// Describe implements capture.Controller.
-func (j *Job) Describe(ctx context.Context, n int) error {
+// Order implements capture.Controller.
+func (j *Job) Order(ctx context.Context, o capture.Order) error {
 	s, err := j.control()
 	if err != nil {
 		return err
 	}
-	return s.Describe(ctx, n)
-}
-
-// DescribeSaves implements capture.Carrier.
-func (j *Job) DescribeSaves(ctx context.Context, n int) error {
-	s, err := j.control()
-	if err != nil {
-		return err
-	}
-	return s.DescribeSaves(ctx, n)
-}
-
-// DescribeEvents implements capture.Carrier.
-func (j *Job) DescribeEvents(ctx context.Context, n int, library string) error {
-	s, err := j.control()
-	if err != nil {
-		return err
-	}
-	return s.DescribeEvents(ctx, n, library)
-}
-
-// Carry implements capture.Carrier.
-func (j *Job) Carry(ctx context.Context, number int64, plan []byte) error {
-	s, err := j.control()
-	if err != nil {
-		return err
-	}
-	return s.Carry(ctx, number, plan)
-}
-
-// Keep implements capture.Carrier.
-func (j *Job) Keep(ctx context.Context) error {
-	s, err := j.control()
-	if err != nil {
-		return err
-	}
-	return s.Keep(ctx)
-}
-
-// Every implements capture.Controller.
-func (j *Job) Every(ctx context.Context, n int) error {
-	s, err := j.control()
-	if err != nil {
-		return err
-	}
-	return s.Every(ctx, n)
-}
-
-// Depth implements capture.Controller.
-func (j *Job) Depth(ctx context.Context, how string) error {
-	s, err := j.control()
-	if err != nil {
-		return err
-	}
-	return s.Depth(ctx, how)
+	return s.Order(ctx, o)
 }
 
 // Detach implements capture.Controller.

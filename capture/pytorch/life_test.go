@@ -36,14 +36,14 @@ func TestRanksAreFollowedAndLearnTheSame(t *testing.T) {
 		w.until("both ranks to speak", func(v capture.View) bool {
 			return w.count(v, func(v capture.View) bool { return len(v.Steps) > 0 }) == 2 // a parent that only waits never steps
 		})
-		if err := w.job.Describe(context.Background(), 2); err != nil {
+		if err := w.job.Order(context.Background(), capture.Order{Do: capture.Describe, Steps: 2}); err != nil {
 			t.Fatal(err)
 		}
 		w.mu.Lock()
 		others := slices.Clone(w.ctl)
 		w.mu.Unlock()
 		for _, s := range others {
-			_ = s.Describe(context.Background(), 2)
+			_ = s.Order(context.Background(), capture.Order{Do: capture.Describe, Steps: 2})
 		}
 		w.until("both ranks to have heard", func(v capture.View) bool {
 			return w.count(v, func(v capture.View) bool { return len(v.Steps) > 0 && said("asked", "capturing 2")(v) }) == 2
@@ -138,13 +138,13 @@ func TestAChildOfForkSpeaksForItself(t *testing.T) {
 		defer w.mu.Unlock()
 		return len(w.ranks) == 1
 	})
-	if err := w.job.Describe(context.Background(), 2); err != nil {
+	if err := w.job.Order(context.Background(), capture.Order{Do: capture.Describe, Steps: 2}); err != nil {
 		t.Fatal(err)
 	}
 	w.mu.Lock()
 	other, seen := w.ctl[0], w.ranks[0]
 	w.mu.Unlock()
-	if err := other.Describe(context.Background(), 2); err != nil {
+	if err := other.Order(context.Background(), capture.Order{Do: capture.Describe, Steps: 2}); err != nil {
 		t.Fatal(err)
 	}
 	w.until("both to have heard", func(v capture.View) bool {
@@ -266,7 +266,7 @@ func TestCtrlCReachesTheProgram(t *testing.T) {
 	w := watch(t, "interrupted")
 	w.describe("interrupted")
 	w.until("a window", func(v capture.View) bool { return len(v.Windows) > 0 })
-	if err := w.job.Every(context.Background(), 1); err != nil { // the interrupt meets the agent at work
+	if err := w.job.Order(context.Background(), capture.Order{Do: capture.Every, Steps: 1}); err != nil { // the interrupt meets the agent at work
 		t.Fatal(err)
 	}
 	w.until("windows", func(v capture.View) bool { return len(v.Windows) > 2 })
@@ -290,14 +290,15 @@ func TestMain(m *testing.M) {
 		fmt.Println(job.PID(), job.OutputPath())
 		s := capture.NewSession(capture.Limits{})
 		go func() {
-			for range s.Changed() {
-				if v := s.Snapshot(); len(v.Steps) > 3 {
-					_ = job.Every(context.Background(), 1)
+			_ = s.Until(context.Background(), func(v *capture.View) (bool, error) {
+				if len(v.Steps) > 3 {
+					_ = job.Order(context.Background(), capture.Order{Do: capture.Every, Steps: 1})
 				}
-				if v := s.Snapshot(); len(v.Windows) > 1 {
+				if len(v.Windows) > 1 {
 					fmt.Println("watching")
 				}
-			}
+				return false, nil
+			})
 		}()
 		_ = job.Run(context.Background(), s)
 		return
@@ -359,8 +360,8 @@ func TestAKilledViewerHurtsNothingAndTheNextContinues(t *testing.T) {
 	seen := capture.NewSession(capture.Limits{})
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx, seen) }()
-	for len(seen.Snapshot().Steps) < 5 {
-		<-seen.Changed()
+	if err := seen.Until(ctx, func(v *capture.View) (bool, error) { return len(v.Steps) >= 5, nil }); err != nil {
+		t.Fatal(err)
 	}
 	if err := <-done; err != nil {
 		t.Error(err)
@@ -431,15 +432,13 @@ func comesAndGoes(t *testing.T, h *torchtest.Host, way pytorch.Injector) {
 	seen := capture.NewSession(capture.Limits{})
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx, seen) }()
-	for len(seen.Snapshot().Windows) < 2 {
-		if len(seen.Snapshot().Steps) > 0 && len(seen.Snapshot().Windows) < 2 {
-			_ = s.Every(ctx, 10)
+	if err := seen.Until(ctx, func(v *capture.View) (bool, error) {
+		if len(v.Steps) > 0 && len(v.Windows) < 2 {
+			_ = s.Order(ctx, capture.Order{Do: capture.Every, Steps: 10})
 		}
-		select {
-		case <-seen.Changed():
-		case <-ctx.Done():
-			t.Fatalf("%+v\n%s", seen.Snapshot(), h.Said())
-		}
+		return len(v.Windows) >= 2, nil
+	}); err != nil {
+		t.Fatalf("%v: %+v\n%s", err, seen.Snapshot(), h.Said())
 	}
 	begin := time.Now()
 	if err := s.Detach(ctx); err != nil {

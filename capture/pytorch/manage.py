@@ -58,6 +58,7 @@ class Manager(Sender):
         Sender.__init__(self, path)
         self.carrier, self.managed = None, 0  # managed is the plan's number, 0 for a carrier that only watches or offloads
         self.orders = collections.deque(maxlen=1)  # the newest counts, and comes from the sending thread at any moment
+        self.plan_order = 0  # the order that began the plan
         self.unplanned = UNPLANNED
         self.happened, self.worked = NOTHING, (-1, 0, 0)
         self.since = 0, 0  # the thread that the last step ended on, and its processor time then
@@ -86,25 +87,37 @@ class Manager(Sender):
             if carrier.why and self.was == 0:
                 self._kept(carrier.why)
             elif carrier.why:
-                self._say("off, and training goes on as before: " + carrier.why, ("plan %d differs" if carrier.differs else "plan %d") % self.was)
+                text = "off, and training goes on as before: " + carrier.why
+                self._say(text, "plan %d" % self.was)
+                self._ended("differs" if carrier.differs else "given_up", text)
         if self.orders and not self.leaving:
             order = self.orders.popleft()
             self._off()
-            if order.get("keep") and self.unplanned:
+            self._ended("taken_away", "")
+            if order["keep"] and self.unplanned:
                 self._kept("")
-            if order.get("plan"):
-                why = self._refusal(order["plan"])
-                if not why:
-                    why = self._on(order["id"], order["plan"])
-                if why:
-                    self._say("not begun: " + why, "plan %d" % order["id"])
-                elif self.unplanned:
-                    self._say("", "unplanned")
+            why = ""
+            if order["plan"]:
+                why = self._refusal(order["plan"]) or self._on(order["id"], order["plan"])
+            if why:
+                self._say("not begun: " + why, "plan %d" % order["id"])
+                self._answer([order["order"]], REFUSED, "not_begun", "not begun: " + why)
+            else:
+                self._answer([order["order"]], DONE)
+            if order["plan"] and not why:
+                self.plan_order = order["order"]
+                self._say("", "plan %d" % order["id"])
+                self._offloaded(False)
         if self.unplanned and self._compiled():
             self._kept("torch.compile is in use, and what a compiled graph saves is its own affair")
         if self.unplanned and self._unplannable():
             self._kept(self._unplannable())
         self._offload()
+
+    def _ended(self, reason, text):
+        """Say to who ordered the plan that it is over."""
+        self._answer([self.plan_order], ENDED, reason, text)
+        self.plan_order = 0
 
     def _on(self, number, plan):
         return self._begin(number, (Pooled if "pool" in plan else Carrier)(self.torch, plan))
@@ -130,7 +143,14 @@ class Manager(Sender):
             self._say_where()
 
     def _say_where(self):
-        self.notices.append((NOTICE, {"text": "what autograd saves waits on the host until there is a plan", "key": "unplanned", "state": True}))
+        self._state("what autograd saves waits on the host until there is a plan", "unplanned")
+        self._offloaded(True)
+
+    def _offloaded(self, offloads):
+        if self.offloads and not offloads:
+            self._say("", "unplanned")
+        self.told_who = self.told_who and self.offloads == offloads
+        self.offloads = offloads
 
     def _connect(self):
         if not Sender._connect(self):
@@ -144,6 +164,7 @@ class Manager(Sender):
         self.unplanned = ()
         if self.carrier is not None and self.managed == 0:
             self._off()
+        self._offloaded(False)
         self._say("what autograd saves stays on the device: " + why if why else "", "unplanned")
 
     def _off(self):
@@ -194,9 +215,10 @@ class Manager(Sender):
                 plan["slab"] * ranks >> 20, " (%d ranks of this host together)" % ranks if ranks > 1 else "", room >> 20)
         return ""
 
-    def _not_opened(self, why, how):
+    def _not_opened(self, why, how, orders):
         self.window = None
         self._say(why, how)
+        self._answer(orders, REFUSED, "not_captured", why)
         self._say("", "asked")
 
     def _watch(self, window, saves):
@@ -212,13 +234,16 @@ class Manager(Sender):
             self.carrier.window = window
 
     def _unwatch(self):
-        if self.carrier is not None:
-            self.carrier.watch = self.carrier.window = None
-            if self.managed == 0 and not self.unplanned:
-                why = self.carrier.why
-                self._off()
-                if why:
-                    self._say("what autograd saves was not seen up to step %d: %s" % (self.index, why), "plan 0")
+        carrier, window = self.carrier, self.window
+        if carrier is None:
+            return
+        carrier.watch = carrier.window = None
+        if getattr(window, "watched", False) and carrier.why:
+            text = "what autograd saves was not seen up to step %d: %s" % (self.index, carrier.why)
+            self._answer(window.orders, REFUSED, "saves_unseen", text)
+            window.orders = []
+        if self.managed == 0 and not self.unplanned:
+            self._off()
 
     def _costs(self, window):
         """What carrying a plan out takes here, for whoever plans by a window. On a GPU copies are made beside compute, and calibration has their figures."""

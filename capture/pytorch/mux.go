@@ -203,6 +203,7 @@ func (p *process) Step(x capture.Step) {
 	p.to(true, func(s capture.Sink) { s.Step(x) })
 }
 func (p *process) Window(x capture.Window) { p.to(true, func(s capture.Sink) { s.Window(x) }) }
+func (p *process) Answer(x capture.Answer) { p.to(false, func(s capture.Sink) { s.Answer(x) }) }
 func (p *process) Notice(x capture.Notice) { p.to(false, func(s capture.Sink) { s.Notice(x) }) }
 func (p *process) Output([]byte)           {}
 func (p *process) Lose(n string, k int64, d string) {

@@ -84,6 +84,7 @@ func (p *printed) Begin(capture.Target)       {}
 func (p *printed) Step(capture.Step)          {}
 func (p *printed) Window(capture.Window)      {}
 func (p *printed) Notice(capture.Notice)      {}
+func (p *printed) Answer(capture.Answer)      {}
 func (p *printed) Lose(string, int64, string) {}
 func (p *printed) Output(b []byte)            { p.to.Write(b) }
 func (p *printed) End(capture.End)            {}

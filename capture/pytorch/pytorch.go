@@ -31,7 +31,7 @@ import (
 )
 
 // Version is the protocol's and the agent's.
-const Version = 1
+const Version = 2
 
 //go:embed lines.py
 var linesSource string

@@ -165,22 +165,35 @@ func watch(t *testing.T, scenarios string, env ...string) *watching {
 // until waits until ok holds of what was seen.
 func (w *watching) until(what string, ok func(v capture.View) bool) capture.View {
 	w.t.Helper()
-	deadline := time.After(3 * time.Minute)
+	ctx, cancel := context.WithTimeout(w.t.Context(), 3*time.Minute)
+	defer cancel()
 	for {
 		v := w.Snapshot()
 		if ok(v) {
 			return v
 		}
-		select {
-		case <-w.Changed():
-		case <-time.After(50 * time.Millisecond): // other ranks have sessions of their own
-		case <-deadline:
-			w.t.Fatalf("waited in vain for %s; output:\n%s\nnotices: %v losses: %v", what, v.Output, v.Notices, v.Losses)
-		}
 		if v.Ended && !ok(w.Snapshot()) {
 			w.t.Fatalf("it ended before %s: %+v; output:\n%s\nnotices: %v losses: %v", what, v.End, v.Output, v.Notices, v.Losses)
 		}
+		wait, next := context.WithTimeout(ctx, 50*time.Millisecond) // other ranks have sessions of their own
+		_, _ = w.Wait(wait, v.Version)
+		if next(); ctx.Err() != nil {
+			w.t.Fatalf("waited in vain for %s; output:\n%s\nnotices: %v losses: %v", what, v.Output, v.Notices, v.Losses)
+		}
 	}
+}
+
+// heard waits until the agent has heard an order.
+func heard(ctx context.Context, s *capture.Session, id capture.OrderID) error {
+	return s.Until(ctx, func(v *capture.View) (bool, error) {
+		if _, ok := v.Answered(id); ok {
+			return true, nil
+		}
+		if v.Ended {
+			return false, fmt.Errorf("it ends before it has heard: %+v", v.End)
+		}
+		return false, nil
+	})
 }
 
 func said(key, text string) func(capture.View) bool {
@@ -204,11 +217,15 @@ func (w *watching) open(gate string) {
 func (w *watching) describe(scenario string) {
 	w.t.Helper()
 	w.until(scenario+"'s gate", printed("at "+scenario))
-	if err := w.job.Describe(context.Background(), 2); err != nil {
+	o := capture.Order{ID: capture.NewOrderID(), Do: capture.Describe, Steps: 2}
+	if err := w.job.Order(context.Background(), o); err != nil {
 		v := w.Snapshot()
 		w.t.Fatalf("%v; of process %d; notices: %v losses: %v; output:\n%s", err, w.job.PID(), v.Notices, v.Losses, v.Output)
 	}
-	w.until("the agent to have heard", said("asked", "capturing 2"))
+	w.until("the agent to have heard", func(v capture.View) bool {
+		_, ok := v.Answered(o.ID)
+		return ok
+	})
 	w.open(scenario)
 }
 

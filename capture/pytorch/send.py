@@ -13,9 +13,12 @@ import sys
 import threading
 import zlib
 
-VERSION = 1
+VERSION = 2
 HELLO, STEPS, WINDOW, DATA, WHOLE, NOTICE, LOST, BYE = range(1, 9)  # to the viewer; DATA is zlib
-WELCOME, DESCRIBE, EVERY, DEPTH, DETACH, PLAN = range(64, 70)  # from the viewer
+ANSWER = 10  # to the viewer: how far an order has come
+WELCOME, DETACH, ORDER = 64, 68, 70  # from the viewer
+# What an answer says: the states of an order, and why it was refused or why a plan ended. capture/order.go has their meanings.
+ACCEPTED, REFUSED, DONE, ENDED = "accepted", "refused", "done", "ended"
 MAX_FRAME = 64 << 20
 MAX_GPUS = 64  # that are described
 MAX_UNSENT = 8 << 20  # bytes that wait for a viewer that does not read
@@ -35,9 +38,10 @@ class Sender(object):
         self.why, self.exit, self.left = "", None, []
         self.steps, self.produced, self.taken, self.missed = collections.deque(maxlen=MAX_STEPS), 0, 0, 0
         self.notices = collections.deque(maxlen=100)
+        self.answers = collections.deque(maxlen=1000)
         self.ready = collections.deque()
         self.want, self.every, self.unfinished = collections.deque(maxlen=100), 0, None  # what is asked for is taken up by the training thread, and nothing between is lost
-        self.how, self.told_depth = DEPTH_FIRST, True  # by what means windows are captured, and whether the viewer knows
+        self.how, self.offloads, self.told_who = DEPTH_FIRST, False, True  # by what means windows are captured, whether saved tensors wait on the host, and whether the viewer knows
         self.lasted = 0  # nanoseconds of the newest step
         self.thread, self.bell, self.sock, self.welcome = None, None, None, False
         self.out, self.unread, self.inflight, self.sending, self.hello, self.poll = bytearray(), bytearray(), 0, None, None, None
@@ -209,7 +213,8 @@ class Sender(object):
         return {"version": VERSION, "pid": self.pid, "start": self._started(), "host": socket.gethostname(), "argv": list(getattr(sys, "orig_argv", sys.argv))[:64],
                 "python": sys.version.split()[0], "torch": str(torch.__version__), "device": "" if self.device is None else str(self.device),
                 "rank": rank, "local_rank": number("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK"), "world_size": world,
-                "capabilities": ["steps", "ops"] + (["history"] if self.device is not None and self.device.type == "cuda" else []) + ["profile", "events"], "depth": self.how, "room": max(self.room, 0),
+                "capabilities": ["steps", "ops"] + (["history"] if self.device is not None and self.device.type == "cuda" else []) + ["profile", "events", "plans"], "depth": self.how, "offloads": self.offloads,
+                "room": max(self.room, 0),
                 "devices": self._gpus(), "waiting": WAITING if self.index == 0 else ""}
 
     def _frame(self, kind, payload):
@@ -219,6 +224,16 @@ class Sender(object):
 
     def _say(self, text, key):
         self.notices.append((NOTICE, {"text": text, "key": key}))
+
+    def _state(self, text, key):
+        """Say what the agent waits for or does now."""
+        self.notices.append((NOTICE, {"text": text, "key": key, "state": True}))
+
+    def _answer(self, orders, state, reason="", text=""):
+        """Say how far some orders have come, by their numbers; 0 is that of an order whose answers nobody wants."""
+        for number in orders:
+            if number:
+                self.answers.append({"order": number, "state": state, "reason": reason, "text": text})
 
     def _lose(self, name, n, detail):
         self.notices.append((LOST, {"name": name, "n": n, "detail": detail}))
@@ -265,6 +280,7 @@ class Sender(object):
         self.sock.close()
         self.sock, self.every = None, 0
         self.want.clear()
+        self.answers.clear()
         self.missed += self.inflight
         if self.sending is not None:
             self._lose("windows", 1, "the viewer went while it was sent")
@@ -285,34 +301,51 @@ class Sender(object):
                 self.welcome = told.get("version") == VERSION
                 if not self.welcome:
                     return self._lost_viewer()
-            elif kind == DESCRIBE:
-                steps = min(max(int(told.get("steps", 1)), 1), 1000)
-                how = told.get("how")  # for this once
-                self.want.append((how if how in RECORDED else self.how, steps, bool(told.get("saves")), str(told.get("library", ""))))
-                self._say("waiting for the step's end, then capturing %d" % steps, "asked")
-            elif kind == EVERY:
-                self.every = max(int(told.get("n", 0)), 0)
-            elif kind == DEPTH and told.get("how") in ("ops", "history", "profile"):
-                self.how, self.told_depth = told["how"], False
-            elif kind == PLAN:
-                self.orders.append({"id": int(told.get("id", 0)), "plan": told.get("plan"), "keep": bool(told.get("keep"))})
-                self.hurry = time.monotonic() + 1.0
+            elif kind == ORDER:
+                self._order(told)
             elif kind == DETACH:
                 self.leaving = True
 
+    def _order(self, told):
+        """Hear an order. What it asks for begins where a step ends, on the thread that trains."""
+        number, do, how, steps = int(told.get("id", 0)), told.get("do"), told.get("how"), int(told.get("steps", 0))
+        if do == "describe":
+            steps = min(max(steps, 1), 1000)
+            self._answer([number], ACCEPTED)
+            self.want.append((how if how in RECORDED else self.how, steps, bool(told.get("saves")), str(told.get("library", "")), [number]))
+            self._state("waiting for the step's end, then capturing %d" % steps, "asked")
+        elif do == "every":
+            self.every = max(steps, 0)
+            self._answer([number], DONE)
+        elif do == "depth" and how in ("ops", "history", "profile"):
+            self.how, self.told_who = how, False
+            self._answer([number], DONE)
+        elif do in ("carry", "keep"):
+            self._answer([number], ACCEPTED)
+            try:
+                self._answer([self.orders.popleft()["order"]], REFUSED, "superseded", "a newer order came before it was begun")
+            except IndexError:
+                pass  # none waits, or the training thread has just taken it
+            self.orders.append({"order": number, "id": int(told.get("number", 0)), "plan": told.get("plan") if do == "carry" else None, "keep": do == "keep"})
+            self.hurry = time.monotonic() + 1.0
+        else:
+            self._answer([number], REFUSED, "unknown_order", "this agent knows no order %.20r" % (do,))
+
     def _pending(self):
-        return self.welcome and bool(self.steps or self.ready or self.notices or self.sending is not None)
+        return self.welcome and bool(self.steps or self.ready or self.notices or self.answers or self.sending is not None)
 
     def _fill(self):
         """Put frames together while there is room: notices, steps, and then a window, piece by piece."""
         if not self.welcome:
             return
-        if self.index > 0 and self.hello.get("waiting") or not self.told_depth:
-            self.told_depth = True
+        if self.index > 0 and self.hello.get("waiting") or not self.told_who:
+            self.told_who = True
             self.hello = self._who()
             self._frame(HELLO, self.hello)
         while self.notices:
             self._frame(*self.notices.popleft())
+        while self.answers:
+            self._frame(ANSWER, self.answers.popleft())
         rows = []
         while self.steps and len(rows) < 1000 and len(self.out) < MAX_UNSENT // 2:
             rows.append(self.steps.popleft())
@@ -359,7 +392,7 @@ class Sender(object):
 
     def _frames_of(self, window):
         head = {"first": window.index, "last": window.index + max(len(window.steps) - 1, 0), "how": window.how, "partial": window.partial,
-                "steps": [[self.epoch + a, self.epoch + b] for a, b in window.steps]}
+                "steps": [[self.epoch + a, self.epoch + b] for a, b in window.steps], "orders": [n for n in window.orders if n]}
         self._frame(WINDOW, head)
         yield True
         pack = zlib.compressobj(1)
@@ -376,4 +409,5 @@ class Sender(object):
             self._finished(window)  # also where the viewer has gone meanwhile
         self._frame(DATA, pack.flush())
         self._frame(WHOLE, {"cost": window.cost, "lost": window.lost})
+        self._answer(window.orders, DONE)
         yield True

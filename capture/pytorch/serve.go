@@ -61,7 +61,7 @@ type Relay struct {
 var _ capture.Sink = (*Relay)(nil)
 
 // told counts what was handed over, whether it is kept still or not.
-type told struct{ steps, windows int64 }
+type told struct{ steps, windows, answers int64 }
 
 // NewRelay returns a Relay before an empty session, whose only source it is to be. What guests ask for is asked of control.
 func NewRelay(s *capture.Session, control capture.Controller) *Relay {
@@ -91,6 +91,14 @@ func (r *Relay) Window(w capture.Window) {
 
 // Notice implements capture.Sink.
 func (r *Relay) Notice(n capture.Notice) { r.session.Notice(n) }
+
+// Answer implements capture.Sink.
+func (r *Relay) Answer(a capture.Answer) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.told.answers++
+	r.session.Answer(a)
+}
 
 // Lose implements capture.Sink.
 func (r *Relay) Lose(name string, n int64, detail string) { r.session.Lose(name, n, detail) }
@@ -180,8 +188,8 @@ type guest struct {
 	losses  map[string]int64
 
 	mu      sync.Mutex
-	answers []notice // to its orders
-	left    bool     // it said that it goes
+	refused []capture.Answer // to orders that were not passed on
+	left    bool             // it said that it goes
 }
 
 // errParted ends a conversation after the last word.
@@ -229,8 +237,8 @@ func (g *guest) turn(ctx context.Context) (bool, error) {
 func (g *guest) next(closing bool) ([]byte, *capture.Window, error) {
 	v, all := g.relay.snapshot()
 	g.mu.Lock()
-	answers, left := g.answers, g.left
-	g.answers = nil
+	refused, left := g.refused, g.left
+	g.refused = nil
 	g.mu.Unlock()
 	if left {
 		b, err := frame(frameBye, bye{Version: Version, Reason: capture.Detached, Detail: fmt.Sprintf("process %d goes on watching", os.Getpid())})
@@ -242,17 +250,20 @@ func (g *guest) next(closing bool) ([]byte, *capture.Window, error) {
 		}
 		return nil, nil, nil
 	}
-	if b, err := g.words(v, answers); b != nil || err != nil {
-		return b, nil, err
-	}
 	if !g.begun {
 		g.begin(v, all)
+	}
+	if b, err := g.words(v, refused); b != nil || err != nil {
+		return b, nil, err
 	}
 	if b, err := g.steps(v, all); b != nil || err != nil {
 		return b, nil, err
 	}
 	if b, w, err := g.window(v, all); b != nil || w != nil || err != nil {
 		return b, w, err
+	}
+	if b, err := g.answers(v, all); b != nil || err != nil { // behind the windows that they say are done
+		return b, nil, err
 	}
 	if b := g.printed(v); b != nil {
 		return b, nil, nil
@@ -270,7 +281,7 @@ func (g *guest) next(closing bool) ([]byte, *capture.Window, error) {
 // begin says where a guest's story begins: with all the steps that are kept, and the newest windows.
 func (g *guest) begin(v capture.View, all told) {
 	g.begun = true
-	g.told = told{steps: all.steps - int64(len(v.Steps)), windows: all.windows}
+	g.told = told{steps: all.steps - int64(len(v.Steps)), windows: all.windows, answers: all.answers}
 	var sum int64
 	for i := len(v.Windows) - 1; i >= 0; i-- {
 		if sum += v.Windows[i].Bytes; sum > guestFirst && i < len(v.Windows)-1 {
@@ -282,10 +293,11 @@ func (g *guest) begin(v capture.View, all told) {
 }
 
 // words returns frames of who is watched, of notices and of losses, nil where the guest knows them.
-func (g *guest) words(v capture.View, answers []notice) ([]byte, error) {
+func (g *guest) words(v capture.View, refused []capture.Answer) ([]byte, error) {
 	t := v.Target
 	h := hello{Version: Version, PID: t.PID, Start: t.Started, Host: t.Host, Argv: t.Argv, Python: t.Python, Torch: t.Torch, Device: t.Device,
-		Rank: t.Rank, LocalRank: t.LocalRank, WorldSize: t.WorldSize, Capabilities: t.Capabilities, Depth: t.Depth, Room: t.Room, Viewer: os.Getpid()}
+		Rank: t.Rank, LocalRank: t.LocalRank, WorldSize: t.WorldSize, Capabilities: t.Capabilities, Depth: t.Depth, Offloads: t.Offloads, Room: t.Room,
+		Viewer: os.Getpid()}
 	for _, d := range t.GPUs {
 		h.Devices = append(h.Devices, gpu{Ordinal: d.Ordinal, Name: d.Name, Bytes: d.TotalBytes})
 	}
@@ -320,8 +332,8 @@ func (g *guest) words(v capture.View, answers []notice) ([]byte, error) {
 			err = errors.Join(err, say(frameNotice, notice{Key: key}))
 		}
 	}
-	for _, n := range answers {
-		err = errors.Join(err, say(frameNotice, n))
+	for _, a := range refused {
+		err = errors.Join(err, say(frameNotice, notice{Key: "order", Text: a.Text}), say(frameAnswer, a))
 	}
 	for _, l := range v.Losses {
 		if n := l.Count - g.losses[l.Name]; n > 0 {
@@ -356,6 +368,21 @@ func (g *guest) steps(v capture.View, all told) ([]byte, error) {
 	return out, nil
 }
 
+// answers returns frames of the answers to all viewers' orders since, nil where there are none. An order is given and answered on one
+// connection, so that answers from before the guest came are of no use to it.
+func (g *guest) answers(v capture.View, all told) (out []byte, err error) {
+	n := min(all.answers-g.told.answers, int64(len(v.Answers)))
+	g.told.answers = all.answers
+	for _, a := range v.Answers[int64(len(v.Answers))-n:] {
+		b, err := frame(frameAnswer, a)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, b...)
+	}
+	return out, nil
+}
+
 // window returns the next window, or a frame of how many were missed.
 func (g *guest) window(v capture.View, all told) ([]byte, *capture.Window, error) {
 	first := all.windows - int64(len(v.Windows))
@@ -385,7 +412,7 @@ func (g *guest) printed(v capture.View) []byte {
 
 // sendWindow sends a window as a native stream. One that cannot be sent is a loss; the error is that of a connection that ended.
 func (g *guest) sendWindow(ctx context.Context, w *capture.Window) error {
-	head, err := frame(frameWindow, windowHead{First: w.First, Last: w.Last, How: w.How, Partial: w.Partial, Encoding: encodingGMT})
+	head, err := frame(frameWindow, windowHead{First: w.First, Last: w.Last, How: w.How, Partial: w.Partial, Orders: w.Orders, Encoding: encodingGMT})
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,6 @@ package pytorch
 
 import (
 	"context"
-	"errors"
 
 	"github.com/gmemtop/gmemtop/capture"
 )
@@ -14,65 +13,31 @@ func (g *guest) hear(ctx context.Context) {
 		if err != nil {
 			return
 		}
-		if k == framePlan {
-			g.answer(g.carry(ctx, payload))
-			continue
-		}
-		order, err := read[ask](payload)
-		if err != nil {
-			return
-		}
 		switch k {
-		case frameDescribe:
-			err = g.describe(ctx, order)
-		case frameEvery:
-			err = g.relay.control.Every(ctx, order.N)
-		case frameDepth:
-			err = g.relay.control.Depth(ctx, order.How)
+		case frameOrder:
+			o, err := read[capture.Order](payload)
+			if err != nil {
+				return
+			}
+			if err := g.relay.control.Order(ctx, o); err != nil {
+				g.notPassedOn(o, err)
+			}
 		case frameDetach:
 			g.mu.Lock()
 			g.left = true
 			g.mu.Unlock()
 		}
-		g.answer(err)
 	}
 }
 
-// answer has the guest told that what it ordered was not asked of the job.
-func (g *guest) answer(err error) {
-	if err != nil {
-		g.mu.Lock()
-		g.answers = append(g.answers[max(len(g.answers)-15, 0):], notice{Key: "order", Text: "the job was not asked: " + err.Error()})
-		g.mu.Unlock()
-	}
-}
+// maxRefusals is how many refusals wait for a guest that does not read.
+const maxRefusals = 16
 
-func (g *guest) describe(ctx context.Context, order ask) error {
-	c, carries := g.relay.control.(capture.Carrier)
-	switch {
-	case !order.Saves && order.How == "":
-		return g.relay.control.Describe(ctx, order.Steps)
-	case !carries:
-		return errNoCarrier
-	case order.Saves:
-		return c.DescribeSaves(ctx, order.Steps)
-	}
-	return c.DescribeEvents(ctx, order.Steps, order.Library)
+// notPassedOn has the guest told that the job never heard its order.
+func (g *guest) notPassedOn(o capture.Order, err error) {
+	text := "the job was not asked: " + err.Error()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.refused = append(g.refused[max(len(g.refused)-maxRefusals+1, 0):],
+		capture.Answer{Order: o.ID, State: capture.Declined, Reason: capture.ReasonUnreachable, Text: text})
 }
-
-func (g *guest) carry(ctx context.Context, payload []byte) error {
-	o, err := read[order](payload)
-	if err != nil {
-		return err
-	}
-	c, ok := g.relay.control.(capture.Carrier)
-	if !ok {
-		return errNoCarrier
-	}
-	if o.Keep {
-		return c.Keep(ctx)
-	}
-	return c.Carry(ctx, o.ID, o.Plan)
-}
-
-var errNoCarrier = errors.New("what is watched carries no plans out")

@@ -58,7 +58,7 @@ func connectAgent(t testing.TB, path string) *fakeAgent {
 			time.Sleep(10 * time.Millisecond)
 			continue
 		}
-		_, _ = conn.Write(raw(frameHello, fmt.Sprintf(`{"version":1,"pid":%d,"start":%d,"host":"h","argv":["python","train.py"],"torch":"2.9","rank":1,"world_size":2,"device":"cpu"}`,
+		_, _ = conn.Write(raw(frameHello, fmt.Sprintf(`{"version":2,"pid":%d,"start":%d,"host":"h","argv":["python","train.py"],"torch":"2.9","rank":1,"world_size":2,"device":"cpu"}`,
 			os.Getpid(), startedAt(t, os.Getpid()))))
 		if k, _, err := readFrame(conn, maxHello); err == nil && k == frameWelcome {
 			return &fakeAgent{Conn: conn, t: t}
@@ -131,19 +131,13 @@ func view(t *testing.T, limits capture.Limits) *viewer {
 
 func (v *viewer) until(t testing.TB, what string, f func(capture.View) bool) capture.View {
 	t.Helper()
-	deadline := time.After(30 * time.Second)
-	for {
-		x := v.Snapshot()
-		if f(x) {
-			return x
-		}
-		select {
-		case <-v.Changed():
-		case <-time.After(20 * time.Millisecond): // a relay reads the same channel
-		case <-deadline:
-			t.Fatalf("waiting for %s: %d steps, %d windows, %v, %v, %+v", what, len(x.Steps), len(x.Windows), x.Notices, x.Losses, x.End)
-		}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	var x capture.View
+	if err := v.Until(ctx, func(now *capture.View) (bool, error) { x = *now; return f(x), nil }); err != nil {
+		t.Fatalf("waiting for %s: %v: %d steps, %d windows, %v, %v, %+v", what, err, len(x.Steps), len(x.Windows), x.Notices, x.Losses, x.End)
 	}
+	return x
 }
 
 func seenSteps(n int) func(capture.View) bool {

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -28,7 +29,7 @@ func TestViewersWhoLookAlongSeeWhatTheFirstSees(t *testing.T) {
 	a.step(1500) // more than a frame holds
 	a.window()
 	a.say(frameNotice, `{"key":"ops","text":"cannot be seen"}`)
-	a.say(frameNotice, `{"key":"asked","text":"waiting"}`)
+	a.say(frameNotice, `{"key":"asked","text":"waiting","state":true}`)
 	a.say(frameLost, `{"name":"rows","n":3,"detail":"why"}`)
 	first := host.until(t, "the host", func(v capture.View) bool { return len(v.Losses) > 0 && len(v.Windows) == 1 })
 
@@ -46,7 +47,7 @@ func TestViewersWhoLookAlongSeeWhatTheFirstSees(t *testing.T) {
 			t.Errorf("the captured step differs: %+v and %+v", want.Trace, got.Trace)
 		}
 		want.Trace, got.Trace = nil, nil
-		if want != got || got.Cost != 5 || !got.Partial {
+		if !reflect.DeepEqual(want, got) || got.Cost != 5 || !got.Partial {
 			t.Errorf("%+v becomes %+v", want, got)
 		}
 		if !reflect.DeepEqual(v.Target, first.Target) {
@@ -67,26 +68,27 @@ func TestViewersWhoLookAlongSeeWhatTheFirstSees(t *testing.T) {
 	}
 
 	// What a guest orders reaches the agent, and what comes of it everybody.
-	if err := guests[0].source.Describe(context.Background(), 3); err != nil {
+	if err := guests[0].source.Order(context.Background(), capture.Order{ID: 5, Do: capture.Describe, Steps: 3}); err != nil {
 		t.Fatal(err)
 	}
-	if got := a.order(); got != `65 {"steps":3}` {
+	if got := a.order(); got != `70 {"id":5,"do":"describe","steps":3}` {
 		t.Errorf("the agent hears %s", got)
 	}
-	if err := guests[1].source.Every(context.Background(), 7); err != nil {
+	if err := guests[1].source.Order(context.Background(), capture.Order{Do: capture.Every, Steps: 7}); err != nil {
 		t.Fatal(err)
 	}
-	if got := a.order(); got != `66 {"n":7}` {
+	if got := a.order(); got != `70 {"do":"every","steps":7}` {
 		t.Errorf("the agent hears %s", got)
 	}
-	if err := guests[1].source.Depth(context.Background(), capture.HowHistory); err != nil {
+	if err := guests[1].source.Order(context.Background(), capture.Order{Do: capture.Depth, How: capture.HowHistory}); err != nil {
 		t.Fatal(err)
 	}
-	if got := a.order(); got != `67 {"how":"history"}` {
+	if got := a.order(); got != `70 {"do":"depth","how":"history"}` {
 		t.Errorf("the agent hears %s", got)
 	}
 	a.say(frameNotice, `{"key":"asked","text":""}`)
 	a.window()
+	a.say(frameAnswer, `{"order":5,"state":"done"}`)
 	for _, g := range guests {
 		g.until(t, "the second window", func(v capture.View) bool {
 			for _, n := range v.Notices {
@@ -94,7 +96,8 @@ func TestViewersWhoLookAlongSeeWhatTheFirstSees(t *testing.T) {
 					return false
 				}
 			}
-			return len(v.Windows) == 2
+			answer, _ := v.Answered(5)
+			return len(v.Windows) == 2 && answer.State == capture.Done
 		})
 	}
 
@@ -307,16 +310,13 @@ func TestACommandsOutputAndEndReachWhoLooksAlong(t *testing.T) {
 	if v.Target.PID != job.PID() || v.Target.Argv[0] != "sh" {
 		t.Errorf("%+v", v.Target)
 	}
-	if err := s.Describe(context.Background(), 1); err != nil {
+	if err := s.Order(context.Background(), capture.Order{ID: 6, Do: capture.Describe, Steps: 1}); err != nil {
 		t.Fatal(err)
 	}
 	guest.until(t, "the answer", func(v capture.View) bool {
-		for _, n := range v.Notices {
-			if strings.Contains(n.Text, ErrNotConnected.Error()) {
-				return true
-			}
-		}
-		return false
+		a, _ := v.Answered(6)
+		return a.State == capture.Declined && a.Reason == capture.ReasonUnreachable &&
+			strings.Contains(a.Text, ErrNotConnected.Error()) && slices.Contains(v.Notices, capture.Notice{Key: "order", Text: a.Text})
 	})
 	if err := os.WriteFile(gate, nil, 0o600); err != nil {
 		t.Fatal(err)

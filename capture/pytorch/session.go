@@ -33,7 +33,6 @@ type Session struct {
 var (
 	_ capture.Source     = (*Session)(nil)
 	_ capture.Controller = (*Session)(nil)
-	_ capture.Carrier    = (*Session)(nil)
 )
 
 // newSession returns a session over conn with whom said h.
@@ -82,7 +81,7 @@ func target(conn net.Conn, h hello) capture.Target {
 		pid = seen
 	}
 	return capture.Target{PID: pid, Started: h.Start, Host: h.Host, Argv: h.Argv, Python: h.Python, Torch: h.Torch, Device: h.Device,
-		Rank: h.Rank, LocalRank: h.LocalRank, WorldSize: h.WorldSize, Agent: h.Version, Capabilities: h.Capabilities, Depth: h.Depth, Room: h.Room,
+		Rank: h.Rank, LocalRank: h.LocalRank, WorldSize: h.WorldSize, Agent: h.Version, Capabilities: h.Capabilities, Depth: h.Depth, Offloads: h.Offloads, Room: h.Room,
 		GPUs: gpus(h.Devices)}
 }
 
@@ -195,7 +194,13 @@ func (s *Session) take(ctx context.Context, sink capture.Sink, k kind, payload [
 		if err != nil {
 			return err
 		}
-		sink.Notice(capture.Notice{Key: n.Key, Text: n.Text, State: n.State || n.Key == "asked"})
+		sink.Notice(capture.Notice{Key: n.Key, Text: n.Text, State: n.State})
+	case frameAnswer:
+		a, err := read[capture.Answer](payload)
+		if err != nil {
+			return err
+		}
+		sink.Answer(a)
 	case frameOutput:
 		if s.host != 0 { // an agent knows of no output
 			sink.Output(payload)
@@ -299,40 +304,8 @@ func (s *Session) send(k kind, v any) error {
 	return nil
 }
 
-// Describe implements capture.Controller.
-func (s *Session) Describe(_ context.Context, n int) error {
-	return s.send(frameDescribe, ask{Steps: n})
-}
-
-// DescribeSaves implements capture.Carrier.
-func (s *Session) DescribeSaves(_ context.Context, n int) error {
-	return s.send(frameDescribe, ask{Steps: n, Saves: true})
-}
-
-// DescribeEvents implements capture.Carrier.
-func (s *Session) DescribeEvents(_ context.Context, n int, library string) error {
-	how := capture.HowEvents
-	if library == "" {
-		how = capture.HowHistory
-	}
-	return s.send(frameDescribe, ask{Steps: n, How: how, Library: library})
-}
-
-// Carry implements capture.Carrier.
-func (s *Session) Carry(_ context.Context, number int64, plan []byte) error {
-	return s.send(framePlan, order{ID: number, Plan: plan})
-}
-
-// Keep implements capture.Carrier.
-func (s *Session) Keep(context.Context) error { return s.send(framePlan, order{Keep: true}) }
-
-// Depth implements capture.Controller.
-func (s *Session) Depth(_ context.Context, how string) error {
-	return s.send(frameDepth, ask{How: how})
-}
-
-// Every implements capture.Controller.
-func (s *Session) Every(_ context.Context, n int) error { return s.send(frameEvery, ask{N: n}) }
+// Order implements capture.Controller.
+func (s *Session) Order(_ context.Context, o capture.Order) error { return s.send(frameOrder, o) }
 
 // Detach implements capture.Controller: the agent undoes what it did, at the end of the step where one is being described, and says so. Of
 // a session that looks along only that ends: the agent stays with who watches. Run must be running, since the answer comes through it.

@@ -41,7 +41,8 @@ func (a *assembly) add(p []byte) error {
 
 // finish decodes the window. What can be decoded of a damaged one is returned with a loss in the trace.
 func (a *assembly) finish(ctx context.Context, tail windowTail) (capture.Window, error) {
-	w := capture.Window{First: a.head.First, Last: a.head.Last, How: a.head.How, Partial: a.head.Partial, Cost: time.Duration(tail.Cost)}
+	w := capture.Window{First: a.head.First, Last: a.head.Last, How: a.head.How, Partial: a.head.Partial, Orders: a.head.Orders,
+		Cost: time.Duration(tail.Cost)}
 	switch a.head.Encoding {
 	case "":
 		return a.ofAgent(ctx, w, tail)

@@ -41,6 +41,8 @@ func (s *sink) Step(x capture.Step)    { s.locked(func() { s.steps = append(s.st
 func (s *sink) Window(w capture.Window) {
 	s.locked(func() { s.windows = append(s.windows, w) })
 }
+func (s *sink) Answer(capture.Answer) {}
+
 func (s *sink) Notice(n capture.Notice) {
 	s.locked(func() {
 		if _, known := s.notices[n.Key]; !known && n.Key == noticeLimits {

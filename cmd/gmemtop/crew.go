@@ -111,20 +111,21 @@ func (c *crew) takeAway(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	list, _ := c.look(ctx)
-	var errs []error
-	for _, h := range list {
-		if h.err == nil {
-			errs = append(errs, h.control.Carry(ctx, 0, nil))
-		}
-	}
-	for _, h := range list {
+	errs := make([]error, len(list))
+	var work sync.WaitGroup
+	for i, h := range list {
 		if h.err != nil {
 			continue
 		}
-		if err := h.until(ctx, func(*capture.View) (bool, error) { return h.under() == 0, nil }); err != nil {
-			errs = append(errs, fmt.Errorf("%s: the plan is not taken away yet, as no step has ended since it was asked for: %w", h.name, err))
-		}
+		work.Go(func() {
+			err := h.order(ctx, capture.Order{ID: capture.NewOrderID(), Do: capture.Carry})
+			if errors.Is(err, context.DeadlineExceeded) {
+				err = fmt.Errorf("%s: the plan is not taken away yet, as no step has ended since it was asked for: %w", h.name, err)
+			}
+			errs[i] = err
+		})
 	}
+	work.Wait()
 	return errors.Join(errs...)
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay/live"
+	"github.com/gmemtop/gmemtop/traces"
 )
 
 // rankedJob is a rank that has taken a step, and takes orders without carrying any out.
@@ -109,7 +110,7 @@ func TestWhatIsMeasuredInAllRanksIsNotSaidOfSome(t *testing.T) {
 	}
 	go func() {
 		for i := int64(10); t.Context().Err() == nil; i++ { // however late it is looked at
-			time.Sleep(trainerLook)
+			time.Sleep(20 * time.Millisecond)
 			taken.session.Step(capture.Step{Index: i, Carried: capture.Carried{Plan: 3}})
 		}
 	}()
@@ -122,98 +123,94 @@ func TestWhatIsMeasuredInAllRanksIsNotSaidOfSome(t *testing.T) {
 	}
 }
 
-func TestAPlanThatAnotherViewerTurnsOffIsToldFromOneThatHasNotBegun(t *testing.T) {
-	w := rankedJob(0)
-	h := w.asHand()
-	over := make(chan error, 1)
-	begin := func() {
+func TestWhyAPlanEndedIsTheAnswerToItsOrder(t *testing.T) {
+	for _, c := range []struct {
+		answer capture.Answer
+		want   error
+	}{
+		{capture.Answer{State: capture.Over, Reason: capture.ReasonTakenAway}, live.ErrTakenAway},
+		{capture.Answer{State: capture.Declined, Reason: capture.ReasonSuperseded}, live.ErrTakenAway},
+		{capture.Answer{State: capture.Over, Reason: capture.ReasonGivenUp, Text: "off: it does not fit"}, errGivenUp},
+		{capture.Answer{State: capture.Declined, Reason: capture.ReasonNotBegun, Text: "not begun: no room"}, errGivenUp},
+		{capture.Answer{State: capture.Over, Reason: capture.ReasonDiffers, Text: "off: a bit differs"}, errDiffer},
+	} {
+		w := rankedJob(0)
+		heard := make(chan capture.Order, 1)
+		w.control.connect(deaf{heard: heard})
+		h := w.asHand()
+		if err := h.Carry(t.Context(), 7, nil); err != nil {
+			t.Fatal(err)
+		}
+		o := <-heard
+		over := make(chan error, 1)
 		go func() {
 			_, err := h.Steps(t.Context(), 7, 1000)
 			over <- err
 		}()
-		time.Sleep(3 * trainerLook)
-	}
-	at := int64(0)
-	step := func(under int64) {
-		at++
-		w.session.Step(capture.Step{Index: at, Carried: capture.Carried{Plan: under}})
-	}
-	begin()
-	for range 50 { // the order is not taken up yet
-		step(0)
-	}
-	select {
-	case err := <-over:
-		t.Fatalf("it ends before it began: %v", err)
-	case <-time.After(5 * trainerLook):
-	}
-	step(7)
-	for range takenAfter {
-		step(0)
-	}
-	if err := <-over; !errors.Is(err, live.ErrTakenAway) {
-		t.Errorf("it ends with %v", err)
-	}
-
-	// It may be turned off in the very moment in which all steps that were asked for have come.
-	step(7)
-	for range takenAfter {
-		step(0)
-	}
-	begin()
-	if err := <-over; !errors.Is(err, live.ErrTakenAway) {
-		t.Errorf("asked behind the last step under it, it ends with %v", err)
-	}
-
-	// What ends a plan by itself is said before.
-	step(7)
-	begin()
-	w.session.Notice(capture.Notice{Key: capture.PlanKey(7), Text: "off: it does not fit"})
-	for range takenAfter {
-		step(0)
-	}
-	if err := <-over; !errors.Is(err, errGivenUp) {
-		t.Errorf("it ends with %v", err)
+		for i := range int64(50) { // however many steps come before and behind it
+			w.session.Step(capture.Step{Index: i + 1, Carried: capture.Carried{Plan: 7 * (i % 2)}})
+		}
+		w.session.Answer(capture.Answer{Order: o.ID, State: capture.Accepted})
+		w.session.Answer(capture.Answer{Order: o.ID + 1, State: capture.Over, Reason: capture.ReasonDiffers, Text: "another"})
+		w.session.Notice(capture.Notice{Key: "plan 7", Text: "off: an old notice, for people"})
+		select {
+		case err := <-over:
+			t.Fatalf("%s: it ends before it is said: %v", c.answer.Reason, err)
+		default:
+		}
+		c.answer.Order = o.ID
+		w.session.Answer(c.answer)
+		if err := <-over; !errors.Is(err, c.want) || !strings.HasSuffix(err.Error(), c.answer.Text) {
+			t.Errorf("%s: %v", c.answer.Reason, err)
+		}
 	}
 }
 
-func TestADescriptionIsNotWaitedForBehindThePlanThatItWasToBeOf(t *testing.T) {
+func TestADescriptionIsWhatItsOwnOrderCaptured(t *testing.T) {
 	w := rankedJob(0)
-	asked := make(chan struct{})
-	w.control.connect(deaf{described: asked})
+	heard := make(chan capture.Order)
+	w.control.connect(deaf{heard: heard})
 	w.session.Step(capture.Step{Index: 1, Carried: capture.Carried{Plan: 7}})
+	w.session.Notice(capture.Notice{Key: "ops", Text: "an old notice"})
 	h := w.asHand()
-	w.session.Notice(capture.Notice{Key: capture.PlanKey(0), Text: "of an earlier description"})
 	over := make(chan error, 1)
-	describe := func(ctx context.Context) {
+	traced := make(chan *traces.Trace, 1)
+	describe := func() capture.Order {
 		go func() {
-			_, err := h.Describe(ctx)
+			tr, err := h.Describe(t.Context())
+			traced <- tr
 			over <- err
 		}()
-		<-asked // what is said from here on is said of this one
+		return <-heard
 	}
-	describe(t.Context())
-	select {
-	case err := <-over:
-		t.Fatalf("it ends before anything was said: %v", err)
-	case <-time.After(3 * trainerLook):
+	refused := func(reason capture.Reason, text string) error {
+		o := describe()
+		w.session.Notice(capture.Notice{Key: "ops", Text: "another old notice"})
+		w.session.Answer(capture.Answer{Order: o.ID, State: capture.Declined, Reason: reason, Text: text})
+		<-traced
+		return <-over
 	}
-	w.session.Notice(capture.Notice{Key: capture.PlanKey(7), Text: "off: it does not fit"})
-	if err := <-over; !errors.Is(err, errGivenUp) || !strings.HasSuffix(err.Error(), "off: it does not fit") {
+	if err := refused(capture.ReasonSavesUnseen, "off: it does not fit"); !errors.Is(err, errGivenUp) || !strings.HasSuffix(err.Error(), "off: it does not fit") {
+		t.Errorf("a plan that ends while it is described: %v", err)
+	}
+	if err := refused(capture.ReasonNotCaptured, "torch.compile is in use"); err == nil || err.Error() != "its steps cannot be described: torch.compile is in use" {
 		t.Errorf("%v", err)
 	}
-	// That the plan has ended was said already, and the step behind it is still to come: it is described.
-	ctx, cancel := context.WithTimeout(t.Context(), 3*trainerLook)
-	describe(ctx)
-	if err := <-over; !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("what was said before ends it: %v", err)
+	mine, others := &traces.Trace{}, &traces.Trace{}
+	done := func(under int64) (*traces.Trace, error) {
+		o := describe()
+		at := o.ID
+		w.session.Step(capture.Step{Index: 2, Carried: capture.Carried{Plan: under}})
+		w.session.Window(capture.Window{Trace: mine, First: 2, Last: 2, How: capture.HowOps, Orders: []capture.OrderID{1, at}})
+		w.session.Window(capture.Window{Trace: others, First: 2, Last: 2, How: capture.HowOps, Orders: []capture.OrderID{at + 1}})
+		w.session.Answer(capture.Answer{Order: at, State: capture.Done})
+		return <-traced, <-over
 	}
-	cancel()
-	w.session.Step(capture.Step{Index: 2})
-	describe(t.Context())
-	w.session.Notice(capture.Notice{Key: capture.PlanKey(0), Text: "of this one"})
-	if err := <-over; err == nil || !strings.HasSuffix(err.Error(), "cannot be described: of this one") {
-		t.Errorf("%v", err)
+	if tr, err := done(7); tr != mine || err != nil {
+		t.Errorf("%p of %p and %p: %v", tr, mine, others, err)
+	}
+	if _, err := done(0); !errors.Is(err, errGivenUp) {
+		t.Errorf("the plan ended before the steps that came: %v", err)
 	}
 }
 
@@ -275,7 +272,7 @@ func TestTheAgentIsOutOfAProcessThatIsNoRankBeforeGmemtopEnds(t *testing.T) {
 	select {
 	case <-left:
 		t.Error("it is left before the agent is out")
-	case <-time.After(5 * trainerLook):
+	case <-time.After(100 * time.Millisecond):
 		close(out)
 		if err := <-left; err != nil {
 			t.Error(err)

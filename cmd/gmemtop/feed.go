@@ -99,15 +99,13 @@ func (f *sessionFeed) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-f.poke:
-			continue
 		case <-time.After(rest):
 		}
-		select {
-		case <-ctx.Done():
+		silent, cancel := context.WithTimeout(ctx, silenceLook)
+		_, _ = f.session.Wait(silent, v.Version) // silence is shown as well
+		cancel()
+		if ctx.Err() != nil {
 			return
-		case <-f.poke:
-		case <-f.session.Changed():
-		case <-time.After(silenceLook):
 		}
 	}
 }
@@ -136,13 +134,13 @@ func (f *sessionFeed) askFirst(ctx context.Context, v capture.View) {
 	if v.Ended || len(v.Steps) < warm {
 		return
 	}
-	if f.depth != "" && f.control.Depth(ctx, f.depth) == nil {
+	if f.depth != "" && f.control.Order(ctx, capture.Order{Do: capture.Depth, How: f.depth}) == nil {
 		f.depth = ""
 	}
 	f.mu.Lock()
 	every, told := f.every, f.told
 	f.mu.Unlock()
-	if every > 0 && !told && f.control.Every(ctx, every) == nil {
+	if every > 0 && !told && f.control.Order(ctx, capture.Order{Do: capture.Every, Steps: every}) == nil {
 		f.mu.Lock()
 		f.told = true
 		f.mu.Unlock()
@@ -401,7 +399,7 @@ func (f *sessionFeed) describe(v capture.View) {
 	l.Capture.Depths, l.Capture.Depth = depths(v), t.Depth
 	l.Capture.Every, l.Capture.Pending = f.every, f.first > 0 || !f.asked.IsZero() && time.Since(f.asked) < longestWait
 	l.Capture.Lean = ""
-	if n := len(v.Steps); offloads(&v) {
+	if n := len(v.Steps); v.Target.Offloads {
 		l.Capture.Lean = "what it saves on the host"
 	} else if n > 0 && v.Steps[n-1].Carried.Plan != 0 {
 		l.Capture.Lean = "a plan"
@@ -455,19 +453,19 @@ func (f *sessionFeed) Order(ctx context.Context, o live.Order) error {
 	var err error
 	switch o.Kind {
 	case live.Describe:
-		if err = f.control.Describe(ctx, max(o.Steps, 1)); err == nil {
+		if err = f.control.Order(ctx, capture.Order{Do: capture.Describe, Steps: max(o.Steps, 1)}); err == nil {
 			f.mu.Lock()
 			f.asked = time.Now()
 			f.mu.Unlock()
 		}
 	case live.Every:
-		if err = f.control.Every(ctx, o.Steps); err == nil {
+		if err = f.control.Order(ctx, capture.Order{Do: capture.Every, Steps: o.Steps}); err == nil {
 			f.mu.Lock()
 			f.every = o.Steps
 			f.mu.Unlock()
 		}
 	case live.Deepen:
-		err = f.control.Depth(ctx, o.How)
+		err = f.control.Order(ctx, capture.Order{Do: capture.Depth, How: o.How})
 	case live.Detach:
 		err = f.control.Detach(ctx)
 	}

@@ -21,13 +21,8 @@ type orders struct {
 	err error
 }
 
-func (o *orders) Describe(context.Context, int) error {
-	o.got = append(o.got, "describe")
-	return o.err
-}
-func (o *orders) Every(context.Context, int) error { o.got = append(o.got, "every"); return o.err }
-func (o *orders) Depth(_ context.Context, how string) error {
-	o.got = append(o.got, "depth "+how)
+func (o *orders) Order(_ context.Context, x capture.Order) error {
+	o.got = append(o.got, strings.TrimSpace(string(x.Do)+" "+x.How))
 	return o.err
 }
 func (o *orders) Detach(context.Context) error { o.got = append(o.got, "detach"); return o.err }
@@ -175,10 +170,10 @@ func TestAStepUnderAPlanIsToldFromOthersWheneverItsWindowComes(t *testing.T) {
 	if l.Capture.Lean != "a plan" {
 		t.Errorf("whoever lets go of it hears that it trains with %q", l.Capture.Lean)
 	}
-	s.Notice(capture.Notice{Key: capture.UnplannedKey, Text: "what autograd saves waits on the host until there is a plan", State: true})
+	s.Begin(capture.Target{PID: 7, Rank: -1, Offloads: true})
 	s.Step(stepOf(5))
 	until(t, f, "what waits on the host", func(l live.Look) bool { return l.Capture.Lean == "what it saves on the host" })
-	s.Notice(capture.Notice{Key: capture.UnplannedKey})
+	s.Begin(capture.Target{PID: 7, Rank: -1})
 	s.Step(stepOf(6))
 	until(t, f, "nothing to lose", func(l live.Look) bool { return l.Capture.Lean == "" })
 }

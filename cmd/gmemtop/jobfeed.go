@@ -242,6 +242,9 @@ func (m *member) Notice(n capture.Notice) {
 	m.sink().Notice(n)
 }
 
+// Answer implements capture.Sink.
+func (m *member) Answer(a capture.Answer) { m.sink().Answer(a) }
+
 // Lose implements capture.Sink.
 func (m *member) Lose(name string, n int64, detail string) { m.sink().Lose(name, n, detail) }
 
@@ -322,6 +325,9 @@ func (f *jobFeed) Window(w capture.Window) { f.sending().Window(w) }
 
 // Notice implements capture.Sink.
 func (f *jobFeed) Notice(n capture.Notice) { f.sending().Notice(n) }
+
+// Answer implements capture.Sink.
+func (f *jobFeed) Answer(a capture.Answer) { f.sending().Answer(a) }
 
 // Lose implements capture.Sink.
 func (f *jobFeed) Lose(name string, n int64, detail string) { f.sending().Lose(name, n, detail) }

@@ -55,39 +55,20 @@ func (t *trainer) target(ctx context.Context, pooled bool, o live.Options) (*liv
 
 // DescribeEvents implements live.PoolTrainer. The memory of a GPU is recorded by torch itself.
 func (t *trainer) DescribeEvents(ctx context.Context, library string) (*traces.Trace, error) {
-	before := t.session.Snapshot()
-	from, how := int64(-1), capture.HowEvents
-	if n := len(before.Steps); n > 0 {
-		from = before.Steps[n-1].Index
-	}
-	if strings.HasPrefix(before.Target.Device, "cuda") {
-		library, how = "", capture.HowHistory
-	}
-	if !slices.Contains(before.Target.Capabilities, capture.HowEvents) {
+	v := t.session.Snapshot()
+	if !slices.Contains(v.Target.Capabilities, capture.HowEvents) {
 		return nil, errors.New("the agent in the process is of an older gmemtop, which knows no pool: restart the job, or detach the viewer that put it there")
 	}
-	t.session.Notice(capture.Notice{Key: how}) // what was said before is not about this
-	if err := t.control.DescribeEvents(ctx, recordedSteps, library); err != nil {
+	o := capture.Order{Do: capture.Describe, Steps: recordedSteps, How: capture.HowEvents, Library: library}
+	if strings.HasPrefix(v.Target.Device, "cuda") {
+		o.How, o.Library = capture.HowHistory, ""
+	}
+	w, err := t.describe(ctx, o)
+	if refused := (*orderError)(nil); errors.As(err, &refused) {
+		return nil, fmt.Errorf("its allocator cannot be recorded: %s", refused.Text)
+	}
+	if err != nil {
 		return nil, err
 	}
-	var found *traces.Trace
-	err := t.until(ctx, func(v *capture.View) (bool, error) {
-		for _, w := range v.Windows {
-			if w.First > from && w.How == how && !w.Partial && w.Last-w.First >= recordedSteps-1 {
-				found = w.Trace
-			}
-		}
-		for _, n := range v.Notices {
-			if n.Key == how {
-				return false, fmt.Errorf("its allocator cannot be recorded: %s", n.Text)
-			}
-		}
-		return found != nil, nil
-	})
-	return found, err
-}
-
-// DescribeEvents implements capture.Carrier.
-func (l *lateControl) DescribeEvents(ctx context.Context, n int, library string) error {
-	return l.carrier(func(c capture.Carrier) error { return c.DescribeEvents(ctx, n, library) })
+	return w.Trace, nil
 }

@@ -89,14 +89,13 @@ func (j *probeJob) Run(ctx context.Context, sink capture.Sink) error {
 	return err
 }
 
-// Describe implements capture.Controller: there is nothing to ask for, since what comes is whole.
-func (j *probeJob) Describe(context.Context, int) error { return nil }
-
-// Every implements capture.Controller, as Describe does.
-func (j *probeJob) Every(context.Context, int) error { return nil }
-
-// Depth implements capture.Controller, as Describe does.
-func (j *probeJob) Depth(context.Context, string) error { return nil }
+// Order implements capture.Controller: nothing has to be asked for, since what comes is whole. No plan is carried out.
+func (j *probeJob) Order(_ context.Context, o capture.Order) error {
+	if o.Do == capture.Carry || o.Do == capture.Keep {
+		return capture.ErrNoOrders
+	}
+	return nil
+}
 
 // Detach implements capture.Controller.
 func (j *probeJob) Detach(ctx context.Context) error {

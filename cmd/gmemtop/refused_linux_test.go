@@ -229,7 +229,7 @@ func TestWhoCannotBeWatchedIsRefusedAndLeftAsItWas(t *testing.T) {
 			says: []string{"torch is not loaded in this process", "attach once the program has imported it"}},
 		{name: "an old torch", begin: func(b *bystander) { b.torch("2.1.2+cpu"); b.idle("torch") }, inside: true, args: record, code: 1, says: []string{tooOld}},
 		{name: "an agent of another version", begin: func(b *bystander) { b.idle(); b.mark(9) }, args: record, code: 1,
-			says: []string{"the agent's version differs: it speaks version 9 and this program 1", "use the gmemtop that started it, or restart the job"}},
+			says: []string{"the agent's version differs: it speaks version 9 and this program 2", "use the gmemtop that started it, or restart the job"}},
 		{name: "an agent of another version, by what would be done", begin: func(b *bystander) { b.idle(); b.mark(9) }, args: []string{"attach", "--dry-run", "PID"}, code: 1,
 			says: []string{"the agent's version differs"}, not: "would:"},
 		{name: "another user's, by what would be done", begin: foreign, as: asNobody, args: []string{"attach", "--dry-run", "PID"}, code: 5, says: []string{"sudo gmemtop attach PID"}, not: "would:"},

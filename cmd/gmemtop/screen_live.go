@@ -5,9 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/managers"
@@ -72,13 +72,8 @@ func (w *watched) training() *crew {
 	}
 	c := w.shown()
 	t := c.lead
-	if v := t.session.Snapshot(); !v.Began || v.Ended {
+	if v := t.session.Snapshot(); !v.Began || v.Ended || !slices.Contains(v.Target.Capabilities, capture.CapabilityPlans) {
 		return nil
-	}
-	if l, ok := t.control.(*lateControl); ok {
-		if _, carries := l.connected().(capture.Carrier); !carries {
-			return nil
-		}
 	}
 	return c
 }
@@ -125,23 +120,16 @@ func (p *livePlanner) with(ctx context.Context, f func(ctx context.Context, c *c
 	return ended(ctx, f(ctx, c))
 }
 
-// lookForLoss is how often it is looked whether a training is still connected.
-const lookForLoss = 200 * time.Millisecond
-
-// severed ends work with a training whose connection is lost while it goes on: nothing that was asked for comes any more, and no step says that it ended. before
-// is what was said of connections when the work began.
+// severed ends work with a training whose connection is lost while it goes on: nothing that was asked for comes any more, and no step
+// says that it ended. before is what was said of connections when the work began.
 func (t *trainer) severed(ctx context.Context, before string, end context.CancelCauseFunc) {
-	for tick := time.NewTicker(lookForLoss); ; {
-		select {
-		case <-ctx.Done():
-			tick.Stop()
-			return
-		case <-tick.C:
-		}
-		if now := t.lost(); now != "" && now != before {
+	_ = t.session.Until(ctx, func(v *capture.View) (bool, error) {
+		now := said(v, "connection")
+		if now != "" && now != before {
 			end(errors.New(now))
 		}
-	}
+		return false, nil
+	})
 }
 
 // lost returns what was said last of a connection that was lost, "" for nothing.

@@ -12,30 +12,28 @@ import (
 	"github.com/gmemtop/gmemtop/replay/live"
 )
 
-// deaf is a source that takes every order and carries none out. It tells of the orders to describe where somebody listens.
+// deaf is a source that takes every order and carries none out. It tells of the orders where somebody listens.
 type deaf struct {
 	capture.Controller
-	described chan struct{}
+	heard chan capture.Order
 }
 
-func (d deaf) DescribeSaves(context.Context, int) error {
-	if d.described != nil {
-		d.described <- struct{}{}
+func (d deaf) Order(_ context.Context, o capture.Order) error {
+	if d.heard != nil {
+		d.heard <- o
 	}
 	return nil
 }
-
-func (deaf) DescribeEvents(context.Context, int, string) error { return nil }
-func (deaf) Carry(context.Context, int64, []byte) error        { return nil }
-func (deaf) Keep(context.Context) error                        { return nil }
-
-var _ capture.Carrier = deaf{}
 
 // watchedJob is a job whose steps run under the plan of a number.
 func watchedJob(under int64, source capture.Controller) *watching {
 	w := &watching{session: capture.NewSession(capture.Limits{}), control: &lateControl{}}
 	w.control.connect(source)
-	w.session.Begin(capture.Target{PID: 4242, Argv: []string{"python", "train.py"}})
+	t := capture.Target{PID: 4242, Argv: []string{"python", "train.py"}}
+	if source != nil {
+		t.Capabilities = []string{capture.CapabilityPlans}
+	}
+	w.session.Begin(t)
 	w.session.Step(capture.Step{Index: 0, Carried: capture.Carried{Plan: under}})
 	return w
 }

@@ -107,19 +107,11 @@ func (k *siblings) find(ctx context.Context, of capture.Target) {
 		}
 		k.known[p.PID], fresh = s, append(fresh, s)
 	}
-	late := time.After(siblingWait)
+	ctx, cancel := context.WithTimeout(ctx, siblingWait) // one that answers later is in the list then
+	defer cancel()
 	for _, s := range fresh {
-		for s.watch != nil {
-			if v := s.watch.session.Snapshot(); v.Began || v.Ended {
-				break
-			}
-			select {
-			case <-ctx.Done():
-				return
-			case <-late:
-				return // it is in the list as soon as it answers
-			case <-time.After(trainerLook): // what the session tells of its changes is for its feed
-			}
+		if s.watch != nil {
+			_ = s.watch.session.Until(ctx, func(v *capture.View) (bool, error) { return v.Began || v.Ended, nil })
 		}
 	}
 }

@@ -69,56 +69,22 @@ func (l *lateControl) connected() capture.Controller {
 	return l.to
 }
 
-func (l *lateControl) order(f func(c capture.Controller) error) error {
-	if c := l.connected(); c != nil {
-		return f(c)
+// Order implements capture.Controller.
+func (l *lateControl) Order(ctx context.Context, o capture.Order) error {
+	c := l.connected()
+	if c == nil {
+		return errNotConnected
 	}
-	return errNotConnected
-}
-
-// Describe implements capture.Controller.
-func (l *lateControl) Describe(ctx context.Context, n int) error {
-	return l.order(func(c capture.Controller) error { return c.Describe(ctx, n) })
-}
-
-// DescribeSaves implements capture.Carrier.
-func (l *lateControl) DescribeSaves(ctx context.Context, n int) error {
-	return l.carrier(func(c capture.Carrier) error { return c.DescribeSaves(ctx, n) })
-}
-
-// Carry implements capture.Carrier.
-func (l *lateControl) Carry(ctx context.Context, number int64, plan []byte) error {
-	return l.carrier(func(c capture.Carrier) error { return c.Carry(ctx, number, plan) })
-}
-
-// Keep implements capture.Carrier.
-func (l *lateControl) Keep(ctx context.Context) error {
-	return l.carrier(func(c capture.Carrier) error { return c.Keep(ctx) })
-}
-
-func (l *lateControl) carrier(f func(c capture.Carrier) error) error {
-	return l.order(func(c capture.Controller) error {
-		carrier, ok := c.(capture.Carrier)
-		if !ok {
-			return errors.New("what is watched is no PyTorch training under the agent, and carries no plans out")
-		}
-		return f(carrier)
-	})
-}
-
-// Every implements capture.Controller.
-func (l *lateControl) Every(ctx context.Context, n int) error {
-	return l.order(func(c capture.Controller) error { return c.Every(ctx, n) })
-}
-
-// Depth implements capture.Controller.
-func (l *lateControl) Depth(ctx context.Context, how string) error {
-	return l.order(func(c capture.Controller) error { return c.Depth(ctx, how) })
+	return c.Order(ctx, o)
 }
 
 // Detach implements capture.Controller.
 func (l *lateControl) Detach(ctx context.Context) error {
-	return l.order(func(c capture.Controller) error { return c.Detach(ctx) })
+	c := l.connected()
+	if c == nil {
+		return errNotConnected
+	}
+	return c.Detach(ctx)
 }
 
 // newWatching prepares to watch a job.

@@ -193,13 +193,10 @@ func watched(t *testing.T, script, name string) []step {
 		if v.Ended || ctx.Err() != nil {
 			t.Fatalf("it ended before a window came: %+v\n%s", v.End, v.Output)
 		}
-		if !asked && len(v.Steps) > 1 && job.Describe(ctx, 2) == nil {
+		if !asked && len(v.Steps) > 1 && job.Order(ctx, capture.Order{Do: capture.Describe, Steps: 2}) == nil {
 			asked = true
 		}
-		select {
-		case <-s.Changed():
-		case <-time.After(50 * time.Millisecond):
-		}
+		_, _ = s.Wait(ctx, v.Version)
 	}
 }
 

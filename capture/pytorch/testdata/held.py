@@ -33,7 +33,7 @@ class Poll(object):
 
 
 agent = space["Agent"]("/nowhere", False)
-agent.sock, agent.poll, agent.welcome, agent.told_depth, agent.hello = Socket(), Poll(), True, True, {}
+agent.sock, agent.poll, agent.welcome, agent.told_who, agent.hello = Socket(), Poll(), True, True, {}
 want = bytes(range(256)) * 2500
 agent.out += want
 agent._exchange(0)

@@ -95,12 +95,12 @@ s.bind(path)
 s.listen()
 program = subprocess.Popen([sys.executable, "-c", PROGRAM, sys.argv[1], path, what], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 c, _ = s.accept()
-frame(c, 64, {"version": 1})
+frame(c, 64, {"version": 2})
 if what in ("every", "behind"):
-    frame(c, 67, {"how": "history"})
-    frame(c, 66, {"n": 1})
+    frame(c, 70, {"do": "depth", "how": "history"})
+    frame(c, 70, {"do": "every", "steps": 1})
 else:
-    frame(c, 65, {"steps": 1 if what in ("lost", "ops") else 1000, "how": "ops" if what == "ops" else "history"})
+    frame(c, 70, {"do": "describe", "steps": 1 if what in ("lost", "ops") else 1000, "how": "ops" if what == "ops" else "history"})
 if what == "leave":
     program.stdout.readline()
     frame(c, 68, {})

@@ -23,8 +23,8 @@ class Manager(space["Manager"]):
         self.place, self.carried = place, []
 
     def hear(self, number):
-        payload = json.dumps({"id": number, "plan": {"version": 1}}).encode()
-        self.unread += struct.pack("<IB", len(payload) + 1, space["PLAN"]) + payload
+        payload = json.dumps({"id": 100 + number, "do": "carry", "number": number, "plan": {"version": 1}}).encode()
+        self.unread += struct.pack("<IB", len(payload) + 1, space["ORDER"]) + payload
         self._hear()
 
     def come_to(self, place):
@@ -61,3 +61,24 @@ for place in ("off", "refusal", "on"):
             m._manage()
             m.carrier = None
         assert m.carried[-1] == 2 and not m.orders, "the order that came with %s is lost: %s" % (place, m.carried)
+        states = [(a["order"], a["state"]) for a in m.answers]
+        first = ["accepted", "refused"] if place == "off" and carrier else ["accepted", "done", "ended"]  # it had not begun
+        assert [s for n, s in states if n == 101] == first, "the first order is answered by %s" % states
+        assert [s for n, s in states if n == 102] == ["accepted", "done"], "the second order is answered by %s" % states
+
+# Of two orders that come before a step ends, the newer one counts.
+m = Manager("")
+m.was, m.carrier = 0, None
+m.hear(1)
+m.hear(2)
+m._manage()
+assert m.carried == [2], m.carried
+told = [(a["order"], a["state"], a["reason"]) for a in m.answers]
+assert told == [(101, "accepted", ""), (102, "accepted", ""), (101, "refused", "superseded"), (102, "done", "")], told
+
+# What is no order is refused, and a describe order is answered when it is heard.
+m = Manager("")
+for n, do in enumerate(("describe", "every", "depth", "dance", None)):
+    m._order({"id": n + 1, "do": do, "how": "history"})
+told = [(a["order"], a["state"], a["reason"]) for a in m.answers]
+assert told == [(1, "accepted", ""), (2, "done", ""), (3, "done", ""), (4, "refused", "unknown_order"), (5, "refused", "unknown_order")], told

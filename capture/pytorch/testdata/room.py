@@ -74,7 +74,7 @@ manager._of_parameters = lambda: torch.device("cpu")
 
 # What a GPU's graph is made of is no place to begin.
 asked, capturing = [], [True]
-manager.orders.append({"id": 3, "plan": plan})
+manager.orders.append({"order": 0, "id": 3, "plan": plan, "keep": False})
 manager._on = lambda number, plan: asked.append(number) or ""
 torch.cuda.is_initialized = lambda: True
 torch.cuda.is_current_stream_capturing = lambda: capturing[0]

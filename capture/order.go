@@ -1,0 +1,108 @@
+package capture
+
+import (
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+)
+
+// Who watches gives orders, and a source answers each of them under its number. Answers decide what happens next; a [Notice] is for
+// people and decides nothing.
+//
+//	         ┌─────────── refused
+//	order ───┤
+//	         └─ accepted ─┬─ refused
+//	                      └─ done ───── ended (of a plan alone)
+//
+// An order is accepted when the source has heard it, and done when what it asks for has arrived: the window is whole, the plan is carried
+// out from the next step on. A plan that was begun ends once.
+
+// OrderID names an order. Who gives an order chooses its number at random, so that several viewers of one process never share one.
+type OrderID int64
+
+// NewOrderID returns a number for an order.
+func NewOrderID() OrderID { return OrderID(rand.Int64N(1<<62) + 1) }
+
+// Action is what an order asks for.
+type Action string
+
+// The actions.
+const (
+	// Describe captures the next Steps steps as one window, by the means How, or by those that Depth named last where How is empty.
+	Describe Action = "describe"
+	// Every captures one step in Steps as a window; 0 ends that.
+	Every Action = "every"
+	// Depth says by what means How windows are captured from now on.
+	Depth Action = "depth"
+	// Carry has Plan carried out from the next step on, and ends the plan before. Without a Plan it only ends that.
+	Carry Action = "carry"
+	// Keep has what autograd saves stay on the device where no plan is carried out, and ends the plan before. A command may have
+	// been started so that saved tensors wait on the host until there is a plan.
+	Keep Action = "keep"
+)
+
+// Order asks a source for more than steps. JSON is its form on the wire.
+type Order struct {
+	// ID is the number of the answers; 0 asks for none.
+	ID    OrderID `json:"id,omitempty"`
+	Do    Action  `json:"do"`
+	Steps int     `json:"steps,omitempty"`
+	How   string  `json:"how,omitempty"`
+	// Saves asks for an op gmemtop::save for each tensor that autograd saves and an op gmemtop::load for each time that it needs one:
+	// what a plan to be carried out is made of.
+	Saves bool `json:"saves,omitempty"`
+	// Library is where the library of package pytorch/pool lies, which writes a window [HowEvents] down.
+	Library string `json:"library,omitempty"`
+	// Number is what steps call the plan that they ran under; see [Carried].
+	Number int64 `json:"number,omitempty"`
+	// Plan is in the form of package replay/live.
+	Plan json.RawMessage `json:"plan,omitempty"`
+}
+
+// AnswerState is how far an order has come.
+type AnswerState string
+
+// The states of an order.
+const (
+	Accepted AnswerState = "accepted"
+	Declined AnswerState = "refused"
+	Done     AnswerState = "done"
+	Over     AnswerState = "ended"
+)
+
+// Reason says why an order was refused, or why a plan ended.
+type Reason string
+
+// The reasons.
+const (
+	// ReasonUnknown means that the source knows no such order.
+	ReasonUnknown Reason = "unknown_order"
+	// ReasonUnreachable means that a viewer could not pass the order on.
+	ReasonUnreachable Reason = "unreachable"
+	// ReasonSuperseded means that a newer order took its place before it was begun.
+	ReasonSuperseded Reason = "superseded"
+	// ReasonNotCaptured means that the steps cannot be captured by the means that was asked for.
+	ReasonNotCaptured Reason = "not_captured"
+	// ReasonSavesUnseen means that the steps were captured and what autograd saves was not seen.
+	ReasonSavesUnseen Reason = "saves_unseen"
+	// ReasonNotBegun means that the plan cannot be carried out.
+	ReasonNotBegun Reason = "not_begun"
+	// ReasonGivenUp means that a plan that was carried out no longer fits the steps.
+	ReasonGivenUp Reason = "given_up"
+	// ReasonDiffers means that a tensor came back under the plan that was not the same to the bit.
+	ReasonDiffers Reason = "differs"
+	// ReasonTakenAway means that an order ended the plan, or that another plan took its place.
+	ReasonTakenAway Reason = "taken_away"
+)
+
+// Answer says how far an order has come.
+type Answer struct {
+	Order  OrderID     `json:"order"`
+	State  AnswerState `json:"state"`
+	Reason Reason      `json:"reason,omitempty"`
+	// Text is the reason in words, for people.
+	Text string `json:"text,omitempty"`
+}
+
+// ErrNoOrders is wrapped by the error of a source that takes no orders of a kind.
+var ErrNoOrders = errors.New("what is watched takes no such orders")
