@@ -154,6 +154,7 @@ func FuzzSession(f *testing.F) {
 	f.Add(append(append(raw(frameWindow, `{"how":"history"}`), raw(frameData, deflate("\x80\x04}."))...), raw(frameWhole, "{}")...))
 	f.Add(append(raw(frameNotice, `{"key":"k","text":"t"}`), raw(frameBye, `{"reason":"detached","left":["x"]}`)...))
 	f.Add([]byte{255, 255, 255, 3, 1})
+	f.Add(append(raw(frameAnswer, `{"order":7,"state":"refused","reason":"not_begun","text":"t"}`), raw(frameAnswer, `{"order":-1}`)...))
 	f.Fuzz(func(t *testing.T, stream []byte) {
 		var building *assembly
 		s := &Session{ended: make(chan struct{}), gone: make(chan struct{})}

@@ -98,7 +98,10 @@ class Manager(Sender):
                 self._kept("")
             why = ""
             if order["plan"]:
-                why = self._refusal(order["plan"]) or self._on(order["id"], order["plan"])
+                try:
+                    why = self._refusal(order["plan"]) or self._on(order["id"], order["plan"])
+                except Exception as e:
+                    why = "the plan is malformed: %s: %s" % (type(e).__name__, e)
             if why:
                 self._say("not begun: " + why, "plan %d" % order["id"])
                 self._answer([order["order"]], REFUSED, "not_begun", "not begun: " + why)

@@ -296,15 +296,18 @@ class Sender(object):
                 return
             payload = bytes(self.unread[5:4 + size])
             del self.unread[:4 + size]
-            told = json.loads(payload.decode() or "{}")
-            if kind == WELCOME:
-                self.welcome = told.get("version") == VERSION
-                if not self.welcome:
-                    return self._lost_viewer()
-            elif kind == ORDER:
-                self._order(told)
-            elif kind == DETACH:
-                self.leaving = True
+            try:
+                told = json.loads(payload.decode() or "{}")
+                if kind == WELCOME:
+                    self.welcome = told.get("version") == VERSION
+                    if not self.welcome:
+                        return self._lost_viewer()
+                elif kind == ORDER:
+                    self._order(told)
+                elif kind == DETACH:
+                    self.leaving = True
+            except (ValueError, TypeError, AttributeError, ArithmeticError, RecursionError):
+                return self._lost_viewer()  # who speaks another language is no viewer of ours
 
     def _order(self, told):
         """Hear an order. What it asks for begins where a step ends, on the thread that trains."""
@@ -321,12 +324,15 @@ class Sender(object):
             self.how, self.told_who = how, False
             self._answer([number], DONE)
         elif do in ("carry", "keep"):
+            plan = told.get("plan") if do == "carry" else None
+            if plan is not None and not isinstance(plan, dict):
+                raise TypeError("a plan that is none")
             self._answer([number], ACCEPTED)
             try:
                 self._answer([self.orders.popleft()["order"]], REFUSED, "superseded", "a newer order came before it was begun")
             except IndexError:
                 pass  # none waits, or the training thread has just taken it
-            self.orders.append({"order": number, "id": int(told.get("number", 0)), "plan": told.get("plan") if do == "carry" else None, "keep": do == "keep"})
+            self.orders.append({"order": number, "id": int(told.get("number", 0)), "plan": plan, "keep": do == "keep"})
             self.hurry = time.monotonic() + 1.0
         else:
             self._answer([number], REFUSED, "unknown_order", "this agent knows no order %.20r" % (do,))

@@ -3,6 +3,7 @@
 usage: orders.py AGENT.py
 """
 import json
+import random
 import struct
 import sys
 
@@ -75,6 +76,36 @@ m._manage()
 assert m.carried == [2], m.carried
 told = [(a["order"], a["state"], a["reason"]) for a in m.answers]
 assert told == [(101, "accepted", ""), (102, "accepted", ""), (101, "refused", "superseded"), (102, "done", "")], told
+
+# A plan that makes no sense is refused, and the agent stays.
+m = Manager("")
+m.was, m.carrier = 0, None
+m._refusal = lambda plan: plan["slab"] * 2 > 0
+m.hear(1)
+m._manage()
+assert [(a["state"], a["reason"]) for a in m.answers] == [("accepted", ""), ("refused", "not_begun")], m.answers
+
+# Whatever comes from the socket raises nothing: it is an order, or the viewer is hung up on.
+draw = random.Random(1)
+whole = [json.dumps(o).encode() for o in (
+    {"id": 3, "do": "describe", "steps": 2, "how": "ops", "saves": True, "library": "/x"}, {"do": "every", "steps": 5},
+    {"id": 4, "do": "carry", "number": 7, "plan": {"version": 1, "values": []}}, {"id": 5, "do": "keep"}, {"version": 2}, {})]
+whole += [b"[]", b"1", b'"x"', b"null", b'{"id": 1e999}', b'{"id": "9", "do": [], "steps": {}}', b"[" * 100000, b"\xff",
+          b'{"do": "carry", "plan": [1]}']
+hung_up = 0
+for _ in range(5000):
+    payload = bytearray(draw.choice(whole))
+    for _ in range(draw.randrange(3) if len(payload) < 1000 else 0):
+        if payload:
+            payload[draw.randrange(len(payload))] = draw.randrange(256)
+    m = Manager("")
+    left = []
+    m._lost_viewer = lambda: left.append(1)
+    m.unread += struct.pack("<IB", len(payload) + 1, draw.choice((64, 68, 70, 99))) + payload
+    m._hear()
+    hung_up += len(left)
+    assert not m.unread and len(left) < 2
+assert 500 < hung_up < 4500, hung_up
 
 # What is no order is refused, and a describe order is answered when it is heard.
 m = Manager("")
