@@ -482,13 +482,13 @@ def attach(path):
     elif _too_old(sys.modules["torch"]):
         _refuse(path, _too_old(sys.modules["torch"]))
     elif any(t.name == "gmemtop" for t in threading.enumerate()):
-        _refuse(path, "an agent lives in this process already, and is not found from here: watch it as the user who does so, with the same XDG_RUNTIME_DIR")
+        _refuse(path, "an agent lives in this process already, and is not found from here: watch it as the user who does so, with the same XDG_RUNTIME_DIR", "agent_lives")
     else:
         Agent(path, False).attach()
 
 
-def _refuse(path, why):
-    payload = json.dumps({"version": VERSION, "pid": os.getpid(), "reason": "refused", "detail": why}).encode()
+def _refuse(path, why, code=""):
+    payload = json.dumps({"version": VERSION, "pid": os.getpid(), "reason": "refused", "detail": why, "refusal": code}).encode()
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.settimeout(0.2)

@@ -112,10 +112,15 @@ type bye struct {
 	Reason  string   `json:"reason"`
 	Detail  string   `json:"detail"`
 	Left    []string `json:"left"`
+	// Refusal tells refusals apart: refusalLives, or "" for the others.
+	Refusal string `json:"refusal,omitempty"`
 	// Code and OutOfMemory are what a Relay knows of an end with the reason capture.Exited.
 	Code        *int `json:"code,omitempty"`
 	OutOfMemory bool `json:"out_of_memory,omitempty"`
 }
+
+// refusalLives is the refusal of an agent that finds another in its process.
+const refusalLives = "agent_lives"
 
 type welcome struct {
 	Version int `json:"version"`
@@ -126,6 +131,8 @@ type watched struct {
 	Since string `json:"since"`
 	// Looks is the version of look that this viewer answers.
 	Looks int `json:"looks"`
+	// Attaching says that it waits for the agent still, or has just met it, and will show what it sees.
+	Attaching bool `json:"attaching,omitempty"`
 }
 
 // lookVersion is the version of what viewers say to each other, apart from what an agent says to them.

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -31,6 +32,7 @@ type Listener struct {
 
 	mu     sync.Mutex
 	relays map[int]*Relay // who shows a process to other viewers; 0 stands for processes that are not in it
+	met    time.Time      // when an agent connected first, the zero time before
 }
 
 // Listen waits for agents at path. A socket that nobody listens on any more is replaced; where another viewer listens, the error wraps
@@ -161,11 +163,18 @@ func (l *Listener) meet(conn net.Conn) (s *Session, kept bool, err error) {
 		s, err := shake(conn, k, payload)
 		return s, false, err
 	}
-	b, err := frame(frameWatched, watched{PID: os.Getpid(), Since: l.since.Format("15:04:05"), Looks: lookVersion})
+	b, err := frame(frameWatched, watched{PID: os.Getpid(), Since: l.since.Format("15:04:05"), Looks: lookVersion, Attaching: l.attaching()})
 	if err == nil {
 		_, err = conn.Write(b)
 	}
 	return nil, false, err
+}
+
+// attaching reports whether other viewers will soon be shown something.
+func (l *Listener) attaching() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.relays) == 0 && (l.met.IsZero() || time.Since(l.met) < showing)
 }
 
 // share has other viewers that ask for process pid, or for one that nobody else shows where pid is 0, served from r.
@@ -316,7 +325,13 @@ func Connect(ctx context.Context, pid int) (*Session, error) {
 			return nil, err
 		}
 		name := filepath.Base(m.Socket)
-		s, err := await(ctx, pid, at, name, nil)
+		s, err := await(ctx, pid, at, name, nil, func() error {
+			now, err := findMarker(pid)
+			if err == nil && now.Socket != m.Socket {
+				err = fmt.Errorf("process %d: %w connects here any more", pid, ErrNoAgent)
+			}
+			return err
+		})
 		if err == nil {
 			return s, nil
 		}
@@ -334,6 +349,8 @@ func Connect(ctx context.Context, pid int) (*Session, error) {
 			return s, nil
 		case errors.Is(along, ErrVersion):
 			return nil, along
+		case errors.Is(along, errAttaching):
+			began = time.Now()
 		case time.Since(began) > showing:
 			return nil, err
 		}
@@ -351,27 +368,49 @@ const showing = 2 * time.Second
 // Injector has source run on the main thread of a running Python process, and returns once it has.
 type Injector func(ctx context.Context, pid int, source string) error
 
+// settling is how long two who attach at one instant, or one who attaches while an agent leaves, may take to find out who is first.
+const settling = 10 * time.Second
+
 // Attach brings the agent into a running process and waits until it has connected; where one is there already it is connected to instead.
 func Attach(ctx context.Context, pid int, inject Injector) (*Session, error) {
-	s, err := Connect(ctx, pid)
-	if err == nil || !errors.Is(err, ErrNoAgent) && !errors.Is(err, ErrReused) {
-		return s, err
+	for began := time.Now(); ; {
+		s, err := Connect(ctx, pid)
+		if errors.Is(err, ErrNoAgent) || errors.Is(err, ErrReused) {
+			s, err = bring(ctx, pid, inject)
+		}
+		if !errors.Is(err, errLives) && !errors.Is(err, ErrNoAgent) || time.Since(began) > settling {
+			return s, err
+		}
+		select { // another viewer has brought one in meanwhile, or one that was there has left
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(50 * time.Millisecond):
+		}
 	}
+}
+
+// brought counts the attempts to bring an agent in: each has a socket of its own.
+var brought atomic.Int64
+
+// bring has the agent run in a process where none is, and waits until it has connected.
+func bring(ctx context.Context, pid int, inject Injector) (*Session, error) {
 	at, err := placeFor(pid)
 	if err != nil {
 		return nil, err
 	}
-	name := fmt.Sprintf("%d-%d.sock", os.Getpid(), pid)
-	s, err = await(ctx, pid, at, name, func() error { return inject(ctx, pid, Bootstrap(filepath.Join(at.there, name))) })
+	name := fmt.Sprintf("%d-%d-%d.sock", os.Getpid(), pid, brought.Add(1))
+	s, err := await(ctx, pid, at, name, func() error { return inject(ctx, pid, Bootstrap(filepath.Join(at.there, name))) },
+		func() error { return nil })
 	if err != nil {
 		at.close()
 	}
 	return s, err
 }
 
-// await listens at a socket of a place, which the session takes over, until the agent of process pid has connected. The listener stays for as long as the session, to tell
-// other viewers who watches; other ranks of the same run that connect to it are hung up on and keep trying.
-func await(ctx context.Context, pid int, at place, name string, begin func() error) (*Session, error) {
+// await listens at a socket of a place, which the session takes over, until the agent of process pid has connected, or gone returns that
+// it will not. The listener stays for as long as the session, to tell other viewers who watches; other ranks of the same run that connect
+// to it are hung up on and keep trying.
+func await(ctx context.Context, pid int, at place, name string, begin, gone func() error) (*Session, error) {
 	l, err := at.listen(name)
 	if err != nil {
 		return nil, fmt.Errorf("process %d: %w", pid, err)
@@ -383,7 +422,7 @@ func await(ctx context.Context, pid int, at place, name string, begin func() err
 		}
 	}
 	for {
-		wait, cancel := context.WithTimeout(ctx, time.Second)
+		wait, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 		s, err := l.Accept(wait)
 		cancel()
 		switch {
@@ -391,15 +430,22 @@ func await(ctx context.Context, pid int, at place, name string, begin func() err
 			_ = l.Close()
 			return nil, fmt.Errorf("process %d: the agent did not connect: %w", pid, context.Cause(ctx))
 		case errors.Is(err, context.DeadlineExceeded):
+			err := gone()
 			if !alive(pid, 0) {
+				err = fmt.Errorf("process %d has ended", pid)
+			}
+			if err != nil {
 				_ = l.Close()
-				return nil, fmt.Errorf("process %d has ended", pid)
+				return nil, err
 			}
 		case err != nil:
 			_ = l.Close()
 			return nil, err
 		case s.target.PID == pid:
 			s.listener = l
+			l.mu.Lock()
+			l.met = time.Now()
+			l.mu.Unlock()
 			go l.refuse()
 			return s, nil
 		default:

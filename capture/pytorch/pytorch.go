@@ -25,6 +25,7 @@ import (
 	_ "embed"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/gmemtop/gmemtop/capture/pytorch/pool"
@@ -118,6 +119,10 @@ var (
 	ErrNoAgent = errors.New("no agent")
 	// ErrRefused means that the agent would not begin.
 	ErrRefused = errors.New("refused")
+	// errLives is why an agent refuses to begin beside another.
+	errLives = fmt.Errorf("%w", ErrRefused)
+	// errAttaching means that the viewer that watches the process has only just come.
+	errAttaching = fmt.Errorf("%w", ErrWatched)
 	// ErrLost means that the connection ended although the process goes on.
 	ErrLost = errors.New("the connection to the agent was lost")
 	// ErrProtocol means that what came over the socket was not what an agent sends.

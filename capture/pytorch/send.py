@@ -89,6 +89,7 @@ class Sender(object):
             except Exception as e:
                 self._caught(e)
             if not inside:
+                self._unmark()  # who hears the last word may attach again at once
                 self._last_word()
         except Exception:
             pass
@@ -96,9 +97,9 @@ class Sender(object):
             self.gone = True
             if self.exit is None:
                 self._drop()
+            self._unmark()
             ends = [] if self.bell is None or self.exit is not None else list(self.bell)  # a process that ends may ring still
-            for there, close, what in [(self.sock, socket.socket.close, self.sock), (self.statm >= 0, os.close, self.statm)] + [
-                    (True, os.unlink, path) for path in self.markers] + [(True, os.close, end) for end in ends]:
+            for there, close, what in [(self.sock, socket.socket.close, self.sock), (self.statm >= 0, os.close, self.statm)] + [(True, os.close, end) for end in ends]:
                 try:
                     if there:
                         close(what)
@@ -171,6 +172,15 @@ class Sender(object):
                 self.markers.append(path)
             except OSError:
                 pass  # without it the agent is not found again; it is no reason to trouble the training
+
+    def _unmark(self):
+        """Take the markers away: this agent is not to be found any more, and another may begin in this process."""
+        threading.current_thread().name = "gmemtop, leaving"
+        while self.markers:
+            try:
+                os.unlink(self.markers.pop())
+            except OSError:
+                pass
 
     def _started(self):
         try:

@@ -46,6 +46,9 @@ func lookOver(conn net.Conn, pid int) (*Session, error) {
 			return nil, fmt.Errorf("process %d: %w: process %d watches it, whose viewers speak version %d and this program's %d; use the gmemtop that watches it",
 				pid, ErrVersion, w.PID, w.Looks, lookVersion)
 		}
+		if w.Attaching {
+			return nil, fmt.Errorf("%w by process %d", errAttaching, w.PID)
+		}
 		return nil, fmt.Errorf("%w by process %d", ErrWatched, w.PID)
 	case frameHello:
 	default:

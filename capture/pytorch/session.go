@@ -48,6 +48,9 @@ func shake(conn net.Conn, k kind, payload []byte) (*Session, error) {
 		if err != nil {
 			return nil, err
 		}
+		if b.Refusal == refusalLives {
+			return nil, fmt.Errorf("process %d: %w: %s", b.PID, errLives, b.Detail)
+		}
 		return nil, fmt.Errorf("process %d: %w: %s", b.PID, ErrRefused, b.Detail)
 	case frameHello:
 	default:
