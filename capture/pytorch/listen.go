@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
 )
 
 // maxSocketPath is what the kernels have room for in the address of a Unix socket.
@@ -371,14 +373,20 @@ type Injector func(ctx context.Context, pid int, source string) error
 // settling is how long two who attach at one instant, or one who attaches while an agent leaves, may take to find out who is first.
 const settling = 10 * time.Second
 
+// tracing is how long to wait for who traces a process already: another viewer that brings the agent in is done by then.
+const tracing = 2 * time.Second
+
 // Attach brings the agent into a running process and waits until it has connected; where one is there already it is connected to instead.
-func Attach(ctx context.Context, pid int, inject Injector) (*Session, error) {
+func Attach(ctx context.Context, pid int, way Injector) (*Session, error) {
 	for began := time.Now(); ; {
 		s, err := Connect(ctx, pid)
 		if errors.Is(err, ErrNoAgent) || errors.Is(err, ErrReused) {
-			s, err = bring(ctx, pid, inject)
+			s, err = bring(ctx, pid, way)
 		}
-		if !errors.Is(err, errLives) && !errors.Is(err, ErrNoAgent) || time.Since(began) > settling {
+		switch spent := time.Since(began); {
+		case errors.Is(err, inject.ErrBusy) && spent < tracing: // by another viewer, or a debugger
+		case (errors.Is(err, errLives) || errors.Is(err, ErrNoAgent)) && spent < settling:
+		default:
 			return s, err
 		}
 		select { // another viewer has brought one in meanwhile, or one that was there has left
@@ -393,13 +401,13 @@ func Attach(ctx context.Context, pid int, inject Injector) (*Session, error) {
 var brought atomic.Int64
 
 // bring has the agent run in a process where none is, and waits until it has connected.
-func bring(ctx context.Context, pid int, inject Injector) (*Session, error) {
+func bring(ctx context.Context, pid int, way Injector) (*Session, error) {
 	at, err := placeFor(pid)
 	if err != nil {
 		return nil, err
 	}
 	name := fmt.Sprintf("%d-%d-%d.sock", os.Getpid(), pid, brought.Add(1))
-	s, err := await(ctx, pid, at, name, func() error { return inject(ctx, pid, Bootstrap(filepath.Join(at.there, name))) },
+	s, err := await(ctx, pid, at, name, func() error { return way(ctx, pid, Bootstrap(filepath.Join(at.there, name))) },
 		func() error { return nil })
 	if err != nil {
 		at.close()

@@ -232,7 +232,7 @@ func (h *hand) join(ctx context.Context, w *wish, seat *live.Seat, news func(fun
 	}
 	seat.Leave()
 	if err != nil && ctx.Err() == nil {
-		news(func(r *live.Rank) { r.Err, r.Gone, r.News.On = err, gone(err), false })
+		news(func(r *live.Rank) { r.Err, r.Gone = err, gone(err) })
 	}
 	return err
 }

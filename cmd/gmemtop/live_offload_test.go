@@ -113,7 +113,7 @@ func (l *liveTraining) trainOn(w *wish) (on live.News) {
 	ctx, cancel := context.WithCancel(l.t.Context())
 	defer cancel()
 	if err := l.train(ctx, w, nil, func(n live.News) {
-		if n.Doing == "on" {
+		if n.Phase == live.On {
 			on = n
 			cancel()
 		}

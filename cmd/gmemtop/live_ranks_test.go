@@ -250,7 +250,7 @@ func TestARankThatComesLateHasThePlanAndOneThatDiesKeepsNobodyFromIt(t *testing.
 	err := ranks.beside("vdnn-all", func(n live.News) bool {
 		said := ranked(n)
 		switch {
-		case stage == 0 && len(n.Ranks) == 0 && n.Doing == "on":
+		case stage == 0 && len(n.Ranks) == 0 && n.Phase == live.On:
 			stage = 1
 			ranks.hold.on()
 			ranks.second()

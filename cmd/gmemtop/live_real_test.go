@@ -470,7 +470,7 @@ func TestAPlanThatTheHostHasNoRoomForOrUnderWhichResultsDifferIsGivenUp(t *testi
 	defer cancel()
 	var last live.News
 	err = live.NewTarget(l.trainer, live.Options{Results: live.Any}).Hold(ctx, p, pl, 0, func(n live.News) {
-		if last = n; n.Doing == "on" {
+		if last = n; n.Phase == live.On {
 			cancel()
 		}
 	})

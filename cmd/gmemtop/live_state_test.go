@@ -106,7 +106,7 @@ func TestAPlanIsMadeAnewWhereStepsBecomeOthers(t *testing.T) {
 			var last live.News
 			w := managed(manager, anyHardware, ninety)
 			err := l.train(ctx, w, nil, func(n live.News) {
-				if n.Doing == "on" && last.Doing != "on" {
+				if n.Phase == live.On && last.Phase != live.On {
 					peaks = append(peaks, n.Peak)
 				}
 				if last = n; len(peaks) == 2 {

@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -157,25 +156,24 @@ const keyTraining = "training"
 
 // trainWith has a wish carried out in all processes of a training until ctx is done; how it goes is a notice that all see who watch, and said aloud where aloud is set.
 func (c *watcher) trainWith(ctx context.Context, all *crew, x *wish, aloud bool) {
-	const waiting = "waiting for steps to plan by"
-	on, ever, doing, ended := false, false, waiting, ""
+	ever, phase, ended := false, live.Waiting, ""
 	err := all.train(ctx, x, func(n live.News) {
 		text := n.Sentence(x.name(), c.flags.report.Units)
 		all.note(ctx, capture.Notice{Key: keyTraining, Text: text})
-		was := on
-		if on = n.Doing == "on"; on && !was && aloud {
+		if n.Phase == live.On && phase != live.On && aloud {
 			c.note("%s", text)
 		}
-		if n.Ended != "" && (n.Ended != ended || was && !on) && aloud {
+		if n.Ended != "" && (n.Ended != ended || phase == live.On && n.Phase != live.On) && aloud {
 			c.note("%s ended and is planned anew: %s", x.name(), n.Ended)
 		}
-		ended = n.Ended
-		if ever, doing = ever || on, n.Doing; strings.HasPrefix(doing, "measuring") {
-			doing += " it"
-		}
+		ended, phase = n.Ended, n.Phase
+		ever = ever || phase == live.On
 	})
 	if err == nil || errors.Is(err, errEnded) || ctx.Err() != nil {
-		if v := all.lead.session.Snapshot(); doing == waiting {
+		doing := phase.Doing()
+		if phase == live.Waiting {
+			doing = "waiting for steps to plan by"
+			v := all.lead.session.Snapshot()
 			if why := cmp.Or(said(&v, "disarmed"), said(&v, "state")); why != "" {
 				doing += ": " + why
 			}

@@ -68,12 +68,12 @@ func TestPlansAreCarriedOutWhereATrainingIsWatchedThatTakesThem(t *testing.T) {
 func TestLeavingTheScreenEndsWhatATrainingWasAskedFor(t *testing.T) {
 	p := newLivePlanner()
 	leave := p.watch(watchedJob(0, deaf{}).crew)
-	began, over := make(chan string, 8), make(chan error, 2)
+	began, over := make(chan live.Phase, 8), make(chan error, 2)
 	for range 2 { // the second waits its turn
-		go func() { over <- anyTrain(t.Context(), p, func(n live.News) { began <- n.Doing }) }()
+		go func() { over <- anyTrain(t.Context(), p, func(n live.News) { began <- n.Phase }) }()
 	}
-	if doing := <-began; doing != "describing" {
-		t.Errorf("it begins with %q", doing)
+	if phase := <-began; phase != live.Describing {
+		t.Errorf("it begins with %s", phase)
 	}
 	leave()
 	for range 2 {

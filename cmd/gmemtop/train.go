@@ -158,7 +158,7 @@ func (t *trainer) train(ctx context.Context, w *wish, seat *live.Seat, tell func
 	}
 	for again := 0; ; again++ {
 		seat.Begin()
-		tell(live.News{Doing: "describing"})
+		tell(live.News{Phase: live.Describing})
 		p, err := target.Problem(ctx, w.hardware)
 		if err != nil {
 			return err
@@ -182,7 +182,7 @@ func (t *trainer) train(ctx context.Context, w *wish, seat *live.Seat, tell func
 		if err := seat.Next(ctx); err != nil {
 			return err
 		}
-		tell(live.News{Doing: "planning"})
+		tell(live.News{Phase: live.Planning})
 		m, err := w.plan(ctx, p, room)
 		if err != nil {
 			return err

@@ -10,14 +10,11 @@ import (
 
 // News is what carrying a plan out has come to.
 type News struct {
-	// Doing says in a word or two what is being done: measuring without, with, describing, on.
-	Doing string
+	Phase Phase
 	// Ended says why the plan before ended that is made anew now, "" where there was none.
 	Ended string
 	// Pooled says that the plan chooses addresses: what it speaks of is the arena, and a step's memory before is what is alive at its peak.
 	Pooled bool
-	// On says that the plan is carried out now.
-	On bool
 	// Before is the median time of steps without the plan, Step and P95 of those with it, in nanoseconds; 0 where not measured yet, Before where it never will be
 	// since the training does not fit without a plan.
 	Before, Step, P95 int64
@@ -47,9 +44,9 @@ func (n *News) Overhead() float64 {
 
 // Sentence says it for people, behind the plan's name.
 func (n *News) Sentence(name string, u timeline.Units) string {
-	s := name + ": " + n.Doing
-	if n.On && n.Doing == "on" {
-		s = fmt.Sprintf("%s is on since %d steps", name, n.Steps)
+	s := name + ": " + n.Phase.String()
+	if n.Phase == On {
+		s = fmt.Sprintf("%s has been on for %s", name, timeline.Counted(n.Steps, "step"))
 	}
 	switch {
 	case n.Pooled && n.Peak > 0:
@@ -82,7 +79,7 @@ func (n *News) Sentence(name string, u timeline.Units) string {
 	case n.Missed > 0:
 		s += fmt.Sprintf("; %d tensors stay that were to leave", n.Missed)
 	}
-	if n.Ended != "" && !n.On {
+	if n.Ended != "" && !n.Phase.Carried() {
 		s += "; the plan before ended: " + n.Ended
 	}
 	if len(n.Ranks) > 1 {
@@ -99,7 +96,7 @@ func (t *Target) Hold(ctx context.Context, p *plan.Problem, pl *plan.Plan, added
 	if err != nil {
 		return err
 	}
-	n := News{Doing: "measuring without", Added: added}
+	n := News{Phase: MeasuringWithout, Added: added}
 	n.PeakBefore, _ = p.PeakLive()
 	n.Foretold, _ = pl.PeakLive()
 	if n.Pooled = t.pool != nil; n.Pooled {
@@ -122,7 +119,7 @@ func (t *Target) Hold(ctx context.Context, p *plan.Problem, pl *plan.Plan, added
 		return ended(ctx, err)
 	}
 	defer t.takeOff(ctx, &err)
-	n.Doing = "measuring with"
+	n.Phase = MeasuringWith
 	tell(n)
 	for first := true; ; first = false {
 		count := t.opt.Steps
@@ -134,7 +131,7 @@ func (t *Target) Hold(ctx context.Context, p *plan.Problem, pl *plan.Plan, added
 			return ended(ctx, err)
 		}
 		last := steps[len(steps)-1]
-		n.On, n.Steps = true, n.Steps+int64(len(steps))
+		n.Steps += int64(len(steps))
 		n.Step, n.P95 = spread(steps[len(steps)-t.opt.Steps:])
 		n.Missed, n.Out, n.In, n.Again = last.Missed, last.Out, last.In, last.Again
 		checked, differ := compared(steps)
@@ -143,7 +140,7 @@ func (t *Target) Hold(ctx context.Context, p *plan.Problem, pl *plan.Plan, added
 			return err
 		}
 		if first {
-			n.Doing = "describing"
+			n.Phase = MeasuringPeak
 			tell(n)
 			if err := t.opt.Seat.Next(ctx); err != nil {
 				return ended(ctx, err)
@@ -153,7 +150,7 @@ func (t *Target) Hold(ctx context.Context, p *plan.Problem, pl *plan.Plan, added
 			}
 			t.opt.Seat.Leave() // from here on nothing of this rank is compared with what it was before
 		}
-		n.Doing = "on"
+		n.Phase = On
 		tell(n)
 	}
 }

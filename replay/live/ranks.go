@@ -54,46 +54,24 @@ func Together(ranks []Rank) News {
 		n.Missed, n.Checked, n.Differ = n.Missed+x.Missed, n.Checked+x.Checked, n.Differ+x.Differ
 		switch {
 		case first:
-			n.Doing, n.On, n.Steps = x.Doing, x.On, x.Steps
-		case order(x) == order(&n):
+			n.Phase, n.Steps = x.Phase, x.Steps
+		case x.Phase == n.Phase:
 			n.Steps = min(n.Steps, x.Steps)
-		case order(&n) != on && order(x) < order(&n), order(x) == on: // one is on: the others say for themselves how far they are
-			n.Doing, n.On, n.Steps = x.Doing, x.On, x.Steps
+		case n.Phase != On && x.Phase < n.Phase, x.Phase == On: // one is on: the others say for themselves how far they are
+			n.Phase, n.Steps = x.Phase, x.Steps
 		}
 		first = false
 	}
 	if first { // none is left that could
-		n.Doing = "ended"
+		n.Phase = Over
 	}
 	return n
-}
-
-// on is the last of the orders that order gives.
-const on = 6
-
-// order says how far a plan is on its way: what is done later is higher.
-func order(n *News) int {
-	switch {
-	case n.Doing == "on":
-		return on
-	case n.Doing == "describing" && n.On:
-		return 5
-	case n.Doing == "measuring with":
-		return 4
-	case n.Doing == "measuring without":
-		return 3
-	case n.Doing == "planning":
-		return 2
-	case n.Doing == "describing":
-		return 1
-	}
-	return 0
 }
 
 // CountOn returns in how many of the ranks the plan is on.
 func (n *News) CountOn() (count int) {
 	for i := range n.Ranks {
-		if r := &n.Ranks[i]; r.Err == nil && r.News.On {
+		if r := &n.Ranks[i]; r.Err == nil && r.News.Phase.Carried() {
 			count++
 		}
 	}
@@ -107,10 +85,8 @@ func (r *Rank) Word() string {
 		return "has ended"
 	case r.Err != nil:
 		return "off: " + r.Err.Error()
-	case r.News.Doing == "":
-		return "waits for a step to end"
 	}
-	return r.News.Doing
+	return r.News.Phase.String()
 }
 
 // Line says of one rank what it takes.

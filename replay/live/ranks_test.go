@@ -97,20 +97,20 @@ const mib = 1 << 20
 
 // rankOn is a rank whose plan is on.
 func rankOn(name string, before, peak, step int64) Rank {
-	return Rank{Name: name, News: News{Doing: "on", On: true, Steps: 40, Before: 100e6, Step: step, P95: step, ForetoldStep: 101e6, PeakBefore: before * mib, Peak: peak * mib,
+	return Rank{Name: name, News: News{Phase: On, Steps: 40, Before: 100e6, Step: step, P95: step, ForetoldStep: 101e6, PeakBefore: before * mib, Peak: peak * mib,
 		Foretold: peak * mib, Out: 3, In: 2, Again: 1, Missed: 1, Checked: 5}}
 }
 
 func TestOfSeveralRanksTheHighestAndTheSlowestCount(t *testing.T) {
 	off := func(r Rank, err error) Rank {
-		r.Err, r.News.On = err, false
+		r.Err = err
 		return r
 	}
 	dead := func(r Rank) Rank {
 		r.Gone = true
 		return off(r, errors.New("the training ended: exit code 1"))
 	}
-	doing := func(name, what string) Rank { return Rank{Name: name, News: News{Doing: what}} }
+	doing := func(name string, what Phase) Rank { return Rank{Name: name, News: News{Phase: what}} }
 	never := func(r Rank, added int64) Rank {
 		r.News.Before, r.News.ForetoldStep, r.News.Added = 0, 0, added
 		return r
@@ -130,8 +130,8 @@ func TestOfSeveralRanksTheHighestAndTheSlowestCount(t *testing.T) {
 		{"one has died", []Rank{rankOn("rank 0", 140, 100, 110e6), dead(rankOn("rank 1", 130, 106, 120e6))},
 			"m is on since 40 steps: 100 MiB instead of 140 MiB (foretold 100 MiB), at rank 0, step 110 ms instead of 100 ms, +10.0 % (foretold +1.0 %); 5 tensors compared, the same to the bit; " +
 				"1 tensors stay that were to leave; on in 1 of 2 ranks, rank 1 has ended"},
-		{"one is not as far as the other", []Rank{doing("rank 0", "planning"), doing("rank 1", "describing")}, "m: describing; on in 0 of 2 ranks"},
-		{"one has come late", []Rank{doing("rank 0", "describing"), rankOn("rank 1", 130, 106, 120e6)},
+		{"one is not as far as the other", []Rank{doing("rank 0", Planning), doing("rank 1", Describing)}, "m: describing; on in 0 of 2 ranks"},
+		{"one has come late", []Rank{doing("rank 0", Describing), rankOn("rank 1", 130, 106, 120e6)},
 			"m is on since 40 steps: 106 MiB instead of 130 MiB (foretold 106 MiB), at rank 1, step 120 ms instead of 100 ms, +20.0 % (foretold +1.0 %); 5 tensors compared, the same to the bit; " +
 				"1 tensors stay that were to leave; on in 1 of 2 ranks"},
 		{"there are no steps without", []Rank{never(rankOn("rank 0", 140, 100, 110e6), 3e6), never(rankOn("rank 1", 130, 106, 120e6), 4e6)},
@@ -179,14 +179,14 @@ func TestWhyNoRankCarriesAPlanOutIsSaidOnceWhereAllSayTheSame(t *testing.T) {
 // TestWhyAPlanEndedIsSaidUntilTheNextIsOn also names the rank, where there are several.
 func TestWhyAPlanEndedIsSaidUntilTheNextIsOn(t *testing.T) {
 	const why = "the program captures a CUDA graph"
-	n := News{Doing: "planning", Ended: why}
+	n := News{Phase: Planning, Ended: why}
 	if s := n.Sentence("ours", timeline.IEC); s != "ours: planning; the plan before ended: "+why {
 		t.Error(s)
 	}
-	if n.On, n.Doing = true, "on"; strings.Contains(n.Sentence("ours", timeline.IEC), why) {
+	if n.Phase = On; strings.Contains(n.Sentence("ours", timeline.IEC), why) {
 		t.Error("it is said of the next plan")
 	}
-	all := Together([]Rank{{Name: "rank 0", News: News{Doing: "planning"}}, {Name: "rank 1", News: News{Doing: "planning", Ended: why}}})
+	all := Together([]Rank{{Name: "rank 0", News: News{Phase: Planning}}, {Name: "rank 1", News: News{Phase: Planning, Ended: why}}})
 	if all.Ended != "rank 1: "+why {
 		t.Errorf("of two ranks: %q", all.Ended)
 	}

@@ -161,7 +161,7 @@ func TestAPlanIsTakenAwayWhateverEndsIt(t *testing.T) {
 			var err error
 			if holds {
 				err = target.Hold(ctx, p, pl, 0, func(n News) {
-					if n.Doing == "on" {
+					if n.Phase == On {
 						if on++; on == 3 {
 							stop()
 							d.fail = ctx.Err()

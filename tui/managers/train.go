@@ -82,7 +82,7 @@ func (v toggler) now() *trial {
 
 // beginning returns the trial that is not measured yet; nil for none.
 func (v toggler) beginning() *trial {
-	if t := v.now(); t != nil && t.last.Doing != "on" {
+	if t := v.now(); t != nil && t.last.Phase != live.On {
 		return t
 	}
 	return nil
@@ -166,11 +166,11 @@ func (v toggler) onNews(msg jobMsg[live.News]) tea.Cmd {
 	mine := t != nil && msg.job == &t.job
 	if mine {
 		for _, n := range fresh {
-			t.again = t.again && !n.On || t.last.On && !n.On
-			if n.On && !t.last.On {
+			t.again = t.again && !n.Phase.Carried() || t.last.Phase.Carried() && !n.Phase.Carried()
+			if n.Phase.Carried() && !t.last.Phase.Carried() {
 				t.first = n.Step
 			}
-			if n.Doing != t.last.Doing {
+			if n.Phase != t.last.Phase {
 				t.since = time.Now()
 			}
 			t.last = n
@@ -189,28 +189,11 @@ func (v toggler) onNews(msg jobMsg[live.News]) tea.Cmd {
 	return leaf.Send(leaf.ToastMsg{Text: err.Error(), Error: true})
 }
 
-// doings say what a trial does, in the order in which it does it.
-var doings = []struct {
-	of   live.News
-	text string
-}{
-	{live.News{Doing: "describing"}, "describing the training's steps"},
-	{live.News{Doing: "planning"}, "planning for them"},
-	{live.News{Doing: "measuring without"}, "measuring steps without it"},
-	{live.News{Doing: "measuring with"}, "measuring steps with it"},
-	{live.News{Doing: "describing", On: true}, "measuring what a step with it holds"},
-}
-
 // doing says what a trial does before it is on: "measuring steps with it, 4 of 5, 12 s".
 func (t *trial) doing() string {
-	if t.last.Doing == "" {
-		return "waits for a step to end"
-	}
-	text := t.last.Doing
-	for i, d := range doings {
-		if d.of.Doing == t.last.Doing && d.of.On == t.last.On {
-			text = fmt.Sprintf("%s, %d of %d", d.text, i+1, len(doings))
-		}
+	text := t.last.Phase.Doing()
+	if at, of, ok := t.last.Phase.Trial(); ok {
+		text = fmt.Sprintf("%s, %d of %d", text, at, of)
 	}
 	if t.again {
 		text += ", since they became others"
@@ -246,13 +229,13 @@ func (v toggler) lines(s *leaf.State) []string {
 	case t.ended && t.err != nil:
 		why := strings.TrimPrefix(t.err.Error(), name+": ")
 		return []string{fmt.Sprintf("%s%s is off: %s", name, budget, why), fmt.Sprintf("%s is off: %s", name, why)}
-	case t.ended && n.Doing != "on":
+	case t.ended && n.Phase != live.On:
 		return []string{name + " was stopped before it was on"}
 	case t.ended:
 		state, short = "off again after "+timeline.Counted(n.Steps, "step"), "off again"
 	case t.ending:
 		return []string{"taking " + name + " away" + spent}
-	case n.Doing != "on":
+	case n.Phase != live.On:
 		return []string{name + budget + " · " + t.doing() + spent, name + " · " + t.doing()}
 	}
 	memory := "peak not measured"
@@ -334,7 +317,7 @@ func (v toggler) draw(s *leaf.State, c *canvas.Canvas, body canvas.Rect) canvas.
 		lead, style = th.Bad, th.Bad
 	case t.ended:
 		lead, style = th.Dim, th.Dim
-	case t.last.Doing == "on" && !t.ending:
+	case t.last.Phase == live.On && !t.ending:
 		lead, style = th.Good.Strong(), th.Strong
 	}
 	n := c.TextMax(at.X, at.Y, at.W, lead, "live: ")
@@ -403,7 +386,7 @@ func (v toggler) mark(r *row) string {
 	switch {
 	case t == nil || t.manager != r.manager || !v.stands(r):
 		return ""
-	case t.last.Doing == "on":
+	case t.last.Phase == live.On:
 		return "▶"
 	}
 	return "▸"
@@ -427,7 +410,7 @@ func (v toggler) status(s *leaf.State, r *row) string {
 	switch {
 	case t.ended && t.err != nil:
 		return "live: " + t.err.Error()
-	case t.ended || n.Doing != "on":
+	case t.ended || n.Phase != live.On:
 		return ""
 	}
 	text := "live: "

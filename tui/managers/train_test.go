@@ -112,7 +112,7 @@ const mib = 1 << 20
 
 // on is what a training says of a plan that is on.
 var on = live.News{
-	Doing: "on", On: true, Steps: 120, Before: 1_500e6, Step: 1_511e6, P95: 1_600e6, ForetoldStep: 1_505e6, PeakBefore: 140 * mib, Peak: 106 * mib, Foretold: 106 * mib,
+	Phase: live.On, Steps: 120, Before: 1_500e6, Step: 1_511e6, P95: 1_600e6, ForetoldStep: 1_505e6, PeakBefore: 140 * mib, Peak: 106 * mib, Foretold: 106 * mib,
 	Out: 12 * mib, In: 12 * mib, Again: 21e6,
 }
 
@@ -124,11 +124,11 @@ func TestAPlanIsToggledInTheTrainingAndSaysWhatItDoes(t *testing.T) {
 		n    live.News
 		text string
 	}{
-		{live.News{Doing: "describing"}, "live: ours · describing the training's steps, 1 of 5"},
-		{live.News{Doing: "planning"}, "live: ours · planning for them, 2 of 5"},
-		{live.News{Doing: "measuring without"}, "measuring steps without it, 3 of 5"},
-		{live.News{Doing: "measuring with"}, "measuring steps with it, 4 of 5"},
-		{live.News{Doing: "describing", On: true, Step: 1_511e6}, "measuring what a step with it holds, 5 of 5"},
+		{live.News{Phase: live.Describing}, "live: ours · describing the training's steps, 1 of 5"},
+		{live.News{Phase: live.Planning}, "live: ours · planning for them, 2 of 5"},
+		{live.News{Phase: live.MeasuringWithout}, "measuring steps without it, 3 of 5"},
+		{live.News{Phase: live.MeasuringWith}, "measuring steps with it, 4 of 5"},
+		{live.News{Phase: live.MeasuringPeak, Step: 1_511e6}, "measuring what a step with it holds, 5 of 5"},
 		{on, "live: ours on for 120 steps · 140 → 106 MiB (foretold 106) · step 1.50 → 1.51 s, +0.7 % (foretold +0.3 %)"},
 	} {
 		r.tell(c.n)
@@ -183,7 +183,7 @@ func TestOfSeveralRanksEachSaysWhetherItIsOn(t *testing.T) {
 	r.press("T")
 	one, two := on, on
 	two.Peak, two.PeakBefore, two.Step = 112*mib, 139*mib, 1_580e6
-	refused := live.Rank{Name: "rank 2", News: live.News{Doing: "describing"}, Err: errors.New("torch.compile is in use")}
+	refused := live.Rank{Name: "rank 2", News: live.News{Phase: live.Describing}, Err: errors.New("torch.compile is in use")}
 	dead := live.Rank{Name: "rank 3", News: on, Err: errors.New("the training ended: killed"), Gone: true}
 	r.tell(live.Together([]live.Rank{{Name: "rank 0", News: one}, {Name: "rank 1", News: two}, refused, dead}))
 	r.until("live: ours on in 2 of 4 ranks for 120 steps · rank 1 139 → 112 MiB (foretold 106) · step 1.50 → 1.58 s, +5.3 % (foretold +0.3 %)")
@@ -247,7 +247,7 @@ func TestAPlanOnAnotherRowTakesThePlaceOfTheLiveOne(t *testing.T) {
 	r.press("down")
 	other := r.v.Chosen()
 	r.press("T")
-	r.tell(live.News{Doing: "planning"})
+	r.tell(live.News{Phase: live.Planning})
 	r.until("live: " + other + " · planning")
 	asked := r.f.Trained()
 	if len(asked) != 2 || !asked[0].Over || asked[1].Manager != other || asked[1].Over {
@@ -278,7 +278,7 @@ func TestALivePlanWhoseTrainingChangedSaysSo(t *testing.T) {
 	r.press("T")
 	r.tell(on)
 	r.until("ours on")
-	r.tell(live.News{Doing: "describing"})
+	r.tell(live.News{Phase: live.Describing})
 	r.until("describing the training's steps, 1 of 5, since they became others")
 	r.tell(on)
 	r.until("ours on for")
@@ -309,7 +309,7 @@ func TestEscTakesBackAPlanThatIsNotOnYetAndNoOther(t *testing.T) {
 	r.press("T")
 	r.until("off again")
 	r.press("T")
-	r.tell(live.News{Doing: "measuring without"})
+	r.tell(live.News{Phase: live.MeasuringWithout})
 	r.until("3 of 5")
 	if !strings.HasPrefix(keys(), "esc take it back") {
 		t.Errorf("the keys are %s", keys())

@@ -1,0 +1,45 @@
+package live
+
+// Phase is how far carrying a plan out in a training has come. Later phases are higher.
+type Phase int
+
+// The phases, in the order in which a training goes through them.
+const (
+	// Waiting is before the first step has ended.
+	Waiting Phase = iota
+	Describing
+	Planning
+	MeasuringWithout
+	MeasuringWith
+	MeasuringPeak
+	// On is the plan being carried out, with all of it measured.
+	On
+	// Over is the end of the training.
+	Over
+)
+
+// phases has for each phase what it does, for people: in a few words, and as a step of a trial.
+var phases = [...]struct{ word, doing string }{
+	Waiting:          {"waits for a step to end", "waits for a step to end"},
+	Describing:       {"describing", "describing the training's steps"},
+	Planning:         {"planning", "planning for them"},
+	MeasuringWithout: {"measuring without", "measuring steps without it"},
+	MeasuringWith:    {"measuring with", "measuring steps with it"},
+	MeasuringPeak:    {"measuring its peak", "measuring what a step with it holds"},
+	On:               {"on", "on"},
+	Over:             {"ended", "ended"},
+}
+
+// String says the phase in a few words.
+func (p Phase) String() string { return phases[p].word }
+
+// Doing says what is done in the phase, with "it" for the plan.
+func (p Phase) Doing() string { return phases[p].doing }
+
+// Trial returns which of how many phases of a trial this is, before the plan is on; ok is false where it is none of them.
+func (p Phase) Trial() (at, of int, ok bool) {
+	return int(p), int(On) - 1, Waiting < p && p < On
+}
+
+// Carried reports whether steps run under the plan.
+func (p Phase) Carried() bool { return p == MeasuringPeak || p == On }
