@@ -93,9 +93,9 @@ func Off(measured, simulated int64) float64 {
 	return float64(measured)/float64(simulated) - 1
 }
 
-// Foretold returns what of a simulation the footprint of a measurement is to be compared with, in bytes: the arena's top, or what is alive at the peak where a
+// Predicted returns what of a simulation the footprint of a measurement is to be compared with, in bytes: the arena's top, or what is alive at the peak where a
 // training's allocations were measured.
-func Foretold(m, s *plan.Measurement) int64 {
+func Predicted(m, s *plan.Measurement) int64 {
 	if m.Allocated {
 		return s.PeakLive
 	}
@@ -108,7 +108,7 @@ func Outside(m, s *Result) bool {
 	if m.Worked {
 		overhead = m.Work
 	}
-	return math.Abs(Off(m.Measurement.Footprint, Foretold(&m.Measurement, &s.Measurement))) > footprintTolerance || math.Abs(overhead-s.Overhead) > overheadTolerance
+	return math.Abs(Off(m.Measurement.Footprint, Predicted(&m.Measurement, &s.Measurement))) > footprintTolerance || math.Abs(overhead-s.Overhead) > overheadTolerance
 }
 
 // Causes says what the counters of a measured run show that its simulation has not: nothing that no counter shows. It is empty where they show nothing.
@@ -243,7 +243,7 @@ func (c *Comparison) measuredColumns(o TextOptions, rows []*Result, d *Device) [
 	columns = append(columns,
 		column{"footprint", false, 0, footprintCell(o, rows)},
 		column{"off", false, 1, beside(func(m, s *Result) string {
-			return Percent(Off(m.Measurement.Footprint, Foretold(&m.Measurement, &s.Measurement)))
+			return Percent(Off(m.Measurement.Footprint, Predicted(&m.Measurement, &s.Measurement)))
 		})},
 		column{"step", false, 0, func(r *Result) string { return timeline.Duration(r.Measurement.StepTime) }},
 		column{"p95", false, 3, func(r *Result) string { return timeline.Duration(r.Measurement.StepP95) }})

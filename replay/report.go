@@ -77,7 +77,7 @@ type resultJSON struct {
 	Verified      bool     `json:"verified,omitempty"`
 	Process       int64    `json:"process_bytes,omitempty"`
 	ProcessBefore int64    `json:"process_before_bytes,omitempty"`
-	Foretold      int64    `json:"footprint_predicted_bytes,omitempty"`
+	Predicted     int64    `json:"footprint_predicted_bytes,omitempty"`
 	KeepAllBefore int64    `json:"keep_all_before_ns,omitempty"`
 	KeepAllAfter  int64    `json:"keep_all_after_ns,omitempty"`
 	OutRate       float64  `json:"swapped_out_bytes_per_s,omitempty"`
@@ -109,7 +109,7 @@ func (c *Comparison) WriteJSON(w io.Writer, u timeline.Units) error {
 		j.Process, j.ProcessBefore = m.Process, m.ProcessBefore
 		j.OutRate, j.InRate, j.Dry, j.Launches = m.OutRate, m.InRate, m.Dry, m.Launches
 		if s := c.Simulated(r); s != nil && s != r && r.Available {
-			j.Foretold = Foretold(m, &s.Measurement)
+			j.Predicted = Predicted(m, &s.Measurement)
 			if p.HasTimes && Outside(r, s) {
 				j.Causes = c.Causes(r, s)
 			}

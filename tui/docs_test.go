@@ -92,8 +92,8 @@ func (*toggled) Problem(ctx context.Context, d *timeline.Device, hw plan.Hardwar
 func (*toggled) Training() string { return "process 4242: python gpt2.py" }
 
 func (*toggled) Train(ctx context.Context, _ string, _ int64, _ plan.Hardware, tell func(news.News)) error {
-	tell(news.News{Phase: news.On, Steps: 63, Before: 292e6, Step: 404e6, ForetoldStep: 292e6,
-		PeakBefore: 42_677_043, Peak: 20_027_801, Foretold: 20_027_801})
+	tell(news.News{Phase: news.On, Steps: 63, Before: 292e6, Step: 404e6, PredictedStep: 292e6,
+		PeakBefore: 42_677_043, Peak: 20_027_801, Predicted: 20_027_801})
 	<-ctx.Done()
 	return nil
 }

@@ -378,12 +378,16 @@ const tracing = 2 * time.Second
 
 // Attach brings the agent into a running process and waits until it has connected; where one is there already it is connected to instead.
 func Attach(ctx context.Context, pid int, way Injector) (*Session, error) {
-	for began := time.Now(); ; {
+	var first time.Time // that another was in the way
+	for {
 		s, err := Connect(ctx, pid)
 		if errors.Is(err, ErrNoAgent) || errors.Is(err, ErrReused) {
 			s, err = bring(ctx, pid, way)
 		}
-		switch spent := time.Since(began); {
+		if first.IsZero() { // bringing it in may have taken long
+			first = time.Now()
+		}
+		switch spent := time.Since(first); {
 		case errors.Is(err, inject.ErrBusy) && spent < tracing: // by another viewer, or a debugger
 		case (errors.Is(err, errLives) || errors.Is(err, ErrNoAgent)) && spent < settling:
 		default:

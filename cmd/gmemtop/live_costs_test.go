@@ -10,9 +10,9 @@ import (
 	"github.com/gmemtop/gmemtop/replay/sim"
 )
 
-// What is foretold of a training on a CPU is what its own steps took: bytes to the byte, and the processor time of copies and of ops that run again to within a factor that
-// no load of the machine comes near. A preset of a GPU foretells no time of the thread at all for copies, and a rate in a loop was off by six.
-func TestWhatPlansCostOnACPUIsForetoldByMeasuringInTheTraining(t *testing.T) {
+// What is predicted of a training on a CPU is what its own steps took: bytes to the byte, and the processor time of copies and of ops that run again to within a factor that
+// no load of the machine comes near. A preset of a GPU predicts no time of the thread at all for copies, and a rate in a loop was off by six.
+func TestWhatPlansCostOnACPUIsPredictedByMeasuringInTheTraining(t *testing.T) {
 	t.Parallel()
 	l := startLiveWith(t, []string{"OMP_NUM_THREADS=1"}, "../../examples/gpt2.py", "--device", "cpu", "--batch", "4", "--sequence", "64", "--layers", "3", "--width", "128",
 		"--heads", "4", "--vocabulary", "500", "--steps", "100000")
@@ -56,13 +56,13 @@ func TestWhatPlansCostOnACPUIsForetoldByMeasuringInTheTraining(t *testing.T) {
 		t.Logf("%s: copies %d ns, told %d; again %d ns, told %d; work %d ns, without %d and %d, told %d more", c.name, m.CopyTime, told.CopyTime, m.RecomputeTime, told.RecomputeTime,
 			m.Work, m.WorkBefore, m.WorkAfter, told.CopyTime+told.RecomputeTime)
 		if m.SwappedOut != told.SwappedOut || m.SwappedIn != told.SwappedIn || (m.SwappedOut > 0) != c.copies {
-			t.Errorf("%s: %d bytes out and %d in, and %d and %d were foretold", c.name, m.SwappedOut, m.SwappedIn, told.SwappedOut, told.SwappedIn)
+			t.Errorf("%s: %d bytes out and %d in, and %d and %d were predicted", c.name, m.SwappedOut, m.SwappedIn, told.SwappedOut, told.SwappedIn)
 		}
 		if (m.CopyTime > 0) != c.copies || m.CopyTime > factor*told.CopyTime || told.CopyTime > factor*m.CopyTime {
-			t.Errorf("%s: copies took %d ns, and %d were foretold", c.name, m.CopyTime, told.CopyTime)
+			t.Errorf("%s: copies took %d ns, and %d were predicted", c.name, m.CopyTime, told.CopyTime)
 		}
 		if (m.RecomputeTime > 0) != c.again || m.RecomputeTime > factor*told.RecomputeTime || told.RecomputeTime > factor*m.RecomputeTime {
-			t.Errorf("%s: ops that ran again took %d ns, and %d were foretold", c.name, m.RecomputeTime, told.RecomputeTime)
+			t.Errorf("%s: ops that ran again took %d ns, and %d were predicted", c.name, m.RecomputeTime, told.RecomputeTime)
 		}
 		if m.Work <= 0 || m.WorkBefore <= 0 || m.WorkAfter <= 0 {
 			t.Errorf("%s: the thread's work is %d, %d and %d ns", c.name, m.WorkBefore, m.Work, m.WorkAfter)

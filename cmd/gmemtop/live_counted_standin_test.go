@@ -25,9 +25,9 @@ type counted struct {
 	peak, reserved, ofDriver int64
 }
 
-// TestAPlanOnAStandinGPUTakesWhatIsForetold compares what plans of a training on a GPU were foretold to take, what they were measured to, and what torch and the driver count in the
+// TestAPlanOnAStandinGPUTakesWhatIsPredicted compares what plans of a training on a GPU were predicted to take, what they were measured to, and what torch and the driver count in the
 // training itself: footprints are equal to the byte, and so is the process as a whole, context included. torch's cache is given back once with each plan, and not otherwise.
-func TestAPlanOnAStandinGPUTakesWhatIsForetold(t *testing.T) {
+func TestAPlanOnAStandinGPUTakesWhatIsPredicted(t *testing.T) {
 	for _, o := range inject.Check(os.Getpid()).Obstacles {
 		if errors.Is(o, inject.ErrNotPermitted) || errors.Is(o, inject.ErrUnsupported) {
 			t.Skip("needs the permission to trace a process of one's own: ", o)
@@ -83,7 +83,7 @@ func TestAPlanOnAStandinGPUTakesWhatIsForetold(t *testing.T) {
 		Results []struct {
 			Manager, Target string
 			Footprint       int64 `json:"footprint_bytes"`
-			Foretold        int64 `json:"footprint_predicted_bytes"`
+			Predicted       int64 `json:"footprint_predicted_bytes"`
 			Process         int64 `json:"process_bytes"`
 			Before          int64 `json:"process_before_bytes"`
 		}
@@ -97,9 +97,9 @@ func TestAPlanOnAStandinGPUTakesWhatIsForetold(t *testing.T) {
 			continue
 		}
 		plans++
-		t.Logf("%s: %d bytes, foretold %d; the process %d, before %d", r.Manager, r.Footprint, r.Foretold, r.Process, r.Before)
-		if r.Footprint != r.Foretold {
-			t.Errorf("%s: %d bytes were foretold, and %d measured", r.Manager, r.Foretold, r.Footprint)
+		t.Logf("%s: %d bytes, predicted %d; the process %d, before %d", r.Manager, r.Footprint, r.Predicted, r.Process, r.Before)
+		if r.Footprint != r.Predicted {
+			t.Errorf("%s: %d bytes were predicted, and %d measured", r.Manager, r.Predicted, r.Footprint)
 		}
 		if !slices.ContainsFunc(steps, func(s counted) bool { return s.on == 1 && s.peak == r.Footprint && s.ofDriver == r.Process }) {
 			t.Errorf("%s: torch counted %d bytes, or the driver %d, in no step under a plan", r.Manager, r.Footprint, r.Process)

@@ -74,7 +74,7 @@ func TestPoolsToggledAtRandomStepsChangeNoBit(t *testing.T) {
 			words, table, footprint := l.pool(x.manager)
 			under, missed := l.toggled(words, 30)
 			places, all := table.PlannedBytes()
-			t.Logf("%d steps under %d entries, %d missed; %d of %d bytes have a place in an arena of %d, foretold %d",
+			t.Logf("%d steps under %d entries, %d missed; %d of %d bytes have a place in an arena of %d, predicted %d",
 				under, len(table.Entries), missed, places, all, table.Arena, footprint)
 			if missed > under*int64(len(table.Entries))/20 {
 				t.Errorf("of %d allocations %d found no place", under*int64(len(table.Entries)), missed)

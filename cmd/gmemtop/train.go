@@ -43,7 +43,7 @@ func managed(manager string, h live.Hardware, budget func(p *plan.Problem, room 
 	return &wish{manager: manager, pools: pools(manager), hardware: h, budget: budget}
 }
 
-// madePlan is a plan, and what the simulator foretells it to add to a step, in nanoseconds.
+// madePlan is a plan, and what the simulator predicts it to add to a step, in nanoseconds.
 type madePlan struct {
 	*plan.Plan
 	added int64

@@ -10,7 +10,7 @@ type Measurement struct {
 	// Footprint is the peak of what the manager holds from the driver, in bytes, granularity included. For an online allocator that frees its
 	// cache under pressure it is the smallest cap under which the iteration completes, where the target looked for it.
 	Footprint int64
-	// Allocated says that Footprint is no arena's or driver's figure but the peak of what a training allocates: what PeakLive foretells.
+	// Allocated says that Footprint is no arena's or driver's figure but the peak of what a training allocates: what PeakLive predicts.
 	Allocated bool
 	// Reserved is, for an online allocator, what it holds when nothing presses it, in bytes.
 	Reserved int64

@@ -105,7 +105,7 @@ func (t *trial) judgeLive(c *compared) error {
 
 // What gmemtop run says of a plan on standard error, and what these checks wait for.
 const (
-	saysOn  = " is on since "
+	saysOn  = " has been on for "
 	saysOff = " is not carried out"
 )
 

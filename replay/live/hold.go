@@ -18,10 +18,10 @@ type News struct {
 	// Before is the median time of steps without the plan, Step and P95 of those with it, in nanoseconds; 0 where not measured yet, Before where it never will be
 	// since the training does not fit without a plan.
 	Before, Step, P95 int64
-	// PeakBefore is the peak of what was allocated in a step without the plan, Peak with it, Foretold what the plan says; in bytes, 0 where not measured yet, Foretold where none is carried out.
-	PeakBefore, Peak, Foretold int64
-	// Added is what the simulation says the plan adds to a step, in nanoseconds, and ForetoldStep that on top of Before, 0 where that is not measured.
-	Added, ForetoldStep int64
+	// PeakBefore is the peak of what was allocated in a step without the plan, Peak with it, Predicted what the plan says; in bytes, 0 where not measured yet, Predicted where none is carried out.
+	PeakBefore, Peak, Predicted int64
+	// Added is what the simulation says the plan adds to a step, in nanoseconds, and PredictedStep that on top of Before, 0 where that is not measured.
+	Added, PredictedStep int64
 	// Steps is how many ran under the plan, Missed how many tensors of the last of them stayed that were to leave.
 	Steps, Missed int64
 	// Checked is how many tensors were compared with what had left memory, Differ how many of them were not the same to the bit.
@@ -53,8 +53,8 @@ func (n *News) Sentence(name string, u timeline.Units) string {
 		s += fmt.Sprintf(": an arena of %s for %s of tensors at the peak", u.Bytes(n.Peak), u.Bytes(n.PeakBefore))
 	case n.Peak > 0:
 		s += fmt.Sprintf(": %s instead of %s", u.Bytes(n.Peak), u.Bytes(n.PeakBefore))
-		if n.Foretold > 0 {
-			s += fmt.Sprintf(" (foretold %s)", u.Bytes(n.Foretold))
+		if n.Predicted > 0 {
+			s += fmt.Sprintf(" (predicted %s)", u.Bytes(n.Predicted))
 		}
 	}
 	if n.Highest != "" && n.Peak > 0 {
@@ -62,10 +62,10 @@ func (n *News) Sentence(name string, u timeline.Units) string {
 	}
 	switch {
 	case n.Step > 0 && n.Before == 0:
-		s += fmt.Sprintf(", step %s, of which the plan was foretold to take %s", timeline.Duration(n.Step), timeline.Duration(n.Added))
+		s += fmt.Sprintf(", step %s, of which the plan was predicted to take %s", timeline.Duration(n.Step), timeline.Duration(n.Added))
 	case n.Step > 0:
-		s += fmt.Sprintf(", step %s instead of %s, %+.1f %% (foretold %+.1f %%)", timeline.Duration(n.Step), timeline.Duration(n.Before), 100*n.Overhead(),
-			100*(float64(n.ForetoldStep)/float64(n.Before)-1))
+		s += fmt.Sprintf(", step %s instead of %s, %+.1f %% (predicted %+.1f %%)", timeline.Duration(n.Step), timeline.Duration(n.Before), 100*n.Overhead(),
+			100*(float64(n.PredictedStep)/float64(n.Before)-1))
 	}
 	switch {
 	case n.Differ > 0:
@@ -98,9 +98,9 @@ func (t *Target) Hold(ctx context.Context, p *plan.Problem, pl *plan.Plan, added
 	}
 	n := News{Phase: MeasuringWithout, Added: added}
 	n.PeakBefore, _ = p.PeakLive()
-	n.Foretold, _ = pl.PeakLive()
+	n.Predicted, _ = pl.PeakLive()
 	if n.Pooled = t.pool != nil; n.Pooled {
-		n.Foretold = pl.Footprint
+		n.Predicted = pl.Footprint
 	}
 	if !t.opt.NeverWithout {
 		tell(n)
@@ -109,7 +109,7 @@ func (t *Target) Hold(ctx context.Context, p *plan.Problem, pl *plan.Plan, added
 			return ended(ctx, err)
 		}
 		n.Before, _ = spread(before)
-		n.ForetoldStep = n.Before + added
+		n.PredictedStep = n.Before + added
 	}
 	if err := t.opt.Seat.Next(ctx); err != nil {
 		return ended(ctx, err)

@@ -31,12 +31,12 @@ func Together(ranks []Rank) News {
 		if r.Gone {
 			continue
 		}
-		peak, foretold := x.Peak, x.Foretold
-		if r.Err != nil { // it trains without, of which nothing was foretold
-			peak, foretold = x.PeakBefore, 0
+		peak, predicted := x.Peak, x.Predicted
+		if r.Err != nil { // it trains without, of which nothing was predicted
+			peak, predicted = x.PeakBefore, 0
 		}
 		if peak > n.Peak || n.Peak == 0 && x.PeakBefore > n.PeakBefore {
-			n.Peak, n.PeakBefore, n.Foretold, n.Highest = peak, x.PeakBefore, foretold, r.Name
+			n.Peak, n.PeakBefore, n.Predicted, n.Highest = peak, x.PeakBefore, predicted, r.Name
 		}
 		n.Before = max(n.Before, x.Before)
 		if n.Ended == "" && x.Ended != "" {
@@ -49,7 +49,7 @@ func Together(ranks []Rank) News {
 			continue
 		}
 		n.Pooled = n.Pooled || x.Pooled
-		n.Step, n.P95, n.ForetoldStep, n.Added = max(n.Step, x.Step), max(n.P95, x.P95), max(n.ForetoldStep, x.ForetoldStep), max(n.Added, x.Added)
+		n.Step, n.P95, n.PredictedStep, n.Added = max(n.Step, x.Step), max(n.P95, x.P95), max(n.PredictedStep, x.PredictedStep), max(n.Added, x.Added)
 		n.Out, n.In, n.Again = max(n.Out, x.Out), max(n.In, x.In), max(n.Again, x.Again)
 		n.Missed, n.Checked, n.Differ = n.Missed+x.Missed, n.Checked+x.Checked, n.Differ+x.Differ
 		switch {

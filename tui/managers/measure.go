@@ -271,8 +271,8 @@ func (v gauge) in(m *measures, r *row) (x replay.Result, ok bool) {
 	return x, ok && x.Plan == r.result.Plan
 }
 
-// foretold is what the simulator says of the plan that was measured for a row.
-func (v gauge) foretold(r *row) *replay.Result {
+// predicted is what the simulator says of the plan that was measured for a row.
+func (v gauge) predicted(r *row) *replay.Result {
 	if m := v.known(); m != nil && r.result != nil {
 		if y, ok := m.told[m.key(&r.result.Result)]; ok {
 			return &y
@@ -303,7 +303,7 @@ func (v gauge) cell(s *leaf.State, r *row, col int, size func(int64) string) tab
 		return table.Cell{Text: size(x.Measurement.Footprint)}
 	}
 	cell := table.Cell{Text: replay.Percent(x.Overhead)}
-	if replay.Outside(&x, v.foretold(r)) {
+	if replay.Outside(&x, v.predicted(r)) {
 		cell.Style = th.Warn
 	}
 	return cell
@@ -318,9 +318,9 @@ func (v gauge) status(s *leaf.State, r *row) string {
 	if !x.Available {
 		return x.Reason
 	}
-	y := v.foretold(r)
+	y := v.predicted(r)
 	m := &x.Measurement
-	text := fmt.Sprintf("%s: %s (%s), step %s", x.Target, s.Units.Bytes(m.Footprint), replay.Percent(replay.Off(m.Footprint, replay.Foretold(m, &y.Measurement))),
+	text := fmt.Sprintf("%s: %s (%s), step %s", x.Target, s.Units.Bytes(m.Footprint), replay.Percent(replay.Off(m.Footprint, replay.Predicted(m, &y.Measurement))),
 		timeline.Duration(m.StepTime))
 	if base := m.KeepAll(); base > 0 {
 		text += fmt.Sprintf(", overhead %s beside %s of keeping everything, simulated %s", replay.Percent(x.Overhead), timeline.Duration(base), replay.Percent(y.Overhead))

@@ -21,7 +21,7 @@ import (
 
 // Plans in the training that is watched.
 //
-// A simulator foretells and a device replays; a training that runs can be asked to go on with a plan, from its next step on, and to go on without it. One
+// A simulator predicts and a device replays; a training that runs can be asked to go on with a plan, from its next step on, and to go on without it. One
 // plan is live at a time. Its job says what it does until it is taken away, and the line that it has to itself stays when it is over: what was measured, or
 // why it ended. The view stays with the step that it shows meanwhile, since each plan has the training described anew, and what is described last was
 // run under a plan.
@@ -240,26 +240,26 @@ func (v toggler) lines(s *leaf.State) []string {
 	}
 	memory := "peak not measured"
 	if n.Peak > 0 {
-		unit, size := replay.FootprintColumn(s.Units, []int64{n.PeakBefore, n.Peak, n.Foretold})
+		unit, size := replay.FootprintColumn(s.Units, []int64{n.PeakBefore, n.Peak, n.Predicted})
 		plain := func(b int64) string { return strings.TrimSpace(size(b)) }
 		memory = fmt.Sprintf("%s → %s %s", plain(n.PeakBefore), plain(n.Peak), unit)
-		if n.Foretold > 0 {
-			memory += fmt.Sprintf(" (foretold %s)", plain(n.Foretold))
+		if n.Predicted > 0 {
+			memory += fmt.Sprintf(" (predicted %s)", plain(n.Predicted))
 		}
 		if n.Highest != "" {
 			memory = n.Highest + " " + memory
 		}
 	}
-	over, foretold := replay.Percent(replay.Off(t.first, n.Before)), replay.Percent(replay.Off(n.ForetoldStep, n.Before))
+	over, predicted := replay.Percent(replay.Off(t.first, n.Before)), replay.Percent(replay.Off(n.PredictedStep, n.Before))
 	from := span(n.Before, t.first) + ", " + over
 	if n.Before == 0 { // it does not fit without a plan: there is nothing to compare with
-		from, over, foretold = timeline.Duration(t.first), timeline.Duration(t.first), timeline.Duration(n.Added)+" of it the plan's"
+		from, over, predicted = timeline.Duration(t.first), timeline.Duration(t.first), timeline.Duration(n.Added)+" of it the plan's"
 	}
 	lines := []string{
-		fmt.Sprintf("%s%s %s · %s · step %s (foretold %s)", name, budget, state, memory, from, foretold),
-		fmt.Sprintf("%s %s · %s · step %s (foretold %s)", name, state, memory, over, foretold),
-		fmt.Sprintf("%s %s · %s · step %s (foretold %s)", name, short, memory, over, foretold),
-		fmt.Sprintf("%s %s · %s · step %s (%s)", name, short, memory, over, foretold),
+		fmt.Sprintf("%s%s %s · %s · step %s (predicted %s)", name, budget, state, memory, from, predicted),
+		fmt.Sprintf("%s %s · %s · step %s (predicted %s)", name, state, memory, over, predicted),
+		fmt.Sprintf("%s %s · %s · step %s (predicted %s)", name, short, memory, over, predicted),
+		fmt.Sprintf("%s %s · %s · step %s (%s)", name, short, memory, over, predicted),
 		fmt.Sprintf("%s %s · step %s", name, short, over),
 	}
 	more := ""

@@ -112,7 +112,7 @@ const mib = 1 << 20
 
 // on is what a training says of a plan that is on.
 var on = live.News{
-	Phase: live.On, Steps: 120, Before: 1_500e6, Step: 1_511e6, P95: 1_600e6, ForetoldStep: 1_505e6, PeakBefore: 140 * mib, Peak: 106 * mib, Foretold: 106 * mib,
+	Phase: live.On, Steps: 120, Before: 1_500e6, Step: 1_511e6, P95: 1_600e6, PredictedStep: 1_505e6, PeakBefore: 140 * mib, Peak: 106 * mib, Predicted: 106 * mib,
 	Out: 12 * mib, In: 12 * mib, Again: 21e6,
 }
 
@@ -129,7 +129,7 @@ func TestAPlanIsToggledInTheTrainingAndSaysWhatItDoes(t *testing.T) {
 		{live.News{Phase: live.MeasuringWithout}, "measuring steps without it, 3 of 5"},
 		{live.News{Phase: live.MeasuringWith}, "measuring steps with it, 4 of 5"},
 		{live.News{Phase: live.MeasuringPeak, Step: 1_511e6}, "measuring what a step with it holds, 5 of 5"},
-		{on, "live: ours on for 120 steps · 140 → 106 MiB (foretold 106) · step 1.50 → 1.51 s, +0.7 % (foretold +0.3 %)"},
+		{on, "live: ours on for 120 steps · 140 → 106 MiB (predicted 106) · step 1.50 → 1.51 s, +0.7 % (predicted +0.3 %)"},
 	} {
 		r.tell(c.n)
 		r.until(c.text)
@@ -154,11 +154,11 @@ func TestAPlanIsToggledInTheTrainingAndSaysWhatItDoes(t *testing.T) {
 	slow := on
 	slow.Steps, slow.Step, slow.Missed = 140, 3_000e6, 2
 	r.tell(slow)
-	r.until("on for 140 steps · 140 → 106 MiB (foretold 106) · step 1.50 → 1.51 s, +0.7 % (foretold +0.3 %) · now 3.00 s · 2 tensors stayed that were to leave")
+	r.until("on for 140 steps · 140 → 106 MiB (predicted 106) · step 1.50 → 1.51 s, +0.7 % (predicted +0.3 %) · now 3.00 s · 2 tensors stayed that were to leave")
 	same := on
 	same.Checked = 56
 	r.tell(same)
-	r.until("step 1.50 → 1.51 s, +0.7 % (foretold +0.3 %) · the same to the bit")
+	r.until("step 1.50 → 1.51 s, +0.7 % (predicted +0.3 %) · the same to the bit")
 	if status := r.v.Status(r.State); !strings.Contains(status, "; of 56 tensors compared when they came back 0 were not the same to the bit") {
 		t.Errorf("the status is %q", status)
 	}
@@ -186,7 +186,7 @@ func TestOfSeveralRanksEachSaysWhetherItIsOn(t *testing.T) {
 	refused := live.Rank{Name: "rank 2", News: live.News{Phase: live.Describing}, Err: errors.New("torch.compile is in use")}
 	dead := live.Rank{Name: "rank 3", News: on, Err: errors.New("the training ended: killed"), Gone: true}
 	r.tell(live.Together([]live.Rank{{Name: "rank 0", News: one}, {Name: "rank 1", News: two}, refused, dead}))
-	r.until("live: ours on in 2 of 4 ranks for 120 steps · rank 1 139 → 112 MiB (foretold 106) · step 1.50 → 1.58 s, +5.3 % (foretold +0.3 %)")
+	r.until("live: ours on in 2 of 4 ranks for 120 steps · rank 1 139 → 112 MiB (predicted 106) · step 1.50 → 1.58 s, +5.3 % (predicted +0.3 %)")
 	text := r.Mono(120, 44)
 	for _, want := range []string{"rank 0 on, 106 MiB instead of 140 MiB, step 1.51 s", "rank 1 on, 112 MiB instead of 139 MiB, step 1.58 s", "rank 2 off: torch.compile is in use", "rank 3 has ended"} {
 		if !strings.Contains(text, want) || !strings.Contains(r.v.Status(r.State), want) {
@@ -210,8 +210,8 @@ func TestOfSeveralRanksEachSaysWhetherItIsOn(t *testing.T) {
 
 func TestAPlanOfSomebodyElseIsSeenAndTakenAway(t *testing.T) {
 	r := watch(t)
-	r.f.Other = "joint is on since 40 steps: 106 MiB instead of 140 MiB"
-	if text := r.Mono(160, 36); !strings.Contains(text, "live: joint is on since 40 steps: 106 MiB instead of 140 MiB · asked for elsewhere: T takes it away") {
+	r.f.Other = "joint has been on for 40 steps: 106 MiB instead of 140 MiB"
+	if text := r.Mono(160, 36); !strings.Contains(text, "live: joint has been on for 40 steps: 106 MiB instead of 140 MiB · asked for elsewhere: T takes it away") {
 		t.Errorf("it is not seen:\n%s", text)
 	}
 	r.f.Taken = errors.New("no step has ended since")
