@@ -195,3 +195,35 @@ func TestASwapThatDoesNotFitItsGapStallsByTheDifference(t *testing.T) {
 		}
 	}
 }
+
+// TestTwoIterationsPlannedAsOneAreMeasuredAsOne: a plan may span several iterations, and its figures are those of one.
+func TestTwoIterationsPlannedAsOneAreMeasuredAsOne(t *testing.T) {
+	figures := func(m plan.Measurement) [6]int64 {
+		return [6]int64{m.StepTime, m.StepP95, m.Stall, m.RecomputeTime, m.SwappedOut, m.SwappedIn}
+	}
+	var sum [6]int64
+	for seed := range uint64(60) {
+		p, pl := random(t, seed, 0.8)
+		whole, err := sim.Run(t.Context(), p, pl, sim.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		two := *p
+		two.Iterations = 2
+		half, err := sim.Run(t.Context(), &two, pl, sim.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k, v := range figures(whole) {
+			sum[k] += v
+			if got := figures(half)[k]; got != v/2 {
+				t.Errorf("seed %d: figure %d is %d of one iteration and %d where that is two", seed, k, v, got)
+			}
+		}
+	}
+	for k, v := range sum {
+		if v == 0 {
+			t.Errorf("figure %d is 0 in every example: the law was hardly tried", k)
+		}
+	}
+}
