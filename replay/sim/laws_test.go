@@ -196,7 +196,8 @@ func TestASwapThatDoesNotFitItsGapStallsByTheDifference(t *testing.T) {
 	}
 }
 
-// TestTwoIterationsPlannedAsOneAreMeasuredAsOne: a plan may span several iterations, and its figures are those of one.
+// TestTwoIterationsPlannedAsOneAreMeasuredAsOne: a plan may span several iterations, and its figures are
+// those of one.
 func TestTwoIterationsPlannedAsOneAreMeasuredAsOne(t *testing.T) {
 	figures := func(m plan.Measurement) [6]int64 {
 		return [6]int64{m.StepTime, m.StepP95, m.Stall, m.RecomputeTime, m.SwappedOut, m.SwappedIn}

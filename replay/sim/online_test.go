@@ -75,6 +75,50 @@ func TestTheDriverIsPaidForByTheDirectAllocator(t *testing.T) {
 	}
 }
 
+// TestAnIterationThatNeedsMoreThanTheCapIsTimedWhereItJustCompletes: its footprint says that it does not fit,
+// and its time is still known.
+func TestAnIterationThatNeedsMoreThanTheCapIsTimedWhereItJustCompletes(t *testing.T) {
+	tried := 0
+	for seed := range uint64(20) {
+		p := plantest.Random(seed, 40)
+		for i := range p.Buffers {
+			p.Buffers[i].Size *= 400
+		}
+		if err := p.Finish(); err != nil {
+			t.Fatal(err)
+		}
+		pl, err := pool.GMLake().Plan(t.Context(), p, plan.Request{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		free, err := sim.Run(t.Context(), p, pl, sim.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if free.Footprint == free.Reserved {
+			continue // its cache holds nothing to give back
+		}
+		tried++
+		fits, err := sim.Run(t.Context(), p, pl, sim.Options{Cap: free.Footprint})
+		if err != nil {
+			t.Fatal(err)
+		}
+		over, err := sim.Run(t.Context(), p, pl, sim.Options{Cap: free.Footprint / 2})
+		if err != nil {
+			t.Errorf("seed %d: half of what it needs: %v", seed, err)
+			continue
+		}
+		if over.StepTime != fits.StepTime || over.Retries != fits.Retries || over.Footprint != fits.Footprint {
+			t.Errorf("seed %d: under half of what it needs %d ns, %d retries, %d bytes; "+
+				"where it just completes %d, %d, %d", seed,
+				over.StepTime, over.Retries, over.Footprint, fits.StepTime, fits.Retries, fits.Footprint)
+		}
+	}
+	if tried == 0 {
+		t.Error("no allocator held more than it needs: the law was hardly tried")
+	}
+}
+
 // What cannot be simulated is refused with a reason: nothing is measured of it.
 func TestWhatCannotBeSimulatedIsRefused(t *testing.T) {
 	vast := plantest.Chain(4, 1<<43, 1_000_000)
