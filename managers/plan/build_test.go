@@ -87,6 +87,11 @@ func TestAProblemHasThePeakOfItsIterationAndKeepingEverythingIsAValidPlan(t *tes
 // problemOf returns the problem of described steps, in the words of their file.
 func problemOf(t *testing.T, described string) *plan.Problem {
 	t.Helper()
+	return builtFrom(t, described, plan.BuildOptions{Iteration: -1})
+}
+
+func builtFrom(t *testing.T, described string, opt plan.BuildOptions) *plan.Problem {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "steps.json")
 	if err := os.WriteFile(path, []byte(described), 0o666); err != nil {
 		t.Fatal(err)
@@ -99,11 +104,99 @@ func problemOf(t *testing.T, described string) *plan.Problem {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := plan.FromDevice(t.Context(), tl.Main(), plan.BuildOptions{Iteration: -1})
+	p, err := plan.FromDevice(t.Context(), tl.Main(), opt)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return p
+}
+
+// TestTwoIterationsArePlannedAsOneWhereThatHelps: in each of six steps a buffer of 1 MiB is made that
+// outlives it. It is freed one or two steps later, behind the making of the next.
+func TestTwoIterationsArePlannedAsOneWhereThatHelps(t *testing.T) {
+	const steps, length = 6, 1000
+	recorded := func(later int) string {
+		var b strings.Builder
+		b.WriteString(`{"gmemtop":"described","version":1,"torch":"2.9.0","device":"cuda:0","pid":7,"rank":0,` +
+			`"world_size":1,"epoch_ns":0,"steps":[`)
+		for k := range steps {
+			if k > 0 {
+				b.WriteByte(',')
+			}
+			fmt.Fprintf(&b, "[%d,%d]", 10+k*length, 10+(k+1)*length)
+		}
+		b.WriteString("]}\n")
+		b.WriteString(`{"k":"alloc","id":0,"size":512,"t":1,"category":"parameter","on":"cuda:0"}` + "\n")
+		for id := 1; id <= later; id++ { // those of the steps before
+			fmt.Fprintf(&b, `{"k":"alloc","id":%d,"size":1048576,"t":2,"category":"temporary","on":"cuda:0"}`+"\n", id)
+		}
+		for k := range steps {
+			id, at := later+1+k, 10+k*length+100
+			fmt.Fprintf(&b, `{"k":"alloc","id":%d,"size":1048576,"t":%d,"category":"temporary","on":"cuda:0"}`+"\n",
+				id, at)
+			for op, touched := range []string{"", fmt.Sprint(id)} {
+				fmt.Fprintf(&b, `{"k":"op","t":%d,"d":50,"name":"aten::mm","phase":"forward","module":"fc","r":[0],`+
+					`"w":[%s],"m":[],"rerun":true,"stream":0}`+"\n", at+10+100*op, touched)
+			}
+			fmt.Fprintf(&b, `{"k":"free","id":%d,"t":%d}`+"\n", id-later, at+150)
+			fmt.Fprintf(&b, `{"k":"op","t":%d,"d":50,"name":"aten::mm","phase":"forward","module":"fc","r":[0],`+
+				`"w":[],"m":[],"rerun":true,"stream":0}`+"\n", at+300)
+		}
+		return b.String()
+	}
+	for _, c := range []struct {
+		name      string
+		later     int
+		opt       plan.BuildOptions
+		want      int
+		ops, said int
+	}{
+		{"freed in the next step", 1, plan.BuildOptions{Iteration: 2}, 2, 6, 1},
+		{"and planned for eager PyTorch", 1, plan.BuildOptions{Iteration: 2, EagerOnly: true}, 1, 3, 0},
+		{"and the last of the recording", 1, plan.BuildOptions{Iteration: steps - 1}, 1, 3, 0},
+		{"freed in the step behind that", 2, plan.BuildOptions{Iteration: 2}, 1, 3, 0},
+	} {
+		p := builtFrom(t, recorded(c.later), c.opt)
+		if got := noted(p, "partner"); len(got) > 0 {
+			t.Errorf("%s: every buffer has a partner, and the notes say %q", c.name, got)
+		}
+		if p.Iterations != c.want || len(p.Ops) != c.ops || len(noted(p, "planned as one,")) != c.said {
+			t.Errorf("%s: %d iterations of %d ops are planned, want %d of %d; %q", c.name,
+				p.Iterations, len(p.Ops), c.want, c.ops, p.Notes)
+		}
+	}
+}
+
+// TestWhatTheFirstStepMakesOfTheModelPersists: a recording of one step that also makes the model has
+// parameters and states of the optimizer that are never freed. An activation that is not freed ends with the
+// step, and what was there before and is freed begins with it: both cross its ends, and that is said.
+func TestWhatTheFirstStepMakesOfTheModelPersists(t *testing.T) {
+	var b strings.Builder
+	b.WriteString(`{"gmemtop":"described","version":1,"torch":"2.9.0","device":"cuda:0","pid":7,"rank":0,` +
+		`"world_size":1,"epoch_ns":0,"steps":[[10,1000]]}` + "\n" +
+		`{"k":"alloc","id":4,"size":777,"t":5,"category":"temporary","on":"cuda:0"}` + "\n")
+	for id, category := range []string{"parameter", "optimizer_state", "activation", "parameter"} {
+		fmt.Fprintf(&b, `{"k":"alloc","id":%d,"size":512,"t":%d,"category":"%s","on":"cuda:0"}`+"\n",
+			id, 20+id, category)
+	}
+	op := `{"k":"op","t":%d,"d":50,"name":"aten::mm","phase":"forward","module":"fc","r":[0,1],"w":[2],` +
+		`"m":[],"rerun":true,"stream":0}` + "\n"
+	fmt.Fprintf(&b, op, 100)
+	fmt.Fprintf(&b, op, 200)
+	fmt.Fprintf(&b, `{"k":"free","id":3,"t":270}`+"\n"+`{"k":"free","id":4,"t":280}`+"\n"+op, 300)
+	p := problemOf(t, b.String())
+	if got := noted(p, "without partners"); len(got) != 1 || !strings.HasPrefix(got[0], "2 buffers cross") {
+		t.Errorf("the notes say %q", p.Notes)
+	}
+	want := []plan.Life{plan.Persistent, plan.Persistent, plan.Inside, plan.Inside, plan.Inside}
+	for i := range min(len(p.Buffers), len(want)) {
+		if x := &p.Buffers[i]; x.Life != want[i] {
+			t.Errorf("buffer %d, %s, is %v from %d to %d, want %v", i, x.Category, x.Life, x.Start, x.End, want[i])
+		}
+	}
+	if len(p.Buffers) != len(want) {
+		t.Errorf("%d buffers, want %d", len(p.Buffers), len(want))
+	}
 }
 
 // TestTimesCountFromTheFirstOp: what is only allocated and freed before the first op of an iteration makes it no longer, however late the recording begins.
