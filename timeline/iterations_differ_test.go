@@ -1,0 +1,119 @@
+package timeline
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// step is what a training step of [markedSteps] does: it makes and frees a block of peak bytes, which is its
+// peak, then one of churn bytes, then small ones, and takes a time.
+type step struct {
+	peak, churn int64
+	blocks      int
+	time        int64
+}
+
+// markedSteps builds a recording of steps that the source marks.
+func markedSteps(t *testing.T, steps []step) *Iterations {
+	t.Helper()
+	var b strings.Builder
+	now := int64(0)
+	for k, s := range steps {
+		fmt.Fprintf(&b, "at %d\n+ p %d\n- p\n+ q %d\n- q\n", now, s.peak, s.churn)
+		fmt.Fprintf(&b, "repeat %d\n+ s 512\n- s\nend\n", s.blocks)
+		fmt.Fprintf(&b, "mark iteration %d %d step %d\n", now, now+s.time, k+1)
+		now += s.time
+	}
+	it := buildScript(t, b.String()).Main().Iterations()
+	if it.Source != FromAnnotations || len(it.List) != len(steps) {
+		t.Fatalf("%d steps by %v, want %d that are marked", len(it.List), it.Source, len(steps))
+	}
+	return it
+}
+
+// TestAStepDiffersFromTheToleranceOn: one of ten like steps is off by a little less than the tolerance, then by
+// a little more. The tolerance is 1 % of large figures, 1 MiB of middling ones and 5 % of small ones.
+func TestAStepDiffersFromTheToleranceOn(t *testing.T) {
+	const mib = 1 << 20
+	for _, c := range []struct {
+		name        string
+		usual       step
+		below, over step // added to the usual figures
+		want        string
+	}{
+		{"peak of 1 GiB", step{1024 * mib, 512 * mib, 4, 1e6},
+			step{peak: 10 * mib, churn: -10 * mib}, step{peak: 11 * mib, churn: -11 * mib}, "peak +11.0 MiB"},
+		{"peak of 50 MiB", step{50 * mib, 40 * mib, 4, 1e6},
+			step{peak: mib - 512, churn: 512 - mib}, step{peak: mib + 512, churn: -512 - mib}, "peak +1.00 MiB"},
+		{"peak of 10 MiB", step{10 * mib, 8 * mib, 4, 1e6},
+			step{peak: 500 << 10, churn: -500 << 10}, step{peak: 560 << 10, churn: -560 << 10}, "peak +560 KiB"},
+		{"churn of 2 GiB", step{1200 * mib, 848 * mib, 4, 1e6},
+			step{churn: 20 * mib}, step{churn: 21 * mib}, "churn +21.0 MiB"},
+		{"churn of 50 MiB", step{30 * mib, 20*mib - 4*512, 4, 1e6},
+			step{churn: mib - 512}, step{churn: mib + 512}, "churn +1.00 MiB"},
+		{"churn of 10 MiB", step{6 * mib, 4*mib - 4*512, 4, 1e6},
+			step{churn: 500 << 10}, step{churn: 560 << 10}, "churn +560 KiB"},
+		{"202 allocations", step{50 * mib, 40 * mib, 200, 1e6},
+			step{blocks: 2}, step{blocks: 3}, "+3 allocations"},
+		{"4 allocations", step{50 * mib, 40 * mib, 2, 1e6},
+			step{}, step{blocks: 1}, "+1 allocations"},
+		{"time", step{50 * mib, 40 * mib, 2, 1e6},
+			step{time: 990_000}, step{time: 1_100_000}, "takes 2.1x"},
+	} {
+		for _, off := range []struct {
+			by   step
+			want string
+		}{{c.below, ""}, {c.over, c.want}} {
+			steps := make([]step, 10)
+			for k := range steps {
+				steps[k] = c.usual
+			}
+			x := &steps[7]
+			x.peak, x.churn = x.peak+off.by.peak, x.churn+off.by.churn
+			x.blocks, x.time = x.blocks+off.by.blocks, x.time+off.by.time
+			it := markedSteps(t, steps)
+			for k := range it.List {
+				want := ""
+				if k == 7 {
+					want = off.want
+				}
+				if got := it.List[k].Why(IEC); got != want {
+					t.Errorf("%s, off by %+v: step %d is said to have %q, want %q", c.name, off.by, k, got, want)
+				}
+			}
+		}
+	}
+}
+
+// TestStepsThatScatterWidenTheTolerance: a figure of the steps is usual, a little more and a little less, in turn.
+// The tolerance is four standard deviations, 5.9 times that little, around the last step that is like most.
+func TestStepsThatScatterWidenTheTolerance(t *testing.T) {
+	const gib, little = 1 << 30, 64 << 20
+	for figure, of := range map[string]func(littles float64) step{
+		"peak": func(littles float64) step { // of the same churn
+			d := int64(littles * little)
+			return step{4*gib + d, 2*gib - d, 2, 1e6}
+		},
+		"churn":       func(littles float64) step { return step{4 * gib, gib + int64(littles*little), 2, 1e6} },
+		"allocations": func(littles float64) step { return step{4 * gib, gib, 100 + int(littles*6), 1e6} },
+	} {
+		for _, off := range []struct {
+			littles float64
+			odd     bool
+		}{{4.5, false}, {5.5, true}} {
+			steps := make([]step, 21)
+			for k := range steps {
+				steps[k] = of([]float64{0, 1, -1}[k%3])
+			}
+			steps[15] = of(off.littles)
+			it := markedSteps(t, steps)
+			for k := range it.List {
+				if got := it.List[k].Odd; got != (k == 15 && off.odd) {
+					t.Errorf("%s: step 15 is off by %.1f littles, and step %d is odd: %v (%s)", figure,
+						off.littles, k, got, it.List[k].Why(IEC))
+				}
+			}
+		}
+	}
+}
