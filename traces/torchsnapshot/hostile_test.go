@@ -183,6 +183,25 @@ func TestBombsStayWithinMemory(t *testing.T) {
 	}
 }
 
+// TestAStackThatGrowsAfterEachUseIsBounded: each use of a list of frames that has grown is another stack, so
+// that n uses hold n*n/2 frames. A few thousand are read, and no more.
+func TestAStackThatGrowsAfterEachUseIsBounded(t *testing.T) {
+	snapshot := func(uses int) []byte {
+		const alloc = "\x8c\x06action\x8c\x05alloc"
+		const grow, use = "h\x00\x8c\x01fa0", "}(" + alloc + "\x8c\x06framesh\x00u"
+		return []byte("\x80\x04}\x8c\x0ddevice_traces]](}(\x8c\x06frames]\x94" + alloc + "u" +
+			strings.Repeat(grow+use, uses) + "eas.")
+	}
+	tr, err := read(snapshot(2000))
+	if err != nil || tr.Events.Len() != 2001 || len(tr.Stacks.At(tr.Events.Stack[2000])) != 2000 {
+		t.Fatalf("2,000 uses: %v", err)
+	}
+	if _, err := read(snapshot(4000)); !errors.Is(err, traces.ErrFormat) ||
+		!strings.Contains(err.Error(), "a stack that goes on after it was used, again and again") {
+		t.Errorf("4,000 uses: %v", err)
+	}
+}
+
 // TestAMemoBombIsNotWrittenOut: lists of lists of the same list are small in the file and in memory; as JSON they would be
 // 4^30 elements.
 func TestAMemoBombIsNotWrittenOut(t *testing.T) {
