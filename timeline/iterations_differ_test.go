@@ -32,8 +32,8 @@ func markedSteps(t *testing.T, steps []step) *Iterations {
 	return it
 }
 
-// TestAStepDiffersFromTheToleranceOn: one of ten like steps is off by a little less than the tolerance, then by
-// a little more. The tolerance is 1 % of large figures, 1 MiB of middling ones and 5 % of small ones.
+// TestAStepDiffersFromTheToleranceOn: one of ten like steps is off by a little less than the tolerance, then
+// by a little more. The tolerance is 1 % of large figures, 1 MiB of middling ones and 5 % of small ones.
 func TestAStepDiffersFromTheToleranceOn(t *testing.T) {
 	const mib = 1 << 20
 	for _, c := range []struct {
@@ -86,8 +86,8 @@ func TestAStepDiffersFromTheToleranceOn(t *testing.T) {
 	}
 }
 
-// TestStepsThatScatterWidenTheTolerance: a figure of the steps is usual, a little more and a little less, in turn.
-// The tolerance is four standard deviations, 5.9 times that little, around the last step that is like most.
+// TestStepsThatScatterWidenTheTolerance: a figure of the steps is usual, a little more and a little less, in
+// turn. The tolerance is four standard deviations, 5.9 times that little, around the last step that is like most.
 func TestStepsThatScatterWidenTheTolerance(t *testing.T) {
 	const gib, little = 1 << 30, 64 << 20
 	for figure, of := range map[string]func(littles float64) step{

@@ -82,6 +82,7 @@ func checkBands(t *testing.T, d *Device, bands []Band, c Column, least int64) {
 }
 
 func TestThePartsOfReservedAddUpAtEveryMoment(t *testing.T) {
+	var stranded, cached int
 	eachRandom(t, func(t *testing.T, d *Device, rng *rand.Rand) {
 		for range 30 {
 			m := randomMoment(rng, d)
@@ -96,6 +97,12 @@ func TestThePartsOfReservedAddUpAtEveryMoment(t *testing.T) {
 			if d.Totals.Exactness != Exact {
 				continue
 			}
+			if s.Stranded > 0 {
+				stranded++
+			}
+			if s.Cached > segSize { // more than the one that the next event takes a block from
+				cached++
+			}
 			if s.Reserved != d.Reserved.At(m) || s.ActiveRequested+s.Internal != d.Active.At(m) || s.Unplaced != 0 {
 				t.Fatalf("at %d reserved %d, active %d, unplaced %d; the series have %d and %d", m, s.Reserved, s.ActiveRequested+s.Internal,
 					s.Unplaced, d.Reserved.At(m), d.Active.At(m))
@@ -105,6 +112,9 @@ func TestThePartsOfReservedAddUpAtEveryMoment(t *testing.T) {
 			}
 		}
 	})
+	if stranded == 0 || cached == 0 {
+		t.Errorf("bytes are stranded at %d moments and cached at %d: the law was hardly tried", stranded, cached)
+	}
 }
 
 // checkTiles says whether the pieces tile their segments and the segments do not overlap.

@@ -12,6 +12,9 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
+// segSize is the size of the segments of [randomTrace].
+const segSize = 64 << 10
+
 // randomTrace makes n events of a small allocator: segments that come and go, blocks with delayed frees, and, where damaged, events
 // left out. What is open at the end becomes the final state. It begins in the middle: the first cut events are dropped.
 func randomTrace(rng *rand.Rand, n, cut int, damaged bool) *traces.Trace {
@@ -30,9 +33,9 @@ func randomTrace(rng *rand.Rand, n, cut int, damaged bool) *traces.Trace {
 		pending bool
 		stack   traces.StackID
 	}
-	const segSize = 64 << 10
 	var blocks []block
-	segs := map[uint64]int{}
+	segs := map[uint64]int{}  // blocks in each
+	held := map[uint64]bool{} // segments that the allocator has, with blocks or cached
 	var all []traces.Event
 	now := int64(0)
 	emit := func(a traces.Action, addr uint64, size int64, st traces.StackID) {
@@ -47,8 +50,9 @@ func randomTrace(rng *rand.Rand, n, cut int, damaged bool) *traces.Trace {
 			if slices.ContainsFunc(blocks, func(x block) bool { return x.addr == seg+slot }) {
 				continue
 			}
-			if segs[seg] == 0 {
+			if !held[seg] {
 				emit(traces.SegmentAlloc, seg, segSize, traces.NoStack)
+				held[seg] = true
 			}
 			segs[seg]++
 			x := block{addr: seg + slot, size: 1 + rng.Int64N(4096), stack: stacks[rng.IntN(len(stacks))]}
@@ -65,10 +69,9 @@ func randomTrace(rng *rand.Rand, n, cut int, damaged bool) *traces.Trace {
 			emit(traces.FreeCompleted, x.addr, x.size, x.stack)
 			seg := x.addr &^ (1<<20 - 1)
 			blocks = slices.Delete(blocks, i, i+1)
-			if segs[seg]--; segs[seg] == 0 && rng.IntN(2) == 0 {
+			if segs[seg]--; segs[seg] == 0 && rng.IntN(2) == 0 { // else it stays cached
 				emit(traces.SegmentFree, seg, segSize, traces.NoStack)
-			} else if segs[seg] == 0 {
-				emit(traces.SegmentFree, seg, segSize, traces.NoStack)
+				held[seg] = false
 			}
 		}
 	}
@@ -82,7 +85,7 @@ func randomTrace(rng *rand.Rand, n, cut int, damaged bool) *traces.Trace {
 	st.Known = true
 	slices.SortFunc(blocks, func(x, y block) int { return int(int64(x.addr) - int64(y.addr)) })
 	for seg := uint64(1 << 20); seg <= 8<<20; seg += 1 << 20 {
-		if segs[seg] == 0 {
+		if !held[seg] {
 			continue
 		}
 		s := traces.Segment{Address: seg, TotalSize: segSize, Device: dev, FirstBlock: int32(len(st.Blocks)), Stack: traces.NoStack}
