@@ -276,8 +276,8 @@ func (b *bounder) inOrder(x *gap) bool {
 // choose picks the moments to look at: the fullest of each quarter of the iteration, the fullest of all first.
 func (b *bounder) choose() {
 	n := b.m.n
-	quarters := 4
-	if n > 20000 { // the fullest alone
+	quarters := b.m.set.moments
+	if n > b.m.set.momentsOps { // the fullest alone
 		quarters = 1
 	}
 	for q := range quarters {
@@ -379,7 +379,7 @@ func (b *bounder) moment(k plan.OpID, missing, dur int64, turns int) int64 {
 				acc[i] += gain[i] / scale
 				top = max(top, acc[i])
 			}
-			rate := 30 / math.Sqrt(float64(turn+1))
+			rate := b.m.set.weightRate / math.Sqrt(float64(turn+1))
 			var sum float64
 			for i := range w {
 				w[i] = math.Exp((acc[i] - top) * rate)
@@ -449,5 +449,6 @@ func Bound(p *plan.Problem, limit int64) int64 {
 	if limit <= 0 {
 		limit = math.MaxInt64 / 2
 	}
-	return newBounder(compile(p)).bound(limit, 200)
+	set := defaults()
+	return newBounder(compile(p, set)).bound(limit, set.publicTurns)
 }

@@ -92,21 +92,18 @@ func (c *cover) forget() {
 	}
 }
 
-// pace is how far prices move towards what a schedule has shown: much less than all the way, or choices swing to and fro.
-const pace = 0.2
-
 // learn moves prices towards what the schedule at hand has shown: an op that ran again for others, because what it makes was not there, makes
 // dropping its result dearer; a copy back that compute waited for makes swapping dearer for all whose copies stood in that queue.
 func (c *cover) learn() {
 	s, m := c.s, c.s.m
 	for i := range c.times {
-		c.times[i] *= 1 - pace
+		c.times[i] *= 1 - m.set.pace
 	}
 	for _, o := range s.ops {
-		c.times[o] += pace
+		c.times[o] += m.set.pace
 	}
 	for _, g := range m.choices {
-		c.late[g] *= 1 - pace
+		c.late[g] *= 1 - m.set.pace
 		if !m.gaps[g].canDrop {
 			continue
 		}
@@ -129,7 +126,7 @@ func (c *cover) learn() {
 			continue
 		}
 		for _, h := range s.ins[first : k+1] {
-			c.late[h] += pace * float64(wait) * float64(m.gaps[h].in) / float64(busy)
+			c.late[h] += m.set.pace * float64(wait) * float64(m.gaps[h].in) / float64(busy)
 		}
 	}
 }
@@ -160,7 +157,7 @@ func (c *cover) choose(pr prices, from *state) {
 			how, cost = swap, pr.link*float64(x.out+x.in)+c.late[g]
 			if pr.dual != nil {
 				if copies, again, ok := pr.dual.costs(x); ok {
-					cost = pr.link*copies + 0.01*float64(x.out+x.in) + c.late[g]
+					cost = pr.link*copies + m.set.dualCopies*float64(x.out+x.in) + c.late[g]
 					if x.canDrop && pr.redo >= 0 {
 						redo = again + c.redo[g] - float64(x.redo)
 					}

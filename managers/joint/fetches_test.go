@@ -48,7 +48,7 @@ func TestCopiesBackLieWhereGoingOneByOnePutsThem(t *testing.T) {
 			p = plantest.Chain(30+int(seed)*5, 1<<20, 30_000)
 			p.Hardware.D2H, p.Hardware.H2D = plan.Link{BytesPerSecond: 2e9}, plan.Link{BytesPerSecond: 3e9}
 		}
-		m := compile(p)
+		m := compile(p, defaults())
 		s := newSchedule(m)
 		limit := m.floor + (m.peak-m.floor)*int64(2+seed%8)/8
 		for i := range s.limit {

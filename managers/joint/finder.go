@@ -14,6 +14,7 @@ type finder struct {
 	p     *plan.Problem
 	r     plan.Request
 	off   mechanisms
+	set   params
 	views []*view // the problem as it is; and, where that is of use, without swaps, or with its large buffers cut into sections
 	b     *bounder
 	grid  grid
@@ -37,9 +38,9 @@ func better(a, b *found) bool {
 }
 
 // newFinder compiles the problem, whole and in sections.
-func newFinder(ctx context.Context, p *plan.Problem, r plan.Request, off mechanisms) (*finder, error) {
-	f := &finder{ctx: ctx, p: p, r: r, off: off, rungs: map[int]*rung{}}
-	m := compile(p)
+func newFinder(ctx context.Context, p *plan.Problem, r plan.Request, off mechanisms, set params) (*finder, error) {
+	f := &finder{ctx: ctx, p: p, r: r, off: off, set: set, rungs: map[int]*rung{}}
+	m := compile(p, set)
 	f.b = newBounder(m)
 	f.grid = newGrid(m)
 	f.views = append(f.views, f.newView(p, m, 0, off))
@@ -58,13 +59,13 @@ func newFinder(ctx context.Context, p *plan.Problem, r plan.Request, off mechani
 		if err != nil {
 			return nil, err
 		}
-		f.views = append(f.views, f.newView(q, compile(q), size, off))
+		f.views = append(f.views, f.newView(q, compile(q, set), size, off))
 	}
 	work := r.Work
 	if work <= 0 {
-		work = defaultWork
+		work = set.defaultWork
 	}
-	if f.pack = min(f.grid.pack, max(leastPack, work/packed)); off.packing {
+	if f.pack = min(f.grid.pack, max(set.leastPack, work/set.packShare)); off.packing {
 		f.pack = 0
 	}
 	if r.Work <= 0 {
@@ -74,29 +75,14 @@ func newFinder(ctx context.Context, p *plan.Problem, r plan.Request, off mechani
 	return f, nil
 }
 
-// defaultWork is the counted work of a call that says nothing, except for long iterations: a second or two.
-const defaultWork = 10_000_000
-
-// A search for places gets one part in so many of the counted work, and at least leastPack.
-const (
-	packed    = 500
-	leastPack = 500
-)
-
-// page is the granularity at which virtual memory gives an op sections that are not neighbours.
-const page = 2 << 20
-
-// mostSections bounds the sections that all buffers together are cut into: beyond it the search costs more than finer sections bring.
-const mostSections = 1200
-
 // sectionSize returns the least multiple of a page by a power of two at which the problem has few enough sections, 0 where cutting changes nothing or takes too
 // long, and where there are no copy engines: who maps memory by pages has some.
 func (f *finder) sectionSize() int64 {
 	m := f.views[0].m
-	if f.off.sections || m.inline || f.p.Kind < traces.Accesses || m.n+len(f.p.Buffers) > 16000 || len(f.p.Buffers) > 4000 {
+	if f.off.sections || m.inline || f.p.Kind < traces.Accesses || m.n+len(f.p.Buffers) > f.set.sectionRows || len(f.p.Buffers) > f.set.sectionBuffers {
 		return 0
 	}
-	for size := int64(page); ; size *= 2 {
+	for size := f.set.page; ; size *= 2 {
 		var count, cut int64
 		for i := range f.p.Buffers {
 			if b := &f.p.Buffers[i]; b.Life != plan.Persistent {
@@ -109,7 +95,7 @@ func (f *finder) sectionSize() int64 {
 		if cut == 0 {
 			return 0
 		}
-		if count <= mostSections+int64(len(f.p.Buffers)) {
+		if count <= f.set.mostSections+int64(len(f.p.Buffers)) {
 			return size
 		}
 	}
@@ -166,14 +152,11 @@ func (f *finder) climb() error {
 		return nil
 	}
 	f.note(x.best)
-	if f.r.Budget > 0 && len(f.p.Buffers) > most {
+	if f.r.Budget > 0 && len(f.p.Buffers) > f.set.tieBuffers {
 		return nil // a rung takes seconds there, and those below would only make the footprint smaller at the same step time
 	}
 	return f.descend(at, x.best.time)
 }
-
-// most is how many buffers a problem may have for a tie in step time to be broken by looking for a smaller footprint.
-const most = 20_000
 
 // descend looks for the smallest plan that takes so long, below rung at.
 func (f *finder) descend(at int, time int64) error {
@@ -219,7 +202,7 @@ func (f *finder) prove(x *found) {
 		if limit == 0 {
 			limit = x.pl.Footprint
 		}
-		x.pl.StepBound = f.perIteration(f.b.bound(limit, 4*f.turns()))
+		x.pl.StepBound = f.perIteration(f.b.bound(limit, f.set.proofTurns*f.turns()))
 		if b := x.pl.StepBound; b > 0 && f.r.Evaluator != nil {
 			x.pl.Note("no plan within this memory can be faster by more than %.1f %%", (1-float64(b)/float64(x.time))*100)
 		}
@@ -236,7 +219,9 @@ func (f *finder) prove(x *found) {
 func (f *finder) perIteration(time int64) int64 { return time / int64(f.p.Iterations) }
 
 // turns returns how many updates of weights a bound is given.
-func (f *finder) turns() int { return max(6, min(60, 200_000/(f.views[0].m.n+1))) }
+func (f *finder) turns() int {
+	return max(f.set.leastTurns, min(f.set.mostTurns, f.set.turnsWork/(f.views[0].m.n+1)))
+}
 
 // note takes a plan into account.
 func (f *finder) note(x *found) {

@@ -57,6 +57,7 @@ import (
 // Joint plans keep, swap and recompute together with places. Its zero value is ready.
 type Joint struct {
 	off mechanisms
+	set *params // nil for the defaults
 }
 
 // mechanisms are what tests switch off to see what each is worth.
@@ -89,7 +90,11 @@ func (j Joint) plan(ctx context.Context, p *plan.Problem, r plan.Request, info p
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	f, err := newFinder(ctx, p, r, j.off)
+	set := defaults()
+	if j.set != nil {
+		set = *j.set
+	}
+	f, err := newFinder(ctx, p, r, j.off, set)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", info.Name, err)
 	}

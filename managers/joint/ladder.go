@@ -43,31 +43,28 @@ type grid struct {
 
 // newGrid makes fewer rungs for problems of more buffers, which are a smaller share of the whole and take longer to place.
 func newGrid(m *model) grid {
-	g := grid{floor: m.floor, unit: unit(m), top: 2048, rounds: 8, probes: true, pack: 100_000, mend: 8}
+	set := &m.set
+	g := grid{floor: m.floor, unit: unit(m), top: set.rungs[0], rounds: set.rounds[0], probes: true, pack: set.pack, mend: set.mend[0]}
 	g.units = max(m.peak-m.floor, 0) / g.unit
 	size := 2 * len(m.p.Buffers) // about as many as buffers and ops together, in a recording of a network
 	switch {
-	case size > 4000: // placing a plan takes most of the time there
-		g.top, g.rounds, g.probes, g.pack, g.mend = 128, 3, false, 0, 16
-	case m.n+len(m.p.Buffers) > 4000: // few buffers and many ops: a schedule takes long, and a rung has to have hundreds of them
-		g.top, g.probes, g.mend = 128, false, 8
-		g.least = schedules * int64(m.n+len(m.gaps))
+	case size > set.largeProblem: // placing a plan takes most of the time there
+		g.top, g.rounds, g.probes, g.pack, g.mend = set.rungs[1], set.rounds[1], false, 0, set.mend[1]
+	case m.n+len(m.p.Buffers) > set.largeProblem: // few buffers and many ops: a schedule takes long, and a rung has to have hundreds of them
+		g.top, g.probes = set.rungs[1], false
+		g.least = set.schedules * int64(m.n+len(m.gaps))
 	}
-	if size > 16000 {
-		g.top, g.rounds, g.mend = 16, 2, 32
+	if size > set.hugeProblem {
+		g.top, g.rounds, g.mend = set.rungs[2], set.rounds[2], set.mend[2]
 	}
-	if size > 40000 {
-		g.top = 3
+	if size > set.vastProblem {
+		g.top = set.rungs[3]
 	}
 	if len(m.choices) == 0 || m.peak <= m.floor {
 		g.top = 1
 	}
 	return g
 }
-
-// schedules is how many a view of a rung gets at the least where one takes long. Half of them are for prices, of which some two hundred are tried, the rest for local
-// search, which without them has luck or not: with 200 in all, step times on a recording of 6,000 ops and 1,200 buffers were up to a third longer.
-const schedules = 1200
 
 // limit returns the most bytes that a plan of a rung may take.
 func (g *grid) limit(at int) int64 {
@@ -176,17 +173,11 @@ func (f *finder) make(at int) (*rung, error) {
 		return lo, nil
 	}
 	x, err := f.between(limit, lo, hi)
-	if err != nil || d < g.top/coarse || !g.probes {
+	if err != nil || d < g.top/f.set.coarse || !g.probes {
 		return x, err
 	}
 	return x, f.probe(x, at, d, hi)
 }
-
-// Below rungs of the coarsest halvings, one in so many of all, a few more limits are planned for.
-const (
-	coarse = 16
-	probes = 3
-)
 
 // probe plans from nothing a little below rung at, where what was found there is far from what can be hoped for. Search has luck: what is found for a little
 // less is often better, and these rungs bound what all between them can come to. Not worth it near the bound.
@@ -194,8 +185,8 @@ func (f *finder) probe(x *rung, at, d int, hi *rung) error {
 	limit := f.grid.limit(at)
 	least := hi.least()
 	enough := f.bound(limit)
-	enough = max(least, enough+enough/50)
-	for k := 1; k <= probes && x.time() > enough; k++ {
+	enough = max(least, enough+enough/f.set.nearBound)
+	for k := 1; k <= f.set.probes && x.time() > enough; k++ {
 		y, err := f.scratch(f.grid.limit(at-k*d/4), x.time())
 		if err != nil {
 			return err

@@ -16,7 +16,7 @@ func TestARungComesToTheSameWhateverWasLookedAtBefore(t *testing.T) {
 	for seed := range uint64(12) {
 		p := plantest.Random(seed, 10+int(seed*5))
 		r := plan.Request{Work: 300_000, Seed: 7, Evaluator: sim.Simulator{}}
-		f, err := newFinder(context.Background(), p, r, mechanisms{})
+		f, err := newFinder(context.Background(), p, r, mechanisms{}, defaults())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -27,7 +27,7 @@ func TestARungComesToTheSameWhateverWasLookedAtBefore(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			g, err := newFinder(context.Background(), p, r, mechanisms{})
+			g, err := newFinder(context.Background(), p, r, mechanisms{}, defaults())
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -43,9 +43,10 @@ type alternative struct {
 
 // model is a problem compiled for planning: what never changes between candidates.
 type model struct {
-	p *plan.Problem
-	n int
-	k int // streams
+	p   *plan.Problem
+	set params
+	n   int
+	k   int // streams
 
 	inline         bool  // there are no copy engines: copies are work of the first stream
 	saving, noting int64 // what hooks take where anything leaves memory and returns, and where anything runs again beside that
@@ -79,8 +80,8 @@ type model struct {
 }
 
 // compile reads a problem.
-func compile(p *plan.Problem) *model {
-	m := &model{p: p, n: len(p.Ops), k: p.Streams, inline: p.Hardware.NoEngines}
+func compile(p *plan.Problem, set params) *model {
+	m := &model{p: p, set: set, n: len(p.Ops), k: p.Streams, inline: p.Hardware.NoEngines}
 	m.saving, m.noting = p.Hooks()
 	m.floor = p.MustReside().Total()
 	m.variants()
@@ -164,7 +165,7 @@ func (m *model) findGaps() {
 				g.out, g.in = p.Hardware.D2H.Time(size), p.Hardware.H2D.Time(size)
 				if canDrop {
 					g.mayDrop = m.mayDrop(k.Buffer, k.Before)
-					if g.canDrop, _ = chains.Recomputable(k); g.canDrop && len(known) < chainsAlone {
+					if g.canDrop, _ = chains.Recomputable(k); g.canDrop && len(known) < m.set.chainsAlone {
 						g.alone, _, _ = chains.Cost(k, nil)
 					}
 				}
@@ -226,9 +227,6 @@ func (m *model) writer(b plan.BufferID, after plan.OpID) plan.OpID {
 	}
 	return -1
 }
-
-// chainsAlone bounds the idle intervals whose chains are looked at one by one before planning.
-const chainsAlone = 20000
 
 // makers lists who made what each gap holds, and adds up what running them again takes.
 func (m *model) makers() {

@@ -7,15 +7,6 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
-// longestChain bounds the ops of one rerun.
-const longestChain = 1024
-
-// mostReruns bounds the ops looked at for all reruns together, in vain or not, as a multiple of the iteration's.
-const mostReruns = 8
-
-// farthestKeep bounds the positions over which a chain's result is kept for its own use: what is needed later is made again later.
-const farthestKeep = 8192
-
 // rerunAll places a rerun before every op that needs something dropped and not yet back, in order of time.
 func (s *schedule) rerunAll() {
 	m := s.m
@@ -140,7 +131,7 @@ func (s *schedule) chain(b plan.BufferID, at plan.OpID, from int32) bool {
 			if s.opMark[t.Op] == s.stamp {
 				continue
 			}
-			if !p.Ops[t.Op].Rerunnable || len(s.ops)-int(from) >= longestChain || s.looked > mostReruns*s.m.n {
+			if !p.Ops[t.Op].Rerunnable || len(s.ops)-int(from) >= s.m.set.longestChain || s.looked > s.m.set.mostLooked*s.m.n {
 				return false
 			}
 			s.opMark[t.Op] = s.stamp
@@ -197,7 +188,7 @@ func (s *schedule) keepMade(at plan.OpID, chain []plan.OpID) {
 				continue
 			}
 			there, g := s.present(a.Buffer, at)
-			if there || g < 0 || s.eff[g] != drop || m.gaps[g].before == at || m.gaps[g].after+1 >= at || m.gaps[g].before-at > farthestKeep || s.writtenIn(a.Buffer, o+1, at) {
+			if there || g < 0 || s.eff[g] != drop || m.gaps[g].before == at || m.gaps[g].after+1 >= at || int(m.gaps[g].before-at) > m.set.farthestKeep || s.writtenIn(a.Buffer, o+1, at) {
 				continue
 			}
 			s.keeps = append(s.keeps, g)

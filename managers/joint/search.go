@@ -64,9 +64,6 @@ func (v *view) evaluate() state {
 	return x
 }
 
-// learning is how often prices are corrected by what a schedule has shown.
-const learning = 20
-
 // shares are the prices of copying that are tried.
 var shares = []float64{0.2, 1, 0.03, 0.5, 0.1, 3, 0.35, 0, 0.75, 1.5}
 
@@ -80,7 +77,9 @@ func (v *view) search(seeds []*state, share int64) *state {
 	v.c.forget()
 	var best *state
 	began := s.steps
-	over := func() bool { return best != nil && (s.steps-began > share/2 || v.done(best) || f.ctx.Err() != nil) }
+	over := func() bool {
+		return best != nil && (s.steps-began > share/f.set.searchShare || v.done(best) || f.ctx.Err() != nil)
+	}
 	take := func(pr prices) {
 		x := v.evaluate()
 		x.price = pr
@@ -124,7 +123,7 @@ func (v *view) search(seeds []*state, share int64) *state {
 			}
 			v.c.forget()
 			s.set(best)
-			for range learning {
+			for range f.set.learning {
 				if over() {
 					break
 				}
@@ -310,7 +309,7 @@ func (v *view) improve(best *state, until int64) {
 		if k%16 == 0 && v.f.ctx.Err() != nil {
 			break
 		}
-		slack := 0.004 * (1 - 2*float64(s.steps-began)/float64(until-began))
+		slack := v.f.set.slack * (1 - 2*float64(s.steps-began)/float64(until-began))
 		w.change()
 		x := v.evaluate()
 		if x.over < now.over || x.over == now.over && (x.time < now.time || x.time == now.time && x.cost <= now.cost ||
@@ -326,18 +325,12 @@ func (v *view) improve(best *state, until int64) {
 	}
 }
 
-// Where addresses cost a plan more than one part in so many of its time, choices are tried on the evaluator, with one part in so many of the work on a rung.
-const (
-	interference = 1024
-	polishing    = 2
-)
-
 // polish improves a plan that fits by what it measures, where what it measures is not what its schedule promised: with several streams memory that is used
 // again makes streams wait for each other, which no schedule by positions can tell. Candidates whose schedule alone loses are not placed.
 func (v *view) polish(best *found, at *state, limit int64) (*found, error) {
 	s := v.s
 	promise := v.f.perIteration(at.time)
-	if v.f.r.Evaluator == nil || !v.f.grid.probes || v.f.off.search || best.time-promise <= promise/interference {
+	if v.f.r.Evaluator == nil || !v.f.grid.probes || v.f.off.search || best.time-promise <= promise/v.f.set.interference {
 		return best, nil
 	}
 	w, ok := v.moves()
@@ -345,7 +338,7 @@ func (v *view) polish(best *found, at *state, limit int64) (*found, error) {
 		return best, nil
 	}
 	s.set(at)
-	until := s.steps + v.f.share/int64(len(v.f.views))/polishing
+	until := s.steps + v.f.share/int64(len(v.f.views))/v.f.set.polishing
 	for s.steps < until && v.f.ctx.Err() == nil && best.time*int64(v.p.Iterations) > v.enough {
 		w.change()
 		x := v.evaluate()

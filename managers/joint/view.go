@@ -57,12 +57,12 @@ func (v *view) plan(limit, enough, beat int64, seeds []*state) ([]*found, *state
 	s, rounds := v.s, v.f.grid.rounds
 	v.rnd = rand.New(rand.NewPCG(v.f.r.Seed, uint64(limit)))
 	v.enough = enough*int64(v.p.Iterations) + int64(v.p.Iterations) - 1
-	var cut int64                               // by how much limits are lowered, since addresses take the plan above them
-	missed, fitted := int64(0), int64(-1)       // the cuts that were too little and enough, the latter -1 where none was
-	step := max(limit-v.m.persistent, 0) / cuts // the most by which it grows at first
-	near := step / 4                            // how close to each other the two need come
-	last := false                               // limits are as low as can be
-	warm, rough := leastCut(seeds)              // the cut that did for the neighbours, to begin with
+	var cut int64                                              // by how much limits are lowered, since addresses take the plan above them
+	missed, fitted := int64(0), int64(-1)                      // the cuts that were too little and enough, the latter -1 where none was
+	step := max(limit-v.m.persistent, 0) / v.f.set.marginSteps // the most by which it grows at first
+	near := step / v.f.set.nearMargins                         // how close to each other the two need come
+	last := false                                              // limits are as low as can be
+	warm, rough := leastCut(seeds)                             // the cut that did for the neighbours, to begin with
 	if rough {
 		cut, near = warm, step
 	}
@@ -89,7 +89,7 @@ func (v *view) plan(limit, enough, beat int64, seeds []*state) ([]*found, *state
 		s.set(at)
 		work := v.f.pack
 		if round == 0 { // without slack a search for places is mostly in vain
-			work /= 8
+			work /= v.f.set.firstPack
 		}
 		x, err := v.settle(limit, work, beat)
 		if err != nil {
@@ -127,7 +127,7 @@ func (v *view) plan(limit, enough, beat int64, seeds []*state) ([]*found, *state
 		case v.rough && round < rounds-2: // about as much is wasted under the next limits
 			missed = cut
 			cut += miss
-		case round < 2 && warm == 0 && v.m.n <= 4000:
+		case round < 2 && warm == 0 && v.m.n <= v.f.set.tightenOps:
 			v.tighten(x.pl, limit)
 			continue
 		case round == rounds-2: // the last that there is time for: all of what sticks out
@@ -174,11 +174,10 @@ func leastCut(seeds []*state) (cut int64, rough bool) {
 	return cut, rough
 }
 
-// Limits are lowered at first by one part in so many of the memory that is not taken all the time.
-const cuts = 32
-
 // loses reports whether a candidate is slower than a plan that is known, with an allowance for what the schedule overrates.
-func (v *view) loses(x *state, beat int64) bool { return v.f.perIteration(x.time)-beat > beat/32 }
+func (v *view) loses(x *state, beat int64) bool {
+	return v.f.perIteration(x.time)-beat > beat/v.f.set.overrated
+}
 
 // settle assembles, places and measures the schedule at hand: packed by classes, and by search of so much work where that is of use; where that fits and addresses cost time, in other ways too,
 // among them such that leave memory alone for a while before it is used again, for as long as the limit allows; unless a plan is known that beats it anyhow.
@@ -208,7 +207,7 @@ func (v *view) settle(limit, work, beat int64) (*found, error) {
 	}
 	for k := 0; k < 2*len(others); k++ {
 		opt := others[k/2]
-		if best.time <= estimate+estimate/4096 { // addresses cost no time
+		if best.time <= estimate+estimate/v.f.set.noticeable { // addresses cost no time
 			break
 		}
 		if pl, err = v.assemble(k%2 == 0); err != nil {
@@ -244,7 +243,7 @@ func (v *view) measured(pl *plan.Plan, opt place.Options) (*found, error) {
 	if _, err := place.Place(v.f.ctx, v.p, pl, opt); err != nil {
 		return nil, err
 	}
-	v.s.steps += int64(placing * len(pl.Steps))
+	v.s.steps += v.f.set.placing * int64(len(pl.Steps))
 	x := &found{pl: pl, time: v.f.perIteration(v.s.time)}
 	if v.f.r.Evaluator != nil {
 		me, err := v.f.r.Evaluator.Evaluate(v.f.ctx, v.f.p, pl)
@@ -258,9 +257,6 @@ func (v *view) measured(pl *plan.Plan, opt place.Options) (*found, error) {
 	}
 	return x, nil
 }
-
-// placing is what a step of a plan that is placed and measured counts for.
-const placing = 20
 
 // tighten lowers the limits where instances lie above the limit that they should have met.
 func (v *view) tighten(pl *plan.Plan, limit int64) {
