@@ -41,34 +41,34 @@ import (
 
 // bounder computes bounds for one problem at any limit.
 type bounder struct {
-	m          *model
-	head, tail []int64 // of each op: its earliest end; the least time from its start to the end
-	begin      []int64 // of each op: its earliest start
-	tight      []int64 // of each op: bytes that hold a value while it begins, whatever the plan, if nothing is absent; least workspace
-	dur        []int64 // of each op, its fastest variant within the limit
-	edgeAt     []int32 // of each op: where those begin that read what it makes on another stream
-	edge       []int32
-	maker      []int32 // of each access, who wrote what it reads; -1 where it reads nothing or none did
-	ready      []int64
-	least      []int64 // of each op, least workspace of its variants
-	base       int64   // the step time that no plan undercuts, at any limit
-	moments    []plan.OpID
-	columns    []column // of the moment at hand
-	order      []int32
-	rate       []float64
-	busy       []int64 // of each op: what the ops of the first stream before it take
-	serial     bool    // copies, ops and what runs again share one queue at the moment at hand
-	rowA, rowB []plan.OpID
-	baseA      []float64 // of each row, what it comes to if nothing is absent
-	baseB      []float64
-	weightA    []float64
-	weightB    []float64
-	gainA      []float64
-	gainB      []float64
-	accA, accB []float64
-	dual       dual      // of the moment that bounds best, at the last limit asked for
-	shareOf    []float64 // of each op: one by the number of buffers that it writes
-	known      map[asked]answer
+	m               *model
+	head, tail      []int64 // of each op: its earliest end; the least time from its start to the end
+	begin           []int64 // of each op: its earliest start
+	tight           []int64 // of each op: bytes that hold a value while it begins, whatever the plan, if nothing is absent; least workspace
+	dur             []int64 // of each op, its fastest variant within the limit
+	edgeAt          []int32 // of each op: where those begin that read what it makes on another stream
+	edge            []int32
+	writerOf        []int32 // of each access, who wrote what it reads; -1 where it reads nothing or none did
+	ready           []int64
+	least           []int64 // of each op, least workspace of its variants
+	base            int64   // the step time that no plan undercuts, at any limit
+	moments         []plan.OpID
+	columns         []column // of the moment at hand
+	order           []int32
+	rate            []float64
+	busy            []int64 // of each op: what the ops of the first stream before it take
+	serial          bool    // copies, ops and what runs again share one queue at the moment at hand
+	outRows, inRows []plan.OpID
+	outBase         []float64 // of each row, what it comes to if nothing is absent
+	inBase          []float64
+	outWeight       []float64
+	inWeight        []float64
+	outGain         []float64
+	inGain          []float64
+	outSum, inSum   []float64
+	dual            dual      // of the moment that bounds best, at the last limit asked for
+	shareOf         []float64 // of each op: one by the number of buffers that it writes
+	memo            map[asked]answer
 }
 
 // asked is a question that was put to a bounder, and answer what it found.
@@ -85,27 +85,27 @@ type (
 
 // column is a value that may be absent at the moment.
 type column struct {
-	size          float64
-	out, in, redo float64
-	rowA, rowB    int32 // the last row of A that counts it, the first of B
-	canDrop       bool
+	size                               float64
+	evictTime, prefetchTime, rerunTime float64
+	outRow, inRow                      int32 // the last row of A that counts it, the first of B
+	canRerun                           bool
 }
 
 // dual are the weights at which a moment's Lagrangian was largest: what a nanosecond of each copy engine and of compute is worth there.
 type dual struct {
-	value float64
-	at    plan.OpID
-	out   []float64 // of each row of A, summed from the first row on: what a copy out costs that was written there
-	in    []float64 // of each row of B, summed from the last row back: what a copy in costs that is needed there
-	outAt []plan.OpID
-	inAt  []plan.OpID
-	again float64
+	value   float64
+	at      plan.OpID
+	out     []float64 // of each row of A, summed from the first row on: what a copy out costs that was written there
+	in      []float64 // of each row of B, summed from the last row back: what a copy in costs that is needed there
+	outAt   []plan.OpID
+	inAt    []plan.OpID
+	compute float64
 	// serial says that what runs again is in the rows of copies in as well.
 	serial bool
 }
 
 // costs returns what the dual asks for copying gap g out and in, and for running it again, in nanoseconds; ok is false where the gap does not span its moment.
-func (d *dual) costs(x *gap) (copies, again float64, ok bool) {
+func (d *dual) costs(x *gap) (copies, rerun float64, ok bool) {
 	if d.value <= 0 || x.after >= d.at || d.at >= x.before {
 		return 0, 0, false
 	}
@@ -114,21 +114,21 @@ func (d *dual) costs(x *gap) (copies, again float64, ok bool) {
 	if !okA || !okB {
 		return 0, 0, false
 	}
-	again = d.again
+	rerun = d.compute
 	if d.serial {
-		again += d.in[c]
+		rerun += d.in[c]
 	}
-	return float64(x.out)*d.out[a] + float64(x.in)*d.in[c], float64(x.redo) * again, true
+	return float64(x.evictTime)*d.out[a] + float64(x.prefetchTime)*d.in[c], float64(x.producersTime) * rerun, true
 }
 
 func newBounder(m *model) *bounder {
 	b := &bounder{m: m, head: make([]int64, m.n), tail: make([]int64, m.n+1), busy: make([]int64, m.n+1), begin: make([]int64, m.n), tight: make([]int64, m.n), least: make([]int64, m.n),
-		shareOf: make([]float64, m.n), known: map[asked]answer{}}
+		shareOf: make([]float64, m.n), memo: map[asked]answer{}}
 	b.dur = slices.Clone(m.dur)
 	b.link()
 	b.loads()
 	b.paths()
-	b.choose()
+	b.pickMoments()
 	return b
 }
 
@@ -139,14 +139,14 @@ func (b *bounder) link() {
 	for i := range wrote {
 		wrote[i] = -1
 	}
-	b.maker, b.edgeAt, b.ready = make([]int32, len(p.Accesses)), make([]int32, m.n+1), make([]int64, m.k)
+	b.writerOf, b.edgeAt, b.ready = make([]int32, len(p.Accesses)), make([]int32, m.n+1), make([]int64, m.k)
 	for i := range m.n {
 		writes := 0
 		for k := p.Ops[i].First; k < p.Ops[i].End; k++ {
 			a := p.Accesses[k]
-			b.maker[k] = -1
+			b.writerOf[k] = -1
 			if w := wrote[a.Buffer]; a.Mode.Reads() && w >= 0 && p.Ops[w].Stream != p.Ops[i].Stream {
-				b.maker[k] = w
+				b.writerOf[k] = w
 				b.edgeAt[w+1]++
 			}
 			if a.Mode.Writes() {
@@ -167,7 +167,7 @@ func (b *bounder) link() {
 	next := slices.Clone(b.edgeAt)
 	for i := range m.n {
 		for k := p.Ops[i].First; k < p.Ops[i].End; k++ {
-			if w := b.maker[k]; w >= 0 {
+			if w := b.writerOf[k]; w >= 0 {
 				b.edge[next[w]] = int32(i)
 				next[w]++
 			}
@@ -186,7 +186,7 @@ func (b *bounder) within(limit int64) {
 		}
 		best := int64(math.MaxInt64)
 		for k := range op.Variants {
-			if d, w := m.variant(i, k); m.operands[i]-m.work[i]+w <= limit {
+			if d, w := m.variantCost(i, k); m.operands[i]-m.work[i]+w <= limit {
 				best = min(best, d)
 			}
 		}
@@ -207,7 +207,7 @@ func (b *bounder) paths() {
 		q := p.Ops[i].Stream
 		t := max(b.ready[q], m.issue[i])
 		for k := p.Ops[i].First; k < p.Ops[i].End; k++ {
-			if w := b.maker[k]; w >= 0 {
+			if w := b.writerOf[k]; w >= 0 {
 				t = max(t, b.head[w])
 			}
 		}
@@ -260,7 +260,7 @@ func (b *bounder) loads() {
 		}
 		b.least[i] = m.work[i]
 		for k := range p.Ops[i].Variants {
-			_, w := m.variant(i, k)
+			_, w := m.variantCost(i, k)
 			b.least[i] = min(b.least[i], w)
 		}
 		b.tight[i] = sum[p.Ops[i].Stream] + m.operands[i] - m.work[i] + b.least[i]
@@ -274,7 +274,7 @@ func (b *bounder) inOrder(x *gap) bool {
 }
 
 // choose picks the moments to look at: the fullest of each quarter of the iteration, the fullest of all first.
-func (b *bounder) choose() {
+func (b *bounder) pickMoments() {
 	n := b.m.n
 	quarters := b.m.set.moments
 	if n > b.m.set.momentsOps { // the fullest alone
@@ -297,19 +297,19 @@ func (b *bounder) choose() {
 // bound returns what no plan within the limit undercuts, in nanoseconds. Turns bounds the updates of each moment.
 func (b *bounder) bound(limit int64, turns int) int64 {
 	key := asked{limit, turns}
-	x, ok := b.known[key]
+	x, ok := b.memo[key]
 	if !ok {
 		b.dual = dual{} // those of other limits are known still
-		x.value = b.prove(limit, turns)
+		x.value = b.compute(limit, turns)
 		x.dual = b.dual
-		b.known[key] = x
+		b.memo[key] = x
 	}
 	b.dual = x.dual
 	return x.value
 }
 
 // prove is bound for a limit that was not asked for before.
-func (b *bounder) prove(limit int64, turns int) int64 {
+func (b *bounder) compute(limit int64, turns int) int64 {
 	b.within(limit)
 	best := b.base
 	for _, k := range b.moments {
@@ -323,7 +323,7 @@ func (b *bounder) prove(limit int64, turns int) int64 {
 		}
 		least := int64(math.MaxInt64)
 		for v := range op.Variants {
-			d, w := b.m.variant(int(k), v)
+			d, w := b.m.variantCost(int(k), v)
 			if b.m.operands[k]-b.m.work[k]+w <= limit {
 				least = min(least, b.moment(k, b.tight[k]-b.least[k]+w-limit, d, turns))
 			}
@@ -345,10 +345,10 @@ func (b *bounder) moment(k plan.OpID, missing, dur int64, turns int) int64 {
 		return max(b.base, b.begin[k]+dur+after)
 	}
 	b.serial = b.m.inline && b.m.p.Ops[k].Stream == 0
-	b.collect(k)
+	b.gather(k)
 	b.bases(k, dur)
 	var best float64
-	nA, nB := len(b.rowA)+1, len(b.rowB)+1 // the last of each is the row without copies
+	nA, nB := len(b.outRows)+1, len(b.inRows)+1 // the last of each is the row without copies
 	fill := func(s []float64, n int, v float64) []float64 {
 		s = slices.Grow(s[:0], n)[:n]
 		for i := range s {
@@ -356,21 +356,21 @@ func (b *bounder) moment(k plan.OpID, missing, dur int64, turns int) int64 {
 		}
 		return s
 	}
-	b.weightA, b.weightB = fill(b.weightA, nA, 1/float64(nA)), fill(b.weightB, nB, 1/float64(nB))
-	b.gainA, b.gainB = fill(b.gainA, nA, 0), fill(b.gainB, nB, 0)
-	b.accA, b.accB = fill(b.accA, nA, 0), fill(b.accB, nB, 0)
+	b.outWeight, b.inWeight = fill(b.outWeight, nA, 1/float64(nA)), fill(b.inWeight, nB, 1/float64(nB))
+	b.outGain, b.inGain = fill(b.outGain, nA, 0), fill(b.inGain, nB, 0)
+	b.outSum, b.inSum = fill(b.outSum, nA, 0), fill(b.inSum, nB, 0)
 	scale := float64(b.base)
 	if b.serial && len(b.columns) > 0 { // to begin with, the rows that count all: on one stream none says more
-		clear(b.weightA)
-		clear(b.weightB)
-		b.weightA[0], b.weightB[nB-2] = 1, 1
+		clear(b.outWeight)
+		clear(b.inWeight)
+		b.outWeight[0], b.inWeight[nB-2] = 1, 1
 	}
 	for turn := range turns {
-		value := b.price(k, float64(missing), float64(dur+after))
+		value := b.lagrangian(k, float64(missing), float64(dur+after))
 		if value > best {
 			best = value
 			if value > b.dual.value && !math.IsInf(value, 1) {
-				b.keep(k, value)
+				b.keepDual(k, value)
 			}
 		}
 		update := func(w, gain, acc []float64) {
@@ -389,8 +389,8 @@ func (b *bounder) moment(k plan.OpID, missing, dur int64, turns int) int64 {
 				w[i] /= sum
 			}
 		}
-		update(b.weightA, b.gainA, b.accA)
-		update(b.weightB, b.gainB, b.accB)
+		update(b.outWeight, b.outGain, b.outSum)
+		update(b.inWeight, b.inGain, b.inSum)
 	}
 	if math.IsInf(best, 1) {
 		return math.MaxInt64
@@ -403,8 +403,8 @@ func (b *bounder) moment(k plan.OpID, missing, dur int64, turns int) int64 {
 
 // bases works out what each row of the moment at which op k begins, which takes dur, comes to if nothing is absent.
 func (b *bounder) bases(k plan.OpID, dur int64) {
-	b.baseA, b.baseB = b.baseA[:0], b.baseB[:0]
-	for _, a := range b.rowA {
+	b.outBase, b.inBase = b.outBase[:0], b.inBase[:0]
+	for _, a := range b.outRows {
 		var base int64
 		if a >= 0 && (!b.serial || b.m.p.Ops[a].Stream == 0) {
 			base = b.head[a]
@@ -412,29 +412,29 @@ func (b *bounder) bases(k plan.OpID, dur int64) {
 		if b.serial {
 			base += b.busy[k] - b.busy[a+1]
 		}
-		b.baseA = append(b.baseA, float64(base))
+		b.outBase = append(b.outBase, float64(base))
 	}
 	if !b.serial { // of two writers on two streams the later in the list may be done first, and its copy be made first
-		for i := len(b.baseA) - 2; i >= 0; i-- {
-			b.baseA[i] = min(b.baseA[i], b.baseA[i+1])
+		for i := len(b.outBase) - 2; i >= 0; i-- {
+			b.outBase[i] = min(b.outBase[i], b.outBase[i+1])
 		}
 	}
-	for _, c := range b.rowB {
+	for _, c := range b.inRows {
 		base := b.tail[c]
 		if b.serial {
 			base += dur + b.busy[c] - b.busy[k+1]
 		}
-		b.baseB = append(b.baseB, float64(base))
+		b.inBase = append(b.inBase, float64(base))
 	}
 }
 
 // keep stores the weights at hand.
-func (b *bounder) keep(k plan.OpID, value float64) {
+func (b *bounder) keepDual(k plan.OpID, value float64) {
 	d := &b.dual
-	nA, nB := len(b.rowA), len(b.rowB)
-	d.value, d.at, d.again, d.serial = value, k, b.weightB[nB], b.serial
-	d.outAt, d.inAt = append(d.outAt[:0], b.rowA...), append(d.inAt[:0], b.rowB...)
-	d.out, d.in = append(d.out[:0], b.weightA[:nA]...), append(d.in[:0], b.weightB[:nB]...)
+	nA, nB := len(b.outRows), len(b.inRows)
+	d.value, d.at, d.compute, d.serial = value, k, b.inWeight[nB], b.serial
+	d.outAt, d.inAt = append(d.outAt[:0], b.outRows...), append(d.inAt[:0], b.inRows...)
+	d.out, d.in = append(d.out[:0], b.outWeight[:nA]...), append(d.in[:0], b.inWeight[:nB]...)
 	for i := 1; i < nA; i++ {
 		d.out[i] += d.out[i-1]
 	}

@@ -13,8 +13,8 @@ import (
 // while the engine has room, all of it when the engine is what the step waits for. Which share it is shows only when a schedule is made, so that
 // several are tried.
 type prices struct {
-	link float64 // what a nanosecond of copying is worth in nanoseconds of compute; negative forbids swapping
-	redo float64 // what a nanosecond of running again is worth; negative forbids recomputing
+	copy      float64 // what a nanosecond of copying is worth in nanoseconds of compute; negative forbids swapping
+	recompute float64 // what a nanosecond of running again is worth; negative forbids recomputing
 	// byExcess weighs an absence by the excess over the limit that it spans, instead of by bytes alone.
 	byExcess bool
 	// dual, where not nil, prices copies and reruns by the dual of the bound's linear program; link then scales the price of copies.
@@ -35,25 +35,25 @@ type cover struct {
 	rated           []rated   // to sort them
 	rate            []float64 // of each gap
 	cost            []float64
-	how             []choice
+	cheapest        []choice
 	from            []plan.OpID // of each gap: where its absence is sure to have begun, and to end
 	to              []plan.OpID
-	full            []bool // of each gap chosen to be swapped: it counts from access to access
+	whole           []bool // of each gap chosen to be swapped: it counts from access to access
 	peak            int64
 	noDrop          bool // recomputing is switched off
 	across          []int32
 	densities       []float64
 	outRoom, inRoom *curve.Tree // of each op, less than nothing while copies have room
-	redo            []float64   // of each gap: what dropping it costs, chains and all, as far as schedules have shown
-	late            []float64   // of each gap: what compute waited for its copies back
-	times           []float64   // of each op: how often it ran again
+	recomputeCost   []float64   // of each gap: what dropping it costs, chains and all, as far as schedules have shown
+	waitCost        []float64   // of each gap: what compute waited for its copies back
+	reruns          []float64   // of each op: how often it ran again
 }
 
 func newCover(s *schedule) *cover {
 	m := s.m
 	values := make([]int64, m.n)
-	c := &cover{s: s, tree: curve.New(values), outRoom: curve.New(values), inRoom: curve.New(values), values: values, sum: make([]float64, m.n+1), full: make([]bool, len(m.gaps)), redo: make([]float64, len(m.gaps)), late: make([]float64, len(m.gaps)), times: make([]float64, m.n), rate: make([]float64, len(m.gaps)+len(m.slower)), cost: make([]float64, len(m.gaps)),
-		how: make([]choice, len(m.gaps)), from: make([]plan.OpID, len(m.gaps)), to: make([]plan.OpID, len(m.gaps))}
+	c := &cover{s: s, tree: curve.New(values), outRoom: curve.New(values), inRoom: curve.New(values), values: values, sum: make([]float64, m.n+1), whole: make([]bool, len(m.gaps)), recomputeCost: make([]float64, len(m.gaps)), waitCost: make([]float64, len(m.gaps)), reruns: make([]float64, m.n), rate: make([]float64, len(m.gaps)+len(m.variants)), cost: make([]float64, len(m.gaps)),
+		cheapest: make([]choice, len(m.gaps)), from: make([]plan.OpID, len(m.gaps)), to: make([]plan.OpID, len(m.gaps))}
 	clock := make([]int64, m.n+1)
 	var all int64
 	for i := range m.n {
@@ -67,8 +67,8 @@ func newCover(s *schedule) *cover {
 		if !x.canSwap || m.inline {
 			continue
 		}
-		f, _ := slices.BinarySearch(clock, c.ready(x)+x.out)
-		t, _ := slices.BinarySearch(clock, m.start[x.before]-x.in+1)
+		f, _ := slices.BinarySearch(clock, c.ready(x)+x.evictTime)
+		t, _ := slices.BinarySearch(clock, m.start[x.before]-x.prefetchTime+1)
 		c.from[g], c.to[g] = min(max(plan.OpID(f), x.after+1), x.before), max(plan.OpID(t-1), x.after)
 	}
 	return c
@@ -84,92 +84,92 @@ func (c *cover) ready(x *gap) int64 {
 
 // forget sets prices back to what they are before any schedule has been seen.
 func (c *cover) forget() {
-	for g := range c.redo {
-		c.redo[g], c.late[g] = float64(c.s.m.gaps[g].alone), 0
+	for g := range c.recomputeCost {
+		c.recomputeCost[g], c.waitCost[g] = float64(c.s.m.gaps[g].chainTime), 0
 	}
-	for i := range c.times {
-		c.times[i] = 1
+	for i := range c.reruns {
+		c.reruns[i] = 1
 	}
 }
 
 // learn moves prices towards what the schedule at hand has shown: an op that ran again for others, because what it makes was not there, makes
 // dropping its result dearer; a copy back that compute waited for makes swapping dearer for all whose copies stood in that queue.
-func (c *cover) learn() {
+func (c *cover) update() {
 	s, m := c.s, c.s.m
-	for i := range c.times {
-		c.times[i] *= 1 - m.set.pace
+	for i := range c.reruns {
+		c.reruns[i] *= 1 - m.set.pace
 	}
-	for _, o := range s.ops {
-		c.times[o] += m.set.pace
+	for _, o := range s.chains.ops {
+		c.reruns[o] += m.set.pace
 	}
 	for _, g := range m.choices {
-		c.late[g] *= 1 - m.set.pace
-		if !m.gaps[g].canDrop {
+		c.waitCost[g] *= 1 - m.set.pace
+		if !m.gaps[g].canRecompute {
 			continue
 		}
-		c.redo[g] = float64(m.gaps[g].alone - m.gaps[g].redo)
-		for _, o := range m.maker[m.makerAt[g]:m.makerAt[g+1]] {
-			c.redo[g] += float64(m.dur[o]) * max(1, c.times[o])
+		c.recomputeCost[g] = float64(m.gaps[g].chainTime - m.gaps[g].producersTime)
+		for _, o := range m.producer[m.producerAt[g]:m.producerAt[g+1]] {
+			c.recomputeCost[g] += float64(m.dur[o]) * max(1, c.reruns[o])
 		}
 	}
 	first, free := 0, int64(0) // of the copies that followed each other without a pause
 	var busy int64
-	for k, g := range s.ins {
+	for k, g := range s.prefetches.order {
 		x := &m.gaps[g]
-		if s.inEnd[g]-x.in > free {
+		if s.queues.prefetched[g]-x.prefetchTime > free {
 			first, busy = k, 0
 		}
-		free = s.inEnd[g]
-		busy += x.in
-		wait := s.wait[s.due[g]]
-		if wait == 0 || k+1 < len(s.ins) && s.due[s.ins[k+1]] == s.due[g] {
+		free = s.queues.prefetched[g]
+		busy += x.prefetchTime
+		wait := s.queues.wait[s.absences.due[g]]
+		if wait == 0 || k+1 < len(s.prefetches.order) && s.absences.due[s.prefetches.order[k+1]] == s.absences.due[g] {
 			continue
 		}
-		for _, h := range s.ins[first : k+1] {
-			c.late[h] += m.set.pace * float64(wait) * float64(m.gaps[h].in) / float64(busy)
+		for _, h := range s.prefetches.order[first : k+1] {
+			c.waitCost[h] += m.set.pace * float64(wait) * float64(m.gaps[h].prefetchTime) / float64(busy)
 		}
 	}
 }
 
-// choose fills s.choice under the prices, for the schedule's limits: from nothing, or from what a candidate chose.
-func (c *cover) choose(pr prices, from *state) {
+// choose fills s.setting.choice under the prices, for the schedule's limits: from nothing, or from what a candidate chose.
+func (c *cover) choose(pr prices, from *candidate) {
 	s, m := c.s, c.s.m
 	s.steps += 8 * int64(m.n+len(m.gaps))
-	for i := range m.slower {
-		o := int(m.slower[i].op)
+	for i := range m.variants {
+		o := int(m.variants[i].op)
 		if from == nil {
-			s.setWay(o, m.fast[o])
+			s.setting.setWay(o, m.fast[o])
 		} else {
-			s.setWay(o, from.way[o])
+			s.setting.setWay(o, from.way[o])
 		}
 	}
 	c.excess()
 	c.order = c.order[:0]
 	for _, g := range m.choices {
-		s.choice[g] = keep
+		s.setting.choice[g] = keep
 		if from != nil {
-			s.choice[g] = from.choice[g]
+			s.setting.choice[g] = from.choice[g]
 		}
 		x := &m.gaps[g]
 		how, cost := keep, 0.0
-		redo := pr.redo * c.redo[g]
-		if x.canSwap && pr.link >= 0 {
-			how, cost = swap, pr.link*float64(x.out+x.in)+c.late[g]
+		redo := pr.recompute * c.recomputeCost[g]
+		if x.canSwap && pr.copy >= 0 {
+			how, cost = swap, pr.copy*float64(x.evictTime+x.prefetchTime)+c.waitCost[g]
 			if pr.dual != nil {
-				if copies, again, ok := pr.dual.costs(x); ok {
-					cost = pr.link*copies + m.set.dualCopies*float64(x.out+x.in) + c.late[g]
-					if x.canDrop && pr.redo >= 0 {
-						redo = again + c.redo[g] - float64(x.redo)
+				if copies, rerun, ok := pr.dual.costs(x); ok {
+					cost = pr.copy*copies + m.set.dualCopies*float64(x.evictTime+x.prefetchTime) + c.waitCost[g]
+					if x.canRecompute && pr.recompute >= 0 {
+						redo = rerun + c.recomputeCost[g] - float64(x.producersTime)
 					}
 				}
 			}
-			if room := m.start[x.before] - c.ready(x); x.out+x.in > room { // compute waits, whatever else happens
-				cost = max(cost, float64(x.out+x.in-room))
+			if room := m.start[x.before] - c.ready(x); x.evictTime+x.prefetchTime > room { // compute waits, whatever else happens
+				cost = max(cost, float64(x.evictTime+x.prefetchTime-room))
 			}
 		}
-		if x.canDrop && pr.redo >= 0 {
+		if x.canRecompute && pr.recompute >= 0 {
 			if how == keep || redo < cost {
-				how, cost = drop, redo
+				how, cost = recompute, redo
 			}
 		}
 		if how == keep {
@@ -182,15 +182,15 @@ func (c *cover) choose(pr prices, from *state) {
 			value = 0
 		}
 		if value <= 0 {
-			s.choice[g] = keep // nothing is gained by it, whatever was chosen elsewhere
+			s.setting.choice[g] = keep // nothing is gained by it, whatever was chosen elsewhere
 			continue
 		}
-		c.how[g], c.cost[g] = how, cost
+		c.cheapest[g], c.cost[g] = how, cost
 		c.rate[g] = (cost + 1) / value
 		c.order = append(c.order, g)
 	}
-	for k := range m.slower { // a variant is a candidate for one position
-		x := &m.slower[k]
+	for k := range m.variants { // a variant is a candidate for one position
+		x := &m.variants[k]
 		if c.sum[x.op+1] > c.sum[x.op] {
 			value := float64(x.saves)
 			if pr.byExcess {
@@ -202,15 +202,15 @@ func (c *cover) choose(pr prices, from *state) {
 	}
 	c.sort()
 	for i := range c.values {
-		c.values[i] = m.load[i] + s.work[i] - m.work[i] - s.limit[i]
+		c.values[i] = m.load[i] + s.setting.work[i] - m.work[i] - s.memory.limit[i]
 	}
 	c.tree.Reset(c.values)
 	if from != nil {
 		for _, g := range m.choices {
-			switch x := &m.gaps[g]; s.choice[g] {
+			switch x := &m.gaps[g]; s.setting.choice[g] {
 			case swap:
 				c.tree.Add(int(c.from[g]), int(c.to[g]), -x.size)
-			case drop:
+			case recompute:
 				c.tree.Add(int(x.after)+1, int(x.before), -x.size)
 			}
 		}
@@ -221,25 +221,25 @@ func (c *cover) choose(pr prices, from *state) {
 		if c.tree.Peak() <= 0 {
 			break
 		}
-		if int(g) < len(m.gaps) && s.choice[g] != keep {
+		if int(g) < len(m.gaps) && s.setting.choice[g] != keep {
 			continue
 		}
 		if int(g) >= len(m.gaps) {
-			c.slow(&m.slower[int(g)-len(m.gaps)])
+			c.takeVariant(&m.variants[int(g)-len(m.gaps)])
 			continue
 		}
 		x := &m.gaps[g]
 		from, to := x.after+1, x.before
-		if c.how[g] == swap {
+		if c.cheapest[g] == swap {
 			from, to = c.from[g], c.to[g]
 		}
 		if from < to && c.tree.Max(int(from), int(to)) > 0 {
-			s.choice[g] = c.how[g]
+			s.setting.choice[g] = c.cheapest[g]
 			c.tree.Add(int(from), int(to), -x.size)
 		}
 	}
-	c.second(pr)
-	c.back()
+	c.coverRest(pr)
+	c.prune()
 }
 
 // sort puts the candidates in order of rate. What is compared is copied beside what is sorted: comparisons that look rates up take twice as long.
@@ -274,7 +274,7 @@ func (c *cover) fill(split float64) {
 	s, m := c.s, c.s.m
 	k, most := 0, int64(math.MinInt64)
 	for i := range m.n {
-		if v := m.load[i] - s.limit[i]; v > most {
+		if v := m.load[i] - s.memory.limit[i]; v > most {
 			k, most = i, v
 		}
 	}
@@ -299,23 +299,23 @@ func (c *cover) fill(split float64) {
 		c.values[i] = min(0, end-m.start[i])
 	}
 	c.inRoom.Reset(c.values)
-	density := func(x *gap, g int32) float64 { return c.redo[g] * 1024 / float64(x.size) }
+	density := func(x *gap, g int32) float64 { return c.recomputeCost[g] * 1024 / float64(x.size) }
 	missing := most
 	for _, g := range c.across {
 		x := &m.gaps[g]
 		if missing <= 0 {
 			break
 		}
-		if !x.canSwap || s.noSwap || x.canDrop && density(x, g) < split {
+		if !x.canSwap || s.chains.noSwap || x.canRecompute && density(x, g) < split {
 			continue
 		}
 		first := max(int(x.ready), 0)
-		if c.outRoom.Max(0, first+1)+x.out > 0 || c.inRoom.Max(int(x.before), m.n)+x.in > 0 {
+		if c.outRoom.Max(0, first+1)+x.evictTime > 0 || c.inRoom.Max(int(x.before), m.n)+x.prefetchTime > 0 {
 			continue
 		}
-		c.outRoom.Add(0, first+1, x.out)
-		c.inRoom.Add(int(x.before), m.n, x.in)
-		s.choice[g] = swap
+		c.outRoom.Add(0, first+1, x.evictTime)
+		c.inRoom.Add(int(x.before), m.n, x.prefetchTime)
+		s.setting.choice[g] = swap
 		c.tree.Add(int(c.from[g]), int(c.to[g]), -x.size)
 		missing -= x.size
 	}
@@ -330,8 +330,8 @@ func (c *cover) fill(split float64) {
 		if missing <= 0 {
 			break
 		}
-		if s.choice[g] == keep && x.canDrop {
-			s.choice[g] = drop
+		if s.setting.choice[g] == keep && x.canRecompute {
+			s.setting.choice[g] = recompute
 			c.tree.Add(int(x.after)+1, int(x.before), -x.size)
 			missing -= x.size
 		}
@@ -339,19 +339,19 @@ func (c *cover) fill(split float64) {
 }
 
 // slow takes a variant with less workspace where that is needed.
-func (c *cover) slow(x *alternative) {
+func (c *cover) takeVariant(x *variant) {
 	s, i := c.s, int(x.op)
 	over := c.tree.Max(i, i+1)
-	have := s.work[i]
+	have := s.setting.work[i]
 	if over <= 0 || c.s.m.work[i]-x.saves >= have {
 		return
 	}
-	s.setWay(i, x.way)
-	c.tree.Add(i, i+1, s.work[i]-have)
+	s.setting.setWay(i, x.index)
+	c.tree.Add(i, i+1, s.setting.work[i]-have)
 }
 
 // second covers what is left, now at the price of waiting: copies count in full, and reach from access to access.
-func (c *cover) second(pr prices) {
+func (c *cover) coverRest(pr prices) {
 	s, m := c.s, c.s.m
 	if c.tree.Peak() <= 0 {
 		return
@@ -363,21 +363,21 @@ func (c *cover) second(pr prices) {
 			continue
 		}
 		x := &m.gaps[g]
-		if s.choice[g] == drop {
+		if s.setting.choice[g] == recompute {
 			rest = append(rest, g)
 			continue
 		}
-		how, cost := swap, float64(x.out+x.in)+c.late[g]
-		if !x.canSwap || pr.link < 0 {
+		how, cost := swap, float64(x.evictTime+x.prefetchTime)+c.waitCost[g]
+		if !x.canSwap || pr.copy < 0 {
 			how = keep
 		}
-		if x.canDrop && pr.redo >= 0 && (how == keep || c.redo[g] < cost) {
-			how, cost = drop, c.redo[g]
+		if x.canRecompute && pr.recompute >= 0 && (how == keep || c.recomputeCost[g] < cost) {
+			how, cost = recompute, c.recomputeCost[g]
 		}
 		if how == keep {
 			continue
 		}
-		c.rate[g], c.how[g] = (cost+1)/float64(x.size), how
+		c.rate[g], c.cheapest[g] = (cost+1)/float64(x.size), how
 		rest = append(rest, g)
 	}
 	c.order = rest
@@ -387,56 +387,56 @@ func (c *cover) second(pr prices) {
 			break
 		}
 		if int(g) >= len(m.gaps) {
-			c.slow(&m.slower[int(g)-len(m.gaps)])
+			c.takeVariant(&m.variants[int(g)-len(m.gaps)])
 			continue
 		}
 		x := &m.gaps[g]
-		if s.choice[g] == keep {
+		if s.setting.choice[g] == keep {
 			if c.tree.Max(int(x.after)+1, int(x.before)) > 0 {
-				s.choice[g] = c.how[g]
+				s.setting.choice[g] = c.cheapest[g]
 				c.tree.Add(int(x.after)+1, int(x.before), -x.size)
-				c.full[g] = true
+				c.whole[g] = true
 			}
 			continue
 		}
-		if s.choice[g] == drop {
+		if s.setting.choice[g] == recompute {
 			continue
 		}
 		left, right := c.tree.Max(int(x.after)+1, int(c.from[g])), c.tree.Max(int(c.to[g]), int(x.before)) // it was swapped: the copies' own time
 		if left > 0 || right > 0 {
-			s.choice[g] = c.how[g]
+			s.setting.choice[g] = c.cheapest[g]
 			if c.from[g] < c.to[g] {
 				c.tree.Add(int(c.from[g]), int(c.to[g]), x.size)
 			}
 			c.tree.Add(int(x.after)+1, int(x.before), -x.size)
-			c.full[g] = true
+			c.whole[g] = true
 		}
 	}
 }
 
 // back takes back what is not needed, the dearest first.
-func (c *cover) back() {
+func (c *cover) prune() {
 	s, m := c.s, c.s.m
 	for _, g := range m.choices {
-		if s.choice[g] == swap && !c.full[g] {
+		if s.setting.choice[g] == swap && !c.whole[g] {
 			c.tree.Add(int(c.from[g]), int(c.to[g]), m.gaps[g].size)
 			c.tree.Add(int(m.gaps[g].after)+1, int(m.gaps[g].before), -m.gaps[g].size)
 		}
-		c.full[g] = false
+		c.whole[g] = false
 	}
 	for k := len(c.order) - 1; k >= 0; k-- {
 		g := c.order[k]
 		if int(g) >= len(m.gaps) {
-			i := int(m.slower[int(g)-len(m.gaps)].op)
-			if more := m.work[i] - s.work[i]; more > 0 && c.tree.Max(i, i+1)+more <= 0 {
-				s.setWay(i, m.fast[i])
+			i := int(m.variants[int(g)-len(m.gaps)].op)
+			if more := m.work[i] - s.setting.work[i]; more > 0 && c.tree.Max(i, i+1)+more <= 0 {
+				s.setting.setWay(i, m.fast[i])
 				c.tree.Add(i, i+1, more)
 			}
 			continue
 		}
 		x := &m.gaps[g]
-		if s.choice[g] != keep && c.tree.Max(int(x.after)+1, int(x.before))+x.size <= 0 {
-			s.choice[g] = keep
+		if s.setting.choice[g] != keep && c.tree.Max(int(x.after)+1, int(x.before))+x.size <= 0 {
+			s.setting.choice[g] = keep
 			c.tree.Add(int(x.after)+1, int(x.before), x.size)
 		}
 	}
@@ -447,12 +447,12 @@ func (c *cover) excess() {
 	s, m := c.s, c.s.m
 	c.peak = 0
 	for i := range m.n {
-		c.peak = max(c.peak, m.load[i]-s.limit[i])
+		c.peak = max(c.peak, m.load[i]-s.memory.limit[i])
 	}
 	var sum float64
 	for i := range m.n {
 		c.sum[i] = sum
-		if v := m.load[i] + s.work[i] - m.work[i] - s.limit[i]; v > 0 {
+		if v := m.load[i] + s.setting.work[i] - m.work[i] - s.memory.limit[i]; v > 0 {
 			sum += float64(v) / float64(c.peak)
 		}
 	}
@@ -465,8 +465,8 @@ func (c *cover) quantile(share float64) float64 {
 	if c.densities == nil {
 		c.densities = []float64{}
 		for _, g := range m.choices {
-			if x := &m.gaps[g]; x.canDrop {
-				c.densities = append(c.densities, float64(x.alone)*1024/float64(x.size))
+			if x := &m.gaps[g]; x.canRecompute {
+				c.densities = append(c.densities, float64(x.chainTime)*1024/float64(x.size))
 			}
 		}
 		slices.Sort(c.densities)

@@ -10,30 +10,30 @@ import (
 
 // finder is the state of one call of Plan.
 type finder struct {
-	ctx   context.Context
-	p     *plan.Problem
-	r     plan.Request
-	off   mechanisms
-	set   params
-	views []*view // the problem as it is; and, where that is of use, without swaps, or with its large buffers cut into sections
-	b     *bounder
-	grid  grid
-	rungs map[int]*rung
-	share int64  // of the counted work, for each rung
-	pack  int64  // counted work of a search for places, in the packer's steps
-	best  *found // that fits the budget; the fastest, then the smallest
-	low   *found // the smallest
-	met   *found // the best of all that were measured within the budget, on the ladder or not: what a call that is cancelled gives
+	ctx      context.Context
+	p        *plan.Problem
+	r        plan.Request
+	off      mechanisms
+	set      params
+	views    []*view // the problem as it is; and, where that is of use, without swaps, or with its large buffers cut into sections
+	b        *bounder
+	grid     grid
+	rungs    map[int]*rung
+	rungWork int64    // of the counted work, for each rung
+	pack     int64    // counted work of a search for places, in the packer's steps
+	best     *outcome // that fits the budget; the fastest, then the smallest
+	smallest *outcome // the smallest
+	interim  *outcome // the best of all that were measured within the budget, on the ladder or not: what a call that is cancelled gives
 }
 
 // found is a plan with its measure.
-type found struct {
+type outcome struct {
 	pl   *plan.Plan
 	time int64
 }
 
 // better reports whether a is to be preferred to b among plans that fit.
-func better(a, b *found) bool {
+func better(a, b *outcome) bool {
 	return b == nil || a.time < b.time || a.time == b.time && a.pl.Footprint < b.pl.Footprint
 }
 
@@ -71,7 +71,7 @@ func newFinder(ctx context.Context, p *plan.Problem, r plan.Request, off mechani
 	if r.Work <= 0 {
 		work = max(work, f.grid.least*int64(len(f.views))*f.grid.visited())
 	}
-	f.share = work / f.grid.visited()
+	f.rungWork = work / f.grid.visited()
 	return f, nil
 }
 
@@ -111,17 +111,17 @@ func (f *finder) work() (steps int64) {
 
 // find returns the best plan, or where none fits the smallest.
 func (f *finder) find(seeds []plan.Manager) (*plan.Plan, error) {
-	err := f.climb()
-	f.plant(seeds) // last, so that they change nothing in what joint finds by itself
-	if f.ctx.Err() != nil && f.met != nil && better(f.met, f.best) {
-		f.best = f.met
+	err := f.pickRung()
+	f.askSeeds(seeds) // last, so that they change nothing in what joint finds by itself
+	if f.ctx.Err() != nil && f.interim != nil && better(f.interim, f.best) {
+		f.best = f.interim
 	}
 	switch {
 	case f.best != nil:
-		f.prove(f.best)
+		f.writeBound(f.best)
 		return f.best.pl, nil
-	case f.low != nil: // the smallest there is
-		return f.low.pl, nil
+	case f.smallest != nil: // the smallest there is
+		return f.smallest.pl, nil
 	case err == nil:
 		err = f.ctx.Err()
 	}
@@ -129,9 +129,9 @@ func (f *finder) find(seeds []plan.Manager) (*plan.Plan, error) {
 }
 
 // climb finds the rung for the budget, and below it the smallest that takes no longer.
-func (f *finder) climb() error {
+func (f *finder) pickRung() error {
 	if f.off.ladder && f.r.Budget > 0 {
-		x, err := f.scratch(f.r.Budget, math.MaxInt64)
+		x, err := f.fromNothing(f.r.Budget, math.MaxInt64)
 		if x.best != nil {
 			f.note(x.best)
 		}
@@ -196,7 +196,7 @@ func (f *finder) descend(at int, time int64) error {
 }
 
 // prove writes down how much faster a plan can be at the most.
-func (f *finder) prove(x *found) {
+func (f *finder) writeBound(x *outcome) {
 	if f.p.HasTimes {
 		limit := f.r.Budget
 		if limit == 0 {
@@ -224,9 +224,9 @@ func (f *finder) turns() int {
 }
 
 // note takes a plan into account.
-func (f *finder) note(x *found) {
-	if f.low == nil || x.pl.Footprint < f.low.pl.Footprint {
-		f.low = x
+func (f *finder) note(x *outcome) {
+	if f.smallest == nil || x.pl.Footprint < f.smallest.pl.Footprint {
+		f.smallest = x
 	}
 	if (f.r.Budget == 0 || x.pl.Footprint <= f.r.Budget) && better(x, f.best) {
 		f.best = x

@@ -14,28 +14,28 @@ import (
 // of the planning time for transformers.
 
 // collect lists the values that may be absent when op k begins, and the rows.
-func (b *bounder) collect(k plan.OpID) {
+func (b *bounder) gather(k plan.OpID) {
 	m, p := b.m, b.m.p
-	b.columns, b.rowA, b.rowB = b.columns[:0], b.rowA[:0], b.rowB[:0]
+	b.columns, b.outRows, b.inRows = b.columns[:0], b.outRows[:0], b.inRows[:0]
 	var ids []int32
 	for _, g := range m.choices {
-		if x := &m.gaps[g]; x.after < k && k < x.before && b.inOrder(x) && p.Ops[x.after].Stream == p.Ops[k].Stream && (x.canSwap || x.canDrop) {
+		if x := &m.gaps[g]; x.after < k && k < x.before && b.inOrder(x) && p.Ops[x.after].Stream == p.Ops[k].Stream && (x.canSwap || x.canRecompute) {
 			ids = append(ids, g)
-			b.rowA, b.rowB = append(b.rowA, x.ready), append(b.rowB, x.before)
+			b.outRows, b.inRows = append(b.outRows, x.ready), append(b.inRows, x.before)
 		}
 	}
-	slices.Sort(b.rowA)
-	slices.Sort(b.rowB)
-	b.rowA, b.rowB = slices.Compact(b.rowA), slices.Compact(b.rowB)
+	slices.Sort(b.outRows)
+	slices.Sort(b.inRows)
+	b.outRows, b.inRows = slices.Compact(b.outRows), slices.Compact(b.inRows)
 	for _, g := range ids {
 		x := &m.gaps[g]
-		a, _ := slices.BinarySearch(b.rowA, x.ready)
-		c, _ := slices.BinarySearch(b.rowB, x.before)
-		col := column{size: float64(x.size), out: float64(x.out), in: float64(x.in), rowA: int32(a), rowB: int32(c), canDrop: x.mayDrop}
-		if col.canDrop {
-			for _, o := range m.maker[m.makerAt[g]:m.makerAt[g+1]] {
+		a, _ := slices.BinarySearch(b.outRows, x.ready)
+		c, _ := slices.BinarySearch(b.inRows, x.before)
+		col := column{size: float64(x.size), evictTime: float64(x.evictTime), prefetchTime: float64(x.prefetchTime), outRow: int32(a), inRow: int32(c), canRerun: x.producersRerun}
+		if col.canRerun {
+			for _, o := range m.producer[m.producerAt[g]:m.producerAt[g+1]] {
 				if p.Ops[o].Stream == p.Ops[k].Stream {
-					col.redo += float64(m.dur[o]) * b.shareOf[o]
+					col.rerunTime += float64(m.dur[o]) * b.shareOf[o]
 				}
 			}
 		}
@@ -49,36 +49,36 @@ func (b *bounder) collect(k plan.OpID) {
 }
 
 // price solves the knapsack for the weights at hand, returns the Lagrangian's value and leaves in gainA and gainB what each row comes to.
-func (b *bounder) price(k plan.OpID, missing, rest float64) float64 {
-	nA, nB := len(b.rowA), len(b.rowB)
+func (b *bounder) lagrangian(k plan.OpID, missing, rest float64) float64 {
+	nA, nB := len(b.outRows), len(b.inRows)
 	// cost of a column: rows of A up to its own count it, rows of B from its own on
-	a, c := slices.Clone(b.weightA[:nA]), slices.Clone(b.weightB[:nB])
+	a, c := slices.Clone(b.outWeight[:nA]), slices.Clone(b.inWeight[:nB])
 	for i := 1; i < nA; i++ {
 		a[i] += a[i-1]
 	}
 	for i := nB - 2; i >= 0; i-- {
 		c[i] += c[i+1]
 	}
-	again := func(x *column) float64 { // what running it again costs
+	rerun := func(x *column) float64 { // what running it again costs
 		if b.serial {
-			return x.redo * (b.weightB[nB] + c[x.rowB])
+			return x.rerunTime * (b.inWeight[nB] + c[x.inRow])
 		}
-		return x.redo * b.weightB[nB]
+		return x.rerunTime * b.inWeight[nB]
 	}
 	for i := range b.columns {
 		x := &b.columns[i]
-		cost := x.out*a[x.rowA] + x.in*c[x.rowB]
-		if x.canDrop {
-			cost = min(cost, again(x))
+		cost := x.evictTime*a[x.outRow] + x.prefetchTime*c[x.inRow]
+		if x.canRerun {
+			cost = min(cost, rerun(x))
 		}
 		b.rate[i] = cost / x.size
 	}
 	b.cheapest(missing)
-	for i := range b.gainA {
-		b.gainA[i] = 0
+	for i := range b.outGain {
+		b.outGain[i] = 0
 	}
-	for i := range b.gainB {
-		b.gainB[i] = 0
+	for i := range b.inGain {
+		b.inGain[i] = 0
 	}
 	var value float64
 	for _, i := range b.order {
@@ -93,36 +93,36 @@ func (b *bounder) price(k plan.OpID, missing, rest float64) float64 {
 			missing -= x.size
 		}
 		value += share * x.size * b.rate[i]
-		if swapCost := x.out*a[x.rowA] + x.in*c[x.rowB]; x.canDrop && again(x) < swapCost {
-			b.gainB[nB] += share * x.redo
+		if swapCost := x.evictTime*a[x.outRow] + x.prefetchTime*c[x.inRow]; x.canRerun && rerun(x) < swapCost {
+			b.inGain[nB] += share * x.rerunTime
 			if b.serial {
-				b.gainB[x.rowB] += share * x.redo
+				b.inGain[x.inRow] += share * x.rerunTime
 			}
 		} else {
-			b.gainA[x.rowA] += share * x.out
-			b.gainB[x.rowB] += share * x.in
+			b.outGain[x.outRow] += share * x.evictTime
+			b.inGain[x.inRow] += share * x.prefetchTime
 		}
 	}
 	if missing > 0 {
 		return math.Inf(1)
 	}
 	for i := nA - 2; i >= 0; i-- {
-		b.gainA[i] += b.gainA[i+1]
+		b.outGain[i] += b.outGain[i+1]
 	}
 	for i := 1; i < nB; i++ {
-		b.gainB[i] += b.gainB[i-1]
+		b.inGain[i] += b.inGain[i-1]
 	}
-	for i, base := range b.baseA {
-		b.gainA[i] += base
-		value += b.weightA[i] * base
+	for i, base := range b.outBase {
+		b.outGain[i] += base
+		value += b.outWeight[i] * base
 	}
-	for i, base := range b.baseB {
-		b.gainB[i] += base
-		value += b.weightB[i] * base
+	for i, base := range b.inBase {
+		b.inGain[i] += base
+		value += b.inWeight[i] * base
 	}
-	b.gainA[nA] = float64(b.begin[k])
-	b.gainB[nB] += rest
-	value += b.weightA[nA]*float64(b.begin[k]) + b.weightB[nB]*rest
+	b.outGain[nA] = float64(b.begin[k])
+	b.inGain[nB] += rest
+	value += b.outWeight[nA]*float64(b.begin[k]) + b.inWeight[nB]*rest
 	return value
 }
 

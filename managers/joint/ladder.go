@@ -113,9 +113,9 @@ func (g *grid) visited() int64 { return int64(max(6, bits.Len(uint(g.top))-2)) }
 
 // rung is what was found for one limit. Rungs of equal outcome may be one.
 type rung struct {
-	best  *found   // the best that fits, nil where nothing does
-	all   []*found // whatever was made on the way, and on that of those that it looked at
-	seeds []*state // of each view, what the search came to
+	best  *outcome     // the best that fits, nil where nothing does
+	all   []*outcome   // whatever was made on the way, and on that of those that it looked at
+	seeds []*candidate // of each view, what the search came to
 }
 
 // time is the step time, the largest number there is where nothing fits.
@@ -142,7 +142,7 @@ func (f *finder) rung(at int) (*rung, error) {
 	if err := f.ctx.Err(); err != nil {
 		return nil, err
 	}
-	x, err := f.make(at)
+	x, err := f.planRung(at)
 	if err != nil {
 		return nil, err
 	}
@@ -152,10 +152,10 @@ func (f *finder) rung(at int) (*rung, error) {
 }
 
 // make plans for a rung, after those that it depends on.
-func (f *finder) make(at int) (*rung, error) {
+func (f *finder) planRung(at int) (*rung, error) {
 	g, limit := &f.grid, f.grid.limit(at)
 	if at == g.top || at == 0 {
-		return f.scratch(limit, math.MaxInt64)
+		return f.fromNothing(limit, math.MaxInt64)
 	}
 	d := at & -at
 	lo, err := f.rung(at - d)
@@ -184,10 +184,10 @@ func (f *finder) make(at int) (*rung, error) {
 func (f *finder) probe(x *rung, at, d int, hi *rung) error {
 	limit := f.grid.limit(at)
 	least := hi.least()
-	enough := f.bound(limit)
-	enough = max(least, enough+enough/f.set.nearBound)
-	for k := 1; k <= f.set.probes && x.time() > enough; k++ {
-		y, err := f.scratch(f.grid.limit(at-k*d/4), x.time())
+	target := f.bound(limit)
+	target = max(least, target+target/f.set.nearBound)
+	for k := 1; k <= f.set.probes && x.time() > target; k++ {
+		y, err := f.fromNothing(f.grid.limit(at-k*d/4), x.time())
 		if err != nil {
 			return err
 		}
@@ -205,14 +205,14 @@ func (f *finder) bound(limit int64) int64 {
 }
 
 // scratch plans for a limit from nothing; see try.
-func (f *finder) scratch(limit, beat int64) (*rung, error) {
-	return f.try(limit, f.bound(limit), 0, beat, nil)
+func (f *finder) fromNothing(limit, incumbent int64) (*rung, error) {
+	return f.planViews(limit, f.bound(limit), 0, incumbent, nil)
 }
 
 // between plans for a limit from what was found for a smaller and a larger one. What is faster than at the larger one is not taken.
 func (f *finder) between(limit int64, lo, hi *rung) (*rung, error) {
 	least := hi.least()
-	x, err := f.try(limit, max(least, f.bound(limit)), least, lo.time(), []*rung{lo, hi})
+	x, err := f.planViews(limit, max(least, f.bound(limit)), least, lo.time(), []*rung{lo, hi})
 	if err != nil {
 		return nil, err
 	}
@@ -226,47 +226,47 @@ func (f *finder) between(limit int64, lo, hi *rung) (*rung, error) {
 
 // try plans for a limit with every view. It is content with a plan that takes no longer than enough, takes none that is faster than least, and gives little
 // for one that is slower than beat.
-func (f *finder) try(limit, enough, least, beat int64, from []*rung) (*rung, error) {
-	x := &rung{seeds: make([]*state, len(f.views))}
+func (f *finder) planViews(limit, target, least, incumbent int64, from []*rung) (*rung, error) {
+	x := &rung{seeds: make([]*candidate, len(f.views))}
 	for k, v := range f.views {
-		var seeds []*state
+		var seeds []*candidate
 		for _, r := range from {
 			if r.seeds[k] != nil {
 				seeds = append(seeds, r.seeds[k])
 			}
 		}
-		if x.best != nil && x.best.time <= enough {
+		if x.best != nil && x.best.time <= target {
 			if len(seeds) > 0 {
 				x.seeds[k] = seeds[0]
 			}
 			continue
 		}
-		made, at, err := v.plan(limit, enough, beat, seeds)
+		made, at, err := v.planWithin(limit, target, incumbent, seeds)
 		if err != nil {
 			return nil, err
 		}
 		x.seeds[k] = at
 		for _, y := range made {
-			if f.low == nil || y.pl.Footprint < f.low.pl.Footprint {
-				f.low = y
+			if f.smallest == nil || y.pl.Footprint < f.smallest.pl.Footprint {
+				f.smallest = y
 			}
 		}
 		x.consider(made, limit, least)
-		beat = min(beat, x.time())
+		incumbent = min(incumbent, x.time())
 	}
 	return x, nil
 }
 
 // consider takes the best of some plans that fit and are not faster than least, and remembers those that no other beats.
-func (x *rung) consider(made []*found, limit, least int64) {
+func (x *rung) consider(made []*outcome, limit, least int64) {
 	for _, y := range made {
 		if y.pl.Footprint <= limit && y.time >= least && better(y, x.best) {
 			x.best = y
 		}
-		if slices.ContainsFunc(x.all, func(z *found) bool { return z.pl.Footprint <= y.pl.Footprint && z.time <= y.time }) {
+		if slices.ContainsFunc(x.all, func(z *outcome) bool { return z.pl.Footprint <= y.pl.Footprint && z.time <= y.time }) {
 			continue
 		}
-		x.all = slices.DeleteFunc(slices.Clone(x.all), func(z *found) bool { return y.pl.Footprint <= z.pl.Footprint && y.time <= z.time })
+		x.all = slices.DeleteFunc(slices.Clone(x.all), func(z *outcome) bool { return y.pl.Footprint <= z.pl.Footprint && y.time <= z.time })
 		x.all = append(x.all, y)
 	}
 }

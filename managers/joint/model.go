@@ -15,29 +15,29 @@ type choice uint8
 const (
 	keep choice = iota
 	swap
-	drop    // recompute
-	discard // nothing in it is needed again; fixed from the start
+	recompute // recompute
+	discard   // nothing in it is needed again; fixed from the start
 )
 
 // gap is an idle interval of a buffer with what moving it costs.
 type gap struct {
-	buffer        plan.BufferID
-	after, before plan.OpID
-	ready         plan.OpID // the op that last wrote what it holds, -1 where none of the iteration did: a copy out need not wait for readers behind it
-	size          int64
-	out, in       int64 // time of the copies, in nanoseconds
-	redo          int64 // time of the ops that made the value, in nanoseconds; 0 unless mayDrop
-	canSwap       bool
-	canDrop       bool  // whatever else is absent
-	alone         int64 // time of the whole chain if nothing else is absent: the ops that made it and what has to run before them since it is gone by then
-	mayDrop       bool  // in some plan, perhaps
-	dead          bool
+	buffer                  plan.BufferID
+	after, before           plan.OpID
+	ready                   plan.OpID // the op that last wrote what it holds, -1 where none of the iteration did: a copy out need not wait for readers behind it
+	size                    int64
+	evictTime, prefetchTime int64 // time of the copies, in nanoseconds
+	producersTime           int64 // time of the ops that made the value, in nanoseconds; 0 unless mayDrop
+	canSwap                 bool
+	canRecompute            bool  // whatever else is absent
+	chainTime               int64 // time of the whole chain if nothing else is absent: the ops that made it and what has to run before them since it is gone by then
+	producersRerun          bool  // in some plan, perhaps
+	dead                    bool
 }
 
 // alternative is a slower way of computing an op that needs less workspace than the fastest.
-type alternative struct {
+type variant struct {
 	op           int32
-	way          uint8
+	index        uint8
 	saves, costs int64 // bytes, nanoseconds
 }
 
@@ -51,17 +51,17 @@ type model struct {
 	inline         bool  // there are no copy engines: copies are work of the first stream
 	saving, noting int64 // what hooks take where anything leaves memory and returns, and where anything runs again beside that
 
-	gaps     []gap
-	first    []int32 // gaps of buffer b are gaps[first[b]:first[b+1]], in order of time
-	byBefore []int32 // the gaps that can be absent, in order of before
-	makerAt  []int32 // the ops that made what gap g holds are maker[makerAt[g]:makerAt[g+1]], where it can be dropped
-	maker    []plan.OpID
-	choices  []int32 // the gaps that leave a choice, in order of index
-	writeAt  []int32 // the touches of buffer b that do more than read are write[writeAt[b]:writeAt[b+1]], in order of time
-	write    []plan.Touch
+	gaps       []gap
+	first      []int32 // gaps of buffer b are gaps[first[b]:first[b+1]], in order of time
+	byBefore   []int32 // the gaps that can be absent, in order of before
+	producerAt []int32 // the ops that made what gap g holds are maker[makerAt[g]:makerAt[g+1]], where it can be dropped
+	producer   []plan.OpID
+	choices    []int32 // the gaps that leave a choice, in order of index
+	writeAt    []int32 // the touches of buffer b that do more than read are write[writeAt[b]:writeAt[b+1]], in order of time
+	write      []plan.Touch
 
 	fast     []uint8 // of each op, its fastest variant
-	slower   []alternative
+	variants []variant
 	dur      []int64 // of each op, under the fastest variant
 	work     []int64 // of each op, bytes of its workspace under the fastest variant
 	issue    []int64 // of each op, when the host can have issued it
@@ -84,7 +84,7 @@ func compile(p *plan.Problem, set params) *model {
 	m := &model{p: p, set: set, n: len(p.Ops), k: p.Streams, inline: p.Hardware.NoEngines}
 	m.saving, m.noting = p.Hooks()
 	m.floor = p.MustReside().Total()
-	m.variants()
+	m.fastest()
 	m.writers()
 	m.findGaps()
 	m.loads()
@@ -93,7 +93,7 @@ func compile(p *plan.Problem, set params) *model {
 }
 
 // variants takes the fastest way of computing each op, the one with less workspace where two are equal.
-func (m *model) variants() {
+func (m *model) fastest() {
 	p := m.p
 	m.fast = make([]uint8, m.n)
 	m.dur, m.work, m.issue = make([]int64, m.n), make([]int64, m.n), make([]int64, m.n)
@@ -112,11 +112,11 @@ func (m *model) variants() {
 					best = k
 				}
 			}
-			m.dur[i], m.work[i] = m.variant(i, best)
+			m.dur[i], m.work[i] = m.variantCost(i, best)
 			m.fast[i] = uint8(best)
 			for k := range op.Variants {
-				if d, w := m.variant(i, k); w < m.work[i] {
-					m.slower = append(m.slower, alternative{op: int32(i), way: uint8(k), saves: m.work[i] - w, costs: d - m.dur[i]})
+				if d, w := m.variantCost(i, k); w < m.work[i] {
+					m.variants = append(m.variants, variant{op: int32(i), index: uint8(k), saves: m.work[i] - w, costs: d - m.dur[i]})
 				}
 			}
 		}
@@ -126,7 +126,7 @@ func (m *model) variants() {
 }
 
 // variant returns the time and the rounded workspace of op i computed the k-th way.
-func (m *model) variant(i, k int) (dur, work int64) {
+func (m *model) variantCost(i, k int) (dur, work int64) {
 	op := &m.p.Ops[i]
 	if len(op.Variants) == 0 {
 		return m.dur[i], m.work[i]
@@ -162,11 +162,11 @@ func (m *model) findGaps() {
 			g := gap{buffer: k.Buffer, after: k.After, before: k.Before, ready: m.writer(k.Buffer, k.After), size: size, dead: k.Dead}
 			if !k.Dead {
 				g.canSwap = true
-				g.out, g.in = p.Hardware.D2H.Time(size), p.Hardware.H2D.Time(size)
+				g.evictTime, g.prefetchTime = p.Hardware.D2H.Time(size), p.Hardware.H2D.Time(size)
 				if canDrop {
-					g.mayDrop = m.mayDrop(k.Buffer, k.Before)
-					if g.canDrop, _ = chains.Recomputable(k); g.canDrop && len(known) < m.set.chainsAlone {
-						g.alone, _, _ = chains.Cost(k, nil)
+					g.producersRerun = m.producersRerun(k.Buffer, k.Before)
+					if g.canRecompute, _ = chains.Recomputable(k); g.canRecompute && len(known) < m.set.chainsAlone {
+						g.chainTime, _, _ = chains.Cost(k, nil)
 					}
 				}
 			}
@@ -183,7 +183,7 @@ func (m *model) findGaps() {
 			m.choices = append(m.choices, int32(g))
 		}
 	}
-	m.makers()
+	m.producers()
 	slices.SortStableFunc(m.byBefore, func(a, b int32) int { return cmp.Compare(m.gaps[a].before, m.gaps[b].before) })
 }
 
@@ -203,8 +203,20 @@ func (m *model) writers() {
 // writesOf returns the touches of a buffer that do more than read.
 func (m *model) writesOf(b plan.BufferID) []plan.Touch { return m.write[m.writeAt[b]:m.writeAt[b+1]] }
 
+// writtenIn reports whether an op of [from, to) gives buffer b another value.
+func (m *model) writtenIn(b plan.BufferID, from, to plan.OpID) bool {
+	touches := m.writesOf(b)
+	k, _ := slices.BinarySearchFunc(touches, from, func(t plan.Touch, at plan.OpID) int { return cmp.Compare(t.Op, at) })
+	for ; k < len(touches) && touches[k].Op < to; k++ {
+		if touches[k].Mode.Writes() {
+			return true
+		}
+	}
+	return false
+}
+
 // mayDrop reports whether the ops that made what b holds before op at are known and can run again.
-func (m *model) mayDrop(b plan.BufferID, at plan.OpID) bool {
+func (m *model) producersRerun(b plan.BufferID, at plan.OpID) bool {
 	ops, ok := m.p.Producer(b, at)
 	for _, o := range ops {
 		ok = ok && m.p.Ops[o].Rerunnable
@@ -229,18 +241,18 @@ func (m *model) writer(b plan.BufferID, after plan.OpID) plan.OpID {
 }
 
 // makers lists who made what each gap holds, and adds up what running them again takes.
-func (m *model) makers() {
-	m.makerAt = make([]int32, len(m.gaps)+1)
+func (m *model) producers() {
+	m.producerAt = make([]int32, len(m.gaps)+1)
 	for g := range m.gaps {
-		if x := &m.gaps[g]; x.mayDrop {
+		if x := &m.gaps[g]; x.producersRerun {
 			ops, _ := m.p.Producer(x.buffer, x.before)
-			m.maker = append(m.maker, ops...)
+			m.producer = append(m.producer, ops...)
 			for _, o := range ops {
-				x.redo += m.dur[o] + m.p.Hardware.AgainTime
+				x.producersTime += m.dur[o] + m.p.Hardware.AgainTime
 			}
-			x.alone = max(x.alone, x.redo)
+			x.chainTime = max(x.chainTime, x.producersTime)
 		}
-		m.makerAt[g+1] = int32(len(m.maker))
+		m.producerAt[g+1] = int32(len(m.producer))
 	}
 }
 
@@ -293,14 +305,14 @@ func (m *model) loads() {
 func (m *model) leastLoad() {
 	delta := make([]int64, m.n+1)
 	for g := range m.gaps {
-		if x := &m.gaps[g]; x.canSwap || x.canDrop {
+		if x := &m.gaps[g]; x.canSwap || x.canRecompute {
 			delta[x.after+1] -= x.size
 			delta[x.before] += x.size
 		}
 	}
 	saved := make([]int64, m.n)
-	for i := range m.slower {
-		x := &m.slower[i]
+	for i := range m.variants {
+		x := &m.variants[i]
 		saved[x.op] = max(saved[x.op], x.saves)
 	}
 	var sum int64

@@ -34,7 +34,7 @@ func (f Portfolio) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*
 }
 
 // plant asks every seed for its plan, notes it, and searches on from those that can be searched on from.
-func (f *finder) plant(seeds []plan.Manager) {
+func (f *finder) askSeeds(seeds []plan.Manager) {
 	for _, seed := range seeds {
 		if f.ctx.Err() != nil {
 			return
@@ -45,7 +45,7 @@ func (f *finder) plant(seeds []plan.Manager) {
 		if err != nil || pl == nil || pl.Policy != nil || plan.Validate(f.p, pl) != nil {
 			continue // a manager that cannot serve this problem, or one whose footprint only a target knows
 		}
-		x := &found{pl: pl}
+		x := &outcome{pl: pl}
 		if f.r.Evaluator == nil {
 			x.time = f.perIteration(f.views[0].m.baseTime) // nothing tells plans apart but whether they fit
 		} else if me, err := f.r.Evaluator.Evaluate(f.ctx, f.p, pl); err == nil {
@@ -74,20 +74,20 @@ func (v *view) searchOn(pl *plan.Plan) {
 	s, m := v.s, v.m
 	limit := v.f.r.Budget
 	v.rnd = rand.New(rand.NewPCG(v.f.r.Seed, uint64(limit)))
-	v.enough = (v.f.bound(limit)+1)*int64(v.p.Iterations) - 1
-	for i := range s.limit {
-		s.limit[i] = limit
+	v.target = (v.f.bound(limit)+1)*int64(v.p.Iterations) - 1
+	for i := range s.memory.limit {
+		s.memory.limit[i] = limit
 	}
 	v.c.excess()
-	for g := range s.choice {
-		s.choice[g] = keep
+	for g := range s.setting.choice {
+		s.setting.choice[g] = keep
 	}
-	for i := range m.slower {
-		s.setWay(int(m.slower[i].op), m.fast[m.slower[i].op])
+	for i := range m.variants {
+		s.setting.setWay(int(m.variants[i].op), m.fast[m.variants[i].op])
 	}
-	for i := range m.slower {
-		if o := m.slower[i].op; pl.Variants != nil && pl.Variants[o] != m.fast[o] {
-			s.setWay(int(o), pl.Variants[o])
+	for i := range m.variants {
+		if o := m.variants[i].op; pl.Variants != nil && pl.Variants[o] != m.fast[o] {
+			s.setting.setWay(int(o), pl.Variants[o])
 		}
 	}
 	for k := range pl.Absences {
@@ -96,17 +96,17 @@ func (v *view) searchOn(pl *plan.Plan) {
 		switch {
 		case g < 0 || m.gaps[g].dead:
 		case x.How == plan.Swap && m.gaps[g].canSwap:
-			s.choice[g] = swap
-		case x.How == plan.Recompute && m.gaps[g].canDrop:
-			s.choice[g] = drop
+			s.setting.choice[g] = swap
+		case x.How == plan.Recompute && m.gaps[g].canRecompute:
+			s.setting.choice[g] = recompute
 		}
 	}
-	s.lead = 0
-	x := v.evaluate()
+	s.setting.lead = 0
+	x := v.estimate()
 	s.take(&x)
-	v.improve(&x, s.steps+v.f.share)
+	v.improve(&x, s.steps+v.f.rungWork)
 	s.set(&x)
-	if y, err := v.settle(limit, v.f.pack, math.MaxInt64); err == nil {
+	if y, err := v.realize(limit, v.f.pack, math.MaxInt64); err == nil {
 		v.f.note(y)
 	}
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // state is a candidate: choices, variants, and what their schedule came to.
-type state struct {
+type candidate struct {
 	choice []choice
 	way    []uint8
 	lead   float64
@@ -15,12 +15,12 @@ type state struct {
 	time   int64
 	price  prices // under which it was covered
 	cost   int64  // copies and recomputation, to tell equals apart
-	cut    int64  // by how much limits had to be lowered for its plan to fit, where that is known
-	rough  bool   // places for its plan were not searched for
+	margin int64  // by how much limits had to be lowered for its plan to fit, where that is known
+	greedy bool   // places for its plan were not searched for
 }
 
 // better reports whether a meets the limits better than b, or else is faster, or else does less.
-func (a *state) better(b *state) bool {
+func (a *candidate) better(b *candidate) bool {
 	if a.over != b.over {
 		return a.over < b.over
 	}
@@ -31,35 +31,35 @@ func (a *state) better(b *state) bool {
 }
 
 // choose sets what a candidate chose.
-func (s *schedule) choose(c *state) {
-	copy(s.choice, c.choice)
-	for i := range s.m.slower {
-		o := s.m.slower[i].op
-		s.setWay(int(o), c.way[o])
+func (s *schedule) choose(c *candidate) {
+	copy(s.setting.choice, c.choice)
+	for i := range s.m.variants {
+		o := s.m.variants[i].op
+		s.setting.setWay(int(o), c.way[o])
 	}
-	s.lead = c.lead
+	s.setting.lead = c.lead
 }
 
 // set makes the schedule of a candidate.
-func (s *schedule) set(c *state) {
+func (s *schedule) set(c *candidate) {
 	s.choose(c)
 	s.run()
 }
 
 // take copies the schedule's choices into a candidate.
-func (s *schedule) take(c *state) {
-	c.choice, c.way, c.lead = append(c.choice[:0], s.choice...), append(c.way[:0], s.way...), s.lead
+func (s *schedule) take(c *candidate) {
+	c.choice, c.way, c.lead = append(c.choice[:0], s.setting.choice...), append(c.way[:0], s.setting.way...), s.setting.lead
 }
 
-func (v *view) evaluate() state {
+func (v *view) estimate() candidate {
 	s := v.s
 	s.run()
-	x := state{over: s.over, time: s.time}
-	for _, g := range s.ins {
-		x.cost += v.m.gaps[g].out + v.m.gaps[g].in
+	x := candidate{over: s.over, time: s.queues.time}
+	for _, g := range s.prefetches.order {
+		x.cost += v.m.gaps[g].evictTime + v.m.gaps[g].prefetchTime
 	}
-	for i := range s.redo {
-		x.cost += s.redo[i]
+	for i := range s.chains.rerunTime {
+		x.cost += s.chains.rerunTime[i]
 	}
 	return x
 }
@@ -68,20 +68,20 @@ func (v *view) evaluate() state {
 var shares = []float64{0.2, 1, 0.03, 0.5, 0.1, 3, 0.35, 0, 0.75, 1.5}
 
 // done reports whether a candidate is as good as can be, or as need be.
-func (v *view) done(x *state) bool { return x != nil && x.over == 0 && x.time <= v.enough }
+func (v *view) good(x *candidate) bool { return x != nil && x.over == 0 && x.time <= v.target }
 
 // search looks for the best choices for the schedule's limits.
-func (v *view) search(seeds []*state, share int64) *state {
+func (v *view) search(seeds []*candidate, share int64) *candidate {
 	s, f := v.s, v.f
-	s.lead = 0
+	s.setting.lead = 0
 	v.c.forget()
-	var best *state
+	var best *candidate
 	began := s.steps
 	over := func() bool {
-		return best != nil && (s.steps-began > share/f.set.searchShare || v.done(best) || f.ctx.Err() != nil)
+		return best != nil && (s.steps-began > share/f.set.searchShare || v.good(best) || f.ctx.Err() != nil)
 	}
 	take := func(pr prices) {
-		x := v.evaluate()
+		x := v.estimate()
 		x.price = pr
 		if best == nil || x.better(best) {
 			s.take(&x)
@@ -99,24 +99,24 @@ func (v *view) search(seeds []*state, share int64) *state {
 		redo = -1
 	}
 	if !f.off.prices && !v.off.swap && f.p.HasTimes {
-		f.b.bound(slices.Max(s.limit), f.turns())
+		f.b.bound(slices.Max(s.memory.limit), f.turns())
 	}
 	for _, seed := range seeds { // as they are; and mended under the price that served them
 		s.choose(seed)
 		take(seed.price)
 		v.c.choose(seed.price, seed)
 		take(seed.price)
-		s.lead = 0
+		s.setting.lead = 0
 		try(seed.price)
 	}
-	if len(seeds) == 0 || !v.done(best) {
+	if len(seeds) == 0 || !v.good(best) {
 		v.sweep(try, redo)
 	}
 	if !f.off.prices {
 		pr := best.price
-		for _, pr := range []prices{pr, {link: pr.link + 0.3, redo: pr.redo, byExcess: pr.byExcess}, {link: pr.link / 2, redo: pr.redo, byExcess: !pr.byExcess}, {link: 1, redo: pr.redo, dual: &f.b.dual}} {
-			if pr.link < 0 || v.off.swap {
-				pr.link = -1
+		for _, pr := range []prices{pr, {copy: pr.copy + 0.3, recompute: pr.recompute, byExcess: pr.byExcess}, {copy: pr.copy / 2, recompute: pr.recompute, byExcess: !pr.byExcess}, {copy: 1, recompute: pr.recompute, dual: &f.b.dual}} {
+			if pr.copy < 0 || v.off.swap {
+				pr.copy = -1
 			}
 			if over() {
 				break
@@ -127,7 +127,7 @@ func (v *view) search(seeds []*state, share int64) *state {
 				if over() {
 					break
 				}
-				v.c.learn()
+				v.c.update()
 				try(pr)
 			}
 		}
@@ -144,12 +144,12 @@ func (v *view) sweep(try func(prices), redo float64) {
 	if !f.off.prices && !v.off.swap && f.p.HasTimes {
 		for _, share := range []float64{0.5, 0, 0.25, 0.7, 0.1, 0.4, 0.9, 0.6, 0.8, 0.15, 0.3} {
 			if !v.m.inline { // or there are no engines to fill
-				try(prices{link: 1, redo: redo, fill: true, split: v.c.quantile(share)})
+				try(prices{copy: 1, recompute: redo, fill: true, split: v.c.quantile(share)})
 			}
 		}
 		for _, scale := range []float64{1, 0.6, 1.6, 0.3, 3} {
-			try(prices{link: scale, redo: redo, dual: &f.b.dual})
-			try(prices{link: scale, redo: redo, dual: &f.b.dual, byExcess: true})
+			try(prices{copy: scale, recompute: redo, dual: &f.b.dual})
+			try(prices{copy: scale, recompute: redo, dual: &f.b.dual, byExcess: true})
 		}
 	}
 	for _, byExcess := range []bool{false, true} {
@@ -157,28 +157,28 @@ func (v *view) sweep(try func(prices), redo float64) {
 			if v.off.swap || f.off.prices && share != 1 {
 				continue
 			}
-			try(prices{link: share, redo: redo, byExcess: byExcess})
+			try(prices{copy: share, recompute: redo, byExcess: byExcess})
 		}
 		if redo > 0 {
-			try(prices{link: -1, redo: 1, byExcess: byExcess})
+			try(prices{copy: -1, recompute: 1, byExcess: byExcess})
 		}
 		if !v.off.swap {
-			try(prices{link: 1, redo: -1, byExcess: byExcess})
+			try(prices{copy: 1, recompute: -1, byExcess: byExcess})
 		}
 	}
 }
 
 // again mends a candidate after limits have been lowered here and there: it is covered anew at the price of copying that served best.
-func (v *view) again(old *state, work int64) *state {
+func (v *view) repair(old *candidate, work int64) *candidate {
 	s := v.s
 	s.choose(old)
-	x := v.evaluate()
+	x := v.estimate()
 	x.price = old.price
 	s.take(&x)
 	v.c.forget()
-	for _, from := range []*state{old, nil} {
+	for _, from := range []*candidate{old, nil} {
 		v.c.choose(old.price, from)
-		if y := v.evaluate(); y.better(&x) {
+		if y := v.estimate(); y.better(&x) {
 			y.price = old.price
 			s.take(&y)
 			x = y
@@ -202,7 +202,7 @@ type moves struct {
 	list     []int32 // gaps that can be treated in another way
 	byBefore []int32 // the same, in order of when they are needed again
 	slower   []int32 // of model.slower, ops that have another way
-	undo     []change
+	undone   []change
 	lead     float64
 }
 
@@ -211,12 +211,12 @@ func (v *view) moves() (w moves, ok bool) {
 	m := v.m
 	w.v = v
 	for _, g := range m.choices {
-		if x := &m.gaps[g]; v.c.sum[x.before] > v.c.sum[x.after+1] && (x.canDrop && !v.off.recompute || x.canSwap && !v.off.swap) {
+		if x := &m.gaps[g]; v.c.sum[x.before] > v.c.sum[x.after+1] && (x.canRecompute && !v.off.recompute || x.canSwap && !v.off.swap) {
 			w.list = append(w.list, g)
 		}
 	}
-	for i := range m.slower {
-		if o := m.slower[i].op; v.c.sum[o+1] > v.c.sum[o] {
+	for i := range m.variants {
+		if o := m.variants[i].op; v.c.sum[o+1] > v.c.sum[o] {
 			w.slower = append(w.slower, int32(i))
 		}
 	}
@@ -226,52 +226,52 @@ func (v *view) moves() (w moves, ok bool) {
 }
 
 func (w *moves) flip(g int32, to choice) {
-	if s := w.v.s; s.choice[g] != to {
-		w.undo = append(w.undo, change{g, uint8(s.choice[g])})
-		s.choice[g] = to
+	if s := w.v.s; s.setting.choice[g] != to {
+		w.undone = append(w.undone, change{g, uint8(s.setting.choice[g])})
+		s.setting.choice[g] = to
 	}
 }
 
 // change changes something at random.
-func (w *moves) change() {
+func (w *moves) random() {
 	v, s, m := w.v, w.v.s, w.v.m
 	list := w.list
-	w.undo, w.lead = w.undo[:0], s.lead
+	w.undone, w.lead = w.undone[:0], s.setting.lead
 	switch kind := v.rnd.IntN(16); {
 	case len(list) == 0 || kind == 0 && len(w.slower) > 0:
-		x := &m.slower[w.slower[v.rnd.IntN(len(w.slower))]]
-		w.undo = append(w.undo, change{int32(len(m.gaps)) + x.op, s.way[x.op]})
-		if s.way[x.op] == x.way {
-			s.setWay(int(x.op), m.fast[x.op])
+		x := &m.variants[w.slower[v.rnd.IntN(len(w.slower))]]
+		w.undone = append(w.undone, change{int32(len(m.gaps)) + x.op, s.setting.way[x.op]})
+		if s.setting.way[x.op] == x.index {
+			s.setting.setWay(int(x.op), m.fast[x.op])
 		} else {
-			s.setWay(int(x.op), x.way)
+			s.setting.setWay(int(x.op), x.index)
 		}
 	case kind == 1:
-		s.lead = float64(v.rnd.IntN(5)) / 4
+		s.setting.lead = float64(v.rnd.IntN(5)) / 4
 	case kind < 5: // one alone
 		g := list[v.rnd.IntN(len(list))]
 		w.flip(g, v.other(g))
 	case kind < 9: // one that compute waits for
-		g := v.waitedFor(list)
+		g := v.waited(list)
 		w.flip(g, v.other(g))
 	case kind < 12: // neighbours in time alike
 		n := 2 + v.rnd.IntN(8<<v.rnd.IntN(4))
 		from := v.rnd.IntN(len(w.byBefore))
 		to := v.other(w.byBefore[from])
 		for _, g := range w.byBefore[from:min(from+n, len(w.byBefore))] {
-			if x := &m.gaps[g]; to == keep || to == swap && x.canSwap || to == drop && x.canDrop {
+			if x := &m.gaps[g]; to == keep || to == swap && x.canSwap || to == recompute && x.canRecompute {
 				w.flip(g, to)
 			}
 		}
 	default: // one comes, one goes
 		g, h := list[v.rnd.IntN(len(list))], list[v.rnd.IntN(len(list))]
 		for range 20 {
-			if (s.choice[h] == keep) != (s.choice[g] == keep) {
+			if (s.setting.choice[h] == keep) != (s.setting.choice[g] == keep) {
 				break
 			}
 			h = list[v.rnd.IntN(len(list))]
 		}
-		if s.choice[g] == keep {
+		if s.setting.choice[g] == keep {
 			g, h = h, g
 		}
 		w.flip(g, keep)
@@ -282,20 +282,20 @@ func (w *moves) change() {
 }
 
 // back undoes the last change.
-func (w *moves) back() {
+func (w *moves) undo() {
 	s := w.v.s
-	for k := len(w.undo) - 1; k >= 0; k-- {
-		if u := w.undo[k]; int(u.index) < len(w.v.m.gaps) {
-			s.choice[u.index] = choice(u.was)
+	for k := len(w.undone) - 1; k >= 0; k-- {
+		if u := w.undone[k]; int(u.index) < len(w.v.m.gaps) {
+			s.setting.choice[u.index] = choice(u.was)
 		} else {
-			s.setWay(int(u.index)-len(w.v.m.gaps), u.was)
+			s.setting.setWay(int(u.index)-len(w.v.m.gaps), u.was)
 		}
 	}
-	s.lead = w.lead
+	s.setting.lead = w.lead
 }
 
 // improve changes choices a few at a time and keeps what is no worse; at first also what is a little worse.
-func (v *view) improve(best *state, until int64) {
+func (v *view) improve(best *candidate, until int64) {
 	s := v.s
 	w, ok := v.moves()
 	if !ok {
@@ -305,13 +305,13 @@ func (v *view) improve(best *state, until int64) {
 	now := *best
 	now.choice, now.way = nil, nil
 	began := s.steps
-	for k := 0; s.steps < until && !v.done(best); k++ {
+	for k := 0; s.steps < until && !v.good(best); k++ {
 		if k%16 == 0 && v.f.ctx.Err() != nil {
 			break
 		}
 		slack := v.f.set.slack * (1 - 2*float64(s.steps-began)/float64(until-began))
-		w.change()
-		x := v.evaluate()
+		w.random()
+		x := v.estimate()
 		if x.over < now.over || x.over == now.over && (x.time < now.time || x.time == now.time && x.cost <= now.cost ||
 			slack > 0 && float64(x.time) < float64(best.time)*(1+slack)) {
 			now = x
@@ -321,13 +321,13 @@ func (v *view) improve(best *state, until int64) {
 			}
 			continue
 		}
-		w.back()
+		w.undo()
 	}
 }
 
 // polish improves a plan that fits by what it measures, where what it measures is not what its schedule promised: with several streams memory that is used
 // again makes streams wait for each other, which no schedule by positions can tell. Candidates whose schedule alone loses are not placed.
-func (v *view) polish(best *found, at *state, limit int64) (*found, error) {
+func (v *view) polish(best *outcome, at *candidate, limit int64) (*outcome, error) {
 	s := v.s
 	promise := v.f.perIteration(at.time)
 	if v.f.r.Evaluator == nil || !v.f.grid.probes || v.f.off.search || best.time-promise <= promise/v.f.set.interference {
@@ -338,10 +338,10 @@ func (v *view) polish(best *found, at *state, limit int64) (*found, error) {
 		return best, nil
 	}
 	s.set(at)
-	until := s.steps + v.f.share/int64(len(v.f.views))/v.f.set.polishing
-	for s.steps < until && v.f.ctx.Err() == nil && best.time*int64(v.p.Iterations) > v.enough {
-		w.change()
-		x := v.evaluate()
+	until := s.steps + v.f.rungWork/int64(len(v.f.views))/v.f.set.polishing
+	for s.steps < until && v.f.ctx.Err() == nil && best.time*int64(v.p.Iterations) > v.target {
+		w.random()
+		x := v.estimate()
 		if x.over == 0 && v.f.perIteration(x.time) < best.time {
 			pl, err := v.assemble(true)
 			if err != nil {
@@ -356,21 +356,21 @@ func (v *view) polish(best *found, at *state, limit int64) (*found, error) {
 				continue
 			}
 		}
-		w.back()
+		w.undo()
 	}
 	return best, nil
 }
 
 // waitedFor returns a gap whose copies some op of the last schedule waits for, or any gap where none waits.
-func (v *view) waitedFor(list []int32) int32 {
+func (v *view) waited(list []int32) int32 {
 	s, m := v.s, v.m
-	if s.stall > 0 && len(s.ins) > 0 {
-		left := v.rnd.Int64N(s.stall)
+	if s.queues.stall > 0 && len(s.prefetches.order) > 0 {
+		left := v.rnd.Int64N(s.queues.stall)
 		for i := range m.n {
-			if left -= s.wait[i]; left < 0 {
+			if left -= s.queues.wait[i]; left < 0 {
 				// A copy back that is due about here, or one that left before.
 				for range 8 {
-					g := s.ins[v.rnd.IntN(len(s.ins))]
+					g := s.prefetches.order[v.rnd.IntN(len(s.prefetches.order))]
 					if x := &m.gaps[g]; int(x.after) < i && i <= int(x.before) {
 						return g
 					}
@@ -391,12 +391,12 @@ func (v *view) other(g int32) choice {
 		ways[n] = swap
 		n++
 	}
-	if x.canDrop && !v.off.recompute {
-		ways[n] = drop
+	if x.canRecompute && !v.off.recompute {
+		ways[n] = recompute
 		n++
 	}
 	for range 8 {
-		if w := ways[v.rnd.IntN(n)]; w != v.s.choice[g] {
+		if w := ways[v.rnd.IntN(n)]; w != v.s.setting.choice[g] {
 			return w
 		}
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/managers/plan/plantest"
-	"github.com/gmemtop/gmemtop/managers/recompute"
+	rivals "github.com/gmemtop/gmemtop/managers/recompute"
 	"github.com/gmemtop/gmemtop/replay/sim"
 )
 
@@ -133,7 +133,7 @@ func TestWithoutEnginesJointBeatsRecomputeManagers(t *testing.T) {
 			if pl.Footprint > budget {
 				t.Errorf("%s, %d %%: %d bytes do not fit into %d", name, percent, pl.Footprint, budget)
 			}
-			for _, other := range recompute.All() {
+			for _, other := range rivals.All() {
 				theirs, err := other.Plan(context.Background(), p, plan.Request{Budget: budget, Work: 50, Evaluator: sim.Simulator{}})
 				if errors.As(err, new(*plan.Unavailable)) || err == nil && (theirs.Policy != nil || theirs.Footprint > budget) {
 					continue

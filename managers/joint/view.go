@@ -20,15 +20,15 @@ type view struct {
 	c       *cover
 	rnd     *rand.Rand
 	until   int64 // the counted work at which the search for the limit at hand ends
-	enough  int64 // a step time that cannot or need not be undercut
-	rough   bool  // the last plan has too many instances for a search for places
+	target  int64 // a step time that cannot or need not be undercut
+	greedy  bool  // the last plan has too many instances for a search for places
 	off     mechanisms
 }
 
 func (f *finder) newView(p *plan.Problem, m *model, section int64, off mechanisms) *view {
 	v := &view{f: f, p: p, section: section, m: m, off: off}
 	v.s = newSchedule(m)
-	v.s.noSwap = off.swap
+	v.s.chains.noSwap = off.swap
 	v.c = newCover(v.s)
 	v.c.noDrop = off.recompute
 	return v
@@ -53,37 +53,37 @@ func (f *finder) newView(p *plan.Problem, m *model, section int64, off mechanism
 // was too small, and the last too large); hard packing of every candidate (ten times the planning time, most of it spent on those that lose).
 
 // plan plans for one limit, from seeds where there are some, else from nothing. A plan that fits and takes so long as beat is known.
-func (v *view) plan(limit, enough, beat int64, seeds []*state) ([]*found, *state, error) {
+func (v *view) planWithin(limit, target, incumbent int64, seeds []*candidate) ([]*outcome, *candidate, error) {
 	s, rounds := v.s, v.f.grid.rounds
 	v.rnd = rand.New(rand.NewPCG(v.f.r.Seed, uint64(limit)))
-	v.enough = enough*int64(v.p.Iterations) + int64(v.p.Iterations) - 1
-	var cut int64                                              // by how much limits are lowered, since addresses take the plan above them
-	missed, fitted := int64(0), int64(-1)                      // the cuts that were too little and enough, the latter -1 where none was
+	v.target = target*int64(v.p.Iterations) + int64(v.p.Iterations) - 1
+	var margin int64                                           // by how much limits are lowered, since addresses take the plan above them
+	tooLittle, sufficient := int64(0), int64(-1)               // the cuts that were too little and enough, the latter -1 where none was
 	step := max(limit-v.m.persistent, 0) / v.f.set.marginSteps // the most by which it grows at first
-	near := step / v.f.set.nearMargins                         // how close to each other the two need come
+	tolerance := step / v.f.set.nearMargins                    // how close to each other the two need come
 	last := false                                              // limits are as low as can be
-	warm, rough := leastCut(seeds)                             // the cut that did for the neighbours, to begin with
-	if rough {
-		cut, near = warm, step
+	seedMargin, greedy := leastMargin(seeds)                   // the cut that did for the neighbours, to begin with
+	if greedy {
+		margin, tolerance = seedMargin, step
 	}
-	v.lower(limit, cut)
-	share := v.f.share / int64(len(v.f.views))
+	v.applyMargin(limit, margin)
+	share := v.f.rungWork / int64(len(v.f.views))
 	v.until = s.steps + share
 	first := v.search(seeds, share)
 	at := first
-	var best *found // that fits
-	var made []*found
-	first.cut = warm
+	var best *outcome // that fits
+	var made []*outcome
+	first.margin = seedMargin
 	defer func() {
-		if fitted > 0 && fitted < limit {
-			first.cut = fitted
+		if sufficient > 0 && sufficient < limit {
+			first.margin = sufficient
 		}
 	}()
 	for round := range rounds {
 		if round > 0 {
-			at = v.again(at, share/v.f.grid.mend)
+			at = v.repair(at, share/v.f.grid.mend)
 		}
-		if beat < math.MaxInt64 && v.loses(at, beat) {
+		if incumbent < math.MaxInt64 && v.hopeless(at, incumbent) {
 			break
 		}
 		s.set(at)
@@ -91,114 +91,114 @@ func (v *view) plan(limit, enough, beat int64, seeds []*state) ([]*found, *state
 		if round == 0 { // without slack a search for places is mostly in vain
 			work /= v.f.set.firstPack
 		}
-		x, err := v.settle(limit, work, beat)
+		x, err := v.realize(limit, work, incumbent)
 		if err != nil {
 			return nil, nil, err
 		}
-		if first.rough = v.rough; v.rough {
-			near = step
+		if first.greedy = v.greedy; v.greedy {
+			tolerance = step
 		}
 		miss := x.pl.Footprint - limit
-		if miss <= 0 && v.f.perIteration(at.time) <= beat {
+		if miss <= 0 && v.f.perIteration(at.time) <= incumbent {
 			if x, err = v.polish(x, at, limit); err != nil {
 				return nil, nil, err
 			}
 		}
 		made = append(made, x)
 		if miss <= 0 && better(x, best) {
-			best, beat = x, min(beat, x.time)
+			best, incumbent = x, min(incumbent, x.time)
 		}
-		if v.f.off.feedback || miss <= 0 && (cut == 0 || best.time <= enough) {
+		if v.f.off.feedback || miss <= 0 && (margin == 0 || best.time <= target) {
 			break
 		}
 		switch {
 		case miss <= 0: // perhaps less would have done
-			fitted = cut
-		case fitted >= 0:
-			missed = cut
-		case last || beat < math.MaxInt64 && at.over > 0 && cut-missed <= near:
+			sufficient = margin
+		case sufficient >= 0:
+			tooLittle = margin
+		case last || incumbent < math.MaxInt64 && at.over > 0 && margin-tooLittle <= tolerance:
 			return made, first, nil
-		case at.over > 0 && cut-missed <= near: // the choices cannot follow
+		case at.over > 0 && margin-tooLittle <= tolerance: // the choices cannot follow
 			last = true
 		case at.over > 0: // nor so far
-			cut = (missed + cut) / 2
-		case warm > cut && (round < rounds-2 || warm > miss):
-			missed, cut = cut, warm
-		case v.rough && round < rounds-2: // about as much is wasted under the next limits
-			missed = cut
-			cut += miss
-		case round < 2 && warm == 0 && v.m.n <= v.f.set.tightenOps:
+			margin = (tooLittle + margin) / 2
+		case seedMargin > margin && (round < rounds-2 || seedMargin > miss):
+			tooLittle, margin = margin, seedMargin
+		case v.greedy && round < rounds-2: // about as much is wasted under the next limits
+			tooLittle = margin
+			margin += miss
+		case round < 2 && seedMargin == 0 && v.m.n <= v.f.set.tightenOps:
 			v.tighten(x.pl, limit)
 			continue
 		case round == rounds-2: // the last that there is time for: all of what sticks out
-			missed = cut
-			cut += miss + step
+			tooLittle = margin
+			margin += miss + step
 		default:
-			missed = cut
-			cut += cut + min(miss/2, step)
+			tooLittle = margin
+			margin += margin + min(miss/2, step)
 		}
-		if fitted >= 0 {
-			if fitted-missed <= near || v.rough && round == rounds-2 && miss <= 0 && -miss <= 2*step { // the last is not spent on so little
+		if sufficient >= 0 {
+			if sufficient-tooLittle <= tolerance || v.greedy && round == rounds-2 && miss <= 0 && -miss <= 2*step { // the last is not spent on so little
 				break
 			}
-			cut = (missed + fitted) / 2
-			if v.rough && fitted+miss > cut && miss <= 0 { // halfway is farther than what was left over
-				cut = fitted + miss
+			margin = (tooLittle + sufficient) / 2
+			if v.greedy && sufficient+miss > margin && miss <= 0 { // halfway is farther than what was left over
+				margin = sufficient + miss
 			}
 		}
-		if last = last || beat == math.MaxInt64 && round == rounds-2; last && fitted < 0 {
-			cut = limit
+		if last = last || incumbent == math.MaxInt64 && round == rounds-2; last && sufficient < 0 {
+			margin = limit
 		}
-		v.lower(limit, cut)
+		v.applyMargin(limit, margin)
 	}
 	return made, first, nil
 }
 
 // lower sets the limits that choices have to meet below the one that addresses have to, by so much, as far as choices can follow.
-func (v *view) lower(limit, cut int64) {
-	for i := range v.s.limit {
-		v.s.limit[i] = limit
+func (v *view) applyMargin(limit, cut int64) {
+	for i := range v.s.memory.limit {
+		v.s.memory.limit[i] = limit
 		if cut > 0 && i < v.m.n {
-			v.s.limit[i] = max(limit-cut, v.m.least[i])
+			v.s.memory.limit[i] = max(limit-cut, v.m.least[i])
 		}
 	}
 }
 
 // leastCut returns the least by which limits had to be lowered for one of the seeds to fit, 0 where nothing is known, and whether that was by rough places.
-func leastCut(seeds []*state) (cut int64, rough bool) {
+func leastMargin(seeds []*candidate) (cut int64, rough bool) {
 	for _, x := range seeds {
-		if cut == 0 || x.cut > 0 && x.cut < cut {
-			cut, rough = x.cut, x.rough
+		if cut == 0 || x.margin > 0 && x.margin < cut {
+			cut, rough = x.margin, x.greedy
 		}
 	}
 	return cut, rough
 }
 
 // loses reports whether a candidate is slower than a plan that is known, with an allowance for what the schedule overrates.
-func (v *view) loses(x *state, beat int64) bool {
-	return v.f.perIteration(x.time)-beat > beat/v.f.set.overrated
+func (v *view) hopeless(x *candidate, incumbent int64) bool {
+	return v.f.perIteration(x.time)-incumbent > incumbent/v.f.set.overrated
 }
 
 // settle assembles, places and measures the schedule at hand: packed by classes, and by search of so much work where that is of use; where that fits and addresses cost time, in other ways too,
 // among them such that leave memory alone for a while before it is used again, for as long as the limit allows; unless a plan is known that beats it anyhow.
-func (v *view) settle(limit, work, beat int64) (*found, error) {
+func (v *view) realize(limit, work, incumbent int64) (*outcome, error) {
 	pl, err := v.assemble(true)
 	if err != nil {
 		return nil, err
 	}
 	opt := place.Options{Rule: place.Tight, Capacity: limit, Seed: v.f.r.Seed, Work: work}
-	v.rough = v.f.pack < place.LeastSteps*int64(len(pl.Instances))
+	v.greedy = v.f.pack < place.LeastSteps*int64(len(pl.Instances))
 	switch live, _ := pl.PeakLive(); {
 	case len(v.m.choices) == 0: // places are all there is to choose
 		opt.Rule, opt.Work = place.Search, 0
 	case v.f.off.packing:
 		opt.Rule = place.BestFit
-	case v.rough, live > limit: // no search finds places
+	case v.greedy, live > limit: // no search finds places
 		opt.Rule = place.Classes
 	}
 	best, err := v.measured(pl, opt)
-	estimate := v.f.perIteration(v.s.time)
-	if err != nil || !v.f.grid.probes || best.pl.Footprint > limit || estimate > beat {
+	estimate := v.f.perIteration(v.s.queues.time)
+	if err != nil || !v.f.grid.probes || best.pl.Footprint > limit || estimate > incumbent {
 		return best, err
 	}
 	others := []place.Options{{Rule: place.BestFit}, {Rule: place.FirstFit}}
@@ -239,12 +239,12 @@ func (v *view) assemble(discards bool) (*plan.Plan, error) {
 }
 
 // measured places a plan and measures it.
-func (v *view) measured(pl *plan.Plan, opt place.Options) (*found, error) {
+func (v *view) measured(pl *plan.Plan, opt place.Options) (*outcome, error) {
 	if _, err := place.Place(v.f.ctx, v.p, pl, opt); err != nil {
 		return nil, err
 	}
 	v.s.steps += v.f.set.placing * int64(len(pl.Steps))
-	x := &found{pl: pl, time: v.f.perIteration(v.s.time)}
+	x := &outcome{pl: pl, time: v.f.perIteration(v.s.queues.time)}
 	if v.f.r.Evaluator != nil {
 		me, err := v.f.r.Evaluator.Evaluate(v.f.ctx, v.f.p, pl)
 		if err != nil {
@@ -252,8 +252,8 @@ func (v *view) measured(pl *plan.Plan, opt place.Options) (*found, error) {
 		}
 		x.time = me.StepTime
 	}
-	if f := v.f; (f.r.Budget == 0 || pl.Footprint <= f.r.Budget) && better(x, f.met) {
-		f.met = x
+	if f := v.f; (f.r.Budget == 0 || pl.Footprint <= f.r.Budget) && better(x, f.interim) {
+		f.interim = x
 	}
 	return x, nil
 }
@@ -279,6 +279,6 @@ func (v *view) tighten(pl *plan.Plan, limit int64) {
 		}
 	}
 	for o := range v.p.Ops {
-		v.s.limit[o] = max(v.s.limit[o]-above[o], v.m.least[o])
+		v.s.memory.limit[o] = max(v.s.memory.limit[o]-above[o], v.m.least[o])
 	}
 }

@@ -1,0 +1,293 @@
+package joint
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/gmemtop/gmemtop/managers/plan"
+)
+
+// CHAINESSAY
+type chains struct {
+	m        *model
+	setting  *setting
+	absences *absences
+	memory   *memory
+	steps    *int64 // counted work
+	noSwap   bool   // swapping is switched off
+
+	reruns    []rerun
+	ops       []plan.OpID // of all reruns
+	rerunTime []int64     // of each position, time of its rerun
+	visited   int         // ops looked at for chains
+
+	// Of the rerun at hand.
+	epoch    int32
+	opEpoch  []int32 // of each op, the stamp of the chain that it is in
+	lastUse  []int32 // of each buffer, its last use in the chain
+	useEpoch []int32
+	targets  []int32
+	retained []int32
+	early    []int32
+	unmet    []need
+	freed    []int64 // of each op of a chain, bytes of what it is the last to use
+}
+
+// rerun is a chain before position at: ops[from:to].
+type rerun struct {
+	at       plan.OpID
+	from, to int32
+}
+
+// need is a value that a chain has to have: what buffer holds just before op at.
+type need struct {
+	buffer plan.BufferID
+	at     plan.OpID
+}
+
+// rerunAll places a rerun before every op that needs something dropped and not yet back, in order of time.
+func (c *chains) place() {
+	m := c.m
+	for k := 0; k < len(m.byBefore); {
+		at := m.gaps[m.byBefore[k]].before
+		c.targets = c.targets[:0]
+		for ; k < len(m.byBefore) && m.gaps[m.byBefore[k]].before == at; k++ {
+			if g := m.byBefore[k]; c.absences.how[g] == recompute && c.absences.fetch[g] == at {
+				c.targets = append(c.targets, g)
+			}
+		}
+		if len(c.targets) > 0 {
+			c.placeAt(at)
+		}
+	}
+}
+
+// rerunAt brings the targets back before op at. A target whose chain cannot be run is kept after all.
+func (c *chains) placeAt(at plan.OpID) {
+	from := int32(len(c.ops))
+	c.epoch++
+	c.early = c.early[:0]
+	for _, g := range c.targets {
+		size, pulls := len(c.ops), len(c.early)
+		if !c.collect(c.m.gaps[g].buffer, at, from) {
+			for _, o := range c.ops[size:] {
+				c.opEpoch[o] = 0
+			}
+			c.ops, c.early = c.ops[:size], c.early[:pulls]
+			c.fallBack(g)
+		}
+	}
+	if int32(len(c.ops)) == from {
+		return
+	}
+	for k, g := range c.early { // what a chain reads and was to come back later comes back in time for it
+		if c.absences.due[g] <= at {
+			c.early[k] = -1 // twice in the list
+			continue
+		}
+		c.memory.holdThroughout(c.m.gaps[g].size, at, c.absences.due[g])
+		c.absences.due[g], c.absences.fetch[g] = at, at
+	}
+	chain := c.ops[from:]
+	slices.Sort(chain)
+	c.retain(at, chain)
+	for {
+		c.memory.rerunPeak[at] = c.chainPeak(at, chain)
+		if c.memory.rerunPeak[at] <= c.memory.limit[at] || len(c.retained) == 0 {
+			break
+		}
+		g := c.retained[len(c.retained)-1] // the one needed last goes again
+		c.retained = c.retained[:len(c.retained)-1]
+		x := &c.m.gaps[g]
+		c.memory.hold(-x.size, at, x.before)
+		c.absences.fetch[g] = x.before
+	}
+	if c.memory.rerunPeak[at] > c.memory.limit[at] && c.fallBackToSwap(at, from) {
+		return
+	}
+	c.reruns = append(c.reruns, rerun{at, from, int32(len(c.ops))})
+	for _, o := range chain {
+		c.rerunTime[at] += c.setting.dur[o] + c.m.p.Hardware.AgainTime
+	}
+}
+
+// swapInstead gives up a rerun that needs more memory than there is, where all that it was to bring back can be swapped.
+func (c *chains) fallBackToSwap(at plan.OpID, from int32) bool {
+	if c.noSwap {
+		return false
+	}
+	for _, g := range c.targets {
+		if !c.m.gaps[g].canSwap {
+			return false
+		}
+	}
+	for _, g := range c.early {
+		if g >= 0 {
+			x := &c.m.gaps[g]
+			c.memory.holdThroughout(-x.size, at, x.before)
+			c.absences.due[g], c.absences.fetch[g] = x.before, x.before
+		}
+	}
+	for _, g := range c.targets {
+		if c.absences.how[g] == recompute {
+			c.absences.how[g] = swap
+		}
+	}
+	c.ops, c.memory.rerunPeak[at] = c.ops[:from], 0
+	return true
+}
+
+// instead treats gap g, whose chain cannot be run, in another way: swapped where it can be, else kept after all.
+func (c *chains) fallBack(g int32) {
+	x := &c.m.gaps[g]
+	if x.canSwap && !c.noSwap {
+		c.absences.how[g] = swap
+		return
+	}
+	c.absences.how[g] = keep
+	c.memory.hold(x.size, x.after+1, x.before)
+}
+
+// chain adds to the rerun at position at the ops that make the value which b holds there. Its ops begin at from.
+func (c *chains) collect(b plan.BufferID, at plan.OpID, from int32) bool {
+	p := c.m.p
+	c.unmet = append(c.unmet[:0], need{b, at})
+	for len(c.unmet) > 0 {
+		w := c.unmet[len(c.unmet)-1]
+		c.unmet = c.unmet[:len(c.unmet)-1]
+		touches := c.m.writesOf(w.buffer)
+		buf := &p.Buffers[w.buffer]
+		thisIteration := buf.Life == plan.Carried && w.at >= buf.Start // its value is of this iteration
+		k, _ := slices.BinarySearchFunc(touches, w.at, func(t plan.Touch, at plan.OpID) int { return cmp.Compare(t.Op, at) })
+		found := false
+		for k--; k >= 0 && !found; k-- {
+			t := touches[k]
+			if thisIteration && t.Op < buf.Start || t.Mode == plan.Use {
+				return false
+			}
+			found = t.Mode == plan.Write
+			if c.opEpoch[t.Op] == c.epoch {
+				continue
+			}
+			if !p.Ops[t.Op].Rerunnable || len(c.ops)-int(from) >= c.m.set.longestChain || c.visited > c.m.set.mostLooked*c.m.n {
+				return false
+			}
+			c.opEpoch[t.Op] = c.epoch
+			c.visited++
+			c.ops = append(c.ops, t.Op)
+			if !c.require(t.Op, at) {
+				return false
+			}
+		}
+		if !found {
+			return false
+		}
+	}
+	return true
+}
+
+// reads asks for what op o reads if it runs again before op at, and checks that it overwrites nothing that is there.
+func (c *chains) require(o, at plan.OpID) bool {
+	p := c.m.p
+	*c.steps += 4 * int64(len(p.AccessesOf(o)))
+	for _, a := range p.AccessesOf(o) {
+		there, g := c.absences.present(a.Buffer, at)
+		if !there && g >= 0 && c.absences.how[g] == swap { // made again as scratch, unless pulled: its first stay must be over
+			c.absences.evictBy[g] = min(c.absences.evictBy[g], at)
+		}
+		switch {
+		case there && a.Mode == plan.Read:
+			if c.m.writtenIn(a.Buffer, o, at) {
+				return false
+			}
+		case there && a.Mode == plan.Write:
+			if c.m.writtenIn(a.Buffer, o+1, at) {
+				return false
+			}
+		case there:
+			return false
+		case !a.Mode.Reads():
+		case g >= 0 && c.absences.how[g] == swap && !c.m.writtenIn(a.Buffer, o, at) && a.Mode == plan.Read && c.memory.fits(c.m.gaps[g].size, at, c.absences.due[g]):
+			c.early = append(c.early, g)
+		default:
+			c.unmet = append(c.unmet, need{a.Buffer, o})
+		}
+	}
+	return true
+}
+
+// keepMade decides what of a chain's results stays for its own use: what is dropped, has its value, and fits until then.
+func (c *chains) retain(at plan.OpID, chain []plan.OpID) {
+	m, p := c.m, c.m.p
+	c.retained = c.retained[:0]
+	for _, o := range chain {
+		for _, a := range p.AccessesOf(o) {
+			if !a.Mode.Writes() {
+				continue
+			}
+			there, g := c.absences.present(a.Buffer, at)
+			if there || g < 0 || c.absences.how[g] != recompute || m.gaps[g].before == at || m.gaps[g].after+1 >= at || int(m.gaps[g].before-at) > m.set.farthestKeep || c.m.writtenIn(a.Buffer, o+1, at) {
+				continue
+			}
+			c.retained = append(c.retained, g)
+		}
+	}
+	slices.SortFunc(c.retained, func(a, b int32) int {
+		return cmp.Or(cmp.Compare(m.gaps[a].before, m.gaps[b].before), cmp.Compare(a, b))
+	})
+	c.retained = slices.Compact(c.retained)
+	kept := c.retained[:0]
+	for _, g := range c.retained {
+		x := &m.gaps[g]
+		if c.memory.fits(x.size, at, x.before) {
+			c.memory.hold(x.size, at, x.before)
+			c.absences.fetch[g] = at
+			kept = append(kept, g)
+		}
+	}
+	c.retained = kept
+}
+
+// chainPeak returns the most bytes in memory while the chain runs before op at.
+func (c *chains) chainPeak(at plan.OpID, chain []plan.OpID) int64 {
+	m, p := c.m, c.m.p
+	live := c.memory.load[at] - m.born[at] - (c.setting.work[at] - m.work[at])
+	for _, g := range c.targets {
+		if c.absences.how[g] == recompute {
+			live -= m.gaps[g].size
+		}
+	}
+	for _, g := range c.retained {
+		live -= m.gaps[g].size
+	}
+	for k, o := range chain {
+		for _, a := range p.AccessesOf(o) {
+			c.lastUse[a.Buffer] = int32(k)
+		}
+	}
+	c.epoch++ // marks of buffers that the chain has made; those of ops have served
+	peak := live
+	c.freed = slices.Grow(c.freed[:0], len(chain))[:len(chain)]
+	clear(c.freed)
+	for k, o := range chain {
+		for _, a := range p.AccessesOf(o) {
+			if c.useEpoch[a.Buffer] == c.epoch {
+				continue
+			}
+			there, g := c.absences.present(a.Buffer, at)
+			if there {
+				continue
+			}
+			kept := g >= 0 && c.absences.how[g] == recompute && c.absences.fetch[g] == at
+			c.useEpoch[a.Buffer] = c.epoch
+			size := p.Rounded(a.Buffer)
+			live += size
+			if !kept {
+				c.freed[c.lastUse[a.Buffer]] += size
+			}
+		}
+		peak = max(peak, live+c.setting.work[o])
+		live -= c.freed[k]
+	}
+	return peak
+}

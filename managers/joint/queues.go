@@ -1,0 +1,204 @@
+package joint
+
+import "github.com/gmemtop/gmemtop/managers/plan"
+
+// QUEUEESSAY
+type queues struct {
+	m          *model
+	setting    *setting
+	absences   *absences
+	memory     *memory
+	chains     *chains
+	prefetches *prefetches
+
+	clock      []int64 // of each position, when all ops before it are done
+	start, end []int64 // of each op
+	evicted    []int64 // of each swap
+	prefetched []int64
+	wait       []int64 // of each position, how long compute stands still there
+	stall      int64   // all of wait
+	time       int64   // when all is done
+	ready      []int64 // of each stream, when it is free
+	evictions  lists   // the swaps, by the op behind which they leave
+	pending    []int32 // copies out whose memory is not given back yet
+}
+
+// nominal works out when compute comes to each position if no copy is ever waited for.
+func (qs *queues) nominal() {
+	m := qs.m
+	if m.k == 1 {
+		var t int64
+		for i := range m.n {
+			qs.clock[i] = t
+			t = max(t+qs.chains.rerunTime[i], m.issue[i])
+			qs.start[i] = t
+			t += qs.setting.dur[i]
+			qs.end[i] = t
+		}
+		qs.clock[m.n] = t
+		return
+	}
+	clear(qs.ready)
+	var all int64
+	for i := range m.n {
+		qs.clock[i] = all
+		qs.begin(i)
+		all = max(all, qs.end[i])
+	}
+	qs.clock[m.n] = all
+}
+
+// begin gives op i its times on its stream.
+func (qs *queues) begin(i int) {
+	m := qs.m
+	q := m.p.Ops[i].Stream
+	if qs.chains.rerunTime[i] > 0 { // the chain runs on its ops' own streams: taken as the op's
+		qs.ready[q] += qs.chains.rerunTime[i]
+	}
+	t := max(qs.ready[q], m.issue[i])
+	for _, d := range m.dep[m.depAt[i]:m.depAt[i+1]] {
+		t = max(t, qs.end[d])
+	}
+	qs.start[i], qs.end[i] = t, t+qs.setting.dur[i]
+	qs.ready[q] = qs.end[i]
+}
+
+// forward walks the iteration once with all queues, and releases what has been copied out when it is done, or earlier where memory is needed.
+func (qs *queues) overlapped() {
+	m := qs.m
+	// Gaps by the op behind which they leave; among equals in the order in which they return, as plan.Assemble issues them.
+	qs.evictions.sort(qs.prefetches.order, func(g int32) plan.OpID { return m.gaps[g].after })
+	clear(qs.ready)
+	qs.pending = qs.pending[:0]
+	var outFree, inFree, held, all int64
+	qs.stall = 0
+	nextIn, nextDue := 0, 0 // ins are in order of fetch, and in order of due
+	first := 0              // of pending
+	var single int64
+	for i := range m.n {
+		at := plan.OpID(i)
+		qs.clock[i] = all
+		var wait int64
+		// What is done leaves; what must leave is waited for.
+		if qs.chains.rerunTime[i] > 0 {
+			qs.scratchFirst(at, first)
+		}
+		for first < len(qs.pending) {
+			g := qs.pending[first]
+			x := &m.gaps[g]
+			must := qs.absences.fetch[g] <= at || qs.absences.evictBy[g] <= at || qs.memory.load[i]+held > qs.memory.limit[i] || qs.memory.rerunPeak[i] > 0 && qs.memory.rerunPeak[i]+held > qs.memory.limit[i]
+			if !must && qs.evicted[g] > all {
+				break
+			}
+			if qs.absences.fetch[g] > at {
+				wait = max(wait, qs.evicted[g])
+			}
+			qs.absences.release[g] = min(at, qs.absences.fetch[g])
+			held -= x.size
+			first++
+		}
+		for nextIn < len(qs.prefetches.order) && qs.absences.fetch[qs.prefetches.order[nextIn]] <= at {
+			g := qs.prefetches.order[nextIn]
+			inFree = max(inFree, all, wait, qs.evicted[g]) + m.gaps[g].prefetchTime
+			qs.prefetched[g] = inFree
+			nextIn++
+		}
+		for ; nextDue < nextIn && qs.absences.due[qs.prefetches.order[nextDue]] <= at; nextDue++ {
+			g := qs.prefetches.order[nextDue]
+			if m.gaps[g].before == at || qs.chains.rerunTime[i] > 0 { // a chain that reads what was pulled waits for it
+				wait = max(wait, qs.prefetched[g])
+			}
+		}
+		if m.k == 1 {
+			t := max(single, wait)
+			qs.wait[i] = t - single
+			qs.stall += t - single
+			t = max(t+qs.chains.rerunTime[i], m.issue[i])
+			qs.start[i] = t
+			single = t + qs.setting.dur[i]
+			qs.end[i], all = single, single
+		} else {
+			qs.begin(i)
+			early := qs.start[i]
+			if wait > early {
+				qs.start[i], qs.end[i] = wait, wait+qs.setting.dur[i]
+				qs.ready[m.p.Ops[i].Stream] = qs.end[i]
+			}
+			qs.wait[i] = qs.start[i] - early
+			qs.stall += qs.wait[i]
+			all = max(all, qs.end[i])
+		}
+		for g := qs.evictions.first[i]; g >= 0; g = qs.evictions.next[g] {
+			outFree = max(outFree, qs.written(g)) + m.gaps[g].evictTime
+			qs.evicted[g] = outFree
+			qs.pending = append(qs.pending, g)
+			held += m.gaps[g].size
+		}
+	}
+	qs.clock[m.n] = all
+	qs.time = max(all, inFree, outFree)
+}
+
+// serial is forward where there are no copy engines: each copy stands in the first stream, out of memory right behind the last op that touches the buffer and
+// back right before the next, so that none is waited for but by other streams, and its memory is free between them.
+func (qs *queues) inline() {
+	m := qs.m
+	qs.evictions.sort(qs.prefetches.order, func(g int32) plan.OpID { return m.gaps[g].after })
+	clear(qs.ready)
+	qs.stall = 0
+	next := 0 // ins are in order of fetch
+	var all int64
+	for i := range m.n {
+		qs.clock[i], qs.wait[i] = all, 0
+		q := m.p.Ops[i].Stream
+		for ; next < len(qs.prefetches.order) && qs.absences.fetch[qs.prefetches.order[next]] <= plan.OpID(i); next++ {
+			g := qs.prefetches.order[next]
+			qs.ready[0] += m.gaps[g].prefetchTime
+			qs.prefetched[g] = qs.ready[0]
+			qs.ready[q] = max(qs.ready[q], qs.ready[0])
+		}
+		qs.begin(i)
+		for g := qs.evictions.first[i]; g >= 0; g = qs.evictions.next[g] {
+			qs.ready[0] = max(qs.ready[0], qs.written(g)) + m.gaps[g].evictTime
+			qs.evicted[g] = qs.ready[0]
+		}
+		all = max(all, qs.end[i], qs.ready[0])
+	}
+	qs.clock[m.n], qs.time = all, all
+	if len(qs.chains.reruns) > 0 {
+		qs.time += m.saving + m.noting
+	} else if len(qs.prefetches.order) > 0 {
+		qs.time += m.saving
+	}
+}
+
+// written returns when what gap g holds has been written: by its op, or by what brought it back from its last absence.
+func (qs *queues) written(g int32) int64 {
+	x := &qs.m.gaps[g]
+	t := qs.m.issue[x.after]
+	if x.ready >= 0 {
+		t = max(t, qs.end[x.ready])
+	}
+	if g > qs.m.first[x.buffer] {
+		switch y := &qs.m.gaps[g-1]; {
+		case y.before <= x.ready:
+		case qs.absences.how[g-1] == swap:
+			t = max(t, qs.prefetched[g-1])
+		case qs.absences.how[g-1] == recompute:
+			t = max(t, qs.start[qs.absences.fetch[g-1]])
+		}
+	}
+	return t
+}
+
+// bringForward puts those of the pending copies first whose buffers a chain at this position makes again as scratch.
+func (qs *queues) scratchFirst(at plan.OpID, first int) {
+	put := first
+	for k := first; k < len(qs.pending); k++ {
+		if g := qs.pending[k]; qs.absences.evictBy[g] <= at {
+			copy(qs.pending[put+1:k+1], qs.pending[put:k])
+			qs.pending[put] = g
+			put++
+		}
+	}
+}
