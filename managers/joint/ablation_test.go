@@ -13,8 +13,17 @@ import (
 // device is a made-up accelerator of 12 TFLOP/s, 800 GB/s and a link of 12 GB/s each way.
 func device() plan.Hardware {
 	link := plan.Link{BytesPerSecond: 12e9, Latency: 10_000}
-	return plan.Hardware{Name: "made up", Origin: "tests", MemoryBytes: 32 << 30, D2H: link, H2D: link, Together: 1, FlopsPerSecond: 12e12, FlopsType: "float32",
-		BytesPerSecond: 800e9}
+	return plan.Hardware{
+		Name:           "made up",
+		Origin:         "tests",
+		MemoryBytes:    32 << 30,
+		D2H:            link,
+		H2D:            link,
+		Together:       1,
+		FlopsPerSecond: 12e12,
+		FlopsType:      "float32",
+		BytesPerSecond: 800e9,
+	}
 }
 
 func network(t testing.TB, name string) *plan.Problem {
@@ -44,14 +53,21 @@ func TestEveryMechanismEarnsItsPlace(t *testing.T) {
 		{"sections", "OverFeat", 15, mechanisms{}, mechanisms{sections: true}},
 		{"places by search", "AlexNet", 30, mechanisms{}, mechanisms{packing: true}},
 		{"local search", "VGG-16", 30, mechanisms{}, mechanisms{search: true}},
-		{"feedback from placement", "ResNet-50", 12, mechanisms{ladder: true}, mechanisms{ladder: true, feedback: true}},
+		{"feedback from placement", "ResNet-50", 12, mechanisms{ladder: true},
+			mechanisms{ladder: true, feedback: true}},
 	} {
 		p := network(t, c.network)
 		peak, _ := p.PeakLive()
 		floor := p.MustReside().Total()
 		budget := floor + (peak-floor)*c.percent/100
 		cost := func(off mechanisms) (time, footprint int64) {
-			pl, err := Joint{off: off}.Plan(context.Background(), p, plan.Request{Budget: budget, Work: 3_000_000, Evaluator: sim.Simulator{}})
+			pl, err := Joint{
+				off: off,
+			}.Plan(
+				context.Background(),
+				p,
+				plan.Request{Budget: budget, Work: 3_000_000, Evaluator: sim.Simulator{}},
+			)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -63,7 +79,15 @@ func TestEveryMechanismEarnsItsPlace(t *testing.T) {
 		}
 		time, size := cost(c.with)
 		timeWithout, sizeWithout := cost(c.without)
-		t.Logf("%s: %d ns in %d bytes, without %d ns in %d, budget %d", c.what, time, size, timeWithout, sizeWithout, budget)
+		t.Logf(
+			"%s: %d ns in %d bytes, without %d ns in %d, budget %d",
+			c.what,
+			time,
+			size,
+			timeWithout,
+			sizeWithout,
+			budget,
+		)
 		switch {
 		case size > budget && sizeWithout <= size:
 			t.Errorf("%s: %d bytes do not fit %d, and without it %d", c.what, size, budget, sizeWithout)
@@ -73,7 +97,8 @@ func TestEveryMechanismEarnsItsPlace(t *testing.T) {
 	}
 }
 
-// Planned at the budget itself, without the ladder of limits, a larger budget can come out slower; with it, nowhere where it does without.
+// Planned at the budget itself, without the ladder of limits, a larger budget can come out slower; with it,
+// nowhere where it does without.
 func TestWithoutTheLadderStepTimeRisesWithTheBudget(t *testing.T) {
 	t.Parallel()
 	with, without := 0, 0
@@ -84,7 +109,13 @@ func TestWithoutTheLadderStepTimeRisesWithTheBudget(t *testing.T) {
 		rises := func(off mechanisms) (n int) {
 			last := int64(0)
 			for k := range int64(10) { // falling
-				pl, err := Joint{off: off}.Plan(context.Background(), p, plan.Request{Budget: peak - (peak-floor)*k/10, Work: 300_000, Evaluator: sim.Simulator{}})
+				pl, err := Joint{
+					off: off,
+				}.Plan(
+					context.Background(),
+					p,
+					plan.Request{Budget: peak - (peak-floor)*k/10, Work: 300_000, Evaluator: sim.Simulator{}},
+				)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -8,10 +8,13 @@ type absences struct {
 	how            []choice // what becomes of it
 	release, fetch []plan.OpID
 	due            []plan.OpID // of each swap, the position by which it must be back
-	evictBy        []plan.OpID // of each swap, the position by which its first stay must be over, since a chain makes it again as scratch
+	// of each swap, the position by which its first stay must be over, since a chain makes it again as
+	// scratch
+	evictBy []plan.OpID
 }
 
-// present reports whether buffer b holds memory at position at, and the gap that it is absent in where it does not; -1 where it is not alive.
+// present reports whether buffer b holds memory at position at, and the gap that it is absent in where it
+// does not; -1 where it is not alive.
 func (a *absences) present(b plan.BufferID, at plan.OpID) (bool, int32) {
 	if !a.m.alive(b, at) {
 		return false, -1

@@ -10,41 +10,53 @@ import (
 
 // The bound.
 //
-// Look at the moment at which op k begins. Its operands are in memory then, and so is every value that was made before and is read later, unless it is out
-// on the host or will be made again. What does not fit within the limit, D bytes, is therefore absent at that one moment: copied out before it and copied
-// in after it, or run again after it. Let z and y be the shares of each value that is swapped and recomputed. With head(a) the earliest end of op a and tail(b)
-// the least time from the start of op b to the end of the step, both by data and queues alone,
+// Look at the moment at which op k begins. Its operands are in memory then, and so is every value that was
+// made before and is read later, unless it is out on the host or will be made again. What does not fit within
+// the limit, D bytes, is therefore absent at that one moment: copied out before it and copied in after it, or
+// run again after it. Let z and y be the shares of each value that is swapped and recomputed. With head(a)
+// the earliest end of op a and tail(b) the least time from the start of op b to the end of the step, both by
+// data and queues alone,
 //
-//	start(k) >= the least head of a and later writers + sum of out times of z that were last written by a or later       for every a
+//	start(k) >= the least head of a and later writers
+//	            + sum of out times of z that were last written by a or later, for every a
 //	step     >= start(k) + sum of in times of z that are needed at b or before + tail(b)   for every b
 //	step     >= start(k) + time of k + sum of op times of y + tail(k+1)
 //	sum of sizes of z and y >= D,  0 <= z, y,  z + y <= 1
 //
-// (a copy out has to wait for the writer, not for readers), since copies of one direction are served one by one and ops of one stream too. This linear program is a relaxation of every plan of the plan format, so
-// its value bounds the step time; so does the Lagrangian for any weights of the rows, each of the two families summing to one. For fixed weights the rest is a
-// fractional knapsack. Weights are found by multiplicative updates, which converge on simplices and need no solver; the best value on the way counts, so that
-// stopping early costs tightness and never truth. An op with variants is tried under each; the least counts.
+// (a copy out has to wait for the writer, not for readers), since copies of one direction are served one by
+// one and ops of one stream too. This linear program is a relaxation of every plan of the plan format, so its
+// value bounds the step time; so does the Lagrangian for any weights of the rows, each of the two families
+// summing to one. For fixed weights the rest is a fractional knapsack. Weights are found by multiplicative
+// updates, which converge on simplices and need no solver; the best value on the way counts, so that stopping
+// early costs tightness and never truth. An op with variants is tried under each; the least counts.
 //
-// Where there are no copy engines, copies stand in the first compute stream. If op k is of that stream, all its ops between a and k, and between k and b, are
-// served in the same queue as the copies, and what runs again too:
+// Where there are no copy engines, copies stand in the first compute stream. If op k is of that stream, all
+// its ops between a and k, and between k and b, are served in the same queue as the copies, and what runs
+// again too:
 //
-//	start(k) >= head(a) + time of that stream's ops between a and k + sum of out times of z that were last written by a or later      for every a
+//	start(k) >= head(a) + time of that stream's ops between a and k
+//	            + sum of out times of z that were last written by a or later, for every a
 //	step     >= start(k) + time of k + time of that stream's ops between k and b
-//	            + sum of in times of z and of op times of y that are needed at b or before + tail(b)                                 for every b
+//	            + sum of in times of z and of op times of y that are needed at b or before
+//	            + tail(b), for every b
 //
-// with 0 for head(a) where a is of another stream: its copy is issued behind a, but the stream's own ops need not wait for a. If k is of another stream, the
-// rows above hold as they are: copies are served one by one here too.
+// with 0 for head(a) where a is of another stream: its copy is issued behind a, but the stream's own ops need
+// not wait for a. If k is of another stream, the rows above hold as they are: copies are served one by one
+// here too.
 //
-// Complexity: O(steps x values) for one moment (knapsack.go), on the average. Rejected: one program over all moments at once (a column for each value and moment; the moment of the
-// peak alone came within a few percent of it on the networks tried); an exact linear program by a solver in WebAssembly (starting it takes longer than all of
-// this).
+// Complexity: O(steps x values) for one moment (knapsack.go), on the average. Rejected: one program over all
+// moments at once (a column for each value and moment; the moment of the peak alone came within a few percent
+// of it on the networks tried); an exact linear program by a solver in WebAssembly (starting it takes longer
+// than all of this).
 
 // bounder computes bounds for one problem at any limit.
 type bounder struct {
-	m               *model
-	head, tail      []int64 // of each op: its earliest end; the least time from its start to the end
-	begin           []int64 // of each op: its earliest start
-	tight           []int64 // of each op: bytes that hold a value while it begins, whatever the plan, if nothing is absent; least workspace
+	m          *model
+	head, tail []int64 // of each op: its earliest end; the least time from its start to the end
+	begin      []int64 // of each op: its earliest start
+	// of each op: bytes that hold a value while it begins, whatever the plan, if nothing is absent; least
+	// workspace
+	tight           []int64
 	dur             []int64 // of each op, its fastest variant within the limit
 	edgeAt          []int32 // of each op: where those begin that read what it makes on another stream
 	edge            []int32
@@ -91,12 +103,15 @@ type column struct {
 	canRerun                           bool
 }
 
-// dual are the weights at which a moment's Lagrangian was largest: what a nanosecond of each copy engine and of compute is worth there.
+// dual are the weights at which a moment's Lagrangian was largest: what a nanosecond of each copy engine and
+// of compute is worth there.
 type dual struct {
-	value   float64
-	at      plan.OpID
-	out     []float64 // of each row of A, summed from the first row on: what a copy out costs that was written there
-	in      []float64 // of each row of B, summed from the last row back: what a copy in costs that is needed there
+	value float64
+	at    plan.OpID
+	// of each row of A, summed from the first row on: what a copy out costs that was written there
+	out []float64
+	// of each row of B, summed from the last row back: what a copy in costs that is needed there
+	in      []float64
 	outAt   []plan.OpID
 	inAt    []plan.OpID
 	compute float64
@@ -104,7 +119,8 @@ type dual struct {
 	serial bool
 }
 
-// costs returns what the dual asks for copying gap g out and in, and for running it again, in nanoseconds; ok is false where the gap does not span its moment.
+// costs returns what the dual asks for copying gap g out and in, and for running it again, in nanoseconds; ok
+// is false where the gap does not span its moment.
 func (d *dual) costs(x *gap) (copies, rerun float64, ok bool) {
 	if d.value <= 0 || x.after >= d.at || d.at >= x.before {
 		return 0, 0, false
@@ -118,12 +134,27 @@ func (d *dual) costs(x *gap) (copies, rerun float64, ok bool) {
 	if d.serial {
 		rerun += d.in[c]
 	}
-	return float64(x.evictTime)*d.out[a] + float64(x.prefetchTime)*d.in[c], float64(x.producersTime) * rerun, true
+	return float64(
+			x.evictTime,
+		)*d.out[a] + float64(
+			x.prefetchTime,
+		)*d.in[c], float64(
+			x.producersTime,
+		) * rerun, true
 }
 
 func newBounder(m *model) *bounder {
-	b := &bounder{m: m, head: make([]int64, m.n), tail: make([]int64, m.n+1), busy: make([]int64, m.n+1), begin: make([]int64, m.n), tight: make([]int64, m.n), least: make([]int64, m.n),
-		shareOf: make([]float64, m.n), memo: map[asked]answer{}}
+	b := &bounder{
+		m:       m,
+		head:    make([]int64, m.n),
+		tail:    make([]int64, m.n+1),
+		busy:    make([]int64, m.n+1),
+		begin:   make([]int64, m.n),
+		tight:   make([]int64, m.n),
+		least:   make([]int64, m.n),
+		shareOf: make([]float64, m.n),
+		memo:    map[asked]answer{},
+	}
 	b.dur = slices.Clone(m.dur)
 	b.link()
 	b.loads()
@@ -197,8 +228,8 @@ func (b *bounder) within(limit int64) {
 	b.paths()
 }
 
-// paths runs the ops with nothing to wait for but their queue, the host and the makers of what they read. Readers of what an op overwrites are not waited
-// for: a plan may give the new value another place.
+// paths runs the ops with nothing to wait for but their queue, the host and the makers of what they read.
+// Readers of what an op overwrites are not waited for: a plan may give the new value another place.
 func (b *bounder) paths() {
 	m, p := b.m, b.m.p
 	clear(b.ready)
@@ -267,13 +298,14 @@ func (b *bounder) loads() {
 	}
 }
 
-// inOrder reports whether both ends of a gap are on one stream: then the value is there whenever an op of that stream between them runs. What another
-// stream does at that moment is anybody's guess.
+// inOrder reports whether both ends of a gap are on one stream: then the value is there whenever an op of
+// that stream between them runs. What another stream does at that moment is anybody's guess.
 func (b *bounder) inOrder(x *gap) bool {
 	return b.m.p.Ops[x.after].Stream == b.m.p.Ops[x.before].Stream
 }
 
-// choose picks the moments to look at: the fullest of each quarter of the iteration, the fullest of all first.
+// pickMoments picks the moments to look at: the fullest of each quarter of the iteration, the fullest of all
+// first.
 func (b *bounder) pickMoments() {
 	n := b.m.n
 	quarters := b.m.set.moments
@@ -294,7 +326,8 @@ func (b *bounder) pickMoments() {
 	slices.SortStableFunc(b.moments, func(x, y plan.OpID) int { return cmp.Compare(b.tight[y], b.tight[x]) })
 }
 
-// bound returns what no plan within the limit undercuts, in nanoseconds. Turns bounds the updates of each moment.
+// bound returns what no plan within the limit undercuts, in nanoseconds. Turns bounds the updates of each
+// moment.
 func (b *bounder) bound(limit int64, turns int) int64 {
 	key := asked{limit, turns}
 	x, ok := b.memo[key]
@@ -308,7 +341,7 @@ func (b *bounder) bound(limit int64, turns int) int64 {
 	return x.value
 }
 
-// prove is bound for a limit that was not asked for before.
+// compute is bound for a limit that was not asked for before.
 func (b *bounder) compute(limit int64, turns int) int64 {
 	b.within(limit)
 	best := b.base
@@ -360,7 +393,8 @@ func (b *bounder) moment(k plan.OpID, missing, dur int64, turns int) int64 {
 	b.outGain, b.inGain = fill(b.outGain, nA, 0), fill(b.inGain, nB, 0)
 	b.outSum, b.inSum = fill(b.outSum, nA, 0), fill(b.inSum, nB, 0)
 	scale := float64(b.base)
-	if b.serial && len(b.columns) > 0 { // to begin with, the rows that count all: on one stream none says more
+	// to begin with, the rows that count all: on one stream none says more
+	if b.serial && len(b.columns) > 0 {
 		clear(b.outWeight)
 		clear(b.inWeight)
 		b.outWeight[0], b.inWeight[nB-2] = 1, 1
@@ -401,7 +435,8 @@ func (b *bounder) moment(k plan.OpID, missing, dur int64, turns int) int64 {
 	return int64(best * (1 - 1e-9))
 }
 
-// bases works out what each row of the moment at which op k begins, which takes dur, comes to if nothing is absent.
+// bases works out what each row of the moment at which op k begins, which takes dur, comes to if nothing is
+// absent.
 func (b *bounder) bases(k plan.OpID, dur int64) {
 	b.outBase, b.inBase = b.outBase[:0], b.inBase[:0]
 	for _, a := range b.outRows {
@@ -414,7 +449,8 @@ func (b *bounder) bases(k plan.OpID, dur int64) {
 		}
 		b.outBase = append(b.outBase, float64(base))
 	}
-	if !b.serial { // of two writers on two streams the later in the list may be done first, and its copy be made first
+	// of two writers on two streams the later in the list may be done first, and its copy be made first
+	if !b.serial {
 		for i := len(b.outBase) - 2; i >= 0; i-- {
 			b.outBase[i] = min(b.outBase[i], b.outBase[i+1])
 		}
@@ -428,7 +464,7 @@ func (b *bounder) bases(k plan.OpID, dur int64) {
 	}
 }
 
-// keep stores the weights at hand.
+// keepDual stores the weights at hand.
 func (b *bounder) keepDual(k plan.OpID, value float64) {
 	d := &b.dual
 	nA, nB := len(b.outRows), len(b.inRows)
@@ -443,8 +479,8 @@ func (b *bounder) keepDual(k plan.OpID, value float64) {
 	}
 }
 
-// Bound returns a proven lower bound on the step time of every plan of the problem whose footprint is within so many bytes, in nanoseconds; on that of
-// every plan where the limit is 0.
+// Bound returns a proven lower bound on the step time of every plan of the problem whose footprint is within
+// so many bytes, in nanoseconds; on that of every plan where the limit is 0.
 func Bound(p *plan.Problem, limit int64) int64 {
 	if limit <= 0 {
 		limit = math.MaxInt64 / 2

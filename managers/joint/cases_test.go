@@ -23,10 +23,13 @@ import (
 
 var update = flag.Bool("update", false, "write the tables anew")
 
-const unit = 976_662 // a mebibyte takes this long on the link of plantest, and an op that the text gives time 1 a hundred nanoseconds longer
+// a mebibyte takes this long on the link of plantest, and an op that the text gives time 1 a hundred
+// nanoseconds longer
+const unit = 976_662
 
-// TestDecisionsAreAsInTestdata plans small problems, given as text, within budgets in mebibytes. A line is an op: its name, "!" behind it if it cannot run
-// again, its time, what it reads, ">", what it writes; sizes in mebibytes stand behind a colon at the first mention. "link 3" makes copies three times as slow.
+// TestDecisionsAreAsInTestdata plans small problems, given as text, within budgets in mebibytes. A line is
+// an op: its name, "!" behind it if it cannot run again, its time, what it reads, ">", what it writes;
+// sizes in mebibytes stand behind a colon at the first mention. "link 3" makes copies three times as slow.
 func TestDecisionsAreAsInTestdata(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -111,8 +114,16 @@ func decisions(t *testing.T, p *plan.Problem, budget float64) string {
 	var out strings.Builder
 	slices.SortStableFunc(pl.Absences, func(a, b plan.Absence) int { return cmp.Compare(a.After, b.After) })
 	for _, x := range pl.Absences {
-		fmt.Fprintf(&out, "%-9s %s behind %s, released before %s, back before %s for %s\n", x.How, p.Buffers[x.Buffer].Name, p.Ops[x.After].Name,
-			p.Ops[x.Release].Name, p.Ops[x.Fetch].Name, p.Ops[x.Before].Name)
+		fmt.Fprintf(
+			&out,
+			"%-9s %s behind %s, released before %s, back before %s for %s\n",
+			x.How,
+			p.Buffers[x.Buffer].Name,
+			p.Ops[x.After].Name,
+			p.Ops[x.Release].Name,
+			p.Ops[x.Fetch].Name,
+			p.Ops[x.Before].Name,
+		)
 	}
 	for _, r := range pl.Reruns {
 		fmt.Fprintf(&out, "before %s again:", p.Ops[r.Before].Name)
@@ -122,7 +133,13 @@ func decisions(t *testing.T, p *plan.Problem, budget float64) string {
 		out.WriteString("\n")
 	}
 	m := measure(t, p, pl)
-	fmt.Fprintf(&out, "footprint %.4g MiB, step %.2f, bound %.2f, stall %.2f\n", float64(pl.Footprint)/(1<<20), float64(m.StepTime)/unit, float64(pl.StepBound)/unit,
-		float64(m.Stall)/unit)
+	fmt.Fprintf(
+		&out,
+		"footprint %.4g MiB, step %.2f, bound %.2f, stall %.2f\n",
+		float64(pl.Footprint)/(1<<20),
+		float64(m.StepTime)/unit,
+		float64(pl.StepBound)/unit,
+		float64(m.Stall)/unit,
+	)
 	return out.String()
 }

@@ -7,7 +7,23 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
-// CHAINESSAY
+// Rematerialization: the ops that run again, just before an op that needs what was dropped.
+//
+// Problem: to make a value again its producers run again, and what these read may be gone by then too. The
+// chain of ops takes time and, while it runs, memory; what it makes on the way may serve later ops that would
+// need chains of their own.
+//
+// Way chosen: positions are gone through in order of time. A chain is collected depth first from what is
+// unmet, as far back as values that are there; a value that a copy back brings later is fetched early if it
+// fits. What the chain makes and other dropped buffers need later is retained as long as memory allows, the
+// one needed last given up first. A chain that cannot run, or passes the limit, falls back to a swap, else
+// the buffer is kept.
+//
+// Complexity: O(ops of all chains), bounded by a multiple of the iteration's ops. Rejected: the cost of each
+// chain by itself, as package chain has it (what a chain costs depends on what else is absent; it serves as
+// the first price).
+
+// chains are the reruns of a schedule.
 type chains struct {
 	m        *model
 	setting  *setting
@@ -45,7 +61,7 @@ type need struct {
 	at     plan.OpID
 }
 
-// rerunAll places a rerun before every op that needs something dropped and not yet back, in order of time.
+// place places a rerun before every op that needs something dropped and not yet back, in order of time.
 func (c *chains) place() {
 	m := c.m
 	for k := 0; k < len(m.byBefore); {
@@ -62,7 +78,7 @@ func (c *chains) place() {
 	}
 }
 
-// rerunAt brings the targets back before op at. A target whose chain cannot be run is kept after all.
+// placeAt brings the targets back before op at. A target whose chain cannot be run is kept after all.
 func (c *chains) placeAt(at plan.OpID) {
 	from := int32(len(c.ops))
 	c.epoch++
@@ -111,7 +127,8 @@ func (c *chains) placeAt(at plan.OpID) {
 	}
 }
 
-// swapInstead gives up a rerun that needs more memory than there is, where all that it was to bring back can be swapped.
+// fallBackToSwap gives up a rerun that needs more memory than there is, where all that it was to bring back
+// can be swapped.
 func (c *chains) fallBackToSwap(at plan.OpID, from int32) bool {
 	if c.noSwap {
 		return false
@@ -137,7 +154,8 @@ func (c *chains) fallBackToSwap(at plan.OpID, from int32) bool {
 	return true
 }
 
-// instead treats gap g, whose chain cannot be run, in another way: swapped where it can be, else kept after all.
+// fallBack treats gap g, whose chain cannot be run, in another way: swapped where it can be, else kept after
+// all.
 func (c *chains) fallBack(g int32) {
 	x := &c.m.gaps[g]
 	if x.canSwap && !c.noSwap {
@@ -148,7 +166,8 @@ func (c *chains) fallBack(g int32) {
 	c.memory.hold(x.size, x.after+1, x.before)
 }
 
-// chain adds to the rerun at position at the ops that make the value which b holds there. Its ops begin at from.
+// collect adds to the rerun at position at the ops that make the value which b holds there. Its ops begin at
+// from.
 func (c *chains) collect(b plan.BufferID, at plan.OpID, from int32) bool {
 	p := c.m.p
 	c.unmet = append(c.unmet[:0], need{b, at})
@@ -158,7 +177,11 @@ func (c *chains) collect(b plan.BufferID, at plan.OpID, from int32) bool {
 		touches := c.m.writesOf(w.buffer)
 		buf := &p.Buffers[w.buffer]
 		thisIteration := buf.Life == plan.Carried && w.at >= buf.Start // its value is of this iteration
-		k, _ := slices.BinarySearchFunc(touches, w.at, func(t plan.Touch, at plan.OpID) int { return cmp.Compare(t.Op, at) })
+		k, _ := slices.BinarySearchFunc(
+			touches,
+			w.at,
+			func(t plan.Touch, at plan.OpID) int { return cmp.Compare(t.Op, at) },
+		)
 		found := false
 		for k--; k >= 0 && !found; k-- {
 			t := touches[k]
@@ -169,7 +192,8 @@ func (c *chains) collect(b plan.BufferID, at plan.OpID, from int32) bool {
 			if c.opEpoch[t.Op] == c.epoch {
 				continue
 			}
-			if !p.Ops[t.Op].Rerunnable || len(c.ops)-int(from) >= c.m.set.longestChain || c.visited > c.m.set.mostLooked*c.m.n {
+			if !p.Ops[t.Op].Rerunnable || len(c.ops)-int(from) >= c.m.set.longestChain ||
+				c.visited > c.m.set.mostLooked*c.m.n {
 				return false
 			}
 			c.opEpoch[t.Op] = c.epoch
@@ -186,13 +210,15 @@ func (c *chains) collect(b plan.BufferID, at plan.OpID, from int32) bool {
 	return true
 }
 
-// reads asks for what op o reads if it runs again before op at, and checks that it overwrites nothing that is there.
+// require asks for what op o reads if it runs again before op at, and checks that it overwrites nothing that
+// is there.
 func (c *chains) require(o, at plan.OpID) bool {
 	p := c.m.p
 	*c.steps += 4 * int64(len(p.AccessesOf(o)))
 	for _, a := range p.AccessesOf(o) {
 		there, g := c.absences.present(a.Buffer, at)
-		if !there && g >= 0 && c.absences.how[g] == swap { // made again as scratch, unless pulled: its first stay must be over
+		// made again as scratch, unless pulled: its first stay must be over
+		if !there && g >= 0 && c.absences.how[g] == swap {
 			c.absences.evictBy[g] = min(c.absences.evictBy[g], at)
 		}
 		switch {
@@ -207,7 +233,8 @@ func (c *chains) require(o, at plan.OpID) bool {
 		case there:
 			return false
 		case !a.Mode.Reads():
-		case g >= 0 && c.absences.how[g] == swap && !c.m.writtenIn(a.Buffer, o, at) && a.Mode == plan.Read && c.memory.fits(c.m.gaps[g].size, at, c.absences.due[g]):
+		case g >= 0 && c.absences.how[g] == swap && !c.m.writtenIn(a.Buffer, o, at) && a.Mode == plan.Read &&
+			c.memory.fits(c.m.gaps[g].size, at, c.absences.due[g]):
 			c.early = append(c.early, g)
 		default:
 			c.unmet = append(c.unmet, need{a.Buffer, o})
@@ -216,7 +243,8 @@ func (c *chains) require(o, at plan.OpID) bool {
 	return true
 }
 
-// keepMade decides what of a chain's results stays for its own use: what is dropped, has its value, and fits until then.
+// retain decides what of a chain's results stays for its own use: what is dropped, has its value, and fits
+// until then.
 func (c *chains) retain(at plan.OpID, chain []plan.OpID) {
 	m, p := c.m, c.m.p
 	c.retained = c.retained[:0]
@@ -226,7 +254,10 @@ func (c *chains) retain(at plan.OpID, chain []plan.OpID) {
 				continue
 			}
 			there, g := c.absences.present(a.Buffer, at)
-			if there || g < 0 || c.absences.how[g] != recompute || m.gaps[g].before == at || m.gaps[g].after+1 >= at || int(m.gaps[g].before-at) > m.set.farthestKeep || c.m.writtenIn(a.Buffer, o+1, at) {
+			if there || g < 0 || c.absences.how[g] != recompute || m.gaps[g].before == at ||
+				m.gaps[g].after+1 >= at ||
+				int(m.gaps[g].before-at) > m.set.farthestKeep ||
+				c.m.writtenIn(a.Buffer, o+1, at) {
 				continue
 			}
 			c.retained = append(c.retained, g)

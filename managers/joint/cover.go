@@ -9,23 +9,42 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan/curve"
 )
 
-// prices say what a candidate costs while gaps are chosen. Times on a copy engine are worth a share of the same time on the compute stream: nothing
-// while the engine has room, all of it when the engine is what the step waits for. Which share it is shows only when a schedule is made, so that
-// several are tried.
+// First choices: a greedy cover of what passes the limits.
+//
+// Problem: some set of absences that takes the load under the limits everywhere, for the least time. It is a
+// covering problem: each gap covers the positions that it spans, by its size, at a cost that depends on the
+// copy engines.
+//
+// Way chosen: each candidate has a price, and the cheapest for the bytes that it takes off goes first until
+// no position is over; what is still over is covered at the price of waiting (coverRest); then the dearest
+// that is not needed is taken back (prune). Prices of copies come from the dual of the bound's linear
+// program, from a sweep of fixed shares, or from filling the copy engines to the brim (fill); then they move
+// with what schedules show (update).
+//
+// Complexity: O(gaps log gaps) for a cover: a sort, and a segment tree (plan/curve) for the load. Rejected:
+// one price for all problems (what a copy costs shows only in a schedule); an exact cover (see joint.go).
+
+// prices say what a candidate costs while gaps are chosen. Times on a copy engine are worth a share of the
+// same time on the compute stream: nothing while the engine has room, all of it when the engine is what the
+// step waits for. Which share it is shows only when a schedule is made, so that several are tried.
 type prices struct {
-	copy      float64 // what a nanosecond of copying is worth in nanoseconds of compute; negative forbids swapping
+	// what a nanosecond of copying is worth in nanoseconds of compute; negative forbids swapping
+	copy      float64
 	recompute float64 // what a nanosecond of running again is worth; negative forbids recomputing
 	// byExcess weighs an absence by the excess over the limit that it spans, instead of by bytes alone.
 	byExcess bool
-	// dual, where not nil, prices copies and reruns by the dual of the bound's linear program; link then scales the price of copies.
+	// dual, where not nil, prices copies and reruns by the dual of the bound's linear program; link then
+	// scales the price of copies.
 	dual *dual
-	// fill swaps at the fullest position, before anything else, what copies can carry without being waited for; split keeps out of it what is so cheap to run
-	// again that the copies are better spent on others, in nanoseconds for 1024 bytes.
+	// fill swaps at the fullest position, before anything else, what copies can carry without being waited
+	// for; split keeps out of it what is so cheap to run again that the copies are better spent on others, in
+	// nanoseconds for 1024 bytes.
 	fill  bool
 	split float64
 }
 
-// cover chooses absences until the load meets the limits everywhere, cheapest first, and takes back what turns out not to be needed.
+// cover chooses absences until the load meets the limits everywhere, cheapest first, and takes back what
+// turns out not to be needed.
 type cover struct {
 	s               *schedule
 	tree            *curve.Tree // of each op, bytes by which it passes its limit
@@ -44,16 +63,35 @@ type cover struct {
 	across          []int32
 	densities       []float64
 	outRoom, inRoom *curve.Tree // of each op, less than nothing while copies have room
-	recomputeCost   []float64   // of each gap: what dropping it costs, chains and all, as far as schedules have shown
-	waitCost        []float64   // of each gap: what compute waited for its copies back
-	reruns          []float64   // of each op: how often it ran again
+	// of each gap: what dropping it costs, chains and all, as far as schedules have shown
+	recomputeCost []float64
+	waitCost      []float64 // of each gap: what compute waited for its copies back
+	reruns        []float64 // of each op: how often it ran again
 }
 
 func newCover(s *schedule) *cover {
 	m := s.m
 	values := make([]int64, m.n)
-	c := &cover{s: s, tree: curve.New(values), outRoom: curve.New(values), inRoom: curve.New(values), values: values, sum: make([]float64, m.n+1), whole: make([]bool, len(m.gaps)), recomputeCost: make([]float64, len(m.gaps)), waitCost: make([]float64, len(m.gaps)), reruns: make([]float64, m.n), rate: make([]float64, len(m.gaps)+len(m.variants)), cost: make([]float64, len(m.gaps)),
-		cheapest: make([]choice, len(m.gaps)), from: make([]plan.OpID, len(m.gaps)), to: make([]plan.OpID, len(m.gaps))}
+	c := &cover{
+		s:             s,
+		tree:          curve.New(values),
+		outRoom:       curve.New(values),
+		inRoom:        curve.New(values),
+		values:        values,
+		sum:           make([]float64, m.n+1),
+		whole:         make([]bool, len(m.gaps)),
+		recomputeCost: make([]float64, len(m.gaps)),
+		waitCost:      make([]float64, len(m.gaps)),
+		reruns:        make([]float64, m.n),
+		rate:          make([]float64, len(m.gaps)+len(m.variants)),
+		cost:          make([]float64, len(m.gaps)),
+		cheapest: make(
+			[]choice,
+			len(m.gaps),
+		),
+		from: make([]plan.OpID, len(m.gaps)),
+		to:   make([]plan.OpID, len(m.gaps)),
+	}
 	clock := make([]int64, m.n+1)
 	var all int64
 	for i := range m.n {
@@ -92,8 +130,9 @@ func (c *cover) forget() {
 	}
 }
 
-// learn moves prices towards what the schedule at hand has shown: an op that ran again for others, because what it makes was not there, makes
-// dropping its result dearer; a copy back that compute waited for makes swapping dearer for all whose copies stood in that queue.
+// update moves prices towards what the schedule at hand has shown: an op that ran again for others, because
+// what it makes was not there, makes dropping its result dearer; a copy back that compute waited for makes
+// swapping dearer for all whose copies stood in that queue.
 func (c *cover) update() {
 	s, m := c.s, c.s.m
 	for i := range c.reruns {
@@ -122,7 +161,8 @@ func (c *cover) update() {
 		free = s.queues.prefetched[g]
 		busy += x.prefetchTime
 		wait := s.queues.wait[s.absences.due[g]]
-		if wait == 0 || k+1 < len(s.prefetches.order) && s.absences.due[s.prefetches.order[k+1]] == s.absences.due[g] {
+		if wait == 0 ||
+			k+1 < len(s.prefetches.order) && s.absences.due[s.prefetches.order[k+1]] == s.absences.due[g] {
 			continue
 		}
 		for _, h := range s.prefetches.order[first : k+1] {
@@ -131,7 +171,8 @@ func (c *cover) update() {
 	}
 }
 
-// choose fills s.setting.choice under the prices, for the schedule's limits: from nothing, or from what a candidate chose.
+// choose fills s.setting.choice under the prices, for the schedule's limits: from nothing, or from what a
+// candidate chose.
 func (c *cover) choose(pr prices, from *candidate) {
 	s, m := c.s, c.s.m
 	s.steps += 8 * int64(m.n+len(m.gaps))
@@ -157,13 +198,16 @@ func (c *cover) choose(pr prices, from *candidate) {
 			how, cost = swap, pr.copy*float64(x.evictTime+x.prefetchTime)+c.waitCost[g]
 			if pr.dual != nil {
 				if copies, rerun, ok := pr.dual.costs(x); ok {
-					cost = pr.copy*copies + m.set.dualCopies*float64(x.evictTime+x.prefetchTime) + c.waitCost[g]
+					cost = pr.copy*copies + m.set.dualCopies*float64(
+						x.evictTime+x.prefetchTime,
+					) + c.waitCost[g]
 					if x.canRecompute && pr.recompute >= 0 {
 						redo = rerun + c.recomputeCost[g] - float64(x.producersTime)
 					}
 				}
 			}
-			if room := m.start[x.before] - c.ready(x); x.evictTime+x.prefetchTime > room { // compute waits, whatever else happens
+			// compute waits, whatever else happens
+			if room := m.start[x.before] - c.ready(x); x.evictTime+x.prefetchTime > room {
 				cost = max(cost, float64(x.evictTime+x.prefetchTime-room))
 			}
 		}
@@ -242,7 +286,8 @@ func (c *cover) choose(pr prices, from *candidate) {
 	c.prune()
 }
 
-// sort puts the candidates in order of rate. What is compared is copied beside what is sorted: comparisons that look rates up take twice as long.
+// sort puts the candidates in order of rate. What is compared is copied beside what is sorted: comparisons
+// that look rates up take twice as long.
 func (c *cover) sort() {
 	c.rated = c.rated[:0]
 	for _, g := range c.order {
@@ -268,8 +313,9 @@ type rated struct {
 	gap  int32
 }
 
-// fill swaps gaps across the fullest position, the longest first, as long as the copies out that must be done by then and the copies in that cannot begin
-// before fit into the time there is, whichever end one looks from; then it drops the cheapest until the position is relieved.
+// fill swaps gaps across the fullest position, the longest first, as long as the copies out that must be done
+// by then and the copies in that cannot begin before fit into the time there is, whichever end one looks
+// from; then it drops the cheapest until the position is relieved.
 func (c *cover) fill(split float64) {
 	s, m := c.s, c.s.m
 	k, most := 0, int64(math.MinInt64)
@@ -289,7 +335,8 @@ func (c *cover) fill(split float64) {
 		x, y := &m.gaps[a], &m.gaps[b]
 		return cmp.Or(cmp.Compare(y.before-y.after, x.before-x.after), cmp.Compare(a, b))
 	})
-	// A copy out of the gap written at a has from the end of a to the start of k, with all those written later; likewise backwards for copies in.
+	// A copy out of the gap written at a has from the end of a to the start of k, with all those written
+	// later; likewise backwards for copies in.
 	start, end := m.start[k], m.end[k]
 	for i := range c.values {
 		c.values[i] = min(0, m.end[i]-start)
@@ -338,7 +385,7 @@ func (c *cover) fill(split float64) {
 	}
 }
 
-// slow takes a variant with less workspace where that is needed.
+// takeVariant takes a variant with less workspace where that is needed.
 func (c *cover) takeVariant(x *variant) {
 	s, i := c.s, int(x.op)
 	over := c.tree.Max(i, i+1)
@@ -350,7 +397,8 @@ func (c *cover) takeVariant(x *variant) {
 	c.tree.Add(i, i+1, s.setting.work[i]-have)
 }
 
-// second covers what is left, now at the price of waiting: copies count in full, and reach from access to access.
+// coverRest covers what is left, now at the price of waiting: copies count in full, and reach from access to
+// access.
 func (c *cover) coverRest(pr prices) {
 	s, m := c.s, c.s.m
 	if c.tree.Peak() <= 0 {
@@ -402,7 +450,8 @@ func (c *cover) coverRest(pr prices) {
 		if s.setting.choice[g] == recompute {
 			continue
 		}
-		left, right := c.tree.Max(int(x.after)+1, int(c.from[g])), c.tree.Max(int(c.to[g]), int(x.before)) // it was swapped: the copies' own time
+		// it was swapped: the copies' own time
+		left, right := c.tree.Max(int(x.after)+1, int(c.from[g])), c.tree.Max(int(c.to[g]), int(x.before))
 		if left > 0 || right > 0 {
 			s.setting.choice[g] = c.cheapest[g]
 			if c.from[g] < c.to[g] {
@@ -414,7 +463,7 @@ func (c *cover) coverRest(pr prices) {
 	}
 }
 
-// back takes back what is not needed, the dearest first.
+// prune takes back what is not needed, the dearest first.
 func (c *cover) prune() {
 	s, m := c.s, c.s.m
 	for _, g := range m.choices {
@@ -459,7 +508,8 @@ func (c *cover) excess() {
 	c.sum[m.n] = sum
 }
 
-// quantile returns what running again costs, in nanoseconds for 1024 bytes, for the gap below which such a share of all that can be dropped lies.
+// quantile returns what running again costs, in nanoseconds for 1024 bytes, for the gap below which such a
+// share of all that can be dropped lies.
 func (c *cover) quantile(share float64) float64 {
 	m := c.s.m
 	if c.densities == nil {

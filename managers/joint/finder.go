@@ -10,12 +10,14 @@ import (
 
 // finder is the state of one call of Plan.
 type finder struct {
-	ctx      context.Context
-	p        *plan.Problem
-	r        plan.Request
-	off      mechanisms
-	set      params
-	views    []*view // the problem as it is; and, where that is of use, without swaps, or with its large buffers cut into sections
+	ctx context.Context
+	p   *plan.Problem
+	r   plan.Request
+	off mechanisms
+	set params
+	// the problem as it is; and, where that is of use, without swaps, or with its large buffers cut into
+	// sections
+	views    []*view
 	b        *bounder
 	grid     grid
 	rungs    map[int]*rung
@@ -23,10 +25,12 @@ type finder struct {
 	pack     int64    // counted work of a search for places, in the packer's steps
 	best     *outcome // that fits the budget; the fastest, then the smallest
 	smallest *outcome // the smallest
-	interim  *outcome // the best of all that were measured within the budget, on the ladder or not: what a call that is cancelled gives
+	// the best of all that were measured within the budget, on the ladder or not: what a call that is
+	// cancelled gives
+	interim *outcome
 }
 
-// found is a plan with its measure.
+// outcome is a plan with its measure.
 type outcome struct {
 	pl   *plan.Plan
 	time int64
@@ -38,18 +42,26 @@ func better(a, b *outcome) bool {
 }
 
 // newFinder compiles the problem, whole and in sections.
-func newFinder(ctx context.Context, p *plan.Problem, r plan.Request, off mechanisms, set params) (*finder, error) {
+func newFinder(
+	ctx context.Context,
+	p *plan.Problem,
+	r plan.Request,
+	off mechanisms,
+	set params,
+) (*finder, error) {
 	f := &finder{ctx: ctx, p: p, r: r, off: off, set: set, rungs: map[int]*rung{}}
 	m := compile(p, set)
 	f.b = newBounder(m)
 	f.grid = newGrid(m)
 	f.views = append(f.views, f.newView(p, m, 0, off))
-	if m.inline && !off.swap { // copies are work like any other: what only runs again is looked for beside what does both
+	// copies are work like any other: what only runs again is looked for beside what does both
+	if m.inline && !off.swap {
 		only := off
 		only.swap = true
 		f.views = append(f.views, f.newView(p, m, 0, only))
 	}
-	if m.noting > 0 && !off.recompute { // and what does not, since the first op to run again has all ops noted
+	// and what does not, since the first op to run again has all ops noted
+	if m.noting > 0 && !off.recompute {
 		only := off
 		only.recompute = true
 		f.views = append(f.views, f.newView(p, m, 0, only))
@@ -75,11 +87,13 @@ func newFinder(ctx context.Context, p *plan.Problem, r plan.Request, off mechani
 	return f, nil
 }
 
-// sectionSize returns the least multiple of a page by a power of two at which the problem has few enough sections, 0 where cutting changes nothing or takes too
-// long, and where there are no copy engines: who maps memory by pages has some.
+// sectionSize returns the least multiple of a page by a power of two at which the problem has few enough
+// sections, 0 where cutting changes nothing or takes too long, and where there are no copy engines: who maps
+// memory by pages has some.
 func (f *finder) sectionSize() int64 {
 	m := f.views[0].m
-	if f.off.sections || m.inline || f.p.Kind < traces.Accesses || m.n+len(f.p.Buffers) > f.set.sectionRows || len(f.p.Buffers) > f.set.sectionBuffers {
+	if f.off.sections || m.inline || f.p.Kind < traces.Accesses || m.n+len(f.p.Buffers) > f.set.sectionRows ||
+		len(f.p.Buffers) > f.set.sectionBuffers {
 		return 0
 	}
 	for size := f.set.page; ; size *= 2 {
@@ -128,7 +142,7 @@ func (f *finder) find(seeds []plan.Manager) (*plan.Plan, error) {
 	return nil, err
 }
 
-// climb finds the rung for the budget, and below it the smallest that takes no longer.
+// pickRung finds the rung for the budget, and below it the smallest that takes no longer.
 func (f *finder) pickRung() error {
 	if f.off.ladder && f.r.Budget > 0 {
 		x, err := f.fromNothing(f.r.Budget, math.MaxInt64)
@@ -153,7 +167,9 @@ func (f *finder) pickRung() error {
 	}
 	f.note(x.best)
 	if f.r.Budget > 0 && len(f.p.Buffers) > f.set.tieBuffers {
-		return nil // a rung takes seconds there, and those below would only make the footprint smaller at the same step time
+		// a rung takes seconds there, and those below would only make the footprint smaller at the same step
+		// time
+		return nil
 	}
 	return f.descend(at, x.best.time)
 }
@@ -195,7 +211,7 @@ func (f *finder) descend(at int, time int64) error {
 	return nil
 }
 
-// prove writes down how much faster a plan can be at the most.
+// writeBound writes down how much faster a plan can be at the most.
 func (f *finder) writeBound(x *outcome) {
 	if f.p.HasTimes {
 		limit := f.r.Budget
@@ -204,18 +220,25 @@ func (f *finder) writeBound(x *outcome) {
 		}
 		x.pl.StepBound = f.perIteration(f.b.bound(limit, f.set.proofTurns*f.turns()))
 		if b := x.pl.StepBound; b > 0 && f.r.Evaluator != nil {
-			x.pl.Note("no plan within this memory can be faster by more than %.1f %%", (1-float64(b)/float64(x.time))*100)
+			x.pl.Note(
+				"no plan within this memory can be faster by more than %.1f %%",
+				(1-float64(b)/float64(x.time))*100,
+			)
 		}
 	}
 	if m := f.views[0].m; len(m.choices) == 0 {
 		x.pl.LowerBound = m.peak
 	}
 	if x.pl.SectionBytes > 0 {
-		x.pl.Note("large buffers are cut into sections of %d MiB, which takes a target that maps memory by pages", x.pl.SectionBytes>>20)
+		x.pl.Note(
+			"large buffers are cut into sections of %d MiB, which takes a target that maps memory by pages",
+			x.pl.SectionBytes>>20,
+		)
 	}
 }
 
-// perIteration is what an evaluator calls the step time, for a time that all iterations of the problem take together.
+// perIteration is what an evaluator calls the step time, for a time that all iterations of the problem take
+// together.
 func (f *finder) perIteration(time int64) int64 { return time / int64(f.p.Iterations) }
 
 // turns returns how many updates of weights a bound is given.

@@ -1,10 +1,13 @@
-// Package joint is our own planner: it keeps, swaps or recomputes each idle interval of each buffer, with a place in memory for everything, and says how far
-// from the best possible step time its plan can be at most.
+// Package joint is our own planner: it keeps, swaps or recomputes each idle interval of each buffer, with a
+// place in memory for everything, and says how far from the best possible step time its plan can be at
+// most.
 //
 // Its duties:
 //   - [Joint] plans from nothing;
 //   - [New] makes a [Portfolio], which asks other managers as well and is never worse than any of them;
 //   - [Bound] is the proven lower bound on the step time within a budget.
+//
+// A test draws ten ops through all of it, from the load to the places: testdata/walkthrough.txt.
 package joint
 
 import (
@@ -16,42 +19,45 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// The problem: within a budget that holds at every moment, choose for every idle interval (between two accesses of a buffer) whether the buffer stays,
-// goes to the host and back, or is dropped and made again, when its memory is given back and taken again, and at which address each stay lies, such that
-// the step is as short as can be. Choosing alone contains the knapsack problem, placing alone is storage allocation, and what a copy costs depends on which
-// other copies share its engine; so we search, and prove how far we are.
+// The problem: within a budget that holds at every moment, choose for every idle interval (between two
+// accesses of a buffer) whether the buffer stays, goes to the host and back, or is dropped and made again,
+// when its memory is given back and taken again, and at which address each stay lies, such that the step is
+// as short as can be. Choosing alone contains the knapsack problem, placing alone is storage allocation, and
+// what a copy costs depends on which other copies share its engine; so we search, and prove how far we are.
 //
 // The way, from the inside out:
 //
-//   - schedule.go turns choices into positions in one pass of linear time and estimates the step time with the queues of the target: copies out when
-//     written, in order; releases when a copy is done, earlier where memory is needed; copies in as late as the engine permits, worked out backwards; chains
-//     of ops (rerun.go) that keep what they make for its own use as long as memory allows. On the networks tried, estimate and simulator differ by less than
-//     a percent, mostly not at all, unless addresses interfere. That is what makes thousands of trials affordable.
-//   - cover.go makes first choices: every candidate has a price, the cheapest for the bytes that it takes off the excess goes first until no position is over.
-//     Prices come from the dual of the bound's linear program (what a nanosecond of each engine is worth at that moment of the iteration), from a sweep of
-//     fixed shares, from filling the copy engines to the brim; then they learn from schedules: chains that made something only for others, copies that
-//     compute waited for.
-//   - search.go improves the best of these: one choice, neighbours in time, one for another, what compute waits for, variants of ops.
-//   - view.go places the outcome (managers/place) by a search that has the limit for its capacity, measures it with the evaluator, and where addresses pass the
-//     limit, lowers the limits of the positions at which they do, then everywhere, and searches on from there. It does so for the problem as it is and for
-//     the problem with its large buffers cut into sections (managers/plan, after tvDNN), of which some can leave while others stay, and which leave smaller
-//     holes.
-//     Where addresses cost time all the same, as between streams that use each other's memory again, places that let memory rest are tried, and choices are changed
-//     by what their plans measure (polish, in search.go).
-//   - ladder.go does that for the rungs of a fine, fixed ladder of limits that lead to the budget: a larger budget never gives a slower step by construction,
-//     not by luck. finder.go asks it for the budget's rung, and for the lowest that takes no longer.
+//   - model.go compiles the problem: idle intervals, loads, times of ops.
+//   - schedule.go turns choices into positions in one pass of linear time and estimates the step time with
+//     the queues of the target. Its parts are absences.go, memory.go, chains.go, prefetches.go and
+//     queues.go. On the networks tried, estimate and simulator differ by less than a percent, mostly not at
+//     all, unless addresses interfere. That is what makes thousands of trials affordable.
+//   - cover.go makes first choices, the cheapest for the bytes that they take off the excess first. Prices
+//     come from the dual of the bound's linear program, from a sweep of fixed shares and from filling the
+//     copy engines.
+//   - search.go improves the best of these by local search.
+//   - view.go places the outcome (managers/place), measures it with the evaluator, and where addresses pass
+//     the limit lowers the limits and searches on. It does so for the problem as it is, and with its large
+//     buffers cut into sections (managers/plan, after tvDNN), of which some can leave while others stay.
+//   - ladder.go does that for the rungs of a fine, fixed ladder of limits that lead to the budget: a larger
+//     budget never gives a slower step by construction. finder.go asks it for the budget's rung, and for
+//     the lowest that takes no longer; portfolio.go has other managers' plans beside it.
 //   - bound.go proves the least step time at a limit, with the knapsack of knapsack.go.
+//   - params.go has the numbers that all of this was tuned with, and what moving them does.
 //
-// Budget 0 asks for the smallest footprint without loss of time: the lowest rung that takes no longer than the topmost, which keeps everything.
+// Budget 0 asks for the smallest footprint without loss of time: the lowest rung that takes no longer than
+// the topmost, which keeps everything.
 //
-// Buffers that live longer than their accesses (a framework frees late) give their memory to others before the first write and behind the last access:
-// discards, which cost nothing.
+// Buffers that live longer than their accesses (a framework frees late) give their memory to others before
+// the first write and behind the last access: discards, which cost nothing.
 //
-// Complexity: a schedule is O(ops + gaps + length of chains + positions over which copies and kept results lie early), memory is linear. The number of
-// schedules is bounded by counted work, the same for each rung, and so is the number of placements.
+// Complexity: a schedule is O(ops + gaps + length of chains + positions over which copies and kept results
+// lie early), memory is linear. The number of schedules is bounded by counted work, the same for each rung,
+// and so is the number of placements.
 //
-// Rejected: one integer program over positions (Checkmate, tvDNN: right for hundreds of ops, out of reach for ten thousand); the simulator in the innermost
-// loop (assembling and placing cost a hundred times as much as the estimate); particle swarms and Bayesian optimisation over scores (both spend their trials on what
+// Rejected: one integer program over positions (Checkmate, tvDNN: right for hundreds of ops, out of reach for
+// ten thousand); the simulator in the innermost loop (assembling and placing cost a hundred times as much as
+// the estimate); particle swarms and Bayesian optimisation over scores (both spend their trials on what
 // prices tell at once).
 
 // Joint plans keep, swap and recompute together with places. Its zero value is ready.
@@ -69,17 +75,26 @@ type mechanisms struct {
 func (Joint) Info() plan.Info {
 	return plan.Info{
 		Name: "joint", Ours: true, Family: plan.Combining, Needs: traces.Lifetimes,
-		Summary: "Keeps, swaps or recomputes each idle interval, with a place for everything, searched on a simulator and measured against a proven bound.",
+		Summary: "Keeps, swaps or recomputes each idle interval, with a place for everything, " +
+			"searched on a simulator and measured against a proven bound.",
 	}
 }
 
-// Plan implements plan.Manager. Work counts positions, gaps and accesses looked at while making schedules, and the steps of plans that are placed and
-// measured; it bounds the search of a rung, so that a call takes some multiple of its share. Without an evaluator plans are told apart by the planner's own estimate of the step time.
+// Plan implements plan.Manager. Work counts positions, gaps and accesses looked at while making schedules,
+// and the steps of plans that are placed and measured; it bounds the search of a rung, so that a call takes
+// some multiple of its share. Without an evaluator plans are told apart by the planner's own estimate of the
+// step time.
 func (j Joint) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*plan.Plan, error) {
 	return j.plan(ctx, p, r, j.Info(), nil)
 }
 
-func (j Joint) plan(ctx context.Context, p *plan.Problem, r plan.Request, info plan.Info, seeds []plan.Manager) (*plan.Plan, error) {
+func (j Joint) plan(
+	ctx context.Context,
+	p *plan.Problem,
+	r plan.Request,
+	info plan.Info,
+	seeds []plan.Manager,
+) (*plan.Plan, error) {
 	began := time.Now()
 	if err := p.Serve(info); err != nil {
 		return nil, err

@@ -9,17 +9,20 @@ import (
 
 // The knapsack of the bound: at one moment, for fixed weights of the rows, which values to have absent.
 //
-// It is fractional, so that what is absent are the values of the least price for a byte, the last of them in part. To know them takes no order among them: they are
-// split around a rate, as often as it takes to come to the last, in linear time on the average. Sorting all of them, at every turn of the weights, took a third
-// of the planning time for transformers.
+// It is fractional, so that what is absent are the values of the least price for a byte, the last of them in
+// part. To know them takes no order among them: they are split around a rate, as often as it takes to come to
+// the last, in linear time on the average. Sorting all of them, at every turn of the weights, took a third of
+// the planning time for transformers.
 
-// collect lists the values that may be absent when op k begins, and the rows.
+// gather lists the values that may be absent when op k begins, and the rows.
 func (b *bounder) gather(k plan.OpID) {
 	m, p := b.m, b.m.p
 	b.columns, b.outRows, b.inRows = b.columns[:0], b.outRows[:0], b.inRows[:0]
 	var ids []int32
 	for _, g := range m.choices {
-		if x := &m.gaps[g]; x.after < k && k < x.before && b.inOrder(x) && p.Ops[x.after].Stream == p.Ops[k].Stream && (x.canSwap || x.canRecompute) {
+		if x := &m.gaps[g]; x.after < k && k < x.before && b.inOrder(x) &&
+			p.Ops[x.after].Stream == p.Ops[k].Stream &&
+			(x.canSwap || x.canRecompute) {
 			ids = append(ids, g)
 			b.outRows, b.inRows = append(b.outRows, x.ready), append(b.inRows, x.before)
 		}
@@ -31,7 +34,14 @@ func (b *bounder) gather(k plan.OpID) {
 		x := &m.gaps[g]
 		a, _ := slices.BinarySearch(b.outRows, x.ready)
 		c, _ := slices.BinarySearch(b.inRows, x.before)
-		col := column{size: float64(x.size), evictTime: float64(x.evictTime), prefetchTime: float64(x.prefetchTime), outRow: int32(a), inRow: int32(c), canRerun: x.producersRerun}
+		col := column{
+			size:         float64(x.size),
+			evictTime:    float64(x.evictTime),
+			prefetchTime: float64(x.prefetchTime),
+			outRow:       int32(a),
+			inRow:        int32(c),
+			canRerun:     x.producersRerun,
+		}
 		if col.canRerun {
 			for _, o := range m.producer[m.producerAt[g]:m.producerAt[g+1]] {
 				if p.Ops[o].Stream == p.Ops[k].Stream {
@@ -48,7 +58,8 @@ func (b *bounder) gather(k plan.OpID) {
 	b.rate = slices.Grow(b.rate[:0], len(b.columns))[:len(b.columns)]
 }
 
-// price solves the knapsack for the weights at hand, returns the Lagrangian's value and leaves in gainA and gainB what each row comes to.
+// lagrangian solves the knapsack for the weights at hand, returns the Lagrangian's value and leaves in gainA
+// and gainB what each row comes to.
 func (b *bounder) lagrangian(k plan.OpID, missing, rest float64) float64 {
 	nA, nB := len(b.outRows), len(b.inRows)
 	// cost of a column: rows of A up to its own count it, rows of B from its own on
@@ -93,7 +104,8 @@ func (b *bounder) lagrangian(k plan.OpID, missing, rest float64) float64 {
 			missing -= x.size
 		}
 		value += share * x.size * b.rate[i]
-		if swapCost := x.evictTime*a[x.outRow] + x.prefetchTime*c[x.inRow]; x.canRerun && rerun(x) < swapCost {
+		if swapCost := x.evictTime*a[x.outRow] + x.prefetchTime*c[x.inRow]; x.canRerun &&
+			rerun(x) < swapCost {
 			b.inGain[nB] += share * x.rerunTime
 			if b.serial {
 				b.inGain[x.inRow] += share * x.rerunTime
@@ -126,8 +138,9 @@ func (b *bounder) lagrangian(k plan.OpID, missing, rest float64) float64 {
 	return value
 }
 
-// cheapest moves the columns of the least rates to the front of the order, as many as it takes to have the missing bytes: what is in front costs no more for
-// a byte than what is behind, and the last that is needed is the dearest of those in front.
+// cheapest moves the columns of the least rates to the front of the order, as many as it takes to have the
+// missing bytes: what is in front costs no more for a byte than what is behind, and the last that is needed
+// is the dearest of those in front.
 func (b *bounder) cheapest(missing float64) {
 	lo, hi := 0, len(b.order) // what is left to be split; in front of it lies less than is missing
 	for hi-lo > 1 {

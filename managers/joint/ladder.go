@@ -8,49 +8,68 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
-// The problem: a larger budget must never give a slower step, and a budget must not lose what lies between fixed limits. Planning at the budget itself serves
-// the second and breaks the first, since search has luck; a coarse ladder of limits, the same for every budget, serves the first and breaks the second.
+// The problem: a larger budget must never give a slower step, and a budget must not lose what lies between
+// fixed limits. Planning at the budget itself serves the second and breaks the first, since search has luck;
+// a coarse ladder of limits, the same for every budget, serves the first and breaks the second.
 //
-// Way chosen: a fine ladder, of which a call makes only the rungs that lead to its budget. The topmost, without a limit, and the lowest are planned for from
-// nothing; every other lies halfway between two that are known, down to the last bit of its number, and starts from what those chose beside what it finds by
-// itself. The coarsest of these, which bound what all others can come to, are planned for some more times (probe). Three rules make step time fall from rung to
-// rung whoever asks:
+// Way chosen: a fine ladder, of which a call makes only the rungs that lead to its budget. The topmost,
+// without a limit, and the lowest are planned for from nothing; every other lies halfway between two that are
+// known, down to the last bit of its number, and starts from what those chose beside what it finds by itself.
+// The coarsest of these, which bound what all others can come to, are planned for some more times (probe).
+// Three rules make step time fall from rung to rung whoever asks:
 //
 //   - a rung comes to the same whichever were looked at before (the test that says so caught two mistakes);
 //   - a rung has the plans of the smaller rung that it lies above;
-//   - it takes no plan that is faster than that of the larger rung that it lies below: such a plan shows that the search there fell short, and costs those few
-//     budgets what a larger one would have to pay in any case.
+//   - it takes no plan that is faster than that of the larger rung that it lies below: such a plan shows
+//     that the search there fell short, and costs those few budgets what a larger one would have to pay in
+//     any case.
 //
-// Limits lie closer together at the small end, where a byte costs most time, and are multiples of what all sizes are multiples of: where these are few, each is a
-// rung. Among rungs of equal time the lowest is looked for, by the same halving (descend): ties go to the smaller footprint.
+// Limits lie closer together at the small end, where a byte costs most time, and are multiples of what all
+// sizes are multiples of: where these are few, each is a rung. Among rungs of equal time the lowest is looked
+// for, by the same halving (descend): ties go to the smaller footprint.
 //
-// Complexity: a call plans for as many rungs as the number of its own has bits, and for at most as many again to descend. Rejected: all rungs for every call
-// (a hundred of them made a budget take ten seconds, and were still too far apart); a coarse ladder of rungs that are all planned for from nothing, several times
-// over, below the fine one (four times the work, for step times that differed by a thousandth on the average and were longer as often as shorter); warm starts
-// from the budget's neighbours on the caller's own grid (what a budget gets then depends on which budgets were asked for).
+// Complexity: a call plans for as many rungs as the number of its own has bits, and for at most as many again
+// to descend. Rejected: all rungs for every call (a hundred of them made a budget take ten seconds, and were
+// still too far apart); a coarse ladder of rungs that are all planned for from nothing, several times over,
+// below the fine one (four times the work, for step times that differed by a thousandth on the average and
+// were longer as often as shorter); warm starts from the budget's neighbours on the caller's own grid (what a
+// budget gets then depends on which budgets were asked for).
 
 // grid are the limits that are planned for, whatever the budget.
 type grid struct {
 	floor       int64
 	unit, units int64 // what every size is a multiple of, and how many there are up to the peak
 	top         int   // the rung without a limit
-	rounds      int   // how often one limit is planned for at the most, where addresses take the plan above it
-	probes      bool  // some rungs are planned for several times; where addresses cost time, other places are tried, and choices on the evaluator
-	pack        int64 // the most counted work of a search for places, 0 where a greedy pass has to do
-	mend        int64 // mending choices gets one part in so many of the work on a rung
-	least       int64 // counted work that a view of a rung gets by default, at the least
+	// how often one limit is planned for at the most, where addresses take the plan above it
+	rounds int
+	// some rungs are planned for several times; where addresses cost time, other places are tried, and
+	// choices on the evaluator
+	probes bool
+	pack   int64 // the most counted work of a search for places, 0 where a greedy pass has to do
+	mend   int64 // mending choices gets one part in so many of the work on a rung
+	least  int64 // counted work that a view of a rung gets by default, at the least
 }
 
-// newGrid makes fewer rungs for problems of more buffers, which are a smaller share of the whole and take longer to place.
+// newGrid makes fewer rungs for problems of more buffers, which are a smaller share of the whole and take
+// longer to place.
 func newGrid(m *model) grid {
 	set := &m.set
-	g := grid{floor: m.floor, unit: unit(m), top: set.rungs[0], rounds: set.rounds[0], probes: true, pack: set.pack, mend: set.mend[0]}
+	g := grid{
+		floor:  m.floor,
+		unit:   unit(m),
+		top:    set.rungs[0],
+		rounds: set.rounds[0],
+		probes: true,
+		pack:   set.pack,
+		mend:   set.mend[0],
+	}
 	g.units = max(m.peak-m.floor, 0) / g.unit
 	size := 2 * len(m.p.Buffers) // about as many as buffers and ops together, in a recording of a network
 	switch {
 	case size > set.largeProblem: // placing a plan takes most of the time there
 		g.top, g.rounds, g.probes, g.pack, g.mend = set.rungs[1], set.rounds[1], false, 0, set.mend[1]
-	case m.n+len(m.p.Buffers) > set.largeProblem: // few buffers and many ops: a schedule takes long, and a rung has to have hundreds of them
+	case m.n+len(m.p.Buffers) > set.largeProblem:
+		// few buffers and many ops: a schedule takes long, and a rung has to have hundreds of them
 		g.top, g.probes = set.rungs[1], false
 		g.least = set.schedules * int64(m.n+len(m.gaps))
 	}
@@ -151,7 +170,7 @@ func (f *finder) rung(at int) (*rung, error) {
 	return x, nil
 }
 
-// make plans for a rung, after those that it depends on.
+// planRung plans for a rung, after those that it depends on.
 func (f *finder) planRung(at int) (*rung, error) {
 	g, limit := &f.grid, f.grid.limit(at)
 	if at == g.top || at == 0 {
@@ -179,8 +198,9 @@ func (f *finder) planRung(at int) (*rung, error) {
 	return x, f.probe(x, at, d, hi)
 }
 
-// probe plans from nothing a little below rung at, where what was found there is far from what can be hoped for. Search has luck: what is found for a little
-// less is often better, and these rungs bound what all between them can come to. Not worth it near the bound.
+// probe plans from nothing a little below rung at, where what was found there is far from what can be hoped
+// for. Search has luck: what is found for a little less is often better, and these rungs bound what all
+// between them can come to. Not worth it near the bound.
 func (f *finder) probe(x *rung, at, d int, hi *rung) error {
 	limit := f.grid.limit(at)
 	least := hi.least()
@@ -196,7 +216,8 @@ func (f *finder) probe(x *rung, at, d int, hi *rung) error {
 	return nil
 }
 
-// bound returns the step time that no plan within a limit undercuts, as an evaluator would measure it; 0 where there are no times.
+// bound returns the step time that no plan within a limit undercuts, as an evaluator would measure it; 0
+// where there are no times.
 func (f *finder) bound(limit int64) int64 {
 	if !f.p.HasTimes {
 		return 0
@@ -204,12 +225,13 @@ func (f *finder) bound(limit int64) int64 {
 	return f.perIteration(f.b.bound(limit, f.turns()))
 }
 
-// scratch plans for a limit from nothing; see try.
+// fromNothing plans for a limit without seeds; see planViews.
 func (f *finder) fromNothing(limit, incumbent int64) (*rung, error) {
 	return f.planViews(limit, f.bound(limit), 0, incumbent, nil)
 }
 
-// between plans for a limit from what was found for a smaller and a larger one. What is faster than at the larger one is not taken.
+// between plans for a limit from what was found for a smaller and a larger one. What is faster than at the
+// larger one is not taken.
 func (f *finder) between(limit int64, lo, hi *rung) (*rung, error) {
 	least := hi.least()
 	x, err := f.planViews(limit, max(least, f.bound(limit)), least, lo.time(), []*rung{lo, hi})
@@ -224,8 +246,8 @@ func (f *finder) between(limit int64, lo, hi *rung) (*rung, error) {
 	return x, nil
 }
 
-// try plans for a limit with every view. It is content with a plan that takes no longer than enough, takes none that is faster than least, and gives little
-// for one that is slower than beat.
+// planViews plans for a limit with every view. It is content with a plan that takes no longer than the
+// target, takes none that is faster than least, and gives little for one that is slower than the incumbent.
 func (f *finder) planViews(limit, target, least, incumbent int64, from []*rung) (*rung, error) {
 	x := &rung{seeds: make([]*candidate, len(f.views))}
 	for k, v := range f.views {
@@ -257,16 +279,23 @@ func (f *finder) planViews(limit, target, least, incumbent int64, from []*rung) 
 	return x, nil
 }
 
-// consider takes the best of some plans that fit and are not faster than least, and remembers those that no other beats.
+// consider takes the best of some plans that fit and are not faster than least, and remembers those that no
+// other beats.
 func (x *rung) consider(made []*outcome, limit, least int64) {
 	for _, y := range made {
 		if y.pl.Footprint <= limit && y.time >= least && better(y, x.best) {
 			x.best = y
 		}
-		if slices.ContainsFunc(x.all, func(z *outcome) bool { return z.pl.Footprint <= y.pl.Footprint && z.time <= y.time }) {
+		if slices.ContainsFunc(
+			x.all,
+			func(z *outcome) bool { return z.pl.Footprint <= y.pl.Footprint && z.time <= y.time },
+		) {
 			continue
 		}
-		x.all = slices.DeleteFunc(slices.Clone(x.all), func(z *outcome) bool { return y.pl.Footprint <= z.pl.Footprint && y.time <= z.time })
+		x.all = slices.DeleteFunc(
+			slices.Clone(x.all),
+			func(z *outcome) bool { return y.pl.Footprint <= z.pl.Footprint && y.time <= z.time },
+		)
 		x.all = append(x.all, y)
 	}
 }

@@ -54,7 +54,8 @@ type planned struct {
 	at     plan.Measurement
 }
 
-// corpus plans random problems, each within falling budgets and last without one. Planning is what takes time: several laws are looked at on the same plans.
+// corpus plans random problems, each within falling budgets and last without one. Planning is what takes
+// time: several laws are looked at on the same plans.
 var corpus = sync.OnceValues(func() ([][]planned, error) {
 	all := make([][]planned, problems)
 	errs := make([]error, problems)
@@ -111,10 +112,24 @@ func TestEveryPlanValidatesAndDoesWhatItSays(t *testing.T) {
 			}
 			live, _ := x.pl.PeakLive()
 			if x.at.Footprint != x.pl.Footprint || x.at.PeakLive != live {
-				t.Errorf("seed %d budget %d: simulated footprint %d and live %d, the plan says %d and %d", seed, x.budget, x.at.Footprint, x.at.PeakLive, x.pl.Footprint, live)
+				t.Errorf(
+					"seed %d budget %d: simulated footprint %d and live %d, the plan says %d and %d",
+					seed,
+					x.budget,
+					x.at.Footprint,
+					x.at.PeakLive,
+					x.pl.Footprint,
+					live,
+				)
 			}
 			if x.pl.StepBound > x.at.StepTime {
-				t.Errorf("seed %d budget %d: step time %d is below its bound %d", seed, x.budget, x.at.StepTime, x.pl.StepBound)
+				t.Errorf(
+					"seed %d budget %d: step time %d is below its bound %d",
+					seed,
+					x.budget,
+					x.at.StepTime,
+					x.pl.StepBound,
+				)
 			}
 			if p.Kind < traces.Dataflow && len(x.pl.Reruns) > 0 {
 				t.Errorf("seed %d: recomputation without dataflow", seed)
@@ -144,7 +159,13 @@ func TestStepTimeNeverRisesAsTheBudgetGrows(t *testing.T) {
 				break
 			}
 			if x.at.StepTime < least {
-				t.Errorf("seed %d: %d ns within %d bytes, %d ns within more", seed, x.at.StepTime, x.budget, least)
+				t.Errorf(
+					"seed %d: %d ns within %d bytes, %d ns within more",
+					seed,
+					x.at.StepTime,
+					x.budget,
+					least,
+				)
 			}
 			if least >= 0 && x.at.StepTime > least {
 				rises++
@@ -169,7 +190,9 @@ func TestTheSameRequestGivesTheSamePlan(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !reflect.DeepEqual(x.pl.Steps, y.Steps) || !reflect.DeepEqual(x.pl.Instances, y.Instances) || x.pl.Work != y.Work || x.pl.StepBound != y.StepBound {
+		if !reflect.DeepEqual(x.pl.Steps, y.Steps) || !reflect.DeepEqual(x.pl.Instances, y.Instances) ||
+			x.pl.Work != y.Work ||
+			x.pl.StepBound != y.StepBound {
 			t.Errorf("seed %d: two plans for one request", seed)
 		}
 	}
@@ -214,7 +237,10 @@ func TestRecordingsWithoutAccessesArePlacedOnly(t *testing.T) {
 func TestABudgetBelowWhatMustResideIsRefused(t *testing.T) {
 	p := plantest.Chain(4, 1<<20, 1000)
 	var small *plan.TooSmall
-	if _, err := (joint.Joint{}).Plan(context.Background(), p, request(p.MustReside().Total()-1)); !errors.As(err, &small) {
+	if _, err := (joint.Joint{}).Plan(context.Background(), p, request(p.MustReside().Total()-1)); !errors.As(
+		err,
+		&small,
+	) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -228,7 +254,14 @@ func TestNoPlanUndercutsTheBound(t *testing.T) {
 		m := measure(t, p, pl)
 		bound := joint.Bound(p, pl.Footprint)
 		if bound > m.StepTime {
-			t.Errorf("seed %d: %s takes %d ns within %d bytes, and the bound is %d", seed, name, m.StepTime, pl.Footprint, bound)
+			t.Errorf(
+				"seed %d: %s takes %d ns within %d bytes, and the bound is %d",
+				seed,
+				name,
+				m.StepTime,
+				pl.Footprint,
+				bound,
+			)
 		}
 		tried++
 		if bound > joint.Bound(p, 1<<60) {
@@ -256,7 +289,11 @@ func TestNoPlanUndercutsTheBound(t *testing.T) {
 		random(p, seed)
 	}
 	if tried < 1000 || tight < 50 {
-		t.Errorf("without copy engines %d plans tried, the bound above compute alone for %d: the law was hardly tried", tried, tight)
+		t.Errorf(
+			"without copy engines %d plans tried, the bound above compute alone for %d: the law was hardly tried",
+			tried,
+			tight,
+		)
 	}
 	tried, tight = 0, 0
 	for seed := range uint64(60) {
@@ -267,7 +304,11 @@ func TestNoPlanUndercutsTheBound(t *testing.T) {
 		}
 		for _, b := range budgets(p, 4) {
 			for _, other := range others {
-				pl, err := other.Plan(context.Background(), p, plan.Request{Budget: b, Work: 50, Evaluator: sim.Simulator{}})
+				pl, err := other.Plan(
+					context.Background(),
+					p,
+					plan.Request{Budget: b, Work: 50, Evaluator: sim.Simulator{}},
+				)
 				if err == nil && pl.Policy == nil && pl.SectionBytes == 0 {
 					check(p, other.Info().Name, seed, pl)
 				}
@@ -275,12 +316,16 @@ func TestNoPlanUndercutsTheBound(t *testing.T) {
 		}
 	}
 	if tried < 1000 || tight < 20 {
-		t.Errorf("%d plans tried, the bound above compute alone for %d: the law was hardly tried", tried, tight)
+		t.Errorf(
+			"%d plans tried, the bound above compute alone for %d: the law was hardly tried",
+			tried,
+			tight,
+		)
 	}
 }
 
-// Every way of swapping each of the few idle intervals of a short chain, every position of release and fetch included: none is faster than the bound, and joint
-// finds one that is as fast as the fastest.
+// Every way of swapping each of the few idle intervals of a short chain, every position of release and
+// fetch included: none is faster than the bound, and joint finds one that is as fast as the fastest.
 func TestJointFindsTheBestOfAllPlansOfAShortChain(t *testing.T) {
 	t.Parallel()
 	p := plantest.Chain(3, 1<<20, 900_000)
@@ -294,7 +339,8 @@ func TestJointFindsTheBestOfAllPlansOfAShortChain(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := place.Place(context.Background(), p, pl, place.Options{Rule: place.Search, Work: 200}); err != nil {
+			opt := place.Options{Rule: place.Search, Work: 200}
+			if _, err := place.Place(context.Background(), p, pl, opt); err != nil {
 				t.Fatal(err)
 			}
 			best = append(best, measure(t, p, pl))
@@ -304,7 +350,16 @@ func TestJointFindsTheBestOfAllPlansOfAShortChain(t *testing.T) {
 		g := gaps[k]
 		for release := g.After + 1; release <= g.Before; release++ {
 			for fetch := release; fetch <= g.Before; fetch++ {
-				d.Absences = append(d.Absences, plan.Absence{Buffer: g.Buffer, After: g.After, Before: g.Before, Release: release, Fetch: fetch})
+				d.Absences = append(
+					d.Absences,
+					plan.Absence{
+						Buffer:  g.Buffer,
+						After:   g.After,
+						Before:  g.Before,
+						Release: release,
+						Fetch:   fetch,
+					},
+				)
 				try(k + 1)
 				d.Absences = d.Absences[:len(d.Absences)-1]
 			}
@@ -329,7 +384,13 @@ func TestJointFindsTheBestOfAllPlansOfAShortChain(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := measure(t, p, pl).StepTime; pl.Footprint > b || got > fastest {
-			t.Errorf("budget %d: joint takes %d ns in %d bytes, and swapping alone can take %d", b, got, pl.Footprint, fastest)
+			t.Errorf(
+				"budget %d: joint takes %d ns in %d bytes, and swapping alone can take %d",
+				b,
+				got,
+				pl.Footprint,
+				fastest,
+			)
 		}
 	}
 }
@@ -360,11 +421,22 @@ func TestThePortfolioIsNeverWorseThanItsSeeds(t *testing.T) {
 					continue
 				}
 				m := measure(t, p, theirs)
-				if other.Info().Name == "joint" && (mine.StepTime < m.StepTime || mine.StepTime == m.StepTime && pl.Footprint < theirs.Footprint) {
+				if other.Info().Name == "joint" &&
+					(mine.StepTime < m.StepTime || mine.StepTime == m.StepTime && pl.Footprint < theirs.Footprint) {
 					seeded++
 				}
-				if pl.Footprint > b || mine.StepTime > m.StepTime || mine.StepTime == m.StepTime && pl.Footprint > theirs.Footprint {
-					t.Errorf("seed %d budget %d: portfolio takes %d ns in %d bytes, %s %d ns in %d", seed, b, mine.StepTime, pl.Footprint, other.Info().Name, m.StepTime, theirs.Footprint)
+				if pl.Footprint > b || mine.StepTime > m.StepTime ||
+					mine.StepTime == m.StepTime && pl.Footprint > theirs.Footprint {
+					t.Errorf(
+						"seed %d budget %d: portfolio takes %d ns in %d bytes, %s %d ns in %d",
+						seed,
+						b,
+						mine.StepTime,
+						pl.Footprint,
+						other.Info().Name,
+						m.StepTime,
+						theirs.Footprint,
+					)
 				}
 			}
 		}

@@ -2,10 +2,12 @@ package joint
 
 import "github.com/gmemtop/gmemtop/managers/plan"
 
-// lists keeps gaps by position, in the order in which they were given: a counting sort whose columns are used again.
+// lists keeps gaps by position, in the order in which they were given: a counting sort whose columns are used
+// again.
 //
-// A schedule orders its copies by positions several times over. To sort them by comparison took a tenth of the planning time for 100,000 buffers; a list for
-// each position takes O(positions + gaps), which the schedule takes in any case.
+// A schedule orders its copies by positions several times over. To sort them by comparison took a tenth of
+// the planning time for 100,000 buffers; a list for each position takes O(positions + gaps), which the
+// schedule takes in any case.
 type lists struct {
 	first []int32 // of each position, -1 where there is none
 	next  []int32 // of each gap, -1 behind the last

@@ -9,6 +9,15 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
+// The problem, compiled: what never changes between candidates, as columns by op, gap and buffer.
+//
+// A gap is an idle interval of a buffer, from one access to the next. Each is listed with what its copies and
+// its producers take, and with whether it can leave at all. Those in which a buffer holds nothing that is
+// read again are dead: their memory is always given away.
+//
+// Complexity: O(ops x streams + accesses + gaps log gaps), and what package chain takes for the cost of each
+// chain.
+
 // A choice is what becomes of an idle interval.
 type choice uint8
 
@@ -21,20 +30,25 @@ const (
 
 // gap is an idle interval of a buffer with what moving it costs.
 type gap struct {
-	buffer                  plan.BufferID
-	after, before           plan.OpID
-	ready                   plan.OpID // the op that last wrote what it holds, -1 where none of the iteration did: a copy out need not wait for readers behind it
+	buffer        plan.BufferID
+	after, before plan.OpID
+	// the op that last wrote what it holds, -1 where none of the iteration did: a copy out need not wait for
+	// readers behind it
+	ready                   plan.OpID
 	size                    int64
 	evictTime, prefetchTime int64 // time of the copies, in nanoseconds
-	producersTime           int64 // time of the ops that made the value, in nanoseconds; 0 unless mayDrop
-	canSwap                 bool
-	canRecompute            bool  // whatever else is absent
-	chainTime               int64 // time of the whole chain if nothing else is absent: the ops that made it and what has to run before them since it is gone by then
-	producersRerun          bool  // in some plan, perhaps
-	dead                    bool
+	// time of the ops that made the value, in nanoseconds; 0 unless producersRerun
+	producersTime int64
+	canSwap       bool
+	canRecompute  bool // whatever else is absent
+	// time of the whole chain if nothing else is absent: the ops that made it and what has to run before them
+	// since it is gone by then
+	chainTime      int64
+	producersRerun bool // in some plan, perhaps
+	dead           bool
 }
 
-// alternative is a slower way of computing an op that needs less workspace than the fastest.
+// variant is a slower way of computing an op that needs less workspace than the fastest.
 type variant struct {
 	op           int32
 	index        uint8
@@ -48,17 +62,20 @@ type model struct {
 	n   int
 	k   int // streams
 
-	inline         bool  // there are no copy engines: copies are work of the first stream
-	saving, noting int64 // what hooks take where anything leaves memory and returns, and where anything runs again beside that
+	inline bool // there are no copy engines: copies are work of the first stream
+	// what hooks take where anything leaves memory and returns, and where anything runs again beside that
+	saving, noting int64
 
-	gaps       []gap
-	first      []int32 // gaps of buffer b are gaps[first[b]:first[b+1]], in order of time
-	byBefore   []int32 // the gaps that can be absent, in order of before
-	producerAt []int32 // the ops that made what gap g holds are maker[makerAt[g]:makerAt[g+1]], where it can be dropped
+	gaps     []gap
+	first    []int32 // gaps of buffer b are gaps[first[b]:first[b+1]], in order of time
+	byBefore []int32 // the gaps that can be absent, in order of before
+	// the ops that made what gap g holds are maker[makerAt[g]:makerAt[g+1]], where it can be dropped
+	producerAt []int32
 	producer   []plan.OpID
 	choices    []int32 // the gaps that leave a choice, in order of index
-	writeAt    []int32 // the touches of buffer b that do more than read are write[writeAt[b]:writeAt[b+1]], in order of time
-	write      []plan.Touch
+	// the touches of buffer b that do more than read are write[writeAt[b]:writeAt[b+1]], in order of time
+	writeAt []int32
+	write   []plan.Touch
 
 	fast     []uint8 // of each op, its fastest variant
 	variants []variant
@@ -67,7 +84,8 @@ type model struct {
 	issue    []int64 // of each op, when the host can have issued it
 	load     []int64 // bytes alive during each op under the fastest variants, all discards taken
 	born     []int64 // of these, bytes that come into being with the op
-	operands []int64 // what the op itself needs, persistent buffers included: no plan has less in memory while it runs
+	// what the op itself needs, persistent buffers included: no plan has less in memory while it runs
+	operands []int64
 	least    []int64 // of each op, what choices can bring the load down to, but not less than its operands
 
 	depAt, dep []int32 // ops of other streams that op i must come behind: dep[depAt[i]:depAt[i+1]]
@@ -92,7 +110,7 @@ func compile(p *plan.Problem, set params) *model {
 	return m
 }
 
-// variants takes the fastest way of computing each op, the one with less workspace where two are equal.
+// fastest takes the fastest way of computing each op, the one with less workspace where two are equal.
 func (m *model) fastest() {
 	p := m.p
 	m.fast = make([]uint8, m.n)
@@ -116,7 +134,10 @@ func (m *model) fastest() {
 			m.fast[i] = uint8(best)
 			for k := range op.Variants {
 				if d, w := m.variantCost(i, k); w < m.work[i] {
-					m.variants = append(m.variants, variant{op: int32(i), index: uint8(k), saves: m.work[i] - w, costs: d - m.dur[i]})
+					m.variants = append(
+						m.variants,
+						variant{op: int32(i), index: uint8(k), saves: m.work[i] - w, costs: d - m.dur[i]},
+					)
 				}
 			}
 		}
@@ -125,7 +146,7 @@ func (m *model) fastest() {
 	}
 }
 
-// variant returns the time and the rounded workspace of op i computed the k-th way.
+// variantCost returns the time and the rounded workspace of op i computed the k-th way.
 func (m *model) variantCost(i, k int) (dur, work int64) {
 	op := &m.p.Ops[i]
 	if len(op.Variants) == 0 {
@@ -137,7 +158,8 @@ func (m *model) variantCost(i, k int) (dur, work int64) {
 	return op.Variants[k].Duration, work
 }
 
-// findGaps lists idle intervals by buffer and time, those included in which nothing is held: before a first access that writes, behind the last access.
+// findGaps lists idle intervals by buffer and time, those included in which nothing is held: before a first
+// access that writes, behind the last access.
 func (m *model) findGaps() {
 	p := m.p
 	m.first = make([]int32, len(p.Buffers)+1)
@@ -152,20 +174,37 @@ func (m *model) findGaps() {
 		inside := canSwap && buf.Life == plan.Inside && size > 0 && len(touches) > 0
 		dead := !p.EagerOnly // eager PyTorch gives no memory away that a tensor holds, whatever is in it
 		if inside && dead && touches[0].Mode == plan.Write && touches[0].Op > buf.Start+1 {
-			m.gaps = append(m.gaps, gap{buffer: plan.BufferID(b), after: buf.Start, before: touches[0].Op, size: size, dead: true})
+			m.gaps = append(
+				m.gaps,
+				gap{
+					buffer: plan.BufferID(b),
+					after:  buf.Start,
+					before: touches[0].Op,
+					size:   size,
+					dead:   true,
+				},
+			)
 		}
 		for ; len(known) > 0 && int(known[0].Buffer) == b; known = known[1:] {
 			k := known[0]
 			if !canSwap || k.Dead && !dead {
 				continue
 			}
-			g := gap{buffer: k.Buffer, after: k.After, before: k.Before, ready: m.writer(k.Buffer, k.After), size: size, dead: k.Dead}
+			g := gap{
+				buffer: k.Buffer,
+				after:  k.After,
+				before: k.Before,
+				ready:  m.writer(k.Buffer, k.After),
+				size:   size,
+				dead:   k.Dead,
+			}
 			if !k.Dead {
 				g.canSwap = true
 				g.evictTime, g.prefetchTime = p.Hardware.D2H.Time(size), p.Hardware.H2D.Time(size)
 				if canDrop {
 					g.producersRerun = m.producersRerun(k.Buffer, k.Before)
-					if g.canRecompute, _ = chains.Recomputable(k); g.canRecompute && len(known) < m.set.chainsAlone {
+					if g.canRecompute, _ = chains.Recomputable(k); g.canRecompute &&
+						len(known) < m.set.chainsAlone {
 						g.chainTime, _, _ = chains.Cost(k, nil)
 					}
 				}
@@ -173,7 +212,16 @@ func (m *model) findGaps() {
 			m.gaps = append(m.gaps, g)
 		}
 		if last := len(touches) - 1; inside && dead && buf.End-1 > touches[last].Op+1 {
-			m.gaps = append(m.gaps, gap{buffer: plan.BufferID(b), after: touches[last].Op, before: buf.End - 1, size: size, dead: true})
+			m.gaps = append(
+				m.gaps,
+				gap{
+					buffer: plan.BufferID(b),
+					after:  touches[last].Op,
+					before: buf.End - 1,
+					size:   size,
+					dead:   true,
+				},
+			)
 		}
 	}
 	m.first[len(p.Buffers)] = int32(len(m.gaps))
@@ -184,7 +232,10 @@ func (m *model) findGaps() {
 		}
 	}
 	m.producers()
-	slices.SortStableFunc(m.byBefore, func(a, b int32) int { return cmp.Compare(m.gaps[a].before, m.gaps[b].before) })
+	slices.SortStableFunc(
+		m.byBefore,
+		func(a, b int32) int { return cmp.Compare(m.gaps[a].before, m.gaps[b].before) },
+	)
 }
 
 // writers lists what changes each buffer: chains look for it at every step, and most touches read.
@@ -206,7 +257,11 @@ func (m *model) writesOf(b plan.BufferID) []plan.Touch { return m.write[m.writeA
 // writtenIn reports whether an op of [from, to) gives buffer b another value.
 func (m *model) writtenIn(b plan.BufferID, from, to plan.OpID) bool {
 	touches := m.writesOf(b)
-	k, _ := slices.BinarySearchFunc(touches, from, func(t plan.Touch, at plan.OpID) int { return cmp.Compare(t.Op, at) })
+	k, _ := slices.BinarySearchFunc(
+		touches,
+		from,
+		func(t plan.Touch, at plan.OpID) int { return cmp.Compare(t.Op, at) },
+	)
 	for ; k < len(touches) && touches[k].Op < to; k++ {
 		if touches[k].Mode.Writes() {
 			return true
@@ -215,7 +270,7 @@ func (m *model) writtenIn(b plan.BufferID, from, to plan.OpID) bool {
 	return false
 }
 
-// mayDrop reports whether the ops that made what b holds before op at are known and can run again.
+// producersRerun reports whether the ops that made what b holds before op at are known and can run again.
 func (m *model) producersRerun(b plan.BufferID, at plan.OpID) bool {
 	ops, ok := m.p.Producer(b, at)
 	for _, o := range ops {
@@ -224,11 +279,16 @@ func (m *model) producersRerun(b plan.BufferID, at plan.OpID) bool {
 	return ok
 }
 
-// writer returns the last op up to and including after that wrote buffer b. What comes into being in the iteration and is only read, as a batch that the host
-// filled, counts as written by the first op that touches it, which is how [plan.Plan.Order] has it; -1 is for what holds a value from before.
+// writer returns the last op up to and including after that wrote buffer b. What comes into being in the
+// iteration and is only read, as a batch that the host filled, counts as written by the first op that touches
+// it, which is how [plan.Plan.Order] has it; -1 is for what holds a value from before.
 func (m *model) writer(b plan.BufferID, after plan.OpID) plan.OpID {
 	touches := m.p.TouchesOf(b)
-	k, _ := slices.BinarySearchFunc(touches, after+1, func(t plan.Touch, at plan.OpID) int { return cmp.Compare(t.Op, at) })
+	k, _ := slices.BinarySearchFunc(
+		touches,
+		after+1,
+		func(t plan.Touch, at plan.OpID) int { return cmp.Compare(t.Op, at) },
+	)
 	for k--; k >= 0; k-- {
 		if touches[k].Mode.Writes() {
 			return touches[k].Op
@@ -240,7 +300,7 @@ func (m *model) writer(b plan.BufferID, after plan.OpID) plan.OpID {
 	return -1
 }
 
-// makers lists who made what each gap holds, and adds up what running them again takes.
+// producers lists who made what each gap holds, and adds up what running them again takes.
 func (m *model) producers() {
 	m.producerAt = make([]int32, len(m.gaps)+1)
 	for g := range m.gaps {
@@ -259,7 +319,19 @@ func (m *model) producers() {
 // loads works out what is alive during each op when everything is kept that has to be.
 func (m *model) loads() {
 	p := m.p
-	m.load, m.born, m.operands, m.least = make([]int64, m.n+1), make([]int64, m.n+1), make([]int64, m.n+1), make([]int64, m.n+1)
+	m.load, m.born, m.operands, m.least = make(
+		[]int64,
+		m.n+1,
+	), make(
+		[]int64,
+		m.n+1,
+	), make(
+		[]int64,
+		m.n+1,
+	), make(
+		[]int64,
+		m.n+1,
+	)
 	for b := range p.Buffers {
 		buf, size := &p.Buffers[b], p.Rounded(plan.BufferID(b))
 		if buf.Life == plan.Persistent {
@@ -300,8 +372,8 @@ func (m *model) loads() {
 	m.leastLoad()
 }
 
-// leastLoad finds what is in memory when all is absent that can be, under the least workspaces: more than the operands of an op where buffers cannot leave,
-// such as those carried into the next iteration.
+// leastLoad finds what is in memory when all is absent that can be, under the least workspaces: more than the
+// operands of an op where buffers cannot leave, such as those carried into the next iteration.
 func (m *model) leastLoad() {
 	delta := make([]int64, m.n+1)
 	for g := range m.gaps {
@@ -323,7 +395,8 @@ func (m *model) leastLoad() {
 	}
 }
 
-// times runs the ops on their streams, each behind what made its inputs and behind who read what it overwrites on another stream.
+// times runs the ops on their streams, each behind what made its inputs and behind who read what it
+// overwrites on another stream.
 func (m *model) times() {
 	p := m.p
 	m.start, m.end, m.depAt = make([]int64, m.n), make([]int64, m.n), make([]int32, m.n+1)

@@ -28,8 +28,8 @@ func published() []plan.Manager {
 	return quick
 }
 
-// At ten budgets from 95 % of the live peak with everything kept down to what joint can reach: no other plan that fits is faster,
-// or as fast and smaller, on more than two.
+// At ten budgets from 95 % of the live peak with everything kept down to what joint can reach: no other
+// plan that fits is faster, or as fast and smaller, on more than two.
 func TestJointIsBestOnEightOfTenBudgetsOfVGG(t *testing.T) {
 	t.Parallel()
 	won, table := contest(t, joint.Network(t, "VGG-16"), 10_000_000, published())
@@ -42,7 +42,8 @@ func contest(t testing.TB, p *plan.Problem, work int64, others []plan.Manager) (
 	ctx := context.Background()
 	peak, _ := p.PeakLive()
 	low := p.MustReside().Total()
-	if pl, err := (joint.Joint{}).Plan(ctx, p, plan.Request{Budget: low, Work: work, Evaluator: sim.Simulator{}}); err != nil {
+	r := plan.Request{Budget: low, Work: work, Evaluator: sim.Simulator{}}
+	if pl, err := (joint.Joint{}).Plan(ctx, p, r); err != nil {
 		t.Fatal(err)
 	} else {
 		low = max(low, pl.Footprint)
@@ -50,7 +51,11 @@ func contest(t testing.TB, p *plan.Problem, work int64, others []plan.Manager) (
 	last := int64(0)
 	for k := range int64(10) {
 		b := low + (peak*95/100-low)*(9-k)/9
-		mine, err := joint.Joint{}.Plan(ctx, p, plan.Request{Budget: b, Work: work, Evaluator: sim.Simulator{}})
+		mine, err := joint.Joint{}.Plan(
+			ctx,
+			p,
+			plan.Request{Budget: b, Work: work, Evaluator: sim.Simulator{}},
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,8 +71,13 @@ func contest(t testing.TB, p *plan.Problem, work int64, others []plan.Manager) (
 		}
 		last = me.StepTime
 		best := true
-		line := fmt.Sprintf("%12d bytes: joint %d ns, %.2f %% above its bound, planned in %.2f s;", b, me.StepTime, (float64(me.StepTime)/float64(mine.StepBound)-1)*100,
-			mine.Planning.Seconds())
+		line := fmt.Sprintf(
+			"%12d bytes: joint %d ns, %.2f %% above its bound, planned in %.2f s;",
+			b,
+			me.StepTime,
+			(float64(me.StepTime)/float64(mine.StepBound)-1)*100,
+			mine.Planning.Seconds(),
+		)
 		for _, m := range others {
 			pl, err := m.Plan(ctx, p, plan.Request{Budget: b, Evaluator: sim.Simulator{}})
 			if err != nil || pl == nil || pl.Policy != nil || pl.Footprint > b {
@@ -78,7 +88,13 @@ func contest(t testing.TB, p *plan.Problem, work int64, others []plan.Manager) (
 				t.Fatal(err)
 			}
 			if x.StepTime < mine.StepBound && pl.SectionBytes == 0 {
-				t.Errorf("%s takes %d ns within %d bytes, below the bound %d", m.Info().Name, x.StepTime, b, mine.StepBound)
+				t.Errorf(
+					"%s takes %d ns within %d bytes, below the bound %d",
+					m.Info().Name,
+					x.StepTime,
+					b,
+					mine.StepBound,
+				)
 			}
 			if x.StepTime < me.StepTime || x.StepTime == me.StepTime && pl.Footprint < mine.Footprint {
 				best = false

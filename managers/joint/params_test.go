@@ -11,8 +11,9 @@ import (
 	"github.com/gmemtop/gmemtop/replay/sim"
 )
 
-// BenchmarkParams plans the same problems with each of the numbers halved and doubled, and prints what that does: the
-// mean and the worst change of the step time, how many plans more or fewer fit, and the counted work.
+// BenchmarkParams plans the same problems with each of the numbers halved and doubled, and prints what that
+// does: the mean and the worst change of the step time, how many plans more or fewer fit, and the counted
+// work.
 func BenchmarkParams(b *testing.B) {
 	type outcome struct {
 		time float64
@@ -74,8 +75,15 @@ func BenchmarkParams(b *testing.B) {
 				fits--
 			}
 		}
-		fmt.Printf("%-24s mean %+.2f %%, from %+.1f to %+.1f %%, fits %+d, work %+.0f %%\n", name, 100*sum/float64(n),
-			100*best, 100*worst, fits, 100*(float64(work)/float64(was)-1))
+		fmt.Printf(
+			"%-24s mean %+.2f %%, from %+.1f to %+.1f %%, fits %+d, work %+.0f %%\n",
+			name,
+			100*sum/float64(n),
+			100*best,
+			100*worst,
+			fits,
+			100*(float64(work)/float64(was)-1),
+		)
 	}
 	for b.Loop() {
 		one := defaults()

@@ -9,14 +9,15 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Portfolio plans as [Joint] does, then asks other managers, searches on from their plans, and returns the best of all: it is never worse than any of
-// them, as the evaluator measures. Make one with [New].
+// Portfolio plans as [Joint] does, then asks other managers, searches on from their plans, and returns the
+// best of all: it is never worse than any of them, as the evaluator measures. Make one with [New].
 type Portfolio struct {
 	joint Joint
 	seeds []plan.Manager
 }
 
-// New returns a portfolio of the seeds and our own planner. Seeds that cannot serve a problem, or fail, are passed over.
+// New returns a portfolio of the seeds and our own planner. Seeds that cannot serve a problem, or fail, are
+// passed over.
 func New(seeds ...plan.Manager) Portfolio { return Portfolio{seeds: seeds} }
 
 // Info implements plan.Manager.
@@ -27,13 +28,13 @@ func (Portfolio) Info() plan.Info {
 	}
 }
 
-// Plan implements plan.Manager. Work bounds joint's own search; seeds are asked with the request's budget and seed, and their own default work.
-// Its step time need not fall as the budget grows where a seed's does not.
+// Plan implements plan.Manager. Work bounds joint's own search; seeds are asked with the request's budget and
+// seed, and their own default work. Its step time need not fall as the budget grows where a seed's does not.
 func (f Portfolio) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*plan.Plan, error) {
 	return f.joint.plan(ctx, p, r, f.Info(), f.seeds)
 }
 
-// plant asks every seed for its plan, notes it, and searches on from those that can be searched on from.
+// askSeeds asks every seed for its plan, notes it, and searches on from those that can be searched on from.
 func (f *finder) askSeeds(seeds []plan.Manager) {
 	for _, seed := range seeds {
 		if f.ctx.Err() != nil {

@@ -1,23 +1,25 @@
 package joint
 
-import (
-	"github.com/gmemtop/gmemtop/managers/plan"
-)
+import "github.com/gmemtop/gmemtop/managers/plan"
 
 // Where copies back are issued.
 //
-// Problem: a copy that comes too late is waited for, one that comes too early takes memory over everything until it is needed. The copy engine does one at a
-// time, in the order of issue.
+// Problem: a copy that comes too late is waited for, one that comes too early takes memory over everything
+// until it is needed. The copy engine does one at a time, in the order of issue.
 //
-// Way chosen: the copies are gone through backwards, the last needed first, and each is issued at the latest moment at which the engine still finishes it in
-// time, or as early as memory allows where that is later. In an iteration of a hundred thousand ops a copy passes thousands of positions on its way; so they are
-// taken a block at a time: what is added to all of a block is written beside it (added), and the least room in it says whether it need be looked into (room). What is known
-// of a block's room may be too little, never too much, so that the outcome is that of going one by one, to the byte. A copy that memory lets begin late pushes
-// back all behind it in the queue; those then go together for good, and are moved as one (group).
+// Way chosen: the copies are gone through backwards, the last needed first, and each is issued at the latest
+// moment at which the engine still finishes it in time, or as early as memory allows where that is later. In
+// an iteration of a hundred thousand ops a copy passes thousands of positions on its way; so they are taken a
+// block at a time: what is added to all of a block is written beside it (added), and the least room in it
+// says whether it need be looked into (room). What is known of a block's room may be too little, never too
+// much, so that the outcome is that of going one by one, to the byte. A copy that memory lets begin late
+// pushes back all behind it in the queue; those then go together for good, and are moved as one (group).
 //
-// Complexity: O(copies x (length of a block + blocks passed)). Rejected: one by one, which took three quarters of the planning time for
-// 100,000 buffers; pushing each copy of a queue back by itself, which is quadratic where memory is short, and took a sixth. Not tried: a segment tree over the room.
+// Complexity: O(copies x (length of a block + blocks passed)). Rejected: one by one, which took three
+// quarters of the planning time for 100,000 buffers; pushing each copy of a queue back by itself, which is
+// quadratic where memory is short, and took a sixth. Not tried: a segment tree over the room.
 
+// prefetches are the copies back of a schedule.
 type prefetches struct {
 	m        *model
 	setting  *setting
@@ -30,7 +32,8 @@ type prefetches struct {
 	lists    lists
 }
 
-// fetches places the copies back, the last needed first, each as late as the copy engine permits where memory does.
+// place places the copies back, the last needed first, each as late as the copy engine permits where memory
+// does.
 func (ps *prefetches) place() {
 	m := ps.m
 	ps.order = ps.order[:0]
@@ -61,7 +64,8 @@ func (ps *prefetches) place() {
 		last := min(at, next) - x.prefetchTime - int64(ps.setting.lead*float64(x.prefetchTime))
 		f := ps.earlier(g, ps.absences.due[g], last)
 		late := group{at: f, to: k + 1}
-		for n := len(ps.groups) - 1; n >= 0 && ps.groups[n].at < f; n-- { // the queue is in order of issue: what is needed later goes later
+		// the queue is in order of issue: what is needed later goes later
+		for n := len(ps.groups) - 1; n >= 0 && ps.groups[n].at < f; n-- {
 			y := ps.groups[n]
 			ps.memory.takeBack(y.size, y.at, f)
 			late.to, late.size = y.to, late.size+y.size
@@ -83,25 +87,31 @@ func (ps *prefetches) place() {
 	ps.memory.closeBlocks()
 }
 
-// group is a stretch of the queue of copies back, up to a place in it, that are issued at one position. Once together they stay together: what makes one of
-// them go later makes all, so that a queue that is pushed back again and again is moved in whole groups.
+// group is a stretch of the queue of copies back, up to a place in it, that are issued at one position. Once
+// together they stay together: what makes one of them go later makes all, so that a queue that is pushed back
+// again and again is moved in whole groups.
 type group struct {
 	at   plan.OpID
 	to   int
 	size int64
 }
 
-// earlier moves the fetch of gap g from position f towards the last moment at which its copy can begin, as far as memory allows.
+// earlier moves the fetch of gap g from position f towards the last moment at which its copy can begin, as
+// far as memory allows.
 func (ps *prefetches) earlier(g int32, f plan.OpID, last int64) plan.OpID {
 	x := &ps.m.gaps[g]
 	for f > x.after+1 && ps.queues.clock[f] > last {
 		b := (f - 1) >> blockShift
-		if start := b << blockShift; f&(1<<blockShift-1) == 0 && start > x.after && ps.queues.clock[start+1] > last && ps.memory.room[b]-ps.memory.added[b] >= x.size {
+		if start := b << blockShift; f&(1<<blockShift-1) == 0 && start > x.after &&
+			ps.queues.clock[start+1] > last &&
+			ps.memory.room[b]-ps.memory.added[b] >= x.size {
 			ps.memory.added[b] += x.size
 			f = start
 			continue
 		}
-		if load := ps.memory.load[f-1] + ps.memory.added[b]; load+x.size > ps.memory.limit[f-1] || ps.memory.rerunPeak[f-1] > 0 && ps.memory.rerunPeak[f-1]+ps.memory.added[b]+x.size > ps.memory.limit[f-1] {
+		if load := ps.memory.load[f-1] + ps.memory.added[b]; load+x.size > ps.memory.limit[f-1] ||
+			ps.memory.rerunPeak[f-1] > 0 &&
+				ps.memory.rerunPeak[f-1]+ps.memory.added[b]+x.size > ps.memory.limit[f-1] {
 			break
 		}
 		f--

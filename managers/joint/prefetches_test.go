@@ -9,13 +9,16 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan/plantest"
 )
 
-// TestCopiesBackLieWhereGoingOneByOnePutsThem: blocks of positions are about time alone. The other way is written down here as it is defined.
+// TestCopiesBackLieWhereGoingOneByOnePutsThem: blocks of positions are about time alone. The other way is
+// written down here as it is defined.
 func TestCopiesBackLieWhereGoingOneByOnePutsThem(t *testing.T) {
 	t.Parallel()
 	oneByOne := func(s *schedule) {
 		earlier := func(g int32, f plan.OpID, last int64) plan.OpID {
 			x := &s.m.gaps[g]
-			for f > x.after+1 && s.queues.clock[f] > last && s.memory.load[f-1]+x.size <= s.memory.limit[f-1] && (s.memory.rerunPeak[f-1] == 0 || s.memory.rerunPeak[f-1]+x.size <= s.memory.limit[f-1]) {
+			mem := &s.memory
+			for f > x.after+1 && s.queues.clock[f] > last && mem.load[f-1]+x.size <= mem.limit[f-1] &&
+				(mem.rerunPeak[f-1] == 0 || mem.rerunPeak[f-1]+x.size <= mem.limit[f-1]) {
 				f--
 				s.memory.holdThroughout(x.size, f, f+1)
 			}
@@ -31,7 +34,8 @@ func TestCopiesBackLieWhereGoingOneByOnePutsThem(t *testing.T) {
 			}
 			last := min(at, next) - x.prefetchTime - int64(s.setting.lead*float64(x.prefetchTime))
 			s.absences.fetch[g] = earlier(g, s.absences.due[g], last)
-			for j := k + 1; j < len(s.prefetches.order) && s.absences.fetch[s.prefetches.order[j]] < s.absences.fetch[g]; j++ {
+			order, fetch := s.prefetches.order, s.absences.fetch
+			for j := k + 1; j < len(order) && fetch[order[j]] < fetch[g]; j++ {
 				late := s.prefetches.order[j]
 				s.memory.holdThroughout(-s.m.gaps[late].size, s.absences.fetch[late], s.absences.fetch[g])
 				s.absences.fetch[late] = s.absences.fetch[g]
@@ -72,9 +76,21 @@ func TestCopiesBackLieWhereGoingOneByOnePutsThem(t *testing.T) {
 		s.chains.reruns, s.chains.ops = s.chains.reruns[:0], s.chains.ops[:0]
 		s.chains.place()
 		s.queues.nominal()
-		load, spare, fetch := slices.Clone(s.memory.load), slices.Clone(s.memory.rerunPeak), slices.Clone(s.absences.fetch)
+		load, spare, fetch := slices.Clone(
+			s.memory.load,
+		), slices.Clone(
+			s.memory.rerunPeak,
+		), slices.Clone(
+			s.absences.fetch,
+		)
 		s.prefetches.place()
-		gotLoad, gotSpare, got := slices.Clone(s.memory.load), slices.Clone(s.memory.rerunPeak), slices.Clone(s.absences.fetch)
+		gotLoad, gotSpare, got := slices.Clone(
+			s.memory.load,
+		), slices.Clone(
+			s.memory.rerunPeak,
+		), slices.Clone(
+			s.absences.fetch,
+		)
 		for _, g := range s.prefetches.order {
 			if got[g] < s.absences.due[g] {
 				moved++
@@ -84,8 +100,14 @@ func TestCopiesBackLieWhereGoingOneByOnePutsThem(t *testing.T) {
 		copy(s.memory.rerunPeak, spare)
 		copy(s.absences.fetch, fetch)
 		oneByOne(s)
-		if !slices.Equal(got, s.absences.fetch) || !slices.Equal(gotLoad, s.memory.load) || !slices.Equal(gotSpare, s.memory.rerunPeak) {
-			t.Errorf("seed %d, %d ops, %d copies: they lie elsewhere than one by one", seed, m.n, len(s.prefetches.order))
+		if !slices.Equal(got, s.absences.fetch) || !slices.Equal(gotLoad, s.memory.load) ||
+			!slices.Equal(gotSpare, s.memory.rerunPeak) {
+			t.Errorf(
+				"seed %d, %d ops, %d copies: they lie elsewhere than one by one",
+				seed,
+				m.n,
+				len(s.prefetches.order),
+			)
 		}
 	}
 	if moved < 200 {

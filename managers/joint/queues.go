@@ -2,7 +2,21 @@ package joint
 
 import "github.com/gmemtop/gmemtop/managers/plan"
 
-// QUEUEESSAY
+// When everything happens: compute streams and the two copy engines as queues, walked once in order of time.
+//
+// Problem: the step time of thousands of candidates, without assembling, placing and simulating each.
+//
+// Way chosen: three walks. nominal lets compute run as if no copy were waited for, and gives the times at
+// which copies back must be done (prefetches.go). overlapped then issues copies out behind the op that wrote,
+// copies back at their positions, gives memory back when a copy out is done, waits for one where the limit
+// needs its memory, and lets ops wait for what they read. inline does the same where there are no engines and
+// copies stand in the first stream.
+//
+// Complexity: O(ops + copies) each. Rejected: the simulator (a hundred times the time, most of it for
+// addresses, which an estimate does without). Left out: that copies both ways slow each other down, which the
+// evaluator measures.
+
+// queues are the times of a schedule.
 type queues struct {
 	m          *model
 	setting    *setting
@@ -63,10 +77,12 @@ func (qs *queues) begin(i int) {
 	qs.ready[q] = qs.end[i]
 }
 
-// forward walks the iteration once with all queues, and releases what has been copied out when it is done, or earlier where memory is needed.
+// overlapped walks the iteration once with all queues, and releases what has been copied out when it is done,
+// or earlier where memory is needed.
 func (qs *queues) overlapped() {
 	m := qs.m
-	// Gaps by the op behind which they leave; among equals in the order in which they return, as plan.Assemble issues them.
+	// Gaps by the op behind which they leave; among equals in the order in which they return, as
+	// plan.Assemble issues them.
 	qs.evictions.sort(qs.prefetches.order, func(g int32) plan.OpID { return m.gaps[g].after })
 	clear(qs.ready)
 	qs.pending = qs.pending[:0]
@@ -86,7 +102,9 @@ func (qs *queues) overlapped() {
 		for first < len(qs.pending) {
 			g := qs.pending[first]
 			x := &m.gaps[g]
-			must := qs.absences.fetch[g] <= at || qs.absences.evictBy[g] <= at || qs.memory.load[i]+held > qs.memory.limit[i] || qs.memory.rerunPeak[i] > 0 && qs.memory.rerunPeak[i]+held > qs.memory.limit[i]
+			must := qs.absences.fetch[g] <= at || qs.absences.evictBy[g] <= at ||
+				qs.memory.load[i]+held > qs.memory.limit[i] ||
+				qs.memory.rerunPeak[i] > 0 && qs.memory.rerunPeak[i]+held > qs.memory.limit[i]
 			if !must && qs.evicted[g] > all {
 				break
 			}
@@ -105,7 +123,8 @@ func (qs *queues) overlapped() {
 		}
 		for ; nextDue < nextIn && qs.absences.due[qs.prefetches.order[nextDue]] <= at; nextDue++ {
 			g := qs.prefetches.order[nextDue]
-			if m.gaps[g].before == at || qs.chains.rerunTime[i] > 0 { // a chain that reads what was pulled waits for it
+			// a chain that reads what was pulled waits for it
+			if m.gaps[g].before == at || qs.chains.rerunTime[i] > 0 {
 				wait = max(wait, qs.prefetched[g])
 			}
 		}
@@ -139,8 +158,9 @@ func (qs *queues) overlapped() {
 	qs.time = max(all, inFree, outFree)
 }
 
-// serial is forward where there are no copy engines: each copy stands in the first stream, out of memory right behind the last op that touches the buffer and
-// back right before the next, so that none is waited for but by other streams, and its memory is free between them.
+// inline is overlapped where there are no copy engines: each copy stands in the first stream, out of memory
+// right behind the last op that touches the buffer and back right before the next, so that none is waited for
+// but by other streams, and its memory is free between them.
 func (qs *queues) inline() {
 	m := qs.m
 	qs.evictions.sort(qs.prefetches.order, func(g int32) plan.OpID { return m.gaps[g].after })
@@ -151,8 +171,9 @@ func (qs *queues) inline() {
 	for i := range m.n {
 		qs.clock[i], qs.wait[i] = all, 0
 		q := m.p.Ops[i].Stream
-		for ; next < len(qs.prefetches.order) && qs.absences.fetch[qs.prefetches.order[next]] <= plan.OpID(i); next++ {
-			g := qs.prefetches.order[next]
+		order := qs.prefetches.order
+		for ; next < len(order) && qs.absences.fetch[order[next]] <= plan.OpID(i); next++ {
+			g := order[next]
 			qs.ready[0] += m.gaps[g].prefetchTime
 			qs.prefetched[g] = qs.ready[0]
 			qs.ready[q] = max(qs.ready[q], qs.ready[0])
@@ -172,7 +193,8 @@ func (qs *queues) inline() {
 	}
 }
 
-// written returns when what gap g holds has been written: by its op, or by what brought it back from its last absence.
+// written returns when what gap g holds has been written: by its op, or by what brought it back from its last
+// absence.
 func (qs *queues) written(g int32) int64 {
 	x := &qs.m.gaps[g]
 	t := qs.m.issue[x.after]
@@ -191,7 +213,8 @@ func (qs *queues) written(g int32) int64 {
 	return t
 }
 
-// bringForward puts those of the pending copies first whose buffers a chain at this position makes again as scratch.
+// scratchFirst puts those of the pending copies first whose buffers a chain at this position makes again as
+// scratch.
 func (qs *queues) scratchFirst(at plan.OpID, first int) {
 	put := first
 	for k := first; k < len(qs.pending); k++ {

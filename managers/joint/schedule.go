@@ -6,7 +6,24 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
-// SCHEDULEESSAY
+// A schedule turns choices into positions, and says what they cost. It is the inner loop of planning: its
+// parts are columns that are used again for each candidate.
+//
+//	setting     what a candidate asks for: a choice for each gap, a variant for each op
+//	absences    what becomes of each gap: where its memory is given back and taken again      absences.go
+//	memory      bytes at each position, and its limit                                          memory.go
+//	chains      ops that run again                                                             chains.go
+//	prefetches  copies back, as late as the copy engine permits                                prefetches.go
+//	queues      when everything happens, and what compute waits for                            queues.go
+//
+// They are worked out in this order. What is absent is taken out from one access to the next, which is the
+// least memory; chains put back what they retain, copies back what returns early; the queues put off what
+// leaves late.
+//
+// Complexity: O(ops + gaps + length of chains + positions over which copies and retained results lie early).
+// Not tried: working out only what a change touches.
+
+// schedule is what the choices of a candidate come to.
 type schedule struct {
 	m          *model
 	setting    setting
@@ -34,7 +51,8 @@ func newSchedule(m *model) *schedule {
 	n, g, b := m.n, len(m.gaps), len(m.p.Buffers)
 	s := &schedule{m: m, pinned: make([]int64, n+1)}
 	s.setting = setting{
-		m: m, choice: make([]choice, g), way: make([]uint8, n), dur: slices.Clone(m.dur), work: slices.Clone(m.work),
+		m: m, choice: make([]choice, g),
+		way: make([]uint8, n), dur: slices.Clone(m.dur), work: slices.Clone(m.work),
 	}
 	s.absences = absences{
 		m: m, how: make([]choice, g), release: make([]plan.OpID, g), fetch: make([]plan.OpID, g),
@@ -46,7 +64,10 @@ func newSchedule(m *model) *schedule {
 	}
 	s.chains = chains{
 		m: m, setting: &s.setting, absences: &s.absences, memory: &s.memory, steps: &s.steps,
-		rerunTime: make([]int64, n+1), opEpoch: make([]int32, n), lastUse: make([]int32, b), useEpoch: make([]int32, b),
+		rerunTime: make(
+			[]int64,
+			n+1,
+		), opEpoch: make([]int32, n), lastUse: make([]int32, b), useEpoch: make([]int32, b),
 	}
 	s.prefetches = prefetches{
 		m: m, setting: &s.setting, absences: &s.absences, memory: &s.memory, chains: &s.chains, queues: &s.queues,
@@ -56,7 +77,10 @@ func newSchedule(m *model) *schedule {
 		m: m, setting: &s.setting, absences: &s.absences, memory: &s.memory, chains: &s.chains,
 		prefetches: &s.prefetches,
 		clock:      make([]int64, n+1), start: make([]int64, n+1), end: make([]int64, n+1),
-		evicted: make([]int64, g), prefetched: make([]int64, g), wait: make([]int64, n+1), ready: make([]int64, m.k),
+		evicted: make(
+			[]int64,
+			g,
+		), prefetched: make([]int64, g), wait: make([]int64, n+1), ready: make([]int64, m.k),
 		evictions: newLists(n, g),
 	}
 	return s
@@ -89,7 +113,8 @@ func (s *schedule) absent() {
 		if x.dead {
 			s.absences.how[g] = discard
 		}
-		s.absences.release[g], s.absences.fetch[g], s.absences.due[g], s.absences.evictBy[g] = x.after+1, x.before, x.before, x.before
+		s.absences.release[g], s.absences.fetch[g] = x.after+1, x.before
+		s.absences.due[g], s.absences.evictBy[g] = x.before, x.before
 		if s.absences.how[g] == swap || s.absences.how[g] == recompute {
 			delta[x.after+1] -= x.size
 			delta[x.before] += x.size
@@ -119,7 +144,8 @@ func (s *schedule) excess() {
 	clear(s.pinned)
 	for _, g := range s.prefetches.order {
 		s.pinned[m.gaps[g].after] += m.gaps[g].size
-		s.pinned[s.absences.fetch[g]] -= m.gaps[g].size // the copy back is issued before the op there leaves anything
+		// the copy back is issued before the op there leaves anything
+		s.pinned[s.absences.fetch[g]] -= m.gaps[g].size
 	}
 	var sum int64
 	for i := range m.n {
@@ -142,14 +168,24 @@ func (s *schedule) decisions() plan.Decisions {
 	d.Absences = make([]plan.Absence, 0, count)
 	// Copies back at one position are issued in the order of the list.
 	for _, g := range s.prefetches.order {
-		d.Absences = append(d.Absences, s.absence(g, plan.Swap, "swapped: its copies cost less than running it again"))
+		d.Absences = append(
+			d.Absences,
+			s.absence(g, plan.Swap, "swapped: its copies cost less than running it again"),
+		)
 	}
 	for g := range m.gaps {
 		switch s.absences.how[g] {
 		case discard:
 			d.Absences = append(d.Absences, s.absence(int32(g), plan.Discard, "nothing reads what it holds"))
 		case recompute:
-			d.Absences = append(d.Absences, s.absence(int32(g), plan.Recompute, "recomputed: running it again costs less than its copies"))
+			d.Absences = append(
+				d.Absences,
+				s.absence(
+					int32(g),
+					plan.Recompute,
+					"recomputed: running it again costs less than its copies",
+				),
+			)
 		}
 	}
 	for _, r := range s.chains.reruns {
@@ -163,7 +199,15 @@ func (s *schedule) decisions() plan.Decisions {
 
 func (s *schedule) absence(g int32, how plan.How, why string) plan.Absence {
 	x := &s.m.gaps[g]
-	return plan.Absence{Buffer: x.buffer, After: x.after, Before: x.before, Release: s.absences.release[g], Fetch: s.absences.fetch[g], How: how, Why: why}
+	return plan.Absence{
+		Buffer:  x.buffer,
+		After:   x.after,
+		Before:  x.before,
+		Release: s.absences.release[g],
+		Fetch:   s.absences.fetch[g],
+		How:     how,
+		Why:     why,
+	}
 }
 
 // setWay gives op i a variant.

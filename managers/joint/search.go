@@ -6,7 +6,21 @@ import (
 	"github.com/gmemtop/gmemtop/managers/place"
 )
 
-// state is a candidate: choices, variants, and what their schedule came to.
+// The search for choices within limits.
+//
+// Problem: which gaps to swap and which to recompute, so that the limits hold and the step is shortest.
+// Choosing alone contains the knapsack problem, and a copy's cost depends on the other copies.
+//
+// Way chosen: covers (cover.go) under some fifty prices, the best of which is covered again under prices that
+// learn from its schedule; then local search. A move changes one choice, swaps one for another, treats
+// neighbours in time alike, or takes something that compute waits for. A move that is no worse is kept, and
+// at first one that is a little worse, as simulated annealing does with a temperature that falls to nothing
+// halfway.
+//
+// Complexity: a schedule for each try. Their number is bounded by counted work, half of it for prices, the
+// rest for moves, so that a plan is the same on any machine. Rejected: see joint.go.
+
+// candidate is a set of choices and variants, and what their schedule came to.
 type candidate struct {
 	choice []choice
 	way    []uint8
@@ -48,7 +62,11 @@ func (s *schedule) set(c *candidate) {
 
 // take copies the schedule's choices into a candidate.
 func (s *schedule) take(c *candidate) {
-	c.choice, c.way, c.lead = append(c.choice[:0], s.setting.choice...), append(c.way[:0], s.setting.way...), s.setting.lead
+	c.choice, c.way, c.lead = append(
+		c.choice[:0],
+		s.setting.choice...), append(
+		c.way[:0],
+		s.setting.way...), s.setting.lead
 }
 
 func (v *view) estimate() candidate {
@@ -67,7 +85,7 @@ func (v *view) estimate() candidate {
 // shares are the prices of copying that are tried.
 var shares = []float64{0.2, 1, 0.03, 0.5, 0.1, 3, 0.35, 0, 0.75, 1.5}
 
-// done reports whether a candidate is as good as can be, or as need be.
+// good reports whether a candidate is as good as can be, or as need be.
 func (v *view) good(x *candidate) bool { return x != nil && x.over == 0 && x.time <= v.target }
 
 // search looks for the best choices for the schedule's limits.
@@ -114,7 +132,12 @@ func (v *view) search(seeds []*candidate, share int64) *candidate {
 	}
 	if !f.off.prices {
 		pr := best.price
-		for _, pr := range []prices{pr, {copy: pr.copy + 0.3, recompute: pr.recompute, byExcess: pr.byExcess}, {copy: pr.copy / 2, recompute: pr.recompute, byExcess: !pr.byExcess}, {copy: 1, recompute: pr.recompute, dual: &f.b.dual}} {
+		for _, pr := range []prices{
+			pr,
+			{copy: pr.copy + 0.3, recompute: pr.recompute, byExcess: pr.byExcess},
+			{copy: pr.copy / 2, recompute: pr.recompute, byExcess: !pr.byExcess},
+			{copy: 1, recompute: pr.recompute, dual: &f.b.dual},
+		} {
 			if pr.copy < 0 || v.off.swap {
 				pr.copy = -1
 			}
@@ -168,7 +191,8 @@ func (v *view) sweep(try func(prices), redo float64) {
 	}
 }
 
-// again mends a candidate after limits have been lowered here and there: it is covered anew at the price of copying that served best.
+// repair mends a candidate after limits have been lowered here and there: it is covered anew at the price of
+// copying that served best.
 func (v *view) repair(old *candidate, work int64) *candidate {
 	s := v.s
 	s.choose(old)
@@ -211,7 +235,8 @@ func (v *view) moves() (w moves, ok bool) {
 	m := v.m
 	w.v = v
 	for _, g := range m.choices {
-		if x := &m.gaps[g]; v.c.sum[x.before] > v.c.sum[x.after+1] && (x.canRecompute && !v.off.recompute || x.canSwap && !v.off.swap) {
+		if x := &m.gaps[g]; v.c.sum[x.before] > v.c.sum[x.after+1] &&
+			(x.canRecompute && !v.off.recompute || x.canSwap && !v.off.swap) {
 			w.list = append(w.list, g)
 		}
 	}
@@ -221,7 +246,10 @@ func (v *view) moves() (w moves, ok bool) {
 		}
 	}
 	w.byBefore = slices.Clone(w.list)
-	slices.SortStableFunc(w.byBefore, func(a, b int32) int { return int(m.gaps[a].before) - int(m.gaps[b].before) })
+	slices.SortStableFunc(
+		w.byBefore,
+		func(a, b int32) int { return int(m.gaps[a].before) - int(m.gaps[b].before) },
+	)
 	return w, len(w.list)+len(w.slower) > 0
 }
 
@@ -232,7 +260,7 @@ func (w *moves) flip(g int32, to choice) {
 	}
 }
 
-// change changes something at random.
+// random changes something at random.
 func (w *moves) random() {
 	v, s, m := w.v, w.v.s, w.v.m
 	list := w.list
@@ -281,7 +309,7 @@ func (w *moves) random() {
 	}
 }
 
-// back undoes the last change.
+// undo undoes the last change.
 func (w *moves) undo() {
 	s := w.v.s
 	for k := len(w.undone) - 1; k >= 0; k-- {
@@ -312,8 +340,9 @@ func (v *view) improve(best *candidate, until int64) {
 		slack := v.f.set.slack * (1 - 2*float64(s.steps-began)/float64(until-began))
 		w.random()
 		x := v.estimate()
-		if x.over < now.over || x.over == now.over && (x.time < now.time || x.time == now.time && x.cost <= now.cost ||
-			slack > 0 && float64(x.time) < float64(best.time)*(1+slack)) {
+		if x.over < now.over ||
+			x.over == now.over && (x.time < now.time || x.time == now.time && x.cost <= now.cost ||
+				slack > 0 && float64(x.time) < float64(best.time)*(1+slack)) {
 			now = x
 			if x.better(best) {
 				best.over, best.time, best.cost = x.over, x.time, x.cost
@@ -325,12 +354,14 @@ func (v *view) improve(best *candidate, until int64) {
 	}
 }
 
-// polish improves a plan that fits by what it measures, where what it measures is not what its schedule promised: with several streams memory that is used
-// again makes streams wait for each other, which no schedule by positions can tell. Candidates whose schedule alone loses are not placed.
+// polish improves a plan that fits by what it measures, where what it measures is not what its schedule
+// promised: with several streams memory that is used again makes streams wait for each other, which no
+// schedule by positions can tell. Candidates whose schedule alone loses are not placed.
 func (v *view) polish(best *outcome, at *candidate, limit int64) (*outcome, error) {
 	s := v.s
 	promise := v.f.perIteration(at.time)
-	if v.f.r.Evaluator == nil || !v.f.grid.probes || v.f.off.search || best.time-promise <= promise/v.f.set.interference {
+	if v.f.r.Evaluator == nil || !v.f.grid.probes || v.f.off.search ||
+		best.time-promise <= promise/v.f.set.interference {
 		return best, nil
 	}
 	w, ok := v.moves()
@@ -361,7 +392,7 @@ func (v *view) polish(best *outcome, at *candidate, limit int64) (*outcome, erro
 	return best, nil
 }
 
-// waitedFor returns a gap whose copies some op of the last schedule waits for, or any gap where none waits.
+// waited returns a gap whose copies some op of the last schedule waits for, or any gap where none waits.
 func (v *view) waited(list []int32) int32 {
 	s, m := v.s, v.m
 	if s.queues.stall > 0 && len(s.prefetches.order) > 0 {

@@ -12,8 +12,8 @@ import (
 	"github.com/gmemtop/gmemtop/replay/sim"
 )
 
-// serial is a random problem whose hardware has no copy engines, copies at rates at which they compete with running again: of one stream, or of any number where
-// streams is 0.
+// serial is a random problem whose hardware has no copy engines, copies at rates at which they compete with
+// running again: of one stream, or of any number where streams is 0.
 func serial(seed uint64, streams int) *plan.Problem {
 	p := plantest.Random(seed, 8+int(seed%60))
 	if p.Streams > 1 && streams == 1 {
@@ -47,7 +47,8 @@ func stepTime(t *testing.T, p *plan.Problem, pl *plan.Plan) int64 {
 	return m.StepTime
 }
 
-// Without copy engines a swap costs its copies: what only runs again is never better than both together, and no plan is faster than its bound.
+// Without copy engines a swap costs its copies: what only runs again is never better than both together,
+// and no plan is faster than its bound.
 func TestWithoutEnginesJointIsNeverWorseThanRunningAgainAlone(t *testing.T) {
 	t.Parallel()
 	swaps, reruns := 0, 0
@@ -58,7 +59,13 @@ func TestWithoutEnginesJointIsNeverWorseThanRunningAgainAlone(t *testing.T) {
 			var times [2]int64
 			for k, off := range []mechanisms{{}, {swap: true}} {
 				// With swaps it looks at plans without any in half of its time.
-				pl, err := Joint{off: off}.Plan(context.Background(), p, plan.Request{Budget: budget, Seed: 7, Work: 300_000 >> k, Evaluator: sim.Simulator{}})
+				pl, err := Joint{
+					off: off,
+				}.Plan(
+					context.Background(),
+					p,
+					plan.Request{Budget: budget, Seed: 7, Work: 300_000 >> k, Evaluator: sim.Simulator{}},
+				)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -67,14 +74,25 @@ func TestWithoutEnginesJointIsNeverWorseThanRunningAgainAlone(t *testing.T) {
 				}
 				times[k] = stepTime(t, p, pl)
 				if pl.StepBound > times[k] {
-					t.Errorf("seed %d, %d %%: a step of %d ns is below its bound %d", seed, percent, times[k], pl.StepBound)
+					t.Errorf(
+						"seed %d, %d %%: a step of %d ns is below its bound %d",
+						seed,
+						percent,
+						times[k],
+						pl.StepBound,
+					)
 				}
 				if pl.Footprint > budget {
 					times[k] = 1 << 62
 				}
 				if k == 0 {
 					reruns += len(pl.Reruns)
-					swaps += len(slices.DeleteFunc(slices.Clone(pl.Absences), func(x plan.Absence) bool { return x.How != plan.Swap }))
+					swaps += len(
+						slices.DeleteFunc(
+							slices.Clone(pl.Absences),
+							func(x plan.Absence) bool { return x.How != plan.Swap },
+						),
+					)
 				}
 			}
 			if times[0] > times[1] {
@@ -87,10 +105,12 @@ func TestWithoutEnginesJointIsNeverWorseThanRunningAgainAlone(t *testing.T) {
 	}
 }
 
-// On a chain of equal layers whatever leaves costs the same: the bound is what the simulation measures, and which of the two is chosen depends on what is cheaper.
+// On a chain of equal layers whatever leaves costs the same: the bound is what the simulation measures, and
+// which of the two is chosen depends on what is cheaper.
 func TestWithoutEnginesTheCheaperOfCopyingAndRunningAgainIsChosen(t *testing.T) {
 	for _, c := range []struct {
-		bytesPerSecond float64 // copies of 1 MiB take 1/1024 s at 1 GiB/s, out and in twice that; an op of the forward pass 1 ms
+		// copies of 1 MiB take 1/1024 s at 1 GiB/s, out and in twice that; an op of the forward pass 1 ms
+		bytesPerSecond float64
 		swaps          bool
 	}{{1 << 34, true}, {1 << 29, false}} {
 		p := plantest.Chain(8, 1<<20, 1_000_000)
@@ -98,7 +118,11 @@ func TestWithoutEnginesTheCheaperOfCopyingAndRunningAgainIsChosen(t *testing.T) 
 		p.Hardware.D2H.BytesPerSecond, p.Hardware.H2D.BytesPerSecond = c.bytesPerSecond, c.bytesPerSecond
 		peak, _ := p.PeakLive()
 		budget := peak - 2<<20
-		pl, err := Joint{}.Plan(context.Background(), p, plan.Request{Budget: budget, Evaluator: sim.Simulator{}})
+		pl, err := Joint{}.Plan(
+			context.Background(),
+			p,
+			plan.Request{Budget: budget, Evaluator: sim.Simulator{}},
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -107,7 +131,13 @@ func TestWithoutEnginesTheCheaperOfCopyingAndRunningAgainIsChosen(t *testing.T) 
 		}
 		swapped := slices.ContainsFunc(pl.Absences, func(x plan.Absence) bool { return x.How == plan.Swap })
 		if swapped != c.swaps || (len(pl.Reruns) == 0) != c.swaps {
-			t.Errorf("at %.0f B/s: %d absences, swapping is %v and %d reruns", c.bytesPerSecond, len(pl.Absences), swapped, len(pl.Reruns))
+			t.Errorf(
+				"at %.0f B/s: %d absences, swapping is %v and %d reruns",
+				c.bytesPerSecond,
+				len(pl.Absences),
+				swapped,
+				len(pl.Reruns),
+			)
 		}
 		time := stepTime(t, p, pl)
 		if off := float64(time)/float64(pl.StepBound) - 1; off < 0 || off > 0.001 {
@@ -125,7 +155,11 @@ func TestWithoutEnginesJointBeatsRecomputeManagers(t *testing.T) {
 		p.Hardware.NoEngines = true
 		for _, percent := range []int64{70, 40} {
 			budget := within(p, percent)
-			pl, err := Joint{}.Plan(context.Background(), p, plan.Request{Budget: budget, Work: 3_000_000, Evaluator: sim.Simulator{}})
+			pl, err := Joint{}.Plan(
+				context.Background(),
+				p,
+				plan.Request{Budget: budget, Work: 3_000_000, Evaluator: sim.Simulator{}},
+			)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -134,8 +168,13 @@ func TestWithoutEnginesJointBeatsRecomputeManagers(t *testing.T) {
 				t.Errorf("%s, %d %%: %d bytes do not fit into %d", name, percent, pl.Footprint, budget)
 			}
 			for _, other := range rivals.All() {
-				theirs, err := other.Plan(context.Background(), p, plan.Request{Budget: budget, Work: 50, Evaluator: sim.Simulator{}})
-				if errors.As(err, new(*plan.Unavailable)) || err == nil && (theirs.Policy != nil || theirs.Footprint > budget) {
+				theirs, err := other.Plan(
+					context.Background(),
+					p,
+					plan.Request{Budget: budget, Work: 50, Evaluator: sim.Simulator{}},
+				)
+				if errors.As(err, new(*plan.Unavailable)) ||
+					err == nil && (theirs.Policy != nil || theirs.Footprint > budget) {
 					continue
 				}
 				if err != nil {
@@ -143,7 +182,14 @@ func TestWithoutEnginesJointBeatsRecomputeManagers(t *testing.T) {
 				}
 				tried++
 				if other := stepTime(t, p, theirs); other < mine {
-					t.Errorf("%s, %d %%: %s takes %d ns, joint %d", name, percent, theirs.Manager, other, mine)
+					t.Errorf(
+						"%s, %d %%: %s takes %d ns, joint %d",
+						name,
+						percent,
+						theirs.Manager,
+						other,
+						mine,
+					)
 				}
 			}
 		}

@@ -34,35 +34,50 @@ func (f *finder) newView(p *plan.Problem, m *model, section int64, off mechanism
 	return v
 }
 
-// The problem: choices keep the live bytes within the limit, and addresses take the plan above it, on a recording with buffers of all sizes by a tenth.
-// Deciding under a lower limit costs step time, packing better costs planning time.
+// The problem: choices keep the live bytes within the limit, and addresses take the plan above it, on a
+// recording with buffers of all sizes by a tenth. Deciding under a lower limit costs step time, packing
+// better costs planning time.
 //
-// Way chosen: pack by classes of sizes in one greedy pass, and where that fails by search (place.Tight), which is told the limit as its capacity and stops at
-// the first packing within it. The search gets far more steps than greedy passes take, since with some slack it closes a gap of several percent sooner than choices
-// are made anew; but only for candidates whose live bytes are within the limit and whose estimated time does not lose to what is known. Where it fails, limits
-// are cut: by what did at a neighbouring limit, where one was planned for, since addresses waste about as much there; else by a few percent of what is not there all
-// the time, twice as much at each failure, at the last by all that sticks out. When it succeeds, the cut is halved towards the last that failed.
+// Way chosen: pack by classes of sizes in one greedy pass, and where that fails by search (place.Tight),
+// which is told the limit as its capacity and stops at the first packing within it. The search gets far more
+// steps than greedy passes take, since with some slack it closes a gap of several percent sooner than choices
+// are made anew; but only for candidates whose live bytes are within the limit and whose estimated time does
+// not lose to what is known. Where it fails, limits are cut: by what did at a neighbouring limit, where one
+// was planned for, since addresses waste about as much there; else by a few percent of what is not there all
+// the time, twice as much at each failure, at the last by all that sticks out. When it succeeds, the cut is
+// halved towards the last that failed.
 //
-// With thousands of instances a search has too few steps to place each of them even some times over, and only the greedy pass is left (rough). What it
-// wastes is much more than what a search does, but much the same at one limit as at the next. So the neighbour's cut is where a limit begins; a failure
-// cuts by all that sticks out, a success takes back at most what was left over; and cuts are not told apart below the scatter of such places, some percent.
+// With thousands of instances a search has too few steps to place each of them even some times over, and only
+// the greedy pass is left (rough). What it wastes is much more than what a search does, but much the same at
+// one limit as at the next. So the neighbour's cut is where a limit begins; a failure cuts by all that sticks
+// out, a success takes back at most what was left over; and cuts are not told apart below the scatter of such
+// places, some percent.
 //
-// Complexity: at most so many rounds as the grid says, each with a part of the search's work and one search for places; greedy passes too where those fit and
-// addresses make compute wait. Rejected: greedy placement alone, with cuts as large as what sticks out, for few instances (from the first, they came to ten percent
-// where three would have done, and a plan that lets more go than it needs to loses more than by any other mistake here); for many, small cuts that grow (each
-// was too small, and the last too large); hard packing of every candidate (ten times the planning time, most of it spent on those that lose).
+// Complexity: at most so many rounds as the grid says, each with a part of the search's work and one search
+// for places; greedy passes too where those fit and addresses make compute wait. Rejected: greedy placement
+// alone, with cuts as large as what sticks out, for few instances (from the first, they came to ten percent
+// where three would have done, and a plan that lets more go than it needs to loses more than by any other
+// mistake here); for many, small cuts that grow (each was too small, and the last too large); hard packing of
+// every candidate (ten times the planning time, most of it spent on those that lose).
 
-// plan plans for one limit, from seeds where there are some, else from nothing. A plan that fits and takes so long as beat is known.
-func (v *view) planWithin(limit, target, incumbent int64, seeds []*candidate) ([]*outcome, *candidate, error) {
+// planWithin plans for one limit, from seeds where there are some, else from nothing. A plan that fits and
+// takes as long as the incumbent is known.
+func (v *view) planWithin(
+	limit, target, incumbent int64,
+	seeds []*candidate,
+) ([]*outcome, *candidate, error) {
 	s, rounds := v.s, v.f.grid.rounds
 	v.rnd = rand.New(rand.NewPCG(v.f.r.Seed, uint64(limit)))
 	v.target = target*int64(v.p.Iterations) + int64(v.p.Iterations) - 1
-	var margin int64                                           // by how much limits are lowered, since addresses take the plan above them
-	tooLittle, sufficient := int64(0), int64(-1)               // the cuts that were too little and enough, the latter -1 where none was
+	// by how much limits are lowered, since addresses take the plan above them
+	var margin int64
+	// the cuts that were too little and enough, the latter -1 where none was
+	tooLittle, sufficient := int64(0), int64(-1)
 	step := max(limit-v.m.persistent, 0) / v.f.set.marginSteps // the most by which it grows at first
 	tolerance := step / v.f.set.nearMargins                    // how close to each other the two need come
 	last := false                                              // limits are as low as can be
-	seedMargin, greedy := leastMargin(seeds)                   // the cut that did for the neighbours, to begin with
+	// the cut that did for the neighbours, to begin with
+	seedMargin, greedy := leastMargin(seeds)
 	if greedy {
 		margin, tolerance = seedMargin, step
 	}
@@ -138,11 +153,14 @@ func (v *view) planWithin(limit, target, incumbent int64, seeds []*candidate) ([
 			margin += margin + min(miss/2, step)
 		}
 		if sufficient >= 0 {
-			if sufficient-tooLittle <= tolerance || v.greedy && round == rounds-2 && miss <= 0 && -miss <= 2*step { // the last is not spent on so little
+			// the last is not spent on so little
+			if sufficient-tooLittle <= tolerance ||
+				v.greedy && round == rounds-2 && miss <= 0 && -miss <= 2*step {
 				break
 			}
 			margin = (tooLittle + sufficient) / 2
-			if v.greedy && sufficient+miss > margin && miss <= 0 { // halfway is farther than what was left over
+			// halfway is farther than what was left over
+			if v.greedy && sufficient+miss > margin && miss <= 0 {
 				margin = sufficient + miss
 			}
 		}
@@ -154,7 +172,8 @@ func (v *view) planWithin(limit, target, incumbent int64, seeds []*candidate) ([
 	return made, first, nil
 }
 
-// lower sets the limits that choices have to meet below the one that addresses have to, by so much, as far as choices can follow.
+// applyMargin sets the limits that choices have to meet below the one that addresses have to, by so much, as
+// far as choices can follow.
 func (v *view) applyMargin(limit, cut int64) {
 	for i := range v.s.memory.limit {
 		v.s.memory.limit[i] = limit
@@ -164,7 +183,8 @@ func (v *view) applyMargin(limit, cut int64) {
 	}
 }
 
-// leastCut returns the least by which limits had to be lowered for one of the seeds to fit, 0 where nothing is known, and whether that was by rough places.
+// leastMargin returns the least by which limits had to be lowered for one of the seeds to fit, 0 where
+// nothing is known, and whether that was by rough places.
 func leastMargin(seeds []*candidate) (cut int64, rough bool) {
 	for _, x := range seeds {
 		if cut == 0 || x.margin > 0 && x.margin < cut {
@@ -174,13 +194,16 @@ func leastMargin(seeds []*candidate) (cut int64, rough bool) {
 	return cut, rough
 }
 
-// loses reports whether a candidate is slower than a plan that is known, with an allowance for what the schedule overrates.
+// hopeless reports whether a candidate is slower than a plan that is known, with an allowance for what the
+// schedule overrates.
 func (v *view) hopeless(x *candidate, incumbent int64) bool {
 	return v.f.perIteration(x.time)-incumbent > incumbent/v.f.set.overrated
 }
 
-// settle assembles, places and measures the schedule at hand: packed by classes, and by search of so much work where that is of use; where that fits and addresses cost time, in other ways too,
-// among them such that leave memory alone for a while before it is used again, for as long as the limit allows; unless a plan is known that beats it anyhow.
+// realize assembles, places and measures the schedule at hand: packed by classes, and by search of so much
+// work where that is of use; where that fits and addresses cost time, in other ways too, among them such that
+// leave memory alone for a while before it is used again, for as long as the limit allows; unless a plan is
+// known that beats it anyhow.
 func (v *view) realize(limit, work, incumbent int64) (*outcome, error) {
 	pl, err := v.assemble(true)
 	if err != nil {
@@ -224,7 +247,8 @@ func (v *view) realize(limit, work, incumbent int64) (*outcome, error) {
 	return best, nil
 }
 
-// assemble makes a plan without places of the schedule at hand, with or without what gives memory away that holds nothing.
+// assemble makes a plan without places of the schedule at hand, with or without what gives memory away that
+// holds nothing.
 func (v *view) assemble(discards bool) (*plan.Plan, error) {
 	d := v.s.decisions()
 	if !discards {

@@ -18,8 +18,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// The example: five forward ops, a loss and their backward ops. A column of the drawing is a millisecond, a row of
-// memory is a MiB.
+// The example: five forward ops, a loss and their backward ops. A column of the drawing is a millisecond, a
+// row of memory is a MiB.
 const (
 	millisecond = 1_000_000 // nanoseconds
 	copying     = 4         // columns that a copy of a MiB takes
@@ -41,7 +41,8 @@ func walkthroughProblem() *plan.Problem {
 				touched[k] = append(touched[k], ids[n])
 			}
 		}
-		b.P.Ops[b.Op(name, traces.PhaseForward, columns*millisecond, touched[0], touched[1])].Rerunnable = name[0] == 'f'
+		id := b.Op(name, traces.PhaseForward, columns*millisecond, touched[0], touched[1])
+		b.P.Ops[id].Rerunnable = name[0] == 'f'
 	}
 	op("in", 1, "", "x")
 	op("f1", 3, "x", "a")
@@ -69,7 +70,9 @@ func TestTheWalkthroughIsDrawnAsItIsPlanned(t *testing.T) {
 	d := drawing{v: f.views[0]}
 	v, s := d.v, d.v.s
 
-	d.printf("1. The problem (model.go). Ops with their times in ms, and the MiB alive during each if all is kept:\n\n")
+	d.printf(
+		"1. The problem (model.go). Ops with their times in ms, and the MiB alive during each if all is kept:\n\n",
+	)
 	d.printf("   op  ")
 	for i := range p.Ops {
 		d.printf("%5s", p.Ops[i].Name)
@@ -79,12 +82,19 @@ func TestTheWalkthroughIsDrawnAsItIsPlanned(t *testing.T) {
 		d.printf("%5d", p.Ops[i].Duration/millisecond)
 	}
 	d.load(v.m.load[:v.m.n], budget)
-	d.printf("\n   The idle intervals, and what ending each absence costs in ms: a copy each way, or the chain that runs\n" +
-		"   again, where one can.\n\n")
+	d.printf(
+		"\n   The idle intervals, and what ending each absence costs in ms: a copy each way, or the chain that\n" +
+			"   runs again, where one can.\n\n",
+	)
 	for _, g := range v.m.choices {
 		x := &v.m.gaps[g]
-		d.printf("   %-2s  %s  copies %d + %d", p.Buffers[x.buffer].Name, d.interval(x), x.evictTime/millisecond,
-			x.prefetchTime/millisecond)
+		d.printf(
+			"   %-2s  %s  copies %d + %d",
+			p.Buffers[x.buffer].Name,
+			d.interval(x),
+			x.evictTime/millisecond,
+			x.prefetchTime/millisecond,
+		)
 		if x.canRecompute {
 			d.printf(", chain %d", x.chainTime/millisecond)
 		}
@@ -92,9 +102,16 @@ func TestTheWalkthroughIsDrawnAsItIsPlanned(t *testing.T) {
 	}
 
 	bound := f.bound(budget)
-	d.printf("\n2. The bound (bound.go). Within %d MiB no plan is faster than %.1f ms, %.1f with all kept. It is proven at\n"+
-		"   the start of %s. What a ms of copying is worth there, by the op that wrote or reads; one of compute is\n"+
-		"   worth %.2f:\n\n", budget/mib, ms(bound), ms(v.m.baseTime), p.Ops[f.b.dual.at].Name, f.b.dual.compute)
+	d.printf(
+		"\n2. The bound (bound.go). Within %d MiB no plan is faster than %.1f ms, %.1f with all kept. It is\n"+
+			"   proven at the start of %s. What a ms of copying is worth there, by the op that wrote or reads; one\n"+
+			"   of compute is worth %.2f:\n\n",
+		budget/mib,
+		ms(bound),
+		ms(v.m.baseTime),
+		p.Ops[f.b.dual.at].Name,
+		f.b.dual.compute,
+	)
 	for k, o := range f.b.dual.outAt {
 		d.printf("   out, written by %-4s %.2f\n", p.Ops[max(o, 0)].Name, f.b.dual.out[k])
 	}
@@ -107,14 +124,18 @@ func TestTheWalkthroughIsDrawnAsItIsPlanned(t *testing.T) {
 	v.c.forget()
 	v.c.choose(prices{copy: 1, recompute: 1, dual: &f.b.dual}, nil)
 	s.run()
-	d.printf("\n3. First choices (cover.go), cheapest for their bytes first under these prices, and their schedule\n" +
-		"   (schedule.go):\n\n")
+	d.printf(
+		"\n3. First choices (cover.go), cheapest for their bytes first under these prices, and their schedule\n" +
+			"   (schedule.go):\n\n",
+	)
 	d.schedule(budget)
 
 	v.until = s.steps + f.rungWork
 	best := v.search(nil, f.rungWork)
 	s.set(best)
-	d.printf("\n4. The search (search.go) tries other prices, then changes a few choices at a time, and comes to:\n\n")
+	d.printf(
+		"\n4. The search (search.go) tries other prices, then changes a few choices at a time, and comes to:\n\n",
+	)
 	d.schedule(budget)
 
 	pl, err := f.find(nil)
@@ -125,12 +146,19 @@ func TestTheWalkthroughIsDrawnAsItIsPlanned(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.printf("\n5. The ladder (ladder.go) plans for the rungs that lead to the budget, and for lower ones to see whether\n" +
-		"   less memory does:\n\n")
+	d.printf(
+		"\n5. The ladder (ladder.go) plans for the rungs that lead to the budget, and for lower ones to see\n" +
+			"   whether less memory does:\n\n",
+	)
 	d.rungs(f)
 	d.printf("\n   The plan's places (view.go), a row for each MiB, a column for each step:\n\n")
 	d.places(p, pl)
-	d.printf("\n   footprint %d MiB, step %.1f ms, bound %.1f ms\n", pl.Footprint/mib, ms(m.StepTime), ms(pl.StepBound))
+	d.printf(
+		"\n   footprint %d MiB, step %.1f ms, bound %.1f ms\n",
+		pl.Footprint/mib,
+		ms(m.StepTime),
+		ms(pl.StepBound),
+	)
 
 	got := regexp.MustCompile(" +\n").ReplaceAllString(d.String(), "\n")
 	if update := flag.Lookup("update"); update.Value.String() == "true" {
@@ -238,8 +266,14 @@ func (d *drawing) schedule(limit int64) {
 		x := &d.v.m.gaps[g]
 		how := [...]string{"", "swapped", "recomputed", "discarded"}[s.absences.how[g]]
 		if how != "" {
-			d.printf("   %s is %s: it leaves before %s and is taken back before %s, for %s\n", p.Buffers[x.buffer].Name, how,
-				p.Ops[s.absences.release[g]].Name, p.Ops[s.absences.fetch[g]].Name, p.Ops[x.before].Name)
+			d.printf(
+				"   %s is %s: it leaves before %s and is taken back before %s, for %s\n",
+				p.Buffers[x.buffer].Name,
+				how,
+				p.Ops[s.absences.release[g]].Name,
+				p.Ops[s.absences.fetch[g]].Name,
+				p.Ops[x.before].Name,
+			)
 		}
 	}
 	for _, r := range s.chains.reruns {
@@ -249,7 +283,12 @@ func (d *drawing) schedule(limit int64) {
 		}
 		d.printf("\n")
 	}
-	d.printf("   %.1f ms, of which compute waits %.1f; %d MiB over the limit", ms(s.queues.time), ms(s.queues.stall), s.over/mib)
+	d.printf(
+		"   %.1f ms, of which compute waits %.1f; %d MiB over the limit",
+		ms(s.queues.time),
+		ms(s.queues.stall),
+		s.over/mib,
+	)
 	load := make([]int64, d.v.m.n)
 	for i := range load {
 		load[i] = max(s.memory.load[i], s.memory.rerunPeak[i])
