@@ -193,7 +193,7 @@ func (c *chains) collect(b plan.BufferID, at plan.OpID, from int32) bool {
 				continue
 			}
 			if !p.Ops[t.Op].Rerunnable || len(c.ops)-int(from) >= c.m.set.longestChain ||
-				c.visited > c.m.set.mostLooked*c.m.n {
+				c.visited > c.m.set.mostVisited*c.m.n {
 				return false
 			}
 			c.opEpoch[t.Op] = c.epoch
@@ -256,7 +256,7 @@ func (c *chains) retain(at plan.OpID, chain []plan.OpID) {
 			there, g := c.absences.present(a.Buffer, at)
 			if there || g < 0 || c.absences.how[g] != recompute || m.gaps[g].before == at ||
 				m.gaps[g].after+1 >= at ||
-				int(m.gaps[g].before-at) > m.set.farthestKeep ||
+				int(m.gaps[g].before-at) > m.set.farthestRetained ||
 				c.m.writtenIn(a.Buffer, o+1, at) {
 				continue
 			}

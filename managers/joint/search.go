@@ -82,9 +82,6 @@ func (v *view) estimate() candidate {
 	return x
 }
 
-// shares are the prices of copying that are tried.
-var shares = []float64{0.2, 1, 0.03, 0.5, 0.1, 3, 0.35, 0, 0.75, 1.5}
-
 // good reports whether a candidate is as good as can be, or as need be.
 func (v *view) good(x *candidate) bool { return x != nil && x.over == 0 && x.time <= v.target }
 
@@ -146,7 +143,7 @@ func (v *view) search(seeds []*candidate, share int64) *candidate {
 			}
 			v.c.forget()
 			s.set(best)
-			for range f.set.learning {
+			for range f.set.updates {
 				if over() {
 					break
 				}
@@ -165,18 +162,18 @@ func (v *view) search(seeds []*candidate, share int64) *candidate {
 func (v *view) sweep(try func(prices), redo float64) {
 	f := v.f
 	if !f.off.prices && !v.off.swap && f.p.HasTimes {
-		for _, share := range []float64{0.5, 0, 0.25, 0.7, 0.1, 0.4, 0.9, 0.6, 0.8, 0.15, 0.3} {
+		for _, share := range f.set.fillShares {
 			if !v.m.inline { // or there are no engines to fill
 				try(prices{copy: 1, recompute: redo, fill: true, split: v.c.quantile(share)})
 			}
 		}
-		for _, scale := range []float64{1, 0.6, 1.6, 0.3, 3} {
+		for _, scale := range f.set.dualScales {
 			try(prices{copy: scale, recompute: redo, dual: &f.b.dual})
 			try(prices{copy: scale, recompute: redo, dual: &f.b.dual, byExcess: true})
 		}
 	}
 	for _, byExcess := range []bool{false, true} {
-		for _, share := range shares {
+		for _, share := range f.set.copyPrices {
 			if v.off.swap || f.off.prices && share != 1 {
 				continue
 			}
@@ -265,8 +262,9 @@ func (w *moves) random() {
 	v, s, m := w.v, w.v.s, w.v.m
 	list := w.list
 	w.undone, w.lead = w.undone[:0], s.setting.lead
+	mix := &v.f.set.moves
 	switch kind := v.rnd.IntN(16); {
-	case len(list) == 0 || kind == 0 && len(w.slower) > 0:
+	case len(list) == 0 || kind < mix[0] && len(w.slower) > 0:
 		x := &m.variants[w.slower[v.rnd.IntN(len(w.slower))]]
 		w.undone = append(w.undone, change{int32(len(m.gaps)) + x.op, s.setting.way[x.op]})
 		if s.setting.way[x.op] == x.index {
@@ -274,15 +272,15 @@ func (w *moves) random() {
 		} else {
 			s.setting.setWay(int(x.op), x.index)
 		}
-	case kind == 1:
+	case mix[0] <= kind && kind < mix[1]:
 		s.setting.lead = float64(v.rnd.IntN(5)) / 4
-	case kind < 5: // one alone
+	case kind < mix[2]: // one alone
 		g := list[v.rnd.IntN(len(list))]
 		w.flip(g, v.other(g))
-	case kind < 9: // one that compute waits for
+	case kind < mix[3]: // one that compute waits for
 		g := v.waited(list)
 		w.flip(g, v.other(g))
-	case kind < 12: // neighbours in time alike
+	case kind < mix[4]: // neighbours in time alike
 		n := 2 + v.rnd.IntN(8<<v.rnd.IntN(4))
 		from := v.rnd.IntN(len(w.byBefore))
 		to := v.other(w.byBefore[from])
