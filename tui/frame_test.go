@@ -121,6 +121,18 @@ func BenchmarkFrame(b *testing.B) {
 	}
 }
 
+// BenchmarkDialog measures a key's way while help lies over a view: the rows, the text that is typed, the renderer.
+func BenchmarkDialog(b *testing.B) {
+	d := start(b, Options{Loader: loaderOf(training(b, "runs/a.gmt", 0)), View: leaf.Allocations}, 200, 60)
+	d.press("?")
+	term := newTerminal(200, 60)
+	keys := []string{"down", "down", "o", "n", "e", "down", "up", "backspace", "backspace", "backspace", "end", "home"}
+	for i := 0; b.Loop(); i++ {
+		d.m.Update(keyPress(keys[i%len(keys)]))
+		term.show(d.m.View().Content)
+	}
+}
+
 func benchmarkView(b *testing.B, tl *timeline.Timeline, id leaf.ID) {
 	m := New(Options{Theme: "dark", Planner: &plannertest.Planner{}})
 	quick(m)
