@@ -8,6 +8,8 @@ package theme
 import (
 	"image/color"
 
+	"charm.land/lipgloss/v2"
+
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 )
@@ -31,9 +33,7 @@ type Theme struct {
 	Header   canvas.Style // column heads
 	Selected canvas.Style // the row or block that is selected
 	Cursor   canvas.Style // the line of the time cursor
-	Bar      canvas.Style // the top line
 	Dialog   canvas.Style // the inside of a dialog
-	Match    canvas.Style // the part of a text that a search found
 
 	looks [timeline.NumCategories]Look
 	ramp  []canvas.Tone
@@ -166,28 +166,26 @@ func Safe(dark bool) *Theme {
 
 // Mono returns the theme without colours, for NO_COLOR and for terminals that have none.
 func Mono() *Theme {
-	bold := canvas.Style{Bold: true}
-	t := &Theme{
+	cell, plain := canvas.FromGloss, lipgloss.NewStyle()
+	bold := cell(plain.Bold(true))
+	return &Theme{
 		Name: "mono", Dark: true, Mono: true,
-		Strong: bold, Accent: bold, Warn: bold, Bad: bold, Header: canvas.Style{Underline: true},
-		Selected: canvas.Style{Reverse: true}, Match: canvas.Style{Underline: true, Bold: true}, Bar: bold,
-		Dim: canvas.Style{}, Faint: canvas.Style{Faint: true}, Cursor: bold,
-		other: canvas.Fill{Mono: '░', ASCII: ':'},
+		Strong: bold, Accent: bold, Warn: bold, Bad: bold, Cursor: bold,
+		Faint: cell(plain.Faint(true)), Header: cell(plain.Underline(true)), Selected: cell(plain.Reverse(true)),
+		other: canvas.Fill{Mono: '░', ASCII: ':'}, looks: glyphs,
 	}
-	t.looks = glyphs
-	return t
 }
 
 func build(name string, dark bool, p palette) *Theme {
-	fg := func(c canvas.Tone) canvas.Style { return canvas.Style{FG: c} }
+	cell, plain := canvas.FromGloss, lipgloss.NewStyle()
+	ink := func(c canvas.Tone) canvas.Style { return cell(plain.Foreground(c)) }
 	t := &Theme{
 		Name: name, Dark: dark,
-		Text: canvas.Style{}, Strong: canvas.Style{Bold: true}, Dim: fg(p.dim), Faint: fg(p.faint),
-		Accent: fg(p.accent), Good: fg(p.good), Warn: fg(p.warn), Bad: fg(p.bad),
-		Header: fg(p.dim), Selected: canvas.Style{FG: p.strong, BG: p.selected}, Cursor: fg(p.cursor),
-		Bar: canvas.Style{FG: p.strong, Bold: true}, Dialog: canvas.Style{FG: p.text, BG: p.dialog},
-		Match: canvas.Style{FG: p.accent, Bold: true, Underline: true},
-		ramp:  p.ramp, bg: p.bg, fore: p.text, chosen: p.strong,
+		Strong: cell(plain.Bold(true)), Dim: ink(p.dim), Faint: ink(p.faint), Accent: ink(p.accent),
+		Good: ink(p.good), Warn: ink(p.warn), Bad: ink(p.bad), Header: ink(p.dim), Cursor: ink(p.cursor),
+		Selected: cell(plain.Foreground(p.strong).Background(p.selected)),
+		Dialog:   cell(plain.Foreground(p.text).Background(p.dialog)),
+		ramp:     p.ramp, bg: p.bg, fore: p.text, chosen: p.strong,
 		other: canvas.Fill{Color: p.faint, Shade: p.dim, Pattern: '░', Mono: '░', ASCII: ':'},
 	}
 	for c, look := range glyphs {
