@@ -58,11 +58,11 @@ func TestAFilterThatDoesNotParseIsSaidAndNotApplied(t *testing.T) {
 		t.Error("a filter that does not parse is in force")
 	}
 	d.press("enter")
-	if len(d.m.dialogs) != 1 {
+	if d.m.dialogs.Len() != 1 {
 		t.Error("enter accepts a filter that does not parse")
 	}
 	d.press("esc")
-	if d.m.state.QueryText != "" || len(d.m.dialogs) != 0 {
+	if d.m.state.QueryText != "" || d.m.dialogs.Len() != 0 {
 		t.Errorf("esc leaves the filter %q", d.m.state.QueryText)
 	}
 }
@@ -392,30 +392,6 @@ func TestRunShowsAFrameAndQuits(t *testing.T) {
 	}
 	if !strings.Contains(out.String(), "\x1b[?1049l") {
 		t.Error("the alternate screen is not left")
-	}
-}
-
-func TestWhatIsTypedTakesTheProposalsPlace(t *testing.T) {
-	for name, c := range map[string]struct {
-		keys []string
-		want string
-	}{
-		"typed":           {[]string{"9"}, "9"},
-		"typed on":        {[]string{"9", "0"}, "90"},
-		"kept by moving":  {[]string{"end", "9"}, "8GiB9"},
-		"edited in front": {[]string{"home", "1"}, "18GiB"},
-		"taken back":      {[]string{"backspace"}, ""},
-		"left":            {nil, "8GiB"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			d := open120(t)
-			d.send(leaf.AskMsg{Title: "budget", Text: "8GiB", Answer: func(text string) (tea.Msg, error) { return nil, nil }})
-			d.press(c.keys...)
-			q, ok := d.m.dialogs[len(d.m.dialogs)-1].(*question)
-			if !ok || q.text.String() != c.want {
-				t.Errorf("the text is %q, want %q", q.text.String(), c.want)
-			}
-		})
 	}
 }
 

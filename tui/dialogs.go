@@ -3,11 +3,11 @@ package tui
 import (
 	"fmt"
 
-	"charm.land/bubbles/v2/key"
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/tui/canvas"
+	"github.com/gmemtop/gmemtop/tui/dialog"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/theme"
 )
@@ -21,28 +21,29 @@ func (m chooser) help() tea.Cmd {
 	for i := range m.actions {
 		entries = append(entries, m.actionEntry(&m.actions[i]))
 	}
-	l := newList("Keys", "type to search; enter does it", entries)
-	l.footer = "mouse: click moves and selects, wheel zooms, drag pans; M gives the mouse to the terminal"
-	return m.open(l)
+	l := dialog.NewList("Keys", "type to search; enter does it", entries)
+	l.Footer = "mouse: click moves and selects, wheel zooms, drag pans; M gives the mouse to the terminal"
+	m.dialogs.Open(l)
+	return nil
 }
 
 // viewEntries are the bindings of the view in front.
-func (m chooser) viewEntries() []entry {
-	var entries []entry
+func (m chooser) viewEntries() []dialog.Entry {
+	var entries []dialog.Entry
 	v := m.view()
 	for _, b := range keyboard(m).bindings() {
 		if keys := b.Keys(); b.Enabled() && len(keys) > 0 {
-			entries = append(entries, entry{
-				group: v.Name(), title: b.Help().Desc, key: b.Help().Key, enabled: true,
-				run: func() tea.Cmd { return router(m).onKey(keyPress(keys[0])) },
+			entries = append(entries, dialog.Entry{
+				Group: v.Name(), Title: b.Help().Desc, Key: b.Help().Key, Msg: leaf.KeyMsg{Key: keys[0]},
 			})
 		}
 	}
 	return entries
 }
 
-func (m chooser) actionEntry(a *action) entry {
-	return entry{group: a.group, title: a.binding.Help().Desc, key: a.binding.Help().Key, enabled: a.enabled(), run: a.do}
+func (m chooser) actionEntry(a *action) dialog.Entry {
+	help := a.binding.Help()
+	return dialog.Entry{Group: a.group, Title: help.Desc, Key: help.Key, Off: !a.enabled(), Msg: runMsg{a.name}}
 }
 
 // palette lists everything that can be done by name: views, keys, devices, themes, exports.
@@ -59,28 +60,30 @@ func (m chooser) palette() tea.Cmd {
 	if m.ready() {
 		entries = append(entries, sharer(m).exportEntries()...)
 	}
-	return m.open(newList("What next?", "type a few letters", entries))
+	m.dialogs.Open(dialog.NewList("What next?", "type a few letters", entries))
+	return nil
 }
 
 func (m chooser) hasDevices() bool { return m.ready() && len(m.state.Timeline.Devices) > 1 }
 
-func (m chooser) deviceEntries() []entry {
+func (m chooser) deviceEntries() []dialog.Entry {
 	if !m.hasDevices() {
 		return nil
 	}
-	var entries []entry
+	var entries []dialog.Entry
 	for _, d := range m.state.Timeline.Devices {
-		entries = append(entries, entry{
-			group: "Devices", title: DeviceName(d.Info), enabled: true,
-			detail: "peak " + m.state.Units.Bytes(d.Totals.PeakAllocated),
-			run:    func() tea.Cmd { return m.setDevice(d) },
+		entries = append(entries, dialog.Entry{
+			Group: "Devices", Title: DeviceName(d.Info),
+			Detail: "peak " + m.state.Units.Bytes(d.Totals.PeakAllocated),
+			Msg:    leaf.DeviceMsg{Device: d},
 		})
 	}
 	return entries
 }
 
 func (m chooser) pickDevice() tea.Cmd {
-	return m.open(newList("Devices", "type to search", m.deviceEntries()))
+	m.dialogs.Open(dialog.NewList("Devices", "type to search", m.deviceEntries()))
+	return nil
 }
 
 // DeviceName says a device as a person would: GPU 0 with its name where it is known.
@@ -100,15 +103,15 @@ func (m chooser) hasFiles() bool {
 	return m.loading == nil && m.failure == nil && (len(m.state.Timelines) > 1 || m.state.Run != nil)
 }
 
-func (m chooser) fileEntries() []entry {
+func (m chooser) fileEntries() []dialog.Entry {
 	if !m.hasFiles() {
 		return nil
 	}
-	var entries []entry
+	var entries []dialog.Entry
 	for _, t := range m.state.Timelines {
-		e := entry{group: "Open", title: leaf.Base(t.Trace.Source.Path), enabled: true, run: func() tea.Cmd { return m.setTimeline(t) }}
+		e := dialog.Entry{Group: "Open", Title: leaf.Base(t.Trace.Source.Path), Msg: leaf.TimelineMsg{Timeline: t}}
 		if d := t.Main(); d != nil {
-			e.detail = "peak " + m.state.Units.Bytes(d.Totals.PeakAllocated)
+			e.Detail = "peak " + m.state.Units.Bytes(d.Totals.PeakAllocated)
 		}
 		entries = append(entries, e)
 	}
@@ -117,13 +120,13 @@ func (m chooser) fileEntries() []entry {
 	}
 	for i := range m.state.Run.Ranks {
 		r := &m.state.Run.Ranks[i]
-		e := entry{
-			group: "Ranks", title: fmt.Sprintf("rank %d  %s", r.Rank, leaf.Base(r.Path)), enabled: r.Err == nil,
-			detail: "peak " + m.state.Units.Bytes(r.Totals.PeakAllocated),
-			run:    func() tea.Cmd { return opener(m).openRank(r.Path) },
+		e := dialog.Entry{
+			Group: "Ranks", Title: fmt.Sprintf("rank %d  %s", r.Rank, leaf.Base(r.Path)), Off: r.Err != nil,
+			Detail: "peak " + m.state.Units.Bytes(r.Totals.PeakAllocated),
+			Msg:    leaf.OpenRankMsg{Path: r.Path},
 		}
 		if r.Err != nil {
-			e.detail = r.Err.Error()
+			e.Detail = r.Err.Error()
 		}
 		entries = append(entries, e)
 	}
@@ -131,18 +134,17 @@ func (m chooser) fileEntries() []entry {
 }
 
 func (m chooser) pickFile() tea.Cmd {
-	return m.open(newList("Files and ranks", "type to search", m.fileEntries()))
+	m.dialogs.Open(dialog.NewList("Files and ranks", "type to search", m.fileEntries()))
+	return nil
 }
 
-func (m chooser) themeEntries() []entry {
+func (m chooser) themeEntries() []dialog.Entry {
 	if !m.hasColors() {
 		return nil
 	}
-	var entries []entry
+	var entries []dialog.Entry
 	for _, name := range theme.Names {
-		entries = append(entries, entry{
-			group: "Themes", title: "theme " + name, enabled: true, run: func() tea.Cmd { return m.setTheme(name) },
-		})
+		entries = append(entries, dialog.Entry{Group: "Themes", Title: "theme " + name, Msg: themeMsg{name}})
 	}
 	return entries
 }
@@ -165,52 +167,22 @@ func (m chooser) nextTheme() tea.Cmd {
 	return m.setTheme(theme.Names[0])
 }
 
-// filterLine is the prompt of /: it filters while one types, says what does not parse, and esc takes the former filter back.
-type filterLine struct {
-	text   input
-	before string
-	err    error
-}
-
+// prompt asks for a filter, which is in force while one types.
 func (m chooser) prompt() tea.Cmd {
-	return m.open(&filterLine{text: newInput(m.state.QueryText), before: m.state.QueryText})
-}
-
-func (f *filterLine) hints() []key.Binding {
-	return []key.Binding{bind("enter", "keep", "enter"), bind("esc", "as before", "esc"), bind("ctrl+u", "clear", "ctrl+u")}
-}
-
-func (f *filterLine) update(m *Model, msg tea.Msg) tea.Cmd {
-	switch msg := msg.(type) {
-	case closeMsg:
-		return m.close()
-	case tea.PasteMsg:
-		f.text.insert(msg.Content)
-		return f.apply(m)
-	case tea.KeyPressMsg:
-		switch msg.String() {
-		case "enter":
-			if f.err != nil {
-				return nil
-			}
-			return m.close()
-		case "esc":
-			m.close()
-			return m.setQuery(f.before)
-		}
-		if f.text.update(msg) {
-			return f.apply(m)
-		}
+	parse := func(text string) error {
+		_, err := parseQuery(text)
+		return err
 	}
+	m.dialogs.Open(dialog.NewFilter(m.state.QueryText, parse, func(text string, w int) string {
+		switch {
+		case text == "":
+			return filterHelp(w)
+		case m.found.text == text:
+			return " " + leaf.Count(int64(len(m.found.blocks))) + " blocks"
+		}
+		return ""
+	}))
 	return nil
-}
-
-func (f *filterLine) apply(m *Model) tea.Cmd {
-	_, f.err = parseQuery(f.text.String())
-	if f.err != nil {
-		return nil
-	}
-	return m.setQuery(f.text.String())
 }
 
 // filterTerms are what a filter can say, most useful first: as many as have room are shown.
@@ -228,25 +200,4 @@ func filterHelp(w int) string {
 		text += " · " + t
 	}
 	return text
-}
-
-func (f *filterLine) draw(m *Model, c *canvas.Canvas) {
-	th := m.state.Theme
-	w, h := c.Size()
-	c.DropZones()
-	row := canvas.Rect{Y: h - 2, W: w, H: 1}
-	c.Fill(row, ' ', th.Dialog)
-	x := 1 + c.Text(1, row.Y, th.OnDialog(th.Accent), "filter / ")
-	start := x
-	x += c.Text(x, row.Y, th.OnDialog(th.Strong), f.text.String())
-	at := start + canvas.Width(string(f.text.runes[:f.text.at]))
-	c.Set(at, row.Y, max(c.At(at, row.Y).Rune, ' '), c.Style(canvas.Style{Reverse: true}))
-	switch {
-	case f.err != nil:
-		c.TextMax(x+2, row.Y, w-x-3, th.OnDialog(th.Bad), f.err.Error())
-	case f.text.String() == "":
-		c.TextMax(x+2, row.Y, w-x-3, th.OnDialog(th.Dim), filterHelp(w-x-3))
-	case m.found.text == f.text.String():
-		c.TextMax(x+3, row.Y, w-x-4, th.OnDialog(th.Dim), leaf.Count(int64(len(m.found.blocks)))+" blocks")
-	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/tui/dialog"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
@@ -28,23 +29,23 @@ type exportJob struct {
 }
 
 func (m sharer) pickExport() tea.Cmd {
-	l := newList("Export", "type to search", m.exportEntries())
-	l.footer = "files are written to the current folder"
-	return m.open(l)
+	l := dialog.NewList("Export", "type to search", m.exportEntries())
+	l.Footer = "files are written to the current folder"
+	m.dialogs.Open(l)
+	return nil
 }
 
 // exportEntries offers the screen as text, plain and coloured, and the formats that cmd handed in.
-func (m sharer) exportEntries() []entry {
+func (m sharer) exportEntries() []dialog.Entry {
 	base := m.exportBase()
-	job := func(name, ext string, write func(ctx context.Context, w io.Writer) error) entry {
+	job := func(name, ext string, write func(ctx context.Context, w io.Writer) error) dialog.Entry {
 		path := base + ext
-		return entry{
-			group: "Export", title: name, detail: path, enabled: true,
-			run: func() tea.Cmd { return export(exportJob{name: name, path: path, write: write}) },
+		return dialog.Entry{
+			Group: "Export", Title: name, Detail: path, Msg: saveMsg{exportJob{name: name, path: path, write: write}},
 		}
 	}
 	screen := fmt.Sprintf(".%s", strings.ToLower(strings.ReplaceAll(m.view().Name(), " ", "-")))
-	entries := []entry{
+	entries := []dialog.Entry{
 		job("this screen as text", screen+".txt", m.writeScreen(false)),
 		job("this screen with its colours", screen+".ans", m.writeScreen(true)),
 		job("this screen as a picture", screen+".svg", m.writePicture()),
@@ -86,7 +87,7 @@ func (m sharer) writePicture() func(context.Context, io.Writer) error {
 // bare takes the view as it is drawn without a dialog over it. The frame is drawn when the export starts.
 func (m sharer) bare(take func() string) string {
 	dialogs := m.dialogs
-	m.dialogs = nil
+	m.dialogs = dialog.Stack{}
 	painter(m).draw()
 	text := take()
 	m.dialogs = dialogs
@@ -134,7 +135,7 @@ func (m sharer) onExported(msg exportedMsg) tea.Cmd {
 
 // askPath asks where to write what a view saves.
 func (m sharer) askPath(msg leaf.SaveMsg) tea.Cmd {
-	return m.open(newQuestion(leaf.AskMsg{
+	m.dialogs.Open(dialog.Ask(leaf.AskMsg{
 		Title: "write " + msg.What + " to", Text: m.exportBase() + msg.Suffix,
 		Answer: func(path string) (tea.Msg, error) {
 			if path == "" || strings.HasSuffix(path, "/") {
@@ -143,15 +144,16 @@ func (m sharer) askPath(msg leaf.SaveMsg) tea.Cmd {
 			return saveMsg{exportJob{name: msg.What, path: path, write: msg.Write}}, nil
 		},
 	}))
+	return nil
 }
 
 // confirmOverwrite asks before a file is replaced.
 func (m sharer) confirmOverwrite(job exportJob) tea.Cmd {
-	return m.open(newList(job.path+" exists", "enter chooses", []entry{
-		{title: "keep it", enabled: true, run: func() tea.Cmd { return nil }},
-		{title: "replace it", enabled: true, run: func() tea.Cmd {
-			job.overwrite = true
-			return export(job)
-		}},
+	again := job
+	again.overwrite = true
+	m.dialogs.Open(dialog.NewList(job.path+" exists", "enter chooses", []dialog.Entry{
+		{Title: "keep it"},
+		{Title: "replace it", Msg: saveMsg{again}},
 	}))
+	return nil
 }

@@ -216,9 +216,11 @@ func (m follower) hasRanks() bool { return m.live != nil && len(m.live.Look().Ra
 
 // pickRank lets the user choose the process that all views show.
 func (m follower) pickRank() tea.Cmd {
-	return chooser(m).pick(leaf.PickMsg{
-		Title: "Ranks of the job", Footer: "All views show the one that is chosen; F follows its newest captured step.", Choices: m.live.Ranks(m.state.Units),
+	m.post(leaf.PickMsg{
+		Title: "Ranks of the job", Choices: m.live.Ranks(m.state.Units),
+		Footer: "All views show the one that is chosen; F follows its newest captured step.",
 	})
+	return nil
 }
 
 // drawAlert writes at the right end of the status line what went wrong with the job while another view is in front, and returns the cells that it took. It

@@ -62,9 +62,7 @@ func (m painter) draw() {
 	if m.loading != nil || m.failure != nil {
 		m.drawToast(c.Sub(m.layout.status))
 	}
-	for _, d := range m.dialogs {
-		d.draw(m.Model, c)
-	}
+	m.dialogs.Draw(m.state.Theme, c)
 	m.drawHints(c.Sub(m.layout.hints))
 }
 
@@ -366,7 +364,7 @@ func (m painter) drawHints(c *canvas.Canvas) {
 	x := 1
 	help := bind("?", "help", "?")
 	end := w - 1
-	if len(m.dialogs) == 0 {
+	if m.dialogs.Len() == 0 {
 		end -= m.hintWidth(help)
 		m.drawHint(c, end, help, runMsg{"help"})
 	}
@@ -382,9 +380,9 @@ func (m painter) drawHints(c *canvas.Canvas) {
 		}
 		x += m.drawHint(c, x, b, msg)
 	}
-	if len(m.dialogs) > 0 {
+	if top := m.dialogs.Top(); top != nil {
 		c.Fill(c.Bounds(), ' ', th.Text)
-		for _, b := range m.top().hints() {
+		for _, b := range top.Hints() {
 			add(b, nil)
 		}
 		return

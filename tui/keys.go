@@ -245,7 +245,9 @@ func keyPress(name string) tea.KeyPressMsg {
 		break
 	}
 	if code, ok := namedKeys[name]; ok {
-		k.Code = code
+		if k.Code = code; name == "space" && k.Mod == 0 {
+			k.Text = " "
+		}
 		return tea.KeyPressMsg(k)
 	}
 	k.Code, _ = utf8.DecodeRuneInString(name)

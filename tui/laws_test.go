@@ -28,7 +28,7 @@ func rich(t *testing.T) *driver {
 func (d *driver) footprint() string {
 	s := d.m.state
 	s.Theme, s.Version = nil, 0
-	return fmt.Sprint(d.m.View().Content, d.quit, len(d.m.dialogs), d.m.mouse, d.m.state.Theme.Name, d.ran,
+	return fmt.Sprint(d.m.View().Content, d.quit, d.m.dialogs.Len(), d.m.mouse, d.m.state.Theme.Name, d.ran,
 		s.Cursor, s.Selected, s.Window, s.QueryText, s.HasMark, s.Device == nil)
 }
 
@@ -134,7 +134,7 @@ func TestHelpDoesWhatItSays(t *testing.T) {
 	d.press("?")
 	d.typeText("to the peak")
 	d.press("enter")
-	if d.m.state.Cursor != d.m.state.Device.Totals.PeakAt || len(d.m.dialogs) != 0 {
+	if d.m.state.Cursor != d.m.state.Device.Totals.PeakAt || d.m.dialogs.Len() != 0 {
 		t.Errorf("the cursor is at %d, the peak at %d", d.m.state.Cursor, d.m.state.Device.Totals.PeakAt)
 	}
 }
@@ -152,7 +152,7 @@ func TestEveryHintIsClickable(t *testing.T) {
 	d.click("? help")
 	d.wants("type to search")
 	d.click("esc")
-	if len(d.m.dialogs) != 0 {
+	if d.m.dialogs.Len() != 0 {
 		t.Error("a click on esc does not close help")
 	}
 	d.press("esc")

@@ -41,9 +41,3 @@ func layoutFor(w, h int, banner bool) layout {
 	l.body = rest
 	return l
 }
-
-// middle returns a rectangle of at most w by h cells in the middle of r, a little above the centre.
-func middle(r canvas.Rect, w, h int) canvas.Rect {
-	w, h = min(w, r.W), min(h, r.H)
-	return canvas.Rect{X: r.X + (r.W-w)/2, Y: r.Y + (r.H-h)*2/5, W: w, H: h}
-}

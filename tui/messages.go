@@ -46,17 +46,14 @@ type exportedMsg struct {
 // existsMsg says that the file to export to is there already, and what would overwrite it.
 type existsMsg struct{ job exportJob }
 
-// saveMsg starts an export whose file the user named.
+// saveMsg starts an export.
 type saveMsg struct{ job exportJob }
 
 // runMsg runs an action of the key map: the message of a clickable hint of the root's own.
 type runMsg struct{ action string }
 
-// rowMsg picks a row of the list in the dialog on top.
-type rowMsg struct{ row int }
-
-// closeMsg closes the dialog on top.
-type closeMsg struct{}
+// themeMsg takes a theme by its name.
+type themeMsg struct{ name string }
 
 // tickMsg redraws the loading screen until the load ends.
 type tickMsg struct {

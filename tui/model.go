@@ -8,6 +8,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/tui/canvas"
+	"github.com/gmemtop/gmemtop/tui/dialog"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/live"
 	"github.com/gmemtop/gmemtop/tui/machine"
@@ -29,7 +30,8 @@ type Model struct {
 	ascii         bool
 	themeFixed    bool // the user chose the theme: the terminal's background does not
 	mouse         bool
-	dialogs       []dialog
+	dialogs       dialog.Stack
+	inbox         []tea.Msg // messages that wait until the one in hand is done
 
 	machine *machine.View // nil where the machine is not looked at
 	feed    live.Feed     // nil where no job is watched
@@ -83,7 +85,6 @@ func New(opts Options) *Model {
 	}
 	m.state.Units = opts.Units
 	m.state.Selected = timeline.NoAlloc
-	m.state.Focused = true
 	m.canvas = canvas.New(m.width, m.height, m.profile, m.ascii)
 	m.layout = layoutFor(m.width, m.height, false)
 	m.actions = keyboard{m}.newActions()
@@ -137,7 +138,6 @@ func (m *Model) setProfile(p canvas.Profile) {
 // changed bumps the state's version and tells the view in front.
 func (m *Model) changed() tea.Cmd {
 	m.state.Version++
-	m.state.Focused = len(m.dialogs) == 0
 	m.state.Width, m.state.Height = m.layout.body.W, m.layout.body.H
 	v := m.view()
 	if v == nil || m.state.Timeline == nil && m.state.Run == nil && v.ID() != leaf.Live && v.ID() != leaf.Machine {

@@ -18,6 +18,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/load"
 	"github.com/gmemtop/gmemtop/tui/canvas"
+	"github.com/gmemtop/gmemtop/tui/dialog"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/managers/plannertest"
 )
@@ -160,7 +161,7 @@ func (s *storm) odd() tea.Msg {
 		leaf.QueryMsg{Text: stormQueries[s.rng.IntN(len(stormQueries))]},
 		leaf.ShowMsg{View: leaf.ID("0123456789:m"[s.rng.IntN(12)])},
 		leaf.WindowMsg{Window: timeline.Window{Axis: timeline.Axis(s.rng.IntN(2)), From: s.rng.Int64N(1000), To: s.rng.Int64N(1 << 40)}},
-		tickMsg{}, toastEndMsg{number: 1}, rowMsg{row: s.rng.IntN(9)}, closeMsg{}, runMsg{"peak"}, runMsg{"no such action"},
+		tickMsg{}, toastEndMsg{number: 1}, dialog.RowMsg{Row: s.rng.IntN(9)}, dialog.CloseMsg{}, runMsg{"peak"}, runMsg{"no such action"},
 	}[s.rng.IntN(19)]
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/tui/canvas"
+	"github.com/gmemtop/gmemtop/tui/dialog"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/theme"
 )
@@ -22,19 +23,35 @@ type router struct{ *Model }
 // Update implements tea.Model.
 func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	defer m.logPanic()
-	if cmd, ok := (router{m}).onTerminal(msg); ok {
-		return m, cmd
+	var cmds []tea.Cmd
+	for m.post(msg); len(m.inbox) > 0; {
+		msg, m.inbox = m.inbox[0], m.inbox[1:]
+		cmds = append(cmds, router{m}.handle(msg))
 	}
-	if cmd, ok := (router{m}).onOwn(msg); ok {
-		return m, cmd
+	return m, tea.Batch(cmds...)
+}
+
+// post has a message handled after the one in hand and before the next that comes from outside.
+func (m *Model) post(msg tea.Msg) {
+	if msg != nil {
+		m.inbox = append(m.inbox, msg)
 	}
-	if cmd, ok := (follower{m}).on(msg); ok {
-		return m, cmd
+}
+
+func (m router) handle(msg tea.Msg) tea.Cmd {
+	if cmd, ok := m.onTerminal(msg); ok {
+		return cmd
 	}
-	if cmd, ok := (router{m}).onLeaf(msg); ok {
-		return m, cmd
+	if cmd, ok := m.onOwn(msg); ok {
+		return cmd
 	}
-	return m, router{m}.broadcast(msg)
+	if cmd, ok := follower(m).on(msg); ok {
+		return cmd
+	}
+	if cmd, ok := m.onLeaf(msg); ok {
+		return cmd
+	}
+	return m.broadcast(msg)
 }
 
 // onTerminal handles what the terminal says.
@@ -59,9 +76,7 @@ func (m router) onTerminal(msg tea.Msg) (tea.Cmd, bool) {
 		m.dropNotice()
 		return m.onKey(msg), true
 	case tea.PasteMsg:
-		if len(m.dialogs) > 0 {
-			return m.top().update(m.Model, msg), true
-		}
+		m.post(m.dialogs.Update(msg))
 		return nil, true
 	case tea.MouseMsg:
 		if _, click := msg.(tea.MouseClickMsg); click {
@@ -130,10 +145,10 @@ func (m router) onOwn(msg tea.Msg) (tea.Cmd, bool) {
 			return a.do(), true
 		}
 		return nil, true
-	case rowMsg, closeMsg:
-		if len(m.dialogs) > 0 {
-			return m.top().update(m.Model, msg), true
-		}
+	case themeMsg:
+		return chooser(m).setTheme(msg.name), true
+	case dialog.RowMsg, dialog.CloseMsg:
+		m.post(m.dialogs.Update(msg))
 		return nil, true
 	}
 	return nil, false
@@ -178,9 +193,11 @@ func (m router) onLeaf(msg tea.Msg) (tea.Cmd, bool) {
 	case leaf.FollowMsg:
 		return sharer(m).followTo(msg.File, msg.Line), true
 	case leaf.PickMsg:
-		return chooser(m).pick(msg), true
+		m.dialogs.Open(dialog.Pick(msg))
+		return nil, true
 	case leaf.AskMsg:
-		return m.open(newQuestion(msg)), true
+		m.dialogs.Open(dialog.Ask(msg))
+		return nil, true
 	case leaf.SaveMsg:
 		return sharer(m).askPath(msg), true
 	case leaf.KeyMsg:
@@ -229,8 +246,9 @@ func (m router) onKey(msg tea.KeyPressMsg) tea.Cmd {
 	if msg.String() == "ctrl+c" {
 		return m.quit()
 	}
-	if len(m.dialogs) > 0 {
-		return m.top().update(m.Model, msg)
+	if m.dialogs.Len() > 0 {
+		m.post(m.dialogs.Update(msg))
+		return nil
 	}
 	if a := keyboard(m).actionFor(msg, true); a != nil {
 		return a.do()
@@ -259,14 +277,17 @@ func (m router) onMouse(msg tea.MouseMsg) tea.Cmd {
 	at := msg.Mouse()
 	if click, ok := msg.(tea.MouseClickMsg); ok && click.Button == tea.MouseLeft {
 		if zone, ok := m.canvas.Hit(at.X, at.Y); ok {
-			return m.send(zone)
+			m.post(zone)
+			return nil
 		}
-		if len(m.dialogs) > 0 {
-			return m.close()
+		if m.dialogs.Len() > 0 {
+			m.dialogs.Close()
+			return nil
 		}
 	}
-	if len(m.dialogs) > 0 {
-		return m.top().update(m.Model, msg)
+	if m.dialogs.Len() > 0 {
+		m.post(m.dialogs.Update(msg))
+		return nil
 	}
 	if keyboard(m).bindings() == nil {
 		return nil
@@ -292,12 +313,6 @@ func (m router) onMouse(msg tea.MouseMsg) tea.Cmd {
 		return v.Update(&m.state, tea.MouseMotionMsg(at))
 	}
 	return nil
-}
-
-// send handles a message at once, without the way through the event loop.
-func (m *Model) send(msg tea.Msg) tea.Cmd {
-	_, cmd := m.Update(msg)
-	return cmd
 }
 
 // setQuery puts a filter in force for all views; what does not parse is said and not applied.

@@ -56,7 +56,6 @@ type State struct {
 	Analysed  bool   // the device's iterations and phases are computed: asking for them costs nothing
 	Headline  string // the device's one-sentence answer, "" until Analysed
 	Version   int    // grows with every change of the above: views key their caches by it
-	Focused   bool   // false while a dialog is open
 	// UnderPlan says that the step in view, of a running job, ran under a plan. Basis is then the newest captured one that did not, nil for none, and
 	// BasisName its name: what a plan is made for has to be what the training does by itself.
 	UnderPlan bool

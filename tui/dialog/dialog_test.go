@@ -1,0 +1,228 @@
+package dialog
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/gmemtop/gmemtop/tui/canvas"
+	"github.com/gmemtop/gmemtop/tui/leaf"
+	"github.com/gmemtop/gmemtop/tui/theme"
+)
+
+var codes = map[string]rune{
+	"enter": tea.KeyEnter, "esc": tea.KeyEscape, "backspace": tea.KeyBackspace, "home": tea.KeyHome, "end": tea.KeyEnd,
+	"up": tea.KeyUp, "down": tea.KeyDown, "pgdown": tea.KeyPgDown, "left": tea.KeyLeft,
+}
+
+// press presses keys, one a name or a rune, and returns all that the dialogs said.
+func press(s *Stack, keys ...string) []tea.Msg {
+	var said []tea.Msg
+	for _, k := range keys {
+		in := tea.KeyPressMsg{Code: codes[k]}
+		if in.Code == 0 {
+			in = tea.KeyPressMsg{Code: []rune(k)[0], Text: k}
+		}
+		if msg := s.Update(in); msg != nil {
+			said = append(said, msg)
+		}
+	}
+	return said
+}
+
+func typed(s *Stack, text string) []tea.Msg { return press(s, strings.Split(text, "")...) }
+
+func draw(s *Stack, th *theme.Theme, p canvas.Profile, w, h int) *canvas.Canvas {
+	c := canvas.New(w, h, p, false)
+	s.Draw(th, c)
+	return c
+}
+
+func screen(s *Stack) string {
+	return ansi.Strip(draw(s, theme.Dark(), canvas.TrueColor, 100, 30).String())
+}
+
+func colours() *Stack {
+	s := &Stack{}
+	s.Open(NewList("Colours", "type to search", []Entry{
+		{Group: "warm", Title: "red", Key: "r", Msg: "red"}, {Group: "warm", Title: "orange", Detail: "as the fruit", Msg: "orange"},
+		{Group: "cold", Title: "blue", Off: true, Msg: "blue"}, {Group: "cold", Title: "steel blue", Msg: "steel"},
+	}))
+	return s
+}
+
+func TestAListSaysWhatIsChosen(t *testing.T) {
+	for name, c := range map[string]struct {
+		keys []string
+		want []tea.Msg
+		left int // dialogs that are open
+	}{
+		"first":             {[]string{"enter"}, []tea.Msg{"red"}, 0},
+		"further down":      {[]string{"down", "enter"}, []tea.Msg{"orange"}, 0},
+		"searched":          {[]string{"b", "l", "u", "e", " ", "s", "enter"}, []tea.Msg{"steel"}, 0},
+		"by its detail":     {[]string{"f", "r", "u", "i", "enter"}, []tea.Msg{"orange"}, 0},
+		"off":               {[]string{"down", "down", "enter"}, nil, 1},
+		"nothing matches":   {[]string{"x", "y", "enter"}, nil, 1},
+		"searched in vain":  {[]string{"x", "backspace", "enter"}, []tea.Msg{"red"}, 0},
+		"past the last row": {[]string{"pgdown", "pgdown", "down", "enter"}, []tea.Msg{"steel"}, 0},
+		"left":              {[]string{"esc"}, nil, 0},
+	} {
+		s := colours()
+		screen(s)
+		if got := press(s, c.keys...); !slices.Equal(got, c.want) || s.Len() != c.left {
+			t.Errorf("%s: said %v, %d open; want %v, %d", name, got, s.Len(), c.want, c.left)
+		}
+	}
+}
+
+func TestARowIsChosenByAClick(t *testing.T) {
+	s := colours()
+	c := draw(s, theme.Dark(), canvas.TrueColor, 100, 30)
+	for y, row := range strings.Split(ansi.Strip(c.String()), "\n") {
+		i := strings.Index(row, "steel blue")
+		if i < 0 {
+			continue
+		}
+		hit, _ := c.Hit(canvas.Width(row[:i]), y)
+		if got := s.Update(hit); got != "steel" || s.Len() != 0 {
+			t.Errorf("a click says %v, %d open", got, s.Len())
+		}
+		return
+	}
+	t.Fatalf("no steel blue:\n%s", screen(s))
+}
+
+func TestTheTopDialogHasTheKeys(t *testing.T) {
+	s := colours()
+	s.Open(Ask(leaf.AskMsg{Title: "budget", Answer: func(text string) (tea.Msg, error) { return text, nil }}))
+	if got := typed(s, "ab"); got != nil || s.Len() != 2 {
+		t.Errorf("said %v, %d open", got, s.Len())
+	}
+	if got := press(s, "enter"); !slices.Equal(got, []tea.Msg{"ab"}) || s.Len() != 1 {
+		t.Errorf("said %v, %d open", got, s.Len())
+	}
+	if got := press(s, "enter"); !slices.Equal(got, []tea.Msg{"red"}) || s.Len() != 0 || s.Update(CloseMsg{}) != nil {
+		t.Errorf("said %v, %d open", got, s.Len())
+	}
+}
+
+func TestWhatIsTypedTakesTheProposalsPlace(t *testing.T) {
+	for name, c := range map[string]struct {
+		keys []string
+		want string
+	}{
+		"typed":           {[]string{"9"}, "9"},
+		"typed on":        {[]string{"9", "0"}, "90"},
+		"kept by moving":  {[]string{"end", "9"}, "8GiB9"},
+		"edited in front": {[]string{"home", "1"}, "18GiB"},
+		"taken back":      {[]string{"backspace"}, ""},
+		"left":            {nil, "8GiB"},
+	} {
+		s := &Stack{}
+		s.Open(Ask(leaf.AskMsg{Title: "budget", Text: "8GiB", Answer: func(text string) (tea.Msg, error) { return text, nil }}))
+		if got := press(s, append(c.keys, "enter")...); !slices.Equal(got, []tea.Msg{c.want}) {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+func TestAnAnswerThatMeansNothingKeepsTheQuestion(t *testing.T) {
+	s := &Stack{}
+	s.Open(Ask(leaf.AskMsg{Title: "budget", Hint: "such as 8GiB", Answer: func(text string) (tea.Msg, error) {
+		if text == "" {
+			return nil, errors.New("a budget is a size")
+		}
+		return text, nil
+	}}))
+	if got := screen(s); !strings.Contains(got, "such as 8GiB") {
+		t.Errorf("the hint is not shown:\n%s", got)
+	}
+	if got := press(s, "enter"); got != nil || s.Len() != 1 {
+		t.Errorf("said %v, %d open", got, s.Len())
+	}
+	if got := screen(s); !strings.Contains(got, "budget") || !strings.Contains(got, "a budget is a size") {
+		t.Errorf("what is wrong is not said:\n%s", got)
+	}
+}
+
+func TestAFilterIsSaidWhileOneTypes(t *testing.T) {
+	open := func() *Stack {
+		s := &Stack{}
+		s.Open(NewFilter("a", func(text string) error {
+			if strings.HasSuffix(text, ">") {
+				return errors.New("> needs a size")
+			}
+			return nil
+		}, func(text string, _ int) string { return "note on " + text }))
+		return s
+	}
+	s := open()
+	want := []tea.Msg{leaf.QueryMsg{Text: "ab"}, leaf.QueryMsg{Text: "ab>1"}}
+	if got := typed(s, "b>1"); !slices.Equal(got, want) {
+		t.Errorf("said %v, want %v", got, want)
+	}
+	if got := screen(s); !strings.Contains(got, "filter / ab>1  note on ab>1") {
+		t.Errorf("the note is not beside the text:\n%s", got)
+	}
+	if got := press(s, "backspace", "enter"); got != nil || s.Len() != 1 || !strings.Contains(screen(s), "> needs a size") {
+		t.Errorf("a filter that does not parse is kept: %v, %d open\n%s", got, s.Len(), screen(s))
+	}
+	if got := press(s, "esc"); !slices.Equal(got, []tea.Msg{leaf.QueryMsg{Text: "a"}}) || s.Len() != 0 {
+		t.Errorf("esc says %v", got)
+	}
+	s = open()
+	if got := press(s, "b", "enter"); len(got) != 1 || s.Len() != 0 {
+		t.Errorf("enter says %v, %d open", got, s.Len())
+	}
+}
+
+func TestALongTextMovesWithItsCursor(t *testing.T) {
+	s := &Stack{}
+	s.Open(Ask(leaf.AskMsg{Title: "write to", Answer: func(string) (tea.Msg, error) { return nil, nil }}))
+	typed(s, strings.Repeat("0123456789", 12)+"end")
+	if got := screen(s); !strings.Contains(got, "789end") {
+		t.Errorf("the end is out of sight:\n%s", got)
+	}
+	press(s, "home")
+	if got := screen(s); !strings.Contains(got, "write to 0123") {
+		t.Errorf("the beginning is out of sight:\n%s", got)
+	}
+}
+
+// Names of files, processes and blocks stand in dialogs: none of them styles anything or moves the cursor.
+func TestAHostileNameIsText(t *testing.T) {
+	evil := "x\x1b[31mred\x1b]0;t\x07\x1b[2J\r\n\u009b1m"
+	for _, th := range []*theme.Theme{theme.Dark(), theme.Mono()} {
+		s := &Stack{}
+		s.Open(NewList(evil, "type", []Entry{{Group: evil, Title: evil, Key: evil, Detail: evil}}))
+		list := draw(s, th, canvas.NoColor, 100, 30).String()
+		s = &Stack{}
+		s.Open(Ask(leaf.AskMsg{Title: evil, Text: evil, Hint: evil, Answer: func(string) (tea.Msg, error) { return nil, nil }}))
+		for _, got := range []string{list, draw(s, th, canvas.NoColor, 100, 30).String()} {
+			if strings.Contains(got, "\x1b[31m") || strings.ContainsAny(strings.ReplaceAll(ansi.Strip(got), "\n", ""), "\x07\x1b\r\u009b") {
+				t.Errorf("%q", got)
+			}
+		}
+	}
+}
+
+func TestWithoutColoursAListHasAnEdge(t *testing.T) {
+	c := draw(colours(), theme.Mono(), canvas.NoColor, 100, 30)
+	if got := c.String(); strings.Contains(got, "38;") || strings.Contains(got, "48;") || strings.Contains(got, ";3") {
+		t.Errorf("colours in %q", got)
+	}
+	if got := ansi.Strip(c.String()); !strings.Contains(got, "┌─Colours") || !strings.Contains(got, "└──") {
+		t.Errorf("no edge:\n%s", got)
+	}
+}
+
+func TestSixteenColoursAreTheThemesOwn(t *testing.T) {
+	c := draw(colours(), theme.Dark(), canvas.ANSI16, 100, 30)
+	if got := c.String(); strings.Contains(got, "38;") || strings.Contains(got, "48;") || !strings.Contains(got, ";94;40m") {
+		t.Errorf("the accent is not bright blue on black: %q", got)
+	}
+}
