@@ -264,8 +264,8 @@ func TestATerminalThatGrowsShowsTheViewAgain(t *testing.T) {
 
 func TestALateLoadIsDropped(t *testing.T) {
 	d := open120(t)
-	stale := loadedMsg{load: d.m.loads, loaded: Loaded{Timelines: []*timeline.Timeline{empty(t)}}}
-	d.run(opener{d.m}.load(loaderOf(training(t, "runs/new.gmt", 0)), "new"))
+	stale := loadedMsg{load: d.m.loader.number, loaded: Loaded{Timelines: []*timeline.Timeline{empty(t)}}}
+	d.run(d.m.loader.start(loaderOf(training(t, "runs/new.gmt", 0)), "new", false))
 	d.send(stale)
 	if got := d.m.state.Timeline.Trace.Source.Path; got != "runs/new.gmt" {
 		t.Errorf("a late load put %s in view", got)
@@ -279,7 +279,7 @@ func TestQuittingStopsTheLoad(t *testing.T) {
 		return Loaded{}, nil
 	}
 	m := New(Options{})
-	msg := opener{m}.load(blocked, "x")()
+	msg := m.loader.start(blocked, "x", false)()
 	for _, cmd := range msg.(tea.BatchMsg)[1:] {
 		cmd()
 	}
@@ -299,13 +299,13 @@ func TestTheLoadingScreenTicksOnlyWhileItLoads(t *testing.T) {
 		ticks++
 		return nil
 	}
-	opener{m}.load(loaderOf(), "x")
-	m.Update(tickMsg{load: m.loads})
+	m.loader.start(loaderOf(), "x", false)
+	m.Update(tickMsg{load: m.loader.number})
 	if ticks != 2 {
 		t.Errorf("%d ticks were asked for, not 2", ticks)
 	}
-	m.Update(loadedMsg{load: m.loads, loaded: Loaded{Timelines: []*timeline.Timeline{empty(t)}}})
-	m.Update(tickMsg{load: m.loads})
+	m.Update(loadedMsg{load: m.loader.number, loaded: Loaded{Timelines: []*timeline.Timeline{empty(t)}}})
+	m.Update(tickMsg{load: m.loader.number})
 	if ticks != 2 {
 		t.Error("it ticks on after the load")
 	}

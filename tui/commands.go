@@ -2,15 +2,12 @@ package tui
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"runtime/debug"
 	"slices"
 	"strings"
-	"sync"
-	"time"
 
 	tea "charm.land/bubbletea/v2"
 
@@ -18,82 +15,22 @@ import (
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
-// opener is the Model as what loads.
-type opener struct{ *Model }
-
-// loading is a load that is under way. The Loader writes its progress from its own goroutine and the frame reads the latest.
-type loading struct {
-	number int
-	title  string
-	since  time.Time
-	add    bool // the result is shown beside what is open, not instead
-
-	mu          sync.Mutex
-	stage       string
-	done, total int64
-}
-
-func (l *loading) report(stage string, done, total int64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.stage, l.done, l.total = stage, done, total
-}
-
-func (l *loading) latest() (stage string, done, total int64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.stage, l.done, l.total
-}
-
-// load starts a load; an earlier one that is still under way is cancelled and its result dropped.
-func (m opener) load(loader Loader, title string) tea.Cmd {
-	if m.stop != nil {
-		m.stop()
-	}
-	m.loads++
-	l := &loading{number: m.loads, title: title, since: m.now()}
-	m.loading, m.failure, m.partial = l, nil, nil
-	ctx, cancel := context.WithCancel(context.Background())
-	m.stop = cancel
-	if loader == nil {
-		loader = func(context.Context, func(string, int64, int64)) (Loaded, error) {
-			return Loaded{}, errors.New("nothing to open: name a file, such as `gmemtop replay snapshot.pickle`")
-		}
-	}
-	return tea.Batch(m.tick(l.number), func() tea.Msg {
-		loaded, err := loader(ctx, l.report)
-		return loadedMsg{l.number, loaded, err}
-	})
-}
-
-func (m opener) tick(load int) tea.Cmd {
-	return m.after(100*time.Millisecond, func(at time.Time) tea.Msg { return tickMsg{load, at} })
-}
-
-// onTick keeps the loading screen's figures moving; with the load it ends.
-func (m opener) onTick(msg tickMsg) tea.Cmd {
-	if m.loading == nil || msg.load != m.loading.number {
+// onLoaded shows what a load brought.
+func (m *Model) onLoaded(msg loadedMsg) tea.Cmd {
+	done, ok := m.loader.take(msg)
+	if !ok {
 		return nil
 	}
-	return m.tick(msg.load)
-}
-
-func (m opener) onLoaded(msg loadedMsg) tea.Cmd {
-	if m.loading == nil || msg.load != m.loading.number {
-		return nil
-	}
-	add := m.loading.add
-	m.loading = nil
-	if msg.err != nil && len(msg.loaded.Timelines) == 0 && msg.loaded.Run == nil {
-		if add && m.state.Timeline != nil {
-			return m.say(msg.err.Error(), true)
-		}
-		m.failure = msg.err
-		return nil
-	}
-	m.partial = msg.err
 	s := &m.state
-	if add {
+	if msg.empty() {
+		if done.beside && s.Timeline != nil {
+			return m.toast.say(msg.err.Error(), true)
+		}
+		m.loader.failure = msg.err
+		return nil
+	}
+	m.loader.partial = msg.err
+	if done.beside {
 		m.loaded.Timelines = append(m.loaded.Timelines, msg.loaded.Timelines...)
 		s.Timelines = m.loaded.Timelines
 	} else {
@@ -110,18 +47,17 @@ func (m opener) onLoaded(msg loadedMsg) tea.Cmd {
 		cmd = m.setDevice(d)
 	}
 	if msg.loaded.End > msg.loaded.First {
-		cmd = tea.Batch(cmd, walker(m).openStretch(msg.loaded.First, msg.loaded.End))
+		cmd = tea.Batch(cmd, walker{m}.openStretch(msg.loaded.First, msg.loaded.End))
 	}
-	m.layout = layoutFor(m.width, m.height, painter(m).bannerText() != "")
+	m.layout = layoutFor(m.width, m.height, painter{m}.bannerText() != "")
 	if msg.loaded.Notice != "" {
-		cmd = tea.Batch(cmd, m.sayFor(msg.loaded.Notice, false, 20*time.Second))
-		m.notice = m.toasts
+		cmd = tea.Batch(cmd, m.toast.sayNotice(msg.loaded.Notice))
 	}
 	return cmd
 }
 
 // firstView is the view that answers what was opened: the one asked for, else the ranks of a run, else the overview.
-func (m opener) firstView() leaf.ID {
+func (m *Model) firstView() leaf.ID {
 	switch {
 	case m.opts.View != 0:
 		return m.opts.View
@@ -132,19 +68,17 @@ func (m opener) firstView() leaf.ID {
 }
 
 // openRank loads one rank of the run beside it, or shows it where it is loaded already.
-func (m opener) openRank(path string) tea.Cmd {
+func (m *Model) openRank(path string) tea.Cmd {
 	for _, t := range m.state.Timelines {
 		if t.Trace.Source.Path == path {
 			return tea.Batch(m.setTimeline(t), m.show(leaf.Overview))
 		}
 	}
 	if m.opts.Open == nil {
-		return m.say("ranks cannot be opened here", true)
+		return m.toast.say("ranks cannot be opened here", true)
 	}
-	cmd := m.load(m.opts.Open(path), path)
-	m.loading.add = true
 	m.front = leaf.Overview
-	return cmd
+	return m.loader.start(m.opts.Open(path), path, true)
 }
 
 // analyse computes what the views want to have at hand and what takes longer than a frame.
@@ -177,32 +111,10 @@ func (m *Model) find() tea.Cmd {
 	}
 }
 
-// say shows a toast for a few seconds; errors stand longer.
-func (m *Model) say(text string, bad bool) tea.Cmd {
-	if bad {
-		return m.sayFor(text, bad, 8*time.Second)
-	}
-	return m.sayFor(text, bad, 4*time.Second)
-}
-
-func (m *Model) sayFor(text string, bad bool, wait time.Duration) tea.Cmd {
-	m.toasts++
-	n := m.toasts
-	m.toast = leaf.ToastMsg{Text: text, Error: bad}
-	return m.after(wait, func(time.Time) tea.Msg { return toastEndMsg{n} })
-}
-
-// dropNotice takes down what was said of what was opened: who presses a key has read it, and the line is for what is under the cursor.
-func (m router) dropNotice() {
-	if m.notice > 0 && m.notice == m.toasts {
-		m.toast, m.notice = leaf.ToastMsg{}, 0
-	}
-}
-
 // copyText puts text into the clipboard of the user's own machine, through the terminal (OSC 52).
 func (m sharer) copyText(text, what string) tea.Cmd {
 	m.yank = text
-	return tea.Batch(tea.SetClipboard(text), m.say("copied "+what, false))
+	return tea.Batch(tea.SetClipboard(text), m.toast.say("copied "+what, false))
 }
 
 // copy copies what the view says, else the selected block, else the sentence under the cursor.
@@ -219,7 +131,7 @@ func (m sharer) copy() tea.Cmd {
 	if text := m.view().Status(s); text != "" {
 		return m.copyText(text, "the line under the cursor")
 	}
-	return m.say("nothing is selected", false)
+	return m.toast.say("nothing is selected", false)
 }
 
 // blockText is a block as text: its name, size, and stack, innermost frame first.
@@ -269,7 +181,7 @@ func (m sharer) follow() tea.Cmd {
 func (m sharer) followTo(file string, line int) tea.Cmd {
 	if _, err := os.Stat(file); err != nil {
 		return tea.Batch(m.copyText(fmt.Sprintf("%s:%d", file, line), "the place"),
-			m.say(fmt.Sprintf("%s is not on this machine; its place was copied", leaf.Base(file)), true))
+			m.toast.say(fmt.Sprintf("%s is not on this machine; its place was copied", leaf.Base(file)), true))
 	}
 	editor := m.opts.Editor
 	for _, name := range []string{"VISUAL", "EDITOR"} {
@@ -279,7 +191,7 @@ func (m sharer) followTo(file string, line int) tea.Cmd {
 	}
 	words := strings.Fields(editor)
 	if len(words) == 0 {
-		return m.say("no editor is set: put one into $EDITOR", true)
+		return m.toast.say("no editor is set: put one into $EDITOR", true)
 	}
 	cmd := exec.Command(words[0], append(words[1:], editorArgs(words[0], file, line)...)...)
 	return tea.ExecProcess(cmd, func(err error) tea.Msg { return followedMsg{err} })
@@ -297,9 +209,7 @@ func editorArgs(editor, file string, line int) []string {
 }
 
 func (m *Model) quit() tea.Cmd {
-	if m.stop != nil {
-		m.stop()
-	}
+	m.stop()
 	return tea.Quit
 }
 
@@ -312,13 +222,13 @@ func (m *Model) nextUnits() tea.Cmd {
 		again = analyse(d, m.state.Units)
 	}
 	names := [...]string{"KiB, MiB, GiB (1024)", "kB, MB, GB (1000)", "bytes"}
-	return tea.Batch(again, m.changed(), m.say("sizes in "+names[m.state.Units], false))
+	return tea.Batch(again, m.changed(), m.toast.say("sizes in "+names[m.state.Units], false))
 }
 
 func (m *Model) toggleMouse() tea.Cmd {
 	m.mouse = !m.mouse
 	if m.mouse {
-		return m.say("the mouse is gmemtop's again", false)
+		return m.toast.say("the mouse is gmemtop's again", false)
 	}
-	return m.say("the mouse is the terminal's: select text; M gives it back", false)
+	return m.toast.say("the mouse is the terminal's: select text; M gives it back", false)
 }

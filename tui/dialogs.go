@@ -100,7 +100,7 @@ func DeviceName(d traces.Device) string {
 }
 
 func (m chooser) hasFiles() bool {
-	return m.loading == nil && m.failure == nil && (len(m.state.Timelines) > 1 || m.state.Run != nil)
+	return m.loader.idle() && (len(m.state.Timelines) > 1 || m.state.Run != nil)
 }
 
 func (m chooser) fileEntries() []dialog.Entry {
@@ -155,7 +155,7 @@ func (m chooser) setTheme(name string) tea.Cmd {
 		return nil
 	}
 	m.state.Theme, m.themeFixed = th, true
-	return tea.Batch(m.changed(), m.say("theme "+name, false))
+	return tea.Batch(m.changed(), m.toast.say("theme "+name, false))
 }
 
 func (m chooser) nextTheme() tea.Cmd {

@@ -282,6 +282,6 @@ func (d *driver) holding(key string) {
 		}
 		d.send(msg)
 	})
-	d.m.toast = leaf.ToastMsg{}
+	d.m.toast.text = ""
 	d.m.View()
 }

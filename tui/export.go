@@ -128,9 +128,9 @@ func export(job exportJob) tea.Cmd {
 
 func (m sharer) onExported(msg exportedMsg) tea.Cmd {
 	if msg.err != nil {
-		return m.say("export "+msg.path+": "+msg.err.Error(), true)
+		return m.toast.say("export "+msg.path+": "+msg.err.Error(), true)
 	}
-	return m.say(fmt.Sprintf("wrote %s, %s", msg.path, timeline.IEC.Bytes(msg.bytes)), false)
+	return m.toast.say(fmt.Sprintf("wrote %s, %s", msg.path, timeline.IEC.Bytes(msg.bytes)), false)
 }
 
 // askPath asks where to write what a view saves.

@@ -20,7 +20,7 @@ type follower struct{ *Model }
 // begin starts to watch the job, or the machine.
 func (m follower) begin() tea.Cmd {
 	ctx, cancel := context.WithCancel(context.Background())
-	m.stop, m.watching = cancel, ctx
+	m.unwatch, m.watching = cancel, ctx
 	var cmds []tea.Cmd
 	if m.machine != nil {
 		cmds = append(cmds, machine.Await(ctx, m.opts.Machine, 0))
@@ -42,14 +42,14 @@ type attachedMsg struct {
 func (m follower) attach(p machine.Process) tea.Cmd {
 	attach := m.opts.Attach
 	if attach == nil {
-		return m.say("processes cannot be watched here", true)
+		return m.toast.say("processes cannot be watched here", true)
 	}
 	if m.leave != nil {
 		m.leave()
 	}
 	ctx, leave := context.WithCancel(m.watching)
 	m.leave = leave
-	return tea.Batch(m.say(fmt.Sprintf("attaching to %d: %s", p.PID, p.Command), false), func() tea.Msg {
+	return tea.Batch(m.toast.say(fmt.Sprintf("attaching to %d: %s", p.PID, p.Command), false), func() tea.Msg {
 		feed, err := attach(ctx, p.PID)
 		return attachedMsg{p.PID, feed, err}
 	})
@@ -57,7 +57,7 @@ func (m follower) attach(p machine.Process) tea.Cmd {
 
 func (m follower) onAttached(msg attachedMsg) tea.Cmd {
 	if msg.err != nil {
-		return m.say(msg.err.Error(), true)
+		return m.toast.say(msg.err.Error(), true)
 	}
 	m.feed, m.live, m.window, m.held, m.rank = msg.feed, live.New(msg.feed), -1, false, 0
 	views := []leaf.View{m.machine, m.live}
@@ -158,7 +158,7 @@ func (m follower) hold() tea.Cmd {
 	}
 	m.held = true
 	m.live.Show(m.window, true)
-	return m.say("this step is held: F follows the job again", false)
+	return m.toast.say("this step is held: F follows the job again", false)
 }
 
 // toggle holds, or follows again.
@@ -166,10 +166,10 @@ func (m follower) toggle() tea.Cmd {
 	if !m.held {
 		m.held = true
 		m.live.Show(m.window, true)
-		return tea.Batch(m.say("this step is held: F follows the job again", false), m.changed())
+		return tea.Batch(m.toast.say("this step is held: F follows the job again", false), m.changed())
 	}
 	m.held = false
-	return tea.Batch(m.newest(), m.say("the newest captured step is shown as it comes", false))
+	return tea.Batch(m.newest(), m.toast.say("the newest captured step is shown as it comes", false))
 }
 
 // source says what is watched, for the top line.

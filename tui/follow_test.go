@@ -51,7 +51,7 @@ func (d *driver) shown() *timeline.Timeline { return d.m.state.Timeline }
 
 func TestAJobOpensOnItsOwnViewAndTheOthersSayThatNothingIsThereYet(t *testing.T) {
 	d, f := watch(t)
-	if d.m.front != leaf.Live || d.m.failure != nil || d.m.loading != nil {
+	if d.m.front != leaf.Live || !d.m.loader.idle() {
 		t.Fatalf("view %c in front", d.m.front)
 	}
 	for _, id := range []string{"1", "2", "3", "4", "5", "6", "7", "8", "9", "0", "m"} {

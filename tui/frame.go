@@ -49,18 +49,14 @@ func (m painter) draw() {
 		return
 	}
 	switch {
-	case m.loading != nil:
-		m.drawLoading(c)
-	case m.failure != nil:
-		m.drawFailure(c)
+	case !m.loader.idle():
+		m.loader.draw(m.state.Theme, c)
+		m.toast.draw(m.state.Theme, c.Sub(m.layout.status))
 	default:
 		m.drawTabs(c.Sub(m.layout.tabs), c.Sub(m.layout.source))
 		m.drawBanner(c.Sub(m.layout.banner))
 		m.drawView(c.Sub(m.layout.body))
 		m.drawStatus(c.Sub(m.layout.status))
-	}
-	if m.loading != nil || m.failure != nil {
-		m.drawToast(c.Sub(m.layout.status))
 	}
 	m.dialogs.Draw(m.state.Theme, c)
 	m.drawHints(c.Sub(m.layout.hints))
@@ -276,8 +272,8 @@ func exactnessWord(e timeline.Exactness) string {
 
 // bannerText is the one line of warning over the view: what is partial or lost. It is "" where nothing is.
 func (m painter) bannerText() string {
-	if m.partial != nil {
-		return "partial: " + m.partial.Error()
+	if m.loader.partial != nil {
+		return "partial: " + m.loader.partial.Error()
 	}
 	if m.state.Timeline == nil {
 		return ""
@@ -323,7 +319,7 @@ func (m painter) drawBanner(c *canvas.Canvas) {
 
 // drawStatus says what is under the cursor, or a toast.
 func (m painter) drawStatus(c *canvas.Canvas) {
-	if m.drawToast(c) {
+	if m.toast.draw(m.state.Theme, c) {
 		return
 	}
 	th := m.state.Theme
@@ -342,19 +338,6 @@ func (m painter) drawStatus(c *canvas.Canvas) {
 		c.Zone(canvas.Rect{X: w - 1 - n, W: n, H: 1}, runMsg{"filter"})
 	}
 	c.TextMax(1, 0, w-canvas.Width(right)-3, th.Text, m.view().Status(&m.state))
-}
-
-func (m painter) drawToast(c *canvas.Canvas) bool {
-	if m.toast.Text == "" {
-		return false
-	}
-	th := m.state.Theme
-	st := th.Accent
-	if m.toast.Error {
-		st = th.Bad
-	}
-	c.TextMax(1, 0, c.Width()-2, st, m.toast.Text)
-	return true
 }
 
 // drawHints draws the keys that do something now: the dialog's, or the view's and then the root's most useful ones.
@@ -400,7 +383,7 @@ func (m painter) drawHints(c *canvas.Canvas) {
 	for _, b := range own[first:] {
 		add(b, nil)
 	}
-	if m.failure != nil || m.loading != nil {
+	if !m.loader.idle() {
 		add(bind("q", "quit", "q"), runMsg{"quit"})
 	}
 }

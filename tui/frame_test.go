@@ -153,7 +153,7 @@ func benchmarkView(b *testing.B, tl *timeline.Timeline, id leaf.ID) {
 	}
 	d := &driver{t: b, m: m, ran: map[string]int{}}
 	m.Update(tea.WindowSizeMsg{Width: 200, Height: 60})
-	m.loads, m.loading = 1, &loading{number: 1}
+	m.loader.number, m.loader.current = 1, &loading{number: 1}
 	_, cmd := m.Update(loadedMsg{load: 1, loaded: Loaded{Timelines: []*timeline.Timeline{tl}}})
 	d.run(cmd)
 	d.run(m.show(id))

@@ -90,7 +90,7 @@ func failing(sound ...*timeline.Timeline) Loader {
 // loadingScreen is a load that stands still.
 func loadingScreen(t *testing.T) *driver {
 	d := start(t, Options{}, 80, 24)
-	opener{d.m}.load(loaderOf(), "runs/train.gmt")
-	d.m.loading.report("reading", 31<<20, 80<<20)
+	d.m.loader.start(loaderOf(), "runs/train.gmt", false)
+	d.m.loader.current.report("reading", 31<<20, 80<<20)
 	return d
 }

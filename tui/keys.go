@@ -168,7 +168,7 @@ func (m keyboard) newActions() []action {
 		id := v.ID()
 		table = append(table, action{
 			name: "view " + string(rune(id)), group: groupView, first: true, binding: bind(string(rune(id)), v.Name(), string(rune(id))),
-			can: func() bool { return m.loading == nil && m.failure == nil }, do: func() tea.Cmd { return m.show(id) },
+			can: m.loader.idle, do: func() tea.Cmd { return m.show(id) },
 		})
 	}
 	return append(table,
@@ -260,7 +260,7 @@ func keyPress(name string) tea.KeyPressMsg {
 // bindings returns what the view in front binds now.
 func (m keyboard) bindings() []key.Binding {
 	v := m.view()
-	if v == nil || m.loading != nil || m.failure != nil {
+	if v == nil || !m.loader.idle() {
 		return nil
 	}
 	if ok, _ := v.Available(&m.state); !ok {

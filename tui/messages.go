@@ -13,6 +13,11 @@ type loadedMsg struct {
 	err    error
 }
 
+// empty reports whether nothing that was loaded can be shown.
+func (m loadedMsg) empty() bool {
+	return m.err != nil && len(m.loaded.Timelines) == 0 && m.loaded.Run == nil
+}
+
 // analysedMsg says that a device's iterations, phases and headline are computed, or that computing them failed by a fault of
 // ours.
 type analysedMsg struct {

@@ -17,6 +17,10 @@ import (
 
 // Model is the only tea.Model. It is used through a pointer and never copied.
 type Model struct {
+	*clock
+	loader loader
+	toast  toaster
+
 	opts   Options
 	state  leaf.State
 	loaded Loaded
@@ -42,29 +46,21 @@ type Model struct {
 	// watching is done when the job is not watched any more; bubbletea has no context of its own to hand to commands.
 	watching context.Context
 	leave    context.CancelFunc // lets go of the process that was chosen
+	unwatch  context.CancelFunc // lets go of all that is watched
 
-	loads   int // number of the current load
-	loading *loading
-	failure error // why nothing can be shown
-	partial error // what went wrong beside what is shown
-	stop    context.CancelFunc
-
-	toast    leaf.ToastMsg
-	toasts   int
-	notice   int // the number of the toast that says what was opened
 	found    foundMsg
 	lastMark timeline.Moment // where ' came from
 	yank     string          // what was copied last, for tests of the clipboard's text
 	actions  []action
-	now      func() time.Time
-	after    func(time.Duration, func(time.Time) tea.Msg) tea.Cmd
 }
 
 // New returns a Model that starts with opts.
 func New(opts Options) *Model {
+	now := &clock{now: time.Now, after: tea.Tick}
 	m := &Model{
+		clock: now, loader: loader{clock: now}, toast: toaster{clock: now},
 		opts: opts, width: 80, height: 24, profile: canvas.TrueColor, ascii: opts.ASCII, mouse: !opts.NoMouse,
-		now: time.Now, after: tea.Tick, front: leaf.Overview, window: -1,
+		front: leaf.Overview, window: -1,
 	}
 	if opts.Machine != nil {
 		m.machine, m.front = machine.New(), leaf.Machine
@@ -98,7 +94,7 @@ func (m *Model) Init() tea.Cmd {
 	case m.feed != nil || m.machine != nil:
 		cmds = append(cmds, follower{m}.begin())
 	default:
-		cmds = append(cmds, opener{m}.load(m.opts.Loader, m.opts.Title))
+		cmds = append(cmds, m.loader.start(m.opts.Loader, m.opts.Title, false))
 	}
 	if !m.themeFixed {
 		cmds = append(cmds, tea.RequestBackgroundColor)
@@ -121,8 +117,16 @@ func (m *Model) viewOf(id leaf.ID) leaf.View {
 	return nil
 }
 
+// stop ends what goes on in the background.
+func (m *Model) stop() {
+	m.loader.cancel()
+	if m.unwatch != nil {
+		m.unwatch()
+	}
+}
+
 // ready reports whether there is a device to look at.
-func (m *Model) ready() bool { return m.loading == nil && m.failure == nil && m.state.Device != nil }
+func (m *Model) ready() bool { return m.loader.idle() && m.state.Device != nil }
 
 // setProfile takes the colours that the terminal knows; without any the theme is the one without colours.
 func (m *Model) setProfile(p canvas.Profile) {

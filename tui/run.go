@@ -42,14 +42,12 @@ func Run(ctx context.Context, opts Options) error {
 	defer ended()
 	defer context.AfterFunc(ctx, p.Quit)()
 	_, err := p.Run()
-	if m.stop != nil {
-		m.stop()
-	}
+	m.stop()
 	switch {
 	case err == nil && ctx.Err() != nil:
 		return ctx.Err()
 	case err == nil:
-		return m.failure
+		return m.loader.failure
 	case errors.Is(err, tea.ErrProgramPanic):
 		return fmt.Errorf("gmemtop failed; its crash log is in %s: %w", stateDir(m), err)
 	}

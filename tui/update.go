@@ -73,14 +73,14 @@ func (m router) onTerminal(msg tea.Msg) (tea.Cmd, bool) {
 		}
 		return m.changed(), true
 	case tea.KeyPressMsg:
-		m.dropNotice()
+		m.toast.dropNotice()
 		return m.onKey(msg), true
 	case tea.PasteMsg:
 		m.post(m.dialogs.Update(msg))
 		return nil, true
 	case tea.MouseMsg:
 		if _, click := msg.(tea.MouseClickMsg); click {
-			m.dropNotice()
+			m.toast.dropNotice()
 		}
 		return m.onMouse(msg), true
 	case tea.ResumeMsg:
@@ -107,15 +107,15 @@ func profileOf(p colorprofile.Profile) canvas.Profile {
 func (m router) onOwn(msg tea.Msg) (tea.Cmd, bool) {
 	switch msg := msg.(type) {
 	case tickMsg:
-		return opener(m).onTick(msg), true
+		return m.loader.onTick(msg), true
 	case loadedMsg:
-		return opener(m).onLoaded(msg), true
+		return m.onLoaded(msg), true
 	case analysedMsg:
 		if msg.device != m.state.Device {
 			return nil, true
 		}
 		if msg.fault != nil {
-			return m.say("internal error, written to "+writeCrash(m.Model, msg.fault, msg.stack), true), true
+			return m.toast.say("internal error, written to "+writeCrash(m.Model, msg.fault, msg.stack), true), true
 		}
 		m.state.Analysed, m.state.Headline = true, msg.headline
 		return m.changed(), true
@@ -125,13 +125,11 @@ func (m router) onOwn(msg tea.Msg) (tea.Cmd, bool) {
 		}
 		return nil, true
 	case toastEndMsg:
-		if msg.number == m.toasts {
-			m.toast = leaf.ToastMsg{}
-		}
+		m.toast.end(msg)
 		return nil, true
 	case followedMsg:
 		if msg.err != nil {
-			return m.say("the editor failed: "+msg.err.Error(), true), true
+			return m.toast.say("the editor failed: "+msg.err.Error(), true), true
 		}
 		return tea.ClearScreen, true
 	case exportedMsg:
@@ -185,9 +183,9 @@ func (m router) onLeaf(msg tea.Msg) (tea.Cmd, bool) {
 	case leaf.TimelineMsg:
 		return m.setTimeline(msg.Timeline), true
 	case leaf.OpenRankMsg:
-		return opener(m).openRank(msg.Path), true
+		return m.openRank(msg.Path), true
 	case leaf.ToastMsg:
-		return m.say(msg.Text, msg.Error), true
+		return m.toast.say(msg.Text, msg.Error), true
 	case leaf.CopyMsg:
 		return sharer(m).copyText(msg.Text, msg.What), true
 	case leaf.FollowMsg:
@@ -212,7 +210,7 @@ func (m router) onLeaf(msg tea.Msg) (tea.Cmd, bool) {
 func (m router) broadcast(msg tea.Msg) tea.Cmd {
 	if p, ok := msg.(leaf.Panicked); ok {
 		if value, stack := p.Panic(); value != nil {
-			m.say("internal error, written to "+writeCrash(m.Model, value, stack), true)
+			m.toast.say("internal error, written to "+writeCrash(m.Model, value, stack), true)
 		}
 	}
 	if m.state.Timeline == nil && m.state.Run == nil {
@@ -319,7 +317,7 @@ func (m router) onMouse(msg tea.MouseMsg) tea.Cmd {
 func (m *Model) setQuery(text string) tea.Cmd {
 	q, err := parseQuery(text)
 	if err != nil {
-		return m.say(err.Error(), true)
+		return m.toast.say(err.Error(), true)
 	}
 	q.LiveAt = m.state.Cursor
 	m.state.Query, m.state.QueryText = q, text

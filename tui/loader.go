@@ -1,0 +1,178 @@
+package tui
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"sync"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/tui/canvas"
+	"github.com/gmemtop/gmemtop/tui/leaf"
+	"github.com/gmemtop/gmemtop/tui/theme"
+)
+
+// loader runs one load at a time and knows how far it is, or what went wrong.
+type loader struct {
+	*clock
+	number  int      // of the newest load
+	current *loading // nil where nothing is loaded
+	stop    context.CancelFunc
+	failure error // why nothing can be shown
+	partial error // what went wrong beside what is shown
+}
+
+// loading is a load that is under way. The Loader writes its progress from its own goroutine and the frame reads
+// the latest.
+type loading struct {
+	number int
+	title  string
+	since  time.Time
+	beside bool // the result is shown beside what is open, not instead
+
+	mu          sync.Mutex
+	stage       string
+	done, total int64
+}
+
+func (l *loading) report(stage string, done, total int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.stage, l.done, l.total = stage, done, total
+}
+
+func (l *loading) latest() (stage string, done, total int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.stage, l.done, l.total
+}
+
+// start starts a load; an earlier one that is still under way is cancelled and its result dropped.
+func (l *loader) start(read Loader, title string, beside bool) tea.Cmd {
+	l.cancel()
+	l.number++
+	now := &loading{number: l.number, title: title, since: l.now(), beside: beside}
+	l.current, l.failure, l.partial = now, nil, nil
+	ctx, cancel := context.WithCancel(context.Background())
+	l.stop = cancel
+	if read == nil {
+		read = func(context.Context, func(string, int64, int64)) (Loaded, error) {
+			return Loaded{}, errors.New("nothing to open: name a file, such as `gmemtop replay snapshot.pickle`")
+		}
+	}
+	return tea.Batch(l.tick(), func() tea.Msg {
+		loaded, err := read(ctx, now.report)
+		return loadedMsg{now.number, loaded, err}
+	})
+}
+
+// cancel stops a load that is under way.
+func (l *loader) cancel() {
+	if l.stop != nil {
+		l.stop()
+	}
+}
+
+func (l *loader) tick() tea.Cmd {
+	load := l.number
+	return l.after(100*time.Millisecond, func(at time.Time) tea.Msg { return tickMsg{load, at} })
+}
+
+// onTick keeps the loading screen's figures moving; with the load it ends.
+func (l *loader) onTick(msg tickMsg) tea.Cmd {
+	if l.current == nil || msg.load != l.number {
+		return nil
+	}
+	return l.tick()
+}
+
+// take ends the load that a result is of; ok is false where it is an earlier one's.
+func (l *loader) take(msg loadedMsg) (done *loading, ok bool) {
+	if l.current == nil || msg.load != l.number {
+		return nil, false
+	}
+	done, l.current = l.current, nil
+	return done, true
+}
+
+// idle reports whether nothing is loaded and the last load failed in nothing.
+func (l *loader) idle() bool { return l.current == nil && l.failure == nil }
+
+// draw says what is loaded, or why it could not be.
+func (l *loader) draw(th *theme.Theme, c *canvas.Canvas) {
+	if l.current == nil {
+		drawFailure(th, c, l.failure)
+		return
+	}
+	w, h := c.Size()
+	stage, done, total := l.current.latest()
+	room := min(w-8, 60)
+	x, y := (w-room)/2, max(h/2-3, 0)
+	c.Text(x, y, th.Accent.Strong(), "gmemtop")
+	c.TextMax(x+9, y, room-9, th.Text, canvas.TruncateLeft(l.current.title, room-9))
+	if stage == "" {
+		stage = "opening"
+	}
+	right := ""
+	if total > 0 {
+		right = fmt.Sprintf("%.0f %%", 100*float64(min(done, total))/float64(total))
+	} else if done > 0 {
+		right = leaf.Count(done)
+	}
+	c.Fill(canvas.Rect{X: x, Y: y + 2, W: room, H: 1}, '─', th.Faint)
+	if total > 0 {
+		n := int(float64(min(done, total)) / float64(total) * float64(room))
+		c.Fill(canvas.Rect{X: x, Y: y + 2, W: n, H: 1}, '━', th.Accent)
+	}
+	c.TextMax(x, y+3, room-10, th.Dim, stage)
+	c.TextRight(x+room, y+3, th.Dim, right)
+	if took := l.now().Sub(l.current.since); took >= 2*time.Second {
+		c.Text(x, y+5, th.Dim, timeline.Duration(int64(took.Round(time.Second)))+"; q stops it")
+	}
+}
+
+// drawFailure says in one sentence what is wrong, where, and what to do about it.
+func drawFailure(th *theme.Theme, c *canvas.Canvas, err error) {
+	w, h := c.Size()
+	what, advice := explain(err)
+	room := min(w-6, 84)
+	lines, hints := leaf.Wrap(what, room), leaf.Wrap(advice, room)
+	x, y := (w-room)/2, max((h-len(lines)-len(hints)-4)/2, 0)
+	c.TextMax(x, y, room, th.Bad.Strong(), "This cannot be shown")
+	y += 2
+	for _, l := range lines {
+		c.Text(x, y, th.Text, l)
+		y++
+	}
+	y++
+	for _, l := range hints {
+		c.Text(x, y, th.Accent, l)
+		y++
+	}
+}
+
+// explain splits an error into what is wrong and what to do.
+func explain(err error) (what, advice string) {
+	var f *traces.FormatError
+	switch {
+	case errors.As(err, &f):
+		clone := *f
+		clone.Advice = ""
+		if f.Advice == "" {
+			return clone.Error(), "Check that the file is whole; `gmemtop doctor` lists the formats that can be read."
+		}
+		return clone.Error(), f.Advice
+	case errors.Is(err, fs.ErrNotExist):
+		return err.Error(), "Check the path; a folder of traces can be named too."
+	case errors.Is(err, fs.ErrPermission):
+		return err.Error(), "The file cannot be read by this user: copy it, or change its mode with chmod."
+	case errors.Is(err, traces.ErrUnsupported):
+		return err.Error(), "`gmemtop doctor` lists what can be read here."
+	}
+	return err.Error(), "Press q to leave."
+}

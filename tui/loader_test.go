@@ -1,0 +1,98 @@
+package tui
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/gmemtop/gmemtop/tui/canvas"
+	"github.com/gmemtop/gmemtop/tui/theme"
+)
+
+// still is a clock that stands still and runs no timer.
+func still() *clock {
+	at := time.Unix(1700000000, 0)
+	return &clock{
+		now:   func() time.Time { return at },
+		after: func(time.Duration, func(time.Time) tea.Msg) tea.Cmd { return nil },
+	}
+}
+
+// results runs a command and returns the results of loads.
+func results(cmd tea.Cmd) []loadedMsg {
+	var out []loadedMsg
+	for _, msg := range messages(cmd) {
+		if l, ok := msg.(loadedMsg); ok {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+func TestANewLoadCancelsTheOneBefore(t *testing.T) {
+	l := loader{clock: still()}
+	var first context.Context
+	old := l.start(func(ctx context.Context, _ func(string, int64, int64)) (Loaded, error) {
+		first = ctx
+		return Loaded{}, nil
+	}, "a", false)
+	stale := results(old)
+	next := results(l.start(func(context.Context, func(string, int64, int64)) (Loaded, error) {
+		return Loaded{}, errors.New("b is damaged")
+	}, "b", true))
+	if first.Err() == nil {
+		t.Error("the first load goes on")
+	}
+	if _, ok := l.take(stale[0]); ok || l.idle() {
+		t.Error("the first load's result ends the second")
+	}
+	done, ok := l.take(next[0])
+	if !ok || !done.beside || done.title != "b" || !next[0].empty() || !l.idle() {
+		t.Errorf("took %+v, %v", done, ok)
+	}
+	if _, ok := l.take(next[0]); ok {
+		t.Error("a result is taken twice")
+	}
+}
+
+func TestALoadSaysHowFarItIs(t *testing.T) {
+	c := canvas.New(80, 24, canvas.NoColor, false)
+	l := loader{clock: still()}
+	l.start(nil, "runs/a.gmt", false)
+	l.current.report("reading", 1, 4)
+	l.draw(theme.Mono(), c)
+	if got := ansi.Strip(c.String()); !strings.Contains(got, "reading") || !strings.Contains(got, "25 %") {
+		t.Errorf("got\n%s", got)
+	}
+}
+
+func TestAToastGivesWayToNewerOnesOnly(t *testing.T) {
+	toast := toaster{clock: still()}
+	toast.say("first", false)
+	first := toastEndMsg{toast.number}
+	toast.say("second", true)
+	if toast.end(first); toast.text != "second" {
+		t.Errorf("the first one's end takes %q", toast.text)
+	}
+	if toast.end(toastEndMsg{toast.number}); toast.text != "" {
+		t.Errorf("%q stays", toast.text)
+	}
+}
+
+func TestAKeyDropsTheNoticeAndNothingElse(t *testing.T) {
+	toast := toaster{clock: still()}
+	toast.sayNotice("an embedded sample")
+	if toast.dropNotice(); toast.text != "" {
+		t.Errorf("%q stays", toast.text)
+	}
+	toast.sayNotice("an embedded sample")
+	toast.say("copied", false)
+	if toast.dropNotice(); toast.text != "copied" {
+		t.Errorf("a key takes %q", toast.text)
+	}
+}

@@ -1,0 +1,75 @@
+package tui
+
+import (
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/gmemtop/gmemtop/tui/canvas"
+	"github.com/gmemtop/gmemtop/tui/theme"
+)
+
+// clock is the time, which tests hold still.
+type clock struct {
+	now   func() time.Time
+	after func(time.Duration, func(time.Time) tea.Msg) tea.Cmd
+}
+
+// toaster says one thing at a time in the status line, for a few seconds.
+type toaster struct {
+	*clock
+	text   string
+	bad    bool
+	number int // of the newest toast
+	notice int // of the toast that says what was opened, 0 for none
+}
+
+// say shows a toast; errors stand longer.
+func (t *toaster) say(text string, bad bool) tea.Cmd {
+	if bad {
+		return t.sayFor(text, bad, 8*time.Second)
+	}
+	return t.sayFor(text, bad, 4*time.Second)
+}
+
+func (t *toaster) sayFor(text string, bad bool, wait time.Duration) tea.Cmd {
+	t.number++
+	n := t.number
+	t.text, t.bad = text, bad
+	return t.after(wait, func(time.Time) tea.Msg { return toastEndMsg{n} })
+}
+
+// sayNotice says what was opened.
+func (t *toaster) sayNotice(text string) tea.Cmd {
+	cmd := t.sayFor(text, false, 20*time.Second)
+	t.notice = t.number
+	return cmd
+}
+
+// end takes a toast down unless a newer one stands there.
+func (t *toaster) end(msg toastEndMsg) {
+	if msg.number == t.number {
+		t.text = ""
+	}
+}
+
+// dropNotice takes down what was said of what was opened: who presses a key has read it, and the line is for what
+// is under the cursor.
+func (t *toaster) dropNotice() {
+	if t.notice > 0 && t.notice == t.number {
+		t.text, t.notice = "", 0
+	}
+}
+
+// draw draws the toast and reports whether there is one.
+func (t *toaster) draw(th *theme.Theme, c *canvas.Canvas) bool {
+	if t.text == "" {
+		return false
+	}
+	st := th.Accent
+	if t.bad {
+		st = th.Bad
+	}
+	c.TextMax(1, 0, c.Width()-2, st, t.text)
+	return true
+}
