@@ -71,12 +71,12 @@ func TestALiveFilterFollowsTheCursor(t *testing.T) {
 	d := open120(t, "/")
 	d.typeText("live")
 	d.press("enter")
-	before := len(d.m.found.blocks)
+	before := len(d.m.filter.found.blocks)
 	d.press("g")
 	if d.m.state.Query.LiveAt != d.m.state.Cursor {
 		t.Errorf("the filter asks for moment %d, the cursor is at %d", d.m.state.Query.LiveAt, d.m.state.Cursor)
 	}
-	if after := len(d.m.found.blocks); after == before {
+	if after := len(d.m.filter.found.blocks); after == before {
 		t.Errorf("%d blocks match at the peak and at the start", after)
 	}
 }

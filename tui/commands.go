@@ -1,12 +1,10 @@
 package tui
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"runtime/debug"
-	"slices"
 	"strings"
 
 	tea "charm.land/bubbletea/v2"
@@ -47,7 +45,7 @@ func (m *Model) onLoaded(msg loadedMsg) tea.Cmd {
 		cmd = m.setDevice(d)
 	}
 	if msg.loaded.End > msg.loaded.First {
-		cmd = tea.Batch(cmd, walker{m}.openStretch(msg.loaded.First, msg.loaded.End))
+		cmd = tea.Batch(cmd, m.moved(m.cursor.openStretch(msg.loaded.First, msg.loaded.End)))
 	}
 	m.layout = layoutFor(m.width, m.height, painter{m}.bannerText() != "")
 	if msg.loaded.Notice != "" {
@@ -92,22 +90,6 @@ func analyse(d *timeline.Device, u timeline.Units) tea.Cmd {
 		d.Iterations()
 		d.Phases()
 		return analysedMsg{device: d, headline: d.Headline(u)}
-	}
-}
-
-// find looks for the blocks of the filter, for n and N.
-func (m *Model) find() tea.Cmd {
-	s := &m.state
-	if s.QueryText == "" || s.Device == nil {
-		m.found = foundMsg{}
-		return nil
-	}
-	q, d, text := s.Query, s.Device, s.QueryText
-	q.Sort, q.Descending = timeline.SortStart, false
-	return func() tea.Msg {
-		blocks, err := d.Search(context.Background(), q)
-		slices.Sort(blocks)
-		return foundMsg{text, d, blocks, err}
 	}
 }
 

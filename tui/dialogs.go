@@ -6,7 +6,6 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/gmemtop/gmemtop/traces"
-	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/dialog"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/theme"
@@ -165,39 +164,4 @@ func (m chooser) nextTheme() tea.Cmd {
 		}
 	}
 	return m.setTheme(theme.Names[0])
-}
-
-// prompt asks for a filter, which is in force while one types.
-func (m chooser) prompt() tea.Cmd {
-	parse := func(text string) error {
-		_, err := parseQuery(text)
-		return err
-	}
-	m.dialogs.Open(dialog.NewFilter(m.state.QueryText, parse, func(text string, w int) string {
-		switch {
-		case text == "":
-			return filterHelp(w)
-		case m.found.text == text:
-			return " " + leaf.Count(int64(len(m.found.blocks))) + " blocks"
-		}
-		return ""
-	}))
-	return nil
-}
-
-// filterTerms are what a filter can say, most useful first: as many as have room are shown.
-var filterTerms = []string{
-	"a word of stack, module or category", "size>1MiB", "life<5ms", "live", "cat:activation", "0x7f3a00001200, what holds an address", "leaked", "sort:-size",
-}
-
-// filterHelp returns the terms that fit into w cells.
-func filterHelp(w int) string {
-	text := filterTerms[0]
-	for _, t := range filterTerms[1:] {
-		if canvas.Width(text)+3+canvas.Width(t) > w {
-			break
-		}
-		text += " · " + t
-	}
-	return text
 }

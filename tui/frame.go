@@ -330,8 +330,8 @@ func (m painter) drawStatus(c *canvas.Canvas) {
 	right := ""
 	if m.state.QueryText != "" {
 		right = "filter " + m.state.QueryText
-		if m.found.text == m.state.QueryText {
-			right += fmt.Sprintf(" (%s)", leaf.Count(int64(len(m.found.blocks))))
+		if n, ok := m.filter.count(m.state.QueryText); ok {
+			right += " (" + n + ")"
 		}
 		right = canvas.Truncate(right, w/3)
 		n := c.TextRight(w-1, 0, th.Accent, right)

@@ -41,87 +41,92 @@ const (
 
 // newActions makes the table for this model.
 func (m keyboard) newActions() []action {
-	ready, hasEvents := m.ready, func() bool { return m.ready() && m.state.Device.Len() > 0 }
-	walk, choose, share := walker(m), chooser(m), sharer(m)
+	ready := m.ready
+	when := func(can func() bool) func() bool { return func() bool { return m.ready() && can() } }
+	walk := func(do func() string) func() tea.Cmd { return func() tea.Cmd { return m.moved(do()) } }
+	at, choose, share := &m.cursor, chooser(m), sharer(m)
+	hasEvents, hasIterations := when(at.hasEvents), when(at.hasIterations)
+	hasMark := when(func() bool { return at.HasMark })
+	hasFilter := when(func() bool { return m.filter.QueryText != "" })
 	table := []action{
 		{
 			name: "left", group: groupMove, binding: bind("←", "one column back", "left", "h"),
-			can: hasEvents, do: func() tea.Cmd { return walk.move(-1) },
+			can: hasEvents, do: walk(func() string { return at.move(-1, m.columns()) }),
 		},
 		{
 			name: "right", group: groupMove, binding: bind("→", "one column on", "right", "l"),
-			can: hasEvents, do: func() tea.Cmd { return walk.move(1) },
+			can: hasEvents, do: walk(func() string { return at.move(1, m.columns()) }),
 		},
 		{
 			name: "previous event", group: groupMove, binding: bind(",", "one event back", ","),
-			can: hasEvents, do: func() tea.Cmd { return walk.step(-1) },
+			can: hasEvents, do: walk(func() string { return at.step(-1) }),
 		},
 		{
 			name: "next event", group: groupMove, binding: bind(".", "one event on", "."),
-			can: hasEvents, do: func() tea.Cmd { return walk.step(1) },
+			can: hasEvents, do: walk(func() string { return at.step(1) }),
 		},
-		{name: "peak", group: groupMove, binding: bind("p", "to the peak", "p"), can: hasEvents, do: walk.toPeak},
+		{name: "peak", group: groupMove, binding: bind("p", "to the peak", "p"), can: hasEvents, do: walk(at.toPeak)},
 		{
 			name: "previous iteration", group: groupMove, binding: bind("[", "previous iteration", "["),
-			can: walk.hasIterations, do: func() tea.Cmd { return walk.toIteration(-1) },
+			can: hasIterations, do: walk(func() string { return at.toIteration(-1) }),
 		},
 		{
 			name: "next iteration", group: groupMove, binding: bind("]", "next iteration", "]"),
-			can: walk.hasIterations, do: func() tea.Cmd { return walk.toIteration(1) },
+			can: hasIterations, do: walk(func() string { return at.toIteration(1) }),
 		},
 		{
 			name: "previous peak", group: groupMove, binding: bind("{", "previous local peak", "{"),
-			can: hasEvents, do: func() tea.Cmd { return walk.toLocalPeak(-1) },
+			can: hasEvents, do: walk(func() string { return at.toLocalPeak(-1) }),
 		},
 		{
 			name: "next peak", group: groupMove, binding: bind("}", "next local peak", "}"),
-			can: hasEvents, do: func() tea.Cmd { return walk.toLocalPeak(1) },
+			can: hasEvents, do: walk(func() string { return at.toLocalPeak(1) }),
 		},
 		{
 			name: "start", group: groupMove, binding: bind("g", "to the start", "g", "home"),
-			can: hasEvents, do: func() tea.Cmd { return walk.toEnd(-1) },
+			can: hasEvents, do: walk(func() string { return at.toEnd(-1) }),
 		},
 		{
 			name: "end", group: groupMove, binding: bind("G", "to the end", "G", "end"),
-			can: hasEvents, do: func() tea.Cmd { return walk.toEnd(1) },
+			can: hasEvents, do: walk(func() string { return at.toEnd(1) }),
 		},
 		{
 			name: "page back", group: groupMove, binding: bind("pgup", "half a window back", "pgup", "ctrl+b"),
-			can: hasEvents, do: func() tea.Cmd { return walk.page(-1) },
+			can: hasEvents, do: walk(func() string { return at.page(-1) }),
 		},
 		{
 			name: "page on", group: groupMove, binding: bind("pgdn", "half a window on", "pgdown", "ctrl+f"),
-			can: hasEvents, do: func() tea.Cmd { return walk.page(1) },
+			can: hasEvents, do: walk(func() string { return at.page(1) }),
 		},
 
 		{
 			name: "zoom in", group: groupLook, binding: bind("+", "zoom in at the cursor", "+", "="),
-			can: hasEvents, do: func() tea.Cmd { return walk.zoom(1, 2) },
+			can: hasEvents, do: walk(func() string { return at.zoom(1, 2) }),
 		},
 		{
 			name: "zoom out", group: groupLook, binding: bind("-", "zoom out", "-", "_"),
-			can: hasEvents, do: func() tea.Cmd { return walk.zoom(2, 1) },
+			can: hasEvents, do: walk(func() string { return at.zoom(2, 1) }),
 		},
 		{
 			name: "whole recording", group: groupLook, binding: bind("z", "the whole recording", "z"),
-			can: hasEvents, do: walk.wholeWindow,
+			can: hasEvents, do: walk(at.wholeWindow),
 		},
 		{
 			name: "this iteration", group: groupLook, binding: bind("Z", "zoom to this iteration", "Z"),
-			can: walk.hasIterations, do: walk.windowIteration,
+			can: hasIterations, do: walk(at.windowIteration),
 		},
 		{
 			name: "axis", group: groupLook, binding: bind("x", "time or event index along x", "x"),
-			can: hasEvents, do: walk.toggleAxis,
+			can: hasEvents, do: walk(at.toggleAxis),
 		},
-		{name: "mark", group: groupLook, binding: bind("c", "mark this moment to compare with it", "c"), can: ready, do: walk.mark},
+		{name: "mark", group: groupLook, binding: bind("c", "mark this moment to compare with it", "c"), can: ready, do: walk(at.mark)},
 		{
 			name: "back to mark", group: groupLook, binding: bind("'", "jump to the mark and back", "'"),
-			can: walk.hasMark, do: walk.toMark,
+			can: hasMark, do: walk(at.toMark),
 		},
 		{
 			name: "compare", group: groupLook, binding: bind("d", "compare with the mark", "d"),
-			can: walk.hasMark, do: walk.compare,
+			can: hasMark, do: func() tea.Cmd { return m.show(leaf.Peak) },
 		},
 		{
 			name: "device", group: groupLook, binding: bind("D", "another device", "D"),
@@ -134,19 +139,22 @@ func (m keyboard) newActions() []action {
 
 		{
 			name: "filter", group: groupFind, first: true, binding: bind("/", "filter blocks", "/"),
-			can: ready, do: choose.prompt,
+			can: ready, do: func() tea.Cmd {
+				m.dialogs.Open(m.filter.prompt())
+				return nil
+			},
 		},
 		{
 			name: "next match", group: groupFind, binding: bind("n", "next block of the filter", "n"),
-			can: walk.hasFilter, do: func() tea.Cmd { return walk.toMatch(1) },
+			can: hasFilter, do: func() tea.Cmd { return m.toMatch(1) },
 		},
 		{
 			name: "previous match", group: groupFind, binding: bind("N", "previous block of the filter", "N"),
-			can: walk.hasFilter, do: func() tea.Cmd { return walk.toMatch(-1) },
+			can: hasFilter, do: func() tea.Cmd { return m.toMatch(-1) },
 		},
 		{
 			name: "back", group: groupFind, binding: bind("esc", "back: selection, filter, mark, zoom", "esc"),
-			can: walk.canBack, do: walk.back,
+			can: m.canBack, do: m.back,
 		},
 
 		{name: "copy", group: groupShare, binding: bind("y", "copy what is selected", "y"), can: ready, do: share.copy},
@@ -194,6 +202,9 @@ func (m keyboard) newActions() []action {
 		action{name: "quit", group: groupApp, first: true, binding: bind("q", "quit", "q", "ctrl+c"), do: m.quit},
 	)
 }
+
+// columns is how many columns the charts have, near enough: what one press of an arrow moves by.
+func (m *Model) columns() int64 { return int64(max(m.layout.body.W-12, 20)) }
 
 func (a *action) enabled() bool { return a.can == nil || a.can() }
 

@@ -20,6 +20,8 @@ type Model struct {
 	*clock
 	loader loader
 	toast  toaster
+	cursor cursor
+	filter filter
 
 	opts   Options
 	state  leaf.State
@@ -48,10 +50,8 @@ type Model struct {
 	leave    context.CancelFunc // lets go of the process that was chosen
 	unwatch  context.CancelFunc // lets go of all that is watched
 
-	found    foundMsg
-	lastMark timeline.Moment // where ' came from
-	yank     string          // what was copied last, for tests of the clipboard's text
-	actions  []action
+	yank    string // what was copied last, for tests of the clipboard's text
+	actions []action
 }
 
 // New returns a Model that starts with opts.
@@ -81,6 +81,7 @@ func New(opts Options) *Model {
 	}
 	m.state.Units = opts.Units
 	m.state.Selected = timeline.NoAlloc
+	m.cursor.Place, m.filter.Filter = &m.state.Place, &m.state.Filter
 	m.canvas = canvas.New(m.width, m.height, m.profile, m.ascii)
 	m.layout = layoutFor(m.width, m.height, false)
 	m.actions = keyboard{m}.newActions()
@@ -156,19 +157,14 @@ func (m *Model) changed() tea.Cmd {
 // device brings a device to the front: its whole recording, the cursor at its peak.
 func (m *Model) setDevice(d *timeline.Device) tea.Cmd {
 	s := &m.state
-	s.Device, s.Selected, s.HasMark, s.Analysed, s.Headline = d, timeline.NoAlloc, false, false, ""
-	s.Cursor = timeline.Start
+	s.Device, s.Analysed, s.Headline = d, false, ""
+	m.cursor.open(d)
+	found := m.filter.open(d)
 	if d == nil {
 		return m.changed()
 	}
 	s.Timeline = d.Timeline()
-	s.Cursor = d.Totals.PeakAt
-	axis := timeline.AxisTime
-	if !s.Timeline.Trace.Clock.HasTime {
-		axis = timeline.AxisEvents
-	}
-	s.Window = d.Full(axis)
-	return tea.Batch(analyse(d, m.state.Units), m.find(), m.changed())
+	return tea.Batch(analyse(d, m.state.Units), found, m.changed())
 }
 
 // setTimeline brings a timeline to the front with its main device.

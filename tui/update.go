@@ -1,16 +1,11 @@
 package tui
 
 import (
-	"fmt"
-	"strconv"
-	"strings"
-
 	"charm.land/bubbles/v2/key"
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/colorprofile"
 
 	"github.com/gmemtop/gmemtop/timeline"
-	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/dialog"
 	"github.com/gmemtop/gmemtop/tui/leaf"
@@ -117,12 +112,10 @@ func (m router) onOwn(msg tea.Msg) (tea.Cmd, bool) {
 		if msg.fault != nil {
 			return m.toast.say("internal error, written to "+writeCrash(m.Model, msg.fault, msg.stack), true), true
 		}
-		m.state.Analysed, m.state.Headline = true, msg.headline
+		m.state.Analysed, m.state.Headline, m.cursor.analysed = true, msg.headline, true
 		return m.changed(), true
 	case foundMsg:
-		if msg.text == m.state.QueryText && msg.device == m.state.Device {
-			m.found = msg
-		}
+		m.filter.take(msg)
 		return nil, true
 	case toastEndMsg:
 		m.toast.end(msg)
@@ -154,30 +147,25 @@ func (m router) onOwn(msg tea.Msg) (tea.Cmd, bool) {
 
 // onLeaf applies what a view asked for, for all views.
 func (m router) onLeaf(msg tea.Msg) (tea.Cmd, bool) {
-	s := &m.state
 	var hold tea.Cmd
 	switch msg := msg.(type) {
 	case leaf.CursorMsg:
-		return tea.Batch(follower(m).hold(), walker(m).setCursor(msg.To)), true
+		hold = follower(m).hold()
+		return tea.Batch(hold, m.moved(m.cursor.moveTo(msg.To))), true
 	case leaf.SelectMsg:
 		hold = follower(m).hold()
-		s.Selected = msg.Alloc
-		if s.Device == nil || msg.Alloc < 0 || int(msg.Alloc) >= s.Device.Allocs.Len() { // sent before another device came to the front
-			s.Selected = timeline.NoAlloc
-		}
+		m.cursor.choose(msg.Alloc)
 	case leaf.WindowMsg:
 		hold = follower(m).hold()
-		if s.Device != nil {
-			s.Window = leaf.Pan(msg.Window, s.Device.Full(msg.Window.Axis), 0)
-		}
+		m.cursor.show(msg.Window)
 	case leaf.QueryMsg:
 		return m.setQuery(msg.Text), true
 	case leaf.ShowMsg:
 		return m.show(msg.View), true
 	case leaf.MarkMsg:
-		s.Mark, s.HasMark, m.lastMark = msg.At, true, msg.At
+		m.cursor.setMark(msg.At)
 	case leaf.UnmarkMsg:
-		s.HasMark = false
+		m.cursor.HasMark = false
 	case leaf.DeviceMsg:
 		return m.setDevice(msg.Device), true
 	case leaf.TimelineMsg:
@@ -315,33 +303,51 @@ func (m router) onMouse(msg tea.MouseMsg) tea.Cmd {
 
 // setQuery puts a filter in force for all views; what does not parse is said and not applied.
 func (m *Model) setQuery(text string) tea.Cmd {
-	q, err := parseQuery(text)
+	found, err := m.filter.set(text, m.state.Cursor)
 	if err != nil {
 		return m.toast.say(err.Error(), true)
 	}
-	q.LiveAt = m.state.Cursor
-	m.state.Query, m.state.QueryText = q, text
-	return tea.Batch(m.find(), m.changed())
+	return tea.Batch(found, m.changed())
 }
 
-// parseQuery reads a filter; beside timeline's terms it knows site:N and stack:N, which views make when a call site or one of its
-// stacks is opened: N is a stack, -1 for what has none.
-func parseQuery(text string) (timeline.Query, error) {
-	var rest []string
-	var of timeline.Query
-	for _, term := range strings.Fields(text) {
-		kind, n, _ := strings.Cut(term, ":")
-		if kind != "site" && kind != "stack" {
-			rest = append(rest, term)
-			continue
-		}
-		id, err := strconv.ParseInt(n, 10, 32)
-		if err != nil {
-			return timeline.Query{}, fmt.Errorf("%s is not the number of a stack", term)
-		}
-		of.Stack, of.BySite, of.ByStack = traces.StackID(id), kind == "site", kind == "stack"
+// moved tells the others that the cursor went elsewhere.
+func (m *Model) moved(say string) tea.Cmd {
+	if say != "" {
+		m.post(leaf.ToastMsg{Text: say})
 	}
-	q, err := timeline.ParseQuery(strings.Join(rest, " "))
-	q.Stack, q.BySite, q.ByStack = of.Stack, of.BySite, of.ByStack
-	return q, err
+	return tea.Batch(m.filter.at(m.state.Cursor), m.changed())
+}
+
+// toMatch selects the filter's next block after the cursor, or before it, and moves there.
+func (m *Model) toMatch(by int) tea.Cmd {
+	to, say := m.filter.next(m.state.Selected, by)
+	m.post(say)
+	if to == timeline.NoAlloc {
+		return nil
+	}
+	m.cursor.choose(to)
+	m.cursor.moveTo(m.state.Device.Allocs.Start[to])
+	return m.moved("")
+}
+
+// canBack reports whether esc has something to take back.
+func (m *Model) canBack() bool {
+	s := &m.state
+	return m.ready() && (s.Selected != timeline.NoAlloc || s.QueryText != "" || s.HasMark || m.cursor.zoomed())
+}
+
+// back takes back the latest of what narrows the view: the selection, the filter, the mark, the zoom.
+func (m *Model) back() tea.Cmd {
+	s := &m.state
+	switch {
+	case s.Selected != timeline.NoAlloc:
+		m.cursor.choose(timeline.NoAlloc)
+	case s.QueryText != "":
+		m.filter.clear()
+	case s.HasMark:
+		m.cursor.HasMark = false
+	default:
+		m.cursor.wholeWindow()
+	}
+	return m.changed()
 }

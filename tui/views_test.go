@@ -305,7 +305,7 @@ func TestAnAddressFindsTheBlocksThatHeldIt(t *testing.T) {
 	a := s.Device.LiveAt(s.Device.Totals.PeakAt, nil)[1]
 	d.typeText(fmt.Sprintf("0x%x", s.Device.Allocs.Addr[a]+5000))
 	d.press("enter")
-	if !slices.Contains(d.m.found.blocks, a) || len(d.m.found.blocks) > 20 {
-		t.Errorf("%d blocks held the address, the one it lies in among them: %v", len(d.m.found.blocks), slices.Contains(d.m.found.blocks, a))
+	if !slices.Contains(d.m.filter.found.blocks, a) || len(d.m.filter.found.blocks) > 20 {
+		t.Errorf("%d blocks held the address, the one it lies in among them: %v", len(d.m.filter.found.blocks), slices.Contains(d.m.filter.found.blocks, a))
 	}
 }

@@ -44,7 +44,10 @@ func hills(tb testing.TB) *timeline.Device {
 }
 
 func stateOf(d *timeline.Device) *leaf.State {
-	return &leaf.State{Timeline: d.Timeline(), Device: d, Window: d.Full(timeline.AxisTime), Theme: theme.Mono(), Selected: timeline.NoAlloc}
+	return &leaf.State{
+		Timeline: d.Timeline(), Device: d, Theme: theme.Mono(),
+		Place: leaf.Place{Window: d.Full(timeline.AxisTime), Selected: timeline.NoAlloc},
+	}
 }
 
 func TestAPeakOfNanosecondsIsThereAtFullZoomOut(t *testing.T) {

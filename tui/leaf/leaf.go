@@ -38,24 +38,34 @@ const (
 	Machine     ID = 'P' // only where the machine is looked at
 )
 
+// Place is where all views look.
+type Place struct {
+	Cursor   timeline.Moment
+	Mark     timeline.Moment // the moment that Peak compares with, valid when HasMark
+	HasMark  bool
+	Selected timeline.AllocID
+	Window   timeline.Window // what the charts show
+}
+
+// Filter is which blocks are of interest in all views.
+type Filter struct {
+	Query     timeline.Query
+	QueryText string
+}
+
 // State is what all views share. Views read it and never write it; the root changes it when a message says so, and bumps Version.
 type State struct {
 	Timelines []*timeline.Timeline // one, or two when a diff was asked for
 	Timeline  *timeline.Timeline   // the one in view
 	Device    *timeline.Device     // the device in view, nil where the trace has none
 	Run       *timeline.Run        // nil unless a folder was opened
-	Cursor    timeline.Moment
-	Mark      timeline.Moment // the moment that Peak compares with, valid when HasMark
-	HasMark   bool
-	Selected  timeline.AllocID
-	Window    timeline.Window // what the charts show
-	Query     timeline.Query  // the filter in force everywhere
-	QueryText string
-	Units     timeline.Units
-	Theme     *theme.Theme
-	Analysed  bool   // the device's iterations and phases are computed: asking for them costs nothing
-	Headline  string // the device's one-sentence answer, "" until Analysed
-	Version   int    // grows with every change of the above: views key their caches by it
+	Place
+	Filter
+	Units    timeline.Units
+	Theme    *theme.Theme
+	Analysed bool   // the device's iterations and phases are computed: asking for them costs nothing
+	Headline string // the device's one-sentence answer, "" until Analysed
+	Version  int    // grows with every change of the above: views key their caches by it
 	// UnderPlan says that the step in view, of a running job, ran under a plan. Basis is then the newest captured one that did not, nil for none, and
 	// BasisName its name: what a plan is made for has to be what the training does by itself.
 	UnderPlan bool

@@ -108,7 +108,7 @@ func TestAnAutopsyOfAnotherDeviceIsNotShown(t *testing.T) {
 }
 
 func TestNoDeviceIsNotAvailable(t *testing.T) {
-	if ok, why := New().Available(&leaf.State{Selected: timeline.NoAlloc}); ok || why == "" {
+	if ok, why := New().Available(&leaf.State{Place: leaf.Place{Selected: timeline.NoAlloc}}); ok || why == "" {
 		t.Error("a recording without a device is available")
 	}
 }

@@ -1,0 +1,273 @@
+package tui
+
+import (
+	"fmt"
+	"sort"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/tui/leaf"
+)
+
+// cursor moves through a device's recording: the moment, the window, the mark and the selection. What a method
+// returns is what to say of the move, "" for nothing.
+type cursor struct {
+	*leaf.Place
+	device   *timeline.Device
+	analysed bool            // the device's iterations are known
+	last     timeline.Moment // where ' came from
+}
+
+// open goes to a device's peak and shows its whole recording; nil is no device.
+func (c *cursor) open(d *timeline.Device) {
+	c.device, c.analysed = d, false
+	c.Cursor, c.Selected, c.HasMark = timeline.Start, timeline.NoAlloc, false
+	if d == nil {
+		return
+	}
+	c.Cursor = d.Totals.PeakAt
+	axis := timeline.AxisTime
+	if !c.hasTime() {
+		axis = timeline.AxisEvents
+	}
+	c.Window = d.Full(axis)
+}
+
+func (c *cursor) hasTime() bool { return c.device.Timeline().Trace.Clock.HasTime }
+
+// hasEvents reports whether there is anything to move through.
+func (c *cursor) hasEvents() bool { return c.device != nil && c.device.Len() > 0 }
+
+// choose selects a block; what is none of the device's, such as one of a device that was left, selects nothing.
+func (c *cursor) choose(a timeline.AllocID) {
+	if c.device == nil || a < 0 || int(a) >= c.device.Allocs.Len() {
+		a = timeline.NoAlloc
+	}
+	c.Selected = a
+}
+
+// show shows a window, as far as the recording goes.
+func (c *cursor) show(w timeline.Window) {
+	if c.device != nil {
+		c.Window = leaf.Pan(w, c.device.Full(w.Axis), 0)
+	}
+}
+
+// moveTo moves the cursor, and the window where it would leave it.
+func (c *cursor) moveTo(to timeline.Moment) string {
+	d := c.device
+	if d == nil {
+		return ""
+	}
+	c.Cursor = min(max(to, timeline.Start), timeline.Moment(d.Len()-1))
+	c.Window = leaf.Show(c.Window, d.Full(c.Window.Axis), leaf.Position(d, c.Window.Axis, c.Cursor))
+	return ""
+}
+
+// move moves the cursor by one of some columns, to that column's maximum, which is what the chart shows there.
+func (c *cursor) move(by, columns int64) string {
+	d, axis := c.device, c.Window.Axis
+	step := leaf.Span(c.Window) / columns
+	pos := leaf.Position(d, axis, c.Cursor)
+	from := pos + by*step
+	to := leaf.MomentAt(d, axis, from)
+	if step > 0 {
+		cols := d.Columns(d.Allocated, timeline.Window{Axis: axis, From: from, To: from + step}, 1, nil)
+		if len(cols) == 1 && cols[0].End > cols[0].First {
+			to = cols[0].MaxAt
+		}
+	}
+	if by > 0 && to <= c.Cursor {
+		to = c.Cursor + 1
+	}
+	if by < 0 && to >= c.Cursor {
+		to = c.Cursor - 1
+	}
+	return c.moveTo(to)
+}
+
+// step moves the cursor by events and selects the block that the event allocates or frees.
+func (c *cursor) step(by timeline.Moment) string {
+	to := min(max(c.Cursor+by, timeline.Start), timeline.Moment(c.device.Len()-1))
+	if to >= 0 {
+		c.Selected = c.device.AllocOf(to)
+	}
+	return c.moveTo(to)
+}
+
+func (c *cursor) page(by int64) string {
+	d, axis := c.device, c.Window.Axis
+	by *= leaf.Span(c.Window) / 2
+	c.Window = leaf.Pan(c.Window, d.Full(axis), by)
+	return c.moveTo(leaf.MomentAt(d, axis, leaf.Position(d, axis, c.Cursor)+by))
+}
+
+func (c *cursor) toPeak() string { return c.moveTo(c.device.Totals.PeakAt) }
+
+func (c *cursor) toEnd(which int) string {
+	if which < 0 {
+		return c.moveTo(timeline.Start)
+	}
+	return c.moveTo(timeline.Moment(c.device.Len() - 1))
+}
+
+func (c *cursor) hasIterations() bool {
+	return c.device != nil && c.analysed && len(c.device.Iterations().List) > 0
+}
+
+// toIteration moves to the start of the iteration before or after the cursor's.
+func (c *cursor) toIteration(by int) string {
+	list := c.device.Iterations().List
+	at := c.Cursor
+	if by > 0 {
+		i := sort.Search(len(list), func(i int) bool { return list[i].First > at })
+		if i == len(list) {
+			return "this is the last iteration"
+		}
+		return c.moveTo(list[i].First)
+	}
+	i := sort.Search(len(list), func(i int) bool { return list[i].First >= at }) - 1
+	if i < 0 {
+		return "this is the first iteration"
+	}
+	return c.moveTo(list[i].First)
+}
+
+// toLocalPeak moves to the next iteration's peak, or, where there are no iterations, to the next hill of the curve.
+func (c *cursor) toLocalPeak(by int) string {
+	peaks := c.localPeaks()
+	at := c.Cursor
+	if by > 0 {
+		if i := sort.Search(len(peaks), func(i int) bool { return peaks[i] > at }); i < len(peaks) {
+			return c.moveTo(peaks[i])
+		}
+		return "there is no peak after this one"
+	}
+	if i := sort.Search(len(peaks), func(i int) bool { return peaks[i] >= at }) - 1; i >= 0 {
+		return c.moveTo(peaks[i])
+	}
+	return "there is no peak before this one"
+}
+
+// localPeaks returns moments in order: peaks of iterations, else the tops of hills that stand out by a twentieth of the peak,
+// looked for at the resolution of 512 columns over the whole recording.
+func (c *cursor) localPeaks() []timeline.Moment {
+	d := c.device
+	var peaks []timeline.Moment
+	if c.hasIterations() {
+		for _, it := range d.Iterations().List {
+			peaks = append(peaks, it.PeakAt)
+		}
+		return peaks
+	}
+	cols := d.Columns(d.Allocated, d.Full(c.Window.Axis), 512, nil)
+	rise := max(d.Totals.PeakAllocated/20, 1)
+	low, top := int64(0), -1
+	if len(cols) > 0 {
+		low = cols[0].Min
+	}
+	for i, c := range cols {
+		switch {
+		case top < 0 && c.Max >= low+rise, top >= 0 && c.Max > cols[top].Max:
+			top = i
+		case top >= 0 && c.Min <= cols[top].Max-rise:
+			peaks = append(peaks, cols[top].MaxAt)
+			low, top = c.Min, -1
+		case top < 0:
+			low = min(low, c.Min)
+		}
+	}
+	if top >= 0 {
+		peaks = append(peaks, cols[top].MaxAt)
+	}
+	return peaks
+}
+
+// zoom scales the window about the cursor.
+func (c *cursor) zoom(num, den int64) string {
+	d, axis := c.device, c.Window.Axis
+	c.Window = leaf.Zoom(c.Window, d.Full(axis), leaf.Position(d, axis, c.Cursor), num, den)
+	return ""
+}
+
+func (c *cursor) wholeWindow() string {
+	c.Window = c.device.Full(c.Window.Axis)
+	return ""
+}
+
+// windowIteration shows the iteration that the cursor is in, or the one before it.
+func (c *cursor) windowIteration() string {
+	list := c.device.Iterations().List
+	i := max(sort.Search(len(list), func(i int) bool { return list[i].First > c.Cursor })-1, 0)
+	it, axis := list[i], c.Window.Axis
+	from := leaf.Position(c.device, axis, it.First)
+	to := leaf.Position(c.device, axis, min(it.End, timeline.Moment(c.device.Len()-1)))
+	pad := (to - from) / 20
+	c.Window = leaf.Zoom(timeline.Window{Axis: axis, From: from - pad, To: to + pad + 1}, c.device.Full(axis), from, 1, 1)
+	return c.moveTo(min(max(c.Cursor, it.First), it.End-1))
+}
+
+// openStretch shows the events [first, end) with the cursor at their maximum.
+func (c *cursor) openStretch(first, end timeline.Moment) string {
+	d := c.device
+	if d == nil || end <= first {
+		return ""
+	}
+	axis := c.Window.Axis
+	w := timeline.Window{Axis: axis, From: leaf.Position(d, axis, first), To: leaf.Position(d, axis, end-1) + 1}
+	c.Window = leaf.Zoom(w, d.Full(axis), w.From, 1, 1)
+	return c.moveTo(max(d.Allocated.Range(first, end).MaxAt, first))
+}
+
+// toggleAxis changes what x counts and keeps the stretch that is shown.
+func (c *cursor) toggleAxis() string {
+	d, old := c.device, c.Window
+	if old.Axis == timeline.AxisTime {
+		from, to := int64(max(d.MomentAt(old.From), 0)), int64(d.MomentAt(old.To))+1
+		c.Window = timeline.Window{Axis: timeline.AxisEvents, From: from, To: to}
+	} else {
+		if !c.hasTime() {
+			return "this recording has no clock: x counts events"
+		}
+		last := timeline.Moment(min(max(old.To, 1), int64(d.Len())) - 1)
+		c.Window = timeline.Window{Axis: timeline.AxisTime, From: d.Time(timeline.Moment(max(old.From, 0))), To: d.Time(last) + 1}
+	}
+	if c.Window.To <= c.Window.From {
+		c.Window = d.Full(c.Window.Axis)
+	}
+	if old == d.Full(old.Axis) {
+		c.Window = d.Full(c.Window.Axis)
+	}
+	return ""
+}
+
+func (c *cursor) mark() string {
+	c.setMark(c.Cursor)
+	return "marked " + c.momentText(c.Mark) + "; move on and press d to compare, ' to come back"
+}
+
+// toMark jumps to the mark, and from the mark to where the last jump came from.
+func (c *cursor) toMark() string {
+	if c.Cursor == c.Mark {
+		return c.moveTo(c.last)
+	}
+	c.last = c.Cursor
+	return c.moveTo(c.Mark)
+}
+
+// momentText says a moment as a person would: its time, or its index where there is no clock.
+func (c *cursor) momentText(at timeline.Moment) string {
+	if at == timeline.Start {
+		return "the start"
+	}
+	if c.Window.Axis == timeline.AxisEvents || !c.hasTime() {
+		return fmt.Sprintf("event %s", leaf.Count(int64(at)))
+	}
+	from, _ := c.device.Span()
+	return timeline.Duration(c.device.Time(at) - from)
+}
+
+// setMark marks a moment.
+func (c *cursor) setMark(at timeline.Moment) { c.Mark, c.HasMark, c.last = at, true, at }
+
+// zoomed reports whether less than the whole recording is shown.
+func (c *cursor) zoomed() bool { return c.device != nil && c.Window != c.device.Full(c.Window.Axis) }

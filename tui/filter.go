@@ -1,0 +1,161 @@
+package tui
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/tui/canvas"
+	"github.com/gmemtop/gmemtop/tui/dialog"
+	"github.com/gmemtop/gmemtop/tui/leaf"
+)
+
+// filter is which blocks of a device are of interest, and which those are.
+type filter struct {
+	*leaf.Filter
+	device *timeline.Device
+	found  foundMsg
+}
+
+// open filters another device; nil is none.
+func (f *filter) open(d *timeline.Device) tea.Cmd {
+	f.device = d
+	return f.find()
+}
+
+// set puts a filter in force at a moment; one that does not parse is an error and changes nothing.
+func (f *filter) set(text string, at timeline.Moment) (tea.Cmd, error) {
+	q, err := parseQuery(text)
+	if err != nil {
+		return nil, err
+	}
+	q.LiveAt = at
+	f.Query, f.QueryText = q, text
+	return f.find(), nil
+}
+
+// clear takes the filter away.
+func (f *filter) clear() { *f.Filter = leaf.Filter{} }
+
+// at looks anew for the blocks that live at the cursor, where the filter asks for them.
+func (f *filter) at(m timeline.Moment) tea.Cmd {
+	if !f.Query.Live || f.Query.LiveAt == m {
+		return nil
+	}
+	f.Query.LiveAt = m
+	return f.find()
+}
+
+// find looks for the blocks of the filter, for n and N.
+func (f *filter) find() tea.Cmd {
+	if f.QueryText == "" || f.device == nil {
+		f.found = foundMsg{}
+		return nil
+	}
+	q, d, text := f.Query, f.device, f.QueryText
+	q.Sort, q.Descending = timeline.SortStart, false
+	return func() tea.Msg {
+		blocks, err := d.Search(context.Background(), q)
+		slices.Sort(blocks)
+		return foundMsg{text, d, blocks, err}
+	}
+}
+
+// take keeps what was found, unless it is of an earlier filter or device.
+func (f *filter) take(msg foundMsg) {
+	if msg.text == f.QueryText && msg.device == f.device {
+		f.found = msg
+	}
+}
+
+// count says how many blocks a filter selects; ok is false while that is not known.
+func (f *filter) count(text string) (n string, ok bool) {
+	return leaf.Count(int64(len(f.found.blocks))), f.found.text == text
+}
+
+// next returns the block of the filter after one that is selected, or before it, and what to say of it. It is
+// NoAlloc where there is none, or not yet.
+func (f *filter) next(selected timeline.AllocID, by int) (to timeline.AllocID, say leaf.ToastMsg) {
+	if f.found.text != f.QueryText || f.found.device != f.device {
+		return timeline.NoAlloc, leaf.ToastMsg{Text: "still searching"}
+	}
+	list := f.found.blocks
+	if len(list) == 0 {
+		return timeline.NoAlloc, leaf.ToastMsg{Text: "no block matches " + f.QueryText, Error: true}
+	}
+	i := sort.Search(len(list), func(i int) bool { return list[i] >= selected })
+	switch {
+	case selected == timeline.NoAlloc:
+		i = 0
+	case by > 0 && i < len(list) && list[i] == selected:
+		i++
+	case by < 0:
+		i--
+	}
+	i = (i + len(list)) % len(list)
+	text := fmt.Sprintf("match %s of %s", leaf.Count(int64(i+1)), leaf.Count(int64(len(list))))
+	return list[i], leaf.ToastMsg{Text: text}
+}
+
+// prompt returns the dialog in which one types a filter.
+func (f *filter) prompt() *dialog.Filter {
+	parse := func(text string) error {
+		_, err := parseQuery(text)
+		return err
+	}
+	return dialog.NewFilter(f.QueryText, parse, func(text string, w int) string {
+		if text == "" {
+			return filterHelp(w)
+		}
+		if n, ok := f.count(text); ok {
+			return " " + n + " blocks"
+		}
+		return ""
+	})
+}
+
+// parseQuery reads a filter; beside timeline's terms it knows site:N and stack:N, which views make when a call site or one of its
+// stacks is opened: N is a stack, -1 for what has none.
+func parseQuery(text string) (timeline.Query, error) {
+	var rest []string
+	var of timeline.Query
+	for _, term := range strings.Fields(text) {
+		kind, n, _ := strings.Cut(term, ":")
+		if kind != "site" && kind != "stack" {
+			rest = append(rest, term)
+			continue
+		}
+		id, err := strconv.ParseInt(n, 10, 32)
+		if err != nil {
+			return timeline.Query{}, fmt.Errorf("%s is not the number of a stack", term)
+		}
+		of.Stack, of.BySite, of.ByStack = traces.StackID(id), kind == "site", kind == "stack"
+	}
+	q, err := timeline.ParseQuery(strings.Join(rest, " "))
+	q.Stack, q.BySite, q.ByStack = of.Stack, of.BySite, of.ByStack
+	return q, err
+}
+
+// filterTerms are what a filter can say, most useful first: as many as have room are shown.
+var filterTerms = []string{
+	"a word of stack, module or category", "size>1MiB", "life<5ms", "live", "cat:activation", "0x7f3a00001200, what holds an address", "leaked", "sort:-size",
+}
+
+// filterHelp returns the terms that fit into w cells.
+func filterHelp(w int) string {
+	text := filterTerms[0]
+	for _, t := range filterTerms[1:] {
+		if canvas.Width(text)+3+canvas.Width(t) > w {
+			break
+		}
+		text += " · " + t
+	}
+	return text
+}
