@@ -346,8 +346,8 @@ func TestAPanicIsWrittenDownAndTheTerminalRestored(t *testing.T) {
 	dir := t.TempDir()
 	var out bytes.Buffer
 	m := New(Options{StateDir: dir, Loader: loaderOf(training(t, "runs/train.gmt", 0))})
-	for i, v := range m.views {
-		m.views[i] = panics{v}
+	for i, v := range m.tabs.views {
+		m.tabs.views[i] = panics{v}
 	}
 	p := tea.NewProgram(m, tea.WithInput(nil), tea.WithOutput(&out), tea.WithWindowSize(80, 24), tea.WithoutSignals())
 	_, err := p.Run()

@@ -34,7 +34,7 @@ func (m *Model) onLoaded(msg loadedMsg) tea.Cmd {
 	} else {
 		m.loaded = msg.loaded
 		s.Timelines, s.Run = msg.loaded.Timelines, msg.loaded.Run
-		m.front = m.firstView()
+		m.tabs.front = m.firstView()
 	}
 	var first *timeline.Timeline
 	if n := len(msg.loaded.Timelines); n > 0 {
@@ -75,7 +75,7 @@ func (m *Model) openRank(path string) tea.Cmd {
 	if m.opts.Open == nil {
 		return m.toast.say("ranks cannot be opened here", true)
 	}
-	m.front = leaf.Overview
+	m.tabs.front = leaf.Overview
 	return m.loader.start(m.opts.Open(path), path, true)
 }
 
@@ -102,7 +102,7 @@ func (m sharer) copyText(text, what string) tea.Cmd {
 // copy copies what the view says, else the selected block, else the sentence under the cursor.
 func (m sharer) copy() tea.Cmd {
 	s := &m.state
-	if c, ok := m.view().(leaf.Copier); ok {
+	if c, ok := m.tabs.view().(leaf.Copier); ok {
 		if text, what := c.Copy(s); text != "" {
 			return m.copyText(text, what)
 		}
@@ -110,7 +110,7 @@ func (m sharer) copy() tea.Cmd {
 	if s.Selected != timeline.NoAlloc && s.Device != nil {
 		return m.copyText(blockText(s.Device, s.Selected, s.Units), s.Device.Name(s.Selected)+" and its stack")
 	}
-	if text := m.view().Status(s); text != "" {
+	if text := m.tabs.view().Status(s); text != "" {
 		return m.copyText(text, "the line under the cursor")
 	}
 	return m.toast.say("nothing is selected", false)
@@ -131,7 +131,7 @@ func blockText(d *timeline.Device, a timeline.AllocID, u timeline.Units) string 
 // source returns the source line that o would open.
 func (m sharer) source() (file string, line int) {
 	s := &m.state
-	v := m.view()
+	v := m.tabs.view()
 	if v == nil || s.Device == nil {
 		return "", 0
 	}

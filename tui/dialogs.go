@@ -29,7 +29,7 @@ func (m chooser) help() tea.Cmd {
 // viewEntries are the bindings of the view in front.
 func (m chooser) viewEntries() []dialog.Entry {
 	var entries []dialog.Entry
-	v := m.view()
+	v := m.tabs.view()
 	for _, b := range keyboard(m).bindings() {
 		if keys := b.Keys(); b.Enabled() && len(keys) > 0 {
 			entries = append(entries, dialog.Entry{

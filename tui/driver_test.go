@@ -58,7 +58,7 @@ func start(t testing.TB, opts Options, w, h int) *driver {
 
 // quick lets a budget rest for no time.
 func quick(m *Model) {
-	if v, ok := m.viewOf(leaf.Managers).(*managers.View); ok {
+	if v, ok := m.tabs.of(leaf.Managers).(*managers.View); ok {
 		v.Wait = 0
 	}
 }

@@ -44,7 +44,7 @@ func (m sharer) exportEntries() []dialog.Entry {
 			Group: "Export", Title: name, Detail: path, Msg: saveMsg{exportJob{name: name, path: path, write: write}},
 		}
 	}
-	screen := fmt.Sprintf(".%s", strings.ToLower(strings.ReplaceAll(m.view().Name(), " ", "-")))
+	screen := fmt.Sprintf(".%s", strings.ToLower(strings.ReplaceAll(m.tabs.view().Name(), " ", "-")))
 	entries := []dialog.Entry{
 		job("this screen as text", screen+".txt", m.writeScreen(false)),
 		job("this screen with its colours", screen+".ans", m.writeScreen(true)),

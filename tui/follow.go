@@ -11,25 +11,40 @@ import (
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/live"
 	"github.com/gmemtop/gmemtop/tui/machine"
+	"github.com/gmemtop/gmemtop/tui/theme"
 )
 
-// follower is the Model as what watches a running job: it brings the newest captured step to the front of all views until the user looks closer at one,
-// as a pager that follows a log stops when one scrolls.
-type follower struct{ *Model }
+// follow watches a running job, or the machine from which one is chosen: it brings the newest captured step to the
+// front of all views until the user looks closer at one, as a pager that follows a log stops when one scrolls.
+type follow struct {
+	post     func(tea.Msg) // says something to the others
+	machines machine.Feed  // nil where the machine is not looked at
+	attach   func(ctx context.Context, pid int) (live.Feed, error)
+	feed     live.Feed // nil where no job is watched
 
-// begin starts to watch the job, or the machine.
-func (m follower) begin() tea.Cmd {
-	ctx, cancel := context.WithCancel(context.Background())
-	m.unwatch, m.watching = cancel, ctx
-	var cmds []tea.Cmd
-	if m.machine != nil {
-		cmds = append(cmds, machine.Await(ctx, m.opts.Machine, 0))
-	}
-	if m.feed != nil {
-		cmds = append(cmds, live.Await(ctx, m.feed, 0))
-	}
-	return tea.Batch(cmds...)
+	machine *machine.View
+	live    *live.View
+	shown   *live.Window // the step of the job that the views show, nil for none
+	held    bool         // and they stay there
+	rank    int          // the process of the job that they show, by its ID in the feed
+
+	// ctx is done when nothing is watched any more; bubbletea has no context of its own to hand to commands.
+	ctx   context.Context
+	stop  context.CancelFunc
+	leave context.CancelFunc // lets go of the process that was chosen
 }
+
+// stepMsg shows a captured step of the job in all views; without a timeline there is none to show.
+type stepMsg struct {
+	timeline *timeline.Timeline
+	// underPlan says that the step ran under a plan; basis is then the newest one that did not, nil for none.
+	underPlan bool
+	basis     *timeline.Timeline
+	basisName string
+}
+
+// jobMsg says that another job is watched than before.
+type jobMsg struct{}
 
 // attachedMsg brings the feed of a process that was chosen.
 type attachedMsg struct {
@@ -38,156 +53,189 @@ type attachedMsg struct {
 	err  error
 }
 
-// attach watches a process of the machine instead of the one that was watched before.
-func (m follower) attach(p machine.Process) tea.Cmd {
-	attach := m.opts.Attach
-	if attach == nil {
-		return m.toast.say("processes cannot be watched here", true)
+func newFollow(opts *Options, post func(tea.Msg)) follow {
+	f := follow{post: post, machines: opts.Machine, attach: opts.Attach, feed: opts.Feed}
+	if f.machines != nil {
+		f.machine = machine.New()
 	}
-	if m.leave != nil {
-		m.leave()
+	if f.feed != nil {
+		f.live = live.New(f.feed)
 	}
-	ctx, leave := context.WithCancel(m.watching)
-	m.leave = leave
-	return tea.Batch(m.toast.say(fmt.Sprintf("attaching to %d: %s", p.PID, p.Command), false), func() tea.Msg {
-		feed, err := attach(ctx, p.PID)
-		return attachedMsg{p.PID, feed, err}
-	})
+	return f
 }
 
-func (m follower) onAttached(msg attachedMsg) tea.Cmd {
-	if msg.err != nil {
-		return m.toast.say(msg.err.Error(), true)
+// watches reports whether there is anything to watch.
+func (f *follow) watches() bool { return f.feed != nil || f.machine != nil }
+
+// begin starts to watch.
+func (f *follow) begin() tea.Cmd {
+	f.ctx, f.stop = context.WithCancel(context.Background())
+	var cmds []tea.Cmd
+	if f.machine != nil {
+		cmds = append(cmds, machine.Await(f.ctx, f.machines, 0))
 	}
-	m.feed, m.live, m.window, m.held, m.rank = msg.feed, live.New(msg.feed), -1, false, 0
-	views := []leaf.View{m.machine, m.live}
-	for _, v := range m.views {
-		if v.ID() != leaf.Live && v.ID() != leaf.Machine {
-			views = append(views, v)
-		}
+	if f.feed != nil {
+		cmds = append(cmds, live.Await(f.ctx, f.feed, 0))
 	}
-	m.views = views
-	m.actions = keyboard(m).newActions()
-	m.noWindow()
-	return tea.Batch(m.setTimeline(nil), m.show(leaf.Live), live.Await(m.watching, m.feed, 0))
+	return tea.Batch(cmds...)
 }
 
-// on handles what the job and its view say.
-func (m follower) on(msg tea.Msg) (tea.Cmd, bool) {
+// end lets go of all that is watched.
+func (f *follow) end() {
+	if f.stop != nil {
+		f.stop()
+	}
+}
+
+func (f *follow) say(text string, bad bool) { f.post(leaf.ToastMsg{Text: text, Error: bad}) }
+
+// update handles what the job, the machine and their views say; ok is false for anything else.
+func (f *follow) update(msg tea.Msg) (cmd tea.Cmd, ok bool) {
 	switch msg := msg.(type) {
 	case live.LookMsg:
-		if msg.Feed != m.feed {
+		if msg.Feed != f.feed {
 			return nil, true // of a job that is not watched any more
 		}
-		return m.onLook(msg.Look), true
+		f.look(msg.Look)
+		return live.Await(f.ctx, f.feed, msg.Look.Version), true
 	case machine.LookMsg:
-		m.machine.Take(msg.Look)
-		return tea.Batch(machine.Await(m.watching, m.opts.Machine, msg.Look.Version), m.changed()), true
+		f.machine.Take(msg.Look)
+		f.post(leaf.ChangedMsg{})
+		return machine.Await(f.ctx, f.machines, msg.Look.Version), true
 	case machine.AttachMsg:
-		return m.attach(msg.Process), true
+		return f.attachTo(msg.Process), true
 	case attachedMsg:
-		return m.onAttached(msg), true
+		return f.onAttached(msg), true
 	case live.OpenMsg:
-		m.held = true
-		return tea.Batch(m.showWindow(msg.Window), m.show(leaf.Overview)), true
+		f.held = true
+		f.show(&msg.Window)
+		f.post(leaf.ShowMsg{View: leaf.Overview})
 	case live.FollowMsg:
-		m.held = false
-		return m.newest(), true
+		f.held = false
+		f.newest()
+	default:
+		return nil, false
 	}
-	return nil, false
+	return nil, true
 }
 
-func (m follower) onLook(l live.Look) tea.Cmd {
-	m.live.Take(l)
-	next := live.Await(m.watching, m.feed, l.Version)
-	if l.Chosen != m.rank { // what was held, and followed, was another process's
-		m.rank, m.held, m.window = l.Chosen, false, -1
+// attachTo watches a process of the machine instead of the one that was watched before.
+func (f *follow) attachTo(p machine.Process) tea.Cmd {
+	attach := f.attach
+	if attach == nil {
+		f.say("processes cannot be watched here", true)
+		return nil
+	}
+	if f.leave != nil {
+		f.leave()
+	}
+	ctx, leave := context.WithCancel(f.ctx)
+	f.leave = leave
+	f.say(fmt.Sprintf("attaching to %d: %s", p.PID, p.Command), false)
+	return func() tea.Msg {
+		feed, err := attach(ctx, p.PID)
+		return attachedMsg{p.PID, feed, err}
+	}
+}
+
+func (f *follow) onAttached(msg attachedMsg) tea.Cmd {
+	if msg.err != nil {
+		f.say(msg.err.Error(), true)
+		return nil
+	}
+	f.feed, f.live, f.shown, f.held, f.rank = msg.feed, live.New(msg.feed), nil, false, 0
+	f.post(jobMsg{})
+	f.post(stepMsg{})
+	f.post(leaf.ShowMsg{View: leaf.Live})
+	return live.Await(f.ctx, f.feed, 0)
+}
+
+// look takes what the feed saw.
+func (f *follow) look(l live.Look) {
+	f.live.Take(l)
+	if l.Chosen != f.rank { // what was held, and followed, was another process's
+		f.rank, f.held, f.shown = l.Chosen, false, nil
 		if len(l.Windows) == 0 {
-			m.live.Show(-1, false)
-			m.noWindow()
-			return tea.Batch(next, m.setTimeline(nil))
+			f.live.Show(-1, false)
+			f.post(stepMsg{})
+			return
 		}
 	}
-	if m.held {
-		return tea.Batch(next, m.changed())
+	if f.held {
+		f.post(leaf.ChangedMsg{})
+		return
 	}
-	return tea.Batch(next, m.newest())
+	f.newest()
 }
 
-// noWindow forgets the window that is shown.
-func (m follower) noWindow() {
-	s := &m.state
-	s.Timelines, s.UnderPlan, s.Basis, s.BasisName = nil, false, nil, ""
-}
-
-// newest shows the newest window.
-func (m follower) newest() tea.Cmd {
-	list := m.live.Look().Windows
+// newest shows the newest step.
+func (f *follow) newest() {
+	list := f.live.Look().Windows
 	if len(list) == 0 {
-		return m.changed()
+		f.post(leaf.ChangedMsg{})
+		return
 	}
-	return m.showWindow(list[len(list)-1])
+	f.show(&list[len(list)-1])
 }
 
-func (m follower) showWindow(w live.Window) tea.Cmd {
-	m.live.Show(w.ID, m.held)
-	s := &m.state
-	if w.ID == m.window && w.UnderPlan == s.UnderPlan {
-		return m.changed()
+func (f *follow) show(w *live.Window) {
+	f.live.Show(w.ID, f.held)
+	if f.shown != nil && w.ID == f.shown.ID && w.UnderPlan == f.shown.UnderPlan {
+		f.post(leaf.ChangedMsg{})
+		return
 	}
-	m.window = w.ID
-	s.UnderPlan, s.Basis, s.BasisName = w.UnderPlan, nil, ""
+	step := *w
+	f.shown = &step
+	msg := stepMsg{timeline: w.Timeline, underPlan: w.UnderPlan}
 	if w.UnderPlan {
-		l := m.live.Look()
+		l := f.live.Look()
 		for i := range l.Windows {
 			if x := &l.Windows[i]; !x.UnderPlan {
-				s.Basis, s.BasisName = x.Timeline, l.WindowName(x)
+				msg.basis, msg.basisName = x.Timeline, l.WindowName(x)
 			}
 		}
 	}
-	m.state.Timelines = []*timeline.Timeline{w.Timeline}
-	cmd := m.setTimeline(w.Timeline)
-	m.layout = layoutFor(m.width, m.height, painter(m).bannerText() != "")
-	return cmd
+	f.post(msg)
 }
 
-// hold keeps the views where they are, because the user looks at something in them.
-func (m follower) hold() tea.Cmd {
-	if m.live == nil || m.held || m.window < 0 || m.front == leaf.Live {
-		return nil
+// hold keeps the views where they are, because the user looks at something in the one in front.
+func (f *follow) hold(front leaf.ID) {
+	if f.live == nil || f.held || f.shown == nil || front == leaf.Live {
+		return
 	}
-	m.held = true
-	m.live.Show(m.window, true)
-	return m.toast.say("this step is held: F follows the job again", false)
+	f.held = true
+	f.live.Show(f.shown.ID, true)
+	f.say("this step is held: F follows the job again", false)
 }
 
 // toggle holds, or follows again.
-func (m follower) toggle() tea.Cmd {
-	if !m.held {
-		m.held = true
-		m.live.Show(m.window, true)
-		return tea.Batch(m.toast.say("this step is held: F follows the job again", false), m.changed())
+func (f *follow) toggle() {
+	if !f.held {
+		f.hold(0)
+		f.post(leaf.ChangedMsg{})
+		return
 	}
-	m.held = false
-	return tea.Batch(m.newest(), m.toast.say("the newest captured step is shown as it comes", false))
+	f.held = false
+	f.newest()
+	f.say("the newest captured step is shown as it comes", false)
 }
 
 // source says what is watched, for the top line.
-func (m follower) source() []string {
-	if m.live == nil {
-		if m.machine != nil {
-			return []string{m.machine.Look().Host}
+func (f *follow) source() []string {
+	if f.live == nil {
+		if f.machine != nil {
+			return []string{f.machine.Look().Host}
 		}
 		return nil
 	}
-	l := m.live.Look()
+	l := f.live.Look()
 	word := "● live"
 	switch {
 	case l.State == live.Waiting:
 		word = "○ waiting"
 	case l.State == live.Ended:
 		word = "■ ended"
-	case m.held:
+	case f.held:
 		word = "‖ held"
 	}
 	parts := []string{word}
@@ -200,7 +248,7 @@ func (m follower) source() []string {
 		}
 	}
 	for _, w := range l.Windows {
-		if w.ID == m.window {
+		if f.shown != nil && w.ID == f.shown.ID {
 			name := l.WindowName(&w)
 			if w.UnderPlan {
 				name += " under a plan"
@@ -212,30 +260,29 @@ func (m follower) source() []string {
 }
 
 // hasRanks reports whether the job has several processes to choose from.
-func (m follower) hasRanks() bool { return m.live != nil && len(m.live.Look().Ranks) > 1 }
+func (f *follow) hasRanks() bool { return f.live != nil && len(f.live.Look().Ranks) > 1 }
 
 // pickRank lets the user choose the process that all views show.
-func (m follower) pickRank() tea.Cmd {
-	m.post(leaf.PickMsg{
-		Title: "Ranks of the job", Choices: m.live.Ranks(m.state.Units),
+func (f *follow) pickRank(u timeline.Units) {
+	f.post(leaf.PickMsg{
+		Title: "Ranks of the job", Choices: f.live.Ranks(u),
 		Footer: "All views show the one that is chosen; F follows its newest captured step.",
 	})
-	return nil
 }
 
-// drawAlert writes at the right end of the status line what went wrong with the job while another view is in front, and returns the cells that it took. It
-// stands there until the job's view was looked at.
-func (m follower) drawAlert(c *canvas.Canvas) int {
-	if m.live == nil || m.front == leaf.Live {
+// drawAlert writes at the right end of the status line what went wrong with the job, and returns the cells that it
+// took. It stands there until the job's view was looked at.
+func (f *follow) drawAlert(th *theme.Theme, u timeline.Units, c *canvas.Canvas) int {
+	if f.live == nil {
 		return 0
 	}
-	text := m.live.Alert(m.state.Units)
+	text := f.live.Alert(u)
 	if text == "" {
 		return 0
 	}
-	th, w := m.state.Theme, c.Width()
+	w := c.Width()
 	st, mark := th.Dim, "■ "
-	if m.live.Grave() {
+	if f.live.Grave() {
 		st, mark = th.Warn, "! "
 	}
 	key := " L looks"
@@ -246,14 +293,14 @@ func (m follower) drawAlert(c *canvas.Canvas) int {
 	return n + 2
 }
 
-// nothingOpen says why no recording is open, and what opens one; otherwise where nothing is known of that.
-func (m follower) nothingOpen(otherwise string) string {
+// nothingOpen says why no recording is open, and what opens one; it is otherwise where nothing is known of that.
+func (f *follow) nothingOpen(otherwise string) string {
 	switch {
-	case m.live != nil && m.live.Look().State == live.Ended:
+	case f.live != nil && f.live.Look().State == live.Ended:
 		return "The job ended before a step of it was captured."
-	case m.live != nil:
+	case f.live != nil:
 		return "No step of this job is captured yet: two are as soon as it is warm, and r in Live captures the next one."
-	case m.machine != nil:
+	case f.machine != nil:
 		return "Nothing is open yet: P lists the processes of this machine, and enter watches one of them."
 	}
 	return otherwise

@@ -51,8 +51,8 @@ func (d *driver) shown() *timeline.Timeline { return d.m.state.Timeline }
 
 func TestAJobOpensOnItsOwnViewAndTheOthersSayThatNothingIsThereYet(t *testing.T) {
 	d, f := watch(t)
-	if d.m.front != leaf.Live || !d.m.loader.idle() {
-		t.Fatalf("view %c in front", d.m.front)
+	if d.m.tabs.front != leaf.Live || !d.m.loader.idle() {
+		t.Fatalf("view %c in front", d.m.tabs.front)
 	}
 	for _, id := range []string{"1", "2", "3", "4", "5", "6", "7", "8", "9", "0", "m"} {
 		d.press(id)
@@ -60,8 +60,8 @@ func TestAJobOpensOnItsOwnViewAndTheOthersSayThatNothingIsThereYet(t *testing.T)
 	}
 	d.press("L")
 	f.tell(d, func(l *live.Look) {})
-	if d.m.front != leaf.Live {
-		t.Errorf("view %c in front", d.m.front)
+	if d.m.tabs.front != leaf.Live {
+		t.Errorf("view %c in front", d.m.tabs.front)
 	}
 }
 
@@ -75,16 +75,16 @@ func TestTheNewestCapturedStepIsFollowedUntilTheUserLooksCloser(t *testing.T) {
 	d.press("2")
 	f.tell(d, captured(t, 13))
 	second := d.shown()
-	if second == first || d.m.front != leaf.Timeline {
+	if second == first || d.m.tabs.front != leaf.Timeline {
 		t.Fatal("the newer step does not take the older one's place")
 	}
 	d.press("left")
 	f.tell(d, captured(t, 23))
-	if d.shown() != second || !d.m.held {
+	if d.shown() != second || !d.m.follow.held {
 		t.Error("the step under the user's cursor was taken away")
 	}
 	d.press("F")
-	if d.shown() == second || d.m.held {
+	if d.shown() == second || d.m.follow.held {
 		t.Error("F does not follow again")
 	}
 	newest := d.shown()
@@ -101,8 +101,8 @@ func TestAnOlderCapturedStepCanBeLookedAt(t *testing.T) {
 	first := d.shown()
 	f.tell(d, captured(t, 13))
 	d.press("G", "enter")
-	if d.shown() != first || !d.m.held || d.m.front != leaf.Overview {
-		t.Errorf("held %v, view %c", d.m.held, d.m.front)
+	if d.shown() != first || !d.m.follow.held || d.m.tabs.front != leaf.Overview {
+		t.Errorf("held %v, view %c", d.m.follow.held, d.m.tabs.front)
 	}
 	if text := d.screen(); !strings.Contains(text, "held") || !strings.Contains(text, "step 3") {
 		t.Errorf("the top line does not say so:\n%s", text)
@@ -187,8 +187,8 @@ func TestAProcessOfTheMachineIsWatchedAndThenAnother(t *testing.T) {
 	}
 	d.press("P")
 	d.press("enter")
-	if d.m.front != leaf.Live || len(jobs) != 1 {
-		t.Fatalf("view %c in front, %d jobs", d.m.front, len(jobs))
+	if d.m.tabs.front != leaf.Live || len(jobs) != 1 {
+		t.Fatalf("view %c in front, %d jobs", d.m.tabs.front, len(jobs))
 	}
 	var first int
 	for first = range jobs {
@@ -232,8 +232,8 @@ func TestAnAlertStandsInEveryViewUntilTheJobsViewWasLookedAt(t *testing.T) {
 	d.press("3")
 	d.wants("ran out of memory once")
 	d.click("L looks")
-	if d.m.front != leaf.Live {
-		t.Fatalf("a click on the alert shows view %c", d.m.front)
+	if d.m.tabs.front != leaf.Live {
+		t.Fatalf("a click on the alert shows view %c", d.m.tabs.front)
 	}
 	d.press("2")
 	if strings.Contains(d.screen(), "L looks") {
@@ -282,8 +282,8 @@ func TestAnotherRankIsFollowedInAllViews(t *testing.T) {
 		t.Fatal("the step under the cursor was taken away")
 	}
 	f.tell(d, ofRank(t, 1, 23))
-	if d.shown() == first || d.m.held {
-		t.Errorf("what was held of rank 0 is still shown: held %v", d.m.held)
+	if d.shown() == first || d.m.follow.held {
+		t.Errorf("what was held of rank 0 is still shown: held %v", d.m.follow.held)
 	}
 	d.wants("rank 1 of 2")
 	second := d.shown()
@@ -303,8 +303,8 @@ func TestARankIsChosenFromAnyView(t *testing.T) {
 	d.press("2", "w")
 	d.wants("Ranks of the job", "rank 1", "process 8")
 	d.press("down", "enter")
-	if len(f.orders) != 1 || f.orders[0] != (live.Order{Kind: live.Choose, Rank: 1}) || d.m.front != leaf.Timeline {
-		t.Errorf("orders %+v, view %c", f.orders, d.m.front)
+	if len(f.orders) != 1 || f.orders[0] != (live.Order{Kind: live.Choose, Rank: 1}) || d.m.tabs.front != leaf.Timeline {
+		t.Errorf("orders %+v, view %c", f.orders, d.m.tabs.front)
 	}
 }
 

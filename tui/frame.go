@@ -31,8 +31,8 @@ func (m *Model) View() tea.View {
 }
 
 func (m painter) title() string {
-	if m.live != nil {
-		return strings.TrimSpace("gmemtop " + m.live.Look().Title)
+	if m.follow.live != nil {
+		return strings.TrimSpace("gmemtop " + m.follow.live.Look().Title)
 	}
 	if t := m.state.Timeline; t != nil && t.Trace.Source.Path != "" {
 		return "gmemtop " + leaf.Base(t.Trace.Source.Path)
@@ -72,7 +72,7 @@ func (m painter) drawTooSmall(c *canvas.Canvas) {
 
 // drawView draws the view in front, or why it has nothing to show.
 func (m painter) drawView(c *canvas.Canvas) {
-	v := m.view()
+	v := m.tabs.view()
 	if v == nil {
 		return
 	}
@@ -82,7 +82,7 @@ func (m painter) drawView(c *canvas.Canvas) {
 		return
 	}
 	if m.state.Timeline == nil && m.state.Run == nil { // what is wanted is not in what is open: nothing is
-		why = follower(m).nothingOpen(why)
+		why = m.follow.nothingOpen(why)
 	}
 	title, why, command := unavailable(v.Name(), why)
 	leaf.Empty(&m.state, c, title, why, command)
@@ -100,67 +100,6 @@ func unavailable(name, why string) (title, sentence, command string) {
 	return name + " has nothing to show", why, ""
 }
 
-// shortNames are the views' names where the line is too short for the whole ones.
-var shortNames = map[leaf.ID]string{
-	leaf.Overview: "Over", leaf.Timeline: "Time", leaf.Segments: "Segs", leaf.Iterations: "Iters", leaf.Allocations: "Allocs",
-	leaf.Managers: "Mgrs",
-}
-
-// wideTabs is the width from which on the tabs stand apart by two blanks.
-const wideTabs = 132
-
-// tightNames are those that all fit beside each other in 80 cells.
-var tightNames = map[leaf.ID]string{
-	leaf.Overview: "Over", leaf.Timeline: "Time", leaf.Segments: "Segs", leaf.Iterations: "Iter", leaf.Allocations: "Alloc", leaf.Ranks: "Rank",
-	leaf.Managers: "Mgrs",
-}
-
-// tabNames returns the names that the tabs bear in w cells: whole ones, short ones but for the view in front, short ones, those for views that have
-// something to show, or none but that of the view in front.
-func (m painter) tabNames(w int) func(v leaf.View) string {
-	whole := func(v leaf.View) string { return v.Name() }
-	short := func(v leaf.View) string {
-		if n, ok := shortNames[v.ID()]; ok && v.ID() != m.front {
-			return n
-		}
-		return v.Name()
-	}
-	tight := func(v leaf.View) string {
-		if n, ok := tightNames[v.ID()]; ok {
-			return n
-		}
-		return v.Name()
-	}
-	open := func(v leaf.View) string { // the views with something to show are told apart by name
-		if ok, _ := v.Available(&m.state); ok || v.ID() == m.front {
-			return tight(v)
-		}
-		return ""
-	}
-	for _, name := range []func(leaf.View) string{whole, short, tight, open} {
-		need := 1
-		for _, v := range m.views {
-			text := name(v)
-			need += canvas.Width(text) + 4
-			if text == "" {
-				need--
-			}
-			if w < wideTabs {
-				need--
-			}
-		}
-		if need <= w {
-			return name
-		}
-	}
-	return func(v leaf.View) string {
-		if v.ID() == m.front {
-			return v.Name()
-		}
-		return ""
-	}
-}
-
 // drawTabs draws the top line: the name, the views, and what is open at the right, or in the row below where only that has room.
 func (m painter) drawTabs(c, below *canvas.Canvas) {
 	th := m.state.Theme
@@ -169,10 +108,7 @@ func (m painter) drawTabs(c, below *canvas.Canvas) {
 	if w >= 106 || w < 79 {
 		x = 2 + c.Text(1, 0, th.Accent.Strong(), "gmemtop")
 	}
-	name := m.tabNames(w - x)
-	for _, v := range m.views {
-		x += m.drawTab(c, x, v, name(v))
-	}
+	x = m.tabs.draw(&m.state, c, x)
 	parts, room := m.source(), w-x-2
 	switch {
 	case room >= canvas.Width(strings.Join(parts, partBy)) || below.Height() == 0 && room > 8:
@@ -180,34 +116,6 @@ func (m painter) drawTabs(c, below *canvas.Canvas) {
 	case below.Height() > 0:
 		below.TextRight(w-1, 0, th.Dim, sourceText(parts, w-2))
 	}
-}
-
-// drawTab draws one view's tab and returns its width.
-func (m painter) drawTab(c *canvas.Canvas, x int, v leaf.View, name string) int {
-	th := m.state.Theme
-	number, text := th.Dim, th.Text
-	if ok, _ := v.Available(&m.state); !ok {
-		number, text = th.Faint, th.Faint
-	}
-	if v.ID() == leaf.Live && m.live.Grave() {
-		number, text = th.Warn, th.Warn
-	}
-	id := string(rune(v.ID()))
-	n := 0
-	if v.ID() == m.front {
-		n = c.Text(x, 0, th.OnSelected(th.Strong), " "+id+" "+name+" ")
-	} else {
-		n = 1 + c.Text(x+1, 0, number, id)
-		if name != "" {
-			n += c.Text(x+n, 0, text, " "+name)
-		}
-		n++
-		if c.Width() < wideTabs {
-			n--
-		}
-	}
-	c.Zone(canvas.Rect{X: x, W: n, H: 1}, runMsg{"view " + id})
-	return n
 }
 
 // partBy stands between the parts of what is open.
@@ -232,9 +140,9 @@ func sourceText(parts []string, w int) string {
 // source is what is open: file, rank, device, iterations, exactness.
 func (m painter) source() []string {
 	s := &m.state
-	parts := follower(m).source()
+	parts := m.follow.source()
 	switch {
-	case m.live != nil: // the job's name says more than its window's
+	case m.follow.live != nil: // the job's name says more than its window's
 	case s.Timeline != nil:
 		if p := s.Timeline.Trace.Source.Path; p != "" {
 			parts = append(parts, leaf.Base(p))
@@ -323,7 +231,10 @@ func (m painter) drawStatus(c *canvas.Canvas) {
 		return
 	}
 	th := m.state.Theme
-	w := c.Width() - follower(m).drawAlert(c)
+	w := c.Width()
+	if m.tabs.front != leaf.Live {
+		w -= m.follow.drawAlert(th, m.state.Units, c)
+	}
 	if keyboard(m).bindings() == nil {
 		return
 	}
@@ -337,7 +248,7 @@ func (m painter) drawStatus(c *canvas.Canvas) {
 		n := c.TextRight(w-1, 0, th.Accent, right)
 		c.Zone(canvas.Rect{X: w - 1 - n, W: n, H: 1}, runMsg{"filter"})
 	}
-	c.TextMax(1, 0, w-canvas.Width(right)-3, th.Text, m.view().Status(&m.state))
+	c.TextMax(1, 0, w-canvas.Width(right)-3, th.Text, m.tabs.view().Status(&m.state))
 }
 
 // drawHints draws the keys that do something now: the dialog's, or the view's and then the root's most useful ones.
@@ -392,10 +303,10 @@ func (m painter) drawHints(c *canvas.Canvas) {
 // nothing of what it changes.
 func (m painter) shadowed(a *action, own []key.Binding) bool {
 	timeless := false
-	if v, ok := m.view().(leaf.Timeless); ok {
+	if v, ok := m.tabs.view().(leaf.Timeless); ok {
 		timeless = v.Timeless()
 	}
-	if ok, _ := m.view().Available(&m.state); !ok {
+	if ok, _ := m.tabs.view().Available(&m.state); !ok {
 		timeless = true // it says why it has nothing to show
 	}
 	if timeless && (a.group == groupMove || a.group == groupLook && a.name != "device" && a.name != "file" ||

@@ -164,15 +164,24 @@ func (m keyboard) newActions() []action {
 		},
 		{name: "export", group: groupShare, binding: bind("e", "export", "e"), can: m.ready, do: share.pickExport},
 	}
-	if m.live != nil {
+	if m.follow.live != nil {
 		table = append(table, action{
 			name: "follow job", group: groupView, binding: bind("F", "follow the job: the newest captured step, or hold this one", "F"),
-			can: func() bool { return m.window >= 0 }, do: func() tea.Cmd { return follower(m).toggle() },
+			can: func() bool { return m.follow.shown != nil },
+			do: func() tea.Cmd {
+				m.follow.toggle()
+				return nil
+			},
 		}, action{
-			name: "rank", group: groupView, binding: bind("w", "another rank of the job", "w"), can: follower(m).hasRanks, do: follower(m).pickRank,
+			name: "rank", group: groupView, binding: bind("w", "another rank of the job", "w"),
+			can: m.follow.hasRanks,
+			do: func() tea.Cmd {
+				m.follow.pickRank(m.state.Units)
+				return nil
+			},
 		})
 	}
-	for _, v := range m.views {
+	for _, v := range m.tabs.views {
 		id := v.ID()
 		table = append(table, action{
 			name: "view " + string(rune(id)), group: groupView, first: true, binding: bind(string(rune(id)), v.Name(), string(rune(id))),
@@ -270,7 +279,7 @@ func keyPress(name string) tea.KeyPressMsg {
 
 // bindings returns what the view in front binds now.
 func (m keyboard) bindings() []key.Binding {
-	v := m.view()
+	v := m.tabs.view()
 	if v == nil || !m.loader.idle() {
 		return nil
 	}
@@ -287,9 +296,8 @@ var hintNames = []string{
 
 // show brings a view to the front.
 func (m *Model) show(id leaf.ID) tea.Cmd {
-	if m.viewOf(id) == nil {
+	if !m.tabs.show(id) {
 		return nil
 	}
-	m.front = id
 	return m.changed()
 }

@@ -67,7 +67,7 @@ var approaches = [][]string{{}, {"down", "down"}, {"down", "down", "down", "down
 	{"d", "enter"}}
 
 func TestEveryKeyOfAViewDoesSomething(t *testing.T) {
-	for _, v := range New(Options{}).views {
+	for _, v := range New(Options{}).tabs.views {
 		seen := map[string]bool{}
 		works := map[string]bool{}
 		for _, way := range approaches {
@@ -78,7 +78,7 @@ func TestEveryKeyOfAViewDoesSomething(t *testing.T) {
 				d.press(way...)
 				return d
 			}
-			if at := open(); at.m.front != v.ID() || (keyboard{at.m}).bindings() == nil {
+			if at := open(); at.m.tabs.front != v.ID() || (keyboard{at.m}).bindings() == nil {
 				continue
 			}
 			for _, b := range (keyboard{open().m}).bindings() {
@@ -103,7 +103,7 @@ func TestEveryKeyOfAViewDoesSomething(t *testing.T) {
 }
 
 func TestEveryBindingIsFoundInHelp(t *testing.T) {
-	for _, v := range New(Options{}).views {
+	for _, v := range New(Options{}).tabs.views {
 		d := rich(t)
 		d.press(string(rune(v.ID())))
 		type shown struct{ key, desc string }
@@ -142,12 +142,12 @@ func TestHelpDoesWhatItSays(t *testing.T) {
 func TestEveryHintIsClickable(t *testing.T) {
 	d := start(t, Options{Loader: loaderOf(training(t, "runs/a.gmt", 0))}, 120, 40)
 	d.click("enter what holds it")
-	if d.m.front != leaf.Peak {
-		t.Errorf("view %c is in front", d.m.front)
+	if d.m.tabs.front != leaf.Peak {
+		t.Errorf("view %c is in front", d.m.tabs.front)
 	}
 	d.click("4 Segments")
-	if d.m.front != leaf.Segments {
-		t.Errorf("view %c is in front", d.m.front)
+	if d.m.tabs.front != leaf.Segments {
+		t.Errorf("view %c is in front", d.m.tabs.front)
 	}
 	d.click("? help")
 	d.wants("type to search")

@@ -1,7 +1,6 @@
 package tui
 
 import (
-	"context"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
@@ -10,8 +9,6 @@ import (
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/dialog"
 	"github.com/gmemtop/gmemtop/tui/leaf"
-	"github.com/gmemtop/gmemtop/tui/live"
-	"github.com/gmemtop/gmemtop/tui/machine"
 	"github.com/gmemtop/gmemtop/tui/theme"
 )
 
@@ -22,12 +19,12 @@ type Model struct {
 	toast  toaster
 	cursor cursor
 	filter filter
+	follow follow
+	tabs   tabs
 
 	opts   Options
 	state  leaf.State
 	loaded Loaded
-	views  []leaf.View
-	front  leaf.ID
 
 	width, height int
 	layout        layout
@@ -39,17 +36,6 @@ type Model struct {
 	dialogs       dialog.Stack
 	inbox         []tea.Msg // messages that wait until the one in hand is done
 
-	machine *machine.View // nil where the machine is not looked at
-	feed    live.Feed     // nil where no job is watched
-	live    *live.View
-	window  int64 // the window of the job that the views show, -1 for none
-	held    bool  // and they stay there
-	rank    int   // the process of the job that they show, by its ID in the feed
-	// watching is done when the job is not watched any more; bubbletea has no context of its own to hand to commands.
-	watching context.Context
-	leave    context.CancelFunc // lets go of the process that was chosen
-	unwatch  context.CancelFunc // lets go of all that is watched
-
 	yank    string // what was copied last, for tests of the clipboard's text
 	actions []action
 }
@@ -60,17 +46,17 @@ func New(opts Options) *Model {
 	m := &Model{
 		clock: now, loader: loader{clock: now}, toast: toaster{clock: now},
 		opts: opts, width: 80, height: 24, profile: canvas.TrueColor, ascii: opts.ASCII, mouse: !opts.NoMouse,
-		front: leaf.Overview, window: -1,
 	}
-	if opts.Machine != nil {
-		m.machine, m.front = machine.New(), leaf.Machine
-	}
-	if opts.Feed != nil {
-		m.feed, m.live, m.front = opts.Feed, live.New(opts.Feed), leaf.Live
-	}
-	m.views = newViews(opts.Planner, m.machine, m.live)
-	if opts.View != 0 {
-		m.front = opts.View
+	m.follow = newFollow(&opts, m.post)
+	m.tabs = newTabs(opts.Planner)
+	m.tabs.lead(m.follow.machine, m.follow.live)
+	switch {
+	case opts.View != 0:
+		m.tabs.front = opts.View
+	case opts.Feed != nil:
+		m.tabs.front = leaf.Live
+	case opts.Machine != nil:
+		m.tabs.front = leaf.Machine
 	}
 	m.state.Theme = theme.Dark()
 	if th, ok := theme.ByName(opts.Theme); ok {
@@ -92,8 +78,8 @@ func New(opts Options) *Model {
 func (m *Model) Init() tea.Cmd {
 	var cmds []tea.Cmd
 	switch {
-	case m.feed != nil || m.machine != nil:
-		cmds = append(cmds, follower{m}.begin())
+	case m.follow.watches():
+		cmds = append(cmds, m.follow.begin())
 	default:
 		cmds = append(cmds, m.loader.start(m.opts.Loader, m.opts.Title, false))
 	}
@@ -106,24 +92,10 @@ func (m *Model) Init() tea.Cmd {
 // State returns what the views share, for tests and for cmd's exporters.
 func (m *Model) State() *leaf.State { return &m.state }
 
-// view returns the view in front.
-func (m *Model) view() leaf.View { return m.viewOf(m.front) }
-
-func (m *Model) viewOf(id leaf.ID) leaf.View {
-	for _, v := range m.views {
-		if v.ID() == id {
-			return v
-		}
-	}
-	return nil
-}
-
 // stop ends what goes on in the background.
 func (m *Model) stop() {
 	m.loader.cancel()
-	if m.unwatch != nil {
-		m.unwatch()
-	}
+	m.follow.end()
 }
 
 // ready reports whether there is a device to look at.
@@ -144,7 +116,7 @@ func (m *Model) setProfile(p canvas.Profile) {
 func (m *Model) changed() tea.Cmd {
 	m.state.Version++
 	m.state.Width, m.state.Height = m.layout.body.W, m.layout.body.H
-	v := m.view()
+	v := m.tabs.view()
 	if v == nil || m.state.Timeline == nil && m.state.Run == nil && v.ID() != leaf.Live && v.ID() != leaf.Machine {
 		return nil
 	}
@@ -174,4 +146,16 @@ func (m *Model) setTimeline(t *timeline.Timeline) tea.Cmd {
 		return m.setDevice(nil)
 	}
 	return m.setDevice(t.Main())
+}
+
+// showStep shows a captured step of the watched job, or that there is none.
+func (m *Model) showStep(msg stepMsg) tea.Cmd {
+	s := &m.state
+	s.Timelines, s.UnderPlan, s.Basis, s.BasisName = nil, msg.underPlan, msg.basis, msg.basisName
+	if msg.timeline != nil {
+		s.Timelines = []*timeline.Timeline{msg.timeline}
+	}
+	cmd := m.setTimeline(msg.timeline)
+	m.layout = layoutFor(m.width, m.height, painter{m}.bannerText() != "")
+	return cmd
 }

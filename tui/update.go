@@ -40,7 +40,7 @@ func (m router) handle(msg tea.Msg) tea.Cmd {
 	if cmd, ok := m.onOwn(msg); ok {
 		return cmd
 	}
-	if cmd, ok := follower(m).on(msg); ok {
+	if cmd, ok := m.follow.update(msg); ok {
 		return cmd
 	}
 	if cmd, ok := m.onLeaf(msg); ok {
@@ -136,6 +136,12 @@ func (m router) onOwn(msg tea.Msg) (tea.Cmd, bool) {
 			return a.do(), true
 		}
 		return nil, true
+	case stepMsg:
+		return m.showStep(msg), true
+	case jobMsg:
+		m.tabs.lead(m.follow.machine, m.follow.live)
+		m.actions = keyboard(m).newActions()
+		return nil, true
 	case themeMsg:
 		return chooser(m).setTheme(msg.name), true
 	case dialog.RowMsg, dialog.CloseMsg:
@@ -147,16 +153,15 @@ func (m router) onOwn(msg tea.Msg) (tea.Cmd, bool) {
 
 // onLeaf applies what a view asked for, for all views.
 func (m router) onLeaf(msg tea.Msg) (tea.Cmd, bool) {
-	var hold tea.Cmd
 	switch msg := msg.(type) {
 	case leaf.CursorMsg:
-		hold = follower(m).hold()
-		return tea.Batch(hold, m.moved(m.cursor.moveTo(msg.To))), true
+		m.follow.hold(m.tabs.front)
+		return m.moved(m.cursor.moveTo(msg.To)), true
 	case leaf.SelectMsg:
-		hold = follower(m).hold()
+		m.follow.hold(m.tabs.front)
 		m.cursor.choose(msg.Alloc)
 	case leaf.WindowMsg:
-		hold = follower(m).hold()
+		m.follow.hold(m.tabs.front)
 		m.cursor.show(msg.Window)
 	case leaf.QueryMsg:
 		return m.setQuery(msg.Text), true
@@ -186,12 +191,13 @@ func (m router) onLeaf(msg tea.Msg) (tea.Cmd, bool) {
 		return nil, true
 	case leaf.SaveMsg:
 		return sharer(m).askPath(msg), true
+	case leaf.ChangedMsg: // what the views show is another
 	case leaf.KeyMsg:
 		return m.onKey(keyPress(msg.Key)), true
 	default:
 		return nil, false
 	}
-	return tea.Batch(hold, m.changed()), true
+	return m.changed(), true
 }
 
 // broadcast gives the result of a slow question to every view; each knows its own.
@@ -203,16 +209,16 @@ func (m router) broadcast(msg tea.Msg) tea.Cmd {
 	}
 	if m.state.Timeline == nil && m.state.Run == nil {
 		var cmds []tea.Cmd
-		if m.live != nil {
-			cmds = append(cmds, m.live.Update(&m.state, msg))
+		if m.follow.live != nil {
+			cmds = append(cmds, m.follow.live.Update(&m.state, msg))
 		}
-		if m.machine != nil {
-			cmds = append(cmds, m.machine.Update(&m.state, msg))
+		if m.follow.machine != nil {
+			cmds = append(cmds, m.follow.machine.Update(&m.state, msg))
 		}
 		return tea.Batch(cmds...)
 	}
 	var cmds []tea.Cmd
-	for _, v := range m.views {
+	for _, v := range m.tabs.views {
 		if cmd := v.Update(&m.state, msg); cmd != nil {
 			cmds = append(cmds, cmd)
 		}
@@ -239,7 +245,7 @@ func (m router) onKey(msg tea.KeyPressMsg) tea.Cmd {
 	if a := keyboard(m).actionFor(msg, true); a != nil {
 		return a.do()
 	}
-	v := m.view()
+	v := m.tabs.view()
 	own := keyboard(m).bindings()
 	for _, b := range own {
 		if key.Matches(msg, b) {
@@ -248,7 +254,7 @@ func (m router) onKey(msg tea.KeyPressMsg) tea.Cmd {
 	}
 	if a := keyboard(m).actionFor(msg, false); a != nil {
 		if a.group == groupMove || a.group == groupLook {
-			return tea.Batch(follower(m).hold(), a.do())
+			m.follow.hold(m.tabs.front)
 		}
 		return a.do()
 	}
@@ -287,7 +293,7 @@ func (m router) onMouse(msg tea.MouseMsg) tea.Cmd {
 		}
 	}
 	at.X, at.Y = at.X-body.X, at.Y-body.Y
-	v := m.view()
+	v := m.tabs.view()
 	switch msg.(type) {
 	case tea.MouseClickMsg:
 		return v.Update(&m.state, tea.MouseClickMsg(at))

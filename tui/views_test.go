@@ -18,8 +18,8 @@ func TestThePeakViewComparesWithTheMark(t *testing.T) {
 	d := start(t, Options{Loader: loaderOf(training(t, "runs/a.gmt", 128<<20))}, 120, 40)
 	d.press("c", "[", "[", "}", "d")
 	s := d.m.State()
-	if d.m.front != leaf.Peak || !s.HasMark {
-		t.Fatalf("view %c is in front", d.m.front)
+	if d.m.tabs.front != leaf.Peak || !s.HasMark {
+		t.Fatalf("view %c is in front", d.m.tabs.front)
 	}
 	more := s.Device.Allocated.At(s.Mark) - s.Device.Allocated.At(s.Cursor)
 	if more != 128<<20 {
@@ -57,8 +57,8 @@ func TestARowOpensItsBlocks(t *testing.T) {
 	d := start(t, Options{Loader: loaderOf(training(t, "runs/a.gmt", 0)), View: leaf.Peak}, 120, 40)
 	d.press("enter")
 	s := d.m.State()
-	if d.m.front != leaf.Allocations || !s.Query.BySite || !s.Query.Live {
-		t.Fatalf("enter shows view %c with the filter %q", d.m.front, s.QueryText)
+	if d.m.tabs.front != leaf.Allocations || !s.Query.BySite || !s.Query.Live {
+		t.Fatalf("enter shows view %c with the filter %q", d.m.tabs.front, s.QueryText)
 	}
 	found, err := s.Device.Search(context.Background(), s.Query)
 	if err != nil || len(found) == 0 {
@@ -70,8 +70,8 @@ func TestARowOpensItsBlocks(t *testing.T) {
 		}
 	}
 	d.press("1", "esc", "down", "enter")
-	if d.m.front != leaf.Allocations || !strings.Contains(s.QueryText, "cat:activation") {
-		t.Errorf("enter on a category shows view %c with the filter %q", d.m.front, s.QueryText)
+	if d.m.tabs.front != leaf.Allocations || !strings.Contains(s.QueryText, "cat:activation") {
+		t.Errorf("enter on a category shows view %c with the filter %q", d.m.tabs.front, s.QueryText)
 	}
 }
 
@@ -95,13 +95,13 @@ func TestSmallBlocksAreMergedAndOpen(t *testing.T) {
 			break
 		}
 	}
-	if d.m.front == leaf.Timeline && strings.Contains(d.screen(), "500 small blocks") {
+	if d.m.tabs.front == leaf.Timeline && strings.Contains(d.screen(), "500 small blocks") {
 		t.Errorf("enter does not open them:\n%s", d.screen())
 	}
 	d = many(t)
 	d.press("up", "down", "a")
-	if d.m.front != leaf.Allocations {
-		t.Errorf("a shows view %c", d.m.front)
+	if d.m.tabs.front != leaf.Allocations {
+		t.Errorf("a shows view %c", d.m.tabs.front)
 	}
 	d.wants("500 of 501")
 }
@@ -159,7 +159,7 @@ func TestTheEquationOfReservedBytesAddsUp(t *testing.T) {
 func TestViewsSayWhatWouldMakeThem(t *testing.T) {
 	for name, tl := range map[string]*timeline.Timeline{"empty": empty(t), "moment": moment(t), "lossy": lossy(t)} {
 		d := start(t, Options{Loader: loaderOf(tl)}, 120, 40)
-		for _, v := range d.m.views {
+		for _, v := range d.m.tabs.views {
 			d.press(string(rune(v.ID())))
 			if ok, why := v.Available(d.m.State()); !ok {
 				if len(why) < 20 {
@@ -185,7 +185,7 @@ func TestThePeakSaysWhereTheChosenRowComesFrom(t *testing.T) {
 
 func TestOneMomentIsNotCalledAPeak(t *testing.T) {
 	d := start(t, Options{Loader: loaderOf(moment(t))}, 120, 40)
-	for _, v := range d.m.views {
+	for _, v := range d.m.tabs.views {
 		d.press(string(rune(v.ID())))
 		for _, wrong := range []string{"at the peak", "At the peak", "within the recording"} {
 			if strings.Contains(d.screen(), wrong) {
@@ -217,12 +217,12 @@ func TestARunOfRanksOpensWithThem(t *testing.T) {
 			return loaderOf(training(t, path, 0))
 		},
 	}, 120, 40)
-	if d.m.front != leaf.Ranks {
-		t.Fatalf("view %c is in front", d.m.front)
+	if d.m.tabs.front != leaf.Ranks {
+		t.Fatalf("view %c is in front", d.m.tabs.front)
 	}
 	d.send(leaf.OpenRankMsg{Path: "r1.gmt"})
-	if opened != "r1.gmt" || d.m.state.Device == nil || d.m.front != leaf.Overview {
-		t.Fatalf("opened %q, view %c", opened, d.m.front)
+	if opened != "r1.gmt" || d.m.state.Device == nil || d.m.tabs.front != leaf.Overview {
+		t.Fatalf("opened %q, view %c", opened, d.m.tabs.front)
 	}
 	d.send(leaf.OpenRankMsg{Path: "r0.gmt"})
 	d.press("w")
@@ -234,10 +234,10 @@ func TestARunOfRanksOpensWithThem(t *testing.T) {
 
 func TestManagersAreOneKeyAwayFromEveryView(t *testing.T) {
 	d := start(t, Options{Loader: loaderOf(training(t, "runs/a.gmt", 0)), Planner: &plannertest.Planner{}}, 120, 40)
-	for _, v := range d.m.views {
+	for _, v := range d.m.tabs.views {
 		d.press(string(rune(v.ID())), "m")
-		if d.m.front != leaf.Managers {
-			t.Fatalf("from %s m leads to view %c", v.Name(), d.m.front)
+		if d.m.tabs.front != leaf.Managers {
+			t.Fatalf("from %s m leads to view %c", v.Name(), d.m.tabs.front)
 		}
 	}
 	d.wants("To fit in", "the fastest is ours", "budget", "step time over memory")

@@ -1,0 +1,166 @@
+package tui
+
+import (
+	"slices"
+
+	"github.com/gmemtop/gmemtop/tui/allocations"
+	"github.com/gmemtop/gmemtop/tui/canvas"
+	"github.com/gmemtop/gmemtop/tui/diff"
+	"github.com/gmemtop/gmemtop/tui/iterations"
+	"github.com/gmemtop/gmemtop/tui/leaf"
+	"github.com/gmemtop/gmemtop/tui/live"
+	"github.com/gmemtop/gmemtop/tui/machine"
+	"github.com/gmemtop/gmemtop/tui/managers"
+	"github.com/gmemtop/gmemtop/tui/oom"
+	"github.com/gmemtop/gmemtop/tui/overview"
+	"github.com/gmemtop/gmemtop/tui/peak"
+	"github.com/gmemtop/gmemtop/tui/ranks"
+	"github.com/gmemtop/gmemtop/tui/segments"
+	"github.com/gmemtop/gmemtop/tui/timelineview"
+	"github.com/gmemtop/gmemtop/tui/tracepage"
+)
+
+// tabs are the views and which of them is in front.
+type tabs struct {
+	views []leaf.View
+	front leaf.ID
+}
+
+// newTabs makes the views in the order of the tab bar.
+func newTabs(p managers.Planner) tabs {
+	return tabs{front: leaf.Overview, views: []leaf.View{
+		overview.New(), timelineview.New(), peak.New(), segments.New(), iterations.New(), allocations.New(), ranks.New(), oom.New(),
+		diff.New(), tracepage.New(), managers.New(p),
+	}}
+}
+
+// lead puts the views of the machine and of the job first, in place of those that were there; nil is none.
+func (t *tabs) lead(all *machine.View, job *live.View) {
+	t.views = slices.DeleteFunc(t.views, func(v leaf.View) bool { return v.ID() == leaf.Live || v.ID() == leaf.Machine })
+	if job != nil {
+		t.views = slices.Insert(t.views, 0, leaf.View(job))
+	}
+	if all != nil {
+		t.views = slices.Insert(t.views, 0, leaf.View(all))
+	}
+}
+
+// of returns a view by its ID, nil where there is none.
+func (t *tabs) of(id leaf.ID) leaf.View {
+	for _, v := range t.views {
+		if v.ID() == id {
+			return v
+		}
+	}
+	return nil
+}
+
+// view returns the view in front.
+func (t *tabs) view() leaf.View { return t.of(t.front) }
+
+// show brings a view to the front and reports whether there is one of that ID.
+func (t *tabs) show(id leaf.ID) bool {
+	if t.of(id) == nil {
+		return false
+	}
+	t.front = id
+	return true
+}
+
+// shortNames are the views' names where the line is too short for the whole ones.
+var shortNames = map[leaf.ID]string{
+	leaf.Overview: "Over", leaf.Timeline: "Time", leaf.Segments: "Segs", leaf.Iterations: "Iters", leaf.Allocations: "Allocs",
+	leaf.Managers: "Mgrs",
+}
+
+// wideTabs is the width from which on the tabs stand apart by two blanks.
+const wideTabs = 132
+
+// tightNames are those that all fit beside each other in 80 cells.
+var tightNames = map[leaf.ID]string{
+	leaf.Overview: "Over", leaf.Timeline: "Time", leaf.Segments: "Segs", leaf.Iterations: "Iter", leaf.Allocations: "Alloc", leaf.Ranks: "Rank",
+	leaf.Managers: "Mgrs",
+}
+
+// tabNames returns the names that the tabs bear in w cells: whole ones, short ones but for the view in front, short ones, those for views that have
+// something to show, or none but that of the view in front.
+func (t *tabs) names(s *leaf.State, w int) func(v leaf.View) string {
+	whole := func(v leaf.View) string { return v.Name() }
+	short := func(v leaf.View) string {
+		if n, ok := shortNames[v.ID()]; ok && v.ID() != t.front {
+			return n
+		}
+		return v.Name()
+	}
+	tight := func(v leaf.View) string {
+		if n, ok := tightNames[v.ID()]; ok {
+			return n
+		}
+		return v.Name()
+	}
+	open := func(v leaf.View) string { // the views with something to show are told apart by name
+		if ok, _ := v.Available(s); ok || v.ID() == t.front {
+			return tight(v)
+		}
+		return ""
+	}
+	for _, name := range []func(leaf.View) string{whole, short, tight, open} {
+		need := 1
+		for _, v := range t.views {
+			text := name(v)
+			need += canvas.Width(text) + 4
+			if text == "" {
+				need--
+			}
+			if w < wideTabs {
+				need--
+			}
+		}
+		if need <= w {
+			return name
+		}
+	}
+	return func(v leaf.View) string {
+		if v.ID() == t.front {
+			return v.Name()
+		}
+		return ""
+	}
+}
+
+// draw draws the tabs into the top line from x on, and returns where they end.
+func (t *tabs) draw(s *leaf.State, c *canvas.Canvas, x int) int {
+	name := t.names(s, c.Width()-x)
+	for _, v := range t.views {
+		x += t.drawTab(s, c, x, v, name(v))
+	}
+	return x
+}
+
+// drawTab draws one view's tab and returns its width.
+func (t *tabs) drawTab(s *leaf.State, c *canvas.Canvas, x int, v leaf.View, name string) int {
+	th := s.Theme
+	number, text := th.Dim, th.Text
+	if ok, _ := v.Available(s); !ok {
+		number, text = th.Faint, th.Faint
+	}
+	if job, ok := v.(*live.View); ok && job.Grave() {
+		number, text = th.Warn, th.Warn
+	}
+	id := string(rune(v.ID()))
+	n := 0
+	if v.ID() == t.front {
+		n = c.Text(x, 0, th.OnSelected(th.Strong), " "+id+" "+name+" ")
+	} else {
+		n = 1 + c.Text(x+1, 0, number, id)
+		if name != "" {
+			n += c.Text(x+n, 0, text, " "+name)
+		}
+		n++
+		if c.Width() < wideTabs {
+			n--
+		}
+	}
+	c.Zone(canvas.Rect{X: x, W: n, H: 1}, runMsg{"view " + id})
+	return n
+}
