@@ -47,7 +47,7 @@ func (m *Model) onLoaded(msg loadedMsg) tea.Cmd {
 	if msg.loaded.End > msg.loaded.First {
 		cmd = tea.Batch(cmd, m.moved(m.cursor.openStretch(msg.loaded.First, msg.loaded.End)))
 	}
-	m.layout = layoutFor(m.width, m.height, painter{m}.bannerText() != "")
+	m.layout = layoutFor(m.width, m.height, m.banner() != "")
 	if msg.loaded.Notice != "" {
 		cmd = tea.Batch(cmd, m.toast.sayNotice(msg.loaded.Notice))
 	}
@@ -94,13 +94,13 @@ func analyse(d *timeline.Device, u timeline.Units) tea.Cmd {
 }
 
 // copyText puts text into the clipboard of the user's own machine, through the terminal (OSC 52).
-func (m sharer) copyText(text, what string) tea.Cmd {
+func (m *Model) copyText(text, what string) tea.Cmd {
 	m.yank = text
 	return tea.Batch(tea.SetClipboard(text), m.toast.say("copied "+what, false))
 }
 
-// copy copies what the view says, else the selected block, else the sentence under the cursor.
-func (m sharer) copy() tea.Cmd {
+// copySelected copies what the view says, else the selected block, else the sentence under the cursor.
+func (m *Model) copySelected() tea.Cmd {
 	s := &m.state
 	if c, ok := m.tabs.view().(leaf.Copier); ok {
 		if text, what := c.Copy(s); text != "" {
@@ -128,13 +128,8 @@ func blockText(d *timeline.Device, a timeline.AllocID, u timeline.Units) string 
 	return b.String()
 }
 
-// source returns the source line that o would open.
-func (m sharer) source() (file string, line int) {
-	s := &m.state
-	v := m.tabs.view()
-	if v == nil || s.Device == nil {
-		return "", 0
-	}
+// sourceOf returns the source line that o opens in a view; file is "" for none.
+func sourceOf(v leaf.View, s *leaf.State) (file string, line int) {
 	if src, ok := v.(leaf.Sourcer); ok {
 		if file, line := src.Source(s); file != "" {
 			return file, line
@@ -146,21 +141,8 @@ func (m sharer) source() (file string, line int) {
 	return leaf.UserFrame(s.Device, s.Device.Origin(s.Selected))
 }
 
-func (m sharer) hasSource() bool {
-	if !m.ready() {
-		return false
-	}
-	file, _ := m.source()
-	return file != ""
-}
-
-func (m sharer) follow() tea.Cmd {
-	file, line := m.source()
-	return m.followTo(file, line)
-}
-
-// followTo opens a source line in the user's editor, which takes the terminal over until it is left.
-func (m sharer) followTo(file string, line int) tea.Cmd {
+// openSource opens a source line in the user's editor, which takes the terminal over until it is left.
+func (m *Model) openSource(file string, line int) tea.Cmd {
 	if _, err := os.Stat(file); err != nil {
 		return tea.Batch(m.copyText(fmt.Sprintf("%s:%d", file, line), "the place"),
 			m.toast.say(fmt.Sprintf("%s is not on this machine; its place was copied", leaf.Base(file)), true))

@@ -11,26 +11,22 @@ import (
 	"github.com/gmemtop/gmemtop/tui/theme"
 )
 
-// chooser is the Model as what opens lists: help, palette, devices, files, themes.
-type chooser struct{ *Model }
-
 // help lists every key that does something now, those of the view in front first, then what else there is.
-func (m chooser) help() tea.Cmd {
+func (m *Model) help() *dialog.List {
 	entries := m.viewEntries()
 	for i := range m.actions {
-		entries = append(entries, m.actionEntry(&m.actions[i]))
+		entries = append(entries, m.actions[i].entry())
 	}
 	l := dialog.NewList("Keys", "type to search; enter does it", entries)
 	l.Footer = "mouse: click moves and selects, wheel zooms, drag pans; M gives the mouse to the terminal"
-	m.dialogs.Open(l)
-	return nil
+	return l
 }
 
 // viewEntries are the bindings of the view in front.
-func (m chooser) viewEntries() []dialog.Entry {
+func (m *Model) viewEntries() []dialog.Entry {
 	var entries []dialog.Entry
 	v := m.tabs.view()
-	for _, b := range keyboard(m).bindings() {
+	for _, b := range m.bindings() {
 		if keys := b.Keys(); b.Enabled() && len(keys) > 0 {
 			entries = append(entries, dialog.Entry{
 				Group: v.Name(), Title: b.Help().Desc, Key: b.Help().Key, Msg: leaf.KeyMsg{Key: keys[0]},
@@ -40,49 +36,49 @@ func (m chooser) viewEntries() []dialog.Entry {
 	return entries
 }
 
-func (m chooser) actionEntry(a *action) dialog.Entry {
+func (a *action) entry() dialog.Entry {
 	help := a.binding.Help()
 	return dialog.Entry{Group: a.group, Title: help.Desc, Key: help.Key, Off: !a.enabled(), Msg: runMsg{a.name}}
 }
 
 // palette lists everything that can be done by name: views, keys, devices, themes, exports.
-func (m chooser) palette() tea.Cmd {
+func (m *Model) palette() *dialog.List {
 	entries := m.viewEntries()
 	for i := range m.actions {
 		if a := &m.actions[i]; a.name != "palette" && a.enabled() {
-			entries = append(entries, m.actionEntry(a))
+			entries = append(entries, a.entry())
 		}
 	}
-	entries = append(entries, m.deviceEntries()...)
-	entries = append(entries, m.fileEntries()...)
-	entries = append(entries, m.themeEntries()...)
 	if m.ready() {
-		entries = append(entries, sharer(m).exportEntries()...)
+		entries = append(entries, deviceEntries(&m.state)...)
 	}
-	m.dialogs.Open(dialog.NewList("What next?", "type a few letters", entries))
-	return nil
+	if m.loader.idle() {
+		entries = append(entries, fileEntries(&m.state)...)
+	}
+	if m.hasColors() {
+		entries = append(entries, themeEntries()...)
+	}
+	if m.ready() {
+		entries = append(entries, m.exportEntries()...)
+	}
+	return dialog.NewList("What next?", "type a few letters", entries)
 }
 
-func (m chooser) hasDevices() bool { return m.ready() && len(m.state.Timeline.Devices) > 1 }
+func hasDevices(s *leaf.State) bool { return len(s.Timeline.Devices) > 1 }
 
-func (m chooser) deviceEntries() []dialog.Entry {
-	if !m.hasDevices() {
+func deviceEntries(s *leaf.State) []dialog.Entry {
+	if !hasDevices(s) {
 		return nil
 	}
 	var entries []dialog.Entry
-	for _, d := range m.state.Timeline.Devices {
+	for _, d := range s.Timeline.Devices {
 		entries = append(entries, dialog.Entry{
 			Group: "Devices", Title: DeviceName(d.Info),
-			Detail: "peak " + m.state.Units.Bytes(d.Totals.PeakAllocated),
+			Detail: "peak " + s.Units.Bytes(d.Totals.PeakAllocated),
 			Msg:    leaf.DeviceMsg{Device: d},
 		})
 	}
 	return entries
-}
-
-func (m chooser) pickDevice() tea.Cmd {
-	m.dialogs.Open(dialog.NewList("Devices", "type to search", m.deviceEntries()))
-	return nil
 }
 
 // DeviceName says a device as a person would: GPU 0 with its name where it is known.
@@ -98,30 +94,28 @@ func DeviceName(d traces.Device) string {
 	return name
 }
 
-func (m chooser) hasFiles() bool {
-	return m.loader.idle() && (len(m.state.Timelines) > 1 || m.state.Run != nil)
-}
+func hasFiles(s *leaf.State) bool { return len(s.Timelines) > 1 || s.Run != nil }
 
-func (m chooser) fileEntries() []dialog.Entry {
-	if !m.hasFiles() {
+func fileEntries(s *leaf.State) []dialog.Entry {
+	if !hasFiles(s) {
 		return nil
 	}
 	var entries []dialog.Entry
-	for _, t := range m.state.Timelines {
+	for _, t := range s.Timelines {
 		e := dialog.Entry{Group: "Open", Title: leaf.Base(t.Trace.Source.Path), Msg: leaf.TimelineMsg{Timeline: t}}
 		if d := t.Main(); d != nil {
-			e.Detail = "peak " + m.state.Units.Bytes(d.Totals.PeakAllocated)
+			e.Detail = "peak " + s.Units.Bytes(d.Totals.PeakAllocated)
 		}
 		entries = append(entries, e)
 	}
-	if m.state.Run == nil {
+	if s.Run == nil {
 		return entries
 	}
-	for i := range m.state.Run.Ranks {
-		r := &m.state.Run.Ranks[i]
+	for i := range s.Run.Ranks {
+		r := &s.Run.Ranks[i]
 		e := dialog.Entry{
 			Group: "Ranks", Title: fmt.Sprintf("rank %d  %s", r.Rank, leaf.Base(r.Path)), Off: r.Err != nil,
-			Detail: "peak " + m.state.Units.Bytes(r.Totals.PeakAllocated),
+			Detail: "peak " + s.Units.Bytes(r.Totals.PeakAllocated),
 			Msg:    leaf.OpenRankMsg{Path: r.Path},
 		}
 		if r.Err != nil {
@@ -132,15 +126,7 @@ func (m chooser) fileEntries() []dialog.Entry {
 	return entries
 }
 
-func (m chooser) pickFile() tea.Cmd {
-	m.dialogs.Open(dialog.NewList("Files and ranks", "type to search", m.fileEntries()))
-	return nil
-}
-
-func (m chooser) themeEntries() []dialog.Entry {
-	if !m.hasColors() {
-		return nil
-	}
+func themeEntries() []dialog.Entry {
 	var entries []dialog.Entry
 	for _, name := range theme.Names {
 		entries = append(entries, dialog.Entry{Group: "Themes", Title: "theme " + name, Msg: themeMsg{name}})
@@ -148,7 +134,7 @@ func (m chooser) themeEntries() []dialog.Entry {
 	return entries
 }
 
-func (m chooser) setTheme(name string) tea.Cmd {
+func (m *Model) setTheme(name string) tea.Cmd {
 	th, ok := theme.ByName(name)
 	if !ok {
 		return nil
@@ -157,7 +143,7 @@ func (m chooser) setTheme(name string) tea.Cmd {
 	return tea.Batch(m.changed(), m.toast.say("theme "+name, false))
 }
 
-func (m chooser) nextTheme() tea.Cmd {
+func (m *Model) nextTheme() tea.Cmd {
 	for i, name := range theme.Names {
 		if name == m.state.Theme.Name {
 			return m.setTheme(theme.Names[(i+1)%len(theme.Names)])

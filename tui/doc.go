@@ -1,9 +1,11 @@
-// Package tui shows timelines in the terminal: the one tea.Model, its key map, its dialogs, its frame.
+// Package tui shows timelines in the terminal: the one tea.Model, its components, its key map, its frame.
 //
-//   - The root (Model) owns what all views share (leaf.State): cursor, selection, window, filter, mark, device. Views change it by
-//     sending the messages of package leaf.
-//   - A message goes to the dialog on top, else to the keys that mean the same everywhere, else to the view in front, else to the keys
-//     of navigation; results of slow questions go to every view, which know their own.
+//   - A component (loader, follow, cursor, filter, toaster, tabs, dialog.Stack) is the only one that writes its state,
+//     and does not know the Model: what it wants of others it returns or posts. The Model handles posted messages one
+//     after the other; none is handled while another is.
+//   - Views read leaf.State and change it by sending the messages of package leaf.
+//   - A key goes to the dialog on top, else to the actions that mean the same everywhere, else to the view in front,
+//     else to navigation. Results of slow questions go to every view, which know their own.
 //   - Keys, help, palette and the hints of the bottom line are made from one table of actions, so none of them can lie.
 //   - Update and View do nothing that grows with the trace: slow questions are commands, their late answers are dropped.
 //

@@ -18,9 +18,6 @@ import (
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
-// sharer is the Model as what takes things away: to the clipboard, the editor, a file.
-type sharer struct{ *Model }
-
 // exportJob is one export: what writes it and where to.
 type exportJob struct {
 	name, path string
@@ -28,16 +25,16 @@ type exportJob struct {
 	write      func(ctx context.Context, w io.Writer) error
 }
 
-func (m sharer) pickExport() tea.Cmd {
+// exports lists what can be written to a file.
+func (m *Model) exports() *dialog.List {
 	l := dialog.NewList("Export", "type to search", m.exportEntries())
 	l.Footer = "files are written to the current folder"
-	m.dialogs.Open(l)
-	return nil
+	return l
 }
 
 // exportEntries offers the screen as text, plain and coloured, and the formats that cmd handed in.
-func (m sharer) exportEntries() []dialog.Entry {
-	base := m.exportBase()
+func (m *Model) exportEntries() []dialog.Entry {
+	base := exportBase(m.state.Timeline)
 	job := func(name, ext string, write func(ctx context.Context, w io.Writer) error) dialog.Entry {
 		path := base + ext
 		return dialog.Entry{
@@ -45,10 +42,11 @@ func (m sharer) exportEntries() []dialog.Entry {
 		}
 	}
 	screen := fmt.Sprintf(".%s", strings.ToLower(strings.ReplaceAll(m.tabs.view().Name(), " ", "-")))
+	coloured := m.bare(m.canvas.String)
 	entries := []dialog.Entry{
-		job("this screen as text", screen+".txt", m.writeScreen(false)),
-		job("this screen with its colours", screen+".ans", m.writeScreen(true)),
-		job("this screen as a picture", screen+".svg", m.writePicture()),
+		job("this screen as text", screen+".txt", write(ansi.Strip(coloured)+"\n")),
+		job("this screen with its colours", screen+".ans", write(coloured+"\n")),
+		job("this screen as a picture", screen+".svg", write(m.picture())),
 	}
 	t, d := m.state.Timeline, m.state.Device
 	for _, x := range m.opts.Exporters {
@@ -58,9 +56,9 @@ func (m sharer) exportEntries() []dialog.Entry {
 }
 
 // exportBase is the source's name without its extensions: exports lie beside each other in the current folder.
-func (m sharer) exportBase() string {
+func exportBase(t *timeline.Timeline) string {
 	name := "gmemtop"
-	if t := m.state.Timeline; t != nil && t.Trace.Source.Path != "" && t.Trace.Source.Path != "-" {
+	if t != nil && t.Trace.Source.Path != "" && t.Trace.Source.Path != "-" {
 		name = leaf.Base(t.Trace.Source.Path)
 		if i := strings.IndexByte(name, '.'); i > 0 {
 			name = name[:i]
@@ -69,26 +67,17 @@ func (m sharer) exportBase() string {
 	return name
 }
 
-// writeScreen returns a writer of the view as text.
-func (m sharer) writeScreen(colours bool) func(context.Context, io.Writer) error {
-	text := m.bare(m.canvas.String)
-	if !colours {
-		text = ansi.Strip(text)
-	}
-	return write(text + "\n")
-}
-
-// writePicture returns a writer of the view as SVG.
-func (m sharer) writePicture() func(context.Context, io.Writer) error {
+// picture is the view as SVG.
+func (m *Model) picture() string {
 	fore, back := m.state.Theme.Ground()
-	return write(m.bare(func() string { return m.canvas.SVG(fore, back) }))
+	return m.bare(func() string { return m.canvas.SVG(fore, back) })
 }
 
 // bare takes the view as it is drawn without a dialog over it. The frame is drawn when the export starts.
-func (m sharer) bare(take func() string) string {
+func (m *Model) bare(take func() string) string {
 	dialogs := m.dialogs
 	m.dialogs = dialog.Stack{}
-	painter(m).draw()
+	m.draw()
 	text := take()
 	m.dialogs = dialogs
 	return text
@@ -126,7 +115,7 @@ func export(job exportJob) tea.Cmd {
 	}
 }
 
-func (m sharer) onExported(msg exportedMsg) tea.Cmd {
+func (m *Model) onExported(msg exportedMsg) tea.Cmd {
 	if msg.err != nil {
 		return m.toast.say("export "+msg.path+": "+msg.err.Error(), true)
 	}
@@ -134,26 +123,24 @@ func (m sharer) onExported(msg exportedMsg) tea.Cmd {
 }
 
 // askPath asks where to write what a view saves.
-func (m sharer) askPath(msg leaf.SaveMsg) tea.Cmd {
-	m.dialogs.Open(dialog.Ask(leaf.AskMsg{
-		Title: "write " + msg.What + " to", Text: m.exportBase() + msg.Suffix,
+func askPath(base string, msg leaf.SaveMsg) *dialog.Question {
+	return dialog.Ask(leaf.AskMsg{
+		Title: "write " + msg.What + " to", Text: base + msg.Suffix,
 		Answer: func(path string) (tea.Msg, error) {
 			if path == "" || strings.HasSuffix(path, "/") {
 				return nil, errors.New("this names no file")
 			}
 			return saveMsg{exportJob{name: msg.What, path: path, write: msg.Write}}, nil
 		},
-	}))
-	return nil
+	})
 }
 
 // confirmOverwrite asks before a file is replaced.
-func (m sharer) confirmOverwrite(job exportJob) tea.Cmd {
+func confirmOverwrite(job exportJob) *dialog.List {
 	again := job
 	again.overwrite = true
-	m.dialogs.Open(dialog.NewList(job.path+" exists", "enter chooses", []dialog.Entry{
+	return dialog.NewList(job.path+" exists", "enter chooses", []dialog.Entry{
 		{Title: "keep it"},
 		{Title: "replace it", Msg: saveMsg{again}},
-	}))
-	return nil
+	})
 }

@@ -12,40 +12,39 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/leaf"
+	"github.com/gmemtop/gmemtop/tui/theme"
 )
-
-// painter is the Model as what draws the frame: it reads and writes nothing but the canvas.
-type painter struct{ *Model }
 
 // View implements tea.Model.
 func (m *Model) View() tea.View {
 	defer m.logPanic()
-	painter{m}.draw()
+	m.draw()
 	v := tea.NewView(m.canvas.String())
 	v.AltScreen = true
-	v.WindowTitle = painter{m}.title()
+	v.WindowTitle = title(&m.follow, m.state.Timeline)
 	if m.mouse {
 		v.MouseMode = tea.MouseModeCellMotion
 	}
 	return v
 }
 
-func (m painter) title() string {
-	if m.follow.live != nil {
-		return strings.TrimSpace("gmemtop " + m.follow.live.Look().Title)
+// title is the terminal's title.
+func title(f *follow, t *timeline.Timeline) string {
+	if f.live != nil {
+		return strings.TrimSpace("gmemtop " + f.live.Look().Title)
 	}
-	if t := m.state.Timeline; t != nil && t.Trace.Source.Path != "" {
+	if t != nil && t.Trace.Source.Path != "" {
 		return "gmemtop " + leaf.Base(t.Trace.Source.Path)
 	}
 	return "gmemtop"
 }
 
 // draw draws the whole frame into the canvas.
-func (m painter) draw() {
+func (m *Model) draw() {
 	c := m.canvas
 	c.Clear()
 	if m.layout.tooSmall {
-		m.drawTooSmall(c)
+		drawTooSmall(m.state.Theme, c)
 		return
 	}
 	switch {
@@ -54,7 +53,7 @@ func (m painter) draw() {
 		m.toast.draw(m.state.Theme, c.Sub(m.layout.status))
 	default:
 		m.drawTabs(c.Sub(m.layout.tabs), c.Sub(m.layout.source))
-		m.drawBanner(c.Sub(m.layout.banner))
+		drawBanner(m.state.Theme, c.Sub(m.layout.banner), m.banner())
 		m.drawView(c.Sub(m.layout.body))
 		m.drawStatus(c.Sub(m.layout.status))
 	}
@@ -62,16 +61,15 @@ func (m painter) draw() {
 	m.drawHints(c.Sub(m.layout.hints))
 }
 
-func (m painter) drawTooSmall(c *canvas.Canvas) {
+func drawTooSmall(th *theme.Theme, c *canvas.Canvas) {
 	w, h := c.Size()
-	th := m.state.Theme
 	y := max(h/2-1, 0)
 	c.TextCenter(0, y, w, th.Strong, "gmemtop needs more room")
 	c.TextCenter(0, y+1, w, th.Dim, fmt.Sprintf("%d×%d here, %d×%d at least", w, h, minWidth, minHeight))
 }
 
 // drawView draws the view in front, or why it has nothing to show.
-func (m painter) drawView(c *canvas.Canvas) {
+func (m *Model) drawView(c *canvas.Canvas) {
 	v := m.tabs.view()
 	if v == nil {
 		return
@@ -101,7 +99,7 @@ func unavailable(name, why string) (title, sentence, command string) {
 }
 
 // drawTabs draws the top line: the name, the views, and what is open at the right, or in the row below where only that has room.
-func (m painter) drawTabs(c, below *canvas.Canvas) {
+func (m *Model) drawTabs(c, below *canvas.Canvas) {
 	th := m.state.Theme
 	w := c.Width()
 	x := 0
@@ -109,7 +107,7 @@ func (m painter) drawTabs(c, below *canvas.Canvas) {
 		x = 2 + c.Text(1, 0, th.Accent.Strong(), "gmemtop")
 	}
 	x = m.tabs.draw(&m.state, c, x)
-	parts, room := m.source(), w-x-2
+	parts, room := source(&m.follow, &m.state), w-x-2
 	switch {
 	case room >= canvas.Width(strings.Join(parts, partBy)) || below.Height() == 0 && room > 8:
 		c.TextRight(w-1, 0, th.Dim, sourceText(parts, room))
@@ -138,11 +136,10 @@ func sourceText(parts []string, w int) string {
 }
 
 // source is what is open: file, rank, device, iterations, exactness.
-func (m painter) source() []string {
-	s := &m.state
-	parts := m.follow.source()
+func source(f *follow, s *leaf.State) []string {
+	parts := f.source()
 	switch {
-	case m.follow.live != nil: // the job's name says more than its window's
+	case f.live != nil: // the job's name says more than its window's
 	case s.Timeline != nil:
 		if p := s.Timeline.Trace.Source.Path; p != "" {
 			parts = append(parts, leaf.Base(p))
@@ -178,8 +175,8 @@ func exactnessWord(e timeline.Exactness) string {
 	return [...]string{"exact", "≥ lower bound", "~ inferred"}[min(e, timeline.Inferred)]
 }
 
-// bannerText is the one line of warning over the view: what is partial or lost. It is "" where nothing is.
-func (m painter) bannerText() string {
+// banner is the one line of warning over the view: what is partial or lost. It is "" where nothing is.
+func (m *Model) banner() string {
 	if m.loader.partial != nil {
 		return "partial: " + m.loader.partial.Error()
 	}
@@ -212,21 +209,20 @@ func (m painter) bannerText() string {
 	return text
 }
 
-func (m painter) drawBanner(c *canvas.Canvas) {
+func drawBanner(th *theme.Theme, c *canvas.Canvas, text string) {
 	if c.Height() == 0 {
 		return
 	}
-	th := m.state.Theme
 	w := c.Width()
 	x := 1 + c.Text(1, 0, th.Warn, "! ")
 	more := "0 says more"
-	c.TextMax(x, 0, w-x-canvas.Width(more)-3, th.Warn, m.bannerText())
+	c.TextMax(x, 0, w-x-canvas.Width(more)-3, th.Warn, text)
 	n := c.TextRight(w-1, 0, th.Dim, more)
 	c.Zone(canvas.Rect{X: w - 1 - n, W: n, H: 1}, runMsg{"view 0"})
 }
 
 // drawStatus says what is under the cursor, or a toast.
-func (m painter) drawStatus(c *canvas.Canvas) {
+func (m *Model) drawStatus(c *canvas.Canvas) {
 	if m.toast.draw(m.state.Theme, c) {
 		return
 	}
@@ -235,7 +231,7 @@ func (m painter) drawStatus(c *canvas.Canvas) {
 	if m.tabs.front != leaf.Live {
 		w -= m.follow.drawAlert(th, m.state.Units, c)
 	}
-	if keyboard(m).bindings() == nil {
+	if m.bindings() == nil {
 		return
 	}
 	right := ""
@@ -252,27 +248,27 @@ func (m painter) drawStatus(c *canvas.Canvas) {
 }
 
 // drawHints draws the keys that do something now: the dialog's, or the view's and then the root's most useful ones.
-func (m painter) drawHints(c *canvas.Canvas) {
+func (m *Model) drawHints(c *canvas.Canvas) {
 	th := m.state.Theme
 	w := c.Width()
 	x := 1
 	help := bind("?", "help", "?")
 	end := w - 1
 	if m.dialogs.Len() == 0 {
-		end -= m.hintWidth(help)
-		m.drawHint(c, end, help, runMsg{"help"})
+		end -= hintWidth(help)
+		drawHint(th, c, end, help, runMsg{"help"})
 	}
 	seen := map[string]bool{}
 	add := func(b key.Binding, msg any) {
 		keys := b.Keys()
-		if !b.Enabled() || len(keys) == 0 || b.Help().Key == "" || seen[keys[0]] || x+m.hintWidth(b) > end-1 {
+		if !b.Enabled() || len(keys) == 0 || b.Help().Key == "" || seen[keys[0]] || x+hintWidth(b) > end-1 {
 			return
 		}
 		seen[keys[0]] = true
 		if msg == nil {
 			msg = leaf.KeyMsg{Key: keys[0]}
 		}
-		x += m.drawHint(c, x, b, msg)
+		x += drawHint(th, c, x, b, msg)
 	}
 	if top := m.dialogs.Top(); top != nil {
 		c.Fill(c.Bounds(), ' ', th.Text)
@@ -281,13 +277,13 @@ func (m painter) drawHints(c *canvas.Canvas) {
 		}
 		return
 	}
-	own := keyboard(m).bindings()
+	own := m.bindings()
 	first := min(len(own), 5)
 	for _, b := range own[:first] {
 		add(b, nil)
 	}
 	for _, name := range hintNames {
-		if a := keyboard(m).actionNamed(name); a != nil && a.enabled() && !m.shadowed(a, own) {
+		if a := m.actions.named(name); a != nil && a.enabled() && !shadowed(m.tabs.view(), &m.state, a, own) {
 			add(shortHint(a), runMsg{name})
 		}
 	}
@@ -301,12 +297,12 @@ func (m painter) drawHints(c *canvas.Canvas) {
 
 // shadowed reports whether a root's action is not worth a hint here: the view in front uses its key for something else, or shows
 // nothing of what it changes.
-func (m painter) shadowed(a *action, own []key.Binding) bool {
+func shadowed(v leaf.View, s *leaf.State, a *action, own []key.Binding) bool {
 	timeless := false
-	if v, ok := m.tabs.view().(leaf.Timeless); ok {
-		timeless = v.Timeless()
+	if t, ok := v.(leaf.Timeless); ok {
+		timeless = t.Timeless()
 	}
-	if ok, _ := m.tabs.view().Available(&m.state); !ok {
+	if ok, _ := v.Available(s); !ok {
 		timeless = true // it says why it has nothing to show
 	}
 	if timeless && (a.group == groupMove || a.group == groupLook && a.name != "device" && a.name != "file" ||
@@ -338,12 +334,11 @@ func shortHint(a *action) key.Binding {
 	return b
 }
 
-func (m painter) hintWidth(b key.Binding) int {
+func hintWidth(b key.Binding) int {
 	return canvas.Width(b.Help().Key) + 1 + canvas.Width(b.Help().Desc) + 2
 }
 
-func (m painter) drawHint(c *canvas.Canvas, x int, b key.Binding, msg any) int {
-	th := m.state.Theme
+func drawHint(th *theme.Theme, c *canvas.Canvas, x int, b key.Binding, msg any) int {
 	n := c.Text(x, 0, th.Accent, b.Help().Key)
 	n += 1 + c.Text(x+n+1, 0, th.Dim, b.Help().Desc)
 	c.Zone(canvas.Rect{X: x, W: n, H: 1}, msg)

@@ -6,14 +6,14 @@ import (
 	"charm.land/bubbles/v2/key"
 	tea "charm.land/bubbletea/v2"
 
+	"github.com/gmemtop/gmemtop/tui/dialog"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
-// keyboard is the Model as what knows which key does what.
-type keyboard struct{ *Model }
+// keymap is the only place that knows keys of the root: help, palette and hints are made from it.
+type keymap []action
 
-// action is something that a key does. The table of actions is the only place that knows keys of the root: help, palette and
-// hints are made from it.
+// action is something that a key does.
 type action struct {
 	name    string // what messages call it by
 	group   string // under which heading help lists it
@@ -39,16 +39,22 @@ const (
 	groupApp   = "gmemtop"
 )
 
-// newActions makes the table for this model.
-func (m keyboard) newActions() []action {
+// newKeymap makes the table for a model.
+func newKeymap(m *Model) keymap {
 	ready := m.ready
 	when := func(can func() bool) func() bool { return func() bool { return m.ready() && can() } }
 	walk := func(do func() string) func() tea.Cmd { return func() tea.Cmd { return m.moved(do()) } }
-	at, choose, share := &m.cursor, chooser(m), sharer(m)
+	at := &m.cursor
+	open := func(d func() dialog.Dialog) func() tea.Cmd {
+		return func() tea.Cmd {
+			m.dialogs.Open(d())
+			return nil
+		}
+	}
 	hasEvents, hasIterations := when(at.hasEvents), when(at.hasIterations)
 	hasMark := when(func() bool { return at.HasMark })
 	hasFilter := when(func() bool { return m.filter.QueryText != "" })
-	table := []action{
+	table := keymap{
 		{
 			name: "left", group: groupMove, binding: bind("←", "one column back", "left", "h"),
 			can: hasEvents, do: walk(func() string { return at.move(-1, m.columns()) }),
@@ -130,19 +136,20 @@ func (m keyboard) newActions() []action {
 		},
 		{
 			name: "device", group: groupLook, binding: bind("D", "another device", "D"),
-			can: choose.hasDevices, do: choose.pickDevice,
+			can: when(func() bool { return hasDevices(&m.state) }),
+			do:  open(func() dialog.Dialog { return dialog.NewList("Devices", "type to search", deviceEntries(&m.state)) }),
 		},
 		{
 			name: "file", group: groupLook, binding: bind("w", "another file or rank", "w"),
-			can: choose.hasFiles, do: choose.pickFile,
+			can: func() bool { return m.loader.idle() && hasFiles(&m.state) },
+			do: open(func() dialog.Dialog {
+				return dialog.NewList("Files and ranks", "type to search", fileEntries(&m.state))
+			}),
 		},
 
 		{
 			name: "filter", group: groupFind, first: true, binding: bind("/", "filter blocks", "/"),
-			can: ready, do: func() tea.Cmd {
-				m.dialogs.Open(m.filter.prompt())
-				return nil
-			},
+			can: ready, do: open(func() dialog.Dialog { return m.filter.prompt() }),
 		},
 		{
 			name: "next match", group: groupFind, binding: bind("n", "next block of the filter", "n"),
@@ -157,12 +164,16 @@ func (m keyboard) newActions() []action {
 			can: m.canBack, do: m.back,
 		},
 
-		{name: "copy", group: groupShare, binding: bind("y", "copy what is selected", "y"), can: ready, do: share.copy},
+		{name: "copy", group: groupShare, binding: bind("y", "copy what is selected", "y"), can: ready, do: m.copySelected},
 		{
 			name: "follow", group: groupShare, binding: bind("o", "open the source line in your editor", "o"),
-			can: share.hasSource, do: share.follow,
+			can: when(func() bool {
+				file, _ := sourceOf(m.tabs.view(), &m.state)
+				return file != ""
+			}),
+			do: func() tea.Cmd { return m.openSource(sourceOf(m.tabs.view(), &m.state)) },
 		},
-		{name: "export", group: groupShare, binding: bind("e", "export", "e"), can: m.ready, do: share.pickExport},
+		{name: "export", group: groupShare, binding: bind("e", "export", "e"), can: m.ready, do: open(func() dialog.Dialog { return m.exports() })},
 	}
 	if m.follow.live != nil {
 		table = append(table, action{
@@ -189,12 +200,12 @@ func (m keyboard) newActions() []action {
 		})
 	}
 	return append(table,
-		action{name: "help", group: groupApp, first: true, binding: bind("?", "help", "?", "f1"), do: choose.help},
+		action{name: "help", group: groupApp, first: true, binding: bind("?", "help", "?", "f1"), do: open(func() dialog.Dialog { return m.help() })},
 		action{
 			name: "palette", group: groupApp, first: true, binding: bind(":", "command palette", ":", "ctrl+p"),
-			do: choose.palette,
+			do: open(func() dialog.Dialog { return m.palette() }),
 		},
-		action{name: "theme", group: groupApp, binding: bind("t", "next theme", "t"), can: m.hasColors, do: choose.nextTheme},
+		action{name: "theme", group: groupApp, binding: bind("t", "next theme", "t"), can: m.hasColors, do: m.nextTheme},
 		action{name: "units", group: groupApp, binding: bind("u", "units: GiB, GB, bytes", "u"), do: m.nextUnits},
 		action{
 			name: "mouse", group: groupApp, binding: bind("M", "mouse on or off (off: select text)", "M"),
@@ -218,9 +229,9 @@ func (m *Model) columns() int64 { return int64(max(m.layout.body.W-12, 20)) }
 func (a *action) enabled() bool { return a.can == nil || a.can() }
 
 // actionFor returns the action that a key runs now among those of one rank, nil for none.
-func (m keyboard) actionFor(msg tea.KeyPressMsg, first bool) *action {
-	for i := range m.actions {
-		a := &m.actions[i]
+func (k keymap) actionFor(msg tea.KeyPressMsg, first bool) *action {
+	for i := range k {
+		a := &k[i]
 		if a.first == first && key.Matches(msg, a.binding) && a.enabled() {
 			return a
 		}
@@ -228,11 +239,11 @@ func (m keyboard) actionFor(msg tea.KeyPressMsg, first bool) *action {
 	return nil
 }
 
-// actionNamed returns the action of a name, nil for none.
-func (m keyboard) actionNamed(name string) *action {
-	for i := range m.actions {
-		if m.actions[i].name == name {
-			return &m.actions[i]
+// named returns the action of a name, nil for none.
+func (k keymap) named(name string) *action {
+	for i := range k {
+		if k[i].name == name {
+			return &k[i]
 		}
 	}
 	return nil
@@ -278,7 +289,7 @@ func keyPress(name string) tea.KeyPressMsg {
 }
 
 // bindings returns what the view in front binds now.
-func (m keyboard) bindings() []key.Binding {
+func (m *Model) bindings() []key.Binding {
 	v := m.tabs.view()
 	if v == nil || !m.loader.idle() {
 		return nil

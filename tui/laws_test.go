@@ -48,7 +48,7 @@ func TestEveryKeyOfTheRootDoesSomething(t *testing.T) {
 				if a.name == "view 1" {
 					d.press("2")
 				}
-				if !(keyboard{d.m}).actionNamed(a.name).enabled() {
+				if !d.m.actions.named(a.name).enabled() {
 					t.Fatalf("%s can do nothing even here", a.name)
 				}
 				before := d.footprint()
@@ -78,10 +78,10 @@ func TestEveryKeyOfAViewDoesSomething(t *testing.T) {
 				d.press(way...)
 				return d
 			}
-			if at := open(); at.m.tabs.front != v.ID() || (keyboard{at.m}).bindings() == nil {
+			if at := open(); at.m.tabs.front != v.ID() || at.m.bindings() == nil {
 				continue
 			}
-			for _, b := range (keyboard{open().m}).bindings() {
+			for _, b := range open().m.bindings() {
 				for _, k := range b.Keys() {
 					seen[k] = true
 					if works[k] || !b.Enabled() {
@@ -108,7 +108,7 @@ func TestEveryBindingIsFoundInHelp(t *testing.T) {
 		d.press(string(rune(v.ID())))
 		type shown struct{ key, desc string }
 		var want []shown
-		for _, b := range (keyboard{d.m}).bindings() {
+		for _, b := range d.m.bindings() {
 			want = append(want, shown{b.Help().Key, b.Help().Desc})
 		}
 		for _, a := range d.m.actions {

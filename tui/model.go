@@ -37,7 +37,7 @@ type Model struct {
 	inbox         []tea.Msg // messages that wait until the one in hand is done
 
 	yank    string // what was copied last, for tests of the clipboard's text
-	actions []action
+	actions keymap
 }
 
 // New returns a Model that starts with opts.
@@ -70,7 +70,7 @@ func New(opts Options) *Model {
 	m.cursor.Place, m.filter.Filter = &m.state.Place, &m.state.Filter
 	m.canvas = canvas.New(m.width, m.height, m.profile, m.ascii)
 	m.layout = layoutFor(m.width, m.height, false)
-	m.actions = keyboard{m}.newActions()
+	m.actions = newKeymap(m)
 	return m
 }
 
@@ -156,6 +156,6 @@ func (m *Model) showStep(msg stepMsg) tea.Cmd {
 		s.Timelines = []*timeline.Timeline{msg.timeline}
 	}
 	cmd := m.setTimeline(msg.timeline)
-	m.layout = layoutFor(m.width, m.height, painter{m}.bannerText() != "")
+	m.layout = layoutFor(m.width, m.height, m.banner() != "")
 	return cmd
 }

@@ -12,16 +12,13 @@ import (
 	"github.com/gmemtop/gmemtop/tui/theme"
 )
 
-// router is the Model as what sends each message where it belongs.
-type router struct{ *Model }
-
 // Update implements tea.Model.
 func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	defer m.logPanic()
 	var cmds []tea.Cmd
 	for m.post(msg); len(m.inbox) > 0; {
 		msg, m.inbox = m.inbox[0], m.inbox[1:]
-		cmds = append(cmds, router{m}.handle(msg))
+		cmds = append(cmds, m.handle(msg))
 	}
 	return m, tea.Batch(cmds...)
 }
@@ -33,7 +30,7 @@ func (m *Model) post(msg tea.Msg) {
 	}
 }
 
-func (m router) handle(msg tea.Msg) tea.Cmd {
+func (m *Model) handle(msg tea.Msg) tea.Cmd {
 	if cmd, ok := m.onTerminal(msg); ok {
 		return cmd
 	}
@@ -50,7 +47,7 @@ func (m router) handle(msg tea.Msg) tea.Cmd {
 }
 
 // onTerminal handles what the terminal says.
-func (m router) onTerminal(msg tea.Msg) (tea.Cmd, bool) {
+func (m *Model) onTerminal(msg tea.Msg) (tea.Cmd, bool) {
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
 		return m.resize(msg.Width, msg.Height), true
@@ -99,7 +96,7 @@ func profileOf(p colorprofile.Profile) canvas.Profile {
 }
 
 // onOwn handles the results of the root's own commands.
-func (m router) onOwn(msg tea.Msg) (tea.Cmd, bool) {
+func (m *Model) onOwn(msg tea.Msg) (tea.Cmd, bool) {
 	switch msg := msg.(type) {
 	case tickMsg:
 		return m.loader.onTick(msg), true
@@ -110,7 +107,7 @@ func (m router) onOwn(msg tea.Msg) (tea.Cmd, bool) {
 			return nil, true
 		}
 		if msg.fault != nil {
-			return m.toast.say("internal error, written to "+writeCrash(m.Model, msg.fault, msg.stack), true), true
+			return m.toast.say("internal error, written to "+writeCrash(m, msg.fault, msg.stack), true), true
 		}
 		m.state.Analysed, m.state.Headline, m.cursor.analysed = true, msg.headline, true
 		return m.changed(), true
@@ -126,13 +123,14 @@ func (m router) onOwn(msg tea.Msg) (tea.Cmd, bool) {
 		}
 		return tea.ClearScreen, true
 	case exportedMsg:
-		return sharer(m).onExported(msg), true
+		return m.onExported(msg), true
 	case existsMsg:
-		return sharer(m).confirmOverwrite(msg.job), true
+		m.dialogs.Open(confirmOverwrite(msg.job))
+		return nil, true
 	case saveMsg:
 		return export(msg.job), true
 	case runMsg:
-		if a := keyboard(m).actionNamed(msg.action); a != nil && a.enabled() {
+		if a := m.actions.named(msg.action); a != nil && a.enabled() {
 			return a.do(), true
 		}
 		return nil, true
@@ -140,10 +138,10 @@ func (m router) onOwn(msg tea.Msg) (tea.Cmd, bool) {
 		return m.showStep(msg), true
 	case jobMsg:
 		m.tabs.lead(m.follow.machine, m.follow.live)
-		m.actions = keyboard(m).newActions()
+		m.actions = newKeymap(m)
 		return nil, true
 	case themeMsg:
-		return chooser(m).setTheme(msg.name), true
+		return m.setTheme(msg.name), true
 	case dialog.RowMsg, dialog.CloseMsg:
 		m.post(m.dialogs.Update(msg))
 		return nil, true
@@ -152,7 +150,7 @@ func (m router) onOwn(msg tea.Msg) (tea.Cmd, bool) {
 }
 
 // onLeaf applies what a view asked for, for all views.
-func (m router) onLeaf(msg tea.Msg) (tea.Cmd, bool) {
+func (m *Model) onLeaf(msg tea.Msg) (tea.Cmd, bool) {
 	switch msg := msg.(type) {
 	case leaf.CursorMsg:
 		m.follow.hold(m.tabs.front)
@@ -180,9 +178,9 @@ func (m router) onLeaf(msg tea.Msg) (tea.Cmd, bool) {
 	case leaf.ToastMsg:
 		return m.toast.say(msg.Text, msg.Error), true
 	case leaf.CopyMsg:
-		return sharer(m).copyText(msg.Text, msg.What), true
+		return m.copyText(msg.Text, msg.What), true
 	case leaf.FollowMsg:
-		return sharer(m).followTo(msg.File, msg.Line), true
+		return m.openSource(msg.File, msg.Line), true
 	case leaf.PickMsg:
 		m.dialogs.Open(dialog.Pick(msg))
 		return nil, true
@@ -190,7 +188,8 @@ func (m router) onLeaf(msg tea.Msg) (tea.Cmd, bool) {
 		m.dialogs.Open(dialog.Ask(msg))
 		return nil, true
 	case leaf.SaveMsg:
-		return sharer(m).askPath(msg), true
+		m.dialogs.Open(askPath(exportBase(m.state.Timeline), msg))
+		return nil, true
 	case leaf.ChangedMsg: // what the views show is another
 	case leaf.KeyMsg:
 		return m.onKey(keyPress(msg.Key)), true
@@ -201,10 +200,10 @@ func (m router) onLeaf(msg tea.Msg) (tea.Cmd, bool) {
 }
 
 // broadcast gives the result of a slow question to every view; each knows its own.
-func (m router) broadcast(msg tea.Msg) tea.Cmd {
+func (m *Model) broadcast(msg tea.Msg) tea.Cmd {
 	if p, ok := msg.(leaf.Panicked); ok {
 		if value, stack := p.Panic(); value != nil {
-			m.toast.say("internal error, written to "+writeCrash(m.Model, value, stack), true)
+			m.toast.say("internal error, written to "+writeCrash(m, value, stack), true)
 		}
 	}
 	if m.state.Timeline == nil && m.state.Run == nil {
@@ -229,12 +228,12 @@ func (m router) broadcast(msg tea.Msg) tea.Cmd {
 func (m *Model) resize(w, h int) tea.Cmd {
 	m.width, m.height = w, h
 	m.canvas.Resize(w, h)
-	m.layout = layoutFor(w, h, painter{m}.bannerText() != "")
+	m.layout = layoutFor(w, h, m.banner() != "")
 	return m.changed()
 }
 
 // onKey sends a key to the dialog on top, else to what means the same everywhere, else to the view, else to navigation.
-func (m router) onKey(msg tea.KeyPressMsg) tea.Cmd {
+func (m *Model) onKey(msg tea.KeyPressMsg) tea.Cmd {
 	if msg.String() == "ctrl+c" {
 		return m.quit()
 	}
@@ -242,17 +241,17 @@ func (m router) onKey(msg tea.KeyPressMsg) tea.Cmd {
 		m.post(m.dialogs.Update(msg))
 		return nil
 	}
-	if a := keyboard(m).actionFor(msg, true); a != nil {
+	if a := m.actions.actionFor(msg, true); a != nil {
 		return a.do()
 	}
 	v := m.tabs.view()
-	own := keyboard(m).bindings()
+	own := m.bindings()
 	for _, b := range own {
 		if key.Matches(msg, b) {
 			return v.Update(&m.state, msg)
 		}
 	}
-	if a := keyboard(m).actionFor(msg, false); a != nil {
+	if a := m.actions.actionFor(msg, false); a != nil {
 		if a.group == groupMove || a.group == groupLook {
 			m.follow.hold(m.tabs.front)
 		}
@@ -265,7 +264,7 @@ func (m router) onKey(msg tea.KeyPressMsg) tea.Cmd {
 }
 
 // onMouse sends the mouse to the dialog on top, else to the zone under it, else to the view.
-func (m router) onMouse(msg tea.MouseMsg) tea.Cmd {
+func (m *Model) onMouse(msg tea.MouseMsg) tea.Cmd {
 	at := msg.Mouse()
 	if click, ok := msg.(tea.MouseClickMsg); ok && click.Button == tea.MouseLeft {
 		if zone, ok := m.canvas.Hit(at.X, at.Y); ok {
@@ -281,7 +280,7 @@ func (m router) onMouse(msg tea.MouseMsg) tea.Cmd {
 		m.post(m.dialogs.Update(msg))
 		return nil
 	}
-	if keyboard(m).bindings() == nil {
+	if m.bindings() == nil {
 		return nil
 	}
 	body := m.layout.body
