@@ -54,7 +54,8 @@ func (m *Model) onLoaded(msg loadedMsg) tea.Cmd {
 	return cmd
 }
 
-// firstView is the view that answers what was opened: the one asked for, else the ranks of a run, else the overview.
+// firstView is the view that answers what was opened: the one asked for, else the ranks of a run, else the
+// overview.
 func (m *Model) firstView() leaf.ID {
 	switch {
 	case m.opts.View != 0:
@@ -119,8 +120,8 @@ func (m *Model) copySelected() tea.Cmd {
 // blockText is a block as text: its name, size, and stack, innermost frame first.
 func blockText(d *timeline.Device, a timeline.AllocID, u timeline.Units) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s  %s (%d bytes, %d requested)  %s\n", d.Name(a), u.Bytes(d.Allocs.Rounded[a]), d.Allocs.Rounded[a], d.Allocs.Size[a],
-		d.Allocs.Category[a])
+	fmt.Fprintf(&b, "%s  %s (%d bytes, %d requested)  %s\n", d.Name(a), u.Bytes(d.Allocs.Rounded[a]),
+		d.Allocs.Rounded[a], d.Allocs.Size[a], d.Allocs.Category[a])
 	funcs, files, lines := leaf.Frames(d, d.Origin(a), 1<<10)
 	for i := range funcs {
 		fmt.Fprintf(&b, "  %s  %s:%d\n", funcs[i], files[i], lines[i])

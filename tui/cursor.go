@@ -8,8 +8,8 @@ import (
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
-// cursor moves through a device's recording: the moment, the window, the mark and the selection. What a method
-// returns is what to say of the move, "" for nothing.
+// cursor moves through a device's recording: the moment, the window, the mark and the selection. What a
+// method returns is what to say of the move, "" for nothing.
 type cursor struct {
 	*leaf.Place
 	device   *timeline.Device
@@ -37,7 +37,8 @@ func (c *cursor) hasTime() bool { return c.device.Timeline().Trace.Clock.HasTime
 // hasEvents reports whether there is anything to move through.
 func (c *cursor) hasEvents() bool { return c.device != nil && c.device.Len() > 0 }
 
-// choose selects a block; what is none of the device's, such as one of a device that was left, selects nothing.
+// choose selects a block; what is none of the device's, such as one of a device that was left, selects
+// nothing.
 func (c *cursor) choose(a timeline.AllocID) {
 	if c.device == nil || a < 0 || int(a) >= c.device.Allocs.Len() {
 		a = timeline.NoAlloc
@@ -63,7 +64,8 @@ func (c *cursor) moveTo(to timeline.Moment) string {
 	return ""
 }
 
-// move moves the cursor by one of some columns, to that column's maximum, which is what the chart shows there.
+// move moves the cursor by one of some columns, to that column's maximum, which is what the chart shows
+// there.
 func (c *cursor) move(by, columns int64) string {
 	d, axis := c.device, c.Window.Axis
 	step := leaf.Span(c.Window) / columns
@@ -132,7 +134,8 @@ func (c *cursor) toIteration(by int) string {
 	return c.moveTo(list[i].First)
 }
 
-// toLocalPeak moves to the next iteration's peak, or, where there are no iterations, to the next hill of the curve.
+// toLocalPeak moves to the next iteration's peak, or, where there are no iterations, to the next hill of the
+// curve.
 func (c *cursor) toLocalPeak(by int) string {
 	peaks := c.localPeaks()
 	at := c.Cursor
@@ -148,8 +151,8 @@ func (c *cursor) toLocalPeak(by int) string {
 	return "there is no peak before this one"
 }
 
-// localPeaks returns moments in order: peaks of iterations, else the tops of hills that stand out by a twentieth of the peak,
-// looked for at the resolution of 512 columns over the whole recording.
+// localPeaks returns moments in order: peaks of iterations, else the tops of hills that stand out by a
+// twentieth of the peak, looked for at the resolution of 512 columns over the whole recording.
 func (c *cursor) localPeaks() []timeline.Moment {
 	d := c.device
 	var peaks []timeline.Moment
@@ -202,7 +205,8 @@ func (c *cursor) windowIteration() string {
 	from := leaf.Position(c.device, axis, it.First)
 	to := leaf.Position(c.device, axis, min(it.End, timeline.Moment(c.device.Len()-1)))
 	pad := (to - from) / 20
-	c.Window = leaf.Zoom(timeline.Window{Axis: axis, From: from - pad, To: to + pad + 1}, c.device.Full(axis), from, 1, 1)
+	w := timeline.Window{Axis: axis, From: from - pad, To: to + pad + 1}
+	c.Window = leaf.Zoom(w, c.device.Full(axis), from, 1, 1)
 	return c.moveTo(min(max(c.Cursor, it.First), it.End-1))
 }
 
@@ -229,7 +233,8 @@ func (c *cursor) toggleAxis() string {
 			return "this recording has no clock: x counts events"
 		}
 		last := timeline.Moment(min(max(old.To, 1), int64(d.Len())) - 1)
-		c.Window = timeline.Window{Axis: timeline.AxisTime, From: d.Time(timeline.Moment(max(old.From, 0))), To: d.Time(last) + 1}
+		from := d.Time(timeline.Moment(max(old.From, 0)))
+		c.Window = timeline.Window{Axis: timeline.AxisTime, From: from, To: d.Time(last) + 1}
 	}
 	if c.Window.To <= c.Window.From {
 		c.Window = d.Full(c.Window.Axis)

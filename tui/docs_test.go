@@ -53,8 +53,8 @@ func read(t *testing.T, data []byte, path string) *timeline.Timeline {
 	return tl
 }
 
-// network plans one step of ResNet-50 on an A100 with real managers, leaving out those that search for seconds and what they measured of their own
-// time: the same picture on every machine.
+// network plans one step of ResNet-50 on an A100 with real managers, leaving out those that search for
+// seconds and what they measured of their own time: the same picture on every machine.
 type network struct {
 	answers map[string]*replay.Comparison
 	eager   func(context.Context, *plan.Problem, *plan.Plan) (*plan.Plan, error) // nil to leave out what PyTorch can run today
@@ -62,7 +62,8 @@ type network struct {
 
 var pictured = []string{"caching", "smartpool", "vdnn-all", "autoswap", "dtr", "capuchin", "delta", "home", "joint"}
 
-// recorded is two steps of examples/gpt2.py on a CPU, op by op: --batch 8 --sequence 96 --layers 4 --width 128 --heads 4 --vocabulary 500.
+// recorded is two steps of examples/gpt2.py on a CPU, op by op: --batch 8 --sequence 96 --layers 4 --width
+// 128 --heads 4 --vocabulary 500.
 func recorded(t *testing.T) *timeline.Timeline {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("testdata", "gpt2-steps.gmt"))
@@ -72,8 +73,9 @@ func recorded(t *testing.T) *timeline.Timeline {
 	return read(t, data, "gpt2.py")
 }
 
-// toggled plans a recorded training for the machine that ran it, and says of a plan in it what that training said when it ran: the figures of the live line are
-// those that gmemtop run showed on the machine of the recording, a busy one of 2 cores.
+// toggled plans a recorded training for the machine that ran it, and says of a plan in it what that training
+// said when it ran: the figures of the live line are those that gmemtop run showed on the machine of the
+// recording, a busy one of 2 cores.
 type toggled struct{ network }
 
 func (*toggled) Problem(ctx context.Context, d *timeline.Device, hw plan.Hardware) (*plan.Problem, int64, error) {

@@ -27,8 +27,8 @@ var update = flag.Bool("update", false, "write the golden files anew")
 type driver struct {
 	t testing.TB
 	m *Model
-	// quit says that the model asked to leave; ran are the commands' messages that bubbletea handles itself, by their type's
-	// name.
+	// quit says that the model asked to leave; ran are the commands' messages that bubbletea handles itself,
+	// by their type's name.
 	quit bool
 	ran  map[string]int
 }

@@ -50,12 +50,15 @@ func (m *Model) exportEntries() []dialog.Entry {
 	}
 	t, d := m.state.Timeline, m.state.Device
 	for _, x := range m.opts.Exporters {
-		entries = append(entries, job(x.Name, x.Extension, func(ctx context.Context, w io.Writer) error { return x.Write(ctx, w, t, d) }))
+		entries = append(entries, job(x.Name, x.Extension, func(ctx context.Context, w io.Writer) error {
+			return x.Write(ctx, w, t, d)
+		}))
 	}
 	return entries
 }
 
-// exportBase is the source's name without its extensions: exports lie beside each other in the current folder.
+// exportBase is the source's name without its extensions: exports lie beside each other in the current
+// folder.
 func exportBase(t *timeline.Timeline) string {
 	name := "gmemtop"
 	if t != nil && t.Trace.Source.Path != "" && t.Trace.Source.Path != "-" {
@@ -90,7 +93,8 @@ func write(text string) func(context.Context, io.Writer) error {
 	}
 }
 
-// export writes a job to a file beside its place first, so that an export that fails leaves nothing half written.
+// export writes a job to a file beside its place first, so that an export that fails leaves nothing half
+// written.
 func export(job exportJob) tea.Cmd {
 	return func() tea.Msg {
 		if _, err := os.Lstat(job.path); err == nil && !job.overwrite {

@@ -121,8 +121,8 @@ func (f *filter) prompt() *dialog.Filter {
 	})
 }
 
-// parseQuery reads a filter; beside timeline's terms it knows site:N and stack:N, which views make when a call site or one of its
-// stacks is opened: N is a stack, -1 for what has none.
+// parseQuery reads a filter; beside timeline's terms it knows site:N and stack:N, which views make when a
+// call site or one of its stacks is opened: N is a stack, -1 for what has none.
 func parseQuery(text string) (timeline.Query, error) {
 	var rest []string
 	var of timeline.Query
@@ -145,7 +145,8 @@ func parseQuery(text string) (timeline.Query, error) {
 
 // filterTerms are what a filter can say, most useful first: as many as have room are shown.
 var filterTerms = []string{
-	"a word of stack, module or category", "size>1MiB", "life<5ms", "live", "cat:activation", "0x7f3a00001200, what holds an address", "leaked", "sort:-size",
+	"a word of stack, module or category", "size>1MiB", "life<5ms", "live", "cat:activation",
+	"0x7f3a00001200, what holds an address", "leaked", "sort:-size",
 }
 
 // filterHelp returns the terms that fit into w cells.

@@ -89,7 +89,8 @@ func (m *maker) build(tb testing.TB) *timeline.Timeline {
 	return t
 }
 
-// training is three marked iterations of four layers. With extra bytes, the second iteration's first layer holds that much more.
+// training is three marked iterations of four layers. With extra bytes, the second iteration's first layer
+// holds that much more.
 func training(tb testing.TB, path string, extra int64) *timeline.Timeline {
 	m := newMaker()
 	m.b.T.Source.Path = path

@@ -14,8 +14,9 @@ import (
 	"github.com/gmemtop/gmemtop/tui/theme"
 )
 
-// follow watches a running job, or the machine from which one is chosen: it brings the newest captured step to the
-// front of all views until the user looks closer at one, as a pager that follows a log stops when one scrolls.
+// follow watches a running job, or the machine from which one is chosen: it brings the newest captured step
+// to the front of all views until the user looks closer at one, as a pager that follows a log stops when one
+// scrolls.
 type follow struct {
 	post     func(tea.Msg) // says something to the others
 	machines machine.Feed  // nil where the machine is not looked at
@@ -270,8 +271,8 @@ func (f *follow) pickRank(u timeline.Units) {
 	})
 }
 
-// drawAlert writes at the right end of the status line what went wrong with the job, and returns the cells that it
-// took. It stands there until the job's view was looked at.
+// drawAlert writes at the right end of the status line what went wrong with the job, and returns the cells
+// that it took. It stands there until the job's view was looked at.
 func (f *follow) drawAlert(th *theme.Theme, u timeline.Units, c *canvas.Canvas) int {
 	if f.live == nil {
 		return 0
@@ -293,7 +294,8 @@ func (f *follow) drawAlert(th *theme.Theme, u timeline.Units, c *canvas.Canvas) 
 	return n + 2
 }
 
-// nothingOpen says why no recording is open, and what opens one; it is otherwise where nothing is known of that.
+// nothingOpen says why no recording is open, and what opens one; it is otherwise where nothing is known of
+// that.
 func (f *follow) nothingOpen(otherwise string) string {
 	switch {
 	case f.live != nil && f.live.Look().State == live.Ended:

@@ -259,7 +259,8 @@ func TestScreensOfAnAlert(t *testing.T) {
 	}
 }
 
-// ofRank makes the look one about a rank of two, with the step captured whole that is given, or none for a negative one.
+// ofRank makes the look one about a rank of two, with the step captured whole that is given, or none for a
+// negative one.
 func ofRank(t *testing.T, rank int, step int64) func(l *live.Look) {
 	one := captured(t, max(step, 0))
 	return func(l *live.Look) {

@@ -86,7 +86,8 @@ func (m *Model) drawView(c *canvas.Canvas) {
 	leaf.Empty(&m.state, c, title, why, command)
 }
 
-// unavailable splits a view's reason into its sentence and the command in backquotes that would make it, if there is one.
+// unavailable splits a view's reason into its sentence and the command in backquotes that would make it, if
+// there is one.
 func unavailable(name, why string) (title, sentence, command string) {
 	if i := strings.IndexByte(why, '`'); i >= 0 {
 		if j := strings.IndexByte(why[i+1:], '`'); j >= 0 {
@@ -98,7 +99,8 @@ func unavailable(name, why string) (title, sentence, command string) {
 	return name + " has nothing to show", why, ""
 }
 
-// drawTabs draws the top line: the name, the views, and what is open at the right, or in the row below where only that has room.
+// drawTabs draws the top line: the name, the views, and what is open at the right, or in the row below where
+// only that has room.
 func (m *Model) drawTabs(c, below *canvas.Canvas) {
 	th := m.state.Theme
 	w := c.Width()
@@ -119,8 +121,8 @@ func (m *Model) drawTabs(c, below *canvas.Canvas) {
 // partBy stands between the parts of what is open.
 const partBy = " · "
 
-// sourceText joins the parts of what is open in w cells: the first, a name, loses its middle for the others as long as twelve cells of it are left, then the
-// others go, the last one first.
+// sourceText joins the parts of what is open in w cells: the first, a name, loses its middle for the others
+// as long as twelve cells of it are left, then the others go, the last one first.
 func sourceText(parts []string, w int) string {
 	const least = 12
 	for ; len(parts) > 0; parts = parts[:len(parts)-1] {
@@ -162,7 +164,8 @@ func source(f *follow, s *leaf.State) []string {
 	return parts
 }
 
-// middleCut cuts the middle out of a file's name: its end tells it from its neighbours as often as its beginning.
+// middleCut cuts the middle out of a file's name: its end tells it from its neighbours as often as its
+// beginning.
 func middleCut(name string, w int) string {
 	if canvas.Width(name) <= w {
 		return name
@@ -247,7 +250,8 @@ func (m *Model) drawStatus(c *canvas.Canvas) {
 	c.TextMax(1, 0, w-canvas.Width(right)-3, th.Text, m.tabs.view().Status(&m.state))
 }
 
-// drawHints draws the keys that do something now: the dialog's, or the view's and then the root's most useful ones.
+// drawHints draws the keys that do something now: the dialog's, or the view's and then the root's most useful
+// ones.
 func (m *Model) drawHints(c *canvas.Canvas) {
 	th := m.state.Theme
 	w := c.Width()
@@ -295,8 +299,8 @@ func (m *Model) drawHints(c *canvas.Canvas) {
 	}
 }
 
-// shadowed reports whether a root's action is not worth a hint here: the view in front uses its key for something else, or shows
-// nothing of what it changes.
+// shadowed reports whether a root's action is not worth a hint here: the view in front uses its key for
+// something else, or shows nothing of what it changes.
 func shadowed(v leaf.View, s *leaf.State, a *action, own []key.Binding) bool {
 	timeless := false
 	if t, ok := v.(leaf.Timeless); ok {
@@ -322,8 +326,9 @@ func shadowed(v leaf.View, s *leaf.State, a *action, own []key.Binding) bool {
 // shortHint is an action's binding with the words that fit the bottom line.
 func shortHint(a *action) key.Binding {
 	words := map[string][2]string{
-		"peak": {"p", "peak"}, "zoom in": {"+−", "zoom"}, "next iteration": {"[ ]", "iteration"}, "filter": {"/", "filter"},
-		"mark": {"c", "mark"}, "compare": {"d", "compare"}, "back": {"esc", "back"}, "next match": {"n N", "match"},
+		"peak": {"p", "peak"}, "zoom in": {"+−", "zoom"}, "next iteration": {"[ ]", "iteration"},
+		"filter": {"/", "filter"},
+		"mark":   {"c", "mark"}, "compare": {"d", "compare"}, "back": {"esc", "back"}, "next match": {"n N", "match"},
 		"follow": {"o", "source"}, "follow job": {"F", "follow, hold"}, "rank": {"w", "rank"},
 		"export": {"e", "export"}, "device": {"D", "device"}, "file": {"w", "file"}, "palette": {":", "more"},
 	}

@@ -23,8 +23,8 @@ import (
 	"github.com/gmemtop/gmemtop/tui/managers/plannertest"
 )
 
-// terminal does what bubbletea's renderer does between View and the terminal: it parses the frame into cells and writes the cells
-// that differ from the last frame.
+// terminal does what bubbletea's renderer does between View and the terminal: it parses the frame into cells
+// and writes the cells that differ from the last frame.
 type terminal struct {
 	cells uv.ScreenBuffer
 	scr   *uv.TerminalRenderer
@@ -57,8 +57,8 @@ var measured = []leaf.ID{
 	leaf.Overview, leaf.Timeline, leaf.Peak, leaf.Segments, leaf.Iterations, leaf.Allocations, leaf.OOM, leaf.Trace, leaf.Managers,
 }
 
-// A step of the cursor or of a row changes little. A jump takes the cursor's line across the chart, and of a row the renderer
-// writes all that lies between the first cell that changed and the last.
+// A step of the cursor or of a row changes little. A jump takes the cursor's line across the chart, and of a
+// row the renderer writes all that lies between the first cell that changed and the last.
 func TestAFrameInWhichLittleChangesIsSmall(t *testing.T) {
 	const step, jump = 5 << 10, 9 << 10
 	keys := []string{"right", "right", "left", "down", "down", "up", "c", ".", ".", ",", "]", "[", "p", "u", "p", ".", ",", "p"}
@@ -110,8 +110,9 @@ func TestNothingMovesWhenIdle(t *testing.T) {
 	}
 }
 
-// BenchmarkFrame measures, in wall time and in the thread's own processor time, a key's whole way: Update, View, and the renderer
-// down to bytes, on the loop's own goroutine. Answers to slow questions arrive as frames of their own and are counted too.
+// BenchmarkFrame measures, in wall time and in the thread's own processor time, a key's whole way: Update,
+// View, and the renderer down to bytes, on the loop's own goroutine. Answers to slow questions arrive as
+// frames of their own and are counted too.
 func BenchmarkFrame(b *testing.B) {
 	for _, events := range []int{1_000_000, 10_000_000} {
 		tl := large(b, events)
@@ -121,7 +122,8 @@ func BenchmarkFrame(b *testing.B) {
 	}
 }
 
-// BenchmarkDialog measures a key's way while help lies over a view: the rows, the text that is typed, the renderer.
+// BenchmarkDialog measures a key's way while help lies over a view: the rows, the text that is typed, the
+// renderer.
 func BenchmarkDialog(b *testing.B) {
 	d := start(b, Options{Loader: loaderOf(training(b, "runs/a.gmt", 0)), View: leaf.Allocations}, 200, 60)
 	d.press("?")
@@ -252,7 +254,8 @@ func BenchmarkCanvas(b *testing.B) {
 	}
 }
 
-// What is open is cut once, in the middle of its name, and what has no room beside twelve cells of it is left out whole.
+// What is open is cut once, in the middle of its name, and what has no room beside twelve cells of it is left
+// out whole.
 func TestWhatIsOpenIsCutToItsRoom(t *testing.T) {
 	parts := []string{"forward_and_backward_memory_snapshot.pickle", "GPU 0", "3 iterations", "exact"}
 	for _, c := range []struct {

@@ -71,7 +71,10 @@ func newKeymap(m *Model) keymap {
 			name: "next event", group: groupMove, binding: bind(".", "one event on", "."),
 			can: hasEvents, do: walk(func() string { return at.step(1) }),
 		},
-		{name: "peak", group: groupMove, binding: bind("p", "to the peak", "p"), can: hasEvents, do: walk(at.toPeak)},
+		{
+			name: "peak", group: groupMove, binding: bind("p", "to the peak", "p"),
+			can: hasEvents, do: walk(at.toPeak),
+		},
 		{
 			name: "previous iteration", group: groupMove, binding: bind("[", "previous iteration", "["),
 			can: hasIterations, do: walk(func() string { return at.toIteration(-1) }),
@@ -125,7 +128,10 @@ func newKeymap(m *Model) keymap {
 			name: "axis", group: groupLook, binding: bind("x", "time or event index along x", "x"),
 			can: hasEvents, do: walk(at.toggleAxis),
 		},
-		{name: "mark", group: groupLook, binding: bind("c", "mark this moment to compare with it", "c"), can: ready, do: walk(at.mark)},
+		{
+			name: "mark", group: groupLook, binding: bind("c", "mark this moment to compare with it", "c"),
+			can: ready, do: walk(at.mark),
+		},
 		{
 			name: "back to mark", group: groupLook, binding: bind("'", "jump to the mark and back", "'"),
 			can: hasMark, do: walk(at.toMark),
@@ -137,7 +143,9 @@ func newKeymap(m *Model) keymap {
 		{
 			name: "device", group: groupLook, binding: bind("D", "another device", "D"),
 			can: when(func() bool { return hasDevices(&m.state) }),
-			do:  open(func() dialog.Dialog { return dialog.NewList("Devices", "type to search", deviceEntries(&m.state)) }),
+			do: open(func() dialog.Dialog {
+				return dialog.NewList("Devices", "type to search", deviceEntries(&m.state))
+			}),
 		},
 		{
 			name: "file", group: groupLook, binding: bind("w", "another file or rank", "w"),
@@ -164,7 +172,10 @@ func newKeymap(m *Model) keymap {
 			can: m.canBack, do: m.back,
 		},
 
-		{name: "copy", group: groupShare, binding: bind("y", "copy what is selected", "y"), can: ready, do: m.copySelected},
+		{
+			name: "copy", group: groupShare, binding: bind("y", "copy what is selected", "y"),
+			can: ready, do: m.copySelected,
+		},
 		{
 			name: "follow", group: groupShare, binding: bind("o", "open the source line in your editor", "o"),
 			can: when(func() bool {
@@ -173,12 +184,16 @@ func newKeymap(m *Model) keymap {
 			}),
 			do: func() tea.Cmd { return m.openSource(sourceOf(m.tabs.view(), &m.state)) },
 		},
-		{name: "export", group: groupShare, binding: bind("e", "export", "e"), can: m.ready, do: open(func() dialog.Dialog { return m.exports() })},
+		{
+			name: "export", group: groupShare, binding: bind("e", "export", "e"),
+			can: ready, do: open(func() dialog.Dialog { return m.exports() }),
+		},
 	}
 	if m.follow.live != nil {
 		table = append(table, action{
-			name: "follow job", group: groupView, binding: bind("F", "follow the job: the newest captured step, or hold this one", "F"),
-			can: func() bool { return m.follow.shown != nil },
+			name: "follow job", group: groupView,
+			binding: bind("F", "follow the job: the newest captured step, or hold this one", "F"),
+			can:     func() bool { return m.follow.shown != nil },
 			do: func() tea.Cmd {
 				m.follow.toggle()
 				return nil
@@ -195,17 +210,24 @@ func newKeymap(m *Model) keymap {
 	for _, v := range m.tabs.views {
 		id := v.ID()
 		table = append(table, action{
-			name: "view " + string(rune(id)), group: groupView, first: true, binding: bind(string(rune(id)), v.Name(), string(rune(id))),
-			can: m.loader.idle, do: func() tea.Cmd { return m.show(id) },
+			name: "view " + string(rune(id)), group: groupView, first: true,
+			binding: bind(string(rune(id)), v.Name(), string(rune(id))),
+			can:     m.loader.idle, do: func() tea.Cmd { return m.show(id) },
 		})
 	}
 	return append(table,
-		action{name: "help", group: groupApp, first: true, binding: bind("?", "help", "?", "f1"), do: open(func() dialog.Dialog { return m.help() })},
+		action{
+			name: "help", group: groupApp, first: true, binding: bind("?", "help", "?", "f1"),
+			do: open(func() dialog.Dialog { return m.help() }),
+		},
 		action{
 			name: "palette", group: groupApp, first: true, binding: bind(":", "command palette", ":", "ctrl+p"),
 			do: open(func() dialog.Dialog { return m.palette() }),
 		},
-		action{name: "theme", group: groupApp, binding: bind("t", "next theme", "t"), can: m.hasColors, do: m.nextTheme},
+		action{
+			name: "theme", group: groupApp, binding: bind("t", "next theme", "t"),
+			can: m.hasColors, do: m.nextTheme,
+		},
 		action{name: "units", group: groupApp, binding: bind("u", "units: GiB, GB, bytes", "u"), do: m.nextUnits},
 		action{
 			name: "mouse", group: groupApp, binding: bind("M", "mouse on or off (off: select text)", "M"),
@@ -302,7 +324,8 @@ func (m *Model) bindings() []key.Binding {
 
 // hintNames are the root's actions that the bottom line shows after the view's own, most useful first.
 var hintNames = []string{
-	"follow job", "rank", "peak", "zoom in", "next iteration", "filter", "mark", "compare", "back", "next match", "follow", "export", "device", "file", "palette",
+	"follow job", "rank", "peak", "zoom in", "next iteration", "filter", "mark", "compare", "back",
+	"next match", "follow", "export", "device", "file", "palette",
 }
 
 // show brings a view to the front.

@@ -11,8 +11,8 @@ import (
 	"github.com/gmemtop/gmemtop/tui/managers/plannertest"
 )
 
-// rich opens a session in which every action can do something: two files, two devices, a filter, a mark, a selected block whose
-// source is here, a zoomed window, the cursor in the middle.
+// rich opens a session in which every action can do something: two files, two devices, a filter, a mark, a
+// selected block whose source is here, a zoomed window, the cursor in the middle.
 func rich(t *testing.T) *driver {
 	t.Helper()
 	t.Setenv("EDITOR", "true")
@@ -61,7 +61,8 @@ func TestEveryKeyOfTheRootDoesSomething(t *testing.T) {
 	}
 }
 
-// approaches are ways to come to a view: a key that does nothing at the top of a list does something further down.
+// approaches are ways to come to a view: a key that does nothing at the top of a list does something further
+// down.
 var approaches = [][]string{{}, {"down", "down"}, {"down", "down", "down", "down", "down", "right"}, {"tab"}, {"p", "up", "up"},
 	{"up", "v", "v"}, {"i", "down", "down", "enter"}, {"down", "down", "g"}, {"v", "v", "up"}, {"enter"}, {"enter", "right", "right", "+", "down", "down"},
 	{"d", "enter"}}

@@ -27,8 +27,8 @@ type loader struct {
 	partial error // what went wrong beside what is shown
 }
 
-// loading is a load that is under way. The Loader writes its progress from its own goroutine and the frame reads
-// the latest.
+// loading is a load that is under way. The Loader writes its progress from its own goroutine and the frame
+// reads the latest.
 type loading struct {
 	number int
 	title  string

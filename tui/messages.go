@@ -18,8 +18,8 @@ func (m loadedMsg) empty() bool {
 	return m.err != nil && len(m.loaded.Timelines) == 0 && m.loaded.Run == nil
 }
 
-// analysedMsg says that a device's iterations, phases and headline are computed, or that computing them failed by a fault of
-// ours.
+// analysedMsg says that a device's iterations, phases and headline are computed, or that computing them
+// failed by a fault of ours.
 type analysedMsg struct {
 	device   *timeline.Device
 	headline string

@@ -117,7 +117,10 @@ func (m *Model) changed() tea.Cmd {
 	m.state.Version++
 	m.state.Width, m.state.Height = m.layout.body.W, m.layout.body.H
 	v := m.tabs.view()
-	if v == nil || m.state.Timeline == nil && m.state.Run == nil && v.ID() != leaf.Live && v.ID() != leaf.Machine {
+	if v == nil {
+		return nil
+	}
+	if id := v.ID(); m.state.Timeline == nil && m.state.Run == nil && id != leaf.Live && id != leaf.Machine {
 		return nil
 	}
 	if ok, _ := v.Available(&m.state); !ok {

@@ -13,23 +13,25 @@ import (
 
 // Loaded is what a Loader read.
 type Loaded struct {
-	// Timelines holds one timeline, two or more where several files were named (the first two can be compared), none where only
-	// Run is set.
+	// Timelines holds one timeline, two or more where several files were named (the first two can be
+	// compared), none where only Run is set.
 	Timelines []*timeline.Timeline
 	// Run is the folder of ranks that was opened, nil for none.
 	Run *timeline.Run
 	// Device is the device of the first timeline that opens, nil for its main one.
 	Device *timeline.Device
-	// First and End are the stretch of the device's events, end excluded, that opens; without any, End is 0, it is the whole
-	// recording.
+	// First and End are the stretch of the device's events, end excluded, that opens; without any, End is 0,
+	// it is the whole recording.
 	First, End timeline.Moment
-	// Notice is one sentence that the user should see first, such as that the embedded sample is shown; "" for none.
+	// Notice is one sentence that the user should see first, such as that the embedded sample is shown; ""
+	// for none.
 	Notice string
 }
 
-// Loader reads what the user asked for. It is called off the event loop with a context that is cancelled when the user quits, and
-// reports its progress as often as it likes: stage is what is being done ("reading snapshot.pickle"), done and total are of any
-// one unit, total 0 where it is unknown. Beside an error it may return what was sound before it.
+// Loader reads what the user asked for. It is called off the event loop with a context that is cancelled when
+// the user quits, and reports its progress as often as it likes: stage is what is being done ("reading
+// snapshot.pickle"), done and total are of any one unit, total 0 where it is unknown. Beside an error it may
+// return what was sound before it.
 type Loader func(ctx context.Context, progress func(stage string, done, total int64)) (Loaded, error)
 
 // Exporter writes what is in view in one format; e offers it.
@@ -46,7 +48,8 @@ type Options struct {
 	Loader Loader
 	// Feed is a running job to watch instead of what a Loader reads; nil for none.
 	Feed live.Feed
-	// Machine is the machine to look at first, from which a process to watch is chosen; nil for none. Attach watches it until ctx is done.
+	// Machine is the machine to look at first, from which a process to watch is chosen; nil for none. Attach
+	// watches it until ctx is done.
 	Machine machine.Feed
 	Attach  func(ctx context.Context, pid int) (live.Feed, error)
 	// Title names what is opened, shown while it loads.

@@ -23,9 +23,10 @@ import (
 	"github.com/gmemtop/gmemtop/tui/managers/plannertest"
 )
 
-// The storm: a person who leans on the keyboard, waves the mouse and drags the window's corner, while answers to slow questions
-// come late and out of order. Whatever happens, nothing panics, no line is longer than the terminal is wide, no frame has more
-// lines than it is high, and a frame is drawn from what is known without waiting for anything.
+// The storm: a person who leans on the keyboard, waves the mouse and drags the window's corner, while answers
+// to slow questions come late and out of order. Whatever happens, nothing panics, no line is longer than the
+// terminal is wide, no frame has more lines than it is high, and a frame is drawn from what is known without
+// waiting for anything.
 
 // storm is a driver whose commands are answered at random times, as those of bubbletea are.
 type storm struct {

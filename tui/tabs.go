@@ -29,14 +29,16 @@ type tabs struct {
 // newTabs makes the views in the order of the tab bar.
 func newTabs(p managers.Planner) tabs {
 	return tabs{front: leaf.Overview, views: []leaf.View{
-		overview.New(), timelineview.New(), peak.New(), segments.New(), iterations.New(), allocations.New(), ranks.New(), oom.New(),
-		diff.New(), tracepage.New(), managers.New(p),
+		overview.New(), timelineview.New(), peak.New(), segments.New(), iterations.New(), allocations.New(),
+		ranks.New(), oom.New(), diff.New(), tracepage.New(), managers.New(p),
 	}}
 }
 
 // lead puts the views of the machine and of the job first, in place of those that were there; nil is none.
 func (t *tabs) lead(all *machine.View, job *live.View) {
-	t.views = slices.DeleteFunc(t.views, func(v leaf.View) bool { return v.ID() == leaf.Live || v.ID() == leaf.Machine })
+	t.views = slices.DeleteFunc(t.views, func(v leaf.View) bool {
+		return v.ID() == leaf.Live || v.ID() == leaf.Machine
+	})
 	if job != nil {
 		t.views = slices.Insert(t.views, 0, leaf.View(job))
 	}
@@ -78,12 +80,13 @@ const wideTabs = 132
 
 // tightNames are those that all fit beside each other in 80 cells.
 var tightNames = map[leaf.ID]string{
-	leaf.Overview: "Over", leaf.Timeline: "Time", leaf.Segments: "Segs", leaf.Iterations: "Iter", leaf.Allocations: "Alloc", leaf.Ranks: "Rank",
+	leaf.Overview: "Over", leaf.Timeline: "Time", leaf.Segments: "Segs", leaf.Iterations: "Iter", leaf.Allocations: "Alloc",
+	leaf.Ranks:    "Rank",
 	leaf.Managers: "Mgrs",
 }
 
-// tabNames returns the names that the tabs bear in w cells: whole ones, short ones but for the view in front, short ones, those for views that have
-// something to show, or none but that of the view in front.
+// names returns the names that the tabs bear in w cells: whole ones, short ones but for the view in front,
+// short ones, those for views that have something to show, or none but that of the view in front.
 func (t *tabs) names(s *leaf.State, w int) func(v leaf.View) string {
 	whole := func(v leaf.View) string { return v.Name() }
 	short := func(v leaf.View) string {

@@ -53,8 +53,8 @@ func (t *toaster) end(msg toastEndMsg) {
 	}
 }
 
-// dropNotice takes down what was said of what was opened: who presses a key has read it, and the line is for what
-// is under the cursor.
+// dropNotice takes down what was said of what was opened: who presses a key has read it, and the line is for
+// what is under the cursor.
 func (t *toaster) dropNotice() {
 	if t.notice > 0 && t.notice == t.number {
 		t.text, t.notice = "", 0

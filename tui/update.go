@@ -232,7 +232,8 @@ func (m *Model) resize(w, h int) tea.Cmd {
 	return m.changed()
 }
 
-// onKey sends a key to the dialog on top, else to what means the same everywhere, else to the view, else to navigation.
+// onKey sends a key to the dialog on top, else to what means the same everywhere, else to the view, else to
+// navigation.
 func (m *Model) onKey(msg tea.KeyPressMsg) tea.Cmd {
 	if msg.String() == "ctrl+c" {
 		return m.quit()

@@ -106,7 +106,8 @@ func TestSmallBlocksAreMergedAndOpen(t *testing.T) {
 	d.wants("500 of 501")
 }
 
-// The source's own total may be far more than the recording shows blocks for, as of a profile that began in the middle of a training.
+// The source's own total may be far more than the recording shows blocks for, as of a profile that began in
+// the middle of a training.
 func TestBytesThatNoBlockIsRecordedForAreNoBlock(t *testing.T) {
 	m := newMaker()
 	first := m.alloc(16<<20, "ACTIVATION", m.stack("forward model.py 30"))

@@ -1,14 +1,15 @@
-// Package canvas is a grid of terminal cells that views draw into and that turns itself into one string of text and SGR
-// sequences.
+// Package canvas is a grid of terminal cells that views draw into and that turns itself into one string of
+// text and SGR sequences.
 //
-// Charts are drawn cell by cell: a frame of 200x60 made of Lip Gloss strings alone costs tens of milliseconds, a grid of
-// cells with an index into a small table of styles under one. It clips by construction and knows where each clickable
-// zone lies. Styles are interned per Canvas; a sequence is written only where the style changes, and a style's colours are
-// reduced to the terminal's profile once, when it is interned. Print takes over what Lip Gloss lays out: text.
+// Charts are drawn cell by cell: a frame of 200x60 made of Lip Gloss strings alone costs tens of
+// milliseconds, a grid of cells with an index into a small table of styles under one. It clips by
+// construction and knows where each clickable zone lies. Styles are interned per Canvas; a sequence is
+// written only where the style changes, and a style's colours are reduced to the terminal's profile once,
+// when it is interned. Print takes over what Lip Gloss lays out: text.
 //
-// A Canvas draws text as cells: control characters never reach the terminal (a hostile function name cannot move the cursor),
-// wide runes take two cells, combining marks stay with their base. With ASCII set, every rune beyond ASCII is replaced as it is
-// written, so that views need not care.
+// A Canvas draws text as cells: control characters never reach the terminal (a hostile function name cannot
+// move the cursor), wide runes take two cells, combining marks stay with their base. With ASCII set, every
+// rune beyond ASCII is replaced as it is written, so that views need not care.
 package canvas
 
 import (
@@ -67,8 +68,8 @@ func (r Rect) CutRight(n int) (rest, right Rect) {
 	return Rect{r.X, r.Y, r.W - n, r.H}, Rect{r.X + r.W - n, r.Y, n, r.H}
 }
 
-// Canvas is a window on a grid of cells: the grid itself, or a part of one made by Sub, which clips and has coordinates of its
-// own. It is not safe for concurrent use.
+// Canvas is a window on a grid of cells: the grid itself, or a part of one made by Sub, which clips and has
+// coordinates of its own. It is not safe for concurrent use.
 type Canvas struct {
 	*grid
 	at   Rect // the window, in cells of the grid
@@ -137,7 +138,8 @@ func (c *Canvas) Height() int { return c.at.H }
 // Bounds returns the window as a rectangle in its own coordinates: its corner is (0, 0).
 func (c *Canvas) Bounds() Rect { return Rect{0, 0, c.at.W, c.at.H} }
 
-// ASCII reports whether only ASCII may be written. Writing replaces runes by itself; plots ask in order to draw with other means.
+// ASCII reports whether only ASCII may be written. Writing replaces runes by itself; plots ask in order to
+// draw with other means.
 func (c *Canvas) ASCII() bool { return c.grid.ascii }
 
 // SetProfile changes the colours that the terminal knows. It must be followed by Clear.
@@ -190,7 +192,8 @@ func (g *grid) put(x, y int, cell Cell) {
 	g.cells[i] = cell
 }
 
-// Text writes s from (x, y) on, in one row, clipped to the window, and returns the number of cells that s takes unclipped.
+// Text writes s from (x, y) on, in one row, clipped to the window, and returns the number of cells that s
+// takes unclipped.
 func (c *Canvas) Text(x, y int, st Style, s string) int {
 	return write(c, x, y, c.Style(st), s)
 }
@@ -291,7 +294,8 @@ func (c *Canvas) HLine(x, y, w int, st Style) { c.Fill(Rect{x, y, w, 1}, '─', 
 // VLine draws a thin vertical rule.
 func (c *Canvas) VLine(x, y, h int, st Style) { c.Fill(Rect{x, y, 1, h}, '│', st) }
 
-// Restyle changes the style of every cell of r and keeps what is written in it: f maps old to new and is called once a style.
+// Restyle changes the style of every cell of r and keeps what is written in it: f maps old to new and is
+// called once a style.
 func (c *Canvas) Restyle(r Rect, f func(Style) Style) {
 	g := c.grid
 	r = Rect{r.X + c.at.X, r.Y + c.at.Y, r.W, r.H}.Intersect(c.clip)

@@ -59,9 +59,9 @@ func (p Profile) reduce(c color.Color) color.Color {
 	return color.RGBA{t.R, t.G, t.B, 0xff}
 }
 
-// Plain returns text as it may be given to Lip Gloss: each control character is a space, so that no sequence of
-// a file's own is among those of the styles, and a cluster of runes on whose width terminals do not agree is its
-// first rune.
+// Plain returns text as it may be given to Lip Gloss: each control character is a space, so that no sequence
+// of a file's own is among those of the styles, and a cluster of runes on whose width terminals do not agree
+// is its first rune.
 func Plain(s string) string {
 	if printable(s) {
 		return s
@@ -100,8 +100,8 @@ func printable(s string) bool {
 	return true
 }
 
-// Print writes a block of text that Lip Gloss rendered, its upper left corner at (x, y). Of the sequences in it
-// only those of styles mean something.
+// Print writes a block of text that Lip Gloss rendered, its upper left corner at (x, y). Of the sequences in
+// it only those of styles mean something.
 func (c *Canvas) Print(x, y int, block string) {
 	for i, line := range strings.Split(block, "\n") {
 		c.printLine(x, y+i, line)
@@ -138,6 +138,7 @@ func penLook(p *uv.Style) Style {
 	has := func(attr uint8) bool { return p.Attrs&attr != 0 }
 	return Style{
 		FG: p.Fg, BG: p.Bg, Bold: has(uv.AttrBold), Faint: has(uv.AttrFaint), Italic: has(uv.AttrItalic),
-		Underline: p.Underline != ansi.UnderlineNone, Reverse: has(uv.AttrReverse), Strike: has(uv.AttrStrikethrough),
+		Underline: p.Underline != ansi.UnderlineNone,
+		Reverse:   has(uv.AttrReverse), Strike: has(uv.AttrStrikethrough),
 	}
 }

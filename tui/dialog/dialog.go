@@ -17,8 +17,8 @@ import (
 
 // Dialog is a list or a line.
 type Dialog interface {
-	// Update handles a key, a paste, the wheel, or a message of the dialog's own zones. A dialog that is done is
-	// closed; msg, nil for none, is what it says to whoever opened it.
+	// Update handles a key, a paste, the wheel, or a message of the dialog's own zones. A dialog that is done
+	// is closed; msg, nil for none, is what it says to whoever opened it.
 	Update(in tea.Msg) (done bool, msg tea.Msg)
 	// Draw draws the dialog over what is drawn already; nothing below it can be clicked any more.
 	Draw(th *theme.Theme, c *canvas.Canvas)

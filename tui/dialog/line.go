@@ -19,8 +19,8 @@ type line struct {
 	text  textinput.Model
 }
 
-// draw draws the row: the label, the text, and a note, which says what is wrong where bad is set. The note gets
-// the cells that are left.
+// draw draws the row: the label, the text, and a note, which says what is wrong where bad is set. The note
+// gets the cells that are left.
 func (l *line) draw(th *theme.Theme, c *canvas.Canvas, whole, bad bool, note func(w int) string) {
 	w, h := c.Size()
 	c.DropZones()
@@ -46,8 +46,8 @@ type Question struct {
 	// answer is what the text means, nil where it means nothing: err says why.
 	answer tea.Msg
 	err    error
-	// whole says that all of the text is selected, as a proposal: what is typed takes its place, and a key that
-	// moves keeps it.
+	// whole says that all of the text is selected, as a proposal: what is typed takes its place, and a key
+	// that moves keeps it.
 	whole bool
 	// touched says that a key changed the text: before, what it lacks is no mistake.
 	touched bool
@@ -64,7 +64,9 @@ func (q *Question) read() { q.answer, q.err = q.ask.Answer(strings.TrimSpace(q.t
 
 // Hints implements Dialog.
 func (q *Question) Hints() []key.Binding {
-	return []key.Binding{bind("enter", "take it", "enter"), bind("esc", "leave it", "esc"), bind("ctrl+u", "clear", "ctrl+u")}
+	return []key.Binding{
+		bind("enter", "take it", "enter"), bind("esc", "leave it", "esc"), bind("ctrl+u", "clear", "ctrl+u"),
+	}
 }
 
 // Update implements Dialog.
@@ -126,15 +128,17 @@ type Filter struct {
 	err    error
 }
 
-// NewFilter returns the dialog with the filter that is in force. Note says in at most w cells what stands beside
-// a text that parses.
+// NewFilter returns the dialog with the filter that is in force. Note says in at most w cells what stands
+// beside a text that parses.
 func NewFilter(text string, parse func(text string) error, note func(text string, w int) string) *Filter {
 	return &Filter{line: line{"filter /", newInput(text)}, before: text, parse: parse, note: note}
 }
 
 // Hints implements Dialog.
 func (f *Filter) Hints() []key.Binding {
-	return []key.Binding{bind("enter", "keep", "enter"), bind("esc", "as before", "esc"), bind("ctrl+u", "clear", "ctrl+u")}
+	return []key.Binding{
+		bind("enter", "keep", "enter"), bind("esc", "as before", "esc"), bind("ctrl+u", "clear", "ctrl+u"),
+	}
 }
 
 // Update implements Dialog.

@@ -24,8 +24,8 @@ type Entry struct {
 
 // List is a dialog of rows that are searched by typing and chosen by enter or a click.
 //
-// bubbles' list ranks what it finds and shows it in pages. Here rows keep their order while one types, since a
-// list that reorders under the hand cannot be learnt, and their groups have headings.
+// bubbles' list ranks what it finds and shows it in pages. Here rows keep their order while one types, since
+// a list that reorders under the hand cannot be learnt, and their groups have headings.
 type List struct {
 	Footer string
 
@@ -223,8 +223,8 @@ func (l *List) groupWidth() int {
 	return w
 }
 
-// drawRows draws the rows around the one that is chosen, left cells from the edge; a group's name stands beside
-// its first row that is visible.
+// drawRows draws the rows around the one that is chosen, left cells from the edge; a group's name stands
+// beside its first row that is visible.
 func (l *List) drawRows(th *theme.Theme, c *canvas.Canvas, left int) {
 	w, h := c.Size()
 	g, chosen := onDialog(th, c), onSelected(th, c)

@@ -1,8 +1,10 @@
-// Package leaf is the contract between the root model and its views: what they share, how they draw, how they speak.
+// Package leaf is the contract between the root model and its views: what they share, how they draw, how they
+// speak.
 //
-// There is one tea.Model, in package tui. A view is a plain value that knows timeline and this package, and no other view. It
-// draws into a canvas, asks for slow things by returning a tea.Cmd, and changes what is shared (cursor, selection, window,
-// filter, view) only by sending one of the messages below, which the root applies for all views at once.
+// There is one tea.Model, in package tui. A view is a plain value that knows timeline and this package, and
+// no other view. It draws into a canvas, asks for slow things by returning a tea.Cmd, and changes what is
+// shared (cursor, selection, window, filter, view) only by sending one of the messages below, which the root
+// applies for all views at once.
 package leaf
 
 import (
@@ -53,7 +55,8 @@ type Filter struct {
 	QueryText string
 }
 
-// State is what all views share. Views read it and never write it; the root changes it when a message says so, and bumps Version.
+// State is what all views share. Views read it and never write it; the root changes it when a message says
+// so, and bumps Version.
 type State struct {
 	Timelines []*timeline.Timeline // one, or two when a diff was asked for
 	Timeline  *timeline.Timeline   // the one in view
@@ -66,13 +69,14 @@ type State struct {
 	Analysed bool   // the device's iterations and phases are computed: asking for them costs nothing
 	Headline string // the device's one-sentence answer, "" until Analysed
 	Version  int    // grows with every change of the above: views key their caches by it
-	// UnderPlan says that the step in view, of a running job, ran under a plan. Basis is then the newest captured one that did not, nil for none, and
-	// BasisName its name: what a plan is made for has to be what the training does by itself.
+	// UnderPlan says that the step in view, of a running job, ran under a plan. Basis is then the newest
+	// captured one that did not, nil for none, and BasisName its name: what a plan is made for has to be what
+	// the training does by itself.
 	UnderPlan bool
 	Basis     *timeline.Timeline
 	BasisName string
-	// Width and Height are the room of the view in front, known before its first Draw: what a slow question's resolution is made
-	// from.
+	// Width and Height are the room of the view in front, known before its first Draw: what a slow question's
+	// resolution is made from.
 	Width, Height int
 }
 
@@ -83,10 +87,11 @@ type View interface {
 	Name() string
 	// Available says whether the view has something to show; if not, why says what would make it.
 	Available(s *State) (ok bool, why string)
-	// Update handles a message: keys and mouse (with coordinates relative to the view) when it is in front, results of its own
-	// commands always. It starts slow work by returning a command; s is current.
+	// Update handles a message: keys and mouse (with coordinates relative to the view) when it is in front,
+	// results of its own commands always. It starts slow work by returning a command; s is current.
 	Update(s *State, msg tea.Msg) tea.Cmd
-	// Draw draws the view into c, whose size is all the room it has. It must not compute anything that grows with the trace.
+	// Draw draws the view into c, whose size is all the room it has. It must not compute anything that grows
+	// with the trace.
 	Draw(s *State, c *canvas.Canvas)
 	// Bindings are the keys that do something now, most useful first.
 	Bindings(s *State) []key.Binding
@@ -94,18 +99,20 @@ type View interface {
 	Status(s *State) string
 }
 
-// Copier is a View that knows what y copies there; the root copies the selected block's name and stack otherwise.
+// Copier is a View that knows what y copies there; the root copies the selected block's name and stack
+// otherwise.
 type Copier interface {
 	Copy(s *State) (text, what string)
 }
 
-// Sourcer is a View that knows the source line under its cursor, for o; file is "" for none. The root takes the selected block's
-// otherwise.
+// Sourcer is a View that knows the source line under its cursor, for o; file is "" for none. The root takes
+// the selected block's otherwise.
 type Sourcer interface {
 	Source(s *State) (file string, line int)
 }
 
-// Timeless is a View in which the recording's clock plays no part: the bottom line leaves out how to move in time there.
+// Timeless is a View in which the recording's clock plays no part: the bottom line leaves out how to move in
+// time there.
 type Timeless interface {
 	Timeless() bool
 }
@@ -118,7 +125,8 @@ type Choice struct {
 	Msg tea.Msg
 }
 
-// Messages that views send and the root applies. Shown() tells a view that it came to the front or that State changed.
+// Messages that views send and the root applies. Shown() tells a view that it came to the front or that State
+// changed.
 type (
 	// CursorMsg moves the time cursor of all views.
 	CursorMsg struct{ To timeline.Moment }
@@ -145,7 +153,8 @@ type (
 		File string
 		Line int
 	}
-	// KeyMsg does what pressing a key does: the message of clickable hints, by the key's name ("ctrl+p", "enter").
+	// KeyMsg does what pressing a key does: the message of clickable hints, by the key's name ("ctrl+p",
+	// "enter").
 	KeyMsg struct{ Key string }
 	// ToastMsg says something for a few seconds.
 	ToastMsg struct {
@@ -159,19 +168,20 @@ type (
 		Title, Footer string
 		Choices       []Choice
 	}
-	// AskMsg lets the user type one line, which begins as Text. Answer turns it into the message to send; its error is shown beside
-	// the line while one types, and keeps it open.
+	// AskMsg lets the user type one line, which begins as Text. Answer turns it into the message to send; its
+	// error is shown beside the line while one types, and keeps it open.
 	AskMsg struct {
 		Title, Text, Hint string
 		Answer            func(text string) (tea.Msg, error)
 	}
-	// SaveMsg asks for the name of a file, the recording's name and Suffix by default, and writes it as exports are: not over
-	// another without asking, and not in halves.
+	// SaveMsg asks for the name of a file, the recording's name and Suffix by default, and writes it as
+	// exports are: not over another without asking, and not in halves.
 	SaveMsg struct {
 		What, Suffix string
 		Write        func(ctx context.Context, w io.Writer) error
 	}
-	// ChangedMsg tells the view in front that it was shown or that the State changed, so that it can start what it needs to draw.
+	// ChangedMsg tells the view in front that it was shown or that the State changed, so that it can start
+	// what it needs to draw.
 	ChangedMsg struct{}
 )
 

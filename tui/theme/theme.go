@@ -1,8 +1,9 @@
 // Package theme holds the colours and glyphs by what they mean.
 //
-// Views ask for meanings (Accent, Warn, the look of a category) and never for colours. The palette of categories is
-// torch.profiler's, lightened or darkened until it can be read on the theme's background; each category has a glyph and a pattern
-// as a second channel, which is all that is left where there are no colours.
+// Views ask for meanings (Accent, Warn, the look of a category) and never for colours. The palette of
+// categories is torch.profiler's, lightened or darkened until it can be read on the theme's background; each
+// category has a glyph and a pattern as a second channel, which is all that is left where there are no
+// colours.
 package theme
 
 import (
@@ -76,7 +77,8 @@ type palette struct {
 	inkOnAccent                                                                     canvas.Tone
 }
 
-// Ground returns the colours that the theme assumes the terminal to have by default: what a picture of a screen is drawn on.
+// Ground returns the colours that the theme assumes the terminal to have by default: what a picture of a
+// screen is drawn on.
 func (t *Theme) Ground() (fore, back canvas.Tone) { return t.fore, t.bg }
 
 // Names are the themes that ByName knows, in the order in which t walks them.
@@ -99,9 +101,9 @@ func ByName(name string) (*Theme, bool) {
 	return nil, false
 }
 
-// What is drawn most often, text and the cursor, has colours of xterm's palette: their names are a third as long as those of
-// others (canvas.Tone), which is felt on slow lines. The ramps do, too: rounded to that palette, the muted colours between would
-// turn grey in the middle of the scale.
+// What is drawn most often, text and the cursor, has colours of xterm's palette: their names are a third as
+// long as those of others (canvas.Tone), which is felt on slow lines. The ramps do, too: rounded to that
+// palette, the muted colours between would turn grey in the middle of the scale.
 var darkBase = palette{
 	bg: rgb(0x16181d, 0), text: rgb(0xd0d0d0, 7), strong: rgb(0xeeeeee, 15), dim: rgb(0x949494, 7), faint: rgb(0x4e4e4e, 8),
 	accent: rgb(0x5fafff, 12), good: rgb(0x5fd787, 10), warn: rgb(0xe3b341, 11), bad: rgb(0xff7b72, 9),
@@ -144,8 +146,8 @@ func Light() *Theme {
 	return build("light", false, p)
 }
 
-// Safe returns a theme whose categories can be told apart with any colour vision: Okabe and Ito's palette ("Color Universal
-// Design", 2008), each colour given to the category whose usual colour it resembles.
+// Safe returns a theme whose categories can be told apart with any colour vision: Okabe and Ito's palette
+// ("Color Universal Design", 2008), each colour given to the category whose usual colour it resembles.
 func Safe(dark bool) *Theme {
 	p, name := darkBase, "safe"
 	input := rgb(0xf0f2f5, 15)
@@ -217,8 +219,8 @@ func (t *Theme) Category(c timeline.Category) canvas.Style {
 // Fill returns how areas and bars of a category look.
 func (t *Theme) Fill(c timeline.Category) canvas.Fill { return t.Shade(c, 0) }
 
-// Shade returns a variant of a category's fill: neighbours of one category in different variants can be told apart. Variant 0 is
-// the category's own colour.
+// Shade returns a variant of a category's fill: neighbours of one category in different variants can be told
+// apart. Variant 0 is the category's own colour.
 func (t *Theme) Shade(c timeline.Category, variant int) canvas.Fill {
 	l := t.Look(c)
 	if t.Mono {
@@ -257,7 +259,8 @@ func (t *Theme) Plain() canvas.Fill {
 	return canvas.Fill{Color: t.Accent.FG, Shade: t.Accent.FG, Mono: '█', ASCII: '#'}
 }
 
-// Muted is the fill below the edge of a surface of Plain: a large one in the accent's full strength would outshine all else.
+// Muted is the fill below the edge of a surface of Plain: a large one in the accent's full strength would
+// outshine all else.
 func (t *Theme) Muted() canvas.Fill {
 	f := t.Plain()
 	f.Color = t.Fade(f.Color, 150)
@@ -272,8 +275,8 @@ func (t *Theme) Fade(c color.Color, n int) color.Color {
 	return c
 }
 
-// Heat returns the colour of a part of a whole on the ramp from quiet to hot, as a background; without colours it is the zero
-// Style and the rune says it.
+// Heat returns the colour of a part of a whole on the ramp from quiet to hot, as a background; without
+// colours it is the zero Style and the rune says it.
 func (t *Theme) Heat(part, whole int64) (canvas.Style, rune) {
 	n := 0
 	if whole > 0 {
@@ -285,7 +288,8 @@ func (t *Theme) Heat(part, whole int64) (canvas.Style, rune) {
 	return canvas.Style{BG: t.ramp[n]}, ' '
 }
 
-// OnSelected returns the style with the background of what is selected, or reversed where there are no colours.
+// OnSelected returns the style with the background of what is selected, or reversed where there are no
+// colours.
 func (t *Theme) OnSelected(s canvas.Style) canvas.Style {
 	if t.Mono {
 		s.Reverse = true
