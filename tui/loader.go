@@ -9,6 +9,7 @@ import (
 	"time"
 
 	tea "charm.land/bubbletea/v2"
+	"charm.land/lipgloss/v2"
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
@@ -141,19 +142,10 @@ func drawFailure(th *theme.Theme, c *canvas.Canvas, err error) {
 	w, h := c.Size()
 	what, advice := explain(err)
 	room := min(w-6, 84)
-	lines, hints := leaf.Wrap(what, room), leaf.Wrap(advice, room)
-	x, y := (w-room)/2, max((h-len(lines)-len(hints)-4)/2, 0)
-	c.TextMax(x, y, room, th.Bad.Strong(), "This cannot be shown")
-	y += 2
-	for _, l := range lines {
-		c.Text(x, y, th.Text, l)
-		y++
-	}
-	y++
-	for _, l := range hints {
-		c.Text(x, y, th.Accent, l)
-		y++
-	}
+	text := lipgloss.JoinVertical(lipgloss.Left,
+		c.Gloss(th.Bad.Strong()).Render(canvas.Truncate("This cannot be shown", room)), "",
+		leaf.Paragraph(c, th.Text, what, room), "", leaf.Paragraph(c, th.Accent, advice, room))
+	c.Print((w-room)/2, max((h-lipgloss.Height(text)-1)/2, 0), text)
 }
 
 // explain splits an error into what is wrong and what to do.

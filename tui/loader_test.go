@@ -3,6 +3,7 @@ package tui
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -68,6 +69,20 @@ func TestALoadSaysHowFarItIs(t *testing.T) {
 	l.draw(theme.Mono(), c)
 	if got := ansi.Strip(c.String()); !strings.Contains(got, "reading") || !strings.Contains(got, "25 %") {
 		t.Errorf("got\n%s", got)
+	}
+}
+
+func TestAFailureIsSaidInPlainTextLineByLine(t *testing.T) {
+	c := canvas.New(80, 24, canvas.TrueColor, false)
+	l := loader{clock: still(), failure: errors.New("read \x1b[2J\x1b[31mred.gmt: cut\nand damaged")}
+	l.draw(theme.Dark(), c)
+	rows := strings.Split(strings.Trim(ansi.Strip(c.String()), "\n"), "\n")
+	want := []string{"This cannot be shown", "", "read  [2J [31mred.gmt: cut", "and damaged", "", "Press q to leave."}
+	for i := range rows {
+		rows[i] = strings.TrimSpace(rows[i])
+	}
+	if !slices.Equal(rows, want) || strings.Contains(c.String(), "\x1b[31m") {
+		t.Errorf("got %q", rows)
 	}
 }
 

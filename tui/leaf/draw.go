@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"strings"
 
+	"charm.land/lipgloss/v2"
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/gmemtop/gmemtop/timeline"
@@ -100,15 +101,12 @@ const (
 func Empty(s *State, c *canvas.Canvas, title, why, command string) {
 	w, h := c.Size()
 	room := min(w-4, 76)
-	lines := Wrap(why, room)
-	y := max((h-len(lines)-4)/2, 0)
-	x := max((w-room)/2, 0)
-	c.TextMax(x, y, room, s.Theme.Strong, title)
-	y += 2
-	for _, line := range lines {
-		c.Text(x, y, s.Theme.Dim, line)
-		y++
+	gloss := func(st canvas.Style, text string, w int) string {
+		return c.Gloss(st).Render(canvas.Truncate(canvas.Plain(text), w))
 	}
+	text := lipgloss.JoinVertical(lipgloss.Left, gloss(s.Theme.Strong, title, room), "", Paragraph(c, s.Theme.Dim, why, room))
+	x, y := max((w-room)/2, 0), max((h-lipgloss.Height(text)-2)/2, 0)
+	c.Print(x, y, text)
 	if command == "" {
 		return
 	}
@@ -116,12 +114,21 @@ func Empty(s *State, c *canvas.Canvas, title, why, command string) {
 	if strings.HasPrefix(command, "torch.") {
 		prompt = ">>> "
 	}
-	for _, line := range strings.Split(command, "\n") {
-		y++
-		n := c.Text(x, y, s.Theme.Faint, prompt)
-		n += c.TextMax(x+n, y, room-n, s.Theme.Accent, line)
-		c.Zone(canvas.Rect{X: x, Y: y, W: n, H: 1}, CopyMsg{Text: command, What: "the command"})
+	y += lipgloss.Height(text) + 1
+	for i, line := range strings.Split(command, "\n") {
+		row := gloss(s.Theme.Faint, prompt, room) + gloss(s.Theme.Accent, line, room-len(prompt))
+		c.Print(x, y+i, row)
+		c.Zone(canvas.Rect{X: x, Y: y + i, W: lipgloss.Width(row), H: 1}, CopyMsg{Text: command, What: "the command"})
 	}
+}
+
+// Paragraph returns text in a style, broken into lines of at most w cells.
+func Paragraph(c *canvas.Canvas, st canvas.Style, text string, w int) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		lines[i] = canvas.Plain(line)
+	}
+	return c.Gloss(st).Render(strings.Join(Wrap(strings.Join(lines, "\n"), w), "\n"))
 }
 
 // Working draws the quiet word that stands where an answer is still being computed.
