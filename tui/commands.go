@@ -47,7 +47,7 @@ func (m *Model) onLoaded(msg loadedMsg) tea.Cmd {
 	if msg.loaded.End > msg.loaded.First {
 		cmd = tea.Batch(cmd, m.moved(m.cursor.openStretch(msg.loaded.First, msg.loaded.End)))
 	}
-	m.layout = layoutFor(m.width, m.height, m.banner() != "")
+	m.screen.arrange(m.banner() != "")
 	if msg.loaded.Notice != "" {
 		cmd = tea.Batch(cmd, m.toast.sayNotice(msg.loaded.Notice))
 	}
@@ -177,8 +177,6 @@ func (m *Model) quit() tea.Cmd {
 	m.stop()
 	return tea.Quit
 }
-
-func (m *Model) hasColors() bool { return m.profile != 0 }
 
 func (m *Model) nextUnits() tea.Cmd {
 	m.state.Units = (m.state.Units + 1) % (timeline.Raw + 1)

@@ -55,7 +55,7 @@ func (m *Model) palette() *dialog.List {
 	if m.loader.idle() {
 		entries = append(entries, fileEntries(&m.state)...)
 	}
-	if m.hasColors() {
+	if m.screen.hasColors() {
 		entries = append(entries, themeEntries()...)
 	}
 	if m.ready() {

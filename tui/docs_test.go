@@ -26,7 +26,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces/samples"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/live"
-	screen "github.com/gmemtop/gmemtop/tui/managers"
+	shown "github.com/gmemtop/gmemtop/tui/managers"
 )
 
 // sample returns the timeline of an embedded sample.
@@ -100,11 +100,11 @@ func (*toggled) Train(ctx context.Context, _ string, _ int64, _ plan.Hardware, t
 	return nil
 }
 
-func (*network) Managers() []screen.Manager {
-	var list []screen.Manager
+func (*network) Managers() []shown.Manager {
+	var list []shown.Manager
 	for _, m := range managers.All() {
 		if slices.Contains(pictured, m.Info().Name) {
-			list = append(list, screen.Manager{Info: m.Info(), On: true})
+			list = append(list, shown.Manager{Info: m.Info(), On: true})
 		}
 	}
 	return list

@@ -42,7 +42,7 @@ func (m *Model) exportEntries() []dialog.Entry {
 		}
 	}
 	screen := fmt.Sprintf(".%s", strings.ToLower(strings.ReplaceAll(m.tabs.view().Name(), " ", "-")))
-	coloured := m.bare(m.canvas.String)
+	coloured := m.bare(m.screen.canvas.String)
 	entries := []dialog.Entry{
 		job("this screen as text", screen+".txt", write(ansi.Strip(coloured)+"\n")),
 		job("this screen with its colours", screen+".ans", write(coloured+"\n")),
@@ -73,7 +73,7 @@ func exportBase(t *timeline.Timeline) string {
 // picture is the view as SVG.
 func (m *Model) picture() string {
 	fore, back := m.state.Theme.Ground()
-	return m.bare(func() string { return m.canvas.SVG(fore, back) })
+	return m.bare(func() string { return m.screen.canvas.SVG(fore, back) })
 }
 
 // bare takes the view as it is drawn without a dialog over it. The frame is drawn when the export starts.

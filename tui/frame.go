@@ -19,7 +19,7 @@ import (
 func (m *Model) View() tea.View {
 	defer m.logPanic()
 	m.draw()
-	v := tea.NewView(m.canvas.String())
+	v := tea.NewView(m.screen.canvas.String())
 	v.AltScreen = true
 	v.WindowTitle = title(&m.follow, m.state.Timeline)
 	if m.mouse {
@@ -41,24 +41,24 @@ func title(f *follow, t *timeline.Timeline) string {
 
 // draw draws the whole frame into the canvas.
 func (m *Model) draw() {
-	c := m.canvas
+	c := m.screen.canvas
 	c.Clear()
-	if m.layout.tooSmall {
+	if m.screen.layout.tooSmall {
 		drawTooSmall(m.state.Theme, c)
 		return
 	}
 	switch {
 	case !m.loader.idle():
 		m.loader.draw(m.state.Theme, c)
-		m.toast.draw(m.state.Theme, c.Sub(m.layout.status))
+		m.toast.draw(m.state.Theme, c.Sub(m.screen.layout.status))
 	default:
-		m.drawTabs(c.Sub(m.layout.tabs), c.Sub(m.layout.source))
-		drawBanner(m.state.Theme, c.Sub(m.layout.banner), m.banner())
-		m.drawView(c.Sub(m.layout.body))
-		m.drawStatus(c.Sub(m.layout.status))
+		m.drawTabs(c.Sub(m.screen.layout.tabs), c.Sub(m.screen.layout.source))
+		drawBanner(m.state.Theme, c.Sub(m.screen.layout.banner), m.banner())
+		m.drawView(c.Sub(m.screen.layout.body))
+		m.drawStatus(c.Sub(m.screen.layout.status))
 	}
 	m.dialogs.Draw(m.state.Theme, c)
-	m.drawHints(c.Sub(m.layout.hints))
+	m.drawHints(c.Sub(m.screen.layout.hints))
 }
 
 func drawTooSmall(th *theme.Theme, c *canvas.Canvas) {

@@ -57,11 +57,11 @@ func newKeymap(m *Model) keymap {
 	table := keymap{
 		{
 			name: "left", group: groupMove, binding: bind("←", "one column back", "left", "h"),
-			can: hasEvents, do: walk(func() string { return at.move(-1, m.columns()) }),
+			can: hasEvents, do: walk(func() string { return at.move(-1, m.screen.columns()) }),
 		},
 		{
 			name: "right", group: groupMove, binding: bind("→", "one column on", "right", "l"),
-			can: hasEvents, do: walk(func() string { return at.move(1, m.columns()) }),
+			can: hasEvents, do: walk(func() string { return at.move(1, m.screen.columns()) }),
 		},
 		{
 			name: "previous event", group: groupMove, binding: bind(",", "one event back", ","),
@@ -226,7 +226,7 @@ func newKeymap(m *Model) keymap {
 		},
 		action{
 			name: "theme", group: groupApp, binding: bind("t", "next theme", "t"),
-			can: m.hasColors, do: m.nextTheme,
+			can: m.screen.hasColors, do: m.nextTheme,
 		},
 		action{name: "units", group: groupApp, binding: bind("u", "units: GiB, GB, bytes", "u"), do: m.nextUnits},
 		action{
@@ -244,9 +244,6 @@ func newKeymap(m *Model) keymap {
 		action{name: "quit", group: groupApp, first: true, binding: bind("q", "quit", "q", "ctrl+c"), do: m.quit},
 	)
 }
-
-// columns is how many columns the charts have, near enough: what one press of an arrow moves by.
-func (m *Model) columns() int64 { return int64(max(m.layout.body.W-12, 20)) }
 
 func (a *action) enabled() bool { return a.can == nil || a.can() }
 

@@ -21,20 +21,16 @@ type Model struct {
 	filter filter
 	follow follow
 	tabs   tabs
+	screen screen
 
 	opts   Options
 	state  leaf.State
 	loaded Loaded
 
-	width, height int
-	layout        layout
-	canvas        *canvas.Canvas
-	profile       canvas.Profile
-	ascii         bool
-	themeFixed    bool // the user chose the theme: the terminal's background does not
-	mouse         bool
-	dialogs       dialog.Stack
-	inbox         []tea.Msg // messages that wait until the one in hand is done
+	themeFixed bool // the user chose the theme: the terminal's background does not
+	mouse      bool
+	dialogs    dialog.Stack
+	inbox      []tea.Msg // messages that wait until the one in hand is done
 
 	yank    string // what was copied last, for tests of the clipboard's text
 	actions keymap
@@ -45,7 +41,8 @@ func New(opts Options) *Model {
 	now := &clock{now: time.Now, after: tea.Tick}
 	m := &Model{
 		clock: now, loader: loader{clock: now}, toast: toaster{clock: now},
-		opts: opts, width: 80, height: 24, profile: canvas.TrueColor, ascii: opts.ASCII, mouse: !opts.NoMouse,
+		screen: newScreen(80, 24, opts.ASCII),
+		opts:   opts, mouse: !opts.NoMouse,
 	}
 	m.follow = newFollow(&opts, m.post)
 	m.tabs = newTabs(opts.Planner)
@@ -68,8 +65,6 @@ func New(opts Options) *Model {
 	m.state.Units = opts.Units
 	m.state.Selected = timeline.NoAlloc
 	m.cursor.Place, m.filter.Filter = &m.state.Place, &m.state.Filter
-	m.canvas = canvas.New(m.width, m.height, m.profile, m.ascii)
-	m.layout = layoutFor(m.width, m.height, false)
 	m.actions = newKeymap(m)
 	return m
 }
@@ -103,10 +98,7 @@ func (m *Model) ready() bool { return m.loader.idle() && m.state.Device != nil }
 
 // setProfile takes the colours that the terminal knows; without any the theme is the one without colours.
 func (m *Model) setProfile(p canvas.Profile) {
-	m.profile = p
-	if m.canvas != nil {
-		m.canvas.SetProfile(p)
-	}
+	m.screen.setProfile(p)
 	if p == canvas.NoColor {
 		m.state.Theme, m.themeFixed = theme.Mono(), true
 	}
@@ -115,7 +107,7 @@ func (m *Model) setProfile(p canvas.Profile) {
 // changed bumps the state's version and tells the view in front.
 func (m *Model) changed() tea.Cmd {
 	m.state.Version++
-	m.state.Width, m.state.Height = m.layout.body.W, m.layout.body.H
+	m.state.Width, m.state.Height = m.screen.layout.body.W, m.screen.layout.body.H
 	v := m.tabs.view()
 	if v == nil {
 		return nil
@@ -159,6 +151,6 @@ func (m *Model) showStep(msg stepMsg) tea.Cmd {
 		s.Timelines = []*timeline.Timeline{msg.timeline}
 	}
 	cmd := m.setTimeline(msg.timeline)
-	m.layout = layoutFor(m.width, m.height, m.banner() != "")
+	m.screen.arrange(m.banner() != "")
 	return cmd
 }

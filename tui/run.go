@@ -87,7 +87,7 @@ func (m *Model) logPanic() {
 func writeCrash(m *Model, value any, stack []byte) string {
 	path := filepath.Join(stateDir(m), "crash.log")
 	text := fmt.Sprintf("%s gmemtop, view %c, %dx%d\npanic: %v\n%s\n",
-		m.now().UTC().Format(time.RFC3339), m.tabs.front, m.width, m.height, value, stack)
+		m.now().UTC().Format(time.RFC3339), m.tabs.front, m.screen.width, m.screen.height, value, stack)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return "nowhere: " + err.Error()
 	}

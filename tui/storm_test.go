@@ -104,12 +104,12 @@ func (s *storm) feed(msg tea.Msg) {
 func (s *storm) look() {
 	s.t.Helper()
 	lines := strings.Split(ansi.Strip(s.m.View().Content), "\n")
-	if len(lines) > s.m.height {
-		s.fail("the frame has %d lines, the terminal %d", len(lines), s.m.height)
+	if len(lines) > s.m.screen.height {
+		s.fail("the frame has %d lines, the terminal %d", len(lines), s.m.screen.height)
 	}
 	for y, line := range lines {
-		if w := canvas.Width(line); w > s.m.width {
-			s.fail("line %d is %d cells wide, the terminal %d: %q", y, w, s.m.width, line)
+		if w := canvas.Width(line); w > s.m.screen.width {
+			s.fail("line %d is %d cells wide, the terminal %d: %q", y, w, s.m.screen.width, line)
 		}
 	}
 }
@@ -127,7 +127,7 @@ var stormKeys = append(strings.Fields(`left right up down home end pgup pgdown e
 var stormQueries = []string{"live", "size>1KiB sort:-size", "cat:activation forward", "stack:0", "site:0", "nothing matches this", ""}
 
 func (s *storm) mouse() tea.Msg {
-	m := tea.Mouse{X: s.rng.IntN(s.m.width+4) - 2, Y: s.rng.IntN(s.m.height+4) - 2, Button: tea.MouseLeft}
+	m := tea.Mouse{X: s.rng.IntN(s.m.screen.width+4) - 2, Y: s.rng.IntN(s.m.screen.height+4) - 2, Button: tea.MouseLeft}
 	if s.rng.IntN(4) == 0 {
 		m.Mod = tea.ModCtrl
 	}

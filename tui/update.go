@@ -50,7 +50,9 @@ func (m *Model) handle(msg tea.Msg) tea.Cmd {
 func (m *Model) onTerminal(msg tea.Msg) (tea.Cmd, bool) {
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
-		return m.resize(msg.Width, msg.Height), true
+		m.screen.resize(msg.Width, msg.Height)
+		m.screen.arrange(m.banner() != "")
+		return m.changed(), true
 	case tea.ColorProfileMsg:
 		if m.opts.Color != "never" {
 			m.setProfile(profileOf(msg.Profile))
@@ -225,13 +227,6 @@ func (m *Model) broadcast(msg tea.Msg) tea.Cmd {
 	return tea.Batch(cmds...)
 }
 
-func (m *Model) resize(w, h int) tea.Cmd {
-	m.width, m.height = w, h
-	m.canvas.Resize(w, h)
-	m.layout = layoutFor(w, h, m.banner() != "")
-	return m.changed()
-}
-
 // onKey sends a key to the dialog on top, else to what means the same everywhere, else to the view, else to
 // navigation.
 func (m *Model) onKey(msg tea.KeyPressMsg) tea.Cmd {
@@ -268,7 +263,7 @@ func (m *Model) onKey(msg tea.KeyPressMsg) tea.Cmd {
 func (m *Model) onMouse(msg tea.MouseMsg) tea.Cmd {
 	at := msg.Mouse()
 	if click, ok := msg.(tea.MouseClickMsg); ok && click.Button == tea.MouseLeft {
-		if zone, ok := m.canvas.Hit(at.X, at.Y); ok {
+		if zone, ok := m.screen.canvas.Hit(at.X, at.Y); ok {
 			m.post(zone)
 			return nil
 		}
@@ -284,7 +279,7 @@ func (m *Model) onMouse(msg tea.MouseMsg) tea.Cmd {
 	if m.bindings() == nil {
 		return nil
 	}
-	body := m.layout.body
+	body := m.screen.layout.body
 	if !body.Contains(at.X, at.Y) {
 		if _, drag := msg.(tea.MouseMotionMsg); !drag {
 			if _, up := msg.(tea.MouseReleaseMsg); !up {

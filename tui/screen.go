@@ -8,6 +8,40 @@ const (
 	minHeight = 16
 )
 
+// screen is the terminal: its size, its colours, the cells, and where the parts of a frame lie on it.
+type screen struct {
+	width, height int
+	layout        layout
+	canvas        *canvas.Canvas
+	profile       canvas.Profile
+}
+
+func newScreen(w, h int, ascii bool) screen {
+	s := screen{width: w, height: h, profile: canvas.TrueColor, canvas: canvas.New(w, h, canvas.TrueColor, ascii)}
+	s.arrange(false)
+	return s
+}
+
+// resize takes the terminal's size; arrange follows.
+func (s *screen) resize(w, h int) {
+	s.width, s.height = w, h
+	s.canvas.Resize(w, h)
+}
+
+// arrange places the parts of a frame, with a line of warning or without.
+func (s *screen) arrange(banner bool) { s.layout = layoutFor(s.width, s.height, banner) }
+
+// setProfile takes the colours that the terminal knows.
+func (s *screen) setProfile(p canvas.Profile) {
+	s.profile = p
+	s.canvas.SetProfile(p)
+}
+
+func (s *screen) hasColors() bool { return s.profile != canvas.NoColor }
+
+// columns is how many columns the charts have, near enough: what one press of an arrow moves by.
+func (s *screen) columns() int64 { return int64(max(s.layout.body.W-12, 20)) }
+
 // layout is where the parts of a frame lie. Everything that draws or hits asks it and nothing else.
 type layout struct {
 	tooSmall bool
