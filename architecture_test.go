@@ -13,8 +13,8 @@ import (
 
 const module = "github.com/gmemtop/gmemtop/"
 
-// floors lists the packages from the ground up: a package may import its own floor's sub-packages only where allowed, and no
-// package of a floor above. Longer prefixes win.
+// floors lists the packages from the ground up: a package may import its own floor's sub-packages only where
+// allowed, and no package of a floor above. Longer prefixes win.
 var floors = []struct {
 	prefix string
 	floor  int

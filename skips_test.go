@@ -13,7 +13,8 @@ import (
 	"testing"
 )
 
-// A skip says what is missing, "needs g++: a compiler of C++", and CONTRIBUTING.md lists it: what stands in front of the colon has a word there that is no common one.
+// A skip says what is missing, "needs g++: a compiler of C++", and CONTRIBUTING.md lists it: what stands in
+// front of the colon has a word there that is no common one.
 func TestEverySkipNamesWhatIsMissingAndIsListed(t *testing.T) {
 	text, err := os.ReadFile("CONTRIBUTING.md")
 	if err != nil {

@@ -2,8 +2,8 @@ package capture
 
 import "github.com/gmemtop/gmemtop/traces"
 
-// Every window has tables of its own; these methods give its strings, frames, stacks and details the ids of the joined rows, each once, the
-// first time that a row refers to it.
+// Every window has tables of its own; these methods give its strings, frames, stacks and details the ids of
+// the joined rows, each once, the first time that a row refers to it.
 
 // unset marks an id that was not translated yet: no table's ids reach it.
 const unset = -2

@@ -1,20 +1,23 @@
-// Package capture holds what everything that watches a process agrees on: what a source reports, what a viewer keeps, and what a
-// recorder writes. It knows no mechanism; those are the packages below it (pytorch, usdt, nvml).
+// Package capture holds what everything that watches a process agrees on: what a source reports, what a
+// viewer keeps, and what a recorder writes. It knows no mechanism; those are the packages below it (pytorch,
+// usdt, nvml).
 //
 // # The unit of live data
 //
-// A training job is watched as steps, always, and windows, now and then. A [Step] is a row of totals and times that costs microseconds.
-// A [Window] is a stretch of one or more steps captured whole, as an ordinary frozen [traces.Trace], so that every question and every view
-// that works on a saved trace works on it unchanged. [Join] stitches windows into one longer trace; [Recorder] writes that same trace to
-// the native file while it grows.
+// A training job is watched as steps, always, and windows, now and then. A [Step] is a row of totals and
+// times that costs microseconds. A [Window] is a stretch of one or more steps captured whole, as an ordinary
+// frozen [traces.Trace], so that every question and every view that works on a saved trace works on it
+// unchanged. [Join] stitches windows into one longer trace; [Recorder] writes that same trace to the native
+// file while it grows.
 //
-// The rejected way is one trace that grows event by event for as long as the job runs: capturing every event of every step costs too much
-// to leave on, and a trace that changes under its readers would need a lock in every view.
+// The rejected way is one trace that grows event by event for as long as the job runs: capturing every event
+// of every step costs too much to leave on, and a trace that changes under its readers would need a lock in
+// every view.
 //
 // # Who calls whom
 //
-// A [Source] runs on a goroutine of its own and sends to a [Sink]; a [Session] is the Sink of viewers, a [Recorder] that of files, and
-// [Tee] feeds both. A [Controller] asks a source for more.
+// A [Source] runs on a goroutine of its own and sends to a [Sink]; a [Session] is the Sink of viewers, a
+// [Recorder] that of files, and [Tee] feeds both. A [Controller] asks a source for more.
 package capture
 
 import (
@@ -28,13 +31,14 @@ import (
 // Unknown stands for a figure that a source did not take or cannot take.
 const Unknown = int64(-1)
 
-// Source is something that can be watched. Run sends to sink from one goroutine until the source ends (nil), ctx is done (ctx.Err()) or
-// it fails.
+// Source is something that can be watched. Run sends to sink from one goroutine until the source ends (nil),
+// ctx is done (ctx.Err()) or it fails.
 type Source interface {
 	Run(ctx context.Context, sink Sink) error
 }
 
-// Sink takes what a source sees, in order. Its methods return quickly: a source is never blocked for long by who watches.
+// Sink takes what a source sees, in order. Its methods return quickly: a source is never blocked for long by
+// who watches.
 type Sink interface {
 	// Begin says who is watched. It comes again when more is known.
 	Begin(Target)
@@ -48,7 +52,8 @@ type Sink interface {
 	Answer(Answer)
 	// Lose counts n things of one name that were seen and could not be kept.
 	Lose(name string, n int64, detail string)
-	// Output is what a command that the source started wrote, both of its streams in order. p is valid during the call.
+	// Output is what a command that the source started wrote, both of its streams in order. p is valid during
+	// the call.
 	Output(p []byte)
 	// End says how it ended; nothing comes after it.
 	End(End)
@@ -56,8 +61,8 @@ type Sink interface {
 
 // Controller takes orders for a source. Its methods may be called from any goroutine.
 type Controller interface {
-	// Order gives an order and returns once it is sent. Answers come through the Sink, and what was asked for with them. The error
-	// wraps ErrNoOrders where the source takes no orders of that kind.
+	// Order gives an order and returns once it is sent. Answers come through the Sink, and what was asked for
+	// with them. The error wraps ErrNoOrders where the source takes no orders of that kind.
 	Order(ctx context.Context, o Order) error
 	// Detach ends the watching and leaves nothing in the process. It returns once the source has said so.
 	Detach(ctx context.Context) error
@@ -67,7 +72,8 @@ type Controller interface {
 type Target struct {
 	// PID is the process's number as this machine's own tools show it.
 	PID int
-	// Started is the kernel's start time of the process in clock ticks since boot: together with PID it names one process for good.
+	// Started is the kernel's start time of the process in clock ticks since boot: together with PID it names
+	// one process for good.
 	Started int64
 	Host    string
 	Argv    []string
@@ -79,12 +85,14 @@ type Target struct {
 	// Agent is the version of what watches from the inside, 0 where nothing does.
 	Agent        int
 	Capabilities []string
-	// Depth is by what means windows are captured now, HowOps, HowHistory or HowProfile; "" where there is no choice.
+	// Depth is by what means windows are captured now, HowOps, HowHistory or HowProfile; "" where there is no
+	// choice.
 	Depth string
 	// Offloads says that what autograd saves waits on the host for as long as no plan is carried out.
 	Offloads bool
-	// Room is how many bytes of the device the process may have for its tensors, as its first step found it: what its allocator holds and what is free, within
-	// the share that the program allows itself; 0 where unknown.
+	// Room is how many bytes of the device the process may have for its tensors, as its first step found it:
+	// what its allocator holds and what is free, within the share that the program allows itself; 0 where
+	// unknown.
 	Room int64
 	// GPUs are those that the process sees, once it has used one: their numbers there, names and memory.
 	GPUs []traces.Device
@@ -99,27 +107,31 @@ type Step struct {
 	Index int64
 	// Start and End bound the step [Start, End), in nanoseconds of Unix time.
 	Start, End int64
-	// Backward and Optimizer are the host's time inside of backward() and of the optimizers' step(); Forward is all the rest of the step,
-	// the wait for data included. On a GPU the host runs ahead of the device, so that these are times of issue.
+	// Backward and Optimizer are the host's time inside of backward() and of the optimizers' step(); Forward
+	// is all the rest of the step, the wait for data included. On a GPU the host runs ahead of the device, so
+	// that these are times of issue.
 	Forward, Backward, Optimizer int64
-	// Allocated and Reserved are the device allocator's own figures at the step's end; PeakAllocated and PeakReserved its own marks, which
-	// stand for the time since the process began or the program last reset them.
+	// Allocated and Reserved are the device allocator's own figures at the step's end; PeakAllocated and
+	// PeakReserved its own marks, which stand for the time since the process began or the program last reset
+	// them.
 	Allocated, Reserved, PeakAllocated, PeakReserved int64
-	// Requested is what of Allocated the tensors asked for, the rest being the allocator's rounding; Active is Allocated and what was freed while another
-	// stream may still use it.
+	// Requested is what of Allocated the tensors asked for, the rest being the allocator's rounding; Active
+	// is Allocated and what was freed while another stream may still use it.
 	Requested, Active int64
-	// PoolsFree is what private pools (of CUDA graphs, of the program's own making) hold beyond Active, which nobody else can have. It is counted now and
-	// then: PoolsAt is when, in nanoseconds of Unix time.
+	// PoolsFree is what private pools (of CUDA graphs, of the program's own making) hold beyond Active, which
+	// nobody else can have. It is counted now and then: PoolsAt is when, in nanoseconds of Unix time.
 	PoolsFree, PoolsAt int64
 	// RSS is the process's resident memory on the host.
 	RSS int64
-	// Parameters, Gradients and OptimizerState are the bytes of the storages that the optimizers hold, as last counted.
+	// Parameters, Gradients and OptimizerState are the bytes of the storages that the optimizers hold, as
+	// last counted.
 	Parameters, Gradients, OptimizerState int64
 	// Ops is the number of ops, Unknown where they were not watched.
 	Ops int64
 	// Retries and OOMs are the device allocator's counts since the process began.
 	Retries, OOMs int64
-	// Work is the processor time of the thread that trains in this step, in nanoseconds: unlike End - Start it does not grow while others have the processor.
+	// Work is the processor time of the thread that trains in this step, in nanoseconds: unlike End - Start
+	// it does not grow while others have the processor.
 	Work int64
 	// Cost is the time that watching took out of this step.
 	Cost time.Duration
@@ -135,19 +147,22 @@ type Carried struct {
 	Plan int64
 	// Out and In are the bytes copied to the host and back.
 	Out, In int64
-	// OutTime and InTime are what these copies took of the thread that trains, which makes them on a CPU; 0 where copy engines do.
+	// OutTime and InTime are what these copies took of the thread that trains, which makes them on a CPU; 0
+	// where copy engines do.
 	OutTime, InTime time.Duration
 	// Again is the thread's processor time inside of ops that ran again.
 	Again time.Duration
-	// Missed counts the tensors that were to leave memory and stayed, because the step was not as it was recorded.
+	// Missed counts the tensors that were to leave memory and stayed, because the step was not as it was
+	// recorded.
 	Missed int64
-	// Checked counts the tensors that were compared with what had left memory, which not every step does, and Differ those of them that were not the same to
-	// the bit.
+	// Checked counts the tensors that were compared with what had left memory, which not every step does, and
+	// Differ those of them that were not the same to the bit.
 	Checked, Differ int64
 }
 
-// Held returns the best figure that the step has of the memory that training holds: what the allocator says where there is one, and
-// otherwise the sum of parameters, gradients and optimizer state, which leaves out activations. exact tells the two apart.
+// Held returns the best figure that the step has of the memory that training holds: what the allocator says
+// where there is one, and otherwise the sum of parameters, gradients and optimizer state, which leaves out
+// activations. exact tells the two apart.
 func (s Step) Held() (bytes int64, exact bool) {
 	if s.Allocated != Unknown {
 		return s.Allocated, true
@@ -158,7 +173,8 @@ func (s Step) Held() (bytes int64, exact bool) {
 	return s.Parameters + max(s.Gradients, 0) + max(s.OptimizerState, 0), false
 }
 
-// CapabilityPlans among a Target's capabilities says that plans can be carried out in the process: the action [Carry].
+// CapabilityPlans among a Target's capabilities says that plans can be carried out in the process: the action
+// [Carry].
 const CapabilityPlans = "plans"
 
 // The ways in which a window is captured.
@@ -167,9 +183,11 @@ const (
 	HowOps = "ops"
 	// HowHistory is the caching allocator's own record: the kind traces.Lifetimes, with stacks.
 	HowHistory = "history"
-	// HowProfile is the framework's own profiler with its memory events: the kind traces.Lifetimes, with the ops that allocate.
+	// HowProfile is the framework's own profiler with its memory events: the kind traces.Lifetimes, with the
+	// ops that allocate.
 	HowProfile = "profile"
-	// HowEvents is each call of the framework's allocator: the kind traces.Lifetimes, cut exactly where steps end. What addresses are planned on.
+	// HowEvents is each call of the framework's allocator: the kind traces.Lifetimes, cut exactly where steps
+	// end. What addresses are planned on.
 	HowEvents = "events"
 	// HowProbes is probes from the outside: the kind traces.Lifetimes.
 	HowProbes = "probes"
@@ -191,10 +209,12 @@ type Window struct {
 	Bytes int64
 }
 
-// Notice is something that a viewer should show. One of the same Key takes the place of the one before; an empty Text takes it away.
+// Notice is something that a viewer should show. One of the same Key takes the place of the one before; an
+// empty Text takes it away.
 type Notice struct {
 	Key, Text string
-	// State says that the text is what the source waits for or does now, rather than something that it cannot see.
+	// State says that the text is what the source waits for or does now, rather than something that it cannot
+	// see.
 	State bool
 }
 
@@ -213,7 +233,8 @@ const (
 // End says how a source ended.
 type End struct {
 	Reason string
-	// Code is the exit code of a command that the source started, -1 where unknown. A command that a signal ended has 128 plus its number.
+	// Code is the exit code of a command that the source started, -1 where unknown. A command that a signal
+	// ended has 128 plus its number.
 	Code int
 	// Detail is the exception or the error behind it, "" for none.
 	Detail string

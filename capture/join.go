@@ -7,21 +7,25 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Windows of one process have gaps between them, and each begins with memory that is there already. To be read as one trace they are
-// stitched: what was alive at the end of one and is alive at the start of the next, at the same address and with the same size, goes on
-// living; what vanished in the gap is freed, and what appeared in it allocated, at the moment at which the next window starts, with a
-// detail that says so. Ops, accesses and marks go on; times move onto the clock of the first window.
+// Windows of one process have gaps between them, and each begins with memory that is there already. To be
+// read as one trace they are stitched: what was alive at the end of one and is alive at the start of the
+// next, at the same address and with the same size, goes on living; what vanished in the gap is freed, and
+// what appeared in it allocated, at the moment at which the next window starts, with a detail that says so.
+// Ops, accesses and marks go on; times move onto the clock of the first window.
 //
-// What is alive at a window's start is not always written down. Described windows say it with allocations at time 0, which are dropped
-// where the block goes on living. An allocator's history says it through its final state: walking the events backwards from there takes
-// every allocation away and puts every freed block back, and what remains at the front was there before. So the law start + alloc - free =
-// final closes over the joined trace because it closes over each window and the seam is the difference of two known states.
+// What is alive at a window's start is not always written down. Described windows say it with allocations at
+// time 0, which are dropped where the block goes on living. An allocator's history says it through its final
+// state: walking the events backwards from there takes every allocation away and puts every freed block back,
+// and what remains at the front was there before. So the law start + alloc - free = final closes over the
+// joined trace because it closes over each window and the seam is the difference of two known states.
 //
-// Rejected: giving every window's blocks identities of their own and freeing all at each seam. It needs no matching and closes the law as
-// well, but a parameter that lives for the whole job would be shown as dying at every seam.
+// Rejected: giving every window's blocks identities of their own and freeing all at each seam. It needs no
+// matching and closes the law as well, but a parameter that lives for the whole job would be shown as dying
+// at every seam.
 //
-// Work and memory are linear in the windows' events. Segments are matched as whole segments; where a window maps parts of expandable
-// segments, only its blocks are stitched and the loss segments_between_windows says so.
+// Work and memory are linear in the windows' events. Segments are matched as whole segments; where a window
+// maps parts of expandable segments, only its blocks are stitched and the loss segments_between_windows says
+// so.
 
 // betweenWindows is the name of the loss, and the op in the detail of what was made up at a seam.
 const betweenWindows = "between_windows"
@@ -193,8 +197,8 @@ func start(t *traces.Trace) int64 {
 	return at
 }
 
-// leading returns the time before which allocations of a window only say what was there already: described windows write that at time 0,
-// and the answer is 1. It is 0 for windows that say it otherwise.
+// leading returns the time before which allocations of a window only say what was there already: described
+// windows write that at time 0, and the answer is 1. It is 0 for windows that say it otherwise.
 func leading(t *traces.Trace) int64 {
 	if saysWhatWasThere(t) && !t.Final.Known {
 		return 1
@@ -202,7 +206,8 @@ func leading(t *traces.Trace) int64 {
 	return 0
 }
 
-// saysWhatWasThere reports whether a window opens with allocations, at time 0, of what was there already: described ones and those of probes do.
+// saysWhatWasThere reports whether a window opens with allocations, at time 0, of what was there already:
+// described ones and those of probes do.
 func saysWhatWasThere(t *traces.Trace) bool {
 	return t.Source.Format == "described" || t.Source.Format == "probes"
 }
@@ -283,7 +288,8 @@ func (j *joiner) play(t *traces.Trace, blocks, segments map[place]held) {
 	}
 }
 
-// seam makes up the events that lead from what was held at the end of the windows so far to what is held at the start of the next.
+// seam makes up the events that lead from what was held at the end of the windows so far to what is held at
+// the start of the next.
 func (j *joiner) seam(blocks, segments map[place]held, at int64) {
 	made := int64(0)
 	emit := func(p place, h held, a traces.Action) {
@@ -329,7 +335,8 @@ func (j *joiner) seam(blocks, segments map[place]held, at int64) {
 	}
 }
 
-// free frees a block in the words that the windows use: described ones do not tell a request from its completion.
+// free frees a block in the words that the windows use: described ones do not tell a request from its
+// completion.
 func (j *joiner) free(p place, h held, emit func(place, held, traces.Action)) {
 	if saysWhatWasThere(j.t) {
 		emit(p, h, traces.Free)
@@ -388,8 +395,9 @@ func (j *joiner) copy(t *traces.Trace, before, shift int64) {
 		}
 		ops[i] = j.out.Op(o)
 	}
-	// A trace holds the events of one device after those of another, and its accesses as they came. Each access stands before the next event of its own device, so
-	// that device's events come out up to there, and then the access.
+	// A trace holds the events of one device after those of another, and its accesses as they came. Each
+	// access stands before the next event of its own device, so that device's events come out up to there,
+	// and then the access.
 	next := make([]int, len(t.Devices))
 	events := func(d traces.DeviceID, end int) {
 		for ; next[d] < end; next[d]++ {

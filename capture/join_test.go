@@ -159,8 +159,9 @@ func (j *job) history(n int, clock *int64) *traces.Trace {
 	return b.Finish()
 }
 
-// TestTheLawClosesOverJoinedWindows cuts random recordings of an allocator into windows, loses what lies between them, and joins the rest:
-// start + alloc - free = final, with the start and the final that the allocator really had, and nothing lives twice.
+// TestTheLawClosesOverJoinedWindows cuts random recordings of an allocator into windows, loses what lies
+// between them, and joins the rest: start + alloc - free = final, with the start and the final that the
+// allocator really had, and nothing lives twice.
 func TestTheLawClosesOverJoinedWindows(t *testing.T) {
 	for seed := range uint64(60) {
 		j := &job{r: rand.New(rand.NewPCG(seed, 1)), live: map[uint64]int64{}, next: 1<<20 + 4096*20}

@@ -6,18 +6,19 @@ import (
 	"math/rand/v2"
 )
 
-// Who watches gives orders, and a source answers each of them under its number. Answers decide what happens next; a [Notice] is for
-// people and decides nothing.
+// Who watches gives orders, and a source answers each of them under its number. Answers decide what happens
+// next; a [Notice] is for people and decides nothing.
 //
 //	         ┌─────────── refused
 //	order ───┤
 //	         └─ accepted ─┬─ refused
 //	                      └─ done ───── ended (of a plan alone)
 //
-// An order is accepted when the source has heard it, and done when what it asks for has arrived: the window is whole, the plan is carried
-// out from the next step on. A plan that was begun ends once.
+// An order is accepted when the source has heard it, and done when what it asks for has arrived: the window
+// is whole, the plan is carried out from the next step on. A plan that was begun ends once.
 
-// OrderID names an order. Who gives an order chooses its number at random, so that several viewers of one process never share one.
+// OrderID names an order. Who gives an order chooses its number at random, so that several viewers of one
+// process never share one.
 type OrderID int64
 
 // NewOrderID returns a number for an order.
@@ -28,16 +29,18 @@ type Action string
 
 // The actions.
 const (
-	// Describe captures the next Steps steps as one window, by the means How, or by those that Depth named last where How is empty.
+	// Describe captures the next Steps steps as one window, by the means How, or by those that Depth named
+	// last where How is empty.
 	Describe Action = "describe"
 	// Every captures one step in Steps as a window; 0 ends that.
 	Every Action = "every"
 	// Depth says by what means How windows are captured from now on.
 	Depth Action = "depth"
-	// Carry has Plan carried out from the next step on, and ends the plan before. Without a Plan it only ends that.
+	// Carry has Plan carried out from the next step on, and ends the plan before. Without a Plan it only ends
+	// that.
 	Carry Action = "carry"
-	// Keep has what autograd saves stay on the device where no plan is carried out, and ends the plan before. A command may have
-	// been started so that saved tensors wait on the host until there is a plan.
+	// Keep has what autograd saves stay on the device where no plan is carried out, and ends the plan before.
+	// A command may have been started so that saved tensors wait on the host until there is a plan.
 	Keep Action = "keep"
 )
 
@@ -48,8 +51,8 @@ type Order struct {
 	Do    Action  `json:"do"`
 	Steps int     `json:"steps,omitempty"`
 	How   string  `json:"how,omitempty"`
-	// Saves asks for an op gmemtop::save for each tensor that autograd saves and an op gmemtop::load for each time that it needs one:
-	// what a plan to be carried out is made of.
+	// Saves asks for an op gmemtop::save for each tensor that autograd saves and an op gmemtop::load for each
+	// time that it needs one: what a plan to be carried out is made of.
 	Saves bool `json:"saves,omitempty"`
 	// Library is where the library of package pytorch/pool lies, which writes a window [HowEvents] down.
 	Library string `json:"library,omitempty"`

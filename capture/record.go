@@ -15,21 +15,24 @@ import (
 	"github.com/gmemtop/gmemtop/traces/gmt"
 )
 
-// A recording is the joined trace of all windows (see Join), written while it grows, and the figures of every step as counters. The native
-// file is only appended to, a chunk at a write, and flushed about once a second, so that whoever dies, the process that is watched, this one
-// or the machine, what was flushed is read back whole.
+// A recording is the joined trace of all windows (see Join), written while it grows, and the figures of every
+// step as counters. The native file is only appended to, a chunk at a write, and flushed about once a second,
+// so that whoever dies, the process that is watched, this one or the machine, what was flushed is read back
+// whole.
 //
-// With triggers, windows wait in memory, Before of them at most, and are written when one fires, together with After windows that come
-// later; without, every window is written. Steps are always written: they are small, and what led to a trigger is seen in them.
+// With triggers, windows wait in memory, Before of them at most, and are written when one fires, together
+// with After windows that come later; without, every window is written. Steps are always written: they are
+// small, and what led to a trigger is seen in them.
 //
-// A file that reaches its size or its age is closed and the next begun: run.gmt, run.001.gmt, and so on. Each can be read by itself: the
-// first window of a file says what was there before.
+// A file that reaches its size or its age is closed and the next begun: run.gmt, run.001.gmt, and so on. Each
+// can be read by itself: the first window of a file says what was there before.
 
 // RecordOptions says what a Recorder keeps.
 type RecordOptions struct {
 	// Path is the file; one that is there is refused.
 	Path string
-	// MaxBytes and MaxAge close a file and begin the next; 0 for never. Keep is how many files stay, the oldest going first; 0 for all.
+	// MaxBytes and MaxAge close a file and begin the next; 0 for never. Keep is how many files stay, the
+	// oldest going first; 0 for all.
 	MaxBytes int64
 	MaxAge   time.Duration
 	Keep     int
@@ -40,14 +43,15 @@ type RecordOptions struct {
 	Control Controller
 	// Fired, where not nil, is told of every trigger that fires, on the source's goroutine.
 	Fired func(t *Trigger, s Step, why string)
-	// Failed, where not nil, is told once of the error that ends the recording, when it happens. It must not call the recorder.
+	// Failed, where not nil, is told once of the error that ends the recording, when it happens. It must not
+	// call the recorder.
 	Failed func(err error)
 	// now is the clock; tests set it.
 	now func() time.Time
 }
 
-// Recorder is a Sink that writes a recording. Its methods are safe for concurrent use. The first error of the disk ends the recording,
-// never the watching: it is what Err and Close return.
+// Recorder is a Sink that writes a recording. Its methods are safe for concurrent use. The first error of the
+// disk ends the recording, never the watching: it is what Err and Close return.
 type Recorder struct {
 	mu       sync.Mutex
 	opt      RecordOptions
@@ -68,7 +72,8 @@ type Recorder struct {
 	done     sync.WaitGroup
 }
 
-// NewRecorder creates the first file, so that a path that cannot be written is known before anything is watched.
+// NewRecorder creates the first file, so that a path that cannot be written is known before anything is
+// watched.
 func NewRecorder(opt RecordOptions) (*Recorder, error) {
 	if opt.now == nil {
 		opt.now = time.Now
@@ -267,8 +272,8 @@ func (r *Recorder) device() traces.Device {
 	return d
 }
 
-// samples writes a step's figures as counters of the time at which it ended. The step's own length and those of its phases are counters as
-// well, so that every column of the step list is read back from the file.
+// samples writes a step's figures as counters of the time at which it ended. The step's own length and those
+// of its phases are counters as well, so that every column of the step list is read back from the file.
 func (r *Recorder) samples(s Step) {
 	device := r.w.Device(r.device())
 	end := s.End - r.began.UnixNano()

@@ -6,11 +6,12 @@ import (
 	"sync"
 )
 
-// A viewer draws at its own pace from what a source sends at the source's. Session stands between them: everything is appended under one
-// lock, and a snapshot is slices of what was appended, shared, never copied. That is sound because an entry is never written twice: steps
-// live in a slice that is only appended to, and once it holds twice the limit the newer half moves to a slice of its own, so that
-// the amortised cost of a step is constant and a snapshot that is still drawn keeps the old one. A ring was rejected: it overwrites in
-// place what a viewer may be reading.
+// A viewer draws at its own pace from what a source sends at the source's. Session stands between them:
+// everything is appended under one lock, and a snapshot is slices of what was appended, shared, never copied.
+// That is sound because an entry is never written twice: steps live in a slice that is only appended to, and
+// once it holds twice the limit the newer half moves to a slice of its own, so that the amortised cost of a
+// step is constant and a snapshot that is still drawn keeps the old one. A ring was rejected: it overwrites
+// in place what a viewer may be reading.
 
 // Limits of what a Session keeps unless told otherwise.
 const (
@@ -112,8 +113,8 @@ func (s *Session) Wait(ctx context.Context, version uint64) (View, error) {
 	}
 }
 
-// Until hands f the view of now and each newer one, until f reports that it is done or returns an error, or ctx is done. The views in
-// between two calls of f may be skipped.
+// Until hands f the view of now and each newer one, until f reports that it is done or returns an error, or
+// ctx is done. The views in between two calls of f may be skipped.
 func (s *Session) Until(ctx context.Context, f func(v *View) (done bool, err error)) error {
 	for v := s.Snapshot(); ; {
 		done, err := f(&v)

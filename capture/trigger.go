@@ -8,13 +8,15 @@ import (
 	"strings"
 )
 
-// A trigger is a condition on the steps of a run that makes a recorder keep what stands around it. It fires on the step at which the
-// condition begins to hold, and again only after it has ceased to.
+// A trigger is a condition on the steps of a run that makes a recorder keep what stands around it. It fires
+// on the step at which the condition begins to hold, and again only after it has ceased to.
 //
-// A leak is a slope, and one step's figure is noisy (a garbage collector, an uneven batch). So the last leakSteps steps are cut into quarters,
-// each stands for its median, and the slope is the smallest of the three from quarter to quarter: an outlier does not move it, and one jump
-// (an epoch's first batch, a validation) raises one of the three and not the others. It costs a sort of a few numbers a step. Least squares
-// was rejected since one spike or jump bends it; Theil and Sen's median of all slopes costs the square and takes a jump for a slope.
+// A leak is a slope, and one step's figure is noisy (a garbage collector, an uneven batch). So the last
+// leakSteps steps are cut into quarters, each stands for its median, and the slope is the smallest of the
+// three from quarter to quarter: an outlier does not move it, and one jump (an epoch's first batch, a
+// validation) raises one of the three and not the others. It costs a sort of a few numbers a step. Least
+// squares was rejected since one spike or jump bends it; Theil and Sen's median of all slopes costs the
+// square and takes a jump for a slope.
 
 // leakSteps is the number of steps over which a leak is judged.
 const leakSteps = 64
@@ -50,8 +52,8 @@ var figures = map[string]func(Step) int64{
 	"held":      func(s Step) int64 { b, _ := s.Held(); return b },
 }
 
-// ParseTrigger reads a trigger: allocated>60GiB (or reserved, rss, held), step_time>500ms, iteration=100, oom, leak>1MiB/step.
-// parseBytes and parseDuration read a size and a time as the rest of the program does.
+// ParseTrigger reads a trigger: allocated>60GiB (or reserved, rss, held), step_time>500ms, iteration=100,
+// oom, leak>1MiB/step. parseBytes and parseDuration read a size and a time as the rest of the program does.
 func ParseTrigger(s string, parseBytes, parseDuration func(string) (int64, error)) (*Trigger, error) {
 	text := strings.ReplaceAll(s, " ", "")
 	t := &Trigger{text: text}

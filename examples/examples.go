@@ -1,5 +1,5 @@
-// Package examples holds the networks that anyone can train without a data set, as files to read and to run, and as text for the
-// checks that gmemtop runs on a GPU. It imports nothing of ours.
+// Package examples holds the networks that anyone can train without a data set, as files to read and to run,
+// and as text for the checks that gmemtop runs on a GPU. It imports nothing of ours.
 package examples
 
 import "embed"

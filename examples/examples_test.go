@@ -14,7 +14,8 @@ import (
 	"github.com/gmemtop/gmemtop/capture/torchtest"
 )
 
-// small has the flags that make each example small, as its help gives them for a machine without a GPU, and the millions of parameters that it has then.
+// small has the flags that make each example small, as its help gives them for a machine without a GPU, and
+// the millions of parameters that it has then.
 var small = map[string]struct{ flags, parameters string }{
 	"gpt2.py":     {"--batch 2 --sequence 32 --layers 2 --width 64 --heads 2 --vocabulary 500", "0.1"},
 	"mlp.py":      {"--batch 64 --width 128", "0.2"},
@@ -26,7 +27,8 @@ var small = map[string]struct{ flags, parameters string }{
 // loss finds what a line says of a step, without the time it took.
 var loss = regexp.MustCompile(`(?m)^step \d+ loss \d+\.\d+`)
 
-// runs trains each of the scripts named with its flags, one after the other in one process, since nothing takes as long as to import torch.
+// runs trains each of the scripts named with its flags, one after the other in one process, since nothing
+// takes as long as to import torch.
 const runs = `
 import runpy, shlex, sys
 for line in sys.argv[1:]:

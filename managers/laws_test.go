@@ -18,7 +18,8 @@ import (
 	"github.com/gmemtop/gmemtop/replay/sim"
 )
 
-// slow are managers that solve integer programs, or ask all others: they are tried on fewer problems and budgets.
+// slow are managers that solve integer programs, or ask all others: they are tried on fewer problems and
+// budgets.
 func slow(name string) bool {
 	return strings.HasPrefix(name, "checkmate") || name == "tvdnn-ilp" || name == "portfolio"
 }
@@ -169,7 +170,8 @@ func TestCancelledPlanningReturnsAValidPlanOrTheContextsError(t *testing.T) {
 	}
 }
 
-// looked is a context that counts how often it is asked whether it ended, and ends when it was asked so often.
+// looked is a context that counts how often it is asked whether it ended, and ends when it was asked so
+// often.
 type looked struct {
 	context.Context
 	end  context.CancelFunc
@@ -184,7 +186,8 @@ func (c *looked) Err() error {
 	return c.Context.Err()
 }
 
-// Who searches has something to give when its time is up in the last quarter of the search: a plan, and one that does better than keeping everything.
+// Who searches has something to give when its time is up in the last quarter of the search: a plan, and one
+// that does better than keeping everything.
 func TestWhoIsCancelledGivesTheBestThatItHas(t *testing.T) {
 	p := plantest.Chain(24, 1<<20, 1_000_000)
 	for i := range p.Ops { // nothing is so regular that the first guess is the best

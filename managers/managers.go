@@ -1,4 +1,5 @@
-// Package managers lists the memory managers that gmemtop plans with: one planner a file, in packages by what they do.
+// Package managers lists the memory managers that gmemtop plans with: one planner a file, in packages by what
+// they do.
 //
 //	pool       keeps everything and chooses addresses (and the online allocators, as baselines)
 //	swap       moves buffers to the host and back
@@ -31,7 +32,8 @@ func All() []plan.Manager {
 	return append(published, joint.Joint{}, joint.New(published...))
 }
 
-// Default returns the managers that are compared when nobody says which: one or two of each family, the best known of each first.
+// Default returns the managers that are compared when nobody says which: one or two of each family, the best
+// known of each first.
 func Default() []plan.Manager {
 	var out []plan.Manager
 	for _, m := range All() {
@@ -56,8 +58,8 @@ func Names() []string {
 	return names
 }
 
-// Select returns the managers of a list of names separated by commas, in the order of [All]; "all" is all of them, "" the default ones. A name
-// that ends in * selects all that begin so.
+// Select returns the managers of a list of names separated by commas, in the order of [All]; "all" is all of
+// them, "" the default ones. A name that ends in * selects all that begin so.
 func Select(list string) ([]plan.Manager, error) {
 	switch strings.TrimSpace(list) {
 	case "all":
@@ -89,8 +91,8 @@ func Select(list string) ([]plan.Manager, error) {
 	return out, nil
 }
 
-// Eager turns a plan into what eager PyTorch can run today: tensors saved for backward only, whole regions re-run at the first use; see package
-// recompute. It returns nil where nothing of the plan is left then.
+// Eager turns a plan into what eager PyTorch can run today: tensors saved for backward only, whole regions
+// re-run at the first use; see package recompute. It returns nil where nothing of the plan is left then.
 func Eager(ctx context.Context, p *plan.Problem, pl *plan.Plan) (*plan.Plan, error) {
 	if pl.SectionBytes != 0 {
 		return nil, nil // a saved tensor leaves and returns as a whole

@@ -10,8 +10,9 @@ import (
 	"github.com/gmemtop/gmemtop/replay/sim"
 )
 
-// TestJointIsSeldomBeaten: on small random problems of one to three streams, where memory that is used again makes streams wait for each other, what joint
-// finds by itself is beaten by any of these in at most one case in five. Portfolio, which asks them, is never beaten; its own package shows that.
+// TestJointIsSeldomBeaten: on small random problems of one to three streams, where memory that is used again
+// makes streams wait for each other, what joint finds by itself is beaten by any of these in at most one case
+// in five. Portfolio, which asks them, is never beaten; its own package shows that.
 func TestJointIsSeldomBeaten(t *testing.T) {
 	t.Parallel()
 	rivals, err := managers.Select("smartpool*,vdnn-*,tvdnn-heuristic,autoswap-swdoa,sqrt,dtr,capuchin,delta")

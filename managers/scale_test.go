@@ -19,8 +19,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Planning at scale. Recordings of large trainings have 10,000 to 100,000 buffers; what is quadratic anywhere between a problem and its plan
-// shows there and nowhere else. The shapes differ in what is large:
+// Planning at scale. Recordings of large trainings have 10,000 to 100,000 buffers; what is quadratic anywhere
+// between a problem and its plan shows there and nowhere else. The shapes differ in what is large:
 //
 //	chain   equal layers: a third of all buffers is alive at the peak, all of one size, and their ends are nested
 //	gpt     layers of a transformer: a dozen tensors of very different sizes each, half of all buffers alive at the peak, many small ones
@@ -139,8 +139,9 @@ func problemOf(shape string, n int) *plan.Problem {
 // halfway is a budget in the middle between what must reside and the peak.
 func halfway(p *plan.Problem) int64 { return budgetOf(p, 0.5) }
 
-// BenchmarkPlanning is planning alone, by manager, shape and number of buffers. A manager that has not ended within ten minutes is stopped, and
-// fails. The figure to look at is cpu-s/plan, seconds of processor time, which another program on the machine does not stretch as it does s/plan:
+// BenchmarkPlanning is planning alone, by manager, shape and number of buffers. A manager that has not ended
+// within ten minutes is stopped, and fails. The figure to look at is cpu-s/plan, seconds of processor time,
+// which another program on the machine does not stretch as it does s/plan:
 //
 //	GOMAXPROCS=1 go test ./managers -run '^$' -bench Planning -benchtime 1x
 func BenchmarkPlanning(b *testing.B) {
@@ -179,7 +180,8 @@ func benchmarkPlan(b *testing.B, m plan.Manager, p *plan.Problem) {
 	}
 }
 
-// TestEveryManagerPlansTenThousandBuffers is about validity; how long it takes is for BenchmarkPlanning to say.
+// TestEveryManagerPlansTenThousandBuffers is about validity; how long it takes is for BenchmarkPlanning to
+// say.
 func TestEveryManagerPlansTenThousandBuffers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs a run without -short: it plans for ten thousand buffers with each manager")
@@ -210,7 +212,8 @@ func TestEveryManagerPlansTenThousandBuffers(t *testing.T) {
 	}
 }
 
-// most runs a function and returns the most bytes that the heap held meanwhile beyond what it held before, by a sample every millisecond and to a fifth.
+// most runs a function and returns the most bytes that the heap held meanwhile beyond what it held before, by
+// a sample every millisecond and to a fifth.
 func most(run func()) int64 {
 	defer debug.SetGCPercent(debug.SetGCPercent(20))
 	held := func() int64 {
@@ -239,8 +242,8 @@ func most(run func()) int64 {
 	return max(highest, held()) - before
 }
 
-// TestMemoryGrowsWithTheBuffers: eight times the buffers take less than 24 times the memory while they are planned for. Whatever has a row for each pair of
-// buffers would take 64 times as much.
+// TestMemoryGrowsWithTheBuffers: eight times the buffers take less than 24 times the memory while they are
+// planned for. Whatever has a row for each pair of buffers would take 64 times as much.
 func TestMemoryGrowsWithTheBuffers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs a run without -short: it plans for sixteen thousand buffers with each manager")

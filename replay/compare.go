@@ -1,5 +1,5 @@
-// Package replay compares managers: it asks each for a plan of one problem, has the plans validated, carried out on a target and measured, and says which
-// is the fastest that fits.
+// Package replay compares managers: it asks each for a plan of one problem, has the plans validated, carried
+// out on a target and measured, and says which is the fastest that fits.
 //
 // Its duties:
 //   - [Compare]: all managers on one problem and budget, in the background, with progress;
@@ -21,7 +21,8 @@ import (
 	"github.com/gmemtop/gmemtop/replay/sim"
 )
 
-// Target carries plans out: the simulator, a device, the live process. It may be used from several goroutines unless it says otherwise.
+// Target carries plans out: the simulator, a device, the live process. It may be used from several goroutines
+// unless it says otherwise.
 type Target interface {
 	// Name is sim, cuda:0, live...
 	Name() string
@@ -54,16 +55,19 @@ type Options struct {
 	Work int64
 	// Targets carry out every plan as it comes, several at once; none means the simulator.
 	Targets []Target
-	// Devices carry out every plan too, one after the other and once all are made, so that planning takes nothing from what is measured.
+	// Devices carry out every plan too, one after the other and once all are made, so that planning takes
+	// nothing from what is measured.
 	Devices []Device
-	// Eager, where not nil, turns a plan into what eager PyTorch can run, measured beside it; nil where nothing is left of the plan then.
+	// Eager, where not nil, turns a plan into what eager PyTorch can run, measured beside it; nil where
+	// nothing is left of the plan then.
 	Eager func(ctx context.Context, p *plan.Problem, pl *plan.Plan) (*plan.Plan, error)
-	// Limit bounds the time for planning with one manager; 0 for none. A manager that reaches it gives the best that it has.
+	// Limit bounds the time for planning with one manager; 0 for none. A manager that reaches it gives the
+	// best that it has.
 	Limit time.Duration
 	// Parallel is how many managers plan at once; 0 for as many as there are processors.
 	Parallel int
-	// Update, where not nil, is told when planning with a manager begins, how far it is (Done false), and each result as it comes. It is called from one
-	// goroutine at a time.
+	// Update, where not nil, is told when planning with a manager begins, how far it is (Done false), and
+	// each result as it comes. It is called from one goroutine at a time.
 	Update func(Progress)
 }
 
@@ -76,7 +80,8 @@ type Progress struct {
 	// Began is when planning with this manager began.
 	Began   time.Time
 	Results []Result
-	// Target is the device that a plan is being carried out on, "" while managers plan; Doing says in a word or two what it does.
+	// Target is the device that a plan is being carried out on, "" while managers plan; Doing says in a word
+	// or two what it does.
 	Target, Doing string
 }
 
@@ -93,19 +98,21 @@ type Result struct {
 	// Impossible says that no manager could meet the budget, because of what has to be resident.
 	Impossible bool
 	Plan       *plan.Plan
-	// Valid says that [plan.Validate] accepted the plan. What it did not accept is not measured and not shown as a result.
+	// Valid says that [plan.Validate] accepted the plan. What it did not accept is not measured and not shown
+	// as a result.
 	Valid       bool
 	Measurement plan.Measurement
 	// Fits says that footprint, what lies outside and the margin are within the budget.
 	Fits bool
-	// MaxBatch is the largest batch that fits, 0 where not even one sample does; it was looked for where MaxBatchKnown, and sizes at other batches were
-	// inferred from one recording where MaxBatchInferred.
+	// MaxBatch is the largest batch that fits, 0 where not even one sample does; it was looked for where
+	// MaxBatchKnown, and sizes at other batches were inferred from one recording where MaxBatchInferred.
 	MaxBatch                        int
 	MaxBatchKnown, MaxBatchInferred bool
 	// Overhead is step time over that of keeping everything on the same target, less one.
 	Overhead float64
-	// Work is, where Worked, what the plan adds to the processor time of the thread that trains, as a share of the simulated step time of keeping everything: what
-	// Overhead would be if nobody else were on the machine.
+	// Work is, where Worked, what the plan adds to the processor time of the thread that trains, as a share
+	// of the simulated step time of keeping everything: what Overhead would be if nobody else were on the
+	// machine.
 	Work   float64
 	Worked bool
 }
@@ -123,7 +130,8 @@ type Comparison struct {
 	Measured []Result
 	// Devices are those that measured.
 	Devices []Device
-	// BatchNotes say what the largest batches rest on; BatchSequence is the sequence length that they are for, 0 where that of the recording.
+	// BatchNotes say what the largest batches rest on; BatchSequence is the sequence length that they are
+	// for, 0 where that of the recording.
 	BatchNotes    []string
 	BatchSequence int
 	Elapsed       time.Duration
@@ -131,15 +139,17 @@ type Comparison struct {
 	Fidelity *Fidelity
 }
 
-// Defect begins the reason of a result whose planner broke down: a bug of this program, never the user's fault.
+// Defect begins the reason of a result whose planner broke down: a bug of this program, never the user's
+// fault.
 const Defect = "a defect of this planner"
 
 // ErrTooSmall is wrapped by Compare's error where no manager can meet the budget.
 var ErrTooSmall = errors.New("the budget is below what has to be resident")
 
-// Compare plans with every manager and measures every plan. A manager that fails is a result that says so; the error is for what concerns all of them:
-// a budget below what must reside (it wraps [ErrTooSmall] and a [*plan.TooSmall]), or the context's. When the context is cancelled the results
-// that are there are returned beside its error.
+// Compare plans with every manager and measures every plan. A manager that fails is a result that says so;
+// the error is for what concerns all of them: a budget below what must reside (it wraps [ErrTooSmall] and a
+// [*plan.TooSmall]), or the context's. When the context is cancelled the results that are there are returned
+// beside its error.
 func Compare(ctx context.Context, p *plan.Problem, managers []plan.Manager, opt Options) (*Comparison, error) {
 	began := time.Now()
 	c := &Comparison{Problem: p, Budget: opt.Budget, Results: nil}
@@ -209,8 +219,9 @@ func Compare(ctx context.Context, p *plan.Problem, managers []plan.Manager, opt 
 	return c, ctx.Err()
 }
 
-// KeepAll returns the step time of keeping everything in memory on a target, in nanoseconds: what overheads are counted from. The plan takes as much memory
-// as it likes, which is for targets that have none; a device measures its own, see [plan.Measurement.KeepAll].
+// KeepAll returns the step time of keeping everything in memory on a target, in nanoseconds: what overheads
+// are counted from. The plan takes as much memory as it likes, which is for targets that have none; a device
+// measures its own, see [plan.Measurement.KeepAll].
 func KeepAll(ctx context.Context, p *plan.Problem, t Target) (int64, error) {
 	pl, err := plan.Assemble(p, plan.Decisions{})
 	if err != nil {
@@ -240,8 +251,8 @@ func KeepAll(ctx context.Context, p *plan.Problem, t Target) (int64, error) {
 // evaluator lets planners measure candidates on the simulator.
 var evaluator = sim.Simulator{}
 
-// one plans with one manager and measures its plan everywhere. A planner that panics has a defect, which is its own result and no reason to take
-// the others, and the screen, down.
+// one plans with one manager and measures its plan everywhere. A planner that panics has a defect, which is
+// its own result and no reason to take the others, and the screen, down.
 func (c *Comparison) one(ctx context.Context, m plan.Manager, opt Options, progress func(part, total int64)) (results []Result) {
 	info := m.Info()
 	failed := func(reason string) []Result {
@@ -310,8 +321,8 @@ func (c *Comparison) carryOut(ctx context.Context, r *Result, t Target, progress
 	r.Fits = c.Net == 0 || m.Footprint <= c.Net
 }
 
-// Fastest returns the result of the least step time among those that fit, of one executor and target; ties go to the smaller footprint. ok is false where
-// none fits.
+// Fastest returns the result of the least step time among those that fit, of one executor and target; ties go
+// to the smaller footprint. ok is false where none fits.
 func (c *Comparison) Fastest(e plan.Executor, target string) (Result, bool) {
 	best := -1
 	for i := range c.Results {
@@ -329,8 +340,9 @@ func (c *Comparison) Fastest(e plan.Executor, target string) (Result, bool) {
 	return c.Results[best], true
 }
 
-// Best returns the fastest result that fits on a target, whatever runs it: what eager PyTorch can run, anything else can too. Ties go to the smaller
-// footprint and then to the plan as it was made. ok is false where none fits.
+// Best returns the fastest result that fits on a target, whatever runs it: what eager PyTorch can run,
+// anything else can too. Ties go to the smaller footprint and then to the plan as it was made. ok is false
+// where none fits.
 func (c *Comparison) Best(target string) (Result, bool) {
 	best, ok := c.Fastest(plan.Ideal, target)
 	if eager, found := c.Fastest(plan.TorchEager, target); found && (!ok || better(&eager, &best)) {

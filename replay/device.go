@@ -17,10 +17,12 @@ type Device struct {
 	Target
 	// About says what it is, for people: NVIDIA H200, 139.8 GiB.
 	About string
-	// Eager says that it is a training that runs: it carries out plans for [plan.TorchEager] alone, its footprint is the peak of what is allocated in a step,
-	// and its steps last as long as its program has them last.
+	// Eager says that it is a training that runs: it carries out plans for [plan.TorchEager] alone, its
+	// footprint is the peak of what is allocated in a step, and its steps last as long as its program has
+	// them last.
 	Eager bool
-	// Pools says that it is the allocator of a training that runs: it carries out plans that choose addresses and do nothing else.
+	// Pools says that it is the allocator of a training that runs: it carries out plans that choose addresses
+	// and do nothing else.
 	Pools bool
 }
 
@@ -32,8 +34,8 @@ func (d *Device) carries(r *Result) bool {
 	return !d.Eager || r.Executor == plan.TorchEager
 }
 
-// Measure carries out every valid plan of the comparison on a device, one after the other, and adds what it measured. What kept it from carrying one out
-// is in that one's result; the error is the context's.
+// Measure carries out every valid plan of the comparison on a device, one after the other, and adds what it
+// measured. What kept it from carrying one out is in that one's result; the error is the context's.
 func (c *Comparison) Measure(ctx context.Context, d Device, update func(Progress)) error {
 	c.Devices = append(c.Devices, d)
 	var plans []*Result
@@ -65,7 +67,8 @@ func (c *Comparison) Measure(ctx context.Context, d Device, update func(Progress
 	return ctx.Err()
 }
 
-// Simulated returns the result that the first target has for the plan of a measured one, nil where it has none.
+// Simulated returns the result that the first target has for the plan of a measured one, nil where it has
+// none.
 func (c *Comparison) Simulated(m *Result) *Result {
 	for i := range c.Results {
 		if r := &c.Results[i]; r.Plan == m.Plan && r.Available && r.Target == c.firstTarget() {
@@ -75,8 +78,8 @@ func (c *Comparison) Simulated(m *Result) *Result {
 	return nil
 }
 
-// What a measurement may differ from the simulator's by without being looked into: shares of footprint and step time of keeping everything, and points of
-// overhead.
+// What a measurement may differ from the simulator's by without being looked into: shares of footprint and
+// step time of keeping everything, and points of overhead.
 const (
 	footprintTolerance = 0.02
 	overheadTolerance  = 0.02
@@ -85,7 +88,8 @@ const (
 	dryTolerance       = 0.05
 )
 
-// Off returns by what share a measured figure exceeds a simulated one, NaN where there is none to compare with.
+// Off returns by what share a measured figure exceeds a simulated one, NaN where there is none to compare
+// with.
 func Off(measured, simulated int64) float64 {
 	if simulated == 0 {
 		return math.NaN()
@@ -93,8 +97,8 @@ func Off(measured, simulated int64) float64 {
 	return float64(measured)/float64(simulated) - 1
 }
 
-// Predicted returns what of a simulation the footprint of a measurement is to be compared with, in bytes: the arena's top, or what is alive at the peak where a
-// training's allocations were measured.
+// Predicted returns what of a simulation the footprint of a measurement is to be compared with, in bytes: the
+// arena's top, or what is alive at the peak where a training's allocations were measured.
 func Predicted(m, s *plan.Measurement) int64 {
 	if m.Allocated {
 		return s.PeakLive
@@ -102,7 +106,8 @@ func Predicted(m, s *plan.Measurement) int64 {
 	return s.Footprint
 }
 
-// Outside reports whether a measured result differs from the simulated one by more than is left to chance: 2 % of the footprint, 2 points of overhead.
+// Outside reports whether a measured result differs from the simulated one by more than is left to chance: 2
+// % of the footprint, 2 points of overhead.
 func Outside(m, s *Result) bool {
 	overhead := m.Overhead
 	if m.Worked {
@@ -111,7 +116,8 @@ func Outside(m, s *Result) bool {
 	return math.Abs(Off(m.Measurement.Footprint, Predicted(&m.Measurement, &s.Measurement))) > footprintTolerance || math.Abs(overhead-s.Overhead) > overheadTolerance
 }
 
-// Causes says what the counters of a measured run show that its simulation has not: nothing that no counter shows. It is empty where they show nothing.
+// Causes says what the counters of a measured run show that its simulation has not: nothing that no counter
+// shows. It is empty where they show nothing.
 func (c *Comparison) Causes(m, s *Result) []string {
 	var causes []string
 	say := func(format string, args ...any) { causes = append(causes, fmt.Sprintf(format, args...)) }
@@ -148,7 +154,8 @@ func (c *Comparison) Causes(m, s *Result) []string {
 	return causes
 }
 
-// writeMeasured prints what each device measured beside what was simulated, and what its counters show where the two differ.
+// writeMeasured prints what each device measured beside what was simulated, and what its counters show where
+// the two differ.
 func (c *Comparison) writeMeasured(t *text) {
 	for _, d := range c.Devices {
 		var rows []*Result

@@ -16,7 +16,8 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 )
 
-// slowDevice stands in for hardware: the simulator's figures, changed as a test wants them. It must never be asked while managers plan.
+// slowDevice stands in for hardware: the simulator's figures, changed as a test wants them. It must never be
+// asked while managers plan.
 type slowDevice struct {
 	planning *int
 	asked    *[]string
@@ -85,7 +86,8 @@ func TestADeviceMeasuresEveryPlanOnceAllAreMade(t *testing.T) {
 	}
 }
 
-// TestEveryFigureThatIsMeasuredStandsBesideItsSimulation reads the row of a plan that stalls twice as long as simulated, and whose step is so much longer.
+// TestEveryFigureThatIsMeasuredStandsBesideItsSimulation reads the row of a plan that stalls twice as long as
+// simulated, and whose step is so much longer.
 func TestEveryFigureThatIsMeasuredStandsBesideItsSimulation(t *testing.T) {
 	c, _, _ := enacted(t, func(pl *plan.Plan, m *plan.Measurement) error {
 		if pl.Manager == "vdnn-all" {
@@ -118,7 +120,8 @@ func TestEveryFigureThatIsMeasuredStandsBesideItsSimulation(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotAsSimulatedHasItsCounters: a cause is named where a counter of the run shows it, and nothing is made up where none does.
+// TestWhatIsNotAsSimulatedHasItsCounters: a cause is named where a counter of the run shows it, and nothing
+// is made up where none does.
 func TestWhatIsNotAsSimulatedHasItsCounters(t *testing.T) {
 	for _, c := range []struct {
 		want   string
@@ -144,8 +147,8 @@ func TestWhatIsNotAsSimulatedHasItsCounters(t *testing.T) {
 	}
 }
 
-// TestWithoutEnginesWorkStandsBesideWhatWasSimulated: on a busy machine steps last twice as long with and without a plan, and the thread works as was simulated, or copies
-// take longer than that.
+// TestWithoutEnginesWorkStandsBesideWhatWasSimulated: on a busy machine steps last twice as long with and
+// without a plan, and the thread works as was simulated, or copies take longer than that.
 func TestWithoutEnginesWorkStandsBesideWhatWasSimulated(t *testing.T) {
 	for _, c := range []struct {
 		more int64 // nanoseconds that copies take beyond what was simulated

@@ -10,9 +10,10 @@ import (
 // free is the overhead up to which a plan counts as costing no time.
 const free = 0.0005
 
-// Rank compares two results as a person who looks for memory reads them; it is negative where a comes first. Under a budget what fits comes first, the
-// fastest of it at the top, and then what does not fit, the nearest to fitting first. Without one what costs no time comes first, the
-// smallest of it at the top, and then the rest by its time. What has no plan comes last.
+// Rank compares two results as a person who looks for memory reads them; it is negative where a comes first.
+// Under a budget what fits comes first, the fastest of it at the top, and then what does not fit, the nearest
+// to fitting first. Without one what costs no time comes first, the smallest of it at the top, and then the
+// rest by its time. What has no plan comes last.
 func Rank(a, b *Result, budget bool) int {
 	last := func(x bool) int {
 		if x {
@@ -38,7 +39,8 @@ func Rank(a, b *Result, budget bool) int {
 	return cmp.Or(footprint, step)
 }
 
-// ranked returns the results in the order of [Rank], but for the first baseline: what memory is managed by today opens the list.
+// ranked returns the results in the order of [Rank], but for the first baseline: what memory is managed by
+// today opens the list.
 func (c *Comparison) ranked() []*Result {
 	list := pointers(c.Results)
 	slices.SortStableFunc(list, func(a, b *Result) int {
@@ -58,8 +60,8 @@ const Today = "caching"
 
 func (c *Comparison) isToday(r *Result) bool { return r.Info.Name == Today && r.Available }
 
-// FootprintColumn returns the one unit for a column of footprints, and a function that prints one in it: the unit of the largest, or the next
-// smaller one where the smallest would be left with fewer than three digits.
+// FootprintColumn returns the one unit for a column of footprints, and a function that prints one in it: the
+// unit of the largest, or the next smaller one where the smallest would be left with fewer than three digits.
 func FootprintColumn(u timeline.Units, footprints []int64) (unit string, f func(int64) string) {
 	if len(footprints) == 0 {
 		return u.Column(0)

@@ -23,8 +23,8 @@ func Percent(x float64) string {
 	}
 }
 
-// Sentence says in plain words which manager is the fastest that fits, or, without a budget, which takes least memory without loss of time; and what it
-// does with the memory at the peak.
+// Sentence says in plain words which manager is the fastest that fits, or, without a budget, which takes
+// least memory without loss of time; and what it does with the memory at the peak.
 func (c *Comparison) Sentence(u timeline.Units) string {
 	if c.Budget <= 0 {
 		return c.leastMemory(u)
@@ -46,7 +46,8 @@ func (c *Comparison) Sentence(u timeline.Units) string {
 	return b.String()
 }
 
-// largestBatch says which manager fits the largest batch and what today's allocator does, "" where nobody looked.
+// largestBatch says which manager fits the largest batch and what today's allocator does, "" where nobody
+// looked.
 func (c *Comparison) largestBatch(u timeline.Units) string {
 	var best *Result
 	for i := range c.Results {
@@ -191,7 +192,8 @@ func (c *Comparison) nothingFits(u timeline.Units) string {
 	return s + "."
 }
 
-// Treatment says what a plan does with what is alive at the problem's peak: the shares that it keeps, swaps and recomputes, of the bytes that can leave.
+// Treatment says what a plan does with what is alive at the problem's peak: the shares that it keeps, swaps
+// and recomputes, of the bytes that can leave.
 func Treatment(p *plan.Problem, pl *plan.Plan) string {
 	if pl == nil || len(pl.Absences) == 0 {
 		return ""

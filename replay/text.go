@@ -14,13 +14,15 @@ import (
 // TextOptions say how a comparison is printed.
 type TextOptions struct {
 	Units timeline.Units
-	// Width is that of the terminal, in cells: sentences are wrapped, and columns leave the table until it fits. 0 wraps nothing and leaves all.
+	// Width is that of the terminal, in cells: sentences are wrapped, and columns leave the table until it
+	// fits. 0 wraps nothing and leaves all.
 	Width int
 	// ASCII keeps the text free of other characters; Notes prints what should be known about each result.
 	ASCII, Notes bool
 }
 
-// WriteText writes the comparison as a person reads it: the answer, the problem, the table, what is not available and why.
+// WriteText writes the comparison as a person reads it: the answer, the problem, the table, what is not
+// available and why.
 func (c *Comparison) WriteText(w io.Writer, o TextOptions) error {
 	t := &text{o: o}
 	t.line("", c.Sentence(o.Units))

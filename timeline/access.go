@@ -6,8 +6,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// AccessesOf returns the accesses to an allocation while it was active, in order; nil where the trace has none. An access belongs to
-// the allocation whose rounded bytes hold its address.
+// AccessesOf returns the accesses to an allocation while it was active, in order; nil where the trace has
+// none. An access belongs to the allocation whose rounded bytes hold its address.
 func (d *Device) AccessesOf(a AllocID) []traces.Access {
 	rows := d.accesses()
 	table := d.tl.Trace.Accesses

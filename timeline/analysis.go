@@ -44,7 +44,8 @@ type Iterations struct {
 	Trend   Trend
 }
 
-// Trend is the growth of allocated bytes an iteration at the same place of the steady iterations, with its 95 % interval.
+// Trend is the growth of allocated bytes an iteration at the same place of the steady iterations, with its 95
+// % interval.
 type Trend struct {
 	Slope, Low, High float64 // bytes an iteration
 	Points           int
@@ -68,7 +69,8 @@ type PhaseSpan struct {
 	Inferred   bool
 }
 
-// Cause is one part of the explanation of an out-of-memory, or of a high peak. Bytes is -1 where the trace cannot show it.
+// Cause is one part of the explanation of an out-of-memory, or of a high peak. Bytes is -1 where the trace
+// cannot show it.
 type Cause struct {
 	Kind  string // capacity, fragmentation, stranded_pool, pending_frees, outside_pytorch, rounding
 	Bytes int64
@@ -85,7 +87,8 @@ type Lever struct {
 	// Saves is what it takes off this peak (or off reserved), bytes; -1 where the trace cannot show it.
 	Saves     int64
 	Exactness Exactness
-	// Fits says, of an out-of-memory, that the failed request would have been served: 1 yes, 0 no, -1 not shown.
+	// Fits says, of an out-of-memory, that the failed request would have been served: 1 yes, 0 no, -1 not
+	// shown.
 	Fits int
 }
 
@@ -151,7 +154,8 @@ type RankStep struct {
 	Name  string
 }
 
-// SiteSignature is one allocation of the sequence that ranks are compared by: size and a stack hash that ignores line numbers.
+// SiteSignature is one allocation of the sequence that ranks are compared by: size and a stack hash that
+// ignores line numbers.
 type SiteSignature struct {
 	Hash uint64
 	Size int64

@@ -11,8 +11,9 @@ import (
 	"golang.org/x/tools/txtar"
 )
 
-// Cases of analysis: testdata/analysis_*.txtar hold a script (see script_test.go) under "trace", for differences two under "a"
-// and "b", and after them the tables that are wanted; each name says which question is asked.
+// Cases of analysis: testdata/analysis_*.txtar hold a script (see script_test.go) under "trace", for
+// differences two under "a" and "b", and after them the tables that are wanted; each name says which question
+// is asked.
 func TestAnalysisTables(t *testing.T) {
 	files, err := filepath.Glob("testdata/analysis_*.txtar")
 	if err != nil || len(files) == 0 {

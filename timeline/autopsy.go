@@ -8,24 +8,28 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// The autopsy: why it ran out of memory, or, where it did not, what the peak is made of and what would bring it down.
+// The autopsy: why it ran out of memory, or, where it did not, what the peak is made of and what would bring
+// it down.
 //
-// The moment is that of the failed allocation that the program did not recover from. Of several oom events it is the first after
-// the last success: a failure after which an allocation at least as large went through was survived. Without an oom event, a
-// state in which nearly everything reserved is in use at the end looks like one that was dumped after a failure, and is marked
-// inferred. Else it is the peak.
+// The moment is that of the failed allocation that the program did not recover from. Of several oom events it
+// is the first after the last success: a failure after which an allocation at least as large went through was
+// survived. Without an oom event, a state in which nearly everything reserved is in use at the end looks like
+// one that was dumped after a failure, and is marked inferred. Else it is the peak.
 //
-// Every figure comes from the recording: the driver's free bytes from the oom event, holes from the allocator's state at that
-// moment, the device's capacity where it is known. What these do not show is said with -1 and words, not with an estimate.
+// Every figure comes from the recording: the driver's free bytes from the oom event, holes from the
+// allocator's state at that moment, the device's capacity where it is known. What these do not show is said
+// with -1 and words, not with an estimate.
 
-// fullShare is the share of reserved bytes that must be active at the end for the state to look like one after an out-of-memory.
+// fullShare is the share of reserved bytes that must be active at the end for the state to look like one
+// after an out-of-memory.
 const fullShare = 0.98
 
-// fullBytes is the reserved size below which a state without events says nothing: a small model fills its few segments, too.
+// fullBytes is the reserved size below which a state without events says nothing: a small model fills its few
+// segments, too.
 const fullBytes = 1 << 30
 
-// Autopsy explains the out-of-memory of the recording, or its peak where there was none, with sizes in units u. It returns the
-// context's error when cancelled.
+// Autopsy explains the out-of-memory of the recording, or its peak where there was none, with sizes in units
+// u. It returns the context's error when cancelled.
 func (d *Device) Autopsy(ctx context.Context, u Units) (*Autopsy, error) {
 	a := &Autopsy{Asked: -1, Tried: -1, Free: -1, At: d.Totals.PeakAt}
 	if at := d.oomMoment(); at != Start {
@@ -86,8 +90,8 @@ func (d *Device) oomMoment() Moment {
 	return at
 }
 
-// looksFull reports whether nearly all reserved bytes are active at the end, that is also the highest point, and the source says
-// no more about how it came to be.
+// looksFull reports whether nearly all reserved bytes are active at the end, that is also the highest point,
+// and the source says no more about how it came to be.
 func (d *Device) looksFull() bool {
 	t := &d.Totals
 	if d.Info.Kind != traces.DeviceGPU || !t.FinalKnown || t.EndReserved == 0 || t.OOMs > 0 {
@@ -112,8 +116,8 @@ func (w wording) full() string {
 		w.units.Bytes(t.EndReserved-t.EndActive), w.units.Bytes(t.EndReserved), w.Label())
 }
 
-// autopsy is the answer in one or two sentences: the main cause with the figures that show it, and the first lever that
-// helps.
+// autopsy is the answer in one or two sentences: the main cause with the figures that show it, and the first
+// lever that helps.
 func (w wording) autopsy(a *Autopsy, f *facts) string {
 	var s, peak string
 	none := "No out-of-memory here."

@@ -2,8 +2,9 @@ package timeline
 
 import "context"
 
-// liveSet is the live set of a moment that moves forward: what died is dropped, what came to life is appended, so that the set
-// stays in the order of Allocs. Moving costs O(size + log n), with the ends and sizes beside the ids so that the walk is sequential.
+// liveSet is the live set of a moment that moves forward: what died is dropped, what came to life is
+// appended, so that the set stays in the order of Allocs. Moving costs O(size + log n), with the ends and
+// sizes beside the ids so that the walk is sequential.
 type liveSet struct {
 	d     *Device
 	begun AllocID
@@ -31,9 +32,10 @@ func (l *liveSet) advance(m Moment) {
 	l.begun = to
 }
 
-// Bands returns, for each of the n columns of window w, the allocations alive at the column's MaxAt stacked in the order of Allocs,
-// bottom up, so that the topmost band ends at the column's Max. Neighbours smaller than minBytes become one band, up to
-// where a larger one stands alone. A band with Alloc NoAlloc is Totals.Unattributed.
+// Bands returns, for each of the n columns of window w, the allocations alive at the column's MaxAt stacked
+// in the order of Allocs, bottom up, so that the topmost band ends at the column's Max. Neighbours smaller
+// than minBytes become one band, up to where a larger one stands alone. A band with Alloc NoAlloc is
+// Totals.Unattributed.
 func (d *Device) Bands(ctx context.Context, w Window, n int, minBytes int64) ([][]Band, error) {
 	out := make([][]Band, 0, max(n, 0))
 	live := liveSet{d: d}

@@ -10,8 +10,9 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// trainingTrace makes about n events of a training run: 96 parameters that live throughout, then iterations of 48 layers with six
-// temporaries each, activations that the backward pass frees in reverse order, and a segment event now and then.
+// trainingTrace makes about n events of a training run: 96 parameters that live throughout, then iterations
+// of 48 layers with six temporaries each, activations that the backward pass frees in reverse order, and a
+// segment event now and then.
 func trainingTrace(n int) *traces.Trace {
 	b := traces.NewBuilder()
 	dev := b.Device(traces.DeviceGPU, 0)

@@ -26,8 +26,8 @@ type grouping struct {
 	name func(key int64) string
 }
 
-// Breakdown returns the allocated blocks at m grouped, in descending order of bytes. The groups' bytes add up to
-// Allocated.At(m): what is in no known allocation is a group of its own.
+// Breakdown returns the allocated blocks at m grouped, in descending order of bytes. The groups' bytes add up
+// to Allocated.At(m): what is in no known allocation is a group of its own.
 func (d *Device) Breakdown(m Moment, by By) []Group {
 	a := &d.Allocs
 	g := d.grouping(m, by)
@@ -74,7 +74,8 @@ func (g *Group) add(a *Allocs, id AllocID) {
 	}
 }
 
-// larger reports whether allocation x is larger than y: more rounded bytes, or as many for more requested bytes.
+// larger reports whether allocation x is larger than y: more rounded bytes, or as many for more requested
+// bytes.
 func (a *Allocs) larger(x, y AllocID) bool {
 	return cmp.Or(cmp.Compare(a.Rounded[x], a.Rounded[y]), cmp.Compare(a.Size[x], a.Size[y])) > 0
 }
@@ -119,7 +120,8 @@ func (d *Device) grouping(m Moment, by By) grouping {
 	return grouping{func(id AllocID) int64 { return int64(a.Category[id]) }, func(k int64) string { return Category(k).String() }}
 }
 
-// noStackKey is the key of what has no stack, earlierStack of what has none because it was there before the recording.
+// noStackKey is the key of what has no stack, earlierStack of what has none because it was there before the
+// recording.
 const (
 	noStackKey   = int64(traces.NoStack)
 	earlierStack = -2

@@ -9,13 +9,15 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// manyEvents is the size of a trace from which Build collects garbage first. What its reader left then makes room for Build's columns,
-// a third of the peak of the whole process; the collection costs a few milliseconds, since neither has pointers.
+// manyEvents is the size of a trace from which Build collects garbage first. What its reader left then makes
+// room for Build's columns, a third of the peak of the whole process; the collection costs a few
+// milliseconds, since neither has pointers.
 const manyEvents = 2 << 20
 
-// Build computes lifetimes, series and totals of every device of a frozen trace: two walks over the events, O(n) time, devices in
-// parallel. progress, where not nil, is called from one goroutine at a time with events visited so far and to visit in all (each
-// counts once a walk). It returns the context's error as soon as that is cancelled.
+// Build computes lifetimes, series and totals of every device of a frozen trace: two walks over the events,
+// O(n) time, devices in parallel. progress, where not nil, is called from one goroutine at a time with events
+// visited so far and to visit in all (each counts once a walk). It returns the context's error as soon as
+// that is cancelled.
 func Build(ctx context.Context, tr *traces.Trace, progress func(done, total int64)) (*Timeline, error) {
 	if tr.Events.Len() >= manyEvents {
 		runtime.GC()
@@ -140,8 +142,8 @@ func (b *deviceBuilder) build(t *Timeline, id traces.DeviceID) (*Device, error) 
 	return d, b.ctx.Err()
 }
 
-// layOut gives the allocations their final ids and fills the columns that need no walk: earlier ones first, in reverse order of
-// discovery, so that the earliest freed is the last of them.
+// layOut gives the allocations their final ids and fills the columns that need no walk: earlier ones first,
+// in reverse order of discovery, so that the earliest freed is the last of them.
 func (b *deviceBuilder) layOut() {
 	a, rule := &b.d.Allocs, newRounding(b.tr, b.d.Info.Kind)
 	p := len(b.m.earlier)
@@ -342,7 +344,8 @@ func (r *runner) end(id AllocID, at Moment) {
 	}
 }
 
-// roundNew gives a new allocation its rounded size, unless the final state has it: then the rule is checked against it.
+// roundNew gives a new allocation its rounded size, unless the final state has it: then the rule is checked
+// against it.
 func (b *deviceBuilder) roundNew(id AllocID) {
 	a := &b.d.Allocs
 	rounded := b.rule.round(a.Size[id])
@@ -360,8 +363,8 @@ func (b *deviceBuilder) roundNew(id AllocID) {
 	}
 }
 
-// dropFreeStacks takes the stacks that came from frees off the earlier allocations, unless the recording gives frees the stack of
-// their allocation (context="alloc"), which every matched pair of it then shows.
+// dropFreeStacks takes the stacks that came from frees off the earlier allocations, unless the recording
+// gives frees the stack of their allocation (context="alloc"), which every matched pair of it then shows.
 func (b *deviceBuilder) dropFreeStacks() {
 	if b.sums.freesMatched > 0 && b.sums.freeStackDiffers == 0 {
 		return
@@ -374,8 +377,8 @@ func (b *deviceBuilder) dropFreeStacks() {
 	}
 }
 
-// monotone returns times that never fall: the times themselves where they do not, else a copy in which each is at least the one
-// before, so that a moment can be searched by its time.
+// monotone returns times that never fall: the times themselves where they do not, else a copy in which each
+// is at least the one before, so that a moment can be searched by its time.
 func monotone(t []int64) []int64 {
 	for i := 1; i < len(t); i++ {
 		if t[i] < t[i-1] {

@@ -7,21 +7,24 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// What is a block for? A recorded category is taken as it is. PyTorch's allocator records none, so it is inferred, and marked so,
-// from two things: what the stack of its allocation shows (see frames.go) and which phases began while it was allocated. A forward
-// pass's block that a backward pass finds alive was saved for it: an activation; one that is gone by then was a temporary. The
-// rules stand in an ordered table; the first that fits decides, and where none fits, or where no frame tells anything, the category
-// is unknown rather than a guess.
+// What is a block for? A recorded category is taken as it is. PyTorch's allocator records none, so it is
+// inferred, and marked so, from two things: what the stack of its allocation shows (see frames.go) and which
+// phases began while it was allocated. A forward pass's block that a backward pass finds alive was saved for
+// it: an activation; one that is gone by then was a temporary. The rules stand in an ordered table; the first
+// that fits decides, and where none fits, or where no frame tells anything, the category is unknown rather
+// than a guess.
 //
-// The definitions are torch.profiler's (torch/profiler/_memory_profiler.py), which finds them from the data flow that a snapshot
-// lacks. Rejected: first match on words of any frame, as flame graph tools do (a parameter's name in a path decides then, and a
-// temporary cannot be told from an activation); sizes (they repeat).
+// The definitions are torch.profiler's (torch/profiler/_memory_profiler.py), which finds them from the data
+// flow that a snapshot lacks. Rejected: first match on words of any frame, as flame graph tools do (a
+// parameter's name in a path decides then, and a temporary cannot be told from an activation); sizes (they
+// repeat).
 
 // blockFacts are what the rules look at.
 type blockFacts struct {
 	kind  frameKind    // of the stack
 	phase traces.Phase // in which it was allocated, by its own stack or by those around it
-	// What began while it was allocated. Where the trace has no lifetimes these are all true: it is alive at the one moment.
+	// What began while it was allocated. Where the trace has no lifetimes these are all true: it is alive at
+	// the one moment.
 	seesForward, seesBackward bool
 	outlivesPhase             bool // it is still allocated when the phase that it was allocated in ends
 	beforeTraining            bool // allocated before the first forward, backward or optimizer of the recording
@@ -111,7 +114,8 @@ func phaseOfKind(k frameKind) traces.Phase {
 	return traces.PhaseUnknown
 }
 
-// phaseTrack is the phase that the stacks show along a device's allocations: which began when, and when each ended.
+// phaseTrack is the phase that the stacks show along a device's allocations: which began when, and when each
+// ended.
 type phaseTrack struct {
 	changes []phaseChange
 	starts  [traces.PhaseOptimizer + 1][]Moment
@@ -122,8 +126,9 @@ type phaseChange struct {
 	phase traces.Phase
 }
 
-// track walks the allocations once. A stack that shows no phase belongs to the phase around it, but for one of the thread that calls backward
-// and waits for it: with that the backward is over, and what follows belongs to no phase until another begins.
+// track walks the allocations once. A stack that shows no phase belongs to the phase around it, but for one
+// of the thread that calls backward and waits for it: with that the backward is over, and what follows
+// belongs to no phase until another begins.
 func (d *Device) track(kinds *stackFacts, pythonic bool) *phaseTrack {
 	a, t, now, over := &d.Allocs, &phaseTrack{}, traces.PhaseUnknown, false
 	for i := d.begun(Start); int(i) < a.Len(); i++ {
@@ -163,7 +168,8 @@ func (d *Device) categorise() {
 	})
 }
 
-// inChunks hands the allocations to as many goroutines as there are processors, in stretches long enough to be worth one.
+// inChunks hands the allocations to as many goroutines as there are processors, in stretches long enough to
+// be worth one.
 func (d *Device) inChunks(f func(from, to AllocID)) {
 	const least = 1 << 15
 	n := d.Allocs.Len()
@@ -175,7 +181,8 @@ func (d *Device) inChunks(f func(from, to AllocID)) {
 	wg.Wait()
 }
 
-// infer gives the allocations [from, to) the category of the first rule that applies, but for those whose category is recorded.
+// infer gives the allocations [from, to) the category of the first rule that applies, but for those whose
+// category is recorded.
 func (c *categoriser) infer(from, to AllocID, recorded []bool) {
 	a := &c.d.Allocs
 	f := &blockFacts{} // one for all: the rules are called through pointers, so each would be an allocation
@@ -224,7 +231,8 @@ func (d *Device) recordedCategories() []bool {
 	return got
 }
 
-// pythonic says whether most of the device's allocations have Python frames: then one without a frame says something.
+// pythonic says whether most of the device's allocations have Python frames: then one without a frame says
+// something.
 func (d *Device) pythonic(kinds *stackFacts) bool {
 	n := 0
 	for _, s := range d.Allocs.Stack {

@@ -6,10 +6,10 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// The allocator's rules that decide whether a request can be served, from PyTorch's c10/core/CachingDeviceAllocator.h: requests
-// up to 1 MiB come from 2 MiB segments of the small pool; larger ones from the large pool, whose segments are 20 MiB for requests
-// below 10 MiB and the request rounded up to 2 MiB above. A hole serves a request of its own stream, private pool and size class
-// only.
+// The allocator's rules that decide whether a request can be served, from PyTorch's
+// c10/core/CachingDeviceAllocator.h: requests up to 1 MiB come from 2 MiB segments of the small pool; larger
+// ones from the large pool, whose segments are 20 MiB for requests below 10 MiB and the request rounded up to
+// 2 MiB above. A hole serves a request of its own stream, private pool and size class only.
 const (
 	smallRequest    = 1 << 20
 	smallSegment    = 2 << 20
@@ -29,8 +29,9 @@ func driverBytes(asked int64) int64 {
 	return (asked + segmentRounding - 1) / segmentRounding * segmentRounding
 }
 
-// facts are the figures of one moment that causes and levers are built on, bytes. Holes are those that the failed request could use
-// (its stream, pool and size class); where no request failed, those of the default pool.
+// facts are the figures of one moment that causes and levers are built on, bytes. Holes are those that the
+// failed request could use (its stream, pool and size class); where no request failed, those of the default
+// pool.
 type facts struct {
 	units        Units
 	known        bool
@@ -112,13 +113,15 @@ func (f *facts) addHoles(g *SegmentState) {
 	}
 }
 
-// free returns the bytes that are not in use and could serve the request if they lay together: the driver's and the usable holes.
+// free returns the bytes that are not in use and could serve the request if they lay together: the driver's
+// and the usable holes.
 func (f *facts) free() int64 { return max(f.driverFree, 0) + f.stranded + f.cached }
 
 // largestPiece returns the most that lies together: a hole, or what the driver still has.
 func (f *facts) largestPiece() int64 { return max(f.driverFree, f.largestHole) }
 
-// short returns how many bytes a request lacks although everything free lay together; negative where it would fit.
+// short returns how many bytes a request lacks although everything free lay together; negative where it would
+// fit.
 func (f *facts) short() int64 { return f.asked - f.free() }
 
 // causeWords name a cause at the end of a sentence.
@@ -167,7 +170,8 @@ func sortCauses(all []Cause) {
 	}
 }
 
-// enough reports whether extra free bytes, all in one place, would have served the request; false without a failed request.
+// enough reports whether extra free bytes, all in one place, would have served the request; false without a
+// failed request.
 func (f *facts) enough(extra int64) bool { return f.oom && f.asked >= 0 && f.short() <= extra }
 
 func (f *facts) capacityCause() (Cause, bool) {

@@ -8,8 +8,9 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Time returns the time of event m in nanoseconds of the trace's clock; Time(Start) is the first event's, and a moment past the last
-// event has the last one's. Where the source's clock steps back, a time is at least the one before it.
+// Time returns the time of event m in nanoseconds of the trace's clock; Time(Start) is the first event's, and
+// a moment past the last event has the last one's. Where the source's clock steps back, a time is at least
+// the one before it.
 func (d *Device) Time(m Moment) int64 {
 	if d.n == 0 {
 		return 0
@@ -22,7 +23,8 @@ func (d *Device) MomentAt(t int64) Moment {
 	return Moment(sort.Search(d.n, func(i int) bool { return d.time[i] > t }) - 1)
 }
 
-// Span returns the first event's time and the last one's plus one nanosecond; 0, 0 where the device has no event.
+// Span returns the first event's time and the last one's plus one nanosecond; 0, 0 where the device has no
+// event.
 func (d *Device) Span() (from, to int64) {
 	if d.n == 0 {
 		return 0, 0
@@ -50,7 +52,8 @@ func (d *Device) firstAt(a Axis, x int64) Moment {
 	return Moment(sort.Search(d.n, func(i int) bool { return d.time[i] >= x }))
 }
 
-// Edge returns the left edge of column i of n, the first position of which [Window.Column] says i: From + (To-From)·i/n, rounded up. i is from 0 to n.
+// Edge returns the left edge of column i of n, the first position of which [Window.Column] says i: From +
+// (To-From)·i/n, rounded up. i is from 0 to n.
 func (w Window) Edge(i, n int) int64 {
 	hi, lo := bits.Mul64(uint64(max(w.To-w.From, 0)), uint64(i))
 	q, rest := bits.Div64(hi, lo, uint64(n))
@@ -73,7 +76,8 @@ func (w Window) Column(x int64, n int) int {
 	return int(q)
 }
 
-// Columns appends the n columns that divide window w evenly to dst and returns it: extremes of s in each, exact at every zoom.
+// Columns appends the n columns that divide window w evenly to dst and returns it: extremes of s in each,
+// exact at every zoom.
 func (d *Device) Columns(s *Series, w Window, n int, dst []Column) []Column {
 	if n <= 0 {
 		return dst
@@ -90,7 +94,8 @@ func (d *Device) Columns(s *Series, w Window, n int, dst []Column) []Column {
 // categoryEvery is how many events lie between two checkpoints of the bytes by category.
 const categoryEvery = 4096
 
-// categoryMarks returns the allocated bytes by category before events 0, categoryEvery, 2·categoryEvery..., computed once.
+// categoryMarks returns the allocated bytes by category before events 0, categoryEvery, 2·categoryEvery...,
+// computed once.
 func (d *Device) categoryMarks() [][NumCategories]int64 {
 	c := &d.lazy
 	c.categoryOnce.Do(func() {
@@ -143,7 +148,8 @@ func (d *Device) categoriesAt(m Moment) [NumCategories]int64 {
 	return sum
 }
 
-// CategoryColumns returns allocated bytes by category at each column's MaxAt of Allocated, so that a column's sum is its Max.
+// CategoryColumns returns allocated bytes by category at each column's MaxAt of Allocated, so that a column's
+// sum is its Max.
 func (d *Device) CategoryColumns(ctx context.Context, w Window, n int) ([][NumCategories]int64, error) {
 	out := make([][NumCategories]int64, 0, max(n, 0))
 	for _, c := range d.Columns(d.Allocated, w, n, nil) {

@@ -10,12 +10,13 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// The difference of two recordings at their peaks. Call sites are the same where the functions and files of their stacks are (see
-// siteHashes): a line added above, another folder or another build of PyTorch do not make a site new. What lies behind a site's
-// difference is read off its blocks: none before, none after, as many but larger, more of the same size, or both.
+// The difference of two recordings at their peaks. Call sites are the same where the functions and files of
+// their stacks are (see siteHashes): a line added above, another folder or another build of PyTorch do not
+// make a site new. What lies behind a site's difference is read off its blocks: none before, none after, as
+// many but larger, more of the same size, or both.
 
-// Compare returns what differs between recordings a and b: at each one's peak by category and by call site, and in the metrics
-// that a gate can hold. It returns the context's error when cancelled.
+// Compare returns what differs between recordings a and b: at each one's peak by category and by call site,
+// and in the metrics that a gate can hold. It returns the context's error when cancelled.
 func Compare(ctx context.Context, a, b *Device) (*Diff, error) {
 	x := &Diff{A: a, B: b, Categories: categoryRows(a, b), Sites: siteRows(a, b)}
 	if err := ctx.Err(); err != nil {
@@ -42,8 +43,9 @@ func categoryRows(a, b *Device) []DiffRow {
 	return finishRows(rows)
 }
 
-// siteRows joins the two peaks by stack, and then the stacks that share a site into one row. A row's stacks are those of most bytes on
-// each side; its name is B's, so that a site of A alone stands beside what its code is called in B.
+// siteRows joins the two peaks by stack, and then the stacks that share a site into one row. A row's stacks
+// are those of most bytes on each side; its name is B's, so that a site of A alone stands beside what its
+// code is called in B.
 func siteRows(a, b *Device) []DiffRow {
 	j := siteJoin{index: map[siteKey]int{}}
 	j.add(a, 0)
@@ -232,7 +234,8 @@ func (d *Device) fragmentation(ctx context.Context) (int64, bool, error) {
 	return s.Stranded + s.Cached, true, nil
 }
 
-// usualStep returns the median peak and time of the steady iterations, of all whole ones where none is steady; 0 for none.
+// usualStep returns the median peak and time of the steady iterations, of all whole ones where none is
+// steady; 0 for none.
 func (d *Device) usualStep() (peak, ns int64) {
 	it := d.Iterations()
 	at := it.steadyEnds()

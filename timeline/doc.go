@@ -1,9 +1,11 @@
-// Package timeline answers every question that a trace allows: lifetimes, usage over time, high-water mark, breakdowns, the
-// allocator's state, iterations, leaks, the out-of-memory autopsy, the difference of two runs, a run of many ranks.
+// Package timeline answers every question that a trace allows: lifetimes, usage over time, high-water mark,
+// breakdowns, the allocator's state, iterations, leaks, the out-of-memory autopsy, the difference of two
+// runs, a run of many ranks.
 //
-// [Build] turns a frozen traces.Trace into a Timeline: columnar, pointer-free, immutable, shared between goroutines without locks.
-// It does no IO and knows no terminal. Everything that takes longer than a few milliseconds on ten million events takes a context.
+// [Build] turns a frozen traces.Trace into a Timeline: columnar, pointer-free, immutable, shared between
+// goroutines without locks. It does no IO and knows no terminal. Everything that takes longer than a few
+// milliseconds on ten million events takes a context.
 //
-// Positions are [Moment]s: a device's state just after one of its events. Allocated, active and reserved bytes are rounded bytes,
-// as PyTorch reports them; requested bytes are called so.
+// Positions are [Moment]s: a device's state just after one of its events. Allocated, active and reserved
+// bytes are rounded bytes, as PyTorch reports them; requested bytes are called so.
 package timeline

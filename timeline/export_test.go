@@ -1,4 +1,5 @@
 package timeline
 
-// RoundingCheck tells the external tests on how many blocks of the final state the rounding rule was checked and how many it missed.
+// RoundingCheck tells the external tests on how many blocks of the final state the rounding rule was checked
+// and how many it missed.
 func (d *Device) RoundingCheck() (checked, wrong int) { return d.roundChecked, d.roundWrong }

@@ -9,8 +9,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// frameKind is what one frame says about the allocations below it, as a bit set. Kinds are found once for each frame of a trace,
-// from its function and file alone, so that a stack costs one OR a frame.
+// frameKind is what one frame says about the allocations below it, as a bit set. Kinds are found once for
+// each frame of a trace, from its function and file alone, so that a stack costs one OR a frame.
 type frameKind uint32
 
 const (
@@ -42,8 +42,8 @@ const (
 	frameMain     // the stack begins where those of the forward or the optimizer do: see stackFacts.begin
 )
 
-// noiseNames and noiseFiles are what PyTorch's own flame graphs drop (torch/cuda/_memory_viz.py, _frame_filter), and the frames of
-// the C and Python run time that later versions record.
+// noiseNames and noiseFiles are what PyTorch's own flame graphs drop (torch/cuda/_memory_viz.py,
+// _frame_filter), and the frames of the C and Python run time that later versions record.
 var (
 	noiseNames = []string{
 		"unwind::unwind", "CapturedTraceback::gather", "gather_with_cpp", "_start", "__libc_start_main", "__libc_start_call_main",
@@ -71,7 +71,8 @@ var (
 		"c10::", "at::detail::", "at::native::empty", "at::TensorIterator", "at::_ops::empty", "::wrapper_", "::create_out(",
 		"::set_output_raw_strided(", "new_empty", "empty_like", "_to_copy",
 	}
-	// infrastructure packages run a user's code and are never what a user wants to see as the place of an allocation.
+	// infrastructure packages run a user's code and are never what a user wants to see as the place of an
+	// allocation.
 	infrastructure = []string{
 		"/accelerate/", "/lightning/", "/pytorch_lightning/", "/deepspeed/", "/functorch/", "/triton/", "/numpy/", "/ipykernel/",
 		"/IPython/", "/traitlets/", "/tornado/", "/click/", "/absl/", "/hydra/",
@@ -184,8 +185,9 @@ func funcKind(fn string, file frameKind, path string) frameKind {
 	return k
 }
 
-// constructorKind classifies a constructor by its file: PyTorch's own modules make weights; others may, and what they make then
-// depends on which frame is innermost (see madeBy). Buffers and caches are made in constructors too.
+// constructorKind classifies a constructor by its file: PyTorch's own modules make weights; others may, and
+// what they make then depends on which frame is innermost (see madeBy). Buffers and caches are made in
+// constructors too.
 func constructorKind(file string) frameKind {
 	if strings.Contains(file, "/torch/nn/modules/") {
 		return frameModuleInit
@@ -285,8 +287,9 @@ func (t *Timeline) kinds() *stackFacts {
 	return f
 }
 
-// begin marks the stacks whose outermost Python function is that of a stack of the forward or the optimizer. The thread that runs these
-// waits while the backward pass runs on threads of its own, whose stacks begin elsewhere: with a hook, or with no frame at all.
+// begin marks the stacks whose outermost Python function is that of a stack of the forward or the optimizer.
+// The thread that runs these waits while the backward pass runs on threads of its own, whose stacks begin
+// elsewhere: with a hook, or with no frame at all.
 func (f *stackFacts) begin(tr *traces.Trace) {
 	type function struct{ name, file traces.StringID }
 	outermost := func(i int) (function, bool) {
@@ -312,8 +315,8 @@ func (f *stackFacts) begin(tr *traces.Trace) {
 	}
 }
 
-// join returns the kind of a stack, innermost frame first. A model or a backward pass that an optimizer's step runs, as a closure, is
-// not the optimizer's.
+// join returns the kind of a stack, innermost frame first. A model or a backward pass that an optimizer's
+// step runs, as a closure, is not the optimizer's.
 func (f *stackFacts) join(frames []traces.FrameID) frameKind {
 	var all frameKind
 	for _, id := range frames {

@@ -12,8 +12,8 @@ var categoryWords = [NumCategories]string{
 	"of unknown category", "parameters", "optimizer state", "gradients", "activations", "inputs", "temporaries", "autograd's own",
 }
 
-// Headline returns the one sentence on top: when the peak was and what held it, in the words that fit what the trace is. Sizes
-// are in units u; ~ stands before what was inferred, ≥ before what is a lower bound.
+// Headline returns the one sentence on top: when the peak was and what held it, in the words that fit what
+// the trace is. Sizes are in units u; ~ stands before what was inferred, ≥ before what is a lower bound.
 func (d *Device) Headline(u Units) string { return wording{d, u}.headline() }
 
 // wording puts what is known of a device into sentences, with sizes in its units.
@@ -121,7 +121,8 @@ func (d *Device) When(m Moment) string {
 	return strings.Join(parts, ", ")
 }
 
-// holders says what is allocated at a moment: the largest category's share and the largest holder. It ends the sentence.
+// holders says what is allocated at a moment: the largest category's share and the largest holder. It ends
+// the sentence.
 func (w wording) holders(m Moment) string {
 	var s string
 	total := int64(0)
@@ -159,8 +160,8 @@ func share(g Group, total int64) string {
 	return fmt.Sprintf("%s%d %% %s", sign, (g.Bytes*100+total/2)/total, words)
 }
 
-// largestHolder names the call site that holds most at a moment, else what is known of what has none, else the largest block: ""
-// where nothing is allocated.
+// largestHolder names the call site that holds most at a moment, else what is known of what has none, else
+// the largest block: "" where nothing is allocated.
 func (w wording) largestHolder(m Moment) string {
 	groups := w.Breakdown(m, BySite)
 	if len(groups) == 0 || groups[0].Bytes == 0 {

@@ -8,8 +8,9 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Icicle returns what is allocated at m as a tree below one root: by stack, outermost frame first and noise left out, or, with
-// ByModule, by module path. Each node counts what is below it; bytes that a node has itself and no child shows are the difference.
+// Icicle returns what is allocated at m as a tree below one root: by stack, outermost frame first and noise
+// left out, or, with ByModule, by module path. Each node counts what is below it; bytes that a node has
+// itself and no child shows are the difference.
 func (d *Device) Icicle(m Moment, by By) *Node {
 	a := &d.Allocs
 	root := &Node{Largest: NoAlloc}

@@ -19,9 +19,10 @@ import (
 	"github.com/gmemtop/gmemtop/traces/torchsnapshot"
 )
 
-// What is inferred of a recording is scored against what is true of it: real trainings on the CPU, described op by op by the agent, which knows what every
-// storage is for; and the same allocations as the history of a CUDA allocator shows them, with bytes, times and Python stacks alone (see history.py). Both
-// have the same rows, so that allocation i of the one is allocation i of the other.
+// What is inferred of a recording is scored against what is true of it: real trainings on the CPU, described
+// op by op by the agent, which knows what every storage is for; and the same allocations as the history of a
+// CUDA allocator shows them, with bytes, times and Python stacks alone (see history.py). Both have the same
+// rows, so that allocation i of the one is allocation i of the other.
 
 // trained is one training, twice.
 type trained struct {
@@ -194,7 +195,8 @@ func (c confusion) worst(least float64) []string {
 	return out
 }
 
-// confused weighs every allocation by its bytes and the events that it lives through, and by its bytes where it is allocated at the truth's peak.
+// confused weighs every allocation by its bytes and the events that it lives through, and by its bytes where
+// it is allocated at the truth's peak.
 func (x *trained) confused() (lives, peak confusion) {
 	a, b := &x.truth.Allocs, &x.inferred.Allocs
 	at := x.truth.Totals.PeakAt
@@ -249,7 +251,8 @@ func TestInferredCategoriesAgreeWithWhatTheAgentSaw(t *testing.T) {
 	t.Logf("%s%s", rows.String(), confused.String())
 }
 
-// TestLeaksAreFoundByStacksAloneWhereThereAreSome: a list that grows by a tensor a step, and the same training without it.
+// TestLeaksAreFoundByStacksAloneWhereThereAreSome: a list that grows by a tensor a step, and the same
+// training without it.
 func TestLeaksAreFoundByStacksAloneWhereThereAreSome(t *testing.T) {
 	all, _ := training(t)
 	for _, x := range all {
@@ -267,7 +270,8 @@ func TestLeaksAreFoundByStacksAloneWhereThereAreSome(t *testing.T) {
 	}
 }
 
-// categoriesText is docs/categories.md: torch's version, the trainings, the matrices over lives and at the peak, and what is confused.
+// categoriesText is docs/categories.md: torch's version, the trainings, the matrices over lives and at the
+// peak, and what is confused.
 const categoriesText = `# How far inferred categories can be trusted
 
 A recording of PyTorch's allocator says of each block its bytes, its times and the stack of its allocation, and not what it is for. gmemtop infers that

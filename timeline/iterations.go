@@ -12,7 +12,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// lazyAnalysis holds what is computed on the first question and kept: each is computed once, by whoever asks first.
+// lazyAnalysis holds what is computed on the first question and kept: each is computed once, by whoever asks
+// first.
 type lazyAnalysis struct {
 	classesOnce    sync.Once
 	classes        stackClasses
@@ -43,8 +44,9 @@ func (d *Device) allocsIn(from, to Moment) (first, end AllocID) {
 	return first, max(first, end)
 }
 
-// Iterations returns the training steps of the recording: as the source marks them, else by the optimizer's work, else by what
-// repeats exactly; an empty list where none of these shows any. It is computed once; the result must not be written to.
+// Iterations returns the training steps of the recording: as the source marks them, else by the optimizer's
+// work, else by what repeats exactly; an empty list where none of these shows any. It is computed once; the
+// result must not be written to.
 func (d *Device) Iterations() *Iterations {
 	d.analysis.iterationsOnce.Do(func() { d.analysis.iterations = d.findIterations() })
 	return d.analysis.iterations
@@ -114,14 +116,14 @@ func (f stepFinder) fromPeriodicity() []stretch {
 	return out
 }
 
-// IterationNumber returns the number at the end of an iteration's name, by which sentences and tables call it: 12 of "iteration 12" and
-// of "ProfilerStep#12".
+// IterationNumber returns the number at the end of an iteration's name, by which sentences and tables call
+// it: 12 of "iteration 12" and of "ProfilerStep#12".
 func IterationNumber(name string) string {
 	return name[len(strings.TrimRight(name, "0123456789")):]
 }
 
-// Find returns the index of the iteration that sentences and tables call by a number; one more than the last number is the end. The
-// error says which there are.
+// Find returns the index of the iteration that sentences and tables call by a number; one more than the last
+// number is the end. The error says which there are.
 func (it *Iterations) Find(number string) (int, error) {
 	n := len(it.List)
 	if n == 0 {
@@ -176,7 +178,8 @@ func (c stepComparison) measure(found []stretch) {
 	}
 }
 
-// usual is what the steady iterations have in common; a figure differs when it is off by more than its tolerance.
+// usual is what the steady iterations have in common; a figure differs when it is off by more than its
+// tolerance.
 type usual struct {
 	rise, churn, blocks, time    float64
 	riseTol, churnTol, blocksTol float64
@@ -187,7 +190,8 @@ type usual struct {
 // rise is the bytes by which an iteration goes above where it began: what a leak before it does not change.
 func (c stepComparison) rise(x *Iteration) int64 { return x.PeakAllocated - c.Allocated.At(x.First-1) }
 
-// The floor of tolerance, bytes (never more than 5 % of the figure), and the factor of time from which a step is slow.
+// The floor of tolerance, bytes (never more than 5 % of the figure), and the factor of time from which a step
+// is slow.
 const (
 	byteFloor  = 1 << 20
 	slowFactor = 2
@@ -198,12 +202,13 @@ func (c stepComparison) figures(x *Iteration) [4]float64 {
 	return [4]float64{float64(c.rise(x)), float64(x.Churn), float64(x.Blocks), float64(x.Finish - x.Start)}
 }
 
-// manyIterations is the number from which the middle of the later half stands for the usual iteration; below it, each is compared
-// with each.
+// manyIterations is the number from which the middle of the later half stands for the usual iteration; below
+// it, each is compared with each.
 const manyIterations = 64
 
-// usualOf returns the figures that most whole iterations share, the later ones where two sets are as large; where no two are alike,
-// and where there are very many, the middle values of the later half, when warm-up is over.
+// usualOf returns the figures that most whole iterations share, the later ones where two sets are as large;
+// where no two are alike, and where there are very many, the middle values of the later half, when warm-up is
+// over.
 func (c stepComparison) usualOf(whole []int) usual {
 	late := whole[len(whole)/2:]
 	var columns [4][]float64
@@ -260,7 +265,8 @@ func (u *usual) widen(c stepComparison, among []int) {
 	u.blocksTol = max(u.blocksTol, 4*spread(columns[2]))
 }
 
-// set takes one iteration's figures for the usual ones: differences of more than 1 %, at least the floors, are differences.
+// set takes one iteration's figures for the usual ones: differences of more than 1 %, at least the floors,
+// are differences.
 func (u *usual) set(v [4]float64) {
 	u.rise, u.churn, u.blocks, u.time = v[0], v[1], v[2], v[3]
 	u.riseTol = max(0.01*u.rise, min(byteFloor, 0.05*u.rise))
@@ -363,7 +369,8 @@ func (c stepComparison) difference(x *Iteration, u *usual, warmup bool) differen
 	return v
 }
 
-// Why says in one clause each how the iteration differs from the steady ones, with sizes in units u; "" where it does not.
+// Why says in one clause each how the iteration differs from the steady ones, with sizes in units u; "" where
+// it does not.
 func (x *Iteration) Why(u Units) string {
 	v := &x.differs
 	if v.cut {
@@ -392,7 +399,8 @@ func (x *Iteration) Why(u Units) string {
 	return s
 }
 
-// unusualSites counts the call sites of an iteration that no steady one has and names the one with the most bytes.
+// unusualSites counts the call sites of an iteration that no steady one has and names the one with the most
+// bytes.
 func (c stepComparison) unusualSites(x *Iteration, u *usual) (n int, top string) {
 	f := c.tl.named()
 	bytes := map[int32]int64{}

@@ -8,8 +8,9 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// unmarkedTrace makes a recording of about n events without marks: steps of 48 layers of seven allocations, saved for backward and freed
-// there, some freed in an order that changes; every 40th step evaluates in between.
+// unmarkedTrace makes a recording of about n events without marks: steps of 48 layers of seven allocations,
+// saved for backward and freed there, some freed in an order that changes; every 40th step evaluates in
+// between.
 func unmarkedTrace(n int) *traces.Trace {
 	b := traces.NewBuilder()
 	rng := rand.New(rand.NewSource(3))

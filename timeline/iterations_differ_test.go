@@ -87,7 +87,8 @@ func TestAStepDiffersFromTheToleranceOn(t *testing.T) {
 }
 
 // TestStepsThatScatterWidenTheTolerance: a figure of the steps is usual, a little more and a little less, in
-// turn. The tolerance is four standard deviations, 5.9 times that little, around the last step that is like most.
+// turn. The tolerance is four standard deviations, 5.9 times that little, around the last step that is like
+// most.
 func TestStepsThatScatterWidenTheTolerance(t *testing.T) {
 	const gib, little = 1 << 30, 64 << 20
 	for figure, of := range map[string]func(littles float64) step{

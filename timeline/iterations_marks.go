@@ -15,8 +15,9 @@ type stretch struct {
 	cut           bool // the recording ends within it
 }
 
-// fromMarks returns the steps that the source names: its own iteration marks, else annotations with the name of a step,
-// else an annotation whose ranges follow each other and hold nearly all of the time between the first and the last.
+// fromMarks returns the steps that the source names: its own iteration marks, else annotations with the name
+// of a step, else an annotation whose ranges follow each other and hold nearly all of the time between the
+// first and the last.
 func (f stepFinder) fromMarks() []stretch {
 	marks := f.marks()
 	if s := f.ranges(marks, func(m traces.Mark) bool { return m.Kind == traces.MarkIteration }); len(s) > 0 {
@@ -34,7 +35,8 @@ func (f stepFinder) fromMarks() []stretch {
 	return f.fillingRanges(marks, byName)
 }
 
-// marks returns the marks of the device, or all where none names this device: annotations are made by the process.
+// marks returns the marks of the device, or all where none names this device: annotations are made by the
+// process.
 func (d *Device) marks() []traces.Mark {
 	all := d.tl.Trace.Marks
 	var own []traces.Mark
@@ -49,7 +51,8 @@ func (d *Device) marks() []traces.Mark {
 	return own
 }
 
-// stepName returns a mark's name without the number that counts it: "ProfilerStep#12" is one of "profilerstep".
+// stepName returns a mark's name without the number that counts it: "ProfilerStep#12" is one of
+// "profilerstep".
 func (f stepFinder) stepName(m traces.Mark) string {
 	s := strings.TrimRight(strings.ToLower(f.tl.Trace.Text(m.Name)), "0123456789")
 	return strings.TrimRight(s, " #_-:/=[](")
@@ -61,8 +64,9 @@ var stepNames = []string{
 	"train_iteration", "training_iteration", "iteration", "iter", "step",
 }
 
-// bestStepName returns the name among those counted that is a step's and repeats, "" for none. A name ends in the step's word
-// ("[pl][profile]run_training_batch"); the optimizer's own annotations ("Optimizer.step#AdamW.step") are not steps.
+// bestStepName returns the name among those counted that is a step's and repeats, "" for none. A name ends in
+// the step's word ("[pl][profile]run_training_batch"); the optimizer's own annotations
+// ("Optimizer.step#AdamW.step") are not steps.
 func bestStepName(count map[string]int) string {
 	for _, want := range stepNames {
 		best := ""
@@ -89,8 +93,8 @@ func endsInWord(name, word string) bool {
 	return rest == "" || !(rest[len(rest)-1] >= 'a' && rest[len(rest)-1] <= 'z')
 }
 
-// fillingRanges looks for an annotation of any name that is there three times or more, one after another, for at least 80 % of the
-// time.
+// fillingRanges looks for an annotation of any name that is there three times or more, one after another, for
+// at least 80 % of the time.
 func (f stepFinder) fillingRanges(marks []traces.Mark, count map[string]int) []stretch {
 	names := make([]string, 0, len(count))
 	for name, n := range count {
@@ -116,8 +120,8 @@ func (f stepFinder) fillingRanges(marks []traces.Mark, count map[string]int) []s
 	return best
 }
 
-// ranges turns the marks that keep says into stretches of events. Ranges that lie inside an earlier one are left out (nested
-// steps); a bound that the source lacks is taken from the neighbour, or from the recording.
+// ranges turns the marks that keep says into stretches of events. Ranges that lie inside an earlier one are
+// left out (nested steps); a bound that the source lacks is taken from the neighbour, or from the recording.
 func (f stepFinder) ranges(marks []traces.Mark, keep func(traces.Mark) bool) []stretch {
 	var kept []traces.Mark
 	for _, m := range marks {

@@ -6,11 +6,12 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Iterations from the optimizer: a training step ends where the optimizer has done its last work before the next forward. Ranges
-// that the source marks are taken as they are; otherwise allocations whose stack is inside an optimizer's step are runs of work,
-// and two runs are two steps only where modules or the autograd engine allocated in between, so that an optimizer that pauses for
-// something else stays one step. Of several optimizers taking turns (a generator and a discriminator) the one called from the
-// line of code with the most runs, the last of equals, ends the step.
+// Iterations from the optimizer: a training step ends where the optimizer has done its last work before the
+// next forward. Ranges that the source marks are taken as they are; otherwise allocations whose stack is
+// inside an optimizer's step are runs of work, and two runs are two steps only where modules or the autograd
+// engine allocated in between, so that an optimizer that pauses for something else stays one step. Of several
+// optimizers taking turns (a generator and a discriminator) the one called from the line of code with the
+// most runs, the last of equals, ends the step.
 
 // fromOptimizer returns the steps that optimizer marks or stacks bound, nil where there are none.
 func (f stepFinder) fromOptimizer() []stretch {
@@ -80,7 +81,8 @@ func (f stepFinder) optimizerMarks() (ends []Moment) {
 	return ends
 }
 
-// optimizerRuns returns the moments after the last event of each run of allocations made inside an optimizer's step.
+// optimizerRuns returns the moments after the last event of each run of allocations made inside an
+// optimizer's step.
 func (f stepFinder) optimizerRuns() []Moment {
 	classes := f.classes()
 	callers := map[traces.StackID]traces.FrameID{}
@@ -129,8 +131,8 @@ func (f stepFinder) optimizerRuns() []Moment {
 	return ends
 }
 
-// nextAlloc returns the moment of the next allocation after a, the number of events where there is none: the frees between belong
-// to what came before.
+// nextAlloc returns the moment of the next allocation after a, the number of events where there is none: the
+// frees between belong to what came before.
 func (f stepFinder) nextAlloc(a AllocID) Moment {
 	if int(a)+1 < f.Allocs.Len() {
 		return f.Allocs.Start[a+1]
@@ -138,7 +140,8 @@ func (f stepFinder) nextAlloc(a AllocID) Moment {
 	return Moment(f.n)
 }
 
-// optimizerCaller returns the frame that called the outermost optimizer frame of a stack: the line of the training loop.
+// optimizerCaller returns the frame that called the outermost optimizer frame of a stack: the line of the
+// training loop.
 func (f stepFinder) optimizerCaller(s traces.StackID) traces.FrameID {
 	tr := f.tl.Trace
 	frames := tr.Stacks.At(s)
@@ -156,8 +159,9 @@ func (f stepFinder) optimizerCaller(s traces.StackID) traces.FrameID {
 	return -1
 }
 
-// firstWork returns where the first step begins: at the first allocation of a module or of the autograd engine before the moment
-// limit, so that building the model does not count; the first event where stacks do not tell.
+// firstWork returns where the first step begins: at the first allocation of a module or of the autograd
+// engine before the moment limit, so that building the model does not count; the first event where stacks do
+// not tell.
 func (f stepFinder) firstWork(limit Moment) Moment {
 	classes := f.classes()
 	for a := f.firstRecorded(); a < AllocID(f.Allocs.Len()) && f.Allocs.Start[a] < limit; a++ {
@@ -168,7 +172,8 @@ func (f stepFinder) firstWork(limit Moment) Moment {
 	return 0
 }
 
-// worksAfter reports whether modules or the autograd engine allocate at or after a moment: a step that the recording cuts.
+// worksAfter reports whether modules or the autograd engine allocate at or after a moment: a step that the
+// recording cuts.
 func (f stepFinder) worksAfter(m Moment) bool {
 	classes := f.classes()
 	for a := f.firstRecorded(); a < AllocID(f.Allocs.Len()); a++ {

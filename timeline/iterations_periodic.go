@@ -8,11 +8,12 @@ import (
 
 // Iterations from periodicity.
 //
-// Problem: a training loop allocates the same sizes from the same places step after step; find the step's length and its beginnings
-// in up to millions of allocations, and find nothing where nothing repeats. Layers repeat inside a step, so the shortest period is
-// wrong; two steps repeat too, so the longest is wrong.
+// Problem: a training loop allocates the same sizes from the same places step after step; find the step's
+// length and its beginnings in up to millions of allocations, and find nothing where nothing repeats. Layers
+// repeat inside a step, so the shortest period is wrong; two steps repeat too, so the longest is wrong.
 //
-// Way chosen. Only allocations are looked at: frees move with the garbage collector and with other streams, allocations do not.
+// Way chosen. Only allocations are looked at: frees move with the garbage collector and with other streams,
+// allocations do not.
 //  1. Candidates: for grams of 16, 64, 256... allocations (rolling hash), the distance from each gram to its last occurrence votes.
 //     Grams longer than what a layer has in common with the next one vote for the step.
 //  2. Exact check: for each of the distances most voted for, the longest stretch in which every allocation has the size and the
@@ -42,13 +43,15 @@ import (
 //     that differs are steps too: from half to four times as many allocations as the period has.
 //
 // Complexity: linear in allocations for a fixed number of gram lengths and candidates (at most 5 and 24).
-// Rejected: autocorrelation by FFT of the bytes (finds the period of layers first, needs a threshold, does not say where it holds);
-// the brute force of SmartPool, quadratic, which is kept beside as the published reference (SmartPoolPeriod).
+// Rejected: autocorrelation by FFT of the bytes (finds the period of layers first, needs a threshold, does
+// not say where it holds); the brute force of SmartPool, quadratic, which is kept beside as the published
+// reference (SmartPoolPeriod).
 
 // minPeriod is the number of allocations below which a repetition is taken for a loop inside a step.
 const minPeriod = 8
 
-// period is a stretch of allocations [first, end) in which allocation i equals allocation i-length from first+length on.
+// period is a stretch of allocations [first, end) in which allocation i equals allocation i-length from
+// first+length on.
 type period struct {
 	first, end, length int
 	byStack            bool // stacks alone were compared
@@ -116,7 +119,8 @@ func (s *allocSequence) repetition(equal func(i, j int) bool, hash func(i int) u
 	return best, s.accept(best)
 }
 
-// isStepOf reports whether a period is the step that a longer one consists of, but for some of its steps that differ.
+// isStepOf reports whether a period is the step that a longer one consists of, but for some of its steps that
+// differ.
 func (s *allocSequence) isStepOf(p, long period, equal func(i, j int) bool) bool {
 	if 2*p.length > long.length || p.end-p.first < 3*p.length || p.length < minPeriod {
 		return false
@@ -153,8 +157,8 @@ func (s *allocSequence) stacksOf(p period) map[traces.StackID]bool {
 	return own
 }
 
-// lowest returns the allocation of the stretch's last whole period, where warm-up is over, before which the fewest bytes are
-// allocated.
+// lowest returns the allocation of the stretch's last whole period, where warm-up is over, before which the
+// fewest bytes are allocated.
 func (s *allocSequence) lowest(p period) int {
 	low := p.end - p.length
 	for i := low; i < p.end; i++ {
@@ -170,9 +174,10 @@ func (s *allocSequence) accept(p period) bool {
 	return p.length >= minPeriod && !s.insideOneCall(p)
 }
 
-// insideOneCall reports whether a period repeats within one step: all its allocations are in the optimizer, all in the autograd
-// engine, or all below one module call that not all of the trace's module calls are below. (A loop of inference is module calls
-// alone, too, but its period holds everything that the modules allocate, a layer's period only the layer.)
+// insideOneCall reports whether a period repeats within one step: all its allocations are in the optimizer,
+// all in the autograd engine, or all below one module call that not all of the trace's module calls are
+// below. (A loop of inference is module calls alone, too, but its period holds everything that the modules
+// allocate, a layer's period only the layer.)
 func (s *allocSequence) insideOneCall(p period) bool {
 	all := s.moduleStacks()
 	shared := isModule | isOptimizer | isBackward
@@ -221,7 +226,8 @@ func (s *allocSequence) commonFrames(set map[traces.StackID]bool) int {
 	return len(common)
 }
 
-// candidateDistances returns the distances between equal grams that most grams vote for, for five lengths of gram.
+// candidateDistances returns the distances between equal grams that most grams vote for, for five lengths of
+// gram.
 func candidateDistances(hashes []uint64) []int {
 	var all []int
 	var v ballot
@@ -250,8 +256,9 @@ type gramSlot struct {
 	last int32
 }
 
-// votes returns the up to top distances at which grams of k hashes most often occur again. The table is open: a slot whose gram was
-// overwritten loses a vote, never adds a wrong stretch, since stretches are compared element by element.
+// votes returns the up to top distances at which grams of k hashes most often occur again. The table is open:
+// a slot whose gram was overwritten loses a vote, never adds a wrong stretch, since stretches are compared
+// element by element.
 func (v *ballot) votes(hashes []uint64, k, top int) []int {
 	const base = 0x9e3779b97f4a7c15 // odd, so that it has an inverse modulo 2^64 and no term of the polynomial dies out
 	power := uint64(1)
@@ -286,7 +293,8 @@ func (v *ballot) votes(hashes []uint64, k, top int) []int {
 	return largest(v.count, top)
 }
 
-// largest returns the indices of the top largest positive counts, largest first, the smaller index first among equals.
+// largest returns the indices of the top largest positive counts, largest first, the smaller index first
+// among equals.
 func largest(count []int32, top int) []int {
 	var best []int
 	for d, c := range count {
@@ -303,7 +311,8 @@ func largest(count []int32, top int) []int {
 	return best
 }
 
-// longestStretch returns the longest stretch in which each element equals the one d before it, with the d elements before it.
+// longestStretch returns the longest stretch in which each element equals the one d before it, with the d
+// elements before it.
 func longestStretch(n, d int, equal func(i, j int) bool, hashes []uint64) period {
 	best := period{length: d}
 	start := d
@@ -335,9 +344,9 @@ func (s *allocSequence) periodStarts(p period) []int {
 	return append(starts, s.after(a, p, starts[len(starts)-1])...)
 }
 
-// anchor is what a boundary looks like: the allocations [at-back, at+ahead), as few as occur once in a period. One anchor looks
-// both ways, which takes few allocations where layers repeat; another only ahead, for the first step, before which comes
-// something else.
+// anchor is what a boundary looks like: the allocations [at-back, at+ahead), as few as occur once in a
+// period. One anchor looks both ways, which takes few allocations where layers repeat; another only ahead,
+// for the first step, before which comes something else.
 type anchor struct {
 	at, back, ahead int
 	byStack         bool
@@ -377,7 +386,8 @@ func (s *allocSequence) boundary(a []anchor, i int) bool {
 	return s.matches(a[0], i) || s.matches(a[1], i)
 }
 
-// Iterations that differ have between half and four times as many allocations as the others; farther away the chain breaks.
+// Iterations that differ have between half and four times as many allocations as the others; farther away the
+// chain breaks.
 const (
 	shortestIteration = 2
 	longestIteration  = 4

@@ -6,23 +6,29 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// The iteration detector of SmartPool and AutoSwap (Zhang et al., arXiv 1903.06631), as its authors' code does it: the published
-// reference beside the detector that gmemtop uses, and the op indices that those two managers' plans speak of.
+// The iteration detector of SmartPool and AutoSwap (Zhang et al., arXiv 1903.06631), as its authors' code
+// does it: the published reference beside the detector that gmemtop uses, and the op indices that those two
+// managers' plans speak of.
 //
-// Every op on memory gets a number that does not depend on addresses. AutoSwap: the size for a Malloc, for any other op the distance in
-// ops to the previous op on the same pointer. SmartPool, which sees Malloc and Free only: the size for a Malloc, the block's lifetime
-// in ops for a Free; that is the same number. A length len repeats at i where the len-1 numbers from i equal those from i+len; all
-// starts and lengths are tried, shortest first, and the longest kept; AutoSwap stops at the first above its threshold, SmartPool runs
-// the test again inside what it found, which may hold several iterations. The start then moves on to the first Malloc.
+// Every op on memory gets a number that does not depend on addresses. AutoSwap: the size for a Malloc, for
+// any other op the distance in ops to the previous op on the same pointer. SmartPool, which sees Malloc and
+// Free only: the size for a Malloc, the block's lifetime in ops for a Free; that is the same number. A length
+// len repeats at i where the len-1 numbers from i equal those from i+len; all starts and lengths are tried,
+// shortest first, and the longest kept; AutoSwap stops at the first above its threshold, SmartPool runs the
+// test again inside what it found, which may hold several iterations. The start then moves on to the first
+// Malloc.
 //
-// Complexity: quadratic in ops, several times over; the authors name it their bottleneck. Kept for ops in the ten thousands.
+// Complexity: quadratic in ops, several times over; the authors name it their bottleneck. Kept for ops in the
+// ten thousands.
 
-// SmartPoolPeriod is an iteration as the SmartPool and AutoSwap detector finds it, in ops counted from the first one of the device.
+// SmartPoolPeriod is an iteration as the SmartPool and AutoSwap detector finds it, in ops counted from the
+// first one of the device.
 type SmartPoolPeriod struct {
 	Location, Length int
 }
 
-// Thresholds of the authors' code: the swap pool's, the pool's, and the one of the test inside a found segment.
+// Thresholds of the authors' code: the swap pool's, the pool's, and the one of the test inside a found
+// segment.
 const (
 	swapThreshold   = 1000
 	swapThresholdTo = 2000
@@ -31,8 +37,8 @@ const (
 	innerThreshold  = 50
 )
 
-// SmartPoolPeriod returns the iteration that SmartPool's detector finds in the device's allocations and frees, or, where the trace has
-// accesses, that AutoSwap's finds in all ops; false where there is none.
+// SmartPoolPeriod returns the iteration that SmartPool's detector finds in the device's allocations and
+// frees, or, where the trace has accesses, that AutoSwap's finds in all ops; false where there is none.
 func (d *Device) SmartPoolPeriod() (SmartPoolPeriod, bool) {
 	rep, malloc := d.opSignatures()
 	if d.hasAccesses() {
@@ -45,7 +51,8 @@ func (d *Device) hasAccesses() bool {
 	return slices.ContainsFunc(d.tl.Trace.Accesses, func(a traces.Access) bool { return a.Device == d.ID })
 }
 
-// opSignatures returns the number of each op of the device, in the order of the source, and whether it is a Malloc.
+// opSignatures returns the number of each op of the device, in the order of the source, and whether it is a
+// Malloc.
 func (d *Device) opSignatures() (rep []int64, malloc []bool) {
 	last := map[uint64]int{}
 	add := func(addr uint64, size int64, isMalloc bool) {

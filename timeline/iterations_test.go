@@ -13,7 +13,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces/paper"
 )
 
-// sharedTrace opens a file of the folder that GMEMTOP_TRACES names, by the pattern of its role, and skips the test without the folder.
+// sharedTrace opens a file of the folder that GMEMTOP_TRACES names, by the pattern of its role, and skips the
+// test without the folder.
 func sharedTrace(t testing.TB, pattern string) io.Reader {
 	t.Helper()
 	dir := os.Getenv("GMEMTOP_TRACES")

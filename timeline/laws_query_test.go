@@ -229,9 +229,11 @@ func TestSearchEqualsAScan(t *testing.T) {
 	})
 }
 
-// TestPagesOfASmallPoolStaySmall: neighbouring pages go back to the driver in one event, larger than any small segment, and are of the small pool all the same.
+// TestPagesOfASmallPoolStaySmall: neighbouring pages go back to the driver in one event, larger than any
+// small segment, and are of the small pool all the same.
 func TestPagesOfASmallPoolStaySmall(t *testing.T) {
-	// Pages of 2 MiB: two that were there before, ten that come one by one; one of 20 MiB of the large pool. All go back.
+	// Pages of 2 MiB: two that were there before, ten that come one by one; one of 20 MiB of the large pool.
+	// All go back.
 	const events = `
 segment_unmap 0x40000000 4194304
 segment_map 0x10000000 2097152

@@ -15,8 +15,9 @@ import (
 // segSize is the size of the segments of [randomTrace].
 const segSize = 64 << 10
 
-// randomTrace makes n events of a small allocator: segments that come and go, blocks with delayed frees, and, where damaged, events
-// left out. What is open at the end becomes the final state. It begins in the middle: the first cut events are dropped.
+// randomTrace makes n events of a small allocator: segments that come and go, blocks with delayed frees, and,
+// where damaged, events left out. What is open at the end becomes the final state. It begins in the middle:
+// the first cut events are dropped.
 func randomTrace(rng *rand.Rand, n, cut int, damaged bool) *traces.Trace {
 	b := traces.NewBuilder()
 	dev := b.Device(traces.DeviceGPU, 0)

@@ -8,13 +8,15 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Leaks per call site. An allocation made in a steady iteration and still there at the end of it, or of later ones, is what a
-// site holds at those places; a site whose held bytes grow along a straight line, certainly and by more than noise, leaks. What a
-// step keeps for the next one (gradients until they are zeroed) is a constant and no leak. Linear in allocations; memory is one
-// number for each site that keeps anything and each iteration.
+// Leaks per call site. An allocation made in a steady iteration and still there at the end of it, or of later
+// ones, is what a site holds at those places; a site whose held bytes grow along a straight line, certainly
+// and by more than noise, leaks. What a step keeps for the next one (gradients until they are zeroed) is a
+// constant and no leak. Linear in allocations; memory is one number for each site that keeps anything and
+// each iteration.
 
-// Leaks returns the call sites whose live bytes grow with the steady iterations, steepest first; nil where there are too few
-// iterations (three) or nothing grows. It is computed once; the result must not be written to.
+// Leaks returns the call sites whose live bytes grow with the steady iterations, steepest first; nil where
+// there are too few iterations (three) or nothing grows. It is computed once; the result must not be written
+// to.
 func (d *Device) Leaks() []Leak {
 	d.analysis.leaksOnce.Do(func() { d.analysis.leaks = d.findLeaks() })
 	return d.analysis.leaks

@@ -9,10 +9,10 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Levers: what the user can change. Each looks at what is there at the moment of the autopsy and offers itself only where
-// something shows that it would help. Saves is worked out on the recording (see whatif.go) or is -1; no share of a peak is
-// guessed. A lever that rests on a category inferred from stacks, or on a placement that the allocator would have chosen
-// otherwise, is marked inferred.
+// Levers: what the user can change. Each looks at what is there at the moment of the autopsy and offers
+// itself only where something shows that it would help. Saves is worked out on the recording (see whatif.go)
+// or is -1; no share of a peak is guessed. A lever that rests on a category inferred from stacks, or on a
+// placement that the allocator would have chosen otherwise, is marked inferred.
 
 // leverCase is what every lever sees.
 type leverCase struct {
@@ -61,8 +61,8 @@ func (d *Device) levers(ctx context.Context, a *Autopsy, f *facts) ([]Lever, err
 	return all, nil
 }
 
-// saves works out what cuts take off: off the peak where nothing failed, off what was allocated when it failed otherwise. False
-// where it is not worth showing.
+// saves works out what cuts take off: off the peak where nothing failed, off what was allocated when it
+// failed otherwise. False where it is not worth showing.
 func (c *leverCase) saves(cuts []cut) (int64, bool) {
 	if len(cuts) == 0 {
 		return 0, false
@@ -85,8 +85,8 @@ func (c *leverCase) saves(cuts []cut) (int64, bool) {
 	return n, n > 0 && float64(n) >= worthShowing*float64(c.total)
 }
 
-// fits says whether the failed request would have been served with extra free bytes: 1 only where the bytes that lie together show
-// it.
+// fits says whether the failed request would have been served with extra free bytes: 1 only where the bytes
+// that lie together show it.
 func (c *leverCase) fits(extra int64) int {
 	switch {
 	case !c.a.OOM || !c.f.known, c.f.driverFree >= driverBytes(c.a.Asked): // a limit that the trace does not tell
@@ -134,7 +134,8 @@ func cacheLever(c *leverCase) (Lever, bool) {
 	if c.a.OOM || !f.known || float64(f.cached) < worthShowing*float64(f.reserved) || f.cached == 0 {
 		return Lever{}, false
 	}
-	// DeviceCachingAllocator collects garbage only where a memory fraction was set, of which the threshold is a share; 1.0 will do.
+	// DeviceCachingAllocator collects garbage only where a memory fraction was set, of which the threshold is
+	// a share; 1.0 will do.
 	return Lever{
 		Name: "release_cache", Command: "torch.cuda.empty_cache()", Saves: f.cached, Exactness: c.d.Totals.Exactness, Fits: -1,
 		Text: fmt.Sprintf("give wholly unused segments back: %s of reserved hold nothing at that moment (the call does it once; "+
@@ -180,8 +181,8 @@ func poolLever(c *leverCase) (Lever, bool) {
 	}, true
 }
 
-// needsRanks reports whether the lever divides what one process holds over several: for a single one that is a matter of more
-// devices.
+// needsRanks reports whether the lever divides what one process holds over several: for a single one that is
+// a matter of more devices.
 func (l *Lever) needsRanks() bool { return l.Name == "shard_optimizer" || l.Name == "shard_parameters" }
 
 // gerund is a lever as the subject of a sentence.

@@ -16,7 +16,8 @@ type blockSet struct {
 	duration int64 // nanoseconds for which all of them together are there
 }
 
-// member reports whether an allocation is of the set: from one of its stacks and of about the size of its blocks.
+// member reports whether an allocation is of the set: from one of its stacks and of about the size of its
+// blocks.
 func (b *blockSet) member(d *Device, a AllocID) bool {
 	return b.stacks[d.Origin(a)] && logitsSized(d.Allocs.Size[a], b.size)
 }
@@ -24,8 +25,9 @@ func (b *blockSet) member(d *Device, a AllocID) bool {
 // logitsSized reports whether a block is as large as the logits in a type of the same, half or double width.
 func logitsSized(n, logits int64) bool { return n == logits || 2*n == logits || n == 2*logits }
 
-// lossBlocks returns the blocks at a moment that are logits or their like: the largest that a loss over classes allocates there,
-// and every block of the same, half or double size. It is empty where the loss holds less than 5 % of what is allocated.
+// lossBlocks returns the blocks at a moment that are logits or their like: the largest that a loss over
+// classes allocates there, and every block of the same, half or double size. It is empty where the loss holds
+// less than 5 % of what is allocated.
 func (d *Device) lossBlocks(m Moment) blockSet {
 	live := d.LiveAt(m, nil)
 	classes := d.classes()
@@ -109,9 +111,9 @@ type blocksOfModel struct {
 	keep   int64 // largest single activation of one of them: what each must still keep
 }
 
-// repeatedBlocks finds the blocks of the model: most activation bytes at a moment come from stacks that allocated the same number
-// of activations each, one a block. At least four are wanted. Stacks made of ops and modules name the block that they are in: those
-// that differ in its number only count as one.
+// repeatedBlocks finds the blocks of the model: most activation bytes at a moment come from stacks that
+// allocated the same number of activations each, one a block. At least four are wanted. Stacks made of ops
+// and modules name the block that they are in: those that differ in its number only count as one.
 func (c *leverCase) repeatedBlocks() blocksOfModel {
 	d := c.d
 	type site struct {
@@ -165,7 +167,8 @@ func checkpointLever(c *leverCase) (Lever, bool) {
 	if b.count == 0 {
 		return Lever{}, false
 	}
-	// One block's activations are there again while it is recomputed, and each block keeps its input, at most its largest activation.
+	// One block's activations are there again while it is recomputed, and each block keeps its input, at most
+	// its largest activation.
 	left := b.bytes/int64(b.count) + int64(b.count)*b.keep
 	if left >= b.bytes {
 		return Lever{}, false
@@ -186,8 +189,8 @@ func checkpointLever(c *leverCase) (Lever, bool) {
 	}, ok
 }
 
-// heldLever finds what an earlier iteration allocated, this one still holds at the moment and frees later in it: outputs and
-// losses that a variable keeps until it is assigned anew.
+// heldLever finds what an earlier iteration allocated, this one still holds at the moment and frees later in
+// it: outputs and losses that a variable keeps until it is assigned anew.
 func heldLever(c *leverCase) (Lever, bool) {
 	d := c.d
 	var now *Iteration
@@ -266,7 +269,8 @@ func gradientLever(c *leverCase) (Lever, bool) {
 	}, ok
 }
 
-// shard returns the cuts of one category when it is divided over the ranks, and says over how many: the run's own number, else two.
+// shard returns the cuts of one category when it is divided over the ranks, and says over how many: the run's
+// own number, else two.
 func (c *leverCase) shard(cat Category) ([]cut, string) {
 	world := int64(c.d.tl.Trace.Process.WorldSize)
 	stated := fmt.Sprintf("over the run's %d ranks", world)
@@ -339,8 +343,8 @@ func foreachLever(c *leverCase) (Lever, bool) {
 	}, ok
 }
 
-// mixedPrecisionLever is offered where nothing in the stacks shows mixed precision; element types are not in a trace, so that no
-// saving is.
+// mixedPrecisionLever is offered where nothing in the stacks shows mixed precision; element types are not in
+// a trace, so that no saving is.
 func mixedPrecisionLever(c *leverCase) (Lever, bool) {
 	if float64(c.by[Activation]) < 0.1*float64(c.total) || c.by[Activation] == 0 {
 		return Lever{}, false

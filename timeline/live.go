@@ -2,18 +2,20 @@ package timeline
 
 import "sort"
 
-// What is alive at a moment? Allocations are ordered by their start, so those that have begun are a prefix; those of the prefix
-// that have not ended are found through a pyramid of maxima over the ends: a node whose maximum is past holds nothing alive and is
-// skipped whole. The cost is O(k·log n) for k alive, whatever the length of the recording, in two to three nanoseconds each.
+// What is alive at a moment? Allocations are ordered by their start, so those that have begun are a prefix;
+// those of the prefix that have not ended are found through a pyramid of maxima over the ends: a node whose
+// maximum is past holds nothing alive and is skipped whole. The cost is O(k·log n) for k alive, whatever the
+// length of the recording, in two to three nanoseconds each.
 //
-// Rejected: an interval tree (pointers, or three times the memory), and checkpoints of the live set every so many events (they
-// answer moments, not "what came to life since the last column", which Bands asks).
+// Rejected: an interval tree (pointers, or three times the memory), and checkpoints of the live set every so
+// many events (they answer moments, not "what came to life since the last column", which Bands asks).
 
-// liveFan is the fan-out of the pyramids over ends. It is smaller than fanOut, because a query visits a node for each allocation
-// alive, and neighbours live differently long.
+// liveFan is the fan-out of the pyramids over ends. It is smaller than fanOut, because a query visits a node
+// for each allocation alive, and neighbours live differently long.
 const liveFan = 16
 
-// pyramid returns the levels above v: each value is the maximum of liveFan neighbours of the level below. v itself is not kept.
+// pyramid returns the levels above v: each value is the maximum of liveFan neighbours of the level below. v
+// itself is not kept.
 func pyramid(v []Moment) [][]Moment {
 	var levels [][]Moment
 	for len(v) > liveFan {
@@ -42,7 +44,8 @@ func (d *Device) LiveAt(m Moment, dst []AllocID) []AllocID {
 	return after(d.Allocs.Requested, d.Allocs.maxRequested, 0, d.begun(m), m, dst)
 }
 
-// ActiveAt appends the allocations that are active at m, pending frees included, to dst, in the order of Allocs, and returns it.
+// ActiveAt appends the allocations that are active at m, pending frees included, to dst, in the order of
+// Allocs, and returns it.
 func (d *Device) ActiveAt(m Moment, dst []AllocID) []AllocID {
 	return after(d.Allocs.End, d.Allocs.maxEnd, 0, d.begun(m), m, dst)
 }
@@ -89,8 +92,8 @@ func (d *Device) AllocOf(m Moment) AllocID {
 	return d.allocOf[m]
 }
 
-// Lifetime returns when an allocation begins and when the user frees it, in nanoseconds, both bounded by the recording. What was
-// never freed ends with Span.
+// Lifetime returns when an allocation begins and when the user frees it, in nanoseconds, both bounded by the
+// recording. What was never freed ends with Span.
 func (d *Device) Lifetime(a AllocID) (start, end int64) {
 	start = d.Time(d.Allocs.Start[a])
 	if d.Allocs.Requested[a] == Never {

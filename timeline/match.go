@@ -6,15 +6,18 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Which allocation does a free belong to? The one that the address holds at that moment. So one walk over a device's events with a
-// table from address to what it holds now finds every lifetime, O(n). The table is open addressing with linear probing over slots of
-// 16 bytes, and never deletes: an address keeps its slot, because it is reused soon and because it counts how often it was used
-// (the version that memory_viz prints). Go's own map costs three to four times as much here.
+// Which allocation does a free belong to? The one that the address holds at that moment. So one walk over a
+// device's events with a table from address to what it holds now finds every lifetime, O(n). The table is
+// open addressing with linear probing over slots of 16 bytes, and never deletes: an address keeps its slot,
+// because it is reused soon and because it counts how often it was used (the version that memory_viz prints).
+// Go's own map costs three to four times as much here.
 //
-// Rejected: sorting events by address and walking each address's run (n log n, and 12 bytes an event of scratch).
+// Rejected: sorting events by address and walking each address's run (n log n, and 12 bytes an event of
+// scratch).
 //
-// What a recording lost shows in this walk: an allocation at an address that still holds one (its free is missing), a free at an
-// address whose last block was freed already (its allocation is missing). Both are counted, never silently mended.
+// What a recording lost shows in this walk: an allocation at an address that still holds one (its free is
+// missing), a free at an address whose last block was freed already (its allocation is missing). Both are
+// counted, never silently mended.
 
 // slotState is what an address holds.
 type slotState uint32
@@ -76,8 +79,8 @@ func (t *addrTable) probe(addr uint64) *slot {
 	}
 }
 
-// slot returns the slot of an address, taking one where it has none; the caller must then give it a state. known says whether it
-// had one.
+// slot returns the slot of an address, taking one where it has none; the caller must then give it a state.
+// known says whether it had one.
 func (t *addrTable) slot(addr uint64) (s *slot, known bool) {
 	s = t.probe(addr)
 	if s.bits != 0 {
@@ -104,7 +107,8 @@ func (t *addrTable) grow() {
 	}
 }
 
-// earlier is an allocation that was there before the recording: its free has no alloc, or the final state has it without one.
+// earlier is an allocation that was there before the recording: its free has no alloc, or the final state has
+// it without one.
 type earlier struct {
 	addr          uint64
 	size, rounded int64 // rounded is 0 where only the rule tells
@@ -128,8 +132,8 @@ type ending struct {
 	id AllocID
 }
 
-// matching is the result of the walk: for each event its allocation, as a provisional id (new ones from 0 in order of their alloc,
-// earlier ones from -2 down in order of discovery).
+// matching is the result of the walk: for each event its allocation, as a provisional id (new ones from 0 in
+// order of their alloc, earlier ones from -2 down in order of discovery).
 type matching struct {
 	of       []AllocID
 	versions []int32 // of new allocations
@@ -259,7 +263,8 @@ func (m *matching) discover(ev *traces.Events, row int, version int32, pending b
 	return id
 }
 
-// join relates the blocks of the final state to the allocations that are open at the end, and adds those that none explains.
+// join relates the blocks of the final state to the allocations that are open at the end, and adds those that
+// none explains.
 func (m *matching) join(state *traces.State, device traces.DeviceID) {
 	for i := range state.Segments {
 		seg := &state.Segments[i]

@@ -2,12 +2,14 @@ package timeline
 
 import "github.com/gmemtop/gmemtop/traces"
 
-// Could a private pool have been told not to split its segments? torch.cuda.MemPool(no_split=True) gives each request a whole segment,
-// and a recording does not say so. Blocks in the final state show it, and the check of the rules then fails (see sizeProof). Where
-// none is left, the addresses tell: a pool that ever handed out an address inside of a segment does split. One that never did, though
-// a request left room for more, may not, and the sizes of its blocks are open. O(events), for recordings that name private pools.
+// Could a private pool have been told not to split its segments? torch.cuda.MemPool(no_split=True) gives each
+// request a whole segment, and a recording does not say so. Blocks in the final state show it, and the check
+// of the rules then fails (see sizeProof). Where none is left, the addresses tell: a pool that ever handed
+// out an address inside of a segment does split. One that never did, though a request left room for more, may
+// not, and the sizes of its blocks are open. O(events), for recordings that name private pools.
 
-// mayNotSplit reports whether a private pool of the device may have handed out whole segments where the rules split.
+// mayNotSplit reports whether a private pool of the device may have handed out whole segments where the rules
+// split.
 func (b *deviceBuilder) mayNotSplit() bool {
 	if !b.namesPrivatePools() {
 		return false

@@ -8,14 +8,15 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Where does a block come from whose allocation was recorded without a stack? A step that was captured op by op has no stacks, but it
-// knows more: which op wrote each block first, and in which module that op ran. Such a block gets a stack made of that: the op innermost,
-// then the modules around it. What no op of the recording made (parameters, gradients that are kept) gets the module of the op that
-// touches it first, and where there are no ops at all a block gets the name that the source gives it. All that asks for sites, modules,
-// icicles and causes then works as it does for recorded stacks.
+// Where does a block come from whose allocation was recorded without a stack? A step that was captured op by
+// op has no stacks, but it knows more: which op wrote each block first, and in which module that op ran. Such
+// a block gets a stack made of that: the op innermost, then the modules around it. What no op of the
+// recording made (parameters, gradients that are kept) gets the module of the op that touches it first, and
+// where there are no ops at all a block gets the name that the source gives it. All that asks for sites,
+// modules, icicles and causes then works as it does for recorded stacks.
 //
-// These stacks stand behind the recorded ones in a copy of the trace's tables. The recorded column, Allocs.Stack, stays as it was read:
-// categories, phases and planners judge by what was recorded only.
+// These stacks stand behind the recorded ones in a copy of the trace's tables. The recorded column,
+// Allocs.Stack, stays as it was read: categories, phases and planners judge by what was recorded only.
 
 // origins are the stacks that ops and names show.
 type origins struct {
@@ -24,14 +25,15 @@ type origins struct {
 	sites []originSite     // by StackID from first on
 }
 
-// originSite is what such a stack is called: exactly, and as a site, which layers that differ in their number only share.
+// originSite is what such a stack is called: exactly, and as a site, which layers that differ in their number
+// only share.
 type originSite struct {
 	exact, label, module string
 	phase                traces.Phase
 }
 
-// Origin returns the stack that says where an allocation comes from: the recorded one, else the one that its op, or its name, shows;
-// NoStack where nothing does. Its frames are in the tables of Places.
+// Origin returns the stack that says where an allocation comes from: the recorded one, else the one that its
+// op, or its name, shows; NoStack where nothing does. Its frames are in the tables of Places.
 func (d *Device) Origin(a AllocID) traces.StackID {
 	s := d.Allocs.Stack[a]
 	if s != traces.NoStack || d.tl.origins.of == nil || d.Allocs.Start[a] < 0 {
@@ -40,7 +42,8 @@ func (d *Device) Origin(a AllocID) traces.StackID {
 	return d.tl.origins.of[d.first+int(d.Allocs.Start[a])]
 }
 
-// From says where one allocation comes from: its call site, and of a layer's op in which layer; "" where nothing is known.
+// From says where one allocation comes from: its call site, and of a layer's op in which layer; "" where
+// nothing is known.
 func (d *Device) From(a AllocID) string {
 	s := d.Origin(a)
 	if s == traces.NoStack || d.tl.Recorded(s) {
@@ -49,7 +52,8 @@ func (d *Device) From(a AllocID) string {
 	return d.tl.origins.sites[s-d.tl.origins.first].exact
 }
 
-// Places returns the trace in whose tables every stack that Origin returns has its frames: Trace itself where all are recorded.
+// Places returns the trace in whose tables every stack that Origin returns has its frames: Trace itself where
+// all are recorded.
 func (t *Timeline) Places() *traces.Trace {
 	if t.places == nil {
 		return t.Trace // a selection of devices, made by hand
@@ -106,8 +110,8 @@ func (m *originMaker) begin() {
 	}
 }
 
-// walk follows a device's blocks by their addresses: an allocation's origin is decided by the first access before its address is
-// allocated again, and until then by its name.
+// walk follows a device's blocks by their addresses: an allocation's origin is decided by the first access
+// before its address is allocated again, and until then by its name.
 func (m *originMaker) walk(device traces.DeviceID) {
 	ev := &m.tr.Events
 	accesses := m.accesses(device)
@@ -137,7 +141,8 @@ func (m *originMaker) walk(device traces.DeviceID) {
 	touch(ev.Len())
 }
 
-// named gives the allocation of a row a name of the source's own. Of a tensor of a category it is that of a parameter within its module.
+// named gives the allocation of a row a name of the source's own. Of a tensor of a category it is that of a
+// parameter within its module.
 func (m *originMaker) named(row int, name string, tensor bool) {
 	if i := strings.LastIndexByte(name, '.'); tensor && i > 0 {
 		m.set(row, name[i+1:], name[:i], traces.PhaseUnknown)
@@ -192,8 +197,8 @@ var keptWords = [NumCategories]string{
 	"", "parameters", "optimizer state", "gradients", "activations", "inputs", "temporaries", "autograd's own",
 }
 
-// set gives the allocation of a row the stack of a leaf within a module; both empty give none. A phase says that the leaf is an op,
-// which made the block.
+// set gives the allocation of a row the stack of a leaf within a module; both empty give none. A phase says
+// that the leaf is an op, which made the block.
 func (m *originMaker) set(row int, leaf, module string, phase traces.Phase) {
 	if leaf == "" && module == "" {
 		return
@@ -250,7 +255,8 @@ func (m *originMaker) frame(fn string) traces.FrameID {
 	return id
 }
 
-// anyLayer writes the numbers in a module's path as *, so that the layers of a model are one site: blocks.*.up.
+// anyLayer writes the numbers in a module's path as *, so that the layers of a model are one site:
+// blocks.*.up.
 func anyLayer(module string) string {
 	parts := strings.Split(module, ".")
 	for i, p := range parts {

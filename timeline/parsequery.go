@@ -97,7 +97,8 @@ func (q *Query) order(name string) error {
 	return nil
 }
 
-// bound reads an operator and a figure into inclusive bounds. A largest of 0 stands for no limit, so it cannot be asked for.
+// bound reads an operator and a figure into inclusive bounds. A largest of 0 stands for no limit, so it
+// cannot be asked for.
 func bound(t string, parse func(string) (int64, error), least, most *int64) error {
 	op := t[:1]
 	if len(t) > 1 && t[1] == '=' {

@@ -7,22 +7,28 @@ import (
 	"slices"
 )
 
-// Problem: of several processes that train together (ranks of data-parallel training, scripts that share a machine) say which one is unlike the others, and
-// in what, from the few figures a step that are known of each while they run.
+// Problem: of several processes that train together (ranks of data-parallel training, scripts that share a
+// machine) say which one is unlike the others, and in what, from the few figures a step that are known of
+// each while they run.
 //
-// Ranks that exchange gradients go in step: their step times are equal whoever is slow, because the others wait for it. What tells them apart is where the
-// time goes. The slow one takes longer in what it does alone (forward, which holds the wait for data, and the optimizer) and is through sooner with the
-// phase in which ranks wait for each other (backward, for data-parallel training): it waits least. So every phase is compared by itself. A rank whose own
-// work inside of backward is slow cannot be told this way, since all ranks end that phase together; then no rank stands out, which is what is said.
+// Ranks that exchange gradients go in step: their step times are equal whoever is slow, because the others
+// wait for it. What tells them apart is where the time goes. The slow one takes longer in what it does alone
+// (forward, which holds the wait for data, and the optimizer) and is through sooner with the phase in which
+// ranks wait for each other (backward, for data-parallel training): it waits least. So every phase is
+// compared by itself. A rank whose own work inside of backward is slow cannot be told this way, since all
+// ranks end that phase together; then no rank stands out, which is what is said.
 //
-// Way chosen: the figure of a process, its median over its last [PeerSteps] steps, against the median of the others without it. It differs where it is off
-// by more than peerShare of the usual step (of the usual bytes), and by more than outlierScore of the others' own spread: the first keeps noise of no
-// consequence out, the second a job whose ranks all differ, as stages of a pipeline do. Leaving the process itself out makes two of them comparable.
+// Way chosen: the figure of a process, its median over its last [PeerSteps] steps, against the median of the
+// others without it. It differs where it is off by more than peerShare of the usual step (of the usual
+// bytes), and by more than outlierScore of the others' own spread: the first keeps noise of no consequence
+// out, the second a job whose ranks all differ, as stages of a pipeline do. Leaving the process itself out
+// makes two of them comparable.
 //
-// Complexity: O(n^2) for n processes, which are compared a few times a second. Rejected: the mean of the others, which one outlier spoils; step times, which
-// are equal.
+// Complexity: O(n^2) for n processes, which are compared a few times a second. Rejected: the mean of the
+// others, which one outlier spoils; step times, which are equal.
 
-// PeerSteps is the number of last steps that the figures of a [Peer] are best taken from: enough to even out single steps, few enough to see a change.
+// PeerSteps is the number of last steps that the figures of a [Peer] are best taken from: enough to even out
+// single steps, few enough to see a change.
 const PeerSteps = 32
 
 // What a process must be off by to differ: a part of the usual step's time, or of the usual bytes.
@@ -38,7 +44,8 @@ type Peer struct {
 	Bytes                                  int64
 }
 
-// TypicalPeer returns the medians of a process's last steps, each given as the figures of that one step; what is unknown in all of them stays unknown.
+// TypicalPeer returns the medians of a process's last steps, each given as the figures of that one step; what
+// is unknown in all of them stays unknown.
 func TypicalPeer(steps []Peer) Peer {
 	known := make([]int64, 0, len(steps))
 	middle := func(f PeerFigure) int64 {
@@ -105,9 +112,9 @@ func (d PeerDifference) Text(u Units) string {
 type PeerReport struct {
 	// Differences are in the order of the processes, those of one process the largest first.
 	Differences []PeerDifference
-	// Slow is the process that the others wait for, as far as figures show it: it takes longer than they do in forward and optimizer together, or, where
-	// steps differ, a step. -1 for none. Own and OthersOwn are the times behind it, and Waits says that they are through with backward later than it by
-	// about as much.
+	// Slow is the process that the others wait for, as far as figures show it: it takes longer than they do
+	// in forward and optimizer together, or, where steps differ, a step. -1 for none. Own and OthersOwn are
+	// the times behind it, and Waits says that they are through with backward later than it by about as much.
 	Slow           int
 	Own, OthersOwn int64
 	Waits          bool
@@ -123,7 +130,8 @@ func (r *PeerReport) Of(peer int) []PeerDifference {
 	return r.Differences[from:to]
 }
 
-// ComparePeers says which of several processes differ from the others. Figures that are unknown are left out; fewer than two processes differ in nothing.
+// ComparePeers says which of several processes differ from the others. Figures that are unknown are left out;
+// fewer than two processes differ in nothing.
 func ComparePeers(peers []Peer) PeerReport {
 	r := PeerReport{Slow: -1}
 	var steps []int64

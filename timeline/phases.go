@@ -8,18 +8,19 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Phases: forward, backward and optimizer stretches. What the source marks is taken as it is (ranges, else ops that carry a
-// phase). What it does not mark is inferred from the stacks of allocations: inside the optimizer's step, inside the autograd
-// engine, inside a module. Python-only stacks are empty on the engine's threads, so that in a trace whose modules have stacks an
-// allocation without one is taken for backward. Allocations that tell nothing (the loss of a training loop, clipping of
-// gradients) go with the phase they stand after, where they stand between forward and backward or between backward and the
-// optimizer. Single strays do not cut a phase in two.
+// Phases: forward, backward and optimizer stretches. What the source marks is taken as it is (ranges, else
+// ops that carry a phase). What it does not mark is inferred from the stacks of allocations: inside the
+// optimizer's step, inside the autograd engine, inside a module. Python-only stacks are empty on the engine's
+// threads, so that in a trace whose modules have stacks an allocation without one is taken for backward.
+// Allocations that tell nothing (the loss of a training loop, clipping of gradients) go with the phase they
+// stand after, where they stand between forward and backward or between backward and the optimizer. Single
+// strays do not cut a phase in two.
 
 // strays is the number of allocations up to which a run inside another phase does not count.
 const strays = 2
 
-// Phases returns the forward, backward and optimizer stretches in order of time, none overlapping; Inferred says of each that it
-// was found by stacks. It is computed once; the result must not be written to.
+// Phases returns the forward, backward and optimizer stretches in order of time, none overlapping; Inferred
+// says of each that it was found by stacks. It is computed once; the result must not be written to.
 func (d *Device) Phases() []PhaseSpan {
 	d.analysis.phasesOnce.Do(func() { d.analysis.phases = d.findPhases() })
 	return d.analysis.phases
@@ -160,7 +161,8 @@ func phaseOf(t traits) traces.Phase {
 	return traces.PhaseUnknown
 }
 
-// smooth takes strays out and gives runs that tell nothing to the phase before them where the order of a step allows it.
+// smooth takes strays out and gives runs that tell nothing to the phase before them where the order of a step
+// allows it.
 func smooth(runs []phaseRun) []phaseRun {
 	var out []phaseRun
 	add := func(r phaseRun) {
@@ -186,8 +188,8 @@ func smooth(runs []phaseRun) []phaseRun {
 	return out
 }
 
-// overlay cuts the exact spans out of the inferred ones, leaves out inferred ones of a phase that is known exactly, and returns
-// both in order, none overlapping in time.
+// overlay cuts the exact spans out of the inferred ones, leaves out inferred ones of a phase that is known
+// exactly, and returns both in order, none overlapping in time.
 func overlay(inferred, exact []PhaseSpan) []PhaseSpan {
 	out := slices.Clone(exact)
 	var known [traces.PhaseOptimizer + 1]bool

@@ -19,16 +19,17 @@ type Window struct {
 	From, To int64
 }
 
-// Column is what a chart draws in one column: the extremes of a series over the events [First, End) and the value in force at the
-// column's left edge. MaxAt is a moment at which Max is reached (the one before First where the left edge has it).
+// Column is what a chart draws in one column: the extremes of a series over the events [First, End) and the
+// value in force at the column's left edge. MaxAt is a moment at which Max is reached (the one before First
+// where the left edge has it).
 type Column struct {
 	Min, Max, Last int64
 	First, End     Moment
 	MaxAt          Moment
 }
 
-// Band is a piece of a column of the stacked timeline: bytes [Bottom, Top) belong to Alloc, or to Count allocations too small to be
-// drawn apart, the largest of which is Alloc.
+// Band is a piece of a column of the stacked timeline: bytes [Bottom, Top) belong to Alloc, or to Count
+// allocations too small to be drawn apart, the largest of which is Alloc.
 type Band struct {
 	Bottom, Top int64
 	Alloc       AllocID
@@ -40,7 +41,8 @@ type By uint8
 
 // The groupings.
 const (
-	// BySite groups by call site as a person reads it, see Site: the same code called from different places is one row.
+	// BySite groups by call site as a person reads it, see Site: the same code called from different places
+	// is one row.
 	BySite By = iota
 	ByCategory
 	// ByStack tells every two stacks apart, those that differ in frames below their site, too.
@@ -70,7 +72,8 @@ type Group struct {
 	Inferred  bool
 }
 
-// Node is a node of an icicle: bytes allocated below a prefix of stacks (outermost frame first) or of module paths.
+// Node is a node of an icicle: bytes allocated below a prefix of stacks (outermost frame first) or of module
+// paths.
 type Node struct {
 	Name     string
 	Bytes    int64
@@ -79,8 +82,8 @@ type Node struct {
 	Children []*Node // descending bytes
 }
 
-// AllocatorState is the allocator's segments at one moment. The parts of reserved obey ActiveRequested + Internal + Stranded +
-// Cached = Reserved where Known.
+// AllocatorState is the allocator's segments at one moment. The parts of reserved obey ActiveRequested +
+// Internal + Stranded + Cached = Reserved where Known.
 type AllocatorState struct {
 	At        Moment
 	Known     bool // false where the trace has no segments at all
@@ -100,7 +103,8 @@ type AllocatorState struct {
 	UnplacedBytes int64 // their requested bytes
 }
 
-// SegmentState is one segment, or one mapped run of an expandable one, at a moment; its pieces tile it in address order.
+// SegmentState is one segment, or one mapped run of an expandable one, at a moment; its pieces tile it in
+// address order.
 type SegmentState struct {
 	Addr       uint64
 	Size       int64

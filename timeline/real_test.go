@@ -10,7 +10,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces/torchsnapshot"
 )
 
-// eachSnapshot runs f on each device of the recorded snapshots in the folder that GMEMTOP_TRACES names, numbered by size.
+// eachSnapshot runs f on each device of the recorded snapshots in the folder that GMEMTOP_TRACES names,
+// numbered by size.
 func eachSnapshot(t *testing.T, f func(t *testing.T, d *timeline.Device)) {
 	t.Helper()
 	root := os.Getenv("GMEMTOP_TRACES")
@@ -54,7 +55,8 @@ func TestTheLawClosesOnRecordedSnapshots(t *testing.T) {
 			t.Errorf("the laws are open by %d, %d, %d, in requested bytes by %d, %d: %s",
 				tt.LawAllocated, tt.LawActive, tt.LawReserved, tt.LawAllocatedRequested, tt.LawActiveRequested, tt.Reason)
 		}
-		// Without the allocator's settings, as torch up to 2.2 writes files, the sizes of freed blocks are inferred.
+		// Without the allocator's settings, as torch up to 2.2 writes files, the sizes of freed blocks are
+		// inferred.
 		if set := d.Timeline().Trace.Setting("roundup_power2_divisions") != ""; set && tt.Exactness != timeline.Exact {
 			t.Errorf("%s though the file has the settings: %s", tt.Exactness, tt.Reason)
 		}

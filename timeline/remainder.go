@@ -7,17 +7,20 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// How large is the block behind a request, really? The caching allocator rounds the request, takes a hole, and splits the rest off,
-// unless the hole is of the large pool and the rest is at most 1 MiB (DeviceCachingAllocator::should_split): then the block keeps
-// it. So the block's size follows from the hole, and the hole from its neighbour: it reaches to the next active block or to the end
-// of the segment. Only neighbours within 1 MiB of the rounded request matter, and blocks of the large pool and segments are larger
-// than that, so a table with one boundary for each MiB of addresses answers in two looks, about 30 ns an allocation.
+// How large is the block behind a request, really? The caching allocator rounds the request, takes a hole,
+// and splits the rest off, unless the hole is of the large pool and the rest is at most 1 MiB
+// (DeviceCachingAllocator::should_split): then the block keeps it. So the block's size follows from the hole,
+// and the hole from its neighbour: it reaches to the next active block or to the end of the segment. Only
+// neighbours within 1 MiB of the rounded request matter, and blocks of the large pool and segments are larger
+// than that, so a table with one boundary for each MiB of addresses answers in two looks, about 30 ns an
+// allocation.
 //
-// With max_split_size_mb, a block of at least that size is never split: it is a whole segment, and a table of segments answers.
+// With max_split_size_mb, a block of at least that size is never split: it is a whole segment, and a table of
+// segments answers.
 //
-// It holds where every block and segment is known, that is where the final state is, and is checked against the sizes that the
-// final state has (sizeProof). Expandable segments need none of it: there every rest is split off. Not covered: pools that
-// torch.cuda.MemPool was told not to split (see nosplit.go).
+// It holds where every block and segment is known, that is where the final state is, and is checked against
+// the sizes that the final state has (sizeProof). Expandable segments need none of it: there every rest is
+// split off. Not covered: pools that torch.cuda.MemPool was told not to split (see nosplit.go).
 //
 // Rejected: an ordered set of all blocks (ten times the time, for neighbours that do not matter).
 
@@ -97,7 +100,8 @@ type remainders struct {
 	segments     map[uint64]int64 // the size of each segment by its address; nil without maxSplit
 }
 
-// newRemainders returns the boundaries at the start of the recording, nil where they are not known or the rule differs.
+// newRemainders returns the boundaries at the start of the recording, nil where they are not known or the
+// rule differs.
 func (b *deviceBuilder) newRemainders() *remainders {
 	f := sumFinal(&b.tr.Final, b.d.ID)
 	m := b.m
@@ -171,7 +175,8 @@ func (r *remainders) allocated(addr uint64, rounded int64) int64 {
 	return size
 }
 
-// size returns the size of a block of the large pool, given the rounded size of its request and all that lies around it.
+// size returns the size of a block of the large pool, given the rounded size of its request and all that lies
+// around it.
 func (r *remainders) size(addr uint64, rounded int64) int64 {
 	if r.maxSplit > 0 && rounded >= r.maxSplit {
 		return max(rounded, r.segments[addr])

@@ -9,22 +9,26 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// How many bytes does a block take? PyTorch's allocated_bytes counts block sizes, its recorder writes down what the tensor asked
-// for, and its snapshot has both for the blocks that are there when it is taken. So the size of a block that was freed before has to
-// be worked out. This file and remainder.go are the one place that does it; every other question reads Allocs.Rounded.
+// How many bytes does a block take? PyTorch's allocated_bytes counts block sizes, its recorder writes down
+// what the tensor asked for, and its snapshot has both for the blocks that are there when it is taken. So the
+// size of a block that was freed before has to be worked out. This file and remainder.go are the one place
+// that does it; every other question reads Allocs.Rounded.
 //
-// The size is, first found: that of the block in the final state; where the source records sizes that the allocator gave (the
-// profiler, pinned memory) or no caching allocator is behind it, the recorded size; else the request rounded by the allocator's rule
-// (round_size), plus the rest of the hole that the allocator does not split off (remainder.go).
+// The size is, first found: that of the block in the final state; where the source records sizes that the
+// allocator gave (the profiler, pinned memory) or no caching allocator is behind it, the recorded size; else
+// the request rounded by the allocator's rule (round_size), plus the rest of the hole that the allocator does
+// not split off (remainder.go).
 //
-// The figures are exact where these rules leave nothing open: the settings are in the file, every segment is known, and the rules
-// give all sizes that the final state has. Otherwise they are inferred, and sizeProof says why.
+// The figures are exact where these rules leave nothing open: the settings are in the file, every segment is
+// known, and the rules give all sizes that the final state has. Otherwise they are inferred, and sizeProof
+// says why.
 //
-// Rejected: replaying every call in an emulation of the allocator. It has to find the same place for each block, which the
-// recording already gives as its address, so it costs more, fails on more files and tells nothing more.
+// Rejected: replaying every call in an emulation of the allocator. It has to find the same place for each
+// block, which the recording already gives as its address, so it costs more, fails on more files and tells
+// nothing more.
 //
-// Source: round_size, get_allocation_size and should_split in PyTorch's c10/cuda/CUDACachingAllocator.cpp; the sizes that torch 2.7
-// and 2.15 report, in this package's tests.
+// Source: round_size, get_allocation_size and should_split in PyTorch's c10/cuda/CUDACachingAllocator.cpp;
+// the sizes that torch 2.7 and 2.15 report, in this package's tests.
 
 // rounding is what is known of the rule from requested to rounded bytes.
 type rounding struct {
@@ -97,7 +101,8 @@ func (p *sizeProof) doubt(b *deviceBuilder) string {
 	return ""
 }
 
-// alwaysSplits reports whether the allocator leaves no rest to a block: expandable segments are on and the device has no others.
+// alwaysSplits reports whether the allocator leaves no rest to a block: expandable segments are on and the
+// device has no others.
 func (b *deviceBuilder) alwaysSplits() bool {
 	if strings.TrimSpace(b.tr.Setting("expandable_segments")) != "true" {
 		return false
@@ -110,8 +115,8 @@ func (b *deviceBuilder) alwaysSplits() bool {
 	return true
 }
 
-// RequestedSeries returns the allocated series in requested bytes, which is Allocated itself where the source records nothing else
-// (see RequestedKnown). It is computed on the first call, O(events).
+// RequestedSeries returns the allocated series in requested bytes, which is Allocated itself where the source
+// records nothing else (see RequestedKnown). It is computed on the first call, O(events).
 func (d *Device) RequestedSeries() *Series {
 	c := &d.lazy
 	c.requestedOnce.Do(func() {

@@ -10,14 +10,17 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// A run: many ranks on one clock. Each rank is read once, summarised in some hundred KiB, and let go, so that a thousand fit.
+// A run: many ranks on one clock. Each rank is read once, summarised in some hundred KiB, and let go, so that
+// a thousand fit.
 //
-// Outliers are ranks whose peak is off the median by more than 3.5 robust standard deviations (median absolute deviation), by 1 %
-// of it and by 64 MiB: ranks of one run do the same thing, so that their own spread is often nothing, and the floors keep noise
-// from standing out. Fewer than three ranks have no outliers.
+// Outliers are ranks whose peak is off the median by more than 3.5 robust standard deviations (median
+// absolute deviation), by 1 % of it and by 64 MiB: ranks of one run do the same thing, so that their own
+// spread is often nothing, and the floors keep noise from standing out. Fewer than three ranks have no
+// outliers.
 //
-// Where an outlier leaves the others is found in the order of its allocations: the first one whose size or call site is not that of
-// most ranks at the same place. Recordings that begin in mid-run are compared from the beginning of their first iteration.
+// Where an outlier leaves the others is found in the order of its allocations: the first one whose size or
+// call site is not that of most ranks at the same place. Recordings that begin in mid-run are compared from
+// the beginning of their first iteration.
 
 const (
 	siteSignatures = 4096     // allocations kept one by one of each rank
@@ -26,9 +29,9 @@ const (
 	outlierBytes   = 64 << 20 // bytes
 )
 
-// Summarise reduces a rank's timeline to what a run keeps of it: its device of the highest peak. [from, to) is the run's clock in
-// absolute nanoseconds, cut into columns equal stretches; from == to takes the recording's own. It returns the context's error
-// when cancelled.
+// Summarise reduces a rank's timeline to what a run keeps of it: its device of the highest peak. [from, to)
+// is the run's clock in absolute nanoseconds, cut into columns equal stretches; from == to takes the
+// recording's own. It returns the context's error when cancelled.
 func Summarise(ctx context.Context, t *Timeline, from, to int64, columns int) (RankSummary, error) {
 	p := &t.Trace.Process
 	r := RankSummary{Rank: p.Rank, Path: t.Trace.Source.Path, Host: p.Host}
@@ -57,7 +60,8 @@ func Summarise(ctx context.Context, t *Timeline, from, to int64, columns int) (R
 	return r, nil
 }
 
-// strip returns the most bytes allocated in each of n equal stretches of [from, to), 0 outside of the recording.
+// strip returns the most bytes allocated in each of n equal stretches of [from, to), 0 outside of the
+// recording.
 func (d *Device) strip(from, to int64, n int) []int64 {
 	if n <= 0 || to <= from {
 		return nil
@@ -75,8 +79,8 @@ func (d *Device) strip(from, to int64, n int) []int64 {
 	return strip
 }
 
-// siteSequence returns the first allocations from the beginning of the first iteration, or of the recording where it begins empty
-// or has none, and the places in it at which iterations begin.
+// siteSequence returns the first allocations from the beginning of the first iteration, or of the recording
+// where it begins empty or has none, and the places in it at which iterations begin.
 func (d *Device) siteSequence() (sites []SiteSignature, steps []RankStep) {
 	first := d.firstRecorded()
 	list := d.Iterations().List
@@ -107,8 +111,8 @@ func (d *Device) siteSequence() (sites []SiteSignature, steps []RankStep) {
 	return sites, steps
 }
 
-// BuildRun puts the ranks on one clock: outliers first, then by rank; the median peak; and where the first outlier leaves
-// the others. The slice is reordered in place and kept.
+// BuildRun puts the ranks on one clock: outliers first, then by rank; the median peak; and where the first
+// outlier leaves the others. The slice is reordered in place and kept.
 func BuildRun(ranks []RankSummary) *Run {
 	r := &Run{Ranks: ranks}
 	var peaks []int64
@@ -144,8 +148,8 @@ func BuildRun(ranks []RankSummary) *Run {
 	return r
 }
 
-// divergence returns the first place at which a rank's allocation is not that of most ranks: of the first outlier, else of the
-// first rank that has one.
+// divergence returns the first place at which a rank's allocation is not that of most ranks: of the first
+// outlier, else of the first rank that has one.
 func (r *Run) divergence() *Divergence {
 	var able []*RankSummary
 	for i := range r.Ranks {
@@ -184,9 +188,9 @@ func (r *Run) divergence() *Divergence {
 // same reports whether two ranks allocate the same at one place.
 func (s *SiteSignature) same(o *SiteSignature) bool { return s.Hash == o.Hash && s.Size == o.Size }
 
-// majority returns the allocation that more than half of the ranks share at each place, up to the first place without one. In a
-// sound run that is the sequence of any rank but a few, so that some are tried as a whole before the places are voted on one by
-// one.
+// majority returns the allocation that more than half of the ranks share at each place, up to the first place
+// without one. In a sound run that is the sequence of any rank but a few, so that some are tried as a whole
+// before the places are voted on one by one.
 func majority(ranks []*RankSummary) []SiteSignature {
 	for k := 1; k <= 3; k++ {
 		lead := ranks[len(ranks)*k/4].Sites
@@ -270,7 +274,8 @@ func (d *Divergence) Text(u Units) string {
 	return s
 }
 
-// Sentence says what most ranks peak at, which one stands out, and where it leaves the others, with sizes in units u.
+// Sentence says what most ranks peak at, which one stands out, and where it leaves the others, with sizes in
+// units u.
 func (r *Run) Sentence(u Units) string {
 	good, bad := 0, 0
 	for i := range r.Ranks {

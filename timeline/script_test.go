@@ -246,7 +246,8 @@ func (s *script) stack(name, text string) {
 	s.stacks[name] = s.b.Stack(ids)
 }
 
-// finish writes the final state that the events left, where the script asked for it: each segment tiled by its live blocks.
+// finish writes the final state that the events left, where the script asked for it: each segment tiled by
+// its live blocks.
 func (s *script) finish() {
 	if !s.final {
 		return

@@ -14,8 +14,8 @@ func (d *Device) Name(a AllocID) string {
 	return "b'" + strconv.FormatUint(d.Allocs.Addr[a], 16) + "_" + strconv.Itoa(int(d.Allocs.Version[a]))
 }
 
-// Search returns the allocations that a query selects, in its order; allocations of equal key stay in the order of Allocs. It visits
-// each allocation once, and looks at each distinct stack's text once.
+// Search returns the allocations that a query selects, in its order; allocations of equal key stay in the
+// order of Allocs. It visits each allocation once, and looks at each distinct stack's text once.
 func (d *Device) Search(ctx context.Context, q Query) ([]AllocID, error) {
 	s := d.newSelector(q)
 	var found []AllocID
@@ -74,8 +74,8 @@ type keyed struct {
 	id  AllocID
 }
 
-// radixSort sorts rows by key, stably: a counting sort for each byte in which keys differ, least first. A few million rows take tens
-// of milliseconds, a fifth of what comparing costs.
+// radixSort sorts rows by key, stably: a counting sort for each byte in which keys differ, least first. A few
+// million rows take tens of milliseconds, a fifth of what comparing costs.
 func radixSort(ctx context.Context, rows []keyed) ([]keyed, error) {
 	var differ uint64
 	for i := range rows {
@@ -132,7 +132,8 @@ type selector struct {
 	d     *Device
 	q     Query
 	words []string
-	// stacks says of each stack and word whether the stack has the word: bit w of stacks[s]. Words beyond 64 are not looked for.
+	// stacks says of each stack and word whether the stack has the word: bit w of stacks[s]. Words beyond 64
+	// are not looked for.
 	stacks     []uint64
 	categories [NumCategories]uint64
 	byName     uint64 // words that can be part of a printed name

@@ -2,15 +2,16 @@ package timeline
 
 import "sort"
 
-// A series answers "what are the extremes between these two events?" for any window of a chart, at any zoom, without looking at
-// each event. Values stand one an event (or, sparsely, one a change) with a pyramid above them: each level keeps the minimum and
-// the maximum of 64 neighbours of the level below. A range is then the raw values at its two ragged ends plus whole nodes between,
-// at most 2·64 looks a level: O(64·log64 n), about 400 looks on ten million events, and the pyramid costs 1/32 of the values.
+// A series answers "what are the extremes between these two events?" for any window of a chart, at any zoom,
+// without looking at each event. Values stand one an event (or, sparsely, one a change) with a pyramid above
+// them: each level keeps the minimum and the maximum of 64 neighbours of the level below. A range is then the
+// raw values at its two ragged ends plus whole nodes between, at most 2·64 looks a level: O(64·log64 n),
+// about 400 looks on ten million events, and the pyramid costs 1/32 of the values.
 //
-// Rejected: averages (they lose peaks, which are the point), a segment tree of fan-out 2 (64 times the nodes for no fewer cache
-// lines), and precomputed zoom levels (they answer only their own windows). The shape is that of the mipmaps of time-series
-// viewers and of the min/max index of Lamport-style range trees; see Bender and Farach-Colton, "The LCA problem revisited", for
-// why constant time would need n log n memory.
+// Rejected: averages (they lose peaks, which are the point), a segment tree of fan-out 2 (64 times the nodes
+// for no fewer cache lines), and precomputed zoom levels (they answer only their own windows). The shape is
+// that of the mipmaps of time-series viewers and of the min/max index of Lamport-style range trees; see
+// Bender and Farach-Colton, "The LCA problem revisited", for why constant time would need n log n memory.
 
 // fanOut is how many values one node of a pyramid stands for.
 const fanOut = 64
@@ -24,7 +25,8 @@ type Series struct {
 	low, high [][]int64 // low[k][i] is the minimum of the 64 values, or nodes of low[k-1], from 64·i
 }
 
-// newSeries returns the series that begins with start and has values[i] in force from at[i], or from event i where at is nil.
+// newSeries returns the series that begins with start and has values[i] in force from at[i], or from event i
+// where at is nil.
 func newSeries(start int64, at []Moment, values []int64) *Series {
 	s := &Series{start: start, at: at, values: values}
 	low, high := values, values
@@ -60,7 +62,8 @@ func (s *Series) Start() int64 { return s.start }
 // Last returns the value after the last event.
 func (s *Series) Last() int64 { return s.At(Never) }
 
-// At returns the value just after event m; At(Start) is the start value, and a moment after the last event has the last value.
+// At returns the value just after event m; At(Start) is the start value, and a moment after the last event
+// has the last value.
 func (s *Series) At(m Moment) int64 { return s.inForce(s.upTo(m)) }
 
 // upTo returns how many of the values have come into force at or before m.
@@ -96,8 +99,9 @@ func (s *Series) Max() (int64, Moment) {
 	return c.Max, c.MaxAt
 }
 
-// Range returns the extremes over the events [first, end) and the value in force before first, which counts among them; MaxAt is
-// the first moment at which the maximum is reached, first-1 where the value in force has it. An empty range has that value alone.
+// Range returns the extremes over the events [first, end) and the value in force before first, which counts
+// among them; MaxAt is the first moment at which the maximum is reached, first-1 where the value in force has
+// it. An empty range has that value alone.
 func (s *Series) Range(first, end Moment) Column {
 	first = max(first, 0)
 	i := s.upTo(first - 1)
@@ -123,7 +127,8 @@ func (s *Series) level(k int) (low, high []int64) {
 	return s.low[k-1], s.high[k-1]
 }
 
-// extremes returns the extremes of nodes [i, j) of level k, which is not empty, and the first node that has the maximum.
+// extremes returns the extremes of nodes [i, j) of level k, which is not empty, and the first node that has
+// the maximum.
 func (s *Series) extremes(k, i, j int) (low, high int64, at int) {
 	lows, highs := s.level(k)
 	if k == len(s.low) || j-i <= 2*fanOut {

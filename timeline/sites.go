@@ -8,22 +8,26 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Where does an allocation come from, as a person reads it? A stack has tens of frames, of which one is the line that a user would
-// change. Stacks that share it are one call site, whatever PyTorch does below it: the layers of a model are one row, and by module
-// they are many. Every stack's site is found once, by the kinds of its frames (see frames.go), so that all sentences, tables and
-// queries agree on what belongs together: O(frames of all stacks), four bytes a stack.
+// Where does an allocation come from, as a person reads it? A stack has tens of frames, of which one is the
+// line that a user would change. Stacks that share it are one call site, whatever PyTorch does below it: the
+// layers of a model are one row, and by module they are many. Every stack's site is found once, by the kinds
+// of its frames (see frames.go), so that all sentences, tables and queries agree on what belongs together:
+// O(frames of all stacks), four bytes a stack.
 //
-// A line can be too coarse a key in two cases. In an installed package it serves many callers: there the nearest frame of the user's
-// own tells them apart. And a line may run a whole step: the backward pass and the optimizer are sites of their own. Names say so only
-// where they have to, judged on the whole trace and not on the rows in view, so that a site is called the same at every moment.
+// A line can be too coarse a key in two cases. In an installed package it serves many callers: there the
+// nearest frame of the user's own tells them apart. And a line may run a whole step: the backward pass and
+// the optimizer are sites of their own. Names say so only where they have to, judged on the whole trace and
+// not on the rows in view, so that a site is called the same at every moment.
 //
-// Rejected: merging by name (two files may be called model.py), and telling rows apart by whatever frame differs between them (the
-// same blocks get other names when the cursor moves, and totals differ from table to table).
+// Rejected: merging by name (two files may be called model.py), and telling rows apart by whatever frame
+// differs between them (the same blocks get other names when the cursor moves, and totals differ from table
+// to table).
 
-// Site returns the place that tells a person most about a stack, as "func file.py:123": the innermost Python frame that is neither
-// PyTorch's, nor the standard library's, nor of a package that merely runs others' code. Where there is none it is the innermost
-// Python frame, or node of the autograd graph, then the innermost frame that is no noise; "" for NoStack. Places in files of one name
-// in different folders are told apart by as many folders as it takes.
+// Site returns the place that tells a person most about a stack, as "func file.py:123": the innermost Python
+// frame that is neither PyTorch's, nor the standard library's, nor of a package that merely runs others'
+// code. Where there is none it is the innermost Python frame, or node of the autograd graph, then the
+// innermost frame that is no noise; "" for NoStack. Places in files of one name in different folders are told
+// apart by as many folders as it takes.
 func (d *Device) Site(s traces.StackID) string {
 	return d.tl.named().siteName(s)
 }
@@ -45,7 +49,8 @@ type place struct {
 	line     int
 }
 
-// label returns "func file.py:123", with what the place lacks left out and the last so many folders of the file.
+// label returns "func file.py:123", with what the place lacks left out and the last so many folders of the
+// file.
 func (p place) label(folders int) string {
 	file := pathEnd(p.file, folders+1)
 	if file == "" || file == "??" {
@@ -60,9 +65,10 @@ func (p place) label(folders int) string {
 	return p.fn + " " + file
 }
 
-// site is what makes a call site one row: its place, the place in the user's own code that calls it where it lies in an installed
-// package, and whether it is part of the backward pass or the optimizer. torch.profiler notes where functions begin, not which line
-// calls, so that a whole training step would be one site without the phase.
+// site is what makes a call site one row: its place, the place in the user's own code that calls it where it
+// lies in an installed package, and whether it is part of the backward pass or the optimizer. torch.profiler
+// notes where functions begin, not which line calls, so that a whole training step would be one site without
+// the phase.
 type site struct {
 	place, caller int32 // in siteNamer.texts; no caller is -1
 	phase         traces.Phase
@@ -78,8 +84,8 @@ type siteNamer struct {
 	list   []site
 }
 
-// nameSites finds the site of every stack and gives each site a name of its own. A name says caller and phase only where another site
-// has the same place.
+// nameSites finds the site of every stack and gives each site a name of its own. A name says caller and phase
+// only where another site has the same place.
 func (t *Timeline) nameSites(f *stackFacts) {
 	n := siteNamer{t: t, f: f, places: make(map[place]int32), sites: make(map[site]int32)}
 	f.sites = make([]int32, len(f.stacks))
@@ -171,7 +177,8 @@ var siteSuffix = map[traces.Phase]string{
 	traces.PhaseOptimizer: " in the optimizer",
 }
 
-// distinctLabels labels places with as few folders as tell them apart; only those that share a label get more.
+// distinctLabels labels places with as few folders as tell them apart; only those that share a label get
+// more.
 func distinctLabels(places []place) []string {
 	names := make([]string, len(places))
 	todo := make([]int, len(places))
@@ -230,8 +237,9 @@ func (t *Timeline) placeOf(id traces.FrameID) place {
 // frameLabel returns a frame as "func file.py:123", with what the frame lacks left out.
 func (t *Timeline) frameLabel(id traces.FrameID) string { return t.placeOf(id).label(0) }
 
-// cppName shortens the name of a C++ function: arguments, result and PyTorch's long namespaces go. A name without arguments that has spaces is a range
-// that somebody named, such as those of torch.compile ("Torch-Compiled Region: 0/0", "## Call CompiledFxGraph f5zq ##"): it is kept whole.
+// cppName shortens the name of a C++ function: arguments, result and PyTorch's long namespaces go. A name
+// without arguments that has spaces is a range that somebody named, such as those of torch.compile
+// ("Torch-Compiled Region: 0/0", "## Call CompiledFxGraph f5zq ##"): it is kept whole.
 func cppName(fn string) string {
 	s := strings.ReplaceAll(fn, "(anonymous namespace)::", "")
 	if graph, ok := strings.CutPrefix(s, "## Call CompiledFxGraph "); ok {
@@ -248,10 +256,10 @@ func cppName(fn string) string {
 	return strings.TrimSuffix(s, "::apply")
 }
 
-// Module returns the module path that a stack shows, outermost first and joined by "/", "" where it shows none. torch.profiler's
-// module frames give class names (ResNet_0/Conv2d_1). PyTorch's allocator records no classes: there the path is the chain of
-// forward functions by file, with the line of each but the built-in modules (model:40/block:17/linear), which tells layers of one
-// file apart and never claims a class name.
+// Module returns the module path that a stack shows, outermost first and joined by "/", "" where it shows
+// none. torch.profiler's module frames give class names (ResNet_0/Conv2d_1). PyTorch's allocator records no
+// classes: there the path is the chain of forward functions by file, with the line of each but the built-in
+// modules (model:40/block:17/linear), which tells layers of one file apart and never claims a class name.
 func (d *Device) Module(s traces.StackID) string {
 	f := d.tl.named()
 	if s < 0 || int(s) >= len(f.modules) {

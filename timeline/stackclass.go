@@ -7,12 +7,11 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// What a call stack says about the step of training it belongs to. A frame is judged once, by its function and file; a stack has
-// the
-// traits of all its frames. The names are those of PyTorch's own files and of its C++ symbols, which have been stable since 1.13:
-// torch/optim/*.py runs the optimizer, torch::autograd::Engine the backward, torch/nn/modules/module.py calls every module. They
-// are
-// rules, not records: what is built on them is marked inferred.
+// What a call stack says about the step of training it belongs to. A frame is judged once, by its function
+// and file; a stack has the traits of all its frames. The names are those of PyTorch's own files and of its
+// C++ symbols, which have been stable since 1.13: torch/optim/*.py runs the optimizer,
+// torch::autograd::Engine the backward, torch/nn/modules/module.py calls every module. They are rules, not
+// records: what is built on them is marked inferred.
 type traits uint16
 
 const (
@@ -105,8 +104,8 @@ func nativeTraits(fn string) traits {
 	return t
 }
 
-// isLossName reports whether a function's name is that of a loss over classes, in PyTorch's spelling or the common hand-written
-// one.
+// isLossName reports whether a function's name is that of a loss over classes, in PyTorch's spelling or the
+// common hand-written one.
 func isLossName(fn string) bool {
 	for _, s := range [...]string{"cross_entropy", "crossentropy", "log_softmax", "nll_loss", "logsumexp"} {
 		if strings.Contains(fn, s) {
@@ -119,7 +118,8 @@ func isLossName(fn string) bool {
 // stackClasses holds the traits of every stack of a trace and of nothing else; index with a valid StackID.
 type stackClasses []traits
 
-// classify judges every frame once and gives each stack the traits of its frames: linear in the frames of all stacks.
+// classify judges every frame once and gives each stack the traits of its frames: linear in the frames of all
+// stacks.
 func classify(tr *traces.Trace) stackClasses {
 	frames := make([]traits, len(tr.Frames))
 	for i := range tr.Frames {
@@ -147,11 +147,12 @@ func (c stackClasses) of(s traces.StackID) traits {
 	return c[s]
 }
 
-// siteHashes hashes every stack so that the same code in two recordings hashes alike although lines were added above it, the two
-// lie in different folders, or were started by scripts of different names: of each frame the function and the last two elements
-// of the path, no line; of frames of the script itself (the file of the outermost Python frame) the function alone. Frames of C++
-// are left out where the stack has Python frames, since they differ between builds of PyTorch, and so are the wrappers of mixed
-// precision. Calls of one function from several lines of another fall together.
+// siteHashes hashes every stack so that the same code in two recordings hashes alike although lines were
+// added above it, the two lie in different folders, or were started by scripts of different names: of each
+// frame the function and the last two elements of the path, no line; of frames of the script itself (the file
+// of the outermost Python frame) the function alone. Frames of C++ are left out where the stack has Python
+// frames, since they differ between builds of PyTorch, and so are the wrappers of mixed precision. Calls of
+// one function from several lines of another fall together.
 func siteHashes(tr *traces.Trace) []uint64 {
 	type frame struct {
 		full, function uint64
@@ -207,7 +208,8 @@ func pathEnd(p string, n int) string {
 	return p[at+1:]
 }
 
-// mix is the finaliser of splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014).
+// mix is the finaliser of splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators,
+// OOPSLA 2014).
 func mix(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9

@@ -10,17 +10,19 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// What did the allocator's memory look like at a moment? Like blocks, stretches of mapped memory have lifetimes: a run of addresses
-// obtained by one segment event lives until an event gives it back, wholly or in part. All such lives are found in one walk over
-// the segment events, backwards from the final state where that is known (what was given back was there before), else forwards from
-// nothing. The state at a moment is then the runs alive at it with the blocks active at it placed by address: O(k log k) for what
-// is there at that moment, whatever the length of the recording.
+// What did the allocator's memory look like at a moment? Like blocks, stretches of mapped memory have
+// lifetimes: a run of addresses obtained by one segment event lives until an event gives it back, wholly or
+// in part. All such lives are found in one walk over the segment events, backwards from the final state where
+// that is known (what was given back was there before), else forwards from nothing. The state at a moment is
+// then the runs alive at it with the blocks active at it placed by address: O(k log k) for what is there at
+// that moment, whatever the length of the recording.
 //
-// Rejected: replaying every event from the nearest checkpoint (checkpoints of a large allocator cost more memory than the lives, and
-// each seek costs the events in between).
+// Rejected: replaying every event from the nearest checkpoint (checkpoints of a large allocator cost more
+// memory than the lives, and each seek costs the events in between).
 //
-// What a recording does not say is the size of the hole that a block was put in, of which the allocator may leave a rest to the
-// block: see remainder.go. Where that cannot find it the rest is shown as stranded, until the final state says the true size.
+// What a recording does not say is the size of the hole that a block was put in, of which the allocator may
+// leave a rest to the block: see remainder.go. Where that cannot find it the rest is shown as stranded, until
+// the final state says the true size.
 
 // run is a stretch of mapped memory alive during [start, end).
 type run struct {
@@ -39,7 +41,8 @@ func (r *run) until() uint64 { return r.addr + uint64(r.size) }
 // smallBuffer is the size of the segments that serve small blocks (kSmallBuffer).
 const smallBuffer = 2 << 20
 
-// largePage is the size of the pages of expandable segments that serve large blocks (kLargeBuffer, the default of large_segment_size_mb).
+// largePage is the size of the pages of expandable segments that serve large blocks (kLargeBuffer, the
+// default of large_segment_size_mb).
 const largePage = 20 << 20
 
 // runBook finds the lives of runs. open are the runs that reach to where the walk is, by address.
@@ -54,7 +57,8 @@ func (b *runBook) at(addr uint64) int {
 	return sort.Search(len(b.open), func(i int) bool { return b.open[i].until() > addr })
 }
 
-// cut takes [addr, addr+size) off the open runs; close gets each piece taken. It returns how many bytes were there.
+// cut takes [addr, addr+size) off the open runs; close gets each piece taken. It returns how many bytes were
+// there.
 func (b *runBook) cut(addr uint64, size int64, closed func(piece run)) int64 {
 	var found int64
 	until := addr + uint64(size)
@@ -213,7 +217,8 @@ func (b *runBook) dropOverlaps() {
 	b.open = b.open[:n]
 }
 
-// walkForth finds the lives from nothing; what is given back without having been obtained was there from the start.
+// walkForth finds the lives from nothing; what is given back without having been obtained was there from the
+// start.
 func (d *Device) walkForth(ctx context.Context, b *runBook) error {
 	err := d.eachSegmentEvent(ctx, false, func(m Moment, gained bool) {
 		finish := func(piece run) {
@@ -267,8 +272,9 @@ func runsAt(lives []run, m Moment) []run {
 	return runs[:n]
 }
 
-// StateAt returns the allocator's segments and their blocks at m. The parts of reserved add up exactly at every moment; how far each
-// can be trusted is in Exactness and Reason. The first call on a device walks its segment events, and stops when ctx is cancelled.
+// StateAt returns the allocator's segments and their blocks at m. The parts of reserved add up exactly at
+// every moment; how far each can be trusted is in Exactness and Reason. The first call on a device walks its
+// segment events, and stops when ctx is cancelled.
 func (d *Device) StateAt(ctx context.Context, m Moment) (*AllocatorState, error) {
 	lives, doubts, err := d.segmentLives(ctx)
 	if err != nil {

@@ -1,12 +1,14 @@
 package timeline
 
-// Problem: of a job that is being watched only a figure a step is known, for as long as it runs; say what a person looks for in it: how long a step
-// takes, whether memory grows for good, which steps stood out.
+// Problem: of a job that is being watched only a figure a step is known, for as long as it runs; say what a
+// person looks for in it: how long a step takes, whether memory grows for good, which steps stood out.
 //
-// Way chosen: robust statistics over the last [WatchedSteps] steps: medians and the median absolute deviation for what is usual, the line of [Trend] for
-// growth. The first steps (allocator warming up, autotuning, compilation) are left out of the growth as long as there are enough others.
+// Way chosen: robust statistics over the last [WatchedSteps] steps: medians and the median absolute deviation
+// for what is usual, the line of [Trend] for growth. The first steps (allocator warming up, autotuning,
+// compilation) are left out of the growth as long as there are enough others.
 //
-// Complexity: O(n log n) of at most WatchedSteps values, so that it can be asked at every step. Rejected: running means, which one spike spoils for long.
+// Complexity: O(n log n) of at most WatchedSteps values, so that it can be asked at every step. Rejected:
+// running means, which one spike spoils for long.
 
 // WatchedSteps is how many of the last steps [WatchSteps] looks at.
 const WatchedSteps = 512
@@ -14,8 +16,8 @@ const WatchedSteps = 512
 // warmSteps are the first steps of a job, which growth is not read from once there are thrice as many.
 const warmSteps = 3
 
-// StepReport is what the last steps of a running job have in common, and which of them do not. Indices are those of the slices that [WatchSteps] was
-// given.
+// StepReport is what the last steps of a running job have in common, and which of them do not. Indices are
+// those of the slices that [WatchSteps] was given.
 type StepReport struct {
 	// From is the first step that was looked at.
 	From int
@@ -25,14 +27,14 @@ type StepReport struct {
 	Top int
 	// Trend is the growth of bytes from step to step.
 	Trend Trend
-	// Spikes are the steps whose bytes stand out above the others, Slow those that took more than twice the median time and more than the times' own
-	// spread explains; both in order.
+	// Spikes are the steps whose bytes stand out above the others, Slow those that took more than twice the
+	// median time and more than the times' own spread explains; both in order.
 	Spikes, Slow []int
 }
 
-// WatchSteps reports on the last steps of a job. bytes and durations have one value a step, in order; a negative value is unknown and left out. noise is by
-// how many bytes the figure wanders without the training being the cause: growth over all of the steps below that is no leak. An allocator's own count
-// has none.
+// WatchSteps reports on the last steps of a job. bytes and durations have one value a step, in order; a
+// negative value is unknown and left out. noise is by how many bytes the figure wanders without the training
+// being the cause: growth over all of the steps below that is no leak. An allocator's own count has none.
 func WatchSteps(bytes, durations []int64, noise int64) StepReport {
 	n := min(len(bytes), len(durations))
 	r := StepReport{From: max(n-WatchedSteps, 0), Top: -1}
@@ -49,7 +51,8 @@ func WatchSteps(bytes, durations []int64, noise int64) StepReport {
 		}
 	}
 	r.Bytes, r.Duration = median(known), median(times)
-	// Where most steps are equal their deviation is none, and rounding alone would stand out: a fiftieth of the median does not.
+	// Where most steps are equal their deviation is none, and rounding alone would stand out: a fiftieth of
+	// the median does not.
 	margin := max(6*spread(known), float64(r.Bytes)/50)
 	late := max(float64(r.Duration), 6*spread(times)) // beyond the median
 	for i := r.From; i < n; i++ {

@@ -252,9 +252,9 @@ func built(t testing.TB, text string) *Timeline {
 	return tl
 }
 
-// eachArchive runs f on each txtar archive that a pattern of testdata names. With -update the answers of f are written
-// into the archive; otherwise they are compared with what it has. f gets the archive's section "trace" and the name of each other
-// section, and returns what that section should be.
+// eachArchive runs f on each txtar archive that a pattern of testdata names. With -update the answers of f
+// are written into the archive; otherwise they are compared with what it has. f gets the archive's section
+// "trace" and the name of each other section, and returns what that section should be.
 func eachArchive(t *testing.T, pattern string, f func(t *testing.T, trace, section string) string) {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join("testdata", pattern))

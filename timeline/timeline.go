@@ -18,8 +18,8 @@ type Timeline struct {
 	places  *traces.Trace
 }
 
-// Main returns the device that a view opens with: the accelerator of the highest peak, else the device of the highest peak, else
-// nil.
+// Main returns the device that a view opens with: the accelerator of the highest peak, else the device of the
+// highest peak, else nil.
 func (t *Timeline) Main() *Device {
 	var best *Device
 	rank := func(d *Device) (gpu bool, peak int64) {
@@ -39,7 +39,8 @@ func (t *Timeline) Main() *Device {
 	return best
 }
 
-// Moment is a position in a device's order of events: the state just after event Moment, counted from 0 within the device.
+// Moment is a position in a device's order of events: the state just after event Moment, counted from 0
+// within the device.
 type Moment int32
 
 const (
@@ -55,9 +56,9 @@ type AllocID int32
 // NoAlloc is the absence of an allocation.
 const NoAlloc AllocID = -1
 
-// Allocs holds the lifetimes of one device as columns, ordered by Start; those alive before the recording come first, earliest
-// freed last (so that, stacked in this order, what goes first lies on top). An allocation is allocated during [Start, Requested)
-// and active during [Start, End).
+// Allocs holds the lifetimes of one device as columns, ordered by Start; those alive before the recording
+// come first, earliest freed last (so that, stacked in this order, what goes first lies on top). An
+// allocation is allocated during [Start, Requested) and active during [Start, End).
 type Allocs struct {
 	Start     []Moment // its alloc event; Start where it was alive before the recording
 	Requested []Moment // its free_requested event, Never while allocated at the end
@@ -71,7 +72,8 @@ type Allocs struct {
 	Category  []Category
 	// Inferred says of each allocation that its category was inferred, not recorded.
 	Inferred []bool
-	// Count is how many blocks of one site each row stands for, in profiles that only have sums; nil where each is one block.
+	// Count is how many blocks of one site each row stands for, in profiles that only have sums; nil where
+	// each is one block.
 	Count []int32
 
 	maxRequested, maxEnd [][]Moment // levels of detail over Requested and End, see LiveAt
@@ -137,8 +139,8 @@ type Device struct {
 	Info   traces.Device
 	Allocs Allocs
 
-	// Allocated, Active and Reserved are what PyTorch calls so, in rounded bytes, after every event. RequestedSeries and
-	// RequestedActiveSeries have the first two in requested bytes.
+	// Allocated, Active and Reserved are what PyTorch calls so, in rounded bytes, after every event.
+	// RequestedSeries and RequestedActiveSeries have the first two in requested bytes.
 	Allocated, Active, Reserved *Series
 
 	Totals Totals
@@ -150,7 +152,8 @@ type Device struct {
 
 	time    []int64   // of each event, never falling
 	allocOf []AllocID // the allocation of each event
-	// roundChecked are the blocks of the final state on which the rounding rule was checked, roundWrong those that it misses.
+	// roundChecked are the blocks of the final state on which the rounding rule was checked, roundWrong those
+	// that it misses.
 	roundChecked, roundWrong int
 	// closings are the allocations that end at an event which is another's, in order.
 	closings []ending
@@ -164,11 +167,12 @@ func (d *Device) Timeline() *Timeline { return d.tl }
 // Len returns the number of the device's events.
 func (d *Device) Len() int { return d.n }
 
-// Totals are the figures of one device over the whole recording, in bytes; -1 is unknown. Allocated, active and reserved are rounded
-// bytes, as PyTorch's memory_stats reports them; fields that end in Requested are the same series in requested bytes, -1 where the
-// source records only what the allocator gave. Each peak is the maximum of its own series, so that two peaks may be at different
-// moments. Allocations counts alloc events. Segments counts those of the final state, or segment events where there is none.
-// Streams counts the streams that events and segments name.
+// Totals are the figures of one device over the whole recording, in bytes; -1 is unknown. Allocated, active
+// and reserved are rounded bytes, as PyTorch's memory_stats reports them; fields that end in Requested are
+// the same series in requested bytes, -1 where the source records only what the allocator gave. Each peak is
+// the maximum of its own series, so that two peaks may be at different moments. Allocations counts alloc
+// events. Segments counts those of the final state, or segment events where there is none. Streams counts the
+// streams that events and segments name.
 type Totals struct {
 	Events, Allocations, OOMs, Streams, Segments int
 
@@ -178,20 +182,24 @@ type Totals struct {
 	StartAllocatedRequested, StartActiveRequested int64
 	EndAllocatedRequested, EndActiveRequested     int64
 	PeakAllocatedRequested, PeakActiveRequested   int64
-	// Unattributed is the part of StartAllocated that only the source's own total shows: no allocation of Allocs holds it.
+	// Unattributed is the part of StartAllocated that only the source's own total shows: no allocation of
+	// Allocs holds it.
 	Unattributed                         int64
 	PeakAt, PeakActiveAt, PeakReservedAt Moment // Start where the start is the peak
 	LawAllocated, LawActive, LawReserved int64  // start + sum - final: 0 where the law closes
-	// LawAllocatedRequested and LawActiveRequested are the same in requested bytes, from the sizes that the events themselves give.
+	// LawAllocatedRequested and LawActiveRequested are the same in requested bytes, from the sizes that the
+	// events themselves give.
 	LawAllocatedRequested, LawActiveRequested int64
 
 	FinalKnown            bool
 	BeginsEmpty, Complete bool
 	Exactness             Exactness
 	Reason                string // why the exactness is what it is, one clause
-	// RequestedExactness is that of the figures in requested bytes, which need no rule about the sizes of blocks.
+	// RequestedExactness is that of the figures in requested bytes, which need no rule about the sizes of
+	// blocks.
 	RequestedExactness Exactness
 }
 
-// PeakReservedOrAllocated returns the larger of the two peaks: what orders devices where one of them is unknown.
+// PeakReservedOrAllocated returns the larger of the two peaks: what orders devices where one of them is
+// unknown.
 func (t *Totals) PeakReservedOrAllocated() int64 { return max(t.PeakReserved, t.PeakAllocated) }

@@ -6,7 +6,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// finalSums are the figures of a device in the trace's final state, by the blocks and by the segments' own fields.
+// finalSums are the figures of a device in the trace's final state, by the blocks and by the segments' own
+// fields.
 type finalSums struct {
 	segments                            int
 	reserved                            int64
@@ -44,14 +45,15 @@ func sumFinal(state *traces.State, device traces.DeviceID) finalSums {
 	return f
 }
 
-// finalKnown says whether the trace's final state speaks of the device: a GPU without segments is empty, another device without
-// them was not recorded.
+// finalKnown says whether the trace's final state speaks of the device: a GPU without segments is empty,
+// another device without them was not recorded.
 func (b *deviceBuilder) finalKnown(f *finalSums) bool {
 	return b.tr.Final.Known && (f.segments > 0 || b.d.Info.Kind == traces.DeviceGPU)
 }
 
-// unattributed raises the start to what the source's own counter says, where the final state is unknown and the counter says more
-// than the frees without allocation do: bytes that some allocations hold that the recording shows nothing else of.
+// unattributed raises the start to what the source's own counter says, where the final state is unknown and
+// the counter says more than the frees without allocation do: bytes that some allocations hold that the
+// recording shows nothing else of.
 func (b *deviceBuilder) unattributed() {
 	t, f := &b.d.Totals, sumFinal(&b.tr.Final, b.d.ID)
 	if b.finalKnown(&f) {
@@ -87,7 +89,8 @@ func (b *deviceBuilder) counter(name string) *traces.Counter {
 	return nil
 }
 
-// momentOf returns the moment of sample i of a counter: that of its event, or else of the last event at or before its time.
+// momentOf returns the moment of sample i of a counter: that of its event, or else of the last event at or
+// before its time.
 func (b *deviceBuilder) momentOf(c *traces.Counter, i int) Moment {
 	if i < len(c.Event) {
 		return Moment(int(c.Event[i]) - b.d.first)
@@ -110,7 +113,8 @@ func (b *deviceBuilder) deltaUpTo(c *traces.Counter, i int) int64 {
 	return sum
 }
 
-// counterDiffers returns how many samples of the source's own total differ from the sum of lifetimes at their events.
+// counterDiffers returns how many samples of the source's own total differ from the sum of lifetimes at their
+// events.
 func (b *deviceBuilder) counterDiffers() int64 {
 	c, n := b.counter(traces.CounterAllocated), int64(0)
 	if !b.counted || c == nil {
@@ -184,8 +188,8 @@ func (b *deviceBuilder) streams() int {
 	return n
 }
 
-// reserve builds the reserved series: from segment events backed by the final state, else from the source's own counter, else from
-// segment events alone.
+// reserve builds the reserved series: from segment events backed by the final state, else from the source's
+// own counter, else from segment events alone.
 func (b *deviceBuilder) reserve(f *finalSums) {
 	d, t := b.d, &b.d.Totals
 	at, steps, sum := b.segmentSteps()

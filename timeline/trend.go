@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// fitTrend fits a straight line to y at x = 0, 1, 2... by least squares and returns its slope with the 95 % interval of Student's
-// t. Ordinary least squares was taken over Theil-Sen because a leak adds the same bytes each step, so that its residuals are
-// small and the interval is narrow after a handful of steps; what least squares is weak against, a single jump, is excluded by
-// [growsSteadily].
+// fitTrend fits a straight line to y at x = 0, 1, 2... by least squares and returns its slope with the 95 %
+// interval of Student's t. Ordinary least squares was taken over Theil-Sen because a leak adds the same bytes
+// each step, so that its residuals are small and the interval is narrow after a handful of steps; what least
+// squares is weak against, a single jump, is excluded by [growsSteadily].
 func fitTrend(y []float64) Trend {
 	n := len(y)
 	t := Trend{Points: n}
@@ -45,8 +45,8 @@ func wholeBytes(v float64) float64 {
 	return v
 }
 
-// studentT95 returns the two-sided 95 % quantile of Student's t with df degrees of freedom. Tabled to 10; beyond, the expansion of
-// Cornish and Fisher (Abramowitz and Stegun 26.7.5), right to three digits there.
+// studentT95 returns the two-sided 95 % quantile of Student's t with df degrees of freedom. Tabled to 10;
+// beyond, the expansion of Cornish and Fisher (Abramowitz and Stegun 26.7.5), right to three digits there.
 func studentT95(df int) float64 {
 	table := [...]float64{12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228}
 	if df <= 0 {
@@ -60,7 +60,8 @@ func studentT95(df int) float64 {
 	return z + (z*z*z+z)/(4*v) + (5*math.Pow(z, 5)+16*z*z*z+3*z)/(96*v*v)
 }
 
-// growsSteadily reports whether a growth is more than one jump: it stays above zero when the largest step is taken out.
+// growsSteadily reports whether a growth is more than one jump: it stays above zero when the largest step is
+// taken out.
 func growsSteadily(y []float64) bool {
 	if len(y) < 3 {
 		return false
@@ -95,12 +96,14 @@ func (t Trend) leaks(y []float64, noise float64) bool {
 	return t.Low > 0 && t.Slope*float64(t.Points-1) > noise && growsSteadily(y)
 }
 
-// noiseBytes is the growth that is not called a leak: what rounding and bookkeeping of a step may leave behind.
+// noiseBytes is the growth that is not called a leak: what rounding and bookkeeping of a step may leave
+// behind.
 func noiseBytes(points int, peak int64) float64 {
 	return max(512*float64(points), float64(peak)*1e-4)
 }
 
-// median returns the middle value of v, the mean of the two middle ones where there are two; 0 for none. v is left as it is.
+// median returns the middle value of v, the mean of the two middle ones where there are two; 0 for none. v is
+// left as it is.
 func median[T int | int64 | float64](v []T) T {
 	if len(v) == 0 {
 		return 0

@@ -13,7 +13,8 @@ func TestATrendOfALineIsItsSlopeWithoutDoubt(t *testing.T) {
 	}
 }
 
-// The interval must hold the true slope in 95 % of the cases: for 2000 draws, within four standard errors of that.
+// The interval must hold the true slope in 95 % of the cases: for 2000 draws, within four standard errors of
+// that.
 func TestTheIntervalHoldsTheTrueSlopeAsOftenAsItSays(t *testing.T) {
 	rng := rand.New(rand.NewSource(1))
 	for _, n := range []int{3, 5, 12, 40} {

@@ -46,7 +46,8 @@ func (u Units) scale(n float64) int {
 	return k
 }
 
-// Bytes prints n to three significant digits, such as 3.20 GiB. Below the first unit, and in Raw, it is exact.
+// Bytes prints n to three significant digits, such as 3.20 GiB. Below the first unit, and in Raw, it is
+// exact.
 func (u Units) Bytes(n int64) string {
 	v := math.Abs(float64(n))
 	k := u.scale(v)
@@ -68,8 +69,8 @@ func (u Units) Delta(n int64) string {
 	return u.Bytes(n)
 }
 
-// Column returns one unit for a column whose largest figure is largest, and a function that prints a figure in that unit, without
-// it: no decimals from 100 up, one from 10, else two.
+// Column returns one unit for a column whose largest figure is largest, and a function that prints a figure
+// in that unit, without it: no decimals from 100 up, one from 10, else two.
 func (u Units) Column(largest int64) (unit string, f func(int64) string) {
 	k := u.scale(math.Abs(float64(largest)))
 	if k == 0 {
@@ -107,7 +108,8 @@ func threeDigits(v float64) string {
 	}
 }
 
-// Duration prints nanoseconds to three significant digits up to a minute (1.25 ms), then as minutes and seconds or hours and minutes.
+// Duration prints nanoseconds to three significant digits up to a minute (1.25 ms), then as minutes and
+// seconds or hours and minutes.
 func Duration(ns int64) string {
 	if ns < 0 {
 		if ns == math.MinInt64 {
@@ -141,8 +143,8 @@ var byteSuffixes = map[string]float64{
 	"t": 1 << 40, "tib": 1 << 40, "tb": 1e12,
 }
 
-// ParseBytes reads a size such as 8GiB, 1.5g, 512k or 100. A bare letter is a power of 1024, as PyTorch users mean it; KB, MB and
-// GB are powers of 1000.
+// ParseBytes reads a size such as 8GiB, 1.5g, 512k or 100. A bare letter is a power of 1024, as PyTorch users
+// mean it; KB, MB and GB are powers of 1000.
 func ParseBytes(s string) (int64, error) {
 	t := strings.ToLower(strings.TrimSpace(s))
 	i := strings.IndexFunc(t, func(r rune) bool { return r != '.' && (r < '0' || r > '9') })

@@ -2,9 +2,10 @@ package timeline
 
 import "context"
 
-// What a change would take off the peak, worked out on the whole recording: bytes that blocks would not need are taken off for as
-// long as they live, and the peak is looked for again. It may have moved to another moment, which is why taking the blocks' bytes
-// off the old peak would promise too much. Linear in events plus cuts.
+// What a change would take off the peak, worked out on the whole recording: bytes that blocks would not need
+// are taken off for as long as they live, and the peak is looked for again. It may have moved to another
+// moment, which is why taking the blocks' bytes off the old peak would promise too much. Linear in events
+// plus cuts.
 
 // cut takes bytes off the allocated series in the moments [from, to).
 type cut struct {

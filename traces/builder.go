@@ -8,8 +8,9 @@ import (
 	"strings"
 )
 
-// Builder collects a trace. It is what every source writes to; it is not safe for concurrent use. Fields of the trace that need no
-// interning (Source, Process, Ops, Marks, Final...) are set on T directly; events go through Event so that they can be ordered.
+// Builder collects a trace. It is what every source writes to; it is not safe for concurrent use. Fields of
+// the trace that need no interning (Source, Process, Ops, Marks, Final...) are set on T directly; events go
+// through Event so that they can be ordered.
 type Builder struct {
 	T Trace
 
@@ -115,7 +116,8 @@ func (b *Builder) Detail(d Detail) DetailID {
 	return id
 }
 
-// Stream returns the id of a raw stream handle. Beyond MaxStreams handles the last id is shared, and the loss counted.
+// Stream returns the id of a raw stream handle. Beyond MaxStreams handles the last id is shared, and the loss
+// counted.
 func (b *Builder) Stream(handle uint64) StreamID {
 	if id, ok := b.streams[handle]; ok {
 		return id
@@ -160,10 +162,11 @@ func (b *Builder) Lose(name string, s Severity, n int64, detail string) {
 	b.T.Losses[i].Count += n
 }
 
-// Finish orders the tables, gives each device its rows and returns the frozen trace. The Builder must not be used after it.
+// Finish orders the tables, gives each device its rows and returns the frozen trace. The Builder must not be
+// used after it.
 //
-// Rows of one device keep the order in which they came, also where the clock runs backwards: the source's order is the truth, and
-// a clock that steps back is counted as the loss clock_steps_back.
+// Rows of one device keep the order in which they came, also where the clock runs backwards: the source's
+// order is the truth, and a clock that steps back is counted as the loss clock_steps_back.
 func (b *Builder) Finish() *Trace {
 	t := &b.T
 	b.orderByDevice()
@@ -196,7 +199,8 @@ func markStart(m Mark) int64 {
 	return m.Start
 }
 
-// orderByDevice makes each device's rows contiguous, stably, and points accesses and counters at the moved rows.
+// orderByDevice makes each device's rows contiguous, stably, and points accesses and counters at the moved
+// rows.
 func (b *Builder) orderByDevice() {
 	e := &b.T.Events
 	if slices.IsSorted(e.Device) {
@@ -221,8 +225,8 @@ func (b *Builder) orderByDevice() {
 	b.moveAccesses(order)
 }
 
-// deviceOrder returns the rows ordered by device, those of one device as they came: a counting sort, since there are at most
-// MaxDevices of them and a recording of two interleaves all of its rows.
+// deviceOrder returns the rows ordered by device, those of one device as they came: a counting sort, since
+// there are at most MaxDevices of them and a recording of two interleaves all of its rows.
 func deviceOrder(device []DeviceID) []int32 {
 	var next [MaxDevices]int32
 	for _, d := range device {
@@ -241,8 +245,9 @@ func deviceOrder(device []DeviceID) []int32 {
 	return order
 }
 
-// moveAccesses makes each access stand before the next event of its own device in the new order. Both tables are in the source's
-// order, so one walk over the two finds how many events of each device came before each access.
+// moveAccesses makes each access stand before the next event of its own device in the new order. Both tables
+// are in the source's order, so one walk over the two finds how many events of each device came before each
+// access.
 func (b *Builder) moveAccesses(order []int32) {
 	e := &b.T.Events
 	var first, seen [MaxDevices]int32

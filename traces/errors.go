@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// ErrFormat is wrapped by every error that means the input is damaged, cut or hostile. A reader returns it beside a trace of
-// what was sound before, or a nil trace where nothing was.
+// ErrFormat is wrapped by every error that means the input is damaged, cut or hostile. A reader returns it
+// beside a trace of what was sound before, or a nil trace where nothing was.
 var ErrFormat = errors.New("invalid input")
 
 // ErrUnsupported is wrapped by errors that mean the input is sound and of a kind that gmemtop cannot use.

@@ -2,15 +2,16 @@ package traces
 
 import "fmt"
 
-// Action says what happened at an event. The names are PyTorch's (c10/core/CachingDeviceAllocator.h, struct TraceEntry).
-// The values are those of the native file and never change meaning.
+// Action says what happened at an event. The names are PyTorch's (c10/core/CachingDeviceAllocator.h, struct
+// TraceEntry). The values are those of the native file and never change meaning.
 type Action uint8
 
 // The actions of memory events.
 const (
 	// ActionUnknown is an action that this version does not know; its name is kept in the event's Detail.
 	ActionUnknown Action = iota
-	// Alloc hands out a block; Size is the requested size, or the block's where the source records nothing else.
+	// Alloc hands out a block; Size is the requested size, or the block's where the source records nothing
+	// else.
 	Alloc
 	// FreeRequested is the user's free; the block may still be in use on another stream.
 	FreeRequested
@@ -26,8 +27,8 @@ const (
 	SegmentMap
 	// SegmentUnmap is a run of an expandable segment being unmapped.
 	SegmentUnmap
-	// OOM is an allocation that failed after the allocator's retries; Size is the request, rounded, and Addr holds the bytes that
-	// the driver still had free (PyTorch's device_free), see [Event.DeviceFree].
+	// OOM is an allocation that failed after the allocator's retries; Size is the request, rounded, and Addr
+	// holds the bytes that the driver still had free (PyTorch's device_free), see [Event.DeviceFree].
 	OOM
 	// Snapshot marks the moment at which a snapshot was taken.
 	Snapshot
@@ -103,12 +104,12 @@ type Event struct {
 	Action Action
 }
 
-// DeviceFree returns the bytes that the driver had free when an OOM event happened, negative where the source does not say; it has
-// no meaning for other actions.
+// DeviceFree returns the bytes that the driver had free when an OOM event happened, negative where the source
+// does not say; it has no meaning for other actions.
 func (e Event) DeviceFree() int64 { return int64(e.Addr) }
 
-// Events holds memory events as parallel columns, one row an event. Rows of one device are contiguous and ordered as they
-// happened. Detail is nil where every event has the empty detail.
+// Events holds memory events as parallel columns, one row an event. Rows of one device are contiguous and
+// ordered as they happened. Detail is nil where every event has the empty detail.
 type Events struct {
 	Time   []int64
 	Addr   []uint64
@@ -157,7 +158,8 @@ func grow[T any](s *[]T, n int) {
 	}
 }
 
-// Append adds an event as the last row. The detail column comes into being with the first event that has a detail.
+// Append adds an event as the last row. The detail column comes into being with the first event that has a
+// detail.
 func (e *Events) Append(ev Event) {
 	if e.Detail == nil && ev.Detail != 0 {
 		e.Detail = make([]DetailID, len(e.Time), cap(e.Time))
@@ -174,14 +176,16 @@ func (e *Events) Append(ev Event) {
 	e.Action = append(e.Action, ev.Action)
 }
 
-// Pool names a private memory pool: First is set by graph capture, Second by a user's pool handle; {0, 0} is the default pool.
+// Pool names a private memory pool: First is set by graph capture, Second by a user's pool handle; {0, 0} is
+// the default pool.
 type Pool struct{ First, Second int64 }
 
 // Detail holds what few events have, interned: events of equal detail share one.
 type Detail struct {
 	// Action is the source's own name of an action that is unknown to this version.
 	Action StringID
-	// CompileContext is torch.compile's region, UserMetadata the user's note (for a storage problem: the buffer's name).
+	// CompileContext is torch.compile's region, UserMetadata the user's note (for a storage problem: the
+	// buffer's name).
 	CompileContext, UserMetadata StringID
 	// Category is a torch.profiler category name where the source itself gives one.
 	Category StringID

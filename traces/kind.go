@@ -51,7 +51,8 @@ func (t *Trace) Kind() Kind {
 	return Accesses
 }
 
-// Missing says of the trace what Kind.Missing does. A file that was cut before its first event may well have had more.
+// Missing says of the trace what Kind.Missing does. A file that was cut before its first event may well have
+// had more.
 func (t *Trace) Missing() string {
 	switch {
 	case t.Kind() == Point && t.Cut():
@@ -84,7 +85,8 @@ func (t *Trace) DiedOutOfMemory() bool {
 	return slices.ContainsFunc(t.Losses, func(l Loss) bool { return l.Name == LossOutOfMemory })
 }
 
-// PackingOnly says of a storage-allocation problem what it cannot answer and what serves it: no training stands behind it that could be recorded.
+// PackingOnly says of a storage-allocation problem what it cannot answer and what serves it: no training
+// stands behind it that could be recorded.
 const PackingOnly = "nothing to swap or recompute: a storage-allocation problem has sizes and lifetimes only; pooling managers and gmemtop pack place its buffers"
 
 // Missing says in one sentence what the kind lacks and what records it; "" for Dataflow.

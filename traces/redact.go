@@ -2,25 +2,22 @@ package traces
 
 // Redaction: a trace that can be shown to a stranger.
 //
-// Problem: a recording holds home paths, user and host names, and the names of a model that is not public, in frames,
-// annotations,
-// notes, settings and keys that this version does not even know. Its structure, sizes and times are what a colleague needs to
-// help.
+// Problem: a recording holds home paths, user and host names, and the names of a model that is not public, in
+// frames, annotations, notes, settings and keys that this version does not even know. Its structure, sizes
+// and times are what a colleague needs to help.
 //
-// Way: every string that came from the user's program is replaced by a short keyed hash, the same name by the same hash, so that
-// call sites can still be told apart and compared. What is public anyway stays readable, because categories, iterations and
-// modules
-// are inferred from it: frames of well-known packages below site-packages, of Python's own library and of PyTorch's C++, function
-// names that every program has (forward, step, __init__), the annotations of torch.profiler and of PyTorch's optimizers, op
-// names.
-// The string table is built anew from what is still referred to: nothing is left over in it.
+// Way: every string that came from the user's program is replaced by a short keyed hash, the same name by the
+// same hash, so that call sites can still be told apart and compared. What is public anyway stays readable,
+// because categories, iterations and modules are inferred from it: frames of well-known packages below
+// site-packages, of Python's own library and of PyTorch's C++, function names that every program has
+// (forward, step, __init__), the annotations of torch.profiler and of PyTorch's optimizers, op names. The
+// string table is built anew from what is still referred to: nothing is left over in it.
 //
-// The key is random for each call unless the caller gives one: a plain hash of "/home/alice/train.py" can be found by trying
-// names.
+// The key is random for each call unless the caller gives one: a plain hash of "/home/alice/train.py" can be
+// found by trying names.
 //
-// Rejected: keeping directories and hashing parts of paths (depth and common prefixes tell too much), and a deny-list of names
-// (what
-// it does not know it publishes).
+// Rejected: keeping directories and hashing parts of paths (depth and common prefixes tell too much), and a
+// deny-list of names (what it does not know it publishes).
 
 import (
 	"crypto/hmac"
@@ -34,10 +31,10 @@ import (
 	"strings"
 )
 
-// Redact returns a copy of t without the user's names and paths: frames outside well-known packages, annotations, notes, host and
-// file names, and strings of settings and unknown keys become hashes keyed by key (random where it is empty). Events, sizes,
-// times,
-// line numbers and everything inferred from public frames stay. t is not changed and shares its columns with the copy.
+// Redact returns a copy of t without the user's names and paths: frames outside well-known packages,
+// annotations, notes, host and file names, and strings of settings and unknown keys become hashes keyed by
+// key (random where it is empty). Events, sizes, times, line numbers and everything inferred from public
+// frames stay. t is not changed and shares its columns with the copy.
 func Redact(t *Trace, key []byte) *Trace {
 	if len(key) == 0 {
 		key = make([]byte, 32)
@@ -309,8 +306,8 @@ var knownSettings = map[string]bool{
 	"graph_capture_record_stream_reuse": true, "pinned_reserve_segment_size_mb": true, "per_process_memory_fraction": true,
 }
 
-// json hashes every string in a JSON value, and all of what is not JSON. Keys of objects are hashed too: unknown data can hide
-// there.
+// json hashes every string in a JSON value, and all of what is not JSON. Keys of objects are hashed too:
+// unknown data can hide there.
 func (r *redactor) json(s string) string {
 	dec := json.NewDecoder(strings.NewReader(s))
 	dec.UseNumber()

@@ -2,19 +2,21 @@ package traces
 
 import "math/bits"
 
-// MinBlock is the smallest block of PyTorch's caching allocator, in bytes, and the multiple of every other (kMinBlockSize).
+// MinBlock is the smallest block of PyTorch's caching allocator, in bytes, and the multiple of every other
+// (kMinBlockSize).
 const MinBlock = 512
 
 // maxRounded is the largest size that is rounded: above it, the next power of two would overflow.
 const maxRounded = 1 << 62
 
-// Rounding is the rule by which PyTorch's caching allocator makes rounded bytes of requested ones (round_size in
-// c10/cuda/CUDACachingAllocator.cpp), as roundup_power2_divisions sets it: into how many equal steps sizes [2^(20+i), 2^(21+i)) are divided,
-// below 2 for none. The first also holds for smaller sizes, the last for larger ones. The zero value is the rule without settings: multiples of
-// 512 bytes.
+// Rounding is the rule by which PyTorch's caching allocator makes rounded bytes of requested ones (round_size
+// in c10/cuda/CUDACachingAllocator.cpp), as roundup_power2_divisions sets it: into how many equal steps sizes
+// [2^(20+i), 2^(21+i)) are divided, below 2 for none. The first also holds for smaller sizes, the last for
+// larger ones. The zero value is the rule without settings: multiples of 512 bytes.
 type Rounding [16]int64
 
-// Round returns the rounded size of a request of size bytes. What is not above zero, and what no device can have, stays as it is.
+// Round returns the rounded size of a request of size bytes. What is not above zero, and what no device can
+// have, stays as it is.
 func (r *Rounding) Round(size int64) int64 {
 	if size <= 0 || size > maxRounded {
 		return size

@@ -42,7 +42,8 @@ type Source struct {
 	Bytes int64
 	// Tool is the producer and its version where the source says so.
 	Tool string
-	// SyntheticAddresses says that the source has no addresses and the reader made them up to tell blocks apart.
+	// SyntheticAddresses says that the source has no addresses and the reader made them up to tell blocks
+	// apart.
 	SyntheticAddresses bool
 }
 
@@ -53,7 +54,8 @@ type Process struct {
 	Rank, WorldSize int
 }
 
-// Clock relates event times to the world. With HasTime false the source has no clock and an event's time is its index.
+// Clock relates event times to the world. With HasTime false the source has no clock and an event's time is
+// its index.
 type Clock struct {
 	// Epoch is the Unix time in nanoseconds of time 0; 0 where the source's clock has no known epoch.
 	Epoch int64
@@ -179,8 +181,9 @@ func (m AccessMode) String() string {
 	return [...]string{"read", "write", "mutate", "alias", "use"}[min(m, Use)]
 }
 
-// Access is one touch of a block. Accesses are ordered by time; Event is the index in Events before which the access happened
-// (so that accesses and events of equal time keep their order). Sources add accesses in nondecreasing Event.
+// Access is one touch of a block. Accesses are ordered by time; Event is the index in Events before which the
+// access happened (so that accesses and events of equal time keep their order). Sources add accesses in
+// nondecreasing Event.
 type Access struct {
 	Time   int64
 	Addr   uint64
@@ -216,8 +219,8 @@ type Mark struct {
 	Device     DeviceID
 }
 
-// Counter is a sampled figure of a device, such as PyTorch's own total of allocated bytes. Event is, where the source ties
-// samples to events, the index in Events of each sample's event; nil otherwise.
+// Counter is a sampled figure of a device, such as PyTorch's own total of allocated bytes. Event is, where
+// the source ties samples to events, the index in Events of each sample's event; nil otherwise.
 type Counter struct {
 	Name   StringID
 	Device DeviceID
@@ -250,7 +253,8 @@ func (s BlockState) String() string {
 	return [...]string{"inactive", "active_allocated", "active_pending_free"}[min(s, BlockPendingFree)]
 }
 
-// Block is a part of a segment in the allocator's final state. Size is rounded; Requested is -1 where unknown.
+// Block is a part of a segment in the allocator's final state. Size is rounded; Requested is -1 where
+// unknown.
 type Block struct {
 	Address         uint64
 	Size, Requested int64
@@ -261,7 +265,8 @@ type Block struct {
 	Extra StringID
 }
 
-// Segment is memory obtained from the driver: the blocks [FirstBlock, EndBlock) of its State tile it in address order.
+// Segment is memory obtained from the driver: the blocks [FirstBlock, EndBlock) of its State tile it in
+// address order.
 type Segment struct {
 	Address                                      uint64
 	TotalSize, AllocatedSize, ActiveSize, Wanted int64 // Wanted is the sum of requested sizes
@@ -327,8 +332,8 @@ func (t *Trace) Text(id StringID) string {
 	return t.Strings[id]
 }
 
-// FrameText returns the function, file and line of frame id. A frame whose source put all three into its name is taken apart (see
-// SplitFrameName); the frame itself stays as it was read.
+// FrameText returns the function, file and line of frame id. A frame whose source put all three into its name
+// is taken apart (see SplitFrameName); the frame itself stays as it was read.
 func (t *Trace) FrameText(id FrameID) (fn, file string, line int) {
 	if id < 0 || int(id) >= len(t.Frames) {
 		return "", "", 0

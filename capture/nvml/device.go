@@ -7,19 +7,20 @@ import (
 	"time"
 )
 
-// ErrUnavailable is wrapped by every error of [Open]: NVML cannot be used here, for the reason and with the remedy that the error
-// names.
+// ErrUnavailable is wrapped by every error of [Open]: NVML cannot be used here, for the reason and with the
+// remedy that the error names.
 var ErrUnavailable = errors.New("NVML is not available")
 
-// ErrLost is wrapped by the error of a reading whose device no longer answers; a restart of the process or a reset of the device
-// by its administrator brings it back.
+// ErrLost is wrapped by the error of a reading whose device no longer answers; a restart of the process or a
+// reset of the device by its administrator brings it back.
 var ErrLost = errors.New("the device is lost")
 
 // Source is what a [Sampler] polls: a [Library], or a stand-in of tests.
 type Source interface {
 	// Devices returns the devices in NVML's order. The slice is the caller's.
 	Devices() ([]Device, error)
-	// Read reads the device of that index now; it may take tens of milliseconds and is safe for concurrent use.
+	// Read reads the device of that index now; it may take tens of milliseconds and is safe for concurrent
+	// use.
 	Read(index int) (Reading, error)
 }
 
@@ -45,7 +46,8 @@ type Device struct {
 	PowerLimit Figure
 	// MaxSMClock and MaxMemoryClock are in MHz.
 	MaxSMClock, MaxMemoryClock Figure
-	// PCIeGeneration and PCIeWidth are the most that device and slot can do together; NVLinks counts the active links.
+	// PCIeGeneration and PCIeWidth are the most that device and slot can do together; NVLinks counts the
+	// active links.
 	PCIeGeneration, PCIeWidth, NVLinks Figure
 	// MIG says whether multi-instance mode is on; its memory and processes are then those of instances.
 	MIG bool
@@ -58,8 +60,8 @@ func (d Device) String() string { return fmt.Sprintf("GPU %d %s", d.Index, d.Nam
 
 // Memory is the state of a device's memory in bytes.
 //
-// Total = Reserved + Used + Free where Reserved is known (drivers since 510). Where it is not, the driver's older call counts it
-// in Used.
+// Total = Reserved + Used + Free where Reserved is known (drivers since 510). Where it is not, the driver's
+// older call counts it in Used.
 type Memory struct {
 	Total, Reserved, Used, Free Figure
 	// BAR1Total and BAR1Used are the window through which the CPU and other devices reach the memory.
@@ -76,7 +78,8 @@ const (
 	MPS
 )
 
-// String returns the kinds as nvidia-smi letters them, such as C+G; M stands for a client of the multi-process service.
+// String returns the kinds as nvidia-smi letters them, such as C+G; M stands for a client of the
+// multi-process service.
 func (k ProcessKind) String() string {
 	var s []string
 	for i, name := range [...]string{"C", "G", "M"} {
@@ -89,12 +92,13 @@ func (k ProcessKind) String() string {
 
 // Process is one process on a device or on one MIG instance of it.
 type Process struct {
-	// PID is the process as NVML counts it: in the namespace of the host, which inside a container may be no process at all.
+	// PID is the process as NVML counts it: in the namespace of the host, which inside a container may be no
+	// process at all.
 	PID int
 	// Name is the program's path or name, "" where neither NVML nor the system tells.
 	Name string
-	// Start is when the process started, in clock ticks since the machine did: it tells a process from a later one of the same
-	// number. Unknown where the system does not show the process.
+	// Start is when the process started, in clock ticks since the machine did: it tells a process from a
+	// later one of the same number. Unknown where the system does not show the process.
 	Start Figure
 	Kind  ProcessKind
 	// Used is the process's memory in bytes, its context included; many drivers refuse it inside containers.
@@ -125,28 +129,31 @@ type Reading struct {
 	// Took is how long the reading took.
 	Took   time.Duration
 	Memory Memory
-	// Busy and MemoryBusy are the shares of time in %, over the driver's last sample period, in which a kernel ran and in which
-	// device memory was read or written.
+	// Busy and MemoryBusy are the shares of time in %, over the driver's last sample period, in which a
+	// kernel ran and in which device memory was read or written.
 	Busy, MemoryBusy Figure
 	// SMClock and MemoryClock are in MHz.
 	SMClock, MemoryClock Figure
-	// Throttle is NVML's set of reasons why clocks are lower than asked for (NVML_CLOCKS_EVENT_REASON_*); see [Reading.Slowed].
+	// Throttle is NVML's set of reasons why clocks are lower than asked for (NVML_CLOCKS_EVENT_REASON_*); see
+	// [Reading.Slowed].
 	Throttle Figure
 	// Power is in milliwatts, Temperature in degrees Celsius.
 	Power, Temperature Figure
-	// PCIeSent and PCIeReceived are in bytes a second over 20 ms, seen from the device; the link is PCIeGeneration × PCIeWidth now.
+	// PCIeSent and PCIeReceived are in bytes a second over 20 ms, seen from the device; the link is
+	// PCIeGeneration × PCIeWidth now.
 	PCIeSent, PCIeReceived    Figure
 	PCIeGeneration, PCIeWidth Figure
-	// NVLinkSent and NVLinkReceived are payload bytes since the driver started counting, all links together: see
-	// [Reading.NVLinkRate].
+	// NVLinkSent and NVLinkReceived are payload bytes since the driver started counting, all links together:
+	// see [Reading.NVLinkRate].
 	NVLinkSent, NVLinkReceived Figure
 	// Corrected and Uncorrected are memory errors since the driver was loaded; ECC is 1 where it is on.
 	ECC, Corrected, Uncorrected Figure
-	// RowsCorrected and RowsUncorrected are rows of memory remapped for errors of the kind. RemapPending is 1 where a reset is
-	// needed for a remapping to take effect, RemapFailed is 1 where one was impossible: the device should be replaced.
+	// RowsCorrected and RowsUncorrected are rows of memory remapped for errors of the kind. RemapPending is 1
+	// where a reset is needed for a remapping to take effect, RemapFailed is 1 where one was impossible: the
+	// device should be replaced.
 	RowsCorrected, RowsUncorrected, RemapPending, RemapFailed Figure
-	// Processes are ordered by memory, most first, and then by number. ProcessesKnown is false where NVML refused the list, so
-	// that "none" and "not told" are two things.
+	// Processes are ordered by memory, most first, and then by number. ProcessesKnown is false where NVML
+	// refused the list, so that "none" and "not told" are two things.
 	Processes      []Process
 	ProcessesKnown bool
 	Instances      []Instance
@@ -164,8 +171,8 @@ func (r *Reading) Process(pid int) (Process, bool) {
 	return Process{}, false
 }
 
-// NVLinkRate returns the bytes a second between an earlier reading of the same device and this one; unknown where a counter is, or
-// where it went backwards because the driver was reloaded.
+// NVLinkRate returns the bytes a second between an earlier reading of the same device and this one; unknown
+// where a counter is, or where it went backwards because the driver was reloaded.
 func (r *Reading) NVLinkRate(earlier *Reading) (sent, received Figure) {
 	d := r.Time.Sub(earlier.Time)
 	if d <= 0 {
@@ -181,7 +188,8 @@ func (r *Reading) NVLinkRate(earlier *Reading) (sent, received Figure) {
 	return rate(r.NVLinkSent, earlier.NVLinkSent), rate(r.NVLinkReceived, earlier.NVLinkReceived)
 }
 
-// The reasons of NVML that mean that the device is held back against the user's wish, with their names on screen.
+// The reasons of NVML that mean that the device is held back against the user's wish, with their names on
+// screen.
 var slowed = [...]struct {
 	bit  int64
 	name string
@@ -190,7 +198,8 @@ var slowed = [...]struct {
 	{0x80, "power brake"},
 }
 
-// Slowed names what holds the clocks back against the user's wish: power and heat, not idleness or clocks that were asked for.
+// Slowed names what holds the clocks back against the user's wish: power and heat, not idleness or clocks
+// that were asked for.
 func (r *Reading) Slowed() []string {
 	var names []string
 	for _, s := range slowed {

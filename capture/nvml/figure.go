@@ -66,7 +66,8 @@ func (f *Figure) UnmarshalJSON(p []byte) error {
 	return nil
 }
 
-// unsigned returns a figure of NVML's that is unknown where it is all ones (NVML_VALUE_NOT_AVAILABLE) or no int64.
+// unsigned returns a figure of NVML's that is unknown where it is all ones (NVML_VALUE_NOT_AVAILABLE) or no
+// int64.
 func unsigned(v uint64) Figure {
 	if v > math.MaxInt64 {
 		return Figure{}

@@ -36,8 +36,8 @@ type Options struct {
 	Path string
 }
 
-// Open loads and initialises NVML. An error wraps [ErrUnavailable] and names the remedy; nothing of NVML has been called then but
-// its initialisation.
+// Open loads and initialises NVML. An error wraps [ErrUnavailable] and names the remedy; nothing of NVML has
+// been called then but its initialisation.
 func Open(o Options) (*Library, error) {
 	var opts []nvml.LibraryOption
 	if o.Path != "" {
@@ -98,7 +98,8 @@ func unavailable(ret nvml.Return) error {
 	return fmt.Errorf("%w: initialisation failed (code %d); run nvidia-smi, which should fail likewise and say more", ErrUnavailable, int32(ret))
 }
 
-// Close shuts NVML down. A device that hangs in a call makes that impossible: Close then leaves the library open and says so.
+// Close shuts NVML down. A device that hangs in a call makes that impossible: Close then leaves the library
+// open and says so.
 func (l *Library) Close() error {
 	if !l.open.TryLock() {
 		return errors.New("close NVML: a device has not answered yet; stop what reads it and close again, or let the process end")
@@ -119,8 +120,8 @@ var errClosed = errors.New("NVML is closed: open it again")
 // Driver returns what is installed.
 func (l *Library) Driver() Driver { return l.driver }
 
-// exports reports whether the loaded library has a function in any of its versions, of which go-nvml calls the newest, without
-// calling it.
+// exports reports whether the loaded library has a function in any of its versions, of which go-nvml calls
+// the newest, without calling it.
 func (l *Library) exports(symbol string) bool {
 	if v, ok := l.symbols.Load(symbol); ok {
 		return v.(bool)
@@ -139,8 +140,8 @@ type inquiry struct {
 	lost   bool
 }
 
-// ask calls a function of NVML and reports whether it answered. symbol is the function that the call ends in, without its version;
-// it is looked up first, since a call of an absent one would end the process.
+// ask calls a function of NVML and reports whether it answered. symbol is the function that the call ends in,
+// without its version; it is looked up first, since a call of an absent one would end the process.
 func (q *inquiry) ask(figure, symbol string, call func() nvml.Return) bool {
 	if !q.l.exports(symbol) {
 		q.absent = append(q.absent, Absence{figure, "this driver is too old: its library has no " + symbol})

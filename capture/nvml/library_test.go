@@ -19,8 +19,8 @@ import (
 
 const gib = 1 << 30
 
-// server is a mocked machine whose eight devices answer every question that this package asks. A method that a mock lacks panics,
-// so a question that is not listed here shows up.
+// server is a mocked machine whose eight devices answer every question that this package asks. A method that
+// a mock lacks panics, so a question that is not listed here shows up.
 func server() *dgxa100.Server {
 	s := dgxa100.New()
 	s.SystemGetProcessNameFunc = func(pid int) (string, nvml.Return) {

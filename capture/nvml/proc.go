@@ -25,8 +25,8 @@ func (p processes) name(pid int) string {
 	return string(bytes.TrimSpace(comm))
 }
 
-// start returns the start time of pid: field 22 of its stat line. The second field is the name in parentheses, which may itself
-// hold spaces and parentheses, so counting begins at the last one.
+// start returns the start time of pid: field 22 of its stat line. The second field is the name in
+// parentheses, which may itself hold spaces and parentheses, so counting begins at the last one.
 func (p processes) start(pid int) Figure {
 	line, err := os.ReadFile(filepath.Join(p.root, strconv.Itoa(pid), "stat"))
 	if err != nil {

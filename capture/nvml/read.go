@@ -13,8 +13,8 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// Read reads a device now. An error that wraps [ErrLost] means that the device no longer answers; every other refusal is an unknown
-// figure with its reason in the reading.
+// Read reads a device now. An error that wraps [ErrLost] means that the device no longer answers; every other
+// refusal is an unknown figure with its reason in the reading.
 func (l *Library) Read(index int) (Reading, error) {
 	l.open.RLock()
 	defer l.open.RUnlock()
@@ -226,7 +226,8 @@ type processKey struct {
 	gpu, compute Figure
 }
 
-// tally merges the lists of processes: one that computes and draws is in both with the same memory, which is counted once.
+// tally merges the lists of processes: one that computes and draws is in both with the same memory, which is
+// counted once.
 type tally struct {
 	list  []Process
 	index map[processKey]int
@@ -247,7 +248,8 @@ func (t *tally) add(p Process) {
 	}
 }
 
-// processes adds the three lists of one device or instance, and reports whether NVML gave the list of computing processes.
+// processes adds the three lists of one device or instance, and reports whether NVML gave the list of
+// computing processes.
 func (q *inquiry) processes(t *tally, dev nvml.Device, gpu, compute Figure) (known bool) {
 	for _, list := range [...]struct {
 		name, symbol string
@@ -311,7 +313,8 @@ func (l *Library) readShares(t *tally, q *inquiry, dev nvml.Device) {
 	since := uint64(time.Now().Add(-time.Second).UnixMicro())
 	var samples []nvml.ProcessUtilizationSample
 	if !q.ask("processes' shares", "nvmlDeviceGetProcessUtilization", func() (ret nvml.Return) {
-		// The binding slices its buffer by the count of the second of two calls; where a process came in between, that is out of range.
+		// The binding slices its buffer by the count of the second of two calls; where a process came in
+		// between, that is out of range.
 		defer func() {
 			if recover() != nil {
 				samples, ret = nil, nvml.ERROR_INSUFFICIENT_SIZE

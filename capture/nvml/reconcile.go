@@ -2,32 +2,38 @@ package nvml
 
 // The books of a GPU
 //
-// NVML sees bytes in use on a device and, per process, bytes held; PyTorch sees what its allocator holds and what it handed out.
-// Neither sees the CUDA context (page tables, the module's code, local memory, the printf buffer), nor what libraries take from
-// the driver themselves (NCCL's buffers, cuBLAS handles made outside PyTorch's allocator). What is left when everything told is
-// subtracted is shown as unexplained, never spread over the rest.
+// NVML sees bytes in use on a device and, per process, bytes held; PyTorch sees what its allocator holds and
+// what it handed out. Neither sees the CUDA context (page tables, the module's code, local memory, the printf
+// buffer), nor what libraries take from the driver themselves (NCCL's buffers, cuBLAS handles made outside
+// PyTorch's allocator). What is left when everything told is subtracted is shown as unexplained, never spread
+// over the rest.
 //
 //	used (NVML, device)  = Σ processes + driver's remainder
 //	process (NVML)       = reserved (PyTorch) + context + libraries
 //	reserved (PyTorch)   = tensors + rounding + pending frees + stranded and cached + private pools' free bytes
 //
-// The context is known only where somebody measured it: a process that holds a context and no segment shows it, and while it runs
-// the smallest difference ever seen between its NVML figure and PyTorch's reserved bytes bounds it from above (ContextBound). With
-// neither, context and libraries are one part, named so.
+// The context is known only where somebody measured it: a process that holds a context and no segment shows
+// it, and while it runs the smallest difference ever seen between its NVML figure and PyTorch's reserved
+// bytes bounds it from above (ContextBound). With neither, context and libraries are one part, named so.
 //
-// The figures come from two witnesses at two moments. A remainder may therefore be negative while an allocation is under way; it is
-// reported as it is, since a remainder clamped to 0 would hide a bug in either witness.
+// The figures come from two witnesses at two moments. A remainder may therefore be negative while an
+// allocation is under way; it is reported as it is, since a remainder clamped to 0 would hide a bug in either
+// witness.
 //
-// Rejected: a table of "typical" context sizes by device and driver. It would make the books close by assumption.
+// Rejected: a table of "typical" context sizes by device and driver. It would make the books close by
+// assumption.
 
-// Books are what the allocator of one process says of one device, in bytes. Unknown figures stay out of the split.
+// Books are what the allocator of one process says of one device, in bytes. Unknown figures stay out of the
+// split.
 type Books struct {
 	// PID is the process as NVML numbers it.
 	PID int
-	// Requested is what live tensors asked for, Allocated what the allocator gave them (rounding included), Active Allocated and
-	// blocks freed that another stream still uses, Reserved what the allocator holds from the driver.
+	// Requested is what live tensors asked for, Allocated what the allocator gave them (rounding included),
+	// Active Allocated and blocks freed that another stream still uses, Reserved what the allocator holds
+	// from the driver.
 	Requested, Allocated, Active, Reserved Figure
-	// PrivatePools is the part of Reserved − Active that belongs to pools of CUDA graphs and of users: nobody else can have it.
+	// PrivatePools is the part of Reserved − Active that belongs to pools of CUDA graphs and of users: nobody
+	// else can have it.
 	PrivatePools Figure
 	// Context is the process's CUDA context where it was measured.
 	Context Figure
@@ -59,7 +65,8 @@ const (
 // Part is one part of the split.
 type Part struct {
 	Name PartName
-	// Bytes may be negative for Unexplained, Libraries and OutsidePyTorch: the two witnesses were read at different moments.
+	// Bytes may be negative for Unexplained, Libraries and OutsidePyTorch: the two witnesses were read at
+	// different moments.
 	Bytes int64
 	// Derived says that the part is a difference between two witnesses and not a figure of either.
 	Derived bool
@@ -90,8 +97,8 @@ func (r *Reconciliation) Part(name PartName) (bytes int64, ok bool) {
 	return bytes, ok
 }
 
-// Reconcile splits the device's used memory among what b's process can account for, the process's context, other processes, and a
-// remainder. Where NVML tells the device's use the parts sum to it exactly.
+// Reconcile splits the device's used memory among what b's process can account for, the process's context,
+// other processes, and a remainder. Where NVML tells the device's use the parts sum to it exactly.
 func Reconcile(r *Reading, b Books) Reconciliation {
 	out := Reconciliation{Used: r.Memory.Used, Reserve: r.Memory.Reserved}
 	add := func(name PartName, bytes int64, derived bool) {
@@ -116,8 +123,8 @@ func Reconcile(r *Reading, b Books) Reconciliation {
 			out.Unknown = append(out.Unknown, "NVML does not tell the memory of process "+name(p)+": it is in the unexplained part")
 		}
 	}
-	// A process that holds memory and is not listed under its number has another one there: any that is listed may be it, and counted beside it
-	// its memory would be counted twice.
+	// A process that holds memory and is not listed under its number has another one there: any that is
+	// listed may be it, and counted beside it its memory would be counted twice.
 	hidden := b.PID != 0 && !listed && r.ProcessesKnown && b.Reserved.Or(0) > 0
 	if hidden {
 		others = nil
@@ -158,8 +165,9 @@ func name(p Process) string {
 	return Known(int64(p.PID)).String()
 }
 
-// itemise adds the parts of the allocator and returns their sum, which is Reserved where that is known. A finer figure that is
-// unknown, or larger than the coarser one that holds it, leaves its bytes in the coarser part.
+// itemise adds the parts of the allocator and returns their sum, which is Reserved where that is known. A
+// finer figure that is unknown, or larger than the coarser one that holds it, leaves its bytes in the coarser
+// part.
 func (out *Reconciliation) itemise(b Books, add func(PartName, int64, bool)) int64 {
 	reserved, ok := b.Reserved.Value()
 	if !ok {
@@ -212,12 +220,13 @@ func (out *Reconciliation) outside(rest int64, b Books, add func(PartName, int64
 	}
 }
 
-// ContextBound is the smallest difference seen between what a process holds by NVML and what its allocator holds: an upper bound of
-// its CUDA context, exact if the process was ever seen before a library took memory. The zero value has seen nothing.
+// ContextBound is the smallest difference seen between what a process holds by NVML and what its allocator
+// holds: an upper bound of its CUDA context, exact if the process was ever seen before a library took memory.
+// The zero value has seen nothing.
 type ContextBound struct{ bound Figure }
 
-// Observe takes one pair of figures read as closely together as can be, and returns the bound. A difference that is not positive
-// means that the two were not of one moment and is passed over.
+// Observe takes one pair of figures read as closely together as can be, and returns the bound. A difference
+// that is not positive means that the two were not of one moment and is passed over.
 func (c *ContextBound) Observe(process, reserved Figure) Figure {
 	if v, ok := process.Minus(reserved).Value(); ok && v > 0 {
 		c.bound = Known(min(v, c.bound.Or(v)))

@@ -15,15 +15,17 @@ type SamplerOptions struct {
 	Interval time.Duration
 	// History is how many readings are kept for each device and each process, 3600 by default.
 	History int
-	// Processes is how many processes that are gone are remembered, 64 by default: the longest gone is forgotten first.
+	// Processes is how many processes that are gone are remembered, 64 by default: the longest gone is
+	// forgotten first.
 	Processes int
 }
 
 // Sampler polls devices in the background and keeps a bounded history.
 //
-// A history is a slice of capacity 2×History that is appended to and, when full, copied to a new one by its younger half. What a
-// [View] was handed is thus never written again, a view costs no copy of readings, and appending is O(1) amortised. A ring buffer
-// was rejected: each view would have to copy it, or to lock it while drawing.
+// A history is a slice of capacity 2×History that is appended to and, when full, copied to a new one by its
+// younger half. What a [View] was handed is thus never written again, a view costs no copy of readings, and
+// appending is O(1) amortised. A ring buffer was rejected: each view would have to copy it, or to lock it
+// while drawing.
 type Sampler struct {
 	source Source
 	o      SamplerOptions
@@ -38,8 +40,8 @@ type deviceTrack struct {
 	processes map[ProcessKey]*ProcessHistory
 }
 
-// ProcessKey tells one process on a device from all others, a later one of the same number included where the system tells when
-// they started.
+// ProcessKey tells one process on a device from all others, a later one of the same number included where the
+// system tells when they started.
 type ProcessKey struct {
 	PID                                 int
 	Start, GPUInstance, ComputeInstance Figure
@@ -50,13 +52,15 @@ type DeviceHistory struct {
 	Device Device
 	// Last is the newest reading, nil before the first.
 	Last *Reading
-	// Readings are the past readings and the newest, oldest first, without their lists of processes, instances and absences.
+	// Readings are the past readings and the newest, oldest first, without their lists of processes,
+	// instances and absences.
 	Readings []Reading
 	// Err is why the last attempt failed, nil where it did not.
 	Err error
 	// Late counts the readings that were due while one was still under way.
 	Late int64
-	// Processes are ordered by memory now, most first, and those that are gone after them, the last gone first.
+	// Processes are ordered by memory now, most first, and those that are gone after them, the last gone
+	// first.
 	Processes []ProcessHistory
 }
 
@@ -96,9 +100,9 @@ func NewSampler(source Source, o SamplerOptions) (*Sampler, error) {
 	return s, nil
 }
 
-// Run polls until ctx is done, one goroutine a device, and returns ctx.Err() at once then: a device that hangs in its driver keeps
-// its goroutine until the driver answers, and no other waits for it. A device that cannot be opened, or is lost, is not polled
-// further; its error stands in the view.
+// Run polls until ctx is done, one goroutine a device, and returns ctx.Err() at once then: a device that
+// hangs in its driver keeps its goroutine until the driver answers, and no other waits for it. A device that
+// cannot be opened, or is lost, is not polled further; its error stands in the view.
 func (s *Sampler) Run(ctx context.Context) error {
 	for i := range s.devices {
 		if s.devices[i].Device.Err == nil {
@@ -195,10 +199,12 @@ func grown[T any](s []T, n int, v T) []T {
 	return append(s, v)
 }
 
-// newest returns the last n entries of a history, so that nobody can append to what the sampler goes on writing behind it.
+// newest returns the last n entries of a history, so that nobody can append to what the sampler goes on
+// writing behind it.
 func newest[T any](s []T, n int) []T { return s[max(0, len(s)-n):len(s):len(s)] }
 
-// order sorts processes that are there by memory, most first, before those that are gone, the last gone first.
+// order sorts processes that are there by memory, most first, before those that are gone, the last gone
+// first.
 func order(a, b ProcessHistory) int {
 	switch {
 	case a.Gone.IsZero() != b.Gone.IsZero():

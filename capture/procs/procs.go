@@ -1,7 +1,8 @@
-// Package procs lists the processes of this machine that a person could want to watch: those that have torch loaded, and any whose number is asked for.
+// Package procs lists the processes of this machine that a person could want to watch: those that have torch
+// loaded, and any whose number is asked for.
 //
-// It reads /proc and nothing else: no process is touched. What another user's process has loaded cannot be read; such a process is listed by its command
-// line alone where that names Python, with Torch unknown.
+// It reads /proc and nothing else: no process is touched. What another user's process has loaded cannot be
+// read; such a process is listed by its command line alone where that names Python, with Torch unknown.
 package procs
 
 import (
@@ -41,7 +42,8 @@ type Process struct {
 // Command returns the command line as one line of text.
 func (p *Process) Command() string { return strings.Join(p.Argv, " ") }
 
-// Lister lists processes. It remembers what it found out about each, so that listing again is cheap. It is not safe for concurrent use.
+// Lister lists processes. It remembers what it found out about each, so that listing again is cheap. It is
+// not safe for concurrent use.
 type Lister struct {
 	// Root is the proc file system, "" for /proc.
 	Root  string
@@ -86,7 +88,8 @@ func (l *Lister) Torch(ctx context.Context) ([]Process, error) {
 	return list, nil
 }
 
-// Look returns what is known of one process. The error wraps fs.ErrNotExist where there is none of that number.
+// Look returns what is known of one process. The error wraps fs.ErrNotExist where there is none of that
+// number.
 func (l *Lister) Look(pid int) (*Process, error) {
 	dir := filepath.Join(cmp.Or(l.Root, "/proc"), strconv.Itoa(pid))
 	s, err := readStat(dir)
@@ -98,7 +101,8 @@ func (l *Lister) Look(pid int) (*Process, error) {
 		p = &Process{PID: pid, Started: s.started, Parent: s.parent, UID: -1}
 	}
 	p.RSS, p.Age = s.pages*int64(os.Getpagesize()), age(cmp.Or(l.Root, "/proc"), s.started)
-	// A process may become another program, or load torch late: what it was is asked again as long as torch is not there.
+	// A process may become another program, or load torch late: what it was is asked again as long as torch
+	// is not there.
 	if !p.Torch {
 		p.Argv = readArgv(dir)
 		p.UID = owner(dir)
@@ -127,14 +131,16 @@ func (l *Lister) name(uid int) string {
 // ticks is the kernel's USER_HZ, which is 100 on every architecture that Go runs Linux on.
 const ticks = 100
 
-// statLine is what the kernel says of a process in one line (proc(5), /proc/pid/stat: fields 3, 4, 22 and 24).
+// statLine is what the kernel says of a process in one line (proc(5), /proc/pid/stat: fields 3, 4, 22 and
+// 24).
 type statLine struct {
 	state          byte
 	parent         int
 	started, pages int64
 }
 
-// readStat reads that line. The second field is the program's name in parentheses and may itself hold blanks and parentheses.
+// readStat reads that line. The second field is the program's name in parentheses and may itself hold blanks
+// and parentheses.
 func readStat(dir string) (s statLine, err error) {
 	b, err := os.ReadFile(filepath.Join(dir, "stat"))
 	if err != nil {
@@ -178,8 +184,8 @@ func isPython(argv []string) bool {
 	return len(argv) > 0 && strings.HasPrefix(filepath.Base(argv[0]), "python")
 }
 
-// mapsTorch reports whether torch's Python library is mapped; known is false where the maps cannot be read. Kernel threads have no command line and are
-// not looked into.
+// mapsTorch reports whether torch's Python library is mapped; known is false where the maps cannot be read.
+// Kernel threads have no command line and are not looked into.
 func mapsTorch(dir string, argv []string) (torch, known bool) {
 	if len(argv) == 0 {
 		return false, true

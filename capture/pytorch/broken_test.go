@@ -39,7 +39,8 @@ func rig(t *testing.T, agent, scenarios, socket string, env ...string) *exec.Cmd
 	return cmd
 }
 
-// TestWhateverGoesWrongInTheAgentTrainingGoesOn raises an exception in one place of the agent after the other, in one process that trains anew for each.
+// TestWhateverGoesWrongInTheAgentTrainingGoesOn raises an exception in one place of the agent after the
+// other, in one process that trains anew for each.
 func TestWhateverGoesWrongInTheAgentTrainingGoesOn(t *testing.T) {
 	t.Parallel()
 	without := control(t, "mlp@16")
@@ -126,8 +127,9 @@ func TestWhateverGoesWrongInTheAgentTrainingGoesOn(t *testing.T) {
 	}
 }
 
-// TestAnAllocatorsHistoryTravels runs the path of history windows on a stand-in, since it needs a GPU: an agent that takes the parameters to be on
-// cuda:0, and functions of torch.cuda that say what they were asked for. What a real allocator records is not tried here.
+// TestAnAllocatorsHistoryTravels runs the path of history windows on a stand-in, since it needs a GPU: an
+// agent that takes the parameters to be on cuda:0, and functions of torch.cuda that say what they were asked
+// for. What a real allocator records is not tried here.
 func TestAnAllocatorsHistoryTravels(t *testing.T) {
 	t.Parallel()
 	dir, l := listening(t)
@@ -223,7 +225,8 @@ def _stand_in(torch):
 	}
 }
 
-// TestReplayedGraphsAreCountedAndSaid has a stand-in for CUDA graphs, since real ones need a GPU: a described step says that it does not see into them.
+// TestReplayedGraphsAreCountedAndSaid has a stand-in for CUDA graphs, since real ones need a GPU: a described
+// step says that it does not see into them.
 func TestReplayedGraphsAreCountedAndSaid(t *testing.T) {
 	t.Parallel()
 	dir, l := listening(t)
@@ -298,7 +301,8 @@ func TestAViewerThatDoesNotReadHoldsNothingUp(t *testing.T) {
 	t.Logf("%s", time.Since(begin))
 }
 
-// TestStepsThatWaitTooLongForAViewerAreCounted has a viewer come when more steps have ended than wait for one.
+// TestStepsThatWaitTooLongForAViewerAreCounted has a viewer come when more steps have ended than wait for
+// one.
 func TestStepsThatWaitTooLongForAViewerAreCounted(t *testing.T) {
 	t.Parallel()
 	dir := torchtest.Folder(t)
@@ -354,7 +358,8 @@ func TestStepsThatWaitTooLongForAViewerAreCounted(t *testing.T) {
 	}
 }
 
-// TestWhatIsSentMayBeHeldByOthers stands for programs, and for this agent, that go through all objects that Python knows while another thread sends.
+// TestWhatIsSentMayBeHeldByOthers stands for programs, and for this agent, that go through all objects that
+// Python knows while another thread sends.
 func TestWhatIsSentMayBeHeldByOthers(t *testing.T) {
 	t.Parallel()
 	withAgent(t, python(t), "testdata/held.py")

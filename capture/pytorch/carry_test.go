@@ -9,7 +9,8 @@ import (
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 )
 
-// carrying runs a script of testdata that puts what carries plans out to a test by itself, and returns what it said and the error of a test that failed.
+// carrying runs a script of testdata that puts what carries plans out to a test by itself, and returns what
+// it said and the error of a test that failed.
 func carrying(t *testing.T, script string, args ...string) (string, error) {
 	t.Helper()
 	carry := filepath.Join(t.TempDir(), "carry.py")
@@ -22,7 +23,8 @@ func carrying(t *testing.T, script string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// Streams are a GPU's. Here they are stood in for by some that work as late as they may, so that a wait that lacks is seen in what is learnt.
+// Streams are a GPU's. Here they are stood in for by some that work as late as they may, so that a wait that
+// lacks is seen in what is learnt.
 func TestSwapsWaitForTheirCopies(t *testing.T) {
 	t.Parallel()
 	for _, x := range []struct {

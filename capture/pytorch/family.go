@@ -8,8 +8,9 @@ import (
 
 // Whose process is it
 //
-// The kernel keeps of a process only who its parent is, and gives it another when that one ends: init, or whoever asked for orphans. So who belongs to
-// a command is found out by looking, from outside, and remembered. A process that started after the command is the command's
+// The kernel keeps of a process only who its parent is, and gives it another when that one ends: init, or
+// whoever asked for orphans. So who belongs to a command is found out by looking, from outside, and
+// remembered. A process that started after the command is the command's
 //
 //   - if its parent is; or if it was found to be at an earlier look, whoever its parent is by now. A number and a start time name a process for good;
 //   - if it is in a session, or a process group, in which there is one of the command's, and that is not this program's own: both are inherited, and can
@@ -18,14 +19,17 @@ import (
 //   - if it was given the name of our socket in its environment, which is no other command's: python -I inherits what it does not look at;
 //   - if what it writes goes to the file that was made for the command's output.
 //
-// What is not found: a process whose parent ended before anybody looked, within a second, and that has left behind all of session, group, environment and
-// output. That is what a daemon does which clears its environment.
+// What is not found: a process whose parent ended before anybody looked, within a second, and that has left
+// behind all of session, group, environment and output. That is what a daemon does which clears its
+// environment.
 //
-// Rejected: being told of each fork (the process connector, eBPF, ptrace), which needs rights or slows what is started; a control group of its own, which
-// only some may make, and which changes how the command shares the processors; the control group that it is in, which is that of all else in the
-// terminal. Rejected as well: asking for orphans (PR_SET_CHILD_SUBREAPER), by which no chain of parents would ever be cut. It is inherited by nobody, but it
-// is not without a trace: getppid(2) says our number where it would say 1, by which daemons tell that they are on their own; the orphans' ends are ours to
-// collect, and those of a command that outlives us change their parent once more.
+// Rejected: being told of each fork (the process connector, eBPF, ptrace), which needs rights or slows what
+// is started; a control group of its own, which only some may make, and which changes how the command shares
+// the processors; the control group that it is in, which is that of all else in the terminal. Rejected as
+// well: asking for orphans (PR_SET_CHILD_SUBREAPER), by which no chain of parents would ever be cut. It is
+// inherited by nobody, but it is not without a trace: getppid(2) says our number where it would say 1, by
+// which daemons tell that they are on their own; the orphans' ends are ours to collect, and those of a
+// command that outlives us change their parent once more.
 
 // family finds out which processes belong to a command. It is not safe for concurrent use.
 type family struct {
@@ -44,7 +48,8 @@ type relative struct {
 	of bool
 }
 
-// stat is what the kernel says of a process in one line (proc(5), /proc/pid/stat: fields 3 to 6 and 22, the start in clock ticks since boot).
+// stat is what the kernel says of a process in one line (proc(5), /proc/pid/stat: fields 3 to 6 and 22, the
+// start in clock ticks since boot).
 type stat struct {
 	state                  byte
 	parent, group, session int
@@ -133,7 +138,8 @@ func (f *family) list() []int {
 	return list
 }
 
-// holds reports whether n is in a list and says something: ours does not, nor does 0, which stands for one outside of this program's name space.
+// holds reports whether n is in a list and says something: ours does not, nor does 0, which stands for one
+// outside of this program's name space.
 func holds(sorted []int, n, ours int) bool {
 	_, ok := slices.BinarySearch(sorted, n)
 	return ok && n != 0 && n != ours

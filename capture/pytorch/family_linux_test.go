@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// orphans leaves processes to nobody in every way that tells whose they were, and one in none; each writes its number to a file.
+// orphans leaves processes to nobody in every way that tells whose they were, and one in none; each writes
+// its number to a file.
 const orphans = `
 ( sleep 1000 >/dev/null 2>&1 & echo $! >environment )
 ( env -i sleep 1000 & echo $! >output )
@@ -22,7 +23,8 @@ sh -c 'env -i setsid sleep 1000 >/dev/null 2>&1 & echo $! >remembered; until [ -
 sleep 1000
 `
 
-// TestOrphansOfTheCommandAreFound looks at what a command leaves behind, in this program's session and in one of its own.
+// TestOrphansOfTheCommandAreFound looks at what a command leaves behind, in this program's session and in one
+// of its own.
 func TestOrphansOfTheCommandAreFound(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"bash", "setsid", "sleep"} {

@@ -43,7 +43,8 @@ const (
 	maxPacked = 256 << 20
 )
 
-// encodingGMT is the encoding of a window that a Relay passes on: a native stream of traces/gmt. An agent's own windows name none.
+// encodingGMT is the encoding of a window that a Relay passes on: a native stream of traces/gmt. An agent's
+// own windows name none.
 const encodingGMT = "gmt"
 
 type hello struct {
@@ -144,7 +145,8 @@ type look struct {
 	PID     int `json:"pid"`
 }
 
-// readFrame reads one frame of at most limit bytes. It returns io.EOF where the stream ends between two frames.
+// readFrame reads one frame of at most limit bytes. It returns io.EOF where the stream ends between two
+// frames.
 func readFrame(r io.Reader, limit int) (kind, []byte, error) {
 	var head [5]byte
 	if _, err := io.ReadFull(r, head[:4]); err != nil {
@@ -195,8 +197,10 @@ func read[T any](payload []byte) (T, error) {
 	return v, nil
 }
 
-// stepColumns is the number of integers in a step's row, carriedColumns that of an agent which can carry plans out, activeColumns and finerColumns those of one which tells
-// the allocator's finer figures as well, the first two of them or all, and allColumns that of one which tells what the thread that trains has worked.
+// stepColumns is the number of integers in a step's row, carriedColumns that of an agent which can carry
+// plans out, activeColumns and finerColumns those of one which tells the allocator's finer figures as well,
+// the first two of them or all, and allColumns that of one which tells what the thread that trains has
+// worked.
 const (
 	stepColumns    = 18
 	carriedColumns = 25

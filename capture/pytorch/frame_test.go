@@ -87,7 +87,8 @@ func TestASessionPassesOnWhatTheAgentSays(t *testing.T) {
 	}
 }
 
-// TestAStepIsReadAsItWasWritten gives every figure of a step another value, the number of ops left out, which nobody sends.
+// TestAStepIsReadAsItWasWritten gives every figure of a step another value, the number of ops left out, which
+// nobody sends.
 func TestAStepIsReadAsItWasWritten(t *testing.T) {
 	n := int64(0)
 	var fill func(v reflect.Value)

@@ -14,7 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// peer returns the process at the other end of a Unix socket, as the kernel knows it; 0 where it does not say.
+// peer returns the process at the other end of a Unix socket, as the kernel knows it; 0 where it does not
+// say.
 func peer(conn net.Conn) int {
 	u, ok := conn.(*net.UnixConn)
 	if !ok {
@@ -84,14 +85,15 @@ func everyone() map[int]stat {
 	return all
 }
 
-// environOf returns the environment that a process was given, as "name=value"; ok is false where it cannot be read.
+// environOf returns the environment that a process was given, as "name=value"; ok is false where it cannot be
+// read.
 func environOf(pid int) (env []string, ok bool) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
 	return strings.Split(string(b), "\x00"), err == nil
 }
 
-// awaitEnd returns when a child of this process has ended, and leaves it to be reaped. A child that is waited for by wait(2) cannot be attached to
-// meanwhile: its stops would be taken for its end's by whoever waits.
+// awaitEnd returns when a child of this process has ended, and leaves it to be reaped. A child that is waited
+// for by wait(2) cannot be attached to meanwhile: its stops would be taken for its end's by whoever waits.
 func awaitEnd(pid int) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil { // a kernel before 5.3
@@ -147,7 +149,8 @@ func statusOf(pid int, name string) []string {
 
 func rootOf(pid int) string { return fmt.Sprintf("/proc/%d/root", pid) }
 
-// sharesFiles reports whether process pid sees the same files under the same names as this one; it does where that is not known.
+// sharesFiles reports whether process pid sees the same files under the same names as this one; it does where
+// that is not known.
 func sharesFiles(pid int) bool {
 	ours, err := os.Readlink("/proc/self/ns/mnt")
 	theirs, unread := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", pid))
@@ -159,7 +162,8 @@ func sharesFiles(pid int) bool {
 	return err != nil || unread != nil || os.SameFile(a, b)
 }
 
-// asUser calls fn with the rights to files that another user has, on a thread that ends with it; those of other threads stay.
+// asUser calls fn with the rights to files that another user has, on a thread that ends with it; those of
+// other threads stay.
 func asUser(uid, gid int, fn func() error) error {
 	if uid == os.Getuid() {
 		return fn()

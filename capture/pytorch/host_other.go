@@ -21,7 +21,8 @@ func alive(pid int, _ int64) bool {
 // pidSpace is one here.
 func pidSpace() string { return "-" }
 
-// everyone, statOf, environOf and awaitEnd serve to attach to what the environment does not reach, which is done on Linux only.
+// everyone, statOf, environOf and awaitEnd serve to attach to what the environment does not reach, which is
+// done on Linux only.
 func everyone() map[int]stat         { return nil }
 func statOf(int) (stat, error)       { return stat{}, errors.ErrUnsupported }
 func environOf(int) ([]string, bool) { return nil, false }

@@ -15,40 +15,48 @@ import (
 	"github.com/gmemtop/gmemtop/capture"
 )
 
-// A command under watch must not notice that it is watched, nor that the watcher dies. So what it writes goes to a file, which this process
-// reads along: a pipe or a terminal of ours would end a training run with a broken pipe on the day the viewer is killed. And nothing that
-// goes wrong on this side changes its exit code, which is what Wait returns.
+// A command under watch must not notice that it is watched, nor that the watcher dies. So what it writes goes
+// to a file, which this process reads along: a pipe or a terminal of ours would end a training run with a
+// broken pipe on the day the viewer is killed. And nothing that goes wrong on this side changes its exit
+// code, which is what Wait returns.
 
 // Launch says what to start and how.
 type Launch struct {
 	Argv []string
 	Dir  string
-	// Env is the environment, nil for this process's own. Two variables are set in it: PYTHONPATH gets a folder of ours in front,
-	// GMEMTOP_SOCK names the socket.
+	// Env is the environment, nil for this process's own. Two variables are set in it: PYTHONPATH gets a
+	// folder of ours in front, GMEMTOP_SOCK names the socket.
 	Env []string
 	// Stdin is nil for none.
 	Stdin *os.File
-	// Stdout and Stderr, where given, are handed to the command as they are; otherwise both go to one file that is read along.
+	// Stdout and Stderr, where given, are handed to the command as they are; otherwise both go to one file
+	// that is read along.
 	Stdout, Stderr *os.File
-	// Echo, where not nil, is written what that file is, for as long as it can be: a terminal that may end before the command does.
+	// Echo, where not nil, is written what that file is, for as long as it can be: a terminal that may end
+	// before the command does.
 	Echo io.Writer
-	// First is how many steps are described unasked as soon as the program is warm: a short one is over before a viewer has asked.
+	// First is how many steps are described unasked as soon as the program is warm: a short one is over
+	// before a viewer has asked.
 	First int
-	// Depth is by what means steps are captured until something else is asked for, capture.HowOps where it is "".
+	// Depth is by what means steps are captured until something else is asked for, capture.HowOps where it is
+	// "".
 	Depth string
-	// Offload are the types of devices, such as cuda, whose saved tensors wait on the host from the first step on until a plan is carried out: for a training
-	// that would not fit without one.
+	// Offload are the types of devices, such as cuda, whose saved tensors wait on the host from the first
+	// step on until a plan is carried out: for a training that would not fit without one.
 	Offload []string
-	// Detached starts the command in a session of its own, so that the end of this terminal does not reach it.
+	// Detached starts the command in a session of its own, so that the end of this terminal does not reach
+	// it.
 	Detached bool
-	// Each, where not nil, is asked for a sink for every process but the one that is shown; nil drops what it sends.
+	// Each, where not nil, is asked for a sink for every process but the one that is shown; nil drops what it
+	// sends.
 	Each func(*Session) capture.Sink
-	// Reach, where not nil, brings the agent into what has loaded torch and was not reached by the environment, until an agent has connected.
+	// Reach, where not nil, brings the agent into what has loaded torch and was not reached by the
+	// environment, until an agent has connected.
 	Reach Injector
 }
 
-// Job is a command that was started under the agent. It is a capture.Source, to be run once, and a capture.Controller for the process that is
-// shown.
+// Job is a command that was started under the agent. It is a capture.Source, to be run once, and a
+// capture.Controller for the process that is shown.
 type Job struct {
 	launch   Launch
 	cmd      *exec.Cmd
@@ -81,8 +89,8 @@ const (
 	envSocket = "GMEMTOP_SOCK"
 )
 
-// Start starts the command. An error means that it did not start; where only watching it cannot work, it is an error as well, and nothing was
-// started.
+// Start starts the command. An error means that it did not start; where only watching it cannot work, it is
+// an error as well, and nothing was started.
 func Start(l Launch) (*Job, error) {
 	if len(l.Argv) == 0 {
 		return nil, errors.New("there is no command to start")
@@ -172,8 +180,8 @@ func pick(given, ours *os.File) *os.File {
 	return ours
 }
 
-// environ returns env with the agent in front of PYTHONPATH. An empty PYTHONPATH gets no colon: Python would take what follows it for the
-// current folder.
+// environ returns env with the agent in front of PYTHONPATH. An empty PYTHONPATH gets no colon: Python would
+// take what follows it for the current folder.
 func environ(env []string, python, socket string) []string {
 	if env == nil {
 		env = os.Environ()
@@ -216,8 +224,9 @@ func outputFile(run string) (*os.File, error) {
 	return f, nil
 }
 
-// A run's folder is its command's: children of that may import torch long after the viewer has gone. ownerFile is the file in it that says which process the
-// command is: its number, when it started, and what name space these numbers are of.
+// A run's folder is its command's: children of that may import torch long after the viewer has gone.
+// ownerFile is the file in it that says which process the command is: its number, when it started, and what
+// name space these numbers are of.
 const ownerFile = "pid"
 
 func leaveOwner(folder string, pid int) {
@@ -225,8 +234,9 @@ func leaveOwner(folder string, pid int) {
 	_ = os.WriteFile(filepath.Join(folder, ownerFile), fmt.Appendf(nil, "%d %d %s", pid, s.started, pidSpace()), 0o600)
 }
 
-// sweep removes the folders of runs whose command has ended and whose viewer did not live to remove them. Containers may share a folder and not their processes: of
-// a run in another nothing can be told, and it is left alone.
+// sweep removes the folders of runs whose command has ended and whose viewer did not live to remove them.
+// Containers may share a folder and not their processes: of a run in another nothing can be told, and it is
+// left alone.
 func sweep(base string) {
 	folders, _ := filepath.Glob(filepath.Join(base, "run-*", ownerFile))
 	for _, f := range folders {
@@ -264,8 +274,8 @@ func (j *Job) Wait(ctx context.Context) (int, error) {
 	}
 }
 
-// Run implements capture.Source: it ends when the command has. When ctx is done the command and its agents go on; what it started for them is
-// left in place, and Connect finds them.
+// Run implements capture.Source: it ends when the command has. When ctx is done the command and its agents go
+// on; what it started for them is left in place, and Connect finds them.
 func (j *Job) Run(ctx context.Context, sink capture.Sink) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Of a run in a container that shares the folder the process is not seen here: taken for one that has ended, it would lose its agent before its program has imported
-// torch.
+// Of a run in a container that shares the folder the process is not seen here: taken for one that has ended,
+// it would lose its agent before its program has imported torch.
 func TestOnlyFoldersOfRunsThatAreKnownToHaveEndedAreSwept(t *testing.T) {
 	t.Parallel()
 	base := t.TempDir()

@@ -105,7 +105,8 @@ func checkSharded(t *testing.T, tr *traces.Trace, want truth) {
 			category[e.Addr] = tr.Text(tr.DetailOf(i).Category)
 		}
 	}
-	// Whole parameters are gathered and split into buffers that are filled anew each time, and are no inputs; what is reduced are the rank's gradients.
+	// Whole parameters are gathered and split into buffers that are filled anew each time, and are no inputs;
+	// what is reduced are the rank's gradients.
 	made := map[string]int{}
 	for _, a := range tr.Accesses {
 		name := tr.Text(tr.Ops[a.Op].Name)
@@ -166,8 +167,10 @@ func TestAChildOfForkSpeaksForItself(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeDescribedIsSaidAndProfiled: steps under torch.compile would run eagerly if they were watched op by op, and a mode of the program's own
-// around the loop would be left in the wrong order. Torch's profiler, which stands aside, takes the description's place once it was said. Workers that multiprocessing spawns carry the agent and stay silent.
+// TestWhatCannotBeDescribedIsSaidAndProfiled: steps under torch.compile would run eagerly if they were
+// watched op by op, and a mode of the program's own around the loop would be left in the wrong order. Torch's
+// profiler, which stands aside, takes the description's place once it was said. Workers that multiprocessing
+// spawns carry the agent and stay silent.
 func TestWhatCannotBeDescribedIsSaidAndProfiled(t *testing.T) {
 	t.Parallel()
 	scenarios := []string{"loader", "moded", "compiled@100"} // an optimizer that is alive and not used any more is given up after 64 steps of others
@@ -213,8 +216,8 @@ func TestWhatCannotBeDescribedIsSaidAndProfiled(t *testing.T) {
 	}
 }
 
-// checkProfile checks a stretch that torch's profiler recorded: most of it is allocated within its two steps, whose bounds the agent saw; on a machine that has
-// more to do than it can, some more lies before them.
+// checkProfile checks a stretch that torch's profiler recorded: most of it is allocated within its two steps,
+// whose bounds the agent saw; on a machine that has more to do than it can, some more lies before them.
 func checkProfile(t *testing.T, w capture.Window) {
 	t.Helper()
 	allocs, steps, inside := 0, 0, 0
@@ -385,8 +388,8 @@ func TestAKilledViewerHurtsNothingAndTheNextContinues(t *testing.T) {
 	}
 }
 
-// TestDetachLeavesNothing brings the agent into a process that trains: by running its source in a place that waits for it, and by package inject,
-// which stops the process for a moment.
+// TestDetachLeavesNothing brings the agent into a process that trains: by running its source in a place that
+// waits for it, and by package inject, which stops the process for a moment.
 func TestDetachLeavesNothing(t *testing.T) {
 	t.Run("run", func(t *testing.T) {
 		private(t)

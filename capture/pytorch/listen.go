@@ -37,13 +37,14 @@ type Listener struct {
 	met    time.Time      // when an agent connected first, the zero time before
 }
 
-// Listen waits for agents at path. A socket that nobody listens on any more is replaced; where another viewer listens, the error wraps
-// ErrWatched and says which.
+// Listen waits for agents at path. A socket that nobody listens on any more is replaced; where another viewer
+// listens, the error wraps ErrWatched and says which.
 func Listen(path string) (*Listener, error) {
 	if len(path) > maxSocketPath {
 		return nil, fmt.Errorf("the socket's path is longer than the system allows: %s; set XDG_RUNTIME_DIR to a shorter folder", path)
 	}
-	// Of several who find that a viewer has gone one at a time looks whether somebody listens: another's new socket would be taken for the old one.
+	// Of several who find that a viewer has gone one at a time looks whether somebody listens: another's new
+	// socket would be taken for the old one.
 	if dir, err := os.Open(filepath.Dir(path)); err == nil {
 		defer dir.Close() // which unlocks
 		lock(dir)
@@ -65,10 +66,12 @@ func Listen(path string) (*Listener, error) {
 	return x, nil
 }
 
-// lockPatience is how long others may look at most: the folder may be another user's, who could hold it for ever.
+// lockPatience is how long others may look at most: the folder may be another user's, who could hold it for
+// ever.
 const lockPatience = 5 * time.Second
 
-// lock keeps others from locking a folder until it is closed. Where somebody keeps it from that for too long it goes without.
+// lock keeps others from locking a folder until it is closed. Where somebody keeps it from that for too long
+// it goes without.
 func lock(dir *os.File) {
 	for began := time.Now(); time.Since(began) < lockPatience; time.Sleep(10 * time.Millisecond) {
 		if err := syscall.Flock(int(dir.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); !errors.Is(err, syscall.EWOULDBLOCK) {
@@ -143,8 +146,8 @@ func (l *Listener) accept() {
 	}
 }
 
-// meet reads a connection's first frame and answers it: an agent becomes a session, another viewer is told who listens here, or is shown what
-// this one sees; kept says that the connection is a relay's now.
+// meet reads a connection's first frame and answers it: an agent becomes a session, another viewer is told
+// who listens here, or is shown what this one sees; kept says that the connection is a relay's now.
 func (l *Listener) meet(conn net.Conn) (s *Session, kept bool, err error) {
 	_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
 	k, payload, err := readFrame(conn, maxHello)
@@ -179,7 +182,8 @@ func (l *Listener) attaching() bool {
 	return len(l.relays) == 0 && (l.met.IsZero() || time.Since(l.met) < showing)
 }
 
-// share has other viewers that ask for process pid, or for one that nobody else shows where pid is 0, served from r.
+// share has other viewers that ask for process pid, or for one that nobody else shows where pid is 0, served
+// from r.
 func (l *Listener) share(pid int, r *Relay) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -198,8 +202,8 @@ func (l *Listener) relayOf(pid int) *Relay {
 	return l.relays[0]
 }
 
-// Accept returns the next agent that connects. Errors of single connections, such as an agent of another version, are returned as well;
-// net.ErrClosed means that the listener is closed.
+// Accept returns the next agent that connects. Errors of single connections, such as an agent of another
+// version, are returned as well; net.ErrClosed means that the listener is closed.
 func (l *Listener) Accept(ctx context.Context) (*Session, error) {
 	select {
 	case s := <-l.sessions:
@@ -238,8 +242,8 @@ func (l *Listener) Close() error {
 	return err
 }
 
-// Folder returns the folder in which this user's sockets and agents' markers are, and makes it. It must belong to the user and be
-// closed to everyone else.
+// Folder returns the folder in which this user's sockets and agents' markers are, and makes it. It must
+// belong to the user and be closed to everyone else.
 func Folder() (string, error) {
 	base := os.Getenv("XDG_RUNTIME_DIR")
 	if base == "" {
@@ -267,8 +271,8 @@ type marker struct {
 	Socket  string `json:"socket"`
 }
 
-// findMarker returns the word that the agent in process pid left. The error wraps ErrNoAgent where there is none, and ErrReused where the one
-// that is there was left by a process that has gone.
+// findMarker returns the word that the agent in process pid left. The error wraps ErrNoAgent where there is
+// none, and ErrReused where the one that is there was left by a process that has gone.
 func findMarker(pid int) (m marker, err error) {
 	uid, _ := userOf(pid)
 	name := strconv.Itoa(innerPID(pid)) + ".json"
@@ -306,7 +310,8 @@ func Lives(pid int) bool {
 	return err == nil
 }
 
-// OtherVersion returns an error that wraps ErrVersion where an agent of another version lives in process pid, nil where none does.
+// OtherVersion returns an error that wraps ErrVersion where an agent of another version lives in process pid,
+// nil where none does.
 func OtherVersion(pid int) error {
 	if _, err := findMarker(pid); errors.Is(err, ErrVersion) {
 		return err
@@ -314,8 +319,9 @@ func OtherVersion(pid int) error {
 	return nil
 }
 
-// Connect finds the agent that lives in process pid already and waits until it has connected, which takes it up to about a second. Where
-// another viewer watches it, the session looks along with that one. The error wraps ErrNoAgent where no agent is there: Attach brings one in.
+// Connect finds the agent that lives in process pid already and waits until it has connected, which takes it
+// up to about a second. Where another viewer watches it, the session looks along with that one. The error
+// wraps ErrNoAgent where no agent is there: Attach brings one in.
 func Connect(ctx context.Context, pid int) (*Session, error) {
 	for began := time.Now(); ; {
 		m, err := findMarker(pid)
@@ -370,13 +376,16 @@ const showing = 2 * time.Second
 // Injector has source run on the main thread of a running Python process, and returns once it has.
 type Injector func(ctx context.Context, pid int, source string) error
 
-// settling is how long two who attach at one instant, or one who attaches while an agent leaves, may take to find out who is first.
+// settling is how long two who attach at one instant, or one who attaches while an agent leaves, may take to
+// find out who is first.
 const settling = 10 * time.Second
 
-// tracing is how long to wait for who traces a process already: another viewer that brings the agent in is done by then.
+// tracing is how long to wait for who traces a process already: another viewer that brings the agent in is
+// done by then.
 const tracing = 2 * time.Second
 
-// Attach brings the agent into a running process and waits until it has connected; where one is there already it is connected to instead.
+// Attach brings the agent into a running process and waits until it has connected; where one is there already
+// it is connected to instead.
 func Attach(ctx context.Context, pid int, way Injector) (*Session, error) {
 	var first time.Time // that another was in the way
 	for {
@@ -419,9 +428,9 @@ func bring(ctx context.Context, pid int, way Injector) (*Session, error) {
 	return s, err
 }
 
-// await listens at a socket of a place, which the session takes over, until the agent of process pid has connected, or gone returns that
-// it will not. The listener stays for as long as the session, to tell other viewers who watches; other ranks of the same run that connect
-// to it are hung up on and keep trying.
+// await listens at a socket of a place, which the session takes over, until the agent of process pid has
+// connected, or gone returns that it will not. The listener stays for as long as the session, to tell other
+// viewers who watches; other ranks of the same run that connect to it are hung up on and keep trying.
 func await(ctx context.Context, pid int, at place, name string, begin, gone func() error) (*Session, error) {
 	l, err := at.listen(name)
 	if err != nil {

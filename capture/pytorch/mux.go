@@ -15,9 +15,9 @@ import (
 	"github.com/gmemtop/gmemtop/capture"
 )
 
-// Of several processes that connect (the ranks of torchrun, a launcher that imports torch itself) one is shown: the first that steps an
-// optimizer, of two that have not stepped the one of lower rank. The others keep their connections; Launch.Each may give them sinks of
-// their own.
+// Of several processes that connect (the ranks of torchrun, a launcher that imports torch itself) one is
+// shown: the first that steps an optimizer, of two that have not stepped the one of lower rank. The others
+// keep their connections; Launch.Each may give them sinks of their own.
 
 // mux brings what several processes and the output send into one sink.
 type mux struct {
@@ -108,7 +108,8 @@ func (m *mux) tail(ctx context.Context) {
 	}
 }
 
-// keepRoom sees to it that the command can go on printing, all that it has printed being read. What that takes is said.
+// keepRoom sees to it that the command can go on printing, all that it has printed being read. What that
+// takes is said.
 func (m *mux) keepRoom(read int64) {
 	gaveUp, err := m.job.room.hold(read)
 	text := ""
@@ -152,7 +153,8 @@ func (p *process) elect(stepping bool) (shown, now bool) {
 	return shown, shown && was != p.session
 }
 
-// hungUp lets go of a session that has ended without a last word, so that its process is shown again when it comes back.
+// hungUp lets go of a session that has ended without a last word, so that its process is shown again when it
+// comes back.
 func (j *Job) hungUp(s *Session) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -210,13 +212,14 @@ func (p *process) Lose(n string, k int64, d string) {
 	p.to(false, func(s capture.Sink) { s.Lose(n, k, d) })
 }
 
-// EndOfOne is a sink of a job that wants to know how the process that is shown ended, beside the end of the job itself.
+// EndOfOne is a sink of a job that wants to know how the process that is shown ended, beside the end of the
+// job itself.
 type EndOfOne interface {
 	Ended(capture.Target, capture.End)
 }
 
-// End keeps the last word of the process that is shown: the job's own end comes when the command has ended. The word of one that trained is not replaced by
-// that of a launcher, which only says that its child failed.
+// End keeps the last word of the process that is shown: the job's own end comes when the command has ended.
+// The word of one that trained is not replaced by that of a launcher, which only says that its child failed.
 func (p *process) End(e capture.End) {
 	shown, _ := p.elect(false)
 	j := p.mux.job

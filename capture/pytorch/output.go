@@ -6,13 +6,16 @@ import (
 	"syscall"
 )
 
-// What a command prints goes to a file, and a disk may fill up while it trains: its own print would fail then, which ends most programs. So some space is
-// taken behind what was printed, and where there is none left the beginning of the file, which was read along by then, is given up for it.
+// What a command prints goes to a file, and a disk may fill up while it trains: its own print would fail
+// then, which ends most programs. So some space is taken behind what was printed, and where there is none
+// left the beginning of the file, which was read along by then, is given up for it.
 
 const (
-	// outputRoom is how many bytes of the disk are taken behind what was printed, at least half of them at any time while somebody reads along.
+	// outputRoom is how many bytes of the disk are taken behind what was printed, at least half of them at
+	// any time while somebody reads along.
 	outputRoom = 256 << 10
-	// outputKept is how much of the file's end stays where the rest is given up, and outputPiece by how much more that is each time.
+	// outputKept is how much of the file's end stays where the rest is given up, and outputPiece by how much
+	// more that is each time.
 	outputKept, outputPiece = 64 << 10, 32 << 10
 	// aBlock is as little as file systems give.
 	aBlock = 4 << 10
@@ -25,8 +28,9 @@ type room struct {
 	given int64 // bytes at its beginning that were given up
 }
 
-// hold sees to it that there is space behind the file's first size bytes, all of which were read. It reports whether more of the beginning was given up for
-// that. The error wraps ENOSPC where there is no space even so; file systems that take none beforehand are left to themselves.
+// hold sees to it that there is space behind the file's first size bytes, all of which were read. It reports
+// whether more of the beginning was given up for that. The error wraps ENOSPC where there is no space even
+// so; file systems that take none beforehand are left to themselves.
 func (r *room) hold(size int64) (gaveUp bool, err error) {
 	if r.until-size > outputRoom/2 {
 		return false, nil

@@ -32,7 +32,8 @@ func smallDisk(t *testing.T, bytes int) (dir string) {
 	return dir
 }
 
-// TestACommandGoesOnPrintingWhereTheDiskIsFull has it print twice as much as the disk holds, a line of a hundred bytes at a time.
+// TestACommandGoesOnPrintingWhereTheDiskIsFull has it print twice as much as the disk holds, a line of a
+// hundred bytes at a time.
 func TestACommandGoesOnPrintingWhereTheDiskIsFull(t *testing.T) {
 	const size, lines = 400 << 10, 8000
 	dir := smallDisk(t, size)

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// TestNoTwoPartsOfTheAgentDefineOneName: they are one file, in which a name that two of them define is the later one's in both.
+// TestNoTwoPartsOfTheAgentDefineOneName: they are one file, in which a name that two of them define is the
+// later one's in both.
 func TestNoTwoPartsOfTheAgentDefineOneName(t *testing.T) {
 	defines := regexp.MustCompile(`(?m)^(?:(?:class|def) (\w+)|(\w+(?:, \w+)*) = )`)
 	owner := map[string]int{}
@@ -30,7 +31,8 @@ func TestNoTwoPartsOfTheAgentDefineOneName(t *testing.T) {
 	}
 }
 
-// TestAPlansFirstThreeStepsAndOneOfFiftyAreCompared: in the agent as a whole, and needs a Python and no torch.
+// TestAPlansFirstThreeStepsAndOneOfFiftyAreCompared: in the agent as a whole, and needs a Python and no
+// torch.
 func TestAPlansFirstThreeStepsAndOneOfFiftyAreCompared(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {

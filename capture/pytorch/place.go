@@ -11,19 +11,22 @@ import (
 
 // Where a viewer and an agent meet
 //
-// The agent connects to a socket in a folder that both can reach and that is closed to everybody else. As a rule that is the viewer's own, see Folder. A process of
-// another user cannot enter it, which is whom `sudo gmemtop attach` is for, and one in a container does not see it. There the folder is made in the process's own
-// root directory, which the kernel shows as /proc/PID/root, and belongs to the process's user.
+// The agent connects to a socket in a folder that both can reach and that is closed to everybody else. As a
+// rule that is the viewer's own, see Folder. A process of another user cannot enter it, which is whom `sudo
+// gmemtop attach` is for, and one in a container does not see it. There the folder is made in the process's
+// own root directory, which the kernel shows as /proc/PID/root, and belongs to the process's user.
 //
-// Such a folder is the other user's to change at any time. So everything in it is done with that user's rights, and by way of os.Root: a link that leads
-// elsewhere gets nobody anything that was not that user's before.
+// Such a folder is the other user's to change at any time. So everything in it is done with that user's
+// rights, and by way of os.Root: a link that leads elsewhere gets nobody anything that was not that user's
+// before.
 
 // place is a folder in which a viewer and the agent of one process meet.
 type place struct {
 	here     string // the folder, as this process reaches it
 	there    string // and as the other does
 	uid, gid int    // whose it is
-	// Where both are not one: the process's root directory, the folder in it, and the open file by which here stays valid.
+	// Where both are not one: the process's root directory, the folder in it, and the open file by which here
+	// stays valid.
 	root, dir *os.Root
 	held      *os.File
 }
@@ -49,7 +52,8 @@ func placeFor(pid int) (place, error) {
 	return place{}, fmt.Errorf("there is no folder to meet the agent of process %d in, which is user %d's: %w; run gmemtop with sudo, or as that user where it runs", pid, uid, errors.Join(failed...))
 }
 
-// folders are where a user's folder may be for process pid, by this process's environment, by its own, and by custom.
+// folders are where a user's folder may be for process pid, by this process's environment, by its own, and by
+// custom.
 func folders(pid, uid int) []string {
 	env, _ := environOf(pid)
 	theirs := ""
@@ -128,7 +132,8 @@ func (p place) name() string {
 	return strings.TrimPrefix(p.there, "/")
 }
 
-// listen waits for agents at a socket of the place. The place ends with the listener, and is the caller's to close where there is none.
+// listen waits for agents at a socket of the place. The place ends with the listener, and is the caller's to
+// close where there is none.
 func (p place) listen(name string) (*Listener, error) {
 	var l *Listener
 	err := asUser(p.uid, p.gid, func() (err error) {
@@ -154,7 +159,8 @@ func (p place) close() {
 	}
 }
 
-// leave closes the place. A folder of another user or in another root directory goes, unless there is something in it.
+// leave closes the place. A folder of another user or in another root directory goes, unless there is
+// something in it.
 func (p place) leave() {
 	if p.root != nil {
 		_ = asUser(p.uid, p.gid, func() error { return p.root.Remove(p.name()) })

@@ -21,8 +21,8 @@ import (
 
 const nobody = 65534
 
-// stranger is a process of another user, in a mount namespace of its own, with a /tmp that only it sees if that is asked for. It connects to the socket that it is
-// told, says hello, and prints what it is answered.
+// stranger is a process of another user, in a mount namespace of its own, with a /tmp that only it sees if
+// that is asked for. It connects to the socket that it is told, says hello, and prints what it is answered.
 type stranger struct {
 	pid   int
 	in    io.WriteCloser
@@ -151,7 +151,8 @@ func TestTheWordOfAnotherUsersAgentGetsThatUserNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Where the socket is said to be there is a file of ours, in a folder that is ours or in theirs by way of a link.
+	// Where the socket is said to be there is a file of ours, in a folder that is ours or in theirs by way of
+	// a link.
 	if err := os.Symlink(ours, filepath.Join(at.here, "link.sock")); err != nil {
 		t.Fatal(err)
 	}

@@ -1,24 +1,26 @@
-// Package pytorch watches a PyTorch program from the inside: an agent in Python lives in the training process, tells this one of every step
-// over a Unix socket, and describes steps op by op when asked.
+// Package pytorch watches a PyTorch program from the inside: an agent in Python lives in the training
+// process, tells this one of every step over a Unix socket, and describes steps op by op when asked.
 //
 // # How the agent gets in
 //
-// [Start] starts a command with a folder of ours first on PYTHONPATH. The sitecustomize there runs the one that would have run, and wakes
-// the agent once torch has been imported, in the command and in every Python that it starts in turn: the ranks of torchrun, spawned
-// workers. [Attach] has its source run in a process that trains already (package inject knows how). [Connect] finds an agent whose viewer
-// has gone. In every case the agent connects to a socket on which this process listens, and tries again each second: so that many ranks
-// reach one viewer, and a viewer that died can come back.
+// [Start] starts a command with a folder of ours first on PYTHONPATH. The sitecustomize there runs the one
+// that would have run, and wakes the agent once torch has been imported, in the command and in every Python
+// that it starts in turn: the ranks of torchrun, spawned workers. [Attach] has its source run in a process
+// that trains already (package inject knows how). [Connect] finds an agent whose viewer has gone. In every
+// case the agent connects to a socket on which this process listens, and tries again each second: so that
+// many ranks reach one viewer, and a viewer that died can come back.
 //
 // # What the agent may do
 //
-// Training is sacred: agent.py opens with the rules that keep it so, and the tests of this package train real networks with and without
-// it and compare every bit of what they learn.
+// Training is sacred: agent.py opens with the rules that keep it so, and the tests of this package train real
+// networks with and without it and compare every bit of what they learn.
 //
 // # The wire
 //
-// A frame is four bytes, little-endian, of the length of what follows, one byte of type, and a payload: JSON, but for the pieces of
-// a window, which are one zlib stream of what traces/described or traces/torchsnapshot reads. Both sides refuse frames above 64 MiB and
-// skip types that they do not know. Everything from the socket is read as if an enemy had written it.
+// A frame is four bytes, little-endian, of the length of what follows, one byte of type, and a payload: JSON,
+// but for the pieces of a window, which are one zlib stream of what traces/described or traces/torchsnapshot
+// reads. Both sides refuse frames above 64 MiB and skip types that they do not know. Everything from the
+// socket is read as if an enemy had written it.
 package pytorch
 
 import (
@@ -88,10 +90,12 @@ func parts() []string {
 		sendSource, manageSource, agentSource}
 }
 
-// Agent returns the agent's source: one file for Python 3.8 and newer that needs torch 2.2 or newer and nothing else.
+// Agent returns the agent's source: one file for Python 3.8 and newer that needs torch 2.2 or newer and
+// nothing else.
 func Agent() string { return strings.Join(parts(), "\n\n") }
 
-// CarrySource returns the part of the agent that carries plans out. It rests on torch alone and can be a file of its own, behind an import of torch.
+// CarrySource returns the part of the agent that carries plans out. It rests on torch alone and can be a file
+// of its own, behind an import of torch.
 func CarrySource() string {
 	var code []string
 	for _, source := range []string{patchSource, drawsSource, rerunSource, carrySource} {
@@ -101,7 +105,8 @@ func CarrySource() string {
 	return strings.Join(code, "\n\n")
 }
 
-// Bootstrap returns the source that brings the agent into a running process and has it connect to the socket at path.
+// Bootstrap returns the source that brings the agent into a running process and has it connect to the socket
+// at path.
 func Bootstrap(path string) string {
 	quoted, _ := json.Marshal(path) // a JSON string of a path is a Python string
 	return Agent() + "\n\nattach(" + string(quoted) + ")\n"

@@ -14,32 +14,38 @@ import (
 	"github.com/gmemtop/gmemtop/capture/procs"
 )
 
-// The environment does not reach every program that a command starts: python -I and -E do not look at it, -S does not load the sitecustomize in it,
-// env -i and wrappers that build an environment of their own drop it. Such a program is attached to as soon as it has torch, as if somebody had
-// typed its number.
+// The environment does not reach every program that a command starts: python -I and -E do not look at it, -S
+// does not load the sitecustomize in it, env -i and wrappers that build an environment of their own drop it.
+// Such a program is attached to as soon as it has torch, as if somebody had typed its number.
 //
-// Once a second, and only until an agent has connected from anywhere in the job, the command's processes (family) are looked at, from outside. One that
-// has had torch's library mapped for a second and holds no agent is attached to, unless it would be silent if the environment had reached it: a
-// launcher, a data loader's worker, a compiler's (what Agent.launch holds back from). One whose environment is as we made it gets half a minute, since
-// its own agent may just be slow. These rules are a matter of manners, since attaching stops a process for a millisecond; what decides is
-// reachSource, which asks inside: is torch imported by now, is this a worker or a launcher, is an agent here. Where it does nothing it is tried
-// again, each time after twice as long.
+// Once a second, and only until an agent has connected from anywhere in the job, the command's processes
+// (family) are looked at, from outside. One that has had torch's library mapped for a second and holds no
+// agent is attached to, unless it would be silent if the environment had reached it: a launcher, a data
+// loader's worker, a compiler's (what Agent.launch holds back from). One whose environment is as we made it
+// gets half a minute, since its own agent may just be slow. These rules are a matter of manners, since
+// attaching stops a process for a millisecond; what decides is reachSource, which asks inside: is torch
+// imported by now, is this a worker or a launcher, is an agent here. Where it does nothing it is tried again,
+// each time after twice as long.
 //
-// What is not covered: a program that nothing shows to be the command's any more (family says which); and a command that is killed within the millisecond
-// in which it is attached to, whose exit code goes to who traces it and is lost.
+// What is not covered: a program that nothing shows to be the command's any more (family says which); and a
+// command that is killed within the millisecond in which it is attached to, whose exit code goes to who
+// traces it and is lost.
 //
-// Rejected: watching for exec and mmap with the kernel's help (ptrace from the start, fanotify, eBPF), which needs rights that a started command
-// does not need otherwise, and slows what is started; wrapping the interpreter, which changes what sys.executable says.
+// Rejected: watching for exec and mmap with the kernel's help (ptrace from the start, fanotify, eBPF), which
+// needs rights that a started command does not need otherwise, and slows what is started; wrapping the
+// interpreter, which changes what sys.executable says.
 
 const (
 	reachEvery = time.Second
-	// reachOwn is how long a program that our environment has reached may take: importing torch from a slow disk is slow.
+	// reachOwn is how long a program that our environment has reached may take: importing torch from a slow
+	// disk is slow.
 	reachOwn = 30 * time.Second
 	// reachTries is how often one process is attached to: the last time after some minutes.
 	reachTries = 8
 )
 
-// reachSource goes behind the agent's own source: begin, unless the agent would be silent in this process, or is here already.
+// reachSource goes behind the agent's own source: begin, unless the agent would be silent in this process, or
+// is here already.
 const reachSource = `
 
 def _reach(path):
@@ -172,8 +178,8 @@ func (r *reacher) apart(p *procs.Process) bool {
 		})
 }
 
-// isolated reports whether a command line tells Python not to look at the environment, or not to load what is found there: -E, -I and -S, alone
-// or among others.
+// isolated reports whether a command line tells Python not to look at the environment, or not to load what is
+// found there: -E, -I and -S, alone or among others.
 func isolated(argv []string) bool {
 	for i := 1; i < len(argv); i++ {
 		a := argv[i]
@@ -199,8 +205,9 @@ func isolated(argv []string) bool {
 	return false
 }
 
-// silent reports whether a command line is that of a process in which the agent would say nothing: a child of multiprocessing, a launcher or
-// a helper of torch's own. A fork that went on with its parent's command line is a worker as well.
+// silent reports whether a command line is that of a process in which the agent would say nothing: a child of
+// multiprocessing, a launcher or a helper of torch's own. A fork that went on with its parent's command line
+// is a worker as well.
 func silent(argv, parent []string) bool {
 	if slices.Equal(argv, parent) {
 		return true

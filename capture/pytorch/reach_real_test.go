@@ -48,8 +48,9 @@ func traceable(t *testing.T) {
 	}
 }
 
-// TestProgramsThatTheEnvironmentDoesNotReachAreAttachedTo has Python that looks at no environment, is given another, or runs below a wrapper that
-// does either, or whose parent has ended while the command waits. The command itself is a child of this process, which is also who traces it.
+// TestProgramsThatTheEnvironmentDoesNotReachAreAttachedTo has Python that looks at no environment, is given
+// another, or runs below a wrapper that does either, or whose parent has ended while the command waits. The
+// command itself is a child of this process, which is also who traces it.
 func TestProgramsThatTheEnvironmentDoesNotReachAreAttachedTo(t *testing.T) {
 	t.Parallel()
 	p := python(t)
@@ -125,7 +126,8 @@ func TestProgramsThatTheEnvironmentDoesNotReachAreAttachedTo(t *testing.T) {
 	}
 }
 
-// TestWhoIsReachedIsLeftAlone has a training that the environment reaches, with workers of both kinds: nothing is attached to.
+// TestWhoIsReachedIsLeftAlone has a training that the environment reaches, with workers of both kinds:
+// nothing is attached to.
 func TestWhoIsReachedIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	r := &reaching{t: t}
@@ -177,7 +179,8 @@ func TestWhyAProgramIsNotReachedIsSaid(t *testing.T) {
 	}
 }
 
-// TestATrainingWithoutAnOptimizerOfTorchsIsToldWhyThereAreNoRows steps its parameters by hand; one that goes over to torch's optimizer at last is told nothing.
+// TestATrainingWithoutAnOptimizerOfTorchsIsToldWhyThereAreNoRows steps its parameters by hand; one that goes
+// over to torch's optimizer at last is told nothing.
 func TestATrainingWithoutAnOptimizerOfTorchsIsToldWhyThereAreNoRows(t *testing.T) {
 	t.Parallel()
 	const script = `
@@ -218,7 +221,8 @@ for i in range(230):
 	}
 }
 
-// TestAWorkerIsLeftAloneFromInsideAsWell has what is meant for a program injected into a worker below it, which the look from outside passes over.
+// TestAWorkerIsLeftAloneFromInsideAsWell has what is meant for a program injected into a worker below it,
+// which the look from outside passes over.
 func TestAWorkerIsLeftAloneFromInsideAsWell(t *testing.T) {
 	t.Parallel()
 	traceable(t)

@@ -42,7 +42,8 @@ type truth struct {
 	Saved          int64  `json:"saved"`
 }
 
-// learnt returns the lines that say what a training learnt, sorted, since ranks print as they come, and the truths by scenario.
+// learnt returns the lines that say what a training learnt, sorted, since ranks print as they come, and the
+// truths by scenario.
 func learnt(t *testing.T, out []byte) ([]string, map[string]truth) {
 	t.Helper()
 	var lines []string
@@ -66,8 +67,8 @@ func learnt(t *testing.T, out []byte) ([]string, map[string]truth) {
 // described are the scenarios of which steps are described one after the other.
 var described = []string{"mlp", "convnet", "gpt", "checkpoint", "amp", "scaled", "accumulate", "sparse", "functional", "loader", "gan", "arrays"}
 
-// controls are all scenarios trained without capture, in one process, since nothing takes as long as to import torch; the one that ends by an exception
-// comes last.
+// controls are all scenarios trained without capture, in one process, since nothing takes as long as to
+// import torch; the one that ends by an exception comes last.
 var controls struct {
 	sync.Once
 	sections map[string]string
@@ -110,7 +111,8 @@ const (
 	compiledSteps = 206 // tried with 2.2, which does not, and 2.6, which does
 )
 
-// version returns the version of torch that the interpreter has; needs skips a test that an older one cannot run.
+// version returns the version of torch that the interpreter has; needs skips a test that an older one cannot
+// run.
 var version, needs = torchtest.Version, torchtest.Needs
 
 // possible returns the scenarios that the torch at hand can train.
@@ -243,8 +245,8 @@ func (w *watching) end() capture.View {
 	return w.Snapshot()
 }
 
-// held returns the bytes that are alive at a described window's end by category, and the bytes of activations of its last step that a
-// backward op reads.
+// held returns the bytes that are alive at a described window's end by category, and the bytes of activations
+// of its last step that a backward op reads.
 func held(tr *traces.Trace) (alive map[string]int64, saved int64) {
 	alive = map[string]int64{}
 	type block struct {
@@ -361,8 +363,9 @@ func TestTrainingLearnsTheSameToTheLastBitWhileItIsDescribed(t *testing.T) {
 	t.Run("data comes in its own step", func(t *testing.T) { checkData(t, v.Windows[slices.Index(scenarios, "arrays")].Trace) })
 }
 
-// checkPlaces has a window of the scenario mlp, a chain of five modules: each has ops in forward and in backward, of some length and within a step, a layer of weights
-// reads them in forward, and the optimizer changes every parameter in place.
+// checkPlaces has a window of the scenario mlp, a chain of five modules: each has ops in forward and in
+// backward, of some length and within a step, a layer of weights reads them in forward, and the optimizer
+// changes every parameter in place.
 func checkPlaces(t *testing.T, tr *traces.Trace) {
 	t.Helper()
 	categories, parameters := map[uint64]string{}, 0
@@ -417,8 +420,9 @@ func checkPlaces(t *testing.T, tr *traces.Trace) {
 	}
 }
 
-// checkData has a window of the scenario arrays: arrays of numpy and lists become tensors without an op that a dispatch mode sees, which is no reason to
-// say that they were there before; and a criterion is called with what the network made, which is no input.
+// checkData has a window of the scenario arrays: arrays of numpy and lists become tensors without an op that
+// a dispatch mode sees, which is no reason to say that they were there before; and a criterion is called with
+// what the network made, which is no input.
 func checkData(t *testing.T, tr *traces.Trace) {
 	t.Helper()
 	const array, list, table, logits = 8 * 40 * 4, 8 * 8, 13 * 40 * 4, 8 * 10 * 4

@@ -24,8 +24,9 @@ var rounds = flag.Int("rounds", 12, "how often viewers come and go")
 // roundTime is how long a round may take: longer is a hang.
 const roundTime = time.Minute
 
-// TestViewersComeAndGo attaches to one training again and again: one viewer after the other, two at one instant, a second one beside the
-// first, one that is killed and one that comes behind it. Each round ends with a detach; the training learns the same, and nothing is left.
+// TestViewersComeAndGo attaches to one training again and again: one viewer after the other, two at one
+// instant, a second one beside the first, one that is killed and one that comes behind it. Each round ends
+// with a detach; the training learns the same, and nothing is left.
 func TestViewersComeAndGo(t *testing.T) {
 	private(t)
 	h := torchtest.NewHost(t)

@@ -15,19 +15,22 @@ import (
 	"github.com/gmemtop/gmemtop/traces/gmt"
 )
 
-// An agent speaks to one viewer. Who records a job for days has to be that one, and the person who wants to see how it goes comes and goes
-// beside it: over a connection that drops, from a second terminal, several at once. So the viewer that has the agent serves the others.
+// An agent speaks to one viewer. Who records a job for days has to be that one, and the person who wants to
+// see how it goes comes and goes beside it: over a connection that drops, from a second terminal, several at
+// once. So the viewer that has the agent serves the others.
 //
-// The way chosen: a guest connects to the very socket at which the agent's viewer listens, says which process it wants to see, and is spoken to
-// as an agent speaks, so that the same code reads both. Nothing is queued for a guest. The viewer keeps steps, windows and notices anyway, under
-// limits; a guest has a goroutine that knows how far it was told, looks ten times a second at what there is by now, and writes the next frame.
-// Whoever does not read blocks his own goroutine, which then holds one frame and at most one window; when he reads again he is told what is still
-// kept, and the count of what is not. The goroutine that the job's data come in on does nothing for guests but add one to a number: it cannot be
-// slowed by them.
+// The way chosen: a guest connects to the very socket at which the agent's viewer listens, says which process
+// it wants to see, and is spoken to as an agent speaks, so that the same code reads both. Nothing is queued
+// for a guest. The viewer keeps steps, windows and notices anyway, under limits; a guest has a goroutine that
+// knows how far it was told, looks ten times a second at what there is by now, and writes the next frame.
+// Whoever does not read blocks his own goroutine, which then holds one frame and at most one window; when he
+// reads again he is told what is still kept, and the count of what is not. The goroutine that the job's data
+// come in on does nothing for guests but add one to a number: it cannot be slowed by them.
 //
-// Rejected: a queue for each guest, since it is either too short for a pause or holds windows that nobody else needs any more; passing the
-// agent's own bytes on, since a guest that comes later needs what was said before and the bytes are thrown away once they are read; a socket of
-// the relay's own, since it would have to be found, checked and cleaned away where the agent's is already.
+// Rejected: a queue for each guest, since it is either too short for a pause or holds windows that nobody
+// else needs any more; passing the agent's own bytes on, since a guest that comes later needs what was said
+// before and the bytes are thrown away once they are read; a socket of the relay's own, since it would have
+// to be found, checked and cleaned away where the agent's is already.
 
 // Limits of what a guest is given.
 const (
@@ -36,15 +39,16 @@ const (
 	guestEvery = 100 * time.Millisecond
 	// guestRows is the number of steps in a frame.
 	guestRows = 1000
-	// guestFirst is how much of the windows, in bytes of memory, one who comes is given of those that were captured before.
+	// guestFirst is how much of the windows, in bytes of memory, one who comes is given of those that were
+	// captured before.
 	guestFirst = 64 << 20
 	// guestGrace is how long guests may take to read the last word.
 	guestGrace = 2 * time.Second
 	guestPiece = 1 << 20
 )
 
-// Relay is a capture.Sink that passes everything on to a capture.Session and serves what that keeps to further viewers. Give it to
-// Session.Share or Job.Share. Its methods are safe for concurrent use.
+// Relay is a capture.Sink that passes everything on to a capture.Session and serves what that keeps to
+// further viewers. Give it to Session.Share or Job.Share. Its methods are safe for concurrent use.
 type Relay struct {
 	session *capture.Session
 	control capture.Controller
@@ -63,7 +67,8 @@ var _ capture.Sink = (*Relay)(nil)
 // told counts what was handed over, whether it is kept still or not.
 type told struct{ steps, windows, answers int64 }
 
-// NewRelay returns a Relay before an empty session, whose only source it is to be. What guests ask for is asked of control.
+// NewRelay returns a Relay before an empty session, whose only source it is to be. What guests ask for is
+// asked of control.
 func NewRelay(s *capture.Session, control capture.Controller) *Relay {
 	r := &Relay{session: s, control: control, closed: make(chan struct{})}
 	r.ctx, r.stop = context.WithCancel(context.Background())
@@ -116,7 +121,8 @@ func (r *Relay) snapshot() (capture.View, told) {
 	return r.session.Snapshot(), r.told
 }
 
-// serve takes a connection of one who wants to look along; false means that it does not, since it is closed or has too many.
+// serve takes a connection of one who wants to look along; false means that it does not, since it is closed
+// or has too many.
 func (r *Relay) serve(conn net.Conn) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -147,7 +153,8 @@ func (r *Relay) serve(conn net.Conn) bool {
 	return true
 }
 
-// Close tells guests how it ended, where it did, and hangs up on them; one that does not read is given two seconds. The session stays as it is.
+// Close tells guests how it ended, where it did, and hangs up on them; one that does not read is given two
+// seconds. The session stays as it is.
 func (r *Relay) Close() {
 	r.mu.Lock()
 	select {
@@ -169,7 +176,8 @@ func (s *Session) Share(r *Relay) {
 	}
 }
 
-// Share has other viewers that ask for a process of this job served from r, except for those that ShareProcess gave one of their own.
+// Share has other viewers that ask for a process of this job served from r, except for those that
+// ShareProcess gave one of their own.
 func (j *Job) Share(r *Relay) { j.listener.share(0, r) }
 
 // ShareProcess has other viewers that ask for process pid served from r.
@@ -213,7 +221,8 @@ func (g *guest) speak(ctx context.Context) {
 	}
 }
 
-// turn sends the next thing that there is to say, and reports whether there was one. The view that it is taken from is not held meanwhile.
+// turn sends the next thing that there is to say, and reports whether there was one. The view that it is
+// taken from is not held meanwhile.
 func (g *guest) turn(ctx context.Context) (bool, error) {
 	closing := false
 	select {
@@ -368,8 +377,8 @@ func (g *guest) steps(v capture.View, all told) ([]byte, error) {
 	return out, nil
 }
 
-// answers returns frames of the answers to all viewers' orders since, nil where there are none. An order is given and answered on one
-// connection, so that answers from before the guest came are of no use to it.
+// answers returns frames of the answers to all viewers' orders since, nil where there are none. An order is
+// given and answered on one connection, so that answers from before the guest came are of no use to it.
 func (g *guest) answers(v capture.View, all told) (out []byte, err error) {
 	n := min(all.answers-g.told.answers, int64(len(v.Answers)))
 	g.told.answers = all.answers
@@ -410,7 +419,8 @@ func (g *guest) printed(v capture.View) []byte {
 	return plainFrame(frameOutput, p)
 }
 
-// sendWindow sends a window as a native stream. One that cannot be sent is a loss; the error is that of a connection that ended.
+// sendWindow sends a window as a native stream. One that cannot be sent is a loss; the error is that of a
+// connection that ended.
 func (g *guest) sendWindow(ctx context.Context, w *capture.Window) error {
 	head, err := frame(frameWindow, windowHead{First: w.First, Last: w.Last, How: w.How, Partial: w.Partial, Orders: w.Orders, Encoding: encodingGMT})
 	if err != nil {

@@ -8,8 +8,9 @@ import (
 	"github.com/gmemtop/gmemtop/capture"
 )
 
-// lookAlong asks the viewer that listens at path to be shown process pid. The error wraps ErrWatched where that one shows nothing, and ErrVersion
-// where the two do not understand each other; any other means that nobody answered.
+// lookAlong asks the viewer that listens at path to be shown process pid. The error wraps ErrWatched where
+// that one shows nothing, and ErrVersion where the two do not understand each other; any other means that
+// nobody answered.
 func lookAlong(pid int, path string) (*Session, error) {
 	conn, err := net.DialTimeout("unix", path, time.Second)
 	if err != nil {
@@ -70,7 +71,8 @@ func lookOver(conn net.Conn, pid int) (*Session, error) {
 	return s, nil
 }
 
-// Host returns the process of the viewer with which this session looks along, 0 where it has the agent to itself.
+// Host returns the process of the viewer with which this session looks along, 0 where it has the agent to
+// itself.
 func (s *Session) Host() int { return s.host }
 
 // lookingAlong says that somebody else has the agent.

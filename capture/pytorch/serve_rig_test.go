@@ -16,7 +16,8 @@ import (
 	"github.com/gmemtop/gmemtop/capture"
 )
 
-// fakeAgent speaks as agent.py does, from this very process, whose marker it leaves. Nothing of Python is needed.
+// fakeAgent speaks as agent.py does, from this very process, whose marker it leaves. Nothing of Python is
+// needed.
 type fakeAgent struct {
 	net.Conn
 	t     testing.TB

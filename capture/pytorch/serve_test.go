@@ -143,7 +143,8 @@ func lookAt(t *testing.T, path string, version int) net.Conn {
 	return conn
 }
 
-// TestAGuestWhoDoesNotReadMissesStepsAndSlowsNobody fills the guest's socket and goes on for many times of what the host keeps.
+// TestAGuestWhoDoesNotReadMissesStepsAndSlowsNobody fills the guest's socket and goes on for many times of
+// what the host keeps.
 func TestAGuestWhoDoesNotReadMissesStepsAndSlowsNobody(t *testing.T) {
 	const kept, all = 4000, 60001
 	a, host := hosted(t, capture.Limits{Steps: kept, WindowBytes: 1})
@@ -192,7 +193,8 @@ func TestAViewerOfAnotherVersionIsToldSo(t *testing.T) {
 	}
 }
 
-// TestAViewerWhoShowsNothingIsNamed has those who listen be of another version, show nothing, or speak no language of ours.
+// TestAViewerWhoShowsNothingIsNamed has those who listen be of another version, show nothing, or speak no
+// language of ours.
 func TestAViewerWhoShowsNothingIsNamed(t *testing.T) {
 	for _, c := range []struct {
 		name, answer string
@@ -229,7 +231,8 @@ func TestAViewerWhoShowsNothingIsNamed(t *testing.T) {
 	}
 }
 
-// TestWhoWatchedIsKilled kills the viewer that has the agent: the guest says so, and the next one has the agent to himself.
+// TestWhoWatchedIsKilled kills the viewer that has the agent: the guest says so, and the next one has the
+// agent to himself.
 func TestWhoWatchedIsKilled(t *testing.T) {
 	const asHost, in = "TEST_HOST_OF", "TEST_HOST_IN"
 	if pid, _ := strconv.Atoi(os.Getenv(asHost)); pid != 0 { // the process that is killed

@@ -14,7 +14,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Session is one connected agent, or the way to one through another viewer. It is a capture.Source, to be run once, and a capture.Controller.
+// Session is one connected agent, or the way to one through another viewer. It is a capture.Source, to be run
+// once, and a capture.Controller.
 type Session struct {
 	conn   net.Conn
 	host   int        // the viewer that passes on what the agent says, 0 where this is the agent's own connection
@@ -77,7 +78,8 @@ func otherVersion(pid, version int) error {
 		pid, ErrVersion, version, Version)
 }
 
-// target says who connected. The kernel's word about the peer's number goes before the agent's own, which in a container is another.
+// target says who connected. The kernel's word about the peer's number goes before the agent's own, which in
+// a container is another.
 func target(conn net.Conn, h hello) capture.Target {
 	pid := h.PID
 	if seen := peer(conn); seen > 0 {
@@ -112,7 +114,8 @@ func (s *Session) Target() capture.Target {
 	return s.target
 }
 
-// Run implements capture.Source. When ctx is done the agent is left in its place and waits for the next viewer; Detach takes it away.
+// Run implements capture.Source. When ctx is done the agent is left in its place and waits for the next
+// viewer; Detach takes it away.
 func (s *Session) Run(ctx context.Context, sink capture.Sink) error {
 	defer close(s.ended)
 	defer s.Close()
@@ -228,7 +231,8 @@ func (s *Session) take(ctx context.Context, sink capture.Sink, k kind, payload [
 	return nil
 }
 
-// keyState is the key of the notice of what a source waits for, KeyAlong that of the one with whom a viewer looks along, or did.
+// keyState is the key of the notice of what a source waits for, KeyAlong that of the one with whom a viewer
+// looks along, or did.
 const (
 	keyState = "state"
 	KeyAlong = "along"
@@ -310,8 +314,9 @@ func (s *Session) send(k kind, v any) error {
 // Order implements capture.Controller.
 func (s *Session) Order(_ context.Context, o capture.Order) error { return s.send(frameOrder, o) }
 
-// Detach implements capture.Controller: the agent undoes what it did, at the end of the step where one is being described, and says so. Of
-// a session that looks along only that ends: the agent stays with who watches. Run must be running, since the answer comes through it.
+// Detach implements capture.Controller: the agent undoes what it did, at the end of the step where one is
+// being described, and says so. Of a session that looks along only that ends: the agent stays with who
+// watches. Run must be running, since the answer comes through it.
 func (s *Session) Detach(ctx context.Context) error {
 	if err := s.send(frameDetach, struct{}{}); err != nil {
 		return err

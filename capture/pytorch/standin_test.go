@@ -19,7 +19,8 @@ import (
 	description "github.com/gmemtop/gmemtop/traces/described"
 )
 
-// onStandin runs a script of testdata on a stand-in GPU with the agent's source, or with other sources in its place, and returns what it printed. Nothing may be left behind.
+// onStandin runs a script of testdata on a stand-in GPU with the agent's source, or with other sources in its
+// place, and returns what it printed. Nothing may be left behind.
 func onStandin(t *testing.T, m standin.Machine, script string, agents ...string) string {
 	t.Helper()
 	lib := standintest.Library(t)
@@ -40,12 +41,14 @@ func onStandin(t *testing.T, m standin.Machine, script string, agents ...string)
 	return r.Stdout
 }
 
-// TestQuickADescribedStepHoldsWhatTheAllocatorHolds: libraries' workspaces and what the step before left are in it, so that the two peaks are equal to the byte.
+// TestQuickADescribedStepHoldsWhatTheAllocatorHolds: libraries' workspaces and what the step before left are
+// in it, so that the two peaks are equal to the byte.
 func TestQuickADescribedStepHoldsWhatTheAllocatorHolds(t *testing.T) {
 	t.Log(onStandin(t, standin.Machine{}, "within.py"))
 }
 
-// TestQuickAttentionsSeedsAreNotCompared: attention that drops nothing leaves its seed and its offset unwritten, so that what is made again holds other bytes, and nothing depends on them.
+// TestQuickAttentionsSeedsAreNotCompared: attention that drops nothing leaves its seed and its offset
+// unwritten, so that what is made again holds other bytes, and nothing depends on them.
 func TestQuickAttentionsSeedsAreNotCompared(t *testing.T) {
 	out := onStandin(t, standin.Machine{Compute: true}, "unwritten.py")
 	if strings.Count(out, " runs again\n") != 3 || strings.Count(out, "\n") != 3 {
@@ -53,7 +56,8 @@ func TestQuickAttentionsSeedsAreNotCompared(t *testing.T) {
 	}
 }
 
-// TestQuickTheLastWindowOfAnOutOfMemoryArrives: a process that dies waits for the history of its failing step to be put together and read.
+// TestQuickTheLastWindowOfAnOutOfMemoryArrives: a process that dies waits for the history of its failing step
+// to be put together and read.
 func TestQuickTheLastWindowOfAnOutOfMemoryArrives(t *testing.T) {
 	t.Setenv("LASTWINDOW", "slow")
 	if out := onStandin(t, standin.Machine{}, "lastwindow.py"); out != "exit code 1, 1 requests failed, 0 steps between were not captured, OutOfMemoryError\n" {
@@ -61,7 +65,8 @@ func TestQuickTheLastWindowOfAnOutOfMemoryArrives(t *testing.T) {
 	}
 }
 
-// TestAHistoryOfEveryStepHoldsTheRequestThatFailed: in the step behind one that was captured too, and however far behind the agent is; and no history stays on that nobody takes.
+// TestAHistoryOfEveryStepHoldsTheRequestThatFailed: in the step behind one that was captured too, and however
+// far behind the agent is; and no history stays on that nobody takes.
 func TestAHistoryOfEveryStepHoldsTheRequestThatFailed(t *testing.T) {
 	for what, want := range map[string]string{
 		"every":  "exit code 1, 1 requests failed, 0 steps between were not captured, OutOfMemoryError\n",
@@ -78,7 +83,8 @@ func TestAHistoryOfEveryStepHoldsTheRequestThatFailed(t *testing.T) {
 	}
 }
 
-// TestADescriptionSaysWhatTheAllocatorGoesBy: torch's release, and the device's bytes with the share of them that the program allows itself, as a history says it.
+// TestADescriptionSaysWhatTheAllocatorGoesBy: torch's release, and the device's bytes with the share of them
+// that the program allows itself, as a history says it.
 func TestADescriptionSaysWhatTheAllocatorGoesBy(t *testing.T) {
 	t.Setenv("LASTWINDOW", "ops")
 	line, _, _ := strings.Cut(onStandin(t, standin.Machine{Memory: "4GiB"}, "lastwindow.py"), "\n")
@@ -101,8 +107,9 @@ func TestADescriptionSaysWhatTheAllocatorGoesBy(t *testing.T) {
 // orders are those in which a device may do what it was given: at once, as late as it may, and drawn.
 var orders = []string{standin.Once, standin.Late, "2", "3"}
 
-// TestPlansLearnTheSameInEveryOrder compares training under plans with training without, to the bit: swapping and dropping, with graphs that outlive their plan, graphs of
-// which a part is gone through, and modules on two streams.
+// TestPlansLearnTheSameInEveryOrder compares training under plans with training without, to the bit: swapping
+// and dropping, with graphs that outlive their plan, graphs of which a part is gone through, and modules on
+// two streams.
 func TestPlansLearnTheSameInEveryOrder(t *testing.T) {
 	for _, order := range orders {
 		t.Run(order, func(t *testing.T) {
@@ -123,7 +130,8 @@ var unordered = map[string]string{
 	"self.torch.cuda.synchronize()":                        "of the pool: waits where no stream is in use, before memory goes back to the driver",
 }
 
-// TestEachWaitBetweenStreamsIsNeeded takes each wait and each record_stream of the agent out in turn: in one of the orders something else is learnt.
+// TestEachWaitBetweenStreamsIsNeeded takes each wait and each record_stream of the agent out in turn: in one
+// of the orders something else is learnt.
 func TestEachWaitBetweenStreamsIsNeeded(t *testing.T) {
 	lines := strings.Split(pytorch.Agent(), "\n")
 	agents, names := []string{pytorch.Agent()}, []string{"all of them there"}
@@ -168,9 +176,10 @@ func TestEachWaitBetweenStreamsIsNeeded(t *testing.T) {
 	}
 }
 
-// TestAttachingToAGPULeavesNothing has gmemtop attach to a training on a GPU that does its work at once, and on one that does it as late as it may, and detach again. The training
-// itself compares what is left in it, device memory and pinned memory as well, with what there was before; and losses, parameters, gradients and optimizer state, to the
-// bit, with the same steps alone.
+// TestAttachingToAGPULeavesNothing has gmemtop attach to a training on a GPU that does its work at once, and
+// on one that does it as late as it may, and detach again. The training itself compares what is left in it,
+// device memory and pinned memory as well, with what there was before; and losses, parameters, gradients and
+// optimizer state, to the bit, with the same steps alone.
 func TestAttachingToAGPULeavesNothing(t *testing.T) {
 	standintest.Computing(t)
 	lib := standintest.Library(t)
@@ -190,7 +199,8 @@ func TestAttachingToAGPULeavesNothing(t *testing.T) {
 	}
 }
 
-// TestAPlanEndsWhereACUDAGraphIsCaptured captures a forward pass, an optimizer's step and a whole step under a plan: the plan ends, and what is learnt is the same to the bit.
+// TestAPlanEndsWhereACUDAGraphIsCaptured captures a forward pass, an optimizer's step and a whole step under
+// a plan: the plan ends, and what is learnt is the same to the bit.
 func TestAPlanEndsWhereACUDAGraphIsCaptured(t *testing.T) {
 	standintest.Computing(t)
 	const why = ": the same: the program captures a CUDA graph, in which what a plan does would stay for good\n"

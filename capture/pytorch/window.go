@@ -52,8 +52,8 @@ func (a *assembly) finish(ctx context.Context, tail windowTail) (capture.Window,
 	return w, fmt.Errorf("%w: a window encoded as %.20q", ErrProtocol, a.head.Encoding)
 }
 
-// ofRelay decodes a window that another viewer has read already: what was to be said about it is in its trace, and what is damaged on the way
-// is counted there by gmt.Read.
+// ofRelay decodes a window that another viewer has read already: what was to be said about it is in its
+// trace, and what is damaged on the way is counted there by gmt.Read.
 func (a *assembly) ofRelay(ctx context.Context, w capture.Window) (capture.Window, error) {
 	tr, err := gmt.Read(ctx, &a.packed, nil)
 	if tr == nil {
@@ -129,7 +129,8 @@ func nameDevices(tr *traces.Trace, devices []traces.Device) {
 	}
 }
 
-// numberSteps names the steps of a description, which counts its own, as the job counts them. The trace is not shared yet.
+// numberSteps names the steps of a description, which counts its own, as the job counts them. The trace is
+// not shared yet.
 func numberSteps(tr *traces.Trace, first int64) {
 	for i := range tr.Marks {
 		if tr.Marks[i].Kind == traces.MarkIteration {
@@ -140,7 +141,8 @@ func numberSteps(tr *traces.Trace, first int64) {
 	}
 }
 
-// markSteps gives what torch recorded itself, which knows no steps, the bounds that the agent saw. The trace is not shared yet.
+// markSteps gives what torch recorded itself, which knows no steps, the bounds that the agent saw. The trace
+// is not shared yet.
 func markSteps(tr *traces.Trace, head windowHead) {
 	for i, s := range head.Steps {
 		tr.Strings = append(tr.Strings, "step "+strconv.FormatInt(head.First+int64(i), 10))

@@ -19,9 +19,10 @@ import (
 	"sync"
 )
 
-// Building. The sources are in the program. They are compiled one by one, in parallel, and each object is kept in the user's cache
-// under a hash of its source, the headers that it includes and the flags, so that one changed file costs one compilation. The library is kept under
-// a hash of its objects and of PyTorch's libraries that need it (their sizes and times, since hashing a gigabyte takes seconds).
+// Building. The sources are in the program. They are compiled one by one, in parallel, and each object is
+// kept in the user's cache under a hash of its source, the headers that it includes and the flags, so that
+// one changed file costs one compilation. The library is kept under a hash of its objects and of PyTorch's
+// libraries that need it (their sizes and times, since hashing a gigabyte takes seconds).
 
 //go:embed src all:compute
 var sources embed.FS
@@ -52,9 +53,9 @@ func (l *Library) Path() string { return filepath.Join(l.dir, "libstandin.so") }
 // Dir returns the folder in which the library is also found as libcuda.so.1 and libnvidia-ml.so.1.
 func (l *Library) Dir() string { return l.dir }
 
-// Build compiles the stand-in for the PyTorch that an interpreter has, or for none where python is "": then it has the driver, the
-// runtime and NVML, and no stubs of what else PyTorch's libraries name. The result is kept in the user's cache folder. The error
-// wraps ErrNoCompiler or ErrNoCUDATorch, or is the compiler's.
+// Build compiles the stand-in for the PyTorch that an interpreter has, or for none where python is "": then
+// it has the driver, the runtime and NVML, and no stubs of what else PyTorch's libraries name. The result is
+// kept in the user's cache folder. The error wraps ErrNoCompiler or ErrNoCUDATorch, or is the compiler's.
 func Build(ctx context.Context, python string) (*Library, error) {
 	cxx, err := exec.LookPath("g++")
 	if err != nil {
@@ -234,7 +235,8 @@ func (b *builder) link(objects []string, objectDir string) (*Library, error) {
 	if err := l.unpackPython(b.cache); err != nil {
 		return nil, fmt.Errorf("unpack the stand-in GPU's Python side: %w", err)
 	}
-	// The names under which programs open NVIDIA's libraries by themselves. What PyTorch's libraries are linked with is preloaded.
+	// The names under which programs open NVIDIA's libraries by themselves. What PyTorch's libraries are
+	// linked with is preloaded.
 	names := []string{"libcuda.so.1", "libnvidia-ml.so.1", fmt.Sprintf("libnvrtc.so.%d", b.cuda/1000)}
 	if _, err := os.Stat(filepath.Join(dir, names[len(names)-1])); err == nil {
 		return l, nil

@@ -22,8 +22,8 @@ func testdata(t *testing.T, name string) string {
 	return string(data)
 }
 
-// A small ResNet-18 takes cuDNN's path in ATen, with the workspace of the documented rule, and trains as on the CPU. The report says
-// that figures of such a program are inferred.
+// A small ResNet-18 takes cuDNN's path in ATen, with the workspace of the documented rule, and trains as on
+// the CPU. The report says that figures of such a program are inferred.
 func TestConvolutionsTakeCuDNNsPath(t *testing.T) {
 	r := standintest.TryPython(t, standin.Machine{Compute: true, Order: standin.Late}, testdata(t, "convolutions.py"))
 	r.Check(t)
@@ -63,8 +63,8 @@ torch.cuda.synchronize()
 	}
 }
 
-// Recurrent networks keep their weights in one buffer of cuDNN's layout, whose parts are the parameters, and go through forward and
-// backward. Their numbers are not computed.
+// Recurrent networks keep their weights in one buffer of cuDNN's layout, whose parts are the parameters, and
+// go through forward and backward. Their numbers are not computed.
 func TestRecurrentNetworksShareOneBuffer(t *testing.T) {
 	out := standintest.TryPython(t, standin.Machine{}, `
 import torch

@@ -13,8 +13,8 @@ import (
 	"github.com/gmemtop/gmemtop/capture/standin/standintest"
 )
 
-// law is a sentence about the stand-in, and a program that tries it. The program calls the runtime and the driver by ctypes, without
-// PyTorch; testdata/cuda.py has what such programs share.
+// law is a sentence about the stand-in, and a program that tries it. The program calls the runtime and the
+// driver by ctypes, without PyTorch; testdata/cuda.py has what such programs share.
 type law struct {
 	name    string
 	machine standin.Machine
@@ -26,7 +26,8 @@ type law struct {
 
 var everyOrder = []string{standin.Once, standin.Late, "2", "3", "4", "5", "6", "7"}
 
-// interpreter returns the Python that python3 comes down to: what stands on PATH may be a script that starts others.
+// interpreter returns the Python that python3 comes down to: what stands on PATH may be a script that starts
+// others.
 func interpreter(t *testing.T) string {
 	t.Helper()
 	path, err := python3()
@@ -214,8 +215,8 @@ assert ask("cudaEventQuery", e) == 400`, violation: "cudaEventQuery of an event 
 	})
 }
 
-// TestQuickDrawnOrders: among drawn orders of a program with a race there are right ones and wrong ones, and a seed always gives the
-// same.
+// TestQuickDrawnOrders: among drawn orders of a program with a race there are right ones and wrong ones, and
+// a seed always gives the same.
 func TestQuickDrawnOrders(t *testing.T) {
 	race := law{program: `
 a, b, d = stream(), stream(), memory(MiB)

@@ -8,13 +8,15 @@ import (
 	"strings"
 )
 
-// Orders of work that is given to streams (see Machine.Order). Any other whole number above 1 is a seed: what may run is then drawn.
+// Orders of work that is given to streams (see Machine.Order). Any other whole number above 1 is a seed: what
+// may run is then drawn.
 const (
 	Late = "late" // as late as events and synchronisation allow
 	Once = "once" // as soon as it is given
 )
 
-// Machine describes what a process on the stand-in finds. The zero value is one H100 whose work is done at once.
+// Machine describes what a process on the stand-in finds. The zero value is one H100 whose work is done at
+// once.
 type Machine struct {
 	Model   string   // a card, such as "h100", "a100", "t4"; "" for an H100
 	Devices int      // how many; 0 for one, below 0 for none
@@ -34,7 +36,8 @@ type Machine struct {
 	Granule string   // what device memory is handed out in; "" for 2 MiB, as real devices do
 	CuDNN   string   // the workspace of convolutions: "precomp", "gemm", "none" or a size (see src/cudnn.cpp); "" for precomp
 	NCCL    string   // what a communicator takes of its device; "" for nothing
-	// RefusePageable makes an asynchronous copy through the driver of host memory that is not pinned a violation.
+	// RefusePageable makes an asynchronous copy through the driver of host memory that is not pinned a
+	// violation.
 	RefusePageable bool
 }
 
@@ -96,7 +99,8 @@ func (m Machine) settings() [][2]string {
 	return all
 }
 
-// Settings returns the settings by name, such as STANDIN_MEMORY. All names are there; what the machine leaves open is "".
+// Settings returns the settings by name, such as STANDIN_MEMORY. All names are there; what the machine leaves
+// open is "".
 func (m Machine) Settings() map[string]string {
 	all := map[string]string{}
 	for _, name := range []string{"MODEL", "DEVICES", "MEMORY", "CONTEXT", "OTHERS", "ORDER", "POLLS", "CLOCK", "BOARD", "FAIL", "ECC", "COMPUTE", "REPORT", "DRIVER", "COMPUTE_MODE", "GRANULE", "CUDNN", "NCCL", "PAGEABLE"} {
@@ -108,8 +112,9 @@ func (m Machine) Settings() map[string]string {
 	return all
 }
 
-// Environ returns the variables that put a process on a machine: the environment of this process, with the library preloaded, found
-// under the names of NVIDIA's libraries, and with the machine's settings. Settings of a stand-in that this process has are left out.
+// Environ returns the variables that put a process on a machine: the environment of this process, with the
+// library preloaded, found under the names of NVIDIA's libraries, and with the machine's settings. Settings
+// of a stand-in that this process has are left out.
 func (l *Library) Environ(m Machine) []string {
 	prepend := func(list, first string) string {
 		if list == "" {

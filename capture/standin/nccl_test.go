@@ -14,7 +14,8 @@ import (
 	"github.com/gmemtop/gmemtop/capture/standin/standintest"
 )
 
-// distributed runs testdata/distributed.py on a number of ranks, by torchrun or by its own means, which cost less.
+// distributed runs testdata/distributed.py on a number of ranks, by torchrun or by its own means, which cost
+// less.
 func distributed(t *testing.T, m standin.Machine, ranks int, torchrun bool, parts ...string) standintest.Result {
 	t.Helper()
 	path, err := filepath.Abs(filepath.Join("testdata", "distributed.py"))
@@ -50,14 +51,14 @@ func digests(t *testing.T, r standintest.Result, want int) []string {
 	return all
 }
 
-// FSDP2 on two ranks gives what one process gives on the CPU (the script compares). It is the shortest test of all that NCCL takes
-// part in: two communicators' streams, gathers, scatters and their order.
+// FSDP2 on two ranks gives what one process gives on the CPU (the script compares). It is the shortest test
+// of all that NCCL takes part in: two communicators' streams, gathers, scatters and their order.
 func TestQuickTwoRanksTrainWithFSDP(t *testing.T) {
 	digests(t, distributed(t, standin.Machine{Devices: 2, Order: standin.Late, Compute: true}, 2, false, "fsdp"), 1)
 }
 
-// Collectives, DDP and FSDP2 give on two ranks what one process gives on the CPU (the script compares), and give the same to the bit
-// whether streams do their work at once, as late as they may, or in a drawn order.
+// Collectives, DDP and FSDP2 give on two ranks what one process gives on the CPU (the script compares), and
+// give the same to the bit whether streams do their work at once, as late as they may, or in a drawn order.
 func TestRanksTrainAlikeInEveryOrder(t *testing.T) {
 	var first []string
 	for _, order := range []string{standin.Once, standin.Late, "7"} {
@@ -71,8 +72,8 @@ func TestRanksTrainAlikeInEveryOrder(t *testing.T) {
 	}
 }
 
-// Collectives of four ranks, and of communicators that are split from one another and not made anew. What they compute is NCCL's
-// alone: no op takes part.
+// Collectives of four ranks, and of communicators that are split from one another and not made anew. What
+// they compute is NCCL's alone: no op takes part.
 func TestFourRanksSplitTheirCommunicators(t *testing.T) {
 	for _, order := range []string{standin.Once, standin.Late} {
 		r := distributed(t, standin.Machine{Devices: 4, Order: order}, 4, false, "split", "collectives")
@@ -86,8 +87,8 @@ func TestFourRanksSplitTheirCommunicators(t *testing.T) {
 	}
 }
 
-// A rank that is killed, a rank that does something else than the others, and a receive of another size end in NCCL's errors: no
-// rank is left waiting, and misuse is in the report.
+// A rank that is killed, a rank that does something else than the others, and a receive of another size end
+// in NCCL's errors: no rank is left waiting, and misuse is in the report.
 func TestBrokenRanksEndInErrors(t *testing.T) {
 	for _, test := range []struct{ mode, stdout, violation string }{
 		{"killed", "rank 0: remote process exited", ""},

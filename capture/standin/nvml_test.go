@@ -145,7 +145,8 @@ import os
 os._exit(0)
 `
 
-// hold starts a holder; the returned function has it allocate, and returns what cudaMemGetInfo says afterwards.
+// hold starts a holder; the returned function has it allocate, and returns what cudaMemGetInfo says
+// afterwards.
 func hold(t *testing.T, lib *standin.Library, m standin.Machine) (pid int, allocate func(device int, bytes int64) (free, total int64), end func()) {
 	t.Helper()
 	c := exec.Command(standintest.Interpreter(t), "-c", holder)
@@ -184,8 +185,8 @@ func hold(t *testing.T, lib *standin.Library, m standin.Machine) (pid int, alloc
 	return c.Process.Pid, allocate, end
 }
 
-// A monitor that reads NVML through our own package sees several devices, processes come and go, and the same memory as CUDA says:
-// used is the sum of the processes, and free is what is left.
+// A monitor that reads NVML through our own package sees several devices, processes come and go, and the same
+// memory as CUDA says: used is the sum of the processes, and free is what is left.
 func TestNVMLKeepsTheBoardsBooks(t *testing.T) {
 	lib := standintest.Library(t)
 	const mib, gib = 1 << 20, 1 << 30
@@ -248,7 +249,8 @@ func TestNVMLReportsMemoryErrors(t *testing.T) {
 	}
 }
 
-// PyTorch's own view: mem_get_info and NVML agree, and the out-of-memory message names this process's memory as NVML lists it.
+// PyTorch's own view: mem_get_info and NVML agree, and the out-of-memory message names this process's memory
+// as NVML lists it.
 func TestPyTorchAndNVMLAgree(t *testing.T) {
 	r := standintest.TryPython(t, standin.Machine{Memory: "2GiB", Others: []string{"256MiB"}}, `
 import ctypes, os, torch

@@ -10,7 +10,8 @@ import (
 	"slices"
 )
 
-// Report is what a process on the stand-in wrote when it ended. A process that ends by a signal or by _exit writes none.
+// Report is what a process on the stand-in wrote when it ended. A process that ends by a signal or by _exit
+// writes none.
 type Report struct {
 	PID        int      `json:"pid"`
 	Command    []string `json:"command"`

@@ -14,16 +14,18 @@ import (
 	"strings"
 )
 
-// Stubs. PyTorch's libraries name thousands of functions of NVIDIA's libraries, and the stand-in has hundreds. The dynamic linker
-// wants all of them, and the real libraries beside PyTorch would do who knows what without a driver. So every function that is named
-// and that the stand-in lacks gets a stub, which answers "not supported" in the code of its library and is counted in the report.
-// The names come from the libraries' own symbol tables, and from the strings by which libc10_cuda.so looks functions of the driver
+// Stubs. PyTorch's libraries name thousands of functions of NVIDIA's libraries, and the stand-in has
+// hundreds. The dynamic linker wants all of them, and the real libraries beside PyTorch would do who knows
+// what without a driver. So every function that is named and that the stand-in lacks gets a stub, which
+// answers "not supported" in the code of its library and is counted in the report. The names come from the
+// libraries' own symbol tables, and from the strings by which libc10_cuda.so looks functions of the driver
 // and of NVML up.
 
 // stubsVersion changes when the stubs of the same libraries would.
 const stubsVersion = "1"
 
-// libraries are what a stub is written for: names, and the library's code for "not supported" (or what comes next to it).
+// libraries are what a stub is written for: names, and the library's code for "not supported" (or what comes
+// next to it).
 var libraries = []struct {
 	name   *regexp.Regexp
 	answer int
@@ -57,8 +59,8 @@ func answerOf(function string) (int, bool) {
 	return 0, false
 }
 
-// findTorch finds the libraries of an interpreter's PyTorch and the version of CUDA that it was built for. It imports nothing:
-// torch/version.py says the version.
+// findTorch finds the libraries of an interpreter's PyTorch and the version of CUDA that it was built for. It
+// imports nothing: torch/version.py says the version.
 func (b *builder) findTorch(python string) error {
 	const script = "import importlib.util as u, os; s = u.find_spec('torch'); print(os.path.dirname(s.origin) if s else '')"
 	out, err := exec.CommandContext(b.ctx, python, "-S", "-c", "import site; site.main()\n"+script).Output()
@@ -99,8 +101,8 @@ func (b *builder) findTorch(python string) error {
 	return nil
 }
 
-// stubs returns the source of the stubs for what PyTorch's libraries and gmemtop's own calls of the driver name and the objects
-// lack.
+// stubs returns the source of the stubs for what PyTorch's libraries and gmemtop's own calls of the driver
+// name and the objects lack.
 func (b *builder) stubs(objects []string) ([]byte, error) {
 	have, err := defined(objects)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 //go:embed residue.py
 var residue []byte
 
-// Host is a process that trains, has an agent for a guest, and once that is gone compares its threads, files, hooks, functions, modes and more with what they
-// were before.
+// Host is a process that trains, has an agent for a guest, and once that is gone compares its threads, files,
+// hooks, functions, modes and more with what they were before.
 type Host struct {
 	// Command is what Start runs; it may be changed before that.
 	Command *exec.Cmd
@@ -41,7 +41,8 @@ func NewHost(t testing.TB) *Host {
 	return h
 }
 
-// In has the process see the file system as shell commands leave it that are run before, and become another user then.
+// In has the process see the file system as shell commands leave it that are run before, and become another
+// user then.
 func (h *Host) In(commands, user string) {
 	h.Command = exec.Command("sh", append([]string{"-c", commands + ` && exec "$@"`, "sh"}, append(h.Command.Args, user)...)...)
 }
@@ -77,12 +78,14 @@ func (h *Host) Said() string {
 	return string(b)
 }
 
-// Bring has the process run an agent's source, in a place between two steps that waits for it. It is a pytorch.Injector.
+// Bring has the process run an agent's source, in a place between two steps that waits for it. It is a
+// pytorch.Injector.
 func (h *Host) Bring(_ context.Context, _ int, source string) error {
 	return h.put("bootstrap", []byte(source))
 }
 
-// Compare tells the process that the guest is gone, waits for its end, and fails the test where anything is not what it was, or something else was learnt.
+// Compare tells the process that the guest is gone, waits for its end, and fails the test where anything is
+// not what it was, or something else was learnt.
 func (h *Host) Compare() {
 	h.t.Helper()
 	time.Sleep(200 * time.Millisecond) // in which it trains on alone
@@ -102,7 +105,8 @@ func (h *Host) write(name string, text []byte) {
 	}
 }
 
-// put has a file come to be as a whole: the process looks for it all the while, and would read what is written of it by then.
+// put has a file come to be as a whole: the process looks for it all the while, and would read what is
+// written of it by then.
 func (h *Host) put(name string, text []byte) error {
 	part := filepath.Join(h.folder, "part")
 	if err := os.WriteFile(part, text, 0o600); err != nil {

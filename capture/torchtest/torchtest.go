@@ -1,5 +1,5 @@
-// Package torchtest is what tests share that need a real PyTorch: the interpreter that has it, its version, and a training that says itself whether a visitor
-// left anything behind. It imports nothing of ours.
+// Package torchtest is what tests share that need a real PyTorch: the interpreter that has it, its version,
+// and a training that says itself whether a visitor left anything behind. It imports nothing of ours.
 package torchtest
 
 import (
@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// Python returns the interpreter that has torch, which GMEMTOP_TORCH names; where it names none the test is skipped.
+// Python returns the interpreter that has torch, which GMEMTOP_TORCH names; where it names none the test is
+// skipped.
 func Python(t testing.TB) string {
 	t.Helper()
 	p := os.Getenv("GMEMTOP_TORCH")
@@ -48,7 +49,8 @@ func Needs(t testing.TB, least int, what string) {
 	}
 }
 
-// Folder returns a folder for a test, which is gone with it. Unlike that of t.TempDir its path is short enough for a socket's, and other users can be let into it.
+// Folder returns a folder for a test, which is gone with it. Unlike that of t.TempDir its path is short
+// enough for a socket's, and other users can be let into it.
 func Folder(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "gm")

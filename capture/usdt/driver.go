@@ -20,17 +20,19 @@ const (
 type function struct {
 	name string
 	does action
-	// addr is the address or handle that the call is about; where out is set, a pointer to where the function stores it.
+	// addr is the address or handle that the call is about; where out is set, a pointer to where the function
+	// stores it.
 	addr string
 	out  bool
-	// size is in bytes; where pitch is set it counts rows, and pitch points to where the function stores the bytes of one.
+	// size is in bytes; where pitch is set it counts rows, and pitch points to where the function stores the
+	// bytes of one.
 	size, pitch    string
 	stream, device string
 }
 
-// driverFunctions are the exported functions of libcuda.so.1 that give and take memory, by cuda.h (12.x). Several names can share one
-// address; it is probed once, so the name that is in use comes before older ones. The _ptsz forms are those that programs compiled for
-// a default stream a thread get.
+// driverFunctions are the exported functions of libcuda.so.1 that give and take memory, by cuda.h (12.x).
+// Several names can share one address; it is probed once, so the name that is in use comes before older ones.
+// The _ptsz forms are those that programs compiled for a default stream a thread get.
 var driverFunctions = []function{
 	{name: "cuMemAlloc_v2", does: driverAlloc, addr: "8@%rdi", out: true, size: "8@%rsi"},
 	{name: "cuMemAllocManaged", does: driverAlloc, addr: "8@%rdi", out: true, size: "8@%rsi"},

@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// The reasons why a process cannot be watched. Each error is one sentence that ends in what to do, and wraps one of these.
+// The reasons why a process cannot be watched. Each error is one sentence that ends in what to do, and wraps
+// one of these.
 var (
 	// ErrPermission means that the kernel refuses this user.
 	ErrPermission = errors.New("probes are not permitted")
@@ -93,11 +94,13 @@ func (h host) check() error {
 	return fmt.Errorf("%w: this needs root or %s%s; %s", ErrPermission, strings.Join(missing, " and "), note, grant)
 }
 
-// hasLinks reports whether the kernel has links of its own for probes that work for whole processes. They came with 6.6, and until 6.10 saw
-// one thread of the process only; some stable kernels before have the repair, which no version tells.
+// hasLinks reports whether the kernel has links of its own for probes that work for whole processes. They
+// came with 6.6, and until 6.10 saw one thread of the process only; some stable kernels before have the
+// repair, which no version tells.
 func (h host) hasLinks() bool { return h.atLeast(6, 10) }
 
-// atLeast compares the kernel's version; one that cannot be read is taken for a new one, whose answers then decide.
+// atLeast compares the kernel's version; one that cannot be read is taken for a new one, whose answers then
+// decide.
 func (h host) atLeast(major, minor int) bool {
 	var a, b int
 	if n, _ := fmt.Sscanf(h.release, "%d.%d", &a, &b); n != 2 {

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// Explain says what probes at these sites watch, and what they cannot see: a sentence each without its full stop.
+// Explain says what probes at these sites watch, and what they cannot see: a sentence each without its full
+// stop.
 func Explain(sites []Site) (what, unseen string) {
 	var libraries, slow []string
 	names := map[string][]string{} // of each library, in the sites' order

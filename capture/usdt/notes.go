@@ -11,8 +11,8 @@ import (
 // Note is one static probe of an ELF file.
 type Note struct {
 	Provider, Name string
-	// PC is the probe's address and Semaphore that of its 16-bit counter of watchers, 0 for none: both as the file's headers count
-	// addresses, corrected for a file whose sections were moved after linking.
+	// PC is the probe's address and Semaphore that of its 16-bit counter of watchers, 0 for none: both as the
+	// file's headers count addresses, corrected for a file whose sections were moved after linking.
 	PC, Semaphore uint64
 	// Args says where the arguments are: see operand.go.
 	Args string
@@ -67,8 +67,9 @@ func notes(f *elf.File) ([]Note, error) {
 	return list, nil
 }
 
-// parseNotes reads a section of notes: each a header of three words (sizes of name and description, type), the two padded to four
-// bytes. The description of a probe is three addresses (probe, base, semaphore) and three strings (provider, name, arguments).
+// parseNotes reads a section of notes: each a header of three words (sizes of name and description, type),
+// the two padded to four bytes. The description of a probe is three addresses (probe, base, semaphore) and
+// three strings (provider, name, arguments).
 func parseNotes(data []byte, f *elf.File, base uint64) ([]Note, error) {
 	order := f.ByteOrder
 	var list []Note
@@ -127,7 +128,8 @@ func parseNote(desc []byte, f *elf.File, base uint64) (Note, error) {
 	return n, nil
 }
 
-// fileOffset returns where an address of the file's headers lies in the file: uprobes name code by file and offset.
+// fileOffset returns where an address of the file's headers lies in the file: uprobes name code by file and
+// offset.
 func fileOffset(f *elf.File, address uint64) (uint64, error) {
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_LOAD && p.Vaddr <= address && address-p.Vaddr < p.Filesz {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// makeELF returns an ELF file of one loaded part and the sections that probes need: what a linker would write, and small enough for a fuzzer.
-// The loaded part maps file offset 0 to address 0x10000.
+// makeELF returns an ELF file of one loaded part and the sections that probes need: what a linker would
+// write, and small enough for a fuzzer. The loaded part maps file offset 0 to address 0x10000.
 func makeELF(machine elf.Machine, noteData []byte, base uint64) []byte {
 	names := "\x00" + noteSection + "\x00" + baseSection + "\x00.shstrtab\x00"
 	const header, programs, section = 64, 56, 64

@@ -10,8 +10,9 @@ import (
 
 // Arguments of a static probe
 //
-// A note's argument string has one word an argument, N@OP. N is the size in bytes, negative for a signed one; without "N@" it is the
-// operand's own. OP is an operand in the assembler's syntax, whatever the compiler had at hand:
+// A note's argument string has one word an argument, N@OP. N is the size in bytes, negative for a signed one;
+// without "N@" it is the operand's own. OP is an operand in the assembler's syntax, whatever the compiler had
+// at hand:
 //
 //	$-5             a constant
 //	%rax %dl %ah    a register or a part of it
@@ -19,8 +20,9 @@ import (
 //	8(%rax,%rbx,4)
 //	4096            memory at an absolute address
 //
-// A value of fewer than eight bytes is widened by its sign. An operand of another form (a symbol, a thread-local variable, a floating
-// point register) is refused by name: reading something else in its place would be worse than not attaching.
+// A value of fewer than eight bytes is widened by its sign. An operand of another form (a symbol, a
+// thread-local variable, a floating point register) is refused by name: reading something else in its place
+// would be worse than not attaching.
 //
 // Source: SystemTap, "User Space Probe Implementation", argument format; sys/sdt.h.
 
@@ -181,7 +183,8 @@ func addressRegister(name string) (uint8, error) {
 	return part.id, nil
 }
 
-// integer reads a number as the assembler does: decimal, 0x or 0 for octal; a value above the largest int64 wraps.
+// integer reads a number as the assembler does: decimal, 0x or 0 for octal; a value above the largest int64
+// wraps.
 func integer(s string) (int64, error) {
 	if strings.ContainsAny(s, "_bBoO") && !strings.HasPrefix(strings.TrimPrefix(s, "-"), "0x") || strings.Contains(s, "_") {
 		return 0, fmt.Errorf("%w: number %q", errOperand, s)
@@ -205,8 +208,8 @@ func (o operand) narrow(v int64) int64 {
 	return int64(uint64(v) << bits >> bits)
 }
 
-// read returns the argument's value: what the kernel program computes, for tests and for documentation. load reads size bytes of the
-// user's memory.
+// read returns the argument's value: what the kernel program computes, for tests and for documentation. load
+// reads size bytes of the user's memory.
 func (o operand) read(reg func(id uint8) uint64, load func(addr uint64, size uint8) uint64) int64 {
 	switch o.kind {
 	case constant:

@@ -26,7 +26,8 @@ type Site struct {
 	Name string
 	// Library is the file as the watched process sees it.
 	Library string
-	// Offset is the instruction's place in the file and Semaphore that of the probe's counter of watchers, 0 for none.
+	// Offset is the instruction's place in the file and Semaphore that of the probe's counter of watchers, 0
+	// for none.
 	Offset, Semaphore uint64
 	// Emulated says that the kernel emulates the instruction, so that a hit is cheap.
 	Emulated bool
@@ -37,8 +38,8 @@ type Site struct {
 	addr, size, stream, device, pitch operand
 }
 
-// planPyTorch finds the static probes of an ELF file. A site stands for each place where the compiler put a probe, since the arguments
-// lie elsewhere at each.
+// planPyTorch finds the static probes of an ELF file. A site stands for each place where the compiler put a
+// probe, since the arguments lie elsewhere at each.
 func planPyTorch(lib library) ([]Site, error) {
 	file, f, err := openELF(lib)
 	if err != nil {
@@ -160,7 +161,8 @@ func (fn function) site(f *elf.File, at uint64) (s Site, err error) {
 	return s, nil
 }
 
-// codeAt returns the code at an address, as much as is looked at; nothing where the address is not in the file.
+// codeAt returns the code at an address, as much as is looked at; nothing where the address is not in the
+// file.
 func codeAt(f *elf.File, address uint64) []byte {
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_LOAD && p.Vaddr <= address && address-p.Vaddr < p.Filesz {
@@ -192,8 +194,8 @@ func openELF(lib library) (*os.File, *elf.File, error) {
 	return file, f, nil
 }
 
-// plan finds everything that is to be probed in a process. want is what to watch, 0 for PyTorch where it is loaded and the driver
-// otherwise. What is loaded without being wanted is left alone.
+// plan finds everything that is to be probed in a process. want is what to watch, 0 for PyTorch where it is
+// loaded and the driver otherwise. What is loaded without being wanted is left alone.
 func plan(root string, pid int, want Probes) ([]Site, error) {
 	maps, err := readMaps(root, pid)
 	if err != nil {

@@ -92,7 +92,8 @@ func TestASemaphoreIsRaisedWhileSomebodyWatchesAndNotAfter(t *testing.T) {
 func TestEachOperandFormIsReadByTheKernelAsByTheParser(t *testing.T) {
 	needProbes(t)
 	dir := build(t)
-	// Registers with values that tell them and their parts apart, and memory at a register and an absolute distance.
+	// Registers with values that tell them and their parts apart, and memory at a register and an absolute
+	// distance.
 	values := map[string]uint64{"rax": 0x11223344556688f1, "rbx": 0x8182838485868788, "rcx": 3, "rdx": 0xfffffffffffffffe, "rsi": 0x7172737475767778,
 		"rdi": 0x6162636465666768, "r8": 0x0801020304050607, "r9": 0x0901020304050607, "r10": 0x1001020304050607, "r11": 0x9101020304050607,
 		"r12": 0x1201020304050607, "r13": 0x1301020304050607, "r14": 0x1401020304050607, "r15": 0xf501020304050687}
@@ -360,7 +361,8 @@ func TestStacksNameTheFunctionsThatWereProbed(t *testing.T) {
 	}
 }
 
-// BenchmarkAttach is the time from knowing where to having every probe in place, and that of taking them away.
+// BenchmarkAttach is the time from knowing where to having every probe in place, and that of taking them
+// away.
 func BenchmarkAttach(b *testing.B) {
 	for _, c := range []struct {
 		library string
@@ -383,8 +385,8 @@ func BenchmarkAttach(b *testing.B) {
 	}
 }
 
-// BenchmarkPair is what one allocation and its free cost the watched process, on the clock and on a processor: on a machine that does other
-// work as well the second is the probes' own.
+// BenchmarkPair is what one allocation and its free cost the watched process, on the clock and on a
+// processor: on a machine that does other work as well the second is the probes' own.
 func BenchmarkPair(b *testing.B) {
 	for _, c := range []struct {
 		name, library, command string

@@ -4,24 +4,28 @@ import "bytes"
 
 // Choosing the instruction
 //
-// A uprobe replaces one instruction by a breakpoint. After the handler the kernel either emulates that instruction (nop, push, jump,
-// call: arch/x86/kernel/uprobes.c) or lets the processor step over a copy of it and takes a second trap. The second trap is the
-// expensive one: on a virtual machine it was measured at twenty times the whole rest.
+// A uprobe replaces one instruction by a breakpoint. After the handler the kernel either emulates that
+// instruction (nop, push, jump, call: arch/x86/kernel/uprobes.c) or lets the processor step over a copy of it
+// and takes a second trap. The second trap is the expensive one: on a virtual machine it was measured at
+// twenty times the whole rest.
 //
-// A probe need not stand on a function's first byte. It must stand where every call passes, before the argument registers and the
-// stack pointer change (the return probe finds the return address through the latter). So the code is followed from the entry over
-// instructions that change neither until one comes that is emulated. NVIDIA's functions begin with
+// A probe need not stand on a function's first byte. It must stand where every call passes, before the
+// argument registers and the stack pointer change (the return probe finds the return address through the
+// latter). So the code is followed from the entry over instructions that change neither until one comes that
+// is emulated. NVIDIA's functions begin with
 //
 //	81 3d rel32 imm32   cmpl $imm32, flag(%rip)
 //	74 rel8             je   ...
 //
-// and the probe goes on the je. An instruction that is not in the short list below ends the search, and the probe stays on the first
-// byte: slower and always right. A disassembler was rejected: the question is not what an instruction is but whether it is one of these.
+// and the probe goes on the je. An instruction that is not in the short list below ends the search, and the
+// probe stays on the first byte: slower and always right. A disassembler was rejected: the question is not
+// what an instruction is but whether it is one of these.
 
 // maxPrologue is how many bytes of a function are looked at.
 const maxPrologue = 48
 
-// harmless lists beginnings of instructions that change no argument register, no stack pointer and no control flow, with their lengths.
+// harmless lists beginnings of instructions that change no argument register, no stack pointer and no control
+// flow, with their lengths.
 var harmless = []struct {
 	code   []byte
 	length int
@@ -42,7 +46,8 @@ var harmless = []struct {
 	{[]byte{0x31, 0xc0}, 2},             // xor %eax, %eax
 }
 
-// cheapOffset returns the offset of the instruction to probe in the code of a function, and whether the kernel emulates it.
+// cheapOffset returns the offset of the instruction to probe in the code of a function, and whether the
+// kernel emulates it.
 func cheapOffset(code []byte) (offset int, emulated bool) {
 	code = code[:min(len(code), maxPrologue)]
 next:

@@ -26,12 +26,13 @@ type Options struct {
 	Window time.Duration
 	// MaxEvents ends a window early, 1,000,000 by default: it bounds memory.
 	MaxEvents int
-	// Stacks records the stack of each event, of native code only: frames without frame pointers are skipped by the kernel.
+	// Stacks records the stack of each event, of native code only: frames without frame pointers are skipped
+	// by the kernel.
 	Stacks bool
 	// Wait waits for the library to be loaded, instead of failing.
 	Wait bool
-	// RingBytes is the size of the ring buffer, 32 MiB by default: a power of two. It holds two and a half seconds of
-	// 100,000 pairs each.
+	// RingBytes is the size of the ring buffer, 32 MiB by default: a power of two. It holds two and a half
+	// seconds of 100,000 pairs each.
 	RingBytes int
 
 	root string // of the proc file system, "" for /proc
@@ -46,12 +47,14 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Source watches one process by probes. It implements [capture.Source]: its windows have the kind traces.Lifetimes.
+// Source watches one process by probes. It implements [capture.Source]: its windows have the kind
+// traces.Lifetimes.
 //
-// Probes see no training steps. A [capture.Step] of this source is an interval: it lasts as long as a window, or less where a window ended early,
-// and comes while nothing happens as well. Its Allocated is what of the memory that was handed out since the probes were put lived at the
-// interval's end, its PeakAllocated the most that lived in it; Reserved and PeakReserved are the same of the driver's segments where those
-// are watched. The target's capabilities say so with [Intervals], so that nobody calls an interval a step.
+// Probes see no training steps. A [capture.Step] of this source is an interval: it lasts as long as a window,
+// or less where a window ended early, and comes while nothing happens as well. Its Allocated is what of the
+// memory that was handed out since the probes were put lived at the interval's end, its PeakAllocated the
+// most that lived in it; Reserved and PeakReserved are the same of the driver's segments where those are
+// watched. The target's capabilities say so with [Intervals], so that nobody calls an interval a step.
 type Source struct{ o Options }
 
 // Intervals, among a Target's capabilities, says that its Steps are intervals of time and not training steps.
@@ -70,8 +73,9 @@ func Check() error {
 	return thisHost("/proc").check()
 }
 
-// Try says why no process can be watched here after it has put the kernel program into the kernel for a moment: what Check cannot know, since
-// inside of a container, or under a security module, only the kernel's answer tells. It returns nil, and the kernel's version, where it worked.
+// Try says why no process can be watched here after it has put the kernel program into the kernel for a
+// moment: what Check cannot know, since inside of a container, or under a security module, only the kernel's
+// answer tells. It returns nil, and the kernel's version, where it worked.
 func Try() (kernel string, err error) {
 	if err := supported(); err != nil {
 		return "", err
@@ -116,13 +120,15 @@ var lossText = [lossKinds]struct {
 
 // tracer is the kernel's side: what is attached to a process.
 type tracer interface {
-	// read calls take with each event that comes within d, in order, and returns once there is a pause or take returns false.
+	// read calls take with each event that comes within d, in order, and returns once there is a pause or
+	// take returns false.
 	read(d time.Duration, take func(event) bool) error
 	// lost returns the counters so far.
 	lost() [lossKinds]int64
 	// alive reports whether the process still runs.
 	alive() bool
-	// resolver returns what turns the stack of an event into one of a trace, nil where stacks are not recorded.
+	// resolver returns what turns the stack of an event into one of a trace, nil where stacks are not
+	// recorded.
 	resolver() func(*traces.Builder, int32) traces.StackID
 	close() error
 }
@@ -205,7 +211,8 @@ func (s *Source) watch(ctx context.Context, sink capture.Sink, t tracer, sites [
 	row := interval{start: clock}
 	first, stop := int64(0), int64(math.MaxInt64) // the interval in which the window began
 	w.open(clock)
-	// flush ends the window, and the interval with it; one that was not told because nothing happened in it is as good as not begun.
+	// flush ends the window, and the interval with it; one that was not told because nothing happened in it
+	// is as good as not begun.
 	flush := func(next int64) {
 		for i, n := range t.lost() {
 			if d := n - lost[i]; d > 0 {
@@ -226,7 +233,8 @@ func (s *Source) watch(ctx context.Context, sink capture.Sink, t tracer, sites [
 		if stop == math.MaxInt64 && ctx.Err() != nil {
 			stop = monotonic()
 		}
-		// By the first event that is past it a window is over, so that a burst is cut where it should be and not when it was read.
+		// By the first event that is past it a window is over, so that a burst is cut where it should be and
+		// not when it was read.
 		if e.time-w.start >= int64(s.o.Window) || w.events >= s.o.MaxEvents {
 			flush(max(e.time-1, w.start))
 		}

@@ -12,7 +12,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// stackTable is the kernel's table of stacks: the return addresses of a stack, innermost first, zero past the outermost.
+// stackTable is the kernel's table of stacks: the return addresses of a stack, innermost first, zero past the
+// outermost.
 type stackTable interface {
 	Lookup(id, addresses any) error
 }
@@ -20,8 +21,8 @@ type stackTable interface {
 // maxFrames is the depth of the kernel's stacks.
 const maxFrames = 127
 
-// symbolizer names the frames of native stacks after the functions of the files that hold them. It reads the process's mappings when an
-// address is in none that it knows.
+// symbolizer names the frames of native stacks after the functions of the files that hold them. It reads the
+// process's mappings when an address is in none that it knows.
 type symbolizer struct {
 	root  string
 	pid   int
@@ -44,7 +45,8 @@ func newSymbolizer(root string, pid int, table stackTable) *symbolizer {
 	return &symbolizer{root: root, pid: pid, table: table, files: map[string]*symbols{}, stacks: map[int32][]uint64{}}
 }
 
-// stack returns the trace's stack for one of the kernel's. Ids are the kernel's hashes, and it keeps the first stack of each.
+// stack returns the trace's stack for one of the kernel's. Ids are the kernel's hashes, and it keeps the
+// first stack of each.
 func (s *symbolizer) stack(b *traces.Builder, id int32) traces.StackID {
 	addresses, known := s.stacks[id]
 	if !known {

@@ -151,8 +151,9 @@ func (p *target) cost(format string, args ...any) (took, spent time.Duration) {
 	return 0, 0
 }
 
-// call has the process call an exported function and returns its result and what it stored through its first argument. kind has o, p and c
-// where the first, second and third arguments are pointers that the process provides; numbers are hexadecimal there.
+// call has the process call an exported function and returns its result and what it stored through its first
+// argument. kind has o, p and c where the first, second and third arguments are pointers that the process
+// provides; numbers are hexadecimal there.
 func (p *target) call(kind, name string, args ...uint64) (result int, out uint64) {
 	p.t.Helper()
 	line := "x " + kind + " " + name

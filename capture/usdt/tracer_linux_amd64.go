@@ -59,8 +59,8 @@ type kernelTracer struct {
 	stacks *symbolizer // nil without stacks
 }
 
-// attach loads one copy of the kernel program for each site and puts it there. The process runs on meanwhile; after an error nothing
-// is left.
+// attach loads one copy of the kernel program for each site and puts it there. The process runs on meanwhile;
+// after an error nothing is left.
 func attach(o Options, sites []Site) (_ tracer, err error) {
 	h := thisHost(o.root)
 	if err := rlimit.RemoveMemlock(); err != nil {
@@ -94,7 +94,8 @@ func attach(o Options, sites []Site) (_ tracer, err error) {
 	if o.Stacks {
 		t.stacks = newSymbolizer(o.root, o.PID, t.maps[probeMapStacks])
 	}
-	// Frees first: with an allocation seen and its free not, memory would seem to leak for the moments in between.
+	// Frees first: with an allocation seen and its free not, memory would seem to leak for the moments in
+	// between.
 	for i := len(sites) - 1; i >= 0; i-- {
 		if err := t.put(spec, o, uint32(i), &sites[i]); err != nil {
 			if !t.alive() {
@@ -106,8 +107,8 @@ func attach(o Options, sites []Site) (_ tracer, err error) {
 	return t, nil
 }
 
-// put loads the programs of a site and attaches them: by a link of the kernel's own, which asks for CAP_BPF and CAP_PERFMON, and on
-// older kernels through perf, which asks for CAP_SYS_ADMIN.
+// put loads the programs of a site and attaches them: by a link of the kernel's own, which asks for CAP_BPF
+// and CAP_PERFMON, and on older kernels through perf, which asks for CAP_SYS_ADMIN.
 func (t *kernelTracer) put(shared *ebpf.CollectionSpec, o Options, id uint32, s *Site) error {
 	if !o.perf && thisHost(o.root).hasLinks() {
 		if err := t.putBy(shared, o, id, s, true); !errors.Is(err, ebpf.ErrNotSupported) {

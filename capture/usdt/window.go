@@ -10,17 +10,18 @@ import (
 
 // From events to windows
 //
-// Events arrive in the order in which the ring buffer gave out space, which is the order of the allocator where it matters: a block is
-// announced after it was handed out and its free before it is taken back, so that of two events about one address the earlier comes
-// first. Their clocks are read a moment before; where two threads overtake each other there, the later event's time is raised to the
-// earlier's.
+// Events arrive in the order in which the ring buffer gave out space, which is the order of the allocator
+// where it matters: a block is announced after it was handed out and its free before it is taken back, so
+// that of two events about one address the earlier comes first. Their clocks are read a moment before; where
+// two threads overtake each other there, the later event's time is raised to the earlier's.
 //
-// A window is a trace of its own: it opens with an allocation, at time 0, of each block that is known to live, so that what it
-// shows adds up. A block from before the probes is unknown until it is freed, and then only its address is told: such frees are counted
-// and left out, since a free without a size is no event.
+// A window is a trace of its own: it opens with an allocation, at time 0, of each block that is known to
+// live, so that what it shows adds up. A block from before the probes is unknown until it is freed, and then
+// only its address is told: such frees are counted and left out, since a free without a size is no event.
 //
-// A driver's allocation is a segment. Where PyTorch's own probes are watched too, blocks come from those; where they are not, each driver
-// allocation is a segment with one block that fills it, so that programs without a caching allocator have lifetimes to look at.
+// A driver's allocation is a segment. Where PyTorch's own probes are watched too, blocks come from those;
+// where they are not, each driver allocation is a segment with one block that fills it, so that programs
+// without a caching allocator have lifetimes to look at.
 //
 // Costs: one map operation an event, and at a window's start one event for each living block.
 
@@ -92,7 +93,8 @@ func (l *level) add(n int64) {
 	l.peak = max(l.peak, l.now)
 }
 
-// cached is the last answer of an interning table: most events are of the stream and the device of the one before.
+// cached is the last answer of an interning table: most events are of the stream and the device of the one
+// before.
 type cached[K comparable, V any] struct {
 	key   K
 	value V
@@ -207,9 +209,9 @@ func (w *windower) alloc(s space, e event, at int64) {
 	}
 }
 
-// count follows how much is held; sign is 1 for memory that is handed out, -1 for what is freed. Of blocks, probes see the request,
-// and allocated is what PyTorch rounds it to by default. Physical memory without an address is counted where it is mapped, and pinned
-// memory is the host's.
+// count follows how much is held; sign is 1 for memory that is handed out, -1 for what is freed. Of blocks,
+// probes see the request, and allocated is what PyTorch rounds it to by default. Physical memory without an
+// address is counted where it is mapped, and pinned memory is the host's.
 func (w *windower) count(s space, size, sign int64) {
 	switch s {
 	case blocks:
@@ -261,7 +263,8 @@ func (w *windower) unmap(e event, at int64) {
 	w.emit(mapped, false, e.addr, h, at)
 }
 
-// actions of each space, for allocations and frees: the segment's and then the block's, ActionUnknown for none.
+// actions of each space, for allocations and frees: the segment's and then the block's, ActionUnknown for
+// none.
 func (w *windower) actions(s space, alloc bool) (segment, block traces.Action) {
 	switch {
 	case s == blocks && alloc, s == pinned && alloc:

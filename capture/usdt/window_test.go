@@ -17,7 +17,8 @@ import (
 var actionsByName = map[string]action{"alloc": blockAlloc, "free": blockFree, "driver_alloc": driverAlloc, "driver_free": driverFree, "map": driverMap,
 	"unmap": driverUnmap, "create": physicalAlloc, "release": physicalFree, "pin": pinnedAlloc, "unpin": pinnedFree}
 
-// Cases are text: what the kernel reports, with "window" where one ends and the next begins, and the windows' rows.
+// Cases are text: what the kernel reports, with "window" where one ends and the next begins, and the windows'
+// rows.
 func TestWindows(t *testing.T) {
 	data, err := os.ReadFile("testdata/windows.txtar")
 	if err != nil {

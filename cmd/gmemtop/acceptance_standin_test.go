@@ -18,8 +18,8 @@ import (
 // notTiny is what checks say that need more than the tiny networks which the stand-in computes.
 const notTiny = "needs networks of ordinary size"
 
-// TestEveryCheckOnTheStandIn runs scripts/gpu-acceptance.sh from its first line to its last, and once more: what
-// was ok is not run again.
+// TestEveryCheckOnTheStandIn runs scripts/gpu-acceptance.sh from its first line to its last, and once more:
+// what was ok is not run again.
 func TestEveryCheckOnTheStandIn(t *testing.T) {
 	lib, python := standintest.Library(t), standintest.Interpreter(t)
 	standintest.Computing(t)

@@ -20,11 +20,14 @@ import (
 
 // How commands are made
 //
-// app is what all of them share: streams, environment, the flags that many have, how a report is written and what is said beside it. A command is a type of
-// its own, over the app, that has its own flags as fields and its steps as methods, the first of them run; or only a function, where it has neither. What
-// several have in common stands between: planning under compare and plan, watcher under attach, run and record. newRootCommand lists them all.
+// app is what all of them share: streams, environment, the flags that many have, how a report is written and
+// what is said beside it. A command is a type of its own, over the app, that has its own flags as fields and
+// its steps as methods, the first of them run; or only a function, where it has neither. What several have in
+// common stands between: planning under compare and plan, watcher under attach, run and record.
+// newRootCommand lists them all.
 //
-// What lives for as long as a training is watched (watching, jobFeed, crew, trainer, livePlanner) knows neither app nor flags: commands hand it what it needs.
+// What lives for as long as a training is watched (watching, jobFeed, crew, trainer, livePlanner) knows
+// neither app nor flags: commands hand it what it needs.
 
 // app is one invocation: its streams, its environment and the flags that many commands share.
 type app struct {
@@ -243,7 +246,8 @@ func (a *app) note(format string, args ...any) {
 	}
 }
 
-// firstError returns the first error that is not nil: a report that was printed whole still ends with its input's error.
+// firstError returns the first error that is not nil: a report that was printed whole still ends with its
+// input's error.
 func firstError(errs ...error) error {
 	for _, err := range errs {
 		if err != nil {

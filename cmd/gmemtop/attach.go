@@ -107,7 +107,8 @@ func (c *attachCommand) run(ctx context.Context, pid int, x *wish) error {
 	return errors.Join(shown, left, w.close())
 }
 
-// trainMeanwhile has a wish, where there is one, carried out in the training that is watched until the function that it returns is called.
+// trainMeanwhile has a wish, where there is one, carried out in the training that is watched until the
+// function that it returns is called.
 func (c *attachCommand) trainMeanwhile(ctx context.Context, w *watching, x *wish) (taken func()) {
 	if x == nil {
 		return func() {}

@@ -18,19 +18,22 @@ import (
 
 // The books of the whole GPU
 //
-// A process's allocator knows its tensors; NVML knows how much of the device is used, and by whom. books puts the two together as nvml.Reconcile does: the
-// parts add up to what NVML says is used, and what nobody can name is shown as unexplained, or as fewer than no bytes where the two were read at different
-// moments.
+// A process's allocator knows its tensors; NVML knows how much of the device is used, and by whom. books puts
+// the two together as nvml.Reconcile does: the parts add up to what NVML says is used, and what nobody can
+// name is shown as unexplained, or as fewer than no bytes where the two were read at different moments.
 //
-// Which device is meant is found by evidence first: the one on which NVML lists the process. PyTorch's cuda:0 is the first of the devices that
-// CUDA_VISIBLE_DEVICES leaves, in CUDA's own order; NVML counts by PCI bus. So the number is translated only where NVML lists the process on several devices
-// or, as inside a container, on none, and not at all where the translation is not certain. A wrong device would show a sum that closes and means nothing.
+// Which device is meant is found by evidence first: the one on which NVML lists the process. PyTorch's cuda:0
+// is the first of the devices that CUDA_VISIBLE_DEVICES leaves, in CUDA's own order; NVML counts by PCI bus.
+// So the number is translated only where NVML lists the process on several devices or, as inside a container,
+// on none, and not at all where the translation is not certain. A wrong device would show a sum that closes
+// and means nothing.
 //
-// A reading takes NVML tens of milliseconds, which a screen cannot wait for: it is begun when somebody looks and shown when it is there. Nothing runs while
-// nobody looks, so there is nothing to end.
+// A reading takes NVML tens of milliseconds, which a screen cannot wait for: it is begun when somebody looks
+// and shown when it is there. Nothing runs while nobody looks, so there is nothing to end.
 //
-// The context's bound (nvml.ContextBound) wants both figures of one moment. A reading is taken for it if the allocator held as much in the steps before and
-// after it; a cache that is emptied and filled again within a step escapes that.
+// The context's bound (nvml.ContextBound) wants both figures of one moment. A reading is taken for it if the
+// allocator held as much in the steps before and after it; a cache that is emptied and filled again within a
+// step escapes that.
 
 // readAgain is how old a reading is when another is begun.
 const readAgain = time.Second
@@ -65,7 +68,8 @@ type account struct {
 	observed time.Time   // of the last reading that bound has seen
 }
 
-// newBooks returns the books of a session's process. NVML is opened when they are first asked for; where there is none they tell nothing.
+// newBooks returns the books of a session's process. NVML is opened when they are first asked for; where
+// there is none they tell nothing.
 func newBooks(s *capture.Session) *books {
 	return &books{
 		target: func() capture.Target { return s.Snapshot().Target }, root: "/proc", now: time.Now, readings: map[int]*nvml.Reading{}, own: map[int]*account{},
@@ -79,8 +83,9 @@ func newBooks(s *capture.Session) *books {
 	}
 }
 
-// parts splits up the memory of the device that a process is on, as the step's figures and NVML's last reading say. ok is false where the step has no figures
-// of a device's allocator, there is no NVML, or no reading yet.
+// parts splits up the memory of the device that a process is on, as the step's figures and NVML's last
+// reading say. ok is false where the step has no figures of a device's allocator, there is no NVML, or no
+// reading yet.
 func (b *books) parts(pid int, s *capture.Step) (parts []live.Part, whole live.Part, ok bool) {
 	if s.Reserved == capture.Unknown || s.Allocated == capture.Unknown || pid <= 0 {
 		return nil, live.Part{}, false
@@ -176,7 +181,8 @@ func (b *books) lists(r *nvml.Reading, pid int) bool {
 	return ok
 }
 
-// deviceOf returns the index of the device that a process is on, -1 where it is not known; certain where NVML itself says so.
+// deviceOf returns the index of the device that a process is on, -1 where it is not known; certain where NVML
+// itself says so.
 func (b *books) deviceOf(pid int) (index int, certain bool) {
 	var listed []int
 	for _, d := range b.devices {
@@ -208,7 +214,8 @@ func (b *books) deviceOf(pid int) (index int, certain bool) {
 	return index, false
 }
 
-// visibleDevice returns NVML's index of CUDA's device of a number in a process with that environment, -1 where that is not certain.
+// visibleDevice returns NVML's index of CUDA's device of a number in a process with that environment, -1
+// where that is not certain.
 func visibleDevice(devices []nvml.Device, ordinal int, env map[string]string) int {
 	alike := env["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID" // CUDA's own order is by speed; of equal devices it is by bus as well
 	if !alike {
@@ -258,7 +265,8 @@ func environOf(root string, pid int) map[string]string {
 	return env
 }
 
-// namedParts gives the split the words of the live view. What is known of the tensors stands apart; listed says that NVML counts the process by itself.
+// namedParts gives the split the words of the live view. What is known of the tensors stands apart; listed
+// says that NVML counts the process by itself.
 func namedParts(r *nvml.Reconciliation, s *capture.Step, listed bool) []live.Part {
 	var parts []live.Part
 	add := func(name string, bytes int64, derived, unexplained bool) {

@@ -19,11 +19,13 @@ import (
 	"github.com/gmemtop/gmemtop/tui/machine"
 )
 
-// watchedOnStandin says that this process was started on a machine of the stand-in's, so that gmemtop's own code finds its NVML.
+// watchedOnStandin says that this process was started on a machine of the stand-in's, so that gmemtop's own
+// code finds its NVML.
 const watchedOnStandin = "GMEMTOP_TEST_ON_STANDIN"
 
-// TestTheBooksOfAStandinGPU watches a training beside another process that holds memory of the GPU, on a machine whose NVML is the
-// stand-in's: what the screen of the machine shows, and how it splits up the memory of the GPU, add up to what is used.
+// TestTheBooksOfAStandinGPU watches a training beside another process that holds memory of the GPU, on a
+// machine whose NVML is the stand-in's: what the screen of the machine shows, and how it splits up the memory
+// of the GPU, add up to what is used.
 func TestTheBooksOfAStandinGPU(t *testing.T) {
 	const (
 		total, contexts, other = int64(40 << 30), int64(300 << 20), int64(10 << 30)

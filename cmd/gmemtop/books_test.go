@@ -65,7 +65,8 @@ func mockedNVML(t *testing.T, of map[int][]holder) *nvml.Library {
 	return l
 }
 
-// refuseTheRest has a device refuse what the books do not want to know: a question that a mock has no answer to panics.
+// refuseTheRest has a device refuse what the books do not want to know: a question that a mock has no answer
+// to panics.
 func refuseTheRest(d *dgxa100.Device, r vendor.Return) {
 	none32 := func() (uint32, vendor.Return) { return 0, r }
 	noneInt := func() (int, vendor.Return) { return 0, r }

@@ -32,8 +32,9 @@ type unkeptError struct{ err error }
 
 func (e *unkeptError) Error() string { return e.err.Error() }
 
-// calibrate returns the figures of a GPU: those that were measured and saved, or measured now where there are none or again is set; path is where they were
-// saved now, "" where nothing was measured. The error is an [*unkeptError] where they could not be saved.
+// calibrate returns the figures of a GPU: those that were measured and saved, or measured now where there are
+// none or again is set; path is where they were saved now, "" where nothing was measured. The error is an
+// [*unkeptError] where they could not be saved.
 func calibrate(ctx context.Context, d *device, again bool) (h plan.Hardware, path string, err error) {
 	path, unkept := cuda.CalibrationPath(d.info)
 	if unkept == nil && !again {
@@ -62,7 +63,8 @@ func calibrate(ctx context.Context, d *device, again bool) (h plan.Hardware, pat
 	return h, path, nil
 }
 
-// calibratedHere returns the figures that were measured on the first GPU of this machine that any were measured on; ok is false where there are none.
+// calibratedHere returns the figures that were measured on the first GPU of this machine that any were
+// measured on; ok is false where there are none.
 func calibratedHere() (h plan.Hardware, ok bool) {
 	folder, err := cuda.CalibrationFolder()
 	if err != nil {

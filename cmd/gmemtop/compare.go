@@ -79,7 +79,8 @@ func newCompareCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// managers are those that were named, and those that only a device can carry out where one is asked and nobody said which.
+// managers are those that were named, and those that only a device can carry out where one is asked and
+// nobody said which.
 func (c *compareCommand) managers() ([]plan.Manager, error) {
 	ordinals, err := c.devices.ordinals()
 	if err != nil || len(ordinals) == 0 {
@@ -103,7 +104,8 @@ func (c *compareCommand) managers() ([]plan.Manager, error) {
 	return append(list, there...), err
 }
 
-// run compares what managers make of a trace or of a network, on the simulator and on the GPUs that were named.
+// run compares what managers make of a trace or of a network, on the simulator and on the GPUs that were
+// named.
 func (c *compareCommand) run(ctx context.Context) error {
 	if err := c.mayWrite(c.flags.output); err != nil {
 		return err

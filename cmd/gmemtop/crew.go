@@ -16,13 +16,15 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 )
 
-// A training of several processes, the ranks of torchrun, is one training: a plan is carried out in all of them or it saves nothing, since the rank that holds
-// most runs out of memory, and all wait for the slowest.
+// A training of several processes, the ranks of torchrun, is one training: a plan is carried out in all of
+// them or it saves nothing, since the rank that holds most runs out of memory, and all wait for the slowest.
 //
-// Each rank is described, planned for, switched and measured by itself, at its own steps, by the same code that does so for a training of one process; a gate
-// has them begin what is measured together. Ranks of one shape share a plan: that two are alike is seen in their descriptions and nowhere else, since ranks of
-// a pipeline, or the first and the last part of a sharded model, are not. What becomes of a rank is its own: one that refuses, ends or comes later keeps the
-// others from nothing, and what they learn is the same to the bit whether a plan is on in one, in some or in all.
+// Each rank is described, planned for, switched and measured by itself, at its own steps, by the same code
+// that does so for a training of one process; a gate has them begin what is measured together. Ranks of one
+// shape share a plan: that two are alike is seen in their descriptions and nowhere else, since ranks of a
+// pipeline, or the first and the last part of a sharded model, are not. What becomes of a rank is its own:
+// one that refuses, ends or comes later keeps the others from nothing, and what they learn is the same to the
+// bit whether a plan is on in one, in some or in all.
 //
 // Ranks on other machines are not seen from here.
 
@@ -30,8 +32,8 @@ import (
 type crew struct {
 	// lead is the process that is watched by itself, or shown.
 	lead *trainer
-	// look returns the processes that train now, the lead with them, in the order in which they are shown; and whether others may still come. It is asked now
-	// and then for as long as a plan is on.
+	// look returns the processes that train now, the lead with them, in the order in which they are shown;
+	// and whether others may still come. It is asked now and then for as long as a plan is on.
 	look func(ctx context.Context) (list []*hand, more bool)
 	gate live.Gate
 }
@@ -51,8 +53,8 @@ func (t *trainer) hand() *hand {
 	return &hand{trainer: t, pid: who.PID, name: rankName(who)}
 }
 
-// crew returns the processes that train together with the one that is shown: the ranks, where it is one of them. Of the whole job they are those that train
-// with the first, for as long as the command runs.
+// crew returns the processes that train together with the one that is shown: the ranks, where it is one of
+// them. Of the whole job they are those that train with the first, for as long as the command runs.
 func (f *jobFeed) crew(whole bool) *crew {
 	f.mu.Lock()
 	lead := f.shown
@@ -106,7 +108,8 @@ func (c *crew) offloads(ctx context.Context) bool {
 	return slices.ContainsFunc(list, func(h *hand) bool { return h.trainer != nil && h.trainer.offloads() })
 }
 
-// takeAway has no plan carried out in any process any more, whoever asked for one. Who did sees that his plan was turned off.
+// takeAway has no plan carried out in any process any more, whoever asked for one. Who did sees that his plan
+// was turned off.
 func (c *crew) takeAway(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -136,7 +139,8 @@ type muster struct {
 	ranks []live.Rank
 }
 
-// add makes room for a rank and returns what takes its news. One that was started anew takes the place of the one that ended.
+// add makes room for a rank and returns what takes its news. One that was started anew takes the place of the
+// one that ended.
 func (p *muster) add(name string) func(f func(r *live.Rank)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -165,8 +169,8 @@ func (p *muster) say() {
 // gone reports whether a rank that ended with err has ended with its process.
 func gone(err error) bool { return errors.Is(err, errEnded) }
 
-// train has a wish carried out in every process until ctx is done, in those as well that come later. tell hears of every change, one at a time. The error says
-// why it is carried out in none of them any more.
+// train has a wish carried out in every process until ctx is done, in those as well that come later. tell
+// hears of every change, one at a time. The error says why it is carried out in none of them any more.
 func (c *crew) train(ctx context.Context, w *wish, tell func(live.News)) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -262,8 +266,9 @@ type crewTarget struct {
 	ranks []*targetRank
 }
 
-// target returns the processes as a target of plans that choose addresses, or of those that move and drop what is saved; manage makes a plan by a manager's
-// name for a process that is not like the one that was planned for.
+// target returns the processes as a target of plans that choose addresses, or of those that move and drop
+// what is saved; manage makes a plan by a manager's name for a process that is not like the one that was
+// planned for.
 func (c *crew) target(pooled bool, o live.Options, manage func(ctx context.Context, p *plan.Problem, manager string) (*plan.Plan, error)) *crewTarget {
 	return &crewTarget{crew: c, pooled: pooled, opt: o, plan: manage}
 }
@@ -282,7 +287,8 @@ var _ replay.Target = (*crewTarget)(nil)
 // Name implements replay.Target.
 func (*crewTarget) Name() string { return liveName }
 
-// each has f done for all ranks at once, each for as long as it is connected, and returns their errors by name.
+// each has f done for all ranks at once, each for as long as it is connected, and returns their errors by
+// name.
 func (t *crewTarget) each(ctx context.Context, f func(ctx context.Context, i int, r *targetRank) error) error {
 	errs := make([]live.Rank, len(t.ranks))
 	var work sync.WaitGroup
@@ -333,8 +339,9 @@ func (t *crewTarget) Problem(ctx context.Context, h live.Hardware) (*plan.Proble
 	return most, nil
 }
 
-// Run implements replay.Target: every process carries out the plan, or where it is not like the one that was planned for, its own by the same manager. What is
-// measured is said of the training as a whole: the memory of the process that holds most, the time of the slowest.
+// Run implements replay.Target: every process carries out the plan, or where it is not like the one that was
+// planned for, its own by the same manager. What is measured is said of the training as a whole: the memory
+// of the process that holds most, the time of the slowest.
 func (t *crewTarget) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan.RunOptions) (plan.Measurement, error) {
 	all := make([]plan.Measurement, len(t.ranks))
 	shape := p.Hash()

@@ -15,7 +15,8 @@ import (
 	"github.com/gmemtop/gmemtop/capture/standin/standintest"
 )
 
-// TestOnADevice runs the command line on the stand-in GPU, whose driver the program finds where it would find the real one.
+// TestOnADevice runs the command line on the stand-in GPU, whose driver the program finds where it would find
+// the real one.
 func TestOnADevice(t *testing.T) {
 	lib := standintest.Driver(t)
 	testscript.Run(t, testscript.Params{
@@ -39,8 +40,8 @@ func TestOnADevice(t *testing.T) {
 	})
 }
 
-// cmdChain writes a described step of layers that each keep one activation for backward: "chain OUT.json LAYERS BYTES NANOSECONDS", what each buffer and
-// each op takes.
+// cmdChain writes a described step of layers that each keep one activation for backward: "chain OUT.json
+// LAYERS BYTES NANOSECONDS", what each buffer and each op takes.
 func cmdChain(ts *testscript.TestScript, _ bool, args []string) {
 	var layers, size, length int
 	if len(args) != 4 {

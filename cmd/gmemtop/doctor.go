@@ -228,7 +228,8 @@ func checkTorch(ctx context.Context) finding {
 // oldestTorch is what the agent needs, as 100*major + minor.
 const oldestTorch = 202
 
-// torchFinding says what can be done with a version of torch. One that cannot be read is taken for a new one: the agent itself looks.
+// torchFinding says what can be done with a version of torch. One that cannot be read is taken for a new one:
+// the agent itself looks.
 func torchFinding(version string) finding {
 	f := finding{Name: "pytorch", Available: true, Detail: "torch " + version}
 	var major, minor int

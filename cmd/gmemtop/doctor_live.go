@@ -60,13 +60,15 @@ func checkRun() finding {
 // capSysPtrace is the number of CAP_SYS_PTRACE (linux/capability.h).
 const capSysPtrace = 19
 
-// checkAttach says whose processes can be attached to, as the kernel's settings go; `gmemtop attach --dry-run PID` says it of one.
+// checkAttach says whose processes can be attached to, as the kernel's settings go; `gmemtop attach --dry-run
+// PID` says it of one.
 func checkAttach() finding {
 	_, err := exec.LookPath("gdb")
 	return attachFinding(runtime.GOOS, runtime.GOARCH, yamaScope(), capable(capSysPtrace), err == nil)
 }
 
-// attachFinding says whose processes can be attached to, and by what, under a setting of kernel.yama.ptrace_scope, with or without the capability to trace.
+// attachFinding says whose processes can be attached to, and by what, under a setting of
+// kernel.yama.ptrace_scope, with or without the capability to trace.
 func attachFinding(system, architecture string, scope int, capable, gdb bool) finding {
 	f := finding{Name: "attach", Detail: "running processes cannot be attached to"}
 	whose := "your own processes"
@@ -98,10 +100,12 @@ func attachFinding(system, architecture string, scope int, capable, gdb bool) fi
 	return f
 }
 
-// checkProbes tries whether the kernel takes the program that probes are made of; `gmemtop attach --probes --dry-run PID` says where they would be put.
+// checkProbes tries whether the kernel takes the program that probes are made of; `gmemtop attach --probes
+// --dry-run PID` says where they would be put.
 func checkProbes() finding { return probesFinding(usdt.Try()) }
 
-// probesFinding makes a finding of the kernel's answer, whose errors say why before the first semicolon and what to do after it.
+// probesFinding makes a finding of the kernel's answer, whose errors say why before the first semicolon and
+// what to do after it.
 func probesFinding(kernel string, err error) finding {
 	f := finding{Name: "probes", Detail: "programs without PyTorch cannot be watched"}
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 )
 
-// Whatever is not available on this machine, or in an environment that takes more away, has a reason and something to do about it; what is available needs none.
+// Whatever is not available on this machine, or in an environment that takes more away, has a reason and
+// something to do about it; what is available needs none.
 func TestWhatTheDoctorMissesHasItsReasonAndItsFix(t *testing.T) {
 	for name, set := range map[string]map[string]string{
 		"as it is":      nil,

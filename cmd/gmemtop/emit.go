@@ -16,7 +16,8 @@ import (
 // emitTorch is what --emit takes.
 const emitTorch = "torch"
 
-// emitted returns a plan as a Python file that carries it out in a program of its own: what a toggle did in the running training, with gmemtop gone.
+// emitted returns a plan as a Python file that carries it out in a program of its own: what a toggle did in
+// the running training, with gmemtop gone.
 func emitted(p *plan.Problem, r *replay.Result, u timeline.Units) (string, error) {
 	if r.Plan.Policy != nil {
 		return allocatorFile(r)

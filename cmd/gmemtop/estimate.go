@@ -46,7 +46,8 @@ const (
 	sequencePlace = "{sequence}"
 )
 
-// defaultOutside is what a CUDA context with PyTorch's kernels takes, an assumption that --outside replaces: drivers and builds differ by some hundred MiB.
+// defaultOutside is what a CUDA context with PyTorch's kernels takes, an assumption that --outside replaces:
+// drivers and builds differ by some hundred MiB.
 const defaultOutside = "600MiB"
 
 func newEstimateCommand(a *app) *cobra.Command {
@@ -210,7 +211,8 @@ func (e *estimateCommand) sizes() [][2]int {
 	return all
 }
 
-// capabilities are the compute capabilities and numbers of multiprocessors of the presets, by how their names begin; what is not among them is told to scripts as an A100.
+// capabilities are the compute capabilities and numbers of multiprocessors of the presets, by how their names
+// begin; what is not among them is told to scripts as an A100.
 var capabilities = []struct {
 	prefix     string
 	capability [2]int
@@ -268,8 +270,9 @@ func (e *estimateCommand) at(ctx context.Context, size, sequence int) (*estimate
 	return x, e.reserve(ctx, x)
 }
 
-// reserve emulates the caching allocator over everything that the script did: without a limit for what it would reserve, and where that does not fit,
-// with the budget for the limit, where it gives its cache back before it runs out.
+// reserve emulates the caching allocator over everything that the script did: without a limit for what it
+// would reserve, and where that does not fit, with the budget for the limit, where it gives its cache back
+// before it runs out.
 func (e *estimateCommand) reserve(ctx context.Context, x *estimated) error {
 	reserved, _, err := emulate(ctx, x.device, 1<<50)
 	if err != nil {
@@ -284,8 +287,8 @@ func (e *estimateCommand) reserve(ctx context.Context, x *estimated) error {
 	return nil
 }
 
-// emulate sends a device's allocations through PyTorch's caching allocator on a driver with so much memory. It returns the most that was reserved, and
-// whether all requests could be met.
+// emulate sends a device's allocations through PyTorch's caching allocator on a driver with so much memory.
+// It returns the most that was reserved, and whether all requests could be met.
 func emulate(ctx context.Context, d *timeline.Device, capacity int64) (reserved int64, met bool, err error) {
 	driver := allocator.NewDriver(capacity)
 	alloc, err := allocator.NewCaching(allocator.Config{Driver: driver})
@@ -325,8 +328,9 @@ type largestFit struct {
 	inferred bool       // computed from one batch and what the categories say
 }
 
-// largest finds the largest batch that fits. Two runs make a model of how sizes grow, the model says where the border is, and runs there confirm it or move it; a command
-// without a place for the batch is run once, and what its categories say grows is scaled.
+// largest finds the largest batch that fits. Two runs make a model of how sizes grow, the model says where
+// the border is, and runs there confirm it or move it; a command without a place for the batch is run once,
+// and what its categories say grows is scaled.
 func (e *estimateCommand) largest(ctx context.Context, all []*estimated) (*largestFit, error) {
 	one := all[0]
 	p, err := e.problem(ctx, one)

@@ -26,7 +26,8 @@ type usageError struct{ err error }
 func (e usageError) Error() string { return e.err.Error() }
 func (e usageError) Unwrap() error { return e.err }
 
-// errFinding means that a report was printed and that it found what the user asked to be told of: nothing more is said.
+// errFinding means that a report was printed and that it found what the user asked to be told of: nothing
+// more is said.
 var errFinding = errors.New("a threshold was passed")
 
 // exitCode maps an error to its exit code: the first rule that fits.

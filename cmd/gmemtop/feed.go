@@ -19,14 +19,15 @@ import (
 	"github.com/gmemtop/gmemtop/tui/live"
 )
 
-// sessionFeed is a capture session as the screen sees it: captured stretches become timelines, off the event loop, and steps get the one figure that is
-// drawn. It implements live.Feed.
+// sessionFeed is a capture session as the screen sees it: captured stretches become timelines, off the event
+// loop, and steps get the one figure that is drawn. It implements live.Feed.
 type sessionFeed struct {
 	news
 	session *capture.Session
 	control *lateControl
 	title   string
-	// books, where not nil, splits up the memory of the whole device that a process is on, where that can be; ok is false where it cannot.
+	// books, where not nil, splits up the memory of the whole device that a process is on, where that can be;
+	// ok is false where it cannot.
 	books func(pid int, s *capture.Step) (parts []live.Part, whole live.Part, ok bool)
 	ids   *atomic.Int64 // of the last window, shared by the feeds of a job
 	poke  chan struct{} // receives when the feed came to the front
@@ -58,13 +59,15 @@ type risingCounts struct{ retries, ooms int64 }
 // shownOutput is how many lines of a command's output the screen has at hand.
 const shownOutput = 500
 
-// How long a feed rests after it was brought up to date: what is shown needs no more, and the processes that are not shown less.
+// How long a feed rests after it was brought up to date: what is shown needs no more, and the processes that
+// are not shown less.
 const (
 	restShown = 40 * time.Millisecond
 	restBack  = 800 * time.Millisecond
 )
 
-// residentNoise is by how much a process's resident memory wanders: caches of libraries, arenas of the C allocator.
+// residentNoise is by how much a process's resident memory wanders: caches of libraries, arenas of the C
+// allocator.
 const residentNoise = 16 << 20
 
 // silenceLook is the time between two looks at a job from which nothing comes.
@@ -129,7 +132,8 @@ func (f *sessionFeed) isBack() bool {
 	return f.back
 }
 
-// askFirst asks, once the job steps, for what the command line wants captured whole, and for something to look at.
+// askFirst asks, once the job steps, for what the command line wants captured whole, and for something to
+// look at.
 func (f *sessionFeed) askFirst(ctx context.Context, v capture.View) {
 	if v.Ended || len(v.Steps) < warm {
 		return
@@ -205,7 +209,8 @@ func (f *sessionFeed) take(ctx context.Context, v capture.View) {
 	l.Capture.Connected = f.control.connected() != nil && v.Began && !v.Ended
 }
 
-// timelines returns the session's windows with their timelines, and how many of those that were shown before are gone.
+// timelines returns the session's windows with their timelines, and how many of those that were shown before
+// are gone.
 func (f *sessionFeed) timelines(ctx context.Context, list []capture.Window) (windows []live.Window, gone int) {
 	kept := map[*traces.Trace]live.Window{}
 	for _, w := range list {
@@ -253,7 +258,8 @@ func (f *sessionFeed) addSteps(v capture.View) {
 	if drop := len(l.Steps) - 2*capture.MaxSteps; drop > 0 {
 		l.Steps = slices.Clone(l.Steps[len(l.Steps)-capture.MaxSteps:])
 	}
-	// Not every step has totals, least of all the last one: which figure it is has been settled by those that have.
+	// Not every step has totals, least of all the last one: which figure it is has been settled by those that
+	// have.
 	l.Figure = "resident memory"
 	if f.allocator {
 		l.Figure = "allocated memory"
@@ -296,7 +302,8 @@ func (f *sessionFeed) addSteps(v capture.View) {
 	}
 }
 
-// markPlans says of each window whether a plan was carried out in it. A window may come before its last step does.
+// markPlans says of each window whether a plan was carried out in it. A window may come before its last step
+// does.
 func (f *sessionFeed) markPlans() {
 	l := &f.look
 	l.Windows = slices.Clone(l.Windows) // earlier looks hold the same
@@ -312,8 +319,9 @@ func (f *sessionFeed) markPlans() {
 	}
 }
 
-// excused says of which steps it is no news that they took long: the first ones, those that were captured whole and the one after them, in which what was
-// captured is packed up, and the newest ones, of which it is not known yet whether they were.
+// excused says of which steps it is no news that they took long: the first ones, those that were captured
+// whole and the one after them, in which what was captured is packed up, and the newest ones, of which it is
+// not known yet whether they were.
 func (f *sessionFeed) excused(v capture.View) func(step int64) bool {
 	for _, w := range v.Windows {
 		if n := len(f.spans); n == 0 || f.spans[n-1].last < w.Last+1 {
@@ -344,8 +352,9 @@ const (
 	settling = 2 * time.Second
 )
 
-// step reads a step as the screen shows it. What the allocator holds when a step is over says most of what can be had without disturbing the program's
-// own peak marks; where there is no such allocator, resident memory has to do.
+// step reads a step as the screen shows it. What the allocator holds when a step is over says most of what
+// can be had without disturbing the program's own peak marks; where there is no such allocator, resident
+// memory has to do.
 func (f *sessionFeed) step(s capture.Step) live.Step {
 	x := live.Step{
 		Index: s.Index, Duration: -1, Forward: s.Forward, Backward: s.Backward, Optimizer: s.Optimizer, Bytes: s.RSS, Held: s.Allocated, Cost: int64(s.Cost),

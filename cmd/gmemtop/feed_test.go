@@ -218,7 +218,8 @@ func TestWhatTheCommandLineWantsIsAskedForOnceTheJobSteps(t *testing.T) {
 	}
 }
 
-// What a means of capturing costs is what its last window took longer, by step; one that the agent does not have is not offered.
+// What a means of capturing costs is what its last window took longer, by step; one that the agent does not
+// have is not offered.
 func TestTheCostOfADepthIsThatOfItsLastWindow(t *testing.T) {
 	v := capture.View{Target: capture.Target{Capabilities: []string{"steps", capture.HowOps, capture.HowProfile}}, Windows: []capture.Window{
 		{First: 2, Last: 3, How: capture.HowOps, Cost: 90 * time.Millisecond}, {First: 10, Last: 11, How: capture.HowOps, Cost: 60 * time.Millisecond},

@@ -14,7 +14,8 @@ import (
 	"github.com/gmemtop/gmemtop/tui/live"
 )
 
-// partsOf splits what the device's allocator holds, or, without one, resident memory. What is not known to be anything is shown as such.
+// partsOf splits what the device's allocator holds, or, without one, resident memory. What is not known to be
+// anything is shown as such.
 func partsOf(s *capture.Step) ([]live.Part, live.Part) {
 	if s.Allocated != capture.Unknown && s.Reserved != capture.Unknown {
 		out := nvml.Reconcile(&nvml.Reading{}, allocatorBooks(0, s))
@@ -102,8 +103,8 @@ func endWord(e capture.End) string {
 	return strings.TrimPrefix(text, ": ")
 }
 
-// silence says for how long there was no step, where that is longer than a pause between two steps that take typically so long, and why, where the process's
-// state tells.
+// silence says for how long there was no step, where that is longer than a pause between two steps that take
+// typically so long, and why, where the process's state tells.
 func silence(since, typical time.Duration, pid int, state func(pid int) byte) string {
 	const least, steps = 10 * time.Second, 20
 	if since < max(least, steps*typical) {

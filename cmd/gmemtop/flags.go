@@ -128,8 +128,8 @@ func (f *flags) check() error {
 	return nil
 }
 
-// colored says whether escape sequences may go to standard output: --color first, then NO_COLOR, CLICOLOR_FORCE, TERM and what
-// standard output is (https://no-color.org, https://bixense.com/clicolors).
+// colored says whether escape sequences may go to standard output: --color first, then NO_COLOR,
+// CLICOLOR_FORCE, TERM and what standard output is (https://no-color.org, https://bixense.com/clicolors).
 func (a *app) colored() bool {
 	switch {
 	case a.flags.color == "always":

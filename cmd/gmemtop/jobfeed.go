@@ -18,16 +18,21 @@ import (
 	"github.com/gmemtop/gmemtop/tui/live"
 )
 
-// A command may train in several processes: the ranks of torchrun, what mp.spawn starts, two scripts beside each other or one after the other.
+// A command may train in several processes: the ranks of torchrun, what mp.spawn starts, two scripts beside
+// each other or one after the other.
 //
-// The source sends what one of them says to one sink, that of the job, and asks for a sink for every other; when the one ends another may take its place in
-// the job's sink. Here each process has a session, a feed and, where the job is recorded, a file of its own from its first step on; what has not stepped, a
-// launcher that imports torch, is not in the list. jobFeed is the job's sink and hands every message to the session of the process that it comes from, and
-// it is the screen's feed: the feed of the process that is chosen with the list of all of them.
+// The source sends what one of them says to one sink, that of the job, and asks for a sink for every other;
+// when the one ends another may take its place in the job's sink. Here each process has a session, a feed
+// and, where the job is recorded, a file of its own from its first step on; what has not stepped, a launcher
+// that imports torch, is not in the list. jobFeed is the job's sink and hands every message to the session of
+// the process that it comes from, and it is the screen's feed: the feed of the process that is chosen with
+// the list of all of them.
 //
-// Feeds of processes that are not shown make no timelines and rest longer, so that 64 ranks cost the viewer about what two do.
+// Feeds of processes that are not shown make no timelines and rest longer, so that 64 ranks cost the viewer
+// about what two do.
 
-// jobFeed is a command with all of its processes. It implements capture.Sink for the source and live.Feed for the screen.
+// jobFeed is a command with all of its processes. It implements capture.Sink for the source and live.Feed for
+// the screen.
 type jobFeed struct {
 	news
 	main   *watching
@@ -76,7 +81,8 @@ const (
 	memberWindow = 64 << 20
 )
 
-// lookAfter is how often it is looked whether the process of the job's sink is there still, which the source does not say.
+// lookAfter is how often it is looked whether the process of the job's sink is there still, which the source
+// does not say.
 const lookAfter = time.Second
 
 // newJobFeed returns the feed of a job whose first process is watched by w.
@@ -99,8 +105,9 @@ func (f *jobFeed) follow(m *member) {
 	})
 }
 
-// watch says of a process that is gone that it has ended. The source says so of all processes but the one of the job's sink, whose end it takes for the
-// job's; of several, the others may go on, or wait for it for ever.
+// watch says of a process that is gone that it has ended. The source says so of all processes but the one of
+// the job's sink, whose end it takes for the job's; of several, the others may go on, or wait for it for
+// ever.
 func (f *jobFeed) watch() {
 	tick := time.NewTicker(lookAfter)
 	defer tick.Stop()
@@ -281,7 +288,8 @@ func (f *jobFeed) sending() *member {
 	return f.current
 }
 
-// Begin implements capture.Sink: what comes from now on is of that process. Until one has stepped it is not settled which it will be.
+// Begin implements capture.Sink: what comes from now on is of that process. Until one has stepped it is not
+// settled which it will be.
 func (f *jobFeed) Begin(t capture.Target) {
 	f.mu.Lock()
 	now := f.current
@@ -304,7 +312,8 @@ func (f *jobFeed) Begin(t capture.Target) {
 	next.Begin(t)
 }
 
-// passOn makes next the process that the job's sink is of: the one before has ended, or its agent has left it.
+// passOn makes next the process that the job's sink is of: the one before has ended, or its agent has left
+// it.
 func (f *jobFeed) passOn(now, next *member) {
 	f.mu.Lock()
 	f.current = next
@@ -344,15 +353,16 @@ func (f *jobFeed) Output(p []byte) {
 	}
 }
 
-// Ended implements pytorch.EndOfOne: of several processes the others may go on. The end of the only one is the job's, which has an exit code.
+// Ended implements pytorch.EndOfOne: of several processes the others may go on. The end of the only one is
+// the job's, which has an exit code.
 func (f *jobFeed) Ended(t capture.Target, e capture.End) {
 	if m := f.sending(); same(m.target, t) && len(f.stepping()) > 1 {
 		m.End(e)
 	}
 }
 
-// End implements capture.Sink. A job of one ends as its process does; of several, the exit code is the command's, and what the last of them said, which may
-// be the launcher, is not of any one in the list.
+// End implements capture.Sink. A job of one ends as its process does; of several, the exit code is the
+// command's, and what the last of them said, which may be the launcher, is not of any one in the list.
 func (f *jobFeed) End(e capture.End) {
 	list := f.stepping()
 	if len(list) < 2 {
@@ -414,7 +424,8 @@ func (f *jobFeed) Look() live.Look {
 	if !over {
 		return l
 	}
-	// How a job of several ended is the command's exit code and what the first of them said that failed: the others went because of it.
+	// How a job of several ended is the command's exit code and what the first of them said that failed: the
+	// others went because of it.
 	first := -1
 	f.mu.Lock()
 	for i, m := range list {

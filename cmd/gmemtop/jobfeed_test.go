@@ -227,7 +227,8 @@ func TestEveryRankIsRecordedToAFileOfItsOwnAndTheyAreOneRun(t *testing.T) {
 	}
 }
 
-// recordingRun returns a run without a screen that records to run.gmt in a folder, and the file that holds what it says.
+// recordingRun returns a run without a screen that records to run.gmt in a folder, and the file that holds
+// what it says.
 func recordingRun(t *testing.T) (c runCommand, dir, said string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -241,7 +242,8 @@ func recordingRun(t *testing.T) (c runCommand, dir, said string) {
 	return c, dir, f.Name()
 }
 
-// TestARankThatIsNotRecordedAnyMoreIsToldOfAtOnce has the second file of a rank's recording refused, in the middle of the job.
+// TestARankThatIsNotRecordedAnyMoreIsToldOfAtOnce has the second file of a rank's recording refused, in the
+// middle of the job.
 func TestARankThatIsNotRecordedAnyMoreIsToldOfAtOnce(t *testing.T) {
 	c, dir, said := recordingRun(t)
 	c.live.maxBytes = "1B"

@@ -10,8 +10,9 @@ import (
 	"github.com/gmemtop/gmemtop/replay/sim"
 )
 
-// What is predicted of a training on a CPU is what its own steps took: bytes to the byte, and the processor time of copies and of ops that run again to within a factor that
-// no load of the machine comes near. A preset of a GPU predicts no time of the thread at all for copies, and a rate in a loop was off by six.
+// What is predicted of a training on a CPU is what its own steps took: bytes to the byte, and the processor
+// time of copies and of ops that run again to within a factor that no load of the machine comes near. A
+// preset of a GPU predicts no time of the thread at all for copies, and a rate in a loop was off by six.
 func TestWhatPlansCostOnACPUIsPredictedByMeasuringInTheTraining(t *testing.T) {
 	t.Parallel()
 	l := startLiveWith(t, []string{"OMP_NUM_THREADS=1"}, "../../examples/gpt2.py", "--device", "cpu", "--batch", "4", "--sequence", "64", "--layers", "3", "--width", "128",

@@ -25,8 +25,10 @@ type counted struct {
 	peak, reserved, ofDriver int64
 }
 
-// TestAPlanOnAStandinGPUTakesWhatIsPredicted compares what plans of a training on a GPU were predicted to take, what they were measured to, and what torch and the driver count in the
-// training itself: footprints are equal to the byte, and so is the process as a whole, context included. torch's cache is given back once with each plan, and not otherwise.
+// TestAPlanOnAStandinGPUTakesWhatIsPredicted compares what plans of a training on a GPU were predicted to
+// take, what they were measured to, and what torch and the driver count in the training itself: footprints
+// are equal to the byte, and so is the process as a whole, context included. torch's cache is given back once
+// with each plan, and not otherwise.
 func TestAPlanOnAStandinGPUTakesWhatIsPredicted(t *testing.T) {
 	for _, o := range inject.Check(os.Getpid()).Obstacles {
 		if errors.Is(o, inject.ErrNotPermitted) || errors.Is(o, inject.ErrUnsupported) {

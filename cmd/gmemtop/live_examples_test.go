@@ -21,7 +21,8 @@ import (
 	"github.com/gmemtop/gmemtop/replay/sim"
 )
 
-// smallExamples are the trainings of folder examples, as small as a processor trains some thousand steps of in a minute.
+// smallExamples are the trainings of folder examples, as small as a processor trains some thousand steps of
+// in a minute.
 var smallExamples = map[string]string{
 	"mlp.py":      "--batch 8200 --inputs 16 --layers 4 --width 32 --dropout 0.1",
 	"resnet50.py": "--batch 8 --image 32 --width 4 --classes 10",
@@ -30,8 +31,8 @@ var smallExamples = map[string]string{
 	"vit.py":      "--batch 8 --image 32 --patch 4 --layers 2 --width 32 --heads 2 --classes 10",
 }
 
-// stepsUnder is how many steps each manager is carried out for. Of all examples fifty take about five minutes on two cores, which is for those who ask for it;
-// otherwise the two that step fastest are tried.
+// stepsUnder is how many steps each manager is carried out for. Of all examples fifty take about five minutes
+// on two cores, which is for those who ask for it; otherwise the two that step fastest are tried.
 var stepsUnder = flag.Int("steps-under", 0, "how many steps each manager is carried out for in TestEveryManagerLearnsTheSameOnEveryExample, of every example, and has code that inductor compiled served by a pool as well; 0 is four, of two of them")
 
 // fewSteps are carried out of the quickest examples where nobody asks for more.
@@ -39,8 +40,9 @@ const fewSteps = 4
 
 var quickest = []string{"mlp.py", "gpt2.py"}
 
-// TestEveryManagerLearnsTheSameOnEveryExample has every manager that works in a running training carried out for some steps of every example, on and off at
-// random, and compares parameters and gradients behind every single step with those of the same training alone.
+// TestEveryManagerLearnsTheSameOnEveryExample has every manager that works in a running training carried out
+// for some steps of every example, on and off at random, and compares parameters and gradients behind every
+// single step with those of the same training alone.
 func TestEveryManagerLearnsTheSameOnEveryExample(t *testing.T) {
 	torch(t)
 	t.Parallel()
@@ -108,7 +110,8 @@ type carriedPlan struct {
 	pool    bool
 }
 
-// everyPlan has all managers plan for the training, each for the first of some budgets for which it moves or drops anything at all.
+// everyPlan has all managers plan for the training, each for the first of some budgets for which it moves or
+// drops anything at all.
 func (l *liveTraining) everyPlan() []carriedPlan {
 	l.t.Helper()
 	ctx := l.t.Context()
@@ -181,7 +184,8 @@ func (l *liveTraining) moving(m plan.Manager, p *plan.Problem) []byte {
 	return nil
 }
 
-// someSteps has a plan carried out for some steps in all, on and off at random, and returns how often it was turned on. first is the number of plans before.
+// someSteps has a plan carried out for some steps in all, on and off at random, and returns how often it was
+// turned on. first is the number of plans before.
 func (l *liveTraining) someSteps(r *rand.Rand, first int64, x carriedPlan) (toggles int64) {
 	l.t.Helper()
 	steps := cmp.Or(*stepsUnder, fewSteps)

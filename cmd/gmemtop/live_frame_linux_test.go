@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// gated trains by hand-made steps: it says that it is at a gate, and waits for a file of that name in a folder; before its first step, and after the step of that
-// number.
+// gated trains by hand-made steps: it says that it is at a gate, and waits for a file of that name in a
+// folder; before its first step, and after the step of that number.
 const gated = `
 import os, sys, time, torch
 folder, after = sys.argv[1], int(sys.argv[2])
@@ -37,7 +37,8 @@ for i in range(100000):
     time.sleep(0.02)
 `
 
-// What the screen says of a process: what it waits for, by the agent's own first word, and the step that it has done.
+// What the screen says of a process: what it waits for, by the agent's own first word, and the step that it
+// has done.
 var (
 	waitsForAStep = regexp.MustCompile(`Waiting: for the first optimizer step`)
 	hasStepped    = regexp.MustCompile(`runs: step \d`)
@@ -51,7 +52,8 @@ type gatedTraining struct {
 	cmd    *exec.Cmd // nil until it is started
 }
 
-// newGatedTraining makes one that stands still behind the step of a number as well, -1 for none. It is to be closed.
+// newGatedTraining makes one that stands still behind the step of a number as well, -1 for none. It is to be
+// closed.
 func newGatedTraining(t testing.TB, after int) *gatedTraining {
 	t.Helper()
 	python := torch(t)
@@ -143,8 +145,8 @@ func (g *gatedTraining) close() {
 	_ = os.RemoveAll(g.folder)
 }
 
-// TestTheScreenShowsWhatItKnowsWhileTheJobStands holds a training before its first step, and behind the first one that can be told: what there is to show then is
-// shown without anything further happening in the job.
+// TestTheScreenShowsWhatItKnowsWhileTheJobStands holds a training before its first step, and behind the first
+// one that can be told: what there is to show then is shown without anything further happening in the job.
 func TestTheScreenShowsWhatItKnowsWhileTheJobStands(t *testing.T) {
 	torch(t)
 	for name, attach := range map[string]bool{"run": false, "attach": true} {
@@ -174,10 +176,12 @@ func TestTheScreenShowsWhatItKnowsWhileTheJobStands(t *testing.T) {
 	}
 }
 
-// BenchmarkFirstFrame measures, of the program as it is on a terminal and with real torch, how long it takes from the agent's start in the process (which is when it
-// leaves word of where it is) until the terminal has been given a frame that shows the process: what it waits for, or a step. And until it has been given a step: of a
-// command that was started from the end of its first one, since what comes between torch's import and that is the command's; of a training that is attached to,
-// whose steps take some twenty milliseconds, from the agent's start as well.
+// BenchmarkFirstFrame measures, of the program as it is on a terminal and with real torch, how long it takes
+// from the agent's start in the process (which is when it leaves word of where it is) until the terminal has
+// been given a frame that shows the process: what it waits for, or a step. And until it has been given a
+// step: of a command that was started from the end of its first one, since what comes between torch's import
+// and that is the command's; of a training that is attached to, whose steps take some twenty milliseconds,
+// from the agent's start as well.
 //
 //	go test ./cmd/gmemtop -run '^$' -bench FirstFrame -benchtime 20x
 func BenchmarkFirstFrame(b *testing.B) {

@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// hold has a training stand still: it begins no step as long as a file is there that HOLD names in its environment. What a test does meanwhile, plan or compile or wait
-// for another process, takes as long as the machine is busy and costs the training no steps.
+// hold has a training stand still: it begins no step as long as a file is there that HOLD names in its
+// environment. What a test does meanwhile, plan or compile or wait for another process, takes as long as the
+// machine is busy and costs the training no steps.
 type hold struct {
 	t    *testing.T
 	path string
@@ -46,7 +47,8 @@ func (h *hold) off() {
 	}
 }
 
-// still has it stand still until the function that it returns is called. A training that lasts however long takes a nil hold.
+// still has it stand still until the function that it returns is called. A training that lasts however long
+// takes a nil hold.
 func (h *hold) still() (on func()) {
 	if h == nil {
 		return func() {}

@@ -18,8 +18,9 @@ import (
 	"github.com/gmemtop/gmemtop/replay/live"
 )
 
-// A training that does not fit trains from its first step on with what it saves on the host, until there is a plan that fits, and again when that has gone; a
-// plan that was made meanwhile is that of a training that keeps everything, and nothing of all this changes a bit of what is learnt.
+// A training that does not fit trains from its first step on with what it saves on the host, until there is a
+// plan that fits, and again when that has gone; a plan that was made meanwhile is that of a training that
+// keeps everything, and nothing of all this changes a bit of what is learnt.
 func TestWhatDoesNotFitIsOffloadedUntilThereIsAPlan(t *testing.T) {
 	torch(t)
 	t.Parallel()
@@ -107,7 +108,8 @@ func share(percent int64) func(*plan.Problem, int64) (int64, error) {
 	}
 }
 
-// trainOn has a wish carried out until it is on, and returns what was said then; afterwards the plan is taken away.
+// trainOn has a wish carried out until it is on, and returns what was said then; afterwards the plan is taken
+// away.
 func (l *liveTraining) trainOn(w *wish) (on live.News) {
 	l.t.Helper()
 	ctx, cancel := context.WithCancel(l.t.Context())

@@ -90,8 +90,8 @@ func TestPoolsToggledAtRandomStepsChangeNoBit(t *testing.T) {
 	}
 }
 
-// toggled has a pool's plan come and go at random steps, until the training is over where that comes first, and returns how many steps ran under it, and how many of
-// their allocations found no place.
+// toggled has a pool's plan come and go at random steps, until the training is over where that comes first,
+// and returns how many steps ran under it, and how many of their allocations found no place.
 func (l *liveTraining) toggled(words []byte, toggles int64) (under, missed int64) {
 	l.t.Helper()
 	r := rand.New(rand.NewPCG(3, 4))
@@ -116,7 +116,8 @@ func (l *liveTraining) toggled(words []byte, toggles int64) (under, missed int64
 	return under, missed
 }
 
-// TestAPoolServesCompiledCode has graphs of torch.compile run eagerly, and as code of their own where there is a compiler for that.
+// TestAPoolServesCompiledCode has graphs of torch.compile run eagerly, and as code of their own where there
+// is a compiler for that.
 func TestAPoolServesCompiledCode(t *testing.T) {
 	torchtest.Needs(t, 206, "torch.compile of an older one takes the hooks off the steps of all optimizers, so that no step is seen")
 	t.Parallel()

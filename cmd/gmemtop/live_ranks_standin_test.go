@@ -42,7 +42,8 @@ func learnedAlone(t *testing.T, env []string, wrap string, steps int) string {
 	return learned
 }
 
-// Each rank is recorded to a file of its own, on its own GPU, with its steps; and learns what it learns alone.
+// Each rank is recorded to a file of its own, on its own GPU, with its steps; and learns what it learns
+// alone.
 func TestTorchrunOnTwoStandinGPUsIsRecordedToAFileARank(t *testing.T) {
 	standintest.Computing(t)
 	env, ended := onStandin(t, standin.Machine{Devices: 2, Order: standin.Late})
@@ -96,8 +97,8 @@ func TestTorchrunOnTwoStandinGPUsIsRecordedToAFileARank(t *testing.T) {
 	ended()
 }
 
-// A plan that a person asks for is carried out in all ranks of a training over NCCL and taken away from all, while streams
-// do their work as late as they may; the ranks learn the same to the bit as alone.
+// A plan that a person asks for is carried out in all ranks of a training over NCCL and taken away from all,
+// while streams do their work as late as they may; the ranks learn the same to the bit as alone.
 func TestAPlanInAllRanksOnTwoStandinGPUs(t *testing.T) {
 	standintest.Computing(t)
 	for wrap, manager := range map[string]string{"ddp": "capuchin", "fsdp": "vdnn-all"} {

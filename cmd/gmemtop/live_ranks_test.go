@@ -96,7 +96,8 @@ func (l *liveRanks) end() string {
 	return results(out)
 }
 
-// beside has a plan of a manager carried out in all ranks, gives f the news as they come, and takes it away once f is content.
+// beside has a plan of a manager carried out in all ranks, gives f the news as they come, and takes it away
+// once f is content.
 func (l *liveRanks) beside(manager string, f func(n live.News) (content bool)) error {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patient)
@@ -198,8 +199,8 @@ func TestAPlanIsCarriedOutInAllRanksAndTakenAwayFromAll(t *testing.T) {
 	learntTheSame(t, ranks.end(), alone(t, scenarios, "ddp@400")["ddp@400"])
 }
 
-// twoOfThem starts two processes that are called ranks and know nothing of each other: the second when it is let begin. Only the first knows the hold, and stands
-// still while torch is imported once more.
+// twoOfThem starts two processes that are called ranks and know nothing of each other: the second when it is
+// let begin. Only the first knows the hold, and stands still while torch is imported once more.
 type twoOfThem struct {
 	*liveRanks
 	begin string // the file that lets the second begin

@@ -76,7 +76,8 @@ func startLiveWith(t *testing.T, env []string, argv ...string) *liveTraining {
 	return launchLive(t, pytorch.Launch{Argv: argv, Env: env})
 }
 
-// launchLive starts a script in the interpreter that has torch, with words of the launch's own in the environment.
+// launchLive starts a script in the interpreter that has torch, with words of the launch's own in the
+// environment.
 func launchLive(t *testing.T, launch pytorch.Launch) *liveTraining {
 	t.Helper()
 	launch.Argv = append([]string{torch(t)}, launch.Argv...)
@@ -128,7 +129,8 @@ func (l *liveTraining) end() string {
 	return results(v.Output)
 }
 
-// alone returns what scenarios learn without gmemtop, by scenario. They are trained in one process, since nothing takes as long as to import torch.
+// alone returns what scenarios learn without gmemtop, by scenario. They are trained in one process, since
+// nothing takes as long as to import torch.
 func alone(t *testing.T, script string, scenarios ...string) map[string]string {
 	t.Helper()
 	cmd := exec.Command(torch(t), script, strings.Join(scenarios, ","))
@@ -155,7 +157,8 @@ func alone(t *testing.T, script string, scenarios ...string) map[string]string {
 	return learnt
 }
 
-// problem describes the training until it has two steps of which neither was an odd one: of equal number of ops.
+// problem describes the training until it has two steps of which neither was an odd one: of equal number of
+// ops.
 func (l *liveTraining) problem() *plan.Problem {
 	l.t.Helper()
 	for {
@@ -169,7 +172,8 @@ func (l *liveTraining) problem() *plan.Problem {
 	}
 }
 
-// plans returns what managers make of the training that eager PyTorch can carry out, in the agent's words, by name.
+// plans returns what managers make of the training that eager PyTorch can carry out, in the agent's words, by
+// name.
 func (l *liveTraining) plans(p *plan.Problem, names string) map[string][]byte {
 	l.t.Helper()
 	defer l.hold.still()()
@@ -271,8 +275,10 @@ func (l *liveTraining) index() int64 {
 	return v.Steps[len(v.Steps)-1].Index + 1
 }
 
-// toggle has plans carried out, one after the other and now and then none, for some steps each, until so many steps are over, or the training is. It returns how many
-// it had carried out, what they moved in bytes and ran again in nanoseconds, and how many tensors stayed that were to leave; a plan that was given up counts as one.
+// toggle has plans carried out, one after the other and now and then none, for some steps each, until so many
+// steps are over, or the training is. It returns how many it had carried out, what they moved in bytes and
+// ran again in nanoseconds, and how many tensors stayed that were to leave; a plan that was given up counts
+// as one.
 func (l *liveTraining) toggle(words map[string][]byte, until int64, steps int) (toggles, freed, missed int64) {
 	l.t.Helper()
 	names := slices.Sorted(maps.Keys(words))
@@ -348,7 +354,8 @@ func TestProgramsThatPlansGetIntoTheWayOfLearnTheSame(t *testing.T) {
 	}
 }
 
-// forwardComesFirst checks that no op up to the last that autograd saves is taken for one of the backward pass.
+// forwardComesFirst checks that no op up to the last that autograd saves is taken for one of the backward
+// pass.
 func forwardComesFirst(t *testing.T, p *plan.Problem) {
 	t.Helper()
 	last := 0

@@ -19,7 +19,8 @@ import (
 	"github.com/gmemtop/gmemtop/capture/torchtest"
 )
 
-// onStandin returns the environment of processes on a machine of the test's own whose ops compute, and a function that looks through what they reported when they have ended.
+// onStandin returns the environment of processes on a machine of the test's own whose ops compute, and a
+// function that looks through what they reported when they have ended.
 func onStandin(t *testing.T, m standin.Machine) (env []string, ended func()) {
 	t.Helper()
 	lib := standintest.Library(t)
@@ -41,9 +42,10 @@ func onStandin(t *testing.T, m standin.Machine) (env []string, ended func()) {
 	}
 }
 
-// TestEveryManagerLearnsTheSameOnAStandinGPU has every manager that works in a running training, those that choose addresses as well, carried out for some steps of a training by
-// PyTorch's own CUDA code, on and off at random, and compares parameters, gradients, buffers and optimizer state behind every step with those of the same training alone. The GPU does its
-// work as late as it may, or in an order that is drawn.
+// TestEveryManagerLearnsTheSameOnAStandinGPU has every manager that works in a running training, those that
+// choose addresses as well, carried out for some steps of a training by PyTorch's own CUDA code, on and off
+// at random, and compares parameters, gradients, buffers and optimizer state behind every step with those of
+// the same training alone. The GPU does its work as late as it may, or in an order that is drawn.
 func TestEveryManagerLearnsTheSameOnAStandinGPU(t *testing.T) {
 	for _, x := range []struct{ script, flags, order string }{
 		{"mlp.py", "--batch 1024 --inputs 16 --layers 4 --width 64 --dropout 0.1", standin.Late},
@@ -80,13 +82,15 @@ func TestEveryManagerLearnsTheSameOnAStandinGPU(t *testing.T) {
 	}
 }
 
-// TestQuickCommandsOnAStandinGPU runs commands as users do, on trainings by PyTorch's own CUDA code: testdata/standin has a txtar file a topic.
+// TestQuickCommandsOnAStandinGPU runs commands as users do, on trainings by PyTorch's own CUDA code:
+// testdata/standin has a txtar file a topic.
 func TestQuickCommandsOnAStandinGPU(t *testing.T) {
 	commandsOnStandin(t, "testdata/standin")
 }
 
-// TestCommandsWithPlansOnAStandinGPU runs commands that have plans carried out, which take their time: under other allocators than torch's usual one, on a card that is too
-// small, on one of several, and beside CUDA graphs.
+// TestCommandsWithPlansOnAStandinGPU runs commands that have plans carried out, which take their time: under
+// other allocators than torch's usual one, on a card that is too small, on one of several, and beside CUDA
+// graphs.
 func TestCommandsWithPlansOnAStandinGPU(t *testing.T) {
 	commandsOnStandin(t, "testdata/standin_plans")
 }

@@ -18,8 +18,9 @@ import (
 	"github.com/gmemtop/gmemtop/replay/live"
 )
 
-// TestAHundredTogglesLeaveTheProcessAsItWas brings the agent into a process that trains, has plans of all kinds come and go in it a hundred times, and takes it
-// away while one is carried out. The process itself compares its threads, files, hooks, functions and modes with what they were before.
+// TestAHundredTogglesLeaveTheProcessAsItWas brings the agent into a process that trains, has plans of all
+// kinds come and go in it a hundred times, and takes it away while one is carried out. The process itself
+// compares its threads, files, hooks, functions and modes with what they were before.
 func TestAHundredTogglesLeaveTheProcessAsItWas(t *testing.T) {
 	h := torchtest.NewHost(t)
 	t.Parallel()

@@ -18,9 +18,10 @@ import (
 	"github.com/gmemtop/gmemtop/capture/standin"
 )
 
-// TestAHundredTogglesLeaveNothingBehindOnAStandinGPU has plans that swap, drop and choose addresses come and go a hundred times in a training by PyTorch's own CUDA code, on a GPU
-// that works as late as it may. Each step learns the same as without, to the bit; and when the agent has gone, so have its hooks, patches, threads, objects, device
-// memory and pinned memory.
+// TestAHundredTogglesLeaveNothingBehindOnAStandinGPU has plans that swap, drop and choose addresses come and
+// go a hundred times in a training by PyTorch's own CUDA code, on a GPU that works as late as it may. Each
+// step learns the same as without, to the bit; and when the agent has gone, so have its hooks, patches,
+// threads, objects, device memory and pinned memory.
 func TestAHundredTogglesLeaveNothingBehindOnAStandinGPU(t *testing.T) {
 	const toggles = 100
 	env, ended := onStandin(t, standin.Machine{Order: standin.Late})

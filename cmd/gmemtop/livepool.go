@@ -17,7 +17,8 @@ import (
 
 var _ live.PoolTrainer = (*trainer)(nil)
 
-// recordedSteps is how many steps of the allocator a plan is made of: what is alive across a step's end shows in the next but one.
+// recordedSteps is how many steps of the allocator a plan is made of: what is alive across a step's end shows
+// in the next but one.
 const recordedSteps = 3
 
 // pools reports whether this is the name of a manager that only chooses addresses.
@@ -26,7 +27,8 @@ func pools(name string) bool {
 	return err == nil && len(list) == 1 && list[0].Info().Family == plan.Pooling
 }
 
-// apart takes the managers that only choose addresses out of a list, where they were named: they are not carried out unasked.
+// apart takes the managers that only choose addresses out of a list, where they were named: they are not
+// carried out unasked.
 func apart(list []plan.Manager, names string) (pooling, others []plan.Manager) {
 	if names == "" || names == "all" {
 		return nil, list
@@ -41,7 +43,8 @@ func apart(list []plan.Manager, names string) (pooling, others []plan.Manager) {
 	return pooling, others
 }
 
-// target returns the training as a target of plans that choose addresses, or of those that move and drop what is saved.
+// target returns the training as a target of plans that choose addresses, or of those that move and drop what
+// is saved.
 func (t *trainer) target(ctx context.Context, pooled bool, o live.Options) (*live.Target, error) {
 	if !pooled {
 		return live.NewTarget(t, o), nil

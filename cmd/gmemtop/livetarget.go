@@ -86,7 +86,8 @@ func (c *compareCommand) runLive(ctx context.Context) error {
 	return err
 }
 
-// training has f use a training that runs, once one of its steps has ended, and leaves its processes as they were.
+// training has f use a training that runs, once one of its steps has ended, and leaves its processes as they
+// were.
 func (c *planning) training(ctx context.Context, pid int, f func(w *crew) error) error {
 	found, err := attachable(pid)
 	if err != nil {
@@ -142,8 +143,9 @@ func (t *trainer) onGPUs(o live.Options) live.Options {
 	return o
 }
 
-// comparedLive describes a training, plans, and has plans carried out in all of its processes. Plans that choose addresses are made of another problem than the
-// others, what its allocator was asked for, and are compared with what allocators do without a plan.
+// comparedLive describes a training, plans, and has plans carried out in all of its processes. Plans that
+// choose addresses are made of another problem than the others, what its allocator was asked for, and are
+// compared with what allocators do without a plan.
 func (c *compareCommand) comparedLive(ctx context.Context, w *crew, pooled bool, list []plan.Manager) (*replay.Comparison, error) {
 	if pooled {
 		today, err := managers.Select("caching,expandable")

@@ -19,7 +19,8 @@ import (
 	"github.com/gmemtop/gmemtop/tui/machine"
 )
 
-// machineFeed is the machine as the screen sees it: NVML's devices and processes, and those of /proc that have torch loaded. It implements machine.Feed.
+// machineFeed is the machine as the screen sees it: NVML's devices and processes, and those of /proc that
+// have torch loaded. It implements machine.Feed.
 type machineFeed struct {
 	sampler *nvml.Sampler // nil where there is no NVML
 	driver  nvml.Driver
@@ -173,7 +174,8 @@ func addHistory(sum []int64, points []nvml.ProcessPoint) []int64 {
 	return sum
 }
 
-// obstacle says why a process cannot be attached to, "" where it can. What was found out stays as long as the process.
+// obstacle says why a process cannot be attached to, "" where it can. What was found out stays as long as the
+// process.
 func (f *machineFeed) obstacle(p *procs.Process, gpu bool) string {
 	switch {
 	case p.Known && !p.Torch && gpu:

@@ -1,7 +1,7 @@
 // Command gmemtop shows where GPU memory goes during training, from saved traces of PyTorch and others.
 //
-// This package is flags, wiring and exit codes and nothing else: what is shown comes from timeline/report and timeline/figure,
-// the screen from tui, the readers from traces/load.
+// This package is flags, wiring and exit codes and nothing else: what is shown comes from timeline/report and
+// timeline/figure, the screen from tui, the readers from traces/load.
 package main
 
 import (
@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// graceAfterSignal is how long a command may take to stop by itself: one that waits in a read of a pipe cannot.
+// graceAfterSignal is how long a command may take to stop by itself: one that waits in a read of a pipe
+// cannot.
 const graceAfterSignal = 200 * time.Millisecond
 
 func main() {

@@ -66,7 +66,8 @@ func largestBatch(ctx context.Context, m plan.Manager, at scaled, opt replay.Opt
 	})
 }
 
-// batchNotes say what sizes at other batches rest on: the recordings, and what the problem at some other size says about itself beside what p says.
+// batchNotes say what sizes at other batches rest on: the recordings, and what the problem at some other size
+// says about itself beside what p says.
 func (f *planFlags) batchNotes(p *plan.Problem, at scaled, largest int) ([]string, error) {
 	notes := []string{}
 	if n := len(f.batch); n > 1 {
@@ -91,7 +92,8 @@ func (f *planFlags) batchNotes(p *plan.Problem, at scaled, largest int) ([]strin
 	return notes, nil
 }
 
-// scaling returns what makes the problem at any batch size: the network's layers, or a model fitted to recordings.
+// scaling returns what makes the problem at any batch size: the network's layers, or a model fitted to
+// recordings.
 func (c *compareCommand) scaling(ctx context.Context, p *plan.Problem) (at scaled, inferred bool, err error) {
 	if c.plan.network != "" {
 		return c.plan.made, false, nil
@@ -118,7 +120,8 @@ func (c *compareCommand) scaling(ctx context.Context, p *plan.Problem) (at scale
 	return func(n int) (*plan.Problem, error) { return model.ScaledTo(n, length) }, model.Inferred(), nil
 }
 
-// unfitted turns recordings that no model can be fitted to into a mistake of the command line, which names the files.
+// unfitted turns recordings that no model can be fitted to into a mistake of the command line, which names
+// the files.
 func unfitted(err error) error {
 	if errors.Is(err, batch.ErrShape) {
 		return fmt.Errorf("--max-batch: %w", err)

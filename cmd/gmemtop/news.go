@@ -5,9 +5,11 @@ import (
 	"sync"
 )
 
-// news tells those who look at something that there is more to see than they saw: a number that grows with every change, and a channel that each change
-// closes and makes anew. It is what Wait of a live.Feed and of a machine.Feed is made of. Unlike a condition variable it can be waited for together with a
-// context, and one who looks rarely misses nothing: only the number counts, not how often it was told. The zero value is ready; version 0 is before any news.
+// news tells those who look at something that there is more to see than they saw: a number that grows with
+// every change, and a channel that each change closes and makes anew. It is what Wait of a live.Feed and of a
+// machine.Feed is made of. Unlike a condition variable it can be waited for together with a context, and one
+// who looks rarely misses nothing: only the number counts, not how often it was told. The zero value is
+// ready; version 0 is before any news.
 type news struct {
 	mu      sync.Mutex
 	version int64

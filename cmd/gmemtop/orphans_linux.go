@@ -12,14 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// As the entry point of a container this program is process 1, which inherits every process whose parent has ended and has to reap it, or the container runs
-// out of process numbers one day. What this program started itself is waited for where it was started, within milliseconds; so only what has been
-// dead for longer is taken.
+// As the entry point of a container this program is process 1, which inherits every process whose parent has
+// ended and has to reap it, or the container runs out of process numbers one day. What this program started
+// itself is waited for where it was started, within milliseconds; so only what has been dead for longer is
+// taken.
 
 // unclaimed is for how long a child is dead before it is taken to be nobody's.
 const unclaimed = time.Second
 
-// reapOrphans reaps, until ctx is done, what others left to process 1; elsewhere it does nothing. job is never touched.
+// reapOrphans reaps, until ctx is done, what others left to process 1; elsewhere it does nothing. job is
+// never touched.
 func reapOrphans(ctx context.Context, job int) {
 	if os.Getpid() != 1 {
 		return

@@ -15,7 +15,8 @@ import (
 	"github.com/charmbracelet/x/term"
 )
 
-// unfinished are files that are being written under a name that nobody asked for: they go when the program is told to stop.
+// unfinished are files that are being written under a name that nobody asked for: they go when the program is
+// told to stop.
 type unfinished struct {
 	mu    sync.Mutex
 	paths map[string]bool
@@ -45,9 +46,9 @@ func (u *unfinished) removeAll() {
 	}
 }
 
-// write hands body a writer to the file that -o names, or to standard output. A file appears under its name only when it is
-// whole,
-// and one that is there already is kept unless -f was given. binary says that the bytes are of no use on a terminal.
+// write hands body a writer to the file that -o names, or to standard output. A file appears under its name
+// only when it is whole, and one that is there already is kept unless -f was given. binary says that the
+// bytes are of no use on a terminal.
 func (a *app) write(binary bool, body func(w io.Writer) error) error {
 	return a.writeTo(a.flags.output, binary, body)
 }
@@ -91,7 +92,8 @@ func (a *app) writeTo(path string, binary bool, body func(w io.Writer) error) er
 	return os.Rename(f.Name(), path)
 }
 
-// writeInto writes to what is there and no file, such as a pipe or /dev/null, which a file must not take the place of.
+// writeInto writes to what is there and no file, such as a pipe or /dev/null, which a file must not take the
+// place of.
 func writeInto(path string, body func(w io.Writer) error) error {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
@@ -142,7 +144,8 @@ func (a *app) text(body func(w io.Writer) error) error { return a.headed(body, "
 // answer writes a text report, its first paragraph in bold where standard output shows colours.
 func (a *app) answer(body func(w io.Writer) error) error { return a.headed(body, "\n\n") }
 
-// headed writes a text report, in bold what comes before the first separator where standard output shows colours.
+// headed writes a text report, in bold what comes before the first separator where standard output shows
+// colours.
 func (a *app) headed(body func(w io.Writer) error, separator string) error {
 	if a.flags.output != "" || !a.colored() {
 		return a.write(false, body)

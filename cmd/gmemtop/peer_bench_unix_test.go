@@ -13,9 +13,10 @@ import (
 	"time"
 )
 
-// BenchmarkStatsAgainstPickleLoad times `gmemtop stats` on a memory snapshot of a million events against the least that every
-// Python tool has to do with it: pickle.load. Whole processes, in turn (ours, theirs, ours again from the cache), medians of pairs.
-// It reports ratios to pickle.load: time/x and memory/x of the first open; and the second open in milliseconds.
+// BenchmarkStatsAgainstPickleLoad times `gmemtop stats` on a memory snapshot of a million events against the
+// least that every Python tool has to do with it: pickle.load. Whole processes, in turn (ours, theirs, ours
+// again from the cache), medians of pairs. It reports ratios to pickle.load: time/x and memory/x of the first
+// open; and the second open in milliseconds.
 //
 //	go test ./cmd/gmemtop -run '^$' -bench Against -benchtime 7x
 func BenchmarkStatsAgainstPickleLoad(b *testing.B) {

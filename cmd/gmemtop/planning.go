@@ -108,7 +108,8 @@ func hardwareNames() []string {
 // defaultHardware is what is planned for where nobody says.
 const defaultHardware = "A100"
 
-// chosenHardware reads --hardware. Where nobody says, it is what was measured on a GPU of this machine, and else the default.
+// chosenHardware reads --hardware. Where nobody says, it is what was measured on a GPU of this machine, and
+// else the default.
 func (f *planFlags) chosenHardware() (plan.Hardware, error) {
 	name := f.hardware
 	switch {
@@ -131,7 +132,8 @@ func (f *planFlags) chosenHardware() (plan.Hardware, error) {
 	return h, nil
 }
 
-// hardwareOf returns what is known of a GPU that a recording or a training names: what was measured on one of that name on this machine, or a preset.
+// hardwareOf returns what is known of a GPU that a recording or a training names: what was measured on one of
+// that name on this machine, or a preset.
 func hardwareOf(name string) (plan.Hardware, bool) {
 	if h, ok := calibratedHere(); ok && h.Name == name {
 		return h, true
@@ -146,13 +148,15 @@ func (f *planFlags) liveHardware() (live.Hardware, error) {
 	return live.Hardware{Hardware: h, Chosen: f.hardware != "", Of: hardwareOf}, err
 }
 
-// planning is what commands have in common that plan one iteration, of a trace, of a network's layers or of a training that runs.
+// planning is what commands have in common that plan one iteration, of a trace, of a network's layers or of a
+// training that runs.
 type planning struct {
 	*app
 	plan planFlags
 }
 
-// problem takes the iteration to plan from the first of the traces at paths, or makes it from layers. Beside a problem it may return what was wrong with the rest of the input.
+// problem takes the iteration to plan from the first of the traces at paths, or makes it from layers. Beside
+// a problem it may return what was wrong with the rest of the input.
 func (c *planning) problem(ctx context.Context, paths []string) (*plan.Problem, error, error) {
 	if c.plan.network != "" {
 		p, err := c.plan.made(0)
@@ -244,7 +248,8 @@ func optionalBytes(flag, s string) (int64, error) {
 	return n, nil
 }
 
-// budgetBytes reads --budget: bytes, or a share of what PyTorch's caching allocator takes for the same iteration.
+// budgetBytes reads --budget: bytes, or a share of what PyTorch's caching allocator takes for the same
+// iteration.
 func (f *planFlags) budgetBytes(ctx context.Context, p *plan.Problem) (int64, error) {
 	s := strings.TrimSpace(f.budget)
 	share, isShare := strings.CutSuffix(s, "%")
@@ -271,7 +276,8 @@ func (f *planFlags) budgetBytes(ctx context.Context, p *plan.Problem) (int64, er
 	return int64(float64(m.Footprint+p.Outside) * percent / 100), nil
 }
 
-// options are those of planning for a problem: the budget and what of it is kept free, and how the managers search.
+// options are those of planning for a problem: the budget and what of it is kept free, and how the managers
+// search.
 func (f *planFlags) options(ctx context.Context, p *plan.Problem) (o replay.Options, err error) {
 	o.Seed, o.Work = f.seed, f.work
 	if o.Budget, err = f.budgetBytes(ctx, p); err != nil {

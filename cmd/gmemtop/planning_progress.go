@@ -12,8 +12,9 @@ import (
 	"github.com/gmemtop/gmemtop/replay"
 )
 
-// planningBar shows how far a comparison is: how many managers are done, and which are being planned with, how far and for how long. A manager that says
-// nothing for a minute is still seen to be at work: the line is drawn anew every second.
+// planningBar shows how far a comparison is: how many managers are done, and which are being planned with,
+// how far and for how long. A manager that says nothing for a minute is still seen to be at work: the line is
+// drawn anew every second.
 type planningBar struct {
 	bar   *progress
 	total int

@@ -20,9 +20,10 @@ import (
 
 // Watching by probes
 //
-// attach and record with --probes look at a process from the kernel: nothing is loaded into it and it need not be Python. Such a source has no training
-// steps and takes no orders: all that happens is captured whole, a window a second, and a row of the live view is an interval of time. What belongs to
-// steps is refused on the command line (--every, --steps, triggers on steps) instead of being taken and never coming true.
+// attach and record with --probes look at a process from the kernel: nothing is loaded into it and it need
+// not be Python. Such a source has no training steps and takes no orders: all that happens is captured whole,
+// a window a second, and a row of the live view is an interval of time. What belongs to steps is refused on
+// the command line (--every, --steps, triggers on steps) instead of being taken and never coming true.
 
 // probeKinds are the values of --probes.
 var probeKinds = map[string]usdt.Probes{"auto": 0, "pytorch": usdt.PyTorch, "driver": usdt.Driver, "both": usdt.PyTorch | usdt.Driver}
@@ -33,8 +34,8 @@ func (c *watcher) probing(cmd *cobra.Command) {
 	cmd.Flags().Lookup("probes").NoOptDefVal = "auto"
 }
 
-// probeJob is a process that is watched by probes. It implements job: it is let go of like any other, and asked for nothing, since everything comes
-// unasked.
+// probeJob is a process that is watched by probes. It implements job: it is let go of like any other, and
+// asked for nothing, since everything comes unasked.
 type probeJob struct {
 	source *usdt.Source
 
@@ -43,8 +44,8 @@ type probeJob struct {
 	done chan struct{}
 }
 
-// probeSource prepares to watch a process by probes. What they are put on and what they cannot see comes as notices; a process that has not loaded CUDA
-// yet is waited for.
+// probeSource prepares to watch a process by probes. What they are put on and what they cannot see comes as
+// notices; a process that has not loaded CUDA yet is waited for.
 func (c *watcher) probeSource(pid int) (*probeJob, error) {
 	kind, ok := probeKinds[c.probes]
 	if !ok {
@@ -89,7 +90,8 @@ func (j *probeJob) Run(ctx context.Context, sink capture.Sink) error {
 	return err
 }
 
-// Order implements capture.Controller: nothing has to be asked for, since what comes is whole. No plan is carried out.
+// Order implements capture.Controller: nothing has to be asked for, since what comes is whole. No plan is
+// carried out.
 func (j *probeJob) Order(_ context.Context, o capture.Order) error {
 	if o.Do == capture.Carry || o.Do == capture.Keep {
 		return capture.ErrNoOrders

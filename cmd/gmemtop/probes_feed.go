@@ -11,9 +11,10 @@ import (
 	"github.com/gmemtop/gmemtop/tui/live"
 )
 
-// probeFeed is a process watched by probes as the screen sees it: a sessionFeed whose rows are intervals of time. A row shows the most that was held in
-// its interval, where a step's shows what was left at its end: intervals are cut anywhere in a step, and a figure from a moment that means nothing would
-// jump from row to row. For the same reason nothing is said of leaks and rows that stand out. It implements live.Feed.
+// probeFeed is a process watched by probes as the screen sees it: a sessionFeed whose rows are intervals of
+// time. A row shows the most that was held in its interval, where a step's shows what was left at its end:
+// intervals are cut anywhere in a step, and a figure from a moment that means nothing would jump from row to
+// row. For the same reason nothing is said of leaks and rows that stand out. It implements live.Feed.
 type probeFeed struct {
 	*sessionFeed
 	mu   sync.Mutex

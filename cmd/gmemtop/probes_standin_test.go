@@ -19,8 +19,9 @@ import (
 	"github.com/gmemtop/gmemtop/capture/usdt"
 )
 
-// asTheDriver returns an environment in which the stand-in is mapped under the driver's name, as a real driver is: as a rule it is
-// mapped once, under a name of its own, and probes of libcuda.so.1 find no such library.
+// asTheDriver returns an environment in which the stand-in is mapped under the driver's name, as a real
+// driver is: as a rule it is mapped once, under a name of its own, and probes of libcuda.so.1 find no such
+// library.
 func asTheDriver(t *testing.T, lib *standin.Library, env []string) []string {
 	t.Helper()
 	dir := t.TempDir()
@@ -72,8 +73,9 @@ func appears(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// Probes of PyTorch's own libc10_cuda.so and of a driver see each block and each segment of a training: as many as the allocator
-// counts, as large, and at the peak as much. The training learns the same to the bit, during and after.
+// Probes of PyTorch's own libc10_cuda.so and of a driver see each block and each segment of a training: as
+// many as the allocator counts, as large, and at the peak as much. The training learns the same to the bit,
+// during and after.
 func TestProbesCountWhatTheAllocatorOfAStandinGPUCounts(t *testing.T) {
 	if _, err := usdt.Try(); err != nil {
 		t.Skip("needs probes that the kernel permits (root, or CAP_BPF and CAP_PERFMON): ", err)
@@ -184,8 +186,9 @@ func TestProbesCountWhatTheAllocatorOfAStandinGPUCounts(t *testing.T) {
 	if err != nil || len(reports) != 1 {
 		t.Fatalf("%d reports, %v", len(reports), err)
 	}
-	// PyTorch keeps the memory of its segments to the end. The stand-in knows that by who called it, and while a probe waits for a
-	// function's return, the kernel has put an address of its own in the caller's place.
+	// PyTorch keeps the memory of its segments to the end. The stand-in knows that by who called it, and
+	// while a probe waits for a function's return, the kernel has put an address of its own in the caller's
+	// place.
 	reports[0].Leaks = slices.DeleteFunc(reports[0].Leaks, func(l standin.Leak) bool { return l.Kind == "handle of physical memory" && l.Library == "" })
 	standintest.Result{Reports: reports}.Check(t)
 

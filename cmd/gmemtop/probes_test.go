@@ -17,7 +17,8 @@ import (
 	"github.com/gmemtop/gmemtop/tui/live"
 )
 
-// TestProbeScripts runs --probes as users meet it, for real where the kernel permits probes: against the program that package usdt's own tests watch.
+// TestProbeScripts runs --probes as users meet it, for real where the kernel permits probes: against the
+// program that package usdt's own tests watch.
 func TestProbeScripts(t *testing.T) {
 	sources, err := filepath.Abs("../../capture/usdt/testdata")
 	if err != nil {

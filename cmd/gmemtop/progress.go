@@ -10,7 +10,8 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/report"
 )
 
-// progress shows on standard error how far long work is: only on a terminal, only after a while, gone when the work is done.
+// progress shows on standard error how far long work is: only on a terminal, only after a while, gone when
+// the work is done.
 type progress struct {
 	w     io.Writer // nil shows nothing
 	units timeline.Units

@@ -76,15 +76,17 @@ func newRecordCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// outliveTerminal has a recording go on when the terminal ends: neither the signal of that nor a pipe that nobody reads any more ends it. Commands that are
-// started from now on are spared the signal as well, as nohup does it.
+// outliveTerminal has a recording go on when the terminal ends: neither the signal of that nor a pipe that
+// nobody reads any more ends it. Commands that are started from now on are spared the signal as well, as
+// nohup does it.
 func outliveTerminal() {
 	signal.Ignore(syscall.SIGHUP)
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // writing fails instead
 }
 
-// streams gives a command that is started without a screen the streams of this process. What would go to a terminal that may end before the command
-// does, which then dies of what it prints, goes to a file instead, and from there to the terminal while there is one.
+// streams gives a command that is started without a screen the streams of this process. What would go to a
+// terminal that may end before the command does, which then dies of what it prints, goes to a file instead,
+// and from there to the terminal while there is one.
 func (c *runCommand) streams(l *pytorch.Launch) {
 	l.Stdin, l.Stdout, l.Stderr = c.in, c.out, c.err
 	if !c.live.outlives {
@@ -98,7 +100,8 @@ func (c *runCommand) streams(l *pytorch.Launch) {
 	}
 }
 
-// run attaches to a process and writes what it does to a file until it ends, ctx is done or enough steps were seen.
+// run attaches to a process and writes what it does to a file until it ends, ctx is done or enough steps were
+// seen.
 func (c *recordCommand) run(ctx context.Context, pid int) error {
 	found, err := attachable(pid)
 	if err != nil {

@@ -46,7 +46,8 @@ var variants = map[string]string{
 	"nothing at all": "steps=0 layers=0",
 }
 
-// TestStatsEqualTheReference holds `stats --json` against testdata/reference_stats.py, which was written apart from this program.
+// TestStatsEqualTheReference holds `stats --json` against testdata/reference_stats.py, which was written
+// apart from this program.
 func TestStatsEqualTheReference(t *testing.T) {
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skip("needs python3: the reference is a Python script")

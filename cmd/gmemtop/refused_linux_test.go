@@ -29,7 +29,8 @@ while True:
     time.sleep(0.01)
 `
 
-// filtered runs a command under a seccomp filter that refuses ptrace, process_vm_readv and process_vm_writev, as those of containers do. The numbers are x86-64's.
+// filtered runs a command under a seccomp filter that refuses ptrace, process_vm_readv and process_vm_writev,
+// as those of containers do. The numbers are x86-64's.
 const filtered = `
 import ctypes, os, struct, sys
 rows = [(0x20, 0, 0, 0)] + [(0x15, 3 - i, 0, n) for i, n in enumerate((101, 310, 311))] + [(6, 0, 0, 0x7fff0000), (6, 0, 0, 0x50001)]
@@ -123,8 +124,9 @@ func (b *bystander) environ() []string {
 	return append(os.Environ(), "XDG_RUNTIME_DIR="+b.folder, "XDG_STATE_HOME="+b.folder, "XDG_CACHE_HOME="+b.folder, "PYTHONPATH="+b.folder, "PYTHONDONTWRITEBYTECODE=1")
 }
 
-// state is what can be seen of a process from outside that somebody who attached could have changed. Its mappings are left out where Python ran in it for a
-// moment, as it does when the agent itself refuses: Python takes memory and keeps it.
+// state is what can be seen of a process from outside that somebody who attached could have changed. Its
+// mappings are left out where Python ran in it for a moment, as it does when the agent itself refuses: Python
+// takes memory and keeps it.
 func (b *bystander) state(mappings bool) string {
 	b.t.Helper()
 	dir := fmt.Sprintf("/proc/%d/", b.cmd.Process.Pid)
@@ -204,8 +206,9 @@ func (b *bystander) torch(version string) {
 
 const tooOld = "torch 2.1.2+cpu is too old: 2.2 is the oldest that is watched from inside: update torch"
 
-// TestWhoCannotBeWatchedIsRefusedAndLeftAsItWas has commands refuse real processes: in a sentence that ends in what to do, with exit code 5 for what is not
-// permitted or not possible here and 1 for the rest, without a recording left behind, and with the process as it was.
+// TestWhoCannotBeWatchedIsRefusedAndLeftAsItWas has commands refuse real processes: in a sentence that ends
+// in what to do, with exit code 5 for what is not permitted or not possible here and 1 for the rest, without
+// a recording left behind, and with the process as it was.
 func TestWhoCannotBeWatchedIsRefusedAndLeftAsItWas(t *testing.T) {
 	const nobody = 65534
 	asNobody := []string{"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"}
@@ -301,7 +304,8 @@ func mayTrace(t *testing.T, said []byte) {
 	}
 }
 
-// What attaching would do is said without doing it, and that it would come to nothing where torch is not loaded.
+// What attaching would do is said without doing it, and that it would come to nothing where torch is not
+// loaded.
 func TestADryRunSaysWhatWouldBeDoneAndThatThereIsNoTorch(t *testing.T) {
 	b := newBystander(t)
 	b.idle()

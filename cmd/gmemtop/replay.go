@@ -22,7 +22,8 @@ import (
 	"github.com/gmemtop/gmemtop/tui"
 )
 
-// replayCommand looks at saved traces: on the screen, or as a report that is printed once where there is none.
+// replayCommand looks at saved traces: on the screen, or as a report that is printed once where there is
+// none.
 type replayCommand struct {
 	*app
 	paths []string // none for the embedded sample
@@ -81,8 +82,8 @@ func (c *replayCommand) run(ctx context.Context) error {
 	return tui.Run(ctx, o)
 }
 
-// choose opens the first of the devices that --device selects, at the stretch between --from and --to. It is called while the
-// trace loads, because finding iterations takes a while in long ones.
+// choose opens the first of the devices that --device selects, at the stretch between --from and --to. It is
+// called while the trace loads, because finding iterations takes a while in long ones.
 func (c *replayCommand) choose(l *tui.Loaded) error {
 	o := c.flags.report
 	t := l.Timelines[0]
@@ -174,7 +175,8 @@ func (c *replayCommand) loadedTimeline(ctx context.Context, path string, progres
 // stripColumns is how finely a run keeps each rank's usage: as many columns as the widest screen has.
 const stripColumns = 400
 
-// loadedRun reads a run: a summary of each rank on one clock, and the timeline of the rank that stands out most.
+// loadedRun reads a run: a summary of each rank on one clock, and the timeline of the rank that stands out
+// most.
 func (c *replayCommand) loadedRun(ctx context.Context, progress func(stage string, done, total int64)) (tui.Loaded, error) {
 	o := c.loadOptions(nil)
 	o.Progress = func(stage string, done, total int64) { progress("reading the run", done, total) }
@@ -217,8 +219,9 @@ func (c *replayCommand) loadedRun(ctx context.Context, progress func(stage strin
 // clockSpan is a stretch [from, to) of a clock, in nanoseconds.
 type clockSpan struct{ from, to int64 }
 
-// runSpans returns the stretch of the clock that each rank is drawn over. It is the same for all, from the first event of any to the last; where two ranks
-// were not recorded at one time, or on clocks that are hours apart, it begins with each rank's own first event instead, and is as long as the longest.
+// runSpans returns the stretch of the clock that each rank is drawn over. It is the same for all, from the
+// first event of any to the last; where two ranks were not recorded at one time, or on clocks that are hours
+// apart, it begins with each rank's own first event instead, and is as long as the longest.
 func runSpans(found []load.Found) (spans []clockSpan, apart bool) {
 	whole, longest := clockSpan{math.MaxInt64, math.MinInt64}, int64(1)
 	begun, over := int64(math.MinInt64), int64(math.MaxInt64) // the last to begin, the first to end
@@ -265,7 +268,8 @@ func sampleNames() []string {
 	return names
 }
 
-// openTrace opens an embedded sample or whatever else path names. Beside an error it may return what was sound.
+// openTrace opens an embedded sample or whatever else path names. Beside an error it may return what was
+// sound.
 func openTrace(ctx context.Context, path string, o load.Options) (*traces.Trace, error) {
 	n, ok := strings.CutPrefix(path, samplePrefix)
 	if !ok {

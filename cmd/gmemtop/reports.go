@@ -50,7 +50,8 @@ func printStats(ctx context.Context, a *app, t *timeline.Timeline) error {
 	return a.text(func(w io.Writer) error { return s.WriteText(w, o) })
 }
 
-// selection marks an error about what the user chose of a trace as a mistake in the command line, unless it was told to stop.
+// selection marks an error about what the user chose of a trace as a mistake in the command line, unless it
+// was told to stop.
 func selection(err error) error {
 	if exitCode(err) == exitInterrupted {
 		return err

@@ -72,7 +72,8 @@ const (
 	exitNotFound      = 127
 )
 
-// run starts a command and watches it, with a wish has it train so, with what it saves on devices of some types on the host until then; its error carries the command's exit code.
+// run starts a command and watches it, with a wish has it train so, with what it saves on devices of some
+// types on the host until then; its error carries the command's exit code.
 func (c *runCommand) run(ctx context.Context, argv []string, x *wish, offload []string) error {
 	headless := c.live.headless || !c.hasScreen()
 	launch := pytorch.Launch{Argv: argv, Env: c.environ, Detached: !headless, First: firstSteps, Depth: c.live.depth, Offload: offload}
@@ -153,8 +154,9 @@ func (c *runCommand) run(ctx context.Context, argv []string, x *wish, offload []
 	return failed
 }
 
-// recordRank returns how another process of the job is written, beside the file of the first one: run-rank1.gmt beside run.gmt, so that both are found as
-// one run. Where a file is there already it stays, unless overwriting was asked for.
+// recordRank returns how another process of the job is written, beside the file of the first one:
+// run-rank1.gmt beside run.gmt, so that both are found as one run. Where a file is there already it stays,
+// unless overwriting was asked for.
 func (c *runCommand) recordRank(force bool) func(who capture.Target, control capture.Controller, relay *pytorch.Relay) (*capture.Recorder, error) {
 	taken := map[string]bool{}
 	var mu sync.Mutex
@@ -180,7 +182,8 @@ func (c *runCommand) recordRank(force bool) func(who capture.Target, control cap
 	}
 }
 
-// tellRefusals returns what prints, once, why steps are not captured as the command line asks for. A screen shows that itself.
+// tellRefusals returns what prints, once, why steps are not captured as the command line asks for. A screen
+// shows that itself.
 func (c *runCommand) tellRefusals() func(t capture.Target, n capture.Notice) {
 	said := map[string]bool{}
 	var mu sync.Mutex
@@ -247,8 +250,8 @@ func (c *runCommand) stream(ctx context.Context, s *capture.Session, job *jobFee
 	}
 }
 
-// peakAllocated returns the highest mark of the device's allocator, [capture.Unknown] where there is none. The mark counts from when the process began, or the
-// program last reset it.
+// peakAllocated returns the highest mark of the device's allocator, [capture.Unknown] where there is none.
+// The mark counts from when the process began, or the program last reset it.
 func peakAllocated(steps []capture.Step) int64 {
 	peak := capture.Unknown
 	for i := range steps {
@@ -296,7 +299,8 @@ func (c *watcher) summary(w *watching) {
 	c.note("%s", text)
 }
 
-// summaryOfRanks says the same of the other processes of a job of several; that one could not be written is said however quiet one wants it.
+// summaryOfRanks says the same of the other processes of a job of several; that one could not be written is
+// said however quiet one wants it.
 func (c *runCommand) summaryOfRanks(f *jobFeed) {
 	list := f.stepping()
 	if len(list) < 2 {

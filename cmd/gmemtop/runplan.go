@@ -94,7 +94,8 @@ const (
 	unplannedKeep    = "keep"
 )
 
-// roomShare is the share of the device's free memory that is planned with: the rest is for workspaces, which no recording shows, and for what lies between tensors.
+// roomShare is the share of the device's free memory that is planned with: the rest is for workspaces, which
+// no recording shows, and for what lies between tensors.
 const roomShare = 0.9
 
 // open reads the plan's file, as far as it can be read before the training is known.
@@ -154,7 +155,8 @@ func (w *wish) name() string {
 // keyTraining is the key of the notice that says how a plan that was wished for goes.
 const keyTraining = "training"
 
-// trainWith has a wish carried out in all processes of a training until ctx is done; how it goes is a notice that all see who watch, and said aloud where aloud is set.
+// trainWith has a wish carried out in all processes of a training until ctx is done; how it goes is a notice
+// that all see who watch, and said aloud where aloud is set.
 func (c *watcher) trainWith(ctx context.Context, all *crew, x *wish, aloud bool) {
 	ever, phase, ended := false, live.Waiting, ""
 	err := all.train(ctx, x, func(n live.News) {

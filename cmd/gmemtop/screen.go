@@ -33,8 +33,9 @@ func (a *app) colorOfScreen() string {
 	return a.flags.color
 }
 
-// onlyASCII reports whether the terminal is said to know no more than ASCII: a locale that names another character set than
-// UTF-8, or the Linux console, whose fonts lack what charts are drawn with. No locale at all says nothing.
+// onlyASCII reports whether the terminal is said to know no more than ASCII: a locale that names another
+// character set than UTF-8, or the Linux console, whose fonts lack what charts are drawn with. No locale at
+// all says nothing.
 func (a *app) onlyASCII() bool {
 	locale := cmp.Or(a.env("LC_ALL"), a.env("LC_CTYPE"), a.env("LANG"))
 	utf8 := strings.Contains(strings.ToLower(strings.ReplaceAll(locale, "-", "")), "utf8")

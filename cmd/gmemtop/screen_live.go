@@ -17,7 +17,8 @@ import (
 	screen "github.com/gmemtop/gmemtop/tui/managers"
 )
 
-// livePlanner is the planner of a screen that watches trainings: it has plans carried out in the one that is watched now.
+// livePlanner is the planner of a screen that watches trainings: it has plans carried out in the one that is
+// watched now.
 type livePlanner struct {
 	*screenPlanner
 	mu  sync.Mutex
@@ -47,7 +48,8 @@ func newLivePlanner() *livePlanner {
 	return &livePlanner{screenPlanner: newScreenPlanner()}
 }
 
-// watch has plans carried out in a job from now on, until leave is called, which takes the last one away. It must be called before the job is let go of.
+// watch has plans carried out in a job from now on, until leave is called, which takes the last one away. It
+// must be called before the job is let go of.
 func (p *livePlanner) watch(shown func() *crew) (leave func()) {
 	w := &watched{shown: shown, turn: make(chan struct{}, 1)}
 	w.ctx, w.stop = context.WithCancel(context.Background())
@@ -120,8 +122,8 @@ func (p *livePlanner) with(ctx context.Context, f func(ctx context.Context, c *c
 	return ended(ctx, f(ctx, c))
 }
 
-// severed ends work with a training whose connection is lost while it goes on: nothing that was asked for comes any more, and no step
-// says that it ended. before is what was said of connections when the work began.
+// severed ends work with a training whose connection is lost while it goes on: nothing that was asked for
+// comes any more, and no step says that it ended. before is what was said of connections when the work began.
 func (t *trainer) severed(ctx context.Context, before string, end context.CancelCauseFunc) {
 	_ = t.session.Until(ctx, func(v *capture.View) (bool, error) {
 		now := said(v, "connection")
@@ -240,8 +242,8 @@ func (p *livePlanner) Measure(ctx context.Context, c *replay.Comparison, target 
 	})
 }
 
-// measure describes a training, plans for it with the managers that a comparison has results of, and carries each plan out that eager PyTorch can. Beside each
-// result comes what the simulator says of the same plan.
+// measure describes a training, plans for it with the managers that a comparison has results of, and carries
+// each plan out that eager PyTorch can. Beside each result comes what the simulator says of the same plan.
 func (w *crew) measure(ctx context.Context, of *replay.Comparison, h live.Hardware, update func(replay.Progress)) error {
 	var names []string
 	for _, r := range of.Results {

@@ -12,7 +12,8 @@ import (
 	"github.com/gmemtop/gmemtop/replay/live"
 )
 
-// deaf is a source that takes every order and carries none out. It tells of the orders where somebody listens.
+// deaf is a source that takes every order and carries none out. It tells of the orders where somebody
+// listens.
 type deaf struct {
 	capture.Controller
 	heard chan capture.Order

@@ -25,7 +25,8 @@ func newScreenPlanner() *screenPlanner {
 	return &screenPlanner{hardware: sync.OnceValue(screenHardware)}
 }
 
-// screenPlanner plans for the screen on the simulator. One processor is left to the screen itself, so that it stays quick while a dozen managers search.
+// screenPlanner plans for the screen on the simulator. One processor is left to the screen itself, so that it
+// stays quick while a dozen managers search.
 type screenPlanner struct {
 	hardware func() []plan.Hardware // the same in all of a session
 }
@@ -49,7 +50,8 @@ func (s *screenPlanner) Hardware() []plan.Hardware { return s.hardware() }
 // ownHardware is what the screen calls the hardware that a recording or a training itself names.
 const ownHardware = "its own GPU"
 
-// screenHardware is the recording's own hardware, then what was measured on a GPU of this machine, then the presets.
+// screenHardware is the recording's own hardware, then what was measured on a GPU of this machine, then the
+// presets.
 func screenHardware() []plan.Hardware {
 	list := hardware.Presets()
 	if h, ok := calibratedHere(); ok {
@@ -60,7 +62,8 @@ func screenHardware() []plan.Hardware {
 	return slices.Insert(list, 0, own)
 }
 
-// recordedHardware returns what is known of a GPU by its name, and otherwise what was measured on a GPU of this machine, or the default.
+// recordedHardware returns what is known of a GPU by its name, and otherwise what was measured on a GPU of
+// this machine, or the default.
 func recordedHardware(name string) plan.Hardware {
 	if h, ok := hardwareOf(name); ok {
 		return h
@@ -116,7 +119,8 @@ func (*screenPlanner) Targets(context.Context) []screen.Target {
 	return list
 }
 
-// Measure implements screen.Measurer. A device that nobody calibrated is calibrated first, for the next session.
+// Measure implements screen.Measurer. A device that nobody calibrated is calibrated first, for the next
+// session.
 func (*screenPlanner) Measure(ctx context.Context, c *replay.Comparison, target string, update func(replay.Progress)) error {
 	d := deviceFlags{target: target, iterations: 20}
 	devices, err := d.devices(ctx)
@@ -138,8 +142,8 @@ func (*screenPlanner) Measure(ctx context.Context, c *replay.Comparison, target 
 	return nil
 }
 
-// slow are the managers that search for many seconds where the others take a blink, the quickest of them first: their turn comes last, so that nothing
-// waits behind a solver.
+// slow are the managers that search for many seconds where the others take a blink, the quickest of them
+// first: their turn comes last, so that nothing waits behind a solver.
 var slow = []string{"home", "joint", "tvdnn-ilp", "checkmate-lp", "checkmate", "portfolio"}
 
 // quickFirst returns the named managers, those that search for long at the end.

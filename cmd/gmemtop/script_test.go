@@ -21,7 +21,8 @@ func TestMain(m *testing.M) {
 	testscript.Main(ownFolders{m}, map[string]func(){"gmemtop": main})
 }
 
-// ownFolders has tests run with folders of their own for sockets, output and what torch compiles, which they share: whose is whose the number of the process tells.
+// ownFolders has tests run with folders of their own for sockets, output and what torch compiles, which they
+// share: whose is whose the number of the process tells.
 type ownFolders struct{ *testing.M }
 
 func (f ownFolders) Run() int {
@@ -111,7 +112,8 @@ func cmdGzip(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[1]), b.Bytes(), 0o666))
 }
 
-// cmdBomb writes a gzip file of half a megabyte that unpacks to a thousand times that, of a snapshot that never ends.
+// cmdBomb writes a gzip file of half a megabyte that unpacks to a thousand times that, of a snapshot that
+// never ends.
 func cmdBomb(ts *testscript.TestScript, _ bool, args []string) {
 	var b bytes.Buffer
 	z, err := gzip.NewWriterLevel(&b, gzip.BestCompression)

@@ -13,10 +13,12 @@ import (
 	"github.com/gmemtop/gmemtop/capture/procs"
 )
 
-// A process that was attached to may be one rank of several. The others are found only once something is to be done in all of them: the children of the same
-// parent that have torch loaded. Whether one is a rank of the same training is its own agent's word, and one that is none is let go of at once.
+// A process that was attached to may be one rank of several. The others are found only once something is to
+// be done in all of them: the children of the same parent that have torch loaded. Whether one is a rank of
+// the same training is its own agent's word, and one that is none is let go of at once.
 //
-// Rejected: what ranks have in their environment (MASTER_PORT): those that multiprocessing starts have nothing there.
+// Rejected: what ranks have in their environment (MASTER_PORT): those that multiprocessing starts have
+// nothing there.
 
 // siblings are the other ranks of a process that was attached to. The zero value is ready.
 type siblings struct {

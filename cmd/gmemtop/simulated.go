@@ -8,8 +8,8 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/report"
 )
 
-// simulate plays every device's recording under other allocator settings and hands what came of it to the report. What cannot be
-// played leaves the report as it is; the error is the context's.
+// simulate plays every device's recording under other allocator settings and hands what came of it to the
+// report. What cannot be played leaves the report as it is; the error is the context's.
 func simulate(ctx context.Context, a *app, t *timeline.Timeline, r *report.OOM) error {
 	u := a.flags.report.Units
 	for i := range r.Devices {

@@ -88,8 +88,8 @@ func aboutDevice(i driver.Info) string {
 	return s
 }
 
-// devices opens the GPUs that --target names, one after the other, and gives them back. Those that can be used come back beside the error of those that
-// cannot.
+// devices opens the GPUs that --target names, one after the other, and gives them back. Those that can be
+// used come back beside the error of those that cannot.
 func (f *deviceFlags) devices(ctx context.Context) ([]device, error) {
 	ordinals, err := f.ordinals()
 	if err != nil {
@@ -123,8 +123,8 @@ func (f *deviceFlags) devices(ctx context.Context) ([]device, error) {
 	return list, failed
 }
 
-// usedBy returns what NVML counts for a process on the GPUs that are chosen by their UUIDs, nil where it cannot be asked. The library stays open: it is asked
-// once or twice a plan.
+// usedBy returns what NVML counts for a process on the GPUs that are chosen by their UUIDs, nil where it
+// cannot be asked. The library stays open: it is asked once or twice a plan.
 func usedBy(pid int, chosen func(uuid string) bool) func() (int64, bool) {
 	lib, err := nvml.Open(nvml.Options{})
 	if err != nil {
@@ -177,13 +177,14 @@ func checkDevice() finding {
 	return f
 }
 
-// stillSimulated reports whether a report is printed in spite of an error: where a GPU cannot be used the simulator still answers.
+// stillSimulated reports whether a report is printed in spite of an error: where a GPU cannot be used the
+// simulator still answers.
 func stillSimulated(err error) bool {
 	return !errors.As(err, new(usageError)) && !errors.Is(err, context.Canceled)
 }
 
-// unmeasured returns what of a comparison's plans could not be carried out on a GPU for another reason than that its memory does not suffice, which is in the
-// report and no failure.
+// unmeasured returns what of a comparison's plans could not be carried out on a GPU for another reason than
+// that its memory does not suffice, which is in the report and no failure.
 func unmeasured(c *replay.Comparison) error {
 	failed, done, first := 0, 0, error(nil)
 	for i := range c.Measured {

@@ -14,7 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// terminal is one that a program runs on, and that remembers what is on its screen: a VT220 as far as screens are drawn on it.
+// terminal is one that a program runs on, and that remembers what is on its screen: a VT220 as far as screens
+// are drawn on it.
 type terminal struct {
 	t    testing.TB
 	host *os.File
@@ -32,7 +33,8 @@ type terminal struct {
 	over    bool
 }
 
-// newTerminal starts a command on a terminal of its own, which becomes the one that it is controlled by. It is to be closed.
+// newTerminal starts a command on a terminal of its own, which becomes the one that it is controlled by. It
+// is to be closed.
 func newTerminal(t testing.TB, width, height int, cmd *exec.Cmd) *terminal {
 	t.Helper()
 	host, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)

@@ -25,7 +25,8 @@ type wish struct {
 	text    []byte // of the file
 	// pools says that the plan only chooses addresses.
 	pools bool
-	// budget returns what the plan is to fit into; room is the bytes that there are for tensors, 0 where unknown.
+	// budget returns what the plan is to fit into; room is the bytes that there are for tensors, 0 where
+	// unknown.
 	budget func(p *plan.Problem, room int64) (int64, error)
 	// most is the share of its step time that it may cost, 0 for any.
 	most     float64
@@ -52,8 +53,9 @@ type madePlan struct {
 // errNothingLeaves says that a plan is empty.
 var errNothingLeaves = errors.New("nothing of this plan can be carried out by eager PyTorch")
 
-// plan returns the plan of a problem for so many bytes of room, 0 where that is not known. Of problems of one shape, as those of ranks that train on equal parts of a
-// batch, the first is planned for: its plan is that of the others as well.
+// plan returns the plan of a problem for so many bytes of room, 0 where that is not known. Of problems of one
+// shape, as those of ranks that train on equal parts of a batch, the first is planned for: its plan is that
+// of the others as well.
 func (w *wish) plan(ctx context.Context, p *plan.Problem, room int64) (madePlan, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -103,7 +105,8 @@ func (w *wish) planned(ctx context.Context, p *plan.Problem, room int64) (m made
 	return m, err
 }
 
-// fits says whether the training runs without a plan as well: what PyTorch's caching allocator takes for it is within the share of the room that is planned with.
+// fits says whether the training runs without a plan as well: what PyTorch's caching allocator takes for it
+// is within the share of the room that is planned with.
 func (w *wish) fits(ctx context.Context, p *plan.Problem, room int64) (bool, error) {
 	all, err := (&planFlags{budget: "100%"}).budgetBytes(ctx, p)
 	return err == nil && room > 0 && float64(all) <= roomShare*float64(room), err
@@ -132,15 +135,16 @@ func (w *wish) make(ctx context.Context, p *plan.Problem, room int64) (*plan.Pla
 // replans is how often a plan that no longer fits the training is made anew before it is given up.
 const replans = 3
 
-// whyGivenUp returns the reason alone of a plan's end: that the training goes on is seen by its being planned for anew.
+// whyGivenUp returns the reason alone of a plan's end: that the training goes on is seen by its being planned
+// for anew.
 func whyGivenUp(err error) string {
 	why := strings.TrimPrefix(oneLine(err), errGivenUp.Error()+": ")
 	return strings.TrimPrefix(why, "off, and training goes on as before: ")
 }
 
-// train has a wish carried out in one process until ctx is done: it describes the training, plans, and holds the plan, and does so anew where the training's
-// steps have become others. seat is the process's among those of a training of several. tell hears of every change. The error says why it is not carried out
-// any more.
+// train has a wish carried out in one process until ctx is done: it describes the training, plans, and holds
+// the plan, and does so anew where the training's steps have become others. seat is the process's among those
+// of a training of several. tell hears of every change. The error says why it is not carried out any more.
 func (t *trainer) train(ctx context.Context, w *wish, seat *live.Seat, tell func(live.News)) error {
 	defer seat.Leave()
 	if err := t.until(ctx, func(v *capture.View) (bool, error) { return len(v.Steps) > 0, nil }); err != nil {

@@ -12,7 +12,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// trainer is a process under the agent as package live sees it: what it did comes out of the session, what it is to do goes to the controller.
+// trainer is a process under the agent as package live sees it: what it did comes out of the session, what it
+// is to do goes to the controller.
 type trainer struct {
 	session *capture.Session
 	control capture.Controller
@@ -23,7 +24,8 @@ type trainer struct {
 
 var _ live.Trainer = (*trainer)(nil)
 
-// describedSteps is how many steps a plan is made of: what runs again has to have been the same in all of them.
+// describedSteps is how many steps a plan is made of: what runs again has to have been the same in all of
+// them.
 const describedSteps = 2
 
 // Why there are no more steps.

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// training makes memory snapshots of a made-up training run, as torch.cuda.memory._snapshot gives them: layers that allocate
-// activations forward and free them backward, parameters, gradients and optimizer state, segments from the driver as needed.
-// It shares nothing with gmemtop but the format.
+// training makes memory snapshots of a made-up training run, as torch.cuda.memory._snapshot gives them:
+// layers that allocate activations forward and free them backward, parameters, gradients and optimizer state,
+// segments from the driver as needed. It shares nothing with gmemtop but the format.
 type training struct {
 	steps, layers, batch, devices int
 	oom, ring, expandable         bool
@@ -43,8 +43,8 @@ type held struct {
 	pending bool
 }
 
-// newTraining reads key=value words: steps, layers, batch, devices, seed, lines, user, and the switches oom, ring, expandable,
-// delay.
+// newTraining reads key=value words: steps, layers, batch, devices, seed, lines, user, and the switches oom,
+// ring, expandable, delay.
 func newTraining(words []string) (*training, error) {
 	t := &training{steps: 3, layers: 4, batch: 8, devices: 1, user: "alice", now: 1_760_000_000_000_000}
 	numbers := map[string]*int{"steps": &t.steps, "layers": &t.layers, "batch": &t.batch, "devices": &t.devices, "lines": &t.lines}

@@ -41,8 +41,9 @@ type watching struct {
 // patience is how long a job may take to answer that it was let go of.
 const patience = 5 * time.Second
 
-// firstSteps is how many steps of a process that was attached to are captured whole as soon as it has shown that it steps, so that there is something to
-// look at: two, so that what is carried from one to the next is seen. A command that was started captures as many unasked.
+// firstSteps is how many steps of a process that was attached to are captured whole as soon as it has shown
+// that it steps, so that there is something to look at: two, so that what is carried from one to the next is
+// seen. A command that was started captures as many unasked.
 const (
 	firstSteps = 2
 	warm       = 1
@@ -97,7 +98,8 @@ func newWatching(title, waiting string) *watching {
 	return w
 }
 
-// watcher is what commands have in common that watch a training: how it is captured and written, and where that is said.
+// watcher is what commands have in common that watch a training: how it is captured and written, and where
+// that is said.
 type watcher struct {
 	*app
 	live   liveFlags
@@ -151,7 +153,8 @@ func (c *watcher) watch(title, waiting string) (*watching, error) {
 	return w, nil
 }
 
-// tell says something while a process is watched: on the screen where there is one, which lines on standard error would spoil.
+// tell says something while a process is watched: on the screen where there is one, which lines on standard
+// error would spoil.
 func (c *watcher) tell(r *pytorch.Relay, key, text string) {
 	if f := &c.live; f.headless || f.outlives || !c.hasScreen() {
 		c.note("%s", text)
@@ -201,7 +204,8 @@ func (w *watching) abandon() error {
 	return err
 }
 
-// injector brings the agent into processes, of which started is the start time where that is not 0, and says how it went.
+// injector brings the agent into processes, of which started is the start time where that is not 0, and says
+// how it went.
 func (w *watching) injector(started uint64) pytorch.Injector {
 	return func(ctx context.Context, pid int, source string) error {
 		r, err := inject.Inject(ctx, pid, inject.Bootstrap{Source: source, Started: started, Watch: func(p inject.Phase) {
@@ -225,8 +229,8 @@ func attachedBy(r inject.Report) string {
 	return text
 }
 
-// reach brings the agent into processes that a started command's environment does not reach. Where there is no screen to say it on, why that fails is
-// printed.
+// reach brings the agent into processes that a started command's environment does not reach. Where there is
+// no screen to say it on, why that fails is printed.
 func (c *runCommand) reach(w *watching, headless bool) pytorch.Injector {
 	bring := w.injector(0)
 	return func(ctx context.Context, pid int, source string) error {
@@ -238,7 +242,8 @@ func (c *runCommand) reach(w *watching, headless bool) pytorch.Injector {
 	}
 }
 
-// connect brings the agent into a running process and follows it until ctx is done. What it comes to is told to the session. It returns at once.
+// connect brings the agent into a running process and follows it until ctx is done. What it comes to is told
+// to the session. It returns at once.
 func (w *watching) connect(ctx context.Context, pid int, started uint64) {
 	w.source.Go(func() {
 		waiting, connected := context.WithCancel(ctx)
@@ -282,7 +287,8 @@ func (w *watching) connect(ctx context.Context, pid int, started uint64) {
 	})
 }
 
-// has takes a session over, by which orders go to the agent from now on: its own, or one by way of another viewer.
+// has takes a session over, by which orders go to the agent from now on: its own, or one by way of another
+// viewer.
 func (w *watching) has(s *pytorch.Session) {
 	w.feed.mu.Lock()
 	w.feed.look.Capture.Along = s.Host()
@@ -300,7 +306,8 @@ func (w *watching) has(s *pytorch.Session) {
 	s.Share(w.relay)
 }
 
-// letGo takes the agent out of a process that was attached to, and out of the other ranks. Its source must be running still.
+// letGo takes the agent out of a process that was attached to, and out of the other ranks. Its source must be
+// running still.
 func (w *watching) letGo() error { return errors.Join(w.letGoOne(), w.kin.leave()) }
 
 func (w *watching) letGoOne() error {
@@ -319,7 +326,8 @@ func (w *watching) letGoOne() error {
 	return nil
 }
 
-// attachable says what stands in the way of attaching to a process. Where an agent lives there already nothing does: it is not touched.
+// attachable says what stands in the way of attaching to a process. Where an agent lives there already
+// nothing does: it is not touched.
 func attachable(pid int) (inject.Findings, error) {
 	found := inject.Check(pid)
 	if err := pytorch.OtherVersion(pid); err != nil {
@@ -331,7 +339,8 @@ func attachable(pid int) (inject.Findings, error) {
 	return found, nil
 }
 
-// attachFeed watches a process that was chosen on the screen, until ctx is done, and plans are carried out in it. letting is told how to wait for its end.
+// attachFeed watches a process that was chosen on the screen, until ctx is done, and plans are carried out in
+// it. letting is told how to wait for its end.
 func (c *watcher) attachFeed(planner *livePlanner, letting *sync.WaitGroup) func(ctx context.Context, pid int) (live.Feed, error) {
 	return func(ctx context.Context, pid int) (live.Feed, error) {
 		found, err := attachable(pid)
@@ -361,8 +370,9 @@ type childError struct{ code int }
 
 func (e childError) Error() string { return fmt.Sprintf("the command ended with exit code %d", e.code) }
 
-// recordOptions reads the flags of a recording to path, which overwrites what is there where force is set. What the recorder has to say while the process is watched is told
-// with the process's name in front where that is not "".
+// recordOptions reads the flags of a recording to path, which overwrites what is there where force is set.
+// What the recorder has to say while the process is watched is told with the process's name in front where
+// that is not "".
 func (c *watcher) recordOptions(path string, force bool, who string, control capture.Controller, relay *pytorch.Relay) (capture.RecordOptions, error) {
 	f := &c.live
 	if who != "" {

@@ -20,32 +20,37 @@ import (
 
 // Problem: a recording answers what its own batch size takes; the question is what another one would.
 //
-// Way chosen: training code runs the same ops whatever the batch size, so recordings at several sizes match op by op and buffer
-// by buffer. Sizes of tensors are polynomials: parameters a constant, activations b x batch, in a transformer c x batch x seq,
-// attention's scores d x batch x seq^2. With as many recordings as terms, the value at another point is a weighted sum of the
-// recorded ones, with the same weights for every buffer, duration, gap and workspace: one small linear system for a point, solved
-// in rational arithmetic, instead of one fit a buffer. Sizes of tensors come out exact, durations as straight lines.
+// Way chosen: training code runs the same ops whatever the batch size, so recordings at several sizes match
+// op by op and buffer by buffer. Sizes of tensors are polynomials: parameters a constant, activations b x
+// batch, in a transformer c x batch x seq, attention's scores d x batch x seq^2. With as many recordings as
+// terms, the value at another point is a weighted sum of the recorded ones, with the same weights for every
+// buffer, duration, gap and workspace: one small linear system for a point, solved in rational arithmetic,
+// instead of one fit a buffer. Sizes of tensors come out exact, durations as straight lines.
 //
-// From a single recording there is nothing to fit: what the category calls a parameter, its gradient or optimizer state stays,
-// everything else grows with the batch. That is a rule and no measurement, so such a model is inferred and its problems say so.
+// From a single recording there is nothing to fit: what the category calls a parameter, its gradient or
+// optimizer state stays, everything else grows with the batch. That is a rule and no measurement, so such a
+// model is inferred and its problems say so.
 //
-// Where recordings differ in shape (another op, another lifetime), no weighted sum means anything, and fitting refuses: libraries
-// choose other algorithms at other batch sizes, last batches are smaller, a recording may have begun in another iteration.
+// Where recordings differ in shape (another op, another lifetime), no weighted sum means anything, and
+// fitting refuses: libraries choose other algorithms at other batch sizes, last batches are smaller, a
+// recording may have begun in another iteration.
 //
 // Complexity: O(ops + accesses + buffers) for a fit and for each scaled problem.
 //
-// Rejected: least squares over many recordings (a misfit would go unseen in small residuals); a fit a buffer with a choice of
-// terms (four recordings cannot tell a wrong choice from noise); taking durations from a hardware model (recorded ones know
-// more).
+// Rejected: least squares over many recordings (a misfit would go unseen in small residuals); a fit a buffer
+// with a choice of terms (four recordings cannot tell a wrong choice from noise); taking durations from a
+// hardware model (recorded ones know more).
 
-// Point is a problem with the batch size at which it was recorded and, for [FitSequence], its sequence length.
+// Point is a problem with the batch size at which it was recorded and, for [FitSequence], its sequence
+// length.
 type Point struct {
 	Batch    int
 	Sequence int
 	Problem  *plan.Problem
 }
 
-// Model makes problems of the shape of its recordings at other sizes. It is frozen; goroutines share it without locks.
+// Model makes problems of the shape of its recordings at other sizes. It is frozen; goroutines share it
+// without locks.
 type Model struct {
 	points []Point
 	// constant says of each buffer, in a model of one recording, that it does not grow.
@@ -60,7 +65,8 @@ const Limit = 1 << 20
 // ErrShape is wrapped by the error of a fit whose recordings do not match op by op.
 var ErrShape = errors.New("the recordings differ in shape")
 
-// Fit makes a model of one recording or of two at different batch sizes. From one, the model is inferred; see [Model.Inferred].
+// Fit makes a model of one recording or of two at different batch sizes. From one, the model is inferred; see
+// [Model.Inferred].
 func Fit(points ...Point) (*Model, error) {
 	if len(points) != 1 && len(points) != 2 {
 		return nil, fmt.Errorf("fit batch sizes: %d recordings given; give one, or two at different batch sizes", len(points))
@@ -84,9 +90,9 @@ func Fit(points ...Point) (*Model, error) {
 	return m, nil
 }
 
-// FitSequence makes a model of three recordings, a + b x batch + c x batch x seq, or of four, which adds d x batch x seq^2:
-// without fused attention the fourth is needed. They must tell the terms apart: two batch sizes, and two sequence lengths, or
-// three for four recordings.
+// FitSequence makes a model of three recordings, a + b x batch + c x batch x seq, or of four, which adds d x
+// batch x seq^2: without fused attention the fourth is needed. They must tell the terms apart: two batch
+// sizes, and two sequence lengths, or three for four recordings.
 func FitSequence(points ...Point) (*Model, error) {
 	if len(points) != 3 && len(points) != 4 {
 		return nil, fmt.Errorf("fit sequence lengths: %d recordings given; give three, or four with attention that is not fused", len(points))
@@ -109,8 +115,8 @@ func FitSequence(points ...Point) (*Model, error) {
 	return m, nil
 }
 
-// Inferred reports whether the model rests on a rule about categories, having a single recording, and not on two or more that
-// agree. Figures from it are to be marked as inferred.
+// Inferred reports whether the model rests on a rule about categories, having a single recording, and not on
+// two or more that agree. Figures from it are to be marked as inferred.
 func (m *Model) Inferred() bool { return len(m.points) == 1 }
 
 // match checks that all recordings have the shape of the first.
@@ -200,9 +206,10 @@ func stem(name string) string {
 	return b.String()
 }
 
-// constants says which buffers of a single recording do not grow with the batch: parameters, optimizer state, what persists
-// otherwise, and gradients of parameters. Recordings call gradients of activations gradients too, so a gradient counts as a
-// parameter's where it persists, an op of the optimizer touches it, or a parameter has its size.
+// constants says which buffers of a single recording do not grow with the batch: parameters, optimizer state,
+// what persists otherwise, and gradients of parameters. Recordings call gradients of activations gradients
+// too, so a gradient counts as a parameter's where it persists, an op of the optimizer touches it, or a
+// parameter has its size.
 func constants(p *plan.Problem) []bool {
 	sizes := map[int64]bool{}
 	for i := range p.Buffers {
@@ -244,14 +251,14 @@ func (m *Model) shrinking() {
 	}
 }
 
-// Scaled returns the problem at another batch size, at the sequence length of the first recording. Its name and notes say that it
-// was scaled and from what.
+// Scaled returns the problem at another batch size, at the sequence length of the first recording. Its name
+// and notes say that it was scaled and from what.
 func (m *Model) Scaled(batch int) (*plan.Problem, error) {
 	return m.ScaledTo(batch, m.points[0].Sequence)
 }
 
-// ScaledTo returns the problem at another batch size and sequence length; at those of a recording, that recording's own. A model
-// of [Fit] knows the sequence length of its recordings alone.
+// ScaledTo returns the problem at another batch size and sequence length; at those of a recording, that
+// recording's own. A model of [Fit] knows the sequence length of its recordings alone.
 func (m *Model) ScaledTo(batch, sequence int) (*plan.Problem, error) {
 	first := m.points[0]
 	switch {

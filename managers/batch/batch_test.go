@@ -68,8 +68,8 @@ func TestTwoBatchSizesGiveEveryOtherOneToTheByte(t *testing.T) {
 			if err := sameSizes(got, want); err != nil {
 				t.Errorf("%s at batch %d: %v", n.Name, size, err)
 			}
-			// A duration is the larger of two lines: between and near the recordings the model has it, where they cross it is
-			// off.
+			// A duration is the larger of two lines: between and near the recordings the model has it, where
+			// they cross it is off.
 			if a, b := got.Starts()[got.Len()], want.Starts()[want.Len()]; size >= 16 && math.Abs(float64(a)/float64(b)-1) > 0.1 {
 				t.Errorf("%s at batch %d takes %d ns, want about %d", n.Name, size, a, b)
 			}
@@ -143,8 +143,8 @@ func TestOneRecordingKeepsWhatTheCategoryCallsConstant(t *testing.T) {
 		!strings.HasPrefix(got.Notes[len(got.Notes)-1], "~ scaled from one recording") {
 		t.Errorf("%q with notes %q does not say that it was scaled", got.Name, got.Notes)
 	}
-	// What does not grow and has no category that says so, such as the filters in a workspace, is made too large and never too
-	// small.
+	// What does not grow and has no category that says so, such as the filters in a workspace, is made too
+	// large and never too small.
 	want := recording(t, "vgg-16", 96, 0, networks.Options{}).Problem
 	for i := range want.Buffers {
 		if got.Buffers[i].Size < want.Buffers[i].Size {

@@ -7,10 +7,12 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
-// Scale makes problems at any batch size and, where its recordings tell that, at any sequence length: with whichever of the models there are recordings for.
+// Scale makes problems at any batch size and, where its recordings tell that, at any sequence length: with
+// whichever of the models there are recordings for.
 //
-// Two recordings at one batch size and two lengths have a straight line in the length, and the rule about categories for the batch. Attention that is not
-// fused grows faster than a line: what such a Scale says is inferred.
+// Two recordings at one batch size and two lengths have a straight line in the length, and the rule about
+// categories for the batch. Attention that is not fused grows faster than a line: what such a Scale says is
+// inferred.
 type Scale struct {
 	points   []Point
 	model    *Model // in batch sizes, in lengths where byLength, in both where there are three recordings or more
@@ -23,7 +25,8 @@ var (
 	errOne  = errors.New("how sizes grow with the sequence is not known from one length: open a second recording, at the same batch and another length")
 )
 
-// Scaling makes a Scale of one recording to four. Sequence lengths may be left out, as 0, where they are the same.
+// Scaling makes a Scale of one recording to four. Sequence lengths may be left out, as 0, where they are the
+// same.
 func Scaling(points ...Point) (*Scale, error) {
 	s := &Scale{points: points}
 	var err error

@@ -8,15 +8,16 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
-// The search asks at 1, 2, 4, ... until a batch does not fit, then halves the interval between the last that did and the first
-// that did not: about twice log2 of the answer questions. Each is a plan, so there is no cheaper way to ask, and a guess from the
-// load's slope would save few.
+// The search asks at 1, 2, 4, ... until a batch does not fit, then halves the interval between the last that
+// did and the first that did not: about twice log2 of the answer questions. Each is a plan, so there is no
+// cheaper way to ask, and a guess from the load's slope would save few.
 
-// MaxBatch returns the largest batch size up to [Limit] that fits, 0 where not even 1 does. scaled makes the problem at a batch
-// size, such as [Model.Scaled]; fits answers for a problem, such as by planning it within a budget. A [plan.TooSmall] from fits
-// counts as no; any other error ends the search. It takes for granted that what fits at a batch size fits at every smaller one; a
-// planner that is not monotone may have fitted above the answer. When the context is cancelled it returns the largest size found
-// to fit so far, with the context's error.
+// MaxBatch returns the largest batch size up to [Limit] that fits, 0 where not even 1 does. scaled makes the
+// problem at a batch size, such as [Model.Scaled]; fits answers for a problem, such as by planning it within
+// a budget. A [plan.TooSmall] from fits counts as no; any other error ends the search. It takes for granted
+// that what fits at a batch size fits at every smaller one; a planner that is not monotone may have fitted
+// above the answer. When the context is cancelled it returns the largest size found to fit so far, with the
+// context's error.
 func MaxBatch(ctx context.Context, scaled func(batch int) (*plan.Problem, error), fits func(*plan.Problem) (bool, error)) (int, error) {
 	ask := func(batch int) (bool, error) {
 		if err := ctx.Err(); err != nil {

@@ -5,8 +5,8 @@ import (
 	"math/big"
 )
 
-// weights returns the weight of each recording in the figures at another point: those with which the recordings' terms sum up to
-// the point's.
+// weights returns the weight of each recording in the figures at another point: those with which the
+// recordings' terms sum up to the point's.
 func (m *Model) weights(batch, sequence int) ([]float64, error) {
 	if len(m.points) == 1 {
 		return []float64{float64(batch) / float64(m.points[0].Batch)}, nil

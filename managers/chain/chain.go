@@ -14,8 +14,8 @@ type Chain struct {
 	Ops []plan.OpID
 	// Time is what they add to their streams, in nanoseconds; see [Builder.OpTime].
 	Time int64
-	// Scratch is the most bytes that the chain holds at one moment beside what is in memory when it begins and what it brings back; Peak counts
-	// what it brings back as well, from the moment it is allocated.
+	// Scratch is the most bytes that the chain holds at one moment beside what is in memory when it begins
+	// and what it brings back; Peak counts what it brings back as well, from the moment it is allocated.
 	Scratch, Peak int64
 }
 
@@ -31,15 +31,17 @@ func (e *Impossible) Error() string {
 	return fmt.Sprintf("buffer %d cannot be made again before op %d: %s", e.Buffer, e.At, e.Reason)
 }
 
-// At returns the chain that brings the buffers back at position x, each with the value that it holds there in the recording. The set says what else is
-// out of memory; the buffers themselves count as out of it, whether or not the set says so. The error is an [*Impossible] that names the first of
-// the buffers that cannot be brought back. The chain's Ops are the caller's.
+// At returns the chain that brings the buffers back at position x, each with the value that it holds there in
+// the recording. The set says what else is out of memory; the buffers themselves count as out of it, whether
+// or not the set says so. The error is an [*Impossible] that names the first of the buffers that cannot be
+// brought back. The chain's Ops are the caller's.
 func (b *Builder) At(x plan.OpID, buffers []plan.BufferID, s *Set) (Chain, error) {
 	return b.AtMost(x, buffers, s, math.MaxInt)
 }
 
-// AtMost is [Builder.At] for callers that have no use for a chain of more than so many ops: it gives up as soon as there are more, with an error that
-// wraps [ErrLong], so that asking about a candidate that drags half of the net behind it costs no more than about any other.
+// AtMost is [Builder.At] for callers that have no use for a chain of more than so many ops: it gives up as
+// soon as there are more, with an error that wraps [ErrLong], so that asking about a candidate that drags
+// half of the net behind it costs no more than about any other.
 func (b *Builder) AtMost(x plan.OpID, buffers []plan.BufferID, s *Set, ops int) (Chain, error) {
 	if err := b.collect(x, buffers, s, ops); err != nil {
 		return Chain{}, err
@@ -49,8 +51,9 @@ func (b *Builder) AtMost(x plan.OpID, buffers []plan.BufferID, s *Set, ops int) 
 	return c, nil
 }
 
-// Cost returns what it takes to bring the gap's buffer back where the gap ends, at the very end, alone: the time of its chain in nanoseconds and the
-// chain's scratch in bytes. The set says what else is out of memory. ok is false where it is impossible. A gap whose buffer is overwritten next costs nothing.
+// Cost returns what it takes to bring the gap's buffer back where the gap ends, at the very end, alone: the
+// time of its chain in nanoseconds and the chain's scratch in bytes. The set says what else is out of memory.
+// ok is false where it is impossible. A gap whose buffer is overwritten next costs nothing.
 func (b *Builder) Cost(g plan.Gap, s *Set) (ns, scratch int64, ok bool) {
 	if g.Dead {
 		return 0, 0, true
@@ -162,7 +165,8 @@ func (b *Builder) need(v value, x plan.OpID, s *Set) string {
 	return ""
 }
 
-// measure walks the collected chain as [plan.Assemble] will: outputs are allocated when they are first written, scratch is freed behind its last use.
+// measure walks the collected chain as [plan.Assemble] will: outputs are allocated when they are first
+// written, scratch is freed behind its last use.
 func (b *Builder) measure(x plan.OpID, s *Set) Chain {
 	p := b.p
 	for k, i := range b.ops {

@@ -70,7 +70,8 @@ func TestAnyCombinationOfRecomputableGapsCanBeDropped(t *testing.T) {
 	t.Logf("%d gaps, %d ops again, %d longer chains", dropped, again, joint)
 }
 
-// TestDropsWithPositionsAndSwapsAroundThemAreValidOrRefused mixes everything, whether or not it can be done: what is not refused is valid.
+// TestDropsWithPositionsAndSwapsAroundThemAreValidOrRefused mixes everything, whether or not it can be done:
+// what is not refused is valid.
 func TestDropsWithPositionsAndSwapsAroundThemAreValidOrRefused(t *testing.T) {
 	refused, done, swapped := 0, 0, 0
 	for seed := range uint64(600) {
@@ -113,7 +114,8 @@ func TestDropsWithPositionsAndSwapsAroundThemAreValidOrRefused(t *testing.T) {
 	}
 }
 
-// TestARefusalIsJustified tries by force what At refuses: no chain of one re-run of any ops in issue order would do.
+// TestARefusalIsJustified tries by force what At refuses: no chain of one re-run of any ops in issue order
+// would do.
 func TestARefusalIsJustified(t *testing.T) {
 	tried := 0
 	for seed := range uint64(300) {
@@ -154,7 +156,8 @@ func TestARefusalIsJustified(t *testing.T) {
 
 func ids(b ...plan.BufferID) []plan.BufferID { return b }
 
-// convRelu is two layers, each a convolution and an activation in place, whose result the backward pass reads.
+// convRelu is two layers, each a convolution and an activation in place, whose result the backward pass
+// reads.
 func convRelu() (*plan.Problem, [3]plan.BufferID) {
 	b := plantest.New()
 	var x [3]plan.BufferID

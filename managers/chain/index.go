@@ -7,17 +7,20 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
-// value is the index of one value of one buffer: what it holds between two writes. Values of a buffer are neighbours, in order of time.
+// value is the index of one value of one buffer: what it holds between two writes. Values of a buffer are
+// neighbours, in order of time.
 type value int32
 
 const (
-	// before is the position of a value that comes from before the iteration, or that a buffer holds when it comes into being.
+	// before is the position of a value that comes from before the iteration, or that a buffer holds when it
+	// comes into being.
 	before plan.OpID = -1
 	// never is a deadline that has passed before the iteration begins.
 	never plan.OpID = -1
 )
 
-// Builder answers questions about recomputing in one problem. It is reusable and deterministic; one goroutine at a time may use it.
+// Builder answers questions about recomputing in one problem. It is reusable and deterministic; one goroutine
+// at a time may use it.
 type Builder struct {
 	p    *plan.Problem
 	size []int64 // of each buffer, rounded, workspaces with their op's variant 0
@@ -95,7 +98,8 @@ func (b *Builder) access(first, k int32) reason {
 	return free
 }
 
-// number gives every value its index. The walk is that of the recording: an op that touches a buffer several times reads it before it writes it.
+// number gives every value its index. The walk is that of the recording: an op that touches a buffer several
+// times reads it before it writes it.
 func (b *Builder) number() {
 	p := b.p
 	writes := make([]int32, len(p.Buffers)+1) // of each buffer, its number of values; then where the next one goes
@@ -168,7 +172,8 @@ func (b *Builder) next(v value) plan.OpID {
 	return plan.OpID(len(b.p.Ops)) + 1
 }
 
-// deadlines computes base and until. Values are made in order of ops, so that one pass in that order finds all inputs done.
+// deadlines computes base and until. Values are made in order of ops, so that one pass in that order finds
+// all inputs done.
 func (b *Builder) deadlines() {
 	p := b.p
 	b.base, b.until = make([]plan.OpID, len(b.from)), make([]plan.OpID, len(b.from))
@@ -225,9 +230,10 @@ func (b *Builder) at(x plan.BufferID, i plan.OpID) value {
 	return value(lo + sort.Search(hi-lo-1, func(k int) bool { return b.from[lo+k+1] >= i }))
 }
 
-// Recomputable reports whether the gap's buffer may be dropped in it, whatever other gaps for which it says the same are dropped as well; if not, why
-// says so in a few words. Absences of other kinds (a swap, the loss of a value that cannot be made again) can stand in the way nevertheless: they are
-// found by [Builder.PlanDrops].
+// Recomputable reports whether the gap's buffer may be dropped in it, whatever other gaps for which it says
+// the same are dropped as well; if not, why says so in a few words. Absences of other kinds (a swap, the loss
+// of a value that cannot be made again) can stand in the way nevertheless: they are found by
+// [Builder.PlanDrops].
 func (b *Builder) Recomputable(g plan.Gap) (ok bool, why string) {
 	p := b.p
 	if err := b.check(g); err != nil {
@@ -292,7 +298,8 @@ func (b *Builder) Gaps(minBytes int64, minOps int) []plan.Gap {
 	return kept
 }
 
-// OpTime returns what one more run of op i adds to its stream, in nanoseconds: its duration, or, where that is longer, what the host spends to issue it.
+// OpTime returns what one more run of op i adds to its stream, in nanoseconds: its duration, or, where that
+// is longer, what the host spends to issue it.
 func (b *Builder) OpTime(i plan.OpID) int64 {
 	op := &b.p.Ops[i]
 	return max(op.Duration, op.Gap+b.p.Hardware.LaunchGap)

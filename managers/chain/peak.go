@@ -2,13 +2,15 @@ package chain
 
 import "github.com/gmemtop/gmemtop/managers/plan"
 
-// PeakLive returns the most bytes alive at one moment of the program that [plan.Assemble] would make of the decisions: what [plan.Plan.PeakLive] says of it.
-// It costs O(ops + buffers + absences + length of all chains) and makes no program, so that a planner can ask it for every candidate. Absences may be of
-// every kind; every op has its variant 0.
+// PeakLive returns the most bytes alive at one moment of the program that [plan.Assemble] would make of the
+// decisions: what [plan.Plan.PeakLive] says of it. It costs O(ops + buffers + absences + length of all
+// chains) and makes no program, so that a planner can ask it for every candidate. Absences may be of every
+// kind; every op has its variant 0.
 func (b *Builder) PeakLive(absences []plan.Absence, reruns []plan.Rerun) int64 {
 	p := b.p
 	n := len(p.Ops)
-	// Of each position: the change before reruns (frees, releases, fetches) and behind them (what reruns bring back, allocations).
+	// Of each position: the change before reruns (frees, releases, fetches) and behind them (what reruns
+	// bring back, allocations).
 	first, second := make([]int64, n+1), make([]int64, n+1)
 	var resident int64
 	for i := range p.Buffers {

@@ -14,7 +14,8 @@ type Drop struct {
 	plan.Gap
 	// Release is the position at which it leaves, After < Release; 0 for at once.
 	Release plan.OpID
-	// Fetch is the position at which it is made again, Release <= Fetch <= Before; 0 for Before. Drops of one Fetch come back by one rerun.
+	// Fetch is the position at which it is made again, Release <= Fetch <= Before; 0 for Before. Drops of one
+	// Fetch come back by one rerun.
 	Fetch plan.OpID
 	// Why goes into the absence.
 	Why string
@@ -32,12 +33,13 @@ type Result struct {
 // ErrLong is wrapped by the error of a plan whose chains together have more ops than the caller wants.
 var ErrLong = errors.New("the recompute chains are too long together")
 
-// DefaultMaxOps returns the most ops that may run again in one plan where the caller has no opinion: more would make a program that nobody runs, and could
-// take memory quadratic in the problem.
+// DefaultMaxOps returns the most ops that may run again in one plan where the caller has no opinion: more
+// would make a program that nobody runs, and could take memory quadratic in the problem.
 func (b *Builder) DefaultMaxOps() int { return 64*len(b.p.Ops) + 1<<16 }
 
-// Plan drops the gaps throughout and brings each buffer back where its gap ends, those that end at one op by one joint chain. A gap whose buffer is
-// overwritten next is discarded. The error wraps an [*Impossible], [ErrLong] or [plan.ErrInvalid].
+// Plan drops the gaps throughout and brings each buffer back where its gap ends, those that end at one op by
+// one joint chain. A gap whose buffer is overwritten next is discarded. The error wraps an [*Impossible],
+// [ErrLong] or [plan.ErrInvalid].
 func (b *Builder) Plan(gaps []plan.Gap) (Result, error) {
 	drops := make([]Drop, len(gaps))
 	for i, g := range gaps {
@@ -46,15 +48,17 @@ func (b *Builder) Plan(gaps []plan.Gap) (Result, error) {
 	return b.PlanDrops(drops, nil, 0)
 }
 
-// PlanDrops is [Builder.Plan] with chosen positions, with absences of other kinds in the picture (others: swaps and discards, which stay the caller's)
-// and with a bound on how many ops may run again; 0 is [Builder.DefaultMaxOps].
+// PlanDrops is [Builder.Plan] with chosen positions, with absences of other kinds in the picture (others:
+// swaps and discards, which stay the caller's) and with a bound on how many ops may run again; 0 is
+// [Builder.DefaultMaxOps].
 func (b *Builder) PlanDrops(drops []Drop, others []plan.Absence, maxOps int) (Result, error) {
 	r, _, err := b.plan(drops, others, maxOps, false)
 	return r, err
 }
 
-// PlanPossible is [Builder.PlanDrops] for callers who want what can be had: drops that cannot be brought back given the others are left out, and so are, from
-// the iteration's end on, those that would make the chains too long. kept are the drops that were planned, in the given order.
+// PlanPossible is [Builder.PlanDrops] for callers who want what can be had: drops that cannot be brought back
+// given the others are left out, and so are, from the iteration's end on, those that would make the chains
+// too long. kept are the drops that were planned, in the given order.
 func (b *Builder) PlanPossible(drops []Drop, others []plan.Absence, maxOps int) (r Result, kept []Drop) {
 	kept = slices.Clone(drops)
 	for {
@@ -73,8 +77,9 @@ func (b *Builder) PlanPossible(drops []Drop, others []plan.Absence, maxOps int) 
 	}
 }
 
-// plan returns, with an error, which drops are in the way. Where lenient it looks for all of them: a drop that is in the way counts as kept from then on, so
-// that one that merely depended on it is not; what that changes for positions already passed, the next call sees.
+// plan returns, with an error, which drops are in the way. Where lenient it looks for all of them: a drop
+// that is in the way counts as kept from then on, so that one that merely depended on it is not; what that
+// changes for positions already passed, the next call sees.
 func (b *Builder) plan(drops []Drop, others []plan.Absence, maxOps int, lenient bool) (r Result, bad []int, err error) {
 	if maxOps <= 0 {
 		maxOps = b.DefaultMaxOps()

@@ -9,8 +9,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// tangled returns a random problem in which few buffers are written over and over, whole and in place, by ops of several outputs: what plantest.Random,
-// whose buffers are written once, has none of.
+// tangled returns a random problem in which few buffers are written over and over, whole and in place, by ops
+// of several outputs: what plantest.Random, whose buffers are written once, has none of.
 func tangled(seed uint64, n int) *plan.Problem {
 	r := rand.New(rand.NewPCG(seed, 1234))
 	b := plantest.New()

@@ -2,8 +2,8 @@ package chain
 
 import "github.com/gmemtop/gmemtop/managers/plan"
 
-// Set holds which buffers are out of memory when: the absences that a planner has decided on, or is thinking about. A buffer has few absences, so that
-// each has a short list of them.
+// Set holds which buffers are out of memory when: the absences that a planner has decided on, or is thinking
+// about. A buffer has few absences, so that each has a short list of them.
 type Set struct {
 	head []int32 // of each buffer, its first stay away; 0 for none
 	stay []stay  // entry 0 is unused
@@ -22,7 +22,8 @@ func (b *Builder) NewSet() *Set {
 	return &Set{head: make([]int32, len(b.p.Buffers)), stay: make([]stay, 1, 64)}
 }
 
-// Add puts an absence into the set. Two absences of one buffer that overlap are the caller's mistake, which [plan.Assemble] finds.
+// Add puts an absence into the set. Two absences of one buffer that overlap are the caller's mistake, which
+// [plan.Assemble] finds.
 func (s *Set) Add(x plan.Absence) {
 	i := s.idle
 	if i != 0 {
@@ -43,7 +44,8 @@ func (s *Set) AddGap(g plan.Gap, how plan.How) {
 	s.Add(plan.Absence{Buffer: g.Buffer, After: g.After, Before: g.Before, Release: g.After + 1, Fetch: g.Before, How: how})
 }
 
-// Remove takes the absence that releases the buffer at that position out of the set, and reports whether there was one.
+// Remove takes the absence that releases the buffer at that position out of the set, and reports whether
+// there was one.
 func (s *Set) Remove(buffer plan.BufferID, release plan.OpID) bool {
 	for at := &s.head[buffer]; *at != 0; at = &s.stay[*at].next {
 		if i := *at; s.stay[i].release == release {

@@ -21,9 +21,10 @@ func (e *Missing) Error() string {
 	return fmt.Sprintf("op %d cannot run again: %s", e.Op, e.Reason)
 }
 
-// Verify checks a chain that somebody else made: that the ops, run again in the given order at position x, find the values that they read in the recording,
-// destroy nothing that is in memory, and leave the wanted buffers with the values that they hold at x. The wanted buffers count as out of memory until the
-// chain makes them. The error is a [*Missing] where an op is in the way, else an [*Impossible].
+// Verify checks a chain that somebody else made: that the ops, run again in the given order at position x,
+// find the values that they read in the recording, destroy nothing that is in memory, and leave the wanted
+// buffers with the values that they hold at x. The wanted buffers count as out of memory until the chain
+// makes them. The error is a [*Missing] where an op is in the way, else an [*Impossible].
 func (b *Builder) Verify(x plan.OpID, ops []plan.OpID, wanted []plan.BufferID, s *Set) (Chain, error) {
 	p := b.p
 	b.stamp++

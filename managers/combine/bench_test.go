@@ -9,8 +9,8 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan/plantest"
 )
 
-// BenchmarkPlan plans a chain on a link five times slower than compute, for less than a third of what lies between floor and peak. Three
-// buffers a layer.
+// BenchmarkPlan plans a chain on a link five times slower than compute, for less than a third of what lies
+// between floor and peak. Three buffers a layer.
 func BenchmarkPlan(b *testing.B) {
 	for _, layers := range []int{3_400, 34_000} {
 		p := plantest.Chain(layers, mib, opTime)

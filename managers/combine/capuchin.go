@@ -10,28 +10,34 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Capuchin (Peng, Shi, Dai, Jin, Ma, Xiong, Yang, Qian: "Capuchin: Tensor-based GPU Memory Management for Deep Learning", ASPLOS 2020).
+// Capuchin (Peng, Shi, Dai, Jin, Ma, Xiong, Yang, Qian: "Capuchin: Tensor-based GPU Memory Management for
+// Deep Learning", ASPLOS 2020).
 //
-// The method. A measured execution records when each tensor is accessed. Two consecutive accesses make a pair: behind the evicted-access the
-// tensor may leave, before the back-access it has to be there again. Its free time FT is the time between the two less both copies. Tensors
-// are swapped first, the longest free time first, as long as an in-trigger (an earlier moment at which the copy back is issued) hides both
-// copies. When no more swap hides, the rest is saved by what costs least: recomputing the tensor with the most memory saved per second (MSPS =
-// bytes / recompute time), costs being worked out again after each choice, or a swap that shows, where that is cheaper. Running the plan then
-// tells which tensors were still on their way at their back-access; their in-triggers are moved earlier, and so on over iterations. Memory is
-// given back when a copy out is done. Recomputed tensors that lie on the way of another chain are kept once they are made, as memory allows.
+// The method. A measured execution records when each tensor is accessed. Two consecutive accesses make a
+// pair: behind the evicted-access the tensor may leave, before the back-access it has to be there again. Its
+// free time FT is the time between the two less both copies. Tensors are swapped first, the longest free time
+// first, as long as an in-trigger (an earlier moment at which the copy back is issued) hides both copies.
+// When no more swap hides, the rest is saved by what costs least: recomputing the tensor with the most memory
+// saved per second (MSPS = bytes / recompute time), costs being worked out again after each choice, or a swap
+// that shows, where that is cheaper. Running the plan then tells which tensors were still on their way at
+// their back-access; their in-triggers are moved earlier, and so on over iterations. Memory is given back
+// when a copy out is done. Recomputed tensors that lie on the way of another chain are kept once they are
+// made, as memory allows.
 //
-// Our reading, where our sources (summaries of the paper, not its code, which is not public) are silent: the link is one lane each way, and a
-// swap hides only if it finds its time on the lane beside the swaps chosen before (lanes.go); only pairs that lie where the load is above the
-// limit are candidates; an in-trigger is moved by the lateness that was measured, not by a fixed share of the swap time, and only as far as
-// memory allows; when all of that does not meet the budget, swapped tensors leave earlier and return later, at the price of stalls, as
-// if swapped on demand; in the end, what later choices have made dearer to recompute than to swap is swapped; and
-// where the scratch of chains stands in the way of the budget, swaps alone are tried. Measuring is the evaluator's business; see timing.go.
+// Our reading, where our sources (summaries of the paper, not its code, which is not public) are silent: the
+// link is one lane each way, and a swap hides only if it finds its time on the lane beside the swaps chosen
+// before (lanes.go); only pairs that lie where the load is above the limit are candidates; an in-trigger is
+// moved by the lateness that was measured, not by a fixed share of the swap time, and only as far as memory
+// allows; when all of that does not meet the budget, swapped tensors leave earlier and return later, at the
+// price of stalls, as if swapped on demand; in the end, what later choices have made dearer to recompute than
+// to swap is swapped; and where the scratch of chains stands in the way of the budget, swaps alone are tried.
+// Measuring is the evaluator's business; see timing.go.
 //
 // Without a budget it makes every swap that hides and lowers the peak, and recomputes nothing.
 //
-// Complexity: O(gaps log gaps + ops) a pass, a few passes for scratch that turned out larger than thought, and one evaluation a round of
-// feedback. Work counts evaluations. Rejected: making the profile from a run that swaps on demand, which gives the same access times once its
-// stalls are taken off.
+// Complexity: O(gaps log gaps + ops) a pass, a few passes for scratch that turned out larger than thought,
+// and one evaluation a round of feedback. Work counts evaluations. Rejected: making the profile from a run
+// that swaps on demand, which gives the same access times once its stalls are taken off.
 
 // capuchin is the manager; the fields switch mechanisms off for tests.
 type capuchin struct {
@@ -163,8 +169,8 @@ func rounds(r plan.Request, ops int) int64 {
 	return min(8, max(2, 40_000/int64(ops+1)))
 }
 
-// feedback measures decisions and moves the in-triggers of swaps that came too late, round by round, and returns the fastest decisions found
-// whose live bytes stay below live.
+// feedback measures decisions and moves the in-triggers of swaps that came too late, round by round, and
+// returns the fastest decisions found whose live bytes stay below live.
 func (s *selection) feedback(ctx context.Context, r plan.Request, d plan.Decisions, live int64) (plan.Decisions, int64, error) {
 	var best plan.Decisions
 	var fastest, work int64
@@ -191,7 +197,8 @@ func (s *selection) feedback(ctx context.Context, r plan.Request, d plan.Decisio
 	return best, work, nil
 }
 
-// correct moves in-triggers by the lateness of their copies back, and releases to when their copies out are done, and reports whether any moved.
+// correct moves in-triggers by the lateness of their copies back, and releases to when their copies out are
+// done, and reports whether any moved.
 func (s *selection) correct(d plan.Decisions, at *profile) bool {
 	moved := false
 	for i := range d.Absences {

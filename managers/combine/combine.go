@@ -1,5 +1,5 @@
-// Package combine has the managers that swap and recompute side by side: capuchin (after Capuchin, 2020), delta (after DELTA, 2022) and home
-// (after HOME, 2023).
+// Package combine has the managers that swap and recompute side by side: capuchin (after Capuchin, 2020),
+// delta (after DELTA, 2022) and home (after HOME, 2023).
 //
 // Its duties:
 //   - one file a method, each opening with what its source says, what is our reading, and what it costs: capuchin.go, delta.go, home.go;
@@ -21,10 +21,12 @@ import (
 // All returns the managers of this package.
 func All() []plan.Manager { return []plan.Manager{capuchin{}, delta{}, home{}} }
 
-// placeWork bounds the packer's search for each placement: where addresses do not fit, decisions are made anew and placed again, several times.
+// placeWork bounds the packer's search for each placement: where addresses do not fit, decisions are made
+// anew and placed again, several times.
 const placeWork = 20_000
 
-// within makes the plan of a manager: what decide decides for a limit on live bytes, placed within the request's budget.
+// within makes the plan of a manager: what decide decides for a limit on live bytes, placed within the
+// request's budget.
 func within(ctx context.Context, p *plan.Problem, r plan.Request, info plan.Info,
 	decide func(limit int64) (plan.Decisions, error)) (*plan.Plan, error) {
 	began := time.Now()

@@ -10,8 +10,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// DELTA (Tang, Wang, Zhang, Liu, Zhang, Qiao, Lai, Li: "DELTA: Dynamically Optimizing GPU Memory beyond Tensor Recomputation", arXiv
-// 2203.15980, 2022).
+// DELTA (Tang, Wang, Zhang, Liu, Zhang, Qiao, Lai, Li: "DELTA: Dynamically Optimizing GPU Memory beyond
+// Tensor Recomputation", arXiv 2203.15980, 2022).
 //
 // The method decides online, without a plan: ops come one by one, and when memory goes over the budget,
 //   - the filter picks whom to release: the tensor with the smallest 1/(memory x staleness), the largest and longest unused; unlike in DTR, from which the
@@ -20,22 +20,27 @@ import (
 //   - a tensor that is needed and away is brought back on demand: computed again, with all that is missing below it, or copied in; and while memory is
 //     below the budget, up to five offloaded tensors are fetched ahead. Copies run on streams of their own.
 //
-// We implement this rule as described, not the authors' public branch of PyTorch, which does something else in three places: it compares a
-// compute time in ticks of the system clock (nanoseconds) with a copy time in microseconds, so that swapping looks a thousand times too cheap;
-// for a tensor that was swapped before, it divides nanoseconds by a score in one over bytes, which decides for recomputing practically always;
-// and its prefetch call and its asynchronous copies are commented out, so that copies block.
+// We implement this rule as described, not the authors' public branch of PyTorch, which does something else
+// in three places: it compares a compute time in ticks of the system clock (nanoseconds) with a copy time in
+// microseconds, so that swapping looks a thousand times too cheap; for a tensor that was swapped before, it
+// divides nanoseconds by a score in one over bytes, which decides for recomputing practically always; and its
+// prefetch call and its asynchronous copies are commented out, so that copies block.
 //
-// Our reading: the method is run once over the recorded iteration with clocks for compute and for both directions of the link, and what it
-// does becomes the plan. Since the budget holds at every moment, releasing comes before the op that would go over it, not behind it. A copy
-// out may begin as soon as the buffer's last access is over, since the plan is carried out every iteration and knows whom it will release. The
-// compute cost of a tensor is the time of its whole chain when it is needed, given what is away now. Tensors that a chain makes on its way
-// stay, if there is room, as in DTR. What is fetched ahead is what was offloaded last: a backward pass wants tensors in reverse order, and the
-// oldest first would fill memory with what is needed last. It begins with the first access to an offloaded tensor, and goes on with each
-// access to one that was fetched ahead: in the forward pass it would only undo what was just done. Without a budget nothing is released.
+// Our reading: the method is run once over the recorded iteration with clocks for compute and for both
+// directions of the link, and what it does becomes the plan. Since the budget holds at every moment,
+// releasing comes before the op that would go over it, not behind it. A copy out may begin as soon as the
+// buffer's last access is over, since the plan is carried out every iteration and knows whom it will release.
+// The compute cost of a tensor is the time of its whole chain when it is needed, given what is away now.
+// Tensors that a chain makes on its way stay, if there is room, as in DTR. What is fetched ahead is what was
+// offloaded last: a backward pass wants tensors in reverse order, and the oldest first would fill memory with
+// what is needed last. It begins with the first access to an offloaded tensor, and goes on with each access
+// to one that was fetched ahead: in the forward pass it would only undo what was just done. Without a budget
+// nothing is released.
 //
-// Complexity: O(accesses + releases x (classes of size + length of a chain)): tensors of one size form a list in order of their last access,
-// whose first is the stalest, so that the filter is exact and needs no sampling. Nothing is measured; work counts releases. Rejected: DTR's
-// random sampling of tensors, which trades the rule for a speed that the lists give anyway.
+// Complexity: O(accesses + releases x (classes of size + length of a chain)): tensors of one size form a list
+// in order of their last access, whose first is the stalest, so that the filter is exact and needs no
+// sampling. Nothing is measured; work counts releases. Rejected: DTR's random sampling of tensors, which
+// trades the rule for a speed that the lists give anyway.
 
 // ahead is how many tensors DELTA fetches ahead.
 const ahead = 5
@@ -85,7 +90,8 @@ func (m delta) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*plan
 	return pl, nil
 }
 
-// decide runs the method for a limit on live bytes, more tightly where the scratch of chains turned out larger than thought.
+// decide runs the method for a limit on live bytes, more tightly where the scratch of chains turned out
+// larger than thought.
 func (m delta) decide(ctx context.Context, v *view, limit int64) (plan.Decisions, int64, error) {
 	var best plan.Decisions
 	lowest := int64(math.MaxInt64)
@@ -303,7 +309,8 @@ func (o *online) load(b plan.BufferID) {
 	}
 }
 
-// inputs adds to loads the offloaded tensors that chains of drops at position i read: they are copied in rather than made again.
+// inputs adds to loads the offloaded tensors that chains of drops at position i read: they are copied in
+// rather than made again.
 func (o *online) inputs(i plan.OpID, drops, loads []plan.BufferID) []plan.BufferID {
 	o.searches++
 	for _, b := range loads {
@@ -353,7 +360,8 @@ func (o *online) hold(ops []plan.OpID, i plan.OpID) {
 	}
 }
 
-// byTheWay keeps what a chain makes on its way and a later op needs, as far as there is room, and returns the room left.
+// byTheWay keeps what a chain makes on its way and a later op needs, as far as there is room, and returns the
+// room left.
 func (o *online) byTheWay(ops []plan.OpID, i plan.OpID, room int64) int64 {
 	for _, by := range ops {
 		for _, a := range o.p.AccessesOf(by) {

@@ -4,7 +4,8 @@ import "github.com/gmemtop/gmemtop/managers/plan"
 
 // DELTA's two decisions: the filter picks whom to release, the director how. The essay is in delta.go.
 
-// release is the filter and the director: it takes a buffer out of memory at position i, and reports whether there was one.
+// release is the filter and the director: it takes a buffer out of memory at position i, and reports whether
+// there was one.
 func (o *online) release(i plan.OpID) bool {
 	for {
 		b := o.filter(i)
@@ -50,7 +51,8 @@ func (o *online) release(i plan.OpID) bool {
 	}
 }
 
-// filter returns the buffer with the smallest 1/(memory x staleness) of those that op i does not need, [plan.NoBuffer] where there is none.
+// filter returns the buffer with the smallest 1/(memory x staleness) of those that op i does not need,
+// [plan.NoBuffer] where there is none.
 func (o *online) filter(i plan.OpID) plan.BufferID {
 	best, score := plan.NoBuffer, -1.0
 	for _, k := range o.lists.filled {
@@ -93,7 +95,8 @@ func (o *online) direct(g *plan.Gap, after plan.OpID) (how plan.How, why string,
 	return plan.Swap, "largest and longest unused, quicker to copy than to compute", canSwap
 }
 
-// again returns the time to compute a gap's buffer again where it is needed, in nanoseconds, with the copies of offloaded tensors that its chain reads.
+// again returns the time to compute a gap's buffer again where it is needed, in nanoseconds, with the copies
+// of offloaded tensors that its chain reads.
 func (o *online) again(g *plan.Gap) (int64, bool) {
 	if can, _ := o.chains.Recomputable(*g); !can {
 		return 0, false

@@ -12,14 +12,15 @@ import (
 
 // Paying for memory.
 //
-// When swaps that hide are used up, every further byte costs time: a swap that compute waits for, or ops that run again. The greedy below
-// takes the gap with the most bytes saved per nanosecond of overhead, each gap in its cheaper way. Overheads change with every choice: a
-// dropped input makes the chains that read it longer, for candidates and for what has been chosen already, and a copy takes time on the link
-// that the next one does not have. Since overheads hardly ever fall, a stale offer is an upper bound, and it is enough to look again at the
-// offer on top of the heap before it is taken (lazy greedy).
+// When swaps that hide are used up, every further byte costs time: a swap that compute waits for, or ops that
+// run again. The greedy below takes the gap with the most bytes saved per nanosecond of overhead, each gap in
+// its cheaper way. Overheads change with every choice: a dropped input makes the chains that read it longer,
+// for candidates and for what has been chosen already, and a copy takes time on the link that the next one
+// does not have. Since overheads hardly ever fall, a stale offer is an upper bound, and it is enough to look
+// again at the offer on top of the heap before it is taken (lazy greedy).
 //
-// Complexity: O(gaps log gaps) looks in practice, each O(length of the chain + stretches of the link). Rejected: working out all overheads
-// after each choice, which is quadratic.
+// Complexity: O(gaps log gaps) looks in practice, each O(length of the chain + stretches of the link).
+// Rejected: working out all overheads after each choice, which is quadratic.
 
 // offer is a gap with what taking it is thought to bring.
 type offer struct {
@@ -42,8 +43,9 @@ func (o *offers) Pop() any {
 }
 
 const (
-	// longestChain bounds the ops of one chain that the greedy considers: longer ones cost more than any swap, and the bound keeps planning linear. Where
-	// there are more than some 10,000 gaps, chains may have longestTogether ops in all of their chains, and chainAnyway each.
+	// longestChain bounds the ops of one chain that the greedy considers: longer ones cost more than any
+	// swap, and the bound keeps planning linear. Where there are more than some 10,000 gaps, chains may have
+	// longestTogether ops in all of their chains, and chainAnyway each.
 	longestChain    = 384
 	longestTogether = 8_000_000
 	chainAnyway     = 8
@@ -93,7 +95,8 @@ func (s *selection) pay(ctx context.Context, order []int32, w ways) error {
 	return nil
 }
 
-// cheapest returns the cheaper way for a gap to leave memory throughout, and its overhead in nanoseconds; keep where it has none or would not help.
+// cheapest returns the cheaper way for a gap to leave memory throughout, and its overhead in nanoseconds;
+// keep where it has none or would not help.
 func (s *selection) cheapest(g int32, w ways) (choice, int64) {
 	x := &s.gaps[g]
 	if s.how[g] != keep || !s.helps(x.After+1, x.Before) {
@@ -154,8 +157,8 @@ const (
 	no
 )
 
-// again returns the time that recomputing a gap adds, of its own chain and of the chains chosen already that read its buffer, and whether the
-// scratch of all of them fits.
+// again returns the time that recomputing a gap adds, of its own chain and of the chains chosen already that
+// read its buffer, and whether the scratch of all of them fits.
 func (s *selection) again(g int32, w ways) (ns int64, fits, ok bool) {
 	if !s.recomputable(g) {
 		return 0, false, false
@@ -175,7 +178,8 @@ func (s *selection) again(g int32, w ways) (ns int64, fits, ok bool) {
 	return ns, fits, ok
 }
 
-// copying returns how long a chain at position i has to wait for copies out of buffers that it writes once more, to the bytes they hold already.
+// copying returns how long a chain at position i has to wait for copies out of buffers that it writes once
+// more, to the bytes they hold already.
 func (s *selection) copying(ops []plan.OpID, i plan.OpID) int64 {
 	var until int64
 	for _, o := range ops {
@@ -190,19 +194,21 @@ func (s *selection) copying(ops []plan.OpID, i plan.OpID) int64 {
 	return max(0, until-s.at.reach[i])
 }
 
-// extra is what a chain that comes to peak bytes takes at its op beyond the load there, which counts its result and what the op allocates behind it.
+// extra is what a chain that comes to peak bytes takes at its op beyond the load there, which counts its
+// result and what the op allocates behind it.
 func (s *selection) extra(g int32, peak int64) int64 {
 	return max(0, peak-s.size(g)-s.born[s.gaps[g].Before])
 }
 
-// over reports whether scratch at a position goes over the limit and over what the peak is so far: until everything is chosen, most positions
-// are over the limit by themselves.
+// over reports whether scratch at a position goes over the limit and over what the peak is so far: until
+// everything is chosen, most positions are over the limit by themselves.
 func (s *selection) over(at plan.OpID, extra int64) bool {
 	return extra > s.scratch[at] && s.tree.Max(int(at), int(at)+1)+extra-s.scratch[at] > max(s.limit, s.tree.Peak())
 }
 
-// dependents tries what dropping a gap does to the chains chosen already that run while it is away. It hands each one's further time and its
-// scratch to visit, and returns false where visit does, or where such a chain would become impossible.
+// dependents tries what dropping a gap does to the chains chosen already that run while it is away. It hands
+// each one's further time and its scratch to visit, and returns false where visit does, or where such a chain
+// would become impossible.
 func (s *selection) dependents(g int32, visit func(d int32, longer, extra int64) bool) bool {
 	x := &s.gaps[g]
 	readers := s.readers[x.Buffer]
@@ -279,8 +285,9 @@ func (s *selection) revise(ctx context.Context) error {
 	return nil
 }
 
-// together lets chains share: what a chain makes on its way and a later op needs stays in memory from there on, if the limit allows, instead of
-// being made once more. What it would make although it has been swapped out comes back from the host sooner instead, likewise.
+// together lets chains share: what a chain makes on its way and a later op needs stays in memory from there
+// on, if the limit allows, instead of being made once more. What it would make although it has been swapped
+// out comes back from the host sooner instead, likewise.
 func (s *selection) together(ctx context.Context) error {
 	order := s.order[:0]
 	for g := range s.gaps {
@@ -306,7 +313,8 @@ func (s *selection) together(ctx context.Context) error {
 	return s.hasten(ctx)
 }
 
-// hasten moves fetches of swaps earlier, as far as the limit allows, where a chain reads their buffer before the op does for which they come back.
+// hasten moves fetches of swaps earlier, as far as the limit allows, where a chain reads their buffer before
+// the op does for which they come back.
 func (s *selection) hasten(ctx context.Context) error {
 	for turn, g := range s.order {
 		if turn%256 == 0 && ctx.Err() != nil {
@@ -330,7 +338,8 @@ func (s *selection) hasten(ctx context.Context) error {
 	return nil
 }
 
-// share brings back, where the chain of a gap runs, what that chain makes and what is absent in the given way.
+// share brings back, where the chain of a gap runs, what that chain makes and what is absent in the given
+// way.
 func (s *selection) share(g int32, how choice) error {
 	at := s.gaps[g].Before
 	one := [1]plan.BufferID{s.gaps[g].Buffer}

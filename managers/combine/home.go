@@ -11,41 +11,47 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// After HOME (He, Chen, Chen, Li, Yang, Chen, Shou: "HOME: A Holistic GPU Memory Management Framework for Deep Learning", IEEE Transactions on
-// Computers 72(3), 2023).
+// After HOME (He, Chen, Chen, Li, Yang, Chen, Shou: "HOME: A Holistic GPU Memory Management Framework for
+// Deep Learning", IEEE Transactions on Computers 72(3), 2023).
 //
-// Of HOME we know its abstract: it looks at the whole model, decides for each tensor by a particle swarm, and makes the search space small.
-// Its encoding, its rule of reduction, its fitness and its constants are not public, and neither is its code. What follows is ours, in its
-// spirit, and allows no conclusion about the original.
+// Of HOME we know its abstract: it looks at the whole model, decides for each tensor by a particle swarm, and
+// makes the search space small. Its encoding, its rule of reduction, its fitness and its constants are not
+// public, and neither is its code. What follows is ours, in its spirit, and allows no conclusion about the
+// original.
 //
-// Search space. A gene is a group of idle intervals with one fate: keep, swap or recompute. The space is reduced in three steps: intervals
-// that do not lie where the load is above the limit are kept, since their absence saves nothing; so are the smallest ones, which together make
-// a fiftieth of the bytes; neighbours in time that leave behind ops of one module share a gene, and neighbours share one beyond that where
-// there would be more than mostGenes.
+// Search space. A gene is a group of idle intervals with one fate: keep, swap or recompute. The space is
+// reduced in three steps: intervals that do not lie where the load is above the limit are kept, since their
+// absence saves nothing; so are the smallest ones, which together make a fiftieth of the bytes; neighbours in
+// time that leave behind ops of one module share a gene, and neighbours share one beyond that where there
+// would be more than mostGenes.
 //
-// From genes to decisions. Swaps get their time on the link by a timetable; what the link cannot hide is swapped for all of its interval, at
-// the price of a stall. Where the load is still too high, swapped buffers leave earlier and return later. Recomputed ones get their chains,
-// and what a chain makes on its way stays where the limit allows; one whose chain would be too long is kept, as a checkpoint for those behind
-// it.
+// From genes to decisions. Swaps get their time on the link by a timetable; what the link cannot hide is
+// swapped for all of its interval, at the price of a stall. Where the load is still too high, swapped buffers
+// leave earlier and return later. Recomputed ones get their chains, and what a chain makes on its way stays
+// where the limit allows; one whose chain would be too long is kept, as a checkpoint for those behind it.
 //
-// Fitness is the evaluator's step time, plus a fine on each live byte over the limit (live bytes stand for the footprint: placing every
-// candidate would cost more than everything else; addresses are given at the end, and where holes take them over the budget the swarm goes on
-// under a tighter limit). A byte over costs so much that being over by a twentieth of the limit is as bad as another keep-all step.
+// Fitness is the evaluator's step time, plus a fine on each live byte over the limit (live bytes stand for
+// the footprint: placing every candidate would cost more than everything else; addresses are given at the
+// end, and where holes take them over the budget the swarm goes on under a tighter limit). A byte over costs
+// so much that being over by a twentieth of the limit is as bad as another keep-all step.
 //
-// The swarm. A particle has three coordinates a gene, the largest of which is the gene's fate; velocities follow the particle's own best and
-// the swarm's best with the constants of Clerc and Kennedy (2002). It begins with keep-all, a vDNN-like swap of everything, AutoSwap-like
-// picks (the largest products of size and idle time first), a Capuchin-like greedy and a DELTA-like run, and with noise around these. The
-// decisions of the last two as they are, unreduced, count as found before the swarm starts, so that the result is hardly ever worse (its
-// addresses may be). Work counts evaluations; the answer is the best so far whenever it stops.
+// The swarm. A particle has three coordinates a gene, the largest of which is the gene's fate; velocities
+// follow the particle's own best and the swarm's best with the constants of Clerc and Kennedy (2002). It
+// begins with keep-all, a vDNN-like swap of everything, AutoSwap-like picks (the largest products of size and
+// idle time first), a Capuchin-like greedy and a DELTA-like run, and with noise around these. The decisions
+// of the last two as they are, unreduced, count as found before the swarm starts, so that the result is
+// hardly ever worse (its addresses may be). Work counts evaluations; the answer is the best so far whenever
+// it stops.
 //
-// Complexity: O(work x (ops + accesses + absences log absences)). Rejected: one coordinate a gene cut at thresholds, which puts swap between
-// keep and recompute as if it were half of each.
+// Complexity: O(work x (ops + accesses + absences log absences)). Rejected: one coordinate a gene cut at
+// thresholds, which puts swap between keep and recompute as if it were half of each.
 
 const (
 	mostGenes = 256
 	particles = 16
-	// inertia and pull are the constants under which a swarm neither explodes nor stands still (Clerc and Kennedy: "The particle swarm: explosion,
-	// stability, and convergence in a multidimensional complex space", 2002).
+	// inertia and pull are the constants under which a swarm neither explodes nor stands still (Clerc and
+	// Kennedy: "The particle swarm: explosion, stability, and convergence in a multidimensional complex
+	// space", 2002).
 	inertia, pull = 0.7298, 1.49618
 )
 
@@ -106,8 +112,8 @@ func (m home) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*plan.
 	return pl, nil
 }
 
-// evaluations is how many candidates are judged for a problem of so many ops and buffers, where the request does not say: fewer of large ones, whose planning
-// has to end.
+// evaluations is how many candidates are judged for a problem of so many ops and buffers, where the request
+// does not say: fewer of large ones, whose planning has to end.
 func evaluations(n int64) int64 {
 	if n > 10_000 {
 		return max(8, 300_000/n)
@@ -394,7 +400,8 @@ func (w *swarm) fates(d plan.Decisions) []choice {
 	return how
 }
 
-// picks swaps, like AutoSwap, the intervals with the largest products of size and length until the limit holds.
+// picks swaps, like AutoSwap, the intervals with the largest products of size and length until the limit
+// holds.
 func (w *swarm) picks(limit int64) []choice {
 	s := w.s
 	s.reset(limit)

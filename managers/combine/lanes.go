@@ -11,18 +11,20 @@ import (
 
 // When copies run.
 //
-// Each direction of the link carries one copy at a time. A copy out may begin when the op behind which its buffer leaves is done, a copy back
-// has to be done when the op before which the buffer returns begins. Two questions follow.
+// Each direction of the link carries one copy at a time. A copy out may begin when the op behind which its
+// buffer leaves is done, a copy back has to be done when the op before which the buffer returns begins. Two
+// questions follow.
 //
-// Is there time for one more swap? Reserving works on the time between consecutive positions of the iteration: a copy out takes what is still
-// free from its op on, a copy back what is still free before its op, going backwards. A copy may be cut into several stretches that way, which
-// a queue does not do, so that the answer is an estimate, and cheap: stretches that are used up are skipped for good (union-find), and all
-// reservations together cost about O(ops + copies). A copy that turns out not to fit is looked at and not taken, at the cost of the stretches
-// it would have used.
+// Is there time for one more swap? Reserving works on the time between consecutive positions of the
+// iteration: a copy out takes what is still free from its op on, a copy back what is still free before its
+// op, going backwards. A copy may be cut into several stretches that way, which a queue does not do, so that
+// the answer is an estimate, and cheap: stretches that are used up are skipped for good (union-find), and all
+// reservations together cost about O(ops + copies). A copy that turns out not to fit is looked at and not
+// taken, at the cost of the stretches it would have used.
 //
-// At which positions do copies begin and end once the swaps are chosen? The timetable answers for queues as they are: outs one behind the
-// other in order of readiness, ins one behind the other by when they are due, worked out from the iteration's end backwards. O(swaps log
-// swaps).
+// At which positions do copies begin and end once the swaps are chosen? The timetable answers for queues as
+// they are: outs one behind the other in order of readiness, ins one behind the other by when they are due,
+// worked out from the iteration's end backwards. O(swaps log swaps).
 //
 // Rejected: copies one behind the other in order of choice, which leaves idle whatever lies between them.
 
@@ -75,8 +77,8 @@ func (l *lanes) due(i plan.OpID) int {
 	return max(k-1, 0)
 }
 
-// out finds when a copy of the given time is done that is ready behind op after: at the latest when compute reaches the position returned. ok is
-// false where that is behind position stop. Taking it is up to takeOut.
+// out finds when a copy of the given time is done that is ready behind op after: at the latest when compute
+// reaches the position returned. ok is false where that is behind position stop. Taking it is up to takeOut.
 func (l *lanes) out(after, stop plan.OpID, need int64) (release plan.OpID, ok bool) {
 	i := root(l.next, int32(after)+1)
 	for need > 0 {
@@ -106,8 +108,8 @@ func (l *lanes) takeOut(after plan.OpID, need int64) {
 	}
 }
 
-// in finds the position at which a copy back of the given time has to be issued at the latest so that it is done before op before. ok is false where
-// that is before position stop.
+// in finds the position at which a copy back of the given time has to be issued at the latest so that it is
+// done before op before. ok is false where that is before position stop.
 func (l *lanes) in(before, stop plan.OpID, need int64) (fetch plan.OpID, ok bool) {
 	i := int32(l.due(before))
 	for need > 0 {
@@ -133,8 +135,9 @@ func (l *lanes) takeIn(before plan.OpID, need int64) {
 	}
 }
 
-// timetable sets release and fetch of swaps, without touching the load: when the copy out is done, and when the copy back has to be issued, both as
-// positions. Where the second comes before the first, the link cannot hide the swap.
+// timetable sets release and fetch of swaps, without touching the load: when the copy out is done, and when
+// the copy back has to be issued, both as positions. Where the second comes before the first, the link cannot
+// hide the swap.
 func (s *selection) timetable(swaps []int32) {
 	at := s.at
 	slices.SortFunc(swaps, func(a, b int32) int { return cmp.Or(cmp.Compare(s.gaps[a].After, s.gaps[b].After), cmp.Compare(a, b)) })

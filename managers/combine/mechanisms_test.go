@@ -17,7 +17,8 @@ const mib = int64(1) << 20
 // opTime is how long plantest's link takes for a mebibyte.
 const opTime = int64(1e9) / 1024
 
-// stepOf plans a problem for a budget and returns the simulated step time, having checked that the plan is valid and fits.
+// stepOf plans a problem for a budget and returns the simulated step time, having checked that the plan is
+// valid and fits.
 func stepOf(t *testing.T, m plan.Manager, p *plan.Problem, budget, work int64) int64 {
 	t.Helper()
 	pl, err := m.Plan(context.Background(), p, plan.Request{Budget: budget, Seed: 1, Work: work, Evaluator: evaluator})
@@ -37,7 +38,8 @@ func stepOf(t *testing.T, m plan.Manager, p *plan.Problem, budget, work int64) i
 	return got.StepTime
 }
 
-// chainOf is a chain of 32 layers on a link that takes as many ops for one activation, and a budget at a share of the way from the floor to the peak.
+// chainOf is a chain of 32 layers on a link that takes as many ops for one activation, and a budget at a
+// share of the way from the floor to the peak.
 func chainOf(ops float64, share float64) (*plan.Problem, int64) {
 	p := plantest.Chain(32, mib, opTime)
 	p.Hardware.D2H.BytesPerSecond /= ops
@@ -47,8 +49,8 @@ func chainOf(ops float64, share float64) (*plan.Problem, int64) {
 	return p, low + int64(share*float64(high-low))
 }
 
-// crossing is a problem in which one buffer comes back while a larger one leaves, on a link that halves its speed where both directions are busy: what the
-// profile without swaps promises does not hold.
+// crossing is a problem in which one buffer comes back while a larger one leaves, on a link that halves its
+// speed where both directions are busy: what the profile without swaps promises does not hold.
 func crossing() (*plan.Problem, int64) {
 	b := plantest.New()
 	b.P.Hardware.Together = 0.5
@@ -137,7 +139,8 @@ func TestSeedsHelpTheSwarm(t *testing.T) {
 	}
 }
 
-// modules is a training whose modules have four activations each, of which one is small, with as many buffers that are idle only where memory is free.
+// modules is a training whose modules have four activations each, of which one is small, with as many buffers
+// that are idle only where memory is free.
 func modules() (*plan.Problem, int64) {
 	b := plantest.New()
 	b.P.Hardware.D2H.BytesPerSecond /= 3

@@ -68,7 +68,8 @@ func TestTheTimetableNeverRunsTwoCopiesOfOneDirectionAtOnce(t *testing.T) {
 			}
 		}
 		s.timetable(swaps)
-		// All copies out that are done by a position, and are not cut off by their own return, fit into the time up to it.
+		// All copies out that are done by a position, and are not cut off by their own return, fit into the
+		// time up to it.
 		for _, g := range swaps {
 			if s.release[g] == s.gaps[g].Before {
 				continue

@@ -11,13 +11,14 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan/curve"
 )
 
-// A selection is what the planners of this package build up: for each idle interval of a buffer, whether the buffer is kept, swapped, dropped
-// and recomputed, or discarded because nobody reads it again; the positions that follow; and what all of that does to the load curve and to
-// the link.
+// A selection is what the planners of this package build up: for each idle interval of a buffer, whether the
+// buffer is kept, swapped, dropped and recomputed, or discarded because nobody reads it again; the positions
+// that follow; and what all of that does to the load curve and to the link.
 //
-// The load counts a swapped buffer as away between its release (when its copy out is done by the reservation of lanes) and its fetch (when its
-// copy back has to be issued), a recomputed one between its two accesses, and the scratch of a chain at the op before which it runs. Scratch
-// is an estimate until the decisions are assembled: a later drop can make an earlier chain longer.
+// The load counts a swapped buffer as away between its release (when its copy out is done by the reservation
+// of lanes) and its fetch (when its copy back has to be issued), a recomputed one between its two accesses,
+// and the scratch of a chain at the op before which it runs. Scratch is an estimate until the decisions are
+// assembled: a later drop can make an earlier chain longer.
 
 // choice is what becomes of an idle interval.
 type choice uint8
@@ -111,13 +112,15 @@ func (s *selection) fits() bool { return s.tree.Peak() <= s.limit }
 func (s *selection) outTime(g int32) int64 { return s.p.Hardware.D2H.Time(s.size(g)) }
 func (s *selection) inTime(g int32) int64  { return s.p.Hardware.H2D.Time(s.size(g)) }
 
-// freeTime is Capuchin's FT: what is left of the time between two accesses when both copies have taken theirs.
+// freeTime is Capuchin's FT: what is left of the time between two accesses when both copies have taken
+// theirs.
 func (s *selection) freeTime(g int32) int64 {
 	x := &s.gaps[g]
 	return s.at.begin[x.Before] - s.at.end[x.After] - s.outTime(g) - s.inTime(g)
 }
 
-// hide swaps a gap if the link can carry both copies without holding up compute and if that lowers the load where it is too high.
+// hide swaps a gap if the link can carry both copies without holding up compute and if that lowers the load
+// where it is too high.
 func (s *selection) hide(g int32) bool {
 	x := &s.gaps[g]
 	release, ok := s.lanes.out(x.After, x.Before, s.outTime(g))
@@ -184,7 +187,8 @@ func (s *selection) pinnable(g int32) bool {
 	return s.pinned == nil || s.pinned.Max(int(x.After), int(x.Before)+1)+s.size(g) <= s.p.Hardware.PinnedBytes
 }
 
-// exposure is how long compute would stand still if the gap were swapped for all of its length, as far as the reservations tell.
+// exposure is how long compute would stand still if the gap were swapped for all of its length, as far as the
+// reservations tell.
 func (s *selection) exposure(g int32) int64 {
 	x := &s.gaps[g]
 	out, in := s.outTime(g), s.inTime(g)
@@ -202,7 +206,8 @@ func (s *selection) exposure(g int32) int64 {
 	return max(waits, 0)
 }
 
-// stretch makes swapped buffers leave earlier and return later, at the price of stalls, where the load is still too high.
+// stretch makes swapped buffers leave earlier and return later, at the price of stalls, where the load is
+// still too high.
 func (s *selection) stretch() {
 	for g := range s.gaps {
 		if s.how[g] != swap {
@@ -221,7 +226,8 @@ func (s *selection) stretch() {
 	}
 }
 
-// sooner moves a swap's fetch to an earlier position, as far as the limit allows. It reports whether it moved.
+// sooner moves a swap's fetch to an earlier position, as far as the limit allows. It reports whether it
+// moved.
 func (s *selection) sooner(g int32, to plan.OpID) bool {
 	to = max(to, s.release[g])
 	if to >= s.fetch[g] {
@@ -267,7 +273,8 @@ func (s *selection) gapOf(x *plan.Absence) int32 {
 	return lo + int32(sort.Search(int(hi-lo), func(k int) bool { return s.gaps[int(lo)+k].After >= x.After }))
 }
 
-// hidden swaps gaps of those given that the link can carry for nothing, those that come first first, until the limit holds.
+// hidden swaps gaps of those given that the link can carry for nothing, those that come first first, until
+// the limit holds.
 func (s *selection) hidden(order []int32) {
 	for range 3 {
 		chosen := false
@@ -285,7 +292,8 @@ func (s *selection) hidden(order []int32) {
 	}
 }
 
-// settle gives the swaps chosen the positions of the timetable, keeps those that it cannot hide, and reports whether the limit holds.
+// settle gives the swaps chosen the positions of the timetable, keeps those that it cannot hide, and reports
+// whether the limit holds.
 func (s *selection) settle() bool {
 	for {
 		swaps := s.order[:0]
@@ -316,7 +324,8 @@ func (s *selection) settle() bool {
 	}
 }
 
-// discards drops what nobody reads again before it is overwritten, where the load is too high: that costs nothing.
+// discards drops what nobody reads again before it is overwritten, where the load is too high: that costs
+// nothing.
 func (s *selection) discards(order []int32) {
 	for _, g := range order {
 		if x := &s.gaps[g]; x.Dead && s.how[g] == keep && s.helps(x.After+1, x.Before) {
@@ -350,8 +359,8 @@ func rate(bytes, overhead int64) float64 {
 	return float64(bytes) / float64(overhead)
 }
 
-// decisions returns the choices as decisions, with the peak of live bytes that they come to. Gaps that cannot be brought back, because what
-// their chains read has been swapped out in the meantime, are kept.
+// decisions returns the choices as decisions, with the peak of live bytes that they come to. Gaps that cannot
+// be brought back, because what their chains read has been swapped out in the meantime, are kept.
 func (s *selection) decisions() (plan.Decisions, int64) {
 	var d plan.Decisions
 	var drops []chain.Drop

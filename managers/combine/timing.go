@@ -10,23 +10,28 @@ import (
 
 // What a candidate costs.
 //
-// The planners here ask the request's evaluator, hundreds of times, for candidates that differ in a few absences. Placing each one's addresses
-// first would take longer than all the rest, so candidates are measured without addresses: swaps are paced (a copy back waits for compute to
-// come to the position at which it is issued) and blocking (compute waits at the release for the copy out), and the program is ordered by its
-// data alone. Nothing in such a program depends on whose addresses a buffer takes over, and the program that is placed in the end, whose
-// copies out only hold up whoever takes their memory, can be faster but for waits on holes.
+// The planners here ask the request's evaluator, hundreds of times, for candidates that differ in a few
+// absences. Placing each one's addresses first would take longer than all the rest, so candidates are
+// measured without addresses: swaps are paced (a copy back waits for compute to come to the position at which
+// it is issued) and blocking (compute waits at the release for the copy out), and the program is ordered by
+// its data alone. Nothing in such a program depends on whose addresses a buffer takes over, and the program
+// that is placed in the end, whose copies out only hold up whoever takes their memory, can be faster but for
+// waits on holes.
 //
-// Without an evaluator the same figures come from one pass in issue order: a step begins when its queue is free and what it waits for is done.
-// That estimate lacks what only a simulator knows: copies in both directions that slow each other down.
+// Without an evaluator the same figures come from one pass in issue order: a step begins when its queue is
+// free and what it waits for is done. That estimate lacks what only a simulator knows: copies in both
+// directions that slow each other down.
 
-// profile says when compute gets where, in nanoseconds from the iteration's start: Capuchin's measured execution.
+// profile says when compute gets where, in nanoseconds from the iteration's start: Capuchin's measured
+// execution.
 type profile struct {
 	// begin and end are those of each op.
 	begin, end []int64
-	// reach is when compute reaches each position: all ops before it are done. It has one entry more than there are ops.
+	// reach is when compute reaches each position: all ops before it are done. It has one entry more than
+	// there are ops.
 	reach []int64
-	// in is when the copy back of each absence is done, need when the first op, or the first op that runs again, would have used it had no copy held
-	// it up; both 0 where there is none.
+	// in is when the copy back of each absence is done, need when the first op, or the first op that runs
+	// again, would have used it had no copy held it up; both 0 where there is none.
 	in, need []int64
 	// out is when the copy out of each absence is done; 0 where there is none.
 	out []int64
@@ -52,7 +57,8 @@ func draft(p *plan.Problem, d plan.Decisions) (*plan.Plan, error) {
 	return pl, nil
 }
 
-// measure carries decisions out with the evaluator, or by the estimate where there is none, and returns also the most bytes live.
+// measure carries decisions out with the evaluator, or by the estimate where there is none, and returns also
+// the most bytes live.
 func measure(ctx context.Context, p *plan.Problem, ev plan.Evaluator, d plan.Decisions) (*profile, int64, error) {
 	pl, err := draft(p, d)
 	if err != nil {

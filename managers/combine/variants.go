@@ -9,15 +9,15 @@ import (
 
 // Algorithms under a limit.
 //
-// None of the three methods chooses how an op is computed; the frameworks that they were built into do, and take the fastest algorithm whose
-// workspace fits. So do we: an op keeps its recorded variant if that one fits beside everything that cannot leave memory while the op runs;
-// else it takes the fastest that does, or the one of the smallest workspace. The planners then see the problem with those durations and
-// workspaces.
+// None of the three methods chooses how an op is computed; the frameworks that they were built into do, and
+// take the fastest algorithm whose workspace fits. So do we: an op keeps its recorded variant if that one
+// fits beside everything that cannot leave memory while the op runs; else it takes the fastest that does, or
+// the one of the smallest workspace. The planners then see the problem with those durations and workspaces.
 //
 // Complexity: O(ops + buffers + gaps) a limit.
 
-// smallest is the share of the peak, as its inverse, below which a buffer is not worth a decision: a copy's latency and the bookkeeping cost
-// more than its bytes are worth.
+// smallest is the share of the peak, as its inverse, below which a buffer is not worth a decision: a copy's
+// latency and the bookkeeping cost more than its bytes are worth.
 const smallest = 1 << 16
 
 // view is a problem as a limit makes it look, with what planners want to know of it.
@@ -28,7 +28,8 @@ type view struct {
 	chains   *chain.Builder
 }
 
-// look returns the view of a problem under a limit on live bytes, 0 for none; last, where it looks the same, is used again.
+// look returns the view of a problem under a limit on live bytes, 0 for none; last, where it looks the same,
+// is used again.
 func look(p *plan.Problem, limit int64, last *view) (*view, error) {
 	var gaps []plan.Gap
 	if last != nil {
@@ -87,7 +88,8 @@ func fitting(p *plan.Problem, gaps []plan.Gap, limit int64) []uint8 {
 	return v
 }
 
-// fastest returns the first variant if its workspace fits into room, else the fastest that fits, else the one of the smallest workspace.
+// fastest returns the first variant if its workspace fits into room, else the fastest that fits, else the one
+// of the smallest workspace.
 func fastest(p *plan.Problem, variants []plan.Variant, room int64) int {
 	bytes := func(k int) int64 { return (variants[k].Workspace + p.Align - 1) &^ (p.Align - 1) }
 	best := 0

@@ -1,4 +1,5 @@
-// Package hardware names the devices whose figures are built in, finds them by name, and reads and writes edited ones.
+// Package hardware names the devices whose figures are built in, finds them by name, and reads and writes
+// edited ones.
 //
 // Its duties:
 //   - [Presets] and [ByName]: devices that the papers used and that people train on today;
@@ -20,14 +21,15 @@ import (
 
 // Problem: what do copies, launches and arithmetic cost on a device that is not at hand?
 //
-// Way chosen: a small table in which each figure stands beside where it comes from, and three kinds of origin that are never
-// mixed up. Data sheets give memory, peak arithmetic, peak bandwidth and the link's generation. Published measurements give what
-// pinned copies reach on such a link. The rest (the share of a peak that training sustains, the fixed costs of copies, launches
-// and driver calls) is assumed, the same for every device, and each preset's Origin says so in words. The sustained figures are
-// products of the table's columns, so an Origin cannot drift from its figures.
+// Way chosen: a small table in which each figure stands beside where it comes from, and three kinds of origin
+// that are never mixed up. Data sheets give memory, peak arithmetic, peak bandwidth and the link's
+// generation. Published measurements give what pinned copies reach on such a link. The rest (the share of a
+// peak that training sustains, the fixed costs of copies, launches and driver calls) is assumed, the same for
+// every device, and each preset's Origin says so in words. The sustained figures are products of the table's
+// columns, so an Origin cannot drift from its figures.
 //
-// Rejected: one sustained figure a device without its peak (nobody could tell a measurement from a guess); sparse or
-// half-precision rates (the problems made from layer shapes hold 4-byte elements).
+// Rejected: one sustained figure a device without its peak (nobody could tell a measurement from a guess);
+// sparse or half-precision rates (the problems made from layer shapes hold 4-byte elements).
 
 // The shares of a peak that training sustains: our assumptions.
 const (
@@ -56,14 +58,15 @@ type link struct {
 	origin   string
 }
 
-// The share that each direction keeps on PCIe while both are busy, 0.90, is that of the sample output in the documentation of
-// NVIDIA's nvbandwidth, 11.16 of 12.36 GB/s.
+// The share that each direction keeps on PCIe while both are busy, 0.90, is that of the sample output in the
+// documentation of NVIDIA's nvbandwidth, 11.16 of 12.36 GB/s.
 var (
 	pcie3DNN = link{"PCIe 3 x16", 12.8e9, 12.8e9, 0.90, "the most that DMA reaches according to vDNN (MICRO 2016)"}
 	pcie3    = link{"PCIe 3 x16", 13.2e9, 12.2e9, 0.90, "AutoSwap's published fit (arXiv 1903.06631)"}
 	pcie4    = link{"PCIe 4 x16", 24.8e9, 24.8e9, 0.90, "nvbandwidth on an A100-SXM4 (NVIDIA developer forum, thread 352186)"}
 	pcie5    = link{"PCIe 5 x16", 55.6e9, 55.6e9, 0.90, "nvbandwidth on PCIe 5, host to device; we assume the same for the other direction"}
-	// Both directions together cannot pass what the host's memory gives: 486 GB/s by STREAM in the same paper, 0.72 of 375 + 297.
+	// Both directions together cannot pass what the host's memory gives: 486 GB/s by STREAM in the same
+	// paper, 0.72 of 375 + 297.
 	c2c = link{"NVLink-C2C", 297e9, 375e9, 0.72, "Schieffer et al. (ICPP 2024); together bounded by the host memory's 486 GB/s there"}
 )
 
@@ -129,8 +132,9 @@ func (d *device) hardware() plan.Hardware {
 	}
 }
 
-// Presets returns the built-in descriptions, oldest device first and AutoSwap's link last. Each one's Origin says which of its
-// figures are a data sheet's, which were published by somebody who measured, and which we assume. The slice is the caller's.
+// Presets returns the built-in descriptions, oldest device first and AutoSwap's link last. Each one's Origin
+// says which of its figures are a data sheet's, which were published by somebody who measured, and which we
+// assume. The slice is the caller's.
 func Presets() []plan.Hardware {
 	all := make([]plan.Hardware, 0, len(devices)+1)
 	for i := range devices {
@@ -142,10 +146,10 @@ func Presets() []plan.Hardware {
 // ErrUnknown is wrapped by the error of [ByName] for a name that no preset has.
 var ErrUnknown = errors.New("unknown device")
 
-// ByName returns the preset that a name means, in any case, with or without vendor, spaces and hyphens: "h200", "titan-x",
-// "v100-sxm" and what a driver reports, "NVIDIA A100-SXM4-80GB". Where a name leaves only the size of the memory open it means
-// the smallest, so that a plan fits the others too. A name that could mean different devices, or none, is an error that lists
-// them and wraps [ErrUnknown].
+// ByName returns the preset that a name means, in any case, with or without vendor, spaces and hyphens:
+// "h200", "titan-x", "v100-sxm" and what a driver reports, "NVIDIA A100-SXM4-80GB". Where a name leaves only
+// the size of the memory open it means the smallest, so that a plan fits the others too. A name that could
+// mean different devices, or none, is an error that lists them and wraps [ErrUnknown].
 func ByName(name string) (plan.Hardware, error) {
 	key := normal(name)
 	if key == "" {

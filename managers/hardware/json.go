@@ -16,12 +16,12 @@ import (
 // maxFile is the most bytes of a description that are read: a real one has less than a thousand.
 const maxFile = 1 << 20
 
-// ErrInvalid is wrapped by every error about a description that cannot be used; the rest of the error says which field to change,
-// and how.
+// ErrInvalid is wrapped by every error about a description that cannot be used; the rest of the error says
+// which field to change, and how.
 var ErrInvalid = errors.New("invalid hardware")
 
-// Check returns nil where a description can be simulated with. Figures may be 0 where nothing is known (memory, arithmetic,
-// driver calls), except for the two links' rates and Together.
+// Check returns nil where a description can be simulated with. Figures may be 0 where nothing is known
+// (memory, arithmetic, driver calls), except for the two links' rates and Together.
 func Check(h plan.Hardware) error {
 	if h.Name == "" {
 		return fmt.Errorf("%w: it has no name; set \"name\" to what it should be called in tables", ErrInvalid)
@@ -78,8 +78,8 @@ func Check(h plan.Hardware) error {
 	return nil
 }
 
-// Read reads a description from JSON, as [Write] writes it, and checks it. A field that it does not know is an error: a misspelt
-// one would otherwise be 0 without a word.
+// Read reads a description from JSON, as [Write] writes it, and checks it. A field that it does not know is
+// an error: a misspelt one would otherwise be 0 without a word.
 func Read(r io.Reader) (plan.Hardware, error) {
 	var h plan.Hardware
 	data, err := io.ReadAll(io.LimitReader(r, maxFile+1))
@@ -103,7 +103,8 @@ func Read(r io.Reader) (plan.Hardware, error) {
 	return h, nil
 }
 
-// Write writes a description as indented JSON that [Read] reads back to the bit. It refuses one that Read would refuse.
+// Write writes a description as indented JSON that [Read] reads back to the bit. It refuses one that Read
+// would refuse.
 func Write(w io.Writer, h plan.Hardware) error {
 	if err := Check(h); err != nil {
 		return err

@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// This file checks answers. A point is feasible when it holds in the caller's own numbers, so the measure must suit both a row of
-// ones and a row in bytes. Our reading of "holds within tolerance":
+// This file checks answers. A point is feasible when it holds in the caller's own numbers, so the measure
+// must suit both a row of ones and a row in bytes. Our reading of "holds within tolerance":
 //
 //   - a whole variable is exactly whole (points are rounded before they are checked);
 //   - a row may be exceeded by Tolerance in the scale the solver saw it in, plus what float64 addition can lose. A row over whole
@@ -18,18 +18,19 @@ import (
 //
 // That holds for any y, right or wrong, which is why the bound is computed rather than read from the solver.
 
-// Tolerance is by how much a row, in the solver's scale, may be exceeded, and how far from whole a variable may lie before rounding.
-// It is HiGHS' own primal and integer feasibility tolerance.
+// Tolerance is by how much a row, in the solver's scale, may be exceeded, and how far from whole a variable
+// may lie before rounding. It is HiGHS' own primal and integer feasibility tolerance.
 const Tolerance = 1e-6
 
-// roundingUnit bounds the relative error of a float64 sum of a row's products; generous, for rows of up to ten thousand entries.
+// roundingUnit bounds the relative error of a float64 sum of a row's products; generous, for rows of up to
+// ten thousand entries.
 const roundingUnit = 1e-12
 
 // maxScaled is the largest magnitude a row or the cost keeps when it is handed to a solver.
 const maxScaled = 1 << 20
 
-// scaleOf returns the power of two that brings the largest magnitude of values into [1, maxScaled], or 1 when it lies there already.
-// A power of two keeps every value exact.
+// scaleOf returns the power of two that brings the largest magnitude of values into [1, maxScaled], or 1 when
+// it lies there already. A power of two keeps every value exact.
 func scaleOf(values []float64) float64 {
 	var largest float64
 	for _, v := range values {
@@ -47,8 +48,8 @@ func scaleOf(values []float64) float64 {
 	return 1
 }
 
-// Check returns nil if x satisfies every row, bound and, unless relaxed, every wholeness of the model, and otherwise an error that
-// names the first thing violated and by how much.
+// Check returns nil if x satisfies every row, bound and, unless relaxed, every wholeness of the model, and
+// otherwise an error that names the first thing violated and by how much.
 func (m *Model) Check(x []float64, relaxed bool) error {
 	if m.err != nil {
 		return m.err
@@ -99,8 +100,8 @@ func (m *Model) Objective(x []float64) float64 {
 	return sum
 }
 
-// settle rounds the whole variables of x in place and moves values that overstep a bound by no more than Tolerance back onto it. It
-// reports whether every whole variable was within Tolerance of a whole number.
+// settle rounds the whole variables of x in place and moves values that overstep a bound by no more than
+// Tolerance back onto it. It reports whether every whole variable was within Tolerance of a whole number.
 func (m *Model) settle(x []float64, relaxed bool) bool {
 	ok := true
 	for j, v := range x {
@@ -120,8 +121,9 @@ func (m *Model) settle(x []float64, relaxed bool) bool {
 	return ok
 }
 
-// dualBound returns the lower bound on the cost of the relaxed model that the row duals prove, or -Inf when they prove none. Duals
-// and reduced costs that are noise next to the terms they were computed from are taken for 0 where their bound is infinite.
+// dualBound returns the lower bound on the cost of the relaxed model that the row duals prove, or -Inf when
+// they prove none. Duals and reduced costs that are noise next to the terms they were computed from are taken
+// for 0 where their bound is infinite.
 func (m *Model) dualBound(dual []float64) float64 {
 	if len(dual) != len(m.start) {
 		return math.Inf(-1)
@@ -153,7 +155,8 @@ func (m *Model) dualBound(dual []float64) float64 {
 	return bound
 }
 
-// least returns the least d*v over v in [lower, upper], leaving out a d within noise of 0 whose bound is infinite.
+// least returns the least d*v over v in [lower, upper], leaving out a d within noise of 0 whose bound is
+// infinite.
 func least(d, lower, upper, noise float64) float64 {
 	at := lower
 	if d < 0 {
@@ -165,8 +168,8 @@ func least(d, lower, upper, noise float64) float64 {
 	return d * at
 }
 
-// relativeGap returns how far the objective may be from the best possible one, relative to the objective, in HiGHS' reading: 0 when
-// the two agree, +Inf when only one of them is 0 or the bound is infinite.
+// relativeGap returns how far the objective may be from the best possible one, relative to the objective, in
+// HiGHS' reading: 0 when the two agree, +Inf when only one of them is 0 or the bound is infinite.
 func relativeGap(objective, bound float64) float64 {
 	switch {
 	case objective <= bound:

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// exports names the functions of HiGHS' C interface (highs_c_api.h) used here as the embedded build exports them.
+// exports names the functions of HiGHS' C interface (highs_c_api.h) used here as the embedded build exports
+// them.
 var exports = struct {
 	create, version, setBool, setInt, setDouble, passMip, setSolution, run, modelStatus, intInfo, doubleInfo, int64Info,
 	solution, getBasis, setBasis, malloc, free, constructors string
@@ -63,8 +64,8 @@ func runWASM(ctx context.Context, t task) (answer, error) {
 	return m.solve(ctx, t)
 }
 
-// handOver is how long a solver that was told to stop may take to hand over what it has. Past that, Solve returns without it, and the
-// instance ends by itself at its next look at the clock.
+// handOver is how long a solver that was told to stop may take to hand over what it has. Past that, Solve
+// returns without it, and the instance ends by itself at its next look at the clock.
 const handOver = time.Second
 
 // solve solves the task on an instance of its own, as soon as there is a place for one.
@@ -266,8 +267,8 @@ func (in *instance) read(h uint64, a *answer, scale scaling, shape shape) {
 	}
 }
 
-// info reads one figure of HiGHS' information into 8 bytes; HiGHS has no such figure for a model it did not run on, and then they
-// are 0.
+// info reads one figure of HiGHS' information into 8 bytes; HiGHS has no such figure for a model it did not
+// run on, and then they are 0.
 func (in *instance) info(export string, h uint64, name string) uint64 {
 	p, out := in.putString(name), in.alloc(8)
 	if b := in.view(out, 8); b != nil {

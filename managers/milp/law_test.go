@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// intervalKnapsack is the shape of the planners' models: which of n tensors stay, each alive for up to span of the rows and of up to
-// 64 times unit bytes, within half of what all of them would take.
+// intervalKnapsack is the shape of the planners' models: which of n tensors stay, each alive for up to span
+// of the rows and of up to 64 times unit bytes, within half of what all of them would take.
 func intervalKnapsack(seed uint64, n, rows, span int, unit float64, integer bool) *Model {
 	r := rand.New(rand.NewPCG(seed, 0))
 	m := &Model{}
@@ -51,7 +51,8 @@ func hardKnapsack() *Model {
 	return m
 }
 
-// randomModel has up to 9 variables, whole ones in [-2, 3], and up to 5 rows of every kind, so that trying all points is quick.
+// randomModel has up to 9 variables, whole ones in [-2, 3], and up to 5 rows of every kind, so that trying
+// all points is quick.
 func randomModel(r *rand.Rand) *Model {
 	m := &Model{}
 	n := 1 + r.IntN(7)
@@ -159,7 +160,8 @@ func TestDualsProveTheLeastCostOfARelaxation(t *testing.T) {
 			if err != nil || s.Status != StatusOptimal || len(s.Dual) != m.NumRows() || s.Gap > 1e-8 {
 				t.Fatalf("seed %d: %v, %d duals, gap %v, %v", seed, s.Status, len(s.Dual), s.Gap, err)
 			}
-			// A dual is a price: relaxing a row by a little lowers the cost by that much for each unit, and by no more.
+			// A dual is a price: relaxing a row by a little lowers the cost by that much for each unit, and
+			// by no more.
 			priced := 0
 			for i, price := range s.Dual {
 				if price > 1e-9/unit {

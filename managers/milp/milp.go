@@ -2,8 +2,9 @@
 //
 // # The problem
 //
-// Several planners of this program come down to "which of these tensors stay on the device while which budgets hold": a linear cost
-// over binary and continuous variables under sparse linear rows. The package takes such a [Model],
+// Several planners of this program come down to "which of these tensors stay on the device while which
+// budgets hold": a linear cost over binary and continuous variables under sparse linear rows. The package
+// takes such a [Model],
 //
 //	minimise  c·x   subject to   rowLower <= A·x <= rowUpper,   lower <= x <= upper,   x[j] whole where the model says so,
 //
@@ -11,10 +12,11 @@
 //
 // # The way chosen
 //
-// The solver is HiGHS (Huangfu and Hall, "Parallelizing the dual revised simplex method", Mathematical Programming Computation 10,
-// 2018; highs.dev), compiled to WebAssembly, embedded in the program and run by wazero's compiler. So there is no cgo, nothing to
-// install, and the same solver on every machine. An executable of HiGHS, CBC or GLPK found on PATH can be used instead
-// ([SolverNative], and [SolverAuto] for HiGHS itself), for the factor of two that WebAssembly costs and for its threads.
+// The solver is HiGHS (Huangfu and Hall, "Parallelizing the dual revised simplex method", Mathematical
+// Programming Computation 10, 2018; highs.dev), compiled to WebAssembly, embedded in the program and run by
+// wazero's compiler. So there is no cgo, nothing to install, and the same solver on every machine. An
+// executable of HiGHS, CBC or GLPK found on PATH can be used instead ([SolverNative], and [SolverAuto] for
+// HiGHS itself), for the factor of two that WebAssembly costs and for its threads.
 //
 // Four things a wrapper usually leaves to luck are settled here:
 //
@@ -32,11 +34,13 @@
 //   - Memory is bounded. Each solve has a fresh instance of its own, with at most [Options.MaxMemory]; a counting semaphore keeps
 //     the number of instances at the number of processors.
 //
-// Complexity: building a model is linear in its entries; solving is exponential in the worst case, as it must be. Give a gap.
+// Complexity: building a model is linear in its entries; solving is exponential in the worst case, as it must
+// be. Give a gap.
 //
 // # Reproducibility
 //
-// The WebAssembly solver gives the same answer, to the bit, for the same model and options as long as it is not stopped by the
-// context or by TimeLimit. Prefer MaxNodes or MaxWork, and keep TimeLimit as a safety net. A native solver promises only what its
-// authors do; CBC and GLPK stopped by time, or run on several threads, do not repeat themselves.
+// The WebAssembly solver gives the same answer, to the bit, for the same model and options as long as it is
+// not stopped by the context or by TimeLimit. Prefer MaxNodes or MaxWork, and keep TimeLimit as a safety net.
+// A native solver promises only what its authors do; CBC and GLPK stopped by time, or run on several threads,
+// do not repeat themselves.
 package milp

@@ -18,12 +18,14 @@ type Term struct {
 	Coef float64
 }
 
-// Model is a mixed-integer linear program to be minimised. The zero value is an empty model ready for use. Variables and rows are
-// added and never removed, and the entries of all rows lie in two flat slices (compressed sparse rows), so that a model of millions
-// of entries costs 12 bytes for each and no allocation of its own.
+// Model is a mixed-integer linear program to be minimised. The zero value is an empty model ready for use.
+// Variables and rows are added and never removed, and the entries of all rows lie in two flat slices
+// (compressed sparse rows), so that a model of millions of entries costs 12 bytes for each and no allocation
+// of its own.
 //
-// The building methods do not fail: the first malformed argument is kept and returned by [Model.Err] and by [Solve]. A model must
-// not be changed while it is being solved, but any number of solves may read it at once.
+// The building methods do not fail: the first malformed argument is kept and returned by [Model.Err] and by
+// [Solve]. A model must not be changed while it is being solved, but any number of solves may read it at
+// once.
 type Model struct {
 	cost, lower, upper []float64
 	integer            []bool
@@ -39,8 +41,8 @@ type Model struct {
 // maxEntries is HiGHS' limit on variables, rows and entries: its integers have 32 bits.
 const maxEntries = math.MaxInt32 - 1
 
-// AddVar adds a variable that costs cost for each unit and lies in [lower, upper]; either bound may be infinite. If integer is set it
-// takes whole values only.
+// AddVar adds a variable that costs cost for each unit and lies in [lower, upper]; either bound may be
+// infinite. If integer is set it takes whole values only.
 func (m *Model) AddVar(cost, lower, upper float64, integer bool) Var {
 	v := Var(len(m.cost))
 	switch {
@@ -60,8 +62,8 @@ func (m *Model) AddVar(cost, lower, upper float64, integer bool) Var {
 	return v
 }
 
-// AddRow adds the row lower <= sum of terms <= upper; either bound may be infinite, and equal bounds make an equation. A variable
-// named twice has its coefficients added.
+// AddRow adds the row lower <= sum of terms <= upper; either bound may be infinite, and equal bounds make an
+// equation. A variable named twice has its coefficients added.
 func (m *Model) AddRow(lower, upper float64, terms ...Term) Row {
 	r, ok := m.openRow(lower, upper)
 	if !ok {
@@ -189,8 +191,8 @@ func (m *Model) hasIntegers() bool {
 	return false
 }
 
-// crossed reports whether some variable or row has its lower bound above its upper one, which no point satisfies. Solvers differ in
-// whether they take that for an error, so it is answered here.
+// crossed reports whether some variable or row has its lower bound above its upper one, which no point
+// satisfies. Solvers differ in whether they take that for an error, so it is answered here.
 func (m *Model) crossed() bool {
 	for j, lo := range m.lower {
 		if lo > m.upper[j] {

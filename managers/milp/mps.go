@@ -29,8 +29,9 @@ func (s scaling) unscale(dual []float64) {
 	}
 }
 
-// WriteMPS writes the model in free MPS format, in which every solver reads it: variables are named C0, C1 and so on, rows R0, R1 and
-// so on, and the objective cost. Numbers are written so that they read back exactly. Rows with two infinite bounds are left out.
+// WriteMPS writes the model in free MPS format, in which every solver reads it: variables are named C0, C1
+// and so on, rows R0, R1 and so on, and the objective cost. Numbers are written so that they read back
+// exactly. Rows with two infinite bounds are left out.
 func (m *Model) WriteMPS(w io.Writer) error {
 	one := scaling{cost: 1, rows: make([]float64, m.NumRows())}
 	for i := range one.rows {
@@ -165,7 +166,8 @@ func writeMarker(w *mpsWriter, open bool) {
 	}
 }
 
-// writeBounds writes both bounds of every variable: readers disagree about the bounds of a whole variable that has none.
+// writeBounds writes both bounds of every variable: readers disagree about the bounds of a whole variable
+// that has none.
 func (m *Model) writeBounds(w *mpsWriter) {
 	bound := func(kind string, j int, v float64) {
 		w.WriteString(kind)

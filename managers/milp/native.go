@@ -17,12 +17,14 @@ import (
 	"time"
 )
 
-// This file runs solvers that are executables: the model goes to them as a file, and their answer is read from another, in a directory
-// of its own that is removed afterwards. They are told when to stop and are killed if they do not, or when the context ends; a
-// killed solver leaves no answer behind. What they wrote is a claim like any other and is checked like any other.
+// This file runs solvers that are executables: the model goes to them as a file, and their answer is read
+// from another, in a directory of its own that is removed afterwards. They are told when to stop and are
+// killed if they do not, or when the context ends; a killed solver leaves no answer behind. What they wrote
+// is a claim like any other and is checked like any other.
 //
-// CBC writes its solutions with eight digits. That is enough for whole variables, and the continuous ones beside them are solved for
-// anew by the embedded solver if they fail the check; but it is not enough for duals, so CBC is not asked to solve linear models.
+// CBC writes its solutions with eight digits. That is enough for whole variables, and the continuous ones
+// beside them are solved for anew by the embedded solver if they fail the check; but it is not enough for
+// duals, so CBC is not asked to solve linear models.
 
 // program is a solver's executable.
 type program struct {
@@ -45,7 +47,8 @@ const (
 // killAfter is how long past the deadline a native solver may take to write its answer.
 const killAfter = 5 * time.Second
 
-// logTail is how much of the end of a solver's log is kept, for its bound and for error messages, besides the version at the start.
+// logTail is how much of the end of a solver's log is kept, for its bound and for error messages, besides the
+// version at the start.
 const logTail = 1 << 16
 
 var highsProgram = program{
@@ -342,7 +345,8 @@ var (
 	cbcNodes = regexp.MustCompile(`(?m)^Enumerated nodes:\s+(\d+)`)
 )
 
-// parseCBC reads a status line followed by lines of index, name, value and dual value, led by ** where a bound is overstepped.
+// parseCBC reads a status line followed by lines of index, name, value and dual value, led by ** where a
+// bound is overstepped.
 func parseCBC(c *claim, log string, solution io.Reader) error {
 	c.room()
 	s := lines(solution)
@@ -388,8 +392,8 @@ func parseCBC(c *claim, log string, solution io.Reader) error {
 // glpkBound matches the bound in GLPK's lines of progress, such as "+ 12: mip =  3.5e+00 >=  3.4e+00   2.9% (1; 0)".
 var glpkBound = regexp.MustCompile(`(?m)^\+.*>=\s+(-?[0-9][-+.0-9e]*)\s`)
 
-// parseGLPK reads GLPK's own format: a line s with the status, then lines i for rows and j for columns, numbered from 1 in the
-// order of the model file, which leaves out rows without bounds.
+// parseGLPK reads GLPK's own format: a line s with the status, then lines i for rows and j for columns,
+// numbered from 1 in the order of the model file, which leaves out rows without bounds.
 func parseGLPK(c *claim, log string, solution io.Reader) error {
 	c.room()
 	var rows []int

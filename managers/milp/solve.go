@@ -12,8 +12,9 @@ import (
 type Solver uint8
 
 const (
-	// SolverAuto takes an executable of HiGHS found on PATH, which is the embedded solver at twice its speed, and otherwise the
-	// embedded one. It does not take another program's executable: they are not faster, and answer differently.
+	// SolverAuto takes an executable of HiGHS found on PATH, which is the embedded solver at twice its speed,
+	// and otherwise the embedded one. It does not take another program's executable: they are not faster, and
+	// answer differently.
 	SolverAuto Solver = iota
 	// SolverWASM takes the embedded HiGHS, which answers alike on every machine.
 	SolverWASM
@@ -70,37 +71,45 @@ func (s Status) String() string {
 // DefaultTimeLimit is the safety net under a solve whose options name no TimeLimit.
 const DefaultTimeLimit = 5 * time.Minute
 
-// DefaultMaxMemory is the memory, in bytes, of one solve whose options name no MaxMemory: all that a 32-bit WebAssembly build uses.
+// DefaultMaxMemory is the memory, in bytes, of one solve whose options name no MaxMemory: all that a 32-bit
+// WebAssembly build uses.
 const DefaultMaxMemory = 2 << 30
 
-// Options says how far to go and with what. The zero value asks the solver of the machine's choice for a proof of optimality.
+// Options says how far to go and with what. The zero value asks the solver of the machine's choice for a
+// proof of optimality.
 type Options struct {
-	// Gap is the relative distance (objective-bound)/|objective| at which a mixed-integer model counts as solved. 0 asks for a
-	// proof, which interval knapsacks of a few hundred variables may deny for hours: 0.01 is a sensible value for planning.
+	// Gap is the relative distance (objective-bound)/|objective| at which a mixed-integer model counts as
+	// solved. 0 asks for a proof, which interval knapsacks of a few hundred variables may deny for hours:
+	// 0.01 is a sensible value for planning.
 	Gap float64
-	// TimeLimit ends the solve by the clock on the wall; 0 means DefaultTimeLimit. What it stops is not reproducible.
+	// TimeLimit ends the solve by the clock on the wall; 0 means DefaultTimeLimit. What it stops is not
+	// reproducible.
 	TimeLimit time.Duration
-	// MaxNodes ends the solve after so many nodes of the search tree; 0 means no limit. The nodes are counted, so the answer is
-	// reproducible, but the root node of a hard model may itself take long.
+	// MaxNodes ends the solve after so many nodes of the search tree; 0 means no limit. The nodes are
+	// counted, so the answer is reproducible, but the root node of a hard model may itself take long.
 	MaxNodes int64
-	// MaxWork ends the solve of the embedded solver after so many reads of its clock; 0 means no limit. The reads are counted work,
-	// spread over all phases of the solver, and the answer is reproducible. A read stands for 0.1 ms of a small model to 2 ms of
-	// one of a million entries. Native solvers have no such count, so with MaxWork set SolverAuto takes the embedded one and
-	// SolverNative is an error.
+	// MaxWork ends the solve of the embedded solver after so many reads of its clock; 0 means no limit. The
+	// reads are counted work, spread over all phases of the solver, and the answer is reproducible. A read
+	// stands for 0.1 ms of a small model to 2 ms of one of a million entries. Native solvers have no such
+	// count, so with MaxWork set SolverAuto takes the embedded one and SolverNative is an error.
 	MaxWork int64
-	// MaxMemory bounds the memory of the embedded solver in bytes; 0 means DefaultMaxMemory, which is also the most it can use.
+	// MaxMemory bounds the memory of the embedded solver in bytes; 0 means DefaultMaxMemory, which is also
+	// the most it can use.
 	MaxMemory int64
 	// Threads is how many threads a native solver may use; 0 means one. The embedded solver has one.
 	Threads int
-	// Start is a feasible point to begin from, one value per variable, or nil. The embedded solver
-	// begins its search from it; native ones do not. It is returned if nothing better is found. A point that is not feasible is an error.
+	// Start is a feasible point to begin from, one value per variable, or nil. The embedded solver begins its
+	// search from it; native ones do not. It is returned if nothing better is found. A point that is not
+	// feasible is an error.
 	Start []float64
-	// Basis is where to begin a linear solve: that of an earlier one of a model of the same variables and rows, whose bounds and costs
-	// may differ. A few changed bounds then cost a few steps instead of a whole solve. Native solvers do not use it. nil for none.
+	// Basis is where to begin a linear solve: that of an earlier one of a model of the same variables and
+	// rows, whose bounds and costs may differ. A few changed bounds then cost a few steps instead of a whole
+	// solve. Native solvers do not use it. nil for none.
 	Basis *Basis
 	// Solver chooses between the embedded solver and native ones.
 	Solver Solver
-	// LPOnly drops the wholeness of all variables and so solves the linear relaxation, whose row duals are prices for the rows.
+	// LPOnly drops the wholeness of all variables and so solves the linear relaxation, whose row duals are
+	// prices for the rows.
 	LPOnly bool
 }
 
@@ -109,28 +118,32 @@ type Solution struct {
 	Status Status
 	// Objective is the cost of X, computed from the model; +Inf without an X.
 	Objective float64
-	// Bound is a lower bound on the cost of every feasible point. For a linear model it is computed from Dual, which proves it; for
-	// a mixed-integer one it is the solver's word. -Inf when none is known, and +Inf for an infeasible model.
+	// Bound is a lower bound on the cost of every feasible point. For a linear model it is computed from
+	// Dual, which proves it; for a mixed-integer one it is the solver's word. -Inf when none is known, and
+	// +Inf for an infeasible model.
 	Bound float64
 	// Gap is (Objective-Bound)/|Objective|: 0 where the two agree, +Inf where nothing is known.
 	Gap float64
 	// X is a feasible point, checked with Model.Check, or nil. Whole variables are exactly whole.
 	X []float64
-	// Dual has, for a linear model solved to optimality, the dual value of each row: by how much the least cost grows for each
-	// unit by which the row's binding bound is raised. It is >= 0 where the lower bound binds, <= 0 where the upper one does, and
-	// nil for a mixed-integer model.
+	// Dual has, for a linear model solved to optimality, the dual value of each row: by how much the least
+	// cost grows for each unit by which the row's binding bound is raised. It is >= 0 where the lower bound
+	// binds, <= 0 where the upper one does, and nil for a mixed-integer model.
 	Dual []float64
-	// Basis is where the embedded solver ended on a linear model that it solved to optimality, for the next solve to begin from; else nil.
+	// Basis is where the embedded solver ended on a linear model that it solved to optimality, for the next
+	// solve to begin from; else nil.
 	Basis *Basis
 	// Nodes is the number of nodes of the search tree visited.
 	Nodes int64
-	// Work is the number of times the embedded solver read its clock, the unit of Options.MaxWork; 0 for native solvers.
+	// Work is the number of times the embedded solver read its clock, the unit of Options.MaxWork; 0 for
+	// native solvers.
 	Work int64
 	// Solver names the program and version that was used.
 	Solver string
 }
 
-// Basis says of each variable and row of a linear model whether it stands at a bound or is determined by the others.
+// Basis says of each variable and row of a linear model whether it stands at a bound or is determined by the
+// others.
 type Basis struct{ vars, rows []int32 }
 
 // answer is a solver's claim, in the caller's scale but unchecked.
@@ -157,14 +170,17 @@ type task struct {
 	feastol  float64 // how far from whole a variable may lie, in the solver's eyes
 }
 
-// backend runs a solver. When ctx ends or the deadline passes it returns at once, without an error and with what it has by then.
+// backend runs a solver. When ctx ends or the deadline passes it returns at once, without an error and with
+// what it has by then.
 type backend func(ctx context.Context, t task) (answer, error)
 
-// Solve minimises the model. It returns an error if the model or the options are malformed, if the solver failed, or if its answer
-// did not stand up to [Model.Check]; reaching a limit is no error. When ctx ends, Solve stops at once and returns an error that wraps
-// the context's, together with the best point known by then, whose Status is StatusFeasible.
+// Solve minimises the model. It returns an error if the model or the options are malformed, if the solver
+// failed, or if its answer did not stand up to [Model.Check]; reaching a limit is no error. When ctx ends,
+// Solve stops at once and returns an error that wraps the context's, together with the best point known by
+// then, whose Status is StatusFeasible.
 //
-// Solve may be called from many goroutines at once; as many embedded solvers run as there are processors, and others wait.
+// Solve may be called from many goroutines at once; as many embedded solvers run as there are processors, and
+// others wait.
 func Solve(ctx context.Context, m *Model, o Options) (Solution, error) {
 	if m == nil {
 		return unsolved(), errors.New("milp: no model: give one")
@@ -175,7 +191,8 @@ func Solve(ctx context.Context, m *Model, o Options) (Solution, error) {
 	}
 	s, err := solveWith(ctx, m, o, run)
 	if err != nil && native && o.Solver == SolverAuto && ctx.Err() == nil {
-		// Whatever it is that goes by the name of highs on this machine, the embedded solver does not depend on it.
+		// Whatever it is that goes by the name of highs on this machine, the embedded solver does not depend
+		// on it.
 		return solveWith(ctx, m, o, runWASM)
 	}
 	return s, err
@@ -202,7 +219,8 @@ func unsolved() Solution {
 	return Solution{Objective: math.Inf(1), Bound: math.Inf(-1), Gap: math.Inf(1)}
 }
 
-// trivial answers the two kinds of model that solvers disagree about: without variables, and with bounds that cross.
+// trivial answers the two kinds of model that solvers disagree about: without variables, and with bounds that
+// cross.
 func (m *Model) trivial() (s Solution, ok bool) {
 	s = unsolved()
 	switch {
@@ -272,7 +290,8 @@ func (o *Options) backend(m *Model) (run backend, native bool, err error) {
 	return runWASM, false, nil
 }
 
-// tightFeastol is how far from whole a variable may lie in the second attempt, after the first one's answer did not survive rounding.
+// tightFeastol is how far from whole a variable may lie in the second attempt, after the first one's answer
+// did not survive rounding.
 const tightFeastol = 1e-9
 
 // solve runs the solver and turns its claim into a checked solution.
@@ -327,8 +346,9 @@ func (t task) unboundedOrInfeasible(ctx context.Context, a *answer, run backend)
 	return nil
 }
 
-// checked settles and checks the answer's point, if it has one. A point that fails only because its whole variables were rounded is
-// repaired: they are held at their whole values, and the embedded solver solves for the others anew.
+// checked settles and checks the answer's point, if it has one. A point that fails only because its whole
+// variables were rounded is repaired: they are held at their whole values, and the embedded solver solves for
+// the others anew.
 func (t task) checked(ctx context.Context, a *answer) error {
 	if a.x == nil {
 		return nil
@@ -365,7 +385,8 @@ func (t task) checked(ctx context.Context, a *answer) error {
 	return t.violation(a.x, false)
 }
 
-// assemble turns a checked answer into a solution: cost and gap are computed here, and the start stands in for a worse point.
+// assemble turns a checked answer into a solution: cost and gap are computed here, and the start stands in
+// for a worse point.
 func (t task) assemble(a answer) Solution {
 	s := unsolved()
 	s.Status, s.X, s.Nodes, s.Work, s.Solver = a.status, a.x, a.nodes, a.work, a.solver

@@ -19,14 +19,16 @@ import (
 	"github.com/tetratelabs/wazero/experimental"
 )
 
-// This file is the machine HiGHS runs on: the twenty functions its WebAssembly build asks of its host, and the runtime, compiled once
-// per process. The build is Emscripten's, with exceptions compiled to a trap, no threads and no files; the one-letter names of its
-// imports and exports belong to the embedded version and to no other (README.md says how they were read).
+// This file is the machine HiGHS runs on: the twenty functions its WebAssembly build asks of its host, and
+// the runtime, compiled once per process. The build is Emscripten's, with exceptions compiled to a trap, no
+// threads and no files; the one-letter names of its imports and exports belong to the embedded version and to
+// no other (README.md says how they were read).
 //
-// Stopping. A function running in WebAssembly cannot be interrupted from outside without paying for checks in every loop. But HiGHS
-// itself reads the clock between any two steps of its work, so the clock is where it is stopped: first gently, by a jump in time that
-// exceeds its time limit and makes it return with its best solution; then, if it went on for hardStopReads more reads, by a panic
-// that unwinds the instance. Between two reads it cannot be stopped; README.md has the longest stretch seen.
+// Stopping. A function running in WebAssembly cannot be interrupted from outside without paying for checks in
+// every loop. But HiGHS itself reads the clock between any two steps of its work, so the clock is where it is
+// stopped: first gently, by a jump in time that exceeds its time limit and makes it return with its best
+// solution; then, if it went on for hardStopReads more reads, by a panic that unwinds the instance. Between
+// two reads it cannot be stopped; README.md has the longest stretch seen.
 
 //go:embed highs.wasm.zst
 var compressedWasm []byte
@@ -37,13 +39,15 @@ const wasmVersion = "1.15.1"
 const (
 	pageSize = 65536
 
-	// virtualLimit is HiGHS' time limit in seconds of the clock lent to it, which the clock passes when it jumps.
+	// virtualLimit is HiGHS' time limit in seconds of the clock lent to it, which the clock passes when it
+	// jumps.
 	virtualLimit = 1e6
-	// tickSeconds is by how much the lent clock advances for each read. Any small value will do: it is to be so small that no
-	// number of reads reaches virtualLimit, and not 0, so that HiGHS' rates of work per second stay finite.
+	// tickSeconds is by how much the lent clock advances for each read. Any small value will do: it is to be
+	// so small that no number of reads reaches virtualLimit, and not 0, so that HiGHS' rates of work per
+	// second stay finite.
 	tickSeconds = 1e-9
-	// hardStopReads is how many more reads of the clock HiGHS is given to return once the clock has jumped, in which it takes its
-	// best solution back through presolve. It took up to 909 in the tests.
+	// hardStopReads is how many more reads of the clock HiGHS is given to return once the clock has jumped,
+	// in which it takes its best solution back through presolve. It took up to 909 in the tests.
 	hardStopReads = 1 << 16
 )
 
@@ -86,7 +90,8 @@ type machine struct {
 	name    string // as reported in Solution.Solver
 }
 
-// compile makes the machine, once per process: it holds the compiled code, which every instance shares and none can change.
+// compile makes the machine, once per process: it holds the compiled code, which every instance shares and
+// none can change.
 var compile = sync.OnceValues(func() (*machine, error) {
 	wasm, err := decompress()
 	if err != nil {
@@ -95,8 +100,8 @@ var compile = sync.OnceValues(func() (*machine, error) {
 	return newCachedMachine(context.Background(), wasm, cacheDir())
 })
 
-// newCachedMachine is newMachine that does without a cache that turns out to be of no use: wazero takes one that it cannot write, or
-// that was tampered with, for an error.
+// newCachedMachine is newMachine that does without a cache that turns out to be of no use: wazero takes one
+// that it cannot write, or that was tampered with, for an error.
 func newCachedMachine(ctx context.Context, wasm []byte, dir string) (*machine, error) {
 	if dir != "" {
 		if m, err := newMachine(ctx, wasm, dir, true); err == nil {
@@ -180,7 +185,8 @@ const (
 	wasiNoSystem = 52
 )
 
-// exportHost defines the functions HiGHS imports. They find their instance's state in the context its exports are called with.
+// exportHost defines the functions HiGHS imports. They find their instance's state in the context its exports
+// are called with.
 func exportHost(ctx context.Context, r wazero.Runtime) error {
 	const i32, i64, f64 = api.ValueTypeI32, api.ValueTypeI64, api.ValueTypeF64
 	types := func(t ...api.ValueType) []api.ValueType { return t }
@@ -252,7 +258,8 @@ func exportHost(ctx context.Context, r wazero.Runtime) error {
 	return err
 }
 
-// grow enlarges the instance's memory to at least want bytes, by a fifth or more so that growing costs linear time altogether.
+// grow enlarges the instance's memory to at least want bytes, by a fifth or more so that growing costs linear
+// time altogether.
 func (h *host) grow(mem api.Memory, want uint32) bool {
 	have, _ := mem.Grow(0)
 	least := uint32((uint64(want) + pageSize - 1) / pageSize)
@@ -270,7 +277,8 @@ func (h *host) grow(mem api.Memory, want uint32) bool {
 	return false
 }
 
-// instance is one running copy of HiGHS. The first failure of a call is kept, and every later call does nothing.
+// instance is one running copy of HiGHS. The first failure of a call is kept, and every later call does
+// nothing.
 type instance struct {
 	host
 	module api.Module
@@ -331,7 +339,8 @@ func (in *instance) free(ps ...uint64) {
 	}
 }
 
-// view returns n bytes of the instance's memory, valid until it next grows, or nil if the call chain has failed.
+// view returns n bytes of the instance's memory, valid until it next grows, or nil if the call chain has
+// failed.
 func (in *instance) view(p uint64, n int) []byte {
 	if in.err != nil {
 		return nil

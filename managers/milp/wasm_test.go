@@ -54,7 +54,8 @@ func TestTheEmbeddedSolverIsTheOneTheNoticeNames(t *testing.T) {
 }
 
 func TestCompiledCodeIsCachedAndADamagedCacheIsDoneWithout(t *testing.T) {
-	// A module of one empty function: the solver itself takes seconds to compile, and under the race detector minutes.
+	// A module of one empty function: the solver itself takes seconds to compile, and under the race detector
+	// minutes.
 	tiny := []byte("\x00asm\x01\x00\x00\x00\x01\x04\x01\x60\x00\x00\x03\x02\x01\x00\x0a\x04\x01\x02\x00\x0b")
 	dir, ctx := t.TempDir(), context.Background()
 	m, err := newCachedMachine(ctx, tiny, dir)

@@ -9,25 +9,28 @@ import (
 
 // Convolution algorithms.
 //
-// Managers after vDNN choose between memory-optimal and performance-optimal algorithms, so a problem must say what each costs.
-// cuDNN does not document its workspaces; the following is our model, derived from the algorithms and fitted to nothing.
+// Managers after vDNN choose between memory-optimal and performance-optimal algorithms, so a problem must say
+// what each costs. cuDNN does not document its workspaces; the following is our model, derived from the
+// algorithms and fitted to nothing.
 //
-// Memory-optimal: implicit GEMM. No workspace; every multiply-accumulate of the convolution; input, weights and output move once.
+// Memory-optimal: implicit GEMM. No workspace; every multiply-accumulate of the convolution; input, weights
+// and output move once.
 //
-// Performance-optimal: Fourier transforms on tiles of 32 x 32, which cuDNN has had since version 4, the one vDNN used. A tile
-// yields s x s outputs, s = 33 - k. A transformed tile of real numbers has 32 x 17 complex values, that is 8 x 544 bytes. The
-// workspace holds the transformed tiles of the whole input, of the whole output and of the filters. The product takes four
-// multiply-accumulates a complex value for each pair of channels. Beside the input, filters and output, the workspace moves
-// twice: written by the transform and read by the product, or written by it and read by the transform back. Transforms and
-// product are kernels of their own, so their times add up; the transforms' arithmetic hides behind their memory traffic.
+// Performance-optimal: Fourier transforms on tiles of 32 x 32, which cuDNN has had since version 4, the one
+// vDNN used. A tile yields s x s outputs, s = 33 - k. A transformed tile of real numbers has 32 x 17 complex
+// values, that is 8 x 544 bytes. The workspace holds the transformed tiles of the whole input, of the whole
+// output and of the filters. The product takes four multiply-accumulates a complex value for each pair of
+// channels. Beside the input, filters and output, the workspace moves twice: written by the transform and
+// read by the product, or written by it and read by the transform back. Transforms and product are kernels of
+// their own, so their times add up; the transforms' arithmetic hides behind their memory traffic.
 //
-// That is for stride 1 and kernels of 3 to 31. It is offered, as variant 0, where it is the faster one by this model as the batch
-// grows, which is the same for every batch, so that problems of two batch sizes have the same shape. Where arithmetic is cheap
-// (tensor cores) it is offered less often. The data gradient and the weight gradient are convolutions of the same sizes with the
-// roles exchanged, and are priced alike.
+// That is for stride 1 and kernels of 3 to 31. It is offered, as variant 0, where it is the faster one by
+// this model as the batch grows, which is the same for every batch, so that problems of two batch sizes have
+// the same shape. Where arithmetic is cheap (tensor cores) it is offered less often. The data gradient and
+// the weight gradient are convolutions of the same sizes with the roles exchanged, and are priced alike.
 //
-// Rejected: Winograd's algorithm beside it (a third variant that lies between the two in everything); limits on workspace (a plan
-// may pick the other variant).
+// Rejected: Winograd's algorithm beside it (a third variant that lies between the two in everything); limits
+// on workspace (a plan may pick the other variant).
 
 const (
 	fftTile   = 32

@@ -12,11 +12,13 @@ type Footprint struct {
 	Features int64
 	// Weights are the parameters, WeightGradients their gradients.
 	Weights, WeightGradients int64
-	// Gradients is the most that one backward op needs in gradients of activations: one pair of buffers serves all layers.
+	// Gradients is the most that one backward op needs in gradients of activations: one pair of buffers
+	// serves all layers.
 	Gradients int64
 	// Workspace is the largest, which serves all layers too.
 	Workspace int64
-	// State is optimizer state and running statistics. vDNN's accounting does not name it, and Total leaves it out.
+	// State is optimizer state and running statistics. vDNN's accounting does not name it, and Total leaves
+	// it out.
 	State int64
 }
 
@@ -25,9 +27,10 @@ func (f Footprint) Total() int64 {
 	return f.Features + f.Weights + f.WeightGradients + f.Gradients + f.Workspace
 }
 
-// StaticFootprint returns what vDNN's baseline (MICRO 2016) would hold from the first iteration to the last: every feature map,
-// weight and weight gradient at once; gradients of feature maps and workspaces in buffers of the largest one's size, reused from
-// layer to layer. Workspaces are those of each op's variant 0. In-place layers have no feature map of their own.
+// StaticFootprint returns what vDNN's baseline (MICRO 2016) would hold from the first iteration to the last:
+// every feature map, weight and weight gradient at once; gradients of feature maps and workspaces in buffers
+// of the largest one's size, reused from layer to layer. Workspaces are those of each op's variant 0.
+// In-place layers have no feature map of their own.
 func StaticFootprint(p *plan.Problem) Footprint {
 	var f Footprint
 	workspace := make([]bool, len(p.Buffers))

@@ -5,7 +5,8 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 )
 
-// images begins the iteration of a network of images: the batch and its labels, one a sample, written by the loader.
+// images begins the iteration of a network of images: the batch and its labels, one a sample, written by the
+// loader.
 func (t *tape) images(c, h, w int64) *tensor {
 	x := t.output("data", c, h, w, false)
 	t.p.Buffers[x.buf].Category = timeline.Input
@@ -155,8 +156,9 @@ func (t *tape) add(name string, y, x *tensor) *tensor {
 	return sum
 }
 
-// linear multiplies rows of x, which are its last dimension, w in a transformer and the whole sample elsewhere, with a weight.
-// The backward pass reads x. A shared weight is named by the index of its parameter, -1 for one of its own.
+// linear multiplies rows of x, which are its last dimension, w in a transformer and the whole sample
+// elsewhere, with a weight. The backward pass reads x. A shared weight is named by the index of its
+// parameter, -1 for one of its own.
 func (t *tape) linear(name string, x *tensor, out int64, bias bool, shared int) *tensor {
 	in, rows := x.w, x.elems/x.w
 	y := &tensor{}

@@ -16,7 +16,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// profiled is a layer of somebody's profile of a real network: what it is, the bytes of its output and of its weights, its times.
+// profiled is a layer of somebody's profile of a real network: what it is, the bytes of its output and of its
+// weights, its times.
 type profiled struct {
 	node              int
 	kind              string
@@ -63,8 +64,9 @@ func profile(t *testing.T, network string) []profiled {
 // kinds are the profile's words.
 var kinds = map[plan.Class]string{plan.ClassConv: "Conv", plan.ClassLinear: "Linear", plan.ClassPool: "MaxPool", plan.ClassNorm: "BatchNorm"}
 
-// TestLayersAreThoseOfMeasuredNetworks compares what each convolution, linear layer and pooling writes, and how large its weights
-// are, with profiles of the real networks. Layers are compared as a set: a profile numbers a branch's layers in another order.
+// TestLayersAreThoseOfMeasuredNetworks compares what each convolution, linear layer and pooling writes, and
+// how large its weights are, with profiles of the real networks. Layers are compared as a set: a profile
+// numbers a branch's layers in another order.
 func TestLayersAreThoseOfMeasuredNetworks(t *testing.T) {
 	for _, c := range []struct {
 		file, network string
@@ -113,8 +115,8 @@ func TestLayersAreThoseOfMeasuredNetworks(t *testing.T) {
 			if len(want) == 0 || !slices.Equal(got, want) {
 				t.Errorf("made\n%s\nmeasured\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 			}
-			// The profile does not name its device, so times are told and not compared: a model that is off by a factor is to be
-			// seen.
+			// The profile does not name its device, so times are told and not compared: a model that is off
+			// by a factor is to be seen.
 			t.Logf("batch %d: the model of a V100 takes %.0f ms forward and %.0f ms backward, the profile %.0f and %.0f",
 				c.batch, model[0], model[1], measured[0], measured[1])
 		})

@@ -1,4 +1,5 @@
-// Package networks makes planning problems from layer shapes: the networks of the papers and two of today's, without a recording.
+// Package networks makes planning problems from layer shapes: the networks of the papers and two of today's,
+// without a recording.
 //
 // Its duties:
 //   - [All] and [ByName]: the networks, each with batch sizes to start from;
@@ -16,35 +17,36 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
-// Problem: planners should be comparable on the networks that their papers used, at batch sizes that fit no device, where nobody
-// can record.
+// Problem: planners should be comparable on the networks that their papers used, at batch sizes that fit no
+// device, where nobody can record.
 //
-// Way chosen: a network is a function that calls layers in order on a tape. A layer writes its forward ops, says what its
-// backward pass will read, and leaves a function that writes its backward ops; those run in reverse. Gradients of a tensor that
-// several layers read are added up as they arrive, as PyTorch's engine does: in place where nobody else holds the first one.
-// Lifetimes are not said anywhere: a buffer lives from its first touch behind its last, so that what a layer saves is exactly
-// what its backward ops read.
+// Way chosen: a network is a function that calls layers in order on a tape. A layer writes its forward ops,
+// says what its backward pass will read, and leaves a function that writes its backward ops; those run in
+// reverse. Gradients of a tensor that several layers read are added up as they arrive, as PyTorch's engine
+// does: in place where nobody else holds the first one. Lifetimes are not said anywhere: a buffer lives from
+// its first touch behind its last, so that what a layer saves is exactly what its backward ops read.
 //
-// What each layer saves: convolution and linear their input X; in-place ReLU its output Y; pooling and LRN X and Y; batch and
-// layer normalisation X and their statistics; GELU X; dropout a mask of one byte an element; softmax Y; attention its operands.
-// The convolution's backward pass is data gradient, then weight gradient, both with X alive: cuDNN's two calls in the order in
-// which PyTorch makes them.
+// What each layer saves: convolution and linear their input X; in-place ReLU its output Y; pooling and LRN X
+// and Y; batch and layer normalisation X and their statistics; GELU X; dropout a mask of one byte an element;
+// softmax Y; attention its operands. The convolution's backward pass is data gradient, then weight gradient,
+// both with X alive: cuDNN's two calls in the order in which PyTorch makes them.
 //
-// What is as in PyTorch: in-place activations have gradients of their own; weight gradients come to be in the backward pass and
-// live to the end of the iteration, where zero_grad sets them to none (or persist and are accumulated into, by option);
-// parameters, optimizer state and running statistics persist; concatenation copies, and its gradients are views; a residual
-// addition hands one gradient to both sides; the batch normalisation's running statistics are updated by an op of its own, as
-// num_batches_tracked is, which keeps the normalisation re-runnable. Dropout counts as re-runnable: its generator takes seed and
-// offset as arguments, and whoever runs it again restores them, as torch.utils.checkpoint does.
+// What is as in PyTorch: in-place activations have gradients of their own; weight gradients come to be in the
+// backward pass and live to the end of the iteration, where zero_grad sets them to none (or persist and are
+// accumulated into, by option); parameters, optimizer state and running statistics persist; concatenation
+// copies, and its gradients are views; a residual addition hands one gradient to both sides; the batch
+// normalisation's running statistics are updated by an op of its own, as num_batches_tracked is, which keeps
+// the normalisation re-runnable. Dropout counts as re-runnable: its generator takes seed and offset as
+// arguments, and whoever runs it again restores them, as torch.utils.checkpoint does.
 //
-// Categories follow torch.profiler: gradient is a parameter's gradient; those of activations are autograd detail; what the
-// forward pass makes and the backward pass does not read is temporary.
+// Categories follow torch.profiler: gradient is a parameter's gradient; those of activations are autograd
+// detail; what the forward pass makes and the backward pass does not read is temporary.
 //
-// Left out: allocations of under a kilobyte that frameworks make beside (step counters, scalars); the optimizer's own
-// temporaries; copies to other layouts.
+// Left out: allocations of under a kilobyte that frameworks make beside (step counters, scalars); the
+// optimizer's own temporaries; copies to other layouts.
 //
-// Rejected: recording the real networks once and shipping the files (no algorithm choice, one batch size, one version of one
-// framework).
+// Rejected: recording the real networks once and shipping the files (no algorithm choice, one batch size, one
+// version of one framework).
 //
 // Complexity: O(ops) for all of it.
 
@@ -54,11 +56,11 @@ type Options struct {
 	Sequence int
 	// Optimizer is 0 for the network's usual one.
 	Optimizer Optimizer
-	// PersistentGradients keeps weight gradients from one iteration to the next, to be zeroed and accumulated into:
-	// zero_grad(set_to_none=False). Else they live from the backward pass to the end of the iteration.
+	// PersistentGradients keeps weight gradients from one iteration to the next, to be zeroed and accumulated
+	// into: zero_grad(set_to_none=False). Else they live from the backward pass to the end of the iteration.
 	PersistentGradients bool
-	// FusedAttention computes attention in one op that keeps only its output and a sum a row (FlashAttention); else scores and
-	// probabilities are tensors.
+	// FusedAttention computes attention in one op that keeps only its output and a sum a row
+	// (FlashAttention); else scores and probabilities are tensors.
 	FusedAttention bool
 }
 
@@ -79,7 +81,8 @@ const (
 type Network struct {
 	// Name is what people call it; Summary says in one sentence which variant it is.
 	Name, Summary string
-	// Batches are batch sizes to start from, smallest first: those of vDNN's and DELTA's evaluations where they used it, else usual ones.
+	// Batches are batch sizes to start from, smallest first: those of vDNN's and DELTA's evaluations where
+	// they used it, else usual ones.
 	Batches []int
 	// Sequence is the tokens of a sample; 0 for networks of images.
 	Sequence int
@@ -97,8 +100,8 @@ const (
 // ErrUnknown is wrapped by the error of [ByName] for a name that no network has.
 var ErrUnknown = errors.New("unknown network")
 
-// ByName returns the network that a name means, in any case, with or without hyphens: "vgg16", "ResNet-50", "gpt2", "bert". A
-// name that means none, or several, is an error that lists them.
+// ByName returns the network that a name means, in any case, with or without hyphens: "vgg16", "ResNet-50",
+// "gpt2", "bert". A name that means none, or several, is an error that lists them.
 func ByName(name string) (Network, error) {
 	key := normal(name)
 	var starts []Network
@@ -134,9 +137,9 @@ func normal(name string) string {
 	}, name)
 }
 
-// Problem makes one training iteration of the network at a batch size, in samples, with 4-byte elements and durations from the
-// hardware's sustained rates; the hardware must know its arithmetic and its memory's bandwidth. The problem is of dataflow kind,
-// on one stream, finished.
+// Problem makes one training iteration of the network at a batch size, in samples, with 4-byte elements and
+// durations from the hardware's sustained rates; the hardware must know its arithmetic and its memory's
+// bandwidth. The problem is of dataflow kind, on one stream, finished.
 func (n Network) Problem(batch int, hw plan.Hardware, o Options) (*plan.Problem, error) {
 	if hw.FlopsPerSecond <= 0 || hw.BytesPerSecond <= 0 {
 		return nil, fmt.Errorf("make %s: the hardware %q knows no sustained arithmetic or bandwidth; take a device preset, "+
@@ -185,7 +188,8 @@ func (n Network) run(batch int, hw plan.Hardware, o Options) (*tape, error) {
 type Facts struct {
 	// Parameters counts trained elements; a tied weight counts once.
 	Parameters int64
-	// MACs are the multiply-accumulates of convolutions, linear layers and attention in one sample's forward pass.
+	// MACs are the multiply-accumulates of convolutions, linear layers and attention in one sample's forward
+	// pass.
 	MACs int64
 }
 

@@ -213,8 +213,8 @@ func TestLoadGrowsLinearlyWithTheBatch(t *testing.T) {
 				peaks[i], _ = p.PeakLive()
 			}
 			for i := range loads[0] {
-				// Each live buffer is rounded up to 512 bytes, so a load is off a straight line by less than that for each of
-				// them.
+				// Each live buffer is rounded up to 512 bytes, so a load is off a straight line by less than
+				// that for each of them.
 				bend := loads[0][i] + loads[2][i] - 2*loads[1][i]
 				if slack := int64(len(loads[0])) * 4 * 512; bend > slack || -bend > slack {
 					t.Errorf("%s: the load at op %d bends by %d bytes", n.Name, i, bend)
@@ -256,7 +256,8 @@ func TestAWorkspaceIsTheTransformedTiles(t *testing.T) {
 	p := make1(t, "VGG-16", 1, device(t, "titan-x"), networks.Options{})
 	for i := range p.Ops {
 		if op := &p.Ops[i]; op.Name == "conv1_2" {
-			// 224 outputs a side take 8 tiles of 30; 64 channels in and out; 544 complex values of 8 bytes a tile.
+			// 224 outputs a side take 8 tiles of 30; 64 channels in and out; 544 complex values of 8 bytes a
+			// tile.
 			if want := int64(8 * 544 * (64*(64+64) + 64*64)); len(op.Variants) == 0 || op.Variants[0].Workspace != want {
 				t.Errorf("conv1_2 has variants %+v, want a workspace of %d bytes", op.Variants, want)
 			}
@@ -290,7 +291,8 @@ func TestFusedAttentionKeepsNoSquares(t *testing.T) {
 	fused := make1(t, "GPT-2 small", 4, device(t, "h200"), networks.Options{FusedAttention: true})
 	a, _ := eager.PeakLive()
 	b, _ := fused.PeakLive()
-	// Each of 12 layers saves probabilities, dropped probabilities (4 bytes) and a mask (1 byte): 12 heads of 1024 x 1024.
+	// Each of 12 layers saves probabilities, dropped probabilities (4 bytes) and a mask (1 byte): 12 heads of
+	// 1024 x 1024.
 	if saved := int64(12) * 4 * 12 * 1024 * 1024 * 9; a-b < saved*9/10 || a-b > saved*12/10 {
 		t.Errorf("peaks are %d and %d, %d apart, want about %d", a, b, a-b, saved)
 	}

@@ -13,8 +13,8 @@ import (
 // elemSize is the size of an element, in bytes: fp32, as in the papers.
 const elemSize = 4
 
-// kernelTime is the least that an op takes on the device, in nanoseconds: a kernel's start and tail. Our assumption. What the
-// host spends on issuing is the hardware's launch gap, and no part of an op's duration.
+// kernelTime is the least that an op takes on the device, in nanoseconds: a kernel's start and tail. Our
+// assumption. What the host spends on issuing is the hardware's launch gap, and no part of an op's duration.
 const kernelTime = 2000
 
 // tape is an iteration in the making.
@@ -32,7 +32,8 @@ type tape struct {
 	err      error
 }
 
-// tensor is a value of the forward pass. Two values may share a buffer, where the later one was made in place.
+// tensor is a value of the forward pass. Two values may share a buffer, where the later one was made in
+// place.
 type tensor struct {
 	name    string
 	elems   int64 // of the whole batch
@@ -91,7 +92,8 @@ func (t *tape) inPlace(name string, x *tensor) *tensor {
 	return &y
 }
 
-// op adds an op of a layer and prices it: arithmetic or memory, whichever takes longer. An access in place moves its bytes twice.
+// op adds an op of a layer and prices it: arithmetic or memory, whichever takes longer. An access in place
+// moves its bytes twice.
 func (t *tape) op(name, layer string, class plan.Class, macs float64, accesses ...plan.Access) plan.OpID {
 	var bytes int64
 	for _, a := range accesses {
@@ -120,7 +122,8 @@ func (t *tape) gradient(x *tensor) plan.BufferID {
 	return t.buffer(x.name+".grad", x.elems*elemSize, timeline.AutogradDetail)
 }
 
-// take returns the finished gradient of y, for the backward ops of the layer that made y. It is theirs until they call release.
+// take returns the finished gradient of y, for the backward ops of the layer that made y. It is theirs until
+// they call release.
 func (t *tape) take(y *tensor) plan.BufferID {
 	if y.grad == plan.NoBuffer { // the network is at fault; going on with a gradient that nothing wrote keeps every layer free of checks
 		t.err = cmp.Or(t.err, fmt.Errorf("nothing reads %s", y.name))
@@ -132,8 +135,8 @@ func (t *tape) take(y *tensor) plan.BufferID {
 // release says that the backward ops of the layer that made y will not read its gradient again.
 func (t *tape) release(y *tensor) { t.refs[y.grad]-- }
 
-// give adds to the gradient of x what a reader of x computed. The first contribution becomes the gradient; each further one is
-// added into it, or, where another tensor's gradient is the same buffer, into a new one.
+// give adds to the gradient of x what a reader of x computed. The first contribution becomes the gradient;
+// each further one is added into it, or, where another tensor's gradient is the same buffer, into a new one.
 func (t *tape) give(x *tensor, grad plan.BufferID, layer string) {
 	if !x.needs {
 		return
@@ -154,7 +157,8 @@ func (t *tape) give(x *tensor, grad plan.BufferID, layer string) {
 	t.refs[sum] = 1
 }
 
-// paramGrad returns the buffer into which a backward op writes the gradient of a parameter; settle must follow the op.
+// paramGrad returns the buffer into which a backward op writes the gradient of a parameter; settle must
+// follow the op.
 func (t *tape) paramGrad(i int) plan.BufferID {
 	w := &t.params[i]
 	size := t.p.Buffers[w.buf].Size
@@ -175,7 +179,8 @@ func (t *tape) settle(i int, part plan.BufferID, layer string) {
 	}
 }
 
-// finish writes the backward pass and the optimizer, gives buffers their lifetimes and categories, and freezes the problem.
+// finish writes the backward pass and the optimizer, gives buffers their lifetimes and categories, and
+// freezes the problem.
 func (t *tape) finish() (*plan.Problem, error) {
 	t.phase = traces.PhaseBackward
 	for i := len(t.backward) - 1; i >= 0; i-- {

@@ -45,8 +45,8 @@ func TestAForkAddsItsGradientsInPlace(t *testing.T) {
 }
 
 func TestAGradientThatAnotherTensorStillNeedsIsNotChanged(t *testing.T) {
-	// x is added to b's output, whose gradient is then x's too; the gradient that c hands to x arrives before b's backward pass
-	// has read it.
+	// x is added to b's output, whose gradient is then x's too; the gradient that c hands to x arrives before
+	// b's backward pass has read it.
 	p := small(t, Options{}, func(t *tape) {
 		x := t.conv("a", t.images(3, 8, 8), 4, 1, 1, 0, false)
 		b := t.conv("b", x, 4, 1, 1, 0, false)

@@ -9,7 +9,8 @@ import (
 
 // Tensors of a transformer have c = 1, h = the sequence's length and w = the width, so that a row is a token.
 
-// tokens begins the iteration of a transformer: inputs of one integer a token, the labels among them, written by the loader.
+// tokens begins the iteration of a transformer: inputs of one integer a token, the labels among them, written
+// by the loader.
 func (t *tape) tokens(names ...string) []plan.BufferID {
 	inputs := make([]plan.BufferID, len(names), len(names)+1)
 	for i, name := range names {
@@ -20,8 +21,8 @@ func (t *tape) tokens(names ...string) []plan.BufferID {
 	return inputs
 }
 
-// embed looks tokens up in a table and returns their vectors and the table's index in params. Its gradient is dense, as PyTorch's
-// is.
+// embed looks tokens up in a table and returns their vectors and the table's index in params. Its gradient is
+// dense, as PyTorch's is.
 func (t *tape) embed(name string, ids plan.BufferID, rows, width int64) (*tensor, int) {
 	weight := t.param(name+".weight", rows*width)
 	y := t.output(name, 1, int64(t.opt.Sequence), width, true)
@@ -120,8 +121,9 @@ func (t *tape) split(name string, x *tensor) (q, k, v *tensor) {
 	return parts[0], parts[1], parts[2]
 }
 
-// attention is softmax(q k^T) v over heads, with dropout on the probabilities where drop. Only half of a causal mask's scores
-// matter; like the eager implementations, and like the usual count of a transformer's arithmetic, it counts them all.
+// attention is softmax(q k^T) v over heads, with dropout on the probabilities where drop. Only half of a
+// causal mask's scores matter; like the eager implementations, and like the usual count of a transformer's
+// arithmetic, it counts them all.
 func (t *tape) attention(name string, q, k, v *tensor, heads int64, drop bool) *tensor {
 	rows := q.h
 	macs := float64(q.elems) * float64(rows) // of one of the two products
@@ -169,8 +171,8 @@ func (t *tape) attention(name string, q, k, v *tensor, heads int64, drop bool) *
 	return y
 }
 
-// fusedAttention keeps its output and one figure a row and head, and computes the probabilities again in its backward pass: five
-// products to the forward pass's two. Dropout is within it.
+// fusedAttention keeps its output and one figure a row and head, and computes the probabilities again in its
+// backward pass: five products to the forward pass's two. Dropout is within it.
 func (t *tape) fusedAttention(name string, q, k, v *tensor, heads int64, macs float64) *tensor {
 	y := t.output(name, q.c, q.h, q.w, true)
 	sums := t.buffer(name+".logsumexp", t.batch*heads*q.h*elemSize, timeline.Activation)
@@ -205,8 +207,8 @@ next:
 	return kept
 }
 
-// bert is BERT's encoder with the head of masked language modelling, whose last weight is the word embedding, as Hugging Face's
-// BertForMaskedLM.
+// bert is BERT's encoder with the head of masked language modelling, whose last weight is the word embedding,
+// as Hugging Face's BertForMaskedLM.
 func bert(t *tape, layers int, width, heads int64) {
 	const vocabulary, maxPositions = 30522, 512
 	ids := t.tokens("input_ids", "token_type_ids")

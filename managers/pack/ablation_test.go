@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// tight is a small crowded problem with some equal items and one in an awkward place, so that many have no packing at their bound.
+// tight is a small crowded problem with some equal items and one in an awkward place, so that many have no
+// packing at their bound.
 func tight(seed uint64) *Problem {
 	r := rand.New(rand.NewPCG(seed, 4))
 	p := &Problem{}
@@ -22,7 +23,8 @@ func tight(seed uint64) *Problem {
 	return p
 }
 
-// Each mechanism has a problem here on which it at least halves the work; the seeds were found by trying many.
+// Each mechanism has a problem here on which it at least halves the work; the seeds were found by trying
+// many.
 func TestEveryMechanismSavesWork(t *testing.T) {
 	problems := []*Problem{largerProblem(150, 37, 2)}
 	for _, seed := range []uint64{188, 8790, 12296} {

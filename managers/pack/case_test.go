@@ -16,8 +16,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the expected parts of testdata/*.txtar")
 
-// drawing shows a packing with offsets upwards and time to the right, one letter an item, in the problem's order, "." where nothing is.
-// Times and addresses are taken as they are, so it is for small problems.
+// drawing shows a packing with offsets upwards and time to the right, one letter an item, in the problem's
+// order, "." where nothing is. Times and addresses are taken as they are, so it is for small problems.
 func drawing(p *Problem, res Result) string {
 	var last int64
 	for _, it := range p.Items {
@@ -42,8 +42,8 @@ func drawing(p *Problem, res Result) string {
 	return b.String()
 }
 
-// TestCases runs testdata/*.txtar: a problem.csv, whose offset column gives fixed offsets, and the drawings of what each solver
-// makes of it. The comment may hold lines "align n" and "capacity n".
+// TestCases runs testdata/*.txtar: a problem.csv, whose offset column gives fixed offsets, and the drawings
+// of what each solver makes of it. The comment may hold lines "align n" and "capacity n".
 func TestCases(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {

@@ -11,11 +11,12 @@ import (
 	"strings"
 )
 
-// MiniMalloc's CSV (google/minimalloc, src/converter.cc), shared by idealloc and others: a header line that names the columns in
-// any order, then one item a row. id (buffer, buffer_id) is any text; lower (start, begin) and upper (end, where the last moment is
-// inside the lifetime) are the half-open lifetime; size is bytes; offset, where present and not empty or negative, is the item's
-// place; lower2 and upper2, ours, are a second stretch of life. Unknown columns are skipped, except alignment and gaps, which would
-// change the problem and are refused where they are set.
+// MiniMalloc's CSV (google/minimalloc, src/converter.cc), shared by idealloc and others: a header line that
+// names the columns in any order, then one item a row. id (buffer, buffer_id) is any text; lower (start,
+// begin) and upper (end, where the last moment is inside the lifetime) are the half-open lifetime; size is
+// bytes; offset, where present and not empty or negative, is the item's place; lower2 and upper2, ours, are a
+// second stretch of life. Unknown columns are skipped, except alignment and gaps, which would change the
+// problem and are refused where they are set.
 
 // Table is a problem as it stands in a file: with ids, and with offsets where the file has them.
 type Table struct {
@@ -95,8 +96,8 @@ func parseHeader(fields []string) (header, error) {
 	return h, nil
 }
 
-// ReadCSV reads a problem. A malformed row is a *ParseError with its line; the problem is checked as by Check, and its Fixed is nil:
-// offsets in the file go to Offsets.
+// ReadCSV reads a problem. A malformed row is a *ParseError with its line; the problem is checked as by
+// Check, and its Fixed is nil: offsets in the file go to Offsets.
 func ReadCSV(r io.Reader) (*Table, error) {
 	in := csv.NewReader(&lineGuard{r: r})
 	in.ReuseRecord, in.FieldsPerRecord, in.TrimLeadingSpace = true, -1, true
@@ -193,8 +194,8 @@ func (t *Table) addRow(h header, fields []string) error {
 	return nil
 }
 
-// WriteCSV writes a problem as ReadCSV reads it. The offset column is written where t.Offsets is not nil, lower2 and upper2 where an
-// item has a second stretch of life.
+// WriteCSV writes a problem as ReadCSV reads it. The offset column is written where t.Offsets is not nil,
+// lower2 and upper2 where an item has a second stretch of life.
 func WriteCSV(w io.Writer, t *Table) error {
 	if len(t.IDs) != len(t.Items) || t.Offsets != nil && len(t.Offsets) != len(t.Items) {
 		return fmt.Errorf("a table of %d items has %d ids and %d offsets; give one for each", len(t.Items), len(t.IDs), len(t.Offsets))
@@ -241,7 +242,8 @@ func WriteCSV(w io.Writer, t *Table) error {
 
 func decimal(v int64) string { return strconv.FormatInt(v, 10) }
 
-// lineGuard fails where a line is longer than maxLine, which encoding/csv would hold in memory whatever its length.
+// lineGuard fails where a line is longer than maxLine, which encoding/csv would hold in memory whatever its
+// length.
 type lineGuard struct {
 	r           io.Reader
 	lines, open int // whole lines, and the bytes since

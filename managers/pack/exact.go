@@ -12,8 +12,8 @@ type Options struct {
 	Seed     uint64 // Seed of every random choice.
 	Work     int64  // Most counted steps, the only limit besides the context; 0 means DefaultWork.
 
-	// Progress, where not nil, is called with the best top and the lower bound whenever one of them changes. It is called from
-	// Exact's own goroutine.
+	// Progress, where not nil, is called with the best top and the lower bound whenever one of them changes.
+	// It is called from Exact's own goroutine.
 	Progress func(best, bound int64)
 }
 
@@ -22,9 +22,10 @@ const DefaultWork = 10_000_000
 
 // Exact looks for the lowest top, or for a packing within the capacity.
 //
-// When the context ends, the result is the best packing found so far with its status, and the error wraps the context's: a caller
-// that wants an answer in time uses the result and ignores the error where errors.Is says it is the context's. The result holds no
-// offsets only where the problem or the options are wrong, or where the context ended before the first greedy pass did.
+// When the context ends, the result is the best packing found so far with its status, and the error wraps the
+// context's: a caller that wants an answer in time uses the result and ignores the error where errors.Is says
+// it is the context's. The result holds no offsets only where the problem or the options are wrong, or where
+// the context ended before the first greedy pass did.
 func Exact(ctx context.Context, p *Problem, opts Options) (Result, error) {
 	return exact(ctx, p, opts, allKnobs)
 }
@@ -163,8 +164,9 @@ func (r *runner) meet(ctx context.Context) {
 	}
 }
 
-// minimise looks for the lowest top: first at the bound, which most problems meet; then it halves the distance between the best top
-// and the highest capacity that was given up on, and comes back to that one with what work is left.
+// minimise looks for the lowest top: first at the bound, which most problems meet; then it halves the
+// distance between the best top and the highest capacity that was given up on, and comes back to that one
+// with what work is left.
 func (r *runner) minimise(ctx context.Context) {
 	unit := r.in.unit()
 	share := r.opts.Work / 8
@@ -187,7 +189,8 @@ func (r *runner) minimise(ctx context.Context) {
 	}
 }
 
-// unit is the greatest common divisor of all sizes and fixed offsets: canonical offsets and tops are multiples of it.
+// unit is the greatest common divisor of all sizes and fixed offsets: canonical offsets and tops are
+// multiples of it.
 func (in *instance) unit() int64 {
 	var unit int64
 	gcd := func(v int64) {
@@ -204,7 +207,8 @@ func (in *instance) unit() int64 {
 	return max(unit, 1)
 }
 
-// attempt looks for a packing within a capacity of at least the bound, offers what it finds and proves what it can.
+// attempt looks for a packing within a capacity of at least the bound, offers what it finds and proves what
+// it can.
 func (r *runner) attempt(ctx context.Context, capacity, work int64) outcome {
 	red := r.in.reduce(capacity)
 	solved := make([][]int64, len(red.cores))
@@ -250,8 +254,8 @@ const (
 	overlapsAStep = 100        // overlapping pairs, for each step there is to spend, beyond which a search would be spent on its tables
 )
 
-// solve packs the core within the capacity: by greedy passes and then by search. Where it ran out, the offsets are the best packing
-// above the capacity, or nil.
+// solve packs the core within the capacity: by greedy passes and then by search. Where it ran out, the
+// offsets are the best packing above the capacity, or nil.
 func (c core) solve(ctx context.Context, capacity int64, seed uint64, work int64, k knobs) ([]int64, int64, outcome) {
 	n, searchable := len(c.in.size), c.in.overlaps() <= min(mostOverlaps, overlapsAStep*min(work, mostOverlaps))
 	passes := work

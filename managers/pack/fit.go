@@ -10,34 +10,40 @@ import (
 
 // One-pass packing: items in a fixed order, each put into a gap between its already placed neighbours.
 //
-// The order and the gap are SmartPool's (Zhang, Yeung, Shu, He, Wang, "Efficient Memory Management for GPU-based Deep Learning
-// Systems", 2019; the weighted interval-graph colouring of apache/singa's memory pool): size descending, ties by start ascending;
-// best fit takes the smallest gap that fits, first fit the lowest; with no gap the item goes on top of its highest neighbour.
-// Equal gaps: the lowest. Equal sizes and starts: the problem's order.
+// The order and the gap are SmartPool's (Zhang, Yeung, Shu, He, Wang, "Efficient Memory Management for
+// GPU-based Deep Learning Systems", 2019; the weighted interval-graph colouring of apache/singa's memory
+// pool): size descending, ties by start ascending; best fit takes the smallest gap that fits, first fit the
+// lowest; with no gap the item goes on top of its highest neighbour. Equal gaps: the lowest. Equal sizes and
+// starts: the problem's order.
 //
-// Our reading: the gap between address 0 and the first taken range counts like any other. The authors' code tries it only when
-// the neighbours' ranges merge into exactly one; FrontGapOnlyBelowOneRange does as the code does.
+// Our reading: the gap between address 0 and the first taken range counts like any other. The authors' code
+// tries it only when the neighbours' ranges merge into exactly one; FrontGapOnlyBelowOneRange does as the
+// code does.
 //
-// ByClasses is ours: sizes within a power of two are one class, the largest class first, and within a class items come in the order in which they begin. What is
-// about as large follows each other at the same addresses then, as intervals of one size do in an optimal colouring, and a smaller class fills what is left. Where
-// sizes differ by orders of magnitude and lifetimes end in no order it wastes half of what size descending does (14 to 20 % of the load against 31 to 42 % with
-// 20,000 items, by first fit); where few sizes are many times there, as in networks, both come to within a thousandth of each other, now one ahead and now the
-// other. Classes of a factor of four or sixteen were worse as often as better.
+// ByClasses is ours: sizes within a power of two are one class, the largest class first, and within a class
+// items come in the order in which they begin. What is about as large follows each other at the same
+// addresses then, as intervals of one size do in an optimal colouring, and a smaller class fills what is
+// left. Where sizes differ by orders of magnitude and lifetimes end in no order it wastes half of what size
+// descending does (14 to 20 % of the load against 31 to 42 % with 20,000 items, by first fit); where few
+// sizes are many times there, as in networks, both come to within a thousandth of each other, now one ahead
+// and now the other. Classes of a factor of four or sixteen were worse as often as better.
 //
-// With the index of ranges (ranges.go) a pass costs O(n * live) at worst, in order of address and without sorting. Fixed items are placed
-// before all others.
+// With the index of ranges (ranges.go) a pass costs O(n * live) at worst, in order of address and without
+// sorting. Fixed items are placed before all others.
 
 // FitOption changes the rule of BestFit and FirstFit.
 type FitOption func(*fitRule)
 
-// FrontGapOnlyBelowOneRange tries the gap below the first taken range only where the neighbours' ranges merge into exactly one, as
-// the published code of SmartPool does.
+// FrontGapOnlyBelowOneRange tries the gap below the first taken range only where the neighbours' ranges merge
+// into exactly one, as the published code of SmartPool does.
 func FrontGapOnlyBelowOneRange() FitOption { return func(r *fitRule) { r.quirk = true } }
 
-// ByClasses takes items by classes of sizes, each reaching to twice the last, the largest first; within a class the first to begin comes first.
+// ByClasses takes items by classes of sizes, each reaching to twice the last, the largest first; within a
+// class the first to begin comes first.
 func ByClasses() FitOption { return func(r *fitRule) { r.classes = true } }
 
-// InOrder takes items as they begin, whatever their size: what an allocator does that does not know what is to come. It is there to show what knowing it is worth.
+// InOrder takes items as they begin, whatever their size: what an allocator does that does not know what is
+// to come. It is there to show what knowing it is worth.
 func InOrder() FitOption { return func(r *fitRule) { r.inOrder = true } }
 
 // fitRule chooses among gaps.
@@ -67,8 +73,9 @@ func (r fitRule) smallest(size int64) int64 {
 	return size
 }
 
-// BestFit packs by SmartPool's rule with best fit. The result is Optimal where its top meets the lower bound and Feasible
-// otherwise. The error is Check's, or the context's, wrapped, when it was cancelled: there is then no result.
+// BestFit packs by SmartPool's rule with best fit. The result is Optimal where its top meets the lower bound
+// and Feasible otherwise. The error is Check's, or the context's, wrapped, when it was cancelled: there is
+// then no result.
 func BestFit(ctx context.Context, p *Problem, opts ...FitOption) (Result, error) {
 	return fit(ctx, p, fitRule{}, opts)
 }

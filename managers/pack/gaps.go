@@ -4,19 +4,21 @@ import "math"
 
 // Which gaps are left during a lifetime, and which of them does a rule take?
 //
-// The index of ranges answers with lists: merged ranges of whole windows and of runs of blocks, and windows whose tenancies have to be looked at one by
-// one. What is taken is the union of all; a gap of the union lies within a gap of every list. So nothing is united: the gaps of one list are taken, those
-// that are large enough, and what the other lists take is cut out of them, list by list, whatever becomes smaller than the item being dropped at once. What
-// lies outside of the gaps that are left is jumped over, by galloping search in a merged list, by chunks in a window. Most lists are packed, so that few
-// gaps are left after the first.
+// The index of ranges answers with lists: merged ranges of whole windows and of runs of blocks, and windows
+// whose tenancies have to be looked at one by one. What is taken is the union of all; a gap of the union lies
+// within a gap of every list. So nothing is united: the gaps of one list are taken, those that are large
+// enough, and what the other lists take is cut out of them, list by list, whatever becomes smaller than the
+// item being dropped at once. What lies outside of the gaps that are left is jumped over, by galloping search
+// in a merged list, by chunks in a window. Most lists are packed, so that few gaps are left after the first.
 //
 //   - The list that reaches highest comes first: below its top its gaps bound the union's, and above the union's top nothing need be searched.
 //   - It is gone through in strips of a few gaps, from below. First fit is done with the first gap that survives, best fit with the first that is no larger
 //     than the item, which where tensors have few different sizes comes soon.
 //
-// Complexity: for each list O(gaps left * log ranges + ranges within them), for a window its tenancies within the gaps left at worst; O(gaps in a
-// strip) memory. Rejected: merging the lists pairwise before looking for gaps, which costs the sum of all lengths, ten times as many ranges as gaps
-// survive; gap by gap through all lists, which has no loop that stays within one.
+// Complexity: for each list O(gaps left * log ranges + ranges within them), for a window its tenancies within
+// the gaps left at worst; O(gaps in a strip) memory. Rejected: merging the lists pairwise before looking for
+// gaps, which costs the sum of all lengths, ten times as many ranges as gaps survive; gap by gap through all
+// lists, which has no loop that stays within one.
 
 // strip is how many gaps of the first list are looked at together.
 const strip = 64
@@ -35,7 +37,8 @@ type scan struct {
 	during span
 }
 
-// choose returns the offset that the rule gives to size bytes during two runs of sections, the second of which may be empty.
+// choose returns the offset that the rule gives to size bytes during two runs of sections, the second of
+// which may be empty.
 func (x *rangeIndex) choose(rule fitRule, a, b span, size int64) int64 {
 	q := &x.query
 	q.lists, q.scans = q.lists[:0], q.scans[:0]
@@ -129,7 +132,8 @@ func (q *query) top() (top int64) {
 	return top
 }
 
-// narrow cuts what all lists but the first take out of the gaps and offers what is left to the choice. It reports whether that is settled.
+// narrow cuts what all lists but the first take out of the gaps and offers what is left to the choice. It
+// reports whether that is settled.
 func (q *query) narrow(c *choice, least int64) bool {
 	cuts := max(len(q.lists)-1, 0) + len(q.scans)
 	if cuts == 0 {
@@ -176,8 +180,8 @@ func (s *sink) put(g addrRange) bool {
 	return false
 }
 
-// cut cuts the ranges of a merged list out of gaps, drops what is smaller than least, and returns where the list's next gaps begin. It stops
-// where the choice is settled.
+// cut cuts the ranges of a merged list out of gaps, drops what is smaller than least, and returns where the
+// list's next gaps begin. It stops where the choice is settled.
 func cut(to *sink, gaps, list []addrRange, k int, least int64) (cursor int, settled bool) {
 	for _, g := range gaps {
 		k = firstAbove(list, k, g.lo)
@@ -196,7 +200,8 @@ func cut(to *sink, gaps, list []addrRange, k int, least int64) (cursor int, sett
 	return k, false
 }
 
-// firstAbove returns the index of the first range from k on that ends above an address, by galloping: it is near more often than not.
+// firstAbove returns the index of the first range from k on that ends above an address, by galloping: it is
+// near more often than not.
 func firstAbove(list []addrRange, k int, address int64) int {
 	step := 1
 	for k+step <= len(list) && list[k+step-1].hi <= address {
@@ -213,7 +218,8 @@ func firstAbove(list []addrRange, k int, address int64) int {
 	return k
 }
 
-// cut cuts what the window's tenancies take out of gaps, at least one, and is in all else like cut for a merged list.
+// cut cuts what the window's tenancies take out of gaps, at least one, and is in all else like cut for a
+// merged list.
 func (s *scan) cut(to *sink, gaps []addrRange, least int64) (settled bool) {
 	lo, hi := gaps[0].lo, gaps[0].hi // what is left of the first of the gaps
 	for k := range s.chunks {
@@ -249,7 +255,8 @@ func (s *scan) cut(to *sink, gaps []addrRange, least int64) (settled bool) {
 	return settled
 }
 
-// next puts what is left above lo of the first of the gaps, and returns the others with what is left of theirs; none where the choice is settled.
+// next puts what is left above lo of the first of the gaps, and returns the others with what is left of
+// theirs; none where the choice is settled.
 func next(to *sink, gaps []addrRange, lo, least int64) (rest []addrRange, from int64, settled bool) {
 	if hi := gaps[0].hi; hi-lo >= least && to.put(addrRange{lo, hi}) {
 		return nil, 0, true
@@ -260,8 +267,8 @@ func next(to *sink, gaps []addrRange, lo, least int64) (rest []addrRange, from i
 	return rest, from, false
 }
 
-// lives returns all bits set where the tenancy overlaps the sections, none elsewhere: whether the next one does is anybody's guess, and a branch on it costs
-// more than all else.
+// lives returns all bits set where the tenancy overlaps the sections, none elsewhere: whether the next one
+// does is anybody's guess, and a branch on it costs more than all else.
 func (e *tenancy) lives(s span) int64 { return int64((e.from-s.hi)&(s.lo-e.to)) >> 63 }
 
 // choice is what a rule chooses among gaps that it is offered from below.

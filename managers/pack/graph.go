@@ -2,7 +2,8 @@ package pack
 
 import "slices"
 
-// graph is what a search looks up of an instance: who overlaps whom, who lives in which section. Built once, shared by searchers.
+// graph is what a search looks up of an instance: who overlaps whom, who lives in which section. Built once,
+// shared by searchers.
 type graph struct {
 	in       *instance
 	nbrAt    []int32 // neighbours of item i are nbr[nbrAt[i]:nbrAt[i+1]]
@@ -64,8 +65,9 @@ func newGraph(in *instance) *graph {
 	return g
 }
 
-// neighbours lists who overlaps whom. Who overlaps a stretch of life lives in its first section or begins in a later one, so that listing costs as
-// much as there is to list. (Looking through all members of all its sections costs as much as that times the length of a life.)
+// neighbours lists who overlaps whom. Who overlaps a stretch of life lives in its first section or begins in
+// a later one, so that listing costs as much as there is to list. (Looking through all members of all its
+// sections costs as much as that times the length of a life.)
 func (g *graph) neighbours() {
 	in := g.in
 	n := len(in.size)

@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// smallProblem draws a problem of at most n items, with second stretches of life, an alignment and fixed offsets now and then.
+// smallProblem draws a problem of at most n items, with second stretches of life, an alignment and fixed
+// offsets now and then.
 func smallProblem(r *rand.Rand, n int) *Problem {
 	p := &Problem{}
 	span := 2 + r.Int64N(8)
@@ -45,7 +46,8 @@ func largerProblem(n, live int, seed uint64) *Problem {
 	return p
 }
 
-// bruteForce returns the lowest top: items put one by one on top of all earlier ones they overlap, in every order.
+// bruteForce returns the lowest top: items put one by one on top of all earlier ones they overlap, in every
+// order.
 func bruteForce(p *Problem) int64 {
 	best := int64(1) << 60
 	offsets := make([]int64, len(p.Items))
@@ -387,7 +389,8 @@ func BenchmarkExact(b *testing.B) {
 	}
 }
 
-// BenchmarkLarge packs as many items as the largest trainings have buffers, 300 of them alive at once: in one pass, and by a search of eight steps an item.
+// BenchmarkLarge packs as many items as the largest trainings have buffers, 300 of them alive at once: in one
+// pass, and by a search of eight steps an item.
 func BenchmarkLarge(b *testing.B) {
 	for _, n := range []int{100_000, 1_000_000} {
 		p := largerProblem(n, 300, 1)

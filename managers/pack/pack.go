@@ -9,8 +9,8 @@ import (
 type Item struct {
 	Start, End int64 // The lifetime [Start, End), in any unit of time; End > Start.
 
-	// Start2 and End2 are a second stretch of life [Start2, End2) at the same address, for a buffer that wraps round the end of an
-	// iteration; both zero where there is none. It may not overlap the first.
+	// Start2 and End2 are a second stretch of life [Start2, End2) at the same address, for a buffer that
+	// wraps round the end of an iteration; both zero where there is none. It may not overlap the first.
 	Start2, End2 int64
 
 	Size int64 // Bytes; an item of size 0 is free of charge and is put at offset 0.
@@ -47,7 +47,8 @@ const (
 	maxItems = 1 << 27
 )
 
-// Check reports the first thing that makes the problem meaningless, as a sentence that names the item by its index.
+// Check reports the first thing that makes the problem meaningless, as a sentence that names the item by its
+// index.
 func (p *Problem) Check() error {
 	if len(p.Items) > maxItems {
 		return fmt.Errorf("the problem has %d items; at most %d can be packed", len(p.Items), maxItems)
@@ -127,16 +128,16 @@ type Status int
 
 // The states of a result.
 const (
-	// Unknown: the work ran out before any packing under the capacity was found, and none was ruled out. The offsets are still a
-	// packing, of a top above the capacity.
+	// Unknown: the work ran out before any packing under the capacity was found, and none was ruled out. The
+	// offsets are still a packing, of a top above the capacity.
 	Unknown Status = iota
 	// Feasible: a packing, within the capacity where one was given; a lower top has not been ruled out.
 	Feasible
-	// Optimal: no packing has a lower top. With a capacity, it is only claimed where the top also meets the lower bound or the
-	// search was exhausted.
+	// Optimal: no packing has a lower top. With a capacity, it is only claimed where the top also meets the
+	// lower bound or the search was exhausted.
 	Optimal
-	// Infeasible: no packing meets the capacity; the search was exhausted or the lower bound is above it. The offsets are a packing
-	// of a top above the capacity.
+	// Infeasible: no packing meets the capacity; the search was exhausted or the lower bound is above it. The
+	// offsets are a packing of a top above the capacity.
 	Infeasible
 )
 

@@ -17,8 +17,9 @@ type member struct {
 	order   string
 }
 
-// The members, in order of priority: an equal finish goes to the first. Each order is a list of keys, all descending:
-// W the lifetime, S the number of sections, T the largest load met, A size times lifetime, Z the size.
+// The members, in order of priority: an equal finish goes to the first. Each order is a list of keys, all
+// descending: W the lifetime, S the number of sections, T the largest load met, A size times lifetime, Z the
+// size.
 var members = []member{
 	{false, true, "WAT"},
 	{true, true, "SZ"},
@@ -43,10 +44,11 @@ const (
 // noWinner stands for a round that nobody finished.
 const noWinner = math.MaxInt32
 
-// solveCore looks for a packing of one core within the capacity, spending at most work steps. It runs in rounds: each round gives every
-// member twice the steps of the last, restarts it with what its sections have learned, and ends at a barrier. Members run on
-// all processors, and the winner is the first in the list of those that finished in the round, so the answer does not depend on who
-// was faster; a member behind one that finished is stopped, for it can no longer win.
+// solveCore looks for a packing of one core within the capacity, spending at most work steps. It runs in
+// rounds: each round gives every member twice the steps of the last, restarts it with what its sections have
+// learned, and ends at a barrier. Members run on all processors, and the winner is the first in the list of
+// those that finished in the round, so the answer does not depend on who was faster; a member behind one that
+// finished is stopped, for it can no longer win.
 func solveCore(ctx context.Context, g *graph, capacity int64, seed uint64, work int64, k knobs) (
 	offsets []int64, used int64, out outcome,
 ) {
@@ -110,7 +112,8 @@ func solveCore(ctx context.Context, g *graph, capacity int64, seed uint64, work 
 	}
 }
 
-// run searches from the empty packing for at most so many nodes and steps, stopping early where a member before this one has won.
+// run searches from the empty packing for at most so many nodes and steps, stopping early where a member
+// before this one has won.
 func (s *searcher) run(ctx context.Context, winner *atomic.Int32, self int32, nodes, steps int64) outcome {
 	s.ctx, s.winner, s.self = ctx, winner, self
 	s.nodes, s.scanned, s.nodeLimit, s.stepLimit = 0, 0, nodes, steps

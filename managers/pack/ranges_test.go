@@ -49,8 +49,8 @@ func plainFit(in *instance, order []int32, rule fitRule) []int64 {
 	return offsets
 }
 
-// nested draws a net's lifetimes: half of the items begin in order and end in the reverse order, a few of them absent in the middle; the others
-// are short. Some wrap round the end.
+// nested draws a net's lifetimes: half of the items begin in order and end in the reverse order, a few of
+// them absent in the middle; the others are short. Some wrap round the end.
 func nested(n int, seed uint64) *Problem {
 	r := rand.New(rand.NewPCG(seed, 2))
 	p := &Problem{}

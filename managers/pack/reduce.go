@@ -1,7 +1,7 @@
 package pack
 
-// Before any search, what needs no search is taken out. Under a capacity c two rules leave an equivalent, smaller problem, and
-// independent stretches of time fall apart into cores that are solved one by one.
+// Before any search, what needs no search is taken out. Under a capacity c two rules leave an equivalent,
+// smaller problem, and independent stretches of time fall apart into cores that are solved one by one.
 //
 //   - Peel: an item that lives through the whole of its stretch of time overlaps everything in it, so whatever lies below it can
 //     change places with it: it goes to the bottom, and the rest stands on it. Parameters and optimizer state go this way.
@@ -99,10 +99,12 @@ func (in *instance) peelable(out []bool) func(yield func(int) bool) {
 	}
 }
 
-// postponable marks the items, not marked before, that fit whatever the others do, and returns them in the order found.
+// postponable marks the items, not marked before, that fit whatever the others do, and returns them in the
+// order found.
 func (in *instance) postponable(out []bool, capacity int64) []int32 {
 	var found []int32
-	// Of the items that remain: sizes and number of those that start in a section before s, and that end at or before s.
+	// Of the items that remain: sizes and number of those that start in a section before s, and that end at
+	// or before s.
 	started, ended := make([]addrRange, in.sections+1), make([]addrRange, in.sections+1)
 	for pass := 0; pass < 8; pass++ {
 		clear(started)

@@ -7,9 +7,10 @@ import (
 	"slices"
 )
 
-// squeaky packs a core by greedy passes that learn their order (squeaky wheel optimisation, Joslin and Clements, 1999): items that
-// a pass left above the capacity, and with them some of what lay below, come earlier in the next. A pass costs little (fit.go), so
-// this is what remains where a search would need more memory or steps than there are.
+// squeaky packs a core by greedy passes that learn their order (squeaky wheel optimisation, Joslin and
+// Clements, 1999): items that a pass left above the capacity, and with them some of what lay below, come
+// earlier in the next. A pass costs little (fit.go), so this is what remains where a search would need more
+// memory or steps than there are.
 func (c core) squeaky(ctx context.Context, capacity int64, seed uint64, work int64) (best []int64, used int64, out outcome) {
 	in := c.in
 	r := rand.New(rand.NewPCG(seed, 0x5eed))

@@ -9,12 +9,13 @@ import (
 
 // The search for a packing under a capacity.
 //
-// It walks canonical packings, where every item rests on address 0 or on another item, bottom up. Each section keeps a floor, below
-// which nothing more will be put, and each item still to place a lowest offset, the highest floor of its sections. Where a
-// section's floor plus what it still has to hold exceeds the capacity, the branch is dead (MiniMalloc, Moffitt and others, "MiniMalloc:
-// A Lightweight Memory Allocator for Hardware-Accelerated Machine Learning", ASPLOS 2023, calls this section inference). Like it we
-// raise a section's floor to the lowest offset any of its items can have, and solve stretches of time that no remaining item
-// crosses apart. The rest is ours:
+// It walks canonical packings, where every item rests on address 0 or on another item, bottom up. Each
+// section keeps a floor, below which nothing more will be put, and each item still to place a lowest offset,
+// the highest floor of its sections. Where a section's floor plus what it still has to hold exceeds the
+// capacity, the branch is dead (MiniMalloc, Moffitt and others, "MiniMalloc: A Lightweight Memory Allocator
+// for Hardware-Accelerated Machine Learning", ASPLOS 2023, calls this section inference). Like it we raise a
+// section's floor to the lowest offset any of its items can have, and solve stretches of time that no
+// remaining item crosses apart. The rest is ours:
 //
 //   - Branching. MiniMalloc asks which item comes next in one global order of offsets, so that choices in unrelated valleys interleave.
 //     Here a node picks one section t of a valley (a run of equal floors with higher neighbours, so that an item which can lie on
@@ -31,9 +32,9 @@ import (
 //   - Support. An item is not placed on a floor that no placed item reaches: such a packing is not canonical.
 //   - Twins. Of items with equal size and sections the first comes first.
 //
-// A node costs the members of the sections whose floor changes. Rejected: adjacency lists with pairwise order variables, as in
-// scheduling (propagation costs more than it prunes on these problems); stacking order among items of equal sections (the table
-// already catches it, and together they are not sound).
+// A node costs the members of the sections whose floor changes. Rejected: adjacency lists with pairwise order
+// variables, as in scheduling (propagation costs more than it prunes on these problems); stacking order among
+// items of equal sections (the table already catches it, and together they are not sound).
 
 // sectionState is the part of a section that is restored on backtracking.
 type sectionState struct {
@@ -107,7 +108,8 @@ type searcher struct {
 	scratch              []release
 }
 
-// solve packs what is left in sections [a, b), one connected stretch after the other. When one fails the others are not tried again.
+// solve packs what is left in sections [a, b), one connected stretch after the other. When one fails the
+// others are not tried again.
 func (s *searcher) solve(a, b int32) bool {
 	from := a
 	mark := len(s.trail)
@@ -215,7 +217,8 @@ func (s *searcher) supported(i int32) bool {
 	return false
 }
 
-// lift leaves the floor of section t empty: its lowest item then rests elsewhere, on an item that is not in t.
+// lift leaves the floor of section t empty: its lowest item then rests elsewhere, on an item that is not in
+// t.
 func (s *searcher) lift(t int32) bool {
 	floor := s.sec[t].floor
 	if floor+s.rem[t] >= s.cap {
@@ -281,7 +284,8 @@ func (s *searcher) stateHash(a, b int32) [2]uint64 {
 	return h
 }
 
-// choose picks the section to branch on: of the lowest floor and of the valleys, the one with the least choice for its weight.
+// choose picks the section to branch on: of the lowest floor and of the valleys, the one with the least
+// choice for its weight.
 func (s *searcher) choose(a, b int32) int32 {
 	best, bestScore := int32(-1), math.Inf(1)
 	lowest := int64(math.MaxInt64)

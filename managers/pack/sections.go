@@ -5,19 +5,20 @@ import (
 	"slices"
 )
 
-// Time becomes sections. A section is a maximal run of time with an unchanged live set; of those only the ones whose live set is
-// contained in no neighbour's are kept: they are the maximal cliques of the interval graph, at most one for each item. Two items
-// overlap exactly if they share a kept section, and a bound on a dropped section follows from the one that contains it, so the
-// solvers need no other time. The sweep sorts the 2n ends and is O(n log n).
+// Time becomes sections. A section is a maximal run of time with an unchanged live set; of those only the
+// ones whose live set is contained in no neighbour's are kept: they are the maximal cliques of the interval
+// graph, at most one for each item. Two items overlap exactly if they share a kept section, and a bound on a
+// dropped section follows from the one that contains it, so the solvers need no other time. The sweep sorts
+// the 2n ends and is O(n log n).
 //
-// Second stretches of life make an item two runs of sections. A section is then dropped only in favour of its neighbour in time,
-// which is all the argument above needs.
+// Second stretches of life make an item two runs of sections. A section is then dropped only in favour of its
+// neighbour in time, which is all the argument above needs.
 
 // span is a run of sections [lo, hi).
 type span struct{ lo, hi int32 }
 
-// instance is a problem as the solvers see it: items of positive aligned size over sections. Item indices are its own; origin
-// leads back to the problem's.
+// instance is a problem as the solvers see it: items of positive aligned size over sections. Item indices are
+// its own; origin leads back to the problem's.
 type instance struct {
 	size   []int64
 	first  []span
@@ -125,8 +126,8 @@ func (in *instance) sweep(edges []edge) {
 	}
 }
 
-// joinStretches makes the first stretch the earlier one, and one of two that touch: an item that dies and is reborn at one time has
-// not given up its address.
+// joinStretches makes the first stretch the earlier one, and one of two that touch: an item that dies and is
+// reborn at one time has not given up its address.
 func (in *instance) joinStretches(i int) {
 	a, b := in.first[i], in.second[i]
 	if b.lo == b.hi {
@@ -163,8 +164,8 @@ func (in *instance) stretches(i int32) (span, span) {
 	return in.first[i], in.second[i]
 }
 
-// LowerBound returns the largest sum of aligned sizes that live at one moment, or the highest top of a fixed item where that is
-// larger: no packing has a lower top. The problem has to pass Check.
+// LowerBound returns the largest sum of aligned sizes that live at one moment, or the highest top of a fixed
+// item where that is larger: no packing has a lower top. The problem has to pass Check.
 func LowerBound(p *Problem) int64 { return compile(p).bound() }
 
 // expand turns the instance's offsets into the problem's.

@@ -2,9 +2,9 @@ package pack
 
 import "math"
 
-// The partial packing of a search: placing an item, what follows from it, and taking it back. Everything is undone through one trail,
-// last change first, so that the sparse lists of a section's remaining items need no copy: removing an item swaps it behind the
-// end, and going back only moves the end.
+// The partial packing of a search: placing an item, what follows from it, and taking it back. Everything is
+// undone through one trail, last change first, so that the sparse lists of a section's remaining items need
+// no copy: removing an item swaps it behind the end, and going back only moves the end.
 
 // release is an item of the release bound.
 type release struct{ at, size int64 }
@@ -146,7 +146,8 @@ func (s *searcher) settle() bool {
 	return ok
 }
 
-// jackson is the release bound on section t, whose members start at base: false where it exceeds the capacity.
+// jackson is the release bound on section t, whose members start at base: false where it exceeds the
+// capacity.
 func (s *searcher) jackson(t, base int32, slack int64) bool {
 	members := s.member[base : base+s.cnt[t]]
 	floor := s.sec[t].floor

@@ -7,10 +7,10 @@ import (
 
 // Validate decides whether offsets are a packing, and shares no code with the solvers.
 //
-// Items are visited by offset, lowest first. Every item visited before that lives at the same moment has to end at or below the
-// offset of this one, so a segment tree over time that holds, for each stretch, the highest top so far answers in O(log n). The
-// whole is O(n log n). A sweep over time with an ordered set of live ranges does the same work; the tree needs no ordered set and
-// names the offending item as easily.
+// Items are visited by offset, lowest first. Every item visited before that lives at the same moment has to
+// end at or below the offset of this one, so a segment tree over time that holds, for each stretch, the
+// highest top so far answers in O(log n). The whole is O(n log n). A sweep over time with an ordered set of
+// live ranges does the same work; the tree needs no ordered set and names the offending item as easily.
 
 // OverlapError reports two items that share an address at one moment, by index.
 type OverlapError struct{ A, B int }
@@ -20,8 +20,9 @@ func (e *OverlapError) Error() string {
 	return fmt.Sprintf("items %d and %d live at one moment and share an address", e.A, e.B)
 }
 
-// Validate returns nil where offsets are a packing of p: one offset an item, none negative, aligned, fixed ones kept, and no two
-// items that live at one moment sharing an address. Otherwise it returns an error that names the item; overlaps are *OverlapError.
+// Validate returns nil where offsets are a packing of p: one offset an item, none negative, aligned, fixed
+// ones kept, and no two items that live at one moment sharing an address. Otherwise it returns an error that
+// names the item; overlaps are *OverlapError.
 func Validate(p *Problem, offsets []int64) error {
 	if len(offsets) != len(p.Items) {
 		return fmt.Errorf("there are %d offsets for %d items; give one for each", len(offsets), len(p.Items))
@@ -91,8 +92,8 @@ func compare(a, b int64) int {
 	return 0
 }
 
-// topTree holds the highest top over stretches of time, and which item has it. whole is what covers all of a node's stretch, some
-// what covers any part of it.
+// topTree holds the highest top over stretches of time, and which item has it. whole is what covers all of a
+// node's stretch, some what covers any part of it.
 type topTree struct {
 	leaves          int
 	whole, some     []int64
@@ -136,7 +137,8 @@ func (t *topTree) raise(lo, hi int, top int64, by int) {
 	})
 }
 
-// walk calls exact for the nodes that make up [lo, hi) and above for their ancestors, some of them more than once.
+// walk calls exact for the nodes that make up [lo, hi) and above for their ancestors, some of them more than
+// once.
 func (t *topTree) walk(lo, hi int, exact, above func(node int)) {
 	ancestors := func(node int) {
 		exact(node)

@@ -10,7 +10,8 @@ import (
 	"github.com/gmemtop/gmemtop/replay/sim"
 )
 
-// BenchmarkPlan takes the parts that every planner pays for, on a training of 100,000 buffers of which every second activation is swapped.
+// BenchmarkPlan takes the parts that every planner pays for, on a training of 100,000 buffers of which every
+// second activation is swapped.
 func BenchmarkPlan(b *testing.B) {
 	const layers = 33_000
 	p := plantest.Chain(layers, 1<<20, 100_000)

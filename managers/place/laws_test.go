@@ -44,7 +44,8 @@ func TestWhateverCanBeCarriedOutIsPlacedAndValid(t *testing.T) {
 	}
 }
 
-// follows reports whether the next thing that queue q does behind step s comes after step on in any timing, by what the program's waits imply step by step.
+// follows reports whether the next thing that queue q does behind step s comes after step on in any timing,
+// by what the program's waits imply step by step.
 func follows(p *plan.Problem, pl *plan.Plan, s int, q int16, on int32) bool {
 	k := p.Queues()
 	known := make([][]int32, k) // of each queue: the last step of each that is over when its next begins, counted from 1
@@ -70,8 +71,9 @@ func follows(p *plan.Problem, pl *plan.Plan, s int, q int16, on int32) bool {
 	return true // it does nothing more
 }
 
-// A manager may ask for waits of its own (Blocking, Paced), which can be taken out without harm. Of those that Order writes each one is needed, but for those
-// that another, written for the same step behind it, implies: without one, the plan is refused or the order is the same.
+// A manager may ask for waits of its own (Blocking, Paced), which can be taken out without harm. Of those
+// that Order writes each one is needed, but for those that another, written for the same step behind it,
+// implies: without one, the plan is refused or the order is the same.
 func TestAPlanWithAWaitTakenOutIsRefused(t *testing.T) {
 	refused, implied := 0, 0
 	for seed := range uint64(60) {
@@ -109,7 +111,8 @@ func TestAPlanWithAWaitTakenOutIsRefused(t *testing.T) {
 	}
 }
 
-// A tight placement meets a capacity where classes alone or, given the steps, a search alone does, and is never larger than that by classes.
+// A tight placement meets a capacity where classes alone or, given the steps, a search alone does, and is
+// never larger than that by classes.
 func TestTightMeetsWhatEitherOfItsWaysMeets(t *testing.T) {
 	classes, searched := 0, 0
 	for seed := range uint64(60) {
@@ -145,7 +148,8 @@ func TestTightMeetsWhatEitherOfItsWaysMeets(t *testing.T) {
 	}
 }
 
-// What the host has no room for stays in memory: the plan is valid whatever the limit, and no swap is left out where there is room for all.
+// What the host has no room for stays in memory: the plan is valid whatever the limit, and no swap is left
+// out where there is room for all.
 func TestSwapsThatTheHostHasNoRoomForStay(t *testing.T) {
 	left := 0
 	for seed := range uint64(100) {

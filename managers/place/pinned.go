@@ -8,17 +8,19 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
-// copied is the time during which the host holds a buffer's copy: from the op behind which it first leaves to the one that it is last back for.
+// copied is the time during which the host holds a buffer's copy: from the op behind which it first leaves to
+// the one that it is last back for.
 type copied struct {
 	buffer      plan.BufferID
 	from, until plan.OpID
 	size        int64
 }
 
-// Assemble makes a plan without places of decisions, and keeps in memory what the host has no room for: swaps whose copies would take more pinned memory than
-// the hardware has are left out, and a note says how many. Most managers' rules know no such limit. Where copies are too many at one moment, that
-// which the host would hold longest stays, whatever it is worth to the manager; who can do better does so before. Keeping more in memory takes nothing
-// from what runs again. The error is that of [plan.Assemble].
+// Assemble makes a plan without places of decisions, and keeps in memory what the host has no room for: swaps
+// whose copies would take more pinned memory than the hardware has are left out, and a note says how many.
+// Most managers' rules know no such limit. Where copies are too many at one moment, that which the host would
+// hold longest stays, whatever it is worth to the manager; who can do better does so before. Keeping more in
+// memory takes nothing from what runs again. The error is that of [plan.Assemble].
 //
 // Complexity beside that of assembling: O(swaps x copies at one moment), where the limit is passed.
 func Assemble(p *plan.Problem, d plan.Decisions) (*plan.Plan, error) {

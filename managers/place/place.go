@@ -1,7 +1,8 @@
 // Package place gives the instances of an assembled plan their addresses.
 //
-// Every manager that decides what is in memory when still has to say where: a plan that fits by the sum of its live buffers may not fit once each has
-// an address. This package turns a plan into a storage-allocation problem on the axis of its steps, packs it, and orders the queues.
+// Every manager that decides what is in memory when still has to say where: a plan that fits by the sum of
+// its live buffers may not fit once each has an address. This package turns a plan into a storage-allocation
+// problem on the axis of its steps, packs it, and orders the queues.
 package place
 
 import (
@@ -25,12 +26,14 @@ const (
 	FirstFit
 	// Classes takes the lowest gap for one class of sizes after the other; see [pack.ByClasses].
 	Classes
-	// Tight is Classes, and Search where that does not meet the capacity and the work is enough for a search to be of use.
+	// Tight is Classes, and Search where that does not meet the capacity and the work is enough for a search
+	// to be of use.
 	Tight
 )
 
-// LeastSteps is how many counted steps a search for places needs for each instance to be of use. Of 1101 searches with fewer, for plans of the problems of
-// docs/results.md that a greedy pass did not fit in, one met the capacity; with ten to twenty a third did, with more most.
+// LeastSteps is how many counted steps a search for places needs for each instance to be of use. Of 1101
+// searches with fewer, for plans of the problems of docs/results.md that a greedy pass did not fit in, one
+// met the capacity; with ten to twenty a third did, with more most.
 const LeastSteps = 10
 
 // Options say how to place.
@@ -41,12 +44,14 @@ type Options struct {
 	Seed     uint64
 	// Work bounds the search in counted steps; 0 is the packer's default.
 	Work int64
-	// Rest is for how many steps memory is left alone between two instances where that is possible at all: what queues do not wait for each other's bytes
-	// to be done with costs no time. It makes the footprint larger.
+	// Rest is for how many steps memory is left alone between two instances where that is possible at all:
+	// what queues do not wait for each other's bytes to be done with costs no time. It makes the footprint
+	// larger.
 	Rest int32
 	// Progress is told the best footprint and its bound.
 	Progress func(best, bound int64)
-	// Quirk repeats the published code's treatment of the gap below the first taken range; see [pack.FrontGapOnlyBelowOneRange].
+	// Quirk repeats the published code's treatment of the gap below the first taken range; see
+	// [pack.FrontGapOnlyBelowOneRange].
 	Quirk bool
 }
 
@@ -58,9 +63,10 @@ type Result struct {
 	Work                  int64
 }
 
-// Place gives every instance of the plan an offset and orders its queues, so that [plan.Validate] has nothing left to miss. Instances that are
-// there for the whole iteration lie at the bottom, where they are in nobody's way; a carried buffer ends the iteration where it began it. A search that the
-// context ends gives the best packing that it has, which is no error; the error is the context's only where there is none yet.
+// Place gives every instance of the plan an offset and orders its queues, so that [plan.Validate] has nothing
+// left to miss. Instances that are there for the whole iteration lie at the bottom, where they are in
+// nobody's way; a carried buffer ends the iteration where it began it. A search that the context ends gives
+// the best packing that it has, which is no error; the error is the context's only where there is none yet.
 func Place(ctx context.Context, p *plan.Problem, pl *plan.Plan, opt Options) (Result, error) {
 	offsets := make([]int64, len(pl.Instances))
 	q := pack.Problem{Align: 1} // sizes are rounded already, and sums of rounded sizes are rounded
@@ -157,8 +163,8 @@ func tight(ctx context.Context, q *pack.Problem, opt Options, base int64) (pack.
 	return a, nil
 }
 
-// carried returns, for each buffer that is carried into the next iteration in an instance other than the one it began with, that last instance; -1 for
-// others.
+// carried returns, for each buffer that is carried into the next iteration in an instance other than the one
+// it began with, that last instance; -1 for others.
 func carried(p *plan.Problem, pl *plan.Plan) []int32 {
 	last := make([]int32, len(p.Buffers))
 	for b := range last {

@@ -10,15 +10,16 @@ import (
 // rounds bounds how often a plan is made again because its placement came out above the budget.
 const rounds = 6
 
-// workPerRound bounds each round's search where the caller says nothing: another round under a tighter limit finds places sooner than the packer's whole
-// default does.
+// workPerRound bounds each round's search where the caller says nothing: another round under a tighter limit
+// finds places sooner than the packer's whole default does.
 const workPerRound = 100_000
 
-// Within assembles and places what decide decides, and asks it again for a tighter limit as long as addresses take the plan above the request's
-// budget: a manager that plans on sums of live bytes still has to pay for holes. decide is handed the limit on live bytes, 0 where there is no budget,
-// and must be deterministic. The result is the first plan within the budget, else the one of the smallest footprint. When the context is
-// cancelled it returns the best plan so far; what decide gave then and is the first gets its addresses by one greedy pass. The error is the context's
-// only where decide had nothing to give.
+// Within assembles and places what decide decides, and asks it again for a tighter limit as long as addresses
+// take the plan above the request's budget: a manager that plans on sums of live bytes still has to pay for
+// holes. decide is handed the limit on live bytes, 0 where there is no budget, and must be deterministic. The
+// result is the first plan within the budget, else the one of the smallest footprint. When the context is
+// cancelled it returns the best plan so far; what decide gave then and is the first gets its addresses by one
+// greedy pass. The error is the context's only where decide had nothing to give.
 func Within(ctx context.Context, p *plan.Problem, r plan.Request, opt Options, decide func(limit int64) (plan.Decisions, error)) (*plan.Plan, error) {
 	var best *plan.Plan
 	limit := r.Budget
@@ -53,7 +54,8 @@ func Within(ctx context.Context, p *plan.Problem, r plan.Request, opt Options, d
 	return best, nil
 }
 
-// once makes a plan of what is decided for one limit. The first is placed even when the context ended meanwhile: what was decided is worth a greedy pass.
+// once makes a plan of what is decided for one limit. The first is placed even when the context ended
+// meanwhile: what was decided is worth a greedy pass.
 func once(ctx context.Context, p *plan.Problem, opt Options, limit int64, first bool, decide func(int64) (plan.Decisions, error)) (*plan.Plan, error) {
 	d, err := decide(limit)
 	if err != nil {

@@ -8,12 +8,14 @@ import (
 
 // From decisions to a program.
 //
-// A manager thinks in idle intervals: this buffer leaves behind that op and is back before that one. A target needs a list of things to do.
-// Assemble walks the positions of the iteration once and writes, at each, in this order: what is freed, what is fetched, what is re-run, what is
-// allocated, the op, what leaves. Frees come first so that what follows can take their memory.
+// A manager thinks in idle intervals: this buffer leaves behind that op and is back before that one. A target
+// needs a list of things to do. Assemble walks the positions of the iteration once and writes, at each, in
+// this order: what is freed, what is fetched, what is re-run, what is allocated, the op, what leaves. Frees
+// come first so that what follows can take their memory.
 //
-// Complexity: O(ops + accesses + buffers log buffers + decisions log decisions + length of all chains). Rejected: letting each manager write its own
-// program: every one of them would repeat the same bookkeeping, and disagree about its corners.
+// Complexity: O(ops + accesses + buffers log buffers + decisions log decisions + length of all chains).
+// Rejected: letting each manager write its own program: every one of them would repeat the same bookkeeping,
+// and disagree about its corners.
 
 // Decisions is what a manager decides about a problem.
 type Decisions struct {
@@ -47,7 +49,8 @@ type assembler struct {
 
 const none InstanceID = -1
 
-// Assemble turns decisions into a plan without places. Its error wraps [ErrInvalid] and names the decision that cannot be carried out.
+// Assemble turns decisions into a plan without places. Its error wraps [ErrInvalid] and names the decision
+// that cannot be carried out.
 func Assemble(p *Problem, d Decisions) (*Plan, error) {
 	pl := &Plan{Absences: d.Absences, Reruns: d.Reruns, Variants: d.Variants}
 	if d.Variants != nil && len(d.Variants) != len(p.Ops) {
@@ -137,7 +140,8 @@ func newAssembler(p *Problem, pl *Plan) *assembler {
 	return a
 }
 
-// inOrder sorts by position, equals as they came: a counting sort. Of reruns nobody has checked yet that they lie within the iteration.
+// inOrder sorts by position, equals as they came: a counting sort. Of reruns nobody has checked yet that they
+// lie within the iteration.
 func inOrder(positions int, ids []int32, key func(int32) OpID) []int32 {
 	at := func(i int32) int { return min(max(int(key(i)), 0), positions) }
 	count := make([]int32, positions+2)
@@ -284,7 +288,8 @@ func (a *assembler) position(i OpID) error {
 	return nil
 }
 
-// rerun writes a chain. What it makes and an absence waits for stays; what else it makes is freed behind its last use in the chain.
+// rerun writes a chain. What it makes and an absence waits for stays; what else it makes is freed behind its
+// last use in the chain.
 func (a *assembler) rerun(r *Rerun) error {
 	p := a.p
 	for k, o := range r.Ops {

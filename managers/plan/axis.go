@@ -38,8 +38,9 @@ func (x *extractor) events(first, end int) {
 	x.settle()
 }
 
-// touched returns the buffer that an access touches; ok is false where none is known to be alive there. Views of one block may disagree about its size: what
-// they touch is the block all the same. Both are counted for [extractor.noteAccesses].
+// touched returns the buffer that an access touches; ok is false where none is known to be alive there. Views
+// of one block may disagree about its size: what they touch is the block all the same. Both are counted for
+// [extractor.noteAccesses].
 func (x *extractor) touched(t tick, a *traces.Access) (b BufferID, ok bool) {
 	if b, ok = x.buffer[t.alloc]; !ok || t.alloc == timeline.NoAlloc {
 		x.lost++
@@ -71,7 +72,8 @@ func count(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// eagerOnly marks what a training in eager PyTorch cannot run again: ops outside of modules are not seen there.
+// eagerOnly marks what a training in eager PyTorch cannot run again: ops outside of modules are not seen
+// there.
 func (x *extractor) eagerOnly() {
 	for i := range x.p.Ops {
 		if op := &x.p.Ops[i]; x.p.EagerOnly && (op.Module == "" || op.Phase != traces.PhaseForward) {

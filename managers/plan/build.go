@@ -12,28 +12,34 @@ import (
 
 // From a recording to a problem.
 //
-// One steady iteration is cut out and laid on an axis of ops. Where the recording has the data flow, an op is a position, and what is allocated and
-// freed between two ops happens at the second; a free that follows an allocation there gets a position of its own (an op of no duration), so that the
-// problem's peak is the recording's. Where the recording only has accesses or lifetimes, every allocation, free and access is a position of its own, with the
-// time until the next one as its duration: the axis that the AutoSwap and SmartPool papers plan on.
+// One steady iteration is cut out and laid on an axis of ops. Where the recording has the data flow, an op is
+// a position, and what is allocated and freed between two ops happens at the second; a free that follows an
+// allocation there gets a position of its own (an op of no duration), so that the problem's peak is the
+// recording's. Where the recording only has accesses or lifetimes, every allocation, free and access is a
+// position of its own, with the time until the next one as its duration: the axis that the AutoSwap and
+// SmartPool papers plan on.
 //
-// What is alive throughout persists. What was alive before and dies within is paired with what is made within and survives (same size, same call site,
-// same order): the same tensor, one iteration apart, carried across the boundary. What finds no partner lives from the boundary on or up to it; it is
-// counted in a note.
+// What is alive throughout persists. What was alive before and dies within is paired with what is made within
+// and survives (same size, same call site, same order): the same tensor, one iteration apart, carried across
+// the boundary. What finds no partner lives from the boundary on or up to it; it is counted in a note.
 //
-// Complexity: O(events log events) of the iteration. Rejected: planning on the whole recording (iterations repeat, and a plan for one serves all);
-// pairing by address (the allocator may give the next one another).
+// Complexity: O(events log events) of the iteration. Rejected: planning on the whole recording (iterations
+// repeat, and a plan for one serves all); pairing by address (the allocator may give the next one another).
 
 // BuildOptions say which iteration is taken and on what hardware it is planned.
 type BuildOptions struct {
-	// Iteration is the index of the iteration to take, counted from 0; -1 for the steady one of the highest peak.
+	// Iteration is the index of the iteration to take, counted from 0; -1 for the steady one of the highest
+	// peak.
 	Iteration int
-	// Period, where its Length is not 0, cuts the window in ops as SmartPool and AutoSwap count them (allocations, frees, accesses) instead.
+	// Period, where its Length is not 0, cuts the window in ops as SmartPool and AutoSwap count them
+	// (allocations, frees, accesses) instead.
 	Period   timeline.SmartPoolPeriod
 	Hardware Hardware
-	// EagerOnly makes a problem for a training that runs in eager PyTorch, of one iteration whatever outlives it: see [Problem.EagerOnly].
+	// EagerOnly makes a problem for a training that runs in eager PyTorch, of one iteration whatever outlives
+	// it: see [Problem.EagerOnly].
 	EagerOnly bool
-	// Align overrides the alignment; 0 takes 512 bytes on a GPU, 64 on a CPU, 1 for a storage-allocation problem.
+	// Align overrides the alignment; 0 takes 512 bytes on a GPU, 64 on a CPU, 1 for a storage-allocation
+	// problem.
 	Align int64
 	Name  string
 }
@@ -60,20 +66,23 @@ type extractor struct {
 	tr    *traces.Trace
 	p     *Problem
 	ticks []tick
-	// By allocation: its buffer, and for one that is carried with an overlap the slot that the next iteration's uses.
+	// By allocation: its buffer, and for one that is carried with an overlap the slot that the next
+	// iteration's uses.
 	buffer map[timeline.AllocID]BufferID
 	stream map[traces.StreamID]int16
-	// unattributed are bytes that only the source's totals know; doubled those of buffers that live longer than the window.
+	// unattributed are bytes that only the source's totals know; doubled those of buffers that live longer
+	// than the window.
 	unattributed, doubled int64
 	// lost are accesses of no known block, wider those that name more bytes than theirs has.
 	lost, wider int
 }
 
-// worthUnrolling is the share of the peak that buffers which outlive an iteration must hold for two iterations to be planned as one.
+// worthUnrolling is the share of the peak that buffers which outlive an iteration must hold for two
+// iterations to be planned as one.
 const worthUnrolling = 0.01
 
-// FromDevice takes a problem from a device's recording. It returns an [*Unavailable] where the recording has no lifetimes, and the context's error
-// when cancelled.
+// FromDevice takes a problem from a device's recording. It returns an [*Unavailable] where the recording has
+// no lifetimes, and the context's error when cancelled.
 func FromDevice(ctx context.Context, d *timeline.Device, opt BuildOptions) (*Problem, error) {
 	tr := d.Timeline().Trace
 	kind := tr.Kind()
@@ -114,7 +123,8 @@ func FromDevice(ctx context.Context, d *timeline.Device, opt BuildOptions) (*Pro
 	return two, nil
 }
 
-// problem cuts the ticks [first, end), which hold n iterations. It also returns the bytes of buffers that live longer than that.
+// problem cuts the ticks [first, end), which hold n iterations. It also returns the bytes of buffers that
+// live longer than that.
 func (x *extractor) problem(ctx context.Context, first, end, n int) (*Problem, int64, error) {
 	y := *x
 	p := *x.p
@@ -269,7 +279,8 @@ func (x *extractor) metadata(id timeline.AllocID) traces.StringID {
 	return 0
 }
 
-// addBuffers makes the buffers of all that is alive in the window, and pairs what is carried across its ends. Positions are filled in later.
+// addBuffers makes the buffers of all that is alive in the window, and pairs what is carried across its ends.
+// Positions are filled in later.
 func (x *extractor) addBuffers(ticks []tick, before []timeline.AllocID, born, dies map[timeline.AllocID]bool) {
 	waiting := map[siteKey][]timeline.AllocID{} // dies within, was there before
 	for _, id := range before {
@@ -325,7 +336,8 @@ func (x *extractor) bound(t tick, at OpID) {
 	}
 }
 
-// settle gives the buffers without a recorded bound the window's, and splits those that are carried for longer than an iteration.
+// settle gives the buffers without a recorded bound the window's, and splits those that are carried for
+// longer than an iteration.
 func (x *extractor) settle() {
 	n := OpID(len(x.p.Ops))
 	cutOff, long := 0, 0

@@ -199,7 +199,8 @@ func TestWhatTheFirstStepMakesOfTheModelPersists(t *testing.T) {
 	}
 }
 
-// TestTimesCountFromTheFirstOp: what is only allocated and freed before the first op of an iteration makes it no longer, however late the recording begins.
+// TestTimesCountFromTheFirstOp: what is only allocated and freed before the first op of an iteration makes it
+// no longer, however late the recording begins.
 func TestTimesCountFromTheFirstOp(t *testing.T) {
 	const recorded = `{"gmemtop":"described","version":1,"torch":"2.9.0","device":"cuda:0","pid":7,"rank":0,"world_size":1,"epoch_ns":0,"steps":[[5000000,5001000]]}
 {"k":"alloc","id":0,"size":512,"t":1,"category":"parameter","on":"cuda:0"}
@@ -230,8 +231,8 @@ func noted(p *plan.Problem, word string) (found []string) {
 	return found
 }
 
-// Views of one block are accesses of that block wherever they begin; one that names more bytes than the block has is taken for the block, and said, as is one
-// that touches nothing.
+// Views of one block are accesses of that block wherever they begin; one that names more bytes than the block
+// has is taken for the block, and said, as is one that touches nothing.
 func TestViewsThatDisagreeAboutABlockAreHandledAndSaid(t *testing.T) {
 	build := func(views ...traces.Access) *plan.Problem {
 		b := traces.NewBuilder()
@@ -286,7 +287,8 @@ func TestViewsThatDisagreeAboutABlockAreHandledAndSaid(t *testing.T) {
 	}
 }
 
-// Of iterations of several shapes a steady one is planned, and it is said of how many the plan does not speak.
+// Of iterations of several shapes a steady one is planned, and it is said of how many the plan does not
+// speak.
 func TestIterationsOfAnotherShapeAreNotPlannedAndSaid(t *testing.T) {
 	recorded := func(odd int) *plan.Problem {
 		var b strings.Builder
@@ -334,8 +336,8 @@ func TestIterationsOfAnotherShapeAreNotPlannedAndSaid(t *testing.T) {
 	}
 }
 
-// TestAnotherDeviceDoesNotChangeTheProblem: a training on a GPU reads its batch from the CPU. The rows of each device are numbered apart, and those of the CPU do not
-// hold up those of the GPU.
+// TestAnotherDeviceDoesNotChangeTheProblem: a training on a GPU reads its batch from the CPU. The rows of
+// each device are numbered apart, and those of the CPU do not hold up those of the GPU.
 func TestAnotherDeviceDoesNotChangeTheProblem(t *testing.T) {
 	const gpu = `{"gmemtop":"described","version":1,"torch":"2.9","pid":7,"rank":-1,"world_size":-1,"epoch_ns":1,"steps":[[0,100]]}
 {"k":"alloc","id":1,"addr":4096,"size":512,"t":0,"category":"parameter","on":"cuda:0"}

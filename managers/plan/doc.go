@@ -1,4 +1,5 @@
-// Package plan is what planners and targets agree on: the problem, the plan, whether the plan is right, and what carrying it out measured.
+// Package plan is what planners and targets agree on: the problem, the plan, whether the plan is right, and
+// what carrying it out measured.
 //
 // Its duties:
 //   - [Problem]: one iteration of steady state, taken from a timeline by [FromDevice] or computed from layer shapes;
@@ -8,6 +9,6 @@
 //   - [Manager], [Request], [Evaluator]: how planners are asked;
 //   - [Measurement]: what a target measured, the same for the simulator, a device and the live process.
 //
-// Positions: op i of an iteration of n ops is also the moment before it begins; n is the iteration's end. Lifetimes are half-open in ops.
-// Bytes and nanoseconds are int64.
+// Positions: op i of an iteration of n ops is also the moment before it begins; n is the iteration's end.
+// Lifetimes are half-open in ops. Bytes and nanoseconds are int64.
 package plan

@@ -9,8 +9,9 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// EagerRefusal says why eager PyTorch cannot keep a buffer out of memory for an absence; "" where it can. Hooks on saved tensors see what the forward
-// pass saves for the backward pass, and nothing else: an activation that leaves behind a forward op and returns to a backward op.
+// EagerRefusal says why eager PyTorch cannot keep a buffer out of memory for an absence; "" where it can.
+// Hooks on saved tensors see what the forward pass saves for the backward pass, and nothing else: an
+// activation that leaves behind a forward op and returns to a backward op.
 func (p *Problem) EagerRefusal(x Absence) string {
 	b := &p.Buffers[x.Buffer]
 	switch {
@@ -28,15 +29,16 @@ func (p *Problem) EagerRefusal(x Absence) string {
 	return ""
 }
 
-// outlives reports whether a buffer is there at the iteration's end though nothing touches it any more: a batch that stands in a variable until the next one comes, or
-// in a list. What autograd alone holds goes with the last backward op that reads it.
+// outlives reports whether a buffer is there at the iteration's end though nothing touches it any more: a
+// batch that stands in a variable until the next one comes, or in a list. What autograd alone holds goes with
+// the last backward op that reads it.
 func (p *Problem) outlives(b BufferID) bool {
 	x, touches := &p.Buffers[b], p.TouchesOf(b)
 	return x.Life == Carried || int(x.End) == len(p.Ops) && len(touches) > 0 && touches[len(touches)-1].Op+1 < x.End
 }
 
-// HookTime returns what hooks take at op i where tensors leave memory and return, in nanoseconds: at each that autograd saves; and where ops run again (noted), at
-// each op of the forward pass.
+// HookTime returns what hooks take at op i where tensors leave memory and return, in nanoseconds: at each
+// that autograd saves; and where ops run again (noted), at each op of the forward pass.
 func (p *Problem) HookTime(i OpID, noted bool) int64 {
 	op, h := &p.Ops[i], &p.Hardware
 	switch {
@@ -50,7 +52,8 @@ func (p *Problem) HookTime(i OpID, noted bool) int64 {
 	return 0
 }
 
-// Hooks returns what hooks take of an iteration where tensors leave memory and return, and what beside that where ops run again, in nanoseconds.
+// Hooks returns what hooks take of an iteration where tensors leave memory and return, and what beside that
+// where ops run again, in nanoseconds.
 func (p *Problem) Hooks() (saving, noting int64) {
 	for i := range p.Ops {
 		x := p.HookTime(OpID(i), false)
@@ -59,9 +62,10 @@ func (p *Problem) Hooks() (saving, noting int64) {
 	return saving, noting
 }
 
-// executor checks what only some executors can do. What eager PyTorch has is a hook on each tensor that the forward pass saves, called when it is saved and when
-// the backward pass unpacks it, and checkpoints: regions of the forward pass that run again as a whole, in order, when the first of their tensors is unpacked.
-// The decisions are checked, and that the steps carry out these decisions and no others.
+// executor checks what only some executors can do. What eager PyTorch has is a hook on each tensor that the
+// forward pass saves, called when it is saved and when the backward pass unpacks it, and checkpoints: regions
+// of the forward pass that run again as a whole, in order, when the first of their tensors is unpacked. The
+// decisions are checked, and that the steps carry out these decisions and no others.
 func (v *validator) executor() error {
 	if v.pl.Executor != TorchEager {
 		return nil
@@ -100,7 +104,8 @@ func (e *eagerCheck) whole() error {
 	return nil
 }
 
-// absences checks that each buffer leaves at most once, between its last touch of the forward pass and its first of the backward pass.
+// absences checks that each buffer leaves at most once, between its last touch of the forward pass and its
+// first of the backward pass.
 func (e *eagerCheck) absences() error {
 	gone := make([]bool, len(e.p.Buffers))
 	for _, x := range e.pl.Absences {
@@ -131,7 +136,8 @@ func (e *eagerCheck) absences() error {
 	return nil
 }
 
-// reruns checks that what runs again is a piece of the forward pass, in order, where the first of the tensors that it brings back is unpacked.
+// reruns checks that what runs again is a piece of the forward pass, in order, where the first of the tensors
+// that it brings back is unpacked.
 func (e *eagerCheck) reruns() error {
 	for _, r := range e.pl.Reruns {
 		for k, o := range r.Ops {
@@ -149,7 +155,8 @@ func (e *eagerCheck) reruns() error {
 	return nil
 }
 
-// steps checks that the program carries out the decisions that were checked: the same ops run again, the same buffers are copied.
+// steps checks that the program carries out the decisions that were checked: the same ops run again, the same
+// buffers are copied.
 func (e *eagerCheck) steps() error {
 	reruns := slices.Clone(e.pl.Reruns)
 	slices.SortStableFunc(reruns, func(x, y Rerun) int { return cmp.Compare(x.Before, y.Before) })

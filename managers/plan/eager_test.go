@@ -13,7 +13,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// eagerProblem is a training of two layers whose activations are touched again within the forward pass and twice in the backward pass:
+// eagerProblem is a training of two layers whose activations are touched again within the forward pass and
+// twice in the backward pass:
 //
 //	0 input  1 x1 = f(x0)  2 x2 = f(x1)  3 look(x1, x2)  4 loss(x2)  5 b2(x1, x2)  6 b1()  7 b0(x1)  8 log(x1)  9 last(x1)
 func eagerProblem() (p *plan.Problem, x1, x2 plan.BufferID) {

@@ -1,7 +1,7 @@
 package plan
 
-// Hardware is what a target's memory, links and driver cost. A preset's figures are data-sheet or published figures (its Origin says
-// which); calibration on a device replaces them.
+// Hardware is what a target's memory, links and driver cost. A preset's figures are data-sheet or published
+// figures (its Origin says which); calibration on a device replaces them.
 type Hardware struct {
 	Name string `json:"name"`
 	// Origin says where the figures come from: a data sheet, a paper, a calibration, the user.
@@ -13,26 +13,31 @@ type Hardware struct {
 	// D2H and H2D are copies device to host and host to device, each alone.
 	D2H Link `json:"d2h"`
 	H2D Link `json:"h2d"`
-	// NoEngines says that there are no copy engines: who computes copies, as the thread does that trains on a CPU. Copies then stand in the first compute
-	// stream, in program order, and nothing runs beside them; D2H and H2D say what they take there.
+	// NoEngines says that there are no copy engines: who computes copies, as the thread does that trains on a
+	// CPU. Copies then stand in the first compute stream, in program order, and nothing runs beside them; D2H
+	// and H2D say what they take there.
 	NoEngines bool `json:"no_engines,omitempty"`
-	// Together is the share of its own speed that each direction keeps while both are busy: 1 for a full-duplex link.
+	// Together is the share of its own speed that each direction keeps while both are busy: 1 for a
+	// full-duplex link.
 	Together float64 `json:"together"`
-	// SaveTime is what hooks on a tensor that autograd saves take, where a plan is carried out in eager PyTorch, NoteTime what each op of a forward pass takes for being
-	// looked at where ops are to run again, AgainTime what one that does takes beyond its own time; in nanoseconds, 0 where nobody measured.
+	// SaveTime is what hooks on a tensor that autograd saves take, where a plan is carried out in eager
+	// PyTorch, NoteTime what each op of a forward pass takes for being looked at where ops are to run again,
+	// AgainTime what one that does takes beyond its own time; in nanoseconds, 0 where nobody measured.
 	SaveTime  int64 `json:"save_ns,omitempty"`
 	NoteTime  int64 `json:"note_ns,omitempty"`
 	AgainTime int64 `json:"again_ns,omitempty"`
 	// PinnedBytes is the most pinned host memory that swapping may hold; 0 for no limit.
 	PinnedBytes int64 `json:"pinned_bytes"`
-	// LaunchGap is what the host spends to issue one op, in nanoseconds. Ops whose recorded durations include it have none.
+	// LaunchGap is what the host spends to issue one op, in nanoseconds. Ops whose recorded durations include
+	// it have none.
 	LaunchGap int64 `json:"launch_ns"`
-	// MallocTime and FreeTime are one driver allocation and one driver free (which waits for the device), MapTime one mapping of
-	// virtual memory, in nanoseconds.
+	// MallocTime and FreeTime are one driver allocation and one driver free (which waits for the device),
+	// MapTime one mapping of virtual memory, in nanoseconds.
 	MallocTime int64 `json:"malloc_ns"`
 	FreeTime   int64 `json:"free_ns"`
 	MapTime    int64 `json:"map_ns"`
-	// FlopsPerSecond is the sustained rate of dense arithmetic in FlopsType, BytesPerSecond the sustained bandwidth of the device's memory.
+	// FlopsPerSecond is the sustained rate of dense arithmetic in FlopsType, BytesPerSecond the sustained
+	// bandwidth of the device's memory.
 	FlopsPerSecond float64 `json:"flops_per_s"`
 	FlopsType      string  `json:"flops_type"`
 	BytesPerSecond float64 `json:"bytes_per_s"`

@@ -10,7 +10,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// A batch that the program holds until the next one comes stays in memory whatever autograd's hooks do: to take it for gone would predict less than is taken.
+// A batch that the program holds until the next one comes stays in memory whatever autograd's hooks do: to
+// take it for gone would predict less than is taken.
 func TestABatchThatTheProgramHoldsDoesNotLeaveMemory(t *testing.T) {
 	b := plantest.New()
 	var saved []plan.BufferID

@@ -8,9 +8,10 @@ import (
 	"strings"
 )
 
-// The plan as a file: docs/plan.md describes it for users. It holds decisions and places, not steps: whoever reads it assembles the program anew, so
-// that a file cannot smuggle in a program that Assemble would not write, and checks it with Validate. It names the problem by its shape (ops, buffers, a
-// hash of sizes and accesses), and is refused for another.
+// The plan as a file: docs/plan.md describes it for users. It holds decisions and places, not steps: whoever
+// reads it assembles the program anew, so that a file cannot smuggle in a program that Assemble would not
+// write, and checks it with Validate. It names the problem by its shape (ops, buffers, a hash of sizes and
+// accesses), and is refused for another.
 
 // SchemaVersion is the version of the plan's JSON.
 const SchemaVersion = 1
@@ -72,8 +73,8 @@ type placeJSON struct {
 	Bytes  int64    `json:"bytes"`
 }
 
-// Hash is a fingerprint of the problem's shape: sizes, lifetimes, accesses and streams, not durations, so that a plan fits another recording of the
-// same training.
+// Hash is a fingerprint of the problem's shape: sizes, lifetimes, accesses and streams, not durations, so
+// that a plan fits another recording of the same training.
 func (p *Problem) Hash() string {
 	h := uint64(14695981039346656037) // FNV-1a over 64-bit words
 	mix := func(v int64) {
@@ -99,7 +100,8 @@ func (p *Problem) Hash() string {
 	return fmt.Sprintf("%016x", h)
 }
 
-// WriteJSON writes the plan as docs/plan.md describes it. A sectioned plan speaks of the sectioned problem, whose shape it names.
+// WriteJSON writes the plan as docs/plan.md describes it. A sectioned plan speaks of the sectioned problem,
+// whose shape it names.
 func (pl *Plan) WriteJSON(w io.Writer, p *Problem) error {
 	if pl.SectionBytes != 0 {
 		var err error
@@ -161,7 +163,8 @@ func decode(r io.Reader) (in planJSON, err error) {
 	return in, nil
 }
 
-// ReadJSON reads a plan for problem p, assembles it anew and validates it. Its errors say what in the file is wrong or that it is another problem's.
+// ReadJSON reads a plan for problem p, assembles it anew and validates it. Its errors say what in the file is
+// wrong or that it is another problem's.
 func ReadJSON(r io.Reader, p *Problem) (*Plan, error) {
 	in, err := decode(r)
 	if err != nil {

@@ -46,25 +46,30 @@ type Info struct {
 	Summary string
 }
 
-// Manager turns a problem into a plan. Managers hold no state between calls and may be used from several goroutines.
+// Manager turns a problem into a plan. Managers hold no state between calls and may be used from several
+// goroutines.
 type Manager interface {
 	Info() Info
-	// Plan returns a plan that [Validate] accepts. It is a function of the problem, the request's budget, seed and work. When the context
-	// is cancelled it returns at once, with the best plan that it has, or with the context's error where it has none. A manager that cannot
-	// meet the budget returns the plan of the smallest footprint that it found; one that is unable to serve the problem returns an error
-	// that wraps an [*Unavailable] or a [*TooSmall].
+	// Plan returns a plan that [Validate] accepts. It is a function of the problem, the request's budget,
+	// seed and work. When the context is cancelled it returns at once, with the best plan that it has, or
+	// with the context's error where it has none. A manager that cannot meet the budget returns the plan of
+	// the smallest footprint that it found; one that is unable to serve the problem returns an error that
+	// wraps an [*Unavailable] or a [*TooSmall].
 	Plan(ctx context.Context, p *Problem, r Request) (*Plan, error)
 }
 
 // Request is what is asked of a manager.
 type Request struct {
-	// Budget is what the plan's memory may take, in bytes: the device's budget less what lies outside of it. 0 asks for the smallest footprint
-	// without loss of time, where a manager has that notion, else for no limit.
+	// Budget is what the plan's memory may take, in bytes: the device's budget less what lies outside of it.
+	// 0 asks for the smallest footprint without loss of time, where a manager has that notion, else for no
+	// limit.
 	Budget int64
 	Seed   uint64
-	// Work bounds the search in units that each manager counts for itself (evaluations, nodes); 0 is the manager's own default.
+	// Work bounds the search in units that each manager counts for itself (evaluations, nodes); 0 is the
+	// manager's own default.
 	Work int64
-	// Evaluator measures candidates for managers that want a simulator in their loop; nil where there is none.
+	// Evaluator measures candidates for managers that want a simulator in their loop; nil where there is
+	// none.
 	Evaluator Evaluator
 	// Progress, where not nil, is told how far planning is; it is called from one goroutine at a time.
 	Progress func(done, total int64)
@@ -82,7 +87,8 @@ type Evaluator interface {
 	Evaluate(ctx context.Context, p *Problem, pl *Plan) (Measurement, error)
 }
 
-// Tracer is an Evaluator that can also say what each queue did when: a measurement with spans, which costs more.
+// Tracer is an Evaluator that can also say what each queue did when: a measurement with spans, which costs
+// more.
 type Tracer interface {
 	Evaluator
 	Trace(ctx context.Context, p *Problem, pl *Plan) (Measurement, error)
@@ -124,7 +130,8 @@ func (p *Problem) missing() string {
 	return p.Kind.Missing()
 }
 
-// PackingOnly says that the problem is a storage-allocation problem: no training stands behind it, so that nothing can leave memory.
+// PackingOnly says that the problem is a storage-allocation problem: no training stands behind it, so that
+// nothing can leave memory.
 func (p *Problem) PackingOnly() bool {
 	return p.Source != nil && p.Source.Info.Kind == traces.DeviceArena
 }

@@ -2,49 +2,57 @@ package plan
 
 import "time"
 
-// Measurement is what carrying a plan out costs. The simulator, the device and the live process fill the same struct, so that the three stand
-// side by side and the simulator's error is a number.
+// Measurement is what carrying a plan out costs. The simulator, the device and the live process fill the same
+// struct, so that the three stand side by side and the simulator's error is a number.
 type Measurement struct {
 	// Target is sim, cuda:0, live...
 	Target string
-	// Footprint is the peak of what the manager holds from the driver, in bytes, granularity included. For an online allocator that frees its
-	// cache under pressure it is the smallest cap under which the iteration completes, where the target looked for it.
+	// Footprint is the peak of what the manager holds from the driver, in bytes, granularity included. For an
+	// online allocator that frees its cache under pressure it is the smallest cap under which the iteration
+	// completes, where the target looked for it.
 	Footprint int64
-	// Allocated says that Footprint is no arena's or driver's figure but the peak of what a training allocates: what PeakLive predicts.
+	// Allocated says that Footprint is no arena's or driver's figure but the peak of what a training
+	// allocates: what PeakLive predicts.
 	Allocated bool
 	// Reserved is, for an online allocator, what it holds when nothing presses it, in bytes.
 	Reserved int64
-	// Process is what the driver, or on a CPU the kernel, counts for the process while the plan is carried out, ProcessBefore what it did without; 0 where
-	// nobody looked.
+	// Process is what the driver, or on a CPU the kernel, counts for the process while the plan is carried
+	// out, ProcessBefore what it did without; 0 where nobody looked.
 	Process, ProcessBefore int64
 	// PeakLive is the most bytes of live instances at one moment.
 	PeakLive int64
-	// StepTime is the median time of an iteration in nanoseconds, StepP95 its 95th percentile; a simulator, which has no spread, gives the same twice.
+	// StepTime is the median time of an iteration in nanoseconds, StepP95 its 95th percentile; a simulator,
+	// which has no spread, gives the same twice.
 	StepTime, StepP95 int64
-	// Makespan is the time of all iterations that the problem holds, in nanoseconds: the end of Usage and Spans.
+	// Makespan is the time of all iterations that the problem holds, in nanoseconds: the end of Usage and
+	// Spans.
 	Makespan int64
 	// Stall is the time during which the first compute stream waited for a copy, in nanoseconds.
 	Stall int64
 	// SwappedOut and SwappedIn are the bytes copied each way, RecomputeTime the time of ops that ran again.
 	SwappedOut, SwappedIn int64
 	RecomputeTime         int64
-	// CopyTime is what copies take of the first compute stream, where there are no engines for them, in nanoseconds.
+	// CopyTime is what copies take of the first compute stream, where there are no engines for them, in
+	// nanoseconds.
 	CopyTime int64
-	// Work is the processor time of the thread that trains in a step, WorkBefore and WorkAfter that of keeping everything just before and just after, in
-	// nanoseconds: other than StepTime it does not grow while others have the processor. 0 where nobody looked.
+	// Work is the processor time of the thread that trains in a step, WorkBefore and WorkAfter that of
+	// keeping everything just before and just after, in nanoseconds: other than StepTime it does not grow
+	// while others have the processor. 0 where nobody looked.
 	Work, WorkBefore, WorkAfter int64
-	// OutRate and InRate are what the copies each way reached, in bytes a second, 0 where nothing was copied or the target does not measure it.
+	// OutRate and InRate are what the copies each way reached, in bytes a second, 0 where nothing was copied
+	// or the target does not measure it.
 	OutRate, InRate float64
 	// PinnedPeak is the most pinned host memory held.
 	PinnedPeak int64
-	// DriverCalls counts allocations, frees and mappings asked of the driver in the iteration, Retries the times that an allocator had to
-	// give back its cache and wait for the device.
+	// DriverCalls counts allocations, frees and mappings asked of the driver in the iteration, Retries the
+	// times that an allocator had to give back its cache and wait for the device.
 	DriverCalls, Retries int64
-	// Dry counts the ops of an iteration whose queue had nothing left to do when they were launched, of Launches; both 0 where nobody looked. Many mean
-	// that the host sets the pace.
+	// Dry counts the ops of an iteration whose queue had nothing left to do when they were launched, of
+	// Launches; both 0 where nobody looked. Many mean that the host sets the pace.
 	Dry, Launches int64
-	// KeepAllBefore and KeepAllAfter are step times of keeping everything on the same target, taken just before and just after StepTime, in nanoseconds;
-	// 0 where the target's speed does not change, as a simulator's, or where it could not be taken.
+	// KeepAllBefore and KeepAllAfter are step times of keeping everything on the same target, taken just
+	// before and just after StepTime, in nanoseconds; 0 where the target's speed does not change, as a
+	// simulator's, or where it could not be taken.
 	KeepAllBefore, KeepAllAfter int64
 	// Verified says that the target itself looked whether every byte was where it had to be.
 	Verified bool
@@ -57,8 +65,8 @@ type Measurement struct {
 	Notes []string
 }
 
-// KeepAll returns the step time of keeping everything that StepTime is to be compared with, the mean of before and after, in nanoseconds; 0 where none was
-// taken beside it.
+// KeepAll returns the step time of keeping everything that StepTime is to be compared with, the mean of
+// before and after, in nanoseconds; 0 where none was taken beside it.
 func (m *Measurement) KeepAll() int64 {
 	if m.KeepAllBefore == 0 || m.KeepAllAfter == 0 {
 		return max(m.KeepAllBefore, m.KeepAllAfter)
@@ -66,7 +74,8 @@ func (m *Measurement) KeepAll() int64 {
 	return m.KeepAllBefore + (m.KeepAllAfter-m.KeepAllBefore)/2
 }
 
-// Added returns what the plan adds to a step by processor time, in nanoseconds; ok is false where that was not measured.
+// Added returns what the plan adds to a step by processor time, in nanoseconds; ok is false where that was
+// not measured.
 func (m *Measurement) Added() (time int64, ok bool) {
 	if m.Work == 0 || m.WorkBefore == 0 || m.WorkAfter == 0 {
 		return 0, false
@@ -78,7 +87,8 @@ func (m *Measurement) Added() (time int64, ok bool) {
 type RunOptions struct {
 	// Cap is the most that an online allocator may hold, in bytes, 0 for none.
 	Cap int64
-	// Progress, where not nil, is told in a word or two what the target does now: verify, time. It is called from the goroutine that runs.
+	// Progress, where not nil, is told in a word or two what the target does now: verify, time. It is called
+	// from the goroutine that runs.
 	Progress func(doing string)
 }
 

@@ -2,14 +2,16 @@ package plan
 
 // Order between queues.
 //
-// Steps are issued in one order, but queues run side by side: a copy out must see what the op before it wrote, an op that takes the place of a
-// buffer which is still being copied out must wait. Order walks the program once, knows of each queue how far it is known to be behind every other
-// (a vector clock), and inserts a Wait just where a step would otherwise not be ordered after: the writer of what it reads; the readers and the
-// writer of what it overwrites; the last touch of every byte that its instance takes over from another. A wait that an earlier one implies is not
-// written.
+// Steps are issued in one order, but queues run side by side: a copy out must see what the op before it
+// wrote, an op that takes the place of a buffer which is still being copied out must wait. Order walks the
+// program once, knows of each queue how far it is known to be behind every other (a vector clock), and
+// inserts a Wait just where a step would otherwise not be ordered after: the writer of what it reads; the
+// readers and the writer of what it overwrites; the last touch of every byte that its instance takes over
+// from another. A wait that an earlier one implies is not written.
 //
-// Complexity: O(steps x queues x log instances). Rejected: one event a step (thousands of needless waits, each a driver call on a device); waiting for
-// the whole device at each swap (vDNN's way, which its planner asks for by itself).
+// Complexity: O(steps x queues x log instances). Rejected: one event a step (thousands of needless waits,
+// each a driver call on a device); waiting for the whole device at each swap (vDNN's way, which its planner
+// asks for by itself).
 
 // What [orderer.wrote] holds where no step of the program wrote an instance.
 const (
@@ -36,8 +38,8 @@ type orderer struct {
 	found  []InstanceID // of each buffer: its instance in memory
 }
 
-// Order inserts the waits that a placed program needs beside those that it has. Plans with a Policy are ordered by data
-// alone: whose memory is taken over is the allocator's business.
+// Order inserts the waits that a placed program needs beside those that it has. Plans with a Policy are
+// ordered by data alone: whose memory is taken over is the allocator's business.
 func (pl *Plan) Order(p *Problem) {
 	o := &orderer{p: p, pl: pl, k: p.Queues(), out: make([]Step, 0, len(pl.Steps)+2*len(pl.Absences)), found: make([]InstanceID, len(p.Buffers))}
 	fill := func(n int) []int32 {
@@ -107,7 +109,8 @@ func (o *orderer) work(s Step) int32 {
 
 func (o *orderer) of(i InstanceID) []int32 { return o.touch[int(i)*o.k : (int(i)+1)*o.k] }
 
-// reads orders a read of instance i on queue q; what was never written counts as being written now, since its bytes may be another's.
+// reads orders a read of instance i on queue q; what was never written counts as being written now, since its
+// bytes may be another's.
 func (o *orderer) reads(i InstanceID, q int16, at OpID) {
 	if o.wrote[i] == neverWritten {
 		o.writes(i, q, at)

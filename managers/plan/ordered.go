@@ -1,6 +1,7 @@
 package plan
 
-// ordered checks with a vector clock a queue that every pair of conflicting touches is ordered by the program's waits.
+// ordered checks with a vector clock a queue that every pair of conflicting touches is ordered by the
+// program's waits.
 func (v *validator) ordered() error {
 	p, pl, k := v.p, v.pl, v.k
 	clock := make([]int32, k*k)

@@ -13,23 +13,25 @@ type Executor uint8
 const (
 	// Ideal can move or drop any buffer at any moment.
 	Ideal Executor = iota
-	// TorchEager can do what PyTorch can do today without a compiler: tensors saved for backward only, whole regions re-run at the first use.
+	// TorchEager can do what PyTorch can do today without a compiler: tensors saved for backward only, whole
+	// regions re-run at the first use.
 	TorchEager
 )
 
 // String returns the executor's name.
 func (e Executor) String() string { return [...]string{"ideal", "torch-eager"}[min(e, TorchEager)] }
 
-// Plan is what a manager decided. Absences, Reruns and Variants are the decisions, each tied to positions of the iteration; Steps are
-// the program that follows from them, for a target to carry out in order; Instances are the stays of buffers in device memory, each at
-// one place. Make one with [Assemble], place it, then call [Plan.Order].
+// Plan is what a manager decided. Absences, Reruns and Variants are the decisions, each tied to positions of
+// the iteration; Steps are the program that follows from them, for a target to carry out in order; Instances
+// are the stays of buffers in device memory, each at one place. Make one with [Assemble], place it, then call
+// [Plan.Order].
 type Plan struct {
 	Manager  string
 	Executor Executor
 	// Budget is what the plan was made for, in bytes; 0 for none.
 	Budget int64
-	// SectionBytes, where not 0, says that the plan speaks of the problem's buffers cut into sections of that size: of
-	// [Problem.Sectioned], not of the problem itself.
+	// SectionBytes, where not 0, says that the plan speaks of the problem's buffers cut into sections of that
+	// size: of [Problem.Sectioned], not of the problem itself.
 	SectionBytes int64
 
 	Absences []Absence
@@ -42,15 +44,18 @@ type Plan struct {
 	// Resident are the instances that are in memory when the iteration begins, before Steps.
 	Resident []InstanceID
 
-	// Policy names the online allocator that serves Alloc and Free steps; nil where every instance has an offset.
+	// Policy names the online allocator that serves Alloc and Free steps; nil where every instance has an
+	// offset.
 	Policy *Policy
-	// Footprint is the top of the arena: the largest offset plus size over all instances; 0 with a Policy, where only a target knows it.
+	// Footprint is the top of the arena: the largest offset plus size over all instances; 0 with a Policy,
+	// where only a target knows it.
 	Footprint int64
 
-	// LowerBound is a proven bound on the footprint, in bytes, that no plan of the kind that the manager makes can undercut; 0 where none was
-	// proven.
+	// LowerBound is a proven bound on the footprint, in bytes, that no plan of the kind that the manager
+	// makes can undercut; 0 where none was proven.
 	LowerBound int64
-	// StepBound is a proven lower bound on the step time within the budget, in nanoseconds; 0 where none was proven.
+	// StepBound is a proven lower bound on the step time within the budget, in nanoseconds; 0 where none was
+	// proven.
 	StepBound int64
 	// Work is what planning counted, Planning the time it took.
 	Work     int64
@@ -63,12 +68,13 @@ type Plan struct {
 type Policy struct {
 	// Name is direct, caching, arena, gmlake, or [PolicyAsync].
 	Name string
-	// Settings are in the syntax of PYTORCH_CUDA_ALLOC_CONF where the allocator is PyTorch's; "" for its defaults.
+	// Settings are in the syntax of PYTORCH_CUDA_ALLOC_CONF where the allocator is PyTorch's; "" for its
+	// defaults.
 	Settings string
 }
 
-// PolicyAsync is the driver's own pool, in the order of streams (cuMemAllocAsync), which PyTorch calls the backend cudaMallocAsync. Its rules are not public:
-// a device has it, and no simulator.
+// PolicyAsync is the driver's own pool, in the order of streams (cuMemAllocAsync), which PyTorch calls the
+// backend cudaMallocAsync. Its rules are not public: a device has it, and no simulator.
 const PolicyAsync = "async"
 
 // How says what becomes of an absent buffer.
@@ -92,16 +98,18 @@ type Absence struct {
 	Buffer BufferID
 	// After is the op behind which it leaves, Before the op that needs it again.
 	After, Before OpID
-	// Release is the position at which its memory is given back, After < Release. A copy that is not done by then is waited for by
-	// whoever takes the memory, and, where Blocking, by all compute. Fetch is the position at which memory is taken for it again,
-	// Release <= Fetch <= Before: where a swap's copy back is issued, where a recompute's rerun stands.
+	// Release is the position at which its memory is given back, After < Release. A copy that is not done by
+	// then is waited for by whoever takes the memory, and, where Blocking, by all compute. Fetch is the
+	// position at which memory is taken for it again, Release <= Fetch <= Before: where a swap's copy back is
+	// issued, where a recompute's rerun stands.
 	Release, Fetch OpID
 	How            How
 	// Blocking makes compute wait at Release until the copy is done, whether or not anyone takes the memory.
 	Blocking bool
 	// Paced makes the copy back wait until compute has come to Fetch, even if memory is there earlier.
 	Paced bool
-	// Joined makes compute wait for the copy back at this position, Fetch <= Joined <= Before, instead of at the access; 0 for none.
+	// Joined makes compute wait for the copy back at this position, Fetch <= Joined <= Before, instead of at
+	// the access; 0 for none.
 	Joined OpID
 	// Why says in a few words why the manager chose it.
 	Why string
@@ -123,8 +131,8 @@ type Instance struct {
 	Size int64
 	// Offset is its place in the arena, -1 where an online policy places it.
 	Offset int64
-	// From and To are the steps [From, To) during which it holds its memory. A resident instance has From -1; one that stays behind the
-	// last step has To len(Steps).
+	// From and To are the steps [From, To) during which it holds its memory. A resident instance has From -1;
+	// one that stays behind the last step has To len(Steps).
 	From, To int32
 }
 
@@ -154,9 +162,10 @@ func (k StepKind) String() string {
 	return [...]string{"run", "again", "alloc", "free", "out", "in", "wait"}[min(k, Wait)]
 }
 
-// Step is one instruction of a program. Steps are issued in order; each queue carries its own out in order, and queues run side by side.
-// Queues 0 to Streams-1 are the compute streams, Streams is the copy engine to the host, Streams+1 the one from it; where there are no engines
-// ([Hardware.NoEngines]) copies are of queue 0.
+// Step is one instruction of a program. Steps are issued in order; each queue carries its own out in order,
+// and queues run side by side. Queues 0 to Streams-1 are the compute streams, Streams is the copy engine to
+// the host, Streams+1 the one from it; where there are no engines ([Hardware.NoEngines]) copies are of queue
+// 0.
 type Step struct {
 	Kind  StepKind
 	Queue int16 // of Run, Again, Out, In and Wait; of Alloc and Free the stream that the memory belongs to
@@ -253,7 +262,8 @@ func (pl *Plan) Moved() (out, in int64) {
 	return out, in
 }
 
-// Place gives every instance its offset in an arena, and computes the footprint. offsets has one entry an instance.
+// Place gives every instance its offset in an arena, and computes the footprint. offsets has one entry an
+// instance.
 func (pl *Plan) Place(offsets []int64) {
 	pl.Footprint = 0
 	for i := range pl.Instances {
@@ -264,7 +274,8 @@ func (pl *Plan) Place(offsets []int64) {
 	}
 }
 
-// ResidentOf returns, for each buffer, its instance that is in memory when the iteration begins; -1 where there is none.
+// ResidentOf returns, for each buffer, its instance that is in memory when the iteration begins; -1 where
+// there is none.
 func (pl *Plan) ResidentOf(p *Problem) []InstanceID {
 	at := make([]InstanceID, len(p.Buffers))
 	for b := range at {

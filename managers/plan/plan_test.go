@@ -69,7 +69,8 @@ func FuzzReadJSON(f *testing.F) {
 	})
 }
 
-// TestAPlanWithOneThingWrongIsRefused breaks sound plans in one place each and expects Validate to say what is wrong.
+// TestAPlanWithOneThingWrongIsRefused breaks sound plans in one place each and expects Validate to say what
+// is wrong.
 func TestAPlanWithOneThingWrongIsRefused(t *testing.T) {
 	find := func(pl *plan.Plan, k plan.StepKind) int {
 		return slices.IndexFunc(pl.Steps, func(s plan.Step) bool { return s.Kind == k })
@@ -222,7 +223,8 @@ func TestAPlanWithOneThingWrongIsRefused(t *testing.T) {
 	}
 }
 
-// TestAStaleValueIsRefused drops a buffer, re-runs its op after an input was changed in place, and expects Validate to see that the bytes differ.
+// TestAStaleValueIsRefused drops a buffer, re-runs its op after an input was changed in place, and expects
+// Validate to see that the bytes differ.
 func TestAStaleValueIsRefused(t *testing.T) {
 	build := func(mutated bool) error {
 		b := plantest.New()
@@ -257,7 +259,8 @@ func TestAStaleValueIsRefused(t *testing.T) {
 	}
 }
 
-// TestARerunMayWriteOverItsOwnScratchOnly: a buffer that held two values in turn may do so again within one rerun, but not while one of them is still wanted.
+// TestARerunMayWriteOverItsOwnScratchOnly: a buffer that held two values in turn may do so again within one
+// rerun, but not while one of them is still wanted.
 func TestARerunMayWriteOverItsOwnScratchOnly(t *testing.T) {
 	build := func(wanted bool, chain ...plan.OpID) error {
 		b := plantest.New()

@@ -12,7 +12,8 @@ import (
 
 // Ids are indices into the tables of a [Problem].
 type (
-	// OpID indexes [Problem.Ops]; it is also a position of the iteration: the moment before the op begins. len(Ops) is its end.
+	// OpID indexes [Problem.Ops]; it is also a position of the iteration: the moment before the op begins.
+	// len(Ops) is its end.
 	OpID int32
 	// BufferID indexes [Problem.Buffers]; [NoBuffer] is the absence of one.
 	BufferID int32
@@ -21,38 +22,48 @@ type (
 // NoBuffer is the absence of a buffer.
 const NoBuffer BufferID = -1
 
-// MaxSize is the largest size of a buffer, in bytes: beyond it a recording is damaged, and sums of sizes stay far from overflow.
+// MaxSize is the largest size of a buffer, in bytes: beyond it a recording is damaged, and sums of sizes stay
+// far from overflow.
 const MaxSize = int64(1) << 48
 
-// Problem is one iteration of steady state, which repeats: what runs, in issue order, on which stream; which buffers it reads and
-// writes; how long each buffer lives. Budget, seed and work limit are arguments of planning and no part of it. A Problem is frozen
-// once [Problem.Finish] has accepted it; goroutines share it without locks.
+// Problem is one iteration of steady state, which repeats: what runs, in issue order, on which stream; which
+// buffers it reads and writes; how long each buffer lives. Budget, seed and work limit are arguments of
+// planning and no part of it. A Problem is frozen once [Problem.Finish] has accepted it; goroutines share it
+// without locks.
 type Problem struct {
 	// Name says what the problem is, for a headline: a file's name, or a network with its batch size.
 	Name string
-	// Kind is what the recording can answer: Lifetimes serves pooling, Accesses also swapping, Dataflow everything.
+	// Kind is what the recording can answer: Lifetimes serves pooling, Accesses also swapping, Dataflow
+	// everything.
 	Kind traces.Kind
 	Ops  []Op
 	// Accesses are the touches of all ops: those of op i are Accesses[Ops[i].First:Ops[i].End].
 	Accesses []Access
 	Buffers  []Buffer
-	// Align is what offsets and sizes are rounded up to, in bytes; 1 for storage-allocation problems, 512 on a GPU.
+	// Align is what offsets and sizes are rounded up to, in bytes; 1 for storage-allocation problems, 512 on
+	// a GPU.
 	Align int64
 	// Streams is the number of compute streams; ops name them 0 to Streams-1.
 	Streams int
-	// Iterations is how many iterations Ops hold: 1, or 2 where buffers live longer than one; 0 counts as 1. Measurements are for one.
+	// Iterations is how many iterations Ops hold: 1, or 2 where buffers live longer than one; 0 counts as 1.
+	// Measurements are for one.
 	Iterations int
 	// Hardware is what copies, allocations and launches cost.
 	Hardware Hardware
-	// Outside is device memory that no buffer accounts for (context, libraries' workspaces, collectives), in bytes; 0 where unknown.
+	// Outside is device memory that no buffer accounts for (context, libraries' workspaces, collectives), in
+	// bytes; 0 where unknown.
 	Outside int64
-	// HasTimes says that durations were recorded or derived from a hardware model; without it step times mean nothing.
+	// HasTimes says that durations were recorded or derived from a hardware model; without it step times mean
+	// nothing.
 	HasTimes bool
-	// TimesInferred says that durations come from a model or from host timestamps, not from device measurements.
+	// TimesInferred says that durations come from a model or from host timestamps, not from device
+	// measurements.
 	TimesInferred bool
-	// SavesKnown says that the recording tells what autograd saves for backward: [Buffer.Saved]. Saves and loads are ops of their own then, [SaveOp] and [LoadOp].
+	// SavesKnown says that the recording tells what autograd saves for backward: [Buffer.Saved]. Saves and
+	// loads are ops of their own then, [SaveOp] and [LoadOp].
 	SavesKnown bool
-	// EagerOnly says that the plan is for a training that runs in eager PyTorch: [Problem.Gaps] leaves out what that cannot use.
+	// EagerOnly says that the plan is for a training that runs in eager PyTorch: [Problem.Gaps] leaves out
+	// what that cannot use.
 	EagerOnly bool
 	// Notes are facts about how the problem was made that a person should know, one sentence each.
 	Notes []string
@@ -69,10 +80,12 @@ type Op struct {
 	Name, Module string
 	// Duration is its time on its stream, in nanoseconds.
 	Duration int64
-	// Gap is what the host spends before it can issue the op, in nanoseconds, on top of the hardware's launch gap.
+	// Gap is what the host spends before it can issue the op, in nanoseconds, on top of the hardware's launch
+	// gap.
 	Gap        int64
 	First, End int32 // its accesses
-	// Variants are other ways of computing it, such as convolution algorithms; nil for one way. Variant 0 is the one that was recorded.
+	// Variants are other ways of computing it, such as convolution algorithms; nil for one way. Variant 0 is
+	// the one that was recorded.
 	Variants []Variant
 	// Workspace is the transient buffer whose size depends on the variant, NoBuffer where the op has none.
 	Workspace BufferID
@@ -85,7 +98,8 @@ type Op struct {
 	Recorded int32
 }
 
-// Names of the ops that stand for autograd's own touches, in recordings that have them: a tensor is saved for backward, and needed.
+// Names of the ops that stand for autograd's own touches, in recordings that have them: a tensor is saved for
+// backward, and needed.
 const (
 	SaveOp = "gmemtop::save"
 	LoadOp = "gmemtop::load"
@@ -100,7 +114,8 @@ type Variant struct {
 	Workspace int64 // bytes
 }
 
-// Mode says how an op touches a buffer. The values are those of [traces.AccessMode] without Alias: a view's bytes are its buffer's.
+// Mode says how an op touches a buffer. The values are those of [traces.AccessMode] without Alias: a view's
+// bytes are its buffer's.
 type Mode uint8
 
 // The modes of access.
@@ -140,9 +155,11 @@ type Life uint8
 const (
 	// Inside begins and ends within the iteration: [Start, End).
 	Inside Life = iota
-	// Persistent is alive throughout and keeps its value from one iteration to the next: parameters, optimizer state.
+	// Persistent is alive throughout and keeps its value from one iteration to the next: parameters,
+	// optimizer state.
 	Persistent
-	// Carried begins in one iteration and ends in the next: alive during [Start, n) and [0, End), with End <= Start.
+	// Carried begins in one iteration and ends in the next: alive during [Start, n) and [0, End), with End <=
+	// Start.
 	Carried
 )
 
@@ -187,7 +204,8 @@ func (c Class) String() string {
 // ErrInvalid is wrapped by every error of a problem or a plan that contradicts itself.
 var ErrInvalid = errors.New("invalid")
 
-// Finish checks the problem, indexes it and freezes it. Its error names the first op or buffer that contradicts another.
+// Finish checks the problem, indexes it and freezes it. Its error names the first op or buffer that
+// contradicts another.
 func (p *Problem) Finish() error {
 	if p.Align < 1 {
 		p.Align = 1
@@ -279,14 +297,16 @@ func (p *Problem) Len() int { return len(p.Ops) }
 // AccessesOf returns what op i touches. The slice belongs to the problem.
 func (p *Problem) AccessesOf(i OpID) []Access { return p.Accesses[p.Ops[i].First:p.Ops[i].End] }
 
-// TouchesOf returns who touches buffer b, in issue order. An op that touches it twice is there twice. The slice belongs to the problem.
+// TouchesOf returns who touches buffer b, in issue order. An op that touches it twice is there twice. The
+// slice belongs to the problem.
 func (p *Problem) TouchesOf(b BufferID) []Touch { return p.touched[p.firstOf[b]:p.firstOf[b+1]] }
 
 // Rounded returns the bytes that buffer b takes: its size rounded up to the alignment.
 func (p *Problem) Rounded(b BufferID) int64 { return p.rounded[b] }
 
-// Starts returns the time at which each op would begin if all ran one behind the other on one stream, in nanoseconds, and as a last
-// entry when they would be done. Managers that plan on recorded timestamps plan on it.
+// Starts returns the time at which each op would begin if all ran one behind the other on one stream, in
+// nanoseconds, and as a last entry when they would be done. Managers that plan on recorded timestamps plan on
+// it.
 func (p *Problem) Starts() []int64 {
 	t := make([]int64, len(p.Ops)+1)
 	for i := range p.Ops {
@@ -317,8 +337,8 @@ func (p *Problem) Load() []int64 {
 	return delta[:n]
 }
 
-// PeakLive returns the most bytes alive at one moment when everything is kept: what no placement can undercut. It is also the first
-// op at which that is so.
+// PeakLive returns the most bytes alive at one moment when everything is kept: what no placement can
+// undercut. It is also the first op at which that is so.
 func (p *Problem) PeakLive() (bytes int64, at OpID) {
 	for i, v := range p.Load() {
 		if v > bytes {
@@ -328,7 +348,8 @@ func (p *Problem) PeakLive() (bytes int64, at OpID) {
 	return bytes, at
 }
 
-// Peaks returns the op of the highest load of each iteration that the problem holds: one, or two of equal shape.
+// Peaks returns the op of the highest load of each iteration that the problem holds: one, or two of equal
+// shape.
 func (p *Problem) Peaks() []OpID {
 	load := p.Load()
 	n := max(p.Iterations, 1)
@@ -350,7 +371,8 @@ func (p *Problem) Peaks() []OpID {
 type MustReside struct {
 	// Persistent are the buffers that stay from one iteration to the next.
 	Persistent int64
-	// Operands are the most bytes that one op needs beside them: what it reads, writes and works in; Op is that op.
+	// Operands are the most bytes that one op needs beside them: what it reads, writes and works in; Op is
+	// that op.
 	Operands int64
 	Op       OpID
 }
@@ -395,8 +417,8 @@ func (p *Problem) MustReside() MustReside {
 	return m
 }
 
-// Gap is an idle interval of a buffer: the time between two consecutive accesses. The buffer holds a value that the later one needs
-// unless that one is a Write.
+// Gap is an idle interval of a buffer: the time between two consecutive accesses. The buffer holds a value
+// that the later one needs unless that one is a Write.
 type Gap struct {
 	Buffer BufferID
 	After  OpID // the access before
@@ -408,9 +430,9 @@ type Gap struct {
 // tiny is the part of the peak below which a training's tensors are left alone.
 const tiny = 4000
 
-// Gaps returns the idle intervals of at least minOps ops between accesses of buffers that do not persist, of at least minBytes, in
-// order of buffer and time. A carried buffer's absence across the iteration's end is not among them, and where EagerOnly those that eager PyTorch cannot
-// use are not.
+// Gaps returns the idle intervals of at least minOps ops between accesses of buffers that do not persist, of
+// at least minBytes, in order of buffer and time. A carried buffer's absence across the iteration's end is
+// not among them, and where EagerOnly those that eager PyTorch cannot use are not.
 func (p *Problem) Gaps(minBytes int64, minOps int) []Gap {
 	var gaps []Gap
 	if p.EagerOnly { // each tensor that leaves costs the host some microseconds, whatever its size
@@ -438,8 +460,9 @@ func (p *Problem) Gaps(minBytes int64, minOps int) []Gap {
 	return gaps
 }
 
-// Producer returns the ops that made the value which buffer b holds just before op at: the last whole write and the changes in place
-// behind it, in order. ok is false where the value came from before the iteration or its making is unknown.
+// Producer returns the ops that made the value which buffer b holds just before op at: the last whole write
+// and the changes in place behind it, in order. ok is false where the value came from before the iteration or
+// its making is unknown.
 func (p *Problem) Producer(b BufferID, at OpID) (ops []OpID, ok bool) {
 	touches := p.TouchesOf(b)
 	end, _ := slices.BinarySearchFunc(touches, at, func(t Touch, at OpID) int { return cmp.Compare(t.Op, at) })

@@ -2,10 +2,12 @@ package plan
 
 import "fmt"
 
-// Sectioned returns the problem with every buffer above sectionBytes cut into sections of that size, the last one smaller, each touched by
-// the ops that touch the buffer. That is tvDNN's memory-object sectioning: a section can be absent while its neighbours are there, and no hole need be as
-// large as the whole buffer. Whether a target can give an op sections that are not neighbours is the executor's business: with virtual memory it can,
-// at the granularity of its pages. Buffers that persist and workspaces stay whole. The section size is rounded up to the alignment.
+// Sectioned returns the problem with every buffer above sectionBytes cut into sections of that size, the last
+// one smaller, each touched by the ops that touch the buffer. That is tvDNN's memory-object sectioning: a
+// section can be absent while its neighbours are there, and no hole need be as large as the whole buffer.
+// Whether a target can give an op sections that are not neighbours is the executor's business: with virtual
+// memory it can, at the granularity of its pages. Buffers that persist and workspaces stay whole. The section
+// size is rounded up to the alignment.
 func (p *Problem) Sectioned(sectionBytes int64) (*Problem, error) {
 	if sectionBytes <= 0 {
 		return nil, fmt.Errorf("cut into sections: %d bytes is no size; take 2 MiB or more", sectionBytes)

@@ -2,7 +2,8 @@ package plan
 
 import "fmt"
 
-// Versions of a buffer's value. Version 0 is what it holds when it comes into being (anything) or when the iteration begins.
+// Versions of a buffer's value. Version 0 is what it holds when it comes into being (anything) or when the
+// iteration begins.
 const garbage int32 = -1
 
 // versions are the values that each access of the recorded iteration found and left.
@@ -11,7 +12,8 @@ type versions struct {
 	last          []int32 // by buffer, when the iteration ends
 }
 
-// versions numbers the values of all buffers. A buffer that is touched several times by one op is read before it is written.
+// versions numbers the values of all buffers. A buffer that is touched several times by one op is read before
+// it is written.
 func (p *Problem) versions() versions {
 	v := versions{before: make([]int32, len(p.Accesses)), after: make([]int32, len(p.Accesses)), last: make([]int32, len(p.Buffers))}
 	born := make([]bool, len(p.Buffers))
@@ -116,7 +118,8 @@ func (v *validator) values() error {
 	return nil
 }
 
-// bornVersion returns the version that a carried buffer has when its new instance comes into being: that before its first access there.
+// bornVersion returns the version that a carried buffer has when its new instance comes into being: that
+// before its first access there.
 func bornVersion(p *Problem, recorded *versions, b BufferID) int32 {
 	for i := int(p.Buffers[b].Start); i < len(p.Ops); i++ {
 		for k := p.Ops[i].First; k < p.Ops[i].End; k++ {
@@ -128,8 +131,9 @@ func bornVersion(p *Problem, recorded *versions, b BufferID) int32 {
 	return recorded.last[b]
 }
 
-// op checks that a run finds the versions of the recording, and leaves those of the recording. An op that runs again may not write over another value, unless
-// that was made again at the same position: then it is scratch of the chain, such as one of two values that a buffer had in turn.
+// op checks that a run finds the versions of the recording, and leaves those of the recording. An op that
+// runs again may not write over another value, unless that was made again at the same position: then it is
+// scratch of the chain, such as one of two values that a buffer had in turn.
 func (v *validator) op(s int, recorded *versions, at []InstanceID, holds, remade []int32, position int32) error {
 	p, op := v.p, &v.p.Ops[v.pl.Steps[s].Op]
 	again := v.pl.Steps[s].Kind == Again

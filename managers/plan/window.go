@@ -8,7 +8,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// window is where an iteration lies in the ticks: [first, end); second is the end of the iteration behind it, 0 where there is none of the same shape.
+// window is where an iteration lies in the ticks: [first, end); second is the end of the iteration behind it,
+// 0 where there is none of the same shape.
 type window struct{ first, end, second int }
 
 // window finds the iteration.
@@ -77,8 +78,9 @@ func (x *extractor) moment(t tick) timeline.Moment {
 	return timeline.Moment(int(x.tr.Accesses[t.row].Event) - base - 1)
 }
 
-// chooseIteration returns the iteration to plan on: the one asked for, else the steady one of the highest peak, the last one only if there is no other,
-// since a recording often ends within it; -1 where there are none.
+// chooseIteration returns the iteration to plan on: the one asked for, else the steady one of the highest
+// peak, the last one only if there is no other, since a recording often ends within it; -1 where there are
+// none.
 func chooseIteration(its *timeline.Iterations, asked int) (int, error) {
 	switch {
 	case asked >= len(its.List):

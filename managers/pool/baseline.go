@@ -9,14 +9,15 @@ import (
 
 // Online allocators as managers.
 //
-// What users run today is an online allocator, so it is what everything else is compared with. A plan of one keeps every buffer and names the
-// policy; the simulator runs an emulation of the allocator in the loop, the device the allocator itself. Footprint is known only once it ran: what it holds
-// from the driver, and, where it can give its cache back under pressure, the smallest cap under which the iteration completes.
+// What users run today is an online allocator, so it is what everything else is compared with. A plan of one
+// keeps every buffer and names the policy; the simulator runs an emulation of the allocator in the loop, the
+// device the allocator itself. Footprint is known only once it ran: what it holds from the driver, and, where
+// it can give its cache back under pressure, the smallest cap under which the iteration completes.
 //
 // Rejected: a formula for fragmentation (a share of the peak, say), which would be an invented figure.
 
-// Baselines returns the allocators that are in use without any planning: the driver itself, PyTorch's caching allocator with its default settings and
-// with expandable segments, and a single arena as CnMem keeps one.
+// Baselines returns the allocators that are in use without any planning: the driver itself, PyTorch's caching
+// allocator with its default settings and with expandable segments, and a single arena as CnMem keeps one.
 func Baselines() []plan.Manager {
 	return []plan.Manager{
 		online(plan.Info{Name: "caching", Family: plan.Baseline, Summary: "PyTorch's caching allocator with its default settings."}, plan.Policy{Name: "caching"}),
@@ -34,7 +35,8 @@ func Async() plan.Manager {
 		plan.Policy{Name: plan.PolicyAsync})
 }
 
-// GMLake returns the allocator that stitches blocks of virtual memory together (Guo et al., ASPLOS 2024). It plans nothing ahead.
+// GMLake returns the allocator that stitches blocks of virtual memory together (Guo et al., ASPLOS 2024). It
+// plans nothing ahead.
 func GMLake() plan.Manager {
 	return online(plan.Info{Name: "gmlake", After: "Guo 2024", Family: plan.Pooling,
 		Summary: "Stitches free physical blocks into one virtual block instead of asking the driver for more.",

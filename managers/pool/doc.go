@@ -1,7 +1,9 @@
-// Package pool holds the managers that leave every buffer in memory and decide where, or leave that to an online allocator.
+// Package pool holds the managers that leave every buffer in memory and decide where, or leave that to an
+// online allocator.
 //
-// The baselines (direct, caching, expandable, cnmem) and gmlake plan nothing: their plans name a policy, which a target emulates or uses. smartpool,
-// stalloc and exact plan addresses ahead, from one iteration, as all their kind do.
+// The baselines (direct, caching, expandable, cnmem) and gmlake plan nothing: their plans name a policy,
+// which a target emulates or uses. smartpool, stalloc and exact plan addresses ahead, from one iteration, as
+// all their kind do.
 package pool
 
 import (

@@ -10,19 +10,21 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// SmartPool (Zhang, Yeung, Shu, He, Wang: "Efficient Memory Management for GPU-based Deep Learning Systems", arXiv 1903.06631; the authors' code in
-// the pull request of their framework).
+// SmartPool (Zhang, Yeung, Shu, He, Wang: "Efficient Memory Management for GPU-based Deep Learning Systems",
+// arXiv 1903.06631; the authors' code in the pull request of their framework).
 //
-// Problem: training repeats, so the lifetimes of one iteration are those of all; addresses can be chosen once, offline.
-// Rule: buffers are vertices of an interval graph, weighted by size; two that are alive together share an edge. Colour the heaviest first (ties: the
-// earlier one first): give it the smallest gap between its coloured neighbours that fits, else the bytes above them. First fit takes the lowest gap. The
-// authors report the same results for both on their networks.
-// Blocks that cross into the next iteration are coloured apart, first, and their area is kept twice, used in turn, since two iterations' blocks may
-// be alive together; everything else goes above. Blocks that stay for ever lie below all.
+// Problem: training repeats, so the lifetimes of one iteration are those of all; addresses can be chosen
+// once, offline. Rule: buffers are vertices of an interval graph, weighted by size; two that are alive
+// together share an edge. Colour the heaviest first (ties: the earlier one first): give it the smallest gap
+// between its coloured neighbours that fits, else the bytes above them. First fit takes the lowest gap. The
+// authors report the same results for both on their networks. Blocks that cross into the next iteration are
+// coloured apart, first, and their area is kept twice, used in turn, since two iterations' blocks may be
+// alive together; everything else goes above. Blocks that stay for ever lie below all.
 //
-// Our reading: the gap below the first coloured range counts like any other (their code tries it only when all neighbours form one range).
-// A buffer that is gone before its successor is made needs no second place; we keep the two areas all the same, as they do, and exact does not.
-// Complexity: O(n^2) in the paper; here O(n log n) with an index of ranges. Rejected by the authors: optimal colouring, as NP-hard.
+// Our reading: the gap below the first coloured range counts like any other (their code tries it only when
+// all neighbours form one range). A buffer that is gone before its successor is made needs no second place;
+// we keep the two areas all the same, as they do, and exact does not. Complexity: O(n^2) in the paper; here
+// O(n log n) with an index of ranges. Rejected by the authors: optimal colouring, as NP-hard.
 
 // SmartPool returns the pool with best fit, the authors' default.
 func SmartPool() plan.Manager { return smartPool("smartpool", pack.BestFit) }
@@ -33,8 +35,9 @@ func SmartPoolFirstFit() plan.Manager { return smartPool("smartpool-ff", pack.Fi
 // fit is a one-pass packing.
 type fit func(ctx context.Context, q *pack.Problem, opts ...pack.FitOption) (pack.Result, error)
 
-// SmartPoolSwap returns the later, swap-aware variant: what crosses iterations is coloured with everything else, with an edge round the iteration's
-// end instead of two areas. The same colouring serves plans that swap, whose absences are gaps in a buffer's life.
+// SmartPoolSwap returns the later, swap-aware variant: what crosses iterations is coloured with everything
+// else, with an edge round the iteration's end instead of two areas. The same colouring serves plans that
+// swap, whose absences are gaps in a buffer's life.
 func SmartPoolSwap() plan.Manager {
 	return planner{
 		info: plan.Info{Name: "smartpool-swap", After: "Zhang 2019", Family: plan.Pooling, Needs: traces.Lifetimes,
@@ -114,7 +117,8 @@ func colour(ctx context.Context, p *plan.Problem, rule fit, opts []pack.FitOptio
 	return pl, nil
 }
 
-// Exact returns our own placement: a search that begins with the greedy ones and certifies its result where it can; see package pack.
+// Exact returns our own placement: a search that begins with the greedy ones and certifies its result where
+// it can; see package pack.
 func Exact() plan.Manager {
 	return planner{
 		info: plan.Info{Name: "exact", Ours: true, Family: plan.Pooling, Needs: traces.Lifetimes,
@@ -129,8 +133,9 @@ func Exact() plan.Manager {
 	}
 }
 
-// exactWork is how many steps exact may take: where the request does not say, the packer's default for problems small enough that a search tends to
-// end in a proof, and for larger ones what planning may take in time, some 2 s for 10,000 buffers.
+// exactWork is how many steps exact may take: where the request does not say, the packer's default for
+// problems small enough that a search tends to end in a proof, and for larger ones what planning may take in
+// time, some 2 s for 10,000 buffers.
 func exactWork(r plan.Request, buffers int) int64 {
 	const provable, perBuffer, least = 2000, 16, 160_000
 	if r.Work > 0 || buffers <= provable {

@@ -9,7 +9,8 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan/plantest"
 )
 
-// What each mechanism is worth: switched off, it makes footprints larger. What exact has is in package pack, what gmlake has in package allocator.
+// What each mechanism is worth: switched off, it makes footprints larger. What exact has is in package pack,
+// what gmlake has in package allocator.
 
 func footprint(t *testing.T, m plan.Manager, p *plan.Problem) int64 {
 	t.Helper()
@@ -23,7 +24,8 @@ func footprint(t *testing.T, m plan.Manager, p *plan.Problem) int64 {
 	return pl.Footprint
 }
 
-// contest adds up two managers' footprints over random problems, and counts in how many the first is the smaller and in how many the larger.
+// contest adds up two managers' footprints over random problems, and counts in how many the first is the
+// smaller and in how many the larger.
 func contest(t *testing.T, with, without plan.Manager, of func(p *plan.Problem) bool) (a, b int64, better, worse int) {
 	t.Helper()
 	for seed := range uint64(200) {
@@ -66,7 +68,8 @@ func TestOneColouringTakesLessThanTwoAreasForWhatCrosses(t *testing.T) {
 	}
 }
 
-// With groups the result is never larger, since stalloc takes the better of both, and smaller on a few problems: most have too few buffers a group.
+// With groups the result is never larger, since stalloc takes the better of both, and smaller on a few
+// problems: most have too few buffers a group.
 func TestWithoutGroupsSomeProblemsTakeMore(t *testing.T) {
 	smaller := 0
 	for seed := range uint64(200) {

@@ -6,7 +6,8 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
-// contest runs two managers on the trainings of the first seeds, and adds up the time run again where both fit.
+// contest runs two managers on the trainings of the first seeds, and adds up the time run again where both
+// fit.
 func contest(t *testing.T, with, without plan.Manager, layers int, percent int64, seeds uint64) (a, b int64, fitA, fitB int) {
 	t.Helper()
 	for seed := range seeds {
@@ -66,7 +67,8 @@ func TestRoundingOnceAtTheGivenBudgetIsWorseThanShiftingIt(t *testing.T) {
 	}
 }
 
-// TestCheckmateRunsNoMoreAgainThanTheHeuristics holds because it starts from segments and solves small programs to the gap.
+// TestCheckmateRunsNoMoreAgainThanTheHeuristics holds because it starts from segments and solves small
+// programs to the gap.
 func TestCheckmateRunsNoMoreAgainThanTheHeuristics(t *testing.T) {
 	for _, other := range []plan.Manager{Sqrt(), DTR(), CheckmateLP()} {
 		if a, b, fa, fb := contest(t, Checkmate(), other, 12, 50, 8); a > b || fa < fb {

@@ -16,43 +16,55 @@ import (
 
 // Optimal rematerialisation.
 //
-// Problem: choose what to keep and what to run again so that the extra time is least within the budget, on any graph, with the times that ops take.
+// Problem: choose what to keep and what to run again so that the extra time is least within the budget, on
+// any graph, with the times that ops take.
 //
-// Way chosen: Jain, Jain, Nrusimha, Gholami, Abbeel, Keutzer, Stoica, Gonzalez, "Checkmate: Breaking the Memory Wall with Optimal Tensor
-// Rematerialization", MLSys 2020, arXiv 1910.02653: a mixed-integer program over stages, one for each step of the frontier, with R (what runs in the stage) and
-// S (what is kept from the stage before), partitioned so that R is triangular. checkmate solves it; checkmate-lp solves its linear relaxation and rounds in two
-// phases: S at a threshold, then the least R that makes S correct.
+// Way chosen: Jain, Jain, Nrusimha, Gholami, Abbeel, Keutzer, Stoica, Gonzalez, "Checkmate: Breaking the
+// Memory Wall with Optimal Tensor Rematerialization", MLSys 2020, arXiv 1910.02653: a mixed-integer program
+// over stages, one for each step of the frontier, with R (what runs in the stage) and S (what is kept from
+// the stage before), partitioned so that R is triangular. checkmate solves it; checkmate-lp solves its linear
+// relaxation and rounds in two phases: S at a threshold, then the least R that makes S correct.
 //
-// Our reading. The exact program has n^2 variables for n ops; ours has one stage for each group of ops, see stages.go for groups and program.go for rows. The
-// paper rounds S at 0.5 and solves the relaxation for (1-eps) of the budget, since rounding overshoots; we try five thresholds, measure the true peak of each
-// and solve again for a budget shifted by the error, so that eps is found instead of given. Beside, S of the first stage alone is rounded (what the forward
-// pass leaves), and what is made again is kept from then on: S of later stages is often a fraction spread over many stages, which rounding turns into
-// reruns of the same ops in each. Where fractions are what the forward pass leaves, whole items are kept at even distances as well. The forward pass runs nothing again.
+// Our reading. The exact program has n^2 variables for n ops; ours has one stage for each group of ops, see
+// stages.go for groups and program.go for rows. The paper rounds S at 0.5 and solves the relaxation for
+// (1-eps) of the budget, since rounding overshoots; we try five thresholds, measure the true peak of each and
+// solve again for a budget shifted by the error, so that eps is found instead of given. Beside, S of the
+// first stage alone is rounded (what the forward pass leaves), and what is made again is kept from then on: S
+// of later stages is often a fraction spread over many stages, which rounding turns into reruns of the same
+// ops in each. Where fractions are what the forward pass leaves, whole items are kept at even distances as
+// well. The forward pass runs nothing again.
 //
-// A group runs again only from a few stages before the first that needs what it makes: chains are short, since a checkpoint every few groups costs less than the
-// peak of a long chain. What is out of reach cannot come back, so that until then its S is one variable. This makes the program linear in groups instead of
-// quadratic, which buys finer groups: on ResNet-101, VGG-416 and GPT-2 the relaxation at 60 % of the peak came to the same value with a reach of 4 stages as
-// without (at 40 % of the peak 1.5 % more on VGG-416, and with 8 stages 0.1 %), and to a third less on ResNet-101 with three times as many groups.
-// The reach is as long as the number of variables allows, and no limit at all for small networks.
+// A group runs again only from a few stages before the first that needs what it makes: chains are short,
+// since a checkpoint every few groups costs less than the peak of a long chain. What is out of reach cannot
+// come back, so that until then its S is one variable. This makes the program linear in groups instead of
+// quadratic, which buys finer groups: on ResNet-101, VGG-416 and GPT-2 the relaxation at 60 % of the peak
+// came to the same value with a reach of 4 stages as without (at 40 % of the peak 1.5 % more on VGG-416, and
+// with 8 stages 0.1 %), and to a third less on ResNet-101 with three times as many groups. The reach is as
+// long as the number of variables allows, and no limit at all for small networks.
 //
-// Both begin with Chen's segments in the same view, and take nothing worse. A shifted budget changes right-hand sides alone, so that the simplex method goes on
-// from the last basis. The mixed-integer program starts from the best that segments and rounding found and stops at a gap, at a number of nodes, at counted
-// work or, as a safety net, at the clock. What was found under one limit is considered again under the next, when addresses take the plan above its budget;
-// where the relaxation is not solved within its limits, a view of half as many groups is taken. Notes of the plan say which view was solved, where its
-// decisions come from and what the program proves about that view.
+// Both begin with Chen's segments in the same view, and take nothing worse. A shifted budget changes
+// right-hand sides alone, so that the simplex method goes on from the last basis. The mixed-integer program
+// starts from the best that segments and rounding found and stops at a gap, at a number of nodes, at counted
+// work or, as a safety net, at the clock. What was found under one limit is considered again under the next,
+// when addresses take the plan above its budget; where the relaxation is not solved within its limits, a view
+// of half as many groups is taken. Notes of the plan say which view was solved, where its decisions come from
+// and what the program proves about that view.
 //
 // Complexity: groups x reach whole variables and as many times readers continuous ones, as many rows.
-// Rejected: the exact program for small networks beside the coarse one: with as many groups as ops that make activations the coarse one loses only what is
-// within a group; dynamic programming over chains (Rockmate, treeverse), which needs a chain; the interior-point method for the relaxation (measured: no faster
-// than dual simplex on these programs, and without a basis to go on from).
+// Rejected: the exact program for small networks beside the coarse one: with as many groups as ops that make
+// activations the coarse one loses only what is within a group; dynamic programming over chains (Rockmate,
+// treeverse), which needs a chain; the interior-point method for the relaxation (measured: no faster than
+// dual simplex on these programs, and without a basis to go on from).
 type checkmate struct {
 	whole  bool // solve the mixed-integer program, not only its relaxation
 	groups int
-	// only takes nothing but what the whole program says, and single tries the threshold 0.5 and the given budget alone. For the ablation.
+	// only takes nothing but what the whole program says, and single tries the threshold 0.5 and the given
+	// budget alone. For the ablation.
 	only, single bool
 }
 
-// The sizes of the coarse view, and what bounds the search. A unit of the solver's work is 0.1 to 3 ms, the more the larger the program.
+// The sizes of the coarse view, and what bounds the search. A unit of the solver's work is 0.1 to 3 ms, the
+// more the larger the program.
 const (
 	mostGroups  = 160
 	mostRuns    = 1000 // groups x reach; leastReach where that would be less
@@ -84,7 +96,8 @@ func (m checkmate) Info() plan.Info {
 	return i
 }
 
-// Plan implements [plan.Manager]. Request.Work bounds the solver's counted work for one mixed-integer program and for all programs together.
+// Plan implements [plan.Manager]. Request.Work bounds the solver's counted work for one mixed-integer program
+// and for all programs together.
 func (m checkmate) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*plan.Plan, error) {
 	var c *roundings
 	pl, err := run(ctx, p, r, m.Info(), func(b *chain.Builder) func(int64) (plan.Decisions, int64, error) {
@@ -132,8 +145,8 @@ type roundings struct {
 	floor int64       // of the programs so far
 	basis *milp.Basis // where the last relaxation ended
 
-	// What the solver proved for the limit: the nanoseconds that have to run again, whether anything was proved, and by how many MiB the memory rows cannot
-	// be met.
+	// What the solver proved for the limit: the nanoseconds that have to run again, whether anything was
+	// proved, and by how many MiB the memory rows cannot be met.
 	lower   int64
 	bounded bool
 	short   float64
@@ -222,8 +235,8 @@ func (c *roundings) consider(kept func(v int32, t int) bool, format string, args
 // shifts bounds how often the program's budget is shifted to meet the real one.
 const shifts = 6
 
-// decide returns the best decisions for a limit, and the work that they took. When the context is cancelled they are the best so far, and its error is returned
-// where that is to keep everything.
+// decide returns the best decisions for a limit, and the work that they took. When the context is cancelled
+// they are the best so far, and its error is returned where that is to keep everything.
 func (c *roundings) decide(ctx context.Context, limit int64) (plan.Decisions, int64, error) {
 	c.limit, c.best, c.views, c.spent = limit, candidate{}, nil, 0
 	c.lower, c.bounded, c.short = 0, false, 0
@@ -336,8 +349,9 @@ func (c *roundings) coarser(ctx context.Context) error {
 // errCoarsest says that there is no coarser view.
 var errCoarsest = errors.New("the solver has no answer even in the coarsest view")
 
-// relaxed solves the linear relaxation and rounds it at several thresholds; the peak returned is that of the threshold that came nearest to the limit from
-// below, or else nearest; 0 where the solver had no answer and the view is a coarser one now.
+// relaxed solves the linear relaxation and rounds it at several thresholds; the peak returned is that of the
+// threshold that came nearest to the limit from below, or else nearest; 0 where the solver had no answer and
+// the view is a coarser one now.
 func (c *roundings) relaxed(ctx context.Context, budget int64) (int64, error) {
 	q := c.program(budget)
 	o := milp.Options{LPOnly: true, MaxWork: relaxedWork, TimeLimit: wholeTime, Solver: milp.SolverWASM, Basis: c.basis}
@@ -399,7 +413,8 @@ func (c *roundings) prove(q *program, sol *milp.Solution, budget int64) {
 	}
 }
 
-// near reports whether the best known is within the limit and, as far as the view goes, within the gap of the least that runs again.
+// near reports whether the best known is within the limit and, as far as the view goes, within the gap of the
+// least that runs again.
 func (c *roundings) near() bool {
 	return c.bounded && c.best.peak <= c.limit && float64(c.best.Time) <= float64(c.lower)*(1+wholeGap)
 }

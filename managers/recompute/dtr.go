@@ -12,36 +12,43 @@ import (
 
 // Dynamic tensor rematerialisation.
 //
-// Problem: keep an iteration within a budget without knowing what comes: when memory is short, evict something; when something evicted is read, make
-// it again.
+// Problem: keep an iteration within a budget without knowing what comes: when memory is short, evict
+// something; when something evicted is read, make it again.
 //
-// Way chosen: Kirisame, Lyubomirsky, Haan, Brennan, He, Roesch, Chen, Tatlock, "Dynamic Tensor Rematerialization", ICLR 2021, arXiv 2006.09616. Ops are
-// carried out in order. When what an op needs does not fit, the resident tensor of the smallest
+// Way chosen: Kirisame, Lyubomirsky, Haan, Brennan, He, Roesch, Chen, Tatlock, "Dynamic Tensor
+// Rematerialization", ICLR 2021, arXiv 2006.09616. Ops are carried out in order. When what an op needs does
+// not fit, the resident tensor of the smallest
 //
 //	h = (c + cost of its evicted neighbourhood) / (m * s)
 //
-// goes, c being the time of the ops that make it, m its bytes, s the time since its last use. The evicted neighbourhood is what would have to be made again
-// with it or because of it: the evicted tensors that are connected to it through evicted ones. As in the paper's h_eq it is kept in a union-find structure:
-// evicting joins components, making a tensor again takes its cost out of its component without splitting it.
+// goes, c being the time of the ops that make it, m its bytes, s the time since its last use. The evicted
+// neighbourhood is what would have to be made again with it or because of it: the evicted tensors that are
+// connected to it through evicted ones. As in the paper's h_eq it is kept in a union-find structure: evicting
+// joins components, making a tensor again takes its cost out of its component without splitting it.
 //
-// The policy is online; the iteration is known. So it is carried out here, once, on a simulated clock of op durations, and what it did becomes the plan: each
-// eviction an absence, each materialisation a rerun. Nothing looks ahead, except in the places named below.
+// The policy is online; the iteration is known. So it is carried out here, once, on a simulated clock of op
+// durations, and what it did becomes the plan: each eviction an absence, each materialisation a rerun.
+// Nothing looks ahead, except in the places named below.
 //
-// Our reading. A plan acts between ops: what is evicted for an op, or for a rerun before it, leaves at that op's position, and what a rerun made in passing
-// stays if memory allows, as in the paper; where it does not, it is dropped within the rerun, smallest c/m first, when nothing else is left to evict. Only
-// buffers that can be made again whatever else is dropped are evicted ([chain.Builder.Recomputable]): the paper's tensors are immutable and never freed for
-// good, ours are changed in place and end. A buffer that nobody touches again is not evicted: its end is recorded. Above exhaustive resident
-// tensors each shortage looks at a sample of them with a random start, the paper's own remedy (it samples sqrt(n)).
+// Our reading. A plan acts between ops: what is evicted for an op, or for a rerun before it, leaves at that
+// op's position, and what a rerun made in passing stays if memory allows, as in the paper; where it does not,
+// it is dropped within the rerun, smallest c/m first, when nothing else is left to evict. Only buffers that
+// can be made again whatever else is dropped are evicted ([chain.Builder.Recomputable]): the paper's tensors
+// are immutable and never freed for good, ours are changed in place and end. A buffer that nobody touches
+// again is not evicted: its end is recorded. Above exhaustive resident tensors each shortage looks at a
+// sample of them with a random start, the paper's own remedy (it samples sqrt(n)).
 //
-// Complexity: O(ops + work), work being tensors looked at: at most exhaustive in each shortage, plus the chains. Within one shortage a heap with lazy
-// re-evaluation takes the minimum: evicting can only raise the cost of the others, so that a stale minimum is re-evaluated and put back.
-// Rejected: the exact neighbourhood e*, which walks the graph for every tensor at every eviction and which the paper finds hardly better.
+// Complexity: O(ops + work), work being tensors looked at: at most exhaustive in each shortage, plus the
+// chains. Within one shortage a heap with lazy re-evaluation takes the minimum: evicting can only raise the
+// cost of the others, so that a stale minimum is re-evaluated and put back. Rejected: the exact neighbourhood
+// e*, which walks the graph for every tensor at every eviction and which the paper finds hardly better.
 type dtr struct {
 	// withoutStaleness and withoutNeighbours take s and the neighbourhood out of h. For the ablation.
 	withoutStaleness, withoutNeighbours bool
 }
 
-// Up to exhaustive resident tensors a shortage looks at all of them, above at sampled ones; degree is how many neighbours of one it looks at.
+// Up to exhaustive resident tensors a shortage looks at all of them, above at sampled ones; degree is how
+// many neighbours of one it looks at.
 const (
 	exhaustive = 1024
 	sampled    = 256
@@ -58,8 +65,8 @@ func (dtr) Info() plan.Info {
 		Summary: "Evicts what is cheap to make again, large and long unused whenever memory is short, and makes it again when it is read."}
 }
 
-// Plan implements [plan.Manager]. Request.Work bounds the ops that run again; 0 is 64 times the iteration or 200,000, whichever is less, or twice the
-// iteration where that is more. Beyond it nothing more is evicted.
+// Plan implements [plan.Manager]. Request.Work bounds the ops that run again; 0 is 64 times the iteration or
+// 200,000, whichever is less, or twice the iteration where that is more. Beyond it nothing more is evicted.
 func (m dtr) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*plan.Plan, error) {
 	tired := false
 	pl, err := run(ctx, p, r, m.Info(), func(b *chain.Builder) func(int64) (plan.Decisions, int64, error) {

@@ -16,9 +16,10 @@ import (
 
 // What PyTorch can carry out today.
 //
-// Problem: planners decide tensor by tensor and op by op. Eager PyTorch has hooks on tensors saved for backward (copy them out, bring them back) and
-// torch.utils.checkpoint: a region of the forward pass saves its inputs and what a policy says, and the first time that the backward pass unpacks
-// one of the other tensors, the whole region runs again and all of them are back.
+// Problem: planners decide tensor by tensor and op by op. Eager PyTorch has hooks on tensors saved for
+// backward (copy them out, bring them back) and torch.utils.checkpoint: a region of the forward pass saves
+// its inputs and what a policy says, and the first time that the backward pass unpacks one of the other
+// tensors, the whole region runs again and all of them are back.
 //
 // Way chosen: keep of the decisions what that can express, and say what it cannot.
 //
@@ -32,9 +33,10 @@ import (
 //     the region stays below a quarter of the forward pass or twice what was dropped. A swapped input comes back in time, or stays.
 //   - Whatever is left over is kept in memory.
 //
-// Our reading: a region's inputs that the recording frees before the backward pass needs them would be kept alive by the checkpoint; a plan cannot lengthen a
-// lifetime, so that their makers join the region. An output of the region that is in memory is written over with the bytes it has, while PyTorch would
-// allocate it twice.
+// Our reading: a region's inputs that the recording frees before the backward pass needs them would be kept
+// alive by the checkpoint; a plan cannot lengthen a lifetime, so that their makers join the region. An output
+// of the region that is in memory is written over with the bytes it has, while PyTorch would allocate it
+// twice.
 //
 // Complexity: O(regions x (ops of the region + accesses)), a region being tried again each time it grows.
 // Rejected: one region for every layer, whatever was decided: it throws away what the planner chose.
@@ -42,8 +44,9 @@ import (
 // maxGrowth bounds how often a region grows before its buffers are kept instead.
 const maxGrowth = 32
 
-// Eager returns the part of the decisions that eager PyTorch can carry out, with notes for a person on what was lost: one sentence each. The plan made
-// from it may be marked [plan.TorchEager]. Its error wraps [plan.ErrInvalid] where the decisions do not belong to the problem.
+// Eager returns the part of the decisions that eager PyTorch can carry out, with notes for a person on what
+// was lost: one sentence each. The plan made from it may be marked [plan.TorchEager]. Its error wraps
+// [plan.ErrInvalid] where the decisions do not belong to the problem.
 func Eager(p *plan.Problem, d plan.Decisions) (plan.Decisions, []string, error) {
 	e := &eager{p: p, b: chain.New(p), turn: turn(p), kept: map[string]int{}}
 	e.away = e.b.NewSet()
@@ -72,8 +75,8 @@ func Eager(p *plan.Problem, d plan.Decisions) (plan.Decisions, []string, error) 
 	return out, e.notes, nil
 }
 
-// Runnable returns the plan that eager PyTorch can carry out of what pl decides, placed, with notes on what was lost. It is a plan of its own: its
-// footprint may be above pl's budget.
+// Runnable returns the plan that eager PyTorch can carry out of what pl decides, placed, with notes on what
+// was lost. It is a plan of its own: its footprint may be above pl's budget.
 func Runnable(ctx context.Context, p *plan.Problem, pl *plan.Plan, opt place.Options) (*plan.Plan, error) {
 	if pl.SectionBytes != 0 {
 		return nil, &plan.Unavailable{Manager: pl.Manager, Reason: "eager PyTorch cannot keep a part of a tensor out of memory"}
@@ -118,7 +121,8 @@ type region struct {
 	length int // before it grew
 }
 
-// sort keeps the absences that hooks can express: swaps as they are, drops from the last forward touch on, each buffer once.
+// sort keeps the absences that hooks can express: swaps as they are, drops from the last forward touch on,
+// each buffer once.
 func (e *eager) sort(d *plan.Decisions) {
 	seen := make([]bool, len(e.p.Buffers))
 	order := make([]int, len(d.Absences))

@@ -49,7 +49,8 @@ func TestWhatEagerPyTorchCanCarryOutIsAlwaysAValidPlanForIt(t *testing.T) {
 	}
 }
 
-// TestTheRunnablePartOfEveryManagersPlanIsValid does the same with the plans of this package, on a network with modules.
+// TestTheRunnablePartOfEveryManagersPlanIsValid does the same with the plans of this package, on a network
+// with modules.
 func TestTheRunnablePartOfEveryManagersPlanIsValid(t *testing.T) {
 	for _, name := range []string{"GoogLeNet", "ResNet-50", "GPT-2 small"} {
 		p := network(t, name)
@@ -119,7 +120,8 @@ func TestWhatHooksCannotSeeIsKeptAndNamed(t *testing.T) {
 	}
 }
 
-// What one region reads may be dropped by another that is looked at later: it is kept for the first one's sake, and the other has nothing left to do.
+// What one region reads may be dropped by another that is looked at later: it is kept for the first one's
+// sake, and the other has nothing left to do.
 func TestWhatAnEarlierRegionReadsIsKeptByALaterOne(t *testing.T) {
 	b := plantest.New()
 	in, z, y := b.Buffer("in", 8, timeline.Activation), b.Buffer("z", 8, timeline.Activation), b.Buffer("y", 8, timeline.Activation)

@@ -9,8 +9,9 @@ import (
 
 // pool is what the online policy may evict, with the components of what it has evicted.
 //
-// The members are a list with a hole filled by its last member, so that the order is a function of what happened and a sample is a walk with a random start.
-// Components are a union-find forest over fresh nodes: a buffer that comes back and goes again gets a new node, since nodes cannot leave a component.
+// The members are a list with a hole filled by its last member, so that the order is a function of what
+// happened and a sample is a walk with a random start. Components are a union-find forest over fresh nodes: a
+// buffer that comes back and goes again gets a new node, since nodes cannot leave a component.
 type pool struct {
 	o       *online
 	members []plan.BufferID
@@ -46,7 +47,8 @@ func (q *pool) remove(b plan.BufferID) {
 	}
 }
 
-// begin scores the members for a shortage at position i, where they are many and all is false a sample of them.
+// begin scores the members for a shortage at position i, where they are many and all is false a sample of
+// them.
 func (q *pool) begin(i plan.OpID, all bool) {
 	q.heap = q.heap[:0]
 	n, from, stride := len(q.members), 0, 1
@@ -110,7 +112,8 @@ func (q *pool) h(b plan.BufferID) float64 {
 	return float64(c) / (float64(o.p.Rounded(b)) * s)
 }
 
-// neighbours calls f for the evicted buffers that b was made from or that were made from b, at most degree of them looked at.
+// neighbours calls f for the evicted buffers that b was made from or that were made from b, at most degree of
+// them looked at.
 func (q *pool) neighbours(b plan.BufferID, f func(plan.BufferID)) {
 	o, left := q.o, degree
 	touches := o.p.TouchesOf(b)

@@ -16,16 +16,19 @@ import (
 //	M[t,v,j]         item v is held in stage t's rerun until its j-th reader there has run
 //	U[t,g]           bytes of items held while group g runs in stage t
 //
-// The paper has R and S over all pairs of nodes, and FREE, products of them linearised, for what leaves memory within a stage. Here the forward pass does not
-// run ops again (nothing is short yet), and M says the same as FREE with fewer variables: an item is held as long as a later reader, the stage itself or the
-// next stage wants it. S and M need no wholeness: given whole R, the least S and M that satisfy the rows are whole, and less memory is never worse.
+// The paper has R and S over all pairs of nodes, and FREE, products of them linearised, for what leaves
+// memory within a stage. Here the forward pass does not run ops again (nothing is short yet), and M says the
+// same as FREE with fewer variables: an item is held as long as a later reader, the stage itself or the next
+// stage wants it. S and M need no wholeness: given whole R, the least S and M that satisfy the rows are
+// whole, and less memory is never worse.
 //
-// Which pairs have a variable: a group runs again only in the stages from reach before the first need of what it makes to the last in which it is useful. Before
-// that, what is out of memory cannot come back and nobody reads it, so that S is one variable for all those stages: giving it up between them is never better
-// than giving it up at once. That is exact; reach is not, see checkmate.go.
+// Which pairs have a variable: a group runs again only in the stages from reach before the first need of what
+// it makes to the last in which it is useful. Before that, what is out of memory cannot come back and nobody
+// reads it, so that S is one variable for all those stages: giving it up between them is never better than
+// giving it up at once. That is exact; reach is not, see checkmate.go.
 //
-// Memory rows are soft: Over is what they are exceeded by, at a price above any recomputing, so that a budget that cannot be met in the coarse view still
-// yields its nearest miss.
+// Memory rows are soft: Over is what they are exceeded by, at a price above any recomputing, so that a budget
+// that cannot be met in the coarse view still yields its nearest miss.
 type program struct {
 	s    *stages
 	m    milp.Model
@@ -67,12 +70,14 @@ const mib = 1 << 20
 
 // scope is what a program is built for.
 type scope struct {
-	// budget is in bytes. Which rows are written depends on floor alone, the least budget to be asked about, so that programs of several budgets share the
-	// basis of a solution.
+	// budget is in bytes. Which rows are written depends on floor alone, the least budget to be asked about,
+	// so that programs of several budgets share the basis of a solution.
 	budget, floor int64
-	// reach is the number of stages before the first one that needs what a group makes, from which on the group may run again.
+	// reach is the number of stages before the first one that needs what a group makes, from which on the
+	// group may run again.
 	reach int
-	// apart gives S a variable of its own in every stage, where one would do. For the test that it changes nothing.
+	// apart gives S a variable of its own in every stage, where one would do. For the test that it changes
+	// nothing.
 	apart bool
 }
 
@@ -139,7 +144,8 @@ func newProgram(s *stages, o scope) *program {
 	return q
 }
 
-// early returns the first stage in which each group may run again: reach stages before the first that needs what it makes, or whose group runs it as well.
+// early returns the first stage in which each group may run again: reach stages before the first that needs
+// what it makes, or whose group runs it as well.
 func (s *stages) early(reach int) []int {
 	early := make([]int, s.groups())
 	for g := range early {
@@ -156,7 +162,8 @@ func (s *stages) early(reach int) []int {
 	return early
 }
 
-// firstUses returns the first stage in which each item may be read, by the stage or by a group that runs again.
+// firstUses returns the first stage in which each item may be read, by the stage or by a group that runs
+// again.
 func (s *stages) firstUses(early []int) []int {
 	use := make([]int, len(s.items))
 	for v := range use {
@@ -228,7 +235,8 @@ func (q *program) correctness() {
 	}
 }
 
-// limit closes a memory row: fixed bytes and the terms at hand stay within the budget. A row that cannot be exceeded is left out.
+// limit closes a memory row: fixed bytes and the terms at hand stay within the budget. A row that cannot be
+// exceeded is left out.
 func (q *program) limit(budget, fixed int64) {
 	worst := float64(fixed) / mib
 	for _, t := range q.row {
@@ -241,7 +249,8 @@ func (q *program) limit(budget, fixed int64) {
 	q.soft(float64(budget-fixed) / mib)
 }
 
-// memory says that the budget holds at the worst moment of every group, of every stage and of every run in a stage.
+// memory says that the budget holds at the worst moment of every group, of every stage and of every run in a
+// stage.
 func (q *program) memory(budget int64) {
 	s := q.s
 	for _, m := range s.forward {
@@ -267,8 +276,9 @@ func (q *program) memory(budget int64) {
 	}
 }
 
-// slots writes the rows of one stage's rerun, from the last group to the first. What is held while a group runs is a variable U of its own, which differs from
-// that of the group behind it by a few items: so rows stay short, where spelled out each would name every item.
+// slots writes the rows of one stage's rerun, from the last group to the first. What is held while a group
+// runs is a variable U of its own, which differs from that of the group behind it by a few items: so rows
+// stay short, where spelled out each would name every item.
 func (q *program) slots(t int, budget int64) {
 	s := q.s
 	held := make([]milp.Var, len(s.items)) // of each item, until its next reader in the stage
@@ -366,8 +376,9 @@ func (q *program) soft(room float64) {
 	q.add(math.Inf(-1), room)
 }
 
-// rounded reads from a solution which items are in memory when a stage begins: those with S at or above the threshold, the first phase of the paper's
-// rounding. The second, the least R for that S, is what package chain does, op by op.
+// rounded reads from a solution which items are in memory when a stage begins: those with S at or above the
+// threshold, the first phase of the paper's rounding. The second, the least R for that S, is what package
+// chain does, op by op.
 func (q *program) rounded(x []float64, threshold float64) func(v int32, t int) bool {
 	return func(v int32, t int) bool {
 		k := q.kept(v, t)
@@ -375,8 +386,9 @@ func (q *program) rounded(x []float64, threshold float64) func(v int32, t int) b
 	}
 }
 
-// spread reads from a solution what the forward pass leaves, where that is fractions: of a stretch of items a third of each, say, every third is kept. What is
-// left over of one item's bytes counts for the next, so that as many bytes are kept as the solution keeps.
+// spread reads from a solution what the forward pass leaves, where that is fractions: of a stretch of items a
+// third of each, say, every third is kept. What is left over of one item's bytes counts for the next, so that
+// as many bytes are kept as the solution keeps.
 func (q *program) spread(x []float64) func(v int32) bool {
 	keep := make([]bool, len(q.keep))
 	var owed float64
@@ -416,7 +428,8 @@ func (q *program) least(x []float64) func(v int32, t int) bool {
 	return func(v int32, t int) bool { return t < len(keep[v]) && keep[v][t] }
 }
 
-// point returns the solution that keeping comes to, for a search to begin with: kept says which items are in memory when a stage begins.
+// point returns the solution that keeping comes to, for a search to begin with: kept says which items are in
+// memory when a stage begins.
 func (q *program) point(kept func(v int32, t int) bool) []float64 {
 	s := q.s
 	x := make([]float64, q.m.NumVars())

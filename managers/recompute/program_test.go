@@ -20,8 +20,8 @@ func relaxation(t *testing.T, s *stages, o scope) (value float64, vars int) {
 	return sol.Objective, q.m.NumVars()
 }
 
-// TestProgramsOfTrainings: one variable for the stages before anything can come back loses nothing, a shorter reach can only lose, and which rows are left out
-// does not matter.
+// TestProgramsOfTrainings: one variable for the stages before anything can come back loses nothing, a shorter
+// reach can only lose, and which rows are left out does not matter.
 func TestProgramsOfTrainings(t *testing.T) {
 	near := func(a, b float64) bool { return math.Abs(a-b) <= 1e-6*max(math.Abs(a), 1e-6) }
 	fewer, lost := 0, 0

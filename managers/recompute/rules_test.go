@@ -16,7 +16,8 @@ import (
 
 var update = flag.Bool("update", false, "write what the managers decide into the txtar files")
 
-// TestRules runs the cases in testdata: a problem as text, a manager with its budget, and what it decides as a table. A line of a problem is an op:
+// TestRules runs the cases in testdata: a problem as text, a manager with its budget, and what it decides as
+// a table. A line of a problem is an op:
 //
 //	name duration [!] [read...] -> [written:bytes...] [~changed...]
 //

@@ -15,23 +15,29 @@ import (
 //
 // Problem: a network of n layers keeps n activations for its backward pass.
 //
-// Way chosen: Chen, Xu, Zhang, Guestrin, "Training Deep Nets with Sublinear Memory Cost", arXiv 1604.06174, 2016. Cut the forward pass into k segments; keep
-// what crosses a cut, drop what does not, and when the backward pass first needs anything of a segment, run the segment's ops once and keep
-// all of it from then on. Memory is k checkpoints and one segment: least at k = sqrt(n) for equal layers, at the price of less than one more forward pass.
+// Way chosen: Chen, Xu, Zhang, Guestrin, "Training Deep Nets with Sublinear Memory Cost", arXiv 1604.06174,
+// 2016. Cut the forward pass into k segments; keep what crosses a cut, drop what does not, and when the
+// backward pass first needs anything of a segment, run the segment's ops once and keep all of it from then
+// on. Memory is k checkpoints and one segment: least at k = sqrt(n) for equal layers, at the price of less
+// than one more forward pass.
 //
-// Cuts stand where one activation crosses, the articulation points of the forward graph as far as activations go (between residual blocks, not within them);
-// values that nobody can make again, such as the input, are kept anyway and do not count. A segment is closed at the first such place behind its share of
-// the bytes: the paper's Algorithm 3, whose budget b is here total/k. A tensor that crosses and is freed before the backward pass counts twice: no checkpoint
-// holds it.
+// Cuts stand where one activation crosses, the articulation points of the forward graph as far as activations
+// go (between residual blocks, not within them); values that nobody can make again, such as the input, are
+// kept anyway and do not count. A segment is closed at the first such place behind its share of the bytes:
+// the paper's Algorithm 3, whose budget b is here total/k. A tensor that crosses and is freed before the
+// backward pass counts twice: no checkpoint holds it.
 //
-// Our reading, where the paper leaves freedom. Which k: without a budget sqrt(n), n being the number of places to cut; with one that number,
-// among those that fit, which runs the least again: the fewest where layers are alike, since k segments run (k-1)/k of the forward pass again. The last segment, whose backward pass follows at once, is kept, as torch.utils.checkpoint_sequential
-// does it. Where fewer than sqrt(forward ops) places have one activation crossing, the smallest number of crossings that yields so many is allowed (networks
-// with long skip connections have next to no articulation points).
+// Our reading, where the paper leaves freedom. Which k: without a budget sqrt(n), n being the number of
+// places to cut; with one that number, among those that fit, which runs the least again: the fewest where
+// layers are alike, since k segments run (k-1)/k of the forward pass again. The last segment, whose backward
+// pass follows at once, is kept, as torch.utils.checkpoint_sequential does it. Where fewer than sqrt(forward
+// ops) places have one activation crossing, the smallest number of crossings that yields so many is allowed
+// (networks with long skip connections have next to no articulation points).
 //
 // Complexity: O(n log n) for each k tried; all k up to 16, then in steps of a quarter: O(log n) of them.
-// Rejected: the paper's recursive O(log n) memory scheme, whose time grows by a factor of log n and which no framework offers; a search over b on a grid around
-// sqrt(xy), as in the paper: trying every k costs as much and misses less.
+// Rejected: the paper's recursive O(log n) memory scheme, whose time grows by a factor of log n and which no
+// framework offers; a search over b on a grid around sqrt(xy), as in the paper: trying every k costs as much
+// and misses less.
 type sqrt struct {
 	// whole drops without segments: every buffer is made again alone, where it is needed. For the ablation.
 	whole bool
@@ -89,8 +95,9 @@ func newSegmenter(p *plan.Problem, b *chain.Builder) segmenter {
 	return s
 }
 
-// crossings returns how many activations cross each position up to the turn: made before it and touched by forward ops behind it. What crosses and is gone
-// by the backward pass counts twice: it cannot be kept there, so that re-running one side would re-run the other as well.
+// crossings returns how many activations cross each position up to the turn: made before it and touched by
+// forward ops behind it. What crosses and is gone by the backward pass counts twice: it cannot be kept there,
+// so that re-running one side would re-run the other as well.
 func crossings(p *plan.Problem, acts []activation, turn plan.OpID) []int32 {
 	crossing := make([]int32, turn+2) // first as differences
 	for i := range acts {
@@ -111,8 +118,8 @@ func crossings(p *plan.Problem, acts []activation, turn plan.OpID) []int32 {
 	return crossing[:turn+1]
 }
 
-// between returns one position between each two ops that make activations: where the fewest tensors cross, the latest of those, so that changes in place stay
-// with the op that they follow.
+// between returns one position between each two ops that make activations: where the fewest tensors cross,
+// the latest of those, so that changes in place stay with the op that they follow.
 func between(acts []activation, crossing []int32) []plan.OpID {
 	var cuts []plan.OpID
 	for i := 1; i < len(acts); i++ {
@@ -148,8 +155,8 @@ func places(acts []activation, crossing []int32) []plan.OpID {
 	return slices.DeleteFunc(cuts, func(i plan.OpID) bool { return crossing[i] > allowed })
 }
 
-// choose returns those of the places that cut the activations into at most k segments of about equal bytes: a segment is closed at the first place behind its
-// share of what is left.
+// choose returns those of the places that cut the activations into at most k segments of about equal bytes: a
+// segment is closed at the first place behind its share of what is left.
 func choose(acts []activation, places []plan.OpID, k int) []plan.OpID {
 	var left int64
 	for i := range acts {
@@ -228,8 +235,8 @@ func (s *segmenter) counts() []int {
 // root is sqrt(n).
 func (s *segmenter) root() int { return max(1, int(math.Round(math.Sqrt(float64(len(s.cuts)+1))))) }
 
-// decide returns the decisions of the segments that run the least again while live bytes stay within the limit, else of those with the smallest peak; the work is the
-// number of segmentations tried.
+// decide returns the decisions of the segments that run the least again while live bytes stay within the
+// limit, else of those with the smallest peak; the work is the number of segmentations tried.
 func (s *segmenter) decide(ctx context.Context, limit int64) (plan.Decisions, int64, error) {
 	var work int64
 	s.chosen = s.root()

@@ -9,15 +9,18 @@ import (
 
 // A coarse view of an iteration.
 //
-// Problem: Checkmate's program has a variable for each pair of op and stage. An iteration of a thousand ops would have a million, a thousand of which matter.
+// Problem: Checkmate's program has a variable for each pair of op and stage. An iteration of a thousand ops
+// would have a million, a thousand of which matter.
 //
-// Way chosen: groups of forward ops, each of which makes at least one activation; stages of backward ops, a new one beginning where the backward pass first
-// needs an activation of an earlier group; items, the activations of one group that are needed in the same stages. Re-running a group makes all its
-// items. Small networks keep one group for each op that makes an activation, so that nothing is lost; large ones merge neighbours of equal bytes, cut where few
-// tensors cross.
+// Way chosen: groups of forward ops, each of which makes at least one activation; stages of backward ops, a
+// new one beginning where the backward pass first needs an activation of an earlier group; items, the
+// activations of one group that are needed in the same stages. Re-running a group makes all its items. Small
+// networks keep one group for each op that makes an activation, so that nothing is lost; large ones merge
+// neighbours of equal bytes, cut where few tensors cross.
 //
-// What the view simplifies (memory at the worst op of each stage, groups run whole) is settled by measuring: a solution of the program is turned into decisions on
-// ops, which run no more than they need, and their peak is computed exactly.
+// What the view simplifies (memory at the worst op of each stage, groups run whole) is settled by measuring:
+// a solution of the program is turned into decisions on ops, which run no more than they need, and their peak
+// is computed exactly.
 //
 // Complexity: O(ops + accesses) for groups and stages, O(groups x stages) for what depends on what.
 
@@ -56,7 +59,8 @@ type item struct {
 // last returns the last stage that needs the item.
 func (it *item) last() int { return int(it.needs[len(it.needs)-1]) }
 
-// moment is one op of the natural run: fixed bytes are there whatever is decided, items natural are there because ops at hand use them.
+// moment is one op of the natural run: fixed bytes are there whatever is decided, items natural are there
+// because ops at hand use them.
 type moment struct {
 	op      plan.OpID
 	stage   int32
@@ -187,8 +191,8 @@ func (s *stages) collect() {
 	}
 }
 
-// depend finds what re-running a group takes: the ops that make its activations, the tensors between them that are gone by then, and whose activations
-// those read.
+// depend finds what re-running a group takes: the ops that make its activations, the tensors between them
+// that are gone by then, and whose activations those read.
 func (s *stages) depend() {
 	p := s.p
 	s.time, s.reads, s.runs = make([]int64, s.groups()), make([][]int32, s.groups()), make([][]int32, s.groups())
@@ -374,7 +378,8 @@ func (s *stages) drops(kept func(v int32, t int) bool) []chain.Drop {
 	return drops
 }
 
-// segments returns what k segments of groups keep: what crosses a cut throughout, the last segment, and of the others what has been made again.
+// segments returns what k segments of groups keep: what crosses a cut throughout, the last segment, and of
+// the others what has been made again.
 func (s *stages) segments(k int) func(v int32, t int) bool {
 	cuts := choose(s.acts, s.starts[1:s.groups()], k)
 	first := make([]int32, len(cuts)+1) // of each segment, the stage of its rerun
@@ -396,8 +401,8 @@ func (s *stages) segments(k int) func(v int32, t int) bool {
 	}
 }
 
-// once returns what is in memory where nothing but the items that begin says is kept behind the forward pass, and what a stage makes again is kept from then
-// on for as long as it is needed.
+// once returns what is in memory where nothing but the items that begin says is kept behind the forward pass,
+// and what a stage makes again is kept from then on for as long as it is needed.
 func (s *stages) once(begin func(v int32) bool) func(v int32, t int) bool {
 	from := make([]int32, len(s.items)) // of each item, the stage from whose beginning on it is there
 	for v := range from {

@@ -13,7 +13,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// training returns the training of n random layers: sizes and times differ, some layers work in place, some skip ahead.
+// training returns the training of n random layers: sizes and times differ, some layers work in place, some
+// skip ahead.
 func training(seed uint64, n int) *plan.Problem {
 	r := rand.New(rand.NewPCG(seed, 99))
 	b := plantest.New()

@@ -13,44 +13,51 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// AutoSwap (Zhang et al., "Efficient Memory Management for GPU-based Deep Learning Systems", 2019, arXiv 1903.06631).
+// AutoSwap (Zhang et al., "Efficient Memory Management for GPU-based Deep Learning Systems", 2019, arXiv
+// 1903.06631).
 //
-// Problem: given when blocks are accessed and nothing else, which of them should be on the host around the iteration's peak, and
-// when should they be copied, so that memory stays within a limit and the iteration is held up least?
+// Problem: given when blocks are accessed and nothing else, which of them should be on the host around the
+// iteration's peak, and when should they be copied, so that memory stays within a limit and the iteration is
+// held up least?
 //
-// Way chosen by its authors, followed here. Candidates are blocks of a MiB or more with two consecutive accesses on either side of
-// the peak: at most one absence a block. Four scores order them: duration of absence less both copies (DOA); that times size (AOA;
-// divided by it where negative); the load above the limit, summed over the absence (WDOA); the same after the bytes of every block
-// taken before have been taken off (SWDOA). Blocks are taken in order until the peak is within the limit. The schedule "sticks to
-// the limit": copies out in the order in which blocks become ready, one at a time; where the limit is passed before a copy is done,
-// the iteration waits for it there; copies in backwards from the latest, each as late as it can be, moved behind the last op at
-// which its memory would pass the limit. autoswap mixes the four scores, each with mean 0 and deviation 1, with weights that
-// Bayesian optimisation finds (four unit vectors, then 20 more, kappa 5; bayes.go), one search a limit; it minimises the waiting
-// that this arithmetic charges. The single scores are managers of their own.
+// Way chosen by its authors, followed here. Candidates are blocks of a MiB or more with two consecutive
+// accesses on either side of the peak: at most one absence a block. Four scores order them: duration of
+// absence less both copies (DOA); that times size (AOA; divided by it where negative); the load above the
+// limit, summed over the absence (WDOA); the same after the bytes of every block taken before have been taken
+// off (SWDOA). Blocks are taken in order until the peak is within the limit. The schedule "sticks to the
+// limit": copies out in the order in which blocks become ready, one at a time; where the limit is passed
+// before a copy is done, the iteration waits for it there; copies in backwards from the latest, each as late
+// as it can be, moved behind the last op at which its memory would pass the limit. autoswap mixes the four
+// scores, each with mean 0 and deviation 1, with weights that Bayesian optimisation finds (four unit vectors,
+// then 20 more, kappa 5; bayes.go), one search a limit; it minimises the waiting that this arithmetic
+// charges. The single scores are managers of their own.
 //
-// From time to positions: a copy out is planned to be done at the position of the op that begins no earlier, and there the memory
-// is released and compute waits for it; a copy in is issued at the last position whose op begins no later than planned, and not
-// before compute is there. What is charged at one op is not carried on to the clocks of the others, as in the paper; the simulator
-// tells the truth.
+// From time to positions: a copy out is planned to be done at the position of the op that begins no earlier,
+// and there the memory is released and compute waits for it; a copy in is issued at the last position whose
+// op begins no later than planned, and not before compute is there. What is charged at one op is not carried
+// on to the clocks of the others, as in the paper; the simulator tells the truth.
 //
-// Complexity: O(candidates x log ops) a schedule with the tree of loadtree.go; SWDOA evaluates lazily, since a score only falls: a
-// candidate that is still best after a new look is best. Where there are more than 512 the number of looks for one pick is bounded.
+// Complexity: O(candidates x log ops) a schedule with the tree of loadtree.go; SWDOA evaluates lazily, since
+// a score only falls: a candidate that is still best after a new look is best. Where there are more than 512
+// the number of looks for one pick is bounded.
 //
-// Rejected: the O(candidates³) loop of the published program; its quirks (curve.go has them, for comparison with its curves);
-// waiting 4 or 6 ops after an access before the copy begins, which stood in for not knowing when an op is done, where here the copy
-// is behind the op.
+// Rejected: the O(candidates³) loop of the published program; its quirks (curve.go has them, for comparison
+// with its curves); waiting 4 or 6 ops after an access before the copy begins, which stood in for not knowing
+// when an op is done, where here the copy is behind the op.
 //
-// Our reading: "load less limit" is the load above the limit. SWDOA is normalised like the others (the authors' program leaves it
-// out). Where two mixes are charged the same, the one that moves fewer bytes is taken. A block whose copy out would not be done
-// before it is needed, without the limit asking for it, stays. Parameters could leave in the paper; here what persists never does.
-// With no budget the limit is the lowest of 64 between the least and the whole peak from which on nothing is charged.
+// Our reading: "load less limit" is the load above the limit. SWDOA is normalised like the others (the
+// authors' program leaves it out). Where two mixes are charged the same, the one that moves fewer bytes is
+// taken. A block whose copy out would not be done before it is needed, without the limit asking for it,
+// stays. Parameters could leave in the paper; here what persists never does. With no budget the limit is the
+// lowest of 64 between the least and the whole peak from which on nothing is charged.
 
 // order says how a manager orders candidates: by a score of curve.go, or by a mix.
 type order uint8
 
 const byMix = order(SWDOA) + 1
 
-// autoswap is one of the five managers. The unexported switches are for tests of what each mechanism is worth.
+// autoswap is one of the five managers. The unexported switches are for tests of what each mechanism is
+// worth.
 type autoswap struct {
 	order    order
 	smallest int64 // least size of a candidate; 0 for 1 MiB
@@ -62,7 +69,8 @@ type autoswap struct {
 // mostLooks bounds how often SWDOA evaluates candidates anew: with up to 512 of them it is exact.
 const mostLooks = 1 << 18
 
-// searches is the number of weights that Bayesian optimisation looks at beyond the four scores, kappa its taste for the unknown.
+// searches is the number of weights that Bayesian optimisation looks at beyond the four scores, kappa its
+// taste for the unknown.
 const (
 	searches = 20
 	kappa    = 5
@@ -150,7 +158,8 @@ func newSwapper(p *plan.Problem, a autoswap) *swapper {
 	return s
 }
 
-// scoreFor completes the scores that depend on the limit, SWDOA only where it is the manager's order: see [swapper.correct].
+// scoreFor completes the scores that depend on the limit, SWDOA only where it is the manager's order: see
+// [swapper.correct].
 func (s *swapper) scoreFor(ctx context.Context, limit int64) error {
 	s.tree.Reset(s.load)
 	for i := range s.all {
@@ -163,8 +172,8 @@ func (s *swapper) scoreFor(ctx context.Context, limit int64) error {
 	return nil
 }
 
-// correct works SWDOA out for a limit. It costs far more than all else here, and a mix of scores does not need it where one of the others alone is
-// charged nothing.
+// correct works SWDOA out for a limit. It costs far more than all else here, and a mix of scores does not
+// need it where one of the others alone is charged nothing.
 func (s *swapper) correct(ctx context.Context, limit int64) error {
 	s.tree.Reset(s.load)
 	// The greedy order, lazily: heads holds candidates by the score that they last had.
@@ -252,7 +261,8 @@ func unit(s Score) weights {
 	return w
 }
 
-// best returns the best schedule that the manager's order allows for a limit, and says in a sentence how it was found.
+// best returns the best schedule that the manager's order allows for a limit, and says in a sentence how it
+// was found.
 func (s *swapper) best(ctx context.Context, limit int64) (schedule, string, error) {
 	if err := s.scoreFor(ctx, limit); err != nil {
 		return schedule{}, "", err

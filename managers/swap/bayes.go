@@ -6,20 +6,23 @@ import (
 	"math/rand/v2"
 )
 
-// Bayesian optimisation of a few weights in [-1, 1] (AutoSwap uses the Python package bayes_opt: a Gaussian process, upper
-// confidence bound, kappa 5).
+// Bayesian optimisation of a few weights in [-1, 1] (AutoSwap uses the Python package bayes_opt: a Gaussian
+// process, upper confidence bound, kappa 5).
 //
-// Problem: find the weights of the greatest value, when one value costs a whole schedule and nothing is known of its slope.
+// Problem: find the weights of the greatest value, when one value costs a whole schedule and nothing is known
+// of its slope.
 //
-// Way chosen: a Gaussian process with the Matérn 5/2 kernel through all values seen, whose length is that of four with the greatest
-// likelihood; the next point is where mean plus kappa deviations is greatest, looked for among random points and by coordinate
-// steps from the best of them. The process is small (tens of points), so the kernel matrix is factorised anew for every point.
+// Way chosen: a Gaussian process with the Matérn 5/2 kernel through all values seen, whose length is that of
+// four with the greatest likelihood; the next point is where mean plus kappa deviations is greatest, looked
+// for among random points and by coordinate steps from the best of them. The process is small (tens of
+// points), so the kernel matrix is factorised anew for every point.
 //
-// Complexity: O(points³ + probes x points²) a step. Rejected: a library (none in Go that is kept, and the whole is a page); fitting
-// the length by gradient (bayes_opt does; four values are as good for tens of points in four dimensions).
+// Complexity: O(points³ + probes x points²) a step. Rejected: a library (none in Go that is kept, and the
+// whole is a page); fitting the length by gradient (bayes_opt does; four values are as good for tens of
+// points in four dimensions).
 //
-// Our reading: bayes_opt's random points, restarts and tolerances are its own, and its releases differ in them, so that no sequence
-// of theirs could be repeated.
+// Our reading: bayes_opt's random points, restarts and tolerances are its own, and its releases differ in
+// them, so that no sequence of theirs could be repeated.
 
 // dims is the number of weights.
 const dims = 4
@@ -165,8 +168,8 @@ func (g *gaussian) next(kappa float64, random *rand.Rand) weights {
 	return best
 }
 
-// maximise looks at the points first, then at n more, and calls value for each of them in order. It stops when value says that
-// there is no better or the context ends.
+// maximise looks at the points first, then at n more, and calls value for each of them in order. It stops
+// when value says that there is no better or the context ends.
 func maximise(ctx context.Context, first []weights, n int64, kappa float64, seed uint64, value func(weights) (v float64, enough bool)) {
 	random := rand.New(rand.NewPCG(seed, 0x6175746f73776170))
 	var x []weights

@@ -131,7 +131,8 @@ func table(t testing.TB, p *plan.Problem, pl *plan.Plan) string {
 	return b.String()
 }
 
-// Each file of testdata is a problem and what managers decide about it; a table's name is the manager's with the budget in MiB.
+// Each file of testdata is a problem and what managers decide about it; a table's name is the manager's with
+// the budget in MiB.
 func TestDecisionsAreAsInTestdata(t *testing.T) {
 	managers := map[string]plan.Manager{}
 	for _, m := range All() {

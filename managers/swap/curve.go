@@ -10,13 +10,14 @@ import (
 	"strconv"
 )
 
-// AutoSwap's own arithmetic (Zhang et al., "Efficient Memory Management for GPU-based Deep Learning Systems", arXiv 1903.06631):
-// how many nanoseconds of an iteration a memory limit costs, by a score. It speaks of a recording of three iterations and plans on
-// the middle one; the manager of this package, which speaks of a [plan.Problem], is another thing (autoswap.go). This one exists to
-// be compared with the curves that the authors published, number by number.
+// AutoSwap's own arithmetic (Zhang et al., "Efficient Memory Management for GPU-based Deep Learning Systems",
+// arXiv 1903.06631): how many nanoseconds of an iteration a memory limit costs, by a score. It speaks of a
+// recording of three iterations and plans on the middle one; the manager of this package, which speaks of a
+// [plan.Problem], is another thing (autoswap.go). This one exists to be compared with the curves that the
+// authors published, number by number.
 //
-// Way chosen: each thing in which the published program departs from the paper's text is a switch of its own, so that one can see
-// what each is worth:
+// Way chosen: each thing in which the published program departs from the paper's text is a switch of its own,
+// so that one can see what each is worth:
 //   - [QuirkScores]: DOA does not subtract the copy in (a line break ends the statement before it); AOA is made of that DOA; WDOA
 //     sums not the load during the absence but the load at the op whose number is the candidate's; WDOA and SWDOA do not subtract
 //     the limit;
@@ -26,13 +27,14 @@ import (
 //     compared with the clock of the iteration before, so that they hardly ever seem to begin early, to take memory or to cost
 //     anything.
 //
-// Our reading: "load less limit", summed over an absence, is the load above the limit; counting ops below it as negative makes WDOA
-// prefer short absences (1,020 ms instead of 9 on the authors' VGG at 300 MiB).
+// Our reading: "load less limit", summed over an absence, is the load above the limit; counting ops below it
+// as negative makes WDOA prefer short absences (1,020 ms instead of 9 on the authors' VGG at 300 MiB).
 //
-// Complexity: candidates x ops a limit, and candidates² x ops for SWDOA, as published. The manager does better; this need not.
+// Complexity: candidates x ops a limit, and candidates² x ops for SWDOA, as published. The manager does
+// better; this need not.
 //
-// Rejected: one function with the quirks built in (then nobody can tell what they do); repairing them silently (then nothing can be
-// compared).
+// Rejected: one function with the quirks built in (then nobody can tell what they do); repairing them
+// silently (then nothing can be compared).
 
 // OpKind is the kind of an operation on a block in the authors' recordings.
 type OpKind uint8
@@ -59,15 +61,16 @@ type Recording struct {
 	// Period is the number of ops of an iteration; Ops has three times as many.
 	Period int
 	Ops    []BlockOp
-	// Load is the bytes allocated at each op. The authors published theirs with six digits beside the recording.
+	// Load is the bytes allocated at each op. The authors published theirs with six digits beside the
+	// recording.
 	Load []int64
 }
 
 // Score names one of AutoSwap's orders of candidates.
 type Score uint8
 
-// The scores: duration of absence less transfers, area of absence, weighted duration of absence, and that with the load corrected
-// for what was taken before.
+// The scores: duration of absence less transfers, area of absence, weighted duration of absence, and that
+// with the load corrected for what was taken before.
 const (
 	DOA Score = iota
 	AOA
@@ -120,7 +123,8 @@ func (r *Recording) Peak() (bytes int64, at int) {
 
 func (r *Recording) middle() []int64 { return r.Load[r.Period : 2*r.Period] }
 
-// Candidates returns how many blocks can leave around the peak, how many bytes they are, and the least peak that is left when all are out.
+// Candidates returns how many blocks can leave around the peak, how many bytes they are, and the least peak
+// that is left when all are out.
 func (r *Recording) Candidates(q Quirks) (blocks int, bytes, floor int64, err error) {
 	if err := r.check(); err != nil {
 		return 0, 0, 0, err
@@ -187,7 +191,8 @@ func (r *Recording) add(load []int64, from, to int, size int64) {
 	}
 }
 
-// rank scores candidates and sorts them, best first. WDOA and SWDOA as described depend on the limit: what counts is the load above it.
+// rank scores candidates and sorts them, best first. WDOA and SWDOA as described depend on the limit: what
+// counts is the load above it.
 func (r *Recording) rank(ctx context.Context, c []candidate, s Score, q Quirks, limit int64) error {
 	quirk := q&QuirkScores != 0
 	if quirk {
@@ -227,7 +232,8 @@ func (r *Recording) rank(ctx context.Context, c []candidate, s Score, q Quirks, 
 	return nil
 }
 
-// rankSubmodular takes the candidate with the most load during its absence, takes its bytes off that load, and goes on.
+// rankSubmodular takes the candidate with the most load during its absence, takes its bytes off that load,
+// and goes on.
 func (r *Recording) rankSubmodular(ctx context.Context, c []candidate, limit int64) error {
 	load := slices.Clone(r.Load)
 	for k := range c {
@@ -246,8 +252,9 @@ func (r *Recording) rankSubmodular(ctx context.Context, c []candidate, limit int
 	return nil
 }
 
-// Curve returns, for each limit in bytes, the overhead in nanoseconds of an iteration that AutoSwap's arithmetic charges when
-// candidates are taken in the order of a score until the load stays within the limit, on the authors' links.
+// Curve returns, for each limit in bytes, the overhead in nanoseconds of an iteration that AutoSwap's
+// arithmetic charges when candidates are taken in the order of a score until the load stays within the limit,
+// on the authors' links.
 func Curve(ctx context.Context, r *Recording, s Score, limits []int64, q Quirks) ([]int64, error) {
 	if err := r.check(); err != nil {
 		return nil, err
@@ -276,7 +283,8 @@ func Curve(ctx context.Context, r *Recording, s Score, limits []int64, q Quirks)
 	return out, nil
 }
 
-// choose takes candidates in order until the middle iteration's load is within the limit. At least one is taken, as published.
+// choose takes candidates in order until the middle iteration's load is within the limit. At least one is
+// taken, as published.
 func (r *Recording) choose(c []candidate, limit int64) []candidate {
 	load := slices.Clone(r.Load)
 	for k := range c {
@@ -293,7 +301,8 @@ func (r *Recording) firstOver(load []int64, limit int64) int {
 	return slices.IndexFunc(load[r.Period:2*r.Period], func(v int64) bool { return v > limit })
 }
 
-// lastOver returns the last op up to the middle iteration's end, inclusive, above the limit; -1 where there is none.
+// lastOver returns the last op up to the middle iteration's end, inclusive, above the limit; -1 where there
+// is none.
 func (r *Recording) lastOver(load []int64, limit int64, behind int) int {
 	for i := r.Period; i > behind; i-- {
 		if load[i+r.Period] > limit {
@@ -349,9 +358,9 @@ func (r *Recording) publishedOverhead(c []candidate, limit int64) float64 {
 	return sum
 }
 
-// overhead is the schedule as the paper describes it: one copy at a time each way. Where the limit wants a copy out done earlier,
-// or lets a copy in begin only later, the iteration is held up by the difference; the copies that follow are then counted from
-// there.
+// overhead is the schedule as the paper describes it: one copy at a time each way. Where the limit wants a
+// copy out done earlier, or lets a copy in begin only later, the iteration is held up by the difference; the
+// copies that follow are then counted from there.
 func (r *Recording) overhead(c []candidate, limit int64) float64 {
 	load := slices.Clone(r.Load)
 	over := func(i int, more int64) bool { return i >= 0 && i < r.Period && load[i+r.Period]+more > limit }

@@ -14,7 +14,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces/load"
 )
 
-// sharedFile returns the path of a file of the folder that GMEMTOP_TRACES names, and skips the test without it.
+// sharedFile returns the path of a file of the folder that GMEMTOP_TRACES names, and skips the test without
+// it.
 func sharedFile(t testing.TB, pattern string) string {
 	t.Helper()
 	dir := os.Getenv("GMEMTOP_TRACES")
@@ -88,7 +89,8 @@ func blockOps(tr *traces.Trace) []BlockOp {
 	}
 }
 
-// published are the curves of the authors' plot_overhead.py, in ms, at limits of 280, 290 ... 520 MiB; behind that all are 0.
+// published are the curves of the authors' plot_overhead.py, in ms, at limits of 280, 290 ... 520 MiB; behind
+// that all are 0.
 var published = map[Score]string{
 	AOA:   "13.935 12.952 11.244 9.144 8.860 9.466 9.425 8.410 6.391 4.858 5.883 5.131 4.629 3.253 2.461 0.518 2.120 2.120 2.120 1.684 1.684 0.000 0.000 0.000 0.000",
 	DOA:   "12.091 12.104 9.188 11.464 10.118 9.790 7.431 7.213 7.087 5.036 4.237 4.600 2.803 2.515 1.619 0.806 1.284 0.000 0.000 0.000 0.000 1.201 0.000 0.000 1.201",
@@ -180,7 +182,8 @@ func TestScoresAsDescribedGiveTheFiguresOnRecord(t *testing.T) {
 			}
 		}
 	}
-	// From which limit on nothing is charged, in MiB: with the published schedule as on record, as described throughout as docs/results.md has it.
+	// From which limit on nothing is charged, in MiB: with the published schedule as on record, as described
+	// throughout as docs/results.md has it.
 	for _, c := range []struct {
 		s      Score
 		quirks Quirks

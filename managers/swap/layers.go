@@ -8,15 +8,15 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Layers out of a recording of ops, for vDNN: which buffers are inputs of layers, where each layer's backward pass is, which
-// convolution algorithms there are to choose from.
+// Layers out of a recording of ops, for vDNN: which buffers are inputs of layers, where each layer's backward
+// pass is, which convolution algorithms there are to choose from.
 //
-// Way chosen: a buffer's touches alternate between runs of the forward pass and runs of the backward pass; from a run of the first
-// to the run behind it a feature map is idle. The forward ops that read it in the first run are its layers, and the second run says
-// where their backward passes are.
+// Way chosen: a buffer's touches alternate between runs of the forward pass and runs of the backward pass;
+// from a run of the first to the run behind it a feature map is idle. The forward ops that read it in the
+// first run are its layers, and the second run says where their backward passes are.
 //
-// Complexity: O(accesses + ops log ops). Rejected: pairing forward and backward ops by name or module (recordings have them only
-// sometimes, and a data dependence is what vDNN means).
+// Complexity: O(accesses + ops log ops). Rejected: pairing forward and backward ops by name or module
+// (recordings have them only sometimes, and a data dependence is what vDNN means).
 
 // network is a problem seen as layers.
 type network struct {
@@ -127,8 +127,8 @@ func (n *network) lastLayer(from, to plan.OpID, backward []plan.OpID) {
 	}
 }
 
-// extracts reports whether vdnn-all offloads for a layer of the class. Activations in place are told apart by their access, not by
-// their class.
+// extracts reports whether vdnn-all offloads for a layer of the class. Activations in place are told apart by
+// their access, not by their class.
 func extracts(c plan.Class) bool {
 	switch c {
 	case plan.ClassLinear, plan.ClassSoftmax, plan.ClassLoss, plan.ClassOptimizer:
@@ -137,8 +137,8 @@ func extracts(c plan.Class) bool {
 	return true
 }
 
-// scan finds where buffer b goes from forward to backward pass, which is more than once where an iteration accumulates gradients
-// into one buffer.
+// scan finds where buffer b goes from forward to backward pass, which is more than once where an iteration
+// accumulates gradients into one buffer.
 func (n *network) scan(b plan.BufferID, backward []plan.OpID) {
 	p := n.p
 	touches := p.TouchesOf(b)
@@ -193,7 +193,8 @@ func (n *network) scan(b plan.BufferID, backward []plan.OpID) {
 	}
 }
 
-// smallest returns the variant of least workspace (m), fastest that of least duration (p); ties go to the other's better.
+// smallest returns the variant of least workspace (m), fastest that of least duration (p); ties go to the
+// other's better.
 func smallest(v []plan.Variant) uint8 {
 	return best(v, func(a, b plan.Variant) int {
 		return cmp.Or(cmp.Compare(a.Workspace, b.Workspace), cmp.Compare(a.Duration, b.Duration))

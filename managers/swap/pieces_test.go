@@ -64,7 +64,8 @@ func TestBayesianOptimisationFindsTheTopOfAHill(t *testing.T) {
 	}
 }
 
-// square is a recording of a network of four layers with one block a layer, written forward and read backward.
+// square is a recording of a network of four layers with one block a layer, written forward and read
+// backward.
 func square() *Recording {
 	r := &Recording{Period: 16}
 	var now, live int64

@@ -9,12 +9,12 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan/curve"
 )
 
-// Copies on a link, one at a time each way, that stick to a limit on live bytes: the schedule of AutoSwap (see autoswap.go), which
-// tvDNN's heuristic uses too. Times are those of an iteration that nothing holds up; where the limit holds it up, what follows is
-// counted from the op at which it did.
+// Copies on a link, one at a time each way, that stick to a limit on live bytes: the schedule of AutoSwap
+// (see autoswap.go), which tvDNN's heuristic uses too. Times are those of an iteration that nothing holds up;
+// where the limit holds it up, what follows is counted from the op at which it did.
 //
-// Complexity: O(absences x log ops). Rejected: an event simulation (exact, and a thousand times the cost of a candidate
-// evaluation).
+// Complexity: O(absences x log ops). Rejected: an event simulation (exact, and a thousand times the cost of a
+// candidate evaluation).
 
 // idle is an idle interval of a buffer that may be spent on the host.
 type idle struct {
@@ -54,8 +54,9 @@ func newLink(p *plan.Problem) *link {
 	return l
 }
 
-// stick gives every interval of c its release and fetch, and returns those that leave, the last needed first, with the nanoseconds
-// for which the iteration is charged to wait. It reorders c. The tree holds the resulting load.
+// stick gives every interval of c its release and fetch, and returns those that leave, the last needed first,
+// with the nanoseconds for which the iteration is charged to wait. It reorders c. The tree holds the
+// resulting load.
 func (l *link) stick(c []idle, limit int64) (left []idle, charged int64) {
 	l.tree.Reset(l.load)
 	slices.SortStableFunc(c, func(a, b idle) int { return cmp.Compare(a.after, b.after) })

@@ -1,4 +1,5 @@
-// Package swap holds the managers that move buffers to the host and back: vDNN, AutoSwap and tvDNN, one a file.
+// Package swap holds the managers that move buffers to the host and back: vDNN, AutoSwap and tvDNN, one a
+// file.
 //
 // Its duties:
 //   - each manager decides which idle intervals a buffer spends on the host, when its copies are issued and who waits for them;
@@ -23,7 +24,8 @@ func All() []plan.Manager {
 	}
 }
 
-// placeWork bounds the packer's search for each placement: managers that decide anew where addresses do not fit place several times.
+// placeWork bounds the packer's search for each placement: managers that decide anew where addresses do not
+// fit place several times.
 const placeWork = 50_000
 
 // serves refuses a problem or a budget that a manager can do nothing with.

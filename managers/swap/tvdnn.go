@@ -12,28 +12,31 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// tvDNN (Park, Cho, Jung, Lee, "Transparent Virtualization of DNN memory", poster at PPoPP 2018, doi 10.1145/3178487.3178531).
+// tvDNN (Park, Cho, Jung, Lee, "Transparent Virtualization of DNN memory", poster at PPoPP 2018, doi
+// 10.1145/3178487.3178531).
 //
-// Problem: swap so that an iteration fits a few gigabytes and is held up little, where single objects are so large that moving one
-// as a whole takes longer than an op, and finding a hole for it wastes memory.
+// Problem: swap so that an iteration fits a few gigabytes and is held up little, where single objects are so
+// large that moving one as a whole takes longer than an op, and finding a hole for it wastes memory.
 //
-// What the source says: memory objects are cut into sections; the schedule of swaps comes from an integer linear program (optimal)
-// or from a heuristic. What the program's variables are, how large a section is and what the heuristic does is not public. What
-// follows is our formulation after it.
+// What the source says: memory objects are cut into sections; the schedule of swaps comes from an integer
+// linear program (optimal) or from a heuristic. What the program's variables are, how large a section is and
+// what the heuristic does is not public. What follows is our formulation after it.
 //
-// Sections. Every buffer above a section's size is cut ([plan.Problem.Sectioned]); each section leaves and returns by itself. A
-// section has 2 MiB, the granularity of CUDA's virtual memory, or 2, 4, 8... times that, until a copy's fixed cost is at most a
-// tenth of its time and the number of buffers is below a bound.
+// Sections. Every buffer above a section's size is cut ([plan.Problem.Sectioned]); each section leaves and
+// returns by itself. A section has 2 MiB, the granularity of CUDA's virtual memory, or 2, 4, 8... times that,
+// until a copy's fixed cost is at most a tenth of its time and the number of buffers is below a bound.
 //
-// Heuristic. Walk the ops; where live bytes pass the capacity, send out the idle section whose next use is farthest (Belady's rule,
-// which moves the fewest sections of equal size), until the op fits. Then schedule the copies by the clock, sticking to the
-// capacity (schedule.go): out behind the last use, back as late as the link allows and memory demands.
+// Heuristic. Walk the ops; where live bytes pass the capacity, send out the idle section whose next use is
+// farthest (Belady's rule, which moves the fewest sections of equal size), until the op fits. Then schedule
+// the copies by the clock, sticking to the capacity (schedule.go): out behind the last use, back as late as
+// the link allows and memory demands.
 //
-// Integer program: tvdnn_ilp.go. tvdnn-ilp starts from the heuristic's solution and returns the better of the two, so that it
-// always has an answer.
+// Integer program: tvdnn_ilp.go. tvdnn-ilp starts from the heuristic's solution and returns the better of the
+// two, so that it always has an answer.
 //
-// Complexity: O((accesses + sections) log sections) for the heuristic. Rejected: least recently used, which a training's access
-// pattern, forward and back again, makes the worst of rules; sections of one page, which multiply copies' fixed cost.
+// Complexity: O((accesses + sections) log sections) for the heuristic. Rejected: least recently used, which a
+// training's access pattern, forward and back again, makes the worst of rules; sections of one page, which
+// multiply copies' fixed cost.
 
 // tvdnn is one of the two managers. The unexported switches are for tests of what each mechanism is worth.
 type tvdnn struct {
@@ -45,7 +48,8 @@ type tvdnn struct {
 }
 
 const (
-	// sectionBytes is the smallest section, mostBytes the largest, mostSections the number of buffers beyond which sections are made larger.
+	// sectionBytes is the smallest section, mostBytes the largest, mostSections the number of buffers beyond
+	// which sections are made larger.
 	sectionBytes = 2 << 20
 	mostBytes    = 1 << 40
 	mostSections = 20_000
@@ -116,11 +120,12 @@ func (v tvdnn) sectioned(p *plan.Problem) (q *plan.Problem, size int64, err erro
 	return q, size, err
 }
 
-// mostOf is the most sections that n buffers are cut into: twice as many as there are buffers, but for small problems, which stand more, and for the largest,
-// whose planning has to end.
+// mostOf is the most sections that n buffers are cut into: twice as many as there are buffers, but for small
+// problems, which stand more, and for the largest, whose planning has to end.
 func mostOf(n int) int64 { return max(mostSections, min(2*int64(n), int64(n)+30_000)) }
 
-// sectionsOf returns how many buffers a problem has when those that can leave are cut into sections of size bytes.
+// sectionsOf returns how many buffers a problem has when those that can leave are cut into sections of size
+// bytes.
 func sectionsOf(p *plan.Problem, size int64) int64 {
 	var n int64
 	for i := range p.Buffers {
@@ -148,7 +153,8 @@ type resident struct {
 	absent bool
 }
 
-// heuristic returns the intervals that leave by Belady's rule, with the nanoseconds charged for them. limit 0 is none.
+// heuristic returns the intervals that leave by Belady's rule, with the nanoseconds charged for them. limit 0
+// is none.
 func (s *sections) heuristic(ctx context.Context, limit int64) (c []idle, charged int64, err error) {
 	if limit <= 0 {
 		return nil, 0, ctx.Err()

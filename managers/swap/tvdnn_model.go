@@ -9,12 +9,14 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
-// The integer program that tvdnn_ilp.go describes: its windows and classes, its rows, its points, and the intervals that a point stands for.
+// The integer program that tvdnn_ilp.go describes: its windows and classes, its rows, its points, and the
+// intervals that a point stands for.
 //
-// Three points are looked at: the heuristic's (point), the relaxation's with its counts rounded up (roundedUp), and the solver's. In all of them
-// the counts A[c,w] decide; the continuous variables are the least that these allow (complete). Reading a point back (decode) has to say which
-// sections of a class the counted ones are: alike as they are to the program, they leave in the order in which they become free and return in the order
-// in which they are needed. Linear in the program's size, but for sorting each class.
+// Three points are looked at: the heuristic's (point), the relaxation's with its counts rounded up
+// (roundedUp), and the solver's. In all of them the counts A[c,w] decide; the continuous variables are the
+// least that these allow (complete). Reading a point back (decode) has to say which sections of a class the
+// counted ones are: alike as they are to the program, they leave in the order in which they become free and
+// return in the order in which they are needed. Linear in the program's size, but for sorting each class.
 
 const (
 	// mostIntegers and mostWindows bound the program: windows are made fewer until both hold.
@@ -279,7 +281,8 @@ func (m *program) complete(x []float64) {
 	}
 }
 
-// decode chooses sections for the counts: those that are free first leave first, those that are needed first return first.
+// decode chooses sections for the counts: those that are free first leave first, those that are needed first
+// return first.
 func (m *program) decode(x []float64) []idle {
 	var all []idle
 	for k := range m.classes {

@@ -12,37 +12,42 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// vDNN (Rhu et al., "vDNN: Virtualized Deep Neural Networks for Scalable, Memory-Efficient Neural Network Design", MICRO 2016,
-// arXiv 1602.08124).
+// vDNN (Rhu et al., "vDNN: Virtualized Deep Neural Networks for Scalable, Memory-Efficient Neural Network
+// Design", MICRO 2016, arXiv 1602.08124).
 //
-// Problem: the input feature map X of a layer is read by the layer's forward pass and, much later, by its backward pass, and nobody
-// needs it in between. Keep it on the host meanwhile, without knowing anything about the network but its layers.
+// Problem: the input feature map X of a layer is read by the layer's forward pass and, much later, by its
+// backward pass, and nobody needs it in between. Keep it on the host meanwhile, without knowing anything
+// about the network but its layers.
 //
-// Way chosen by its authors, followed here. Forward: while layer n computes, its X is copied out; both are waited for at the END of
-// the layer, and X is freed. Where several layers read X (fork), the last one offloads it. vdnn-all offloads the X of every layer
-// except in-place activations, softmax and fully connected layers, vdnn-conv those of convolutions alone; neither that of the last
-// feature-extraction layer, whose backward pass comes at once. Backward: while layer n computes, at most one layer's X is brought
-// back, that of the nearest earlier layer that is still out, looked for no further than the nearest convolution; both are waited
-// for at the end of the layer. A layer whose X nobody brought back fetches it when it begins. vdnn-dyn tries eight settings of
-// offloading and convolution algorithm in order of speed and takes the first that fits: all with the smallest algorithms (m), which
-// if it does not fit makes the network untrainable; none, conv, all with the fastest (p); conv, all with each convolution on the
-// fastest algorithm that fits there; conv, all with (m). A workspace lives as long as its op, so that the algorithm of one
-// convolution does not matter to another and the greedy downgrade is exact: the fastest that fits, op by op.
+// Way chosen by its authors, followed here. Forward: while layer n computes, its X is copied out; both are
+// waited for at the END of the layer, and X is freed. Where several layers read X (fork), the last one
+// offloads it. vdnn-all offloads the X of every layer except in-place activations, softmax and fully
+// connected layers, vdnn-conv those of convolutions alone; neither that of the last feature-extraction layer,
+// whose backward pass comes at once. Backward: while layer n computes, at most one layer's X is brought back,
+// that of the nearest earlier layer that is still out, looked for no further than the nearest convolution;
+// both are waited for at the end of the layer. A layer whose X nobody brought back fetches it when it begins.
+// vdnn-dyn tries eight settings of offloading and convolution algorithm in order of speed and takes the first
+// that fits: all with the smallest algorithms (m), which if it does not fit makes the network untrainable;
+// none, conv, all with the fastest (p); conv, all with each convolution on the fastest algorithm that fits
+// there; conv, all with (m). A workspace lives as long as its op, so that the algorithm of one convolution
+// does not matter to another and the greedy downgrade is exact: the fastest that fits, op by op.
 //
-// Complexity: O(accesses + ops log ops) for the decisions, eight times that for vdnn-dyn; then a placement for each setting whose
-// live bytes fit. The window needs no search of its own: the nearest layer that is still out moves one way only, and the next
-// convolution is a table.
+// Complexity: O(accesses + ops log ops) for the decisions, eight times that for vdnn-dyn; then a placement
+// for each setting whose live bytes fit. The window needs no search of its own: the nearest layer that is
+// still out moves one way only, and the next convolution is a table.
 //
-// Rejected: bringing back as much as fits, or as early as the link is free (that is what a planner does, and vDNN is none: its
-// window is what bounds its memory); synchronising the copy with whoever takes the memory (cheaper, and not vDNN).
+// Rejected: bringing back as much as fits, or as early as the link is free (that is what a planner does, and
+// vDNN is none: its window is what bounds its memory); synchronising the copy with whoever takes the memory
+// (cheaper, and not vDNN).
 //
-// Our reading. Layers are the forward ops of the recording. X is a buffer that a forward op reads and that is touched again behind
-// the forward pass; a layer's backward pass are the first op of its own class, else of any class, that touches it again, and the
-// ops of the same module right before and behind that one. The last feature-extraction layer is the last forward op of class conv,
-// pool or norm, or, where there is none, the last that could offload. vdnn-all and vdnn-conv use (m). The copy out may begin when
-// the op before the layer is done, hence an absence's After is that op: the layer itself still reads X while it is being copied.
-// Like any buffer, the network's own input is copied out. vDNN's memory manager is a pool (cnmem) that finds addresses at run time;
-// here they are placed ahead of time, which can only be kinder to it.
+// Our reading. Layers are the forward ops of the recording. X is a buffer that a forward op reads and that is
+// touched again behind the forward pass; a layer's backward pass are the first op of its own class, else of
+// any class, that touches it again, and the ops of the same module right before and behind that one. The last
+// feature-extraction layer is the last forward op of class conv, pool or norm, or, where there is none, the
+// last that could offload. vdnn-all and vdnn-conv use (m). The copy out may begin when the op before the
+// layer is done, hence an absence's After is that op: the layer itself still reads X while it is being
+// copied. Like any buffer, the network's own input is copied out. vDNN's memory manager is a pool (cnmem)
+// that finds addresses at run time; here they are placed ahead of time, which can only be kinder to it.
 
 // policy says which inputs a vDNN manager offloads.
 type policy uint8
@@ -243,7 +248,8 @@ func (v vdnn) won(ctx context.Context, n *network, r plan.Request, pl *plan.Plan
 	return pl, nil
 }
 
-// try makes the plan of one setting. It is nil where its live bytes alone pass the budget and it is not the setting of least memory.
+// try makes the plan of one setting. It is nil where its live bytes alone pass the budget and it is not the
+// setting of least memory.
 func (v vdnn) try(ctx context.Context, n *network, r plan.Request, offload policy, algorithm string) (*plan.Plan, error) {
 	absences, err := v.absences(ctx, n, offload)
 	if err != nil {

@@ -71,7 +71,8 @@ op second.backward backward conv 90 reads g a w
 op pool.backward backward pool 90 reads g y writes h
 op first.backward backward conv 90 reads h x w
 `)
-	// The last feature-extraction layer is the second convolution; the copy out of y takes longer than the pooling, and nobody needs its memory.
+	// The last feature-extraction layer is the second convolution; the copy out of y takes longer than the
+	// pooling, and nobody needs its memory.
 	_, with := run(t, vdnn{policy: offloadAll}, p, plan.Request{})
 	_, without := run(t, vdnn{policy: offloadAll, noSync: true}, p, plan.Request{})
 	if with.StepTime <= without.StepTime {
@@ -163,7 +164,8 @@ func TestCorrectingForWhatWasTakenMovesLess(t *testing.T) {
 	}
 }
 
-// Taken in the order of a score, candidates move less in sum, and wait less in more problems than they wait more, than taken as they come.
+// Taken in the order of a score, candidates move less in sum, and wait less in more problems than they wait
+// more, than taken as they come.
 func TestEveryScoreIsBetterThanNone(t *testing.T) {
 	for s := DOA; s <= SWDOA; s++ {
 		var moved [2]int64

@@ -19,6 +19,7 @@
 // environment, by which they are found and ended whatever they did with their session. Memory that others use
 // stays theirs: networks are chosen by what is free.
 //
-// Files: check.go the list; run.go the order and the time; child.go and job.go processes; device.go, training.go and
-// plans.go the checks; report.go and figures.go the result; redact.go what may stay of a message.
+// Files: check.go the list; run.go the order and the time; child.go and job.go processes; device.go,
+// training.go and plans.go the checks; report.go and figures.go the result; redact.go what may stay of a
+// message.
 package acceptance

@@ -6,15 +6,17 @@ import (
 	"strings"
 )
 
-// Stream numbers a CUDA stream; 0 is the default stream. Sets of blocks are ordered by stream first, as PyTorch orders them by
-// the stream's handle, so that numbers should follow the order of handles where that order is known.
+// Stream numbers a CUDA stream; 0 is the default stream. Sets of blocks are ordered by stream first, as
+// PyTorch orders them by the stream's handle, so that numbers should follow the order of handles where that
+// order is known.
 type Stream = int32
 
-// Pool names a private memory pool as PyTorch does: First is set by graph capture, Second by a user's pool handle; the zero Pool is
-// the default one.
+// Pool names a private memory pool as PyTorch does: First is set by graph capture, Second by a user's pool
+// handle; the zero Pool is the default one.
 type Pool struct{ First, Second int64 }
 
-// Block is memory handed out: Size bytes (rounded by the policy) at Addr. It is a value; the zero Block is none.
+// Block is memory handed out: Size bytes (rounded by the policy) at Addr. It is a value; the zero Block is
+// none.
 type Block struct {
 	Addr      uint64
 	Size      int64 // bytes given, at least Requested
@@ -26,27 +28,32 @@ type Block struct {
 	small      bool // of GMLake's caching allocator
 }
 
-// Allocator is an emulated online allocator. Sizes are bytes. An error that is ErrOutOfMemory leaves the allocator usable, with
-// whatever it released on the way released; any other error is the driver's, or says that a call was wrong.
+// Allocator is an emulated online allocator. Sizes are bytes. An error that is ErrOutOfMemory leaves the
+// allocator usable, with whatever it released on the way released; any other error is the driver's, or says
+// that a call was wrong.
 type Allocator interface {
 	// Malloc hands out a block of at least size bytes for work on stream.
 	Malloc(size int64, stream Stream) (Block, error)
-	// Free takes a block back. Where RecordStream noted other streams, the block stays active until their events are done.
+	// Free takes a block back. Where RecordStream noted other streams, the block stays active until their
+	// events are done.
 	Free(b Block) error
-	// RecordStream notes that a block is used by work on stream other than its own (torch.Tensor.record_stream).
+	// RecordStream notes that a block is used by work on stream other than its own
+	// (torch.Tensor.record_stream).
 	RecordStream(b Block, stream Stream) error
 	// ProcessEvents takes back the freed blocks whose events are done. Malloc does so first, too.
 	ProcessEvents()
-	// EmptyCache waits for outstanding events and gives what is wholly unused back to the driver (torch.cuda.empty_cache).
+	// EmptyCache waits for outstanding events and gives what is wholly unused back to the driver
+	// (torch.cuda.empty_cache).
 	EmptyCache() error
 	// Stats returns the figures so far.
 	Stats() Stats
-	// Segments returns what is held from the driver with its blocks, by address; for inspection, not for inner loops.
+	// Segments returns what is held from the driver with its blocks, by address; for inspection, not for
+	// inner loops.
 	Segments() []Segment
 }
 
-// Stats are an allocator's figures. Bytes of Allocated, Active and Reserved mean what PyTorch means by them: allocated falls when
-// a block is freed, active when it can be used again, reserved is what the driver gave.
+// Stats are an allocator's figures. Bytes of Allocated, Active and Reserved mean what PyTorch means by them:
+// allocated falls when a block is freed, active when it can be used again, reserved is what the driver gave.
 type Stats struct {
 	Requested, Allocated, Active, Reserved                 int64
 	PeakRequested, PeakAllocated, PeakActive, PeakReserved int64
@@ -59,7 +66,8 @@ type Stats struct {
 	Maps, Unmaps int64
 	// Retries counts requests that were tried again after the cache was given back (num_alloc_retries).
 	Retries int64
-	// Synchronisations counts waits for the device: one for each driver Free, for each run unmapped, and for each wait for all events.
+	// Synchronisations counts waits for the device: one for each driver Free, for each run unmapped, and for
+	// each wait for all events.
 	Synchronisations int64
 	// Stitches counts blocks stitched of others (GMLake).
 	Stitches int64
@@ -158,7 +166,8 @@ type Config struct {
 	ArenaSize int64
 	// StitchFrom is the smallest block that GMLake stitches, 0 for its chunk of 2 MiB.
 	StitchFrom int64
-	// StitchedBytes is how many bytes of stitched addresses GMLake keeps before it forgets the least recently used, 0 for no limit.
+	// StitchedBytes is how many bytes of stitched addresses GMLake keeps before it forgets the least recently
+	// used, 0 for no limit.
 	StitchedBytes int64
 }
 
@@ -181,7 +190,8 @@ func (c *Config) emit(e SegmentEvent) {
 // ErrOutOfMemory is wrapped by the errors of requests that the driver, or the cap, could not satisfy.
 var ErrOutOfMemory = errors.New("out of memory")
 
-// ErrBlock is wrapped by the errors of calls with a block that the allocator does not have in use: never given, or freed before.
+// ErrBlock is wrapped by the errors of calls with a block that the allocator does not have in use: never
+// given, or freed before.
 var ErrBlock = errors.New("not a block in use")
 
 // maxRequest bounds a request so that no rounding can overflow; no device has as much.

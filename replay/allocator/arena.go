@@ -5,16 +5,17 @@ import (
 	"fmt"
 )
 
-// The arena is the pool that deep-learning frameworks had before PyTorch's: one stretch of memory, requests rounded to 512 bytes,
-// best fit, the rest split off, neighbours coalesced at once (NVIDIA's CnMem; TensorFlow's BFC allocator differs by its bins). With
-// a size it takes the stretch from the driver with the first request and never more, as cnmemInit does. Without, it is as large as
-// it has to be: addresses for the whole device are reserved and memory is mapped behind them in pages of 2 MiB as the highest
-// block moves up, so that HighWater is the size of the smallest fixed arena in which the same requests succeed. That is how the
-// CnMem-like figures that SmartPool is compared with are computed.
+// The arena is the pool that deep-learning frameworks had before PyTorch's: one stretch of memory, requests
+// rounded to 512 bytes, best fit, the rest split off, neighbours coalesced at once (NVIDIA's CnMem;
+// TensorFlow's BFC allocator differs by its bins). With a size it takes the stretch from the driver with the
+// first request and never more, as cnmemInit does. Without, it is as large as it has to be: addresses for the
+// whole device are reserved and memory is mapped behind them in pages of 2 MiB as the highest block moves up,
+// so that HighWater is the size of the smallest fixed arena in which the same requests succeed. That is how
+// the CnMem-like figures that SmartPool is compared with are computed.
 //
-// Our reading where streams are concerned: CnMem keeps an arena for each stream and lets streams steal from each other after
-// synchronising. Here there is one arena; a request on a stream that gets a hole that another stream used last waits for the
-// device, which Synchronisations counts.
+// Our reading where streams are concerned: CnMem keeps an arena for each stream and lets streams steal from
+// each other after synchronising. Here there is one arena; a request on a stream that gets a hole that
+// another stream used last waits for the device, which Synchronisations counts.
 //
 // O(log n) for each request and free.
 
@@ -46,8 +47,8 @@ func NewArena(c Config) (*Arena, error) {
 	return a, nil
 }
 
-// HighWater returns the highest byte that was ever part of a block, counted from the arena's begin: its footprint before the
-// driver's granularity.
+// HighWater returns the highest byte that was ever part of a block, counted from the arena's begin: its
+// footprint before the driver's granularity.
 func (a *Arena) HighWater() int64 { return a.highWater }
 
 func (a *Arena) open() error {
@@ -197,8 +198,8 @@ func (a *Arena) synchronise() {
 	a.poll(true)
 }
 
-// EmptyCache implements Allocator: an arena of fixed size is given back when nothing is in it, of a growing one the pages behind the
-// last block.
+// EmptyCache implements Allocator: an arena of fixed size is given back when nothing is in it, of a growing
+// one the pages behind the last block.
 func (a *Arena) EmptyCache() error {
 	if a.base == 0 {
 		return nil

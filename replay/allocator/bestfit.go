@@ -1,8 +1,9 @@
 package allocator
 
-// bestFit divides one or more regions of addresses into blocks and holes: the smallest hole that fits, the lowest of equal ones,
-// split where the request ends, neighbours coalesced at once. It is the arena's policy and what the simulated driver hands out
-// addresses with. O(log n) for each operation. Blocks here have no stream; the pool field holds who used a hole last.
+// bestFit divides one or more regions of addresses into blocks and holes: the smallest hole that fits, the
+// lowest of equal ones, split where the request ends, neighbours coalesced at once. It is the arena's policy
+// and what the simulated driver hands out addresses with. O(log n) for each operation. Blocks here have no
+// stream; the pool field holds who used a hole last.
 type bestFit struct {
 	slab  slab
 	holes set
@@ -26,7 +27,8 @@ func (f *bestFit) removeRegion(r ref) {
 // fit returns the hole that a request would get, 0 for none.
 func (f *bestFit) fit(size int64) ref { return f.holes.atLeast(&f.slab, key{size: size}) }
 
-// take makes the first size bytes of a hole a block and leaves the rest, if any, a hole. The slot stays the block's.
+// take makes the first size bytes of a hole a block and leaves the rest, if any, a hole. The slot stays the
+// block's.
 func (f *bestFit) take(r ref, size int64) {
 	f.holes.erase(&f.slab, r)
 	if f.slab.at(r).size > size {
@@ -89,7 +91,8 @@ func (f *bestFit) lastHole(end uint64) ref {
 	return 0
 }
 
-// firstBlock returns the block or hole with the lowest address, 0 where there is none. It looks at every block.
+// firstBlock returns the block or hole with the lowest address, 0 where there is none. It looks at every
+// block.
 func (f *bestFit) firstBlock() ref {
 	var first ref
 	for i := range f.slab.all {

@@ -1,8 +1,8 @@
 package allocator
 
-// All policies keep their blocks in one slab of pointer-free structs and speak of them by index, so that a replay of a million
-// events makes no garbage and the collector has nothing to follow. A block is in at most one ordered set at a time, which is why
-// the links of the set (see set.go) lie within it.
+// All policies keep their blocks in one slab of pointer-free structs and speak of them by index, so that a
+// replay of a million events makes no garbage and the collector has nothing to follow. A block is in at most
+// one ordered set at a time, which is why the links of the set (see set.go) lie within it.
 
 // ref indexes a slab; 0 is no block.
 type ref int32
@@ -101,7 +101,8 @@ func (s *slab) splice(r, prev, next ref) {
 	}
 }
 
-// cut splits block r after size bytes and returns the rest, linked in behind it and in the state of a hole; it is in no set.
+// cut splits block r after size bytes and returns the rest, linked in behind it and in the state of a hole;
+// it is in no set.
 func (s *slab) cut(r ref, size int64) ref {
 	rest := s.add()
 	b, c := &s.all[r], &s.all[rest]

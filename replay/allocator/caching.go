@@ -7,8 +7,9 @@ import (
 	"slices"
 )
 
-// PyTorch's caching allocator (c10/cuda/CUDACachingAllocator.cpp, DeviceCachingAllocator), decision for decision. What a program's
-// reserved memory is follows from these decisions alone, so each is taken over as it is, the odd ones included:
+// PyTorch's caching allocator (c10/cuda/CUDACachingAllocator.cpp, DeviceCachingAllocator), decision for
+// decision. What a program's reserved memory is follows from these decisions alone, so each is taken over as
+// it is, the odd ones included:
 //
 //   - A request is rounded up to 512 bytes, or to roundup_power2_divisions (Settings.Round).
 //   - Blocks of at most 1 MiB come from the small pool, whose segments are 2 MiB; others from the large pool, whose segments are
@@ -26,15 +27,18 @@ import (
 //   - garbage_collection_threshold: see collectGarbage. Expandable segments: see caching_expandable.go. Private pools and graph
 //     captures: see caching_pools.go.
 //
-// Releases of PyTorch differ in a few of these decisions: see rules.go. Two constants can be set in newer ones and are 20 MiB by default
-// (max_non_split_rounding_mb, large_segment_size_mb). Not emulated: free-memory callbacks, pools that may be used on out-of-memory, reuse
-// within a graph capture by the graph's order (graph_capture_record_stream_reuse), cudaMallocAsync.
+// Releases of PyTorch differ in a few of these decisions: see rules.go. Two constants can be set in newer
+// ones and are 20 MiB by default (max_non_split_rounding_mb, large_segment_size_mb). Not emulated:
+// free-memory callbacks, pools that may be used on out-of-memory, reuse within a graph capture by the graph's
+// order (graph_capture_record_stream_reuse), cudaMallocAsync.
 //
 // O(log n) for each request and free, n free blocks of the pool; giving back the cache is linear in n.
 //
-// Rejected: an emulation on sizes alone that forgets addresses (faster, and wrong: which hole a block gets decides what can merge).
+// Rejected: an emulation on sizes alone that forgets addresses (faster, and wrong: which hole a block gets
+// decides what can merge).
 
-// Caching is PyTorch's caching allocator for one device: who may have which memory when. What memory there is, is the heap's.
+// Caching is PyTorch's caching allocator for one device: who may have which memory when. What memory there
+// is, is the heap's.
 type Caching struct {
 	heap
 	private  map[Pool]*privatePool
@@ -89,7 +93,8 @@ func NewCaching(c Config) (*Caching, error) {
 	return a, nil
 }
 
-// SetMemoryFraction caps what may be held at a share of the device's memory (torch.cuda.set_per_process_memory_fraction).
+// SetMemoryFraction caps what may be held at a share of the device's memory
+// (torch.cuda.set_per_process_memory_fraction).
 func (a *Caching) SetMemoryFraction(share float64) {
 	a.c.Cap = 0
 	if share < 1 || !a.set.follows(fractionOfOneIsNone) {
@@ -283,7 +288,8 @@ func (a *Caching) obtain(pool int32, rounded int64, stream Stream) (ref, error) 
 		rounded, a.stats.Allocated, a.stats.Reserved, err)
 }
 
-// grow asks the driver for a segment, or more of an expandable one, and returns a free block that is in no set (alloc_block).
+// grow asks the driver for a segment, or more of an expandable one, and returns a free block that is in no
+// set (alloc_block).
 func (a *heap) grow(pool int32, rounded int64, stream Stream) (ref, error) {
 	size, small := a.set.SegmentFor(rounded)
 	if a.c.Cap > 0 && a.stats.Reserved+size > a.c.Cap {
@@ -357,8 +363,8 @@ func (a *Caching) ProcessEvents() {
 	}
 }
 
-// insertDeferred records the events of blocks freed during a capture, once none is under way, for their uses from before it
-// (insert_events_deferred_until_no_capture).
+// insertDeferred records the events of blocks freed during a capture, once none is under way, for their uses
+// from before it (insert_events_deferred_until_no_capture).
 func (a *Caching) insertDeferred() {
 	for _, r := range a.deferred {
 		a.delayed.forgetInside(r)

@@ -5,15 +5,17 @@ import (
 	"fmt"
 )
 
-// Expandable segments (expandable_segments:True): instead of a segment for each request that finds no hole, one range of addresses
-// for each pool and stream, large enough for the whole device (1 1/8 of its memory), that memory is mapped into from the front as
-// needed, in pages of 2 MiB (small pool) or 20 MiB (large pool). Holes at the end then merge with what is mapped next, so that
-// requests that grow from step to step leave no slivers.
+// Expandable segments (expandable_segments:True): instead of a segment for each request that finds no hole,
+// one range of addresses for each pool and stream, large enough for the whole device (1 1/8 of its memory),
+// that memory is mapped into from the front as needed, in pages of 2 MiB (small pool) or 20 MiB (large pool).
+// Holes at the end then merge with what is mapped next, so that requests that grow from step to step leave no
+// slivers.
 //
-// The unmapped parts of a range are blocks, too, in a set of their own by address. A request takes the lowest place where free and
-// unmapped blocks next to each other have room (find_expandable_block), and maps what is missing. Best fit among the mapped free
-// blocks counts the unmapped block behind one as part of its size (get_free_block), so that the end of the range is what is used
-// last. Giving back unmaps the whole pages within each free block, also where others of the same range are in use.
+// The unmapped parts of a range are blocks, too, in a set of their own by address. A request takes the lowest
+// place where free and unmapped blocks next to each other have room (find_expandable_block), and maps what is
+// missing. Best fit among the mapped free blocks counts the unmapped block behind one as part of its size
+// (get_free_block), so that the end of the range is what is used last. Giving back unmaps the whole pages
+// within each free block, also where others of the same range are in use.
 //
 // One physical handle is made for each page: a mapping can only be undone by whole handles.
 
@@ -55,7 +57,8 @@ func (a *heap) preferExpandable(free *set, r ref, stream Stream) ref {
 	return r
 }
 
-// growExpandable maps memory for a request and returns the free block that holds it, in no set (try_allocate_expandable_block).
+// growExpandable maps memory for a request and returns the free block that holds it, in no set
+// (try_allocate_expandable_block).
 func (a *heap) growExpandable(pool int32, rounded int64, stream Stream) (ref, error) {
 	r, err := a.findExpandable(pool, rounded, stream)
 	if err != nil {
@@ -78,7 +81,8 @@ func (a *heap) growExpandable(pool int32, rounded int64, stream Stream) (ref, er
 	return r, nil
 }
 
-// findExpandable returns the lowest free or unmapped block from which on there is room, in a new range where there is none.
+// findExpandable returns the lowest free or unmapped block from which on there is room, in a new range where
+// there is none.
 func (a *heap) findExpandable(pool int32, rounded int64, stream Stream) (ref, error) {
 	s := &a.slab
 	unmapped := &a.pools[pool].unmapped
@@ -135,8 +139,8 @@ func (a *heap) addExpandable(pool int32, stream Stream, addr uint64, size int64)
 	return r
 }
 
-// mapBlock maps the first size bytes of an unmapped block, rounded up to pages, and puts them into the set, merged with their
-// free neighbours. Where the device refuses, nothing is mapped (map_block).
+// mapBlock maps the first size bytes of an unmapped block, rounded up to pages, and puts them into the set,
+// merged with their free neighbours. Where the device refuses, nothing is mapped (map_block).
 func (a *heap) mapBlock(r ref, size int64) error {
 	s := &a.slab
 	b := s.at(r)
@@ -191,8 +195,9 @@ func (a *heap) mapPages(e *expandable, first, end int64) error {
 	return nil
 }
 
-// unmapBlock gives back the whole pages within a free block, which is in the set. What is left of it on either side stays there. A
-// range of which nothing is mapped is given up (unmap_block, release_expandable_segment).
+// unmapBlock gives back the whole pages within a free block, which is in the set. What is left of it on
+// either side stays there. A range of which nothing is mapped is given up (unmap_block,
+// release_expandable_segment).
 func (a *heap) unmapBlock(r ref) error {
 	s := &a.slab
 	b := s.at(r)

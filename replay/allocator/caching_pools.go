@@ -5,11 +5,12 @@ import (
 	"slices"
 )
 
-// Private pools. A CUDA graph replays its kernels with the addresses of its capture, so that memory handed out during a capture
-// must not serve anything else as long as the graph lives: requests of the capturing streams go to a pool of the capture's own,
-// whose blocks are reused within it and whose segments are given back only when no graph uses the pool any more. A user's MemPool
-// is the same without a capture. While a capture is under way events cannot be asked for, so that delayed frees wait for its end,
-// and the cache cannot be given back: a request that the driver refuses fails.
+// Private pools. A CUDA graph replays its kernels with the addresses of its capture, so that memory handed
+// out during a capture must not serve anything else as long as the graph lives: requests of the capturing
+// streams go to a pool of the capture's own, whose blocks are reused within it and whose segments are given
+// back only when no graph uses the pool any more. A user's MemPool is the same without a capture. While a
+// capture is under way events cannot be asked for, so that delayed frees wait for its end, and the cache
+// cannot be given back: a request that the driver refuses fails.
 
 type privatePool struct {
 	pools int32 // index of the small one, the large one follows
@@ -23,8 +24,8 @@ type capture struct {
 	all    bool
 }
 
-// UsePool adds a user to a private pool, which it makes where there is none, so that MallocFrom may name it. The zero Pool is the
-// default one and needs no user.
+// UsePool adds a user to a private pool, which it makes where there is none, so that MallocFrom may name it.
+// The zero Pool is the default one and needs no user.
 func (a *Caching) UsePool(id Pool) {
 	if id == (Pool{}) {
 		return
@@ -40,8 +41,8 @@ func (a *Caching) UsePool(id Pool) {
 // HasPool reports whether a private pool exists.
 func (a *Caching) HasPool(id Pool) bool { return a.private[id] != nil }
 
-// ReleasePool takes a user from a private pool (the graph was destroyed). With the last one the pool's segments can be given back,
-// as soon as they are unused, by what gives back the cache.
+// ReleasePool takes a user from a private pool (the graph was destroyed). With the last one the pool's
+// segments can be given back, as soon as they are unused, by what gives back the cache.
 func (a *Caching) ReleasePool(id Pool) error {
 	p := a.private[id]
 	if p == nil || p.users == 0 {
@@ -53,7 +54,8 @@ func (a *Caching) ReleasePool(id Pool) error {
 	return nil
 }
 
-// DropPool is ReleasePool for a user's pool, whose end also gives back what is unused of it (torch.cuda.MemPool).
+// DropPool is ReleasePool for a user's pool, whose end also gives back what is unused of it
+// (torch.cuda.MemPool).
 func (a *Caching) DropPool(id Pool) error {
 	if err := a.ReleasePool(id); err != nil {
 		return err
@@ -121,8 +123,8 @@ func (a *Caching) EndCapture(id Pool) error {
 	return fmt.Errorf("allocator: no capture into pool %d, %d is under way", id.First, id.Second)
 }
 
-// capturing reports whether a capture is under way, while which events cannot be asked for. A pool that was entered without a capture
-// counts as one in releases that did not tell them apart.
+// capturing reports whether a capture is under way, while which events cannot be asked for. A pool that was
+// entered without a capture counts as one in releases that did not tell them apart.
 func (a *Caching) capturing() bool {
 	for _, c := range a.captures {
 		if !c.all || !a.set.follows(poolIsNoCapture) {
@@ -142,7 +144,8 @@ func (a *Caching) captured(stream Stream) Pool {
 	return Pool{}
 }
 
-// releasePrivate gives back what is unused of the private pools without users, and forgets those that are empty then.
+// releasePrivate gives back what is unused of the private pools without users, and forgets those that are
+// empty then.
 func (a *Caching) releasePrivate() error {
 	for i := a.unused.next(-1); i >= 0; {
 		done, err := a.releaseUnused(a.unused.slots[i].pool)
@@ -158,7 +161,8 @@ func (a *Caching) releasePrivate() error {
 	return nil
 }
 
-// releaseUnused gives back what is unused of a private pool without users, and reports whether it was forgotten because nothing is left.
+// releaseUnused gives back what is unused of a private pool without users, and reports whether it was
+// forgotten because nothing is left.
 func (a *Caching) releaseUnused(id Pool) (bool, error) {
 	p := a.private[id]
 	if err := a.releasePool(p.pools); err != nil {

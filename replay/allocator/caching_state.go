@@ -7,7 +7,8 @@ import (
 	"slices"
 )
 
-// Segments implements Allocator. A mapped run of an expandable segment is a segment, as in PyTorch's snapshots.
+// Segments implements Allocator. A mapped run of an expandable segment is a segment, as in PyTorch's
+// snapshots.
 func (a *Caching) Segments() []Segment {
 	var all []Segment
 	for i := range a.slab.all {
@@ -31,13 +32,14 @@ func (a *Caching) Segments() []Segment {
 	return all
 }
 
-// Restore puts a state that was recorded elsewhere into an allocator that has done nothing yet, and returns the blocks that are
-// allocated or pending, in order of segments and blocks. The driver must be a Placer. Holes next to each other become one. A
-// pending block becomes free with the event that the allocator's Events record for it.
+// Restore puts a state that was recorded elsewhere into an allocator that has done nothing yet, and returns
+// the blocks that are allocated or pending, in order of segments and blocks. The driver must be a Placer.
+// Holes next to each other become one. A pending block becomes free with the event that the allocator's
+// Events record for it.
 //
-// Runs of expandable segments of one pool and stream are taken as parts of one range, which begins with their Base, or with the
-// lowest of them: a snapshot does not tell ranges apart, and the allocator begins a second one only when the first, larger than
-// the device, is full.
+// Runs of expandable segments of one pool and stream are taken as parts of one range, which begins with their
+// Base, or with the lowest of them: a snapshot does not tell ranges apart, and the allocator begins a second
+// one only when the first, larger than the device, is full.
 func (a *Caching) Restore(segments []Segment) ([]Block, error) {
 	if len(a.slab.all) > 0 || a.stats.Reserved > 0 {
 		return nil, errors.New("allocator: restore: the allocator has been used already: restore into a new one")
@@ -169,7 +171,8 @@ func (a *Caching) tile(r ref, parts []SegmentBlock, blocks []Block) []Block {
 			a.stats.gave(part.Requested, b.size)
 			h := s.handle(r)
 			if part.State == PendingFree {
-				// Which other streams used it is not recorded; any one will do, as its event is all that counts.
+				// Which other streams used it is not recorded; any one will do, as its event is all that
+				// counts.
 				a.delayed.note(s, r, b.stream+1)
 				b.state = PendingFree
 				a.stats.Frees++

@@ -72,7 +72,8 @@ func (d *device) Unreserve(addr uint64) error {
 	return d.SimDriver.Unreserve(addr)
 }
 
-// queues are the streams of a device on which an event is done only when something waits for it. They are Events.
+// queues are the streams of a device on which an event is done only when something waits for it. They are
+// Events.
 type queues struct {
 	given, done [16]int // events, by stream
 	events      []queued

@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// Direct asks the driver for every block and gives every block back at once, as a program that calls cudaMalloc and cudaFree does
-// (PYTORCH_NO_CUDA_MEMORY_CACHING=1). It wastes no memory beyond the driver's own rounding and pays for it in time: cudaFree waits
-// until the device has done all of its work, whence Synchronisations. For the same reason a block used on other streams needs
-// no delay.
+// Direct asks the driver for every block and gives every block back at once, as a program that calls
+// cudaMalloc and cudaFree does (PYTORCH_NO_CUDA_MEMORY_CACHING=1). It wastes no memory beyond the driver's
+// own rounding and pays for it in time: cudaFree waits until the device has done all of its work, whence
+// Synchronisations. For the same reason a block used on other streams needs no delay.
 type Direct struct {
 	c     Config
 	slab  slab
@@ -79,7 +79,8 @@ func (d *Direct) ProcessEvents() {}
 // EmptyCache implements Allocator: there is no cache.
 func (d *Direct) EmptyCache() error { return nil }
 
-// Stats implements Allocator. Reserved counts blocks rounded to 512 bytes; what the device holds for them is the driver's to say.
+// Stats implements Allocator. Reserved counts blocks rounded to 512 bytes; what the device holds for them is
+// the driver's to say.
 func (d *Direct) Stats() Stats { return d.stats }
 
 // Segments implements Allocator: every block is a segment.

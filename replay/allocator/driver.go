@@ -5,16 +5,17 @@ import "fmt"
 // Handle names physical memory that a driver made and that can be mapped; 0 is none.
 type Handle int64
 
-// Granularity is the size of a device's pages: physical memory is made, mapped and unmapped in multiples of it. It is what
-// cuMemGetAllocationGranularity returns for device memory on NVIDIA's GPUs since Pascal.
+// Granularity is the size of a device's pages: physical memory is made, mapped and unmapped in multiples of
+// it. It is what cuMemGetAllocationGranularity returns for device memory on NVIDIA's GPUs since Pascal.
 const Granularity = 2 << 20
 
-// Driver is the device's memory as the CUDA driver offers it: whole allocations (cudaMalloc), and virtual memory, where addresses
-// are reserved, physical memory is made, and the second is mapped at the first. Sizes and addresses of virtual memory are
-// multiples of Granularity. An error that is ErrOutOfMemory says that the device has not enough left; nothing has changed then.
+// Driver is the device's memory as the CUDA driver offers it: whole allocations (cudaMalloc), and virtual
+// memory, where addresses are reserved, physical memory is made, and the second is mapped at the first. Sizes
+// and addresses of virtual memory are multiples of Granularity. An error that is ErrOutOfMemory says that the
+// device has not enough left; nothing has changed then.
 //
-// Contrary to a device, a driver need not be fast or concurrent; its choice of addresses is its own, and no policy relies on it
-// but to break ties between holes of equal size.
+// Contrary to a device, a driver need not be fast or concurrent; its choice of addresses is its own, and no
+// policy relies on it but to break ties between holes of equal size.
 type Driver interface {
 	// Alloc returns the address of size new bytes (cudaMalloc).
 	Alloc(size int64) (addr uint64, err error)
@@ -29,9 +30,11 @@ type Driver interface {
 	Create(size int64) (Handle, error)
 	// Release gives physical memory back; the device has it again once it is mapped nowhere (cuMemRelease).
 	Release(h Handle) error
-	// Map puts the whole of h at a reserved address (cuMemMap and cuMemSetAccess); the same h may be mapped at several.
+	// Map puts the whole of h at a reserved address (cuMemMap and cuMemSetAccess); the same h may be mapped
+	// at several.
 	Map(addr uint64, h Handle) error
-	// Unmap removes the mappings that fill [addr, addr+size) exactly (cuMemUnmap). The caller waits for work on them first.
+	// Unmap removes the mappings that fill [addr, addr+size) exactly (cuMemUnmap). The caller waits for work
+	// on them first.
 	Unmap(addr uint64, size int64) error
 
 	// MemInfo returns the device's free and total bytes (cudaMemGetInfo).
@@ -47,7 +50,8 @@ type Placer interface {
 	ReserveAt(addr uint64, size int64) error
 }
 
-// vast is the size from which on it is worth asking the device whether it has as much, before making pages one by one.
+// vast is the size from which on it is worth asking the device whether it has as much, before making pages
+// one by one.
 const vast = 64 << 30
 
 // checkVast returns ErrOutOfMemory where a device cannot have size bytes.

@@ -5,15 +5,17 @@ import (
 	"math"
 )
 
-// The simulated device counts what a real one would hold. Physical memory comes in pages of 2 MiB (Granularity), which is what
-// cuMemGetAllocationGranularity answers on NVIDIA's GPUs and what cuMemCreate insists on. cudaMalloc is not documented beyond
-// "aligned to at least 256 bytes" (CUDA C++ Programming Guide, Device Memory Accesses). Our reading, from addresses that real
-// programs were given (the published SINGA traces have 128-byte allocations 512 bytes apart): requests of 2 MiB and more take
-// whole pages, smaller ones are cut from shared pages at multiples of 512 bytes, best fit, and a page goes back when its last
-// piece does. PyTorch's allocator asks only for multiples of 2 MiB, so its figures do not depend on this reading.
+// The simulated device counts what a real one would hold. Physical memory comes in pages of 2 MiB
+// (Granularity), which is what cuMemGetAllocationGranularity answers on NVIDIA's GPUs and what cuMemCreate
+// insists on. cudaMalloc is not documented beyond "aligned to at least 256 bytes" (CUDA C++ Programming
+// Guide, Device Memory Accesses). Our reading, from addresses that real programs were given (the published
+// SINGA traces have 128-byte allocations 512 bytes apart): requests of 2 MiB and more take whole pages,
+// smaller ones are cut from shared pages at multiples of 512 bytes, best fit, and a page goes back when its
+// last piece does. PyTorch's allocator asks only for multiples of 2 MiB, so its figures do not depend on this
+// reading.
 //
-// Addresses are best fit, too, and lie above every address that a real driver hands out, so that recorded segments can be put
-// beside them (AllocAt).
+// Addresses are best fit, too, and lie above every address that a real driver hands out, so that recorded
+// segments can be put beside them (AllocAt).
 
 const (
 	firstAddress = 1 << 48

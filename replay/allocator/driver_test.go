@@ -125,8 +125,9 @@ func TestRestoreRefusesWhatIsNoState(t *testing.T) {
 	}
 }
 
-// TestARestoredPartOfASegmentIsNotGivenBackAlone: under max_split_size_mb PyTorch gives large unused blocks back without asking whether they are whole
-// segments, which they always are there; in a state that other settings left they need not be.
+// TestARestoredPartOfASegmentIsNotGivenBackAlone: under max_split_size_mb PyTorch gives large unused blocks
+// back without asking whether they are whole segments, which they always are there; in a state that other
+// settings left they need not be.
 func TestARestoredPartOfASegmentIsNotGivenBackAlone(t *testing.T) {
 	const mib, at = 1 << 20, 1 << 32
 	settings, err := ParseSettings("max_split_size_mb:30")

@@ -6,11 +6,12 @@ import (
 	"slices"
 )
 
-// A block that other streams used may be handed out again only when their work on it is done. PyTorch records an event on each of
-// those streams at the free, keeps a queue of (event, block) for each stream, asks at every request whether the front of each
-// queue is done, and frees a block with its last event (insert_events, process_events). The same here; who knows when work is
-// done is whoever stands behind Events: a simulator's clock, a device's events, a recording's free_completed. A queue stops at its
-// first event that is not done: later ones on the same stream cannot be.
+// A block that other streams used may be handed out again only when their work on it is done. PyTorch records
+// an event on each of those streams at the free, keeps a queue of (event, block) for each stream, asks at
+// every request whether the front of each queue is done, and frees a block with its last event
+// (insert_events, process_events). The same here; who knows when work is done is whoever stands behind
+// Events: a simulator's clock, a device's events, a recording's free_completed. A queue stops at its first
+// event that is not done: later ones on the same stream cannot be.
 
 // Event is a point in a stream's order of work, as the Events that made it numbers it.
 type Event int64
@@ -34,7 +35,8 @@ func (instantly) Wait(Event)          {}
 // Instantly are Events that are done as soon as they are recorded: every stream keeps up with the host.
 var Instantly Events = instantly{}
 
-// ManualEvents are Events that are done when Complete says so, or when an allocator waits for them. The zero value is ready.
+// ManualEvents are Events that are done when Complete says so, or when an allocator waits for them. The zero
+// value is ready.
 type ManualEvents struct {
 	streams []Stream // of event i+1
 	done    []bool
@@ -120,7 +122,8 @@ func (d *delayed) noteInside(s *slab, r ref, stream Stream) {
 	d.inside[r] = append(d.inside[r], stream)
 }
 
-// forgetInside takes away the uses of a block that were noted during a capture: what is captured has joined its own stream by the end.
+// forgetInside takes away the uses of a block that were noted during a capture: what is captured has joined
+// its own stream by the end.
 func (d *delayed) forgetInside(r ref) {
 	d.uses[r] = slices.DeleteFunc(d.uses[r], func(s Stream) bool { return slices.Contains(d.inside[r], s) })
 	delete(d.inside, r)
@@ -178,7 +181,8 @@ func (d *delayed) poll(s *slab, dst []ref, wait bool) []ref {
 	return dst
 }
 
-// waitFor waits for the events of some blocks and appends them to dst. Events of other blocks stay in their queues.
+// waitFor waits for the events of some blocks and appends them to dst. Events of other blocks stay in their
+// queues.
 func (d *delayed) waitFor(s *slab, dst []ref, those func(b *block) bool) []ref {
 	for i := range d.queues {
 		q := &d.queues[i]

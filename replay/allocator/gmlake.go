@@ -5,13 +5,15 @@ import (
 	"fmt"
 )
 
-// GMLake (Guo et al., "GMLake: Efficient and Transparent GPU Memory Defragmentation for Large-scale DNN Training with Virtual Memory
-// Stitching", ASPLOS 2024) answers fragmentation with the device's page tables: free blocks that lie apart are mapped side by side
-// at new addresses, so that they serve one large request together.
+// GMLake (Guo et al., "GMLake: Efficient and Transparent GPU Memory Defragmentation for Large-scale DNN
+// Training with Virtual Memory Stitching", ASPLOS 2024) answers fragmentation with the device's page tables:
+// free blocks that lie apart are mapped side by side at new addresses, so that they serve one large request
+// together.
 //
-// Physical memory comes in chunks of 2 MiB. A primary block (pBlock) is a run of chunks with addresses of its own; a stitched block
-// (sBlock) has further addresses for the chunks of several pBlocks. A block is active while handed out; a pBlock, too, while an
-// sBlock that it is part of is, and an sBlock while any of its pBlocks is. A request is rounded up to 2 MiB and gets, in this order:
+// Physical memory comes in chunks of 2 MiB. A primary block (pBlock) is a run of chunks with addresses of its
+// own; a stitched block (sBlock) has further addresses for the chunks of several pBlocks. A block is active
+// while handed out; a pBlock, too, while an sBlock that it is part of is, and an sBlock while any of its
+// pBlocks is. A request is rounded up to 2 MiB and gets, in this order:
 //
 //	S1  exact match       an inactive block, primary or stitched, of just that size
 //	S2  single block      the smallest inactive pBlock that is larger, split in two
@@ -19,18 +21,21 @@ import (
 //	S4  insufficient      all inactive pBlocks and a new one for what is missing, stitched; a new one alone where there are none
 //	S5  out of memory     the device refuses: what is unused is given back, S1 to S4 are tried again, then the request fails
 //
-// Blocks never merge; stitching takes the place of it. Freeing keeps an sBlock: a training step asks for the same sizes again, and
-// finds it by S1 without touching the page tables. With Config.StitchedBytes, sBlocks used least recently are forgotten first
-// (the paper's StitchFree). Requests below 2 MiB are left to the caching allocator, as there.
+// Blocks never merge; stitching takes the place of it. Freeing keeps an sBlock: a training step asks for the
+// same sizes again, and finds it by S1 without touching the page tables. With Config.StitchedBytes, sBlocks
+// used least recently are forgotten first (the paper's StitchFree). Requests below 2 MiB are left to the
+// caching allocator, as there.
 //
-// Our reading, where the paper's text was not at hand (its public code, a fork of torch 1.13, decides some of it otherwise): S1
-// prefers a pBlock to an sBlock of the same size, because handing out an sBlock blocks all others that share its parts. All
-// choices are within one stream, like the caching allocator's. Config.StitchFrom is the least size of a part and of a request that
-// is stitched, which the code calls fragLimit and sets between 32 and 512 MiB; here it is 2 MiB unless set, which stitches most. The
-// code stitches only after the device refused (defragLevel 1) and reuses an sBlock for requests somewhat smaller (reuseLimit); the
-// paper's S1 to S4 do neither, nor does this.
+// Our reading, where the paper's text was not at hand (its public code, a fork of torch 1.13, decides some of
+// it otherwise): S1 prefers a pBlock to an sBlock of the same size, because handing out an sBlock blocks all
+// others that share its parts. All choices are within one stream, like the caching allocator's.
+// Config.StitchFrom is the least size of a part and of a request that is stitched, which the code calls
+// fragLimit and sets between 32 and 512 MiB; here it is 2 MiB unless set, which stitches most. The code
+// stitches only after the device refused (defragLevel 1) and reuses an sBlock for requests somewhat smaller
+// (reuseLimit); the paper's S1 to S4 do neither, nor does this.
 //
-// O(log n) for S1 and S2; stitching k parts is O(k log n), k times the sBlocks that share each part, and one mapping for each 2 MiB.
+// O(log n) for S1 and S2; stitching k parts is O(k log n), k times the sBlocks that share each part, and one
+// mapping for each 2 MiB.
 
 // GMLake is the stitching allocator for one device.
 type GMLake struct {
@@ -76,7 +81,8 @@ type stitched struct {
 	busy  int // active parts
 }
 
-// NewGMLake returns a GMLake over c.Driver; c.Settings and c.Cap are those of the caching allocator for small requests.
+// NewGMLake returns a GMLake over c.Driver; c.Settings and c.Cap are those of the caching allocator for small
+// requests.
 func NewGMLake(c Config) (*GMLake, error) {
 	if err := c.fill(); err != nil {
 		return nil, err

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// What happens to GMLake's blocks between requests: which become active and inactive together, which addresses are forgotten, and
-// what goes back to the device.
+// What happens to GMLake's blocks between requests: which become active and inactive together, which
+// addresses are forgotten, and what goes back to the device.
 
 // partsOf returns the pBlocks behind a block.
 func (g *GMLake) partsOf(r ref) []ref {
@@ -17,7 +17,8 @@ func (g *GMLake) partsOf(r ref) []ref {
 	return g.scratch
 }
 
-// activate hands out an inactive block: its pBlocks leave the sets, and so does every sBlock that has one of them.
+// activate hands out an inactive block: its pBlocks leave the sets, and so does every sBlock that has one of
+// them.
 func (g *GMLake) activate(r ref, requested int64) {
 	s := &g.slab
 	left := requested
@@ -90,7 +91,8 @@ func (g *GMLake) touch(r ref) {
 	g.link(r)
 }
 
-// forgetOld forgets the sBlocks used least recently that are not handed out, but for keep, while there are too many addresses.
+// forgetOld forgets the sBlocks used least recently that are not handed out, but for keep, while there are
+// too many addresses.
 func (g *GMLake) forgetOld(keep ref) error {
 	for r := g.oldest; r != 0 && g.c.StitchedBytes > 0 && g.bytes > g.c.StitchedBytes; {
 		next := g.slab.at(r).next
@@ -133,8 +135,8 @@ func (g *GMLake) forget(r ref) error {
 	return nil
 }
 
-// EmptyCache implements Allocator: it waits for all events, forgets every sBlock that is not handed out, and gives back the chunks
-// of every inactive pBlock.
+// EmptyCache implements Allocator: it waits for all events, forgets every sBlock that is not handed out, and
+// gives back the chunks of every inactive pBlock.
 func (g *GMLake) EmptyCache() error {
 	g.poll(true)
 	if err := g.small.EmptyCache(); err != nil {
@@ -242,8 +244,8 @@ func (g *GMLake) poll(wait bool) {
 // Stats implements Allocator: those of large and small blocks together. Peaks are of the sum.
 func (g *GMLake) Stats() Stats { return *g.stats }
 
-// Segments implements Allocator: a segment is a run of pBlocks that were made together. Addresses of sBlocks are none, as they hold
-// no memory of their own.
+// Segments implements Allocator: a segment is a run of pBlocks that were made together. Addresses of sBlocks
+// are none, as they hold no memory of their own.
 func (g *GMLake) Segments() []Segment {
 	all := g.small.Segments()
 	var blocks []ref

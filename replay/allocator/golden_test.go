@@ -13,8 +13,9 @@ import (
 	"github.com/gmemtop/gmemtop/traces/load"
 )
 
-// The traces that SmartPool's authors published, against the CnMem-like arena: one arena, 512 bytes, best fit, split, coalesce, over
-// the whole trace. The figures were computed by another program; each trace is told by its number of events.
+// The traces that SmartPool's authors published, against the CnMem-like arena: one arena, 512 bytes, best
+// fit, split, coalesce, over the whole trace. The figures were computed by another program; each trace is
+// told by its number of events.
 func TestTheArenaOfTheSmartPoolTraces(t *testing.T) {
 	root := os.Getenv("GMEMTOP_TRACES")
 	if root == "" {
@@ -61,7 +62,8 @@ func TestTheArenaOfTheSmartPoolTraces(t *testing.T) {
 	}
 }
 
-// One iteration of a program with a steady shape, repeated: what a replay of a recording looks like to an allocator.
+// One iteration of a program with a steady shape, repeated: what a replay of a recording looks like to an
+// allocator.
 func BenchmarkReplay(b *testing.B) {
 	const blocks = 2000
 	for _, policy := range allocator.Policies() {

@@ -248,7 +248,8 @@ func TestFreeingEverythingAndEmptyingTheCacheGivesEverythingBack(t *testing.T) {
 			}
 			left := 0
 			for _, a := range p.driver.allocs {
-				// Addresses stay reserved for an arena that grows, and for a range that the device refused to map anything of.
+				// Addresses stay reserved for an arena that grows, and for a range that the device refused to
+				// map anything of.
 				if !a.reserved || v.name == "gmlake" {
 					left++
 				}
@@ -278,8 +279,8 @@ func TestTheSameProgramGetsTheSameAnswers(t *testing.T) {
 	}
 }
 
-// A block is handed out only once all of its events are done: none of the blocks pending may share an address with a live one,
-// which the segments' tiling shows; here that the events, and nothing else, hold them back.
+// A block is handed out only once all of its events are done: none of the blocks pending may share an address
+// with a live one, which the segments' tiling shows; here that the events, and nothing else, hold them back.
 func TestABlockUsedElsewhereComesBackWithItsLastEvent(t *testing.T) {
 	for _, policy := range []string{"caching", "arena", "gmlake"} {
 		var events ManualEvents
@@ -384,7 +385,8 @@ func TestARestoredStateGoesOnLikeTheOneItWasTakenFrom(t *testing.T) {
 			if err := p.alloc.EmptyCache(); err != nil { // no events outstanding
 				t.Fatal(err)
 			}
-			// Addresses of the simulated driver cannot be asked for; shifted down they can, and their order stays.
+			// Addresses of the simulated driver cannot be asked for; shifted down they can, and their order
+			// stays.
 			const shift = firstAddress - 1<<40
 			segments := p.alloc.Segments()
 			for i := range segments {
@@ -428,7 +430,8 @@ func TestARestoredStateGoesOnLikeTheOneItWasTakenFrom(t *testing.T) {
 	}
 }
 
-// Stitching is what gmlake does beside the caching allocator's work: the same program without it takes more from the driver.
+// Stitching is what gmlake does beside the caching allocator's work: the same program without it takes more
+// from the driver.
 func TestWithoutStitchingMoreIsReserved(t *testing.T) {
 	var with, without int64
 	more := 0

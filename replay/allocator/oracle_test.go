@@ -12,13 +12,15 @@ import (
 	"testing"
 )
 
-// The oracle is PyTorch's own allocator. A random program runs on it (testdata/oracle/oracle.py) and on the emulation, and both are
-// written down in the language of the scripts: segment events, the place and the size of each block, the totals after each statement,
-// the segments at the end. Where the two texts differ, the program is cut down to the smallest one that still differs. What is left is
-// a script, which can go to testdata as it is.
+// The oracle is PyTorch's own allocator. A random program runs on it (testdata/oracle/oracle.py) and on the
+// emulation, and both are written down in the language of the scripts: segment events, the place and the size
+// of each block, the totals after each statement, the segments at the end. Where the two texts differ, the
+// program is cut down to the smallest one that still differs. What is left is a script, which can go to
+// testdata as it is.
 //
-// Both sides have the same device: memory and ranges of addresses come from the lowest place that has room, and an event is done when
-// something waits for its stream. So nothing of the real run is told to the emulation, and equal texts mean equal decisions.
+// Both sides have the same device: memory and ranges of addresses come from the lowest place that has room,
+// and an event is done when something waits for its stream. So nothing of the real run is told to the
+// emulation, and equal texts mean equal decisions.
 //
 // Rejected: to give the emulation the recorded addresses. It would hide a wrong order of driver calls.
 
@@ -54,7 +56,8 @@ func totals(t [6]int64) string {
 	return fmt.Sprintf("    requested %s allocated %s active %s reserved %s retries %d ooms %d\n", size(t[0]), size(t[1]), size(t[2]), size(t[3]), t[4], t[5])
 }
 
-// written returns what the real allocator did with a program, one text for each statement and one for the end.
+// written returns what the real allocator did with a program, one text for each statement and one for the
+// end.
 func (a *real) written(lines []string) ([]string, error) {
 	if a.Failed != "" {
 		return nil, errors.New(a.Failed)
@@ -140,7 +143,8 @@ func emulated(lines []string, torch Version) ([]string, error) {
 	return append(texts, s.out.String()), nil
 }
 
-// differs returns the index of the first statement, or the number of statements for the end, where two texts differ; -1 for none.
+// differs returns the index of the first statement, or the number of statements for the end, where two texts
+// differ; -1 for none.
 func differs(a, b []string) int {
 	for i := range max(len(a), len(b)) {
 		if i >= len(a) || i >= len(b) || a[i] != b[i] {
@@ -150,9 +154,9 @@ func differs(a, b []string) int {
 	return -1
 }
 
-// shrink returns the smallest program that it finds which still fails. It takes away runs of statements, half of the program at first,
-// then ever shorter ones, until no single statement can go (Zeller and Hildebrandt, Simplifying and Isolating Failure-Inducing Input,
-// 2002).
+// shrink returns the smallest program that it finds which still fails. It takes away runs of statements, half
+// of the program at first, then ever shorter ones, until no single statement can go (Zeller and Hildebrandt,
+// Simplifying and Isolating Failure-Inducing Input, 2002).
 func shrink(lines []string, fails func(lines []string) bool) []string {
 	for run := max(1, len(lines)/2); ; run /= 2 {
 		for again := true; again; again = again && run == 1 {
@@ -241,8 +245,9 @@ type writer struct {
 	pools  []int // that exist
 	made   int   // pools made so far
 	inside int   // the pool that is entered, 0 for none
-	// tied are blocks that were recorded within a pool. They are freed within one: releases before 2.13 keep a pointer to such a block
-	// that dangles once it is freed outside, and what they do then depends on the heap.
+	// tied are blocks that were recorded within a pool. They are freed within one: releases before 2.13 keep
+	// a pointer to such a block that dangles once it is freed outside, and what they do then depends on the
+	// heap.
 	tied map[string]bool
 }
 
@@ -250,8 +255,9 @@ func (w *writer) add(format string, args ...any) {
 	w.lines = append(w.lines, fmt.Sprintf(format, args...))
 }
 
-// generate returns a random program of n statements. Its working set grows and shrinks between a fifth of the device and more than all
-// of it; most sizes come from a few that repeat, as those of training do, so that holes of equal size are common.
+// generate returns a random program of n statements. Its working set grows and shrinks between a fifth of the
+// device and more than all of it; most sizes come from a few that repeat, as those of training do, so that
+// holes of equal size are common.
 func generate(o oracleSetting, seed uint64, n int) []string {
 	w := &writer{rng: rand.New(rand.NewPCG(seed, 16)), bytes: map[string]int64{}, tied: map[string]bool{}}
 	first := "allocator caching memory=" + o.memory
@@ -367,8 +373,8 @@ func (w *writer) pool() {
 	}
 }
 
-// valid reports whether pools are made in the order of their numbers, entered while they exist, and left, and tied blocks are freed within
-// one.
+// valid reports whether pools are made in the order of their numbers, entered while they exist, and left, and
+// tied blocks are freed within one.
 func valid(lines []string) bool {
 	made, inside := 0, ""
 	exists, tied := map[string]bool{}, map[string]bool{}

@@ -5,11 +5,13 @@ import (
 	"slices"
 )
 
-// PyTorch keeps the private pools that nothing uses any more in a hash table (ska::flat_hash_map) and gives them back in the table's
-// order. That order shows in recordings, as the order of segment_free, so it is kept here: Robin Hood hashing with the Fibonacci hash,
-// at most half full, erased by shifting the followers back. Pools are few; nothing here is for speed.
+// PyTorch keeps the private pools that nothing uses any more in a hash table (ska::flat_hash_map) and gives
+// them back in the table's order. That order shows in recordings, as the order of segment_free, so it is kept
+// here: Robin Hood hashing with the Fibonacci hash, at most half full, erased by shifting the followers back.
+// Pools are few; nothing here is for speed.
 //
-// Source: M. Skarupke, "I Wrote The Fastest Hashtable" (2017), which describes the table; the order was checked against PyTorch.
+// Source: M. Skarupke, "I Wrote The Fastest Hashtable" (2017), which describes the table; the order was
+// checked against PyTorch.
 
 // poolTable is a set of pools in the order of PyTorch's table.
 type poolTable struct {
@@ -24,7 +26,8 @@ type poolSlot struct {
 	used     bool
 }
 
-// leastBuckets is how many buckets a table begins with, and how far from its own slot an entry may lie in small tables.
+// leastBuckets is how many buckets a table begins with, and how far from its own slot an entry may lie in
+// small tables.
 const leastBuckets = 4
 
 // bucket returns the slot that the hash of a pool says.

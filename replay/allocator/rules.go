@@ -6,13 +6,16 @@ import (
 	"strings"
 )
 
-// Releases of PyTorch differ in a few decisions of the caching allocator. Each difference is a rule here, with the release that
-// introduced it. The rest of the package asks for a rule by name and never compares versions.
+// Releases of PyTorch differ in a few decisions of the caching allocator. Each difference is a rule here,
+// with the release that introduced it. The rest of the package asks for a rule by name and never compares
+// versions.
 //
-// How the releases were told apart: random programs ran on the real allocator of each release, over a stand-in GPU, and the emulation
-// had to make the same decisions (oracle_torch_test.go). testdata/oracle/releases.txt lists what was run.
+// How the releases were told apart: random programs ran on the real allocator of each release, over a
+// stand-in GPU, and the emulation had to make the same decisions (oracle_torch_test.go).
+// testdata/oracle/releases.txt lists what was run.
 
-// Version is a release of PyTorch. The zero Version is an unknown one and follows the rules of the newest release.
+// Version is a release of PyTorch. The zero Version is an unknown one and follows the rules of the newest
+// release.
 type Version struct{ Major, Minor int }
 
 // ParseVersion reads a version as torch.__version__ has it, such as "2.15.0+cu132".
@@ -52,27 +55,31 @@ func (v Version) Before(o Version) bool {
 type rule int
 
 const (
-	// olderBlockFirst: of free blocks of equal size the older one is taken. A block that is split off to be handed out is new; what
-	// remains, and what merges with its neighbours, keeps its age. Before, the one at the lower address is taken.
+	// olderBlockFirst: of free blocks of equal size the older one is taken. A block that is split off to be
+	// handed out is new; what remains, and what merges with its neighbours, keeps its age. Before, the one at
+	// the lower address is taken.
 	olderBlockFirst rule = iota
-	// olderSegmentFirst: of free blocks of equal size the one in the older segment is taken, the lower one of these.
+	// olderSegmentFirst: of free blocks of equal size the one in the older segment is taken, the lower one of
+	// these.
 	olderSegmentFirst
-	// noRangeInVain: a request that is larger than a whole range of addresses fails before a range is reserved for it. Before, the
-	// range was reserved and stayed, with nothing mapped.
+	// noRangeInVain: a request that is larger than a whole range of addresses fails before a range is
+	// reserved for it. Before, the range was reserved and stayed, with nothing mapped.
 	noRangeInVain
-	// poolIsNoCapture: within torch.cuda.use_mem_pool events are processed, and a request that fails is tried again after the cache was
-	// given back. Before, it counted as the capture of a graph, where neither happens.
+	// poolIsNoCapture: within torch.cuda.use_mem_pool events are processed, and a request that fails is tried
+	// again after the cache was given back. Before, it counted as the capture of a graph, where neither
+	// happens.
 	poolIsNoCapture
-	// scopeEmptiesDropped: empty_cache within torch.cuda.use_mem_pool gives back what is unused of pools that have ended. Before, it gives
-	// back nothing.
+	// scopeEmptiesDropped: empty_cache within torch.cuda.use_mem_pool gives back what is unused of pools that
+	// have ended. Before, it gives back nothing.
 	scopeEmptiesDropped
-	// fractionOfOneIsNone: a memory fraction of 1 takes the cap away. Before, the whole device is the cap, which garbage collection takes
-	// its share of.
+	// fractionOfOneIsNone: a memory fraction of 1 takes the cap away. Before, the whole device is the cap,
+	// which garbage collection takes its share of.
 	fractionOfOneIsNone
-	// roundedFraction: the share of the device's bytes is rounded to the nearest byte. Before, to the one below.
+	// roundedFraction: the share of the device's bytes is rounded to the nearest byte. Before, to the one
+	// below.
 	roundedFraction
-	// laterDivisions: in a list of roundup_power2_divisions, > stands for the sizes above the last one listed. Before, it replaced that
-	// one, too.
+	// laterDivisions: in a list of roundup_power2_divisions, > stands for the sizes above the last one
+	// listed. Before, it replaced that one, too.
 	laterDivisions
 	ruleCount
 )
@@ -92,5 +99,6 @@ var since = [ruleCount]Version{
 // follows reports whether the settings' release follows a rule.
 func (s *Settings) follows(r rule) bool { return !s.Torch.Before(since[r]) }
 
-// OrdersByAge reports whether blocks of equal size are taken by age, which a snapshot does not hold, rather than by address.
+// OrdersByAge reports whether blocks of equal size are taken by age, which a snapshot does not hold, rather
+// than by address.
 func (s *Settings) OrdersByAge() bool { return s.follows(olderBlockFirst) }

@@ -15,7 +15,8 @@ import (
 // update rewrites the expected tables of testdata instead of comparing with them.
 var update = flag.Bool("update", false, "rewrite the expected tables of testdata")
 
-// script runs the small language in which the cases of testdata are written, one statement a line, # begins a comment:
+// script runs the small language in which the cases of testdata are written, one statement a line, # begins a
+// comment:
 //
 //	allocator POLICY [conf=SETTINGS] [capacity=N] [cap=N] [arena=N] [stitch=N] [keep=N] [torch=VERSION] [memory=N] [fraction=SHARE]
 //	malloc NAME SIZE [stream=N] [pool=A,B]      free NAME      record NAME STREAM
@@ -25,11 +26,12 @@ var update = flag.Bool("update", false, "rewrite the expected tables of testdata
 //	sync STREAM                                 (with memory= only)
 //	stats          segments
 //
-// With memory=N the device is like the stand-in GPU: N bytes, of which 2 MiB are the context's, and events are done when sync, or
-// the allocator, waits for their stream. Without, events are done when complete says so.
+// With memory=N the device is like the stand-in GPU: N bytes, of which 2 MiB are the context's, and events
+// are done when sync, or the allocator, waits for their stream. Without, events are done when complete says
+// so.
 //
-// Sizes take k, m and g (binary). Segments are named S0, S1... and other addresses V0, V1... as they appear, so that a table shows
-// relations of addresses and none of the driver's choices.
+// Sizes take k, m and g (binary). Segments are named S0, S1... and other addresses V0, V1... as they appear,
+// so that a table shows relations of addresses and none of the driver's choices.
 type script struct {
 	alloc  Allocator
 	events ManualEvents

@@ -1,12 +1,13 @@
 package allocator
 
-// Best fit needs the free blocks in order of (stream, size, age of the segment, address), as the std::set of PyTorch's BlockPool keeps
-// them, with insertion, removal, lower bound and iteration. This set is a treap threaded through the blocks themselves: no memory of its own,
-// O(log n) expected for each operation, and the same shape for the same calls because a block's priority is a hash of its slot.
+// Best fit needs the free blocks in order of (stream, size, age of the segment, address), as the std::set of
+// PyTorch's BlockPool keeps them, with insertion, removal, lower bound and iteration. This set is a treap
+// threaded through the blocks themselves: no memory of its own, O(log n) expected for each operation, and the
+// same shape for the same calls because a block's priority is a hash of its slot.
 //
-// Rejected: a sorted slice (copying 8 bytes for each of n blocks is faster up to some thousand blocks, and quadratic beyond), a
-// B-tree (a dependency, or four times this code, for half the time at best; the replay is not dominated by it), and segregated
-// lists by size class (not PyTorch's order, so not its decisions).
+// Rejected: a sorted slice (copying 8 bytes for each of n blocks is faster up to some thousand blocks, and
+// quadratic beyond), a B-tree (a dependency, or four times this code, for half the time at best; the replay
+// is not dominated by it), and segregated lists by size class (not PyTorch's order, so not its decisions).
 
 // key orders a set.
 type key struct {

@@ -11,8 +11,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Settings are the caching allocator's, as PYTORCH_CUDA_ALLOC_CONF (PYTORCH_ALLOC_CONF in newer versions) sets them. The zero value
-// is PyTorch's default.
+// Settings are the caching allocator's, as PYTORCH_CUDA_ALLOC_CONF (PYTORCH_ALLOC_CONF in newer versions)
+// sets them. The zero value is PyTorch's default.
 type Settings struct {
 	// Torch is the release whose rules are followed; the zero Version follows the newest ones.
 	Torch Version
@@ -20,22 +20,26 @@ type Settings struct {
 	Backend string
 	// MaxSplitSize is the size in bytes from which on blocks are not split, 0 for no limit.
 	MaxSplitSize int64
-	// MaxNonSplitRounding is how much larger than a request a block beyond MaxSplitSize may be, 0 for the default of 20 MiB.
+	// MaxNonSplitRounding is how much larger than a request a block beyond MaxSplitSize may be, 0 for the
+	// default of 20 MiB.
 	MaxNonSplitRounding int64
-	// LargeSegmentSize is the segment that requests of more than 1 MiB and less than 10 MiB share, and the page of expandable
-	// segments for large blocks; 0 for the default of 20 MiB. Versions up to torch 2.9 do not let it be set.
+	// LargeSegmentSize is the segment that requests of more than 1 MiB and less than 10 MiB share, and the
+	// page of expandable segments for large blocks; 0 for the default of 20 MiB. Versions up to torch 2.9 do
+	// not let it be set.
 	LargeSegmentSize int64
-	// GarbageCollectionThreshold is the share of the cap from which on unused blocks are given back, 0 for never.
+	// GarbageCollectionThreshold is the share of the cap from which on unused blocks are given back, 0 for
+	// never.
 	GarbageCollectionThreshold float64
 	// ExpandableSegments says that segments are ranges of addresses that grow.
 	ExpandableSegments bool
-	// RoundupPower2Divisions is the number of equal steps between powers of two that requests are rounded up to, one for each
-	// power of two from 1 MiB to 32 GiB; 0 and 1 round to 512 bytes.
+	// RoundupPower2Divisions is the number of equal steps between powers of two that requests are rounded up
+	// to, one for each power of two from 1 MiB to 32 GiB; 0 and 1 round to 512 bytes.
 	RoundupPower2Divisions traces.Rounding
-	// MemoryFraction is the share of the device that the process may hold, 0 for all (per_process_memory_fraction).
+	// MemoryFraction is the share of the device that the process may hold, 0 for all
+	// (per_process_memory_fraction).
 	MemoryFraction float64
-	// Unmodelled are the recognised options, as written, that change what this package does not emulate (pinned memory, locks,
-	// reuse within a graph capture).
+	// Unmodelled are the recognised options, as written, that change what this package does not emulate
+	// (pinned memory, locks, reuse within a graph capture).
 	Unmodelled []string
 }
 
@@ -60,8 +64,9 @@ var unmodelled = [...]string{
 }
 
 // ParseSettings reads the syntax of PYTORCH_CUDA_ALLOC_CONF: option:value pairs separated by commas, where
-// roundup_power2_divisions also takes a list in brackets, [256:1,512:2,>:4] for sizes in MiB. An option that PyTorch knows and
-// this package does not emulate is listed in Unmodelled; one that neither knows is an error, as in PyTorch.
+// roundup_power2_divisions also takes a list in brackets, [256:1,512:2,>:4] for sizes in MiB. An option that
+// PyTorch knows and this package does not emulate is listed in Unmodelled; one that neither knows is an
+// error, as in PyTorch.
 func ParseSettings(conf string) (Settings, error) { return ParseSettingsOf(Version{}, conf) }
 
 // ParseSettingsOf is ParseSettings as a release of PyTorch reads them.
@@ -176,8 +181,9 @@ func divisions(v string) (int64, error) {
 	return n, nil
 }
 
-// setDivisions reads one number, or a list: [size in MiB:number,...,>:number]. The first size counts for all below it, too, and >
-// for all above the last one (see laterDivisions); a size between two listed ones that is not listed itself has 0 divisions, as PyTorch leaves it.
+// setDivisions reads one number, or a list: [size in MiB:number,...,>:number]. The first size counts for all
+// below it, too, and > for all above the last one (see laterDivisions); a size between two listed ones that
+// is not listed itself has 0 divisions, as PyTorch leaves it.
 func (s *Settings) setDivisions(value []string) (int, error) {
 	d := &s.RoundupPower2Divisions
 	if value[0] != "[" {
@@ -231,9 +237,10 @@ func (s *Settings) setDivisions(value []string) (int, error) {
 	return i + 1, nil
 }
 
-// SnapshotSettings reads the allocator_settings of a PyTorch snapshot; get returns a key's value as JSON, "" where the snapshot has
-// none. The environment's own text is read first, so that an option that the snapshot does not list by itself is not lost; the
-// listed values, which are those in force, win. Known is false where the snapshot says nothing of the allocator.
+// SnapshotSettings reads the allocator_settings of a PyTorch snapshot; get returns a key's value as JSON, ""
+// where the snapshot has none. The environment's own text is read first, so that an option that the snapshot
+// does not list by itself is not lost; the listed values, which are those in force, win. Known is false where
+// the snapshot says nothing of the allocator.
 //
 // The release that the settings are read as is the one that the snapshot names (TorchSetting), else torch.
 func SnapshotSettings(torch Version, get func(key string) string) (s Settings, known bool, err error) {
@@ -293,7 +300,8 @@ func SnapshotSettings(torch Version, get func(key string) string) (s Settings, k
 const (
 	// TorchSetting is the release: [major, minor].
 	TorchSetting = "gmemtop_torch"
-	// DevicesSetting is what is known of each device, by its number: {"0": {"total_bytes": 1, "memory_fraction": 1.0}}.
+	// DevicesSetting is what is known of each device, by its number: {"0": {"total_bytes": 1,
+	// "memory_fraction": 1.0}}.
 	DevicesSetting = "gmemtop_devices"
 )
 
@@ -306,7 +314,8 @@ func TorchOf(get func(key string) string) Version {
 	return Version{v[0], v[1]}
 }
 
-// DeviceOf returns a device's bytes and the share of them that the process may hold, 0 where a recording does not say so.
+// DeviceOf returns a device's bytes and the share of them that the process may hold, 0 where a recording does
+// not say so.
 func DeviceOf(get func(key string) string, ordinal int) (total int64, fraction float64) {
 	var all map[string]struct {
 		Total    int64   `json:"total_bytes"`
@@ -345,8 +354,8 @@ func (s *Settings) oversize(size int64) bool { return s.MaxSplitSize > 0 && size
 // Round returns the size of the block for a request.
 func (s *Settings) Round(size int64) int64 { return s.RoundupPower2Divisions.Round(max(size, 1)) }
 
-// SegmentFor returns the size of the segment that the driver is asked for where no hole has room for a block of rounded bytes, and
-// whether it is one of small blocks (get_allocation_size).
+// SegmentFor returns the size of the segment that the driver is asked for where no hole has room for a block
+// of rounded bytes, and whether it is one of small blocks (get_allocation_size).
 func (s *Settings) SegmentFor(rounded int64) (size int64, small bool) {
 	switch {
 	case rounded <= smallSize:

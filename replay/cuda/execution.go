@@ -22,8 +22,8 @@ const (
 	kernelWork
 )
 
-// waitKind says why a queue is made to wait. Every wait of the executor goes through execution.wait, so that tests can leave out
-// any one of them and see that the device notices.
+// waitKind says why a queue is made to wait. Every wait of the executor goes through execution.wait, so that
+// tests can leave out any one of them and see that the device notices.
 type waitKind uint8
 
 const (
@@ -126,15 +126,15 @@ func (x *execution) wait(kind waitKind, queue int16, e driver.Event) error {
 
 // work is what a pass does at each step: [verification] fills and checks, [timing] streams and computes.
 type work interface {
-	// begin is called when an iteration begins, its queues in order behind the one before; end when all of it was given, and
-	// compute waits for all queues.
+	// begin is called when an iteration begins, its queues in order behind the one before; end when all of it
+	// was given, and compute waits for all queues.
 	begin(k int) error
 	end(k int) error
 	// alloc is called behind an instance's allocation, free before its memory goes.
 	alloc(s int, i plan.InstanceID) error
 	free(s int, i plan.InstanceID) error
-	// before is called when a step's queue is about to wait for what it has to wait for, copies last; after when it was given its
-	// work.
+	// before is called when a step's queue is about to wait for what it has to wait for, copies last; after
+	// when it was given its work.
 	before(s int, copies bool) error
 	after(s int) error
 	// out and in put the copies on their queues, run the kernels of an op.
@@ -147,10 +147,10 @@ const checkEvery = 1 << 10
 
 // iterate gives the device one iteration of the program.
 //
-// Steps are given in their order. What a queue has to wait for is gathered until it is given work, waits for copies last, so that
-// a pass that takes times can tell waiting for a copy from other waiting. The iteration begins behind everything before it and
-// ends, on the first compute stream, when all queues are done: the order between iterations that training makes by using what an
-// iteration computed.
+// Steps are given in their order. What a queue has to wait for is gathered until it is given work, waits for
+// copies last, so that a pass that takes times can tell waiting for a copy from other waiting. The iteration
+// begins behind everything before it and ends, on the first compute stream, when all queues are done: the
+// order between iterations that training makes by using what an iteration computed.
 func (x *execution) iterate(w work, k int) error {
 	if err := x.led.Record(x.begin, x.streams[0]); err != nil {
 		return err

@@ -54,8 +54,8 @@ func TestEveryKindOfMemoryIsVerifiedInEveryOrder(t *testing.T) {
 	}
 }
 
-// TestWhateverFailsEverythingIsGivenBack fails every call that takes something, each in turn, with the answer that it can have on
-// a device.
+// TestWhateverFailsEverythingIsGivenBack fails every call that takes something, each in turn, with the answer
+// that it can have on a device.
 func TestWhateverFailsEverythingIsGivenBack(t *testing.T) {
 	for _, c := range []struct {
 		function string
@@ -277,8 +277,8 @@ func TestTheLedgerGivesBackInTheOrderThatTheDriverWants(t *testing.T) {
 	}
 }
 
-// TestOnlineAllocatorsKeepEveryByteOnManyStreams: blocks that go from stream to stream are where an allocator on a device needs
-// more than addresses.
+// TestOnlineAllocatorsKeepEveryByteOnManyStreams: blocks that go from stream to stream are where an allocator
+// on a device needs more than addresses.
 func TestOnlineAllocatorsKeepEveryByteOnManyStreams(t *testing.T) {
 	target := device(t, 1<<30, nil)
 	for seed := range uint64(24) {

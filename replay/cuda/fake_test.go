@@ -31,8 +31,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// machine is a device of capacity bytes, of which other processes hold outside. It is strict: memory is counted in units of 512
-// bytes, contexts cost nothing, host memory has to be pinned, an event that nobody waits for never comes, and time is virtual.
+// machine is a device of capacity bytes, of which other processes hold outside. It is strict: memory is
+// counted in units of 512 bytes, contexts cost nothing, host memory has to be pinned, an event that nobody
+// waits for never comes, and time is virtual.
 func machine(capacity, outside int64) standin.Machine {
 	return standin.Machine{
 		Model: "plain", Memory: fmt.Sprint(capacity), Others: []string{fmt.Sprint(outside)}, Driver: 12040, Context: "0", Granule: "512",
@@ -43,8 +44,8 @@ func machine(capacity, outside int64) standin.Machine {
 // reset makes it a new device.
 func reset(capacity, outside int64) { lib.Reset(machine(capacity, outside)) }
 
-// device makes the stand-in a new device of capacity bytes and returns a target for it. When the test ends, nothing may be
-// left of what it took, and nothing may have been done that no program may do.
+// device makes the stand-in a new device of capacity bytes and returns a target for it. When the test ends,
+// nothing may be left of what it took, and nothing may have been done that no program may do.
 func device(t *testing.T, capacity int64, change func(*Options)) *Target {
 	t.Helper()
 	if lib == nil {
@@ -88,8 +89,8 @@ func placed(t *testing.T, seed uint64, share float64) (*plan.Problem, *plan.Plan
 	return p, planned(t, p, plantest.RandomDecisions(p, seed, share))
 }
 
-// planned assembles and places decisions, so that a buffer that returns never lies where it last lay: there its old bytes would
-// be the right ones, and a plan that does not wait for them would do no harm.
+// planned assembles and places decisions, so that a buffer that returns never lies where it last lay: there
+// its old bytes would be the right ones, and a plan that does not wait for them would do no harm.
 func planned(t *testing.T, p *plan.Problem, d plan.Decisions) *plan.Plan {
 	t.Helper()
 	first, err := plan.Assemble(p, d)

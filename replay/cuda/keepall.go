@@ -7,10 +7,10 @@ import (
 	"github.com/gmemtop/gmemtop/replay/allocator"
 )
 
-// KeepAll returns the plan that keeps everything in memory, laid out so that it may fit a card: what overheads are counted from.
-// Buffers that are there for the whole iteration, or are carried into the next, lie at the bottom; the others take the best hole
-// that there is when they come, as an arena allocator would have it. Nobody asked for the smallest arena here: managers that do
-// are compared with it.
+// KeepAll returns the plan that keeps everything in memory, laid out so that it may fit a card: what
+// overheads are counted from. Buffers that are there for the whole iteration, or are carried into the next,
+// lie at the bottom; the others take the best hole that there is when they come, as an arena allocator would
+// have it. Nobody asked for the smallest arena here: managers that do are compared with it.
 func KeepAll(p *plan.Problem) (*plan.Plan, error) {
 	pl, err := plan.Assemble(p, plan.Decisions{})
 	if err != nil {

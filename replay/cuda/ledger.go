@@ -10,18 +10,20 @@ import (
 
 // The ledger.
 //
-// Problem: a run takes memory, addresses, events and pinned host memory in many places, and may end in any of them: by an error
-// of the driver, because somebody pressed Ctrl-C, by a defect of ours. Whatever it took must go back, because other people's
-// processes use the same device.
+// Problem: a run takes memory, addresses, events and pinned host memory in many places, and may end in any of
+// them: by an error of the driver, because somebody pressed Ctrl-C, by a defect of ours. Whatever it took
+// must go back, because other people's processes use the same device.
 //
-// Way chosen: the ledger is a [driver.Device] in front of the real one. It writes down what is taken and strikes out what is
-// given back; close gives back the rest, in the order that the driver wants: work is waited for, memory in stream order, mappings
-// before handles and addresses, host memory last, when the context is gone and nothing can write to it any more. It is also the
-// place that refuses: what would pass the limit is out of memory before the driver is asked, so that a budget below the card's
-// memory is enacted, and other processes keep theirs. And it counts.
+// Way chosen: the ledger is a [driver.Device] in front of the real one. It writes down what is taken and
+// strikes out what is given back; close gives back the rest, in the order that the driver wants: work is
+// waited for, memory in stream order, mappings before handles and addresses, host memory last, when the
+// context is gone and nothing can write to it any more. It is also the place that refuses: what would pass
+// the limit is out of memory before the driver is asked, so that a budget below the card's memory is enacted,
+// and other processes keep theirs. And it counts.
 //
-// Rejected: a defer beside each allocation (blocks outlive functions here); leaving it to the destruction of the context (it does
-// give the device's memory back, but not what is pinned on the host, and a test could not tell a leak from a clean end).
+// Rejected: a defer beside each allocation (blocks outlive functions here); leaving it to the destruction of
+// the context (it does give the device's memory back, but not what is pinned on the host, and a test could
+// not tell a leak from a clean end).
 type ledger struct {
 	driver.Device
 	limit int64 // the most that may be held of the device, in bytes
@@ -95,7 +97,8 @@ func (l *ledger) Free(p driver.Ptr) error {
 	return nil
 }
 
-// AllocAsync implements driver.Memory. What the pool holds is the driver's to say; here the blocks are counted.
+// AllocAsync implements driver.Memory. What the pool holds is the driver's to say; here the blocks are
+// counted.
 func (l *ledger) AllocAsync(size int64, s driver.Stream) (driver.Ptr, error) {
 	if err := l.hold(size); err != nil {
 		return 0, err
@@ -153,7 +156,8 @@ func (l *ledger) Create(size int64) (driver.Handle, error) {
 	return h, nil
 }
 
-// Release implements driver.Virtual. The device has the memory again once it is mapped nowhere; whoever releases has unmapped it.
+// Release implements driver.Virtual. The device has the memory again once it is mapped nowhere; whoever
+// releases has unmapped it.
 func (l *ledger) Release(h driver.Handle) error {
 	err := l.Device.Release(h)
 	if err == nil {
@@ -231,7 +235,8 @@ func (l *ledger) CloseEvent(e driver.Event) error {
 	return err
 }
 
-// clear gives everything back but the context, and returns the first error. The books are empty then, whatever the driver said.
+// clear gives everything back but the context, and returns the first error. The books are empty then,
+// whatever the driver said.
 func (l *ledger) clear() error {
 	var first error
 	note := func(err error) {
@@ -282,8 +287,8 @@ func (l *ledger) clear() error {
 	return first
 }
 
-// Close gives everything back and ends the context. A device that was lost has nothing left to give: then its error is not
-// repeated.
+// Close gives everything back and ends the context. A device that was lost has nothing left to give: then its
+// error is not repeated.
 func (l *ledger) Close() error {
 	err := l.clear()
 	if e := l.Device.Close(); err == nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/gmemtop/gmemtop/replay/sim"
 )
 
-// TestEveryManagersPlanKeepsEveryByteAndHoldsWhatItSays runs all managers on small problems: verification clean, footprint as
-// planned, copies as planned, and for online allocators what the simulator found.
+// TestEveryManagersPlanKeepsEveryByteAndHoldsWhatItSays runs all managers on small problems: verification
+// clean, footprint as planned, copies as planned, and for online allocators what the simulator found.
 func TestEveryManagersPlanKeepsEveryByteAndHoldsWhatItSays(t *testing.T) {
 	target := device(t, 1<<30, nil)
 	plans := map[string]int{}

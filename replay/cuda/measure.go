@@ -12,8 +12,9 @@ import (
 
 // measurer carries one plan out on one opened device, in sessions that each begin and end with nothing held.
 //
-// The order is verify, keep-all, plan, keep-all. Keeping everything before and after shows whether the device itself changed its
-// speed meanwhile (clocks fall as it warms up, others use it); the plan's time is only worth something beside those two.
+// The order is verify, keep-all, plan, keep-all. Keeping everything before and after shows whether the device
+// itself changed its speed meanwhile (clocks fall as it warms up, others use it); the plan's time is only
+// worth something beside those two.
 type measurer struct {
 	ctx   context.Context
 	led   *ledger
@@ -88,9 +89,10 @@ func (r *measurer) run(p *plan.Problem, pl *plan.Plan, limit int64) error {
 	return err
 }
 
-// keepAllPlan returns the plan of keeping everything, nil where there is no room even for its largest buffer. Where the device has less room than it
-// takes, as when somebody looks for a way to fit, blocks come to lie on top of each other: what is computed then is worth nothing, but its time is not
-// changed by where bytes lie.
+// keepAllPlan returns the plan of keeping everything, nil where there is no room even for its largest buffer.
+// Where the device has less room than it takes, as when somebody looks for a way to fit, blocks come to lie
+// on top of each other: what is computed then is worth nothing, but its time is not changed by where bytes
+// lie.
 func (r *measurer) keepAllPlan(p *plan.Problem) (*plan.Plan, error) {
 	all, err := KeepAll(p)
 	if err != nil {
@@ -206,16 +208,17 @@ func (r *measurer) traced(x *execution) error {
 	return nil
 }
 
-// The search for an online allocator's footprint; the simulator's is the same, so that the two can be compared.
+// The search for an online allocator's footprint; the simulator's is the same, so that the two can be
+// compared.
 const (
 	dryIterations = 2
 	bisections    = 12
 	capTolerance  = allocator.Granularity
 )
 
-// sizes finds what an online allocator holds when nothing presses it and the smallest cap under which the iteration completes, on
-// the device's own memory and with no work on it; and returns the cap to run under: the limit, or the least that it needs where
-// that is more.
+// sizes finds what an online allocator holds when nothing presses it and the smallest cap under which the
+// iteration completes, on the device's own memory and with no work on it; and returns the cap to run under:
+// the limit, or the least that it needs where that is more.
 func (r *measurer) sizes(p *plan.Problem, pl *plan.Plan, limit int64) (int64, error) {
 	if pl.Policy.Name == plan.PolicyAsync {
 		return r.led.limit, nil
@@ -253,8 +256,8 @@ func (r *measurer) sizes(p *plan.Problem, pl *plan.Plan, limit int64) (int64, er
 	return r.led.limit, nil
 }
 
-// completes reports whether an online allocator gets through n iterations under a cap, and the most that it held. No work is
-// given to the device, so that whatever waits for work waits for nothing.
+// completes reports whether an online allocator gets through n iterations under a cap, and the most that it
+// held. No work is given to the device, so that whatever waits for work waits for nothing.
 func (r *measurer) completes(p *plan.Problem, pl *plan.Plan, limit int64, n int) (held int64, ok bool, err error) {
 	err = r.session(p, pl, limit, func(x *execution) error {
 		for range n {

@@ -11,12 +11,13 @@ import (
 
 // Online allocators on a device.
 //
-// The emulated allocators decide addresses and driver calls, and know no bytes; here the driver that they ask is the device, so
-// that segments, mappings and what each costs are real. An allocator hands a block on within its stream without waiting, as
-// PyTorch's does, and a block that other streams touched only when their work on it is done, which it asks the device's events.
+// The emulated allocators decide addresses and driver calls, and know no bytes; here the driver that they ask
+// is the device, so that segments, mappings and what each costs are real. An allocator hands a block on
+// within its stream without waiting, as PyTorch's does, and a block that other streams touched only when
+// their work on it is done, which it asks the device's events.
 //
-// Where cudaFree and cuMemUnmap would wait for the device by themselves, the wait is made in words: what it costs is the
-// allocator's own cost either way, and nothing rests on what a driver does of its own accord.
+// Where cudaFree and cuMemUnmap would wait for the device by themselves, the wait is made in words: what it
+// costs is the allocator's own cost either way, and nothing rests on what a driver does of its own accord.
 
 // deviceDriver is the allocator.Driver of a device within a cap.
 type deviceDriver struct {
@@ -209,7 +210,8 @@ func (d *deviceDriver) close() error {
 	return first
 }
 
-// deviceEvents are the allocator's events on the device. The interface has no errors: the first one is kept, and ends the run.
+// deviceEvents are the allocator's events on the device. The interface has no errors: the first one is kept,
+// and ends the run.
 type deviceEvents struct {
 	x     *execution
 	open  []driver.Event // by number - 1, 0 where it has come to pass

@@ -59,7 +59,8 @@ func TestKeepingEverythingIsAValidPlanNoLargerThanEverythingSideBySide(t *testin
 	}
 }
 
-// TestTheKernelsCompile hands kernels.ptx to NVIDIA's assembler for the oldest and the newest architectures that it is meant for.
+// TestTheKernelsCompile hands kernels.ptx to NVIDIA's assembler for the oldest and the newest architectures
+// that it is meant for.
 func TestTheKernelsCompile(t *testing.T) {
 	ptxas := os.Getenv("GMEMTOP_PTXAS")
 	if ptxas == "" {

@@ -13,15 +13,17 @@ type program struct {
 	p *plan.Problem
 	// pl's steps are carried out in order.
 	pl *plan.Plan
-	// marks has, for each step, the event that is recorded behind it, -1 where nobody waits for it; events is how many there are.
+	// marks has, for each step, the event that is recorded behind it, -1 where nobody waits for it; events is
+	// how many there are.
 	marks  []int32
 	events int
 	// last is, for each instance, the last step that touches it, -1 where none does.
 	last []int32
 	// foreign says, for each instance, that a queue other than its home touches it.
 	foreign []bool
-	// slots has, for each copy, where in pinned memory its bytes lie; behind has, for each copy out, the copy in that must be
-	// done before because it reads what lay there, -1 for none. pinned is how much there is, in bytes.
+	// slots has, for each copy, where in pinned memory its bytes lie; behind has, for each copy out, the copy
+	// in that must be done before because it reads what lay there, -1 for none. pinned is how much there is,
+	// in bytes.
 	slots  []int64
 	behind []int32
 	pinned int64
@@ -61,8 +63,8 @@ func (g *program) mark(step int32) {
 	}
 }
 
-// check refuses what would make the executor leave its tables. Whether the plan is right is for plan.Validate, and for the
-// device, to say.
+// check refuses what would make the executor leave its tables. Whether the plan is right is for
+// plan.Validate, and for the device, to say.
 func (g *program) check() error {
 	p, pl := g.p, g.pl
 	wrong := func(s int, what string) error {
@@ -107,7 +109,8 @@ func (g *program) check() error {
 	return nil
 }
 
-// walk calls touch for every touch of an instance by a step, in order. Its error names a step that touches what is not there.
+// walk calls touch for every touch of an instance by a step, in order. Its error names a step that touches
+// what is not there.
 func (g *program) walk(touch func(step int, i plan.InstanceID, queue int16)) error {
 	p, pl := g.p, g.pl
 	at := pl.ResidentOf(p)
@@ -175,14 +178,15 @@ type occupant struct {
 
 // host gives every copy on the host a place.
 //
-// Copies out are one queue and so in order among themselves, but a copy out into a place that a copy in still reads from must
-// wait for that one. The plan knows nothing of places on the host. Such a wait would cost time that no plan speaks of, so a place
-// is used again only where the plan's own waits put the reader before; else a new one is taken, as long as the limit of pinned
-// memory allows, and only then the old one with a wait of ours. What of a place that each iteration uses in turn is no question:
-// iterations are in order.
+// Copies out are one queue and so in order among themselves, but a copy out into a place that a copy in still
+// reads from must wait for that one. The plan knows nothing of places on the host. Such a wait would cost
+// time that no plan speaks of, so a place is used again only where the plan's own waits put the reader
+// before; else a new one is taken, as long as the limit of pinned memory allows, and only then the old one
+// with a wait of ours. What of a place that each iteration uses in turn is no question: iterations are in
+// order.
 //
-// Each copy takes the lowest hole that is large enough, in the order of the steps. Complexity: O(steps x queues + copies x copies
-// on the host at one time).
+// Each copy takes the lowest hole that is large enough, in the order of the steps. Complexity: O(steps x
+// queues + copies x copies on the host at one time).
 func (g *program) host() error {
 	pl := g.pl
 	until := make([]int32, len(pl.Steps)) // of each copy out, the last copy in that reads it, the copy itself where none does
@@ -247,7 +251,8 @@ func inserted(all []occupant, o occupant) []occupant {
 	return slices.Insert(all, k, o)
 }
 
-// hole returns the lowest address at which size bytes meet none of two lists of occupants, each in order of address.
+// hole returns the lowest address at which size bytes meet none of two lists of occupants, each in order of
+// address.
 func hole(size int64, live, gone []occupant) int64 {
 	at := int64(0)
 	for len(live)+len(gone) > 0 {
@@ -265,8 +270,8 @@ func hole(size int64, live, gone []occupant) int64 {
 	return at
 }
 
-// readers returns, for each copy out, the last copy in that the plan's waits put before it, -1 for none: a vector clock a queue,
-// as for plan.Plan.Order.
+// readers returns, for each copy out, the last copy in that the plan's waits put before it, -1 for none: a
+// vector clock a queue, as for plan.Plan.Order.
 func (g *program) readers() []int32 {
 	k := g.p.Queues()
 	in, of := int(g.p.InQueue()), make([]int32, len(g.pl.Steps))

@@ -7,8 +7,8 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan/plantest"
 )
 
-// TestCopiesOnTheHostNeverShareBytesWithoutAnOrder follows every byte's owners: a copy out that takes a place which a copy in
-// reads is behind that copy in.
+// TestCopiesOnTheHostNeverShareBytesWithoutAnOrder follows every byte's owners: a copy out that takes a place
+// which a copy in reads is behind that copy in.
 func TestCopiesOnTheHostNeverShareBytesWithoutAnOrder(t *testing.T) {
 	reused, waits := 0, 0
 	for seed := range uint64(80) {
@@ -75,8 +75,8 @@ func TestCopiesOnTheHostNeverShareBytesWithoutAnOrder(t *testing.T) {
 	}
 }
 
-// TestNeighbouringValuesHaveDifferentPatterns is what the verification rests on: no two values that could be mistaken for each
-// other have one seed.
+// TestNeighbouringValuesHaveDifferentPatterns is what the verification rests on: no two values that could be
+// mistaken for each other have one seed.
 func TestNeighbouringValuesHaveDifferentPatterns(t *testing.T) {
 	p := plantest.Random(3, 60)
 	v := numbered(p)

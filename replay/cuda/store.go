@@ -8,8 +8,9 @@ import (
 	"github.com/gmemtop/gmemtop/replay/cuda/driver"
 )
 
-// store gives instances their memory: the arena of a placed plan, or an online allocator over the device. Sizes are bytes. Calls
-// come in the order of the program's steps; work that was given to streams before them may still be running.
+// store gives instances their memory: the arena of a placed plan, or an online allocator over the device.
+// Sizes are bytes. Calls come in the order of the program's steps; work that was given to streams before them
+// may still be running.
 type store interface {
 	// alloc takes memory for an instance, free gives it back.
 	alloc(plan.InstanceID) error
@@ -26,8 +27,8 @@ type store interface {
 	figures() allocator.Stats
 }
 
-// openStore takes the memory that the residents of a plan need, and what serves the rest. limit is the most that an online
-// allocator may hold.
+// openStore takes the memory that the residents of a plan need, and what serves the rest. limit is the most
+// that an online allocator may hold.
 func (x *execution) openStore(limit int64) (store, error) {
 	if x.pl.Policy == nil {
 		return newArena(x)
@@ -81,8 +82,8 @@ func (a *arena) at(i plan.InstanceID) (driver.Ptr, int64) {
 	return a.base + driver.Ptr(in.Offset), in.Size
 }
 
-// requested returns the bytes that an online allocator is asked for: it rounds by itself, but for a workspace, whose size is that
-// of a variant.
+// requested returns the bytes that an online allocator is asked for: it rounds by itself, but for a
+// workspace, whose size is that of a variant.
 func (x *execution) requested(i plan.InstanceID) int64 {
 	in := &x.pl.Instances[i]
 	if x.p.Rounded(in.Buffer) == in.Size {
@@ -91,9 +92,10 @@ func (x *execution) requested(i plan.InstanceID) int64 {
 	return in.Size
 }
 
-// borders orders the queues around memory that an online allocator hands on. Its plans are ordered by data alone: within the home
-// queue of a block its own order is enough, as for PyTorch's allocator; a block that another queue touches first must come behind
-// the home queue's earlier work, which may be on the same bytes, and that order is made here with one event an instance.
+// borders orders the queues around memory that an online allocator hands on. Its plans are ordered by data
+// alone: within the home queue of a block its own order is enough, as for PyTorch's allocator; a block that
+// another queue touches first must come behind the home queue's earlier work, which may be on the same bytes,
+// and that order is made here with one event an instance.
 type borders struct {
 	x       *execution
 	taken   []driver.Event // of each foreign instance, recorded on its home queue when it was taken
@@ -119,7 +121,8 @@ func (b *borders) take(i plan.InstanceID) error {
 	return b.x.led.Record(b.taken[i], b.x.streams[b.x.prog.home(i)])
 }
 
-// cross reports whether a queue touches an instance of another queue for the first time, and makes it wait then.
+// cross reports whether a queue touches an instance of another queue for the first time, and makes it wait
+// then.
 func (b *borders) cross(i plan.InstanceID, queue int16) (bool, error) {
 	if queue == b.x.prog.home(i) || b.crossed[i]>>queue&1 == 1 {
 		return false, nil
@@ -157,7 +160,8 @@ func (a *async) alloc(i plan.InstanceID) error {
 	return a.take(i)
 }
 
-// free gives the memory back in the order of its home queue, which first waits for the other queues that touched it.
+// free gives the memory back in the order of its home queue, which first waits for the other queues that
+// touched it.
 func (a *async) free(i plan.InstanceID) error {
 	if a.addr[i] == 0 {
 		return nil

@@ -24,8 +24,9 @@ type Options struct {
 	Iterations, WarmUp int
 	// SkipVerification leaves out the verification before a plan is timed.
 	SkipVerification bool
-	// Used, where not nil, is another counter of what this process holds of the device, its context included, such as NVML's; known
-	// is false where that one does not tell. It stands in the notes beside what the executor holds.
+	// Used, where not nil, is another counter of what this process holds of the device, its context included,
+	// such as NVML's; known is false where that one does not tell. It stands in the notes beside what the
+	// executor holds.
 	Used func() (bytes int64, known bool)
 	// Charts records what each queue did.
 	Charts bool
@@ -52,15 +53,15 @@ type Target struct {
 	rates *rates // measured in the first run; nil before
 }
 
-// New returns a target for a device, which is opened by each run and by nothing else: that there is none is Run's error. [Open]
-// asks first.
+// New returns a target for a device, which is opened by each run and by nothing else: that there is none is
+// Run's error. [Open] asks first.
 func New(opt Options) *Target {
 	opt.fill()
 	return &Target{opt: opt, turn: make(chan struct{}, 1)}
 }
 
-// Open returns a target for a device that was found and could be opened, and what it is. The error wraps one of package driver's:
-// ErrNotBuilt, ErrNoDriver, ErrNoDevice, ErrTooOld, ErrBusy.
+// Open returns a target for a device that was found and could be opened, and what it is. The error wraps one
+// of package driver's: ErrNotBuilt, ErrNoDriver, ErrNoDevice, ErrTooOld, ErrBusy.
 func Open(ctx context.Context, opt Options) (*Target, driver.Info, error) {
 	t := New(opt)
 	var info driver.Info
@@ -86,7 +87,8 @@ func Devices(library string) ([]driver.Info, error) {
 	return d.Devices()
 }
 
-// with opens the device on this goroutine's thread, hands it to do behind a ledger, and gives everything back, whatever do does.
+// with opens the device on this goroutine's thread, hands it to do behind a ledger, and gives everything
+// back, whatever do does.
 func (t *Target) with(ctx context.Context, do func(*ledger, []driver.Kernel) error) (err error) {
 	select {
 	case t.turn <- struct{}{}:
@@ -125,12 +127,12 @@ func (t *Target) with(ctx context.Context, do func(*ledger, []driver.Kernel) err
 	return do(led, k)
 }
 
-// Run implements replay.Target: it verifies a plan on the device, times it between two timings of keeping everything, and
-// measures it. An online allocator without a cap may hold what the device has free. The device is opened for the run, and has
-// everything back when it returns.
+// Run implements replay.Target: it verifies a plan on the device, times it between two timings of keeping
+// everything, and measures it. An online allocator without a cap may hold what the device has free. The
+// device is opened for the run, and has everything back when it returns.
 //
-// The error wraps [ErrWrong] where the device found that the plan loses bytes, one of package driver's for what is wrong with the
-// device, or the context's.
+// The error wraps [ErrWrong] where the device found that the plan loses bytes, one of package driver's for
+// what is wrong with the device, or the context's.
 func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan.RunOptions) (plan.Measurement, error) {
 	began := time.Now()
 	if pl.SectionBytes != 0 {

@@ -11,22 +11,24 @@ import (
 
 // Timing.
 //
-// Problem: the kernels of the recording are not at hand, only how long each took and which buffers it touched. A stand-in that
-// spins until a deadline would take that long whatever else runs, and so hide what is to be measured: that copies take the
-// memory's bandwidth from compute and compute from copies, and that two streams share the multiprocessors.
+// Problem: the kernels of the recording are not at hand, only how long each took and which buffers it
+// touched. A stand-in that spins until a deadline would take that long whatever else runs, and so hide what
+// is to be measured: that copies take the memory's bandwidth from compute and compute from copies, and that
+// two streams share the multiprocessors.
 //
-// Way chosen: a stand-in does an amount of work. It streams the bytes of the buffers that the op touches (each once, the least
-// that any kernel would move), and spends what is left of the recorded time on dependent multiply-adds. What a word and what a
-// multiply-add cost is measured on the device just before, with a grid that fills it; an op whose bytes alone would take longer
-// than it took streams fewer. Run alone it takes the recorded time; beside a copy it takes what the device makes of it.
+// Way chosen: a stand-in does an amount of work. It streams the bytes of the buffers that the op touches
+// (each once, the least that any kernel would move), and spends what is left of the recorded time on
+// dependent multiply-adds. What a word and what a multiply-add cost is measured on the device just before,
+// with a grid that fills it; an op whose bytes alone would take longer than it took streams fewer. Run alone
+// it takes the recorded time; beside a copy it takes what the device makes of it.
 //
-// Ours, because nothing is recorded about it: bytes move before and after the arithmetic, not among it; every op's grid fills the
-// device.
+// Ours, because nothing is recorded about it: bytes move before and after the arithmetic, not among it; every
+// op's grid fills the device.
 //
-// Two kinds of pass: the clean one has two events an iteration, around everything, and gives the step time; the traced one has
-// events around every step and gives stalls, spans and what copies reached, at the price of some time of its own. The host issues
-// an iteration, waits for its end, as a training loop that prints its loss does, and spends the recorded gaps between ops by the
-// clock, since a host's work has no stand-in.
+// Two kinds of pass: the clean one has two events an iteration, around everything, and gives the step time;
+// the traced one has events around every step and gives stalls, spans and what copies reached, at the price
+// of some time of its own. The host issues an iteration, waits for its end, as a training loop that prints
+// its loss does, and spends the recorded gaps between ops by the clock, since a host's work has no stand-in.
 
 // rates are what a stand-in's work costs, in nanoseconds.
 type rates struct{ launch, word, add float64 }
@@ -227,7 +229,8 @@ func (t *timing) after(s int) error {
 	return nil
 }
 
-// look counts an op that is about to be launched on the first compute stream, and whether the stream has nothing to do.
+// look counts an op that is about to be launched on the first compute stream, and whether the stream has
+// nothing to do.
 func (t *timing) look(queue int16) error {
 	if t.trace == nil || queue != 0 {
 		return nil
@@ -325,7 +328,8 @@ func spend(ns int64) {
 	}
 }
 
-// measure runs iterations, each waited for, and returns the times of all but the first warm ones, in nanoseconds.
+// measure runs iterations, each waited for, and returns the times of all but the first warm ones, in
+// nanoseconds.
 func (t *timing) measure(k, warm, n int) ([]int64, error) {
 	times := make([]int64, 0, n)
 	for i := range warm + n {
@@ -358,7 +362,8 @@ func rank(times []int64, percent int) int64 {
 	return sorted[max((len(sorted)*percent+99)/100-1, 0)]
 }
 
-// trace is the events of a traced pass, by step: what a queue did before it waited for copies, before and behind its work.
+// trace is the events of a traced pass, by step: what a queue did before it waited for copies, before and
+// behind its work.
 type trace struct {
 	held, from, to []driver.Event
 

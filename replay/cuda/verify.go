@@ -12,13 +12,14 @@ import (
 
 // Verification.
 //
-// Problem: a plan that puts two blocks in one place, forgets a copy or lacks a wait computes garbage at full speed. The times of
-// such a plan are worth nothing, and a validator that passes it has the same author as the plan.
+// Problem: a plan that puts two blocks in one place, forgets a copy or lacks a wait computes garbage at full
+// speed. The times of such a plan are worth nothing, and a validator that passes it has the same author as
+// the plan.
 //
-// Way chosen: before a plan is timed the device carries it out with fills and checks in place of the recorded kernels. An op
-// checks the pattern of everything it reads and fills what it writes with the pattern of the value that the recording made there;
-// see values.go. Checks run on the op's own stream, in its order, so that they see what a kernel would have seen. Nothing orders
-// them but what orders the plan.
+// Way chosen: before a plan is timed the device carries it out with fills and checks in place of the recorded
+// kernels. An op checks the pattern of everything it reads and fills what it writes with the pattern of the
+// value that the recording made there; see values.go. Checks run on the op's own stream, in its order, so
+// that they see what a kernel would have seen. Nothing orders them but what orders the plan.
 //
 // Two kinds of pass, since what helps to find one kind of mistake hides the other:
 //   - racing: only the plan's waits, as when it is timed. Once for each queue, which is waited for first: on a device that does work when it is waited for
@@ -29,8 +30,8 @@ import (
 //
 // Each pass runs two iterations, because an online allocator's second one finds other memory than its first.
 //
-// Rejected: copying blocks to the host and comparing there (the copies would disturb the plan's); checksums in place of patterns
-// (an overlap that is written twice with the same bytes would pass).
+// Rejected: copying blocks to the host and comparing there (the copies would disturb the plan's); checksums
+// in place of patterns (an overlap that is written twice with the same bytes would pass).
 
 // ErrWrong is wrapped by the error of a plan that lost or overwrote bytes on the device.
 var ErrWrong = errors.New("the device found wrong bytes")

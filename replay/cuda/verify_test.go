@@ -40,8 +40,8 @@ func verifyOnly(t *testing.T, target *Target, p *plan.Problem, pl *plan.Plan) er
 	})
 }
 
-// TestEveryWaitThatThePlanNeedsIsMissed takes each wait out of a plan, one at a time. Where the validator then finds the plan
-// wrong, the device must.
+// TestEveryWaitThatThePlanNeedsIsMissed takes each wait out of a plan, one at a time. Where the validator
+// then finds the plan wrong, the device must.
 func TestEveryWaitThatThePlanNeedsIsMissed(t *testing.T) {
 	target := device(t, 1<<30, nil)
 	needed, stale := 0, 0
@@ -79,7 +79,8 @@ func TestEveryWaitThatThePlanNeedsIsMissed(t *testing.T) {
 	}
 }
 
-// withOwnWaits returns the plan with the waits that the executor adds for its places on the host written into it.
+// withOwnWaits returns the plan with the waits that the executor adds for its places on the host written into
+// it.
 func withOwnWaits(t *testing.T, p *plan.Problem, pl *plan.Plan) *plan.Plan {
 	t.Helper()
 	g, err := compile(p, pl)
@@ -117,7 +118,8 @@ func queueOf(p *plan.Problem, pl *plan.Plan, step int32) int16 {
 	return (&program{p: p, pl: pl}).queue(&pl.Steps[step])
 }
 
-// caught reports whether the device finds a plan wrong, in the order that waits ask for or in one of a few that are drawn.
+// caught reports whether the device finds a plan wrong, in the order that waits ask for or in one of a few
+// that are drawn.
 func caught(t *testing.T, target *Target, p *plan.Problem, pl *plan.Plan) bool {
 	t.Helper()
 	for order := range uint64(60) {
@@ -136,9 +138,9 @@ func caught(t *testing.T, target *Target, p *plan.Problem, pl *plan.Plan) bool {
 	return false
 }
 
-// TestEveryKindOfWaitOfTheExecutorIsMissed leaves out all waits of one kind. Those between iterations and those of the plan, of
-// places on the host and of memory that changes queues: whichever is missing, the device finds wrong bytes or is touched where it
-// holds nothing.
+// TestEveryKindOfWaitOfTheExecutorIsMissed leaves out all waits of one kind. Those between iterations and
+// those of the plan, of places on the host and of memory that changes queues: whichever is missing, the
+// device finds wrong bytes or is touched where it holds nothing.
 func TestEveryKindOfWaitOfTheExecutorIsMissed(t *testing.T) {
 	if lib == nil {
 		t.Skip("needs g++: the stand-in GPU is compiled by the test")
@@ -261,8 +263,8 @@ func overlapped(p *plan.Problem, pl *plan.Plan, skip int) (*plan.Plan, bool) {
 	return nil, false
 }
 
-// readBehind reports whether an op reads the value of instance y, which was not written since, behind the op that first writes at
-// step from.
+// readBehind reports whether an op reads the value of instance y, which was not written since, behind the op
+// that first writes at step from.
 func readBehind(p *plan.Problem, pl *plan.Plan, y *plan.Instance, from int32) bool {
 	ran := 0
 	for s := from; s < y.To; s++ {

@@ -8,10 +8,11 @@ import (
 	"github.com/gmemtop/gmemtop/replay/allocator"
 )
 
-// recordedDriver is a device that answers as the recorded one did, where the recording shows how. Which address cudaMalloc returns
-// is the driver's choice and not the allocator's, yet the allocator breaks ties between holes of equal size by address; so a
-// segment of the size that was recorded gets the recorded address. That the device refused memory is not recorded either, but that
-// segments were given back just before others were obtained is: memory is refused until as many are given back.
+// recordedDriver is a device that answers as the recorded one did, where the recording shows how. Which
+// address cudaMalloc returns is the driver's choice and not the allocator's, yet the allocator breaks ties
+// between holes of equal size by address; so a segment of the size that was recorded gets the recorded
+// address. That the device refused memory is not recorded either, but that segments were given back just
+// before others were obtained is: memory is refused until as many are given back.
 type recordedDriver struct {
 	*allocator.SimDriver
 	ctx     context.Context // of the replay
@@ -21,8 +22,9 @@ type recordedDriver struct {
 	waiting int                      // segments to be given back before more is granted
 	refused int
 
-	// A range of addresses that nothing could be mapped into shows only when something is, later: later returns the next address
-	// that something is mapped at for the pool and the stream of the request under way.
+	// A range of addresses that nothing could be mapped into shows only when something is, later: later
+	// returns the next address that something is mapped at for the pool and the stream of the request under
+	// way.
 	later func() (addr uint64, ok bool)
 }
 
@@ -52,7 +54,8 @@ func (d *recordedDriver) take(action allocator.SegmentAction, size int64) (uint6
 	return 0, false
 }
 
-// MemInfo implements allocator.Driver. Only what is recorded limits the device: who else used it is not known.
+// MemInfo implements allocator.Driver. Only what is recorded limits the device: who else used it is not
+// known.
 func (d *recordedDriver) MemInfo() (free, total int64) {
 	free, total = d.SimDriver.MemInfo()
 	if d.total > 0 {
@@ -86,8 +89,9 @@ func (d *recordedDriver) Free(addr uint64) error {
 	return d.SimDriver.Free(addr)
 }
 
-// errTaken says that the recorded address of a new range is that of one that is still to be given back. PyTorch reserves a range
-// before it learns that there is no memory to back it with, so that the range was given up before the request.
+// errTaken says that the recorded address of a new range is that of one that is still to be given back.
+// PyTorch reserves a range before it learns that there is no memory to back it with, so that the range was
+// given up before the request.
 var errTaken = errors.New("the recorded addresses are not free yet")
 
 // Reserve implements allocator.Driver.

@@ -65,8 +65,9 @@ func TestARecordingOfTheEmulationReplaysInEveryDetail(t *testing.T) {
 	}
 }
 
-// What a recording does not tell of blocks older than it, the rests that they keep, may in principle differ; in these it does not
-// matter. Releases that take blocks by the age of their segments are another matter, see below.
+// What a recording does not tell of blocks older than it, the rests that they keep, may in principle differ;
+// in these it does not matter. Releases that take blocks by the age of their segments are another matter, see
+// below.
 func TestARecordingThatLostItsBeginningIsReplayedFromItsFinalState(t *testing.T) {
 	for _, c := range configurations {
 		for seed := range uint64(4) {
@@ -153,7 +154,8 @@ func TestARecordedReleaseIsNotGuessed(t *testing.T) {
 	}
 }
 
-// With the memory fraction, garbage collection is replayed; without, what it gives back is taken for the program's doing.
+// With the memory fraction, garbage collection is replayed; without, what it gives back is taken for the
+// program's doing.
 func TestGarbageCollectionIsReplayedWhereTheMemoryFractionIsRecorded(t *testing.T) {
 	const total, share = 1 << 30, 0.8
 	replay := func(devices string) *fidelity.Report {
@@ -178,8 +180,9 @@ func TestGarbageCollectionIsReplayedWhereTheMemoryFractionIsRecorded(t *testing.
 
 // A comparison that cannot fail proves nothing.
 func TestAChangedDecisionIsFound(t *testing.T) {
-	// record returns the report of one recording with some of its events changed. It has no final state, which the changes would
-	// contradict; that it begins empty its first sample of the source's own total says.
+	// record returns the report of one recording with some of its events changed. It has no final state,
+	// which the changes would contradict; that it begins empty its first sample of the source's own total
+	// says.
 	record := func(change func(row int, e *traces.Event)) *fidelity.Report {
 		r := newRecorder(t, "", 0, 11)
 		r.program(2000)
@@ -335,8 +338,8 @@ type outcome struct {
 	refused                 fidelity.Reason
 }
 
-// The snapshots that others recorded, told by their number of events and, where that is the same, of segments. A figure that falls
-// is a fault of the emulation; one that rises should be written down.
+// The snapshots that others recorded, told by their number of events and, where that is the same, of
+// segments. A figure that falls is a fault of the emulation; one that rises should be written down.
 func TestRecordedSnapshots(t *testing.T) {
 	root := os.Getenv("GMEMTOP_TRACES")
 	if root == "" {
@@ -346,7 +349,8 @@ func TestRecordedSnapshots(t *testing.T) {
 	if err != nil || len(paths) == 0 {
 		t.Fatalf("GMEMTOP_TRACES has no torch_snapshot folder: %v", err)
 	}
-	// Allocations, segment events, blocks at the end: recorded and the same. Then blocks restored, and sizes inferred.
+	// Allocations, segment events, blocks at the end: recorded and the same. Then blocks restored, and sizes
+	// inferred.
 	want := map[string]outcome{
 		"5163 events, 216 segments":  {1721, 1721, 0, 0, 455, 455, 229, 0, 0},
 		"11480 events, 83 segments":  {3907, 3907, 83, 83, 224, 224, 0, 0, 0},
@@ -417,7 +421,8 @@ func BenchmarkReplay(b *testing.B) {
 	b.ReportMetric(float64(d.Len()), "events")
 }
 
-// FuzzReplay replays traces that no allocator made: whatever their events say, the answer is a report, a refusal or an error.
+// FuzzReplay replays traces that no allocator made: whatever their events say, the answer is a report, a
+// refusal or an error.
 func FuzzReplay(f *testing.F) {
 	f.Add([]byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, "", true)
 	f.Add([]byte("\x05\x00\x40\x01\x00\x02\x02\x00\x02\x03\x00\x02"), "expandable_segments:True", false)

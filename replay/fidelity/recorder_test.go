@@ -13,9 +13,9 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// recorder runs a random program against the emulated allocator and records it as PyTorch records the real one. The replay of such a
-// recording has to find every input again that a recording does not have: what the driver answered, when the cache was emptied,
-// which event let a block go.
+// recorder runs a random program against the emulated allocator and records it as PyTorch records the real
+// one. The replay of such a recording has to find every input again that a recording does not have: what the
+// driver answered, when the cache was emptied, which event let a block go.
 type recorder struct {
 	t      testing.TB
 	rng    *rand.Rand
@@ -181,7 +181,8 @@ func (r *recorder) free(i int, delayed bool) {
 	}
 }
 
-// program runs n random steps: growing and shrinking working sets of sizes from a few classes, as training has.
+// program runs n random steps: growing and shrinking working sets of sizes from a few classes, as training
+// has.
 func (r *recorder) program(n int) {
 	sizes := make([]int64, 40)
 	for i := range sizes {
@@ -213,7 +214,8 @@ func (r *recorder) program(n int) {
 	}
 }
 
-// device ends the recording with the final state and returns the timeline's device. The first skip events are lost.
+// device ends the recording with the final state and returns the timeline's device. The first skip events are
+// lost.
 func (r *recorder) device(skip int) *timeline.Device {
 	final := &r.b.T.Final
 	final.Known = true

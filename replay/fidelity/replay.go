@@ -14,35 +14,38 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// The replay walks the device's events once. Memory events are the program's and are given to the emulated allocator. Segment
-// events are the allocator's; they are collected until the next memory event, which is the one that caused them: PyTorch records
-// segment_alloc and segment_map before the alloc they serve.
+// The replay walks the device's events once. Memory events are the program's and are given to the emulated
+// allocator. Segment events are the allocator's; they are collected until the next memory event, which is the
+// one that caused them: PyTorch records segment_alloc and segment_map before the alloc they serve.
 //
-// Three things that decide the outcome are not in a recording and are inferred from it. Addresses of new segments, and that the
-// driver refused memory, are the driver's (see recordedDriver). That the program emptied the cache shows as segments given back at
-// a point where no request needs it: before anything but an alloc, or before an alloc that the cache could have served or that
-// obtains nothing. In the remaining case, segments given back and others obtained before the same alloc, either may have happened;
-// both leave the same state, because a request that the cache cannot serve is not served better after it was emptied. Only a range of
-// addresses tells them apart: one that is reserved anew where another was given up was so after the cache had been emptied.
+// Three things that decide the outcome are not in a recording and are inferred from it. Addresses of new
+// segments, and that the driver refused memory, are the driver's (see recordedDriver). That the program
+// emptied the cache shows as segments given back at a point where no request needs it: before anything but an
+// alloc, or before an alloc that the cache could have served or that obtains nothing. In the remaining case,
+// segments given back and others obtained before the same alloc, either may have happened; both leave the
+// same state, because a request that the cache cannot serve is not served better after it was emptied. Only a
+// range of addresses tells them apart: one that is reserved anew where another was given up was so after the
+// cache had been emptied.
 //
-// The rules are those of the release that the recording names. A foreign snapshot names none: then each way to choose between blocks of equal
-// size is tried, and the report says which fits. Garbage collection needs the memory fraction, which our own recordings hold.
+// The rules are those of the release that the recording names. A foreign snapshot names none: then each way
+// to choose between blocks of equal size is tried, and the report says which fits. Garbage collection needs
+// the memory fraction, which our own recordings hold.
 //
-// When a block freed late came back is recorded (free_completed), but not whether PyTorch looked, before it searched for a hole, or
-// waited, after the driver refused. Where segments are given back for a request, it is taken to have waited: had it looked, the
-// search failed all the same.
+// When a block freed late came back is recorded (free_completed), but not whether PyTorch looked, before it
+// searched for a hole, or waited, after the driver refused. Where segments are given back for a request, it
+// is taken to have waited: had it looked, the search failed all the same.
 //
-// The replay runs free: after a difference it goes on from its own state, not from the recorded one, so that the score is that of a
-// prediction. O(n log n) for n events.
+// The replay runs free: after a difference it goes on from its own state, not from the recorded one, so that
+// the score is that of a prediction. O(n log n) for n events.
 //
-// Rejected: to put the emulation back onto the recorded state after each difference. It would count each wrong decision once, and
-// say little about how far a prediction can be trusted.
+// Rejected: to put the emulation back onto the recorded state after each difference. It would count each
+// wrong decision once, and say little about how far a prediction can be trusted.
 
 // tickEvents is how many events are replayed between two looks at the context.
 const tickEvents = 4096
 
-// Replay replays a device's recording through the emulated caching allocator and compares. The error is a *Refusal where the
-// recording cannot be simulated, and the context's where that is cancelled.
+// Replay replays a device's recording through the emulated caching allocator and compares. The error is a
+// *Refusal where the recording cannot be simulated, and the context's where that is cancelled.
 func Replay(ctx context.Context, d *timeline.Device) (*Report, error) {
 	return run(ctx, d, nil)
 }
@@ -295,7 +298,8 @@ func (r *replay) free(addr uint64, delay bool) error {
 		r.note(Step{Kind: Free, Block: b.id})
 		return r.alloc.Free(b.Block)
 	}
-	// A stream of its own for each delayed free: the order in which streams finish is recorded, that within them follows.
+	// A stream of its own for each delayed free: the order in which streams finish is recorded, that within
+	// them follows.
 	stream := r.lastIdle
 	if n := len(r.idle); n > 0 {
 		stream, r.idle = r.idle[n-1], r.idle[:n-1]
@@ -313,7 +317,8 @@ func (r *replay) free(addr uint64, delay bool) error {
 	return nil
 }
 
-// settle empties the cache where segments were given back, or events seen done, before anything but a request, and compares.
+// settle empties the cache where segments were given back, or events seen done, before anything but a
+// request, and compares.
 func (r *replay) settle(m timeline.Moment) error {
 	if len(r.recorded)+len(r.completed) == 0 {
 		return nil
@@ -447,8 +452,9 @@ func (r *replay) outOfMemory(m timeline.Moment, e traces.Event) error {
 	return nil
 }
 
-// laterMap returns the address of the next segment_map after m for the pool and the stream of a request. A new range is reserved
-// where the pool has none with room on that stream, so that it is the begin of the range.
+// laterMap returns the address of the next segment_map after m for the pool and the stream of a request. A
+// new range is reserved where the pool has none with room on that stream, so that it is the begin of the
+// range.
 func (r *replay) laterMap(m timeline.Moment, request traces.Event, pool allocator.Pool) (uint64, bool) {
 	if r.maps == nil {
 		r.maps = map[rangeKey][]mapped{}

@@ -12,31 +12,33 @@ import (
 
 // Report is how the emulation did. Bytes are int64; shares are between 0 and 1.
 type Report struct {
-	// Settings are those replayed with; SettingsRecorded is false where the recording has none and PyTorch's defaults were taken.
-	// Settings.Torch is the release whose rules were followed: the recorded one where TorchRecorded, else the one whose rules fit best.
+	// Settings are those replayed with; SettingsRecorded is false where the recording has none and PyTorch's
+	// defaults were taken. Settings.Torch is the release whose rules were followed: the recorded one where
+	// TorchRecorded, else the one whose rules fit best.
 	Settings         allocator.Settings
 	SettingsRecorded bool
 	TorchRecorded    bool
-	// FromEmpty says that the recording, and so the replay, begins with nothing; else it begins with Restored blocks in segments
-	// rebuilt from the final state.
+	// FromEmpty says that the recording, and so the replay, begins with nothing; else it begins with Restored
+	// blocks in segments rebuilt from the final state.
 	FromEmpty bool
 	Restored  int
 	// Rests counts restored blocks whose size beyond the rounded request was inferred, see restore.go.
 	Rests int
 
-	// Allocations counts alloc events, SamePlace those of them that the emulation put at the recorded address.
+	// Allocations counts alloc events, SamePlace those of them that the emulation put at the recorded
+	// address.
 	Allocations, SamePlace int
-	// SegmentEvents counts recorded segment events, SameSegments those that the emulation has in the same order, of the same
-	// action, size and address. EmulatedSegmentEvents counts its own.
+	// SegmentEvents counts recorded segment events, SameSegments those that the emulation has in the same
+	// order, of the same action, size and address. EmulatedSegmentEvents counts its own.
 	SegmentEvents, SameSegments, EmulatedSegmentEvents int
-	// FinalBlocks counts the blocks and holes of the final state, SameFinal those that the emulation ends with; 0 of 0 where the
-	// recording has no final state.
+	// FinalBlocks counts the blocks and holes of the final state, SameFinal those that the emulation ends
+	// with; 0 of 0 where the recording has no final state.
 	FinalBlocks, SameFinal int
 
 	PeakReserved, EmulatedPeakReserved int64
 
-	// EmptiedCaches counts how often the program was taken to have emptied the cache, Refusals how often the driver was taken to
-	// have refused memory: neither is recorded, both follow from segments given back.
+	// EmptiedCaches counts how often the program was taken to have emptied the cache, Refusals how often the
+	// driver was taken to have refused memory: neither is recorded, both follow from segments given back.
 	EmptiedCaches, Refusals int
 
 	// First is the first difference, nil where there is none.
@@ -56,13 +58,14 @@ type Divergence struct {
 // Score returns the share of allocations put in the very same place; 1 where there were none.
 func (r *Report) Score() float64 { return share(r.SamePlace, r.Allocations) }
 
-// SegmentScore returns the share of segment events that are the same, counted over the longer of both sequences; 1 where neither has
-// any.
+// SegmentScore returns the share of segment events that are the same, counted over the longer of both
+// sequences; 1 where neither has any.
 func (r *Report) SegmentScore() float64 {
 	return share(r.SameSegments, max(r.SegmentEvents, r.EmulatedSegmentEvents))
 }
 
-// FinalScore returns the share of the final state's blocks and holes that the emulation ends with; 1 where there are none.
+// FinalScore returns the share of the final state's blocks and holes that the emulation ends with; 1 where
+// there are none.
 func (r *Report) FinalScore() float64 { return share(r.SameFinal, r.FinalBlocks) }
 
 // PeakError returns how far the emulated peak of reserved bytes is from the recorded one, relative to it.
@@ -106,8 +109,8 @@ func percent(n, of int) string {
 	}
 }
 
-// Summary is the proof in half a line, with sizes in units u: "100 % of 6,488 allocations placed as recorded; peak reserved 22.2 GiB,
-// as recorded".
+// Summary is the proof in half a line, with sizes in units u: "100 % of 6,488 allocations placed as recorded;
+// peak reserved 22.2 GiB, as recorded".
 func (r *Report) Summary(u timeline.Units) string {
 	s := fmt.Sprintf("%s of %s allocations placed as recorded", percent(r.SamePlace, r.Allocations), grouped(r.Allocations))
 	if n := max(r.SegmentEvents, r.EmulatedSegmentEvents); r.SameSegments < n {
@@ -178,11 +181,13 @@ const (
 	NotCachingAllocator Reason = iota
 	// NoAllocations: the recording has no alloc event, so that there is nothing to replay.
 	NoAllocations
-	// NoSegments: the recording has neither segment events nor segments, so that there is nothing to compare with.
+	// NoSegments: the recording has neither segment events nor segments, so that there is nothing to compare
+	// with.
 	NoSegments
 	// BeginningLost: the recording begins in the middle and has no final state to rebuild its beginning from.
 	BeginningLost
-	// EventsMissing: events within the recording are missing, so that the replay would go astray for no fault of its own.
+	// EventsMissing: events within the recording are missing, so that the replay would go astray for no fault
+	// of its own.
 	EventsMissing
 	// StateUnknown: the state at the start could not be rebuilt.
 	StateUnknown

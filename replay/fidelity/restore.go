@@ -11,22 +11,25 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// A recording that begins in the middle says where every block was that it frees or that outlives it, and what each asked for, but
-// of those that it frees not how large they were: a large block keeps up to 1 MiB that was too little to split off when it was
-// allocated, which was before the recording. Two facts give most of these rests back.
+// A recording that begins in the middle says where every block was that it frees or that outlives it, and
+// what each asked for, but of those that it frees not how large they were: a large block keeps up to 1 MiB
+// that was too little to split off when it was allocated, which was before the recording. Two facts give most
+// of these rests back.
 //
-// First, no hole of the large pool is 1 MiB or smaller: what is split off is larger, and so is every block that is freed. A gap of
-// that size behind a block is the block's rest.
+// First, no hole of the large pool is 1 MiB or smaller: what is split off is larger, and so is every block
+// that is freed. A gap of that size behind a block is the block's rest.
 //
-// Second, a request gets the begin of a hole. The first block that is put within 1 MiB behind a block of unknown size, while that
-// one lives, was put at the begin of the hole between them, and so tells where the rest ends:
+// Second, a request gets the begin of a hole. The first block that is put within 1 MiB behind a block of
+// unknown size, while that one lives, was put at the begin of the hole between them, and so tells where the
+// rest ends:
 //
 //	at the start   [ block, asked for ####............ hole ............ ]
 //	later          [ block, asked for ####][ the first one put behind it ]
 //
-// This reads from the recorded decisions, and only the sizes of blocks that are older than the recording; the report counts them
-// (Rests). A block that is freed before anything is put behind it keeps the size of the rule. Blocks beyond max_split_size_mb keep
-// all of the hole that they were put in. Expandable segments and small blocks have no rests.
+// This reads from the recorded decisions, and only the sizes of blocks that are older than the recording; the
+// report counts them (Rests). A block that is freed before anything is put behind it keeps the size of the
+// rule. Blocks beyond max_split_size_mb keep all of the hole that they were put in. Expandable segments and
+// small blocks have no rests.
 
 // maxRest is the largest rest that is not split off a large block (kSmallSize).
 const maxRest = 1 << 20
@@ -90,7 +93,8 @@ func (r *replay) restore(ctx context.Context) error {
 	return nil
 }
 
-// segmentsOf returns a state's segments, how many blocks are active in them, and which have a size that is not known.
+// segmentsOf returns a state's segments, how many blocks are active in them, and which have a size that is
+// not known.
 func (r *replay) segmentsOf(state *timeline.AllocatorState) (segments []allocator.Segment, active int, unknown []piece) {
 	a, settings := &r.d.Allocs, &r.report.Settings
 	segments = make([]allocator.Segment, len(state.Segments))
@@ -137,8 +141,9 @@ func unsplit(s *allocator.Settings, requested int64) bool {
 	return s.MaxSplitSize > 0 && s.Round(requested) >= s.MaxSplitSize
 }
 
-// findPools finds which runs of expandable segments are of the pool of small blocks, which the trace does not say where an event
-// mapped them: by a block in the run, else by the first one that is put there, else by the size, a multiple of the pool's page.
+// findPools finds which runs of expandable segments are of the pool of small blocks, which the trace does not
+// say where an event mapped them: by a block in the run, else by the first one that is put there, else by the
+// size, a multiple of the pool's page.
 func (r *replay) findPools(ctx context.Context, segments []allocator.Segment) error {
 	settings := &r.report.Settings
 	small := func(requested int64) bool {
@@ -193,8 +198,8 @@ type extent struct {
 	over        bool // everything was unmapped, and the range given up
 }
 
-// findBases finds where ranges begin of which the first pages are not mapped at the start: the lowest address that something is
-// mapped at later, while the range lasts. PyTorch maps the lowest unmapped pages first.
+// findBases finds where ranges begin of which the first pages are not mapped at the start: the lowest address
+// that something is mapped at later, while the range lasts. PyTorch maps the lowest unmapped pages first.
 func (r *replay) findBases(ctx context.Context, segments []allocator.Segment) error {
 	seen := map[rangeKey]*extent{}
 	for _, s := range segments {
@@ -240,7 +245,8 @@ func (r *replay) findBases(ctx context.Context, segments []allocator.Segment) er
 	return err
 }
 
-// keyOf returns the range that a segment_map is of: the small pool maps single pages, which are smaller than the large pool's.
+// keyOf returns the range that a segment_map is of: the small pool maps single pages, which are smaller than
+// the large pool's.
 func (r *replay) keyOf(e traces.Event) rangeKey {
 	return rangeKey{r.rank[e.Stream], r.poolOf(e), e.Size == allocator.Granularity}
 }

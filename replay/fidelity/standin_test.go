@@ -18,8 +18,10 @@ import (
 	"github.com/gmemtop/gmemtop/traces/torchsnapshot"
 )
 
-// TestSnapshotsOfPyTorchsOwnAllocatorReplayInEveryDetail: what PyTorch's CUDA allocator did on the stand-in, as its own recorder tells it, is what the emulation does with the
-// same requests: every block, every segment event, the final state. The release is the one that the recording names, and without that the rules are found.
+// TestSnapshotsOfPyTorchsOwnAllocatorReplayInEveryDetail: what PyTorch's CUDA allocator did on the stand-in,
+// as its own recorder tells it, is what the emulation does with the same requests: every block, every segment
+// event, the final state. The release is the one that the recording names, and without that the rules are
+// found.
 func TestSnapshotsOfPyTorchsOwnAllocatorReplayInEveryDetail(t *testing.T) {
 	lib := standintest.Library(t)
 	for _, conf := range []string{"", "expandable_segments:True", "max_split_size_mb:24", "roundup_power2_divisions:4", "garbage_collection_threshold:0.5"} {

@@ -14,30 +14,37 @@ import (
 
 // What a plan costs where a CPU trains.
 //
-// Problem: there are no copy engines, and all that a plan does is work of the one thread that trains. No preset knows what that takes on the machine at hand: copies
-// that fetch fresh pages from the kernel, Python called at each tensor that is saved, a dispatch mode around each op.
+// Problem: there are no copy engines, and all that a plan does is work of the one thread that trains. No
+// preset knows what that takes on the machine at hand: copies that fetch fresh pages from the kernel, Python
+// called at each tensor that is saved, a dispatch mode around each op.
 //
-// Way chosen: all of it is measured in the training itself. It runs a few steps without a plan, with hooks that keep everything, with a mode that notes nothing,
-// with a plan that swaps what can be swapped, and with one that runs some ops again, in turn. What is compared is the thread's own processor time, which others on the same machine disturb little.
-// What is too little to be told from one step to the next, the fixed cost of a swap, is tried by the agent on tensors of its own, behind
-// the steps that it describes (costs.py), and what an op that runs again takes beside its own time at the least.
+// Way chosen: all of it is measured in the training itself. It runs a few steps without a plan, with hooks
+// that keep everything, with a mode that notes nothing, with a plan that swaps what can be swapped, and with
+// one that runs some ops again, in turn. What is compared is the thread's own processor time, which others on
+// the same machine disturb little. What is too little to be told from one step to the next, the fixed cost of
+// a swap, is tried by the agent on tensors of its own, behind the steps that it describes (costs.py), and
+// what an op that runs again takes beside its own time at the least.
 //
-// Rejected: a loop of their own for all of it. Hooks in a loop find all of Python in the processor's caches, and took a quarter of what they take between real ops;
-// copies there find the tensor in the caches and the memory to return to in the process, and were up to six times as fast.
+// Rejected: a loop of their own for all of it. Hooks in a loop find all of Python in the processor's caches,
+// and took a quarter of what they take between real ops; copies there find the tensor in the caches and the
+// memory to return to in the process, and were up to six times as fast.
 //
-// A step that is described lasts longer, by what is done between its ops, and on a busy machine by what others do meanwhile. So the step is given the processor
-// time that steps have which nobody describes: what stands between ops shrinks first, then ops. Shares of it are shares of what the thread works, which is what a
-// step takes where the machine is its own and data are there in time.
+// A step that is described lasts longer, by what is done between its ops, and on a busy machine by what
+// others do meanwhile. So the step is given the processor time that steps have which nobody describes: what
+// stands between ops shrinks first, then ops. Shares of it are shares of what the thread works, which is what
+// a step takes where the machine is its own and data are there in time.
 //
-// Rejected as well: a preset with a high bandwidth (it says that swapping is free); what a plan's steps measured as the next plan's figures (the first would be planned
-// without any).
+// Rejected as well: a preset with a high bandwidth (it says that swapping is free); what a plan's steps
+// measured as the next plan's figures (the first would be planned without any).
 
 // Hardware is what a training's problem is planned on.
 type Hardware struct {
 	plan.Hardware
-	// Chosen says that somebody named it. What nobody did gives way, where a CPU trains, to what is measured there.
+	// Chosen says that somebody named it. What nobody did gives way, where a CPU trains, to what is measured
+	// there.
 	Chosen bool
-	// Of returns what is known of a GPU by its driver's name for it, and whether anything is; nil for nothing.
+	// Of returns what is known of a GPU by its driver's name for it, and whether anything is; nil for
+	// nothing.
 	Of func(name string) (plan.Hardware, bool)
 }
 
@@ -87,14 +94,16 @@ func tried(tr *traces.Trace) (h plan.Hardware, ok bool) {
 	}, true
 }
 
-// Plans that move nothing: hooks that keep what they see, and a mode beside them that looks for an op that there is not.
+// Plans that move nothing: hooks that keep what they see, and a mode beside them that looks for an op that
+// there is not.
 const (
 	keeping = `{"version":1,"device":"cpu","slab":0,"values":[],"groups":[]}`
 	noting  = `{"version":1,"device":"cpu","slab":0,"values":[],"groups":[[["gmemtop::none",0]]]}`
 )
 
-// How often the kinds of steps come in turn, and how many of each are timed then, behind one that is let pass; where steps last longer than so many nanoseconds, what
-// is the same whatever an op takes hardly counts, and once has to do.
+// How often the kinds of steps come in turn, and how many of each are timed then, behind one that is let
+// pass; where steps last longer than so many nanoseconds, what is the same whatever an op takes hardly
+// counts, and once has to do.
 const (
 	trialTurns = 3
 	trialSteps = 4
@@ -114,7 +123,8 @@ type trial struct {
 // kinds of steps.
 const kinds = 5
 
-// try runs some steps without and with what is there while a plan is carried out. A plan that is refused, as where the host has no room for it, is left out.
+// try runs some steps without and with what is there while a plan is carried out. A plan that is refused, as
+// where the host has no room for it, is left out.
 func (t *Target) try(ctx context.Context, swaps, reruns []byte) (r trial, err error) {
 	defer func() { t.takeOff(ctx, &err) }()
 	var ran [kinds][]Step
@@ -172,7 +182,8 @@ func (t *Target) some(ctx context.Context, words []byte) (steps []Step, err erro
 	return steps[1:], nil
 }
 
-// undisturbed returns the lowest eighth of processor times of steps: who else is on the machine adds to them, by what it does to the caches, and never takes away.
+// undisturbed returns the lowest eighth of processor times of steps: who else is on the machine adds to them,
+// by what it does to the caches, and never takes away.
 func undisturbed(steps []Step, of func(Step) int64) int64 {
 	figures := make([]int64, len(steps))
 	for i, s := range steps {
@@ -190,7 +201,8 @@ func work(steps []Step) int64 {
 	return undisturbed(steps, func(s Step) int64 { return s.Work })
 }
 
-// measured gives a problem of a training on a CPU the hardware that was measured there, and the times of steps that nobody describes.
+// measured gives a problem of a training on a CPU the hardware that was measured there, and the times of
+// steps that nobody describes.
 func (t *Target) measured(ctx context.Context, p *plan.Problem, tr *traces.Trace) error {
 	h, ok := tried(tr)
 	if !ok {
@@ -248,7 +260,8 @@ func (t *Target) measured(ctx context.Context, p *plan.Problem, tr *traces.Trace
 // waits is by how much steps have to last longer than they work for that to be said.
 const waits = 1.2
 
-// asLong has the ops of a problem last no longer than so many nanoseconds together: first what stands between them is shortened, then all alike.
+// asLong has the ops of a problem last no longer than so many nanoseconds together: first what stands between
+// them is shortened, then all alike.
 func asLong(p *plan.Problem, step int64) {
 	var all, host int64
 	for i := range p.Ops {

@@ -15,7 +15,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces/described"
 )
 
-// recording is two steps on a CPU: x -> a -> b -> c forward, of which a and b are saved and needed backward. Ops take 1 ms, and 1 ms passes between two.
+// recording is two steps on a CPU: x -> a -> b -> c forward, of which a and b are saved and needed backward.
+// Ops take 1 ms, and 1 ms passes between two.
 func recording(t *testing.T, costs string) *traces.Trace {
 	t.Helper()
 	var b strings.Builder
@@ -57,8 +58,8 @@ func recording(t *testing.T, costs string) *traces.Trace {
 	return tr
 }
 
-// stand is a training: steps work 10 ms, hooks add 0.3 ms, a mode 0.6 ms more; copies out reach 1 GiB/s and back half of it; ops that ran again take 0.3 ms
-// more than was recorded.
+// stand is a training: steps work 10 ms, hooks add 0.3 ms, a mode 0.6 ms more; copies out reach 1 GiB/s and
+// back half of it; ops that ran again take 0.3 ms more than was recorded.
 type stand struct {
 	tr      *traces.Trace
 	words   []byte
@@ -175,7 +176,8 @@ func TestATrainingOnACPUIsPlannedOnWhatItsStepsMeasured(t *testing.T) {
 	near("the simulated step", float64(m.StepTime), float64(want))
 }
 
-// A plan that moves everything may be more than the host has room for: then copies take what the agent tried by itself.
+// A plan that moves everything may be more than the host has room for: then copies take what the agent tried
+// by itself.
 func TestATrialThatIsRefusedIsLeftOut(t *testing.T) {
 	s := &stand{tr: recording(t, triedCosts), refuse: `"swap"`}
 	p, err := NewTarget(s, Options{}).Problem(context.Background(), Hardware{})

@@ -1,4 +1,5 @@
-// Package live carries plans out inside of a training that runs: press a key and the process itself trains with them from its next step on.
+// Package live carries plans out inside of a training that runs: press a key and the process itself trains
+// with them from its next step on.
 //
 // Its duties:
 //   - [Encode] says a plan in the words of the agent in the process: which of the tensors that autograd saves leave memory, and how they come back;

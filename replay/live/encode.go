@@ -11,18 +11,22 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// A plan speaks of buffers and of positions in a recorded iteration. A process that trains has neither: its tensors are new in each step, and its host
-// only sees what it calls. What both share is order. The recording a live plan is made of therefore holds, as ops of their own, the moments at which
-// autograd saves a tensor and needs it again; in the process these are calls of two hooks. So a buffer becomes the number of its first save, a position
-// the number of saves or loads before it, and an op that is to run again its name and how many of that name ran before it in the iteration.
+// A plan speaks of buffers and of positions in a recorded iteration. A process that trains has neither: its
+// tensors are new in each step, and its host only sees what it calls. What both share is order. The recording
+// a live plan is made of therefore holds, as ops of their own, the moments at which autograd saves a tensor
+// and needs it again; in the process these are calls of two hooks. So a buffer becomes the number of its
+// first save, a position the number of saves or loads before it, and an op that is to run again its name and
+// how many of that name ran before it in the iteration.
 //
-// Names with numbers and not one number for all ops: what counts as an op differs between who describes (views are left out) and who carries out (views
-// are seen), and a name is either always a view or never.
+// Names with numbers and not one number for all ops: what counts as an op differs between who describes
+// (views are left out) and who carries out (views are seen), and a name is either always a view or never.
 //
-// A release behind save k happens when save k comes, or when the outermost module ends, so that the plan's memory holds. A fetch at position x happens with the first load from
-// x on: never earlier than planned, and later by less than the distance between two loads.
+// A release behind save k happens when save k comes, or when the outermost module ends, so that the plan's
+// memory holds. A fetch at position x happens with the first load from x on: never earlier than planned, and
+// later by less than the distance between two loads.
 //
-// Complexity: O(ops log ops). Rejected: addresses and shapes as keys (neither tells one layer's tensor from the next one's).
+// Complexity: O(ops log ops). Rejected: addresses and shapes as keys (neither tells one layer's tensor from
+// the next one's).
 
 // encoded is what carry.py reads.
 type encoded struct {
@@ -35,8 +39,8 @@ type encoded struct {
 	MayDiffer bool `json:"may_differ,omitempty"`
 }
 
-// Results say what is done where a tensor that was made again is not the same to the bit, which the process itself looks for in some steps: ops that add in
-// no fixed order differ from run to run.
+// Results say what is done where a tensor that was made again is not the same to the bit, which the process
+// itself looks for in some steps: ops that add in no fixed order differ from run to run.
 type Results uint8
 
 const (
@@ -50,7 +54,8 @@ type value struct {
 	Save  int    `json:"save"`
 	Bytes int64  `json:"bytes"`
 	How   string `json:"how"` // swap or drop
-	// Slot is where it waits on the host; Release and Fetch the numbers of the save and of the load at which it goes and returns.
+	// Slot is where it waits on the host; Release and Fetch the numbers of the save and of the load at which
+	// it goes and returns.
 	Slot    int64 `json:"slot"`
 	Release int   `json:"release"`
 	Fetch   int   `json:"fetch"`
@@ -86,8 +91,9 @@ func slab(p *plan.Problem, pl *plan.Plan) (bytes int64) {
 // ErrNotLive is wrapped by every error of a plan that a process cannot carry out.
 var ErrNotLive = errors.New("this plan cannot be carried out in a running training")
 
-// Encode returns the plan in the agent's words. The problem is one that [plan.FromDevice] made with EagerOnly of a recording with saves, and the plan one
-// for [plan.TorchEager]; errors wrap [ErrNotLive] and say what is missing.
+// Encode returns the plan in the agent's words. The problem is one that [plan.FromDevice] made with EagerOnly
+// of a recording with saves, and the plan one for [plan.TorchEager]; errors wrap [ErrNotLive] and say what is
+// missing.
 func Encode(p *plan.Problem, pl *plan.Plan, r Results) ([]byte, error) {
 	switch {
 	case pl.Executor != plan.TorchEager:
@@ -122,14 +128,15 @@ type encoder struct {
 	p   *plan.Problem
 	pl  *plan.Plan
 	out encoded
-	// saves and loads are the numbers of the recording's ops that are such, in order. Some are no position of the problem: of an empty tensor, or of another device.
+	// saves and loads are the numbers of the recording's ops that are such, in order. Some are no position of
+	// the problem: of an empty tensor, or of another device.
 	saves, loads []int32
 	nth          []int             // of each op, how many of its name ran before it; -1 where the process does not see it
 	group        map[plan.OpID]int // of the position before which its ops run again
 }
 
-// number counts saves, loads and the ops of each name from the iteration's beginning, as the process does: over all that modules' forward passes do, on
-// whatever device.
+// number counts saves, loads and the ops of each name from the iteration's beginning, as the process does:
+// over all that modules' forward passes do, on whatever device.
 func (e *encoder) number() error {
 	tr := e.p.Source.Timeline().Trace
 	e.nth = make([]int, len(e.p.Ops))

@@ -5,14 +5,17 @@ import (
 	"sync"
 )
 
-// The ranks of a training wait for each other inside of every step. While one of them is described, or already runs under a plan, the steps of all others
-// take longer as well; so what one of them does while another is measured would be read as the plan's doing. A Gate has them come from one stretch of the
-// work to the next together.
+// The ranks of a training wait for each other inside of every step. While one of them is described, or
+// already runs under a plan, the steps of all others take longer as well; so what one of them does while
+// another is measured would be read as the plan's doing. A Gate has them come from one stretch of the work to
+// the next together.
 //
-// Each rank that takes part has a seat with the number of the stretch that it has come to, and may begin the next one when all others have come as far.
-// Whoever is done, refused or gone leaves his seat, and is waited for no more; one who comes late begins at the first stretch, and is waited for from there on.
+// Each rank that takes part has a seat with the number of the stretch that it has come to, and may begin the
+// next one when all others have come as far. Whoever is done, refused or gone leaves his seat, and is waited
+// for no more; one who comes late begins at the first stretch, and is waited for from there on.
 //
-// Rejected: one controller that does every stretch for all ranks: a rank that ends, is planned for anew or comes late would be a case of its own in each.
+// Rejected: one controller that does every stretch for all ranks: a rank that ends, is planned for anew or
+// comes late would be a case of its own in each.
 
 // Gate has ranks wait for each other. Its zero value is ready, and it is safe for concurrent use.
 type Gate struct {

@@ -13,23 +13,29 @@ type News struct {
 	Phase Phase
 	// Ended says why the plan before ended that is made anew now, "" where there was none.
 	Ended string
-	// Pooled says that the plan chooses addresses: what it speaks of is the arena, and a step's memory before is what is alive at its peak.
+	// Pooled says that the plan chooses addresses: what it speaks of is the arena, and a step's memory before
+	// is what is alive at its peak.
 	Pooled bool
-	// Before is the median time of steps without the plan, Step and P95 of those with it, in nanoseconds; 0 where not measured yet, Before where it never will be
-	// since the training does not fit without a plan.
+	// Before is the median time of steps without the plan, Step and P95 of those with it, in nanoseconds; 0
+	// where not measured yet, Before where it never will be since the training does not fit without a plan.
 	Before, Step, P95 int64
-	// PeakBefore is the peak of what was allocated in a step without the plan, Peak with it, Predicted what the plan says; in bytes, 0 where not measured yet, Predicted where none is carried out.
+	// PeakBefore is the peak of what was allocated in a step without the plan, Peak with it, Predicted what
+	// the plan says; in bytes, 0 where not measured yet, Predicted where none is carried out.
 	PeakBefore, Peak, Predicted int64
-	// Added is what the simulation says the plan adds to a step, in nanoseconds, and PredictedStep that on top of Before, 0 where that is not measured.
+	// Added is what the simulation says the plan adds to a step, in nanoseconds, and PredictedStep that on
+	// top of Before, 0 where that is not measured.
 	Added, PredictedStep int64
-	// Steps is how many ran under the plan, Missed how many tensors of the last of them stayed that were to leave.
+	// Steps is how many ran under the plan, Missed how many tensors of the last of them stayed that were to
+	// leave.
 	Steps, Missed int64
-	// Checked is how many tensors were compared with what had left memory, Differ how many of them were not the same to the bit.
+	// Checked is how many tensors were compared with what had left memory, Differ how many of them were not
+	// the same to the bit.
 	Checked, Differ int64
-	// Out, In and Again are what the last step moved, in bytes each way, and the nanoseconds of ops that ran again.
+	// Out, In and Again are what the last step moved, in bytes each way, and the nanoseconds of ops that ran
+	// again.
 	Out, In, Again int64
-	// Ranks are those of a training of several, nil for one of a single process: all of the above is then said by [Together]. Highest names the rank whose
-	// memory it is.
+	// Ranks are those of a training of several, nil for one of a single process: all of the above is then
+	// said by [Together]. Highest names the rank whose memory it is.
 	Ranks   []Rank
 	Highest string
 }
@@ -88,9 +94,11 @@ func (n *News) Sentence(name string, u timeline.Units) string {
 	return s
 }
 
-// Hold has a plan carried out until ctx is done and measures what comes of it: steps without it first, unless there are none, then with it for as long as it lasts. added is what
-// the simulation says the plan adds to a step, in nanoseconds. tell hears of every change, from this goroutine. When ctx is done the plan is taken away and Hold
-// returns nil; any other error says why it is not carried out any more: it was refused, did not fit, or steps took longer than allowed.
+// Hold has a plan carried out until ctx is done and measures what comes of it: steps without it first, unless
+// there are none, then with it for as long as it lasts. added is what the simulation says the plan adds to a
+// step, in nanoseconds. tell hears of every change, from this goroutine. When ctx is done the plan is taken
+// away and Hold returns nil; any other error says why it is not carried out any more: it was refused, did not
+// fit, or steps took longer than allowed.
 func (t *Target) Hold(ctx context.Context, p *plan.Problem, pl *plan.Plan, added int64, tell func(News)) (err error) {
 	words, err := t.encode(p, pl)
 	if err != nil {

@@ -36,7 +36,8 @@ func (p Phase) String() string { return phases[p].word }
 // Doing says what is done in the phase, with "it" for the plan.
 func (p Phase) Doing() string { return phases[p].doing }
 
-// Trial returns which of how many phases of a trial this is, before the plan is on; ok is false where it is none of them.
+// Trial returns which of how many phases of a trial this is, before the plan is on; ok is false where it is
+// none of them.
 func (p Phase) Trial() (at, of int, ok bool) {
 	return int(p), int(On) - 1, Waiting < p && p < On
 }

@@ -15,14 +15,16 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// A plan that chooses addresses is served by the pool in the process: package capture/pytorch/pool. What both share is order, again: the table is all
-// allocations of the planned iterations as they come, those that have no place included. The process matches what comes by order and size, and an
-// allocation that is known to be torch's is then not mistaken for a planned one of equal size that comes later.
+// A plan that chooses addresses is served by the pool in the process: package capture/pytorch/pool. What both
+// share is order, again: the table is all allocations of the planned iterations as they come, those that have
+// no place included. The process matches what comes by order and size, and an allocation that is known to be
+// torch's is then not mistaken for a planned one of equal size that comes later.
 //
-// Such a plan is made of the allocator's own events and not of ops: a workspace inside of an op takes memory too, and an op's output is not always an
-// allocation.
+// Such a plan is made of the allocator's own events and not of ops: a workspace inside of an op takes memory
+// too, and an op's output is not always an allocation.
 //
-// Complexity: O(events log events). Rejected: matching by call site (that costs a stack an allocation, in training).
+// Complexity: O(events log events). Rejected: matching by call site (that costs a stack an allocation, in
+// training).
 
 // encodedPool is what the agent reads.
 type encodedPool struct {
@@ -79,9 +81,10 @@ func (t *Table) PlannedBytes() (planned, all int64) {
 	return planned, all
 }
 
-// EncodePool returns a plan that chooses addresses in the agent's words; library is the path of what capture/pytorch/pool builds. The problem is one that
-// [plan.FromDevice] made of a recording of the allocator's events, and the plan keeps everything and has a place for all; errors wrap [ErrNotLive] and
-// say what is missing.
+// EncodePool returns a plan that chooses addresses in the agent's words; library is the path of what
+// capture/pytorch/pool builds. The problem is one that [plan.FromDevice] made of a recording of the
+// allocator's events, and the plan keeps everything and has a place for all; errors wrap [ErrNotLive] and say
+// what is missing.
 func EncodePool(p *plan.Problem, pl *plan.Plan, library string) ([]byte, error) {
 	t, err := PoolTable(p, pl)
 	if err != nil {
@@ -93,12 +96,14 @@ func EncodePool(p *plan.Problem, pl *plan.Plan, library string) ([]byte, error) 
 // PoolTrainer is a training whose allocator can be recorded.
 type PoolTrainer interface {
 	Trainer
-	// DescribeEvents returns a recording of the allocations and frees of some of the next steps, cut where they end, by the library of the pool at that path.
+	// DescribeEvents returns a recording of the allocations and frees of some of the next steps, cut where
+	// they end, by the library of the pool at that path.
 	DescribeEvents(ctx context.Context, library string) (*traces.Trace, error)
 }
 
-// NewPoolTarget returns a Target for plans that choose addresses and do nothing else, see [EncodePool]. Their footprint is the arena that the process takes
-// for them: what torch serves beside it, of steps that run otherwise than was recorded, is counted and not measured.
+// NewPoolTarget returns a Target for plans that choose addresses and do nothing else, see [EncodePool]. Their
+// footprint is the arena that the process takes for them: what torch serves beside it, of steps that run
+// otherwise than was recorded, is counted and not measured.
 func NewPoolTarget(t PoolTrainer, library string, o Options) *Target {
 	x := NewTarget(t, o)
 	x.pool, x.library = t, library
@@ -158,9 +163,10 @@ func PoolTable(p *plan.Problem, pl *plan.Plan) (Table, error) {
 	return t, nil
 }
 
-// tabulate returns the table of a device's allocations: offsets has the places that a planner chose, by the row of the allocation in the trace's events, and
-// iterations how many iterations it planned as one. Of the trace's marked iterations, those are taken in which most of these rows lie; a row of another is a
-// block that was there before, and is left out.
+// tabulate returns the table of a device's allocations: offsets has the places that a planner chose, by the
+// row of the allocation in the trace's events, and iterations how many iterations it planned as one. Of the
+// trace's marked iterations, those are taken in which most of these rows lie; a row of another is a block
+// that was there before, and is left out.
 func tabulate(tr *traces.Trace, device traces.DeviceID, offsets map[int]int64, iterations int) (Table, error) {
 	iterations = max(iterations, 1)
 	var marks []traces.Mark

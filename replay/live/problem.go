@@ -13,9 +13,10 @@ import (
 // describeTries is how often a training is described until the steps are alike.
 const describeTries = 5
 
-// Problem describes the training and returns the iteration that it runs, for [plan.TorchEager], on hardware h, or where nobody chose it on what the GPU is that trains,
-// or what is measured where a CPU does; that of a pool's is what it allocates. Where the steps that were described are not alike, those that follow are, up to five times; then the
-// error wraps [ErrUneven].
+// Problem describes the training and returns the iteration that it runs, for [plan.TorchEager], on hardware
+// h, or where nobody chose it on what the GPU is that trains, or what is measured where a CPU does; that of a
+// pool's is what it allocates. Where the steps that were described are not alike, those that follow are, up
+// to five times; then the error wraps [ErrUneven].
 func (t *Target) Problem(ctx context.Context, h Hardware) (*plan.Problem, error) {
 	if t.pool != nil {
 		return t.poolProblem(ctx, h)
@@ -35,7 +36,8 @@ func (t *Target) Problem(ctx context.Context, h Hardware) (*plan.Problem, error)
 	}
 }
 
-// ErrUneven is wrapped where the steps that were described differ from each other: only what ran twice alike is planned on.
+// ErrUneven is wrapped where the steps that were described differ from each other: only what ran twice alike
+// is planned on.
 var ErrUneven = errors.New("the steps that were described are not alike")
 
 func problem(ctx context.Context, tr *traces.Trace, h Hardware) (*plan.Problem, error) {
@@ -79,7 +81,8 @@ func alike(tr *traces.Trace) error {
 	return nil
 }
 
-// trainingDevice returns the device that trains: the GPU whose peak is highest, or the CPU where there is none.
+// trainingDevice returns the device that trains: the GPU whose peak is highest, or the CPU where there is
+// none.
 func trainingDevice(ctx context.Context, tr *traces.Trace) (*timeline.Device, error) {
 	tl, err := timeline.Build(ctx, tr, nil)
 	if err != nil {

@@ -14,14 +14,16 @@ type Rank struct {
 	Name string
 	// News is what was heard of it last.
 	News News
-	// Err says why no plan is carried out in it, nil where one is or will be. Gone says that the process has ended.
+	// Err says why no plan is carried out in it, nil where one is or will be. Gone says that the process has
+	// ended.
 	Err  error
 	Gone bool
 }
 
-// Together says of several ranks what counts for the training as a whole: the footprint of the rank that holds most, since that one runs out of memory first,
-// and the step time of the slowest, for which all others wait. A rank that trains without the plan counts with what it takes without. Of ranks that have
-// ended only their own rows speak.
+// Together says of several ranks what counts for the training as a whole: the footprint of the rank that
+// holds most, since that one runs out of memory first, and the step time of the slowest, for which all others
+// wait. A rank that trains without the plan counts with what it takes without. Of ranks that have ended only
+// their own rows speak.
 func Together(ranks []Rank) News {
 	n := News{Ranks: ranks}
 	first := true
@@ -105,7 +107,8 @@ func (r *Rank) Line(u timeline.Units) string {
 	return s
 }
 
-// among says of several ranks, behind the sentence about them all, in how many the plan is on and which of them are off.
+// among says of several ranks, behind the sentence about them all, in how many the plan is on and which of
+// them are off.
 func (n *News) among() string {
 	var off []string
 	for i := range n.Ranks {
@@ -120,7 +123,8 @@ func (n *News) among() string {
 	return s
 }
 
-// Failed returns why a plan is carried out in none of some ranks: once where all say the same, and else for each by its name. It is nil where one says nothing.
+// Failed returns why a plan is carried out in none of some ranks: once where all say the same, and else for
+// each by its name. It is nil where one says nothing.
 func Failed(ranks []Rank) error {
 	same := true
 	for i := range ranks {
@@ -135,7 +139,8 @@ func Failed(ranks []Rank) error {
 	return Refused(ranks)
 }
 
-// Refused returns why a plan is not carried out in some of the ranks, for each by its name, nil where all carry it out.
+// Refused returns why a plan is not carried out in some of the ranks, for each by its name, nil where all
+// carry it out.
 func Refused(ranks []Rank) error {
 	var list joined
 	for i := range ranks {

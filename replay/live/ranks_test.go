@@ -13,7 +13,8 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 )
 
-// TestWhatIsMeasuredBeginsTogether has ranks of different speed go through some stretches, one leave early, and one come late.
+// TestWhatIsMeasuredBeginsTogether has ranks of different speed go through some stretches, one leave early,
+// and one come late.
 func TestWhatIsMeasuredBeginsTogether(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()

@@ -12,21 +12,25 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// A training changes while it runs: its data differ, the machine is shared, clocks fall. So a plan is measured between two stretches of the same training without
-// it, and its overhead is against the mean of both; steps behind a change are let pass until allocator and caches have settled. Memory is measured in a step
-// of its own that is described op by op, since a description costs time: the peak of what is allocated on the device, in the same words as a prediction's.
+// A training changes while it runs: its data differ, the machine is shared, clocks fall. So a plan is
+// measured between two stretches of the same training without it, and its overhead is against the mean of
+// both; steps behind a change are let pass until allocator and caches have settled. Memory is measured in a
+// step of its own that is described op by op, since a description costs time: the peak of what is allocated
+// on the device, in the same words as a prediction's.
 //
-// Rejected: as the first stretch, steps that ran before it was asked for: some of them ran while a plan was searched for on the same processors; the
-// allocator's own peak marks: they are the program's, and a CPU has none; one stretch before, one after, without a third: drift would be read as the plan's doing.
+// Rejected: as the first stretch, steps that ran before it was asked for: some of them ran while a plan was
+// searched for on the same processors; the allocator's own peak marks: they are the program's, and a CPU has
+// none; one stretch before, one after, without a third: drift would be read as the plan's doing.
 
 // Trainer is a training that runs, as far as plans need it.
 type Trainer interface {
 	// Describe returns a recording of some of the next steps, with the saves and loads of autograd.
 	Describe(ctx context.Context) (*traces.Trace, error)
-	// Carry has a plan carried out from the next step on, under a number; no plan ends that. The error says why it is not.
+	// Carry has a plan carried out from the next step on, under a number; no plan ends that. The error says
+	// why it is not.
 	Carry(ctx context.Context, number int64, plan []byte) error
-	// Steps returns the next n steps that ran under the plan of that number, 0 for none, as they come to an end. The error says why there are no more:
-	// the training ended, or the plan was given up.
+	// Steps returns the next n steps that ran under the plan of that number, 0 for none, as they come to an
+	// end. The error says why there are no more: the training ended, or the plan was given up.
 	Steps(ctx context.Context, number int64, n int) ([]Step, error)
 }
 
@@ -34,31 +38,41 @@ type Trainer interface {
 type Step struct {
 	// Time is in nanoseconds.
 	Time int64
-	// Out and In are the bytes copied to the host and back, Again the time in ops that ran again, in nanoseconds.
+	// Out and In are the bytes copied to the host and back, Again the time in ops that ran again, in
+	// nanoseconds.
 	Out, In, Again int64
-	// Work is the processor time of the thread that trains, in nanoseconds, OutTime and InTime what of it copies took; Work is negative where unknown.
+	// Work is the processor time of the thread that trains, in nanoseconds, OutTime and InTime what of it
+	// copies took; Work is negative where unknown.
 	Work, OutTime, InTime int64
-	// Missed counts the tensors that were to leave memory and stayed, or of a pool's plan the allocations that found no place in its arena.
+	// Missed counts the tensors that were to leave memory and stayed, or of a pool's plan the allocations
+	// that found no place in its arena.
 	Missed int64
-	// Checked counts the tensors that were compared with what had left memory, which not every step does, and Differ those that were not the same to the bit.
+	// Checked counts the tensors that were compared with what had left memory, which not every step does, and
+	// Differ those that were not the same to the bit.
 	Checked, Differ int64
-	// Reserved is what torch's allocator holds when the step ends, Resident the process's memory on the host, in bytes; negative where unknown.
+	// Reserved is what torch's allocator holds when the step ends, Resident the process's memory on the host,
+	// in bytes; negative where unknown.
 	Reserved, Resident int64
 }
 
 // Options say how a plan is measured.
 type Options struct {
-	// Warm is how many steps are let pass behind each change, 3 by default; Steps how many are timed in each of the three stretches, 20 by default.
+	// Warm is how many steps are let pass behind each change, 3 by default; Steps how many are timed in each
+	// of the three stretches, 20 by default.
 	Warm, Steps int
-	// MostOverhead is the share of the step time that a plan may cost before it is turned off for good, 0 for any.
+	// MostOverhead is the share of the step time that a plan may cost before it is turned off for good, 0 for
+	// any.
 	MostOverhead float64
-	// NeverWithout says that there are no steps to compare a plan with: without one what the training saves waits on the host, since it would not fit.
+	// NeverWithout says that there are no steps to compare a plan with: without one what the training saves
+	// waits on the host, since it would not fit.
 	NeverWithout bool
-	// Used returns what a GPU's driver counts for the process now, in bytes; nil where it cannot be asked or nothing is on a GPU.
+	// Used returns what a GPU's driver counts for the process now, in bytes; nil where it cannot be asked or
+	// nothing is on a GPU.
 	Used func() (int64, bool)
 	// Results say whether a plan is given up under which a tensor returns as another.
 	Results Results
-	// Seat is that of this rank among those of a training of several, nil for a training of one process: stretches that are measured begin together.
+	// Seat is that of this rank among those of a training of several, nil for a training of one process:
+	// stretches that are measured begin together.
 	Seat *Seat
 }
 
@@ -85,8 +99,9 @@ func NewTarget(t Trainer, o Options) *Target {
 // Name implements replay.Target.
 func (*Target) Name() string { return "live" }
 
-// Run implements replay.Target: the plan is carried out between two stretches without one, and is off afterwards. Footprint and PeakLive are the peak of what
-// is allocated on the device within a step, which a plan's PeakLive predicts; a process holds more than that. Of a pool's plan Footprint is its arena.
+// Run implements replay.Target: the plan is carried out between two stretches without one, and is off
+// afterwards. Footprint and PeakLive are the peak of what is allocated on the device within a step, which a
+// plan's PeakLive predicts; a process holds more than that. Of a pool's plan Footprint is its arena.
 func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan.RunOptions) (m plan.Measurement, err error) {
 	began := time.Now()
 	m.Target = t.Name()
@@ -182,10 +197,12 @@ func rate(bytes, time int64) float64 {
 	return float64(bytes) / float64(time) * 1e9
 }
 
-// furtherSteps is how often as many steps again are waited for that say what the process takes: it is dear, and on a busy machine told seldom.
+// furtherSteps is how often as many steps again are waited for that say what the process takes: it is dear,
+// and on a busy machine told seldom.
 const furtherSteps = 5
 
-// process returns what the driver counts for the process, or on a CPU the kernel behind the last of some steps under a plan of which one tells it, 0 where nobody knows.
+// process returns what the driver counts for the process, or on a CPU the kernel behind the last of some
+// steps under a plan of which one tells it, 0 where nobody knows.
 func (t *Target) process(ctx context.Context, p *plan.Problem, number int64, steps []Step) int64 {
 	if t.opt.Used != nil {
 		if n, ok := t.opt.Used(); ok {
@@ -224,10 +241,12 @@ func (t *Target) carry(ctx context.Context, words []byte) (int64, error) {
 // offWithin is how long taking a plan away is waited for.
 const offWithin = 5 * time.Second
 
-// ErrTakenAway is wrapped by the error of a plan that somebody else has turned off, or put another in its place.
+// ErrTakenAway is wrapped by the error of a plan that somebody else has turned off, or put another in its
+// place.
 var ErrTakenAway = errors.New("another viewer turned it off")
 
-// takeOff has no plan carried out any more, though ctx may be done. What goes wrong is the error where there is none yet.
+// takeOff has no plan carried out any more, though ctx may be done. What goes wrong is the error where there
+// is none yet.
 func (t *Target) takeOff(ctx context.Context, err *error) {
 	if errors.Is(*err, ErrTakenAway) { // what is on now is not ours
 		return
@@ -239,7 +258,8 @@ func (t *Target) takeOff(ctx context.Context, err *error) {
 	}
 }
 
-// allowed says what is wrong where steps take longer under a plan than they may; both are step times, 0 where there are none without a plan.
+// allowed says what is wrong where steps take longer under a plan than they may; both are step times, 0 where
+// there are none without a plan.
 func (o *Options) allowed(without, with int64) error {
 	if over := float64(with)/float64(without) - 1; o.MostOverhead > 0 && without > 0 && over > o.MostOverhead {
 		return fmt.Errorf("turned off: steps take %.1f %% longer, and %.1f %% is the most allowed", 100*over, 100*o.MostOverhead)

@@ -12,7 +12,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// drifting is a training whose steps become slower as it goes, and are slow behind every change. It takes down what it is asked for.
+// drifting is a training whose steps become slower as it goes, and are slow behind every change. It takes
+// down what it is asked for.
 type drifting struct {
 	tr    *traces.Trace
 	asked []string
@@ -93,7 +94,8 @@ func swapsAll(t *testing.T, tr *traces.Trace) (*plan.Problem, *plan.Plan) {
 	return p, pl
 }
 
-// A plan is measured between two stretches of the same training without it: what is slow behind each change does not count, and neither does a drift.
+// A plan is measured between two stretches of the same training without it: what is slow behind each change
+// does not count, and neither does a drift.
 func TestAPlanIsMeasuredBetweenTwoStretchesWithoutIt(t *testing.T) {
 	d := &drifting{tr: recording(t, triedCosts), slow: 50 * millisecond}
 	p, pl := swapsAll(t, d.tr)
@@ -109,7 +111,8 @@ func TestAPlanIsMeasuredBetweenTwoStretchesWithoutIt(t *testing.T) {
 	if want := []string{"23 without", "on", "23 with", "describe", "off", "23 without", "off"}; !slices.Equal(d.asked, want) {
 		t.Errorf("the training was asked for %q, not %q", d.asked, want)
 	}
-	// Of 69 steps the first lasts 100 ms, and each a millisecond more: 20 of each stretch count, the 4th to the 23rd.
+	// Of 69 steps the first lasts 100 ms, and each a millisecond more: 20 of each stretch count, the 4th to
+	// the 23rd.
 	for _, x := range []struct {
 		what      string
 		got, want int64
@@ -136,7 +139,8 @@ func TestAPlanIsMeasuredBetweenTwoStretchesWithoutIt(t *testing.T) {
 	}
 }
 
-// Whatever ends a measurement or a plan that is on, the training goes on without it; only a plan that somebody else took away is not taken away again.
+// Whatever ends a measurement or a plan that is on, the training goes on without it; only a plan that
+// somebody else took away is not taken away again.
 func TestAPlanIsTakenAwayWhateverEndsIt(t *testing.T) {
 	tr := recording(t, triedCosts)
 	p, pl := swapsAll(t, tr)

@@ -10,7 +10,8 @@ import (
 // mostTried bounds the bytes that are swapped where copies are tried: enough for a rate, on any host.
 const mostTried = 64 << 20
 
-// swapping returns a plan that swaps what can be swapped, or of that every how manyth buffer as comes to no more than so many bytes; nil where there is nothing.
+// swapping returns a plan that swaps what can be swapped, or of that every how manyth buffer as comes to no
+// more than so many bytes; nil where there is nothing.
 func swapping(p *plan.Problem, most int64) ([]byte, error) {
 	var all []plan.Gap
 	var bytes int64
@@ -40,8 +41,9 @@ func swapping(p *plan.Problem, most int64) ([]byte, error) {
 // mostAgain bounds the ops that run again where that is tried.
 const mostAgain = 24
 
-// rerunning returns a plan that drops some tensors which one op makes of what is in memory anyhow, and these ops; nil where there are none. They are the largest, as
-// those are that plans drop: much of what an op takes beyond its recorded time is fresh memory for what it makes.
+// rerunning returns a plan that drops some tensors which one op makes of what is in memory anyhow, and these
+// ops; nil where there are none. They are the largest, as those are that plans drop: much of what an op takes
+// beyond its recorded time is fresh memory for what it makes.
 func rerunning(p *plan.Problem) (words []byte, ops []plan.OpID, err error) {
 	var d plan.Decisions
 	gone, read, at := map[plan.BufferID]bool{}, map[plan.BufferID]bool{}, map[plan.OpID]bool{}
@@ -75,7 +77,8 @@ func rerunning(p *plan.Problem) (words []byte, ops []plan.OpID, err error) {
 	return words, ops, err
 }
 
-// there reports whether an op that makes a gap's buffer alone finds what it reads at the gap's end: in memory, and as it was.
+// there reports whether an op that makes a gap's buffer alone finds what it reads at the gap's end: in
+// memory, and as it was.
 func there(p *plan.Problem, op plan.OpID, g plan.Gap, gone map[plan.BufferID]bool) bool {
 	for _, a := range p.AccessesOf(op) {
 		b := &p.Buffers[a.Buffer]

@@ -42,7 +42,8 @@ func TestSimulatedPeakEqualsPlannedPeak(t *testing.T) {
 	}
 }
 
-// TestTheSimulatorDoesNotTakeThePlansWord: footprint and peak come from what is carried out, whatever the plan says of itself.
+// TestTheSimulatorDoesNotTakeThePlansWord: footprint and peak come from what is carried out, whatever the
+// plan says of itself.
 func TestTheSimulatorDoesNotTakeThePlansWord(t *testing.T) {
 	for seed := range uint64(60) {
 		p, pl := random(t, seed, 0.7)
@@ -73,7 +74,8 @@ func TestTheSimulatorDoesNotTakeThePlansWord(t *testing.T) {
 	}
 }
 
-// TestUsageOfUntouchedBuffersReachesThePeak holds for recordings that know no accesses: every buffer counts while it lives.
+// TestUsageOfUntouchedBuffersReachesThePeak holds for recordings that know no accesses: every buffer counts
+// while it lives.
 func TestUsageOfUntouchedBuffersReachesThePeak(t *testing.T) {
 	p := *plantest.Chain(5, 1<<20, 1000)
 	p.Ops = append([]plan.Op(nil), p.Ops...)
@@ -174,7 +176,8 @@ func TestASwapThatDoesNotFitItsGapStallsByTheDifference(t *testing.T) {
 	}{{1 << 30, false}, {1 << 27, true}} {
 		q := *p
 		q.Hardware.D2H.BytesPerSecond, q.Hardware.H2D.BytesPerSecond = c.bytesPerSecond, c.bytesPerSecond
-		// act0 leaves behind forward0 (op 1) and returns for backward0 (op 9); its memory is gone from op 3 to op 8.
+		// act0 leaves behind forward0 (op 1) and returns for backward0 (op 9); its memory is gone from op 3
+		// to op 8.
 		pl, err := plan.Assemble(&q, plan.Decisions{Absences: []plan.Absence{{Buffer: 0, After: 1, Release: 3, Fetch: 8, Before: 9}}})
 		if err != nil {
 			t.Fatal(err)

@@ -11,26 +11,31 @@ import (
 
 // Online allocators.
 //
-// An online allocator runs on the host, in program order, and needs no time to decide. What costs time is what it asks of the driver, and that it
-// sometimes has to wait for the device: an allocation that the driver refuses makes it give its cache back, which is only safe when all work is done. The
-// first iterations fill its cache, so the iteration that is timed is the one behind them.
+// An online allocator runs on the host, in program order, and needs no time to decide. What costs time is
+// what it asks of the driver, and that it sometimes has to wait for the device: an allocation that the driver
+// refuses makes it give its cache back, which is only safe when all work is done. The first iterations fill
+// its cache, so the iteration that is timed is the one behind them.
 //
-// Footprint: an allocator with a cache holds more than it needs as long as nobody minds. What it needs is the smallest cap under which the iteration
-// completes; bisection finds it between the peak of live bytes and what the allocator holds uncapped. That completing is monotone in the cap is not
-// proven, so the cap that is reported is one under which it did complete. For allocators without a cache the peak is the footprint.
+// Footprint: an allocator with a cache holds more than it needs as long as nobody minds. What it needs is the
+// smallest cap under which the iteration completes; bisection finds it between the peak of live bytes and
+// what the allocator holds uncapped. That completing is monotone in the cap is not proven, so the cap that is
+// reported is one under which it did complete. For allocators without a cache the peak is the footprint.
 //
-// Complexity: O(steps log blocks) a run, and at most a dozen runs. Rejected: counting the first iteration (a program trains for thousands).
+// Complexity: O(steps log blocks) a run, and at most a dozen runs. Rejected: counting the first iteration (a
+// program trains for thousands).
 
 // warmUp is how many iterations run before the one that is timed.
 const warmUp = 2
 
-// bisections bounds the search for the smallest cap, and capTolerance is where it stops, in bytes: the driver's granularity.
+// bisections bounds the search for the smallest cap, and capTolerance is where it stops, in bytes: the
+// driver's granularity.
 const (
 	bisections   = 12
 	capTolerance = allocator.Granularity
 )
 
-// unlimited is the memory of a device without a limit, in bytes; an allocator may reserve as many addresses, so that it has to leave room for sums.
+// unlimited is the memory of a device without a limit, in bytes; an allocator may reserve as many addresses,
+// so that it has to leave room for sums.
 const unlimited = int64(1) << 44
 
 // host is an online allocator with the blocks that the program holds.
@@ -93,7 +98,8 @@ func (h *host) free(i plan.InstanceID) error {
 	return h.a.Free(block)
 }
 
-// iterate runs the allocator through one iteration. each, where not nil, is told the figures before and behind each call.
+// iterate runs the allocator through one iteration. each, where not nil, is told the figures before and
+// behind each call.
 func (h *host) iterate(ctx context.Context, each func(step int, before, after allocator.Stats)) error {
 	for s := range h.r.pl.Steps {
 		if s%checkEvery == 0 && ctx.Err() != nil {
@@ -121,7 +127,8 @@ func (h *host) iterate(ctx context.Context, each func(step int, before, after al
 	return nil
 }
 
-// completes reports whether n iterations run, one behind the other, under a cap; and the allocator as it is then.
+// completes reports whether n iterations run, one behind the other, under a cap; and the allocator as it is
+// then.
 func (r *run) completes(ctx context.Context, limit int64, n int) (*host, bool, error) {
 	h, err := newHost(r, limit)
 	for k := 0; err == nil && k < n; k++ {
@@ -197,7 +204,8 @@ func (r *run) smallestCap(ctx context.Context, held int64) (int64, error) {
 	return high, nil
 }
 
-// timed runs the warm iterations under a cap and then the one that counts, the host waiting for the device where the allocator does.
+// timed runs the warm iterations under a cap and then the one that counts, the host waiting for the device
+// where the allocator does.
 func (r *run) timed(ctx context.Context, limit int64) error {
 	h, ok, err := r.completes(ctx, limit, warmUp)
 	if err != nil || !ok {

@@ -34,7 +34,8 @@ func ran(t *testing.T, p *plan.Problem, d plan.Decisions) (*plan.Plan, plan.Meas
 	return pl, m
 }
 
-// TestTheDeviceWaitsForAHostThatIssuesSlowly: four ops of 1 µs each; what the host spends on each is hidden as long as it is less.
+// TestTheDeviceWaitsForAHostThatIssuesSlowly: four ops of 1 µs each; what the host spends on each is hidden
+// as long as it is less.
 func TestTheDeviceWaitsForAHostThatIssuesSlowly(t *testing.T) {
 	for _, c := range []struct{ launch, gap, want int64 }{{0, 0, 4000}, {400, 0, 400 + 4*1000}, {3000, 0, 4*3000 + 1000}, {0, 3000, 4*3000 + 1000}, {1000, 2000, 4*3000 + 1000}} {
 		b := plantest.New()
@@ -70,8 +71,8 @@ func TestStreamsRunSideBySideUnlessOneNeedsTheOther(t *testing.T) {
 	}
 }
 
-// TestCopiesInOppositeDirectionsShareTheLinkAsFarAsTheHardwareSays: one buffer comes back from the moment on at which another leaves, both of 1 MiB, for which
-// the link takes 1 ms one way alone.
+// TestCopiesInOppositeDirectionsShareTheLinkAsFarAsTheHardwareSays: one buffer comes back from the moment on
+// at which another leaves, both of 1 MiB, for which the link takes 1 ms one way alone.
 func TestCopiesInOppositeDirectionsShareTheLinkAsFarAsTheHardwareSays(t *testing.T) {
 	const alone = 1_000_000
 	for _, c := range []struct {

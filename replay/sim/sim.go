@@ -1,5 +1,5 @@
-// Package sim carries plans out on a simulated device: compute streams as recorded, one copy engine each way or none, pinned host memory, launch gaps,
-// the allocator in the loop.
+// Package sim carries plans out on a simulated device: compute streams as recorded, one copy engine each way
+// or none, pinned host memory, launch gaps, the allocator in the loop.
 //
 // Its duties:
 //   - [Run] measures a plan: step time, stalls, traffic, footprint, and where asked for what each queue did when;
@@ -17,19 +17,22 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
-// Problem: when is each step of a program done, given that queues run side by side, each in order, that some steps wait for steps of other
-// queues, and that two copies in opposite directions slow each other down?
+// Problem: when is each step of a program done, given that queues run side by side, each in order, that some
+// steps wait for steps of other queues, and that two copies in opposite directions slow each other down?
 //
-// Way chosen: a wait always names an earlier step, so that where rates are constant one pass in program order gives every time: a step begins when the
-// host has issued it, its queue is free and what it waits for is done. That pass is what planners call thousands of times. Where copies share a link
-// (Hardware.Together < 1), rates depend on what else is running, and [shared] advances from event to event instead. Without copy engines copies are work of the
-// first compute stream like any other: they share nothing, and what they take is added to the step and no stall.
+// Way chosen: a wait always names an earlier step, so that where rates are constant one pass in program order
+// gives every time: a step begins when the host has issued it, its queue is free and what it waits for is
+// done. That pass is what planners call thousands of times. Where copies share a link (Hardware.Together <
+// 1), rates depend on what else is running, and [shared] advances from event to event instead. Without copy
+// engines copies are work of the first compute stream like any other: they share nothing, and what they take
+// is added to the step and no stall.
 //
-// Complexity: O(steps) for the pass, O(steps x queues) for the events; no allocation beyond a few columns of numbers.
-// Rejected: events throughout (five times slower where nothing is shared); fixed time steps (wrong by up to a step at every event).
+// Complexity: O(steps) for the pass, O(steps x queues) for the events; no allocation beyond a few columns of
+// numbers. Rejected: events throughout (five times slower where nothing is shared); fixed time steps (wrong
+// by up to a step at every event).
 //
-// Not simulated: compute that slows down because copies use the device's memory bandwidth; ops of two streams that share the multiprocessors; clocks
-// that fall under load. The device target measures all three.
+// Not simulated: compute that slows down because copies use the device's memory bandwidth; ops of two streams
+// that share the multiprocessors; clocks that fall under load. The device target measures all three.
 
 // Options say what to record beside the totals.
 type Options struct {
@@ -69,8 +72,9 @@ type run struct {
 	hooks bool    // tensors leave memory and return
 }
 
-// Run simulates one iteration of a plan. It returns the context's error when cancelled, and an error that says why where it cannot simulate a
-// plan. The plan must have passed [plan.Validate]; Run does not look for what that would have found.
+// Run simulates one iteration of a plan. It returns the context's error when cancelled, and an error that
+// says why where it cannot simulate a plan. The plan must have passed [plan.Validate]; Run does not look for
+// what that would have found.
 func Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, opt Options) (plan.Measurement, error) {
 	began := time.Now()
 	if pl.SectionBytes != 0 {
@@ -191,7 +195,8 @@ func (r *run) begin(s int, q int16, free, start int64) {
 	}
 }
 
-// shared computes all times from event to event: two copies in opposite directions run at Together of their own speed each.
+// shared computes all times from event to event: two copies in opposite directions run at Together of their
+// own speed each.
 func (r *run) shared(ctx context.Context) error {
 	k := r.p.Queues()
 	lists := make([][]int32, k)
@@ -223,7 +228,8 @@ func (r *run) shared(ctx context.Context) error {
 		if turn%checkEvery == 0 && ctx.Err() != nil {
 			return ctx.Err()
 		}
-		// Start what can start. A wait that passes may let the next step of its queue start, but never that of another.
+		// Start what can start. A wait that passes may let the next step of its queue start, but never that
+		// of another.
 		next := math.Inf(1)
 		for q := range lists {
 			for left[q] < 0 && head[q] < len(lists[q]) {
@@ -295,7 +301,8 @@ func (r *run) shared(ctx context.Context) error {
 	}
 }
 
-// totals fills the measurement from the times and from what the program takes and gives back: the plan's own figures are what they are compared with.
+// totals fills the measurement from the times and from what the program takes and gives back: the plan's own
+// figures are what they are compared with.
 func (r *run) totals() {
 	var last, live int64
 	take := func(i plan.InstanceID) { // from here on the instance has its bytes

@@ -13,8 +13,9 @@ type freed struct {
 	compute  int64
 }
 
-// clip ends, at the moment an instance is first touched, those whose bytes it takes over: copies and other streams need not wait until all compute
-// has come to the place in the program where that memory was given back.
+// clip ends, at the moment an instance is first touched, those whose bytes it takes over: copies and other
+// streams need not wait until all compute has come to the place in the program where that memory was given
+// back.
 func (r *run) clip(frees []freed, taker plan.InstanceID, at int64, to []int64) {
 	x := &r.pl.Instances[taker]
 	if r.pl.Policy != nil {
@@ -28,8 +29,8 @@ func (r *run) clip(frees []freed, taker plan.InstanceID, at int64, to []int64) {
 	}
 }
 
-// usage works out memory in use over time: an instance takes its memory when its first step begins, and gives it back when its last one is done,
-// copies in flight included.
+// usage works out memory in use over time: an instance takes its memory when its first step begins, and gives
+// it back when its last one is done, copies in flight included.
 func (r *run) usage() {
 	n := len(r.pl.Instances)
 	from, to, taken := make([]int64, n), make([]int64, n), make([]int64, n)

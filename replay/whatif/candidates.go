@@ -16,13 +16,14 @@ const Recorded = "recorded"
 type Candidate struct {
 	// Name is that of the option: expandable_segments, max_split_size, roundup_power2_divisions.
 	Name string
-	// Option is what is added to the recorded settings, in the syntax of PYTORCH_CUDA_ALLOC_CONF; Conf is all of it.
+	// Option is what is added to the recorded settings, in the syntax of PYTORCH_CUDA_ALLOC_CONF; Conf is all
+	// of it.
 	Option, Conf string
 	Settings     allocator.Settings
 }
 
-// newCandidate returns the recorded settings of a device with an option of those that Candidates knows added; it wins over the same
-// option before.
+// newCandidate returns the recorded settings of a device with an option of those that Candidates knows added;
+// it wins over the same option before.
 func newCandidate(d *timeline.Device, recorded allocator.Settings, name, option string) (Candidate, error) {
 	c := Candidate{Name: name, Option: option, Conf: option, Settings: recorded}
 	for _, key := range [...]string{"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"} {
@@ -53,8 +54,8 @@ func newCandidate(d *timeline.Device, recorded allocator.Settings, name, option 
 // leastSplit is the smallest max_split_size_mb that is tried, the first power of two that PyTorch takes.
 const leastSplit = 32
 
-// Candidates returns the settings worth trying on a recording: those that are not in force, and limits on splitting between which
-// the sizes of its requests lie.
+// Candidates returns the settings worth trying on a recording: those that are not in force, and limits on
+// splitting between which the sizes of its requests lie.
 func Candidates(d *timeline.Device, recorded allocator.Settings, p *fidelity.Program) []Candidate {
 	var all []Candidate
 	add := func(name, option string) {
@@ -76,8 +77,8 @@ func Candidates(d *timeline.Device, recorded allocator.Settings, p *fidelity.Pro
 	return all
 }
 
-// splits returns up to three limits in MiB: the smallest, the largest and the middle power of two that the largest request exceeds,
-// without the recorded one.
+// splits returns up to three limits in MiB: the smallest, the largest and the middle power of two that the
+// largest request exceeds, without the recorded one.
 func splits(recorded allocator.Settings, p *fidelity.Program) []int64 {
 	var largest int64
 	for i := range p.Steps {

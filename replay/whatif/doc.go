@@ -1,9 +1,11 @@
-// Package whatif says what a recorded run would have needed under other settings of PyTorch's caching allocator.
+// Package whatif says what a recorded run would have needed under other settings of PyTorch's caching
+// allocator.
 //
-// [Allocator] takes from a recording what the process did ([fidelity.Record]) and plays all of it against the emulated allocator
-// under other settings: how much it would hold, the smallest memory that it would do with, and whether a request that failed would
-// have been served. How far that is to be trusted is measured on the same recording, by what the emulation makes of the recorded
-// settings; a recording that cannot be replayed, or whose replay goes astray, is refused.
+// [Allocator] takes from a recording what the process did ([fidelity.Record]) and plays all of it against the
+// emulated allocator under other settings: how much it would hold, the smallest memory that it would do with,
+// and whether a request that failed would have been served. How far that is to be trusted is measured on the
+// same recording, by what the emulation makes of the recorded settings; a recording that cannot be replayed,
+// or whose replay goes astray, is refused.
 //
 // The package knows no manager, and says its answers in figures: the words are those of whoever prints them.
 package whatif

@@ -13,8 +13,8 @@ import (
 // tickSteps is how many steps are played between two looks at the context.
 const tickSteps = 4096
 
-// device is a simulated device that has less to give than it is large: the rest is others'. Its limit can change, so that a
-// recorded state can be put on it before the limit counts.
+// device is a simulated device that has less to give than it is large: the rest is others'. Its limit can
+// change, so that a recorded state can be put on it before the limit counts.
 type device struct {
 	*allocator.SimDriver
 	ctx     context.Context
@@ -82,7 +82,8 @@ type played struct {
 	steps     int64
 }
 
-// play plays the program once. A request that is not served ends it; other errors are the caller's or the context's.
+// play plays the program once. A request that is not served ends it; other errors are the caller's or the
+// context's.
 func (p *player) play(ctx context.Context, settings allocator.Settings, limit int64) (played, error) {
 	out := played{failsAt: timeline.Start}
 	settings.GarbageCollectionThreshold = 0 // see the essay

@@ -14,15 +14,16 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// recorder runs a program, one statement a line, against the emulated allocator on a device of some capacity, and records it as
-// PyTorch records the real one:
+// recorder runs a program, one statement a line, against the emulated allocator on a device of some capacity,
+// and records it as PyTorch records the real one:
 //
 //	conf SETTINGS     capacity SIZE     others SIZE (held by other processes)
 //	malloc NAME SIZE  [stream=N]        free NAME          later NAME (in use on another stream until: done)
 //	done              empty_cache       lose N (the first N events)
 //	from SIZE to SIZE by SIZE: NAME     (a growing block, freed before the next is asked for)
 //
-// A request that fails is recorded as an oom event with what the device has left. Sizes take k, m and g (binary).
+// A request that fails is recorded as an oom event with what the device has left. Sizes take k, m and g
+// (binary).
 type recorder struct {
 	b        *traces.Builder
 	dev      traces.DeviceID

@@ -12,42 +12,46 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// What would the same run have needed? The requests, frees, streams and pools of the recording are given to the emulated allocator
-// again, under other settings and on a device of a given capacity, up to the request that failed for good or to the end.
+// What would the same run have needed? The requests, frees, streams and pools of the recording are given to
+// the emulated allocator again, under other settings and on a device of a given capacity, up to the request
+// that failed for good or to the end.
 //
-// Capacity. The allocator could have at least as much as it ever held. At an out-of-memory PyTorch has given its cache back and
-// records what the driver has left; what it holds then and what is left is all that it could have. Where the recorded settings
-// would be served under that, the failure had another reason (a memory fraction, a process that was gone a moment later), and the
-// capacity is taken to be the recorded peak of reserved bytes: a lower bound, under which "it fits" still holds. Without an
-// out-of-memory nothing limits the device, unless segments given back show that the driver refused: then the recorded peak does.
-// Under its own peak a run behaves as it did under any limit above it that it met: what was granted is granted again, and what was
-// refused is refused. So the recorded settings reproduce the recorded peak, but for one thing: which address a new segment gets is
-// the driver's choice, and decides between holes of equal size. Under other settings that choice is not known. It is the simulated
-// driver's in every play, that of the recorded settings included, and only where that reproduces the recorded peak is a figure exact.
+// Capacity. The allocator could have at least as much as it ever held. At an out-of-memory PyTorch has given
+// its cache back and records what the driver has left; what it holds then and what is left is all that it
+// could have. Where the recorded settings would be served under that, the failure had another reason (a
+// memory fraction, a process that was gone a moment later), and the capacity is taken to be the recorded peak
+// of reserved bytes: a lower bound, under which "it fits" still holds. Without an out-of-memory nothing
+// limits the device, unless segments given back show that the driver refused: then the recorded peak does.
+// Under its own peak a run behaves as it did under any limit above it that it met: what was granted is
+// granted again, and what was refused is refused. So the recorded settings reproduce the recorded peak, but
+// for one thing: which address a new segment gets is the driver's choice, and decides between holes of equal
+// size. Under other settings that choice is not known. It is the simulated driver's in every play, that of
+// the recorded settings included, and only where that reproduces the recorded peak is a figure exact.
 //
-// The smallest cap. What an allocator reserves under no pressure says little about what it needs, for it keeps what it was given.
-// Bisection between the peak of allocated bytes and a peak under which the run completes finds a cap under which it completes while
-// it fails, or was not tried, just below. That completing is monotone in the cap is not proven; the cap reported is one that was
-// played.
+// The smallest cap. What an allocator reserves under no pressure says little about what it needs, for it
+// keeps what it was given. Bisection between the peak of allocated bytes and a peak under which the run
+// completes finds a cap under which it completes while it fails, or was not tried, just below. That
+// completing is monotone in the cap is not proven; the cap reported is one that was played.
 //
-// The start. A recording that begins in the middle has a state shaped by the recorded settings. It is taken as it is, which is what
-// changing the settings at that moment would do. What they save from there is shown by the recording; what they would have saved
-// had the process begun with them is not, so that a failed request that is not served from there may have been served (FromStart). A
-// limit on splitting is left out: PyTorch relies on no larger block ever having been divided.
+// The start. A recording that begins in the middle has a state shaped by the recorded settings. It is taken
+// as it is, which is what changing the settings at that moment would do. What they save from there is shown
+// by the recording; what they would have saved had the process begun with them is not, so that a failed
+// request that is not served from there may have been served (FromStart). A limit on splitting is left out:
+// PyTorch relies on no larger block ever having been divided.
 //
-// Failures that the process survived are asked for again and freed at once where they are served: what it did instead is recorded,
-// what it would have done is not.
+// Failures that the process survived are asked for again and freed at once where they are served: what it did
+// instead is recorded, what it would have done is not.
 //
-// Left out: garbage_collection_threshold, which acts only on a share of what set_per_process_memory_fraction allows; a recording
-// does not tell that share.
+// Left out: garbage_collection_threshold, which acts only on a share of what set_per_process_memory_fraction
+// allows; a recording does not tell that share.
 //
 // O(n log n) for each play of n steps; plays are bounded in number, and all together by Options.Work.
 //
-// Rejected: to lay the blocks of the start afresh under each setting. It makes them lie without holes under all of them, the recorded
-// ones included, so that what it saves is due to what it forgot.
+// Rejected: to lay the blocks of the start afresh under each setting. It makes them lie without holes under
+// all of them, the recorded ones included, so that what it saves is due to what it forgot.
 //
-// Rejected: to add up holes at the failed request. It is what timeline's levers estimate; whether whole pages come free, and how
-// the run gets there, depends on every decision before.
+// Rejected: to add up holes at the failed request. It is what timeline's levers estimate; whether whole pages
+// come free, and how the run gets there, depends on every decision before.
 
 // Options say what to play. The zero value takes everything from the recording.
 type Options struct {
@@ -62,7 +66,8 @@ type Options struct {
 // DefaultWork is how many steps are played at most where nobody says: some seconds.
 const DefaultWork = 12_000_000
 
-// Bounds below which the emulation of the recorded settings is too far from the recording to say anything of others.
+// Bounds below which the emulation of the recorded settings is too far from the recording to say anything of
+// others.
 const (
 	leastScore   = 0.9
 	mostPeakOver = 0.05
@@ -74,36 +79,40 @@ const bisections = 12
 // Outcome is what would become of the run under some settings. Bytes; moments are the recording's.
 type Outcome struct {
 	Candidate
-	// Completes says that every request up to the failed one, or the end, was served under the capacity; else FailsAt is the first
-	// that was not.
+	// Completes says that every request up to the failed one, or the end, was served under the capacity; else
+	// FailsAt is the first that was not.
 	Completes bool
 	FailsAt   timeline.Moment
 	// Served says that the request that failed in the recording would have been served under the capacity.
 	Served bool
 	// PeakReserved is the most that was held under the capacity.
 	PeakReserved int64
-	// SmallestCap is the smallest memory that the run was seen to complete in, the failed request included; 0 where it was not
-	// looked for or not found.
+	// SmallestCap is the smallest memory that the run was seen to complete in, the failed request included; 0
+	// where it was not looked for or not found.
 	SmallestCap int64
-	// DriverCalls counts segments obtained and given back, and pages mapped and unmapped; Retries requests that were tried again
-	// after the cache was given back.
+	// DriverCalls counts segments obtained and given back, and pages mapped and unmapped; Retries requests
+	// that were tried again after the cache was given back.
 	DriverCalls, Retries int64
 	Exactness            timeline.Exactness
 }
 
-// fits reports whether everything was served under the capacity, the failed request included where there is one.
+// fits reports whether everything was served under the capacity, the failed request included where there is
+// one.
 func (o *Outcome) fits(failed bool) bool { return o.Completes && (o.Served || !failed) }
 
 // Result is the answer for one device.
 type Result struct {
 	// Fidelity is what the emulation made of the recorded settings.
 	Fidelity *fidelity.Report
-	// Capacity is what the allocator may hold, 0 for no limit. CapacityAtLeast says that it may have been more.
+	// Capacity is what the allocator may hold, 0 for no limit. CapacityAtLeast says that it may have been
+	// more.
 	Capacity        int64
 	CapacityAtLeast bool
-	// Failed is the request that failed for good, timeline.Start where none did or where its failure cannot be reproduced.
+	// Failed is the request that failed for good, timeline.Start where none did or where its failure cannot
+	// be reproduced.
 	Failed timeline.Moment
-	// FromStart says that the recording begins empty, so that the settings are in force from the first allocation on.
+	// FromStart says that the recording begins empty, so that the settings are in force from the first
+	// allocation on.
 	FromStart bool
 	// Recorded is the outcome of the recorded settings, Outcomes those of the candidates in their order.
 	Recorded Outcome
@@ -112,21 +121,23 @@ type Result struct {
 	Notes []string
 }
 
-// Spare returns how much of the capacity the smallest cap leaves free, negative where that much is missing; ok is false where either
-// is not known.
+// Spare returns how much of the capacity the smallest cap leaves free, negative where that much is missing;
+// ok is false where either is not known.
 func (r *Result) Spare(o *Outcome) (bytes int64, ok bool) {
 	return r.Capacity - o.SmallestCap, r.Capacity > 0 && o.SmallestCap > 0
 }
 
-// ErrUnproven is wrapped by Allocator's error where the emulation of the recorded settings is too far from the recording.
+// ErrUnproven is wrapped by Allocator's error where the emulation of the recorded settings is too far from
+// the recording.
 var ErrUnproven = errors.New("the emulation of the recorded settings is too far from the recording")
 
 // ErrTooLong is wrapped by Allocator's error where the recording has more steps than may be played.
 var ErrTooLong = errors.New("the recording is too long to be played under other settings")
 
-// Allocator plays a device's recording under other allocator settings. failed is the oom event that the process did not recover
-// from, timeline.Start where there is none. The error is a *fidelity.Refusal where the recording cannot be replayed; it wraps
-// ErrUnproven or ErrTooLong where that would prove nothing or take too long; or it is the context's.
+// Allocator plays a device's recording under other allocator settings. failed is the oom event that the
+// process did not recover from, timeline.Start where there is none. The error is a *fidelity.Refusal where
+// the recording cannot be replayed; it wraps ErrUnproven or ErrTooLong where that would prove nothing or take
+// too long; or it is the context's.
 func Allocator(ctx context.Context, d *timeline.Device, failed timeline.Moment, o Options) (*Result, error) {
 	if failed != timeline.Start && (failed < 0 || int(failed) >= d.Len() || d.Event(failed).Action != traces.OOM) {
 		return nil, fmt.Errorf("what if: event %d is no out-of-memory", failed)
@@ -176,8 +187,8 @@ func proven(r *fidelity.Report) bool {
 	return r.Score() == 1 && r.SegmentScore() == 1 && r.FinalScore() == 1 && r.PeakError() == 0
 }
 
-// reproduce plays the recorded settings under the recorded peak. Other than in the replay, where segments lie is not taken from the
-// recording; where that makes a difference to the peak, no figure is exact.
+// reproduce plays the recorded settings under the recorded peak. Other than in the replay, where segments lie
+// is not taken from the recording; where that makes a difference to the peak, no figure is exact.
 func (w *whatIf) reproduce(ctx context.Context) error {
 	r, t := w.result, &w.d.Totals
 	limit := int64(0)

@@ -242,7 +242,8 @@ func TestWhatCannotBeReplayedIsRefused(t *testing.T) {
 	}
 }
 
-// The recorded settings reproduce the recorded peak of every snapshot that others recorded and that can be replayed.
+// The recorded settings reproduce the recorded peak of every snapshot that others recorded and that can be
+// replayed.
 func TestRecordedSnapshots(t *testing.T) {
 	root := os.Getenv("GMEMTOP_TRACES")
 	if root == "" {
@@ -287,7 +288,8 @@ func TestRecordedSnapshots(t *testing.T) {
 	}
 }
 
-// FuzzAllocator answers for random programs whose beginning may be lost: what is said to be exact keeps the law of the recorded peak.
+// FuzzAllocator answers for random programs whose beginning may be lost: what is said to be exact keeps the
+// law of the recorded peak.
 func FuzzAllocator(f *testing.F) {
 	f.Add(uint64(1), byte(0), uint16(0), uint16(0))
 	f.Add(uint64(2), byte(1), uint16(300), uint16(100))

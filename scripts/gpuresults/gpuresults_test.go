@@ -155,7 +155,8 @@ func TestEveryClaimNamesOnlyChecksAndTestsThatExist(t *testing.T) {
 	}
 }
 
-// onStandIn says what is wrong with a test that a claim names, "" for nothing: it has to be there, in a package whose tests use the stand-in GPU.
+// onStandIn says what is wrong with a test that a claim names, "" for nothing: it has to be there, in a
+// package whose tests use the stand-in GPU.
 func onStandIn(folder, name string) string {
 	files, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(folder), "*_test.go"))
 	if err != nil || len(files) == 0 {

@@ -3,9 +3,9 @@
 //	go run ./scripts/onstandin [-model a100] [-devices 2] [-memory 24GiB] [-compute] [-order late] [-clock virtual]
 //		[-report DIR] [-python PYTHON] PROGRAM ARG...
 //
-// PROGRAM, or PYTHON where it is named, is an interpreter with a torch built for CUDA; the stand-in is compiled
-// for it, once. Without -compute ops allocate what they allocate on a GPU and compute nothing. Each run has the
-// devices to itself.
+// PROGRAM, or PYTHON where it is named, is an interpreter with a torch built for CUDA; the stand-in is
+// compiled for it, once. Without -compute ops allocate what they allocate on a GPU and compute nothing. Each
+// run has the devices to itself.
 package main
 
 import (

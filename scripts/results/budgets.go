@@ -17,13 +17,16 @@ import (
 
 // Problem: is our planner better than the published ones, at any budget and not only where it suits it?
 //
-// Way chosen: ten budgets a problem, evenly spaced from 95 % of the footprint of PyTorch's caching allocator down to the smallest footprint that any manager
-// reaches when it is asked for the least that is possible. Every manager plans at each. joint wins a budget where its step time is no longer than any
-// other's among the plans that fit, a tie in time being decided by footprint. Managers whose search counts candidates that it measured
-// (capuchin, home) are planned twice, with their own default work and with about as much time as joint's search takes, in candidates, and the better plan is
-// theirs. autoswap counts candidates too, but fits a surrogate to all of them at each, in cubic time: it stays at its published twenty.
+// Way chosen: ten budgets a problem, evenly spaced from 95 % of the footprint of PyTorch's caching allocator
+// down to the smallest footprint that any manager reaches when it is asked for the least that is possible.
+// Every manager plans at each. joint wins a budget where its step time is no longer than any other's among
+// the plans that fit, a tie in time being decided by footprint. Managers whose search counts candidates that
+// it measured (capuchin, home) are planned twice, with their own default work and with about as much time as
+// joint's search takes, in candidates, and the better plan is theirs. autoswap counts candidates too, but
+// fits a surrogate to all of them at each, in cubic time: it stays at its published twenty.
 //
-// Complexity: managers x budgets x problems plans, on all processors. Rejected: a limit in time, which would make the page depend on the machine.
+// Complexity: managers x budgets x problems plans, on all processors. Rejected: a limit in time, which would
+// make the page depend on the machine.
 
 // budgets is how many there are.
 const budgets = 10
@@ -40,9 +43,10 @@ const (
 // counted are the managers whose work is in the unit of joint's: candidates measured.
 var counted = []string{"capuchin", "home"}
 
-// candidates is how many candidates those are given the second time: ten times home's default, with which home searches for about as long as joint does. One of
-// theirs is assembled anew and simulated whole, and takes as long as many of joint's, which differ from the last in a choice or two; so equal counts would
-// not be equal work.
+// candidates is how many candidates those are given the second time: ten times home's default, with which
+// home searches for about as long as joint does. One of theirs is assembled anew and simulated whole, and
+// takes as long as many of joint's, which differ from the last in a choice or two; so equal counts would not
+// be equal work.
 func candidates(p *plan.Problem) int64 {
 	return min(6000, max(120, 5_000_000/int64(len(p.Ops)+len(p.Buffers)+1)))
 }
@@ -162,7 +166,8 @@ func (b *bench) toSweep(ctx context.Context) ([]problem, error) {
 	return slices.DeleteFunc(all, func(x problem) bool { return b.problems != "" && !strings.Contains(x.name, b.problems) }), nil
 }
 
-// sweeps plans every problem with every manager at every budget, once a run. It returns the problems whose recordings are absent beside.
+// sweeps plans every problem with every manager at every budget, once a run. It returns the problems whose
+// recordings are absent beside.
 func (b *bench) sweeps(ctx context.Context) ([]*sweep, []string, error) {
 	list, err := b.toSweep(ctx)
 	if err != nil {
@@ -250,8 +255,8 @@ func (s *sweep) won(name string) int {
 	return n
 }
 
-// plans plans with every manager at every budget; with equal, those that count candidates also with more work. portfolio comes last: its seeds are the plans
-// of the others, which it would only make again.
+// plans plans with every manager at every budget; with equal, those that count candidates also with more
+// work. portfolio comes last: its seeds are the plans of the others, which it would only make again.
 func (b *bench) plans(ctx context.Context, s *sweep, at []int64, equal bool) ([][]*figure, error) {
 	got := make([][]*figure, len(at))
 	for k := range got {
@@ -375,7 +380,8 @@ func yes(v bool) string {
 	return "no"
 }
 
-// monotone reports whether a manager's step time never rises as the budget grows, and that a plan that fits is never lost.
+// monotone reports whether a manager's step time never rises as the budget grows, and that a plan that fits
+// is never lost.
 func (s *sweep) monotone(name string) bool {
 	for k := 1; k < len(s.budgets); k++ { // budgets fall
 		larger, smaller := s.at(k-1, name), s.at(k, name)
@@ -386,7 +392,8 @@ func (s *sweep) monotone(name string) bool {
 	return true
 }
 
-// distance returns how far a manager's step times are over its bounds: mean and most, at how many budgets under 5 %, of how many with a bound.
+// distance returns how far a manager's step times are over its bounds: mean and most, at how many budgets
+// under 5 %, of how many with a bound.
 func (s *sweep) distance(name string) (mean, most float64, under, have int) {
 	for k := range s.budgets {
 		f := s.at(k, name)

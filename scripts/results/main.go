@@ -1,9 +1,10 @@
-// Command results writes docs/results.md: what the papers behind the managers report, beside what these managers reach here.
+// Command results writes docs/results.md: what the papers behind the managers report, beside what these
+// managers reach here.
 //
 //	go run ./scripts/results > docs/results.md
 //
-// GMEMTOP_TRACES names the folder with the public recordings, which are no part of the repository; without it the sections that need them say so.
-// Progress goes to standard error. Nothing is kept between runs.
+// GMEMTOP_TRACES names the folder with the public recordings, which are no part of the repository; without it
+// the sections that need them say so. Progress goes to standard error. Nothing is kept between runs.
 //
 //   - main.go: flags, the order of the sections;
 //   - page.go: Markdown;

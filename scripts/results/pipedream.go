@@ -18,17 +18,21 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Problem: PipeDream published profiles of networks: for each layer its measured forward and backward time, the bytes that it writes and those of its
-// weights, and the edges between layers. A planner needs buffers, accesses and lifetimes.
+// Problem: PipeDream published profiles of networks: for each layer its measured forward and backward time,
+// the bytes that it writes and those of its weights, and the edges between layers. A planner needs buffers,
+// accesses and lifetimes.
 //
-// Way chosen: one forward op and one backward op a layer, in topological order and in reverse, with the measured times. What the backward op reads besides
-// the gradient of its output follows from the kind of layer, as in PyTorch: a convolution, a linear layer and a batch normalisation read their input,
-// a rectifier its output, a pooling both, a dropout a mask of a byte an element. A layer marked "inplace" changes its input's buffer where nobody else
-// reads that, a view is its input, and a layer that writes four bytes of sizes is left out. A gradient that comes from several readers is added up in place.
-// Each layer's weight gradient lives to the end of the iteration, where an update of no time, which the profile does not have, uses it.
+// Way chosen: one forward op and one backward op a layer, in topological order and in reverse, with the
+// measured times. What the backward op reads besides the gradient of its output follows from the kind of
+// layer, as in PyTorch: a convolution, a linear layer and a batch normalisation read their input, a rectifier
+// its output, a pooling both, a dropout a mask of a byte an element. A layer marked "inplace" changes its
+// input's buffer where nobody else reads that, a view is its input, and a layer that writes four bytes of
+// sizes is left out. A gradient that comes from several readers is added up in place. Each layer's weight
+// gradient lives to the end of the iteration, where an update of no time, which the profile does not have,
+// uses it.
 //
-// What the profile does not say and this leaves out: the device (copies are on a preset's links), optimizer state, workspaces. The first layer's time is that of
-// setting up, once, and counts as nothing.
+// What the profile does not say and this leaves out: the device (copies are on a preset's links), optimizer
+// state, workspaces. The first layer's time is that of setting up, once, and counts as nothing.
 //
 // Complexity: linear but for sorting. Rejected: scaling the times to a device, since they were measured.
 
@@ -223,7 +227,8 @@ func (x *profile) inputs(i int) []int {
 	return in
 }
 
-// reusable returns the input whose buffer a layer that works in place may change: nobody else reads it, and its own backward pass does not need it.
+// reusable returns the input whose buffer a layer that works in place may change: nobody else reads it, and
+// its own backward pass does not need it.
 func (x *profile) reusable(i int) int {
 	for _, k := range x.inputs(i) {
 		switch x.layers[k].kind {

@@ -31,7 +31,8 @@ func (b *bench) pools(ctx context.Context, p *page) error {
 	return b.ownSamples(ctx, p)
 }
 
-// poolTrace is one of SmartPool's recordings: the blocks of an iteration, and what an arena makes of the whole.
+// poolTrace is one of SmartPool's recordings: the blocks of an iteration, and what an arena makes of the
+// whole.
 type poolTrace struct {
 	items         pack.Problem
 	through, live int64
@@ -264,7 +265,8 @@ func (b *bench) compilers(ctx context.Context, p *page) error {
 	return nil
 }
 
-// ownSamples compares the pools on the samples that are part of the program, and on the recordings of SmartPool.
+// ownSamples compares the pools on the samples that are part of the program, and on the recordings of
+// SmartPool.
 func (b *bench) ownSamples(ctx context.Context, p *page) error {
 	p.heading(3, "Pools on the embedded samples")
 	p.para("The samples are real training steps recorded on a CPU by `scripts/samples.sh`; one steady iteration of each. Those that hold lifetimes and no accesses serve pools alone; the others stand also among the problems of the section on joint.")

@@ -69,7 +69,8 @@ func device(ctx context.Context, path string) (*timeline.Device, error) {
 	return d, nil
 }
 
-// blockRecording is AutoSwap's recording of three iterations of VGG with the load curve that its authors computed from it.
+// blockRecording is AutoSwap's recording of three iterations of VGG with the load curve that its authors
+// computed from it.
 func (b *bench) blockRecording(ctx context.Context) (*swap.Recording, *timeline.Device, error) {
 	path, err := b.public("papers/*block_fresh_vgg*")
 	if err != nil {

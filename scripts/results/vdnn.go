@@ -86,7 +86,8 @@ func (b *bench) vdnn(ctx context.Context, p *page) error {
 	return b.titan(ctx, p, titan)
 }
 
-// saved returns by which share of a static allocation a plan's average usage is lower, and what it costs. constant is left out of the usage.
+// saved returns by which share of a static allocation a plan's average usage is lower, and what it costs.
+// constant is left out of the usage.
 func (b *bench) saved(ctx context.Context, p *plan.Problem, manager string, static, constant int64) (share, overhead float64, err error) {
 	budget := int64(0)
 	if manager == jointName {

@@ -45,14 +45,16 @@ type Chart struct {
 	Peak int
 	// Marks are where iterations begin, as a fraction of the width.
 	Marks []Mark
-	// From and To are what the x axis spans, in nanoseconds since the first event, or in events where the trace has no clock.
+	// From and To are what the x axis spans, in nanoseconds since the first event, or in events where the
+	// trace has no clock.
 	From, To int64
 	HasTime  bool
 	HasCache bool // the reserved series means something
 	units    timeline.Units
 }
 
-// Column is one column of the chart: requested bytes by category at the moment within it when allocated bytes are largest.
+// Column is one column of the chart: requested bytes by category at the moment within it when allocated bytes
+// are largest.
 type Column struct {
 	By        [timeline.NumCategories]int64 `json:"by"`
 	Allocated int64                         `json:"allocated"`
@@ -66,8 +68,9 @@ type Mark struct {
 	Label string  `json:"label"`
 }
 
-// stackOrder is the categories from the bottom of the stack up: what lives longest lies lowest, so that the shape of a step
-// stands on a level floor. What was there before the recording is unknown, and the floor of the floor.
+// stackOrder is the categories from the bottom of the stack up: what lives longest lies lowest, so that the
+// shape of a step stands on a level floor. What was there before the recording is unknown, and the floor of
+// the floor.
 var stackOrder = []timeline.Category{
 	timeline.Unknown, timeline.Parameter, timeline.OptimizerState, timeline.Gradient, timeline.Input, timeline.Activation,
 	timeline.AutogradDetail, timeline.Temporary,

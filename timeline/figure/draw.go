@@ -310,7 +310,8 @@ func share(row report.StackRow, total int64) string {
 	return fmt.Sprintf("%s in %d", report.Percent(row.Bytes, total), row.Blocks)
 }
 
-// categoryOf returns the category that a row of the breakdown is drawn as: what has none is unknown, as in the chart.
+// categoryOf returns the category that a row of the breakdown is drawn as: what has none is unknown, as in
+// the chart.
 func categoryOf(name string) timeline.Category {
 	c, _ := timeline.ParseCategory(name)
 	return c

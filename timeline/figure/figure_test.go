@@ -21,7 +21,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// run builds a device with a level floor of parameters, n quiet steps and one spike that lasts a single event.
+// run builds a device with a level floor of parameters, n quiet steps and one spike that lasts a single
+// event.
 func run(t testing.TB, n int, name string) *timeline.Device {
 	t.Helper()
 	b := traces.NewBuilder()

@@ -21,8 +21,8 @@ var pageCSS string
 //go:embed page.js
 var pageJS string
 
-// HTML writes a page that shows the devices' usage and answers a hovering mouse. It needs nothing from any network, and its own
-// content security policy forbids it to ask.
+// HTML writes a page that shows the devices' usage and answers a hovering mouse. It needs nothing from any
+// network, and its own content security policy forbids it to ask.
 func HTML(ctx context.Context, w io.Writer, devices []*timeline.Device, o Options) error {
 	var figures strings.Builder
 	title := ""

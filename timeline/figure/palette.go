@@ -19,9 +19,9 @@ func rgb(v uint32) color.RGBA {
 	return color.RGBA{uint8(v >> 16), uint8(v >> 8), uint8(v), 255}
 }
 
-// The categories' colours are torch.profiler's (torch/profiler/_memory_profiler.py, _CATEGORY_TO_COLORS): darkgreen, goldenrod,
-// mediumblue, red, black, mediumpurple, royalblue, grey; on dark paper each is lightened until it stands out, black becomes
-// white.
+// The categories' colours are torch.profiler's (torch/profiler/_memory_profiler.py, _CATEGORY_TO_COLORS):
+// darkgreen, goldenrod, mediumblue, red, black, mediumpurple, royalblue, grey; on dark paper each is
+// lightened until it stands out, black becomes white.
 var light = palette{
 	paper: rgb(0xffffff), ink: rgb(0x1c1c1e), faint: rgb(0x6b6b70), grid: rgb(0xe4e4e8), accent: rgb(0xb00020),
 	category: [timeline.NumCategories]color.RGBA{
@@ -49,7 +49,8 @@ func (o Options) palette() *palette {
 
 func hex(c color.RGBA) string { return fmt.Sprintf("#%02x%02x%02x", c.R, c.G, c.B) }
 
-// hatches gives each category a second channel beside its colour: the angle and the spacing of thin lines, none for spacing 0.
+// hatches gives each category a second channel beside its colour: the angle and the spacing of thin lines,
+// none for spacing 0.
 var hatches = [timeline.NumCategories]struct{ angle, spacing int }{
 	timeline.Unknown: {90, 4}, timeline.Parameter: {}, timeline.OptimizerState: {45, 6}, timeline.Gradient: {-45, 6},
 	timeline.Activation: {}, timeline.Input: {0, 4}, timeline.Temporary: {45, 3}, timeline.AutogradDetail: {90, 7},

@@ -13,10 +13,10 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/report"
 )
 
-// Allocations as Parquet: row groups of plain-encoded columns, one zstd-compressed data page each, and a footer in Thrift. The format
-// is Apache Parquet's (parquet-format: README.md, parquet.thrift), of which a writer of one flat table needs the smallest part: no
-// dictionaries (zstd finds the repetition), no statistics, no nesting. Rejected: parquet-go and arrow-go, which add 11 and 33 MB to
-// a program of 11.
+// Allocations as Parquet: row groups of plain-encoded columns, one zstd-compressed data page each, and a
+// footer in Thrift. The format is Apache Parquet's (parquet-format: README.md, parquet.thrift), of which a
+// writer of one flat table needs the smallest part: no dictionaries (zstd finds the repetition), no
+// statistics, no nesting. Rejected: parquet-go and arrow-go, which add 11 and 33 MB to a program of 11.
 
 // parquetRows is how many allocations a row group holds: what is kept in memory at a time.
 const parquetRows = 1 << 17
@@ -36,7 +36,8 @@ const (
 	convertedNone   = -1
 )
 
-// parquetColumn is one column of the table: what it is called, what it holds, and the values of the row group that is being filled.
+// parquetColumn is one column of the table: what it is called, what it holds, and the values of the row group
+// that is being filled.
 type parquetColumn struct {
 	name      string
 	kind      int32
@@ -116,8 +117,8 @@ type parquetWriter struct {
 	rows    []int64 // of each group
 }
 
-// Parquet writes every allocation as a row of an Apache Parquet file, with the columns of [CSV]; times outside of the recording are
-// null.
+// Parquet writes every allocation as a row of an Apache Parquet file, with the columns of [CSV]; times
+// outside of the recording are null.
 func Parquet(ctx context.Context, w io.Writer, d *timeline.Device, o Options) error {
 	span, err := report.Resolve(d, o.From, o.To)
 	if err != nil {
@@ -193,7 +194,8 @@ func (p *parquetWriter) group(rows int64) error {
 	return nil
 }
 
-// page returns the uncompressed body of the column's data page: definition levels of an optional column, then plain values.
+// page returns the uncompressed body of the column's data page: definition levels of an optional column, then
+// plain values.
 func (c *parquetColumn) page() []byte {
 	var b []byte
 	if c.optional {

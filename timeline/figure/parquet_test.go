@@ -13,7 +13,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// compareTables reads both tables with pyarrow and Python's csv and prints the number of rows when every cell agrees.
+// compareTables reads both tables with pyarrow and Python's csv and prints the number of rows when every cell
+// agrees.
 const compareTables = `
 import csv, sys
 import pyarrow.parquet as pq
@@ -65,7 +66,8 @@ func TestParquetHoldsWhatTheCSVHoldsAndPyarrowReadsIt(t *testing.T) {
 	}
 }
 
-// manyBlocks is a device with n allocations: every third is never freed, the first was there before, names are not ASCII.
+// manyBlocks is a device with n allocations: every third is never freed, the first was there before, names
+// are not ASCII.
 func manyBlocks(t *testing.T, n int) *timeline.Device {
 	t.Helper()
 	b := traces.NewBuilder()

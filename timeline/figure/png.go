@@ -81,7 +81,8 @@ func (r *raster) area(points []point, c timeline.Category) {
 	r.polygon(points, h)
 }
 
-// polygon fills a polygon with src, within the polygon's own bounds: the rasteriser's cost grows with the area it is given.
+// polygon fills a polygon with src, within the polygon's own bounds: the rasteriser's cost grows with the
+// area it is given.
 func (r *raster) polygon(points []point, src image.Image) {
 	if len(points) < 3 {
 		return
@@ -111,7 +112,8 @@ func (r *raster) polygon(points []point, src image.Image) {
 	r.vec.Draw(r.img, b, src, image.Point{})
 }
 
-// mask draws a hatch through the rasteriser's coverage; the rasteriser's own way with images that are not uniform takes seconds.
+// mask draws a hatch through the rasteriser's coverage; the rasteriser's own way with images that are not
+// uniform takes seconds.
 func (r *raster) mask(b image.Rectangle, h hatch) {
 	coverage := image.NewAlpha(image.Rect(0, 0, b.Dx(), b.Dy()))
 	r.vec.DrawOp = draw.Src
@@ -208,8 +210,8 @@ func (r *raster) face(st textStyle) font.Face {
 	return f
 }
 
-// hatch is an endless image.Image of thin lines, at an angle of 0, 45, -45 or 90 degrees, every spacing pixels; none for
-// spacing 0.
+// hatch is an endless image.Image of thin lines, at an angle of 0, 45, -45 or 90 degrees, every spacing
+// pixels; none for spacing 0.
 type hatch struct {
 	ground, line   color.RGBA
 	angle, spacing int

@@ -17,8 +17,8 @@ import (
 // checkEvery is how many rows a table writes between two looks at its context.
 const checkEvery = 1 << 14
 
-// Folded writes the stacks that hold the peak, one a line, outermost frame first, with their requested bytes: the input of
-// flamegraph.pl, speedscope and inferno.
+// Folded writes the stacks that hold the peak, one a line, outermost frame first, with their requested bytes:
+// the input of flamegraph.pl, speedscope and inferno.
 func Folded(ctx context.Context, w io.Writer, d *timeline.Device, o Options) error {
 	_, at, err := peakOf(d, o)
 	if err != nil {
@@ -128,7 +128,8 @@ func rowsOf(ctx context.Context, d *timeline.Device, s report.Span, row func(*al
 	return ctx.Err()
 }
 
-// CSV writes every allocation as a row (RFC 4180, with a header). Empty times lie outside the recording. Stacks are ids, see
+// CSV writes every allocation as a row (RFC 4180, with a header). Empty times lie outside the recording.
+// Stacks are ids, see
 // [CSVStacks]: a million rows with fifty frames each would be gigabytes of the same few thousand stacks.
 func CSV(ctx context.Context, w io.Writer, d *timeline.Device, o Options) error {
 	span, err := report.Resolve(d, o.From, o.To)
@@ -207,7 +208,8 @@ func opt(n *int64) string {
 	return itoa(*n)
 }
 
-// CSVStacks writes the frames of every stack of the trace, outermost first: what the stack column of the other tables refers to.
+// CSVStacks writes the frames of every stack of the trace, outermost first: what the stack column of the
+// other tables refers to.
 func CSVStacks(ctx context.Context, w io.Writer, d *timeline.Device, _ Options) error {
 	out := csv.NewWriter(w)
 	if err := out.Write([]string{"stack", "depth", "function", "file", "line"}); err != nil {
@@ -231,8 +233,8 @@ func CSVStacks(ctx context.Context, w io.Writer, d *timeline.Device, _ Options) 
 	return out.Error()
 }
 
-// JSON writes the full stats of the device, its stacks and every allocation as one JSON object; an allocation's stack is an index
-// into stacks, -1 for none.
+// JSON writes the full stats of the device, its stacks and every allocation as one JSON object; an
+// allocation's stack is an index into stacks, -1 for none.
 func JSON(ctx context.Context, w io.Writer, d *timeline.Device, o Options) error {
 	span, err := report.Resolve(d, o.From, o.To)
 	if err != nil {

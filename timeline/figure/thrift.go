@@ -2,9 +2,10 @@ package figure
 
 import "encoding/binary"
 
-// thrift encodes structs in Thrift's compact protocol (thrift-compact-protocol.md of Apache Thrift), as far as Parquet's footer and
-// page headers need it: integers, strings, lists and structs. A field's header byte is delta<<4 | type, the delta counted from the
-// field before in the same struct; integers are zigzag varints; a struct ends with a zero byte.
+// thrift encodes structs in Thrift's compact protocol (thrift-compact-protocol.md of Apache Thrift), as far
+// as Parquet's footer and page headers need it: integers, strings, lists and structs. A field's header byte
+// is delta<<4 | type, the delta counted from the field before in the same struct; integers are zigzag
+// varints; a struct ends with a zero byte.
 type thrift struct {
 	b    []byte
 	last []int16 // field number before, one entry a struct that is open

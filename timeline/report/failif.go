@@ -30,7 +30,8 @@ type Threshold struct {
 
 var thresholdForm = regexp.MustCompile(`^\s*([a-z_]+)\s*(>=|<=|>|<)\s*([+-]?)\s*([0-9.]+)\s*(%|[A-Za-zµ]*)\s*$`)
 
-// ParseThresholds reads conditions separated by commas or semicolons. Metric names are checked when a Diff is known.
+// ParseThresholds reads conditions separated by commas or semicolons. Metric names are checked when a Diff is
+// known.
 func ParseThresholds(list []string) ([]Threshold, error) {
 	var out []Threshold
 	for _, item := range list {
@@ -146,7 +147,8 @@ func percentChange(m *Metric) float64 {
 	return 0
 }
 
-// amount reads the threshold's value in the metric's unit: bytes with or without one of theirs, a duration, or a count.
+// amount reads the threshold's value in the metric's unit: bytes with or without one of theirs, a duration,
+// or a count.
 func (t *Threshold) amount(unit string) (int64, error) {
 	text, sign := strings.TrimPrefix(t.value, "-"), int64(1)
 	if text != t.value {

@@ -40,19 +40,21 @@ type OOMDevice struct {
 	Simulation *Simulation `json:"simulation"`
 }
 
-// Books are the allocator's figures at the moment of the autopsy, as PyTorch's memory_stats and the out-of-memory error's message have
-// them. Nil is what the trace cannot show.
+// Books are the allocator's figures at the moment of the autopsy, as PyTorch's memory_stats and the
+// out-of-memory error's message have them. Nil is what the trace cannot show.
 type Books struct {
 	Allocated          *int64 `json:"allocated_bytes"`
 	AllocatedRequested *int64 `json:"allocated_requested_bytes"`
 	Active             *int64 `json:"active_bytes"`
 	ActiveRequested    *int64 `json:"active_requested_bytes"`
 	Reserved           *int64 `json:"reserved_bytes"`
-	// Tried is what the allocator asked the driver for: the message says "Tried to allocate". Nil without a failed request.
+	// Tried is what the allocator asked the driver for: the message says "Tried to allocate". Nil without a
+	// failed request.
 	Tried *int64 `json:"tried_bytes"`
 	// PoolsIdle are inactive bytes in private pools: the message calls them "allocated in private pools".
 	PoolsIdle *int64 `json:"private_pools_idle_bytes"`
-	// Unallocated is reserved - allocated - PoolsIdle: the message says "reserved by PyTorch but unallocated".
+	// Unallocated is reserved - allocated - PoolsIdle: the message says "reserved by PyTorch but
+	// unallocated".
 	Unallocated *int64 `json:"unallocated_bytes"`
 }
 
@@ -81,8 +83,8 @@ type Cause struct {
 	Main  bool   `json:"main"`
 }
 
-// Lever is something the user can do; Fits says whether the failed request would then have been served, nil where it is not
-// shown.
+// Lever is something the user can do; Fits says whether the failed request would then have been served, nil
+// where it is not shown.
 type Lever struct {
 	Name      string `json:"name"`
 	Text      string `json:"text"`
@@ -90,8 +92,8 @@ type Lever struct {
 	Saves     *int64 `json:"saves_bytes"`
 	Exactness string `json:"exactness"`
 	Fits      *bool  `json:"fits"`
-	// Simulated are the figures of a lever that is a setting of the allocator, where it was simulated: Saves is then by how much less
-	// is reserved or, of an out-of-memory, by how much smaller the smallest cap is.
+	// Simulated are the figures of a lever that is a setting of the allocator, where it was simulated: Saves
+	// is then by how much less is reserved or, of an out-of-memory, by how much smaller the smallest cap is.
 	Simulated *SimulatedSettings `json:"simulated"`
 }
 

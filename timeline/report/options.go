@@ -13,15 +13,16 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// SchemaVersion is the version of every JSON report. In version 1, allocated and active bytes were requested bytes at the start and the
-// peak and rounded ones at the end; since version 2 they are rounded throughout.
+// SchemaVersion is the version of every JSON report. In version 1, allocated and active bytes were requested
+// bytes at the start and the peak and rounded ones at the end; since version 2 they are rounded throughout.
 const SchemaVersion = 2
 
 // Options says what a report shows and how.
 type Options struct {
 	// Units of printed sizes; JSON is always in bytes.
 	Units timeline.Units
-	// Top limits the stacks, modules and size classes that are listed; 0 means 5 in text and 20 in JSON values.
+	// Top limits the stacks, modules and size classes that are listed; 0 means 5 in text and 20 in JSON
+	// values.
 	Top int
 	// Devices selects devices; the zero value selects all.
 	Devices Devices
@@ -46,7 +47,8 @@ type Devices struct {
 	only     *traces.Device
 }
 
-// ParseDevices reads a selection: ordinals of accelerators, kinds, or both, separated by commas: "0,1", "cuda", "cpu", "host".
+// ParseDevices reads a selection: ordinals of accelerators, kinds, or both, separated by commas: "0,1",
+// "cuda", "cpu", "host".
 func ParseDevices(s string) (Devices, error) {
 	d := Devices{text: s, kinds: map[traces.DeviceKind]bool{}, ordinals: map[int]bool{}}
 	if s == "" || s == "all" {
@@ -94,7 +96,8 @@ func (d Devices) Has(info traces.Device) bool {
 	return d.kinds[info.Kind] || (info.Kind == traces.DeviceGPU || info.Kind == traces.DeviceArena) && d.ordinals[info.Ordinal]
 }
 
-// Of returns the selected devices of a timeline, in its order, and an error naming what there is where none is selected.
+// Of returns the selected devices of a timeline, in its order, and an error naming what there is where none
+// is selected.
 func (d Devices) Of(t *timeline.Timeline) ([]*timeline.Device, error) {
 	var out []*timeline.Device
 	var names []string
@@ -110,7 +113,8 @@ func (d Devices) Of(t *timeline.Timeline) ([]*timeline.Device, error) {
 	return out, nil
 }
 
-// DeviceName returns how a device is called in reports: its kind and ordinal, and its name where the trace has one.
+// DeviceName returns how a device is called in reports: its kind and ordinal, and its name where the trace
+// has one.
 func DeviceName(d traces.Device) string {
 	s := fmt.Sprintf("%s %d", d.Kind, d.Ordinal)
 	if d.Name != "" {
@@ -126,16 +130,16 @@ func WriteJSON(w io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
-// NewEncoder returns an encoder of JSON that can be printed. Angle brackets stay as they are, so that C++ frames can be read;
-// what drives a terminal is escaped.
+// NewEncoder returns an encoder of JSON that can be printed. Angle brackets stay as they are, so that C++
+// frames can be read; what drives a terminal is escaped.
 func NewEncoder(w io.Writer) *json.Encoder {
 	enc := json.NewEncoder(printableJSON{w})
 	enc.SetEscapeHTML(false)
 	return enc
 }
 
-// printableJSON escapes the characters that Printable takes away, which in JSON stand in strings only. encoding/json escapes those
-// below the space by itself. Each Write is whole values.
+// printableJSON escapes the characters that Printable takes away, which in JSON stand in strings only.
+// encoding/json escapes those below the space by itself. Each Write is whole values.
 type printableJSON struct{ w io.Writer }
 
 func (p printableJSON) Write(b []byte) (int, error) {

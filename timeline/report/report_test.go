@@ -68,7 +68,8 @@ func stats(t *testing.T, tl *timeline.Timeline, o Options) *Stats {
 	return s
 }
 
-// contract is what design says of stats --json: key, and the kind of JSON value. Keys may be added, none renamed.
+// contract is what design says of stats --json: key, and the kind of JSON value. Keys may be added, none
+// renamed.
 var contract = map[string]string{
 	"schema_version": "number", "source.format": "string", "source.path": "string", "source.bytes": "number",
 	"source.rank": "number|null",
@@ -116,7 +117,8 @@ func TestStatsJSONKeepsItsContract(t *testing.T) {
 	}
 }
 
-// kindAt returns the kind of the value at a path, through the first element of arrays; "missing" where it ends before.
+// kindAt returns the kind of the value at a path, through the first element of arrays; "missing" where it
+// ends before.
 func kindAt(v any, path []string) string {
 	for _, k := range path {
 		if list, ok := v.([]any); ok {

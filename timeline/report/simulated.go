@@ -9,18 +9,22 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 )
 
-// Simulation is what an emulated allocator makes of a device's recording under other settings, as whoever can ask one hands it in.
+// Simulation is what an emulated allocator makes of a device's recording under other settings, as whoever can
+// ask one hands it in.
 type Simulation struct {
 	// Available is false where the recording cannot be played; Reason says why.
 	Available bool   `json:"available"`
 	Reason    string `json:"reason"`
-	// Emulator says, and Fidelity is the share of allocations for which, the emulation did with the recorded settings what was recorded.
+	// Emulator says, and Fidelity is the share of allocations for which, the emulation did with the recorded
+	// settings what was recorded.
 	Emulator string  `json:"emulator"`
 	Fidelity float64 `json:"fidelity"`
-	// Capacity is what the allocator may hold, nil for no limit; CapacityAtLeast says that it may have been more.
+	// Capacity is what the allocator may hold, nil for no limit; CapacityAtLeast says that it may have been
+	// more.
 	Capacity        *int64 `json:"capacity_bytes"`
 	CapacityAtLeast bool   `json:"capacity_at_least"`
-	// FromStart is false where the recording begins in the middle, with a state shaped by the recorded settings.
+	// FromStart is false where the recording begins in the middle, with a state shaped by the recorded
+	// settings.
 	FromStart bool                `json:"from_start"`
 	Recorded  *SimulatedSettings  `json:"recorded"`
 	Settings  []SimulatedSettings `json:"settings"`
@@ -33,7 +37,8 @@ type SimulatedSettings struct {
 	Name    string `json:"name"`
 	Setting string `json:"setting"`
 	Conf    string `json:"conf"`
-	// Fits says whether every request was served under the capacity, that which failed included; nil without a capacity.
+	// Fits says whether every request was served under the capacity, that which failed included; nil without
+	// a capacity.
 	Fits         *bool  `json:"fits"`
 	PeakReserved int64  `json:"peak_reserved_bytes"`
 	SmallestCap  *int64 `json:"smallest_cap_bytes"`
@@ -47,9 +52,9 @@ type SimulatedSettings struct {
 // worthShowing is the share of the recorded figure below which a saving is not offered.
 const worthShowing = 0.01
 
-// Simulate takes a simulation in: levers that are settings of the allocator get its figures, settings that help and were not offered
-// become levers, what was offered and is seen to save nothing goes, and what serves the failed request comes first. What cannot be
-// played is noted, and changes nothing else.
+// Simulate takes a simulation in: levers that are settings of the allocator get its figures, settings that
+// help and were not offered become levers, what was offered and is seen to save nothing goes, and what serves
+// the failed request comes first. What cannot be played is noted, and changes nothing else.
 func (d *OOMDevice) Simulate(s *Simulation, u timeline.Units) {
 	d.Simulation = s
 	if !s.Available || s.Recorded == nil {

@@ -9,7 +9,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Stats is the report of one trace. Every figure is in bytes or nanoseconds; nil is what the trace cannot tell.
+// Stats is the report of one trace. Every figure is in bytes or nanoseconds; nil is what the trace cannot
+// tell.
 type Stats struct {
 	SchemaVersion int           `json:"schema_version"`
 	Headline      string        `json:"headline"`
@@ -38,9 +39,9 @@ type Loss struct {
 	Detail   string `json:"detail"`
 }
 
-// DeviceStats are the figures of one device. Allocated, active and reserved bytes are what PyTorch's memory_stats calls so, that is
-// rounded; beside the first two stand the requested bytes, nil where the source does not record them. Each peak is the maximum of
-// its own series.
+// DeviceStats are the figures of one device. Allocated, active and reserved bytes are what PyTorch's
+// memory_stats calls so, that is rounded; beside the first two stand the requested bytes, nil where the
+// source does not record them. Each peak is the maximum of its own series.
 type DeviceStats struct {
 	Device     int    `json:"device"`
 	DeviceKind string `json:"device_kind"`
@@ -95,7 +96,8 @@ type Window struct {
 	EndEvent   int64 `json:"end_event"`
 }
 
-// LawDifference is start + sum of events - final state, in bytes: 0 where the recording accounts for everything.
+// LawDifference is start + sum of events - final state, in bytes: 0 where the recording accounts for
+// everything.
 type LawDifference struct {
 	Allocated          int64 `json:"allocated_bytes"`
 	AllocatedRequested int64 `json:"allocated_requested_bytes"`
@@ -119,7 +121,8 @@ type Fragmentation struct {
 	ExactnessReason string `json:"exactness_reason"`
 }
 
-// Breakdown is who holds the peak. Categories are all that hold bytes; the rest is limited to Options.Top rows.
+// Breakdown is who holds the peak. Categories are all that hold bytes; the rest is limited to Options.Top
+// rows.
 type Breakdown struct {
 	ByCategory []CategoryRow `json:"by_category"`
 	BySite     []StackRow    `json:"by_site"`
@@ -138,8 +141,8 @@ type CategoryRow struct {
 	Inferred  bool   `json:"inferred"`
 }
 
-// StackRow is a stack's or a call site's share of the peak. Stack is outermost frame first, empty where none was recorded; of a call
-// site it is that of the largest block.
+// StackRow is a stack's or a call site's share of the peak. Stack is outermost frame first, empty where none
+// was recorded; of a call site it is that of the largest block.
 type StackRow struct {
 	Site      string   `json:"site"`
 	Stack     []string `json:"stack"`
@@ -157,8 +160,8 @@ type GroupRow struct {
 	Inferred  bool   `json:"inferred"`
 }
 
-// Iteration is one training step, Index counted from 0 (text and screens call it by the number at the end of Name); times count from the trace's first
-// event and are nil where the trace has no clock.
+// Iteration is one training step, Index counted from 0 (text and screens call it by the number at the end of
+// Name); times count from the trace's first event and are nil where the trace has no clock.
 type Iteration struct {
 	Index                  int    `json:"index"`
 	Name                   string `json:"name"`
@@ -188,8 +191,8 @@ type Trend struct {
 // defaultTopJSON is how many rows of each breakdown a value holds where Options.Top is 0.
 const defaultTopJSON = 20
 
-// NewStats computes the report of t. It fails where no device is selected, where a bound is not in the trace, or with ctx's
-// error.
+// NewStats computes the report of t. It fails where no device is selected, where a bound is not in the trace,
+// or with ctx's error.
 func NewStats(ctx context.Context, t *timeline.Timeline, o Options) (*Stats, error) {
 	tr := t.Trace
 	s := &Stats{
@@ -346,7 +349,8 @@ func eventOf(m timeline.Moment) *int64 {
 	return known(int64(m))
 }
 
-// timeOf returns the time of m since the trace's first event; nil before the first event and where the trace has no clock.
+// timeOf returns the time of m since the trace's first event; nil before the first event and where the trace
+// has no clock.
 func timeOf(d *timeline.Device, m timeline.Moment) *int64 {
 	if m < 0 || !d.Timeline().Trace.Clock.HasTime {
 		return nil
@@ -394,7 +398,8 @@ func requestedOf(d *timeline.Device, g timeline.Group) *int64 {
 
 func first[T any](s []T, n int) []T { return s[:min(n, len(s))] }
 
-// StackText returns the frames of a stack, outermost first, each as "function file:line"; an empty list for NoStack.
+// StackText returns the frames of a stack, outermost first, each as "function file:line"; an empty list for
+// NoStack.
 func StackText(tr *traces.Trace, id traces.StackID) []string {
 	frames := tr.Stacks.At(id)
 	out := make([]string, 0, len(frames))

@@ -88,8 +88,8 @@ func (d *DeviceStats) print(p *printer, o Options, headline string) {
 	d.printIterations(p, o)
 }
 
-// printTotals prints the table of allocated, active and reserved bytes at the start, the peak and the end. The requested bytes stand
-// below the first two, where they differ.
+// printTotals prints the table of allocated, active and reserved bytes at the start, the peak and the end.
+// The requested bytes stand below the first two, where they differ.
 func (d *DeviceStats) printTotals(p *printer, o Options) {
 	type figure struct {
 		name             string

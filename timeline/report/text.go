@@ -41,7 +41,8 @@ func right(s string) string { return rightAlign + s }
 
 const rightAlign = "\x00"
 
-// table prints rows with columns as wide as their widest cell, two spaces apart, after an indent. The last column is not padded.
+// table prints rows with columns as wide as their widest cell, two spaces apart, after an indent. The last
+// column is not padded.
 func (p *printer) table(indent string, rows []row) {
 	var widths []int
 	for _, r := range rows {
@@ -75,7 +76,8 @@ var asciiOf = strings.NewReplacer("·", "-", "≥", ">=", "≤", "<=", "█", "#
 	"...", "×", "x",
 	"←", "<-", "µ", "u", "Δ", "d", "‘", "'", "’", "'", "“", "\"", "”", "\"")
 
-// toASCII replaces the characters that reports use by their nearest in ASCII, and any other by a question mark.
+// toASCII replaces the characters that reports use by their nearest in ASCII, and any other by a question
+// mark.
 func toASCII(s string) string {
 	s = asciiOf.Replace(s)
 	return strings.Map(func(r rune) rune {
@@ -142,8 +144,9 @@ func shorten(s string, n int) string {
 	return "…" + string(r[len(r)-n+1:])
 }
 
-// Printable makes text that came from a file, or from a file's name, fit to be shown on one line: what drives a terminal (control
-// characters), ends a line or turns the direction of writing around (Unicode's Bidi_Control) becomes a space.
+// Printable makes text that came from a file, or from a file's name, fit to be shown on one line: what drives
+// a terminal (control characters), ends a line or turns the direction of writing around (Unicode's
+// Bidi_Control) becomes a space.
 func Printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if drives(r) {

@@ -9,9 +9,9 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 )
 
-// Position is a place in a recording as --from and --to take it: a time since the trace's first event ("1.5s", "200ms"), the
-// beginning of an iteration, by the number that reports and screens call it by ("it3"), or the index of an event of the device ("1200"). The
-// zero value is the recording's own bound.
+// Position is a place in a recording as --from and --to take it: a time since the trace's first event
+// ("1.5s", "200ms"), the beginning of an iteration, by the number that reports and screens call it by
+// ("it3"), or the index of an event of the device ("1200"). The zero value is the recording's own bound.
 type Position struct {
 	text string
 	kind positionKind
@@ -87,8 +87,8 @@ func (p Position) moment(d *timeline.Device, whenZero timeline.Moment) (timeline
 	return whenZero, nil
 }
 
-// Span is a half-open stretch [First, End) of a device's events. Whole says that it is all of them, and then the device's own
-// totals hold, the state before the first event included.
+// Span is a half-open stretch [First, End) of a device's events. Whole says that it is all of them, and then
+// the device's own totals hold, the state before the first event included.
 type Span struct {
 	First, End timeline.Moment
 	Whole      bool

@@ -1,14 +1,14 @@
-// Package csv reads storage-allocation problems: MiniMalloc's CSV (google/minimalloc, src/converter.cc), which idealloc and
-// others share.
+// Package csv reads storage-allocation problems: MiniMalloc's CSV (google/minimalloc, src/converter.cc),
+// which idealloc and others share.
 //
-// A problem is a list of buffers, each with a half-open lifetime [lower, upper) and a size, and in a solution with an offset.
-// Each becomes an Alloc at lower and a Free at upper on one DeviceArena; at one time, frees come before allocs, and rows keep the
-// file's order. The times are the problem's own unit, not nanoseconds: the trace's Clock has HasTime false, and an event's Time
-// is the problem's figure.
+// A problem is a list of buffers, each with a half-open lifetime [lower, upper) and a size, and in a solution
+// with an offset. Each becomes an Alloc at lower and a Free at upper on one DeviceArena; at one time, frees
+// come before allocs, and rows keep the file's order. The times are the problem's own unit, not nanoseconds:
+// the trace's Clock has HasTime false, and an event's Time is the problem's figure.
 //
-// The columns stand in any order: id (buffer, buffer_id), lower (start, begin), upper, or end where the last moment is inside the
-// lifetime, size, and optionally offset. Further columns (alignment, gaps, hints) are kept in each event's Extra. A buffer with
-// gaps is taken to live through them.
+// The columns stand in any order: id (buffer, buffer_id), lower (start, begin), upper, or end where the last
+// moment is inside the lifetime, size, and optionally offset. Further columns (alignment, gaps, hints) are
+// kept in each event's Extra. A buffer with gaps is taken to live through them.
 package csv
 
 import (
@@ -115,8 +115,8 @@ type reader struct {
 	synthetic bool // the offsets contradict each other
 }
 
-// Read reads a problem. progress, where not nil, is called with the number of bytes read so far. Errors name the line; the rows
-// before a damaged one make the trace that comes with the error.
+// Read reads a problem. progress, where not nil, is called with the number of bytes read so far. Errors name
+// the line; the rows before a damaged one make the trace that comes with the error.
 func Read(ctx context.Context, r io.Reader, progress func(done int64)) (*traces.Trace, error) {
 	in := csv.NewReader(&lineLimit{r: skipMark(r)})
 	in.ReuseRecord, in.FieldsPerRecord, in.TrimLeadingSpace = true, -1, true
@@ -317,8 +317,9 @@ func (p *reader) extra(fields []string) traces.StringID {
 	return p.b.String(string(raw))
 }
 
-// checkOffsets refuses a solution in which two buffers that live at one time share bytes. The live buffers are kept in a slice by
-// offset: O(n log n) comparisons, and moves as many as there are live buffers, which is small against n in real problems.
+// checkOffsets refuses a solution in which two buffers that live at one time share bytes. The live buffers
+// are kept in a slice by offset: O(n log n) comparisons, and moves as many as there are live buffers, which
+// is small against n in real problems.
 func (p *reader) checkOffsets(ctx context.Context) error {
 	if p.h.offset < 0 || p.unset > 0 {
 		return nil

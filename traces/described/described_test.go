@@ -125,7 +125,8 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// TestTheRecorderChangesNoResultAndDescribesTheStep trains a small network in PyTorch with and without describe.py.
+// TestTheRecorderChangesNoResultAndDescribesTheStep trains a small network in PyTorch with and without
+// describe.py.
 func TestTheRecorderChangesNoResultAndDescribesTheStep(t *testing.T) {
 	python := torchtest.Python(t)
 	dir := t.TempDir()

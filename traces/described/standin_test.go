@@ -16,7 +16,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces/described"
 )
 
-// TestQuickWhatAGPURunsLateStaysInItsStep: two like steps have the same ops, however far the GPU is behind the host.
+// TestQuickWhatAGPURunsLateStaysInItsStep: two like steps have the same ops, however far the GPU is behind
+// the host.
 func TestQuickWhatAGPURunsLateStaysInItsStep(t *testing.T) {
 	lib := standintest.Library(t)
 	path := filepath.Join(t.TempDir(), "steps.jsonl")

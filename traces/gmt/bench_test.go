@@ -10,8 +10,9 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// trainingTrace synthesises n events of a training run: each iteration allocates and frees blocks of a few sizes at addresses that
-// mostly repeat, from some hundred stacks of about thirty frames; clock is its resolution in nanoseconds.
+// trainingTrace synthesises n events of a training run: each iteration allocates and frees blocks of a few
+// sizes at addresses that mostly repeat, from some hundred stacks of about thirty frames; clock is its
+// resolution in nanoseconds.
 func trainingTrace(n int, clock int64) *traces.Trace {
 	r := rand.New(rand.NewPCG(1, 2))
 	b := traces.NewBuilder()

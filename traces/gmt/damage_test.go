@@ -88,7 +88,8 @@ func lossCount(t *traces.Trace, name string) int64 {
 	return 0
 }
 
-// rowsFrom fails unless the events of got are events of want in want's order, and returns how many are missing.
+// rowsFrom fails unless the events of got are events of want in want's order, and returns how many are
+// missing.
 func rowsFrom(t *testing.T, got, want *traces.Trace) (missing int) {
 	t.Helper()
 	j := 0

@@ -25,7 +25,8 @@ type decoder struct {
 	zstd *zstd.Decoder
 }
 
-// stored returns the bytes of buffer i of c as stored and their uncompressed length; raw says that they are not compressed.
+// stored returns the bytes of buffer i of c as stored and their uncompressed length; raw says that they are
+// not compressed.
 func (d *decoder) stored(c *chunk, i int) (b []byte, n int64, raw bool, err error) {
 	s := c.buffers[i]
 	b = d.data[c.body+s.offset : c.body+s.offset+s.length]
@@ -75,8 +76,8 @@ type tableSizes struct{ stacks, details, streams, devices int }
 // scratch is what one goroutine needs beside the columns.
 type scratch struct{ detail []traces.DetailID }
 
-// events decompresses a chunk of events into the rows of ev from first on and checks that their ids are known. The details are
-// left in s, since most traces have none; some says whether any is not the empty one.
+// events decompresses a chunk of events into the rows of ev from first on and checks that their ids are
+// known. The details are left in s, since most traces have none; some says whether any is not the empty one.
 func (d *decoder) events(c *chunk, ev *traces.Events, first int, known tableSizes, s *scratch) (some bool, err error) {
 	end := first + c.rows
 	if cap(s.detail) < c.rows {
@@ -96,7 +97,8 @@ func (d *decoder) events(c *chunk, ev *traces.Events, first int, known tableSize
 			return false, fmt.Errorf("column %s: %w", columns[x.col].name, err)
 		}
 	}
-	// One unsigned maximum a column: -1, the absent stack, is the largest number and wraps to 0 when 1 is added.
+	// One unsigned maximum a column: -1, the absent stack, is the largest number and wraps to 0 when 1 is
+	// added.
 	switch {
 	case maxOf(ev.Action[first:end]) >= kindOp:
 		return false, errors.New("a row that is not an event among events")
@@ -132,7 +134,8 @@ func maxOf[T ~uint8 | ~uint16](s []T) T {
 
 func unknownID(what string) error { return fmt.Errorf("a %s that is not defined before", what) }
 
-// rows decompresses a chunk of definitions or records into r, which is overwritten; budget is what may still be decompressed.
+// rows decompresses a chunk of definitions or records into r, which is overwritten; budget is what may still
+// be decompressed.
 func (d *decoder) rows(c *chunk, r *rows, budget *int64) error {
 	n := c.rows
 	*r = rows{

@@ -29,7 +29,8 @@ func (r *reader) define() error {
 	return nil
 }
 
-// defineStrings takes in the run of strings that begins at row i, which share one allocation, and returns its last row.
+// defineStrings takes in the run of strings that begins at row i, which share one allocation, and returns its
+// last row.
 func (r *reader) defineStrings(i int) int {
 	rs := &r.rows
 	end := i

@@ -31,7 +31,8 @@ func littleEndian() bool {
 	return *(*byte)(unsafe.Pointer(&one)) == 1
 }
 
-// bytesOf returns the memory of a column. The file's columns are the memory's on little-endian machines; the others are refused.
+// bytesOf returns the memory of a column. The file's columns are the memory's on little-endian machines; the
+// others are refused.
 func bytesOf[T any](s []T) []byte {
 	if len(s) == 0 {
 		return nil
@@ -90,8 +91,8 @@ func (e *encoder) write(b []byte) error {
 	return nil
 }
 
-// frame appends an encapsulated message and fills in its crc, which covers the length word, the metadata with the digits as zeros,
-// and the body.
+// frame appends an encapsulated message and fills in its crc, which covers the length word, the metadata with
+// the digits as zeros, and the body.
 func frame(b, meta []byte, crcAt int, body []byte) []byte {
 	b = binary.LittleEndian.AppendUint32(b, continuation)
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(meta)))
@@ -140,7 +141,8 @@ func (e *encoder) batch(d columnData) error {
 	return nil
 }
 
-// buffer appends one buffer to the body: the uncompressed length and the zstd frame, or -1 and the bytes where they do not shrink.
+// buffer appends one buffer to the body: the uncompressed length and the zstd frame, or -1 and the bytes
+// where they do not shrink.
 func (e *encoder) buffer(b []byte, size int) {
 	at := len(e.packed)
 	if size > 0 {

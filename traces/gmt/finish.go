@@ -82,8 +82,8 @@ func keep[T any](s []T, bad []gap, n int) []T {
 	return s[:to]
 }
 
-// translate turns numbers of events and ops as the recorder counted them into those of the trace. A row that was tied to a lost
-// event or to one that the cut took stands before the next one that is there.
+// translate turns numbers of events and ops as the recorder counted them into those of the trace. A row that
+// was tied to a lost event or to one that the cut took stands before the next one that is there.
 func (r *reader) translate() {
 	t := r.t
 	n, ops := int64(t.Events.Len()), int64(len(t.Ops))

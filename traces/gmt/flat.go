@@ -2,10 +2,11 @@ package gmt
 
 import "encoding/binary"
 
-// flat writes FlatBuffers tables front to back. The format (https://flatbuffers.dev/internals/) lets offsets of children only
-// point forward and lets a vtable stand anywhere, so that writing parents before children with offsets patched later is as valid
-// as the usual back to front, and needs no runtime. The few tables of Arrow's Message.fbs and Schema.fbs that a stream of plain
-// columns needs are written by schemaMessage and batchMessage; field numbers there are those of the Arrow schema files.
+// flat writes FlatBuffers tables front to back. The format (https://flatbuffers.dev/internals/) lets offsets
+// of children only point forward and lets a vtable stand anywhere, so that writing parents before children
+// with offsets patched later is as valid as the usual back to front, and needs no runtime. The few tables of
+// Arrow's Message.fbs and Schema.fbs that a stream of plain columns needs are written by schemaMessage and
+// batchMessage; field numbers there are those of the Arrow schema files.
 type flat struct{ b []byte }
 
 func (f *flat) reset() { f.b = f.b[:0] }
@@ -16,8 +17,8 @@ func (f *flat) align(n int) {
 	}
 }
 
-// table appends a vtable and a zeroed table with fields of the given sizes in bytes (0: absent), and returns where the table
-// and its fields are.
+// table appends a vtable and a zeroed table with fields of the given sizes in bytes (0: absent), and returns
+// where the table and its fields are.
 func (f *flat) table(sizes ...int) (at int, fields []int) {
 	vt := 4 + 2*len(sizes)
 	for (len(f.b)+vt)%8 != 0 {
@@ -63,8 +64,8 @@ func (f *flat) str(from int, s string) int {
 	return at
 }
 
-// vector appends a vector of n zeroed elements of size bytes, aligned to align, points from at it and returns where its first
-// element is.
+// vector appends a vector of n zeroed elements of size bytes, aligned to align, points from at it and returns
+// where its first element is.
 func (f *flat) vector(from, n, size, align int) int {
 	for (len(f.b)+4)%align != 0 || len(f.b)%4 != 0 {
 		f.b = append(f.b, 0)
@@ -102,7 +103,8 @@ const (
 // crcZeros stands where the checksum goes while it is being computed.
 const crcZeros = "00000000"
 
-// message appends a Message table without its header and returns where the header's offset goes and where the crc's digits are.
+// message appends a Message table without its header and returns where the header's offset goes and where the
+// crc's digits are.
 func (f *flat) message(header uint8, bodyLength int64, more ...[2]string) (headerField, crcAt int) {
 	f.b = append(f.b, 0, 0, 0, 0)
 	at, m := f.table(2, 1, 4, 8, 4)
@@ -177,8 +179,9 @@ const (
 	maxString    = 1 << 12
 )
 
-// view reads FlatBuffers with every access checked: an access outside the buffer reads as zero and sets bad, so that malformed
-// metadata can neither panic nor be used, provided that bad is looked at in the end. Nothing in it recurses.
+// view reads FlatBuffers with every access checked: an access outside the buffer reads as zero and sets bad,
+// so that malformed metadata can neither panic nor be used, provided that bad is looked at in the end.
+// Nothing in it recurses.
 type view struct {
 	b   []byte
 	bad bool
@@ -284,8 +287,8 @@ func (v *view) vec(at, size int) (first, n int) {
 	return at + 4, int(count)
 }
 
-// str returns the string at at; one that no writer would make is malformed, so that metadata cannot make the reader copy the same
-// megabyte again and again.
+// str returns the string at at; one that no writer would make is malformed, so that metadata cannot make the
+// reader copy the same megabyte again and again.
 func (v *view) str(at int) string {
 	first, n := v.vec(at, 1)
 	if n > maxString {

@@ -14,7 +14,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// python returns the interpreter that has the Arrow readers, GMEMTOP_PYTHON or python3, and skips where a module is missing.
+// python returns the interpreter that has the Arrow readers, GMEMTOP_PYTHON or python3, and skips where a
+// module is missing.
 func python(t *testing.T, modules ...string) string {
 	t.Helper()
 	name := os.Getenv("GMEMTOP_PYTHON")
@@ -136,7 +137,8 @@ func TestTheDocumentedDuckDBProgramCountsKinds(t *testing.T) {
 	}
 }
 
-// A recording has batches of every class and size, and a repaired one ends with a chunk that the recorder did not write.
+// A recording has batches of every class and size, and a repaired one ends with a chunk that the recorder did
+// not write.
 func TestPyarrowAndPolarsReadEveryRowOfARecordingAndOfARepairedOne(t *testing.T) {
 	interpreter := python(t, "pyarrow", "polars")
 	data := recorded(t, randomTrace(5, 3000), 170)

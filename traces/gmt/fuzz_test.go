@@ -101,8 +101,8 @@ func checkIDs(t *testing.T, tr *traces.Trace) {
 	}
 }
 
-// FuzzRead hands Read files with damaged content, with their checksums corrected where fix is set: whatever it returns must be safe to
-// use, and what it accepts without an error must survive a round trip.
+// FuzzRead hands Read files with damaged content, with their checksums corrected where fix is set: whatever
+// it returns must be safe to use, and what it accepts without an error must survive a round trip.
 func FuzzRead(f *testing.F) {
 	small := written(f, randomTrace(1, 40))
 	f.Add(small, true)
@@ -142,7 +142,8 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// FuzzPacked damages one column of a sound file before it is compressed, which flips in compressed bytes rarely reach.
+// FuzzPacked damages one column of a sound file before it is compressed, which flips in compressed bytes
+// rarely reach.
 func FuzzPacked(f *testing.F) {
 	f.Add(uint8(classDefinitions), uint8(colRef), uint16(3), int64(1<<40))
 	f.Add(uint8(classEvents), uint8(colStack), uint16(3), int64(7))

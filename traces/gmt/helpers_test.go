@@ -13,7 +13,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// randomTrace returns a trace in which every table and every field is used. The same seed gives the same trace.
+// randomTrace returns a trace in which every table and every field is used. The same seed gives the same
+// trace.
 func randomTrace(seed uint64, events int) *traces.Trace {
 	r := rand.New(rand.NewPCG(seed, 1))
 	b := traces.NewBuilder()

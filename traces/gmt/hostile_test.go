@@ -128,7 +128,8 @@ func TestHostileClaimsAreRefusedWithoutAllocatingThem(t *testing.T) {
 	}
 }
 
-// Every word of the metadata is replaced by numbers that lead out of it, in the schema and in each class of batch.
+// Every word of the metadata is replaced by numbers that lead out of it, in the schema and in each class of
+// batch.
 func TestMalformedMetadataNeverLeadsOutOfIt(t *testing.T) {
 	data := written(t, randomTrace(1, 30))
 	l := scan(data)

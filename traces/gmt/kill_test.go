@@ -13,7 +13,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// childFile names the file that this test binary records into when it is run as the recorder that gets killed.
+// childFile names the file that this test binary records into when it is run as the recorder that gets
+// killed.
 const childFile = "GMEMTOP_GMT_TEST_RECORD"
 
 func TestMain(m *testing.M) {

@@ -32,11 +32,12 @@ func Sniff(head []byte) bool {
 
 // Read reads a native file: what [Write] or a [Writer] wrote, or what was left of it.
 //
-// The whole of r is read into memory (about 5 bytes an event) and must not be larger than that allows. Where the file is cut or
-// damaged, Read returns what is sound together with a [*traces.FormatError] that says where, and the losses recording_cut and
-// chunk_damaged say how much is missing: a damaged chunk of events costs its events, and one of definitions costs names and stacks,
-// which become empty. The trace is nil where nothing is sound. What a small file can make Read allocate is limited to 512 MiB
-// and 256 times the file's size.
+// The whole of r is read into memory (about 5 bytes an event) and must not be larger than that allows. Where
+// the file is cut or damaged, Read returns what is sound together with a [*traces.FormatError] that says
+// where, and the losses recording_cut and chunk_damaged say how much is missing: a damaged chunk of events
+// costs its events, and one of definitions costs names and stacks, which become empty. The trace is nil where
+// nothing is sound. What a small file can make Read allocate is limited to 512 MiB and 256 times the file's
+// size.
 //
 // progress, which may be nil, is called from one goroutine with the bytes done and the bytes in all.
 func Read(ctx context.Context, r io.Reader, progress func(done, total int64)) (*traces.Trace, error) {
@@ -178,8 +179,8 @@ type job struct {
 	known tableSizes
 }
 
-// read takes the chunks in order. Definitions and records are read here; events go to other goroutines, for which nothing but the
-// sizes of the tables matters. The error is that of ctx.
+// read takes the chunks in order. Definitions and records are read here; events go to other goroutines, for
+// which nothing but the sizes of the tables matters. The error is that of ctx.
 func (r *reader) read(ctx context.Context, l layout, progress func(done, total int64)) error {
 	total := 0
 	for i := range l.chunks {
@@ -235,7 +236,8 @@ func (r *reader) chunks(ctx context.Context, chunks []chunk, jobs chan<- job, pr
 	return nil
 }
 
-// readRows takes in a chunk of definitions or records. What is wrong in it stops the reading: what follows may refer to it.
+// readRows takes in a chunk of definitions or records. What is wrong in it stops the reading: what follows
+// may refer to it.
 func (r *reader) readRows(c *chunk) error {
 	if err := r.d.rows(c, &r.rows, &r.budget); err != nil {
 		return err
@@ -259,7 +261,8 @@ func (r *reader) fail(c *chunk, first int, err error) {
 	r.failures = append(r.failures, failure{c, first, err})
 }
 
-// work decompresses chunks of events. The column of details comes into being with the first chunk that has one.
+// work decompresses chunks of events. The column of details comes into being with the first chunk that has
+// one.
 func (r *reader) work(jobs <-chan job) {
 	var s scratch
 	for j := range jobs {
@@ -284,8 +287,9 @@ func (r *reader) details() []traces.DetailID {
 	return ev.Detail
 }
 
-// advance moves to a chunk: rows that should have come before it and did not are lost. Definitions are replaced by empty ones, so that
-// the ids after them keep their meaning; numbers of events and ops are translated in finish.
+// advance moves to a chunk: rows that should have come before it and did not are lost. Definitions are
+// replaced by empty ones, so that the ids after them keep their meaning; numbers of events and ops are
+// translated in finish.
 func (r *reader) advance(c *chunk) error {
 	for i, n := range c.before {
 		lost := n - r.have[i]
@@ -344,7 +348,8 @@ func (r *reader) pad(table, n int) {
 	}
 }
 
-// gaps are rows of a table that are lost: the numbers that other rows know the rest by are those before the loss.
+// gaps are rows of a table that are lost: the numbers that other rows know the rest by are those before the
+// loss.
 type gaps []gap
 
 type gap struct{ first, n, lostBefore int64 }

@@ -65,7 +65,8 @@ func TestRealSnapshotsSurviveTheRoundTrip(t *testing.T) {
 	}
 }
 
-// The bound is the design's: five bytes an event with everything but the final state, over all snapshots that have events.
+// The bound is the design's: five bytes an event with everything but the final state, over all snapshots that
+// have events.
 func TestRealSnapshotsTakeAtMostFiveBytesAnEvent(t *testing.T) {
 	bytesInAll, events, stateBytes := 0, 0, 0
 	for i, tr := range realTraces(t) {

@@ -14,7 +14,8 @@ type Report struct {
 	Sound bool
 	// Chunks is how many chunks were kept, Damaged how many stretches of the file were not.
 	Chunks, Damaged int
-	// Events is how many events were kept, LostEvents how many are known to be missing; what a cut took is not known.
+	// Events is how many events were kept, LostEvents how many are known to be missing; what a cut took is
+	// not known.
 	Events, LostEvents int64
 	// Bytes is the size of what was kept, LostBytes of what was not.
 	Bytes, LostBytes int64
@@ -31,9 +32,10 @@ func (r Report) String() string {
 		r.Chunks, r.Events, r.Bytes, r.Damaged, r.LostBytes, r.LostEvents)
 }
 
-// Repair copies every whole chunk of the size bytes of src to dst, byte for byte, then a chunk that counts what was left out, then the
-// end marker, so that the file opens without complaint here and elsewhere. A sound file is copied as it is. The error is a
-// [*traces.FormatError] where nothing is sound, and that of src, dst or ctx.
+// Repair copies every whole chunk of the size bytes of src to dst, byte for byte, then a chunk that counts
+// what was left out, then the end marker, so that the file opens without complaint here and elsewhere. A
+// sound file is copied as it is. The error is a [*traces.FormatError] where nothing is sound, and that of
+// src, dst or ctx.
 func Repair(ctx context.Context, src io.ReaderAt, size int64, dst io.Writer) (Report, error) {
 	data, err := slurp(ctx, io.NewSectionReader(src, 0, size))
 	if err != nil {

@@ -49,8 +49,8 @@ var (
 	errChecksum = errors.New("the checksum is wrong")
 )
 
-// scan finds the chunks of a file. Where one is damaged it goes on at the next sound one; the schema may be damaged too, since
-// there is only one.
+// scan finds the chunks of a file. Where one is damaged it goes on at the next sound one; the schema may be
+// damaged too, since there is only one.
 func scan(data []byte) layout {
 	var l layout
 	size := int64(len(data))
@@ -167,14 +167,16 @@ func tryMessage(data []byte, pos int64) (c chunk, cost int64, err error) {
 	return c, c.end - pos, nil
 }
 
-// sum returns the crc32c of a message as the writer made it: without the continuation, and with zeros for its own digits.
+// sum returns the crc32c of a message as the writer made it: without the continuation, and with zeros for its
+// own digits.
 func sum(message []byte, digits int) uint32 {
 	s := crc32.Update(0, castagnoli, message[4:digits])
 	s = crc32.Update(s, castagnoli, []byte(crcZeros))
 	return crc32.Update(s, castagnoli, message[digits+len(crcZeros):])
 }
 
-// envelope is what a message says about itself. Nothing else in it is looked at before its checksum is known to be right.
+// envelope is what a message says about itself. Nothing else in it is looked at before its checksum is known
+// to be right.
 type envelope struct {
 	v             *view
 	bodyLength    int64
@@ -267,7 +269,8 @@ func parseBefore(s string) (c counts, err error) {
 	return c, nil
 }
 
-// parseSchema checks that the columns are those that this version knows, in their order; later ones may follow.
+// parseSchema checks that the columns are those that this version knows, in their order; later ones may
+// follow.
 func parseSchema(v *view, header int) error {
 	s := v.table(header)
 	format := ""

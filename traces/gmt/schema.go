@@ -4,7 +4,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// FormatVersion is the version in the schema's metadata. It changes only where an old reader would misread a new file.
+// FormatVersion is the version in the schema's metadata. It changes only where an old reader would misread a
+// new file.
 const FormatVersion = "1"
 
 // MaxRows is the number of rows at which a chunk is written.
@@ -98,7 +99,8 @@ var columns = [numColumns]column{
 	{"stream", 2, false}, {"stack", 4, true}, {"detail", 4, true}, {"ref", 4, true}, {"text", 0, false},
 }
 
-// Every fixed-width column has two buffers (validity, always empty, and data), the text three (validity, offsets, data).
+// Every fixed-width column has two buffers (validity, always empty, and data), the text three (validity,
+// offsets, data).
 const numBuffers = 2*(numColumns-1) + 3
 
 // dataBuffer returns the index of a column's first buffer after the validity.

@@ -31,7 +31,8 @@ type recording struct {
 	} `json:"clock"`
 }
 
-// recordingText returns the text of a row of kind 220. Its strings are escaped one by one, since JSON cannot hold other bytes.
+// recordingText returns the text of a row of kind 220. Its strings are escaped one by one, since JSON cannot
+// hold other bytes.
 func recordingText(s traces.Source, p traces.Process, c traces.Clock) (string, error) {
 	var r recording
 	r.Source.Format, r.Source.Path, r.Source.Bytes = escape(s.Format), escape(s.Path), s.Bytes
@@ -67,7 +68,8 @@ func (e *encoder) defineRecording(s traces.Source, p traces.Process, c traces.Cl
 	return e.define(row{kind: kindRecording, stack: -1}, text)
 }
 
-// defineSetting writes a setting or an extra key as key=value; size is the key's length in the text, for keys that hold a "=".
+// defineSetting writes a setting or an extra key as key=value; size is the key's length in the text, for keys
+// that hold a "=".
 func (e *encoder) defineSetting(kind uint8, s traces.Setting) error {
 	key := escape(s.Key)
 	return e.define(row{kind: kind, size: int64(len(key)), stack: -1}, key+"="+escape(s.Value))
@@ -80,8 +82,8 @@ func (e *encoder) defineLoss(i int, l traces.Loss) error {
 		name+": "+escape(l.Detail))
 }
 
-// tables writes the interned tables of t from the rows that were written already, given by done, and moves done. Each definition
-// comes after those it refers to.
+// tables writes the interned tables of t from the rows that were written already, given by done, and moves
+// done. Each definition comes after those it refers to.
 func (e *encoder) tables(ctx context.Context, t *traces.Trace, done *counts) error {
 	steps := []struct {
 		table, n int
@@ -124,7 +126,8 @@ func (e *encoder) defineStack(ids []traces.FrameID) error {
 	return nil
 }
 
-// defineDetail writes the fields of a detail that are not empty as pairs; the forward stack is in the row's stack.
+// defineDetail writes the fields of a detail that are not empty as pairs; the forward stack is in the row's
+// stack.
 func (e *encoder) defineDetail(d traces.Detail) error {
 	p := appendPair(nil, "action", int64(d.Action))
 	p = appendPair(p, "compile_context", int64(d.CompileContext))
@@ -201,7 +204,8 @@ func (e *encoder) sample(counter int, time, value int64, event int32) error {
 	return e.record(row{kind: kindSample, time: time, value: value, ref: int32(counter), detail: event, stack: -1}, "")
 }
 
-// defineState announces the allocator's final state by its numbers of segments and blocks, by which a cut one is known.
+// defineState announces the allocator's final state by its numbers of segments and blocks, by which a cut one
+// is known.
 func (e *encoder) defineState(s *traces.State) error {
 	n := row{kind: kindFinal, size: int64(len(s.Segments)), value: int64(len(s.Blocks)), ref: int32(flag(s.Known)), stack: -1}
 	return e.define(n, "")

@@ -8,9 +8,10 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Write writes t as a whole to w, with one Write call a chunk, and is the inverse of [Read]: what Read returns equals t in every
-// exported field, the Path and all of t.Source included. It stops between chunks when ctx is cancelled. Errors are those of w, of
-// ctx, and of values that the file has no room for: actions above 99, enumerations above 9, texts above 512 MiB.
+// Write writes t as a whole to w, with one Write call a chunk, and is the inverse of [Read]: what Read
+// returns equals t in every exported field, the Path and all of t.Source included. It stops between chunks
+// when ctx is cancelled. Errors are those of w, of ctx, and of values that the file has no room for: actions
+// above 99, enumerations above 9, texts above 512 MiB.
 func Write(ctx context.Context, w io.Writer, t *traces.Trace) error {
 	if err := checkColumns(t); err != nil {
 		return err
@@ -37,7 +38,8 @@ func Write(ctx context.Context, w io.Writer, t *traces.Trace) error {
 	return e.end()
 }
 
-// checkColumns refuses tables whose columns are of different lengths, which would be written as something else.
+// checkColumns refuses tables whose columns are of different lengths, which would be written as something
+// else.
 func checkColumns(t *traces.Trace) error {
 	ev := &t.Events
 	n := len(ev.Time)

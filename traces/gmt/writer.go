@@ -8,12 +8,13 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Writer records: it interns what events refer to, collects rows, and appends a chunk whenever [MaxRows] rows wait or Flush is
-// called. Call Flush about once a second, so that a recorder that is killed loses at most that. Each chunk is one Write of the
-// underlying writer, so hand it the file itself, unbuffered.
+// Writer records: it interns what events refer to, collects rows, and appends a chunk whenever [MaxRows] rows
+// wait or Flush is called. Call Flush about once a second, so that a recorder that is killed loses at most
+// that. Each chunk is one Write of the underlying writer, so hand it the file itself, unbuffered.
 //
-// Methods that add rows return nothing: the first error sticks and is returned by Flush and Close, and nothing is written after
-// it. A Writer is not safe for concurrent use; a timer sends to the goroutine that owns it.
+// Methods that add rows return nothing: the first error sticks and is returned by Flush and Close, and
+// nothing is written after it. A Writer is not safe for concurrent use; a timer sends to the goroutine that
+// owns it.
 type Writer struct {
 	enc      *encoder
 	b        *traces.Builder // interning only: its tables of rows are emptied as they are written
@@ -47,7 +48,8 @@ func NewWriter(w io.Writer, src traces.Source, p traces.Process, c traces.Clock)
 	return x, x.Flush()
 }
 
-// Describe replaces what NewWriter was told of the source, the process and the clock, as when the rank becomes known later.
+// Describe replaces what NewWriter was told of the source, the process and the clock, as when the rank
+// becomes known later.
 func (w *Writer) Describe(src traces.Source, p traces.Process, c traces.Clock) {
 	if src.Format == "" {
 		src.Format = formatName
@@ -85,7 +87,8 @@ func (w *Writer) Detail(d traces.Detail) traces.DetailID { return w.b.Detail(d) 
 // Stream returns the id of a raw stream handle.
 func (w *Writer) Stream(handle uint64) traces.StreamID { return w.b.Stream(handle) }
 
-// Device returns the id of the device with d's kind and ordinal. Its name and capacity are those of the first call.
+// Device returns the id of the device with d's kind and ordinal. Its name and capacity are those of the first
+// call.
 func (w *Writer) Device(d traces.Device) traces.DeviceID {
 	known := len(w.b.T.Devices)
 	id := w.b.Device(d.Kind, d.Ordinal)
@@ -95,7 +98,8 @@ func (w *Writer) Device(d traces.Device) traces.DeviceID {
 	return id
 }
 
-// Counter returns the number of a counter for Sample, such as that of [traces.CounterAllocated] on one device.
+// Counter returns the number of a counter for Sample, such as that of [traces.CounterAllocated] on one
+// device.
 func (w *Writer) Counter(name traces.StringID, device traces.DeviceID) int {
 	key := counterKey{name, device}
 	i, ok := w.names[key]
@@ -178,8 +182,8 @@ func (w *Writer) Flush() error {
 
 var errClosed = errors.New("gmt: the writer is closed")
 
-// Close writes what waits, the allocator's final state where final.Known is set, and the end marker. It does not close the
-// underlying writer.
+// Close writes what waits, the allocator's final state where final.Known is set, and the end marker. It does
+// not close the underlying writer.
 func (w *Writer) Close(final traces.State) error {
 	if err := w.Flush(); err != nil {
 		return err

@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// event is one element of traceEvents as far as memory needs it. Its slices point into the scanner's window and live until the
-// next event is parsed.
+// event is one element of traceEvents as far as memory needs it. Its slices point into the scanner's window
+// and live until the next event is parsed.
 type event struct {
 	phase          byte // Chrome's ph: X complete, i instant, B and E begin and end, M metadata, s and f flows
 	cat, name      []byte
@@ -127,8 +127,8 @@ func address(p []byte) (uint64, bool) {
 	return v, err == nil
 }
 
-// nanoseconds converts a decimal number of microseconds exactly: a float64 would lose the nanoseconds of a Unix time. Digits
-// beyond the third decimal are cut.
+// nanoseconds converts a decimal number of microseconds exactly: a float64 would lose the nanoseconds of a
+// Unix time. Digits beyond the third decimal are cut.
 func nanoseconds(p []byte) (ns int64, fractional, ok bool) {
 	i := 0
 	for i < len(p) && p[i] != '.' && p[i] != 'e' && p[i] != 'E' {

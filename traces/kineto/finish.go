@@ -39,7 +39,8 @@ func (p *profile) finish(readErr error) (*traces.Trace, error) {
 	return p.b.Finish(), readErr
 }
 
-// epoch returns the Unix time of zero: new profiles count from baseTimeNanoseconds, old ones from 1970. Others are unknown.
+// epoch returns the Unix time of zero: new profiles count from baseTimeNanoseconds, old ones from 1970.
+// Others are unknown.
 func (p *profile) epoch(zero int64) int64 {
 	const year2001 = 1e18
 	switch {
@@ -51,8 +52,8 @@ func (p *profile) epoch(zero int64) int64 {
 	return 0
 }
 
-// orderMemory sorts the events by time. The profile lists them thread by thread, so that at equal times the order between threads
-// is lost; the allocator's running total, where events have it, tells which came first.
+// orderMemory sorts the events by time. The profile lists them thread by thread, so that at equal times the
+// order between threads is lost; the allocator's running total, where events have it, tells which came first.
 func (p *profile) orderMemory() {
 	slices.SortStableFunc(p.mem, func(a, b memory) int { return cmp.Compare(a.time, b.time) })
 	totals := map[traces.DeviceID]int64{}
@@ -69,7 +70,8 @@ func (p *profile) orderMemory() {
 // maxTie bounds the events of one time that are put into order at once; chain is quadratic in it.
 const maxTie = 256
 
-// chain orders events of one time so that each total is the one before plus the event's bytes, as far as such an event exists.
+// chain orders events of one time so that each total is the one before plus the event's bytes, as far as such
+// an event exists.
 func chain(m []memory, totals map[traces.DeviceID]int64) {
 	for i := range m {
 		pick := i
@@ -89,8 +91,8 @@ func chain(m []memory, totals map[traces.DeviceID]int64) {
 	}
 }
 
-// primaryDevice is the accelerator with the most memory events: the one that ops and marks of the CPU's threads are about. A
-// profile does not say which device an op works on.
+// primaryDevice is the accelerator with the most memory events: the one that ops and marks of the CPU's
+// threads are about. A profile does not say which device an op works on.
 func (p *profile) primaryDevice() traces.DeviceID {
 	var count [traces.MaxDevices]int
 	for i := range p.mem {
@@ -254,8 +256,9 @@ func (p *profile) nameDevices() {
 	}
 }
 
-// addresses makes up addresses where the source has none: a block gets the next free place of an address space that only grows,
-// and a free is taken for the latest live block of its size, which is right for caching frameworks more often than the oldest.
+// addresses makes up addresses where the source has none: a block gets the next free place of an address
+// space that only grows, and a free is taken for the latest live block of its size, which is right for
+// caching frameworks more often than the oldest.
 type addresses struct {
 	next uint64
 	live map[int64][]uint64

@@ -1,5 +1,6 @@
-// Package kineto reads profiles of torch.profiler: Chrome traces with [memory] events, in the schema of today's PyTorch (address
-// and totals in each event) and in that of 2021 (sizes only), and the raw output of export_memory_timeline.
+// Package kineto reads profiles of torch.profiler: Chrome traces with [memory] events, in the schema of
+// today's PyTorch (address and totals in each event) and in that of 2021 (sizes only), and the raw output of
+// export_memory_timeline.
 //
 // What becomes what:
 //   - [memory] instants: Alloc for positive Bytes, Free for negative ones; a profile does not tell a free's request from its
@@ -24,14 +25,16 @@ import (
 
 const formatName = "kineto"
 
-// topLevel are members of a profile's object of which each is enough to know one by, where no snapshot's members stand beside it.
+// topLevel are members of a profile's object of which each is enough to know one by, where no snapshot's
+// members stand beside it.
 var topLevel = [][]byte{
 	[]byte(`"traceEvents"`), []byte(`"schemaVersion"`), []byte(`"deviceProperties"`), []byte(`"distributedInfo"`),
 	[]byte(`"displayTimeUnit"`), []byte(`"traceName"`), []byte(`"baseTimeNanoseconds"`), []byte(`"torch_profiler_kwargs"`),
 }
 
-// Sniff reports whether head, the first bytes of a file (64 KiB are enough), is the start of a profile: an object with a
-// profile's members, a bare array of Chrome events, or an array of the number lists that export_memory_timeline writes.
+// Sniff reports whether head, the first bytes of a file (64 KiB are enough), is the start of a profile: an
+// object with a profile's members, a bare array of Chrome events, or an array of the number lists that
+// export_memory_timeline writes.
 func Sniff(head []byte) bool {
 	head = bytes.TrimLeft(bytes.TrimPrefix(head, []byte("\xef\xbb\xbf")), " \n\r\t")
 	if len(head) == 0 {
@@ -53,7 +56,8 @@ func Sniff(head []byte) bool {
 	return false
 }
 
-// isEvents reports whether an array's first element is an object with a ph member, or the array is empty of anything but one.
+// isEvents reports whether an array's first element is an object with a ph member, or the array is empty of
+// anything but one.
 func isEvents(head []byte) bool {
 	c := cursor{b: head}
 	if c.expect('[') != nil {
@@ -67,9 +71,9 @@ func isEvents(head []byte) bool {
 	return found && (err == nil || errors.Is(err, errShort))
 }
 
-// Read reads a profile. progress, where not nil, is called with the number of bytes read so far. Sniff's three kinds are told
-// apart here again. A profile without [memory] events is ErrUnsupported; one that is cut or damaged gives what stood before that
-// place, and an error that wraps ErrFormat.
+// Read reads a profile. progress, where not nil, is called with the number of bytes read so far. Sniff's
+// three kinds are told apart here again. A profile without [memory] events is ErrUnsupported; one that is cut
+// or damaged gives what stood before that place, and an error that wraps ErrFormat.
 func Read(ctx context.Context, r io.Reader, progress func(done int64)) (*traces.Trace, error) {
 	s := newScanner(ctx, r, progress)
 	b, err := s.peek()
@@ -138,7 +142,8 @@ func (p *profile) readObject() error {
 	}
 }
 
-// readEvents reads the elements of traceEvents; the opening bracket is consumed. A bare array may lack its end, as Chrome allows.
+// readEvents reads the elements of traceEvents; the opening bracket is consumed. A bare array may lack its
+// end, as Chrome allows.
 func (p *profile) readEvents() error {
 	s := p.s
 	var e event

@@ -117,7 +117,8 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// figures are what a Python script apart from this reader counted in real profiles, by the number of memory events.
+// figures are what a Python script apart from this reader counted in real profiles, by the number of memory
+// events.
 var figures = map[int]struct {
 	ops, steps            int
 	allocs                int
@@ -214,7 +215,8 @@ func checkProfile(t *testing.T, tr *traces.Trace) {
 	}
 }
 
-// checkChain: each total is the one before plus the event's bytes, which holds only in the true order of events.
+// checkChain: each total is the one before plus the event's bytes, which holds only in the true order of
+// events.
 func checkChain(t *testing.T, tr *traces.Trace, c traces.Counter) {
 	t.Helper()
 	for i := 1; i < len(c.Value); i++ {
@@ -251,7 +253,8 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// BenchmarkRead reads 20,000 copies of an op, a Python frame and two memory events: the mix and the sizes of real profiles.
+// BenchmarkRead reads 20,000 copies of an op, a Python frame and two memory events: the mix and the sizes of
+// real profiles.
 func BenchmarkRead(b *testing.B) {
 	var in bytes.Buffer
 	in.WriteString(`{"schemaVersion": 1, "traceEvents": [`)

@@ -8,17 +8,19 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Ranges of one thread nest, but the profile lists them flat, in the order in which each recorder wrote its own. This file
-// rebuilds the nesting by a sweep: a thread's ranges sorted by start (longest first) and its memory events sorted by time are
-// merged, and a stack of open ranges says, at each op and memory event, what it runs inside of. O(n log n) for the sort, O(n) for
-// the sweep, and a call stack is built at most once for each open range that has an event under it.
+// Ranges of one thread nest, but the profile lists them flat, in the order in which each recorder wrote its
+// own. This file rebuilds the nesting by a sweep: a thread's ranges sorted by start (longest first) and its
+// memory events sorted by time are merged, and a stack of open ranges says, at each op and memory event, what
+// it runs inside of. O(n log n) for the sort, O(n) for the sweep, and a call stack is built at most once for
+// each open range that has an event under it.
 //
-// What the nesting gives: an op's parent, module path and phase; and the stack of an event, innermost frame first: the op names
-// and Python frames around it. Autograd's threads have no Python frames; there, PyTorch's sequence numbers lead from the backward
-// op to the forward op that made it, whose stack becomes the event's ForwardStack.
+// What the nesting gives: an op's parent, module path and phase; and the stack of an event, innermost frame
+// first: the op names and Python frames around it. Autograd's threads have no Python frames; there, PyTorch's
+// sequence numbers lead from the backward op to the forward op that made it, whose stack becomes the event's
+// ForwardStack.
 //
-// Times of old profiles are whole microseconds, with start and duration cut separately, so that a child may seem to end a tick or
-// two after its parent: up to that slack it still counts as inside.
+// Times of old profiles are whole microseconds, with start and duration cut separately, so that a child may
+// seem to end a tick or two after its parent: up to that slack it still counts as inside.
 //
 // Rejected: "Python parent id", which nests Python frames alone and agrees with time wherever both exist.
 
@@ -96,8 +98,8 @@ func (w *sweep) device(sp *span) {
 	w.opSeq = append(w.opSeq, -1)
 }
 
-// thread merges the ranges and memory events of one thread, both in time order. An event at a range's very start or end counts as
-// inside: allocation is the first and freeing the last thing that an op does.
+// thread merges the ranges and memory events of one thread, both in time order. An event at a range's very
+// start or end counts as inside: allocation is the first and freeing the last thing that an op does.
 func (w *sweep) thread(spans []span, events []int32) {
 	w.stack = w.stack[:0]
 	for len(spans) > 0 || len(events) > 0 {
@@ -168,8 +170,8 @@ func (w *sweep) event(m *memory) {
 	}
 }
 
-// top returns the stack of frames of what is open now. It is the same for all that runs directly inside of one range, so that
-// each range keeps it.
+// top returns the stack of frames of what is open now. It is the same for all that runs directly inside of
+// one range, so that each range keeps it.
 func (w *sweep) top() traces.StackID {
 	n := len(w.stack)
 	if n == 0 {
@@ -215,8 +217,8 @@ func (w *sweep) join(path, name traces.StringID) traces.StringID {
 	return id
 }
 
-// phaseOf says which phase a range begins by itself. What runs inside of it inherits the phase, so that recomputation in the
-// backward pass stays backward.
+// phaseOf says which phase a range begins by itself. What runs inside of it inherits the phase, so that
+// recomputation in the backward pass stays backward.
 func (w *sweep) phaseOf(sp *span) traces.Phase {
 	if sp.kind == spanPython {
 		if sp.name != 0 {
@@ -236,8 +238,8 @@ func (w *sweep) phaseOf(sp *span) traces.Phase {
 	return traces.PhaseUnknown
 }
 
-// markForward gives the forward phase to ops that have no module around them and whose backward op the profile holds, and to what
-// runs inside of them. An op's parent stands before it.
+// markForward gives the forward phase to ops that have no module around them and whose backward op the
+// profile holds, and to what runs inside of them. An op's parent stands before it.
 func (w *sweep) markForward() {
 	for i := range w.ops {
 		op := &w.ops[i]

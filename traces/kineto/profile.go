@@ -150,7 +150,8 @@ func compact(raw []byte) string {
 	return out.String()
 }
 
-// keep consumes one value and returns its bytes; nil where it is longer than limit, in which case it is skipped as it streams by.
+// keep consumes one value and returns its bytes; nil where it is longer than limit, in which case it is
+// skipped as it streams by.
 func (s *scanner) keep(limit int) ([]byte, error) {
 	for {
 		c := cursor{b: s.buf, i: s.pos}
@@ -229,7 +230,8 @@ func (p *profile) addMemory(e *event, oom bool) {
 	p.mem = append(p.mem, m)
 }
 
-// device maps PyTorch's device type (c10/core/DeviceType.h: 0 is the CPU, all others have a memory of their own) and number.
+// device maps PyTorch's device type (c10/core/DeviceType.h: 0 is the CPU, all others have a memory of their
+// own) and number.
 func (p *profile) device(kind int64, rawID []byte) traces.DeviceID {
 	id, _ := integer(rawID)
 	ordinal := int(min(max(id, 0), 1<<20))
@@ -246,7 +248,8 @@ func (p *profile) device(kind int64, rawID []byte) traces.DeviceID {
 	return d
 }
 
-// thread returns the index of a (pid, tid) pair. The old schema writes the same tid as a number and as a string.
+// thread returns the index of a (pid, tid) pair. The old schema writes the same tid as a number and as a
+// string.
 func (p *profile) thread(pid, tid []byte) int32 {
 	p.keyBuf = append(append(append(p.keyBuf[:0], pid...), 0), tid...)
 	if id, ok := p.threadID[string(p.keyBuf)]; ok {
@@ -339,8 +342,8 @@ func spanKindOf(cat, name []byte) (kind spanKind, wanted bool) {
 	return 0, false
 }
 
-// annotation knows the ranges that PyTorch itself records. Their names say what runs and not which step, ProfilerStep's apart, so
-// that they may stand in stacks without splitting one site into one for each step.
+// annotation knows the ranges that PyTorch itself records. Their names say what runs and not which step,
+// ProfilerStep's apart, so that they may stand in stacks without splitting one site into one for each step.
 func annotation(name []byte) (spanKind, bool) {
 	if bytes.HasPrefix(name, []byte(stepPrefix)) {
 		return spanMark, true
@@ -358,7 +361,8 @@ const (
 	optimizerPrefix = "Optimizer.step"
 )
 
-// pythonFrame parses "file(line): function" and interns it under its text; other names become a function without a file.
+// pythonFrame parses "file(line): function" and interns it under its text; other names become a function
+// without a file.
 func (p *profile) pythonFrame(name []byte) traces.FrameID {
 	if id, ok := p.frames[string(name)]; ok {
 		return id

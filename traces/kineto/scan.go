@@ -10,22 +10,24 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// The profiler writes one JSON document of up to several gigabytes, of which each event needs a handful of fields. encoding/json
-// reads some 60 MB/s and wants a whole value in memory, so this file holds a scanner of its own: a window over the input, and a
-// cursor that parses one value out of the window. A value that does not end inside the window is not an error but a reason to
-// read more and to parse that one value again; values are small against the window (a few kilobytes against 64), so nearly
-// nothing is parsed twice and no state has to survive a refill. The cost is one pass over the bytes, with strings skipped by
+// The profiler writes one JSON document of up to several gigabytes, of which each event needs a handful of
+// fields. encoding/json reads some 60 MB/s and wants a whole value in memory, so this file holds a scanner of
+// its own: a window over the input, and a cursor that parses one value out of the window. A value that does
+// not end inside the window is not an error but a reason to read more and to parse that one value again;
+// values are small against the window (a few kilobytes against 64), so nearly nothing is parsed twice and no
+// state has to survive a refill. The cost is one pass over the bytes, with strings skipped by
 // bytes.IndexByte.
 //
-// It checks the structure it walks through and not the grammar inside what it skips: a damaged value that nobody needs is not
-// found.
+// It checks the structure it walks through and not the grammar inside what it skips: a damaged value that
+// nobody needs is not found.
 //
-// Rejected: a token-level state machine that resumes anywhere (three times the code), and finding each event's end before parsing
-// it (every byte looked at twice).
+// Rejected: a token-level state machine that resumes anywhere (three times the code), and finding each
+// event's end before parsing it (every byte looked at twice).
 
 const (
 	firstWindow = 64 << 10
-	// maxValue bounds one event and one top-level value; a longer top-level value that nobody needs is skipped as it streams by.
+	// maxValue bounds one event and one top-level value; a longer top-level value that nobody needs is
+	// skipped as it streams by.
 	maxValue = 64 << 20
 )
 
@@ -238,7 +240,8 @@ func escaped(p []byte) bool {
 	return n%2 == 1
 }
 
-// scalar takes a string, number or word and returns its text without quotes; a composite value is skipped and gives nil.
+// scalar takes a string, number or word and returns its text without quotes; a composite value is skipped and
+// gives nil.
 func (c *cursor) scalar() ([]byte, error) {
 	b, err := c.peek()
 	if err != nil {
@@ -274,8 +277,8 @@ func (c *cursor) skip() error {
 	return err
 }
 
-// skipSome goes on with skipping one value; depth and inString say how far an earlier window came. done says that the value
-// ended. The cursor must not stand on white space before the value's start.
+// skipSome goes on with skipping one value; depth and inString say how far an earlier window came. done says
+// that the value ended. The cursor must not stand on white space before the value's start.
 func (c *cursor) skipSome(depth *int, inString *bool) (done bool, err error) {
 	for c.i < len(c.b) {
 		if *inString {
@@ -316,8 +319,8 @@ func (c *cursor) skipSome(depth *int, inString *bool) (done bool, err error) {
 	return false, errShort
 }
 
-// stringTail moves behind the closing quote of the string that the cursor stands in; false where the window ends first, with the
-// cursor before a trailing backslash, so that the next window sees the escape whole.
+// stringTail moves behind the closing quote of the string that the cursor stands in; false where the window
+// ends first, with the cursor before a trailing backslash, so that the next window sees the escape whole.
 func (c *cursor) stringTail() bool {
 	for c.i < len(c.b) {
 		switch c.b[c.i] {

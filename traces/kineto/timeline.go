@@ -10,17 +10,20 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// The raw output of export_memory_timeline (names that end in .raw.json.gz; torch/profiler/_memory_profiler.py): a JSON array of
-// [nanoseconds, action, bytes, category]. Actions are 1 preexisting (at time -1), 2 create, 3 increment_version and 4 destroy. A
-// new version of a tensor is two rows, the old version's bytes with a minus and the new one's, which may have another category;
-// nothing is allocated by it. Blocks have no names, so that a row that ends or changes one is taken for the latest live block of
-// its size and category.
+// The raw output of export_memory_timeline (names that end in .raw.json.gz;
+// torch/profiler/_memory_profiler.py): a JSON array of [nanoseconds, action, bytes, category]. Actions are 1
+// preexisting (at time -1), 2 create, 3 increment_version and 4 destroy. A new version of a tensor is two
+// rows, the old version's bytes with a minus and the new one's, which may have another category; nothing is
+// allocated by it. Blocks have no names, so that a row that ends or changes one is taken for the latest live
+// block of its size and category.
 //
-// The same exporter's other outputs hold sums over categories from which no lifetimes can be had; they are refused.
+// The same exporter's other outputs hold sums over categories from which no lifetimes can be had; they are
+// refused.
 
 const timelineFormat = "memory_timeline"
 
-// categories are the exporter's category indices (_CATEGORY_TO_INDEX), as torch.profiler's names in lower case.
+// categories are the exporter's category indices (_CATEGORY_TO_INDEX), as torch.profiler's names in lower
+// case.
 var categories = [...]string{
 	"parameter", "optimizer_state", "input", "temporary", "activation", "gradient", "autograd_detail", "unknown",
 }
@@ -160,7 +163,8 @@ func readRows(s *scanner) ([]row, error) {
 	}
 }
 
-// nested reports whether an array of arrays stands at the scanner's place: the second half of a coalesced timeline of four times.
+// nested reports whether an array of arrays stands at the scanner's place: the second half of a coalesced
+// timeline of four times.
 func nested(s *scanner) bool {
 	c := cursor{b: s.buf, i: s.pos}
 	if c.expect('[') != nil {
@@ -213,8 +217,8 @@ func (t *timeline) add(r row) {
 	t.b.Event(e)
 }
 
-// version moves a block from one category to another: the row with a minus takes it, the next row puts it back, and where the
-// category changed an Annotate event says so.
+// version moves a block from one category to another: the row with a minus takes it, the next row puts it
+// back, and where the category changed an Annotate event says so.
 func (t *timeline) version(r row, key liveKey, e traces.Event) {
 	if r.bytes < 0 {
 		t.pending = &version{t.pop(key), r.category}

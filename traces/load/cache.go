@@ -20,19 +20,20 @@ import (
 	"github.com/gmemtop/gmemtop/traces/gmt"
 )
 
-// Decoding a large foreign trace takes seconds, reading the same trace as a native file a twentieth of that. So traces that are
-// large when decoded are kept as native files in the user's cache folder, and the next Open reads the copy.
+// Decoding a large foreign trace takes seconds, reading the same trace as a native file a twentieth of that.
+// So traces that are large when decoded are kept as native files in the user's cache folder, and the next
+// Open reads the copy.
 //
-// A copy's name is a hash of the file's size, its modification time in nanoseconds, the file's first and last 64 KiB and 64
-// blocks of 4 KiB spread evenly between, and of the program's own size and modification time, so that another build never sees
-// this one's copies. A hit means that all of these are equal. A file that was changed in place, between those blocks, and given
-// its old length and time back would be taken for the old one; up to 384 KiB every byte counts, and --no-cache reads the file
-// itself.
+// A copy's name is a hash of the file's size, its modification time in nanoseconds, the file's first and last
+// 64 KiB and 64 blocks of 4 KiB spread evenly between, and of the program's own size and modification time,
+// so that another build never sees this one's copies. A hit means that all of these are equal. A file that
+// was changed in place, between those blocks, and given its old length and time back would be taken for the
+// old one; up to 384 KiB every byte counts, and --no-cache reads the file itself.
 //
-// Copies are written beside their final name and renamed, by a goroutine of their own: readers never see half a copy, and two
-// programs that write the same one do no harm. A failure of the cache is never an error of Open: it only costs the time. Damaged
-// input is not cached, so that its errors are seen each time. The folder is kept under 4 GiB by removing the copies that were not
-// used for longest.
+// Copies are written beside their final name and renamed, by a goroutine of their own: readers never see half
+// a copy, and two programs that write the same one do no harm. A failure of the cache is never an error of
+// Open: it only costs the time. Damaged input is not cached, so that its errors are seen each time. The
+// folder is kept under 4 GiB by removing the copies that were not used for longest.
 //
 // Rejected: hashing the whole file, which costs as much as decoding it.
 
@@ -57,7 +58,8 @@ var noCache = cache{}
 // writes counts the copies being written.
 var writes sync.WaitGroup
 
-// Wait waits until copies that are being written are whole, at most for d. A program that ends without it loses nothing but them.
+// Wait waits until copies that are being written are whole, at most for d. A program that ends without it
+// loses nothing but them.
 func Wait(d time.Duration) {
 	done := make(chan struct{})
 	go func() {
@@ -200,8 +202,8 @@ func (c cache) write(t *traces.Trace) error {
 	return err
 }
 
-// evict removes the copies that were not used for longest until the rest is no more than most bytes, and what writers that were
-// killed left behind.
+// evict removes the copies that were not used for longest until the rest is no more than most bytes, and what
+// writers that were killed left behind.
 func evict(dir string, most int64) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -25,19 +25,22 @@ type Options struct {
 	NoCache bool
 	// CacheDir holds the decoded copies; "" is gmemtop in os.UserCacheDir.
 	CacheDir string
-	// MaxBytes is how much a compressed file may unpack to. 0 is the value of GMEMTOP_MAX_BYTES or, without it, 64 GiB and 256
-	// times the file's size.
+	// MaxBytes is how much a compressed file may unpack to. 0 is the value of GMEMTOP_MAX_BYTES or, without
+	// it, 64 GiB and 256 times the file's size.
 	MaxBytes int64
-	// Skipped, where not nil, is called by OpenRun for each file of a folder that is passed over because it is no trace.
+	// Skipped, where not nil, is called by OpenRun for each file of a folder that is passed over because it
+	// is no trace.
 	Skipped func(path string, why error)
 	// Stdin is what the path "-" reads; nil is os.Stdin.
 	Stdin io.Reader
 }
 
-// Open opens the trace at path, or on standard input for "-". Source.Path and Source.Bytes of the trace are set.
+// Open opens the trace at path, or on standard input for "-". Source.Path and Source.Bytes of the trace are
+// set.
 //
-// Where the input is damaged, Open returns what was sound beside an error that wraps traces.ErrFormat; the trace is nil where
-// nothing was. Inputs that are sound but of no use are traces.ErrUnsupported; os.ErrNotExist and os.ErrPermission are wrapped.
+// Where the input is damaged, Open returns what was sound beside an error that wraps traces.ErrFormat; the
+// trace is nil where nothing was. Inputs that are sound but of no use are traces.ErrUnsupported;
+// os.ErrNotExist and os.ErrPermission are wrapped.
 func Open(ctx context.Context, path string, o Options) (*traces.Trace, error) {
 	lim, err := limitsOf(o)
 	if err != nil {

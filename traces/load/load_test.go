@@ -297,8 +297,8 @@ func TestRunsWithoutTraces(t *testing.T) {
 	}
 }
 
-// Every real file is a trace, but for the notes beside them, a load curve and the profile that was recorded without memory
-// events.
+// Every real file is a trace, but for the notes beside them, a load curve and the profile that was recorded
+// without memory events.
 func TestRealFiles(t *testing.T) {
 	root := os.Getenv("GMEMTOP_TRACES")
 	if root == "" {

@@ -22,8 +22,8 @@ import (
 type Found struct {
 	// Path is the file's.
 	Path string
-	// Rank is the process's rank in the run: the trace's own or, where it has none, that of the file's name; -1 where neither
-	// says.
+	// Rank is the process's rank in the run: the trace's own or, where it has none, that of the file's name;
+	// -1 where neither says.
 	Rank int
 	// Trace is what was sound; it is never nil.
 	Trace *traces.Trace
@@ -37,12 +37,13 @@ const (
 	maxRank  = 1 << 16 // larger numbers in names are dates or process ids
 )
 
-// OpenRun opens the traces of a run: all files that are traces in the folders among paths, and the files among paths. They come
-// ordered by rank, then by path; traces without a rank come last.
+// OpenRun opens the traces of a run: all files that are traces in the folders among paths, and the files
+// among paths. They come ordered by rank, then by path; traces without a rank come last.
 //
-// Files in folders that are no traces are passed over, see Options.Skipped; a file that was named must be one. A folder without a
-// trace is an error. Files are read on all processors, so that Options.Progress is called from several goroutines, but by one at
-// a time, with done and total summed over the files begun so far.
+// Files in folders that are no traces are passed over, see Options.Skipped; a file that was named must be
+// one. A folder without a trace is an error. Files are read on all processors, so that Options.Progress is
+// called from several goroutines, but by one at a time, with done and total summed over the files begun so
+// far.
 func OpenRun(ctx context.Context, paths []string, o Options) ([]Found, error) {
 	files, err := listRun(paths)
 	if err != nil {

@@ -19,9 +19,9 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// A few kilobytes of gzip can unpack to gigabytes. Real traces unpack to 5 to 40 times their size, so that more than 256 times is
-// refused once 16 MiB came out, and 64 GiB in any case. The readers themselves stream, so that these limits bound time and what a
-// reader keeps of its input, not a buffer.
+// A few kilobytes of gzip can unpack to gigabytes. Real traces unpack to 5 to 40 times their size, so that
+// more than 256 times is refused once 16 MiB came out, and 64 GiB in any case. The readers themselves stream,
+// so that these limits bound time and what a reader keeps of its input, not a buffer.
 const (
 	maxRatio   = 256
 	ratioFrom  = 16 << 20
@@ -30,7 +30,8 @@ const (
 	maxMemory  = 1 << 30 // of a zip archive that does not come from a plain file
 )
 
-// MaxBytesVariable is the environment variable that overrides both limits on unpacked input: a number of bytes.
+// MaxBytesVariable is the environment variable that overrides both limits on unpacked input: a number of
+// bytes.
 const MaxBytesVariable = "GMEMTOP_MAX_BYTES"
 
 // limits of one Open.
@@ -95,8 +96,8 @@ func (g *guard) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// unpack removes compression, as often as there is some, and returns the plain input with at least headBytes peekable. file is
-// the plain file that src reads, nil where there is none. close frees the decoders.
+// unpack removes compression, as often as there is some, and returns the plain input with at least headBytes
+// peekable. file is the plain file that src reads, nil where there is none. close frees the decoders.
 func unpack(src *source, file *os.File, lim limits) (r *bufio.Reader, closeAll func(), err error) {
 	var closers []func()
 	closeAll = func() {
@@ -145,7 +146,8 @@ func cannotUnpack(err error) error {
 		Advice: "the copy may be cut: fetch it again"}
 }
 
-// checksums reads what is left of a compressed input, so that its checksum at the end is seen: a trace may end before it.
+// checksums reads what is left of a compressed input, so that its checksum at the end is seen: a trace may
+// end before it.
 func checksums(r io.Reader) error {
 	_, err := io.Copy(io.Discard, r)
 	return err
@@ -172,8 +174,8 @@ func open(r *bufio.Reader, head []byte, src *source, file *os.File, lim limits) 
 	return openZip(r, src, file, lim)
 }
 
-// openZip finds the one trace of an archive. Its directory stands at its end, so that what is no plain file is read into memory
-// first.
+// openZip finds the one trace of an archive. Its directory stands at its end, so that what is no plain file
+// is read into memory first.
 func openZip(r *bufio.Reader, src *source, file *os.File, lim limits) (io.Reader, func(), error) {
 	var at io.ReaderAt = file
 	size := src.total

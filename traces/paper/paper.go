@@ -1,15 +1,16 @@
-// Package paper reads the traces that the authors of SmartPool and AutoSwap published with their paper (Zhang et al., arXiv
-// 1903.06631; repositories memInfoSwap and onlineColoring), one operation on a device block a line:
+// Package paper reads the traces that the authors of SmartPool and AutoSwap published with their paper (Zhang
+// et al., arXiv 1903.06631; repositories memInfoSwap and onlineColoring), one operation on a device block a
+// line:
 //
 //	[index] <Malloc|Free|Read|Mutable|Layer> <address> [size] <timestamp>
 //
-// The index is there in some files; a Free has no size in some. Timestamps are Unix time, in nanoseconds in the traces with
-// accesses and in milliseconds in those without; their magnitude tells which. Read is an access that reads, Mutable one that may
-// write, Layer a use by a whole layer. No line says which operation of the network it belongs to, so that a trace with accesses
-// is of the kind Accesses.
+// The index is there in some files; a Free has no size in some. Timestamps are Unix time, in nanoseconds in
+// the traces with accesses and in milliseconds in those without; their magnitude tells which. Read is an
+// access that reads, Mutable one that may write, Layer a use by a whole layer. No line says which operation
+// of the network it belongs to, so that a trace with accesses is of the kind Accesses.
 //
-// Some traces begin in the middle of training. A block that is used or freed before it was allocated, and whose size a line
-// tells, is shown as allocated at the trace's start, and counted.
+// Some traces begin in the middle of training. A block that is used or freed before it was allocated, and
+// whose size a line tells, is shown as allocated at the trace's start, and counted.
 package paper
 
 import (
@@ -64,8 +65,8 @@ type record struct {
 	verb       verb
 }
 
-// Sniff reports whether head begins with a line of such a trace, or is a curve of one figure a line, which the same authors
-// published beside their traces and which Read refuses by name.
+// Sniff reports whether head begins with a line of such a trace, or is a curve of one figure a line, which
+// the same authors published beside their traces and which Read refuses by name.
 func Sniff(head []byte) bool {
 	line, rest, _ := bytes.Cut(bytes.TrimLeft(head, " \r\n\t"), []byte("\n"))
 	if len(line) > 256 {
@@ -129,8 +130,8 @@ func parseLine(line []byte) (record, error) {
 	return r, nil
 }
 
-// Read reads a trace. progress, where not nil, is called with the number of bytes read so far. Errors name the line; the lines
-// before a damaged one make the trace that comes with the error.
+// Read reads a trace. progress, where not nil, is called with the number of bytes read so far. Errors name
+// the line; the lines before a damaged one make the trace that comes with the error.
 func Read(ctx context.Context, r io.Reader, progress func(done int64)) (*traces.Trace, error) {
 	records, err := readRecords(ctx, r, progress)
 	if ctx.Err() != nil {
@@ -208,8 +209,8 @@ func newWriter(records []record) *writer {
 	return w
 }
 
-// tick guesses the unit of a Unix time from its magnitude: a time of this century has 10 digits in seconds, 13 in milliseconds,
-// 16 in microseconds and 19 in nanoseconds.
+// tick guesses the unit of a Unix time from its magnitude: a time of this century has 10 digits in seconds,
+// 13 in milliseconds, 16 in microseconds and 19 in nanoseconds.
 func tick(t int64) int64 {
 	switch {
 	case t >= 1e17:

@@ -20,8 +20,8 @@ type life struct {
 	older, left bool  // it was there before the trace, or still is behind it
 }
 
-// lifetimes pairs the allocs and frees of a device. A free without an alloc, and a block of the final state without one, was
-// there from the start.
+// lifetimes pairs the allocs and frees of a device. A free without an alloc, and a block of the final state
+// without one, was there from the start.
 func lifetimes(t *traces.Trace, d traces.DeviceID, last int64) []life {
 	first, end := t.DeviceEvents(d)
 	start := last

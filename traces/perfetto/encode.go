@@ -6,8 +6,8 @@ import (
 	"io"
 )
 
-// The part of Perfetto's schema (protos/perfetto/trace/trace_packet.proto, track_event/*.proto) that this writer needs, encoded
-// by hand: two dozen fields do not merit the generated code and its runtime.
+// The part of Perfetto's schema (protos/perfetto/trace/trace_packet.proto, track_event/*.proto) that this
+// writer needs, encoded by hand: two dozen fields do not merit the generated code and its runtime.
 const (
 	fieldPacket = 1 // Trace
 
@@ -95,8 +95,8 @@ func newStream(w io.Writer) *stream {
 	return &stream{w: bufio.NewWriterSize(w, 256<<10), names: map[string]uint64{}, strings: map[string]uint64{}}
 }
 
-// send writes one packet: rest fills its fields, the sequence's are added here. All packets are of one sequence, whose
-// incremental state, the interned texts, begins with the first.
+// send writes one packet: rest fills its fields, the sequence's are added here. All packets are of one
+// sequence, whose incremental state, the interned texts, begins with the first.
 func (s *stream) send() {
 	if s.err != nil {
 		return
@@ -119,7 +119,8 @@ func (s *stream) send() {
 	s.packet = s.packet[:0]
 }
 
-// intern returns the id of a text in one of the sequence's tables, and defines it with the packet being built where it is new.
+// intern returns the id of a text in one of the sequence's tables, and defines it with the packet being built
+// where it is new.
 func (s *stream) intern(table map[string]uint64, field int, text string) uint64 {
 	if id, ok := table[text]; ok {
 		return id

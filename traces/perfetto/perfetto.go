@@ -1,11 +1,12 @@
-// Package perfetto writes traces for Perfetto (ui.perfetto.dev): its native protobuf, track events on one packet sequence. The
-// native form was chosen over Chrome's JSON because it is smaller, keeps nanoseconds, and gives byte counters their
-// unit.
+// Package perfetto writes traces for Perfetto (ui.perfetto.dev): its native protobuf, track events on one
+// packet sequence. The native form was chosen over Chrome's JSON because it is smaller, keeps nanoseconds,
+// and gives byte counters their unit.
 //
-// What it holds, for each device: counters of allocated, reserved and whatever else the trace has samples of; iterations, phases
-// and annotations; out-of-memory events; ops by thread and kernels by stream; and the lifetime of every block as a slice, in a
-// group for each size class, the largest first. Blocks that live at one time stand on lanes below each other, at most 256 for a
-// class: what is left out beyond is said in the group's name.
+// What it holds, for each device: counters of allocated, reserved and whatever else the trace has samples of;
+// iterations, phases and annotations; out-of-memory events; ops by thread and kernels by stream; and the
+// lifetime of every block as a slice, in a group for each size class, the largest first. Blocks that live at
+// one time stand on lanes below each other, at most 256 for a class: what is left out beyond is said in the
+// group's name.
 package perfetto
 
 import (
@@ -35,8 +36,8 @@ type stack struct {
 	inner string // its innermost frame
 }
 
-// Write writes t to w. Times count from the trace's first event; a trace without a clock has the problem's unit or the event's
-// index in their place. Errors are those of w and ctx.
+// Write writes t to w. Times count from the trace's first event; a trace without a clock has the problem's
+// unit or the event's index in their place. Errors are those of w and ctx.
 func Write(ctx context.Context, w io.Writer, t *traces.Trace) error {
 	p := &writer{stream: newStream(w), ctx: ctx, t: t, stacks: map[traces.StackID]stack{}}
 	p.zero, p.last = bounds(t)
@@ -216,7 +217,8 @@ type slice struct {
 // maxNested is how many tracks ranges that overlap without nesting are spread over.
 const maxNested = 16
 
-// nested writes ranges that mostly nest. One that overlaps another without nesting goes to a further track of the same name.
+// nested writes ranges that mostly nest. One that overlaps another without nesting goes to a further track of
+// the same name.
 func (p *writer) nested(parent track, title string, list []slice) {
 	slices.SortStableFunc(list, func(a, b slice) int {
 		return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(b.end, a.end))

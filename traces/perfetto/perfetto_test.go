@@ -73,8 +73,8 @@ type row struct {
 	counter bool
 }
 
-// parse rebuilds the tracks and checks what Perfetto demands: tracks described before use, interned ids defined, slices that
-// nest, and time that runs forward on each track.
+// parse rebuilds the tracks and checks what Perfetto demands: tracks described before use, interned ids
+// defined, slices that nest, and time that runs forward on each track.
 func parse(t *testing.T, data []byte) []*row {
 	t.Helper()
 	rows := map[uint64]*row{}
@@ -295,7 +295,8 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// Real traces of every kind come out as tracks that nest, and their allocated counters end where the events do.
+// Real traces of every kind come out as tracks that nest, and their allocated counters end where the events
+// do.
 func TestRealTraces(t *testing.T) {
 	root := os.Getenv("GMEMTOP_TRACES")
 	if root == "" {

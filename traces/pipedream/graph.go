@@ -44,8 +44,8 @@ const (
 	maxTotal  = 1 << 58 // bytes of all tensors and weights with their gradients
 )
 
-// readGraph reads lines "nodeN -- description -- name=value, ..." and, indented, "nodeA -- nodeB" for an edge. The lines come in
-// any order. On an error the graph holds the lines before it.
+// readGraph reads lines "nodeN -- description -- name=value, ..." and, indented, "nodeA -- nodeB" for an
+// edge. The lines come in any order. On an error the graph holds the lines before it.
 func readGraph(ctx context.Context, r io.Reader, progress func(int64)) (*graph, error) {
 	in := bufio.NewScanner(r)
 	in.Buffer(make([]byte, 0, 64<<10), maxLine)
@@ -218,7 +218,8 @@ func (q *queue) Pop() any {
 	return last
 }
 
-// order returns the layers so that each stands behind those it reads; among those that could come next the lowest number does.
+// order returns the layers so that each stands behind those it reads; among those that could come next the
+// lowest number does.
 func (g *graph) order() ([]int, error) {
 	waits := make([]int, len(g.layers))
 	q := &queue{g: g}

@@ -7,10 +7,11 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// From the graph to one iteration. First every layer gets its tensor: one of its own, or that of the input which it changes in
-// place or views. A tensor is one buffer and, in the backward pass, one gradient, however many layers share it. Then a walk over
-// all ops, forward and backward, notes the last one that touches each tensor; a second walk emits the events, freeing a tensor
-// behind its last op. All of it is linear in layers and edges.
+// From the graph to one iteration. First every layer gets its tensor: one of its own, or that of the input
+// which it changes in place or views. A tensor is one buffer and, in the backward pass, one gradient, however
+// many layers share it. Then a walk over all ops, forward and backward, notes the last one that touches each
+// tensor; a second walk emits the events, freeing a tensor behind its last op. All of it is linear in layers
+// and edges.
 
 // tensor is a layer's output, shared by the layers that change or view it.
 type tensor struct {
@@ -130,8 +131,9 @@ func (m *model) newTensor(i int, l *layer, title string) int {
 	return len(m.tensors) - 1
 }
 
-// shared returns the tensor that a view or an in-place layer takes over, -1 where there is none: a view always can take one, a
-// layer that changes its input only one that no later layer reads and the backward pass does not need as it is.
+// shared returns the tensor that a view or an in-place layer takes over, -1 where there is none: a view
+// always can take one, a layer that changes its input only one that no later layer reads and the backward
+// pass does not need as it is.
 func (m *model) shared(l *layer) int {
 	for _, in := range l.in {
 		t := m.of[in]

@@ -1,6 +1,6 @@
-// Package pipedream reads the layer profiles of PipeDream (msr-fiddle/pipedream, graph.txt): a graph of layers with the
-// milliseconds of their forward and backward pass, the bytes of their output and the bytes of their weights. It becomes a trace
-// of one training iteration with full dataflow.
+// Package pipedream reads the layer profiles of PipeDream (msr-fiddle/pipedream, graph.txt): a graph of
+// layers with the milliseconds of their forward and backward pass, the bytes of their output and the bytes of
+// their weights. It becomes a trace of one training iteration with full dataflow.
 //
 // The file says less than a trace needs. What this reader takes for given where the file is silent:
 //   - Layers run one after the other on one stream, forward in topological order (lowest node number first), backward in reverse.
@@ -50,8 +50,8 @@ func Sniff(head []byte) bool {
 	return strings.Contains(fields[len(fields)-1], "compute_time=") || strings.HasPrefix(fields[len(fields)-1], "stage_id=")
 }
 
-// Read reads a layer profile. progress, where not nil, is called with the number of bytes read so far. Errors name the line; the
-// lines before a damaged one make the trace that comes with the error.
+// Read reads a layer profile. progress, where not nil, is called with the number of bytes read so far. Errors
+// name the line; the lines before a damaged one make the trace that comes with the error.
 func Read(ctx context.Context, r io.Reader, progress func(done int64)) (*traces.Trace, error) {
 	g, err := readGraph(ctx, r, progress)
 	if ctx.Err() != nil {

@@ -1,9 +1,11 @@
-// Package pprof reads the device memory profiles of JAX and XLA (jax.profiler.save_device_memory_profile): pprof protobufs whose
-// samples have the types allocations and space, one sample for each call site, kind and device. Such a profile is one moment: the
-// trace has no events, and a Final state with one segment a device whose blocks each stand for all live allocations of one site.
+// Package pprof reads the device memory profiles of JAX and XLA (jax.profiler.save_device_memory_profile):
+// pprof protobufs whose samples have the types allocations and space, one sample for each call site, kind and
+// device. Such a profile is one moment: the trace has no events, and a Final state with one segment a device
+// whose blocks each stand for all live allocations of one site.
 //
-// The profile has no addresses and no segments. Both are made up so that blocks can be told apart: a device's segment is as large
-// as its blocks together, which says nothing about what the allocator holds from the driver.
+// The profile has no addresses and no segments. Both are made up so that blocks can be told apart: a device's
+// segment is as large as its blocks together, which says nothing about what the allocator holds from the
+// driver.
 //
 // pprof files come compressed with gzip; this package reads the plain protobuf, traces/load unpacks.
 package pprof
@@ -27,10 +29,11 @@ const formatName = "jax_memory_profile"
 
 const maxBytes = 1 << 30
 
-// Sniff reports whether head begins with the first sample type of a pprof protobuf, whatever it is a profile of: Read says what
-// is wrong with a profile of something else.
+// Sniff reports whether head begins with the first sample type of a pprof protobuf, whatever it is a profile
+// of: Read says what is wrong with a profile of something else.
 func Sniff(head []byte) bool {
-	// Field 1, a message of at most 127 bytes, that begins with field 1 and goes on with field 2, both numbers.
+	// Field 1, a message of at most 127 bytes, that begins with field 1 and goes on with field 2, both
+	// numbers.
 	if len(head) < 6 || head[0] != 0x0a || head[1] < 4 || head[1] > 22 || head[2] != 0x08 {
 		return false
 	}
@@ -76,8 +79,8 @@ func Read(ctx context.Context, r io.Reader, progress func(done int64)) (*traces.
 	return w.b.Finish(), nil
 }
 
-// parse decodes the protobuf. The library is written for profiles that programs make of themselves; a panic on a hostile one is
-// an error like others.
+// parse decodes the protobuf. The library is written for profiles that programs make of themselves; a panic
+// on a hostile one is an error like others.
 func parse(data []byte) (p *profile.Profile, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -183,8 +186,9 @@ func (w *writer) extra(s *profile.Sample) traces.StringID {
 	return w.b.String(string(raw))
 }
 
-// device makes a device of a label such as gpu:0, TFRT_CPU_0 or TPU_3(process=0,(1,1,0,0)): its first number is the ordinal. A
-// second label of the same number gets the next free one. Executables of all devices have no label and stand on device 0.
+// device makes a device of a label such as gpu:0, TFRT_CPU_0 or TPU_3(process=0,(1,1,0,0)): its first number
+// is the ordinal. A second label of the same number gets the next free one. Executables of all devices have
+// no label and stand on device 0.
 func (w *writer) device(name string) traces.DeviceID {
 	if id, ok := w.devices[name]; ok {
 		return id

@@ -13,7 +13,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces/pprof"
 )
 
-// memoryProfile is shaped as JAX writes it: buffers and an executable on two accelerators, one site inlined into another.
+// memoryProfile is shaped as JAX writes it: buffers and an executable on two accelerators, one site inlined
+// into another.
 func memoryProfile() *profile.Profile {
 	step := &profile.Function{ID: 1, Name: "train_step", Filename: "train.py"}
 	init := &profile.Function{ID: 2, Name: "init", Filename: "model.py"}

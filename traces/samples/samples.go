@@ -1,5 +1,5 @@
-// Package samples holds the traces that are part of the program, so that it has something to show on a machine without any.
-// README.md says how each was recorded.
+// Package samples holds the traces that are part of the program, so that it has something to show on a
+// machine without any. README.md says how each was recorded.
 package samples
 
 import (
@@ -29,7 +29,8 @@ func List() []string {
 	return paths
 }
 
-// Open returns the native file of the sample of the given name; the error wraps [ErrUnknown] and lists the names there are.
+// Open returns the native file of the sample of the given name; the error wraps [ErrUnknown] and lists the
+// names there are.
 func Open(name string) ([]byte, error) {
 	b, err := files.ReadFile(name + ".gmt")
 	if err != nil {

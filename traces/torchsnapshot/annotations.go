@@ -70,10 +70,9 @@ func (p pending) at() int64 {
 	return p.start
 }
 
-// pairAnnotations joins the ends of ranges: of one name on one device they nest, so an end closes the start that was opened
-// last. An
-// end without a start and a start without an end are kept as half a mark. The order is by time and does not depend on how
-// the source interleaves names.
+// pairAnnotations joins the ends of ranges: of one name on one device they nest, so an end closes the start
+// that was opened last. An end without a start and a start without an end are kept as half a mark. The order
+// is by time and does not depend on how the source interleaves names.
 func (f *fold) pairAnnotations() []pending {
 	type key struct {
 		device int32

@@ -1,15 +1,13 @@
-// Package torchsnapshot reads and writes PyTorch's memory snapshots: the files that torch.cuda.memory._dump_snapshot makes
-// and that
-// memory_viz shows.
+// Package torchsnapshot reads and writes PyTorch's memory snapshots: the files that
+// torch.cuda.memory._dump_snapshot makes and that memory_viz shows.
 //
 //   - [Sniff] recognises one by its first bytes.
 //   - [Read] decodes pickle protocols 2 to 5 and JSON, of torch 1.13 and later, as a stream: nothing is executed, no object graph is
 //     kept, and what this version does not know is kept as JSON and counted.
 //   - [Write] makes a snapshot of any trace.
 //
-// What of a snapshot goes where: device_traces (and host_traces, on devices of kind host) are the trace's events, segments (and
-// host_segments) its final state, external_annotations its marks, allocator_settings its settings, other keys its extra.
-// Sizes of trace entries are requested bytes, sizes of blocks are rounded bytes, as PyTorch has them. A compile_context of
-// N/A, which
-// PyTorch writes where there is none, is none.
+// What of a snapshot goes where: device_traces (and host_traces, on devices of kind host) are the trace's
+// events, segments (and host_segments) its final state, external_annotations its marks, allocator_settings
+// its settings, other keys its extra. Sizes of trace entries are requested bytes, sizes of blocks are rounded
+// bytes, as PyTorch has them. A compile_context of N/A, which PyTorch writes where there is none, is none.
 package torchsnapshot

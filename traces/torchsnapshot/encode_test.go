@@ -12,8 +12,9 @@ import (
 	"testing"
 )
 
-// pyPickler writes JSON text as the pickle that CPython's C pickler makes of the same objects: batches of a thousand, SETITEM and
-// APPEND for single items, every string and container memoized, and equal stacks and strings shared where shared is set.
+// pyPickler writes JSON text as the pickle that CPython's C pickler makes of the same objects: batches of a
+// thousand, SETITEM and APPEND for single items, every string and container memoized, and equal stacks and
+// strings shared where shared is set.
 type pyPickler struct {
 	bytes.Buffer
 	protocol byte
@@ -228,9 +229,9 @@ var opcodeArgs = map[string]struct {
 	"BINBYTES8": {opBinBytes8, "str8"}, "BYTE": {0, "u8"},
 }
 
-// assemble makes a pickle of lines such as "SHORT_BINUNICODE segments". The line "str TEXT" is short for SHORT_BINUNICODE,
-// BYTE n is
-// the byte n, RAW takes Go-quoted bytes, and a line that ends with "xN" after two spaces is repeated.
+// assemble makes a pickle of lines such as "SHORT_BINUNICODE segments". The line "str TEXT" is short for
+// SHORT_BINUNICODE, BYTE n is the byte n, RAW takes Go-quoted bytes, and a line that ends with "xN" after two
+// spaces is repeated.
 func assemble(t testing.TB, source string) []byte {
 	t.Helper()
 	var out []byte

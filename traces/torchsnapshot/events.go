@@ -6,9 +6,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Events wait in chunks until the last is known, then go into columns of exactly their length. Growing columns in place
-// would copy
-// them two dozen times and leave the old ones to the collector.
+// Events wait in chunks until the last is known, then go into columns of exactly their length. Growing
+// columns in place would copy them two dozen times and leave the old ones to the collector.
 const (
 	chunkBits = 10
 	chunkRows = 1 << chunkBits
@@ -68,7 +67,8 @@ func (t *eventTable) add() (*row, error) {
 	return r, nil
 }
 
-// openEvent makes the row of a trace entry. Rows of one trace are consecutive, so only the last trace may grow.
+// openEvent makes the row of a trace entry. Rows of one trace are consecutive, so only the last trace may
+// grow.
 func (f *fold) openEvent(parent value) (value, error) {
 	switch {
 	case parent.kind == kTraces && (len(f.traces) == 0 || f.traces[len(f.traces)-1].host != parent.ref):
@@ -193,7 +193,8 @@ func (f *fold) setEvent(ref uint32, items []value) error {
 	return nil
 }
 
-// setText sets a string of a detail. PyTorch writes N/A for no compile context; it means the same as an absent key.
+// setText sets a string of a detail. PyTorch writes N/A for no compile context; it means the same as an
+// absent key.
 func (f *fold) setText(dst *traces.StringID, known *int32, v value) bool {
 	t := v.text()
 	switch v.kind {
@@ -301,5 +302,6 @@ func (t *streamTable) id(handle uint64, f *fold) uint16 {
 	return i
 }
 
-// unknownFree is the address of an OOM event whose device_free the source does not tell: -1 as traces.Event.DeviceFree.
+// unknownFree is the address of an OOM event whose device_free the source does not tell: -1 as
+// traces.Event.DeviceFree.
 const unknownFree = ^uint64(0)

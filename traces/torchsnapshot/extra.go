@@ -10,8 +10,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Limits of one value kept as JSON. A shared object under unknown keys would otherwise be written out once for each place it
-// stands in.
+// Limits of one value kept as JSON. A shared object under unknown keys would otherwise be written out once
+// for each place it stands in.
 const (
 	maxJSONDepth = 64
 	maxJSONValue = 1 << 20
@@ -65,7 +65,8 @@ func (f *fold) join(old traces.StringID, x extra) traces.StringID {
 	return traces.StringID(t)
 }
 
-// maxEncoded bounds the bytes of JSON made from containers: what is shared in the file is written out at each place.
+// maxEncoded bounds the bytes of JSON made from containers: what is shared in the file is written out at each
+// place.
 func (f *fold) maxEncoded() int64 { return maxJSONBytes + 16*f.offset() }
 
 func (f *fold) tooLarge() {

@@ -8,10 +8,9 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Finishing turns what was folded into a trace whose tables are in the order of first use (segments, blocks, events, marks),
-// whatever order
-// the source's keys came in: what was interned on the way and is not used falls away, and writing a trace and reading it
-// back gives the same tables.
+// Finishing turns what was folded into a trace whose tables are in the order of first use (segments, blocks,
+// events, marks), whatever order the source's keys came in: what was interned on the way and is not used
+// falls away, and writing a trace and reading it back gives the same tables.
 
 var errNoSnapshot = errors.New("this is no memory snapshot: it has neither segments nor device_traces")
 
@@ -151,8 +150,9 @@ func compareDevices(a, b traces.Device) int {
 	return a.Ordinal - b.Ordinal
 }
 
-// layState puts the devices' segments before the host's, gives each its blocks in one run after the other, and fills in what old
-// versions leave out: the addresses of blocks, which tile their segment, and the sum of requested sizes.
+// layState puts the devices' segments before the host's, gives each its blocks in one run after the other,
+// and fills in what old versions leave out: the addresses of blocks, which tile their segment, and the sum of
+// requested sizes.
 func (f *fold) layState() {
 	tiled := int32(0)
 	for i := range f.segments {
@@ -190,7 +190,8 @@ func (f *fold) layState() {
 	}
 }
 
-// rebuildState copies the state into the order that layState wants, leaving out what stood under unknown keys.
+// rebuildState copies the state into the order that layState wants, leaving out what stood under unknown
+// keys.
 func (f *fold) rebuildState() {
 	var segments []traces.Segment
 	var segmentOf []segmentMeta

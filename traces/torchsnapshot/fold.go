@@ -6,18 +6,18 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Folding: a snapshot of ten million trace entries is fifty gigabytes as objects and half a gigabyte as columns, so the objects
-// never come to be. Both front ends (pickle and JSON) name a container's role the moment it is opened, from the role of what it
-// stands in (the key "frames" of a trace entry holds a stack, an element of a stack is a frame), and hand over its items when
-// they are complete. Opening a trace entry makes a row, and setting its items writes into that row; a stack becomes its index, a
-// frame its index. What has no role (settings, unknown keys) becomes a plain object and, where it ends up, JSON.
+// Folding: a snapshot of ten million trace entries is fifty gigabytes as objects and half a gigabyte as
+// columns, so the objects never come to be. Both front ends (pickle and JSON) name a container's role the
+// moment it is opened, from the role of what it stands in (the key "frames" of a trace entry holds a stack,
+// an element of a stack is a frame), and hand over its items when they are complete. Opening a trace entry
+// makes a row, and setting its items writes into that row; a stack becomes its index, a frame its index. What
+// has no role (settings, unknown keys) becomes a plain object and, where it ends up, JSON.
 //
-// A container can also come without a role: made by LIST or DICT, which know their items first, or shared through the memo with
-// a place that has none. adopt then makes the row from the plain object, once.
+// A container can also come without a role: made by LIST or DICT, which know their items first, or shared
+// through the memo with a place that has none. adopt then makes the row from the plain object, once.
 //
-// Rejected: building objects and walking them afterwards (memory), and recognising entries by their shape (the order of keys
-// is not
-// fixed, and any of them may be missing).
+// Rejected: building objects and walking them afterwards (memory), and recognising entries by their shape
+// (the order of keys is not fixed, and any of them may be missing).
 
 // limits on what an input may make us keep; real snapshots stay far below each of them.
 const (
@@ -92,7 +92,8 @@ func (f *fold) lose(name string, s traces.Severity, n int64, detail string) {
 	l.Count += n
 }
 
-// giveLosses hands the losses over in the order of their names, so that it does not depend on the order of the source's keys.
+// giveLosses hands the losses over in the order of their names, so that it does not depend on the order of
+// the source's keys.
 func (f *fold) giveLosses(b *traces.Builder) {
 	names := make([]string, 0, len(f.losses))
 	for name := range f.losses {
@@ -113,8 +114,8 @@ func (f *fold) wrongType() {
 	f.lose("wrong_types", traces.Fault, 1, "values of a type that their key never has were skipped")
 }
 
-// childOf returns the role of a container that opens as an element of a list of kind parent or under key of a dict of kind
-// parent.
+// childOf returns the role of a container that opens as an element of a list of kind parent or under key of a
+// dict of kind parent.
 func childOf(parent kind, key text, dict bool) kind {
 	if dict {
 		switch parent {
@@ -156,7 +157,8 @@ func hostKey(key text) uint32 {
 	return 0
 }
 
-// open makes an empty container of kind k inside parent; key is the key it stands under where parent is a dict.
+// open makes an empty container of kind k inside parent; key is the key it stands under where parent is a
+// dict.
 func (f *fold) open(k kind, parent value, key text) (value, error) {
 	if parent.kind == kRoot || k == kSegments {
 		f.lastChild = k
@@ -306,8 +308,8 @@ func (f *fold) addToObject(target value, items []value) error {
 	return nil
 }
 
-// adopt returns v as the container want inside parent under key. It makes the rows of a plain object; anything else that is no
-// such container is counted and comes back as None.
+// adopt returns v as the container want inside parent under key. It makes the rows of a plain object;
+// anything else that is no such container is counted and comes back as None.
 func (f *fold) adopt(v value, want kind, parent value, key text) (value, error) {
 	switch {
 	case v.kind == want:

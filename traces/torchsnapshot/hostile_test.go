@@ -108,7 +108,8 @@ func TestTheAnswerToForeignFiles(t *testing.T) {
 	}
 }
 
-// TestSegmentsThatSayNothing: a few bytes of JSON must not make a row each, and a device that cannot be is counted.
+// TestSegmentsThatSayNothing: a few bytes of JSON must not make a row each, and a device that cannot be is
+// counted.
 func TestSegmentsThatSayNothing(t *testing.T) {
 	for _, data := range []string{`{"segments": [{}, {}]}`, `{"segments": [{"address": 1, "blocks": [{}, {}]}]}`} {
 		if _, err := read([]byte(data)); err == nil || !strings.Contains(err.Error(), "without any key") {
@@ -142,9 +143,8 @@ func (l *loop) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestBombsStayWithinMemory feeds inputs that ask for as much memory for each byte as the opcodes allow. What stays live is
-// a small
-// multiple of the input, whatever they ask for.
+// TestBombsStayWithinMemory feeds inputs that ask for as much memory for each byte as the opcodes allow. What
+// stays live is a small multiple of the input, whatever they ask for.
 func TestBombsStayWithinMemory(t *testing.T) {
 	const size = 4 << 20
 	root := "\x80\x04}\x94(\x8c\x01a\x94"
@@ -202,8 +202,8 @@ func TestAStackThatGrowsAfterEachUseIsBounded(t *testing.T) {
 	}
 }
 
-// TestAMemoBombIsNotWrittenOut: lists of lists of the same list are small in the file and in memory; as JSON they would be
-// 4^30 elements.
+// TestAMemoBombIsNotWrittenOut: lists of lists of the same list are small in the file and in memory; as JSON
+// they would be 4^30 elements.
 func TestAMemoBombIsNotWrittenOut(t *testing.T) {
 	var p bytes.Buffer
 	p.WriteString("\x80\x04}(\x8c\x08segments]\x8c\x04bomb]q\x00K\x01a")
@@ -263,7 +263,8 @@ STOP
 	}
 }
 
-// FuzzRead looks for inputs that panic, hang, or give a trace with an id outside its table; what is read must also be writable.
+// FuzzRead looks for inputs that panic, hang, or give a trace with an id outside its table; what is read must
+// also be writable.
 func FuzzRead(f *testing.F) {
 	for _, a := range cases(f) {
 		for form, data := range encodings(f, a) {

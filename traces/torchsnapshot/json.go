@@ -9,10 +9,10 @@ import (
 	"unicode/utf8"
 )
 
-// jsonReader is the other front end: a snapshot as JSON, which memory_viz accepts and some tools write. It reads tokens from
-// the window,
-// and has one thing easier than the pickle machine: a container's role is known from above. With no memo nothing outlives its
-// parent either, so what a trace entry was made of is let go when the entry is done.
+// jsonReader is the other front end: a snapshot as JSON, which memory_viz accepts and some tools write. It
+// reads tokens from the window, and has one thing easier than the pickle machine: a container's role is known
+// from above. With no memo nothing outlives its parent either, so what a trace entry was made of is let go
+// when the entry is done.
 type jsonReader struct {
 	w     *window
 	f     *fold
@@ -301,9 +301,8 @@ func (j *jsonReader) hex4() (rune, error) {
 	return r, nil
 }
 
-// appendUnit appends a UTF-16 code unit. The first of a surrogate pair is appended as the three bytes it would have by
-// itself, and
-// joined when the second comes; alone it is no UTF-8 and texts replaces it.
+// appendUnit appends a UTF-16 code unit. The first of a surrogate pair is appended as the three bytes it
+// would have by itself, and joined when the second comes; alone it is no UTF-8 and texts replaces it.
 func appendUnit(p []byte, r rune) []byte {
 	if r >= 0xDC00 && r < 0xE000 && len(p) >= 3 && p[len(p)-3] == 0xED && p[len(p)-2] >= 0xA0 && p[len(p)-2] < 0xB0 {
 		high := 0xD000 | rune(p[len(p)-2]&0x3F)<<6 | rune(p[len(p)-1]&0x3F)

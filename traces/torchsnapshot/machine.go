@@ -67,8 +67,8 @@ func (u *unpickler) get(i uint32) error {
 	return u.push(v)
 }
 
-// role finds out what a container that opens now is, from what it will be put into: the list or dict below the last mark, or the
-// one on top of the stack where a single element or item follows without a mark.
+// role finds out what a container that opens now is, from what it will be put into: the list or dict below
+// the last mark, or the one on top of the stack where a single element or item follows without a mark.
 func (u *unpickler) role(dict bool) (k kind, parent value, key text) {
 	n, base := len(u.stack), u.base()
 	if n == 0 {
@@ -100,8 +100,8 @@ func (u *unpickler) role(dict bool) (k kind, parent value, key text) {
 	return kList, value{}, tEmpty
 }
 
-// open pushes an empty container. Trace entries that follow each other in one list share a stack slot, as some writers leave all
-// elements of a list on the stack before they append them.
+// open pushes an empty container. Trace entries that follow each other in one list share a stack slot, as
+// some writers leave all elements of a list on the stack before they append them.
 func (u *unpickler) open(dict bool) error {
 	n, base := len(u.stack), u.base()
 	if dict && base > 0 && u.stack[base-1].kind == kTrace && (n == base || u.stack[n-1].kind == kEvent) { // the way nearly all are made
@@ -170,7 +170,8 @@ func (u *unpickler) appendOne() error {
 	return err
 }
 
-// tuple makes a tuple of the values from base on. A pair of integers, which is what pools are named by, needs no object.
+// tuple makes a tuple of the values from base on. A pair of integers, which is what pools are named by, needs
+// no object.
 func (u *unpickler) tuple(base int) error {
 	if base < u.base() {
 		return limitf("a tuple of more values than there are")

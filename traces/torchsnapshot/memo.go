@@ -1,13 +1,11 @@
 package torchsnapshot
 
-// memo is the pickle machine's table of values to come back to. CPython memoizes every string and every container, a million
-// trace
-// entries make a million entries here, so one is four bytes: the kind and the row or index. The few values that
-// need their 64 bits (only hand-made pickles memoize numbers) live in others.
+// memo is the pickle machine's table of values to come back to. CPython memoizes every string and every
+// container, a million trace entries make a million entries here, so one is four bytes: the kind and the row
+// or index. The few values that need their 64 bits (only hand-made pickles memoize numbers) live in others.
 //
-// Pages keep it from being copied as it grows. Writers number entries one after the other; an index far beyond the count is
-// refused, so that no entry
-// costs more than it takes to write it.
+// Pages keep it from being copied as it grows. Writers number entries one after the other; an index far
+// beyond the count is refused, so that no entry costs more than it takes to write it.
 type memo struct {
 	pages  []*[memoPage]uint32
 	count  uint32 // entries put so far, which is also the next index that MEMOIZE takes

@@ -172,7 +172,8 @@ func (w *window) limit() int {
 	return w.end - opRoom
 }
 
-// rare runs the opcodes that large snapshots have few of. w.pos is after the opcode, and after its argument when rare returns.
+// rare runs the opcodes that large snapshots have few of. w.pos is after the opcode, and after its argument
+// when rare returns.
 func (u *unpickler) rare(op byte) error {
 	arg := u.w.buf[u.w.pos:]
 	switch op {

@@ -12,10 +12,9 @@ import (
 	"strings"
 )
 
-// pickler writes the opcodes of protocol 4, without frames, which readers take as well. Memo entries are numbered by PUT
-// rather than by MEMOIZE
-// so that the keys, which are written millions of times, get the indices that one byte can name; only what is shared
-// (keys, strings, frames, stacks) has an entry.
+// pickler writes the opcodes of protocol 4, without frames, which readers take as well. Memo entries are
+// numbered by PUT rather than by MEMOIZE so that the keys, which are written millions of times, get the
+// indices that one byte can name; only what is shared (keys, strings, frames, stacks) has an entry.
 type pickler struct {
 	w    *bufio.Writer
 	next uint32 // the next free memo index
@@ -56,7 +55,8 @@ func (p *pickler) put(i uint32) {
 	p.uint32(opLongBinPut, i)
 }
 
-// shared writes the value of a table's row: by reference where it was written before, else by write, noting it.
+// shared writes the value of a table's row: by reference where it was written before, else by write, noting
+// it.
 func (p *pickler) shared(entry *uint32, write func()) {
 	if *entry != 0 {
 		p.get(*entry)
@@ -170,7 +170,8 @@ func (p *pickler) json(s string) error {
 	return p.token(d, tok)
 }
 
-// members writes the keys and values of a JSON object into the dict that is open, without one of them where skip is not empty.
+// members writes the keys and values of a JSON object into the dict that is open, without one of them where
+// skip is not empty.
 func (p *pickler) members(s string) error {
 	if s == "" {
 		return nil

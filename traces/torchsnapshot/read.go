@@ -9,13 +9,13 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Read decodes a snapshot, pickle or JSON, from r, which must be uncompressed. It executes nothing, keeps no object graph,
-// and reads r
-// once, from its beginning, ahead in a goroutine of its own that has ended when Read returns (unless ctx was cancelled).
+// Read decodes a snapshot, pickle or JSON, from r, which must be uncompressed. It executes nothing, keeps no
+// object graph, and reads r once, from its beginning, ahead in a goroutine of its own that has ended when
+// Read returns (unless ctx was cancelled).
 //
-// progress, which may be nil, is told now and then how many bytes are done. When ctx is cancelled Read returns nil and its error.
-// For an input that is damaged, cut or hostile Read returns the trace of what came before, or nil where nothing did, and a
-// *traces.FormatError with the byte offset.
+// progress, which may be nil, is told now and then how many bytes are done. When ctx is cancelled Read
+// returns nil and its error. For an input that is damaged, cut or hostile Read returns the trace of what came
+// before, or nil where nothing did, and a *traces.FormatError with the byte offset.
 func Read(ctx context.Context, r io.Reader, progress func(done int64)) (*traces.Trace, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

@@ -24,9 +24,8 @@ func read(data []byte) (*traces.Trace, error) {
 	return Read(context.Background(), bytes.NewReader(data), nil)
 }
 
-// encodings returns every form of the snapshot that a case describes: JSON as itself and as pickles of all protocols, with
-// pools as
-// tuples and as lists, shared and not; opcodes as the one pickle they are.
+// encodings returns every form of the snapshot that a case describes: JSON as itself and as pickles of all
+// protocols, with pools as tuples and as lists, shared and not; opcodes as the one pickle they are.
 func encodings(t testing.TB, a *txtar.Archive) map[string][]byte {
 	forms := map[string][]byte{}
 	for _, f := range a.Files {
@@ -150,9 +149,8 @@ func TestTheInputMayComeInAnyPieces(t *testing.T) {
 	}
 }
 
-// TestEveryCutGivesTheSoundPart cuts a small snapshot at every byte: an error with the place of the cut, and events and
-// segments that are
-// a beginning of the whole.
+// TestEveryCutGivesTheSoundPart cuts a small snapshot at every byte: an error with the place of the cut, and
+// events and segments that are a beginning of the whole.
 func TestEveryCutGivesTheSoundPart(t *testing.T) {
 	a, err := txtar.ParseFile("testdata/newest.txtar")
 	if err != nil {
@@ -193,7 +191,8 @@ func TestEveryCutGivesTheSoundPart(t *testing.T) {
 	}
 }
 
-// TestNoFlippedBitPanics reads a small snapshot with each of its bits flipped (with -short, each of every eighth byte).
+// TestNoFlippedBitPanics reads a small snapshot with each of its bits flipped (with -short, each of every
+// eighth byte).
 func TestNoFlippedBitPanics(t *testing.T) {
 	a, err := txtar.ParseFile("testdata/newest.txtar")
 	if err != nil {

@@ -13,7 +13,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// realSnapshots returns the snapshots that others recorded, by their number: their names are not ours to print.
+// realSnapshots returns the snapshots that others recorded, by their number: their names are not ours to
+// print.
 func realSnapshots(t *testing.T) map[string]string {
 	root := os.Getenv("GMEMTOP_TRACES")
 	if root == "" {
@@ -146,8 +147,8 @@ func readFile(t *testing.T, path string) *traces.Trace {
 	return tr
 }
 
-// TestRealSnapshotsRoundTrip is the round-trip law on recorded files, table by table, and Python reads what Write made and
-// finds the same.
+// TestRealSnapshotsRoundTrip is the round-trip law on recorded files, table by table, and Python reads what
+// Write made and finds the same.
 func TestRealSnapshotsRoundTrip(t *testing.T) {
 	files := realSnapshots(t)
 	python, pythonErr := exec.LookPath("python3")

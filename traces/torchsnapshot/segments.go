@@ -198,9 +198,9 @@ func (f *fold) setState(b *traces.Block, more *extra, k, v value) {
 	}
 }
 
-// setHistory takes what PyTorch up to 2.0 writes in place of frames and requested_size: one entry for each allocation that
-// the block still
-// shows, the newest first. The first is what the block holds; where there are more, all are kept as JSON.
+// setHistory takes what PyTorch up to 2.0 writes in place of frames and requested_size: one entry for each
+// allocation that the block still shows, the newest first. The first is what the block holds; where there are
+// more, all are kept as JSON.
 func (f *fold) setHistory(b *traces.Block, more *extra, hasFrames bool, all value) error {
 	entries := f.objects[all.ref].items
 	if len(entries) == 0 || entries[0].kind != kDict {

@@ -4,7 +4,8 @@ import "bytes"
 
 const lfsPrefix = "version https://git-lfs"
 
-// snapshotKeys are the keys of the top level, which come first in a dict, and of a segment, for bare lists of segments.
+// snapshotKeys are the keys of the top level, which come first in a dict, and of a segment, for bare lists of
+// segments.
 var (
 	snapshotKeys = []string{
 		"segments", "device_traces", "allocator_settings", "external_annotations", "host_segments", "host_traces", "gmemtop",
@@ -12,10 +13,9 @@ var (
 	segmentKeys = []string{"total_size", "allocated_size", "active_size", "segment_type"}
 )
 
-// Sniff reports whether head, the first bytes (4 KiB are enough) of an uncompressed input, looks like a snapshot: a pickle
-// of protocol
-// 2 to 5 whose first object is a dict or a list that holds one of a snapshot's keys, or JSON of the same. It looks at
-// nothing but head.
+// Sniff reports whether head, the first bytes (4 KiB are enough) of an uncompressed input, looks like a
+// snapshot: a pickle of protocol 2 to 5 whose first object is a dict or a list that holds one of a snapshot's
+// keys, or JSON of the same. It looks at nothing but head.
 func Sniff(head []byte) bool {
 	if len(head) > 2 && head[0] == opProto && head[1] >= 2 && head[1] <= 5 {
 		return sniffPickle(head[2:])
@@ -23,8 +23,8 @@ func Sniff(head []byte) bool {
 	return startsJSON(head) && sniffJSON(head)
 }
 
-// sniffPickle looks for the first keys after the opcode that opens the outermost container, as they are written: the
-// string's length, then the string.
+// sniffPickle looks for the first keys after the opcode that opens the outermost container, as they are
+// written: the string's length, then the string.
 func sniffPickle(p []byte) bool {
 	if len(p) > 9 && p[0] == opFrame {
 		p = p[9:]

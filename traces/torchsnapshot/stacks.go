@@ -11,19 +11,20 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// stackTable interns call stacks. PyTorch shares the list of frames between the entries of one traceback, and the memo keeps that
-// sharing: a list is its index in lists, and a list seen again costs nothing. Lists that are different objects with equal frames
-// (each traceback makes its own) fall together by content.
+// stackTable interns call stacks. PyTorch shares the list of frames between the entries of one traceback, and
+// the memo keeps that sharing: a list is its index in lists, and a list seen again costs nothing. Lists that
+// are different objects with equal frames (each traceback makes its own) fall together by content.
 type stackTable struct {
 	offsets []int32
 	ids     []traces.FrameID
 	slots   []uint32 // open addressing, stack+1; 0 is free
 	seed    uint64
-	// lists holds the stack of each list of frames: noStack while it is empty, openStack while it grows beyond one batch.
+	// lists holds the stack of each list of frames: noStack while it is empty, openStack while it grows
+	// beyond one batch.
 	lists   []int32
 	growing map[uint32][]traces.FrameID
-	// reopened counts the frames copied from lists that grew after they were closed; it is bounded, as each use would make
-	// another stack.
+	// reopened counts the frames copied from lists that grew after they were closed; it is bounded, as each
+	// use would make another stack.
 	reopened int64
 	turned   map[int32]int32
 	scratch  []traces.FrameID
@@ -253,7 +254,8 @@ func (f *fold) setFrame(i uint32, items []value) error {
 	return nil
 }
 
-// frameOf returns the frame that v is, and -1 for what is none. Strings are frames that Python has formatted already.
+// frameOf returns the frame that v is, and -1 for what is none. Strings are frames that Python has formatted
+// already.
 func (f *fold) frameOf(v value) (traces.FrameID, error) {
 	if v.kind == kText {
 		id, ok := f.frames.strings[v.text()]

@@ -10,8 +10,8 @@ import (
 	"bytes"
 )
 
-// synthetic returns a protocol-4 snapshot of n trace entries as CPython writes it: every dict, list and string memoized, stacks
-// shared, batches of a thousand, no segments.
+// synthetic returns a protocol-4 snapshot of n trace entries as CPython writes it: every dict, list and
+// string memoized, stacks shared, batches of a thousand, no segments.
 func synthetic(n int) []byte {
 	p := &pyPickler{protocol: 4, entries: map[string]uint32{}}
 	p.Write([]byte{opProto, 4, opEmptyDict})
@@ -174,9 +174,8 @@ func (w *countWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestReadAllocatesNoMoreThanItsRows bounds what reading allocates in all, garbage included: the rows while they wait, the
-// columns,
-// four bytes an entry of the memo, and a few MiB of windows and tables.
+// TestReadAllocatesNoMoreThanItsRows bounds what reading allocates in all, garbage included: the rows while
+// they wait, the columns, four bytes an entry of the memo, and a few MiB of windows and tables.
 func TestReadAllocatesNoMoreThanItsRows(t *testing.T) {
 	const n = 200_000
 	data := synthetic(n)
@@ -191,8 +190,8 @@ func TestReadAllocatesNoMoreThanItsRows(t *testing.T) {
 	}
 }
 
-// TestAWriterThatDoesNotBatchIsRead holds for PyTorch's own C++ pickler, which leaves every entry on the stack until the
-// list is whole.
+// TestAWriterThatDoesNotBatchIsRead holds for PyTorch's own C++ pickler, which leaves every entry on the
+// stack until the list is whole.
 func TestAWriterThatDoesNotBatchIsRead(t *testing.T) {
 	const n = 50_000
 	var p pyPickler

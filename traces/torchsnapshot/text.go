@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// text is the index of an interned string in texts. The names below are interned first, in this order, so that telling keys
-// apart is one comparison of integers.
+// text is the index of an interned string in texts. The names below are interned first, in this order, so
+// that telling keys apart is one comparison of integers.
 type text uint32
 
 // The strings that a snapshot is made of.
@@ -86,8 +86,8 @@ const maxTextBytes = 1 << 30
 
 var errTooMuchText = errors.New("more than 1 GiB of distinct strings")
 
-// texts interns byte strings in an open-addressing table over one arena: no pointer a string, and no allocation for one that is
-// known already. The hash is seeded, so that no input can aim at one bucket.
+// texts interns byte strings in an open-addressing table over one arena: no pointer a string, and no
+// allocation for one that is known already. The hash is seeded, so that no input can aim at one bucket.
 type texts struct {
 	arena []byte
 	ends  []uint32 // string i is arena[ends[i-1]:ends[i]]

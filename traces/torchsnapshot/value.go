@@ -7,8 +7,9 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// kind tells what a value is. The containers that a snapshot is made of have kinds of their own: what they hold is folded into
-// rows of tables as it comes, and only the row's number stays. Whatever this version does not know is kept as a plain object.
+// kind tells what a value is. The containers that a snapshot is made of have kinds of their own: what they
+// hold is folded into rows of tables as it comes, and only the row's number stays. Whatever this version does
+// not know is kept as a plain object.
 type kind uint8
 
 const (
@@ -123,7 +124,8 @@ func (v value) asInt() (int64, bool) {
 	return 0, false
 }
 
-// asAddress returns v as a 64-bit pattern: newer writers cast addresses to int64, so that high ones are negative.
+// asAddress returns v as a 64-bit pattern: newer writers cast addresses to int64, so that high ones are
+// negative.
 func (v value) asAddress() (uint64, bool) {
 	if v.kind == kUint {
 		return v.n, true

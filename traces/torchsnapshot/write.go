@@ -11,15 +11,14 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Write writes t as a snapshot that memory_viz loads: a pickle of protocol 4 with PyTorch's keys in PyTorch's order, in
-// which equal frames
-// and stacks are shared objects. A trace that was read from a snapshot reads back equal from it, table by table.
+// Write writes t as a snapshot that memory_viz loads: a pickle of protocol 4 with PyTorch's keys in PyTorch's
+// order, in which equal frames and stacks are shared objects. A trace that was read from a snapshot reads
+// back equal from it, table by table.
 //
-// A snapshot has no place for ops, accesses and counters, and only microseconds for times: they are left out of what other
-// sources
-// know. Memory that is neither an accelerator's nor pinned takes the next free place in device_traces. What PyTorch has no
-// key for (host,
-// rank, the absence of a final state) stands under the key gmemtop, which other readers ignore.
+// A snapshot has no place for ops, accesses and counters, and only microseconds for times: they are left out
+// of what other sources know. Memory that is neither an accelerator's nor pinned takes the next free place in
+// device_traces. What PyTorch has no key for (host, rank, the absence of a final state) stands under the key
+// gmemtop, which other readers ignore.
 //
 // When ctx is cancelled Write stops with its error; what it has written until then is no whole pickle.
 func Write(ctx context.Context, w io.Writer, t *traces.Trace) error {
@@ -69,7 +68,8 @@ func (s *snapshotWriter) write() error {
 	return nil
 }
 
-// list writes n elements in batches, as Python's own pickler does, so that no reader has to hold them all on its stack.
+// list writes n elements in batches, as Python's own pickler does, so that no reader has to hold them all on
+// its stack.
 func (s *snapshotWriter) list(n int, element func(i int) error) error {
 	s.op(opEmptyList)
 	for i := 0; i < n; {
@@ -266,8 +266,8 @@ func (s *snapshotWriter) block(b *traces.Block) error {
 // maxOrdinal is the highest ordinal that gets its own place in a list of lists.
 const maxOrdinal = 1 << 12
 
-// deviceLists gives each device of the accelerators' list its place: its ordinal, or the next free one. An entry of -1 has
-// no events.
+// deviceLists gives each device of the accelerators' list its place: its ordinal, or the next free one. An
+// entry of -1 has no events.
 func (s *snapshotWriter) deviceLists() []int {
 	lists := s.ordinals(traces.DeviceGPU)
 	for i, d := range s.t.Devices {
@@ -364,7 +364,8 @@ func (s *snapshotWriter) event(i int) error {
 	return err
 }
 
-// micros returns a time of the trace in microseconds since 1970, or since the trace's own beginning where it has no epoch.
+// micros returns a time of the trace in microseconds since 1970, or since the trace's own beginning where it
+// has no epoch.
 func (s *snapshotWriter) micros(t int64) int64 {
 	return max((s.t.Clock.Epoch+t)/1000, 0)
 }

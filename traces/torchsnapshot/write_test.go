@@ -13,8 +13,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// foreign returns a trace such as other sources make: no final state, several kinds of memory, ops, marks that overlap,
-// nanoseconds.
+// foreign returns a trace such as other sources make: no final state, several kinds of memory, ops, marks
+// that overlap, nanoseconds.
 func foreign() *traces.Trace {
 	b := traces.NewBuilder()
 	b.T.Source.Format = "kineto"

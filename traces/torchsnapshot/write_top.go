@@ -106,9 +106,9 @@ type boundary struct {
 	end      bool
 }
 
-// annotations writes the marks as the starts and ends that they were paired from. Marks of one name on one device nest, so
-// each is
-// opened inside those that last longer, and an end is written before a start of the same moment.
+// annotations writes the marks as the starts and ends that they were paired from. Marks of one name on one
+// device nest, so each is opened inside those that last longer, and an end is written before a start of the
+// same moment.
 func (s *snapshotWriter) annotations() error {
 	if len(s.t.Marks) == 0 {
 		return nil

@@ -128,10 +128,11 @@ func (v *View) ask(s *leaf.State) tea.Cmd {
 	return v.found.Ask(question{d, q}, func(ctx context.Context) (*result, error) { return search(ctx, d, q) })
 }
 
-// query is the shared filter in this view's order. A filter that names an order itself keeps it until a column is chosen here.
+// query is the shared filter in this view's order. A filter that names an order itself keeps it until a
+// column is chosen here.
 //
-// What the filter does not use is left out, so that moving the cursor searches anew only where the filter asks for what is live
-// there.
+// What the filter does not use is left out, so that moving the cursor searches anew only where the filter
+// asks for what is live there.
 func (v *View) query(s *leaf.State) timeline.Query {
 	q := s.Query
 	if !q.Live {

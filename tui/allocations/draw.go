@@ -83,7 +83,8 @@ func (v *View) Sentence(s *leaf.State) string {
 	return text + "."
 }
 
-// filterWords says in words what the filter selects: views make filters with numbers of stacks and of bytes, which nobody reads.
+// filterWords says in words what the filter selects: views make filters with numbers of stacks and of bytes,
+// which nobody reads.
 func filterWords(s *leaf.State) string {
 	d := s.Device
 	var match, clauses []string
@@ -276,8 +277,8 @@ func drawHistogram(s *leaf.State, c *canvas.Canvas, area canvas.Rect, title stri
 	return plot{at: bars, first: h.first, wide: wide}
 }
 
-// anyAfter reports whether a bucket between b and the last ordinary one is used: gaps inside of the distribution are drawn, the
-// gap before "never" is not.
+// anyAfter reports whether a bucket between b and the last ordinary one is used: gaps inside of the
+// distribution are drawn, the gap before "never" is not.
 func anyAfter(h *histogram, b int) bool {
 	for k := b + 1; k < never; k++ {
 		if h.sum(k) > 0 {

@@ -41,7 +41,8 @@ func (h *histogram) sum(bucket int) (n int64) {
 // sizeBucket returns the power of two that is the bucket of a size: [2^b, 2^(b+1)).
 func sizeBucket(n int64) int { return bits.Len64(uint64(max(n, 1))) - 1 }
 
-// Lifetimes fall into the buckets 1, 2, 5 of each decade from a microsecond on; never is the bucket of what was not freed.
+// Lifetimes fall into the buckets 1, 2, 5 of each decade from a microsecond on; never is the bucket of what
+// was not freed.
 const never = buckets - 1
 
 func lifeBucket(ns int64) int {

@@ -1,4 +1,5 @@
-// Package block draws what is known of one allocation: the panel beside the views in which a block can be selected.
+// Package block draws what is known of one allocation: the panel beside the views in which a block can be
+// selected.
 package block
 
 import (
@@ -85,8 +86,8 @@ func Facts(s *leaf.State, a timeline.AllocID) []Fact {
 	return facts
 }
 
-// Life says from when to when block a was allocated and how long that is, with a mark where a bound lies outside of the
-// recording.
+// Life says from when to when block a was allocated and how long that is, with a mark where a bound lies
+// outside of the recording.
 func Life(d *timeline.Device, a timeline.AllocID) string {
 	origin, _ := d.Span()
 	from, to := d.Lifetime(a)
@@ -155,9 +156,9 @@ func Uses(d *timeline.Device, a timeline.AllocID) string {
 	return text
 }
 
-// Stack draws a call stack, innermost frame first, one frame a row: the function, then its file and line. The user's own
-// innermost frame stands out. Where there are frames of Python, those of C++ and PyTorch's wrappers are left out and counted;
-// else those that have no source.
+// Stack draws a call stack, innermost frame first, one frame a row: the function, then its file and line. The
+// user's own innermost frame stands out. Where there are frames of Python, those of C++ and PyTorch's
+// wrappers are left out and counted; else those that have no source.
 func Stack(s *leaf.State, c *canvas.Canvas, id traces.StackID) {
 	w, h := c.Size()
 	if h < 1 {
@@ -210,8 +211,8 @@ type frame struct {
 // deepest bounds the frames that are looked at: nobody reads more, and a hostile file may have a million.
 const deepest = 512
 
-// framesOf returns the frames of a stack that are worth a row and the number left out: those of Python that are no wrappers, else
-// those that have a source, else all.
+// framesOf returns the frames of a stack that are worth a row and the number left out: those of Python that
+// are no wrappers, else those that have a source, else all.
 func framesOf(d *timeline.Device, id traces.StackID) (frames []frame, left int) {
 	funcs, files, lines := leaf.Frames(d, id, deepest)
 	for _, worth := range []func(fn, file string) bool{

@@ -1,13 +1,15 @@
 package canvas
 
-// Plots in a terminal have two grains. Eighth blocks split a cell into eight rows of one colour over another: right for areas and
-// bars, where a cell has one boundary. Braille splits it into two by four dots of one colour: right for lines. Both fall back to
-// plain characters where the terminal has only ASCII, and areas to one glyph a series where it has no colours.
+// Plots in a terminal have two grains. Eighth blocks split a cell into eight rows of one colour over another:
+// right for areas and bars, where a cell has one boundary. Braille splits it into two by four dots of one
+// colour: right for lines. Both fall back to plain characters where the terminal has only ASCII, and areas to
+// one glyph a series where it has no colours.
 
 import "image/color"
 
-// Fill is how an area looks: the colour with, in cells that lie wholly inside of it, a quiet pattern in Shade, so that two areas
-// can be told apart without seeing colours; and the glyph that stands for both where there are no colours.
+// Fill is how an area looks: the colour with, in cells that lie wholly inside of it, a quiet pattern in
+// Shade, so that two areas can be told apart without seeing colours; and the glyph that stands for both where
+// there are no colours.
 type Fill struct {
 	Color   color.Color
 	Shade   color.Color
@@ -16,7 +18,8 @@ type Fill struct {
 	ASCII   rune // used without colours where only ASCII may be written
 }
 
-// Slab is a piece of a stacked column: it reaches from the Slab below it up to Top, in eighths of a cell from the column's foot.
+// Slab is a piece of a stacked column: it reaches from the Slab below it up to Top, in eighths of a cell from
+// the column's foot.
 type Slab struct {
 	Top  int
 	Fill Fill
@@ -27,8 +30,8 @@ var eighths = []rune(" ▁▂▃▄▅▆▇█")
 // Eighth returns the lower block of n eighths, n from 0 to 8.
 func Eighth(n int) rune { return eighths[min(max(n, 0), 8)] }
 
-// Column draws a stacked column one cell wide and h cells high with its top at (x, y). Slabs are ordered upwards.
-// A cell with more than two slabs shows the two that cover most of it.
+// Column draws a stacked column one cell wide and h cells high with its top at (x, y). Slabs are ordered
+// upwards. A cell with more than two slabs shows the two that cover most of it.
 func (c *Canvas) Column(x, y, h int, slabs []Slab, back color.Color) {
 	i := 0
 	for row := range h {
@@ -90,7 +93,8 @@ func columnCell(c *Canvas, x, y, low, high int, slabs []Slab, back color.Color) 
 	c.Set(x, y, Eighth(min(max(n, 1), 7)), c.Style(Style{FG: lower.Fill.Color, BG: upper.Fill.Color}))
 }
 
-// monoCell draws a cell of an area by its glyph; at the area's upper edge by a block as high as the area where there are blocks.
+// monoCell draws a cell of an area by its glyph; at the area's upper edge by a block as high as the area
+// where there are blocks.
 func monoCell(c *Canvas, x, y int, f Fill, cover int, edge bool) {
 	switch {
 	case c.grid.ascii && (cover >= 4 || !edge):
@@ -104,8 +108,8 @@ func monoCell(c *Canvas, x, y int, f Fill, cover int, edge bool) {
 	}
 }
 
-// Bar draws a horizontal bar of at most w cells, in eighths of a cell, on the background that is there, and returns the cells
-// used; what is larger than zero shows.
+// Bar draws a horizontal bar of at most w cells, in eighths of a cell, on the background that is there, and
+// returns the cells used; what is larger than zero shows.
 func (c *Canvas) Bar(x, y, w int, part, whole int64, f Fill) int {
 	if whole <= 0 || part <= 0 || w <= 0 {
 		return 0
@@ -168,7 +172,8 @@ func (d *Dots) VLine(x, y0, y1 int, series uint8) {
 	}
 }
 
-// Dots writes the cells that have dots, each in the style of the series that owns it. Cells without dots keep what they hold.
+// Dots writes the cells that have dots, each in the style of the series that owns it. Cells without dots keep
+// what they hold.
 func (c *Canvas) Dots(x, y int, d *Dots, styles ...Style) {
 	for row := range d.h {
 		for col := range d.w {

@@ -41,8 +41,8 @@ func (s Style) Strong() Style { s.Bold = true; return s }
 // StyleID names a style interned by a Canvas; 0 is the zero Style.
 type StyleID uint16
 
-// Tone is a colour that says by itself which of the sixteen basic colours stands for it, instead of leaving it to arithmetic that
-// turns every muted colour into grey. It is comparable, as colours in a Style must be.
+// Tone is a colour that says by itself which of the sixteen basic colours stands for it, instead of leaving
+// it to arithmetic that turns every muted colour into grey. It is comparable, as colours in a Style must be.
 type Tone struct {
 	R, G, B uint8
 	Basic   uint8 // 0 to 15
@@ -53,8 +53,9 @@ func (t Tone) RGBA() (r, g, b, a uint32) {
 	return uint32(t.R) * 0x101, uint32(t.G) * 0x101, uint32(t.B) * 0x101, 0xffff
 }
 
-// index returns the place of exactly this colour in xterm's palette of 256, 0 for none: naming it takes a third of the bytes. The
-// sixteen colours at the palette's beginning and the first few after them are left out, because people redefine them.
+// index returns the place of exactly this colour in xterm's palette of 256, 0 for none: naming it takes a
+// third of the bytes. The sixteen colours at the palette's beginning and the first few after them are left
+// out, because people redefine them.
 func (t Tone) index() int {
 	if t.R == t.G && t.G == t.B && t.R >= 8 && t.R <= 238 && (t.R-8)%10 == 0 {
 		return 232 + int(t.R-8)/10
@@ -202,7 +203,8 @@ func appendColor(b []byte, c color.Color, p Profile, base int) []byte {
 	return b
 }
 
-// String returns the whole grid as text with SGR sequences, rows separated by newlines, trailing blanks of a row left out.
+// String returns the whole grid as text with SGR sequences, rows separated by newlines, trailing blanks of a
+// row left out.
 func (c *Canvas) String() string {
 	g := c.grid
 	g.out.Reset()

@@ -7,9 +7,10 @@ import (
 	"strings"
 )
 
-// A screen as a picture: text stays text (it can be selected and searched), while block elements and braille dots are drawn as
-// rectangles, because fonts disagree on how much of a cell they fill and a chart made of them shows seams. Runs of one colour
-// become one element. Rejected: a picture of pixels (large, blurred when scaled) and text for everything (the seams).
+// A screen as a picture: text stays text (it can be selected and searched), while block elements and braille
+// dots are drawn as rectangles, because fonts disagree on how much of a cell they fill and a chart made of
+// them shows seams. Runs of one colour become one element. Rejected: a picture of pixels (large, blurred when
+// scaled) and text for everything (the seams).
 
 // cell sizes of the picture, in user units.
 const (

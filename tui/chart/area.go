@@ -10,9 +10,10 @@ import (
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
-// Usage is the curve of allocated bytes stacked by category, with the line of reserved bytes over it. The curve itself comes from
-// the series' level of detail at once; its parts by category take longer and are asked for, and until they are there the parts of
-// the window that was shown before stand in, scaled to the true height.
+// Usage is the curve of allocated bytes stacked by category, with the line of reserved bytes over it. The
+// curve itself comes from the series' level of detail at once; its parts by category take longer and are
+// asked for, and until they are there the parts of the window that was shown before stand in, scaled to the
+// true height.
 type Usage struct {
 	parts leaf.Query[usageKey, [][timeline.NumCategories]int64]
 	alloc []timeline.Column
@@ -95,7 +96,8 @@ func (u *Usage) Draw(s *leaf.State, c *canvas.Canvas, f *Frame) {
 	u.drawReserved(s, c, f, resv)
 }
 
-// partAt returns the parts of the column of an answer that lies where column x lies, nil where the answer does not reach.
+// partAt returns the parts of the column of an answer that lies where column x lies, nil where the answer
+// does not reach.
 func partAt(f *Frame, key usageKey, parts [][timeline.NumCategories]int64, x int) *[timeline.NumCategories]int64 {
 	if key.window == f.Window && key.n == f.Area.W && x < len(parts) {
 		return &parts[x]
@@ -110,7 +112,8 @@ func partAt(f *Frame, key usageKey, parts [][timeline.NumCategories]int64, x int
 	return &parts[i]
 }
 
-// stack returns the slabs of one column. Parts that belong to another total (an older answer) are scaled to this one.
+// stack returns the slabs of one column. Parts that belong to another total (an older answer) are scaled to
+// this one.
 func (u *Usage) stack(f *Frame, fills categoryFills, s *leaf.State, part *[timeline.NumCategories]int64, total int64) []canvas.Slab {
 	u.slabs = u.slabs[:0]
 	sum := int64(0)

@@ -1,8 +1,9 @@
-// Package chart draws what all charts of bytes over time share: axes, iterations, phases, the cursor, stacked areas, and how the
-// mouse moves in them.
+// Package chart draws what all charts of bytes over time share: axes, iterations, phases, the cursor, stacked
+// areas, and how the mouse moves in them.
 //
-// A chart's column is the maximum of what it covers, never the mean: a peak one microsecond wide is there at full zoom-out, and
-// the cursor, put on a column, stands at that maximum. Axes are labelled at round numbers in one unit.
+// A chart's column is the maximum of what it covers, never the mean: a peak one microsecond wide is there at
+// full zoom-out, and the cursor, put on a column, stands at that maximum. Axes are labelled at round numbers
+// in one unit.
 package chart
 
 import (
@@ -33,7 +34,8 @@ func (f *Frame) Position(col int) int64 {
 	return f.Window.Edge(min(max(col, 0), f.Area.W), f.Area.W)
 }
 
-// Moment returns the moment that a column stands for: that of its maximum; where nothing happens in it, the last one before.
+// Moment returns the moment that a column stands for: that of its maximum; where nothing happens in it, the
+// last one before.
 func (f *Frame) Moment(col int) timeline.Moment {
 	w := timeline.Window{Axis: f.Window.Axis, From: f.Position(col), To: f.Position(col + 1)}
 	cols := f.Device.Columns(f.Device.Allocated, w, 1, nil)
@@ -43,7 +45,8 @@ func (f *Frame) Moment(col int) timeline.Moment {
 	return leaf.MomentAt(f.Device, w.Axis, w.From-1)
 }
 
-// Eighths returns the height of bytes above the lower edge in eighths of a cell; what is above zero is at least one.
+// Eighths returns the height of bytes above the lower edge in eighths of a cell; what is above zero is at
+// least one.
 func (f *Frame) Eighths(bytes int64) int {
 	span := f.High - f.Low
 	if span <= 0 || bytes <= f.Low {
@@ -64,7 +67,8 @@ func (f *Frame) Bytes(row int) int64 {
 	return f.Low + int64(part*float64(f.High-f.Low))
 }
 
-// YAxis draws labelled ticks to the left of the plot, faint gridlines through its empty cells, and the unit above.
+// YAxis draws labelled ticks to the left of the plot, faint gridlines through its empty cells, and the unit
+// above.
 func (f *Frame) YAxis(s *leaf.State, c *canvas.Canvas) {
 	unit, size := unitFor(s.Units, f.High)
 	step := niceStep(float64(f.High-f.Low)/size/float64(max(f.Area.H/4, 1)), unit == "B")
@@ -134,7 +138,8 @@ func (f *Frame) XAxis(s *leaf.State, c *canvas.Canvas, y int) {
 	}
 }
 
-// Iterations draws a thin line at each iteration's start through the plot's empty cells and the iterations' names at row y.
+// Iterations draws a thin line at each iteration's start through the plot's empty cells and the iterations'
+// names at row y.
 func (f *Frame) Iterations(s *leaf.State, c *canvas.Canvas, y int) {
 	if !s.Analysed {
 		return
@@ -188,7 +193,8 @@ func empty(c *canvas.Canvas, cell canvas.Cell) bool {
 	return (cell.Rune == ' ' || cell.Rune == '·' || cell.Rune == '.') && c.StyleOf(cell.Style).BG == nil
 }
 
-// Phases draws forward, backward and optimizer as a lane of one row, and reports whether there was anything to draw.
+// Phases draws forward, backward and optimizer as a lane of one row, and reports whether there was anything
+// to draw.
 func (f *Frame) Phases(s *leaf.State, c *canvas.Canvas, y int) bool {
 	if !s.Analysed {
 		return false
@@ -264,8 +270,9 @@ func (f *Frame) cursorCell(s *leaf.State, c *canvas.Canvas, x, y int, st canvas.
 	c.Set(x, y, '│', c.Style(canvas.Style{FG: s.Theme.Selected.FG, BG: bg}))
 }
 
-// Landmarks draws what tells the way in time: iterations and the peak at row labels above the plot, phases at row phases below it and
-// the axis in the row after them (without phases in their row), and through the plot the cursor and the mark.
+// Landmarks draws what tells the way in time: iterations and the peak at row labels above the plot, phases at
+// row phases below it and the axis in the row after them (without phases in their row), and through the plot
+// the cursor and the mark.
 func (f *Frame) Landmarks(s *leaf.State, c *canvas.Canvas, labels, phases int) {
 	f.Iterations(s, c, labels)
 	if f.Phases(s, c, phases) {
@@ -298,8 +305,8 @@ func (f *Frame) Pin(c *canvas.Canvas, y int, m timeline.Moment, st canvas.Style,
 	c.Text(f.Area.X+x, y, st, text+" ▼")
 }
 
-// clearLabels blanks the labels of row y that reach into the columns [from, to) or touch them: half a label is worse than none.
-// Labels are apart by two blanks or more.
+// clearLabels blanks the labels of row y that reach into the columns [from, to) or touch them: half a label
+// is worse than none. Labels are apart by two blanks or more.
 func (f *Frame) clearLabels(c *canvas.Canvas, y, from, to int) {
 	taken := func(x int) bool { return x >= 0 && x < f.Area.W && c.At(f.Area.X+x, y).Rune != ' ' }
 	from, to = from-1, to+1

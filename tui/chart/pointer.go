@@ -7,8 +7,8 @@ import (
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
-// Pointer is what the mouse does in a chart: a click moves the cursor, the wheel zooms at the pointer (with shift it pans), a
-// drag pans.
+// Pointer is what the mouse does in a chart: a click moves the cursor, the wheel zooms at the pointer (with
+// shift it pans), a drag pans.
 type Pointer struct {
 	down   bool
 	fromX  int

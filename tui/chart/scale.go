@@ -79,8 +79,8 @@ func decimals(v, step float64) string {
 	return strconv.FormatFloat(v, 'f', n, 64)
 }
 
-// TimeTicks returns round times in [from, to), a step of which takes at least its n-th part, and their labels in one unit, which the
-// first of them bears.
+// TimeTicks returns round times in [from, to), a step of which takes at least its n-th part, and their labels
+// in one unit, which the first of them bears.
 func TimeTicks(from, to int64, n int) (at []int64, labels []string) {
 	unit, size := timeUnit(max(to, 1))
 	step := niceStep(float64(to-from)/size/float64(max(n, 1)), false)

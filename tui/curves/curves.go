@@ -1,9 +1,10 @@
 // Package curves draws several curves over one another on one pair of axes: steps of a training, two runs.
 //
-// A curve is Samples values, each the maximum of an equal stretch of the x axis; what is narrower than that is drawn by the
-// maxima of its values, so that a peak one microsecond wide is there at any width and a curve need not be asked for again when
-// the terminal changes. It is drawn in braille dots as a line whose steps are joined; many curves that are alike are drawn as one
-// band between their least and greatest values. Without colours each curve has a character of its own.
+// A curve is Samples values, each the maximum of an equal stretch of the x axis; what is narrower than that
+// is drawn by the maxima of its values, so that a peak one microsecond wide is there at any width and a curve
+// need not be asked for again when the terminal changes. It is drawn in braille dots as a line whose steps
+// are joined; many curves that are alike are drawn as one band between their least and greatest values.
+// Without colours each curve has a character of its own.
 package curves
 
 import (
@@ -36,7 +37,8 @@ type Curve struct {
 type Plot struct {
 	Curves []Curve
 	High   int64 // upper end of the y axis
-	// Span is the length of the x axis: nanoseconds, or events where Events is set. Origin is where its zero lies.
+	// Span is the length of the x axis: nanoseconds, or events where Events is set. Origin is where its zero
+	// lies.
 	Span, Origin int64
 	// Zero is written at the origin instead of 0, "" for none.
 	Zero   string
@@ -59,8 +61,8 @@ func (p *Plot) Top() int64 {
 	return top
 }
 
-// Draw draws the plot into the part at of c: a row for the unit and the legend, the curves, a row for the x axis. It returns
-// where the curves lie.
+// Draw draws the plot into the part at of c: a row for the unit and the legend, the curves, a row for the x
+// axis. It returns where the curves lie.
 func (p *Plot) Draw(s *leaf.State, c *canvas.Canvas, at canvas.Rect) canvas.Rect {
 	if at.H < 3 || at.W < axisWidth+8 {
 		return canvas.Rect{}
@@ -244,7 +246,8 @@ func roundStep(v float64) float64 {
 // legendMark is how many cells an entry of the legend takes beside its name.
 const legendMark = 6
 
-// LegendRoom is how wide each of n names may be for all of them to stand in the legend of a plot w cells wide.
+// LegendRoom is how wide each of n names may be for all of them to stand in the legend of a plot w cells
+// wide.
 func LegendRoom(w, n int) int { return (w-axisWidth-1)/n - legendMark }
 
 func (p *Plot) drawLegend(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
@@ -268,8 +271,8 @@ func (p *Plot) drawLegend(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 	}
 }
 
-// Sample returns a curve whose n values from first on are the maxima of a series in equal stretches of the window; it does not
-// exist before and after.
+// Sample returns a curve whose n values from first on are the maxima of a series in equal stretches of the
+// window; it does not exist before and after.
 func Sample(d *timeline.Device, series *timeline.Series, w timeline.Window, first, n int) []int64 {
 	out := make([]int64, Samples)
 	for i := range out {

@@ -1,5 +1,5 @@
-// Package diff is the view of two recordings beside each other: which peak is higher, by which categories and call sites, and
-// why.
+// Package diff is the view of two recordings beside each other: which peak is higher, by which categories and
+// call sites, and why.
 package diff
 
 import (
@@ -65,7 +65,8 @@ func (v *View) Available(s *leaf.State) (bool, string) {
 	return true, ""
 }
 
-// pair returns the devices that are compared: those of the first two timelines or, of a step that ran under a plan, what it was without and what it is with it.
+// pair returns the devices that are compared: those of the first two timelines or, of a step that ran under a
+// plan, what it was without and what it is with it.
 func (v *View) pair(s *leaf.State) pair {
 	var p pair
 	switch {
@@ -227,8 +228,8 @@ type shapes struct {
 	events       bool
 }
 
-// shapesOf samples both recordings on one axis that begins with the earlier start, or, aligned at the peaks, has both peaks at
-// its origin. Where one of the two has no clock, both count events.
+// shapesOf samples both recordings on one axis that begins with the earlier start, or, aligned at the peaks,
+// has both peaks at its origin. Where one of the two has no clock, both count events.
 func shapesOf(k shapesKey) *shapes {
 	s := &shapes{events: !clock(k.pair.a) || !clock(k.pair.b)}
 	axis := timeline.AxisTime

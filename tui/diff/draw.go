@@ -64,7 +64,8 @@ func (v *View) drawCurves(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 	plot.Draw(s, c, at)
 }
 
-// drawFigures draws categories with their deltas as bars around a middle, and beside them the metrics that a gate can hold.
+// drawFigures draws categories with their deltas as bars around a middle, and beside them the metrics that a
+// gate can hold.
 func (v *View) drawFigures(s *leaf.State, c *canvas.Canvas, at canvas.Rect, x *timeline.Diff) {
 	left, right := at, canvas.Rect{}
 	if at.W >= 96 && len(x.Metrics) > 0 {

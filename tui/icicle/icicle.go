@@ -1,5 +1,6 @@
-// Package icicle draws a tree of bytes as rows of boxes, the root on top, each child as wide as its share of its parent: where a
-// flame graph shows time, this shows what is held. What is narrower than a cell is merged at its parent's right end.
+// Package icicle draws a tree of bytes as rows of boxes, the root on top, each child as wide as its share of
+// its parent: where a flame graph shows time, this shows what is held. What is narrower than a cell is merged
+// at its parent's right end.
 package icicle
 
 import (
@@ -141,7 +142,8 @@ func (ch *Chart) Draw(s *leaf.State, c *canvas.Canvas) {
 	ch.draw(s, c, ch.path[len(ch.path)-1], 0, y, float64(w))
 }
 
-// draw draws a node's box and its children below it; x and w are in fractions of cells, so that rounding does not add up.
+// draw draws a node's box and its children below it; x and w are in fractions of cells, so that rounding does
+// not add up.
 func (ch *Chart) draw(s *leaf.State, c *canvas.Canvas, n *timeline.Node, x float64, y int, w float64) {
 	x0, x1 := int(x+0.5), int(x+w+0.5)
 	if y >= c.Height() || x1 <= x0 {

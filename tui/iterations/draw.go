@@ -193,8 +193,8 @@ func (v *View) drawChart(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *st
 		plot.Curves = append(plot.Curves, curve)
 	}
 	if current >= 0 {
-		// One iteration is as cheap to sample as one frame of a chart: it is not asked for, so that it follows the cursor at
-		// once.
+		// One iteration is as cheap to sample as one frame of a chart: it is not asked for, so that it
+		// follows the cursor at once.
 		style := th.Accent
 		if st.it.List[current].Odd && current >= st.it.Steady {
 			style = th.Bad

@@ -1,5 +1,5 @@
-// Package iterations is the view of the training steps: their curves over one another, what each of them took, which one is odd,
-// and which call sites grow from step to step.
+// Package iterations is the view of the training steps: their curves over one another, what each of them
+// took, which one is odd, and which call sites grow from step to step.
 package iterations
 
 import (

@@ -10,10 +10,11 @@ import (
 
 // Steps over one another.
 //
-// Each iteration's allocated bytes become one curve, begun at zero and drawn to the scale of the longest, so that a slow step is
-// a long one; where one is so long that the others would be squeezed, each is stretched to the whole axis instead. Steady
-// iterations are alike by definition: they become one band between their least and greatest values, and whatever leaves the band
-// is what differs. Where there are very many, the band is made of a sample spread evenly over them, and says so.
+// Each iteration's allocated bytes become one curve, begun at zero and drawn to the scale of the longest, so
+// that a slow step is a long one; where one is so long that the others would be squeezed, each is stretched
+// to the whole axis instead. Steady iterations are alike by definition: they become one band between their
+// least and greatest values, and whatever leaves the band is what differs. Where there are very many, the
+// band is made of a sample spread evenly over them, and says so.
 
 // sampled is the most iterations that the band is made of.
 const sampled = 256
@@ -69,8 +70,8 @@ func shapesOf(ctx context.Context, k shapesKey, it *timeline.Iterations) (*shape
 	return s, nil
 }
 
-// uneven reports whether one scale of time would squeeze the usual iteration into less than half of the axis: a first step that
-// compiles takes a hundred times as long as the others.
+// uneven reports whether one scale of time would squeeze the usual iteration into less than half of the axis:
+// a first step that compiles takes a hundred times as long as the others.
 func (s *shapes) uneven() bool {
 	lengths := make([]int64, len(s.it.List))
 	for i := range lengths {

@@ -37,8 +37,9 @@ func SentenceRows(text string, w, h int) int {
 	return rows
 }
 
-// Sentence writes the view's one-sentence answer at the top of c, in one row to four, and returns the rows it took (one more
-// than the text where there is room for a blank one). The part before a colon, where there is one, is the answer and stands out.
+// Sentence writes the view's one-sentence answer at the top of c, in one row to four, and returns the rows it
+// took (one more than the text where there is room for a blank one). The part before a colon, where there is
+// one, is the answer and stands out.
 func Sentence(s *State, c *canvas.Canvas, text string) int {
 	w, h := c.Size()
 	if h < 3 || text == "" {
@@ -70,7 +71,8 @@ func Sentence(s *State, c *canvas.Canvas, text string) int {
 	return rows
 }
 
-// Wrap breaks text at spaces into lines of at most w cells, never within a figure, between it and its unit, or at a hyphen.
+// Wrap breaks text at spaces into lines of at most w cells, never within a figure, between it and its unit,
+// or at a hyphen.
 func Wrap(text string, w int) []string {
 	if w <= 0 {
 		return nil
@@ -79,7 +81,8 @@ func Wrap(text string, w int) []string {
 	return strings.Split(broken.Replace(ansi.WrapWc(whole, w, " ")), "\n")
 }
 
-// The places at which no line may end are written as Unicode's unbreakable space and hyphen while lines are found.
+// The places at which no line may end are written as Unicode's unbreakable space and hyphen while lines are
+// found.
 var (
 	unbroken = strings.NewReplacer("≥ ", "≥\u00a0", "-", "\u2011")
 	broken   = strings.NewReplacer("\u00a0", " ", "\u2011", "-")
@@ -96,8 +99,8 @@ const (
 		"torch.cuda.memory._dump_snapshot(\"snapshot.pickle\")`"
 )
 
-// Empty draws the state of a view that has nothing to show: what is missing, why, and the commands that record it, one a line (""
-// for none).
+// Empty draws the state of a view that has nothing to show: what is missing, why, and the commands that
+// record it, one a line ("" for none).
 func Empty(s *State, c *canvas.Canvas, title, why, command string) {
 	w, h := c.Size()
 	room := min(w-4, 76)
@@ -169,8 +172,9 @@ func Base(path string) string {
 // Count prints a number with thousands separated: 1,234,567.
 func Count(n int64) string { return timeline.Count(n) }
 
-// UserFrame returns the place in a stack that a person would look at: the one that names its call site where that has a file, else the
-// innermost Python frame, else the innermost one. File is "" where the stack is unknown.
+// UserFrame returns the place in a stack that a person would look at: the one that names its call site where
+// that has a file, else the innermost Python frame, else the innermost one. File is "" where the stack is
+// unknown.
 func UserFrame(d *timeline.Device, id traces.StackID) (file string, line int) {
 	t := d.Timeline().Places()
 	frames := t.Stacks.At(id)

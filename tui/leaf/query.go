@@ -8,9 +8,10 @@ import (
 	tea "charm.land/bubbletea/v2"
 )
 
-// Query is a slow question that a view asks off the event loop, remembering the last answer. A new key cancels the question that
-// is under way, and an answer that is not to the latest key is dropped, so that a view always shows the answer to what it asked
-// last, or, until that is there, an older one. The zero Query is ready. It is used from Update and Draw only.
+// Query is a slow question that a view asks off the event loop, remembering the last answer. A new key
+// cancels the question that is under way, and an answer that is not to the latest key is dropped, so that a
+// view always shows the answer to what it asked last, or, until that is there, an older one. The zero Query
+// is ready. It is used from Update and Draw only.
 type Query[K comparable, V any] struct {
 	asked, answered K
 	pending, known  bool
@@ -19,8 +20,9 @@ type Query[K comparable, V any] struct {
 	cancel          context.CancelFunc
 }
 
-// Panicked is a message that may carry a panic of the goroutine that computed it: the root writes it to the crash log, the
-// view shows it as the question's error, and the program lives on. Value is nil where there was none.
+// Panicked is a message that may carry a panic of the goroutine that computed it: the root writes it to the
+// crash log, the view shows it as the question's error, and the program lives on. Value is nil where there
+// was none.
 type Panicked interface {
 	Panic() (value any, stack []byte)
 }
@@ -37,8 +39,8 @@ type answer[K comparable, V any] struct {
 // Panic implements Panicked.
 func (a answer[K, V]) Panic() (value any, stack []byte) { return a.fault, a.stack }
 
-// Ask asks for the answer to key unless it is known or under way already; f runs on another goroutine and must stop when its
-// context is cancelled. The command must be returned from the view's Update.
+// Ask asks for the answer to key unless it is known or under way already; f runs on another goroutine and
+// must stop when its context is cancelled. The command must be returned from the view's Update.
 func (q *Query[K, V]) Ask(key K, f func(ctx context.Context) (V, error)) tea.Cmd {
 	if q.pending && q.asked == key || !q.pending && q.known && q.answered == key {
 		return nil

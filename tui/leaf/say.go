@@ -9,8 +9,8 @@ import (
 	"github.com/gmemtop/gmemtop/tui/canvas"
 )
 
-// When says a moment as a person would: the time since the recording's first event, or the event's number where there is no
-// clock.
+// When says a moment as a person would: the time since the recording's first event, or the event's number
+// where there is no clock.
 func When(s *State, m timeline.Moment) string {
 	d := s.Device
 	switch {
@@ -38,8 +38,8 @@ func AtPeak(d *timeline.Device) string {
 // Title begins a sentence with a phrase.
 func Title(phrase string) string { return strings.ToUpper(phrase[:1]) + phrase[1:] }
 
-// CursorText says what happens at the cursor and how much is held there: the status line of views without a better one. Where the
-// line is short, it says less.
+// CursorText says what happens at the cursor and how much is held there: the status line of views without a
+// better one. Where the line is short, it says less.
 func CursorText(s *State) string {
 	d := s.Device
 	if d == nil {
@@ -88,7 +88,8 @@ func cursorText(s *State) string {
 	return b.String()
 }
 
-// eventSize returns the size of an event behind a space, "" where it has none. Of a block it is by how much allocated bytes change.
+// eventSize returns the size of an event behind a space, "" where it has none. Of a block it is by how much
+// allocated bytes change.
 func eventSize(s *State, m timeline.Moment) string {
 	e := s.Device.Event(m)
 	if e.Size <= 0 || e.Action == traces.Snapshot {
@@ -118,7 +119,8 @@ func EventText(s *State, m timeline.Moment) string {
 	return text
 }
 
-// What says where a block comes from: its call site, else the op that made it, else the name that the recording gives it; "" for none.
+// What says where a block comes from: its call site, else the op that made it, else the name that the
+// recording gives it; "" for none.
 func What(d *timeline.Device, a timeline.AllocID) string {
 	if a < 0 || int(a) >= d.Allocs.Len() {
 		return ""

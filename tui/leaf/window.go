@@ -33,7 +33,8 @@ func smallestSpan(a timeline.Axis) int64 {
 	return 64
 }
 
-// Zoom returns the window scaled by num/den about a position that keeps its place on screen; it stays within full.
+// Zoom returns the window scaled by num/den about a position that keeps its place on screen; it stays within
+// full.
 func Zoom(w, full timeline.Window, about, num, den int64) timeline.Window {
 	span := Span(w)
 	want := min(max(int64(float64(span)*float64(num)/float64(den)), min(smallestSpan(w.Axis), Span(full))), Span(full))

@@ -10,12 +10,15 @@ import (
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
-// Problem: something went wrong with the job while its user looks elsewhere; say so once, without crying wolf and without flicker.
+// Problem: something went wrong with the job while its user looks elsewhere; say so once, without crying wolf
+// and without flicker.
 //
-// Way chosen: what is wrong is read from the last steps at every look, so that it needs no state; what of it is news is what the user has not had before his
-// eyes, by kind and process. News stays until it was seen, even if the cause comes and goes at a threshold. A kind that was seen is news again only when it
-// is about a later step and worse than what was seen: a job that is slow at every checkpoint says so once. Rejected: a time after which an alert goes by
-// itself, which hides it from who was away, and an alert a step, which nobody reads.
+// Way chosen: what is wrong is read from the last steps at every look, so that it needs no state; what of it
+// is news is what the user has not had before his eyes, by kind and process. News stays until it was seen,
+// even if the cause comes and goes at a threshold. A kind that was seen is news again only when it is about a
+// later step and worse than what was seen: a job that is slow at every checkpoint says so once. Rejected: a
+// time after which an alert goes by itself, which hides it from who was away, and an alert a step, which
+// nobody reads.
 
 // AlertKind tells alerts apart; the worst is first.
 type AlertKind uint8
@@ -41,7 +44,8 @@ const (
 // Alert is something that is wrong with a process of a job.
 type Alert struct {
 	Kind AlertKind
-	// Step is the newest step that it is about; Size is by how much, see the kinds; Usual is the same of other steps where that is known, else 0.
+	// Step is the newest step that it is about; Size is by how much, see the kinds; Usual is the same of
+	// other steps where that is known, else 0.
 	Step, Size, Usual int64
 	// Word says how a process ended.
 	Word string
@@ -64,8 +68,9 @@ func (a Alert) Text(u timeline.Units) string {
 	return fmt.Sprintf("step %s took %s, %s is usual", leaf.Count(a.Step), timeline.Duration(a.Size), timeline.Duration(a.Usual))
 }
 
-// AlertsOf returns what is wrong with the last of steps, the worst first; r is their report. excused says of which steps it is no news that they took long,
-// by their index: the first of a job, those that were captured whole. nil is for none.
+// AlertsOf returns what is wrong with the last of steps, the worst first; r is their report. excused says of
+// which steps it is no news that they took long, by their index: the first of a job, those that were captured
+// whole. nil is for none.
 func AlertsOf(steps []Step, r *timeline.StepReport, excused func(step int64) bool) []Alert {
 	var list []Alert
 	oom, retry := Alert{Kind: OutOfMemory}, Alert{Kind: Retry}

@@ -63,7 +63,8 @@ const mostPlot = 16
 // roomForRanks is the height from which on the processes are listed beside the steps.
 const roomForRanks = 28
 
-// cutRanks draws the processes above the rest and returns what is left: a list of some of them where there is room, else one line.
+// cutRanks draws the processes above the rest and returns what is left: a list of some of them where there is
+// room, else one line.
 func (v *View) cutRanks(s *leaf.State, c *canvas.Canvas, body canvas.Rect) canvas.Rect {
 	p := &v.ranks
 	var top canvas.Rect
@@ -95,7 +96,8 @@ const edge = 4
 // recent is how many steps the chart shows unless all are asked for.
 const recent = 400
 
-// drawChart draws the steps' bytes, a column the maximum of the steps that it stands for, and under it which were captured whole.
+// drawChart draws the steps' bytes, a column the maximum of the steps that it stands for, and under it which
+// were captured whole.
 func (v *View) drawChart(s *leaf.State, c *canvas.Canvas) {
 	th := s.Theme
 	steps := v.look.Steps

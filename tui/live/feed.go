@@ -1,7 +1,9 @@
-// Package live is the view of a running job: its steps as they come, what of it is captured whole, what that costs, and the keys that ask for more.
+// Package live is the view of a running job: its steps as they come, what of it is captured whole, what that
+// costs, and the keys that ask for more.
 //
-// The view knows no mechanism: it looks at a [Feed], which cmd makes from package capture. What is captured whole is an ordinary timeline, so that all
-// other views show it as they show a file; the root brings the newest to the front while it follows.
+// The view knows no mechanism: it looks at a [Feed], which cmd makes from package capture. What is captured
+// whole is an ordinary timeline, so that all other views show it as they show a file; the root brings the
+// newest to the front while it follows.
 package live
 
 import (
@@ -19,9 +21,11 @@ import (
 type Feed interface {
 	// Look returns what is known now. It is cheap; its slices are shared and must not be changed.
 	Look() Look
-	// Wait returns when there is something that a Look of that version did not hold, or ctx's error when ctx is done.
+	// Wait returns when there is something that a Look of that version did not hold, or ctx's error when ctx
+	// is done.
 	Wait(ctx context.Context, version int64) error
-	// Order asks the job for something. It returns when the job has taken the order, not when it is carried out.
+	// Order asks the job for something. It returns when the job has taken the order, not when it is carried
+	// out.
 	Order(ctx context.Context, o Order) error
 }
 
@@ -59,7 +63,8 @@ type Look struct {
 	// Report is about Steps, Alerts what is wrong with them, the worst first.
 	Report timeline.StepReport
 	Alerts []Alert
-	// Silence says since when there was no step although there should be one, and why where that is known; "" as long as steps come.
+	// Silence says since when there was no step although there should be one, and why where that is known; ""
+	// as long as steps come.
 	Silence string
 	// Windows are the stretches captured whole, newest last; Forgotten are those given up for want of room.
 	Windows   []Window
@@ -70,10 +75,12 @@ type Look struct {
 	// Parts say what the memory consists of, in order; their sum is Whole's bytes.
 	Parts []Part
 	Whole Part
-	// Output is the end of what a job that was started here has printed, a line each; nil where it was not started here.
+	// Output is the end of what a job that was started here has printed, a line each; nil where it was not
+	// started here.
 	Output []string
-	// Ranks are the processes of a job of several, in the order in which they are shown; nil for a job of one. All of the above but Output is about the
-	// one of them whose ID is Chosen. Peers compares them, as indices of Ranks.
+	// Ranks are the processes of a job of several, in the order in which they are shown; nil for a job of
+	// one. All of the above but Output is about the one of them whose ID is Chosen. Peers compares them, as
+	// indices of Ranks.
 	Ranks  []Rank
 	Chosen int
 	Peers  timeline.PeerReport
@@ -135,7 +142,8 @@ type Fact struct{ Name, Value string }
 type Step struct {
 	Index                                  int64
 	Duration, Forward, Backward, Optimizer int64
-	// Bytes is the figure that Look.Figure names, -1 where unknown; Held is what was allocated when the step was over.
+	// Bytes is the figure that Look.Figure names, -1 where unknown; Held is what was allocated when the step
+	// was over.
 	Bytes, Held int64
 	// Cost is the time that watching took of the step.
 	Cost int64
@@ -171,9 +179,11 @@ func (l *Look) WindowName(w *Window) string {
 type Part struct {
 	Name  string
 	Bytes int64
-	// Derived says that the figure is what others leave over, or an estimate, and was not read anywhere; it is shown with a ~.
+	// Derived says that the figure is what others leave over, or an estimate, and was not read anywhere; it
+	// is shown with a ~.
 	Derived bool
-	// Unexplained says that it is not known what the bytes are; they may be fewer than none where figures of different moments are added up.
+	// Unexplained says that it is not known what the bytes are; they may be fewer than none where figures of
+	// different moments are added up.
 	Unexplained bool
 }
 
@@ -185,9 +195,11 @@ type Capture struct {
 	Pending bool
 	// All says that everything is captured whole as it comes: there is nothing to ask for.
 	All bool
-	// Along names the process that watches the job where this viewer only looks along with it, 0 for none: leaving disturbs neither.
+	// Along names the process that watches the job where this viewer only looks along with it, 0 for none:
+	// leaving disturbs neither.
 	Along int
-	// Lean says what the job trains with to take less memory for as long as it is watched, "" for nothing: letting go of it takes that away.
+	// Lean says what the job trains with to take less memory for as long as it is watched, "" for nothing:
+	// letting go of it takes that away.
 	Lean string
 	// Depths are the means by which it can be captured, where there is a choice, and Depth the one in force.
 	Depths []Depth
@@ -205,7 +217,8 @@ type Capture struct {
 type Depth struct {
 	// How names it to the source, Name to people: "op by op".
 	How, Name string
-	// Shows says what it shows; Cost is how much longer a step took by it, as measured, 0 where it was not yet.
+	// Shows says what it shows; Cost is how much longer a step took by it, as measured, 0 where it was not
+	// yet.
 	Shows string
 	Cost  time.Duration
 }
@@ -236,7 +249,8 @@ const (
 	Deepen
 	// Detach leaves the job alone, with nothing left behind in it.
 	Detach
-	// Choose shows another process of a job of several. The looks are about it as soon as there is something to show of it.
+	// Choose shows another process of a job of several. The looks are about it as soon as there is something
+	// to show of it.
 	Choose
 )
 
@@ -258,10 +272,12 @@ type (
 	}
 )
 
-// pause is the least time between two looks: what a person can follow, and what keeps a fast job from taking all of the screen's time.
+// pause is the least time between two looks: what a person can follow, and what keeps a fast job from taking
+// all of the screen's time.
 const pause = 100 * time.Millisecond
 
-// Await returns the command that waits for something newer than a version and brings it as a LookMsg; nothing when ctx is done.
+// Await returns the command that waits for something newer than a version and brings it as a LookMsg; nothing
+// when ctx is done.
 func Await(ctx context.Context, f Feed, version int64) tea.Cmd {
 	return func() tea.Msg {
 		if version > 0 {

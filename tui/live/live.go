@@ -82,7 +82,8 @@ func (v *View) Available(*leaf.State) (bool, string) { return true, "" }
 // Timeless implements leaf.Timeless: the view's axis is the steps and not a recording's clock.
 func (v *View) Timeless() bool { return true }
 
-// Take gives the view the newest look. The selected step stays selected; while the newest one is, the newest one will be.
+// Take gives the view the newest look. The selected step stays selected; while the newest one is, the newest
+// one will be.
 func (v *View) Take(l Look) {
 	before := v.look
 	newest := v.steps.Selected() <= 0 || l.Chosen != before.Chosen
@@ -399,7 +400,8 @@ func (v *View) Status(s *leaf.State) string {
 	return text
 }
 
-// sentence is the answer to what somebody who watches a job wants to know: is it well, how much does it take, does it grow.
+// sentence is the answer to what somebody who watches a job wants to know: is it well, how much does it take,
+// does it grow.
 func (v *View) sentence(s *leaf.State) string {
 	l := &v.look
 	n := len(l.Steps)
@@ -467,7 +469,8 @@ func (v *View) sentence(s *leaf.State) string {
 	return text + "."
 }
 
-// alerts are what is wrong with the last steps, as the sentence says it: what speaks against calling the job steady, and a step that was slow lately.
+// alerts are what is wrong with the last steps, as the sentence says it: what speaks against calling the job
+// steady, and a step that was slow lately.
 func (v *View) alerts(s *leaf.State) (grave []string, slow string) {
 	l, r := &v.look, &v.look.Report
 	for _, a := range l.Alerts {

@@ -198,7 +198,8 @@ func TestTheSelectedStepStaysAndTheNewestFollows(t *testing.T) {
 	}
 }
 
-// What was refused and what was noticed is said to its end below the steps, too, and the newest steps stay above it.
+// What was refused and what was noticed is said to its end below the steps, too, and the newest steps stay
+// above it.
 func TestWordsBelowTheStepsAreWhole(t *testing.T) {
 	const why = "code under torch.compile would run eagerly if it were described op by op, so what it allocates is captured by the allocator's history"
 	const notice = "the training opened a file of more than 2 GiB while a step was captured: what the step took is with it and not without it"

@@ -14,8 +14,9 @@ import (
 	"github.com/gmemtop/gmemtop/tui/table"
 )
 
-// ranksPane is the list of a job's processes, of which the one that is chosen is what the rest of the screen is about. Where there is little room it is one
-// line, and the list takes the place of the steps while it has the keys.
+// ranksPane is the list of a job's processes, of which the one that is chosen is what the rest of the screen
+// is about. Where there is little room it is one line, and the list takes the place of the steps while it has
+// the keys.
 type ranksPane struct {
 	table *table.Table
 	order []int // rows as indices of Look.Ranks
@@ -23,11 +24,13 @@ type ranksPane struct {
 	// listed says that it was drawn as a list and not as one line.
 	listed bool
 	room   int // rows that were drawn
-	// odd says for how many looks more a process, by its ID, is shown as one that differs: what is off by just enough would else come and go.
+	// odd says for how many looks more a process, by its ID, is shown as one that differs: what is off by
+	// just enough would else come and go.
 	odd map[int]int
 }
 
-// oddLooks is for how many looks a process that does not differ any more is still shown as one that did: two seconds or more.
+// oddLooks is for how many looks a process that does not differ any more is still shown as one that did: two
+// seconds or more.
 const oddLooks = 20
 
 // Columns of the list of processes.
@@ -119,8 +122,8 @@ func (v *View) pair() bool {
 	return n <= 2
 }
 
-// sortRanks orders the rows by the column that was chosen; else the processes stand in their own order, but that those that are worth a look come first
-// where not all are in sight.
+// sortRanks orders the rows by the column that was chosen; else the processes stand in their own order, but
+// that those that are worth a look come first where not all are in sight.
 func (v *View) sortRanks() {
 	p, ranks := &v.ranks, v.look.Ranks
 	if len(p.order) != len(ranks) {

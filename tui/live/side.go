@@ -11,7 +11,8 @@ import (
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
-// drawSide draws what is known beside the steps: what is captured, what the memory consists of, who is watched.
+// drawSide draws what is known beside the steps: what is captured, what the memory consists of, who is
+// watched.
 func (v *View) drawSide(s *leaf.State, c *canvas.Canvas) {
 	y := 0
 	leaf.Rule(s, c, 0, y, c.Width(), "Captured whole")
@@ -96,8 +97,9 @@ type said struct {
 	style canvas.Style
 }
 
-// brief says below the steps in few lines what drawSide does in many: of each as much as there is room for, what matters most first. What was refused and what
-// was noticed is said to its end, in as many lines as the rows allow.
+// brief says below the steps in few lines what drawSide does in many: of each as much as there is room for,
+// what matters most first. What was refused and what was noticed is said to its end, in as many lines as the
+// rows allow.
 func (v *View) brief(s *leaf.State, w, rows int) []said {
 	l, th := &v.look, s.Theme
 	var lines []said
@@ -156,7 +158,8 @@ func fitting(words []string, by string, w int) string {
 	return text
 }
 
-// partsLine says in one line what the memory consists of: its whole and the largest parts, what is not explained among them.
+// partsLine says in one line what the memory consists of: its whole and the largest parts, what is not
+// explained among them.
 func (v *View) partsLine(s *leaf.State, w int) string {
 	l := &v.look
 	if len(l.Parts) == 0 {
@@ -232,7 +235,8 @@ func (v *View) drawParts(s *leaf.State, c *canvas.Canvas, y int) int {
 	return y + 1
 }
 
-// fewer returns n parts in place of more: the smallest that are explained are one, in place of the first of them.
+// fewer returns n parts in place of more: the smallest that are explained are one, in place of the first of
+// them.
 func fewer(parts []Part, n int) []Part {
 	var small []int
 	for i, p := range parts {

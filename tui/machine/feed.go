@@ -1,7 +1,8 @@
-// Package machine is the view of the machine's GPUs and of the processes that can be watched: what a person looks at before choosing one.
+// Package machine is the view of the machine's GPUs and of the processes that can be watched: what a person
+// looks at before choosing one.
 //
-// It knows neither NVML nor /proc: it looks at a [Feed], which cmd makes of both. On a machine without a GPU it lists the processes that use torch on the
-// CPU, which can be watched as well.
+// It knows neither NVML nor /proc: it looks at a [Feed], which cmd makes of both. On a machine without a GPU
+// it lists the processes that use torch on the CPU, which can be watched as well.
 package machine
 
 import (
@@ -18,7 +19,8 @@ const Unknown = int64(-1)
 type Feed interface {
 	// Look returns what is known now. It is cheap; its slices are shared and must not be changed.
 	Look() Look
-	// Wait returns when there is something that a Look of that version did not hold, or ctx's error when ctx is done.
+	// Wait returns when there is something that a Look of that version did not hold, or ctx's error when ctx
+	// is done.
 	Wait(ctx context.Context, version int64) error
 }
 
@@ -44,12 +46,14 @@ type Device struct {
 	Celsius        int64
 	Watts, Limit   int64
 	Received, Sent int64 // bytes a second over PCIe
-	// Clock and MemoryClock are MHz of the processors and the memory; Slowed says what holds them back, "" for nothing.
+	// Clock and MemoryClock are MHz of the processors and the memory; Slowed says what holds them back, ""
+	// for nothing.
 	Clock, MemoryClock int64
 	Slowed             string
 	// LinkReceived and LinkSent are bytes a second over NVLink, all links together.
 	LinkReceived, LinkSent int64
-	// ECC is 1 where memory is checked and 0 where it is not; Corrected are the errors that were repaired since the driver was loaded.
+	// ECC is 1 where memory is checked and 0 where it is not; Corrected are the errors that were repaired
+	// since the driver was loaded.
 	ECC, Corrected int64
 	// MIG says that the device is divided; Instances are its parts.
 	MIG       bool
@@ -81,7 +85,8 @@ type Process struct {
 	// Torch says that torch is loaded; No says why it cannot be attached to, "" where it can.
 	Torch bool
 	No    string
-	// History is Bytes at equal intervals, the newest last, or Host where Bytes are unknown; a figure that was not told is Unknown.
+	// History is Bytes at equal intervals, the newest last, or Host where Bytes are unknown; a figure that
+	// was not told is Unknown.
 	History []int64
 	Every   time.Duration
 }
@@ -94,7 +99,8 @@ type (
 	AttachMsg struct{ Process Process }
 )
 
-// Await returns the command that waits for something newer than a version and brings it as a LookMsg; nothing when ctx is done.
+// Await returns the command that waits for something newer than a version and brings it as a LookMsg; nothing
+// when ctx is done.
 func Await(ctx context.Context, f Feed, version int64) tea.Cmd {
 	return func() tea.Msg {
 		if f.Wait(ctx, version) != nil {

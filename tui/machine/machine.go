@@ -230,7 +230,8 @@ func name(command string) string {
 	return "?"
 }
 
-// shortCommand is a command line without the folders of its program and of its script, which tell it from others the least and stand first.
+// shortCommand is a command line without the folders of its program and of its script, which tell it from
+// others the least and stand first.
 func shortCommand(command string) string {
 	words := strings.Fields(command)
 	if len(words) == 0 {

@@ -18,24 +18,29 @@ import (
 
 // The largest batch and the longest sequence, manager by manager.
 //
-// "What fits" has a second form: not how little memory this batch can do with, but how large a batch this memory can do, or how long a sequence. Every answer
-// takes a dozen plans, so it is asked for with a key, runs in the background beside planning, and is kept by the same question as the plans are: another budget
-// shows no answer of an old one. What the sizes at other batches rest on is the user's to know: from one recording they are marked ~, from two, opened side by
-// side, they are fitted. Two at different sequence lengths tell length from batch; what is looked for is then chosen from a list, since it is one of many.
+// "What fits" has a second form: not how little memory this batch can do with, but how large a batch this
+// memory can do, or how long a sequence. Every answer takes a dozen plans, so it is asked for with a key,
+// runs in the background beside planning, and is kept by the same question as the plans are: another budget
+// shows no answer of an old one. What the sizes at other batches rest on is the user's to know: from one
+// recording they are marked ~, from two, opened side by side, they are fitted. Two at different sequence
+// lengths tell length from batch; what is looked for is then chosen from a list, since it is one of many.
 
-// Batcher is a [Planner] that also finds the largest batch or the longest sequence. MaxBatch takes the named managers one after the other; recorded are one or
-// two recordings of one training at different sizes, the first of them the one in view. It tells each size that it tries and each answer.
+// Batcher is a [Planner] that also finds the largest batch or the longest sequence. MaxBatch takes the named
+// managers one after the other; recorded are one or two recordings of one training at different sizes, the
+// first of them the one in view. It tells each size that it tries and each answer.
 type Batcher interface {
 	MaxBatch(ctx context.Context, recorded []Recorded, goal Goal, names []string, budget int64, update func(BatchNews)) error
 }
 
-// Recorded is a problem with the batch size that it was recorded at, and the sequence length, 0 where that plays no part.
+// Recorded is a problem with the batch size that it was recorded at, and the sequence length, 0 where that
+// plays no part.
 type Recorded struct {
 	Batch, Sequence int
 	Problem         *plan.Problem
 }
 
-// Goal is what is looked for: the largest batch at one sequence length, 0 for the recorded one, or the longest sequence at one batch size.
+// Goal is what is looked for: the largest batch at one sequence length, 0 for the recorded one, or the
+// longest sequence at one batch size.
 type Goal struct {
 	Longest bool
 	At      int
@@ -55,10 +60,12 @@ func (g Goal) String() string {
 // BatchNews is how far the search is with one manager.
 type BatchNews struct {
 	Manager string
-	// Trying is the size that is planned at this moment; Largest, once it is Done, the largest that fits, 0 where not even one sample does.
+	// Trying is the size that is planned at this moment; Largest, once it is Done, the largest that fits, 0
+	// where not even one sample does.
 	Trying, Largest int
 	Done            bool
-	// Inferred says that sizes at other batches follow from a rule: from one recording, or from two at one batch.
+	// Inferred says that sizes at other batches follow from a rule: from one recording, or from two at one
+	// batch.
 	Inferred bool
 }
 
@@ -146,7 +153,8 @@ func (v batcher) askRoom(s *leaf.State, q question) tea.Cmd {
 	}})
 }
 
-// parseSizes reads one size or two, of as many recordings as are open: 32 is a batch, 8x512 a batch with its sequence length.
+// parseSizes reads one size or two, of as many recordings as are open: 32 is a batch, 8x512 a batch with its
+// sequence length.
 func parseSizes(text string, open int) ([]extent, error) {
 	var sizes []extent
 	for part := range strings.SplitSeq(text, ",") {
@@ -193,7 +201,8 @@ func sizeOf(text string) (int, error) {
 	return n, err
 }
 
-// take looks for what sizes leave to be looked for, or lets the user choose where that is more than one thing.
+// take looks for what sizes leave to be looked for, or lets the user choose where that is more than one
+// thing.
 func (v batcher) take(s *leaf.State, sizes []extent) tea.Cmd {
 	if len(sizes) < 2 || sizes[0].length == sizes[1].length {
 		return v.begin(s, sizes, Goal{})

@@ -11,7 +11,8 @@ import (
 	"github.com/gmemtop/gmemtop/tui/viewtest"
 )
 
-// batches opens the view, asks for the largest batch as if recorded at sizes, and returns what was sent before.
+// batches opens the view, asks for the largest batch as if recorded at sizes, and returns what was sent
+// before.
 func batches(t *testing.T, f *plannertest.Planner, sizes string) (*viewtest.Screen, *managers.View) {
 	t.Helper()
 	sc, v := show(t, f)

@@ -15,7 +15,8 @@ import (
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
-// The range of budgets that keys and mouse reach, in % of what the caching allocator takes; typing reaches any.
+// The range of budgets that keys and mouse reach, in % of what the caching allocator takes; typing reaches
+// any.
 const (
 	leastShare = 1
 	mostShare  = 150
@@ -43,8 +44,8 @@ func (v dial) step(s *leaf.State, by int) tea.Cmd {
 	return v.setBudget(s, st.share(int64(min(max(at*n, leastShare), mostShare))), false)
 }
 
-// setBudget asks another question. Kept answers are there at once; else planning begins when the budget has rested, at once where it was said
-// for good.
+// setBudget asks another question. Kept answers are there at once; else planning begins when the budget has
+// rested, at once where it was said for good.
 func (v dial) setBudget(s *leaf.State, bytes int64, now bool) tea.Cmd {
 	st := v.setup(s)
 	if st == nil || bytes == v.budget {

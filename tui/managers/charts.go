@@ -33,7 +33,8 @@ type plotter struct{ *View }
 // leastChart is the height below which no chart is drawn.
 const leastChart = 5
 
-// drawCharts draws memory over time beside the trade-off, or the one that was chosen where there is room for one.
+// drawCharts draws memory over time beside the trade-off, or the one that was chosen where there is room for
+// one.
 func (v plotter) drawCharts(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *setup) {
 	v.oneChart = false
 	switch wide := at.W >= 100 && st.canMove() && st.p.HasTimes; {
@@ -87,8 +88,9 @@ func (v plotter) baselineOf() int {
 	return -1
 }
 
-// drawUsage draws the memory that the managers hold over the same iteration: the selected one and the fastest in their tones, the others quietly
-// behind them, the budget as a line, and below what the selected one copies.
+// drawUsage draws the memory that the managers hold over the same iteration: the selected one and the fastest
+// in their tones, the others quietly behind them, the budget as a line, and below what the selected one
+// copies.
 func (v plotter) drawUsage(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *setup) {
 	list := v.drawn()
 	if len(list) == 0 {
@@ -231,7 +233,8 @@ func (v plotter) drawNoCharts(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 	c.TextCenter(at.X, at.Y+at.H/2, at.W, s.Theme.Faint, text)
 }
 
-// drawTradeOff draws memory against step time: a letter a manager, and for the selected one a dot for every budget that was asked for.
+// drawTradeOff draws memory against step time: a letter a manager, and for the selected one a dot for every
+// budget that was asked for.
 func (v plotter) drawTradeOff(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *setup) {
 	list := v.drawn()
 	if len(list) == 0 {
@@ -339,8 +342,8 @@ func (v plotter) nameSpot(s *leaf.State, c *canvas.Canvas, area canvas.Rect, bey
 	}
 }
 
-// rangeOf is what the axes of the trade-off show: all footprints, and overheads up to those that anybody would take; slower ones stand at the upper
-// edge.
+// rangeOf is what the axes of the trade-off show: all footprints, and overheads up to those that anybody
+// would take; slower ones stand at the upper edge.
 func (v plotter) rangeOf(list []*row, st *setup) (low, high int64, slow float64) {
 	low, high = list[0].result.Measurement.Footprint, 0
 	var times []float64

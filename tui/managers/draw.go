@@ -49,8 +49,8 @@ func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 	plotter{v}.drawCharts(s, c, body, st)
 }
 
-// sentence writes the answer and returns the rows that are kept for it: as many as the longest so far took in this room, so that nothing
-// below moves while one drags the budget or results come in.
+// sentence writes the answer and returns the rows that are kept for it: as many as the longest so far took in
+// this room, so that nothing below moves while one drags the budget or results come in.
 func (v painter) sentence(s *leaf.State, c *canvas.Canvas) int {
 	w, h := c.Size()
 	if v.head.w != w || v.head.h != h {
@@ -66,7 +66,8 @@ type head struct{ w, h, rows int }
 // painter is the View as what draws all but the charts: it reads the view and writes where things lie.
 type painter struct{ *View }
 
-// tableRows gives the table its rows where there is room, else a bit more than half of it: the charts need the rest.
+// tableRows gives the table its rows where there is room, else a bit more than half of it: the charts need
+// the rest.
 func (v painter) tableRows(room int) int {
 	want := len(v.rows) + 1
 	switch {

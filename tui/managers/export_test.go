@@ -73,7 +73,8 @@ func Settled(v *View) tea.Msg { return settledMsg{v, v.generation} }
 // Live returns the line about the training at its longest.
 func (v *View) Live(s *leaf.State) string { return toggler{v}.text(s) }
 
-// FirstBudget is the budget that opens where the caching allocator takes some bytes and a floor of them cannot leave the device.
+// FirstBudget is the budget that opens where the caching allocator takes some bytes and a floor of them
+// cannot leave the device.
 func FirstBudget(caching, floor int64) int64 {
 	return (&setup{p: plantest.Chain(4, 1<<20, 1e6), caching: caching, floor: floor}).firstBudget()
 }

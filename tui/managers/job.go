@@ -10,7 +10,8 @@ import (
 	tea "charm.land/bubbletea/v2"
 )
 
-// job is work in the background that has news of kind T: it is told under a lock, and taken by the event loop.
+// job is work in the background that has news of kind T: it is told under a lock, and taken by the event
+// loop.
 type job[T any] struct {
 	cancel context.CancelFunc
 	ended  bool // it came to its end, failed, or was stopped; of the event loop alone
@@ -98,13 +99,15 @@ func (j *job[T]) stop() {
 	}
 }
 
-// newsEvery is how often news of a run reaches the screen at most; stillEvery is when it is told that a run goes on though nothing was heard.
+// newsEvery is how often news of a run reaches the screen at most; stillEvery is when it is told that a run
+// goes on though nothing was heard.
 const (
 	newsEvery  = 100 * time.Millisecond
 	stillEvery = time.Second
 )
 
-// await returns when there is news of background work, at last when it has finished, which it reports. What comes at once comes together.
+// await returns when there is news of background work, at last when it has finished, which it reports. What
+// comes at once comes together.
 func await(wake, finished <-chan struct{}) (done bool) {
 	select {
 	case <-finished:

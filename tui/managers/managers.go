@@ -1,8 +1,9 @@
-// Package managers is the view that compares memory managers: what each would make of one iteration of the recording under a budget that one can drag,
-// which is the fastest that fits, and, one step further in, what a plan does with every buffer.
+// Package managers is the view that compares memory managers: what each would make of one iteration of the
+// recording under a budget that one can drag, which is the fastest that fits, and, one step further in, what
+// a plan does with every buffer.
 //
-// It plans nothing itself: a [Planner] does, off the event loop. What is on the screen is always an answer to the question on the screen, or says that it
-// is an older one.
+// It plans nothing itself: a [Planner] does, off the event loop. What is on the screen is always an answer to
+// the question on the screen, or says that it is an older one.
 package managers
 
 import (
@@ -317,8 +318,8 @@ func (v *View) ask(s *leaf.State) tea.Cmd {
 	return tea.Batch(cmd, ranking{v}.refresh(s), runner{v}.plan(s))
 }
 
-// device is what is planned for: the device in view or, where that step ran under a plan, the same one in a step that did not. What a plan did already is
-// nothing to plan with.
+// device is what is planned for: the device in view or, where that step ran under a plan, the same one in a
+// step that did not. What a plan did already is nothing to plan with.
 func (v *View) device(s *leaf.State) *timeline.Device {
 	if !s.UnderPlan || s.Device == nil {
 		return s.Device

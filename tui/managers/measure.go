@@ -19,8 +19,9 @@ import (
 
 // Plans on a real device.
 //
-// What the simulator says is a promise; a device can be asked to keep it. That takes seconds a plan and the whole device, so nothing is measured unasked: one
-// chooses a target and says go. What was measured stands beside what was simulated, in columns of its own, and is kept by the same question and device.
+// What the simulator says is a promise; a device can be asked to keep it. That takes seconds a plan and the
+// whole device, so nothing is measured unasked: one chooses a target and says go. What was measured stands
+// beside what was simulated, in columns of its own, and is kept by the same question and device.
 
 // Target is what plans can be carried out on beside the simulator.
 type Target struct {
@@ -32,10 +33,12 @@ type Target struct {
 
 // Measurer is a [Planner] that also carries plans out on devices.
 type Measurer interface {
-	// Targets lists the devices, those that cannot be used with the reason, and the training that is watched, where there is one, as live.
+	// Targets lists the devices, those that cannot be used with the reason, and the training that is watched,
+	// where there is one, as live.
 	Targets(ctx context.Context) []Target
-	// Measure is [replay.Comparison.Measure] on a device, by its name. A training is described and planned for anew, with the managers that the comparison has
-	// results of: beside each result of its own come what the simulator says of the same plan.
+	// Measure is [replay.Comparison.Measure] on a device, by its name. A training is described and planned
+	// for anew, with the managers that the comparison has results of: beside each result of its own come what
+	// the simulator says of the same plan.
 	Measure(ctx context.Context, c *replay.Comparison, target string, update func(replay.Progress)) error
 }
 
@@ -309,7 +312,8 @@ func (v gauge) cell(s *leaf.State, r *row, col int, size func(int64) string) tab
 	return cell
 }
 
-// status says of a row what was measured, beside what was simulated, and what the counters of the run show where the two differ.
+// status says of a row what was measured, beside what was simulated, and what the counters of the run show
+// where the two differ.
 func (v gauge) status(s *leaf.State, r *row) string {
 	x, ok := v.of(r)
 	if !ok {

@@ -40,7 +40,8 @@ func deliver(v *managers.View, s *leaf.State, cmd tea.Cmd) []func() tea.Msg {
 	return next
 }
 
-// flat takes batches apart without running what is in them, as far as that goes: a batch is a command that returns commands.
+// flat takes batches apart without running what is in them, as far as that goes: a batch is a command that
+// returns commands.
 func flat(cmd tea.Cmd) []tea.Cmd {
 	if cmd == nil {
 		return nil

@@ -65,8 +65,9 @@ func (v ranking) addRows(i int, a *answers, served bool) {
 	}
 }
 
-// rank puts the rows into the order in which somebody who looks for memory reads them: what memory is managed by today, then the results, best first (see
-// [replay.Rank]), then those that are on and have none yet, those that are off, and those that the recording does not serve.
+// rank puts the rows into the order in which somebody who looks for memory reads them: what memory is managed
+// by today, then the results, best first (see [replay.Rank]), then those that are on and have none yet, those
+// that are off, and those that the recording does not serve.
 func (v ranking) rank(budget bool) {
 	class := func(r *row) int {
 		m := &v.managers[r.manager]
@@ -107,7 +108,8 @@ func (v ranking) comparison(q question, a *answers) *replay.Comparison {
 	return c
 }
 
-// findWinner is the row that the sentence is about: the fastest that fits, or without a budget the smallest that costs no time.
+// findWinner is the row that the sentence is about: the fastest that fits, or without a budget the smallest
+// that costs no time.
 func (v ranking) findWinner(q question, a *answers) rowKey {
 	var best *result
 	who := rowKey{manager: -1}
@@ -231,7 +233,8 @@ func (v ranking) reselect() {
 	}
 }
 
-// show selects a row. Where nobody scrolled, what is above it is in sight too: today's allocator, as far as there is room.
+// show selects a row. Where nobody scrolled, what is above it is in sight too: today's allocator, as far as
+// there is room.
 func (v ranking) show(row int) {
 	if !v.picked {
 		v.table.Select(0)
@@ -265,7 +268,8 @@ func (v *View) whyNot(s *leaf.State, r *row) string {
 	return ""
 }
 
-// commandFirst puts the command that helps, where a reason ends with one, before what is wrong: it is what a narrow row has to show.
+// commandFirst puts the command that helps, where a reason ends with one, before what is wrong: it is what a
+// narrow row has to show.
 func commandFirst(reason string) string {
 	if wrong, command, ok := strings.Cut(reason, ": "); ok && strings.HasPrefix(command, "gmemtop ") {
 		return command + "; " + wrong

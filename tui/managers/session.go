@@ -19,26 +19,31 @@ import (
 
 // Planning in the background.
 //
-// Problem: planning with a dozen managers takes from a blink to minutes; meanwhile the budget is dragged, managers are switched on and
-// off, the screen wants sixty frames a second, and no answer may ever be shown beside a question that it does not answer.
+// Problem: planning with a dozen managers takes from a blink to minutes; meanwhile the budget is dragged,
+// managers are switched on and off, the screen wants sixty frames a second, and no answer may ever be shown
+// beside a question that it does not answer.
 //
-// Way chosen: answers are kept by what they answer (problem, budget, manager), and the view draws what is kept for the question in
-// force. There is at most one run at a time, for the managers of the question in force that have no answer yet; a run writes its news under
-// a lock and a command brings it to the event loop, ten times a second at most. A run of another budget is cancelled when the budget changes, and
-// what it still says is dropped: its pointer is its generation. While the budget is being dragged nothing is started: a run begins when it
-// has rested for a moment, or at once where all answers are kept. Memory is bounded: of the budgets asked for, those looked at longest ago go.
+// Way chosen: answers are kept by what they answer (problem, budget, manager), and the view draws what is
+// kept for the question in force. There is at most one run at a time, for the managers of the question in
+// force that have no answer yet; a run writes its news under a lock and a command brings it to the event
+// loop, ten times a second at most. A run of another budget is cancelled when the budget changes, and what it
+// still says is dropped: its pointer is its generation. While the budget is being dragged nothing is started:
+// a run begins when it has rested for a moment, or at once where all answers are kept. Memory is bounded: of
+// the budgets asked for, those looked at longest ago go.
 //
-// Rejected: one message a progress report (thousands a second from some planners, each a frame); one question for all managers (switching one on would
-// plan with all anew).
+// Rejected: one message a progress report (thousands a second from some planners, each a frame); one question
+// for all managers (switching one on would plan with all anew).
 
-// Planner plans for the view, off the event loop. Its methods may be called from several goroutines, and stop when their context is cancelled.
+// Planner plans for the view, off the event loop. Its methods may be called from several goroutines, and stop
+// when their context is cancelled.
 type Planner interface {
 	// Managers are all managers in the order of the table, baselines first.
 	Managers() []Manager
 	// Hardware are the descriptions of hardware to choose from; the first is in force at first.
 	Hardware() []plan.Hardware
-	// Problem takes one iteration of a device to plan, and the bytes that PyTorch's caching allocator takes for it with what lies outside, of which
-	// budgets in % are. What a recording cannot serve is an error that wraps a [*plan.Unavailable].
+	// Problem takes one iteration of a device to plan, and the bytes that PyTorch's caching allocator takes
+	// for it with what lies outside, of which budgets in % are. What a recording cannot serve is an error
+	// that wraps a [*plan.Unavailable].
 	Problem(ctx context.Context, d *timeline.Device, h plan.Hardware) (p *plan.Problem, caching int64, err error)
 	// Compare is [replay.Compare] with the named managers, measured with usage and spans.
 	Compare(ctx context.Context, p *plan.Problem, names []string, budget int64, update func(replay.Progress)) (*replay.Comparison, error)
@@ -51,7 +56,8 @@ type Manager struct {
 	On bool
 }
 
-// setup is what is planned for: one iteration on one hardware, with the figures that the view needs and that take longer than a frame.
+// setup is what is planned for: one iteration on one hardware, with the figures that the view needs and that
+// take longer than a frame.
 type setup struct {
 	device   *timeline.Device
 	hardware string
@@ -80,8 +86,9 @@ func makeSetup(ctx context.Context, pl Planner, k setupKey) (*setup, error) {
 // firstShare is the budget that opens, in % of what the caching allocator takes.
 const firstShare = 70
 
-// firstBudget is a budget that makes managers differ: well below what is taken today, and so far above what cannot be avoided that some should fit, where most
-// of the memory is weights too. Where nothing can leave the device it is none.
+// firstBudget is a budget that makes managers differ: well below what is taken today, and so far above what
+// cannot be avoided that some should fit, where most of the memory is weights too. Where nothing can leave
+// the device it is none.
 func (s *setup) firstBudget() int64 {
 	if !s.canMove() {
 		return 0
@@ -116,7 +123,8 @@ type answers struct {
 	used          int // when it was looked at last
 }
 
-// kept is how many questions' answers are kept: a plan and what was measured take up to a few megabytes a manager.
+// kept is how many questions' answers are kept: a plan and what was measured take up to a few megabytes a
+// manager.
 const kept = 24
 
 // point is what stays of a result when it is forgotten: where it stood in the trade-off.
@@ -273,7 +281,8 @@ func (v runner) missing(q question) []string {
 	return names
 }
 
-// plan starts a run for what is missing, unless one is under way, planning was stopped, or the budget is still moving.
+// plan starts a run for what is missing, unless one is under way, planning was stopped, or the budget is
+// still moving.
 func (v runner) plan(s *leaf.State) tea.Cmd {
 	q, ok := v.question(s)
 	if !ok || v.stopped || v.moving || v.run != nil && v.run.of == q {

@@ -9,17 +9,19 @@ import (
 
 // What charts draw of a result.
 //
-// A measurement holds a sample for every change of memory and a span for everything a queue did: tens of thousands of each. The overlay draws some of
-// two hundred columns. So a result is reduced once, where it was computed, to as many samples as the widest screen has half cells, each the greatest
-// value within it: a peak one microsecond wide is still there. Where the recording has no clock, memory is counted along the program's ops
-// instead.
+// A measurement holds a sample for every change of memory and a span for everything a queue did: tens of
+// thousands of each. The overlay draws some of two hundred columns. So a result is reduced once, where it was
+// computed, to as many samples as the widest screen has half cells, each the greatest value within it: a peak
+// one microsecond wide is still there. Where the recording has no clock, memory is counted along the
+// program's ops instead.
 
 // shape is memory over one measurement, and what the copy engines did meanwhile.
 type shape struct {
 	span  int64 // nanoseconds, or ops where Ops
 	ops   bool
 	usage []int64 // curves.Samples values, the greatest within each
-	// Shares of each sample's time during which copies out and in ran, from 0 to 255; nil where there were none.
+	// Shares of each sample's time during which copies out and in ran, from 0 to 255; nil where there were
+	// none.
 	out, in []uint8
 	stall   []uint8
 }

@@ -21,22 +21,25 @@ import (
 
 // Plans in the training that is watched.
 //
-// A simulator predicts and a device replays; a training that runs can be asked to go on with a plan, from its next step on, and to go on without it. One
-// plan is live at a time. Its job says what it does until it is taken away, and the line that it has to itself stays when it is over: what was measured, or
-// why it ended. The view stays with the step that it shows meanwhile, since each plan has the training described anew, and what is described last was
-// run under a plan.
+// A simulator predicts and a device replays; a training that runs can be asked to go on with a plan, from its
+// next step on, and to go on without it. One plan is live at a time. Its job says what it does until it is
+// taken away, and the line that it has to itself stays when it is over: what was measured, or why it ended.
+// The view stays with the step that it shows meanwhile, since each plan has the training described anew, and
+// what is described last was run under a plan.
 //
-// Rejected: a mark in the table alone (what a toggle comes to is the answer that one waited for); asking before a switch (taking it back is one key).
+// Rejected: a mark in the table alone (what a toggle comes to is the answer that one waited for); asking
+// before a switch (taking it back is one key).
 
 // Trainer is a [Planner] that also has plans carried out in a training that runs.
 type Trainer interface {
 	// Training names the training that is watched, "" where there is none. It is asked with every frame.
 	Training() string
-	// Train has the training go on with the plan of a manager, for a budget in bytes, until ctx is done, and without it then: it describes the training, plans
-	// for it on hardware h, and measures. tell hears of every change. The error says why the plan is not carried out any more, nil where ctx ended it.
+	// Train has the training go on with the plan of a manager, for a budget in bytes, until ctx is done, and
+	// without it then: it describes the training, plans for it on hardware h, and measures. tell hears of
+	// every change. The error says why the plan is not carried out any more, nil where ctx ended it.
 	Train(ctx context.Context, manager string, budget int64, h plan.Hardware, tell func(live.News)) error
-	// Elsewhere says what the training trains with that nobody asked for here: the plan of gmemtop run --manager, or of another screen; "" for nothing. It is
-	// asked with every frame.
+	// Elsewhere says what the training trains with that nobody asked for here: the plan of gmemtop run
+	// --manager, or of another screen; "" for nothing. It is asked with every frame.
 	Elsewhere() string
 	// TakeAway has the training go on without that.
 	TakeAway(ctx context.Context) error
@@ -113,7 +116,8 @@ func (v toggler) onTaken(msg takenMsg) tea.Cmd {
 	return leaf.Send(leaf.ToastMsg{Text: "the plan is taken away: T trains with the one under the cursor"})
 }
 
-// toggle has the training go on with the plan under the cursor in place of any other, or without it where it is live.
+// toggle has the training go on with the plan under the cursor in place of any other, or without it where it
+// is live.
 func (v toggler) toggle(s *leaf.State) tea.Cmd {
 	r := v.current()
 	if r == nil {
@@ -281,7 +285,8 @@ func (v toggler) lines(s *leaf.State) []string {
 	return lines
 }
 
-// drift is the share by which steps may come to differ from those right behind the switch without a word: it is not the plan's doing.
+// drift is the share by which steps may come to differ from those right behind the switch without a word: it
+// is not the plan's doing.
 const drift = 0.1
 
 // span prints two durations as a change, with one unit where they share it: "1.50 → 1.51 s".
@@ -336,13 +341,15 @@ func (v toggler) draw(s *leaf.State, c *canvas.Canvas, body canvas.Rect) canvas.
 	return rest
 }
 
-// Ranks are listed below the line where the room has so many rows beside those that they take; further ones are counted.
+// Ranks are listed below the line where the room has so many rows beside those that they take; further ones
+// are counted.
 const (
 	rowsBesideRanks = 24
 	mostRanks       = 8
 )
 
-// drawRanks writes a row for each rank, in words what the line says of all of them, and returns what is left of the room.
+// drawRanks writes a row for each rank, in words what the line says of all of them, and returns what is left
+// of the room.
 func (v toggler) drawRanks(s *leaf.State, c *canvas.Canvas, body canvas.Rect, indent int) canvas.Rect {
 	if v.now() == nil {
 		return body
@@ -367,7 +374,8 @@ func (v toggler) drawRanks(s *leaf.State, c *canvas.Canvas, body canvas.Rect, in
 	return rest
 }
 
-// stands reports whether a row stands for what a training does with its manager: it runs what eager PyTorch can.
+// stands reports whether a row stands for what a training does with its manager: it runs what eager PyTorch
+// can.
 func (v toggler) stands(r *row) bool {
 	if r.of == plan.TorchEager {
 		return true

@@ -54,7 +54,8 @@ type segment struct {
 	fill  canvas.Fill
 }
 
-// segments divides the device's memory; whole is its capacity, or what is reserved where the capacity is unknown.
+// segments divides the device's memory; whole is its capacity, or what is reserved where the capacity is
+// unknown.
 func (v *View) segments(s *leaf.State, a *timeline.Autopsy) (parts []segment, whole int64) {
 	st, th := a.State, s.Theme
 	fill := func(c color.Color, strength int, pattern, mono rune) canvas.Fill {
@@ -69,8 +70,8 @@ func (v *View) segments(s *leaf.State, a *timeline.Autopsy) (parts []segment, wh
 		{"stranded", st.Stranded, fill(th.Warn.FG, 200, '░', '-')},
 		{"cached", st.Cached, fill(th.Dim.FG, 210, '·', '~')},
 	}
-	// The state counts pending frees by their rounded size; what that takes beyond their share of the requested bytes comes off
-	// rounding.
+	// The state counts pending frees by their rounded size; what that takes beyond their share of the
+	// requested bytes comes off rounding.
 	if st.PendingFree > 0 {
 		sum := parts[0].bytes + parts[1].bytes + parts[2].bytes
 		parts[2].bytes = max(parts[2].bytes-(sum-st.ActiveRequested-st.Internal), 0)
@@ -108,7 +109,8 @@ func cell(c *canvas.Canvas, x, y int, f canvas.Fill) {
 	}
 }
 
-// drawBar draws the device's memory as a bar with its parts named under it, and what was asked for on the same scale.
+// drawBar draws the device's memory as a bar with its parts named under it, and what was asked for on the
+// same scale.
 func (v *View) drawBar(s *leaf.State, c *canvas.Canvas, a *timeline.Autopsy) {
 	w, h := c.Size()
 	parts, whole := v.segments(s, a)
@@ -163,7 +165,8 @@ func (v *View) drawBar(s *leaf.State, c *canvas.Canvas, a *timeline.Autopsy) {
 	}
 }
 
-// causeRows returns the rows that the causes take: with their whole texts where both tables have room below them, else a row each, the first of them.
+// causeRows returns the rows that the causes take: with their whole texts where both tables have room below
+// them, else a row each, the first of them.
 func (v *View) causeRows(a *timeline.Autopsy, body canvas.Rect) int {
 	n := len(a.Causes)
 	if n == 0 || body.H < 8 {
@@ -253,7 +256,8 @@ func (v *View) drawTables(s *leaf.State, c *canvas.Canvas, body canvas.Rect, a *
 	}
 }
 
-// What the levers take beside a row each, with their head and what the selected one means; and the least of the holders that is worth a table.
+// What the levers take beside a row each, with their head and what the selected one means; and the least of
+// the holders that is worth a table.
 const (
 	leverDetail  = 6
 	leastHolders = 4

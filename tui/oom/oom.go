@@ -1,5 +1,5 @@
-// Package oom is the view of the out-of-memory autopsy: why it failed, who held the memory, what would help; and, of a recording
-// that did not run out, what would bring its peak down.
+// Package oom is the view of the out-of-memory autopsy: why it failed, who held the memory, what would help;
+// and, of a recording that did not run out, what would bring its peak down.
 package oom
 
 import (

@@ -1,5 +1,5 @@
-// Package overview is the first screen: the answer in one sentence, the usage over time that proves it, and below it what is
-// held at the cursor and how the iterations compare.
+// Package overview is the first screen: the answer in one sentence, the usage over time that proves it, and
+// below it what is held at the cursor and how the iterations compare.
 package overview
 
 import (
@@ -33,7 +33,8 @@ type at struct {
 	moment timeline.Moment
 }
 
-// extent is how many rows a device's tables can fill. It does not depend on the cursor, so that nothing moves with it.
+// extent is how many rows a device's tables can fill. It does not depend on the cursor, so that nothing moves
+// with it.
 type extent struct{ categories, sites int }
 
 // extentOf counts the categories of all blocks and the call sites that hold something at the peak.
@@ -183,7 +184,8 @@ type places struct {
 	sum    int // row of the equation, -1 for none
 }
 
-// place lays the overview out below its sentence: the tables get the rows that they can fill, nine twentieths at most, and the chart all others.
+// place lays the overview out below its sentence: the tables get the rows that they can fill, nine twentieths
+// at most, and the chart all others.
 func (v *View) place(s *leaf.State, w, h int) places {
 	var p places
 	p.sum = -1

@@ -16,8 +16,8 @@ import (
 // columns are how wide the tables side by side are; 0 where one is not there.
 type columns struct{ categories, holders, iterations int }
 
-// divide gives the tables their columns. Holders stand beside the others from 150 columns on, or where there are no iterations; else they are
-// below them, as far as there are rows.
+// divide gives the tables their columns. Holders stand beside the others from 150 columns on, or where there
+// are no iterations; else they are below them, as far as there are rows.
 func divide(s *leaf.State, w int) columns {
 	iterations := s.Analysed && len(s.Device.Iterations().List) > 0
 	switch {
@@ -65,8 +65,8 @@ func iterationRows(s *leaf.State, cols columns) int {
 	return rows
 }
 
-// drawTables draws what is held at the cursor by category and by call site, and how the iterations compare. The holders give way first, the
-// categories never.
+// drawTables draws what is held at the cursor by category and by call site, and how the iterations compare.
+// The holders give way first, the categories never.
 func (v *View) drawTables(s *leaf.State, c *canvas.Canvas) {
 	w, h := c.Size()
 	if h < 2 {
@@ -87,7 +87,8 @@ func (v *View) drawTables(s *leaf.State, c *canvas.Canvas) {
 	}
 }
 
-// drawHoldersBelow draws the holders, as wide as they like, in the rows that the other tables leave, and returns how many those keep.
+// drawHoldersBelow draws the holders, as wide as they like, in the rows that the other tables leave, and
+// returns how many those keep.
 func (v *View) drawHoldersBelow(s *leaf.State, c *canvas.Canvas) int {
 	w, h := c.Size()
 	above := max(1+len(v.rows()), iterationRows(s, divide(s, w)))
@@ -102,8 +103,8 @@ func (v *View) drawHoldersBelow(s *leaf.State, c *canvas.Canvas) int {
 	return above
 }
 
-// drawMoment draws a recording of one moment: what is held by category and by call site, and below them the block that is largest and who allocated
-// it.
+// drawMoment draws a recording of one moment: what is held by category and by call site, and below them the
+// block that is largest and who allocated it.
 func (v *View) drawMoment(s *leaf.State, c *canvas.Canvas) {
 	w, h := c.Size()
 	rows := min(v.tableRows(s, w), h)
@@ -246,7 +247,8 @@ type column struct {
 	text  func(i int) string
 }
 
-// drawIterations draws the iterations around the cursor's. The columns give way from the right: new sites, growth, churn.
+// drawIterations draws the iterations around the cursor's. The columns give way from the right: new sites,
+// growth, churn.
 func (v *View) drawIterations(s *leaf.State, c *canvas.Canvas) {
 	w, h := c.Size()
 	its := s.Device.Iterations()
@@ -347,7 +349,8 @@ func trend(s *leaf.State, its *timeline.Iterations) string {
 	return fmt.Sprintf("steady: no leak (%s ± %s an iteration)", s.Units.Delta(int64(t.Slope)), s.Units.Bytes(int64((t.High-t.Low)/2)))
 }
 
-// drawSum draws the equation of reserved bytes: what is allocated, pending, stranded and cached, and how much of it is rounding.
+// drawSum draws the equation of reserved bytes: what is allocated, pending, stranded and cached, and how much
+// of it is rounding.
 func (v *View) drawSum(s *leaf.State, c *canvas.Canvas, y int) {
 	key, st, ok := v.state.Value()
 	w := c.Width()

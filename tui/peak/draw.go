@@ -56,7 +56,8 @@ func (v *View) longestName() int {
 // nameColumn is where names begin in a table without bars.
 const nameColumn = 24
 
-// drawBlock says where the selected block comes from, or the largest one of the chosen row where none is selected.
+// drawBlock says where the selected block comes from, or the largest one of the chosen row where none is
+// selected.
 func (v *View) drawBlock(s *leaf.State, c *canvas.Canvas) {
 	w, h := c.Size()
 	if h < 4 {
@@ -112,7 +113,8 @@ func (v *View) sentence(s *leaf.State) string {
 	return text + fmt.Sprintf("%s of it in %s.", share, name(r))
 }
 
-// placeless says of blocks that have no place what is known of them instead, by the names that timeline gives their groups.
+// placeless says of blocks that have no place what is known of them instead, by the names that timeline gives
+// their groups.
 var placeless = map[string]string{
 	"":                               "has no recorded stack",
 	"no stack":                       "has no recorded stack",

@@ -1,5 +1,5 @@
-// Package peak shows what is alive at one moment, the peak at first: a table grouped as one likes, an icicle by stack or module
-// beside it, and the difference to a marked moment.
+// Package peak shows what is alive at one moment, the peak at first: a table grouped as one likes, an icicle
+// by stack or module beside it, and the difference to a marked moment.
 package peak
 
 import (
@@ -164,7 +164,8 @@ type (
 	byMsg   struct{ by timeline.By }
 )
 
-// firstBy returns the grouping that opens: the one in force where the recording has stacks, else one that does not need them.
+// firstBy returns the grouping that opens: the one in force where the recording has stacks, else one that
+// does not need them.
 func firstBy(d *timeline.Device, by timeline.By) timeline.By {
 	switch by {
 	case timeline.BySite, timeline.ByStack, timeline.ByModule:
@@ -211,8 +212,8 @@ func (v *View) ask(s *leaf.State) tea.Cmd {
 	return tea.Batch(cmds...)
 }
 
-// build makes the rows of the table from the answers there are. Groups of one grouping may share a name only where their stacks
-// differ.
+// build makes the rows of the table from the answers there are. Groups of one grouping may share a name only
+// where their stacks differ.
 func (v *View) build(s *leaf.State) {
 	now, groups, ok := v.groups.Value()
 	then, before, okM := v.marked.Value()
@@ -240,7 +241,8 @@ type groupKey struct {
 	category timeline.Category
 }
 
-// key returns what a group is at every moment: the stack of a call site is that of its largest block, which changes.
+// key returns what a group is at every moment: the stack of a call site is that of its largest block, which
+// changes.
 func (v *View) key(g *timeline.Group) groupKey {
 	k := groupKey{g.Name, g.Stack, g.Category}
 	if v.by == timeline.BySite {

@@ -16,7 +16,8 @@ import (
 // axisWidth is the room for labels to the left of lanes and maps.
 const axisWidth = 8
 
-// layout is where the parts lie: for every plan a title, lanes and a map, one axis of time below, and the list at the cursor.
+// layout is where the parts lie: for every plan a title, lanes and a map, one axis of time below, and the
+// list at the cursor.
 type layout struct {
 	titles, lanes, plots []canvas.Rect
 	axis, list           canvas.Rect
@@ -150,7 +151,8 @@ func (v painter) drawPane(s *leaf.State, c *canvas.Canvas, p *pane, sc *scene) {
 	v.drawCursor(s, c, p)
 }
 
-// columnOf returns the column of the raster that lies where column x of the plot lies, -1 for none: the raster may be of an older window.
+// columnOf returns the column of the raster that lies where column x of the plot lies, -1 for none: the
+// raster may be of an older window.
 func (v painter) columnOf(r *raster, x, w int) int {
 	if r.from == v.from && r.to == v.to && r.w == w {
 		return x

@@ -13,7 +13,8 @@ import (
 var legendOrder = []timeline.Category{timeline.Activation, timeline.Parameter, timeline.OptimizerState, timeline.Gradient, timeline.Temporary, timeline.Input,
 	timeline.AutogradDetail, timeline.Unknown}
 
-// drawLegend names the categories that are there, as far as what the lane of compute shows leaves room: that is said nowhere else.
+// drawLegend names the categories that are there, as far as what the lane of compute shows leaves room: that
+// is said nowhere else.
 func (v painter) drawLegend(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 	again, waits := false, false
 	for _, sc := range v.scenes() {

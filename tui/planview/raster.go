@@ -10,11 +10,12 @@ import (
 
 // Drawing a plan of any size.
 //
-// Problem: fifty thousand stays of buffers in a map of two hundred columns by sixty rows, at any zoom, without a frame that takes longer than
-// another. Way chosen: a raster of the window at the size of the map, two rows a cell, in which each point belongs to the box that
-// covers most of it; boxes do not overlap, so filling it costs O(boxes in the window + points). It is made off the event loop, and while one for another
-// window is under way the old one is drawn where it belongs. Rejected: drawing boxes as they come (the last of a thousand in a cell would
-// win, whatever its size); one row a cell (half the resolution for nothing).
+// Problem: fifty thousand stays of buffers in a map of two hundred columns by sixty rows, at any zoom,
+// without a frame that takes longer than another. Way chosen: a raster of the window at the size of the map,
+// two rows a cell, in which each point belongs to the box that covers most of it; boxes do not overlap, so
+// filling it costs O(boxes in the window + points). It is made off the event loop, and while one for another
+// window is under way the old one is drawn where it belongs. Rejected: drawing boxes as they come (the last
+// of a thousand in a cell would win, whatever its size); one row a cell (half the resolution for nothing).
 
 // key is what a raster is of.
 type key struct {

@@ -1,5 +1,5 @@
-// Package planview shows one plan, or two on one clock, from the inside: what each queue does when, where every buffer lies at that time, and at the
-// cursor what is held, what is away and why.
+// Package planview shows one plan, or two on one clock, from the inside: what each queue does when, where
+// every buffer lies at that time, and at the cursor what is held, what is away and why.
 //
 //   - A scene is a plan laid out on its clock, made once, off the event loop.
 //   - A raster is a scene at one zoom and size, made off the event loop too: drawing costs O(cells), whatever the plan's size.
@@ -43,8 +43,8 @@ type box struct {
 	buffer   plan.BufferID
 }
 
-// scene is a plan on its clock. Times are nanoseconds from the iteration's start; where the recording has no clock they are positions of the
-// program, one an op.
+// scene is a plan on its clock. Times are nanoseconds from the iteration's start; where the recording has no
+// clock they are positions of the program, one an op.
 type scene struct {
 	plan    Plan
 	p       *plan.Problem // cut into sections where the plan is
@@ -58,7 +58,8 @@ type scene struct {
 	usage   []plan.Sample // memory held from a moment on
 	top     int64         // the highest address, or the most memory held where places are not planned
 	peakAt  int64
-	// placed says that the plan knows addresses; without, an online allocator chooses them, and memory is drawn as a stack of categories.
+	// placed says that the plan knows addresses; without, an online allocator chooses them, and memory is
+	// drawn as a stack of categories.
 	placed bool
 	gone   []plan.Absence // by Release
 	madeBy []plan.OpID    // of each buffer, the first op that writes it, -1 where none does
@@ -131,7 +132,8 @@ func (s *scene) times() (start, end []int64) {
 	return start, end
 }
 
-// layOut makes the boxes. As the simulator counts it, an instance takes its memory when its first step begins and gives it back when its last one is done.
+// layOut makes the boxes. As the simulator counts it, an instance takes its memory when its first step begins
+// and gives it back when its last one is done.
 func (s *scene) layOut(start, end []int64) {
 	pl := s.plan.Result.Plan
 	n := len(pl.Instances)
@@ -256,7 +258,8 @@ type state struct {
 // most is how many buffers are listed at the cursor.
 const most = 400
 
-// statesAt lists what is away at a time, then what is held, each largest first. It looks at every absence and box once.
+// statesAt lists what is away at a time, then what is held, each largest first. It looks at every absence and
+// box once.
 func (s *scene) statesAt(t int64) (list []state, away, onHost int64) {
 	op := s.opAt(t)
 	here := map[plan.BufferID]int{} // the boxes of this moment
@@ -400,8 +403,8 @@ func (s *scene) credit() {
 	}
 }
 
-// bufferName names a buffer by the line of code that asked for it, or as the recording does; where that is no more than an address, by the op that makes
-// it.
+// bufferName names a buffer by the line of code that asked for it, or as the recording does; where that is no
+// more than an address, by the op that makes it.
 func (s *scene) bufferName(b plan.BufferID) string {
 	if d, a := s.p.Source, s.p.Buffers[b].Alloc; d != nil && a != timeline.NoAlloc {
 		if what := leaf.What(d, a); what != "" {

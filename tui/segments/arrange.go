@@ -11,14 +11,15 @@ import (
 
 // From segments to lines of the screen.
 //
-// Problem: draw an allocator's segments, a few of which are a thousand times larger than most, so that packing and holes are
-// seen, and draw an expandable segment as the one range of addresses that it is, although the state lists its mapped runs one by
-// one. Way chosen: runs of one expandable segment become one row with gaps between them; rows are put in an order; a row takes
-// one line that it fills, or, on one scale for all, as many lines as its bytes need. A prefix sum over the lines finds the row
-// under any line by bisection, so that scrolling through 100,000 lines costs the same as through ten.
+// Problem: draw an allocator's segments, a few of which are a thousand times larger than most, so that
+// packing and holes are seen, and draw an expandable segment as the one range of addresses that it is,
+// although the state lists its mapped runs one by one. Way chosen: runs of one expandable segment become one
+// row with gaps between them; rows are put in an order; a row takes one line that it fills, or, on one scale
+// for all, as many lines as its bytes need. A prefix sum over the lines finds the row under any line by
+// bisection, so that scrolling through 100,000 lines costs the same as through ten.
 //
-// Way rejected: one picture with address on one axis, as a disk defragmenter draws it. Addresses of different segments are
-// terabytes apart and gaps between them mean nothing.
+// Way rejected: one picture with address on one axis, as a disk defragmenter draws it. Addresses of different
+// segments are terabytes apart and gaps between them mean nothing.
 
 // order is an order of rows.
 type order uint8
@@ -32,7 +33,8 @@ const (
 
 func (o order) String() string { return [...]string{"address", "size", "stranded"}[o] }
 
-// row is one segment, or all mapped runs of one expandable segment: the state's segments runs, ordered by address.
+// row is one segment, or all mapped runs of one expandable segment: the state's segments runs, ordered by
+// address.
 type row struct {
 	from, to   uint64 // [from, to) in addresses
 	runs       []int32
@@ -48,7 +50,8 @@ type row struct {
 
 func (r *row) span() int64 { return int64(r.to - r.from) }
 
-// maxGap is how much unmapped address space a row may show for each mapped byte; runs farther apart are drawn as two rows.
+// maxGap is how much unmapped address space a row may show for each mapped byte; runs farther apart are drawn
+// as two rows.
 const maxGap = 8
 
 // gather makes the rows of a state, by address.
@@ -110,7 +113,8 @@ func sortRows(rows []row, o order) {
 	})
 }
 
-// lines maps lines to rows. bytes is how many bytes a line shows on one scale for all, 0 where each row fills its one line.
+// lines maps lines to rows. bytes is how many bytes a line shows on one scale for all, 0 where each row fills
+// its one line.
 type lines struct {
 	first []int32 // first line of each row, and the number of lines at the end
 	bytes int64

@@ -77,8 +77,8 @@ func paint(c *canvas.Canvas, x, y int, l, r canvas.Fill) {
 	}
 }
 
-// half is what half a cell shows: the kind that covers most of it, the parity of its largest piece, and whether that piece is the
-// selected one.
+// half is what half a cell shows: the kind that covers most of it, the parity of its largest piece, and
+// whether that piece is the selected one.
 type half struct {
 	kind     kind
 	odd      bool
@@ -163,10 +163,11 @@ func fill(th *theme.Theme, k kind, variant int) canvas.Fill {
 	return th.Shade(timeline.Category(k-kindActive), variant)
 }
 
-// drawBar draws the addresses [from, to) of row i into the bars, of which the whole width stands for across bytes.
+// drawBar draws the addresses [from, to) of row i into the bars, of which the whole width stands for across
+// bytes.
 //
-// Each half cell shows the kind that covers most of its bytes, not the largest piece in it: ninety small blocks and one hole
-// larger than each of them are blocks. The cost is the number of pieces on the line.
+// Each half cell shows the kind that covers most of its bytes, not the largest piece in it: ninety small
+// blocks and one hole larger than each of them are blocks. The cost is the number of pieces on the line.
 func (b *board) drawBar(s *leaf.State, c *canvas.Canvas, y, i int, from, to, across uint64) {
 	halves := make([]half, 2*b.bars.W)
 	scale := float64(len(halves)) / float64(max(across, 1))

@@ -60,8 +60,8 @@ func (b *board) reflow() {
 	b.scrollTo(b.top)
 }
 
-// lineBytes returns how much a line shows on one scale for all: at first the largest row takes half a screen, rounded to a power
-// of two so that lines begin at round addresses.
+// lineBytes returns how much a line shows on one scale for all: at first the largest row takes half a screen,
+// rounded to a power of two so that lines begin at round addresses.
 func (b *board) lineBytes() int64 {
 	largest := int64(1)
 	for i := range b.rows {

@@ -127,8 +127,8 @@ type term struct {
 	name, figure string
 }
 
-// terms returns the parts of the equation that fit into w cells: all of them by their whole names where long is set, else those that hold something,
-// without the smallest ones where there is no room for them.
+// terms returns the parts of the equation that fit into w cells: all of them by their whole names where long
+// is set, else those that hold something, without the smallest ones where there is no room for them.
 func (v *View) terms(w int, long bool, figure func(int64) string) []term {
 	var list []term
 	need := 1

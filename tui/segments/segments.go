@@ -1,5 +1,5 @@
-// Package segments is the view of the allocator's map at the cursor: each segment with its blocks and holes to scale, and how the
-// reserved bytes divide.
+// Package segments is the view of the allocator's map at the cursor: each segment with its blocks and holes
+// to scale, and how the reserved bytes divide.
 package segments
 
 import (

@@ -5,7 +5,8 @@ import (
 	"github.com/gmemtop/gmemtop/tui/theme"
 )
 
-// Draw draws the table into the part at of c. It calls cell for the cells that are on the screen and for no other.
+// Draw draws the table into the part at of c. It calls cell for the cells that are on the screen and for no
+// other.
 func (t *Table) Draw(c *canvas.Canvas, at canvas.Rect, th *theme.Theme, cell func(row, column int) Cell) {
 	t.at = at
 	if at.W <= 0 || at.H <= 0 {

@@ -1,13 +1,14 @@
 // Package table draws the visible part of a list of any length.
 //
-// Problem: a million allocations in a table of forty lines, on every key press, within a few milliseconds. Way chosen: the table
-// knows only how many rows there are and asks for the text of the cells that are on the screen; widths come from the columns and
-// not from the contents, so that nothing is measured that is not drawn, and a scroll never makes columns jump. A frame costs
-// O(visible rows x visible columns), whatever the number of rows. Way rejected: rows as slices of strings, as ready-made tables
-// want them; a million rows of nine strings cost seconds and a gigabyte before the first frame.
+// Problem: a million allocations in a table of forty lines, on every key press, within a few milliseconds.
+// Way chosen: the table knows only how many rows there are and asks for the text of the cells that are on the
+// screen; widths come from the columns and not from the contents, so that nothing is measured that is not
+// drawn, and a scroll never makes columns jump. A frame costs O(visible rows x visible columns), whatever the
+// number of rows. Way rejected: rows as slices of strings, as ready-made tables want them; a million rows of
+// nine strings cost seconds and a gigabyte before the first frame.
 //
-// In a narrow room columns leave in the order that the view chose (Column.Drop), and the room that is left over goes to the
-// columns that can use it (Column.Max).
+// In a narrow room columns leave in the order that the view chose (Column.Drop), and the room that is left
+// over goes to the columns that can use it (Column.Max).
 package table
 
 import (
@@ -99,7 +100,8 @@ func DefaultKeyMap() KeyMap {
 	}
 }
 
-// Bindings returns the keys that do something now, most useful first; open says what enter does, "" for nothing.
+// Bindings returns the keys that do something now, most useful first; open says what enter does, "" for
+// nothing.
 func (t *Table) Bindings(open string) []key.Binding {
 	if t.rows == 0 || t.Blurred {
 		return nil
@@ -221,7 +223,8 @@ func (t *Table) reveal() {
 	t.scrollTo(t.top)
 }
 
-// Update answers keys, and mouse messages that lie within the table; the coordinates are those of the canvas given to Draw.
+// Update answers keys, and mouse messages that lie within the table; the coordinates are those of the canvas
+// given to Draw.
 func (t *Table) Update(msg tea.Msg) Action {
 	switch msg := msg.(type) {
 	case tea.KeyPressMsg:
@@ -320,7 +323,8 @@ func (t *Table) nextSortable() int {
 	return pick
 }
 
-// sortBy marks column i: numbers begin with the largest, text with the first; a second time turns the order around.
+// sortBy marks column i: numbers begin with the largest, text with the first; a second time turns the order
+// around.
 func (t *Table) sortBy(i int) Action {
 	if t.SortBy == i {
 		t.Descending = !t.Descending

@@ -20,7 +20,8 @@ type places struct {
 	panel                canvas.Rect
 }
 
-// place puts the panel of the selected block beside the chart where there is room for both, else below it, else nowhere.
+// place puts the panel of the selected block beside the chart where there is room for both, else below it,
+// else nowhere.
 func place(w, h int) places {
 	var p places
 	top := 2
@@ -121,8 +122,8 @@ func (v *View) sentence(s *leaf.State) string {
 	return text + "."
 }
 
-// drawBands draws every column's bands. Neighbours of one category differ in shade; the selected block stands out wherever it is
-// alive.
+// drawBands draws every column's bands. Neighbours of one category differ in shade; the selected block stands
+// out wherever it is alive.
 func (v *View) drawBands(s *leaf.State, c *canvas.Canvas, f *chart.Frame) {
 	var fills [timeline.NumCategories][4]canvas.Fill
 	for cat := range fills {
@@ -178,7 +179,8 @@ func (v *View) drawPanel(s *leaf.State, c *canvas.Canvas, p places) {
 	block.Draw(s, c.Sub(p.panel), s.Selected)
 }
 
-// drawLegend lists the largest blocks at the cursor while none is selected, and what the colours mean below them.
+// drawLegend lists the largest blocks at the cursor while none is selected, and what the colours mean below
+// them.
 func (v *View) drawLegend(s *leaf.State, c *canvas.Canvas) {
 	w, h := c.Size()
 	legend := legendRows(s, w)
@@ -209,8 +211,8 @@ func (v *View) drawLegend(s *leaf.State, c *canvas.Canvas) {
 	}
 }
 
-// legendRows breaks the names of the categories into rows of w cells; none where they are not in the picture: without colours the
-// glyphs say nothing without them.
+// legendRows breaks the names of the categories into rows of w cells; none where they are not in the picture:
+// without colours the glyphs say nothing without them.
 func legendRows(s *leaf.State, w int) [][]timeline.Category {
 	var rows [][]timeline.Category
 	x := w

@@ -1,5 +1,6 @@
-// Package timelineview is the active memory timeline: every block a coloured band, time or event index on x, bytes on y, stacked
-// as memory_viz stacks them. It zooms and pans both ways; bands too small to be drawn apart are merged, and a merged band opens.
+// Package timelineview is the active memory timeline: every block a coloured band, time or event index on x,
+// bytes on y, stacked as memory_viz stacks them. It zooms and pans both ways; bands too small to be drawn
+// apart are merged, and a merged band opens.
 package timelineview
 
 import (
@@ -132,8 +133,8 @@ func (v *View) fit(s *leaf.State) chart.Frame {
 	return f
 }
 
-// ask asks for the bands of the window at the chart's resolution: blocks of less than a sixteenth of a cell are merged
-// (in a low chart of less, so that what many small ones are made of still shows).
+// ask asks for the bands of the window at the chart's resolution: blocks of less than a sixteenth of a cell
+// are merged (in a low chart of less, so that what many small ones are made of still shows).
 func (v *View) ask(s *leaf.State) tea.Cmd {
 	if s.Device == nil || s.Width < 20 {
 		return nil
@@ -199,8 +200,8 @@ func (v *View) cursorColumn(s *leaf.State) []timeline.Band {
 	return v.column(s, min(max(x, 0), v.frame.Area.W-1))
 }
 
-// pick selects the band above or below the selected one at the cursor; without a selection there, the largest. What is not in the recording
-// cannot be selected.
+// pick selects the band above or below the selected one at the cursor; without a selection there, the
+// largest. What is not in the recording cannot be selected.
 func (v *View) pick(s *leaf.State, by int) tea.Cmd {
 	bands := slices.DeleteFunc(slices.Clone(v.cursorColumn(s)), func(b timeline.Band) bool { return b.Alloc == timeline.NoAlloc })
 	if len(bands) == 0 {
@@ -223,7 +224,8 @@ func (v *View) pick(s *leaf.State, by int) tea.Cmd {
 	return v.choose(s, bands[at])
 }
 
-// choose selects a band's block, and keeps the band where it stands for many. The zoomed range of bytes follows it.
+// choose selects a band's block, and keeps the band where it stands for many. The zoomed range of bytes
+// follows it.
 func (v *View) choose(s *leaf.State, b timeline.Band) tea.Cmd {
 	v.merged = timeline.Band{}
 	if b.Count > 1 {
@@ -237,8 +239,8 @@ func (v *View) choose(s *leaf.State, b timeline.Band) tea.Cmd {
 	return leaf.Send(leaf.SelectMsg{Alloc: b.Alloc})
 }
 
-// open zooms to what is selected: bytes for a merged band, so that its blocks come apart; time for a block, so that its life is
-// seen.
+// open zooms to what is selected: bytes for a merged band, so that its blocks come apart; time for a block,
+// so that its life is seen.
 func (v *View) open(s *leaf.State) tea.Cmd {
 	if b := v.merged; b.Count > 0 {
 		pad := max((b.Top-b.Bottom)/10, 1)

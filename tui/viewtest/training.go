@@ -10,8 +10,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Training describes a small made-up training whose trace tests look at: layers of a model, forward, backward, optimizer, on an
-// allocator with segments. Figures are fixed, so that goldens are.
+// Training describes a small made-up training whose trace tests look at: layers of a model, forward,
+// backward, optimizer, on an allocator with segments. Figures are fixed, so that goldens are.
 type Training struct {
 	Iterations int
 	Layers     int
@@ -21,8 +21,8 @@ type Training struct {
 	Leak bool
 	// OOM ends with a failed allocation.
 	OOM bool
-	// Expandable makes the allocator map runs of one range of addresses; Pools puts the gradients into a private pool on a stream
-	// of its own, where their frees wait.
+	// Expandable makes the allocator map runs of one range of addresses; Pools puts the gradients into a
+	// private pool on a stream of its own, where their frees wait.
 	Expandable, Pools bool
 	// Scale multiplies every size, 1 where 0.
 	Scale int64

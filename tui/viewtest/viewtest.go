@@ -1,5 +1,5 @@
-// Package viewtest drives a view in tests as the root model does, without a terminal: it runs commands at once, applies the
-// messages that views send, and compares what is drawn with golden files.
+// Package viewtest drives a view in tests as the root model does, without a terminal: it runs commands at
+// once, applies the messages that views send, and compares what is drawn with golden files.
 package viewtest
 
 import (
@@ -22,7 +22,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// Sizes are the canvases that goldens are taken at: a narrow, a usual and a wide terminal, less the root's lines.
+// Sizes are the canvases that goldens are taken at: a narrow, a usual and a wide terminal, less the root's
+// lines.
 var Sizes = [][2]int{{80, 20}, {120, 36}, {200, 56}}
 
 // Screen is a view with a state of its own.
@@ -42,7 +43,8 @@ func Open(t *testing.T, v leaf.View, tls ...*timeline.Timeline) *Screen {
 	return sc
 }
 
-// State returns the state that the root begins with: the main device of the first timeline, the cursor at its peak.
+// State returns the state that the root begins with: the main device of the first timeline, the cursor at its
+// peak.
 func State(tls ...*timeline.Timeline) *leaf.State {
 	s := &leaf.State{Timelines: tls, Place: leaf.Place{Selected: timeline.NoAlloc}, Theme: theme.Dark(), Version: 1}
 	if len(tls) > 0 {
@@ -56,7 +58,8 @@ func State(tls ...*timeline.Timeline) *leaf.State {
 	return s
 }
 
-// Send gives the view a message, runs its commands until there are none left, and applies what it sends to the shared state.
+// Send gives the view a message, runs its commands until there are none left, and applies what it sends to
+// the shared state.
 func (sc *Screen) Send(msg tea.Msg) {
 	sc.Sent = nil
 	sc.deliver(msg, 0)
@@ -166,10 +169,12 @@ func (sc *Screen) mono(w, h int, ascii bool) string {
 	return ansi.Strip(c.String())
 }
 
-// Mono returns what the view draws where there are no colours: glyphs stand for categories, so that text shows all there is.
+// Mono returns what the view draws where there are no colours: glyphs stand for categories, so that text
+// shows all there is.
 func (sc *Screen) Mono(w, h int) string { return sc.mono(w, h, false) }
 
-// Golden compares the view at every size with the golden files of a situation, and its footer keys and status line with them.
+// Golden compares the view at every size with the golden files of a situation, and its footer keys and status
+// line with them.
 func (sc *Screen) Golden(situation string) {
 	sc.T.Helper()
 	for _, w := range []int{0, 1, 7, 30, 60, 139, 300} { // no room is too small or too odd to draw in

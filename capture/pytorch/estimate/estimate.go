@@ -1,4 +1,5 @@
-// Package estimate runs a training script on tensors that have sizes and no memory, and returns what it would have done to a device's memory, as a trace.
+// Package estimate runs a training script on tensors that have sizes and no memory, and returns what it would
+// have done to a device's memory, as a trace.
 //
 // Its duties:
 //   - [Run] starts a command whose Python enters fake tensors as soon as it imports torch, lets it train a few steps, ends it, and reads what it wrote;
@@ -58,15 +59,18 @@ type Options struct {
 	Device                Device
 	// CPU has the script find no CUDA device, so that it trains on the CPU.
 	CPU bool
-	// Steps is the number of steps to train, 3 where it is 0: the first makes gradients and optimizer states, the second is the first of the steady ones.
+	// Steps is the number of steps to train, 3 where it is 0: the first makes gradients and optimizer states,
+	// the second is the first of the steady ones.
 	Steps int
-	// Processes is how many the script is told that train with it, as torchrun would; 0 leaves the environment as it is.
+	// Processes is how many the script is told that train with it, as torchrun would; 0 leaves the
+	// environment as it is.
 	Processes int
 	// Eager leaves torch.compile out instead of refusing it.
 	Eager bool
 }
 
-// Answer is a kind of question about values that the script asked and that was answered with something made up.
+// Answer is a kind of question about values that the script asked and that was answered with something made
+// up.
 type Answer struct {
 	Op    string
 	Count int64
@@ -93,10 +97,12 @@ func (r *Result) Asked() int64 {
 	return n
 }
 
-// ErrUnsupported is wrapped by the error about a script that cannot be followed; its text names the op or the reason.
+// ErrUnsupported is wrapped by the error about a script that cannot be followed; its text names the op or the
+// reason.
 var ErrUnsupported = errors.New("cannot be estimated")
 
-// Failed is the error about a command that ended by itself with another code than 0, or by a signal, which is -1. What it had to say it said on its own.
+// Failed is the error about a command that ended by itself with another code than 0, or by a signal, which is
+// -1. What it had to say it said on its own.
 type Failed struct{ Code int }
 
 func (e *Failed) Error() string {
@@ -125,7 +131,8 @@ type config struct {
 
 const defaultSteps = 3
 
-// Run runs a command to its end or to the last step asked for. Errors: [Failed], [ErrUnsupported], those of starting it, ctx's.
+// Run runs a command to its end or to the last step asked for. Errors: [Failed], [ErrUnsupported], those of
+// starting it, ctx's.
 func Run(ctx context.Context, o Options) (*Result, error) {
 	if len(o.Argv) == 0 {
 		return nil, errors.New("there is no command to start")
@@ -181,7 +188,8 @@ func prepare(folder string, o *Options) error {
 	return nil
 }
 
-// environ puts the folder in front of PYTHONPATH and tells the ranks' variables where several processes are to be pretended.
+// environ puts the folder in front of PYTHONPATH and tells the ranks' variables where several processes are
+// to be pretended.
 func environ(o *Options, folder string) []string {
 	env := o.Env
 	if env == nil {

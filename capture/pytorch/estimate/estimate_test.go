@@ -96,8 +96,9 @@ func steps(t *testing.T, tr *traces.Trace) []step {
 
 var scenarios = []string{"mlp", "convnet", "gpt", "amp", "accumulation", "checkpoint"}
 
-// TestEstimatedPeaksAreThoseOfTheRealTraining trains each network for real on the CPU, described by describe.py and by the agent, and without memory: the peaks of
-// steady steps agree to the byte, and their categories with the agent's.
+// TestEstimatedPeaksAreThoseOfTheRealTraining trains each network for real on the CPU, described by
+// describe.py and by the agent, and without memory: the peaks of steady steps agree to the byte, and their
+// categories with the agent's.
 func TestEstimatedPeaksAreThoseOfTheRealTraining(t *testing.T) {
 	python(t)
 	script := absolute(t, "testdata/train.py")
@@ -200,7 +201,8 @@ func watched(t *testing.T, script, name string) []step {
 	}
 }
 
-// TestAPretendedGPU trains on a CUDA device that is not there, twice: the traces are the same to the nanosecond.
+// TestAPretendedGPU trains on a CUDA device that is not there, twice: the traces are the same to the
+// nanosecond.
 func TestAPretendedGPU(t *testing.T) {
 	python(t)
 	script := absolute(t, "testdata/train.py")
@@ -221,7 +223,8 @@ func TestAPretendedGPU(t *testing.T) {
 	}
 }
 
-// TestAttentionTakesTheKernelThatADeviceWould: flash for half precision, memory-efficient for float32 and for masks, plain mathematics for what neither can.
+// TestAttentionTakesTheKernelThatADeviceWould: flash for half precision, memory-efficient for float32 and for
+// masks, plain mathematics for what neither can.
 func TestAttentionTakesTheKernelThatADeviceWould(t *testing.T) {
 	r, said, err := program(t, estimate.Options{Steps: 1}, `
 import torch, torch.nn.functional as F
@@ -258,7 +261,8 @@ o.step()
 	}
 }
 
-// TestProcessesThatTrainTogether pretends the others: gradients have buckets beside them, and a sharded model holds its share.
+// TestProcessesThatTrainTogether pretends the others: gradients have buckets beside them, and a sharded model
+// holds its share.
 func TestProcessesThatTrainTogether(t *testing.T) {
 	const text = `
 import sys, torch, torch.nn as nn, torch.distributed as dist

@@ -27,9 +27,10 @@ func (b Bootstrap) validate() error {
 	return nil
 }
 
-// program returns what PyRun_SimpleString is given: a text that runs in __main__ yet binds no name there, catches whatever is raised,
-// and calls no builtin by a name that the program may have given another meaning (training scripts like to have a global "compile").
-// report is a Python expression for a function of one argument, the outcome in bytes; after is one more statement, or "".
+// program returns what PyRun_SimpleString is given: a text that runs in __main__ yet binds no name there,
+// catches whatever is raised, and calls no builtin by a name that the program may have given another meaning
+// (training scripts like to have a global "compile"). report is a Python expression for a function of one
+// argument, the outcome in bytes; after is one more statement, or "".
 func (b Bootstrap) program(report, after string) string {
 	var s strings.Builder
 	s.Grow(len(b.Source) + len(b.Source)/8 + 4096)
@@ -70,7 +71,8 @@ func literal(s *strings.Builder, text string) {
 	s.WriteByte('\'')
 }
 
-// The memory that is mapped into the target, from its lowest address: a stack for remote calls, a page of bookkeeping, the text.
+// The memory that is mapped into the target, from its lowest address: a stack for remote calls, a page of
+// bookkeeping, the text.
 const (
 	pageSize   = 4096
 	stackSize  = 8 * pageSize
@@ -103,8 +105,9 @@ func (l layout) outcome() uint64 { return l.header() + outcomeAt }
 // unknownAddress stands for an address, in decimal, that is put there later: it is as long as the longest.
 const unknownAddress = "18446744073709551615"
 
-// writesTo is the Python expression for a function that writes its argument to memory at an address of its own process. It goes
-// through /proc/self/mem, so that ctypes need not be loaded; where there is no /proc the outcome remains unknown.
+// writesTo is the Python expression for a function that writes its argument to memory at an address of its
+// own process. It goes through /proc/self/mem, so that ctypes need not be loaded; where there is no /proc the
+// outcome remains unknown.
 func writesTo(addr string, limit int) string {
 	const function = `lambda p: lambda text: (lambda fd: (p.pwrite(fd, text[:%d], %s), p.close(fd)))(p.open('/proc/self/mem', p.O_WRONLY | p.O_CLOEXEC))`
 	return "(" + fmt.Sprintf(function, limit, addr) + ")(__import__('posix'))"

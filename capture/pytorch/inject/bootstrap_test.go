@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestTheProgramSaysNothingAndFailsNever runs what PyRun_SimpleString is given, with -c, which runs it the same way.
+// TestTheProgramSaysNothingAndFailsNever runs what PyRun_SimpleString is given, with -c, which runs it the
+// same way.
 func TestTheProgramSaysNothingAndFailsNever(t *testing.T) {
 	each(t, func(t *testing.T, p interpreter) {
 		for _, source := range []string{"pass", "1/0", "raise SystemExit(3)", "def f(:", "raise KeyboardInterrupt", "\t\x01\x00'\"\\\n\u2026\U0001F600",

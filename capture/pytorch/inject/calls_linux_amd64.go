@@ -13,8 +13,8 @@ import (
 
 // What a halted thread is made to do: system calls, and calls of functions.
 
-// gadget returns the address of a syscall instruction in code that the target has mapped: in the C library, or anywhere. Two bytes in
-// the middle of another instruction do as well.
+// gadget returns the address of a syscall instruction in code that the target has mapped: in the C library,
+// or anywhere. Two bytes in the middle of another instruction do as well.
 func gadget(mem io.ReaderAt, mods []module, mappings []mapping) (uint64, error) {
 	scan := func(m mapping) uint64 {
 		const chunk = 1 << 20
@@ -56,8 +56,9 @@ func (t *tracee) regs() (unix.PtraceRegs, error) {
 	return r, nil
 }
 
-// syscall makes the thread do a system call and returns its result. It steps over the one instruction, which ends within the kernel's
-// signal path; where the trap would disturb (SIGTRAP is ignored) it stops at the call's entry and return instead.
+// syscall makes the thread do a system call and returns its result. It steps over the one instruction, which
+// ends within the kernel's signal path; where the trap would disturb (SIGTRAP is ignored) it stops at the
+// call's entry and return instead.
 func (t *tracee) syscall(number uint64, args ...uint64) (uint64, error) {
 	if err := t.begin(); err != nil {
 		return 0, err
@@ -98,9 +99,10 @@ func (t *tracee) syscall(number uint64, args ...uint64) (uint64, error) {
 	return r.Rax, nil
 }
 
-// call makes the thread call a function on the stack of our own, with the syscall instruction as its return address: the function's
-// result is then the number of a system call that is about to be made. PTRACE_SYSEMU stops there, and skips it, before a seccomp filter
-// is asked. A system call of the function itself (it waits for a lock) is skipped likewise, and made to be done again.
+// call makes the thread call a function on the stack of our own, with the syscall instruction as its return
+// address: the function's result is then the number of a system call that is about to be made. PTRACE_SYSEMU
+// stops there, and skips it, before a seccomp filter is asked. A system call of the function itself (it waits
+// for a lock) is skipped likewise, and made to be done again.
 func (t *tracee) call(function uint64, args ...uint64) (uint64, error) {
 	if t.stack == 0 {
 		return 0, errors.New("no stack for a remote call")
@@ -151,8 +153,8 @@ func (t *tracee) call(function uint64, args ...uint64) (uint64, error) {
 	}
 }
 
-// saveVectors keeps the floating-point and vector registers, which a function may use at will: the thread may have been interrupted
-// in the middle of arithmetic.
+// saveVectors keeps the floating-point and vector registers, which a function may use at will: the thread may
+// have been interrupted in the middle of arithmetic.
 func (t *tracee) saveVectors() error {
 	if t.xstate != nil {
 		return nil

@@ -193,7 +193,8 @@ func (e *examination) state() *Error {
 	return nil
 }
 
-// permission: would the kernel let this process trace it? It is asked, and the reason found out only if it refuses.
+// permission: would the kernel let this process trace it? It is asked, and the reason found out only if it
+// refuses.
 func (e *examination) permission() *Error {
 	err := e.sys.access(e.t.pid, 0)
 	if err == nil || !errors.Is(err, fs.ErrPermission) {
@@ -327,8 +328,9 @@ func (e *examination) usesCUDA() bool {
 	return slices.ContainsFunc(e.t.modules, func(m module) bool { return strings.HasPrefix(m.name(), "libcuda.so") })
 }
 
-// runtimeSection finds _PyRuntime where it is no exported symbol: in a section of its own, which only the file tells of. It says whether
-// there is one; its address is noted only if it begins as it should, which it does from 3.13 on.
+// runtimeSection finds _PyRuntime where it is no exported symbol: in a section of its own, which only the
+// file tells of. It says whether there is one; its address is noted only if it begins as it should, which it
+// does from 3.13 on.
 func (e *examination) runtimeSection() bool {
 	p := &e.t.python
 	mem := e.sys.memory(e.t.pid)

@@ -19,8 +19,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the expected findings")
 
-// TestFindings reads machines from testdata/check: the files of a made-up /proc, what the kernel answers, and the findings expected of
-// process 42. A file's text "-> x" makes a symbolic link.
+// TestFindings reads machines from testdata/check: the files of a made-up /proc, what the kernel answers, and
+// the findings expected of process 42. A file's text "-> x" makes a symbolic link.
 func TestFindings(t *testing.T) {
 	files, err := filepath.Glob("testdata/check/*.txtar")
 	if err != nil || len(files) == 0 {

@@ -10,10 +10,11 @@ import (
 	"strings"
 )
 
-// Symbols of a loaded object, looked up where its dynamic linker looks them up: in memory, through DT_GNU_HASH or DT_HASH. All that
-// is needed lies in loaded segments, so that no file is opened: it may be deleted, in another mount namespace or unreadable.
-// The memory is another process's and may hold anything: each read is bounded, each loop counted.
-// Source: System V ABI, chapter 5 (dynamic linking); the GNU hash section as binutils and glibc have it.
+// Symbols of a loaded object, looked up where its dynamic linker looks them up: in memory, through
+// DT_GNU_HASH or DT_HASH. All that is needed lies in loaded segments, so that no file is opened: it may be
+// deleted, in another mount namespace or unreadable. The memory is another process's and may hold anything:
+// each read is bounded, each loop counted. Source: System V ABI, chapter 5 (dynamic linking); the GNU hash
+// section as binutils and glibc have it.
 
 var errNotELF = errors.New("not a 64-bit little-endian ELF object")
 
@@ -120,7 +121,8 @@ func (im *image) readDynamic(addr, size uint64) error {
 	return nil
 }
 
-// loaded turns an address of the dynamic section into one in memory: glibc relocates these in place, musl and the vDSO do not.
+// loaded turns an address of the dynamic section into one in memory: glibc relocates these in place, musl and
+// the vDSO do not.
 func (im *image) loaded(addr uint64) uint64 {
 	if addr >= im.base && addr < im.end {
 		return addr
@@ -243,7 +245,8 @@ func (im *image) symbol(n uint32, name string) (uint64, error) {
 	return value + im.bias, nil
 }
 
-// section returns the link-time address and the size of a section, read from the object's file; 0, 0 where there is none.
+// section returns the link-time address and the size of a section, read from the object's file; 0, 0 where
+// there is none.
 func section(file io.ReaderAt, name string) (addr, size uint64, err error) {
 	h, err := readBytes(file, 0, 64)
 	if err != nil {

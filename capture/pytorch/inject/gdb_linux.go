@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-// byGDB halts a target with gdb, which is given commands one by one. It knows no symbols: every address comes from us.
+// byGDB halts a target with gdb, which is given commands one by one. It knows no symbols: every address comes
+// from us.
 type byGDB struct {
 	syscall uint64 // address of the C library's syscall()
 }
@@ -39,7 +40,8 @@ type debugger struct {
 	waits  bool
 }
 
-// halt starts a gdb for one stop. It is never killed: that would leave the target with the registers of a call in progress.
+// halt starts a gdb for one stop. It is never killed: that would leave the target with the registers of a
+// call in progress.
 func (g byGDB) halt(pid int, meant func() error, fn func(lent) error) (stop Stop, err error) {
 	cmd := exec.Command("gdb", "-q", "-nx", "-nh")
 	cmd.Env = append(os.Environ(), "DEBUGINFOD_URLS=", "LC_ALL=C")

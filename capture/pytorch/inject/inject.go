@@ -1,35 +1,38 @@
-// Package inject makes a running, unmodified CPython process execute a piece of Python source on its main thread, and leaves
-// nothing of itself behind. It knows nothing of what the source does.
+// Package inject makes a running, unmodified CPython process execute a piece of Python source on its main
+// thread, and leaves nothing of itself behind. It knows nothing of what the source does.
 //
 // # The problem
 //
-// A training job is worth days; whoever looks into it must not change it. So: the fewest instructions in the target, none of its
-// code patched, no library loaded, no file written where that can be avoided, the target halted for well under two milliseconds,
-// every register, floating-point register, signal and interrupted system call given back as it was, and each refusal known before
-// the target is touched.
+// A training job is worth days; whoever looks into it must not change it. So: the fewest instructions in the
+// target, none of its code patched, no library loaded, no file written where that can be avoided, the target
+// halted for well under two milliseconds, every register, floating-point register, signal and interrupted
+// system call given back as it was, and each refusal known before the target is touched.
 //
 // # The way chosen
 //
-// CPython has a queue of calls that its main thread makes between two bytecodes (Py_AddPendingCall). PyRun_SimpleString happens to
-// have the signature of such a call, so that a debugger needs no code of its own in the target: it stops the main thread, maps a
-// stretch of memory that holds the source, has the thread itself call Py_AddPendingCall three times, and lets it go:
+// CPython has a queue of calls that its main thread makes between two bytecodes (Py_AddPendingCall).
+// PyRun_SimpleString happens to have the signature of such a call, so that a debugger needs no code of its
+// own in the target: it stops the main thread, maps a stretch of memory that holds the source, has the thread
+// itself call Py_AddPendingCall three times, and lets it go:
 //
 //	sem_post(begun)             the queue has been reached
 //	PyRun_SimpleString(text)    the source, wrapped so that it neither prints nor fails
 //	sem_post(done)              nobody reads the memory any more
 //
-// The two semaphores lie in the mapped memory, where they are read from outside with the target running. When done has been posted,
-// a second stop unmaps the memory. The source travels in the memory: there is no file, and so neither mount namespaces nor
-// permissions of a file system stand in the way. MADV_WIPEONFORK makes a child forked meanwhile find an empty text.
+// The two semaphores lie in the mapped memory, where they are read from outside with the target running. When
+// done has been posted, a second stop unmaps the memory. The source travels in the memory: there is no file,
+// and so neither mount namespaces nor permissions of a file system stand in the way. MADV_WIPEONFORK makes a
+// child forked meanwhile find an empty text.
 //
-// System calls are made by stepping over a syscall instruction that is in the target's code already. Functions return to that same
-// instruction, and PTRACE_SYSEMU stops there without a signal and without a system call: handlers, faulthandler, ignored or blocked
-// signals and seccomp filters are not involved. Functions run on a stack within the mapped memory, not below that of the main thread.
-// The thread is handed back and forth six times for the first stop and twice for the second: where all processors are busy, the
+// System calls are made by stepping over a syscall instruction that is in the target's code already.
+// Functions return to that same instruction, and PTRACE_SYSEMU stops there without a signal and without a
+// system call: handlers, faulthandler, ignored or blocked signals and seccomp filters are not involved.
+// Functions run on a stack within the mapped memory, not below that of the main thread. The thread is handed
+// back and forth six times for the first stop and twice for the second: where all processors are busy, the
 // time halted is the time that it waits for one. Stop.Starved tells that time apart.
 //
-// Symbols are looked up in the memory of the target, by the hash tables that its own dynamic linker uses: deleted files, chroots,
-// containers and static interpreters are all the same.
+// Symbols are looked up in the memory of the target, by the hash tables that its own dynamic linker uses:
+// deleted files, chroots, containers and static interpreters are all the same.
 //
 // # What could go wrong, and what is done about it
 //
@@ -52,13 +55,15 @@
 //
 // # Ways rejected
 //
-// Breakpoints on malloc and a helper library (memray, debugpy) patch code under other threads and need a file that the target can
-// load. Returning to address zero and catching the fault is simpler than the above but resets the disposition of SIGSEGV where that is
-// ignored or blocked. PEP 768 (CPython 3.14) needs no stop at all, but a file that the target can read; it comes second. gdb comes
-// last: it takes seconds and stops all threads. A small program in executable memory would need fewer stops, but memory that is both
-// written and executed is forbidden in hardened systems.
+// Breakpoints on malloc and a helper library (memray, debugpy) patch code under other threads and need a file
+// that the target can load. Returning to address zero and catching the fault is simpler than the above but
+// resets the disposition of SIGSEGV where that is ignored or blocked. PEP 768 (CPython 3.14) needs no stop at
+// all, but a file that the target can read; it comes second. gdb comes last: it takes seconds and stops all
+// threads. A small program in executable memory would need fewer stops, but memory that is both written and
+// executed is forbidden in hardened systems.
 //
-// Sources: ptrace(2); PEP 768 and Doc/howto/remote_debugging.rst of CPython; Python/ceval_gil.c of CPython 3.8 to 3.14.
+// Sources: ptrace(2); PEP 768 and Doc/howto/remote_debugging.rst of CPython; Python/ceval_gil.c of CPython
+// 3.8 to 3.14.
 package inject
 
 import (
@@ -92,9 +97,10 @@ const (
 
 // Bootstrap is what a process shall run, and how.
 type Bootstrap struct {
-	// Source is Python source, UTF-8, up to MaxSource bytes. It runs as a module of its own on the main thread; names that it binds at
-	// its top level are gone afterwards unless it keeps them alive. It should let KeyboardInterrupt and the exceptions of signal
-	// handlers through: those are raised again in the program, where they belong.
+	// Source is Python source, UTF-8, up to MaxSource bytes. It runs as a module of its own on the main
+	// thread; names that it binds at its top level are gone afterwards unless it keeps them alive. It should
+	// let KeyboardInterrupt and the exceptions of signal handlers through: those are raised again in the
+	// program, where they belong.
 	Source string
 	// Name is the module's __name__; its file name in tracebacks is "<Name>". Default "gmemtop".
 	Name string
@@ -102,7 +108,8 @@ type Bootstrap struct {
 	Started uint64
 	// Mechanisms restricts which ways are tried, in this order; nil means all.
 	Mechanisms []Mechanism
-	// Watch is told, from Inject's own goroutine, when the injection enters a phase and stays in it for a tenth of a second.
+	// Watch is told, from Inject's own goroutine, when the injection enters a phase and stays in it for a
+	// tenth of a second.
 	Watch func(Phase)
 }
 
@@ -113,8 +120,9 @@ const MaxSource = 8 << 20
 type Stop struct {
 	For  string        // what it was for
 	Took time.Duration // from when the main thread was last seen running until it was let go: an upper bound of the time halted
-	// Starved is the part of Took in which the main thread, or the one that halted it, could have run and had no processor, by the kernel's own count. A thread of a
-	// machine that has more to do than it can waits so whether it is halted or not. 0 where that is not known.
+	// Starved is the part of Took in which the main thread, or the one that halted it, could have run and had
+	// no processor, by the kernel's own count. A thread of a machine that has more to do than it can waits so
+	// whether it is halted or not. 0 where that is not known.
 	Starved time.Duration
 }
 
@@ -149,12 +157,14 @@ func (r Report) Starved() time.Duration {
 	return sum
 }
 
-// Inject makes process pid run b.Source on its main thread, through the first mechanism that works, and returns when it has run and
-// nothing is left of it. Until ctx is done it waits for an interpreter that is busy elsewhere. Errors are *Error: ErrGone, ErrReused,
-// ErrNotPython, ErrNotPermitted, ErrUnsupported, ErrBusy, ErrPending (ctx was done first), ErrRaised (the source raised).
+// Inject makes process pid run b.Source on its main thread, through the first mechanism that works, and
+// returns when it has run and nothing is left of it. Until ctx is done it waits for an interpreter that is
+// busy elsewhere. Errors are *Error: ErrGone, ErrReused, ErrNotPython, ErrNotPermitted, ErrUnsupported,
+// ErrBusy, ErrPending (ctx was done first), ErrRaised (the source raised).
 //
-// If pid is a child of this very process, no other goroutine may be waiting for it (os.Process.Wait) meanwhile: wait(2) hands a
-// traced child's stops to any thread of the tracer. Such a caller waits for the child's end with a pidfd and reaps it afterwards.
+// If pid is a child of this very process, no other goroutine may be waiting for it (os.Process.Wait)
+// meanwhile: wait(2) hands a traced child's stops to any thread of the tracer. Such a caller waits for the
+// child's end with a pidfd and reaps it afterwards.
 func Inject(ctx context.Context, pid int, b Bootstrap) (Report, error) {
 	r := Report{PID: pid}
 	if b.Name == "" {

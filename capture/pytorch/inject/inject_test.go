@@ -302,7 +302,8 @@ func TestASeccompFilterSeesNothingUnusual(t *testing.T) {
 	}
 }
 
-// TestTrainingIsBitIdentical trains with PyTorch, with and without injections, and compares losses and weights to the last bit.
+// TestTrainingIsBitIdentical trains with PyTorch, with and without injections, and compares losses and
+// weights to the last bit.
 func TestTrainingIsBitIdentical(t *testing.T) {
 	python := torchtest.Python(t)
 	const program = `

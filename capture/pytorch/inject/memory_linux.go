@@ -6,7 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processMemory is the memory of a running process; offsets are addresses. It is read and written with the process running.
+// processMemory is the memory of a running process; offsets are addresses. It is read and written with the
+// process running.
 type processMemory int
 
 func (m processMemory) ReadAt(b []byte, addr int64) (int, error) {

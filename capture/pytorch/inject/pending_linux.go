@@ -22,8 +22,8 @@ type lent interface {
 	patience(never bool) // whether a call that does not return may not be given up
 }
 
-// halter halts the main thread of a target for fn, and lets it go as it was. meant, which may be nil, says by an error that it is not the one that is meant; it is
-// called when that cannot change any more.
+// halter halts the main thread of a target for fn, and lets it go as it was. meant, which may be nil, says by
+// an error that it is not the one that is meant; it is called when that cannot change any more.
 type halter interface {
 	halt(pid int, meant func() error, fn func(lent) error) (Stop, error)
 }
@@ -132,7 +132,8 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// halt stops the target for fn and notes how long that took. If the thread is found at a bad moment it is let go and stopped again.
+// halt stops the target for fn and notes how long that took. If the thread is found at a bad moment it is let
+// go and stopped again.
 func (in *injection) halt(ctx context.Context, what string, meant func() error, fn func(lent) error) error {
 	for attempt := 1; ; attempt++ {
 		stop, err := in.by.halt(in.pid, meant, fn)
@@ -227,7 +228,8 @@ func (in *injection) fill(t lent) error {
 	return err
 }
 
-// initialized says whether the interpreter has begun and not ended: by Py_IsInitialized, or by the variable that it returns.
+// initialized says whether the interpreter has begun and not ended: by Py_IsInitialized, or by the variable
+// that it returns.
 func (in *injection) initialized(t lent) (bool, error) {
 	if in.flag != 0 {
 		b, err := readBytes(in.mem, in.flag, 4)

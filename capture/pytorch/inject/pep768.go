@@ -7,8 +7,9 @@ import (
 	"io"
 )
 
-// PEP 768: CPython 3.14 describes in _Py_DebugOffsets, the first member of _PyRuntime, where a debugger is to write the path of a script
-// that the interpreter then runs. Sources: PEP 768; Doc/howto/remote_debugging.rst and Include/internal/pycore_debug_offsets.h of 3.14.
+// PEP 768: CPython 3.14 describes in _Py_DebugOffsets, the first member of _PyRuntime, where a debugger is to
+// write the path of a script that the interpreter then runs. Sources: PEP 768; Doc/howto/remote_debugging.rst
+// and Include/internal/pycore_debug_offsets.h of 3.14.
 //
 // The offsets' own layout is private to each minor version: only 3.14's is known here, any other is refused.
 const (

@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
-// throughPEP768 carries an injection out through CPython's own protocol. The script lies in a directory of its own, in the target's file
-// system and belonging to its user; that it has run is told by a file that appears beside it.
+// throughPEP768 carries an injection out through CPython's own protocol. The script lies in a directory of
+// its own, in the target's file system and belonging to its user; that it has run is told by a file that
+// appears beside it.
 func throughPEP768(ctx context.Context, t *target, b Bootstrap, r *Report) (err error) {
 	fail := func(doing string, err error, retry bool) error {
 		return &Error{Kind: ErrFailed, PID: t.pid, Message: doing + ": " + err.Error(), Err: err, retry: retry}
@@ -73,8 +74,8 @@ func (r remoteDebug) ask(mem processMemory, script string) error {
 	return r.nudge(mem)
 }
 
-// nudge sets the bit. The protocol has no atomic way to do so; only the byte that holds it is written, since the others hold the
-// version of the instrumentation.
+// nudge sets the bit. The protocol has no atomic way to do so; only the byte that holds it is written, since
+// the others hold the version of the instrumentation.
 func (r remoteDebug) nudge(mem processMemory) error {
 	b, err := readBytes(mem, r.evalBreaker, 1)
 	if err != nil {
@@ -130,8 +131,9 @@ func awaitScript(ctx context.Context, t *target, at remoteDebug, d *scriptDir, w
 	}
 }
 
-// scriptDir is a directory in the target's file system. The target's user may do anything there, so that every access goes through a
-// handle of the directory, follows no link out of it, and ownership is given away last.
+// scriptDir is a directory in the target's file system. The target's user may do anything there, so that
+// every access goes through a handle of the directory, follows no link out of it, and ownership is given away
+// last.
 type scriptDir struct {
 	t      *target
 	parent *os.Root

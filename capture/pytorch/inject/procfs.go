@@ -145,8 +145,8 @@ func parseStatus(text string) status {
 	return s
 }
 
-// parseStat returns the state letter and the start time (clock ticks since boot) of /proc/PID/stat. The command name stands in
-// parentheses and may hold anything, parentheses too.
+// parseStat returns the state letter and the start time (clock ticks since boot) of /proc/PID/stat. The
+// command name stands in parentheses and may hold anything, parentheses too.
 func parseStat(text string) (state byte, started uint64, err error) {
 	i := strings.LastIndexByte(text, ')')
 	if i < 0 {

@@ -15,9 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// How long a thread may take to stop (it does so at once unless it is in an uninterruptible wait), and a remote call to return. A
-// lock that another thread holds is free within microseconds; what takes longer is given up where that is sound. A thread that waits for a
-// processor is not late: giving up would not let it go any sooner, and would leave the work half done.
+// How long a thread may take to stop (it does so at once unless it is in an uninterruptible wait), and a
+// remote call to return. A lock that another thread holds is free within microseconds; what takes longer is
+// given up where that is sound. A thread that waits for a processor is not late: giving up would not let it
+// go any sooner, and would leave the work half done.
 const (
 	stopLimit    = 2 * time.Second
 	callLimit    = 200 * time.Millisecond
@@ -26,8 +27,9 @@ const (
 	neverLimit   = time.Minute
 )
 
-// shortest and longest, in nanoseconds, are what is slept between two looks whether a thread has stopped. Before the first stop it is running at most: from the last
-// look at which it had not stopped the time counts that it is halted, which is overstated by what was slept.
+// shortest and longest, in nanoseconds, are what is slept between two looks whether a thread has stopped.
+// Before the first stop it is running at most: from the last look at which it had not stopped the time counts
+// that it is halted, which is overstated by what was slept.
 const shortest, running, longest = 10_000, 200_000, 1_000_000
 
 const (
@@ -123,10 +125,11 @@ func throughPtrace(ctx context.Context, t *target, b Bootstrap, r *Report) error
 	return throughQueue(ctx, byPtrace{gadget: at, trapIgnored: t.status.sigIgn>>(unix.SIGTRAP-1)&1 != 0}, t, b, r)
 }
 
-// stopped halts the main thread of a process, calls fn with it, and lets it go in the state in which it was. meant, which may be nil, is called before, when the
-// process cannot be exchanged for another any more: an error leaves it alone. took becomes for how long the thread was halted, from when it was last seen
-// running until it was let go, an upper bound. The thread that does so is given up afterwards: when a tracing thread ends, the kernel detaches what it
-// traces, so that the target is let go whatever happens in here.
+// stopped halts the main thread of a process, calls fn with it, and lets it go in the state in which it was.
+// meant, which may be nil, is called before, when the process cannot be exchanged for another any more: an
+// error leaves it alone. took becomes for how long the thread was halted, from when it was last seen running
+// until it was let go, an upper bound. The thread that does so is given up afterwards: when a tracing thread
+// ends, the kernel detaches what it traces, so that the target is let go whatever happens in here.
 func stopped(t *tracee, meant func() error, fn func(*tracee) error) error {
 	var err error
 	done := make(chan struct{})
@@ -150,11 +153,12 @@ func stopped(t *tracee, meant func() error, fn func(*tracee) error) error {
 
 func (t *tracee) halt(meant func() error, fn func(*tracee) error) (err error) {
 	pid := t.pid
-	// The target waits for this thread: it shall sleep shortly and be run at once. Both ends with it; without the right to, it goes on
-	// as it is. Threads that the runtime starts from it do not inherit the policy.
+	// The target waits for this thread: it shall sleep shortly and be run at once. Both ends with it; without
+	// the right to, it goes on as it is. Threads that the runtime starts from it do not inherit the policy.
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
 	_ = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Flags: unix.SCHED_FLAG_RESET_ON_FORK, Priority: 1}, 0)
-	// Whatever can be had before is had before: what follows the request to stop is time that the target stands still.
+	// Whatever can be had before is had before: what follows the request to stop is time that the target
+	// stands still.
 	if t.vectors == nil {
 		t.vectors = make([]byte, xstateMax)
 	}
@@ -211,8 +215,8 @@ func (t *tracee) halt(meant func() error, fn func(*tracee) error) (err error) {
 	return fn(t)
 }
 
-// waited returns for how long the thread and the one that traces it could have run and had no processor. They take turns, so that it is time of the stop twice
-// over at no moment.
+// waited returns for how long the thread and the one that traces it could have run and had no processor. They
+// take turns, so that it is time of the stop twice over at no moment.
 func (t *tracee) waited() time.Duration {
 	_, own := t.own.read()
 	_, ours := t.ours.read()
@@ -221,8 +225,8 @@ func (t *tracee) waited() time.Duration {
 
 var errTimeout = errors.New("timed out")
 
-// wait waits for the next stop and notes where the thread stands. The time for which the thread waits for a processor, on a machine that has more to do
-// than it can, is not counted.
+// wait waits for the next stop and notes where the thread stands. The time for which the thread waits for a
+// processor, on a machine that has more to do than it can, is not counted.
 func (t *tracee) wait(limit time.Duration) error {
 	began := time.Now()
 	deadline := began.Add(limit)
@@ -247,16 +251,19 @@ func (t *tracee) wait(limit time.Duration) error {
 			}
 			deadline = t.running.Add(starvedLook)
 		case spins > 8:
-			// By now the target may need this very processor, and looking often would keep it from that: this thread comes before all others. The kernel tells of
-			// a stop by SIGCHLD, to this thread first, which ends the sleep; one that comes just before it is noticed when as much time again has gone by.
+			// By now the target may need this very processor, and looking often would keep it from that: this
+			// thread comes before all others. The kernel tells of a stop by SIGCHLD, to this thread first,
+			// which ends the sleep; one that comes just before it is noticed when as much time again has gone
+			// by.
 			doze := unix.NsecToTimespec(min(max(int64(t.running.Sub(began)), shortest), t.doze))
 			unix.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&doze)), 0, 0)
 		}
 	}
 }
 
-// look returns with what status the thread has stopped, 0 if it has not; the error is errEnded where it has ended. The end is looked at and not taken: of
-// a process that this very program started it is for another to take, with the exit code.
+// look returns with what status the thread has stopped, 0 if it has not; the error is errEnded where it has
+// ended. The end is looked at and not taken: of a process that this very program started it is for another to
+// take, with the exit code.
 func (t *tracee) look() (int32, error) {
 	for _, options := range [...]int{unix.WEXITED | unix.WSTOPPED | unix.WNOWAIT, unix.WSTOPPED} {
 		var info struct { // siginfo_t of SIGCHLD
@@ -278,7 +285,8 @@ func (t *tracee) look() (int32, error) {
 	return 0, nil
 }
 
-// schedule tells what a thread has had of the processors: an open file, negative where the kernel does not tell.
+// schedule tells what a thread has had of the processors: an open file, negative where the kernel does not
+// tell.
 type schedule int
 
 func scheduleOf(thread string) schedule {
@@ -289,7 +297,8 @@ func scheduleOf(thread string) schedule {
 	return schedule(fd)
 }
 
-// read returns for how long the thread has run, and for how long it could have run and had no processor; 0 where the kernel does not tell.
+// read returns for how long the thread has run, and for how long it could have run and had no processor; 0
+// where the kernel does not tell.
 func (s schedule) read() (ran, waited time.Duration) {
 	var b [128]byte
 	n, err := unix.Pread(int(s), b[:], 0)
@@ -318,7 +327,8 @@ func (t *tracee) runnable() bool {
 	return err == nil && i >= 0 && bytes.HasPrefix(b[i+1:], []byte(" R"))
 }
 
-// note notes where the thread stands, from the status of its stop: a signal, with the event of ptrace above it.
+// note notes where the thread stands, from the status of its stop: a signal, with the event of ptrace above
+// it.
 func (t *tracee) note(status int32) error {
 	switch sig := unix.Signal(status & 0xff); {
 	case status>>8 == eventStop && sig == unix.SIGTRAP:
@@ -364,8 +374,8 @@ func (t *tracee) begin() error {
 	return t.setMask(^uint64(synchronous))
 }
 
-// step resumes the thread with a request that makes it stop again soon: at a system call, or after one instruction. Signals that come
-// meanwhile are kept for later; a fault of the thread itself is an error.
+// step resumes the thread with a request that makes it stop again soon: at a system call, or after one
+// instruction. Signals that come meanwhile are kept for later; a fault of the thread itself is an error.
 func (t *tracee) step(request int) error {
 	for {
 		if err := t.resume(request, 0); err != nil {
@@ -430,7 +440,8 @@ func (t *tracee) release() error {
 		if !t.inSyscall() {
 			break
 		}
-		// After a system call the kernel does not look whether an earlier one is to be restarted; in its signal path it does.
+		// After a system call the kernel does not look whether an earlier one is to be restarted; in its
+		// signal path it does.
 		if err := ptrace(unix.PTRACE_INTERRUPT, t.pid, 0, 0); err != nil {
 			return fmt.Errorf("ptrace: interrupt: %w", err)
 		}
@@ -459,8 +470,8 @@ func (t *tracee) inSyscall() bool {
 	return t.saved.Orig_rax != noSyscall
 }
 
-// inRestartableSequence says whether the thread is within an rseq critical section, which must be aborted when it is interrupted; the
-// kernel would not notice, since by the time it looks the thread is elsewhere.
+// inRestartableSequence says whether the thread is within an rseq critical section, which must be aborted
+// when it is interrupted; the kernel would not notice, since by the time it looks the thread is elsewhere.
 func (t *tracee) inRestartableSequence() bool {
 	var c struct {
 		Pointer         uint64

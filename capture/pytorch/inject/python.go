@@ -20,7 +20,8 @@ type module struct {
 	text      []mapping // the executable ones
 }
 
-// modules groups mappings by file. A file that is merely mapped to be read has no executable part and is left out.
+// modules groups mappings by file. A file that is merely mapped to be read has no executable part and is left
+// out.
 func modules(all []mapping) []module {
 	var list []module
 	for _, m := range all {
@@ -80,8 +81,8 @@ func (p python) exported() bool {
 
 var errNoPython = errors.New("no Python interpreter among its mapped files")
 
-// findPython looks for the interpreter: in the executable, then in a shared libpython, then in whatever else exports it (an
-// application that embeds one).
+// findPython looks for the interpreter: in the executable, then in a shared libpython, then in whatever else
+// exports it (an application that embeds one).
 func findPython(mem io.ReaderAt, mods []module, exe string) (python, error) {
 	order := make([]module, 0, len(mods))
 	for pass := range 3 {
@@ -137,7 +138,8 @@ func inspect(mem io.ReaderAt, im *image, m module) (python, error) {
 	if p.addPending == 0 && p.runtime == 0 {
 		return p, errNoPython
 	}
-	// The version by what is exported: since 3.11 as a number, before that by functions that a minor version added.
+	// The version by what is exported: since 3.11 as a number, before that by functions that a minor version
+	// added.
 	if a, err := im.lookup("Py_Version"); err == nil && a != 0 {
 		if b, err := readBytes(mem, a, 8); err == nil {
 			p.setHex(binary.LittleEndian.Uint64(b))
@@ -160,7 +162,8 @@ func inspect(mem io.ReaderAt, im *image, m module) (python, error) {
 
 var minorOfName = regexp.MustCompile(`^(?:lib)?python(\d)(?:\.(\d+))?(t?)`)
 
-// nameVersion takes the version from the file's name where nothing better is known, and whether it is a free-threaded build.
+// nameVersion takes the version from the file's name where nothing better is known, and whether it is a
+// free-threaded build.
 func (p *python) nameVersion() {
 	m := minorOfName.FindStringSubmatch(p.module.name())
 	if m == nil {
@@ -243,8 +246,8 @@ const (
 	queueSize    = queueFirst + 8
 )
 
-// findQueue returns the address of the main thread's queue of pending calls in _PyRuntime, or 0 if its shape is not found there
-// exactly once. Only its lock is of interest, and only to read it.
+// findQueue returns the address of the main thread's queue of pending calls in _PyRuntime, or 0 if its shape
+// is not found there exactly once. Only its lock is of interest, and only to read it.
 func (p python) findQueue(mem io.ReaderAt) uint64 {
 	if p.minor < 13 || p.runtime == 0 || p.runtimeSize < queueSize {
 		return 0
@@ -272,8 +275,8 @@ func (p python) findQueue(mem io.ReaderAt) uint64 {
 	return found
 }
 
-// returned is the address of the variable that a function without arguments returns, where it does nothing else, on amd64; 0 where it does more. Reading the
-// variable takes no help of the process.
+// returned is the address of the variable that a function without arguments returns, where it does nothing
+// else, on amd64; 0 where it does more. Reading the variable takes no help of the process.
 func returned(mem io.ReaderAt, function uint64) uint64 {
 	const longest = 4 + 7 + 6 + 1
 	b, err := readBytes(mem, function, longest)

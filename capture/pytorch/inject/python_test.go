@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestWhatAFunctionReturnsIsFound has functions of Pythons as they are built: for an executable, for a library, with a landing pad.
+// TestWhatAFunctionReturnsIsFound has functions of Pythons as they are built: for an executable, for a
+// library, with a landing pad.
 func TestWhatAFunctionReturnsIsFound(t *testing.T) {
 	const function, table = 0x1000, 0x2000
 	for _, c := range []struct {

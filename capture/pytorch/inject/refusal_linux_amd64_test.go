@@ -41,7 +41,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// attachAs runs this test binary as another user, or without a capability, and returns what it says of attaching to pid.
+// attachAs runs this test binary as another user, or without a capability, and returns what it says of
+// attaching to pid.
 func attachAs(t *testing.T, pid int, wrapper ...string) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "gmemtop-inject-test-")
@@ -397,7 +398,8 @@ func TestACallThatFaultsOrHangsIsUndone(t *testing.T) {
 	}
 }
 
-// TestRegistersAreGivenBack lends a thread, has it make calls, and compares everything that ptrace shows of it.
+// TestRegistersAreGivenBack lends a thread, has it make calls, and compares everything that ptrace shows of
+// it.
 func TestRegistersAreGivenBack(t *testing.T) {
 	p := start(t, one(t, 8, 14).command("compute"))
 	tg, f := examine(host(), p.pid)

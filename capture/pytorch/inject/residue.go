@@ -2,7 +2,8 @@ package inject
 
 import "context"
 
-// Residue is memory that had to be left mapped in a target, since its interpreter may still read it. Nothing runs in it.
+// Residue is memory that had to be left mapped in a target, since its interpreter may still read it. Nothing
+// runs in it.
 type Residue struct {
 	PID     int
 	Address uint64
@@ -10,5 +11,6 @@ type Residue struct {
 	remove  func(context.Context) error
 }
 
-// Remove waits, until ctx is done, for the interpreter to have come by, and unmaps the memory. It returns nil if the process has ended.
+// Remove waits, until ctx is done, for the interpreter to have come by, and unmaps the memory. It returns nil
+// if the process has ended.
 func (r *Residue) Remove(ctx context.Context) error { return r.remove(ctx) }

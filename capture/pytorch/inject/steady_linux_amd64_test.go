@@ -9,7 +9,8 @@ import (
 
 var garbage []byte
 
-// TestNoGarbageIsCollectedWhileATargetIsHalted holds the collector off twice at a time, as two ranks that are attached to at once do.
+// TestNoGarbageIsCollectedWhileATargetIsHalted holds the collector off twice at a time, as two ranks that are
+// attached to at once do.
 func TestNoGarbageIsCollectedWhileATargetIsHalted(t *testing.T) {
 	before := debug.SetGCPercent(37)
 	defer debug.SetGCPercent(before)

@@ -42,7 +42,8 @@ func (p interpreter) command(args ...string) *exec.Cmd {
 
 var nameOfPython = regexp.MustCompile(`^python3\.(\d+)$`)
 
-// interpreters lists the Pythons of this machine: on PATH, of pyenv and uv, and below the roots that GMEMTOP_PYTHON_ROOTS names.
+// interpreters lists the Pythons of this machine: on PATH, of pyenv and uv, and below the roots that
+// GMEMTOP_PYTHON_ROOTS names.
 var interpreters = sync.OnceValue(func() []interpreter {
 	var all []interpreter
 	seen := map[string]bool{}
@@ -213,7 +214,8 @@ func (p *process) inject(m Mechanism, source string) Report {
 	return r
 }
 
-// finish tells the target to stop, and waits for its end. It may have ended before it is seen that the source has run.
+// finish tells the target to stop, and waits for its end. It may have ended before it is seen that the source
+// has run.
 func (p *process) finish(m Mechanism) map[string]any {
 	p.t.Helper()
 	if _, err := Inject(within(30*time.Second), p.pid, Bootstrap{Source: stop, Mechanisms: []Mechanism{m}}); err != nil && !errors.Is(err, ErrGone) {

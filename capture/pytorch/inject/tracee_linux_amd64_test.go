@@ -15,8 +15,9 @@ func lendable(pid int, gadget uint64) *tracee {
 	return &tracee{pid: pid, mem: processMemory(pid), gadget: gadget, limit: callLimit}
 }
 
-// TestAProcessThatWaitsForAProcessorIsNotLate pins a process of the lowest priority to the processor that another one keeps busy, as on a machine that has
-// more to do than it can: a remote call that does not get to run is not one that hangs.
+// TestAProcessThatWaitsForAProcessorIsNotLate pins a process of the lowest priority to the processor that
+// another one keeps busy, as on a machine that has more to do than it can: a remote call that does not get to
+// run is not one that hangs.
 func TestAProcessThatWaitsForAProcessorIsNotLate(t *testing.T) {
 	needsPtrace(t)
 	p := start(t, one(t, 8, 14).command("compute"))
@@ -64,7 +65,8 @@ func TestAProcessThatWaitsForAProcessorIsNotLate(t *testing.T) {
 	}
 }
 
-// calls has the process do system calls while it is halted, and returns how long that took and how long the tracing thread ran meanwhile.
+// calls has the process do system calls while it is halted, and returns how long that took and how long the
+// tracing thread ran meanwhile.
 func (p *process) calls(t *testing.T, n int) (took, ours time.Duration) {
 	t.Helper()
 	tg, f := examine(host(), p.pid)

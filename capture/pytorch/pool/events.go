@@ -10,14 +10,17 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// A recording is the allocations and frees of a few iterations in the order in which they happened, cut where steps end. Planners are given it as a trace;
-// package replay/live makes what they answer the table that the process serves from.
+// A recording is the allocations and frees of a few iterations in the order in which they happened, cut where
+// steps end. Planners are given it as a trace; package replay/live makes what they answer the table that the
+// process serves from.
 //
-// What was alive before the recording began is not in it: parameters and optimizer states keep their memory, and a plan has no room for them.
+// What was alive before the recording began is not in it: parameters and optimizer states keep their memory,
+// and a plan has no room for them.
 //
 // Complexity: O(events). Rejected: numbering blocks by address: an address is used again.
 
-// Least is the size in bytes below which an allocation is left to torch: there are many, and together they are nothing.
+// Least is the size in bytes below which an allocation is left to torch: there are many, and together they
+// are nothing.
 const Least = 512
 
 // EventKind says what happened.
@@ -33,7 +36,8 @@ const (
 	Step
 )
 
-// Event is one thing that the shim wrote down. On the wire it is [kind, size, stream, thread, address, nanoseconds].
+// Event is one thing that the shim wrote down. On the wire it is [kind, size, stream, thread, address,
+// nanoseconds].
 type Event struct {
 	Kind    EventKind
 	Size    int64
@@ -76,7 +80,8 @@ func (e *Event) UnmarshalJSON(text []byte) error {
 type Recording struct {
 	// Device is cpu, or cuda and a number.
 	Device string
-	// Thread is the one that trains. Allocations of others (a data loader's) follow an order of their own and are not planned; 0 plans all.
+	// Thread is the one that trains. Allocations of others (a data loader's) follow an order of their own and
+	// are not planned; 0 plans all.
 	Thread uint64
 	Events []Event
 	// Lost counts events for which there was no room.

@@ -11,7 +11,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// script reads a recording: "+a 640" allocates, "-a" frees, "|" ends a step; a name's first letter is its address, "+a 640 2" is of thread 2.
+// script reads a recording: "+a 640" allocates, "-a" frees, "|" ends a step; a name's first letter is its
+// address, "+a 640 2" is of thread 2.
 func script(text string) pool.Recording {
 	r := pool.Recording{Device: "cpu", Thread: 1}
 	for i, line := range strings.Split(text, ",") {

@@ -1,29 +1,33 @@
-// Package pool lets a running training process take its memory as a plan says: torch's allocator serves the planned allocations of a step from
-// one block, at planned places, and everything else as before.
+// Package pool lets a running training process take its memory as a plan says: torch's allocator serves the
+// planned allocations of a step from one block, at planned places, and everything else as before.
 //
-// It has three parts. shim/pool.c stands in front of torch's allocator in the process; its opening says how, and why memory is never given out
-// twice whatever a plan says. pool.py finds that allocator, checks that it is the one that is known, and is what the agent talks to. This
-// package compiles the one ([Build]), carries the other ([Python]), and turns what they record into a trace for planners ([FromEvents]). What they serve is a plan
-// in the words of package replay/live.
+// It has three parts. shim/pool.c stands in front of torch's allocator in the process; its opening says how,
+// and why memory is never given out twice whatever a plan says. pool.py finds that allocator, checks that it
+// is the one that is known, and is what the agent talks to. This package compiles the one ([Build]), carries
+// the other ([Python]), and turns what they record into a trace for planners ([FromEvents]). What they serve
+// is a plan in the words of package replay/live.
 //
 // # What was tried
 //
-// On the CPU, with torch 2.2, 2.6 and 2.15: the tests train real networks with the pool, without it, and switching it at random steps, and
-// compare every bit of losses, gradients and parameters. On a GPU it never ran: there the table of functions was checked in those versions' libraries,
-// which load without a GPU, and the code was run against a stand-in for torch's allocator and the CUDA runtime (testdata/stand_in.c).
+// On the CPU, with torch 2.2, 2.6 and 2.15: the tests train real networks with the pool, without it, and
+// switching it at random steps, and compare every bit of losses, gradients and parameters. On a GPU it never
+// ran: there the table of functions was checked in those versions' libraries, which load without a GPU, and
+// the code was run against a stand-in for torch's allocator and the CUDA runtime (testdata/stand_in.c).
 //
 // # What it costs
 //
-// An allocation of 4 KiB and its free, on a core of a virtual machine (Xeon, 2.5 GHz): 166 ns by posix_memalign, as torch's allocator for the CPU calls it; 7 ns
-// more with the pool in front and idle; 52 ns from the arena; 115 ns more than torch's own while recording. On a GPU each allocation also asks CUDA for
+// An allocation of 4 KiB and its free, on a core of a virtual machine (Xeon, 2.5 GHz): 166 ns by
+// posix_memalign, as torch's allocator for the CPU calls it; 7 ns more with the pool in front and idle; 52 ns
+// from the arena; 115 ns more than torch's own while recording. On a GPU each allocation also asks CUDA for
 // the current stream and whether it is captured. To measure it:
 //
 //	go test ./capture/pytorch/pool -run TestCosts -v
 //
 // # What it does not do
 //
-// An arena serves one stream, the training's; allocations of others are torch's. While a plan does not match, the arena and what torch allocates
-// beside it are both held, until the plan is found stale after three iterations. torch.profiler does not see allocations that the pool serves.
+// An arena serves one stream, the training's; allocations of others are torch's. While a plan does not match,
+// the arena and what torch allocates beside it are both held, until the plan is found stale after three
+// iterations. torch.profiler does not see allocations that the pool serves.
 package pool
 
 import (
@@ -46,7 +50,8 @@ var shim embed.FS
 //go:embed pool.py
 var python string
 
-// Python returns the source of the half that lives in the training process: class Pool(torch, library_path), for Python 3.8 and newer.
+// Python returns the source of the half that lives in the training process: class Pool(torch, library_path),
+// for Python 3.8 and newer.
 func Python() string { return python }
 
 // ErrNoCompiler means that there is nothing to compile the shim with.
@@ -55,7 +60,8 @@ var ErrNoCompiler = errors.New("no C compiler")
 // flags are how the shim is compiled: torch throws through it, and it stays loaded.
 var flags = []string{"-std=gnu11", "-O2", "-fPIC", "-shared", "-fexceptions", "-fvisibility=hidden", "-pthread", "-Wl,-z,nodelete"}
 
-// Build returns the path of the shim for this machine. It is compiled once, with $CC or cc, and kept in the user's cache folder.
+// Build returns the path of the shim for this machine. It is compiled once, with $CC or cc, and kept in the
+// user's cache folder.
 func Build(ctx context.Context) (string, error) {
 	if runtime.GOOS != "linux" {
 		return "", fmt.Errorf("the live pool runs on Linux, not on %s: the other live managers work without it", runtime.GOOS)

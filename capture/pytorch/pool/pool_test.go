@@ -55,7 +55,8 @@ func planned(text []byte) (live.Table, int64, error) {
 	return p, made.Footprint, err
 }
 
-// read opens a file that another program will read, so that the go command does not take this test's last result for a test of what it is now.
+// read opens a file that another program will read, so that the go command does not take this test's last
+// result for a test of what it is now.
 func read(t *testing.T, path string) {
 	t.Helper()
 	if _, err := os.ReadFile(path); err != nil {
@@ -78,7 +79,8 @@ func built(t *testing.T) string {
 
 var scenarios = []string{"mlp", "resnet", "loader", "other", "odd", "nonsense", "toggles", "outlives", "raises", "fork", "threads", "refusals"}
 
-// run is what testdata/train.py said, of all scenarios in one process, since nothing takes as long as to import torch.
+// run is what testdata/train.py said, of all scenarios in one process, since nothing takes as long as to
+// import torch.
 var run struct {
 	sync.Once
 	results map[string]json.RawMessage
@@ -270,7 +272,8 @@ func TestAHundredTogglesLeaveNothingBehind(t *testing.T) {
 	}
 }
 
-// allAlive reports whether nothing was said but that gradients were still alive, which the next step lets go of.
+// allAlive reports whether nothing was said but that gradients were still alive, which the next step lets go
+// of.
 func allAlive(said []string) bool {
 	return !slices.ContainsFunc(said, func(s string) bool { return s != "" && !strings.Contains(s, "still alive") })
 }

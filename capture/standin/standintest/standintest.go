@@ -49,7 +49,8 @@ func Interpreter(t testing.TB) string {
 	return python
 }
 
-// Library returns the stand-in for the PyTorch that GMEMTOP_TORCH names. Without that, or without g++, the test skips.
+// Library returns the stand-in for the PyTorch that GMEMTOP_TORCH names. Without that, or without g++, the
+// test skips.
 func Library(t testing.TB) *standin.Library {
 	t.Helper()
 	return library(t, Interpreter(t))
@@ -78,8 +79,8 @@ type Result struct {
 	Reports        []standin.Report
 }
 
-// Check fails the test if the program failed, or if a process did what no program may do, left something behind, or met an op
-// without numbers.
+// Check fails the test if the program failed, or if a process did what no program may do, left something
+// behind, or met an op without numbers.
 func (r Result) Check(t testing.TB) {
 	t.Helper()
 	if r.Err != nil {
@@ -98,8 +99,8 @@ func (r Result) Check(t testing.TB) {
 	}
 }
 
-// Start prepares a command on a machine; a board and a folder for reports of the test's own are added where the machine names none.
-// The returned function collects the result after the command has ended.
+// Start prepares a command on a machine; a board and a folder for reports of the test's own are added where
+// the machine names none. The returned function collects the result after the command has ended.
 func Start(t testing.TB, lib *standin.Library, m standin.Machine, name string, args ...string) (*exec.Cmd, func(error) Result) {
 	t.Helper()
 	dir := t.TempDir()
@@ -143,8 +144,8 @@ func TryPython(t testing.TB, m standin.Machine, script string, args ...string) R
 	return Run(t, lib, m, Interpreter(t), append([]string{path}, args...)...)
 }
 
-// Python runs a script and returns what it printed. The test fails if the script fails, if it does what no program may do, or if it
-// leaves something behind.
+// Python runs a script and returns what it printed. The test fails if the script fails, if it does what no
+// program may do, or if it leaves something behind.
 func Python(t testing.TB, m standin.Machine, script string, args ...string) string {
 	t.Helper()
 	r := TryPython(t, m, script, args...)

@@ -5,13 +5,15 @@ import "math"
 
 // The load curve under decisions.
 //
-// Planners ask over and over: is there a moment within this stretch at which more is live than allowed, and what if this buffer were away from here to
-// there? A segment tree over the ops answers both in O(log ops): each node holds the largest load below it without the changes made to whole nodes
-// above it, so that a change need not be pushed down. Memory is O(ops), and nothing is allocated after New. Rejected: a plain array, which is faster for
-// short stretches and makes the selection of long absences quadratic.
+// Planners ask over and over: is there a moment within this stretch at which more is live than allowed, and
+// what if this buffer were away from here to there? A segment tree over the ops answers both in O(log ops):
+// each node holds the largest load below it without the changes made to whole nodes above it, so that a
+// change need not be pushed down. Memory is O(ops), and nothing is allocated after New. Rejected: a plain
+// array, which is faster for short stretches and makes the selection of long absences quadratic.
 //
-// Areas also keeps the least value and the sum below each node: how much of the curve lies above a limit takes a descent only where a node lies on both
-// sides of it, which for a training's curve, up and down again, is a few paths.
+// Areas also keeps the least value and the sum below each node: how much of the curve lies above a limit
+// takes a descent only where a node lies on both sides of it, which for a training's curve, up and down
+// again, is a few paths.
 
 // Tree is a curve of bytes, one value for each op of an iteration. Make one with [New].
 type Tree struct {

@@ -1,4 +1,5 @@
-// Package plantest makes problems for tests: small trainings of known shape and random ones that obey every rule a recording obeys.
+// Package plantest makes problems for tests: small trainings of known shape and random ones that obey every
+// rule a recording obeys.
 package plantest
 
 import (
@@ -10,7 +11,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Hardware is a device on which a copy of 1 MiB takes about as long as an op of [Chain]: 1 GiB/s each way, no latency.
+// Hardware is a device on which a copy of 1 MiB takes about as long as an op of [Chain]: 1 GiB/s each way, no
+// latency.
 func Hardware() plan.Hardware {
 	link := plan.Link{BytesPerSecond: 1 << 30}
 	return plan.Hardware{Name: "test", Origin: "made up for tests", D2H: link, H2D: link, Together: 1}
@@ -57,7 +59,8 @@ func (b *Builder) Mutate(id plan.BufferID) {
 	b.P.Ops[len(b.P.Ops)-1].End++
 }
 
-// End gives buffers their lifetimes and returns the finished problem; it panics on one that contradicts itself, which is the test's fault.
+// End gives buffers their lifetimes and returns the finished problem; it panics on one that contradicts
+// itself, which is the test's fault.
 func (b *Builder) End() *plan.Problem {
 	p := b.P
 	for i := range p.Ops {
@@ -83,8 +86,9 @@ func (b *Builder) End() *plan.Problem {
 	return &p
 }
 
-// Chain returns the training of n equal layers: forward layer i reads activation i and its weight and writes activation i+1; backward layer i reads the
-// gradient of activation i+1 and activation i and writes the gradient of activation i. Activations have size bytes, ops take opTime nanoseconds.
+// Chain returns the training of n equal layers: forward layer i reads activation i and its weight and writes
+// activation i+1; backward layer i reads the gradient of activation i+1 and activation i and writes the
+// gradient of activation i. Activations have size bytes, ops take opTime nanoseconds.
 func Chain(n int, size, opTime int64) *plan.Problem {
 	b := New()
 	acts := make([]plan.BufferID, n+1)
@@ -110,8 +114,9 @@ func Chain(n int, size, opTime int64) *plan.Problem {
 	return b.End()
 }
 
-// Random returns a random problem of about n ops that obeys every rule: values are written before they are read, some in place, some buffers persist or
-// are carried into the next iteration, some ops have workspaces and variants, there are one to three streams.
+// Random returns a random problem of about n ops that obeys every rule: values are written before they are
+// read, some in place, some buffers persist or are carried into the next iteration, some ops have workspaces
+// and variants, there are one to three streams.
 func Random(seed uint64, n int) *plan.Problem {
 	r := rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15))
 	b := New()
@@ -196,8 +201,8 @@ func span(p *plan.Problem, b plan.BufferID) (first, last plan.OpID) {
 	return first, last
 }
 
-// RandomDecisions returns random absences of p, each of which can be carried out: swaps of idle intervals, and recomputes of single re-runnable ops
-// whose inputs are alive and present throughout.
+// RandomDecisions returns random absences of p, each of which can be carried out: swaps of idle intervals,
+// and recomputes of single re-runnable ops whose inputs are alive and present throughout.
 func RandomDecisions(p *plan.Problem, seed uint64, share float64) plan.Decisions {
 	r := rand.New(rand.NewPCG(seed, 77))
 	var d plan.Decisions
@@ -228,7 +233,8 @@ func RandomDecisions(p *plan.Problem, seed uint64, share float64) plan.Decisions
 	return d
 }
 
-// alone reports whether the op can run again at the gap's end: it writes the gap's buffer alone, reads buffers that stay there, unchanged.
+// alone reports whether the op can run again at the gap's end: it writes the gap's buffer alone, reads
+// buffers that stay there, unchanged.
 func alone(p *plan.Problem, op plan.OpID, g plan.Gap, gone map[plan.BufferID]bool) bool {
 	for _, a := range p.AccessesOf(op) {
 		if a.Mode.Writes() {

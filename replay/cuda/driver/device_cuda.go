@@ -12,8 +12,8 @@ import (
 	"github.com/gmemtop/gmemtop/replay/cuda/driver/libcuda"
 )
 
-// code returns the CUresult of an error. The type of gorgonia.org/cu's is not exported, and its constants do not have all of the
-// values that newer drivers answer, but an integer it is.
+// code returns the CUresult of an error. The type of gorgonia.org/cu's is not exported, and its constants do
+// not have all of the values that newer drivers answer, but an integer it is.
 func code(err error) int {
 	for e := err; e != nil; {
 		if v := reflect.ValueOf(e); v.Kind() == reflect.Int {
@@ -64,7 +64,8 @@ func (d *device) Close() error {
 	return first
 }
 
-// table keeps things of the driver under small numbers, so that the interface needs no types of the library's.
+// table keeps things of the driver under small numbers, so that the interface needs no types of the
+// library's.
 type table[T any] struct {
 	all  []T
 	free []uint32

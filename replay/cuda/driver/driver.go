@@ -1,14 +1,14 @@
-// Package driver is the one small interface through which package cuda sees a GPU: what the executor asks of the CUDA driver and
-// nothing else.
+// Package driver is the one small interface through which package cuda sees a GPU: what the executor asks of
+// the CUDA driver and nothing else.
 //
 // Its duties:
 //   - [Driver], [Device] and the parts that a Device is made of: memory, virtual memory, queues, kernels;
 //   - [Open]: the CUDA driver through gorgonia.org/cu and package libcuda in a build with -tags cuda (`make`), and an error that says so in every other;
 //   - [Error] and the sentinels: what can go wrong, in words that say what to do next.
 //
-// Nothing here is safe for concurrent use. A CUDA context is current on an operating-system thread, so that whoever opens a
-// [Device] must have locked its goroutine to its thread (runtime.LockOSThread) and must make every call there, the last one to
-// Close.
+// Nothing here is safe for concurrent use. A CUDA context is current on an operating-system thread, so that
+// whoever opens a [Device] must have locked its goroutine to its thread (runtime.LockOSThread) and must make
+// every call there, the last one to Close.
 package driver
 
 import (
@@ -78,12 +78,13 @@ type Memory interface {
 	Alloc(size int64) (Ptr, error)
 	// Free gives back what Alloc returned. Work on it must be done.
 	Free(Ptr) error
-	// AllocAsync takes memory in a stream's order from a pool that the device keeps for us alone, and that returns nothing until
-	// it is trimmed.
+	// AllocAsync takes memory in a stream's order from a pool that the device keeps for us alone, and that
+	// returns nothing until it is trimmed.
 	AllocAsync(size int64, s Stream) (Ptr, error)
 	// FreeAsync gives it back in a stream's order.
 	FreeAsync(p Ptr, s Stream) error
-	// Pool returns what that pool holds now and the most that it held, and gives back what is unused where trim is set.
+	// Pool returns what that pool holds now and the most that it held, and gives back what is unused where
+	// trim is set.
 	Pool(trim bool) (now, peak int64, err error)
 	// Register pins host memory that is not Go's; Unregister undoes it.
 	Register(p unsafe.Pointer, size int64) error
@@ -123,7 +124,8 @@ type Queues interface {
 	Done(Event) (bool, error)
 	// Elapsed returns the time between two events with timing that have come to pass, in nanoseconds.
 	Elapsed(from, to Event) (int64, error)
-	// CopyOut copies to the host, CopyIn from it, in a stream's order. The host memory must stay where it is until that is done.
+	// CopyOut copies to the host, CopyIn from it, in a stream's order. The host memory must stay where it is
+	// until that is done.
 	CopyOut(to unsafe.Pointer, from Ptr, size int64, s Stream) error
 	CopyIn(to Ptr, from unsafe.Pointer, size int64, s Stream) error
 }

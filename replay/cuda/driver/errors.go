@@ -25,7 +25,8 @@ var (
 	ErrECC = errors.New("uncorrectable memory error of the GPU: it must be reset or replaced (nvidia-smi -q -d ECC)")
 	// ErrLost says that the device is not usable any more by this process.
 	ErrLost = errors.New("the GPU was lost: dmesg and nvidia-smi say why; start again once it is back")
-	// ErrAccess says that work on the device touched memory that it does not have: a defect of the plan or of this program.
+	// ErrAccess says that work on the device touched memory that it does not have: a defect of the plan or of
+	// this program.
 	ErrAccess = errors.New("work on the GPU touched memory that it does not hold")
 )
 
@@ -79,12 +80,14 @@ func (e *Error) Error() string {
 // Unwrap returns the sentinel that the answer means, nil where none does.
 func (e *Error) Unwrap() error { return e.kind }
 
-// Fatal reports whether the context is of no use any more: whatever is asked of it fails, and what is released goes with it.
+// Fatal reports whether the context is of no use any more: whatever is asked of it fails, and what is
+// released goes with it.
 func Fatal(err error) bool {
 	return errors.Is(err, ErrLost) || errors.Is(err, ErrECC) || errors.Is(err, ErrAccess)
 }
 
-// NewError returns the error of an answer other than success. Implementations of [Device] make theirs with it.
+// NewError returns the error of an answer other than success. Implementations of [Device] make theirs with
+// it.
 func NewError(call string, code int, name string) error {
 	return &Error{Call: call, Code: code, Name: name, kind: kindOf(code)}
 }

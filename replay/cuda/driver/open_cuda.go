@@ -11,13 +11,14 @@ import (
 	"github.com/gmemtop/gmemtop/replay/cuda/driver/libcuda"
 )
 
-// oldest is the CUDA that the youngest function called here came with (stream-ordered allocation from pools of one's own).
+// oldest is the CUDA that the youngest function called here came with (stream-ordered allocation from pools
+// of one's own).
 const oldest = 11020
 
 type library struct{ version int }
 
-// Open opens the CUDA driver's library at a path, "" for the one that the dynamic linker finds. The error wraps [ErrNoDriver],
-// [ErrNoDevice], [ErrTooOld] or [ErrBusy], or is an [*Error].
+// Open opens the CUDA driver's library at a path, "" for the one that the dynamic linker finds. The error
+// wraps [ErrNoDriver], [ErrNoDevice], [ErrTooOld] or [ErrBusy], or is an [*Error].
 func Open(path string) (Driver, error) {
 	missing, err := libcuda.Open(path)
 	switch {

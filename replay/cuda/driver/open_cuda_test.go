@@ -19,7 +19,8 @@ import (
 	"github.com/gmemtop/gmemtop/replay/cuda/driver"
 )
 
-// TestThisProgramStartsWithoutTheDriver looks at itself: it calls gorgonia.org/cu, runs, and asks the system for no libcuda.
+// TestThisProgramStartsWithoutTheDriver looks at itself: it calls gorgonia.org/cu, runs, and asks the system
+// for no libcuda.
 func TestThisProgramStartsWithoutTheDriver(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -130,8 +131,8 @@ func TestMachinesOfEveryKindAreToldApart(t *testing.T) {
 	}
 }
 
-// TestARealDriverWithoutAGPUSaysSo opens NVIDIA's own library on a machine without a GPU: Debian's libcuda1 unpacked anywhere
-// will do.
+// TestARealDriverWithoutAGPUSaysSo opens NVIDIA's own library on a machine without a GPU: Debian's libcuda1
+// unpacked anywhere will do.
 func TestARealDriverWithoutAGPUSaysSo(t *testing.T) {
 	path := os.Getenv("GMEMTOP_LIBCUDA")
 	if path == "" {

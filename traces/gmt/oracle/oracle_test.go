@@ -19,7 +19,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces/gmt"
 )
 
-// sample returns a trace of n events on two devices with stacks, details, ops, accesses, marks, counters and a final state.
+// sample returns a trace of n events on two devices with stacks, details, ops, accesses, marks, counters and
+// a final state.
 func sample(n int) *traces.Trace {
 	r := rand.New(rand.NewPCG(5, 6))
 	b := traces.NewBuilder()

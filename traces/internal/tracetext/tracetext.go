@@ -22,7 +22,8 @@ var update = flag.Bool("update", false, "rewrite the wanted sections of testdata
 // Reader is a reader's Read.
 type Reader func(ctx context.Context, r io.Reader, progress func(done int64)) (*traces.Trace, error)
 
-// RunCases reads the section "input" of each testdata/*.txtar and compares the trace and the error with the section "want".
+// RunCases reads the section "input" of each testdata/*.txtar and compares the trace and the error with the
+// section "want".
 func RunCases(t *testing.T, read Reader) {
 	t.Helper()
 	files, err := filepath.Glob("testdata/*.txtar")

@@ -1,5 +1,6 @@
-// Package plannertest is a planner for tests of the screen: a made-up training, a handful of simple managers whose plans are valid and simulated like any
-// others, no search and no clock, so that the same question has the same answer to the last byte.
+// Package plannertest is a planner for tests of the screen: a made-up training, a handful of simple managers
+// whose plans are valid and simulated like any others, no search and no clock, so that the same question has
+// the same answer to the last byte.
 package plannertest
 
 import (
@@ -24,20 +25,25 @@ type Planner struct {
 	Kind traces.Kind
 	// NoClock leaves durations out.
 	NoClock bool
-	// Double is a device of which the same training was recorded with everything twice as large, nil for none.
+	// Double is a device of which the same training was recorded with everything twice as large, nil for
+	// none.
 	Double *timeline.Device
 	// Refusal, where not nil, is what Problem returns.
 	Refusal error
-	// Hold, where not nil, holds every manager up until something can be received from it, or planning is cancelled.
+	// Hold, where not nil, holds every manager up until something can be received from it, or planning is
+	// cancelled.
 	Hold chan struct{}
-	// Busy, where not nil, holds the device up in the same way; Broken is a manager whose plan the device finds wrong.
+	// Busy, where not nil, holds the device up in the same way; Broken is a manager whose plan the device
+	// finds wrong.
 	Busy   chan struct{}
 	Broken string
-	// Watched is the training that is watched, "" for none; what it says of a plan is received from News, why it ends from Fail, where not nil.
+	// Watched is the training that is watched, "" for none; what it says of a plan is received from News, why
+	// it ends from Fail, where not nil.
 	Watched string
 	News    chan live.News
 	Fail    chan error
-	// Other is what the training trains with though nobody asked for it here, Taken why it cannot be taken away.
+	// Other is what the training trains with though nobody asked for it here, Taken why it cannot be taken
+	// away.
 	Other string
 	Taken error
 
@@ -187,7 +193,8 @@ func (f *Planner) Train(ctx context.Context, manager string, budget int64, h pla
 	}
 }
 
-// Targets implements managers.Measurer: a device that works, one that does not, and the training that is watched.
+// Targets implements managers.Measurer: a device that works, one that does not, and the training that is
+// watched.
 func (f *Planner) Targets(context.Context) []managers.Target {
 	list := []managers.Target{{Name: "cuda:0", About: "a device for tests, 12.0 GiB"}, {Name: "cuda:1", Why: "the GPU takes no further process"}}
 	if f.Watched != "" {
@@ -196,7 +203,8 @@ func (f *Planner) Targets(context.Context) []managers.Target {
 	return list
 }
 
-// Measure implements managers.Measurer: a device that takes a little longer than the simulator, and twice as long for copies.
+// Measure implements managers.Measurer: a device that takes a little longer than the simulator, and twice as
+// long for copies.
 func (f *Planner) Measure(ctx context.Context, c *replay.Comparison, target string, update func(replay.Progress)) error {
 	if target == "live" {
 		return f.measureLive(ctx, c, update)
@@ -204,7 +212,8 @@ func (f *Planner) Measure(ctx context.Context, c *replay.Comparison, target stri
 	return c.Measure(ctx, replay.Device{Target: slower{target, f}, About: "a device for tests"}, update)
 }
 
-// measureLive is a training that plans for itself: a plan of its own for every manager, the middle one of which it cannot carry out.
+// measureLive is a training that plans for itself: a plan of its own for every manager, the middle one of
+// which it cannot carry out.
 func (f *Planner) measureLive(ctx context.Context, of *replay.Comparison, update func(replay.Progress)) error {
 	n := len(of.Results)
 	for i, r := range of.Results {
@@ -411,7 +420,8 @@ func (m *manager) with(p *plan.Problem, gaps []plan.Gap) (*plan.Plan, error) {
 	return pl, nil
 }
 
-// place puts every instance at the lowest address that is free throughout, largest first, those that stay at the bottom.
+// place puts every instance at the lowest address that is free throughout, largest first, those that stay at
+// the bottom.
 func place(pl *plan.Plan) {
 	ids := make([]int, len(pl.Instances))
 	for i := range ids {

@@ -1,5 +1,5 @@
-// Package libcuda makes one binary of a program that calls the CUDA driver: one that starts where there is no libcuda, needs no
-// toolkit to be built, and opens the driver's library when it is asked to.
+// Package libcuda makes one binary of a program that calls the CUDA driver: one that starts where there is no
+// libcuda, needs no toolkit to be built, and opens the driver's library when it is asked to.
 //
 // Its duties:
 //   - include/cuda.h: the declarations that gorgonia.org/cu is compiled against, written by us; `make` puts it before every other header;
@@ -7,23 +7,24 @@
 //   - [Open] and [Close];
 //   - what gorgonia.org/cu lacks, in the same manner: pinned host memory, virtual memory, stream-ordered allocation.
 //
-// Everything but this comment is built with -tags cuda only. Whoever imports gorgonia.org/cu must import this package in the same
-// file: linking would succeed without it where another package loads its library late, too, and the first call would jump to
-// address 0.
+// Everything but this comment is built with -tags cuda only. Whoever imports gorgonia.org/cu must import this
+// package in the same file: linking would succeed without it where another package loads its library late,
+// too, and the first call would jump to address 0.
 //
 // # Why trampolines
 //
-// The problem: gorgonia.org/cu is written to be linked with -lcuda. A binary that is linked so does not start on a machine
-// without a driver, and the library's package initialisation ends the process where there is a driver and no GPU.
+// The problem: gorgonia.org/cu is written to be linked with -lcuda. A binary that is linked so does not start
+// on a machine without a driver, and the library's package initialisation ends the process where there is a
+// driver and no GPU.
 //
-// The way chosen: the archive that -lcuda finds is empty (stub/libcuda.a), and every function is defined here, hidden, as one
-// jump through a table. The table is filled with a function that answers CUDA_ERROR_NOT_FOUND until Open fills it from dlsym;
-// what an older driver lacks stays so. cuInit alone is not a jump: it answers success, so that package initialisation passes, and
-// Open calls the real one.
+// The way chosen: the archive that -lcuda finds is empty (stub/libcuda.a), and every function is defined
+// here, hidden, as one jump through a table. The table is filled with a function that answers
+// CUDA_ERROR_NOT_FOUND until Open fills it from dlsym; what an older driver lacks stays so. cuInit alone is
+// not a jump: it answers success, so that package initialisation passes, and Open calls the real one.
 //
-// Rejected: lazy binding with unresolved symbols (the initialisation jumps to 0); a wrapper in C a function (the same table with
-// 170 bodies instead of 170 jumps, to be written by hand); purego (a second way of calling C beside the cgo that NVML needs
-// anyway).
+// Rejected: lazy binding with unresolved symbols (the initialisation jumps to 0); a wrapper in C a function
+// (the same table with 170 bodies instead of 170 jumps, to be written by hand); purego (a second way of
+// calling C beside the cgo that NVML needs anyway).
 package libcuda
 
 //go:generate go run generate.go

@@ -81,8 +81,8 @@ func readOurs(t *testing.T) ours {
 	return o
 }
 
-// TestTheHeaderAgreesWithARealOne prints every value, size and offset with our header and with a toolkit's, and has a compiler
-// look at every prototype beside the toolkit's own.
+// TestTheHeaderAgreesWithARealOne prints every value, size and offset with our header and with a toolkit's,
+// and has a compiler look at every prototype beside the toolkit's own.
 func TestTheHeaderAgreesWithARealOne(t *testing.T) {
 	cc, dir, o := compiler(t), realHeader(t), readOurs(t)
 	real, err := os.ReadFile(filepath.Join(dir, "cuda.h"))
