@@ -137,6 +137,11 @@ func (l *Listener) accept() {
 				}
 				return
 			}
+			l.mu.Lock()
+			if l.met.IsZero() {
+				l.met = time.Now()
+			}
+			l.mu.Unlock()
 			select {
 			case l.sessions <- s:
 			case <-l.closed:
@@ -464,9 +469,6 @@ func await(ctx context.Context, pid int, at place, name string, begin, gone func
 			return nil, err
 		case s.target.PID == pid:
 			s.listener = l
-			l.mu.Lock()
-			l.met = time.Now()
-			l.mu.Unlock()
 			go l.refuse()
 			return s, nil
 		default:

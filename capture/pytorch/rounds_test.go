@@ -19,7 +19,7 @@ import (
 )
 
 // rounds is how often viewers come and go in [TestViewersComeAndGo].
-var rounds = flag.Int("rounds", 12, "how often viewers come and go")
+var rounds = flag.Int("rounds", 4, "how often viewers come and go")
 
 // roundTime is how long a round may take: longer is a hang.
 const roundTime = time.Minute
