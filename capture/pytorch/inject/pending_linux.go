@@ -105,11 +105,20 @@ func (in *injection) failed(doing string, err error) error {
 		return gone(in.pid)
 	case errors.Is(err, errStopped):
 		return &Error{Kind: ErrBusy, PID: in.pid, Message: "it is stopped", Fix: fmt.Sprintf("let it go on: kill -CONT %d", in.pid), Err: err}
+	case errors.Is(err, unix.EPERM) && tracedByAnother(in.pid): // who came between the check and this
+		return &Error{Kind: ErrBusy, PID: in.pid, Message: "it is being traced already",
+			Fix: "detach that debugger, or end it", Err: err}
 	case errors.Is(err, unix.EPERM):
 		return &Error{Kind: ErrNotPermitted, PID: in.pid, Message: "the kernel refuses to let it be traced", Fix: "run gmemtop with sudo",
 			Err: err, retry: untouched}
 	}
 	return &Error{Kind: ErrFailed, PID: in.pid, Message: doing + ": " + err.Error(), Err: err, retry: untouched}
+}
+
+// tracedByAnother reports whether somebody else traces a process now.
+func tracedByAnother(pid int) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	return err == nil && parseStatus(string(b)).tracer != 0
 }
 
 // over says whether a process has ended, reaped or not. Tracing one that waits to be reaped is not permitted.
