@@ -25,7 +25,7 @@ def train(what, agent, plan):
     for step in range(STEPS):
         x.copy_(torch.randn(waits.BATCH, waits.WIDTH))
         if agent is not None and step == CAPTURED - 2:
-            agent.orders.append({"id": 1, "plan": plan})
+            agent.orders.append({"order": 0, "id": 1, "plan": plan, "keep": False})
         under = step == CAPTURED and agent is not None
         carrier = agent.carrier if under else None
         assert not under or agent.managed == 1 and agent.happened[0] > 0, "there is no plan: %s" % (list(agent.notices),)
