@@ -67,10 +67,10 @@ type AnswerState string
 
 // The states of an order.
 const (
-	Accepted AnswerState = "accepted"
-	Declined AnswerState = "refused"
-	Done     AnswerState = "done"
-	Over     AnswerState = "ended"
+	OrderAccepted AnswerState = "accepted"
+	OrderRefused  AnswerState = "refused"
+	OrderDone     AnswerState = "done"
+	OrderEnded    AnswerState = "ended"
 )
 
 // Reason says why an order was refused, or why a plan ended.

@@ -191,7 +191,7 @@ func (s *Session) Answer(a Answer) {
 	})
 }
 
-// Answered returns the newest answer to an order; ok is false where there is none.
+// Answered returns the newest answer to an order. ok is false if there is no answer yet.
 func (v *View) Answered(id OrderID) (a Answer, ok bool) {
 	for i := len(v.Answers) - 1; i >= 0; i-- {
 		if v.Answers[i].Order == id {

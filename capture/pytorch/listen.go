@@ -381,24 +381,24 @@ const showing = 2 * time.Second
 // Injector has source run on the main thread of a running Python process, and returns once it has.
 type Injector func(ctx context.Context, pid int, source string) error
 
-// settling is how long two who attach at one instant, or one who attaches while an agent leaves, may take to
-// find out who is first.
+// settling is how long to retry when another agent is in the way: one that another viewer has just injected,
+// or one that is leaving.
 const settling = 10 * time.Second
 
-// tracing is how long to wait for who traces a process already: another viewer that brings the agent in is
-// done by then.
+// tracing is how long to retry while another process traces the target: another viewer needs less than that
+// to inject the agent.
 const tracing = 2 * time.Second
 
 // Attach brings the agent into a running process and waits until it has connected; where one is there already
 // it is connected to instead.
 func Attach(ctx context.Context, pid int, way Injector) (*Session, error) {
-	var first time.Time // that another was in the way
+	var first time.Time // when another agent or tracer was in the way
 	for {
 		s, err := Connect(ctx, pid)
 		if errors.Is(err, ErrNoAgent) || errors.Is(err, ErrReused) {
 			s, err = bring(ctx, pid, way)
 		}
-		if first.IsZero() { // bringing it in may have taken long
+		if first.IsZero() { // injecting may have taken long
 			first = time.Now()
 		}
 		switch spent := time.Since(first); {

@@ -112,7 +112,7 @@ func (v *visitor) describe(ctx context.Context) error {
 	}
 	return v.until(ctx, "a captured step", func(v *capture.View) bool {
 		a, _ := v.Answered(o.ID)
-		return a.State == capture.Done
+		return a.State == capture.OrderDone
 	})
 }
 
@@ -138,7 +138,8 @@ func oneComes(ctx context.Context, pid int, way pytorch.Injector) error {
 	return errors.Join(v.describe(ctx), v.leave(ctx))
 }
 
-// twoCome attach at one instant: one of them brings the agent in, or both try to, and each sees steps.
+// twoCome attaches two viewers at the same moment. One of them injects the agent, or both try; each sees
+// steps.
 func twoCome(ctx context.Context, pid int, way pytorch.Injector) error {
 	var both [2]*visitor
 	var errs [2]error
@@ -150,7 +151,7 @@ func twoCome(ctx context.Context, pid int, way pytorch.Injector) error {
 	if err := errors.Join(errs[:]...); err != nil {
 		return err
 	}
-	if both[0].Host() == 0 { // whoever looks along leaves first: the other takes the agent with it
+	if both[0].Host() == 0 { // the second viewer leaves first: the first one takes the agent with it
 		both[0], both[1] = both[1], both[0]
 	}
 	return errors.Join(both[0].leave(ctx), both[1].leave(ctx))
@@ -171,7 +172,7 @@ func aSecondLooksAlong(ctx context.Context, pid int, way pytorch.Injector) error
 	return errors.Join(second.describe(ctx), second.leave(ctx), first.describe(ctx), first.leave(ctx))
 }
 
-// oneIsKilled hangs up without a word. Who comes behind it finds the agent in its place.
+// oneIsKilled hangs up without a goodbye. The next viewer finds the agent still there.
 func oneIsKilled(ctx context.Context, pid int, way pytorch.Injector) error {
 	v, err := visit(ctx, pid, way)
 	if err != nil {

@@ -89,7 +89,7 @@ class Sender(object):
             except Exception as e:
                 self._caught(e)
             if not inside:
-                self._unmark()  # who hears the last word may attach again at once
+                self._unmark()  # a viewer that reads the goodbye may attach again at once
                 self._last_word()
         except Exception:
             pass
@@ -174,7 +174,7 @@ class Sender(object):
                 pass  # without it the agent is not found again; it is no reason to trouble the training
 
     def _unmark(self):
-        """Take the markers away: this agent is not to be found any more, and another may begin in this process."""
+        """Remove the markers: viewers no longer find this agent, and another may start in this process."""
         threading.current_thread().name = "gmemtop, leaving"
         while self.markers:
             try:
@@ -317,10 +317,10 @@ class Sender(object):
                 elif kind == DETACH:
                     self.leaving = True
             except (ValueError, TypeError, AttributeError, ArithmeticError, RecursionError):
-                return self._lost_viewer()  # who speaks another language is no viewer of ours
+                return self._lost_viewer()  # not a gmemtop viewer
 
     def _order(self, told):
-        """Hear an order. What it asks for begins where a step ends, on the thread that trains."""
+        """Take an order. The training thread starts on it when the current step ends."""
         number, do, how, steps = int(told.get("id", 0)), told.get("do"), told.get("how"), int(told.get("steps", 0))
         if do == "describe":
             steps = min(max(steps, 1), 1000)
@@ -336,7 +336,7 @@ class Sender(object):
         elif do in ("carry", "keep"):
             plan = told.get("plan") if do == "carry" else None
             if plan is not None and not isinstance(plan, dict):
-                raise TypeError("a plan that is none")
+                raise TypeError("the plan is not a JSON object")
             self._answer([number], ACCEPTED)
             try:
                 self._answer([self.orders.popleft()["order"]], REFUSED, "superseded", "a newer order came before it was begun")

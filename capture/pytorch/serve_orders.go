@@ -39,5 +39,7 @@ func (g *guest) notPassedOn(o capture.Order, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.refused = append(g.refused[max(len(g.refused)-maxRefusals+1, 0):],
-		capture.Answer{Order: o.ID, State: capture.Declined, Reason: capture.ReasonUnreachable, Text: text})
+		capture.Answer{
+			Order: o.ID, State: capture.OrderRefused, Reason: capture.ReasonUnreachable, Text: text,
+		})
 }

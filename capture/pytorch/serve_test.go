@@ -97,7 +97,7 @@ func TestViewersWhoLookAlongSeeWhatTheFirstSees(t *testing.T) {
 				}
 			}
 			answer, _ := v.Answered(5)
-			return len(v.Windows) == 2 && answer.State == capture.Done
+			return len(v.Windows) == 2 && answer.State == capture.OrderDone
 		})
 	}
 
@@ -318,7 +318,7 @@ func TestACommandsOutputAndEndReachWhoLooksAlong(t *testing.T) {
 	}
 	guest.until(t, "the answer", func(v capture.View) bool {
 		a, _ := v.Answered(6)
-		return a.State == capture.Declined && a.Reason == capture.ReasonUnreachable &&
+		return a.State == capture.OrderRefused && a.Reason == capture.ReasonUnreachable &&
 			strings.Contains(a.Text, ErrNotConnected.Error()) && slices.Contains(v.Notices, capture.Notice{Key: "order", Text: a.Text})
 	})
 	if err := os.WriteFile(gate, nil, 0o600); err != nil {

@@ -108,8 +108,7 @@ func (c *crew) offloads(ctx context.Context) bool {
 	return slices.ContainsFunc(list, func(h *hand) bool { return h.trainer != nil && h.trainer.offloads() })
 }
 
-// takeAway has no plan carried out in any process any more, whoever asked for one. Who did sees that his plan
-// was turned off.
+// takeAway ends the plan in every process, whoever started it. That viewer sees that its plan was turned off.
 func (c *crew) takeAway(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -128,11 +128,11 @@ func TestWhyAPlanEndedIsTheAnswerToItsOrder(t *testing.T) {
 		answer capture.Answer
 		want   error
 	}{
-		{capture.Answer{State: capture.Over, Reason: capture.ReasonTakenAway}, live.ErrTakenAway},
-		{capture.Answer{State: capture.Declined, Reason: capture.ReasonSuperseded}, live.ErrTakenAway},
-		{capture.Answer{State: capture.Over, Reason: capture.ReasonGivenUp, Text: "off: it does not fit"}, errGivenUp},
-		{capture.Answer{State: capture.Declined, Reason: capture.ReasonNotBegun, Text: "not begun: no room"}, errGivenUp},
-		{capture.Answer{State: capture.Over, Reason: capture.ReasonDiffers, Text: "off: a bit differs"}, errDiffer},
+		{capture.Answer{State: capture.OrderEnded, Reason: capture.ReasonTakenAway}, live.ErrTakenAway},
+		{capture.Answer{State: capture.OrderRefused, Reason: capture.ReasonSuperseded}, live.ErrTakenAway},
+		{capture.Answer{State: capture.OrderEnded, Reason: capture.ReasonGivenUp, Text: "off: it does not fit"}, errGivenUp},
+		{capture.Answer{State: capture.OrderRefused, Reason: capture.ReasonNotBegun, Text: "not begun: no room"}, errGivenUp},
+		{capture.Answer{State: capture.OrderEnded, Reason: capture.ReasonDiffers, Text: "off: a bit differs"}, errDiffer},
 	} {
 		w := rankedJob(0)
 		heard := make(chan capture.Order, 1)
@@ -150,8 +150,8 @@ func TestWhyAPlanEndedIsTheAnswerToItsOrder(t *testing.T) {
 		for i := range int64(50) { // however many steps come before and behind it
 			w.session.Step(capture.Step{Index: i + 1, Carried: capture.Carried{Plan: 7 * (i % 2)}})
 		}
-		w.session.Answer(capture.Answer{Order: o.ID, State: capture.Accepted})
-		w.session.Answer(capture.Answer{Order: o.ID + 1, State: capture.Over, Reason: capture.ReasonDiffers, Text: "another"})
+		w.session.Answer(capture.Answer{Order: o.ID, State: capture.OrderAccepted})
+		w.session.Answer(capture.Answer{Order: o.ID + 1, State: capture.OrderEnded, Reason: capture.ReasonDiffers, Text: "another"})
 		w.session.Notice(capture.Notice{Key: "plan 7", Text: "off: an old notice, for people"})
 		select {
 		case err := <-over:
@@ -186,7 +186,7 @@ func TestADescriptionIsWhatItsOwnOrderCaptured(t *testing.T) {
 	refused := func(reason capture.Reason, text string) error {
 		o := describe()
 		w.session.Notice(capture.Notice{Key: "ops", Text: "another old notice"})
-		w.session.Answer(capture.Answer{Order: o.ID, State: capture.Declined, Reason: reason, Text: text})
+		w.session.Answer(capture.Answer{Order: o.ID, State: capture.OrderRefused, Reason: reason, Text: text})
 		<-traced
 		return <-over
 	}
@@ -203,7 +203,7 @@ func TestADescriptionIsWhatItsOwnOrderCaptured(t *testing.T) {
 		w.session.Step(capture.Step{Index: 2, Carried: capture.Carried{Plan: under}})
 		w.session.Window(capture.Window{Trace: mine, First: 2, Last: 2, How: capture.HowOps, Orders: []capture.OrderID{1, at}})
 		w.session.Window(capture.Window{Trace: others, First: 2, Last: 2, How: capture.HowOps, Orders: []capture.OrderID{at + 1}})
-		w.session.Answer(capture.Answer{Order: at, State: capture.Done})
+		w.session.Answer(capture.Answer{Order: at, State: capture.OrderDone})
 		return <-traced, <-over
 	}
 	if tr, err := done(7); tr != mine || err != nil {

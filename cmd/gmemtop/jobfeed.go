@@ -28,8 +28,7 @@ import (
 // the process that it comes from, and it is the screen's feed: the feed of the process that is chosen with
 // the list of all of them.
 //
-// Feeds of processes that are not shown make no timelines and rest longer, so that 64 ranks cost the viewer
-// about what two do.
+// Feeds of hidden processes make no timelines and rest longer: 64 ranks cost the viewer about what two do.
 
 // jobFeed is a command with all of its processes. It implements capture.Sink for the source and live.Feed for
 // the screen.

@@ -60,10 +60,10 @@ func (t *trainer) order(ctx context.Context, o capture.Order) error {
 	}
 	return t.until(ctx, func(v *capture.View) (bool, error) {
 		a, _ := v.Answered(o.ID)
-		if a.State == capture.Declined {
+		if a.State == capture.OrderRefused {
 			return false, &orderError{a}
 		}
-		return a.State == capture.Done, nil
+		return a.State == capture.OrderDone, nil
 	})
 }
 
@@ -172,7 +172,7 @@ func (t *trainer) Steps(ctx context.Context, number int64, n int) ([]live.Step, 
 // planEnded returns why a plan is not carried out, or no more; nil where it is or may still be.
 func planEnded(v *capture.View, number int64, order capture.OrderID) error {
 	a, ok := v.Answered(order)
-	if number == 0 || !ok || a.State != capture.Declined && a.State != capture.Over {
+	if number == 0 || !ok || a.State != capture.OrderRefused && a.State != capture.OrderEnded {
 		return nil
 	}
 	switch a.Reason {
