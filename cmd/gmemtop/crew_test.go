@@ -175,16 +175,16 @@ func TestADescriptionIsWhatItsOwnOrderCaptured(t *testing.T) {
 	h := w.asHand()
 	over := make(chan error, 1)
 	traced := make(chan *traces.Trace, 1)
-	describe := func() capture.Order {
+	describe := func(number int64) capture.Order {
 		go func() {
-			tr, err := h.Describe(t.Context())
+			tr, err := h.Describe(t.Context(), number)
 			traced <- tr
 			over <- err
 		}()
 		return <-heard
 	}
 	refused := func(reason capture.Reason, text string) error {
-		o := describe()
+		o := describe(7)
 		w.session.Notice(capture.Notice{Key: "ops", Text: "another old notice"})
 		w.session.Answer(capture.Answer{Order: o.ID, State: capture.OrderRefused, Reason: reason, Text: text})
 		<-traced
@@ -197,19 +197,24 @@ func TestADescriptionIsWhatItsOwnOrderCaptured(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	mine, others := &traces.Trace{}, &traces.Trace{}
-	done := func(under int64) (*traces.Trace, error) {
-		o := describe()
-		at := o.ID
-		w.session.Step(capture.Step{Index: 2, Carried: capture.Carried{Plan: under}})
-		w.session.Window(capture.Window{Trace: mine, First: 2, Last: 2, How: capture.HowOps, Orders: []capture.OrderID{1, at}})
-		w.session.Window(capture.Window{Trace: others, First: 2, Last: 2, How: capture.HowOps, Orders: []capture.OrderID{at + 1}})
-		w.session.Answer(capture.Answer{Order: at, State: capture.OrderDone})
+	at := int64(1)
+	done := func(number, under int64) (*traces.Trace, error) {
+		o := describe(number)
+		at++
+		w.session.Step(capture.Step{Index: at, Carried: capture.Carried{Plan: under}})
+		w.session.Window(capture.Window{Trace: mine, First: at, Last: at, How: capture.HowOps, Orders: []capture.OrderID{1, o.ID}})
+		w.session.Window(capture.Window{Trace: others, First: at, Last: at, How: capture.HowOps, Orders: []capture.OrderID{o.ID + 1}})
+		w.session.Answer(capture.Answer{Order: o.ID, State: capture.OrderDone})
 		return <-traced, <-over
 	}
-	if tr, err := done(7); tr != mine || err != nil {
+	if tr, err := done(7, 7); tr != mine || err != nil {
 		t.Errorf("%p of %p and %p: %v", tr, mine, others, err)
 	}
-	if _, err := done(0); !errors.Is(err, errGivenUp) {
+	// The last step that is known ran under plan 7, which has ended since: steps as they come are described.
+	if tr, err := done(0, 0); tr != mine || err != nil {
+		t.Errorf("of no plan: %v", err)
+	}
+	if _, err := done(7, 0); !errors.Is(err, errGivenUp) {
 		t.Errorf("the plan ended before the steps that came: %v", err)
 	}
 }

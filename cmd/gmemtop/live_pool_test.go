@@ -235,7 +235,7 @@ func TestWhatKeepsAPoolAwayIsSaid(t *testing.T) {
 	if _, err := l.DescribeEvents(t.Context(), library); err == nil || !strings.Contains(err.Error(), "turn that one off first") {
 		t.Errorf("recorded under a plan: %v", err)
 	}
-	if tr, err := l.Describe(t.Context()); err != nil || len(tr.Ops) == 0 { // what is saved may be asked for meanwhile
+	if tr, err := l.Describe(t.Context(), 0); err != nil || len(tr.Ops) == 0 { // what is saved may be asked for meanwhile
 		t.Errorf("described under a plan: %v", err)
 	}
 	_, err = l.describe(t.Context(), capture.Order{Do: capture.Describe, Steps: 3, How: capture.HowHistory})

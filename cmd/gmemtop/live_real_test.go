@@ -395,7 +395,7 @@ func TestAPlanEndsWhereTheProgramHasHooksOfTheSameKindAroundItsModules(t *testin
 		t.Errorf("it ended with %v", err)
 	}
 	for range 2 {
-		_, err := l.Describe(ctx)
+		_, err := l.Describe(ctx, 0)
 		if err == nil || !strings.Contains(err.Error(), "cannot be described: what autograd saves was not seen up to step ") || !strings.Contains(err.Error(), "has hooks on saved tensors of its own") {
 			t.Errorf("it is described: %v", err)
 		}

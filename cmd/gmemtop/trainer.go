@@ -90,14 +90,13 @@ func (t *trainer) keep(ctx context.Context) error {
 }
 
 // Describe implements live.Trainer.
-func (t *trainer) Describe(ctx context.Context) (*traces.Trace, error) {
-	under := t.under()
+func (t *trainer) Describe(ctx context.Context, number int64) (*traces.Trace, error) {
 	w, err := t.describe(ctx, capture.Order{Do: capture.Describe, Steps: describedSteps, How: capture.HowOps, Saves: true})
 	refused := (*orderError)(nil)
 	switch {
-	case err == nil && under != 0 && !t.ranUnder(under, w):
+	case err == nil && number != 0 && !t.ranUnder(number, w):
 		return nil, fmt.Errorf("%w: it ended before the steps were described", errGivenUp)
-	case errors.As(err, &refused) && under != 0 && refused.Reason == capture.ReasonSavesUnseen:
+	case errors.As(err, &refused) && number != 0 && refused.Reason == capture.ReasonSavesUnseen:
 		return nil, fmt.Errorf("%w: %s", errGivenUp, refused.Text)
 	case errors.As(err, &refused):
 		return nil, fmt.Errorf("its steps cannot be described: %s", refused.Text)

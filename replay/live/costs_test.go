@@ -67,7 +67,7 @@ type stand struct {
 	refuse  string
 }
 
-func (s *stand) Describe(context.Context) (*traces.Trace, error) { return s.tr, nil }
+func (s *stand) Describe(context.Context, int64) (*traces.Trace, error) { return s.tr, nil }
 
 func (s *stand) Carry(_ context.Context, _ int64, words []byte) error {
 	s.words, s.carried = words, append(s.carried, words)

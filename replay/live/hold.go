@@ -153,7 +153,7 @@ func (t *Target) Hold(ctx context.Context, p *plan.Problem, pl *plan.Plan, added
 			if err := t.opt.Seat.Next(ctx); err != nil {
 				return ended(ctx, err)
 			}
-			if n.Peak, err = t.peak(ctx, pl); err != nil {
+			if n.Peak, err = t.peak(ctx, number, pl); err != nil {
 				return ended(ctx, err)
 			}
 			t.opt.Seat.Leave() // from here on nothing of this rank is compared with what it was before

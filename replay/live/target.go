@@ -24,8 +24,9 @@ import (
 
 // Trainer is a training that runs, as far as plans need it.
 type Trainer interface {
-	// Describe returns a recording of some of the next steps, with the saves and loads of autograd.
-	Describe(ctx context.Context) (*traces.Trace, error)
+	// Describe returns a recording of some of the next steps, with the saves and loads of autograd. number is
+	// that of the plan they have to run under; 0 asks for steps as they come.
+	Describe(ctx context.Context, number int64) (*traces.Trace, error)
 	// Carry has a plan carried out from the next step on, under a number; no plan ends that. The error says
 	// why it is not.
 	Carry(ctx context.Context, number int64, plan []byte) error
@@ -158,7 +159,7 @@ func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan
 	}
 	m.Work, m.WorkBefore = work(with[t.opt.Warm:]), work(before)
 	say("describe")
-	if m.Footprint, err = t.peak(ctx, pl); err != nil {
+	if m.Footprint, err = t.peak(ctx, number, pl); err != nil {
 		return m, err
 	}
 	if m.Allocated = t.pool == nil; m.Allocated {
@@ -274,12 +275,12 @@ func (t *Target) encode(p *plan.Problem, pl *plan.Plan) ([]byte, error) {
 	return Encode(p, pl, t.opt.Results)
 }
 
-// peak returns what the plan that is carried out now comes to, in bytes.
-func (t *Target) peak(ctx context.Context, pl *plan.Plan) (int64, error) {
+// peak returns what the plan of that number, which is carried out now, comes to, in bytes.
+func (t *Target) peak(ctx context.Context, number int64, pl *plan.Plan) (int64, error) {
 	if t.pool != nil {
 		return pl.Footprint, nil
 	}
-	tr, err := t.trainer.Describe(ctx)
+	tr, err := t.trainer.Describe(ctx, number)
 	if err != nil {
 		return 0, err
 	}

@@ -26,7 +26,7 @@ type drifting struct {
 	differ int64
 }
 
-func (d *drifting) Describe(context.Context) (*traces.Trace, error) {
+func (d *drifting) Describe(context.Context, int64) (*traces.Trace, error) {
 	d.asked = append(d.asked, "describe")
 	return d.tr, nil
 }
@@ -227,8 +227,8 @@ type uneven struct {
 	alike int
 }
 
-func (u *uneven) Describe(ctx context.Context) (*traces.Trace, error) {
-	tr, err := u.drifting.Describe(ctx)
+func (u *uneven) Describe(ctx context.Context, number int64) (*traces.Trace, error) {
+	tr, err := u.drifting.Describe(ctx, number)
 	if len(u.asked) < u.alike {
 		tr = u.other
 	}
