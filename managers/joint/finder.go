@@ -88,12 +88,12 @@ func newFinder(
 }
 
 // sectionSize returns the least multiple of a page by a power of two at which the problem has few enough
-// sections, 0 where cutting changes nothing or takes too long, and where there are no copy engines: who maps
-// memory by pages has some.
+// sections. It returns 0 where cutting changes nothing or takes too long, where there are no copy engines (a
+// target that maps memory by pages has some), and for eager PyTorch, which moves a tensor as a whole.
 func (f *finder) sectionSize() int64 {
 	m := f.views[0].m
-	if f.off.sections || m.inline || f.p.Kind < traces.Accesses || m.n+len(f.p.Buffers) > f.set.sectionRows ||
-		len(f.p.Buffers) > f.set.sectionBuffers {
+	if f.off.sections || f.p.EagerOnly || m.inline || f.p.Kind < traces.Accesses ||
+		m.n+len(f.p.Buffers) > f.set.sectionRows || len(f.p.Buffers) > f.set.sectionBuffers {
 		return 0
 	}
 	for size := f.set.page; ; size *= 2 {

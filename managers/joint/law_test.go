@@ -324,6 +324,28 @@ func TestNoPlanUndercutsTheBound(t *testing.T) {
 	}
 }
 
+// Eager PyTorch moves a tensor as a whole: no buffer of a problem for it is cut, though cutting helps others.
+func TestNoBufferIsCutForEagerPyTorch(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"VGG-16", "GPT-2 small"} {
+		p := joint.Network(t, name)
+		peak, _ := p.PeakLive()
+		low := p.MustReside().Total()
+		section := map[bool]int64{}
+		for _, p.EagerOnly = range []bool{false, true} {
+			r := plan.Request{Budget: low + (peak-low)*6/10, Work: 100_000, Evaluator: sim.Simulator{}}
+			pl, err := (joint.Joint{}).Plan(t.Context(), p, r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			section[p.EagerOnly] = pl.SectionBytes
+		}
+		if section[false] == 0 || section[true] != 0 {
+			t.Errorf("%s: sections of %d bytes, and for eager PyTorch of %d", name, section[false], section[true])
+		}
+	}
+}
+
 // Every way of swapping each of the few idle intervals of a short chain, every position of release and
 // fetch included: none is faster than the bound, and joint finds one that is as fast as the fastest.
 func TestJointFindsTheBestOfAllPlansOfAShortChain(t *testing.T) {
