@@ -62,7 +62,8 @@ func TestScripts(t *testing.T) {
 			env.Setenv("XDG_CACHE_HOME", filepath.Join(env.WorkDir, ".cache"))
 			env.Setenv("XDG_STATE_HOME", filepath.Join(env.WorkDir, ".state"))
 			env.Setenv("TORCH", os.Getenv("GMEMTOP_TORCH"))
-			for name, path := range map[string]string{"TRAIN": "testdata/train.py", "LIVE": "testdata/live.sh"} {
+			for name, path := range map[string]string{"TRAIN": "testdata/train.py", "LIVE": "testdata/live.sh",
+				"OVERHEAD": "../../replay/acceptance/python/overhead.py"} {
 				path, err := filepath.Abs(path)
 				if err != nil {
 					return err

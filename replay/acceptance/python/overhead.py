@@ -37,7 +37,7 @@ s.listen()
 print("listening", flush=True)
 while True:
     c, _ = s.accept()
-    for kind, told in ((64, {"version": 1}), (66, {"n": int(sys.argv[2])})):
+    for kind, told in ((64, {"version": int(sys.argv[2])}), (70, {"id": 0, "do": "every", "steps": 0})):
         told = json.dumps(told).encode()
         c.sendall(struct.pack("<IB", len(told) + 1, kind) + told)
     while c.recv(1 << 16):
@@ -84,13 +84,18 @@ def main():
         code = compile(f.read(), "gmemtop_agent", "exec")
     folder = tempfile.mkdtemp(prefix="gm")
     path = os.path.join(folder, "x.sock")
-    viewer = subprocess.Popen([sys.executable, "-c", VIEWER, path, "0"], stdout=subprocess.PIPE)
-    viewer.stdout.readline()
     space = {"__name__": "gmemtop_agent"}
     exec(code, space)
+    viewer = subprocess.Popen([sys.executable, "-c", VIEWER, path, str(space["VERSION"])], stdout=subprocess.PIPE)
+    viewer.stdout.readline()
     agent = space["Agent"](path, False)
     agent.attach()
+    waited = time.monotonic()
     while not agent.welcome:
+        if time.monotonic() - waited > 60:
+            viewer.kill()
+            shutil.rmtree(folder, ignore_errors=True)
+            sys.exit("the agent did not meet its viewer within a minute: they speak different versions of the protocol")
         time.sleep(0.01)
     sender = time.pthread_getcpuclockid(agent.thread.ident)
     hooks = sys.modules["torch.optim.optimizer"]
