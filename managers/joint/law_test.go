@@ -341,7 +341,7 @@ func TestNoBufferIsCutForEagerPyTorch(t *testing.T) {
 			section[p.EagerOnly] = pl.SectionBytes
 		}
 		if section[false] == 0 || section[true] != 0 {
-			t.Errorf("%s: sections of %d bytes, and for eager PyTorch of %d", name, section[false], section[true])
+			t.Errorf("%s: sections of %d bytes, for eager PyTorch of %d", name, section[false], section[true])
 		}
 	}
 }

@@ -37,7 +37,8 @@ s.listen()
 print("listening", flush=True)
 while True:
     c, _ = s.accept()
-    for kind, told in ((64, {"version": int(sys.argv[2])}), (70, {"id": 0, "do": "every", "steps": 0})):
+    every = {"id": 0, "do": "every", "steps": 0}
+    for kind, told in ((64, {"version": int(sys.argv[2])}), (70, every)):
         told = json.dumps(told).encode()
         c.sendall(struct.pack("<IB", len(told) + 1, kind) + told)
     while c.recv(1 << 16):
@@ -86,7 +87,8 @@ def main():
     path = os.path.join(folder, "x.sock")
     space = {"__name__": "gmemtop_agent"}
     exec(code, space)
-    viewer = subprocess.Popen([sys.executable, "-c", VIEWER, path, str(space["VERSION"])], stdout=subprocess.PIPE)
+    argv = [sys.executable, "-c", VIEWER, path, str(space["VERSION"])]
+    viewer = subprocess.Popen(argv, stdout=subprocess.PIPE)
     viewer.stdout.readline()
     agent = space["Agent"](path, False)
     agent.attach()
@@ -95,7 +97,7 @@ def main():
         if time.monotonic() - waited > 60:
             viewer.kill()
             shutil.rmtree(folder, ignore_errors=True)
-            sys.exit("the agent did not meet its viewer within a minute: they speak different versions of the protocol")
+            sys.exit("the agent met no viewer within a minute: is the protocol of another version?")
         time.sleep(0.01)
     sender = time.pthread_getcpuclockid(agent.thread.ident)
     hooks = sys.modules["torch.optim.optimizer"]
