@@ -77,24 +77,16 @@ func (w *wish) plan(ctx context.Context, p *plan.Problem, room int64) (madePlan,
 // planned makes or reads the plan of a problem.
 func (w *wish) planned(ctx context.Context, p *plan.Problem, room int64) (m madePlan, err error) {
 	if w.file != "" {
-		m.Plan, err = w.read(p)
+		m.Plan, err = w.read(ctx, p)
 	} else {
 		m.Plan, err = w.make(ctx, p, room)
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return m, err
-	}
-	if m.Executor != plan.TorchEager && !w.pools {
-		of := m.Plan
-		if m.Plan, err = managers.Eager(ctx, p, of); err != nil {
-			return m, err
-		}
-		if m.Plan == nil && len(of.Absences) == 0 && of.Footprint <= of.Budget {
-			return m, fmt.Errorf("%s has nothing to do: a step fits into %s as it is", of.Manager, timeline.IEC.Bytes(of.Budget))
-		}
-		if m.Plan == nil {
-			return m, fmt.Errorf("%s: %w: it moves and drops nothing that autograd saves", of.Manager, errNothingLeaves)
-		}
+	case len(m.Absences) == 0 && !w.pools:
+		fits := timeline.IEC.Bytes(m.Budget)
+		return m, fmt.Errorf("%s has nothing to do: a step fits into %s as it is", m.Manager, fits)
 	}
 	with, err := sim.Simulator{}.Evaluate(ctx, p, m.Plan)
 	if err != nil {
@@ -112,24 +104,56 @@ func (w *wish) fits(ctx context.Context, p *plan.Problem, room int64) (bool, err
 	return err == nil && room > 0 && float64(all) <= roomShare*float64(room), err
 }
 
-func (w *wish) read(p *plan.Problem) (*plan.Plan, error) {
+// read returns the plan of the wish's file.
+func (w *wish) read(ctx context.Context, p *plan.Problem) (*plan.Plan, error) {
 	pl, err := plan.ReadJSON(bytes.NewReader(w.text), p)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", w.file, err)
 	}
-	return pl, nil
+	return w.eager(ctx, p, pl)
 }
 
+// eager returns what eager PyTorch can carry out of a plan, and a plan that has nothing to do as it is; an
+// error where nothing of a plan can be carried out.
+func (w *wish) eager(ctx context.Context, p *plan.Problem, of *plan.Plan) (*plan.Plan, error) {
+	if of.Executor == plan.TorchEager || w.pools {
+		return of, nil
+	}
+	pl, err := managers.Eager(ctx, p, of)
+	switch {
+	case err != nil || pl != nil:
+		return pl, err
+	case len(of.Absences) == 0 && of.Footprint <= of.Budget:
+		return of, nil
+	case of.SectionBytes > 0:
+		const why = "it cuts tensors, and eager PyTorch moves a tensor as a whole"
+		return nil, fmt.Errorf("%s: %w: %s", of.Manager, errNothingLeaves, why)
+	}
+	return nil, fmt.Errorf("%s: %w: it moves and drops nothing that autograd saves", of.Manager, errNothingLeaves)
+}
+
+// make asks the wish's manager for a plan.
 func (w *wish) make(ctx context.Context, p *plan.Problem, room int64) (*plan.Plan, error) {
 	list, err := managers.Select(w.manager)
 	if err != nil {
 		return nil, usageError{err}
 	}
-	r := plan.Request{Seed: 1, Evaluator: sim.Simulator{}}
-	if r.Budget, err = w.budget(p, room); err != nil {
+	budget, err := w.budget(p, room)
+	if err != nil {
 		return nil, err
 	}
-	return list[0].Plan(ctx, p, r)
+	plans := func(budget int64) (*plan.Plan, error) {
+		r := plan.Request{Budget: budget, Seed: 1, Evaluator: sim.Simulator{}}
+		pl, err := list[0].Plan(ctx, p, r)
+		if err != nil {
+			return nil, err
+		}
+		return w.eager(ctx, p, pl)
+	}
+	if w.pools { // an arena has no holes but its plan's own
+		return plans(budget)
+	}
+	return live.InRoom(ctx, p, room, budget, plans)
 }
 
 // replans is how often a plan that no longer fits the training is made anew before it is given up.
