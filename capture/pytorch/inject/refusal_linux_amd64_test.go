@@ -17,6 +17,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gmemtop/gmemtop/capture/procs"
 )
 
 const (
@@ -187,15 +189,11 @@ func TestAStoppedProcessStaysStopped(t *testing.T) {
 		t.Fatal(err)
 	}
 	state := func() byte {
-		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.pid))
+		s, err := procs.ReadStat(fmt.Sprintf("/proc/%d", p.pid))
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, _, err := parseStat(string(b))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
+		return s.State
 	}
 	for state() != 'T' {
 		time.Sleep(time.Millisecond)
