@@ -106,7 +106,7 @@ func each(t *testing.T, test func(t *testing.T, p interpreter)) {
 		}
 		if !found {
 			t.Run(fmt.Sprintf("3.%d", minor), func(t *testing.T) {
-				t.Skipf("needs CPython 3.%d on PATH, in pyenv, or below a root that GMEMTOP_PYTHON_ROOTS names", minor)
+				t.Skipf("needs CPython 3.%d: none is on PATH, in pyenv, or below a root that GMEMTOP_PYTHON_ROOTS names", minor)
 			})
 		}
 	}
