@@ -243,9 +243,7 @@ func (r *run) shared(ctx context.Context) error {
 					if !done[st.On] {
 						break
 					}
-					if on := r.pl.Steps[st.On].Kind; on == plan.Out || on == plan.In {
-						r.held[q] = max(r.held[q], r.end[st.On])
-					} else {
+					if on := r.pl.Steps[st.On].Kind; on != plan.Out && on != plan.In {
 						r.after[q] = max(r.after[q], r.end[st.On])
 					}
 					head[q]++
