@@ -88,13 +88,7 @@ func (v hand) toggle(s *leaf.State, i int) tea.Cmd {
 
 // toggleAll switches all on, or, where all are, back to those that were on at first.
 func (v hand) toggleAll(s *leaf.State) tea.Cmd {
-	all := true
-	for i := range v.managers {
-		all = all && v.managers[i].on
-	}
-	for i := range v.managers {
-		v.managers[i].on = !all || v.managers[i].On
-	}
+	v.managers.toggleAll()
 	v.version++
 	runner(v).stop()
 	v.stopped = false
@@ -169,7 +163,7 @@ func (v hand) open(s *leaf.State, which ...rowKey) tea.Cmd {
 	var plans []planview.Plan
 	for _, k := range which {
 		if r := v.resultOf(q, k); r != nil {
-			plans = append(plans, planview.Plan{Name: v.label(k), Result: r.Result})
+			plans = append(plans, planview.Plan{Name: v.managers.label(k), Result: r.Result})
 		}
 	}
 	if len(plans) == 0 {
@@ -195,7 +189,7 @@ func (v hand) pickOther(s *leaf.State) tea.Cmd {
 		if q.setup.p.HasTimes {
 			detail += ", step " + replay.Percent(r.Overhead)
 		}
-		choices = append(choices, leaf.Choice{Title: v.label(k), Detail: detail, Msg: insideMsg{[]rowKey{v.chosen, k}}})
+		choices = append(choices, leaf.Choice{Title: v.managers.label(k), Detail: detail, Msg: insideMsg{[]rowKey{v.chosen, k}}})
 	}
 	add(v.winner)
 	for _, r := range v.rows {
@@ -206,7 +200,7 @@ func (v hand) pickOther(s *leaf.State) tea.Cmd {
 	if len(choices) == 0 {
 		return leaf.Send(leaf.ToastMsg{Text: "there is no second plan yet to lay beside it"})
 	}
-	return leaf.Send(leaf.PickMsg{Title: "Lay beside " + v.label(v.chosen), Choices: choices})
+	return leaf.Send(leaf.PickMsg{Title: "Lay beside " + v.managers.label(v.chosen), Choices: choices})
 }
 
 // write saves the selected plan.

@@ -270,11 +270,7 @@ func (v batcher) begin(s *leaf.State, sizes []extent, goal Goal) tea.Cmd {
 		clear(v.largest)
 	}
 	b := &batches{goal: goal, by: map[string]BatchNews{}, began: map[string]time.Time{}}
-	for i := range v.managers {
-		if m := &v.managers[i]; m.on && q.setup.p.Serve(m.Info) == nil {
-			b.names = append(b.names, m.Info.Name)
-		}
-	}
+	b.names = v.managers.serving(q.setup.p)
 	v.largest[q] = b
 	v.version++
 	recorded := []Recorded{{Batch: sizes[0].batch, Sequence: sizes[0].length, Problem: q.setup.p}}
@@ -395,7 +391,7 @@ func (v batcher) text(s *leaf.State, q question) string {
 
 // todayName is the manager that others are read against.
 func (v batcher) todayName() string {
-	if i := (plotter(v)).baselineOf(); i >= 0 {
+	if i := v.managers.baseline(); i >= 0 {
 		return v.managers[i].Info.Name
 	}
 	return ""

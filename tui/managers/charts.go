@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/chart"
@@ -69,23 +68,13 @@ func (v plotter) drawn() []*row {
 			return 3
 		case k == v.winner:
 			return 2
-		case r.manager == v.baselineOf():
+		case r.manager == v.managers.baseline():
 			return 1
 		}
 		return 0
 	}
 	slices.SortStableFunc(list, func(a, b *row) int { return cmp.Compare(rank(a), rank(b)) })
 	return list
-}
-
-// baselineOf is the manager that the others are measured against: the first baseline that is on, -1 for none.
-func (v plotter) baselineOf() int {
-	for i := range v.managers {
-		if m := &v.managers[i]; m.on && m.Info.Family == plan.Baseline {
-			return i
-		}
-	}
-	return -1
 }
 
 // drawUsage draws the memory that the managers hold over the same iteration: the selected one and the fastest
@@ -117,7 +106,7 @@ func (v plotter) drawUsage(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *
 	for _, r := range list { // an iteration that takes twice as long must not squeeze the others, unless it is looked at; nor does the axis move with the selection
 		x := r.result.shape
 		plot.High = max(plot.High, slices.Max(x.usage))
-		if k := (rowKey{r.manager, r.of}); x.span <= shortest+shortest/4 || k == v.chosen || k == v.winner || r.manager == v.baselineOf() {
+		if k := (rowKey{r.manager, r.of}); x.span <= shortest+shortest/4 || k == v.chosen || k == v.winner || r.manager == v.managers.baseline() {
 			plot.Span = max(plot.Span, x.span)
 		}
 	}
@@ -128,11 +117,11 @@ func (v plotter) drawUsage(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *
 		curve := curves.Curve{High: stretch(r.result.shape, plot.Span), Mark: m.letter, Style: s.Theme.Faint}
 		switch {
 		case r.stale:
-		case k == v.chosen, k == v.winner, r.manager == v.baselineOf():
-			curve.Style, curve.Name = s.Theme.Series(m.series), v.label(k)
+		case k == v.chosen, k == v.winner, r.manager == v.managers.baseline():
+			curve.Style, curve.Name = s.Theme.Series(m.series), v.managers.label(k)
 		}
 		if k == v.chosen {
-			curve.Name = v.label(k)
+			curve.Name = v.managers.label(k)
 		}
 		plot.Curves = append(plot.Curves, curve)
 	}
@@ -328,7 +317,7 @@ func (v plotter) nameSpot(s *leaf.State, c *canvas.Canvas, area canvas.Rect, bey
 		return
 	}
 	p := v.spots[i]
-	name := v.label(p.of) + beyond(p.of)
+	name := v.managers.label(p.of) + beyond(p.of)
 	w := canvas.Width(name)
 	middle := min(max(p.x-w/2, area.X), area.X+area.W-w)
 	for _, at := range [][2]int{{p.x + 2, p.y}, {p.x - 1 - w, p.y}, {middle, p.y - 1}, {middle, p.y + 1}, {middle, p.y - 2}} {

@@ -123,12 +123,10 @@ func (v *View) headline(s *leaf.State) string {
 // answer is the sentence about plans, or how far they are.
 func (v *View) answer(s *leaf.State, q question, a *answers) string {
 	on, done := 0, 0
-	for i := range v.managers {
-		if m := &v.managers[i]; m.on && q.setup.p.Serve(m.Info) == nil {
-			on++
-			if _, known := a.by[m.Info.Name]; known {
-				done++
-			}
+	for _, name := range v.managers.serving(q.setup.p) {
+		on++
+		if _, known := a.by[name]; known {
+			done++
 		}
 	}
 	text := ""

@@ -8,7 +8,6 @@ package managers
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
@@ -33,7 +32,7 @@ type View struct {
 	Wait time.Duration
 
 	planner  Planner
-	managers []manager
+	managers roster
 	hardware int
 
 	setups   leaf.Query[setupKey, *setup]
@@ -74,14 +73,6 @@ type View struct {
 
 	inside *planview.View
 	keys   keys
-}
-
-// manager is a manager as the view treats it.
-type manager struct {
-	Manager
-	on     bool
-	letter rune // its own in charts and in the table
-	series int  // its tone
 }
 
 // row is one line of the table: a manager with one of its results, or none yet.
@@ -154,36 +145,10 @@ func New(p Planner) *View {
 		),
 		keys: newKeys(),
 	}
-	if p == nil {
-		return v
-	}
-	taken := map[rune]bool{}
-	for _, m := range p.Managers() {
-		v.managers = append(v.managers, manager{Manager: m, on: m.On, letter: '*'})
-	}
-	n := 0
-	for _, first := range []func(m *manager) bool{ // whose letter is the name's first, and whose tones are told apart best
-		func(m *manager) bool { return m.On && m.Info.Ours }, func(m *manager) bool { return m.On }, func(*manager) bool { return true },
-	} {
-		for i := range v.managers {
-			if m := &v.managers[i]; first(m) && m.letter == '*' {
-				m.letter, m.series = letterFor(m.Info.Name, taken), n
-				n++
-			}
-		}
+	if p != nil {
+		v.managers = newRoster(p.Managers())
 	}
 	return v
-}
-
-// letterFor returns a letter of the name that no other manager has, or any other.
-func letterFor(name string, taken map[rune]bool) rune {
-	for _, r := range strings.ToLower(name) + "abcdefghijklmnopqrstuvwxyz" + strings.ToUpper(name) + "ABCDEFGHIJKLMNOPQRSTUVWXYZ123456789" {
-		if (r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '1' && r <= '9') && !taken[r] {
-			taken[r] = true
-			return r
-		}
-	}
-	return '*'
 }
 
 // ID implements leaf.View.
@@ -434,14 +399,6 @@ func (v *View) resultOf(q question, k rowKey) *result {
 		}
 	}
 	return nil
-}
-
-func (v *View) label(k rowKey) string {
-	name := v.managers[k.manager].Info.Name
-	if k.executor != plan.Ideal {
-		name += " (" + k.executor.String() + ")"
-	}
-	return name
 }
 
 // Status implements leaf.View.

@@ -272,10 +272,9 @@ func (v runner) missing(q question) []string {
 		return nil
 	}
 	var names []string
-	for i := range v.managers {
-		m := &v.managers[i]
-		if _, known := a.by[m.Info.Name]; m.on && !known && q.setup.p.Serve(m.Info) == nil {
-			names = append(names, m.Info.Name)
+	for _, name := range v.managers.serving(q.setup.p) {
+		if _, known := a.by[name]; !known {
+			names = append(names, name)
 		}
 	}
 	return names
