@@ -8,6 +8,7 @@ import (
 	"charm.land/bubbles/v2/key"
 	tea "charm.land/bubbletea/v2"
 
+	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/planview"
@@ -46,7 +47,7 @@ func (v hand) onKey(s *leaf.State, msg tea.KeyPressMsg) (tea.Cmd, bool) {
 	case key.Matches(msg, k.target):
 		return gauge(v).pick(), true
 	case key.Matches(msg, k.train):
-		return toggler(v).toggle(s), true
+		return v.train(s), true
 	case key.Matches(msg, k.replan) && v.target != "" && !v.stopped:
 		return gauge(v).begin(s), true
 	case key.Matches(msg, k.replan), key.Matches(msg, k.again):
@@ -55,8 +56,8 @@ func (v hand) onKey(s *leaf.State, msg tea.KeyPressMsg) (tea.Cmd, bool) {
 		runner(v).stop()
 		v.stopped = true
 		return ranking(v).refresh(s), true
-	case key.Matches(msg, k.stop) && toggler(v).beginning() != nil:
-		toggler(v).end()
+	case key.Matches(msg, k.stop) && v.training.beginning() != nil:
+		v.training.end()
 		return nil, true
 	case key.Matches(msg, k.stop) && gauge(v).running() != nil:
 		gauge(v).stop()
@@ -94,6 +95,44 @@ func (v hand) toggleAll(s *leaf.State) tea.Cmd {
 	v.stopped = false
 	return tea.Batch(ranking(v).refresh(s), runner(v).plan(s))
 }
+
+// train has the training go on with the plan under the cursor in place of any other, or without it where it
+// is live.
+func (v hand) train(s *leaf.State) tea.Cmd {
+	r := v.current()
+	if r == nil {
+		return nil
+	}
+	if v.training.elsewhere() != "" {
+		return v.training.takeAway()
+	}
+	m, watched := &v.managers[r.manager], v.training.watched() != ""
+	if m.Info.Family == plan.Baseline && watched { // describing takes a while, and would come to nothing
+		text := m.Info.Name + " plans nothing that a training could go on with: choose a manager that does"
+		return leaf.Send(leaf.ToastMsg{Text: text, Error: true})
+	}
+	if t := v.training.now(); t != nil {
+		v.training.end()
+		if t.manager == r.manager {
+			return nil
+		}
+	}
+	if !watched {
+		return leaf.Send(leaf.ToastMsg{Text: HowToWatch, Error: true})
+	}
+	if v.run != nil || v.moving { // what is measured must not share the machine with planning
+		runner(v).stop()
+		v.stopped, v.moving = true, false
+	}
+	gauge(v).stop()
+	batcher(v).stop()
+	ranking(v).follow()
+	start := v.training.begin(r.manager, m.Info.Name, v.budget, v.planner.Hardware()[v.hardware])
+	return tea.Batch(start, hold(s), ranking(v).refresh(s))
+}
+
+// hold has the root stay with the captured step that is shown, by a move that moves nothing.
+func hold(s *leaf.State) tea.Cmd { return leaf.Send(leaf.WindowMsg{Window: s.Window}) }
 
 // replan forgets the answers to the question in force, or goes on where planning was stopped.
 func (v hand) replan(s *leaf.State) tea.Cmd {

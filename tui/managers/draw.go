@@ -29,7 +29,7 @@ func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 		return
 	}
 	_, body := c.Bounds().CutTop(painter{v}.sentence(s, c))
-	body = toggler{v}.draw(s, c, body.Inset(1, 0))
+	body = v.training.draw(s, c, body.Inset(1, 0), v.budget)
 	rows, slider := painter{v}.tableRows(body.H), 1
 	if body.H < 6 {
 		slider = 0
@@ -275,7 +275,10 @@ func (v painter) cell(s *leaf.State, st *setup, i, col int, size func(int64) str
 		case m.on:
 			dot = table.Cell{Text: "●", Style: th.Accent}
 		}
-		return toggler(v).cell(s, r, dot)
+		if mark := v.training.mark(r); mark != "" {
+			dot.Text, dot.Style = dot.Text+mark, th.Good.Strong()
+		}
+		return dot
 	case colName:
 		text := m.Info.Name
 		if _, _, there := v.table.ColumnAt(colExecutor); r.of != plan.Ideal && !there { // it is the first column to go where there is little room

@@ -71,7 +71,7 @@ func (v *View) Measuring() bool { return gauge{v}.running() != nil }
 func Settled(v *View) tea.Msg { return settledMsg{v, v.generation} }
 
 // Live returns the line about the training at its longest.
-func (v *View) Live(s *leaf.State) string { return toggler{v}.text(s) }
+func (v *View) Live(s *leaf.State) string { return v.training.text(s.Units, v.budget) }
 
 // FirstBudget is the budget that opens where the caching allocator takes some bytes and a floor of them
 // cannot leave the device.

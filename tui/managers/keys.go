@@ -47,7 +47,7 @@ func (v *View) Bindings(s *leaf.State) []key.Binding {
 	}
 	k := &v.keys
 	list := []key.Binding{k.toggle, k.inside, k.less, k.budget, k.compare}
-	if live, r := (toggler{v}), v.current(); live.training() != "" && r != nil && v.managers[r.manager].Info.Family != plan.Baseline {
+	if live, r := &v.training, v.current(); live.watched() != "" && r != nil && v.managers[r.manager].Info.Family != plan.Baseline {
 		train := k.train
 		if live.elsewhere() != "" {
 			train.SetHelp("T", "take the plan away")
@@ -66,7 +66,7 @@ func (v *View) Bindings(s *leaf.State) []key.Binding {
 	switch stop := k.stop; {
 	case v.run != nil:
 		list = append([]key.Binding{stop}, list...)
-	case (toggler{v}).beginning() != nil:
+	case v.training.beginning() != nil:
 		stop.SetHelp("esc", "take it back")
 		list = append([]key.Binding{stop}, list...)
 	case (gauge{v}).running() != nil:

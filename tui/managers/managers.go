@@ -14,7 +14,6 @@ import (
 
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay"
-	"github.com/gmemtop/gmemtop/replay/live"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/tui/canvas"
@@ -45,7 +44,7 @@ type View struct {
 	sizes    string // the batch sizes that were typed last
 	target   string // what carries plans out beside the simulator, "" for nothing
 	measured map[measureKey]*measures
-	trial    *trial // the plan that the training is asked to go on with, or was last; nil for none
+	training training
 	looks    int
 	version  int // grows with every answer and every switch
 
@@ -82,6 +81,7 @@ type row struct {
 	stale   bool    // an answer to another budget
 	served  bool    // the recording serves the manager
 	of      plan.Executor
+	stands  bool // for what a training does with its manager: it runs what eager PyTorch can
 }
 
 // rowKey tells rows apart whatever their order.
@@ -146,7 +146,7 @@ func New(p Planner) *View {
 		keys: newKeys(),
 	}
 	if p != nil {
-		v.managers = newRoster(p.Managers())
+		v.managers, v.training = newRoster(p.Managers()), newTraining(p)
 	}
 	return v
 }
@@ -196,6 +196,9 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 			return cmd
 		}
 	}
+	if cmd, ok := v.training.take(msg); ok {
+		return cmd
+	}
 	switch msg := msg.(type) {
 	case jobMsg[planNews]:
 		return runner{v}.onNews(s, msg)
@@ -203,10 +206,6 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 		return batcher{v}.onNews(msg)
 	case jobMsg[replay.Progress]:
 		return gauge{v}.onNews(s, msg)
-	case jobMsg[live.News]:
-		return toggler{v}.onNews(msg)
-	case takenMsg:
-		return toggler{v}.onTaken(msg)
 	case targetsMsg:
 		return gauge{v}.offer(msg.list)
 	case targetMsg:
@@ -420,7 +419,7 @@ func (v *View) Status(s *leaf.State) string {
 	if why := v.whyNot(s, r); why != "" {
 		return text + " · not available: " + why
 	}
-	if trained := (toggler{v}).status(s, r); trained != "" {
+	if trained := v.training.status(s.Units, r); trained != "" {
 		return text + " · " + trained
 	}
 	if measured := (gauge{v}).status(s, r); measured != "" {
@@ -439,7 +438,7 @@ func (v *View) Copy(s *leaf.State) (text, what string) {
 		return "", ""
 	}
 	text = v.headline(s)
-	if trained := (toggler{v}).text(s); trained != "" {
+	if trained := v.training.text(s.Units, v.budget); trained != "" {
 		text += "\n" + trained
 	}
 	return text, "the answer"

@@ -134,8 +134,8 @@ func (v gauge) begin(s *leaf.State) tea.Cmd {
 		return nil
 	}
 	live := v.target == liveTarget
-	if t := (toggler(v)).now(); t != nil && live {
-		return leaf.Send(leaf.ToastMsg{Text: v.managers[t.manager].Info.Name + " is live: T trains without it, then r measures"})
+	if t := v.training.now(); t != nil && live {
+		return leaf.Send(leaf.ToastMsg{Text: t.name + " is live: T trains without it, then r measures"})
 	}
 	if v.run != nil || v.moving {
 		return leaf.Send(leaf.ToastMsg{Text: "planning is under way: what is measured must not share the machine with it; esc stops planning"})
@@ -153,7 +153,7 @@ func (v gauge) begin(s *leaf.State) tea.Cmd {
 			if x.result == nil || x.stale || !x.result.Available || !v.managers[x.manager].on {
 				continue
 			}
-			if live && (!toggler(v).stands(x) || len(x.result.Plan.Absences) == 0) { // eager PyTorch chooses no addresses
+			if live && (!x.stands || len(x.result.Plan.Absences) == 0) { // eager PyTorch chooses no addresses
 				continue
 			}
 			if _, known := v.in(m, x); again == 1 || !known {
@@ -183,7 +183,7 @@ func (v gauge) begin(s *leaf.State) tea.Cmd {
 	target := v.target
 	start := next.start(func(ctx context.Context) error { return with.Measure(ctx, &c, target, next.tell) })
 	if live {
-		return tea.Batch(start, toggler(v).hold(s))
+		return tea.Batch(start, hold(s))
 	}
 	return start
 }
@@ -269,7 +269,7 @@ func (v gauge) in(m *measures, r *row) (x replay.Result, ok bool) {
 	}
 	x, ok = m.by[m.key(&r.result.Result)]
 	if m.live {
-		return x, ok && toggler(v).stands(r)
+		return x, ok && r.stands
 	}
 	return x, ok && x.Plan == r.result.Plan
 }
@@ -295,7 +295,7 @@ func (v gauge) cell(s *leaf.State, r *row, col int, size func(int64) string) tab
 			return table.Cell{Text: "failed", Style: th.Bad}
 		}
 		return table.Cell{Text: " "}
-	case !ok && m != nil && !m.ended && r.result != nil && m.now.Manager == r.result.Info.Name && !m.now.Done && (r.of == plan.Ideal && !m.live || m.live && toggler(v).stands(r)):
+	case !ok && m != nil && !m.ended && r.result != nil && m.now.Manager == r.result.Info.Name && !m.now.Done && (r.of == plan.Ideal && !m.live || m.live && r.stands):
 		if col == colMeasured {
 			return table.Cell{Text: m.now.Doing, Style: th.Dim, Span: true}
 		}

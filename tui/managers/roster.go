@@ -24,7 +24,8 @@ func newRoster(list []Manager) roster {
 	}
 	taken := map[rune]bool{}
 	n := 0
-	for _, first := range []func(m *manager) bool{ // whose letter is the name's first, and whose tones are told apart best
+	// The first have their name's first letter, and tones that are told apart best.
+	for _, first := range []func(m *manager) bool{
 		func(m *manager) bool { return m.On && m.Info.Ours },
 		func(m *manager) bool { return m.On },
 		func(*manager) bool { return true },

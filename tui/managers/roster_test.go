@@ -46,7 +46,7 @@ func TestARosterKnowsWhoIsOnAndServes(t *testing.T) {
 	} {
 		c.do()
 		if got := r.serving(p); !slices.Equal(got, c.serving) || r.baseline() != c.baseline {
-			t.Errorf("%v serve and %d is the baseline, want %v and %d", got, r.baseline(), c.serving, c.baseline)
+			t.Errorf("%v serve, the baseline is %d; want %v, %d", got, r.baseline(), c.serving, c.baseline)
 		}
 	}
 	if got := r.label(rowKey{2, plan.TorchEager}); got != "swift ("+plan.TorchEager.String()+")" {

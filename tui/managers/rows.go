@@ -28,6 +28,11 @@ func (v ranking) refresh(s *leaf.State) tea.Cmd {
 	for i := range v.managers {
 		v.addRows(i, a, q.setup.p.Serve(v.managers[i].Info) == nil)
 	}
+	for i := range v.rows {
+		v.rows[i].stands = v.rows[i].of == plan.TorchEager || !slices.ContainsFunc(v.rows, func(r row) bool {
+			return r.manager == v.rows[i].manager && r.of == plan.TorchEager
+		})
+	}
 	v.rank(q.budget > 0)
 	v.sort()
 	v.table.SetRows(len(v.rows))
