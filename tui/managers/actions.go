@@ -34,8 +34,8 @@ func (v hand) onKey(s *leaf.State, msg tea.KeyPressMsg) (tea.Cmd, bool) {
 		return dial(v).step(s, 5*sign(msg)), true
 	case key.Matches(msg, k.budget):
 		return dial(v).askBudget(s), true
-	case key.Matches(msg, k.batch) && batcher(v).able():
-		return batcher(v).ask(s), true
+	case key.Matches(msg, k.batch) && v.search.with != nil:
+		return v.askSizes(s), true
 	case key.Matches(msg, k.inside):
 		return v.openRow(s), true
 	case key.Matches(msg, k.compare):
@@ -62,8 +62,8 @@ func (v hand) onKey(s *leaf.State, msg tea.KeyPressMsg) (tea.Cmd, bool) {
 	case key.Matches(msg, k.stop) && gauge(v).running() != nil:
 		gauge(v).stop()
 		return nil, true
-	case key.Matches(msg, k.stop) && batcher(v).searching():
-		batcher(v).stop()
+	case key.Matches(msg, k.stop) && v.search.running():
+		v.search.stop()
 		return nil, true
 	case key.Matches(msg, k.charts):
 		v.pareto = !v.pareto
@@ -125,7 +125,7 @@ func (v hand) train(s *leaf.State) tea.Cmd {
 		v.stopped, v.moving = true, false
 	}
 	gauge(v).stop()
-	batcher(v).stop()
+	v.search.stop()
 	ranking(v).follow()
 	start := v.training.begin(r.manager, m.Info.Name, v.budget, v.planner.Hardware()[v.hardware])
 	return tea.Batch(start, hold(s), ranking(v).refresh(s))
@@ -133,6 +133,34 @@ func (v hand) train(s *leaf.State) tea.Cmd {
 
 // hold has the root stay with the captured step that is shown, by a move that moves nothing.
 func hold(s *leaf.State) tea.Cmd { return leaf.Send(leaf.WindowMsg{Window: s.Window}) }
+
+// askSizes lets the user type what the recordings' sizes are, to look for the largest.
+func (v hand) askSizes(s *leaf.State) tea.Cmd {
+	switch q, ok := v.question(s); {
+	case !ok:
+		return nil
+	case q.budget > 0 && v.answersTo(q).err != nil:
+		text := "nothing fits in this budget, at any batch size that was recorded"
+		return leaf.Send(leaf.ToastMsg{Text: text, Error: true})
+	default:
+		return v.search.ask(s, q)
+	}
+}
+
+// findLargest looks for the largest size with the managers that are on and serve the recording.
+func (v hand) findLargest(s *leaf.State, msg goalMsg) tea.Cmd {
+	q, ok := v.question(s)
+	other := otherThan(s)
+	if !ok || len(msg.sizes) == 2 && other == nil { // it was closed meanwhile
+		return nil
+	}
+	planner, hw := v.planner, v.planner.Hardware()[v.hardware]
+	names := v.managers.serving(q.setup.p)
+	return v.search.begin(q, msg, names, func(ctx context.Context) (*plan.Problem, error) {
+		p, _, err := planner.Problem(ctx, other, hw)
+		return p, err
+	})
+}
 
 // replan forgets the answers to the question in force, or goes on where planning was stopped.
 func (v hand) replan(s *leaf.State) tea.Cmd {

@@ -55,7 +55,7 @@ func (v dial) setBudget(s *leaf.State, bytes int64, now bool) tea.Cmd {
 	v.generation++
 	v.version++
 	runner(v).stop()
-	batcher(v).stop()
+	v.search.stop()
 	q := question{st, bytes}
 	if v.moving = !now && v.Wait > 0 && len(runner(v).missing(q)) > 0; !v.moving {
 		return tea.Batch(ranking(v).refresh(s), runner(v).plan(s))

@@ -107,8 +107,11 @@ func (v *View) headline(s *leaf.State) string {
 	if a.err != nil {
 		return problemText(s, q, a.err)
 	}
-	text := v.answer(s, q, a)
-	if of := (batcher{v}).text(s, q); of != "" {
+	text, today := v.answer(s, q, a), ""
+	if i := v.managers.baseline(); i >= 0 {
+		today = v.managers[i].Info.Name
+	}
+	if of := v.search.text(s.Units, q, today); of != "" {
 		text = of + " " + text
 	}
 	if of := (gauge{v}).text(s); of != "" {
@@ -239,13 +242,8 @@ func (v painter) drawTable(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *
 	cols[colOut].Hidden, cols[colIn].Hidden, cols[colRecompute].Hidden = !st.canMove(), !st.canMove(), !st.canMove()
 	cols[colStall].Hidden = !st.canMove() || !st.p.HasTimes
 	q, _ := v.question(s)
-	cols[colBatch].Title, cols[colBatch].Hidden = "batch", true
-	if b := v.largest[q]; b != nil {
-		cols[colBatch].Hidden = false
-		if b.goal.Longest {
-			cols[colBatch].Title = "length"
-		}
-	}
+	cols[colBatch].Title = v.search.title(q)
+	cols[colBatch].Hidden = cols[colBatch].Title == ""
 	cols[colMeasured].Hidden, cols[colMeasuredOverhead].Hidden = v.target == "", v.target == "" || !st.p.HasTimes
 	cols[colMeasured].Title = v.target
 	cols[colStep].Title = "step"
@@ -315,7 +313,7 @@ func (v painter) cell(s *leaf.State, st *setup, i, col int, size func(int64) str
 		return v.emptyCell(s, i, col)
 	}
 	if q, ok := v.question(s); ok && col == colBatch {
-		return batcher(v).cell(s, q, r)
+		return v.search.cell(s.Theme, q, r)
 	}
 	if col == colMeasured || col == colMeasuredOverhead {
 		return gauge(v).cell(s, r, col, size)

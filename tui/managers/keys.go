@@ -56,9 +56,9 @@ func (v *View) Bindings(s *leaf.State) []key.Binding {
 		}
 		list = append([]key.Binding{train}, list...)
 	}
-	if b := (batcher{v}); b.able() {
+	if v.search.with != nil {
 		largest := k.batch
-		if b.other(s) != nil {
+		if otherThan(s) != nil {
 			largest.SetHelp("B", "largest batch, longest sequence")
 		}
 		list = append(list, largest)
@@ -72,7 +72,7 @@ func (v *View) Bindings(s *leaf.State) []key.Binding {
 	case (gauge{v}).running() != nil:
 		stop.SetHelp("esc", "stop measuring")
 		list = append([]key.Binding{stop}, list...)
-	case (batcher{v}).searching():
+	case v.search.running():
 		stop.SetHelp("esc", "stop searching")
 		list = append([]key.Binding{stop}, list...)
 	}

@@ -40,8 +40,7 @@ type View struct {
 	trails   map[trailKey][]point
 	shown    map[string][]result // the latest results of each manager, whatever the budget
 	run      *run
-	largest  map[question]*batches
-	sizes    string // the batch sizes that were typed last
+	search   search
 	target   string // what carries plans out beside the simulator, "" for nothing
 	measured map[measureKey]*measures
 	training training
@@ -77,6 +76,7 @@ type View struct {
 // row is one line of the table: a manager with one of its results, or none yet.
 type row struct {
 	manager int
+	name    string
 	result  *result // nil where there is none
 	stale   bool    // an answer to another budget
 	served  bool    // the recording serves the manager
@@ -121,7 +121,7 @@ const (
 // New returns the view; with a nil planner it says that it has none.
 func New(p Planner) *View {
 	v := &View{
-		Wait: 150 * time.Millisecond, planner: p, answers: map[question]*answers{}, trails: map[trailKey][]point{}, largest: map[question]*batches{}, measured: map[measureKey]*measures{}, shown: map[string][]result{},
+		Wait: 150 * time.Millisecond, planner: p, answers: map[question]*answers{}, trails: map[trailKey][]point{}, measured: map[measureKey]*measures{}, shown: map[string][]result{},
 		chosen: rowKey{manager: -1}, winner: rowKey{manager: -1},
 		table: table.New(
 			table.Column{Title: "on", Width: 2},
@@ -146,7 +146,7 @@ func New(p Planner) *View {
 		keys: newKeys(),
 	}
 	if p != nil {
-		v.managers, v.training = newRoster(p.Managers()), newTraining(p)
+		v.managers, v.training, v.search = newRoster(p.Managers()), newTraining(p), newSearch(p)
 	}
 	return v
 }
@@ -199,11 +199,12 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 	if cmd, ok := v.training.take(msg); ok {
 		return cmd
 	}
+	if cmd, ok := v.search.take(msg); ok {
+		return cmd
+	}
 	switch msg := msg.(type) {
 	case jobMsg[planNews]:
 		return runner{v}.onNews(s, msg)
-	case jobMsg[BatchNews]:
-		return batcher{v}.onNews(msg)
 	case jobMsg[replay.Progress]:
 		return gauge{v}.onNews(s, msg)
 	case targetsMsg:
@@ -211,13 +212,16 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 	case targetMsg:
 		return gauge{v}.choose(s, msg.name)
 	case roomMsg:
-		return tea.Batch(dial{v}.setBudget(s, msg.bytes, true), batcher{v}.ask(s))
+		return tea.Batch(dial{v}.setBudget(s, msg.bytes, true), hand{v}.askSizes(s))
 	case batchMsg:
-		return batcher{v}.take(s, msg.sizes)
+		if pick := pickGoal(msg.sizes, s.Units.Bytes(v.budget)); pick != nil {
+			return pick
+		}
+		return hand{v}.findLargest(s, goalMsg{sizes: msg.sizes})
 	case goalMsg:
-		return batcher{v}.begin(s, msg.sizes, msg.goal)
+		return hand{v}.findLargest(s, msg)
 	case otherMsg:
-		return batcher{v}.askOther(msg)
+		return askOther(msg)
 	case settledMsg:
 		if msg.view != v || msg.generation != v.generation {
 			return nil
@@ -229,7 +233,7 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 	case hardwareMsg:
 		v.hardware = msg.index
 		runner{v}.stop()
-		batcher{v}.stop()
+		v.search.stop()
 		gauge{v}.stop()
 		return v.ask(s)
 	case insideMsg:
@@ -268,7 +272,7 @@ func (v *View) ask(s *leaf.State) tea.Cmd {
 	k := setupKey{v.device(s), v.hardware}
 	if v.budgetOn != nil && v.budgetOn != k.device { // another device: what was under way is about the old one
 		runner{v}.stop()
-		batcher{v}.stop()
+		v.search.stop()
 		gauge{v}.stop()
 		v.inside = nil
 	}
@@ -340,11 +344,7 @@ func (v *View) settle(s *leaf.State) {
 			delete(v.trails, k)
 		}
 	}
-	for q := range v.largest {
-		if q.setup != st {
-			delete(v.largest, q)
-		}
-	}
+	v.search.keep(st)
 	for k := range v.measured {
 		if k.of.setup != st {
 			delete(v.measured, k)

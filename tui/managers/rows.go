@@ -34,7 +34,7 @@ func (v ranking) refresh(s *leaf.State) tea.Cmd {
 		})
 	}
 	v.rank(q.budget > 0)
-	v.sort()
+	v.sort(q)
 	v.table.SetRows(len(v.rows))
 	if v.winner = v.findWinner(q, a); !v.picked {
 		switch least := v.least(); {
@@ -63,10 +63,10 @@ func (v ranking) addRows(i int, a *answers, served bool) {
 		list = v.shown[name]
 	}
 	if len(list) == 0 {
-		v.rows = append(v.rows, row{manager: i, served: served})
+		v.rows = append(v.rows, row{manager: i, name: name, served: served})
 	}
 	for k := range list {
-		v.rows = append(v.rows, row{manager: i, result: &list[k], stale: !known, served: served, of: list[k].Executor})
+		v.rows = append(v.rows, row{manager: i, name: name, result: &list[k], stale: !known, served: served, of: list[k].Executor})
 	}
 }
 
@@ -161,7 +161,7 @@ func (v ranking) least() rowKey {
 }
 
 // sort puts the rows into the order that the head of the table shows; what has no value comes last.
-func (v ranking) sort() {
+func (v ranking) sort(q question) {
 	if v.table.SortBy < 0 {
 		return
 	}
@@ -195,7 +195,7 @@ func (v ranking) sort() {
 		case colRecompute:
 			return float64(m.RecomputeTime), true
 		case colBatch:
-			n, known := batcher(v).of(r)
+			n, known := v.search.of(q, r)
 			return float64(n), known
 		case colPlanned:
 			return float64(r.result.Plan.Planning), true
