@@ -45,11 +45,11 @@ func (v hand) onKey(s *leaf.State, msg tea.KeyPressMsg) (tea.Cmd, bool) {
 	case key.Matches(msg, k.hardware):
 		return v.pickHardware(), true
 	case key.Matches(msg, k.target):
-		return gauge(v).pick(), true
+		return v.measuring.pick(), true
 	case key.Matches(msg, k.train):
 		return v.train(s), true
-	case key.Matches(msg, k.replan) && v.target != "" && !v.stopped:
-		return gauge(v).begin(s), true
+	case key.Matches(msg, k.replan) && v.measuring.target != "" && !v.stopped:
+		return v.measure(s), true
 	case key.Matches(msg, k.replan), key.Matches(msg, k.again):
 		return v.replan(s), true
 	case key.Matches(msg, k.stop) && v.run != nil:
@@ -59,8 +59,8 @@ func (v hand) onKey(s *leaf.State, msg tea.KeyPressMsg) (tea.Cmd, bool) {
 	case key.Matches(msg, k.stop) && v.training.beginning() != nil:
 		v.training.end()
 		return nil, true
-	case key.Matches(msg, k.stop) && gauge(v).running() != nil:
-		gauge(v).stop()
+	case key.Matches(msg, k.stop) && v.measuring.running():
+		v.measuring.stop()
 		return nil, true
 	case key.Matches(msg, k.stop) && v.search.running():
 		v.search.stop()
@@ -96,6 +96,42 @@ func (v hand) toggleAll(s *leaf.State) tea.Cmd {
 	return tea.Batch(ranking(v).refresh(s), runner(v).plan(s))
 }
 
+func (v hand) chooseTarget(s *leaf.State, name string) tea.Cmd {
+	v.keys.replan.SetHelp("r", "plan again")
+	if name != "" {
+		v.keys.replan.SetHelp("r", "run "+place(name))
+	}
+	return tea.Batch(v.measuring.choose(name), ranking(v).refresh(s))
+}
+
+// measure has the target carry out the plans that are on.
+func (v hand) measure(s *leaf.State) tea.Cmd {
+	q, ok := v.question(s)
+	if !ok || v.measuring.with == nil {
+		return nil
+	}
+	live := v.measuring.live()
+	if t := v.training.now(); t != nil && live {
+		return leaf.Send(leaf.ToastMsg{Text: t.name + " is live: T trains without it, then r measures"})
+	}
+	if v.run != nil || v.moving {
+		return leaf.Send(leaf.ToastMsg{
+			Text: "planning is under way: what is measured must not share the machine with it; esc stops planning",
+		})
+	}
+	var rows []*row
+	for i := range v.rows {
+		if r := &v.rows[i]; r.planned() && v.managers[r.manager].on {
+			rows = append(rows, r)
+		}
+	}
+	start := v.measuring.begin(q, *ranking(v).comparison(q, v.answersTo(q)), rows)
+	if live && start != nil && v.measuring.running() {
+		return tea.Batch(start, hold(s))
+	}
+	return start
+}
+
 // train has the training go on with the plan under the cursor in place of any other, or without it where it
 // is live.
 func (v hand) train(s *leaf.State) tea.Cmd {
@@ -124,7 +160,7 @@ func (v hand) train(s *leaf.State) tea.Cmd {
 		runner(v).stop()
 		v.stopped, v.moving = true, false
 	}
-	gauge(v).stop()
+	v.measuring.stop()
 	v.search.stop()
 	ranking(v).follow()
 	start := v.training.begin(r.manager, m.Info.Name, v.budget, v.planner.Hardware()[v.hardware])
@@ -181,7 +217,8 @@ func (v hand) onTable(s *leaf.State, msg tea.Msg) tea.Cmd {
 	before := v.table.SortBy
 	switch act := v.table.Update(msg); act.Kind {
 	case table.Sorted:
-		if _, byKey := msg.(tea.KeyPressMsg); byKey && v.table.SortBy < before { // round through all columns leads back to the order of their worth
+		// Round through all columns leads back to the order of their worth.
+		if _, byKey := msg.(tea.KeyPressMsg); byKey && v.table.SortBy < before {
 			v.table.SortBy, v.table.Descending = -1, false
 		}
 		return ranking(v).refresh(s)
@@ -256,7 +293,9 @@ func (v hand) pickOther(s *leaf.State) tea.Cmd {
 		if q.setup.p.HasTimes {
 			detail += ", step " + replay.Percent(r.Overhead)
 		}
-		choices = append(choices, leaf.Choice{Title: v.managers.label(k), Detail: detail, Msg: insideMsg{[]rowKey{v.chosen, k}}})
+		choices = append(choices, leaf.Choice{
+			Title: v.managers.label(k), Detail: detail, Msg: insideMsg{[]rowKey{v.chosen, k}},
+		})
 	}
 	add(v.winner)
 	for _, r := range v.rows {
@@ -281,8 +320,10 @@ func (v hand) write(s *leaf.State) tea.Cmd {
 		return v.openRow(s)
 	}
 	pl, p := r.Plan, q.setup.p
-	return leaf.Send(leaf.SaveMsg{What: "the plan of " + r.Info.Name, Suffix: "." + r.Info.Name + ".plan.json",
-		Write: func(_ context.Context, w io.Writer) error { return pl.WriteJSON(w, p) }})
+	return leaf.Send(leaf.SaveMsg{
+		What: "the plan of " + r.Info.Name, Suffix: "." + r.Info.Name + ".plan.json",
+		Write: func(_ context.Context, w io.Writer) error { return pl.WriteJSON(w, p) },
+	})
 }
 
 func (v hand) pickHardware() tea.Cmd {

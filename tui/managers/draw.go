@@ -114,7 +114,7 @@ func (v *View) headline(s *leaf.State) string {
 	if of := v.search.text(s.Units, q, today); of != "" {
 		text = of + " " + text
 	}
-	if of := (gauge{v}).text(s); of != "" {
+	if of := v.measuring.text(s.Units, q, v.rows, v.winner); of != "" {
 		text += " " + of
 	}
 	if s.UnderPlan {
@@ -244,8 +244,9 @@ func (v painter) drawTable(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *
 	q, _ := v.question(s)
 	cols[colBatch].Title = v.search.title(q)
 	cols[colBatch].Hidden = cols[colBatch].Title == ""
-	cols[colMeasured].Hidden, cols[colMeasuredOverhead].Hidden = v.target == "", v.target == "" || !st.p.HasTimes
-	cols[colMeasured].Title = v.target
+	target := v.measuring.target
+	cols[colMeasured].Hidden, cols[colMeasuredOverhead].Hidden = target == "", target == "" || !st.p.HasTimes
+	cols[colMeasured].Title = target
 	cols[colStep].Title = "step"
 	if st.p.TimesInferred {
 		cols[colStep].Title = "~step"
@@ -312,11 +313,12 @@ func (v painter) cell(s *leaf.State, st *setup, i, col int, size func(int64) str
 	if r.result == nil || !r.result.Available {
 		return v.emptyCell(s, i, col)
 	}
-	if q, ok := v.question(s); ok && col == colBatch {
-		return v.search.cell(s.Theme, q, r)
-	}
-	if col == colMeasured || col == colMeasuredOverhead {
-		return gauge(v).cell(s, r, col, size)
+	q, _ := v.question(s)
+	switch col {
+	case colBatch:
+		return v.search.cell(th, q, r)
+	case colMeasured, colMeasuredOverhead:
+		return v.measuring.cell(th, q, r, col, size)
 	}
 	cell := v.figure(s, st, r, col, size)
 	if r.stale || !m.on {

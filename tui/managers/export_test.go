@@ -65,7 +65,7 @@ const Kept = kept
 func (v *View) Answers() int { return len(v.answers) }
 
 // Measuring reports whether a device is at work.
-func (v *View) Measuring() bool { return gauge{v}.running() != nil }
+func (v *View) Measuring() bool { return v.measuring.running() }
 
 // Settled is the message that the budget has rested.
 func Settled(v *View) tea.Msg { return settledMsg{v, v.generation} }

@@ -69,7 +69,7 @@ func (v *View) Bindings(s *leaf.State) []key.Binding {
 	case v.training.beginning() != nil:
 		stop.SetHelp("esc", "take it back")
 		list = append([]key.Binding{stop}, list...)
-	case (gauge{v}).running() != nil:
+	case v.measuring.running():
 		stop.SetHelp("esc", "stop measuring")
 		list = append([]key.Binding{stop}, list...)
 	case v.search.running():
@@ -80,7 +80,7 @@ func (v *View) Bindings(s *leaf.State) []key.Binding {
 	if v.stopped {
 		replan.SetHelp("r", "go on planning")
 	}
-	if v.target != "" {
+	if v.measuring.target != "" {
 		list = append([]key.Binding{replan, k.again}, list...)
 		list = append(list, k.write, k.hardware, k.all)
 	} else {

@@ -13,7 +13,6 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
-	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/tui/canvas"
@@ -34,18 +33,17 @@ type View struct {
 	managers roster
 	hardware int
 
-	setups   leaf.Query[setupKey, *setup]
-	sentence leaf.Query[sentenceKey, string]
-	answers  map[question]*answers
-	trails   map[trailKey][]point
-	shown    map[string][]result // the latest results of each manager, whatever the budget
-	run      *run
-	search   search
-	target   string // what carries plans out beside the simulator, "" for nothing
-	measured map[measureKey]*measures
-	training training
-	looks    int
-	version  int // grows with every answer and every switch
+	setups    leaf.Query[setupKey, *setup]
+	sentence  leaf.Query[sentenceKey, string]
+	answers   map[question]*answers
+	trails    map[trailKey][]point
+	shown     map[string][]result // the latest results of each manager, whatever the budget
+	run       *run
+	search    search
+	measuring measuring
+	training  training
+	looks     int
+	version   int // grows with every answer and every switch
 
 	budget     int64 // 0 for none
 	budgetOn   *timeline.Device
@@ -84,11 +82,16 @@ type row struct {
 	stands  bool // for what a training does with its manager: it runs what eager PyTorch can
 }
 
+// planned reports whether there is a plan for the budget in force.
+func (r *row) planned() bool { return r.result != nil && !r.stale && r.result.Available }
+
 // rowKey tells rows apart whatever their order.
 type rowKey struct {
 	manager  int
 	executor plan.Executor
 }
+
+func (r *row) key() rowKey { return rowKey{r.manager, r.of} }
 
 type sentenceKey struct {
 	of      question
@@ -121,7 +124,7 @@ const (
 // New returns the view; with a nil planner it says that it has none.
 func New(p Planner) *View {
 	v := &View{
-		Wait: 150 * time.Millisecond, planner: p, answers: map[question]*answers{}, trails: map[trailKey][]point{}, measured: map[measureKey]*measures{}, shown: map[string][]result{},
+		Wait: 150 * time.Millisecond, planner: p, answers: map[question]*answers{}, trails: map[trailKey][]point{}, shown: map[string][]result{},
 		chosen: rowKey{manager: -1}, winner: rowKey{manager: -1},
 		table: table.New(
 			table.Column{Title: "on", Width: 2},
@@ -146,7 +149,8 @@ func New(p Planner) *View {
 		keys: newKeys(),
 	}
 	if p != nil {
-		v.managers, v.training, v.search = newRoster(p.Managers()), newTraining(p), newSearch(p)
+		v.managers, v.training = newRoster(p.Managers()), newTraining(p)
+		v.search, v.measuring = newSearch(p), newMeasuring(p)
 	}
 	return v
 }
@@ -202,15 +206,14 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 	if cmd, ok := v.search.take(msg); ok {
 		return cmd
 	}
+	if cmd, ok := v.measuring.take(msg); ok {
+		return cmd
+	}
 	switch msg := msg.(type) {
 	case jobMsg[planNews]:
 		return runner{v}.onNews(s, msg)
-	case jobMsg[replay.Progress]:
-		return gauge{v}.onNews(s, msg)
-	case targetsMsg:
-		return gauge{v}.offer(msg.list)
 	case targetMsg:
-		return gauge{v}.choose(s, msg.name)
+		return hand{v}.chooseTarget(s, msg.name)
 	case roomMsg:
 		return tea.Batch(dial{v}.setBudget(s, msg.bytes, true), hand{v}.askSizes(s))
 	case batchMsg:
@@ -234,7 +237,7 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 		v.hardware = msg.index
 		runner{v}.stop()
 		v.search.stop()
-		gauge{v}.stop()
+		v.measuring.stop()
 		return v.ask(s)
 	case insideMsg:
 		return hand{v}.open(s, msg.keys...)
@@ -273,7 +276,7 @@ func (v *View) ask(s *leaf.State) tea.Cmd {
 	if v.budgetOn != nil && v.budgetOn != k.device { // another device: what was under way is about the old one
 		runner{v}.stop()
 		v.search.stop()
-		gauge{v}.stop()
+		v.measuring.stop()
 		v.inside = nil
 	}
 	cmd := v.setups.Ask(k, func(ctx context.Context) (*setup, error) { return makeSetup(ctx, v.planner, k) })
@@ -345,11 +348,7 @@ func (v *View) settle(s *leaf.State) {
 		}
 	}
 	v.search.keep(st)
-	for k := range v.measured {
-		if k.of.setup != st {
-			delete(v.measured, k)
-		}
-	}
+	v.measuring.keep(st)
 	clear(v.shown)
 	v.version++
 }
@@ -422,7 +421,8 @@ func (v *View) Status(s *leaf.State) string {
 	if trained := v.training.status(s.Units, r); trained != "" {
 		return text + " · " + trained
 	}
-	if measured := (gauge{v}).status(s, r); measured != "" {
+	q, _ := v.question(s)
+	if measured := v.measuring.status(s.Units, q, r); measured != "" {
 		return text + " · " + measured
 	}
 	text += " · " + m.Info.Summary

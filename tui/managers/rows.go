@@ -180,7 +180,7 @@ func (v ranking) sort(q question) {
 		case colOverhead:
 			return r.result.Overhead, true
 		case colMeasured, colMeasuredOverhead:
-			x, ok := gauge(v).of(r)
+			x, ok := v.measuring.of(q, r)
 			ok = ok && x.Available
 			if v.table.SortBy == colMeasured {
 				return float64(x.Measurement.Footprint), ok

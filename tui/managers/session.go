@@ -292,7 +292,7 @@ func (v runner) plan(s *leaf.State) tea.Cmd {
 	if len(names) == 0 {
 		return nil
 	}
-	gauge(v).stop() // a device is not measured while processors plan
+	v.measuring.stop() // a device is not measured while processors plan
 	var cmd tea.Cmd
 	v.run, cmd = begin(v.planner, q, names)
 	return cmd
