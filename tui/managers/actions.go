@@ -48,13 +48,12 @@ func (v hand) onKey(s *leaf.State, msg tea.KeyPressMsg) (tea.Cmd, bool) {
 		return v.measuring.pick(), true
 	case key.Matches(msg, k.train):
 		return v.train(s), true
-	case key.Matches(msg, k.replan) && v.measuring.target != "" && !v.stopped:
+	case key.Matches(msg, k.replan) && v.measuring.target != "" && !v.planning.stopped:
 		return v.measure(s), true
 	case key.Matches(msg, k.replan), key.Matches(msg, k.again):
 		return v.replan(s), true
-	case key.Matches(msg, k.stop) && v.run != nil:
-		runner(v).stop()
-		v.stopped = true
+	case key.Matches(msg, k.stop) && v.planning.run != nil:
+		v.planning.halt()
 		return ranking(v).refresh(s), true
 	case key.Matches(msg, k.stop) && v.training.beginning() != nil:
 		v.training.end()
@@ -77,23 +76,21 @@ func (v hand) onKey(s *leaf.State, msg tea.KeyPressMsg) (tea.Cmd, bool) {
 func (v hand) toggle(s *leaf.State, i int) tea.Cmd {
 	m := &v.managers[i]
 	m.on = !m.on
-	v.version++
-	if v.progressOf(m.Info.Name).planning && !m.on { // it is not waited for any longer: the others go on
-		runner(v).stop()
+	if !m.on && v.planning.progressOf(m.Info.Name).planning { // nobody waits for it: the others go on
+		v.planning.stop()
 	}
 	if m.on {
-		v.stopped = false
+		v.planning.stopped = false
 	}
-	return tea.Batch(ranking(v).refresh(s), runner(v).plan(s))
+	return tea.Batch(ranking(v).refresh(s), v.plan(s))
 }
 
 // toggleAll switches all on, or, where all are, back to those that were on at first.
 func (v hand) toggleAll(s *leaf.State) tea.Cmd {
 	v.managers.toggleAll()
-	v.version++
-	runner(v).stop()
-	v.stopped = false
-	return tea.Batch(ranking(v).refresh(s), runner(v).plan(s))
+	v.planning.stop()
+	v.planning.stopped = false
+	return tea.Batch(ranking(v).refresh(s), v.plan(s))
 }
 
 func (v hand) chooseTarget(s *leaf.State, name string) tea.Cmd {
@@ -114,9 +111,9 @@ func (v hand) measure(s *leaf.State) tea.Cmd {
 	if t := v.training.now(); t != nil && live {
 		return leaf.Send(leaf.ToastMsg{Text: t.name + " is live: T trains without it, then r measures"})
 	}
-	if v.run != nil || v.moving {
+	if v.planning.run != nil || v.moving {
 		return leaf.Send(leaf.ToastMsg{
-			Text: "planning is under way: what is measured must not share the machine with it; esc stops planning",
+			Text: "planning is under way, and what is measured must not share the machine: esc stops planning",
 		})
 	}
 	var rows []*row
@@ -125,7 +122,7 @@ func (v hand) measure(s *leaf.State) tea.Cmd {
 			rows = append(rows, r)
 		}
 	}
-	start := v.measuring.begin(q, *ranking(v).comparison(q, v.answersTo(q)), rows)
+	start := v.measuring.begin(q, *v.planning.comparison(q, v.managers), rows)
 	if live && start != nil && v.measuring.running() {
 		return tea.Batch(start, hold(s))
 	}
@@ -156,9 +153,9 @@ func (v hand) train(s *leaf.State) tea.Cmd {
 	if !watched {
 		return leaf.Send(leaf.ToastMsg{Text: HowToWatch, Error: true})
 	}
-	if v.run != nil || v.moving { // what is measured must not share the machine with planning
-		runner(v).stop()
-		v.stopped, v.moving = true, false
+	if v.planning.run != nil || v.moving { // what is measured must not share the machine with planning
+		v.planning.halt()
+		v.moving = false
 	}
 	v.measuring.stop()
 	v.search.stop()
@@ -175,7 +172,7 @@ func (v hand) askSizes(s *leaf.State) tea.Cmd {
 	switch q, ok := v.question(s); {
 	case !ok:
 		return nil
-	case q.budget > 0 && v.answersTo(q).err != nil:
+	case q.budget > 0 && v.planning.answersTo(q).err != nil:
 		text := "nothing fits in this budget, at any batch size that was recorded"
 		return leaf.Send(leaf.ToastMsg{Text: text, Error: true})
 	default:
@@ -204,13 +201,8 @@ func (v hand) replan(s *leaf.State) tea.Cmd {
 	if !ok {
 		return nil
 	}
-	if !v.stopped {
-		runner(v).stop()
-		delete(v.answers, q)
-	}
-	v.stopped = false
-	v.version++
-	return tea.Batch(ranking(v).refresh(s), runner(v).plan(s))
+	v.planning.again(q)
+	return tea.Batch(ranking(v).refresh(s), v.plan(s))
 }
 
 func (v hand) onTable(s *leaf.State, msg tea.Msg) tea.Cmd {
@@ -255,7 +247,7 @@ func (v hand) openRow(s *leaf.State) tea.Cmd {
 // impossible reports whether nothing can meet the budget in force.
 func (v hand) impossible(s *leaf.State) bool {
 	q, ok := v.question(s)
-	return ok && v.answersTo(q).err != nil
+	return ok && v.planning.answersTo(q).err != nil
 }
 
 // open looks inside of one plan or two.

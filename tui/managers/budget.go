@@ -51,14 +51,13 @@ func (v dial) setBudget(s *leaf.State, bytes int64, now bool) tea.Cmd {
 	if st == nil || bytes == v.budget {
 		return nil
 	}
-	v.budget, v.budgetOn, v.stopped = bytes, st.device, false
+	v.budget, v.budgetOn, v.planning.stopped = bytes, st.device, false
 	v.generation++
-	v.version++
-	runner(v).stop()
+	v.planning.stop()
 	v.search.stop()
 	q := question{st, bytes}
-	if v.moving = !now && v.Wait > 0 && len(runner(v).missing(q)) > 0; !v.moving {
-		return tea.Batch(ranking(v).refresh(s), runner(v).plan(s))
+	if v.moving = !now && v.Wait > 0 && len(v.planning.missing(q, v.managers.serving(st.p))) > 0; !v.moving {
+		return tea.Batch(ranking(v).refresh(s), v.plan(s))
 	}
 	msg, wait := settledMsg{v.View, v.generation}, v.Wait
 	return tea.Batch(ranking(v).refresh(s), func() tea.Msg {
@@ -109,6 +108,12 @@ func parseBudget(text string, whole int64) (int64, error) {
 		return 0, errors.New("0 leaves no room for anything: write none for no budget")
 	}
 	return n, nil
+}
+
+// settledMsg says that the budget has rested since generation.
+type settledMsg struct {
+	view       *View
+	generation int
 }
 
 // slideTo sets the budget to where the mouse points on the slider, to a whole percent.
@@ -189,7 +194,7 @@ func (v painter) drawSlider(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st 
 	if v.budget > 0 {
 		c.Fill(canvas.Rect{X: v.slider.X, Y: at.Y, W: max(col(v.budget)-v.slider.X, 0), H: 1}, '━', th.Accent)
 	}
-	for q, a := range v.answers { // budgets whose answers are kept: there the slider costs nothing
+	for q, a := range v.planning.answers { // budgets whose answers are kept: there the slider costs nothing
 		if q.setup == st && q.budget > 0 && q.budget != v.budget && len(a.by) > 0 {
 			c.Set(col(q.budget), at.Y, '•', c.Style(th.Dim))
 		}

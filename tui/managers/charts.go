@@ -216,7 +216,7 @@ func (v plotter) drawLanes(s *leaf.State, c *canvas.Canvas, at, area canvas.Rect
 
 func (v plotter) drawNoCharts(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 	text := "memory over time appears with the first plan"
-	if v.run == nil {
+	if v.planning.run == nil {
 		text = ""
 	}
 	c.TextCenter(at.X, at.Y+at.H/2, at.W, s.Theme.Faint, text)
@@ -263,7 +263,7 @@ func (v plotter) drawTradeOff(s *leaf.State, c *canvas.Canvas, at canvas.Rect, s
 	}
 	for _, r := range list {
 		if k := (rowKey{r.manager, r.of}); k == v.chosen && base > 0 {
-			for _, p := range v.trails[trailKey{st, v.managers[k.manager].Info.Name, k.executor}] {
+			for _, p := range v.planning.trails[trailKey{st, v.managers[k.manager].Info.Name, k.executor}] {
 				c.Set(px(p.footprint), py(float64(p.step)/base-1), '·', c.Style(s.Theme.Series(v.managers[k.manager].series)))
 			}
 		}

@@ -1,10 +1,8 @@
 package managers
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -103,11 +101,12 @@ func (v *View) headline(s *leaf.State) string {
 	if !ok {
 		return ""
 	}
-	a := v.answersTo(q)
+	a := v.planning.answersTo(q)
 	if a.err != nil {
-		return problemText(s, q, a.err)
+		return problemText(s.Units, q, a.err)
 	}
-	text, today := v.answer(s, q, a), ""
+	names := v.managers.serving(q.setup.p)
+	text, today := v.planning.answer(s.Units, q, names, v.moving), ""
 	if i := v.managers.baseline(); i >= 0 {
 		today = v.managers[i].Info.Name
 	}
@@ -121,94 +120,6 @@ func (v *View) headline(s *leaf.State) string {
 		text += " Planned for " + s.BasisName + ", which ran without a plan; the step in view ran under one."
 	}
 	return text
-}
-
-// answer is the sentence about plans, or how far they are.
-func (v *View) answer(s *leaf.State, q question, a *answers) string {
-	on, done := 0, 0
-	for _, name := range v.managers.serving(q.setup.p) {
-		on++
-		if _, known := a.by[name]; known {
-			done++
-		}
-	}
-	text := ""
-	if k, known, ok := v.sentence.Value(); ok && k.of == q && k.units == s.Units {
-		text = known
-	}
-	goal := "without a budget"
-	if q.budget > 0 {
-		goal = "for " + s.Units.Bytes(q.budget)
-	}
-	switch {
-	case on == 0 && len(v.managers) > 0:
-		return "No manager is on: space switches the one under the cursor on, A all of them."
-	case done == on && text != "":
-		return text
-	case done == on:
-		return "Comparing " + timeline.Counted(on, "manager") + " …"
-	}
-	so := fmt.Sprintf("%d of %d managers planned %s", done, on, goal)
-	if under := v.underWay(); under != "" {
-		so += ", " + under
-	}
-	switch {
-	case v.stopped:
-		so = "Stopped with " + so + "; r goes on"
-	case v.moving:
-		so = fmt.Sprintf("Budget %s: planning begins when it rests", s.Units.Bytes(q.budget))
-	}
-	if done == 0 || text == "" {
-		return so + "."
-	}
-	return so + ". So far: " + lowerFirst(text)
-}
-
-// underWay names what is being planned with at this moment, the longest at it first: "joint 34 %, 12 s".
-func (v *View) underWay() string {
-	type one struct {
-		name string
-		headway
-	}
-	var list []one
-	for i := range v.managers {
-		name := v.managers[i].Info.Name
-		if h := v.progressOf(name); h.planning && !h.waits {
-			list = append(list, one{name, h})
-		}
-	}
-	slices.SortStableFunc(list, func(a, b one) int { return cmp.Compare(b.elapsed, a.elapsed) })
-	if len(list) == 0 || list[0].elapsed < time.Second { // what takes a blink need not be named
-		return ""
-	}
-	return strings.TrimSpace(list[0].name + " " + list[0].String())
-}
-
-func lowerFirst(s string) string {
-	if s == "" {
-		return s
-	}
-	return strings.ToLower(s[:1]) + s[1:]
-}
-
-// problemText says why no manager can plan, and from which budget on one can.
-func problemText(s *leaf.State, q question, err error) string {
-	var small *plan.TooSmall
-	if errors.As(err, &small) {
-		of := "the budget is " + s.Units.Bytes(small.Budget)
-		if small.Budget != q.budget {
-			of += " beside what lies outside"
-		}
-		text := fmt.Sprintf("Not possible: %s need %s, and %s.", small.Held, s.Units.Bytes(small.Need), of)
-		if q.setup.floor > small.Need {
-			text += fmt.Sprintf(" Below %s nothing can run.", s.Units.Bytes(q.setup.floor))
-		}
-		return text
-	}
-	if errors.Is(err, replay.ErrTooSmall) {
-		return "Not possible: " + err.Error() + "."
-	}
-	return "Planning failed: " + err.Error() + "."
 }
 
 // barScale is the bytes at the right end of bars and slider.
@@ -344,8 +255,8 @@ func (v painter) emptyCell(s *leaf.State, i, col int) table.Cell {
 	if v.whyNot(s, r) != "" {
 		return v.why(s, i)
 	}
-	switch h := v.progressOf(m.Info.Name); {
-	case h.waits, m.on && !h.planning && v.run != nil: // what was switched on meanwhile comes after those that are under way
+	switch h := v.planning.progressOf(m.Info.Name); {
+	case h.waits, m.on && !h.planning && v.planning.run != nil: // what was switched on meanwhile comes after those that are under way
 		return table.Cell{Text: "waits its turn", Style: th.Faint, Span: true}
 	case h.planning && h.String() == "":
 		return table.Cell{Text: "planning …", Style: th.Dim, Span: true}
@@ -372,10 +283,10 @@ func (v painter) why(s *leaf.State, i int) table.Cell {
 
 // waiting stands in the column fits while a new answer is on its way.
 func (v painter) waiting(s *leaf.State, m *manager) table.Cell {
-	if h := v.progressOf(m.Info.Name); h.percent > 0 {
+	if h := v.planning.progressOf(m.Info.Name); h.percent > 0 {
 		return table.Cell{Text: fmt.Sprintf("%d%%", h.percent), Style: s.Theme.Dim}
 	}
-	if q, ok := v.question(s); m.on && ok && v.answersTo(q).err == nil && !v.stopped {
+	if q, ok := v.question(s); m.on && ok && v.planning.answersTo(q).err == nil && !v.planning.stopped {
 		return table.Cell{Text: "…", Style: s.Theme.Dim}
 	}
 	return table.Cell{Text: "–", Style: s.Theme.Faint}

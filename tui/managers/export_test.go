@@ -34,7 +34,7 @@ func (v *View) Order() []string {
 }
 
 // Running reports whether planning is under way.
-func (v *View) Running() bool { return v.run != nil }
+func (v *View) Running() bool { return v.planning.run != nil }
 
 // Moving reports whether the budget has not rested yet.
 func (v *View) Moving() bool { return v.moving }
@@ -62,7 +62,7 @@ var ParseBudget = parseBudget
 const Kept = kept
 
 // Answers returns how many questions' answers there are.
-func (v *View) Answers() int { return len(v.answers) }
+func (v *View) Answers() int { return len(v.planning.answers) }
 
 // Measuring reports whether a device is at work.
 func (v *View) Measuring() bool { return v.measuring.running() }

@@ -64,7 +64,7 @@ func (v *View) Bindings(s *leaf.State) []key.Binding {
 		list = append(list, largest)
 	}
 	switch stop := k.stop; {
-	case v.run != nil:
+	case v.planning.run != nil:
 		list = append([]key.Binding{stop}, list...)
 	case v.training.beginning() != nil:
 		stop.SetHelp("esc", "take it back")
@@ -77,7 +77,7 @@ func (v *View) Bindings(s *leaf.State) []key.Binding {
 		list = append([]key.Binding{stop}, list...)
 	}
 	replan := k.replan
-	if v.stopped {
+	if v.planning.stopped {
 		replan.SetHelp("r", "go on planning")
 	}
 	if v.measuring.target != "" {

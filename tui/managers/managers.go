@@ -34,22 +34,16 @@ type View struct {
 	hardware int
 
 	setups    leaf.Query[setupKey, *setup]
-	sentence  leaf.Query[sentenceKey, string]
-	answers   map[question]*answers
-	trails    map[trailKey][]point
 	shown     map[string][]result // the latest results of each manager, whatever the budget
-	run       *run
+	planning  planning
 	search    search
 	measuring measuring
 	training  training
-	looks     int
-	version   int // grows with every answer and every switch
 
 	budget     int64 // 0 for none
 	budgetOn   *timeline.Device
 	generation int
 	moving     bool // the budget has not rested yet
-	stopped    bool // the user stopped planning
 
 	table  *table.Table
 	tableH int // of the last Draw
@@ -93,12 +87,6 @@ type rowKey struct {
 
 func (r *row) key() rowKey { return rowKey{r.manager, r.of} }
 
-type sentenceKey struct {
-	of      question
-	version int
-	units   timeline.Units
-}
-
 // The columns.
 const (
 	colOn = iota
@@ -124,7 +112,7 @@ const (
 // New returns the view; with a nil planner it says that it has none.
 func New(p Planner) *View {
 	v := &View{
-		Wait: 150 * time.Millisecond, planner: p, answers: map[question]*answers{}, trails: map[trailKey][]point{}, shown: map[string][]result{},
+		Wait: 150 * time.Millisecond, planner: p, shown: map[string][]result{},
 		chosen: rowKey{manager: -1}, winner: rowKey{manager: -1},
 		table: table.New(
 			table.Column{Title: "on", Width: 2},
@@ -150,7 +138,7 @@ func New(p Planner) *View {
 	}
 	if p != nil {
 		v.managers, v.training = newRoster(p.Managers()), newTraining(p)
-		v.search, v.measuring = newSearch(p), newMeasuring(p)
+		v.planning, v.search, v.measuring = newPlanning(p), newSearch(p), newMeasuring(p)
 	}
 	return v
 }
@@ -177,9 +165,9 @@ func (v *View) Available(s *leaf.State) (bool, string) {
 		return false, "This session cannot plan: it was opened without memory managers."
 	case s.Device == nil:
 		return false, leaf.NoDevice
-	case v.device(s) == nil:
+	case deviceOf(s) == nil:
 		return false, "The step in view ran under a plan, and what a plan did already is nothing to plan for. Take the plan away: then r in Live captures one."
-	case v.device(s).Len() == 0:
+	case deviceOf(s).Len() == 0:
 		return false, "This recording is of one moment: it says what was held and not for how long, and a plan needs lifetimes. " +
 			leaf.HowToRecord
 	}
@@ -191,14 +179,17 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 	switch {
 	case v.setups.Take(msg):
 		v.settle(s)
-		return tea.Batch(ranking{v}.refresh(s), runner{v}.plan(s))
-	case v.sentence.Take(msg):
+		return tea.Batch(ranking{v}.refresh(s), v.plan(s))
+	case v.planning.sentence.Take(msg):
 		return nil
 	}
 	if v.inside != nil {
 		if cmd, taken := v.inside.Take(msg); taken {
 			return cmd
 		}
+	}
+	if cmd, ok := v.planning.take(msg); ok {
+		return tea.Batch(cmd, ranking{v}.refresh(s), v.plan(s))
 	}
 	if cmd, ok := v.training.take(msg); ok {
 		return cmd
@@ -210,8 +201,6 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 		return cmd
 	}
 	switch msg := msg.(type) {
-	case jobMsg[planNews]:
-		return runner{v}.onNews(s, msg)
 	case targetMsg:
 		return hand{v}.chooseTarget(s, msg.name)
 	case roomMsg:
@@ -230,19 +219,19 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 			return nil
 		}
 		v.moving = false
-		return tea.Batch(ranking{v}.refresh(s), runner{v}.plan(s))
+		return tea.Batch(ranking{v}.refresh(s), v.plan(s))
 	case budgetMsg:
 		return dial{v}.setBudget(s, msg.bytes, true)
 	case hardwareMsg:
 		v.hardware = msg.index
-		runner{v}.stop()
+		v.planning.stop()
 		v.search.stop()
 		v.measuring.stop()
 		return v.ask(s)
 	case insideMsg:
 		return hand{v}.open(s, msg.keys...)
 	case leaf.ChangedMsg:
-		if v.device(s) == nil || v.planner == nil {
+		if deviceOf(s) == nil || v.planner == nil {
 			return nil
 		}
 		return v.ask(s)
@@ -272,9 +261,9 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 
 // ask asks for what is to be planned, and goes on where that is known.
 func (v *View) ask(s *leaf.State) tea.Cmd {
-	k := setupKey{v.device(s), v.hardware}
+	k := setupKey{deviceOf(s), v.hardware}
 	if v.budgetOn != nil && v.budgetOn != k.device { // another device: what was under way is about the old one
-		runner{v}.stop()
+		v.planning.stop()
 		v.search.stop()
 		v.measuring.stop()
 		v.inside = nil
@@ -286,41 +275,24 @@ func (v *View) ask(s *leaf.State) tea.Cmd {
 	if v.inside != nil {
 		return tea.Batch(cmd, v.inside.Ask(s))
 	}
-	return tea.Batch(cmd, ranking{v}.refresh(s), runner{v}.plan(s))
-}
-
-// device is what is planned for: the device in view or, where that step ran under a plan, the same one in a
-// step that did not. What a plan did already is nothing to plan with.
-func (v *View) device(s *leaf.State) *timeline.Device {
-	if !s.UnderPlan || s.Device == nil {
-		return s.Device
-	}
-	if s.Basis == nil {
-		return nil
-	}
-	for _, d := range s.Basis.Devices {
-		if d.Info.Kind == s.Device.Info.Kind && d.Info.Ordinal == s.Device.Info.Ordinal {
-			return d
-		}
-	}
-	return s.Basis.Main()
-}
-
-// sameJob reports whether two devices are one, recorded twice in one process that is watched.
-func sameJob(a, b *timeline.Device) bool {
-	if a == nil || b == nil || a.Info.Kind != b.Info.Kind || a.Info.Ordinal != b.Info.Ordinal {
-		return false
-	}
-	p, q := &a.Timeline().Trace.Process, &b.Timeline().Trace.Process
-	return p.PID != 0 && p.PID == q.PID && p.Host == q.Host && p.Rank == q.Rank
+	return tea.Batch(cmd, ranking{v}.refresh(s), v.plan(s))
 }
 
 // setup returns what is planned for, nil until it is known.
 func (v *View) setup(s *leaf.State) *setup {
-	if k, st, ok := v.setups.Value(); ok && st != nil && k == (setupKey{v.device(s), v.hardware}) {
+	if k, st, ok := v.setups.Value(); ok && st != nil && k == (setupKey{deviceOf(s), v.hardware}) {
 		return st
 	}
 	return nil
+}
+
+// question is the one in force, and whether there is one.
+func (v *View) question(s *leaf.State) (question, bool) {
+	st := v.setup(s)
+	if st == nil {
+		return question{}, false
+	}
+	return question{st, v.budget}, true
 }
 
 // settle takes a new setup: a budget that makes sense for it, and no answers of another one.
@@ -329,28 +301,17 @@ func (v *View) settle(s *leaf.State) {
 	if st == nil {
 		return
 	}
-	runner{v}.stop()
-	v.stopped, v.moving = false, false
+	v.planning.keep(st)
+	v.search.keep(st)
+	v.measuring.keep(st)
+	v.moving = false
 	if v.budgetOn != st.device {
 		if !sameJob(v.budgetOn, st.device) { // the budget is the GPU's, and stays with the training from step to step, as the cursor does: T is about the row under it
 			v.budget, v.picked = st.firstBudget(), false
 		}
 		v.budgetOn = st.device
 	}
-	for q := range v.answers {
-		if q.setup != st {
-			delete(v.answers, q)
-		}
-	}
-	for k := range v.trails {
-		if k.setup != st {
-			delete(v.trails, k)
-		}
-	}
-	v.search.keep(st)
-	v.measuring.keep(st)
 	clear(v.shown)
-	v.version++
 }
 
 // noTime is the overhead up to which a plan counts as costing no time.
@@ -390,13 +351,20 @@ func (v *View) resultOf(q question, k rowKey) *result {
 	if k.manager < 0 {
 		return nil
 	}
-	list := v.answersTo(q).by[v.managers[k.manager].Info.Name]
-	for i := range list {
-		if r := &list[i]; r.Available && r.Executor == k.executor {
-			return r
-		}
+	return v.planning.resultOf(q, v.managers[k.manager].Info.Name, k.executor)
+}
+
+// plan plans for the question in force, unless the budget is still moving.
+func (v *View) plan(s *leaf.State) tea.Cmd {
+	q, ok := v.question(s)
+	if !ok || v.moving {
+		return nil
 	}
-	return nil
+	cmd := v.planning.start(q, v.managers.serving(q.setup.p))
+	if cmd != nil {
+		v.measuring.stop() // a device is not measured while processors plan
+	}
+	return cmd
 }
 
 // Status implements leaf.View.

@@ -2,7 +2,6 @@ package managers
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -23,7 +22,7 @@ func (v ranking) refresh(s *leaf.State) tea.Cmd {
 	if !ok {
 		return nil
 	}
-	a := v.answersTo(q)
+	a := v.planning.answersTo(q)
 	v.rows = v.rows[:0]
 	for i := range v.managers {
 		v.addRows(i, a, q.setup.p.Serve(v.managers[i].Info) == nil)
@@ -45,13 +44,7 @@ func (v ranking) refresh(s *leaf.State) tea.Cmd {
 		}
 	}
 	v.reselect()
-	units := s.Units
-	key := sentenceKey{q, v.version, units}
-	c := v.comparison(q, a)
-	if len(c.Results) == 0 {
-		return nil
-	}
-	return v.sentence.Ask(key, func(context.Context) (string, error) { return c.Sentence(units), nil })
+	return v.planning.ask(q, v.managers, s.Units)
 }
 
 func (v ranking) addRows(i int, a *answers, served bool) {
@@ -98,19 +91,6 @@ func (v ranking) rank(budget bool) {
 		}
 		return replay.Rank(&a.result.Result, &b.result.Result, budget)
 	})
-}
-
-// comparison gathers the answers to the question of the managers that are on.
-func (v ranking) comparison(q question, a *answers) *replay.Comparison {
-	c := &replay.Comparison{Problem: q.setup.p, Budget: q.budget, Net: a.net, Baseline: a.baseline}
-	for i := range v.managers {
-		if m := &v.managers[i]; m.on {
-			for _, r := range a.by[m.Info.Name] {
-				c.Results = append(c.Results, r.Result)
-			}
-		}
-	}
-	return c
 }
 
 // findWinner is the row that the sentence is about: the fastest that fits, or without a budget the smallest
