@@ -2,7 +2,6 @@ package managers
 
 import (
 	"context"
-	"fmt"
 	"io"
 
 	"charm.land/bubbles/v2/key"
@@ -29,11 +28,11 @@ func (v hand) onKey(s *leaf.State, msg tea.KeyPressMsg) (tea.Cmd, bool) {
 	case key.Matches(msg, k.all):
 		return v.toggleAll(s), true
 	case key.Matches(msg, k.less):
-		return dial(v).step(s, sign(msg)), true
+		return v.moveBudget(s, sign(msg)), true
 	case key.Matches(msg, k.further):
-		return dial(v).step(s, 5*sign(msg)), true
+		return v.moveBudget(s, 5*sign(msg)), true
 	case key.Matches(msg, k.budget):
-		return dial(v).askBudget(s), true
+		return v.budget.ask(s.Units, v.setup(s)), true
 	case key.Matches(msg, k.batch) && v.search.with != nil:
 		return v.askSizes(s), true
 	case key.Matches(msg, k.inside):
@@ -43,7 +42,7 @@ func (v hand) onKey(s *leaf.State, msg tea.KeyPressMsg) (tea.Cmd, bool) {
 	case key.Matches(msg, k.write):
 		return v.write(s), true
 	case key.Matches(msg, k.hardware):
-		return v.pickHardware(), true
+		return v.subject.pick(), true
 	case key.Matches(msg, k.target):
 		return v.measuring.pick(), true
 	case key.Matches(msg, k.train):
@@ -71,6 +70,34 @@ func (v hand) onKey(s *leaf.State, msg tea.KeyPressMsg) (tea.Cmd, bool) {
 		return nil, false
 	}
 	return nil, true
+}
+
+func (v hand) moveBudget(s *leaf.State, by int) tea.Cmd {
+	return v.setBudget(s, v.budget.next(v.setup(s), by), false)
+}
+
+// onMouse handles what is no business of the table: the slider, the switches, the charts.
+func (v hand) onMouse(s *leaf.State, msg tea.MouseMsg) (tea.Cmd, bool) {
+	if to, ok := v.budget.mouse(v.setup(s), msg); ok {
+		return v.setBudget(s, to, false), true
+	}
+	m := msg.Mouse()
+	if _, click := msg.(tea.MouseClickMsg); !click || m.Button != tea.MouseLeft {
+		return nil, false
+	}
+	if x, w, ok := v.table.ColumnAt(colOn); ok && m.X >= x && m.X < x+w {
+		if i := v.table.RowAt(m.Y); i >= 0 && i < len(v.rows) {
+			v.table.Select(i)
+			ranking(v).follow()
+			return v.toggle(s, v.rows[i].manager), true
+		}
+	}
+	if k, ok := (plotter(v)).spotAt(m.X, m.Y); ok {
+		v.choose(k)
+		ranking(v).reselect()
+		return nil, true
+	}
+	return nil, false
 }
 
 func (v hand) toggle(s *leaf.State, i int) tea.Cmd {
@@ -111,7 +138,7 @@ func (v hand) measure(s *leaf.State) tea.Cmd {
 	if t := v.training.now(); t != nil && live {
 		return leaf.Send(leaf.ToastMsg{Text: t.name + " is live: T trains without it, then r measures"})
 	}
-	if v.planning.run != nil || v.moving {
+	if v.planning.run != nil || v.budget.moving {
 		return leaf.Send(leaf.ToastMsg{
 			Text: "planning is under way, and what is measured must not share the machine: esc stops planning",
 		})
@@ -153,14 +180,14 @@ func (v hand) train(s *leaf.State) tea.Cmd {
 	if !watched {
 		return leaf.Send(leaf.ToastMsg{Text: HowToWatch, Error: true})
 	}
-	if v.planning.run != nil || v.moving { // what is measured must not share the machine with planning
+	if v.planning.run != nil || v.budget.moving { // what is measured must not share the machine with planning
 		v.planning.halt()
-		v.moving = false
+		v.budget.moving = false
 	}
 	v.measuring.stop()
 	v.search.stop()
 	ranking(v).follow()
-	start := v.training.begin(r.manager, m.Info.Name, v.budget, v.planner.Hardware()[v.hardware])
+	start := v.training.begin(r.manager, m.Info.Name, v.budget.bytes, v.subject.with.Hardware()[v.subject.hardware])
 	return tea.Batch(start, hold(s), ranking(v).refresh(s))
 }
 
@@ -187,7 +214,7 @@ func (v hand) findLargest(s *leaf.State, msg goalMsg) tea.Cmd {
 	if !ok || len(msg.sizes) == 2 && other == nil { // it was closed meanwhile
 		return nil
 	}
-	planner, hw := v.planner, v.planner.Hardware()[v.hardware]
+	planner, hw := v.subject.with, v.subject.with.Hardware()[v.subject.hardware]
 	names := v.managers.serving(q.setup.p)
 	return v.search.begin(q, msg, names, func(ctx context.Context) (*plan.Problem, error) {
 		p, _, err := planner.Problem(ctx, other, hw)
@@ -316,18 +343,4 @@ func (v hand) write(s *leaf.State) tea.Cmd {
 		What: "the plan of " + r.Info.Name, Suffix: "." + r.Info.Name + ".plan.json",
 		Write: func(_ context.Context, w io.Writer) error { return pl.WriteJSON(w, p) },
 	})
-}
-
-func (v hand) pickHardware() tea.Cmd {
-	var choices []leaf.Choice
-	for i, h := range v.planner.Hardware() {
-		title := "  " + h.Name
-		if i == v.hardware {
-			title = "• " + h.Name
-		}
-		choices = append(choices, leaf.Choice{Title: title, Msg: hardwareMsg{i},
-			Detail: fmt.Sprintf("%.3g GB/s to the host, %.3g from it", h.D2H.BytesPerSecond/1e9, h.H2D.BytesPerSecond/1e9)})
-	}
-	return leaf.Send(leaf.PickMsg{Title: "Plan for which hardware?", Choices: choices,
-		Footer: "what copies and allocations cost; durations of ops stay as recorded"})
 }

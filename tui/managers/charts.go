@@ -95,8 +95,8 @@ func (v plotter) drawUsage(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *
 	var lanesAt canvas.Rect
 	at, lanesAt = at.CutBottom(lanes)
 	net := int64(0)
-	if v.budget > 0 {
-		net = max(v.budget-st.p.Outside, 0)
+	if v.budget.bytes > 0 {
+		net = max(v.budget.bytes-st.p.Outside, 0)
 	}
 	plot := curves.Plot{High: net, Events: sh.ops}
 	shortest := list[0].result.shape.span
@@ -254,8 +254,8 @@ func (v plotter) drawTradeOff(s *leaf.State, c *canvas.Canvas, at canvas.Rect, s
 	left, right := s.Units.Bytes(low), s.Units.Bytes(high)
 	c.Text(area.X, area.Y+area.H, s.Theme.Dim, left+" ")
 	c.TextRight(area.X+area.W, area.Y+area.H, s.Theme.Dim, " "+right)
-	if v.budget > 0 {
-		x := px(max(v.budget-st.p.Outside, 0))
+	if v.budget.bytes > 0 {
+		x := px(max(v.budget.bytes-st.p.Outside, 0))
 		id := c.Style(s.Theme.Accent)
 		for y := range area.H {
 			c.Set(x, area.Y+y, '┆', id)
@@ -297,7 +297,7 @@ func (v plotter) drawSpot(s *leaf.State, c *canvas.Canvas, area canvas.Rect, r *
 	switch {
 	case r.stale || beyond:
 		style = s.Theme.Faint
-	case v.budget > 0 && !r.result.Fits:
+	case v.budget.bytes > 0 && !r.result.Fits:
 		style = s.Theme.Dim
 	}
 	if k == v.chosen {
@@ -344,8 +344,8 @@ func (v plotter) rangeOf(list []*row, st *setup) (low, high int64, slow float64)
 			slow = max(slow, r.result.Overhead)
 		}
 	}
-	if v.budget > 0 {
-		net := max(v.budget-st.p.Outside, 0)
+	if v.budget.bytes > 0 {
+		net := max(v.budget.bytes-st.p.Outside, 0)
 		low, high = min(low, net), max(high, net)
 	}
 	slices.Sort(times)

@@ -16,7 +16,7 @@ import (
 
 // Draw implements leaf.View.
 func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
-	v.spots, v.usageAt, v.slider = v.spots[:0], usageArea{}, canvas.Rect{}
+	v.spots, v.usageAt, v.budget.slider = v.spots[:0], usageArea{}, canvas.Rect{}
 	if v.inside != nil {
 		v.inside.Draw(s, c)
 		return
@@ -27,20 +27,20 @@ func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 		return
 	}
 	_, body := c.Bounds().CutTop(painter{v}.sentence(s, c))
-	body = v.training.draw(s, c, body.Inset(1, 0), v.budget)
+	body = v.training.draw(s, c, body.Inset(1, 0), v.budget.bytes)
 	rows, slider := painter{v}.tableRows(body.H), 1
 	if body.H < 6 {
 		slider = 0
 	}
 	var tableAt, sliderAt canvas.Rect
 	tableAt, body = body.CutTop(rows)
-	v.scale = painter{v}.barScale(st)
+	v.budget.scale = painter{v}.barScale(st)
 	painter{v}.drawTable(s, c, tableAt, st)
 	if body.H > 12 {
 		_, body = body.CutTop(1)
 	}
 	sliderAt, body = body.CutTop(slider)
-	painter{v}.drawSlider(s, c, sliderAt, st)
+	v.budget.draw(s, c, sliderAt, st, v.planning.budgets(st))
 	if body.H > 8 {
 		_, body = body.CutTop(1)
 	}
@@ -82,8 +82,8 @@ func (v painter) tableRows(room int) int {
 }
 
 func (v painter) drawNoSetup(s *leaf.State, c *canvas.Canvas) {
-	err := v.setups.Err()
-	if v.setups.Pending() || err == nil {
+	err := v.subject.setups.Err()
+	if v.subject.setups.Pending() || err == nil {
 		leaf.Working(s, c, "taking one training step to plan")
 		return
 	}
@@ -106,7 +106,7 @@ func (v *View) headline(s *leaf.State) string {
 		return problemText(s.Units, q, a.err)
 	}
 	names := v.managers.serving(q.setup.p)
-	text, today := v.planning.answer(s.Units, q, names, v.moving), ""
+	text, today := v.planning.answer(s.Units, q, names, v.budget.moving), ""
 	if i := v.managers.baseline(); i >= 0 {
 		today = v.managers[i].Info.Name
 	}
@@ -124,7 +124,7 @@ func (v *View) headline(s *leaf.State) string {
 
 // barScale is the bytes at the right end of bars and slider.
 func (v painter) barScale(st *setup) int64 {
-	top := max(st.caching, v.budget)
+	top := max(st.caching, v.budget.bytes)
 	for i := range v.rows {
 		if r := v.rows[i].result; r != nil && r.Available {
 			top = max(top, r.Measurement.Footprint+st.p.Outside)
@@ -148,7 +148,7 @@ func (v painter) drawTable(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *
 	size := func(n int64) string { return strings.TrimSpace(plain(n)) + " " + unit }
 	cols[colExecutor].Hidden = !eager
 	cols[colPlanned].Hidden = !timed
-	cols[colFits].Hidden = v.budget <= 0
+	cols[colFits].Hidden = v.budget.bytes <= 0
 	cols[colStep].Hidden, cols[colOverhead].Hidden = !st.p.HasTimes, !st.p.HasTimes
 	cols[colOut].Hidden, cols[colIn].Hidden, cols[colRecompute].Hidden = !st.canMove(), !st.canMove(), !st.canMove()
 	cols[colStall].Hidden = !st.canMove() || !st.p.HasTimes
@@ -324,7 +324,7 @@ func (v painter) figure(s *leaf.State, st *setup, r *row, col int, size func(int
 		if r.stale || !v.managers[r.manager].on {
 			fill = th.Other()
 		}
-		return table.Cell{Part: m.Footprint + st.p.Outside, Whole: v.scale, Fill: fill}
+		return table.Cell{Part: m.Footprint + st.p.Outside, Whole: v.budget.scale, Fill: fill}
 	case colOver:
 		if x.Plan.LowerBound <= 0 {
 			return dash
@@ -363,10 +363,10 @@ func planned(d time.Duration) string {
 // markBars draws the budget as a line through the bars.
 func (v painter) markBars(s *leaf.State, c *canvas.Canvas, st *setup) {
 	x, w, ok := v.table.ColumnAt(colBar)
-	if !ok || v.budget <= 0 || v.scale <= 0 {
+	if !ok || v.budget.bytes <= 0 || v.budget.scale <= 0 {
 		return
 	}
-	at := x + int(float64(v.budget)/float64(v.scale)*float64(w))
+	at := x + int(float64(v.budget.bytes)/float64(v.budget.scale)*float64(w))
 	for i := range v.rows {
 		y, seen := v.table.Line(i)
 		if r := v.rows[i].result; !seen || r == nil || !r.Available {

@@ -11,7 +11,7 @@ import (
 // What tests outside of the package look at.
 
 // Budget returns the budget in force.
-func (v *View) Budget() int64 { return v.budget }
+func (v *View) Budget() int64 { return v.budget.bytes }
 
 // Headline returns the sentence.
 func (v *View) Headline(s *leaf.State) string { return v.headline(s) }
@@ -37,13 +37,13 @@ func (v *View) Order() []string {
 func (v *View) Running() bool { return v.planning.run != nil }
 
 // Moving reports whether the budget has not rested yet.
-func (v *View) Moving() bool { return v.moving }
+func (v *View) Moving() bool { return v.budget.moving }
 
 // Inside reports whether a plan is being looked into.
 func (v *View) Inside() bool { return v.inside != nil }
 
 // Slider returns where the slider was drawn last.
-func (v *View) Slider() canvas.Rect { return v.slider }
+func (v *View) Slider() canvas.Rect { return v.budget.slider }
 
 // Spot returns where a manager's letter was drawn last in the trade-off.
 func (v *View) Spot(name string) (x, y int, ok bool) {
@@ -68,10 +68,10 @@ func (v *View) Answers() int { return len(v.planning.answers) }
 func (v *View) Measuring() bool { return v.measuring.running() }
 
 // Settled is the message that the budget has rested.
-func Settled(v *View) tea.Msg { return settledMsg{v, v.generation} }
+func Settled(v *View) tea.Msg { return settledMsg{&v.budget, v.budget.number} }
 
 // Live returns the line about the training at its longest.
-func (v *View) Live(s *leaf.State) string { return v.training.text(s.Units, v.budget) }
+func (v *View) Live(s *leaf.State) string { return v.training.text(s.Units, v.budget.bytes) }
 
 // FirstBudget is the budget that opens where the caching allocator takes some bytes and a floor of them
 // cannot leave the device.

@@ -7,15 +7,12 @@
 package managers
 
 import (
-	"context"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
-	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
-	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/planview"
 	"github.com/gmemtop/gmemtop/tui/table"
@@ -26,24 +23,17 @@ const accesses = traces.Accesses
 
 // View compares managers. It implements leaf.View.
 type View struct {
-	// Wait is how long the budget rests before planning for it begins.
-	Wait time.Duration
+	// After is tea.Tick, where tests do not hold the clock.
+	After func(time.Duration, func(time.Time) tea.Msg) tea.Cmd
 
-	planner  Planner
-	managers roster
-	hardware int
-
-	setups    leaf.Query[setupKey, *setup]
+	managers  roster
+	subject   subject
+	budget    budget
 	shown     map[string][]result // the latest results of each manager, whatever the budget
 	planning  planning
 	search    search
 	measuring measuring
 	training  training
-
-	budget     int64 // 0 for none
-	budgetOn   *timeline.Device
-	generation int
-	moving     bool // the budget has not rested yet
 
 	table  *table.Table
 	tableH int // of the last Draw
@@ -55,9 +45,6 @@ type View struct {
 
 	pareto   bool // where there is room for one chart, it is the trade-off
 	oneChart bool // there was room for one at the last Draw
-	slider   canvas.Rect
-	scale    int64 // bytes at the slider's right end
-	dragging bool
 	spots    []spot
 	usageAt  usageArea
 
@@ -112,7 +99,7 @@ const (
 // New returns the view; with a nil planner it says that it has none.
 func New(p Planner) *View {
 	v := &View{
-		Wait: 150 * time.Millisecond, planner: p, shown: map[string][]result{},
+		After: tea.Tick, subject: subject{with: p}, shown: map[string][]result{},
 		chosen: rowKey{manager: -1}, winner: rowKey{manager: -1},
 		table: table.New(
 			table.Column{Title: "on", Width: 2},
@@ -161,7 +148,7 @@ func (v *View) Timeless() bool {
 // Available implements leaf.View.
 func (v *View) Available(s *leaf.State) (bool, string) {
 	switch {
-	case v.planner == nil || len(v.managers) == 0:
+	case v.subject.with == nil || len(v.managers) == 0:
 		return false, "This session cannot plan: it was opened without memory managers."
 	case s.Device == nil:
 		return false, leaf.NoDevice
@@ -177,7 +164,7 @@ func (v *View) Available(s *leaf.State) (bool, string) {
 // Update implements leaf.View.
 func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 	switch {
-	case v.setups.Take(msg):
+	case v.subject.setups.Take(msg):
 		v.settle(s)
 		return tea.Batch(ranking{v}.refresh(s), v.plan(s))
 	case v.planning.sentence.Take(msg):
@@ -204,9 +191,9 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 	case targetMsg:
 		return hand{v}.chooseTarget(s, msg.name)
 	case roomMsg:
-		return tea.Batch(dial{v}.setBudget(s, msg.bytes, true), hand{v}.askSizes(s))
+		return tea.Batch(v.setBudget(s, msg.bytes, true), hand{v}.askSizes(s))
 	case batchMsg:
-		if pick := pickGoal(msg.sizes, s.Units.Bytes(v.budget)); pick != nil {
+		if pick := pickGoal(msg.sizes, s.Units.Bytes(v.budget.bytes)); pick != nil {
 			return pick
 		}
 		return hand{v}.findLargest(s, goalMsg{sizes: msg.sizes})
@@ -215,15 +202,14 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 	case otherMsg:
 		return askOther(msg)
 	case settledMsg:
-		if msg.view != v || msg.generation != v.generation {
+		if !v.budget.rested(msg) {
 			return nil
 		}
-		v.moving = false
 		return tea.Batch(ranking{v}.refresh(s), v.plan(s))
 	case budgetMsg:
-		return dial{v}.setBudget(s, msg.bytes, true)
+		return v.setBudget(s, msg.bytes, true)
 	case hardwareMsg:
-		v.hardware = msg.index
+		v.subject.hardware = msg.index
 		v.planning.stop()
 		v.search.stop()
 		v.measuring.stop()
@@ -231,7 +217,7 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 	case insideMsg:
 		return hand{v}.open(s, msg.keys...)
 	case leaf.ChangedMsg:
-		if deviceOf(s) == nil || v.planner == nil {
+		if deviceOf(s) == nil || v.subject.with == nil {
 			return nil
 		}
 		return v.ask(s)
@@ -252,7 +238,7 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 			return cmd
 		}
 	case tea.MouseMsg:
-		if cmd, done := (dial{v}).onMouse(s, msg); done {
+		if cmd, done := (hand{v}).onMouse(s, msg); done {
 			return cmd
 		}
 	}
@@ -261,14 +247,14 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 
 // ask asks for what is to be planned, and goes on where that is known.
 func (v *View) ask(s *leaf.State) tea.Cmd {
-	k := setupKey{deviceOf(s), v.hardware}
-	if v.budgetOn != nil && v.budgetOn != k.device { // another device: what was under way is about the old one
+	d := deviceOf(s)
+	if v.budget.of != nil && v.budget.of != d { // what was under way is about the old device
 		v.planning.stop()
 		v.search.stop()
 		v.measuring.stop()
 		v.inside = nil
 	}
-	cmd := v.setups.Ask(k, func(ctx context.Context) (*setup, error) { return makeSetup(ctx, v.planner, k) })
+	cmd := v.subject.ask(d)
 	if v.setup(s) == nil {
 		return cmd
 	}
@@ -279,12 +265,7 @@ func (v *View) ask(s *leaf.State) tea.Cmd {
 }
 
 // setup returns what is planned for, nil until it is known.
-func (v *View) setup(s *leaf.State) *setup {
-	if k, st, ok := v.setups.Value(); ok && st != nil && k == (setupKey{deviceOf(s), v.hardware}) {
-		return st
-	}
-	return nil
-}
+func (v *View) setup(s *leaf.State) *setup { return v.subject.setup(deviceOf(s)) }
 
 // question is the one in force, and whether there is one.
 func (v *View) question(s *leaf.State) (question, bool) {
@@ -292,7 +273,7 @@ func (v *View) question(s *leaf.State) (question, bool) {
 	if st == nil {
 		return question{}, false
 	}
-	return question{st, v.budget}, true
+	return question{st, v.budget.bytes}, true
 }
 
 // settle takes a new setup: a budget that makes sense for it, and no answers of another one.
@@ -304,15 +285,33 @@ func (v *View) settle(s *leaf.State) {
 	v.planning.keep(st)
 	v.search.keep(st)
 	v.measuring.keep(st)
-	v.moving = false
-	if v.budgetOn != st.device {
-		if !sameJob(v.budgetOn, st.device) { // the budget is the GPU's, and stays with the training from step to step, as the cursor does: T is about the row under it
-			v.budget, v.picked = st.firstBudget(), false
-		}
-		v.budgetOn = st.device
+	if v.budget.settle(st) {
+		v.picked = false
 	}
 	clear(v.shown)
 }
+
+// setBudget asks another question. Kept answers are there at once; else planning begins when the budget has
+// rested, at once where it was said for good.
+func (v *View) setBudget(s *leaf.State, bytes int64, now bool) tea.Cmd {
+	st := v.setup(s)
+	if st == nil || bytes == v.budget.bytes {
+		return nil
+	}
+	v.planning.stop()
+	v.planning.stopped = false
+	v.search.stop()
+	if now || len(v.planning.missing(question{st, bytes}, v.managers.serving(st.p))) == 0 {
+		v.budget.set(st, bytes, false)
+		return tea.Batch(ranking{v}.refresh(s), v.plan(s))
+	}
+	rested := v.budget.set(st, bytes, true)
+	wait := v.After(restsFor, func(time.Time) tea.Msg { return rested })
+	return tea.Batch(ranking{v}.refresh(s), wait)
+}
+
+// restsFor is how long the budget rests before planning for it begins: while one drags it nobody plans.
+const restsFor = 150 * time.Millisecond
 
 // noTime is the overhead up to which a plan counts as costing no time.
 const noTime = 0.0005
@@ -357,7 +356,7 @@ func (v *View) resultOf(q question, k rowKey) *result {
 // plan plans for the question in force, unless the budget is still moving.
 func (v *View) plan(s *leaf.State) tea.Cmd {
 	q, ok := v.question(s)
-	if !ok || v.moving {
+	if !ok || v.budget.moving {
 		return nil
 	}
 	cmd := v.planning.start(q, v.managers.serving(q.setup.p))
@@ -406,7 +405,7 @@ func (v *View) Copy(s *leaf.State) (text, what string) {
 		return "", ""
 	}
 	text = v.headline(s)
-	if trained := v.training.text(s.Units, v.budget); trained != "" {
+	if trained := v.training.text(s.Units, v.budget.bytes); trained != "" {
 		text += "\n" + trained
 	}
 	return text, "the answer"

@@ -279,6 +279,17 @@ func (p *planning) ask(q question, on roster, units timeline.Units) tea.Cmd {
 	return p.sentence.Ask(key, func(context.Context) (string, error) { return c.Sentence(units), nil })
 }
 
+// budgets are those for which answers are kept.
+func (p *planning) budgets(st *setup) []int64 {
+	var list []int64
+	for q, a := range p.answers {
+		if q.setup == st && len(a.by) > 0 {
+			list = append(list, q.budget)
+		}
+	}
+	return list
+}
+
 // resultOf returns what a manager came to under an executor, nil where it has no plan.
 func (p *planning) resultOf(q question, name string, e plan.Executor) *result {
 	list := p.answersTo(q).by[name]

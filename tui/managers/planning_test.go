@@ -19,7 +19,7 @@ func begun(t *testing.T) (*plannertest.Planner, *managers.View, *leaf.State, fun
 	t.Helper()
 	f := &plannertest.Planner{Hold: make(chan struct{})}
 	v := managers.New(f)
-	v.Wait = 0
+	v.After = viewtest.AtOnce
 	s := viewtest.State(viewtest.Training{Iterations: 3, Layers: 4}.Timeline(t))
 	setup := v.Update(s, leaf.ChangedMsg{})
 	news := deliver(v, s, setup)
@@ -124,7 +124,7 @@ func waitFor(t *testing.T, what func() bool) {
 func TestWhileTheBudgetMovesNothingIsPlanned(t *testing.T) {
 	f := &plannertest.Planner{}
 	v := managers.New(f)
-	v.Wait = time.Hour
+	v.After = func(time.Duration, func(time.Time) tea.Msg) tea.Cmd { return nil } // the budget never rests
 	s := viewtest.State(viewtest.Training{Iterations: 3, Layers: 4}.Timeline(t))
 	sc := &viewtest.Screen{T: t, View: v, State: s}
 	sc.Send(leaf.ChangedMsg{})

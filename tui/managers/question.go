@@ -2,6 +2,9 @@ package managers
 
 import (
 	"context"
+	"fmt"
+
+	tea "charm.land/bubbletea/v2"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay"
@@ -48,6 +51,43 @@ type setup struct {
 type setupKey struct {
 	device   *timeline.Device
 	hardware int
+}
+
+// subject is what is planned for: it makes the setup of a device and some hardware.
+type subject struct {
+	with     Planner
+	hardware int // index of the description in force
+	setups   leaf.Query[setupKey, *setup]
+}
+
+// ask asks for a device's setup, unless it is known.
+func (x *subject) ask(d *timeline.Device) tea.Cmd {
+	k, with := setupKey{d, x.hardware}, x.with
+	return x.setups.Ask(k, func(ctx context.Context) (*setup, error) { return makeSetup(ctx, with, k) })
+}
+
+// setup returns that of a device on the hardware in force, nil until it is known.
+func (x *subject) setup(d *timeline.Device) *setup {
+	if k, st, ok := x.setups.Value(); ok && st != nil && k == (setupKey{d, x.hardware}) {
+		return st
+	}
+	return nil
+}
+
+// pick lets the user choose the hardware.
+func (x *subject) pick() tea.Cmd {
+	var choices []leaf.Choice
+	for i, h := range x.with.Hardware() {
+		title := "  " + h.Name
+		if i == x.hardware {
+			title = "• " + h.Name
+		}
+		out, in := h.D2H.BytesPerSecond/1e9, h.H2D.BytesPerSecond/1e9
+		detail := fmt.Sprintf("%.3g GB/s to the host, %.3g from it", out, in)
+		choices = append(choices, leaf.Choice{Title: title, Detail: detail, Msg: hardwareMsg{i}})
+	}
+	return leaf.Send(leaf.PickMsg{Title: "Plan for which hardware?", Choices: choices,
+		Footer: "what copies and allocations cost; durations of ops stay as recorded"})
 }
 
 func makeSetup(ctx context.Context, pl Planner, k setupKey) (*setup, error) {

@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
@@ -243,6 +244,14 @@ func firstDifference(got, want string) string {
 		}
 	}
 	return "no row differs"
+}
+
+// AtOnce stands for tea.Tick on a clock on which moments pass at once and a second never does.
+func AtOnce(d time.Duration, say func(time.Time) tea.Msg) tea.Cmd {
+	if d >= time.Second {
+		return nil
+	}
+	return func() tea.Msg { return say(time.Time{}) }
 }
 
 // Key returns the message of a key by its name.
