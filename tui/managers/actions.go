@@ -21,8 +21,8 @@ func (v hand) onKey(s *leaf.State, msg tea.KeyPressMsg) (tea.Cmd, bool) {
 	k := &v.keys
 	switch {
 	case key.Matches(msg, k.toggle):
-		if r := v.current(); r != nil {
-			ranking(v).follow()
+		if r := v.ranking.current(); r != nil {
+			v.ranking.follow()
 			return v.toggle(s, r.manager), true
 		}
 	case key.Matches(msg, k.all):
@@ -53,7 +53,7 @@ func (v hand) onKey(s *leaf.State, msg tea.KeyPressMsg) (tea.Cmd, bool) {
 		return v.replan(s), true
 	case key.Matches(msg, k.stop) && v.planning.run != nil:
 		v.planning.halt()
-		return ranking(v).refresh(s), true
+		return v.refresh(s), true
 	case key.Matches(msg, k.stop) && v.training.beginning() != nil:
 		v.training.end()
 		return nil, true
@@ -85,16 +85,15 @@ func (v hand) onMouse(s *leaf.State, msg tea.MouseMsg) (tea.Cmd, bool) {
 	if _, click := msg.(tea.MouseClickMsg); !click || m.Button != tea.MouseLeft {
 		return nil, false
 	}
-	if x, w, ok := v.table.ColumnAt(colOn); ok && m.X >= x && m.X < x+w {
-		if i := v.table.RowAt(m.Y); i >= 0 && i < len(v.rows) {
-			v.table.Select(i)
-			ranking(v).follow()
-			return v.toggle(s, v.rows[i].manager), true
+	if x, w, ok := v.ranking.table.ColumnAt(colOn); ok && m.X >= x && m.X < x+w {
+		if i := v.ranking.table.RowAt(m.Y); i >= 0 && i < len(v.ranking.rows) {
+			v.ranking.table.Select(i)
+			v.ranking.follow()
+			return v.toggle(s, v.ranking.rows[i].manager), true
 		}
 	}
 	if k, ok := (plotter(v)).spotAt(m.X, m.Y); ok {
-		v.choose(k)
-		ranking(v).reselect()
+		v.ranking.choose(k)
 		return nil, true
 	}
 	return nil, false
@@ -109,7 +108,7 @@ func (v hand) toggle(s *leaf.State, i int) tea.Cmd {
 	if m.on {
 		v.planning.stopped = false
 	}
-	return tea.Batch(ranking(v).refresh(s), v.plan(s))
+	return tea.Batch(v.refresh(s), v.plan(s))
 }
 
 // toggleAll switches all on, or, where all are, back to those that were on at first.
@@ -117,7 +116,7 @@ func (v hand) toggleAll(s *leaf.State) tea.Cmd {
 	v.managers.toggleAll()
 	v.planning.stop()
 	v.planning.stopped = false
-	return tea.Batch(ranking(v).refresh(s), v.plan(s))
+	return tea.Batch(v.refresh(s), v.plan(s))
 }
 
 func (v hand) chooseTarget(s *leaf.State, name string) tea.Cmd {
@@ -125,7 +124,7 @@ func (v hand) chooseTarget(s *leaf.State, name string) tea.Cmd {
 	if name != "" {
 		v.keys.replan.SetHelp("r", "run "+place(name))
 	}
-	return tea.Batch(v.measuring.choose(name), ranking(v).refresh(s))
+	return tea.Batch(v.measuring.choose(name), v.refresh(s))
 }
 
 // measure has the target carry out the plans that are on.
@@ -144,8 +143,8 @@ func (v hand) measure(s *leaf.State) tea.Cmd {
 		})
 	}
 	var rows []*row
-	for i := range v.rows {
-		if r := &v.rows[i]; r.planned() && v.managers[r.manager].on {
+	for i := range v.ranking.rows {
+		if r := &v.ranking.rows[i]; r.planned() && v.managers[r.manager].on {
 			rows = append(rows, r)
 		}
 	}
@@ -159,7 +158,7 @@ func (v hand) measure(s *leaf.State) tea.Cmd {
 // train has the training go on with the plan under the cursor in place of any other, or without it where it
 // is live.
 func (v hand) train(s *leaf.State) tea.Cmd {
-	r := v.current()
+	r := v.ranking.current()
 	if r == nil {
 		return nil
 	}
@@ -186,9 +185,10 @@ func (v hand) train(s *leaf.State) tea.Cmd {
 	}
 	v.measuring.stop()
 	v.search.stop()
-	ranking(v).follow()
-	start := v.training.begin(r.manager, m.Info.Name, v.budget.bytes, v.subject.with.Hardware()[v.subject.hardware])
-	return tea.Batch(start, hold(s), ranking(v).refresh(s))
+	v.ranking.follow()
+	hw := v.subject.with.Hardware()[v.subject.hardware]
+	start := v.training.begin(r.manager, m.Info.Name, v.budget.bytes, hw)
+	return tea.Batch(start, hold(s), v.refresh(s))
 }
 
 // hold has the root stay with the captured step that is shown, by a move that moves nothing.
@@ -229,20 +229,20 @@ func (v hand) replan(s *leaf.State) tea.Cmd {
 		return nil
 	}
 	v.planning.again(q)
-	return tea.Batch(ranking(v).refresh(s), v.plan(s))
+	return tea.Batch(v.refresh(s), v.plan(s))
 }
 
 func (v hand) onTable(s *leaf.State, msg tea.Msg) tea.Cmd {
-	before := v.table.SortBy
-	switch act := v.table.Update(msg); act.Kind {
+	before := v.ranking.table.SortBy
+	switch act := v.ranking.table.Update(msg); act.Kind {
 	case table.Sorted:
 		// Round through all columns leads back to the order of their worth.
-		if _, byKey := msg.(tea.KeyPressMsg); byKey && v.table.SortBy < before {
-			v.table.SortBy, v.table.Descending = -1, false
+		if _, byKey := msg.(tea.KeyPressMsg); byKey && v.ranking.table.SortBy < before {
+			v.ranking.table.SortBy, v.ranking.table.Descending = -1, false
 		}
-		return ranking(v).refresh(s)
+		return v.refresh(s)
 	case table.Moved:
-		ranking(v).follow()
+		v.ranking.follow()
 	case table.Opened:
 		return v.openRow(s)
 	}
@@ -251,14 +251,14 @@ func (v hand) onTable(s *leaf.State, msg tea.Msg) tea.Cmd {
 
 // openRow looks inside of the selected plan, or says why there is none.
 func (v hand) openRow(s *leaf.State) tea.Cmd {
-	r := v.current()
+	r := v.ranking.current()
 	if r == nil {
 		return nil
 	}
 	m := &v.managers[r.manager]
 	switch {
 	case !r.served:
-		return leaf.Send(leaf.ToastMsg{Text: m.Info.Name + ": " + v.whyNot(s, r), Error: true})
+		return leaf.Send(leaf.ToastMsg{Text: m.Info.Name + ": " + r.why, Error: true})
 	case r.result == nil && !m.on:
 		return leaf.Send(leaf.ToastMsg{Text: m.Info.Name + " is off: space switches it on"})
 	case v.impossible(s):
@@ -268,7 +268,7 @@ func (v hand) openRow(s *leaf.State) tea.Cmd {
 	case !r.result.Available:
 		return leaf.Send(leaf.ToastMsg{Text: m.Info.Name + ": " + r.result.Reason, Error: true})
 	}
-	return v.open(s, v.chosen)
+	return v.open(s, v.ranking.chosen)
 }
 
 // impossible reports whether nothing can meet the budget in force.
@@ -299,13 +299,13 @@ func (v hand) open(s *leaf.State, which ...rowKey) tea.Cmd {
 // pickOther lets the user choose what the selected plan is laid beside: the fastest first.
 func (v hand) pickOther(s *leaf.State) tea.Cmd {
 	q, ok := v.question(s)
-	if !ok || v.resultOf(q, v.chosen) == nil {
+	if !ok || v.resultOf(q, v.ranking.chosen) == nil {
 		return v.openRow(s)
 	}
 	var choices []leaf.Choice
 	add := func(k rowKey) {
 		r := v.resultOf(q, k)
-		if r == nil || k == v.chosen {
+		if r == nil || k == v.ranking.chosen {
 			return
 		}
 		detail := s.Units.Bytes(r.Measurement.Footprint)
@@ -313,19 +313,19 @@ func (v hand) pickOther(s *leaf.State) tea.Cmd {
 			detail += ", step " + replay.Percent(r.Overhead)
 		}
 		choices = append(choices, leaf.Choice{
-			Title: v.managers.label(k), Detail: detail, Msg: insideMsg{[]rowKey{v.chosen, k}},
+			Title: v.managers.label(k), Detail: detail, Msg: insideMsg{[]rowKey{v.ranking.chosen, k}},
 		})
 	}
-	add(v.winner)
-	for _, r := range v.rows {
-		if k := (rowKey{r.manager, r.of}); k != v.winner {
+	add(v.ranking.winner)
+	for _, r := range v.ranking.rows {
+		if k := (r.key()); k != v.ranking.winner {
 			add(k)
 		}
 	}
 	if len(choices) == 0 {
 		return leaf.Send(leaf.ToastMsg{Text: "there is no second plan yet to lay beside it"})
 	}
-	return leaf.Send(leaf.PickMsg{Title: "Lay beside " + v.managers.label(v.chosen), Choices: choices})
+	return leaf.Send(leaf.PickMsg{Title: "Lay beside " + v.managers.label(v.ranking.chosen), Choices: choices})
 }
 
 // write saves the selected plan.
@@ -334,7 +334,7 @@ func (v hand) write(s *leaf.State) tea.Cmd {
 	if !ok {
 		return nil
 	}
-	r := v.resultOf(q, v.chosen)
+	r := v.resultOf(q, v.ranking.chosen)
 	if r == nil {
 		return v.openRow(s)
 	}

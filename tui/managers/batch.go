@@ -413,7 +413,7 @@ func (x *search) cell(th *theme.Theme, q question, r *row) table.Cell {
 	if b == nil || r.of != plan.Ideal {
 		return table.Cell{Text: " "}
 	}
-	switch n, known := b.by[r.name]; {
+	switch n, known := b.by[r.m.Info.Name]; {
 	case !known:
 		return table.Cell{Text: " "}
 	case !n.Done && b.ended:
@@ -441,7 +441,7 @@ func (x *search) title(q question) string {
 // of returns a row's largest batch, and whether it is known.
 func (x *search) of(q question, r *row) (int, bool) {
 	if b := x.found[q]; b != nil {
-		if n, ok := b.by[r.name]; ok && n.Done {
+		if n, ok := b.by[r.m.Info.Name]; ok && n.Done {
 			return n.Largest, r.of == plan.Ideal
 		}
 	}

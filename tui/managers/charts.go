@@ -56,17 +56,17 @@ func (v plotter) drawCharts(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st 
 // drawn are the rows that have something to draw, the selected one last: it lies over the others.
 func (v plotter) drawn() []*row {
 	var list []*row
-	for i := range v.rows {
-		r := &v.rows[i]
-		if r.result != nil && r.result.Available && r.result.shape != nil && (v.managers[r.manager].on || v.chosen == rowKey{r.manager, r.of}) {
+	for i := range v.ranking.rows {
+		r := &v.ranking.rows[i]
+		if r.result != nil && r.result.Available && r.result.shape != nil && (v.managers[r.manager].on || v.ranking.chosen == r.key()) {
 			list = append(list, r)
 		}
 	}
 	rank := func(r *row) int {
-		switch k := (rowKey{r.manager, r.of}); {
-		case k == v.chosen:
+		switch k := (r.key()); {
+		case k == v.ranking.chosen:
 			return 3
-		case k == v.winner:
+		case k == v.ranking.winner:
 			return 2
 		case r.manager == v.managers.baseline():
 			return 1
@@ -106,21 +106,21 @@ func (v plotter) drawUsage(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *
 	for _, r := range list { // an iteration that takes twice as long must not squeeze the others, unless it is looked at; nor does the axis move with the selection
 		x := r.result.shape
 		plot.High = max(plot.High, slices.Max(x.usage))
-		if k := (rowKey{r.manager, r.of}); x.span <= shortest+shortest/4 || k == v.chosen || k == v.winner || r.manager == v.managers.baseline() {
+		if k := (r.key()); x.span <= shortest+shortest/4 || k == v.ranking.chosen || k == v.ranking.winner || r.manager == v.managers.baseline() {
 			plot.Span = max(plot.Span, x.span)
 		}
 	}
 	plot.High += plot.High / 16
 	for _, r := range list {
 		m := &v.managers[r.manager]
-		k := rowKey{r.manager, r.of}
+		k := r.key()
 		curve := curves.Curve{High: stretch(r.result.shape, plot.Span), Mark: m.letter, Style: s.Theme.Faint}
 		switch {
 		case r.stale:
-		case k == v.chosen, k == v.winner, r.manager == v.managers.baseline():
+		case k == v.ranking.chosen, k == v.ranking.winner, r.manager == v.managers.baseline():
 			curve.Style, curve.Name = s.Theme.Series(m.series), v.managers.label(k)
 		}
-		if k == v.chosen {
+		if k == v.ranking.chosen {
 			curve.Name = v.managers.label(k)
 		}
 		plot.Curves = append(plot.Curves, curve)
@@ -131,7 +131,7 @@ func (v plotter) drawUsage(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *
 	}
 	v.usageAt = usageArea{area: area, high: plot.High, span: plot.Span}
 	for _, r := range list {
-		v.usageAt.curves, v.usageAt.shapes = append(v.usageAt.curves, rowKey{r.manager, r.of}), append(v.usageAt.shapes, r.result.shape)
+		v.usageAt.curves, v.usageAt.shapes = append(v.usageAt.curves, r.key()), append(v.usageAt.shapes, r.result.shape)
 	}
 	if net > 0 {
 		v.drawBudgetLine(s, c, chart.Frame{Area: area, High: plot.High}, net)
@@ -262,7 +262,7 @@ func (v plotter) drawTradeOff(s *leaf.State, c *canvas.Canvas, at canvas.Rect, s
 		}
 	}
 	for _, r := range list {
-		if k := (rowKey{r.manager, r.of}); k == v.chosen && base > 0 {
+		if k := (r.key()); k == v.ranking.chosen && base > 0 {
 			for _, p := range v.planning.trails[trailKey{st, v.managers[k.manager].Info.Name, k.executor}] {
 				c.Set(px(p.footprint), py(float64(p.step)/base-1), '·', c.Style(s.Theme.Series(v.managers[k.manager].series)))
 			}
@@ -272,7 +272,7 @@ func (v plotter) drawTradeOff(s *leaf.State, c *canvas.Canvas, at canvas.Rect, s
 		v.drawSpot(s, c, area, r, px(r.result.Measurement.Footprint), py(r.result.Overhead), r.result.Overhead > slow)
 	}
 	v.nameSpot(s, c, area, func(k rowKey) string {
-		if r := v.current(); r != nil && r.result != nil && r.result.Overhead > slow {
+		if r := v.ranking.current(); r != nil && r.result != nil && r.result.Overhead > slow {
 			return " " + replay.Percent(r.result.Overhead)
 		}
 		return ""
@@ -282,7 +282,7 @@ func (v plotter) drawTradeOff(s *leaf.State, c *canvas.Canvas, at canvas.Rect, s
 // drawSpot writes a manager's letter; where another has the place, the next free cell beside it.
 func (v plotter) drawSpot(s *leaf.State, c *canvas.Canvas, area canvas.Rect, r *row, x, y int, beyond bool) {
 	m := &v.managers[r.manager]
-	k := rowKey{r.manager, r.of}
+	k := r.key()
 	taken := func(x int) bool {
 		return slices.ContainsFunc(v.spots, func(o spot) bool { return o.x == x && o.y == y })
 	}
@@ -300,7 +300,7 @@ func (v plotter) drawSpot(s *leaf.State, c *canvas.Canvas, area canvas.Rect, r *
 	case v.budget.bytes > 0 && !r.result.Fits:
 		style = s.Theme.Dim
 	}
-	if k == v.chosen {
+	if k == v.ranking.chosen {
 		style = s.Theme.OnSelected(s.Theme.Strong)
 	}
 	c.Set(x, y, m.letter, c.Style(style))
@@ -312,7 +312,7 @@ func (v plotter) drawSpot(s *leaf.State, c *canvas.Canvas, area canvas.Rect, r *
 
 // nameSpot writes the name of the selected manager where it hides no letter.
 func (v plotter) nameSpot(s *leaf.State, c *canvas.Canvas, area canvas.Rect, beyond func(k rowKey) string) {
-	i := slices.IndexFunc(v.spots, func(p spot) bool { return p.of == v.chosen })
+	i := slices.IndexFunc(v.spots, func(p spot) bool { return p.of == v.ranking.chosen })
 	if i < 0 {
 		return
 	}
@@ -340,7 +340,7 @@ func (v plotter) rangeOf(list []*row, st *setup) (low, high int64, slow float64)
 		m := &r.result.Measurement
 		low, high = min(low, m.Footprint), max(high, m.Footprint)
 		times = append(times, r.result.Overhead)
-		if k := (rowKey{r.manager, r.of}); k == v.chosen || k == v.winner {
+		if k := (r.key()); k == v.ranking.chosen || k == v.ranking.winner {
 			slow = max(slow, r.result.Overhead)
 		}
 	}

@@ -18,16 +18,16 @@ func (v *View) Headline(s *leaf.State) string { return v.headline(s) }
 
 // Chosen returns the name of the selected manager.
 func (v *View) Chosen() string {
-	if v.chosen.manager < 0 {
+	if v.ranking.chosen.manager < 0 {
 		return ""
 	}
-	return v.managers[v.chosen.manager].Info.Name
+	return v.managers[v.ranking.chosen.manager].Info.Name
 }
 
 // Order returns the names in the table's order.
 func (v *View) Order() []string {
 	var names []string
-	for _, r := range v.rows {
+	for _, r := range v.ranking.rows {
 		names = append(names, v.managers[r.manager].Info.Name)
 	}
 	return names

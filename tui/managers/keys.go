@@ -47,7 +47,8 @@ func (v *View) Bindings(s *leaf.State) []key.Binding {
 	}
 	k := &v.keys
 	list := []key.Binding{k.toggle, k.inside, k.less, k.budget, k.compare}
-	if live, r := &v.training, v.current(); live.watched() != "" && r != nil && v.managers[r.manager].Info.Family != plan.Baseline {
+	live, r := &v.training, v.ranking.current()
+	if live.watched() != "" && r != nil && r.m.Info.Family != plan.Baseline {
 		train := k.train
 		if live.elsewhere() != "" {
 			train.SetHelp("T", "take the plan away")
@@ -90,8 +91,8 @@ func (v *View) Bindings(s *leaf.State) []key.Binding {
 		list = append(list, k.charts)
 	}
 	list = append(list, k.further, k.target)
-	for _, b := range v.table.Bindings("") {
-		if v.table.SortBy >= 0 && b.Help().Desc == "by "+v.table.Columns[colName].Title { // see onTable
+	for _, b := range v.ranking.table.Bindings("") {
+		if v.ranking.table.SortBy >= 0 && b.Help().Desc == "by "+v.ranking.table.Columns[colName].Title { // see onTable
 			b.SetHelp("s", "best first")
 		}
 		list = append(list, b)

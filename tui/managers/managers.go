@@ -11,11 +11,9 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
-	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/planview"
-	"github.com/gmemtop/gmemtop/tui/table"
 )
 
 // accesses is the poorest kind of recording that serves managers which move buffers.
@@ -29,19 +27,13 @@ type View struct {
 	managers  roster
 	subject   subject
 	budget    budget
-	shown     map[string][]result // the latest results of each manager, whatever the budget
 	planning  planning
 	search    search
 	measuring measuring
 	training  training
 
-	table  *table.Table
-	tableH int // of the last Draw
-	head   head
-	rows   []row
-	chosen rowKey
-	picked bool // the user chose it: until then the fastest is chosen
-	winner rowKey
+	ranking ranking
+	head    head
 
 	pareto   bool // where there is room for one chart, it is the trade-off
 	oneChart bool // there was room for one at the last Draw
@@ -52,75 +44,10 @@ type View struct {
 	keys   keys
 }
 
-// row is one line of the table: a manager with one of its results, or none yet.
-type row struct {
-	manager int
-	name    string
-	result  *result // nil where there is none
-	stale   bool    // an answer to another budget
-	served  bool    // the recording serves the manager
-	of      plan.Executor
-	stands  bool // for what a training does with its manager: it runs what eager PyTorch can
-}
-
-// planned reports whether there is a plan for the budget in force.
-func (r *row) planned() bool { return r.result != nil && !r.stale && r.result.Available }
-
-// rowKey tells rows apart whatever their order.
-type rowKey struct {
-	manager  int
-	executor plan.Executor
-}
-
-func (r *row) key() rowKey { return rowKey{r.manager, r.of} }
-
-// The columns.
-const (
-	colOn = iota
-	colName
-	colAfter
-	colExecutor
-	colFits
-	colFootprint
-	colBar
-	colOver
-	colStep
-	colOverhead
-	colMeasured
-	colMeasuredOverhead
-	colStall
-	colOut
-	colIn
-	colRecompute
-	colBatch
-	colPlanned
-)
-
 // New returns the view; with a nil planner it says that it has none.
 func New(p Planner) *View {
 	v := &View{
-		After: tea.Tick, subject: subject{with: p}, shown: map[string][]result{},
-		chosen: rowKey{manager: -1}, winner: rowKey{manager: -1},
-		table: table.New(
-			table.Column{Title: "on", Width: 2},
-			table.Column{Title: "manager", Width: 16, Max: 22, Sortable: true},
-			table.Column{Title: "after", Width: 10, Max: 18, Drop: 9},
-			table.Column{Title: "executor", Width: 11, Drop: 10},
-			table.Column{Title: "fits", Width: 4},
-			table.Column{Title: "footprint", Width: 9, Max: 10, Right: true, Sortable: true},
-			table.Column{Title: "", Width: 8, Max: 30, Drop: 3},
-			table.Column{Title: "over bound", Width: 10, Right: true, Drop: 8, Sortable: true},
-			table.Column{Title: "step", Width: 7, Max: 10, Right: true, Sortable: true},
-			table.Column{Title: "overhead", Width: 8, Max: 10, Right: true, Sortable: true},
-			table.Column{Title: "", Width: 9, Max: 10, Right: true, Sortable: true},
-			table.Column{Title: "overhead", Width: 8, Max: 10, Right: true, Sortable: true},
-			table.Column{Title: "stall", Width: 7, Right: true, Drop: 2, Sortable: true},
-			table.Column{Title: "out", Width: 8, Right: true, Drop: 4, Sortable: true},
-			table.Column{Title: "in", Width: 8, Right: true, Drop: 5, Sortable: true},
-			table.Column{Title: "re-run", Width: 7, Right: true, Drop: 6, Sortable: true},
-			table.Column{Title: "batch", Width: 6, Max: 8, Right: true, Sortable: true},
-			table.Column{Title: "planned", Width: 8, Right: true, Drop: 7, Sortable: true},
-		),
+		After: tea.Tick, subject: subject{with: p}, ranking: newRanking(),
 		keys: newKeys(),
 	}
 	if p != nil {
@@ -166,7 +93,7 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 	switch {
 	case v.subject.setups.Take(msg):
 		v.settle(s)
-		return tea.Batch(ranking{v}.refresh(s), v.plan(s))
+		return tea.Batch(v.refresh(s), v.plan(s))
 	case v.planning.sentence.Take(msg):
 		return nil
 	}
@@ -176,7 +103,7 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 		}
 	}
 	if cmd, ok := v.planning.take(msg); ok {
-		return tea.Batch(cmd, ranking{v}.refresh(s), v.plan(s))
+		return tea.Batch(cmd, v.refresh(s), v.plan(s))
 	}
 	if cmd, ok := v.training.take(msg); ok {
 		return cmd
@@ -205,7 +132,7 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 		if !v.budget.rested(msg) {
 			return nil
 		}
-		return tea.Batch(ranking{v}.refresh(s), v.plan(s))
+		return tea.Batch(v.refresh(s), v.plan(s))
 	case budgetMsg:
 		return v.setBudget(s, msg.bytes, true)
 	case hardwareMsg:
@@ -227,7 +154,7 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 			return cmd
 		}
 		v.inside = nil
-		return ranking{v}.refresh(s)
+		return v.refresh(s)
 	}
 	if v.setup(s) == nil {
 		return nil
@@ -261,7 +188,7 @@ func (v *View) ask(s *leaf.State) tea.Cmd {
 	if v.inside != nil {
 		return tea.Batch(cmd, v.inside.Ask(s))
 	}
-	return tea.Batch(cmd, ranking{v}.refresh(s), v.plan(s))
+	return tea.Batch(cmd, v.refresh(s), v.plan(s))
 }
 
 // setup returns what is planned for, nil until it is known.
@@ -286,9 +213,9 @@ func (v *View) settle(s *leaf.State) {
 	v.search.keep(st)
 	v.measuring.keep(st)
 	if v.budget.settle(st) {
-		v.picked = false
+		v.ranking.picked = false
 	}
-	clear(v.shown)
+	clear(v.ranking.shown)
 }
 
 // setBudget asks another question. Kept answers are there at once; else planning begins when the budget has
@@ -303,38 +230,15 @@ func (v *View) setBudget(s *leaf.State, bytes int64, now bool) tea.Cmd {
 	v.search.stop()
 	if now || len(v.planning.missing(question{st, bytes}, v.managers.serving(st.p))) == 0 {
 		v.budget.set(st, bytes, false)
-		return tea.Batch(ranking{v}.refresh(s), v.plan(s))
+		return tea.Batch(v.refresh(s), v.plan(s))
 	}
 	rested := v.budget.set(st, bytes, true)
 	wait := v.After(restsFor, func(time.Time) tea.Msg { return rested })
-	return tea.Batch(ranking{v}.refresh(s), wait)
+	return tea.Batch(v.refresh(s), wait)
 }
 
 // restsFor is how long the budget rests before planning for it begins: while one drags it nobody plans.
 const restsFor = 150 * time.Millisecond
-
-// noTime is the overhead up to which a plan counts as costing no time.
-const noTime = 0.0005
-
-// over is how far a footprint lies above the bound that was proven for it.
-func over(r *result) float64 {
-	if r.Plan == nil || r.Plan.LowerBound <= 0 {
-		return 0
-	}
-	return float64(r.Measurement.Footprint)/float64(r.Plan.LowerBound) - 1
-}
-
-func (v *View) choose(k rowKey) {
-	v.chosen, v.picked = k, true
-}
-
-// current returns the selected row, nil for none.
-func (v *View) current() *row {
-	if i := v.table.Selected(); i >= 0 && i < len(v.rows) {
-		return &v.rows[i]
-	}
-	return nil
-}
 
 type (
 	// budgetMsg is what was typed as a budget.
@@ -351,6 +255,26 @@ func (v *View) resultOf(q question, k rowKey) *result {
 		return nil
 	}
 	return v.planning.resultOf(q, v.managers[k.manager].Info.Name, k.executor)
+}
+
+// refresh makes the table's rows anew from what is known, and asks for the sentence.
+func (v *View) refresh(s *leaf.State) tea.Cmd {
+	q, ok := v.question(s)
+	if !ok {
+		return nil
+	}
+	v.ranking.refresh(q, v.planning.answersTo(q), v.managers, func(r *row, col int) (float64, bool) {
+		if col == colBatch {
+			n, ok := v.search.of(q, r)
+			return float64(n), ok
+		}
+		x, ok := v.measuring.of(q, r)
+		if col == colMeasured {
+			return float64(x.Measurement.Footprint), ok && x.Available
+		}
+		return x.Overhead, ok && x.Available
+	})
+	return v.planning.ask(q, v.managers, s.Units)
 }
 
 // plan plans for the question in force, unless the budget is still moving.
@@ -371,19 +295,19 @@ func (v *View) Status(s *leaf.State) string {
 	if v.inside != nil {
 		return v.inside.Status(s)
 	}
-	r := v.current()
+	r := v.ranking.current()
 	if r == nil {
 		return ""
 	}
-	m := &v.managers[r.manager]
+	m := r.m
 	text := m.Info.Name
 	if m.Info.After != "" {
 		text += ", after " + m.Info.After
 	} else if m.Info.Ours {
 		text += ", ours"
 	}
-	if why := v.whyNot(s, r); why != "" {
-		return text + " · not available: " + why
+	if r.why != "" {
+		return text + " · not available: " + r.why
 	}
 	if trained := v.training.status(s.Units, r); trained != "" {
 		return text + " · " + trained

@@ -305,7 +305,7 @@ func (m *measuring) cell(th *theme.Theme, q question, r *row, col int, size func
 
 // busyWith reports whether a row's plan is what is being measured at this moment.
 func (x *measures) busyWith(r *row) bool {
-	if x == nil || x.ended || x.now.Done || r.result == nil || x.now.Manager != r.name {
+	if x == nil || x.ended || x.now.Done || r.result == nil || x.now.Manager != r.m.Info.Name {
 		return false
 	}
 	if x.live {

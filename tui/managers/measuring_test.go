@@ -44,7 +44,7 @@ func answered(names ...string) (question, []*row) {
 	var rows []*row
 	for i, name := range names {
 		r := &result{Result: replay.Result{Info: plan.Info{Name: name}, Plan: &plan.Plan{}, Available: true}}
-		rows = append(rows, &row{manager: i, name: name, result: r, stands: true})
+		rows = append(rows, &row{manager: i, m: called(name), result: r, stands: true})
 	}
 	return question{&setup{p: plantest.Chain(4, 1<<20, 1e6)}, 8 << 20}, rows
 }

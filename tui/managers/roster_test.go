@@ -21,6 +21,8 @@ func some() (roster, *plan.Problem) {
 	}), p
 }
 
+func called(name string) *manager { return &manager{Manager: Manager{Info: plan.Info{Name: name}}} }
+
 func TestARosterGivesEveryManagerALetterOfItsOwn(t *testing.T) {
 	r, _ := some()
 	var letters string

@@ -64,7 +64,7 @@ func TestASearchKeepsItsAnswersByTheirQuestion(t *testing.T) {
 	if got := x.text(timeline.IEC, q, "caching"); got != want || x.title(q) != "length" {
 		t.Errorf("it says %q under %q", got, x.title(q))
 	}
-	ours := &row{name: "ours", of: plan.Ideal}
+	ours := &row{m: called("ours"), of: plan.Ideal}
 	if n, ok := x.of(q, ours); !ok || n != 20 || x.cell(theme.Dark(), q, ours).Text != "~20" {
 		t.Errorf("the row's is %d, %v", n, ok)
 	}
@@ -108,7 +108,7 @@ func TestASearchThatIsStoppedIsNotHeard(t *testing.T) {
 	}
 	x.stop()
 	x.take(cmd())
-	if _, ok := x.of(q, &row{name: "caching"}); ok || x.running() {
+	if _, ok := x.of(q, &row{m: called("caching")}); ok || x.running() {
 		t.Error("it goes on")
 	}
 }
