@@ -14,10 +14,7 @@ import (
 	"github.com/gmemtop/gmemtop/tui/table"
 )
 
-// hand is the View as what does what keys ask for.
-type hand struct{ *View }
-
-func (v hand) onKey(s *leaf.State, msg tea.KeyPressMsg) (tea.Cmd, bool) {
+func (v *View) onKey(s *leaf.State, st *setup, msg tea.KeyPressMsg) (tea.Cmd, bool) {
 	k := &v.keys
 	switch {
 	case key.Matches(msg, k.toggle):
@@ -26,17 +23,19 @@ func (v hand) onKey(s *leaf.State, msg tea.KeyPressMsg) (tea.Cmd, bool) {
 			return v.toggle(s, r.manager), true
 		}
 	case key.Matches(msg, k.all):
-		return v.toggleAll(s), true
+		v.managers.toggleAll()
+		v.planning.stop()
+		return v.goOn(s), true
 	case key.Matches(msg, k.less):
-		return v.moveBudget(s, sign(msg)), true
+		return v.setBudget(s, v.budget.next(st, sign(msg)), false), true
 	case key.Matches(msg, k.further):
-		return v.moveBudget(s, 5*sign(msg)), true
+		return v.setBudget(s, v.budget.next(st, 5*sign(msg)), false), true
 	case key.Matches(msg, k.budget):
-		return v.budget.ask(s.Units, v.setup(s)), true
+		return v.budget.ask(s.Units, st), true
 	case key.Matches(msg, k.batch) && v.search.with != nil:
 		return v.askSizes(s), true
 	case key.Matches(msg, k.inside):
-		return v.openRow(s), true
+		return v.look(s), true
 	case key.Matches(msg, k.compare):
 		return v.pickOther(s), true
 	case key.Matches(msg, k.write):
@@ -50,7 +49,8 @@ func (v hand) onKey(s *leaf.State, msg tea.KeyPressMsg) (tea.Cmd, bool) {
 	case key.Matches(msg, k.replan) && v.measuring.target != "" && !v.planning.stopped:
 		return v.measure(s), true
 	case key.Matches(msg, k.replan), key.Matches(msg, k.again):
-		return v.replan(s), true
+		v.planning.again(question{st, v.budget.bytes})
+		return tea.Batch(v.refresh(s), v.plan(s)), true
 	case key.Matches(msg, k.stop) && v.planning.run != nil:
 		v.planning.halt()
 		return v.refresh(s), true
@@ -64,7 +64,7 @@ func (v hand) onKey(s *leaf.State, msg tea.KeyPressMsg) (tea.Cmd, bool) {
 		v.search.stop()
 		return nil, true
 	case key.Matches(msg, k.charts):
-		v.pareto = !v.pareto
+		v.charts.pareto = !v.charts.pareto
 		return nil, true
 	default:
 		return nil, false
@@ -72,13 +72,9 @@ func (v hand) onKey(s *leaf.State, msg tea.KeyPressMsg) (tea.Cmd, bool) {
 	return nil, true
 }
 
-func (v hand) moveBudget(s *leaf.State, by int) tea.Cmd {
-	return v.setBudget(s, v.budget.next(v.setup(s), by), false)
-}
-
 // onMouse handles what is no business of the table: the slider, the switches, the charts.
-func (v hand) onMouse(s *leaf.State, msg tea.MouseMsg) (tea.Cmd, bool) {
-	if to, ok := v.budget.mouse(v.setup(s), msg); ok {
+func (v *View) onMouse(s *leaf.State, st *setup, msg tea.MouseMsg) (tea.Cmd, bool) {
+	if to, ok := v.budget.mouse(st, msg); ok {
 		return v.setBudget(s, to, false), true
 	}
 	m := msg.Mouse()
@@ -92,43 +88,34 @@ func (v hand) onMouse(s *leaf.State, msg tea.MouseMsg) (tea.Cmd, bool) {
 			return v.toggle(s, v.ranking.rows[i].manager), true
 		}
 	}
-	if k, ok := (plotter(v)).spotAt(m.X, m.Y); ok {
+	if k, ok := v.charts.spotAt(m.X, m.Y); ok {
 		v.ranking.choose(k)
 		return nil, true
 	}
 	return nil, false
 }
 
-func (v hand) toggle(s *leaf.State, i int) tea.Cmd {
+// toggle switches a manager on or off.
+func (v *View) toggle(s *leaf.State, i int) tea.Cmd {
 	m := &v.managers[i]
 	m.on = !m.on
-	if !m.on && v.planning.progressOf(m.Info.Name).planning { // nobody waits for it: the others go on
-		v.planning.stop()
-	}
 	if m.on {
-		v.planning.stopped = false
+		return v.goOn(s)
+	}
+	if v.planning.progressOf(m.Info.Name).planning { // nobody waits for it: the others go on
+		v.planning.stop()
 	}
 	return tea.Batch(v.refresh(s), v.plan(s))
 }
 
-// toggleAll switches all on, or, where all are, back to those that were on at first.
-func (v hand) toggleAll(s *leaf.State) tea.Cmd {
-	v.managers.toggleAll()
-	v.planning.stop()
+// goOn plans where planning was stopped as well.
+func (v *View) goOn(s *leaf.State) tea.Cmd {
 	v.planning.stopped = false
 	return tea.Batch(v.refresh(s), v.plan(s))
 }
 
-func (v hand) chooseTarget(s *leaf.State, name string) tea.Cmd {
-	v.keys.replan.SetHelp("r", "plan again")
-	if name != "" {
-		v.keys.replan.SetHelp("r", "run "+place(name))
-	}
-	return tea.Batch(v.measuring.choose(name), v.refresh(s))
-}
-
 // measure has the target carry out the plans that are on.
-func (v hand) measure(s *leaf.State) tea.Cmd {
+func (v *View) measure(s *leaf.State) tea.Cmd {
 	q, ok := v.question(s)
 	if !ok || v.measuring.with == nil {
 		return nil
@@ -157,7 +144,7 @@ func (v hand) measure(s *leaf.State) tea.Cmd {
 
 // train has the training go on with the plan under the cursor in place of any other, or without it where it
 // is live.
-func (v hand) train(s *leaf.State) tea.Cmd {
+func (v *View) train(s *leaf.State) tea.Cmd {
 	r := v.ranking.current()
 	if r == nil {
 		return nil
@@ -195,7 +182,7 @@ func (v hand) train(s *leaf.State) tea.Cmd {
 func hold(s *leaf.State) tea.Cmd { return leaf.Send(leaf.WindowMsg{Window: s.Window}) }
 
 // askSizes lets the user type what the recordings' sizes are, to look for the largest.
-func (v hand) askSizes(s *leaf.State) tea.Cmd {
+func (v *View) askSizes(s *leaf.State) tea.Cmd {
 	switch q, ok := v.question(s); {
 	case !ok:
 		return nil
@@ -208,7 +195,7 @@ func (v hand) askSizes(s *leaf.State) tea.Cmd {
 }
 
 // findLargest looks for the largest size with the managers that are on and serve the recording.
-func (v hand) findLargest(s *leaf.State, msg goalMsg) tea.Cmd {
+func (v *View) findLargest(s *leaf.State, msg goalMsg) tea.Cmd {
 	q, ok := v.question(s)
 	other := otherThan(s)
 	if !ok || len(msg.sizes) == 2 && other == nil { // it was closed meanwhile
@@ -222,121 +209,77 @@ func (v hand) findLargest(s *leaf.State, msg goalMsg) tea.Cmd {
 	})
 }
 
-// replan forgets the answers to the question in force, or goes on where planning was stopped.
-func (v hand) replan(s *leaf.State) tea.Cmd {
-	q, ok := v.question(s)
-	if !ok {
-		return nil
-	}
-	v.planning.again(q)
-	return tea.Batch(v.refresh(s), v.plan(s))
-}
-
-func (v hand) onTable(s *leaf.State, msg tea.Msg) tea.Cmd {
-	before := v.ranking.table.SortBy
-	switch act := v.ranking.table.Update(msg); act.Kind {
+func (v *View) onTable(s *leaf.State, msg tea.Msg) tea.Cmd {
+	switch v.ranking.update(msg) {
 	case table.Sorted:
-		// Round through all columns leads back to the order of their worth.
-		if _, byKey := msg.(tea.KeyPressMsg); byKey && v.ranking.table.SortBy < before {
-			v.ranking.table.SortBy, v.ranking.table.Descending = -1, false
-		}
 		return v.refresh(s)
-	case table.Moved:
-		v.ranking.follow()
 	case table.Opened:
-		return v.openRow(s)
+		return v.look(s)
 	}
 	return nil
 }
 
-// openRow looks inside of the selected plan, or says why there is none.
-func (v hand) openRow(s *leaf.State) tea.Cmd {
-	r := v.ranking.current()
-	if r == nil {
-		return nil
-	}
-	m := &v.managers[r.manager]
-	switch {
-	case !r.served:
-		return leaf.Send(leaf.ToastMsg{Text: m.Info.Name + ": " + r.why, Error: true})
-	case r.result == nil && !m.on:
-		return leaf.Send(leaf.ToastMsg{Text: m.Info.Name + " is off: space switches it on"})
-	case v.impossible(s):
-		return leaf.Send(leaf.ToastMsg{Text: "no plan fits into this budget", Error: true})
-	case r.result == nil || r.stale:
-		return leaf.Send(leaf.ToastMsg{Text: m.Info.Name + " has no plan for this budget yet"})
-	case !r.result.Available:
-		return leaf.Send(leaf.ToastMsg{Text: m.Info.Name + ": " + r.result.Reason, Error: true})
-	}
-	return v.open(s, v.ranking.chosen)
-}
-
-// impossible reports whether nothing can meet the budget in force.
-func (v hand) impossible(s *leaf.State) bool {
-	q, ok := v.question(s)
-	return ok && v.planning.answersTo(q).err != nil
-}
-
-// open looks inside of one plan or two.
-func (v hand) open(s *leaf.State, which ...rowKey) tea.Cmd {
+// selected returns the chosen plan, or the command that says why there is none.
+func (v *View) selected(s *leaf.State) (q question, r *result, why tea.Cmd) {
 	q, ok := v.question(s)
 	if !ok {
-		return nil
+		return q, nil, nil
 	}
-	var plans []planview.Plan
-	for _, k := range which {
-		if r := v.resultOf(q, k); r != nil {
+	if r = v.planning.resultOf(q, v.managers, v.ranking.chosen); r != nil {
+		return q, r, nil
+	}
+	if row := v.ranking.current(); row != nil {
+		why = row.noPlan(v.planning.answersTo(q).err != nil)
+	}
+	return q, nil, why
+}
+
+// look looks inside of the chosen plan, and of others beside it.
+func (v *View) look(s *leaf.State, beside ...rowKey) tea.Cmd {
+	q, r, why := v.selected(s)
+	if r == nil {
+		return why
+	}
+	plans := []planview.Plan{{Name: v.managers.label(v.ranking.chosen), Result: r.Result}}
+	for _, k := range beside {
+		if r := v.planning.resultOf(q, v.managers, k); r != nil {
 			plans = append(plans, planview.Plan{Name: v.managers.label(k), Result: r.Result})
 		}
-	}
-	if len(plans) == 0 {
-		return nil
 	}
 	v.inside = planview.New(q.setup.p, q.budget, plans)
 	return v.inside.Ask(s)
 }
 
-// pickOther lets the user choose what the selected plan is laid beside: the fastest first.
-func (v hand) pickOther(s *leaf.State) tea.Cmd {
-	q, ok := v.question(s)
-	if !ok || v.resultOf(q, v.ranking.chosen) == nil {
-		return v.openRow(s)
+// pickOther lets the user choose what the chosen plan is laid beside: the answer first.
+func (v *View) pickOther(s *leaf.State) tea.Cmd {
+	q, r, why := v.selected(s)
+	if r == nil {
+		return why
 	}
+	chosen := v.ranking.chosen
 	var choices []leaf.Choice
-	add := func(k rowKey) {
-		r := v.resultOf(q, k)
-		if r == nil || k == v.ranking.chosen {
-			return
+	for _, k := range v.ranking.keys() {
+		r := v.planning.resultOf(q, v.managers, k)
+		if r == nil || k == chosen {
+			continue
 		}
 		detail := s.Units.Bytes(r.Measurement.Footprint)
 		if q.setup.p.HasTimes {
 			detail += ", step " + replay.Percent(r.Overhead)
 		}
-		choices = append(choices, leaf.Choice{
-			Title: v.managers.label(k), Detail: detail, Msg: insideMsg{[]rowKey{v.ranking.chosen, k}},
-		})
-	}
-	add(v.ranking.winner)
-	for _, r := range v.ranking.rows {
-		if k := (r.key()); k != v.ranking.winner {
-			add(k)
-		}
+		choices = append(choices, leaf.Choice{Title: v.managers.label(k), Detail: detail, Msg: besideMsg{k}})
 	}
 	if len(choices) == 0 {
 		return leaf.Send(leaf.ToastMsg{Text: "there is no second plan yet to lay beside it"})
 	}
-	return leaf.Send(leaf.PickMsg{Title: "Lay beside " + v.managers.label(v.ranking.chosen), Choices: choices})
+	return leaf.Send(leaf.PickMsg{Title: "Lay beside " + v.managers.label(chosen), Choices: choices})
 }
 
-// write saves the selected plan.
-func (v hand) write(s *leaf.State) tea.Cmd {
-	q, ok := v.question(s)
-	if !ok {
-		return nil
-	}
-	r := v.resultOf(q, v.ranking.chosen)
+// write saves the chosen plan.
+func (v *View) write(s *leaf.State) tea.Cmd {
+	q, r, why := v.selected(s)
 	if r == nil {
-		return v.openRow(s)
+		return why
 	}
 	pl, p := r.Plan, q.setup.p
 	return leaf.Send(leaf.SaveMsg{

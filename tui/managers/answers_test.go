@@ -41,6 +41,8 @@ func (f *plans) Compare(
 	return &replay.Comparison{Net: budget, Baseline: 7}, nil
 }
 
+var all = newRoster([]Manager{{Info: plan.Info{Name: "caching"}}, {Info: plan.Info{Name: "ours"}}})
+
 // answer has p plan to its end.
 func answer(t *testing.T, p *planning, q question, names ...string) {
 	t.Helper()
@@ -66,10 +68,10 @@ func TestPlanningAsksForWhatHasNoAnswerYet(t *testing.T) {
 	if !slices.EqualFunc(f.asked, want, slices.Equal[[]string]) {
 		t.Errorf("it asked %v, want %v", f.asked, want)
 	}
-	if r := p.resultOf(q, "caching", plan.TorchEager); r == nil || r.Measurement.StepTime != 2e6 {
+	if r := p.resultOf(q, all, rowKey{0, plan.TorchEager}); r == nil || r.Measurement.StepTime != 2e6 {
 		t.Errorf("caching came to %v", r)
 	}
-	if p.resultOf(other, "ours", plan.Ideal) != nil || p.answersTo(q).baseline != 7 {
+	if p.resultOf(other, all, rowKey{1, plan.Ideal}) != nil || p.answersTo(q).baseline != 7 {
 		t.Error("an answer stands beside a question that it does not answer, or the whole says nothing")
 	}
 	for _, e := range []plan.Executor{plan.Ideal, plan.TorchEager} {
@@ -78,7 +80,7 @@ func TestPlanningAsksForWhatHasNoAnswerYet(t *testing.T) {
 		}
 	}
 	p.again(q)
-	if p.resultOf(q, "ours", plan.Ideal) != nil || p.resultOf(other, "caching", plan.Ideal) == nil {
+	if p.resultOf(q, all, rowKey{1, plan.Ideal}) != nil || p.resultOf(other, all, rowKey{0, plan.Ideal}) == nil {
 		t.Error("planning again forgets another question, or keeps its own")
 	}
 	if p.keep(&setup{}); len(p.answers)+len(p.trails) != 0 {
@@ -96,7 +98,7 @@ func TestPlanningDropsWhatAStoppedRunSays(t *testing.T) {
 	old := p.run
 	p.halt()
 	p.take(cmd())
-	if p.resultOf(q, "ours", plan.Ideal) != nil || p.start(q, []string{"ours"}) != nil {
+	if p.resultOf(q, all, rowKey{1, plan.Ideal}) != nil || p.start(q, []string{"ours"}) != nil {
 		t.Error("stopped, it goes on")
 	}
 	got := p.answer(timeline.IEC, q, []string{"ours"}, false)
@@ -112,7 +114,7 @@ func TestPlanningDropsWhatAStoppedRunSays(t *testing.T) {
 	for next != nil {
 		next, _ = p.take(next())
 	}
-	if p.resultOf(q, "ours", plan.Ideal) == nil {
+	if p.resultOf(q, all, rowKey{1, plan.Ideal}) == nil {
 		t.Error("it does not go on when asked to")
 	}
 }

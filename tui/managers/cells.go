@@ -71,7 +71,8 @@ func (x *sheet) headings() {
 	untimed, still := !st.p.HasTimes, !st.canMove()
 	for col, hidden := range map[int]bool{
 		colExecutor: !eager, colPlanned: !timed, colFits: x.q.budget <= 0,
-		colStep: untimed, colOverhead: untimed, colOut: still, colIn: still, colRecompute: still, colStall: still || untimed, colBatch: x.batch == "",
+		colStep: untimed, colOverhead: untimed, colOut: still, colIn: still, colRecompute: still,
+		colStall: still || untimed, colBatch: x.batch == "",
 		colMeasured: x.target == "", colMeasuredOverhead: x.target == "" || untimed,
 	} {
 		cols[col].Hidden = hidden

@@ -1,10 +1,6 @@
 package managers
 
 import (
-	"errors"
-	"strings"
-
-	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/table"
@@ -12,18 +8,18 @@ import (
 
 // Draw implements leaf.View.
 func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
-	v.spots, v.usageAt, v.budget.slider = v.spots[:0], usageArea{}, canvas.Rect{}
+	v.charts.clear()
+	v.budget.slider = canvas.Rect{}
 	if v.inside != nil {
 		v.inside.Draw(s, c)
 		return
 	}
 	q, ok := v.question(s)
 	if !ok {
-		v.drawNoSetup(s, c)
+		v.subject.draw(s, c)
 		return
 	}
-	st := q.setup
-	_, body := c.Bounds().CutTop(v.sentence(s, c))
+	_, body := c.Bounds().CutTop(v.head.draw(s, c, v.headline(s)))
 	body = v.training.draw(s, c, body.Inset(1, 0), v.budget.bytes)
 	rows, slider := tableRows(len(v.ranking.rows)+1, body.H), 1
 	if body.H < 6 {
@@ -38,26 +34,25 @@ func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 		_, body = body.CutTop(1)
 	}
 	sliderAt, body = body.CutTop(slider)
-	v.budget.draw(s, c, sliderAt, st, v.planning.budgets(st))
+	v.budget.draw(s, c, sliderAt, q.setup, v.planning.budgets(q.setup))
 	if body.H > 8 {
 		_, body = body.CutTop(1)
 	}
-	plotter{v}.drawCharts(s, c, body, st)
-}
-
-// sentence writes the answer and returns the rows that are kept for it: as many as the longest so far took in
-// this room, so that nothing below moves while one drags the budget or results come in.
-func (v *View) sentence(s *leaf.State, c *canvas.Canvas) int {
-	w, h := c.Size()
-	if v.head.w != w || v.head.h != h {
-		v.head = head{w: w, h: h}
-	}
-	v.head.rows = max(v.head.rows, leaf.Sentence(s, c, v.headline(s)))
-	return v.head.rows
+	v.charts.draw(c, body, v.picture(s, q))
 }
 
 // head is the room that the sentence took, in a view of w by h cells.
 type head struct{ w, h, rows int }
+
+// draw writes the sentence and returns the rows that are kept for it: as many as the longest so far took in
+// this room, so that nothing below moves while one drags the budget or results come in.
+func (x *head) draw(s *leaf.State, c *canvas.Canvas, text string) int {
+	if w, h := c.Size(); x.w != w || x.h != h {
+		*x = head{w: w, h: h}
+	}
+	x.rows = max(x.rows, leaf.Sentence(s, c, text))
+	return x.rows
+}
 
 // tableRows gives the table its rows where there is room, else a bit more than half of it: the charts need
 // the rest.
@@ -73,20 +68,6 @@ func tableRows(want, room int) int {
 		return rows
 	}
 	return min(want, room*11/20)
-}
-
-func (v *View) drawNoSetup(s *leaf.State, c *canvas.Canvas) {
-	err := v.subject.setups.Err()
-	if v.subject.setups.Pending() || err == nil {
-		leaf.Working(s, c, "taking one training step to plan")
-		return
-	}
-	var u *plan.Unavailable
-	if errors.As(err, &u) {
-		leaf.Empty(s, c, "There is nothing to plan", strings.ToUpper(u.Reason[:min(1, len(u.Reason))])+u.Reason[min(1, len(u.Reason)):]+".", "")
-		return
-	}
-	leaf.Empty(s, c, "No training step could be taken to plan", err.Error(), "")
 }
 
 // headline is the one-sentence answer, or how far it is.
@@ -128,6 +109,19 @@ func (v *View) sheet(s *leaf.State, q question) *sheet {
 			return v.search.cell(s.Theme, q, r)
 		}
 		return v.measuring.cell(s.Theme, q, r, col, x.size)
+	}
+	return x
+}
+
+// picture gathers what the charts show of the other parts.
+func (v *View) picture(s *leaf.State, q question) *picture {
+	k := &v.ranking
+	x := &picture{
+		State: s, q: q, all: v.managers, rows: k.rows, chosen: k.chosen, winner: k.winner,
+		running: v.planning.run != nil,
+	}
+	if i := k.chosen.manager; i >= 0 {
+		x.trail = v.planning.trails[trailKey{q.setup, v.managers[i].Info.Name, k.chosen.executor}]
 	}
 	return x
 }

@@ -47,7 +47,7 @@ func (v *View) Slider() canvas.Rect { return v.budget.slider }
 
 // Spot returns where a manager's letter was drawn last in the trade-off.
 func (v *View) Spot(name string) (x, y int, ok bool) {
-	for _, p := range v.spots {
+	for _, p := range v.charts.spots {
 		if v.managers[p.of.manager].Info.Name == name {
 			return p.x, p.y, true
 		}

@@ -41,8 +41,7 @@ func (v *View) Bindings(s *leaf.State) []key.Binding {
 	if v.inside != nil {
 		return v.inside.Bindings()
 	}
-	st := v.setup(s)
-	if st == nil {
+	if _, ok := v.question(s); !ok {
 		return nil
 	}
 	k := &v.keys
@@ -78,8 +77,11 @@ func (v *View) Bindings(s *leaf.State) []key.Binding {
 		list = append([]key.Binding{stop}, list...)
 	}
 	replan := k.replan
-	if v.planning.stopped {
+	switch target := v.measuring.target; {
+	case v.planning.stopped:
 		replan.SetHelp("r", "go on planning")
+	case target != "":
+		replan.SetHelp("r", "run "+place(target))
 	}
 	if v.measuring.target != "" {
 		list = append([]key.Binding{replan, k.again}, list...)
@@ -87,7 +89,7 @@ func (v *View) Bindings(s *leaf.State) []key.Binding {
 	} else {
 		list = append(list, k.write, k.hardware, k.all, replan)
 	}
-	if v.oneChart {
+	if v.charts.one {
 		list = append(list, k.charts)
 	}
 	list = append(list, k.further, k.target)

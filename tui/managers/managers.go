@@ -35,10 +35,7 @@ type View struct {
 	ranking ranking
 	head    head
 
-	pareto   bool // where there is room for one chart, it is the trade-off
-	oneChart bool // there was room for one at the last Draw
-	spots    []spot
-	usageAt  usageArea
+	charts charts
 
 	inside *planview.View
 	keys   keys
@@ -116,16 +113,16 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 	}
 	switch msg := msg.(type) {
 	case targetMsg:
-		return hand{v}.chooseTarget(s, msg.name)
+		return tea.Batch(v.measuring.choose(msg.name), v.refresh(s))
 	case roomMsg:
-		return tea.Batch(v.setBudget(s, msg.bytes, true), hand{v}.askSizes(s))
+		return tea.Batch(v.setBudget(s, msg.bytes, true), v.askSizes(s))
 	case batchMsg:
 		if pick := pickGoal(msg.sizes, s.Units.Bytes(v.budget.bytes)); pick != nil {
 			return pick
 		}
-		return hand{v}.findLargest(s, goalMsg{sizes: msg.sizes})
+		return v.findLargest(s, goalMsg{sizes: msg.sizes})
 	case goalMsg:
-		return hand{v}.findLargest(s, msg)
+		return v.findLargest(s, msg)
 	case otherMsg:
 		return askOther(msg)
 	case settledMsg:
@@ -141,8 +138,8 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 		v.search.stop()
 		v.measuring.stop()
 		return v.ask(s)
-	case insideMsg:
-		return hand{v}.open(s, msg.keys...)
+	case besideMsg:
+		return v.look(s, msg.key)
 	case leaf.ChangedMsg:
 		if deviceOf(s) == nil || v.subject.with == nil {
 			return nil
@@ -156,20 +153,21 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 		v.inside = nil
 		return v.refresh(s)
 	}
-	if v.setup(s) == nil {
+	q, ok := v.question(s)
+	if !ok {
 		return nil
 	}
 	switch msg := msg.(type) {
 	case tea.KeyPressMsg:
-		if cmd, done := (hand{v}).onKey(s, msg); done {
+		if cmd, done := v.onKey(s, q.setup, msg); done {
 			return cmd
 		}
 	case tea.MouseMsg:
-		if cmd, done := (hand{v}).onMouse(s, msg); done {
+		if cmd, done := v.onMouse(s, q.setup, msg); done {
 			return cmd
 		}
 	}
-	return hand{v}.onTable(s, msg)
+	return v.onTable(s, msg)
 }
 
 // ask asks for what is to be planned, and goes on where that is known.
@@ -182,7 +180,7 @@ func (v *View) ask(s *leaf.State) tea.Cmd {
 		v.inside = nil
 	}
 	cmd := v.subject.ask(d)
-	if v.setup(s) == nil {
+	if v.subject.setup(d) == nil {
 		return cmd
 	}
 	if v.inside != nil {
@@ -191,21 +189,15 @@ func (v *View) ask(s *leaf.State) tea.Cmd {
 	return tea.Batch(cmd, v.refresh(s), v.plan(s))
 }
 
-// setup returns what is planned for, nil until it is known.
-func (v *View) setup(s *leaf.State) *setup { return v.subject.setup(deviceOf(s)) }
-
 // question is the one in force, and whether there is one.
 func (v *View) question(s *leaf.State) (question, bool) {
-	st := v.setup(s)
-	if st == nil {
-		return question{}, false
-	}
-	return question{st, v.budget.bytes}, true
+	st := v.subject.setup(deviceOf(s))
+	return question{st, v.budget.bytes}, st != nil
 }
 
 // settle takes a new setup: a budget that makes sense for it, and no answers of another one.
 func (v *View) settle(s *leaf.State) {
-	st := v.setup(s)
+	st := v.subject.setup(deviceOf(s))
 	if st == nil {
 		return
 	}
@@ -221,7 +213,7 @@ func (v *View) settle(s *leaf.State) {
 // setBudget asks another question. Kept answers are there at once; else planning begins when the budget has
 // rested, at once where it was said for good.
 func (v *View) setBudget(s *leaf.State, bytes int64, now bool) tea.Cmd {
-	st := v.setup(s)
+	st := v.subject.setup(deviceOf(s))
 	if st == nil || bytes == v.budget.bytes {
 		return nil
 	}
@@ -245,17 +237,9 @@ type (
 	budgetMsg struct{ bytes int64 }
 	// hardwareMsg is what was chosen to plan for.
 	hardwareMsg struct{ index int }
-	// insideMsg looks inside of plans.
-	insideMsg struct{ keys []rowKey }
+	// besideMsg looks inside of the chosen plan and of another one beside it.
+	besideMsg struct{ key rowKey }
 )
-
-// resultOf returns what a row shows, nil where it has no plan.
-func (v *View) resultOf(q question, k rowKey) *result {
-	if k.manager < 0 {
-		return nil
-	}
-	return v.planning.resultOf(q, v.managers[k.manager].Info.Name, k.executor)
-}
 
 // refresh makes the table's rows anew from what is known, and asks for the sentence.
 func (v *View) refresh(s *leaf.State) tea.Cmd {

@@ -291,10 +291,13 @@ func (p *planning) budgets(st *setup) []int64 {
 }
 
 // resultOf returns what a manager came to under an executor, nil where it has no plan.
-func (p *planning) resultOf(q question, name string, e plan.Executor) *result {
-	list := p.answersTo(q).by[name]
+func (p *planning) resultOf(q question, all roster, k rowKey) *result {
+	if k.manager < 0 {
+		return nil
+	}
+	list := p.answersTo(q).by[all[k.manager].Info.Name]
 	for i := range list {
-		if r := &list[i]; r.Available && r.Executor == e {
+		if r := &list[i]; r.Available && r.Executor == k.executor {
 			return r
 		}
 	}

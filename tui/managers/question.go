@@ -2,13 +2,16 @@ package managers
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
@@ -154,4 +157,19 @@ func sameJob(a, b *timeline.Device) bool {
 	}
 	p, q := &a.Timeline().Trace.Process, &b.Timeline().Trace.Process
 	return p.PID != 0 && p.PID == q.PID && p.Host == q.Host && p.Rank == q.Rank
+}
+
+// draw says why there is no setup to plan for, or that it is on its way.
+func (x *subject) draw(s *leaf.State, c *canvas.Canvas) {
+	err := x.setups.Err()
+	if x.setups.Pending() || err == nil {
+		leaf.Working(s, c, "taking one training step to plan")
+		return
+	}
+	var u *plan.Unavailable
+	if errors.As(err, &u) {
+		leaf.Empty(s, c, "There is nothing to plan", strings.ToUpper(u.Reason[:min(1, len(u.Reason))])+u.Reason[min(1, len(u.Reason)):]+".", "")
+		return
+	}
+	leaf.Empty(s, c, "No training step could be taken to plan", err.Error(), "")
 }

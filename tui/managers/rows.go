@@ -6,8 +6,11 @@ import (
 	"slices"
 	"strings"
 
+	tea "charm.land/bubbletea/v2"
+
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay"
+	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/table"
 )
 
@@ -33,6 +36,20 @@ type row struct {
 	served  bool    // the recording serves the manager
 	of      plan.Executor
 	stands  bool // for what a training does with its manager: it runs what eager PyTorch can
+}
+
+// noPlan says why there is nothing to look into; impossible says that nothing meets the budget.
+func (r *row) noPlan(impossible bool) tea.Cmd {
+	name := r.m.Info.Name
+	switch {
+	case r.why != "":
+		return leaf.Send(leaf.ToastMsg{Text: name + ": " + r.why, Error: true})
+	case r.result == nil && !r.m.on:
+		return leaf.Send(leaf.ToastMsg{Text: name + " is off: space switches it on"})
+	case impossible:
+		return leaf.Send(leaf.ToastMsg{Text: "no plan fits into this budget", Error: true})
+	}
+	return leaf.Send(leaf.ToastMsg{Text: name + " has no plan for this budget yet"})
 }
 
 // planned reports whether there is a plan for the budget in force.
@@ -308,6 +325,33 @@ func (k *ranking) follow() {
 func (k *ranking) choose(key rowKey) {
 	k.chosen, k.picked = key, true
 	k.reselect()
+}
+
+// update gives the table a key or the mouse, and says what that did.
+func (k *ranking) update(msg tea.Msg) table.Kind {
+	before := k.table.SortBy
+	act := k.table.Update(msg)
+	switch act.Kind {
+	case table.Sorted:
+		// Round through all columns leads back to the order of their worth.
+		if _, byKey := msg.(tea.KeyPressMsg); byKey && k.table.SortBy < before {
+			k.table.SortBy, k.table.Descending = -1, false
+		}
+	case table.Moved:
+		k.follow()
+	}
+	return act.Kind
+}
+
+// keys are those of all rows, the answer's first.
+func (k *ranking) keys() []rowKey {
+	list := []rowKey{k.winner}
+	for i := range k.rows {
+		if key := k.rows[i].key(); key != k.winner {
+			list = append(list, key)
+		}
+	}
+	return list
 }
 
 // current returns the selected row, nil for none.
