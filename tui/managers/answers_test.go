@@ -80,7 +80,8 @@ func TestPlanningAsksForWhatHasNoAnswerYet(t *testing.T) {
 		}
 	}
 	p.again(q)
-	if p.resultOf(q, all, rowKey{1, plan.Ideal}) != nil || p.resultOf(other, all, rowKey{0, plan.Ideal}) == nil {
+	ours := rowKey{1, plan.Ideal}
+	if p.resultOf(q, all, ours) != nil || p.resultOf(other, all, rowKey{0, plan.Ideal}) == nil {
 		t.Error("planning again forgets another question, or keeps its own")
 	}
 	if p.keep(&setup{}); len(p.answers)+len(p.trails) != 0 {

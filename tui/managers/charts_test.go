@@ -72,7 +72,8 @@ func TestOneChartIsDrawnWhereThereIsRoomForOne(t *testing.T) {
 	none, c := flatly(all), canvas.New(80, 14, canvas.TrueColor, false)
 	none.running = true
 	(&charts{}).draw(c, c.Bounds(), none)
-	if text := ansi.Strip(c.String()); !strings.Contains(text, "memory over time appears with the first plan") {
+	text := ansi.Strip(c.String())
+	if !strings.Contains(text, "memory over time appears with the first plan") {
 		t.Errorf("with no plan it says\n%s", text)
 	}
 }

@@ -37,8 +37,9 @@ type View struct {
 
 	charts charts
 
-	inside *planview.View
-	keys   keys
+	inside  *planview.View
+	ticking bool // a second is being waited for
+	keys    keys
 }
 
 // New returns the view; with a nil planner it says that it has none.
@@ -87,6 +88,40 @@ func (v *View) Available(s *leaf.State) (bool, string) {
 
 // Update implements leaf.View.
 func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
+	if msg == (tickMsg{v}) {
+		v.ticking = false
+		return v.tick()
+	}
+	return tea.Batch(v.handle(s, msg), v.tick())
+}
+
+// newsEvery is the least time between two pieces of news of one job: some planners have thousands a second,
+// and each is a frame.
+const newsEvery = 100 * time.Millisecond
+
+// pace lets newsEvery pass before what waits for the news behind msg.
+func (v *View) pace(msg tea.Msg, next tea.Cmd) tea.Cmd {
+	if n, ok := msg.(interface{ more() bool }); !ok || !n.more() || next == nil {
+		return next
+	}
+	return tea.Sequence(v.After(newsEvery, func(time.Time) tea.Msg { return nil }), next)
+}
+
+// tickMsg says that a second has passed.
+type tickMsg struct{ view *View }
+
+// tick draws a frame a second for as long as one says how long something takes: nothing else need be heard of
+// it meanwhile.
+func (v *View) tick() tea.Cmd {
+	if v.ticking || v.planning.run == nil && !v.search.running() && !v.training.timed() {
+		return nil
+	}
+	cmd := v.After(time.Second, func(time.Time) tea.Msg { return tickMsg{v} })
+	v.ticking = cmd != nil
+	return cmd
+}
+
+func (v *View) handle(s *leaf.State, msg tea.Msg) tea.Cmd {
 	switch {
 	case v.subject.setups.Take(msg):
 		v.settle(s)
@@ -100,16 +135,16 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 		}
 	}
 	if cmd, ok := v.planning.take(msg); ok {
-		return tea.Batch(cmd, v.refresh(s), v.plan(s))
+		return tea.Batch(v.pace(msg, cmd), v.refresh(s), v.plan(s))
 	}
 	if cmd, ok := v.training.take(msg); ok {
-		return cmd
+		return v.pace(msg, cmd)
 	}
 	if cmd, ok := v.search.take(msg); ok {
-		return cmd
+		return v.pace(msg, cmd)
 	}
 	if cmd, ok := v.measuring.take(msg); ok {
-		return cmd
+		return v.pace(msg, cmd)
 	}
 	switch msg := msg.(type) {
 	case targetMsg:

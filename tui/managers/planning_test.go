@@ -50,7 +50,10 @@ func flat(cmd tea.Cmd) []tea.Cmd {
 	go func() { probe <- cmd() }()
 	select {
 	case msg := <-probe:
-		if batch, ok := msg.(tea.BatchMsg); ok {
+		if msg == nil {
+			return nil
+		}
+		if batch, ok := viewtest.Commands(msg); ok {
 			var list []tea.Cmd
 			for _, c := range batch {
 				list = append(list, flat(c)...)

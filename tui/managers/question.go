@@ -168,7 +168,9 @@ func (x *subject) draw(s *leaf.State, c *canvas.Canvas) {
 	}
 	var u *plan.Unavailable
 	if errors.As(err, &u) {
-		leaf.Empty(s, c, "There is nothing to plan", strings.ToUpper(u.Reason[:min(1, len(u.Reason))])+u.Reason[min(1, len(u.Reason)):]+".", "")
+		first := min(1, len(u.Reason))
+		reason := strings.ToUpper(u.Reason[:first]) + u.Reason[first:] + "."
+		leaf.Empty(s, c, "There is nothing to plan", reason, "")
 		return
 	}
 	leaf.Empty(s, c, "No training step could be taken to plan", err.Error(), "")

@@ -100,6 +100,12 @@ func (t *training) beginning() *trial {
 	return nil
 }
 
+// timed reports whether the line says how long something takes.
+func (t *training) timed() bool {
+	x := t.trial
+	return x != nil && !x.ended && (x.ending || x.last.Phase != live.On)
+}
+
 // elsewhere says what the training trains with that nobody asked for here, "" for nothing.
 func (t *training) elsewhere() string {
 	if t.with == nil || t.now() != nil {
