@@ -56,8 +56,8 @@ type attachedMsg struct {
 	err  error
 }
 
-// betweenLooks is the least time between two looks at the job: what a person can follow, and what keeps a fast
-// job from taking all of the screen's time.
+// betweenLooks is the least time between two looks at the job: what a person can follow, and what keeps a
+// fast job from taking all of the screen's time.
 const betweenLooks = 100 * time.Millisecond
 
 func newFollow(now *clock, opts *Options, post func(tea.Msg)) follow {

@@ -27,11 +27,11 @@ import (
 //
 // Way chosen: answers are kept by what they answer (problem, budget, manager), and the view draws what is
 // kept for the question in force. There is at most one run at a time, for the managers of the question in
-// force that have no answer yet; a run writes its news under a lock and a command that waits for some brings
-// it to the event loop, ten times a second at most. A run of another budget is cancelled when the budget changes, and what it
-// still says is dropped: its pointer is its generation. While the budget is being dragged nothing is started:
-// a run begins when it has rested for a moment, or at once where all answers are kept. Memory is bounded: of
-// the budgets asked for, those looked at longest ago go.
+// force that have no answer yet; a run writes its news under a lock and a command that waits for some
+// brings it to the event loop, ten times a second at most. A run of another budget is cancelled when the
+// budget changes, and what it still says is dropped: its pointer is its generation. While the budget is
+// being dragged nothing is started: a run begins when it has rested for a moment, or at once where all
+// answers are kept. Memory is bounded: of the budgets asked for, those looked at longest ago go.
 //
 // Rejected: one message a progress report (thousands a second from some planners, each a frame); one question
 // for all managers (switching one on would plan with all anew).
