@@ -272,21 +272,10 @@ type (
 	}
 )
 
-// pause is the least time between two looks: what a person can follow, and what keeps a fast job from taking
-// all of the screen's time.
-const pause = 100 * time.Millisecond
-
 // Await returns the command that waits for something newer than a version and brings it as a LookMsg; nothing
 // when ctx is done.
 func Await(ctx context.Context, f Feed, version int64) tea.Cmd {
 	return func() tea.Msg {
-		if version > 0 {
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-time.After(pause):
-			}
-		}
 		if f.Wait(ctx, version) != nil {
 			return nil
 		}
