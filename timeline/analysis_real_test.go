@@ -3,36 +3,9 @@ package timeline
 import (
 	"context"
 	"errors"
-	"math/rand"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/gmemtop/gmemtop/traces/torchsnapshot"
 )
-
-// snapshotDevice reads a snapshot of the shared folder by the pattern of its role.
-func snapshotDevice(t testing.TB, pattern string) *Device {
-	t.Helper()
-	tr, err := torchsnapshot.Read(context.Background(), sharedTrace(t, filepath.Join("torch_snapshot", pattern)), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return builtDevice(t, tr)
-}
-
-// allSnapshots runs a test on every snapshot of the shared folder.
-func allSnapshots(t *testing.T, test func(t *testing.T, d *Device)) {
-	dir := os.Getenv("GMEMTOP_TRACES")
-	if dir == "" {
-		t.Skip("needs GMEMTOP_TRACES: traces recorded by others")
-	}
-	found, _ := filepath.Glob(filepath.Join(dir, "torch_snapshot", "*"))
-	for i, f := range found {
-		t.Run(string(rune('a'+i)), func(t *testing.T) { test(t, snapshotDevice(t, filepath.Base(f))) })
-	}
-}
 
 func TestIterationsAndPhasesFollowEachOtherOnEverySnapshot(t *testing.T) {
 	allSnapshots(t, func(t *testing.T, d *Device) {
@@ -145,29 +118,6 @@ func TestASnapshotDumpedAfterAnOutOfMemoryIsExplainedFromItsSegmentsAlone(t *tes
 	}
 	if len(a.Holders) == 0 || a.Holders[0].Bytes < 7<<30 || len(a.Levers) == 0 {
 		t.Errorf("holders %+v, levers %+v", a.Holders, a.Levers)
-	}
-}
-
-func TestWithoutCutsThePeakStaysAndACutOfOneBlockNeverTakesMoreThanTheBlock(t *testing.T) {
-	d := builtDevice(t, unmarkedTrace(20_000))
-	work := make([]int64, d.Len()+2)
-	ctx := context.Background()
-	if p, err := d.peakWithout(ctx, nil, work); err != nil || p != d.Totals.PeakAllocated {
-		t.Errorf("%d, %v, peak %d", p, err, d.Totals.PeakAllocated)
-	}
-	rng := rand.New(rand.NewSource(5))
-	for range 100 {
-		a := AllocID(rng.Intn(d.Allocs.Len()))
-		cuts := []cut{d.life(a, d.Allocs.Size[a])}
-		p, err := d.peakWithout(ctx, cuts, work)
-		// By the definition: the maximum over all moments of what is left.
-		want := int64(0)
-		for m := Start; int(m) < d.Len(); m++ {
-			want = max(want, d.Allocated.At(m)-bytesAt(cuts, m))
-		}
-		if err != nil || p != want || d.Totals.PeakAllocated-p > d.Allocs.Size[a] {
-			t.Fatalf("allocation %d: %d, want %d, %v", a, p, want, err)
-		}
 	}
 }
 
