@@ -1,15 +1,17 @@
-package timeline
+package timeline_test
 
 import (
 	"context"
 	"errors"
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/timelinetest"
 	"strings"
 	"testing"
 )
 
 func TestIterationsAndPhasesFollowEachOtherOnEverySnapshot(t *testing.T) {
-	allSnapshots(t, func(t *testing.T, d *Device) {
-		last := Moment(0)
+	timelinetest.Snapshots(t, func(t *testing.T, d *timeline.Device) {
+		last := timeline.Moment(0)
 		for _, x := range d.Iterations().List {
 			if x.First < last || x.End < x.First || x.Finish < x.Start || x.PeakAllocated > d.Totals.PeakAllocated {
 				t.Errorf("iteration %+v after event %d", x, last)
@@ -19,7 +21,7 @@ func TestIterationsAndPhasesFollowEachOtherOnEverySnapshot(t *testing.T) {
 			}
 			last = x.End
 		}
-		end, at := int64(-1<<62), Moment(0)
+		end, at := int64(-1<<62), timeline.Moment(0)
 		for _, p := range d.Phases() {
 			if p.Start < end || p.First < at || p.End < p.Start || p.Last < p.First {
 				t.Errorf("phase %+v after time %d, event %d", p, end, at)
@@ -30,8 +32,8 @@ func TestIterationsAndPhasesFollowEachOtherOnEverySnapshot(t *testing.T) {
 }
 
 func TestNoLeverSavesMoreThanThereIsOnEverySnapshot(t *testing.T) {
-	allSnapshots(t, func(t *testing.T, d *Device) {
-		a, err := d.Autopsy(context.Background(), IEC)
+	timelinetest.Snapshots(t, func(t *testing.T, d *timeline.Device) {
+		a, err := d.Autopsy(context.Background(), timeline.IEC)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,8 +57,8 @@ func TestNoLeverSavesMoreThanThereIsOnEverySnapshot(t *testing.T) {
 }
 
 func TestATraceDoesNotDifferFromItselfOnEverySnapshot(t *testing.T) {
-	allSnapshots(t, func(t *testing.T, d *Device) {
-		x, err := Compare(context.Background(), d, d)
+	timelinetest.Snapshots(t, func(t *testing.T, d *timeline.Device) {
+		x, err := timeline.Compare(context.Background(), d, d)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -70,20 +72,21 @@ func TestATraceDoesNotDifferFromItselfOnEverySnapshot(t *testing.T) {
 				t.Errorf("%+v", m)
 			}
 		}
-		if !strings.HasPrefix(x.Sentence(IEC), "Both peak at") && len(x.Sites) > 0 {
-			t.Errorf("%q", x.Sentence(IEC))
+		if !strings.HasPrefix(x.Sentence(timeline.IEC), "Both peak at") && len(x.Sites) > 0 {
+			t.Errorf("%q", x.Sentence(timeline.IEC))
 		}
 	})
 }
 
 // The rows of a diff are the two peaks, whatever stacks are joined.
 func TestADiffOfFullAgainstMixedPrecisionAddsUpToBothPeaks(t *testing.T) {
-	a, b := snapshotDevice(t, "*memory_snapshot_200.pickle"), snapshotDevice(t, "*memory_snapshot_200_mixed_precision.pickle")
-	x, err := Compare(context.Background(), a, b)
+	a, b := timelinetest.Snapshot(t, "*memory_snapshot_200.pickle"),
+		timelinetest.Snapshot(t, "*memory_snapshot_200_mixed_precision.pickle")
+	x, err := timeline.Compare(context.Background(), a, b)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, rows := range map[string][]DiffRow{"categories": x.Categories, "sites": x.Sites} {
+	for name, rows := range map[string][]timeline.DiffRow{"categories": x.Categories, "sites": x.Sites} {
 		var sa, sb int64
 		for _, r := range rows {
 			sa, sb = sa+r.A, sb+r.B
@@ -101,15 +104,15 @@ func TestADiffOfFullAgainstMixedPrecisionAddsUpToBothPeaks(t *testing.T) {
 	if joined < 10 {
 		t.Errorf("only %d call sites of %d are in both", joined, len(x.Sites))
 	}
-	if !strings.HasPrefix(x.Sentence(IEC), "The peak goes from 1.15 GiB to 939 MiB") {
-		t.Errorf("%q", x.Sentence(IEC))
+	if !strings.HasPrefix(x.Sentence(timeline.IEC), "The peak goes from 1.15 GiB to 939 MiB") {
+		t.Errorf("%q", x.Sentence(timeline.IEC))
 	}
-	t.Log(x.Sentence(IEC))
+	t.Log(x.Sentence(timeline.IEC))
 }
 
 func TestASnapshotDumpedAfterAnOutOfMemoryIsExplainedFromItsSegmentsAlone(t *testing.T) {
-	d := snapshotDevice(t, "*oom_snapshot.pickle")
-	a, err := d.Autopsy(context.Background(), IEC)
+	d := timelinetest.Snapshot(t, "*oom_snapshot.pickle")
+	a, err := d.Autopsy(context.Background(), timeline.IEC)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,16 +125,16 @@ func TestASnapshotDumpedAfterAnOutOfMemoryIsExplainedFromItsSegmentsAlone(t *tes
 }
 
 func TestCancelledAnalysisStops(t *testing.T) {
-	d := builtDevice(t, unmarkedTrace(20_000))
+	d := timelinetest.Built(t, timelinetest.Unmarked(20_000))
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := Compare(ctx, d, d); !errors.Is(err, context.Canceled) {
+	if _, err := timeline.Compare(ctx, d, d); !errors.Is(err, context.Canceled) {
 		t.Errorf("compare: %v", err)
 	}
-	if _, err := Summarise(ctx, d.Timeline(), 0, 0, 8); !errors.Is(err, context.Canceled) {
+	if _, err := timeline.Summarise(ctx, d.Timeline(), 0, 0, 8); !errors.Is(err, context.Canceled) {
 		t.Errorf("summarise: %v", err)
 	}
-	if _, err := d.Autopsy(ctx, IEC); err != nil && !errors.Is(err, context.Canceled) {
+	if _, err := d.Autopsy(ctx, timeline.IEC); err != nil && !errors.Is(err, context.Canceled) {
 		t.Errorf("autopsy: %v", err)
 	}
 }

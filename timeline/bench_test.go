@@ -1,4 +1,4 @@
-package timeline
+package timeline_test
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -120,12 +121,12 @@ func crowdedTrace(n, alive int) *traces.Trace {
 var (
 	million    = sync.OnceValue(func() *traces.Trace { return trainingTrace(1_000_000) })
 	tenMillion = sync.OnceValue(func() *traces.Trace { return trainingTrace(10_000_000) })
-	bigDevice  = sync.OnceValue(func() *Device { return mustBuild(tenMillion()) })
-	crowd      = sync.OnceValue(func() *Device { return mustBuild(crowdedTrace(1_000_000, 5000)) })
+	bigDevice  = sync.OnceValue(func() *timeline.Device { return mustBuild(tenMillion()) })
+	crowd      = sync.OnceValue(func() *timeline.Device { return mustBuild(crowdedTrace(1_000_000, 5000)) })
 )
 
-func mustBuild(tr *traces.Trace) *Device {
-	tl, err := Build(context.Background(), tr, nil)
+func mustBuild(tr *traces.Trace) *timeline.Device {
+	tl, err := timeline.Build(context.Background(), tr, nil)
 	if err != nil {
 		panic(err)
 	}
@@ -144,13 +145,13 @@ func BenchmarkBuild1M(b *testing.B)  { benchmarkBuild(b, million()) }
 func BenchmarkBuild10M(b *testing.B) { benchmarkBuild(b, tenMillion()) }
 
 // zooms are windows of a recording: all of it, a thousandth and a hundred-thousandth around its middle.
-func zooms(d *Device) map[string]Window {
-	full := d.Full(AxisTime)
-	out := map[string]Window{}
+func zooms(d *timeline.Device) map[string]timeline.Window {
+	full := d.Full(timeline.AxisTime)
+	out := map[string]timeline.Window{}
 	for name, part := range map[string]int64{"all": 1, "thousandth": 1000, "hundredthousandth": 100_000} {
 		width := max((full.To-full.From)/part, 1)
 		from := full.From + (full.To-full.From-width)/2
-		out[name] = Window{AxisTime, from, from + width}
+		out[name] = timeline.Window{timeline.AxisTime, from, from + width}
 	}
 	return out
 }
@@ -159,7 +160,7 @@ func BenchmarkColumns240Of10M(b *testing.B) {
 	d := bigDevice()
 	for name, w := range zooms(d) {
 		b.Run(name, func(b *testing.B) {
-			var dst []Column
+			var dst []timeline.Column
 			for b.Loop() {
 				dst = d.Columns(d.Allocated, w, 240, dst[:0])
 			}
@@ -169,7 +170,10 @@ func BenchmarkColumns240Of10M(b *testing.B) {
 
 func BenchmarkCategoryColumns240Of10M(b *testing.B) {
 	d := bigDevice()
-	d.categoryMarks()
+	if _, err := d.CategoryColumns(context.Background(), d.Full(timeline.AxisTime),
+		1); err != nil { // what is computed once
+		b.Fatal(err)
+	}
 	for name, w := range zooms(d) {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
@@ -182,7 +186,7 @@ func BenchmarkCategoryColumns240Of10M(b *testing.B) {
 }
 
 func BenchmarkBands240(b *testing.B) {
-	for name, d := range map[string]*Device{"10M": bigDevice(), "crowd5000": crowd()} {
+	for name, d := range map[string]*timeline.Device{"10M": bigDevice(), "crowd5000": crowd()} {
 		for zoom, w := range zooms(d) {
 			b.Run(name+"/"+zoom, func(b *testing.B) {
 				least := d.Totals.PeakAllocated / 200
@@ -197,9 +201,9 @@ func BenchmarkBands240(b *testing.B) {
 }
 
 func BenchmarkLiveAt(b *testing.B) {
-	for name, d := range map[string]*Device{"10M": bigDevice(), "crowd5000": crowd()} {
+	for name, d := range map[string]*timeline.Device{"10M": bigDevice(), "crowd5000": crowd()} {
 		b.Run(name, func(b *testing.B) {
-			var dst []AllocID
+			var dst []timeline.AllocID
 			rng := rand.New(rand.NewPCG(1, 1))
 			for b.Loop() {
 				dst = d.LiveAt(randomMoment(rng, d), dst[:0])
@@ -211,7 +215,7 @@ func BenchmarkLiveAt(b *testing.B) {
 
 func BenchmarkBreakdown10M(b *testing.B) {
 	d := bigDevice()
-	for by := range NumBy {
+	for by := range timeline.NumBy {
 		b.Run(by.String(), func(b *testing.B) {
 			for b.Loop() {
 				d.Breakdown(d.Totals.PeakAt, by)
@@ -233,7 +237,7 @@ func BenchmarkSearch10M(b *testing.B) {
 	d := bigDevice()
 	for _, text := range []string{"layer7 size>1MiB", "sort:-size", "size>1MiB sort:life"} {
 		b.Run(text, func(b *testing.B) {
-			q, err := ParseQuery(text)
+			q, err := timeline.ParseQuery(text)
 			if err != nil {
 				b.Fatal(err)
 			}

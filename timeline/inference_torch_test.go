@@ -1,4 +1,4 @@
-package timeline
+package timeline_test
 
 import (
 	"bytes"
@@ -15,6 +15,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/torchtest"
+	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces/described"
 	"github.com/gmemtop/gmemtop/traces/torchsnapshot"
 )
@@ -27,7 +28,7 @@ import (
 // trained is one training, twice.
 type trained struct {
 	name            string
-	truth, inferred *Device
+	truth, inferred *timeline.Device
 }
 
 // trainings are run once for all tests, by one Python.
@@ -64,7 +65,7 @@ func train(t *testing.T, scenarios []string) ([]trained, string) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	_, torch, _ := strings.Cut(string(out), "\ntorch ")
-	main := func(path string, read func(b []byte) (*Timeline, error)) *Device {
+	main := func(path string, read func(b []byte) (*timeline.Timeline, error)) *timeline.Device {
 		b, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -79,19 +80,19 @@ func train(t *testing.T, scenarios []string) ([]trained, string) {
 	var all []trained
 	for _, name := range scenarios {
 		x := trained{name: name}
-		x.truth = main(filepath.Join(dir, name+".jsonl"), func(b []byte) (*Timeline, error) {
+		x.truth = main(filepath.Join(dir, name+".jsonl"), func(b []byte) (*timeline.Timeline, error) {
 			tr, err := described.Read(ctx, bytes.NewReader(b), nil)
 			if err != nil {
 				return nil, err
 			}
-			return Build(ctx, tr, nil)
+			return timeline.Build(ctx, tr, nil)
 		})
-		x.inferred = main(filepath.Join(dir, name+".pickle"), func(b []byte) (*Timeline, error) {
+		x.inferred = main(filepath.Join(dir, name+".pickle"), func(b []byte) (*timeline.Timeline, error) {
 			tr, err := torchsnapshot.Read(ctx, bytes.NewReader(b), nil)
 			if err != nil {
 				return nil, err
 			}
-			return Build(ctx, tr, nil)
+			return timeline.Build(ctx, tr, nil)
 		})
 		a, b := &x.truth.Allocs, &x.inferred.Allocs
 		if a.Len() != b.Len() {
@@ -108,7 +109,7 @@ func train(t *testing.T, scenarios []string) ([]trained, string) {
 }
 
 // confusion counts bytes by what they are (row) and what they are taken for (column).
-type confusion [NumCategories][NumCategories]float64
+type confusion [timeline.NumCategories][timeline.NumCategories]float64
 
 // share returns the matrix with its sum made 1.
 func (c confusion) share() confusion {
@@ -143,10 +144,10 @@ func (c *confusion) add(o confusion, weight float64) {
 
 // table prints a matrix in hundredths, rows and columns that hold nothing left out.
 func (c confusion) table() string {
-	var used []Category
-	for i := range NumCategories {
+	var used []timeline.Category
+	for i := range timeline.NumCategories {
 		sum := 0.0
-		for j := range NumCategories {
+		for j := range timeline.NumCategories {
 			sum += c[i][j] + c[j][i]
 		}
 		if sum > 0 {
@@ -180,8 +181,8 @@ func (c confusion) worst(least float64) []string {
 		text  string
 	}
 	var cells []cell
-	for i := range NumCategories {
-		for j := range NumCategories {
+	for i := range timeline.NumCategories {
+		for j := range timeline.NumCategories {
 			if i != j && c[i][j] >= least {
 				cells = append(cells, cell{c[i][j], fmt.Sprintf("%s taken for %s | %.1f", i, j, 100*c[i][j])})
 			}
@@ -201,7 +202,7 @@ func (x *trained) confused() (lives, peak confusion) {
 	a, b := &x.truth.Allocs, &x.inferred.Allocs
 	at := x.truth.Totals.PeakAt
 	for i := range a.Size {
-		end := min(a.Requested[i], Moment(x.truth.Len()))
+		end := min(a.Requested[i], timeline.Moment(x.truth.Len()))
 		lives[a.Category[i]][b.Category[i]] += float64(a.Size[i]) * float64(end-a.Start[i])
 		if a.Start[i] <= at && at < a.Requested[i] {
 			peak[a.Category[i]][b.Category[i]] += float64(a.Size[i])

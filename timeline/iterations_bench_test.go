@@ -1,7 +1,9 @@
-package timeline
+package timeline_test
 
 import (
 	"context"
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/timelinetest"
 	"testing"
 )
 
@@ -9,7 +11,7 @@ func TestIterationsOfAMillionEventsAreAllFoundAlthoughFreesMove(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs a run without -short: it builds a million events")
 	}
-	d := builtDevice(t, unmarkedTrace(1_000_000))
+	d := timelinetest.Built(t, timelinetest.Unmarked(1_000_000))
 	it := d.Iterations()
 	odd, blocks := 0, 0
 	for _, x := range it.List {
@@ -19,7 +21,7 @@ func TestIterationsOfAMillionEventsAreAllFoundAlthoughFreesMove(t *testing.T) {
 		blocks += x.Blocks
 	}
 	// 457 allocations a step: 48*7 + 1 + 120; ten more in every fortieth.
-	if it.Source != FromPeriodicity || blocks != d.Allocs.Len() {
+	if it.Source != timeline.FromPeriodicity || blocks != d.Allocs.Len() {
 		t.Fatalf("%v: %d allocations of %d are in iterations", it.Source, blocks, d.Allocs.Len())
 	}
 	steps := len(it.List)
@@ -32,7 +34,7 @@ func TestIterationsOfAMillionEventsAreAllFoundAlthoughFreesMove(t *testing.T) {
 }
 
 func BenchmarkIterationsOfAMillionEvents(b *testing.B) {
-	tl, err := Build(context.Background(), unmarkedTrace(1_000_000), nil)
+	tl, err := timeline.Build(context.Background(), timelinetest.Unmarked(1_000_000), nil)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -40,19 +42,19 @@ func BenchmarkIterationsOfAMillionEvents(b *testing.B) {
 	b.ReportAllocs()
 	b.ReportMetric(float64(d.Len()), "events")
 	for b.Loop() {
-		if it := d.findIterations(); it.Source != FromPeriodicity {
+		if it := d.FindIterations(); it.Source != timeline.FromPeriodicity {
 			b.Fatal(it.Source)
 		}
 	}
 }
 
 func BenchmarkPhasesOfAMillionEvents(b *testing.B) {
-	tl, err := Build(context.Background(), unmarkedTrace(1_000_000), nil)
+	tl, err := timeline.Build(context.Background(), timelinetest.Unmarked(1_000_000), nil)
 	if err != nil {
 		b.Fatal(err)
 	}
 	d := tl.Main()
 	for b.Loop() {
-		d.findPhases()
+		d.FindPhases()
 	}
 }

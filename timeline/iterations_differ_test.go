@@ -1,7 +1,9 @@
-package timeline
+package timeline_test
 
 import (
 	"fmt"
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/timelinetest"
 	"strings"
 	"testing"
 )
@@ -15,7 +17,7 @@ type step struct {
 }
 
 // markedSteps builds a recording of steps that the source marks.
-func markedSteps(t *testing.T, steps []step) *Iterations {
+func markedSteps(t *testing.T, steps []step) *timeline.Iterations {
 	t.Helper()
 	var b strings.Builder
 	now := int64(0)
@@ -25,8 +27,8 @@ func markedSteps(t *testing.T, steps []step) *Iterations {
 		fmt.Fprintf(&b, "mark iteration %d %d step %d\n", now, now+s.time, k+1)
 		now += s.time
 	}
-	it := buildScript(t, b.String()).Main().Iterations()
-	if it.Source != FromAnnotations || len(it.List) != len(steps) {
+	it := timelinetest.Script(t, b.String()).Main().Iterations()
+	if it.Source != timeline.FromAnnotations || len(it.List) != len(steps) {
 		t.Fatalf("%d steps by %v, want %d that are marked", len(it.List), it.Source, len(steps))
 	}
 	return it
@@ -78,7 +80,7 @@ func TestAStepDiffersFromTheToleranceOn(t *testing.T) {
 				if k == 7 {
 					want = off.want
 				}
-				if got := it.List[k].Why(IEC); got != want {
+				if got := it.List[k].Why(timeline.IEC); got != want {
 					t.Errorf("%s, off by %+v: step %d is said to have %q, want %q", c.name, off.by, k, got, want)
 				}
 			}
@@ -112,7 +114,7 @@ func TestStepsThatScatterWidenTheTolerance(t *testing.T) {
 			for k := range it.List {
 				if got := it.List[k].Odd; got != (k == 15 && off.odd) {
 					t.Errorf("%s: step 15 is off by %.1f littles, and step %d is odd: %v (%s)", figure,
-						off.littles, k, got, it.List[k].Why(IEC))
+						off.littles, k, got, it.List[k].Why(timeline.IEC))
 				}
 			}
 		}

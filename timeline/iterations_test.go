@@ -1,6 +1,8 @@
-package timeline
+package timeline_test
 
 import (
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/timelinetest"
 	"testing"
 )
 
@@ -16,7 +18,7 @@ func TestSmartPoolDetectorFindsThePublishedIterations(t *testing.T) {
 		{"resnet pool", "papers/*_resnet_20iterations*", 1268},
 	} {
 		t.Run(c.role, func(t *testing.T) {
-			d := paperDevice(t, c.pattern)
+			d := timelinetest.Paper(t, c.pattern)
 			p, ok := d.SmartPoolPeriod()
 			if !ok || p.Length != c.length {
 				t.Errorf("period %d (found: %v), published %d", p.Length, ok, c.length)
@@ -36,9 +38,9 @@ func TestOurDetectorAgreesWithSmartPoolsOnTheirTraces(t *testing.T) {
 		{"resnet pool", "papers/*_resnet_20iterations*", 1268},
 	} {
 		t.Run(c.role, func(t *testing.T) {
-			d := paperDevice(t, c.pattern)
+			d := timelinetest.Paper(t, c.pattern)
 			it := d.Iterations()
-			if it.Source != FromPeriodicity || len(it.List) < 18 {
+			if it.Source != timeline.FromPeriodicity || len(it.List) < 18 {
 				t.Fatalf("%d iterations by %v", len(it.List), it.Source)
 			}
 			for _, x := range it.List[it.Steady : len(it.List)-1] {

@@ -1,9 +1,11 @@
-package timeline
+package timeline_test
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/timelinetest"
 	"strings"
 	"testing"
 )
@@ -20,11 +22,12 @@ func rankScript(rank int, odd bool) string {
 		fmt.Sprintf(step, "+ x 8m c\n- x\n") + fmt.Sprintf(step, "+ x 8m c\n- x\n") + fmt.Sprintf(step, extra)
 }
 
-func summaries(t testing.TB, n int, odd func(int) bool) []RankSummary {
+func summaries(t testing.TB, n int, odd func(int) bool) []timeline.RankSummary {
 	t.Helper()
-	var all []RankSummary
+	var all []timeline.RankSummary
 	for rank := range n {
-		r, err := Summarise(context.Background(), buildScript(t, rankScript(rank, odd(rank))), 0, 24000, 8)
+		r, err := timeline.Summarise(context.Background(),
+			timelinetest.Script(t, rankScript(rank, odd(rank))), 0, 24000, 8)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -34,14 +37,14 @@ func summaries(t testing.TB, n int, odd func(int) bool) []RankSummary {
 }
 
 func TestARunPutsTheOutlierFirstAndNamesTheFirstAllocationThatDiffers(t *testing.T) {
-	r := BuildRun(summaries(t, 64, func(rank int) bool { return rank == 7 }))
+	r := timeline.BuildRun(summaries(t, 64, func(rank int) bool { return rank == 7 }))
 	if r.Outliers != 1 || r.Ranks[0].Rank != 7 || r.Ranks[1].Rank != 0 || r.Ranks[8].Rank != 8 {
 		t.Errorf("%d outliers, order %d %d %d", r.Outliers, r.Ranks[0].Rank, r.Ranks[1].Rank, r.Ranks[8].Rank)
 	}
 	const want = "63 ranks peak at 150 MiB, rank 7 at 750 MiB. First allocation that differs: ProfilerStep#10, allocation 3, dispatch moe.py:9: " +
 		"700 MiB where the others allocate 8.00 MiB in tail m.py:3."
-	if r.Sentence(IEC) != want {
-		t.Errorf("sentence %q\nwant     %q", r.Sentence(IEC), want)
+	if r.Sentence(timeline.IEC) != want {
+		t.Errorf("sentence %q\nwant     %q", r.Sentence(timeline.IEC), want)
 	}
 	if d := r.Divergence; d == nil || d.Rank != 7 || d.Index != 8 || d.Size != 700<<20 {
 		t.Errorf("divergence %+v", d)
@@ -49,52 +52,57 @@ func TestARunPutsTheOutlierFirstAndNamesTheFirstAllocationThatDiffers(t *testing
 }
 
 func TestARunWithoutAnOutlierHasNoDivergence(t *testing.T) {
-	r := BuildRun(summaries(t, 8, func(int) bool { return false }))
-	if r.Outliers != 0 || r.Divergence != nil || r.Sentence(IEC) != "8 ranks peak at 150 MiB, none stands out." {
-		t.Errorf("%d outliers, %+v, %q", r.Outliers, r.Divergence, r.Sentence(IEC))
+	r := timeline.BuildRun(summaries(t, 8, func(int) bool { return false }))
+	if r.Outliers != 0 || r.Divergence != nil ||
+		r.Sentence(timeline.IEC) != "8 ranks peak at 150 MiB, none stands out." {
+		t.Errorf("%d outliers, %+v, %q", r.Outliers, r.Divergence, r.Sentence(timeline.IEC))
 	}
 }
 
 func TestARankThatCannotBeReadIsCountedAndNoOutlier(t *testing.T) {
 	all := summaries(t, 4, func(int) bool { return false })
-	all = append(all, RankSummary{Rank: 4, Err: errors.New("cut")})
-	r := BuildRun(all)
-	if r.Outliers != 0 || !strings.HasSuffix(r.Sentence(IEC), "1 could not be read.") {
-		t.Errorf("%d outliers, %q", r.Outliers, r.Sentence(IEC))
+	all = append(all, timeline.RankSummary{Rank: 4, Err: errors.New("cut")})
+	r := timeline.BuildRun(all)
+	if r.Outliers != 0 || !strings.HasSuffix(r.Sentence(timeline.IEC), "1 could not be read.") {
+		t.Errorf("%d outliers, %q", r.Outliers, r.Sentence(timeline.IEC))
 	}
-	if r := BuildRun([]RankSummary{{Err: errors.New("cut")}}); r.Sentence(IEC) != "None of the 1 ranks could be read." {
-		t.Errorf("%q", r.Sentence(IEC))
+	if r := timeline.BuildRun([]timeline.RankSummary{{Err: errors.New("cut")}}); r.Sentence(timeline.IEC) != "None of the 1 ranks could be read." {
+		t.Errorf("%q", r.Sentence(timeline.IEC))
 	}
-	if r := BuildRun(nil); r.Outliers != 0 || r.Divergence != nil {
+	if r := timeline.BuildRun(nil); r.Outliers != 0 || r.Divergence != nil {
 		t.Errorf("empty run: %+v", r)
 	}
 }
 
 // The strip's maximum is the peak, wherever the run's clock puts the recording.
 func TestAStripHoldsThePeakAndNothingOutsideTheRecording(t *testing.T) {
-	d := buildScript(t, rankScript(0, true)).Main()
-	strip := d.strip(-24000, 24000, 16)
+	r, err := timeline.Summarise(context.Background(), timelinetest.Script(t, rankScript(0, true)), -24000,
+		24000, 16)
+	if err != nil {
+		t.Fatal(err)
+	}
 	high := int64(0)
-	for i, v := range strip {
+	for i, v := range r.Strip {
 		high = max(high, v)
 		if i < 8 && v != 0 {
 			t.Errorf("column %d before the recording has %d bytes", i, v)
 		}
 	}
-	if high != d.Totals.PeakAllocated {
-		t.Errorf("strip's maximum %d, peak %d", high, d.Totals.PeakAllocated)
+	if high != r.Totals.PeakAllocated {
+		t.Errorf("strip's maximum %d, peak %d", high, r.Totals.PeakAllocated)
 	}
 }
 
 func BenchmarkBuildRunOf1024Ranks(b *testing.B) {
 	all := summaries(b, 1024, func(rank int) bool { return rank == 700 })
 	for i := range all { // as many signatures as a long recording has
-		for len(all[i].Sites) < siteSignatures {
-			all[i].Sites = append(all[i].Sites, all[i].Sites[:min(len(all[i].Sites), siteSignatures-len(all[i].Sites))]...)
+		for len(all[i].Sites) < timeline.SiteSignatures {
+			all[i].Sites = append(all[i].Sites,
+				all[i].Sites[:min(len(all[i].Sites), timeline.SiteSignatures-len(all[i].Sites))]...)
 		}
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		BuildRun(all)
+		timeline.BuildRun(all)
 	}
 }

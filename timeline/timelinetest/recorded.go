@@ -1,4 +1,4 @@
-package timeline
+package timelinetest
 
 import (
 	"compress/gzip"
@@ -9,14 +9,15 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/paper"
 	"github.com/gmemtop/gmemtop/traces/torchsnapshot"
 )
 
-// sharedTrace opens a file of the folder that GMEMTOP_TRACES names, by the pattern of its role, and skips the
+// Shared opens a file of the folder that GMEMTOP_TRACES names, by the pattern of its role, and skips the
 // test without the folder.
-func sharedTrace(t testing.TB, pattern string) io.Reader {
+func Shared(t testing.TB, pattern string) io.Reader {
 	t.Helper()
 	dir := os.Getenv("GMEMTOP_TRACES")
 	if dir == "" {
@@ -41,42 +42,45 @@ func sharedTrace(t testing.TB, pattern string) io.Reader {
 	return z
 }
 
-func paperDevice(t testing.TB, pattern string) *Device {
+// Paper reads a trace of the papers' authors by the pattern of its role.
+func Paper(t testing.TB, pattern string) *timeline.Device {
 	t.Helper()
-	tr, err := paper.Read(context.Background(), sharedTrace(t, pattern), nil)
+	tr, err := paper.Read(context.Background(), Shared(t, pattern), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return builtDevice(t, tr)
+	return Built(t, tr)
 }
 
-func builtDevice(t testing.TB, tr *traces.Trace) *Device {
+// Built builds the main device of a trace.
+func Built(t testing.TB, tr *traces.Trace) *timeline.Device {
 	t.Helper()
-	tl, err := Build(context.Background(), tr, nil)
+	tl, err := timeline.Build(context.Background(), tr, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return tl.Main()
 }
 
-// snapshotDevice reads a snapshot of the shared folder by the pattern of its role.
-func snapshotDevice(t testing.TB, pattern string) *Device {
+// Snapshot reads a snapshot of the shared folder by the pattern of its role.
+func Snapshot(t testing.TB, pattern string) *timeline.Device {
 	t.Helper()
-	tr, err := torchsnapshot.Read(context.Background(), sharedTrace(t, filepath.Join("torch_snapshot", pattern)), nil)
+	tr, err := torchsnapshot.Read(context.Background(), Shared(t, filepath.Join("torch_snapshot", pattern)),
+		nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return builtDevice(t, tr)
+	return Built(t, tr)
 }
 
-// allSnapshots runs a test on every snapshot of the shared folder.
-func allSnapshots(t *testing.T, test func(t *testing.T, d *Device)) {
+// Snapshots runs a test on every snapshot of the shared folder.
+func Snapshots(t *testing.T, test func(t *testing.T, d *timeline.Device)) {
 	dir := os.Getenv("GMEMTOP_TRACES")
 	if dir == "" {
 		t.Skip("needs GMEMTOP_TRACES: traces recorded by others")
 	}
 	found, _ := filepath.Glob(filepath.Join(dir, "torch_snapshot", "*"))
 	for i, f := range found {
-		t.Run(string(rune('a'+i)), func(t *testing.T) { test(t, snapshotDevice(t, filepath.Base(f))) })
+		t.Run(string(rune('a'+i)), func(t *testing.T) { test(t, Snapshot(t, filepath.Base(f))) })
 	}
 }

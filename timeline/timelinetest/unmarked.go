@@ -1,4 +1,4 @@
-package timeline
+package timelinetest
 
 import (
 	"math/rand"
@@ -6,16 +6,17 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// unmarkedTrace makes a recording of about n events without marks: steps of 48 layers of seven allocations,
+// Unmarked makes a recording of about n events without marks: steps of 48 layers of seven allocations,
 // saved for backward and freed there, some freed in an order that changes; every 40th step evaluates in
 // between.
-func unmarkedTrace(n int) *traces.Trace {
+func Unmarked(n int) *traces.Trace {
 	b := traces.NewBuilder()
 	rng := rand.New(rand.NewSource(3))
 	var stacks [16]traces.StackID
 	for i := range stacks {
 		f := b.Frame(traces.Frame{Func: b.String("layer"), File: b.String("m.py"), Line: int32(i)})
-		stacks[i] = b.Stack([]traces.FrameID{f, b.Frame(traces.Frame{Func: b.String("main"), File: b.String("t.py"), Line: 1})})
+		stacks[i] = b.Stack([]traces.FrameID{f,
+			b.Frame(traces.Frame{Func: b.String("main"), File: b.String("t.py"), Line: 1})})
 	}
 	dev := b.Device(traces.DeviceGPU, 0)
 	now, next := int64(0), uint64(1<<32)
