@@ -197,3 +197,41 @@ func (w wording) loss(a *Autopsy) string {
 	return fmt.Sprintf("Your peak of %s is the logits: %s of it, for %s. Computing the loss in chunks takes %s off it.",
 		w.units.Bytes(w.Totals.PeakAllocated), w.units.Bytes(set.bytes), Duration(set.duration), w.units.Bytes(a.Levers[0].Saves))
 }
+
+// Autopsy is why it ran out of memory, or, where it did not, what the peak is made of.
+type Autopsy struct {
+	OOM      bool // an oom event is in the trace
+	Inferred bool // no event, but the state looks like one (taken after it, or full)
+	At       Moment
+	Asked    int64 // rounded bytes of the failed request, -1 unknown
+	Tried    int64 // what the allocator then asked the driver for, -1 unknown
+	Free     int64 // bytes the driver had free, -1 unknown
+	State    *AllocatorState
+	Sentence string
+	Causes   []Cause
+	Holders  []Group // by stack, descending
+	Levers   []Lever // what helps most first
+}
+
+// Cause is one part of the explanation of an out-of-memory, or of a high peak. Bytes is -1 where the trace
+// cannot show it.
+type Cause struct {
+	Kind  string // capacity, fragmentation, stranded_pool, pending_frees, outside_pytorch, rounding
+	Bytes int64
+	Text  string
+	// Main marks the cause that alone would have been enough.
+	Main bool
+}
+
+// Lever is something that the user can do about the peak.
+type Lever struct {
+	Name    string // expandable_segments, chunked_loss, micro_batch, checkpoint, shard_optimizer, release_cache, set_to_none...
+	Text    string // what to do, one sentence
+	Command string // the exact setting or line of code, "" for none
+	// Saves is what it takes off this peak (or off reserved), bytes; -1 where the trace cannot show it.
+	Saves     int64
+	Exactness Exactness
+	// Fits says, of an out-of-memory, that the failed request would have been served: 1 yes, 0 no, -1 not
+	// shown.
+	Fits int
+}

@@ -280,3 +280,28 @@ func (x *Diff) Sentence(u Units) string {
 	}
 	return s + "."
 }
+
+// Diff is the difference of two recordings at their peaks.
+type Diff struct {
+	A, B       *Device
+	Categories []DiffRow
+	Sites      []DiffRow // stacks normalised against line shifts; descending |B-A|
+	Metrics    []Metric
+}
+
+// DiffRow is one call site, category or module in two recordings.
+type DiffRow struct {
+	Name             string
+	A, B             int64 // bytes at each peak
+	BlocksA, BlocksB int
+	Cause            string // new, gone, larger blocks, more blocks, ...
+	StackA, StackB   traces.StackID
+	Inferred         bool // of a category: that some of the blocks are of it rests on a rule
+}
+
+// Metric is one figure of two recordings; Name is the word that --fail-if takes.
+type Metric struct {
+	Name string // peak, peak_reserved, churn, blocks, fragmentation, iteration_peak, step
+	Unit string // bytes, ns, count
+	A, B int64
+}

@@ -7,11 +7,6 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// The wording of each category in a sentence.
-var categoryWords = [NumCategories]string{
-	"of unknown category", "parameters", "optimizer state", "gradients", "activations", "inputs", "temporaries", "autograd's own",
-}
-
 // Headline returns the one sentence on top: when the peak was and what held it, in the words that fit what
 // the trace is. Sizes are in units u; ~ stands before what was inferred, ≥ before what is a lower bound.
 func (d *Device) Headline(u Units) string { return wording{d, u}.headline() }
@@ -41,29 +36,6 @@ func (w wording) headline() string {
 	return w.peak()
 }
 
-// Label names the device in a sentence: "cuda:0" style ordinals for accelerators, words for the rest.
-func (d *Device) Label() string {
-	switch d.Info.Kind {
-	case traces.DeviceCPU:
-		return "the CPU"
-	case traces.DeviceHost:
-		return "pinned host memory"
-	case traces.DeviceArena:
-		return "the arena"
-	}
-	return fmt.Sprintf("GPU %d", d.Info.Ordinal)
-}
-
-// hasLifetimes reports whether the device has an event at which allocated bytes change.
-func (d *Device) hasLifetimes() bool {
-	for i := d.first; i < d.first+d.n; i++ {
-		if a := d.tl.Trace.Events.Action[i]; a == traces.Alloc || a.IsFreeRequest() {
-			return true
-		}
-	}
-	return false
-}
-
 // bound returns the sign before a figure that may be larger, or that was inferred; "" before an exact one.
 func (w wording) bound() string {
 	switch w.Totals.Exactness {
@@ -89,36 +61,6 @@ func (w wording) peak() string {
 	}
 	s := fmt.Sprintf("Peak %s%s%s %s", w.bound(), w.units.Bytes(t.PeakAllocated), of, w.When(t.PeakAt))
 	return s + w.holders(t.PeakAt)
-}
-
-// When says in words when a moment is: in which iteration and phase, and how long after the beginning.
-func (d *Device) When(m Moment) string {
-	if m == Start {
-		return "at the start of the recording, before its first event"
-	}
-	timed := d.tl.Trace.Clock.HasTime
-	from, _ := d.Span()
-	since, origin := d.Time(m)-from, "into the recording"
-	var parts []string
-	for _, x := range d.Iterations().List {
-		if x.First <= m && m < x.End {
-			parts = append(parts, "in "+x.Name)
-			since, origin = d.Time(m)-x.Start, "after its start"
-		}
-	}
-	if p, _ := d.PhaseAt(m); p != traces.PhaseUnknown {
-		if len(parts) == 0 {
-			parts = append(parts, "in "+p.String())
-		} else {
-			parts = append(parts, p.String())
-		}
-	}
-	if timed {
-		parts = append(parts, Duration(since)+" "+origin)
-	} else {
-		parts = append(parts, fmt.Sprintf("at event %d of %d", m+1, d.n))
-	}
-	return strings.Join(parts, ", ")
 }
 
 // holders says what is allocated at a moment: the largest category's share and the largest holder. It ends
@@ -222,9 +164,6 @@ func (w wording) point() string {
 	}
 	return s + w.holders(at)
 }
-
-// last returns the moment after the device's last event.
-func (d *Device) last() Moment { return Moment(d.n) - 1 }
 
 // largestAt names the largest holder in a sentence of its own.
 func (w wording) largestAt(m Moment) string {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"sort"
 	"strconv"
 	"strings"
 	"sync"
@@ -29,19 +28,6 @@ type lazyAnalysis struct {
 func (d *Device) classes() stackClasses {
 	d.analysis.classesOnce.Do(func() { d.analysis.classes = classify(d.tl.places) })
 	return d.analysis.classes
-}
-
-// firstRecorded returns the first allocation whose alloc event is in the recording.
-func (d *Device) firstRecorded() AllocID {
-	return AllocID(sort.Search(d.Allocs.Len(), func(i int) bool { return d.Allocs.Start[i] >= 0 }))
-}
-
-// allocsIn returns the allocations [first, end) made in the events [from, to).
-func (d *Device) allocsIn(from, to Moment) (first, end AllocID) {
-	n := d.Allocs.Len()
-	first = AllocID(sort.Search(n, func(i int) bool { return d.Allocs.Start[i] >= max(from, 0) }))
-	end = AllocID(sort.Search(n, func(i int) bool { return d.Allocs.Start[i] >= to }))
-	return first, max(first, end)
 }
 
 // Iterations returns the training steps of the recording: as the source marks them, else by the optimizer's
@@ -441,4 +427,46 @@ func (c stepComparison) trend() {
 	}
 	c.it.Trend = fitTrend(y)
 	c.it.Trend.Leaking = c.it.Trend.leaks(y, noiseBytes(len(y), c.Totals.PeakAllocated))
+}
+
+// IterationSource says how iterations were found, best first.
+type IterationSource uint8
+
+// The sources of iterations.
+const (
+	NoIterations IterationSource = iota
+	FromAnnotations
+	FromOptimizer
+	FromPeriodicity
+)
+
+// String returns the name used in reports.
+func (s IterationSource) String() string {
+	return [...]string{"none", "annotation", "optimizer", "periodicity"}[min(s, FromPeriodicity)]
+}
+
+// Iteration is one training step: events [First, End).
+type Iteration struct {
+	Index         int
+	Name          string
+	Start, Finish int64 // nanoseconds
+	First, End    Moment
+	PeakAllocated int64
+	PeakAt        Moment
+	Churn         int64 // bytes allocated within it
+	Blocks        int   // allocations within it
+	Growth        int64 // allocated bytes at its end minus at its start
+	NewSites      int   // call sites that no earlier iteration allocated from
+	Odd           bool  // differs from the steady ones
+
+	differs difference
+}
+
+// Iterations is the list of training steps and how they compare.
+type Iterations struct {
+	Source  IterationSource
+	List    []Iteration
+	Steady  int // index of the first steady iteration, len(List) where none is
+	Differs int // index of the first iteration after Steady that differs from the steady ones, -1 for none
+	Trend   Trend
 }

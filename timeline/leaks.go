@@ -80,3 +80,11 @@ func (d *Device) findLeaks() []Leak {
 	})
 	return leaks
 }
+
+// Leak is a call site whose live bytes grow with the iterations; Stack is one of its stacks.
+type Leak struct {
+	Stack            traces.StackID
+	Slope, Low, High float64 // bytes an iteration
+	Bytes            int64   // its bytes at the end that were allocated in the iterations seen
+	Blocks           int
+}

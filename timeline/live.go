@@ -102,3 +102,16 @@ func (d *Device) Lifetime(a AllocID) (start, end int64) {
 	}
 	return start, d.Time(d.Allocs.Requested[a])
 }
+
+// firstRecorded returns the first allocation whose alloc event is in the recording.
+func (d *Device) firstRecorded() AllocID {
+	return AllocID(sort.Search(d.Allocs.Len(), func(i int) bool { return d.Allocs.Start[i] >= 0 }))
+}
+
+// allocsIn returns the allocations [first, end) made in the events [from, to).
+func (d *Device) allocsIn(from, to Moment) (first, end AllocID) {
+	n := d.Allocs.Len()
+	first = AllocID(sort.Search(n, func(i int) bool { return d.Allocs.Start[i] >= max(from, 0) }))
+	end = AllocID(sort.Search(n, func(i int) bool { return d.Allocs.Start[i] >= to }))
+	return first, max(first, end)
+}

@@ -225,3 +225,12 @@ func overlay(inferred, exact []PhaseSpan) []PhaseSpan {
 	}
 	return out
 }
+
+// PhaseSpan is a forward, backward or optimizer stretch.
+type PhaseSpan struct {
+	Phase      traces.Phase
+	Start, End int64 // nanoseconds
+	First      Moment
+	Last       Moment // exclusive
+	Inferred   bool
+}

@@ -318,3 +318,53 @@ func (r *Run) Sentence(u Units) string {
 	}
 	return s
 }
+
+// Run is many ranks on one clock.
+type Run struct {
+	Ranks      []RankSummary // outliers first, then by rank
+	Apart      bool          // the ranks have no time in common: each is on a clock that begins with it
+	Outliers   int           // how many of Ranks are outliers
+	Median     int64         // median peak
+	Divergence *Divergence   // nil where all agree
+}
+
+// RankSummary is what a run keeps of one rank, so that a thousand ranks fit in memory.
+type RankSummary struct {
+	Rank     int
+	Path     string
+	Host     string
+	Err      error // why the rank could not be read; the rest is zero then
+	Device   traces.Device
+	Totals   Totals
+	PeakTime int64
+	Top      Group   // largest holder at the peak
+	Strip    []int64 // max allocated bytes in each of len(Strip) equal stretches of the run's clock
+	From, To int64   // absolute nanoseconds (Clock.Epoch + time)
+	Sites    []SiteSignature
+	Steps    []RankStep // the iterations that begin within Sites, in order
+}
+
+// RankStep is an iteration of a rank: the place in Sites at which it begins, and its name.
+type RankStep struct {
+	First int32
+	Name  string
+}
+
+// SiteSignature is one allocation of the sequence that ranks are compared by: size and a stack hash that
+// ignores line numbers.
+type SiteSignature struct {
+	Hash uint64
+	Size int64
+	Name string
+}
+
+// Divergence is the first allocation at which a rank leaves the others.
+type Divergence struct {
+	Rank, Index int
+	Site        string // "" for a call site without a stack
+	Size        int64
+	Usual       SiteSignature // what most ranks allocate there
+	Elsewhere   bool          // the others do so from another call site
+	Iteration   string        // the name of the one in which it lies, "" before the first
+	InIteration int           // its index within the iteration
+}

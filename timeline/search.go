@@ -3,16 +3,10 @@ package timeline
 import (
 	"context"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/gmemtop/gmemtop/traces"
 )
-
-// Name returns the allocation's name as PyTorch's memory_viz prints it: b'<address in hex>_<version>.
-func (d *Device) Name(a AllocID) string {
-	return "b'" + strconv.FormatUint(d.Allocs.Addr[a], 16) + "_" + strconv.Itoa(int(d.Allocs.Version[a]))
-}
 
 // Search returns the allocations that a query selects, in its order; allocations of equal key stay in the
 // order of Allocs. It visits each allocation once, and looks at each distinct stack's text once.

@@ -1,6 +1,8 @@
 package timeline
 
 import (
+	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/gmemtop/gmemtop/traces"
@@ -203,3 +205,26 @@ type Totals struct {
 // PeakReservedOrAllocated returns the larger of the two peaks: what orders devices where one of them is
 // unknown.
 func (t *Totals) PeakReservedOrAllocated() int64 { return max(t.PeakReserved, t.PeakAllocated) }
+
+// Label names the device in a sentence: "cuda:0" style ordinals for accelerators, words for the rest.
+func (d *Device) Label() string {
+	switch d.Info.Kind {
+	case traces.DeviceCPU:
+		return "the CPU"
+	case traces.DeviceHost:
+		return "pinned host memory"
+	case traces.DeviceArena:
+		return "the arena"
+	}
+	return fmt.Sprintf("GPU %d", d.Info.Ordinal)
+}
+
+// The wording of each category in a sentence.
+var categoryWords = [NumCategories]string{
+	"of unknown category", "parameters", "optimizer state", "gradients", "activations", "inputs", "temporaries", "autograd's own",
+}
+
+// Name returns the allocation's name as PyTorch's memory_viz prints it: b'<address in hex>_<version>.
+func (d *Device) Name(a AllocID) string {
+	return "b'" + strconv.FormatUint(d.Allocs.Addr[a], 16) + "_" + strconv.Itoa(int(d.Allocs.Version[a]))
+}

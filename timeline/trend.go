@@ -125,3 +125,11 @@ func spread[T int | int64 | float64](v []T) float64 {
 	}
 	return 1.4826 * median(d)
 }
+
+// Trend is the growth of allocated bytes an iteration at the same place of the steady iterations, with its 95
+// % interval.
+type Trend struct {
+	Slope, Low, High float64 // bytes an iteration
+	Points           int
+	Leaking          bool // Low is above zero and the growth is above noise
+}
