@@ -143,7 +143,7 @@ func (d *Device) stackName(key int64) string {
 
 // bySite groups by the site of stacks; what has no site is grouped as by stack.
 func (d *Device) bySite() grouping {
-	f := d.tl.named()
+	f := named.Of(d.tl)
 	return grouping{func(id AllocID) int64 {
 		if site := f.siteOf(d.Origin(id)); site >= 0 {
 			return int64(site)
@@ -151,7 +151,7 @@ func (d *Device) bySite() grouping {
 		return min(d.stackKey(id), noStackKey)
 	}, func(k int64) string {
 		if k >= 0 {
-			return f.siteNames[k]
+			return f.names[k]
 		}
 		return d.stackName(k)
 	}}

@@ -6,37 +6,19 @@ import (
 	"math"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// lazyAnalysis holds what is computed on the first question and kept: each is computed once, by whoever asks
-// first.
-type lazyAnalysis struct {
-	classesOnce    sync.Once
-	classes        stackClasses
-	iterationsOnce sync.Once
-	iterations     *Iterations
-	phasesOnce     sync.Once
-	phases         []PhaseSpan
-	leaksOnce      sync.Once
-	leaks          []Leak
-}
-
-// classes returns the traits of the trace's stacks.
-func (d *Device) classes() stackClasses {
-	d.analysis.classesOnce.Do(func() { d.analysis.classes = classify(d.tl.places) })
-	return d.analysis.classes
-}
+// classes are the traits of the trace's stacks.
+var classes = NewMemo(func(t *Timeline) stackClasses { return classify(t.places) })
 
 // Iterations returns the training steps of the recording: as the source marks them, else by the optimizer's
 // work, else by what repeats exactly; an empty list where none of these shows any. It is computed once; the
 // result must not be written to.
-func (d *Device) Iterations() *Iterations {
-	d.analysis.iterationsOnce.Do(func() { d.analysis.iterations = d.findIterations() })
-	return d.analysis.iterations
-}
+func (d *Device) Iterations() *Iterations { return iterations.Of(d) }
+
+var iterations = NewMemo((*Device).findIterations)
 
 func (d *Device) findIterations() *Iterations {
 	it := &Iterations{Differs: -1}
@@ -71,7 +53,7 @@ func (f stepFinder) fromPeriodicity() []stretch {
 	lo := f.firstRecorded()
 	at := f.Allocs.Start[lo:]
 	s := &allocSequence{
-		sizes: f.Allocs.Size[lo:], stacks: f.Allocs.Stack[lo:], classes: f.classes(), table: &f.tl.Trace.Stacks,
+		sizes: f.Allocs.Size[lo:], stacks: f.Allocs.Stack[lo:], classes: classes.Of(f.tl), table: &f.tl.Trace.Stacks,
 		level: func(i int) int64 { return f.Allocated.At(at[i] - 1) },
 	}
 	p, ok := findPeriod(s)
@@ -138,8 +120,8 @@ type stepComparison struct {
 
 // measure works out the figures of each iteration.
 func (c stepComparison) measure(found []stretch) {
-	sites := c.tl.named()
-	seen := make([]bool, len(sites.siteNames))
+	sites := named.Of(c.tl)
+	seen := make([]bool, len(sites.names))
 	for i, s := range found {
 		x := Iteration{Index: i, Name: s.name, Start: s.start, Finish: s.finish, First: s.first, End: s.end}
 		if x.Name == "" {
@@ -304,8 +286,8 @@ func (c stepComparison) compare(found []stretch) {
 
 // usualSites says of each call site whether the steady iterations allocate from it.
 func (c stepComparison) usualSites(whole []int, same func(int) bool) []bool {
-	f := c.tl.named()
-	sites := make([]bool, len(f.siteNames))
+	f := named.Of(c.tl)
+	sites := make([]bool, len(f.names))
 	for _, i := range whole {
 		if i < c.it.Steady || !same(i) {
 			continue
@@ -388,7 +370,7 @@ func (x *Iteration) Why(u Units) string {
 // unusualSites counts the call sites of an iteration that no steady one has and names the one with the most
 // bytes.
 func (c stepComparison) unusualSites(x *Iteration, u *usual) (n int, top string) {
-	f := c.tl.named()
+	f := named.Of(c.tl)
 	bytes := map[int32]int64{}
 	first, end := c.allocsIn(x.First, x.End)
 	for a := first; a < end; a++ {
@@ -405,7 +387,7 @@ func (c stepComparison) unusualSites(x *Iteration, u *usual) (n int, top string)
 	if best < 0 {
 		return 0, ""
 	}
-	return len(bytes), f.siteNames[best]
+	return len(bytes), f.names[best]
 }
 
 // steadyEnds returns the indices of the whole iterations from Steady on: the points of trends and leaks.

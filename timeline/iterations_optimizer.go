@@ -84,7 +84,7 @@ func (f stepFinder) optimizerMarks() (ends []Moment) {
 // optimizerRuns returns the moments after the last event of each run of allocations made inside an
 // optimizer's step.
 func (f stepFinder) optimizerRuns() []Moment {
-	classes := f.classes()
+	classes := classes.Of(f.tl)
 	callers := map[traces.StackID]traces.FrameID{}
 	type run struct {
 		caller traces.FrameID
@@ -163,7 +163,7 @@ func (f stepFinder) optimizerCaller(s traces.StackID) traces.FrameID {
 // engine before the moment limit, so that building the model does not count; the first event where stacks do
 // not tell.
 func (f stepFinder) firstWork(limit Moment) Moment {
-	classes := f.classes()
+	classes := classes.Of(f.tl)
 	for a := f.firstRecorded(); a < AllocID(f.Allocs.Len()) && f.Allocs.Start[a] < limit; a++ {
 		if classes.of(f.Allocs.Stack[a]).has(isModule | isBackward) {
 			return f.Allocs.Start[a]
@@ -175,7 +175,7 @@ func (f stepFinder) firstWork(limit Moment) Moment {
 // worksAfter reports whether modules or the autograd engine allocate at or after a moment: a step that the
 // recording cuts.
 func (f stepFinder) worksAfter(m Moment) bool {
-	classes := f.classes()
+	classes := classes.Of(f.tl)
 	for a := f.firstRecorded(); a < AllocID(f.Allocs.Len()); a++ {
 		if f.Allocs.Start[a] >= m && classes.of(f.Allocs.Stack[a]).has(isModule|isBackward) {
 			return true

@@ -17,10 +17,9 @@ import (
 // Leaks returns the call sites whose live bytes grow with the steady iterations, steepest first; nil where
 // there are too few iterations (three) or nothing grows. It is computed once; the result must not be written
 // to.
-func (d *Device) Leaks() []Leak {
-	d.analysis.leaksOnce.Do(func() { d.analysis.leaks = d.findLeaks() })
-	return d.analysis.leaks
-}
+func (d *Device) Leaks() []Leak { return leaks.Of(d) }
+
+var leaks = NewMemo((*Device).findLeaks)
 
 // held is what one site keeps at the ends of the iterations: first differences, summed at the end.
 type held struct {
@@ -39,7 +38,7 @@ func (d *Device) findLeaks() []Leak {
 	for k, i := range at {
 		ends[k] = it.List[i].End - 1
 	}
-	sites, numbers := map[int32]*held{}, d.tl.named()
+	sites, numbers := map[int32]*held{}, named.Of(d.tl)
 	first, end := d.allocsIn(it.List[at[0]].First, it.List[at[len(at)-1]].End)
 	k := 0
 	for a := first; a < end; a++ {

@@ -30,7 +30,7 @@ func logitsSized(n, logits int64) bool { return n == logits || 2*n == logits || 
 // less than 5 % of what is allocated.
 func (d *Device) lossBlocks(m Moment) blockSet {
 	live := d.LiveAt(m, nil)
-	classes := d.classes()
+	classes := classes.Of(d.tl)
 	set := blockSet{stacks: map[traces.StackID]bool{}}
 	total := int64(0)
 	for _, a := range live {
@@ -121,7 +121,7 @@ func (c *leverCase) repeatedBlocks() blocksOfModel {
 		bytes  int64
 		stacks []traces.StackID
 	}
-	sites, named := map[int64]*site{}, d.tl.named()
+	sites, named := map[int64]*site{}, named.Of(d.tl)
 	for _, a := range c.live {
 		if d.Allocs.Category[a] != Activation || d.Origin(a) == traces.NoStack {
 			continue
@@ -314,7 +314,7 @@ func shardParametersLever(c *leverCase) (Lever, bool) {
 // foreachLever finds an optimizer that makes temporaries for all parameters at once.
 func foreachLever(c *leverCase) (Lever, bool) {
 	d := c.d
-	classes := d.classes()
+	classes := classes.Of(d.tl)
 	temporary := func(a AllocID) bool {
 		cat := d.Allocs.Category[a]
 		return classes.of(d.Origin(a)).has(isForeach) && !isKept(cat)
@@ -349,7 +349,7 @@ func mixedPrecisionLever(c *leverCase) (Lever, bool) {
 	if float64(c.by[Activation]) < 0.1*float64(c.total) || c.by[Activation] == 0 {
 		return Lever{}, false
 	}
-	for _, t := range c.d.classes() {
+	for _, t := range classes.Of(c.d.tl) {
 		if t.has(isAutocast) {
 			return Lever{}, false
 		}

@@ -21,10 +21,9 @@ const strays = 2
 
 // Phases returns the forward, backward and optimizer stretches in order of time, none overlapping; Inferred
 // says of each that it was found by stacks. It is computed once; the result must not be written to.
-func (d *Device) Phases() []PhaseSpan {
-	d.analysis.phasesOnce.Do(func() { d.analysis.phases = d.findPhases() })
-	return d.analysis.phases
-}
+func (d *Device) Phases() []PhaseSpan { return phases.Of(d) }
+
+var phases = NewMemo((*Device).findPhases)
 
 // PhaseAt returns the phase in force at a moment, and whether it was inferred; PhaseUnknown outside of all.
 func (d *Device) PhaseAt(m Moment) (p traces.Phase, inferred bool) {
@@ -113,7 +112,7 @@ type phaseRun struct {
 }
 
 func (d *Device) stackPhases() []PhaseSpan {
-	classes := d.classes()
+	classes := classes.Of(d.tl)
 	modules := false
 	for _, t := range classes {
 		modules = modules || t.has(isModule)

@@ -156,12 +156,12 @@ func (d *Device) newSelector(q Query) *selector {
 // readStacks finds the words in the frames of each stack and in its module.
 func (s *selector) readStacks() {
 	tr := s.d.tl.places
-	facts := s.d.tl.named()
+	facts := named.Of(s.d.tl)
 	texts := make([]uint64, len(tr.Strings))
 	for i, t := range tr.Strings {
 		texts[i] = s.find(t)
 	}
-	s.stacks = make([]uint64, len(facts.stacks))
+	s.stacks = make([]uint64, len(facts.sites))
 	for i := range s.stacks {
 		for _, f := range tr.Stacks.At(traces.StackID(i)) {
 			if f >= 0 && int(f) < len(tr.Frames) {

@@ -29,17 +29,17 @@ import (
 // innermost frame that is no noise; "" for NoStack. Places in files of one name in different folders are told
 // apart by as many folders as it takes.
 func (d *Device) Site(s traces.StackID) string {
-	return d.tl.named().siteName(s)
+	return named.Of(d.tl).siteName(s)
 }
 
 // SiteFrame returns the index of the frame that Site names, -1 for none.
 func (d *Device) SiteFrame(s traces.StackID) int {
-	return d.tl.siteFrame(d.tl.kinds(), d.tl.Places().Stacks.At(s))
+	return d.tl.siteFrame(kinds.Of(d.tl), d.tl.Places().Stacks.At(s))
 }
 
 // sameSite says whether two stacks have the same site, or neither has one.
 func (d *Device) sameSite(s, t traces.StackID) bool {
-	f := d.tl.named()
+	f := named.Of(d.tl)
 	return f.siteOf(s) == f.siteOf(t)
 }
 
@@ -77,19 +77,54 @@ type site struct {
 // siteNamer numbers places and sites in the order in which stacks show them.
 type siteNamer struct {
 	t      *Timeline
-	f      *stackFacts
+	f      *stackKinds
 	places map[place]int32
 	texts  []place
 	sites  map[site]int32
 	list   []site
 }
 
+// siteNames are the sites and modules of a trace's stacks.
+type siteNames struct {
+	kinds   *stackKinds
+	sites   []int32  // by StackID: the place in names, -1 for none
+	names   []string // each once
+	modules []string // by StackID
+}
+
+// named is found once for a trace and shared by its devices.
+var named = NewMemo(func(t *Timeline) *siteNames {
+	f := &siteNames{kinds: kinds.Of(t)}
+	t.nameSites(f)
+	f.modules = make([]string, len(f.sites))
+	for i := range f.modules {
+		f.modules[i] = t.moduleOf(f.kinds, traces.StackID(i))
+	}
+	return f
+})
+
+// siteOf returns the number of a stack's site, -1 for none.
+func (f *siteNames) siteOf(s traces.StackID) int32 {
+	if s < 0 || int(s) >= len(f.sites) {
+		return -1
+	}
+	return f.sites[s]
+}
+
+// siteName returns the name of a stack's site, "" for none.
+func (f *siteNames) siteName(s traces.StackID) string {
+	if i := f.siteOf(s); i >= 0 {
+		return f.names[i]
+	}
+	return ""
+}
+
 // nameSites finds the site of every stack and gives each site a name of its own. A name says caller and phase
 // only where another site has the same place.
-func (t *Timeline) nameSites(f *stackFacts) {
-	n := siteNamer{t: t, f: f, places: make(map[place]int32), sites: make(map[site]int32)}
-	f.sites = make([]int32, len(f.stacks))
-	for i := range f.stacks {
+func (t *Timeline) nameSites(f *siteNames) {
+	n := siteNamer{t: t, f: f.kinds, places: make(map[place]int32), sites: make(map[site]int32)}
+	f.sites = make([]int32, len(f.kinds.stacks))
+	for i := range f.sites {
 		f.sites[i] = n.number(traces.StackID(i))
 	}
 	labels := distinctLabels(n.texts)
@@ -114,7 +149,7 @@ func (t *Timeline) nameSites(f *stackFacts) {
 		if phases[x.place]&(phases[x.place]-1) != 0 {
 			name += siteSuffix[x.phase]
 		}
-		f.siteNames = append(f.siteNames, name)
+		f.names = append(f.names, name)
 	}
 }
 
@@ -208,7 +243,7 @@ func isUsers(k frameKind) bool {
 }
 
 // siteFrame returns the index of the frame that stands for a stack, -1 for none.
-func (t *Timeline) siteFrame(f *stackFacts, frames []traces.FrameID) int {
+func (t *Timeline) siteFrame(f *stackKinds, frames []traces.FrameID) int {
 	tiers := [...]func(k frameKind) bool{
 		isUsers,
 		func(k frameKind) bool { return k&(framePython|frameOp) != 0 && k&(frameWrapper|frameModuleCall) == 0 },
@@ -228,7 +263,7 @@ func (t *Timeline) siteFrame(f *stackFacts, frames []traces.FrameID) int {
 // placeOf returns a frame's text, C++ functions by their short names.
 func (t *Timeline) placeOf(id traces.FrameID) place {
 	fn, file, line := t.places.FrameText(id)
-	if t.stacks.frames[id]&framePython == 0 {
+	if kinds.Of(t).frames[id]&framePython == 0 {
 		fn = cppName(fn)
 	}
 	return place{fn, strings.ReplaceAll(file, "\\", "/"), line}
@@ -261,14 +296,14 @@ func cppName(fn string) string {
 // classes: there the path is the chain of forward functions by file, with the line of each but the built-in
 // modules (model:40/block:17/linear), which tells layers of one file apart and never claims a class name.
 func (d *Device) Module(s traces.StackID) string {
-	f := d.tl.named()
+	f := named.Of(d.tl)
 	if s < 0 || int(s) >= len(f.modules) {
 		return ""
 	}
 	return f.modules[s]
 }
 
-func (t *Timeline) moduleOf(f *stackFacts, s traces.StackID) string {
+func (t *Timeline) moduleOf(f *stackKinds, s traces.StackID) string {
 	if !t.Recorded(s) {
 		return t.origins.sites[s-t.origins.first].module
 	}

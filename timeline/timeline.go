@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/gmemtop/gmemtop/traces"
 )
@@ -15,9 +16,9 @@ type Timeline struct {
 	// Losses are what matching allocations with frees found missing or contradictory, beside Trace.Losses.
 	Losses []traces.Loss
 
-	stacks  stackFacts
 	origins origins
 	places  *traces.Trace
+	memos   sync.Map // answers of every Memo
 }
 
 // Main returns the device that a view opens with: the accelerator of the highest peak, else the device of the
@@ -148,9 +149,9 @@ type Device struct {
 	Totals Totals
 
 	tl    *Timeline
-	first int // row of the device's first event in Trace.Events
-	n     int // number of events
-	lazy  lazy
+	first int      // row of the device's first event in Trace.Events
+	n     int      // number of events
+	memos sync.Map // answers of every Memo
 
 	time    []int64   // of each event, never falling
 	allocOf []AllocID // the allocation of each event
@@ -159,8 +160,6 @@ type Device struct {
 	roundChecked, roundWrong int
 	// closings are the allocations that end at an event which is another's, in order.
 	closings []ending
-
-	analysis lazyAnalysis
 }
 
 // Timeline returns the timeline that the device belongs to.
