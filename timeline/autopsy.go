@@ -42,9 +42,9 @@ func (d *Device) Autopsy(ctx context.Context, u Units) (*Autopsy, error) {
 			a.Free = f
 		}
 	} else if d.looksFull() {
-		a.Inferred, a.At = true, d.last()
-	} else if !d.hasLifetimes() {
-		a.At = d.last()
+		a.Inferred, a.At = true, Moment(d.Len()-1)
+	} else if !d.HasLifetimes() {
+		a.At = Moment(d.Len() - 1)
 	}
 	state, err := d.StateAt(ctx, a.At)
 	if err != nil {
@@ -72,15 +72,16 @@ func (d *Device) oomMoment() Moment {
 	if d.Totals.OOMs == 0 {
 		return Start
 	}
-	e := &d.tl.Trace.Events
+	e := &d.Timeline().Trace.Events
+	first, end := d.Timeline().Trace.DeviceEvents(d.ID)
 	at, largest := Start, int64(0)
-	for i := d.first + d.n - 1; i >= d.first; i-- {
+	for i := end - 1; i >= first; i-- {
 		switch e.Action[i] {
 		case traces.OOM:
 			if at != Start && largest >= e.Size[i] {
 				return at // something as large went through in between: this failure was survived
 			}
-			at, largest = Moment(i-d.first), 0
+			at, largest = Moment(i-first), 0
 		case traces.Alloc:
 			if at != Start {
 				largest = max(largest, e.Size[i])
@@ -103,7 +104,7 @@ func (d *Device) looksFull() bool {
 	if c := d.Info.TotalBytes; c > 0 && float64(t.EndReserved) < 0.8*float64(c) {
 		return false
 	}
-	if !d.hasLifetimes() {
+	if !d.HasLifetimes() {
 		return t.EndReserved >= fullBytes
 	}
 	return d.Info.TotalBytes > 0 && float64(t.EndAllocated) >= 0.99*float64(t.PeakAllocated)
@@ -121,7 +122,7 @@ func (w wording) full() string {
 func (w wording) autopsy(a *Autopsy, f *facts) string {
 	var s, peak string
 	none := "No out-of-memory here."
-	if w.tl.Trace.DiedOutOfMemory() {
+	if w.Timeline().Trace.DiedOutOfMemory() {
 		none = "The process died of an out-of-memory, and this recording does not hold the request that failed."
 	}
 	switch {
@@ -138,7 +139,7 @@ func (w wording) autopsy(a *Autopsy, f *facts) string {
 		return w.headline()
 	default:
 		if c := w.loss(a); c != "" {
-			if w.tl.Trace.DiedOutOfMemory() {
+			if w.Timeline().Trace.DiedOutOfMemory() {
 				c = none + " " + c
 			}
 			return c
@@ -154,7 +155,7 @@ func (w wording) autopsy(a *Autopsy, f *facts) string {
 	for _, l := range a.Levers {
 		switch {
 		case l.Saves <= 0:
-		case l.needsRanks() && w.tl.Trace.Process.WorldSize < 2:
+		case l.needsRanks() && w.Timeline().Trace.Process.WorldSize < 2:
 			most = " On one GPU most would be saved by " // the table begins with what takes more of them
 		default:
 			return s + most + l.gerund() + ": " + l.savesText(w.units) + "." + peak

@@ -131,7 +131,7 @@ type phaseChange struct {
 // belongs to no phase until another begins.
 func (d *Device) track(kinds *stackKinds, pythonic bool) *phaseTrack {
 	a, t, now, over := &d.Allocs, &phaseTrack{}, traces.PhaseUnknown, false
-	for i := d.begun(Start); int(i) < a.Len(); i++ {
+	for i := d.Begun(Start); int(i) < a.Len(); i++ {
 		k := kinds.of(a.Stack[i])
 		p, ends := phaseOfKind(k), false
 		switch {

@@ -67,7 +67,8 @@ func (d *Device) factsOf(a *Autopsy, u Units) *facts {
 		e := d.Event(a.At)
 		stream, anyStream = e.Stream, false
 		small = a.Asked <= smallRequest
-		if det := d.tl.Trace.DetailOf(d.first + int(a.At)); det.HasPool {
+		first, _ := d.Timeline().Trace.DeviceEvents(d.ID)
+		if det := d.Timeline().Trace.DetailOf(first + int(a.At)); det.HasPool {
 			pool = det.Pool
 		}
 	}

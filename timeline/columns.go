@@ -156,8 +156,8 @@ func (d *Device) CategoryColumns(ctx context.Context, w Window, n int) ([][NumCa
 	return out, nil
 }
 
-// hasLifetimes reports whether the device has an event at which allocated bytes change.
-func (d *Device) hasLifetimes() bool {
+// HasLifetimes reports whether the device has an event at which allocated bytes change.
+func (d *Device) HasLifetimes() bool {
 	for i := d.first; i < d.first+d.n; i++ {
 		if a := d.tl.Trace.Events.Action[i]; a == traces.Alloc || a.IsFreeRequest() {
 			return true
@@ -165,6 +165,3 @@ func (d *Device) hasLifetimes() bool {
 	}
 	return false
 }
-
-// last returns the moment after the device's last event.
-func (d *Device) last() Moment { return Moment(d.n) - 1 }

@@ -60,7 +60,7 @@ func siteRows(a, b *Device) []DiffRow {
 	var rows []DiffRow
 	for _, x := range j.rows {
 		r := DiffRow{
-			Name: orElse(x[1].name, orElse(inB[x[0].name], x[0].name)), A: x[0].bytes, B: x[1].bytes,
+			Name: cmp.Or(x[1].name, cmp.Or(inB[x[0].name], x[0].name)), A: x[0].bytes, B: x[1].bytes,
 			BlocksA: x[0].blocks, BlocksB: x[1].blocks, StackA: x[0].stack, StackB: x[1].stack,
 		}
 		if k, ok := at[r.Name]; ok {
@@ -107,7 +107,7 @@ type siteSide struct {
 
 // add adds the breakdown by stack at a device's peak to one side.
 func (j *siteJoin) add(d *Device, side int) {
-	hashes := siteHashes(d.tl.places)
+	hashes := siteHashes(d.Timeline().Places())
 	for _, g := range d.Breakdown(d.Totals.PeakAt, ByStack) {
 		key := siteKey{name: g.Name}
 		if g.Stack != traces.NoStack {
@@ -190,7 +190,7 @@ func (x *Diff) measure(ctx context.Context) error {
 		add("peak_reserved", "bytes", a.PeakReserved, b.PeakReserved)
 	}
 	add("end", "bytes", x.A.Allocated.Last(), x.B.Allocated.Last())
-	if x.A.hasLifetimes() && x.B.hasLifetimes() {
+	if x.A.HasLifetimes() && x.B.HasLifetimes() {
 		add("churn", "bytes", x.A.churn(), x.B.churn())
 		add("blocks", "count", int64(a.Allocations), int64(b.Allocations))
 	}
@@ -219,7 +219,7 @@ func (x *Diff) measure(ctx context.Context) error {
 // churn returns the bytes allocated within the recording.
 func (d *Device) churn() int64 {
 	sum := int64(0)
-	for _, n := range d.Allocs.Rounded[d.firstRecorded():] {
+	for _, n := range d.Allocs.Rounded[d.Begun(Start):] {
 		sum += n
 	}
 	return sum
@@ -247,7 +247,7 @@ func (d *Device) usualStep() (peak, ns int64) {
 	var peaks, times []int64
 	for _, i := range at {
 		peaks = append(peaks, it.List[i].PeakAllocated)
-		if d.tl.Trace.Clock.HasTime {
+		if d.Timeline().Trace.Clock.HasTime {
 			times = append(times, it.List[i].Finish-it.List[i].Start)
 		}
 	}
@@ -272,7 +272,7 @@ func (x *Diff) Sentence(u Units) string {
 		if r.Inferred {
 			sign = "~"
 		}
-		s += fmt.Sprintf(": %s %s%s", categoryWords[c], sign, u.Delta(r.B-r.A))
+		s += fmt.Sprintf(": %s %s%s", c.Words(), sign, u.Delta(r.B-r.A))
 	}
 	if len(x.Sites) > 0 && x.Sites[0].A != x.Sites[0].B {
 		r := x.Sites[0]

@@ -22,15 +22,15 @@ func (w wording) headline() string {
 	switch {
 	case w.Info.Kind == traces.DeviceArena:
 		return w.arena()
-	case t.PeakAllocated == 0 && w.Allocs.Len() == 0 && w.tl.Trace.Cut():
+	case t.PeakAllocated == 0 && w.Allocs.Len() == 0 && w.Timeline().Trace.Cut():
 		return "Nothing to show: the file was cut before the first block of " + w.Label() + ": copy or record it again."
-	case w.n == 0 && w.Allocs.Len() == 0 && t.EndReserved <= 0:
+	case w.Len() == 0 && w.Allocs.Len() == 0 && t.EndReserved <= 0:
 		return "Nothing to show: the trace has no memory events and no segments for " + w.Label() + "."
 	case w.oomMoment() != Start:
 		return w.oom()
 	case t.PeakAllocated == 0:
 		return fmt.Sprintf("Nothing was allocated on %s while the trace was recorded.", w.Label())
-	case !w.hasLifetimes():
+	case !w.HasLifetimes():
 		return w.point()
 	}
 	return w.peak()
@@ -95,7 +95,7 @@ func share(g Group, total int64) string {
 	if g.Inferred {
 		sign = "~"
 	}
-	words := categoryWords[g.Category]
+	words := g.Category.Words()
 	if g.Largest == NoAlloc {
 		words = g.Name
 	}
@@ -121,20 +121,9 @@ func (w wording) largestHolder(m Moment) string {
 	}
 }
 
-// groupWords are the rows of a breakdown that have no site, in a sentence.
-var groupWords = map[string]string{
-	noStackName:      "blocks without a recorded stack",
-	earlierName:      "blocks allocated before the recording",
-	unattributedName: "bytes of which only the source's total tells",
-}
-
 // holder names a row of a breakdown by site, its bytes and its blocks.
 func (w wording) holder(g *Group) string {
-	name := g.Name
-	if words, ok := groupWords[name]; ok {
-		name = words
-	}
-	return name + ", " + w.units.Bytes(g.Bytes) + blocksWord(g.Blocks) + w.purpose(g.Largest)
+	return g.Words() + ", " + w.units.Bytes(g.Bytes) + blocksWord(g.Blocks) + w.purpose(g.Largest)
 }
 
 func blocksWord(n int) string {
@@ -154,7 +143,7 @@ func (w wording) purpose(a AllocID) string {
 
 func (w wording) point() string {
 	t := &w.Totals
-	at := w.last()
+	at := Moment(w.Len() - 1)
 	if w.looksFull() {
 		return w.full() + w.largestAt(at)
 	}

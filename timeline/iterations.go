@@ -10,7 +10,9 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// classes are the traits of the trace's stacks.
+// StackTraits returns the traits of the stacks of a timeline's Places.
+func StackTraits(t *Timeline) stackClasses { return classes.Of(t) }
+
 var classes = NewMemo(func(t *Timeline) stackClasses { return classify(t.places) })
 
 // Iterations returns the training steps of the recording: as the source marks them, else by the optimizer's
@@ -50,10 +52,10 @@ type stepFinder struct{ *Device }
 
 // fromPeriodicity returns the steps that the detector of this package finds, nil for none.
 func (f stepFinder) fromPeriodicity() []stretch {
-	lo := f.firstRecorded()
+	lo := f.Begun(Start)
 	at := f.Allocs.Start[lo:]
 	s := &allocSequence{
-		sizes: f.Allocs.Size[lo:], stacks: f.Allocs.Stack[lo:], classes: classes.Of(f.tl), table: &f.tl.Trace.Stacks,
+		sizes: f.Allocs.Size[lo:], stacks: f.Allocs.Stack[lo:], classes: StackTraits(f.tl), table: &f.tl.Trace.Stacks,
 		level: func(i int) int64 { return f.Allocated.At(at[i] - 1) },
 	}
 	p, ok := findPeriod(s)
@@ -133,7 +135,7 @@ func (c stepComparison) measure(found []stretch) {
 		r := c.Allocated.Range(s.first, s.end)
 		x.PeakAllocated, x.PeakAt = r.Max, r.MaxAt
 		x.Growth = c.Allocated.At(max(s.end, s.first)-1) - c.Allocated.At(s.first-1)
-		first, end := c.allocsIn(s.first, s.end)
+		first, end := c.AllocsIn(s.first, s.end)
 		x.Blocks = int(end - first)
 		for a := first; a < end; a++ {
 			x.Churn += c.Allocs.Rounded[a]
@@ -292,7 +294,7 @@ func (c stepComparison) usualSites(whole []int, same func(int) bool) []bool {
 		if i < c.it.Steady || !same(i) {
 			continue
 		}
-		first, end := c.allocsIn(c.it.List[i].First, c.it.List[i].End)
+		first, end := c.AllocsIn(c.it.List[i].First, c.it.List[i].End)
 		for a := first; a < end; a++ {
 			if site := f.siteOf(c.Origin(a)); site >= 0 {
 				sites[site] = true
@@ -372,7 +374,7 @@ func (x *Iteration) Why(u Units) string {
 func (c stepComparison) unusualSites(x *Iteration, u *usual) (n int, top string) {
 	f := named.Of(c.tl)
 	bytes := map[int32]int64{}
-	first, end := c.allocsIn(x.First, x.End)
+	first, end := c.AllocsIn(x.First, x.End)
 	for a := first; a < end; a++ {
 		if site := f.siteOf(c.Origin(a)); site >= 0 && !u.sites[site] {
 			bytes[site] += c.Allocs.Rounded[a]

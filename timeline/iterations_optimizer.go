@@ -84,7 +84,7 @@ func (f stepFinder) optimizerMarks() (ends []Moment) {
 // optimizerRuns returns the moments after the last event of each run of allocations made inside an
 // optimizer's step.
 func (f stepFinder) optimizerRuns() []Moment {
-	classes := classes.Of(f.tl)
+	classes := StackTraits(f.tl)
 	callers := map[traces.StackID]traces.FrameID{}
 	type run struct {
 		caller traces.FrameID
@@ -93,7 +93,7 @@ func (f stepFinder) optimizerRuns() []Moment {
 	var runs []run
 	count := map[traces.FrameID]int{}
 	open := false
-	for a := f.firstRecorded(); a < AllocID(f.Allocs.Len()); a++ {
+	for a := f.Begun(Start); a < AllocID(f.Allocs.Len()); a++ {
 		st := f.Allocs.Stack[a]
 		t := classes.of(st)
 		switch {
@@ -163,8 +163,8 @@ func (f stepFinder) optimizerCaller(s traces.StackID) traces.FrameID {
 // engine before the moment limit, so that building the model does not count; the first event where stacks do
 // not tell.
 func (f stepFinder) firstWork(limit Moment) Moment {
-	classes := classes.Of(f.tl)
-	for a := f.firstRecorded(); a < AllocID(f.Allocs.Len()) && f.Allocs.Start[a] < limit; a++ {
+	classes := StackTraits(f.tl)
+	for a := f.Begun(Start); a < AllocID(f.Allocs.Len()) && f.Allocs.Start[a] < limit; a++ {
 		if classes.of(f.Allocs.Stack[a]).has(isModule | isBackward) {
 			return f.Allocs.Start[a]
 		}
@@ -175,8 +175,8 @@ func (f stepFinder) firstWork(limit Moment) Moment {
 // worksAfter reports whether modules or the autograd engine allocate at or after a moment: a step that the
 // recording cuts.
 func (f stepFinder) worksAfter(m Moment) bool {
-	classes := classes.Of(f.tl)
-	for a := f.firstRecorded(); a < AllocID(f.Allocs.Len()); a++ {
+	classes := StackTraits(f.tl)
+	for a := f.Begun(Start); a < AllocID(f.Allocs.Len()); a++ {
 		if f.Allocs.Start[a] >= m && classes.of(f.Allocs.Stack[a]).has(isModule|isBackward) {
 			return true
 		}

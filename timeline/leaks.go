@@ -39,7 +39,7 @@ func (d *Device) findLeaks() []Leak {
 		ends[k] = it.List[i].End - 1
 	}
 	sites, numbers := map[int32]*held{}, named.Of(d.tl)
-	first, end := d.allocsIn(it.List[at[0]].First, it.List[at[len(at)-1]].End)
+	first, end := d.AllocsIn(it.List[at[0]].First, it.List[at[len(at)-1]].End)
 	k := 0
 	for a := first; a < end; a++ {
 		for ends[k] < d.Allocs.Start[a] {

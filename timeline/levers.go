@@ -69,11 +69,11 @@ func (c *leverCase) saves(cuts []cut) (int64, bool) {
 	}
 	var n int64
 	switch {
-	case c.a.OOM || c.a.Inferred || !c.d.hasLifetimes():
+	case c.a.OOM || c.a.Inferred || !c.d.HasLifetimes():
 		n = bytesAt(cuts, c.a.At)
 	default:
 		if c.work == nil {
-			c.work = make([]int64, c.d.n+2)
+			c.work = make([]int64, c.d.Len()+2)
 		}
 		peak, err := c.d.peakWithout(c.ctx, cuts, c.work)
 		if err != nil {

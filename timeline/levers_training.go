@@ -30,7 +30,7 @@ func logitsSized(n, logits int64) bool { return n == logits || 2*n == logits || 
 // less than 5 % of what is allocated.
 func (d *Device) lossBlocks(m Moment) blockSet {
 	live := d.LiveAt(m, nil)
-	classes := classes.Of(d.tl)
+	classes := StackTraits(d.Timeline())
 	set := blockSet{stacks: map[traces.StackID]bool{}}
 	total := int64(0)
 	for _, a := range live {
@@ -52,7 +52,7 @@ func (d *Device) lossBlocks(m Moment) blockSet {
 		set.bytes += d.Allocs.Rounded[a]
 		first, last = max(first, d.Allocs.Start[a]), min(last, d.Allocs.Requested[a])
 	}
-	set.duration = d.Time(min(last, d.last())) - d.Time(first)
+	set.duration = d.Time(min(last, Moment(d.Len()-1))) - d.Time(first)
 	return set
 }
 
@@ -121,20 +121,24 @@ func (c *leverCase) repeatedBlocks() blocksOfModel {
 		bytes  int64
 		stacks []traces.StackID
 	}
-	sites, named := map[int64]*site{}, named.Of(d.tl)
+	type key struct { // the stack, or the site of what was not recorded
+		stack traces.StackID
+		site  string
+	}
+	sites := map[key]*site{}
 	for _, a := range c.live {
 		if d.Allocs.Category[a] != Activation || d.Origin(a) == traces.NoStack {
 			continue
 		}
 		stack := d.Origin(a)
-		key := int64(stack)
-		if !d.tl.Recorded(stack) {
-			key = -2 - int64(named.siteOf(stack))
+		k := key{stack: stack}
+		if !d.Timeline().Recorded(stack) {
+			k = key{traces.NoStack, d.Site(stack)}
 		}
-		s := sites[key]
+		s := sites[k]
 		if s == nil {
 			s = &site{}
-			sites[key] = s
+			sites[k] = s
 		}
 		s.stacks = append(s.stacks, stack)
 		s.n++
@@ -226,7 +230,7 @@ func heldLever(c *leverCase) (Lever, bool) {
 	var cuts []cut
 	for i := range list {
 		x := &list[i]
-		first, end := d.allocsIn(since, x.First)
+		first, end := d.AllocsIn(since, x.First)
 		for a := max(first, AllocID(0)); a < end && i > 0; a++ {
 			if r := d.Allocs.Requested[a]; r >= x.First && r < x.End && !isKept(d.Allocs.Category[a]) {
 				cuts = append(cuts, cut{x.First, r, d.Allocs.Rounded[a]})
@@ -272,7 +276,7 @@ func gradientLever(c *leverCase) (Lever, bool) {
 // shard returns the cuts of one category when it is divided over the ranks, and says over how many: the run's
 // own number, else two.
 func (c *leverCase) shard(cat Category) ([]cut, string) {
-	world := int64(c.d.tl.Trace.Process.WorldSize)
+	world := int64(c.d.Timeline().Trace.Process.WorldSize)
 	stated := fmt.Sprintf("over the run's %d ranks", world)
 	if world < 2 {
 		world, stated = 2, "over 2 ranks (more save more)"
@@ -314,7 +318,7 @@ func shardParametersLever(c *leverCase) (Lever, bool) {
 // foreachLever finds an optimizer that makes temporaries for all parameters at once.
 func foreachLever(c *leverCase) (Lever, bool) {
 	d := c.d
-	classes := classes.Of(d.tl)
+	classes := StackTraits(d.Timeline())
 	temporary := func(a AllocID) bool {
 		cat := d.Allocs.Category[a]
 		return classes.of(d.Origin(a)).has(isForeach) && !isKept(cat)
@@ -349,7 +353,7 @@ func mixedPrecisionLever(c *leverCase) (Lever, bool) {
 	if float64(c.by[Activation]) < 0.1*float64(c.total) || c.by[Activation] == 0 {
 		return Lever{}, false
 	}
-	for _, t := range classes.Of(c.d.tl) {
+	for _, t := range StackTraits(c.d.Timeline()) {
 		if t.has(isAutocast) {
 			return Lever{}, false
 		}

@@ -112,13 +112,13 @@ type phaseRun struct {
 }
 
 func (d *Device) stackPhases() []PhaseSpan {
-	classes := classes.Of(d.tl)
+	classes := StackTraits(d.tl)
 	modules := false
 	for _, t := range classes {
 		modules = modules || t.has(isModule)
 	}
 	var runs []phaseRun
-	for a := d.firstRecorded(); a < AllocID(d.Allocs.Len()); a++ {
+	for a := d.Begun(Start); a < AllocID(d.Allocs.Len()); a++ {
 		st := d.Allocs.Stack[a]
 		p := phaseOf(classes.of(st))
 		if st == traces.NoStack && modules {

@@ -1,6 +1,7 @@
 package timeline
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -82,13 +83,13 @@ func (d *Device) strip(from, to int64, n int) []int64 {
 // siteSequence returns the first allocations from the beginning of the first iteration, or of the recording
 // where it begins empty or has none, and the places in it at which iterations begin.
 func (d *Device) siteSequence() (sites []SiteSignature, steps []RankStep) {
-	first := d.firstRecorded()
+	first := d.Begun(Start)
 	list := d.Iterations().List
 	if len(list) > 0 && !d.Totals.BeginsEmpty {
-		first, _ = d.allocsIn(list[0].First, list[0].End)
+		first, _ = d.AllocsIn(list[0].First, list[0].End)
 	}
 	end := min(first+siteSignatures, AllocID(d.Allocs.Len()))
-	hashes := siteHashes(d.tl.places)
+	hashes := siteHashes(d.Timeline().Places())
 	names := map[traces.StackID]string{traces.NoStack: ""}
 	for a := first; a < end; a++ {
 		st := d.Origin(a)
@@ -104,7 +105,7 @@ func (d *Device) siteSequence() (sites []SiteSignature, steps []RankStep) {
 		sites = append(sites, sig)
 	}
 	for _, x := range list {
-		if a, _ := d.allocsIn(x.First, x.End); a >= first && a < end {
+		if a, _ := d.AllocsIn(x.First, x.End); a >= first && a < end {
 			steps = append(steps, RankStep{int32(a - first), strings.Clone(x.Name)})
 		}
 	}
@@ -266,7 +267,7 @@ func (d *Divergence) Text(u Units) string {
 	if d.Iteration != "" {
 		at = d.Iteration + ", " + at
 	}
-	site := orElse(d.Site, "a call site without a stack")
+	site := cmp.Or(d.Site, "a call site without a stack")
 	s := fmt.Sprintf("%s, %s: %s where the others allocate %s", at, site, u.Bytes(d.Size), u.Bytes(d.Usual.Size))
 	if d.Elsewhere && d.Usual.Name != "" {
 		s += " in " + d.Usual.Name

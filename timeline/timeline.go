@@ -108,6 +108,14 @@ var categoryNames = [NumCategories]string{
 // String returns torch.profiler's name of the category, in lower case.
 func (c Category) String() string { return categoryNames[min(c, NumCategories-1)] }
 
+var categoryWords = [NumCategories]string{
+	"of unknown category", "parameters", "optimizer state", "gradients", "activations", "inputs", "temporaries",
+	"autograd's own",
+}
+
+// Words returns what blocks of the category are called in a sentence.
+func (c Category) Words() string { return categoryWords[min(c, NumCategories-1)] }
+
 // ParseCategory returns the category of a name, in any case, and false where there is none.
 func ParseCategory(s string) (Category, bool) {
 	for i, n := range categoryNames {
@@ -216,11 +224,6 @@ func (d *Device) Label() string {
 		return "the arena"
 	}
 	return fmt.Sprintf("GPU %d", d.Info.Ordinal)
-}
-
-// The wording of each category in a sentence.
-var categoryWords = [NumCategories]string{
-	"of unknown category", "parameters", "optimizer state", "gradients", "activations", "inputs", "temporaries", "autograd's own",
 }
 
 // Name returns the allocation's name as PyTorch's memory_viz prints it: b'<address in hex>_<version>.

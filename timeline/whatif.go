@@ -13,19 +13,19 @@ type cut struct {
 	bytes    int64
 }
 
-// peakWithout returns the peak of allocated bytes after cuts. scratch is working memory of d.n+2 numbers.
+// peakWithout returns the peak of allocated bytes after cuts. scratch is working memory of d.Len()+2 numbers.
 func (d *Device) peakWithout(ctx context.Context, cuts []cut, scratch []int64) (int64, error) {
-	diff := scratch[:d.n+2] // index m+1: the state before the first event comes first
+	diff := scratch[:d.Len()+2] // index m+1: the state before the first event comes first
 	clear(diff)
 	for _, c := range cuts {
 		if c.to <= c.from {
 			continue
 		}
 		diff[c.from+1] -= c.bytes
-		diff[min(int(c.to)+1, d.n+1)] += c.bytes
+		diff[min(int(c.to)+1, d.Len()+1)] += c.bytes
 	}
 	peak, sum := int64(0), int64(0)
-	for i := 0; i <= d.n; i++ {
+	for i := 0; i <= d.Len(); i++ {
 		if i&0xfffff == 0 && ctx.Err() != nil {
 			return 0, ctx.Err()
 		}
@@ -48,7 +48,7 @@ func bytesAt(cuts []cut, m Moment) int64 {
 
 // life returns a cut of some bytes of an allocation for as long as it is allocated.
 func (d *Device) life(a AllocID, bytes int64) cut {
-	return cut{d.Allocs.Start[a], min(d.Allocs.Requested[a], Moment(d.n)), bytes}
+	return cut{d.Allocs.Start[a], min(d.Allocs.Requested[a], Moment(d.Len())), bytes}
 }
 
 // cutsOf returns a cut for every allocation of which less picks bytes off.
