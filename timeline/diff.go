@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -107,7 +108,7 @@ type siteSide struct {
 
 // add adds the breakdown by stack at a device's peak to one side.
 func (j *siteJoin) add(d *Device, side int) {
-	hashes := siteHashes(d.Timeline().Places())
+	hashes := frames.Hashes(d.Timeline().Places())
 	for _, g := range d.Breakdown(d.Totals.PeakAt, ByStack) {
 		key := siteKey{name: g.Name}
 		if g.Stack != traces.NoStack {

@@ -7,13 +7,14 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
 // StackTraits returns the traits of the stacks of a timeline's Places.
-func StackTraits(t *Timeline) stackClasses { return classes.Of(t) }
+func StackTraits(t *Timeline) frames.Stacks { return classes.Of(t) }
 
-var classes = NewMemo(func(t *Timeline) stackClasses { return classify(t.places) })
+var classes = NewMemo(func(t *Timeline) frames.Stacks { return frames.Classify(t.places) })
 
 // Iterations returns the training steps of the recording: as the source marks them, else by the optimizer's
 // work, else by what repeats exactly; an empty list where none of these shows any. It is computed once; the

@@ -3,6 +3,7 @@ package timeline
 import (
 	"strings"
 
+	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -95,9 +96,9 @@ func (f stepFinder) optimizerRuns() []Moment {
 	open := false
 	for a := f.Begun(Start); a < AllocID(f.Allocs.Len()); a++ {
 		st := f.Allocs.Stack[a]
-		t := classes.of(st)
+		t := classes.Of(st)
 		switch {
-		case t.has(isOptimizer):
+		case t.Has(frames.IsOptimizer):
 			c, ok := callers[st]
 			if !ok {
 				c = f.optimizerCaller(st)
@@ -109,7 +110,7 @@ func (f stepFinder) optimizerRuns() []Moment {
 				open = true
 			}
 			runs[len(runs)-1].last = a
-		case t.has(isModule | isBackward | isForward):
+		case t.Has(frames.IsModule | frames.IsBackward | frames.IsForward):
 			open = false
 		}
 	}
@@ -144,13 +145,13 @@ func (f stepFinder) nextAlloc(a AllocID) Moment {
 // training loop.
 func (f stepFinder) optimizerCaller(s traces.StackID) traces.FrameID {
 	tr := f.tl.Trace
-	frames := tr.Stacks.At(s)
-	for i := len(frames) - 1; i >= 0; i-- {
-		fn, file, _ := tr.FrameText(frames[i])
-		if frameTraits(fn, file).has(isOptimizer) {
-			for i++; i < len(frames); i++ {
-				if fn, file, _ := tr.FrameText(frames[i]); frameTraits(fn, file).has(isPython) {
-					return frames[i]
+	stack := tr.Stacks.At(s)
+	for i := len(stack) - 1; i >= 0; i-- {
+		fn, file, _ := tr.FrameText(stack[i])
+		if frames.TraitsOf(fn, file).Has(frames.IsOptimizer) {
+			for i++; i < len(stack); i++ {
+				if fn, file, _ := tr.FrameText(stack[i]); frames.TraitsOf(fn, file).Has(frames.IsPython) {
+					return stack[i]
 				}
 			}
 			return -1
@@ -165,7 +166,7 @@ func (f stepFinder) optimizerCaller(s traces.StackID) traces.FrameID {
 func (f stepFinder) firstWork(limit Moment) Moment {
 	classes := StackTraits(f.tl)
 	for a := f.Begun(Start); a < AllocID(f.Allocs.Len()) && f.Allocs.Start[a] < limit; a++ {
-		if classes.of(f.Allocs.Stack[a]).has(isModule | isBackward) {
+		if classes.Of(f.Allocs.Stack[a]).Has(frames.IsModule | frames.IsBackward) {
 			return f.Allocs.Start[a]
 		}
 	}
@@ -177,7 +178,7 @@ func (f stepFinder) firstWork(limit Moment) Moment {
 func (f stepFinder) worksAfter(m Moment) bool {
 	classes := StackTraits(f.tl)
 	for a := f.Begun(Start); a < AllocID(f.Allocs.Len()); a++ {
-		if f.Allocs.Start[a] >= m && classes.of(f.Allocs.Stack[a]).has(isModule|isBackward) {
+		if f.Allocs.Start[a] >= m && classes.Of(f.Allocs.Stack[a]).Has(frames.IsModule|frames.IsBackward) {
 			return true
 		}
 	}

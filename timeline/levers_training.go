@@ -3,6 +3,7 @@ package timeline
 import (
 	"fmt"
 
+	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -35,7 +36,7 @@ func (d *Device) lossBlocks(m Moment) blockSet {
 	total := int64(0)
 	for _, a := range live {
 		total += d.Allocs.Rounded[a]
-		if classes.of(d.Origin(a)).has(isLoss) && d.Allocs.Category[a] != Parameter {
+		if classes.Of(d.Origin(a)).Has(frames.IsLoss) && d.Allocs.Category[a] != Parameter {
 			set.size = max(set.size, d.Allocs.Size[a])
 		}
 	}
@@ -321,7 +322,7 @@ func foreachLever(c *leverCase) (Lever, bool) {
 	classes := StackTraits(d.Timeline())
 	temporary := func(a AllocID) bool {
 		cat := d.Allocs.Category[a]
-		return classes.of(d.Origin(a)).has(isForeach) && !isKept(cat)
+		return classes.Of(d.Origin(a)).Has(frames.IsForeach) && !isKept(cat)
 	}
 	var bytes, largest int64
 	for _, a := range c.live {
@@ -354,7 +355,7 @@ func mixedPrecisionLever(c *leverCase) (Lever, bool) {
 		return Lever{}, false
 	}
 	for _, t := range StackTraits(c.d.Timeline()) {
-		if t.has(isAutocast) {
+		if t.Has(frames.IsAutocast) {
 			return Lever{}, false
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -115,12 +116,12 @@ func (d *Device) stackPhases() []PhaseSpan {
 	classes := StackTraits(d.tl)
 	modules := false
 	for _, t := range classes {
-		modules = modules || t.has(isModule)
+		modules = modules || t.Has(frames.IsModule)
 	}
 	var runs []phaseRun
 	for a := d.Begun(Start); a < AllocID(d.Allocs.Len()); a++ {
 		st := d.Allocs.Stack[a]
-		p := phaseOf(classes.of(st))
+		p := phaseOf(classes.Of(st))
 		if st == traces.NoStack && modules {
 			p = traces.PhaseBackward
 		}
@@ -148,13 +149,13 @@ func (d *Device) stackPhases() []PhaseSpan {
 	return out
 }
 
-func phaseOf(t traits) traces.Phase {
+func phaseOf(t frames.Traits) traces.Phase {
 	switch {
-	case t.has(isOptimizer):
+	case t.Has(frames.IsOptimizer):
 		return traces.PhaseOptimizer
-	case t.has(isBackward):
+	case t.Has(frames.IsBackward):
 		return traces.PhaseBackward
-	case t.has(isModule | isForward | isLoss):
+	case t.Has(frames.IsModule | frames.IsForward | frames.IsLoss):
 		return traces.PhaseForward
 	}
 	return traces.PhaseUnknown

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -89,7 +90,7 @@ func (d *Device) siteSequence() (sites []SiteSignature, steps []RankStep) {
 		first, _ = d.AllocsIn(list[0].First, list[0].End)
 	}
 	end := min(first+siteSignatures, AllocID(d.Allocs.Len()))
-	hashes := siteHashes(d.Timeline().Places())
+	hashes := frames.Hashes(d.Timeline().Places())
 	names := map[traces.StackID]string{traces.NoStack: ""}
 	for a := first; a < end; a++ {
 		st := d.Origin(a)

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -52,7 +53,7 @@ type place struct {
 // label returns "func file.py:123", with what the place lacks left out and the last so many folders of the
 // file.
 func (p place) label(folders int) string {
-	file := pathEnd(p.file, folders+1)
+	file := frames.PathEnd(p.file, folders+1)
 	if file == "" || file == "??" {
 		return p.fn
 	}
@@ -228,7 +229,7 @@ func distinctLabels(places []place) []string {
 		}
 		more := todo[:0]
 		for _, i := range todo {
-			if users[names[i]] > 1 && pathEnd(places[i].file, folders+1) != pathEnd(places[i].file, folders+2) {
+			if users[names[i]] > 1 && frames.PathEnd(places[i].file, folders+1) != frames.PathEnd(places[i].file, folders+2) {
 				more = append(more, i)
 			}
 		}
