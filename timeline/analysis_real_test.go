@@ -3,17 +3,21 @@ package timeline_test
 import (
 	"context"
 	"errors"
-	"github.com/gmemtop/gmemtop/timeline"
-	"github.com/gmemtop/gmemtop/timeline/timelinetest"
 	"strings"
 	"testing"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/autopsy"
+	"github.com/gmemtop/gmemtop/timeline/runs"
+	"github.com/gmemtop/gmemtop/timeline/timelinetest"
 )
 
 func TestIterationsAndPhasesFollowEachOtherOnEverySnapshot(t *testing.T) {
 	timelinetest.Snapshots(t, func(t *testing.T, d *timeline.Device) {
 		last := timeline.Moment(0)
 		for _, x := range d.Iterations().List {
-			if x.First < last || x.End < x.First || x.Finish < x.Start || x.PeakAllocated > d.Totals.PeakAllocated {
+			if x.First < last || x.End < x.First || x.Finish < x.Start ||
+				x.PeakAllocated > d.Totals.PeakAllocated {
 				t.Errorf("iteration %+v after event %d", x, last)
 			}
 			if got := d.Allocated.At(x.PeakAt); got != x.PeakAllocated {
@@ -33,7 +37,7 @@ func TestIterationsAndPhasesFollowEachOtherOnEverySnapshot(t *testing.T) {
 
 func TestNoLeverSavesMoreThanThereIsOnEverySnapshot(t *testing.T) {
 	timelinetest.Snapshots(t, func(t *testing.T, d *timeline.Device) {
-		a, err := d.Autopsy(context.Background(), timeline.IEC)
+		a, err := autopsy.Of(context.Background(), d, timeline.IEC)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -58,7 +62,7 @@ func TestNoLeverSavesMoreThanThereIsOnEverySnapshot(t *testing.T) {
 
 func TestATraceDoesNotDifferFromItselfOnEverySnapshot(t *testing.T) {
 	timelinetest.Snapshots(t, func(t *testing.T, d *timeline.Device) {
-		x, err := timeline.Compare(context.Background(), d, d)
+		x, err := runs.Compare(context.Background(), d, d)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -82,17 +86,18 @@ func TestATraceDoesNotDifferFromItselfOnEverySnapshot(t *testing.T) {
 func TestADiffOfFullAgainstMixedPrecisionAddsUpToBothPeaks(t *testing.T) {
 	a, b := timelinetest.Snapshot(t, "*memory_snapshot_200.pickle"),
 		timelinetest.Snapshot(t, "*memory_snapshot_200_mixed_precision.pickle")
-	x, err := timeline.Compare(context.Background(), a, b)
+	x, err := runs.Compare(context.Background(), a, b)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, rows := range map[string][]timeline.DiffRow{"categories": x.Categories, "sites": x.Sites} {
+	for name, rows := range map[string][]runs.DiffRow{"categories": x.Categories, "sites": x.Sites} {
 		var sa, sb int64
 		for _, r := range rows {
 			sa, sb = sa+r.A, sb+r.B
 		}
 		if sa != a.Totals.PeakAllocated || sb != b.Totals.PeakAllocated {
-			t.Errorf("%s add up to %d and %d, peaks %d and %d", name, sa, sb, a.Totals.PeakAllocated, b.Totals.PeakAllocated)
+			t.Errorf("%s add up to %d and %d, peaks %d and %d", name, sa, sb, a.Totals.PeakAllocated,
+				b.Totals.PeakAllocated)
 		}
 	}
 	joined := 0
@@ -112,11 +117,12 @@ func TestADiffOfFullAgainstMixedPrecisionAddsUpToBothPeaks(t *testing.T) {
 
 func TestASnapshotDumpedAfterAnOutOfMemoryIsExplainedFromItsSegmentsAlone(t *testing.T) {
 	d := timelinetest.Snapshot(t, "*oom_snapshot.pickle")
-	a, err := d.Autopsy(context.Background(), timeline.IEC)
+	a, err := autopsy.Of(context.Background(), d, timeline.IEC)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a.OOM || !a.Inferred || len(a.Causes) == 0 || a.Causes[0].Kind != "capacity" || !a.Causes[0].Main || a.Causes[0].Bytes != -1 {
+	if a.OOM || !a.Inferred || len(a.Causes) == 0 || a.Causes[0].Kind != "capacity" || !a.Causes[0].Main ||
+		a.Causes[0].Bytes != -1 {
 		t.Errorf("oom %v, inferred %v, causes %+v", a.OOM, a.Inferred, a.Causes)
 	}
 	if len(a.Holders) == 0 || a.Holders[0].Bytes < 7<<30 || len(a.Levers) == 0 {
@@ -128,13 +134,13 @@ func TestCancelledAnalysisStops(t *testing.T) {
 	d := timelinetest.Built(t, timelinetest.Unmarked(20_000))
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := timeline.Compare(ctx, d, d); !errors.Is(err, context.Canceled) {
+	if _, err := runs.Compare(ctx, d, d); !errors.Is(err, context.Canceled) {
 		t.Errorf("compare: %v", err)
 	}
-	if _, err := timeline.Summarise(ctx, d.Timeline(), 0, 0, 8); !errors.Is(err, context.Canceled) {
+	if _, err := runs.Summarise(ctx, d.Timeline(), 0, 0, 8); !errors.Is(err, context.Canceled) {
 		t.Errorf("summarise: %v", err)
 	}
-	if _, err := d.Autopsy(ctx, timeline.IEC); err != nil && !errors.Is(err, context.Canceled) {
+	if _, err := autopsy.Of(ctx, d, timeline.IEC); err != nil && !errors.Is(err, context.Canceled) {
 		t.Errorf("autopsy: %v", err)
 	}
 }

@@ -8,9 +8,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gmemtop/gmemtop/timeline"
-	"github.com/gmemtop/gmemtop/timeline/timelinetest"
 	"golang.org/x/tools/txtar"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/autopsy"
+	"github.com/gmemtop/gmemtop/timeline/runs"
+	"github.com/gmemtop/gmemtop/timeline/timelinetest"
 )
 
 // Cases of analysis: testdata/analysis_*.txtar hold a script (see timelinetest.Script) under "trace", for
@@ -58,13 +61,14 @@ func table(t *testing.T, question string, traces map[string]*timeline.Device) st
 	ctx := context.Background()
 	switch question {
 	case "headline":
-		fmt.Fprintln(&w, d.Headline(timeline.IEC))
+		fmt.Fprintln(&w, autopsy.Headline(d, timeline.IEC))
 	case "iterations":
 		it := d.Iterations()
 		fmt.Fprintf(&w, "source %v, steady from %d, differs at %d\n", it.Source, it.Steady, it.Differs)
 		for _, x := range it.List {
-			fmt.Fprintf(&w, "%d %s [%d, %d) %s to %s: peak %s at %d, churn %s in %d blocks, growth %s, new sites "+
-				"%d", x.Index, x.Name, x.First, x.End,
+			fmt.Fprintf(&w,
+				"%d %s [%d, %d) %s to %s: peak %s at %d, churn %s in %d blocks, growth %s, new sites "+
+					"%d", x.Index, x.Name, x.First, x.End,
 				timeline.Duration(x.Start), timeline.Duration(x.Finish), timeline.IEC.Bytes(x.PeakAllocated),
 				x.PeakAt, timeline.IEC.Bytes(x.Churn), x.Blocks, timeline.IEC.Delta(x.Growth), x.NewSites)
 			if x.Odd {
@@ -76,7 +80,8 @@ func table(t *testing.T, question string, traces map[string]*timeline.Device) st
 			fmt.Fprintln(&w)
 		}
 		tr := it.Trend
-		fmt.Fprintf(&w, "trend %.0f [%.0f, %.0f] bytes an iteration over %d, leaking %v\n", tr.Slope, tr.Low, tr.High, tr.Points, tr.Leaking)
+		fmt.Fprintf(&w, "trend %.0f [%.0f, %.0f] bytes an iteration over %d, leaking %v\n", tr.Slope, tr.Low,
+			tr.High, tr.Points, tr.Leaking)
 	case "leaks":
 		for _, l := range d.Leaks() {
 			fmt.Fprintf(&w, "%s: %.0f [%.0f, %.0f] bytes an iteration, %s in %d blocks\n", d.Site(l.Stack),
@@ -84,14 +89,16 @@ func table(t *testing.T, question string, traces map[string]*timeline.Device) st
 		}
 	case "phases":
 		for _, p := range d.Phases() {
-			fmt.Fprintf(&w, "%v events [%d, %d) time [%d, %d) inferred %v\n", p.Phase, p.First, p.Last, p.Start, p.End, p.Inferred)
+			fmt.Fprintf(&w, "%v events [%d, %d) time [%d, %d) inferred %v\n", p.Phase, p.First, p.Last,
+				p.Start, p.End, p.Inferred)
 		}
 	case "autopsy":
-		a, err := d.Autopsy(ctx, timeline.IEC)
+		a, err := autopsy.Of(ctx, d, timeline.IEC)
 		if err != nil {
 			t.Fatal(err)
 		}
-		fmt.Fprintf(&w, "%s\noom %v, inferred %v, at %d, asked %d, free %d\n", a.Sentence, a.OOM, a.Inferred, a.At, a.Asked, a.Free)
+		fmt.Fprintf(&w, "%s\noom %v, inferred %v, at %d, asked %d, free %d\n", a.Sentence, a.OOM, a.Inferred,
+			a.At, a.Asked, a.Free)
 		for _, c := range a.Causes {
 			mark := "cause"
 			if c.Main {
@@ -103,15 +110,16 @@ func table(t *testing.T, question string, traces map[string]*timeline.Device) st
 			fmt.Fprintf(&w, "holder %s %s in %d\n", d.Site(h.Stack), timeline.IEC.Bytes(h.Bytes), h.Blocks)
 		}
 		for _, l := range a.Levers {
-			fmt.Fprintf(&w, "lever %s saves %d %v fits %d: %s\n", l.Name, l.Saves, l.Exactness, l.Fits, l.Text)
+			fmt.Fprintf(&w, "lever %s saves %d %v fits %d: %s\n", l.Name, l.Saves, l.Exactness, l.Fits,
+				l.Text)
 		}
 	case "diff":
-		x, err := timeline.Compare(ctx, traces["a"], traces["b"])
+		x, err := runs.Compare(ctx, traces["a"], traces["b"])
 		if err != nil {
 			t.Fatal(err)
 		}
 		fmt.Fprintln(&w, x.Sentence(timeline.IEC))
-		for _, r := range append(append([]timeline.DiffRow{}, x.Categories...), x.Sites...) {
+		for _, r := range append(append([]runs.DiffRow{}, x.Categories...), x.Sites...) {
 			fmt.Fprintf(&w, "%s: %s in %d, %s in %d: %s\n", r.Name, timeline.IEC.Bytes(r.A), r.BlocksA,
 				timeline.IEC.Bytes(r.B), r.BlocksB, r.Cause)
 		}

@@ -22,11 +22,13 @@ func trainingTrace(n int) *traces.Trace {
 	var stacks []traces.StackID
 	for i := range 500 {
 		frames := []traces.FrameID{
-			b.Frame(traces.Frame{Func: b.String("forward"), File: b.String(fmt.Sprintf("/x/layer%d.py", i%40)), Line: int32(i)}),
+			b.Frame(traces.Frame{Func: b.String("forward"),
+				File: b.String(fmt.Sprintf("/x/layer%d.py", i%40)), Line: int32(i)}),
 			b.Frame(traces.Frame{Func: b.String("train"), File: b.String("/x/train.py"), Line: 9}),
 		}
 		if i%3 == 0 {
-			frames[0] = b.Frame(traces.Frame{Func: b.String("torch::autograd::Engine::thread_main(int)"), Line: int32(i)})
+			frames[0] = b.Frame(traces.Frame{Func: b.String("torch::autograd::Engine::thread_main(int)"),
+				Line: int32(i)})
 		}
 		stacks = append(stacks, b.Stack(frames))
 	}
@@ -89,7 +91,8 @@ func trainingTrace(n int) *traces.Trace {
 		}
 		st.Blocks = append(st.Blocks, blk)
 		st.Segments = append(st.Segments, traces.Segment{
-			Address: s.addr, TotalSize: s.size, FirstBlock: int32(i), EndBlock: int32(i + 1), Device: dev, Stack: s.st,
+			Address: s.addr, TotalSize: s.size, FirstBlock: int32(i), EndBlock: int32(i + 1), Device: dev,
+			Stack: s.st,
 		})
 	}
 	return b.Finish()
@@ -103,7 +106,8 @@ func crowdedTrace(n, alive int) *traces.Trace {
 	b.T.Events.Grow(n)
 	live, next := []uint64{}, uint64(1<<30)
 	for i := range n {
-		e := traces.Event{Time: int64(i) * 1000, Size: 4096, Stack: traces.NoStack, Action: traces.Alloc, Device: dev}
+		e := traces.Event{Time: int64(i) * 1000, Size: 4096, Stack: traces.NoStack, Action: traces.Alloc,
+			Device: dev}
 		if len(live) > alive || len(live) > alive/2 && rng.IntN(2) == 0 {
 			k := rng.IntN(len(live))
 			e.Action, e.Addr = traces.Free, live[k]

@@ -75,7 +75,8 @@ func allocTable(d *timeline.Device) string {
 		if a.Inferred[i] {
 			inferred = "~"
 		}
-		fmt.Fprintf(&b, "%-10s %5s %5s %5s %6d %6d s%d stack=%d %s%s\n", d.Name(i), printMoment(a.Start[i]), printMoment(a.Requested[i]),
+		fmt.Fprintf(&b, "%-10s %5s %5s %5s %6d %6d s%d stack=%d %s%s\n", d.Name(i), printMoment(a.Start[i]),
+			printMoment(a.Requested[i]),
 			printMoment(a.End[i]), a.Size[i], a.Rounded[i], a.Stream[i], a.Stack[i], inferred, a.Category[i])
 	}
 	return b.String()
@@ -88,7 +89,8 @@ func seriesTable(d *timeline.Device) string {
 		if m >= 0 {
 			action = d.Event(m).Action.String()
 		}
-		fmt.Fprintf(&b, "%5s %-14s %6d %6d %6d\n", printMoment(m), action, d.Allocated.At(m), d.Active.At(m), d.Reserved.At(m))
+		fmt.Fprintf(&b, "%5s %-14s %6d %6d %6d\n", printMoment(m), action, d.Allocated.At(m), d.Active.At(m),
+			d.Reserved.At(m))
 	}
 	return b.String()
 }
@@ -102,9 +104,11 @@ peak  allocated %d at %s (%d requested) active %d at %s (%d requested) reserved 
 law   %d %d %d, requested %d %d
 begins empty %v, complete %v, %s: %s
 `, t.Events, t.Allocations, t.OOMs, t.Streams, t.Segments,
-		t.StartAllocated, t.StartAllocatedRequested, t.StartActive, t.StartActiveRequested, t.StartReserved, t.Unattributed,
+		t.StartAllocated, t.StartAllocatedRequested, t.StartActive, t.StartActiveRequested, t.StartReserved,
+		t.Unattributed,
 		t.EndAllocated, t.EndAllocatedRequested, t.EndActive, t.EndActiveRequested, t.EndReserved,
-		t.PeakAllocated, printMoment(t.PeakAt), t.PeakAllocatedRequested, t.PeakActive, printMoment(t.PeakActiveAt), t.PeakActiveRequested,
+		t.PeakAllocated, printMoment(t.PeakAt), t.PeakAllocatedRequested, t.PeakActive,
+		printMoment(t.PeakActiveAt), t.PeakActiveRequested,
 		t.PeakReserved, printMoment(t.PeakReservedAt), t.LawAllocated, t.LawActive, t.LawReserved,
 		t.LawAllocatedRequested, t.LawActiveRequested,
 		t.BeginsEmpty, t.Complete, t.Exactness, t.Reason)
@@ -117,8 +121,11 @@ func stateTable(t *testing.T, d *timeline.Device) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		fmt.Fprintf(&b, "%s: active %d internal %d stranded %d cached %d = reserved %d; pending %d hole %d unplaced %d; %s\n", printMoment(m),
-			s.ActiveRequested, s.Internal, s.Stranded, s.Cached, s.Reserved, s.PendingFree, s.LargestFree, s.Unplaced, s.Exactness)
+		fmt.Fprintf(&b,
+			"%s: active %d internal %d stranded %d cached %d = reserved %d; pending %d hole %d unplaced "+
+				"%d; %s\n", printMoment(m),
+			s.ActiveRequested, s.Internal, s.Stranded, s.Cached, s.Reserved, s.PendingFree, s.LargestFree,
+			s.Unplaced, s.Exactness)
 		for _, g := range s.Segments {
 			fmt.Fprintf(&b, "  %x+%d:", g.Addr, g.Size)
 			for _, p := range g.Pieces {
@@ -162,7 +169,8 @@ func breakdownTable(d *timeline.Device, arg string) string {
 		if g.Largest != timeline.NoAlloc {
 			largest = d.Name(g.Largest)
 		}
-		fmt.Fprintf(&b, "%6d %6d %3d %s%s, largest %s\n", g.Bytes, g.Requested, g.Blocks, inferred, g.Name, largest)
+		fmt.Fprintf(&b, "%6d %6d %3d %s%s, largest %s\n", g.Bytes, g.Requested, g.Blocks, inferred, g.Name,
+			largest)
 	}
 	return b.String()
 }

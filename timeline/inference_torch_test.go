@@ -42,7 +42,8 @@ var trainings struct {
 func training(t *testing.T) ([]trained, string) {
 	t.Helper()
 	trainings.Do(func() {
-		trainings.all, trainings.torch = train(t, slices.Concat(lookedAt, measured, []string{"leaks", "tidy"}))
+		trainings.all, trainings.torch = train(t,
+			slices.Concat(lookedAt, measured, []string{"leaks", "tidy"}))
 	})
 	if trainings.all == nil {
 		t.Skip("needs GMEMTOP_TORCH: a Python interpreter that has torch, and a training that ends")
@@ -58,7 +59,8 @@ func train(t *testing.T, scenarios []string) ([]trained, string) {
 	if err := os.WriteFile(agent, []byte(pytorch.Agent()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(python, "../capture/pytorch/testdata/history.py", agent, dir, strings.Join(scenarios, ","))
+	cmd := exec.Command(python, "../capture/pytorch/testdata/history.py", agent, dir,
+		strings.Join(scenarios, ","))
 	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1", "STEPS=10")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -100,7 +102,8 @@ func train(t *testing.T, scenarios []string) ([]trained, string) {
 		}
 		for i := range a.Size {
 			if a.Size[i] != b.Size[i] || a.Addr[i] != b.Addr[i] {
-				t.Fatalf("%s: allocation %d is %d bytes at %x in truth, %d at %x in the history", name, i, a.Size[i], a.Addr[i], b.Size[i], b.Addr[i])
+				t.Fatalf("%s: allocation %d is %d bytes at %x in truth, %d at %x in the history", name, i,
+					a.Size[i], a.Addr[i], b.Size[i], b.Addr[i])
 			}
 		}
 		all = append(all, x)
@@ -214,7 +217,8 @@ func (x *trained) confused() (lives, peak confusion) {
 // The rules were written with the first in view, and the others only measured.
 var (
 	lookedAt = []string{"mlp", "convnet", "gpt", "checkpoint", "amp", "accumulate", "gan"}
-	measured = []string{"plain-mlp", "plain-convnet", "plain-gpt", "plain-checkpoint", "plain-amp", "plain-accumulation"}
+	measured = []string{"plain-mlp", "plain-convnet", "plain-gpt", "plain-checkpoint", "plain-amp",
+		"plain-accumulation"}
 )
 
 const (
@@ -224,25 +228,30 @@ const (
 
 func TestInferredCategoriesAgreeWithWhatTheAgentSaw(t *testing.T) {
 	all, torch := training(t)
-	all = slices.DeleteFunc(slices.Clone(all), func(x trained) bool { return x.name == "leaks" || x.name == "tidy" })
+	all = slices.DeleteFunc(slices.Clone(all),
+		func(x trained) bool { return x.name == "leaks" || x.name == "tidy" })
 	var lives, peaks confusion
 	var rows, confused strings.Builder
 	for _, x := range all {
 		life, peak := x.confused()
 		if life.right() < leastOfOne || peak.right() < leastAtPeakOfOne {
-			t.Errorf("%s: %.1f %% agree, %.1f %% at the peak; the floors are %.0f and %.0f", x.name, 100*life.right(), 100*peak.right(), 100*leastOfOne, 100*leastAtPeakOfOne)
+			t.Errorf("%s: %.1f %% agree, %.1f %% at the peak; the floors are %.0f and %.0f", x.name,
+				100*life.right(), 100*peak.right(), 100*leastOfOne, 100*leastAtPeakOfOne)
 		}
 		lives.add(life, 1/float64(len(all)))
 		peaks.add(peak, 1/float64(len(all)))
-		fmt.Fprintf(&rows, "| %s | %d | %.1f | %.1f |\n", x.name, x.truth.Allocs.Len(), 100*life.right(), 100*peak.right())
+		fmt.Fprintf(&rows, "| %s | %d | %.1f | %.1f |\n", x.name, x.truth.Allocs.Len(), 100*life.right(),
+			100*peak.right())
 		for _, cell := range life.worst(0.005) {
 			fmt.Fprintf(&confused, "| %s | %s |\n", x.name, cell)
 		}
 	}
 	if lives.right() < leastOfAll || peaks.right() < leastAtPeakOfAll {
-		t.Errorf("on average %.1f %% agree, %.1f %% at the peak; the floors are %.0f and %.0f", 100*lives.right(), 100*peaks.right(), 100*leastOfAll, 100*leastAtPeakOfAll)
+		t.Errorf("on average %.1f %% agree, %.1f %% at the peak; the floors are %.0f and %.0f",
+			100*lives.right(), 100*peaks.right(), 100*leastOfAll, 100*leastAtPeakOfAll)
 	}
-	fmt.Fprintf(&rows, "| all, each the same weight | | %.1f | %.1f |\n", 100*lives.right(), 100*peaks.right())
+	fmt.Fprintf(&rows, "| all, each the same weight | | %.1f | %.1f |\n", 100*lives.right(),
+		100*peaks.right())
 	text := fmt.Sprintf(categoriesText, torch, rows.String(), lives.table(), peaks.table(), confused.String())
 	if *update {
 		if err := os.WriteFile("../docs/categories.md", []byte(text), 0o666); err != nil {
@@ -260,12 +269,14 @@ func TestLeaksAreFoundByStacksAloneWhereThereAreSome(t *testing.T) {
 		leaks := x.inferred.Leaks()
 		if x.name != "leaks" {
 			for _, l := range leaks {
-				t.Errorf("%s keeps nothing, and %s is said to leak %.0f bytes a step", x.name, x.inferred.Site(l.Stack), l.Slope)
+				t.Errorf("%s keeps nothing, and %s is said to leak %.0f bytes a step", x.name,
+					x.inferred.Site(l.Stack), l.Slope)
 			}
 			continue
 		}
 		const aStep = (32*10*4 + 511) / 512 * 512 // what the allocator gives for the 1,280 bytes that the script keeps
-		if len(leaks) != 1 || leaks[0].Slope != aStep || !strings.HasPrefix(x.inferred.Site(leaks[0].Stack), "leaks train.py:") {
+		if len(leaks) != 1 || leaks[0].Slope != aStep ||
+			!strings.HasPrefix(x.inferred.Site(leaks[0].Stack), "leaks train.py:") {
 			t.Errorf("%d leaks: %+v; the script keeps %d bytes a step at one place", len(leaks), leaks, aStep)
 		}
 	}

@@ -189,7 +189,7 @@ func (c stepComparison) usualOf(whole []int) usual {
 		}
 	}
 	var u usual
-	u.set([4]float64{median(columns[0]), median(columns[1]), median(columns[2]), median(columns[3])})
+	u.set([4]float64{Median(columns[0]), Median(columns[1]), Median(columns[2]), Median(columns[3])})
 	if len(whole) <= manyIterations {
 		support := 1
 		for _, i := range whole {
@@ -205,7 +205,7 @@ func (c stepComparison) usualOf(whole []int) usual {
 		u.widen(c, late)
 	}
 	u.timed = c.tl.Trace.Clock.HasTime
-	u.time = median(columns[3])
+	u.time = Median(columns[3])
 	return u
 }
 
@@ -231,9 +231,9 @@ func (u *usual) widen(c stepComparison, among []int) {
 			columns[k] = append(columns[k], f[k])
 		}
 	}
-	u.riseTol = max(u.riseTol, 4*spread(columns[0]))
-	u.churnTol = max(u.churnTol, 4*spread(columns[1]))
-	u.blocksTol = max(u.blocksTol, 4*spread(columns[2]))
+	u.riseTol = max(u.riseTol, 4*Spread(columns[0]))
+	u.churnTol = max(u.churnTol, 4*Spread(columns[1]))
+	u.blocksTol = max(u.blocksTol, 4*Spread(columns[2]))
 }
 
 // set takes one iteration's figures for the usual ones: differences of more than 1 %, at least the floors,
@@ -393,8 +393,8 @@ func (c stepComparison) unusualSites(x *Iteration, u *usual) (n int, top string)
 	return len(bytes), f.names[best]
 }
 
-// steadyEnds returns the indices of the whole iterations from Steady on: the points of trends and leaks.
-func (it *Iterations) steadyEnds() []int {
+// SteadyEnds returns the indices of the whole iterations from Steady on: the points of trends and leaks.
+func (it *Iterations) SteadyEnds() []int {
 	var at []int
 	for i := it.Steady; i < len(it.List); i++ {
 		if it.List[i].End > it.List[i].First && !it.List[i].differs.cut {
@@ -407,7 +407,7 @@ func (it *Iterations) steadyEnds() []int {
 // trend fits allocated bytes at the ends of the steady iterations.
 func (c stepComparison) trend() {
 	var y []float64
-	for _, i := range c.it.steadyEnds() {
+	for _, i := range c.it.SteadyEnds() {
 		y = append(y, float64(c.Allocated.At(c.it.List[i].End-1)))
 	}
 	c.it.Trend = fitTrend(y)

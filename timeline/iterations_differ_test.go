@@ -47,9 +47,11 @@ func TestAStepDiffersFromTheToleranceOn(t *testing.T) {
 		{"peak of 1 GiB", step{1024 * mib, 512 * mib, 4, 1e6},
 			step{peak: 10 * mib, churn: -10 * mib}, step{peak: 11 * mib, churn: -11 * mib}, "peak +11.0 MiB"},
 		{"peak of 50 MiB", step{50 * mib, 40 * mib, 4, 1e6},
-			step{peak: mib - 512, churn: 512 - mib}, step{peak: mib + 512, churn: -512 - mib}, "peak +1.00 MiB"},
+			step{peak: mib - 512, churn: 512 - mib}, step{peak: mib + 512, churn: -512 - mib},
+			"peak +1.00 MiB"},
 		{"peak of 10 MiB", step{10 * mib, 8 * mib, 4, 1e6},
-			step{peak: 500 << 10, churn: -500 << 10}, step{peak: 560 << 10, churn: -560 << 10}, "peak +560 KiB"},
+			step{peak: 500 << 10, churn: -500 << 10}, step{peak: 560 << 10, churn: -560 << 10},
+			"peak +560 KiB"},
 		{"churn of 2 GiB", step{1200 * mib, 848 * mib, 4, 1e6},
 			step{churn: 20 * mib}, step{churn: 21 * mib}, "churn +21.0 MiB"},
 		{"churn of 50 MiB", step{30 * mib, 20*mib - 4*512, 4, 1e6},
@@ -81,7 +83,8 @@ func TestAStepDiffersFromTheToleranceOn(t *testing.T) {
 					want = off.want
 				}
 				if got := it.List[k].Why(timeline.IEC); got != want {
-					t.Errorf("%s, off by %+v: step %d is said to have %q, want %q", c.name, off.by, k, got, want)
+					t.Errorf("%s, off by %+v: step %d is said to have %q, want %q", c.name, off.by, k, got,
+						want)
 				}
 			}
 		}
@@ -98,7 +101,10 @@ func TestStepsThatScatterWidenTheTolerance(t *testing.T) {
 			d := int64(littles * little)
 			return step{4*gib + d, 2*gib - d, 2, 1e6}
 		},
-		"churn":       func(littles float64) step { return step{4 * gib, gib + int64(littles*little), 2, 1e6} },
+		"churn": func(littles float64) step {
+			return step{4 * gib, gib + int64(littles*little), 2,
+				1e6}
+		},
 		"allocations": func(littles float64) step { return step{4 * gib, gib, 100 + int(littles*6), 1e6} },
 	} {
 		for _, off := range []struct {

@@ -146,7 +146,7 @@ func (s *allocSequence) isStepOf(p, long period, equal func(i, j int) bool) bool
 	for i := s.lowest(p); i >= p.first; i -= p.length {
 		at = append(at, s.level(i))
 	}
-	return median(at)-low <= (high-low)/50
+	return Median(at)-low <= (high-low)/50
 }
 
 // stacksOf returns the stacks of one period.

@@ -25,7 +25,8 @@ func TestBreakdownsAddUpToUsage(t *testing.T) {
 					blocks += g.Blocks
 				}
 				if live := len(d.LiveAt(m, nil)); bytes != d.Allocated.At(m) || blocks != live {
-					t.Fatalf("by %s at %d: %d bytes in %d blocks, want %d in %d", by, m, bytes, blocks, d.Allocated.At(m), live)
+					t.Fatalf("by %s at %d: %d bytes in %d blocks, want %d in %d", by, m, bytes, blocks,
+						d.Allocated.At(m), live)
 				}
 			}
 			for _, by := range []timeline.By{timeline.ByStack, timeline.ByModule} {
@@ -105,17 +106,21 @@ func TestThePartsOfReservedAddUpAtEveryMoment(t *testing.T) {
 			if s.Cached > segSize { // more than the one that the next event takes a block from
 				cached++
 			}
-			if s.Reserved != d.Reserved.At(m) || s.ActiveRequested+s.Internal != d.Active.At(m) || s.Unplaced != 0 {
-				t.Fatalf("at %d reserved %d, active %d, unplaced %d; the series have %d and %d", m, s.Reserved, s.ActiveRequested+s.Internal,
+			if s.Reserved != d.Reserved.At(m) || s.ActiveRequested+s.Internal != d.Active.At(m) ||
+				s.Unplaced != 0 {
+				t.Fatalf("at %d reserved %d, active %d, unplaced %d; the series have %d and %d", m,
+					s.Reserved, s.ActiveRequested+s.Internal,
 					s.Unplaced, d.Reserved.At(m), d.Active.At(m))
 			}
 			if requested := d.RequestedActiveSeries(); s.ActiveRequested != requested.At(m) {
-				t.Fatalf("at %d active is %d in requested bytes, the series has %d", m, s.ActiveRequested, requested.At(m))
+				t.Fatalf("at %d active is %d in requested bytes, the series has %d", m, s.ActiveRequested,
+					requested.At(m))
 			}
 		}
 	})
 	if stranded == 0 || cached == 0 {
-		t.Errorf("bytes are stranded at %d moments and cached at %d: the law was hardly tried", stranded, cached)
+		t.Errorf("bytes are stranded at %d moments and cached at %d: the law was hardly tried", stranded,
+			cached)
 	}
 }
 
@@ -162,7 +167,8 @@ func TestEveryEventOfABlockLeadsToIt(t *testing.T) {
 	eachRandom(t, func(t *testing.T, d *timeline.Device, rng *rand.Rand) {
 		for m := range timeline.Moment(d.Len()) {
 			ev, id := d.Event(m), d.AllocOf(m)
-			isBlock := ev.Action == traces.Alloc || ev.Action == traces.FreeRequested || ev.Action == traces.FreeCompleted
+			isBlock := ev.Action == traces.Alloc || ev.Action == traces.FreeRequested ||
+				ev.Action == traces.FreeCompleted
 			if isBlock != (id != timeline.NoAlloc) {
 				t.Fatalf("event %d, %s: allocation %d", m, ev.Action, id)
 			}
@@ -267,7 +273,8 @@ segment_unmap 0x20000000 20971520
 			}
 			for _, g := range s.Segments {
 				if want := g.Addr < 0x20000000 || g.Addr >= 0x40000000; g.Small != want {
-					t.Errorf("final state %t, at %d: %d bytes at %#x are small: %t", final != "", m, g.Size, g.Addr, g.Small)
+					t.Errorf("final state %t, at %d: %d bytes at %#x are small: %t", final != "", m, g.Size,
+						g.Addr, g.Small)
 				}
 			}
 			if len(s.Segments) == 0 {

@@ -25,7 +25,8 @@ func randomTrace(rng *rand.Rand, n, cut int, damaged bool) *traces.Trace {
 	stacks := []traces.StackID{traces.NoStack}
 	for i := range 5 {
 		stacks = append(stacks, b.Stack([]traces.FrameID{
-			b.Frame(traces.Frame{Func: b.String("forward"), File: b.String(fmt.Sprintf("net%d.py", i)), Line: int32(i + 1)}),
+			b.Frame(traces.Frame{Func: b.String("forward"), File: b.String(fmt.Sprintf("net%d.py", i)),
+				Line: int32(i + 1)}),
 			b.Frame(traces.Frame{Func: b.String("main"), File: b.String("train.py"), Line: 7}),
 		}))
 	}
@@ -42,7 +43,8 @@ func randomTrace(rng *rand.Rand, n, cut int, damaged bool) *traces.Trace {
 	now := int64(0)
 	emit := func(a traces.Action, addr uint64, size int64, st traces.StackID) {
 		now += rng.Int64N(50)
-		all = append(all, traces.Event{Time: now, Addr: addr, Size: size, Stack: st, Action: a, Device: dev, Stream: traces.StreamID(0)})
+		all = append(all, traces.Event{Time: now, Addr: addr, Size: size, Stack: st, Action: a, Device: dev,
+			Stream: traces.StreamID(0)})
 	}
 	for len(all) < n {
 		switch k := rng.IntN(10); {
@@ -90,7 +92,8 @@ func randomTrace(rng *rand.Rand, n, cut int, damaged bool) *traces.Trace {
 		if !held[seg] {
 			continue
 		}
-		s := traces.Segment{Address: seg, TotalSize: segSize, Device: dev, FirstBlock: int32(len(st.Blocks)), Stack: traces.NoStack}
+		s := traces.Segment{Address: seg, TotalSize: segSize, Device: dev, FirstBlock: int32(len(st.Blocks)),
+			Stack: traces.NoStack}
 		for _, x := range blocks {
 			if x.addr&^(1<<20-1) != seg {
 				continue
@@ -102,7 +105,8 @@ func randomTrace(rng *rand.Rand, n, cut int, damaged bool) *traces.Trace {
 				s.AllocatedSize += rounded
 			}
 			s.ActiveSize += rounded
-			st.Blocks = append(st.Blocks, traces.Block{Address: x.addr, Size: rounded, Requested: x.size, State: state, Count: 1, Stack: x.stack})
+			st.Blocks = append(st.Blocks, traces.Block{Address: x.addr, Size: rounded, Requested: x.size,
+				State: state, Count: 1, Stack: x.stack})
 		}
 		s.EndBlock = int32(len(st.Blocks))
 		st.Segments = append(st.Segments, s)
@@ -176,10 +180,12 @@ func TestUsageIsTheSumOfWhatIsAlive(t *testing.T) {
 				}
 			}
 			if got := d.RequestedSeries().At(m); got != allocatedRequested {
-				t.Fatalf("allocated at %d is %d in requested bytes, sum of lifetimes %d", m, got, allocatedRequested)
+				t.Fatalf("allocated at %d is %d in requested bytes, sum of lifetimes %d", m, got,
+					allocatedRequested)
 			}
 			if got := d.RequestedActiveSeries().At(m); got != activeRequested {
-				t.Fatalf("active at %d is %d in requested bytes, sum of lifetimes %d", m, got, activeRequested)
+				t.Fatalf("active at %d is %d in requested bytes, sum of lifetimes %d", m, got,
+					activeRequested)
 			}
 			if got := d.Allocated.At(m); got != allocated {
 				t.Fatalf("allocated at %d is %d, sum of lifetimes %d", m, got, allocated)
@@ -231,7 +237,8 @@ func TestAllocationsAreOrderedAsDocumented(t *testing.T) {
 				continue
 			}
 			if a.Requested[i] > last {
-				t.Errorf("of those alive before, %d is freed at %d after its predecessor at %d", i, a.Requested[i], last)
+				t.Errorf("of those alive before, %d is freed at %d after its predecessor at %d", i,
+					a.Requested[i], last)
 			}
 			last = a.Requested[i]
 		}
@@ -335,7 +342,8 @@ func TestBuildingTwiceGivesEqualTimelines(t *testing.T) {
 		t.Fatal(errA, errB)
 	}
 	x, y := a.Devices[0], b.Devices[0]
-	if !reflect.DeepEqual(x.Allocs, y.Allocs) || !reflect.DeepEqual(x.Totals, y.Totals) || !reflect.DeepEqual(a.Losses, b.Losses) ||
+	if !reflect.DeepEqual(x.Allocs, y.Allocs) || !reflect.DeepEqual(x.Totals, y.Totals) ||
+		!reflect.DeepEqual(a.Losses, b.Losses) ||
 		!reflect.DeepEqual(x.Allocated, y.Allocated) || !reflect.DeepEqual(x.Reserved, y.Reserved) {
 		t.Error("two builds of one trace differ")
 	}

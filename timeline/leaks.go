@@ -30,7 +30,7 @@ type held struct {
 
 func (d *Device) findLeaks() []Leak {
 	it := d.Iterations()
-	at := it.steadyEnds()
+	at := it.SteadyEnds()
 	if len(at) < 3 {
 		return nil
 	}

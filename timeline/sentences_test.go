@@ -6,9 +6,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gmemtop/gmemtop/timeline"
-	"github.com/gmemtop/gmemtop/timeline/timelinetest"
 	"golang.org/x/tools/txtar"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/autopsy"
+	"github.com/gmemtop/gmemtop/timeline/timelinetest"
 )
 
 // eachScript builds the traces of testdata/analysis_*.txtar.
@@ -35,11 +37,11 @@ func eachScript(t *testing.T, f func(t *testing.T, d *timeline.Device)) {
 
 func TestSentencesHaveSizesInTheUnitsAskedFor(t *testing.T) {
 	eachScript(t, func(t *testing.T, d *timeline.Device) {
-		a, err := d.Autopsy(context.Background(), timeline.SI)
+		a, err := autopsy.Of(context.Background(), d, timeline.SI)
 		if err != nil {
 			t.Fatal(err)
 		}
-		said := []string{d.Headline(timeline.SI), a.Sentence}
+		said := []string{autopsy.Headline(d, timeline.SI), a.Sentence}
 		for _, c := range a.Causes {
 			said = append(said, c.Text)
 		}
@@ -59,7 +61,7 @@ func TestSentencesHaveSizesInTheUnitsAskedFor(t *testing.T) {
 
 func TestTheLargestHolderOfEverySentenceIsTheFirstRowByCallSite(t *testing.T) {
 	eachScript(t, func(t *testing.T, d *timeline.Device) {
-		_, holder, ok := strings.Cut(d.Headline(timeline.IEC), "Largest holder: ")
+		_, holder, ok := strings.Cut(autopsy.Headline(d, timeline.IEC), "Largest holder: ")
 		groups := d.Breakdown(d.Totals.PeakAt, timeline.BySite)
 		if !ok || len(groups) == 0 || d.Site(groups[0].Stack) == "" || d.Totals.OOMs > 0 {
 			return
@@ -71,7 +73,7 @@ func TestTheLargestHolderOfEverySentenceIsTheFirstRowByCallSite(t *testing.T) {
 		if !strings.HasPrefix(holder, want) {
 			t.Errorf("%q does not begin with %q", holder, want)
 		}
-		a, err := d.Autopsy(context.Background(), timeline.IEC)
+		a, err := autopsy.Of(context.Background(), d, timeline.IEC)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -25,7 +25,8 @@ func TestAStepThatStandsOutIsFound(t *testing.T) {
 	bytes, took := repeated(100, 2<<30), repeated(100, 40e6)
 	bytes[60], took[70] = 3<<30, 100e6
 	r := timeline.WatchSteps(bytes, took, 0)
-	if !slices.Equal(r.Spikes, []int{60}) || !slices.Equal(r.Slow, []int{70}) || r.Top != 60 || r.Trend.Leaking {
+	if !slices.Equal(r.Spikes, []int{60}) || !slices.Equal(r.Slow, []int{70}) || r.Top != 60 ||
+		r.Trend.Leaking {
 		t.Errorf("%+v", r)
 	}
 }

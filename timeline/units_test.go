@@ -33,7 +33,8 @@ func TestSizesHaveThreeSignificantDigits(t *testing.T) {
 
 func TestAColumnHasOneUnit(t *testing.T) {
 	unit, f := timeline.IEC.Column(14 << 30)
-	for n, want := range map[int64]string{14 << 30: "14.0", 1 << 30: "1.00", 100 << 20: "0.10", 0: "0", 1: "<0.01", 2000 << 30: "2000"} {
+	for n, want := range map[int64]string{14 << 30: "14.0", 1 << 30: "1.00", 100 << 20: "0.10", 0: "0",
+		1: "<0.01", 2000 << 30: "2000"} {
 		if got := f(n); got != want || unit != "GiB" {
 			t.Errorf("%d is %q %s, want %q GiB", n, got, unit, want)
 		}
@@ -42,7 +43,8 @@ func TestAColumnHasOneUnit(t *testing.T) {
 
 func TestDurations(t *testing.T) {
 	for n, want := range map[int64]string{
-		0: "0 ns", 999: "999 ns", 1250: "1.25 µs", 1_250_000: "1.25 ms", 999_600: "1.00 ms", 12_000_000_000: "12.0 s",
+		0: "0 ns", 999: "999 ns", 1250: "1.25 µs", 1_250_000: "1.25 ms", 999_600: "1.00 ms",
+		12_000_000_000:  "12.0 s",
 		125_000_000_000: "2m 05s", 3_725_000_000_000: "1h 02m", -1500: "-1.50 µs", -1 << 63: "-2562047h 47m",
 	} {
 		if got := timeline.Duration(n); got != want {
@@ -53,7 +55,8 @@ func TestDurations(t *testing.T) {
 
 func TestSizesAreReadAsPeopleWriteThem(t *testing.T) {
 	for s, want := range map[string]int64{
-		"8GiB": 8 << 30, "1.5g": 3 << 29, "512k": 512 << 10, "100": 100, "8 GiB": 8 << 30, "2GB": 2e9, "7B": 7, "1tib": 1 << 40,
+		"8GiB": 8 << 30, "1.5g": 3 << 29, "512k": 512 << 10, "100": 100, "8 GiB": 8 << 30, "2GB": 2e9,
+		"7B": 7, "1tib": 1 << 40,
 	} {
 		if got, err := timeline.ParseBytes(s); err != nil || got != want {
 			t.Errorf("%q is %d, %v; want %d", s, got, err, want)

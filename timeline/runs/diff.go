@@ -1,4 +1,4 @@
-package timeline
+package runs
 
 import (
 	"cmp"
@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/traces"
 )
@@ -18,7 +19,7 @@ import (
 
 // Compare returns what differs between recordings a and b: at each one's peak by category and by call site,
 // and in the metrics that a gate can hold. It returns the context's error when cancelled.
-func Compare(ctx context.Context, a, b *Device) (*Diff, error) {
+func Compare(ctx context.Context, a, b *timeline.Device) (*Diff, error) {
 	x := &Diff{A: a, B: b, Categories: categoryRows(a, b), Sites: siteRows(a, b)}
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -29,16 +30,18 @@ func Compare(ctx context.Context, a, b *Device) (*Diff, error) {
 	return x, nil
 }
 
-func categoryRows(a, b *Device) []DiffRow {
-	rows := make([]DiffRow, NumCategories)
+func categoryRows(a, b *timeline.Device) []DiffRow {
+	rows := make([]DiffRow, timeline.NumCategories)
 	for c := range rows {
-		rows[c] = DiffRow{Name: Category(c).String(), StackA: traces.NoStack, StackB: traces.NoStack}
+		rows[c] = DiffRow{Name: timeline.Category(c).String(), StackA: traces.NoStack, StackB: traces.NoStack}
 	}
-	for _, g := range a.Breakdown(a.Totals.PeakAt, ByCategory) {
-		rows[g.Category].merge(&DiffRow{Inferred: g.Inferred, A: g.Bytes, BlocksA: g.Blocks, StackA: traces.NoStack, StackB: traces.NoStack})
+	for _, g := range a.Breakdown(a.Totals.PeakAt, timeline.ByCategory) {
+		rows[g.Category].merge(&DiffRow{Inferred: g.Inferred, A: g.Bytes, BlocksA: g.Blocks,
+			StackA: traces.NoStack, StackB: traces.NoStack})
 	}
-	for _, g := range b.Breakdown(b.Totals.PeakAt, ByCategory) {
-		rows[g.Category].merge(&DiffRow{Inferred: g.Inferred, B: g.Bytes, BlocksB: g.Blocks, StackA: traces.NoStack, StackB: traces.NoStack})
+	for _, g := range b.Breakdown(b.Totals.PeakAt, timeline.ByCategory) {
+		rows[g.Category].merge(&DiffRow{Inferred: g.Inferred, B: g.Bytes, BlocksB: g.Blocks,
+			StackA: traces.NoStack, StackB: traces.NoStack})
 	}
 	rows = slices.DeleteFunc(rows, func(r DiffRow) bool { return r.A == 0 && r.B == 0 })
 	return finishRows(rows)
@@ -47,7 +50,7 @@ func categoryRows(a, b *Device) []DiffRow {
 // siteRows joins the two peaks by stack, and then the stacks that share a site into one row. A row's stacks
 // are those of most bytes on each side; its name is B's, so that a site of A alone stands beside what its
 // code is called in B.
-func siteRows(a, b *Device) []DiffRow {
+func siteRows(a, b *timeline.Device) []DiffRow {
 	j := siteJoin{index: map[siteKey]int{}}
 	j.add(a, 0)
 	j.add(b, 1)
@@ -107,9 +110,9 @@ type siteSide struct {
 }
 
 // add adds the breakdown by stack at a device's peak to one side.
-func (j *siteJoin) add(d *Device, side int) {
+func (j *siteJoin) add(d *timeline.Device, side int) {
 	hashes := frames.Hashes(d.Timeline().Places())
-	for _, g := range d.Breakdown(d.Totals.PeakAt, ByStack) {
+	for _, g := range d.Breakdown(d.Totals.PeakAt, timeline.ByStack) {
 		key := siteKey{name: g.Name}
 		if g.Stack != traces.NoStack {
 			key = siteKey{hash: hashes[g.Stack]}
@@ -136,7 +139,8 @@ func finishRows(rows []DiffRow) []DiffRow {
 		rows[i].Cause = causeOf(&rows[i])
 	}
 	slices.SortStableFunc(rows, func(x, y DiffRow) int {
-		return cmp.Or(cmp.Compare(abs(y.B-y.A), abs(x.B-x.A)), cmp.Compare(y.B, x.B), cmp.Compare(x.Name, y.Name))
+		return cmp.Or(cmp.Compare(abs(y.B-y.A), abs(x.B-x.A)), cmp.Compare(y.B, x.B),
+			cmp.Compare(x.Name, y.Name))
 	})
 	return rows
 }
@@ -175,9 +179,9 @@ func causeOf(r *DiffRow) string {
 	case n == 0:
 		return size
 	case size == "":
-		return Counted(n, word+" block")
+		return timeline.Counted(n, word+" block")
 	}
-	return fmt.Sprintf("%s %s, each ×%.3g", Count(int64(n)), word, factor)
+	return fmt.Sprintf("%s %s, each ×%.3g", timeline.Count(int64(n)), word, factor)
 }
 
 // measure fills the metrics. A metric that one side does not have (no iterations, no segments) is left out.
@@ -192,22 +196,22 @@ func (x *Diff) measure(ctx context.Context) error {
 	}
 	add("end", "bytes", x.A.Allocated.Last(), x.B.Allocated.Last())
 	if x.A.HasLifetimes() && x.B.HasLifetimes() {
-		add("churn", "bytes", x.A.churn(), x.B.churn())
+		add("churn", "bytes", churn(x.A), churn(x.B))
 		add("blocks", "count", int64(a.Allocations), int64(b.Allocations))
 	}
-	fa, oka, err := x.A.fragmentation(ctx)
+	fa, oka, err := fragmentation(ctx, x.A)
 	if err != nil {
 		return err
 	}
-	fb, okb, err := x.B.fragmentation(ctx)
+	fb, okb, err := fragmentation(ctx, x.B)
 	if err != nil {
 		return err
 	}
 	if oka && okb {
 		add("fragmentation", "bytes", fa, fb)
 	}
-	pa, ta := x.A.usualStep()
-	pb, tb := x.B.usualStep()
+	pa, ta := usualStep(x.A)
+	pb, tb := usualStep(x.B)
 	if pa > 0 && pb > 0 {
 		add("iteration_peak", "bytes", pa, pb)
 		if ta > 0 && tb > 0 {
@@ -218,16 +222,16 @@ func (x *Diff) measure(ctx context.Context) error {
 }
 
 // churn returns the bytes allocated within the recording.
-func (d *Device) churn() int64 {
+func churn(d *timeline.Device) int64 {
 	sum := int64(0)
-	for _, n := range d.Allocs.Rounded[d.Begun(Start):] {
+	for _, n := range d.Allocs.Rounded[d.Begun(timeline.Start):] {
 		sum += n
 	}
 	return sum
 }
 
 // fragmentation returns the stranded and cached bytes at the peak of allocated.
-func (d *Device) fragmentation(ctx context.Context) (int64, bool, error) {
+func fragmentation(ctx context.Context, d *timeline.Device) (int64, bool, error) {
 	s, err := d.StateAt(ctx, d.Totals.PeakAt)
 	if err != nil || s == nil || !s.Known {
 		return 0, false, err
@@ -237,13 +241,13 @@ func (d *Device) fragmentation(ctx context.Context) (int64, bool, error) {
 
 // usualStep returns the median peak and time of the steady iterations, of all whole ones where none is
 // steady; 0 for none.
-func (d *Device) usualStep() (peak, ns int64) {
+func usualStep(d *timeline.Device) (peak, ns int64) {
 	it := d.Iterations()
-	at := it.steadyEnds()
+	at := it.SteadyEnds()
 	if len(at) == 0 {
 		all := *it
 		all.Steady = 0
-		at = all.steadyEnds()
+		at = all.SteadyEnds()
 	}
 	var peaks, times []int64
 	for _, i := range at {
@@ -252,11 +256,11 @@ func (d *Device) usualStep() (peak, ns int64) {
 			times = append(times, it.List[i].Finish-it.List[i].Start)
 		}
 	}
-	return median(peaks), median(times)
+	return timeline.Median(peaks), timeline.Median(times)
 }
 
 // Sentence says how the peaks differ and what lies behind most of it, with sizes in units u.
-func (x *Diff) Sentence(u Units) string {
+func (x *Diff) Sentence(u timeline.Units) string {
 	a, b := x.A.Totals.PeakAllocated, x.B.Totals.PeakAllocated
 	if a == b && len(x.Sites) > 0 && x.Sites[0].A == x.Sites[0].B {
 		return fmt.Sprintf("Both peak at %s, with the same bytes at every call site.", u.Bytes(a))
@@ -266,9 +270,10 @@ func (x *Diff) Sentence(u Units) string {
 		s += fmt.Sprintf(", %+.1f %%", 100*float64(b-a)/float64(a))
 	}
 	s += ")"
-	if len(x.Categories) > 0 && x.Categories[0].A != x.Categories[0].B && x.Categories[0].Name != Unknown.String() {
+	if len(x.Categories) > 0 && x.Categories[0].A != x.Categories[0].B &&
+		x.Categories[0].Name != timeline.Unknown.String() {
 		r := x.Categories[0]
-		c, _ := ParseCategory(r.Name)
+		c, _ := timeline.ParseCategory(r.Name)
 		sign := ""
 		if r.Inferred {
 			sign = "~"
@@ -284,7 +289,7 @@ func (x *Diff) Sentence(u Units) string {
 
 // Diff is the difference of two recordings at their peaks.
 type Diff struct {
-	A, B       *Device
+	A, B       *timeline.Device
 	Categories []DiffRow
 	Sites      []DiffRow // stacks normalised against line shifts; descending |B-A|
 	Metrics    []Metric

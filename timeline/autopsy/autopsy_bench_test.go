@@ -1,10 +1,12 @@
-package timeline_test
+package autopsy_test
 
 import (
 	"context"
-	"github.com/gmemtop/gmemtop/timeline"
-	"github.com/gmemtop/gmemtop/timeline/timelinetest"
 	"testing"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/autopsy"
+	"github.com/gmemtop/gmemtop/timeline/timelinetest"
 )
 
 func BenchmarkAutopsyOfAMillionEvents(b *testing.B) {
@@ -14,7 +16,7 @@ func BenchmarkAutopsyOfAMillionEvents(b *testing.B) {
 	}
 	d := tl.Main()
 	for b.Loop() {
-		if _, err := d.Autopsy(context.Background(), timeline.IEC); err != nil {
+		if _, err := autopsy.Of(context.Background(), d, timeline.IEC); err != nil {
 			b.Fatal(err)
 		}
 	}
