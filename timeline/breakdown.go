@@ -156,15 +156,15 @@ func (d *Device) stackName(key int64) string {
 
 // bySite groups by the site of stacks; what has no site is grouped as by stack.
 func (d *Device) bySite() grouping {
-	f := named.Of(d.tl)
+	f := Sites(d.tl)
 	return grouping{func(id AllocID) int64 {
-		if site := f.siteOf(d.Origin(id)); site >= 0 {
+		if site := f.Number(d.Origin(id)); site >= 0 {
 			return int64(site)
 		}
 		return min(d.stackKey(id), noStackKey)
 	}, func(k int64) string {
 		if k >= 0 {
-			return f.names[k]
+			return f.Names[k]
 		}
 		return d.stackName(k)
 	}}

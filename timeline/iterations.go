@@ -14,18 +14,18 @@ import (
 // StackTraits returns the traits of the stacks of a timeline's Places.
 func StackTraits(t *Timeline) frames.Stacks { return classes.Of(t) }
 
-var classes = NewMemo(func(t *Timeline) frames.Stacks { return frames.Classify(t.places) })
+var classes = NewMemo(func(t *Timeline) frames.Stacks { return frames.Classify(t.Places()) })
 
 // Iterations returns the training steps of the recording: as the source marks them, else by the optimizer's
 // work, else by what repeats exactly; an empty list where none of these shows any. It is computed once; the
 // result must not be written to.
 func (d *Device) Iterations() *Iterations { return iterations.Of(d) }
 
-var iterations = NewMemo((*Device).findIterations)
+var iterations = NewMemo(func(d *Device) *Iterations { return d.findIterations() })
 
 func (d *Device) findIterations() *Iterations {
 	it := &Iterations{Differs: -1}
-	if d.n == 0 || d.Info.Kind == traces.DeviceArena {
+	if d.Len() == 0 || d.Info.Kind == traces.DeviceArena {
 		return it
 	}
 	f := stepFinder{d}
@@ -56,7 +56,7 @@ func (f stepFinder) fromPeriodicity() []stretch {
 	lo := f.Begun(Start)
 	at := f.Allocs.Start[lo:]
 	s := &allocSequence{
-		sizes: f.Allocs.Size[lo:], stacks: f.Allocs.Stack[lo:], classes: StackTraits(f.tl), table: &f.tl.Trace.Stacks,
+		sizes: f.Allocs.Size[lo:], stacks: f.Allocs.Stack[lo:], classes: StackTraits(f.Timeline()), table: &f.Timeline().Trace.Stacks,
 		level: func(i int) int64 { return f.Allocated.At(at[i] - 1) },
 	}
 	p, ok := findPeriod(s)
@@ -72,7 +72,7 @@ func (f stepFinder) fromPeriodicity() []stretch {
 		if i < len(at) {
 			return at[i]
 		}
-		return Moment(f.n)
+		return Moment(f.Len())
 	}
 	out := make([]stretch, 0, len(starts))
 	for k, i := range starts {
@@ -123,8 +123,8 @@ type stepComparison struct {
 
 // measure works out the figures of each iteration.
 func (c stepComparison) measure(found []stretch) {
-	sites := named.Of(c.tl)
-	seen := make([]bool, len(sites.names))
+	sites := Sites(c.Timeline())
+	seen := make([]bool, len(sites.Names))
 	for i, s := range found {
 		x := Iteration{Index: i, Name: s.name, Start: s.start, Finish: s.finish, First: s.first, End: s.end}
 		if x.Name == "" {
@@ -140,7 +140,7 @@ func (c stepComparison) measure(found []stretch) {
 		x.Blocks = int(end - first)
 		for a := first; a < end; a++ {
 			x.Churn += c.Allocs.Rounded[a]
-			if site := sites.siteOf(c.Origin(a)); site >= 0 && !seen[site] {
+			if site := sites.Number(c.Origin(a)); site >= 0 && !seen[site] {
 				seen[site] = true
 				x.NewSites++
 			}
@@ -204,7 +204,7 @@ func (c stepComparison) usualOf(whole []int) usual {
 	if len(late) >= 5 {
 		u.widen(c, late)
 	}
-	u.timed = c.tl.Trace.Clock.HasTime
+	u.timed = c.Timeline().Trace.Clock.HasTime
 	u.time = Median(columns[3])
 	return u
 }
@@ -289,15 +289,15 @@ func (c stepComparison) compare(found []stretch) {
 
 // usualSites says of each call site whether the steady iterations allocate from it.
 func (c stepComparison) usualSites(whole []int, same func(int) bool) []bool {
-	f := named.Of(c.tl)
-	sites := make([]bool, len(f.names))
+	f := Sites(c.Timeline())
+	sites := make([]bool, len(f.Names))
 	for _, i := range whole {
 		if i < c.it.Steady || !same(i) {
 			continue
 		}
 		first, end := c.AllocsIn(c.it.List[i].First, c.it.List[i].End)
 		for a := first; a < end; a++ {
-			if site := f.siteOf(c.Origin(a)); site >= 0 {
+			if site := f.Number(c.Origin(a)); site >= 0 {
 				sites[site] = true
 			}
 		}
@@ -373,11 +373,11 @@ func (x *Iteration) Why(u Units) string {
 // unusualSites counts the call sites of an iteration that no steady one has and names the one with the most
 // bytes.
 func (c stepComparison) unusualSites(x *Iteration, u *usual) (n int, top string) {
-	f := named.Of(c.tl)
+	f := Sites(c.Timeline())
 	bytes := map[int32]int64{}
 	first, end := c.AllocsIn(x.First, x.End)
 	for a := first; a < end; a++ {
-		if site := f.siteOf(c.Origin(a)); site >= 0 && !u.sites[site] {
+		if site := f.Number(c.Origin(a)); site >= 0 && !u.sites[site] {
 			bytes[site] += c.Allocs.Rounded[a]
 		}
 	}
@@ -390,7 +390,7 @@ func (c stepComparison) unusualSites(x *Iteration, u *usual) (n int, top string)
 	if best < 0 {
 		return 0, ""
 	}
-	return len(bytes), f.names[best]
+	return len(bytes), f.Names[best]
 }
 
 // SteadyEnds returns the indices of the whole iterations from Steady on: the points of trends and leaks.

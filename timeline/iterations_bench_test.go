@@ -2,9 +2,10 @@ package timeline_test
 
 import (
 	"context"
+	"testing"
+
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/timelinetest"
-	"testing"
 )
 
 func TestIterationsOfAMillionEventsAreAllFoundAlthoughFreesMove(t *testing.T) {

@@ -2,10 +2,11 @@ package timeline_test
 
 import (
 	"fmt"
-	"github.com/gmemtop/gmemtop/timeline"
-	"github.com/gmemtop/gmemtop/timeline/timelinetest"
 	"strings"
 	"testing"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/timelinetest"
 )
 
 // step is what a training step of [markedSteps] does: it makes and frees a block of peak bytes, which is its

@@ -33,7 +33,7 @@ func (f stepFinder) fromOptimizer() []stretch {
 		first = end
 	}
 	if f.worksAfter(first) {
-		out = append(out, f.stretchOf(first, Moment(f.n), true))
+		out = append(out, f.stretchOf(first, Moment(f.Len()), true))
 	}
 	return out
 }
@@ -41,7 +41,7 @@ func (f stepFinder) fromOptimizer() []stretch {
 func (f stepFinder) stretchOf(first, end Moment, cut bool) stretch {
 	s := stretch{first: first, end: end, cut: cut}
 	s.start = f.Time(first)
-	if int(end) < f.n {
+	if int(end) < f.Len() {
 		s.finish = f.Time(end)
 	} else {
 		_, s.finish = f.Span()
@@ -51,7 +51,7 @@ func (f stepFinder) stretchOf(first, end Moment, cut bool) stretch {
 
 // optimizerMarks returns the moments after the ranges of the optimizer that the source marks.
 func (f stepFinder) optimizerMarks() (ends []Moment) {
-	tr := f.tl.Trace
+	tr := f.Timeline().Trace
 	count := map[traces.StringID]int{}
 	last := traces.StringID(-1)
 	isStep := func(m traces.Mark) bool {
@@ -75,7 +75,7 @@ func (f stepFinder) optimizerMarks() (ends []Moment) {
 			continue
 		}
 		first, end := f.MomentAt(m.Start-1)+1, f.MomentAt(m.End-1)+1
-		if end > 0 && int(first) < f.n && (len(ends) == 0 || end > ends[len(ends)-1]) {
+		if end > 0 && int(first) < f.Len() && (len(ends) == 0 || end > ends[len(ends)-1]) {
 			ends = append(ends, end)
 		}
 	}
@@ -85,7 +85,7 @@ func (f stepFinder) optimizerMarks() (ends []Moment) {
 // optimizerRuns returns the moments after the last event of each run of allocations made inside an
 // optimizer's step.
 func (f stepFinder) optimizerRuns() []Moment {
-	classes := StackTraits(f.tl)
+	classes := StackTraits(f.Timeline())
 	callers := map[traces.StackID]traces.FrameID{}
 	type run struct {
 		caller traces.FrameID
@@ -138,13 +138,13 @@ func (f stepFinder) nextAlloc(a AllocID) Moment {
 	if int(a)+1 < f.Allocs.Len() {
 		return f.Allocs.Start[a+1]
 	}
-	return Moment(f.n)
+	return Moment(f.Len())
 }
 
 // optimizerCaller returns the frame that called the outermost optimizer frame of a stack: the line of the
 // training loop.
 func (f stepFinder) optimizerCaller(s traces.StackID) traces.FrameID {
-	tr := f.tl.Trace
+	tr := f.Timeline().Trace
 	stack := tr.Stacks.At(s)
 	for i := len(stack) - 1; i >= 0; i-- {
 		fn, file, _ := tr.FrameText(stack[i])
@@ -164,7 +164,7 @@ func (f stepFinder) optimizerCaller(s traces.StackID) traces.FrameID {
 // engine before the moment limit, so that building the model does not count; the first event where stacks do
 // not tell.
 func (f stepFinder) firstWork(limit Moment) Moment {
-	classes := StackTraits(f.tl)
+	classes := StackTraits(f.Timeline())
 	for a := f.Begun(Start); a < AllocID(f.Allocs.Len()) && f.Allocs.Start[a] < limit; a++ {
 		if classes.Of(f.Allocs.Stack[a]).Has(frames.IsModule | frames.IsBackward) {
 			return f.Allocs.Start[a]
@@ -176,7 +176,7 @@ func (f stepFinder) firstWork(limit Moment) Moment {
 // worksAfter reports whether modules or the autograd engine allocate at or after a moment: a step that the
 // recording cuts.
 func (f stepFinder) worksAfter(m Moment) bool {
-	classes := StackTraits(f.tl)
+	classes := StackTraits(f.Timeline())
 	for a := f.Begun(Start); a < AllocID(f.Allocs.Len()); a++ {
 		if f.Allocs.Start[a] >= m && classes.Of(f.Allocs.Stack[a]).Has(frames.IsModule|frames.IsBackward) {
 			return true

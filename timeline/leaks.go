@@ -19,7 +19,7 @@ import (
 // to.
 func (d *Device) Leaks() []Leak { return leaks.Of(d) }
 
-var leaks = NewMemo((*Device).findLeaks)
+var leaks = NewMemo(func(d *Device) []Leak { return d.findLeaks() })
 
 // held is what one site keeps at the ends of the iterations: first differences, summed at the end.
 type held struct {
@@ -38,7 +38,7 @@ func (d *Device) findLeaks() []Leak {
 	for k, i := range at {
 		ends[k] = it.List[i].End - 1
 	}
-	sites, numbers := map[int32]*held{}, named.Of(d.tl)
+	sites, numbers := map[int32]*held{}, Sites(d.Timeline())
 	first, end := d.AllocsIn(it.List[at[0]].First, it.List[at[len(at)-1]].End)
 	k := 0
 	for a := first; a < end; a++ {
@@ -48,7 +48,7 @@ func (d *Device) findLeaks() []Leak {
 		if d.Allocs.Requested[a] <= ends[k] {
 			continue
 		}
-		site := numbers.siteOf(d.Origin(a))
+		site := numbers.Number(d.Origin(a))
 		h := sites[site]
 		if h == nil {
 			h = &held{stack: d.Origin(a), bytes: make([]int64, len(at)+1)}

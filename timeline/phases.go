@@ -24,7 +24,7 @@ const strays = 2
 // says of each that it was found by stacks. It is computed once; the result must not be written to.
 func (d *Device) Phases() []PhaseSpan { return phases.Of(d) }
 
-var phases = NewMemo((*Device).findPhases)
+var phases = NewMemo(func(d *Device) []PhaseSpan { return d.findPhases() })
 
 // PhaseAt returns the phase in force at a moment, and whether it was inferred; PhaseUnknown outside of all.
 func (d *Device) PhaseAt(m Moment) (p traces.Phase, inferred bool) {
@@ -40,7 +40,7 @@ func (d *Device) PhaseAt(m Moment) (p traces.Phase, inferred bool) {
 }
 
 func (d *Device) findPhases() []PhaseSpan {
-	if d.n == 0 || d.Info.Kind == traces.DeviceArena {
+	if d.Len() == 0 || d.Info.Kind == traces.DeviceArena {
 		return nil
 	}
 	exact := d.markedPhases()
@@ -67,7 +67,7 @@ func (d *Device) markedPhases() []PhaseSpan {
 		p := m.Phase
 		if m.Kind != traces.MarkPhase {
 			p = traces.PhaseUnknown
-			if strings.HasPrefix(d.tl.Trace.Text(m.Name), "Optimizer.step#") {
+			if strings.HasPrefix(d.Timeline().Trace.Text(m.Name), "Optimizer.step#") {
 				p = traces.PhaseOptimizer
 			}
 		}
@@ -85,7 +85,7 @@ func (d *Device) markedPhases() []PhaseSpan {
 // opPhases returns the stretches of consecutive ops of one phase; ops without a phase do not end one.
 func (d *Device) opPhases() []PhaseSpan {
 	var out []PhaseSpan
-	for _, op := range d.tl.Trace.Ops {
+	for _, op := range d.Timeline().Trace.Ops {
 		if op.Phase == traces.PhaseUnknown {
 			continue
 		}
@@ -113,7 +113,7 @@ type phaseRun struct {
 }
 
 func (d *Device) stackPhases() []PhaseSpan {
-	classes := StackTraits(d.tl)
+	classes := StackTraits(d.Timeline())
 	modules := false
 	for _, t := range classes {
 		modules = modules || t.Has(frames.IsModule)
@@ -137,7 +137,7 @@ func (d *Device) stackPhases() []PhaseSpan {
 		if r.phase == traces.PhaseUnknown {
 			continue
 		}
-		s := PhaseSpan{Phase: r.phase, First: d.Allocs.Start[r.first], Last: Moment(d.n), Inferred: true}
+		s := PhaseSpan{Phase: r.phase, First: d.Allocs.Start[r.first], Last: Moment(d.Len()), Inferred: true}
 		_, s.End = d.Span()
 		if i+1 < len(runs) {
 			s.Last = d.Allocs.Start[runs[i+1].first]

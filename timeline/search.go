@@ -156,7 +156,7 @@ func (d *Device) newSelector(q Query) *selector {
 // readStacks finds the words in the frames of each stack and in its module.
 func (s *selector) readStacks() {
 	tr := s.d.tl.places
-	facts := named.Of(s.d.tl)
+	facts := Sites(s.d.tl)
 	texts := make([]uint64, len(tr.Strings))
 	for i, t := range tr.Strings {
 		texts[i] = s.find(t)
@@ -168,7 +168,7 @@ func (s *selector) readStacks() {
 				s.stacks[i] |= texts[tr.Frames[f].Func] | texts[tr.Frames[f].File]
 			}
 		}
-		s.stacks[i] |= s.find(facts.modules[i]) | s.find(facts.siteName(traces.StackID(i)))
+		s.stacks[i] |= s.find(facts.modules[i]) | s.find(facts.Name(traces.StackID(i)))
 	}
 }
 

@@ -30,7 +30,7 @@ import (
 // innermost frame that is no noise; "" for NoStack. Places in files of one name in different folders are told
 // apart by as many folders as it takes.
 func (d *Device) Site(s traces.StackID) string {
-	return named.Of(d.tl).siteName(s)
+	return Sites(d.tl).Name(s)
 }
 
 // SiteFrame returns the index of the frame that Site names, -1 for none.
@@ -40,8 +40,8 @@ func (d *Device) SiteFrame(s traces.StackID) int {
 
 // sameSite says whether two stacks have the same site, or neither has one.
 func (d *Device) sameSite(s, t traces.StackID) bool {
-	f := named.Of(d.tl)
-	return f.siteOf(s) == f.siteOf(t)
+	f := Sites(d.tl)
+	return f.Number(s) == f.Number(t)
 }
 
 // place is a frame by its text: frames that differ in what nobody sees are one place.
@@ -85,17 +85,19 @@ type siteNamer struct {
 	list   []site
 }
 
-// siteNames are the sites and modules of a trace's stacks.
-type siteNames struct {
+// SiteTable are the sites and modules of a trace's stacks.
+type SiteTable struct {
 	kinds   *stackKinds
-	sites   []int32  // by StackID: the place in names, -1 for none
-	names   []string // each once
+	sites   []int32  // by StackID: the place in Names, -1 for none
+	Names   []string // by number, each once
 	modules []string // by StackID
 }
 
-// named is found once for a trace and shared by its devices.
-var named = NewMemo(func(t *Timeline) *siteNames {
-	f := &siteNames{kinds: kinds.Of(t)}
+// Sites returns the sites of a timeline's stacks.
+func Sites(t *Timeline) *SiteTable { return named.Of(t) }
+
+var named = NewMemo(func(t *Timeline) *SiteTable {
+	f := &SiteTable{kinds: kinds.Of(t)}
 	t.nameSites(f)
 	f.modules = make([]string, len(f.sites))
 	for i := range f.modules {
@@ -104,25 +106,25 @@ var named = NewMemo(func(t *Timeline) *siteNames {
 	return f
 })
 
-// siteOf returns the number of a stack's site, -1 for none.
-func (f *siteNames) siteOf(s traces.StackID) int32 {
+// Number returns the number of a stack's site, -1 for none.
+func (f *SiteTable) Number(s traces.StackID) int32 {
 	if s < 0 || int(s) >= len(f.sites) {
 		return -1
 	}
 	return f.sites[s]
 }
 
-// siteName returns the name of a stack's site, "" for none.
-func (f *siteNames) siteName(s traces.StackID) string {
-	if i := f.siteOf(s); i >= 0 {
-		return f.names[i]
+// Name returns the name of a stack's site, "" for none.
+func (f *SiteTable) Name(s traces.StackID) string {
+	if i := f.Number(s); i >= 0 {
+		return f.Names[i]
 	}
 	return ""
 }
 
 // nameSites finds the site of every stack and gives each site a name of its own. A name says caller and phase
 // only where another site has the same place.
-func (t *Timeline) nameSites(f *siteNames) {
+func (t *Timeline) nameSites(f *SiteTable) {
 	n := siteNamer{t: t, f: f.kinds, places: make(map[place]int32), sites: make(map[site]int32)}
 	f.sites = make([]int32, len(f.kinds.stacks))
 	for i := range f.sites {
@@ -150,7 +152,7 @@ func (t *Timeline) nameSites(f *siteNames) {
 		if phases[x.place]&(phases[x.place]-1) != 0 {
 			name += siteSuffix[x.phase]
 		}
-		f.names = append(f.names, name)
+		f.Names = append(f.Names, name)
 	}
 }
 
@@ -297,7 +299,7 @@ func cppName(fn string) string {
 // classes: there the path is the chain of forward functions by file, with the line of each but the built-in
 // modules (model:40/block:17/linear), which tells layers of one file apart and never claims a class name.
 func (d *Device) Module(s traces.StackID) string {
-	f := named.Of(d.tl)
+	f := Sites(d.tl)
 	if s < 0 || int(s) >= len(f.modules) {
 		return ""
 	}

@@ -1,9 +1,10 @@
 package timeline_test
 
 import (
+	"testing"
+
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/timelinetest"
-	"testing"
 )
 
 func TestNamesOfNativeFrames(t *testing.T) {

@@ -1,9 +1,10 @@
 package timeline_test
 
 import (
-	"github.com/gmemtop/gmemtop/timeline"
 	"slices"
 	"testing"
+
+	"github.com/gmemtop/gmemtop/timeline"
 )
 
 func repeated(n int, v int64) []int64 {

@@ -1,8 +1,9 @@
 package timeline_test
 
 import (
-	"github.com/gmemtop/gmemtop/timeline"
 	"testing"
+
+	"github.com/gmemtop/gmemtop/timeline"
 )
 
 func TestSizesHaveThreeSignificantDigits(t *testing.T) {

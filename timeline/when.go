@@ -2,8 +2,9 @@ package timeline
 
 import (
 	"fmt"
-	"github.com/gmemtop/gmemtop/traces"
 	"strings"
+
+	"github.com/gmemtop/gmemtop/traces"
 )
 
 // When says in words when a moment is: in which iteration and phase, and how long after the beginning.
@@ -11,7 +12,7 @@ func (d *Device) When(m Moment) string {
 	if m == Start {
 		return "at the start of the recording, before its first event"
 	}
-	timed := d.tl.Trace.Clock.HasTime
+	timed := d.Timeline().Trace.Clock.HasTime
 	from, _ := d.Span()
 	since, origin := d.Time(m)-from, "into the recording"
 	var parts []string
@@ -31,7 +32,7 @@ func (d *Device) When(m Moment) string {
 	if timed {
 		parts = append(parts, Duration(since)+" "+origin)
 	} else {
-		parts = append(parts, fmt.Sprintf("at event %d of %d", m+1, d.n))
+		parts = append(parts, fmt.Sprintf("at event %d of %d", m+1, d.Len()))
 	}
 	return strings.Join(parts, ", ")
 }
