@@ -14,7 +14,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/procs"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
-	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/runs"
 	"github.com/gmemtop/gmemtop/tui/live"
 )
 
@@ -407,16 +407,16 @@ func (f *jobFeed) Look() live.Look {
 	if len(list) < 2 {
 		return l
 	}
-	peers := make([]timeline.Peer, len(list))
+	peers := make([]runs.Peer, len(list))
 	for i, m := range list {
 		r := m.feed.rank()
 		r.ID = m.id
 		l.Ranks = append(l.Ranks, r)
 		if peers[i] = r.Typical; r.State == live.Ended {
-			peers[i] = timeline.TypicalPeer(nil)
+			peers[i] = runs.TypicalPeer(nil)
 		}
 	}
-	l.Peers, l.Chosen = timeline.ComparePeers(peers), shown.id
+	l.Peers, l.Chosen = runs.ComparePeers(peers), shown.id
 	if out := tail(f.main.session.Snapshot()); out != nil {
 		l.Output = out
 	}

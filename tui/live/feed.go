@@ -14,6 +14,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/runs"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
@@ -83,7 +84,7 @@ type Look struct {
 	// indices of Ranks.
 	Ranks  []Rank
 	Chosen int
-	Peers  timeline.PeerReport
+	Peers  runs.PeerReport
 }
 
 // Rank is a process of a job of several.
@@ -100,7 +101,7 @@ type Rank struct {
 	Failed bool
 	// Step is the newest step, -1 for none; Typical is what a step of the last ones takes.
 	Step    int64
-	Typical timeline.Peer
+	Typical runs.Peer
 	// Captured is the number of steps that are there captured whole.
 	Captured int
 	// Alerts are what is wrong with it.
