@@ -48,7 +48,8 @@ func (d *Device) SmartPoolPeriod() (SmartPoolPeriod, bool) {
 }
 
 func (d *Device) hasAccesses() bool {
-	return slices.ContainsFunc(d.Timeline().Trace.Accesses, func(a traces.Access) bool { return a.Device == d.ID })
+	here := func(a traces.Access) bool { return a.Device == d.ID }
+	return slices.ContainsFunc(d.Timeline().Trace.Accesses, here)
 }
 
 // opSignatures returns the number of each op of the device, in the order of the source, and whether it is a
