@@ -36,49 +36,49 @@ import (
 // Version is the protocol's and the agent's.
 const Version = 2
 
-//go:embed lines.py
+//go:embed agent/lines.py
 var linesSource string
 
-//go:embed patch.py
+//go:embed agent/patch.py
 var patchSource string
 
-//go:embed draws.py
+//go:embed agent/draws.py
 var drawsSource string
 
-//go:embed within.py
+//go:embed agent/within.py
 var withinSource string
 
-//go:embed ops.py
+//go:embed agent/ops.py
 var opsSource string
 
-//go:embed recorded.py
+//go:embed agent/recorded.py
 var recordedSource string
 
-//go:embed totals.py
+//go:embed agent/totals.py
 var totalsSource string
 
-//go:embed rerun.py
+//go:embed agent/rerun.py
 var rerunSource string
 
-//go:embed carry.py
+//go:embed agent/carry.py
 var carrySource string
 
-//go:embed offload.py
+//go:embed agent/offload.py
 var offloadSource string
 
-//go:embed costs.py
+//go:embed agent/costs.py
 var costsSource string
 
-//go:embed pooled.py
+//go:embed agent/pooled.py
 var pooledSource string
 
-//go:embed send.py
+//go:embed agent/send.py
 var sendSource string
 
-//go:embed manage.py
+//go:embed agent/manage.py
 var manageSource string
 
-//go:embed agent.py
+//go:embed agent/agent.py
 var agentSource string
 
 //go:embed sitecustomize.py
