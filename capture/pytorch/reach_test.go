@@ -96,7 +96,7 @@ func TestWhoIsReachedIsToldWhatTheOthersAre(t *testing.T) {
 	if own, rest, ok := strings.Cut(source, "\n\ndef _reach(path):"); !ok || own != launch.agent() || !strings.HasSuffix(rest, `_reach("/x.sock")`+"\n") {
 		t.Errorf("what is injected ends in %q", source[max(len(source)-100, 0):])
 	}
-	if want := "\n\nFIRST, DEPTH_FIRST = 2, \"history\"\nUNPLANNED += (\"cuda\",)\nUNPLANNED += (\"cpu\",)\n"; !strings.HasSuffix(launch.agent(), want) {
+	if want := "\n\nsettings.first, settings.depth = 2, \"history\"\nsettings.unplanned += (\"cuda\",)\nsettings.unplanned += (\"cpu\",)\n"; !strings.HasSuffix(launch.agent(), want) {
 		t.Errorf("it settles %q, not %q", strings.TrimPrefix(launch.agent(), Agent()), want)
 	}
 }

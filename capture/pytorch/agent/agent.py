@@ -1,28 +1,52 @@
-"""Part eight of the agent: it lives in a training process, tells a viewer of every step, and describes steps when asked.
+"""Part eight of the agent: it lives in a training process, tells a viewer of every step, and describes steps
+when asked.
 
-What it rests on: torch calls global hooks before and after every optimizer's step, of optimizers that exist already as well. The
-step of training ends where the first optimizer of the period has stepped. All else follows from three rules.
+What it rests on: torch calls global hooks before and after every optimizer's step, of optimizers that exist
+already as well. The step of training ends where the first optimizer of the period has stepped. All else
+follows from three rules.
 
-Training is sacred. Every way from torch into the agent is guarded: whatever goes wrong in it disarms it for good and training goes
-on. An exception that a signal's handler raised while the agent happened to run is the program's, and passes. The training thread
-takes no lock, writes to no socket, waits for nothing: it appends to a bounded deque, and a daemon thread sends what it finds there
-up to twice a second. What the agent costs is measured as it goes, and whatever costs more than a four-hundredth of the time between
-two of its turns has them less often.
+Training is sacred. Every way from torch into the agent is guarded: whatever goes wrong in it disarms it for
+good and training goes on. An exception that a signal's handler raised while the agent happened to run is the
+program's, and passes. The training thread takes no lock, writes to no socket, waits for nothing: it appends
+to a bounded deque, and a daemon thread sends what it finds there up to twice a second. What the agent costs
+is measured as it goes, and whatever costs more than a four-hundredth of the time between two of its turns has
+them less often.
 
-Things change in their own thread. Dispatch modes belong to a thread, so a window is opened and closed by the hook that ends a step.
-Torch's tables of hooks must not change while one of its threads goes through them, so hooks come and go when no thread is inside of
-an optimizer's step.
+Things change in their own thread. Dispatch modes belong to a thread, so a window is opened and closed by the
+hook that ends a step. Torch's tables of hooks must not change while one of its threads goes through them, so
+hooks come and go when no thread is inside of an optimizer's step.
 
-It can go. detach() takes away the hooks, the wrapped functions, the thread, the socket, the files and the finalizer. This is why
-os.register_at_fork is not used: what it is given can never be taken back. A child notices by its process number.
+It can go. detach() takes away the hooks, the wrapped functions, the thread, the socket, the files and the
+finalizer. This is why os.register_at_fork is not used: what it is given can never be taken back. A child
+notices by its process number.
 """
+
 import functools
+import json
+import os
 import signal
+import socket
+import struct
+import sys
+import threading
+import time
+import weakref
+
+from .lines import Addresses
+from .manage import Manager
+from .ops import Ops
+from .patch import Patches
+from .recorded import RECORDED
+from .send import LAST
+from .settings import settings
+from .totals import NOT_TAKEN, Totals, foreign
+from .wire import BYE, REFUSED, VERSION
 
 MAX_WINDOWS = 2  # that wait to be sent
-UNSTEPPED = 200  # backward passes without a step after which that is said: more than gradients are accumulated over
+# backward passes without a step after which that is said: more than gradients are accumulated over
+UNSTEPPED = 200
 ELSEWHERE = 64  # steps of other optimizers after which the first is taken to be out of use
-WARM, FIRST, DEPTH_FIRST = 2, 0, "ops"  # steps before those that are described unasked, and how many those are: whoever starts a program under the agent says
+WARM = 2  # steps before those that are described unasked
 OLDEST = 2, 2  # of torch: what the agent calls came with it
 
 
@@ -41,13 +65,20 @@ class Agent(Manager, Totals):
         self.torch, self.launched = sys.modules["torch"], launched
         self.clock = time.perf_counter_ns
         self.epoch = time.time_ns() - time.perf_counter_ns()
-        self.hooks, self.patches, self.finalizer, self.first, self.others, self.optimizers = [], Patches(), None, None, 0, []
+        self.hooks, self.patches, self.finalizer, self.first, self.others, self.optimizers = (
+            [],
+            Patches(),
+            None,
+            None,
+            0,
+            [],
+        )
         self.stack, self.opt_start, self.in_backward, self.unstepped = [], 0, set(), 0
         self.index, self.step = 0, _Step(self.clock() if launched else None)
         self.window, self.window_thread, self.described, self.addresses = None, 0, 0, Addresses()
         self._no_totals()
 
-    # -- coming ---------------------------------------------------------------------------------------------------------------
+    # -- coming ----------------------------------------------------------------------------------------------
 
     def launch(self):
         """Begin in a process that has just imported torch."""
@@ -59,7 +90,9 @@ class Agent(Manager, Totals):
         main = getattr(sys.modules.get("__main__"), "__spec__", None)
         import multiprocessing
 
-        child = multiprocessing.parent_process() is not None or getattr(multiprocessing.current_process(), "_inheriting", False)
+        child = multiprocessing.parent_process() is not None or getattr(
+            multiprocessing.current_process(), "_inheriting", False
+        )
         if child or (main is not None and main.name.startswith("torch.")) or "torchrun" in sys.argv[:1]:
             return  # a data loader's worker, a compiler's, a launcher: silent until it steps an optimizer
         self._start()
@@ -72,7 +105,10 @@ class Agent(Manager, Totals):
         from multiprocessing import util
         from torch.optim import optimizer as hooks
 
-        self.hooks = [hooks.register_optimizer_step_pre_hook(self._pre), hooks.register_optimizer_step_post_hook(self._post)]
+        self.hooks = [
+            hooks.register_optimizer_step_pre_hook(self._pre),
+            hooks.register_optimizer_step_post_hook(self._post),
+        ]
         self.patches.put(self.torch.autograd, "backward", self._backward)
         scalers = sys.modules.get("torch.amp.grad_scaler") or sys.modules.get("torch.cuda.amp.grad_scaler")
         if scalers is not None:
@@ -81,20 +117,23 @@ class Agent(Manager, Totals):
         self._expect_the_end()
 
     def _expect_the_end(self):
-        """Be called when the process ends. Unlike atexit, this is called in the children of multiprocessing as well."""
+        """Be called when the process ends. Unlike atexit, this is called in the children of
+        multiprocessing as well."""
         from multiprocessing import util
 
         self.finalizer = util.Finalize(None, self._at_exit, exitpriority=100)
 
     def _importing(self):
-        """Whether torch is being imported: two threads that import parts of it wait for each other, and Python ends that by giving one of them half a module."""
+        """Whether torch is being imported: two threads that import parts of it wait for each other, and
+        Python ends that by giving one of them half a module."""
         torch = sys.modules.get("torch")
         if torch is not self.torch:
             raise ImportError("the program failed to import torch")
         return getattr(getattr(torch, "__spec__", None), "_initializing", False)
 
     def _stepping(self):
-        """Whether a thread other than this one is inside of an optimizer's step, where torch goes through its tables of hooks."""
+        """Whether a thread other than this one is inside of an optimizer's step, where torch goes through
+        its tables of hooks."""
         here = threading.get_ident()
         for ident, frame in list(sys._current_frames().items()):
             while frame is not None and ident != here:
@@ -103,10 +142,11 @@ class Agent(Manager, Totals):
                 frame = frame.f_back
         return False
 
-    # -- the guard ------------------------------------------------------------------------------------------------------------
+    # -- the guard -------------------------------------------------------------------------------------------
 
     def _caught(self, error):
-        """Disarm. Returns whether error is the program's own: raised by a signal's handler that ran while the agent did."""
+        """Disarm. Returns whether error is the program's own: raised by a signal's handler that ran while
+        the agent did."""
         self.dead = True
         self.why = self.why or "%s: %s" % (type(error).__name__, error)
         if self.window is not None:
@@ -132,7 +172,8 @@ class Agent(Manager, Totals):
             raise error
 
     def _let_go(self):
-        """Disarmed: leave the mode of a window that was open, which only its own thread can, and at a step's end."""
+        """Disarmed: leave the mode of a window that was open, which only its own thread can, and at a
+        step's end."""
         window = self.window
         try:
             if window is not None and threading.get_ident() == self.window_thread and window.leave():
@@ -143,7 +184,7 @@ class Agent(Manager, Totals):
         except Exception:
             pass
 
-    # -- what torch calls -----------------------------------------------------------------------------------------------------
+    # -- what torch calls ------------------------------------------------------------------------------------
 
     def _pre(self, optimizer, args, kwargs):
         if self.dead:
@@ -156,7 +197,7 @@ class Agent(Manager, Totals):
                 self._start()
             k = id(optimizer)
             if k in self.stack:  # it left by an exception the last time
-                del self.stack[self.stack.index(k):]
+                del self.stack[self.stack.index(k) :]
             if not self.stack:
                 self.opt_start = now
             self.stack.append(k)
@@ -176,7 +217,7 @@ class Agent(Manager, Totals):
             now = self.clock()
             k = id(optimizer)
             if k in self.stack:
-                del self.stack[self.stack.index(k):]
+                del self.stack[self.stack.index(k) :]
             if self.stack:  # an optimizer inside of another
                 return
             self.step.optimizer += now - self.opt_start
@@ -205,7 +246,8 @@ class Agent(Manager, Totals):
                 raise
 
     def _backward(self, original):
-        # torch lists its functions once, for good, when something first asks which can be overridden: what is found there then must not keep the agent.
+        # torch lists its functions once, for good, when something first asks which can be overridden: what is
+        # found there then must not keep the agent.
         there, clock, graph_task = weakref.ref(self), self.clock, self.torch._C._current_graph_task_id
 
         @functools.wraps(original)
@@ -227,8 +269,13 @@ class Agent(Manager, Totals):
                 agent.step.backward += clock() - begin
                 agent.unstepped += 1
                 if agent.unstepped == UNSTEPPED:
-                    agent._say("%d backward passes and no step of an optimizer: a row is a step, and ends when one of torch.optim's has stepped. An optimizer that is "
-                               "not torch.optim's is not seen, nor is one that torch.compile of torch 2.2 has compiled; a newer torch shows that one" % UNSTEPPED, "steps")
+                    agent._say(
+                        "%d backward passes and no step of an optimizer: a row is a step, and ends when one "
+                        "of torch.optim's has stepped. An optimizer that is "
+                        "not torch.optim's is not seen, nor is one that torch.compile of torch 2.2 has "
+                        "compiled; a newer torch shows that one" % UNSTEPPED,
+                        "steps",
+                    )
 
         return backward
 
@@ -241,7 +288,12 @@ class Agent(Manager, Totals):
             if agent is not None and not agent.dead:
                 try:
                     now = agent.clock()
-                    if agent.step.stepped == 0 and agent.first is not None and agent.step.begin is not None and os.getpid() == agent.pid:
+                    if (
+                        agent.step.stepped == 0
+                        and agent.first is not None
+                        and agent.step.begin is not None
+                        and os.getpid() == agent.pid
+                    ):
                         agent._boundary(now, True)  # the scaler met an infinity and skipped the optimizer
                     agent.step.stepped = 0
                     agent.step.spent += agent.clock() - now
@@ -252,7 +304,7 @@ class Agent(Manager, Totals):
 
         return update
 
-    # -- a step's end ---------------------------------------------------------------------------------------------------------
+    # -- a step's end ----------------------------------------------------------------------------------------
 
     def _boundary(self, now, skipped):
         step, carried = self.step, self._step_ended()
@@ -260,30 +312,56 @@ class Agent(Manager, Totals):
             totals, finer = self._take_totals(now) if now >= self.next_totals else NOT_TAKEN
             if now >= self.next_known:
                 self._take_known(now)
-            self.steps.append((self.index, self.epoch + step.begin, self.epoch + now, max(now - step.begin - step.backward - step.optimizer, 0),
-                               step.backward, step.optimizer) + totals + self.known + (step.spent, 1 if skipped else 0) + carried + finer + self.worked)
-            if self.window is None or self.every == 1:  # a step that is described lasts longer than those that follow
-                self.lasted = min(now - step.begin, self.lasted + self.lasted // 4 if self.lasted else now)  # and so may any one
+            self.steps.append(
+                (
+                    self.index,
+                    self.epoch + step.begin,
+                    self.epoch + now,
+                    max(now - step.begin - step.backward - step.optimizer, 0),
+                    step.backward,
+                    step.optimizer,
+                )
+                + totals
+                + self.known
+                + (step.spent, 1 if skipped else 0)
+                + carried
+                + finer
+                + self.worked
+            )
+            # a step that is described lasts longer than those that follow
+            if self.window is None or self.every == 1:
+                # and so may any one
+                self.lasted = min(now - step.begin, self.lasted + self.lasted // 4 if self.lasted else now)
             self.produced += 1
             self.index += 1
             if self.produced == 1:
                 self._ring()  # who has just come sees it at once
-            if FIRST and self.index == WARM and not self.want:
-                self.want.append((self.how, FIRST, False, "", []))  # a short program would be over before a viewer has asked
+            if settings.first and self.index == WARM and not self.want:
+                # a short program would be over before a viewer has asked
+                self.want.append((self.how, settings.first, False, "", []))
         window = self.window
         if window is not None and threading.get_ident() == self.window_thread:
             if step.begin is not None:
                 window.steps.append((step.begin, now))
-            if window.stopped or self.leaving or len(window.steps) >= self.described and not self._goes_on(window):
+            if (
+                window.stopped
+                or self.leaving
+                or len(window.steps) >= self.described
+                and not self._goes_on(window)
+            ):
                 self._close(False)
         if self.window is None and (self.orders or self.unplanned or self.carrier is not None):
             self._manage()
-        if self.window is None and not self.leaving and (self.want or (self.every > 0 and self.index % self.every == 0)):
+        if (
+            self.window is None
+            and not self.leaving
+            and (self.want or (self.every > 0 and self.index % self.every == 0))
+        ):
             self._open(now)
         self.step = _Step(now)
         self.step.stepped = 0 if skipped else 1
 
-    # -- windows --------------------------------------------------------------------------------------------------------------
+    # -- windows ---------------------------------------------------------------------------------------------
 
     def _open(self, now):
         torch, refusal = self.torch, None
@@ -298,7 +376,13 @@ class Agent(Manager, Totals):
         if asked:
             self.addresses.look_again = 0
         if how == "ops":
-            other = "torch.compile is in use" if self._compiled() else "the program has a dispatch mode of its own" if torch._C._len_torch_dispatch_stack() > 0 else ""
+            other = (
+                "torch.compile is in use"
+                if self._compiled()
+                else "the program has a dispatch mode of its own"
+                if torch._C._len_torch_dispatch_stack() > 0
+                else ""
+            )
             if other:
                 how = self._elsewise(other, orders)
                 orders = []
@@ -312,9 +396,16 @@ class Agent(Manager, Totals):
                 refusal = "the allocator keeps no history of the CPU's memory: describe the ops instead"
             elif foreign(torch) is not None:
                 refusal = "the program uses %s, which keeps no history: %s, or capture ops" % (
-                    foreign(torch), "leave torch's own in place" if "pluggable" in foreign(torch) else "unset backend in PYTORCH_CUDA_ALLOC_CONF")
+                    foreign(torch),
+                    "leave torch's own in place"
+                    if "pluggable" in foreign(torch)
+                    else "unset backend in PYTORCH_CUDA_ALLOC_CONF",
+                )
             elif torch._C._cuda_isHistoryEnabled():
-                refusal = "the program records the allocator's history itself, and one recording would end the other"
+                refusal = (
+                    "the program records the allocator's history itself, and one recording would end the "
+                    "other"
+                )
         elif how == "profile" and torch.autograd._profiler_enabled():
             refusal = "the program runs torch's profiler itself, and there is only one"
         if refusal is not None:
@@ -322,9 +413,18 @@ class Agent(Manager, Totals):
             return self._not_opened(refusal, how, orders)
         begin = self.clock()
         optimizers = [o for o in (r() for r in self.optimizers) if o is not None]
-        self.window = Ops(torch, self.clock, now, self.addresses, optimizers, self._broke) if how == "ops" else RECORDED[how](torch, now, library, self._of_parameters())
+        self.window = (
+            Ops(torch, self.clock, now, self.addresses, optimizers, self._broke)
+            if how == "ops"
+            else RECORDED[how](torch, now, library, self._of_parameters())
+        )
         self.window_thread, self.described = threading.get_ident(), max(want, 1)
-        self.window.how, self.window.index, self.window.pools, self.window.orders = how, self.index, self.pools, orders
+        self.window.how, self.window.index, self.window.pools, self.window.orders = (
+            how,
+            self.index,
+            self.pools,
+            orders,
+        )
         refusal = self.window.begin()
         if refusal:
             return self._not_opened(refusal, how, orders)
@@ -333,11 +433,13 @@ class Agent(Manager, Totals):
         self.window.cost += self.clock() - begin
 
     def _asked(self):
-        """What is to be captured now: all at once that was asked for by the means of the first who asked; None where nothing is."""
+        """What is to be captured now: all at once that was asked for by the means of the first who asked;
+        None where nothing is."""
         first, others = None, []
         while True:
             try:
-                how, steps, saves, library, orders = self.want.popleft()  # which the sending thread may empty meanwhile
+                # which the sending thread may empty meanwhile
+                how, steps, saves, library, orders = self.want.popleft()
             except IndexError:
                 self.want.extend(others)
                 return first
@@ -349,11 +451,18 @@ class Agent(Manager, Totals):
                 others.append((how, steps, saves, library, orders))
 
     def _elsewise(self, why, orders):
-        """Take another means from now on, where a description would show other code than what trains, and say so."""
+        """Take another means from now on, where a description would show other code than what trains, and
+        say so."""
         device = self._of_parameters()
-        self.how, self.told_who = "history" if device is not None and device.type == "cuda" else "profile", False
-        text = "%s, and steps that are watched op by op would run in another way: %s shows what is allocated instead, though not who uses it" % (
-            why, "the allocator's history" if self.how == "history" else "torch's profiler")
+        self.how, self.told_who = (
+            "history" if device is not None and device.type == "cuda" else "profile",
+            False,
+        )
+        text = (
+            "%s, and steps that are watched op by op would run in another way: %s shows what is allocated "
+            "instead, though not who uses it"
+            % (why, "the allocator's history" if self.how == "history" else "torch's profiler")
+        )
         self._say(text, "ops")
         self._answer(orders, REFUSED, "not_captured", text)
         self._say("", "asked")
@@ -377,12 +486,18 @@ class Agent(Manager, Totals):
             self._finished(window)
             return
         if window.how == "ops" and self._compiled():
-            text = "torch.compile came into use while a step was described: the description would show it eager and is thrown away"
+            text = (
+                "torch.compile came into use while a step was described: the description would show it "
+                "eager and is thrown away"
+            )
             self._say(text, "ops")
             self._answer(window.orders, REFUSED, "not_captured", text)
             return
         if window.graphs:
-            self._say("%d CUDA graphs were replayed: what runs inside of them is not seen as ops" % window.graphs, "graphs")
+            self._say(
+                "%d CUDA graphs were replayed: what runs inside of them is not seen as ops" % window.graphs,
+                "graphs",
+            )
         self._say("", "asked")
         window.partial = partial
         if window.how == "history" and window.taken is None:
@@ -390,10 +505,11 @@ class Agent(Manager, Totals):
         self.ready.append(window)
 
     def _goes_on(self, window):
-        """Whether a history of every step stays open for another one: the viewer has not taken those before, so that there is no room for a next."""
+        """Whether a history of every step stays open for another one: the viewer has not taken those
+        before, so that there is no room for a next."""
         return window.how == "history" and self.every == 1 and len(self.ready) >= MAX_WINDOWS - 1
 
-    # -- children -------------------------------------------------------------------------------------------------------------
+    # -- children --------------------------------------------------------------------------------------------
 
     def _in_child(self):
         if self.window is not None:
@@ -419,14 +535,17 @@ class Agent(Manager, Totals):
         self._expect_the_end()
         self._offload()
 
-    # -- going ----------------------------------------------------------------------------------------------------------------
+    # -- going -----------------------------------------------------------------------------------------------
 
     def _at_exit(self):
         try:
             if self.gone or self.thread is None or os.getpid() != self.pid:
                 return
             last = getattr(sys, "last_value", None)
-            self.exit = {"reason": "exit" if last is None else type(last).__name__, "detail": "" if last is None else str(last)[:500]}
+            self.exit = {
+                "reason": "exit" if last is None else type(last).__name__,
+                "detail": "" if last is None else str(last)[:500],
+            }
             window = self.window
             if window is not None and not self.dead and threading.get_ident() == self.window_thread:
                 window.steps.append((self.step.begin or window.start, self.clock()))
@@ -435,7 +554,8 @@ class Agent(Manager, Totals):
             self._ring()
             thread, last = self.thread, time.monotonic() + LAST
             thread.join(1.0)
-            while thread.is_alive() and self.sock is not None and time.monotonic() < last:  # a viewer is there, and _part gives up one that does not read
+            # a viewer is there, and _part gives up one that does not read
+            while thread.is_alive() and self.sock is not None and time.monotonic() < last:
                 thread.join(0.1)
         except Exception:
             pass
@@ -444,7 +564,8 @@ class Agent(Manager, Totals):
         """Take everything away that torch or Python holds of the agent. On the sending thread."""
         self.dead = True
         for _ in range(1000):
-            time.sleep(0.005)  # a fresh turn of the interpreter lock: long enough for the look and the removal
+            # a fresh turn of the interpreter lock: long enough for the look and the removal
+            time.sleep(0.005)
             if not self._stepping():
                 break
         for _ in range(600):  # until the next step: a minute at most
@@ -464,31 +585,45 @@ class Agent(Manager, Totals):
 
 
 def _too_old(torch):
-    """Why nothing begins under this torch, "" where nothing speaks against it: of one that is being imported, or calls itself something else, nothing is known."""
+    """Why nothing begins under this torch, "" where nothing speaks against it: of one that is being
+    imported, or calls itself something else, nothing is known."""
     version = str(getattr(torch, "__version__", ""))
     try:
         if tuple(int(n) for n in version.split(".")[:2]) >= OLDEST:
             return ""
     except ValueError:
         return ""
-    return ("torch %s is too old: %d.%d is the oldest that is watched from inside: update torch, or see what a GPU's driver allocates for it with gmemtop attach --probes"
-            % ((version,) + OLDEST))
+    return (
+        "torch %s is too old: %d.%d is the oldest that is watched from inside: update torch, or see what a "
+        "GPU's driver allocates for it with gmemtop attach --probes" % ((version,) + OLDEST)
+    )
 
 
 def attach(path):
     """Begin in a running process, on whatever thread this runs."""
     if "torch" not in sys.modules:
-        _refuse(path, "torch is not loaded in this process: attach once the program has imported it, or name the process that trains")
+        _refuse(
+            path,
+            "torch is not loaded in this process: attach once the program has imported it, or name the "
+            "process that trains",
+        )
     elif _too_old(sys.modules["torch"]):
         _refuse(path, _too_old(sys.modules["torch"]))
     elif any(t.name == "gmemtop" for t in threading.enumerate()):
-        _refuse(path, "an agent lives in this process already, and is not found from here: watch it as the user who does so, with the same XDG_RUNTIME_DIR", "agent_lives")
+        _refuse(
+            path,
+            "an agent lives in this process already, and is not found from here: watch it as the user who "
+            "does so, with the same XDG_RUNTIME_DIR",
+            "agent_lives",
+        )
     else:
         Agent(path, False).attach()
 
 
 def _refuse(path, why, code=""):
-    payload = json.dumps({"version": VERSION, "pid": os.getpid(), "reason": "refused", "detail": why, "refusal": code}).encode()
+    payload = json.dumps(
+        {"version": VERSION, "pid": os.getpid(), "reason": "refused", "detail": why, "refusal": code}
+    ).encode()
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.settimeout(0.2)

@@ -1,110 +1,68 @@
-"""Part five of the agent: carries a plan out while the program trains. It rests on torch 2.2 and
-on part four alone, so that both together can be a file of their own.
+"""Part five of the agent: carries a plan out while the program trains. It rests on torch 2.2 and on part four
+alone, so that both together can be a file of their own.
 
-A plan speaks of what autograd saves in the forward pass for the backward pass: which of these tensors wait on the host (swap), and which are dropped
-and made again by running ops once more (drop). Hooks on saved tensors see each when it is saved and when it is needed; a dispatch mode, there only
-where something is dropped, notes how what is dropped was made. Both are on the stack from the entry of the outermost module to its exit, never
+A plan speaks of what autograd saves in the forward pass for the backward pass: which of these tensors wait on
+the host (swap), and which are dropped and made again by running ops once more (drop). Hooks on saved tensors
+see each when it is saved and when it is needed; a dispatch mode, there only where something is dropped, notes
+how what is dropped was made. Both are on the stack from the entry of the outermost module to its exit, never
 elsewhere, and only in the thread that trains.
 
-How things are known again. A tensor is the n-th that is saved in an iteration, an op the n-th of its name; both count from a step's end to the next, in
-the forward pass of modules. Whatever differs in size or cannot be made again is kept in memory, as without a plan, and counted as missed. So a plan that
-does not fit costs memory and time, and no result: an op is only run again on the very bytes that it read, and never one that draws random numbers.
+How things are known again. A tensor is the n-th that is saved in an iteration, an op the n-th of its name;
+both count from a step's end to the next, in the forward pass of modules. Whatever differs in size or cannot
+be made again is kept in memory, as without a plan, and counted as missed. So a plan that does not fit costs
+memory and time, and no result: an op is only run again on the very bytes that it read, and never one that
+draws random numbers.
 
-While hooks are on saved tensors, autograd does not look whether one was changed in place between its two uses; so that is looked after here.
+While hooks are on saved tensors, autograd does not look whether one was changed in place between its two
+uses; so that is looked after here.
 
-Whether what returns is what left is looked at too, in a plan's first iterations and in some of the later ones: the sum of a tensor's 64-bit words, taken before
-it goes and again before it is used, which needs no memory. The sums wait on the device, so that nothing waits for them before the step's end.
+Whether what returns is what left is looked at too, in a plan's first iterations and in some of the later
+ones: the sum of a tensor's 64-bit words, taken before it goes and again before it is used, which needs no
+memory. The sums wait on the device, so that nothing waits for them before the step's end.
 
-A plan speaks of one stream, the one that modules first run on: what is saved on another stays. So memory that is given back goes back to that stream, which has waited for the
-copy, and what returns is in that stream's memory. An op on another stream that reads it waits for that stream, and the memory is marked as used there.
+A plan speaks of one stream, the one that modules first run on: what is saved on another stays. So memory that
+is given back goes back to that stream, which has waited for the copy, and what returns is in that stream's
+memory. An op on another stream that reads it waits for that stream, and the memory is marked as used there.
 
-Rejected: wrapping forward() in torch.utils.checkpoint: it runs whole modules again where a plan wants single ops, keeps a generator's state for each,
-counts running statistics twice, and is seen by the program's own hooks.
+Rejected: wrapping forward() in torch.utils.checkpoint: it runs whole modules again where a plan wants
+single ops, keeps a generator's state for each, counts running statistics twice, and is seen by the
+program's own hooks.
 """
+
 import contextlib
 import functools
 import threading
 import time
 import weakref
 
+from .patch import Patches
+from .rerun import Again
+from .values import Handle, Kept, Value, expect_unchanged
+
 STALE = 3  # iterations in a row that a plan does not fit before it is given up
-COMPARED_FIRST, COMPARED_EVERY = 3, 50  # what returns is compared in this many iterations, and in one of this many later ones
+# what returns is compared in this many iterations, and in one of this many later ones
+COMPARED_FIRST, COMPARED_EVERY = 3, 50
 REPLAYS = "the program replays CUDA graphs, and what they read and write is seen by nobody"
 CAPTURES = "the program captures a CUDA graph, in which what a plan does would stay for good"
-COMPILED = "torch.compile is in use, and what a compiled graph saves is not seen tensor by tensor: set torch._functorch.config.activation_memory_budget instead"
-CHANGED = "one of the variables needed for gradient computation has been modified by an inplace operation: a saved tensor of shape %s is at version %d; expected version %d instead"
+COMPILED = (
+    "torch.compile is in use, and what a compiled graph saves is not seen tensor by tensor: set "
+    "torch._functorch.config.activation_memory_budget instead"
+)
 
 
-def _expect(witness, version, shape):
-    """Raise as autograd does without hooks, where a saved tensor was changed."""
-    if version >= 0 and witness._version != version:
-        raise RuntimeError(CHANGED % (list(shape), witness._version, version))
-
-
-def _capturing(torch):
+def capturing(torch):
     """Whether what is done now becomes part of a CUDA graph."""
     return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
-class _Kept(object):
-    """A saved tensor that stays. What torch hands over may be what an op returned, which holds the op, which holds what is saved: only a detached one
-    is gone with a graph that nobody goes through backward."""
-
-    __slots__ = ("iteration", "tensor", "version")
-
-    def __init__(self, iteration, tensor):
-        self.iteration = iteration
-        if type(tensor) in iteration.carrier.plain:
-            with iteration.carrier.torch._C._DisableTorchDispatch():
-                self.tensor = tensor.detach()
-        else:
-            self.tensor = tensor.detach()
-        self.version = -1 if tensor.is_inference() else tensor._version
-
-
-class _Handle(object):
-    """A tensor whose bytes are a value's."""
-
-    __slots__ = ("iteration", "value", "dtype", "size", "stride", "offset", "witness", "version")
-
-    def __init__(self, iteration, value, t):
-        self.iteration, self.value, self.dtype = iteration, value, t.dtype
-        self.size, self.stride, self.offset = t.size(), t.stride(), t.storage_offset()
-        self.witness, self.version = None, -1
-
-    def watch(self, torch, t):
-        """Keep of a saved tensor what counts its changes, and not its bytes."""
-        with torch._C._DisableTorchDispatch():
-            self.witness = t.detach()
-            with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)):
-                self.witness.set_()
-        self.version = t._version
-        return self
-
-
-class _Value(object):
-    """The bytes of one storage: here, on the host, or to be made again."""
-
-    __slots__ = ("storage", "base", "bytes", "entry", "groups", "spoiled", "host", "done", "arrived", "stream", "sum", "unwritten", "__weakref__")
-
-    def __init__(self, storage):
-        self.storage, self.base, self.bytes = weakref.ref(storage), None, storage.nbytes()
-        self.entry, self.groups, self.spoiled = None, None, False  # groups are those whose calls make it, where they were noted
-        self.unwritten = False  # the op that made it left its bytes as they were, and two runs need not agree
-        self.host = self.done = self.arrived = self.stream = self.sum = None  # stream is whose memory base is, where that may be read on another
-
-    def __del__(self):
-        if self.arrived is not None:  # fetched and never used: whoever takes the memory next has to wait for the copy
-            self.stream.wait_event(self.arrived)
-
-
-class _Iteration(object):
+class Iteration(object):
     """From a step's end to the next: what was counted, saved and noted."""
 
     def __init__(self, carrier):
         self.carrier, self.plan = carrier, carrier.plan
         self.saved = self.loaded = self.missed = self.out = self.back = self.again = 0
-        self.out_took = self.back_took = 0  # of copies that the training thread makes itself, nanoseconds of its processor time
+        # of copies that the training thread makes itself, nanoseconds of its processor time
+        self.out_took = self.back_took = 0
         self.checks = carrier.iterations < COMPARED_FIRST or carrier.iterations % COMPARED_EVERY == 0
         self.seen, self.values, self.calls, self.leaving = {}, {}, {}, []
         self.over = set()  # groups that ran before all of their ops had been seen
@@ -113,7 +71,8 @@ class _Iteration(object):
 
 
 class Carrier(Again):
-    """Carries one plan out. An empty plan keeps everything; watch, where given, is told of what is saved and loaded."""
+    """Carries one plan out. An empty plan keeps everything; watch, where given, is told of what is saved
+    and loaded."""
 
     def __init__(self, torch, plan):
         self.torch, self.plan, self.watch, self.window = torch, plan, None, None
@@ -133,24 +92,29 @@ class Carrier(Again):
         self.slab, self.owners, self.streams, self.main = None, {}, None, None
         self.why, self.differs, self.stale, self.iterations = "", False, 0, 0
         self.took = 0, 0  # of the last step
-        self.compared = []  # since the last step's end: the number of a saved tensor, and whether it came back as another
-        self.now = _Iteration(self)
+        # since the last step's end: the number of a saved tensor, and whether it came back as another
+        self.compared = []
+        self.now = Iteration(self)
 
-    # -- coming and going, at a step's end on the training thread --------------------------------------------------------------
+    # -- coming and going, at a step's end on the training thread --------------------------------------------
 
     def begin(self):
-        """Take the host's memory and stand at the modules. What it raises is out of memory or torch's refusal of a hook; remove() then undoes what was done."""
+        """Take the host's memory and stand at the modules. What it raises is out of memory or torch's
+        refusal of a hook; remove() then undoes what was done."""
         from torch.nn.modules import module as hooks
 
         torch, device = self.torch, self.torch.device(self.plan.get("device", "cpu"))
         if self.plan.get("slab"):
             if device.type == "cuda":
-                torch.cuda.synchronize(device)  # or torch would take the slab of a plan before for in use still, and have the host pin as much again
+                # or torch would take the slab of a plan before for in use still, and have the host pin as
+                # much again
+                torch.cuda.synchronize(device)
             self.slab = torch.empty(self.plan["slab"], dtype=torch.uint8, pin_memory=device.type == "cuda")
             if device.type == "cuda":
                 self.streams = torch.cuda.Stream(device), torch.cuda.Stream(device)
         if device.type == "cuda" and self.entries:
-            torch.cuda.empty_cache()  # what the plan saves shall be seen from outside, and be there for others
+            # what the plan saves shall be seen from outside, and be there for others
+            torch.cuda.empty_cache()
         self.thread = threading.get_ident()
         if self.wanted:
             self.mode = self._mode()
@@ -158,17 +122,22 @@ class Carrier(Again):
         self.disable = self.patches.put(torch._C._autograd, "_saved_tensors_hooks_disable", self._disabling)
         if self.entries and hasattr(torch.cuda, "CUDAGraph"):
             self.patches.put(torch.cuda.CUDAGraph, "replay", self._replaying)
-        self.hooks = [hooks.register_module_forward_pre_hook(self._enter), hooks.register_module_forward_hook(self._leave, always_call=True)]
+        self.hooks = [
+            hooks.register_module_forward_pre_hook(self._enter),
+            hooks.register_module_forward_hook(self._leave, always_call=True),
+        ]
 
     def next(self):
-        """A step has ended: count from the start. Returns what happened in it: bytes out and back, nanoseconds of ops that ran again, what was missed,
-        how many tensors were compared with what had left, and how many of them were others."""
+        """A step has ended: count from the start. Returns what happened in it: bytes out and back,
+        nanoseconds of ops that ran again, what was missed, how many tensors were compared with what had
+        left, and how many of them were others."""
         self._unwind()
-        captures = _capturing(self.torch)  # the optimizer's step: nothing may wait for the device, nor be asked of it
+        # the optimizer's step: nothing may wait for the device, nor be asked of it
+        captures = capturing(self.torch)
         if captures and self.entries:
             self._graphs(self.now, CAPTURES)
         self.iterations += 1
-        was, self.now = self.now, _Iteration(self)
+        was, self.now = self.now, Iteration(self)
         self.took = was.out_took, was.back_took
         self.stale = self.stale + 1 if was.why else 0
         if was.why and self.stale >= STALE:
@@ -185,15 +154,16 @@ class Carrier(Again):
         self.watch = self.slab = self.streams = None
         if not self.entered:
             self.mode = None
-        self.owners, self.now = {}, _Iteration(self)
+        self.owners, self.now = {}, Iteration(self)
 
-    # -- the region: from the entry of the outermost module to its exit ---------------------------------------------------------
+    # -- the region: from the entry of the outermost module to its exit --------------------------------------
 
     def _enter(self, module, inputs):
         if threading.get_ident() != self.thread or self.graph_task() != -1:
             return
         self.depth += 1
-        if type(module).__name__ == "OptimizedModule":  # of torch.compile, which leaves what runs under a dispatch mode as it is
+        # of torch.compile, which leaves what runs under a dispatch mode as it is
+        if type(module).__name__ == "OptimizedModule":
             self._graphs(self.now, COMPILED)
             self._quit()
         elif self.depth == 1:
@@ -209,33 +179,43 @@ class Carrier(Again):
         if self.depth == 0:
             self._pop()
             try:
-                if not _capturing(self.torch):
-                    self._due(self.now, self.now.saved)  # what was to go behind the last save, or it would stay up to the first load
+                if not capturing(self.torch):
+                    # what was to go behind the last save, or it would stay up to the first load
+                    self._due(self.now, self.now.saved)
             except Exception as e:
                 self._broke(self.now, e)
 
     def _push(self):
-        if _capturing(self.torch):
+        if capturing(self.torch):
             return self._graphs(self.now, CAPTURES)
         if self.main is None and self.plan.get("device", "cpu") != "cpu":
             self.main = self.torch.cuda.current_stream(self.plan["device"])
         if self._others():  # what they make of a tensor is learnt with, and ours would go before them
-            self.now.why = self.now.why or "the program has hooks on saved tensors of its own around its modules"
+            self.now.why = (
+                self.now.why or "the program has hooks on saved tensors of its own around its modules"
+            )
             if not self.entries:
                 self.why = self.why or self.now.why
             return
         try:
-            self.torch._C._autograd._push_saved_tensors_default_hooks(functools.partial(_pack, self, self.now), _unpack)
+            self.torch._C._autograd._push_saved_tensors_default_hooks(
+                functools.partial(pack, self, self.now), unpack
+            )
             self.pushed = True
         except RuntimeError:
-            self.why = self.why or "the program runs its modules where torch allows no hooks on saved tensors, as torch.func does"
+            self.why = (
+                self.why
+                or "the program runs its modules where torch allows no hooks on saved tensors, as "
+                "torch.func does"
+            )
             return
         if self.mode is not None:
             self.mode.__enter__()
             self.entered = True
 
     def _others(self):
-        """Whether there are hooks on saved tensors that are not ours: torch does not let them be disabled while there are any."""
+        """Whether there are hooks on saved tensors that are not ours: torch does not let them be disabled
+        while there are any."""
         autograd = self.torch._C._autograd
         if autograd._saved_tensors_hooks_get_disabled_error_message() is not None:
             return False  # then there are none
@@ -269,7 +249,8 @@ class Carrier(Again):
             self._pop()
 
     def _disabling(self, original):
-        """torch.func raises while there are hooks on saved tensors: ours go before it looks, and what the module saves from there on is kept by torch."""
+        """torch.func raises while there are hooks on saved tensors: ours go before it looks, and what the
+        module saves from there on is kept by torch."""
         carrier = self
 
         @functools.wraps(original)
@@ -297,54 +278,68 @@ class Carrier(Again):
         it.why = it.why or why
         self.why = self.why or why
 
-    # -- what is saved -----------------------------------------------------------------------------------------------------------
+    # -- what is saved ---------------------------------------------------------------------------------------
 
     def _save(self, it, t):
         n, it.saved = it.saved, it.saved + 1
         self._due(it, n)
         entry = self.entries.get(n) if not it.why else None
         if entry is None and not it.values:  # most of them, in most plans
-            return _Kept(it, t)
-        if type(t) not in self.plain or t.layout != self.torch.strided or t.is_conj() or t.is_neg() or t.is_inference():
-            return _Kept(it, t)
+            return Kept(it, t)
+        if (
+            type(t) not in self.plain
+            or t.layout != self.torch.strided
+            or t.is_conj()
+            or t.is_neg()
+            or t.is_inference()
+        ):
+            return Kept(it, t)
         storage = t.untyped_storage()
         value = self._known(it, storage)
         if value is not None and value.entry is not None:
-            return _Handle(it, value, t).watch(self.torch, t)
+            return Handle(it, value, t).watch(self.torch, t)
         if entry is None:
-            return _Kept(it, t)
+            return Kept(it, t)
         if self.main is not None and self._elsewhere():
             it.missed += 1
-            return _Kept(it, t)
+            return Kept(it, t)
         if storage.nbytes() != entry["bytes"] or str(storage.device) != self.plan["device"]:
-            it.why = "the %d. tensor saved has %d bytes, and %d in the plan: it was made for another iteration" % (n + 1, storage.nbytes(), entry["bytes"])
+            it.why = (
+                "the %d. tensor saved has %d bytes, and %d in the plan: it was made for another iteration"
+                % (n + 1, storage.nbytes(), entry["bytes"])
+            )
             it.missed += 1
-            return _Kept(it, t)
+            return Kept(it, t)
         if entry["how"] == "swap":
             owner = self.owners.get(entry["slot"])
             owner = None if owner is None else owner()
             if owner is not None and owner.base is None:  # a graph of before is kept: its bytes wait there
                 it.missed += 1
-                return _Kept(it, t)
+                return Kept(it, t)
             value = value or self._value(it, storage)
             self._out(it, value, storage, entry)
-        elif value is None or value.spoiled or entry["group"] not in (value.groups or ()) or entry["group"] in it.over:
+        elif (
+            value is None
+            or value.spoiled
+            or entry["group"] not in (value.groups or ())
+            or entry["group"] in it.over
+        ):
             it.missed += 1  # it came another way than was recorded
-            return _Kept(it, t)
+            return Kept(it, t)
         value.entry = entry
         if it.checks and not value.unwritten:
             value.sum = self._sum(storage)
-        return _Handle(it, value, t).watch(self.torch, t)
+        return Handle(it, value, t).watch(self.torch, t)
 
-    # -- whether it is the same --------------------------------------------------------------------------------------------------
+    # -- whether it is the same ------------------------------------------------------------------------------
 
     def _sum(self, storage):
         """The sum of a storage's words, on its device."""
         torch = self.torch
         with torch._C._DisableTorchDispatch(), torch.no_grad(), torch._C._DisableAutocast():
             flat, words = self._flat(storage, torch.uint8), storage.nbytes() // 8
-            total = flat[:8 * words].view(torch.int64).sum()
-            return total + flat[8 * words:].sum() if storage.nbytes() % 8 else total
+            total = flat[: 8 * words].view(torch.int64).sum()
+            return total + flat[8 * words :].sum() if storage.nbytes() % 8 else total
 
     def _compare(self, value):
         with self.torch._C._DisableTorchDispatch(), self.torch.no_grad():
@@ -354,14 +349,28 @@ class Carrier(Again):
         compared, self.compared = self.compared, []
         if not compared:
             return 0, 0
-        with self.torch._C._DisableTorchDispatch(), self.torch.no_grad():  # a window that is open describes the program and not this
-            others = [n for (n, _), other in zip(compared, self.torch.stack([c[1] for c in compared]).tolist()) if other]
+        # a window that is open describes the program and not this
+        with self.torch._C._DisableTorchDispatch(), self.torch.no_grad():
+            others = [
+                n
+                for (n, _), other in zip(compared, self.torch.stack([c[1] for c in compared]).tolist())
+                if other
+            ]
         if others and not self.plan.get("may_differ"):
             self.differs = True
             e = self.entries[min(others)]
-            how = "came back from the host" if e["how"] == "swap" else "was made again by " + ", ".join(sorted({name for name, _ in self.plan["groups"][e["group"]]}))
-            self.why = self.why or "%d of %d tensors were not the same to the bit when they were used again, first the %d. that is saved, which %s" % (
-                len(others), len(compared), min(others) + 1, how)
+            how = (
+                "came back from the host"
+                if e["how"] == "swap"
+                else "was made again by "
+                + ", ".join(sorted({name for name, _ in self.plan["groups"][e["group"]]}))
+            )
+            self.why = (
+                self.why
+                or "%d of %d tensors were not the same to the bit when they were used again, first the %d. "
+                "that is saved, which %s"
+                % (len(others), len(compared), min(others) + 1, how)
+            )
         return len(compared), len(others)
 
     def _elsewhere(self):
@@ -371,11 +380,16 @@ class Carrier(Again):
     @contextlib.contextmanager
     def _there(self):
         """On the plan's stream."""
-        with contextlib.nullcontext() if self.main is None or not self._elsewhere() else self.torch.cuda.stream(self.main):
+        with (
+            contextlib.nullcontext()
+            if self.main is None or not self._elsewhere()
+            else self.torch.cuda.stream(self.main)
+        ):
             yield
 
     def _meet(self, value):
-        """Have the current stream wait for bytes that came back, and their memory for what reads them here."""
+        """Have the current stream wait for bytes that came back, and their memory for what reads them
+        here."""
         here = self.torch.cuda.current_stream(value.base.device)
         if value.arrived is not None:
             value.stream.wait_event(value.arrived)
@@ -390,7 +404,7 @@ class Carrier(Again):
         return found if found is not None and found.storage() is storage else None
 
     def _value(self, it, storage):
-        value = _Value(storage)
+        value = Value(storage)
         it.values[storage._cdata] = weakref.ref(value)
         return value
 
@@ -402,7 +416,7 @@ class Carrier(Again):
         torch = self.torch
         with torch._C._DisableTorchDispatch(), torch.no_grad():
             flat = self._flat(storage, torch.uint8)
-            value.host = self.slab[entry["slot"]:entry["slot"] + value.bytes]
+            value.host = self.slab[entry["slot"] : entry["slot"] + value.bytes]
             self.owners[entry["slot"]] = weakref.ref(value)
             if self.streams is None:
                 begin = time.thread_time_ns()
@@ -430,7 +444,7 @@ class Carrier(Again):
         self.main.wait_event(value.done)
         value.base = None
 
-    # -- what is needed ------------------------------------------------------------------------------------------------------------
+    # -- what is needed --------------------------------------------------------------------------------------
 
     def _load(self, it, packed):
         with it.lock:
@@ -448,11 +462,11 @@ class Carrier(Again):
                         it.missed += 1  # it is fetched when it is needed
                     except Exception as e:
                         self._broke(it, e)
-            if isinstance(packed, _Kept):
+            if isinstance(packed, Kept):
                 t = packed.tensor
-                _expect(t, packed.version, t.shape)
+                expect_unchanged(t, packed.version, t.shape)
             else:
-                _expect(packed.witness, packed.version, packed.size)
+                expect_unchanged(packed.witness, packed.version, packed.size)
                 t = self._tensor(it, packed, {})
         if self.watch is not None:
             self.watch.loaded(t)
@@ -468,7 +482,9 @@ class Carrier(Again):
         if base.dtype == h.dtype:
             return base.as_strided(h.size, h.stride, h.offset)
         with self.torch._C._DisableTorchDispatch():
-            return self.torch.empty(0, dtype=h.dtype, device=base.device).set_(base.untyped_storage(), h.offset, h.size, h.stride)
+            return self.torch.empty(0, dtype=h.dtype, device=base.device).set_(
+                base.untyped_storage(), h.offset, h.size, h.stride
+            )
 
     def _base(self, it, value, dtype):
         """The bytes of a value as a flat tensor, from where they are."""
@@ -500,8 +516,14 @@ class Carrier(Again):
             with self._there():
                 return self._back(it, value, dtype)
         with torch.no_grad():
-            size = dtype.itemsize if hasattr(dtype, "itemsize") else torch.empty(0, dtype=dtype).element_size()
-            base = torch.empty(value.bytes // size, dtype=dtype, device=device) if value.bytes % size == 0 else torch.empty(value.bytes, dtype=torch.uint8, device=device)
+            size = (
+                dtype.itemsize if hasattr(dtype, "itemsize") else torch.empty(0, dtype=dtype).element_size()
+            )
+            base = (
+                torch.empty(value.bytes // size, dtype=dtype, device=device)
+                if value.bytes % size == 0
+                else torch.empty(value.bytes, dtype=torch.uint8, device=device)
+            )
             with torch._C._DisableTorchDispatch():
                 flat = self._flat(base.untyped_storage(), torch.uint8)
                 if self.streams is None:
@@ -510,7 +532,8 @@ class Carrier(Again):
                     it.back_took += time.thread_time_ns() - begin
                 else:
                     back = self.streams[1]
-                    back.wait_stream(self.main)  # which has waited for the copy to the host when it gave the memory back
+                    # which has waited for the copy to the host when it gave the memory back
+                    back.wait_stream(self.main)
                     with torch.cuda.stream(back):
                         flat.copy_(value.host, non_blocking=True)
                     value.arrived, value.stream = back.record_event(), self.main
@@ -522,21 +545,21 @@ class Carrier(Again):
         self.why = self.why or it.why
 
 
-def _pack(carrier, it, t):
+def pack(carrier, it, t):
     if carrier.graph_task() != -1:
-        return _Kept(it, t)
-    if _capturing(carrier.torch):  # begun inside of a module
+        return Kept(it, t)
+    if capturing(carrier.torch):  # begun inside of a module
         carrier._graphs(it, CAPTURES)
-        return _Kept(it, t)
+        return Kept(it, t)
     try:
         packed = carrier._save(it, t)
     except Exception as e:
         carrier._broke(it, e)
-        packed = _Kept(it, t)
+        packed = Kept(it, t)
     if carrier.watch is not None:
         carrier.watch.saved_one(t)
     return packed
 
 
-def _unpack(packed):
+def unpack(packed):
     return packed.iteration.carrier._load(packed.iteration, packed)

@@ -1,9 +1,16 @@
 """Part five and a half of the agent: what carrying plans out takes in this process, by trying it.
 
-On a CPU the thread that trains makes the copies of a swap, and for an op that runs again Python is called more than once. What that takes is tried with what does it
-in a plan, Carrier, on tensors of our own and outside of modules: nobody's hook sees it, no random number is drawn, no gradient of the program's is touched. It
-is done behind a step that was described, and takes some tens of milliseconds once.
+On a CPU the thread that trains makes the copies of a swap, and for an op that runs again Python is called
+more than once. What that takes is tried with what does it in a plan, Carrier, on tensors of our own and
+outside of modules: nobody's hook sees it, no random number is drawn, no gradient of the program's is
+touched. It is done behind a step that was described, and takes some tens of milliseconds once.
 """
+
+import threading
+import time
+
+from .carry import COMPARED_FIRST, Carrier, Iteration, pack, unpack
+
 SMALL, MOST = 4096, 8 << 20  # bytes: of a small tensor, of all copies of a round each way
 ROUNDS, CHAIN = 3, 24  # how often each is tried, ops
 
@@ -13,24 +20,32 @@ def _median(figures):
 
 
 class Costs(object):
-    """Measures. Figures are in nanoseconds; all of one kind are taken in turn with those that they are compared with."""
+    """Measures. Figures are in nanoseconds; all of one kind are taken in turn with those that they are
+    compared with."""
 
     def __init__(self, torch):
-        self.torch, self.clock = torch, time.thread_time_ns  # what others do meanwhile on the processor does not count
+        # what others do meanwhile on the processor does not count
+        self.torch, self.clock = torch, time.thread_time_ns
 
     def measure(self, size):
-        """What a swap of a tensor of so many bytes takes, out and back, and a small one's beside it; and an op that runs again beyond its own time."""
+        """What a swap of a tensor of so many bytes takes, out and back, and a small one's beside it; and
+        an op that runs again beyond its own time."""
         torch, size = self.torch, max(size, 16 * SMALL)
         with torch.enable_grad(), torch._C._DisableAutocast():
             small, large = self._copies(SMALL, 16), self._copies(size, min(max(MOST // size, 1), 8))
-            return {"bytes": [SMALL, size], "out": [small[0], large[0]], "in": [small[1], large[1]], "again": self._again()}
+            return {
+                "bytes": [SMALL, size],
+                "out": [small[0], large[0]],
+                "in": [small[1], large[1]],
+                "again": self._again(),
+            }
 
     def _carrier(self, plan):
         """A Carrier that stands at no module."""
         carrier = Carrier(self.torch, plan)
         carrier.iterations = COMPARED_FIRST  # in most iterations nothing is compared
         carrier.thread = threading.get_ident()
-        carrier.now = _Iteration(carrier)
+        carrier.now = Iteration(carrier)
         if plan.get("slab"):
             carrier.slab = self.torch.zeros(plan["slab"], dtype=self.torch.uint8, device="cpu")
         if carrier.wanted:
@@ -39,8 +54,16 @@ class Costs(object):
 
     def _copies(self, size, count):
         torch, clock = self.torch, self.clock
-        swaps = self._carrier({"device": "cpu", "slab": size * count, "values": [
-            {"save": k, "bytes": size, "how": "swap", "slot": k * size, "release": k, "fetch": -1} for k in range(count)]})
+        swaps = self._carrier(
+            {
+                "device": "cpu",
+                "slab": size * count,
+                "values": [
+                    {"save": k, "bytes": size, "how": "swap", "slot": k * size, "release": k, "fetch": -1}
+                    for k in range(count)
+                ],
+            }
+        )
         keeps = self._carrier({})
         taken = {swaps: ([], []), keeps: ([], [])}
         for turn in range(ROUNDS):
@@ -49,12 +72,12 @@ class Costs(object):
                 for k in range(count):
                     t = torch.full((size // 4,), 1.0, dtype=torch.float32, device="cpu")
                     begin = clock()
-                    packed.append(_pack(carrier, carrier.now, t))
+                    packed.append(pack(carrier, carrier.now, t))
                     out.append(clock() - begin)
                     del t
                 while packed:
                     begin = clock()
-                    t = _unpack(packed[-1])
+                    t = unpack(packed[-1])
                     back.append(clock() - begin)
                     del t
                     packed.pop()
@@ -65,7 +88,8 @@ class Costs(object):
         return [max(_median(a[count:]) - _median(b[count:]), 1) for a, b in zip(taken[swaps], taken[keeps])]
 
     def _again(self):
-        """An op that runs again, with noting it beforehand and without its own time. Both are tried in a chain of small ones."""
+        """An op that runs again, with noting it beforehand and without its own time. Both are tried in a
+        chain of small ones."""
         torch = self.torch
         name, func = "aten::mul", torch.ops.aten.mul.Tensor
         x, w = (torch.full((64,), 1.0, dtype=torch.float32, device="cpu").requires_grad_() for _ in range(2))
@@ -88,7 +112,11 @@ class Costs(object):
         chain(spy)
         value = {"bytes": 256, "how": "drop", "slot": 0, "release": 0, "fetch": 0, "group": 0}
         seen = {"groups": [[["gmemtop::none", 0]]]}
-        drop = {"device": "cpu", "values": [dict(value, save=k) for k in saves], "groups": [[[name, k] for k in range(CHAIN)]]}
+        drop = {
+            "device": "cpu",
+            "values": [dict(value, save=k) for k in saves],
+            "groups": [[[name, k] for k in range(CHAIN)]],
+        }
         takes, own = ([], []), []
         for turn in range(2 * ROUNDS):
             for plan, figures in zip((seen, drop), takes):

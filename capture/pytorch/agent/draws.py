@@ -1,22 +1,32 @@
-"""A part of the agent: whether a call of an op draws random numbers, or does something else that it may do but once. It rests on torch alone.
+"""A part of the agent: whether a call of an op draws random numbers, or does something else that it may do
+but once. It rests on torch alone.
 
-torch tags the ops that may draw. Attention is one, for the weights that it may drop, and mostly it is asked to drop none: what draws there is the call and not the
-op. Were attention never to run again, a transformer could not be trained on recompute at all.
+torch tags the ops that may draw. Attention is one, for the weights that it may drop, and mostly it is
+asked to drop none: what draws there is the call and not the op. Were attention never to run again, a
+transformer could not be trained on recompute at all.
 """
+
 import contextlib
 
-# Ops that draw nothing, and give the same bits each time, where their chance to drop a weight is 0 (aten/src/ATen/native/transformers in torch's sources).
-ATTENTION = {"aten::_scaled_dot_product_" + kind for kind in ("flash_attention", "flash_attention_for_cpu", "efficient_attention", "cudnn_attention")}
+# Ops that draw nothing, and give the same bits each time, where their chance to drop a weight is 0
+# (aten/src/ATen/native/transformers in torch's sources).
+ATTENTION = {
+    "aten::_scaled_dot_product_" + kind
+    for kind in ("flash_attention", "flash_attention_for_cpu", "efficient_attention", "cudnn_attention")
+}
 
-# What these ops return and write only where they drop weights: of no use to their backward pass otherwise, and uninitialised memory on a GPU (attention.cu, same folder).
+# What these ops return and write only where they drop weights: of no use to their backward pass otherwise,
+# and uninitialised memory on a GPU (attention.cu, same folder).
 UNWRITTEN = {"philox_seed", "philox_offset", "rng_state", "unused", "debug_attn_mask"}
 
-# Ops that change running statistics among their arguments and do not say so: of SyncBatchNorm, which gathers in the forward pass what all ranks have.
+# Ops that change running statistics among their arguments and do not say so: of SyncBatchNorm, which gathers
+# in the forward pass what all ranks have.
 ONCE = {"aten::batch_norm_" + name for name in ("gather_stats", "gather_stats_with_counts", "update_stats")}
 
 
-def _chance(func, torch):
-    """None for an op that never draws, () for one that may at any call or may run but once, and otherwise the argument that is 0 where it does not: position, name, default."""
+def chance_of(func, torch):
+    """None for an op that never draws, () for one that may at any call or may run but once, and otherwise
+    the argument that is 0 where it does not: position, name, default."""
     if func._schema.name in ONCE:
         return ()
     if torch.Tag.nondeterministic_seeded not in func.tags:
@@ -27,7 +37,7 @@ def _chance(func, torch):
     return ()
 
 
-def _draws(chance, args, kwargs):
+def draws(chance, args, kwargs):
     """Whether such a call draws."""
     if not chance:
         return chance is not None
@@ -35,18 +45,23 @@ def _draws(chance, args, kwargs):
     return (args[at] if at < len(args) else kwargs.get(name, default)) != 0
 
 
-def _unwritten(torch, func, out):
-    """The tensors among what a call of attention returned that hold whatever their memory held before. The call dropped nothing."""
+def unwritten(torch, func, out):
+    """The tensors among what a call of attention returned that hold whatever their memory held before. The
+    call dropped nothing."""
     if func._schema.name not in ATTENTION:
         return ()
-    return [t for r, t in zip(func._schema.returns, out) if r.name in UNWRITTEN and isinstance(t, torch.Tensor)]
+    return [
+        t for r, t in zip(func._schema.returns, out) if r.name in UNWRITTEN and isinstance(t, torch.Tensor)
+    ]
 
 
 @contextlib.contextmanager
-def _undrawn(torch, device):
+def undrawn(torch, device):
     """Has whatever runs leave the device's generator as it was, should it count the call."""
     with torch._C._DisableTorchDispatch():
-        generator = torch.cuda.default_generators[device.index] if device.type == "cuda" else torch.default_generator
+        generator = (
+            torch.cuda.default_generators[device.index] if device.type == "cuda" else torch.default_generator
+        )
         state = generator.get_state()
     try:
         yield

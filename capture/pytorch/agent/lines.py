@@ -1,31 +1,39 @@
 """Part one of the agent: what is kept of a stretch of training, and how it is put down as text.
 
-The rows are tuples, as small as they can be while the training runs. They become the JSON lines that gmemtop's package traces/described
-documents on the thread that sends them, where nobody waits: categories, labels and the device's times are looked up only then. It needs
-the syntax of Python 3.8.
+The rows are tuples, as small as they can be while the training runs. They become the JSON lines that
+gmemtop's package traces/described documents on the thread that sends them, where nobody waits: categories,
+labels and the device's times are looked up only then. It needs the syntax of Python 3.8.
 """
+
 import bisect
 import json
 import os
 import time
 import weakref
 
+from .within import REST_ADDRESS
+
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
-# Rows of one window. A step of a model of a hundred layers has some ten thousand; what would go beyond is counted as lost.
+# Rows of one window. A step of a model of a hundred layers has some ten thousand; what would go beyond is
+# counted as lost.
 MAX_ROWS = 300000
 TIME_AT = {"a": 3, "f": 2, "o": 1}  # where a row of each kind holds its time
 
 
 def _one_clock(rows, ran, steps):
-    """Put rows and steps on one clock that never steps back, in the order in which the host issued them. Changes rows in place and returns the steps' new bounds.
+    """Put rows and steps on one clock that never steps back, in the order in which the host issued them.
+    Changes rows in place and returns the steps' new bounds.
 
-    rows are in the host's order and hold its times. ran has device, start and duration of the ops that a device timed, by the index of their row; steps are
-    pairs of host times. All times are in nanoseconds.
+    rows are in the host's order and hold its times. ran has device, start and duration of the ops that a
+    device timed, by the index of their row; steps are pairs of host times. All times are in nanoseconds.
 
-    A device runs an op later than the host issues it, by however far the host is ahead: at a step's end half of the step may still be to come. If ops stood where the
-    device ran them and everything else where the host was, an op would come after the free of what it reads, or fall into the next step. Memory goes by the
-    host's order, as the allocator does. So the order is the host's, and the clock is that of the stream with the most ops: what is issued between two of
-    its ops lies between them, and a step ends when its last op has ended. Ops of other streams keep their durations and lose the moment at which they began.
+    A device runs an op later than the host issues it, by however far the host is ahead: at a step's end
+    half of the step may still be to come. If ops stood where the device ran them and everything else where
+    the host was, an op would come after the free of what it reads, or fall into the next step. Memory goes
+    by the host's order, as the allocator does. So the order is the host's, and the clock is that of the
+    stream with the most ops: what is issued between two of its ops lies between them, and a step ends when
+    its last op has ended. Ops of other streams keep their durations and lose the moment at which they
+    began.
     """
     streams = {}
     for at, (device, _, _) in ran.items():
@@ -49,7 +57,7 @@ def _one_clock(rows, ran, steps):
             start = host
         now = max(now, start)
         if took is None:
-            rows[k] = row[:TIME_AT[row[0]]] + (now,) + row[TIME_AT[row[0]] + 1:]
+            rows[k] = row[: TIME_AT[row[0]]] + (now,) + row[TIME_AT[row[0]] + 1 :]
             continue
         rows[k] = (row[0], now, took) + row[3:]
         if row[10] == main[device]:
@@ -60,14 +68,15 @@ def _one_clock(rows, ran, steps):
     return list(zip(placed[::2], placed[1::2]))
 
 
-class _Storage(weakref.ref):
+class Storage(weakref.ref):
     """A storage that is alive: where it is found and what it is called."""
 
     __slots__ = ("key", "number", "size", "address")
 
 
 class Addresses(object):
-    """Made-up addresses that stay with a storage from one window to the next, as far as its C++ address and its size say that it is the same."""
+    """Made-up addresses that stay with a storage from one window to the next, as far as its C++ address
+    and its size say that it is the same."""
 
     def __init__(self):
         self.next, self.last = 1 << 20, {}
@@ -91,14 +100,23 @@ class Recording(object):
     def __init__(self, torch, now, addresses):
         self.torch, self.addresses, self.start = torch, addresses, now
         self.rows, self.before = [], []
-        self.alive, self.born, self.category, self.label, self.gradient_of, self.device = {}, [], {}, {}, {}, "cpu"
+        self.alive, self.born, self.category, self.label, self.gradient_of, self.device = (
+            {},
+            [],
+            {},
+            {},
+            {},
+            "cpu",
+        )
         self.touched_forward, self.changed_backward, self.read_backward = set(), set(), set()
         self.saved, self.refilled = set(), set()
-        self.away = {}  # by number, storages whose bytes wait on the host and come back as others; whether they have gone
+        # by number, storages whose bytes wait on the host and come back as others; whether they have gone
+        self.away = {}
         self.where, self.timed, self.newest = {}, [], {}
         self.within = None
         self.cost, self.steps, self.lost, self.stopped = 0, [], 0, False
-        self.pauses, self.slept = [], []  # when training went on after it was held up, and for how long it had been until then
+        # when training went on after it was held up, and for how long it had been until then
+        self.pauses, self.slept = [], []
         self.costs = {}  # what carrying plans out was measured to take, where somebody plans by this window
 
     def paused(self, begin, end):
@@ -112,7 +130,8 @@ class Recording(object):
         return t - self.start - (self.slept[k - 1] if k else 0)
 
     def goes(self, storage):
-        """The bytes of a storage are about to wait on the host. Returns the number by which to say what becomes of them; None where it is not known."""
+        """The bytes of a storage are about to wait on the host. Returns the number by which to say what
+        becomes of them; None where it is not known."""
         found = None if self.stopped else self.alive.get(storage._cdata)
         if found is None:
             return None
@@ -124,7 +143,7 @@ class Recording(object):
         was = self.away.pop(number, None)
         if was is None or self.stopped:
             return
-        found = _Storage(storage, self._gone)
+        found = Storage(storage, self._gone)
         found.key, found.number, found.size, found.address = storage._cdata, number, was.size, was.address
         self.alive[found.key] = found
 
@@ -142,7 +161,8 @@ class Recording(object):
             self.stopped = True
 
     def settled(self):
-        """Whether the device has done all that was timed, so that times can be read without waiting for it."""
+        """Whether the device has done all that was timed, so that times can be read without waiting for
+        it."""
         return all(event.query() for event in self.newest.values())
 
     def _category(self, number):
@@ -160,11 +180,17 @@ class Recording(object):
         return "autograd_detail" if born == BACKWARD else "temporary"
 
     def _device_times(self):
-        """Give ops the device's times in place of the host's, and put all rows on one clock. Returns the bounds of the steps on it. Events must have settled."""
+        """Give ops the device's times in place of the host's, and put all rows on one clock. Returns the
+        bounds of the steps on it. Events must have settled."""
         origins, ran = {}, {}
         for at, device, begin, end in self.timed:
-            first, origin = origins.setdefault(device, (self.rows[at][1], begin))  # events of two devices have no time between them
-            ran[at] = device, first + int(origin.elapsed_time(begin) * 1e6), int(begin.elapsed_time(end) * 1e6)
+            # events of two devices have no time between them
+            first, origin = origins.setdefault(device, (self.rows[at][1], begin))
+            ran[at] = (
+                device,
+                first + int(origin.elapsed_time(begin) * 1e6),
+                int(begin.elapsed_time(end) * 1e6),
+            )
         self.timed, self.newest = [], {}
         return _one_clock(self.rows, ran, self.steps)
 
@@ -175,11 +201,21 @@ class Recording(object):
             there[self.where[number]] = there.get(self.where[number], 0) + size
         for k, on in enumerate(sorted(self.within.held)):
             stays, pieces = self.within.rest(on, there.get(on, 0))
-            for at, size, label in [(None, stays, "not touched by these steps")] * (stays > 0) + [(rows, n, "of the step before") for rows, n in pieces]:
+            for at, size, label in [(None, stays, "not touched by these steps")] * (stays > 0) + [
+                (rows, n, "of the step before") for rows, n in pieces
+            ]:
                 number = len(self.born)
                 self.born.append(None)
                 self.where[number], self.category[number], self.label[number] = on, "unknown", label
-                self.before.append(("a", number, size, 0, REST_ADDRESS * (k + 1) if at is None else self.addresses.fresh(size)))
+                self.before.append(
+                    (
+                        "a",
+                        number,
+                        size,
+                        0,
+                        REST_ADDRESS * (k + 1) if at is None else self.addresses.fresh(size),
+                    )
+                )
                 if at is not None:
                     frees.append((at, number))
         for at, number in sorted(frees, reverse=True):  # from behind, so that the places of the others stay
@@ -190,9 +226,18 @@ class Recording(object):
         """The window as text, some hundred kilobytes at a time."""
         steps = self._device_times() if self.timed else self.steps
         self._untouched()
-        head = dict(head, gmemtop="described", version=1, torch=self.torch.__version__, device=self.device, pid=os.getpid(),
-                    rank=int(os.environ.get("RANK", -1)), world_size=int(os.environ.get("WORLD_SIZE", -1)),
-                    epoch_ns=self.start + head["epoch_ns"], steps=[[self._at(a), self._at(b)] for a, b in steps])
+        head = dict(
+            head,
+            gmemtop="described",
+            version=1,
+            torch=self.torch.__version__,
+            device=self.device,
+            pid=os.getpid(),
+            rank=int(os.environ.get("RANK", -1)),
+            world_size=int(os.environ.get("WORLD_SIZE", -1)),
+            epoch_ns=self.start + head["epoch_ns"],
+            steps=[[self._at(a), self._at(b)] for a, b in steps],
+        )
         quoted, out = {}, [json.dumps(head, separators=(",", ":"))]
 
         def quote(s):
@@ -204,15 +249,38 @@ class Recording(object):
             for row in rows:
                 if row[0] == "o":
                     _, t, d, name, phase, module, r, w, m, rerun, stream = row
-                    out.append('{"k":"op","t":%d,"d":%d,"name":%s,"phase":"%s","module":%s,"r":%s,"w":%s,"m":%s,"rerun":%s%s}' % (
-                        self._at(t), d, quote(name if "::" in name or name == "running_statistics" else "aten::" + name), phase, quote(module),
-                        r, w, m, "true" if rerun else "false", ',"stream":%d' % stream if stream else ""))
+                    out.append(
+                        '{"k":"op","t":%d,"d":%d,"name":%s,"phase":"%s","module":%s,'
+                        '"r":%s,"w":%s,"m":%s,"rerun":%s%s}'
+                        % (
+                            self._at(t),
+                            d,
+                            quote(name if "::" in name or name == "running_statistics" else "aten::" + name),
+                            phase,
+                            quote(module),
+                            r,
+                            w,
+                            m,
+                            "true" if rerun else "false",
+                            ',"stream":%d' % stream if stream else "",
+                        )
+                    )
                 elif row[0] == "f":
                     out.append('{"k":"free","id":%d,"t":%d}' % (row[1], self._at(row[2])))
                 else:
                     label = self.label.get(self.gradient_of.get(row[1], row[1]))
-                    out.append('{"k":"alloc","id":%d,"size":%d,"addr":%d,"t":%d,"category":"%s","on":"%s"%s}' % (
-                        row[1], row[2], row[4], max(self._at(row[3]), 0), self._category(row[1]), self.where[row[1]], "" if label is None else ',"label":' + quote(label)))
+                    out.append(
+                        '{"k":"alloc","id":%d,"size":%d,"addr":%d,"t":%d,"category":"%s","on":"%s"%s}'
+                        % (
+                            row[1],
+                            row[2],
+                            row[4],
+                            max(self._at(row[3]), 0),
+                            self._category(row[1]),
+                            self.where[row[1]],
+                            "" if label is None else ',"label":' + quote(label),
+                        )
+                    )
                 if len(out) >= 2000:
                     yield "\n".join(out) + "\n"
                     out = []

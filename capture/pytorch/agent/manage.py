@@ -1,54 +1,30 @@
 """Part seven of the agent: plans come and go between two steps.
 
-An order is a plan with a number, or none. It is taken up where a step ends, on the thread that trains, and never while a window is open. A step's row says
-under which plan it ran and what that moved. A plan that cannot begin, or that does not fit three iterations in a row, is given up with a notice.
+An order is a plan with a number, or none. It is taken up where a step ends, on the thread that trains, and
+never while a window is open. A step's row says under which plan it ran and what that moved. A plan that
+cannot begin, or that does not fit three iterations in a row, is given up with a notice.
 
-Where no plan is carried out the program's memory is left alone, unless whoever started it said that it may not fit so: then what is saved waits on the host.
+Where no plan is carried out the program's memory is left alone, unless whoever started it said that it may
+not fit so: then what is saved waits on the host.
 """
 
+import collections
+import sys
+import threading
+import time
 
-HOST_SHARE = 0.9  # of the host memory that is available: more than that is not asked for, lest the system ends a process
+from .carry import COMPILED, Carrier, capturing
+from .costs import MOST, Costs
+from .host import HOST_SHARE, host_room, local_ranks
+from .offload import Offload
+from .pool import Refused
+from .pooled import Pooled
+from .recorded import Events
+from .send import Sender
+from .settings import settings
+from .wire import DONE, ENDED, REFUSED
+
 NOTHING = 0, 0, 0, 0, 0, 0  # of what Carrier.next tells
-UNPLANNED = ()  # on devices of these types what is saved waits on the host where there is no plan: whoever starts a program under the agent says
-
-
-# Where control groups of version 2 and 1 are, and what they call their limit, what is used, and the part of that which the kernel gives back when it has to.
-GROUPS = (("/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
-          ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"))
-
-
-def _host_room(root=""):
-    """The bytes that may be had on this host, by the system's word and by that of the process's control group and all above it; None where nobody says."""
-
-    def text(path):
-        with open(root + path) as f:
-            return f.read()
-
-    rooms, groups = [], []
-    try:
-        rooms += [int(line.split()[1]) << 10 for line in text("/proc/meminfo").splitlines() if line.startswith("MemAvailable:")]
-        groups += [line.split(":", 2)[1:] for line in text("/proc/self/cgroup").splitlines()]
-    except (OSError, ValueError, IndexError):
-        pass
-    for kind, path in groups or [["", "/"]]:
-        if kind and "memory" not in kind.split(","):
-            continue
-        mount, limit, used, idle = GROUPS[1 if kind else 0]
-        parts = [part for part in path.split("/") if part]
-        for n in range(len(parts) + 1):  # in a container only some of them may be there
-            group = "/".join([mount] + parts[:n]) + "/"
-            try:
-                stat = dict(line.split() for line in text(group + "memory.stat").splitlines())
-                rooms.append(int(text(group + limit)) - int(text(group + used)) + int(stat.get(idle, 0)))
-            except (OSError, ValueError):  # "max" is no limit
-                pass
-    return min(rooms) if rooms else None
-
-
-def _local_ranks():
-    """How many processes of the job share this host's memory."""
-    ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
-    return max(int(ranks), 1) if ranks.isdigit() else 1
 
 
 class Manager(Sender):
@@ -56,10 +32,12 @@ class Manager(Sender):
 
     def __init__(self, path):
         Sender.__init__(self, path)
-        self.carrier, self.managed = None, 0  # managed is the plan's number, 0 for a carrier that only watches or offloads
-        self.orders = collections.deque(maxlen=1)  # the newest counts, and comes from the sending thread at any moment
+        # managed is the plan's number, 0 for a carrier that only watches or offloads
+        self.carrier, self.managed = None, 0
+        # the newest counts, and comes from the sending thread at any moment
+        self.orders = collections.deque(maxlen=1)
         self.plan_order = 0  # the order that began the plan
-        self.unplanned = UNPLANNED
+        self.unplanned = settings.unplanned
         self.happened, self.worked = NOTHING, (-1, 0, 0)
         self.since = 0, 0  # the thread that the last step ended on, and its processor time then
         self.pool = None  # that was used last
@@ -71,13 +49,16 @@ class Manager(Sender):
             self.window.next()
         self.happened = carrier.next() if carrier is not None else NOTHING
         thread, now = threading.get_ident(), time.thread_time_ns()
-        self.worked = (now - self.since[1] if self.since[0] == thread else -1,) + getattr(carrier, "took", (0, 0))
+        self.worked = (now - self.since[1] if self.since[0] == thread else -1,) + getattr(
+            carrier, "took", (0, 0)
+        )
         self.since = thread, now
         return (self.managed,) + self.happened
 
     def _manage(self):
         """Take up an order. At a step's end, on the training thread, with no window open."""
-        if _capturing(self.torch):  # a step that becomes a graph: what begins or ends a plan waits for the next one
+        # a step that becomes a graph: what begins or ends a plan waits for the next one
+        if capturing(self.torch):
             return
         carrier = self.carrier
         if self.managed != 0 and isinstance(carrier, Carrier) and self._compiled():
@@ -138,8 +119,13 @@ class Manager(Sender):
         """Have what is saved wait on the host where there is no plan and that was asked for."""
         if not self.unplanned or self.carrier is not None or self.leaving:
             return
-        room = _host_room()
-        why = self._begin(0, Offload(self.torch, self.unplanned, None if room is None else int(room * HOST_SHARE) // _local_ranks()))
+        room = host_room()
+        why = self._begin(
+            0,
+            Offload(
+                self.torch, self.unplanned, None if room is None else int(room * HOST_SHARE) // local_ranks()
+            ),
+        )
         if why:
             self._kept(why)
         else:
@@ -177,7 +163,8 @@ class Manager(Sender):
             self.pool = getattr(carrier, "pool", self.pool)
 
     def _settle(self):
-        """Wait for what a pool has served and training still holds: gradients above all, which the next step lets go of. On the sending thread, before the agent goes."""
+        """Wait for what a pool has served and training still holds: gradients above all, which the next
+        step lets go of. On the sending thread, before the agent goes."""
         deadline = time.monotonic() + min(max(1.0, 3e-9 * self.lasted), 60.0)
         while self.pool is not None and self.pool.left() and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -201,21 +188,35 @@ class Manager(Sender):
         if plan.get("version") != 1:
             return "the plan is of version %s, and this agent carries out version 1" % plan.get("version")
         if device is not None and device.type == "cuda" and getattr(torch.version, "hip", None):
-            return "torch is built for ROCm here, and plans are carried out on CPUs and NVIDIA GPUs: capture and replay work without one"
+            return (
+                "torch is built for ROCm here, and plans are carried out on CPUs and NVIDIA GPUs: capture "
+                "and replay work without one"
+            )
         if "pool" in plan:
-            return "" if str(device) == plan["device"] else "the plan is for %s, and the parameters are on %s" % (plan["device"], device)
+            return (
+                ""
+                if str(device) == plan["device"]
+                else "the plan is for %s, and the parameters are on %s" % (plan["device"], device)
+            )
         if self._compiled():
             return COMPILED
         if torch._C._len_torch_dispatch_stack() > 0 and plan.get("groups"):
             return "the program has a dispatch mode of its own around its steps"
         if device is None or self._unplannable():
             return self._unplannable() or "no optimizer says where the parameters are"
-        ranks, room = _local_ranks(), _host_room()
+        ranks, room = local_ranks(), host_room()
         if room is not None and plan.get("slab", 0) <= room * HOST_SHARE and self.before is not None:
             room = max(room, self.before)  # what the other ranks have taken by now is in the sum below
         if room is not None and plan.get("slab", 0) * ranks > room * HOST_SHARE:
-            return "it takes %d MiB of host memory%s, of which %d MiB are available: plan with recompute, or with a larger budget" % (
-                plan["slab"] * ranks >> 20, " (%d ranks of this host together)" % ranks if ranks > 1 else "", room >> 20)
+            return (
+                "it takes %d MiB of host memory%s, of which %d MiB are available: plan with recompute, or "
+                "with a larger budget"
+                % (
+                    plan["slab"] * ranks >> 20,
+                    " (%d ranks of this host together)" % ranks if ranks > 1 else "",
+                    room >> 20,
+                )
+            )
         return ""
 
     def _not_opened(self, why, how, orders):
@@ -225,9 +226,10 @@ class Manager(Sender):
         self._say("", "asked")
 
     def _watch(self, window, saves):
-        """Have a window told of what is saved, where that is wished for, by a carrier that keeps everything where there is none; and of what is offloaded in any case."""
+        """Have a window told of what is saved, where that is wished for, by a carrier that keeps
+        everything where there is none; and of what is offloaded in any case."""
         if saves:
-            self.before = _host_room()
+            self.before = host_room()
         if saves and self.carrier is None:
             self._on(0, {})
         if saves and self.carrier is not None:
@@ -249,9 +251,15 @@ class Manager(Sender):
             self._off()
 
     def _costs(self, window):
-        """What carrying a plan out takes here, for whoever plans by a window. On a GPU copies are made beside compute, and calibration has their figures."""
+        """What carrying a plan out takes here, for whoever plans by a window. On a GPU copies are made
+        beside compute, and calibration has their figures."""
         device = self._of_parameters()
-        if not getattr(window, "watched", False) or device is None or device.type != "cpu" or self._compiled():
+        if (
+            not getattr(window, "watched", False)
+            or device is None
+            or device.type != "cpu"
+            or self._compiled()
+        ):
             return {}
         sizes, saved = {row[1]: row[2] for row in window.rows if row[0] == "a"}, set()
         for row in window.rows:

@@ -1,31 +1,42 @@
-"""Keeps a training within its memory until there is a plan: all that autograd saves waits on the host until it is needed.
+"""Keeps a training within its memory until there is a plan: all that autograd saves waits on the host until
+it is needed.
 
-A plan is made of two steps that ran, and a training that does not fit runs none. So where a plan is wished for from the start, this stands in its place from the
-first forward pass on, and again wherever a plan has ended. It is slow, since compute waits for each copy, and takes as little memory as can be had without knowing
+A plan is made of two steps that ran, and a training that does not fit runs none. So where a plan is wished
+for from the start, this stands in its place from the first forward pass on, and again wherever a plan has
+ended. It is slow, since compute waits for each copy, and takes as little memory as can be had without knowing
 what comes: parameters, what is being computed, and one saved tensor at a time.
 
-It is a Carrier without a plan, so that what is looked after is the same: changes in place, graphs that are kept or never gone through, what returns as another.
+It is a Carrier without a plan, so that what is looked after is the same: changes in place, graphs that are
+kept or never gone through, what returns as another.
 
-A step that is described meanwhile shall read as if everything had stayed, since that is what a plan is made of. So the window is told which storages go and
-where their bytes come back: to it they are one that was there all the time. How long compute waited is taken out of its clock.
+A step that is described meanwhile shall read as if everything had stayed, since that is what a plan is made
+of. So the window is told which storages go and where their bytes come back: to it they are one that was there
+all the time. How long compute waited is taken out of its clock.
 
 Ordinary memory and not pinned: what is pinned for a few steps would stay with torch's cache of it.
 
-Rejected: describing a smaller batch and scaling it (a program that runs cannot be asked for one); fake tensors in the real process (its optimizer, its data and its
-kernels are other ones there; gmemtop estimate does that, apart); stopping at the out-of-memory (what was computed until then is lost).
+Rejected: describing a smaller batch and scaling it (a program that runs cannot be asked for one); fake
+tensors in the real process (its optimizer, its data and its kernels are other ones there; gmemtop estimate
+does that, apart); stopping at the out-of-memory (what was computed until then is lost).
 """
+
+import threading
 import time
+import weakref
+
+from .carry import Carrier
+from .values import Handle, Kept, Value
 
 LEAST = 1 << 12  # bytes: what is smaller stays
 
 
-class _Waiting(_Value):
+class _Waiting(Value):
     """A value of which a window may think that it never went."""
 
     __slots__ = ("carrier", "window", "number")
 
     def __init__(self, storage):
-        _Value.__init__(self, storage)
+        Value.__init__(self, storage)
         self.carrier = self.window = self.number = None
 
     def __del__(self):
@@ -36,14 +47,15 @@ class _Waiting(_Value):
 
 
 class Offload(Carrier):
-    """Has what is saved on devices of some types wait on the host, of which it takes at most so many bytes; None is any number. A window that describes ops
-    meanwhile is told where bytes are."""
+    """Has what is saved on devices of some types wait on the host, of which it takes at most so many
+    bytes; None is any number. A window that describes ops meanwhile is told where bytes are."""
 
     def __init__(self, torch, types, room=None, least=LEAST):
         Carrier.__init__(self, torch, {})
         self.types, self.room, self.least, self.window = types, room, least, None
         self.held = 0  # bytes that wait now
-        self.met, self.staying = set(), set()  # modules by id, and the storages of their parameters and buffers, which are there in any case
+        # modules by id, and the storages of their parameters and buffers, which are there in any case
+        self.met, self.staying = set(), set()
 
     def begin(self):
         Carrier.begin(self)
@@ -71,26 +83,43 @@ class Offload(Carrier):
 
     def _save(self, it, t):
         n, it.saved = it.saved, it.saved + 1
-        if type(t) not in self.plain or t.layout != self.torch.strided or t.is_conj() or t.is_neg() or t.is_inference():
-            return _Kept(it, t)
+        if (
+            type(t) not in self.plain
+            or t.layout != self.torch.strided
+            or t.is_conj()
+            or t.is_neg()
+            or t.is_inference()
+        ):
+            return Kept(it, t)
         storage = t.untyped_storage()
         value, size = self._known(it, storage), storage.nbytes()
         if value is None:
-            stays = size < self.least or storage.device.type not in self.types or t.is_leaf and t.requires_grad or storage._cdata in self.staying
+            stays = (
+                size < self.least
+                or storage.device.type not in self.types
+                or t.is_leaf
+                and t.requires_grad
+                or storage._cdata in self.staying
+            )
             if stays or self.room is not None and self.held + size > self.room:
                 it.missed += not stays
-                return _Kept(it, t)
+                return Kept(it, t)
             value = _Waiting(storage)
-            value.entry = self.entries[n] = {"save": n, "how": "swap", "bytes": size, "device": storage.device}
+            value.entry = self.entries[n] = {
+                "save": n,
+                "how": "swap",
+                "bytes": size,
+                "device": storage.device,
+            }
             try:
                 if it.checks and self.window is None:  # what is described shall not take longer for it
                     value.sum = self._sum(storage)
                 self._out(it, value, storage, value.entry)
             except RuntimeError:  # the host, or the device for the sum's sake, has no memory for it
                 it.missed += 1
-                return _Kept(it, t)
+                return Kept(it, t)
             it.values[storage._cdata] = weakref.ref(value)
-        return _Handle(it, value, t).watch(self.torch, t)
+        return Handle(it, value, t).watch(self.torch, t)
 
     def _out(self, it, value, storage, entry):
         torch = self.torch
@@ -111,7 +140,11 @@ class Offload(Carrier):
         with torch._C._DisableTorchDispatch(), torch.no_grad():
             begin = self._idle(device)
             size = torch.empty(0, dtype=dtype).element_size()
-            base = torch.empty(value.bytes // size, dtype=dtype, device=device) if value.bytes % size == 0 else torch.empty(value.bytes, dtype=torch.uint8, device=device)
+            base = (
+                torch.empty(value.bytes // size, dtype=dtype, device=device)
+                if value.bytes % size == 0
+                else torch.empty(value.bytes, dtype=torch.uint8, device=device)
+            )
             self._flat(base.untyped_storage(), torch.uint8).copy_(value.host)
             self._paused(begin)
         value.base, value.stream = base, torch.cuda.current_stream(device) if base.is_cuda else None
@@ -120,7 +153,8 @@ class Offload(Carrier):
             value.window.comes_back(value.number, base.untyped_storage())
 
     def _idle(self, device):
-        """The time, once the device has done what it was given: what is waited for from here on is the copy and not compute."""
+        """The time, once the device has done what it was given: what is waited for from here on is the
+        copy and not compute."""
         if self.window is not None and device.type == "cuda":
             self.torch.cuda.current_stream(device).synchronize()
         return time.perf_counter_ns()

@@ -1,24 +1,35 @@
 """Part two of the agent: what a stretch of training does, op by op.
 
-An Ops watches the ops of one thread (and of the autograd threads that work for it) from begin() to end(), through a TorchDispatchMode,
-and fills a Recording. It needs torch 2.2.
+An Ops watches the ops of one thread (and of the autograd threads that work for it) from begin() to end(),
+through a TorchDispatchMode, and fills a Recording. It needs torch 2.2.
 
-What a storage is: a storage object of Python lives exactly as long as the memory, so a weak reference to it says when memory goes. Its
-C++ address names it while it lives; afterwards the address may be used again. A storage that is resized in place (FSDP empties and
-refills gathered parameters so) is one that goes and one that comes.
+What a storage is: a storage object of Python lives exactly as long as the memory, so a weak reference to it
+says when memory goes. Its C++ address names it while it lives; afterwards the address may be used again. A
+storage that is resized in place (FSDP empties and refills gathered parameters so) is one that goes and one
+that comes.
 
-What was there before: an op's output comes into being with the op, but data that is made of an array, a list or another process's memory
-comes without an op, and is first seen where an op reads it, like a table that was made years ago. So a window begins by noting, weakly,
-the storages of all tensors that Python holds. What the forward meets and was not among them has come since; what only backward or an
-optimizer meets (a reducer's buckets, which C++ holds) was there.
+What was there before: an op's output comes into being with the op, but data that is made of an array, a list
+or another process's memory comes without an op, and is first seen where an op reads it, like a table that was
+made years ago. So a window begins by noting, weakly, the storages of all tensors that Python holds. What the
+forward meets and was not among them has come since; what only backward or an optimizer meets (a reducer's
+buckets, which C++ holds) was there.
 
-The rejected way to learn what autograd saved is a pair of default saved-tensor hooks: while such a pair is pushed, torch.func raises
-in the user's code and autograd's version check is off. What backward ops read says the same and costs the training nothing.
+The rejected way to learn what autograd saved is a pair of default saved-tensor hooks: while such a pair is
+pushed, torch.func raises in the user's code and autograd's version check is off. What backward ops read says
+the same and costs the training nothing.
 
-Nothing in here may change a result: no op is run on the user's tensors, no random number drawn, no device waited for.
+Nothing in here may change a result: no op is run on the user's tensors, no random number drawn, no device
+waited for.
 """
+
 import gc
 import threading
+import weakref
+
+from .draws import chance_of, draws
+from .lines import BACKWARD, FORWARD, MAX_ROWS, OPTIMIZER, Recording, Storage
+from .patch import Patches
+from .within import Within
 
 # Ops that give the whole tensor a new value, whatever it held.
 OVERWRITES = {"zero_", "fill_", "copy_", "normal_", "uniform_", "random_", "bernoulli_"}
@@ -36,15 +47,20 @@ class _Func(object):
         space, _, name = schema.name.partition("::")
         self.name = name if space == "aten" else schema.name
         self.skip = space == "profiler"
-        self.written = [(k, a.name) for k, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write]
+        self.written = [
+            (k, a.name)
+            for k, a in enumerate(schema.arguments)
+            if a.alias_info is not None and a.alias_info.is_write
+        ]
         self.overwrites = name in OVERWRITES
-        self.chance = _chance(func, torch)
+        self.chance = chance_of(func, torch)
         self.collective = space == "c10d"
         if self.collective:
             self.written = [(0, schema.arguments[0].name)] if schema.arguments and name.endswith("_") else []
         self.running = name in NORMALISATIONS
         self.cast = name == "_to_copy"
-        self.shapes = name.endswith("_like") or name.startswith("new_")  # asks a tensor for its shape and reads none of its bytes
+        # asks a tensor for its shape and reads none of its bytes
+        self.shapes = name.endswith("_like") or name.startswith("new_")
 
 
 class Ops(Recording):
@@ -69,7 +85,7 @@ class Ops(Recording):
         for optimizer in optimizers:
             self._optimizer(optimizer)
 
-    # -- begin and end, on the training thread ---------------------------------------------------------------------------------
+    # -- begin and end, on the training thread ---------------------------------------------------------------
 
     def begin(self):
         from torch.nn.modules import module as module_hooks
@@ -83,7 +99,8 @@ class Ops(Recording):
                 return False
 
             def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-                for kind in types:  # a wrapper such as DTensor first becomes ops on what it wraps, which come here again
+                # a wrapper such as DTensor first becomes ops on what it wraps, which come here again
+                for kind in types:
                     if getattr(kind, "__tensor_flatten__", None) is not None:
                         return NotImplemented
                 return window._op(func, args, kwargs if kwargs is not None else {})
@@ -104,7 +121,8 @@ class Ops(Recording):
         return count > 0 and self.torch._C._get_dispatch_stack_at(count - 1) is self.mode
 
     def leave(self):
-        """Leave the dispatch mode, and say whether it is left. What the program has put inside of it has to go first."""
+        """Leave the dispatch mode, and say whether it is left. What the program has put inside of it has
+        to go first."""
         if self.mode is not None and self.on_top():
             self.mode.__exit__(None, None, None)
             self.mode = None
@@ -117,7 +135,9 @@ class Ops(Recording):
         self.unhook()
         alive = [(s, s()) for s in list(self.alive.values())]
         self.addresses.last = {s.key: (s.address, s.size) for s, _ in alive}
-        self.addresses.there.update((s.key, weakref.ref(storage)) for s, storage in alive if storage is not None)
+        self.addresses.there.update(
+            (s.key, weakref.ref(storage)) for s, storage in alive if storage is not None
+        )
         self.alive.clear()
         self.modules, self.module_of, self.funcs = [], {}, {}
 
@@ -156,11 +176,12 @@ class Ops(Recording):
         self.stopped = True
         self.broke(error)
 
-    # -- storages --------------------------------------------------------------------------------------------------------------
+    # -- storages --------------------------------------------------------------------------------------------
 
     def _held(self):
-        """Weak references to the storages of the tensors that Python holds, by address. Looking through all objects takes tens of milliseconds: for windows
-        that come by themselves it is done now and then, and what the windows since have seen is added."""
+        """Weak references to the storages of the tensors that Python holds, by address. Looking through
+        all objects takes tens of milliseconds: for windows that come by themselves it is done now and
+        then, and what the windows since have seen is added."""
         known, now = self.addresses, self.clock()
         if now < known.look_again:
             return known.there
@@ -184,7 +205,8 @@ class Ops(Recording):
         return (there is None or there() is not storage) and self._phase() == FORWARD
 
     def _storage(self, t, category=None, known=False, at=0, born=None):
-        """The numbers of the storages of t: one, but for sparse ones and wrappers, whose parts have one each, and those without memory."""
+        """The numbers of the storages of t: one, but for sparse ones and wrappers, whose parts have one
+        each, and those without memory."""
         kind = type(t)
         wraps = self.wraps.get(kind)
         if wraps is None:
@@ -201,7 +223,7 @@ class Ops(Recording):
             on = str(storage.device)  # a fake tensor's says meta where the tensor's own does not
             if on == "meta":
                 return []
-            found = _Storage(storage, self._gone)
+            found = Storage(storage, self._gone)
             found.key, found.number, found.size = key, len(self.born), storage.nbytes()
             self.alive[key] = found
             self.where[found.number] = on
@@ -214,7 +236,8 @@ class Ops(Recording):
                 if category is None and t.grad_fn is not None:
                     category = "activation"  # of a step before, and kept: a loss that is looked at late
             else:
-                self.last = max(self.last, at or self.clock())  # memory that went while the op ran went before its outputs came
+                # memory that went while the op ran went before its outputs came
+                self.last = max(self.last, at or self.clock())
                 found.address = self.addresses.fresh(found.size)
                 self.rows.append(("a", found.number, found.size, self.last, found.address))
                 self.born.append(None if known else born or self._phase())
@@ -236,7 +259,8 @@ class Ops(Recording):
             return [t.ccol_indices(), t.row_indices(), t.values()]
         flatten = getattr(t, "__tensor_flatten__", None)
         parts = [] if flatten is None else [getattr(t, name) for name in flatten()[0]]
-        return [part for part in parts if isinstance(part, self.tensor)]  # a distributed tensor's mesh is named there as well
+        # a distributed tensor's mesh is named there as well
+        return [part for part in parts if isinstance(part, self.tensor)]
 
     def _gone(self, storage):
         try:
@@ -282,7 +306,7 @@ class Ops(Recording):
             out += self._storage(t, **how)
         return out
 
-    # -- ops -------------------------------------------------------------------------------------------------------------------
+    # -- ops -------------------------------------------------------------------------------------------------
 
     def _phase(self):
         return BACKWARD if self.rooting or self.graph_task() != -1 else self.phase
@@ -319,7 +343,8 @@ class Ops(Recording):
                 timer[1].record(timer[2])
             if looked is not None:
                 looked = looked, self.within.look(looked[1])
-            if freed != len(self.freed):  # memory went inside of the op, as an argument's does where set_ puts another in its place
+            # memory went inside of the op, as an argument's does where set_ puts another in its place
+            if freed != len(self.freed):
                 read = [number for number in read if number not in self.freed]
             self._ran(info, args, kwargs, out, inputs, read, phase, module, start, stop, timer, looked)
         except Exception as e:
@@ -328,7 +353,8 @@ class Ops(Recording):
         return out
 
     def _timer(self, inputs):
-        """Two events around a kernel, on the stream that it will run on; none while a graph is captured, whose events are not real."""
+        """Two events around a kernel, on the stream that it will run on; none while a graph is captured,
+        whose events are not real."""
         cuda = self.torch.cuda
         for t in inputs:
             if t.is_cuda:
@@ -345,7 +371,11 @@ class Ops(Recording):
         if phase == BACKWARD:
             if not self.backward:
                 self.backward = True
-                self.saved.update(n for n in [s.number for s in list(self.alive.values())] + list(self.away) if self.born[n] == FORWARD)
+                self.saved.update(
+                    n
+                    for n in [s.number for s in list(self.alive.values())] + list(self.away)
+                    if self.born[n] == FORWARD
+                )
             if self.modules and self.torch.is_grad_enabled():
                 born = FORWARD  # a checkpoint's forward runs again; what it makes is what backward will read
         elif phase == FORWARD:
@@ -361,7 +391,11 @@ class Ops(Recording):
                 made.add(number)
         if not made and not written:
             return  # a view, or a question about sizes: no bytes are touched
-        if info.overwrites and len(written) == 1 and inputs[0].numel() * inputs[0].element_size() == inputs[0].untyped_storage().nbytes():
+        if (
+            info.overwrites
+            and len(written) == 1
+            and inputs[0].numel() * inputs[0].element_size() == inputs[0].untyped_storage().nbytes()
+        ):
             made, written = made | written, set()
         reads = set() if info.shapes else reading - made - written
         if phase == BACKWARD:
@@ -388,28 +422,51 @@ class Ops(Recording):
         if info.running and len(args) > 5 and args[5] and args[3] is not None:
             running = set(self._storage(args[3]) + self._storage(args[4]))
             reads -= running
-        self._row(("o", start, stop - start, info.name, phase, module, sorted(reads), sorted(made), sorted(written - made), not info.collective and not _draws(info.chance, args, kwargs), stream))
+        self._row(
+            (
+                "o",
+                start,
+                stop - start,
+                info.name,
+                phase,
+                module,
+                sorted(reads),
+                sorted(made),
+                sorted(written - made),
+                not info.collective and not draws(info.chance, args, kwargs),
+                stream,
+            )
+        )
         if own and not kept:
             self.last = max(self.last, stop)
             self._row(("f", own[0], self.last))
-        if running:  # an op of its own changes them, so that the normalisation, which makes nothing of them while one trains, can run again
-            self._row(("o", stop, 0, "running_statistics", phase, module, [], [], sorted(running), False, stream))
+        # an op of its own changes them, so that the normalisation, which makes nothing of them while one
+        # trains, can run again
+        if running:
+            self._row(
+                ("o", stop, 0, "running_statistics", phase, module, [], [], sorted(running), False, stream)
+            )
 
     def _own(self, info, looked):
-        """Note the bytes that an op took for itself, if any. Returns the number that they go by, and whether the op keeps them."""
+        """Note the bytes that an op took for itself, if any. Returns the number that they go by, and
+        whether the op keeps them."""
         (was, now), on = looked, looked[0][0]
         took, kept = self.within.took(was, now)
         if took == 0:
             return (), False
         number, size = len(self.born), kept or took
         self.born.append(None)
-        self.where[number], self.category[number], self.label[number] = on, "temporary", "workspace of " + info.name
+        self.where[number], self.category[number], self.label[number] = (
+            on,
+            "temporary",
+            "workspace of " + info.name,
+        )
         self.rows.append(("a", number, size, self.last, self.addresses.fresh(size)))
         if kept:
             self.within.add(on, size)
         return (number,), kept > 0
 
-    # -- modules and optimizers ------------------------------------------------------------------------------------------------
+    # -- modules and optimizers ------------------------------------------------------------------------------
 
     def _module(self, phase):
         if phase == OPTIMIZER:
@@ -418,11 +475,13 @@ class Ops(Recording):
             node = self.node()
             return "" if node is None else self.module_of.get(node._sequence_nr(), "")
         name = self.modules[-1] if self.modules else ""
-        self.module_of.setdefault(self.sequence() - 1, name)  # the op that made the node is the first to see its number
+        # the op that made the node is the first to see its number
+        self.module_of.setdefault(self.sequence() - 1, name)
         return name
 
     def saved_one(self, t):
-        """Autograd saves t. Such rows are there where a plan that is to be carried out is made of the window."""
+        """Autograd saves t. Such rows are there where a plan that is to be carried out is made of the
+        window."""
         self._touched(t, "gmemtop::save", FORWARD)
 
     def loaded(self, t):
@@ -432,12 +491,27 @@ class Ops(Recording):
         if self.stopped:
             return
         try:
-            self._row(("o", self.clock(), 0, name, phase, self._module(phase) if phase == FORWARD else "", self._storage(t, known=True), [], [], False, 0))
+            self._row(
+                (
+                    "o",
+                    self.clock(),
+                    0,
+                    name,
+                    phase,
+                    self._module(phase) if phase == FORWARD else "",
+                    self._storage(t, known=True),
+                    [],
+                    [],
+                    False,
+                    0,
+                )
+            )
         except Exception as e:
             self.stop(e)
 
     def _elsewhere(self):
-        """Whether another thread trains beside: modules' hooks are called for it as well. One that works for a backward pass belongs to it."""
+        """Whether another thread trains beside: modules' hooks are called for it as well. One that works
+        for a backward pass belongs to it."""
         return threading.get_ident() != self.thread and self.graph_task() == -1
 
     def _enter(self, module, inputs):
@@ -450,7 +524,8 @@ class Ops(Recording):
             if not self.modules:
                 for t in self._tensors(inputs, []):
                     for number in self._storage(t, known=True) if t.grad_fn is None else ():
-                        if number not in self.inner:  # what one module made is no input of the next, a loss for one
+                        # what one module made is no input of the next, a loss for one
+                        if number not in self.inner:
                             self.category.setdefault(number, "input")
             self.modules.append(name)
         except Exception as e:
@@ -464,7 +539,10 @@ class Ops(Recording):
         """Name a module that no other holds, and all that it holds."""
         for name, child in module.named_modules():
             self.names.setdefault(id(child), name or type(module).__name__)
-        for kind, tensors in (("parameter", module.named_parameters()), ("parameter", module.named_buffers())):
+        for kind, tensors in (
+            ("parameter", module.named_parameters()),
+            ("parameter", module.named_buffers()),
+        ):
             for name, t in tensors:
                 for number in self._storage(t, kind, known=True):
                     self.label.setdefault(number, name)
@@ -484,7 +562,8 @@ class Ops(Recording):
                 self._storage(t, "optimizer_state", known=True)
 
     def look(self, optimizers):
-        """Take note of gradients and states that came since: at a window's end, before storages are let go of."""
+        """Take note of gradients and states that came since: at a window's end, before storages are let go
+        of."""
         if not self.stopped:
             for optimizer in optimizers:
                 self._optimizer(optimizer)

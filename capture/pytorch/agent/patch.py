@@ -1,4 +1,6 @@
-"""A part of the agent: puts functions of ours in the place of torch's, and torch's back. It rests on torch alone."""
+"""A part of the agent: puts functions of ours in the place of torch's, and torch's back. It rests on torch
+alone."""
+
 import functools
 
 
@@ -17,7 +19,8 @@ class Patches(object):
         return original
 
     def undo(self):
-        """Take ours away, and return the names of those that somebody has wrapped since: they stay underneath, and pass calls on."""
+        """Take ours away, and return the names of those that somebody has wrapped since: they stay
+        underneath, and pass calls on."""
         left = []
         for owner, name, ours, theirs in reversed(self.list):
             if owner.__dict__.get(name) is not ours:
@@ -30,8 +33,8 @@ class Patches(object):
         return left
 
     def subclassing(self, torch):
-        """Have tensors become subclasses under a dispatch mode, as newer torch does by itself: to older torch one that comes out of a mode has its type for good,
-        and as_subclass raises."""
+        """Have tensors become subclasses under a dispatch mode, as newer torch does by itself: to older
+        torch one that comes out of a mode has its type for good, and as_subclass raises."""
         if tuple(int(x) for x in str(torch.__version__).split(".")[:2]) < (2, 6):
             self.put(torch.Tensor, "as_subclass", lambda original: _without_dispatch(torch, original))
 

@@ -1,50 +1,31 @@
-"""Joins the pool to the agent: the calls of torch's allocator as a window, and a plan that chooses addresses in a Carrier's place.
+"""Joins the pool to the agent: the calls of torch's allocator as a window, and a plan that chooses addresses
+in a Carrier's place.
 
-Both begin and end where a step ends, on the training thread: a plan's first entry is the first allocation behind the place where its recording began, so a
-plan that began anywhere else would not fit. The pool is there for as long as one of them needs it, and then torch's own table is back.
+Both begin and end where a step ends, on the training thread: a plan's first entry is the first allocation
+behind the place where its recording began, so a plan that began anywhere else would not fit. The pool is
+there for as long as one of them needs it, and then torch's own table is back.
 """
 
+import threading
 
-class Events(Recorded):
-    """A window of the allocator's own calls, which the pool writes down."""
-
-    def begin(self):
-        self.pool, self.heard = Pool(self.torch, self.library, self.device), None
-        why = self.pool.record()
-        if why:
-            self.pool.remove()
-        return why
-
-    def next(self):
-        self.pool.step()
-
-    def end(self):
-        self.heard = self.pool.events()
-        self.unhook()
-
-    def unhook(self):
-        self.pool.remove()
-
-    def chunks(self):
-        heard, self.heard = self.heard or {"events": []}, None
-        rows = heard.pop("events")
-        yield json.dumps(heard)[:-1] + ',"events":[' if heard else '{"events":['
-        for at in range(0, len(rows), 1000):  # a piece at a time: training waits for the interpreter meanwhile
-            yield ("," if at else "") + json.dumps(rows[at:at + 1000], separators=(",", ":"))[1:-1]
-        yield "]}"
-
-
-RECORDED["events"] = Events
+from .carry import Carrier
+from .pool import Pool, Refused
 
 
 class Pooled(object):
-    """Carries out a plan that chooses addresses. What is saved for backward stays where it is, so that a window may be told of it meanwhile."""
+    """Carries out a plan that chooses addresses. What is saved for backward stays where it is, so that a
+    window may be told of it meanwhile."""
 
     differs = False  # nothing is made again
 
     def __init__(self, torch, plan):
         self.torch, self.plan, self.why = torch, plan["pool"], ""
-        self.pool, self.thread, self.missed, self.watcher = Pool(torch, plan["library"], plan["device"]), 0, 0, None
+        self.pool, self.thread, self.missed, self.watcher = (
+            Pool(torch, plan["library"], plan["device"]),
+            0,
+            0,
+            None,
+        )
 
     def begin(self):
         why = self.pool.arm(self.plan)
@@ -53,7 +34,8 @@ class Pooled(object):
         self.thread = threading.get_ident()
 
     def next(self):
-        """A step has ended. What a Carrier moves, a pool does not; missed are the allocations that torch had to serve."""
+        """A step has ended. What a Carrier moves, a pool does not; missed are the allocations that torch
+        had to serve."""
         self.pool.step()
         if self.watcher is not None:
             self.watcher.next()

@@ -1,12 +1,19 @@
 """Part three of the agent: stretches that torch records itself, for what a description op by op cannot show.
 
-Under a dispatch mode the code that torch.compile made would run as eager ops: a description would be of something else than what trains.
-Who takes memory and who gives it back can be had all the same: on a GPU the caching allocator keeps a history, with Python's stacks; on a
-CPU torch's profiler reports each allocation with the op that it is made in. Neither says who uses what.
+Under a dispatch mode the code that torch.compile made would run as eager ops: a description would be of
+something else than what trains. Who takes memory and who gives it back can be had all the same: on a GPU
+the caching allocator keeps a history, with Python's stacks; on a CPU torch's profiler reports each
+allocation with the op that it is made in. Neither says who uses what.
 """
+
 import inspect
+import json
+import os
 import pickle
 import tempfile
+import time
+
+from .pool import Pool
 
 HISTORY_ENTRIES = 200000
 LOG_LEVEL = "KINETO_LOG_LEVEL"
@@ -19,7 +26,15 @@ class Recorded(object):
     bound = False  # whether only the thread that began it can end it
 
     def __init__(self, torch, now, library, device):
-        self.torch, self.start, self.steps, self.cost, self.stopped, self.lost, self.graphs = torch, now, [], 0, False, 0, 0
+        self.torch, self.start, self.steps, self.cost, self.stopped, self.lost, self.graphs = (
+            torch,
+            now,
+            [],
+            0,
+            False,
+            0,
+            0,
+        )
         self.library, self.device = library, device
 
     def on_top(self):
@@ -40,8 +55,15 @@ class History(Recorded):
 
     def begin(self):
         record = self.torch.cuda.memory._record_memory_history
-        wanted = {"enabled": "all", "context": "alloc", "stacks": "python", "max_entries": HISTORY_ENTRIES,
-                  "global_record_annotations": True}  # torch's note of a thread can be taken back by that thread alone, and it is the sending one that ends this
+        wanted = {
+            "enabled": "all",
+            "context": "alloc",
+            "stacks": "python",
+            "max_entries": HISTORY_ENTRIES,
+            # torch's note of a thread can be taken back by that thread alone, and it is the sending one
+            # that ends this
+            "global_record_annotations": True,
+        }
         known = inspect.signature(record).parameters
         self.on = True
         record(**{k: v for k, v in wanted.items() if k in known})
@@ -64,15 +86,16 @@ class History(Recorded):
             self.take()
         snapshot, self.taken = self.taken, None
         self.pools.count(snapshot["segments"], self.device.index or 0)
-        snapshot.setdefault("allocator_settings", {}).update(_rules(self.torch))
+        snapshot.setdefault("allocator_settings", {}).update(allocator_rules(self.torch))
         whole = pickle.dumps(snapshot, protocol=4)
         self.cost += time.perf_counter_ns() - begin
         for at in range(0, len(whole), 1 << 20):
-            yield whole[at:at + (1 << 20)]
+            yield whole[at : at + (1 << 20)]
 
 
-def _rules(torch):
-    """What the allocator's decisions depend on that a snapshot does not hold: torch's release, and of each device its size and the share of it that the program may have."""
+def allocator_rules(torch):
+    """What the allocator's decisions depend on that a snapshot does not hold: torch's release, and of each
+    device its size and the share of it that the program may have."""
     try:
         cuda, devices = torch.cuda, {}
         major, minor = str(torch.__version__).split(".")[:2]
@@ -86,7 +109,8 @@ def _rules(torch):
 
 
 class Profile(Recorded):
-    """A window of torch's profiler. What it needs for good is torch's own: from the first on, one idle thread."""
+    """A window of torch's profiler. What it needs for good is torch's own: from the first on, one idle
+    thread."""
 
     bound = True
     runs = False
@@ -134,4 +158,34 @@ class Profile(Recorded):
                 os.unlink(path)
 
 
-RECORDED = {"history": History, "profile": Profile}
+class Events(Recorded):
+    """A window of the allocator's own calls, which the pool writes down."""
+
+    def begin(self):
+        self.pool, self.heard = Pool(self.torch, self.library, self.device), None
+        why = self.pool.record()
+        if why:
+            self.pool.remove()
+        return why
+
+    def next(self):
+        self.pool.step()
+
+    def end(self):
+        self.heard = self.pool.events()
+        self.unhook()
+
+    def unhook(self):
+        self.pool.remove()
+
+    def chunks(self):
+        heard, self.heard = self.heard or {"events": []}, None
+        rows = heard.pop("events")
+        yield json.dumps(heard)[:-1] + ',"events":[' if heard else '{"events":['
+        # a piece at a time: training waits for the interpreter meanwhile
+        for at in range(0, len(rows), 1000):
+            yield ("," if at else "") + json.dumps(rows[at : at + 1000], separators=(",", ":"))[1:-1]
+        yield "]}"
+
+
+RECORDED = {"history": History, "profile": Profile, "events": Events}

@@ -1,15 +1,28 @@
-"""Part four of the agent: makes tensors again that were dropped, by the very ops that made them. Part five decides which; it and this one rest on torch alone.
+"""Part four of the agent: makes tensors again that were dropped, by the very ops that made them. Part five
+decides which; it and this one rest on torch alone.
 
-An op is taken down as it runs, below autograd and autocast: what was called, with which arguments. A tensor among the arguments is a handle of a value, so that
-memory is held only by what the plan keeps. What an op reads that nobody makes again is held; what is changed in place by an op that is not taken down is
-first read for all that depends on it.
+An op is taken down as it runs, below autograd and autocast: what was called, with which arguments. A tensor
+among the arguments is a handle of a value, so that memory is held only by what the plan keeps. What an op
+reads that nobody makes again is held; what is changed in place by an op that is not taken down is first read
+for all that depends on it.
 
-What runs again goes straight to those ops: no module's code runs a second time, no hook of the program's, no draw: an op that may draw runs again only where it was
-asked not to. A normalisation runs again without its running statistics, which it would change twice.
+What runs again goes straight to those ops: no module's code runs a second time, no hook of the program's,
+no draw: an op that may draw runs again only where it was asked not to. A normalisation runs again without
+its running statistics, which it would change twice.
 """
+
+import contextlib
 import time
 
-STATISTICS = {"aten::native_batch_norm": (3, 4), "aten::cudnn_batch_norm": (3, 4), "aten::miopen_batch_norm": (3, 4)}  # which arguments they are
+from .draws import chance_of, draws, undrawn, unwritten
+from .values import Handle
+
+# which arguments they are
+STATISTICS = {
+    "aten::native_batch_norm": (3, 4),
+    "aten::cudnn_batch_norm": (3, 4),
+    "aten::miopen_batch_norm": (3, 4),
+}
 
 
 class _Call(object):
@@ -54,8 +67,17 @@ class Again(object):
         call = written = None
         try:
             if writes and (it.values or groups is not None):
-                written = [t for k, key in writes for t in self._tensors((args[k] if k < len(args) else kwargs.get(key),), [])]
-            if groups is not None and not _draws(chance, args, kwargs) and not it.why and it.over.isdisjoint(groups):
+                written = [
+                    t
+                    for k, key in writes
+                    for t in self._tensors((args[k] if k < len(args) else kwargs.get(key),), [])
+                ]
+            if (
+                groups is not None
+                and not draws(chance, args, kwargs)
+                and not it.why
+                and it.over.isdisjoint(groups)
+            ):
                 call = self._note(it, name, func, args, kwargs, written or (), groups)
         except Exception as e:
             self._broke(it, e)
@@ -72,14 +94,25 @@ class Again(object):
         return out
 
     def _info(self, func):
-        """What there is to know of an op: its name, the calls of it that are wanted, which arguments it writes, by which it draws random numbers."""
+        """What there is to know of an op: its name, the calls of it that are wanted, which arguments it
+        writes, by which it draws random numbers."""
         schema = func._schema
-        writes = [(k, a.name) for k, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write]
-        info = self.infos[func] = schema.name, self.wanted.get(schema.name), writes, _chance(func, self.torch)
+        writes = [
+            (k, a.name)
+            for k, a in enumerate(schema.arguments)
+            if a.alias_info is not None and a.alias_info.is_write
+        ]
+        info = self.infos[func] = (
+            schema.name,
+            self.wanted.get(schema.name),
+            writes,
+            chance_of(func, self.torch),
+        )
         return info
 
     def _note(self, it, name, func, args, kwargs, written, groups):
-        """Take down a call, or return None where it cannot be repeated: it changes what another than its own group has made, or runs on another stream than the plan's."""
+        """Take down a call, or return None where it cannot be repeated: it changes what another than its
+        own group has made, or runs on another stream than the plan's."""
         if self.main is not None and self._elsewhere():
             return None
         for t in written:
@@ -94,7 +127,13 @@ class Again(object):
 
     def _held(self, it, x):
         if isinstance(x, self.torch.Tensor):
-            if type(x) not in self.plain or x.layout != self.torch.strided or x.is_conj() or x.is_neg() or x.is_inference():
+            if (
+                type(x) not in self.plain
+                or x.layout != self.torch.strided
+                or x.is_conj()
+                or x.is_neg()
+                or x.is_inference()
+            ):
                 with self.torch._C._DisableTorchDispatch():
                     return x.detach()
             storage = x.untyped_storage()
@@ -103,13 +142,17 @@ class Again(object):
                 value = self._value(it, storage)
             if value.entry is None and value.groups is None and value.base is None:
                 value.base = self._flat(storage, x.dtype)  # whoever reads it again holds it
-            return _Handle(None, value, x)  # of no iteration, which holds the calls
+            return Handle(None, value, x)  # of no iteration, which holds the calls
         if isinstance(x, (list, tuple)):
             return type(x)(self._held(it, y) for y in x)
         return x
 
     def _made(self, it, call, out, args, kwargs, groups):
-        read = {t.untyped_storage()._cdata for t in self._tensors((args, tuple(kwargs.values())), []) if type(t) in self.plain}
+        read = {
+            t.untyped_storage()._cdata
+            for t in self._tensors((args, tuple(kwargs.values())), [])
+            if type(t) in self.plain
+        }
         call.outs = []
         for t in self._tensors((out,), []):
             storage = t.untyped_storage()
@@ -119,7 +162,7 @@ class Again(object):
             value = self._known(it, storage) or self._value(it, storage)
             value.groups = groups
             call.outs.append(value)
-        for t in _unwritten(self.torch, call.func, out):
+        for t in unwritten(self.torch, call.func, out):
             value = self._known(it, t.untyped_storage())
             if value is not None:
                 value.unwritten = True
@@ -133,10 +176,15 @@ class Again(object):
         return out
 
     def _spoil(self, it, written):
-        """Tensors are about to be changed by an op that is not noted: what is to be made from them is made now. Where that fails, a copy of them is kept to make
-        it from; if there is no memory for one either, the op does not run, rather than that something is made of the wrong bytes."""
+        """Tensors are about to be changed by an op that is not noted: what is to be made from them is made
+        now. Where that fails, a copy of them is kept to make it from; if there is no memory for one
+        either, the op does not run, rather than that something is made of the wrong bytes."""
         for t in written:
-            value = self._known(it, t.untyped_storage()) if type(t) in self.plain and t.layout == self.torch.strided else None
+            value = (
+                self._known(it, t.untyped_storage())
+                if type(t) in self.plain and t.layout == self.torch.strided
+                else None
+            )
             if value is None:
                 continue
             try:
@@ -149,7 +197,8 @@ class Again(object):
                 with self.torch._C._DisableTorchDispatch(), self.torch.no_grad():
                     value.base = self._flat(t.untyped_storage(), t.dtype).clone()
             value.spoiled = True
-        if self.main is not None and self._elsewhere():  # the change waits for what was just made of the bytes
+        # the change waits for what was just made of the bytes
+        if self.main is not None and self._elsewhere():
             self.torch.cuda.current_stream(self.main.device).wait_stream(self.main)
 
     def _reads(self, call, value):
@@ -159,7 +208,9 @@ class Again(object):
         """Make a value that was dropped, and with it all that its group makes."""
         self._run(it, value.entry["group"] if value.entry is not None else None, value)
         if value.base is None:
-            raise RuntimeError("gmemtop: a tensor that was dropped cannot be made again; turn the plan off and report this")
+            raise RuntimeError(
+                "gmemtop: a tensor that was dropped cannot be made again; turn the plan off and report this"
+            )
 
     def _run(self, it, group, wanted=None):
         with self._there():
@@ -174,8 +225,11 @@ class Again(object):
                 last[h.value] = k
         with self.torch.no_grad(), self.torch._C._DisableAutocast():
             for k, call in enumerate(calls):
-                args, kwargs = self._given(it, call.args, env), {n: self._given(it, (a,), env)[0] for n, a in call.kwargs.items()}
-                with _undrawn(self.torch, args[0].device) if call.seeded else contextlib.nullcontext():
+                args, kwargs = (
+                    self._given(it, call.args, env),
+                    {n: self._given(it, (a,), env)[0] for n, a in call.kwargs.items()},
+                )
+                with undrawn(self.torch, args[0].device) if call.seeded else contextlib.nullcontext():
                     out = call.func(*args, **kwargs)
                 del args, kwargs
                 for value, t in zip(call.outs, self._tensors((out,), [])):
@@ -195,7 +249,7 @@ class Again(object):
     def _given(self, it, args, env):
         out = []
         for a in args:
-            if isinstance(a, _Handle):
+            if isinstance(a, Handle):
                 a = self._tensor(it, a, env)
             elif isinstance(a, (list, tuple)):
                 a = type(a)(self._given(it, a, env))
@@ -205,7 +259,7 @@ class Again(object):
 
 def _handles(tree, out):
     for x in tree:
-        if isinstance(x, _Handle):
+        if isinstance(x, Handle):
             out.append(x)
         elif isinstance(x, (list, tuple)):
             _handles(x, out)

@@ -1,29 +1,52 @@
 """Part six of the agent: the thread that sends what it finds, and hears what the viewer asks.
 
-Frames of the socket: four bytes little-endian of length of what follows, one of type, and a payload, JSON unless said otherwise. The agent
-connects, says who it is, and waits to be welcomed; while nobody listens it tries again each second, so that a viewer that died can come
-back. The thread looks up to twice a second at what there is to send, at the first step at once, and more often while a window is made. What waits is bounded: steps by
-number, the oldest going first, windows by number, bytes of frames by size; what went is counted, and the count sent.
+Frames of the socket: four bytes little-endian of length of what follows, one of type, and a payload, JSON
+unless said otherwise. The agent connects, says who it is, and waits to be welcomed; while nobody listens
+it tries again each second, so that a viewer that died can come back. The thread looks up to twice a second
+at what there is to send, at the first step at once, and more often while a window is made. What waits is
+bounded: steps by number, the oldest going first, windows by number, bytes of frames by size; what went is
+counted, and the count sent.
 """
+
 import collections
+import json
+import os
 import select
 import socket
 import struct
 import sys
 import threading
+import time
 import zlib
 
-VERSION = 2
-HELLO, STEPS, WINDOW, DATA, WHOLE, NOTICE, LOST, BYE = range(1, 9)  # to the viewer; DATA is zlib
-ANSWER = 10  # to the viewer: how far an order has come
-WELCOME, DETACH, ORDER = 64, 68, 70  # from the viewer
-# What an answer says: the states of an order, and why it was refused or why a plan ended. capture/order.go has their meanings.
-ACCEPTED, REFUSED, DONE, ENDED = "accepted", "refused", "done", "ended"
-MAX_FRAME = 64 << 20
+from .recorded import RECORDED, allocator_rules
+from .settings import settings
+from .totals import SHARE
+from .wire import (
+    ACCEPTED,
+    ANSWER,
+    BYE,
+    DATA,
+    DETACH,
+    DONE,
+    HELLO,
+    LOST,
+    MAX_FRAME,
+    NOTICE,
+    ORDER,
+    REFUSED,
+    STEPS,
+    VERSION,
+    WELCOME,
+    WHOLE,
+    WINDOW,
+)
+
 MAX_GPUS = 64  # that are described
 MAX_UNSENT = 8 << 20  # bytes that wait for a viewer that does not read
 MAX_STEPS = 20000  # steps that wait for a viewer to come, about 5 MiB
-TICK, SLOWEST = 500, 2000  # milliseconds between two looks at what there is to send: SHARE times what the last one took, within these
+# milliseconds between two looks at what there is to send: SHARE times what the last one took, within these
+TICK, SLOWEST = 500, 2000
 LAST = 60.0  # seconds that a process which ends waits at most for a viewer that reads
 ALONE = 60  # seconds after which an agent that was brought in and has met nobody goes
 WAITING = "waiting for the first optimizer step"
@@ -40,11 +63,21 @@ class Sender(object):
         self.notices = collections.deque(maxlen=100)
         self.answers = collections.deque(maxlen=1000)
         self.ready = collections.deque()
-        self.want, self.every, self.unfinished = collections.deque(maxlen=100), 0, None  # what is asked for is taken up by the training thread, and nothing between is lost
-        self.how, self.offloads, self.told_who = DEPTH_FIRST, False, True  # by what means windows are captured, whether saved tensors wait on the host, and whether the viewer knows
+        # what is asked for is taken up by the training thread, and nothing between is lost
+        self.want, self.every, self.unfinished = collections.deque(maxlen=100), 0, None
+        # by what means windows are captured, whether saved tensors wait on the host, and whether the viewer
+        # knows
+        self.how, self.offloads, self.told_who = settings.depth, False, True
         self.lasted = 0  # nanoseconds of the newest step
         self.thread, self.bell, self.sock, self.welcome = None, None, None, False
-        self.out, self.unread, self.inflight, self.sending, self.hello, self.poll = bytearray(), bytearray(), 0, None, None, None
+        self.out, self.unread, self.inflight, self.sending, self.hello, self.poll = (
+            bytearray(),
+            bytearray(),
+            0,
+            None,
+            None,
+            None,
+        )
         self.markers, self.hurry, self.alone, self.written = [], 0.0, 0, 0
 
     def _start(self):
@@ -64,10 +97,18 @@ class Sender(object):
                 self._arm()
             self._mark()
             wait = TICK
-            while not (self.dead or self.leaving and self.window is None and self.carrier is None or self.exit is not None):
+            while not (
+                self.dead
+                or self.leaving
+                and self.window is None
+                and self.carrier is None
+                or self.exit is not None
+            ):
                 if self.sock is None and not self._connect():
                     self.alone += 1
-                    self.leaving = self.leaving or self.alone > ALONE and self.hello is None and not self.launched
+                    self.leaving = (
+                        self.leaving or self.alone > ALONE and self.hello is None and not self.launched
+                    )
                     self._sleep(1000)
                 else:
                     begin = time.thread_time()
@@ -98,8 +139,12 @@ class Sender(object):
             if self.exit is None:
                 self._drop()
             self._unmark()
-            ends = [] if self.bell is None or self.exit is not None else list(self.bell)  # a process that ends may ring still
-            for there, close, what in [(self.sock, socket.socket.close, self.sock), (self.statm >= 0, os.close, self.statm)] + [(True, os.close, end) for end in ends]:
+            # a process that ends may ring still
+            ends = [] if self.bell is None or self.exit is not None else list(self.bell)
+            for there, close, what in [
+                (self.sock, socket.socket.close, self.sock),
+                (self.statm >= 0, os.close, self.statm),
+            ] + [(True, os.close, end) for end in ends]:
                 try:
                     if there:
                         close(what)
@@ -126,13 +171,20 @@ class Sender(object):
             self._part()
         except Exception as e:
             if self.sock is not None:
-                self._frame(BYE, {"reason": "disarmed", "detail": "%s; its last words were lost: %s: %s" % (self.why, type(e).__name__, e)})
+                self._frame(
+                    BYE,
+                    {
+                        "reason": "disarmed",
+                        "detail": "%s; its last words were lost: %s: %s" % (self.why, type(e).__name__, e),
+                    },
+                )
                 self.sock.settimeout(0.5)
                 self.sock.sendall(self.out)
 
     def _part(self):
-        """Send what waits and the last word. A viewer that takes nothing for a second is given up. One that reads has five seconds, or LAST where the process
-        ends and waits for this: its last window may be large, and says what it died of."""
+        """Send what waits and the last word. A viewer that takes nothing for a second is given up. One
+        that reads has five seconds, or LAST where the process ends and waits for this: its last window may
+        be large, and says what it died of."""
         begin = time.monotonic()
         deadline, last = begin + 1.0, begin + (5.0 if self.exit is None else LAST)
         if self.sock is None:
@@ -157,7 +209,8 @@ class Sender(object):
                 deadline = min(time.monotonic() + 1.0, last)
 
     def _mark(self):
-        """Leave word of where a viewer finds the agent, in folders that only its user can enter: one of its own, and the one that the socket is in."""
+        """Leave word of where a viewer finds the agent, in folders that only its user can enter: one of
+        its own, and the one that the socket is in."""
         own = os.path.join(os.environ.get("XDG_RUNTIME_DIR") or "/tmp", "gmemtop-%d" % os.getuid())
         for folder in sorted({own, os.path.dirname(self.path)}):
             try:
@@ -167,7 +220,10 @@ class Sender(object):
                     continue
                 path = os.path.join(folder, "%d.json" % self.pid)
                 with open(path + ".part", "w") as f:
-                    json.dump({"version": VERSION, "pid": self.pid, "start": self._started(), "socket": self.path}, f)
+                    json.dump(
+                        {"version": VERSION, "pid": self.pid, "start": self._started(), "socket": self.path},
+                        f,
+                    )
                 os.replace(path + ".part", path)
                 self.markers.append(path)
             except OSError:
@@ -198,7 +254,13 @@ class Sender(object):
         except OSError:
             sock.close()
             return False
-        self.sock, self.out, self.unread, self.welcome, self.inflight = sock, bytearray(), bytearray(), False, 0
+        self.sock, self.out, self.unread, self.welcome, self.inflight = (
+            sock,
+            bytearray(),
+            bytearray(),
+            False,
+            0,
+        )
         self.poll = select.poll()
         self.poll.register(sock, select.POLLIN)
         self.poll.register(self.bell[0], select.POLLIN)
@@ -220,12 +282,27 @@ class Sender(object):
         dist = sys.modules.get("torch.distributed")
         if dist is not None and dist.is_available() and dist.is_initialized():
             rank, world = dist.get_rank(), dist.get_world_size()
-        return {"version": VERSION, "pid": self.pid, "start": self._started(), "host": socket.gethostname(), "argv": list(getattr(sys, "orig_argv", sys.argv))[:64],
-                "python": sys.version.split()[0], "torch": str(torch.__version__), "device": "" if self.device is None else str(self.device),
-                "rank": rank, "local_rank": number("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK"), "world_size": world,
-                "capabilities": ["steps", "ops"] + (["history"] if self.device is not None and self.device.type == "cuda" else []) + ["profile", "events", "plans"], "depth": self.how, "offloads": self.offloads,
-                "room": max(self.room, 0),
-                "devices": self._gpus(), "waiting": WAITING if self.index == 0 else ""}
+        return {
+            "version": VERSION,
+            "pid": self.pid,
+            "start": self._started(),
+            "host": socket.gethostname(),
+            "argv": list(getattr(sys, "orig_argv", sys.argv))[:64],
+            "python": sys.version.split()[0],
+            "torch": str(torch.__version__),
+            "device": "" if self.device is None else str(self.device),
+            "rank": rank,
+            "local_rank": number("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK"),
+            "world_size": world,
+            "capabilities": ["steps", "ops"]
+            + (["history"] if self.device is not None and self.device.type == "cuda" else [])
+            + ["profile", "events", "plans"],
+            "depth": self.how,
+            "offloads": self.offloads,
+            "room": max(self.room, 0),
+            "devices": self._gpus(),
+            "waiting": WAITING if self.index == 0 else "",
+        }
 
     def _frame(self, kind, payload):
         if not isinstance(payload, (bytes, bytearray)):
@@ -240,7 +317,8 @@ class Sender(object):
         self.notices.append((NOTICE, {"text": text, "key": key, "state": True}))
 
     def _answer(self, orders, state, reason="", text=""):
-        """Say how far some orders have come, by their numbers; 0 is that of an order whose answers nobody wants."""
+        """Say how far some orders have come, by their numbers; 0 is that of an order whose answers nobody
+        wants."""
         for number in orders:
             if number:
                 self.answers.append({"order": number, "state": state, "reason": reason, "text": text})
@@ -253,8 +331,9 @@ class Sender(object):
         try:
             self._fill()
             while self.out:
-                # A copy: a view that somebody holds who goes through all objects there are (gc.get_objects) would keep what is left from being cut.
-                n = self.sock.send(self.out[:1 << 18])
+                # A copy: a view that somebody holds who goes through all objects there are (gc.get_objects)
+                # would keep what is left from being cut.
+                n = self.sock.send(self.out[: 1 << 18])
                 del self.out[:n]
                 self.written += n
             self.inflight = 0
@@ -265,7 +344,8 @@ class Sender(object):
             elif time.monotonic() < self.hurry:
                 wait = min(wait, 20)  # somebody looks whether a plan has begun
             elif self.every:
-                wait = min(wait, max(20, self.every * self.lasted // 2000000))  # and be found before two more are
+                # and be found before two more are
+                wait = min(wait, max(20, self.every * self.lasted // 2000000))
         except (BlockingIOError, InterruptedError):
             pass  # the viewer does not read as fast as we write
         except OSError:
@@ -304,8 +384,8 @@ class Sender(object):
                 return self._lost_viewer()
             if len(self.unread) < 4 + size:
                 return
-            payload = bytes(self.unread[5:4 + size])
-            del self.unread[:4 + size]
+            payload = bytes(self.unread[5 : 4 + size])
+            del self.unread[: 4 + size]
             try:
                 told = json.loads(payload.decode() or "{}")
                 if kind == WELCOME:
@@ -321,11 +401,24 @@ class Sender(object):
 
     def _order(self, told):
         """Take an order. The training thread starts on it when the current step ends."""
-        number, do, how, steps = int(told.get("id", 0)), told.get("do"), told.get("how"), int(told.get("steps", 0))
+        number, do, how, steps = (
+            int(told.get("id", 0)),
+            told.get("do"),
+            told.get("how"),
+            int(told.get("steps", 0)),
+        )
         if do == "describe":
             steps = min(max(steps, 1), 1000)
             self._answer([number], ACCEPTED)
-            self.want.append((how if how in RECORDED else self.how, steps, bool(told.get("saves")), str(told.get("library", "")), [number]))
+            self.want.append(
+                (
+                    how if how in RECORDED else self.how,
+                    steps,
+                    bool(told.get("saves")),
+                    str(told.get("library", "")),
+                    [number],
+                )
+            )
             self._state("waiting for the step's end, then capturing %d" % steps, "asked")
         elif do == "every":
             self.every = max(steps, 0)
@@ -339,16 +432,25 @@ class Sender(object):
                 raise TypeError("the plan is not a JSON object")
             self._answer([number], ACCEPTED)
             try:
-                self._answer([self.orders.popleft()["order"]], REFUSED, "superseded", "a newer order came before it was begun")
+                self._answer(
+                    [self.orders.popleft()["order"]],
+                    REFUSED,
+                    "superseded",
+                    "a newer order came before it was begun",
+                )
             except IndexError:
                 pass  # none waits, or the training thread has just taken it
-            self.orders.append({"order": number, "id": int(told.get("number", 0)), "plan": plan, "keep": do == "keep"})
+            self.orders.append(
+                {"order": number, "id": int(told.get("number", 0)), "plan": plan, "keep": do == "keep"}
+            )
             self.hurry = time.monotonic() + 1.0
         else:
             self._answer([number], REFUSED, "unknown_order", "this agent knows no order %.20r" % (do,))
 
     def _pending(self):
-        return self.welcome and bool(self.steps or self.ready or self.notices or self.answers or self.sending is not None)
+        return self.welcome and bool(
+            self.steps or self.ready or self.notices or self.answers or self.sending is not None
+        )
 
     def _fill(self):
         """Put frames together while there is room: notices, steps, and then a window, piece by piece."""
@@ -374,7 +476,9 @@ class Sender(object):
             self.taken += lost - self.missed
             self.missed = 0
             self._frame(LOST, {"name": "steps", "n": lost, "detail": "they waited too long for a viewer"})
-        while len(self.out) < 1 << 18 and (self.sending is not None or self.ready and self.ready[0].settled()):
+        while len(self.out) < 1 << 18 and (
+            self.sending is not None or self.ready and self.ready[0].settled()
+        ):
             if self.sending is None:
                 self.sending = self._frames_of(self.ready.popleft())
             if next(self.sending, None) is None:
@@ -407,14 +511,20 @@ class Sender(object):
             self._finished(self.ready.popleft())
 
     def _frames_of(self, window):
-        head = {"first": window.index, "last": window.index + max(len(window.steps) - 1, 0), "how": window.how, "partial": window.partial,
-                "steps": [[self.epoch + a, self.epoch + b] for a, b in window.steps], "orders": [n for n in window.orders if n]}
+        head = {
+            "first": window.index,
+            "last": window.index + max(len(window.steps) - 1, 0),
+            "how": window.how,
+            "partial": window.partial,
+            "steps": [[self.epoch + a, self.epoch + b] for a, b in window.steps],
+            "orders": [n for n in window.orders if n],
+        }
         self._frame(WINDOW, head)
         yield True
         pack = zlib.compressobj(1)
         head = dict(window.costs, epoch_ns=self.epoch)
         if self.device is not None and self.device.type == "cuda":
-            head["rules"] = _rules(self.torch)
+            head["rules"] = allocator_rules(self.torch)
         try:
             for text in window.lines(head) if window.how == "ops" else window.chunks():
                 data = pack.compress(text.encode() if isinstance(text, str) else text)

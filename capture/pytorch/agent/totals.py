@@ -1,49 +1,69 @@
 """A part of the agent: the figures that a step is told with, as often as they cost little.
 
-A figure that takes long is taken seldom. How long it takes is measured, and a measurement is longer whenever the thread happens to be kept from its
-processor meanwhile, which on a busy machine is often: so that one such measurement counts for little, a figure is never taken to cost more than twice what it
-cost before, nor the first one more than twice what is expected.
+A figure that takes long is taken seldom. How long it takes is measured, and a measurement is longer
+whenever the thread happens to be kept from its processor meanwhile, which on a busy machine is often: so
+that one such measurement counts for little, a figure is never taken to cost more than twice what it cost
+before, nor the first one more than twice what is expected.
 """
+
 import inspect
+import os
 import sys
+import time
 
 EXPECTED = 250000  # nanoseconds that a figure is expected to take
 SHARE = 400  # a figure is taken at most every SHARE times as long as it takes
-POOLS_SHARE, POOLS_REST = 2000, 2000000000  # private pools are counted at most every POOLS_SHARE times as long as that takes, and every so many nanoseconds
+# private pools are counted at most every POOLS_SHARE times as long as that takes, and every so many
+# nanoseconds
+POOLS_SHARE, POOLS_REST = 2000, 2000000000
 NOT_TAKEN = (-1,) * 7, (-1,) * 4
 
 
 def _cost(took, before):
-    """Nanoseconds that something costs which took so long now and was taken to cost so much before, 0 for nothing yet."""
+    """Nanoseconds that something costs which took so long now and was taken to cost so much before, 0 for
+    nothing yet."""
     return min(took, 2 * (before or EXPECTED))
 
 
 def foreign(torch):
-    """What serves the memory of GPUs in the place of torch's own allocator, in words; None where nothing does."""
+    """What serves the memory of GPUs in the place of torch's own allocator, in words; None where nothing
+    does."""
     name = getattr(torch.cuda, "get_allocator_backend", lambda: "native")()
     if name == "native":
         return None
     if name != "pluggable":
         return "the allocator %s" % name
-    rmm = getattr(getattr(sys.modules.get("rmm.allocators.torch"), "rmm_torch_allocator", None), "_allocator", None)
-    return "RMM's pluggable allocator" if rmm is not None and rmm is torch._C._cuda_getAllocator() else "a pluggable allocator"
+    rmm = getattr(
+        getattr(sys.modules.get("rmm.allocators.torch"), "rmm_torch_allocator", None), "_allocator", None
+    )
+    return (
+        "RMM's pluggable allocator"
+        if rmm is not None and rmm is torch._C._cuda_getAllocator()
+        else "a pluggable allocator"
+    )
 
 
 class Pools(object):
-    """What private pools (of CUDA graphs, of torch.cuda.MemPool) hold and no tensor uses: free for nobody but their owners.
+    """What private pools (of CUDA graphs, of torch.cuda.MemPool) hold and no tensor uses: free for nobody but
+    their owners.
 
-    Of the allocator's figures none tells it, only the list of all its segments, which is made block by block: too dear for each step. Written from torch's
-    sources, and never run on a GPU by its authors.
+    Of the allocator's figures none tells it, only the list of all its segments, which is made block by
+    block: too dear for each step. Written from torch's sources, and never run on a GPU by its authors.
     """
 
     def __init__(self):
-        self.seen, self.next, self.cost = (-1, -1), 0, 0  # bytes, and when that was, in nanoseconds of Unix time
+        # bytes, and when that was, in nanoseconds of Unix time
+        self.seen, self.next, self.cost = (-1, -1), 0, 0
 
     def take(self, torch, index, clock):
         """Count, where that is cheap: a list that holds the program's own history of allocations is not."""
         try:
             begin, snapshot = clock(), torch.cuda.memory_snapshot
-            how = {"include_traces": False} if "include_traces" in inspect.signature(snapshot).parameters else {}
+            how = (
+                {"include_traces": False}
+                if "include_traces" in inspect.signature(snapshot).parameters
+                else {}
+            )
             if how or not torch._C._cuda_isHistoryEnabled():
                 self.count(snapshot(**how), index)
             self.cost = _cost(clock() - begin, self.cost)
@@ -73,20 +93,36 @@ class Totals(object):
         self.room = -1  # bytes of the device that the program may have, as its first step found it
 
     def _take_totals(self, now):
-        """What the allocator and the system hold, and finer: what was asked for, what is in use, what private pools keep free and when that was counted; -1 where there is none."""
+        """What the allocator and the system hold, and finer: what was asked for, what is in use, what
+        private pools keep free and when that was counted; -1 where there is none."""
         device = self.device
         if device is None or device.type != "cuda":
             device = self.device = self._of_parameters()
         if self.statm < 0:
-            self.statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC) if sys.platform.startswith("linux") else -1
+            self.statm = (
+                os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+                if sys.platform.startswith("linux")
+                else -1
+            )
         rss = int(os.pread(self.statm, 128, 0).split()[1]) * self.page if self.statm >= 0 else -1
         figures, finer = (-1, -1, -1, -1, rss, -1, -1), ()
         if device is not None and device.type == "cuda":
             s = self._counted(device.index)
             if s is not None:
                 a, r = s["allocated_bytes"]["all"], s["reserved_bytes"]["all"]
-                figures = a["current"], r["current"], a["peak"], r["peak"], rss, s["num_alloc_retries"], s["num_ooms"]
-                finer = tuple(s[name]["all"]["current"] if name in s else -1 for name in ("requested_bytes", "active_bytes"))
+                figures = (
+                    a["current"],
+                    r["current"],
+                    a["peak"],
+                    r["peak"],
+                    rss,
+                    s["num_alloc_retries"],
+                    s["num_ooms"],
+                )
+                finer = tuple(
+                    s[name]["all"]["current"] if name in s else -1
+                    for name in ("requested_bytes", "active_bytes")
+                )
             if self.room < 0:
                 self.room = self._room(device, figures[1] if s is not None else 0)
         self.cost_totals = _cost(self.clock() - now, self.cost_totals)
@@ -96,7 +132,8 @@ class Totals(object):
         return figures, finer + self.pools.seen if finer else NOT_TAKEN[1]
 
     def _counted(self, index):
-        """The figures of a device's allocator; None where the program has put one in torch's place that counts nothing."""
+        """The figures of a device's allocator; None where the program has put one in torch's place that
+        counts nothing."""
         if not self.counts:
             return None
         try:
@@ -105,11 +142,16 @@ class Totals(object):
             if foreign(self.torch) is None:
                 raise
             self.counts = False
-            self._say("the program uses %s, which counts nothing: of the GPU's memory the steps tell nothing" % foreign(self.torch), "allocator")
+            self._say(
+                "the program uses %s, which counts nothing: of the GPU's memory the steps tell nothing"
+                % foreign(self.torch),
+                "allocator",
+            )
             return None
 
     def _room(self, device, reserved):
-        """What the allocator holds of the device and what is free there, within the share that the program allows itself; 0 where torch does not say."""
+        """What the allocator holds of the device and what is free there, within the share that the program
+        allows itself; 0 where torch does not say."""
         cuda = self.torch.cuda
         try:
             free, total = cuda.mem_get_info(device)

@@ -97,7 +97,7 @@ class Recorder(Ops):
             return []
         found = self.alive.get(key)
         if found is None:
-            found = _Storage(storage, self._gone)
+            found = Storage(storage, self._gone)
             found.key, found.number, found.size = key, len(self.born), storage.nbytes()
             self.alive[key] = found
             self.where[found.number] = on
