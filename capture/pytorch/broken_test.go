@@ -72,7 +72,7 @@ func TestWhateverGoesWrongInTheAgentTrainingGoesOn(t *testing.T) {
 		{"Ops", "_ran", false, "len(self.rows) > 40"},
 		{"Ops", "_enter", true, "self.modules"},
 		{"Ops", "_gone", true, "len(self.rows) > 40"},
-		{"Recording", "lines", false, "True"},
+		{"Recording", "pieces", false, "True"},
 	}
 	names, agents := make([]string, len(cases)), t.TempDir()
 	for i, c := range cases {

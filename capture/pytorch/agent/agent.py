@@ -1,25 +1,27 @@
-"""Part eight of the agent: it lives in a training process, tells a viewer of every step, and describes steps
-when asked.
+"""The agent itself: it lives in a training process, tells a viewer of every step, and captures steps when
+asked.
 
-What it rests on: torch calls global hooks before and after every optimizer's step, of optimizers that exist
-already as well. The step of training ends where the first optimizer of the period has stepped. All else
-follows from three rules.
+torch calls global hooks before and after the step of every optimizer, also of optimizers that exist already.
+A training step ends where the first optimizer of the period has stepped. Everything else follows from three
+rules.
 
-Training is sacred. Every way from torch into the agent is guarded: whatever goes wrong in it disarms it for
-good and training goes on. An exception that a signal's handler raised while the agent happened to run is the
-program's, and passes. The training thread takes no lock, writes to no socket, waits for nothing: it appends
-to a bounded deque, and a daemon thread sends what it finds there up to twice a second. What the agent costs
-is measured as it goes, and whatever costs more than a four-hundredth of the time between two of its turns has
-them less often.
+Training is sacred. Every way from torch into the agent is guarded: if anything goes wrong, the agent disarms
+itself for good and training goes on. An exception raised by a signal handler of the program while the agent
+happened to run belongs to the program and is passed on. The training thread takes no lock, writes to no
+socket and waits for nothing: it appends to a bounded deque, and a daemon thread sends what it finds there
+about twice a second. The agent measures what it costs; whatever costs more than 1/400 of the time between two
+of its turns gets fewer turns.
 
-Things change in their own thread. Dispatch modes belong to a thread, so a window is opened and closed by the
-hook that ends a step. Torch's tables of hooks must not change while one of its threads goes through them, so
-hooks come and go when no thread is inside of an optimizer's step.
+Things change in their own thread. A dispatch mode belongs to a thread, so the hook that ends a step opens and
+closes windows. torch's tables of hooks must not change while a thread iterates over them, so hooks come and
+go while no thread is inside an optimizer's step.
 
-It can go. detach() takes away the hooks, the wrapped functions, the thread, the socket, the files and the
-finalizer. This is why os.register_at_fork is not used: what it is given can never be taken back. A child
-notices by its process number.
+It can go. Detaching removes the hooks, the wrapped functions, the thread, the socket, the files and the
+finalizer. That is why os.register_at_fork is not used: what it is given can never be taken back. A forked
+child notices by its process number.
 """
+
+from __future__ import annotations
 
 import functools
 import json
@@ -30,7 +32,9 @@ import struct
 import sys
 import threading
 import time
+import types
 import weakref
+from typing import TYPE_CHECKING, Any, Callable
 
 from .lines import Addresses
 from .manage import Manager
@@ -42,6 +46,10 @@ from .settings import settings
 from .totals import NOT_TAKEN, Totals, foreign
 from .wire import BYE, REFUSED, VERSION
 
+if TYPE_CHECKING:
+    from .kinds import Optimizer, Wish
+    from .window import Window
+
 MAX_WINDOWS = 2  # that wait to be sent
 # backward passes without a step after which that is said: more than gradients are accumulated over
 UNSTEPPED = 200
@@ -50,37 +58,42 @@ WARM = 2  # steps before those that are described unasked
 OLDEST = 2, 2  # of torch: what the agent calls came with it
 
 
-class _Step(object):
+class _Step:
     """Sums of the step that is running."""
 
     __slots__ = ("begin", "backward", "optimizer", "spent", "stepped")
 
-    def __init__(self, begin):
+    def __init__(self, begin: int | None) -> None:
         self.begin, self.backward, self.optimizer, self.spent, self.stepped = begin, 0, 0, 0, 0
 
 
 class Agent(Manager, Totals):
-    def __init__(self, path, launched):
+    def __init__(self, path: str, launched: bool) -> None:
         Manager.__init__(self, path)
         self.torch, self.launched = sys.modules["torch"], launched
         self.clock = time.perf_counter_ns
         self.epoch = time.time_ns() - time.perf_counter_ns()
-        self.hooks, self.patches, self.finalizer, self.first, self.others, self.optimizers = (
-            [],
-            Patches(),
-            None,
-            None,
-            0,
-            [],
-        )
-        self.stack, self.opt_start, self.in_backward, self.unstepped = [], 0, set(), 0
-        self.index, self.step = 0, _Step(self.clock() if launched else None)
-        self.window, self.window_thread, self.described, self.addresses = None, 0, 0, Addresses()
+        self.hooks: list[Any] = []
+        self.patches = Patches()
+        self.finalizer: Any = None
+        self.first: weakref.ref[Any] | None = None
+        self.others = 0
+        self.optimizers: list[weakref.ref[Any]] = []
+        self.stack: list[int] = []
+        self.opt_start = 0
+        self.in_backward: set[int] = set()
+        self.unstepped = 0
+        self.index = 0
+        self.step = _Step(self.clock() if launched else None)
+        self.window: Any = None
+        self.window_thread = 0
+        self.described = 0
+        self.addresses = Addresses()
         self._no_totals()
 
     # -- coming ----------------------------------------------------------------------------------------------
 
-    def launch(self):
+    def launch(self) -> None:
         """Begin in a process that has just imported torch."""
         why = _too_old(self.torch)
         if why:
@@ -97,12 +110,13 @@ class Agent(Manager, Totals):
             return  # a data loader's worker, a compiler's, a launcher: silent until it steps an optimizer
         self._start()
 
-    def attach(self):
+    def attach(self) -> None:
         """Begin in a process that runs: the hooks come once no thread is inside of an optimizer's step."""
         self._start()
 
-    def _arm(self):
+    def _arm(self) -> None:
         from multiprocessing import util
+
         from torch.optim import optimizer as hooks
 
         self.hooks = [
@@ -116,14 +130,14 @@ class Agent(Manager, Totals):
         util.register_after_fork(self, Agent._in_child)  # by a weak reference: it goes with the agent
         self._expect_the_end()
 
-    def _expect_the_end(self):
+    def _expect_the_end(self) -> None:
         """Be called when the process ends. Unlike atexit, this is called in the children of
         multiprocessing as well."""
         from multiprocessing import util
 
         self.finalizer = util.Finalize(None, self._at_exit, exitpriority=100)
 
-    def _importing(self):
+    def _importing(self) -> bool:
         """Whether torch is being imported: two threads that import parts of it wait for each other, and
         Python ends that by giving one of them half a module."""
         torch = sys.modules.get("torch")
@@ -131,11 +145,12 @@ class Agent(Manager, Totals):
             raise ImportError("the program failed to import torch")
         return getattr(getattr(torch, "__spec__", None), "_initializing", False)
 
-    def _stepping(self):
+    def _stepping(self) -> bool:
         """Whether a thread other than this one is inside of an optimizer's step, where torch goes through
         its tables of hooks."""
         here = threading.get_ident()
-        for ident, frame in list(sys._current_frames().items()):
+        for ident, top in list(sys._current_frames().items()):
+            frame: types.FrameType | None = top
             while frame is not None and ident != here:
                 if frame.f_code.co_filename.endswith(os.path.join("torch", "optim", "optimizer.py")):
                     return True
@@ -144,7 +159,7 @@ class Agent(Manager, Totals):
 
     # -- the guard -------------------------------------------------------------------------------------------
 
-    def _caught(self, error):
+    def _caught(self, error: BaseException) -> bool:
         """Disarm. Returns whether error is the program's own: raised by a signal's handler that ran while
         the agent did."""
         self.dead = True
@@ -167,11 +182,11 @@ class Agent(Manager, Totals):
             tb = tb.tb_next
         return False
 
-    def _broke(self, error):
+    def _broke(self, error: BaseException) -> None:
         if self._caught(error):
             raise error
 
-    def _let_go(self):
+    def _let_go(self) -> None:
         """Disarmed: leave the mode of a window that was open, which only its own thread can, and at a
         step's end."""
         window = self.window
@@ -186,7 +201,7 @@ class Agent(Manager, Totals):
 
     # -- what torch calls ------------------------------------------------------------------------------------
 
-    def _pre(self, optimizer, args, kwargs):
+    def _pre(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if self.dead:
             return self._let_go()
         try:
@@ -210,7 +225,7 @@ class Agent(Manager, Totals):
             if not ours:
                 raise
 
-    def _post(self, optimizer, args, kwargs):
+    def _post(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if self.dead:
             return self._let_go()
         try:
@@ -245,13 +260,13 @@ class Agent(Manager, Totals):
             if not ours:
                 raise
 
-    def _backward(self, original):
+    def _backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         # torch lists its functions once, for good, when something first asks which can be overridden: what is
         # found there then must not keep the agent.
         there, clock, graph_task = weakref.ref(self), self.clock, self.torch._C._current_graph_task_id
 
         @functools.wraps(original)
-        def backward(*args, **kwargs):
+        def backward(*args: Any, **kwargs: Any) -> Any:
             agent, here = there(), threading.get_ident()
             if agent is None or agent.dead or here in agent.in_backward or graph_task() != -1:
                 return original(*args, **kwargs)
@@ -279,11 +294,11 @@ class Agent(Manager, Totals):
 
         return backward
 
-    def _update(self, original):
+    def _update(self, original: Callable[..., Any]) -> Callable[..., Any]:
         there = weakref.ref(self)
 
         @functools.wraps(original)
-        def update(*args, **kwargs):
+        def update(*args: Any, **kwargs: Any) -> Any:
             agent, out = there(), original(*args, **kwargs)
             if agent is not None and not agent.dead:
                 try:
@@ -306,7 +321,7 @@ class Agent(Manager, Totals):
 
     # -- a step's end ----------------------------------------------------------------------------------------
 
-    def _boundary(self, now, skipped):
+    def _boundary(self, now: int, skipped: bool) -> None:
         step, carried = self.step, self._step_ended()
         if step.begin is not None:
             totals, finer = self._take_totals(now) if now >= self.next_totals else NOT_TAKEN
@@ -363,7 +378,7 @@ class Agent(Manager, Totals):
 
     # -- windows ---------------------------------------------------------------------------------------------
 
-    def _open(self, now):
+    def _open(self, now: int) -> None:
         torch, refusal = self.torch, None
         if self.unfinished:
             return  # the last history is still to be taken out
@@ -389,16 +404,16 @@ class Agent(Manager, Totals):
                 if how == "profile" and not self.every:
                     return  # whoever wants that asks again
         if how == "ops" and saves and self._unplannable():
-            return self._not_opened(self._unplannable(), how)
+            return self._not_opened(self._unplannable(), how, orders)
         if how == "history":
             device = self._of_parameters()
             if device is None or device.type != "cuda":
                 refusal = "the allocator keeps no history of the CPU's memory: describe the ops instead"
-            elif foreign(torch) is not None:
+            elif (another := foreign(torch)) is not None:
                 refusal = "the program uses %s, which keeps no history: %s, or capture ops" % (
-                    foreign(torch),
+                    another,
                     "leave torch's own in place"
-                    if "pluggable" in foreign(torch)
+                    if "pluggable" in another
                     else "unset backend in PYTORCH_CUDA_ALLOC_CONF",
                 )
             elif torch._C._cuda_isHistoryEnabled():
@@ -432,10 +447,11 @@ class Agent(Manager, Totals):
             self._watch(self.window, saves)
         self.window.cost += self.clock() - begin
 
-    def _asked(self):
+    def _asked(self) -> Wish | None:
         """What is to be captured now: all at once that was asked for by the means of the first who asked;
         None where nothing is."""
-        first, others = None, []
+        first: Wish | None = None
+        others: list[Wish] = []
         while True:
             try:
                 # which the sending thread may empty meanwhile
@@ -450,7 +466,7 @@ class Agent(Manager, Totals):
             else:
                 others.append((how, steps, saves, library, orders))
 
-    def _elsewise(self, why, orders):
+    def _elsewise(self, why: str, orders: list[int]) -> str:
         """Take another means from now on, where a description would show other code than what trains, and
         say so."""
         device = self._of_parameters()
@@ -468,7 +484,7 @@ class Agent(Manager, Totals):
         self._say("", "asked")
         return self.how
 
-    def _close(self, partial):
+    def _close(self, partial: bool) -> None:
         window = self.window
         if not window.on_top():
             window.stopped = True  # a mode of the program's own stands inside of ours: wait for it to leave
@@ -504,18 +520,18 @@ class Agent(Manager, Totals):
             self.unfinished = window
         self.ready.append(window)
 
-    def _goes_on(self, window):
+    def _goes_on(self, window: Window) -> bool:
         """Whether a history of every step stays open for another one: the viewer has not taken those
         before, so that there is no room for a next."""
         return window.how == "history" and self.every == 1 and len(self.ready) >= MAX_WINDOWS - 1
 
     # -- children --------------------------------------------------------------------------------------------
 
-    def _in_child(self):
+    def _in_child(self) -> None:
         if self.window is not None:
             self.window.stopped = True
 
-    def _forked(self):
+    def _forked(self) -> None:
         """A child of fork trains: it speaks for itself, over a connection of its own."""
         sock, statm = self.sock, self.statm
         if sock is not None:
@@ -529,7 +545,7 @@ class Agent(Manager, Totals):
             if window.on_top():
                 window.end()
         self._off()
-        self.__init__(self.path, self.launched)
+        self.__init__(self.path, self.launched)  # type: ignore[misc]
         self.hooks, self.patches, self.unplanned = kept
         self.step = _Step(None)
         self._expect_the_end()
@@ -537,7 +553,7 @@ class Agent(Manager, Totals):
 
     # -- going -----------------------------------------------------------------------------------------------
 
-    def _at_exit(self):
+    def _at_exit(self) -> None:
         try:
             if self.gone or self.thread is None or os.getpid() != self.pid:
                 return
@@ -560,7 +576,7 @@ class Agent(Manager, Totals):
         except Exception:
             pass
 
-    def _undo(self):
+    def _undo(self) -> None:
         """Take everything away that torch or Python holds of the agent. On the sending thread."""
         self.dead = True
         for _ in range(1000):
@@ -584,7 +600,7 @@ class Agent(Manager, Totals):
             self.finalizer.cancel()
 
 
-def _too_old(torch):
+def _too_old(torch: Any) -> str:
     """Why nothing begins under this torch, "" where nothing speaks against it: of one that is being
     imported, or calls itself something else, nothing is known."""
     version = str(getattr(torch, "__version__", ""))
@@ -599,7 +615,7 @@ def _too_old(torch):
     )
 
 
-def attach(path):
+def attach(path: str) -> None:
     """Begin in a running process, on whatever thread this runs."""
     if "torch" not in sys.modules:
         _refuse(
@@ -620,7 +636,7 @@ def attach(path):
         Agent(path, False).attach()
 
 
-def _refuse(path, why, code=""):
+def _refuse(path: str, why: str, code: str = "") -> None:
     payload = json.dumps(
         {"version": VERSION, "pid": os.getpid(), "reason": "refused", "detail": why, "refusal": code}
     ).encode()

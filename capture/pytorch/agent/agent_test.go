@@ -64,11 +64,12 @@ func TestABundleImportsNothingOfThePackage(t *testing.T) {
 	}
 }
 
-// TestTheAgentIsAllOfThePackage: a module that nothing imports is one that nobody needs.
+// TestTheAgentIsAllOfThePackage: a module that nothing imports is one that nobody needs. One is there for
+// type checkers alone.
 func TestTheAgentIsAllOfThePackage(t *testing.T) {
 	bundled := order([]string{"agent"})
 	for _, module := range names(t) {
-		if !slices.Contains(bundled, module) {
+		if !slices.Contains(bundled, module) && module != "kinds" {
 			t.Errorf("nothing imports %s", module)
 		}
 	}
@@ -109,7 +110,7 @@ del sys.path[0]
 	if err := os.WriteFile(bundle, []byte(Bundle("agent")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if out := python(t, script, append([]string{bundle}, names(t)...)...); out != "" {
+	if out := python(t, script, append([]string{bundle}, order([]string{"agent"})...)...); out != "" {
 		t.Errorf("the bundle lacks, of these modules:\n%s", out)
 	}
 }

@@ -1,43 +1,48 @@
-"""Part five of the agent: carries a plan out while the program trains. It rests on torch 2.2 and on part four
-alone, so that both together can be a file of their own.
+"""Carries a plan out while the program trains.
 
-A plan speaks of what autograd saves in the forward pass for the backward pass: which of these tensors wait on
-the host (swap), and which are dropped and made again by running ops once more (drop). Hooks on saved tensors
-see each when it is saved and when it is needed; a dispatch mode, there only where something is dropped, notes
-how what is dropped was made. Both are on the stack from the entry of the outermost module to its exit, never
-elsewhere, and only in the thread that trains.
+A plan speaks of the tensors that autograd saves in the forward pass for the backward pass: some wait on the
+host (swap), some are dropped and made again by running ops once more (drop). Hooks on saved tensors see each
+when it is saved and when it is needed. A dispatch mode, used only if something is dropped, notes how it was
+made. Both are active from the entry of the outermost module to its exit, only on the training thread.
 
-How things are known again. A tensor is the n-th that is saved in an iteration, an op the n-th of its name;
-both count from a step's end to the next, in the forward pass of modules. Whatever differs in size or cannot
-be made again is kept in memory, as without a plan, and counted as missed. So a plan that does not fit costs
-memory and time, and no result: an op is only run again on the very bytes that it read, and never one that
-draws random numbers.
+Tensors and ops are recognised by number: a tensor is the n-th saved in an iteration, an op the n-th of its
+name. Both counts start at a step's end and cover the forward pass of modules. Anything that differs in size
+or cannot be made again stays in memory, as without a plan, and counts as missed. So a plan that does not fit
+costs memory and time but changes no result: an op only runs again on exactly the bytes that it read, and
+never if it draws random numbers.
 
-While hooks are on saved tensors, autograd does not look whether one was changed in place between its two
-uses; so that is looked after here.
+While hooks are on saved tensors, autograd does not check whether one was changed in place between its two
+uses, so the check is made here.
 
-Whether what returns is what left is looked at too, in a plan's first iterations and in some of the later
-ones: the sum of a tensor's 64-bit words, taken before it goes and again before it is used, which needs no
-memory. The sums wait on the device, so that nothing waits for them before the step's end.
+In a plan's first iterations, and in some later ones, what returns is compared with what left: the sum of a
+tensor's 64-bit words is taken before it goes and again before it is used, which needs no memory. The sums
+stay on the device until the step's end, so nothing waits for them.
 
-A plan speaks of one stream, the one that modules first run on: what is saved on another stays. So memory that
-is given back goes back to that stream, which has waited for the copy, and what returns is in that stream's
-memory. An op on another stream that reads it waits for that stream, and the memory is marked as used there.
+A plan speaks of one stream, the one on which modules first run; what another stream saves stays. Freed memory
+goes back to that stream, which has waited for the copy, and what returns is allocated on it. An op on another
+stream that reads it waits for that stream, and the memory is marked as used there.
 
-Rejected: wrapping forward() in torch.utils.checkpoint: it runs whole modules again where a plan wants
-single ops, keeps a generator's state for each, counts running statistics twice, and is seen by the
-program's own hooks.
+Rejected: wrapping forward() in torch.utils.checkpoint. It runs whole modules again where a plan wants single
+ops, keeps the generator's state for each, counts running statistics twice, and is visible to the program's
+own hooks.
 """
+
+from __future__ import annotations
 
 import contextlib
 import functools
 import threading
 import time
 import weakref
+from typing import TYPE_CHECKING, Any, Callable, Iterator
 
 from .patch import Patches
 from .rerun import Again
 from .values import Handle, Kept, Value, expect_unchanged
+
+if TYPE_CHECKING:
+    from .kinds import DType, Entry, Info, Module, Moved, Op, Plan, Tensor, UntypedStorage
+    from .rerun import _Call
 
 STALE = 3  # iterations in a row that a plan does not fit before it is given up
 # what returns is compared in this many iterations, and in one of this many later ones
@@ -50,22 +55,25 @@ COMPILED = (
 )
 
 
-def capturing(torch):
+def capturing(torch: Any) -> bool:
     """Whether what is done now becomes part of a CUDA graph."""
-    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+    return bool(torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
 
 
-class Iteration(object):
+class Iteration:
     """From a step's end to the next: what was counted, saved and noted."""
 
-    def __init__(self, carrier):
+    def __init__(self, carrier: Carrier) -> None:
         self.carrier, self.plan = carrier, carrier.plan
         self.saved = self.loaded = self.missed = self.out = self.back = self.again = 0
         # of copies that the training thread makes itself, nanoseconds of its processor time
         self.out_took = self.back_took = 0
         self.checks = carrier.iterations < COMPARED_FIRST or carrier.iterations % COMPARED_EVERY == 0
-        self.seen, self.values, self.calls, self.leaving = {}, {}, {}, []
-        self.over = set()  # groups that ran before all of their ops had been seen
+        self.seen: dict[str, int] = {}
+        self.values: dict[int, weakref.ref[Value]] = {}
+        self.calls: dict[int, list[_Call]] = {}
+        self.leaving: list[Value] = []
+        self.over: set[int] = set()  # groups that ran before all of their ops had been seen
         self.why = ""
         self.lock = threading.RLock()
 
@@ -74,10 +82,14 @@ class Carrier(Again):
     """Carries one plan out. An empty plan keeps everything; watch, where given, is told of what is saved
     and loaded."""
 
-    def __init__(self, torch, plan):
-        self.torch, self.plan, self.watch, self.window = torch, plan, None, None
+    def __init__(self, torch: Any, plan: Plan) -> None:
+        self.torch = torch
+        self.plan = plan
+        self.watch: Any = None
+        self.window: Any = None
         self.entries = {e["save"]: e for e in plan.get("values", ())}
-        self.fetches, self.wanted = {}, {}
+        self.fetches: dict[int, list[Entry]] = {}
+        self.wanted: dict[str, dict[int, list[int]]] = {}
         for e in self.entries.values():
             if e["how"] == "swap":
                 self.fetches.setdefault(e["fetch"], []).append(e)
@@ -86,19 +98,28 @@ class Carrier(Again):
                 self.wanted.setdefault(name, {}).setdefault(n, []).append(g)
         self.graph_task = torch._C._current_graph_task_id
         self.plain = (torch.Tensor, torch.nn.Parameter)
-        self.infos, self.hooks, self.patches = {}, [], Patches()
+        self.infos: dict[Op, Info] = {}
+        self.hooks: list[Any] = []
+        self.patches = Patches()
         self.disable = torch._C._autograd._saved_tensors_hooks_disable
-        self.thread, self.depth, self.pushed, self.mode, self.entered = 0, 0, False, None, False
-        self.slab, self.owners, self.streams, self.main = None, {}, None, None
+        self.thread = 0
+        self.depth = 0
+        self.pushed = False
+        self.mode: Any = None
+        self.entered = False
+        self.slab: Tensor = None
+        self.owners: dict[int, weakref.ref[Value]] = {}
+        self.streams: Any = None
+        self.main: Any = None
         self.why, self.differs, self.stale, self.iterations = "", False, 0, 0
         self.took = 0, 0  # of the last step
         # since the last step's end: the number of a saved tensor, and whether it came back as another
-        self.compared = []
+        self.compared: list[tuple[int, Tensor]] = []
         self.now = Iteration(self)
 
     # -- coming and going, at a step's end on the training thread --------------------------------------------
 
-    def begin(self):
+    def begin(self) -> None:
         """Take the host's memory and stand at the modules. What it raises is out of memory or torch's
         refusal of a hook; remove() then undoes what was done."""
         from torch.nn.modules import module as hooks
@@ -127,7 +148,7 @@ class Carrier(Again):
             hooks.register_module_forward_hook(self._leave, always_call=True),
         ]
 
-    def next(self):
+    def next(self) -> Moved:
         """A step has ended: count from the start. Returns what happened in it: bytes out and back,
         nanoseconds of ops that ran again, what was missed, how many tensors were compared with what had
         left, and how many of them were others."""
@@ -144,7 +165,7 @@ class Carrier(Again):
             self.why = self.why or was.why
         return (was.out, was.back, was.again, was.missed) + ((0, 0) if captures else self._verdict())
 
-    def remove(self):
+    def remove(self) -> None:
         """Be gone. What was saved under the plan and is needed still is found by its handles."""
         self._unwind()
         for hook in self.hooks:
@@ -158,7 +179,7 @@ class Carrier(Again):
 
     # -- the region: from the entry of the outermost module to its exit --------------------------------------
 
-    def _enter(self, module, inputs):
+    def _enter(self, module: Module, inputs: Any) -> None:
         if threading.get_ident() != self.thread or self.graph_task() != -1:
             return
         self.depth += 1
@@ -172,7 +193,7 @@ class Carrier(Again):
             except Exception as e:
                 self._broke(self.now, e)
 
-    def _leave(self, module, inputs, outputs):
+    def _leave(self, module: Module, inputs: Any, outputs: Any) -> None:
         if threading.get_ident() != self.thread or self.graph_task() != -1 or self.depth == 0:
             return
         self.depth -= 1
@@ -185,7 +206,7 @@ class Carrier(Again):
             except Exception as e:
                 self._broke(self.now, e)
 
-    def _push(self):
+    def _push(self) -> None:
         if capturing(self.torch):
             return self._graphs(self.now, CAPTURES)
         if self.main is None and self.plan.get("device", "cpu") != "cpu":
@@ -213,7 +234,7 @@ class Carrier(Again):
             self.mode.__enter__()
             self.entered = True
 
-    def _others(self):
+    def _others(self) -> bool:
         """Whether there are hooks on saved tensors that are not ours: torch does not let them be disabled
         while there are any."""
         autograd = self.torch._C._autograd
@@ -227,34 +248,34 @@ class Carrier(Again):
         finally:
             autograd._saved_tensors_hooks_enable()
 
-    def _quit(self):
+    def _quit(self) -> None:
         if self.entered and self._on_top():
             self.mode.__exit__(None, None, None)
             self.entered = False
 
-    def _pop(self):
+    def _pop(self) -> None:
         self._quit()
         if self.pushed:
             self.torch._C._autograd._pop_saved_tensors_default_hooks()
             self.pushed = False
 
-    def _on_top(self):
+    def _on_top(self) -> bool:
         count = self.torch._C._len_torch_dispatch_stack()
         return count > 0 and self.torch._C._get_dispatch_stack_at(count - 1) is self.mode
 
-    def _unwind(self):
+    def _unwind(self) -> None:
         """An exception that is none of Exception leaves modules without a word."""
         if (self.depth or self.entered) and threading.get_ident() == self.thread:
             self.depth = 0
             self._pop()
 
-    def _disabling(self, original):
+    def _disabling(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """torch.func raises while there are hooks on saved tensors: ours go before it looks, and what the
         module saves from there on is kept by torch."""
         carrier = self
 
         @functools.wraps(original)
-        def disable(*args, **kwargs):
+        def disable(*args: Any, **kwargs: Any) -> Any:
             if carrier.pushed and threading.get_ident() == carrier.thread:
                 carrier.torch._C._autograd._pop_saved_tensors_default_hooks()
                 carrier.pushed = False
@@ -263,24 +284,24 @@ class Carrier(Again):
 
         return disable
 
-    def _replaying(self, original):
+    def _replaying(self, original: Callable[..., Any]) -> Callable[..., Any]:
         carrier = self
 
         @functools.wraps(original)
-        def replay(*args, **kwargs):
+        def replay(*args: Any, **kwargs: Any) -> Any:
             carrier._graphs(carrier.now, REPLAYS)
             return original(*args, **kwargs)
 
         return replay
 
-    def _graphs(self, it, why):
+    def _graphs(self, it: Iteration, why: str) -> None:
         """From here on nothing more leaves, and with the step the plan ends."""
         it.why = it.why or why
         self.why = self.why or why
 
     # -- what is saved ---------------------------------------------------------------------------------------
 
-    def _save(self, it, t):
+    def _save(self, it: Iteration, t: Tensor) -> Kept | Handle:
         n, it.saved = it.saved, it.saved + 1
         self._due(it, n)
         entry = self.entries.get(n) if not it.why else None
@@ -311,8 +332,8 @@ class Carrier(Again):
             it.missed += 1
             return Kept(it, t)
         if entry["how"] == "swap":
-            owner = self.owners.get(entry["slot"])
-            owner = None if owner is None else owner()
+            there = self.owners.get(entry["slot"])
+            owner = None if there is None else there()
             if owner is not None and owner.base is None:  # a graph of before is kept: its bytes wait there
                 it.missed += 1
                 return Kept(it, t)
@@ -333,7 +354,7 @@ class Carrier(Again):
 
     # -- whether it is the same ------------------------------------------------------------------------------
 
-    def _sum(self, storage):
+    def _sum(self, storage: UntypedStorage) -> Tensor:
         """The sum of a storage's words, on its device."""
         torch = self.torch
         with torch._C._DisableTorchDispatch(), torch.no_grad(), torch._C._DisableAutocast():
@@ -341,11 +362,11 @@ class Carrier(Again):
             total = flat[: 8 * words].view(torch.int64).sum()
             return total + flat[8 * words :].sum() if storage.nbytes() % 8 else total
 
-    def _compare(self, value):
+    def _compare(self, value: Value) -> None:
         with self.torch._C._DisableTorchDispatch(), self.torch.no_grad():
             self.compared.append((value.entry["save"], self._sum(value.base.untyped_storage()) != value.sum))
 
-    def _verdict(self):
+    def _verdict(self) -> tuple[int, int]:
         compared, self.compared = self.compared, []
         if not compared:
             return 0, 0
@@ -373,12 +394,12 @@ class Carrier(Again):
             )
         return len(compared), len(others)
 
-    def _elsewhere(self):
+    def _elsewhere(self) -> bool:
         """Whether the current stream is another than the one that the plan speaks of."""
-        return self.torch.cuda.current_stream(self.main.device) != self.main
+        return bool(self.torch.cuda.current_stream(self.main.device) != self.main)
 
     @contextlib.contextmanager
-    def _there(self):
+    def _there(self) -> Iterator[None]:
         """On the plan's stream."""
         with (
             contextlib.nullcontext()
@@ -387,7 +408,7 @@ class Carrier(Again):
         ):
             yield
 
-    def _meet(self, value):
+    def _meet(self, value: Value) -> None:
         """Have the current stream wait for bytes that came back, and their memory for what reads them
         here."""
         here = self.torch.cuda.current_stream(value.base.device)
@@ -398,21 +419,21 @@ class Carrier(Again):
             here.wait_stream(value.stream)
             value.base.record_stream(here)
 
-    def _known(self, it, storage):
-        found = it.values.get(storage._cdata)
-        found = None if found is None else found()
+    def _known(self, it: Iteration, storage: UntypedStorage) -> Value | None:
+        there = it.values.get(storage._cdata)
+        found = None if there is None else there()
         return found if found is not None and found.storage() is storage else None
 
-    def _value(self, it, storage):
+    def _value(self, it: Iteration, storage: UntypedStorage) -> Value:
         value = Value(storage)
         it.values[storage._cdata] = weakref.ref(value)
         return value
 
-    def _flat(self, storage, dtype):
+    def _flat(self, storage: UntypedStorage, dtype: DType) -> Tensor:
         with self.torch._C._DisableTorchDispatch():
             return self.torch.empty(0, dtype=dtype, device=storage.device).set_(storage)
 
-    def _out(self, it, value, storage, entry):
+    def _out(self, it: Iteration, value: Value, storage: UntypedStorage, entry: Entry) -> None:
         torch = self.torch
         with torch._C._DisableTorchDispatch(), torch.no_grad():
             flat = self._flat(storage, torch.uint8)
@@ -434,27 +455,27 @@ class Carrier(Again):
                 it.leaving.sort(key=lambda v: (v.entry or entry)["release"])
         it.out += value.bytes
 
-    def _due(self, it, n):
+    def _due(self, it: Iteration, n: int) -> None:
         """Give back what was to go before save n."""
         while it.leaving and it.leaving[0].entry["release"] <= n:
             self._release(it.leaving.pop(0))
 
-    def _release(self, value):
+    def _release(self, value: Value) -> None:
         """Give the memory back: the stream whose it is waits for the copy before it can be used again."""
         self.main.wait_event(value.done)
         value.base = None
 
     # -- what is needed --------------------------------------------------------------------------------------
 
-    def _load(self, it, packed):
+    def _load(self, it: Iteration, packed: Kept | Handle) -> Tensor:
         with it.lock:
             n, it.loaded = it.loaded, it.loaded + 1
             for value in it.leaving:
                 self._release(value)
             it.leaving = []
             for entry in self.fetches.get(n, ()):
-                owner = self.owners.get(entry["slot"])
-                owner = None if owner is None else owner()
+                there = self.owners.get(entry["slot"])
+                owner = None if there is None else there()
                 if owner is not None and owner.base is None and owner.entry is entry:
                     try:
                         self._back(it, owner, self.torch.uint8)
@@ -472,13 +493,13 @@ class Carrier(Again):
             self.watch.loaded(t)
         return t
 
-    def _tensor(self, it, h, env):
+    def _tensor(self, it: Iteration, h: Handle, env: dict[Value, Tensor]) -> Tensor:
         base = env.get(h.value)
         if base is None:
             base = self._base(it, h.value, h.dtype)
         return self._view(base, h)
 
-    def _view(self, base, h):
+    def _view(self, base: Tensor, h: Handle) -> Tensor:
         if base.dtype == h.dtype:
             return base.as_strided(h.size, h.stride, h.offset)
         with self.torch._C._DisableTorchDispatch():
@@ -486,7 +507,7 @@ class Carrier(Again):
                 base.untyped_storage(), h.offset, h.size, h.stride
             )
 
-    def _base(self, it, value, dtype):
+    def _base(self, it: Iteration, value: Value, dtype: DType) -> Tensor:
         """The bytes of a value as a flat tensor, from where they are."""
         if value.base is None:
             there = value.storage()
@@ -509,7 +530,7 @@ class Carrier(Again):
             value.sum = None
         return value.base
 
-    def _back(self, it, value, dtype):
+    def _back(self, it: Iteration, value: Value, dtype: DType) -> None:
         torch, device = self.torch, self.plan["device"]
         begin = time.thread_time_ns()
         if self.main is not None and self._elsewhere():
@@ -540,12 +561,12 @@ class Carrier(Again):
         value.base = base
         it.back += value.bytes
 
-    def _broke(self, it, error):
+    def _broke(self, it: Iteration, error: BaseException) -> None:
         it.why = it.why or "%s: %s" % (type(error).__name__, error)
         self.why = self.why or it.why
 
 
-def pack(carrier, it, t):
+def pack(carrier: Carrier, it: Iteration, t: Tensor) -> Kept | Handle:
     if carrier.graph_task() != -1:
         return Kept(it, t)
     if capturing(carrier.torch):  # begun inside of a module
@@ -561,5 +582,5 @@ def pack(carrier, it, t):
     return packed
 
 
-def unpack(packed):
+def unpack(packed: Kept | Handle) -> Tensor:
     return packed.iteration.carrier._load(packed.iteration, packed)

@@ -1,12 +1,17 @@
-"""A part of the agent: whether a call of an op draws random numbers, or does something else that it may do
-but once. It rests on torch alone.
+"""Whether a call of an op draws random numbers, or does something else that may happen only once.
 
-torch tags the ops that may draw. Attention is one, for the weights that it may drop, and mostly it is
-asked to drop none: what draws there is the call and not the op. Were attention never to run again, a
-transformer could not be trained on recompute at all.
+torch tags the ops that may draw. Attention is one, because it may drop weights, but it is mostly asked to
+drop none: the call draws, not the op. If attention never ran again, a transformer could not be trained on
+recompute at all.
 """
 
+from __future__ import annotations
+
 import contextlib
+from typing import TYPE_CHECKING, Any, Iterator, Sequence
+
+if TYPE_CHECKING:
+    from .kinds import Chance, Device, Op, Tensor
 
 # Ops that draw nothing, and give the same bits each time, where their chance to drop a weight is 0
 # (aten/src/ATen/native/transformers in torch's sources).
@@ -24,7 +29,7 @@ UNWRITTEN = {"philox_seed", "philox_offset", "rng_state", "unused", "debug_attn_
 ONCE = {"aten::batch_norm_" + name for name in ("gather_stats", "gather_stats_with_counts", "update_stats")}
 
 
-def chance_of(func, torch):
+def chance_of(func: Op, torch: Any) -> Chance:
     """None for an op that never draws, () for one that may at any call or may run but once, and otherwise
     the argument that is 0 where it does not: position, name, default."""
     if func._schema.name in ONCE:
@@ -37,15 +42,15 @@ def chance_of(func, torch):
     return ()
 
 
-def draws(chance, args, kwargs):
+def draws(chance: Chance, args: Any, kwargs: Any) -> bool:
     """Whether such a call draws."""
     if not chance:
         return chance is not None
     at, name, default = chance
-    return (args[at] if at < len(args) else kwargs.get(name, default)) != 0
+    return bool((args[at] if at < len(args) else kwargs.get(name, default)) != 0)
 
 
-def unwritten(torch, func, out):
+def unwritten(torch: Any, func: Op, out: Any) -> Sequence[Tensor]:
     """The tensors among what a call of attention returned that hold whatever their memory held before. The
     call dropped nothing."""
     if func._schema.name not in ATTENTION:
@@ -56,7 +61,7 @@ def unwritten(torch, func, out):
 
 
 @contextlib.contextmanager
-def undrawn(torch, device):
+def undrawn(torch: Any, device: Device) -> Iterator[None]:
     """Has whatever runs leave the device's generator as it was, should it count the call."""
     with torch._C._DisableTorchDispatch():
         generator = (

@@ -1,4 +1,6 @@
-"""The memory of this host, and who shares it."""
+"""How much memory this host has left, and how many processes of the job share it."""
+
+from __future__ import annotations
 
 import os
 
@@ -13,11 +15,11 @@ GROUPS = (
 )
 
 
-def host_room(root=""):
+def host_room(root: str = "") -> int | None:
     """The bytes that may be had on this host, by the system's word and by that of the process's control
     group and all above it; None where nobody says."""
 
-    def text(path):
+    def text(path: str) -> str:
         with open(root + path) as f:
             return f.read()
 
@@ -46,7 +48,7 @@ def host_room(root=""):
     return min(rooms) if rooms else None
 
 
-def local_ranks():
+def local_ranks() -> int:
     """How many processes of the job share this host's memory."""
     ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
     return max(int(ranks), 1) if ranks.isdigit() else 1

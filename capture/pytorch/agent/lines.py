@@ -1,17 +1,23 @@
-"""Part one of the agent: what is kept of a stretch of training, and how it is put down as text.
+"""What a captured stretch of training keeps, and how it becomes text.
 
-The rows are tuples, as small as they can be while the training runs. They become the JSON lines that
-gmemtop's package traces/described documents on the thread that sends them, where nobody waits: categories,
-labels and the device's times are looked up only then. It needs the syntax of Python 3.8.
+Rows are tuples, as small as possible while training runs. The sending thread, for which nobody waits, turns
+them into the JSON lines that gmemtop's package traces/described documents; only then are categories, labels
+and the device's times looked up.
 """
+
+from __future__ import annotations
 
 import bisect
 import json
 import os
-import time
 import weakref
+from typing import TYPE_CHECKING, Any, Iterator
 
+from .window import Window
 from .within import REST_ADDRESS
+
+if TYPE_CHECKING:
+    from .kinds import Device, Row, UntypedStorage
 
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 # Rows of one window. A step of a model of a hundred layers has some ten thousand; what would go beyond is
@@ -20,7 +26,9 @@ MAX_ROWS = 300000
 TIME_AT = {"a": 3, "f": 2, "o": 1}  # where a row of each kind holds its time
 
 
-def _one_clock(rows, ran, steps):
+def _one_clock(
+    rows: list[Row], ran: dict[int, tuple[Device, int, int]], steps: list[tuple[int, int]]
+) -> list[tuple[int, int]]:
     """Put rows and steps on one clock that never steps back, in the order in which the host issued them.
     Changes rows in place and returns the steps' new bounds.
 
@@ -35,14 +43,16 @@ def _one_clock(rows, ran, steps):
     its last op has ended. Ops of other streams keep their durations and lose the moment at which they
     began.
     """
-    streams = {}
+    streams: dict[Device, dict[int, int]] = {}
     for at, (device, _, _) in ran.items():
         counts = streams.setdefault(device, {})
         counts[rows[at][10]] = counts.get(rows[at][10], 0) + 1
-    main = {device: max(counts, key=counts.get) for device, counts in streams.items()}
-    bounds, placed, now, ends = [t for step in steps for t in step], [], -1, 0
+    main = {device: max(counts, key=counts.__getitem__) for device, counts in streams.items()}
+    bounds = [t for step in steps for t in step]
+    placed: list[int] = []
+    now, ends = -1, 0
 
-    def place():
+    def place() -> int:
         """The next bound, behind all before it; a step begins where the one before it ends."""
         k = len(placed)
         return placed[-1] if k > 0 and bounds[k] == bounds[k - 1] else max(now + 1, ends, bounds[k])
@@ -68,68 +78,85 @@ def _one_clock(rows, ran, steps):
     return list(zip(placed[::2], placed[1::2]))
 
 
-class Storage(weakref.ref):
+class Storage(weakref.ref):  # type: ignore[type-arg]  # Python 3.8 takes none here
     """A storage that is alive: where it is found and what it is called."""
 
     __slots__ = ("key", "number", "size", "address")
+    key: int
+    number: int
+    size: int
+    address: int
 
 
-class Addresses(object):
+class Addresses:
     """Made-up addresses that stay with a storage from one window to the next, as far as its C++ address
     and its size say that it is the same."""
 
-    def __init__(self):
-        self.next, self.last = 1 << 20, {}
-        self.there, self.look_again = {}, 0  # see Ops._held
+    def __init__(self) -> None:
+        self.next = 1 << 20
+        self.last: dict[int, tuple[int, int]] = {}
+        # see Ops._held
+        self.there: dict[int, Any] = {}
+        self.look_again = 0
 
-    def of(self, key, size):
+    def of(self, key: int, size: int) -> int:
         known = self.last.get(key)
         if known is not None and known[1] == size:
             return known[0]
         return self.fresh(size)
 
-    def fresh(self, size):
+    def fresh(self, size: int) -> int:
         address = self.next
         self.next += (size + 511) & ~511 or 512
         return address
 
 
-class Recording(object):
+class Recording(Window):
     """The rows of a window, and what its storages are known to be. Ops fills it."""
 
-    def __init__(self, torch, now, addresses):
+    def __init__(self, torch: Any, now: int, addresses: Addresses) -> None:
         self.torch, self.addresses, self.start = torch, addresses, now
-        self.rows, self.before = [], []
-        self.alive, self.born, self.category, self.label, self.gradient_of, self.device = (
-            {},
-            [],
-            {},
-            {},
-            {},
-            "cpu",
-        )
-        self.touched_forward, self.changed_backward, self.read_backward = set(), set(), set()
-        self.saved, self.refilled = set(), set()
+        self.rows: list[Row] = []
+        self.before: list[Row] = []
+        self.alive: dict[int, Storage] = {}
+        self.born: list[str | None] = []
+        self.category: dict[int, str] = {}
+        self.label: dict[int, str] = {}
+        self.gradient_of: dict[int, int] = {}
+        self.device = "cpu"
+        self.touched_forward: set[int] = set()
+        self.changed_backward: set[int] = set()
+        self.read_backward: set[int] = set()
+        self.saved: set[int] = set()
+        self.refilled: set[int] = set()
         # by number, storages whose bytes wait on the host and come back as others; whether they have gone
-        self.away = {}
-        self.where, self.timed, self.newest = {}, [], {}
-        self.within = None
-        self.cost, self.steps, self.lost, self.stopped = 0, [], 0, False
+        self.away: dict[int, Storage | None] = {}
+        self.where: dict[int, str] = {}
+        self.timed: list[tuple[int, Device, Any, Any]] = []
+        self.newest: dict[Any, Any] = {}
+        self.within: Any = None
+        self.cost = 0
+        self.steps: list[tuple[int, int]] = []
+        self.lost = 0
+        self.stopped = False
         # when training went on after it was held up, and for how long it had been until then
-        self.pauses, self.slept = [], []
-        self.costs = {}  # what carrying plans out was measured to take, where somebody plans by this window
+        self.pauses: list[int] = []
+        self.slept: list[int] = []
+        self.costs: dict[
+            str, Any
+        ] = {}  # what carrying plans out was measured to take, where somebody plans by this window
 
-    def paused(self, begin, end):
+    def paused(self, begin: int, end: int) -> None:
         """From begin to end training stood still for the agent's sake: no time passes there."""
         self.slept.append((self.slept[-1] if self.slept else 0) + end - begin)
         self.pauses.append(end)
 
-    def _at(self, t):
+    def _at(self, t: int) -> int:
         """Nanoseconds from the start to a moment, pauses left out."""
         k = bisect.bisect_right(self.pauses, t)
         return t - self.start - (self.slept[k - 1] if k else 0)
 
-    def goes(self, storage):
+    def goes(self, storage: UntypedStorage) -> int | None:
         """The bytes of a storage are about to wait on the host. Returns the number by which to say what
         becomes of them; None where it is not known."""
         found = None if self.stopped else self.alive.get(storage._cdata)
@@ -138,7 +165,7 @@ class Recording(object):
         self.away[found.number] = None
         return found.number
 
-    def comes_back(self, number, storage):
+    def comes_back(self, number: int, storage: UntypedStorage) -> None:
         """They are in another storage from now on, and were there all the time."""
         was = self.away.pop(number, None)
         if was is None or self.stopped:
@@ -147,25 +174,25 @@ class Recording(object):
         found.key, found.number, found.size, found.address = storage._cdata, number, was.size, was.address
         self.alive[found.key] = found
 
-    def let_go(self, number):
+    def let_go(self, number: int) -> None:
         """Nobody needs them any more."""
         was = self.away.pop(number, None)
         if was is not None and not self.stopped:
             self._freed(number)
 
-    def _row(self, row):
+    def _row(self, row: Row) -> None:
         if len(self.rows) < MAX_ROWS:
             self.rows.append(row)
         else:
             self.lost += 1
             self.stopped = True
 
-    def settled(self):
+    def settled(self) -> bool:
         """Whether the device has done all that was timed, so that times can be read without waiting for
         it."""
         return all(event.query() for event in self.newest.values())
 
-    def _category(self, number):
+    def _category(self, number: int) -> str:
         found, born = self.category.get(number), self.born[number]
         if found is not None:
             return found
@@ -179,10 +206,11 @@ class Recording(object):
             return "activation"
         return "autograd_detail" if born == BACKWARD else "temporary"
 
-    def _device_times(self):
+    def _device_times(self) -> list[tuple[int, int]]:
         """Give ops the device's times in place of the host's, and put all rows on one clock. Returns the
         bounds of the steps on it. Events must have settled."""
-        origins, ran = {}, {}
+        origins: dict[Device, tuple[int, Any]] = {}
+        ran = {}
         for at, device, begin, end in self.timed:
             # events of two devices have no time between them
             first, origin = origins.setdefault(device, (self.rows[at][1], begin))
@@ -194,9 +222,10 @@ class Recording(object):
         self.timed, self.newest = [], {}
         return _one_clock(self.rows, ran, self.steps)
 
-    def _untouched(self):
+    def _untouched(self) -> None:
         """Add what was there when the window began and no storage showed, and say when it goes."""
-        there, frees = {}, []
+        there: dict[str, int] = {}
+        frees = []
         for _, number, size, _, _ in self.before:
             there[self.where[number]] = there.get(self.where[number], 0) + size
         for k, on in enumerate(sorted(self.within.held)):
@@ -222,7 +251,15 @@ class Recording(object):
             row = self.rows[min(at, len(self.rows) - 1)]
             self.rows.insert(at, ("f", number, row[TIME_AT[row[0]]]))
 
-    def lines(self, head):
+    def _gone(self, storage: Storage) -> None:
+        """What Ops does when a storage has gone."""
+        raise NotImplementedError
+
+    def _freed(self, number: int) -> None:
+        """What Ops notes of that."""
+        raise NotImplementedError
+
+    def pieces(self, head: dict[str, Any]) -> Iterator[str]:
         """The window as text, some hundred kilobytes at a time."""
         steps = self._device_times() if self.timed else self.steps
         self._untouched()
@@ -240,7 +277,7 @@ class Recording(object):
         )
         quoted, out = {}, [json.dumps(head, separators=(",", ":"))]
 
-        def quote(s):
+        def quote(s: str) -> str:
             if s not in quoted:
                 quoted[s] = json.dumps(s)
             return quoted[s]
@@ -268,7 +305,8 @@ class Recording(object):
                 elif row[0] == "f":
                     out.append('{"k":"free","id":%d,"t":%d}' % (row[1], self._at(row[2])))
                 else:
-                    label = self.label.get(self.gradient_of.get(row[1], row[1]))
+                    number: int = row[1]
+                    label = self.label.get(self.gradient_of.get(number, number))
                     out.append(
                         '{"k":"alloc","id":%d,"size":%d,"addr":%d,"t":%d,"category":"%s","on":"%s"%s}'
                         % (

@@ -1,17 +1,20 @@
-"""Part seven of the agent: plans come and go between two steps.
+"""Plans begin and end between two steps.
 
-An order is a plan with a number, or none. It is taken up where a step ends, on the thread that trains, and
-never while a window is open. A step's row says under which plan it ran and what that moved. A plan that
+An order is a plan with a number, or none. It takes effect where a step ends, on the training thread, and
+never while a window is open. Each step's row says which plan it ran under and what that moved. A plan that
 cannot begin, or that does not fit three iterations in a row, is given up with a notice.
 
-Where no plan is carried out the program's memory is left alone, unless whoever started it said that it may
-not fit so: then what is saved waits on the host.
+Without a plan the program's memory is left alone, unless whoever started it said that it may not fit: then
+saved tensors wait on the host.
 """
+
+from __future__ import annotations
 
 import collections
 import sys
 import threading
 import time
+from typing import TYPE_CHECKING, Any
 
 from .carry import COMPILED, Carrier, capturing
 from .costs import MOST, Costs
@@ -24,26 +27,38 @@ from .send import Sender
 from .settings import settings
 from .wire import DONE, ENDED, REFUSED
 
+if TYPE_CHECKING:
+    from .kinds import Device, Plan
+    from .ops import Ops
+    from .pool import Pool
+
 NOTHING = 0, 0, 0, 0, 0, 0  # of what Carrier.next tells
 
 
 class Manager(Sender):
     """What of the agent has plans carried out."""
 
-    def __init__(self, path):
+    if TYPE_CHECKING:
+
+        def _of_parameters(self) -> Device: ...
+
+    def __init__(self, path: str) -> None:
         Sender.__init__(self, path)
         # managed is the plan's number, 0 for a carrier that only watches or offloads
-        self.carrier, self.managed = None, 0
+        self.carrier: Any = None
+        self.managed = 0
         # the newest counts, and comes from the sending thread at any moment
-        self.orders = collections.deque(maxlen=1)
+        self.orders: collections.deque[dict[str, Any]] = collections.deque(maxlen=1)
         self.plan_order = 0  # the order that began the plan
-        self.unplanned = settings.unplanned
-        self.happened, self.worked = NOTHING, (-1, 0, 0)
+        self.unplanned: tuple[str, ...] = settings.unplanned
+        self.happened: tuple[int, ...] = NOTHING
+        self.worked: tuple[int, ...] = (-1, 0, 0)
         self.since = 0, 0  # the thread that the last step ended on, and its processor time then
-        self.pool = None  # that was used last
-        self.before = None  # the room on the host when this was described last: before any rank took its part
+        self.pool: Pool | None = None  # that was used last
+        # the room on the host when this was described last: before any rank took its part
+        self.before: int | None = None
 
-    def _step_ended(self):
+    def _step_ended(self) -> tuple[int, ...]:
         carrier = self.carrier
         if isinstance(self.window, Events):
             self.window.next()
@@ -55,7 +70,7 @@ class Manager(Sender):
         self.since = thread, now
         return (self.managed,) + self.happened
 
-    def _manage(self):
+    def _manage(self) -> None:
         """Take up an order. At a step's end, on the training thread, with no window open."""
         # a step that becomes a graph: what begins or ends a plan waits for the next one
         if capturing(self.torch):
@@ -98,15 +113,15 @@ class Manager(Sender):
             self._kept(self._unplannable())
         self._offload()
 
-    def _ended(self, reason, text):
+    def _ended(self, reason: str, text: str) -> None:
         """Say to who ordered the plan that it is over."""
         self._answer([self.plan_order], ENDED, reason, text)
         self.plan_order = 0
 
-    def _on(self, number, plan):
+    def _on(self, number: int, plan: Plan) -> str:
         return self._begin(number, (Pooled if "pool" in plan else Carrier)(self.torch, plan))
 
-    def _begin(self, number, carrier):
+    def _begin(self, number: int, carrier: Carrier | Pooled) -> str:
         try:
             carrier.begin()
         except Exception as e:
@@ -115,7 +130,7 @@ class Manager(Sender):
         self.carrier, self.managed = carrier, number
         return ""
 
-    def _offload(self):
+    def _offload(self) -> None:
         """Have what is saved wait on the host where there is no plan and that was asked for."""
         if not self.unplanned or self.carrier is not None or self.leaving:
             return
@@ -131,24 +146,24 @@ class Manager(Sender):
         else:
             self._say_where()
 
-    def _say_where(self):
+    def _say_where(self) -> None:
         self._state("what autograd saves waits on the host until there is a plan", "unplanned")
         self._offloaded(True)
 
-    def _offloaded(self, offloads):
+    def _offloaded(self, offloads: bool) -> None:
         if self.offloads and not offloads:
             self._say("", "unplanned")
         self.told_who = self.told_who and self.offloads == offloads
         self.offloads = offloads
 
-    def _connect(self):
+    def _connect(self) -> bool:
         if not Sender._connect(self):
             return False
         if isinstance(self.carrier, Offload):  # a viewer who comes later has not heard it
             self._say_where()
         return True
 
-    def _kept(self, why):
+    def _kept(self, why: str) -> None:
         """From now on what is saved stays where it is, where there is no plan."""
         self.unplanned = ()
         if self.carrier is not None and self.managed == 0:
@@ -156,13 +171,13 @@ class Manager(Sender):
         self._offloaded(False)
         self._say("what autograd saves stays on the device: " + why if why else "", "unplanned")
 
-    def _off(self):
+    def _off(self) -> None:
         carrier, self.carrier, self.was, self.managed = self.carrier, None, self.managed, 0
         if carrier is not None:
             carrier.remove()
             self.pool = getattr(carrier, "pool", self.pool)
 
-    def _settle(self):
+    def _settle(self) -> None:
         """Wait for what a pool has served and training still holds: gradients above all, which the next
         step lets go of. On the sending thread, before the agent goes."""
         deadline = time.monotonic() + min(max(1.0, 3e-9 * self.lasted), 60.0)
@@ -171,18 +186,18 @@ class Manager(Sender):
         if self.pool is not None and self.pool.left():
             self.left.append(self.pool.left())
 
-    def _compiled(self):
-        counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
-        return bool(counters) and counters.get("stats", {}).get("unique_graphs", 0) > 0
+    def _compiled(self) -> bool:
+        counters: Any = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
+        return bool(counters and counters.get("stats", {}).get("unique_graphs", 0) > 0)
 
-    def _unplannable(self):
+    def _unplannable(self) -> str:
         """Why no plan can be carried out where the parameters are, "" where one can."""
         device = self._of_parameters()
         if device is None or device.type in ("cpu", "cuda"):
             return ""
         return "the parameters are on %s, and plans are carried out on cpu and cuda" % (device,)
 
-    def _refusal(self, plan):
+    def _refusal(self, plan: Plan) -> str:
         torch = self.torch
         device = self._of_parameters()
         if plan.get("version") != 1:
@@ -219,13 +234,13 @@ class Manager(Sender):
             )
         return ""
 
-    def _not_opened(self, why, how, orders):
+    def _not_opened(self, why: str, how: str, orders: list[int]) -> None:
         self.window = None
         self._say(why, how)
         self._answer(orders, REFUSED, "not_captured", why)
         self._say("", "asked")
 
-    def _watch(self, window, saves):
+    def _watch(self, window: Ops, saves: bool) -> None:
         """Have a window told of what is saved, where that is wished for, by a carrier that keeps
         everything where there is none; and of what is offloaded in any case."""
         if saves:
@@ -238,7 +253,7 @@ class Manager(Sender):
         if isinstance(self.carrier, Offload):
             self.carrier.window = window
 
-    def _unwatch(self):
+    def _unwatch(self) -> None:
         carrier, window = self.carrier, self.window
         if carrier is None:
             return
@@ -250,7 +265,7 @@ class Manager(Sender):
         if self.managed == 0 and not self.unplanned:
             self._off()
 
-    def _costs(self, window):
+    def _costs(self, window: Any) -> dict[str, Any]:
         """What carrying a plan out takes here, for whoever plans by a window. On a GPU copies are made
         beside compute, and calibration has their figures."""
         device = self._of_parameters()
@@ -261,11 +276,12 @@ class Manager(Sender):
             or self._compiled()
         ):
             return {}
-        sizes, saved = {row[1]: row[2] for row in window.rows if row[0] == "a"}, set()
+        there = {row[1]: row[2] for row in window.rows if row[0] == "a"}
+        saved: set[int] = set()
         for row in window.rows:
             if row[0] == "o" and row[3] == "gmemtop::save":
-                saved.update(number for number in row[6] if number in sizes)
-        sizes = sorted(sizes[number] for number in saved)
+                saved.update(number for number in row[6] if number in there)
+        sizes = sorted(there[number] for number in saved)
         half, k = sum(sizes) // 2, 0
         while k + 1 < len(sizes) and half > sizes[k]:
             half, k = half - sizes[k], k + 1

@@ -1,31 +1,38 @@
-"""Keeps a training within its memory until there is a plan: all that autograd saves waits on the host until
-it is needed.
+"""Keeps a training within its memory until there is a plan: everything that autograd saves waits on the host
+until it is needed.
 
-A plan is made of two steps that ran, and a training that does not fit runs none. So where a plan is wished
-for from the start, this stands in its place from the first forward pass on, and again wherever a plan has
-ended. It is slow, since compute waits for each copy, and takes as little memory as can be had without knowing
-what comes: parameters, what is being computed, and one saved tensor at a time.
+A plan is made from two steps that ran, and a training that does not fit runs none. So if a plan is wanted
+from the start, this stands in for it from the first forward pass on, and again whenever a plan has ended. It
+is slow, since compute waits for each copy, and takes as little memory as is possible without knowing what
+comes: parameters, what is being computed, and one saved tensor at a time.
 
-It is a Carrier without a plan, so that what is looked after is the same: changes in place, graphs that are
-kept or never gone through, what returns as another.
+It is a Carrier without a plan, so the same things are checked: changes in place, graphs that are kept or
+never run backward, tensors that return different.
 
-A step that is described meanwhile shall read as if everything had stayed, since that is what a plan is made
-of. So the window is told which storages go and where their bytes come back: to it they are one that was there
-all the time. How long compute waited is taken out of its clock.
+A step that is described meanwhile must read as if everything had stayed, since plans are made from it. So the
+window is told which storages go and where their bytes come back, and shows one storage that was there all the
+time. The time that compute waited is taken out of its clock.
 
-Ordinary memory and not pinned: what is pinned for a few steps would stay with torch's cache of it.
+The host memory is not pinned: torch's cache would keep what is pinned for a few steps.
 
-Rejected: describing a smaller batch and scaling it (a program that runs cannot be asked for one); fake
-tensors in the real process (its optimizer, its data and its kernels are other ones there; gmemtop estimate
-does that, apart); stopping at the out-of-memory (what was computed until then is lost).
+Rejected: describing a smaller batch and scaling it (a running program cannot be asked for one); fake tensors
+in the real process (its optimizer, data and kernels differ there; gmemtop estimate does this separately);
+stopping at the out-of-memory error (what was computed until then is lost).
 """
+
+from __future__ import annotations
 
 import threading
 import time
 import weakref
+from typing import TYPE_CHECKING, Any
 
 from .carry import Carrier
 from .values import Handle, Kept, Value
+
+if TYPE_CHECKING:
+    from .carry import Iteration
+    from .kinds import Device, DType, Entry, Module, Moved, Tensor, UntypedStorage
 
 LEAST = 1 << 12  # bytes: what is smaller stays
 
@@ -35,11 +42,13 @@ class _Waiting(Value):
 
     __slots__ = ("carrier", "window", "number")
 
-    def __init__(self, storage):
+    def __init__(self, storage: UntypedStorage) -> None:
         Value.__init__(self, storage)
-        self.carrier = self.window = self.number = None
+        self.carrier: Offload | None = None
+        self.window: Any = None
+        self.number: int | None = None
 
-    def __del__(self):
+    def __del__(self) -> None:
         if self.carrier is not None:
             self.carrier.held -= self.bytes
         if self.window is not None:
@@ -50,24 +59,30 @@ class Offload(Carrier):
     """Has what is saved on devices of some types wait on the host, of which it takes at most so many
     bytes; None is any number. A window that describes ops meanwhile is told where bytes are."""
 
-    def __init__(self, torch, types, room=None, least=LEAST):
+    def __init__(
+        self, torch: Any, types: tuple[str, ...], room: int | None = None, least: int = LEAST
+    ) -> None:
         Carrier.__init__(self, torch, {})
-        self.types, self.room, self.least, self.window = types, room, least, None
+        self.types = types
+        self.room = room
+        self.least = least
+        self.window = None
         self.held = 0  # bytes that wait now
         # modules by id, and the storages of their parameters and buffers, which are there in any case
-        self.met, self.staying = set(), set()
+        self.met: set[int] = set()
+        self.staying: set[int] = set()
 
-    def begin(self):
+    def begin(self) -> None:
         Carrier.begin(self)
         self.thread = 0  # of whoever enters a module first: this may be the thread that imported torch
 
-    def next(self):
+    def next(self) -> Moved:
         if self.depth == 0:
             self.thread = threading.get_ident()
         self.met, self.staying = set(), set()
         return Carrier.next(self)
 
-    def _enter(self, module, inputs):
+    def _enter(self, module: Module, inputs: Any) -> None:
         if self.thread == 0 and self.graph_task() == -1 and self.torch.is_grad_enabled():
             self.thread = threading.get_ident()
         if self.depth == 0 and self.thread == threading.get_ident() and id(module) not in self.met:
@@ -81,7 +96,7 @@ class Offload(Carrier):
                 self._broke(self.now, e)
         Carrier._enter(self, module, inputs)
 
-    def _save(self, it, t):
+    def _save(self, it: Iteration, t: Tensor) -> Kept | Handle:
         n, it.saved = it.saved, it.saved + 1
         if (
             type(t) not in self.plain
@@ -121,7 +136,7 @@ class Offload(Carrier):
             it.values[storage._cdata] = weakref.ref(value)
         return Handle(it, value, t).watch(self.torch, t)
 
-    def _out(self, it, value, storage, entry):
+    def _out(self, it: Iteration, value: Any, storage: UntypedStorage, entry: Entry) -> None:
         torch = self.torch
         with torch._C._DisableTorchDispatch(), torch.no_grad():
             begin = self._idle(storage.device)
@@ -135,7 +150,7 @@ class Offload(Carrier):
             value.number = self.window.goes(storage)
             value.window = None if value.number is None else self.window
 
-    def _back(self, it, value, dtype):
+    def _back(self, it: Iteration, value: Any, dtype: DType) -> None:
         torch, device = self.torch, value.entry["device"]
         with torch._C._DisableTorchDispatch(), torch.no_grad():
             begin = self._idle(device)
@@ -152,13 +167,13 @@ class Offload(Carrier):
         if value.window is not None:
             value.window.comes_back(value.number, base.untyped_storage())
 
-    def _idle(self, device):
+    def _idle(self, device: Device) -> int:
         """The time, once the device has done what it was given: what is waited for from here on is the
         copy and not compute."""
         if self.window is not None and device.type == "cuda":
             self.torch.cuda.current_stream(device).synchronize()
         return time.perf_counter_ns()
 
-    def _paused(self, begin):
+    def _paused(self, begin: int) -> None:
         if self.window is not None:
             self.window.paused(begin, time.perf_counter_ns())

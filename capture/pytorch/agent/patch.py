@@ -1,16 +1,21 @@
-"""A part of the agent: puts functions of ours in the place of torch's, and torch's back. It rests on torch
-alone."""
+"""Puts functions of ours in the place of torch's, and torch's back."""
+
+from __future__ import annotations
 
 import functools
+from typing import TYPE_CHECKING, Any, Callable
+
+if TYPE_CHECKING:
+    from .kinds import Tensor
 
 
-class Patches(object):
+class Patches:
     """What was put in whose place."""
 
-    def __init__(self):
-        self.list = []
+    def __init__(self) -> None:
+        self.list: list[tuple[Any, str, Any, Any]] = []
 
-    def put(self, owner, name, make):
+    def put(self, owner: Any, name: str, make: Callable[[Any], Any]) -> Any:
         """Put in the place of a function what make returns of it, and return the function."""
         theirs, original = owner.__dict__.get(name), getattr(owner, name)
         ours = make(original)
@@ -18,7 +23,7 @@ class Patches(object):
         self.list.append((owner, name, ours, theirs))
         return original
 
-    def undo(self):
+    def undo(self) -> list[str]:
         """Take ours away, and return the names of those that somebody has wrapped since: they stay
         underneath, and pass calls on."""
         left = []
@@ -32,16 +37,16 @@ class Patches(object):
         self.list = []
         return left
 
-    def subclassing(self, torch):
+    def subclassing(self, torch: Any) -> None:
         """Have tensors become subclasses under a dispatch mode, as newer torch does by itself: to older
         torch one that comes out of a mode has its type for good, and as_subclass raises."""
         if tuple(int(x) for x in str(torch.__version__).split(".")[:2]) < (2, 6):
             self.put(torch.Tensor, "as_subclass", lambda original: _without_dispatch(torch, original))
 
 
-def _without_dispatch(torch, original):
+def _without_dispatch(torch: Any, original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
-    def as_subclass(tensor, *args, **kwargs):
+    def as_subclass(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
         with torch._C._DisableTorchDispatch():
             return original(tensor, *args, **kwargs)
 

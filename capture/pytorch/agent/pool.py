@@ -13,12 +13,15 @@ names the versions that this serves: by device and version, -1 for what there is
 as it is in each release of torch for Linux (pool/testdata/slots.py reads it from those).
 """
 
+from __future__ import annotations
+
 import ctypes
 import os
 import platform
 import struct
 import sys
 import threading
+from typing import Any, Callable
 
 HOOKED = ("allocate", "raw_deleter", "recordStream", "getBaseAllocation", "shareIpcHandle", "begin", "end")
 SLOTS = {
@@ -136,20 +139,18 @@ class Refused(Exception):
     """A sentence for the user."""
 
 
-class Symbols(object):
+class Symbols:
     """The functions and tables of a library in this process, by address. Reads 64-bit little-endian ELF,
     which is what torch's wheels for Linux are."""
 
-    def __init__(self, name):
+    def __init__(self, name: str) -> None:
         self.path, self.base = "", 0
         with open("/proc/self/maps") as maps:
             for line in maps:
                 fields = line.split(None, 5)
                 if len(fields) == 6 and os.path.basename(fields[5].strip()) == name:
-                    self.path, self.base = (
-                        fields[5].strip(),
-                        int(fields[0].split("-")[0], 16) - int(fields[2], 16),
-                    )
+                    self.path = fields[5].strip()
+                    self.base = int(fields[0].split("-")[0], 16) - int(fields[2], 16)
                     break
         if not self.path:
             raise Refused("torch's %s is not in this process" % name)
@@ -160,16 +161,16 @@ class Symbols(object):
             raise Refused(
                 "the symbols of %s cannot be read (%s): was torch updated since the program began? start it "
                 "anew" % (self.path, e)
-            )
+            ) from e
 
     @staticmethod
-    def _read(data):
+    def _read(data: bytes) -> dict[int, list[tuple[str, int]]]:
         if data[:6] != b"\x7fELF\x02\x01":
             raise ValueError("not a 64-bit ELF file")
         (at,) = struct.unpack_from("<Q", data, 0x28)
         size, count = struct.unpack_from("<HH", data, 0x3A)
         sections = [struct.unpack_from("<IIQQQQIIQQ", data, at + i * size) for i in range(count)]
-        names = {}
+        names: dict[int, list[tuple[str, int]]] = {}
         for s in sections:
             if s[1] not in (2, 11):  # SHT_SYMTAB, SHT_DYNSYM
                 continue
@@ -182,12 +183,12 @@ class Symbols(object):
                     )
         return names
 
-    def at(self, address):
+    def at(self, address: int) -> list[tuple[str, int]]:
         """Names and sizes of what begins at the address."""
         return self.names.get(address - self.base, [])
 
 
-def table(device, theirs):
+def table(device: str, theirs: Callable[[int], int]) -> tuple[int, int, tuple[int, ...]]:
     """The address of torch's allocator for the device, how many slots its table has, and where HOOKED are
     in it. theirs tells from its address which table it had before ours."""
     symbols = Symbols("libc10.so" if device == "cpu" else "libc10_cuda.so")
@@ -214,7 +215,7 @@ def table(device, theirs):
     count = sizes[0] // 8 - 2
     slots = [-1] * len(HOOKED)
     for k in range(count):
-        for name, _ in symbols.at(ctypes.c_void_p.from_address(virtual + 8 * k).value):
+        for name, _ in symbols.at(ctypes.c_void_p.from_address(virtual + 8 * k).value or 0):
             for h, names in enumerate(NAMES[device]):
                 if name in names:
                     slots[h] = k
@@ -227,14 +228,15 @@ def table(device, theirs):
     return address, count, tuple(slots)
 
 
-def _guarded(method):
+def _guarded(method: Callable[..., Any]) -> Callable[..., str]:
     """Have a method return a sentence where it would raise. In a forked child it does nothing."""
 
-    def call(self, *args):
+    def call(self: Pool, *args: Any) -> str:
         if os.getpid() != self.pid:
             return NOT_INSTALLED[1]
         try:
-            return method(self, *args) or ""
+            said: str = method(self, *args) or ""
+            return said
         except Refused as e:
             self.error = str(e)
         except Exception as e:
@@ -245,17 +247,23 @@ def _guarded(method):
     return call
 
 
-class Pool(object):
+class Pool:
     """The pool of one device. record, arm and step belong to the training thread, at the end of a step;
     the rest may be called from another."""
 
-    def __init__(self, torch, library_path, device=None):
-        self.torch, self.path, self.pid = torch, library_path, os.getpid()
+    def __init__(self, torch: Any, library_path: str, device: str | None = None) -> None:
+        self.torch = torch
+        self.path = library_path
+        self.pid = os.getpid()
         self.device = str(device or ("cuda" if torch.cuda.is_initialized() else "cpu"))
         self.kind = self.device.split(":")[0]
-        self.library, self.found, self.installed, self.error, self.thread = None, None, False, "", 0
+        self.library: Any = None
+        self.found: tuple[int, int, tuple[int, ...]] | None = None
+        self.installed = False
+        self.error = ""
+        self.thread = 0
 
-    def refusal(self):
+    def refusal(self) -> str:
         """Why this process cannot have a pool, as a sentence; "" where it can."""
         try:
             self._check()
@@ -265,7 +273,7 @@ class Pool(object):
             return "%s: %s" % (type(e).__name__, e)
         return ""
 
-    def _check(self):
+    def _check(self) -> None:
         torch, version = self.torch, str(self.torch.__version__)
         number = tuple(int(n) for n in version.split(".")[:2] if n.isdigit())
         if sys.platform != "linux" or platform.machine() not in ("x86_64", "aarch64"):
@@ -315,14 +323,14 @@ class Pool(object):
                     % (version, self.found[2], SLOTS[self.kind][number])
                 )
 
-    def _load(self):
+    def _load(self) -> ctypes.CDLL:
         try:
             library = ctypes.CDLL(self.path)
         except OSError as e:
             raise Refused(
                 "the pool's library cannot be loaded in this process (%s): it has to be able to read and "
                 "execute it" % e
-            )
+            ) from e
         i32, i64, pointer = ctypes.c_int32, ctypes.c_int64, ctypes.c_void_p
         for name, result, arguments in (
             ("install", ctypes.c_int, [pointer, ctypes.c_int, pointer, pointer]),
@@ -342,7 +350,7 @@ class Pool(object):
             function.restype, function.argtypes = result, arguments
         return library
 
-    def _calls(self):
+    def _calls(self) -> Any:
         """What pool.c calls of CUDA: addresses, in its order. dlsym of libc10_cuda finds the CUDA runtime
         that it was linked with; a library that is preloaded comes before that, as it does for libc10_cuda
         itself."""
@@ -356,7 +364,7 @@ class Pool(object):
                 pass
         names = ("_ZN3c104cuda20getCurrentCUDAStreamEa", "_ZNK3c104cuda10CUDAStream6streamEv") + RUNTIME
 
-        def address(name):
+        def address(name: str) -> int | None:
             for library in libraries[:-1]:
                 try:
                     return ctypes.cast(library[name], ctypes.c_void_p).value
@@ -366,9 +374,9 @@ class Pool(object):
 
         return (ctypes.c_void_p * len(names))(*[address(name) for name in names])
 
-    def _install(self):
+    def _install(self) -> None:
         self._check()
-        if self.installed:
+        if self.installed or self.found is None:
             return
         address, count, slots = self.found
         code = self.library.pool_install(
@@ -384,7 +392,7 @@ class Pool(object):
     # -- recording -------------------------------------------------------------------------------------------
 
     @_guarded
-    def record(self, room=MAX_EVENTS):
+    def record(self, room: int = MAX_EVENTS) -> None:
         """Begin to write allocations and frees down, up to room of them."""
         if self.kind != "cpu":
             raise Refused(
@@ -395,7 +403,7 @@ class Pool(object):
             raise Refused("there is no memory to record in")
         self.thread = threading.get_ident()
 
-    def events(self):
+    def events(self) -> dict[str, Any] | None:
         """End the recording. Returns {device, thread, lost, events}, an event being [kind, size, stream,
         thread, address, time] with kind 0 for an allocation, 1 for a free, 2 for the end of a step; None
         where nothing was recorded."""
@@ -404,9 +412,11 @@ class Pool(object):
         try:
             into = ctypes.c_void_p()  # no type of ours: ctypes keeps those for good
             n = self.library.pool_events(ctypes.byref(into))
-            rows = struct.iter_unpack(EVENT, ctypes.string_at(into, n * struct.calcsize(EVENT)) if n else b"")
+            events = struct.iter_unpack(
+                EVENT, ctypes.string_at(into, n * struct.calcsize(EVENT)) if n else b""
+            )
             rows = [
-                [kind, size, stream, thread, data, time] for time, size, data, stream, thread, kind in rows
+                [kind, size, stream, thread, data, time] for time, size, data, stream, thread, kind in events
             ]
             self.library.pool_free(into)
             return {
@@ -422,7 +432,7 @@ class Pool(object):
     # -- serving ---------------------------------------------------------------------------------------------
 
     @_guarded
-    def arm(self, plan):
+    def arm(self, plan: dict[str, Any]) -> None:
         """Serve from a plan from now on: {arena: bytes, entries: [[size, offset, stream], ...], steps: 1}.
         Offset -1 is torch's."""
         entries, arena, steps = plan["entries"], int(plan["arena"]), int(plan.get("steps", 1))
@@ -441,7 +451,7 @@ class Pool(object):
                 return self._arm(entries, arena, steps, self.torch.cuda.current_stream().cuda_stream)
         return self._arm(entries, arena, steps, 0)
 
-    def _arm(self, entries, arena, steps, stream):
+    def _arm(self, entries: list[Any], arena: int, steps: int, stream: int) -> None:
         here = [e for e in entries if int(e[2]) == stream]
         sizes, offsets = ((ctypes.c_int64 * len(here))(*[int(e[i]) for e in here]) for i in (0, 1))
         self.library.pool_adopt(arena)
@@ -457,32 +467,32 @@ class Pool(object):
             self.library.pool_drop()
             raise Refused(NOT_ARMED[code - 1])
 
-    def step(self):
+    def step(self) -> None:
         """Say that a step has ended: what comes is matched from the plan's beginning."""
         if self.installed and os.getpid() == self.pid:
             self.library.pool_step()
 
     @_guarded
-    def disarm(self):
+    def disarm(self) -> None:
         """Serve nothing any more. The arena goes back to torch with its last block."""
         if self.installed:
             self.library.pool_disarm()
 
-    def _figures(self):
+    def _figures(self) -> dict[str, int]:
         figures = (ctypes.c_int64 * len(FIGURES))()
         self.library.pool_read(figures, len(FIGURES))
         return dict(zip(FIGURES, figures))
 
-    def counters(self):
+    def counters(self) -> dict[str, Any]:
         """Figures since the pool was armed, and why it serves nothing."""
         if self.library is None or os.getpid() != self.pid:
             return dict(dict.fromkeys(FIGURES, 0), why=self.error)
-        figures = self._figures()
+        figures: dict[str, Any] = dict(self._figures())
         figures["why"] = WHY[figures["why"]] or self.error
         return figures
 
     @_guarded
-    def remove(self):
+    def remove(self) -> str:
         """Take the pool out of torch's allocator. Returns what is left behind, "" for nothing."""
         if not self.installed:
             return ""
@@ -490,7 +500,7 @@ class Pool(object):
         self.installed = False
         return self.left()
 
-    def left(self):
+    def left(self) -> str:
         """What of a pool that was removed is there still, "" for nothing: it goes with the last tensor
         that the pool served."""
         if self.library is None or os.getpid() != self.pid:
@@ -503,3 +513,4 @@ class Pool(object):
             )
         if figures["installed"]:
             return "another tool has put itself in front of the pool: it stays, and hands everything on"
+        return ""

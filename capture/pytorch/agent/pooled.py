@@ -1,39 +1,42 @@
-"""Joins the pool to the agent: the calls of torch's allocator as a window, and a plan that chooses addresses
-in a Carrier's place.
+"""A plan that chooses addresses: the pool serves it in a Carrier's place.
 
-Both begin and end where a step ends, on the training thread: a plan's first entry is the first allocation
-behind the place where its recording began, so a plan that began anywhere else would not fit. The pool is
-there for as long as one of them needs it, and then torch's own table is back.
+It begins and ends where a step ends, on the training thread: its first entry is the first allocation after
+the place where its recording began, so a plan that began anywhere else would not fit. The pool exists as long
+as somebody needs it; then torch's own table is back.
 """
 
+from __future__ import annotations
+
 import threading
+from typing import TYPE_CHECKING, Any
 
 from .carry import Carrier
 from .pool import Pool, Refused
 
+if TYPE_CHECKING:
+    from .kinds import Moved, Plan
 
-class Pooled(object):
+
+class Pooled:
     """Carries out a plan that chooses addresses. What is saved for backward stays where it is, so that a
     window may be told of it meanwhile."""
 
     differs = False  # nothing is made again
 
-    def __init__(self, torch, plan):
+    def __init__(self, torch: Any, plan: Plan) -> None:
         self.torch, self.plan, self.why = torch, plan["pool"], ""
-        self.pool, self.thread, self.missed, self.watcher = (
-            Pool(torch, plan["library"], plan["device"]),
-            0,
-            0,
-            None,
-        )
+        self.pool = Pool(torch, plan["library"], plan["device"])
+        self.thread = 0
+        self.missed = 0
+        self.watcher: Carrier | None = None
 
-    def begin(self):
+    def begin(self) -> None:
         why = self.pool.arm(self.plan)
         if why:
             raise Refused(why)
         self.thread = threading.get_ident()
 
-    def next(self):
+    def next(self) -> Moved:
         """A step has ended. What a Carrier moves, a pool does not; missed are the allocations that torch
         had to serve."""
         self.pool.step()
@@ -45,16 +48,16 @@ class Pooled(object):
         was, self.missed = self.missed, figures["missed"]
         return 0, 0, 0, max(self.missed - was, 0), 0, 0
 
-    def remove(self):
+    def remove(self) -> None:
         self.watch = None
         self.pool.remove()
 
     @property
-    def watch(self):
+    def watch(self) -> Any:
         return None if self.watcher is None else self.watcher.watch
 
     @watch.setter
-    def watch(self, window):
+    def watch(self, window: Any) -> None:
         if self.watcher is None and window is not None:
             self.watcher = Carrier(self.torch, {})
             self.watcher.begin()

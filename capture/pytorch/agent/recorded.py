@@ -1,10 +1,12 @@
-"""Part three of the agent: stretches that torch records itself, for what a description op by op cannot show.
+"""Windows that torch or its allocator records, for what a description op by op cannot show.
 
-Under a dispatch mode the code that torch.compile made would run as eager ops: a description would be of
-something else than what trains. Who takes memory and who gives it back can be had all the same: on a GPU
-the caching allocator keeps a history, with Python's stacks; on a CPU torch's profiler reports each
-allocation with the op that it is made in. Neither says who uses what.
+Under a dispatch mode, code made by torch.compile would run as eager ops: the description would show something
+other than what trains. Allocations and frees can still be had: on a GPU from the caching allocator's history,
+with Python stacks; on a CPU from torch's profiler, which names the op of each allocation, or from the pool.
+None of them says who uses what.
 """
+
+from __future__ import annotations
 
 import inspect
 import json
@@ -12,48 +14,56 @@ import os
 import pickle
 import tempfile
 import time
+from typing import TYPE_CHECKING, Any, Iterator
 
 from .pool import Pool
+from .window import Window
+
+if TYPE_CHECKING:
+    from .kinds import Device, Optimizer
 
 HISTORY_ENTRIES = 200000
 LOG_LEVEL = "KINETO_LOG_LEVEL"
 
 
-class Recorded(object):
-    """What a window is to the rest of the agent, where torch does the watching."""
+class Recorded(Window):
+    """A window where torch does the watching."""
 
-    rooting = False  # set by who sees backward() called; only a description asks
-    bound = False  # whether only the thread that began it can end it
-
-    def __init__(self, torch, now, library, device):
-        self.torch, self.start, self.steps, self.cost, self.stopped, self.lost, self.graphs = (
-            torch,
-            now,
-            [],
-            0,
-            False,
-            0,
-            0,
-        )
+    def __init__(self, torch: Any, now: int, library: str, device: Device) -> None:
+        self.torch = torch
+        self.start = now
+        self.steps: list[tuple[int, int]] = []
+        self.cost = 0
+        self.stopped = False
+        self.lost = 0
+        self.graphs = 0
         self.library, self.device = library, device
 
-    def on_top(self):
+    def on_top(self) -> bool:
         return True
 
-    settled = leave = on_top
+    def settled(self) -> bool:
+        return True
 
-    def entering_optimizer(self, optimizer):
+    def leave(self) -> bool:
+        return True
+
+    def entering_optimizer(self, optimizer: Optimizer) -> None:
         pass
 
-    leaving_optimizer = look = entering_optimizer
+    leaving_optimizer = entering_optimizer
+
+    def look(self, optimizers: list[Optimizer]) -> None:
+        pass
 
 
 class History(Recorded):
     """A window of the caching allocator's own history."""
 
-    on, taken = False, None  # whether the allocator records; the snapshot, once there is one
+    on = False  # whether the allocator records
+    taken: Any = None  # the snapshot, once there is one
 
-    def begin(self):
+    def begin(self) -> None:
         record = self.torch.cuda.memory._record_memory_history
         wanted = {
             "enabled": "all",
@@ -68,19 +78,19 @@ class History(Recorded):
         self.on = True
         record(**{k: v for k, v in wanted.items() if k in known})
 
-    def end(self):
+    def end(self) -> None:
         pass  # the sending thread takes the snapshot, unless take is called before, and ends it then
 
-    def unhook(self):
+    def unhook(self) -> None:
         if self.on:
             self.on = False
             self.torch.cuda.memory._record_memory_history(enabled=None)
 
-    def take(self):
+    def take(self) -> None:
         self.taken = self.torch.cuda.memory._snapshot()
         self.unhook()
 
-    def chunks(self):
+    def pieces(self, head: dict[str, Any]) -> Iterator[bytes]:
         begin = time.perf_counter_ns()
         if self.taken is None:
             self.take()
@@ -93,11 +103,12 @@ class History(Recorded):
             yield whole[at : at + (1 << 20)]
 
 
-def allocator_rules(torch):
+def allocator_rules(torch: Any) -> dict[str, Any]:
     """What the allocator's decisions depend on that a snapshot does not hold: torch's release, and of each
     device its size and the share of it that the program may have."""
     try:
-        cuda, devices = torch.cuda, {}
+        cuda = torch.cuda
+        devices: dict[str, dict[str, float]] = {}
         major, minor = str(torch.__version__).split(".")[:2]
         for i in range(cuda.device_count()):
             devices[str(i)] = {"total_bytes": int(cuda.get_device_properties(i).total_memory)}
@@ -115,7 +126,7 @@ class Profile(Recorded):
     bound = True
     runs = False
 
-    def begin(self):
+    def begin(self) -> None:
         from torch.profiler import ProfilerActivity, profile
 
         self.profile, self.runs = profile(activities=[ProfilerActivity.CPU], profile_memory=True), True
@@ -128,19 +139,19 @@ class Profile(Recorded):
             if ours:
                 del os.environ[LOG_LEVEL]
 
-    def end(self):
+    def end(self) -> None:
         if self.runs:
             self.runs = False
             self.profile.stop()
 
-    def leave(self):
+    def leave(self) -> bool:
         self.end()
         return True
 
-    def unhook(self):
+    def unhook(self) -> None:
         pass  # a profiler ends on the thread that began it
 
-    def chunks(self):
+    def pieces(self, head: dict[str, Any]) -> Iterator[bytes]:
         handle, path = tempfile.mkstemp(prefix="gmemtop-", suffix=".json")
         try:
             os.close(handle)
@@ -151,8 +162,7 @@ class Profile(Recorded):
             with open(path, "rb") as f:
                 os.unlink(path)
                 path = ""
-                for data in iter(lambda: f.read(1 << 20), b""):
-                    yield data
+                yield from iter(lambda: f.read(1 << 20), b"")
         finally:
             if path:
                 os.unlink(path)
@@ -161,24 +171,25 @@ class Profile(Recorded):
 class Events(Recorded):
     """A window of the allocator's own calls, which the pool writes down."""
 
-    def begin(self):
-        self.pool, self.heard = Pool(self.torch, self.library, self.device), None
+    def begin(self) -> str:
+        self.pool = Pool(self.torch, self.library, self.device)
+        self.heard: Any = None
         why = self.pool.record()
         if why:
             self.pool.remove()
         return why
 
-    def next(self):
+    def next(self) -> None:
         self.pool.step()
 
-    def end(self):
+    def end(self) -> None:
         self.heard = self.pool.events()
         self.unhook()
 
-    def unhook(self):
+    def unhook(self) -> None:
         self.pool.remove()
 
-    def chunks(self):
+    def pieces(self, head: dict[str, Any]) -> Iterator[str]:
         heard, self.heard = self.heard or {"events": []}, None
         rows = heard.pop("events")
         yield json.dumps(heard)[:-1] + ',"events":[' if heard else '{"events":['

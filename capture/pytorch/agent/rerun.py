@@ -1,21 +1,28 @@
-"""Part four of the agent: makes tensors again that were dropped, by the very ops that made them. Part five
-decides which; it and this one rest on torch alone.
+"""Makes dropped tensors again, by the very ops that made them. Carrier decides which.
 
-An op is taken down as it runs, below autograd and autocast: what was called, with which arguments. A tensor
-among the arguments is a handle of a value, so that memory is held only by what the plan keeps. What an op
-reads that nobody makes again is held; what is changed in place by an op that is not taken down is first read
-for all that depends on it.
+An op is noted as it runs, below autograd and autocast: what was called, and with which arguments. A tensor
+among the arguments is kept as a handle of a value, so that only what the plan keeps holds memory. What an op
+reads and nobody makes again is held. Before an op that is not noted changes something in place, everything
+that depends on the old bytes is made.
 
-What runs again goes straight to those ops: no module's code runs a second time, no hook of the program's,
-no draw: an op that may draw runs again only where it was asked not to. A normalisation runs again without
-its running statistics, which it would change twice.
+What runs again goes straight to those ops: no module's code, no hook of the program's and no random draw runs
+a second time. An op that may draw runs again only where it was asked not to draw. A normalisation runs again
+without its running statistics, which it would otherwise update twice.
 """
+
+from __future__ import annotations
 
 import contextlib
 import time
+from typing import TYPE_CHECKING, Any, Callable, ContextManager, Sequence
 
 from .draws import chance_of, draws, undrawn, unwritten
 from .values import Handle
+
+if TYPE_CHECKING:
+    from .carry import Iteration
+    from .kinds import DType, Info, Op, Tensor, UntypedStorage
+    from .values import Value
 
 # which arguments they are
 STATISTICS = {
@@ -25,26 +32,50 @@ STATISTICS = {
 }
 
 
-class _Call(object):
+class _Call:
     """How an op was called. Tensors among the arguments are handles."""
 
     __slots__ = ("func", "args", "kwargs", "outs", "seeded")
+    func: Op
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    outs: list[Value | None]  # None for what it was given
+    seeded: bool  # it may draw random numbers
 
 
-class Again(object):
+class Again:
     """The half of a Carrier that has ops run again."""
 
-    def _mode(self):
+    # What Carrier has.
+    torch: Any
+    plain: tuple[type, ...]
+    graph_task: Callable[[], int]
+    infos: dict[Op, Info]
+    wanted: dict[str, dict[int, list[int]]]
+    now: Iteration
+    main: Any
+
+    if TYPE_CHECKING:
+
+        def _broke(self, it: Iteration, error: BaseException) -> None: ...
+        def _elsewhere(self) -> bool: ...
+        def _flat(self, storage: UntypedStorage, dtype: DType) -> Tensor: ...
+        def _known(self, it: Iteration, storage: UntypedStorage) -> Value | None: ...
+        def _tensor(self, it: Iteration, h: Handle, env: dict[Value, Tensor]) -> Tensor: ...
+        def _there(self) -> ContextManager[None]: ...
+        def _value(self, it: Iteration, storage: UntypedStorage) -> Value: ...
+
+    def _mode(self) -> Any:
         from torch.utils._python_dispatch import TorchDispatchMode
 
         carrier = self
 
-        class Mode(TorchDispatchMode):
+        class Mode(TorchDispatchMode):  # type: ignore[misc]
             @classmethod
-            def _should_skip_dynamo(cls):
+            def _should_skip_dynamo(cls) -> bool:
                 return False
 
-            def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            def __torch_dispatch__(self, func: Op, types: Any, args: Any = (), kwargs: Any = None) -> Any:
                 for kind in types:
                     if getattr(kind, "__tensor_flatten__", None) is not None:
                         return NotImplemented
@@ -52,7 +83,7 @@ class Again(object):
 
         return Mode()
 
-    def _op(self, it, func, args, kwargs):
+    def _op(self, it: Iteration, func: Op, args: Any, kwargs: Any) -> Any:
         if self.graph_task() != -1:
             return func(*args, **kwargs)
         name, wanted, writes, chance = self.infos.get(func) or self._info(func)
@@ -84,7 +115,7 @@ class Again(object):
         if call is None and written:
             self._spoil(it, written)
         out = func(*args, **kwargs)
-        if call is not None:
+        if call is not None and groups is not None:
             try:
                 self._made(it, call, out, args, kwargs, groups)
                 for g in groups:
@@ -93,7 +124,7 @@ class Again(object):
                 self._broke(it, e)
         return out
 
-    def _info(self, func):
+    def _info(self, func: Op) -> Info:
         """What there is to know of an op: its name, the calls of it that are wanted, which arguments it
         writes, by which it draws random numbers."""
         schema = func._schema
@@ -110,7 +141,16 @@ class Again(object):
         )
         return info
 
-    def _note(self, it, name, func, args, kwargs, written, groups):
+    def _note(
+        self,
+        it: Iteration,
+        name: str,
+        func: Op,
+        args: Any,
+        kwargs: Any,
+        written: Sequence[Tensor],
+        groups: list[int],
+    ) -> _Call | None:
         """Take down a call, or return None where it cannot be repeated: it changes what another than its
         own group has made, or runs on another stream than the plan's."""
         if self.main is not None and self._elsewhere():
@@ -125,7 +165,7 @@ class Again(object):
         call.kwargs = {k: self._held(it, a) for k, a in kwargs.items()}
         return call
 
-    def _held(self, it, x):
+    def _held(self, it: Iteration, x: Any) -> Any:
         if isinstance(x, self.torch.Tensor):
             if (
                 type(x) not in self.plain
@@ -147,7 +187,7 @@ class Again(object):
             return type(x)(self._held(it, y) for y in x)
         return x
 
-    def _made(self, it, call, out, args, kwargs, groups):
+    def _made(self, it: Iteration, call: _Call, out: Any, args: Any, kwargs: Any, groups: list[int]) -> None:
         read = {
             t.untyped_storage()._cdata
             for t in self._tensors((args, tuple(kwargs.values())), [])
@@ -163,11 +203,11 @@ class Again(object):
             value.groups = groups
             call.outs.append(value)
         for t in unwritten(self.torch, call.func, out):
-            value = self._known(it, t.untyped_storage())
-            if value is not None:
-                value.unwritten = True
+            known = self._known(it, t.untyped_storage())
+            if known is not None:
+                known.unwritten = True
 
-    def _tensors(self, tree, out):
+    def _tensors(self, tree: Any, out: list[Tensor]) -> list[Tensor]:
         for x in tree:
             if isinstance(x, self.torch.Tensor):
                 out.append(x)
@@ -175,7 +215,7 @@ class Again(object):
                 self._tensors(x, out)
         return out
 
-    def _spoil(self, it, written):
+    def _spoil(self, it: Iteration, written: list[Tensor]) -> None:
         """Tensors are about to be changed by an op that is not noted: what is to be made from them is made
         now. Where that fails, a copy of them is kept to make it from; if there is no memory for one
         either, the op does not run, rather than that something is made of the wrong bytes."""
@@ -201,10 +241,10 @@ class Again(object):
         if self.main is not None and self._elsewhere():
             self.torch.cuda.current_stream(self.main.device).wait_stream(self.main)
 
-    def _reads(self, call, value):
+    def _reads(self, call: _Call, value: Value) -> bool:
         return any(h.value is value for h in _handles((call.args, tuple(call.kwargs.values())), []))
 
-    def _again(self, it, value):
+    def _again(self, it: Iteration, value: Value) -> None:
         """Make a value that was dropped, and with it all that its group makes."""
         self._run(it, value.entry["group"] if value.entry is not None else None, value)
         if value.base is None:
@@ -212,14 +252,15 @@ class Again(object):
                 "gmemtop: a tensor that was dropped cannot be made again; turn the plan off and report this"
             )
 
-    def _run(self, it, group, wanted=None):
+    def _run(self, it: Iteration, group: Any, wanted: Value | None = None) -> None:
         with self._there():
             self._calls(it, group)
 
-    def _calls(self, it, group):
+    def _calls(self, it: Iteration, group: Any) -> None:
         begin = time.thread_time_ns()
         calls = it.calls.get(group, ())
-        env, last = {}, {}
+        env: dict[Value, Tensor] = {}
+        last: dict[Value, int] = {}
         for k, call in enumerate(calls):
             for h in _handles((call.args, tuple(call.kwargs.values())), []):
                 last[h.value] = k
@@ -246,7 +287,7 @@ class Again(object):
         it.calls.pop(group, None)
         it.again += time.thread_time_ns() - begin
 
-    def _given(self, it, args, env):
+    def _given(self, it: Iteration, args: Any, env: dict[Value, Tensor]) -> list[Any]:
         out = []
         for a in args:
             if isinstance(a, Handle):
@@ -257,7 +298,7 @@ class Again(object):
         return out
 
 
-def _handles(tree, out):
+def _handles(tree: Any, out: list[Handle]) -> list[Handle]:
     for x in tree:
         if isinstance(x, Handle):
             out.append(x)

@@ -1,12 +1,13 @@
-"""Part six of the agent: the thread that sends what it finds, and hears what the viewer asks.
+"""The thread that sends what training produced and takes the viewer's orders.
 
-Frames of the socket: four bytes little-endian of length of what follows, one of type, and a payload, JSON
-unless said otherwise. The agent connects, says who it is, and waits to be welcomed; while nobody listens
-it tries again each second, so that a viewer that died can come back. The thread looks up to twice a second
-at what there is to send, at the first step at once, and more often while a window is made. What waits is
-bounded: steps by number, the oldest going first, windows by number, bytes of frames by size; what went is
-counted, and the count sent.
+The agent connects, says who it is and waits for the welcome. While nobody listens it tries again every
+second, so a viewer that died can come back. The thread looks for something to send about twice a second, at
+once after the first step, and more often while a window is made. What waits is bounded: steps by number (the
+oldest are dropped first), windows by number, frames by bytes. What was dropped is counted, and the count is
+sent.
 """
+
+from __future__ import annotations
 
 import collections
 import json
@@ -18,6 +19,7 @@ import sys
 import threading
 import time
 import zlib
+from typing import TYPE_CHECKING, Any, Iterator, Mapping
 
 from .recorded import RECORDED, allocator_rules
 from .settings import settings
@@ -42,6 +44,11 @@ from .wire import (
     WINDOW,
 )
 
+if TYPE_CHECKING:
+    from .kinds import Device, Wish
+    from .window import Window
+
+
 MAX_GPUS = 64  # that are described
 MAX_UNSENT = 8 << 20  # bytes that wait for a viewer that does not read
 MAX_STEPS = 20000  # steps that wait for a viewer to come, about 5 MiB
@@ -52,42 +59,75 @@ ALONE = 60  # seconds after which an agent that was brought in and has met nobod
 WAITING = "waiting for the first optimizer step"
 
 
-class Sender(object):
+class Sender:
     """The half of the agent that runs on a thread of its own. Agent is the other half."""
 
-    def __init__(self, path):
-        self.path, self.pid = path, os.getpid()
+    # What the others have.
+    torch: Any
+    launched: bool
+    epoch: int
+    index: int
+    hooks: list[Any]
+    window: Any
+    carrier: Any
+    orders: collections.deque[dict[str, Any]]
+    device: Device
+    room: int
+    statm: int
+
+    if TYPE_CHECKING:
+
+        def _arm(self) -> None: ...
+        def _caught(self, error: BaseException) -> bool: ...
+        def _importing(self) -> bool: ...
+        def _stepping(self) -> bool: ...
+        def _undo(self) -> None: ...
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.pid = os.getpid()
         self.dead = self.leaving = self.gone = False
-        self.why, self.exit, self.left = "", None, []
-        self.steps, self.produced, self.taken, self.missed = collections.deque(maxlen=MAX_STEPS), 0, 0, 0
-        self.notices = collections.deque(maxlen=100)
-        self.answers = collections.deque(maxlen=1000)
-        self.ready = collections.deque()
+        self.why = ""
+        self.exit: dict[str, Any] | None = None
+        self.left: list[str] = []
+        self.steps: collections.deque[tuple[Any, ...]] = collections.deque(maxlen=MAX_STEPS)
+        self.produced = 0
+        self.taken = 0
+        self.missed = 0
+        self.notices: collections.deque[tuple[int, dict[str, Any]]] = collections.deque(maxlen=100)
+        self.answers: collections.deque[dict[str, Any]] = collections.deque(maxlen=1000)
+        self.ready: collections.deque[Window] = collections.deque()
         # what is asked for is taken up by the training thread, and nothing between is lost
-        self.want, self.every, self.unfinished = collections.deque(maxlen=100), 0, None
+        self.want: collections.deque[Wish] = collections.deque(maxlen=100)
+        self.every = 0
+        self.unfinished: Window | None = None
         # by what means windows are captured, whether saved tensors wait on the host, and whether the viewer
         # knows
         self.how, self.offloads, self.told_who = settings.depth, False, True
         self.lasted = 0  # nanoseconds of the newest step
-        self.thread, self.bell, self.sock, self.welcome = None, None, None, False
-        self.out, self.unread, self.inflight, self.sending, self.hello, self.poll = (
-            bytearray(),
-            bytearray(),
-            0,
-            None,
-            None,
-            None,
-        )
-        self.markers, self.hurry, self.alone, self.written = [], 0.0, 0, 0
+        self.thread: threading.Thread | None = None
+        self.bell: Any = None
+        self.sock: Any = None
+        self.welcome = False
+        self.out = bytearray()
+        self.unread = bytearray()
+        self.inflight = 0
+        self.sending: Iterator[bool] | None = None
+        self.hello: Any = None
+        self.poll: Any = None
+        self.markers: list[str] = []
+        self.hurry = 0.0
+        self.alone = 0
+        self.written = 0
 
-    def _start(self):
+    def _start(self) -> None:
         self.bell = os.pipe()
         for end in self.bell:
             os.set_blocking(end, False)
         self.thread = threading.Thread(target=self._run, name="gmemtop", daemon=True)
         self.thread.start()
 
-    def _run(self):
+    def _run(self) -> None:
         try:
             if not self.hooks and not self.launched:
                 while self._importing():
@@ -152,20 +192,20 @@ class Sender(object):
                     pass
             self.sock, self.statm, self.ready, self.thread = None, -1, collections.deque(), None
 
-    def _ring(self):
+    def _ring(self) -> None:
         """Have the thread look at once."""
         try:
             os.write(self.bell[1], b"!")
         except OSError:
             pass  # it rings already
 
-    def _sleep(self, wait):
+    def _sleep(self, wait: int) -> None:
         poll = select.poll()
         poll.register(self.bell[0], select.POLLIN)
         if poll.poll(wait):
             os.read(self.bell[0], 4096)
 
-    def _last_word(self):
+    def _last_word(self) -> None:
         """Part from the viewer, who hears why whatever stands in the way."""
         try:
             self._part()
@@ -181,7 +221,7 @@ class Sender(object):
                 self.sock.settimeout(0.5)
                 self.sock.sendall(self.out)
 
-    def _part(self):
+    def _part(self) -> None:
         """Send what waits and the last word. A viewer that takes nothing for a second is given up. One
         that reads has five seconds, or LAST where the process ends and waits for this: its last window may
         be large, and says what it died of."""
@@ -208,7 +248,7 @@ class Sender(object):
             if self.written != before:
                 deadline = min(time.monotonic() + 1.0, last)
 
-    def _mark(self):
+    def _mark(self) -> None:
         """Leave word of where a viewer finds the agent, in folders that only its user can enter: one of
         its own, and the one that the socket is in."""
         own = os.path.join(os.environ.get("XDG_RUNTIME_DIR") or "/tmp", "gmemtop-%d" % os.getuid())
@@ -229,7 +269,7 @@ class Sender(object):
             except OSError:
                 pass  # without it the agent is not found again; it is no reason to trouble the training
 
-    def _unmark(self):
+    def _unmark(self) -> None:
         """Remove the markers: viewers no longer find this agent, and another may start in this process."""
         threading.current_thread().name = "gmemtop, leaving"
         while self.markers:
@@ -238,14 +278,14 @@ class Sender(object):
             except OSError:
                 pass
 
-    def _started(self):
+    def _started(self) -> int:
         try:
             with open("/proc/self/stat") as f:
                 return int(f.read().rpartition(")")[2].split()[19])
         except (OSError, ValueError, IndexError):
             return 0
 
-    def _connect(self):
+    def _connect(self) -> bool:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             sock.settimeout(1.0)
@@ -268,10 +308,10 @@ class Sender(object):
         self._frame(HELLO, self.hello)
         return True
 
-    def _who(self):
+    def _who(self) -> dict[str, Any]:
         env, torch = os.environ, self.torch
 
-        def number(*names):
+        def number(*names: str) -> int:
             for name in names:
                 if env.get(name, "").isdigit():
                     return int(env[name])
@@ -304,29 +344,29 @@ class Sender(object):
             "waiting": WAITING if self.index == 0 else "",
         }
 
-    def _frame(self, kind, payload):
+    def _frame(self, kind: int, payload: bytes | bytearray | Mapping[str, Any] | list[Any]) -> None:
         if not isinstance(payload, (bytes, bytearray)):
             payload = json.dumps(payload, separators=(",", ":")).encode("utf-8", "replace")
         self.out += struct.pack("<IB", len(payload) + 1, kind) + payload
 
-    def _say(self, text, key):
+    def _say(self, text: str, key: str) -> None:
         self.notices.append((NOTICE, {"text": text, "key": key}))
 
-    def _state(self, text, key):
+    def _state(self, text: str, key: str) -> None:
         """Say what the agent waits for or does now."""
         self.notices.append((NOTICE, {"text": text, "key": key, "state": True}))
 
-    def _answer(self, orders, state, reason="", text=""):
+    def _answer(self, orders: list[int], state: str, reason: str = "", text: str = "") -> None:
         """Say how far some orders have come, by their numbers; 0 is that of an order whose answers nobody
         wants."""
         for number in orders:
             if number:
                 self.answers.append({"order": number, "state": state, "reason": reason, "text": text})
 
-    def _lose(self, name, n, detail):
+    def _lose(self, name: str, n: int, detail: str) -> None:
         self.notices.append((LOST, {"name": name, "n": n, "detail": detail}))
 
-    def _exchange(self, wait):
+    def _exchange(self, wait: int) -> None:
         """Write what can be written and read what comes, waiting for it at most so many milliseconds."""
         try:
             self._fill()
@@ -366,7 +406,7 @@ class Sender(object):
                 self.unread += got
                 self._hear()
 
-    def _lost_viewer(self):
+    def _lost_viewer(self) -> None:
         self.sock.close()
         self.sock, self.every = None, 0
         self.want.clear()
@@ -377,7 +417,7 @@ class Sender(object):
             self.sending = None
         self.out, self.inflight = bytearray(), 0
 
-    def _hear(self):
+    def _hear(self) -> None:
         while len(self.unread) >= 5:
             size, kind = struct.unpack_from("<IB", self.unread)
             if size < 1 or size > MAX_FRAME:
@@ -399,7 +439,7 @@ class Sender(object):
             except (ValueError, TypeError, AttributeError, ArithmeticError, RecursionError):
                 return self._lost_viewer()  # not a gmemtop viewer
 
-    def _order(self, told):
+    def _order(self, told: dict[str, Any]) -> None:
         """Take an order. The training thread starts on it when the current step ends."""
         number, do, how, steps = (
             int(told.get("id", 0)),
@@ -447,12 +487,12 @@ class Sender(object):
         else:
             self._answer([number], REFUSED, "unknown_order", "this agent knows no order %.20r" % (do,))
 
-    def _pending(self):
+    def _pending(self) -> bool:
         return self.welcome and bool(
             self.steps or self.ready or self.notices or self.answers or self.sending is not None
         )
 
-    def _fill(self):
+    def _fill(self) -> None:
         """Put frames together while there is room: notices, steps, and then a window, piece by piece."""
         if not self.welcome:
             return
@@ -464,7 +504,7 @@ class Sender(object):
             self._frame(*self.notices.popleft())
         while self.answers:
             self._frame(ANSWER, self.answers.popleft())
-        rows = []
+        rows: list[tuple[Any, ...]] = []
         while self.steps and len(rows) < 1000 and len(self.out) < MAX_UNSENT // 2:
             rows.append(self.steps.popleft())
             self.taken += 1
@@ -484,7 +524,7 @@ class Sender(object):
             if next(self.sending, None) is None:
                 self.sending = None
 
-    def _gpus(self):
+    def _gpus(self) -> list[dict[str, Any]]:
         """The GPUs that the process sees, for planning; none before it has used one."""
         try:
             cuda = self.torch.cuda
@@ -495,7 +535,7 @@ class Sender(object):
         except Exception:  # a device that is lost
             return []
 
-    def _finished(self, window):
+    def _finished(self, window: Window) -> None:
         """A window is taken out, or nobody wants it any more: the allocator records no longer for it."""
         try:
             if window.how == "history":
@@ -505,12 +545,12 @@ class Sender(object):
         if self.unfinished is window:
             self.unfinished = None
 
-    def _drop(self):
+    def _drop(self) -> None:
         """Give up the windows that wait."""
         while self.ready:
             self._finished(self.ready.popleft())
 
-    def _frames_of(self, window):
+    def _frames_of(self, window: Window) -> Iterator[bool]:
         head = {
             "first": window.index,
             "last": window.index + max(len(window.steps) - 1, 0),
@@ -526,7 +566,7 @@ class Sender(object):
         if self.device is not None and self.device.type == "cuda":
             head["rules"] = allocator_rules(self.torch)
         try:
-            for text in window.lines(head) if window.how == "ops" else window.chunks():
+            for text in window.pieces(head):
                 data = pack.compress(text.encode() if isinstance(text, str) else text)
                 if data:
                     self._frame(DATA, data)

@@ -1,15 +1,22 @@
-"""A part of the agent: the figures that a step is told with, as often as they cost little.
+"""The figures that come with each step, taken as often as they are cheap.
 
-A figure that takes long is taken seldom. How long it takes is measured, and a measurement is longer
-whenever the thread happens to be kept from its processor meanwhile, which on a busy machine is often: so
-that one such measurement counts for little, a figure is never taken to cost more than twice what it cost
-before, nor the first one more than twice what is expected.
+A figure that takes long is taken rarely. How long it takes is measured, and on a busy machine a measurement
+is often too long because the thread was off its processor. So that one such measurement counts for little, a
+figure is never taken to cost more than twice what it cost before, nor the first one more than twice what is
+expected.
 """
+
+from __future__ import annotations
 
 import inspect
 import os
 import sys
 import time
+import weakref
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .kinds import Clock, Device, Tensor
 
 EXPECTED = 250000  # nanoseconds that a figure is expected to take
 SHARE = 400  # a figure is taken at most every SHARE times as long as it takes
@@ -19,13 +26,13 @@ POOLS_SHARE, POOLS_REST = 2000, 2000000000
 NOT_TAKEN = (-1,) * 7, (-1,) * 4
 
 
-def _cost(took, before):
+def _cost(took: int, before: int) -> int:
     """Nanoseconds that something costs which took so long now and was taken to cost so much before, 0 for
     nothing yet."""
     return min(took, 2 * (before or EXPECTED))
 
 
-def foreign(torch):
+def foreign(torch: Any) -> str | None:
     """What serves the memory of GPUs in the place of torch's own allocator, in words; None where nothing
     does."""
     name = getattr(torch.cuda, "get_allocator_backend", lambda: "native")()
@@ -43,7 +50,7 @@ def foreign(torch):
     )
 
 
-class Pools(object):
+class Pools:
     """What private pools (of CUDA graphs, of torch.cuda.MemPool) hold and no tensor uses: free for nobody but
     their owners.
 
@@ -51,11 +58,11 @@ class Pools(object):
     block: too dear for each step. Written from torch's sources, and never run on a GPU by its authors.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         # bytes, and when that was, in nanoseconds of Unix time
         self.seen, self.next, self.cost = (-1, -1), 0, 0
 
-    def take(self, torch, index, clock):
+    def take(self, torch: Any, index: int, clock: Clock) -> None:
         """Count, where that is cheap: a list that holds the program's own history of allocations is not."""
         try:
             begin, snapshot = clock(), torch.cuda.memory_snapshot
@@ -71,7 +78,7 @@ class Pools(object):
         except Exception:  # an allocator that keeps no list: cudaMallocAsync, one of the program's own
             self.seen, self.next = (-1, -1), 1 << 62
 
-    def count(self, segments, index):
+    def count(self, segments: list[dict[str, Any]], index: int) -> None:
         free, at = 0, time.time_ns()
         for s in segments:
             pool = s.get("segment_pool_id")
@@ -82,17 +89,32 @@ class Pools(object):
         self.seen = free, at
 
 
-class Totals(object):
+class Totals:
     """The half of the agent that looks at memory as a whole."""
 
-    def _no_totals(self):
-        self.device, self.statm, self.page = None, -1, os.sysconf("SC_PAGE_SIZE")
-        self.next_totals, self.known, self.next_known, self.pools = 0, (-1, -1, -1), 0, Pools()
+    # What the others have.
+    torch: Any
+    clock: Clock
+    optimizers: list[weakref.ref[Any]]
+    welcome: bool
+
+    if TYPE_CHECKING:
+
+        def _say(self, text: str, key: str) -> None: ...
+
+    def _no_totals(self) -> None:
+        self.device: Device = None
+        self.statm = -1
+        self.page = os.sysconf("SC_PAGE_SIZE")
+        self.next_totals = 0
+        self.known: tuple[int, ...] = (-1, -1, -1)
+        self.next_known = 0
+        self.pools = Pools()
         self.cost_totals = self.cost_known = 0
         self.counts = True  # the allocator says how much it holds
         self.room = -1  # bytes of the device that the program may have, as its first step found it
 
-    def _take_totals(self, now):
+    def _take_totals(self, now: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """What the allocator and the system hold, and finer: what was asked for, what is in use, what
         private pools keep free and when that was counted; -1 where there is none."""
         device = self.device
@@ -105,7 +127,8 @@ class Totals(object):
                 else -1
             )
         rss = int(os.pread(self.statm, 128, 0).split()[1]) * self.page if self.statm >= 0 else -1
-        figures, finer = (-1, -1, -1, -1, rss, -1, -1), ()
+        figures: tuple[int, ...] = (-1, -1, -1, -1, rss, -1, -1)
+        finer: tuple[int, ...] = ()
         if device is not None and device.type == "cuda":
             s = self._counted(device.index)
             if s is not None:
@@ -131,7 +154,7 @@ class Totals(object):
             self.pools.take(self.torch, device.index, self.clock)
         return figures, finer + self.pools.seen if finer else NOT_TAKEN[1]
 
-    def _counted(self, index):
+    def _counted(self, index: int) -> Any:
         """The figures of a device's allocator; None where the program has put one in torch's place that
         counts nothing."""
         if not self.counts:
@@ -149,7 +172,7 @@ class Totals(object):
             )
             return None
 
-    def _room(self, device, reserved):
+    def _room(self, device: Device, reserved: int) -> int:
         """What the allocator holds of the device and what is free there, within the share that the program
         allows itself; 0 where torch does not say."""
         cuda = self.torch.cuda
@@ -160,19 +183,19 @@ class Totals(object):
         except (AttributeError, RuntimeError):
             return 0
 
-    def _of_parameters(self):
-        for o in self.optimizers:
-            o = o()
+    def _of_parameters(self) -> Device:
+        for there in self.optimizers:
+            o = there()
             for group in o.param_groups if o is not None else ():
                 for p in group["params"]:
                     return p.device
         return None
 
-    def _take_known(self, now):
+    def _take_known(self, now: int) -> None:
         """The bytes of parameters, gradients and optimizer state, each storage once."""
         begin, seen, sums = self.clock(), set(), [0, 0, 0]
 
-        def add(k, t):
+        def add(k: int, t: Tensor) -> None:
             t = getattr(t, "_local_tensor", t)  # a distributed tensor holds its shard
             if t.layout == self.torch.sparse_coo:
                 add(k, t._indices())
@@ -184,8 +207,8 @@ class Totals(object):
                 seen.add(storage._cdata)
                 sums[k] += storage.nbytes()
 
-        for o in self.optimizers:
-            o = o()
+        for there in self.optimizers:
+            o = there()
             for group in o.param_groups if o is not None else ():
                 for p in group["params"]:
                     add(0, p)

@@ -1,6 +1,14 @@
-"""What stands for a tensor between its two uses: where its bytes are, and how it looks at them."""
+"""What stands for a saved tensor until it is needed: where its bytes are, and how the tensor looks at
+them."""
+
+from __future__ import annotations
 
 import weakref
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .carry import Iteration
+    from .kinds import Tensor, UntypedStorage
 
 CHANGED = (
     "one of the variables needed for gradient computation has been modified by an inplace operation: a "
@@ -8,19 +16,19 @@ CHANGED = (
 )
 
 
-def expect_unchanged(witness, version, shape):
+def expect_unchanged(witness: Tensor, version: int, shape: Any) -> None:
     """Raise as autograd does without hooks, where a saved tensor was changed."""
     if version >= 0 and witness._version != version:
         raise RuntimeError(CHANGED % (list(shape), witness._version, version))
 
 
-class Kept(object):
+class Kept:
     """A saved tensor that stays. What torch hands over may be what an op returned, which holds the op,
     which holds what is saved: only a detached one is gone with a graph that nobody goes through backward."""
 
     __slots__ = ("iteration", "tensor", "version")
 
-    def __init__(self, iteration, tensor):
+    def __init__(self, iteration: Iteration, tensor: Tensor) -> None:
         self.iteration = iteration
         if type(tensor) in iteration.carrier.plain:
             with iteration.carrier.torch._C._DisableTorchDispatch():
@@ -30,17 +38,22 @@ class Kept(object):
         self.version = -1 if tensor.is_inference() else tensor._version
 
 
-class Handle(object):
+class Handle:
     """A tensor whose bytes are a value's."""
 
     __slots__ = ("iteration", "value", "dtype", "size", "stride", "offset", "witness", "version")
 
-    def __init__(self, iteration, value, t):
-        self.iteration, self.value, self.dtype = iteration, value, t.dtype
-        self.size, self.stride, self.offset = t.size(), t.stride(), t.storage_offset()
-        self.witness, self.version = None, -1
+    def __init__(self, iteration: Iteration | None, value: Value, t: Tensor) -> None:
+        self.iteration: Any = iteration  # None for one that a call holds, which outlives no iteration
+        self.value = value
+        self.dtype = t.dtype
+        self.size = t.size()
+        self.stride = t.stride()
+        self.offset = t.storage_offset()
+        self.witness: Tensor = None
+        self.version = -1
 
-    def watch(self, torch, t):
+    def watch(self, torch: Any, t: Tensor) -> Handle:
         """Keep of a saved tensor what counts its changes, and not its bytes."""
         with torch._C._DisableTorchDispatch():
             self.witness = t.detach()
@@ -52,7 +65,7 @@ class Handle(object):
         return self
 
 
-class Value(object):
+class Value:
     """The bytes of one storage: here, on the host, or to be made again."""
 
     __slots__ = (
@@ -71,15 +84,23 @@ class Value(object):
         "__weakref__",
     )
 
-    def __init__(self, storage):
-        self.storage, self.base, self.bytes = weakref.ref(storage), None, storage.nbytes()
+    def __init__(self, storage: UntypedStorage) -> None:
+        self.storage = weakref.ref(storage)
+        self.base: Tensor = None
+        self.bytes = storage.nbytes()
         # groups are those whose calls make it, where they were noted
-        self.entry, self.groups, self.spoiled = None, None, False
+        self.entry: Any = None  # what the plan says of it
+        self.groups: list[int] | None = None
+        self.spoiled = False
         self.unwritten = False  # the op that made it left its bytes as they were, and two runs need not agree
         # stream is whose memory base is, where that may be read on another
-        self.host = self.done = self.arrived = self.stream = self.sum = None
+        self.host: Tensor = None
+        self.done: Any = None
+        self.arrived: Any = None
+        self.stream: Any = None
+        self.sum: Tensor = None
 
-    def __del__(self):
+    def __del__(self) -> None:
         # fetched and never used: whoever takes the memory next has to wait for the copy
         if self.arrived is not None:
             self.stream.wait_event(self.arrived)

@@ -1,4 +1,6 @@
-"""The frames of the socket between the agent and a viewer. docs/wire.md describes them."""
+"""The frames between the agent and a viewer. docs/wire.md describes them."""
+
+from __future__ import annotations
 
 VERSION = 2
 HELLO, STEPS, WINDOW, DATA, WHOLE, NOTICE, LOST, BYE = range(1, 9)  # to the viewer; DATA is zlib

@@ -305,7 +305,7 @@ class Run(object):
             if recorder is not None:
                 recorder.stopped = True
                 with self.open(os.path.join(self.folder, "trace.jsonl"), "w") as f:
-                    for text in recorder.lines({"epoch_ns": 0, "empty": True}):
+                    for text in recorder.pieces({"epoch_ns": 0, "empty": True}):
                         f.write(text)
             found = {"torch": str(self.torch.__version__), "steps": self.steps, "made_up": self.made_up, "notes": self.notes, "error": self.error,
                      "unsupported": self.unsupported, "lost": 0 if recorder is None else recorder.lost}
