@@ -36,6 +36,7 @@ import types
 import weakref
 from typing import TYPE_CHECKING, Any, Callable
 
+from .compat import dispatch_modes, graph_task, profiler_enabled, records_history, step_hooks
 from .lines import Addresses
 from .manage import Manager
 from .ops import Ops
@@ -100,15 +101,8 @@ class Agent(Manager, Totals):
             return _refuse(self.path, why)
         self._arm()
         self._offload()
-        main = getattr(sys.modules.get("__main__"), "__spec__", None)
-        import multiprocessing
-
-        child = multiprocessing.parent_process() is not None or getattr(
-            multiprocessing.current_process(), "_inheriting", False
-        )
-        if child or (main is not None and main.name.startswith("torch.")) or "torchrun" in sys.argv[:1]:
-            return  # a data loader's worker, a compiler's, a launcher: silent until it steps an optimizer
-        self._start()
+        if not _silent():  # or until it steps an optimizer
+            self._start()
 
     def attach(self) -> None:
         """Begin in a process that runs: the hooks come once no thread is inside of an optimizer's step."""
@@ -143,7 +137,7 @@ class Agent(Manager, Totals):
         torch = sys.modules.get("torch")
         if torch is not self.torch:
             raise ImportError("the program failed to import torch")
-        return getattr(getattr(torch, "__spec__", None), "_initializing", False)
+        return _initializing(torch)
 
     def _stepping(self) -> bool:
         """Whether a thread other than this one is inside of an optimizer's step, where torch goes through
@@ -263,12 +257,12 @@ class Agent(Manager, Totals):
     def _backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         # torch lists its functions once, for good, when something first asks which can be overridden: what is
         # found there then must not keep the agent.
-        there, clock, graph_task = weakref.ref(self), self.clock, self.torch._C._current_graph_task_id
+        there, clock, task = weakref.ref(self), self.clock, graph_task(self.torch)
 
         @functools.wraps(original)
         def backward(*args: Any, **kwargs: Any) -> Any:
             agent, here = there(), threading.get_ident()
-            if agent is None or agent.dead or here in agent.in_backward or graph_task() != -1:
+            if agent is None or agent.dead or here in agent.in_backward or task() != -1:
                 return original(*args, **kwargs)
             # Another thread's backward pass says nothing of the ops of the thread that is described.
             window, begin = agent.window if here == agent.window_thread else None, clock()
@@ -395,7 +389,7 @@ class Agent(Manager, Totals):
                 "torch.compile is in use"
                 if self._compiled()
                 else "the program has a dispatch mode of its own"
-                if torch._C._len_torch_dispatch_stack() > 0
+                if dispatch_modes(torch) > 0
                 else ""
             )
             if other:
@@ -416,12 +410,12 @@ class Agent(Manager, Totals):
                     if "pluggable" in another
                     else "unset backend in PYTORCH_CUDA_ALLOC_CONF",
                 )
-            elif torch._C._cuda_isHistoryEnabled():
+            elif records_history(torch):
                 refusal = (
                     "the program records the allocator's history itself, and one recording would end the "
                     "other"
                 )
-        elif how == "profile" and torch.autograd._profiler_enabled():
+        elif how == "profile" and profiler_enabled(torch):
             refusal = "the program runs torch's profiler itself, and there is only one"
         if refusal is not None:
             self.every = 0
@@ -613,6 +607,35 @@ def _too_old(torch: Any) -> str:
         "torch %s is too old: %d.%d is the oldest that is watched from inside: update torch, or see what a "
         "GPU's driver allocates for it with gmemtop attach --probes" % ((version,) + OLDEST)
     )
+
+
+def _initializing(module: Any) -> bool:
+    """Whether a module is being imported."""
+    return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))
+
+
+def _silent() -> bool:
+    """Whether this process is none that trains: a child of multiprocessing (a data loader's worker, a
+    compiler's) or a launcher."""
+    import multiprocessing
+
+    main = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return (
+        multiprocessing.parent_process() is not None
+        or getattr(multiprocessing.current_process(), "_inheriting", False)
+        or (main is not None and main.name.startswith("torch."))
+        or "torchrun" in sys.argv[:1]
+    )
+
+
+def reach(path: str) -> None:
+    """Begin in a process to which the environment may not have brought the agent, unless it is still
+    importing torch, would be silent or has an agent. Whoever asks asks again."""
+    torch = sys.modules.get("torch")
+    if torch is None or _initializing(torch) or _silent():
+        return
+    if not any(type(getattr(hook, "__self__", None)).__name__ == "Agent" for hook in step_hooks()):
+        attach(path)
 
 
 def attach(path: str) -> None:

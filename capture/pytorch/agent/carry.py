@@ -36,6 +36,19 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Any, Callable, Iterator
 
+from .compat import (
+    DISABLE,
+    address_of,
+    enable_saved_hooks,
+    graph_task,
+    is_innermost,
+    pop_saved_hooks,
+    push_saved_hooks,
+    saved_hooks,
+    saved_hooks_disabled,
+    without_autocast,
+    without_dispatch,
+)
 from .patch import Patches
 from .rerun import Again
 from .values import Handle, Kept, Value, expect_unchanged
@@ -96,12 +109,12 @@ class Carrier(Again):
         for g, ops in enumerate(plan.get("groups", ())):
             for name, n in ops:
                 self.wanted.setdefault(name, {}).setdefault(n, []).append(g)
-        self.graph_task = torch._C._current_graph_task_id
+        self.graph_task = graph_task(torch)
         self.plain = (torch.Tensor, torch.nn.Parameter)
         self.infos: dict[Op, Info] = {}
         self.hooks: list[Any] = []
         self.patches = Patches()
-        self.disable = torch._C._autograd._saved_tensors_hooks_disable
+        self.disable = getattr(saved_hooks(torch), DISABLE)
         self.thread = 0
         self.depth = 0
         self.pushed = False
@@ -140,7 +153,7 @@ class Carrier(Again):
         if self.wanted:
             self.mode = self._mode()
             self.patches.subclassing(torch)
-        self.disable = self.patches.put(torch._C._autograd, "_saved_tensors_hooks_disable", self._disabling)
+        self.disable = self.patches.put(saved_hooks(torch), DISABLE, self._disabling)
         if self.entries and hasattr(torch.cuda, "CUDAGraph"):
             self.patches.put(torch.cuda.CUDAGraph, "replay", self._replaying)
         self.hooks = [
@@ -219,9 +232,7 @@ class Carrier(Again):
                 self.why = self.why or self.now.why
             return
         try:
-            self.torch._C._autograd._push_saved_tensors_default_hooks(
-                functools.partial(pack, self, self.now), unpack
-            )
+            push_saved_hooks(self.torch, functools.partial(pack, self, self.now), unpack)
             self.pushed = True
         except RuntimeError:
             self.why = (
@@ -237,8 +248,7 @@ class Carrier(Again):
     def _others(self) -> bool:
         """Whether there are hooks on saved tensors that are not ours: torch does not let them be disabled
         while there are any."""
-        autograd = self.torch._C._autograd
-        if autograd._saved_tensors_hooks_get_disabled_error_message() is not None:
+        if saved_hooks_disabled(self.torch) is not None:
             return False  # then there are none
         try:
             self.disable("gmemtop looks")
@@ -246,22 +256,18 @@ class Carrier(Again):
         except RuntimeError:
             return True
         finally:
-            autograd._saved_tensors_hooks_enable()
+            enable_saved_hooks(self.torch)
 
     def _quit(self) -> None:
-        if self.entered and self._on_top():
+        if self.entered and is_innermost(self.torch, self.mode):
             self.mode.__exit__(None, None, None)
             self.entered = False
 
     def _pop(self) -> None:
         self._quit()
         if self.pushed:
-            self.torch._C._autograd._pop_saved_tensors_default_hooks()
+            pop_saved_hooks(self.torch)
             self.pushed = False
-
-    def _on_top(self) -> bool:
-        count = self.torch._C._len_torch_dispatch_stack()
-        return count > 0 and self.torch._C._get_dispatch_stack_at(count - 1) is self.mode
 
     def _unwind(self) -> None:
         """An exception that is none of Exception leaves modules without a word."""
@@ -277,7 +283,7 @@ class Carrier(Again):
         @functools.wraps(original)
         def disable(*args: Any, **kwargs: Any) -> Any:
             if carrier.pushed and threading.get_ident() == carrier.thread:
-                carrier.torch._C._autograd._pop_saved_tensors_default_hooks()
+                pop_saved_hooks(carrier.torch)
                 carrier.pushed = False
                 carrier.now.why = carrier.now.why or "torch.func is used inside of a module"
             return original(*args, **kwargs)
@@ -357,13 +363,13 @@ class Carrier(Again):
     def _sum(self, storage: UntypedStorage) -> Tensor:
         """The sum of a storage's words, on its device."""
         torch = self.torch
-        with torch._C._DisableTorchDispatch(), torch.no_grad(), torch._C._DisableAutocast():
+        with without_dispatch(torch), torch.no_grad(), without_autocast(torch):
             flat, words = self._flat(storage, torch.uint8), storage.nbytes() // 8
             total = flat[: 8 * words].view(torch.int64).sum()
             return total + flat[8 * words :].sum() if storage.nbytes() % 8 else total
 
     def _compare(self, value: Value) -> None:
-        with self.torch._C._DisableTorchDispatch(), self.torch.no_grad():
+        with without_dispatch(self.torch), self.torch.no_grad():
             self.compared.append((value.entry["save"], self._sum(value.base.untyped_storage()) != value.sum))
 
     def _verdict(self) -> tuple[int, int]:
@@ -371,7 +377,7 @@ class Carrier(Again):
         if not compared:
             return 0, 0
         # a window that is open describes the program and not this
-        with self.torch._C._DisableTorchDispatch(), self.torch.no_grad():
+        with without_dispatch(self.torch), self.torch.no_grad():
             others = [
                 n
                 for (n, _), other in zip(compared, self.torch.stack([c[1] for c in compared]).tolist())
@@ -401,12 +407,11 @@ class Carrier(Again):
     @contextlib.contextmanager
     def _there(self) -> Iterator[None]:
         """On the plan's stream."""
-        with (
-            contextlib.nullcontext()
-            if self.main is None or not self._elsewhere()
-            else self.torch.cuda.stream(self.main)
-        ):
+        if self.main is None or not self._elsewhere():
             yield
+        else:
+            with self.torch.cuda.stream(self.main):
+                yield
 
     def _meet(self, value: Value) -> None:
         """Have the current stream wait for bytes that came back, and their memory for what reads them
@@ -420,22 +425,22 @@ class Carrier(Again):
             value.base.record_stream(here)
 
     def _known(self, it: Iteration, storage: UntypedStorage) -> Value | None:
-        there = it.values.get(storage._cdata)
+        there = it.values.get(address_of(storage))
         found = None if there is None else there()
         return found if found is not None and found.storage() is storage else None
 
     def _value(self, it: Iteration, storage: UntypedStorage) -> Value:
         value = Value(storage)
-        it.values[storage._cdata] = weakref.ref(value)
+        it.values[address_of(storage)] = weakref.ref(value)
         return value
 
     def _flat(self, storage: UntypedStorage, dtype: DType) -> Tensor:
-        with self.torch._C._DisableTorchDispatch():
+        with without_dispatch(self.torch):
             return self.torch.empty(0, dtype=dtype, device=storage.device).set_(storage)
 
     def _out(self, it: Iteration, value: Value, storage: UntypedStorage, entry: Entry) -> None:
         torch = self.torch
-        with torch._C._DisableTorchDispatch(), torch.no_grad():
+        with without_dispatch(torch), torch.no_grad():
             flat = self._flat(storage, torch.uint8)
             value.host = self.slab[entry["slot"] : entry["slot"] + value.bytes]
             self.owners[entry["slot"]] = weakref.ref(value)
@@ -502,7 +507,7 @@ class Carrier(Again):
     def _view(self, base: Tensor, h: Handle) -> Tensor:
         if base.dtype == h.dtype:
             return base.as_strided(h.size, h.stride, h.offset)
-        with self.torch._C._DisableTorchDispatch():
+        with without_dispatch(self.torch):
             return self.torch.empty(0, dtype=h.dtype, device=base.device).set_(
                 base.untyped_storage(), h.offset, h.size, h.stride
             )
@@ -545,7 +550,7 @@ class Carrier(Again):
                 if value.bytes % size == 0
                 else torch.empty(value.bytes, dtype=torch.uint8, device=device)
             )
-            with torch._C._DisableTorchDispatch():
+            with without_dispatch(torch):
                 flat = self._flat(base.untyped_storage(), torch.uint8)
                 if self.streams is None:
                     flat.copy_(value.host)

@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from .carry import COMPARED_FIRST, Carrier, Iteration, pack, unpack
+from .compat import address_of, without_autocast
 
 if TYPE_CHECKING:
     from .kinds import Plan, Tensor
@@ -37,7 +38,7 @@ class Costs:
         """What a swap of a tensor of so many bytes takes, out and back, and a small one's beside it; and
         an op that runs again beyond its own time."""
         torch, size = self.torch, max(size, 16 * SMALL)
-        with torch.enable_grad(), torch._C._DisableAutocast():
+        with torch.enable_grad(), without_autocast(torch):
             small, large = self._copies(SMALL, 16), self._copies(size, min(max(MOST // size, 1), 8))
             return {
                 "bytes": [SMALL, size],
@@ -114,7 +115,7 @@ class Costs:
 
         saves: list[int] = []  # the numbers of the tensors that are made in the chain
         spy = self._carrier({})
-        spy.watch = _Spy(saves, {x.untyped_storage()._cdata, w.untyped_storage()._cdata})
+        spy.watch = _Spy(saves, {address_of(x.untyped_storage()), address_of(w.untyped_storage())})
         chain(spy)
         value = {"bytes": 256, "how": "drop", "slot": 0, "release": 0, "fetch": 0, "group": 0}
         seen: Plan = {"groups": [[["gmemtop::none", 0]]]}
@@ -146,7 +147,7 @@ class _Spy:
         self.saves, self.there, self.n = saves, there, 0
 
     def saved_one(self, t: Tensor) -> None:
-        key = t.untyped_storage()._cdata
+        key = address_of(t.untyped_storage())
         if key not in self.there:
             self.there.add(key)
             self.saves.append(self.n)

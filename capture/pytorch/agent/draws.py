@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any, Iterator, Sequence
 
+from .compat import schema_of, without_dispatch
+
 if TYPE_CHECKING:
     from .kinds import Chance, Device, Op, Tensor
 
@@ -32,12 +34,12 @@ ONCE = {"aten::batch_norm_" + name for name in ("gather_stats", "gather_stats_wi
 def chance_of(func: Op, torch: Any) -> Chance:
     """None for an op that never draws, () for one that may at any call or may run but once, and otherwise
     the argument that is 0 where it does not: position, name, default."""
-    if func._schema.name in ONCE:
+    if schema_of(func).name in ONCE:
         return ()
     if torch.Tag.nondeterministic_seeded not in func.tags:
         return None
-    for k, a in enumerate(func._schema.arguments):
-        if func._schema.name in ATTENTION and a.name == "dropout_p":
+    for k, a in enumerate(schema_of(func).arguments):
+        if schema_of(func).name in ATTENTION and a.name == "dropout_p":
             return k, a.name, a.default_value if a.has_default_value() else None
     return ()
 
@@ -53,17 +55,17 @@ def draws(chance: Chance, args: Any, kwargs: Any) -> bool:
 def unwritten(torch: Any, func: Op, out: Any) -> Sequence[Tensor]:
     """The tensors among what a call of attention returned that hold whatever their memory held before. The
     call dropped nothing."""
-    if func._schema.name not in ATTENTION:
+    if schema_of(func).name not in ATTENTION:
         return ()
     return [
-        t for r, t in zip(func._schema.returns, out) if r.name in UNWRITTEN and isinstance(t, torch.Tensor)
+        t for r, t in zip(schema_of(func).returns, out) if r.name in UNWRITTEN and isinstance(t, torch.Tensor)
     ]
 
 
 @contextlib.contextmanager
 def undrawn(torch: Any, device: Device) -> Iterator[None]:
     """Has whatever runs leave the device's generator as it was, should it count the call."""
-    with torch._C._DisableTorchDispatch():
+    with without_dispatch(torch):
         generator = (
             torch.cuda.default_generators[device.index] if device.type == "cuda" else torch.default_generator
         )
@@ -71,5 +73,5 @@ def undrawn(torch: Any, device: Device) -> Iterator[None]:
     try:
         yield
     finally:
-        with torch._C._DisableTorchDispatch():
+        with without_dispatch(torch):
             generator.set_state(state)

@@ -13,6 +13,7 @@ import os
 import weakref
 from typing import TYPE_CHECKING, Any, Iterator
 
+from .compat import address_of
 from .window import Window
 from .within import REST_ADDRESS
 
@@ -159,7 +160,7 @@ class Recording(Window):
     def goes(self, storage: UntypedStorage) -> int | None:
         """The bytes of a storage are about to wait on the host. Returns the number by which to say what
         becomes of them; None where it is not known."""
-        found = None if self.stopped else self.alive.get(storage._cdata)
+        found = None if self.stopped else self.alive.get(address_of(storage))
         if found is None:
             return None
         self.away[found.number] = None
@@ -171,7 +172,12 @@ class Recording(Window):
         if was is None or self.stopped:
             return
         found = Storage(storage, self._gone)
-        found.key, found.number, found.size, found.address = storage._cdata, number, was.size, was.address
+        found.key, found.number, found.size, found.address = (
+            address_of(storage),
+            number,
+            was.size,
+            was.address,
+        )
         self.alive[found.key] = found
 
     def let_go(self, number: int) -> None:

@@ -11,12 +11,12 @@ saved tensors wait on the host.
 from __future__ import annotations
 
 import collections
-import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 from .carry import COMPILED, Carrier, capturing
+from .compat import compiled_graphs, dispatch_modes
 from .costs import MOST, Costs
 from .host import HOST_SHARE, host_room, local_ranks
 from .offload import Offload
@@ -187,8 +187,7 @@ class Manager(Sender):
             self.left.append(self.pool.left())
 
     def _compiled(self) -> bool:
-        counters: Any = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
-        return bool(counters and counters.get("stats", {}).get("unique_graphs", 0) > 0)
+        return compiled_graphs() > 0
 
     def _unplannable(self) -> str:
         """Why no plan can be carried out where the parameters are, "" where one can."""
@@ -215,7 +214,7 @@ class Manager(Sender):
             )
         if self._compiled():
             return COMPILED
-        if torch._C._len_torch_dispatch_stack() > 0 and plan.get("groups"):
+        if dispatch_modes(torch) > 0 and plan.get("groups"):
             return "the program has a dispatch mode of its own around its steps"
         if device is None or self._unplannable():
             return self._unplannable() or "no optimizer says where the parameters are"

@@ -28,6 +28,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from .carry import Carrier
+from .compat import address_of, local_shard, without_dispatch
 from .values import Handle, Kept, Value
 
 if TYPE_CHECKING:
@@ -89,9 +90,9 @@ class Offload(Carrier):
             self.met.add(id(module))
             try:
                 for t in list(module.parameters()) + list(module.buffers()):
-                    t = getattr(t, "_local_tensor", t)
+                    t = local_shard(t)
                     if type(t) in self.plain and t.layout == self.torch.strided:
-                        self.staying.add(t.untyped_storage()._cdata)
+                        self.staying.add(address_of(t.untyped_storage()))
             except Exception as e:
                 self._broke(self.now, e)
         Carrier._enter(self, module, inputs)
@@ -114,7 +115,7 @@ class Offload(Carrier):
                 or storage.device.type not in self.types
                 or t.is_leaf
                 and t.requires_grad
-                or storage._cdata in self.staying
+                or address_of(storage) in self.staying
             )
             if stays or self.room is not None and self.held + size > self.room:
                 it.missed += not stays
@@ -133,12 +134,12 @@ class Offload(Carrier):
             except RuntimeError:  # the host, or the device for the sum's sake, has no memory for it
                 it.missed += 1
                 return Kept(it, t)
-            it.values[storage._cdata] = weakref.ref(value)
+            it.values[address_of(storage)] = weakref.ref(value)
         return Handle(it, value, t).watch(self.torch, t)
 
     def _out(self, it: Iteration, value: Any, storage: UntypedStorage, entry: Entry) -> None:
         torch = self.torch
-        with torch._C._DisableTorchDispatch(), torch.no_grad():
+        with without_dispatch(torch), torch.no_grad():
             begin = self._idle(storage.device)
             host = torch.empty(value.bytes, dtype=torch.uint8)
             host.copy_(self._flat(storage, torch.uint8))
@@ -152,7 +153,7 @@ class Offload(Carrier):
 
     def _back(self, it: Iteration, value: Any, dtype: DType) -> None:
         torch, device = self.torch, value.entry["device"]
-        with torch._C._DisableTorchDispatch(), torch.no_grad():
+        with without_dispatch(torch), torch.no_grad():
             begin = self._idle(device)
             size = torch.empty(0, dtype=dtype).element_size()
             base = (

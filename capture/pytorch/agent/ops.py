@@ -29,6 +29,19 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Callable
 
+from .compat import (
+    address_of,
+    autograd_node,
+    dispatch_mode,
+    graph_task,
+    is_innermost,
+    is_wrapper,
+    next_sequence,
+    schema_of,
+    sequence_of,
+    sparse_parts,
+    without_functions,
+)
 from .draws import chance_of, draws
 from .lines import BACKWARD, FORWARD, MAX_ROWS, OPTIMIZER, Recording, Storage
 from .patch import Patches
@@ -50,7 +63,7 @@ class _Func:
     __slots__ = ("name", "skip", "written", "overwrites", "chance", "collective", "running", "cast", "shapes")
 
     def __init__(self, func: Op, torch: Any) -> None:
-        schema = func._schema
+        schema = schema_of(func)
         space, _, name = schema.name.partition("::")
         self.name = name if space == "aten" else schema.name
         self.skip = space == "profiler"
@@ -103,8 +116,8 @@ class Ops(Recording):
         self.parameters: set[int] = set()
         self.tensor, self.strided = torch.Tensor, torch.strided
         self.thread = threading.get_ident()
-        self.graph_task, self.node = torch._C._current_graph_task_id, torch._C._current_autograd_node
-        self.sequence = torch.autograd._get_sequence_nr
+        self.graph_task, self.node = graph_task(torch), autograd_node(torch)
+        self.sequence = next_sequence(torch)
         self.last = now
         self.within = Within(torch)
         for optimizer in optimizers:
@@ -114,21 +127,6 @@ class Ops(Recording):
 
     def begin(self) -> None:
         from torch.nn.modules import module as module_hooks
-        from torch.utils._python_dispatch import TorchDispatchMode
-
-        window = self
-
-        class Mode(TorchDispatchMode):  # type: ignore[misc]
-            @classmethod
-            def _should_skip_dynamo(cls) -> bool:  # or the first op would import all of the compiler
-                return False
-
-            def __torch_dispatch__(self, func: Op, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-                # a wrapper such as DTensor first becomes ops on what it wraps, which come here again
-                for kind in types:
-                    if getattr(kind, "__tensor_flatten__", None) is not None:
-                        return NotImplemented
-                return window._op(func, args, kwargs if kwargs is not None else {})
 
         self.there = self._held()
         self.hooks.append(module_hooks.register_module_forward_pre_hook(self._enter))
@@ -137,13 +135,12 @@ class Ops(Recording):
         self.patches.subclassing(self.torch)
         if self.torch.cuda.is_available() and hasattr(self.torch.cuda, "CUDAGraph"):
             self.patches.put(self.torch.cuda.CUDAGraph, "replay", self._replaying)
-        self.mode = Mode()
+        self.mode = dispatch_mode(lambda func, args, kwargs: self._op(func, args, kwargs))
         self.mode.__enter__()
 
     def on_top(self) -> bool:
         """Whether the dispatch mode can be left: it is the thread's innermost one."""
-        count = self.torch._C._len_torch_dispatch_stack()
-        return count > 0 and self.torch._C._get_dispatch_stack_at(count - 1) is self.mode
+        return is_innermost(self.torch, self.mode)
 
     def leave(self) -> bool:
         """Leave the dispatch mode, and say whether it is left. What the program has put inside of it has
@@ -176,7 +173,7 @@ class Ops(Recording):
         window = self
 
         def resize_(storage: UntypedStorage, *args: Any, **kwargs: Any) -> Any:
-            known = None if window.stopped else window.alive.get(storage._cdata)
+            known = None if window.stopped else window.alive.get(address_of(storage))
             out = original(storage, *args, **kwargs)
             if known is not None:
                 try:
@@ -214,11 +211,11 @@ class Ops(Recording):
         while new:
             new = [k for kind in new for k in kind.__subclasses__() if k not in kinds]
             kinds.update(new)
-        with self.torch._C.DisableTorchFunctionSubclass():
+        with without_functions(self.torch):
             for t in [o for o in gc.get_objects() if type(o) in kinds]:
                 try:
                     storage = t.untyped_storage()
-                    known.there[storage._cdata] = weakref.ref(storage)
+                    known.there[address_of(storage)] = weakref.ref(storage)
                 except Exception:  # it has no storage of its own: its parts are tensors, or it has no memory
                     pass
         known.look_again = self.clock() + 100 * (self.clock() - now)
@@ -242,12 +239,12 @@ class Ops(Recording):
         kind = type(t)
         wraps = self.wraps.get(kind)
         if wraps is None:
-            wraps = self.wraps[kind] = hasattr(kind, "__tensor_flatten__")
+            wraps = self.wraps[kind] = is_wrapper(kind)
         try:
             if wraps:
                 raise NotImplementedError
             storage = t.untyped_storage()
-            key = storage._cdata
+            key = address_of(storage)
         except (NotImplementedError, RuntimeError):
             return [n for part in self._parts(t) for n in self._storage(part, category, known, at, born)]
         found = self.alive.get(key)
@@ -284,7 +281,7 @@ class Ops(Recording):
         layout = t.layout
         torch = self.torch
         if layout == torch.sparse_coo:
-            return [t._indices(), t._values()]
+            return sparse_parts(t)
         if layout in (torch.sparse_csr, torch.sparse_bsr):
             return [t.crow_indices(), t.col_indices(), t.values()]
         if layout in (torch.sparse_csc, torch.sparse_bsc):
@@ -519,7 +516,7 @@ class Ops(Recording):
             return ""
         if phase == BACKWARD and not (self.modules and self.torch.is_grad_enabled()):
             node = self.node()
-            return "" if node is None else self.module_of.get(node._sequence_nr(), "")
+            return "" if node is None else self.module_of.get(sequence_of(node), "")
         name = self.modules[-1] if self.modules else ""
         # the op that made the node is the first to see its number
         self.module_of.setdefault(self.sequence() - 1, name)

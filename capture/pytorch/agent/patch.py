@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, Callable
 
+from .compat import without_dispatch
+
 if TYPE_CHECKING:
     from .kinds import Tensor
 
@@ -47,7 +49,7 @@ class Patches:
 def _without_dispatch(torch: Any, original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def as_subclass(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
-        with torch._C._DisableTorchDispatch():
+        with without_dispatch(torch):
             return original(tensor, *args, **kwargs)
 
     return as_subclass

@@ -16,6 +16,7 @@ import tempfile
 import time
 from typing import TYPE_CHECKING, Any, Iterator
 
+from .compat import memory_snapshot, record_history
 from .pool import Pool
 from .window import Window
 
@@ -64,7 +65,7 @@ class History(Recorded):
     taken: Any = None  # the snapshot, once there is one
 
     def begin(self) -> None:
-        record = self.torch.cuda.memory._record_memory_history
+        record = record_history(self.torch)
         wanted = {
             "enabled": "all",
             "context": "alloc",
@@ -84,10 +85,10 @@ class History(Recorded):
     def unhook(self) -> None:
         if self.on:
             self.on = False
-            self.torch.cuda.memory._record_memory_history(enabled=None)
+            record_history(self.torch)(enabled=None)
 
     def take(self) -> None:
-        self.taken = self.torch.cuda.memory._snapshot()
+        self.taken = memory_snapshot(self.torch)
         self.unhook()
 
     def pieces(self, head: dict[str, Any]) -> Iterator[bytes]:

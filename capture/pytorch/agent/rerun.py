@@ -16,6 +16,7 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any, Callable, ContextManager, Sequence
 
+from .compat import address_of, dispatch_mode, schema_of, without_autocast, without_dispatch
 from .draws import chance_of, draws, undrawn, unwritten
 from .values import Handle
 
@@ -66,22 +67,7 @@ class Again:
         def _value(self, it: Iteration, storage: UntypedStorage) -> Value: ...
 
     def _mode(self) -> Any:
-        from torch.utils._python_dispatch import TorchDispatchMode
-
-        carrier = self
-
-        class Mode(TorchDispatchMode):  # type: ignore[misc]
-            @classmethod
-            def _should_skip_dynamo(cls) -> bool:
-                return False
-
-            def __torch_dispatch__(self, func: Op, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-                for kind in types:
-                    if getattr(kind, "__tensor_flatten__", None) is not None:
-                        return NotImplemented
-                return carrier._op(carrier.now, func, args, kwargs or {})
-
-        return Mode()
+        return dispatch_mode(lambda func, args, kwargs: self._op(self.now, func, args, kwargs))
 
     def _op(self, it: Iteration, func: Op, args: Any, kwargs: Any) -> Any:
         if self.graph_task() != -1:
@@ -127,7 +113,7 @@ class Again:
     def _info(self, func: Op) -> Info:
         """What there is to know of an op: its name, the calls of it that are wanted, which arguments it
         writes, by which it draws random numbers."""
-        schema = func._schema
+        schema = schema_of(func)
         writes = [
             (k, a.name)
             for k, a in enumerate(schema.arguments)
@@ -174,7 +160,7 @@ class Again:
                 or x.is_neg()
                 or x.is_inference()
             ):
-                with self.torch._C._DisableTorchDispatch():
+                with without_dispatch(self.torch):
                     return x.detach()
             storage = x.untyped_storage()
             value = self._known(it, storage)
@@ -189,14 +175,14 @@ class Again:
 
     def _made(self, it: Iteration, call: _Call, out: Any, args: Any, kwargs: Any, groups: list[int]) -> None:
         read = {
-            t.untyped_storage()._cdata
+            address_of(t.untyped_storage())
             for t in self._tensors((args, tuple(kwargs.values())), [])
             if type(t) in self.plain
         }
         call.outs = []
         for t in self._tensors((out,), []):
             storage = t.untyped_storage()
-            if storage._cdata in read:
+            if address_of(storage) in read:
                 call.outs.append(None)
                 continue
             value = self._known(it, storage) or self._value(it, storage)
@@ -234,7 +220,7 @@ class Again:
                         it.over.add(g)
             except Exception as e:
                 self._broke(it, e)
-                with self.torch._C._DisableTorchDispatch(), self.torch.no_grad():
+                with without_dispatch(self.torch), self.torch.no_grad():
                     value.base = self._flat(t.untyped_storage(), t.dtype).clone()
             value.spoiled = True
         # the change waits for what was just made of the bytes
@@ -264,7 +250,7 @@ class Again:
         for k, call in enumerate(calls):
             for h in _handles((call.args, tuple(call.kwargs.values())), []):
                 last[h.value] = k
-        with self.torch.no_grad(), self.torch._C._DisableAutocast():
+        with self.torch.no_grad(), without_autocast(self.torch):
             for k, call in enumerate(calls):
                 args, kwargs = (
                     self._given(it, call.args, env),

@@ -15,6 +15,8 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from .compat import address_of, is_rmm, local_shard, memory_stats, records_history, sparse_parts
+
 if TYPE_CHECKING:
     from .kinds import Clock, Device, Tensor
 
@@ -40,14 +42,7 @@ def foreign(torch: Any) -> str | None:
         return None
     if name != "pluggable":
         return "the allocator %s" % name
-    rmm = getattr(
-        getattr(sys.modules.get("rmm.allocators.torch"), "rmm_torch_allocator", None), "_allocator", None
-    )
-    return (
-        "RMM's pluggable allocator"
-        if rmm is not None and rmm is torch._C._cuda_getAllocator()
-        else "a pluggable allocator"
-    )
+    return "RMM's pluggable allocator" if is_rmm(torch) else "a pluggable allocator"
 
 
 class Pools:
@@ -71,7 +66,7 @@ class Pools:
                 if "include_traces" in inspect.signature(snapshot).parameters
                 else {}
             )
-            if how or not torch._C._cuda_isHistoryEnabled():
+            if how or not records_history(torch):
                 self.count(snapshot(**how), index)
             self.cost = _cost(clock() - begin, self.cost)
             self.next = begin + max(POOLS_REST, POOLS_SHARE * self.cost)
@@ -160,7 +155,7 @@ class Totals:
         if not self.counts:
             return None
         try:
-            return self.torch._C._cuda_memoryStats(index)
+            return memory_stats(self.torch)(index)
         except RuntimeError:
             if foreign(self.torch) is None:
                 raise
@@ -196,15 +191,15 @@ class Totals:
         begin, seen, sums = self.clock(), set(), [0, 0, 0]
 
         def add(k: int, t: Tensor) -> None:
-            t = getattr(t, "_local_tensor", t)  # a distributed tensor holds its shard
+            t = local_shard(t)  # a distributed tensor holds its shard
             if t.layout == self.torch.sparse_coo:
-                add(k, t._indices())
-                t = t._values()
+                indices, t = sparse_parts(t)
+                add(k, indices)
             elif t.layout != self.torch.strided:
                 return
             storage = t.untyped_storage()
-            if storage._cdata not in seen:
-                seen.add(storage._cdata)
+            if address_of(storage) not in seen:
+                seen.add(address_of(storage))
                 sums[k] += storage.nbytes()
 
         for there in self.optimizers:

@@ -6,6 +6,8 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from .compat import version_of, without_dispatch, without_versions
+
 if TYPE_CHECKING:
     from .carry import Iteration
     from .kinds import Tensor, UntypedStorage
@@ -18,8 +20,8 @@ CHANGED = (
 
 def expect_unchanged(witness: Tensor, version: int, shape: Any) -> None:
     """Raise as autograd does without hooks, where a saved tensor was changed."""
-    if version >= 0 and witness._version != version:
-        raise RuntimeError(CHANGED % (list(shape), witness._version, version))
+    if version >= 0 and version_of(witness) != version:
+        raise RuntimeError(CHANGED % (list(shape), version_of(witness), version))
 
 
 class Kept:
@@ -31,11 +33,11 @@ class Kept:
     def __init__(self, iteration: Iteration, tensor: Tensor) -> None:
         self.iteration = iteration
         if type(tensor) in iteration.carrier.plain:
-            with iteration.carrier.torch._C._DisableTorchDispatch():
+            with without_dispatch(iteration.carrier.torch):
                 self.tensor = tensor.detach()
         else:
             self.tensor = tensor.detach()
-        self.version = -1 if tensor.is_inference() else tensor._version
+        self.version = -1 if tensor.is_inference() else version_of(tensor)
 
 
 class Handle:
@@ -55,13 +57,11 @@ class Handle:
 
     def watch(self, torch: Any, t: Tensor) -> Handle:
         """Keep of a saved tensor what counts its changes, and not its bytes."""
-        with torch._C._DisableTorchDispatch():
+        with without_dispatch(torch):
             self.witness = t.detach()
-            with torch._C._ExcludeDispatchKeyGuard(
-                torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
-            ):
+            with without_versions(torch):
                 self.witness.set_()
-        self.version = t._version
+        self.version = version_of(t)
         return self
 
 

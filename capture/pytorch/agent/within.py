@@ -20,6 +20,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .compat import memory_stats
+
 if TYPE_CHECKING:
     from .kinds import Look
 
@@ -42,7 +44,7 @@ class Within:
         self.looks: dict[str, list[tuple[int, int, int]]] = {}
         try:
             if torch.cuda.is_initialized() and torch.cuda.get_allocator_backend() == "native":
-                self.stats = torch._C._cuda_memoryStats
+                self.stats = memory_stats(torch)
                 self.held = {"cuda:%d" % k: self.look(k)[1] for k in range(torch.cuda.device_count())}
         except Exception:  # an allocator that counts nothing
             self.stats = None
