@@ -114,21 +114,3 @@ del sys.path[0]
 		t.Errorf("the bundle lacks, of these modules:\n%s", out)
 	}
 }
-
-// TestAPlansFirstThreeStepsAndOneOfFiftyAreCompared needs a Python and no torch.
-func TestAPlansFirstThreeStepsAndOneOfFiftyAreCompared(t *testing.T) {
-	const script = `
-import os, sys
-sys.path.insert(0, os.path.dirname(os.getcwd()))
-from agent.carry import Iteration
-class Carrier:
-    plan = {}
-def checks(k):
-    Carrier.iterations = k
-    return Iteration(Carrier).checks
-print([k for k in range(160) if checks(k)])
-`
-	if out, want := python(t, script), "[0, 1, 2, 50, 100, 150]\n"; out != want {
-		t.Errorf("steps %swant %s", out, want)
-	}
-}
