@@ -39,36 +39,52 @@ func rig(t *testing.T, agent, scenarios, socket string, env ...string) *exec.Cmd
 	return cmd
 }
 
+// bodyOf returns where the body of a method of the agent begins.
+func bodyOf(t *testing.T, agent, class, method string) int {
+	t.Helper()
+	begin := regexp.MustCompile(`(?m)^class ` + class + `\b`).FindStringIndex(agent)
+	if begin == nil {
+		t.Fatalf("the agent has no class %s", class)
+	}
+	def := regexp.MustCompile(`(?m)^    def ` + method + `\((?s:.*?)\)(?: -> [^\n]+)?:\n`).FindStringIndex(agent[begin[1]:])
+	if def == nil {
+		t.Fatalf("the agent's class %s has no %s", class, method)
+	}
+	return begin[1] + def[1]
+}
+
 // TestWhateverGoesWrongInTheAgentTrainingGoesOn raises an exception in one place of the agent after the
 // other, in one process that trains anew for each.
 func TestWhateverGoesWrongInTheAgentTrainingGoesOn(t *testing.T) {
 	t.Parallel()
 	without := control(t, "mlp@16")
-	cases := []struct{ where, when string }{
-		{"def _boundary(self, now, skipped):", "self.index >= 3"},
-		{"def _pre(self, optimizer, args, kwargs):\n        if self.dead:\n            return self._let_go()\n        try:", "self.index >= 3"},
-		{"def _take_totals(self, now):", "self.index >= 3"},
-		{"def _hear(self):", "True"},
-		{"def _storage(self, t, category=None, known=False, at=0, born=None):", "len(self.born) > 30"},
-		{"def _held(self):", "True"},
-		{"def _ran(self, info, args, kwargs, out, inputs, read, phase, module, start, stop, timer, looked):", "len(self.rows) > 40"},
-		{"def _enter(self, module, inputs):\n        if self.stopped or self._elsewhere():\n            return\n        try:", "self.modules"},
-		{"def _gone(self, storage):\n        try:", "len(self.rows) > 40"},
-		{"def lines(self, head):", "True"},
+	cases := []struct {
+		class, method string
+		guarded       bool // the method's own try is what is put to the test
+		when          string
+	}{
+		{"Agent", "_boundary", false, "self.index >= 3"},
+		{"Agent", "_pre", true, "self.index >= 3"},
+		{"Totals", "_take_totals", false, "self.index >= 3"},
+		{"Sender", "_hear", false, "True"},
+		{"Ops", "_storage", false, "len(self.born) > 30"},
+		{"Ops", "_held", false, "True"},
+		{"Ops", "_ran", false, "len(self.rows) > 40"},
+		{"Ops", "_enter", true, "self.modules"},
+		{"Ops", "_gone", true, "len(self.rows) > 40"},
+		{"Recording", "pieces", false, "True"},
 	}
 	names, agents := make([]string, len(cases)), t.TempDir()
 	for i, c := range cases {
-		name, _, _ := strings.Cut(strings.Fields(c.where)[1], "(")
-		names[i] = fmt.Sprintf("%02d%s", i, name)
+		names[i] = fmt.Sprintf("%02d%s", i, c.method)
 		agent := pytorch.Agent()
-		if strings.Count(agent, c.where) != 1 {
-			t.Fatalf("the agent has %d places like %s", strings.Count(agent, c.where), c.where)
-		}
+		at := bodyOf(t, agent, c.class, c.method)
 		indent := "        "
-		if strings.HasSuffix(c.where, "try:") {
+		if c.guarded {
+			at += strings.Index(agent[at:], indent+"try:\n") + len(indent+"try:\n")
 			indent += "    "
 		}
-		agent = strings.Replace(agent, c.where, c.where+"\n"+indent+"if "+c.when+":\n"+indent+"    raise RuntimeError('injected')", 1)
+		agent = agent[:at] + indent + "if " + c.when + ":\n" + indent + "    raise RuntimeError('injected')\n" + agent[at:]
 		if err := os.WriteFile(filepath.Join(agents, names[i]+".py"), []byte(agent), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -158,16 +174,14 @@ def _stand_in(torch):
     torch.cuda.memory_snapshot = snapshot_of_all
 `
 	agent := pytorch.Agent() + standIn
-	for line, more := range map[string]string{
-		"    def _of_parameters(self):":                                        "\n        return self.torch.device('cuda:0')",
-		"        self.torch, self.launched = sys.modules[\"torch\"], launched": "\n        _stand_in(self.torch)",
+	for _, x := range []struct{ class, method, code string }{
+		{"Totals", "_of_parameters", "return self.torch.device('cuda:0')"},
+		{"Agent", "__init__", "_stand_in(sys.modules['torch'])"},
 	} {
-		if strings.Count(agent, line) != 1 {
-			t.Fatalf("the agent has no line %q to put the stand-in behind", line)
-		}
-		agent = strings.Replace(agent, line, line+more, 1)
+		at := bodyOf(t, agent, x.class, x.method)
+		agent = agent[:at] + "        " + x.code + "\n" + agent[at:]
 	}
-	for was, is := range map[string]string{"SHARE = 400 ": "SHARE = 0 ", "POOLS_REST = 2000, 2000000000 ": "POOLS_REST = 0, 1 << 62 "} { // at each step, and pools but once, however busy the machine is
+	for was, is := range map[string]string{"SHARE = 400 ": "SHARE = 0 ", "POOLS_REST = 2000, 2000000000\n": "POOLS_REST = 0, 1 << 62\n"} { // at each step, and pools but once, however busy the machine is
 		if strings.Count(agent, was) != 1 {
 			t.Fatalf("the agent has no %q", was)
 		}

@@ -121,9 +121,9 @@ func Start(l Launch) (*Job, error) {
 
 // agent returns the agent's source with what it is to do by itself.
 func (l *Launch) agent() string {
-	settings := fmt.Sprintf("\n\nFIRST, DEPTH_FIRST = %d, %q\n", max(l.First, 0), cmp.Or(l.Depth, capture.HowOps))
+	settings := fmt.Sprintf("\n\nsettings.first, settings.depth = %d, %q\n", max(l.First, 0), cmp.Or(l.Depth, capture.HowOps))
 	for _, kind := range l.Offload {
-		settings += fmt.Sprintf("UNPLANNED += (%q,)\n", kind)
+		settings += fmt.Sprintf("settings.unplanned += (%q,)\n", kind)
 	}
 	return Agent() + settings
 }

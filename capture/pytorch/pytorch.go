@@ -12,7 +12,7 @@
 //
 // # What the agent may do
 //
-// Training is sacred: agent.py opens with the rules that keep it so, and the tests of this package train real
+// Training is sacred: agent/agent.py opens with the rules that keep it so, and the tests of this package train real
 // networks with and without it and compare every bit of what they learn.
 //
 // # The wire
@@ -30,79 +30,22 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/gmemtop/gmemtop/capture/pytorch/pool"
+	"github.com/gmemtop/gmemtop/capture/pytorch/agent"
 )
 
 // Version is the protocol's and the agent's.
 const Version = 2
 
-//go:embed lines.py
-var linesSource string
-
-//go:embed patch.py
-var patchSource string
-
-//go:embed draws.py
-var drawsSource string
-
-//go:embed within.py
-var withinSource string
-
-//go:embed ops.py
-var opsSource string
-
-//go:embed recorded.py
-var recordedSource string
-
-//go:embed totals.py
-var totalsSource string
-
-//go:embed rerun.py
-var rerunSource string
-
-//go:embed carry.py
-var carrySource string
-
-//go:embed offload.py
-var offloadSource string
-
-//go:embed costs.py
-var costsSource string
-
-//go:embed pooled.py
-var pooledSource string
-
-//go:embed send.py
-var sendSource string
-
-//go:embed manage.py
-var manageSource string
-
-//go:embed agent.py
-var agentSource string
-
 //go:embed sitecustomize.py
 var siteSource string
 
-// parts returns what the agent is made of, in the order in which it stands in its file.
-func parts() []string {
-	return []string{linesSource, patchSource, drawsSource, withinSource, opsSource, recordedSource, totalsSource, rerunSource, carrySource, offloadSource, costsSource, pool.Python(), pooledSource,
-		sendSource, manageSource, agentSource}
-}
-
 // Agent returns the agent's source: one file for Python 3.8 and newer that needs torch 2.2 or newer and
 // nothing else.
-func Agent() string { return strings.Join(parts(), "\n\n") }
+func Agent() string { return agent.Bundle("agent") }
 
-// CarrySource returns the part of the agent that carries plans out. It rests on torch alone and can be a file
-// of its own, behind an import of torch.
+// CarrySource returns the part of the agent that carries plans out: a file of its own, which imports torch.
 func CarrySource() string {
-	var code []string
-	for _, source := range []string{patchSource, drawsSource, rerunSource, carrySource} {
-		_, c, _ := strings.Cut(source, "\"\"\"\nimport ") // behind what it says about itself
-		code = append(code, "import "+c)
-	}
-	return strings.Join(code, "\n\n")
+	return strings.Replace(agent.Bundle("carry"), "\n\n", "\n\nimport torch\n\n", 1)
 }
 
 // Bootstrap returns the source that brings the agent into a running process and has it connect to the socket

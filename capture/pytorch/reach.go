@@ -23,9 +23,9 @@ import (
 // agent is attached to, unless it would be silent if the environment had reached it: a launcher, a data
 // loader's worker, a compiler's (what Agent.launch holds back from). One whose environment is as we made it
 // gets half a minute, since its own agent may just be slow. These rules are a matter of manners, since
-// attaching stops a process for a millisecond; what decides is reachSource, which asks inside: is torch
-// imported by now, is this a worker or a launcher, is an agent here. Where it does nothing it is tried again,
-// each time after twice as long.
+// attaching stops a process for a millisecond; what decides is the agent's reach(), which asks inside: is
+// torch imported by now, is this a worker or a launcher, is an agent here. Where it does nothing it is tried
+// again, each time after twice as long.
 //
 // What is not covered: a program that nothing shows to be the command's any more (family says which); and a
 // command that is killed within the millisecond in which it is attached to, whose exit code goes to who
@@ -43,31 +43,6 @@ const (
 	// reachTries is how often one process is attached to: the last time after some minutes.
 	reachTries = 8
 )
-
-// reachSource goes behind the agent's own source: begin, unless the agent would be silent in this process, or
-// is here already.
-const reachSource = `
-
-def _reach(path):
-    import multiprocessing
-
-    torch, main = sys.modules.get("torch"), getattr(sys.modules.get("__main__"), "__spec__", None)
-    if torch is None or getattr(getattr(torch, "__spec__", None), "_initializing", False):
-        return  # it is being imported: whoever asks asks again
-    if multiprocessing.parent_process() is not None or getattr(multiprocessing.current_process(), "_inheriting", False):
-        return
-    if (main is not None and main.name.startswith("torch.")) or "torchrun" in sys.argv[:1]:
-        return
-    from torch.optim import optimizer
-
-    hooks = getattr(optimizer, "_global_optimizer_pre_hooks", {})
-    if any(type(getattr(h, "__self__", None)).__name__ == "Agent" for h in list(hooks.values())):
-        return
-    attach(path)
-
-
-_reach(%s)
-`
 
 // reach attaches to what the environment does not reach, until an agent has connected or ctx is done.
 func (m *mux) reach(ctx context.Context) {
@@ -157,7 +132,7 @@ func (r *reacher) attach(ctx context.Context, p *procs.Process, k *reached) {
 		return
 	}
 	path, _ := json.Marshal(r.mux.job.listener.Path()) // a JSON string of a path is a Python string
-	source := launch.agent() + fmt.Sprintf(reachSource, path)
+	source := launch.agent() + fmt.Sprintf("\n\nreach(%s)\n", path)
 	if err := launch.Reach(ctx, p.PID, source); err != nil && ctx.Err() == nil && alive(p.PID, p.Started) {
 		k.over = true
 		r.mux.notice(capture.Notice{Key: "reach", Text: fmt.Sprintf("process %d (%s) has loaded torch, no agent came from it, and it was not attached to: %v", p.PID, k.command, err)})

@@ -153,7 +153,7 @@ func TestWhyAProgramIsNotReachedIsSaid(t *testing.T) {
 		Argv: []string{p, "-I", "-c", "import time, torch; time.sleep(5); raise SystemExit(3)"},
 		Reach: func(_ context.Context, pid int, source string) error {
 			asked = append(asked, pid)
-			if !strings.Contains(source, "_reach(") {
+			if !strings.Contains(source, "\n\nreach(") {
 				t.Error("the source does not begin anything")
 			}
 			return errors.New("it is forbidden here: ask for leave")

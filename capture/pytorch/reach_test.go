@@ -78,7 +78,7 @@ func TestWhatIsInjectedIsPython(t *testing.T) {
 		t.Skip("needs python3: what is injected is compiled with it")
 	}
 	cmd := exec.Command(python, "-c", "import sys, ast; ast.parse(sys.stdin.read(), feature_version=(3, 8))")
-	cmd.Stdin = strings.NewReader(Agent() + strings.ReplaceAll(reachSource, "%s", `"/x"`))
+	cmd.Stdin = strings.NewReader(Agent())
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
@@ -93,10 +93,10 @@ func TestWhoIsReachedIsToldWhatTheOthersAre(t *testing.T) {
 	}}
 	r := &reacher{mux: &mux{job: &Job{launch: launch, listener: &Listener{path: "/x.sock"}}}}
 	r.attach(t.Context(), &procs.Process{PID: os.Getpid()}, &reached{})
-	if own, rest, ok := strings.Cut(source, "\n\ndef _reach(path):"); !ok || own != launch.agent() || !strings.HasSuffix(rest, `_reach("/x.sock")`+"\n") {
+	if source != launch.agent()+"\n\nreach(\"/x.sock\")\n" {
 		t.Errorf("what is injected ends in %q", source[max(len(source)-100, 0):])
 	}
-	if want := "\n\nFIRST, DEPTH_FIRST = 2, \"history\"\nUNPLANNED += (\"cuda\",)\nUNPLANNED += (\"cpu\",)\n"; !strings.HasSuffix(launch.agent(), want) {
+	if want := "\n\nsettings.first, settings.depth = 2, \"history\"\nsettings.unplanned += (\"cuda\",)\nsettings.unplanned += (\"cpu\",)\n"; !strings.HasSuffix(launch.agent(), want) {
 		t.Errorf("it settles %q, not %q", strings.TrimPrefix(launch.agent(), Agent()), want)
 	}
 }

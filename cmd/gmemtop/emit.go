@@ -81,7 +81,7 @@ def carry(optimizer):
 # save: the number of the saved tensor in an iteration; how: swap to the host and back, or drop and run group's ops again; release, fetch: the numbers of the
 # save and of the load at which it goes and returns. Groups are ops by name and number.
 PLAN = ` + table
-	return head + "import torch\n" + pytorch.CarrySource() + tail, nil
+	return head + pytorch.CarrySource() + tail, nil
 }
 
 // pythonTable lays a plan in the agent's words out as Python, a line for each value and each group.

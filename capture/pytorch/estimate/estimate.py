@@ -97,7 +97,7 @@ class Recorder(Ops):
             return []
         found = self.alive.get(key)
         if found is None:
-            found = _Storage(storage, self._gone)
+            found = Storage(storage, self._gone)
             found.key, found.number, found.size = key, len(self.born), storage.nbytes()
             self.alive[key] = found
             self.where[found.number] = on
@@ -305,7 +305,7 @@ class Run(object):
             if recorder is not None:
                 recorder.stopped = True
                 with self.open(os.path.join(self.folder, "trace.jsonl"), "w") as f:
-                    for text in recorder.lines({"epoch_ns": 0, "empty": True}):
+                    for text in recorder.pieces({"epoch_ns": 0, "empty": True}):
                         f.write(text)
             found = {"torch": str(self.torch.__version__), "steps": self.steps, "made_up": self.made_up, "notes": self.notes, "error": self.error,
                      "unsupported": self.unsupported, "lost": 0 if recorder is None else recorder.lost}

@@ -2,10 +2,10 @@
 // planned allocations of a step from one block, at planned places, and everything else as before.
 //
 // It has three parts. shim/pool.c stands in front of torch's allocator in the process; its opening says how,
-// and why memory is never given out twice whatever a plan says. pool.py finds that allocator, checks that it
-// is the one that is known, and is what the agent talks to. This package compiles the one ([Build]), carries
-// the other ([Python]), and turns what they record into a trace for planners ([FromEvents]). What they serve
-// is a plan in the words of package replay/live.
+// and why memory is never given out twice whatever a plan says. The agent's module pool finds that allocator,
+// checks that it is the one that is known, and is what the rest of the agent talks to. This package compiles
+// the shim ([Build]) and turns what it records into a trace for planners ([FromEvents]). What it serves is a
+// plan in the words of package replay/live.
 //
 // # What was tried
 //
@@ -46,13 +46,6 @@ import (
 
 //go:embed shim
 var shim embed.FS
-
-//go:embed pool.py
-var python string
-
-// Python returns the source of the half that lives in the training process: class Pool(torch, library_path),
-// for Python 3.8 and newer.
-func Python() string { return python }
 
 // ErrNoCompiler means that there is nothing to compile the shim with.
 var ErrNoCompiler = errors.New("no C compiler")

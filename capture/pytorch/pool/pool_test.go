@@ -13,6 +13,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/gmemtop/gmemtop/capture/pytorch/agent"
 	"github.com/gmemtop/gmemtop/capture/pytorch/pool"
 	"github.com/gmemtop/gmemtop/capture/torchtest"
 	"github.com/gmemtop/gmemtop/managers"
@@ -97,7 +98,7 @@ func ran(t *testing.T, scenario string, result any) {
 	run.Do(func() {
 		run.results, run.plans, run.footprints = map[string]json.RawMessage{}, map[string]live.Table{}, map[string]int64{}
 		sources, train := t.TempDir(), filepath.Join("testdata", "train.py")
-		if run.err = os.WriteFile(filepath.Join(sources, "pool.py"), []byte(pool.Python()), 0o600); run.err != nil {
+		if run.err = os.WriteFile(filepath.Join(sources, "pool.py"), []byte(agent.Bundle("pool")), 0o600); run.err != nil {
 			return
 		}
 		read(t, train)
@@ -331,8 +332,8 @@ func TestTheTableOfTorchsAllocatorForGPUsIsExchangedAndPutBack(t *testing.T) {
 	python, shim := torchtest.Python(t), built(t)
 	train := filepath.Join("testdata", "train.py")
 	read(t, train)
-	read(t, "pool.py")
-	out, err := exec.Command(python, train, shim, ".", "cuda").CombinedOutput()
+	read(t, filepath.Join("..", "agent", "pool.py"))
+	out, err := exec.Command(python, train, shim, filepath.Join("..", "agent"), "cuda").CombinedOutput()
 	if strings.Contains(string(out), "libc10_cuda.so is not in this process") {
 		t.Skip("needs a torch built for CUDA")
 	}

@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 torch.set_num_threads(1)
 with open(sys.argv[1]) as f:
     carry = {}
-    exec(compile("import torch\n" + f.read(), sys.argv[1], "exec"), carry)
+    exec(compile(f.read(), sys.argv[1], "exec"), carry)
 
 
 class Net(torch.nn.Module):

@@ -11,7 +11,7 @@ import torch
 torch.set_num_threads(1)
 with open(sys.argv[1]) as f:
     carry = {}
-    exec(compile("import torch\n" + f.read(), sys.argv[1], "exec"), carry)
+    exec(compile(f.read(), sys.argv[1], "exec"), carry)
 
 BYTES = 128 * 33 * 2
 ran, wobbles = 0, False

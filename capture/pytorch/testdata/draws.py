@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 torch.set_num_threads(1)
 with open(sys.argv[1]) as f:
     carry = {}
-    exec(compile("import torch\n" + f.read(), sys.argv[1], "exec"), carry)
+    exec(compile(f.read(), sys.argv[1], "exec"), carry)
 
 
 def expect(what, got, want):
@@ -74,7 +74,7 @@ number = [t.untyped_storage()._cdata for t in saved].index(made[0])
 value = {"save": number, "bytes": saved[number].untyped_storage().nbytes(), "how": "drop", "group": 0, "slot": 0, "release": 2, "fetch": 0}
 plan = {"version": 1, "device": "cpu", "slab": 0, "values": [value], "groups": [[[func._schema.name, 0]]]}
 
-chance, draws = carry["_chance"], carry["_draws"]
+chance, draws = carry["chance_of"], carry["draws"]
 expect("attention that drops nothing", draws(chance(func, torch), args, kwargs), False)
 at, name, _ = chance(func, torch)
 expect("attention that drops", draws(chance(func, torch), args[:at], dict(kwargs, **{name: 0.1})), True)
@@ -88,12 +88,12 @@ expect("losses", with_plan[0], without[0])
 expect("runs again, misses", (with_plan[1] > 0, with_plan[2]), (True, 0))
 
 torch.manual_seed(2)
-with carry["_undrawn"](torch, torch.device("cpu")):
+with carry["undrawn"](torch, torch.device("cpu")):
     one = torch.rand(3)
 expect("what is drawn behind it", torch.rand(3).tolist(), one.tolist())
 torch.manual_seed(2)
 try:
-    with carry["_undrawn"](torch, torch.device("cpu")):
+    with carry["undrawn"](torch, torch.device("cpu")):
         torch.rand(3)
         raise MemoryError
 except MemoryError:

@@ -10,7 +10,7 @@ from torch.nn.modules import module as hooks
 torch.set_num_threads(1)
 with open(sys.argv[1]) as f:
     carry = {}
-    exec(compile("import torch\n" + f.read(), sys.argv[1], "exec"), carry)
+    exec(compile(f.read(), sys.argv[1], "exec"), carry)
 Carrier = carry["Carrier"]
 
 # What may fail whenever it is called: everything but the last resort, where a tensor that has gone is needed and cannot be had.

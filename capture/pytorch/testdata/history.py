@@ -144,7 +144,7 @@ for name in sys.argv[3].split(","):
     for handle in removable:
         handle.remove()
     with open(os.path.join(sys.argv[2], name + ".jsonl"), "w") as f:
-        f.writelines(recorder.lines({"epoch_ns": 0}))
+        f.writelines(recorder.pieces({"epoch_ns": 0}))
     with open(os.path.join(sys.argv[2], name + ".pickle"), "wb") as f:
         pickle.dump(history(recorder), f, protocol=4)
 print("torch", torch.__version__)

@@ -73,7 +73,7 @@ def learn(make, offload, steps=5):
                 window.look([optimizer])
                 assert not window.stopped and not window.away, (window.stopped, window.away)
                 window.end()
-                text = "".join(window.lines({"epoch_ns": 0})).splitlines()
+                text = "".join(window.pieces({"epoch_ns": 0})).splitlines()
                 rows, most = [json.loads(line) for line in text], window.most
     finally:
         carrier.remove()

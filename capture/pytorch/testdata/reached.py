@@ -16,7 +16,7 @@ from torch.optim import optimizer as hooks
 space = {"__name__": "gmemtop_agent"}
 with open(sys.argv[1]) as f:
     exec(compile(f.read(), "gmemtop_agent", "exec"), space)
-space["UNPLANNED"] = ("cpu",)
+space["settings"].unplanned = ("cpu",)
 torch.set_num_threads(1)
 model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 1))
 optimizer = torch.optim.SGD(model.parameters(), 0.1)

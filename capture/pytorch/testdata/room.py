@@ -23,7 +23,7 @@ def host(name, available, groups, files):
         os.makedirs(os.path.dirname(os.path.join(root, path)), exist_ok=True)
         with open(os.path.join(root, path), "w") as f:
             f.write(text)
-    return agent["_host_room"](root)
+    return agent["host_room"](root)
 
 
 def group(path, limit, used, idle, names=("memory.max", "memory.current", "inactive_file")):
@@ -45,14 +45,14 @@ expect("the group of a job", host("job", 64, "0::/slurm/job_7/step_0\n", dict(gr
 expect("a group that is not there", host("gone", 64, "0::/docker/abc\n", group("sys/fs/cgroup", 9, 4, 0)), 5 * GIB)
 expect("version 1", host("first", 64, "9:cpu,cpuacct:/a\n8:memory:/a/b\n0::/a\n", group("sys/fs/cgroup/memory/a/b", 7, 5, 1, first)), 3 * GIB)
 expect("less than the limit", host("short", 2, "0::/\n", group("sys/fs/cgroup", 20, 1, 0)), 2 * GIB)
-expect("nobody says", agent["_host_room"](os.path.join(sys.argv[2], "nowhere")), None)
-expect("this host", (agent["_host_room"]() or 0) > 0, True)
+expect("nobody says", agent["host_room"](os.path.join(sys.argv[2], "nowhere")), None)
+expect("this host", (agent["host_room"]() or 0) > 0, True)
 
 # A slab is pinned in each rank of the host.
 manager = agent["Agent"]("", False)
 manager._of_parameters = lambda: torch.device("cpu")
 plan, rooms = {"version": 1, "device": "cpu", "slab": 2 * GIB, "values": [], "groups": []}, [10 * GIB]
-agent["_host_room"] = lambda: rooms[0]
+agent["host_room"] = lambda: rooms[0]
 expect("one rank", manager._refusal(plan), "")
 os.environ["LOCAL_WORLD_SIZE"] = "4"
 expect("four ranks in nine tenths", manager._refusal(plan), "")

@@ -17,7 +17,7 @@ import train
 torch.set_num_threads(1)
 with open(sys.argv[1]) as f:
     carry = {}
-    exec(compile("import torch\n" + f.read(), sys.argv[1], "exec"), carry)
+    exec(compile(f.read(), sys.argv[1], "exec"), carry)
 
 wrong = []
 

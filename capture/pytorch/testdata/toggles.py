@@ -16,7 +16,7 @@ import train
 torch.set_num_threads(1)
 with open(sys.argv[1]) as f:
     carry = {}
-    exec(compile("import torch\n" + f.read(), sys.argv[1], "exec"), carry)
+    exec(compile(f.read(), sys.argv[1], "exec"), carry)
 
 
 class Net(torch.nn.Module):
@@ -79,7 +79,7 @@ moved = []
 got = learn(100)
 after = state()
 gc.collect()
-left = [type(o).__name__ for o in gc.get_objects() if type(o) in [carry[n] for n in ("Carrier", "_Iteration", "_Value", "_Handle", "_Kept", "_Call")]]
+left = [type(o).__name__ for o in gc.get_objects() if type(o) in [carry[n] for n in ("Carrier", "Iteration", "Value", "Handle", "Kept", "_Call")]]
 again = sum(1 for m in moved if m[2])
 print("learns the same: %s; state as before: %s; left: %s; ran again in %d of %d; missed %d" % (
     want == got, before == after, sorted(set(left)), again, len(moved), sum(m[3] for m in moved)))

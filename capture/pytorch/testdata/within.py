@@ -43,7 +43,7 @@ def describe(step, optimizer, steps):
     window.end()
     peak = requested("peak")
     torch.cuda.synchronize()
-    return [json.loads(line) for line in "".join(window.lines({"epoch_ns": 0})).splitlines()], peak
+    return [json.loads(line) for line in "".join(window.pieces({"epoch_ns": 0})).splitlines()], peak
 
 
 def fail(error):

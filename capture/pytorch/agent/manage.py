@@ -1,83 +1,79 @@
-"""Part seven of the agent: plans come and go between two steps.
+"""Plans begin and end between two steps.
 
-An order is a plan with a number, or none. It is taken up where a step ends, on the thread that trains, and never while a window is open. A step's row says
-under which plan it ran and what that moved. A plan that cannot begin, or that does not fit three iterations in a row, is given up with a notice.
+An order is a plan with a number, or none. It takes effect where a step ends, on the training thread, and
+never while a window is open. Each step's row says which plan it ran under and what that moved. A plan that
+cannot begin, or that does not fit three iterations in a row, is given up with a notice.
 
-Where no plan is carried out the program's memory is left alone, unless whoever started it said that it may not fit so: then what is saved waits on the host.
+Without a plan the program's memory is left alone, unless whoever started it said that it may not fit: then
+saved tensors wait on the host.
 """
 
+from __future__ import annotations
 
-HOST_SHARE = 0.9  # of the host memory that is available: more than that is not asked for, lest the system ends a process
+import collections
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from .carry import COMPILED, Carrier, capturing
+from .compat import compiled_graphs, dispatch_modes
+from .costs import MOST, Costs
+from .host import HOST_SHARE, host_room, local_ranks
+from .offload import Offload
+from .pool import Refused
+from .pooled import Pooled
+from .recorded import Events
+from .send import Sender
+from .settings import settings
+from .wire import DONE, ENDED, REFUSED
+
+if TYPE_CHECKING:
+    from .kinds import Device, Plan
+    from .ops import Ops
+    from .pool import Pool
+
 NOTHING = 0, 0, 0, 0, 0, 0  # of what Carrier.next tells
-UNPLANNED = ()  # on devices of these types what is saved waits on the host where there is no plan: whoever starts a program under the agent says
-
-
-# Where control groups of version 2 and 1 are, and what they call their limit, what is used, and the part of that which the kernel gives back when it has to.
-GROUPS = (("/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
-          ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"))
-
-
-def _host_room(root=""):
-    """The bytes that may be had on this host, by the system's word and by that of the process's control group and all above it; None where nobody says."""
-
-    def text(path):
-        with open(root + path) as f:
-            return f.read()
-
-    rooms, groups = [], []
-    try:
-        rooms += [int(line.split()[1]) << 10 for line in text("/proc/meminfo").splitlines() if line.startswith("MemAvailable:")]
-        groups += [line.split(":", 2)[1:] for line in text("/proc/self/cgroup").splitlines()]
-    except (OSError, ValueError, IndexError):
-        pass
-    for kind, path in groups or [["", "/"]]:
-        if kind and "memory" not in kind.split(","):
-            continue
-        mount, limit, used, idle = GROUPS[1 if kind else 0]
-        parts = [part for part in path.split("/") if part]
-        for n in range(len(parts) + 1):  # in a container only some of them may be there
-            group = "/".join([mount] + parts[:n]) + "/"
-            try:
-                stat = dict(line.split() for line in text(group + "memory.stat").splitlines())
-                rooms.append(int(text(group + limit)) - int(text(group + used)) + int(stat.get(idle, 0)))
-            except (OSError, ValueError):  # "max" is no limit
-                pass
-    return min(rooms) if rooms else None
-
-
-def _local_ranks():
-    """How many processes of the job share this host's memory."""
-    ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
-    return max(int(ranks), 1) if ranks.isdigit() else 1
 
 
 class Manager(Sender):
     """What of the agent has plans carried out."""
 
-    def __init__(self, path):
-        Sender.__init__(self, path)
-        self.carrier, self.managed = None, 0  # managed is the plan's number, 0 for a carrier that only watches or offloads
-        self.orders = collections.deque(maxlen=1)  # the newest counts, and comes from the sending thread at any moment
-        self.plan_order = 0  # the order that began the plan
-        self.unplanned = UNPLANNED
-        self.happened, self.worked = NOTHING, (-1, 0, 0)
-        self.since = 0, 0  # the thread that the last step ended on, and its processor time then
-        self.pool = None  # that was used last
-        self.before = None  # the room on the host when this was described last: before any rank took its part
+    if TYPE_CHECKING:
 
-    def _step_ended(self):
+        def _of_parameters(self) -> Device: ...
+
+    def __init__(self, path: str) -> None:
+        Sender.__init__(self, path)
+        # managed is the plan's number, 0 for a carrier that only watches or offloads
+        self.carrier: Any = None
+        self.managed = 0
+        # the newest counts, and comes from the sending thread at any moment
+        self.orders: collections.deque[dict[str, Any]] = collections.deque(maxlen=1)
+        self.plan_order = 0  # the order that began the plan
+        self.unplanned: tuple[str, ...] = settings.unplanned
+        self.happened: tuple[int, ...] = NOTHING
+        self.worked: tuple[int, ...] = (-1, 0, 0)
+        self.since = 0, 0  # the thread that the last step ended on, and its processor time then
+        self.pool: Pool | None = None  # that was used last
+        # the room on the host when this was described last: before any rank took its part
+        self.before: int | None = None
+
+    def _step_ended(self) -> tuple[int, ...]:
         carrier = self.carrier
         if isinstance(self.window, Events):
             self.window.next()
         self.happened = carrier.next() if carrier is not None else NOTHING
         thread, now = threading.get_ident(), time.thread_time_ns()
-        self.worked = (now - self.since[1] if self.since[0] == thread else -1,) + getattr(carrier, "took", (0, 0))
+        self.worked = (now - self.since[1] if self.since[0] == thread else -1,) + getattr(
+            carrier, "took", (0, 0)
+        )
         self.since = thread, now
         return (self.managed,) + self.happened
 
-    def _manage(self):
+    def _manage(self) -> None:
         """Take up an order. At a step's end, on the training thread, with no window open."""
-        if _capturing(self.torch):  # a step that becomes a graph: what begins or ends a plan waits for the next one
+        # a step that becomes a graph: what begins or ends a plan waits for the next one
+        if capturing(self.torch):
             return
         carrier = self.carrier
         if self.managed != 0 and isinstance(carrier, Carrier) and self._compiled():
@@ -117,15 +113,15 @@ class Manager(Sender):
             self._kept(self._unplannable())
         self._offload()
 
-    def _ended(self, reason, text):
+    def _ended(self, reason: str, text: str) -> None:
         """Say to who ordered the plan that it is over."""
         self._answer([self.plan_order], ENDED, reason, text)
         self.plan_order = 0
 
-    def _on(self, number, plan):
+    def _on(self, number: int, plan: Plan) -> str:
         return self._begin(number, (Pooled if "pool" in plan else Carrier)(self.torch, plan))
 
-    def _begin(self, number, carrier):
+    def _begin(self, number: int, carrier: Carrier | Pooled) -> str:
         try:
             carrier.begin()
         except Exception as e:
@@ -134,35 +130,40 @@ class Manager(Sender):
         self.carrier, self.managed = carrier, number
         return ""
 
-    def _offload(self):
+    def _offload(self) -> None:
         """Have what is saved wait on the host where there is no plan and that was asked for."""
         if not self.unplanned or self.carrier is not None or self.leaving:
             return
-        room = _host_room()
-        why = self._begin(0, Offload(self.torch, self.unplanned, None if room is None else int(room * HOST_SHARE) // _local_ranks()))
+        room = host_room()
+        why = self._begin(
+            0,
+            Offload(
+                self.torch, self.unplanned, None if room is None else int(room * HOST_SHARE) // local_ranks()
+            ),
+        )
         if why:
             self._kept(why)
         else:
             self._say_where()
 
-    def _say_where(self):
+    def _say_where(self) -> None:
         self._state("what autograd saves waits on the host until there is a plan", "unplanned")
         self._offloaded(True)
 
-    def _offloaded(self, offloads):
+    def _offloaded(self, offloads: bool) -> None:
         if self.offloads and not offloads:
             self._say("", "unplanned")
         self.told_who = self.told_who and self.offloads == offloads
         self.offloads = offloads
 
-    def _connect(self):
+    def _connect(self) -> bool:
         if not Sender._connect(self):
             return False
         if isinstance(self.carrier, Offload):  # a viewer who comes later has not heard it
             self._say_where()
         return True
 
-    def _kept(self, why):
+    def _kept(self, why: str) -> None:
         """From now on what is saved stays where it is, where there is no plan."""
         self.unplanned = ()
         if self.carrier is not None and self.managed == 0:
@@ -170,64 +171,79 @@ class Manager(Sender):
         self._offloaded(False)
         self._say("what autograd saves stays on the device: " + why if why else "", "unplanned")
 
-    def _off(self):
+    def _off(self) -> None:
         carrier, self.carrier, self.was, self.managed = self.carrier, None, self.managed, 0
         if carrier is not None:
             carrier.remove()
             self.pool = getattr(carrier, "pool", self.pool)
 
-    def _settle(self):
-        """Wait for what a pool has served and training still holds: gradients above all, which the next step lets go of. On the sending thread, before the agent goes."""
+    def _settle(self) -> None:
+        """Wait for what a pool has served and training still holds: gradients above all, which the next
+        step lets go of. On the sending thread, before the agent goes."""
         deadline = time.monotonic() + min(max(1.0, 3e-9 * self.lasted), 60.0)
         while self.pool is not None and self.pool.left() and time.monotonic() < deadline:
             time.sleep(0.02)
         if self.pool is not None and self.pool.left():
             self.left.append(self.pool.left())
 
-    def _compiled(self):
-        counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
-        return bool(counters) and counters.get("stats", {}).get("unique_graphs", 0) > 0
+    def _compiled(self) -> bool:
+        return compiled_graphs() > 0
 
-    def _unplannable(self):
+    def _unplannable(self) -> str:
         """Why no plan can be carried out where the parameters are, "" where one can."""
         device = self._of_parameters()
         if device is None or device.type in ("cpu", "cuda"):
             return ""
         return "the parameters are on %s, and plans are carried out on cpu and cuda" % (device,)
 
-    def _refusal(self, plan):
+    def _refusal(self, plan: Plan) -> str:
         torch = self.torch
         device = self._of_parameters()
         if plan.get("version") != 1:
             return "the plan is of version %s, and this agent carries out version 1" % plan.get("version")
         if device is not None and device.type == "cuda" and getattr(torch.version, "hip", None):
-            return "torch is built for ROCm here, and plans are carried out on CPUs and NVIDIA GPUs: capture and replay work without one"
+            return (
+                "torch is built for ROCm here, and plans are carried out on CPUs and NVIDIA GPUs: capture "
+                "and replay work without one"
+            )
         if "pool" in plan:
-            return "" if str(device) == plan["device"] else "the plan is for %s, and the parameters are on %s" % (plan["device"], device)
+            return (
+                ""
+                if str(device) == plan["device"]
+                else "the plan is for %s, and the parameters are on %s" % (plan["device"], device)
+            )
         if self._compiled():
             return COMPILED
-        if torch._C._len_torch_dispatch_stack() > 0 and plan.get("groups"):
+        if dispatch_modes(torch) > 0 and plan.get("groups"):
             return "the program has a dispatch mode of its own around its steps"
         if device is None or self._unplannable():
             return self._unplannable() or "no optimizer says where the parameters are"
-        ranks, room = _local_ranks(), _host_room()
+        ranks, room = local_ranks(), host_room()
         if room is not None and plan.get("slab", 0) <= room * HOST_SHARE and self.before is not None:
             room = max(room, self.before)  # what the other ranks have taken by now is in the sum below
         if room is not None and plan.get("slab", 0) * ranks > room * HOST_SHARE:
-            return "it takes %d MiB of host memory%s, of which %d MiB are available: plan with recompute, or with a larger budget" % (
-                plan["slab"] * ranks >> 20, " (%d ranks of this host together)" % ranks if ranks > 1 else "", room >> 20)
+            return (
+                "it takes %d MiB of host memory%s, of which %d MiB are available: plan with recompute, or "
+                "with a larger budget"
+                % (
+                    plan["slab"] * ranks >> 20,
+                    " (%d ranks of this host together)" % ranks if ranks > 1 else "",
+                    room >> 20,
+                )
+            )
         return ""
 
-    def _not_opened(self, why, how, orders):
+    def _not_opened(self, why: str, how: str, orders: list[int]) -> None:
         self.window = None
         self._say(why, how)
         self._answer(orders, REFUSED, "not_captured", why)
         self._say("", "asked")
 
-    def _watch(self, window, saves):
-        """Have a window told of what is saved, where that is wished for, by a carrier that keeps everything where there is none; and of what is offloaded in any case."""
+    def _watch(self, window: Ops, saves: bool) -> None:
+        """Have a window told of what is saved, where that is wished for, by a carrier that keeps
+        everything where there is none; and of what is offloaded in any case."""
         if saves:
-            self.before = _host_room()
+            self.before = host_room()
         if saves and self.carrier is None:
             self._on(0, {})
         if saves and self.carrier is not None:
@@ -236,7 +252,7 @@ class Manager(Sender):
         if isinstance(self.carrier, Offload):
             self.carrier.window = window
 
-    def _unwatch(self):
+    def _unwatch(self) -> None:
         carrier, window = self.carrier, self.window
         if carrier is None:
             return
@@ -248,16 +264,23 @@ class Manager(Sender):
         if self.managed == 0 and not self.unplanned:
             self._off()
 
-    def _costs(self, window):
-        """What carrying a plan out takes here, for whoever plans by a window. On a GPU copies are made beside compute, and calibration has their figures."""
+    def _costs(self, window: Any) -> dict[str, Any]:
+        """What carrying a plan out takes here, for whoever plans by a window. On a GPU copies are made
+        beside compute, and calibration has their figures."""
         device = self._of_parameters()
-        if not getattr(window, "watched", False) or device is None or device.type != "cpu" or self._compiled():
+        if (
+            not getattr(window, "watched", False)
+            or device is None
+            or device.type != "cpu"
+            or self._compiled()
+        ):
             return {}
-        sizes, saved = {row[1]: row[2] for row in window.rows if row[0] == "a"}, set()
+        there = {row[1]: row[2] for row in window.rows if row[0] == "a"}
+        saved: set[int] = set()
         for row in window.rows:
             if row[0] == "o" and row[3] == "gmemtop::save":
-                saved.update(number for number in row[6] if number in sizes)
-        sizes = sorted(sizes[number] for number in saved)
+                saved.update(number for number in row[6] if number in there)
+        sizes = sorted(there[number] for number in saved)
         half, k = sum(sizes) // 2, 0
         while k + 1 < len(sizes) and half > sizes[k]:
             half, k = half - sizes[k], k + 1

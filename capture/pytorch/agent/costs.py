@@ -1,60 +1,90 @@
-"""Part five and a half of the agent: what carrying plans out takes in this process, by trying it.
+"""Measures what carrying plans out costs in this process, by trying it.
 
-On a CPU the thread that trains makes the copies of a swap, and for an op that runs again Python is called more than once. What that takes is tried with what does it
-in a plan, Carrier, on tensors of our own and outside of modules: nobody's hook sees it, no random number is drawn, no gradient of the program's is touched. It
-is done behind a step that was described, and takes some tens of milliseconds once.
+On a CPU the training thread itself copies what a plan swaps, and an op that runs again calls Python more than
+once. Both are timed with the code that a plan uses, Carrier, on tensors of our own and outside of modules: no
+hook of the program's sees it, no random number is drawn, no gradient of the program's is touched. It happens
+after a described step and takes some tens of milliseconds, once.
 """
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from .carry import COMPARED_FIRST, Carrier, Iteration, pack, unpack
+from .compat import address_of, without_autocast
+
+if TYPE_CHECKING:
+    from .kinds import Plan, Tensor
+
 SMALL, MOST = 4096, 8 << 20  # bytes: of a small tensor, of all copies of a round each way
 ROUNDS, CHAIN = 3, 24  # how often each is tried, ops
 
 
-def _median(figures):
+def _median(figures: list[int]) -> int:
     return sorted(figures)[len(figures) // 2]
 
 
-class Costs(object):
-    """Measures. Figures are in nanoseconds; all of one kind are taken in turn with those that they are compared with."""
+class Costs:
+    """Measures. Figures are in nanoseconds; all of one kind are taken in turn with those that they are
+    compared with."""
 
-    def __init__(self, torch):
-        self.torch, self.clock = torch, time.thread_time_ns  # what others do meanwhile on the processor does not count
+    def __init__(self, torch: Any) -> None:
+        # what others do meanwhile on the processor does not count
+        self.torch, self.clock = torch, time.thread_time_ns
 
-    def measure(self, size):
-        """What a swap of a tensor of so many bytes takes, out and back, and a small one's beside it; and an op that runs again beyond its own time."""
+    def measure(self, size: int) -> dict[str, Any]:
+        """What a swap of a tensor of so many bytes takes, out and back, and a small one's beside it; and
+        an op that runs again beyond its own time."""
         torch, size = self.torch, max(size, 16 * SMALL)
-        with torch.enable_grad(), torch._C._DisableAutocast():
+        with torch.enable_grad(), without_autocast(torch):
             small, large = self._copies(SMALL, 16), self._copies(size, min(max(MOST // size, 1), 8))
-            return {"bytes": [SMALL, size], "out": [small[0], large[0]], "in": [small[1], large[1]], "again": self._again()}
+            return {
+                "bytes": [SMALL, size],
+                "out": [small[0], large[0]],
+                "in": [small[1], large[1]],
+                "again": self._again(),
+            }
 
-    def _carrier(self, plan):
+    def _carrier(self, plan: Plan) -> Carrier:
         """A Carrier that stands at no module."""
         carrier = Carrier(self.torch, plan)
         carrier.iterations = COMPARED_FIRST  # in most iterations nothing is compared
         carrier.thread = threading.get_ident()
-        carrier.now = _Iteration(carrier)
+        carrier.now = Iteration(carrier)
         if plan.get("slab"):
             carrier.slab = self.torch.zeros(plan["slab"], dtype=self.torch.uint8, device="cpu")
         if carrier.wanted:
             carrier.mode = carrier._mode()
         return carrier
 
-    def _copies(self, size, count):
+    def _copies(self, size: int, count: int) -> list[int]:
         torch, clock = self.torch, self.clock
-        swaps = self._carrier({"device": "cpu", "slab": size * count, "values": [
-            {"save": k, "bytes": size, "how": "swap", "slot": k * size, "release": k, "fetch": -1} for k in range(count)]})
+        swaps = self._carrier(
+            {
+                "device": "cpu",
+                "slab": size * count,
+                "values": [
+                    {"save": k, "bytes": size, "how": "swap", "slot": k * size, "release": k, "fetch": -1}
+                    for k in range(count)
+                ],
+            }
+        )
         keeps = self._carrier({})
-        taken = {swaps: ([], []), keeps: ([], [])}
-        for turn in range(ROUNDS):
+        taken: dict[Carrier, tuple[list[int], list[int]]] = {swaps: ([], []), keeps: ([], [])}
+        for _ in range(ROUNDS):
             for carrier, (out, back) in taken.items():
                 packed = []
-                for k in range(count):
+                for _ in range(count):
                     t = torch.full((size // 4,), 1.0, dtype=torch.float32, device="cpu")
                     begin = clock()
-                    packed.append(_pack(carrier, carrier.now, t))
+                    packed.append(pack(carrier, carrier.now, t))
                     out.append(clock() - begin)
                     del t
                 while packed:
                     begin = clock()
-                    t = _unpack(packed[-1])
+                    t = unpack(packed[-1])
                     back.append(clock() - begin)
                     del t
                     packed.pop()
@@ -64,13 +94,14 @@ class Costs(object):
         # Behind the first round the memory on the host has been touched, as in a plan's later steps.
         return [max(_median(a[count:]) - _median(b[count:]), 1) for a, b in zip(taken[swaps], taken[keeps])]
 
-    def _again(self):
-        """An op that runs again, with noting it beforehand and without its own time. Both are tried in a chain of small ones."""
+    def _again(self) -> int:
+        """An op that runs again, with noting it beforehand and without its own time. Both are tried in a
+        chain of small ones."""
         torch = self.torch
         name, func = "aten::mul", torch.ops.aten.mul.Tensor
         x, w = (torch.full((64,), 1.0, dtype=torch.float32, device="cpu").requires_grad_() for _ in range(2))
 
-        def chain(carrier):
+        def chain(carrier: Carrier) -> int:
             begin = self.clock()
             try:  # a signal's handler may raise in here, and the program survive that
                 carrier._push()
@@ -82,15 +113,20 @@ class Costs(object):
             torch.autograd.grad(y.sum(), w)
             return self.clock() - begin
 
-        saves = []  # the numbers of the tensors that are made in the chain
+        saves: list[int] = []  # the numbers of the tensors that are made in the chain
         spy = self._carrier({})
-        spy.watch = _Spy(saves, {x.untyped_storage()._cdata, w.untyped_storage()._cdata})
+        spy.watch = _Spy(saves, {address_of(x.untyped_storage()), address_of(w.untyped_storage())})
         chain(spy)
         value = {"bytes": 256, "how": "drop", "slot": 0, "release": 0, "fetch": 0, "group": 0}
-        seen = {"groups": [[["gmemtop::none", 0]]]}
-        drop = {"device": "cpu", "values": [dict(value, save=k) for k in saves], "groups": [[[name, k] for k in range(CHAIN)]]}
-        takes, own = ([], []), []
-        for turn in range(2 * ROUNDS):
+        seen: Plan = {"groups": [[["gmemtop::none", 0]]]}
+        drop: Plan = {
+            "device": "cpu",
+            "values": [dict(value, save=k) for k in saves],
+            "groups": [[[name, k] for k in range(CHAIN)]],
+        }
+        takes: tuple[list[int], list[int]] = [], []
+        own = []
+        for _ in range(2 * ROUNDS):
             for plan, figures in zip((seen, drop), takes):
                 carrier = self._carrier(plan)
                 figures.append(chain(carrier))
@@ -104,18 +140,18 @@ class Costs(object):
         return max(min(takes[1]) - min(takes[0]) - min(own), 0) // CHAIN  # whatever else happens adds to it
 
 
-class _Spy(object):
+class _Spy:
     """Notes which of the tensors that autograd saves are none of those that were there."""
 
-    def __init__(self, saves, there):
+    def __init__(self, saves: list[int], there: set[int]) -> None:
         self.saves, self.there, self.n = saves, there, 0
 
-    def saved_one(self, t):
-        key = t.untyped_storage()._cdata
+    def saved_one(self, t: Tensor) -> None:
+        key = address_of(t.untyped_storage())
         if key not in self.there:
             self.there.add(key)
             self.saves.append(self.n)
         self.n += 1
 
-    def loaded(self, t):
+    def loaded(self, t: Tensor) -> None:
         pass

@@ -1,0 +1,11 @@
+"""The agent: what gmemtop runs inside of a training process.
+
+agent.py is the entry: attach() begins in a running process, Agent.launch() in one that has just imported
+torch. Sender talks to the viewer, Totals measures a step, Manager carries plans out. Ops and Recorded capture
+steps, each in its own way.
+
+It must run on Python 3.8 to 3.14 and torch 2.2 to 2.15, and imports nothing but the standard library and
+torch. In a training process it is one file without a module of its own: agent.go puts the modules together,
+so imports between them name what they want (from .wire import VERSION), stand at the top of a module and use
+no other name.
+"""

@@ -1,0 +1,70 @@
+// Package agent is the Python package that lives in a training process. The other files of this folder are
+// its modules; [Bundle] puts them together for a process, in which nothing of them may be found by import.
+package agent
+
+import (
+	"embed"
+	"regexp"
+	"strings"
+)
+
+//go:embed *.py
+var modules embed.FS
+
+var (
+	moduleDoc = regexp.MustCompile(`\A"""(?s:.*?)"""\n`)
+	future    = regexp.MustCompile(`(?m)^from __future__ import annotations\n`)
+	forTypes  = regexp.MustCompile(`(?m)^if TYPE_CHECKING:\n(?:(?: {4}.*)?\n)+`)
+	relative  = regexp.MustCompile(`(?m)^from \.(\w+) import (?:\([^)]*\)|[^(\n]*)\n`)
+)
+
+// Bundle returns some modules, and all that they import of the package, as one file for Python 3.8 and newer:
+// each module behind those that it imports, without the imports between them. They share one name space, so
+// no two of them define the same name.
+func Bundle(names ...string) string {
+	var b strings.Builder
+	b.WriteString("from __future__ import annotations\n")
+	for _, name := range order(names) {
+		source := read(name)
+		for _, drop := range []*regexp.Regexp{moduleDoc, future, forTypes, relative} {
+			source = drop.ReplaceAllString(source, "")
+		}
+		b.WriteString("\n# " + name + ".py\n" + strings.Trim(source, "\n") + "\n")
+	}
+	return b.String()
+}
+
+// order returns modules and all that they import, each once and behind those that it imports.
+func order(names []string) []string {
+	var out []string
+	seen := map[string]bool{}
+	var add func(names []string)
+	add = func(names []string) {
+		for _, name := range names {
+			if !seen[name] {
+				seen[name] = true
+				add(imports(name))
+				out = append(out, name)
+			}
+		}
+	}
+	add(names)
+	return out
+}
+
+// imports returns the modules of the package that a module imports.
+func imports(name string) []string {
+	var out []string
+	for _, found := range relative.FindAllStringSubmatch(forTypes.ReplaceAllString(read(name), ""), -1) {
+		out = append(out, found[1])
+	}
+	return out
+}
+
+func read(name string) string {
+	text, err := modules.ReadFile(name + ".py")
+	if err != nil {
+		panic(err) // one module imports another that is not there, which the tests find
+	}
+	return string(text)
+}

@@ -1,0 +1,77 @@
+"""Whether a call of an op draws random numbers, or does something else that may happen only once.
+
+torch tags the ops that may draw. Attention is one, because it may drop weights, but it is mostly asked to
+drop none: the call draws, not the op. If attention never ran again, a transformer could not be trained on
+recompute at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any, Iterator, Sequence
+
+from .compat import schema_of, without_dispatch
+
+if TYPE_CHECKING:
+    from .kinds import Chance, Device, Op, Tensor
+
+# Ops that draw nothing, and give the same bits each time, where their chance to drop a weight is 0
+# (aten/src/ATen/native/transformers in torch's sources).
+ATTENTION = {
+    "aten::_scaled_dot_product_" + kind
+    for kind in ("flash_attention", "flash_attention_for_cpu", "efficient_attention", "cudnn_attention")
+}
+
+# What these ops return and write only where they drop weights: of no use to their backward pass otherwise,
+# and uninitialised memory on a GPU (attention.cu, same folder).
+UNWRITTEN = {"philox_seed", "philox_offset", "rng_state", "unused", "debug_attn_mask"}
+
+# Ops that change running statistics among their arguments and do not say so: of SyncBatchNorm, which gathers
+# in the forward pass what all ranks have.
+ONCE = {"aten::batch_norm_" + name for name in ("gather_stats", "gather_stats_with_counts", "update_stats")}
+
+
+def chance_of(func: Op, torch: Any) -> Chance:
+    """None for an op that never draws, () for one that may at any call or may run but once, and otherwise
+    the argument that is 0 where it does not: position, name, default."""
+    if schema_of(func).name in ONCE:
+        return ()
+    if torch.Tag.nondeterministic_seeded not in func.tags:
+        return None
+    for k, a in enumerate(schema_of(func).arguments):
+        if schema_of(func).name in ATTENTION and a.name == "dropout_p":
+            return k, a.name, a.default_value if a.has_default_value() else None
+    return ()
+
+
+def draws(chance: Chance, args: Any, kwargs: Any) -> bool:
+    """Whether such a call draws."""
+    if not chance:
+        return chance is not None
+    at, name, default = chance
+    return bool((args[at] if at < len(args) else kwargs.get(name, default)) != 0)
+
+
+def unwritten(torch: Any, func: Op, out: Any) -> Sequence[Tensor]:
+    """The tensors among what a call of attention returned that hold whatever their memory held before. The
+    call dropped nothing."""
+    if schema_of(func).name not in ATTENTION:
+        return ()
+    return [
+        t for r, t in zip(schema_of(func).returns, out) if r.name in UNWRITTEN and isinstance(t, torch.Tensor)
+    ]
+
+
+@contextlib.contextmanager
+def undrawn(torch: Any, device: Device) -> Iterator[None]:
+    """Has whatever runs leave the device's generator as it was, should it count the call."""
+    with without_dispatch(torch):
+        generator = (
+            torch.cuda.default_generators[device.index] if device.type == "cuda" else torch.default_generator
+        )
+        state = generator.get_state()
+    try:
+        yield
+    finally:
+        with without_dispatch(torch):
+            generator.set_state(state)

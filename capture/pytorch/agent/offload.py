@@ -1,0 +1,180 @@
+"""Keeps a training within its memory until there is a plan: everything that autograd saves waits on the host
+until it is needed.
+
+A plan is made from two steps that ran, and a training that does not fit runs none. So if a plan is wanted
+from the start, this stands in for it from the first forward pass on, and again whenever a plan has ended. It
+is slow, since compute waits for each copy, and takes as little memory as is possible without knowing what
+comes: parameters, what is being computed, and one saved tensor at a time.
+
+It is a Carrier without a plan, so the same things are checked: changes in place, graphs that are kept or
+never run backward, tensors that return different.
+
+A step that is described meanwhile must read as if everything had stayed, since plans are made from it. So the
+window is told which storages go and where their bytes come back, and shows one storage that was there all the
+time. The time that compute waited is taken out of its clock.
+
+The host memory is not pinned: torch's cache would keep what is pinned for a few steps.
+
+Rejected: describing a smaller batch and scaling it (a running program cannot be asked for one); fake tensors
+in the real process (its optimizer, data and kernels differ there; gmemtop estimate does this separately);
+stopping at the out-of-memory error (what was computed until then is lost).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from .carry import Carrier
+from .compat import address_of, local_shard, without_dispatch
+from .values import Handle, Kept, Value
+
+if TYPE_CHECKING:
+    from .carry import Iteration
+    from .kinds import Device, DType, Entry, Module, Moved, Tensor, UntypedStorage
+
+LEAST = 1 << 12  # bytes: what is smaller stays
+
+
+class _Waiting(Value):
+    """A value of which a window may think that it never went."""
+
+    __slots__ = ("carrier", "window", "number")
+
+    def __init__(self, storage: UntypedStorage) -> None:
+        Value.__init__(self, storage)
+        self.carrier: Offload | None = None
+        self.window: Any = None
+        self.number: int | None = None
+
+    def __del__(self) -> None:
+        if self.carrier is not None:
+            self.carrier.held -= self.bytes
+        if self.window is not None:
+            self.window.let_go(self.number)
+
+
+class Offload(Carrier):
+    """Has what is saved on devices of some types wait on the host, of which it takes at most so many
+    bytes; None is any number. A window that describes ops meanwhile is told where bytes are."""
+
+    def __init__(
+        self, torch: Any, types: tuple[str, ...], room: int | None = None, least: int = LEAST
+    ) -> None:
+        Carrier.__init__(self, torch, {})
+        self.types = types
+        self.room = room
+        self.least = least
+        self.window = None
+        self.held = 0  # bytes that wait now
+        # modules by id, and the storages of their parameters and buffers, which are there in any case
+        self.met: set[int] = set()
+        self.staying: set[int] = set()
+
+    def begin(self) -> None:
+        Carrier.begin(self)
+        self.thread = 0  # of whoever enters a module first: this may be the thread that imported torch
+
+    def next(self) -> Moved:
+        if self.depth == 0:
+            self.thread = threading.get_ident()
+        self.met, self.staying = set(), set()
+        return Carrier.next(self)
+
+    def _enter(self, module: Module, inputs: Any) -> None:
+        if self.thread == 0 and self.graph_task() == -1 and self.torch.is_grad_enabled():
+            self.thread = threading.get_ident()
+        if self.depth == 0 and self.thread == threading.get_ident() and id(module) not in self.met:
+            self.met.add(id(module))
+            try:
+                for t in list(module.parameters()) + list(module.buffers()):
+                    t = local_shard(t)
+                    if type(t) in self.plain and t.layout == self.torch.strided:
+                        self.staying.add(address_of(t.untyped_storage()))
+            except Exception as e:
+                self._broke(self.now, e)
+        Carrier._enter(self, module, inputs)
+
+    def _save(self, it: Iteration, t: Tensor) -> Kept | Handle:
+        n, it.saved = it.saved, it.saved + 1
+        if (
+            type(t) not in self.plain
+            or t.layout != self.torch.strided
+            or t.is_conj()
+            or t.is_neg()
+            or t.is_inference()
+        ):
+            return Kept(it, t)
+        storage = t.untyped_storage()
+        value, size = self._known(it, storage), storage.nbytes()
+        if value is None:
+            stays = (
+                size < self.least
+                or storage.device.type not in self.types
+                or t.is_leaf
+                and t.requires_grad
+                or address_of(storage) in self.staying
+            )
+            if stays or self.room is not None and self.held + size > self.room:
+                it.missed += not stays
+                return Kept(it, t)
+            value = _Waiting(storage)
+            value.entry = self.entries[n] = {
+                "save": n,
+                "how": "swap",
+                "bytes": size,
+                "device": storage.device,
+            }
+            try:
+                if it.checks and self.window is None:  # what is described shall not take longer for it
+                    value.sum = self._sum(storage)
+                self._out(it, value, storage, value.entry)
+            except RuntimeError:  # the host, or the device for the sum's sake, has no memory for it
+                it.missed += 1
+                return Kept(it, t)
+            it.values[address_of(storage)] = weakref.ref(value)
+        return Handle(it, value, t).watch(self.torch, t)
+
+    def _out(self, it: Iteration, value: Any, storage: UntypedStorage, entry: Entry) -> None:
+        torch = self.torch
+        with without_dispatch(torch), torch.no_grad():
+            begin = self._idle(storage.device)
+            host = torch.empty(value.bytes, dtype=torch.uint8)
+            host.copy_(self._flat(storage, torch.uint8))
+            self._paused(begin)
+        value.host, value.carrier = host, self
+        self.held += value.bytes
+        it.out += value.bytes
+        if self.window is not None:
+            value.number = self.window.goes(storage)
+            value.window = None if value.number is None else self.window
+
+    def _back(self, it: Iteration, value: Any, dtype: DType) -> None:
+        torch, device = self.torch, value.entry["device"]
+        with without_dispatch(torch), torch.no_grad():
+            begin = self._idle(device)
+            size = torch.empty(0, dtype=dtype).element_size()
+            base = (
+                torch.empty(value.bytes // size, dtype=dtype, device=device)
+                if value.bytes % size == 0
+                else torch.empty(value.bytes, dtype=torch.uint8, device=device)
+            )
+            self._flat(base.untyped_storage(), torch.uint8).copy_(value.host)
+            self._paused(begin)
+        value.base, value.stream = base, torch.cuda.current_stream(device) if base.is_cuda else None
+        it.back += value.bytes
+        if value.window is not None:
+            value.window.comes_back(value.number, base.untyped_storage())
+
+    def _idle(self, device: Device) -> int:
+        """The time, once the device has done what it was given: what is waited for from here on is the
+        copy and not compute."""
+        if self.window is not None and device.type == "cuda":
+            self.torch.cuda.current_stream(device).synchronize()
+        return time.perf_counter_ns()
+
+    def _paused(self, begin: int) -> None:
+        if self.window is not None:
+            self.window.paused(begin, time.perf_counter_ns())

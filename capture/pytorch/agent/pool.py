@@ -1,0 +1,516 @@
+"""The pool in a training process: torch's allocator serves planned allocations from one block, at planned
+places.
+
+It is the Python half of pool.c, which says how that works; this half finds torch's allocator, makes sure that
+it is the one we know, takes the memory from it, and hands plans and figures over. Nothing here is raised into
+training: what goes wrong is the sentence that a method returns.
+
+What is known of an allocator is its table of virtual functions. Which slot holds which function differs
+from version to version, so it is not assumed: each slot of the table in this process is looked up among
+the symbols of the library that it lies in, and the functions that are exchanged have to have the exact
+names, arguments included, that pool.c is written for. They have to be where SLOTS has them, too, which
+names the versions that this serves: by device and version, -1 for what there is none of or is left alone,
+as it is in each release of torch for Linux (pool/testdata/slots.py reads it from those).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import struct
+import sys
+import threading
+from typing import Any, Callable
+
+HOOKED = ("allocate", "raw_deleter", "recordStream", "getBaseAllocation", "shareIpcHandle", "begin", "end")
+SLOTS = {
+    "cpu": dict(
+        [((2, 2), (2, 3, -1, -1, -1, -1, -1))] + [((2, n), (2, 4, -1, -1, -1, -1, -1)) for n in range(3, 16)]
+    ),
+    "cuda": {
+        (2, 2): (2, -1, 13, 12, -1, 18, 19),
+        (2, 3): (2, -1, 15, 14, -1, 20, 21),
+        (2, 4): (2, -1, 15, 14, -1, 20, 21),
+        (2, 5): (2, -1, 15, 14, 24, 20, 21),
+        (2, 6): (2, -1, 18, 17, 29, 23, 24),
+        (2, 7): (2, -1, 18, 17, 29, 23, 24),
+        (2, 8): (2, -1, 18, 17, 30, 23, 24),
+        (2, 9): (2, -1, 22, 21, 31, 24, 25),
+        (2, 10): (2, -1, 24, 23, 34, 26, 27),
+        (2, 11): (2, -1, 24, 23, 34, 26, 27),
+        (2, 12): (2, -1, 24, 23, 34, 26, 27),
+        (2, 13): (2, -1, 24, 23, 36, 26, 27),
+        (2, 14): (2, -1, 24, 23, 36, 26, 27),
+        (2, 15): (2, -1, 24, 23, 36, 26, 27),
+    },
+}
+CPU, CUDA = "3c1019DefaultCPUAllocatorE", "3c104cuda20CUDACachingAllocator6Native22NativeCachingAllocatorE"
+NAMES = {  # the names that the symbols of HOOKED have
+    "cpu": (
+        ("_ZN3c1019DefaultCPUAllocator8allocateEm", "_ZNK3c1019DefaultCPUAllocator8allocateEm"),
+        ("_ZNK3c1019DefaultCPUAllocator11raw_deleterEv",),
+        (),
+        (),
+        (),
+        (),
+        (),
+    ),
+    "cuda": tuple(
+        tuple("_ZN" + const + CUDA[:-1] + name for const, name in names)
+        for names in (
+            (("", "8allocateEm"), ("K", "8allocateEm")),
+            (),
+            (("", "12recordStreamERKNS_7DataPtrENS0_10CUDAStreamE"),),
+            (("", "17getBaseAllocationEPvPm"),),
+            (("", "14shareIpcHandleEPv"),),
+            (
+                ("", "19beginAllocateToPoolEaSt4pairIyyESt8functionIFbP11CUstream_stEE"),
+                ("", "19beginAllocateToPoolEiSt4pairIyyESt8functionIFbP11CUstream_stEE"),
+                ("", "25beginAllocateStreamToPoolEiP11CUstream_stSt4pairIyyE"),
+                ("", "25beginAllocateStreamToPoolEaP11CUstream_stSt4pairIyyE"),
+            ),
+            (
+                ("", "17endAllocateToPoolEaSt4pairIyyE"),
+                ("", "17endAllocateToPoolEiSt4pairIyyE"),
+                ("", "23endAllocateStreamToPoolEiP11CUstream_st"),
+                ("", "23endAllocateStreamToPoolEaP11CUstream_st"),
+            ),
+        )
+    ),
+}
+ABSENT = ("shareIpcHandle",)  # from torch before 2.5
+RUNTIME = (
+    "cudaStreamIsCapturing",
+    "cudaEventCreateWithFlags",
+    "cudaEventRecord",
+    "cudaEventQuery",
+    "cudaEventDestroy",
+    "cudaStreamWaitEvent",
+    "cudaGetDevice",
+    "cudaSetDevice",
+    "cudaGetLastError",
+)
+FIGURES = (
+    "served",
+    "served_bytes",
+    "missed",
+    "unplanned",
+    "occupied",
+    "elsewhere",
+    "captured",
+    "iterations",
+    "last_served",
+    "last_served_bytes",
+    "planned",
+    "planned_bytes",
+    "why",
+    "live",
+    "live_bytes",
+    "held",
+    "arenas",
+    "arena_bytes",
+    "armed",
+    "installed",
+    "lost",
+)
+WHY = ("", "asked", "stale: of what is planned, less than half was served in three iterations in a row")
+ALIGN = {"cpu": 64, "cuda": 512}
+MAX_ENTRIES, MAX_EVENTS = 1 << 20, 1 << 18
+EVENT = "<qqQQQq"  # struct event of serve.h
+NOT_INSTALLED = (
+    "the pool's library and torch's allocator do not fit",
+    "this process is the child of one that has a pool: plan in a process of its own",
+    "the pool of another device lived in this process: start the program anew",
+    "another pool is in use in this process: turn that one off first",
+)
+NOT_ARMED = (
+    "there is no memory for the arena",
+    "the plan is malformed: an entry lies outside of the arena or is not aligned",
+    "the plan has no entry with a place",
+    "there is no memory for the plan's tables",
+    "a plan is in use: turn it off first",
+    "tensors from earlier plans are still alive: let the program let go of them, or start it anew",
+    "tensors from a plan of another stream are still alive: try again after the next step",
+)
+
+
+class Refused(Exception):
+    """A sentence for the user."""
+
+
+class Symbols:
+    """The functions and tables of a library in this process, by address. Reads 64-bit little-endian ELF,
+    which is what torch's wheels for Linux are."""
+
+    def __init__(self, name: str) -> None:
+        self.path, self.base = "", 0
+        with open("/proc/self/maps") as maps:
+            for line in maps:
+                fields = line.split(None, 5)
+                if len(fields) == 6 and os.path.basename(fields[5].strip()) == name:
+                    self.path = fields[5].strip()
+                    self.base = int(fields[0].split("-")[0], 16) - int(fields[2], 16)
+                    break
+        if not self.path:
+            raise Refused("torch's %s is not in this process" % name)
+        try:
+            with open(self.path, "rb") as f:
+                self.names = self._read(f.read())
+        except (OSError, struct.error, ValueError, IndexError) as e:
+            raise Refused(
+                "the symbols of %s cannot be read (%s): was torch updated since the program began? start it "
+                "anew" % (self.path, e)
+            ) from e
+
+    @staticmethod
+    def _read(data: bytes) -> dict[int, list[tuple[str, int]]]:
+        if data[:6] != b"\x7fELF\x02\x01":
+            raise ValueError("not a 64-bit ELF file")
+        (at,) = struct.unpack_from("<Q", data, 0x28)
+        size, count = struct.unpack_from("<HH", data, 0x3A)
+        sections = [struct.unpack_from("<IIQQQQIIQQ", data, at + i * size) for i in range(count)]
+        names: dict[int, list[tuple[str, int]]] = {}
+        for s in sections:
+            if s[1] not in (2, 11):  # SHT_SYMTAB, SHT_DYNSYM
+                continue
+            texts = sections[s[6]][4]
+            for name, info, _, _, value, length in struct.iter_unpack("<IBBHQQ", data[s[4] : s[4] + s[5]]):
+                if value and info & 15 in (1, 2):  # STT_OBJECT, STT_FUNC
+                    begin = texts + name
+                    names.setdefault(value, []).append(
+                        (data[begin : data.index(b"\0", begin)].decode("ascii", "replace"), length)
+                    )
+        return names
+
+    def at(self, address: int) -> list[tuple[str, int]]:
+        """Names and sizes of what begins at the address."""
+        return self.names.get(address - self.base, [])
+
+
+def table(device: str, theirs: Callable[[int], int]) -> tuple[int, int, tuple[int, ...]]:
+    """The address of torch's allocator for the device, how many slots its table has, and where HOOKED are
+    in it. theirs tells from its address which table it had before ours."""
+    symbols = Symbols("libc10.so" if device == "cpu" else "libc10_cuda.so")
+    library = ctypes.CDLL(symbols.path)
+    if device == "cpu":
+        get = library["_ZN3c1012GetAllocatorERKNS_10DeviceTypeE"]
+        get.restype, get.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+        address = get(ctypes.byref(ctypes.c_int8(0)))
+    else:
+        address = ctypes.c_void_p.in_dll(library, "_ZN3c104cuda20CUDACachingAllocator9allocatorE").value
+    if not address:
+        raise Refused("torch has no allocator for %s yet: wait for the first step" % device)
+    virtual = theirs(address)
+    sizes = [
+        size
+        for name, size in symbols.at(virtual - 16)
+        if name == "_ZTVN" + (CPU if device == "cpu" else CUDA)
+    ]
+    if not sizes:
+        raise Refused(
+            "torch's allocator for %s is not its own, or its library has no symbols: another tool or a "
+            "pluggable allocator is in its place" % device
+        )
+    count = sizes[0] // 8 - 2
+    slots = [-1] * len(HOOKED)
+    for k in range(count):
+        for name, _ in symbols.at(ctypes.c_void_p.from_address(virtual + 8 * k).value or 0):
+            for h, names in enumerate(NAMES[device]):
+                if name in names:
+                    slots[h] = k
+    for h, names in enumerate(NAMES[device]):
+        if names and slots[h] < 0 and HOOKED[h] not in ABSENT:
+            raise Refused(
+                "torch's allocator has no %s that is known: this version of gmemtop does not know this torch"
+                % HOOKED[h]
+            )
+    return address, count, tuple(slots)
+
+
+def _guarded(method: Callable[..., Any]) -> Callable[..., str]:
+    """Have a method return a sentence where it would raise. In a forked child it does nothing."""
+
+    def call(self: Pool, *args: Any) -> str:
+        if os.getpid() != self.pid:
+            return NOT_INSTALLED[1]
+        try:
+            said: str = method(self, *args) or ""
+            return said
+        except Refused as e:
+            self.error = str(e)
+        except Exception as e:
+            self.error = "%s: %s" % (type(e).__name__, e)
+        return self.error
+
+    call.__name__, call.__doc__ = method.__name__, method.__doc__
+    return call
+
+
+class Pool:
+    """The pool of one device. record, arm and step belong to the training thread, at the end of a step;
+    the rest may be called from another."""
+
+    def __init__(self, torch: Any, library_path: str, device: str | None = None) -> None:
+        self.torch = torch
+        self.path = library_path
+        self.pid = os.getpid()
+        self.device = str(device or ("cuda" if torch.cuda.is_initialized() else "cpu"))
+        self.kind = self.device.split(":")[0]
+        self.library: Any = None
+        self.found: tuple[int, int, tuple[int, ...]] | None = None
+        self.installed = False
+        self.error = ""
+        self.thread = 0
+
+    def refusal(self) -> str:
+        """Why this process cannot have a pool, as a sentence; "" where it can."""
+        try:
+            self._check()
+        except Refused as e:
+            return str(e)
+        except Exception as e:
+            return "%s: %s" % (type(e).__name__, e)
+        return ""
+
+    def _check(self) -> None:
+        torch, version = self.torch, str(self.torch.__version__)
+        number = tuple(int(n) for n in version.split(".")[:2] if n.isdigit())
+        if sys.platform != "linux" or platform.machine() not in ("x86_64", "aarch64"):
+            raise Refused("the pool runs on Linux, on x86-64 and arm64: the other managers need neither")
+        if not getattr(sys, "_is_gil_enabled", lambda: True)():
+            raise Refused(
+                "the pool was not tried with a free-threaded Python: the other managers work with it"
+            )
+        if self.kind not in SLOTS:
+            raise Refused(
+                "the pool knows the memory of NVIDIA GPUs and of the host, not of %s: the other managers "
+                "work with it" % self.device
+            )
+        if number not in SLOTS[self.kind]:
+            known = min(SLOTS[self.kind]) + max(SLOTS[self.kind])
+            raise Refused(
+                "the pool knows torch %d.%d to %d.%d and this is %s: the other managers work with it"
+                % (known + (version,))
+            )
+        if self.kind == "cuda":
+            if platform.machine() != "x86_64":
+                raise Refused("on a GPU the pool runs on x86-64: the other managers work here")
+            if getattr(torch.version, "hip", None):
+                raise Refused(
+                    "the pool knows CUDA, and torch is built for ROCm here: capture and replay work without "
+                    "a plan"
+                )
+            if torch.cuda.get_allocator_backend() == "pluggable":
+                raise Refused(
+                    "the pool stands in front of torch's native allocator, and this program has put a "
+                    "pluggable one in its place: leave torch's own there"
+                )
+            if torch.cuda.get_allocator_backend() != "native":
+                raise Refused(
+                    "the pool stands in front of torch's native allocator, and this program uses %s: unset "
+                    "backend in PYTORCH_CUDA_ALLOC_CONF" % torch.cuda.get_allocator_backend()
+                )
+            if os.environ.get("PYTORCH_NO_CUDA_MEMORY_CACHING"):
+                raise Refused("PYTORCH_NO_CUDA_MEMORY_CACHING turns torch's allocator off: unset it")
+        if self.library is None:
+            self.library = self._load()
+        if self.found is None:
+            self.found = table(self.kind, self.library.pool_theirs)
+            if SLOTS[self.kind][number] != self.found[2]:
+                raise Refused(
+                    "torch %s has its allocator's functions at %s, not at %s: it is no torch that is known"
+                    % (version, self.found[2], SLOTS[self.kind][number])
+                )
+
+    def _load(self) -> ctypes.CDLL:
+        try:
+            library = ctypes.CDLL(self.path)
+        except OSError as e:
+            raise Refused(
+                "the pool's library cannot be loaded in this process (%s): it has to be able to read and "
+                "execute it" % e
+            ) from e
+        i32, i64, pointer = ctypes.c_int32, ctypes.c_int64, ctypes.c_void_p
+        for name, result, arguments in (
+            ("install", ctypes.c_int, [pointer, ctypes.c_int, pointer, pointer]),
+            ("theirs", pointer, [pointer]),
+            ("adopt", None, [i64]),
+            ("drop", None, []),
+            ("arm", ctypes.c_int, [i64, i64, i32, pointer, pointer, i32, ctypes.c_int]),
+            ("step", None, []),
+            ("disarm", None, []),
+            ("remove", None, []),
+            ("record", ctypes.c_int, [i64]),
+            ("events", i64, [pointer]),
+            ("free", None, [pointer]),
+            ("read", ctypes.c_int, [pointer, ctypes.c_int]),
+        ):
+            function = getattr(library, "pool_" + name)
+            function.restype, function.argtypes = result, arguments
+        return library
+
+    def _calls(self) -> Any:
+        """What pool.c calls of CUDA: addresses, in its order. dlsym of libc10_cuda finds the CUDA runtime
+        that it was linked with; a library that is preloaded comes before that, as it does for libc10_cuda
+        itself."""
+        libraries = []
+        for path in os.environ.get("LD_PRELOAD", "").replace(" ", ":").split(":") + [
+            Symbols("libc10_cuda.so").path
+        ]:
+            try:
+                libraries += [ctypes.CDLL(path)] if path else []
+            except OSError:  # one that was not preloaded either
+                pass
+        names = ("_ZN3c104cuda20getCurrentCUDAStreamEa", "_ZNK3c104cuda10CUDAStream6streamEv") + RUNTIME
+
+        def address(name: str) -> int | None:
+            for library in libraries[:-1]:
+                try:
+                    return ctypes.cast(library[name], ctypes.c_void_p).value
+                except AttributeError:
+                    pass
+            return ctypes.cast(libraries[-1][name], ctypes.c_void_p).value
+
+        return (ctypes.c_void_p * len(names))(*[address(name) for name in names])
+
+    def _install(self) -> None:
+        self._check()
+        if self.installed or self.found is None:
+            return
+        address, count, slots = self.found
+        code = self.library.pool_install(
+            address,
+            count,
+            (ctypes.c_int * len(slots))(*slots),
+            self._calls() if self.kind == "cuda" else None,
+        )
+        if code:
+            raise Refused(NOT_INSTALLED[code - 1])
+        self.installed = True
+
+    # -- recording -------------------------------------------------------------------------------------------
+
+    @_guarded
+    def record(self, room: int = MAX_EVENTS) -> None:
+        """Begin to write allocations and frees down, up to room of them."""
+        if self.kind != "cpu":
+            raise Refused(
+                "on a GPU torch records its allocator itself: capture a window at the depth history"
+            )
+        self._install()
+        if not self.library.pool_record(room):
+            raise Refused("there is no memory to record in")
+        self.thread = threading.get_ident()
+
+    def events(self) -> dict[str, Any] | None:
+        """End the recording. Returns {device, thread, lost, events}, an event being [kind, size, stream,
+        thread, address, time] with kind 0 for an allocation, 1 for a free, 2 for the end of a step; None
+        where nothing was recorded."""
+        if not self.installed or os.getpid() != self.pid:
+            return None
+        try:
+            into = ctypes.c_void_p()  # no type of ours: ctypes keeps those for good
+            n = self.library.pool_events(ctypes.byref(into))
+            events = struct.iter_unpack(
+                EVENT, ctypes.string_at(into, n * struct.calcsize(EVENT)) if n else b""
+            )
+            rows = [
+                [kind, size, stream, thread, data, time] for time, size, data, stream, thread, kind in events
+            ]
+            self.library.pool_free(into)
+            return {
+                "device": self.device,
+                "thread": self.thread,
+                "lost": self._figures()["lost"],
+                "events": rows,
+            }
+        except Exception as e:
+            self.error = "%s: %s" % (type(e).__name__, e)
+            return None
+
+    # -- serving ---------------------------------------------------------------------------------------------
+
+    @_guarded
+    def arm(self, plan: dict[str, Any]) -> None:
+        """Serve from a plan from now on: {arena: bytes, entries: [[size, offset, stream], ...], steps: 1}.
+        Offset -1 is torch's."""
+        entries, arena, steps = plan["entries"], int(plan["arena"]), int(plan.get("steps", 1))
+        if not 0 < len(entries) <= MAX_ENTRIES or arena <= 0:
+            raise Refused(
+                "the plan has %d entries in %d bytes: from 1 to %d can be served"
+                % (len(entries), arena, MAX_ENTRIES)
+            )
+        self._install()
+        if self.kind == "cuda":
+            with self.torch.cuda.device(
+                self.device if ":" in self.device else self.torch.cuda.current_device()
+            ):
+                self.torch.cuda.synchronize()
+                self.torch.cuda.empty_cache()  # the arena takes the place of what is cached
+                return self._arm(entries, arena, steps, self.torch.cuda.current_stream().cuda_stream)
+        return self._arm(entries, arena, steps, 0)
+
+    def _arm(self, entries: list[Any], arena: int, steps: int, stream: int) -> None:
+        here = [e for e in entries if int(e[2]) == stream]
+        sizes, offsets = ((ctypes.c_int64 * len(here))(*[int(e[i]) for e in here]) for i in (0, 1))
+        self.library.pool_adopt(arena)
+        try:
+            block = self.torch.empty(arena, dtype=self.torch.uint8, device=self.device)
+            del block  # pool.c has the memory
+        finally:
+            self.library.pool_adopt(0)
+        code = self.library.pool_arm(
+            arena, ALIGN[self.kind], len(here), sizes, offsets, steps, self.kind == "cpu"
+        )
+        if code:
+            self.library.pool_drop()
+            raise Refused(NOT_ARMED[code - 1])
+
+    def step(self) -> None:
+        """Say that a step has ended: what comes is matched from the plan's beginning."""
+        if self.installed and os.getpid() == self.pid:
+            self.library.pool_step()
+
+    @_guarded
+    def disarm(self) -> None:
+        """Serve nothing any more. The arena goes back to torch with its last block."""
+        if self.installed:
+            self.library.pool_disarm()
+
+    def _figures(self) -> dict[str, int]:
+        figures = (ctypes.c_int64 * len(FIGURES))()
+        self.library.pool_read(figures, len(FIGURES))
+        return dict(zip(FIGURES, figures))
+
+    def counters(self) -> dict[str, Any]:
+        """Figures since the pool was armed, and why it serves nothing."""
+        if self.library is None or os.getpid() != self.pid:
+            return dict(dict.fromkeys(FIGURES, 0), why=self.error)
+        figures: dict[str, Any] = dict(self._figures())
+        figures["why"] = WHY[figures["why"]] or self.error
+        return figures
+
+    @_guarded
+    def remove(self) -> str:
+        """Take the pool out of torch's allocator. Returns what is left behind, "" for nothing."""
+        if not self.installed:
+            return ""
+        self.library.pool_remove()
+        self.installed = False
+        return self.left()
+
+    def left(self) -> str:
+        """What of a pool that was removed is there still, "" for nothing: it goes with the last tensor
+        that the pool served."""
+        if self.library is None or os.getpid() != self.pid:
+            return ""
+        figures = self._figures()
+        if figures["arenas"]:
+            return "%d tensors that the pool served are still alive: %d bytes go with the last of them" % (
+                figures["live"] + figures["held"],
+                figures["arena_bytes"],
+            )
+        if figures["installed"]:
+            return "another tool has put itself in front of the pool: it stays, and hands everything on"
+        return ""

@@ -1,0 +1,209 @@
+"""Windows that torch or its allocator records, for what a description op by op cannot show.
+
+Under a dispatch mode, code made by torch.compile would run as eager ops: the description would show something
+other than what trains. Allocations and frees can still be had: on a GPU from the caching allocator's history,
+with Python stacks; on a CPU from torch's profiler, which names the op of each allocation, or from the pool.
+None of them says who uses what.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import pickle
+import tempfile
+import time
+from typing import TYPE_CHECKING, Any, Iterator
+
+from .compat import memory_snapshot, record_history
+from .pool import Pool
+from .window import Window
+
+if TYPE_CHECKING:
+    from .kinds import Device, Optimizer
+
+HISTORY_ENTRIES = 200000
+LOG_LEVEL = "KINETO_LOG_LEVEL"
+
+
+class Recorded(Window):
+    """A window where torch does the watching."""
+
+    def __init__(self, torch: Any, now: int, library: str, device: Device) -> None:
+        self.torch = torch
+        self.start = now
+        self.steps: list[tuple[int, int]] = []
+        self.cost = 0
+        self.stopped = False
+        self.lost = 0
+        self.graphs = 0
+        self.library, self.device = library, device
+
+    def on_top(self) -> bool:
+        return True
+
+    def settled(self) -> bool:
+        return True
+
+    def leave(self) -> bool:
+        return True
+
+    def entering_optimizer(self, optimizer: Optimizer) -> None:
+        pass
+
+    leaving_optimizer = entering_optimizer
+
+    def look(self, optimizers: list[Optimizer]) -> None:
+        pass
+
+
+class History(Recorded):
+    """A window of the caching allocator's own history."""
+
+    on = False  # whether the allocator records
+    taken: Any = None  # the snapshot, once there is one
+
+    def begin(self) -> None:
+        record = record_history(self.torch)
+        wanted = {
+            "enabled": "all",
+            "context": "alloc",
+            "stacks": "python",
+            "max_entries": HISTORY_ENTRIES,
+            # torch's note of a thread can be taken back by that thread alone, and it is the sending one
+            # that ends this
+            "global_record_annotations": True,
+        }
+        known = inspect.signature(record).parameters
+        self.on = True
+        record(**{k: v for k, v in wanted.items() if k in known})
+
+    def end(self) -> None:
+        pass  # the sending thread takes the snapshot, unless take is called before, and ends it then
+
+    def unhook(self) -> None:
+        if self.on:
+            self.on = False
+            record_history(self.torch)(enabled=None)
+
+    def take(self) -> None:
+        self.taken = memory_snapshot(self.torch)
+        self.unhook()
+
+    def pieces(self, head: dict[str, Any]) -> Iterator[bytes]:
+        begin = time.perf_counter_ns()
+        if self.taken is None:
+            self.take()
+        snapshot, self.taken = self.taken, None
+        self.pools.count(snapshot["segments"], self.device.index or 0)
+        settings = snapshot.setdefault("allocator_settings", {})
+        for key, value in allocator_rules(self.torch).items():
+            settings.setdefault(key, value)
+        whole = pickle.dumps(snapshot, protocol=4)
+        self.cost += time.perf_counter_ns() - begin
+        for at in range(0, len(whole), 1 << 20):
+            yield whole[at : at + (1 << 20)]
+
+
+def allocator_rules(torch: Any) -> dict[str, Any]:
+    """What the allocator's decisions depend on: its settings in the environment, torch's release, and of
+    each device its size and the share of it that the program may have."""
+    try:
+        cuda = torch.cuda
+        devices: dict[str, dict[str, float]] = {}
+        major, minor = str(torch.__version__).split(".")[:2]
+        for i in range(cuda.device_count()):
+            devices[str(i)] = {"total_bytes": int(cuda.get_device_properties(i).total_memory)}
+            if hasattr(cuda, "get_per_process_memory_fraction"):  # older releases do not tell it
+                devices[str(i)]["memory_fraction"] = float(cuda.get_per_process_memory_fraction(i))
+        rules: dict[str, Any] = {"gmemtop_torch": [int(major), int(minor)], "gmemtop_devices": devices}
+        for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
+            if name in os.environ:
+                rules[name] = os.environ[name]
+        return rules
+    except Exception:
+        return {}  # the recording is worth having without
+
+
+class Profile(Recorded):
+    """A window of torch's profiler. What it needs for good is torch's own: from the first on, one idle
+    thread."""
+
+    bound = True
+    runs = False
+
+    def begin(self) -> None:
+        from torch.profiler import ProfilerActivity, profile
+
+        self.profile, self.runs = profile(activities=[ProfilerActivity.CPU], profile_memory=True), True
+        ours = LOG_LEVEL not in os.environ
+        if ours:
+            os.environ[LOG_LEVEL] = "99"  # or it would tell the program's standard error about itself
+        try:
+            self.profile.start()
+        finally:
+            if ours:
+                del os.environ[LOG_LEVEL]
+
+    def end(self) -> None:
+        if self.runs:
+            self.runs = False
+            self.profile.stop()
+
+    def leave(self) -> bool:
+        self.end()
+        return True
+
+    def unhook(self) -> None:
+        pass  # a profiler ends on the thread that began it
+
+    def pieces(self, head: dict[str, Any]) -> Iterator[bytes]:
+        handle, path = tempfile.mkstemp(prefix="gmemtop-", suffix=".json")
+        try:
+            os.close(handle)
+            begin = time.perf_counter_ns()
+            self.profile.export_chrome_trace(path)
+            self.cost += time.perf_counter_ns() - begin
+            self.profile = None
+            with open(path, "rb") as f:
+                os.unlink(path)
+                path = ""
+                yield from iter(lambda: f.read(1 << 20), b"")
+        finally:
+            if path:
+                os.unlink(path)
+
+
+class Events(Recorded):
+    """A window of the allocator's own calls, which the pool writes down."""
+
+    def begin(self) -> str:
+        self.pool = Pool(self.torch, self.library, self.device)
+        self.heard: Any = None
+        why = self.pool.record()
+        if why:
+            self.pool.remove()
+        return why
+
+    def next(self) -> None:
+        self.pool.step()
+
+    def end(self) -> None:
+        self.heard = self.pool.events()
+        self.unhook()
+
+    def unhook(self) -> None:
+        self.pool.remove()
+
+    def pieces(self, head: dict[str, Any]) -> Iterator[str]:
+        heard, self.heard = self.heard or {"events": []}, None
+        rows = heard.pop("events")
+        yield json.dumps(heard)[:-1] + ',"events":[' if heard else '{"events":['
+        # a piece at a time: training waits for the interpreter meanwhile
+        for at in range(0, len(rows), 1000):
+            yield ("," if at else "") + json.dumps(rows[at : at + 1000], separators=(",", ":"))[1:-1]
+        yield "]}"
+
+
+RECORDED = {"history": History, "profile": Profile, "events": Events}

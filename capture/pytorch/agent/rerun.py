@@ -1,0 +1,293 @@
+"""Makes dropped tensors again, by the very ops that made them. Carrier decides which.
+
+An op is noted as it runs, below autograd and autocast: what was called, and with which arguments. A tensor
+among the arguments is kept as a handle of a value, so that only what the plan keeps holds memory. What an op
+reads and nobody makes again is held. Before an op that is not noted changes something in place, everything
+that depends on the old bytes is made.
+
+What runs again goes straight to those ops: no module's code, no hook of the program's and no random draw runs
+a second time. An op that may draw runs again only where it was asked not to draw. A normalisation runs again
+without its running statistics, which it would otherwise update twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING, Any, Callable, ContextManager, Sequence
+
+from .compat import address_of, dispatch_mode, schema_of, without_autocast, without_dispatch
+from .draws import chance_of, draws, undrawn, unwritten
+from .values import Handle
+
+if TYPE_CHECKING:
+    from .carry import Iteration
+    from .kinds import DType, Info, Op, Tensor, UntypedStorage
+    from .values import Value
+
+# which arguments they are
+STATISTICS = {
+    "aten::native_batch_norm": (3, 4),
+    "aten::cudnn_batch_norm": (3, 4),
+    "aten::miopen_batch_norm": (3, 4),
+}
+
+
+class _Call:
+    """How an op was called. Tensors among the arguments are handles."""
+
+    __slots__ = ("func", "args", "kwargs", "outs", "seeded")
+    func: Op
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    outs: list[Value | None]  # None for what it was given
+    seeded: bool  # it may draw random numbers
+
+
+class Again:
+    """The half of a Carrier that has ops run again."""
+
+    # What Carrier has.
+    torch: Any
+    plain: tuple[type, ...]
+    graph_task: Callable[[], int]
+    infos: dict[Op, Info]
+    wanted: dict[str, dict[int, list[int]]]
+    now: Iteration
+    main: Any
+
+    if TYPE_CHECKING:
+
+        def _broke(self, it: Iteration, error: BaseException) -> None: ...
+        def _elsewhere(self) -> bool: ...
+        def _flat(self, storage: UntypedStorage, dtype: DType) -> Tensor: ...
+        def _known(self, it: Iteration, storage: UntypedStorage) -> Value | None: ...
+        def _tensor(self, it: Iteration, h: Handle, env: dict[Value, Tensor]) -> Tensor: ...
+        def _there(self) -> ContextManager[None]: ...
+        def _value(self, it: Iteration, storage: UntypedStorage) -> Value: ...
+
+    def _mode(self) -> Any:
+        return dispatch_mode(lambda func, args, kwargs: self._op(self.now, func, args, kwargs))
+
+    def _op(self, it: Iteration, func: Op, args: Any, kwargs: Any) -> Any:
+        if self.graph_task() != -1:
+            return func(*args, **kwargs)
+        name, wanted, writes, chance = self.infos.get(func) or self._info(func)
+        if wanted is None:
+            groups = None
+        else:
+            n = it.seen.get(name, 0)
+            it.seen[name] = n + 1
+            groups = wanted.get(n)
+        if groups is None and not writes:
+            return func(*args, **kwargs)
+        call = written = None
+        try:
+            if writes and (it.values or groups is not None):
+                written = [
+                    t
+                    for k, key in writes
+                    for t in self._tensors((args[k] if k < len(args) else kwargs.get(key),), [])
+                ]
+            if (
+                groups is not None
+                and not draws(chance, args, kwargs)
+                and not it.why
+                and it.over.isdisjoint(groups)
+            ):
+                call = self._note(it, name, func, args, kwargs, written or (), groups)
+        except Exception as e:
+            self._broke(it, e)
+        if call is None and written:
+            self._spoil(it, written)
+        out = func(*args, **kwargs)
+        if call is not None and groups is not None:
+            try:
+                self._made(it, call, out, args, kwargs, groups)
+                for g in groups:
+                    it.calls.setdefault(g, []).append(call)
+            except Exception as e:
+                self._broke(it, e)
+        return out
+
+    def _info(self, func: Op) -> Info:
+        """What there is to know of an op: its name, the calls of it that are wanted, which arguments it
+        writes, by which it draws random numbers."""
+        schema = schema_of(func)
+        writes = [
+            (k, a.name)
+            for k, a in enumerate(schema.arguments)
+            if a.alias_info is not None and a.alias_info.is_write
+        ]
+        info = self.infos[func] = (
+            schema.name,
+            self.wanted.get(schema.name),
+            writes,
+            chance_of(func, self.torch),
+        )
+        return info
+
+    def _note(
+        self,
+        it: Iteration,
+        name: str,
+        func: Op,
+        args: Any,
+        kwargs: Any,
+        written: Sequence[Tensor],
+        groups: list[int],
+    ) -> _Call | None:
+        """Take down a call, or return None where it cannot be repeated: it changes what another than its
+        own group has made, or runs on another stream than the plan's."""
+        if self.main is not None and self._elsewhere():
+            return None
+        for t in written:
+            value = self._known(it, t.untyped_storage()) if type(t) in self.plain else None
+            if value is None or value.spoiled or value.groups != groups:
+                return None
+        call, statistics = _Call(), STATISTICS.get(name, ()) if len(args) > 5 and args[5] else ()
+        call.func, call.seeded = func, self.infos[func][3] is not None
+        call.args = tuple(None if k in statistics else self._held(it, a) for k, a in enumerate(args))
+        call.kwargs = {k: self._held(it, a) for k, a in kwargs.items()}
+        return call
+
+    def _held(self, it: Iteration, x: Any) -> Any:
+        if isinstance(x, self.torch.Tensor):
+            if (
+                type(x) not in self.plain
+                or x.layout != self.torch.strided
+                or x.is_conj()
+                or x.is_neg()
+                or x.is_inference()
+            ):
+                with without_dispatch(self.torch):
+                    return x.detach()
+            storage = x.untyped_storage()
+            value = self._known(it, storage)
+            if value is None:
+                value = self._value(it, storage)
+            if value.entry is None and value.groups is None and value.base is None:
+                value.base = self._flat(storage, x.dtype)  # whoever reads it again holds it
+            return Handle(None, value, x)  # of no iteration, which holds the calls
+        if isinstance(x, (list, tuple)):
+            return type(x)(self._held(it, y) for y in x)
+        return x
+
+    def _made(self, it: Iteration, call: _Call, out: Any, args: Any, kwargs: Any, groups: list[int]) -> None:
+        read = {
+            address_of(t.untyped_storage())
+            for t in self._tensors((args, tuple(kwargs.values())), [])
+            if type(t) in self.plain
+        }
+        call.outs = []
+        for t in self._tensors((out,), []):
+            storage = t.untyped_storage()
+            if address_of(storage) in read:
+                call.outs.append(None)
+                continue
+            value = self._known(it, storage) or self._value(it, storage)
+            value.groups = groups
+            call.outs.append(value)
+        for t in unwritten(self.torch, call.func, out):
+            known = self._known(it, t.untyped_storage())
+            if known is not None:
+                known.unwritten = True
+
+    def _tensors(self, tree: Any, out: list[Tensor]) -> list[Tensor]:
+        for x in tree:
+            if isinstance(x, self.torch.Tensor):
+                out.append(x)
+            elif isinstance(x, (list, tuple)):
+                self._tensors(x, out)
+        return out
+
+    def _spoil(self, it: Iteration, written: list[Tensor]) -> None:
+        """Tensors are about to be changed by an op that is not noted: what is to be made from them is made
+        now. Where that fails, a copy of them is kept to make it from; if there is no memory for one
+        either, the op does not run, rather than that something is made of the wrong bytes."""
+        for t in written:
+            value = (
+                self._known(it, t.untyped_storage())
+                if type(t) in self.plain and t.layout == self.torch.strided
+                else None
+            )
+            if value is None:
+                continue
+            try:
+                for g, calls in list(it.calls.items()):
+                    if any(self._reads(c, value) for c in calls):
+                        self._run(it, g)
+                        it.over.add(g)
+            except Exception as e:
+                self._broke(it, e)
+                with without_dispatch(self.torch), self.torch.no_grad():
+                    value.base = self._flat(t.untyped_storage(), t.dtype).clone()
+            value.spoiled = True
+        # the change waits for what was just made of the bytes
+        if self.main is not None and self._elsewhere():
+            self.torch.cuda.current_stream(self.main.device).wait_stream(self.main)
+
+    def _reads(self, call: _Call, value: Value) -> bool:
+        return any(h.value is value for h in _handles((call.args, tuple(call.kwargs.values())), []))
+
+    def _again(self, it: Iteration, value: Value) -> None:
+        """Make a value that was dropped, and with it all that its group makes."""
+        self._run(it, value.entry["group"] if value.entry is not None else None, value)
+        if value.base is None:
+            raise RuntimeError(
+                "gmemtop: a tensor that was dropped cannot be made again; turn the plan off and report this"
+            )
+
+    def _run(self, it: Iteration, group: Any, wanted: Value | None = None) -> None:
+        with self._there():
+            self._calls(it, group)
+
+    def _calls(self, it: Iteration, group: Any) -> None:
+        begin = time.thread_time_ns()
+        calls = it.calls.get(group, ())
+        env: dict[Value, Tensor] = {}
+        last: dict[Value, int] = {}
+        for k, call in enumerate(calls):
+            for h in _handles((call.args, tuple(call.kwargs.values())), []):
+                last[h.value] = k
+        with self.torch.no_grad(), without_autocast(self.torch):
+            for k, call in enumerate(calls):
+                args, kwargs = (
+                    self._given(it, call.args, env),
+                    {n: self._given(it, (a,), env)[0] for n, a in call.kwargs.items()},
+                )
+                with undrawn(self.torch, args[0].device) if call.seeded else contextlib.nullcontext():
+                    out = call.func(*args, **kwargs)
+                del args, kwargs
+                for value, t in zip(call.outs, self._tensors((out,), [])):
+                    if value is not None:
+                        env[value] = self._flat(t.untyped_storage(), t.dtype)
+                        last.setdefault(value, k)
+                del out
+                for value in [v for v in env if last[v] <= k]:
+                    if value.entry is not None and value.entry.get("group") == group:
+                        value.base, value.stream = env[value], self.main
+                        last[value] = len(calls)
+                    else:
+                        del env[value]
+        it.calls.pop(group, None)
+        it.again += time.thread_time_ns() - begin
+
+    def _given(self, it: Iteration, args: Any, env: dict[Value, Tensor]) -> list[Any]:
+        out = []
+        for a in args:
+            if isinstance(a, Handle):
+                a = self._tensor(it, a, env)
+            elif isinstance(a, (list, tuple)):
+                a = type(a)(self._given(it, a, env))
+            out.append(a)
+        return out
+
+
+def _handles(tree: Any, out: list[Handle]) -> list[Handle]:
+    for x in tree:
+        if isinstance(x, Handle):
+            out.append(x)
+        elif isinstance(x, (list, tuple)):
+            _handles(x, out)
+    return out

@@ -1,0 +1,53 @@
+"""The rows of windows and the figures of steps, without torch."""
+
+from types import SimpleNamespace
+
+from agent.lines import Addresses, _one_clock
+from agent.totals import EXPECTED, Pools, _cost
+
+
+def op(at, stream=0):
+    return ("o", at, 1, "mul", "forward", "", [], [], [], True, stream)
+
+
+def test_what_a_device_runs_late_stays_in_its_step():
+    rows = [op(10), op(20), ("f", 0, 25), op(30)]
+    ran = {0: ("cuda:0", 100, 50), 1: ("cuda:0", 150, 50), 3: ("cuda:0", 200, 50)}
+    bounds = _one_clock(rows, ran, [(5, 28), (28, 40)])
+    assert [row[1] for row in rows if row[0] == "o"] == [100, 150, 200]
+    freed = rows[2][2]
+    assert 150 <= freed < bounds[0][1] <= 200
+    assert bounds[0][1] == bounds[1][0]
+    assert bounds[1][1] >= 250
+
+
+def test_a_storage_that_is_the_same_keeps_its_address():
+    addresses = Addresses()
+    first = addresses.fresh(1000)
+    assert addresses.fresh(1) == first + 1024
+    addresses.last = {77: (first, 1000)}
+    assert addresses.of(77, 1000) == first
+    assert addresses.of(77, 999) != first
+
+
+def test_one_long_measurement_counts_for_little():
+    assert _cost(10**9, 0) == 2 * EXPECTED
+    assert _cost(10**9, 100) == 200
+    assert _cost(50, 100) == 50
+
+
+def test_private_pools_are_counted_by_device():
+    segment = {"device": 0, "total_size": 100, "active_size": 40, "segment_pool_id": (0, 1)}
+    pools = Pools()
+    pools.count([segment, dict(segment, device=1), dict(segment, segment_pool_id=(0, 0))], 0)
+    assert pools.seen[0] == 60
+
+
+def test_pools_that_no_list_tells_of_are_not_asked_for_again():
+    def snapshot():
+        raise RuntimeError("no list")
+
+    pools = Pools()
+    pools.take(SimpleNamespace(cuda=SimpleNamespace(memory_snapshot=snapshot)), 0, lambda: 5)
+    assert pools.seen == (-1, -1)
+    assert pools.next > 1 << 60

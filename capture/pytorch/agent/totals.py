@@ -1,0 +1,218 @@
+"""The figures that come with each step, taken as often as they are cheap.
+
+A figure that takes long is taken rarely. How long it takes is measured, and on a busy machine a measurement
+is often too long because the thread was off its processor. So that one such measurement counts for little, a
+figure is never taken to cost more than twice what it cost before, nor the first one more than twice what is
+expected.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+import time
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from .compat import address_of, is_rmm, local_shard, memory_stats, records_history, sparse_parts
+
+if TYPE_CHECKING:
+    from .kinds import Clock, Device, Tensor
+
+EXPECTED = 250000  # nanoseconds that a figure is expected to take
+SHARE = 400  # a figure is taken at most every SHARE times as long as it takes
+# private pools are counted at most every POOLS_SHARE times as long as that takes, and every so many
+# nanoseconds
+POOLS_SHARE, POOLS_REST = 2000, 2000000000
+NOT_TAKEN = (-1,) * 7, (-1,) * 4
+
+
+def _cost(took: int, before: int) -> int:
+    """Nanoseconds that something costs which took so long now and was taken to cost so much before, 0 for
+    nothing yet."""
+    return min(took, 2 * (before or EXPECTED))
+
+
+def foreign(torch: Any) -> str | None:
+    """What serves the memory of GPUs in the place of torch's own allocator, in words; None where nothing
+    does."""
+    name = getattr(torch.cuda, "get_allocator_backend", lambda: "native")()
+    if name == "native":
+        return None
+    if name != "pluggable":
+        return "the allocator %s" % name
+    return "RMM's pluggable allocator" if is_rmm(torch) else "a pluggable allocator"
+
+
+class Pools:
+    """What private pools (of CUDA graphs, of torch.cuda.MemPool) hold and no tensor uses: free for nobody but
+    their owners.
+
+    Of the allocator's figures none tells it, only the list of all its segments, which is made block by
+    block: too dear for each step. Written from torch's sources, and never run on a GPU by its authors.
+    """
+
+    def __init__(self) -> None:
+        # bytes, and when that was, in nanoseconds of Unix time
+        self.seen, self.next, self.cost = (-1, -1), 0, 0
+
+    def take(self, torch: Any, index: int, clock: Clock) -> None:
+        """Count, where that is cheap: a list that holds the program's own history of allocations is not."""
+        try:
+            begin, snapshot = clock(), torch.cuda.memory_snapshot
+            how = (
+                {"include_traces": False}
+                if "include_traces" in inspect.signature(snapshot).parameters
+                else {}
+            )
+            if how or not records_history(torch):
+                self.count(snapshot(**how), index)
+            self.cost = _cost(clock() - begin, self.cost)
+            self.next = begin + max(POOLS_REST, POOLS_SHARE * self.cost)
+        except Exception:  # an allocator that keeps no list: cudaMallocAsync, one of the program's own
+            self.seen, self.next = (-1, -1), 1 << 62
+
+    def count(self, segments: list[dict[str, Any]], index: int) -> None:
+        free, at = 0, time.time_ns()
+        for s in segments:
+            pool = s.get("segment_pool_id")
+            if pool is None:
+                return
+            if s.get("device", index) == index and any(pool):
+                free += s["total_size"] - s["active_size"]
+        self.seen = free, at
+
+
+class Totals:
+    """The half of the agent that looks at memory as a whole."""
+
+    # What the others have.
+    torch: Any
+    clock: Clock
+    optimizers: list[weakref.ref[Any]]
+    welcome: bool
+
+    if TYPE_CHECKING:
+
+        def _say(self, text: str, key: str) -> None: ...
+
+    def _no_totals(self) -> None:
+        self.device: Device = None
+        self.statm = -1
+        self.page = os.sysconf("SC_PAGE_SIZE")
+        self.next_totals = 0
+        self.known: tuple[int, ...] = (-1, -1, -1)
+        self.next_known = 0
+        self.pools = Pools()
+        self.cost_totals = self.cost_known = 0
+        self.counts = True  # the allocator says how much it holds
+        self.room = -1  # bytes of the device that the program may have, as its first step found it
+
+    def _take_totals(self, now: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """What the allocator and the system hold, and finer: what was asked for, what is in use, what
+        private pools keep free and when that was counted; -1 where there is none."""
+        device = self.device
+        if device is None or device.type != "cuda":
+            device = self.device = self._of_parameters()
+        if self.statm < 0:
+            self.statm = (
+                os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+                if sys.platform.startswith("linux")
+                else -1
+            )
+        rss = int(os.pread(self.statm, 128, 0).split()[1]) * self.page if self.statm >= 0 else -1
+        figures: tuple[int, ...] = (-1, -1, -1, -1, rss, -1, -1)
+        finer: tuple[int, ...] = ()
+        if device is not None and device.type == "cuda":
+            s = self._counted(device.index)
+            if s is not None:
+                a, r = s["allocated_bytes"]["all"], s["reserved_bytes"]["all"]
+                figures = (
+                    a["current"],
+                    r["current"],
+                    a["peak"],
+                    r["peak"],
+                    rss,
+                    s["num_alloc_retries"],
+                    s["num_ooms"],
+                )
+                finer = tuple(
+                    s[name]["all"]["current"] if name in s else -1
+                    for name in ("requested_bytes", "active_bytes")
+                )
+            if self.room < 0:
+                self.room = self._room(device, figures[1] if s is not None else 0)
+        self.cost_totals = _cost(self.clock() - now, self.cost_totals)
+        self.next_totals = now + SHARE * self.cost_totals
+        if finer and self.welcome and now >= self.pools.next:
+            self.pools.take(self.torch, device.index, self.clock)
+        return figures, finer + self.pools.seen if finer else NOT_TAKEN[1]
+
+    def _counted(self, index: int) -> Any:
+        """The figures of a device's allocator; None where the program has put one in torch's place that
+        counts nothing."""
+        if not self.counts:
+            return None
+        try:
+            return memory_stats(self.torch)(index)
+        except RuntimeError:
+            if foreign(self.torch) is None:
+                raise
+            self.counts = False
+            self._say(
+                "the program uses %s, which counts nothing: of the GPU's memory the steps tell nothing"
+                % foreign(self.torch),
+                "allocator",
+            )
+            return None
+
+    def _room(self, device: Device, reserved: int) -> int:
+        """What the allocator holds of the device and what is free there, within the share that the program
+        allows itself; 0 where torch does not say."""
+        cuda = self.torch.cuda
+        try:
+            free, total = cuda.mem_get_info(device)
+            share = getattr(cuda, "get_per_process_memory_fraction", lambda device: 1.0)(device)
+            return min(int(free) + reserved, int(total * share))
+        except (AttributeError, RuntimeError):
+            return 0
+
+    def _of_parameters(self) -> Device:
+        for there in self.optimizers:
+            o = there()
+            for group in o.param_groups if o is not None else ():
+                for p in group["params"]:
+                    return p.device
+        return None
+
+    def _take_known(self, now: int) -> None:
+        """The bytes of parameters, gradients and optimizer state, each storage once."""
+        begin, seen, sums = self.clock(), set(), [0, 0, 0]
+
+        def add(k: int, t: Tensor) -> None:
+            t = local_shard(t)  # a distributed tensor holds its shard
+            if t.layout == self.torch.sparse_coo:
+                indices, t = sparse_parts(t)
+                add(k, indices)
+            elif t.layout != self.torch.strided:
+                return
+            storage = t.untyped_storage()
+            if address_of(storage) not in seen:
+                seen.add(address_of(storage))
+                sums[k] += storage.nbytes()
+
+        for there in self.optimizers:
+            o = there()
+            for group in o.param_groups if o is not None else ():
+                for p in group["params"]:
+                    add(0, p)
+                    if p.grad is not None:
+                        add(1, p.grad)
+            for state in o.state.values() if o is not None else ():
+                for t in state.values() if isinstance(state, dict) else ():
+                    if isinstance(t, self.torch.Tensor):
+                        add(2, t)
+        self.known = tuple(sums)
+        self.cost_known = _cost(self.clock() - begin, self.cost_known)
+        self.next_known = now + max(1000000000, 5 * SHARE * self.cost_known)

@@ -1,0 +1,106 @@
+"""What stands for a saved tensor until it is needed: where its bytes are, and how the tensor looks at
+them."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from .compat import version_of, without_dispatch, without_versions
+
+if TYPE_CHECKING:
+    from .carry import Iteration
+    from .kinds import Tensor, UntypedStorage
+
+CHANGED = (
+    "one of the variables needed for gradient computation has been modified by an inplace operation: a "
+    "saved tensor of shape %s is at version %d; expected version %d instead"
+)
+
+
+def expect_unchanged(witness: Tensor, version: int, shape: Any) -> None:
+    """Raise as autograd does without hooks, where a saved tensor was changed."""
+    if version >= 0 and version_of(witness) != version:
+        raise RuntimeError(CHANGED % (list(shape), version_of(witness), version))
+
+
+class Kept:
+    """A saved tensor that stays. What torch hands over may be what an op returned, which holds the op,
+    which holds what is saved: only a detached one is gone with a graph that nobody goes through backward."""
+
+    __slots__ = ("iteration", "tensor", "version")
+
+    def __init__(self, iteration: Iteration, tensor: Tensor) -> None:
+        self.iteration = iteration
+        if type(tensor) in iteration.carrier.plain:
+            with without_dispatch(iteration.carrier.torch):
+                self.tensor = tensor.detach()
+        else:
+            self.tensor = tensor.detach()
+        self.version = -1 if tensor.is_inference() else version_of(tensor)
+
+
+class Handle:
+    """A tensor whose bytes are a value's."""
+
+    __slots__ = ("iteration", "value", "dtype", "size", "stride", "offset", "witness", "version")
+
+    def __init__(self, iteration: Iteration | None, value: Value, t: Tensor) -> None:
+        self.iteration: Any = iteration  # None for one that a call holds, which outlives no iteration
+        self.value = value
+        self.dtype = t.dtype
+        self.size = t.size()
+        self.stride = t.stride()
+        self.offset = t.storage_offset()
+        self.witness: Tensor = None
+        self.version = -1
+
+    def watch(self, torch: Any, t: Tensor) -> Handle:
+        """Keep of a saved tensor what counts its changes, and not its bytes."""
+        with without_dispatch(torch):
+            self.witness = t.detach()
+            with without_versions(torch):
+                self.witness.set_()
+        self.version = version_of(t)
+        return self
+
+
+class Value:
+    """The bytes of one storage: here, on the host, or to be made again."""
+
+    __slots__ = (
+        "storage",
+        "base",
+        "bytes",
+        "entry",
+        "groups",
+        "spoiled",
+        "host",
+        "done",
+        "arrived",
+        "stream",
+        "sum",
+        "unwritten",
+        "__weakref__",
+    )
+
+    def __init__(self, storage: UntypedStorage) -> None:
+        self.storage = weakref.ref(storage)
+        self.base: Tensor = None
+        self.bytes = storage.nbytes()
+        # groups are those whose calls make it, where they were noted
+        self.entry: Any = None  # what the plan says of it
+        self.groups: list[int] | None = None
+        self.spoiled = False
+        self.unwritten = False  # the op that made it left its bytes as they were, and two runs need not agree
+        # stream is whose memory base is, where that may be read on another
+        self.host: Tensor = None
+        self.done: Any = None
+        self.arrived: Any = None
+        self.stream: Any = None
+        self.sum: Tensor = None
+
+    def __del__(self) -> None:
+        # fetched and never used: whoever takes the memory next has to wait for the copy
+        if self.arrived is not None:
+            self.stream.wait_event(self.arrived)
