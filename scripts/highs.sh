@@ -23,10 +23,9 @@ git clone -q --no-checkout ${HIGHS_SOURCE:+--shared} -c advice.detachedHead=fals
 [ "$(git -C "$work/clone" rev-parse "$tag^{commit}")" = $commit ] || { echo "highs.sh: $tag is not $commit" >&2; exit 1; }
 git -C "$work/clone" archive --format=tar $commit > "$work/files.tar"
 echo "$files  $work/files.tar" | sha256sum -c --quiet
-mkdir "$work/source"
-tar xf "$work/files.tar" -C "$work/source"
+git -C "$work/clone" checkout -q $commit # a build states the commit that it is of
 
-options=(-S "$work/source" -B "$work/build" -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=OFF -DBUILD_TESTING=OFF
+options=(-S "$work/clone" -B "$work/build" -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=OFF -DBUILD_TESTING=OFF
   -DBUILD_EXAMPLES=OFF -DZLIB=OFF -DBUILD_SHARED_EXTRAS_LIB=OFF
   -DCMAKE_C_FLAGS_RELEASE="-O3 -DNDEBUG" -DCMAKE_CXX_FLAGS_RELEASE="-O3 -DNDEBUG")
 if [ "$target" = native ]; then
