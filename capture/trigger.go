@@ -3,9 +3,10 @@ package capture
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/gmemtop/gmemtop/traces/stats"
 )
 
 // A trigger is a condition on the steps of a run that makes a recorder keep what stands around it. It fires
@@ -148,18 +149,12 @@ func (t *Trigger) slope(s Step) (float64, bool) {
 		return 0, false
 	}
 	const q = leakSteps / 4
-	slope, before := math.Inf(1), median(t.last[:q])
+	slope, before := math.Inf(1), stats.Median(t.last[:q])
 	for i := q; i < leakSteps; i += q {
-		m := median(t.last[i : i+q])
-		slope, before = min(slope, (m-before)/q), m
+		m := stats.Median(t.last[i : i+q])
+		slope, before = min(slope, float64(m-before)/q), m
 	}
 	return slope, true
-}
-
-func median(v []int64) float64 {
-	s := slices.Clone(v)
-	slices.Sort(s)
-	return (float64(s[(len(s)-1)/2]) + float64(s[len(s)/2])) / 2
 }
 
 // End tells the trigger how the run ended and reports whether it fires.

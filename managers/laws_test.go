@@ -170,8 +170,7 @@ func TestCancelledPlanningReturnsAValidPlanOrTheContextsError(t *testing.T) {
 	}
 }
 
-// looked is a context that counts how often it is asked whether it ended, and ends when it was asked so
-// often.
+// looked is a context that counts the calls of its Err, and ends after so many.
 type looked struct {
 	context.Context
 	end  context.CancelFunc

@@ -10,7 +10,7 @@ import (
 // free is the overhead up to which a plan counts as costing no time.
 const free = 0.0005
 
-// Rank compares two results as a person who looks for memory reads them; it is negative where a comes first.
+// Rank compares two results for a reader who needs memory; it is negative where a comes first.
 // Under a budget what fits comes first, the fastest of it at the top, and then what does not fit, the nearest
 // to fitting first. Without one what costs no time comes first, the smallest of it at the top, and then the
 // rest by its time. What has no plan comes last.

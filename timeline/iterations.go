@@ -9,6 +9,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/stats"
 )
 
 // StackTraits returns the traits of the stacks of a timeline's Places.
@@ -189,7 +190,11 @@ func (c stepComparison) usualOf(whole []int) usual {
 		}
 	}
 	var u usual
-	u.set([4]float64{Median(columns[0]), Median(columns[1]), Median(columns[2]), Median(columns[3])})
+	var middle [4]float64
+	for i := range middle {
+		middle[i] = stats.Median(columns[i])
+	}
+	u.set(middle)
 	if len(whole) <= manyIterations {
 		support := 1
 		for _, i := range whole {
@@ -205,7 +210,7 @@ func (c stepComparison) usualOf(whole []int) usual {
 		u.widen(c, late)
 	}
 	u.timed = c.Timeline().Trace.Clock.HasTime
-	u.time = Median(columns[3])
+	u.time = stats.Median(columns[3])
 	return u
 }
 

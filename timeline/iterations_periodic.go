@@ -5,6 +5,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/stats"
 )
 
 // Iterations from periodicity.
@@ -146,7 +147,7 @@ func (s *allocSequence) isStepOf(p, long period, equal func(i, j int) bool) bool
 	for i := s.lowest(p); i >= p.first; i -= p.length {
 		at = append(at, s.level(i))
 	}
-	return Median(at)-low <= (high-low)/50
+	return stats.Median(at)-low <= (high-low)/50
 }
 
 // stacksOf returns the stacks of one period.

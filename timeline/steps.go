@@ -1,5 +1,7 @@
 package timeline
 
+import "github.com/gmemtop/gmemtop/traces/stats"
+
 // Problem: of a job that is being watched only a figure a step is known, for as long as it runs; say what a
 // person looks for in it: how long a step takes, whether memory grows for good, which steps stood out.
 //
@@ -50,7 +52,7 @@ func WatchSteps(bytes, durations []int64, noise int64) StepReport {
 			times = append(times, durations[i])
 		}
 	}
-	r.Bytes, r.Duration = Median(known), Median(times)
+	r.Bytes, r.Duration = stats.Median(known), stats.Median(times)
 	// Where most steps are equal their deviation is none, and rounding alone would stand out: a fiftieth of
 	// the median does not.
 	margin := max(6*Spread(known), float64(r.Bytes)/50)

@@ -3,6 +3,8 @@ package timeline
 import (
 	"math"
 	"slices"
+
+	"github.com/gmemtop/gmemtop/traces/stats"
 )
 
 // fitTrend fits a straight line to y at x = 0, 1, 2... by least squares and returns its slope with the 95 %
@@ -102,28 +104,14 @@ func noiseBytes(points int, peak int64) float64 {
 	return max(512*float64(points), float64(peak)*1e-4)
 }
 
-// Median returns the middle value of v, the mean of the two middle ones where there are two; 0 for none. v is
-// left as it is.
-func Median[T int | int64 | float64](v []T) T {
-	if len(v) == 0 {
-		return 0
-	}
-	s := slices.Clone(v)
-	slices.Sort(s)
-	if n := len(s); n%2 == 0 {
-		return s[n/2-1] + (s[n/2]-s[n/2-1])/2
-	}
-	return s[len(s)/2]
-}
-
 // Spread returns the median absolute deviation of v, scaled to be the standard deviation where v is normal.
 func Spread[T int | int64 | float64](v []T) float64 {
-	m := Median(v)
+	m := stats.Median(v)
 	d := make([]float64, len(v))
 	for i, x := range v {
 		d[i] = math.Abs(float64(x - m))
 	}
-	return 1.4826 * Median(d)
+	return 1.4826 * stats.Median(d)
 }
 
 // Trend is the growth of allocated bytes an iteration at the same place of the steady iterations, with its 95

@@ -14,9 +14,9 @@ import (
 // absences. Placing each one's addresses first would take longer than all the rest, so candidates are
 // measured without addresses: swaps are paced (a copy back waits for compute to come to the position at which
 // it is issued) and blocking (compute waits at the release for the copy out), and the program is ordered by
-// its data alone. Nothing in such a program depends on whose addresses a buffer takes over, and the program
-// that is placed in the end, whose copies out only hold up whoever takes their memory, can be faster but for
-// waits on holes.
+// its data alone. Nothing in such a program depends on whose addresses a buffer takes over. In the program
+// that is placed in the end a copy out holds up only the next user of its memory, so that it can be faster,
+// but for waits on holes.
 //
 // Without an evaluator the same figures come from one pass in issue order: a step begins when its queue is
 // free and what it waits for is done. That estimate lacks what only a simulator knows: copies in both

@@ -16,7 +16,7 @@ import (
 // without a limit, and the lowest are planned for from nothing; every other lies halfway between two that are
 // known, down to the last bit of its number, and starts from what those chose beside what it finds by itself.
 // The coarsest of these, which bound what all others can come to, are planned for some more times (probe).
-// Three rules make step time fall from rung to rung whoever asks:
+// Three rules make step time fall from rung to rung, in whatever order budgets are asked for:
 //
 //   - a rung comes to the same whichever were looked at before (the test that says so caught two mistakes);
 //   - a rung has the plans of the smaller rung that it lies above;

@@ -9,19 +9,6 @@ import (
 	"time"
 )
 
-// exports names the functions of HiGHS' C interface (highs_c_api.h) used here as the embedded build exports
-// them.
-var exports = struct {
-	create, version, setBool, setInt, setDouble, passMip, setSolution, run, modelStatus, intInfo, doubleInfo, int64Info,
-	solution, getBasis, setBasis, malloc, free, constructors string
-}{
-	create: "F", version: "H",
-	setBool: "ia", setInt: "ja", setDouble: "ka",
-	passMip: "V", setSolution: "Va", run: "N",
-	modelStatus: "Ga", intInfo: "Aa", doubleInfo: "Ba", int64Info: "Ca", solution: "Ea", getBasis: "Fa", setBasis: "Sa",
-	malloc: "uc", free: "tc", constructors: "v",
-}
-
 // HighsStatus, HighsModelStatus and SolutionStatus, as far as they are told apart here.
 const (
 	highsError = -1
@@ -125,13 +112,13 @@ func (m *machine) run(ctx context.Context, t task, handed chan<- struct{}) (answ
 
 	scale := t.scaling()
 	shape := shape{vars: t.NumVars(), rows: t.NumRows(), integers: !t.LPOnly && t.hasIntegers()}
-	h := in.call(exports.create)
+	h := in.call("Highs_create")
 	in.setOptions(h, t)
 	in.pass(h, t, scale, shape)
 	release()
 
-	ran := int32(uint32(in.call(exports.run, h)))
-	status := int32(uint32(in.call(exports.modelStatus, h)))
+	ran := int32(uint32(in.call("Highs_run", h)))
+	status := int32(uint32(in.call("Highs_getModelStatus", h)))
 	a.work = in.reads
 	switch {
 	case in.err == errStopped:
@@ -183,12 +170,12 @@ func (in *instance) setOptions(h uint64, t task) {
 		}
 		in.free(p)
 	}
-	set(exports.setBool, "output_flag", 0)
-	set(exports.setDouble, "time_limit", math.Float64bits(virtualLimit))
-	set(exports.setDouble, "mip_rel_gap", math.Float64bits(t.Gap))
-	set(exports.setDouble, "mip_feasibility_tolerance", math.Float64bits(t.feastol))
+	set("Highs_setBoolOptionValue", "output_flag", 0)
+	set("Highs_setDoubleOptionValue", "time_limit", math.Float64bits(virtualLimit))
+	set("Highs_setDoubleOptionValue", "mip_rel_gap", math.Float64bits(t.Gap))
+	set("Highs_setDoubleOptionValue", "mip_feasibility_tolerance", math.Float64bits(t.feastol))
 	if t.MaxNodes > 0 {
-		set(exports.setInt, "mip_max_nodes", uint64(min(t.MaxNodes, math.MaxInt32)))
+		set("Highs_setIntOptionValue", "mip_max_nodes", uint64(min(t.MaxNodes, math.MaxInt32)))
 	}
 }
 
@@ -223,18 +210,18 @@ func (in *instance) pass(h uint64, t task, scale scaling, shape shape) {
 		args[8] = in.putInts(kinds)
 	}
 	head := []uint64{h, uint64(shape.vars), uint64(shape.rows), uint64(len(t.index)), rowWise, minimise, 0}
-	if status := int32(uint32(in.call(exports.passMip, append(head, args...)...))); status == highsError && in.err == nil {
+	if status := int32(uint32(in.call("Highs_passMip", append(head, args...)...))); status == highsError && in.err == nil {
 		in.err = fmt.Errorf("milp: HiGHS does not take the model")
 	}
 	in.free(args...)
 	if t.Start != nil && shape.integers {
 		x := in.putFloats(t.Start, nil)
-		in.call(exports.setSolution, h, x, 0, 0, 0)
+		in.call("Highs_setSolution", h, x, 0, 0, 0)
 		in.free(x)
 	}
 	if t.Basis != nil && !shape.integers {
 		cols, rows := in.putInts(t.Basis.vars), in.putInts(t.Basis.rows)
-		in.call(exports.setBasis, h, cols, rows) // one that it refuses, it does without
+		in.call("Highs_setBasis", h, cols, rows) // one that it refuses, it does without
 		in.free(cols, rows)
 	}
 }
@@ -250,7 +237,7 @@ func (in *instance) read(h uint64, a *answer, scale scaling, shape shape) {
 	}
 	n, k := shape.vars, shape.rows
 	x, d, r, y := in.alloc(8*n), in.alloc(8*n), in.alloc(8*k), in.alloc(8*k)
-	in.call(exports.solution, h, x, d, r, y)
+	in.call("Highs_getSolution", h, x, d, r, y)
 	a.x = in.floats(x, n)
 	if !shape.integers && in.intInfo(h, "dual_solution_status") == highsPointFeasible {
 		a.dual = in.floats(y, k)
@@ -259,7 +246,7 @@ func (in *instance) read(h uint64, a *answer, scale scaling, shape shape) {
 	in.free(x, d, r, y)
 	if !shape.integers && in.intInfo(h, "basis_validity") == highsBasisValid {
 		cols, rows := in.alloc(4*n), in.alloc(4*k)
-		in.call(exports.getBasis, h, cols, rows)
+		in.call("Highs_getBasis", h, cols, rows)
 		if b := (&Basis{vars: in.ints(cols, n), rows: in.ints(rows, k)}); in.err == nil {
 			a.basis = b
 		}
@@ -284,13 +271,13 @@ func (in *instance) info(export string, h uint64, name string) uint64 {
 }
 
 func (in *instance) intInfo(h uint64, name string) int32 {
-	return int32(uint32(in.info(exports.intInfo, h, name)))
+	return int32(uint32(in.info("Highs_getIntInfoValue", h, name)))
 }
 
 func (in *instance) int64Info(h uint64, name string) int64 {
-	return int64(in.info(exports.int64Info, h, name))
+	return int64(in.info("Highs_getInt64InfoValue", h, name))
 }
 
 func (in *instance) doubleInfo(h uint64, name string) float64 {
-	return math.Float64frombits(in.info(exports.doubleInfo, h, name))
+	return math.Float64frombits(in.info("Highs_getDoubleInfoValue", h, name))
 }

@@ -191,8 +191,7 @@ func Solve(ctx context.Context, m *Model, o Options) (Solution, error) {
 	}
 	s, err := solveWith(ctx, m, o, run)
 	if err != nil && native && o.Solver == SolverAuto && ctx.Err() == nil {
-		// Whatever it is that goes by the name of highs on this machine, the embedded solver does not depend
-		// on it.
+		// The program named highs on this machine may be anything. The embedded solver needs none.
 		return solveWith(ctx, m, o, runWASM)
 	}
 	return s, err

@@ -19,10 +19,9 @@ import (
 	"github.com/tetratelabs/wazero/experimental"
 )
 
-// This file is the machine HiGHS runs on: the twenty functions its WebAssembly build asks of its host, and
-// the runtime, compiled once per process. The build is Emscripten's, with exceptions compiled to a trap, no
-// threads and no files; the one-letter names of its imports and exports belong to the embedded version and to
-// no other (README.md says how they were read).
+// This file is the machine HiGHS runs on: the nine functions its WebAssembly build asks of its host, and the
+// runtime, compiled once per process. scripts/highs.sh builds it from HiGHS' source with Emscripten: exceptions
+// end it, it has no threads and no files, and it exports the functions of highs_c_api.h by their names.
 //
 // Stopping. A function running in WebAssembly cannot be interrupted from outside without paying for checks in
 // every loop. But HiGHS itself reads the clock between any two steps of its work, so the clock is where it is
@@ -33,12 +32,10 @@ import (
 //go:embed highs.wasm.zst
 var compressedWasm []byte
 
-// wasmVersion is the version of HiGHS in highs.wasm.zst, which is not that of the package it came in.
+// wasmVersion is the version of HiGHS in highs.wasm.zst.
 const wasmVersion = "1.15.1"
 
 const (
-	pageSize = 65536
-
 	// virtualLimit is HiGHS' time limit in seconds of the clock lent to it, which the clock passes when it
 	// jumps.
 	virtualLimit = 1e6
@@ -63,7 +60,7 @@ type host struct {
 	reads     int64       // of the clock so far
 	maxReads  int64       // the clock jumps after so many
 	after     int64       // reads since the jump
-	maxPages  uint32
+	maxMemory uint64
 	exhausted bool // the instance was refused memory
 }
 
@@ -178,67 +175,33 @@ func newRuntime(ctx context.Context, config wazero.RuntimeConfig) (r wazero.Runt
 	return wazero.NewRuntimeWithConfig(ctx, config), nil
 }
 
-// Errors in WASI's numbering, as the build's C library expects them.
-const (
-	wasiBadFile  = 8
-	wasiNoEntry  = 44
-	wasiNoSystem = 52
-)
+// wasiBadFile is WASI's error for a file that is not open.
+const wasiBadFile = 8
 
 // exportHost defines the functions HiGHS imports. They find their instance's state in the context its exports
 // are called with.
 func exportHost(ctx context.Context, r wazero.Runtime) error {
-	const i32, i64, f64 = api.ValueTypeI32, api.ValueTypeI64, api.ValueTypeF64
+	const i32, i64 = api.ValueTypeI32, api.ValueTypeI64
 	types := func(t ...api.ValueType) []api.ValueType { return t }
-	b := r.NewHostModuleBuilder("a")
+	b := r.NewHostModuleBuilder("wasi_snapshot_preview1")
 	def := func(name string, params, results []api.ValueType, f func(h *host, mem api.Memory, stack []uint64)) {
-		b = b.NewFunctionBuilder().WithGoModuleFunction(api.GoModuleFunc(func(ctx context.Context, mod api.Module, stack []uint64) {
+		of := func(ctx context.Context, mod api.Module, stack []uint64) {
 			f(ctx.Value(hostKey{}).(*host), mod.Memory(), stack)
-		}), params, results).Export(name)
-	}
-	answer := func(code int32) func(*host, api.Memory, []uint64) {
-		return func(_ *host, _ api.Memory, stack []uint64) { stack[0] = api.EncodeI32(code) }
-	}
-	// A C++ exception, an exit or an abort ends the instance. All HiGHS throws by design is bad_alloc.
-	trap := func(h *host, _ api.Memory, _ []uint64) {
-		if h.exhausted {
-			panic(errMemory)
 		}
-		panic(errUnsupported)
+		b = b.NewFunctionBuilder().WithGoModuleFunction(api.GoModuleFunc(of), params, results).Export(name)
 	}
-	twoZeros := func(mem api.Memory, stack []uint64) {
-		mem.WriteUint32Le(uint32(stack[0]), 0)
-		mem.WriteUint32Le(uint32(stack[1]), 0)
-	}
-	def("a", types(i32, i32, i32), nil, trap) // __cxa_throw
-	def("b", types(i32), nil, trap)           // exit
-	def("k", nil, nil, trap)                  // abort
-	def("r", types(i32), nil, trap)           // proc_exit
-
-	// The clocks: milliseconds monotonic, milliseconds since 1970, and WASI's clock_time_get in nanoseconds.
-	def("c", nil, types(f64), func(h *host, _ api.Memory, stack []uint64) { stack[0] = math.Float64bits(h.seconds() * 1e3) })
-	def("j", nil, types(f64), func(h *host, _ api.Memory, stack []uint64) { stack[0] = math.Float64bits(h.seconds() * 1e3) })
-	def("p", types(i32, i64, i32), types(i32), func(h *host, mem api.Memory, stack []uint64) {
+	def("clock_time_get", types(i32, i64, i32), types(i32), func(h *host, mem api.Memory, stack []uint64) {
 		mem.WriteUint64Le(uint32(stack[2]), uint64(h.seconds()*1e9))
 		stack[0] = 0
 	})
-	def("l", types(i32, f64), types(i32), answer(0)) // setitimer
-	def("m", types(i32, i32, i32, i32), nil, func(_ *host, mem api.Memory, stack []uint64) { twoZeros(mem, stack) })
-	def("s", nil, nil, func(*host, api.Memory, []uint64) {}) // keepalive
+	def("proc_exit", types(i32), nil, func(*host, api.Memory, []uint64) { panic(errUnsupported) })
 
 	// No environment and no files; what HiGHS prints is dropped.
-	def("n", types(i32, i32), types(i32), answer(0)) // environ_get
-	def("o", types(i32, i32), types(i32), func(_ *host, mem api.Memory, stack []uint64) {
-		twoZeros(mem, stack)
-		stack[0] = 0
-	})
-	def("d", types(i32), types(i32), answer(0))                                                     // fd_close
-	def("e", types(i32, i32, i32), types(i32), answer(-wasiNoSystem))                               // fcntl
-	def("g", types(i32, i32, i32, i32), types(i32), answer(wasiBadFile))                            // fd_read
-	def("h", types(i32, i32, i32), types(i32), answer(-wasiNoSystem))                               // ioctl
-	def("i", types(i32, i32, i32, i32), types(i32), answer(-wasiNoEntry))                           // openat
-	def("t", types(i32, i64, i32, i32), types(i32), answer(wasiBadFile))                            // fd_seek
-	def("f", types(i32, i32, i32, i32), types(i32), func(_ *host, mem api.Memory, stack []uint64) { // fd_write
+	noFile := func(_ *host, _ api.Memory, stack []uint64) { stack[0] = wasiBadFile }
+	def("fd_close", types(i32), types(i32), noFile)
+	def("fd_read", types(i32, i32, i32, i32), types(i32), noFile)
+	def("fd_seek", types(i32, i64, i32, i32), types(i32), noFile)
+	def("fd_write", types(i32, i32, i32, i32), types(i32), func(_ *host, mem api.Memory, stack []uint64) {
 		var total uint32
 		for k := range uint32(stack[2]) {
 			n, _ := mem.ReadUint32Le(uint32(stack[1]) + 8*k + 4)
@@ -247,35 +210,45 @@ func exportHost(ctx context.Context, r wazero.Runtime) error {
 		mem.WriteUint32Le(uint32(stack[3]), total)
 		stack[0] = 0
 	})
-	def("q", types(i32), types(i32), func(h *host, mem api.Memory, stack []uint64) { // resize_heap
-		grown := h.grow(mem, uint32(stack[0]))
+	def("environ_get", types(i32, i32), types(i32), func(_ *host, _ api.Memory, stack []uint64) { stack[0] = 0 })
+	def("environ_sizes_get", types(i32, i32), types(i32), func(_ *host, mem api.Memory, stack []uint64) {
+		mem.WriteUint32Le(uint32(stack[0]), 0)
+		mem.WriteUint32Le(uint32(stack[1]), 0)
 		stack[0] = 0
-		if grown {
-			stack[0] = 1
-		}
 	})
+	if _, err := b.Instantiate(ctx); err != nil {
+		return err
+	}
+	b = r.NewHostModuleBuilder("env")
+	def("emscripten_notify_memory_growth", types(i32), nil, func(*host, api.Memory, []uint64) {})
 	_, err := b.Instantiate(ctx)
 	return err
 }
 
-// grow enlarges the instance's memory to at least want bytes, by a fifth or more so that growing costs linear
-// time altogether.
-func (h *host) grow(mem api.Memory, want uint32) bool {
-	have, _ := mem.Grow(0)
-	least := uint32((uint64(want) + pageSize - 1) / pageSize)
-	if least <= have {
-		return true
-	}
-	for _, pages := range [2]uint32{min(max(least, have+have/5), h.maxPages), least} {
-		if pages >= least && pages <= h.maxPages {
-			if _, ok := mem.Grow(pages - have); ok {
-				return true
-			}
-		}
-	}
-	h.exhausted = true
-	return false
+// memory is an instance's, as wazero asks for it.
+type memory struct {
+	host  *host
+	bytes []byte
 }
+
+// Reallocate enlarges the memory, and its capacity by a fifth or more, so that growing costs linear time
+// altogether. It returns nil above the instance's limit, which does not bar what every instance begins with.
+func (m *memory) Reallocate(size uint64) []byte {
+	if size > m.host.maxMemory && m.bytes != nil {
+		m.host.exhausted = true
+		return nil
+	}
+	if have := uint64(cap(m.bytes)); size > have {
+		larger := make([]byte, size, max(size, min(have+have/5, m.host.maxMemory)))
+		copy(larger, m.bytes)
+		m.bytes = larger
+	}
+	m.bytes = m.bytes[:size]
+	return m.bytes
+}
+
+// Free does nothing: the collector frees.
+func (m *memory) Free() {}
 
 // instance is one running copy of HiGHS. The first failure of a call is kept, and every later call does
 // nothing.
@@ -289,15 +262,17 @@ type instance struct {
 // newInstance starts a copy of HiGHS with at most maxMemory bytes. The caller closes it.
 func (m *machine) newInstance(maxMemory int64) (*instance, error) {
 	in := &instance{}
-	in.maxPages = uint32(min(maxMemory, 2<<30) / pageSize)
+	in.maxMemory = uint64(min(maxMemory, 2<<30))
 	in.maxReads = math.MaxInt64
 	in.ctx = context.WithValue(context.Background(), hostKey{}, &in.host)
-	module, err := m.runtime.InstantiateModule(in.ctx, m.code, wazero.NewModuleConfig().WithName("").WithStartFunctions())
+	allocate := func(_, _ uint64) experimental.LinearMemory { return &memory{host: &in.host} }
+	ctx := experimental.WithMemoryAllocator(in.ctx, experimental.MemoryAllocatorFunc(allocate))
+	module, err := m.runtime.InstantiateModule(ctx, m.code, wazero.NewModuleConfig().WithName("").WithStartFunctions())
 	if err != nil {
 		return nil, fmt.Errorf("milp: starting HiGHS: %w", err)
 	}
 	in.module = module
-	in.call(exports.constructors) // static constructors
+	in.call("_initialize") // static constructors
 	return in, nil
 }
 
@@ -326,7 +301,7 @@ func (in *instance) call(name string, args ...uint64) uint64 {
 
 // alloc returns the address of n bytes of the instance's memory.
 func (in *instance) alloc(n int) uint64 {
-	p := in.call(exports.malloc, uint64(max(n, 8)))
+	p := in.call("malloc", uint64(max(n, 8)))
 	if p == 0 && in.err == nil {
 		in.err = errMemory
 	}
@@ -335,7 +310,7 @@ func (in *instance) alloc(n int) uint64 {
 
 func (in *instance) free(ps ...uint64) {
 	for _, p := range ps {
-		in.call(exports.free, p)
+		in.call("free", p)
 	}
 }
 

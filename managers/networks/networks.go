@@ -37,7 +37,7 @@ import (
 // copies, and its gradients are views; a residual addition hands one gradient to both sides; the batch
 // normalisation's running statistics are updated by an op of its own, as num_batches_tracked is, which keeps
 // the normalisation re-runnable. Dropout counts as re-runnable: its generator takes seed and offset as
-// arguments, and whoever runs it again restores them, as torch.utils.checkpoint does.
+// arguments, and a rerun restores them, as torch.utils.checkpoint does.
 //
 // Categories follow torch.profiler: gradient is a parameter's gradient; those of activations are autograd
 // detail; what the forward pass makes and the backward pass does not read is temporary.

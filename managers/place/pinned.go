@@ -16,13 +16,13 @@ type copied struct {
 	size        int64
 }
 
-// Assemble makes a plan without places of decisions, and keeps in memory what the host has no room for: swaps
-// whose copies would take more pinned memory than the hardware has are left out, and a note says how many.
-// Most managers' rules know no such limit. Where copies are too many at one moment, that which the host would
-// hold longest stays, whatever it is worth to the manager; who can do better does so before. Keeping more in
-// memory takes nothing from what runs again. The error is that of [plan.Assemble].
+// Assemble makes a plan, without places, of decisions. It leaves out swaps whose copies would take more
+// pinned memory than the hardware has; a note says how many. Most managers' rules know no such limit. Where
+// there are too many copies at one moment, the one that the host would hold longest stays on the device,
+// whatever it is worth to the manager; a manager that can choose better does so first. Keeping more in memory
+// breaks no rerun. The error is that of [plan.Assemble].
 //
-// Complexity beside that of assembling: O(swaps x copies at one moment), where the limit is passed.
+// Complexity on top of assembling: O(swaps x copies at one moment) where the limit is passed.
 func Assemble(p *plan.Problem, d plan.Decisions) (*plan.Plan, error) {
 	pl, err := plan.Assemble(p, d)
 	if err != nil {

@@ -169,7 +169,7 @@ func TestTwoIterationsArePlannedAsOneWhereThatHelps(t *testing.T) {
 
 // TestWhatTheFirstStepMakesOfTheModelPersists: a recording of one step that also makes the model has
 // parameters and states of the optimizer that are never freed. An activation that is not freed ends with the
-// step, and what was there before and is freed begins with it: both cross its ends, and that is said.
+// step, and what was there before and is freed begins with it: both cross its ends, and a note says so.
 func TestWhatTheFirstStepMakesOfTheModelPersists(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(`{"gmemtop":"described","version":1,"torch":"2.9.0","device":"cuda:0","pid":7,"rank":0,` +
@@ -287,8 +287,8 @@ func TestViewsThatDisagreeAboutABlockAreHandledAndSaid(t *testing.T) {
 	}
 }
 
-// Of iterations of several shapes a steady one is planned, and it is said of how many the plan does not
-// speak.
+// Where iterations have several shapes a steady one is planned, and a note says how many the plan does not
+// cover.
 func TestIterationsOfAnotherShapeAreNotPlannedAndSaid(t *testing.T) {
 	recorded := func(odd int) *plan.Problem {
 		var b strings.Builder

@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// The plan as a file: docs/plan.md describes it for users. It holds decisions and places, not steps: whoever
-// reads it assembles the program anew, so that a file cannot smuggle in a program that Assemble would not
-// write, and checks it with Validate. It names the problem by its shape (ops, buffers, a hash of sizes and
-// accesses), and is refused for another.
+// The plan as a file: docs/plan.md describes it for users. It holds decisions and places, not steps: reading
+// assembles the program anew, so that a file cannot smuggle in a program that Assemble would not write, and
+// checks it with Validate. It names the problem by its shape (ops, buffers, a hash of sizes and accesses),
+// and is refused for another.
 
 // SchemaVersion is the version of the plan's JSON.
 const SchemaVersion = 1

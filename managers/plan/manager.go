@@ -58,7 +58,7 @@ type Manager interface {
 	Plan(ctx context.Context, p *Problem, r Request) (*Plan, error)
 }
 
-// Request is what is asked of a manager.
+// Request says what a manager is to plan.
 type Request struct {
 	// Budget is what the plan's memory may take, in bytes: the device's budget less what lies outside of it.
 	// 0 asks for the smallest footprint without loss of time, where a manager has that notion, else for no

@@ -98,10 +98,10 @@ type Absence struct {
 	Buffer BufferID
 	// After is the op behind which it leaves, Before the op that needs it again.
 	After, Before OpID
-	// Release is the position at which its memory is given back, After < Release. A copy that is not done by
-	// then is waited for by whoever takes the memory, and, where Blocking, by all compute. Fetch is the
-	// position at which memory is taken for it again, Release <= Fetch <= Before: where a swap's copy back is
-	// issued, where a recompute's rerun stands.
+	// Release is the position at which its memory is given back, After < Release. If the copy is not done by
+	// then, the next user of the memory waits for it, and, where Blocking, so does all compute. Fetch is the
+	// position at which it takes memory again, Release <= Fetch <= Before: where a swap's copy back is
+	// issued, or where a recompute's rerun stands.
 	Release, Fetch OpID
 	How            How
 	// Blocking makes compute wait at Release until the copy is done, whether or not anyone takes the memory.

@@ -37,8 +37,8 @@ import (
 // still out moves one way only, and the next convolution is a table.
 //
 // Rejected: bringing back as much as fits, or as early as the link is free (that is what a planner does, and
-// vDNN is none: its window is what bounds its memory); synchronising the copy with whoever takes the memory
-// (cheaper, and not vDNN).
+// vDNN is none: its window is what bounds its memory); synchronising the copy with the next user of the
+// memory (cheaper, and not vDNN).
 //
 // Our reading. Layers are the forward ops of the recording. X is a buffer that a forward op reads and that is
 // touched again behind the forward pass; a layer's backward pass are the first op of its own class, else of

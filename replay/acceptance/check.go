@@ -65,7 +65,7 @@ func init() {
 	}
 	recording := func(example string) {
 		add(example+"-record", 15*time.Second, needTorch, record(example), "A training of "+example+" recorded from its first step on.")
-		add(example+"-stats", 5*time.Second, needTorch, stats(example), "The recording's report: steps, events and peak.")
+		add(example+"-stats", 5*time.Second, needTorch, statsOf(example), "The recording's report: steps, events and peak.")
 	}
 	living := func(example string) {
 		add("live-"+example, 60*time.Second, needTorch, carried(example, moving),

@@ -1,7 +1,6 @@
 package acceptance
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/gmemtop/gmemtop/traces/stats"
 )
 
 // stepLine is what a training prints of one step.
@@ -37,12 +38,11 @@ func stepsOf(out []byte) []stepLine {
 
 // medianOfLast returns the median time of the last steps, at most ten, in milliseconds.
 func medianOfLast(steps []stepLine) float64 {
-	last := slices.Clone(steps[max(0, len(steps)-10):])
-	if len(last) == 0 {
-		return 0
+	var times []float64
+	for _, s := range steps[max(0, len(steps)-10):] {
+		times = append(times, s.ms)
 	}
-	slices.SortFunc(last, func(a, b stepLine) int { return cmp.Compare(a.ms, b.ms) })
-	return last[(len(last)-1)/2].ms
+	return stats.Median(times)
 }
 
 // meanAfterWarmUp returns the mean time of all steps behind the tenth, in milliseconds.

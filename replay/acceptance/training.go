@@ -125,7 +125,7 @@ func (t *trial) statsOf(ctx context.Context, file string) (reportDevice, error) 
 	return d, nil
 }
 
-func stats(example string) func(context.Context, *trial) error {
+func statsOf(example string) func(context.Context, *trial) error {
 	return func(ctx context.Context, t *trial) error {
 		file, err := t.recorded(example)
 		if err != nil {

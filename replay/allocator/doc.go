@@ -9,8 +9,8 @@
 //
 // An allocator decides addresses and driver calls; it moves no bytes and knows no time. Every answer is a
 // function of the calls made and of the driver's and events' answers, so that a replay is deterministic.
-// Nothing here is safe for concurrent use: an allocator belongs to one goroutine, as PyTorch's belongs to
-// whoever holds its lock.
+// Nothing here is safe for concurrent use: an allocator belongs to one goroutine, as PyTorch's belongs to the
+// thread that holds its lock.
 //
 // The package imports the standard library only, so that a simulator and an executor on a device can both
 // stand on it.

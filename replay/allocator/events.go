@@ -9,9 +9,9 @@ import (
 // A block that other streams used may be handed out again only when their work on it is done. PyTorch records
 // an event on each of those streams at the free, keeps a queue of (event, block) for each stream, asks at
 // every request whether the front of each queue is done, and frees a block with its last event
-// (insert_events, process_events). The same here; who knows when work is done is whoever stands behind
-// Events: a simulator's clock, a device's events, a recording's free_completed. A queue stops at its first
-// event that is not done: later ones on the same stream cannot be.
+// (insert_events, process_events). It is the same here. When work is done is for Events to say: by a
+// simulator's clock, a device's events, or a recording's free_completed. A queue stops at its first event
+// that is not done, since later ones on the same stream cannot be.
 
 // Event is a point in a stream's order of work, as the Events that made it numbers it.
 type Event int64

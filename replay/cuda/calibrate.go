@@ -11,6 +11,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay/cuda/driver"
+	"github.com/gmemtop/gmemtop/traces/stats"
 )
 
 // Calibration.
@@ -124,13 +125,14 @@ func (c *calibration) copies() error {
 		if err != nil {
 			return err
 		}
-		alone[way] = median(large)
-		if alone[way] <= median(small) {
+		alone[way] = stats.Median(large)
+		if alone[way] <= stats.Median(small) {
 			return fmt.Errorf("the device's clock says that %d bytes take %d ns and %d bytes %d: no rate follows from that",
-				size, alone[way], int64(smallCopy), median(small))
+				size, alone[way], int64(smallCopy), stats.Median(small))
 		}
-		rate := float64(size-smallCopy) / float64(alone[way]-median(small)) // bytes a nanosecond
-		*link = plan.Link{BytesPerSecond: rate * 1e9, Latency: max(median(small)-int64(smallCopy/rate), 0)}
+		rate := float64(size-smallCopy) / float64(alone[way]-stats.Median(small)) // bytes a nanosecond
+		latency := stats.Median(small) - int64(smallCopy/rate)
+		*link = plan.Link{BytesPerSecond: rate * 1e9, Latency: max(latency, 0)}
 	}
 	return c.together(streams, alone, func(way int) error { return one(way, size) })
 }
@@ -179,7 +181,7 @@ func (c *calibration) together(streams [2]driver.Stream, alone [2]int64, one fun
 		}
 		shares = append(shares, int64(share*1e6))
 	}
-	c.h.Together = min(max(float64(median(shares))/1e6, 0.01), 1)
+	c.h.Together = min(max(float64(stats.Median(shares))/1e6, 0.01), 1)
 	return nil
 }
 
@@ -247,7 +249,7 @@ func (c *calibration) calls() error {
 			return err
 		}
 	}
-	c.h.MallocTime, c.h.FreeTime, c.h.MapTime = median(mallocs), median(frees), median(maps)
+	c.h.MallocTime, c.h.FreeTime, c.h.MapTime = stats.Median(mallocs), stats.Median(frees), stats.Median(maps)
 	return nil
 }
 

@@ -156,8 +156,8 @@ func (l *ledger) Create(size int64) (driver.Handle, error) {
 	return h, nil
 }
 
-// Release implements driver.Virtual. The device has the memory again once it is mapped nowhere; whoever
-// releases has unmapped it.
+// Release implements driver.Virtual. The device has the memory again once it is mapped nowhere; callers unmap
+// before they release.
 func (l *ledger) Release(h driver.Handle) error {
 	err := l.Device.Release(h)
 	if err == nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay/allocator"
 	"github.com/gmemtop/gmemtop/replay/cuda/driver"
+	"github.com/gmemtop/gmemtop/traces/stats"
 )
 
 // measurer carries one plan out on one opened device, in sessions that each begin and end with nothing held.
@@ -131,7 +132,7 @@ func (r *measurer) keepAll(p *plan.Problem, all *plan.Plan) (int64, error) {
 			return err
 		}
 		times, err := t.measure(0, r.opt.WarmUp, (r.opt.Iterations+1)/2)
-		step = median(times)
+		step = stats.Median(times)
 		return err
 	})
 	return step, err
@@ -152,7 +153,7 @@ func (r *measurer) timed(x *execution) error {
 		return err
 	}
 	n := int64(r.opt.Iterations)
-	r.m.StepTime, r.m.StepP95 = median(times), p95(times)
+	r.m.StepTime, r.m.StepP95 = stats.Median(times), stats.Percentile(times, 95)
 	r.m.DriverCalls = (x.led.calls - calls + n - 1) / n
 	r.m.Retries = (x.store.figures().Retries - figures.Retries + n - 1) / n
 	held, err := x.store.footprint()

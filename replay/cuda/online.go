@@ -16,8 +16,8 @@ import (
 // within its stream without waiting, as PyTorch's does, and a block that other streams touched only when
 // their work on it is done, which it asks the device's events.
 //
-// Where cudaFree and cuMemUnmap would wait for the device by themselves, the wait is made in words: what it
-// costs is the allocator's own cost either way, and nothing rests on what a driver does of its own accord.
+// Where cudaFree and cuMemUnmap would wait for the device by themselves, the code waits explicitly: it costs
+// the allocator the same, and nothing depends on what a driver happens to do.
 
 // deviceDriver is the allocator.Driver of a device within a cap.
 type deviceDriver struct {

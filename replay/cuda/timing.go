@@ -2,11 +2,11 @@ package cuda
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay/cuda/driver"
+	"github.com/gmemtop/gmemtop/traces/stats"
 )
 
 // Timing.
@@ -55,7 +55,7 @@ func measureRates(led *ledger, k []driver.Kernel) (rates, error) {
 		times, err := repeat(led, s, rateRuns, func() error {
 			return x.launch(kernelWork, 0, int64(x.blocks)*threads, uint64(p), half, uint64(p)+half, half, words/2, words/2, adds)
 		})
-		return float64(median(times)), err
+		return float64(stats.Median(times)), err
 	}
 	const adds = 1 << 14
 	words := uint64(size / 8)
@@ -348,18 +348,6 @@ func (t *timing) measure(k, warm, n int) ([]int64, error) {
 		}
 	}
 	return times, nil
-}
-
-// median returns the middle one of some times, the lower one of two; p95 the 95th percentile by nearest rank.
-func median(times []int64) int64 { return rank(times, 50) }
-func p95(times []int64) int64    { return rank(times, 95) }
-
-func rank(times []int64, percent int) int64 {
-	if len(times) == 0 {
-		return 0
-	}
-	sorted := slices.Sorted(slices.Values(times))
-	return sorted[max((len(sorted)*percent+99)/100-1, 0)]
 }
 
 // trace is the events of a traced pass, by step: what a queue did before it waited for copies, before and

@@ -99,8 +99,8 @@ func TestKeepingEverythingIsTimedBeforeAndAfter(t *testing.T) {
 	}
 }
 
-// TestKeepingEverythingIsTimedWhereItDoesNotFit: who looks for a way to fit has a device on which keeping
-// everything does not, and blocks that lie on top of each other take the same time.
+// TestKeepingEverythingIsTimedWhereItDoesNotFit: a plan is wanted just where keeping everything does not fit;
+// blocks that lie on top of each other take the same time.
 func TestKeepingEverythingIsTimedWhereItDoesNotFit(t *testing.T) {
 	p := plantest.Chain(8, 1<<20, 100_000)
 	all, err := KeepAll(p)

@@ -181,7 +181,7 @@ func TestEveryKindOfWaitOfTheExecutorIsMissed(t *testing.T) {
 	reset(1<<30, 0)
 }
 
-// kept returns the plan that keeps everything in the hands of an online allocator.
+// kept returns the plan that keeps everything, with an online allocator.
 func kept(t *testing.T, p *plan.Problem, policy plan.Policy) *plan.Plan {
 	t.Helper()
 	pl, err := plan.Assemble(p, plan.Decisions{})

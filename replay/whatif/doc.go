@@ -7,5 +7,5 @@
 // same recording, by what the emulation makes of the recorded settings; a recording that cannot be replayed,
 // or whose replay goes astray, is refused.
 //
-// The package knows no manager, and says its answers in figures: the words are those of whoever prints them.
+// The package knows no manager, and answers in figures: callers find the words.
 package whatif

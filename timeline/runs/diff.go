@@ -10,6 +10,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/stats"
 )
 
 // The difference of two recordings at their peaks. Call sites are the same where the functions and files of
@@ -256,7 +257,7 @@ func usualStep(d *timeline.Device) (peak, ns int64) {
 			times = append(times, it.List[i].Finish-it.List[i].Start)
 		}
 	}
-	return timeline.Median(peaks), timeline.Median(times)
+	return stats.Median(peaks), stats.Median(times)
 }
 
 // Sentence says how the peaks differ and what lies behind most of it, with sizes in units u.

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces/stats"
 )
 
 // Problem: of several processes that train together (ranks of data-parallel training, scripts that share a
@@ -60,7 +61,7 @@ func TypicalPeer(steps []Peer) Peer {
 		if len(known) == 0 {
 			return -1
 		}
-		return timeline.Median(known)
+		return stats.Median(known)
 	}
 	return Peer{middle(PeerDuration), middle(PeerForward), middle(PeerBackward), middle(PeerOptimizer),
 		middle(PeerBytes)}
@@ -144,7 +145,7 @@ func ComparePeers(peers []Peer) PeerReport {
 			steps = append(steps, peers[i].Duration)
 		}
 	}
-	usual := timeline.Median(steps)
+	usual := stats.Median(steps)
 	others := make([]int64, 0, len(peers))
 	for i := range peers {
 		from := len(r.Differences)
@@ -159,7 +160,7 @@ func ComparePeers(peers []Peer) PeerReport {
 			if v < 0 || len(others) == 0 {
 				continue
 			}
-			m := timeline.Median(others)
+			m := stats.Median(others)
 			whole, limit := float64(usual), peerShare*float64(usual)
 			if f == PeerBytes {
 				whole, limit = float64(m), max(peerBytesShare*float64(m), peerBytes)
@@ -196,7 +197,7 @@ func (r *PeerReport) slowest(peers []Peer, usual int64) {
 				backward = append(backward, x)
 			}
 		}
-		m := timeline.Median(alone)
+		m := stats.Median(alone)
 		more := own(&peers[i]) - m
 		if len(alone) == 0 || own(&peers[i]) < 0 || more <= best ||
 			float64(more) <= max(peerShare*float64(usual), outlierScore*timeline.Spread(alone)) {
@@ -205,6 +206,6 @@ func (r *PeerReport) slowest(peers []Peer, usual int64) {
 		best = more
 		r.Slow, r.Own, r.OthersOwn = i, own(&peers[i]), m
 		r.Waits = len(backward) > 0 && peers[i].Backward >= 0 &&
-			2*(timeline.Median(backward)-peers[i].Backward) >= more
+			2*(stats.Median(backward)-peers[i].Backward) >= more
 	}
 }

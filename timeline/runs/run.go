@@ -11,6 +11,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/stats"
 )
 
 // Each rank is read once, summarised in some hundred KiB, and let go, so that a thousand fit.
@@ -123,7 +124,7 @@ func Build(ranks []RankSummary) *Run {
 			peaks = append(peaks, ranks[i].Totals.PeakAllocated)
 		}
 	}
-	r.Median = timeline.Median(peaks)
+	r.Median = stats.Median(peaks)
 	limit := max(outlierScore*timeline.Spread(peaks), float64(r.Median)/outlierShare, outlierBytes)
 	off := func(s *RankSummary) float64 {
 		if s.Err != nil || len(peaks) < 3 {

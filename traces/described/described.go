@@ -71,7 +71,7 @@ type head struct {
 	Epoch     int64      `json:"epoch_ns"`
 	Empty     bool       `json:"empty"`
 	Steps     [][2]int64 `json:"steps"`
-	// Costs is what carrying plans out was measured to take there, for whoever knows [CostsSetting].
+	// Costs is what carrying plans out was measured to cost there, in the form of [CostsSetting].
 	Costs json.RawMessage `json:"costs"`
 	// Rules are settings of the trace: what the GPU's allocator goes by, under the keys that an allocator's
 	// history has in our recordings.
@@ -312,7 +312,8 @@ func (r *reader) op(x *row) error {
 			}
 		}
 	}
-	if len(t.Accesses) > first || strings.HasPrefix(x.Name, "gmemtop::") || len(x.W)+len(x.M) > 0 { // of empty tensors: whoever counts ops counts them
+	// Ops that write only empty tensors stay, so that the numbers of ops agree.
+	if len(t.Accesses) > first || strings.HasPrefix(x.Name, "gmemtop::") || len(x.W)+len(x.M) > 0 {
 		t.Ops = append(t.Ops, op)
 	}
 	return nil

@@ -5,8 +5,8 @@
 // What it holds, for each device: counters of allocated, reserved and whatever else the trace has samples of;
 // iterations, phases and annotations; out-of-memory events; ops by thread and kernels by stream; and the
 // lifetime of every block as a slice, in a group for each size class, the largest first. Blocks that live at
-// one time stand on lanes below each other, at most 256 for a class: what is left out beyond is said in the
-// group's name.
+// one time stand on lanes below each other, at most 256 for a class: the group's name says how many are left
+// out.
 package perfetto
 
 import (
@@ -82,7 +82,7 @@ func bounds(t *traces.Trace) (first, last int64) {
 	return first, last
 }
 
-// cancelled is asked in every loop over rows.
+// cancelled reports whether to stop. Every loop over rows calls it.
 func (p *writer) cancelled() bool {
 	p.steps++
 	if p.steps%1024 == 0 && p.err == nil {

@@ -29,8 +29,8 @@ const formatName = "jax_memory_profile"
 
 const maxBytes = 1 << 30
 
-// Sniff reports whether head begins with the first sample type of a pprof protobuf, whatever it is a profile
-// of: Read says what is wrong with a profile of something else.
+// Sniff reports whether head begins with the first sample type of a pprof protobuf. It may be a profile of
+// anything: Read says what is wrong with one that is not of memory.
 func Sniff(head []byte) bool {
 	// Field 1, a message of at most 127 bytes, that begins with field 1 and goes on with field 2, both
 	// numbers.

@@ -90,7 +90,7 @@ func advice(err error) string {
 // formatError gives err its place and advice.
 func formatError(w *window, at int64, err error) *traces.FormatError {
 	var inner *traces.FormatError
-	if errors.As(w.err, &inner) { // whoever unpacks the input says best what is wrong with it
+	if errors.As(w.err, &inner) { // what unpacks the input knows best what is wrong with it
 		return inner
 	}
 	e := &traces.FormatError{Format: Format, Offset: at, Reason: err.Error(), Advice: advice(err)}

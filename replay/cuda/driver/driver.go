@@ -6,9 +6,9 @@
 //   - [Open]: the CUDA driver through gorgonia.org/cu and package libcuda in a build with -tags cuda (`make`), and an error that says so in every other;
 //   - [Error] and the sentinels: what can go wrong, in words that say what to do next.
 //
-// Nothing here is safe for concurrent use. A CUDA context is current on an operating-system thread, so that
-// whoever opens a [Device] must have locked its goroutine to its thread (runtime.LockOSThread) and must make
-// every call there, the last one to Close.
+// Nothing here is safe for concurrent use. A CUDA context is current on an operating-system thread: lock the
+// goroutine to its thread (runtime.LockOSThread) before opening a [Device], and make every call there, the
+// last one to Close.
 package driver
 
 import (

@@ -13,7 +13,7 @@ var (
 	ErrNoDriver = errors.New("no NVIDIA driver on this machine: install one, or in a container start it with --gpus all")
 	// ErrNoDevice says that there is a driver and no GPU that it may use.
 	ErrNoDevice = errors.New("no GPU: nvidia-smi -L and CUDA_VISIBLE_DEVICES say which ones this process may use; of one in MIG mode name an instance (CUDA_VISIBLE_DEVICES=MIG-...)")
-	// ErrTooOld says that the driver lacks what is asked of it.
+	// ErrTooOld says that the driver lacks a function that is needed.
 	ErrTooOld = errors.New("the NVIDIA driver is too old: install 535 or newer")
 	// ErrBusy says that another process has the device to itself, or that the device takes no context at all.
 	ErrBusy = errors.New("the GPU takes no further process: end the one that has it, or set its compute mode to default (nvidia-smi -c 0)")

@@ -1,5 +1,5 @@
 // Package libcuda makes one binary of a program that calls the CUDA driver: one that starts where there is no
-// libcuda, needs no toolkit to be built, and opens the driver's library when it is asked to.
+// libcuda, needs no toolkit to be built, and opens the driver's library on request.
 //
 // Its duties:
 //   - include/cuda.h: the declarations that gorgonia.org/cu is compiled against, written by us; `make` puts it before every other header;
@@ -7,9 +7,9 @@
 //   - [Open] and [Close];
 //   - what gorgonia.org/cu lacks, in the same manner: pinned host memory, virtual memory, stream-ordered allocation.
 //
-// Everything but this comment is built with -tags cuda only. Whoever imports gorgonia.org/cu must import this
-// package in the same file: linking would succeed without it where another package loads its library late,
-// too, and the first call would jump to address 0.
+// Everything but this comment is built with -tags cuda only. A file that imports gorgonia.org/cu must import
+// this package too: linking would succeed without it where another package also loads its library late, and
+// the first call would jump to address 0.
 //
 // # Why trampolines
 //
