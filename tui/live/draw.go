@@ -83,8 +83,14 @@ func (v *View) cutRanks(s *leaf.State, c *canvas.Canvas, body canvas.Rect) canva
 // drawEarly is the view before the first step: who is watched, and what was said so far.
 func (v *View) drawEarly(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 	sub := c.Sub(at)
-	y := v.drawFacts(s, sub, 0)
-	y = v.drawNotices(s, sub, y+1)
+	y := 0
+	if len(v.look.Facts) > 0 {
+		y = sub.PrintDown(0, 0, v.facts(s, sub))
+	}
+	y++
+	if said := v.notices(s, sub); said != "" && y < sub.Height() {
+		y = sub.PrintDown(0, y, said) + 1
+	}
 	if v.look.Output != nil && sub.Height()-y > 3 {
 		v.drawOutput(s, sub.Sub(canvas.Rect{Y: y + 1, W: sub.Width(), H: sub.Height() - y - 1}))
 	}
