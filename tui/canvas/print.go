@@ -108,12 +108,6 @@ func (c *Canvas) Print(x, y int, block string) {
 	}
 }
 
-// PrintDown is Print, and returns the row below the block.
-func (c *Canvas) PrintDown(x, y int, block string) int {
-	c.Print(x, y, block)
-	return y + strings.Count(block, "\n") + 1
-}
-
 func (c *Canvas) printLine(x, y int, line string) {
 	p := ansi.GetParser()
 	defer ansi.PutParser(p)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 
+	"charm.land/lipgloss/v2"
+
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/leaf"
@@ -85,12 +87,11 @@ func (v *View) drawEarly(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 	sub := c.Sub(at)
 	y := 0
 	if len(v.look.Facts) > 0 {
-		y = sub.PrintDown(0, 0, v.facts(s, sub))
+		facts := v.facts(s, sub)
+		sub.Print(0, 0, facts)
+		y = lipgloss.Height(facts)
 	}
-	y++
-	if said := v.notices(s, sub); said != "" && y < sub.Height() {
-		y = sub.PrintDown(0, y, said) + 1
-	}
+	y = v.drawNotices(s, sub, y+1)
 	if v.look.Output != nil && sub.Height()-y > 3 {
 		v.drawOutput(s, sub.Sub(canvas.Rect{Y: y + 1, W: sub.Width(), H: sub.Height() - y - 1}))
 	}

@@ -17,16 +17,15 @@ import (
 // watched.
 func (v *View) drawSide(s *leaf.State, c *canvas.Canvas) {
 	w := c.Width()
-	y := c.PrintDown(0, 0, lipgloss.JoinVertical(lipgloss.Left,
+	captured := lipgloss.JoinVertical(lipgloss.Left,
 		leaf.Ruled(s.Theme, c, w, "Captured whole"),
-		leaf.Paragraph(c, s.Theme.Text, strings.Join(v.captured(), "\n"), w)))
+		leaf.Paragraph(c, s.Theme.Text, strings.Join(v.captured(), "\n"), w))
+	c.Print(0, 0, captured)
+	y := lipgloss.Height(captured)
 	if len(v.look.Parts) > 0 {
 		y = v.drawParts(s, c, y+1)
 	}
-	y++
-	if said := v.notices(s, c); said != "" && y < c.Height() {
-		y = c.PrintDown(0, y, said) + 1
-	}
+	y = v.drawNotices(s, c, y+1)
 	if y+2+len(v.look.Facts) <= c.Height() {
 		c.Print(0, y, lipgloss.JoinVertical(lipgloss.Left, leaf.Ruled(s.Theme, c, w, "Who"), v.facts(s, c)))
 	}
@@ -261,15 +260,17 @@ func fewer(parts []Part, n int) []Part {
 	return out
 }
 
-// notices are the newest that were said, under a rule; "" for none.
-func (v *View) notices(s *leaf.State, c *canvas.Canvas) string {
+// drawNotices draws the newest that were said, under a rule, and returns the row where what follows begins.
+func (v *View) drawNotices(s *leaf.State, c *canvas.Canvas, y int) int {
 	list := v.look.Notices
-	if len(list) == 0 {
-		return ""
+	if len(list) == 0 || y >= c.Height() {
+		return y
 	}
 	said := strings.Join(list[max(len(list)-4, 0):], "\n")
-	return lipgloss.JoinVertical(lipgloss.Left,
+	block := lipgloss.JoinVertical(lipgloss.Left,
 		leaf.Ruled(s.Theme, c, c.Width(), "Said"), leaf.Paragraph(c, s.Theme.Warn, said, c.Width()))
+	c.Print(0, y, block)
+	return y + lipgloss.Height(block) + 1
 }
 
 const (
