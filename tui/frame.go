@@ -5,8 +5,10 @@ import (
 	"slices"
 	"strings"
 
+	"charm.land/bubbles/v2/help"
 	"charm.land/bubbles/v2/key"
 	tea "charm.land/bubbletea/v2"
+	"charm.land/lipgloss/v2"
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
@@ -64,8 +66,13 @@ func (m *Model) draw() {
 func drawTooSmall(th *theme.Theme, c *canvas.Canvas) {
 	w, h := c.Size()
 	y := max(h/2-1, 0)
-	c.TextCenter(0, y, w, th.Strong, "gmemtop needs more room")
-	c.TextCenter(0, y+1, w, th.Dim, fmt.Sprintf("%d×%d here, %d×%d at least", w, h, minWidth, minHeight))
+	for _, line := range []string{
+		c.Gloss(th.Strong).Render("gmemtop needs more room"),
+		c.Gloss(th.Dim).Render(fmt.Sprintf("%d×%d here, %d×%d at least", w, h, minWidth, minHeight)),
+	} {
+		c.Print(0, y, lipgloss.PlaceHorizontal(w, lipgloss.Center, line))
+		y++
+	}
 }
 
 // drawView draws the view in front, or why it has nothing to show.
@@ -250,36 +257,52 @@ func (m *Model) drawStatus(c *canvas.Canvas) {
 	c.TextMax(1, 0, w-canvas.Width(right)-3, th.Text, m.tabs.view().Status(&m.state))
 }
 
-// drawHints draws the keys that do something now: the dialog's, or the view's and then the root's most useful
-// ones.
+// hint is a key of the bottom line and what a click on it does.
+type hint struct {
+	key.Binding
+	msg any
+}
+
+func (h hint) width() int { return canvas.Width(h.Help().Key) + 1 + canvas.Width(h.Help().Desc) }
+
+// betweenHints stands between two of them.
+const betweenHints = "  "
+
+// drawHints draws the keys that do something now, and help at the right end where no dialog is open.
 func (m *Model) drawHints(c *canvas.Canvas) {
-	th := m.state.Theme
-	w := c.Width()
-	x := 1
-	help := bind("?", "help", "?")
-	end := w - 1
-	if m.dialogs.Len() == 0 {
-		end -= hintWidth(help)
-		drawHint(th, c, end, help, runMsg{"help"})
+	th, w := m.state.Theme, c.Width()
+	if m.dialogs.Len() > 0 {
+		c.Fill(c.Bounds(), ' ', th.Text)
+		printHints(th, c, 1, m.hints(w-3))
+		return
 	}
+	help := hint{bind("?", "help", "?"), runMsg{"help"}}
+	at := w - 1 - help.width() - len(betweenHints)
+	printHints(th, c, at, []hint{help})
+	printHints(th, c, 1, m.hints(at-2))
+}
+
+// hints are those that fit in w cells: the dialog's, or the view's and then the root's most useful ones.
+func (m *Model) hints(w int) (list []hint) {
 	seen := map[string]bool{}
 	add := func(b key.Binding, msg any) {
-		keys := b.Keys()
-		if !b.Enabled() || len(keys) == 0 || b.Help().Key == "" || seen[keys[0]] || x+hintWidth(b) > end-1 {
+		h, keys := hint{b, msg}, b.Keys()
+		fits := h.width()+len(betweenHints) <= w
+		if !fits || !b.Enabled() || len(keys) == 0 || b.Help().Key == "" || seen[keys[0]] {
 			return
 		}
 		seen[keys[0]] = true
 		if msg == nil {
-			msg = leaf.KeyMsg{Key: keys[0]}
+			h.msg = leaf.KeyMsg{Key: keys[0]}
 		}
-		x += drawHint(th, c, x, b, msg)
+		list = append(list, h)
+		w -= h.width() + len(betweenHints)
 	}
 	if top := m.dialogs.Top(); top != nil {
-		c.Fill(c.Bounds(), ' ', th.Text)
 		for _, b := range top.Hints() {
 			add(b, nil)
 		}
-		return
+		return list
 	}
 	own := m.bindings()
 	first := min(len(own), 5)
@@ -297,6 +320,21 @@ func (m *Model) drawHints(c *canvas.Canvas) {
 	if !m.loader.idle() {
 		add(bind("q", "quit", "q"), runMsg{"quit"})
 	}
+	return list
+}
+
+func printHints(th *theme.Theme, c *canvas.Canvas, x int, list []hint) {
+	line := help.New()
+	line.ShortSeparator = betweenHints
+	line.Styles = help.Styles{ShortKey: c.Gloss(th.Accent), ShortDesc: c.Gloss(th.Dim)}
+	bindings := make([]key.Binding, len(list))
+	at := x
+	for i, h := range list {
+		bindings[i] = h.Binding
+		c.Zone(canvas.Rect{X: at, W: h.width(), H: 1}, h.msg)
+		at += h.width() + len(betweenHints)
+	}
+	c.Print(x, 0, line.ShortHelpView(bindings))
 }
 
 // shadowed reports whether a root's action is not worth a hint here: the view in front uses its key for
@@ -337,15 +375,4 @@ func shortHint(a *action) key.Binding {
 		b.SetHelp(w[0], w[1])
 	}
 	return b
-}
-
-func hintWidth(b key.Binding) int {
-	return canvas.Width(b.Help().Key) + 1 + canvas.Width(b.Help().Desc) + 2
-}
-
-func drawHint(th *theme.Theme, c *canvas.Canvas, x int, b key.Binding, msg any) int {
-	n := c.Text(x, 0, th.Accent, b.Help().Key)
-	n += 1 + c.Text(x+n+1, 0, th.Dim, b.Help().Desc)
-	c.Zone(canvas.Rect{X: x, W: n, H: 1}, msg)
-	return n + 2
 }

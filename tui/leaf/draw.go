@@ -46,30 +46,34 @@ func Sentence(s *State, c *canvas.Canvas, text string) int {
 	if h < 3 || text == "" {
 		return 0
 	}
-	rows := 0
-	lines := Wrap(text, w-2)
+	lines := Wrap(canvas.Plain(text), w-2)
 	if most := sentenceRows(h); len(lines) > most {
-		lines[most-1] = strings.Join(lines[most-1:], " ")
+		lines[most-1] = canvas.Truncate(strings.Join(lines[most-1:], " "), w-2)
 		lines = lines[:most]
 	}
-	strong := true
-	for _, line := range lines {
-		x := 1
-		if i := strings.Index(line, ": "); strong && i >= 0 {
-			x += c.TextMax(x, rows, w-x-1, s.Theme.Strong, line[:i+1])
-			line, strong = line[i+1:], false
+	strong, plain := c.Gloss(s.Theme.Strong), c.Gloss(s.Theme.Text)
+	answer := true
+	for i, line := range lines {
+		head, rest := "", line
+		if answer {
+			head, rest, answer = cutAnswer(line)
 		}
-		st := s.Theme.Text
-		if strong {
-			st = s.Theme.Strong
-		}
-		c.TextMax(x, rows, w-x-1, st, line)
-		rows++
+		lines[i] = strong.Render(head) + plain.Render(rest)
 	}
+	c.Print(1, 0, strings.Join(lines, "\n"))
+	rows := len(lines)
 	if h > 20 {
 		rows++
 	}
 	return rows
+}
+
+// cutAnswer cuts a line behind the colon that ends the answer; goesOn is true where there is none.
+func cutAnswer(line string) (answer, rest string, goesOn bool) {
+	if at := strings.Index(line, ": "); at >= 0 {
+		return line[:at+1], line[at+1:], false
+	}
+	return line, "", !strings.HasSuffix(line, ":")
 }
 
 // Wrap breaks text at spaces into lines of at most w cells, never within a figure, between it and its unit,

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/tui/canvas"
+	"github.com/gmemtop/gmemtop/tui/theme"
 )
 
 func answerOf(n int) func(context.Context) (int, error) {
@@ -141,6 +143,27 @@ func TestALineNeverEndsWithinAFigure(t *testing.T) {
 		}
 		if got := strings.Join(Wrap(text, w), " "); got != text {
 			t.Errorf("%d wide: the text became %q", w, got)
+		}
+	}
+}
+
+func TestTheAnswerOfASentenceStandsOutAndNoMore(t *testing.T) {
+	text := "Peak 1.03 GiB here: 38 % activations. Largest holder: step."
+	for _, w := range []int{21, 40, 90} { // the colon ends a line, stands within one, and all is one line
+		c := canvas.New(w, 18, canvas.TrueColor, false)
+		Sentence(&State{Theme: theme.Dark()}, c, text)
+		shown, bold := "", ""
+		for y := range 3 {
+			for x := range w {
+				cell := c.At(x, y)
+				shown += string(cell.Rune)
+				if c.StyleOf(cell.Style).Bold {
+					bold += string(cell.Rune)
+				}
+			}
+		}
+		if strings.TrimSpace(bold) != "Peak 1.03 GiB here:" || !strings.Contains(shown, "holder:") {
+			t.Errorf("in %d cells %q stands out of %q", w, bold, shown)
 		}
 	}
 }

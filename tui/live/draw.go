@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 
+	"charm.land/lipgloss/v2"
+
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/leaf"
@@ -83,7 +85,12 @@ func (v *View) cutRanks(s *leaf.State, c *canvas.Canvas, body canvas.Rect) canva
 // drawEarly is the view before the first step: who is watched, and what was said so far.
 func (v *View) drawEarly(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 	sub := c.Sub(at)
-	y := v.drawFacts(s, sub, 0)
+	y := 0
+	if len(v.look.Facts) > 0 {
+		facts := v.facts(s, sub)
+		sub.Print(0, 0, facts)
+		y = lipgloss.Height(facts)
+	}
 	y = v.drawNotices(s, sub, y+1)
 	if v.look.Output != nil && sub.Height()-y > 3 {
 		v.drawOutput(s, sub.Sub(canvas.Rect{Y: y + 1, W: sub.Width(), H: sub.Height() - y - 1}))

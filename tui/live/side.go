@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"charm.land/lipgloss/v2"
+
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/leaf"
@@ -14,22 +16,18 @@ import (
 // drawSide draws what is known beside the steps: what is captured, what the memory consists of, who is
 // watched.
 func (v *View) drawSide(s *leaf.State, c *canvas.Canvas) {
-	y := 0
-	leaf.Rule(s, c, 0, y, c.Width(), "Captured whole")
-	y++
-	for _, line := range v.captured() {
-		for _, l := range leaf.Wrap(line, c.Width()) {
-			c.Text(0, y, s.Theme.Text, l)
-			y++
-		}
-	}
+	w := c.Width()
+	captured := lipgloss.JoinVertical(lipgloss.Left,
+		leaf.Ruled(s.Theme, c, w, "Captured whole"),
+		leaf.Paragraph(c, s.Theme.Text, strings.Join(v.captured(), "\n"), w))
+	c.Print(0, 0, captured)
+	y := lipgloss.Height(captured)
 	if len(v.look.Parts) > 0 {
 		y = v.drawParts(s, c, y+1)
 	}
 	y = v.drawNotices(s, c, y+1)
 	if y+2+len(v.look.Facts) <= c.Height() {
-		leaf.Rule(s, c, 0, y, c.Width(), "Who")
-		v.drawFacts(s, c, y+1)
+		c.Print(0, y, lipgloss.JoinVertical(lipgloss.Left, leaf.Ruled(s.Theme, c, w, "Who"), v.facts(s, c)))
 	}
 }
 
@@ -262,36 +260,38 @@ func fewer(parts []Part, n int) []Part {
 	return out
 }
 
+// drawNotices draws the newest that were said, under a rule, and returns the row where what follows begins.
 func (v *View) drawNotices(s *leaf.State, c *canvas.Canvas, y int) int {
 	list := v.look.Notices
 	if len(list) == 0 || y >= c.Height() {
 		return y
 	}
-	leaf.Rule(s, c, 0, y, c.Width(), "Said")
-	y++
-	for _, text := range list[max(len(list)-4, 0):] {
-		for _, l := range leaf.Wrap(text, c.Width()) {
-			c.Text(0, y, s.Theme.Warn, l)
-			y++
-		}
-	}
-	return y + 1
+	said := strings.Join(list[max(len(list)-4, 0):], "\n")
+	block := lipgloss.JoinVertical(lipgloss.Left,
+		leaf.Ruled(s.Theme, c, c.Width(), "Said"), leaf.Paragraph(c, s.Theme.Warn, said, c.Width()))
+	c.Print(0, y, block)
+	return y + lipgloss.Height(block) + 1
 }
 
-// mostOfFact is how many rows a fact may take: a command can be long.
-const mostOfFact = 3
+const (
+	factName   = 11 // cells of a fact's name
+	mostOfFact = 3  // rows that a fact may take: a command can be long
+)
 
-func (v *View) drawFacts(s *leaf.State, c *canvas.Canvas, y int) int {
+// facts are what is known of the job, each with its name.
+func (v *View) facts(s *leaf.State, c *canvas.Canvas) string {
+	room := max(c.Width()-factName, 0)
+	var rows []string
 	for _, f := range v.look.Facts {
-		c.TextMax(0, y, 10, s.Theme.Dim, f.Name)
-		lines := leaf.Wrap(f.Value, c.Width()-11)
+		lines := leaf.Wrap(canvas.Plain(f.Value), room)
 		if len(lines) > mostOfFact {
-			lines = append(lines[:mostOfFact-1:mostOfFact-1], strings.Join(lines[mostOfFact-1:], " "))
+			last := strings.Join(lines[mostOfFact-1:], " ")
+			lines = append(lines[:mostOfFact-1:mostOfFact-1], canvas.Truncate(last, room))
 		}
-		for _, line := range lines {
-			c.TextMax(11, y, c.Width()-11, s.Theme.Text, line)
-			y++
-		}
+		name := canvas.Truncate(canvas.Plain(f.Name), factName-1)
+		name = c.Gloss(s.Theme.Dim).Width(factName).Render(name)
+		value := c.Gloss(s.Theme.Text).Render(strings.Join(lines, "\n"))
+		rows = append(rows, lipgloss.JoinHorizontal(lipgloss.Top, name, value))
 	}
-	return y
+	return lipgloss.JoinVertical(lipgloss.Left, rows...)
 }
