@@ -9,13 +9,14 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/autopsy"
 	"github.com/gmemtop/gmemtop/timeline/runs"
+	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/timeline/timelinetest"
 )
 
 func TestIterationsAndPhasesFollowEachOtherOnEverySnapshot(t *testing.T) {
 	timelinetest.Snapshots(t, func(t *testing.T, d *timeline.Device) {
 		last := timeline.Moment(0)
-		for _, x := range d.Iterations().List {
+		for _, x := range steps.Of(d).List {
 			if x.First < last || x.End < x.First || x.Finish < x.Start ||
 				x.PeakAllocated > d.Totals.PeakAllocated {
 				t.Errorf("iteration %+v after event %d", x, last)
@@ -26,7 +27,7 @@ func TestIterationsAndPhasesFollowEachOtherOnEverySnapshot(t *testing.T) {
 			last = x.End
 		}
 		end, at := int64(-1<<62), timeline.Moment(0)
-		for _, p := range d.Phases() {
+		for _, p := range steps.Phases(d) {
 			if p.Start < end || p.First < at || p.End < p.Start || p.Last < p.First {
 				t.Errorf("phase %+v after time %d, event %d", p, end, at)
 			}

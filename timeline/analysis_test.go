@@ -13,6 +13,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/autopsy"
 	"github.com/gmemtop/gmemtop/timeline/runs"
+	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/timeline/timelinetest"
 )
 
@@ -63,7 +64,7 @@ func table(t *testing.T, question string, traces map[string]*timeline.Device) st
 	case "headline":
 		fmt.Fprintln(&w, autopsy.Headline(d, timeline.IEC))
 	case "iterations":
-		it := d.Iterations()
+		it := steps.Of(d)
 		fmt.Fprintf(&w, "source %v, steady from %d, differs at %d\n", it.Source, it.Steady, it.Differs)
 		for _, x := range it.List {
 			fmt.Fprintf(&w,
@@ -83,12 +84,12 @@ func table(t *testing.T, question string, traces map[string]*timeline.Device) st
 		fmt.Fprintf(&w, "trend %.0f [%.0f, %.0f] bytes an iteration over %d, leaking %v\n", tr.Slope, tr.Low,
 			tr.High, tr.Points, tr.Leaking)
 	case "leaks":
-		for _, l := range d.Leaks() {
+		for _, l := range steps.Leaks(d) {
 			fmt.Fprintf(&w, "%s: %.0f [%.0f, %.0f] bytes an iteration, %s in %d blocks\n", d.Site(l.Stack),
 				l.Slope, l.Low, l.High, timeline.IEC.Bytes(l.Bytes), l.Blocks)
 		}
 	case "phases":
-		for _, p := range d.Phases() {
+		for _, p := range steps.Phases(d) {
 			fmt.Fprintf(&w, "%v events [%d, %d) time [%d, %d) inferred %v\n", p.Phase, p.First, p.Last,
 				p.Start, p.End, p.Inferred)
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/torchtest"
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces/described"
 	"github.com/gmemtop/gmemtop/traces/torchsnapshot"
 )
@@ -266,7 +267,7 @@ func TestInferredCategoriesAgreeWithWhatTheAgentSaw(t *testing.T) {
 func TestLeaksAreFoundByStacksAloneWhereThereAreSome(t *testing.T) {
 	all, _ := training(t)
 	for _, x := range all {
-		leaks := x.inferred.Leaks()
+		leaks := steps.Leaks(x.inferred)
 		if x.name != "leaks" {
 			for _, l := range leaks {
 				t.Errorf("%s keeps nothing, and %s is said to leak %.0f bytes a step", x.name,

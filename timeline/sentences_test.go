@@ -10,6 +10,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/autopsy"
+	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/timeline/timelinetest"
 )
 
@@ -48,8 +49,8 @@ func TestSentencesHaveSizesInTheUnitsAskedFor(t *testing.T) {
 		for _, l := range a.Levers {
 			said = append(said, l.Text)
 		}
-		for i := range d.Iterations().List {
-			said = append(said, d.Iterations().List[i].Why(timeline.SI))
+		for i := range steps.Of(d).List {
+			said = append(said, steps.Of(d).List[i].Why(timeline.SI))
 		}
 		for _, s := range said {
 			if strings.Contains(s, "iB") {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/autopsy"
+	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
@@ -89,8 +90,8 @@ func analyse(d *timeline.Device, u timeline.Units) tea.Cmd {
 				msg = analysedMsg{device: d, fault: r, stack: debug.Stack()}
 			}
 		}()
-		d.Iterations()
-		d.Phases()
+		steps.Of(d)
+		steps.Phases(d)
 		return analysedMsg{device: d, headline: autopsy.Headline(d, u)}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"sort"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
@@ -113,12 +114,12 @@ func (c *cursor) toEnd(which int) string {
 }
 
 func (c *cursor) hasIterations() bool {
-	return c.device != nil && c.analysed && len(c.device.Iterations().List) > 0
+	return c.device != nil && c.analysed && len(steps.Of(c.device).List) > 0
 }
 
 // toIteration moves to the start of the iteration before or after the cursor's.
 func (c *cursor) toIteration(by int) string {
-	list := c.device.Iterations().List
+	list := steps.Of(c.device).List
 	at := c.Cursor
 	if by > 0 {
 		i := sort.Search(len(list), func(i int) bool { return list[i].First > at })
@@ -157,7 +158,7 @@ func (c *cursor) localPeaks() []timeline.Moment {
 	d := c.device
 	var peaks []timeline.Moment
 	if c.hasIterations() {
-		for _, it := range d.Iterations().List {
+		for _, it := range steps.Of(d).List {
 			peaks = append(peaks, it.PeakAt)
 		}
 		return peaks
@@ -199,7 +200,7 @@ func (c *cursor) wholeWindow() string {
 
 // windowIteration shows the iteration that the cursor is in, or the one before it.
 func (c *cursor) windowIteration() string {
-	list := c.device.Iterations().List
+	list := steps.Of(c.device).List
 	i := max(sort.Search(len(list), func(i int) bool { return list[i].First > c.Cursor })-1, 0)
 	it, axis := list[i], c.Window.Axis
 	from := leaf.Position(c.device, axis, it.First)

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
@@ -60,7 +61,7 @@ func TestIterationsAreWalkedOnceTheyAreKnown(t *testing.T) {
 	if c.hasIterations() {
 		t.Error("iterations are asked for before they are computed")
 	}
-	list := d.Iterations().List
+	list := steps.Of(d).List
 	c.analysed = true
 	c.toEnd(-1)
 	for i := range list {

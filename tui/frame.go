@@ -11,6 +11,7 @@ import (
 	"charm.land/lipgloss/v2"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/leaf"
@@ -162,7 +163,7 @@ func source(f *follow, s *leaf.State) []string {
 	if d := s.Device; d != nil {
 		parts = append(parts, DeviceName(d.Info))
 		if s.Analysed {
-			if n := len(d.Iterations().List); n > 0 {
+			if n := len(steps.Of(d).List); n > 0 {
 				parts = append(parts, timeline.Counted(n, "iteration"))
 			}
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/report"
 	"github.com/gmemtop/gmemtop/timeline/runs"
+	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/tui/live"
 )
@@ -266,7 +267,7 @@ func (f *sessionFeed) addSteps(v capture.View) {
 	if f.allocator {
 		l.Figure = "allocated memory"
 	}
-	last := l.Steps[max(len(l.Steps)-timeline.WatchedSteps, 0):]
+	last := l.Steps[max(len(l.Steps)-steps.Watched, 0):]
 	held, took := make([]int64, len(last)), make([]int64, len(last))
 	var cost, time int64
 	for i := range last {
@@ -279,7 +280,7 @@ func (f *sessionFeed) addSteps(v capture.View) {
 	if n := len(v.Steps); n > 0 && !f.allocator {
 		noise = max(residentNoise, v.Steps[n-1].RSS/100)
 	}
-	l.Report = timeline.WatchSteps(held, took, noise)
+	l.Report = steps.Watch(held, took, noise)
 	excused := f.excused(v)
 	base := len(l.Steps) - len(last)
 	l.Report.From += base

@@ -16,6 +16,7 @@ import (
 	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/replay/live"
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -197,7 +198,7 @@ func (c *planning) recorded(ctx context.Context, path string) (*plan.Problem, er
 		return nil, nil, firstError(readErr, errors.New("this trace has no device whose memory could be planned"))
 	}
 	if c.plan.iteration != "" {
-		it := d.Iterations()
+		it := steps.Of(d)
 		i, err := it.Find(strconv.Itoa(o.Iteration))
 		if err == nil && i == len(it.List) {
 			err = fmt.Errorf("the last iteration is %d", o.Iteration-1)

@@ -7,7 +7,7 @@ import (
 	"sync"
 
 	"github.com/gmemtop/gmemtop/capture"
-	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/tui/live"
 )
 
@@ -44,7 +44,7 @@ func (f *probeFeed) Look() live.Look {
 		f.rows = slices.Clone(f.rows[n-capture.MaxSteps:])
 	}
 	l.Steps, l.Figure = slices.Clip(f.rows), "allocated since attaching"
-	l.Report = timeline.StepReport{From: max(len(f.rows)-timeline.WatchedSteps, 0), Top: -1}
+	l.Report = steps.Report{From: max(len(f.rows)-steps.Watched, 0), Top: -1}
 	for i := l.Report.From; i < len(f.rows); i++ {
 		if l.Report.Top < 0 || f.rows[i].Bytes > f.rows[l.Report.Top].Bytes {
 			l.Report.Top = i

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/load"
 	"github.com/gmemtop/gmemtop/tui"
@@ -45,7 +46,7 @@ func TestFromAndToChooseWhatTheScreenOpensAt(t *testing.T) {
 		t.Errorf("events 10 to 20: %d to %d, device %v, %v", l.First, l.End, l.Device, err)
 	}
 	l, err = opened(t, "it1", "it2", "")
-	its := l.Timelines[0].Main().Iterations().List
+	its := steps.Of(l.Timelines[0].Main()).List
 	if err != nil || l.First != its[1].First || l.End != its[2].First {
 		t.Errorf("ProfilerStep#1, the second iteration: %d to %d, %v", l.First, l.End, err)
 	}

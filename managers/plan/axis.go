@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -83,7 +84,7 @@ func (x *extractor) eagerOnly() {
 }
 
 func (x *extractor) phase(t tick) traces.Phase {
-	ph, _ := x.d.PhaseAt(x.moment(t))
+	ph, _ := steps.PhaseAt(x.d, x.moment(t))
 	return ph
 }
 

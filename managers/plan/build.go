@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -33,7 +34,7 @@ type BuildOptions struct {
 	Iteration int
 	// Period, where its Length is not 0, cuts the window in ops as SmartPool and AutoSwap count them
 	// (allocations, frees, accesses) instead.
-	Period   timeline.SmartPoolPeriod
+	Period   steps.SmartPoolPeriod
 	Hardware Hardware
 	// EagerOnly makes a problem for a training that runs in eager PyTorch, of one iteration whatever outlives
 	// it: see [Problem.EagerOnly].

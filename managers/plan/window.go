@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -23,7 +24,7 @@ func (x *extractor) window(opt BuildOptions) (window, error) {
 		}
 		return window{first: opt.Period.Location, end: opt.Period.Location + opt.Period.Length}, nil
 	}
-	its := x.d.Iterations()
+	its := steps.Of(x.d)
 	k, err := chooseIteration(its, opt.Iteration)
 	if err != nil {
 		return window{}, err
@@ -81,7 +82,7 @@ func (x *extractor) moment(t tick) timeline.Moment {
 // chooseIteration returns the iteration to plan on: the one asked for, else the steady one of the highest
 // peak, the last one only if there is no other, since a recording often ends within it; -1 where there are
 // none.
-func chooseIteration(its *timeline.Iterations, asked int) (int, error) {
+func chooseIteration(its *steps.Iterations, asked int) (int, error) {
 	switch {
 	case asked >= len(its.List):
 		return 0, fmt.Errorf("plan: there is no iteration %d; the recording has %d", asked+1, len(its.List))

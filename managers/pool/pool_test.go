@@ -12,6 +12,7 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan/plantest"
 	"github.com/gmemtop/gmemtop/managers/pool"
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces/load"
 )
 
@@ -91,7 +92,7 @@ func TestSmartPoolOnTheAuthorsTraces(t *testing.T) {
 			t.Fatal(err)
 		}
 		d := tl.Main()
-		period, ok := d.SmartPoolPeriod()
+		period, ok := steps.SmartPool(d)
 		if !ok || period.Length != c.length {
 			t.Fatalf("%s: period %+v, want %d ops", c.net, period, c.length)
 		}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/load"
 )
@@ -41,7 +42,7 @@ func paperRecording(t testing.TB) *Recording {
 	if err != nil {
 		t.Fatal(err)
 	}
-	period, ok := tl.Main().SmartPoolPeriod()
+	period, ok := steps.SmartPool(tl.Main())
 	if !ok {
 		t.Fatal("no iteration was found")
 	}

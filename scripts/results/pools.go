@@ -11,6 +11,7 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay/allocator"
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/load"
 	"github.com/gmemtop/gmemtop/traces/samples"
@@ -48,7 +49,7 @@ func (b *bench) poolTrace(ctx context.Context, net string) (*poolTrace, error) {
 	if err != nil {
 		return nil, err
 	}
-	period, ok := d.SmartPoolPeriod()
+	period, ok := steps.SmartPool(d)
 	if !ok {
 		return nil, fmt.Errorf("SmartPool's %s recording: no iteration was found", net)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/gmemtop/gmemtop/managers/pack"
 	"github.com/gmemtop/gmemtop/managers/swap"
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/load"
 )
@@ -84,7 +85,7 @@ func (b *bench) blockRecording(ctx context.Context) (*swap.Recording, *timeline.
 	if err != nil {
 		return nil, nil, err
 	}
-	period, ok := d.SmartPoolPeriod()
+	period, ok := steps.SmartPool(d)
 	if !ok {
 		return nil, nil, errors.New("AutoSwap's VGG recording: no iteration was found")
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -61,7 +62,8 @@ func (w wording) peak() string {
 	if !t.BeginsEmpty {
 		of += " since the recording began,"
 	}
-	s := fmt.Sprintf("Peak %s%s%s %s", w.bound(), w.units.Bytes(t.PeakAllocated), of, w.When(t.PeakAt))
+	s := fmt.Sprintf("Peak %s%s%s %s", w.bound(), w.units.Bytes(t.PeakAllocated), of,
+		steps.When(w.Device, t.PeakAt))
 	return s + w.holders(t.PeakAt)
 }
 
@@ -168,7 +170,8 @@ func (w wording) largestAt(m timeline.Moment) string {
 func (w wording) oom() string {
 	at := oomMoment(w.Device)
 	asked := w.Event(at).Size
-	s := fmt.Sprintf("Out of memory %s: asked for %s with %s allocated", w.When(at), w.units.Bytes(asked),
+	s := fmt.Sprintf("Out of memory %s: asked for %s with %s allocated", steps.When(w.Device, at),
+		w.units.Bytes(asked),
 		w.units.Bytes(w.Allocated.At(at)))
 	return s + w.holders(at)
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/frames"
+	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -32,7 +33,7 @@ func logitsSized(n, logits int64) bool { return n == logits || 2*n == logits || 
 // less than 5 % of what is allocated.
 func lossBlocks(d *timeline.Device, m timeline.Moment) blockSet {
 	live := d.LiveAt(m, nil)
-	classes := timeline.StackTraits(d.Timeline())
+	classes := steps.StackTraits(d.Timeline())
 	set := blockSet{stacks: map[traces.StackID]bool{}}
 	total := int64(0)
 	for _, a := range live {
@@ -204,8 +205,8 @@ func checkpointLever(c *leverCase) (Lever, bool) {
 // it: outputs and losses that a variable keeps until it is assigned anew.
 func heldLever(c *leverCase) (Lever, bool) {
 	d := c.d
-	var now *timeline.Iteration
-	list := d.Iterations().List
+	var now *steps.Iteration
+	list := steps.Of(d).List
 	for i := range list {
 		if list[i].First <= c.a.At && c.a.At < list[i].End {
 			now = &list[i]
@@ -260,12 +261,12 @@ func isKept(c timeline.Category) bool {
 
 func gradientLever(c *leverCase) (Lever, bool) {
 	d := c.d
-	phase, _ := d.PhaseAt(c.a.At)
+	phase, _ := steps.PhaseAt(d, c.a.At)
 	if phase != traces.PhaseForward || float64(c.by[timeline.Gradient]) < worthShowing*float64(c.total) {
 		return Lever{}, false
 	}
 	var cuts []cut
-	for _, s := range d.Phases() {
+	for _, s := range steps.Phases(d) {
 		if s.Phase != traces.PhaseForward {
 			continue
 		}
@@ -335,7 +336,7 @@ func shardParametersLever(c *leverCase) (Lever, bool) {
 // foreachLever finds an optimizer that makes temporaries for all parameters at once.
 func foreachLever(c *leverCase) (Lever, bool) {
 	d := c.d
-	classes := timeline.StackTraits(d.Timeline())
+	classes := steps.StackTraits(d.Timeline())
 	temporary := func(a timeline.AllocID) bool {
 		cat := d.Allocs.Category[a]
 		return classes.Of(d.Origin(a)).Has(frames.IsForeach) && !isKept(cat)
@@ -372,7 +373,7 @@ func mixedPrecisionLever(c *leverCase) (Lever, bool) {
 	if float64(c.by[timeline.Activation]) < 0.1*float64(c.total) || c.by[timeline.Activation] == 0 {
 		return Lever{}, false
 	}
-	for _, t := range timeline.StackTraits(c.d.Timeline()) {
+	for _, t := range steps.StackTraits(c.d.Timeline()) {
 		if t.Has(frames.IsAutocast) {
 			return Lever{}, false
 		}

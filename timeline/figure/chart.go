@@ -5,6 +5,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/report"
+	"github.com/gmemtop/gmemtop/timeline/steps"
 )
 
 // Options says what is drawn and how.
@@ -159,7 +160,7 @@ func (c *Chart) fill(ctx context.Context, d *timeline.Device, s report.Span, n i
 			at = *it.Start
 		}
 		if x := float64(at-c.From) / float64(c.To-c.From); x >= 0 && x < 1 {
-			c.Marks = append(c.Marks, Mark{X: x, Label: "it " + timeline.IterationNumber(it.Name)})
+			c.Marks = append(c.Marks, Mark{X: x, Label: "it " + steps.IterationNumber(it.Name)})
 		}
 	}
 	return nil

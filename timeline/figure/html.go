@@ -10,6 +10,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/report"
+	"github.com/gmemtop/gmemtop/timeline/steps"
 )
 
 //go:embed page.html
@@ -146,7 +147,7 @@ func (c *Chart) tables(b *strings.Builder) {
 			if it.Start != nil {
 				length = timeline.Duration(*it.End - *it.Start)
 			}
-			fmt.Fprintf(b, "<tr><td class=n>%s</td>%s%s%s%s<td>%s</td></tr>\n", timeline.IterationNumber(it.Name), c.sizeCell(it.PeakAllocated), cell(length),
+			fmt.Fprintf(b, "<tr><td class=n>%s</td>%s%s%s%s<td>%s</td></tr>\n", steps.IterationNumber(it.Name), c.sizeCell(it.PeakAllocated), cell(length),
 				c.sizeCell(it.Churn), cell(report.Grouped(it.Blocks)), escapeXML(it.Why))
 		}
 		shut()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/report"
+	"github.com/gmemtop/gmemtop/timeline/steps"
 )
 
 // Markdown writes the stats of a device as a document for a pull request, an issue or a notebook.
@@ -100,7 +101,7 @@ func (m *markdownWriter) iterations(d *report.DeviceStats, top int) {
 		if it.Start != nil {
 			length = timeline.Duration(*it.End - *it.Start)
 		}
-		m.f("| %s | %s | %s | %s | %s | %s |", timeline.IterationNumber(it.Name), m.units.Bytes(it.PeakAllocated), length, m.units.Bytes(it.Churn),
+		m.f("| %s | %s | %s | %s | %s | %s |", steps.IterationNumber(it.Name), m.units.Bytes(it.PeakAllocated), length, m.units.Bytes(it.Churn),
 			report.Grouped(it.Blocks), report.EscapeMarkdown(it.Why))
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// steps builds a trace of n equal training steps on each of the devices; every name holds the given text.
-func steps(n, devices int, text string) *traces.Trace {
+// training builds a trace of n equal training steps on each of the devices; every name holds the given text.
+func training(n, devices int, text string) *traces.Trace {
 	b := traces.NewBuilder()
 	b.T.Source = traces.Source{Format: "test", Path: text + ".pickle", Bytes: 10}
 	for d := range devices {
@@ -102,7 +102,7 @@ var contract = map[string]string{
 
 func TestStatsJSONKeepsItsContract(t *testing.T) {
 	var b bytes.Buffer
-	if err := WriteJSON(&b, stats(t, build(t, steps(3, 1, "x")), Options{})); err != nil {
+	if err := WriteJSON(&b, stats(t, build(t, training(3, 1, "x")), Options{})); err != nil {
 		t.Fatal(err)
 	}
 	var v any
@@ -151,7 +151,7 @@ func kindAt(v any, path []string) string {
 }
 
 func TestIterationsAndPeakCountFromTheTracesFirstEvent(t *testing.T) {
-	d := stats(t, build(t, steps(3, 1, "x")), Options{}).Devices[0]
+	d := stats(t, build(t, training(3, 1, "x")), Options{}).Devices[0]
 	if d.PeakTime == nil || *d.PeakTime != 200 || *d.PeakEvent != 2 || *d.PeakAllocated != 6144 {
 		t.Errorf("peak %v at %v, event %v; want 6144 at 200, event 2", *d.PeakAllocated, d.PeakTime, d.PeakEvent)
 	}
@@ -161,7 +161,7 @@ func TestIterationsAndPeakCountFromTheTracesFirstEvent(t *testing.T) {
 }
 
 func TestPartsOfReservedSumToReservedAtPeakAndEnd(t *testing.T) {
-	d := stats(t, build(t, steps(3, 1, "x")), Options{}).Devices[0]
+	d := stats(t, build(t, training(3, 1, "x")), Options{}).Devices[0]
 	for _, f := range []*Fragmentation{d.Fragmentation, d.AtEnd} {
 		if sum := f.ActiveRequested + f.Internal + f.Stranded + f.Cached; sum != f.Reserved || f.Reserved != 1<<20 {
 			t.Errorf("at the %s: parts sum to %d, reserved %d", f.At, sum, f.Reserved)
@@ -175,7 +175,7 @@ func TestAStretchHasItsOwnStartPeakAndEnd(t *testing.T) {
 	if err1 != nil || err2 != nil {
 		t.Fatal(err1, err2)
 	}
-	d := stats(t, build(t, steps(3, 1, "x")), Options{From: from, To: to}).Devices[0]
+	d := stats(t, build(t, training(3, 1, "x")), Options{From: from, To: to}).Devices[0]
 	if d.Events != 1 || d.Allocations != 1 || *d.StartAllocated != 1024 || *d.PeakAllocated != 6144 || *d.EndAllocated != 6144 {
 		t.Errorf("got %d events, %d allocations, start %d, peak %d, end %d; want 1, 1, 1024, 6144, 6144",
 			d.Events, d.Allocations, *d.StartAllocated, *d.PeakAllocated, *d.EndAllocated)
@@ -188,7 +188,7 @@ func TestAStretchHasItsOwnStartPeakAndEnd(t *testing.T) {
 
 func TestAStretchMayHoldThePeakInItsStartingState(t *testing.T) {
 	from, _ := ParsePosition("3") // the free: before it stands the peak
-	d := stats(t, build(t, steps(1, 1, "x")), Options{From: from}).Devices[0]
+	d := stats(t, build(t, training(1, 1, "x")), Options{From: from}).Devices[0]
 	if *d.PeakAllocated != 6144 || *d.PeakEvent != 2 {
 		t.Errorf("peak %d at event %d, want 6144 at the event before the stretch", *d.PeakAllocated, *d.PeakEvent)
 	}
@@ -196,7 +196,7 @@ func TestAStretchMayHoldThePeakInItsStartingState(t *testing.T) {
 
 func TestReportsPrintNoControlCharactersOfTheFile(t *testing.T) {
 	evil := "\x1b]0;owned\x07\u009b31m\nline\u202egnp.exe\u2066\u200f\u2028![x](http://x)"
-	tl := build(t, steps(3, 2, evil))
+	tl := build(t, training(3, 2, evil))
 	var b bytes.Buffer
 	if err := stats(t, tl, Options{}).WriteText(&b, Options{}); err != nil {
 		t.Fatal(err)
@@ -263,7 +263,7 @@ func TestAnEmptyStretchIsSaidInWords(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = Resolve(build(t, steps(1, 1, "x")).Devices[0], from, Position{})
+	_, err = Resolve(build(t, training(1, 1, "x")).Devices[0], from, Position{})
 	if err == nil || !strings.Contains(err.Error(), "between 9999 and the end") {
 		t.Errorf("got %v", err)
 	}
@@ -272,7 +272,7 @@ func TestAnEmptyStretchIsSaidInWords(t *testing.T) {
 func TestASCIIReportsAreASCII(t *testing.T) {
 	var b bytes.Buffer
 	o := Options{ASCII: true}
-	if err := stats(t, build(t, steps(3, 1, "größe·µ→")), o).WriteText(&b, o); err != nil {
+	if err := stats(t, build(t, training(3, 1, "größe·µ→")), o).WriteText(&b, o); err != nil {
 		t.Fatal(err)
 	}
 	for _, r := range b.String() {
@@ -371,7 +371,7 @@ func TestStatsNeverHoldWhatJSONCannot(t *testing.T) {
 	// A trend through one point, or none, has no interval: nothing infinite may reach the encoder.
 	for n := range 4 {
 		var b bytes.Buffer
-		if err := WriteJSON(&b, stats(t, build(t, steps(n, 1, "x")), Options{})); err != nil {
+		if err := WriteJSON(&b, stats(t, build(t, training(n, 1, "x")), Options{})); err != nil {
 			t.Errorf("%d steps: %v", n, err)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/autopsy"
+	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -457,7 +458,7 @@ func newFragmentation(st *timeline.AllocatorState, name string) *Fragmentation {
 
 func (ds *DeviceStats) iterate(d *timeline.Device, s Span, u timeline.Units) {
 	ds.Iterations = []Iteration{}
-	its := d.Iterations()
+	its := steps.Of(d)
 	if its == nil {
 		return
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/steps"
 )
 
 // WriteText prints s on about one screen: the answer in a sentence, then the figures that prove it.
@@ -227,7 +228,7 @@ func (d *DeviceStats) printIterations(p *printer, o Options) {
 		if it.Odd && why == "" {
 			why = "differs from the steady ones"
 		}
-		rows = append(rows, row{right(timeline.IterationNumber(it.Name)), right(format(it.PeakAllocated)), right(length),
+		rows = append(rows, row{right(steps.IterationNumber(it.Name)), right(format(it.PeakAllocated)), right(length),
 			right(churnFormat(it.Churn)),
 			right(Grouped(it.Blocks)), why})
 	}

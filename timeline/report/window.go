@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/steps"
 )
 
 // Position is a place in a recording as --from and --to take it: a time since the trace's first event
@@ -74,7 +75,7 @@ func (p Position) moment(d *timeline.Device, whenZero timeline.Moment) (timeline
 	case positionEvent:
 		return timeline.Moment(min(p.n, int64(last))), nil
 	case positionIteration:
-		it := d.Iterations()
+		it := steps.Of(d)
 		i, err := it.Find(strconv.FormatInt(p.n, 10))
 		switch {
 		case err != nil:

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/frames"
+	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/stats"
 )
@@ -243,7 +244,7 @@ func fragmentation(ctx context.Context, d *timeline.Device) (int64, bool, error)
 // usualStep returns the median peak and time of the steady iterations, of all whole ones where none is
 // steady; 0 for none.
 func usualStep(d *timeline.Device) (peak, ns int64) {
-	it := d.Iterations()
+	it := steps.Of(d)
 	at := it.SteadyEnds()
 	if len(at) == 0 {
 		all := *it

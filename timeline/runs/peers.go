@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces/stats"
 )
 
@@ -49,12 +50,12 @@ type Peer struct {
 
 // TypicalPeer returns the medians of a process's last steps, each given as the figures of that one step; what
 // is unknown in all of them stays unknown.
-func TypicalPeer(steps []Peer) Peer {
-	known := make([]int64, 0, len(steps))
+func TypicalPeer(last []Peer) Peer {
+	known := make([]int64, 0, len(last))
 	middle := func(f PeerFigure) int64 {
 		known = known[:0]
-		for i := range steps {
-			if v := steps[i].figure(f); v >= 0 {
+		for i := range last {
+			if v := last[i].figure(f); v >= 0 {
 				known = append(known, v)
 			}
 		}
@@ -139,13 +140,13 @@ func (r *PeerReport) Of(peer int) []PeerDifference {
 // fewer than two processes differ in nothing.
 func ComparePeers(peers []Peer) PeerReport {
 	r := PeerReport{Slow: -1}
-	var steps []int64
+	var durations []int64
 	for i := range peers {
 		if peers[i].Duration > 0 {
-			steps = append(steps, peers[i].Duration)
+			durations = append(durations, peers[i].Duration)
 		}
 	}
-	usual := stats.Median(steps)
+	usual := stats.Median(durations)
 	others := make([]int64, 0, len(peers))
 	for i := range peers {
 		from := len(r.Differences)
@@ -166,7 +167,7 @@ func ComparePeers(peers []Peer) PeerReport {
 				whole, limit = float64(m), max(peerBytesShare*float64(m), peerBytes)
 			}
 			by := math.Abs(float64(v - m))
-			if whole <= 0 || by <= max(limit, outlierScore*timeline.Spread(others)) {
+			if whole <= 0 || by <= max(limit, outlierScore*steps.Spread(others)) {
 				continue
 			}
 			r.Differences = append(r.Differences, PeerDifference{i, f, v, m, by / whole})
@@ -200,7 +201,7 @@ func (r *PeerReport) slowest(peers []Peer, usual int64) {
 		m := stats.Median(alone)
 		more := own(&peers[i]) - m
 		if len(alone) == 0 || own(&peers[i]) < 0 || more <= best ||
-			float64(more) <= max(peerShare*float64(usual), outlierScore*timeline.Spread(alone)) {
+			float64(more) <= max(peerShare*float64(usual), outlierScore*steps.Spread(alone)) {
 			continue
 		}
 		best = more

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/frames"
+	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/stats"
 )
@@ -84,9 +85,9 @@ func strip(d *timeline.Device, from, to int64, n int) []int64 {
 
 // siteSequence returns the first allocations from the beginning of the first iteration, or of the recording
 // where it begins empty or has none, and the places in it at which iterations begin.
-func siteSequence(d *timeline.Device) (sites []SiteSignature, steps []RankStep) {
+func siteSequence(d *timeline.Device) (seq []SiteSignature, begin []RankStep) {
 	first := d.Begun(timeline.Start)
-	list := d.Iterations().List
+	list := steps.Of(d).List
 	if len(list) > 0 && !d.Totals.BeginsEmpty {
 		first, _ = d.AllocsIn(list[0].First, list[0].End)
 	}
@@ -104,14 +105,14 @@ func siteSequence(d *timeline.Device) (sites []SiteSignature, steps []RankStep) 
 		if st >= 0 {
 			sig.Hash = hashes[st]
 		}
-		sites = append(sites, sig)
+		seq = append(seq, sig)
 	}
 	for _, x := range list {
 		if a, _ := d.AllocsIn(x.First, x.End); a >= first && a < end {
-			steps = append(steps, RankStep{int32(a - first), strings.Clone(x.Name)})
+			begin = append(begin, RankStep{int32(a - first), strings.Clone(x.Name)})
 		}
 	}
-	return sites, steps
+	return seq, begin
 }
 
 // Build puts the ranks on one clock: outliers first, then by rank; the median peak; and where the first
@@ -125,7 +126,7 @@ func Build(ranks []RankSummary) *Run {
 		}
 	}
 	r.Median = stats.Median(peaks)
-	limit := max(outlierScore*timeline.Spread(peaks), float64(r.Median)/outlierShare, outlierBytes)
+	limit := max(outlierScore*steps.Spread(peaks), float64(r.Median)/outlierShare, outlierBytes)
 	off := func(s *RankSummary) float64 {
 		if s.Err != nil || len(peaks) < 3 {
 			return 0

@@ -10,6 +10,7 @@ import (
 	"sort"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/leaf"
@@ -144,7 +145,7 @@ func (f *Frame) Iterations(s *leaf.State, c *canvas.Canvas, y int) {
 	if !s.Analysed {
 		return
 	}
-	list := f.Device.Iterations().List
+	list := steps.Of(f.Device).List
 	first := leaf.MomentAt(f.Device, f.Window.Axis, f.Window.From)
 	i := max(sort.Search(len(list), func(i int) bool { return list[i].First > first })-1, 0)
 	j := sort.Search(len(list), func(j int) bool { return leaf.Position(f.Device, f.Window.Axis, list[j].First) >= f.Window.To })
@@ -165,7 +166,7 @@ func (f *Frame) Iterations(s *leaf.State, c *canvas.Canvas, y int) {
 			end = min(f.Column(leaf.Position(f.Device, f.Window.Axis, list[i+every].First)), f.Area.W)
 		}
 		if canvas.Width(name)+2 > end-x {
-			name = timeline.IterationNumber(name)
+			name = steps.IterationNumber(name)
 		}
 		if x < free || canvas.Width(name) >= end-x {
 			continue
@@ -199,7 +200,7 @@ func (f *Frame) Phases(s *leaf.State, c *canvas.Canvas, y int) bool {
 	if !s.Analysed {
 		return false
 	}
-	list := f.Device.Phases()
+	list := steps.Phases(f.Device)
 	from := leaf.MomentAt(f.Device, f.Window.Axis, f.Window.From)
 	i := sort.Search(len(list), func(i int) bool { return list[i].Last > from })
 	drawn := false
@@ -216,7 +217,7 @@ func (f *Frame) Phases(s *leaf.State, c *canvas.Canvas, y int) bool {
 	return drawn
 }
 
-func (f *Frame) phase(s *leaf.State, c *canvas.Canvas, p *timeline.PhaseSpan, x0, x1, y int) {
+func (f *Frame) phase(s *leaf.State, c *canvas.Canvas, p *steps.PhaseSpan, x0, x1, y int) {
 	line, st := '─', s.Theme.Dim
 	switch p.Phase {
 	case traces.PhaseForward:

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/curves"
@@ -71,15 +72,15 @@ func (v *View) leakRows(room int) int {
 }
 
 // Sentence says what the steps have in common, which one differs and whether memory grows.
-func Sentence(s *leaf.State, st *steps) string {
+func Sentence(s *leaf.State, st *found) string {
 	it, n := st.it, len(st.it.List)
 	text := fmt.Sprintf("%d iterations", n)
 	if n == 1 {
 		text = "One iteration"
 	}
-	text += map[timeline.IterationSource]string{
-		timeline.FromAnnotations: " as annotated", timeline.FromOptimizer: ", told apart by optimizer steps",
-		timeline.FromPeriodicity: ", told apart by their repeating pattern",
+	text += map[steps.IterationSource]string{
+		steps.FromAnnotations: " as annotated", steps.FromOptimizer: ", told apart by optimizer steps",
+		steps.FromPeriodicity: ", told apart by their repeating pattern",
 	}[it.Source]
 	var odd []int
 	for i := range it.List {
@@ -139,7 +140,7 @@ func ordinal(n int) string {
 const leastPoints = 3
 
 // trend says whether allocated bytes grow from step to step.
-func trend(s *leaf.State, t timeline.Trend) string {
+func trend(s *leaf.State, t steps.Trend) string {
 	if t.Points < leastPoints {
 		return ""
 	}
@@ -154,7 +155,7 @@ func trend(s *leaf.State, t timeline.Trend) string {
 }
 
 // drawChart draws the band of the steady steps, the odd ones over it, and the one of the cursor on top.
-func (v *View) drawChart(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *steps) {
+func (v *View) drawChart(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *found) {
 	if at.H < 3 {
 		return
 	}
@@ -206,7 +207,7 @@ func (v *View) drawChart(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *st
 	plot.Draw(s, c, at)
 }
 
-func (v *View) drawSteps(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *steps) {
+func (v *View) drawSteps(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *found) {
 	list := st.it.List
 	var peak, churn, growth int64
 	for i := range list {
@@ -261,7 +262,7 @@ func (v *View) drawSteps(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *st
 	})
 }
 
-func (v *View) whyCell(s *leaf.State, st *steps, i int) table.Cell {
+func (v *View) whyCell(s *leaf.State, st *found, i int) table.Cell {
 	x := &st.it.List[i]
 	switch {
 	case i < st.it.Steady && x.Why(s.Units) == "" && len(st.it.List) > 1:
@@ -274,7 +275,7 @@ func (v *View) whyCell(s *leaf.State, st *steps, i int) table.Cell {
 	return table.Cell{Text: x.Why(s.Units), Style: s.Theme.Dim}
 }
 
-func (v *View) drawLeaks(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *steps) {
+func (v *View) drawLeaks(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *found) {
 	if len(st.leaks) == 0 {
 		text := "No call site grows with the iterations."
 		if st.it.Trend.Points < leastPoints {

@@ -11,13 +11,14 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/table"
 )
 
 // View shows the iterations. It implements leaf.View.
 type View struct {
-	steps  leaf.Query[*timeline.Device, *steps]
+	steps  leaf.Query[*timeline.Device, *found]
 	shapes leaf.Query[shapesKey, *shapes]
 	of     *timeline.Device
 
@@ -30,10 +31,10 @@ type View struct {
 	cursor timeline.Moment
 }
 
-// steps is what the tables show.
-type steps struct {
-	it    *timeline.Iterations
-	leaks []timeline.Leak
+// found is what the tables show.
+type found struct {
+	it    *steps.Iterations
+	leaks []steps.Leak
 }
 
 type shapesKey struct {
@@ -124,8 +125,8 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 		}
 		d := s.Device
 		v.follow(s)
-		return tea.Batch(v.steps.Ask(d, func(context.Context) (*steps, error) {
-			return &steps{d.Iterations(), d.Leaks()}, nil
+		return tea.Batch(v.steps.Ask(d, func(context.Context) (*found, error) {
+			return &found{steps.Of(d), steps.Leaks(d)}, nil
 		}), v.askShapes(s))
 	case tea.KeyPressMsg:
 		if key.Matches(msg, v.tab) && v.leaks.Rows() > 0 {
@@ -144,7 +145,7 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 }
 
 // known returns the steps of the device in view, nil until they are there.
-func (v *View) known(s *leaf.State) *steps {
+func (v *View) known(s *leaf.State) *found {
 	if d, st, ok := v.steps.Value(); ok && d == s.Device && v.of == d {
 		return st
 	}
@@ -179,7 +180,7 @@ func (v *View) settle(s *leaf.State) {
 func (v *View) focusLeaks(yes bool) { v.table.Blurred, v.leaks.Blurred = yes, !yes }
 
 // reorder puts the rows into the order that the head of the table shows.
-func (v *View) reorder(st *steps) {
+func (v *View) reorder(st *found) {
 	keep := v.selected()
 	v.order = v.order[:0]
 	for i := range st.it.List {
@@ -243,7 +244,7 @@ func (v *View) follow(s *leaf.State) {
 }
 
 // at returns the index of the iteration that a moment lies in, -1 for none.
-func at(it *timeline.Iterations, m timeline.Moment) int {
+func at(it *steps.Iterations, m timeline.Moment) int {
 	i := sort.Search(len(it.List), func(i int) bool { return it.List[i].First > m }) - 1
 	if i < 0 || m >= it.List[i].End {
 		return -1
@@ -278,7 +279,7 @@ func (v *View) toTables(s *leaf.State, msg tea.Msg) tea.Cmd {
 }
 
 // open shows an iteration in the timeline: the cursor at its peak, the window around it.
-func open(s *leaf.State, x *timeline.Iteration) tea.Cmd {
+func open(s *leaf.State, x *steps.Iteration) tea.Cmd {
 	last := min(x.End, timeline.Moment(s.Device.Len())-1)
 	from, to := leaf.Position(s.Device, s.Window.Axis, x.First), leaf.Position(s.Device, s.Window.Axis, last)
 	pad := (to - from) / 20
@@ -289,7 +290,7 @@ func open(s *leaf.State, x *timeline.Iteration) tea.Cmd {
 	)
 }
 
-func (v *View) toLeaks(s *leaf.State, st *steps, msg tea.Msg) tea.Cmd {
+func (v *View) toLeaks(s *leaf.State, st *found, msg tea.Msg) tea.Cmd {
 	act := v.leaks.Update(msg)
 	if act.Kind == table.Ignored {
 		return nil

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/curves"
 	"github.com/gmemtop/gmemtop/tui/leaf"
@@ -42,7 +43,7 @@ func TestTheBandHoldsEverySteadyStep(t *testing.T) {
 	if !ok {
 		t.Fatal("there are no curves")
 	}
-	it := sc.State.Device.Iterations()
+	it := steps.Of(sc.State.Device)
 	inBand := 0
 	for i := range it.List {
 		shape := sh.shape(i)
@@ -69,7 +70,7 @@ func TestTheBandHoldsEverySteadyStep(t *testing.T) {
 func TestThePeakOfACurveIsThePeakOfTheIteration(t *testing.T) {
 	sc, v := show(t, viewtest.Training{Iterations: 5, Layers: 6})
 	_, sh, _ := v.shapes.Value()
-	for i, x := range sc.State.Device.Iterations().List {
+	for i, x := range steps.Of(sc.State.Device).List {
 		top := int64(0)
 		for _, y := range sh.shape(i) {
 			top = max(top, y)
@@ -83,11 +84,11 @@ func TestThePeakOfACurveIsThePeakOfTheIteration(t *testing.T) {
 func TestMovingARowMovesTheCursorToThatStepsPeak(t *testing.T) {
 	sc, v := show(t, viewtest.Training{Iterations: 6, Layers: 6})
 	sc.Press("g", "down", "down")
-	want := sc.State.Device.Iterations().List[2]
+	want := steps.Of(sc.State.Device).List[2]
 	if sc.State.Cursor != want.PeakAt {
 		t.Errorf("the cursor is at event %d, the third step's peak at %d", sc.State.Cursor, want.PeakAt)
 	}
-	sc.State.Cursor = sc.State.Device.Iterations().List[4].First
+	sc.State.Cursor = steps.Of(sc.State.Device).List[4].First
 	sc.Send(leaf.ChangedMsg{})
 	if v.selected() != 4 {
 		t.Errorf("the cursor went into the fifth step and row %d is selected", v.selected())
@@ -97,7 +98,7 @@ func TestMovingARowMovesTheCursorToThatStepsPeak(t *testing.T) {
 func TestEnterZoomsToTheStep(t *testing.T) {
 	sc, _ := show(t, viewtest.Training{Iterations: 6, Layers: 6})
 	sc.Press("g", "down", "enter")
-	x := sc.State.Device.Iterations().List[1]
+	x := steps.Of(sc.State.Device).List[1]
 	w := sc.State.Window
 	if w.From > x.Start || w.To < x.Finish || w.To-w.From > 2*(x.Finish-x.Start) {
 		t.Errorf("the window is [%d, %d), the step [%d, %d)", w.From, w.To, x.Start, x.Finish)
@@ -118,7 +119,7 @@ func TestSortingByPeakPutsTheOddStepFirst(t *testing.T) {
 func TestTheSentenceNamesTheOddStepAndTheTrend(t *testing.T) {
 	sc, v := show(t, viewtest.Training{Iterations: 8, Layers: 6, Odd: 6})
 	text := Sentence(sc.State, v.known(sc.State))
-	if x := &sc.State.Device.Iterations().List[5]; !strings.Contains(text, x.Name+" differs") {
+	if x := &steps.Of(sc.State.Device).List[5]; !strings.Contains(text, x.Name+" differs") {
 		t.Errorf("%q does not name the sixth step", text)
 	}
 	sc, v = show(t, viewtest.Training{Iterations: 9, Layers: 6, Leak: true})
@@ -151,7 +152,7 @@ func TestARecordingWithoutEventsIsNotAvailable(t *testing.T) {
 
 func BenchmarkDraw(b *testing.B) {
 	s, v := viewtest.State(viewtest.Training{Iterations: 100, Layers: 20, Odd: 50}.Timeline(b)), New().(*View)
-	st := &steps{s.Device.Iterations(), s.Device.Leaks()}
+	st := &found{steps.Of(s.Device), steps.Leaks(s.Device)}
 	sc := viewtest.Screen{View: v, State: s}
 	sc.Send(leaf.ChangedMsg{})
 	c := canvas.New(200, 56, canvas.TrueColor, false)

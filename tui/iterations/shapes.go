@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/tui/curves"
 )
 
@@ -31,12 +32,12 @@ type shapes struct {
 	steady    int           // steady iterations there are
 	odd       map[int]shape // by index
 	d         *timeline.Device
-	it        *timeline.Iterations
+	it        *steps.Iterations
 }
 
 type shape []int64
 
-func shapesOf(ctx context.Context, k shapesKey, it *timeline.Iterations) (*shapes, error) {
+func shapesOf(ctx context.Context, k shapesKey, it *steps.Iterations) (*shapes, error) {
 	d := k.d
 	s := &shapes{d: d, it: it, odd: map[int]shape{}, events: !d.Timeline().Trace.Clock.HasTime}
 	for i := range it.List {

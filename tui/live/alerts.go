@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
@@ -71,7 +72,7 @@ func (a Alert) Text(u timeline.Units) string {
 // AlertsOf returns what is wrong with the last of steps, the worst first; r is their report. excused says of
 // which steps it is no news that they took long, by their index: the first of a job, those that were captured
 // whole. nil is for none.
-func AlertsOf(steps []Step, r *timeline.StepReport, excused func(step int64) bool) []Alert {
+func AlertsOf(steps []Step, r *steps.Report, excused func(step int64) bool) []Alert {
 	var list []Alert
 	oom, retry := Alert{Kind: OutOfMemory}, Alert{Kind: Retry}
 	for i := max(r.From, 0); i < len(steps); i++ {

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
@@ -15,7 +15,7 @@ func with(l Look, change func(s *Step)) Look {
 	for _, s := range l.Steps {
 		bytes, took = append(bytes, s.Bytes), append(took, s.Duration)
 	}
-	l.Report = timeline.WatchSteps(bytes, took, 0)
+	l.Report = steps.Watch(bytes, took, 0)
 	l.Alerts = AlertsOf(l.Steps, &l.Report, nil)
 	return l
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/runs"
+	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
@@ -62,7 +63,7 @@ type Look struct {
 	Steps   []Step
 	Dropped int64
 	// Report is about Steps, Alerts what is wrong with them, the worst first.
-	Report timeline.StepReport
+	Report steps.Report
 	Alerts []Alert
 	// Silence says since when there was no step although there should be one, and why where that is known; ""
 	// as long as steps come.

@@ -7,6 +7,7 @@ import (
 	"sort"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/tui/block"
 	"github.com/gmemtop/gmemtop/tui/canvas"
@@ -19,7 +20,7 @@ type columns struct{ categories, holders, iterations int }
 // divide gives the tables their columns. Holders stand beside the others from 150 columns on, or where there
 // are no iterations; else they are below them, as far as there are rows.
 func divide(s *leaf.State, w int) columns {
-	iterations := s.Analysed && len(s.Device.Iterations().List) > 0
+	iterations := s.Analysed && len(steps.Of(s.Device).List) > 0
 	switch {
 	case w >= 150 && iterations:
 		left, right := min(w*3/10, 60), min(w*3/10, 62)
@@ -57,7 +58,7 @@ func iterationRows(s *leaf.State, cols columns) int {
 	if cols.iterations == 0 {
 		return 0
 	}
-	its := s.Device.Iterations()
+	its := steps.Of(s.Device)
 	rows := 2 + min(len(its.List), mostIterations)
 	if trend(s, its) != "" {
 		rows++
@@ -251,10 +252,10 @@ type column struct {
 // growth, churn.
 func (v *View) drawIterations(s *leaf.State, c *canvas.Canvas) {
 	w, h := c.Size()
-	its := s.Device.Iterations()
+	its := steps.Of(s.Device)
 	list := its.List
 	title := "Across iterations"
-	if its.Source != timeline.FromAnnotations {
+	if its.Source != steps.FromAnnotations {
 		title += "  ~ from " + its.Source.String()
 	}
 	leaf.Rule(s, c, 0, 0, w, title)
@@ -298,7 +299,7 @@ func (v *View) drawIterations(s *leaf.State, c *canvas.Canvas) {
 	}
 }
 
-func iterationColumns(s *leaf.State, list []timeline.Iteration, w int) []column {
+func iterationColumns(s *leaf.State, list []steps.Iteration, w int) []column {
 	var peak, churn, growth int64 = 1, 1, 1
 	for i := range list {
 		peak, churn, growth = max(peak, list[i].PeakAllocated), max(churn, list[i].Churn), max(growth, list[i].Growth, -list[i].Growth)
@@ -329,15 +330,15 @@ func iterationColumns(s *leaf.State, list []timeline.Iteration, w int) []column 
 }
 
 // ordinal is the number in iteration i's name, or, where that is long, its place in the recording.
-func ordinal(list []timeline.Iteration, i int) string {
-	if n := timeline.IterationNumber(list[i].Name); len(n) <= 4 {
+func ordinal(list []steps.Iteration, i int) string {
+	if n := steps.IterationNumber(list[i].Name); len(n) <= 4 {
 		return n
 	}
 	return leaf.Count(int64(i + 1))
 }
 
 // trend says in half a sentence whether the steady iterations grow.
-func trend(s *leaf.State, its *timeline.Iterations) string {
+func trend(s *leaf.State, its *steps.Iterations) string {
 	t := its.Trend
 	switch {
 	case t.Points < 3:

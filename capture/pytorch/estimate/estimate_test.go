@@ -18,6 +18,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/pytorch/estimate"
 	"github.com/gmemtop/gmemtop/capture/torchtest"
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/described"
 )
@@ -75,8 +76,8 @@ type step struct {
 	categories map[string]int64
 }
 
-// steps are the peaks of a trace's marked steps.
-func steps(t *testing.T, tr *traces.Trace) []step {
+// peaks are those of a trace's marked steps.
+func peaks(t *testing.T, tr *traces.Trace) []step {
 	t.Helper()
 	tl, err := timeline.Build(t.Context(), tr, nil)
 	if err != nil {
@@ -84,7 +85,7 @@ func steps(t *testing.T, tr *traces.Trace) []step {
 	}
 	d := tl.Main()
 	var out []step
-	for _, it := range d.Iterations().List {
+	for _, it := range steps.Of(d).List {
 		s := step{peak: it.PeakAllocated, categories: map[string]int64{}}
 		for _, g := range d.Breakdown(it.PeakAt, timeline.ByCategory) {
 			s.categories[g.Name] += g.Bytes
@@ -118,7 +119,7 @@ func TestEstimatedPeaksAreThoseOfTheRealTraining(t *testing.T) {
 			if d := tl.Main().Totals; !d.BeginsEmpty || !d.Complete {
 				t.Errorf("an estimate begins with nothing, and its totals are %s: %s", d.Exactness, d.Reason)
 			}
-			got := steps(t, r.Trace)
+			got := peaks(t, r.Trace)
 			if len(got) != 3 {
 				t.Fatalf("%d steps were marked, not 3", len(got))
 			}
@@ -160,7 +161,7 @@ func described2(t *testing.T, name string) []step {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return steps(t, tr)
+	return peaks(t, tr)
 }
 
 // watched trains for real under the agent and returns two steps that it described.
@@ -188,7 +189,7 @@ func watched(t *testing.T, script, name string) []step {
 		v := s.Snapshot()
 		for _, w := range v.Windows {
 			if w.Trace != nil && w.Last-w.First == 1 {
-				return steps(t, w.Trace)
+				return peaks(t, w.Trace)
 			}
 		}
 		if v.Ended || ctx.Err() != nil {
@@ -289,7 +290,7 @@ for step in range(3):
 		if err != nil {
 			t.Fatalf("%s: %v\n%s", name, err, said)
 		}
-		got := steps(t, r.Trace)[2]
+		got := peaks(t, r.Trace)[2]
 		for category, n := range want {
 			// the optimizer counts its steps in a few bytes, on the CPU or beside the states
 			if d := got.categories[category] - n; d < 0 || d > 64 {
@@ -346,7 +347,7 @@ for step in range(2):
 	if _, err := fmt.Sscanf(said[strings.Index(said, "rss"):], "rss %d", &rss); err != nil {
 		t.Fatal(err)
 	}
-	got := steps(t, r.Trace)
+	got := peaks(t, r.Trace)
 	const parameters = 55 * 2 * (8192*28672 + 8192*49152)
 	if n := got[1].categories["parameter"]; n != 2*parameters {
 		t.Errorf("%d bytes of parameters, not %d", n, 2*parameters)

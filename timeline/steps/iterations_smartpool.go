@@ -1,8 +1,9 @@
-package timeline
+package steps
 
 import (
 	"slices"
 
+	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -37,24 +38,24 @@ const (
 	innerThreshold  = 50
 )
 
-// SmartPoolPeriod returns the iteration that SmartPool's detector finds in the device's allocations and
+// SmartPool returns the iteration that SmartPool's detector finds in the device's allocations and
 // frees, or, where the trace has accesses, that AutoSwap's finds in all ops; false where there is none.
-func (d *Device) SmartPoolPeriod() (SmartPoolPeriod, bool) {
-	rep, malloc := d.opSignatures()
-	if d.hasAccesses() {
+func SmartPool(d *timeline.Device) (SmartPoolPeriod, bool) {
+	rep, malloc := opSignatures(d)
+	if hasAccesses(d) {
 		return autoSwapPeriod(rep, malloc)
 	}
 	return smartPoolPeriod(rep, malloc)
 }
 
-func (d *Device) hasAccesses() bool {
-	here := func(a traces.Access) bool { return a.Device == d.ID }
-	return slices.ContainsFunc(d.Timeline().Trace.Accesses, here)
+func hasAccesses(d *timeline.Device) bool {
+	return slices.ContainsFunc(d.Timeline().Trace.Accesses,
+		func(a traces.Access) bool { return a.Device == d.ID })
 }
 
 // opSignatures returns the number of each op of the device, in the order of the source, and whether it is a
 // Malloc.
-func (d *Device) opSignatures() (rep []int64, malloc []bool) {
+func opSignatures(d *timeline.Device) (rep []int64, malloc []bool) {
 	last := map[uint64]int{}
 	add := func(addr uint64, size int64, isMalloc bool) {
 		i := len(rep)
@@ -71,7 +72,8 @@ func (d *Device) opSignatures() (rep []int64, malloc []bool) {
 	first, end := tr.DeviceEvents(d.ID)
 	for i := first; ; i++ {
 		for ; len(acc) > 0; acc = acc[1:] {
-			if acc[0].Device != d.ID { // before its event is looked at: the events of other devices are numbered apart
+			// The device first: the events of others are numbered apart.
+			if acc[0].Device != d.ID {
 				continue
 			}
 			if int(acc[0].Event) > i && i < end {

@@ -1,10 +1,11 @@
-package timeline
+package steps
 
 import (
 	"cmp"
 	"slices"
 	"strings"
 
+	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/traces"
 )
@@ -22,14 +23,15 @@ const strays = 2
 
 // Phases returns the forward, backward and optimizer stretches in order of time, none overlapping; Inferred
 // says of each that it was found by stacks. It is computed once; the result must not be written to.
-func (d *Device) Phases() []PhaseSpan { return phases.Of(d) }
+func Phases(d *timeline.Device) []PhaseSpan { return phases.Of(d) }
 
-var phases = NewMemo(func(d *Device) []PhaseSpan { return d.findPhases() })
+var phases = timeline.NewMemo(findPhases)
 
 // PhaseAt returns the phase in force at a moment, and whether it was inferred; PhaseUnknown outside of all.
-func (d *Device) PhaseAt(m Moment) (p traces.Phase, inferred bool) {
-	spans := d.Phases()
-	i, found := slices.BinarySearchFunc(spans, m, func(s PhaseSpan, m Moment) int { return cmp.Compare(s.First, m) })
+func PhaseAt(d *timeline.Device, m timeline.Moment) (p traces.Phase, inferred bool) {
+	spans := Phases(d)
+	i, found := slices.BinarySearchFunc(spans, m,
+		func(s PhaseSpan, m timeline.Moment) int { return cmp.Compare(s.First, m) })
 	if !found {
 		i--
 	}
@@ -39,31 +41,32 @@ func (d *Device) PhaseAt(m Moment) (p traces.Phase, inferred bool) {
 	return spans[i].Phase, spans[i].Inferred
 }
 
-func (d *Device) findPhases() []PhaseSpan {
+func findPhases(d *timeline.Device) []PhaseSpan {
 	if d.Len() == 0 || d.Info.Kind == traces.DeviceArena {
 		return nil
 	}
-	exact := d.markedPhases()
+	exact := markedPhases(d)
 	if len(exact) == 0 {
-		exact = d.opPhases()
+		exact = opPhases(d)
 	}
 	for _, s := range exact {
 		if s.Phase == traces.PhaseForward || s.Phase == traces.PhaseBackward {
 			return exact
 		}
 	}
-	return overlay(d.stackPhases(), exact)
+	return overlay(stackPhases(d), exact)
 }
 
 // span returns a phase over the events of a stretch of time.
-func (d *Device) span(p traces.Phase, start, end int64) PhaseSpan {
-	return PhaseSpan{Phase: p, Start: start, End: end, First: d.MomentAt(start-1) + 1, Last: d.MomentAt(end-1) + 1}
+func span(d *timeline.Device, p traces.Phase, start, end int64) PhaseSpan {
+	return PhaseSpan{Phase: p, Start: start, End: end, First: d.MomentAt(start-1) + 1,
+		Last: d.MomentAt(end-1) + 1}
 }
 
 // markedPhases returns the ranges of phase marks, and of PyTorch's own annotation of the optimizer.
-func (d *Device) markedPhases() []PhaseSpan {
+func markedPhases(d *timeline.Device) []PhaseSpan {
 	var out []PhaseSpan
-	for _, m := range d.marks() {
+	for _, m := range marks(d) {
 		p := m.Phase
 		if m.Kind != traces.MarkPhase {
 			p = traces.PhaseUnknown
@@ -77,13 +80,13 @@ func (d *Device) markedPhases() []PhaseSpan {
 		if n := len(out); n > 0 && m.Start < out[n-1].End {
 			continue // nested
 		}
-		out = append(out, d.span(p, m.Start, m.End))
+		out = append(out, span(d, p, m.Start, m.End))
 	}
 	return out
 }
 
 // opPhases returns the stretches of consecutive ops of one phase; ops without a phase do not end one.
-func (d *Device) opPhases() []PhaseSpan {
+func opPhases(d *timeline.Device) []PhaseSpan {
 	var out []PhaseSpan
 	for _, op := range d.Timeline().Trace.Ops {
 		if op.Phase == traces.PhaseUnknown {
@@ -100,7 +103,7 @@ func (d *Device) opPhases() []PhaseSpan {
 		out = append(out, PhaseSpan{Phase: op.Phase, Start: op.Start, End: end})
 	}
 	for i, s := range out {
-		out[i] = d.span(s.Phase, s.Start, s.End)
+		out[i] = span(d, s.Phase, s.Start, s.End)
 	}
 	return out
 }
@@ -108,18 +111,18 @@ func (d *Device) opPhases() []PhaseSpan {
 // phaseRun is a run of allocations of one phase.
 type phaseRun struct {
 	phase traces.Phase
-	first AllocID
+	first timeline.AllocID
 	count int
 }
 
-func (d *Device) stackPhases() []PhaseSpan {
+func stackPhases(d *timeline.Device) []PhaseSpan {
 	classes := StackTraits(d.Timeline())
 	modules := false
 	for _, t := range classes {
 		modules = modules || t.Has(frames.IsModule)
 	}
 	var runs []phaseRun
-	for a := d.Begun(Start); a < AllocID(d.Allocs.Len()); a++ {
+	for a := d.Begun(timeline.Start); a < timeline.AllocID(d.Allocs.Len()); a++ {
 		st := d.Allocs.Stack[a]
 		p := phaseOf(classes.Of(st))
 		if st == traces.NoStack && modules {
@@ -137,7 +140,8 @@ func (d *Device) stackPhases() []PhaseSpan {
 		if r.phase == traces.PhaseUnknown {
 			continue
 		}
-		s := PhaseSpan{Phase: r.phase, First: d.Allocs.Start[r.first], Last: Moment(d.Len()), Inferred: true}
+		s := PhaseSpan{Phase: r.phase, First: d.Allocs.Start[r.first], Last: timeline.Moment(d.Len()),
+			Inferred: true}
 		_, s.End = d.Span()
 		if i+1 < len(runs) {
 			s.Last = d.Allocs.Start[runs[i+1].first]
@@ -176,10 +180,12 @@ func smooth(runs []phaseRun) []phaseRun {
 		if i > 0 && i+1 < len(runs) && len(out) > 0 {
 			before, after := out[len(out)-1].phase, runs[i+1].phase
 			switch {
-			case before == after && (r.count <= strays || r.phase == traces.PhaseUnknown && before != traces.PhaseUnknown):
+			case before == after && (r.count <= strays || r.phase == traces.PhaseUnknown &&
+				before != traces.PhaseUnknown):
 				r.phase = before
-			case r.phase == traces.PhaseUnknown && (before == traces.PhaseForward && after == traces.PhaseBackward ||
-				before == traces.PhaseBackward && after == traces.PhaseOptimizer):
+			case r.phase == traces.PhaseUnknown &&
+				(before == traces.PhaseForward && after == traces.PhaseBackward ||
+					before == traces.PhaseBackward && after == traces.PhaseOptimizer):
 				r.phase = before
 			}
 		}
@@ -219,7 +225,10 @@ func overlay(inferred, exact []PhaseSpan) []PhaseSpan {
 			out = append(out, s)
 		}
 	}
-	slices.SortFunc(out, func(a, b PhaseSpan) int { return cmp.Or(cmp.Compare(a.First, b.First), cmp.Compare(a.Start, b.Start)) })
+	slices.SortFunc(out, func(a, b PhaseSpan) int {
+		return cmp.Or(cmp.Compare(a.First, b.First),
+			cmp.Compare(a.Start, b.Start))
+	})
 	for i := 1; i < len(out); i++ {
 		out[i-1].End = max(min(out[i-1].End, out[i].Start), out[i-1].Start)
 	}
@@ -230,7 +239,7 @@ func overlay(inferred, exact []PhaseSpan) []PhaseSpan {
 type PhaseSpan struct {
 	Phase      traces.Phase
 	Start, End int64 // nanoseconds
-	First      Moment
-	Last       Moment // exclusive
+	First      timeline.Moment
+	Last       timeline.Moment // exclusive
 	Inferred   bool
 }

@@ -1,4 +1,4 @@
-package timeline
+package steps
 
 import (
 	"errors"
@@ -7,24 +7,27 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/stats"
 )
 
 // StackTraits returns the traits of the stacks of a timeline's Places.
-func StackTraits(t *Timeline) frames.Stacks { return classes.Of(t) }
+func StackTraits(t *timeline.Timeline) frames.Stacks { return classes.Of(t) }
 
-var classes = NewMemo(func(t *Timeline) frames.Stacks { return frames.Classify(t.Places()) })
+var classes = timeline.NewMemo(func(t *timeline.Timeline) frames.Stacks {
+	return frames.Classify(t.Places())
+})
 
-// Iterations returns the training steps of the recording: as the source marks them, else by the optimizer's
+// Of returns the training steps of the recording: as the source marks them, else by the optimizer's
 // work, else by what repeats exactly; an empty list where none of these shows any. It is computed once; the
 // result must not be written to.
-func (d *Device) Iterations() *Iterations { return iterations.Of(d) }
+func Of(d *timeline.Device) *Iterations { return iterations.Of(d) }
 
-var iterations = NewMemo(func(d *Device) *Iterations { return d.findIterations() })
+var iterations = timeline.NewMemo(findIterations)
 
-func (d *Device) findIterations() *Iterations {
+func findIterations(d *timeline.Device) *Iterations {
 	it := &Iterations{Differs: -1}
 	if d.Len() == 0 || d.Info.Kind == traces.DeviceArena {
 		return it
@@ -50,14 +53,15 @@ func (d *Device) findIterations() *Iterations {
 }
 
 // stepFinder looks for the training steps of a device, without working out their figures.
-type stepFinder struct{ *Device }
+type stepFinder struct{ *timeline.Device }
 
 // fromPeriodicity returns the steps that the detector of this package finds, nil for none.
 func (f stepFinder) fromPeriodicity() []stretch {
-	lo := f.Begun(Start)
+	lo := f.Begun(timeline.Start)
 	at := f.Allocs.Start[lo:]
 	s := &allocSequence{
-		sizes: f.Allocs.Size[lo:], stacks: f.Allocs.Stack[lo:], classes: StackTraits(f.Timeline()), table: &f.Timeline().Trace.Stacks,
+		sizes: f.Allocs.Size[lo:], stacks: f.Allocs.Stack[lo:], classes: StackTraits(f.Timeline()),
+		table: &f.Timeline().Trace.Stacks,
 		level: func(i int) int64 { return f.Allocated.At(at[i] - 1) },
 	}
 	p, ok := findPeriod(s)
@@ -69,11 +73,11 @@ func (f stepFinder) fromPeriodicity() []stretch {
 	if end := min(last+p.length, len(at)); 2*(end-starts[0]) < len(at) {
 		return nil
 	}
-	moment := func(i int) Moment {
+	moment := func(i int) timeline.Moment {
 		if i < len(at) {
 			return at[i]
 		}
-		return Moment(f.Len())
+		return timeline.Moment(f.Len())
 	}
 	out := make([]stretch, 0, len(starts))
 	for k, i := range starts {
@@ -118,13 +122,13 @@ func (it *Iterations) Find(number string) (int, error) {
 
 // stepComparison works out the figures of the steps that were found, and how they differ.
 type stepComparison struct {
-	*Device
+	*timeline.Device
 	it *Iterations
 }
 
 // measure works out the figures of each iteration.
 func (c stepComparison) measure(found []stretch) {
-	sites := Sites(c.Timeline())
+	sites := timeline.Sites(c.Timeline())
 	seen := make([]bool, len(sites.Names))
 	for i, s := range found {
 		x := Iteration{Index: i, Name: s.name, Start: s.start, Finish: s.finish, First: s.first, End: s.end}
@@ -251,7 +255,8 @@ func (u *usual) set(v [4]float64) {
 }
 
 func (u *usual) matches(v [4]float64) bool {
-	return math.Abs(v[0]-u.rise) <= u.riseTol && math.Abs(v[1]-u.churn) <= u.churnTol && math.Abs(v[2]-u.blocks) <= u.blocksTol
+	return math.Abs(v[0]-u.rise) <= u.riseTol && math.Abs(v[1]-u.churn) <= u.churnTol &&
+		math.Abs(v[2]-u.blocks) <= u.blocksTol
 }
 
 // compare finds where the steady ones begin, which ones differ from them, and why.
@@ -294,7 +299,7 @@ func (c stepComparison) compare(found []stretch) {
 
 // usualSites says of each call site whether the steady iterations allocate from it.
 func (c stepComparison) usualSites(whole []int, same func(int) bool) []bool {
-	f := Sites(c.Timeline())
+	f := timeline.Sites(c.Timeline())
 	sites := make([]bool, len(f.Names))
 	for _, i := range whole {
 		if i < c.it.Steady || !same(i) {
@@ -347,7 +352,7 @@ func (c stepComparison) difference(x *Iteration, u *usual, warmup bool) differen
 
 // Why says in one clause each how the iteration differs from the steady ones, with sizes in units u; "" where
 // it does not.
-func (x *Iteration) Why(u Units) string {
+func (x *Iteration) Why(u timeline.Units) string {
 	v := &x.differs
 	if v.cut {
 		return "cut: the recording ends within it"
@@ -363,7 +368,7 @@ func (x *Iteration) Why(u Units) string {
 		says = append(says, fmt.Sprintf("%+d allocations", v.blocks))
 	}
 	if v.sites != 0 {
-		says = append(says, Counted(v.sites, "new call site")+": "+v.site)
+		says = append(says, timeline.Counted(v.sites, "new call site")+": "+v.site)
 	}
 	if v.slower != 0 {
 		says = append(says, fmt.Sprintf("takes %.1fx", v.slower))
@@ -378,7 +383,7 @@ func (x *Iteration) Why(u Units) string {
 // unusualSites counts the call sites of an iteration that no steady one has and names the one with the most
 // bytes.
 func (c stepComparison) unusualSites(x *Iteration, u *usual) (n int, top string) {
-	f := Sites(c.Timeline())
+	f := timeline.Sites(c.Timeline())
 	bytes := map[int32]int64{}
 	first, end := c.AllocsIn(x.First, x.End)
 	for a := first; a < end; a++ {
@@ -440,9 +445,9 @@ type Iteration struct {
 	Index         int
 	Name          string
 	Start, Finish int64 // nanoseconds
-	First, End    Moment
+	First, End    timeline.Moment
 	PeakAllocated int64
-	PeakAt        Moment
+	PeakAt        timeline.Moment
 	Churn         int64 // bytes allocated within it
 	Blocks        int   // allocations within it
 	Growth        int64 // allocated bytes at its end minus at its start

@@ -1,4 +1,4 @@
-package timeline_test
+package steps
 
 import (
 	"context"
@@ -13,7 +13,7 @@ func TestIterationsOfAMillionEventsAreAllFoundAlthoughFreesMove(t *testing.T) {
 		t.Skip("needs a run without -short: it builds a million events")
 	}
 	d := timelinetest.Built(t, timelinetest.Unmarked(1_000_000))
-	it := d.Iterations()
+	it := Of(d)
 	odd, blocks := 0, 0
 	for _, x := range it.List {
 		if x.Odd {
@@ -22,7 +22,7 @@ func TestIterationsOfAMillionEventsAreAllFoundAlthoughFreesMove(t *testing.T) {
 		blocks += x.Blocks
 	}
 	// 457 allocations a step: 48*7 + 1 + 120; ten more in every fortieth.
-	if it.Source != timeline.FromPeriodicity || blocks != d.Allocs.Len() {
+	if it.Source != FromPeriodicity || blocks != d.Allocs.Len() {
 		t.Fatalf("%v: %d allocations of %d are in iterations", it.Source, blocks, d.Allocs.Len())
 	}
 	steps := len(it.List)
@@ -43,7 +43,7 @@ func BenchmarkIterationsOfAMillionEvents(b *testing.B) {
 	b.ReportAllocs()
 	b.ReportMetric(float64(d.Len()), "events")
 	for b.Loop() {
-		if it := d.FindIterations(); it.Source != timeline.FromPeriodicity {
+		if it := findIterations(d); it.Source != FromPeriodicity {
 			b.Fatal(it.Source)
 		}
 	}
@@ -56,6 +56,6 @@ func BenchmarkPhasesOfAMillionEvents(b *testing.B) {
 	}
 	d := tl.Main()
 	for b.Loop() {
-		d.FindPhases()
+		findPhases(d)
 	}
 }

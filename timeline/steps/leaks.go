@@ -1,10 +1,11 @@
-package timeline
+package steps
 
 import (
 	"cmp"
 	"slices"
 	"sort"
 
+	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -17,9 +18,9 @@ import (
 // Leaks returns the call sites whose live bytes grow with the steady iterations, steepest first; nil where
 // there are too few iterations (three) or nothing grows. It is computed once; the result must not be written
 // to.
-func (d *Device) Leaks() []Leak { return leaks.Of(d) }
+func Leaks(d *timeline.Device) []Leak { return leaks.Of(d) }
 
-var leaks = NewMemo(func(d *Device) []Leak { return d.findLeaks() })
+var leaks = timeline.NewMemo(findLeaks)
 
 // held is what one site keeps at the ends of the iterations: first differences, summed at the end.
 type held struct {
@@ -28,17 +29,17 @@ type held struct {
 	blocks int
 }
 
-func (d *Device) findLeaks() []Leak {
-	it := d.Iterations()
+func findLeaks(d *timeline.Device) []Leak {
+	it := Of(d)
 	at := it.SteadyEnds()
 	if len(at) < 3 {
 		return nil
 	}
-	ends := make([]Moment, len(at)) // the last event of each
+	ends := make([]timeline.Moment, len(at)) // the last event of each
 	for k, i := range at {
 		ends[k] = it.List[i].End - 1
 	}
-	sites, numbers := map[int32]*held{}, Sites(d.Timeline())
+	sites, numbers := map[int32]*held{}, timeline.Sites(d.Timeline())
 	first, end := d.AllocsIn(it.List[at[0]].First, it.List[at[len(at)-1]].End)
 	k := 0
 	for a := first; a < end; a++ {
@@ -71,7 +72,8 @@ func (d *Device) findLeaks() []Leak {
 			y[j] = float64(sum)
 		}
 		if t := fitTrend(y); t.leaks(y, noise) {
-			leaks = append(leaks, Leak{Stack: h.stack, Slope: t.Slope, Low: t.Low, High: t.High, Bytes: sum, Blocks: h.blocks})
+			leaks = append(leaks, Leak{Stack: h.stack, Slope: t.Slope, Low: t.Low, High: t.High, Bytes: sum,
+				Blocks: h.blocks})
 		}
 	}
 	slices.SortFunc(leaks, func(a, b Leak) int {

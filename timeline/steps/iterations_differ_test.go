@@ -1,4 +1,4 @@
-package timeline_test
+package steps_test
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/timeline/timelinetest"
 )
 
@@ -18,19 +19,19 @@ type step struct {
 }
 
 // markedSteps builds a recording of steps that the source marks.
-func markedSteps(t *testing.T, steps []step) *timeline.Iterations {
+func markedSteps(t *testing.T, marked []step) *steps.Iterations {
 	t.Helper()
 	var b strings.Builder
 	now := int64(0)
-	for k, s := range steps {
+	for k, s := range marked {
 		fmt.Fprintf(&b, "at %d\n+ p %d\n- p\n+ q %d\n- q\n", now, s.peak, s.churn)
 		fmt.Fprintf(&b, "repeat %d\n+ s 512\n- s\nend\n", s.blocks)
 		fmt.Fprintf(&b, "mark iteration %d %d step %d\n", now, now+s.time, k+1)
 		now += s.time
 	}
-	it := timelinetest.Script(t, b.String()).Main().Iterations()
-	if it.Source != timeline.FromAnnotations || len(it.List) != len(steps) {
-		t.Fatalf("%d steps by %v, want %d that are marked", len(it.List), it.Source, len(steps))
+	it := steps.Of(timelinetest.Script(t, b.String()).Main())
+	if it.Source != steps.FromAnnotations || len(it.List) != len(marked) {
+		t.Fatalf("%d steps by %v, want %d that are marked", len(it.List), it.Source, len(marked))
 	}
 	return it
 }

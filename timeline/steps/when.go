@@ -1,28 +1,29 @@
-package timeline
+package steps
 
 import (
 	"fmt"
 	"strings"
 
+	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
 // When says in words when a moment is: in which iteration and phase, and how long after the beginning.
-func (d *Device) When(m Moment) string {
-	if m == Start {
+func When(d *timeline.Device, m timeline.Moment) string {
+	if m == timeline.Start {
 		return "at the start of the recording, before its first event"
 	}
 	timed := d.Timeline().Trace.Clock.HasTime
 	from, _ := d.Span()
 	since, origin := d.Time(m)-from, "into the recording"
 	var parts []string
-	for _, x := range d.Iterations().List {
+	for _, x := range Of(d).List {
 		if x.First <= m && m < x.End {
 			parts = append(parts, "in "+x.Name)
 			since, origin = d.Time(m)-x.Start, "after its start"
 		}
 	}
-	if p, _ := d.PhaseAt(m); p != traces.PhaseUnknown {
+	if p, _ := PhaseAt(d, m); p != traces.PhaseUnknown {
 		if len(parts) == 0 {
 			parts = append(parts, "in "+p.String())
 		} else {
@@ -30,7 +31,7 @@ func (d *Device) When(m Moment) string {
 		}
 	}
 	if timed {
-		parts = append(parts, Duration(since)+" "+origin)
+		parts = append(parts, timeline.Duration(since)+" "+origin)
 	} else {
 		parts = append(parts, fmt.Sprintf("at event %d of %d", m+1, d.Len()))
 	}

@@ -1,8 +1,9 @@
-package timeline
+package steps
 
 import (
 	"strings"
 
+	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/traces"
 )
@@ -33,12 +34,12 @@ func (f stepFinder) fromOptimizer() []stretch {
 		first = end
 	}
 	if f.worksAfter(first) {
-		out = append(out, f.stretchOf(first, Moment(f.Len()), true))
+		out = append(out, f.stretchOf(first, timeline.Moment(f.Len()), true))
 	}
 	return out
 }
 
-func (f stepFinder) stretchOf(first, end Moment, cut bool) stretch {
+func (f stepFinder) stretchOf(first, end timeline.Moment, cut bool) stretch {
 	s := stretch{first: first, end: end, cut: cut}
 	s.start = f.Time(first)
 	if int(end) < f.Len() {
@@ -50,7 +51,7 @@ func (f stepFinder) stretchOf(first, end Moment, cut bool) stretch {
 }
 
 // optimizerMarks returns the moments after the ranges of the optimizer that the source marks.
-func (f stepFinder) optimizerMarks() (ends []Moment) {
+func (f stepFinder) optimizerMarks() (ends []timeline.Moment) {
 	tr := f.Timeline().Trace
 	count := map[traces.StringID]int{}
 	last := traces.StringID(-1)
@@ -58,10 +59,11 @@ func (f stepFinder) optimizerMarks() (ends []Moment) {
 		if m.Start == traces.NoTime || m.End == traces.NoTime {
 			return false
 		}
-		return m.Kind == traces.MarkPhase && m.Phase == traces.PhaseOptimizer && !strings.Contains(tr.Text(m.Name), "zero_grad") ||
+		return m.Kind == traces.MarkPhase && m.Phase == traces.PhaseOptimizer &&
+			!strings.Contains(tr.Text(m.Name), "zero_grad") ||
 			strings.HasPrefix(tr.Text(m.Name), "Optimizer.step#")
 	}
-	marks := f.marks()
+	marks := marks(f.Device)
 	for _, m := range marks {
 		if isStep(m) {
 			count[m.Name]++
@@ -84,17 +86,17 @@ func (f stepFinder) optimizerMarks() (ends []Moment) {
 
 // optimizerRuns returns the moments after the last event of each run of allocations made inside an
 // optimizer's step.
-func (f stepFinder) optimizerRuns() []Moment {
+func (f stepFinder) optimizerRuns() []timeline.Moment {
 	classes := StackTraits(f.Timeline())
 	callers := map[traces.StackID]traces.FrameID{}
 	type run struct {
 		caller traces.FrameID
-		last   AllocID
+		last   timeline.AllocID
 	}
 	var runs []run
 	count := map[traces.FrameID]int{}
 	open := false
-	for a := f.Begun(Start); a < AllocID(f.Allocs.Len()); a++ {
+	for a := f.Begun(timeline.Start); a < timeline.AllocID(f.Allocs.Len()); a++ {
 		st := f.Allocs.Stack[a]
 		t := classes.Of(st)
 		switch {
@@ -123,7 +125,7 @@ func (f stepFinder) optimizerRuns() []Moment {
 			best = r.caller
 		}
 	}
-	var ends []Moment
+	var ends []timeline.Moment
 	for _, r := range runs {
 		if r.caller == best {
 			ends = append(ends, f.nextAlloc(r.last))
@@ -134,11 +136,11 @@ func (f stepFinder) optimizerRuns() []Moment {
 
 // nextAlloc returns the moment of the next allocation after a, the number of events where there is none: the
 // frees between belong to what came before.
-func (f stepFinder) nextAlloc(a AllocID) Moment {
+func (f stepFinder) nextAlloc(a timeline.AllocID) timeline.Moment {
 	if int(a)+1 < f.Allocs.Len() {
 		return f.Allocs.Start[a+1]
 	}
-	return Moment(f.Len())
+	return timeline.Moment(f.Len())
 }
 
 // optimizerCaller returns the frame that called the outermost optimizer frame of a stack: the line of the
@@ -163,9 +165,9 @@ func (f stepFinder) optimizerCaller(s traces.StackID) traces.FrameID {
 // firstWork returns where the first step begins: at the first allocation of a module or of the autograd
 // engine before the moment limit, so that building the model does not count; the first event where stacks do
 // not tell.
-func (f stepFinder) firstWork(limit Moment) Moment {
+func (f stepFinder) firstWork(limit timeline.Moment) timeline.Moment {
 	classes := StackTraits(f.Timeline())
-	for a := f.Begun(Start); a < AllocID(f.Allocs.Len()) && f.Allocs.Start[a] < limit; a++ {
+	for a := f.Begun(timeline.Start); a < timeline.AllocID(f.Allocs.Len()) && f.Allocs.Start[a] < limit; a++ {
 		if classes.Of(f.Allocs.Stack[a]).Has(frames.IsModule | frames.IsBackward) {
 			return f.Allocs.Start[a]
 		}
@@ -175,9 +177,9 @@ func (f stepFinder) firstWork(limit Moment) Moment {
 
 // worksAfter reports whether modules or the autograd engine allocate at or after a moment: a step that the
 // recording cuts.
-func (f stepFinder) worksAfter(m Moment) bool {
+func (f stepFinder) worksAfter(m timeline.Moment) bool {
 	classes := StackTraits(f.Timeline())
-	for a := f.Begun(Start); a < AllocID(f.Allocs.Len()); a++ {
+	for a := f.Begun(timeline.Start); a < timeline.AllocID(f.Allocs.Len()); a++ {
 		if f.Allocs.Start[a] >= m && classes.Of(f.Allocs.Stack[a]).Has(frames.IsModule|frames.IsBackward) {
 			return true
 		}

@@ -1,9 +1,9 @@
-package timeline_test
+package steps_test
 
 import (
 	"testing"
 
-	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/timeline/timelinetest"
 )
 
@@ -20,7 +20,7 @@ func TestSmartPoolDetectorFindsThePublishedIterations(t *testing.T) {
 	} {
 		t.Run(c.role, func(t *testing.T) {
 			d := timelinetest.Paper(t, c.pattern)
-			p, ok := d.SmartPoolPeriod()
+			p, ok := steps.SmartPool(d)
 			if !ok || p.Length != c.length {
 				t.Errorf("period %d (found: %v), published %d", p.Length, ok, c.length)
 			}
@@ -40,8 +40,8 @@ func TestOurDetectorAgreesWithSmartPoolsOnTheirTraces(t *testing.T) {
 	} {
 		t.Run(c.role, func(t *testing.T) {
 			d := timelinetest.Paper(t, c.pattern)
-			it := d.Iterations()
-			if it.Source != timeline.FromPeriodicity || len(it.List) < 18 {
+			it := steps.Of(d)
+			if it.Source != steps.FromPeriodicity || len(it.List) < 18 {
 				t.Fatalf("%d iterations by %v", len(it.List), it.Source)
 			}
 			for _, x := range it.List[it.Steady : len(it.List)-1] {

@@ -1,26 +1,26 @@
-package timeline
+package steps
 
 import "github.com/gmemtop/gmemtop/traces/stats"
 
 // Problem: of a job that is being watched only a figure a step is known, for as long as it runs; say what a
 // person looks for in it: how long a step takes, whether memory grows for good, which steps stood out.
 //
-// Way chosen: robust statistics over the last [WatchedSteps] steps: medians and the median absolute deviation
+// Way chosen: robust statistics over the last [Watched] steps: medians and the median absolute deviation
 // for what is usual, the line of [Trend] for growth. The first steps (allocator warming up, autotuning,
 // compilation) are left out of the growth as long as there are enough others.
 //
-// Complexity: O(n log n) of at most WatchedSteps values, so that it can be asked at every step. Rejected:
+// Complexity: O(n log n) of at most Watched values, so that it can be asked at every step. Rejected:
 // running means, which one spike spoils for long.
 
-// WatchedSteps is how many of the last steps [WatchSteps] looks at.
-const WatchedSteps = 512
+// Watched is how many of the last steps [Watch] looks at.
+const Watched = 512
 
 // warmSteps are the first steps of a job, which growth is not read from once there are thrice as many.
 const warmSteps = 3
 
-// StepReport is what the last steps of a running job have in common, and which of them do not. Indices are
-// those of the slices that [WatchSteps] was given.
-type StepReport struct {
+// Report is what the last steps of a running job have in common, and which of them do not. Indices are
+// those of the slices that [Watch] was given.
+type Report struct {
 	// From is the first step that was looked at.
 	From int
 	// Duration is the median step time in nanoseconds, Bytes the median of the steps' bytes.
@@ -34,12 +34,12 @@ type StepReport struct {
 	Spikes, Slow []int
 }
 
-// WatchSteps reports on the last steps of a job. bytes and durations have one value a step, in order; a
+// Watch reports on the last steps of a job. bytes and durations have one value a step, in order; a
 // negative value is unknown and left out. noise is by how many bytes the figure wanders without the training
 // being the cause: growth over all of the steps below that is no leak. An allocator's own count has none.
-func WatchSteps(bytes, durations []int64, noise int64) StepReport {
+func Watch(bytes, durations []int64, noise int64) Report {
 	n := min(len(bytes), len(durations))
-	r := StepReport{From: max(n-WatchedSteps, 0), Top: -1}
+	r := Report{From: max(n-Watched, 0), Top: -1}
 	var known, times []int64
 	for i := r.From; i < n; i++ {
 		if bytes[i] >= 0 {

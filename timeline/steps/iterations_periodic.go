@@ -1,4 +1,4 @@
-package timeline
+package steps
 
 import (
 	"slices"
@@ -16,33 +16,29 @@ import (
 //
 // Way chosen. Only allocations are looked at: frees move with the garbage collector and with other streams,
 // allocations do not.
-//  1. Candidates: for grams of 16, 64, 256... allocations (rolling hash), the distance from each gram to its last occurrence votes.
-//     Grams longer than what a layer has in common with the next one vote for the step.
-//  2. Exact check: for each of the distances most voted for, the longest stretch in which every allocation has the size and the
-// stack
-//     of the one a distance before it. Hashes only propose; this comparison decides.
-//  3. Of the distances whose stretch, with the first period added, holds two whole periods or more, the one with the longest wins,
-// the
-//     smallest among equals: a layer's stretch ends with its step, a step's spans the run, and a double step's is as long as the
-// single
-//     one's and loses by size.
-//  4. Acceptance, so that nothing is invented: two whole periods or more repeat exactly; a period has minPeriod allocations or
-// more;
-//     the iterations found in step 7 hold at least half of all allocations; and the stacks of one period are not all inside one
-// call
-//     of a module, of the optimizer or of the autograd engine, which is how layers and parameters repeat within a single step.
-//  5. A step that differs every so many steps (an evaluation, a line of log) makes those many steps a period of their own. So a
-// distance
-//     of half the winner's or less is taken instead where three of its periods or more repeat exactly, three quarters of the
-// winner's
-//     stretch agrees with it, its period is not deeper in the call stack than the winner's, and at its boundaries as few bytes are
-//     allocated as at the winner's (within 2 % of the rise): a layer's are not.
+//  1. Candidates: for grams of 16, 64, 256... allocations (rolling hash), the distance from each gram to its
+//     last occurrence votes. Grams longer than what a layer has in common with the next one vote for the
+//     step.
+//  2. Exact check: for each of the distances most voted for, the longest stretch in which every allocation
+//     has the size and the stack of the one a distance before it. Hashes only propose; this comparison
+//     decides.
+//  3. Of the distances whose stretch, with the first period added, holds two whole periods or more, the one
+//     with the longest wins, the smallest among equals: a layer's stretch ends with its step, a step's spans
+//     the run, and a double step's is as long as the single one's and loses by size.
+//  4. Acceptance, so that nothing is invented: two whole periods or more repeat exactly; a period has
+//     minPeriod allocations or more; the iterations found in step 7 hold at least half of all allocations;
+//     and the stacks of one period are not all inside one call of a module, of the optimizer or of the
+//     autograd engine, which is how layers and parameters repeat within a single step.
+//  5. A step that differs every so many steps (an evaluation, a line of log) makes those many steps a period
+//     of their own. So a distance of half the winner's or less is taken instead where three of its periods
+//     or more repeat exactly, three quarters of the winner's stretch agrees with it, its period is not
+//     deeper in the call stack than the winner's, and at its boundaries as few bytes are allocated as at the
+//     winner's (within 2 % of the rise): a layer's are not.
 //  6. If nothing holds, the same with stacks alone, for inputs whose shapes change from step to step.
-//  7. The boundary goes to the allocation of the period before which the fewest bytes are allocated. What the boundary looks like
-// (the
-//     allocations around it, as few as occur once in a period) is then looked for before and after the stretch, so that a warm-up
-// step and a step
-//     that differs are steps too: from half to four times as many allocations as the period has.
+//  7. The boundary goes to the allocation of the period before which the fewest bytes are allocated. What
+//     the boundary looks like (the allocations around it, as few as occur once in a period) is then looked
+//     for before and after the stretch, so that a warm-up step and a step that differs are steps too: from
+//     half to four times as many allocations as the period has.
 //
 // Complexity: linear in allocations for a fixed number of gram lengths and candidates (at most 5 and 24).
 // Rejected: autocorrelation by FFT of the bytes (finds the period of layers first, needs a threshold, does
@@ -71,13 +67,16 @@ type allocSequence struct {
 // findPeriod returns the stretch that repeats, and false where none passes the rules above.
 func findPeriod(s *allocSequence) (period, bool) {
 	exact := func(i, j int) bool { return s.sizes[i] == s.sizes[j] && s.stacks[i] == s.stacks[j] }
-	if p, ok := s.repetition(exact, func(i int) uint64 { return frames.Mix(uint64(s.sizes[i])) ^ uint64(s.stacks[i]) }); ok {
+	if p,
+		ok := s.repetition(exact,
+		func(i int) uint64 { return frames.Mix(uint64(s.sizes[i])) ^ uint64(s.stacks[i]) }); ok {
 		return p, true
 	}
 	if !s.mostHaveStacks() {
 		return period{}, false
 	}
-	p, ok := s.repetition(func(i, j int) bool { return s.stacks[i] == s.stacks[j] }, func(i int) uint64 { return uint64(s.stacks[i]) })
+	p, ok := s.repetition(func(i, j int) bool { return s.stacks[i] == s.stacks[j] },
+		func(i int) uint64 { return uint64(s.stacks[i]) })
 	p.byStack = true
 	return p, ok
 }
@@ -262,7 +261,8 @@ type gramSlot struct {
 // a slot whose gram was overwritten loses a vote, never adds a wrong stretch, since stretches are compared
 // element by element.
 func (v *ballot) votes(hashes []uint64, k, top int) []int {
-	const base = 0x9e3779b97f4a7c15 // odd, so that it has an inverse modulo 2^64 and no term of the polynomial dies out
+	// Odd, so that it has an inverse modulo 2^64 and no term of the polynomial dies out.
+	const base = 0x9e3779b97f4a7c15
 	power := uint64(1)
 	for range k {
 		power *= base
@@ -418,7 +418,8 @@ func (s *allocSequence) after(a []anchor, p period, last int) []int {
 	var starts []int
 	for {
 		next := -1
-		for i := last + max(p.length/shortestIteration, 1); i < len(s.sizes) && i <= last+longestIteration*p.length; i++ {
+		for i := last + max(p.length/shortestIteration, 1); i < len(s.sizes) && i <= last+
+			longestIteration*p.length; i++ {
 			if s.boundary(a, i) {
 				next = i
 				break

@@ -1,9 +1,10 @@
-package timeline
+package steps
 
 import (
 	"slices"
 	"strings"
 
+	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -11,7 +12,7 @@ import (
 type stretch struct {
 	name          string
 	start, finish int64
-	first, end    Moment
+	first, end    timeline.Moment
 	cut           bool // the recording ends within it
 }
 
@@ -19,7 +20,7 @@ type stretch struct {
 // of a step, else an annotation whose ranges follow each other and hold nearly all of the time between the
 // first and the last.
 func (f stepFinder) fromMarks() []stretch {
-	marks := f.marks()
+	marks := marks(f.Device)
 	if s := f.ranges(marks, func(m traces.Mark) bool { return m.Kind == traces.MarkIteration }); len(s) > 0 {
 		return s
 	}
@@ -30,14 +31,17 @@ func (f stepFinder) fromMarks() []stretch {
 		}
 	}
 	if name := bestStepName(byName); name != "" {
-		return f.ranges(marks, func(m traces.Mark) bool { return m.Kind == traces.MarkAnnotation && f.stepName(m) == name })
+		return f.ranges(marks, func(m traces.Mark) bool {
+			return m.Kind == traces.MarkAnnotation &&
+				f.stepName(m) == name
+		})
 	}
 	return f.fillingRanges(marks, byName)
 }
 
 // marks returns the marks of the device, or all where none names this device: annotations are made by the
 // process.
-func (d *Device) marks() []traces.Mark {
+func marks(d *timeline.Device) []traces.Mark {
 	all := d.Timeline().Trace.Marks
 	var own []traces.Mark
 	for _, m := range all {
@@ -60,7 +64,8 @@ func (f stepFinder) stepName(m traces.Mark) string {
 
 // stepNames are names that frameworks and people give a training step, best first.
 var stepNames = []string{
-	"profilerstep", "train_step", "training_step", "train step", "training step", "run_training_batch", "train_batch", "training_batch",
+	"profilerstep", "train_step", "training_step", "train step", "training step", "run_training_batch",
+	"train_batch", "training_batch",
 	"train_iteration", "training_iteration", "iteration", "iter", "step",
 }
 
@@ -71,7 +76,8 @@ func bestStepName(count map[string]int) string {
 	for _, want := range stepNames {
 		best := ""
 		for name, n := range count {
-			if n < 2 || strings.Contains(name, "optimizer") || strings.Contains(name, "scheduler") || !endsInWord(name, want) {
+			if n < 2 || strings.Contains(name, "optimizer") || strings.Contains(name, "scheduler") ||
+				!endsInWord(name, want) {
 				continue
 			}
 			if best == "" || n > count[best] || n == count[best] && name < best {
@@ -105,7 +111,10 @@ func (f stepFinder) fillingRanges(marks []traces.Mark, count map[string]int) []s
 	slices.Sort(names)
 	var best []stretch
 	for _, name := range names {
-		s := f.ranges(marks, func(m traces.Mark) bool { return m.Kind == traces.MarkAnnotation && f.stepName(m) == name })
+		s := f.ranges(marks, func(m traces.Mark) bool {
+			return m.Kind == traces.MarkAnnotation &&
+				f.stepName(m) == name
+		})
 		if len(s) < 3 {
 			continue
 		}
