@@ -82,32 +82,24 @@ func (g *Group) add(a *Allocs, id AllocID) {
 	g.Requested += a.Size[id]
 	g.Blocks += a.Blocks(id)
 	g.Inferred = g.Inferred || a.Inferred[id]
-	if a.larger(id, g.Largest) {
+	if larger(a, id, g.Largest) {
 		g.Largest = id
 	}
 }
 
 // larger reports whether allocation x is larger than y: more rounded bytes, or as many for more requested
 // bytes.
-func (a *Allocs) larger(x, y AllocID) bool {
+func larger(a *Allocs, x, y AllocID) bool {
 	return cmp.Or(cmp.Compare(a.Rounded[x], a.Rounded[y]), cmp.Compare(a.Size[x], a.Size[y])) > 0
 }
 
-// Blocks returns how many blocks allocation id stands for: 1 except in profiles that only have sums.
-func (a *Allocs) Blocks(id AllocID) int {
-	if a.Count == nil {
-		return 1
-	}
-	return int(a.Count[id])
-}
-
 func (d *Device) grouping(m Moment, by By) grouping {
-	a, tr := &d.Allocs, d.tl.Trace
+	a, tr := &d.Allocs, d.Timeline().Trace
 	switch by {
 	case BySite:
 		return d.bySite()
 	case ByStack:
-		return grouping{d.stackKey, d.stackName}
+		return grouping{func(id AllocID) int64 { return d.stackKey(id) }, func(k int64) string { return d.stackName(k) }}
 	case ByModule:
 		return d.byModule()
 	case BySize:
@@ -156,7 +148,7 @@ func (d *Device) stackName(key int64) string {
 
 // bySite groups by the site of stacks; what has no site is grouped as by stack.
 func (d *Device) bySite() grouping {
-	f := Sites(d.tl)
+	f := Sites(d.Timeline())
 	return grouping{func(id AllocID) int64 {
 		if site := f.Number(d.Origin(id)); site >= 0 {
 			return int64(site)
@@ -200,11 +192,11 @@ func (d *Device) byModule() grouping {
 
 // bySegment groups by the segment that holds the address at m.
 func (d *Device) bySegment(m Moment) grouping {
-	runs := d.segmentsAt(m)
+	segments := d.SegmentsAt(m)
 	return grouping{func(id AllocID) int64 {
 		addr := d.Allocs.Addr[id]
-		i := sort.Search(len(runs), func(i int) bool { return runs[i].addr > addr }) - 1
-		if i < 0 || addr-runs[i].addr >= uint64(runs[i].size) {
+		i := sort.Search(len(segments), func(i int) bool { return segments[i].Addr > addr }) - 1
+		if i < 0 || addr-segments[i].Addr >= uint64(segments[i].Size) {
 			return -1
 		}
 		return int64(i)
@@ -212,7 +204,7 @@ func (d *Device) bySegment(m Moment) grouping {
 		if k < 0 {
 			return "unknown segment"
 		}
-		return fmt.Sprintf("s'%x, %s", runs[k].addr, IEC.Bytes(runs[k].size))
+		return fmt.Sprintf("s'%x, %s", segments[k].Addr, IEC.Bytes(segments[k].Size))
 	}}
 }
 
@@ -235,7 +227,7 @@ func shortBytes(n int64) string {
 		n /= 1024
 		k++
 	}
-	return strconv.FormatInt(n, 10) + " " + unitNames[IEC][k]
+	return strconv.FormatInt(n, 10) + " " + [...]string{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}[k]
 }
 
 // ageClass returns the decade of an age in nanoseconds.
@@ -258,4 +250,40 @@ func ageName(k int64) string {
 		return "before the recording"
 	}
 	return ageNames[min(max(k, 0), int64(len(ageNames)-1))]
+}
+
+// By says what a breakdown groups by.
+type By uint8
+
+// The groupings.
+const (
+	// BySite groups by call site as a person reads it, see Site: the same code called from different places
+	// is one row.
+	BySite By = iota
+	ByCategory
+	// ByStack tells every two stacks apart, those that differ in frames below their site, too.
+	ByStack
+	ByModule
+	BySize
+	ByStream
+	BySegment
+	ByAge
+	NumBy
+)
+
+// String returns the grouping's name on screen.
+func (b By) String() string {
+	return [...]string{"call site", "category", "stack", "module", "size", "stream", "segment", "age"}[min(b, ByAge)]
+}
+
+// Group is one row of a breakdown: allocated blocks that share a key.
+type Group struct {
+	Name      string
+	Stack     traces.StackID // of ByStack; of BySite that of Largest; NoStack otherwise
+	Category  Category       // of ByCategory
+	Bytes     int64          // rounded: the groups of a moment add up to its allocated bytes
+	Requested int64          // requested bytes
+	Blocks    int
+	Largest   AllocID
+	Inferred  bool
 }

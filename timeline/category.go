@@ -42,8 +42,6 @@ type categoryRule struct {
 // has says whether the stack has one of the kinds.
 func (f *blockFacts) has(k frameKind) bool { return f.kind&k != 0 }
 
-const frameModel = frameForward | frameModuleCall
-
 // categoryRules decide in this order.
 var categoryRules = []categoryRule{
 	{"an optimizer's block that the next forward finds", OptimizerState, func(f *blockFacts) bool {
@@ -101,19 +99,6 @@ var categoryRules = []categoryRule{
 	}},
 }
 
-// phaseOfKind returns the phase that a stack shows by itself.
-func phaseOfKind(k frameKind) traces.Phase {
-	switch {
-	case k&(frameEngine|frameBackward|frameAccumulate) != 0:
-		return traces.PhaseBackward
-	case k&frameOptimizer != 0:
-		return traces.PhaseOptimizer
-	case k&frameModel != 0:
-		return traces.PhaseForward
-	}
-	return traces.PhaseUnknown
-}
-
 // phaseTrack is the phase that the stacks show along a device's allocations: which began when, and when each
 // ended.
 type phaseTrack struct {
@@ -155,9 +140,9 @@ func (d *Device) track(kinds *stackKinds, pythonic bool) *phaseTrack {
 // categorise fills the category columns.
 func (d *Device) categorise() {
 	recorded := d.recordedCategories()
-	kinds := kinds.Of(d.tl)
+	kinds := d.tl.Kinds()
 	pythonic := d.pythonic(kinds)
-	if !pythonic && !anyKind(kinds.stacks, frameEngine|frameAccumulate) {
+	if !pythonic && !anyKind(kinds.Stacks, frameEngine|frameAccumulate) {
 		return
 	}
 	c := categoriser{d: d, kinds: kinds, track: d.track(kinds, pythonic), pythonic: pythonic}

@@ -4,8 +4,6 @@ package timeline
 // and how many it missed.
 func (d *Device) RoundingCheck() (checked, wrong int) { return d.roundChecked, d.roundWrong }
 
-func (d *Device) SortKey(k SortKey) func(AllocID) uint64 { return d.sortKey(k) }
-
 func (d *Device) FirstAt(a Axis, x int64) Moment { return d.firstAt(a, x) }
 
 var CppName, NewSeries, Worst = cppName, newSeries, worst

@@ -132,7 +132,7 @@ func torchFileKind(f string) frameKind {
 // funcKind classifies a function of a file whose kind is known.
 func funcKind(fn string, file frameKind, path string) frameKind {
 	var k frameKind
-	if strings.HasPrefix(fn, "nn.Module: ") {
+	if strings.HasPrefix(fn, modulePrefix) {
 		return frameModule | frameForward | framePython
 	}
 	if file&framePython == 0 {
@@ -200,7 +200,7 @@ func constructorKind(file string) frameKind {
 // madeBy says whether a stack's innermost frame of the user's is a constructor: what that makes are weights.
 func (f *stackKinds) madeBy(frames []traces.FrameID) frameKind {
 	for _, id := range frames {
-		k := f.frames[id]
+		k := f.Frames[id]
 		if k&framePython == 0 || k&(frameLibrary|frameWrapper) != 0 {
 			continue
 		}
@@ -244,15 +244,14 @@ func isOneOf(s string, list []string) bool {
 
 // stackKinds are the kinds of a trace's frames and stacks.
 type stackKinds struct {
-	frames []frameKind // by FrameID
-	stacks []frameKind // by StackID: those of its frames, see join
+	Frames []frameKind // by FrameID
+	Stacks []frameKind // by StackID: those of its frames, see join
 }
 
-// kinds are found once for a trace and shared by its devices.
-var kinds = NewMemo(func(t *Timeline) *stackKinds {
-	tr := t.places
+// kindsOf finds the kinds of a trace's frames and stacks.
+func kindsOf(tr *traces.Trace) *stackKinds {
 	files := make(map[string]frameKind)
-	f := &stackKinds{frames: make([]frameKind, len(tr.Frames)), stacks: make([]frameKind, tr.Stacks.Len())}
+	f := &stackKinds{Frames: make([]frameKind, len(tr.Frames)), Stacks: make([]frameKind, tr.Stacks.Len())}
 	for i := range tr.Frames {
 		fn, file, _ := tr.FrameText(traces.FrameID(i))
 		name := strings.ReplaceAll(file, "\\", "/")
@@ -264,17 +263,17 @@ var kinds = NewMemo(func(t *Timeline) *stackKinds {
 			k = fileKind(name)
 			files[name] = k
 		}
-		f.frames[i] = k | funcKind(fn, k, name)
+		f.Frames[i] = k | funcKind(fn, k, name)
 	}
-	for i := range f.stacks {
-		f.stacks[i] = f.join(tr.Stacks.At(traces.StackID(i)))
-		if f.stacks[i]&frameConstructor != 0 {
-			f.stacks[i] |= f.madeBy(tr.Stacks.At(traces.StackID(i)))
+	for i := range f.Stacks {
+		f.Stacks[i] = f.join(tr.Stacks.At(traces.StackID(i)))
+		if f.Stacks[i]&frameConstructor != 0 {
+			f.Stacks[i] |= f.madeBy(tr.Stacks.At(traces.StackID(i)))
 		}
 	}
 	f.begin(tr)
 	return f
-})
+}
 
 // begin marks the stacks whose outermost Python function is that of a stack of the forward or the optimizer.
 // The thread that runs these waits while the backward pass runs on threads of its own, whose stacks begin
@@ -283,23 +282,23 @@ func (f *stackKinds) begin(tr *traces.Trace) {
 	type function struct{ name, file traces.StringID }
 	outermost := func(i int) (function, bool) {
 		for _, id := range slices.Backward(tr.Stacks.At(traces.StackID(i))) {
-			if f.frames[id]&framePython != 0 {
+			if f.Frames[id]&framePython != 0 {
 				return function{tr.Frames[id].Func, tr.Frames[id].File}, true
 			}
 		}
 		return function{}, false
 	}
 	main := make(map[function]bool)
-	for i, k := range f.stacks {
+	for i, k := range f.Stacks {
 		if k&(frameModel|frameOptimizer) != 0 && k&(frameBackward|frameEngine|frameAccumulate) == 0 {
 			if fn, ok := outermost(i); ok {
 				main[fn] = true
 			}
 		}
 	}
-	for i := range f.stacks {
+	for i := range f.Stacks {
 		if fn, ok := outermost(i); ok && main[fn] {
-			f.stacks[i] |= frameMain
+			f.Stacks[i] |= frameMain
 		}
 	}
 }
@@ -309,7 +308,7 @@ func (f *stackKinds) begin(tr *traces.Trace) {
 func (f *stackKinds) join(frames []traces.FrameID) frameKind {
 	var all frameKind
 	for _, id := range frames {
-		k := f.frames[id]
+		k := f.Frames[id]
 		if all&(frameModel|frameBackward) != 0 {
 			k &^= frameOptimizer | frameOptimizerFile
 		}
@@ -320,8 +319,26 @@ func (f *stackKinds) join(frames []traces.FrameID) frameKind {
 
 // of returns the kind of a stack, 0 for NoStack.
 func (f *stackKinds) of(s traces.StackID) frameKind {
-	if s < 0 || int(s) >= len(f.stacks) {
+	if s < 0 || int(s) >= len(f.Stacks) {
 		return 0
 	}
-	return f.stacks[s]
+	return f.Stacks[s]
 }
+
+const frameModel = frameForward | frameModuleCall
+
+// phaseOfKind returns the phase that a stack shows by itself.
+func phaseOfKind(k frameKind) traces.Phase {
+	switch {
+	case k&(frameEngine|frameBackward|frameAccumulate) != 0:
+		return traces.PhaseBackward
+	case k&frameOptimizer != 0:
+		return traces.PhaseOptimizer
+	case k&frameModel != 0:
+		return traces.PhaseForward
+	}
+	return traces.PhaseUnknown
+}
+
+// modulePrefix begins the frames that torch.profiler notes for modules.
+const modulePrefix = "nn.Module: "

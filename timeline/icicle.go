@@ -26,7 +26,7 @@ func (d *Device) Icicle(m Moment, by By) *Node {
 		}
 		n.Bytes += a.Rounded[id]
 		n.Blocks += a.Blocks(id)
-		if a.larger(id, n.Largest) {
+		if larger(a, id, n.Largest) {
 			n.Largest = id
 		}
 	}
@@ -59,7 +59,7 @@ func (t *tree) add(root *Node, names []string, leaf *Node) {
 	for i := 0; ; i++ {
 		n.Bytes += leaf.Bytes
 		n.Blocks += leaf.Blocks
-		if n.Largest == NoAlloc || leaf.Largest != NoAlloc && t.d.Allocs.larger(leaf.Largest, n.Largest) {
+		if n.Largest == NoAlloc || leaf.Largest != NoAlloc && larger(&t.d.Allocs, leaf.Largest, n.Largest) {
 			n.Largest = leaf.Largest
 		}
 		if i == len(names) {
@@ -94,12 +94,12 @@ func (d *Device) icicleNames(key int64, by By) []string {
 		}
 		return []string{"outside of modules"}
 	}
-	frames, f := d.tl.places.Stacks.At(s), kinds.Of(d.tl)
-	names := make([]string, 0, len(frames))
+	stack, f := d.Timeline().Places().Stacks.At(s), d.Timeline().Kinds()
+	names := make([]string, 0, len(stack))
 	within := "" // the module above, whose path begins those of its own
-	for i := len(frames) - 1; i >= 0; i-- {
-		if f.frames[frames[i]]&(frameNoise|framePlumbing|frameWrapper|frameModuleCall) == 0 {
-			label := d.tl.frameLabel(frames[i])
+	for i := len(stack) - 1; i >= 0; i-- {
+		if f.Frames[stack[i]]&(frameNoise|framePlumbing|frameWrapper|frameModuleCall) == 0 {
+			label := d.Timeline().frameLabel(stack[i])
 			if path, ok := strings.CutPrefix(label, modulePrefix); ok {
 				label, within = strings.TrimPrefix(path, within), path+"."
 			}
@@ -110,4 +110,14 @@ func (d *Device) icicleNames(key int64, by By) []string {
 		return []string{d.stackName(key)}
 	}
 	return names
+}
+
+// Node is a node of an icicle: bytes allocated below a prefix of stacks (outermost frame first) or of module
+// paths.
+type Node struct {
+	Name     string
+	Bytes    int64
+	Blocks   int
+	Largest  AllocID
+	Children []*Node // descending bytes
 }

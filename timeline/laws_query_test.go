@@ -220,7 +220,7 @@ func TestSearchEqualsAScan(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				key := d.SortKey(k)
+				key := sortedBy(d, k)
 				for i := 1; i < len(ordered); i++ {
 					x, y := key(ordered[i-1]), key(ordered[i])
 					if q.Descending {
@@ -281,5 +281,24 @@ segment_unmap 0x20000000 20971520
 				t.Errorf("nothing is there at %d", m)
 			}
 		}
+	}
+}
+
+// sortedBy returns what the rows of a search are ordered by.
+func sortedBy(d *timeline.Device, k timeline.SortKey) func(timeline.AllocID) uint64 {
+	a := &d.Allocs
+	return func(id timeline.AllocID) uint64 {
+		switch k {
+		case timeline.SortSize:
+			return uint64(a.Rounded[id])
+		case timeline.SortLifetime:
+			start, end := d.Lifetime(id)
+			return uint64(end - start)
+		case timeline.SortEnd:
+			return uint64(a.Requested[id] + 1)
+		case timeline.SortCategory:
+			return uint64(a.Category[id])
+		}
+		return a.Addr[id]
 	}
 }

@@ -22,14 +22,14 @@ import (
 type origins struct {
 	of    []traces.StackID // by row of the trace's events; NoStack for what is none's
 	first traces.StackID   // the first that was not recorded
-	sites []originSite     // by StackID from first on
+	sites []Made           // by StackID from first on
 }
 
-// originSite is what such a stack is called: exactly, and as a site, which layers that differ in their number
-// only share.
-type originSite struct {
-	exact, label, module string
-	phase                traces.Phase
+// Made is a stack made of an op and its modules: what it is called exactly, and as a site, which layers that
+// differ in their number only share.
+type Made struct {
+	Exact, Label, Module string
+	Phase                traces.Phase
 }
 
 // Origin returns the stack that says where an allocation comes from: the recorded one, else the one that its
@@ -42,16 +42,6 @@ func (d *Device) Origin(a AllocID) traces.StackID {
 	return d.tl.origins.of[d.first+int(d.Allocs.Start[a])]
 }
 
-// From says where one allocation comes from: its call site, and of a layer's op in which layer; "" where
-// nothing is known.
-func (d *Device) From(a AllocID) string {
-	s := d.Origin(a)
-	if s == traces.NoStack || d.tl.Recorded(s) {
-		return d.Site(s)
-	}
-	return d.tl.origins.sites[s-d.tl.origins.first].exact
-}
-
 // Places returns the trace in whose tables every stack that Origin returns has its frames: Trace itself where
 // all are recorded.
 func (t *Timeline) Places() *traces.Trace {
@@ -59,6 +49,14 @@ func (t *Timeline) Places() *traces.Trace {
 		return t.Trace // a selection of devices, made by hand
 	}
 	return t.places
+}
+
+// Made returns what a stack is that was made of an op and its modules, nil for a recorded one.
+func (t *Timeline) Made(s traces.StackID) *Made {
+	if t.Recorded(s) {
+		return nil
+	}
+	return &t.origins.sites[s-t.origins.first]
 }
 
 // Recorded says whether a stack was recorded, and not made of an op and its modules.
@@ -155,7 +153,7 @@ func (m *originMaker) named(row int, name string, tensor bool) {
 // rename calls the site of a row by a path.
 func (m *originMaker) rename(row int, path string) {
 	x := &m.sites[m.of[row]-m.first]
-	x.exact, x.label = path, anyLayer(path)
+	x.Exact, x.Label = path, anyLayer(path)
 }
 
 // accesses returns the rows of a device's accesses by op, in order.
@@ -207,8 +205,8 @@ func (m *originMaker) set(row int, leaf, module string, phase traces.Phase) {
 	if !ok {
 		id = m.stack(leaf, module)
 		m.ids[key] = id
-		m.sites = append(m.sites, originSite{
-			exact: originLabel(key, module), label: originLabel(key, anyLayer(module)), module: strings.ReplaceAll(module, ".", "/"), phase: phase,
+		m.sites = append(m.sites, Made{
+			Exact: originLabel(key, module), Label: originLabel(key, anyLayer(module)), Module: strings.ReplaceAll(module, ".", "/"), Phase: phase,
 		})
 	}
 	m.of[row] = id
@@ -238,9 +236,6 @@ func originLabel(k originKey, module string) string {
 	}
 	return leaf + " " + module
 }
-
-// modulePrefix begins the name of a module's frame, as torch.profiler writes it.
-const modulePrefix = "nn.Module: "
 
 func (m *originMaker) frame(fn string) traces.FrameID {
 	id, ok := m.frames[fn]

@@ -80,7 +80,11 @@ func (q *Query) addCategories(list string) error {
 	for _, name := range strings.Split(list, ",") {
 		c, ok := ParseCategory(name)
 		if !ok {
-			return fmt.Errorf("category %q: write one of %s", name, strings.Join(categoryNames[:], ", "))
+			var names []string
+			for c := range NumCategories {
+				names = append(names, c.String())
+			}
+			return fmt.Errorf("category %q: write one of %s", name, strings.Join(names, ", "))
 		}
 		q.Categories |= 1 << c
 	}

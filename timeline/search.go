@@ -8,6 +8,9 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
+// cancelEvery is the number of allocations after which a search looks whether it is still wanted.
+const cancelEvery = 1 << 16
+
 // Search returns the allocations that a query selects, in its order; allocations of equal key stay in the
 // order of Allocs. It visits each allocation once, and looks at each distinct stack's text once.
 func (d *Device) Search(ctx context.Context, q Query) ([]AllocID, error) {
@@ -15,7 +18,7 @@ func (d *Device) Search(ctx context.Context, q Query) ([]AllocID, error) {
 	var found []AllocID
 	if q.Live {
 		for i, id := range d.LiveAt(q.LiveAt, nil) {
-			if i%tickEvents == 0 && ctx.Err() != nil {
+			if i%cancelEvery == 0 && ctx.Err() != nil {
 				return nil, ctx.Err()
 			}
 			if s.selects(id) {
@@ -24,7 +27,7 @@ func (d *Device) Search(ctx context.Context, q Query) ([]AllocID, error) {
 		}
 	} else {
 		for id := range AllocID(d.Allocs.Len()) {
-			if id%tickEvents == 0 && ctx.Err() != nil {
+			if id%cancelEvery == 0 && ctx.Err() != nil {
 				return nil, ctx.Err()
 			}
 			if s.selects(id) {
@@ -155,20 +158,20 @@ func (d *Device) newSelector(q Query) *selector {
 
 // readStacks finds the words in the frames of each stack and in its module.
 func (s *selector) readStacks() {
-	tr := s.d.tl.places
-	facts := Sites(s.d.tl)
+	tr := s.d.Timeline().Places()
+	facts := Sites(s.d.Timeline())
 	texts := make([]uint64, len(tr.Strings))
 	for i, t := range tr.Strings {
 		texts[i] = s.find(t)
 	}
-	s.stacks = make([]uint64, len(facts.sites))
+	s.stacks = make([]uint64, tr.Stacks.Len())
 	for i := range s.stacks {
 		for _, f := range tr.Stacks.At(traces.StackID(i)) {
 			if f >= 0 && int(f) < len(tr.Frames) {
 				s.stacks[i] |= texts[tr.Frames[f].Func] | texts[tr.Frames[f].File]
 			}
 		}
-		s.stacks[i] |= s.find(facts.modules[i]) | s.find(facts.Name(traces.StackID(i)))
+		s.stacks[i] |= s.find(facts.Module(traces.StackID(i))) | s.find(facts.Name(traces.StackID(i)))
 	}
 }
 
@@ -222,4 +225,34 @@ func (s *selector) hasWords(id AllocID) bool {
 		return false
 	}
 	return (got|s.find(s.d.Name(id)))&all == all
+}
+
+// SortKey orders the rows of a search.
+type SortKey uint8
+
+// The orders.
+const (
+	SortStart SortKey = iota
+	SortSize
+	SortLifetime
+	SortEnd
+	SortCategory
+	SortAddress
+)
+
+// Query selects allocations. Zero values select everything.
+type Query struct {
+	Text             string // found in a frame's function or file, the module, the category or the block's printed name; case-insensitive
+	MinSize, MaxSize int64  // rounded bytes; MaxSize 0 is no limit
+	MinLife, MaxLife int64  // nanoseconds; MaxLife 0 is no limit
+	Categories       uint16 // bit set of Category; 0 is all
+	Live             bool   // allocated at LiveAt
+	LiveAt           Moment
+	Stack            traces.StackID // when ByStack or BySite is set
+	ByStack, BySite  bool           // only that stack, or every stack of its call site
+	Leaked           bool           // never freed within the recording
+	HasAddress       bool           // only what holds Address, at whatever time
+	Address          uint64
+	Sort             SortKey
+	Descending       bool
 }

@@ -30,17 +30,17 @@ import (
 // innermost frame that is no noise; "" for NoStack. Places in files of one name in different folders are told
 // apart by as many folders as it takes.
 func (d *Device) Site(s traces.StackID) string {
-	return Sites(d.tl).Name(s)
+	return Sites(d.Timeline()).Name(s)
 }
 
 // SiteFrame returns the index of the frame that Site names, -1 for none.
 func (d *Device) SiteFrame(s traces.StackID) int {
-	return d.tl.siteFrame(kinds.Of(d.tl), d.tl.Places().Stacks.At(s))
+	return d.Timeline().siteFrame(d.Timeline().Kinds(), d.Timeline().Places().Stacks.At(s))
 }
 
 // sameSite says whether two stacks have the same site, or neither has one.
 func (d *Device) sameSite(s, t traces.StackID) bool {
-	f := Sites(d.tl)
+	f := Sites(d.Timeline())
 	return f.Number(s) == f.Number(t)
 }
 
@@ -97,7 +97,7 @@ type SiteTable struct {
 func Sites(t *Timeline) *SiteTable { return named.Of(t) }
 
 var named = NewMemo(func(t *Timeline) *SiteTable {
-	f := &SiteTable{kinds: kinds.Of(t)}
+	f := &SiteTable{kinds: t.Kinds()}
 	t.nameSites(f)
 	f.modules = make([]string, len(f.sites))
 	for i := range f.modules {
@@ -126,7 +126,7 @@ func (f *SiteTable) Name(s traces.StackID) string {
 // only where another site has the same place.
 func (t *Timeline) nameSites(f *SiteTable) {
 	n := siteNamer{t: t, f: f.kinds, places: make(map[place]int32), sites: make(map[site]int32)}
-	f.sites = make([]int32, len(f.kinds.stacks))
+	f.sites = make([]int32, len(f.kinds.Stacks))
 	for i := range f.sites {
 		f.sites[i] = n.number(traces.StackID(i))
 	}
@@ -158,29 +158,28 @@ func (t *Timeline) nameSites(f *SiteTable) {
 
 // number returns the number of a stack's site, -1 for none.
 func (n *siteNamer) number(s traces.StackID) int32 {
-	if !n.t.Recorded(s) {
-		o := &n.t.origins.sites[s-n.t.origins.first]
-		x := site{place: n.text(place{fn: o.label}), caller: -1}
-		if o.phase != traces.PhaseForward {
-			x.phase = o.phase
+	if made := n.t.Made(s); made != nil {
+		x := site{place: n.text(place{fn: made.Label}), caller: -1}
+		if made.Phase != traces.PhaseForward {
+			x.phase = made.Phase
 		}
 		return n.add(x)
 	}
-	frames := n.t.Trace.Stacks.At(s)
-	at := n.t.siteFrame(n.f, frames)
+	stack := n.t.Trace.Stacks.At(s)
+	at := n.t.siteFrame(n.f, stack)
 	if at < 0 {
 		return -1
 	}
-	x := site{place: n.place(frames[at]), caller: -1}
-	if n.f.frames[frames[at]]&framePackage != 0 {
-		for _, id := range frames[at+1:] {
-			if k := n.f.frames[id]; isUsers(k) && k&framePackage == 0 {
+	x := site{place: n.place(stack[at]), caller: -1}
+	if n.f.Frames[stack[at]]&framePackage != 0 {
+		for _, id := range stack[at+1:] {
+			if k := n.f.Frames[id]; isUsers(k) && k&framePackage == 0 {
 				x.caller = n.place(id)
 				break
 			}
 		}
 	}
-	if p := phaseOfKind(n.f.stacks[s]); p != traces.PhaseForward {
+	if p := phaseOfKind(n.f.Stacks[s]); p != traces.PhaseForward {
 		x.phase = p
 	}
 	return n.add(x)
@@ -246,7 +245,7 @@ func isUsers(k frameKind) bool {
 }
 
 // siteFrame returns the index of the frame that stands for a stack, -1 for none.
-func (t *Timeline) siteFrame(f *stackKinds, frames []traces.FrameID) int {
+func (t *Timeline) siteFrame(f *stackKinds, stack []traces.FrameID) int {
 	tiers := [...]func(k frameKind) bool{
 		isUsers,
 		func(k frameKind) bool { return k&(framePython|frameOp) != 0 && k&(frameWrapper|frameModuleCall) == 0 },
@@ -254,8 +253,8 @@ func (t *Timeline) siteFrame(f *stackKinds, frames []traces.FrameID) int {
 		func(k frameKind) bool { return k&frameNoise == 0 },
 	}
 	for _, tells := range tiers {
-		for i, id := range frames {
-			if tells(f.frames[id]) && t.frameLabel(id) != "" {
+		for i, id := range stack {
+			if tells(f.Frames[id]) && t.frameLabel(id) != "" {
 				return i
 			}
 		}
@@ -265,8 +264,8 @@ func (t *Timeline) siteFrame(f *stackKinds, frames []traces.FrameID) int {
 
 // placeOf returns a frame's text, C++ functions by their short names.
 func (t *Timeline) placeOf(id traces.FrameID) place {
-	fn, file, line := t.places.FrameText(id)
-	if kinds.Of(t).frames[id]&framePython == 0 {
+	fn, file, line := t.Places().FrameText(id)
+	if t.Kinds().Frames[id]&framePython == 0 {
 		fn = cppName(fn)
 	}
 	return place{fn, strings.ReplaceAll(file, "\\", "/"), line}
@@ -299,7 +298,11 @@ func cppName(fn string) string {
 // classes: there the path is the chain of forward functions by file, with the line of each but the built-in
 // modules (model:40/block:17/linear), which tells layers of one file apart and never claims a class name.
 func (d *Device) Module(s traces.StackID) string {
-	f := Sites(d.tl)
+	return Sites(d.Timeline()).Module(s)
+}
+
+// Module returns the module path of a stack, "" for none.
+func (f *SiteTable) Module(s traces.StackID) string {
 	if s < 0 || int(s) >= len(f.modules) {
 		return ""
 	}
@@ -307,21 +310,21 @@ func (d *Device) Module(s traces.StackID) string {
 }
 
 func (t *Timeline) moduleOf(f *stackKinds, s traces.StackID) string {
-	if !t.Recorded(s) {
-		return t.origins.sites[s-t.origins.first].module
+	if made := t.Made(s); made != nil {
+		return made.Module
 	}
-	frames := t.Trace.Stacks.At(s)
+	stack := t.Trace.Stacks.At(s)
 	want := frameForward
-	for _, id := range frames {
-		if f.frames[id]&frameModule != 0 {
+	for _, id := range stack {
+		if f.Frames[id]&frameModule != 0 {
 			want = frameModule
 			break
 		}
 	}
 	var parts []string
-	for i := len(frames) - 1; i >= 0; i-- {
-		if k := f.frames[frames[i]]; k&want != 0 {
-			parts = append(parts, t.modulePart(frames[i], k))
+	for i := len(stack) - 1; i >= 0; i-- {
+		if k := f.Frames[stack[i]]; k&want != 0 {
+			parts = append(parts, t.modulePart(stack[i], k))
 		}
 	}
 	return strings.Join(parts, "/")
@@ -330,7 +333,7 @@ func (t *Timeline) moduleOf(f *stackKinds, s traces.StackID) string {
 func (t *Timeline) modulePart(id traces.FrameID, k frameKind) string {
 	fn, file, line := t.Trace.FrameText(id)
 	if k&frameModule != 0 {
-		return strings.TrimPrefix(fn, "nn.Module: ")
+		return strings.TrimPrefix(fn, modulePrefix)
 	}
 	stem := path.Base(strings.ReplaceAll(file, "\\", "/"))
 	stem = strings.TrimSuffix(stem, path.Ext(stem))
@@ -338,4 +341,14 @@ func (t *Timeline) modulePart(id traces.FrameID, k frameKind) string {
 		return stem
 	}
 	return stem + ":" + strconv.Itoa(line)
+}
+
+// From says where one allocation comes from: its call site, and of a layer's op in which layer; "" where
+// nothing is known.
+func (d *Device) From(a AllocID) string {
+	s := d.Origin(a)
+	if made := d.Timeline().Made(s); s != traces.NoStack && made != nil {
+		return made.Exact
+	}
+	return d.Site(s)
 }

@@ -255,12 +255,27 @@ func (d *Device) walkForth(ctx context.Context, b *runBook) error {
 	return err
 }
 
-// segmentsAt returns the runs alive at m by address, neighbours of one expandable segment merged.
-func (d *Device) segmentsAt(m Moment) []run {
+// SegmentsAt returns the segments at m by address, without their pieces; neighbours of one expandable segment
+// are one.
+func (d *Device) SegmentsAt(m Moment) []SegmentState {
 	lives, _, _ := d.segmentLives(context.Background())
-	return runsAt(lives, m)
+	runs := runsAt(lives, m)
+	segments := make([]SegmentState, len(runs))
+	for i := range runs {
+		segments[i] = runs[i].segment()
+	}
+	return segments
 }
 
+// segment returns a run as a segment that nothing lies in.
+func (r *run) segment() SegmentState {
+	return SegmentState{
+		Addr: r.addr, Size: r.size, Stream: r.stream, Pool: r.pool, Small: r.small, Expandable: r.expandable,
+		Stack: r.stack,
+	}
+}
+
+// runsAt returns the runs alive at m by address, neighbours of one expandable segment merged.
 func runsAt(lives []run, m Moment) []run {
 	var runs []run
 	for i := range lives {
@@ -345,10 +360,8 @@ func (p *placer) miss(id AllocID) {
 // tile adds the segment of a run with its blocks, which are ordered by address.
 func (p *placer) tile(r run, blocks []AllocID) {
 	a, s := &p.d.Allocs, p.state
-	seg := SegmentState{
-		Addr: r.addr, Size: r.size, Stream: r.stream, Pool: r.pool, Small: r.small, Expandable: r.expandable, Stack: r.stack,
-		Pieces: make([]Piece, 0, 2*len(blocks)+1),
-	}
+	seg := r.segment()
+	seg.Pieces = make([]Piece, 0, 2*len(blocks)+1)
 	at, holes := r.addr, int64(0)
 	hole := func(to uint64) {
 		if to > at {

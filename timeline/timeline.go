@@ -21,6 +21,11 @@ type Timeline struct {
 	memos   sync.Map // answers of every Memo
 }
 
+// Kinds returns the kinds of the frames and stacks of Places.
+func (t *Timeline) Kinds() *stackKinds { return kinds.Of(t) }
+
+var kinds = NewMemo(func(t *Timeline) *stackKinds { return kindsOf(t.places) })
+
 // Main returns the device that a view opens with: the accelerator of the highest peak, else the device of the
 // highest peak, else nil.
 func (t *Timeline) Main() *Device {
@@ -229,4 +234,12 @@ func (d *Device) Label() string {
 // Name returns the allocation's name as PyTorch's memory_viz prints it: b'<address in hex>_<version>.
 func (d *Device) Name(a AllocID) string {
 	return "b'" + strconv.FormatUint(d.Allocs.Addr[a], 16) + "_" + strconv.Itoa(int(d.Allocs.Version[a]))
+}
+
+// Blocks returns how many blocks allocation id stands for: 1 except in profiles that only have sums.
+func (a *Allocs) Blocks(id AllocID) int {
+	if a.Count == nil {
+		return 1
+	}
+	return int(a.Count[id])
 }
