@@ -24,7 +24,7 @@ var floors = []struct {
 	{"capture/pytorch/agent", 0}, {"capture/pytorch/inject", 0}, {"capture/procs", 0}, {"capture/nvml", 0},
 	{"capture", 2}, {"capture/", 3},
 	{"timeline/frames", 2}, {"timeline", 3},
-	{"timeline/steps", 4}, {"timeline/timelinetest", 4}, {"timeline/", 5},
+	{"timeline/sites", 4}, {"timeline/steps", 4}, {"timeline/timelinetest", 4}, {"timeline/", 5},
 	{"managers/plan/", 5}, {"managers/plan", 5}, {"managers/pack", 5}, {"managers/milp", 5},
 	{"managers/place", 6}, {"managers/chain", 6}, {"managers/", 7}, {"managers", 8},
 	{"replay/", 6}, {"replay", 7},

@@ -13,6 +13,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/autopsy"
 	"github.com/gmemtop/gmemtop/timeline/runs"
+	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/timeline/timelinetest"
 )
@@ -85,7 +86,8 @@ func table(t *testing.T, question string, traces map[string]*timeline.Device) st
 			tr.High, tr.Points, tr.Leaking)
 	case "leaks":
 		for _, l := range steps.Leaks(d) {
-			fmt.Fprintf(&w, "%s: %.0f [%.0f, %.0f] bytes an iteration, %s in %d blocks\n", d.Site(l.Stack),
+			fmt.Fprintf(&w, "%s: %.0f [%.0f, %.0f] bytes an iteration, %s in %d blocks\n",
+				sites.Name(d, l.Stack),
 				l.Slope, l.Low, l.High, timeline.IEC.Bytes(l.Bytes), l.Blocks)
 		}
 	case "phases":
@@ -108,7 +110,8 @@ func table(t *testing.T, question string, traces map[string]*timeline.Device) st
 			fmt.Fprintf(&w, "%s %s %d: %s\n", mark, c.Kind, c.Bytes, c.Text)
 		}
 		for _, h := range a.Holders {
-			fmt.Fprintf(&w, "holder %s %s in %d\n", d.Site(h.Stack), timeline.IEC.Bytes(h.Bytes), h.Blocks)
+			fmt.Fprintf(&w, "holder %s %s in %d\n", sites.Name(d, h.Stack), timeline.IEC.Bytes(h.Bytes),
+				h.Blocks)
 		}
 		for _, l := range a.Levers {
 			fmt.Fprintf(&w, "lever %s saves %d %v fits %d: %s\n", l.Name, l.Saves, l.Exactness, l.Fits,

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -219,10 +220,10 @@ func BenchmarkLiveAt(b *testing.B) {
 
 func BenchmarkBreakdown10M(b *testing.B) {
 	d := bigDevice()
-	for by := range timeline.NumBy {
+	for by := range sites.NumBy {
 		b.Run(by.String(), func(b *testing.B) {
 			for b.Loop() {
-				d.Breakdown(d.Totals.PeakAt, by)
+				sites.Breakdown(d, d.Totals.PeakAt, by)
 			}
 		})
 	}
@@ -241,12 +242,12 @@ func BenchmarkSearch10M(b *testing.B) {
 	d := bigDevice()
 	for _, text := range []string{"layer7 size>1MiB", "sort:-size", "size>1MiB sort:life"} {
 		b.Run(text, func(b *testing.B) {
-			q, err := timeline.ParseQuery(text)
+			q, err := sites.ParseQuery(text)
 			if err != nil {
 				b.Fatal(err)
 			}
 			for b.Loop() {
-				if _, err := d.Search(context.Background(), q); err != nil {
+				if _, err := sites.Search(context.Background(), d, q); err != nil {
 					b.Fatal(err)
 				}
 			}

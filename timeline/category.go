@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"sync"
 
+	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -21,7 +22,7 @@ import (
 
 // blockFacts are what the rules look at.
 type blockFacts struct {
-	kind  frameKind    // of the stack
+	kind  frames.Kind  // of the stack
 	phase traces.Phase // in which it was allocated, by its own stack or by those around it
 	// What began while it was allocated. Where the trace has no lifetimes these are all true: it is alive at
 	// the one moment.
@@ -40,24 +41,26 @@ type categoryRule struct {
 }
 
 // has says whether the stack has one of the kinds.
-func (f *blockFacts) has(k frameKind) bool { return f.kind&k != 0 }
+func (f *blockFacts) has(k frames.Kind) bool { return f.kind&k != 0 }
 
 // categoryRules decide in this order.
 var categoryRules = []categoryRule{
 	{"an optimizer's block that the next forward finds", OptimizerState, func(f *blockFacts) bool {
-		return f.has(frameOptimizer) && !f.has(frameZeroGrad|frameBackward) && f.outlivesPhase
+		return f.has(frames.KindOptimizer) && !f.has(frames.KindZeroGrad|frames.KindBackward) &&
+			f.outlivesPhase
 	}},
 	{"an optimizer's block that is freed within its step", Temporary, func(f *blockFacts) bool {
-		return f.has(frameOptimizer) && !f.has(frameBackward)
+		return f.has(frames.KindOptimizer) && !f.has(frames.KindBackward)
 	}},
 	{"made in an optimizer's file and kept", OptimizerState, func(f *blockFacts) bool {
-		return f.has(frameOptimizerFile) && !f.has(frameBackward|frameModel|frameEngine) && f.outlivesPhase
+		return f.has(frames.KindOptimizerFile) &&
+			!f.has(frames.KindBackward|frames.KindModel|frames.KindEngine) && f.outlivesPhase
 	}},
 	{"a forward run again by checkpointing", Activation, func(f *blockFacts) bool {
-		return f.phase == traces.PhaseBackward && f.has(frameCheckpoint) && f.has(frameModel)
+		return f.phase == traces.PhaseBackward && f.has(frames.KindCheckpoint) && f.has(frames.KindModel)
 	}},
 	{"a gradient accumulated for the first time", Gradient, func(f *blockFacts) bool {
-		return f.has(frameAccumulate) && f.outlivesPhase
+		return f.has(frames.KindAccumulate) && f.outlivesPhase
 	}},
 	{"a backward's block that outlives it", Gradient, func(f *blockFacts) bool {
 		return f.phase == traces.PhaseBackward && f.outlivesPhase
@@ -65,37 +68,43 @@ var categoryRules = []categoryRule{
 	{"a backward's block that is freed within it", AutogradDetail, func(f *blockFacts) bool {
 		return f.phase == traces.PhaseBackward
 	}},
-	{"nothing in the stack tells", Unknown, func(f *blockFacts) bool { return !f.has(framePython) }},
-	{"a data loader's batch", Input, func(f *blockFacts) bool { return f.has(frameLoader) && !f.has(frameModel) }},
+	{"nothing in the stack tells", Unknown, func(f *blockFacts) bool { return !f.has(frames.KindPython) }},
+	{"a data loader's batch", Input, func(f *blockFacts) bool {
+		return f.has(frames.KindLoader) &&
+			!f.has(frames.KindModel)
+	}},
 	{"weights read from a file", Parameter, func(f *blockFacts) bool {
-		return f.has(frameLoad) && !f.has(frameModel) && f.outlivesPhase
+		return f.has(frames.KindLoad) && !f.has(frames.KindModel) && f.outlivesPhase
 	}},
 	{"a module moved to the device", Parameter, func(f *blockFacts) bool {
-		return f.has(frameModuleMove) && !f.has(frameModel) && f.outlivesPhase
+		return f.has(frames.KindModuleMove) && !f.has(frames.KindModel) && f.outlivesPhase
 	}},
 	{"a module made before training", Parameter, func(f *blockFacts) bool {
-		return f.has(frameModuleInit|frameUserInit) && !f.has(frameModel) && f.beforeTraining && f.outlivesPhase
+		return f.has(frames.KindModuleInit|frames.KindUserInit) && !f.has(frames.KindModel) &&
+			f.beforeTraining && f.outlivesPhase
 	}},
 	{"a module of PyTorch's made while training and kept", Parameter, func(f *blockFacts) bool {
-		return f.has(frameModuleInit) && !f.has(frameModel) && f.outlivesPhase && f.seesBackward
+		return f.has(frames.KindModuleInit) && !f.has(frames.KindModel) && f.outlivesPhase && f.seesBackward
 	}},
 	{"a forward's block that a backward finds", Activation, func(f *blockFacts) bool {
 		return f.phase == traces.PhaseForward && f.seesBackward
 	}},
 	{"a forward's block in a recording without a backward", Activation, func(f *blockFacts) bool {
-		return f.has(frameModel) && f.phase == traces.PhaseForward && !f.trains
+		return f.has(frames.KindModel) && f.phase == traces.PhaseForward && !f.trains
 	}},
 	{"a forward's block that is gone before the backward", Temporary, func(f *blockFacts) bool {
 		return f.phase == traces.PhaseForward && !f.outlivesPhase
 	}},
 	{"copied to the device outside of the model", Input, func(f *blockFacts) bool {
-		return f.has(frameCopy) && !f.has(frameModel|frameModuleMove) && f.seesForward
+		return f.has(frames.KindCopy) && !f.has(frames.KindModel|frames.KindModuleMove) && f.seesForward
 	}},
 	{"made between backward and the next forward, and gone by then", Temporary, func(f *blockFacts) bool {
-		return f.has(frameMain) && !f.has(frameModel) && !f.beforeTraining && f.phase == traces.PhaseUnknown && !f.outlivesPhase && !f.seesForward
+		return f.has(frames.KindMain) && !f.has(frames.KindModel) && !f.beforeTraining &&
+			f.phase == traces.PhaseUnknown && !f.outlivesPhase && !f.seesForward
 	}},
 	{"made outside of the model and found by a forward", Input, func(f *blockFacts) bool {
-		return !f.has(frameModel) && !f.beforeTraining && f.phase != traces.PhaseForward && f.seesForward
+		return !f.has(frames.KindModel) && !f.beforeTraining && f.phase != traces.PhaseForward &&
+			f.seesForward
 	}},
 }
 
@@ -114,17 +123,17 @@ type phaseChange struct {
 // track walks the allocations once. A stack that shows no phase belongs to the phase around it, but for one
 // of the thread that calls backward and waits for it: with that the backward is over, and what follows
 // belongs to no phase until another begins.
-func (d *Device) track(kinds *stackKinds, pythonic bool) *phaseTrack {
+func (d *Device) track(kinds *frames.Kinds, pythonic bool) *phaseTrack {
 	a, t, now, over := &d.Allocs, &phaseTrack{}, traces.PhaseUnknown, false
 	for i := d.Begun(Start); int(i) < a.Len(); i++ {
-		k := kinds.of(a.Stack[i])
-		p, ends := phaseOfKind(k), false
+		k := kinds.Of(a.Stack[i])
+		p, ends := frames.PhaseOf(k), false
 		switch {
 		case p != traces.PhaseUnknown:
 		case pythonic && a.Stack[i] == traces.NoStack && (now == traces.PhaseForward || over):
 			// PyTorch runs the backward pass on threads without Python frames.
 			p = traces.PhaseBackward
-		case k&frameMain != 0 && now == traces.PhaseBackward:
+		case k&frames.KindMain != 0 && now == traces.PhaseBackward:
 			ends = true
 		}
 		if p == now || p == traces.PhaseUnknown && !ends {
@@ -142,7 +151,7 @@ func (d *Device) categorise() {
 	recorded := d.recordedCategories()
 	kinds := d.tl.Kinds()
 	pythonic := d.pythonic(kinds)
-	if !pythonic && !anyKind(kinds.Stacks, frameEngine|frameAccumulate) {
+	if !pythonic && !anyKind(kinds.Stacks, frames.KindEngine|frames.KindAccumulate) {
 		return
 	}
 	c := categoriser{d: d, kinds: kinds, track: d.track(kinds, pythonic), pythonic: pythonic}
@@ -218,17 +227,17 @@ func (d *Device) recordedCategories() []bool {
 
 // pythonic says whether most of the device's allocations have Python frames: then one without a frame says
 // something.
-func (d *Device) pythonic(kinds *stackKinds) bool {
+func (d *Device) pythonic(kinds *frames.Kinds) bool {
 	n := 0
 	for _, s := range d.Allocs.Stack {
-		if kinds.of(s)&framePython != 0 {
+		if kinds.Of(s)&frames.KindPython != 0 {
 			n++
 		}
 	}
 	return n > 0 && 4*n >= d.Allocs.Len()
 }
 
-func anyKind(stacks []frameKind, k frameKind) bool {
+func anyKind(stacks []frames.Kind, k frames.Kind) bool {
 	for _, s := range stacks {
 		if s&k != 0 {
 			return true
@@ -240,7 +249,7 @@ func anyKind(stacks []frameKind, k frameKind) bool {
 // categoriser walks the allocations in their order, with one position in each list of phases.
 type categoriser struct {
 	d                  *Device
-	kinds              *stackKinds
+	kinds              *frames.Kinds
 	track              *phaseTrack
 	pythonic, lifeless bool
 
@@ -255,10 +264,11 @@ func (c *categoriser) facts(i AllocID) blockFacts {
 	for c.change < len(c.track.changes) && c.track.changes[c.change].at <= start {
 		c.change++
 	}
-	f := blockFacts{kind: c.kinds.of(a.Stack[i])}
-	f.phase = phaseOfKind(f.kind)
+	f := blockFacts{kind: c.kinds.Of(a.Stack[i])}
+	f.phase = frames.PhaseOf(f.kind)
 	f.alone = a.Stack[i] == traces.NoStack && c.pythonic && start != Start
-	if f.phase == traces.PhaseUnknown && start != Start && c.change > 0 && (f.alone || f.has(framePython)) {
+	if f.phase == traces.PhaseUnknown && start != Start && c.change > 0 &&
+		(f.alone || f.has(frames.KindPython)) {
 		f.phase = c.track.changes[c.change-1].phase
 		if f.phase == traces.PhaseOptimizer { // only its own frames show an optimizer's block
 			f.phase = traces.PhaseUnknown

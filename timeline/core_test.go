@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/timeline/timelinetest"
 	"github.com/gmemtop/gmemtop/traces"
 )
@@ -41,14 +42,15 @@ func TestTables(t *testing.T) {
 		case "icicle":
 			m, by := momentAndBy(arg)
 			var b strings.Builder
-			writeNode(&b, d.Icicle(m, by), 0)
+			writeNode(&b, sites.Icicle(d, m, by), 0)
 			return b.String()
 		case "bands":
 			return bandTable(t, d, arg)
 		case "sites":
 			var b strings.Builder
 			for i := range tl.Trace.Stacks.Len() {
-				fmt.Fprintf(&b, "%d | %s | %s\n", i, d.Site(traces.StackID(i)), d.Module(traces.StackID(i)))
+				fmt.Fprintf(&b, "%d | %s | %s\n", i, sites.Name(d, traces.StackID(i)),
+					sites.Module(d, traces.StackID(i)))
 			}
 			return b.String()
 		}
@@ -144,13 +146,13 @@ func stateTable(t *testing.T, d *timeline.Device) string {
 	return b.String()
 }
 
-func momentAndBy(arg string) (timeline.Moment, timeline.By) {
+func momentAndBy(arg string) (timeline.Moment, sites.By) {
 	at, name, _ := strings.Cut(arg, " ")
 	m, err := strconv.Atoi(at)
 	if err != nil {
 		panic(err)
 	}
-	for by := range timeline.NumBy {
+	for by := range sites.NumBy {
 		if by.String() == name {
 			return timeline.Moment(m), by
 		}
@@ -161,7 +163,7 @@ func momentAndBy(arg string) (timeline.Moment, timeline.By) {
 func breakdownTable(d *timeline.Device, arg string) string {
 	m, by := momentAndBy(arg)
 	var b strings.Builder
-	for _, g := range d.Breakdown(m, by) {
+	for _, g := range sites.Breakdown(d, m, by) {
 		inferred, largest := "", "-"
 		if g.Inferred {
 			inferred = "~"
@@ -176,12 +178,12 @@ func breakdownTable(d *timeline.Device, arg string) string {
 }
 
 func searchTable(t *testing.T, d *timeline.Device, arg string) string {
-	q, err := timeline.ParseQuery(arg)
+	q, err := sites.ParseQuery(arg)
 	if err != nil {
 		return err.Error() + "\n"
 	}
 	q.LiveAt = d.Totals.PeakAt
-	ids, err := d.Search(context.Background(), q)
+	ids, err := sites.Search(context.Background(), d, q)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +194,7 @@ func searchTable(t *testing.T, d *timeline.Device, arg string) string {
 	return b.String()
 }
 
-func writeNode(b *strings.Builder, n *timeline.Node, depth int) {
+func writeNode(b *strings.Builder, n *sites.Node, depth int) {
 	fmt.Fprintf(b, "%s%s %d in %d\n", strings.Repeat("  ", depth), cmp.Or(n.Name, "all"), n.Bytes, n.Blocks)
 	for _, c := range n.Children {
 		writeNode(b, c, depth+1)

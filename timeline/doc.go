@@ -1,6 +1,6 @@
-// Package timeline answers the questions to a trace: lifetimes, usage over time, high-water mark, breakdowns,
-// the allocator's state. On it stand steps, which finds iterations and phases, autopsy, which explains a
-// peak, and runs, which compares recordings.
+// Package timeline answers the questions to a trace: lifetimes, usage over time, high-water mark, categories,
+// the allocator's state. On it stand sites, which groups what is alive by where it comes from, steps, which
+// finds iterations and phases, autopsy, which explains a peak, and runs, which compares recordings.
 //
 // [Build] turns a frozen traces.Trace into a Timeline: columnar, pointer-free, immutable, shared between
 // goroutines without locks. It does no IO and knows no terminal. Everything that takes longer than a few

@@ -6,4 +6,4 @@ func (d *Device) RoundingCheck() (checked, wrong int) { return d.roundChecked, d
 
 func (d *Device) FirstAt(a Axis, x int64) Moment { return d.firstAt(a, x) }
 
-var CppName, NewSeries, Worst = cppName, newSeries, worst
+var NewSeries, Worst = newSeries, worst

@@ -16,6 +16,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/torchtest"
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces/described"
 	"github.com/gmemtop/gmemtop/traces/torchsnapshot"
@@ -271,13 +272,13 @@ func TestLeaksAreFoundByStacksAloneWhereThereAreSome(t *testing.T) {
 		if x.name != "leaks" {
 			for _, l := range leaks {
 				t.Errorf("%s keeps nothing, and %s is said to leak %.0f bytes a step", x.name,
-					x.inferred.Site(l.Stack), l.Slope)
+					sites.Name(x.inferred, l.Stack), l.Slope)
 			}
 			continue
 		}
 		const aStep = (32*10*4 + 511) / 512 * 512 // what the allocator gives for the 1,280 bytes that the script keeps
 		if len(leaks) != 1 || leaks[0].Slope != aStep ||
-			!strings.HasPrefix(x.inferred.Site(leaks[0].Stack), "leaks train.py:") {
+			!strings.HasPrefix(sites.Name(x.inferred, leaks[0].Stack), "leaks train.py:") {
 			t.Errorf("%d leaks: %+v; the script keeps %d bytes a step at one place", len(leaks), leaks, aStep)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/timeline/timelinetest"
 	"github.com/gmemtop/gmemtop/traces"
 )
@@ -17,10 +18,10 @@ func TestBreakdownsAddUpToUsage(t *testing.T) {
 	eachRandom(t, func(t *testing.T, d *timeline.Device, rng *rand.Rand) {
 		for range 10 {
 			m := randomMoment(rng, d)
-			for by := range timeline.NumBy {
+			for by := range sites.NumBy {
 				var bytes int64
 				blocks := 0
-				for _, g := range d.Breakdown(m, by) {
+				for _, g := range sites.Breakdown(d, m, by) {
 					bytes += g.Bytes
 					blocks += g.Blocks
 				}
@@ -29,8 +30,8 @@ func TestBreakdownsAddUpToUsage(t *testing.T) {
 						d.Allocated.At(m), live)
 				}
 			}
-			for _, by := range []timeline.By{timeline.ByStack, timeline.ByModule} {
-				if n := d.Icicle(m, by); n.Bytes != d.Allocated.At(m) {
+			for _, by := range []sites.By{sites.ByStack, sites.ByModule} {
+				if n := sites.Icicle(d, m, by); n.Bytes != d.Allocated.At(m) {
 					t.Fatalf("icicle by %s at %d: %d bytes, want %d", by, m, n.Bytes, d.Allocated.At(m))
 				}
 			}
@@ -195,9 +196,9 @@ func TestMomentsAndTimesAgree(t *testing.T) {
 func TestSearchEqualsAScan(t *testing.T) {
 	eachRandom(t, func(t *testing.T, d *timeline.Device, rng *rand.Rand) {
 		for range 10 {
-			q := timeline.Query{MinSize: rng.Int64N(3000), Leaked: rng.IntN(3) == 0, Live: rng.IntN(2) == 0,
+			q := sites.Query{MinSize: rng.Int64N(3000), Leaked: rng.IntN(3) == 0, Live: rng.IntN(2) == 0,
 				LiveAt: randomMoment(rng, d), Text: "net3"}
-			got, err := d.Search(context.Background(), q)
+			got, err := sites.Search(context.Background(), d, q)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -207,16 +208,16 @@ func TestSearchEqualsAScan(t *testing.T) {
 				live := a.Start[i] <= q.LiveAt && q.LiveAt < a.Requested[i]
 				if a.Rounded[i] >= q.MinSize && (!q.Leaked || a.Requested[i] == timeline.Never) &&
 					(!q.Live || live) && a.Stack[i] >= 0 &&
-					d.Site(a.Stack[i]) == "forward net3.py:4" {
+					sites.Name(d, a.Stack[i]) == "forward net3.py:4" {
 					want = append(want, i)
 				}
 			}
 			if !slices.Equal(got, want) {
 				t.Fatalf("%+v: %v, want %v", q, got, want)
 			}
-			for k := timeline.SortStart; k <= timeline.SortAddress; k++ {
+			for k := sites.SortStart; k <= sites.SortAddress; k++ {
 				q.Sort, q.Descending = k, rng.IntN(2) == 0
-				ordered, err := d.Search(context.Background(), q)
+				ordered, err := sites.Search(context.Background(), d, q)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -226,7 +227,7 @@ func TestSearchEqualsAScan(t *testing.T) {
 					if q.Descending {
 						x, y = y, x
 					}
-					if x > y && k != timeline.SortStart {
+					if x > y && k != sites.SortStart {
 						t.Fatalf("sorted by %d, descending %v: %d stands before %d", k, q.Descending, x, y)
 					}
 				}
@@ -285,18 +286,18 @@ segment_unmap 0x20000000 20971520
 }
 
 // sortedBy returns what the rows of a search are ordered by.
-func sortedBy(d *timeline.Device, k timeline.SortKey) func(timeline.AllocID) uint64 {
+func sortedBy(d *timeline.Device, k sites.SortKey) func(timeline.AllocID) uint64 {
 	a := &d.Allocs
 	return func(id timeline.AllocID) uint64 {
 		switch k {
-		case timeline.SortSize:
+		case sites.SortSize:
 			return uint64(a.Rounded[id])
-		case timeline.SortLifetime:
+		case sites.SortLifetime:
 			start, end := d.Lifetime(id)
 			return uint64(end - start)
-		case timeline.SortEnd:
+		case sites.SortEnd:
 			return uint64(a.Requested[id] + 1)
-		case timeline.SortCategory:
+		case sites.SortCategory:
 			return uint64(a.Category[id])
 		}
 		return a.Addr[id]

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -391,15 +392,15 @@ func TestAnEmptyTraceAnswersEveryQuestion(t *testing.T) {
 	if s, err := d.StateAt(ctx, timeline.Start); err != nil || s.Known {
 		t.Error(s, err)
 	}
-	for by := range timeline.NumBy {
-		if g := d.Breakdown(timeline.Start, by); len(g) != 0 {
+	for by := range sites.NumBy {
+		if g := sites.Breakdown(d, timeline.Start, by); len(g) != 0 {
 			t.Error(g)
 		}
 	}
-	if n := d.Icicle(timeline.Start, timeline.ByStack); n.Bytes != 0 {
+	if n := sites.Icicle(d, timeline.Start, sites.ByStack); n.Bytes != 0 {
 		t.Error(n)
 	}
-	if ids, err := d.Search(ctx, timeline.Query{Text: "x"}); err != nil || len(ids) != 0 {
+	if ids, err := sites.Search(ctx, d, sites.Query{Text: "x"}); err != nil || len(ids) != 0 {
 		t.Error(ids, err)
 	}
 	if d.MomentAt(5) != timeline.Start || d.Time(timeline.Start) != 0 || d.AllocOf(0) != timeline.NoAlloc ||

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -219,7 +220,7 @@ func (m *originMaker) stack(leaf, module string) traces.StackID {
 		s.IDs = append(s.IDs, m.frame(leaf))
 	}
 	for end := len(module); end > 0; end = strings.LastIndexByte(module[:end], '.') {
-		s.IDs = append(s.IDs, m.frame(modulePrefix+module[:end]))
+		s.IDs = append(s.IDs, m.frame(frames.ModulePrefix+module[:end]))
 	}
 	s.Offsets = append(s.Offsets, int32(len(s.IDs)))
 	return m.first + traces.StackID(len(m.sites))

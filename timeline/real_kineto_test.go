@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/kineto"
 )
@@ -62,7 +63,7 @@ func TestRecordedProfilesAgreeWithTheirOwnTotals(t *testing.T) {
 				if d.Totals.StartAllocated < 0 || d.Totals.PeakAllocated < d.Totals.StartAllocated {
 					t.Errorf("start %d, peak %d", d.Totals.StartAllocated, d.Totals.PeakAllocated)
 				}
-				for i, g := range d.Breakdown(d.Totals.PeakAt, timeline.ByModule) {
+				for i, g := range sites.Breakdown(d, d.Totals.PeakAt, sites.ByModule) {
 					if i < 4 {
 						t.Logf("   %s %s %d", timeline.IEC.Bytes(g.Bytes), g.Name, g.Blocks)
 					}

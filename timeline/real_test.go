@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/traces/torchsnapshot"
 )
 
@@ -113,17 +114,17 @@ func TestThePartsOfReservedAddUpOnRecordedSnapshots(t *testing.T) {
 
 func TestCategoriesOfRecordedSnapshots(t *testing.T) {
 	eachSnapshot(t, func(t *testing.T, d *timeline.Device) {
-		for _, g := range d.Breakdown(d.Totals.PeakAt, timeline.ByCategory) {
+		for _, g := range sites.Breakdown(d, d.Totals.PeakAt, sites.ByCategory) {
 			t.Logf("peak: %-16s %10s in %d blocks, largest at %s", g.Name, timeline.IEC.Bytes(g.Bytes),
-				g.Blocks, d.Site(d.Allocs.Stack[g.Largest]))
+				g.Blocks, sites.Name(d, d.Allocs.Stack[g.Largest]))
 			if g.Name != "unknown" && !g.Inferred {
 				t.Errorf("%s is not marked inferred, though the allocator records no category", g.Name)
 			}
 		}
-		for i, g := range d.Breakdown(d.Totals.PeakAt, timeline.ByStack) {
+		for i, g := range sites.Breakdown(d, d.Totals.PeakAt, sites.ByStack) {
 			if i < 6 {
 				t.Logf("  %10s %4d %s  [%s] %s", timeline.IEC.Bytes(g.Bytes), g.Blocks, g.Name,
-					d.Module(g.Stack), d.Allocs.Category[g.Largest])
+					sites.Module(d, g.Stack), d.Allocs.Category[g.Largest])
 			}
 		}
 	})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/autopsy"
+	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/timeline/timelinetest"
 )
@@ -63,8 +64,8 @@ func TestSentencesHaveSizesInTheUnitsAskedFor(t *testing.T) {
 func TestTheLargestHolderOfEverySentenceIsTheFirstRowByCallSite(t *testing.T) {
 	eachScript(t, func(t *testing.T, d *timeline.Device) {
 		_, holder, ok := strings.Cut(autopsy.Headline(d, timeline.IEC), "Largest holder: ")
-		groups := d.Breakdown(d.Totals.PeakAt, timeline.BySite)
-		if !ok || len(groups) == 0 || d.Site(groups[0].Stack) == "" || d.Totals.OOMs > 0 {
+		groups := sites.Breakdown(d, d.Totals.PeakAt, sites.BySite)
+		if !ok || len(groups) == 0 || sites.Name(d, groups[0].Stack) == "" || d.Totals.OOMs > 0 {
 			return
 		}
 		want := groups[0].Name + ", " + timeline.IEC.Bytes(groups[0].Bytes)
@@ -87,12 +88,12 @@ func TestTheLargestHolderOfEverySentenceIsTheFirstRowByCallSite(t *testing.T) {
 func TestASearchForACallSiteFindsTheBlocksOfItsRow(t *testing.T) {
 	eachScript(t, func(t *testing.T, d *timeline.Device) {
 		m := d.Totals.PeakAt
-		for _, g := range d.Breakdown(m, timeline.BySite) {
+		for _, g := range sites.Breakdown(d, m, sites.BySite) {
 			if g.Largest == timeline.NoAlloc {
 				continue
 			}
-			found, err := d.Search(context.Background(),
-				timeline.Query{Live: true, LiveAt: m, BySite: true, Stack: g.Stack})
+			found, err := sites.Search(context.Background(), d,
+				sites.Query{Live: true, LiveAt: m, BySite: true, Stack: g.Stack})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -100,7 +101,7 @@ func TestASearchForACallSiteFindsTheBlocksOfItsRow(t *testing.T) {
 			for _, id := range found {
 				bytes += d.Allocs.Rounded[id]
 			}
-			if d.Site(g.Stack) != "" && bytes != g.Bytes {
+			if sites.Name(d, g.Stack) != "" && bytes != g.Bytes {
 				t.Errorf("%s has %d bytes, the search finds %d", g.Name, g.Bytes, bytes)
 			}
 		}

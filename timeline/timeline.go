@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -22,9 +23,9 @@ type Timeline struct {
 }
 
 // Kinds returns the kinds of the frames and stacks of Places.
-func (t *Timeline) Kinds() *stackKinds { return kinds.Of(t) }
+func (t *Timeline) Kinds() *frames.Kinds { return kinds.Of(t) }
 
-var kinds = NewMemo(func(t *Timeline) *stackKinds { return kindsOf(t.places) })
+var kinds = NewMemo(func(t *Timeline) *frames.Kinds { return frames.KindsOf(t.places) })
 
 // Main returns the device that a view opens with: the accelerator of the highest peak, else the device of the
 // highest peak, else nil.

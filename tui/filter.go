@@ -11,6 +11,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/dialog"
@@ -60,9 +61,9 @@ func (f *filter) find() tea.Cmd {
 		return nil
 	}
 	q, d, text := f.Query, f.device, f.QueryText
-	q.Sort, q.Descending = timeline.SortStart, false
+	q.Sort, q.Descending = sites.SortStart, false
 	return func() tea.Msg {
-		blocks, err := d.Search(context.Background(), q)
+		blocks, err := sites.Search(context.Background(), d, q)
 		slices.Sort(blocks)
 		return foundMsg{text, d, blocks, err}
 	}
@@ -123,9 +124,9 @@ func (f *filter) prompt() *dialog.Filter {
 
 // parseQuery reads a filter; beside timeline's terms it knows site:N and stack:N, which views make when a
 // call site or one of its stacks is opened: N is a stack, -1 for what has none.
-func parseQuery(text string) (timeline.Query, error) {
+func parseQuery(text string) (sites.Query, error) {
 	var rest []string
-	var of timeline.Query
+	var of sites.Query
 	for _, term := range strings.Fields(text) {
 		kind, n, _ := strings.Cut(term, ":")
 		if kind != "site" && kind != "stack" {
@@ -134,11 +135,11 @@ func parseQuery(text string) (timeline.Query, error) {
 		}
 		id, err := strconv.ParseInt(n, 10, 32)
 		if err != nil {
-			return timeline.Query{}, fmt.Errorf("%s is not the number of a stack", term)
+			return sites.Query{}, fmt.Errorf("%s is not the number of a stack", term)
 		}
 		of.Stack, of.BySite, of.ByStack = traces.StackID(id), kind == "site", kind == "stack"
 	}
-	q, err := timeline.ParseQuery(strings.Join(rest, " "))
+	q, err := sites.ParseQuery(strings.Join(rest, " "))
 	q.Stack, q.BySite, q.ByStack = of.Stack, of.BySite, of.ByStack
 	return q, err
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/runs"
+	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/managers/plannertest"
@@ -38,9 +39,9 @@ func TestThePeakViewComparesWithTheMark(t *testing.T) {
 func TestEveryGroupingAddsUpToWhatIsAllocated(t *testing.T) {
 	tl := training(t, "runs/a.gmt", 0)
 	dev := tl.Main()
-	for by := range timeline.NumBy {
+	for by := range sites.NumBy {
 		var sum int64
-		for _, g := range dev.Breakdown(dev.Totals.PeakAt, by) {
+		for _, g := range sites.Breakdown(dev, dev.Totals.PeakAt, by) {
 			sum += g.Bytes
 		}
 		if sum != dev.Totals.PeakAllocated {
@@ -48,7 +49,7 @@ func TestEveryGroupingAddsUpToWhatIsAllocated(t *testing.T) {
 		}
 	}
 	d := start(t, Options{Loader: loaderOf(tl), View: leaf.Peak}, 120, 40)
-	for range timeline.NumBy {
+	for range sites.NumBy {
 		d.wants("At the peak 384 MiB")
 		d.press("tab")
 	}
@@ -61,7 +62,7 @@ func TestARowOpensItsBlocks(t *testing.T) {
 	if d.m.tabs.front != leaf.Allocations || !s.Query.BySite || !s.Query.Live {
 		t.Fatalf("enter shows view %c with the filter %q", d.m.tabs.front, s.QueryText)
 	}
-	found, err := s.Device.Search(context.Background(), s.Query)
+	found, err := sites.Search(context.Background(), s.Device, s.Query)
 	if err != nil || len(found) == 0 {
 		t.Fatalf("%d blocks, %v", len(found), err)
 	}

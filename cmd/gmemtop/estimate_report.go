@@ -10,6 +10,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/report"
+	"github.com/gmemtop/gmemtop/timeline/sites"
 )
 
 // label says at which size.
@@ -47,7 +48,7 @@ func (e *estimateCommand) writeText(w io.Writer, all []*estimated, largest *larg
 			when = "in step " + strconv.Itoa(x.step)
 		}
 		fmt.Fprintf(w, "  %-28s %12s  %s\n", "peak allocated", u.Bytes(x.peak), when)
-		for _, g := range x.device.Breakdown(x.device.Totals.PeakAt, timeline.ByCategory) {
+		for _, g := range sites.Breakdown(x.device, x.device.Totals.PeakAt, sites.ByCategory) {
 			fmt.Fprintf(w, "    %-26s %12s\n", g.Name, u.Bytes(g.Bytes))
 		}
 		fmt.Fprintf(w, "  %-28s %12s  PyTorch's caching allocator, emulated\n", "reserved", u.Bytes(x.reserved))
@@ -139,7 +140,7 @@ func (e *estimateCommand) writeJSON(w io.Writer, all []*estimated, largest *larg
 	for _, x := range all {
 		s := estimateSizeJSON{Batch: x.batch, Sequence: x.sequence, Fits: x.fits, Peak: x.peak, Requested: x.device.Totals.PeakAllocatedRequested, PeakStep: x.step, Reserved: x.reserved,
 			StepTime: x.stepTime, Steps: x.result.Steps, MadeUp: x.result.Asked(), ByCategory: []estimateCategoryJSON{}}
-		for _, g := range x.device.Breakdown(x.device.Totals.PeakAt, timeline.ByCategory) {
+		for _, g := range sites.Breakdown(x.device, x.device.Totals.PeakAt, sites.ByCategory) {
 			s.ByCategory = append(s.ByCategory, estimateCategoryJSON{g.Name, g.Bytes, g.Requested})
 		}
 		j.Results = append(j.Results, s)

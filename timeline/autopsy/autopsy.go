@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -51,7 +52,7 @@ func Of(ctx context.Context, d *timeline.Device, u timeline.Units) (*Result, err
 		return nil, err
 	}
 	a.State = state
-	for _, g := range d.Breakdown(a.At, timeline.BySite) {
+	for _, g := range sites.Breakdown(d, a.At, sites.BySite) {
 		if g.Bytes > 0 {
 			a.Holders = append(a.Holders, g)
 		}
@@ -214,8 +215,8 @@ type Result struct {
 	State    *timeline.AllocatorState
 	Sentence string
 	Causes   []Cause
-	Holders  []timeline.Group // by stack, descending
-	Levers   []Lever          // what helps most first
+	Holders  []sites.Group // by stack, descending
+	Levers   []Lever       // what helps most first
 }
 
 // Cause is one part of the explanation of an out-of-memory, or of a high peak. Bytes is -1 where the trace

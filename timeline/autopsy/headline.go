@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
 )
@@ -72,7 +73,7 @@ func (w wording) peak() string {
 func (w wording) holders(m timeline.Moment) string {
 	var s string
 	total := int64(0)
-	groups := w.Breakdown(m, timeline.ByCategory)
+	groups := sites.Breakdown(w.Device, m, sites.ByCategory)
 	for _, g := range groups {
 		total += g.Bytes
 	}
@@ -94,7 +95,7 @@ func (w wording) holders(m timeline.Moment) string {
 }
 
 // share says how much of total a category holds, with ~ where the category was inferred.
-func share(g timeline.Group, total int64) string {
+func share(g sites.Group, total int64) string {
 	sign := ""
 	if g.Inferred {
 		sign = "~"
@@ -109,12 +110,12 @@ func share(g timeline.Group, total int64) string {
 // largestHolder names the call site that holds most at a moment, else what is known of what has none, else
 // the largest block: "" where nothing is allocated.
 func (w wording) largestHolder(m timeline.Moment) string {
-	groups := w.Breakdown(m, timeline.BySite)
+	groups := sites.Breakdown(w.Device, m, sites.BySite)
 	if len(groups) == 0 || groups[0].Bytes == 0 {
 		return ""
 	}
 	switch g := groups[0]; {
-	case w.Site(g.Stack) != "":
+	case sites.Name(w.Device, g.Stack) != "":
 		return w.holder(&g)
 	case len(groups) > 1 && groups[1].Bytes > 0:
 		return w.holder(&g) + ", then " + w.holder(&groups[1])
@@ -127,7 +128,7 @@ func (w wording) largestHolder(m timeline.Moment) string {
 }
 
 // holder names a row of a breakdown by site, its bytes and its blocks.
-func (w wording) holder(g *timeline.Group) string {
+func (w wording) holder(g *sites.Group) string {
 	return g.Words() + ", " + w.units.Bytes(g.Bytes) + blocksWord(g.Blocks) + w.purpose(g.Largest)
 }
 
@@ -200,7 +201,7 @@ func (w wording) arena() string {
 
 // bufferName returns what says where a buffer comes from, its block name where nothing does.
 func (w wording) bufferName(a timeline.AllocID) string {
-	if name := w.Site(w.Origin(a)); name != "" {
+	if name := sites.Name(w.Device, w.Origin(a)); name != "" {
 		return name
 	}
 	return "block " + w.Name(a)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/frames"
+	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
 )
@@ -132,7 +133,7 @@ func (c *leverCase) repeatedBlocks() blocksOfModel {
 		stack traces.StackID
 		site  string
 	}
-	sites := map[key]*site{}
+	from := map[key]*site{}
 	for _, a := range c.live {
 		if d.Allocs.Category[a] != timeline.Activation || d.Origin(a) == traces.NoStack {
 			continue
@@ -140,19 +141,19 @@ func (c *leverCase) repeatedBlocks() blocksOfModel {
 		stack := d.Origin(a)
 		k := key{stack: stack}
 		if !d.Timeline().Recorded(stack) {
-			k = key{traces.NoStack, d.Site(stack)}
+			k = key{traces.NoStack, sites.Name(d, stack)}
 		}
-		s := sites[k]
+		s := from[k]
 		if s == nil {
 			s = &site{}
-			sites[k] = s
+			from[k] = s
 		}
 		s.stacks = append(s.stacks, stack)
 		s.n++
 		s.bytes += d.Allocs.Rounded[a]
 	}
 	byCount := map[int]int64{}
-	for _, s := range sites {
+	for _, s := range from {
 		byCount[s.n] += s.bytes
 	}
 	best := blocksOfModel{}
@@ -162,7 +163,7 @@ func (c *leverCase) repeatedBlocks() blocksOfModel {
 		}
 	}
 	best.stacks = map[traces.StackID]bool{}
-	for _, s := range sites {
+	for _, s := range from {
 		if best.count > 0 && s.n == best.count {
 			for _, st := range s.stacks {
 				best.stacks[st] = true
@@ -251,7 +252,7 @@ func heldLever(c *leverCase) (Lever, bool) {
 		Command: "del outputs, loss",
 		Text: fmt.Sprintf("delete what the last step left before the next forward: %s of it are still "+
 			"there at that moment, most from %s",
-			c.f.units.Bytes(bytes), d.Site(d.Origin(largest))),
+			c.f.units.Bytes(bytes), sites.Name(d, d.Origin(largest))),
 	}, ok
 }
 

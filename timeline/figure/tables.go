@@ -11,6 +11,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/report"
+	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -25,7 +26,7 @@ func Folded(ctx context.Context, w io.Writer, d *timeline.Device, o Options) err
 		return err
 	}
 	out := bufio.NewWriter(w)
-	for _, g := range d.Breakdown(at, timeline.ByStack) {
+	for _, g := range sites.Breakdown(d, at, sites.ByStack) {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -109,7 +110,7 @@ func rowsOf(ctx context.Context, d *timeline.Device, s report.Span, row func(*al
 		stack := d.Origin(timeline.AllocID(i))
 		n, ok := names[stack]
 		if !ok {
-			n = named{report.Printable(d.Site(stack)), report.Printable(d.Module(stack))}
+			n = named{report.Printable(sites.Name(d, stack)), report.Printable(sites.Module(d, stack))}
 			names[stack] = n
 		}
 		r := allocation{
@@ -169,7 +170,7 @@ func CSVEvents(ctx context.Context, w io.Writer, d *timeline.Device, o Options) 
 		return err
 	}
 	tr := d.Timeline().Trace
-	sites := map[traces.StackID]string{}
+	known := map[traces.StackID]string{}
 	origin := report.Origin(d.Timeline())
 	device := report.DeviceName(d.Info)
 	for m := span.First; m < span.End; m++ {
@@ -178,10 +179,10 @@ func CSVEvents(ctx context.Context, w io.Writer, d *timeline.Device, o Options) 
 		}
 		e := d.Event(m)
 		at, name := "", ""
-		site, ok := sites[e.Stack]
+		site, ok := known[e.Stack]
 		if !ok {
-			site = report.Printable(d.Site(e.Stack))
-			sites[e.Stack] = site
+			site = report.Printable(sites.Name(d, e.Stack))
+			known[e.Stack] = site
 		}
 		if tr.Clock.HasTime {
 			at = itoa(e.Time - origin)

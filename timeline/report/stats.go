@@ -7,6 +7,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/autopsy"
+	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
 )
@@ -363,26 +364,26 @@ func timeOf(d *timeline.Device, m timeline.Moment) *int64 {
 
 func newBreakdown(d *timeline.Device, at timeline.Moment, top int) Breakdown {
 	b := Breakdown{ByCategory: []CategoryRow{},
-		BySite:  newStackRows(d, d.Breakdown(at, timeline.BySite), top),
-		ByStack: newStackRows(d, d.Breakdown(at, timeline.ByStack), top)}
-	for _, g := range d.Breakdown(at, timeline.ByCategory) {
+		BySite:  newStackRows(d, sites.Breakdown(d, at, sites.BySite), top),
+		ByStack: newStackRows(d, sites.Breakdown(d, at, sites.ByStack), top)}
+	for _, g := range sites.Breakdown(d, at, sites.ByCategory) {
 		if g.Bytes > 0 { // g.Name and not the category's: bytes that only the source's total shows have none
 			b.ByCategory = append(b.ByCategory, CategoryRow{g.Name, g.Bytes, requestedOf(d, g), g.Blocks, g.Inferred})
 		}
 	}
-	rows := func(by timeline.By) []GroupRow {
+	rows := func(by sites.By) []GroupRow {
 		out := []GroupRow{}
-		for _, g := range first(d.Breakdown(at, by), top) {
+		for _, g := range first(sites.Breakdown(d, at, by), top) {
 			out = append(out, GroupRow{g.Name, g.Bytes, requestedOf(d, g), g.Blocks, g.Inferred})
 		}
 		return out
 	}
-	b.ByModule, b.BySize = rows(timeline.ByModule), rows(timeline.BySize)
+	b.ByModule, b.BySize = rows(sites.ByModule), rows(sites.BySize)
 	return b
 }
 
 // newStackRows returns the largest rows of a breakdown by site or stack.
-func newStackRows(d *timeline.Device, groups []timeline.Group, top int) []StackRow {
+func newStackRows(d *timeline.Device, groups []sites.Group, top int) []StackRow {
 	rows := []StackRow{}
 	for _, g := range first(groups, top) {
 		rows = append(rows, StackRow{g.Name, StackText(d.Timeline().Places(), g.Stack), g.Bytes, requestedOf(d, g), g.Blocks})
@@ -391,7 +392,7 @@ func newStackRows(d *timeline.Device, groups []timeline.Group, top int) []StackR
 }
 
 // requestedOf returns the requested bytes of a group, nil where the source does not record them.
-func requestedOf(d *timeline.Device, g timeline.Group) *int64 {
+func requestedOf(d *timeline.Device, g sites.Group) *int64 {
 	if !d.RequestedKnown() {
 		return nil
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/frames"
+	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/stats"
@@ -37,11 +38,11 @@ func categoryRows(a, b *timeline.Device) []DiffRow {
 	for c := range rows {
 		rows[c] = DiffRow{Name: timeline.Category(c).String(), StackA: traces.NoStack, StackB: traces.NoStack}
 	}
-	for _, g := range a.Breakdown(a.Totals.PeakAt, timeline.ByCategory) {
+	for _, g := range sites.Breakdown(a, a.Totals.PeakAt, sites.ByCategory) {
 		rows[g.Category].merge(&DiffRow{Inferred: g.Inferred, A: g.Bytes, BlocksA: g.Blocks,
 			StackA: traces.NoStack, StackB: traces.NoStack})
 	}
-	for _, g := range b.Breakdown(b.Totals.PeakAt, timeline.ByCategory) {
+	for _, g := range sites.Breakdown(b, b.Totals.PeakAt, sites.ByCategory) {
 		rows[g.Category].merge(&DiffRow{Inferred: g.Inferred, B: g.Bytes, BlocksB: g.Blocks,
 			StackA: traces.NoStack, StackB: traces.NoStack})
 	}
@@ -114,7 +115,7 @@ type siteSide struct {
 // add adds the breakdown by stack at a device's peak to one side.
 func (j *siteJoin) add(d *timeline.Device, side int) {
 	hashes := frames.Hashes(d.Timeline().Places())
-	for _, g := range d.Breakdown(d.Totals.PeakAt, timeline.ByStack) {
+	for _, g := range sites.Breakdown(d, d.Totals.PeakAt, sites.ByStack) {
 		key := siteKey{name: g.Name}
 		if g.Stack != traces.NoStack {
 			key = siteKey{hash: hashes[g.Stack]}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/frames"
+	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/stats"
@@ -51,9 +52,9 @@ func Summarise(ctx context.Context, t *timeline.Timeline, from, to int64, column
 	if from == to {
 		from, to = r.From, r.To
 	}
-	for _, g := range d.Breakdown(d.Totals.PeakAt, timeline.BySite) {
+	for _, g := range sites.Breakdown(d, d.Totals.PeakAt, sites.BySite) {
 		r.Top = g
-		r.Top.Name = d.Site(g.Stack)
+		r.Top.Name = sites.Name(d, g.Stack)
 		break
 	}
 	if err := ctx.Err(); err != nil {
@@ -98,7 +99,7 @@ func siteSequence(d *timeline.Device) (seq []SiteSignature, begin []RankStep) {
 		st := d.Origin(a)
 		name, ok := names[st]
 		if !ok {
-			name = strings.Clone(d.Site(st))
+			name = strings.Clone(sites.Name(d, st))
 			names[st] = name
 		}
 		sig := SiteSignature{Size: d.Allocs.Size[a], Name: name}
@@ -343,9 +344,9 @@ type RankSummary struct {
 	Device   traces.Device
 	Totals   timeline.Totals
 	PeakTime int64
-	Top      timeline.Group // largest holder at the peak
-	Strip    []int64        // max allocated bytes in each of len(Strip) equal stretches of the run's clock
-	From, To int64          // absolute nanoseconds (Clock.Epoch + time)
+	Top      sites.Group // largest holder at the peak
+	Strip    []int64     // max allocated bytes in each of len(Strip) equal stretches of the run's clock
+	From, To int64       // absolute nanoseconds (Clock.Epoch + time)
 	Sites    []SiteSignature
 	Steps    []RankStep // the iterations that begin within Sites, in order
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/frames"
+	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/stats"
 )
@@ -128,7 +129,7 @@ type stepComparison struct {
 
 // measure works out the figures of each iteration.
 func (c stepComparison) measure(found []stretch) {
-	sites := timeline.Sites(c.Timeline())
+	sites := sites.Of(c.Timeline())
 	seen := make([]bool, len(sites.Names))
 	for i, s := range found {
 		x := Iteration{Index: i, Name: s.name, Start: s.start, Finish: s.finish, First: s.first, End: s.end}
@@ -299,7 +300,7 @@ func (c stepComparison) compare(found []stretch) {
 
 // usualSites says of each call site whether the steady iterations allocate from it.
 func (c stepComparison) usualSites(whole []int, same func(int) bool) []bool {
-	f := timeline.Sites(c.Timeline())
+	f := sites.Of(c.Timeline())
 	sites := make([]bool, len(f.Names))
 	for _, i := range whole {
 		if i < c.it.Steady || !same(i) {
@@ -383,7 +384,7 @@ func (x *Iteration) Why(u timeline.Units) string {
 // unusualSites counts the call sites of an iteration that no steady one has and names the one with the most
 // bytes.
 func (c stepComparison) unusualSites(x *Iteration, u *usual) (n int, top string) {
-	f := timeline.Sites(c.Timeline())
+	f := sites.Of(c.Timeline())
 	bytes := map[int32]int64{}
 	first, end := c.AllocsIn(x.First, x.End)
 	for a := first; a < end; a++ {

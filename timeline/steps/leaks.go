@@ -6,6 +6,7 @@ import (
 	"sort"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -39,7 +40,7 @@ func findLeaks(d *timeline.Device) []Leak {
 	for k, i := range at {
 		ends[k] = it.List[i].End - 1
 	}
-	sites, numbers := map[int32]*held{}, timeline.Sites(d.Timeline())
+	sites, numbers := map[int32]*held{}, sites.Of(d.Timeline())
 	first, end := d.AllocsIn(it.List[at[0]].First, it.List[at[len(at)-1]].End)
 	k := 0
 	for a := first; a < end; a++ {

@@ -10,6 +10,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/tui/block"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/table"
@@ -23,7 +24,7 @@ type View struct {
 	plots plots
 
 	// The order; chosen says that a column was clicked while the filter was chosenFor.
-	sort       timeline.SortKey
+	sort       sites.SortKey
 	chosen     bool
 	chosenFor  string
 	descending bool
@@ -34,7 +35,7 @@ type View struct {
 // question is what the rows depend on.
 type question struct {
 	d *timeline.Device
-	q timeline.Query
+	q sites.Query
 }
 
 // The columns.
@@ -51,9 +52,10 @@ const (
 )
 
 // sortKeys are the orders that columns stand for.
-var sortKeys = map[int]timeline.SortKey{
-	colBlock: timeline.SortAddress, colSize: timeline.SortSize, colCategory: timeline.SortCategory, colStart: timeline.SortStart,
-	colLife: timeline.SortLifetime, colFreed: timeline.SortEnd,
+var sortKeys = map[int]sites.SortKey{
+	colBlock: sites.SortAddress, colSize: sites.SortSize, colCategory: sites.SortCategory,
+	colStart: sites.SortStart,
+	colLife:  sites.SortLifetime, colFreed: sites.SortEnd,
 }
 
 // New returns the view.
@@ -70,7 +72,7 @@ func New() leaf.View {
 			table.Column{Title: "stream", Width: 6, Right: true, Drop: 4},
 			table.Column{Title: "site", Width: 26, Max: 100},
 		),
-		sort: timeline.SortSize, descending: true, followed: timeline.NoAlloc,
+		sort: sites.SortSize, descending: true, followed: timeline.NoAlloc,
 	}
 	v.mark(v.sort, v.descending)
 	return v
@@ -133,7 +135,7 @@ func (v *View) ask(s *leaf.State) tea.Cmd {
 //
 // What the filter does not use is left out, so that moving the cursor searches anew only where the filter
 // asks for what is live there.
-func (v *View) query(s *leaf.State) timeline.Query {
+func (v *View) query(s *leaf.State) sites.Query {
 	q := s.Query
 	if !q.Live {
 		q.LiveAt = 0
@@ -149,7 +151,7 @@ func (v *View) query(s *leaf.State) timeline.Query {
 }
 
 // mark shows an order in the head of the table.
-func (v *View) mark(by timeline.SortKey, descending bool) {
+func (v *View) mark(by sites.SortKey, descending bool) {
 	for col, k := range sortKeys {
 		if k == by {
 			v.table.SortBy, v.table.Descending = col, descending
@@ -250,7 +252,7 @@ func (v *View) Status(s *leaf.State) string {
 	d := s.Device
 	text := fmt.Sprintf("%s of %s · %s %s · %s", leaf.Count(int64(v.table.Selected()+1)), leaf.Count(int64(len(v.shown.ids))), d.Name(a),
 		s.Units.Bytes(d.Allocs.Rounded[a]), block.Life(d, a))
-	if site := d.From(a); site != "" {
+	if site := sites.From(d, a); site != "" {
 		text += " · " + site
 	}
 	return text

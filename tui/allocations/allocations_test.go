@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/viewtest"
@@ -44,7 +45,7 @@ func TestRowsAreWhatTheSearchFinds(t *testing.T) {
 	sc, v := open(t, viewtest.Training{Iterations: 3, Layers: 6})
 	for _, filter := range []string{"", "forward", "size>=4MiB", "leaked", "cat:optimizer_state"} {
 		sc.Send(leaf.QueryMsg{Text: filter})
-		want, err := sc.State.Device.Search(t.Context(), v.query(sc.State))
+		want, err := sites.Search(t.Context(), sc.State.Device, v.query(sc.State))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -83,12 +84,12 @@ func TestAClickOnAColumnSortsAndASecondTurnsItAround(t *testing.T) {
 func TestAFilterThatNamesAnOrderKeepsItUntilAColumnIsChosen(t *testing.T) {
 	sc, v := open(t, viewtest.Training{Iterations: 2})
 	sc.Send(leaf.QueryMsg{Text: "sort:life"})
-	if q := v.query(sc.State); q.Sort != timeline.SortLifetime || q.Descending {
+	if q := v.query(sc.State); q.Sort != sites.SortLifetime || q.Descending {
 		t.Errorf("the filter asked for the shortest first and the order is %v, descending %v", q.Sort, q.Descending)
 	}
 	sc.Text(120, 36)
 	sc.ClickOn(120, 36, "start")
-	if q := v.query(sc.State); q.Sort != timeline.SortStart {
+	if q := v.query(sc.State); q.Sort != sites.SortStart {
 		t.Errorf("a click on start left the order at %v", q.Sort)
 	}
 }
@@ -150,7 +151,8 @@ func TestTheHistogramsHoldAllBytes(t *testing.T) {
 			t.Errorf("a histogram holds %d of %d bytes", sum, v.shown.bytes)
 		}
 	}
-	if got, _ := sc.State.Device.Search(t.Context(), timeline.Query{Leaked: true}); len(got) != v.shown.leaked {
+	if got, _ := sites.Search(t.Context(), sc.State.Device,
+		sites.Query{Leaked: true}); len(got) != v.shown.leaked {
 		t.Errorf("%d blocks are said never to be freed, there are %d", v.shown.leaked, len(got))
 	}
 }
@@ -218,12 +220,14 @@ func TestTheSentenceReadsFiltersThatViewsMade(t *testing.T) {
 	d := sc.State.Device
 	site := d.Allocs.Stack[0]
 	for filter, want := range map[string]string{
-		"live cat:activation sort:-size":      " match cat:activation, alive at the peak: ",
-		"live size>=1048576 size<2097152":     " match size>=1.00MiB size<2.00MiB, alive at the peak: ",
-		"size1048576 seize4096":               " match size1048576 seize4096: ",
-		"sort:-size":                          " allocations: ",
-		fmt.Sprintf("live site:%d", site):     " allocations alive at the peak, from " + d.Site(site) + ": ",
-		fmt.Sprintf("site:%d model.py", site): " allocations match model.py, from " + d.Site(site) + ": ",
+		"live cat:activation sort:-size":  " match cat:activation, alive at the peak: ",
+		"live size>=1048576 size<2097152": " match size>=1.00MiB size<2.00MiB, alive at the peak: ",
+		"size1048576 seize4096":           " match size1048576 seize4096: ",
+		"sort:-size":                      " allocations: ",
+		fmt.Sprintf("live site:%d", site): " allocations alive at the peak, from " + sites.Name(d, site) +
+			": ",
+		fmt.Sprintf("site:%d model.py", site): " allocations match model.py, from " + sites.Name(d, site) +
+			": ",
 	} {
 		sc.State.QueryText, sc.State.Query.LiveAt = filter, d.Totals.PeakAt
 		if got := v.Sentence(sc.State); !strings.Contains(got, want) {

@@ -9,6 +9,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/tui/block"
 	"github.com/gmemtop/gmemtop/tui/canvas"
@@ -124,7 +125,7 @@ func filterWords(s *leaf.State) string {
 
 // siteName names a call site, as the breakdown by call site does.
 func siteName(d *timeline.Device, id traces.StackID) string {
-	if name := d.Site(id); name != "" {
+	if name := sites.Name(d, id); name != "" {
 		return name
 	}
 	return "no recorded stack"

@@ -5,6 +5,7 @@ import (
 	"math/bits"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/sites"
 )
 
 // result is what a search found and what the sentence and the plots say about it, counted once.
@@ -69,8 +70,8 @@ func lifeOf(bucket int) int64 {
 	return n * [...]int64{1, 2, 5}[bucket%3]
 }
 
-func search(ctx context.Context, d *timeline.Device, q timeline.Query) (*result, error) {
-	ids, err := d.Search(ctx, q)
+func search(ctx context.Context, d *timeline.Device, q sites.Query) (*result, error) {
+	ids, err := sites.Search(ctx, d, q)
 	if err != nil {
 		return nil, err
 	}

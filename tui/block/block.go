@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/leaf"
@@ -65,7 +66,7 @@ func Facts(s *leaf.State, a timeline.AllocID) []Fact {
 			facts = append(facts, Fact{"site", what})
 		}
 	}
-	if m := d.Module(d.Origin(a)); m != "" {
+	if m := sites.Module(d, d.Origin(a)); m != "" {
 		facts = append(facts, Fact{"module", m})
 	}
 	facts = append(facts, Fact{"alive", Life(d, a)})

@@ -8,24 +8,25 @@ import (
 	"image/color"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
 // Chart is an icicle and what is chosen and zoomed in it. The tree belongs to the caller and is not changed.
 type Chart struct {
-	root   *timeline.Node
-	path   []*timeline.Node // from root to the node that fills the width
-	chosen *timeline.Node
-	parent map[*timeline.Node]*timeline.Node // of the nodes drawn last
-	child  map[*timeline.Node]*timeline.Node // first drawn child
+	root   *sites.Node
+	path   []*sites.Node // from root to the node that fills the width
+	chosen *sites.Node
+	parent map[*sites.Node]*sites.Node // of the nodes drawn last
+	child  map[*sites.Node]*sites.Node // first drawn child
 }
 
 // NodeMsg is a click on a node.
-type NodeMsg struct{ Node *timeline.Node }
+type NodeMsg struct{ Node *sites.Node }
 
 // SetRoot shows another tree. Zoom and choice are kept where the same names lead to nodes.
-func (ch *Chart) SetRoot(root *timeline.Node) {
+func (ch *Chart) SetRoot(root *sites.Node) {
 	if ch.root == root {
 		return
 	}
@@ -37,7 +38,7 @@ func (ch *Chart) SetRoot(root *timeline.Node) {
 	if root == nil {
 		return
 	}
-	ch.path = []*timeline.Node{root}
+	ch.path = []*sites.Node{root}
 	at := root
 	for _, name := range names[min(1, len(names)):] {
 		next := childNamed(at, name)
@@ -49,7 +50,7 @@ func (ch *Chart) SetRoot(root *timeline.Node) {
 	}
 }
 
-func childNamed(n *timeline.Node, name string) *timeline.Node {
+func childNamed(n *sites.Node, name string) *sites.Node {
 	for _, c := range n.Children {
 		if c.Name == name {
 			return c
@@ -59,10 +60,10 @@ func childNamed(n *timeline.Node, name string) *timeline.Node {
 }
 
 // Chosen returns the node that is chosen, nil for none.
-func (ch *Chart) Chosen() *timeline.Node { return ch.chosen }
+func (ch *Chart) Chosen() *sites.Node { return ch.chosen }
 
 // Choose chooses a node.
-func (ch *Chart) Choose(n *timeline.Node) { ch.chosen = n }
+func (ch *Chart) Choose(n *sites.Node) { ch.chosen = n }
 
 // Zoom makes the chosen node fill the width, or, where it does already, its parent.
 func (ch *Chart) Zoom() {
@@ -73,7 +74,7 @@ func (ch *Chart) Zoom() {
 		ch.Out()
 		return
 	}
-	var way []*timeline.Node
+	var way []*sites.Node
 	for n := ch.chosen; n != nil && n != ch.path[len(ch.path)-1]; n = ch.parent[n] {
 		way = append(way, n)
 	}
@@ -129,7 +130,7 @@ func (ch *Chart) Draw(s *leaf.State, c *canvas.Canvas) {
 	if ch.root == nil || w < 4 || h < 1 {
 		return
 	}
-	ch.parent, ch.child = map[*timeline.Node]*timeline.Node{}, map[*timeline.Node]*timeline.Node{}
+	ch.parent, ch.child = map[*sites.Node]*sites.Node{}, map[*sites.Node]*sites.Node{}
 	for i := 1; i < len(ch.path); i++ {
 		ch.parent[ch.path[i]], ch.child[ch.path[i-1]] = ch.path[i-1], ch.path[i]
 	}
@@ -144,7 +145,7 @@ func (ch *Chart) Draw(s *leaf.State, c *canvas.Canvas) {
 
 // draw draws a node's box and its children below it; x and w are in fractions of cells, so that rounding does
 // not add up.
-func (ch *Chart) draw(s *leaf.State, c *canvas.Canvas, n *timeline.Node, x float64, y int, w float64) {
+func (ch *Chart) draw(s *leaf.State, c *canvas.Canvas, n *sites.Node, x float64, y int, w float64) {
 	x0, x1 := int(x+0.5), int(x+w+0.5)
 	if y >= c.Height() || x1 <= x0 {
 		return
@@ -169,7 +170,7 @@ func (ch *Chart) draw(s *leaf.State, c *canvas.Canvas, n *timeline.Node, x float
 }
 
 // box draws one node: a gap of its background at its right end tells it from its neighbour.
-func (ch *Chart) box(s *leaf.State, c *canvas.Canvas, n *timeline.Node, x, y, w int, above bool) {
+func (ch *Chart) box(s *leaf.State, c *canvas.Canvas, n *sites.Node, x, y, w int, above bool) {
 	st := style(s, n)
 	switch {
 	case n == ch.chosen:
@@ -199,7 +200,7 @@ func (ch *Chart) box(s *leaf.State, c *canvas.Canvas, n *timeline.Node, x, y, w 
 }
 
 // style colours a node by the category of its largest block, in a shade of its name's own.
-func style(s *leaf.State, n *timeline.Node) canvas.Style {
+func style(s *leaf.State, n *sites.Node) canvas.Style {
 	if s.Theme.Mono {
 		return canvas.Style{}
 	}

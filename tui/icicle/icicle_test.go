@@ -7,16 +7,17 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/theme"
 )
 
-func node(name string, bytes int64, children ...*timeline.Node) *timeline.Node {
-	return &timeline.Node{Name: name, Bytes: bytes, Blocks: 1, Largest: timeline.NoAlloc, Children: children}
+func node(name string, bytes int64, children ...*sites.Node) *sites.Node {
+	return &sites.Node{Name: name, Bytes: bytes, Blocks: 1, Largest: timeline.NoAlloc, Children: children}
 }
 
-func tree() *timeline.Node {
+func tree() *sites.Node {
 	return node("", 100, node("main", 90, node("forward", 60), node("backward", 30)), node("import", 10))
 }
 

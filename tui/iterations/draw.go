@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/tui/canvas"
@@ -299,7 +300,7 @@ func (v *View) drawLeaks(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *fo
 		case 3:
 			return table.Cell{Text: leaf.Count(int64(l.Blocks)), Style: s.Theme.Dim}
 		}
-		if site := s.Device.Site(l.Stack); site != "" {
+		if site := sites.Name(s.Device, l.Stack); site != "" {
 			return table.Cell{Text: site}
 		}
 		return table.Cell{Text: "recorded without a stack", Style: s.Theme.Dim}

@@ -11,6 +11,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/table"
@@ -299,7 +300,7 @@ func (v *View) toLeaks(s *leaf.State, st *found, msg tea.Msg) tea.Cmd {
 		v.focusLeaks(true)
 	}
 	if act.Kind == table.Opened && act.Row >= 0 {
-		site := s.Device.Site(st.leaks[act.Row].Stack)
+		site := sites.Name(s.Device, st.leaks[act.Row].Stack)
 		return tea.Batch(leaf.Send(leaf.QueryMsg{Text: "leaked " + word(site)}), leaf.Send(leaf.ShowMsg{View: leaf.Allocations}))
 	}
 	return nil
@@ -351,7 +352,8 @@ func (v *View) Status(s *leaf.State) string {
 	}
 	if i := v.leaks.Selected(); v.table.Blurred && i >= 0 {
 		l := st.leaks[i]
-		return fmt.Sprintf("%s an iteration · %s", s.Units.Delta(int64(l.Slope)), s.Device.Site(l.Stack))
+		return fmt.Sprintf("%s an iteration · %s", s.Units.Delta(int64(l.Slope)),
+			sites.Name(s.Device, l.Stack))
 	}
 	i := v.selected()
 	if i < 0 {

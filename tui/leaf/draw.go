@@ -8,6 +8,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/theme"
@@ -190,7 +191,7 @@ func Count(n int64) string { return timeline.Count(n) }
 func UserFrame(d *timeline.Device, id traces.StackID) (file string, line int) {
 	t := d.Timeline().Places()
 	frames := t.Stacks.At(id)
-	if i := d.SiteFrame(id); i >= 0 {
+	if i := sites.Frame(d, id); i >= 0 {
 		if _, file, line := t.FrameText(frames[i]); file != "" {
 			return file, line
 		}

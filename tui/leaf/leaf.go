@@ -16,6 +16,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/runs"
+	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/theme"
 )
@@ -51,7 +52,7 @@ type Place struct {
 
 // Filter is which blocks are of interest in all views.
 type Filter struct {
-	Query     timeline.Query
+	Query     sites.Query
 	QueryText string
 }
 

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 )
@@ -109,9 +110,9 @@ func EventText(s *State, m timeline.Moment) string {
 	if a := d.AllocOf(m); a != timeline.NoAlloc {
 		text += " " + d.Name(a)
 	}
-	site := d.Site(e.Stack)
+	site := sites.Name(d, e.Stack)
 	if a := d.AllocOf(m); site == "" && a != timeline.NoAlloc {
-		site = d.From(a)
+		site = sites.From(d, a)
 	}
 	if site != "" {
 		text += " at " + site
@@ -125,7 +126,7 @@ func What(d *timeline.Device, a timeline.AllocID) string {
 	if a < 0 || int(a) >= d.Allocs.Len() {
 		return ""
 	}
-	return d.From(a)
+	return sites.From(d, a)
 }
 
 // Percent prints a part of a whole: 68 %, <1 %, 0 %.

@@ -10,6 +10,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/chart"
 	"github.com/gmemtop/gmemtop/tui/leaf"
@@ -18,8 +19,8 @@ import (
 // View is the overview.
 type View struct {
 	usage   chart.Usage
-	parts   leaf.Query[at, []timeline.Group] // by category at the cursor
-	holders leaf.Query[at, []timeline.Group] // by stack at the cursor
+	parts   leaf.Query[at, []sites.Group] // by category at the cursor
+	holders leaf.Query[at, []sites.Group] // by stack at the cursor
 	state   leaf.Query[at, *timeline.AllocatorState]
 	most    leaf.Query[*timeline.Device, extent]
 	pointer chart.Pointer
@@ -49,7 +50,7 @@ func extentOf(d *timeline.Device) extent {
 			e.categories++
 		}
 	}
-	e.sites = len(held(d.Breakdown(d.Totals.PeakAt, timeline.BySite)))
+	e.sites = len(held(sites.Breakdown(d, d.Totals.PeakAt, sites.BySite)))
 	return e
 }
 
@@ -128,20 +129,26 @@ func (v *View) ask(s *leaf.State) tea.Cmd {
 	return tea.Batch(
 		v.most.Ask(d, func(context.Context) (extent, error) { return extentOf(d), nil }),
 		v.usage.Ask(s, p.area.W),
-		v.parts.Ask(k, func(context.Context) ([]timeline.Group, error) { return d.Breakdown(m, timeline.ByCategory), nil }),
-		v.holders.Ask(k, func(context.Context) ([]timeline.Group, error) { return d.Breakdown(m, timeline.BySite), nil }),
+		v.parts.Ask(k, func(context.Context) ([]sites.Group,
+			error) {
+			return sites.Breakdown(d, m, sites.ByCategory), nil
+		}),
+		v.holders.Ask(k, func(context.Context) ([]sites.Group,
+			error) {
+			return sites.Breakdown(d, m, sites.BySite), nil
+		}),
 		v.state.Ask(k, func(ctx context.Context) (*timeline.AllocatorState, error) { return d.StateAt(ctx, m) }),
 	)
 }
 
 // rows returns the categories at the cursor that hold something.
-func (v *View) rows() []timeline.Group {
+func (v *View) rows() []sites.Group {
 	_, groups, _ := v.parts.Value()
 	return held(groups)
 }
 
 // held returns the groups, the largest first, that hold something.
-func held(groups []timeline.Group) []timeline.Group {
+func held(groups []sites.Group) []sites.Group {
 	for i, g := range groups {
 		if g.Bytes <= 0 {
 			return groups[:i]

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/tui/block"
 	"github.com/gmemtop/gmemtop/tui/canvas"
@@ -102,9 +103,9 @@ func (v *View) sentence(s *leaf.State) string {
 	text := fmt.Sprintf("%s %s%s are held by %s blocks: ", moment(s), held, beside, leaf.Count(int64(blocks)))
 	share := leaf.Percent(r.Bytes, s.Device.Allocated.At(s.Cursor))
 	switch v.by {
-	case timeline.ByCategory:
+	case sites.ByCategory:
 		return text + fmt.Sprintf("%s is %s.", share, name(r))
-	case timeline.BySite, timeline.ByStack, timeline.ByModule:
+	case sites.BySite, sites.ByStack, sites.ByModule:
 		if words, ok := placeless[r.Name]; ok {
 			return text + share + " of it " + words + "."
 		}
@@ -127,7 +128,7 @@ var placeless = map[string]string{
 // drawGroupings draws the names of the groupings, the one in force marked; each can be clicked.
 func (v *View) drawGroupings(s *leaf.State, c *canvas.Canvas, y int) {
 	x := 1 + c.Text(1, y, s.Theme.Dim, "by ")
-	for by := timeline.By(0); by < timeline.NumBy; by++ {
+	for by := sites.By(0); by < sites.NumBy; by++ {
 		st, text := s.Theme.Dim, " "+by.String()+" "
 		if by == v.by {
 			st = s.Theme.OnSelected(s.Theme.Strong)
@@ -212,7 +213,7 @@ func (t *table) fit(w, longest int) {
 	t.name = x + 2
 }
 
-func (t *table) head(c *canvas.Canvas, by timeline.By) {
+func (t *table) head(c *canvas.Canvas, by sites.By) {
 	st := t.s.Theme.Header
 	c.TextRight(t.bytes, 0, st, t.unit)
 	if t.comparing {
@@ -227,7 +228,7 @@ func (t *table) head(c *canvas.Canvas, by timeline.By) {
 	c.Text(t.name+2, 0, st, by.String())
 }
 
-func (t *table) row(c *canvas.Canvas, y int, r *row, by timeline.By, chosen bool) {
+func (t *table) row(c *canvas.Canvas, y int, r *row, by sites.By, chosen bool) {
 	th := t.s.Theme
 	text, dim := th.Text, th.Dim
 	if chosen {
@@ -235,7 +236,7 @@ func (t *table) row(c *canvas.Canvas, y int, r *row, by timeline.By, chosen bool
 		c.Fill(canvas.Rect{Y: y, W: t.w, H: 1}, ' ', text)
 	}
 	cat := r.Category
-	if by != timeline.ByCategory {
+	if by != sites.ByCategory {
 		cat = timeline.Unknown
 		if r.Largest != timeline.NoAlloc {
 			cat = t.s.Device.Allocs.Category[r.Largest]
@@ -274,10 +275,10 @@ func (t *table) row(c *canvas.Canvas, y int, r *row, by timeline.By, chosen bool
 	}
 	c.Text(t.name, y, glyph, th.Glyph(cat))
 	label := name(r)
-	if r.Inferred && by == timeline.ByCategory {
+	if r.Inferred && by == sites.ByCategory {
 		label = "~" + label
 	}
-	if by == timeline.ByStack && r.Stack == traces.NoStack {
+	if by == sites.ByStack && r.Stack == traces.NoStack {
 		label = "recorded without a stack"
 	}
 	c.TextMax(t.name+2, y, t.w-t.name-2, text, label)

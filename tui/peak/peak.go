@@ -13,6 +13,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/tui/icicle"
 	"github.com/gmemtop/gmemtop/tui/leaf"
@@ -20,11 +21,11 @@ import (
 
 // View is the peak view.
 type View struct {
-	by     timeline.By
+	by     sites.By
 	device *timeline.Device // that by was chosen for
-	groups leaf.Query[question, []timeline.Group]
-	marked leaf.Query[question, []timeline.Group]
-	tree   leaf.Query[question, *timeline.Node]
+	groups leaf.Query[question, []sites.Group]
+	marked leaf.Query[question, []sites.Group]
+	tree   leaf.Query[question, *sites.Node]
 	chart  icicle.Chart
 	rows   []row
 	built  built // what rows were made from
@@ -39,7 +40,7 @@ type View struct {
 type question struct {
 	device *timeline.Device
 	moment timeline.Moment
-	by     timeline.By
+	by     sites.By
 }
 
 type built struct {
@@ -50,7 +51,7 @@ type built struct {
 
 // row is a group at the cursor and, in comparison, what it held at the mark.
 type row struct {
-	timeline.Group
+	sites.Group
 	before       int64
 	beforeBlocks int
 }
@@ -63,7 +64,7 @@ type keyMap struct {
 
 // New returns the peak view.
 func New() *View {
-	return &View{by: timeline.BySite, keys: keyMap{
+	return &View{by: sites.BySite, keys: keyMap{
 		group:     key.NewBinding(key.WithKeys("tab"), key.WithHelp("tab", "group by")),
 		groupBack: key.NewBinding(key.WithKeys("shift+tab"), key.WithHelp("shift+tab", "group by the one before")),
 		rows:      key.NewBinding(key.WithKeys("up", "down", "k", "j"), key.WithHelp("↑↓", "row")),
@@ -161,14 +162,14 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 // pickMsg is a click on a row, byMsg one on the name of a grouping.
 type (
 	pickMsg struct{ row int }
-	byMsg   struct{ by timeline.By }
+	byMsg   struct{ by sites.By }
 )
 
 // firstBy returns the grouping that opens: the one in force where the recording has stacks, else one that
 // does not need them.
-func firstBy(d *timeline.Device, by timeline.By) timeline.By {
+func firstBy(d *timeline.Device, by sites.By) sites.By {
 	switch by {
-	case timeline.BySite, timeline.ByStack, timeline.ByModule:
+	case sites.BySite, sites.ByStack, sites.ByModule:
 	default:
 		return by
 	}
@@ -177,17 +178,17 @@ func firstBy(d *timeline.Device, by timeline.By) timeline.By {
 	}
 	for _, cat := range d.Allocs.Category[:min(len(d.Allocs.Category), 1000)] {
 		if cat != timeline.Unknown {
-			return timeline.ByCategory
+			return sites.ByCategory
 		}
 	}
-	return timeline.BySize
+	return sites.BySize
 }
 
-func (v *View) treeBy() timeline.By {
-	if v.by == timeline.ByModule {
-		return timeline.ByModule
+func (v *View) treeBy() sites.By {
+	if v.by == sites.ByModule {
+		return sites.ByModule
 	}
-	return timeline.ByStack
+	return sites.ByStack
 }
 
 func (v *View) ask(s *leaf.State) tea.Cmd {
@@ -195,14 +196,17 @@ func (v *View) ask(s *leaf.State) tea.Cmd {
 	if d == nil {
 		return nil
 	}
-	breakdown := func(q question) func(context.Context) ([]timeline.Group, error) {
-		return func(context.Context) ([]timeline.Group, error) { return d.Breakdown(q.moment, q.by), nil }
+	breakdown := func(q question) func(context.Context) ([]sites.Group, error) {
+		return func(context.Context) ([]sites.Group, error) { return sites.Breakdown(d, q.moment, q.by), nil }
 	}
 	now := question{d, s.Cursor, v.by}
 	tree := question{d, s.Cursor, v.treeBy()}
 	cmds := []tea.Cmd{
 		v.groups.Ask(now, breakdown(now)),
-		v.tree.Ask(tree, func(context.Context) (*timeline.Node, error) { return d.Icicle(tree.moment, tree.by), nil }),
+		v.tree.Ask(tree, func(context.Context) (*sites.Node,
+			error) {
+			return sites.Icicle(d, tree.moment, tree.by), nil
+		}),
 	}
 	if s.HasMark {
 		then := question{d, s.Mark, v.by}
@@ -243,16 +247,16 @@ type groupKey struct {
 
 // key returns what a group is at every moment: the stack of a call site is that of its largest block, which
 // changes.
-func (v *View) key(g *timeline.Group) groupKey {
+func (v *View) key(g *sites.Group) groupKey {
 	k := groupKey{g.Name, g.Stack, g.Category}
-	if v.by == timeline.BySite {
+	if v.by == sites.BySite {
 		k.stack = traces.NoStack
 	}
 	return k
 }
 
 // compare adds what each group held at the mark and orders the rows by how much changed.
-func (v *View) compare(before []timeline.Group) {
+func (v *View) compare(before []sites.Group) {
 	index := make(map[groupKey]int, len(v.rows))
 	for i := range v.rows {
 		index[v.key(&v.rows[i].Group)] = i
@@ -272,8 +276,8 @@ func (v *View) compare(before []timeline.Group) {
 	})
 }
 
-func (v *View) setBy(s *leaf.State, by timeline.By) tea.Cmd {
-	v.by = (by + timeline.NumBy) % timeline.NumBy
+func (v *View) setBy(s *leaf.State, by sites.By) tea.Cmd {
+	v.by = (by + sites.NumBy) % sites.NumBy
 	v.at, v.top = 0, 0
 	v.built = built{}
 	return v.ask(s)
@@ -284,7 +288,7 @@ func (v *View) onKey(s *leaf.State, msg tea.KeyPressMsg) tea.Cmd {
 	case key.Matches(msg, v.keys.group):
 		return v.setBy(s, v.by+1)
 	case key.Matches(msg, v.keys.groupBack):
-		return v.setBy(s, v.by+timeline.NumBy-1)
+		return v.setBy(s, v.by+sites.NumBy-1)
 	case key.Matches(msg, v.keys.tree):
 		v.inTree = !v.inTree
 		if v.inTree && v.chart.Chosen() == nil {
@@ -362,17 +366,17 @@ func (v *View) open(s *leaf.State) tea.Cmd {
 // queryFor returns the filter that selects a row's blocks, "" where no filter can say it.
 func (v *View) queryFor(s *leaf.State, r *row) string {
 	switch v.by {
-	case timeline.ByCategory:
+	case sites.ByCategory:
 		return "live cat:" + r.Category.String() + " sort:-size"
-	case timeline.BySite:
+	case sites.BySite:
 		return fmt.Sprintf("live site:%d sort:-size", r.Stack)
-	case timeline.ByStack:
+	case sites.ByStack:
 		return fmt.Sprintf("live stack:%d sort:-size", r.Stack)
-	case timeline.ByModule:
-		if r.Largest != timeline.NoAlloc && s.Device.Module(s.Device.Origin(r.Largest)) != "" {
+	case sites.ByModule:
+		if r.Largest != timeline.NoAlloc && sites.Module(s.Device, s.Device.Origin(r.Largest)) != "" {
 			return "live " + r.Name + " sort:-size"
 		}
-	case timeline.BySize:
+	case sites.BySize:
 		if r.Largest == timeline.NoAlloc {
 			return ""
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
@@ -70,7 +71,7 @@ func (a *atlas) what(s *leaf.State, p timeline.Piece, seg *timeline.SegmentState
 		if p.State == traces.BlockPendingFree {
 			text += ", freed, waits for a stream"
 		}
-		if site := s.Device.From(p.Alloc); site != "" {
+		if site := sites.From(s.Device, p.Alloc); site != "" {
 			text += " · " + site
 		}
 		return text

@@ -16,6 +16,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/theme"
@@ -140,7 +141,7 @@ func (sc *Screen) apply(msg tea.Msg) bool {
 	case leaf.DeviceMsg:
 		s.Device = m.Device
 	case leaf.QueryMsg:
-		q, err := timeline.ParseQuery(m.Text)
+		q, err := sites.ParseQuery(m.Text)
 		if err != nil {
 			sc.T.Fatalf("parse the filter %q: %v", m.Text, err)
 		}

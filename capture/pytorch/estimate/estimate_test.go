@@ -18,6 +18,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/pytorch/estimate"
 	"github.com/gmemtop/gmemtop/capture/torchtest"
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/described"
@@ -87,7 +88,7 @@ func peaks(t *testing.T, tr *traces.Trace) []step {
 	var out []step
 	for _, it := range steps.Of(d).List {
 		s := step{peak: it.PeakAllocated, categories: map[string]int64{}}
-		for _, g := range d.Breakdown(it.PeakAt, timeline.ByCategory) {
+		for _, g := range sites.Breakdown(d, it.PeakAt, sites.ByCategory) {
 			s.categories[g.Name] += g.Bytes
 		}
 		out = append(out, s)

@@ -1,4 +1,4 @@
-package timeline
+package frames
 
 import (
 	"path"
@@ -8,72 +8,84 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// frameKind is what one frame says about the allocations below it, as a bit set. Kinds are found once for
+// Kind is what one frame says about the allocations below it, as a bit set. Kinds are found once for
 // each frame of a trace, from its function and file alone, so that a stack costs one OR a frame.
-type frameKind uint32
+type Kind uint32
 
+// The kinds.
 const (
-	framePython frameKind = 1 << iota
-	frameLibrary
-	frameTorch
-	frameNoise   // says nothing to a person: see noiseNames
-	frameWrapper // a call of a call: collapsed in icicles
-	frameModule  // torch.profiler's "nn.Module: Linear_0"
-	frameForward
-	frameModuleCall
-	frameBackward // the Python call that starts the backward pass
-	frameEngine   // the C++ autograd engine
-	frameAccumulate
-	frameOptimizer
-	frameZeroGrad
-	frameCheckpoint // recomputation inside the backward pass
-	frameLoader
-	frameCopy       // .to, .cuda, pin_memory
-	frameModuleInit // a constructor of PyTorch's modules, or the filling of their weights
-	frameUserInit   // the innermost frame of the user's is a constructor
-	frameModuleMove // nn.Module.to, .cuda: _apply
-	frameLoad       // load_state_dict, torch.load
-	frameConstructor
-	frameOptimizerFile
-	frameOp       // a C++ frame that names a node of the autograd graph
-	framePackage  // in a folder of installed packages
-	framePlumbing // the allocator and the tensor library below an operator
-	frameMain     // the stack begins where those of the forward or the optimizer do: see stackKinds.begin
+	KindPython Kind = 1 << iota
+	KindLibrary
+	KindTorch
+	KindNoise   // says nothing to a person: see noiseNames
+	KindWrapper // a call of a call: collapsed in icicles
+	KindModule  // torch.profiler's "nn.Module: Linear_0"
+	KindForward
+	KindModuleCall
+	KindBackward // the Python call that starts the backward pass
+	KindEngine   // the C++ autograd engine
+	KindAccumulate
+	KindOptimizer
+	KindZeroGrad
+	KindCheckpoint // recomputation inside the backward pass
+	KindLoader
+	KindCopy       // .to, .cuda, pin_memory
+	KindModuleInit // a constructor of PyTorch's modules, or the filling of their weights
+	KindUserInit   // the innermost frame of the user's is a constructor
+	KindModuleMove // nn.Module.to, .cuda: _apply
+	KindLoad       // load_state_dict, torch.load
+	KindConstructor
+	KindOptimizerFile
+	KindOp       // a C++ frame that names a node of the autograd graph
+	KindPackage  // in a folder of installed packages
+	KindPlumbing // the allocator and the tensor library below an operator
+	KindMain     // the stack begins where those of the forward or the optimizer do: see Kinds.begin
 )
 
 // noiseNames and noiseFiles are what PyTorch's own flame graphs drop (torch/cuda/_memory_viz.py,
 // _frame_filter), and the frames of the C and Python run time that later versions record.
 var (
 	noiseNames = []string{
-		"unwind::unwind", "CapturedTraceback::gather", "gather_with_cpp", "_start", "__libc_start_main", "__libc_start_call_main",
-		"PyEval_", "PyObject_", "PyFunction_", "_PyStack_", "PyMethod_New", "PyRun_", "Py_RunMain", "Py_BytesMain", "__Pyx_", "__pyx_",
-		"slot_tp_", "method_vectorcall", "_PyFunction_Vectorcall", "PyVectorcall_", "PyCMethod_", "PyType_", "cfunction_", "_PyEval",
-		"__libc_init_first", "THPVariable_", "start_thread", "__clone", "clone3", "pthread_", "execute_native_thread_routine", "std::error_code", "std::_Function_handler",
+		"unwind::unwind", "CapturedTraceback::gather", "gather_with_cpp", "_start", "__libc_start_main",
+		"__libc_start_call_main",
+		"PyEval_", "PyObject_", "PyFunction_", "_PyStack_", "PyMethod_New", "PyRun_", "Py_RunMain",
+		"Py_BytesMain", "__Pyx_", "__pyx_",
+		"slot_tp_", "method_vectorcall", "_PyFunction_Vectorcall", "PyVectorcall_", "PyCMethod_", "PyType_",
+		"cfunction_", "_PyEval",
+		"__libc_init_first", "THPVariable_", "start_thread", "__clone", "clone3", "pthread_",
+		"execute_native_thread_routine", "std::error_code", "std::_Function_handler",
 		"c10::impl::wrap_kernel_functor", "callUnboxedKernelFunction", "c10::Dispatcher::", "::redispatch(",
 	}
 	noiseFiles = []string{
-		"core/boxing", "/Register", "/Redispatch", "pythonrun.c", "Modules/main.c", "Objects/call.c", "Objects/methodobject.c",
+		"core/boxing", "/Register", "/Redispatch", "pythonrun.c", "Modules/main.c", "Objects/call.c",
+		"Objects/methodobject.c",
 		"pycore_ceval.h", "ceval.c", "cpython/abstract.h", "Objects/typeobject.c", "Objects/classobject.c",
 	}
 	wrapperNames = []string{
-		"_call_impl", "_wrapped_call_impl", "decorate_context", "_fn", "decorate_autocast", "wrapper", "inner", "_inner", "_run_code",
+		"_call_impl", "_wrapped_call_impl", "decorate_context", "_fn", "decorate_autocast", "wrapper",
+		"inner", "_inner", "_run_code",
 		"_run_module_as_main",
 	}
 	torchParts = []string{
-		"/torch/nn/", "/torch/optim/", "/torch/autograd/", "/torch/utils/", "/torch/cuda/", "/torch/distributed/", "/torch/jit/",
-		"/torch/fx/", "/torch/amp/", "/torch/func/", "/torch/_", "/torch/functional.py", "/torch/serialization.py", "/torch/overrides.py",
-		"/torch/random.py", "/torch/storage.py", "/torch/export/", "/torch/compiler/", "/torch/profiler/", "/torch/nested/",
+		"/torch/nn/", "/torch/optim/", "/torch/autograd/", "/torch/utils/", "/torch/cuda/",
+		"/torch/distributed/", "/torch/jit/",
+		"/torch/fx/", "/torch/amp/", "/torch/func/", "/torch/_", "/torch/functional.py",
+		"/torch/serialization.py", "/torch/overrides.py",
+		"/torch/random.py", "/torch/storage.py", "/torch/export/", "/torch/compiler/", "/torch/profiler/",
+		"/torch/nested/",
 		"/site-packages/torch/", "/dist-packages/torch/",
 	}
 	// plumbing allocates for whoever asks and tells nothing of why.
 	plumbing = []string{
-		"c10::", "at::detail::", "at::native::empty", "at::TensorIterator", "at::_ops::empty", "::wrapper_", "::create_out(",
+		"c10::", "at::detail::", "at::native::empty", "at::TensorIterator", "at::_ops::empty", "::wrapper_",
+		"::create_out(",
 		"::set_output_raw_strided(", "new_empty", "empty_like", "_to_copy",
 	}
 	// infrastructure packages run a user's code and are never what a user wants to see as the place of an
 	// allocation.
 	infrastructure = []string{
-		"/accelerate/", "/lightning/", "/pytorch_lightning/", "/deepspeed/", "/functorch/", "/triton/", "/numpy/", "/ipykernel/",
+		"/accelerate/", "/lightning/", "/pytorch_lightning/", "/deepspeed/", "/functorch/", "/triton/",
+		"/numpy/", "/ipykernel/",
 		"/IPython/", "/traitlets/", "/tornado/", "/click/", "/absl/", "/hydra/",
 	}
 )
@@ -88,98 +100,100 @@ func containsAny(s string, parts []string) bool {
 }
 
 // fileKind classifies a file path, that begins with a slash and has no other separators.
-func fileKind(f string) frameKind {
-	var k frameKind
+func fileKind(f string) Kind {
+	var k Kind
 	if strings.HasSuffix(f, ".py") || strings.HasPrefix(f, "/<") || strings.HasSuffix(f, ".ipynb") {
-		k |= framePython
+		k |= KindPython
 	}
 	if containsAny(f, torchParts) {
-		k |= frameTorch | frameLibrary
+		k |= KindTorch | KindLibrary
 	}
 	if strings.Contains(f, "-packages/") {
-		k |= framePackage
+		k |= KindPackage
 	}
-	standard := strings.Contains(f, "/lib/python") && !strings.Contains(f, "-packages/") || strings.HasPrefix(f, "/<frozen")
+	standard := strings.Contains(f, "/lib/python") && !strings.Contains(f, "-packages/") ||
+		strings.HasPrefix(f, "/<frozen")
 	if standard || containsAny(f, infrastructure) {
-		k |= frameLibrary
+		k |= KindLibrary
 	}
 	if containsAny(f, noiseFiles) {
-		k |= frameNoise
+		k |= KindNoise
 	}
 	if strings.Contains(f, "/torch/optim/") {
-		k |= frameOptimizer
+		k |= KindOptimizer
 	}
 	if strings.Contains(strings.ToLower(path.Base(f)), "optim") {
-		k |= frameOptimizerFile
+		k |= KindOptimizerFile
 	}
 	return k | torchFileKind(f)
 }
 
-func torchFileKind(f string) frameKind {
+func torchFileKind(f string) Kind {
 	switch {
 	case strings.HasSuffix(f, "/torch/nn/init.py"):
-		return frameModuleInit
+		return KindModuleInit
 	case strings.Contains(f, "/torch/utils/checkpoint.py"):
-		return frameCheckpoint
+		return KindCheckpoint
 	case strings.Contains(f, "/torch/utils/data/"):
-		return frameLoader
+		return KindLoader
 	case strings.HasSuffix(f, "/torch/serialization.py"), strings.Contains(f, "/safetensors/"):
-		return frameLoad
+		return KindLoad
 	}
 	return 0
 }
 
 // funcKind classifies a function of a file whose kind is known.
-func funcKind(fn string, file frameKind, path string) frameKind {
-	var k frameKind
-	if strings.HasPrefix(fn, modulePrefix) {
-		return frameModule | frameForward | framePython
+func funcKind(fn string, file Kind, path string) Kind {
+	var k Kind
+	if strings.HasPrefix(fn, ModulePrefix) {
+		return KindModule | KindForward | KindPython
 	}
-	if file&framePython == 0 {
+	if file&KindPython == 0 {
 		return cppKind(fn)
 	}
 	switch fn {
 	case "forward", "training_step", "_forward_impl":
-		k |= frameForward
+		k |= KindForward
 	case "_call_impl", "_wrapped_call_impl":
-		if file&frameTorch != 0 {
-			k |= frameModuleCall
+		if file&KindTorch != 0 {
+			k |= KindModuleCall
 		}
 	case "backward", "_engine_run_backward", "run_backward":
-		k |= frameBackward
+		k |= KindBackward
 	case "unpack_hook":
-		if file&frameCheckpoint != 0 { // a forward that the backward pass runs again
-			k |= frameBackward
+		if file&KindCheckpoint != 0 { // a forward that the backward pass runs again
+			k |= KindBackward
 		}
 	case "zero_grad":
-		k |= frameZeroGrad
+		k |= KindZeroGrad
 	case "_init_group", "_multi_tensor_adamw", "_single_tensor_adamw":
-		k |= frameOptimizer
+		k |= KindOptimizer
 	case "__init__":
 		k |= constructorKind(path)
 	case "reset_parameters":
-		k |= frameModuleInit
+		k |= KindModuleInit
 	case "_apply":
 		if strings.HasSuffix(path, "torch/nn/modules/module.py") {
-			k |= frameModuleMove
+			k |= KindModuleMove
 		}
 	case "to", "cuda", "pin_memory":
-		k |= frameCopy
+		k |= KindCopy
 	case "load_state_dict", "_load_from_state_dict", "from_pretrained", "load_checkpoint":
-		k |= frameLoad
+		k |= KindLoad
 	case "step", "optimizer_step":
-		if strings.Contains(strings.ToLower(path), "optim") || strings.Contains(strings.ToLower(path), "adam") {
-			k |= frameOptimizer
+		if strings.Contains(strings.ToLower(path), "optim") ||
+			strings.Contains(strings.ToLower(path), "adam") {
+			k |= KindOptimizer
 		}
 	}
 	if strings.Contains(fn, "init_weight") || strings.Contains(fn, "load_weight") {
-		k |= frameLoad
+		k |= KindLoad
 	}
-	if file&frameLibrary != 0 && isOneOf(fn, wrapperNames) {
-		k |= frameWrapper
+	if file&KindLibrary != 0 && isOneOf(fn, wrapperNames) {
+		k |= KindWrapper
 	}
 	if strings.HasSuffix(path, "torch/_ops.py") || strings.HasSuffix(path, "torch/utils/_contextlib.py") {
-		k |= frameWrapper
+		k |= KindWrapper
 	}
 	return k
 }
@@ -187,48 +201,48 @@ func funcKind(fn string, file frameKind, path string) frameKind {
 // constructorKind classifies a constructor by its file: PyTorch's own modules make weights; others may, and
 // what they make then depends on which frame is innermost (see madeBy). Buffers and caches are made in
 // constructors too.
-func constructorKind(file string) frameKind {
+func constructorKind(file string) Kind {
 	if strings.Contains(file, "/torch/nn/modules/") {
-		return frameModuleInit
+		return KindModuleInit
 	}
 	if containsAny(strings.ToLower(path.Base(file)), []string{"grad", "cache", "optim", "buffer", "adam"}) {
 		return 0
 	}
-	return frameConstructor
+	return KindConstructor
 }
 
 // madeBy says whether a stack's innermost frame of the user's is a constructor: what that makes are weights.
-func (f *stackKinds) madeBy(frames []traces.FrameID) frameKind {
+func (f *Kinds) madeBy(frames []traces.FrameID) Kind {
 	for _, id := range frames {
 		k := f.Frames[id]
-		if k&framePython == 0 || k&(frameLibrary|frameWrapper) != 0 {
+		if k&KindPython == 0 || k&(KindLibrary|KindWrapper) != 0 {
 			continue
 		}
-		if k&frameConstructor != 0 {
-			return frameUserInit
+		if k&KindConstructor != 0 {
+			return KindUserInit
 		}
 		return 0
 	}
 	return 0
 }
 
-func cppKind(fn string) frameKind {
-	var k frameKind
+func cppKind(fn string) Kind {
+	var k Kind
 	if containsAny(fn, noiseNames) {
-		k |= frameNoise
+		k |= KindNoise
 	}
 	node := strings.Contains(fn, "Backward") && strings.Contains(fn, "::apply(")
 	if node || strings.HasPrefix(fn, "torch::autograd::AccumulateGrad::apply(") {
-		k |= frameOp
+		k |= KindOp
 	}
 	if containsAny(fn, plumbing) {
-		k |= framePlumbing
+		k |= KindPlumbing
 	}
 	if strings.Contains(fn, "autograd::Engine::") || strings.Contains(fn, "PythonEngine::") {
-		k |= frameEngine
+		k |= KindEngine
 	}
 	if strings.Contains(fn, "AccumulateGrad") {
-		k |= frameAccumulate
+		k |= KindAccumulate
 	}
 	return k
 }
@@ -242,16 +256,16 @@ func isOneOf(s string, list []string) bool {
 	return false
 }
 
-// stackKinds are the kinds of a trace's frames and stacks.
-type stackKinds struct {
-	Frames []frameKind // by FrameID
-	Stacks []frameKind // by StackID: those of its frames, see join
+// Kinds are the kinds of a trace's frames and stacks.
+type Kinds struct {
+	Frames []Kind // by FrameID
+	Stacks []Kind // by StackID: those of its frames, see join
 }
 
-// kindsOf finds the kinds of a trace's frames and stacks.
-func kindsOf(tr *traces.Trace) *stackKinds {
-	files := make(map[string]frameKind)
-	f := &stackKinds{Frames: make([]frameKind, len(tr.Frames)), Stacks: make([]frameKind, tr.Stacks.Len())}
+// KindsOf finds the kinds of a trace's frames and stacks.
+func KindsOf(tr *traces.Trace) *Kinds {
+	files := make(map[string]Kind)
+	f := &Kinds{Frames: make([]Kind, len(tr.Frames)), Stacks: make([]Kind, tr.Stacks.Len())}
 	for i := range tr.Frames {
 		fn, file, _ := tr.FrameText(traces.FrameID(i))
 		name := strings.ReplaceAll(file, "\\", "/")
@@ -267,7 +281,7 @@ func kindsOf(tr *traces.Trace) *stackKinds {
 	}
 	for i := range f.Stacks {
 		f.Stacks[i] = f.join(tr.Stacks.At(traces.StackID(i)))
-		if f.Stacks[i]&frameConstructor != 0 {
+		if f.Stacks[i]&KindConstructor != 0 {
 			f.Stacks[i] |= f.madeBy(tr.Stacks.At(traces.StackID(i)))
 		}
 	}
@@ -278,11 +292,11 @@ func kindsOf(tr *traces.Trace) *stackKinds {
 // begin marks the stacks whose outermost Python function is that of a stack of the forward or the optimizer.
 // The thread that runs these waits while the backward pass runs on threads of its own, whose stacks begin
 // elsewhere: with a hook, or with no frame at all.
-func (f *stackKinds) begin(tr *traces.Trace) {
+func (f *Kinds) begin(tr *traces.Trace) {
 	type function struct{ name, file traces.StringID }
 	outermost := func(i int) (function, bool) {
 		for _, id := range slices.Backward(tr.Stacks.At(traces.StackID(i))) {
-			if f.Frames[id]&framePython != 0 {
+			if f.Frames[id]&KindPython != 0 {
 				return function{tr.Frames[id].Func, tr.Frames[id].File}, true
 			}
 		}
@@ -290,7 +304,7 @@ func (f *stackKinds) begin(tr *traces.Trace) {
 	}
 	main := make(map[function]bool)
 	for i, k := range f.Stacks {
-		if k&(frameModel|frameOptimizer) != 0 && k&(frameBackward|frameEngine|frameAccumulate) == 0 {
+		if k&(KindModel|KindOptimizer) != 0 && k&(KindBackward|KindEngine|KindAccumulate) == 0 {
 			if fn, ok := outermost(i); ok {
 				main[fn] = true
 			}
@@ -298,47 +312,47 @@ func (f *stackKinds) begin(tr *traces.Trace) {
 	}
 	for i := range f.Stacks {
 		if fn, ok := outermost(i); ok && main[fn] {
-			f.Stacks[i] |= frameMain
+			f.Stacks[i] |= KindMain
 		}
 	}
 }
 
 // join returns the kind of a stack, innermost frame first. A model or a backward pass that an optimizer's
 // step runs, as a closure, is not the optimizer's.
-func (f *stackKinds) join(frames []traces.FrameID) frameKind {
-	var all frameKind
+func (f *Kinds) join(frames []traces.FrameID) Kind {
+	var all Kind
 	for _, id := range frames {
 		k := f.Frames[id]
-		if all&(frameModel|frameBackward) != 0 {
-			k &^= frameOptimizer | frameOptimizerFile
+		if all&(KindModel|KindBackward) != 0 {
+			k &^= KindOptimizer | KindOptimizerFile
 		}
 		all |= k
 	}
 	return all
 }
 
-// of returns the kind of a stack, 0 for NoStack.
-func (f *stackKinds) of(s traces.StackID) frameKind {
+// Of returns the kind of a stack, 0 for NoStack.
+func (f *Kinds) Of(s traces.StackID) Kind {
 	if s < 0 || int(s) >= len(f.Stacks) {
 		return 0
 	}
 	return f.Stacks[s]
 }
 
-const frameModel = frameForward | frameModuleCall
+const KindModel = KindForward | KindModuleCall
 
-// phaseOfKind returns the phase that a stack shows by itself.
-func phaseOfKind(k frameKind) traces.Phase {
+// PhaseOf returns the phase that a stack shows by itself.
+func PhaseOf(k Kind) traces.Phase {
 	switch {
-	case k&(frameEngine|frameBackward|frameAccumulate) != 0:
+	case k&(KindEngine|KindBackward|KindAccumulate) != 0:
 		return traces.PhaseBackward
-	case k&frameOptimizer != 0:
+	case k&KindOptimizer != 0:
 		return traces.PhaseOptimizer
-	case k&frameModel != 0:
+	case k&KindModel != 0:
 		return traces.PhaseForward
 	}
 	return traces.PhaseUnknown
 }
 
-// modulePrefix begins the frames that torch.profiler notes for modules.
-const modulePrefix = "nn.Module: "
+// ModulePrefix begins the frames that torch.profiler notes for modules.
+const ModulePrefix = "nn.Module: "

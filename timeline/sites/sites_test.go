@@ -1,4 +1,4 @@
-package timeline_test
+package sites
 
 import (
 	"testing"
@@ -21,7 +21,7 @@ func TestNamesOfNativeFrames(t *testing.T) {
 		"(unnamed)":                                                         "(unnamed)",
 		"":                                                                  "",
 	} {
-		if got := timeline.CppName(name); got != want {
+		if got := cppName(name); got != want {
 			t.Errorf("cppName(%q) = %q, want %q", name, got, want)
 		}
 	}
@@ -33,8 +33,8 @@ func TestABlockIsOfItsLayerAndTheSiteOfAll(t *testing.T) {
 			"name=blocks.7.up.weight\nalloc 0x3000 8\n").Main()
 	for a, want := range [][2]string{{"mm blocks.7.up", "mm blocks.*.up"},
 		{"blocks.7.up.weight", "blocks.*.up.weight"}, {"", ""}} {
-		if from, site := d.From(timeline.AllocID(a)),
-			d.Site(d.Origin(timeline.AllocID(a))); from != want[0] || site != want[1] {
+		if from, site := From(d, timeline.AllocID(a)),
+			Name(d, d.Origin(timeline.AllocID(a))); from != want[0] || site != want[1] {
 			t.Errorf("block %d is from %q of site %q, want %q", a, from, site, want)
 		}
 	}

@@ -1,10 +1,11 @@
-package timeline
+package sites
 
 import (
 	"context"
 	"slices"
 	"strings"
 
+	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -13,9 +14,9 @@ const cancelEvery = 1 << 16
 
 // Search returns the allocations that a query selects, in its order; allocations of equal key stay in the
 // order of Allocs. It visits each allocation once, and looks at each distinct stack's text once.
-func (d *Device) Search(ctx context.Context, q Query) ([]AllocID, error) {
-	s := d.newSelector(q)
-	var found []AllocID
+func Search(ctx context.Context, d *timeline.Device, q Query) ([]timeline.AllocID, error) {
+	s := newSelector(d, q)
+	var found []timeline.AllocID
 	if q.Live {
 		for i, id := range d.LiveAt(q.LiveAt, nil) {
 			if i%cancelEvery == 0 && ctx.Err() != nil {
@@ -26,7 +27,7 @@ func (d *Device) Search(ctx context.Context, q Query) ([]AllocID, error) {
 			}
 		}
 	} else {
-		for id := range AllocID(d.Allocs.Len()) {
+		for id := range timeline.AllocID(d.Allocs.Len()) {
 			if id%cancelEvery == 0 && ctx.Err() != nil {
 				return nil, ctx.Err()
 			}
@@ -35,11 +36,12 @@ func (d *Device) Search(ctx context.Context, q Query) ([]AllocID, error) {
 			}
 		}
 	}
-	return d.sorted(ctx, found, q)
+	return sorted(ctx, d, found, q)
 }
 
 // sorted orders ids by the query's key.
-func (d *Device) sorted(ctx context.Context, ids []AllocID, q Query) ([]AllocID, error) {
+func sorted(ctx context.Context, d *timeline.Device, ids []timeline.AllocID, q Query) ([]timeline.AllocID,
+	error) {
 	if q.Sort == SortStart {
 		if q.Descending {
 			slices.Reverse(ids)
@@ -47,7 +49,7 @@ func (d *Device) sorted(ctx context.Context, ids []AllocID, q Query) ([]AllocID,
 		return ids, ctx.Err()
 	}
 	rows := make([]keyed, len(ids))
-	key := d.sortKey(q.Sort)
+	key := sortKey(d, q.Sort)
 	for i, id := range ids {
 		k := key(id)
 		if q.Descending {
@@ -68,7 +70,7 @@ func (d *Device) sorted(ctx context.Context, ids []AllocID, q Query) ([]AllocID,
 // keyed is an allocation with what it is sorted by.
 type keyed struct {
 	key uint64
-	id  AllocID
+	id  timeline.AllocID
 }
 
 // radixSort sorts rows by key, stably: a counting sort for each byte in which keys differ, least first. A few
@@ -103,47 +105,47 @@ func radixSort(ctx context.Context, rows []keyed) ([]keyed, error) {
 	return rows, ctx.Err()
 }
 
-func (d *Device) sortKey(k SortKey) func(AllocID) uint64 {
+func sortKey(d *timeline.Device, k SortKey) func(timeline.AllocID) uint64 {
 	a := &d.Allocs
 	switch k {
 	case SortSize:
-		return func(id AllocID) uint64 { return uint64(a.Rounded[id]) }
+		return func(id timeline.AllocID) uint64 { return uint64(a.Rounded[id]) }
 	case SortLifetime:
-		return func(id AllocID) uint64 { return uint64(d.lifespan(id)) }
+		return func(id timeline.AllocID) uint64 { return uint64(lifespan(d, id)) }
 	case SortEnd:
-		return func(id AllocID) uint64 { return uint64(a.Requested[id] + 1) }
+		return func(id timeline.AllocID) uint64 { return uint64(a.Requested[id] + 1) }
 	case SortCategory:
-		return func(id AllocID) uint64 { return uint64(a.Category[id]) }
+		return func(id timeline.AllocID) uint64 { return uint64(a.Category[id]) }
 	}
-	return func(id AllocID) uint64 { return a.Addr[id] }
+	return func(id timeline.AllocID) uint64 { return a.Addr[id] }
 }
 
 // lifespan returns how long an allocation is allocated within the recording, in nanoseconds.
-func (d *Device) lifespan(id AllocID) int64 {
+func lifespan(d *timeline.Device, id timeline.AllocID) int64 {
 	start, end := d.Lifetime(id)
 	return end - start
 }
 
 // selector is a query with what it asks of stacks answered once.
 type selector struct {
-	d     *Device
+	d     *timeline.Device
 	q     Query
 	words []string
 	// stacks says of each stack and word whether the stack has the word: bit w of stacks[s]. Words beyond 64
 	// are not looked for.
 	stacks     []uint64
-	categories [NumCategories]uint64
+	categories [timeline.NumCategories]uint64
 	byName     uint64 // words that can be part of a printed name
 }
 
-func (d *Device) newSelector(q Query) *selector {
+func newSelector(d *timeline.Device, q Query) *selector {
 	s := &selector{d: d, q: q, words: strings.Fields(strings.ToLower(q.Text))}
 	s.words = s.words[:min(len(s.words), 64)]
 	if len(s.words) == 0 {
 		return s
 	}
 	for w, word := range s.words {
-		for c := range NumCategories {
+		for c := range timeline.NumCategories {
 			if strings.Contains(c.String(), word) {
 				s.categories[c] |= 1 << w
 			}
@@ -159,7 +161,7 @@ func (d *Device) newSelector(q Query) *selector {
 // readStacks finds the words in the frames of each stack and in its module.
 func (s *selector) readStacks() {
 	tr := s.d.Timeline().Places()
-	facts := Sites(s.d.Timeline())
+	facts := Of(s.d.Timeline())
 	texts := make([]uint64, len(tr.Strings))
 	for i, t := range tr.Strings {
 		texts[i] = s.find(t)
@@ -191,19 +193,19 @@ func (s *selector) find(text string) uint64 {
 }
 
 // selects says whether the query selects an allocation.
-func (s *selector) selects(id AllocID) bool {
+func (s *selector) selects(id timeline.AllocID) bool {
 	a, q := &s.d.Allocs, &s.q
 	switch {
 	case a.Rounded[id] < q.MinSize, q.MaxSize > 0 && a.Rounded[id] > q.MaxSize,
 		q.Categories != 0 && q.Categories>>a.Category[id]&1 == 0,
 		q.ByStack && s.d.Origin(id) != q.Stack,
-		q.BySite && !s.d.sameSite(s.d.Origin(id), q.Stack),
-		q.Leaked && a.Requested[id] != Never,
+		q.BySite && !sameSite(s.d, s.d.Origin(id), q.Stack),
+		q.Leaked && a.Requested[id] != timeline.Never,
 		q.HasAddress && q.Address-a.Addr[id] >= uint64(max(a.Rounded[id], 1)):
 		return false
 	}
 	if q.MinLife > 0 || q.MaxLife > 0 {
-		if life := s.d.lifespan(id); life < q.MinLife || q.MaxLife > 0 && life > q.MaxLife {
+		if life := lifespan(s.d, id); life < q.MinLife || q.MaxLife > 0 && life > q.MaxLife {
 			return false
 		}
 	}
@@ -211,7 +213,7 @@ func (s *selector) selects(id AllocID) bool {
 }
 
 // hasWords says whether every word is in the stack, the category or the name of an allocation.
-func (s *selector) hasWords(id AllocID) bool {
+func (s *selector) hasWords(id timeline.AllocID) bool {
 	a := &s.d.Allocs
 	all := uint64(1)<<len(s.words) - 1
 	got := s.categories[a.Category[id]]
@@ -242,12 +244,14 @@ const (
 
 // Query selects allocations. Zero values select everything.
 type Query struct {
-	Text             string // found in a frame's function or file, the module, the category or the block's printed name; case-insensitive
+	// Text is found in a frame's function or file, the module, the category or the block's printed name, in
+	// any case.
+	Text             string
 	MinSize, MaxSize int64  // rounded bytes; MaxSize 0 is no limit
 	MinLife, MaxLife int64  // nanoseconds; MaxLife 0 is no limit
 	Categories       uint16 // bit set of Category; 0 is all
 	Live             bool   // allocated at LiveAt
-	LiveAt           Moment
+	LiveAt           timeline.Moment
 	Stack            traces.StackID // when ByStack or BySite is set
 	ByStack, BySite  bool           // only that stack, or every stack of its call site
 	Leaked           bool           // never freed within the recording

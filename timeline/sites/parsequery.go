@@ -1,13 +1,16 @@
-package timeline
+package sites
 
 import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/gmemtop/gmemtop/timeline"
 )
 
 var sortNames = map[string]SortKey{
-	"start": SortStart, "time": SortStart, "size": SortSize, "life": SortLifetime, "lifetime": SortLifetime, "end": SortEnd,
+	"start": SortStart, "time": SortStart, "size": SortSize, "life": SortLifetime, "lifetime": SortLifetime,
+	"end":      SortEnd,
 	"category": SortCategory, "cat": SortCategory, "address": SortAddress, "addr": SortAddress,
 }
 
@@ -17,7 +20,7 @@ var sortNames = map[string]SortKey{
 //	life<5ms   life>=1s     how long it was allocated
 //	cat:activation,gradient categories
 //	live  leaked            allocated at the cursor; never freed
-//	0x7f3a00001200          what holds the byte at an address, such as that of an illegal access; also addr:7f3a00001200
+//	0x7f3a00001200          what holds the byte at an address; also addr:7f3a00001200
 //	sort:size  sort:-size   ascending, descending
 //
 // The caller sets LiveAt. An error says which term it is and what to write.
@@ -53,9 +56,9 @@ func (q *Query) term(t string) (bool, error) {
 	case strings.HasPrefix(t, "sort:"):
 		return true, q.order(t[len("sort:"):])
 	case hasOperator(t, "size"):
-		return true, bound(t[len("size"):], ParseBytes, &q.MinSize, &q.MaxSize)
+		return true, bound(t[len("size"):], timeline.ParseBytes, &q.MinSize, &q.MaxSize)
 	case hasOperator(t, "life"):
-		return true, bound(t[len("life"):], ParseDuration, &q.MinLife, &q.MaxLife)
+		return true, bound(t[len("life"):], timeline.ParseDuration, &q.MinLife, &q.MaxLife)
 	default:
 		return false, nil
 	}
@@ -78,10 +81,10 @@ func hasOperator(t, name string) bool {
 
 func (q *Query) addCategories(list string) error {
 	for _, name := range strings.Split(list, ",") {
-		c, ok := ParseCategory(name)
+		c, ok := timeline.ParseCategory(name)
 		if !ok {
 			var names []string
-			for c := range NumCategories {
+			for c := range timeline.NumCategories {
 				names = append(names, c.String())
 			}
 			return fmt.Errorf("category %q: write one of %s", name, strings.Join(names, ", "))
@@ -95,7 +98,8 @@ func (q *Query) order(name string) error {
 	key, descending := strings.CutPrefix(name, "-")
 	k, ok := sortNames[key]
 	if !ok {
-		return fmt.Errorf("sort:%s: write sort: and one of start, size, life, end, category, address; - before it is descending", name)
+		return fmt.Errorf("sort:%s: write sort: and one of start, size, life, end, category, address; - "+
+			"before it is descending", name)
 	}
 	q.Sort, q.Descending = k, descending
 	return nil

@@ -1,4 +1,4 @@
-package timeline
+package sites
 
 import (
 	"cmp"
@@ -8,6 +8,7 @@ import (
 	"sort"
 	"strconv"
 
+	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -22,15 +23,15 @@ const (
 
 // grouping is the key of a live allocation in a breakdown and the name of a key.
 type grouping struct {
-	key  func(id AllocID) int64
+	key  func(id timeline.AllocID) int64
 	name func(key int64) string
 }
 
 // Breakdown returns the allocated blocks at m grouped, in descending order of bytes. The groups' bytes add up
 // to Allocated.At(m): what is in no known allocation is a group of its own.
-func (d *Device) Breakdown(m Moment, by By) []Group {
+func Breakdown(d *timeline.Device, m timeline.Moment, by By) []Group {
 	a := &d.Allocs
-	g := d.grouping(m, by)
+	g := groupingOf(d, m, by)
 	index := make(map[int64]int)
 	var groups []Group
 	for _, id := range d.LiveAt(m, nil) {
@@ -55,10 +56,12 @@ func (d *Device) Breakdown(m Moment, by By) []Group {
 		}
 	}
 	if u := d.Totals.Unattributed; u > 0 {
-		groups = append(groups, Group{Name: unattributedName, Stack: traces.NoStack, Bytes: u, Requested: u, Largest: NoAlloc})
+		groups = append(groups, Group{Name: unattributedName, Stack: traces.NoStack, Bytes: u, Requested: u,
+			Largest: timeline.NoAlloc})
 	}
 	slices.SortStableFunc(groups, func(x, y Group) int {
-		return cmp.Or(cmp.Compare(y.Bytes, x.Bytes), cmp.Compare(y.Requested, x.Requested), cmp.Compare(x.Name, y.Name), cmp.Compare(x.Stack, y.Stack))
+		return cmp.Or(cmp.Compare(y.Bytes, x.Bytes), cmp.Compare(y.Requested, x.Requested),
+			cmp.Compare(x.Name, y.Name), cmp.Compare(x.Stack, y.Stack))
 	})
 	return groups
 }
@@ -77,7 +80,7 @@ func (g *Group) Words() string {
 }
 
 // add counts an allocation into the group.
-func (g *Group) add(a *Allocs, id AllocID) {
+func (g *Group) add(a *timeline.Allocs, id timeline.AllocID) {
 	g.Bytes += a.Rounded[id]
 	g.Requested += a.Size[id]
 	g.Blocks += a.Blocks(id)
@@ -89,40 +92,44 @@ func (g *Group) add(a *Allocs, id AllocID) {
 
 // larger reports whether allocation x is larger than y: more rounded bytes, or as many for more requested
 // bytes.
-func larger(a *Allocs, x, y AllocID) bool {
+func larger(a *timeline.Allocs, x, y timeline.AllocID) bool {
 	return cmp.Or(cmp.Compare(a.Rounded[x], a.Rounded[y]), cmp.Compare(a.Size[x], a.Size[y])) > 0
 }
 
-func (d *Device) grouping(m Moment, by By) grouping {
+func groupingOf(d *timeline.Device, m timeline.Moment, by By) grouping {
 	a, tr := &d.Allocs, d.Timeline().Trace
 	switch by {
 	case BySite:
-		return d.bySite()
+		return bySite(d)
 	case ByStack:
-		return grouping{func(id AllocID) int64 { return d.stackKey(id) }, func(k int64) string { return d.stackName(k) }}
+		return grouping{func(id timeline.AllocID) int64 { return stackKey(d, id) },
+			func(k int64) string { return stackName(d, k) }}
 	case ByModule:
-		return d.byModule()
+		return byModule(d)
 	case BySize:
-		return grouping{func(id AllocID) int64 { return int64(max(bits.Len64(uint64(max(a.Rounded[id], 0))), 9)) }, sizeClass}
+		return grouping{func(id timeline.AllocID) int64 {
+			return int64(max(bits.Len64(uint64(max(a.Rounded[id], 0))), 9))
+		}, sizeClass}
 	case ByStream:
-		return grouping{func(id AllocID) int64 { return int64(a.Stream[id]) }, func(k int64) string {
+		return grouping{func(id timeline.AllocID) int64 { return int64(a.Stream[id]) }, func(k int64) string {
 			if k == 0 {
 				return "default stream"
 			}
 			return "stream " + strconv.FormatInt(k, 10) + handleSuffix(tr, k)
 		}}
 	case BySegment:
-		return d.bySegment(m)
+		return bySegment(d, m)
 	case ByAge:
 		now := d.Time(m)
-		return grouping{func(id AllocID) int64 {
-			if a.Start[id] == Start {
+		return grouping{func(id timeline.AllocID) int64 {
+			if a.Start[id] == timeline.Start {
 				return 64
 			}
 			return ageClass(now - d.Time(a.Start[id]))
 		}, ageName}
 	}
-	return grouping{func(id AllocID) int64 { return int64(a.Category[id]) }, func(k int64) string { return Category(k).String() }}
+	return grouping{func(id timeline.AllocID) int64 { return int64(a.Category[id]) },
+		func(k int64) string { return timeline.Category(k).String() }}
 }
 
 // noStackKey is the key of what has no stack, earlierStack of what has none because it was there before the
@@ -132,33 +139,33 @@ const (
 	earlierStack = -2
 )
 
-func (d *Device) stackKey(id AllocID) int64 {
-	if s := d.Origin(id); s != traces.NoStack || d.Allocs.Start[id] != Start {
+func stackKey(d *timeline.Device, id timeline.AllocID) int64 {
+	if s := d.Origin(id); s != traces.NoStack || d.Allocs.Start[id] != timeline.Start {
 		return int64(s)
 	}
 	return earlierStack
 }
 
-func (d *Device) stackName(key int64) string {
+func stackName(d *timeline.Device, key int64) string {
 	if key == earlierStack {
 		return earlierName
 	}
-	return cmp.Or(d.Site(traces.StackID(key)), noStackName)
+	return cmp.Or(Name(d, traces.StackID(key)), noStackName)
 }
 
 // bySite groups by the site of stacks; what has no site is grouped as by stack.
-func (d *Device) bySite() grouping {
-	f := Sites(d.Timeline())
-	return grouping{func(id AllocID) int64 {
+func bySite(d *timeline.Device) grouping {
+	f := Of(d.Timeline())
+	return grouping{func(id timeline.AllocID) int64 {
 		if site := f.Number(d.Origin(id)); site >= 0 {
 			return int64(site)
 		}
-		return min(d.stackKey(id), noStackKey)
+		return min(stackKey(d, id), noStackKey)
 	}, func(k int64) string {
 		if k >= 0 {
 			return f.Names[k]
 		}
-		return d.stackName(k)
+		return stackName(d, k)
 	}}
 }
 
@@ -170,15 +177,15 @@ func handleSuffix(tr *traces.Trace, k int64) string {
 }
 
 // byModule groups by the names of modules, not by stacks.
-func (d *Device) byModule() grouping {
+func byModule(d *timeline.Device) grouping {
 	keys, names := make(map[string]int64), []string{}
 	of := make(map[traces.StackID]int64)
-	return grouping{func(id AllocID) int64 {
+	return grouping{func(id timeline.AllocID) int64 {
 		s := d.Origin(id)
 		if k, ok := of[s]; ok {
 			return k
 		}
-		name := cmp.Or(d.Module(s), "outside of modules")
+		name := cmp.Or(Module(d, s), "outside of modules")
 		k, ok := keys[name]
 		if !ok {
 			k = int64(len(names))
@@ -191,9 +198,9 @@ func (d *Device) byModule() grouping {
 }
 
 // bySegment groups by the segment that holds the address at m.
-func (d *Device) bySegment(m Moment) grouping {
+func bySegment(d *timeline.Device, m timeline.Moment) grouping {
 	segments := d.SegmentsAt(m)
-	return grouping{func(id AllocID) int64 {
+	return grouping{func(id timeline.AllocID) int64 {
 		addr := d.Allocs.Addr[id]
 		i := sort.Search(len(segments), func(i int) bool { return segments[i].Addr > addr }) - 1
 		if i < 0 || addr-segments[i].Addr >= uint64(segments[i].Size) {
@@ -204,7 +211,7 @@ func (d *Device) bySegment(m Moment) grouping {
 		if k < 0 {
 			return "unknown segment"
 		}
-		return fmt.Sprintf("s'%x, %s", segments[k].Addr, IEC.Bytes(segments[k].Size))
+		return fmt.Sprintf("s'%x, %s", segments[k].Addr, timeline.IEC.Bytes(segments[k].Size))
 	}}
 }
 
@@ -257,7 +264,7 @@ type By uint8
 
 // The groupings.
 const (
-	// BySite groups by call site as a person reads it, see Site: the same code called from different places
+	// BySite groups by call site as a person reads it, see Name: the same code called from different places
 	// is one row.
 	BySite By = iota
 	ByCategory
@@ -273,17 +280,18 @@ const (
 
 // String returns the grouping's name on screen.
 func (b By) String() string {
-	return [...]string{"call site", "category", "stack", "module", "size", "stream", "segment", "age"}[min(b, ByAge)]
+	return [...]string{"call site", "category", "stack", "module", "size", "stream", "segment",
+		"age"}[min(b, ByAge)]
 }
 
 // Group is one row of a breakdown: allocated blocks that share a key.
 type Group struct {
 	Name      string
-	Stack     traces.StackID // of ByStack; of BySite that of Largest; NoStack otherwise
-	Category  Category       // of ByCategory
-	Bytes     int64          // rounded: the groups of a moment add up to its allocated bytes
-	Requested int64          // requested bytes
+	Stack     traces.StackID    // of ByStack; of BySite that of Largest; NoStack otherwise
+	Category  timeline.Category // of ByCategory
+	Bytes     int64             // rounded: the groups of a moment add up to its allocated bytes
+	Requested int64             // requested bytes
 	Blocks    int
-	Largest   AllocID
+	Largest   timeline.AllocID
 	Inferred  bool
 }

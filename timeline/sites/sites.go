@@ -1,10 +1,11 @@
-package timeline
+package sites
 
 import (
 	"path"
 	"strconv"
 	"strings"
 
+	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/traces"
 )
@@ -24,23 +25,23 @@ import (
 // differs between them (the same blocks get other names when the cursor moves, and totals differ from table
 // to table).
 
-// Site returns the place that tells a person most about a stack, as "func file.py:123": the innermost Python
+// Name returns the place that tells a person most about a stack, as "func file.py:123": the innermost Python
 // frame that is neither PyTorch's, nor the standard library's, nor of a package that merely runs others'
 // code. Where there is none it is the innermost Python frame, or node of the autograd graph, then the
 // innermost frame that is no noise; "" for NoStack. Places in files of one name in different folders are told
 // apart by as many folders as it takes.
-func (d *Device) Site(s traces.StackID) string {
-	return Sites(d.Timeline()).Name(s)
+func Name(d *timeline.Device, s traces.StackID) string {
+	return Of(d.Timeline()).Name(s)
 }
 
-// SiteFrame returns the index of the frame that Site names, -1 for none.
-func (d *Device) SiteFrame(s traces.StackID) int {
-	return d.Timeline().siteFrame(d.Timeline().Kinds(), d.Timeline().Places().Stacks.At(s))
+// Frame returns the index of the frame that Name names, -1 for none.
+func Frame(d *timeline.Device, s traces.StackID) int {
+	return siteFrame(d.Timeline(), d.Timeline().Kinds(), d.Timeline().Places().Stacks.At(s))
 }
 
 // sameSite says whether two stacks have the same site, or neither has one.
-func (d *Device) sameSite(s, t traces.StackID) bool {
-	f := Sites(d.Timeline())
+func sameSite(d *timeline.Device, s, t traces.StackID) bool {
+	f := Of(d.Timeline())
 	return f.Number(s) == f.Number(t)
 }
 
@@ -77,37 +78,37 @@ type site struct {
 
 // siteNamer numbers places and sites in the order in which stacks show them.
 type siteNamer struct {
-	t      *Timeline
-	f      *stackKinds
+	t      *timeline.Timeline
+	f      *frames.Kinds
 	places map[place]int32
 	texts  []place
 	sites  map[site]int32
 	list   []site
 }
 
-// SiteTable are the sites and modules of a trace's stacks.
-type SiteTable struct {
-	kinds   *stackKinds
+// Table has the sites and modules of a trace's stacks.
+type Table struct {
+	kinds   *frames.Kinds
 	sites   []int32  // by StackID: the place in Names, -1 for none
 	Names   []string // by number, each once
 	modules []string // by StackID
 }
 
-// Sites returns the sites of a timeline's stacks.
-func Sites(t *Timeline) *SiteTable { return named.Of(t) }
+// Of returns the sites of a timeline's stacks.
+func Of(t *timeline.Timeline) *Table { return named.Of(t) }
 
-var named = NewMemo(func(t *Timeline) *SiteTable {
-	f := &SiteTable{kinds: t.Kinds()}
-	t.nameSites(f)
+var named = timeline.NewMemo(func(t *timeline.Timeline) *Table {
+	f := &Table{kinds: t.Kinds()}
+	nameSites(t, f)
 	f.modules = make([]string, len(f.sites))
 	for i := range f.modules {
-		f.modules[i] = t.moduleOf(f.kinds, traces.StackID(i))
+		f.modules[i] = moduleOf(t, f.kinds, traces.StackID(i))
 	}
 	return f
 })
 
 // Number returns the number of a stack's site, -1 for none.
-func (f *SiteTable) Number(s traces.StackID) int32 {
+func (f *Table) Number(s traces.StackID) int32 {
 	if s < 0 || int(s) >= len(f.sites) {
 		return -1
 	}
@@ -115,7 +116,7 @@ func (f *SiteTable) Number(s traces.StackID) int32 {
 }
 
 // Name returns the name of a stack's site, "" for none.
-func (f *SiteTable) Name(s traces.StackID) string {
+func (f *Table) Name(s traces.StackID) string {
 	if i := f.Number(s); i >= 0 {
 		return f.Names[i]
 	}
@@ -124,14 +125,15 @@ func (f *SiteTable) Name(s traces.StackID) string {
 
 // nameSites finds the site of every stack and gives each site a name of its own. A name says caller and phase
 // only where another site has the same place.
-func (t *Timeline) nameSites(f *SiteTable) {
+func nameSites(t *timeline.Timeline, f *Table) {
 	n := siteNamer{t: t, f: f.kinds, places: make(map[place]int32), sites: make(map[site]int32)}
 	f.sites = make([]int32, len(f.kinds.Stacks))
 	for i := range f.sites {
 		f.sites[i] = n.number(traces.StackID(i))
 	}
 	labels := distinctLabels(n.texts)
-	callers, phases := make([]int32, len(labels)), make([]uint8, len(labels)) // of each place: the one caller, -2 for several; a bit set
+	callers, phases := make([]int32, len(labels)),
+		make([]uint8, len(labels)) // of each place: the one caller, -2 for several; a bit set
 	for i := range callers {
 		callers[i] = -1
 	}
@@ -166,20 +168,20 @@ func (n *siteNamer) number(s traces.StackID) int32 {
 		return n.add(x)
 	}
 	stack := n.t.Trace.Stacks.At(s)
-	at := n.t.siteFrame(n.f, stack)
+	at := siteFrame(n.t, n.f, stack)
 	if at < 0 {
 		return -1
 	}
 	x := site{place: n.place(stack[at]), caller: -1}
-	if n.f.Frames[stack[at]]&framePackage != 0 {
+	if n.f.Frames[stack[at]]&frames.KindPackage != 0 {
 		for _, id := range stack[at+1:] {
-			if k := n.f.Frames[id]; isUsers(k) && k&framePackage == 0 {
+			if k := n.f.Frames[id]; isUsers(k) && k&frames.KindPackage == 0 {
 				x.caller = n.place(id)
 				break
 			}
 		}
 	}
-	if p := phaseOfKind(n.f.Stacks[s]); p != traces.PhaseForward {
+	if p := frames.PhaseOf(n.f.Stacks[s]); p != traces.PhaseForward {
 		x.phase = p
 	}
 	return n.add(x)
@@ -196,7 +198,7 @@ func (n *siteNamer) add(x site) int32 {
 	return i
 }
 
-func (n *siteNamer) place(id traces.FrameID) int32 { return n.text(n.t.placeOf(id)) }
+func (n *siteNamer) place(id traces.FrameID) int32 { return n.text(placeOf(n.t, id)) }
 
 // text returns the number of a place.
 func (n *siteNamer) text(p place) int32 {
@@ -230,7 +232,8 @@ func distinctLabels(places []place) []string {
 		}
 		more := todo[:0]
 		for _, i := range todo {
-			if users[names[i]] > 1 && frames.PathEnd(places[i].file, folders+1) != frames.PathEnd(places[i].file, folders+2) {
+			if users[names[i]] > 1 && frames.PathEnd(places[i].file, folders+
+				1) != frames.PathEnd(places[i].file, folders+2) {
 				more = append(more, i)
 			}
 		}
@@ -240,21 +243,24 @@ func distinctLabels(places []place) []string {
 }
 
 // isUsers says whether a Python frame is the user's, or of a package that does more than run others' code.
-func isUsers(k frameKind) bool {
-	return k&framePython != 0 && k&(frameLibrary|frameWrapper|frameModule) == 0
+func isUsers(k frames.Kind) bool {
+	return k&frames.KindPython != 0 && k&(frames.KindLibrary|frames.KindWrapper|frames.KindModule) == 0
 }
 
 // siteFrame returns the index of the frame that stands for a stack, -1 for none.
-func (t *Timeline) siteFrame(f *stackKinds, stack []traces.FrameID) int {
-	tiers := [...]func(k frameKind) bool{
+func siteFrame(t *timeline.Timeline, f *frames.Kinds, stack []traces.FrameID) int {
+	tiers := [...]func(k frames.Kind) bool{
 		isUsers,
-		func(k frameKind) bool { return k&(framePython|frameOp) != 0 && k&(frameWrapper|frameModuleCall) == 0 },
-		func(k frameKind) bool { return k&(frameNoise|framePlumbing) == 0 },
-		func(k frameKind) bool { return k&frameNoise == 0 },
+		func(k frames.Kind) bool {
+			return k&(frames.KindPython|frames.KindOp) != 0 &&
+				k&(frames.KindWrapper|frames.KindModuleCall) == 0
+		},
+		func(k frames.Kind) bool { return k&(frames.KindNoise|frames.KindPlumbing) == 0 },
+		func(k frames.Kind) bool { return k&frames.KindNoise == 0 },
 	}
 	for _, tells := range tiers {
 		for i, id := range stack {
-			if tells(f.Frames[id]) && t.frameLabel(id) != "" {
+			if tells(f.Frames[id]) && frameLabel(t, id) != "" {
 				return i
 			}
 		}
@@ -263,16 +269,16 @@ func (t *Timeline) siteFrame(f *stackKinds, stack []traces.FrameID) int {
 }
 
 // placeOf returns a frame's text, C++ functions by their short names.
-func (t *Timeline) placeOf(id traces.FrameID) place {
+func placeOf(t *timeline.Timeline, id traces.FrameID) place {
 	fn, file, line := t.Places().FrameText(id)
-	if t.Kinds().Frames[id]&framePython == 0 {
+	if t.Kinds().Frames[id]&frames.KindPython == 0 {
 		fn = cppName(fn)
 	}
 	return place{fn, strings.ReplaceAll(file, "\\", "/"), line}
 }
 
 // frameLabel returns a frame as "func file.py:123", with what the frame lacks left out.
-func (t *Timeline) frameLabel(id traces.FrameID) string { return t.placeOf(id).label(0) }
+func frameLabel(t *timeline.Timeline, id traces.FrameID) string { return placeOf(t, id).label(0) }
 
 // cppName shortens the name of a C++ function: arguments, result and PyTorch's long namespaces go. A name
 // without arguments that has spaces is a range that somebody named, such as those of torch.compile
@@ -285,7 +291,8 @@ func cppName(fn string) string {
 	}
 	if i := strings.IndexByte(s, '('); i > 0 {
 		s = s[:i]
-		if i := strings.LastIndexByte(s, ' '); i >= 0 && !strings.Contains(s[i:], ">") && !strings.HasSuffix(s, "operator") {
+		if i := strings.LastIndexByte(s, ' '); i >= 0 && !strings.Contains(s[i:], ">") &&
+			!strings.HasSuffix(s, "operator") {
 			s = s[i+1:]
 		}
 	}
@@ -297,47 +304,47 @@ func cppName(fn string) string {
 // none. torch.profiler's module frames give class names (ResNet_0/Conv2d_1). PyTorch's allocator records no
 // classes: there the path is the chain of forward functions by file, with the line of each but the built-in
 // modules (model:40/block:17/linear), which tells layers of one file apart and never claims a class name.
-func (d *Device) Module(s traces.StackID) string {
-	return Sites(d.Timeline()).Module(s)
+func Module(d *timeline.Device, s traces.StackID) string {
+	return Of(d.Timeline()).Module(s)
 }
 
 // Module returns the module path of a stack, "" for none.
-func (f *SiteTable) Module(s traces.StackID) string {
+func (f *Table) Module(s traces.StackID) string {
 	if s < 0 || int(s) >= len(f.modules) {
 		return ""
 	}
 	return f.modules[s]
 }
 
-func (t *Timeline) moduleOf(f *stackKinds, s traces.StackID) string {
+func moduleOf(t *timeline.Timeline, f *frames.Kinds, s traces.StackID) string {
 	if made := t.Made(s); made != nil {
 		return made.Module
 	}
 	stack := t.Trace.Stacks.At(s)
-	want := frameForward
+	want := frames.KindForward
 	for _, id := range stack {
-		if f.Frames[id]&frameModule != 0 {
-			want = frameModule
+		if f.Frames[id]&frames.KindModule != 0 {
+			want = frames.KindModule
 			break
 		}
 	}
 	var parts []string
 	for i := len(stack) - 1; i >= 0; i-- {
 		if k := f.Frames[stack[i]]; k&want != 0 {
-			parts = append(parts, t.modulePart(stack[i], k))
+			parts = append(parts, modulePart(t, stack[i], k))
 		}
 	}
 	return strings.Join(parts, "/")
 }
 
-func (t *Timeline) modulePart(id traces.FrameID, k frameKind) string {
+func modulePart(t *timeline.Timeline, id traces.FrameID, k frames.Kind) string {
 	fn, file, line := t.Trace.FrameText(id)
-	if k&frameModule != 0 {
-		return strings.TrimPrefix(fn, modulePrefix)
+	if k&frames.KindModule != 0 {
+		return strings.TrimPrefix(fn, frames.ModulePrefix)
 	}
 	stem := path.Base(strings.ReplaceAll(file, "\\", "/"))
 	stem = strings.TrimSuffix(stem, path.Ext(stem))
-	if k&frameTorch != 0 || line <= 0 {
+	if k&frames.KindTorch != 0 || line <= 0 {
 		return stem
 	}
 	return stem + ":" + strconv.Itoa(line)
@@ -345,10 +352,10 @@ func (t *Timeline) modulePart(id traces.FrameID, k frameKind) string {
 
 // From says where one allocation comes from: its call site, and of a layer's op in which layer; "" where
 // nothing is known.
-func (d *Device) From(a AllocID) string {
+func From(d *timeline.Device, a timeline.AllocID) string {
 	s := d.Origin(a)
 	if made := d.Timeline().Made(s); s != traces.NoStack && made != nil {
 		return made.Exact
 	}
-	return d.Site(s)
+	return Name(d, s)
 }

@@ -1,23 +1,25 @@
-package timeline
+package sites
 
 import (
 	"cmp"
 	"slices"
 	"strings"
 
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
 // Icicle returns what is allocated at m as a tree below one root: by stack, outermost frame first and noise
 // left out, or, with ByModule, by module path. Each node counts what is below it; bytes that a node has
 // itself and no child shows are the difference.
-func (d *Device) Icicle(m Moment, by By) *Node {
+func Icicle(d *timeline.Device, m timeline.Moment, by By) *Node {
 	a := &d.Allocs
-	root := &Node{Largest: NoAlloc}
+	root := &Node{Largest: timeline.NoAlloc}
 	byStack := make(map[int64]*Node)
 	var order []int64
 	for _, id := range d.LiveAt(m, nil) {
-		key := d.stackKey(id)
+		key := stackKey(d, id)
 		n := byStack[key]
 		if n == nil {
 			n = &Node{Largest: id}
@@ -32,10 +34,10 @@ func (d *Device) Icicle(m Moment, by By) *Node {
 	}
 	t := tree{d: d, children: make(map[child]*Node)}
 	for _, s := range order {
-		t.add(root, d.icicleNames(s, by), byStack[s])
+		t.add(root, icicleNames(d, s, by), byStack[s])
 	}
 	if u := d.Totals.Unattributed; u > 0 {
-		t.add(root, []string{unattributedName}, &Node{Bytes: u, Largest: NoAlloc})
+		t.add(root, []string{unattributedName}, &Node{Bytes: u, Largest: timeline.NoAlloc})
 	}
 	root.sort()
 	return root
@@ -43,7 +45,7 @@ func (d *Device) Icicle(m Moment, by By) *Node {
 
 // tree adds paths of names below a root.
 type tree struct {
-	d        *Device
+	d        *timeline.Device
 	children map[child]*Node
 }
 
@@ -59,7 +61,8 @@ func (t *tree) add(root *Node, names []string, leaf *Node) {
 	for i := 0; ; i++ {
 		n.Bytes += leaf.Bytes
 		n.Blocks += leaf.Blocks
-		if n.Largest == NoAlloc || leaf.Largest != NoAlloc && larger(&t.d.Allocs, leaf.Largest, n.Largest) {
+		if n.Largest == timeline.NoAlloc || leaf.Largest != timeline.NoAlloc &&
+			larger(&t.d.Allocs, leaf.Largest, n.Largest) {
 			n.Largest = leaf.Largest
 		}
 		if i == len(names) {
@@ -68,7 +71,7 @@ func (t *tree) add(root *Node, names []string, leaf *Node) {
 		key := child{n, names[i]}
 		next := t.children[key]
 		if next == nil {
-			next = &Node{Name: names[i], Largest: NoAlloc}
+			next = &Node{Name: names[i], Largest: timeline.NoAlloc}
 			t.children[key] = next
 			n.Children = append(n.Children, next)
 		}
@@ -86,10 +89,10 @@ func (n *Node) sort() {
 }
 
 // icicleNames returns the names along a stack, outermost first.
-func (d *Device) icicleNames(key int64, by By) []string {
+func icicleNames(d *timeline.Device, key int64, by By) []string {
 	s := traces.StackID(key)
 	if by == ByModule {
-		if m := d.Module(s); m != "" {
+		if m := Module(d, s); m != "" {
 			return strings.Split(m, "/")
 		}
 		return []string{"outside of modules"}
@@ -97,17 +100,18 @@ func (d *Device) icicleNames(key int64, by By) []string {
 	stack, f := d.Timeline().Places().Stacks.At(s), d.Timeline().Kinds()
 	names := make([]string, 0, len(stack))
 	within := "" // the module above, whose path begins those of its own
+	const left = frames.KindNoise | frames.KindPlumbing | frames.KindWrapper | frames.KindModuleCall
 	for i := len(stack) - 1; i >= 0; i-- {
-		if f.Frames[stack[i]]&(frameNoise|framePlumbing|frameWrapper|frameModuleCall) == 0 {
-			label := d.Timeline().frameLabel(stack[i])
-			if path, ok := strings.CutPrefix(label, modulePrefix); ok {
+		if f.Frames[stack[i]]&left == 0 {
+			label := frameLabel(d.Timeline(), stack[i])
+			if path, ok := strings.CutPrefix(label, frames.ModulePrefix); ok {
 				label, within = strings.TrimPrefix(path, within), path+"."
 			}
 			names = append(names, label)
 		}
 	}
 	if len(names) == 0 {
-		return []string{d.stackName(key)}
+		return []string{stackName(d, key)}
 	}
 	return names
 }
@@ -118,6 +122,6 @@ type Node struct {
 	Name     string
 	Bytes    int64
 	Blocks   int
-	Largest  AllocID
+	Largest  timeline.AllocID
 	Children []*Node // descending bytes
 }
