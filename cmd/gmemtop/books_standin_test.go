@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,10 +13,10 @@ import (
 	"testing"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/books"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/standin"
 	"github.com/gmemtop/gmemtop/capture/standin/standintest"
-	"github.com/gmemtop/gmemtop/tui/live"
 	"github.com/gmemtop/gmemtop/tui/machine"
 )
 
@@ -48,14 +49,14 @@ func TestTheBooksOfAStandinGPU(t *testing.T) {
 	pid := v.Target.PID
 
 	// The split of the watched job's GPU.
-	b := newBooks(l.session)
-	var parts []live.Part
-	var whole live.Part
+	b := books.New(l.session)
+	var parts []books.Part
+	var whole books.Part
 	var last capture.Step
 	appears(t, "the split of the GPU", func() (ok bool) {
 		steps := l.session.Snapshot().Steps
 		last = steps[len(steps)-1]
-		parts, whole, ok = b.parts(pid, &last)
+		parts, whole, ok = b.Parts(pid, &last)
 		// The context's bound is known when a reading was taken between two steps that reserve as much.
 		return ok && has(parts, "CUDA context and libraries")
 	})
@@ -81,7 +82,7 @@ func TestTheBooksOfAStandinGPU(t *testing.T) {
 	if sum != whole.Bytes || whole.Bytes != other+contexts+last.Reserved || ours != last.Reserved || last.Reserved <= 0 {
 		t.Errorf("parts add up to %d, used are %d; the allocator's to %d, it reserves %d", sum, whole.Bytes, ours, last.Reserved)
 	}
-	if !slices.ContainsFunc(parts, func(p live.Part) bool { return strings.Contains(p.Name, "process") }) || !strings.Contains(whole.Name, "GPU 0") {
+	if !slices.ContainsFunc(parts, func(p books.Part) bool { return strings.Contains(p.Name, "process") }) || !strings.Contains(whole.Name, "GPU 0") {
 		t.Errorf("%+v of %q", parts, whole.Name)
 	}
 
@@ -117,6 +118,21 @@ func TestTheBooksOfAStandinGPU(t *testing.T) {
 	}
 }
 
-func has(parts []live.Part, name string) bool {
-	return slices.ContainsFunc(parts, func(p live.Part) bool { return p.Name == name })
+func has(parts []books.Part, name string) bool {
+	return slices.ContainsFunc(parts, func(p books.Part) bool { return p.Name == name })
+}
+
+func table(parts []books.Part, whole books.Part) string {
+	var s strings.Builder
+	for _, p := range append(parts, whole) {
+		fmt.Fprintf(&s, "%s: %.3g", p.Name, float64(p.Bytes)/(1<<30))
+		if p.Derived {
+			s.WriteString(" derived")
+		}
+		if p.Unexplained {
+			s.WriteString(" unexplained")
+		}
+		s.WriteByte('\n')
+	}
+	return s.String()
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/books"
 	"github.com/gmemtop/gmemtop/capture/procs"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/report"
@@ -26,9 +27,8 @@ type sessionFeed struct {
 	session *capture.Session
 	control *lateControl
 	title   string
-	// books, where not nil, splits up the memory of the whole device that a process is on, where that can be;
-	// ok is false where it cannot.
-	books func(pid int, s *capture.Step) (parts []live.Part, whole live.Part, ok bool)
+	// books, where not nil, splits up the memory of the whole device that a process is on, where that can be.
+	books *books.Books
 	ids   *atomic.Int64 // of the last window, shared by the feeds of a job
 	poke  chan struct{} // receives when the feed came to the front
 
@@ -419,13 +419,19 @@ func (f *sessionFeed) describe(v capture.View) {
 		if s.Parameters == capture.Unknown || s.Allocated == capture.Unknown && s.RSS == capture.Unknown {
 			continue
 		}
+		var parts []books.Part
+		var whole books.Part
 		ok := false
 		if f.books != nil && !f.back { // the driver is asked about what is shown
-			l.Parts, l.Whole, ok = f.books(t.PID, s)
+			parts, whole, ok = f.books.Parts(t.PID, s)
 		}
 		if !ok {
-			l.Parts, l.Whole = partsOf(s)
+			parts, whole = books.OfStep(s)
 		}
+		for _, p := range parts {
+			l.Parts = append(l.Parts, live.Part(p))
+		}
+		l.Whole = live.Part(whole)
 		break
 	}
 }

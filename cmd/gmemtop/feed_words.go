@@ -8,31 +8,10 @@ import (
 	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
-	"github.com/gmemtop/gmemtop/capture/nvml"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/report"
 	"github.com/gmemtop/gmemtop/tui/live"
 )
-
-// partsOf splits what the device's allocator holds, or, without one, resident memory. What is not known to be
-// anything is shown as such.
-func partsOf(s *capture.Step) ([]live.Part, live.Part) {
-	if s.Allocated != capture.Unknown && s.Reserved != capture.Unknown {
-		out := nvml.Reconcile(&nvml.Reading{}, allocatorBooks(0, s))
-		return namedParts(&out, s, true), live.Part{Name: "Reserved after a step", Bytes: s.Reserved}
-	}
-	whole := live.Part{Name: "Resident memory after a step", Bytes: s.RSS}
-	parts := []live.Part{{Name: "parameters", Bytes: s.Parameters}, {Name: "gradients", Bytes: max(s.Gradients, 0)}, {Name: "optimizer state", Bytes: max(s.OptimizerState, 0)}}
-	var sum int64
-	for _, p := range parts {
-		sum += p.Bytes
-	}
-	if rest := s.RSS - sum; rest > 0 {
-		parts = append(parts, live.Part{Name: "Python, libraries and the rest", Bytes: rest, Unexplained: true})
-	}
-	whole.Bytes = max(whole.Bytes, sum) // figures of different moments
-	return parts, whole
-}
 
 // means are the ways of capturing a stretch, in words.
 var means = map[string]string{

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/books"
 	"github.com/gmemtop/gmemtop/capture/procs"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/timeline"
@@ -136,7 +137,7 @@ func (f *jobFeed) add(t capture.Target, c capture.Controller) *member {
 	m := &member{job: f, session: capture.NewSession(capture.Limits{Steps: memberSteps, WindowBytes: memberWindow}), control: &lateControl{}, target: t}
 	m.control.connect(c)
 	m.feed = newSessionFeed(m.session, m.control, "", "for the first training step")
-	m.feed.ids, m.feed.every, m.feed.back, m.feed.books = f.main.feed.ids, f.every, true, newBooks(m.session).parts
+	m.feed.ids, m.feed.every, m.feed.back, m.feed.books = f.main.feed.ids, f.every, true, books.New(m.session)
 	m.relay = pytorch.NewRelay(m.session, m.control)
 	m.out = m.relay
 	f.mu.Lock()

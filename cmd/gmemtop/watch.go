@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/books"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
 	"github.com/gmemtop/gmemtop/timeline"
@@ -92,7 +93,7 @@ func (l *lateControl) Detach(ctx context.Context) error {
 func newWatching(title, waiting string) *watching {
 	w := &watching{session: capture.NewSession(capture.Limits{}), control: &lateControl{}}
 	w.feed = newSessionFeed(w.session, w.control, title, waiting)
-	w.feed.books = newBooks(w.session).parts // which open NVML only for a process whose steps have figures of a device's allocator
+	w.feed.books = books.New(w.session) // which open NVML only for a process whose steps have figures of a device's allocator
 	w.relay = pytorch.NewRelay(w.session, w.control)
 	w.sink = w.relay
 	return w

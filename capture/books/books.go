@@ -1,4 +1,22 @@
-package main
+// Package books splits up the memory of a whole GPU.
+//
+// A process's allocator knows its tensors; NVML knows how much of the device is used, and by whom. [Books]
+// puts the two together as nvml.Reconcile does: the parts add up to what NVML says is used. What nobody can
+// name is unexplained, and fewer than no bytes where the two were read at different moments.
+//
+// Which device is meant is found by evidence first: the one on which NVML lists the process. PyTorch's cuda:0
+// is the first of the devices that CUDA_VISIBLE_DEVICES leaves, in CUDA's own order; NVML counts by PCI bus.
+// So the number is translated only where NVML lists the process on several devices or, as inside a container,
+// on none, and not at all where the translation is not certain. A wrong device would show a sum that closes
+// and means nothing.
+//
+// A reading takes NVML tens of milliseconds, which a screen cannot wait for: it is begun when somebody looks
+// and shown when it is there. Nothing runs while nobody looks, so there is nothing to end.
+//
+// The context's bound (nvml.ContextBound) wants both figures of one moment. A reading is taken for it if the
+// allocator held as much in the steps before and after it; a cache that is emptied and filled again within a
+// step escapes that.
+package books
 
 import (
 	"bytes"
@@ -13,27 +31,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/nvml"
-	"github.com/gmemtop/gmemtop/tui/live"
 )
-
-// The books of the whole GPU
-//
-// A process's allocator knows its tensors; NVML knows how much of the device is used, and by whom. books puts
-// the two together as nvml.Reconcile does: the parts add up to what NVML says is used, and what nobody can
-// name is shown as unexplained, or as fewer than no bytes where the two were read at different moments.
-//
-// Which device is meant is found by evidence first: the one on which NVML lists the process. PyTorch's cuda:0
-// is the first of the devices that CUDA_VISIBLE_DEVICES leaves, in CUDA's own order; NVML counts by PCI bus.
-// So the number is translated only where NVML lists the process on several devices or, as inside a container,
-// on none, and not at all where the translation is not certain. A wrong device would show a sum that closes
-// and means nothing.
-//
-// A reading takes NVML tens of milliseconds, which a screen cannot wait for: it is begun when somebody looks
-// and shown when it is there. Nothing runs while nobody looks, so there is nothing to end.
-//
-// The context's bound (nvml.ContextBound) wants both figures of one moment. A reading is taken for it if the
-// allocator held as much in the steps before and after it; a cache that is emptied and filled again within a
-// step escapes that.
 
 // readAgain is how old a reading is when another is begun.
 const readAgain = time.Second
@@ -41,8 +39,19 @@ const readAgain = time.Second
 // manyOthers is how many other processes are named; more are one part.
 const manyOthers = 3
 
-// books splits up the memory of the device that a process is on. Its methods are safe for concurrent use.
-type books struct {
+// Part is a part of the memory.
+type Part struct {
+	Name  string
+	Bytes int64
+	// Derived says that the figure is what others leave over, or an estimate, and was not read anywhere.
+	Derived bool
+	// Unexplained says that nobody knows what the bytes are. They may be fewer than none, since figures of
+	// different moments are added up.
+	Unexplained bool
+}
+
+// Books splits up the memory of the device that a process is on. Its methods are safe for concurrent use.
+type Books struct {
 	target func() capture.Target
 	open   func() (nvml.Source, error)
 	root   string // of the proc file system
@@ -68,11 +77,12 @@ type account struct {
 	observed time.Time   // of the last reading that bound has seen
 }
 
-// newBooks returns the books of a session's process. NVML is opened when they are first asked for; where
+// New returns the books of a session's process. NVML is opened when they are first asked for; where
 // there is none they tell nothing.
-func newBooks(s *capture.Session) *books {
-	return &books{
-		target: func() capture.Target { return s.Snapshot().Target }, root: "/proc", now: time.Now, readings: map[int]*nvml.Reading{}, own: map[int]*account{},
+func New(s *capture.Session) *Books {
+	return &Books{
+		target: func() capture.Target { return s.Snapshot().Target }, root: "/proc", now: time.Now,
+		readings: map[int]*nvml.Reading{}, own: map[int]*account{},
 		open: func() (nvml.Source, error) {
 			l, err := nvml.Open(nvml.Options{}) // for as long as this program runs
 			if err != nil {
@@ -83,12 +93,12 @@ func newBooks(s *capture.Session) *books {
 	}
 }
 
-// parts splits up the memory of the device that a process is on, as the step's figures and NVML's last
+// Parts splits up the memory of the device that a process is on, as the step's figures and NVML's last
 // reading say. ok is false where the step has no figures of a device's allocator, there is no NVML, or no
 // reading yet.
-func (b *books) parts(pid int, s *capture.Step) (parts []live.Part, whole live.Part, ok bool) {
+func (b *Books) Parts(pid int, s *capture.Step) (parts []Part, whole Part, ok bool) {
 	if s.Reserved == capture.Unknown || s.Allocated == capture.Unknown || pid <= 0 {
-		return nil, live.Part{}, false
+		return nil, Part{}, false
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -105,11 +115,11 @@ func (b *books) parts(pid int, s *capture.Step) (parts []live.Part, whole live.P
 	a.device = at
 	r := b.readings[at]
 	if r == nil {
-		return nil, live.Part{}, false
+		return nil, Part{}, false
 	}
 	used, known := r.Memory.Used.Value()
 	if !known || !certain && used < s.Reserved {
-		return nil, live.Part{}, false
+		return nil, Part{}, false
 	}
 	if t := r.Time.UnixNano(); r.Time.After(a.observed) && a.since <= t && t <= s.End {
 		if p, listed := r.Process(pid); listed {
@@ -120,7 +130,30 @@ func (b *books) parts(pid int, s *capture.Step) (parts []live.Part, whole live.P
 	told := allocatorBooks(pid, s)
 	told.ContextBound = a.least
 	out := nvml.Reconcile(r, told)
-	return namedParts(&out, s, r.ProcessesKnown && b.lists(r, pid)), live.Part{Name: fmt.Sprintf("Used on GPU %d, by NVML", at), Bytes: used}, true
+	return namedParts(&out, s, r.ProcessesKnown && b.lists(r, pid)),
+		Part{Name: fmt.Sprintf("Used on GPU %d, by NVML", at), Bytes: used}, true
+}
+
+// OfStep splits what the device's allocator holds, or, without one, resident memory. What is not known to be
+// anything is shown as such.
+func OfStep(s *capture.Step) ([]Part, Part) {
+	if s.Allocated != capture.Unknown && s.Reserved != capture.Unknown {
+		out := nvml.Reconcile(&nvml.Reading{}, allocatorBooks(0, s))
+		return namedParts(&out, s, true), Part{Name: "Reserved after a step", Bytes: s.Reserved}
+	}
+	whole := Part{Name: "Resident memory after a step", Bytes: s.RSS}
+	parts := []Part{{Name: "parameters", Bytes: s.Parameters},
+		{Name: "gradients", Bytes: max(s.Gradients, 0)}, {Name: "optimizer state",
+			Bytes: max(s.OptimizerState, 0)}}
+	var sum int64
+	for _, p := range parts {
+		sum += p.Bytes
+	}
+	if rest := s.RSS - sum; rest > 0 {
+		parts = append(parts, Part{Name: "Python, libraries and the rest", Bytes: rest, Unexplained: true})
+	}
+	whole.Bytes = max(whole.Bytes, sum) // figures of different moments
+	return parts, whole
 }
 
 // allocatorBooks is what a step tells of its device's allocator.
@@ -139,7 +172,7 @@ func allocatorBooks(pid int, s *capture.Step) nvml.Books {
 }
 
 // refresh begins a reading unless one is under way or young.
-func (b *books) refresh() {
+func (b *Books) refresh() {
 	if b.reading || b.failed != nil || b.now().Sub(b.began) < readAgain {
 		return
 	}
@@ -155,7 +188,7 @@ func (b *books) refresh() {
 }
 
 // read reads devices, those that are wanted or all.
-func (b *books) read(source nvml.Source, devices []nvml.Device, wanted map[int]bool) {
+func (b *Books) read(source nvml.Source, devices []nvml.Device, wanted map[int]bool) {
 	var err error
 	if source == nil {
 		if source, err = b.open(); err == nil {
@@ -167,7 +200,8 @@ func (b *books) read(source nvml.Source, devices []nvml.Device, wanted map[int]b
 		if err != nil || d.Err != nil || wanted != nil && !wanted[d.Index] {
 			continue
 		}
-		if r, err := source.Read(d.Index); err == nil { // one that does not answer has no reading: an old one says nothing of now
+		// one that does not answer has no reading: an old one says nothing of now
+		if r, err := source.Read(d.Index); err == nil {
 			readings[d.Index] = &r
 		}
 	}
@@ -176,14 +210,14 @@ func (b *books) read(source nvml.Source, devices []nvml.Device, wanted map[int]b
 	b.source, b.devices, b.failed, b.readings, b.reading = source, devices, err, readings, false
 }
 
-func (b *books) lists(r *nvml.Reading, pid int) bool {
+func (b *Books) lists(r *nvml.Reading, pid int) bool {
 	_, ok := r.Process(pid)
 	return ok
 }
 
 // deviceOf returns the index of the device that a process is on, -1 where it is not known; certain where NVML
 // itself says so.
-func (b *books) deviceOf(pid int) (index int, certain bool) {
+func (b *Books) deviceOf(pid int) (index int, certain bool) {
 	var listed []int
 	for _, d := range b.devices {
 		if r := b.readings[d.Index]; r != nil && b.lists(r, pid) {
@@ -217,7 +251,8 @@ func (b *books) deviceOf(pid int) (index int, certain bool) {
 // visibleDevice returns NVML's index of CUDA's device of a number in a process with that environment, -1
 // where that is not certain.
 func visibleDevice(devices []nvml.Device, ordinal int, env map[string]string) int {
-	alike := env["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID" // CUDA's own order is by speed; of equal devices it is by bus as well
+	// CUDA's own order is by speed; of equal devices it is by bus as well
+	alike := env["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
 	if !alike {
 		alike = true
 		for _, d := range devices {
@@ -267,14 +302,15 @@ func environOf(root string, pid int) map[string]string {
 
 // namedParts gives the split the words of the live view. What is known of the tensors stands apart; listed
 // says that NVML counts the process by itself.
-func namedParts(r *nvml.Reconciliation, s *capture.Step, listed bool) []live.Part {
-	var parts []live.Part
+func namedParts(r *nvml.Reconciliation, s *capture.Step, listed bool) []Part {
+	var parts []Part
 	add := func(name string, bytes int64, derived, unexplained bool) {
 		if bytes != 0 {
-			parts = append(parts, live.Part{Name: name, Bytes: bytes, Derived: derived, Unexplained: unexplained})
+			parts = append(parts, Part{Name: name, Bytes: bytes, Derived: derived, Unexplained: unexplained})
 		}
 	}
-	others := slices.DeleteFunc(slices.Clone(r.Parts), func(p nvml.Part) bool { return p.Name != nvml.OtherProcesses })
+	others := slices.DeleteFunc(slices.Clone(r.Parts),
+		func(p nvml.Part) bool { return p.Name != nvml.OtherProcesses })
 	total, _ := r.Part(nvml.OtherProcesses)
 	for _, p := range r.Parts {
 		switch p.Name {
@@ -283,7 +319,8 @@ func namedParts(r *nvml.Reconciliation, s *capture.Step, listed bool) []live.Par
 			if s.Requested > 0 { // then rounding is a part of its own
 				name = "other tensors"
 			}
-			for _, t := range []live.Part{{Name: "parameters", Bytes: s.Parameters}, {Name: "gradients", Bytes: s.Gradients}, {Name: "optimizer state", Bytes: s.OptimizerState}} {
+			for _, t := range []Part{{Name: "parameters", Bytes: s.Parameters},
+				{Name: "gradients", Bytes: s.Gradients}, {Name: "optimizer state", Bytes: s.OptimizerState}} {
 				n := min(max(t.Bytes, 0), rest) // counted at another step, they may be more than there is now
 				add(t.Name, n, false, false)
 				rest -= n
@@ -338,5 +375,5 @@ func otherName(p nvml.Part) string {
 	if p.Process == "" {
 		return fmt.Sprintf("process %d", p.PID)
 	}
-	return fmt.Sprintf("%s (%d)", name(p.Process), p.PID)
+	return fmt.Sprintf("%s (%d)", filepath.Base(p.Process), p.PID)
 }
