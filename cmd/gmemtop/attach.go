@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/capture/procs"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
@@ -81,42 +82,44 @@ var errNoScreen = errors.New("there is no terminal to show it on: gmemtop record
 
 // run shows one process, and with a wish has it train so meanwhile.
 func (c *attachCommand) run(ctx context.Context, pid int, x *wish) error {
-	found, err := attachable(pid)
+	found, err := job.Attachable(pid)
 	if err != nil {
 		return err
 	}
 	if !c.hasScreen() {
 		return usageError{errNoScreen}
 	}
-	w, err := c.watch("", fmt.Sprintf("for process %d to take the agent in", pid))
+	w, err := c.watch()
 	if err != nil {
 		return err
 	}
+	f := newSessionFeed(w.Process, fmt.Sprintf("for process %d to take the agent in", pid))
+	defer f.start()()
 	run, stop := context.WithCancel(context.Background())
 	defer stop()
-	w.connect(run, pid, found.Started)
+	w.Connect(run, pid, found.Started)
 	o, planner := c.screen(), newLivePlanner()
-	o.Feed, o.Planner = w.feed, planner
-	leave := planner.watch(w.crew)
+	o.Feed, o.Planner = f, planner
+	leave := planner.watch(crewOf(w))
 	taken := c.trainMeanwhile(run, w, x)
 	shown := tui.Run(ctx, o)
 	leave()
 	taken()
-	left := w.letGo()
+	left := w.LetGo()
 	stop()
-	return errors.Join(shown, left, w.close())
+	return errors.Join(shown, left, w.Close())
 }
 
 // trainMeanwhile has a wish, where there is one, carried out in the training that is watched until the
 // function that it returns is called.
-func (c *attachCommand) trainMeanwhile(ctx context.Context, w *watching, x *wish) (taken func()) {
+func (c *attachCommand) trainMeanwhile(ctx context.Context, w *job.Watch, x *wish) (taken func()) {
 	if x == nil {
 		return func() {}
 	}
 	ctx, stop := context.WithCancel(ctx)
 	var work sync.WaitGroup
 	work.Go(func() {
-		all := w.crew()
+		all := crewOf(w)()
 		if err := all.lead.until(ctx, func(v *capture.View) (bool, error) { return len(v.Steps) > 0, nil }); err == nil {
 			c.trainWith(ctx, all, x, false)
 		}

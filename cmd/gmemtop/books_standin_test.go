@@ -33,9 +33,11 @@ func TestTheBooksOfAStandinGPU(t *testing.T) {
 	)
 	if os.Getenv(watchedOnStandin) == "" {
 		lib := standintest.Library(t)
-		m := standin.Machine{Devices: 2, Memory: "40GiB", Context: "300MiB", Others: []string{"10GiB", "1GiB"}, Board: filepath.Join(t.TempDir(), "board")}
+		m := standin.Machine{Devices: 2, Memory: "40GiB", Context: "300MiB",
+			Others: []string{"10GiB", "1GiB"}, Board: filepath.Join(t.TempDir(), "board")}
 		cmd := exec.Command(os.Args[0], "-test.v", "-test.run=^"+t.Name()+"$")
-		cmd.Env = append(lib.Environ(m), watchedOnStandin+"=1", "OMP_NUM_THREADS=1", "CUBLAS_WORKSPACE_CONFIG=:16:8", "CUBLASLT_WORKSPACE_SIZE=128")
+		cmd.Env = append(lib.Environ(m), watchedOnStandin+"=1", "OMP_NUM_THREADS=1",
+			"CUBLAS_WORKSPACE_CONFIG=:16:8", "CUBLASLT_WORKSPACE_SIZE=128")
 		out, err := cmd.CombinedOutput()
 		t.Logf("%s", out)
 		if err != nil {
@@ -44,7 +46,8 @@ func TestTheBooksOfAStandinGPU(t *testing.T) {
 		return
 	}
 
-	l := launchLive(t, pytorch.Launch{Argv: []string{"../../examples/mlp.py", "--device", "cuda", "--steps", "1000000", "--batch", "1024", "--inputs", "64", "--width", "64"}})
+	l := launchLive(t, pytorch.Launch{Argv: []string{"../../examples/mlp.py", "--device", "cuda", "--steps",
+		"1000000", "--batch", "1024", "--inputs", "64", "--width", "64"}})
 	v := l.session.Snapshot()
 	pid := v.Target.PID
 
@@ -79,10 +82,13 @@ func TestTheBooksOfAStandinGPU(t *testing.T) {
 			ours += p.Bytes
 		}
 	}
-	if sum != whole.Bytes || whole.Bytes != other+contexts+last.Reserved || ours != last.Reserved || last.Reserved <= 0 {
-		t.Errorf("parts add up to %d, used are %d; the allocator's to %d, it reserves %d", sum, whole.Bytes, ours, last.Reserved)
+	if sum != whole.Bytes || whole.Bytes != other+contexts+last.Reserved || ours != last.Reserved ||
+		last.Reserved <= 0 {
+		t.Errorf("parts add up to %d, used are %d; the allocator's to %d, it reserves %d", sum, whole.Bytes,
+			ours, last.Reserved)
 	}
-	if !slices.ContainsFunc(parts, func(p books.Part) bool { return strings.Contains(p.Name, "process") }) || !strings.Contains(whole.Name, "GPU 0") {
+	if !slices.ContainsFunc(parts, func(p books.Part) bool { return strings.Contains(p.Name, "process") }) ||
+		!strings.Contains(whole.Name, "GPU 0") {
 		t.Errorf("%+v of %q", parts, whole.Name)
 	}
 
@@ -105,12 +111,15 @@ func TestTheBooksOfAStandinGPU(t *testing.T) {
 		}
 	}
 	for i, used := range []int64{other + contexts + last.Reserved, 1 << 30} {
-		if d := look.Devices[i]; d.Used != used || d.Total-d.Reserved != total || held[i] != used || !strings.Contains(d.Name, "H100") {
-			t.Errorf("GPU %d (%s): %d of %d bytes used, %d of them the driver's; processes hold %d; want %d of %d", i, d.Name, d.Used, d.Total, d.Reserved, held[i], used, total)
+		if d := look.Devices[i]; d.Used != used || d.Total-d.Reserved != total || held[i] != used ||
+			!strings.Contains(d.Name, "H100") {
+			t.Errorf("GPU %d (%s): %d of %d bytes used, %d of them the driver's; processes hold %d; want "+
+				"%d of %d", i, d.Name, d.Used, d.Total, d.Reserved, held[i], used, total)
 		}
 	}
 	p := look.Processes[slices.IndexFunc(look.Processes, mine)]
-	if p.Bytes != contexts+last.Reserved || !slices.Equal(p.Devices, []int{0}) || !p.Torch || p.No != "" || !strings.Contains(p.Command, "mlp.py") {
+	if p.Bytes != contexts+last.Reserved || !slices.Equal(p.Devices, []int{0}) || !p.Torch || p.No != "" ||
+		!strings.Contains(p.Command, "mlp.py") {
 		t.Errorf("the training: %+v", p)
 	}
 	if look.NoDevices != "" || look.Driver == "" {

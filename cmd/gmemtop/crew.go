@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay"
@@ -47,46 +48,38 @@ type hand struct {
 	err error
 }
 
-// hand returns the process as one of a crew.
-func (t *trainer) hand() *hand {
-	who := t.session.Snapshot().Target
-	return &hand{trainer: t, pid: who.PID, name: rankName(who)}
+// handsOf returns the members of a job as those of a crew.
+func handsOf(list []job.Member) (hands []*hand) {
+	for _, m := range list {
+		h := &hand{pid: m.PID, name: m.Name, err: m.Err}
+		if m.Process != nil {
+			h.trainer = &trainer{session: m.Session, control: m.Process}
+		}
+		hands = append(hands, h)
+	}
+	return hands
 }
 
-// crew returns the processes that train together with the one that is shown: the ranks, where it is one of
-// them. Of the whole job they are those that train with the first, for as long as the command runs.
-func (f *jobFeed) crew(whole bool) *crew {
-	f.mu.Lock()
-	lead := f.shown
-	if whole {
-		lead = f.members[0]
+// crewOf returns what the ranks of a training that is watched are, or the process alone where it has none.
+func crewOf(w *job.Watch) func() *crew {
+	return func() *crew {
+		t := &trainer{session: w.Session, control: w.Process}
+		return &crew{lead: t, look: func(ctx context.Context) ([]*hand, bool) {
+			list, more := w.Members(ctx)
+			return handsOf(list), more
+		}}
 	}
-	f.mu.Unlock()
-	t := &trainer{session: lead.session, control: lead.control}
-	return &crew{lead: t, look: func(context.Context) (list []*hand, more bool) {
-		members := f.stepping()
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		ranks := whole || isRank(lead.target)
-		for _, m := range members {
-			if !m.ended && (m == lead || ranks && isRank(m.target)) {
-				list = append(list, &hand{trainer: &trainer{session: m.session, control: m.control}, pid: m.target.PID, name: rankName(m.target)})
-			}
-		}
-		return list, whole && !f.over
+}
+
+// crewOfJob returns the processes that train together with lead. Of the whole job they are those that train
+// with the first, for as long as the command runs.
+func crewOfJob(j *job.Job, lead *job.Process, whole bool) *crew {
+	t := &trainer{session: lead.Session, control: lead}
+	return &crew{lead: t, look: func(context.Context) ([]*hand, bool) {
+		list, more := j.Members(lead, whole)
+		return handsOf(list), more
 	}}
 }
-
-// rankName is what a process of several is called.
-func rankName(t capture.Target) string {
-	if t.Rank >= 0 {
-		return fmt.Sprintf("rank %d", t.Rank)
-	}
-	return fmt.Sprintf("process %d", t.PID)
-}
-
-// isRank reports whether a process trains with others.
-func isRank(t capture.Target) bool { return t.Rank >= 0 && t.WorldSize > 1 }
 
 // crewLook is the time between two looks at which processes there are.
 const crewLook = 500 * time.Millisecond
@@ -108,6 +101,9 @@ func (c *crew) offloads(ctx context.Context) bool {
 	return slices.ContainsFunc(list, func(h *hand) bool { return h.trainer != nil && h.trainer.offloads() })
 }
 
+// patience is how long processes may take to end a plan.
+const patience = 5 * time.Second
+
 // takeAway ends the plan in every process, whoever started it. That viewer sees that its plan was turned off.
 func (c *crew) takeAway(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -122,7 +118,8 @@ func (c *crew) takeAway(ctx context.Context) error {
 		work.Go(func() {
 			err := h.order(ctx, capture.Order{ID: capture.NewOrderID(), Do: capture.Carry})
 			if errors.Is(err, context.DeadlineExceeded) {
-				err = fmt.Errorf("%s: the plan is not taken away yet, as no step has ended since it was asked for: %w", h.name, err)
+				err = fmt.Errorf("%s: the plan is not taken away yet, as no step has ended since it was "+
+					"asked for: %w", h.name, err)
 			}
 			errs[i] = err
 		})
@@ -230,7 +227,8 @@ func (h *hand) join(ctx context.Context, w *wish, seat *live.Seat, news func(fun
 	err := h.err
 	if err == nil {
 		err = h.reachable(ctx, func(ctx context.Context) error {
-			return h.trainer.train(ctx, w, seat, func(n live.News) { news(func(r *live.Rank) { r.News = n }) })
+			return h.trainer.train(ctx, w, seat,
+				func(n live.News) { news(func(r *live.Rank) { r.News = n }) })
 		})
 	}
 	seat.Leave()
@@ -244,12 +242,13 @@ func (h *hand) join(ctx context.Context, w *wish, seat *live.Seat, news func(fun
 func (t *trainer) reachable(ctx context.Context, f func(ctx context.Context) error) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	go t.severed(ctx, t.lost(), end)
+	go t.severed(ctx, end)
 	err := t.free(ctx)
 	if err == nil {
 		err = f(ctx)
 	}
-	if errors.Is(err, pytorch.ErrNotConnected) { // it was once, since it is known
+	// it was once, since it is known
+	if errors.Is(err, pytorch.ErrNotConnected) || errors.Is(err, job.ErrNotConnected) {
 		return errEnded
 	}
 	return ended(ctx, err)
@@ -268,7 +267,8 @@ type crewTarget struct {
 // target returns the processes as a target of plans that choose addresses, or of those that move and drop
 // what is saved; manage makes a plan by a manager's name for a process that is not like the one that was
 // planned for.
-func (c *crew) target(pooled bool, o live.Options, manage func(ctx context.Context, p *plan.Problem, manager string) (*plan.Plan, error)) *crewTarget {
+func (c *crew) target(pooled bool, o live.Options, manage func(ctx context.Context, p *plan.Problem,
+	manager string) (*plan.Plan, error)) *crewTarget {
 	return &crewTarget{crew: c, pooled: pooled, opt: o, plan: manage}
 }
 
@@ -288,7 +288,8 @@ func (*crewTarget) Name() string { return liveName }
 
 // each has f done for all ranks at once, each for as long as it is connected, and returns their errors by
 // name.
-func (t *crewTarget) each(ctx context.Context, f func(ctx context.Context, i int, r *targetRank) error) error {
+func (t *crewTarget) each(ctx context.Context, f func(ctx context.Context, i int,
+	r *targetRank) error) error {
 	errs := make([]live.Rank, len(t.ranks))
 	var work sync.WaitGroup
 	for i, r := range t.ranks {
@@ -341,7 +342,8 @@ func (t *crewTarget) Problem(ctx context.Context, h live.Hardware) (*plan.Proble
 // Run implements replay.Target: every process carries out the plan, or where it is not like the one that was
 // planned for, its own by the same manager. What is measured is said of the training as a whole: the memory
 // of the process that holds most, the time of the slowest.
-func (t *crewTarget) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan.RunOptions) (plan.Measurement, error) {
+func (t *crewTarget) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan,
+	o plan.RunOptions) (plan.Measurement, error) {
 	all := make([]plan.Measurement, len(t.ranks))
 	shape := p.Hash()
 	err := t.each(ctx, func(ctx context.Context, i int, r *targetRank) (err error) {
@@ -377,9 +379,12 @@ func (t *crewTarget) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o 
 		if x.StepTime > m.StepTime {
 			m.StepTime, m.StepP95 = x.StepTime, x.StepP95
 		}
-		m.KeepAllBefore, m.KeepAllAfter = max(m.KeepAllBefore, x.KeepAllBefore), max(m.KeepAllAfter, x.KeepAllAfter)
-		m.SwappedOut, m.SwappedIn, m.RecomputeTime = max(m.SwappedOut, x.SwappedOut), max(m.SwappedIn, x.SwappedIn), max(m.RecomputeTime, x.RecomputeTime)
-		m.Work, m.WorkBefore, m.WorkAfter = max(m.Work, x.Work), max(m.WorkBefore, x.WorkBefore), max(m.WorkAfter, x.WorkAfter)
+		m.KeepAllBefore, m.KeepAllAfter = max(m.KeepAllBefore, x.KeepAllBefore),
+			max(m.KeepAllAfter, x.KeepAllAfter)
+		m.SwappedOut, m.SwappedIn, m.RecomputeTime = max(m.SwappedOut, x.SwappedOut),
+			max(m.SwappedIn, x.SwappedIn), max(m.RecomputeTime, x.RecomputeTime)
+		m.Work, m.WorkBefore, m.WorkAfter = max(m.Work, x.Work), max(m.WorkBefore, x.WorkBefore),
+			max(m.WorkAfter, x.WorkAfter)
 		m.CopyTime = max(m.CopyTime, x.CopyTime)
 		m.Elapsed, m.Verified = max(m.Elapsed, x.Elapsed), m.Verified && x.Verified
 		if i > 0 { // of the one host
@@ -388,7 +393,8 @@ func (t *crewTarget) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o 
 	}
 	for i, r := range t.ranks {
 		x := &all[i]
-		m.Notes = append(m.Notes, fmt.Sprintf("%s: %s, step %s instead of %s", r.name, timeline.IEC.Bytes(x.Footprint), timeline.Duration(x.StepTime), timeline.Duration(x.KeepAll())))
+		m.Notes = append(m.Notes, fmt.Sprintf("%s: %s, step %s instead of %s", r.name,
+			timeline.IEC.Bytes(x.Footprint), timeline.Duration(x.StepTime), timeline.Duration(x.KeepAll())))
 		for _, n := range x.Notes {
 			m.Notes = append(m.Notes, r.name+": "+n)
 		}

@@ -14,27 +14,27 @@ import (
 )
 
 // rankedJob is a rank that has taken a step, and takes orders without carrying any out.
-func rankedJob(rank int) *watching {
-	w := &watching{session: capture.NewSession(capture.Limits{}), control: &lateControl{}}
-	w.control.connect(deaf{})
-	w.session.Begin(capture.Target{PID: 100 + rank, Rank: rank, WorldSize: 3})
-	w.session.Step(capture.Step{Index: 0})
-	return w
+func rankedJob(rank int) *hand {
+	t := capture.Target{PID: 100 + rank, Rank: rank, WorldSize: 3}
+	h := &hand{trainer: &trainer{session: capture.NewSession(capture.Limits{}), control: deaf{}}, pid: t.PID,
+		name: t.Name()}
+	h.session.Begin(t)
+	h.session.Step(capture.Step{Index: 0})
+	return h
 }
-
-func (w *watching) asHand() *hand { return (&trainer{session: w.session, control: w.control}).hand() }
 
 func TestWhatBecomesOfOneRankKeepsTheOthersFromNothing(t *testing.T) {
 	ctx, off := context.WithTimeout(t.Context(), 20*time.Second)
 	defer off()
 	first, second, late := rankedJob(0), rankedJob(1), rankedJob(2)
-	refused := &hand{pid: 200, name: "process 200", err: errors.New("it cannot be attached to: not permitted")}
+	refused := &hand{pid: 200, name: "process 200",
+		err: errors.New("it cannot be attached to: not permitted")}
 	came := make(chan struct{})
-	c := &crew{lead: first.asHand().trainer, look: func(context.Context) ([]*hand, bool) {
-		list := []*hand{first.asHand(), second.asHand(), refused}
+	c := &crew{lead: first.trainer, look: func(context.Context) ([]*hand, bool) {
+		list := []*hand{first, second, refused}
 		select {
 		case <-came:
-			list = append(list, late.asHand())
+			list = append(list, late)
 		default:
 		}
 		return list, false
@@ -42,7 +42,8 @@ func TestWhatBecomesOfOneRankKeepsTheOthersFromNothing(t *testing.T) {
 	stage := 0
 	err := c.train(ctx, managed("vdnn-all", anyHardware, ninety), func(n live.News) {
 		switch said := ranked(n); {
-		case stage == 0 && said == "rank 0 describing, rank 1 describing, process 200 off: it cannot be attached to: not permitted":
+		case stage == 0 && said == "rank 0 describing, rank 1 describing, process 200 off: it cannot be "+
+			"attached to: not permitted":
 			stage = 1
 			second.session.End(capture.End{Reason: capture.Exited})
 		case stage == 1 && strings.HasPrefix(said, "rank 0 describing, rank 1 has ended, "):
@@ -63,23 +64,29 @@ func TestWhereNoRankIsLeftItIsSaidWhy(t *testing.T) {
 	defer stop()
 	no := errors.New("no")
 	of := func(list ...*hand) *crew {
-		return &crew{lead: rankedJob(0).asHand().trainer, look: func(context.Context) ([]*hand, bool) { return list, false }}
+		return &crew{lead: rankedJob(0).trainer, look: func(context.Context) ([]*hand, bool) {
+			return list,
+				false
+		}}
 	}
 	quiet := func(live.News) {}
-	if err := of(&hand{pid: 1, name: "rank 0", err: no}, &hand{pid: 2, name: "rank 1", err: no}).train(deadline, managed("vdnn-all", anyHardware, ninety), quiet); err != no {
+	if err := of(&hand{pid: 1, name: "rank 0", err: no}, &hand{pid: 2, name: "rank 1",
+		err: no}).train(deadline, managed("vdnn-all", anyHardware, ninety), quiet); err != no {
 		t.Errorf("%v", err)
 	}
 	gone := rankedJob(1)
 	gone.session.End(capture.End{Reason: capture.Exited})
-	err := of(&hand{pid: 1, name: "rank 0", err: no}, gone.asHand()).train(deadline, managed("vdnn-all", anyHardware, ninety), quiet)
+	err := of(&hand{pid: 1, name: "rank 0", err: no}, gone).train(deadline,
+		managed("vdnn-all", anyHardware, ninety), quiet)
 	if err == nil || !strings.HasPrefix(err.Error(), "rank 0: no; rank 1: the training ended") {
 		t.Errorf("%v", err)
 	}
-	if err := of().train(deadline, managed("vdnn-all", anyHardware, ninety), quiet); !errors.Is(err, errEnded) {
+	if err := of().train(deadline, managed("vdnn-all", anyHardware, ninety), quiet); !errors.Is(err,
+		errEnded) {
 		t.Errorf("%v", err)
 	}
 	// Of a job that goes on, ranks that ended may be started anew, and those that refused are not waited for.
-	c := of(gone.asHand())
+	c := of(gone)
 	look := c.look
 	looks := 0
 	c.look = func(ctx context.Context) ([]*hand, bool) {
@@ -90,7 +97,8 @@ func TestWhereNoRankIsLeftItIsSaidWhy(t *testing.T) {
 		return list, true
 	}
 	var last live.News
-	if err := c.train(deadline, managed("vdnn-all", anyHardware, ninety), func(n live.News) { last = n }); err != no || len(last.Ranks) != 0 {
+	if err := c.train(deadline, managed("vdnn-all", anyHardware, ninety),
+		func(n live.News) { last = n }); err != no || len(last.Ranks) != 0 {
 		t.Errorf("%v, %+v", err, last)
 	}
 }
@@ -99,9 +107,11 @@ func TestWhatIsMeasuredInAllRanksIsNotSaidOfSome(t *testing.T) {
 	none := func(context.Context, *plan.Problem, string) (*plan.Plan, error) {
 		return nil, errors.New("nobody plans")
 	}
-	list := []*hand{rankedJob(0).asHand(), {pid: 7, name: "process 7", err: errors.New("it cannot be attached to: not permitted")}}
+	list := []*hand{rankedJob(0), {pid: 7, name: "process 7",
+		err: errors.New("it cannot be attached to: not permitted")}}
 	c := &crew{lead: list[0].trainer, look: func(context.Context) ([]*hand, bool) { return list, false }}
-	if _, err := c.target(false, live.Options{}, none).Problem(t.Context(), anyHardware); err == nil || err.Error() != "process 7: it cannot be attached to: not permitted" {
+	if _, err := c.target(false, live.Options{}, none).Problem(t.Context(), anyHardware); err == nil ||
+		err.Error() != "process 7: it cannot be attached to: not permitted" {
 		t.Errorf("%v", err)
 	}
 	taken := rankedJob(1)
@@ -116,9 +126,10 @@ func TestWhatIsMeasuredInAllRanksIsNotSaidOfSome(t *testing.T) {
 	}()
 	gone := rankedJob(0)
 	gone.session.End(capture.End{Reason: capture.Exited})
-	list = []*hand{gone.asHand(), taken.asHand()}
+	list = []*hand{gone, taken}
 	_, err := c.target(false, live.Options{}, none).Problem(t.Context(), anyHardware)
-	if err == nil || !strings.HasPrefix(err.Error(), "rank 0: the training ended") || !strings.Contains(err.Error(), "; rank 1: "+errTaken.Error()) {
+	if err == nil || !strings.HasPrefix(err.Error(), "rank 0: the training ended") ||
+		!strings.Contains(err.Error(), "; rank 1: "+errTaken.Error()) {
 		t.Errorf("%v", err)
 	}
 }
@@ -130,14 +141,17 @@ func TestWhyAPlanEndedIsTheAnswerToItsOrder(t *testing.T) {
 	}{
 		{capture.Answer{State: capture.OrderEnded, Reason: capture.ReasonTakenAway}, live.ErrTakenAway},
 		{capture.Answer{State: capture.OrderRefused, Reason: capture.ReasonSuperseded}, live.ErrTakenAway},
-		{capture.Answer{State: capture.OrderEnded, Reason: capture.ReasonGivenUp, Text: "off: it does not fit"}, errGivenUp},
-		{capture.Answer{State: capture.OrderRefused, Reason: capture.ReasonNotBegun, Text: "not begun: no room"}, errGivenUp},
-		{capture.Answer{State: capture.OrderEnded, Reason: capture.ReasonDiffers, Text: "off: a bit differs"}, errDiffer},
+		{capture.Answer{State: capture.OrderEnded, Reason: capture.ReasonGivenUp,
+			Text: "off: it does not fit"}, errGivenUp},
+		{capture.Answer{State: capture.OrderRefused, Reason: capture.ReasonNotBegun,
+			Text: "not begun: no room"}, errGivenUp},
+		{capture.Answer{State: capture.OrderEnded, Reason: capture.ReasonDiffers, Text: "off: a bit differs"},
+			errDiffer},
 	} {
 		w := rankedJob(0)
 		heard := make(chan capture.Order, 1)
-		w.control.connect(deaf{heard: heard})
-		h := w.asHand()
+		w.control = deaf{heard: heard}
+		h := w
 		if err := h.Carry(t.Context(), 7, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -151,7 +165,8 @@ func TestWhyAPlanEndedIsTheAnswerToItsOrder(t *testing.T) {
 			w.session.Step(capture.Step{Index: i + 1, Carried: capture.Carried{Plan: 7 * (i % 2)}})
 		}
 		w.session.Answer(capture.Answer{Order: o.ID, State: capture.OrderAccepted})
-		w.session.Answer(capture.Answer{Order: o.ID + 1, State: capture.OrderEnded, Reason: capture.ReasonDiffers, Text: "another"})
+		w.session.Answer(capture.Answer{Order: o.ID + 1, State: capture.OrderEnded,
+			Reason: capture.ReasonDiffers, Text: "another"})
 		w.session.Notice(capture.Notice{Key: "plan 7", Text: "off: an old notice, for people"})
 		select {
 		case err := <-over:
@@ -169,10 +184,10 @@ func TestWhyAPlanEndedIsTheAnswerToItsOrder(t *testing.T) {
 func TestADescriptionIsWhatItsOwnOrderCaptured(t *testing.T) {
 	w := rankedJob(0)
 	heard := make(chan capture.Order)
-	w.control.connect(deaf{heard: heard})
+	w.control = deaf{heard: heard}
 	w.session.Step(capture.Step{Index: 1, Carried: capture.Carried{Plan: 7}})
 	w.session.Notice(capture.Notice{Key: "ops", Text: "an old notice"})
-	h := w.asHand()
+	h := w
 	over := make(chan error, 1)
 	traced := make(chan *traces.Trace, 1)
 	describe := func(number int64) capture.Order {
@@ -190,10 +205,12 @@ func TestADescriptionIsWhatItsOwnOrderCaptured(t *testing.T) {
 		<-traced
 		return <-over
 	}
-	if err := refused(capture.ReasonSavesUnseen, "off: it does not fit"); !errors.Is(err, errGivenUp) || !strings.HasSuffix(err.Error(), "off: it does not fit") {
+	if err := refused(capture.ReasonSavesUnseen, "off: it does not fit"); !errors.Is(err, errGivenUp) ||
+		!strings.HasSuffix(err.Error(), "off: it does not fit") {
 		t.Errorf("a plan that ends while it is described: %v", err)
 	}
-	if err := refused(capture.ReasonNotCaptured, "torch.compile is in use"); err == nil || err.Error() != "its steps cannot be described: torch.compile is in use" {
+	if err := refused(capture.ReasonNotCaptured, "torch.compile is in use"); err == nil ||
+		err.Error() != "its steps cannot be described: torch.compile is in use" {
 		t.Errorf("%v", err)
 	}
 	mine, others := &traces.Trace{}, &traces.Trace{}
@@ -202,8 +219,10 @@ func TestADescriptionIsWhatItsOwnOrderCaptured(t *testing.T) {
 		o := describe(number)
 		at++
 		w.session.Step(capture.Step{Index: at, Carried: capture.Carried{Plan: under}})
-		w.session.Window(capture.Window{Trace: mine, First: at, Last: at, How: capture.HowOps, Orders: []capture.OrderID{1, o.ID}})
-		w.session.Window(capture.Window{Trace: others, First: at, Last: at, How: capture.HowOps, Orders: []capture.OrderID{o.ID + 1}})
+		w.session.Window(capture.Window{Trace: mine, First: at, Last: at, How: capture.HowOps,
+			Orders: []capture.OrderID{1, o.ID}})
+		w.session.Window(capture.Window{Trace: others, First: at, Last: at, How: capture.HowOps,
+			Orders: []capture.OrderID{o.ID + 1}})
 		w.session.Answer(capture.Answer{Order: o.ID, State: capture.OrderDone})
 		return <-traced, <-over
 	}
@@ -216,71 +235,5 @@ func TestADescriptionIsWhatItsOwnOrderCaptured(t *testing.T) {
 	}
 	if _, err := done(7, 0); !errors.Is(err, errGivenUp) {
 		t.Errorf("the plan ended before the steps that came: %v", err)
-	}
-}
-
-func TestWhoIsARankOfTheSameTrainingIsItsAgentsWord(t *testing.T) {
-	of := capture.Target{PID: 100, Rank: 0, WorldSize: 3}
-	with := func(target capture.Target, steps int, end *capture.End) *sibling {
-		s := &sibling{pid: target.PID, watch: newWatching("", ""), stop: func() {}}
-		if target.PID != 0 {
-			s.watch.session.Begin(target)
-		}
-		for i := range steps {
-			s.watch.session.Step(capture.Step{Index: int64(i)})
-		}
-		if end != nil {
-			s.watch.session.End(*end)
-		}
-		return s
-	}
-	for _, c := range []struct {
-		what string
-		of   *sibling
-		name string
-		err  string
-	}{
-		{"another rank", with(capture.Target{PID: 101, Rank: 1, WorldSize: 3}, 1, nil), "rank 1", ""},
-		{"one that has not answered", with(capture.Target{}, 0, nil), "", ""},
-		{"one that has not joined the others yet", with(capture.Target{PID: 101, Rank: -1, WorldSize: -1}, 0, nil), "", ""},
-		{"one that trains alone", with(capture.Target{PID: 101, Rank: -1, WorldSize: -1}, 1, nil), "", ""},
-		{"a rank of another training", with(capture.Target{PID: 101, Rank: 1, WorldSize: 2}, 1, nil), "", ""},
-		{"the same rank of another training", with(capture.Target{PID: 101, Rank: 0, WorldSize: 3}, 1, nil), "", ""},
-		{"one that has ended", with(capture.Target{PID: 101, Rank: 1, WorldSize: 3}, 1, &capture.End{Reason: capture.Exited}), "", ""},
-		{"one that does not take the agent in", with(capture.Target{}, 0, &capture.End{Reason: capture.Refused, Detail: "traced by another"}), "process 0", "it cannot be attached to: traced by another"},
-		{"one that may not be attached to", &sibling{pid: 7, err: errors.New("not permitted")}, "process 7", "not permitted"},
-	} {
-		h := c.of.hand(of)
-		switch {
-		case h == nil && c.name != "" || h != nil && h.name != c.name:
-			t.Errorf("%s: %+v", c.what, h)
-		case h != nil && (h.err == nil) != (c.err == ""), h != nil && h.err != nil && h.err.Error() != c.err:
-			t.Errorf("%s: %v", c.what, h.err)
-		}
-		if h != nil && h.err == nil && h.rank() != 1 {
-			t.Errorf("%s is rank %d", c.what, h.rank())
-		}
-	}
-}
-
-func TestTheAgentIsOutOfAProcessThatIsNoRankBeforeGmemtopEnds(t *testing.T) {
-	s := &sibling{pid: 101, watch: newWatching("", ""), stop: func() {}}
-	s.watch.session.Begin(capture.Target{PID: 101, Rank: 1, WorldSize: 2})
-	out := make(chan struct{})
-	s.watch.source.Go(func() { <-out })
-	if h := s.hand(capture.Target{PID: 100, Rank: 0, WorldSize: 3}); h != nil {
-		t.Fatalf("a rank of another training is %+v", h)
-	}
-	k := siblings{known: map[int]*sibling{101: s}}
-	left := make(chan error, 1)
-	go func() { left <- k.leave() }()
-	select {
-	case <-left:
-		t.Error("it is left before the agent is out")
-	case <-time.After(100 * time.Millisecond):
-		close(out)
-		if err := <-left; err != nil {
-			t.Error(err)
-		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/books"
+	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/capture/procs"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/report"
@@ -23,14 +24,11 @@ import (
 // sessionFeed is a capture session as the screen sees it: captured stretches become timelines, off the event
 // loop, and steps get the one figure that is drawn. It implements live.Feed.
 type sessionFeed struct {
-	news
-	session *capture.Session
-	control *lateControl
-	title   string
-	// books, where not nil, splits up the memory of the whole device that a process is on, where that can be.
-	books *books.Books
-	ids   *atomic.Int64 // of the last window, shared by the feeds of a job
-	poke  chan struct{} // receives when the feed came to the front
+	capture.Changes
+	process *job.Process
+	books   *books.Books
+	ids     *atomic.Int64 // of the last window, shared by the feeds of a job
+	poke    chan struct{} // receives when the feed came to the front
 
 	taking  sync.Mutex // a look is made by one at a time
 	windows map[*traces.Trace]live.Window
@@ -40,14 +38,9 @@ type sessionFeed struct {
 	look   live.Look
 	target capture.Target
 	recent timeline.Peer
-	held   int   // windows that the session holds
-	seen   int64 // index of the last step that is in look, -1 for none
-	every  int
-	depth  string    // by what means to capture, "" once the source was told
-	told   bool      // the source was told of every
-	first  int       // how many steps to ask for whole by ourselves, once; 0 for none
-	asked  time.Time // when a window was asked for, the zero time where none is awaited
-	spans  []span    // of steps that were captured whole, those forgotten as well
+	held   int    // windows that the session holds
+	seen   int64  // index of the last step that is in look, -1 for none
+	spans  []span // of steps that were captured whole, those forgotten as well
 	rises  risingCounts
 	// allocator says that a device's allocator reports what is allocated.
 	allocator bool
@@ -73,27 +66,39 @@ const residentNoise = 16 << 20
 // silenceLook is the time between two looks at a job from which nothing comes.
 const silenceLook = 2 * time.Second
 
-// longestWait is how long a window that was asked for is said to be on its way.
-const longestWait = time.Minute
-
-func newSessionFeed(s *capture.Session, c *lateControl, title, waiting string) *sessionFeed {
+// newSessionFeed returns the feed of a process; waiting says what is waited for before anything comes. NVML
+// is asked only about a process whose steps have figures of a device's allocator.
+func newSessionFeed(p *job.Process, waiting string) *sessionFeed {
 	f := &sessionFeed{
-		session: s, control: c, title: title, ids: new(atomic.Int64), poke: make(chan struct{}, 1), seen: -1, windows: map[*traces.Trace]live.Window{},
-		look: live.Look{Title: title, Word: waiting}, recent: timeline.TypicalPeer(nil), target: capture.Target{Rank: -1},
+		process: p, books: books.New(p.Session), ids: new(atomic.Int64), poke: make(chan struct{}, 1),
+		seen:    -1,
+		windows: map[*traces.Trace]live.Window{}, look: live.Look{Word: waiting},
+		recent: timeline.TypicalPeer(nil), target: capture.Target{Rank: -1},
 	}
-	f.tell() // that it waits, and for what
+	f.Tell() // that it waits, and for what
 	return f
 }
 
-// run follows the session until ctx is done.
+// start brings the feed up to date from now on, until stop is called, and once more then.
+func (f *sessionFeed) start() (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { f.run(ctx) })
+	return func() {
+		cancel()
+		running.Wait()
+	}
+}
+
+// run brings the feed up to date until ctx is done, and once more then, though what was captured whole is not
+// waited for.
 func (f *sessionFeed) run(ctx context.Context) {
-	for {
-		v := f.session.Snapshot()
-		f.take(ctx, v)
-		f.askFirst(ctx, v)
-		if v.Ended {
-			return
-		}
+	defer func() {
+		f.show(false)
+		f.take(ctx)
+	}()
+	for ctx.Err() == nil {
+		v := f.take(ctx)
 		rest := restShown
 		if f.isBack() {
 			rest = restBack
@@ -104,12 +109,12 @@ func (f *sessionFeed) run(ctx context.Context) {
 		case <-f.poke:
 		case <-time.After(rest):
 		}
-		silent, cancel := context.WithTimeout(ctx, silenceLook)
-		_, _ = f.session.Wait(silent, v.Version) // silence is shown as well
-		cancel()
-		if ctx.Err() != nil {
-			return
+		patient, cancel := ctx, func() {}
+		if !v.Ended { // silence is shown as well
+			patient, cancel = context.WithTimeout(ctx, silenceLook)
 		}
+		_, _ = f.process.Session.Wait(patient, v.Version)
+		cancel()
 	}
 }
 
@@ -132,42 +137,18 @@ func (f *sessionFeed) isBack() bool {
 	return f.back
 }
 
-// askFirst asks, once the job steps, for what the command line wants captured whole, and for something to
-// look at.
-func (f *sessionFeed) askFirst(ctx context.Context, v capture.View) {
-	if v.Ended || len(v.Steps) < warm {
-		return
-	}
-	if f.depth != "" && f.control.Order(ctx, capture.Order{Do: capture.Depth, How: f.depth}) == nil {
-		f.depth = ""
-	}
-	f.mu.Lock()
-	every, told := f.every, f.told
-	f.mu.Unlock()
-	if every > 0 && !told && f.control.Order(ctx, capture.Order{Do: capture.Every, Steps: every}) == nil {
-		f.mu.Lock()
-		f.told = true
-		f.mu.Unlock()
-	}
-	if f.first == 0 {
-		return
-	}
-	n := f.first
-	f.first = 0
-	_ = f.Order(ctx, live.Order{Kind: live.Describe, Steps: n}) // refused: its reason comes as a notice, and r asks again
-}
-
 // take makes a look of what the session holds. Timelines are built before the lock is taken.
-func (f *sessionFeed) take(ctx context.Context, v capture.View) {
+func (f *sessionFeed) take(ctx context.Context) capture.View {
 	f.taking.Lock()
 	defer f.taking.Unlock()
+	v := f.process.Session.Snapshot()
 	back := f.isBack()
 	var windows []live.Window
 	var lost int
 	if !back {
 		windows, lost = f.timelines(ctx, v.Windows)
 	}
-	defer f.tell()
+	defer f.Tell()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	l := &f.look
@@ -179,6 +160,9 @@ func (f *sessionFeed) take(ctx context.Context, v capture.View) {
 	f.addSteps(v)
 	f.markPlans()
 	f.describe(v)
+	w := f.process.Wants(&v)
+	l.Capture.Every, l.Capture.Pending, l.Capture.Along = w.Every, w.Pending, w.Host
+	l.Capture.Connected = w.Connected && v.Began && !v.Ended
 	l.Notices, l.Dropped = nil, 0
 	for _, n := range v.Notices {
 		if n.State {
@@ -194,11 +178,13 @@ func (f *sessionFeed) take(ctx context.Context, v capture.View) {
 			l.Dropped += lost.Count
 			continue
 		}
-		l.Notices = append(l.Notices, fmt.Sprintf("%d %s: %s", lost.Count, strings.ReplaceAll(lost.Name, "_", " "), lost.Detail))
+		l.Notices = append(l.Notices, fmt.Sprintf("%d %s: %s", lost.Count,
+			strings.ReplaceAll(lost.Name, "_", " "), lost.Detail))
 	}
 	l.Silence = ""
 	if n := len(v.Steps); n > 0 && !v.Ended {
-		l.Silence = silence(time.Duration(time.Now().UnixNano()-v.Steps[n-1].End), time.Duration(f.recent.Duration), v.Target.PID, procs.State)
+		l.Silence = silence(time.Duration(time.Now().UnixNano()-v.Steps[n-1].End),
+			time.Duration(f.recent.Duration), v.Target.PID, procs.State)
 	}
 	switch {
 	case v.Ended:
@@ -206,25 +192,24 @@ func (f *sessionFeed) take(ctx context.Context, v capture.View) {
 	case len(l.Steps) > 0:
 		l.State = live.Running
 	}
-	l.Capture.Connected = f.control.connected() != nil && v.Began && !v.Ended
+	return v
 }
 
 // timelines returns the session's windows with their timelines, and how many of those that were shown before
 // are gone.
-func (f *sessionFeed) timelines(ctx context.Context, list []capture.Window) (windows []live.Window, gone int) {
+func (f *sessionFeed) timelines(ctx context.Context, list []capture.Window) (windows []live.Window,
+	gone int) {
 	kept := map[*traces.Trace]live.Window{}
 	for _, w := range list {
 		known, ok := f.windows[w.Trace]
 		if !ok {
 			t, err := timeline.Build(ctx, w.Trace, nil)
 			if err != nil {
-				f.session.Lose("windows", 1, "a captured step could not be read: "+err.Error())
+				f.process.Session.Lose("windows", 1, "a captured step could not be read: "+err.Error())
 				continue
 			}
-			known = live.Window{ID: f.ids.Add(1), First: w.First, Last: w.Last, How: howCaptured(w), Timeline: t, Cost: w.Cost}
-			f.mu.Lock()
-			f.asked = time.Time{}
-			f.mu.Unlock()
+			known = live.Window{ID: f.ids.Add(1), First: w.First, Last: w.Last, How: howCaptured(w),
+				Timeline: t, Cost: w.Cost}
 		}
 		kept[w.Trace] = known
 		windows = append(windows, known)
@@ -249,7 +234,10 @@ func howCaptured(w capture.Window) string {
 // addSteps appends the steps that are new.
 func (f *sessionFeed) addSteps(v capture.View) {
 	l := &f.look
-	from, _ := slices.BinarySearchFunc(v.Steps, f.seen+1, func(s capture.Step, at int64) int { return int(s.Index - at) })
+	from, _ := slices.BinarySearchFunc(v.Steps, f.seen+1, func(s capture.Step,
+		at int64) int {
+		return int(s.Index - at)
+	})
 	for _, s := range v.Steps[from:] {
 		l.Steps = append(l.Steps, f.step(s))
 		f.seen = s.Index
@@ -292,7 +280,8 @@ func (f *sessionFeed) addSteps(v capture.View) {
 	lately := l.Steps[max(len(l.Steps)-timeline.PeerSteps, 0):]
 	peers := make([]timeline.Peer, len(lately))
 	for i, s := range lately {
-		peers[i] = timeline.Peer{Duration: s.Duration, Forward: s.Forward, Backward: s.Backward, Optimizer: s.Optimizer, Bytes: s.Bytes}
+		peers[i] = timeline.Peer{Duration: s.Duration, Forward: s.Forward, Backward: s.Backward,
+			Optimizer: s.Optimizer, Bytes: s.Bytes}
 	}
 	f.recent = timeline.TypicalPeer(peers)
 	l.Alerts = live.AlertsOf(l.Steps, &l.Report, excused)
@@ -309,7 +298,8 @@ func (f *sessionFeed) markPlans() {
 	l.Windows = slices.Clone(l.Windows) // earlier looks hold the same
 	for i := range l.Windows {
 		w := &l.Windows[i]
-		first, _ := slices.BinarySearchFunc(l.Steps, w.First, func(s live.Step, at int64) int { return cmp.Compare(s.Index, at) })
+		first, _ := slices.BinarySearchFunc(l.Steps, w.First,
+			func(s live.Step, at int64) int { return cmp.Compare(s.Index, at) })
 		for _, s := range l.Steps[first:] {
 			w.UnderPlan = w.UnderPlan || s.Index <= w.Last && s.UnderPlan
 			if s.Index >= w.Last {
@@ -333,11 +323,17 @@ func (f *sessionFeed) excused(v capture.View) func(step int64) bool {
 		settled = v.Steps[n-1].End - int64(settling)
 	}
 	return func(step int64) bool {
-		i, ok := slices.BinarySearchFunc(f.spans, step, func(s span, at int64) int { return cmp.Compare(s.last, at) })
+		i, ok := slices.BinarySearchFunc(f.spans, step, func(s span,
+			at int64) int {
+			return cmp.Compare(s.last, at)
+		})
 		if ok || i < len(f.spans) && f.spans[i].first <= step || step < firstSlow {
 			return true
 		}
-		i, ok = slices.BinarySearchFunc(v.Steps, step, func(s capture.Step, at int64) int { return cmp.Compare(s.Index, at) })
+		i, ok = slices.BinarySearchFunc(v.Steps, step, func(s capture.Step,
+			at int64) int {
+			return cmp.Compare(s.Index, at)
+		})
 		return ok && v.Steps[i].End > settled
 	}
 }
@@ -357,7 +353,8 @@ const (
 // memory has to do.
 func (f *sessionFeed) step(s capture.Step) live.Step {
 	x := live.Step{
-		Index: s.Index, Duration: -1, Forward: s.Forward, Backward: s.Backward, Optimizer: s.Optimizer, Bytes: s.RSS, Held: s.Allocated, Cost: int64(s.Cost),
+		Index: s.Index, Duration: -1, Forward: s.Forward, Backward: s.Backward, Optimizer: s.Optimizer,
+		Bytes: s.RSS, Held: s.Allocated, Cost: int64(s.Cost),
 	}
 	if s.Start > 0 && s.End > s.Start {
 		x.Duration = s.End - s.Start
@@ -402,11 +399,10 @@ func (f *sessionFeed) describe(v capture.View) {
 		fact("rank", fmt.Sprintf("%d of %d", t.Rank, t.WorldSize))
 	}
 	fact("host", t.Host)
-	if f.title == "" && len(t.Argv) > 0 {
+	if len(t.Argv) > 0 {
 		l.Title = scriptOf(t.Argv)
 	}
 	l.Capture.Depths, l.Capture.Depth = depths(v), t.Depth
-	l.Capture.Every, l.Capture.Pending = f.every, f.first > 0 || !f.asked.IsZero() && time.Since(f.asked) < longestWait
 	l.Capture.Lean = ""
 	if n := len(v.Steps); v.Target.Offloads {
 		l.Capture.Lean = "what it saves on the host"
@@ -414,7 +410,8 @@ func (f *sessionFeed) describe(v capture.View) {
 		l.Capture.Lean = "a plan"
 	}
 	l.Parts, l.Whole = nil, live.Part{}
-	for i := len(v.Steps) - 1; i >= 0 && i >= len(v.Steps)-64; i-- { // some figures are taken less often than every step
+	// some figures are taken less often than every step
+	for i := len(v.Steps) - 1; i >= 0 && i >= len(v.Steps)-64; i-- {
 		s := &v.Steps[i]
 		if s.Parameters == capture.Unknown || s.Allocated == capture.Unknown && s.RSS == capture.Unknown {
 			continue
@@ -422,7 +419,7 @@ func (f *sessionFeed) describe(v capture.View) {
 		var parts []books.Part
 		var whole books.Part
 		ok := false
-		if f.books != nil && !f.back { // the driver is asked about what is shown
+		if !f.back { // the driver is asked about what is shown
 			parts, whole, ok = f.books.Parts(t.PID, s)
 		}
 		if !ok {
@@ -438,7 +435,7 @@ func (f *sessionFeed) describe(v capture.View) {
 
 // Look implements live.Feed.
 func (f *sessionFeed) Look() live.Look {
-	version := f.now() // read first: a look is never newer than it says
+	version := f.Now() // read first: a look is never newer than it says
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	l := f.look
@@ -452,7 +449,8 @@ func (f *sessionFeed) rank() live.Rank {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	l := &f.look
-	r := live.Rank{Rank: f.target.Rank, PID: f.target.PID, Title: l.Title, Device: report.Printable(f.target.Device), State: l.State, Word: l.Word, Failed: l.Failed,
+	r := live.Rank{ID: f.process.ID, Rank: f.target.Rank, PID: f.target.PID, Title: l.Title,
+		Device: report.Printable(f.target.Device), State: l.State, Word: l.Word, Failed: l.Failed,
 		Step: -1, Typical: f.recent, Captured: f.held, Alerts: l.Alerts}
 	if n := len(l.Steps); n > 0 {
 		r.Step = l.Steps[n-1].Index
@@ -465,24 +463,15 @@ func (f *sessionFeed) rank() live.Rank {
 
 // Order implements live.Feed.
 func (f *sessionFeed) Order(ctx context.Context, o live.Order) error {
-	var err error
 	switch o.Kind {
 	case live.Describe:
-		if err = f.control.Order(ctx, capture.Order{Do: capture.Describe, Steps: max(o.Steps, 1)}); err == nil {
-			f.mu.Lock()
-			f.asked = time.Now()
-			f.mu.Unlock()
-		}
+		return f.process.Capture(ctx, o.Steps)
 	case live.Every:
-		if err = f.control.Order(ctx, capture.Order{Do: capture.Every, Steps: o.Steps}); err == nil {
-			f.mu.Lock()
-			f.every = o.Steps
-			f.mu.Unlock()
-		}
+		return f.process.CaptureEvery(ctx, o.Steps)
 	case live.Deepen:
-		err = f.control.Order(ctx, capture.Order{Do: capture.Depth, How: o.How})
+		return f.process.Order(ctx, capture.Order{Do: capture.Depth, How: o.How})
 	case live.Detach:
-		err = f.control.Detach(ctx)
+		return f.process.Detach(ctx)
 	}
-	return err
+	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/gmt"
 	"github.com/gmemtop/gmemtop/traces/samples"
@@ -41,18 +42,16 @@ func sampleTrace(t *testing.T) *traces.Trace {
 }
 
 // follow runs a feed until the test ends.
-func follow(t *testing.T, c capture.Controller) (*sessionFeed, *capture.Session) {
-	s := capture.NewSession(capture.Limits{})
-	late := &lateControl{}
-	if c != nil {
-		late.connect(c)
-	}
-	f := newSessionFeed(s, late, "", "for the first training step")
+func follow(t *testing.T, source job.Source) (*sessionFeed, *job.Process) {
+	w := job.NewWatch(job.Options{})
+	f := newSessionFeed(w.Process, "for the first training step")
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() { f.run(ctx); close(done) }()
-	t.Cleanup(func() { cancel(); <-done })
-	return f, s
+	stop := f.start()
+	if source != nil {
+		w.Run(ctx, source)
+	}
+	t.Cleanup(func() { cancel(); stop(); w.Wait() })
+	return f, w.Process
 }
 
 // until waits for a look of which something holds.
@@ -71,19 +70,25 @@ func until(t *testing.T, f *sessionFeed, what string, ok func(l live.Look) bool)
 }
 
 func stepOf(i int64) capture.Step {
-	return capture.Step{Index: i, Start: 1e9 + i*40e6, End: 1e9 + (i+1)*40e6, Forward: -1, Backward: -1, Optimizer: -1, Allocated: -1, Reserved: -1, PeakAllocated: -1,
-		PeakReserved: -1, RSS: 2 << 30, Parameters: 1 << 20, Gradients: 1 << 20, OptimizerState: 2 << 20, Ops: -1, Retries: -1, OOMs: -1, Cost: 40 * time.Microsecond}
+	return capture.Step{Index: i, Start: 1e9 + i*40e6, End: 1e9 + (i+1)*40e6, Forward: -1, Backward: -1,
+		Optimizer: -1, Allocated: -1, Reserved: -1, PeakAllocated: -1,
+		PeakReserved: -1, RSS: 2 << 30, Parameters: 1 << 20, Gradients: 1 << 20, OptimizerState: 2 << 20,
+		Ops: -1, Retries: -1, OOMs: -1, Cost: 40 * time.Microsecond}
 }
 
 func TestASessionBecomesAFeed(t *testing.T) {
 	f, s := follow(t, nil)
-	until(t, f, "what is waited for", func(l live.Look) bool { return l.State == live.Waiting && l.Word == "for the first training step" })
+	until(t, f, "what is waited for", func(l live.Look) bool {
+		return l.State == live.Waiting &&
+			l.Word == "for the first training step"
+	})
 	s.Begin(capture.Target{PID: 7, Argv: []string{"python", "dir/train.py"}, Torch: "2.14.1", Rank: -1})
 	for i := range int64(20) {
 		s.Step(stepOf(i))
 	}
 	l := until(t, f, "20 steps", func(l live.Look) bool { return len(l.Steps) == 20 })
-	if l.State != live.Running || l.Title != "train.py" || l.Figure != "resident memory" || l.Steps[3].Bytes != 2<<30 || l.Steps[3].Duration != 40e6 {
+	if l.State != live.Running || l.Title != "train.py" || l.Figure != "resident memory" ||
+		l.Steps[3].Bytes != 2<<30 || l.Steps[3].Duration != 40e6 {
 		t.Errorf("%+v", l)
 	}
 	if l.Report.Duration != 40e6 || !l.Capture.Measured || l.Capture.Share != 0.001 {
@@ -119,7 +124,7 @@ func TestAJobOnAGPUIsJudgedByAllocatedMemoryWhicheverStepsHaveTotals(t *testing.
 	if l.Figure != "allocated memory" || l.Report.Top < 0 || l.Steps[l.Report.Top].Bytes>>30 != 3 {
 		t.Errorf("%s, at most in step %d of %+v", l.Figure, l.Report.Top, l.Steps)
 	}
-	if got := peakAllocated(s.Snapshot().Steps); got != 4<<30+1 {
+	if got := peakAllocated(s.Session.Snapshot().Steps); got != 4<<30+1 {
 		t.Errorf("the peak is %d", got)
 	}
 }
@@ -153,10 +158,14 @@ func TestAStepUnderAPlanIsToldFromOthersWheneverItsWindowComes(t *testing.T) {
 	s.Window(capture.Window{First: 0, Last: 1, How: capture.HowOps, Trace: sampleTrace(t)})
 	s.Step(under(2))
 	s.Window(capture.Window{First: 2, Last: 3, How: capture.HowOps, Trace: sampleTrace(t)})
-	s.Window(capture.Window{First: 4, Last: 4, How: capture.HowOps, Trace: sampleTrace(t)}) // its step is said of after it
+	// its step is said of after it
+	s.Window(capture.Window{First: 4, Last: 4, How: capture.HowOps, Trace: sampleTrace(t)})
 	s.Step(stepOf(3))
 	s.Step(under(4))
-	l := until(t, f, "three windows and five steps", func(l live.Look) bool { return len(l.Windows) == 3 && len(l.Steps) == 5 })
+	l := until(t, f, "three windows and five steps", func(l live.Look) bool {
+		return len(l.Windows) == 3 &&
+			len(l.Steps) == 5
+	})
 	for i, want := range []bool{false, true, true} {
 		if l.Windows[i].UnderPlan != want {
 			t.Errorf("window %d is said to be under a plan: %v", i, l.Windows[i].UnderPlan)
@@ -172,7 +181,8 @@ func TestAStepUnderAPlanIsToldFromOthersWheneverItsWindowComes(t *testing.T) {
 	}
 	s.Begin(capture.Target{PID: 7, Rank: -1, Offloads: true})
 	s.Step(stepOf(5))
-	until(t, f, "what waits on the host", func(l live.Look) bool { return l.Capture.Lean == "what it saves on the host" })
+	until(t, f, "what waits on the host",
+		func(l live.Look) bool { return l.Capture.Lean == "what it saves on the host" })
 	s.Begin(capture.Target{PID: 7, Rank: -1})
 	s.Step(stepOf(6))
 	until(t, f, "nothing to lose", func(l live.Look) bool { return l.Capture.Lean == "" })
@@ -191,41 +201,27 @@ func TestOrdersReachTheSourceAndItsRefusalIsTold(t *testing.T) {
 		t.Errorf("the source got %s", got)
 	}
 	s.Step(stepOf(0))
-	until(t, f, "the order in force", func(l live.Look) bool { return l.Capture.Every == 10 && l.Capture.Pending && l.Capture.Connected })
+	until(t, f, "the order in force", func(l live.Look) bool {
+		return l.Capture.Every == 10 &&
+			l.Capture.Pending && l.Capture.Connected
+	})
 	o.err = errors.New("the job has ended")
 	if err := f.Order(t.Context(), live.Order{Kind: live.Describe}); err == nil {
 		t.Error("a refusal is not told")
 	}
 }
 
-func TestWhatTheCommandLineWantsIsAskedForOnceTheJobSteps(t *testing.T) {
-	o := &orders{}
-	late := &lateControl{}
-	s := capture.NewSession(capture.Limits{})
-	f := newSessionFeed(s, late, "", "")
-	f.every, f.first = 10, 2
-	s.Begin(capture.Target{PID: 7, Rank: -1})
-	f.askFirst(t.Context(), s.Snapshot()) // nothing steps yet
-	s.Step(stepOf(0))
-	f.take(t.Context(), s.Snapshot())
-	f.askFirst(t.Context(), s.Snapshot()) // nobody takes orders yet: one of the two is asked for again
-	late.connect(o)
-	for range 3 {
-		f.askFirst(t.Context(), s.Snapshot())
-	}
-	if got := strings.Join(o.got, " "); got != "every" {
-		t.Errorf("the source got %q", got)
-	}
-}
-
 // What a means of capturing costs is what its last window took longer, by step; one that the agent does not
 // have is not offered.
 func TestTheCostOfADepthIsThatOfItsLastWindow(t *testing.T) {
-	v := capture.View{Target: capture.Target{Capabilities: []string{"steps", capture.HowOps, capture.HowProfile}}, Windows: []capture.Window{
-		{First: 2, Last: 3, How: capture.HowOps, Cost: 90 * time.Millisecond}, {First: 10, Last: 11, How: capture.HowOps, Cost: 60 * time.Millisecond},
+	v := capture.View{Target: capture.Target{Capabilities: []string{"steps", capture.HowOps,
+		capture.HowProfile}}, Windows: []capture.Window{
+		{First: 2, Last: 3, How: capture.HowOps, Cost: 90 * time.Millisecond},
+		{First: 10, Last: 11, How: capture.HowOps, Cost: 60 * time.Millisecond},
 		{First: 12, Last: 12, How: capture.HowProbes, Cost: time.Second}}}
 	list := depths(v)
-	if len(list) != 2 || list[0].How != capture.HowOps || list[0].Cost != 30*time.Millisecond || list[1].How != capture.HowProfile || list[1].Cost != 0 {
+	if len(list) != 2 || list[0].How != capture.HowOps || list[0].Cost != 30*time.Millisecond ||
+		list[1].How != capture.HowProfile || list[1].Cost != 0 {
 		t.Errorf("%+v", list)
 	}
 }

@@ -2,44 +2,44 @@ package main
 
 import (
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
-	"github.com/gmemtop/gmemtop/capture/pytorch"
+	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/traces/load"
 	"github.com/gmemtop/gmemtop/tui/live"
 )
 
+// Run waits: the source is the test.
+func (o *orders) Run(ctx context.Context, _ capture.Sink) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
 // startJob makes the feed of a job whose source is the test.
 func startJob(t *testing.T) *jobFeed {
 	t.Helper()
-	s, control := capture.NewSession(capture.Limits{}), &lateControl{}
-	control.connect(&orders{})
-	w := &watching{session: s, control: control, feed: newSessionFeed(s, control, "", "for the command to load torch"), relay: pytorch.NewRelay(s, control)}
-	w.sink = w.relay
-	f := newJobFeed(w)
+	w := job.NewWatch(job.Options{})
+	f := newJobFeed(job.New(w), "for the command to load torch")
 	ctx, stop := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() { w.feed.run(ctx) })
+	w.Run(ctx, &orders{})
 	t.Cleanup(func() {
 		stop()
-		running.Wait()
-		if err := f.close(); err != nil {
+		if err := f.job.Close(); err != nil {
 			t.Error(err)
 		}
-		w.relay.Close()
+		f.close()
 	})
 	return f
 }
 
 func rankOf(n int) capture.Target {
-	return capture.Target{PID: 100 + n, Started: int64(7000 + n), Argv: []string{"python", "train.py"}, Rank: n, WorldSize: 4, Device: "cpu"}
+	return capture.Target{PID: 100 + n, Started: int64(7000 + n), Argv: []string{"python", "train.py"},
+		Rank: n, WorldSize: 4, Device: "cpu"}
 }
 
 // untilJob waits for a look of which something holds.
@@ -57,48 +57,51 @@ func untilJob(t *testing.T, f *jobFeed, what string, ok func(l live.Look) bool) 
 	}
 }
 
-// train has the first rank and n-1 others take steps.
-func train(f *jobFeed, n int, steps int64) []*member {
-	f.Begin(capture.Target{PID: 99, Rank: -1}) // torchrun itself
-	f.Begin(rankOf(0))
-	list := []*member{f.sending()}
+// train has the first rank and n-1 others take steps. What the others are asked is in the orders of the same
+// index.
+func train(j *job.Job, n int, steps int64) ([]*job.Process, []*orders) {
+	j.Begin(capture.Target{PID: 99, Rank: -1}) // torchrun itself
+	j.Begin(rankOf(0))
+	list, asked := []*job.Process{j.First()}, []*orders{nil}
 	for r := 1; r < n; r++ {
-		m := f.add(rankOf(r), &orders{})
-		m.Begin(rankOf(r))
-		list = append(list, m)
+		asked = append(asked, &orders{})
+		p := j.Add(rankOf(r), asked[r])
+		p.Begin(rankOf(r))
+		list = append(list, p)
 	}
 	for i := range steps {
-		f.Step(stepOf(i))
-		for _, m := range list[1:] {
-			m.Step(stepOf(i))
+		j.Step(stepOf(i))
+		for _, p := range list[1:] {
+			p.Step(stepOf(i))
 		}
 	}
-	return list
+	return list, asked
 }
 
 func TestAJobOfOneProcessHasNoRanks(t *testing.T) {
 	f := startJob(t)
-	train(f, 1, 20)
+	train(f.job, 1, 20)
 	l := untilJob(t, f, "20 steps", func(l live.Look) bool { return len(l.Steps) == 20 })
 	if l.Ranks != nil || l.Title != "train.py" {
 		t.Errorf("%+v", l.Ranks)
 	}
-	f.End(capture.End{Reason: capture.Exited, Code: 3, Detail: "RuntimeError: boom"})
+	f.job.End(capture.End{Reason: capture.Exited, Code: 3, Detail: "RuntimeError: boom"})
 	l = untilJob(t, f, "the end", func(l live.Look) bool { return l.State == live.Ended })
-	if l.Word != "exit code 3: RuntimeError: boom" || !l.Failed || !f.isOver() {
+	if l.Word != "exit code 3: RuntimeError: boom" || !l.Failed {
 		t.Errorf("%q", l.Word)
 	}
 }
 
 func TestEveryProcessThatStepsIsInTheListAndOneOfThemIsShown(t *testing.T) {
 	f := startJob(t)
-	list := train(f, 4, 20)
-	f.add(rankOf(9), &orders{}).Begin(rankOf(9)) // imports torch and never steps
+	list, asked := train(f.job, 4, 20)
+	f.job.Add(rankOf(9), &orders{}).Begin(rankOf(9)) // imports torch and never steps
 	list[2].Window(capture.Window{Trace: sampleTrace(t), First: 4, Last: 4, How: capture.HowOps})
 	l := untilJob(t, f, "four ranks", func(l live.Look) bool {
 		return len(l.Ranks) == 4 && len(l.Steps) == 20 && l.Ranks[2].Captured == 1 && l.Ranks[3].Step == 19
 	})
-	if l.Chosen != 0 || len(l.Windows) != 0 || l.Ranks[3].Rank != 3 || l.Ranks[3].PID != 103 || l.Ranks[3].Typical.Duration != 40e6 {
+	if l.Chosen != 0 || len(l.Windows) != 0 || l.Ranks[3].Rank != 3 || l.Ranks[3].PID != 103 ||
+		l.Ranks[3].Typical.Duration != 40e6 {
 		t.Errorf("%+v", l)
 	}
 	if err := f.Order(t.Context(), live.Order{Kind: live.Choose, Rank: l.Ranks[2].ID}); err != nil {
@@ -110,16 +113,16 @@ func TestEveryProcessThatStepsIsInTheListAndOneOfThemIsShown(t *testing.T) {
 	if err := f.Order(t.Context(), live.Order{Kind: live.Describe, Steps: 1}); err != nil {
 		t.Error(err)
 	}
-	if got := list[2].control.connected().(*orders).got; len(got) != 1 || got[0] != "describe" {
+	if got := asked[2].got; len(got) != 1 || got[0] != "describe" {
 		t.Errorf("rank 2 was asked %v", got)
 	}
 }
 
 func TestOutputIsTheJobsWhicheverRankIsShown(t *testing.T) {
 	f := startJob(t)
-	list := train(f, 2, 10)
-	f.Output([]byte("epoch 1\n"))
-	if err := f.Order(t.Context(), live.Order{Kind: live.Choose, Rank: list[1].id}); err != nil {
+	list, _ := train(f.job, 2, 10)
+	f.job.Output([]byte("epoch 1\n"))
+	if err := f.Order(t.Context(), live.Order{Kind: live.Choose, Rank: list[1].ID}); err != nil {
 		t.Fatal(err)
 	}
 	if l := f.Look(); len(l.Output) != 1 || l.Output[0] != "epoch 1" {
@@ -129,14 +132,20 @@ func TestOutputIsTheJobsWhicheverRankIsShown(t *testing.T) {
 
 func TestARankThatDiesStaysInTheListAndSaysWhy(t *testing.T) {
 	f := startJob(t)
-	list := train(f, 4, 20)
+	list, _ := train(f.job, 4, 20)
 	list[1].End(capture.End{Reason: capture.Exited, Code: -1, Detail: "RuntimeError: boom"})
-	l := untilJob(t, f, "rank 1 has died", func(l live.Look) bool { return len(l.Ranks) == 4 && l.Ranks[1].State == live.Ended })
+	l := untilJob(t, f, "rank 1 has died", func(l live.Look) bool {
+		return len(l.Ranks) == 4 &&
+			l.Ranks[1].State == live.Ended
+	})
 	if !l.Ranks[1].Failed || !strings.Contains(l.Ranks[1].Word, "boom") || l.State == live.Ended {
 		t.Errorf("%+v", l.Ranks[1])
 	}
-	f.End(capture.End{Reason: capture.Exited, Code: 1, Detail: "the process is gone"})
-	l = untilJob(t, f, "the end", func(l live.Look) bool { return l.State == live.Ended && l.Ranks[3].State == live.Ended })
+	f.job.End(capture.End{Reason: capture.Exited, Code: 1, Detail: "the process is gone"})
+	l = untilJob(t, f, "the end", func(l live.Look) bool {
+		return l.State == live.Ended &&
+			l.Ranks[3].State == live.Ended
+	})
 	if !l.Failed || !strings.HasPrefix(l.Word, "exit code 1; rank ") {
 		t.Errorf("%q", l.Word)
 	}
@@ -144,26 +153,32 @@ func TestARankThatDiesStaysInTheListAndSaysWhy(t *testing.T) {
 
 func TestTheJobsSinkPassesToAnotherRankWhenTheFirstHasEnded(t *testing.T) {
 	f := startJob(t)
-	list := train(f, 3, 20)
+	train(f.job, 3, 20)
 	untilJob(t, f, "three ranks", func(l live.Look) bool { return len(l.Ranks) == 3 })
-	f.Begin(rankOf(1)) // the source says no more of rank 0 than that another takes its place
-	f.Step(stepOf(20))
-	l := untilJob(t, f, "rank 1 goes on", func(l live.Look) bool { return l.Ranks[1].Step == 20 && l.Ranks[0].State == live.Ended })
-	if l.Ranks[0].Step != 19 || l.Chosen != 0 || f.sending() != list[1] {
+	f.job.Begin(rankOf(1)) // the source says no more of rank 0 than that another takes its place
+	f.job.Step(stepOf(20))
+	l := untilJob(t, f, "rank 1 goes on", func(l live.Look) bool {
+		return l.Ranks[1].Step == 20 &&
+			l.Ranks[0].State == live.Ended
+	})
+	if l.Ranks[0].Step != 19 || l.Chosen != 0 {
 		t.Errorf("%+v", l.Ranks)
 	}
 }
 
 func TestTheEndOfTheFirstRankIsTakenWhereTheSourceSaysIt(t *testing.T) {
 	f := startJob(t)
-	train(f, 3, 20)
-	f.Ended(rankOf(2), capture.End{Reason: capture.Exited, Code: -1, Detail: "of another"})
-	f.Ended(rankOf(0), capture.End{Reason: capture.Exited, Code: -1, Detail: "RuntimeError: boom"})
-	l := untilJob(t, f, "rank 0 has died", func(l live.Look) bool { return len(l.Ranks) == 3 && l.Ranks[0].State == live.Ended })
+	train(f.job, 3, 20)
+	f.job.Ended(rankOf(2), capture.End{Reason: capture.Exited, Code: -1, Detail: "of another"})
+	f.job.Ended(rankOf(0), capture.End{Reason: capture.Exited, Code: -1, Detail: "RuntimeError: boom"})
+	l := untilJob(t, f, "rank 0 has died", func(l live.Look) bool {
+		return len(l.Ranks) == 3 &&
+			l.Ranks[0].State == live.Ended
+	})
 	if l.Ranks[0].Word != "RuntimeError: boom" || l.Ranks[2].State == live.Ended {
 		t.Errorf("%+v", l.Ranks)
 	}
-	f.End(capture.End{Reason: capture.Exited, Code: 1, Detail: "ChildFailedError"})
+	f.job.End(capture.End{Reason: capture.Exited, Code: 1, Detail: "ChildFailedError"})
 	l = untilJob(t, f, "the end", func(l live.Look) bool { return l.State == live.Ended })
 	if l.Word != "exit code 1; rank 0: RuntimeError: boom" {
 		t.Errorf("%q", l.Word)
@@ -172,12 +187,16 @@ func TestTheEndOfTheFirstRankIsTakenWhereTheSourceSaysIt(t *testing.T) {
 
 func TestScriptsInARowAreTwoProcessesAndTheOneThatRunsIsShown(t *testing.T) {
 	f := startJob(t)
-	train(f, 1, 20)
+	train(f.job, 1, 20)
 	second := capture.Target{PID: 300, Started: 9000, Argv: []string{"python", "finetune.py"}, Rank: -1}
-	f.Begin(second)
-	f.Step(stepOf(0))
-	l := untilJob(t, f, "the second script", func(l live.Look) bool { return len(l.Ranks) == 2 && l.Chosen != 0 && l.Ranks[0].State == live.Ended })
-	if len(l.Steps) != 1 || l.Ranks[0].State != live.Ended || l.Ranks[0].Failed || l.Ranks[1].Title != "finetune.py" {
+	f.job.Begin(second)
+	f.job.Step(stepOf(0))
+	l := untilJob(t, f, "the second script", func(l live.Look) bool {
+		return len(l.Ranks) == 2 &&
+			l.Chosen != 0 && l.Ranks[0].State == live.Ended
+	})
+	if len(l.Steps) != 1 || l.Ranks[0].State != live.Ended || l.Ranks[0].Failed ||
+		l.Ranks[1].Title != "finetune.py" {
 		t.Errorf("%d steps, %+v", len(l.Steps), l.Ranks)
 	}
 }
@@ -186,16 +205,16 @@ func TestEveryRankIsRecordedToAFileOfItsOwnAndTheyAreOneRun(t *testing.T) {
 	dir := t.TempDir()
 	c := runCommand{watcher: watcher{app: &app{}}}
 	c.flags.output = filepath.Join(dir, "run.gmt")
-	w, err := c.watch("", "")
+	w, err := c.watch()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "run-rank2.gmt"), []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f := newJobFeed(w)
-	f.record = c.recordRank(false)
-	list := train(f, 4, 20)
+	f := job.New(w)
+	f.Record = c.recordRank(false)
+	list, _ := train(f, 4, 20)
 	for r, m := range list {
 		if r == 0 {
 			f.Window(capture.Window{Trace: sampleTrace(t), First: 4, Last: 4, How: capture.HowOps})
@@ -204,14 +223,12 @@ func TestEveryRankIsRecordedToAFileOfItsOwnAndTheyAreOneRun(t *testing.T) {
 		}
 	}
 	f.End(capture.End{Reason: capture.Exited})
-	if err := w.close(); err != nil {
+	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.close(); err != nil {
-		t.Fatal(err)
-	}
-	if list[2].unsaved == nil || !strings.Contains(list[2].unsaved.Error(), "run-rank2.gmt is there already") {
-		t.Errorf("what is there was not kept: %v", list[2].unsaved)
+	if _, err := list[2].Files(); err == nil || !strings.Contains(err.Error(),
+		"run-rank2.gmt is there already") {
+		t.Errorf("what is there was not kept: %v", err)
 	}
 	if err := os.Remove(filepath.Join(dir, "run-rank2.gmt")); err != nil {
 		t.Fatal(err)
@@ -247,30 +264,32 @@ func recordingRun(t *testing.T) (c runCommand, dir, said string) {
 func TestARankThatIsNotRecordedAnyMoreIsToldOfAtOnce(t *testing.T) {
 	c, dir, said := recordingRun(t)
 	c.live.maxBytes = "1B"
-	w, err := c.watch("", "")
+	w, err := c.watch()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Mkdir(filepath.Join(dir, "run-rank1.001.gmt"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	f := newJobFeed(w)
-	f.record = c.recordRank(false)
-	m := train(f, 2, 3)[1]
+	f := job.New(w)
+	f.Record = c.recordRank(false)
+	list, _ := train(f, 2, 3)
+	m := list[1]
 	for range 3 {
 		m.Window(capture.Window{Trace: sampleTrace(t), First: 1, Last: 1, How: capture.HowOps})
 	}
-	m.recorder.End(capture.End{}) // which writes what it holds, as a second that goes by does
+	m.End(capture.End{}) // which writes what it holds, as a second that goes by does
 	b, err := os.ReadFile(said)
-	if text := string(b); err != nil || strings.Count(text, "nothing is recorded any more: recording ") != 1 || !strings.Contains(text, "run-rank1.001.gmt") {
+	if text := string(b); err != nil || strings.Count(text,
+		"nothing is recorded any more: recording ") != 1 || !strings.Contains(text, "run-rank1.001.gmt") {
 		t.Errorf("before the job has ended it is said: %q, %v", text, err)
 	}
 	f.End(capture.End{Reason: capture.Exited})
-	if err := w.close(); err != nil {
-		t.Errorf("the first is recorded: %v", err)
+	if err := f.Close(); err == nil || !strings.Contains(err.Error(), "run-rank1.001.gmt") {
+		t.Errorf("that of the second has the error %v", err)
 	}
-	if err := f.close(); err == nil {
-		t.Error("that of the second has no error")
+	if files, err := w.Files(); len(files) == 0 || err != nil {
+		t.Errorf("the first is recorded: %v", err)
 	}
 }
 
@@ -278,19 +297,20 @@ func TestARankThatIsNotRecordedAnyMoreIsToldOfAtOnce(t *testing.T) {
 func TestATriggerIsToldOfInEveryRank(t *testing.T) {
 	c, _, said := recordingRun(t)
 	c.live.triggers = []string{"iteration=2"}
-	w, err := c.watch("", "")
+	w, err := c.watch()
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := newJobFeed(w)
-	f.record = c.recordRank(false)
+	f := job.New(w)
+	f.Record = c.recordRank(false)
 	train(f, 2, 4)
 	f.End(capture.End{Reason: capture.Exited})
-	if err := errors.Join(w.close(), f.close()); err != nil {
+	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(said)
-	for _, want := range []string{"gmemtop: iteration=2: iteration 2 in step 2\n", "gmemtop: rank 1: iteration=2: iteration 2 in step 2\n"} {
+	for _, want := range []string{"gmemtop: iteration=2: iteration 2 in step 2\n",
+		"gmemtop: rank 1: iteration=2: iteration 2 in step 2\n"} {
 		if err != nil || !strings.Contains(string(text), want) {
 			t.Errorf("%q is not said: %q, %v", want, text, err)
 		}
@@ -337,8 +357,11 @@ func TestRealRanksAreWatchedAndRecorded(t *testing.T) {
 	defer none.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	code := newApp(none, log, log, os.Environ()).execute(ctx, []string{"run", "--headless", "-o", filepath.Join(runs, "run.gmt"), "--",
-		python, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0", "--standalone", script})
+	code := newApp(none, log, log, os.Environ()).execute(ctx,
+		[]string{"run", "--headless", "-o", filepath.Join(runs, "run.gmt"), "--",
+			python, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0",
+			"--standalone",
+			script})
 	text, err := os.ReadFile(said)
 	if code != 0 || err != nil {
 		t.Fatalf("exit code %d, %v:\n%s", code, err, text)
@@ -358,32 +381,29 @@ func TestRealRanksAreWatchedAndRecorded(t *testing.T) {
 }
 
 func BenchmarkLookAt64Ranks(b *testing.B) {
-	s, control := capture.NewSession(capture.Limits{}), &lateControl{}
-	w := &watching{session: s, control: control, feed: newSessionFeed(s, control, "", ""), relay: pytorch.NewRelay(s, control)}
-	w.sink = w.relay
-	f := newJobFeed(w)
-	train(f, 64, 600)
-	w.feed.take(b.Context(), s.Snapshot())
+	f := newJobFeed(job.New(job.NewWatch(job.Options{})), "")
+	train(f.job, 64, 600)
+	f.first.take(b.Context())
 	for b.Loop() {
 		if l := f.Look(); len(l.Ranks) != 64 {
 			b.Fatal(len(l.Ranks))
 		}
 	}
 	b.StopTimer()
-	w.relay.Close()
-	if err := f.close(); err != nil {
+	if err := f.job.Close(); err != nil {
 		b.Fatal(err)
 	}
+	f.close()
 }
 
 func BenchmarkBringingAFeedUpToDate(b *testing.B) {
-	s := capture.NewSession(capture.Limits{})
-	f := newSessionFeed(s, &lateControl{}, "", "")
+	w := job.NewWatch(job.Options{})
+	f := newSessionFeed(w.Process, "")
 	f.show(false)
 	for i := range int64(600) {
-		s.Step(stepOf(i))
+		w.Step(stepOf(i))
 	}
 	for b.Loop() {
-		f.take(b.Context(), s.Snapshot())
+		f.take(b.Context())
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/pytorch/pool"
 	"github.com/gmemtop/gmemtop/capture/torchtest"
@@ -24,11 +25,10 @@ import (
 
 // liveRanks is a training of several processes that is watched as gmemtop run does.
 type liveRanks struct {
-	*jobFeed
-	t    *testing.T
-	job  *pytorch.Job
-	w    *watching
-	hold *hold
+	*job.Job
+	t       *testing.T
+	command *pytorch.Job
+	hold    *hold
 }
 
 // patient is how long something is waited for that comes in seconds where there is a processor for it.
@@ -43,21 +43,20 @@ func startRanks(t *testing.T, ranks int, argv ...string) *liveRanks {
 // startRanksIn is startRanks for a command with an environment of its own.
 func startRanksIn(t *testing.T, env []string, ranks int, argv ...string) *liveRanks {
 	t.Helper()
-	w := newWatching("", "")
-	feed, hold := newJobFeed(w), newHold(t)
-	job, err := pytorch.Start(pytorch.Launch{Argv: argv, Env: slices.Concat(env, []string{"PYTHONDONTWRITEBYTECODE=1", "PACE=0.02", hold.environ()}),
-		Each: func(s *pytorch.Session) capture.Sink { return feed.add(s.Target(), s) }})
+	j, hold := job.New(job.NewWatch(job.Options{})), newHold(t)
+	command, err := pytorch.Start(pytorch.Launch{Argv: argv,
+		Env:  slices.Concat(env, []string{"PYTHONDONTWRITEBYTECODE=1", "PACE=0.02", hold.environ()}),
+		Each: func(s *pytorch.Session) capture.Sink { return j.Add(s.Target(), s) }})
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &liveRanks{feed, t, job, w, hold}
+	l := &liveRanks{j, t, command, hold}
 	ctx, stop := context.WithCancel(context.Background())
-	feed.share, w.sink = job.ShareProcess, feed
-	w.run(ctx, job)
+	j.Run(ctx, command)
 	t.Cleanup(func() {
-		_ = job.Signal(os.Kill)
+		_ = command.Signal(os.Kill)
 		stop()
-		if err := errors.Join(w.close(), feed.close()); err != nil {
+		if err := j.Close(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -65,17 +64,22 @@ func startRanksIn(t *testing.T, env []string, ranks int, argv ...string) *liveRa
 	return l
 }
 
+// crew returns the processes that train together.
+func (l *liveRanks) crew() *crew { return crewOfJob(l.Job, l.First(), false) }
+
 // until waits until at least so many ranks train, and returns them all.
 func (l *liveRanks) until(ranks int) []*hand {
 	l.t.Helper()
 	for end := time.Now().Add(patient); ; time.Sleep(20 * time.Millisecond) {
-		list, _ := l.crew(false).look(l.t.Context())
-		if len(list) >= ranks && !slices.ContainsFunc(list, func(h *hand) bool { return len(h.session.Snapshot().Steps) < 3 }) {
+		list, _ := l.crew().look(l.t.Context())
+		if len(list) >= ranks && !slices.ContainsFunc(list,
+			func(h *hand) bool { return len(h.session.Snapshot().Steps) < 3 }) {
 			return list
 		}
-		if time.Now().After(end) || l.isOver() {
-			v := l.w.session.Snapshot()
-			l.t.Fatalf("%d ranks train, not %d or more; %v %+v\n%s", len(list), ranks, v.Notices, v.End, v.Output)
+		if _, over := l.Over(); over || time.Now().After(end) {
+			v := l.First().Session.Snapshot()
+			l.t.Fatalf("%d ranks train, not %d or more; %v %+v\n%s", len(list), ranks, v.Notices, v.End,
+				v.Output)
 		}
 	}
 }
@@ -85,11 +89,11 @@ func (l *liveRanks) end() string {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patient)
 	defer cancel()
-	code, err := l.job.Wait(ctx)
-	for err == nil && !l.isOver() {
+	code, err := l.command.Wait(ctx)
+	for _, over := l.Over(); err == nil && !over; _, over = l.Over() {
 		time.Sleep(10 * time.Millisecond)
 	}
-	out := l.w.session.Snapshot().Output
+	out := l.First().Session.Snapshot().Output
 	if err != nil || code != 0 {
 		l.t.Fatalf("it ended with code %d, %v\n%s", code, err, out)
 	}
@@ -105,7 +109,7 @@ func (l *liveRanks) beside(manager string, f func(n live.News) (content bool)) e
 	off, content := context.WithCancel(ctx)
 	defer content()
 	w := managed(manager, anyHardware, ninety)
-	err := l.crew(false).train(off, w, func(n live.News) {
+	err := l.crew().train(off, w, func(n live.News) {
 		l.t.Log(n.Sentence(manager, 0))
 		if f(n) {
 			content()
@@ -155,10 +159,12 @@ func TestRanksLearnTheSameWhilePlansComeAndGoInAllOfThem(t *testing.T) {
 			steps, _ := strconv.ParseInt(count, 10, 64)
 			ranks := startRanks(t, 2, torch(t), scenarios, scenario)
 			var work sync.WaitGroup
-			for i, h := range ranks.until(2) { // each at random steps of its own, so that a plan is on in both, in one and in none
+			// each at random steps of its own, so that a plan is on in both, in one and in none
+			for i, h := range ranks.until(2) {
 				l := &liveTraining{trainer: h.trainer, t: t, hold: ranks.hold}
 				work.Go(func() {
-					toggles, freed, _ := l.toggle(l.plans(l.problem(), "sqrt,capuchin,vdnn-all"), steps*4/5-40, 5+4*i)
+					toggles, freed, _ := l.toggle(l.plans(l.problem(), "sqrt,capuchin,vdnn-all"),
+						steps*4/5-40, 5+4*i)
 					t.Logf("%s: %d toggles, %d", h.name, toggles, freed)
 					if freed == 0 || toggles < 3 {
 						t.Errorf("%s: %d toggles, %d bytes and nanoseconds", h.name, toggles, freed)
@@ -188,7 +194,9 @@ func TestAPlanIsCarriedOutInAllRanksAndTakenAwayFromAll(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if last.Highest == "" || last.Peak <= 0 || last.Step == 0 || last.Differ != 0 || last.Pooled != pools(manager) || !last.Pooled && (last.Checked == 0 || last.Peak >= last.PeakBefore) {
+		if last.Highest == "" || last.Peak <= 0 || last.Step == 0 || last.Differ != 0 ||
+			last.Pooled != pools(manager) || !last.Pooled && (last.Checked == 0 ||
+			last.Peak >= last.PeakBefore) {
 			t.Errorf("%+v", last)
 		}
 		if last.Peak < last.Ranks[0].News.Peak || last.Peak < last.Ranks[1].News.Peak {
@@ -232,13 +240,16 @@ func (l *twoOfThem) both() []*hand {
 // killSecond kills the second rank. To kill number 0 would be to kill this program's own group.
 func (l *liveRanks) killSecond() {
 	l.t.Helper()
-	list := l.stepping()
-	i := slices.IndexFunc(list, func(m *member) bool { return m.target.Rank == 1 && m.target.PID > 0 })
+	list := l.Processes()
+	i := slices.IndexFunc(list, func(p *job.Process) bool {
+		return p.Target().Rank == 1 &&
+			p.Target().PID > 0
+	})
 	if i < 0 {
 		l.t.Errorf("there is no second of %d ranks", len(list))
 		return
 	}
-	if err := syscall.Kill(list[i].target.PID, syscall.SIGKILL); err != nil {
+	if err := syscall.Kill(list[i].Target().PID, syscall.SIGKILL); err != nil {
 		l.t.Error(err)
 	}
 }
@@ -278,7 +289,8 @@ func TestARankThatRefusesIsNamedAndTheOthersGoOn(t *testing.T) {
 	ranks := startTwo(t, "gpt@500", "compiled@500")
 	ranks.both()
 	err := ranks.beside("vdnn-all", func(n live.News) bool {
-		return strings.HasPrefix(ranked(n), "rank 0 on, rank 1 off: ") && strings.Contains(ranked(n), "torch.compile is in use") && n.CountOn() == 1
+		return strings.HasPrefix(ranked(n), "rank 0 on, rank 1 off: ") &&
+			strings.Contains(ranked(n), "torch.compile is in use") && n.CountOn() == 1
 	})
 	if err != nil {
 		t.Error(err)
@@ -288,21 +300,21 @@ func TestARankThatRefusesIsNamedAndTheOthersGoOn(t *testing.T) {
 }
 
 // guestOf looks along with who watches a process.
-func guestOf(t *testing.T, pid int) *watching {
+func guestOf(t *testing.T, pid int) *job.Watch {
 	t.Helper()
-	w := newWatching("", "")
+	w := job.NewWatch(job.Options{})
 	ctx, stop := context.WithCancel(context.Background())
-	w.connect(ctx, pid, 0)
+	w.Connect(ctx, pid, 0)
 	t.Cleanup(func() {
-		if err := w.letGo(); err != nil {
+		if err := w.LetGo(); err != nil {
 			t.Error(err)
 		}
 		stop()
-		if err := w.close(); err != nil {
+		if err := w.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	l := &liveTraining{trainer: &trainer{session: w.session, control: w.control}, t: t}
+	l := &liveTraining{trainer: &trainer{session: w.Session, control: w}, t: t}
 	l.wait(1)
 	return w
 }
@@ -314,12 +326,13 @@ func TestWhoLooksAlongAtOneRankReachesAllAndTakesThePlanOfAnotherAway(t *testing
 	list := ranks.both()
 	guest := guestOf(t, list[1].pid)
 	screen := newLivePlanner()
-	defer screen.watch(guest.crew)()
+	defer screen.watch(crewOf(guest))()
 
 	over := make(chan error, 1)
 	err := ranks.beside("vdnn-all", func(n live.News) bool {
 		if ranked(n) == "rank 0 on, rank 1 on" && n.CountOn() == 2 && len(over) == 0 {
-			for late := time.Now().Add(time.Minute); screen.Elsewhere() == "" && time.Now().Before(late); { // what is seen along is a little late
+			// what is seen along is a little late
+			for late := time.Now().Add(time.Minute); screen.Elsewhere() == "" && time.Now().Before(late); {
 				time.Sleep(10 * time.Millisecond)
 			}
 			over <- screen.TakeAway(t.Context())
@@ -338,9 +351,13 @@ func TestWhoLooksAlongAtOneRankReachesAllAndTakesThePlanOfAnotherAway(t *testing
 	}
 
 	// A plan that is named where one attaches comes and goes with the screen.
-	taken := (&attachCommand{watcher: watcher{app: &app{}}}).trainMeanwhile(t.Context(), guest, managed("vdnn-all", anyHardware, ninety))
+	taken := (&attachCommand{watcher: watcher{app: &app{}}}).trainMeanwhile(t.Context(), guest,
+		managed("vdnn-all", anyHardware, ninety))
 	for _, h := range list {
-		if err := h.until(t.Context(), func(*capture.View) (bool, error) { return h.under() != 0, nil }); err != nil {
+		if err := h.until(t.Context(), func(*capture.View) (bool, error) {
+			return h.under() != 0,
+				nil
+		}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -348,11 +365,12 @@ func TestWhoLooksAlongAtOneRankReachesAllAndTakesThePlanOfAnotherAway(t *testing
 	ranks.unplanned(list)
 
 	anew := 0
-	target := guest.crew().target(false, live.Options{Steps: 5}, func(ctx context.Context, p *plan.Problem, manager string) (*plan.Plan, error) {
-		anew++
-		m, err := managed(manager, anyHardware, ninety).plan(ctx, p, 0)
-		return m.Plan, err
-	})
+	target := crewOf(guest)().target(false, live.Options{Steps: 5},
+		func(ctx context.Context, p *plan.Problem, manager string) (*plan.Plan, error) {
+			anew++
+			m, err := managed(manager, anyHardware, ninety).plan(ctx, p, 0)
+			return m.Plan, err
+		})
 	p, err := target.Problem(t.Context(), anyHardware)
 	if err != nil {
 		t.Fatal(err)
@@ -366,7 +384,8 @@ func TestWhoLooksAlongAtOneRankReachesAllAndTakesThePlanOfAnotherAway(t *testing
 		t.Fatal(err)
 	}
 	notes := strings.Join(m.Notes, "\n")
-	if len(target.ranks) != 2 || anew != 1 || !m.Verified || m.Footprint == 0 || m.StepTime == 0 || !strings.HasPrefix(notes, "rank 0: ") || !strings.Contains(notes, "\nrank 1: ") {
+	if len(target.ranks) != 2 || anew != 1 || !m.Verified || m.Footprint == 0 || m.StepTime == 0 ||
+		!strings.HasPrefix(notes, "rank 0: ") || !strings.Contains(notes, "\nrank 1: ") {
 		t.Errorf("%d ranks, %d plans anew, %+v", len(target.ranks), anew, m)
 	}
 	ranks.unplanned(ranks.until(2))

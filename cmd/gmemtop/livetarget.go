@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/managers"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay"
@@ -89,23 +90,22 @@ func (c *compareCommand) runLive(ctx context.Context) error {
 // training has f use a training that runs, once one of its steps has ended, and leaves its processes as they
 // were.
 func (c *planning) training(ctx context.Context, pid int, f func(w *crew) error) error {
-	found, err := attachable(pid)
+	found, err := job.Attachable(pid)
 	if err != nil {
 		return err
 	}
-	w := newWatching("", "")
-	w.unasked = true
+	w := job.NewWatch(job.Options{Unasked: true, Attached: attachedBy})
 	run, stop := context.WithCancel(context.Background())
 	defer stop()
-	w.connect(run, pid, found.Started)
-	all := w.crew()
+	w.Connect(run, pid, found.Started)
+	all := crewOf(w)()
 	c.note("waiting for a step of process %d to end", pid)
 	if err = all.lead.until(ctx, func(v *capture.View) (bool, error) { return len(v.Steps) > 0, nil }); err == nil {
 		err = f(all)
 	}
-	left := w.letGo()
+	left := w.LetGo()
 	stop()
-	return errors.Join(err, left, w.close())
+	return errors.Join(err, left, w.Close())
 }
 
 // problemOf is a target that describes what runs on it.

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/nvml"
 	"github.com/gmemtop/gmemtop/capture/procs"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
@@ -30,7 +31,7 @@ type machineFeed struct {
 
 	resident map[checkedProcess][]int64 // of processes without a GPU, at every look
 
-	news
+	capture.Changes
 	mu   sync.Mutex
 	look machine.Look
 }
@@ -99,7 +100,8 @@ func (f *machineFeed) take(v nvml.View, torch []procs.Process) {
 	add := func(pid int) *machine.Process {
 		p := byPID[pid]
 		if p == nil {
-			p = &machine.Process{PID: pid, Bytes: machine.Unknown, Host: machine.Unknown, Busy: machine.Unknown, Every: machineEvery}
+			p = &machine.Process{PID: pid, Bytes: machine.Unknown, Host: machine.Unknown,
+				Busy: machine.Unknown, Every: machineEvery}
 			byPID[pid], order = p, append(order, pid)
 		}
 		return p
@@ -145,7 +147,7 @@ func (f *machineFeed) take(v nvml.View, torch []procs.Process) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.look = l
-	f.look.Version = f.tell()
+	f.look.Version = f.Tell()
 }
 
 // addResident adds a process's resident memory to what is known of it, and keeps that in kept.
@@ -179,7 +181,8 @@ func addHistory(sum []int64, points []nvml.ProcessPoint) []int64 {
 func (f *machineFeed) obstacle(p *procs.Process, gpu bool) string {
 	switch {
 	case p.Known && !p.Torch && gpu:
-		return fmt.Sprintf("it has no torch loaded; gmemtop attach --probes %d watches its CUDA memory", p.PID)
+		return fmt.Sprintf("it has no torch loaded; gmemtop attach --probes %d watches its CUDA memory",
+			p.PID)
 	case p.Known && !p.Torch:
 		return "it has no torch loaded"
 	}
@@ -198,16 +201,22 @@ func (f *machineFeed) obstacle(p *procs.Process, gpu bool) string {
 }
 
 func gpuOf(d *nvml.DeviceHistory) machine.Device {
-	x := machine.Device{Index: d.Device.Index, Name: d.Device.Name, Used: machine.Unknown, Total: d.Device.Total.Or(0), Limit: milli(d.Device.PowerLimit), Every: machineEvery,
-		Reserved: machine.Unknown, Busy: machine.Unknown, Celsius: machine.Unknown, Watts: machine.Unknown, Received: machine.Unknown, Sent: machine.Unknown, Clock: machine.Unknown,
-		MemoryClock: machine.Unknown, LinkReceived: machine.Unknown, LinkSent: machine.Unknown, ECC: machine.Unknown, Corrected: machine.Unknown, MIG: d.Device.MIG}
+	x := machine.Device{Index: d.Device.Index, Name: d.Device.Name, Used: machine.Unknown,
+		Total: d.Device.Total.Or(0), Limit: milli(d.Device.PowerLimit), Every: machineEvery,
+		Reserved: machine.Unknown, Busy: machine.Unknown, Celsius: machine.Unknown, Watts: machine.Unknown,
+		Received: machine.Unknown, Sent: machine.Unknown, Clock: machine.Unknown,
+		MemoryClock: machine.Unknown, LinkReceived: machine.Unknown, LinkSent: machine.Unknown,
+		ECC: machine.Unknown, Corrected: machine.Unknown, MIG: d.Device.MIG}
 	if d.Err != nil {
 		x.Alarm = d.Err.Error()
 	}
 	if r := d.Last; r != nil {
-		x.Used, x.Total, x.Reserved = r.Memory.Used.Or(machine.Unknown), r.Memory.Total.Or(x.Total), r.Memory.Reserved.Or(machine.Unknown)
-		x.Busy, x.Celsius, x.Watts = r.Busy.Or(machine.Unknown), r.Temperature.Or(machine.Unknown), milli(r.Power)
-		x.Received, x.Sent, x.Clock = r.PCIeReceived.Or(machine.Unknown), r.PCIeSent.Or(machine.Unknown), r.SMClock.Or(machine.Unknown)
+		x.Used, x.Total, x.Reserved = r.Memory.Used.Or(machine.Unknown), r.Memory.Total.Or(x.Total),
+			r.Memory.Reserved.Or(machine.Unknown)
+		x.Busy, x.Celsius, x.Watts = r.Busy.Or(machine.Unknown), r.Temperature.Or(machine.Unknown),
+			milli(r.Power)
+		x.Received, x.Sent, x.Clock = r.PCIeReceived.Or(machine.Unknown), r.PCIeSent.Or(machine.Unknown),
+			r.SMClock.Or(machine.Unknown)
 		x.MemoryClock, x.Slowed = r.MemoryClock.Or(machine.Unknown), strings.Join(r.Slowed(), " and ")
 		x.ECC, x.Corrected = r.ECC.Or(machine.Unknown), r.Corrected.Or(machine.Unknown)
 		if n := len(d.Readings); n > 1 {
@@ -215,7 +224,8 @@ func gpuOf(d *nvml.DeviceHistory) machine.Device {
 			x.LinkSent, x.LinkReceived = sent.Or(machine.Unknown), received.Or(machine.Unknown)
 		}
 		for _, part := range r.Instances {
-			x.Instances = append(x.Instances, machine.Instance{Name: part.Name, Used: part.Memory.Used.Or(machine.Unknown), Total: part.Memory.Total.Or(machine.Unknown)})
+			x.Instances = append(x.Instances, machine.Instance{Name: part.Name,
+				Used: part.Memory.Used.Or(machine.Unknown), Total: part.Memory.Total.Or(machine.Unknown)})
 		}
 		x.Alarm = cmp.Or(x.Alarm, alarm(r))
 	}

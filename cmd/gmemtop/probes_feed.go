@@ -27,17 +27,19 @@ var errNothingToAsk = errors.New("probes capture everything whole as it comes: t
 
 // Look implements live.Feed.
 func (f *probeFeed) Look() live.Look {
-	l, v := f.sessionFeed.Look(), f.session.Snapshot()
+	l, v := f.sessionFeed.Look(), f.process.Session.Snapshot()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	from := 0
 	if n := len(f.rows); n > 0 {
-		from, _ = slices.BinarySearchFunc(v.Steps, f.rows[n-1].Index+1, func(s capture.Step, at int64) int { return int(s.Index - at) })
+		from, _ = slices.BinarySearchFunc(v.Steps, f.rows[n-1].Index+1,
+			func(s capture.Step, at int64) int { return int(s.Index - at) })
 	}
 	for _, s := range v.Steps[from:] {
 		failed := max(s.OOMs-f.ooms, 0)
 		f.ooms += failed
-		f.rows = append(f.rows, live.Step{Index: s.Index, Duration: s.End - s.Start, Forward: capture.Unknown, Backward: capture.Unknown, Optimizer: capture.Unknown,
+		f.rows = append(f.rows, live.Step{Index: s.Index, Duration: s.End - s.Start, Forward: capture.Unknown,
+			Backward: capture.Unknown, Optimizer: capture.Unknown,
 			Bytes: s.PeakAllocated, Held: s.Allocated, Cost: capture.Unknown, OOMs: failed})
 	}
 	if n := len(f.rows); n > 2*capture.MaxSteps {
@@ -50,9 +52,11 @@ func (f *probeFeed) Look() live.Look {
 			l.Report.Top = i
 		}
 	}
-	l.Alerts = slices.DeleteFunc(slices.Clone(l.Alerts), func(a live.Alert) bool { return a.Kind == live.Leak || a.Kind == live.Spike || a.Kind == live.Slow })
+	l.Alerts = slices.DeleteFunc(slices.Clone(l.Alerts),
+		func(a live.Alert) bool { return a.Kind == live.Leak || a.Kind == live.Spike || a.Kind == live.Slow })
 	l.Row, l.Capture.All = "interval", true
-	l.Capture.Share, l.Capture.Measured = 0, false // what a probe costs is paid in the program's own calls, where nobody measures it
+	// what a probe costs is paid in the program's own calls, where nobody measures it
+	l.Capture.Share, l.Capture.Measured = 0, false
 	return l
 }
 

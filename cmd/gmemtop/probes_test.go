@@ -13,6 +13,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/capture/usdt"
 	"github.com/gmemtop/gmemtop/tui/live"
 )
@@ -60,13 +61,13 @@ func buildWatched(sources, dir string) error {
 }
 
 func TestARowOfProbesShowsTheMostThatItsIntervalHeldAndClaimsNothingOfSteps(t *testing.T) {
-	s := capture.NewSession(capture.Limits{})
-	f := &probeFeed{sessionFeed: newSessionFeed(s, &lateControl{}, "", "")}
+	s := job.NewWatch(job.Options{}).Process
+	f := &probeFeed{sessionFeed: newSessionFeed(s, "")}
 	for i := range int64(100) { // grows without end: of steps that would be a leak
 		s.Step(capture.Step{Index: i, Start: i * 1e9, End: (i + 1) * 1e9, Allocated: i << 20, PeakAllocated: i<<20 + 5, Reserved: capture.Unknown, RSS: capture.Unknown,
 			Parameters: capture.Unknown, Retries: capture.Unknown, OOMs: capture.Unknown})
 	}
-	f.take(t.Context(), s.Snapshot())
+	f.take(t.Context())
 	l := f.Look()
 	if len(l.Steps) != 100 || l.Steps[99].Bytes != 99<<20+5 || l.Steps[99].Held != 99<<20 || l.Steps[99].Duration != 1e9 || l.Steps[99].Cost != capture.Unknown {
 		t.Fatalf("%d rows, last %+v", len(l.Steps), l.Steps[len(l.Steps)-1])
@@ -78,7 +79,7 @@ func TestARowOfProbesShowsTheMostThatItsIntervalHeldAndClaimsNothingOfSteps(t *t
 		t.Errorf("alerts %+v", l.Alerts)
 	}
 	s.Step(capture.Step{Index: 100, Start: 100e9, End: 101e9, Allocated: 7, PeakAllocated: 8, OOMs: 2})
-	f.take(t.Context(), s.Snapshot())
+	f.take(t.Context())
 	if l = f.Look(); len(l.Steps) != 101 || l.Steps[100].Bytes != 8 || l.Steps[100].OOMs != 2 {
 		t.Errorf("%d rows, last %+v", len(l.Steps), l.Steps[len(l.Steps)-1])
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/tui/live"
 )
@@ -103,7 +104,7 @@ func (c *runCommand) streams(l *pytorch.Launch) {
 // run attaches to a process and writes what it does to a file until it ends, ctx is done or enough steps were
 // seen.
 func (c *recordCommand) run(ctx context.Context, pid int) error {
-	found, err := attachable(pid)
+	found, err := job.Attachable(pid)
 	if err != nil {
 		return err
 	}
@@ -113,23 +114,26 @@ func (c *recordCommand) run(ctx context.Context, pid int) error {
 	ctx, interrupted := context.WithCancel(ctx)
 	defer interrupted()
 	c.signals(func(os.Signal) { interrupted() })
-	w, err := c.watch("", "for the agent")
+	w, err := c.watch()
 	if err != nil {
 		return err
 	}
+	f := newSessionFeed(w.Process, "for the agent")
+	stopFeed := f.start()
 	run, stop := context.WithCancel(context.Background())
 	defer stop()
-	w.connect(run, pid, found.Started)
+	w.Connect(run, pid, found.Started)
 	c.note("recording process %d to %s; Ctrl-C ends it", pid, c.flags.output)
-	end, reason := c.follow(ctx, w)
-	left := w.letGo()
+	end, reason := c.follow(ctx, w, f)
+	left := w.LetGo()
 	stop()
-	w.source.Wait()
-	if v := w.session.Snapshot(); len(v.Steps)+len(v.Windows) > 0 {
-		err = errors.Join(left, w.close())
-		c.summary(w)
+	w.Wait()
+	stopFeed()
+	if v := w.Session.Snapshot(); len(v.Steps)+len(v.Windows) > 0 {
+		err = errors.Join(left, w.Close())
+		c.summary(w.Process, f)
 	} else { // an empty file would only stand in the way of the next recording
-		err = errors.Join(left, w.abandon())
+		err = errors.Join(left, w.Abandon())
 		if !end {
 			err = errors.Join(err, context.Canceled)
 		}
@@ -147,19 +151,19 @@ func (c *recordCommand) run(ctx context.Context, pid int) error {
 const unheard = 3 * time.Second
 
 // follow waits until the recording is to end. It reports whether the source ended by itself, and how.
-func (c *recordCommand) follow(ctx context.Context, w *watching) (bool, capture.End) {
+func (c *recordCommand) follow(ctx context.Context, w *job.Watch, f *sessionFeed) (bool, capture.End) {
 	p := c.newProgress()
 	defer p.done()
 	said := map[string]bool{}
 	word, since := "", time.Now() // what is waited for, and since when: a look may change without that
 	for version := int64(0); ; {
 		patient, done := context.WithTimeout(ctx, unheard)
-		_ = w.feed.Wait(patient, version)
+		_ = f.Wait(patient, version)
 		done()
 		if ctx.Err() != nil {
 			return false, capture.End{}
 		}
-		l := w.feed.Look()
+		l := f.Look()
 		if l.Word != word {
 			word, since = l.Word, time.Now()
 		}
@@ -169,7 +173,7 @@ func (c *recordCommand) follow(ctx context.Context, w *watching) (bool, capture.
 			c.note("%s", text)
 		}
 		version = l.Version
-		v := w.session.Snapshot()
+		v := w.Session.Snapshot()
 		for _, n := range v.Notices {
 			if !n.State && !said[n.Text] {
 				said[n.Text] = true
@@ -181,7 +185,8 @@ func (c *recordCommand) follow(ctx context.Context, w *watching) (bool, capture.
 			return true, v.End
 		}
 		if n := len(l.Steps); n > 0 {
-			p.tell(fmt.Sprintf("step %d, %d captured whole, written", l.Steps[n-1].Index, len(l.Windows)+l.Forgotten), sizeOf(w.recorder.Files()), 0)
+			files, _ := w.Files()
+			p.tell(fmt.Sprintf("step %d, %d captured whole, written", l.Steps[n-1].Index, len(l.Windows)+l.Forgotten), sizeOf(files), 0)
 			if c.steps > 0 && int64(n) >= c.steps && !l.Capture.Pending { // what was asked for is waited for
 				return false, capture.End{}
 			}

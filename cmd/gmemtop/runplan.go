@@ -176,7 +176,7 @@ func (c *watcher) trainWith(ctx context.Context, all *crew, x *wish, aloud bool)
 		if phase == live.Waiting {
 			doing = "waiting for steps to plan by"
 			v := all.lead.session.Snapshot()
-			if why := cmp.Or(said(&v, "disarmed"), said(&v, "state")); why != "" {
+			if why := cmp.Or(v.Said("disarmed"), v.Said("state")); why != "" {
 				doing += ": " + why
 			}
 		}

@@ -74,7 +74,8 @@ func (w *watched) training() *crew {
 	}
 	c := w.shown()
 	t := c.lead
-	if v := t.session.Snapshot(); !v.Began || v.Ended || !slices.Contains(v.Target.Capabilities, capture.CapabilityPlans) {
+	if v := t.session.Snapshot(); !v.Began || v.Ended || !slices.Contains(v.Target.Capabilities,
+		capture.CapabilityPlans) {
 		return nil
 	}
 	return c
@@ -123,21 +124,14 @@ func (p *livePlanner) with(ctx context.Context, f func(ctx context.Context, c *c
 }
 
 // severed ends work with a training whose connection is lost while it goes on: nothing that was asked for
-// comes any more, and no step says that it ended. before is what was said of connections when the work began.
-func (t *trainer) severed(ctx context.Context, before string, end context.CancelCauseFunc) {
+// comes any more, and no step says that it ended.
+func (t *trainer) severed(ctx context.Context, end context.CancelCauseFunc) {
 	_ = t.session.Until(ctx, func(v *capture.View) (bool, error) {
-		now := said(v, "connection")
-		if now != "" && now != before {
-			end(errors.New(now))
+		if v.Severed != "" {
+			end(errors.New(v.Severed))
 		}
-		return false, nil
+		return v.Severed != "", nil
 	})
-}
-
-// lost returns what was said last of a connection that was lost, "" for nothing.
-func (t *trainer) lost() string {
-	v := t.session.Snapshot()
-	return said(&v, "connection")
 }
 
 // ended returns nil where the end was wished for, and why it was not where the connection was lost.
@@ -152,7 +146,8 @@ func ended(ctx context.Context, err error) error {
 }
 
 // errTaken says that somebody else's plan is carried out.
-var errTaken = errors.New("it trains with a plan already (gmemtop run --manager, or another screen): T in the Managers view of gmemtop attach takes that away")
+var errTaken = errors.New("it trains with a plan already (gmemtop run --manager, or another screen): T in " +
+	"the Managers view of gmemtop attach takes that away")
 
 // under returns the number of the plan that the last step ran under, 0 for none.
 func (t *trainer) under() int64 {
@@ -176,7 +171,7 @@ func (p *livePlanner) Elsewhere() string {
 		return ""
 	}
 	v := c.lead.session.Snapshot()
-	return cmp.Or(said(&v, keyTraining), "it trains with a plan")
+	return cmp.Or(v.Said(keyTraining), "it trains with a plan")
 }
 
 // TakeAway implements screen.Trainer.
@@ -213,7 +208,8 @@ func (p *screenPlanner) chosen(h plan.Hardware) live.Hardware {
 }
 
 // Train implements screen.Trainer.
-func (p *livePlanner) Train(ctx context.Context, manager string, budget int64, h plan.Hardware, tell func(live.News)) error {
+func (p *livePlanner) Train(ctx context.Context, manager string, budget int64, h plan.Hardware,
+	tell func(live.News)) error {
 	return p.with(ctx, func(ctx context.Context, c *crew) error {
 		w := managed(manager, p.chosen(h), func(*plan.Problem, int64) (int64, error) { return budget, nil })
 		return c.train(ctx, w, tell)
@@ -233,7 +229,8 @@ func (p *livePlanner) Targets(ctx context.Context) []screen.Target {
 var liveName = live.NewTarget(nil, live.Options{}).Name()
 
 // Measure implements screen.Measurer.
-func (p *livePlanner) Measure(ctx context.Context, c *replay.Comparison, target string, update func(replay.Progress)) error {
+func (p *livePlanner) Measure(ctx context.Context, c *replay.Comparison, target string,
+	update func(replay.Progress)) error {
 	if target != liveName {
 		return p.screenPlanner.Measure(ctx, c, target, update)
 	}
@@ -244,7 +241,8 @@ func (p *livePlanner) Measure(ctx context.Context, c *replay.Comparison, target 
 
 // measure describes a training, plans for it with the managers that a comparison has results of, and carries
 // each plan out that eager PyTorch can. Beside each result comes what the simulator says of the same plan.
-func (w *crew) measure(ctx context.Context, of *replay.Comparison, h live.Hardware, update func(replay.Progress)) error {
+func (w *crew) measure(ctx context.Context, of *replay.Comparison, h live.Hardware,
+	update func(replay.Progress)) error {
 	var names []string
 	for _, r := range of.Results {
 		names = append(names, r.Info.Name)
@@ -256,15 +254,20 @@ func (w *crew) measure(ctx context.Context, of *replay.Comparison, h live.Hardwa
 		update(u)
 	}
 	say(names[0], "describe")
-	target := w.target(false, live.Options{}, func(ctx context.Context, p *plan.Problem, manager string) (*plan.Plan, error) {
-		m, err := managed(manager, h, func(*plan.Problem, int64) (int64, error) { return of.Budget, nil }).plan(ctx, p, 0)
+	target := w.target(false, live.Options{}, func(ctx context.Context, p *plan.Problem,
+		manager string) (*plan.Plan, error) {
+		m, err := managed(manager, h, func(*plan.Problem, int64) (int64, error) {
+			return of.Budget,
+				nil
+		}).plan(ctx, p, 0)
 		return m.Plan, err
 	})
 	p, err := target.Problem(ctx, h)
 	if err != nil {
 		return err
 	}
-	c, err := replay.Compare(ctx, p, quickFirst(names), replay.Options{Eager: managers.Eager, Budget: of.Budget, Seed: 1, Parallel: 1,
+	c, err := replay.Compare(ctx, p, quickFirst(names), replay.Options{Eager: managers.Eager,
+		Budget: of.Budget, Seed: 1, Parallel: 1,
 		Update: func(x replay.Progress) { say(x.Manager, "plan") }})
 	if err != nil {
 		return err
@@ -278,7 +281,8 @@ func (w *crew) measure(ctx context.Context, of *replay.Comparison, h live.Hardwa
 		}
 		reason := cmp.Or(r.Reason, errNothingLeaves.Error())
 		x := u
-		x.Manager, x.Done, x.Results = name, true, []replay.Result{{Info: r.Info, Executor: plan.TorchEager, Target: liveName, Reason: reason}}
+		x.Manager, x.Done, x.Results = name, true, []replay.Result{{Info: r.Info, Executor: plan.TorchEager,
+			Target: liveName, Reason: reason}}
 		update(x)
 	}
 	c.Results = runnable

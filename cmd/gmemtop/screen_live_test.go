@@ -27,9 +27,8 @@ func (d deaf) Order(_ context.Context, o capture.Order) error {
 }
 
 // watchedJob is a job whose steps run under the plan of a number.
-func watchedJob(under int64, source capture.Controller) *watching {
-	w := &watching{session: capture.NewSession(capture.Limits{}), control: &lateControl{}}
-	w.control.connect(source)
+func watchedJob(under int64, source capture.Controller) *trainer {
+	w := &trainer{session: capture.NewSession(capture.Limits{}), control: source}
 	t := capture.Target{PID: 4242, Argv: []string{"python", "train.py"}}
 	if source != nil {
 		t.Capabilities = []string{capture.CapabilityPlans}
@@ -37,6 +36,14 @@ func watchedJob(under int64, source capture.Controller) *watching {
 	w.session.Begin(t)
 	w.session.Step(capture.Step{Index: 0, Carried: capture.Carried{Plan: under}})
 	return w
+}
+
+// alone is a crew of one process.
+func (t *trainer) alone() *crew {
+	return &crew{lead: t, look: func(context.Context) ([]*hand, bool) {
+		v := t.session.Snapshot()
+		return []*hand{{trainer: t, pid: v.Target.PID, name: v.Target.Name()}}, false
+	}}
 }
 
 func anyTrain(ctx context.Context, p *livePlanner, tell func(live.News)) error {
@@ -49,13 +56,13 @@ func TestPlansAreCarriedOutWhereATrainingIsWatchedThatTakesThem(t *testing.T) {
 		t.Errorf("where nothing is watched %q trains: %v", p.Training(), err)
 	}
 	probed := watchedJob(0, nil)
-	leave := p.watch(probed.crew)
+	leave := p.watch(probed.alone)
 	if who := p.Training(); who != "" {
 		t.Errorf("%q is offered, and takes no plans", who)
 	}
 	leave()
 	w := watchedJob(0, deaf{})
-	leave = p.watch(w.crew)
+	leave = p.watch(w.alone)
 	if who := p.Training(); who != "process 4242: python train.py" {
 		t.Errorf("the training is %q", who)
 	}
@@ -68,7 +75,7 @@ func TestPlansAreCarriedOutWhereATrainingIsWatchedThatTakesThem(t *testing.T) {
 
 func TestLeavingTheScreenEndsWhatATrainingWasAskedFor(t *testing.T) {
 	p := newLivePlanner()
-	leave := p.watch(watchedJob(0, deaf{}).crew)
+	leave := p.watch(watchedJob(0, deaf{}).alone)
 	began, over := make(chan live.Phase, 8), make(chan error, 2)
 	for range 2 { // the second waits its turn
 		go func() { over <- anyTrain(t.Context(), p, func(n live.News) { began <- n.Phase }) }()
@@ -98,12 +105,13 @@ func TestLeavingTheScreenEndsWhatATrainingWasAskedFor(t *testing.T) {
 func TestAPlanWhoseTrainingIsLostEndsWithWhatWasSaidOfIt(t *testing.T) {
 	p := newLivePlanner()
 	w := watchedJob(0, deaf{})
-	defer p.watch(w.crew)()
-	w.session.Notice(capture.Notice{Key: "connection", Text: "an earlier one was lost"})
+	defer p.watch(w.alone)()
+	w.session.Sever("an earlier one was lost")
+	w.session.Begin(w.session.Snapshot().Target)
 	over := make(chan error, 1)
 	go func() {
 		over <- anyTrain(t.Context(), p, func(live.News) {
-			w.session.Notice(capture.Notice{Key: "connection", Text: "process 4242: the connection was lost"})
+			w.session.Sever("process 4242: the connection was lost")
 		})
 	}()
 	select {
@@ -119,7 +127,7 @@ func TestAPlanWhoseTrainingIsLostEndsWithWhatWasSaidOfIt(t *testing.T) {
 func TestATrainingThatSomebodyElseHasTrainWithAPlanTakesNoSecond(t *testing.T) {
 	p := newLivePlanner()
 	w := watchedJob(7, deaf{})
-	defer p.watch(w.crew)()
+	defer p.watch(w.alone)()
 	over := make(chan error, 1)
 	go func() { over <- anyTrain(t.Context(), p, func(live.News) {}) }()
 	for i := int64(1); ; i++ {

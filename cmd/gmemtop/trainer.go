@@ -113,16 +113,6 @@ func (t *trainer) ranUnder(number int64, w capture.Window) bool {
 	})
 }
 
-// said returns the notice of a key, "" for none.
-func said(v *capture.View, key string) string {
-	for _, n := range v.Notices {
-		if n.Key == key {
-			return n.Text
-		}
-	}
-	return ""
-}
-
 // Carry implements live.Trainer.
 func (t *trainer) Carry(ctx context.Context, number int64, words []byte) error {
 	o := capture.Order{ID: capture.NewOrderID(), Do: capture.Carry, Number: number, Plan: words}

@@ -1,11 +1,9 @@
-package main
+package job
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -31,7 +29,7 @@ type siblings struct {
 // sibling is another rank, or a process that might be one.
 type sibling struct {
 	pid   int
-	watch *watching // nil where it cannot be attached to
+	watch *Watch // nil where it cannot be attached to
 	stop  context.CancelFunc
 	err   error
 	no    bool // it is no rank of this training, and is let go of
@@ -47,32 +45,8 @@ const (
 	siblingWait = 15 * time.Second
 )
 
-// crew returns the ranks of the training that is watched, or the process alone where it has none.
-func (w *watching) crew() *crew {
-	t := &trainer{session: w.session, control: w.control}
-	return &crew{lead: t, look: func(ctx context.Context) (list []*hand, more bool) {
-		v := w.session.Snapshot()
-		if !v.Ended {
-			list = append(list, t.hand())
-		}
-		if isRank(v.Target) {
-			list = append(list, w.kin.look(ctx, v.Target)...)
-			slices.SortStableFunc(list, func(a, b *hand) int { return cmp.Compare(a.rank(), b.rank()) })
-		}
-		return list, false
-	}}
-}
-
-// rank is the process's number among the ranks, behind all others where it is not known.
-func (h *hand) rank() int {
-	if h.trainer == nil {
-		return 1 << 30
-	}
-	return h.session.Snapshot().Target.Rank
-}
-
 // look returns the other ranks of a process's training, those that cannot be attached to with the reason.
-func (k *siblings) look(ctx context.Context, of capture.Target) (list []*hand) {
+func (k *siblings) look(ctx context.Context, of capture.Target) (list []Member) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if time.Since(k.looked) >= siblingsEvery {
@@ -80,8 +54,8 @@ func (k *siblings) look(ctx context.Context, of capture.Target) (list []*hand) {
 		k.looked = time.Now()
 	}
 	for _, s := range k.known {
-		if h := s.hand(of); h != nil {
-			list = append(list, h)
+		if m, ok := s.member(of); ok {
+			list = append(list, m)
 		}
 	}
 	return list
@@ -113,7 +87,10 @@ func (k *siblings) find(ctx context.Context, of capture.Target) {
 	defer cancel()
 	for _, s := range fresh {
 		if s.watch != nil {
-			_ = s.watch.session.Until(ctx, func(v *capture.View) (bool, error) { return v.Began || v.Ended, nil })
+			_ = s.watch.Session.Until(ctx, func(v *capture.View) (bool, error) {
+				return v.Began || v.Ended,
+					nil
+			})
 		}
 	}
 }
@@ -121,38 +98,39 @@ func (k *siblings) find(ctx context.Context, of capture.Target) {
 // attachSibling begins to attach to a process.
 func attachSibling(p *procs.Process) *sibling {
 	s := &sibling{pid: p.PID}
-	found, err := attachable(p.PID)
+	found, err := Attachable(p.PID)
 	if err != nil {
 		s.err = fmt.Errorf("it cannot be attached to: %w", err)
 		return s
 	}
-	s.watch = newWatching("", "")
-	s.watch.unasked = true
+	s.watch = NewWatch(Options{Unasked: true})
 	run, stop := context.WithCancel(context.Background())
 	s.stop = stop
-	s.watch.connect(run, p.PID, found.Started)
+	s.watch.Connect(run, p.PID, found.Started)
 	return s
 }
 
-// hand returns the process as one of the crew, nil where it is none of that.
-func (s *sibling) hand(of capture.Target) *hand {
+// member returns the process as one of the training; ok is false where it is none of that.
+func (s *sibling) member(of capture.Target) (m Member, ok bool) {
+	m = Member{PID: s.pid, Name: capture.Target{PID: s.pid, Rank: -1}.Name(), Err: s.err}
 	if s.watch == nil {
-		return &hand{pid: s.pid, name: fmt.Sprintf("process %d", s.pid), err: s.err}
+		return m, true
 	}
-	v := s.watch.session.Snapshot()
+	v := s.watch.Session.Snapshot()
 	switch {
 	case v.Ended && v.End.Reason == capture.Refused && !v.Began:
-		return &hand{pid: s.pid, name: fmt.Sprintf("process %d", s.pid), err: errors.New("it cannot be attached to: " + v.End.Detail)}
+		m.Err = errors.New("it cannot be attached to: " + v.End.Detail)
+		return m, true
 	case !v.Began || v.Ended || s.no:
-		return nil
-	case !isRank(v.Target) && len(v.Steps) == 0: // it may not have joined the others yet
-		return nil
-	case !isRank(v.Target) || v.Target.WorldSize != of.WorldSize || v.Target.Rank == of.Rank:
+		return m, false
+	case !v.Target.IsRank() && len(v.Steps) == 0: // it may not have joined the others yet
+		return m, false
+	case !v.Target.IsRank() || v.Target.WorldSize != of.WorldSize || v.Target.Rank == of.Rank:
 		s.no = true
 		go s.leave()
-		return nil
+		return m, false
 	}
-	return (&trainer{session: s.watch.session, control: s.watch.control}).hand()
+	return s.watch.member(), true
 }
 
 // leave takes the agent out of the process again, once, and returns when it is out.
@@ -161,9 +139,9 @@ func (s *sibling) leave() error {
 		return nil
 	}
 	s.letGo.Do(func() {
-		err := s.watch.letGo()
+		err := s.watch.LetGo()
 		s.stop()
-		s.left = errors.Join(err, s.watch.close())
+		s.left = errors.Join(err, s.watch.Close())
 	})
 	return s.left
 }
