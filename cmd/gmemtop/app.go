@@ -26,8 +26,8 @@ import (
 // common stands between: planning under compare and plan, watcher under attach, run and record.
 // newRootCommand lists them all.
 //
-// What lives for as long as a training is watched (watching, jobFeed, crew, trainer, livePlanner) knows
-// neither app nor flags: commands hand it what it needs.
+// What lives for as long as a training is watched knows neither app nor flags: capture/job and replay/crew
+// below, and here the feeds that show it.
 
 // app is one invocation: its streams, its environment and the flags that many commands share.
 type app struct {

@@ -17,6 +17,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/standin"
 	"github.com/gmemtop/gmemtop/capture/standin/standintest"
+	"github.com/gmemtop/gmemtop/capture/torchtest"
 	"github.com/gmemtop/gmemtop/tui/machine"
 )
 
@@ -46,18 +47,30 @@ func TestTheBooksOfAStandinGPU(t *testing.T) {
 		return
 	}
 
-	l := launchLive(t, pytorch.Launch{Argv: []string{"../../examples/mlp.py", "--device", "cuda", "--steps",
-		"1000000", "--batch", "1024", "--inputs", "64", "--width", "64"}})
-	v := l.session.Snapshot()
+	command, err := pytorch.Start(pytorch.Launch{Argv: []string{torchtest.Python(t), "../../examples/mlp.py",
+		"--device", "cuda", "--steps", "1000000", "--batch", "1024", "--inputs", "64", "--width", "64"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	session := capture.NewSession(capture.Limits{})
+	watching, unwatch := context.WithCancel(context.Background())
+	t.Cleanup(func() {
+		_ = command.Signal(os.Kill)
+		_, _ = command.Wait(context.Background())
+		unwatch()
+	})
+	go command.Run(watching, session)
+	appears(t, "three steps", func() bool { return len(session.Snapshot().Steps) >= 3 })
+	v := session.Snapshot()
 	pid := v.Target.PID
 
 	// The split of the watched job's GPU.
-	b := books.New(l.session)
+	b := books.New(session)
 	var parts []books.Part
 	var whole books.Part
 	var last capture.Step
 	appears(t, "the split of the GPU", func() (ok bool) {
-		steps := l.session.Snapshot().Steps
+		steps := session.Snapshot().Steps
 		last = steps[len(steps)-1]
 		parts, whole, ok = b.Parts(pid, &last)
 		// The context's bound is known when a reading was taken between two steps that reserve as much.

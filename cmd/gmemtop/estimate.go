@@ -17,8 +17,6 @@ import (
 	"github.com/gmemtop/gmemtop/capture/pytorch/estimate"
 	"github.com/gmemtop/gmemtop/managers/batch"
 	"github.com/gmemtop/gmemtop/managers/plan"
-	"github.com/gmemtop/gmemtop/managers/pool"
-	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/replay/allocator"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
@@ -400,12 +398,8 @@ func (e *estimateCommand) problem(ctx context.Context, x *estimated) (*plan.Prob
 // problemFits asks the emulated caching allocator about a problem.
 func (e *estimateCommand) problemFits(ctx context.Context) func(p *plan.Problem) (bool, error) {
 	return func(p *plan.Problem) (bool, error) {
-		pl, err := pool.Baselines()[0].Plan(ctx, p, plan.Request{})
-		if err != nil {
-			return false, err
-		}
-		m, err := replay.Simulated{}.Run(ctx, p, pl, plan.RunOptions{})
-		return err == nil && m.Footprint+e.outside <= e.budget, err
+		all, err := caching(ctx, p)
+		return err == nil && all-p.Outside+e.outside <= e.budget, err
 	}
 }
 

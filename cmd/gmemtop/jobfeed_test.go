@@ -10,6 +10,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/job"
+	"github.com/gmemtop/gmemtop/capture/torchtest"
 	"github.com/gmemtop/gmemtop/traces/load"
 	"github.com/gmemtop/gmemtop/tui/live"
 )
@@ -335,7 +336,7 @@ dist.destroy_process_group()
 `
 
 func TestRealRanksAreWatchedAndRecorded(t *testing.T) {
-	python := torch(t)
+	python := torchtest.Python(t)
 	dir := t.TempDir()
 	script, said := filepath.Join(dir, "ddp.py"), filepath.Join(dir, "said")
 	if err := os.WriteFile(script, []byte(ddp), 0o600); err != nil {

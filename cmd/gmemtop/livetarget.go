@@ -12,6 +12,7 @@ import (
 	"github.com/gmemtop/gmemtop/managers"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay"
+	"github.com/gmemtop/gmemtop/replay/crew"
 	"github.com/gmemtop/gmemtop/replay/live"
 )
 
@@ -25,7 +26,8 @@ func livePID(target string) (int, error) {
 	number, ok := strings.CutPrefix(target, "live:")
 	pid, err := strconv.Atoi(number)
 	if !ok || err != nil || pid <= 0 {
-		return 0, usageError{fmt.Errorf("--target %q is none: write live:PID, with the number of a process that trains", target)}
+		return 0, usageError{fmt.Errorf("--target %q is none: write live:PID, with the number of a process "+
+			"that trains", target)}
 	}
 	return pid, nil
 }
@@ -41,9 +43,11 @@ func (c *compareCommand) runLive(ctx context.Context) error {
 	}
 	switch {
 	case c.plan.network != "" || c.plan.iteration != "" || c.maxBatch:
-		return usageError{errors.New("--target live:PID plans the step that the training runs: leave --network, --iteration and --max-batch away")}
+		return usageError{errors.New("--target live:PID plans the step that the training runs: leave " +
+			"--network, --iteration and --max-batch away")}
 	case c.devices.iterations < 1 || c.devices.iterations > 10_000:
-		return usageError{fmt.Errorf("--iterations %d: time between 1 and 10000 of them", c.devices.iterations)}
+		return usageError{fmt.Errorf("--iterations %d: time between 1 and 10000 of them",
+			c.devices.iterations)}
 	}
 	c.live.Steps = c.devices.iterations
 	if c.live.Results, err = liveResults(c.devices.results); err != nil {
@@ -55,11 +59,12 @@ func (c *compareCommand) runLive(ctx context.Context) error {
 	}
 	pooling, others := apart(list, c.names)
 	if c.flags.json && len(pooling) > 0 && len(others) > 0 {
-		return usageError{fmt.Errorf("--json writes one comparison, and %s is planned on another problem than %s: compare them one after the other",
+		return usageError{fmt.Errorf("--json writes one comparison, and %s is planned on another problem "+
+			"than %s: compare them one after the other",
 			pooling[0].Info().Name, others[0].Info().Name)}
 	}
 	var made []*replay.Comparison
-	left := c.training(ctx, pid, func(w *crew) error {
+	left := c.training(ctx, pid, func(w *crew.Crew) error {
 		for _, x := range []struct {
 			list   []plan.Manager
 			pooled bool
@@ -89,7 +94,7 @@ func (c *compareCommand) runLive(ctx context.Context) error {
 
 // training has f use a training that runs, once one of its steps has ended, and leaves its processes as they
 // were.
-func (c *planning) training(ctx context.Context, pid int, f func(w *crew) error) error {
+func (c *planning) training(ctx context.Context, pid int, f func(w *crew.Crew) error) error {
 	found, err := job.Attachable(pid)
 	if err != nil {
 		return err
@@ -98,9 +103,12 @@ func (c *planning) training(ctx context.Context, pid int, f func(w *crew) error)
 	run, stop := context.WithCancel(context.Background())
 	defer stop()
 	w.Connect(run, pid, found.Started)
-	all := crewOf(w)()
+	all := crew.OfWatch(w)
 	c.note("waiting for a step of process %d to end", pid)
-	if err = all.lead.until(ctx, func(v *capture.View) (bool, error) { return len(v.Steps) > 0, nil }); err == nil {
+	if err = all.Lead.Until(ctx, func(v *capture.View) (bool, error) {
+		return len(v.Steps) > 0,
+			nil
+	}); err == nil {
 		err = f(all)
 	}
 	left := w.LetGo()
@@ -114,7 +122,8 @@ type problemOf interface {
 }
 
 // describedNow has a training described and returns the iteration that process t runs.
-func (c *planning) describedNow(ctx context.Context, target problemOf, pooled bool, t *trainer) (*plan.Problem, error) {
+func (c *planning) describedNow(ctx context.Context, target problemOf, pooled bool,
+	m *crew.Member) (*plan.Problem, error) {
 	h, err := c.plan.liveHardware()
 	if err != nil {
 		return nil, err
@@ -122,7 +131,7 @@ func (c *planning) describedNow(ctx context.Context, target problemOf, pooled bo
 	name := "process %d"
 	if pooled {
 		name = "what process %d allocates"
-		c.note("recording the allocations of %d of its steps", recordedSteps)
+		c.note("recording the allocations of %d of its steps", crew.RecordedSteps)
 	} else {
 		c.note("describing two of its steps")
 	}
@@ -130,23 +139,16 @@ func (c *planning) describedNow(ctx context.Context, target problemOf, pooled bo
 	if err != nil {
 		return nil, err
 	}
-	p.Name = fmt.Sprintf(name, t.session.Snapshot().Target.PID)
+	p.Name = fmt.Sprintf(name, m.Session.Snapshot().Target.PID)
 	p.Outside, err = optionalBytes("outside", c.plan.outside)
 	return p, err
-}
-
-// onGPUs adds to options what the driver counts for the process, where it trains on a GPU.
-func (t *trainer) onGPUs(o live.Options) live.Options {
-	if who := t.session.Snapshot().Target; strings.HasPrefix(who.Device, "cuda") {
-		o.Used = usedBy(who.PID, func(string) bool { return true })
-	}
-	return o
 }
 
 // comparedLive describes a training, plans, and has plans carried out in all of its processes. Plans that
 // choose addresses are made of another problem than the others, what its allocator was asked for, and are
 // compared with what allocators do without a plan.
-func (c *compareCommand) comparedLive(ctx context.Context, w *crew, pooled bool, list []plan.Manager) (*replay.Comparison, error) {
+func (c *compareCommand) comparedLive(ctx context.Context, w *crew.Crew, pooled bool,
+	list []plan.Manager) (*replay.Comparison, error) {
 	if pooled {
 		today, err := managers.Select("caching,expandable")
 		if err != nil {
@@ -154,16 +156,21 @@ func (c *compareCommand) comparedLive(ctx context.Context, w *crew, pooled bool,
 		}
 		list = append(today, list...)
 	}
-	target := w.target(pooled, c.live, func(ctx context.Context, p *plan.Problem, manager string) (*plan.Plan, error) {
-		m, err := managed(manager, live.Hardware{Hardware: p.Hardware}, func(p *plan.Problem, _ int64) (int64, error) { return c.plan.budgetBytes(ctx, p) }).plan(ctx, p, 0)
+	target := w.Target(pooled, c.live, func(ctx context.Context, p *plan.Problem, manager string) (*plan.Plan,
+		error) {
+		x, err := managed(manager, live.Hardware{Hardware: p.Hardware}, c.plan.budgetBytes)
+		if err != nil {
+			return nil, err
+		}
+		m, err := x.Plan(ctx, p, 0)
 		return m.Plan, err
 	})
-	p, err := c.describedNow(ctx, target, pooled, w.lead)
+	p, err := c.describedNow(ctx, target, pooled, w.Lead)
 	if err != nil {
 		return nil, err
 	}
-	about := w.lead.session.Snapshot().Target.Command()
-	if n := len(target.ranks); n > 1 {
+	about := w.Lead.Session.Snapshot().Target.Command()
+	if n := target.Ranks(); n > 1 {
 		about += fmt.Sprintf(", %d ranks", n)
 	}
 	opt, err := c.plan.options(ctx, p)

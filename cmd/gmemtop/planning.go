@@ -34,16 +34,24 @@ type planFlags struct {
 
 func (f *planFlags) add(c *cobra.Command) {
 	p := c.Flags()
-	p.StringVar(&f.budget, "budget", "", "the device's memory: 8GiB, or 50% of what PyTorch's caching allocator takes")
+	p.StringVar(&f.budget, "budget", "",
+		"the device's memory: 8GiB, or 50% of what PyTorch's caching allocator takes")
 	p.StringVar(&f.margin, "margin", "", "memory to keep free within the budget (default none)")
-	p.StringVar(&f.outside, "outside", "", "memory that no tensor accounts for: CUDA context, libraries, NCCL (default none: traces do not say)")
-	p.StringVar(&f.hardware, "hardware", "", "what copies and allocations cost: "+strings.Join(hardwareNames(), ", ")+", or a JSON file")
-	p.StringVar(&f.network, "network", "", "plan a network made from its layers instead of a file: "+strings.Join(networkNames(), ", "))
-	p.IntSliceVar(&f.batch, "batch", nil, "samples in a batch: of --network, or of the recorded files in their order")
-	p.IntSliceVar(&f.sequence, "sequence", nil, "tokens in a sample: of --network, or of the recorded files in their order")
-	p.StringVar(&f.iteration, "iteration", "", "the iteration to plan on, by its number (default the steady one of the highest peak)")
+	p.StringVar(&f.outside, "outside", "",
+		"memory that no tensor accounts for: CUDA context, libraries, NCCL (default none: traces do not say)")
+	p.StringVar(&f.hardware, "hardware", "",
+		"what copies and allocations cost: "+strings.Join(hardwareNames(), ", ")+", or a JSON file")
+	p.StringVar(&f.network, "network", "",
+		"plan a network made from its layers instead of a file: "+strings.Join(networkNames(), ", "))
+	p.IntSliceVar(&f.batch, "batch", nil,
+		"samples in a batch: of --network, or of the recorded files in their order")
+	p.IntSliceVar(&f.sequence, "sequence", nil,
+		"tokens in a sample: of --network, or of the recorded files in their order")
+	p.StringVar(&f.iteration, "iteration", "",
+		"the iteration to plan on, by its number (default the steady one of the highest peak)")
 	p.Uint64Var(&f.seed, "seed", 1, "seed of managers that choose at random: same seed and work, same plan")
-	p.Int64Var(&f.work, "work", 0, "how much each manager may search, in its own counted units (default its own)")
+	p.Int64Var(&f.work, "work", 0,
+		"how much each manager may search, in its own counted units (default its own)")
 }
 
 // tracesOrNetwork takes up to most files, or none where --network is given.
@@ -175,7 +183,8 @@ func (c *planning) recorded(ctx context.Context, path string) (*plan.Problem, er
 	if c.plan.iteration != "" {
 		n, err := strconv.Atoi(strings.TrimPrefix(c.plan.iteration, "it"))
 		if err != nil || n < 0 {
-			return nil, nil, usageError{fmt.Errorf("--iteration %q is no iteration: write 2, or it2", c.plan.iteration)}
+			return nil, nil, usageError{fmt.Errorf("--iteration %q is no iteration: write 2, or it2",
+				c.plan.iteration)}
 		}
 		o.Iteration = n
 	}
@@ -194,7 +203,8 @@ func (c *planning) recorded(ctx context.Context, path string) (*plan.Problem, er
 		}
 	}
 	if d == nil {
-		return nil, nil, firstError(readErr, errors.New("this trace has no device whose memory could be planned"))
+		return nil, nil, firstError(readErr,
+			errors.New("this trace has no device whose memory could be planned"))
 	}
 	if c.plan.iteration != "" {
 		it := d.Iterations()
@@ -211,7 +221,8 @@ func (c *planning) recorded(ctx context.Context, path string) (*plan.Problem, er
 		o.Hardware = h
 	}
 	p, err := plan.FromDevice(ctx, d, o)
-	if errors.Is(err, plan.ErrInvalid) { // what was recorded cannot have been: sizes beyond any device, work that no memory was there for
+	// what was recorded cannot have been: sizes beyond any device, work that no memory was there for
+	if errors.Is(err, plan.ErrInvalid) {
 		return nil, nil, fmt.Errorf("%s: %w: %w", name(path), traces.ErrFormat, err)
 	}
 	if err != nil {
@@ -264,16 +275,21 @@ func (f *planFlags) budgetBytes(ctx context.Context, p *plan.Problem) (int64, er
 	if err != nil || !(percent > 0 && percent <= 1000) { // NaN is neither
 		return 0, usageError{fmt.Errorf("--budget %q is no share: write 50%%", s)}
 	}
-	base := pool.Baselines()[0]
-	pl, err := base.Plan(ctx, p, plan.Request{})
+	all, err := caching(ctx, p)
+	if err != nil {
+		return 0, fmt.Errorf("the caching allocator's footprint, which --budget %s is a share of: %w", s, err)
+	}
+	return int64(float64(all) * percent / 100), nil
+}
+
+// caching returns what PyTorch's caching allocator takes for an iteration, with what lies outside.
+func caching(ctx context.Context, p *plan.Problem) (int64, error) {
+	pl, err := pool.Baselines()[0].Plan(ctx, p, plan.Request{})
 	if err != nil {
 		return 0, err
 	}
 	m, err := replay.Simulated{}.Run(ctx, p, pl, plan.RunOptions{})
-	if err != nil {
-		return 0, fmt.Errorf("the caching allocator's footprint, which --budget %s is a share of: %w", s, err)
-	}
-	return int64(float64(m.Footprint+p.Outside) * percent / 100), nil
+	return m.Footprint + p.Outside, err
 }
 
 // options are those of planning for a problem: the budget and what of it is kept free, and how the managers
@@ -296,7 +312,8 @@ func (c *planning) tooSmall(err error, budget int64) error {
 	u := c.flags.report.Units
 	of := "the budget is " + u.Bytes(small.Budget)
 	if small.Budget != budget {
-		of = fmt.Sprintf("of the budget of %s --outside and --margin leave %s", u.Bytes(budget), u.Bytes(small.Budget))
+		of = fmt.Sprintf("of the budget of %s --outside and --margin leave %s", u.Bytes(budget),
+			u.Bytes(small.Budget))
 	}
 	c.complain("not possible: %s need %s, and %s", small.Held, u.Bytes(small.Need), of)
 	return errFinding

@@ -19,6 +19,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
+	"github.com/gmemtop/gmemtop/replay/crew"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/tui"
 )
@@ -26,7 +27,7 @@ import (
 // runCommand starts a command and watches it.
 type runCommand struct {
 	watcher
-	wish wishFlags
+	choice choiceFlags
 }
 
 func newRunCommand(a *app) *cobra.Command {
@@ -34,15 +35,23 @@ func newRunCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "run [flags] -- CMD ...", GroupID: groupLive,
 		Short: "Start a PyTorch training and watch it from its first step",
-		Long: "Starts a command and shows the steps of the training in it as they come; its output is kept and shown with o. The command itself is not changed: two\n" +
-			"variables of its environment are, which its children inherit, so that torchrun's ranks are found as well: the screen lists them, and -o writes a file for\n" +
-			"each, run-rank1.gmt beside run.gmt. Leaving the screen leaves the command running in the foreground. The exit code is the command's; trouble in gmemtop\n" +
-			"never changes it. With --headless there is no screen and the command keeps the terminal: use it with -o in jobs.\n" +
-			"With --manager and --budget it trains with that manager's plan from its first steps on: two of them are described, the plan is made and carried out in the\n" +
-			"process itself, and what it costs and saves is measured and shown. What is learnt is the same to the last bit. What does not fit trains as well: until there\n" +
+		Long: "Starts a command and shows the steps of the training in it as they come; its output is kept " +
+			"and shown with o. The command itself is not changed: two\n" +
+			"variables of its environment are, which its children inherit, so that torchrun's ranks are " +
+			"found as well: the screen lists them, and -o writes a file for\n" +
+			"each, run-rank1.gmt beside run.gmt. Leaving the screen leaves the command running in the " +
+			"foreground. The exit code is the command's; trouble in gmemtop\n" +
+			"never changes it. With --headless there is no screen and the command keeps the terminal: use " +
+			"it with -o in jobs.\n" +
+			"With --manager and --budget it trains with that manager's plan from its first steps on: two " +
+			"of them are described, the plan is made and carried out in the\n" +
+			"process itself, and what it costs and saves is measured and shown. What is learnt is the same " +
+			"to the last bit. What does not fit trains as well: until there\n" +
 			"is a plan, what autograd saves waits on the host.",
-		Example: "  gmemtop run -- python train.py --epochs 3\n  gmemtop run --headless -o run.gmt -- torchrun --nproc-per-node 8 train.py\n" +
-			"  gmemtop run --manager joint -- python train.py\n  gmemtop run --manager joint --budget 12GiB -- python train.py",
+		Example: "  gmemtop run -- python train.py --epochs 3\n  gmemtop run --headless -o run.gmt -- " +
+			"torchrun --nproc-per-node 8 train.py\n" +
+			"  gmemtop run --manager joint -- python train.py\n  gmemtop run --manager joint --budget " +
+			"12GiB -- python train.py",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return errors.New("name the command to start: gmemtop run -- python train.py")
@@ -50,15 +59,15 @@ func newRunCommand(a *app) *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			x, err := c.wish.wish()
+			x, err := c.choice.choice()
 			if err != nil {
 				return err
 			}
-			return c.run(cmd.Context(), args, x, c.wish.offloads())
+			return c.run(cmd.Context(), args, x, c.choice.offloads())
 		},
 	}
-	c.wish.add(cmd)
-	c.wish.addUnplanned(cmd)
+	c.choice.add(cmd)
+	c.choice.addUnplanned(cmd)
 	c.live.add(cmd)
 	c.flags.writing(cmd)
 	c.flags.screen(cmd)
@@ -73,11 +82,12 @@ const (
 	exitNotFound      = 127
 )
 
-// run starts a command and watches it, with a wish has it train so, with what it saves on devices of some
-// types on the host until then; its error carries the command's exit code.
-func (c *runCommand) run(ctx context.Context, argv []string, x *wish, offload []string) error {
+// run starts a command and watches it, with a choice has it train with that plan, with what it saves on
+// devices of some types on the host until then; its error carries the command's exit code.
+func (c *runCommand) run(ctx context.Context, argv []string, x *crew.Choice, offload []string) error {
 	headless := c.live.headless || !c.hasScreen()
-	launch := pytorch.Launch{Argv: argv, Env: c.environ, Detached: !headless, First: job.FirstSteps, Depth: c.live.depth, Offload: offload}
+	launch := pytorch.Launch{Argv: argv, Env: c.environ, Detached: !headless, First: job.FirstSteps,
+		Depth: c.live.depth, Offload: offload}
 	if headless {
 		c.streams(&launch)
 	}
@@ -95,7 +105,8 @@ func (c *runCommand) run(ctx context.Context, argv []string, x *wish, offload []
 		ranks.Record = c.recordRank(c.flags.force)
 		c.flags.force = false // what stands at -o from now on is this recording
 	}
-	if headless && (x == nil || c.live.depth != "") { // what plans are made of is asked for by whoever makes them, and told there
+	// what plans are made of is asked for by whoever makes them, and told there
+	if headless && (x == nil || c.live.depth != "") {
 		ranks.Heard = c.tellRefusals()
 	}
 	launch.Each = func(s *pytorch.Session) capture.Sink { return ranks.Add(s.Target(), s) }
@@ -131,12 +142,12 @@ func (c *runCommand) run(ctx context.Context, argv []string, x *wish, offload []
 	reapOrphans(run, command.PID())
 	var training sync.WaitGroup
 	if x != nil {
-		training.Go(func() { c.trainWith(run, crewOfJob(ranks, ranks.First(), true), x, headless) })
+		training.Go(func() { c.trainWith(run, crew.OfJob(ranks, ranks.First(), true), x, headless) })
 	}
 	if !headless {
 		o, planner := c.screen(), newLivePlanner()
 		o.Feed, o.Planner = f, planner
-		leave := planner.watch(func() *crew { return crewOfJob(ranks, f.lead(), false) })
+		leave := planner.Watch(func() *crew.Crew { return crew.OfJob(ranks, f.lead(), false) })
 		if err := tui.Run(ctx, o); err != nil && ctx.Err() == nil {
 			fmt.Fprintf(c.err, "gmemtop: %s\n", oneLine(err))
 		}
@@ -239,7 +250,8 @@ func (c *runCommand) stream(ctx context.Context, j *job.Job) {
 		v := s.Snapshot()
 		if end := v.OutputCut + int64(len(v.Output)); end > at {
 			from := max(at-v.OutputCut, 0)
-			if _, err := c.out.Write(v.Output[from:]); errors.Is(err, syscall.EPIPE) || errors.Is(err, io.ErrClosedPipe) {
+			if _, err := c.out.Write(v.Output[from:]); errors.Is(err, syscall.EPIPE) ||
+				errors.Is(err, io.ErrClosedPipe) {
 				return
 			}
 			at = end
@@ -291,7 +303,8 @@ func (c *watcher) summary(p *job.Process, f *sessionFeed) {
 		text += ", " + timeline.Duration(l.Report.Duration) + " a step"
 	}
 	if l.Report.Top >= 0 {
-		text += fmt.Sprintf(", %s at most %s", l.Figure, c.flags.report.Units.Bytes(l.Steps[l.Report.Top].Bytes))
+		text += fmt.Sprintf(", %s at most %s", l.Figure,
+			c.flags.report.Units.Bytes(l.Steps[l.Report.Top].Bytes))
 		if peak := peakAllocated(p.Session.Snapshot().Steps); peak > 0 {
 			text += fmt.Sprintf(" at a step's end and %s at its peak", c.flags.report.Units.Bytes(peak))
 		}
@@ -330,9 +343,11 @@ func (c *runCommand) summaryOfRanks(f *jobFeed) {
 	text := fmt.Sprintf("%d processes trained, with steps: %s", len(list), few(steps))
 	if len(files) > 1 {
 		ext := filepath.Ext(c.flags.output)
-		text += fmt.Sprintf("; recorded to %s; as one run: gmemtop replay %s", few(files), filepath.Dir(c.flags.output))
+		text += fmt.Sprintf("; recorded to %s; as one run: gmemtop replay %s", few(files),
+			filepath.Dir(c.flags.output))
 		if len(files) > 2 {
-			text = strings.TrimSuffix(text, filepath.Dir(c.flags.output)) + c.flags.output + " " + strings.TrimSuffix(c.flags.output, ext) + "-*" + ext
+			text = strings.TrimSuffix(text, filepath.Dir(c.flags.output)) + c.flags.output + " " +
+				strings.TrimSuffix(c.flags.output, ext) + "-*" + ext
 		}
 	}
 	c.note("%s", text)

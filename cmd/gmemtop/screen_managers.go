@@ -13,7 +13,6 @@ import (
 	"github.com/gmemtop/gmemtop/managers/batch"
 	"github.com/gmemtop/gmemtop/managers/hardware"
 	"github.com/gmemtop/gmemtop/managers/plan"
-	"github.com/gmemtop/gmemtop/managers/pool"
 	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/replay/cuda"
 	"github.com/gmemtop/gmemtop/timeline"
@@ -58,7 +57,8 @@ func screenHardware() []plan.Hardware {
 		list = slices.Insert(list, 0, h)
 	}
 	own := recordedHardware("")
-	own.Name, own.Origin = ownHardware, "the GPU that the recording or the training names; where it names none, "+own.Name
+	own.Name, own.Origin = ownHardware,
+		"the GPU that the recording or the training names; where it names none, "+own.Name
 	return slices.Insert(list, 0, own)
 }
 
@@ -79,30 +79,30 @@ func recordedHardware(name string) plan.Hardware {
 }
 
 // Problem implements screen.Planner.
-func (*screenPlanner) Problem(ctx context.Context, d *timeline.Device, h plan.Hardware) (*plan.Problem, int64, error) {
+func (*screenPlanner) Problem(ctx context.Context, d *timeline.Device, h plan.Hardware) (*plan.Problem, int64,
+	error) {
 	if h.Name == ownHardware {
 		h = recordedHardware(d.Info.Name)
 	}
-	p, err := plan.FromDevice(ctx, d, plan.BuildOptions{Iteration: -1, Hardware: h, Name: name(d.Timeline().Trace.Source.Path)})
+	p, err := plan.FromDevice(ctx, d, plan.BuildOptions{Iteration: -1, Hardware: h,
+		Name: name(d.Timeline().Trace.Source.Path)})
 	if err != nil {
 		return nil, 0, err
 	}
-	pl, err := pool.Baselines()[0].Plan(ctx, p, plan.Request{})
+	all, err := caching(ctx, p)
 	if err != nil {
 		return nil, 0, fmt.Errorf("the caching allocator's footprint, which budgets are shares of: %w", err)
 	}
-	m, err := replay.Simulated{}.Run(ctx, p, pl, plan.RunOptions{})
-	if err != nil {
-		return nil, 0, fmt.Errorf("the caching allocator's footprint, which budgets are shares of: %w", err)
-	}
-	return p, m.Footprint + p.Outside, nil
+	return p, all, nil
 }
 
 // Compare implements screen.Planner.
-func (*screenPlanner) Compare(ctx context.Context, p *plan.Problem, names []string, budget int64, update func(replay.Progress)) (*replay.Comparison, error) {
+func (*screenPlanner) Compare(ctx context.Context, p *plan.Problem, names []string, budget int64,
+	update func(replay.Progress)) (*replay.Comparison, error) {
 	list := quickFirst(names)
 	return replay.Compare(ctx, p, list, replay.Options{Eager: managers.Eager,
-		Budget: budget, Seed: 1, Targets: []replay.Target{replay.Simulated{Charts: true}}, Parallel: max(runtime.GOMAXPROCS(0)-1, 1), Update: update,
+		Budget: budget, Seed: 1, Targets: []replay.Target{replay.Simulated{Charts: true}},
+		Parallel: max(runtime.GOMAXPROCS(0)-1, 1), Update: update,
 	})
 }
 
@@ -121,7 +121,8 @@ func (*screenPlanner) Targets(context.Context) []screen.Target {
 
 // Measure implements screen.Measurer. A device that nobody calibrated is calibrated first, for the next
 // session.
-func (*screenPlanner) Measure(ctx context.Context, c *replay.Comparison, target string, update func(replay.Progress)) error {
+func (*screenPlanner) Measure(ctx context.Context, c *replay.Comparison, target string,
+	update func(replay.Progress)) error {
 	d := deviceFlags{target: target, iterations: 20}
 	devices, err := d.devices(ctx)
 	if err != nil {
@@ -130,12 +131,14 @@ func (*screenPlanner) Measure(ctx context.Context, c *replay.Comparison, target 
 	for i := range devices {
 		x := &devices[i]
 		if len(c.Results) > 0 {
-			update(replay.Progress{Manager: c.Results[0].Info.Name, Target: target, Doing: "calibrate", Total: int64(len(c.Results))})
+			update(replay.Progress{Manager: c.Results[0].Info.Name, Target: target, Doing: "calibrate",
+				Total: int64(len(c.Results))})
 		}
 		if _, _, err := calibrate(ctx, x, false); err != nil && !errors.As(err, new(*unkeptError)) {
 			return err
 		}
-		if err := c.Measure(ctx, replay.Device{Target: x.target, About: aboutDevice(x.info)}, update); err != nil {
+		if err := c.Measure(ctx, replay.Device{Target: x.target, About: aboutDevice(x.info)},
+			update); err != nil {
 			return err
 		}
 	}
@@ -161,7 +164,8 @@ func quickFirst(names []string) []plan.Manager {
 }
 
 // MaxBatch implements screen.Batcher.
-func (*screenPlanner) MaxBatch(ctx context.Context, recorded []screen.Recorded, goal screen.Goal, names []string, budget int64, update func(screen.BatchNews)) error {
+func (*screenPlanner) MaxBatch(ctx context.Context, recorded []screen.Recorded, goal screen.Goal,
+	names []string, budget int64, update func(screen.BatchNews)) error {
 	var points []batch.Point
 	for _, r := range recorded {
 		points = append(points, batch.Point{Batch: r.Batch, Sequence: r.Sequence, Problem: r.Problem})

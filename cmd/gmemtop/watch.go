@@ -15,6 +15,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
+	"github.com/gmemtop/gmemtop/replay/crew"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/tui/live"
 )
@@ -130,7 +131,7 @@ func (c *watcher) attachFeed(planner *livePlanner, letting *sync.WaitGroup) func
 		stopFeed := f.start()
 		run, stop := context.WithCancel(context.Background())
 		w.Connect(run, pid, found.Started)
-		leave := planner.watch(crewOf(w))
+		leave := planner.Watch(func() *crew.Crew { return crew.OfWatch(w) })
 		letting.Go(func() {
 			<-ctx.Done()
 			leave()

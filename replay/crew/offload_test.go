@@ -1,4 +1,4 @@
-package main
+package crew
 
 import (
 	"context"
@@ -25,48 +25,55 @@ func TestWhatDoesNotFitIsOffloadedUntilThereIsAPlan(t *testing.T) {
 	torch(t)
 	t.Parallel()
 	argv := []string{"testdata/exactly.py", "../../examples/gpt2.py", "--device", "cpu", "--steps", "1000000",
-		"--batch", "8", "--sequence", "64", "--layers", "2", "--width", "128", "--heads", "2", "--vocabulary", "100"}
+		"--batch", "8", "--sequence", "64", "--layers", "2", "--width", "128", "--heads", "2", "--vocabulary",
+		"100"}
 	stop := filepath.Join(t.TempDir(), "stop")
-	l := launchLive(t, pytorch.Launch{Argv: argv, Env: []string{"STOP=" + stop, "OMP_NUM_THREADS=1"}, Offload: []string{"cpu"}})
+	l := launchLive(t, pytorch.Launch{Argv: argv, Env: []string{"STOP=" + stop, "OMP_NUM_THREADS=1"},
+		Offload: []string{"cpu"}})
 	if !l.offloads() {
-		t.Errorf("it is not said that what is saved waits on the host: %v", l.session.Snapshot().Notices)
+		t.Errorf("it is not said that what is saved waits on the host: %v", l.Session.Snapshot().Notices)
 	}
 	offloaded := l.problem()
-	for _, s := range l.session.Snapshot().Steps {
+	for _, s := range l.Session.Snapshot().Steps {
 		if s.Carried.Plan != 0 || s.Carried.Out == 0 || s.Carried.In == 0 || s.Carried.Differ != 0 {
 			t.Fatalf("step %d: %+v", s.Index, s.Carried)
 		}
 	}
-	on := l.trainOn(&wish{manager: "joint", hardware: anyHardware, offload: true, budget: share(80)})
+	x := managed("joint", anyHardware, share(80))
+	x.Offload = true
+	on := l.trainOn(x)
 	if on.Before != 0 || on.Peak == 0 || on.Peak >= on.PeakBefore {
 		t.Errorf("under a plan: %+v", on)
 	}
 	if s := l.unplanned(); s.Carried.Out == 0 {
 		t.Errorf("when the plan has gone: %+v", s.Carried)
 	}
-	if on := l.trainOn(&wish{manager: "joint", hardware: anyHardware, budget: share(80)}); on.Before == 0 { // on a processor nothing is won by that
+	// on a processor nothing is won by that
+	if on := l.trainOn(managed("joint", anyHardware, share(80))); on.Before == 0 {
 		t.Errorf("under a plan for what fits: %+v", on)
 	}
 	if s := l.unplanned(); s.Carried.Out != 0 || l.offloads() {
-		t.Errorf("when it fits and the plan has gone: %+v; %v", s.Carried, l.session.Snapshot().Notices)
+		t.Errorf("when it fits and the plan has gone: %+v; %v", s.Carried, l.Session.Snapshot().Notices)
 	}
 	kept := l.problem()
 	a, _ := offloaded.PeakLive()
 	b, _ := kept.PeakLive()
 	if a != b || len(offloaded.Buffers) != len(kept.Buffers) {
-		t.Errorf("described while it is offloaded: %d buffers, %d bytes at the peak; otherwise %d and %d", len(offloaded.Buffers), a, len(kept.Buffers), b)
+		t.Errorf("described while it is offloaded: %d buffers, %d bytes at the peak; otherwise %d and %d",
+			len(offloaded.Buffers), a, len(kept.Buffers), b)
 	}
 	if err := os.WriteFile(stop, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	got := l.end()
 	cmd := exec.Command(torch(t), argv...)
-	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1", "OMP_NUM_THREADS=1", fmt.Sprintf("STEPS=%d", strings.Count(got, "\n")))
+	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1", "OMP_NUM_THREADS=1",
+		fmt.Sprintf("STEPS=%d", strings.Count(got, "\n")))
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if want := results(out); got != want {
+	if want := torchtest.Learned(out); got != want {
 		t.Error("some steps computed something else than without gmemtop")
 	}
 }
@@ -75,9 +82,11 @@ func TestProgramsLearnTheSameWhileTheyAreOffloaded(t *testing.T) {
 	torch(t)
 	t.Parallel()
 	for name, x := range map[string]struct{ script, names string }{
-		"usual":   {scenarios, "mlp@12,convnet@12,gpt@12,amp@12,accumulate@12,checkpoint@12,compiled@12"}, // which ends it
-		"ranks":   {scenarios, "ddp@12,fsdp@12"},
-		"awkward": {awkward, "twice@12,penalty@12,varied@12,trips@12,stops@12,hooked@12,looks@12,changed@12,beside@12"},
+		// which ends it
+		"usual": {scenarios, "mlp@12,convnet@12,gpt@12,amp@12,accumulate@12,checkpoint@12,compiled@12"},
+		"ranks": {scenarios, "ddp@12,fsdp@12"},
+		"awkward": {awkward,
+			"twice@12,penalty@12,varied@12,trips@12,stops@12,hooked@12,looks@12,changed@12,beside@12"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if name == "ranks" {
@@ -86,31 +95,32 @@ func TestProgramsLearnTheSameWhileTheyAreOffloaded(t *testing.T) {
 			l := launchLive(t, pytorch.Launch{Argv: []string{x.script, x.names}, Offload: []string{"cpu"}})
 			got := l.end()
 			learnt := alone(t, x.script, strings.Split(x.names, ",")...)
-			if want := results([]byte(strings.Join(slices.Collect(maps.Values(learnt)), ""))); got != want {
+			if want := torchtest.Learned([]byte(strings.Join(slices.Collect(maps.Values(learnt)),
+				""))); got != want {
 				t.Errorf("it learnt\n%s\nand without gmemtop\n%s", got, want)
 			}
 			var out int64
-			for _, s := range l.session.Snapshot().Steps {
+			for _, s := range l.Session.Snapshot().Steps {
 				out += s.Carried.Out
 			}
 			if out == 0 {
-				t.Errorf("nothing was moved: %v", l.session.Snapshot().Notices)
+				t.Errorf("nothing was moved: %v", l.Session.Snapshot().Notices)
 			}
 		})
 	}
 }
 
 // share is the budget of so many percent of what is alive at the peak.
-func share(percent int64) func(*plan.Problem, int64) (int64, error) {
-	return func(p *plan.Problem, _ int64) (int64, error) {
+func share(percent int64) func(*plan.Problem) int64 {
+	return func(p *plan.Problem) int64 {
 		all, _ := p.PeakLive()
-		return all * percent / 100, nil
+		return all * percent / 100
 	}
 }
 
-// trainOn has a wish carried out until it is on, and returns what was said then; afterwards the plan is taken
-// away.
-func (l *liveTraining) trainOn(w *wish) (on live.News) {
+// trainOn has a choice carried out until it is on, and returns what was said then; afterwards the plan is
+// taken away.
+func (l *liveTraining) trainOn(w *Choice) (on live.News) {
 	l.t.Helper()
 	ctx, cancel := context.WithCancel(l.t.Context())
 	defer cancel()
@@ -131,6 +141,6 @@ func (l *liveTraining) unplanned() capture.Step {
 	if _, err := l.Steps(l.t.Context(), 0, 2); err != nil {
 		l.t.Fatal(err)
 	}
-	steps := l.session.Snapshot().Steps
+	steps := l.Session.Snapshot().Steps
 	return steps[len(steps)-1]
 }

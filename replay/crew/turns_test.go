@@ -1,4 +1,4 @@
-package main
+package crew
 
 import (
 	"context"
@@ -27,46 +27,48 @@ func (d deaf) Order(_ context.Context, o capture.Order) error {
 }
 
 // watchedJob is a job whose steps run under the plan of a number.
-func watchedJob(under int64, source capture.Controller) *trainer {
-	w := &trainer{session: capture.NewSession(capture.Limits{}), control: source}
+func watchedJob(under int64, source capture.Controller) *Member {
+	w := &Member{Session: capture.NewSession(capture.Limits{}), Control: source}
 	t := capture.Target{PID: 4242, Argv: []string{"python", "train.py"}}
 	if source != nil {
 		t.Capabilities = []string{capture.CapabilityPlans}
 	}
-	w.session.Begin(t)
-	w.session.Step(capture.Step{Index: 0, Carried: capture.Carried{Plan: under}})
+	w.Session.Begin(t)
+	w.Session.Step(capture.Step{Index: 0, Carried: capture.Carried{Plan: under}})
 	return w
 }
 
 // alone is a crew of one process.
-func (t *trainer) alone() *crew {
-	return &crew{lead: t, look: func(context.Context) ([]*hand, bool) {
-		v := t.session.Snapshot()
-		return []*hand{{trainer: t, pid: v.Target.PID, name: v.Target.Name()}}, false
-	}}
+func (m *Member) alone() *Crew {
+	return New(m, func(context.Context) ([]*Member, bool) {
+		return []*Member{NewMember(m.Session, m.Control)},
+			false
+	})
 }
 
-func anyTrain(ctx context.Context, p *livePlanner, tell func(live.News)) error {
-	return p.Train(ctx, "joint", 1<<20, plan.Hardware{}, tell)
+func anyTrain(ctx context.Context, p *Turns, tell func(live.News)) error {
+	return p.Use(ctx, func(ctx context.Context, c *Crew) error {
+		return c.Train(ctx, managed("joint", anyHardware, func(*plan.Problem) int64 { return 1 << 20 }), tell)
+	})
 }
 
 func TestPlansAreCarriedOutWhereATrainingIsWatchedThatTakesThem(t *testing.T) {
-	p := newLivePlanner()
-	if err := anyTrain(t.Context(), p, nil); p.Training() != "" || !errors.Is(err, errNoTraining) {
+	p := &Turns{}
+	if err := anyTrain(t.Context(), p, nil); p.Training() != "" || !errors.Is(err, ErrNoTraining) {
 		t.Errorf("where nothing is watched %q trains: %v", p.Training(), err)
 	}
 	probed := watchedJob(0, nil)
-	leave := p.watch(probed.alone)
+	leave := p.Watch(probed.alone)
 	if who := p.Training(); who != "" {
 		t.Errorf("%q is offered, and takes no plans", who)
 	}
 	leave()
 	w := watchedJob(0, deaf{})
-	leave = p.watch(w.alone)
+	leave = p.Watch(w.alone)
 	if who := p.Training(); who != "process 4242: python train.py" {
 		t.Errorf("the training is %q", who)
 	}
-	w.session.End(capture.End{Reason: capture.Exited})
+	w.Session.End(capture.End{Reason: capture.Exited})
 	if who := p.Training(); who != "" {
 		t.Errorf("%q is offered, and has ended", who)
 	}
@@ -74,8 +76,8 @@ func TestPlansAreCarriedOutWhereATrainingIsWatchedThatTakesThem(t *testing.T) {
 }
 
 func TestLeavingTheScreenEndsWhatATrainingWasAskedFor(t *testing.T) {
-	p := newLivePlanner()
-	leave := p.watch(watchedJob(0, deaf{}).alone)
+	p := &Turns{}
+	leave := p.Watch(watchedJob(0, deaf{}).alone)
 	began, over := make(chan live.Phase, 8), make(chan error, 2)
 	for range 2 { // the second waits its turn
 		go func() { over <- anyTrain(t.Context(), p, func(n live.News) { began <- n.Phase }) }()
@@ -87,7 +89,7 @@ func TestLeavingTheScreenEndsWhatATrainingWasAskedFor(t *testing.T) {
 	for range 2 {
 		select {
 		case err := <-over:
-			if err != nil && !errors.Is(err, errNoTraining) { // the second may come too late
+			if err != nil && !errors.Is(err, ErrNoTraining) { // the second may come too late
 				t.Errorf("it ends with %v", err)
 			}
 		case <-time.After(20 * time.Second):
@@ -97,21 +99,21 @@ func TestLeavingTheScreenEndsWhatATrainingWasAskedFor(t *testing.T) {
 	if len(began) > 0 {
 		t.Error("two plans are carried out at once")
 	}
-	if err := anyTrain(t.Context(), p, nil); !errors.Is(err, errNoTraining) {
+	if err := anyTrain(t.Context(), p, nil); !errors.Is(err, ErrNoTraining) {
 		t.Errorf("behind the screen a plan is taken: %v", err)
 	}
 }
 
 func TestAPlanWhoseTrainingIsLostEndsWithWhatWasSaidOfIt(t *testing.T) {
-	p := newLivePlanner()
+	p := &Turns{}
 	w := watchedJob(0, deaf{})
-	defer p.watch(w.alone)()
-	w.session.Sever("an earlier one was lost")
-	w.session.Begin(w.session.Snapshot().Target)
+	defer p.Watch(w.alone)()
+	w.Session.Sever("an earlier one was lost")
+	w.Session.Begin(w.Session.Snapshot().Target)
 	over := make(chan error, 1)
 	go func() {
 		over <- anyTrain(t.Context(), p, func(live.News) {
-			w.session.Sever("process 4242: the connection was lost")
+			w.Session.Sever("process 4242: the connection was lost")
 		})
 	}()
 	select {
@@ -125,13 +127,13 @@ func TestAPlanWhoseTrainingIsLostEndsWithWhatWasSaidOfIt(t *testing.T) {
 }
 
 func TestATrainingThatSomebodyElseHasTrainWithAPlanTakesNoSecond(t *testing.T) {
-	p := newLivePlanner()
+	p := &Turns{}
 	w := watchedJob(7, deaf{})
-	defer p.watch(w.alone)()
+	defer p.Watch(w.alone)()
 	over := make(chan error, 1)
 	go func() { over <- anyTrain(t.Context(), p, func(live.News) {}) }()
 	for i := int64(1); ; i++ {
-		w.session.Step(capture.Step{Index: i, Carried: capture.Carried{Plan: 7}})
+		w.Session.Step(capture.Step{Index: i, Carried: capture.Carried{Plan: 7}})
 		select {
 		case err := <-over:
 			if !errors.Is(err, errTaken) || !strings.Contains(err.Error(), "gmemtop run --manager") {

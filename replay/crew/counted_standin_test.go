@@ -1,6 +1,6 @@
 //go:build standin && linux && cgo
 
-package main
+package crew
 
 import (
 	"bufio"
@@ -59,7 +59,8 @@ func TestAPlanOnAStandinGPUTakesWhatIsPredicted(t *testing.T) {
 		var steps []counted
 		for lines := bufio.NewScanner(out); lines.Scan(); {
 			var s counted
-			if _, err := fmt.Sscanf(lines.Text(), "counted %d %d %d %d", &s.on, &s.peak, &s.reserved, &s.ofDriver); err == nil {
+			if _, err := fmt.Sscanf(lines.Text(), "counted %d %d %d %d", &s.on, &s.peak, &s.reserved,
+				&s.ofDriver); err == nil {
 				if steps = append(steps, s); len(steps) == 5 {
 					close(begun)
 				}
@@ -72,7 +73,9 @@ func TestAPlanOnAStandinGPUTakesWhatIsPredicted(t *testing.T) {
 	case <-over:
 		t.Fatalf("it ended before it trained: %v\n%s", training.Wait(), training.Stderr)
 	}
-	cmd, collect := standintest.Start(t, lib, m, program, "compare", "--target", fmt.Sprintf("live:%d", training.Process.Pid), "--budget", "75%", "--managers", strings.Join(names, ","), "--json")
+	cmd, collect := standintest.Start(t, lib, m, program, "compare", "--target",
+		fmt.Sprintf("live:%d", training.Process.Pid), "--budget", "75%", "--managers", strings.Join(names,
+			","), "--json")
 	did := collect(cmd.Run())
 	if err := os.WriteFile(stop, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -99,15 +102,22 @@ func TestAPlanOnAStandinGPUTakesWhatIsPredicted(t *testing.T) {
 			continue
 		}
 		plans++
-		t.Logf("%s: %d bytes, predicted %d; the process %d, before %d", r.Manager, r.Footprint, r.Predicted, r.Process, r.Before)
+		t.Logf("%s: %d bytes, predicted %d; the process %d, before %d", r.Manager, r.Footprint, r.Predicted,
+			r.Process, r.Before)
 		if r.Footprint != r.Predicted {
 			t.Errorf("%s: %d bytes were predicted, and %d measured", r.Manager, r.Predicted, r.Footprint)
 		}
-		if !slices.ContainsFunc(steps, func(s counted) bool { return s.on == 1 && s.peak == r.Footprint && s.ofDriver == r.Process }) {
-			t.Errorf("%s: torch counted %d bytes, or the driver %d, in no step under a plan", r.Manager, r.Footprint, r.Process)
+		if !slices.ContainsFunc(steps, func(s counted) bool {
+			return s.on == 1 && s.peak == r.Footprint &&
+				s.ofDriver == r.Process
+		}) {
+			t.Errorf("%s: torch counted %d bytes, or the driver %d, in no step under a plan", r.Manager,
+				r.Footprint, r.Process)
 		}
-		if !slices.ContainsFunc(steps, func(s counted) bool { return s.on == 0 && s.ofDriver == r.Before }) || r.Before <= r.Process {
-			t.Errorf("%s: the driver counted %d bytes in no step without a plan, or not more than the %d with it", r.Manager, r.Before, r.Process)
+		if !slices.ContainsFunc(steps, func(s counted) bool { return s.on == 0 && s.ofDriver == r.Before }) ||
+			r.Before <= r.Process {
+			t.Errorf("%s: the driver counted %d bytes in no step without a plan, or not more than the %d "+
+				"with it", r.Manager, r.Before, r.Process)
 		}
 	}
 	given := 0
@@ -120,6 +130,7 @@ func TestAPlanOnAStandinGPUTakesWhatIsPredicted(t *testing.T) {
 		}
 	}
 	if plans != len(names) || given != plans {
-		t.Errorf("of %d plans %d were carried out, and torch's cache was given back %d times", len(names), plans, given)
+		t.Errorf("of %d plans %d were carried out, and torch's cache was given back %d times", len(names),
+			plans, given)
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package crew
 
 import (
 	"cmp"
@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/gmemtop/gmemtop/capture/pytorch/pool"
+	"github.com/gmemtop/gmemtop/capture/torchtest"
 	"github.com/gmemtop/gmemtop/managers"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay/live"
@@ -33,7 +34,10 @@ var smallExamples = map[string]string{
 
 // stepsUnder is how many steps each manager is carried out for. Of all examples fifty take about five minutes
 // on two cores, which is for those who ask for it; otherwise the two that step fastest are tried.
-var stepsUnder = flag.Int("steps-under", 0, "how many steps each manager is carried out for in TestEveryManagerLearnsTheSameOnEveryExample, of every example, and has code that inductor compiled served by a pool as well; 0 is four, of two of them")
+var stepsUnder = flag.Int("steps-under", 0,
+	"how many steps each manager is carried out for in TestEveryManagerLearnsTheSameOnEveryExample, of "+
+		"every example, and has code that inductor compiled served by a pool as well; "+
+		"0 is four, of two of them")
 
 // fewSteps are carried out of the quickest examples where nobody asks for more.
 const fewSteps = 4
@@ -55,7 +59,8 @@ func TestEveryManagerLearnsTheSameOnEveryExample(t *testing.T) {
 			}
 			t.Run(strings.TrimSuffix(script, ".py"), func(t *testing.T) {
 				t.Parallel()
-				argv := append([]string{"testdata/exactly.py", "../../examples/" + script, "--device", "cpu", "--steps", "1000000"}, strings.Fields(flags)...)
+				argv := append([]string{"testdata/exactly.py", "../../examples/" + script, "--device", "cpu",
+					"--steps", "1000000"}, strings.Fields(flags)...)
 				stop := filepath.Join(t.TempDir(), "stop")
 				l := startLiveWith(t, []string{"STOP=" + stop, "OMP_NUM_THREADS=1"}, argv...)
 				plans := l.everyPlan()
@@ -76,12 +81,13 @@ func TestEveryManagerLearnsTheSameOnEveryExample(t *testing.T) {
 				got := l.end()
 				cmd := exec.Command(torch(t), argv...)
 				steps := strings.Count(got, "\n")
-				cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1", "OMP_NUM_THREADS=1", fmt.Sprintf("STEPS=%d", steps))
+				cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1", "OMP_NUM_THREADS=1",
+					fmt.Sprintf("STEPS=%d", steps))
 				out, err := cmd.CombinedOutput()
 				if err != nil {
 					t.Fatalf("%v\n%s", err, out)
 				}
-				if want := results(out); got != want {
+				if want := torchtest.Learned(out); got != want {
 					t.Errorf("of %d steps some computed something else than without plans", steps)
 				}
 				var names []string
@@ -93,7 +99,8 @@ func TestEveryManagerLearnsTheSameOnEveryExample(t *testing.T) {
 		}
 	})
 	for _, m := range managers.All() {
-		if i := m.Info(); i.Family != plan.Baseline && under[i.Name] == 0 && !replayOnly[i.Name] && examples == len(smallExamples) {
+		if i := m.Info(); i.Family != plan.Baseline && under[i.Name] == 0 && !replayOnly[i.Name] &&
+			examples == len(smallExamples) {
 			t.Errorf("%s was carried out on no example", i.Name)
 		}
 	}
@@ -116,7 +123,7 @@ func (l *liveTraining) everyPlan() []carriedPlan {
 	l.t.Helper()
 	ctx := l.t.Context()
 	saved, library := l.problem(), ""
-	pooled, err := l.target(ctx, true, live.Options{})
+	pooled, err := l.Target(ctx, true, live.Options{})
 	if err != nil && !errors.Is(err, pool.ErrNoCompiler) {
 		l.t.Fatal(err)
 	}
@@ -162,7 +169,8 @@ func (l *liveTraining) moving(m plan.Manager, p *plan.Problem) []byte {
 	l.t.Helper()
 	all, _ := p.PeakLive()
 	for _, share := range []int64{80, 90, 60, 95} {
-		pl, err := m.Plan(l.t.Context(), p, plan.Request{Budget: all * share / 100, Evaluator: sim.Simulator{}, Seed: 1, Work: 500})
+		pl, err := m.Plan(l.t.Context(), p, plan.Request{Budget: all * share / 100,
+			Evaluator: sim.Simulator{}, Seed: 1, Work: 500})
 		if errors.As(err, new(*plan.TooSmall)) {
 			continue
 		}
@@ -205,7 +213,8 @@ func (l *liveTraining) someSteps(r *rand.Rand, first int64, x carriedPlan) (togg
 		}
 	}
 	if !x.pool && (freed == 0 || missed > 0 || checked == 0) {
-		l.t.Errorf("%s: %d bytes and nanoseconds, %d tensors stayed that were to leave, %d compared", x.manager, freed, missed, checked)
+		l.t.Errorf("%s: %d bytes and nanoseconds, %d tensors stayed that were to leave, %d compared",
+			x.manager, freed, missed, checked)
 	}
 	return toggles
 }

@@ -1,6 +1,6 @@
 //go:build standin
 
-package main
+package crew
 
 import (
 	"encoding/json"
@@ -16,6 +16,8 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/standin"
+	"github.com/gmemtop/gmemtop/capture/standin/standintest"
+	"github.com/gmemtop/gmemtop/capture/torchtest"
 )
 
 // TestAHundredTogglesLeaveNothingBehindOnAStandinGPU has plans that swap, drop and choose addresses come and
@@ -24,11 +26,12 @@ import (
 // threads, objects, device memory and pinned memory.
 func TestAHundredTogglesLeaveNothingBehindOnAStandinGPU(t *testing.T) {
 	const toggles = 100
-	env, ended := onStandin(t, standin.Machine{Order: standin.Late})
+	env, ended := standintest.Environ(t, standin.Machine{Order: standin.Late})
 	stop := filepath.Join(t.TempDir(), "stop")
 	l := launchLive(t, pytorch.Launch{Argv: []string{"testdata/toggled.py"}, Env: append(env, "STOP="+stop)})
 	var plans []carriedPlan
-	var slabs, pinned int64 // bytes of host memory that plans take, those of one size together, and all that was ever taken
+	// bytes of host memory that plans take, those of one size together, and all that was ever taken
+	var slabs, pinned int64
 	sizes := map[int64]bool{}
 	for _, x := range l.everyPlan() {
 		if slices.Contains([]string{"autoswap", "capuchin", "sqrt", "joint", "smartpool"}, x.manager) {
@@ -37,7 +40,8 @@ func TestAHundredTogglesLeaveNothingBehindOnAStandinGPU(t *testing.T) {
 				t.Fatal(err)
 			}
 			plans = append(plans, x)
-			if n := int64(1) << bits.Len64(uint64(max(words.Slab-1, 0))); words.Slab > 0 && !sizes[n] { // as torch rounds pinned memory
+			// as torch rounds pinned memory
+			if n := int64(1) << bits.Len64(uint64(max(words.Slab-1, 0))); words.Slab > 0 && !sizes[n] {
 				sizes[n] = true
 				slabs += n
 			}
@@ -81,15 +85,19 @@ func TestAHundredTogglesLeaveNothingBehindOnAStandinGPU(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if want := results(out); got != want {
+	if want := torchtest.Learned(out); got != want {
 		t.Errorf("with plans:\n%s\nwithout:\n%s", lastLine(got), lastLine(want))
 	}
-	output := string(l.session.Snapshot().Output)
-	if _, err := fmt.Sscanf(output[max(strings.LastIndex(output, "pinned at most"), 0):], "pinned at most %d", &pinned); err != nil || pinned < slabs || pinned > slabs+4096 { // the script's own
-		t.Errorf("%d bytes were pinned in all, of plans that take %d, those of one size together: %v", pinned, slabs, err)
+	output := string(l.Session.Snapshot().Output)
+	// the script's own
+	if _, err := fmt.Sscanf(output[max(strings.LastIndex(output, "pinned at most"), 0):], "pinned at most %d",
+		&pinned); err != nil || pinned < slabs || pinned > slabs+4096 {
+		t.Errorf("%d bytes were pinned in all, of plans that take %d, those of one size together: %v", pinned,
+			slabs, err)
 	}
 	ended()
-	t.Logf("%d steps, %d bytes pinned, %d sizes of plans take %d; %s", strings.Count(got, "\n")-1, pinned, len(sizes), slabs, lastLine(got))
+	t.Logf("%d steps, %d bytes pinned, %d sizes of plans take %d; %s", strings.Count(got, "\n")-1, pinned,
+		len(sizes), slabs, lastLine(got))
 }
 
 func lastLine(s string) string {

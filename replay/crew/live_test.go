@@ -1,4 +1,4 @@
-package main
+package crew
 
 import (
 	"bytes"
@@ -38,21 +38,9 @@ func learntTheSame(t *testing.T, got, want string) {
 	}
 }
 
-// results returns the lines of a training's output that say what it learnt.
-func results(out []byte) string {
-	var lines []string
-	for l := range strings.Lines(string(out)) {
-		if strings.HasPrefix(l, "losses") || strings.HasPrefix(l, "digest") {
-			lines = append(lines, l)
-		}
-	}
-	slices.Sort(lines)
-	return strings.Join(lines, "")
-}
-
 // training is a scenario that runs under the agent.
 type liveTraining struct {
-	*trainer
+	*Member
 	t    *testing.T
 	job  *pytorch.Job
 	done chan error
@@ -82,19 +70,21 @@ func launchLive(t *testing.T, launch pytorch.Launch) *liveTraining {
 	t.Helper()
 	launch.Argv = append([]string{torch(t)}, launch.Argv...)
 	hold := newHold(t)
-	launch.Env = slices.Concat(os.Environ(), []string{"PYTHONDONTWRITEBYTECODE=1", hold.environ()}, launch.Env)
+	launch.Env = slices.Concat(os.Environ(), []string{"PYTHONDONTWRITEBYTECODE=1", hold.environ()},
+		launch.Env)
 	job, err := pytorch.Start(launch)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &liveTraining{trainer: &trainer{session: capture.NewSession(capture.Limits{}), control: job}, t: t, job: job, done: make(chan error, 1), hold: hold}
+	l := &liveTraining{Member: NewMember(capture.NewSession(capture.Limits{}), job), t: t, job: job,
+		done: make(chan error, 1), hold: hold}
 	ctx, stop := context.WithCancel(context.Background())
 	t.Cleanup(func() {
 		_ = job.Signal(os.Kill)
 		_, _ = job.Wait(context.Background())
 		stop()
 	})
-	go func() { l.done <- job.Run(ctx, l.session) }()
+	go func() { l.done <- job.Run(ctx, l.Session) }()
 	l.wait(3)
 	return l
 }
@@ -104,9 +94,12 @@ func (l *liveTraining) wait(n int) {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
-	first := l.session.Snapshot()
-	if err := l.until(ctx, func(v *capture.View) (bool, error) { return len(v.Steps) >= len(first.Steps)+n, nil }); err != nil {
-		v := l.session.Snapshot()
+	first := l.Session.Snapshot()
+	if err := l.Until(ctx, func(v *capture.View) (bool, error) {
+		return len(v.Steps) >= len(first.Steps)+n,
+			nil
+	}); err != nil {
+		v := l.Session.Snapshot()
 		l.t.Fatalf("%v; notices %v; output:\n%s", err, v.Notices, v.Output)
 	}
 }
@@ -122,11 +115,11 @@ func (l *liveTraining) end() string {
 	case <-time.After(3 * time.Minute):
 		l.t.Fatal("the training does not end")
 	}
-	v := l.session.Snapshot()
+	v := l.Session.Snapshot()
 	if v.End.Code != 0 {
 		l.t.Fatalf("it ended with code %d: %s\n%s", v.End.Code, v.End.Detail, v.Output)
 	}
-	return results(v.Output)
+	return torchtest.Learned(v.Output)
 }
 
 // alone returns what scenarios learn without gmemtop, by scenario. They are trained in one process, since
@@ -146,11 +139,12 @@ func alone(t *testing.T, script string, scenarios ...string) map[string]string {
 		var lines []byte
 		rank, _, _ := strings.Cut(s, "@")
 		for l := range bytes.Lines(out) {
-			if words := bytes.Fields(l); len(words) > 1 && (string(words[1]) == s || strings.HasPrefix(string(words[1]), s+"-") || strings.HasPrefix(string(words[1]), rank+"-")) {
+			if words := bytes.Fields(l); len(words) > 1 && (string(words[1]) == s ||
+				strings.HasPrefix(string(words[1]), s+"-") || strings.HasPrefix(string(words[1]), rank+"-")) {
 				lines = append(lines, l...)
 			}
 		}
-		if learnt[s] = results(lines); learnt[s] == "" {
+		if learnt[s] = torchtest.Learned(lines); learnt[s] == "" {
 			t.Fatalf("%s learnt nothing", s)
 		}
 	}
@@ -162,7 +156,7 @@ func alone(t *testing.T, script string, scenarios ...string) map[string]string {
 func (l *liveTraining) problem() *plan.Problem {
 	l.t.Helper()
 	for {
-		p, err := live.NewTarget(l.trainer, live.Options{}).Problem(context.Background(), anyHardware)
+		p, err := live.NewTarget(l.Member, live.Options{}).Problem(context.Background(), anyHardware)
 		if err == nil {
 			return p
 		}
@@ -186,7 +180,8 @@ func (l *liveTraining) plans(p *plan.Problem, names string) map[string][]byte {
 	for _, m := range ms {
 		for _, share := range []int64{95, 80} {
 			var small *plan.TooSmall
-			pl, err := m.Plan(context.Background(), p, plan.Request{Budget: all * share / 100, Evaluator: sim.Simulator{}, Work: 2000})
+			pl, err := m.Plan(context.Background(), p, plan.Request{Budget: all * share / 100,
+				Evaluator: sim.Simulator{}, Work: 2000})
 			if errors.As(err, &small) {
 				continue
 			}
@@ -219,7 +214,8 @@ func TestPlansToggledAtRandomStepsChangeNoBit(t *testing.T) {
 	torch(t)
 	t.Parallel()
 	trainings := []struct{ scenario, managers string }{
-		{"convnet@200", "sqrt,dtr,capuchin,joint"}, {"gpt@200", "sqrt,dtr,capuchin,joint"}, {"amp@200", "sqrt,capuchin"}, {"accumulate@250", "capuchin,vdnn-all"},
+		{"convnet@200", "sqrt,dtr,capuchin,joint"}, {"gpt@200", "sqrt,dtr,capuchin,joint"},
+		{"amp@200", "sqrt,capuchin"}, {"accumulate@250", "capuchin,vdnn-all"},
 		{"checkpoint@150", "dtr,capuchin"},
 	}
 	var all []string
@@ -235,12 +231,14 @@ func TestPlansToggledAtRandomStepsChangeNoBit(t *testing.T) {
 			l := startLive(t, scenarios, x.scenario)
 			p := l.problem()
 			words := l.plans(p, x.managers)
-			if name == "convnet" && !bytes.Contains(bytes.Join(slices.Collect(maps.Values(words)), nil), []byte(`batch_norm",`)) {
+			if name == "convnet" && !bytes.Contains(bytes.Join(slices.Collect(maps.Values(words)), nil),
+				[]byte(`batch_norm",`)) {
 				t.Error("under no plan a normalisation runs again")
 			}
 			toggles, freed, missed := l.toggle(words, steps-40, 5)
 			if toggles < 5 || freed == 0 || missed > 0 {
-				t.Errorf("%d toggles, %d bytes and nanoseconds, %d tensors stayed that were to leave", toggles, freed, missed)
+				t.Errorf("%d toggles, %d bytes and nanoseconds, %d tensors stayed that were to leave",
+					toggles, freed, missed)
 			}
 			learntTheSame(t, l.end(), want[x.scenario])
 		})
@@ -261,7 +259,8 @@ func TestOfTwoOrdersToDescribeNoneIsLost(t *testing.T) {
 			}
 		})
 		both.Go(func() {
-			if w, err := l.describe(t.Context(), capture.Order{Do: capture.Describe, Steps: 2}); err != nil || w.Last <= w.First {
+			if w, err := l.describe(t.Context(), capture.Order{Do: capture.Describe, Steps: 2}); err != nil ||
+				w.Last <= w.First {
 				t.Errorf("two steps: %+v, %v", w, err)
 			}
 		})
@@ -271,7 +270,7 @@ func TestOfTwoOrdersToDescribeNoneIsLost(t *testing.T) {
 
 // index returns how many steps there were.
 func (l *liveTraining) index() int64 {
-	v := l.session.Snapshot()
+	v := l.Session.Snapshot()
 	return v.Steps[len(v.Steps)-1].Index + 1
 }
 
@@ -279,7 +278,8 @@ func (l *liveTraining) index() int64 {
 // steps are over, or the training is. It returns how many it had carried out, what they moved in bytes and
 // ran again in nanoseconds, and how many tensors stayed that were to leave; a plan that was given up counts
 // as one.
-func (l *liveTraining) toggle(words map[string][]byte, until int64, steps int) (toggles, freed, missed int64) {
+func (l *liveTraining) toggle(words map[string][]byte, until int64, steps int) (toggles, freed,
+	missed int64) {
 	l.t.Helper()
 	names := slices.Sorted(maps.Keys(words))
 	if len(names) == 0 {
@@ -304,7 +304,7 @@ func (l *liveTraining) toggle(words map[string][]byte, until int64, steps int) (
 			return toggles, freed, missed
 		}
 		if err != nil {
-			v := l.session.Snapshot()
+			v := l.Session.Snapshot()
 			l.t.Fatalf("%s: %v; notices %v; output:\n%s", name, err, v.Notices, v.Output)
 		}
 	}
@@ -324,13 +324,14 @@ func (l *liveTraining) under(number int64, words []byte, steps int) ([]live.Step
 
 // over reports whether an error is that of a training that is over, which may come while a plan is on.
 func (l *liveTraining) over(err error) bool {
-	return err != nil && (errors.Is(err, errEnded) || l.session.Snapshot().Ended)
+	return err != nil && (errors.Is(err, ErrEnded) || l.Session.Snapshot().Ended)
 }
 
 func TestProgramsThatPlansGetIntoTheWayOfLearnTheSame(t *testing.T) {
 	torch(t)
 	t.Parallel()
-	all := []string{"twice@250", "penalty@250", "varied@250", "trips@400", "stops@300", "hooked@250", "looks@200", "changed@250", "beside@350",
+	all := []string{"twice@250", "penalty@250", "varied@250", "trips@400", "stops@300", "hooked@250",
+		"looks@200", "changed@250", "beside@350",
 		"effects@250", "mixed@250", "maps@250", "starves@400"}
 	want := alone(t, awkward, all...)
 	for _, scenario := range all {
@@ -366,7 +367,8 @@ func forwardComesFirst(t *testing.T, p *plan.Problem) {
 	}
 	for i, op := range p.Ops[:last] {
 		if op.Phase == traces.PhaseBackward {
-			t.Fatalf("op %d of %d in the forward pass, %s, is taken for one of the backward pass", i, last, op.Name)
+			t.Fatalf("op %d of %d in the forward pass, %s, is taken for one of the backward pass", i, last,
+				op.Name)
 		}
 	}
 }
@@ -391,12 +393,15 @@ func TestAPlanEndsWhereTheProgramHasHooksOfTheSameKindAroundItsModules(t *testin
 	if at := l.index(); at >= half {
 		t.Fatalf("the first half was over before its plans were, in step %d", at)
 	}
-	if _, err := l.Steps(ctx, number, 1000); !errors.Is(err, errGivenUp) || !strings.Contains(err.Error(), "has hooks on saved tensors of its own") {
+	if _, err := l.Steps(ctx, number, 1000); !errors.Is(err, errGivenUp) ||
+		!strings.Contains(err.Error(), "has hooks on saved tensors of its own") {
 		t.Errorf("it ended with %v", err)
 	}
 	for range 2 {
 		_, err := l.Describe(ctx, 0)
-		if err == nil || !strings.Contains(err.Error(), "cannot be described: what autograd saves was not seen up to step ") || !strings.Contains(err.Error(), "has hooks on saved tensors of its own") {
+		if err == nil || !strings.Contains(err.Error(),
+			"cannot be described: what autograd saves was not seen up to step ") ||
+			!strings.Contains(err.Error(), "has hooks on saved tensors of its own") {
 			t.Errorf("it is described: %v", err)
 		}
 	}
@@ -404,7 +409,8 @@ func TestAPlanEndsWhereTheProgramHasHooksOfTheSameKindAroundItsModules(t *testin
 }
 
 // compiledUnseen is why a test that compiles needs a newer torch.
-const compiledUnseen = "torch.compile of an older one takes the hooks off the steps of all optimizers, so that no step is seen"
+const compiledUnseen = "torch.compile of an older one takes the hooks off the steps of all optimizers, so " +
+	"that no step is seen"
 
 func TestAPlanEndsWhereTheProgramIsCompiled(t *testing.T) {
 	torchtest.Needs(t, 206, compiledUnseen)
@@ -422,13 +428,15 @@ func TestAPlanEndsWhereTheProgramIsCompiled(t *testing.T) {
 			if list, err := l.Steps(ctx, 1, 3); err != nil || list[2].Out+list[2].Again == 0 {
 				t.Fatalf("before it is compiled: %v, %v", list, err)
 			}
-			if _, err := l.Steps(ctx, 1, 1000); !errors.Is(err, errGivenUp) || !strings.Contains(err.Error(), "torch.compile is in use") {
+			if _, err := l.Steps(ctx, 1, 1000); !errors.Is(err, errGivenUp) ||
+				!strings.Contains(err.Error(), "torch.compile is in use") {
 				t.Errorf("it ended with %v", err)
 			}
 			if err := l.Carry(ctx, 2, words[name]); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := l.Steps(ctx, 2, 1); !errors.Is(err, errGivenUp) || !strings.Contains(err.Error(), "torch.compile is in use") {
+			if _, err := l.Steps(ctx, 2, 1); !errors.Is(err, errGivenUp) ||
+				!strings.Contains(err.Error(), "torch.compile is in use") {
 				t.Errorf("once it is compiled: %v", err)
 			}
 			learntTheSame(t, l.end(), want)
@@ -446,7 +454,8 @@ func TestAPlanThatTheHostHasNoRoomForOrUnderWhichResultsDifferIsGivenUp(t *testi
 		t.Fatal(err)
 	}
 	all, _ := p.PeakLive()
-	pl, err := ms[0].Plan(context.Background(), p, plan.Request{Budget: all * 9 / 10, Evaluator: sim.Simulator{}})
+	pl, err := ms[0].Plan(context.Background(), p, plan.Request{Budget: all * 9 / 10,
+		Evaluator: sim.Simulator{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -466,17 +475,19 @@ func TestAPlanThatTheHostHasNoRoomForOrUnderWhichResultsDifferIsGivenUp(t *testi
 	if err := l.Carry(context.Background(), 5, []byte(greedy)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.Steps(context.Background(), 5, 1); !errors.Is(err, errGivenUp) || !strings.Contains(err.Error(), "of host memory, of which") {
+	if _, err := l.Steps(context.Background(), 5, 1); !errors.Is(err, errGivenUp) ||
+		!strings.Contains(err.Error(), "of host memory, of which") {
 		t.Errorf("a plan that takes a pebibyte of the host ends with %v", err)
 	}
 	tell := func(live.News) {}
-	if err := live.NewTarget(l.trainer, live.Options{}).Hold(context.Background(), p, pl, 0, tell); !errors.Is(err, errDiffer) {
+	if err := live.NewTarget(l.Member, live.Options{}).Hold(context.Background(), p, pl, 0,
+		tell); !errors.Is(err, errDiffer) {
 		t.Errorf("it ended with %v", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	var last live.News
-	err = live.NewTarget(l.trainer, live.Options{Results: live.Any}).Hold(ctx, p, pl, 0, func(n live.News) {
+	err = live.NewTarget(l.Member, live.Options{Results: live.Any}).Hold(ctx, p, pl, 0, func(n live.News) {
 		if last = n; n.Phase == live.On {
 			cancel()
 		}

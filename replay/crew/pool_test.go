@@ -1,4 +1,4 @@
-package main
+package crew
 
 import (
 	"errors"
@@ -20,7 +20,7 @@ import (
 func (l *liveTraining) pooled() *live.Target {
 	l.t.Helper()
 	defer l.hold.still()() // a library is compiled
-	x, err := l.target(l.t.Context(), true, live.Options{Steps: 5})
+	x, err := l.Target(l.t.Context(), true, live.Options{Steps: 5})
 	if errors.Is(err, pool.ErrNoCompiler) {
 		l.t.Skip("needs cc: ", err)
 	}
@@ -66,7 +66,8 @@ func (l *liveTraining) pool(manager string) (words []byte, table live.Table, foo
 func TestPoolsToggledAtRandomStepsChangeNoBit(t *testing.T) {
 	torch(t)
 	t.Parallel()
-	for _, x := range []struct{ scenario, manager string }{{"mlp@1200", "smartpool"}, {"convnet@500", "exact"}} {
+	for _, x := range []struct{ scenario, manager string }{{"mlp@1200", "smartpool"},
+		{"convnet@500", "exact"}} {
 		name, _, _ := strings.Cut(x.scenario, "@")
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -74,16 +75,18 @@ func TestPoolsToggledAtRandomStepsChangeNoBit(t *testing.T) {
 			words, table, footprint := l.pool(x.manager)
 			under, missed := l.toggled(words, 30)
 			places, all := table.PlannedBytes()
-			t.Logf("%d steps under %d entries, %d missed; %d of %d bytes have a place in an arena of %d, predicted %d",
+			t.Logf("%d steps under %d entries, %d missed; %d of %d bytes have a place in an arena of %d, "+
+				"predicted %d",
 				under, len(table.Entries), missed, places, all, table.Arena, footprint)
 			if missed > under*int64(len(table.Entries))/20 {
 				t.Errorf("of %d allocations %d found no place", under*int64(len(table.Entries)), missed)
 			}
 			if places*10 < all*9 || table.Arena > footprint || table.Arena >= places {
-				t.Errorf("%d of %d bytes have a place in an arena of %d; the planner says %d", places, all, table.Arena, footprint)
+				t.Errorf("%d of %d bytes have a place in an arena of %d; the planner says %d", places, all,
+					table.Arena, footprint)
 			}
 			learntTheSame(t, l.end(), alone(t, scenarios, x.scenario)[x.scenario])
-			if v := l.session.Snapshot(); len(v.Losses) > 0 {
+			if v := l.Session.Snapshot(); len(v.Losses) > 0 {
 				t.Errorf("lost %v", v.Losses)
 			}
 		})
@@ -107,7 +110,7 @@ func (l *liveTraining) toggled(words []byte, toggles int64) (under, missed int64
 			break
 		}
 		if err != nil {
-			l.t.Fatalf("%v; notices %v", err, l.session.Snapshot().Notices)
+			l.t.Fatalf("%v; notices %v", err, l.Session.Snapshot().Notices)
 		}
 	}
 	if under == 0 {
@@ -119,7 +122,8 @@ func (l *liveTraining) toggled(words []byte, toggles int64) (under, missed int64
 // TestAPoolServesCompiledCode has graphs of torch.compile run eagerly, and as code of their own where there
 // is a compiler for that.
 func TestAPoolServesCompiledCode(t *testing.T) {
-	torchtest.Needs(t, 206, "torch.compile of an older one takes the hooks off the steps of all optimizers, so that no step is seen")
+	torchtest.Needs(t, 206, "torch.compile of an older one takes the hooks off the steps of all "+
+		"optimizers, so that no step is seen")
 	t.Parallel()
 	compiled := []string{"compiled@800"}
 	if *stepsUnder > 0 { // it takes a minute, most of it a compiler's
@@ -136,9 +140,11 @@ func TestAPoolServesCompiledCode(t *testing.T) {
 			words, table, _ := l.pool("smartpool")
 			under, missed := l.toggled(words, 30)
 			places, all := table.PlannedBytes()
-			t.Logf("%d steps under %d entries, %d missed; %d of %d bytes have a place in an arena of %d", under, len(table.Entries), missed, places, all, table.Arena)
+			t.Logf("%d steps under %d entries, %d missed; %d of %d bytes have a place in an arena of %d",
+				under, len(table.Entries), missed, places, all, table.Arena)
 			if missed > under*int64(len(table.Entries))/20 || places*10 < all*9 {
-				t.Errorf("of %d allocations %d found no place; %d of %d bytes have one", under*int64(len(table.Entries)), missed, places, all)
+				t.Errorf("of %d allocations %d found no place; %d of %d bytes have one",
+					under*int64(len(table.Entries)), missed, places, all)
 			}
 			if got := l.end(); got != want {
 				t.Errorf("it learnt\n%s\nand without plans\n%s", got, want)
@@ -168,8 +174,10 @@ func TestAPoolIsMeasuredInTheTraining(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("step %s with, %s before, %s after; arena %d, alive %d; %v", time.Duration(m.StepTime), time.Duration(m.KeepAllBefore), time.Duration(m.KeepAllAfter), m.Footprint, m.PeakLive, m.Notes)
-	if m.Footprint != pl.Footprint || m.Allocated || m.PeakLive > m.Footprint || m.StepTime == 0 || m.KeepAllBefore == 0 || m.KeepAllAfter == 0 || m.Process == 0 || m.ProcessBefore == 0 {
+	t.Logf("step %s with, %s before, %s after; arena %d, alive %d; %v", time.Duration(m.StepTime),
+		time.Duration(m.KeepAllBefore), time.Duration(m.KeepAllAfter), m.Footprint, m.PeakLive, m.Notes)
+	if m.Footprint != pl.Footprint || m.Allocated || m.PeakLive > m.Footprint || m.StepTime == 0 ||
+		m.KeepAllBefore == 0 || m.KeepAllAfter == 0 || m.Process == 0 || m.ProcessBefore == 0 {
 		t.Errorf("%+v", m)
 	}
 	if err := l.Carry(t.Context(), 0, nil); err != nil {
@@ -219,11 +227,13 @@ func TestWhatKeepsAPoolAwayIsSaid(t *testing.T) {
 		if err := l.Carry(t.Context(), 7, []byte(spoilt)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := l.Steps(t.Context(), 7, 3); !errors.Is(err, errGivenUp) || !strings.Contains(err.Error(), want) {
+		if _, err := l.Steps(t.Context(), 7, 3); !errors.Is(err, errGivenUp) ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%v, not %q", err, want)
 		}
 	}
-	if _, err := l.DescribeEvents(t.Context(), "/nowhere.so"); err == nil || !strings.Contains(err.Error(), "cannot be loaded") {
+	if _, err := l.DescribeEvents(t.Context(), "/nowhere.so"); err == nil ||
+		!strings.Contains(err.Error(), "cannot be loaded") {
 		t.Errorf("recorded by a library that is not there: %v", err)
 	}
 	if err := l.Carry(t.Context(), 8, words); err != nil {
@@ -232,10 +242,12 @@ func TestWhatKeepsAPoolAwayIsSaid(t *testing.T) {
 	if _, err := l.Steps(t.Context(), 8, 2); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.DescribeEvents(t.Context(), library); err == nil || !strings.Contains(err.Error(), "turn that one off first") {
+	if _, err := l.DescribeEvents(t.Context(), library); err == nil ||
+		!strings.Contains(err.Error(), "turn that one off first") {
 		t.Errorf("recorded under a plan: %v", err)
 	}
-	if tr, err := l.Describe(t.Context(), 0); err != nil || len(tr.Ops) == 0 { // what is saved may be asked for meanwhile
+	// what is saved may be asked for meanwhile
+	if tr, err := l.Describe(t.Context(), 0); err != nil || len(tr.Ops) == 0 {
 		t.Errorf("described under a plan: %v", err)
 	}
 	_, err = l.describe(t.Context(), capture.Order{Do: capture.Describe, Steps: 3, How: capture.HowHistory})

@@ -1,6 +1,6 @@
 //go:build standin
 
-package main
+package crew
 
 import (
 	"errors"
@@ -16,6 +16,8 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/standin"
+	"github.com/gmemtop/gmemtop/capture/standin/standintest"
+	"github.com/gmemtop/gmemtop/capture/torchtest"
 )
 
 // TestAModelOnTwoGPUsLearnsTheSameUnderPlans has plans come and go in a training whose layers lie on two GPUs
@@ -24,7 +26,7 @@ import (
 func TestAModelOnTwoGPUsLearnsTheSameUnderPlans(t *testing.T) {
 	for _, order := range []string{standin.Once, standin.Late} {
 		t.Run(order, func(t *testing.T) {
-			env, ended := onStandin(t, standin.Machine{Devices: 2, Order: order})
+			env, ended := standintest.Environ(t, standin.Machine{Devices: 2, Order: order})
 			argv := []string{"testdata/exactly.py", "testdata/split.py", "1000000"}
 			stop := filepath.Join(t.TempDir(), "stop")
 			l := launchLive(t, pytorch.Launch{Argv: argv, Env: append(env, "STOP="+stop)})
@@ -39,7 +41,7 @@ func TestAModelOnTwoGPUsLearnsTheSameUnderPlans(t *testing.T) {
 				name := names[int(n)%len(names)]
 				list, err := l.under(n+1, words[name], 2+r.IntN(3))
 				if err != nil {
-					t.Fatalf("%s: %v", name, errors.Join(err, fmt.Errorf("%v", l.session.Snapshot().Notices)))
+					t.Fatalf("%s: %v", name, errors.Join(err, fmt.Errorf("%v", l.Session.Snapshot().Notices)))
 				}
 				for _, s := range list {
 					moved, again, missed = moved+s.Out, again+s.Again, missed+s.Missed
@@ -49,7 +51,8 @@ func TestAModelOnTwoGPUsLearnsTheSameUnderPlans(t *testing.T) {
 				t.Fatal(err)
 			}
 			if moved == 0 || again == 0 || missed > 0 {
-				t.Errorf("%d bytes moved, %d ns of ops ran again, %d tensors stayed that were to leave", moved, again, missed)
+				t.Errorf("%d bytes moved, %d ns of ops ran again, %d tensors stayed that were to leave",
+					moved, again, missed)
 			}
 			if err := os.WriteFile(stop, nil, 0o600); err != nil {
 				t.Fatal(err)
@@ -61,11 +64,13 @@ func TestAModelOnTwoGPUsLearnsTheSameUnderPlans(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
-			if want := results(out); got != want {
-				t.Errorf("of %d steps some computed something else than without plans", strings.Count(got, "\n"))
+			if want := torchtest.Learned(out); got != want {
+				t.Errorf("of %d steps some computed something else than without plans",
+					strings.Count(got, "\n"))
 			}
 			ended()
-			t.Logf("%d steps, %d bytes moved under plans of %s", strings.Count(got, "\n"), moved, strings.Join(names, ", "))
+			t.Logf("%d steps, %d bytes moved under plans of %s", strings.Count(got, "\n"), moved,
+				strings.Join(names, ", "))
 		})
 	}
 }

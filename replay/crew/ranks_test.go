@@ -1,6 +1,11 @@
-package main
+package crew
 
 import (
+	"github.com/gmemtop/gmemtop/managers"
+	mpool "github.com/gmemtop/gmemtop/managers/pool"
+	"github.com/gmemtop/gmemtop/replay"
+	"github.com/gmemtop/gmemtop/replay/sim"
+
 	"context"
 	"errors"
 	"fmt"
@@ -65,15 +70,15 @@ func startRanksIn(t *testing.T, env []string, ranks int, argv ...string) *liveRa
 }
 
 // crew returns the processes that train together.
-func (l *liveRanks) crew() *crew { return crewOfJob(l.Job, l.First(), false) }
+func (l *liveRanks) crew() *Crew { return OfJob(l.Job, l.First(), false) }
 
 // until waits until at least so many ranks train, and returns them all.
-func (l *liveRanks) until(ranks int) []*hand {
+func (l *liveRanks) until(ranks int) []*Member {
 	l.t.Helper()
 	for end := time.Now().Add(patient); ; time.Sleep(20 * time.Millisecond) {
 		list, _ := l.crew().look(l.t.Context())
 		if len(list) >= ranks && !slices.ContainsFunc(list,
-			func(h *hand) bool { return len(h.session.Snapshot().Steps) < 3 }) {
+			func(h *Member) bool { return len(h.Session.Snapshot().Steps) < 3 }) {
 			return list
 		}
 		if _, over := l.Over(); over || time.Now().After(end) {
@@ -97,7 +102,7 @@ func (l *liveRanks) end() string {
 	if err != nil || code != 0 {
 		l.t.Fatalf("it ended with code %d, %v\n%s", code, err, out)
 	}
-	return results(out)
+	return torchtest.Learned(out)
 }
 
 // beside has a plan of a manager carried out in all ranks, gives f the news as they come, and takes it away
@@ -109,7 +114,7 @@ func (l *liveRanks) beside(manager string, f func(n live.News) (content bool)) e
 	off, content := context.WithCancel(ctx)
 	defer content()
 	w := managed(manager, anyHardware, ninety)
-	err := l.crew().train(off, w, func(n live.News) {
+	err := l.crew().Train(off, w, func(n live.News) {
 		l.t.Log(n.Sentence(manager, 0))
 		if f(n) {
 			content()
@@ -121,10 +126,31 @@ func (l *liveRanks) beside(manager string, f func(n live.News) (content bool)) e
 	return err
 }
 
+// managed is the choice of a manager's plan for a budget.
+func managed(manager string, h live.Hardware, budget func(p *plan.Problem) int64) *Choice {
+	list, err := managers.Select(manager)
+	if err != nil {
+		panic(err) // a mistake of the test
+	}
+	return &Choice{Name: manager, Hardware: h, Pools: list[0].Info().Family == plan.Pooling,
+		Eager: managers.Eager,
+		Make: func(ctx context.Context, p *plan.Problem, _ int64) (*plan.Plan, error) {
+			return list[0].Plan(ctx, p, plan.Request{Seed: 1, Evaluator: sim.Simulator{}, Budget: budget(p)})
+		},
+		Caching: func(ctx context.Context, p *plan.Problem) (int64, error) {
+			pl, err := mpool.Baselines()[0].Plan(ctx, p, plan.Request{})
+			if err != nil {
+				return 0, err
+			}
+			m, err := replay.Simulated{}.Run(ctx, p, pl, plan.RunOptions{})
+			return m.Footprint + p.Outside, err
+		}}
+}
+
 // ninety is a budget of nine tenths of what a step holds.
-func ninety(p *plan.Problem, _ int64) (int64, error) {
+func ninety(p *plan.Problem) int64 {
 	b, _ := p.PeakLive()
-	return b * 9 / 10, nil
+	return b * 9 / 10
 }
 
 // ranked says what is on in the ranks of some news.
@@ -138,11 +164,11 @@ func ranked(n live.News) string {
 }
 
 // unplanned waits until all of some ranks have run steps without a plan.
-func (l *liveRanks) unplanned(list []*hand) {
+func (l *liveRanks) unplanned(list []*Member) {
 	l.t.Helper()
 	for _, h := range list {
 		if steps, err := h.Steps(l.t.Context(), 0, 3); err != nil || steps[0].Out+steps[0].Again > 0 {
-			l.t.Errorf("%s: %v, %v", h.name, steps, err)
+			l.t.Errorf("%s: %v, %v", h.Name, steps, err)
 		}
 	}
 }
@@ -161,13 +187,13 @@ func TestRanksLearnTheSameWhilePlansComeAndGoInAllOfThem(t *testing.T) {
 			var work sync.WaitGroup
 			// each at random steps of its own, so that a plan is on in both, in one and in none
 			for i, h := range ranks.until(2) {
-				l := &liveTraining{trainer: h.trainer, t: t, hold: ranks.hold}
+				l := &liveTraining{Member: h, t: t, hold: ranks.hold}
 				work.Go(func() {
 					toggles, freed, _ := l.toggle(l.plans(l.problem(), "sqrt,capuchin,vdnn-all"),
 						steps*4/5-40, 5+4*i)
-					t.Logf("%s: %d toggles, %d", h.name, toggles, freed)
+					t.Logf("%s: %d toggles, %d", h.Name, toggles, freed)
 					if freed == 0 || toggles < 3 {
-						t.Errorf("%s: %d toggles, %d bytes and nanoseconds", h.name, toggles, freed)
+						t.Errorf("%s: %d toggles, %d bytes and nanoseconds", h.Name, toggles, freed)
 					}
 				})
 			}
@@ -195,8 +221,9 @@ func TestAPlanIsCarriedOutInAllRanksAndTakenAwayFromAll(t *testing.T) {
 			t.Fatal(err)
 		}
 		if last.Highest == "" || last.Peak <= 0 || last.Step == 0 || last.Differ != 0 ||
-			last.Pooled != pools(manager) || !last.Pooled && (last.Checked == 0 ||
-			last.Peak >= last.PeakBefore) {
+			last.Pooled != managed(manager, anyHardware, ninety).Pools || !last.Pooled &&
+			(last.Checked == 0 ||
+				last.Peak >= last.PeakBefore) {
 			t.Errorf("%+v", last)
 		}
 		if last.Peak < last.Ranks[0].News.Peak || last.Peak < last.Ranks[1].News.Peak {
@@ -217,7 +244,8 @@ type twoOfThem struct {
 func startTwo(t *testing.T, first, second string) *twoOfThem {
 	t.Helper()
 	begin := filepath.Join(t.TempDir(), "begin")
-	script := fmt.Sprintf(`RANK=0 WORLD_SIZE=2 %[1]s %[2]s %[3]s & while [ ! -e %[5]s ]; do sleep 0.05; done; HOLD= RANK=1 WORLD_SIZE=2 %[1]s %[2]s %[4]s & wait`,
+	script := fmt.Sprintf(`RANK=0 WORLD_SIZE=2 %[1]s %[2]s %[3]s & while [ ! -e %[5]s ]; do sleep 0.05; done
+HOLD= RANK=1 WORLD_SIZE=2 %[1]s %[2]s %[4]s & wait`,
 		torch(t), scenarios, first, second, begin)
 	return &twoOfThem{startRanks(t, 1, "sh", "-c", script), begin}
 }
@@ -230,7 +258,7 @@ func (l *twoOfThem) second() {
 }
 
 // both lets the second begin, and returns both when they train.
-func (l *twoOfThem) both() []*hand {
+func (l *twoOfThem) both() []*Member {
 	l.t.Helper()
 	defer l.hold.still()()
 	l.second()
@@ -296,7 +324,7 @@ func TestARankThatRefusesIsNamedAndTheOthersGoOn(t *testing.T) {
 		t.Error(err)
 	}
 	want := alone(t, scenarios, "gpt@500", "compiled@500")
-	learntTheSame(t, ranks.end(), results([]byte(want["gpt@500"]+want["compiled@500"])))
+	learntTheSame(t, ranks.end(), torchtest.Learned([]byte(want["gpt@500"]+want["compiled@500"])))
 }
 
 // guestOf looks along with who watches a process.
@@ -314,7 +342,7 @@ func guestOf(t *testing.T, pid int) *job.Watch {
 			t.Error(err)
 		}
 	})
-	l := &liveTraining{trainer: &trainer{session: w.Session, control: w}, t: t}
+	l := &liveTraining{Member: NewMember(w.Session, w), t: t}
 	l.wait(1)
 	return w
 }
@@ -324,9 +352,9 @@ func TestWhoLooksAlongAtOneRankReachesAllAndTakesThePlanOfAnotherAway(t *testing
 	t.Parallel()
 	ranks := startTwo(t, "gpt@1200", "mlp@100000")
 	list := ranks.both()
-	guest := guestOf(t, list[1].pid)
-	screen := newLivePlanner()
-	defer screen.watch(crewOf(guest))()
+	guest := guestOf(t, list[1].PID)
+	var screen Turns
+	defer screen.Watch(func() *Crew { return OfWatch(guest) })()
 
 	over := make(chan error, 1)
 	err := ranks.beside("vdnn-all", func(n live.News) bool {
@@ -335,7 +363,10 @@ func TestWhoLooksAlongAtOneRankReachesAllAndTakesThePlanOfAnotherAway(t *testing
 			for late := time.Now().Add(time.Minute); screen.Elsewhere() == "" && time.Now().Before(late); {
 				time.Sleep(10 * time.Millisecond)
 			}
-			over <- screen.TakeAway(t.Context())
+			over <- screen.Use(t.Context(), func(ctx context.Context,
+				c *Crew) error {
+				return c.TakeAway(ctx)
+			})
 		}
 		return false
 	})
@@ -351,10 +382,13 @@ func TestWhoLooksAlongAtOneRankReachesAllAndTakesThePlanOfAnotherAway(t *testing
 	}
 
 	// A plan that is named where one attaches comes and goes with the screen.
-	taken := (&attachCommand{watcher: watcher{app: &app{}}}).trainMeanwhile(t.Context(), guest,
-		managed("vdnn-all", anyHardware, ninety))
+	off, taken := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- OfWatch(guest).Train(off, managed("vdnn-all", anyHardware, ninety), func(live.News) {})
+	}()
 	for _, h := range list {
-		if err := h.until(t.Context(), func(*capture.View) (bool, error) {
+		if err := h.Until(t.Context(), func(*capture.View) (bool, error) {
 			return h.under() != 0,
 				nil
 		}); err != nil {
@@ -362,20 +396,23 @@ func TestWhoLooksAlongAtOneRankReachesAllAndTakesThePlanOfAnotherAway(t *testing
 		}
 	}
 	taken()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
 	ranks.unplanned(list)
 
 	anew := 0
-	target := crewOf(guest)().target(false, live.Options{Steps: 5},
+	target := OfWatch(guest).Target(false, live.Options{Steps: 5},
 		func(ctx context.Context, p *plan.Problem, manager string) (*plan.Plan, error) {
 			anew++
-			m, err := managed(manager, anyHardware, ninety).plan(ctx, p, 0)
+			m, err := managed(manager, anyHardware, ninety).Plan(ctx, p, 0)
 			return m.Plan, err
 		})
 	p, err := target.Problem(t.Context(), anyHardware)
 	if err != nil {
 		t.Fatal(err)
 	}
-	made, err := managed("vdnn-all", anyHardware, ninety).plan(t.Context(), p, 0)
+	made, err := managed("vdnn-all", anyHardware, ninety).Plan(t.Context(), p, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package main
+package crew
 
 import (
 	"context"
@@ -14,12 +14,11 @@ import (
 )
 
 // rankedJob is a rank that has taken a step, and takes orders without carrying any out.
-func rankedJob(rank int) *hand {
+func rankedJob(rank int) *Member {
 	t := capture.Target{PID: 100 + rank, Rank: rank, WorldSize: 3}
-	h := &hand{trainer: &trainer{session: capture.NewSession(capture.Limits{}), control: deaf{}}, pid: t.PID,
-		name: t.Name()}
-	h.session.Begin(t)
-	h.session.Step(capture.Step{Index: 0})
+	h := &Member{Session: capture.NewSession(capture.Limits{}), Control: deaf{}, PID: t.PID, Name: t.Name()}
+	h.Session.Begin(t)
+	h.Session.Step(capture.Step{Index: 0})
 	return h
 }
 
@@ -27,11 +26,11 @@ func TestWhatBecomesOfOneRankKeepsTheOthersFromNothing(t *testing.T) {
 	ctx, off := context.WithTimeout(t.Context(), 20*time.Second)
 	defer off()
 	first, second, late := rankedJob(0), rankedJob(1), rankedJob(2)
-	refused := &hand{pid: 200, name: "process 200",
-		err: errors.New("it cannot be attached to: not permitted")}
+	refused := &Member{PID: 200, Name: "process 200",
+		Err: errors.New("it cannot be attached to: not permitted")}
 	came := make(chan struct{})
-	c := &crew{lead: first.trainer, look: func(context.Context) ([]*hand, bool) {
-		list := []*hand{first, second, refused}
+	c := &Crew{Lead: first, look: func(context.Context) ([]*Member, bool) {
+		list := []*Member{first, second, refused}
 		select {
 		case <-came:
 			list = append(list, late)
@@ -40,12 +39,12 @@ func TestWhatBecomesOfOneRankKeepsTheOthersFromNothing(t *testing.T) {
 		return list, false
 	}}
 	stage := 0
-	err := c.train(ctx, managed("vdnn-all", anyHardware, ninety), func(n live.News) {
+	err := c.Train(ctx, managed("vdnn-all", anyHardware, ninety), func(n live.News) {
 		switch said := ranked(n); {
 		case stage == 0 && said == "rank 0 describing, rank 1 describing, process 200 off: it cannot be "+
 			"attached to: not permitted":
 			stage = 1
-			second.session.End(capture.End{Reason: capture.Exited})
+			second.Session.End(capture.End{Reason: capture.Exited})
 		case stage == 1 && strings.HasPrefix(said, "rank 0 describing, rank 1 has ended, "):
 			stage = 2
 			close(came)
@@ -63,41 +62,41 @@ func TestWhereNoRankIsLeftItIsSaidWhy(t *testing.T) {
 	deadline, stop := context.WithTimeout(t.Context(), 20*time.Second)
 	defer stop()
 	no := errors.New("no")
-	of := func(list ...*hand) *crew {
-		return &crew{lead: rankedJob(0).trainer, look: func(context.Context) ([]*hand, bool) {
+	of := func(list ...*Member) *Crew {
+		return &Crew{Lead: rankedJob(0), look: func(context.Context) ([]*Member, bool) {
 			return list,
 				false
 		}}
 	}
 	quiet := func(live.News) {}
-	if err := of(&hand{pid: 1, name: "rank 0", err: no}, &hand{pid: 2, name: "rank 1",
-		err: no}).train(deadline, managed("vdnn-all", anyHardware, ninety), quiet); err != no {
+	if err := of(&Member{PID: 1, Name: "rank 0", Err: no}, &Member{PID: 2, Name: "rank 1",
+		Err: no}).Train(deadline, managed("vdnn-all", anyHardware, ninety), quiet); err != no {
 		t.Errorf("%v", err)
 	}
 	gone := rankedJob(1)
-	gone.session.End(capture.End{Reason: capture.Exited})
-	err := of(&hand{pid: 1, name: "rank 0", err: no}, gone).train(deadline,
+	gone.Session.End(capture.End{Reason: capture.Exited})
+	err := of(&Member{PID: 1, Name: "rank 0", Err: no}, gone).Train(deadline,
 		managed("vdnn-all", anyHardware, ninety), quiet)
 	if err == nil || !strings.HasPrefix(err.Error(), "rank 0: no; rank 1: the training ended") {
 		t.Errorf("%v", err)
 	}
-	if err := of().train(deadline, managed("vdnn-all", anyHardware, ninety), quiet); !errors.Is(err,
-		errEnded) {
+	if err := of().Train(deadline, managed("vdnn-all", anyHardware, ninety), quiet); !errors.Is(err,
+		ErrEnded) {
 		t.Errorf("%v", err)
 	}
 	// Of a job that goes on, ranks that ended may be started anew, and those that refused are not waited for.
 	c := of(gone)
 	look := c.look
 	looks := 0
-	c.look = func(ctx context.Context) ([]*hand, bool) {
+	c.look = func(ctx context.Context) ([]*Member, bool) {
 		list, _ := look(ctx)
 		if looks++; looks > 3 {
-			list = append(list, &hand{pid: 9, name: "rank 1", err: no})
+			list = append(list, &Member{PID: 9, Name: "rank 1", Err: no})
 		}
 		return list, true
 	}
 	var last live.News
-	if err := c.train(deadline, managed("vdnn-all", anyHardware, ninety),
+	if err := c.Train(deadline, managed("vdnn-all", anyHardware, ninety),
 		func(n live.News) { last = n }); err != no || len(last.Ranks) != 0 {
 		t.Errorf("%v, %+v", err, last)
 	}
@@ -107,27 +106,27 @@ func TestWhatIsMeasuredInAllRanksIsNotSaidOfSome(t *testing.T) {
 	none := func(context.Context, *plan.Problem, string) (*plan.Plan, error) {
 		return nil, errors.New("nobody plans")
 	}
-	list := []*hand{rankedJob(0), {pid: 7, name: "process 7",
-		err: errors.New("it cannot be attached to: not permitted")}}
-	c := &crew{lead: list[0].trainer, look: func(context.Context) ([]*hand, bool) { return list, false }}
-	if _, err := c.target(false, live.Options{}, none).Problem(t.Context(), anyHardware); err == nil ||
+	list := []*Member{rankedJob(0), {PID: 7, Name: "process 7",
+		Err: errors.New("it cannot be attached to: not permitted")}}
+	c := &Crew{Lead: list[0], look: func(context.Context) ([]*Member, bool) { return list, false }}
+	if _, err := c.Target(false, live.Options{}, none).Problem(t.Context(), anyHardware); err == nil ||
 		err.Error() != "process 7: it cannot be attached to: not permitted" {
 		t.Errorf("%v", err)
 	}
 	taken := rankedJob(1)
 	for i := range int64(freeWithin + 2) {
-		taken.session.Step(capture.Step{Index: 1 + i, Carried: capture.Carried{Plan: 3}})
+		taken.Session.Step(capture.Step{Index: 1 + i, Carried: capture.Carried{Plan: 3}})
 	}
 	go func() {
 		for i := int64(10); t.Context().Err() == nil; i++ { // however late it is looked at
 			time.Sleep(20 * time.Millisecond)
-			taken.session.Step(capture.Step{Index: i, Carried: capture.Carried{Plan: 3}})
+			taken.Session.Step(capture.Step{Index: i, Carried: capture.Carried{Plan: 3}})
 		}
 	}()
 	gone := rankedJob(0)
-	gone.session.End(capture.End{Reason: capture.Exited})
-	list = []*hand{gone, taken}
-	_, err := c.target(false, live.Options{}, none).Problem(t.Context(), anyHardware)
+	gone.Session.End(capture.End{Reason: capture.Exited})
+	list = []*Member{gone, taken}
+	_, err := c.Target(false, live.Options{}, none).Problem(t.Context(), anyHardware)
 	if err == nil || !strings.HasPrefix(err.Error(), "rank 0: the training ended") ||
 		!strings.Contains(err.Error(), "; rank 1: "+errTaken.Error()) {
 		t.Errorf("%v", err)
@@ -150,7 +149,7 @@ func TestWhyAPlanEndedIsTheAnswerToItsOrder(t *testing.T) {
 	} {
 		w := rankedJob(0)
 		heard := make(chan capture.Order, 1)
-		w.control = deaf{heard: heard}
+		w.Control = deaf{heard: heard}
 		h := w
 		if err := h.Carry(t.Context(), 7, nil); err != nil {
 			t.Fatal(err)
@@ -162,19 +161,19 @@ func TestWhyAPlanEndedIsTheAnswerToItsOrder(t *testing.T) {
 			over <- err
 		}()
 		for i := range int64(50) { // however many steps come before and behind it
-			w.session.Step(capture.Step{Index: i + 1, Carried: capture.Carried{Plan: 7 * (i % 2)}})
+			w.Session.Step(capture.Step{Index: i + 1, Carried: capture.Carried{Plan: 7 * (i % 2)}})
 		}
-		w.session.Answer(capture.Answer{Order: o.ID, State: capture.OrderAccepted})
-		w.session.Answer(capture.Answer{Order: o.ID + 1, State: capture.OrderEnded,
+		w.Session.Answer(capture.Answer{Order: o.ID, State: capture.OrderAccepted})
+		w.Session.Answer(capture.Answer{Order: o.ID + 1, State: capture.OrderEnded,
 			Reason: capture.ReasonDiffers, Text: "another"})
-		w.session.Notice(capture.Notice{Key: "plan 7", Text: "off: an old notice, for people"})
+		w.Session.Notice(capture.Notice{Key: "plan 7", Text: "off: an old notice, for people"})
 		select {
 		case err := <-over:
 			t.Fatalf("%s: it ends before it is said: %v", c.answer.Reason, err)
 		default:
 		}
 		c.answer.Order = o.ID
-		w.session.Answer(c.answer)
+		w.Session.Answer(c.answer)
 		if err := <-over; !errors.Is(err, c.want) || !strings.HasSuffix(err.Error(), c.answer.Text) {
 			t.Errorf("%s: %v", c.answer.Reason, err)
 		}
@@ -184,9 +183,9 @@ func TestWhyAPlanEndedIsTheAnswerToItsOrder(t *testing.T) {
 func TestADescriptionIsWhatItsOwnOrderCaptured(t *testing.T) {
 	w := rankedJob(0)
 	heard := make(chan capture.Order)
-	w.control = deaf{heard: heard}
-	w.session.Step(capture.Step{Index: 1, Carried: capture.Carried{Plan: 7}})
-	w.session.Notice(capture.Notice{Key: "ops", Text: "an old notice"})
+	w.Control = deaf{heard: heard}
+	w.Session.Step(capture.Step{Index: 1, Carried: capture.Carried{Plan: 7}})
+	w.Session.Notice(capture.Notice{Key: "ops", Text: "an old notice"})
 	h := w
 	over := make(chan error, 1)
 	traced := make(chan *traces.Trace, 1)
@@ -200,8 +199,8 @@ func TestADescriptionIsWhatItsOwnOrderCaptured(t *testing.T) {
 	}
 	refused := func(reason capture.Reason, text string) error {
 		o := describe(7)
-		w.session.Notice(capture.Notice{Key: "ops", Text: "another old notice"})
-		w.session.Answer(capture.Answer{Order: o.ID, State: capture.OrderRefused, Reason: reason, Text: text})
+		w.Session.Notice(capture.Notice{Key: "ops", Text: "another old notice"})
+		w.Session.Answer(capture.Answer{Order: o.ID, State: capture.OrderRefused, Reason: reason, Text: text})
 		<-traced
 		return <-over
 	}
@@ -218,12 +217,12 @@ func TestADescriptionIsWhatItsOwnOrderCaptured(t *testing.T) {
 	done := func(number, under int64) (*traces.Trace, error) {
 		o := describe(number)
 		at++
-		w.session.Step(capture.Step{Index: at, Carried: capture.Carried{Plan: under}})
-		w.session.Window(capture.Window{Trace: mine, First: at, Last: at, How: capture.HowOps,
+		w.Session.Step(capture.Step{Index: at, Carried: capture.Carried{Plan: under}})
+		w.Session.Window(capture.Window{Trace: mine, First: at, Last: at, How: capture.HowOps,
 			Orders: []capture.OrderID{1, o.ID}})
-		w.session.Window(capture.Window{Trace: others, First: at, Last: at, How: capture.HowOps,
+		w.Session.Window(capture.Window{Trace: others, First: at, Last: at, How: capture.HowOps,
 			Orders: []capture.OrderID{o.ID + 1}})
-		w.session.Answer(capture.Answer{Order: o.ID, State: capture.OrderDone})
+		w.Session.Answer(capture.Answer{Order: o.ID, State: capture.OrderDone})
 		return <-traced, <-over
 	}
 	if tr, err := done(7, 7); tr != mine || err != nil {
