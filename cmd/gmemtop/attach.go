@@ -14,6 +14,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/procs"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
 	"github.com/gmemtop/gmemtop/replay/crew"
 	"github.com/gmemtop/gmemtop/tui"
 )
@@ -100,8 +101,8 @@ func (c *attachCommand) run(ctx context.Context, pid int, x *crew.Choice) error 
 	if err != nil {
 		return err
 	}
-	f := newSessionFeed(w.Process, fmt.Sprintf("for process %d to take the agent in", pid))
-	defer f.start()()
+	f := feed.NewProcess(w.Process, fmt.Sprintf("for process %d to take the agent in", pid))
+	defer f.Start()()
 	run, stop := context.WithCancel(context.Background())
 	defer stop()
 	w.Connect(run, pid, found.Started)
@@ -145,18 +146,18 @@ func (c *attachCommand) attachAny(ctx context.Context) error {
 	if !c.hasScreen() {
 		return usageError{errNoScreen}
 	}
-	f, closing := newMachineFeed()
+	f, closing := feed.OpenMachine()
 	defer closing()
 	return c.showMachine(ctx, f)
 }
 
 // showMachine shows the machine and the process that is chosen there.
-func (c *watcher) showMachine(ctx context.Context, f *machineFeed) error {
+func (c *watcher) showMachine(ctx context.Context, f *feed.Machine) error {
 	run, stop := context.WithCancel(ctx)
 	defer stop()
 	var letting sync.WaitGroup
 	defer letting.Wait() // a process that was watched is let go of before this one ends
-	go f.run(run)
+	go f.Run(run)
 	o, planner := c.screen(), newLivePlanner()
 	o.Machine, o.Attach, o.Planner = f, c.attachFeed(planner, &letting), planner
 	return tui.Run(ctx, o)

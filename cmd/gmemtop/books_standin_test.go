@@ -18,6 +18,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/standin"
 	"github.com/gmemtop/gmemtop/capture/standin/standintest"
 	"github.com/gmemtop/gmemtop/capture/torchtest"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
 	"github.com/gmemtop/gmemtop/tui/machine"
 )
 
@@ -106,15 +107,15 @@ func TestTheBooksOfAStandinGPU(t *testing.T) {
 	}
 
 	// The machine's screen.
-	feed, closing := newMachineFeed()
+	machines, closing := feed.OpenMachine()
 	defer closing()
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	go feed.run(ctx)
+	go machines.Run(ctx)
 	var look machine.Look
 	mine := func(p machine.Process) bool { return p.PID == pid && p.Bytes != machine.Unknown }
 	appears(t, "the machine", func() bool {
-		look = feed.Look()
+		look = machines.Look()
 		return len(look.Devices) == 2 && slices.ContainsFunc(look.Processes, mine)
 	})
 	held := map[int]int64{}

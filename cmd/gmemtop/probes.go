@@ -15,6 +15,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/capture/usdt"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/tui"
 )
@@ -167,13 +168,13 @@ func (c *attachCommand) attachProbes(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	f := newSessionFeed(w.Process, fmt.Sprintf("for probes on process %d", pid))
-	defer f.start()()
+	f := feed.NewProcess(w.Process, fmt.Sprintf("for probes on process %d", pid))
+	defer f.Start()()
 	run, stop := context.WithCancel(context.Background())
 	defer stop()
 	w.Run(run, source)
 	o := c.screen()
-	o.Feed = &probeFeed{sessionFeed: f}
+	o.Feed = feed.NewProbes(f)
 	shown := tui.Run(cmd.Context(), o)
 	stop()
 	return errors.Join(shown, w.Close())
@@ -234,7 +235,7 @@ func (c *recordCommand) recordProbes(cmd *cobra.Command, args []string) error {
 		c.note("nothing was seen of process %d, and %s holds nothing of it", pid, c.flags.output)
 	}
 	if failed {
-		return errors.Join(errors.New(endWord(end)), err)
+		return errors.Join(errors.New(feed.HowEnded(end)), err)
 	}
 	return err
 }

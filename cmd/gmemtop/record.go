@@ -15,6 +15,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
 	"github.com/gmemtop/gmemtop/tui/live"
 )
 
@@ -32,17 +33,22 @@ func newRecordCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "record [flags] PID | record [flags] -- CMD ...", GroupID: groupLive,
 		Short: "Record a training to a file, without a screen",
-		Long: "Records every step's totals and one step in so many whole, op by op, to a native file that can be replayed while it grows. What was written stays readable\n" +
-			"whatever dies: the training, gmemtop or the machine. Triggers keep only what stands around them: allocated>60GiB, rss>20GiB, step_time>500ms, iteration=100,\n" +
-			"oom, leak>1MiB/step. Ctrl-C ends the recording of a process that was attached to; the process goes on. The end of the terminal ends nothing, and meanwhile\n" +
+		Long: "Records every step's totals and one step in so many whole, op by op, to a native file that " +
+			"can be replayed while it grows. What was written stays readable\n" +
+			"whatever dies: the training, gmemtop or the machine. Triggers keep only what stands around " +
+			"them: allocated>60GiB, rss>20GiB, step_time>500ms, iteration=100,\n" +
+			"oom, leak>1MiB/step. Ctrl-C ends the recording of a process that was attached to; the process " +
+			"goes on. The end of the terminal ends nothing, and meanwhile\n" +
 			"gmemtop attach shows what is recorded, as often as you like.",
-		Example: "  gmemtop record -o run.gmt 4242\n  gmemtop record -o oom.gmt --trigger oom --before 3 -- python train.py",
+		Example: "  gmemtop record -o run.gmt 4242\n  gmemtop record -o oom.gmt --trigger oom --before 3 " +
+			"-- python train.py",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return errors.New("name a process, or a command after --")
 			}
 			if cmd.ArgsLenAtDash() != 0 && len(args) > 1 {
-				return fmt.Errorf("%q is too much: one process is recorded; a command stands after --", args[1])
+				return fmt.Errorf("%q is too much: one process is recorded; a command stands after --",
+					args[1])
 			}
 			return nil
 		},
@@ -72,7 +78,9 @@ func newRecordCommand(a *app) *cobra.Command {
 	c.live.add(cmd)
 	c.flags.writing(cmd)
 	c.probing(cmd)
-	cmd.Flags().Int64Var(&c.steps, "steps", 0, "end after so many steps of a process, and what is being captured then (default: with the process, or on Ctrl-C)")
+	cmd.Flags().Int64Var(&c.steps, "steps", 0,
+		"end after so many steps of a process, and what is being captured then (default: with the process, "+
+			"or on Ctrl-C)")
 	cmd.Flags().SetInterspersed(false)
 	return cmd
 }
@@ -118,8 +126,8 @@ func (c *recordCommand) run(ctx context.Context, pid int) error {
 	if err != nil {
 		return err
 	}
-	f := newSessionFeed(w.Process, "for the agent")
-	stopFeed := f.start()
+	f := feed.NewProcess(w.Process, "for the agent")
+	stopFeed := f.Start()
 	run, stop := context.WithCancel(context.Background())
 	defer stop()
 	w.Connect(run, pid, found.Started)
@@ -142,7 +150,7 @@ func (c *recordCommand) run(ctx context.Context, pid int) error {
 		}
 	}
 	if end && reason.Reason != capture.Exited && reason.Reason != capture.Detached {
-		err = errors.Join(errors.New(endWord(reason)), err)
+		err = errors.Join(errors.New(feed.HowEnded(reason)), err)
 	}
 	return err
 }
@@ -151,7 +159,7 @@ func (c *recordCommand) run(ctx context.Context, pid int) error {
 const unheard = 3 * time.Second
 
 // follow waits until the recording is to end. It reports whether the source ended by itself, and how.
-func (c *recordCommand) follow(ctx context.Context, w *job.Watch, f *sessionFeed) (bool, capture.End) {
+func (c *recordCommand) follow(ctx context.Context, w *job.Watch, f *feed.Process) (bool, capture.End) {
 	p := c.newProgress()
 	defer p.done()
 	said := map[string]bool{}
@@ -167,7 +175,8 @@ func (c *recordCommand) follow(ctx context.Context, w *job.Watch, f *sessionFeed
 		if l.Word != word {
 			word, since = l.Word, time.Now()
 		}
-		if text := "waiting " + strings.TrimPrefix(l.Word, "waiting "); time.Since(since) >= unheard && l.State == live.Waiting && !said[text] {
+		if text := "waiting " + strings.TrimPrefix(l.Word, "waiting "); time.Since(since) >= unheard &&
+			l.State == live.Waiting && !said[text] {
 			said[text] = true
 			p.done()
 			c.note("%s", text)
@@ -186,7 +195,8 @@ func (c *recordCommand) follow(ctx context.Context, w *job.Watch, f *sessionFeed
 		}
 		if n := len(l.Steps); n > 0 {
 			files, _ := w.Files()
-			p.tell(fmt.Sprintf("step %d, %d captured whole, written", l.Steps[n-1].Index, len(l.Windows)+l.Forgotten), sizeOf(files), 0)
+			p.tell(fmt.Sprintf("step %d, %d captured whole, written", l.Steps[n-1].Index,
+				len(l.Windows)+l.Forgotten), sizeOf(files), 0)
 			if c.steps > 0 && int64(n) >= c.steps && !l.Capture.Pending { // what was asked for is waited for
 				return false, capture.End{}
 			}

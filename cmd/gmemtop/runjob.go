@@ -19,6 +19,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
 	"github.com/gmemtop/gmemtop/replay/crew"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/tui"
@@ -137,7 +138,7 @@ func (c *runCommand) run(ctx context.Context, argv []string, x *crew.Choice, off
 	}
 	run, stop := context.WithCancel(context.Background())
 	defer stop()
-	f := newJobFeed(ranks, "for the command to load torch")
+	f := feed.NewJob(ranks, "for the command to load torch")
 	ranks.Run(run, command)
 	reapOrphans(run, command.PID())
 	var training sync.WaitGroup
@@ -147,7 +148,7 @@ func (c *runCommand) run(ctx context.Context, argv []string, x *crew.Choice, off
 	if !headless {
 		o, planner := c.screen(), newLivePlanner()
 		o.Feed, o.Planner = f, planner
-		leave := planner.Watch(func() *crew.Crew { return crew.OfJob(ranks, f.lead(), false) })
+		leave := planner.Watch(func() *crew.Crew { return crew.OfJob(ranks, f.Lead(), false) })
 		if err := tui.Run(ctx, o); err != nil && ctx.Err() == nil {
 			fmt.Fprintf(c.err, "gmemtop: %s\n", oneLine(err))
 		}
@@ -162,9 +163,9 @@ func (c *runCommand) run(ctx context.Context, argv []string, x *crew.Choice, off
 	if err := ranks.Close(); err != nil {
 		fmt.Fprintf(c.err, "gmemtop: the recording is incomplete: %s\n", oneLine(err))
 	}
-	f.close()
-	c.summary(w.Process, f.first)
-	c.summaryOfRanks(f)
+	f.Close()
+	c.summary(w.Process, f.First)
+	c.summaryOfRanks(ranks)
 	return failed
 }
 
@@ -203,7 +204,7 @@ func (c *runCommand) tellRefusals() func(t capture.Target, n capture.Notice) {
 	said := map[string]bool{}
 	var mu sync.Mutex
 	return func(t capture.Target, n capture.Notice) {
-		if _, ok := means[n.Key]; !ok && n.Key != "allocator" || n.State || n.Text == "" {
+		if _, ok := feed.Means[n.Key]; !ok && n.Key != "allocator" || n.State || n.Text == "" {
 			return
 		}
 		text := n.Text
@@ -237,7 +238,7 @@ func (c *runCommand) stream(ctx context.Context, j *job.Job) {
 	v := s.Snapshot()
 	at := v.OutputCut + int64(len(v.Output))
 	if _, over := j.Over(); over { // what it said last is why it ended
-		lines := tail(v)
+		lines := feed.Tail(v)
 		for _, l := range lines[max(len(lines)-20, 0):] {
 			fmt.Fprintln(c.out, l)
 		}
@@ -278,7 +279,7 @@ func peakAllocated(steps []capture.Step) int64 {
 }
 
 // summary says in one line what was seen, on a terminal or where a file was written.
-func (c *watcher) summary(p *job.Process, f *sessionFeed) {
+func (c *watcher) summary(p *job.Process, f *feed.Process) {
 	if c.flags.quiet || !p.Recorded() && !isTerminal(c.err) {
 		return
 	}
@@ -318,8 +319,8 @@ func (c *watcher) summary(p *job.Process, f *sessionFeed) {
 
 // summaryOfRanks says the same of the other processes of a job of several; that one could not be written is
 // said however quiet one wants it.
-func (c *runCommand) summaryOfRanks(f *jobFeed) {
-	list := f.job.Processes()
+func (c *runCommand) summaryOfRanks(j *job.Job) {
+	list := j.Processes()
 	if len(list) < 2 {
 		return
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
 	"github.com/gmemtop/gmemtop/replay/crew"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/tui/live"
@@ -127,8 +128,8 @@ func (c *watcher) attachFeed(planner *livePlanner, letting *sync.WaitGroup) func
 		if err != nil {
 			return nil, err
 		}
-		f := newSessionFeed(w.Process, fmt.Sprintf("for process %d to take the agent in", pid))
-		stopFeed := f.start()
+		f := feed.NewProcess(w.Process, fmt.Sprintf("for process %d to take the agent in", pid))
+		stopFeed := f.Start()
 		run, stop := context.WithCancel(context.Background())
 		w.Connect(run, pid, found.Started)
 		leave := planner.Watch(func() *crew.Crew { return crew.OfWatch(w) })

@@ -1,6 +1,6 @@
 //go:build cgo && linux
 
-package main
+package feed
 
 import (
 	"context"
@@ -29,7 +29,7 @@ func TestTheMachineOfTheMocksIsDrawnWithItsProcesses(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	go sampler.Run(ctx)
-	f := &machineFeed{sampler: sampler, driver: library.Driver(), checked: map[checkedProcess]string{}}
+	f := &Machine{sampler: sampler, driver: library.Driver(), checked: map[checkedProcess]string{}}
 	v := machine.New()
 	screen := func() string {
 		c := canvas.New(120, 40, canvas.NoColor, false)

@@ -1,4 +1,4 @@
-package main
+package feed
 
 import (
 	"cmp"
@@ -21,9 +21,9 @@ import (
 	"github.com/gmemtop/gmemtop/tui/live"
 )
 
-// sessionFeed is a capture session as the screen sees it: captured stretches become timelines, off the event
+// Process is a watched process as the screen sees it: captured stretches become timelines, off the event
 // loop, and steps get the one figure that is drawn. It implements live.Feed.
-type sessionFeed struct {
+type Process struct {
 	capture.Changes
 	process *job.Process
 	books   *books.Books
@@ -66,10 +66,10 @@ const residentNoise = 16 << 20
 // silenceLook is the time between two looks at a job from which nothing comes.
 const silenceLook = 2 * time.Second
 
-// newSessionFeed returns the feed of a process; waiting says what is waited for before anything comes. NVML
+// NewProcess returns the feed of a process; waiting says what is waited for before anything comes. NVML
 // is asked only about a process whose steps have figures of a device's allocator.
-func newSessionFeed(p *job.Process, waiting string) *sessionFeed {
-	f := &sessionFeed{
+func NewProcess(p *job.Process, waiting string) *Process {
+	f := &Process{
 		process: p, books: books.New(p.Session), ids: new(atomic.Int64), poke: make(chan struct{}, 1),
 		seen:    -1,
 		windows: map[*traces.Trace]live.Window{}, look: live.Look{Word: waiting},
@@ -79,8 +79,8 @@ func newSessionFeed(p *job.Process, waiting string) *sessionFeed {
 	return f
 }
 
-// start brings the feed up to date from now on, until stop is called, and once more then.
-func (f *sessionFeed) start() (stop func()) {
+// Start brings the feed up to date from now on, until stop is called, and once more then.
+func (f *Process) Start() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { f.run(ctx) })
@@ -92,7 +92,7 @@ func (f *sessionFeed) start() (stop func()) {
 
 // run brings the feed up to date until ctx is done, and once more then, though what was captured whole is not
 // waited for.
-func (f *sessionFeed) run(ctx context.Context) {
+func (f *Process) run(ctx context.Context) {
 	defer func() {
 		f.show(false)
 		f.take(ctx)
@@ -119,7 +119,7 @@ func (f *sessionFeed) run(ctx context.Context) {
 }
 
 // show says whether the feed is the one that is shown.
-func (f *sessionFeed) show(shown bool) {
+func (f *Process) show(shown bool) {
 	f.mu.Lock()
 	f.back = !shown
 	f.mu.Unlock()
@@ -131,14 +131,14 @@ func (f *sessionFeed) show(shown bool) {
 	}
 }
 
-func (f *sessionFeed) isBack() bool {
+func (f *Process) isBack() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.back
 }
 
 // take makes a look of what the session holds. Timelines are built before the lock is taken.
-func (f *sessionFeed) take(ctx context.Context) capture.View {
+func (f *Process) take(ctx context.Context) capture.View {
 	f.taking.Lock()
 	defer f.taking.Unlock()
 	v := f.process.Session.Snapshot()
@@ -155,7 +155,7 @@ func (f *sessionFeed) take(ctx context.Context) capture.View {
 	f.target, f.held = v.Target, len(v.Windows)
 	if !back {
 		l.Windows, l.Forgotten = windows, l.Forgotten+lost
-		l.Output = tail(v)
+		l.Output = Tail(v)
 	}
 	f.addSteps(v)
 	f.markPlans()
@@ -188,7 +188,7 @@ func (f *sessionFeed) take(ctx context.Context) capture.View {
 	}
 	switch {
 	case v.Ended:
-		l.State, l.Word, l.Failed = live.Ended, endWord(v.End), failed(v.End)
+		l.State, l.Word, l.Failed = live.Ended, HowEnded(v.End), failed(v.End)
 	case len(l.Steps) > 0:
 		l.State = live.Running
 	}
@@ -197,7 +197,7 @@ func (f *sessionFeed) take(ctx context.Context) capture.View {
 
 // timelines returns the session's windows with their timelines, and how many of those that were shown before
 // are gone.
-func (f *sessionFeed) timelines(ctx context.Context, list []capture.Window) (windows []live.Window,
+func (f *Process) timelines(ctx context.Context, list []capture.Window) (windows []live.Window,
 	gone int) {
 	kept := map[*traces.Trace]live.Window{}
 	for _, w := range list {
@@ -224,7 +224,7 @@ func (f *sessionFeed) timelines(ctx context.Context, list []capture.Window) (win
 }
 
 func howCaptured(w capture.Window) string {
-	text := means[w.How]
+	text := Means[w.How]
 	if w.Partial {
 		text += ", cut"
 	}
@@ -232,7 +232,7 @@ func howCaptured(w capture.Window) string {
 }
 
 // addSteps appends the steps that are new.
-func (f *sessionFeed) addSteps(v capture.View) {
+func (f *Process) addSteps(v capture.View) {
 	l := &f.look
 	from, _ := slices.BinarySearchFunc(v.Steps, f.seen+1, func(s capture.Step,
 		at int64) int {
@@ -293,7 +293,7 @@ func (f *sessionFeed) addSteps(v capture.View) {
 
 // markPlans says of each window whether a plan was carried out in it. A window may come before its last step
 // does.
-func (f *sessionFeed) markPlans() {
+func (f *Process) markPlans() {
 	l := &f.look
 	l.Windows = slices.Clone(l.Windows) // earlier looks hold the same
 	for i := range l.Windows {
@@ -312,7 +312,7 @@ func (f *sessionFeed) markPlans() {
 // excused says of which steps it is no news that they took long: the first ones, those that were captured
 // whole and the one after them, in which what was captured is packed up, and the newest ones, of which it is
 // not known yet whether they were.
-func (f *sessionFeed) excused(v capture.View) func(step int64) bool {
+func (f *Process) excused(v capture.View) func(step int64) bool {
 	for _, w := range v.Windows {
 		if n := len(f.spans); n == 0 || f.spans[n-1].last < w.Last+1 {
 			f.spans = append(f.spans, span{w.First, w.Last + 1})
@@ -351,7 +351,7 @@ const (
 // step reads a step as the screen shows it. What the allocator holds when a step is over says most of what
 // can be had without disturbing the program's own peak marks; where there is no such allocator, resident
 // memory has to do.
-func (f *sessionFeed) step(s capture.Step) live.Step {
+func (f *Process) step(s capture.Step) live.Step {
 	x := live.Step{
 		Index: s.Index, Duration: -1, Forward: s.Forward, Backward: s.Backward, Optimizer: s.Optimizer,
 		Bytes: s.RSS, Held: s.Allocated, Cost: int64(s.Cost),
@@ -376,7 +376,7 @@ func (f *sessionFeed) step(s capture.Step) live.Step {
 }
 
 // describe says who is watched and what his memory consists of.
-func (f *sessionFeed) describe(v capture.View) {
+func (f *Process) describe(v capture.View) {
 	l := &f.look
 	if !v.Began {
 		return
@@ -400,7 +400,7 @@ func (f *sessionFeed) describe(v capture.View) {
 	}
 	fact("host", t.Host)
 	if len(t.Argv) > 0 {
-		l.Title = scriptOf(t.Argv)
+		l.Title = Script(t.Argv)
 	}
 	l.Capture.Depths, l.Capture.Depth = depths(v), t.Depth
 	l.Capture.Lean = ""
@@ -434,7 +434,7 @@ func (f *sessionFeed) describe(v capture.View) {
 }
 
 // Look implements live.Feed.
-func (f *sessionFeed) Look() live.Look {
+func (f *Process) Look() live.Look {
 	version := f.Now() // read first: a look is never newer than it says
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -445,7 +445,7 @@ func (f *sessionFeed) Look() live.Look {
 }
 
 // rank returns the feed's job as a row of the list of a job's processes.
-func (f *sessionFeed) rank() live.Rank {
+func (f *Process) rank() live.Rank {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	l := &f.look
@@ -462,7 +462,7 @@ func (f *sessionFeed) rank() live.Rank {
 }
 
 // Order implements live.Feed.
-func (f *sessionFeed) Order(ctx context.Context, o live.Order) error {
+func (f *Process) Order(ctx context.Context, o live.Order) error {
 	switch o.Kind {
 	case live.Describe:
 		return f.process.Capture(ctx, o.Steps)

@@ -1,4 +1,4 @@
-package main
+package feed
 
 import (
 	"cmp"
@@ -20,9 +20,9 @@ import (
 	"github.com/gmemtop/gmemtop/tui/machine"
 )
 
-// machineFeed is the machine as the screen sees it: NVML's devices and processes, and those of /proc that
+// Machine is the machine as the screen sees it: NVML's devices and processes, and those of /proc that
 // have torch loaded. It implements machine.Feed.
-type machineFeed struct {
+type Machine struct {
 	sampler *nvml.Sampler // nil where there is no NVML
 	driver  nvml.Driver
 	without string // why there is none
@@ -48,9 +48,9 @@ const machineEvery = time.Second
 // shownReadings bounds the history that the screen has at hand: more than the widest terminal's columns.
 const shownReadings = 600
 
-// newMachineFeed opens NVML where there is one. Closing it lets go of the driver.
-func newMachineFeed() (f *machineFeed, closing func()) {
-	f = &machineFeed{checked: map[checkedProcess]string{}, resident: map[checkedProcess][]int64{}}
+// OpenMachine opens NVML where there is one. Closing it lets go of the driver.
+func OpenMachine() (f *Machine, closing func()) {
+	f = &Machine{checked: map[checkedProcess]string{}, resident: map[checkedProcess][]int64{}}
 	f.look.Host, _ = os.Hostname()
 	lib, err := nvml.Open(nvml.Options{})
 	if err != nil {
@@ -64,8 +64,8 @@ func newMachineFeed() (f *machineFeed, closing func()) {
 	return f, func() { lib.Close() }
 }
 
-// run looks at the machine until ctx is done.
-func (f *machineFeed) run(ctx context.Context) {
+// Run looks at the machine until ctx is done.
+func (f *Machine) Run(ctx context.Context) {
 	if f.sampler != nil {
 		go f.sampler.Run(ctx)
 	}
@@ -93,7 +93,7 @@ func (f *machineFeed) run(ctx context.Context) {
 }
 
 // take makes a look of what NVML and /proc say.
-func (f *machineFeed) take(v nvml.View, torch []procs.Process) {
+func (f *Machine) take(v nvml.View, torch []procs.Process) {
 	l := machine.Look{Host: f.look.Host, Driver: f.driver.Version, NoDevices: f.without}
 	byPID := map[int]*machine.Process{}
 	var order []int
@@ -151,7 +151,7 @@ func (f *machineFeed) take(v nvml.View, torch []procs.Process) {
 }
 
 // addResident adds a process's resident memory to what is known of it, and keeps that in kept.
-func (f *machineFeed) addResident(p *procs.Process, kept map[checkedProcess][]int64) []int64 {
+func (f *Machine) addResident(p *procs.Process, kept map[checkedProcess][]int64) []int64 {
 	key := checkedProcess{p.PID, p.Started}
 	list := append(f.resident[key], p.RSS)
 	if len(list) >= 2*shownReadings { // the screen may still read the old one
@@ -178,7 +178,7 @@ func addHistory(sum []int64, points []nvml.ProcessPoint) []int64 {
 
 // obstacle says why a process cannot be attached to, "" where it can. What was found out stays as long as the
 // process.
-func (f *machineFeed) obstacle(p *procs.Process, gpu bool) string {
+func (f *Machine) obstacle(p *procs.Process, gpu bool) string {
 	switch {
 	case p.Known && !p.Torch && gpu:
 		return fmt.Sprintf("it has no torch loaded; gmemtop attach --probes %d watches its CUDA memory",
@@ -257,8 +257,11 @@ func alarm(r *nvml.Reading) string {
 	return strings.Join(list, "; ")
 }
 
+// HasDevices reports whether the machine has a GPU whose counters can be read.
+func (f *Machine) HasDevices() bool { return f.sampler != nil && len(f.sampler.View().Devices) > 0 }
+
 // Look implements machine.Feed.
-func (f *machineFeed) Look() machine.Look {
+func (f *Machine) Look() machine.Look {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.look

@@ -1,4 +1,4 @@
-package main
+package feed
 
 import (
 	"context"
@@ -14,29 +14,30 @@ import (
 	"github.com/gmemtop/gmemtop/tui/live"
 )
 
-// jobFeed is a command as the screen sees it: the feed of the process that is chosen, with the list of all of
+// Job is a command as the screen sees it: the feed of the process that is chosen, with the list of all of
 // them. It implements live.Feed.
 //
 // Feeds of hidden processes make no timelines and rest longer: 64 ranks cost the viewer about what two do.
-type jobFeed struct {
+type Job struct {
 	capture.Changes
-	job   *job.Job
-	first *sessionFeed
+	job *job.Job
+	// First is the feed of its first process.
+	First *Process
 	ctx   context.Context // of the feeds
 	stop  context.CancelFunc
 	work  sync.WaitGroup
 
 	mu     sync.Mutex
-	feeds  map[*job.Process]*sessionFeed
-	shown  *sessionFeed // on the screen
-	wanted *sessionFeed // to be shown as soon as it is up to date
-	picked bool         // by the user
+	feeds  map[*job.Process]*Process
+	shown  *Process // on the screen
+	wanted *Process // to be shown as soon as it is up to date
+	picked bool     // by the user
 }
 
-// newJobFeed returns the feed of a job, and that of its first process.
-func newJobFeed(j *job.Job, waiting string) *jobFeed {
-	first := newSessionFeed(j.First(), waiting)
-	f := &jobFeed{job: j, first: first, shown: first, wanted: first, feeds: map[*job.Process]*sessionFeed{}}
+// NewJob returns the feed of a job, and that of its first process.
+func NewJob(j *job.Job, waiting string) *Job {
+	first := NewProcess(j.First(), waiting)
+	f := &Job{job: j, First: first, shown: first, wanted: first, feeds: map[*job.Process]*Process{}}
 	f.ctx, f.stop = context.WithCancel(context.Background())
 	f.follow(j.First(), first)
 	f.work.Go(f.watch)
@@ -44,7 +45,7 @@ func newJobFeed(j *job.Job, waiting string) *jobFeed {
 }
 
 // follow has the job's version grow with that of a process's feed, which is brought up to date from now on.
-func (f *jobFeed) follow(p *job.Process, m *sessionFeed) {
+func (f *Job) follow(p *job.Process, m *Process) {
 	f.feeds[p] = m
 	f.work.Go(func() { m.run(f.ctx) })
 	f.work.Go(func() {
@@ -56,7 +57,7 @@ func (f *jobFeed) follow(p *job.Process, m *sessionFeed) {
 
 // watch begins the feeds of processes that come later. One that follows another, as scripts in a row do, is
 // shown in its place.
-func (f *jobFeed) watch() {
+func (f *Job) watch() {
 	seen := map[*job.Process]bool{f.job.First(): true}
 	for version := int64(0); f.job.Wait(f.ctx, version) == nil; f.Tell() {
 		version = f.job.Now()
@@ -78,20 +79,20 @@ func (f *jobFeed) watch() {
 }
 
 // of returns the feed of a process, a new one where it is not known.
-func (f *jobFeed) of(p *job.Process) *sessionFeed {
+func (f *Job) of(p *job.Process) *Process {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if m, known := f.feeds[p]; known {
 		return m
 	}
-	m := newSessionFeed(p, "for the first training step")
-	m.ids, m.back = f.first.ids, true
+	m := NewProcess(p, "for the first training step")
+	m.ids, m.back = f.First.ids, true
 	f.follow(p, m)
 	return m
 }
 
 // show has a process shown once its feed is up to date; the last one asked for is.
-func (f *jobFeed) show(m *sessionFeed) {
+func (f *Job) show(m *Process) {
 	f.mu.Lock()
 	f.wanted = m
 	f.mu.Unlock()
@@ -104,7 +105,7 @@ func (f *jobFeed) show(m *sessionFeed) {
 	}
 	now := f.shown
 	f.mu.Unlock()
-	for _, x := range []*sessionFeed{old, m} {
+	for _, x := range []*Process{old, m} {
 		if x != now {
 			x.show(false)
 		}
@@ -113,7 +114,7 @@ func (f *jobFeed) show(m *sessionFeed) {
 }
 
 // Look implements live.Feed.
-func (f *jobFeed) Look() live.Look {
+func (f *Job) Look() live.Look {
 	version := f.Now()
 	f.mu.Lock()
 	shown := f.shown
@@ -134,7 +135,7 @@ func (f *jobFeed) Look() live.Look {
 		}
 	}
 	l.Peers, l.Chosen = timeline.ComparePeers(peers), shown.process.ID
-	if out := tail(f.job.First().Session.Snapshot()); out != nil {
+	if out := Tail(f.job.First().Session.Snapshot()); out != nil {
 		l.Output = out
 	}
 	end, over := f.job.Over()
@@ -149,9 +150,9 @@ func (f *jobFeed) Look() live.Look {
 			first, since = i, ended
 		}
 	}
-	word := endWord(end)
+	word := HowEnded(end)
 	if first >= 0 {
-		word = endWord(capture.End{Reason: end.Reason, Code: end.Code}) + "; " + l.Ranks[first].Name() +
+		word = HowEnded(capture.End{Reason: end.Reason, Code: end.Code}) + "; " + l.Ranks[first].Name() +
 			": " + l.Ranks[first].Word
 	}
 	l.State, l.Word, l.Failed = live.Ended, word, end.Code > 0
@@ -159,7 +160,7 @@ func (f *jobFeed) Look() live.Look {
 }
 
 // Order implements live.Feed.
-func (f *jobFeed) Order(ctx context.Context, o live.Order) error {
+func (f *Job) Order(ctx context.Context, o live.Order) error {
 	list := f.job.Processes()
 	switch {
 	case o.Kind == live.Choose:
@@ -187,15 +188,15 @@ func (f *jobFeed) Order(ctx context.Context, o live.Order) error {
 	return shown.Order(ctx, o)
 }
 
-// lead returns the process that is shown.
-func (f *jobFeed) lead() *job.Process {
+// Lead returns the process that is shown.
+func (f *Job) Lead() *job.Process {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.shown.process
 }
 
-// close ends the feeds, once the source has ended.
-func (f *jobFeed) close() {
+// Close ends the feeds, once the source has ended.
+func (f *Job) Close() {
 	f.stop()
 	f.work.Wait()
 }

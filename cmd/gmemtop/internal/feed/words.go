@@ -1,8 +1,9 @@
-package main
+package feed
 
 import (
 	"bytes"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -13,23 +14,28 @@ import (
 	"github.com/gmemtop/gmemtop/tui/live"
 )
 
-// means are the ways of capturing a stretch, in words.
-var means = map[string]string{
-	capture.HowOps: "op by op", capture.HowHistory: "allocator history", capture.HowEvents: "allocator events", capture.HowProfile: "by the profiler", capture.HowProbes: "by probes",
+// Means are the ways of capturing a stretch, in words.
+var Means = map[string]string{
+	capture.HowOps: "op by op", capture.HowHistory: "allocator history",
+	capture.HowEvents: "allocator events", capture.HowProfile: "by the profiler",
+	capture.HowProbes: "by probes",
 }
 
 // depths returns by what means a job's steps can be captured, with what that cost the last time.
 func depths(v capture.View) []live.Depth {
 	var list []live.Depth
 	for _, d := range []live.Depth{
-		{How: capture.HowOps, Shows: "each op, what it reads and writes, and for how long: what swapping and recompute are planned on"},
-		{How: capture.HowHistory, Shows: "what the GPU's allocator did, segments and Python stacks with it, of compiled code as well"},
-		{How: capture.HowProfile, Shows: "what is allocated in which op, by torch's profiler, of compiled code as well"},
+		{How: capture.HowOps, Shows: "each op, what it reads and writes, and for how long: what swapping " +
+			"and recompute are planned on"},
+		{How: capture.HowHistory, Shows: "what the GPU's allocator did, segments and Python stacks with " +
+			"it, of compiled code as well"},
+		{How: capture.HowProfile, Shows: "what is allocated in which op, by torch's profiler, of compiled " +
+			"code as well"},
 	} {
 		if !slices.Contains(v.Target.Capabilities, d.How) {
 			continue
 		}
-		d.Name = means[d.How]
+		d.Name = Means[d.How]
 		for _, w := range v.Windows {
 			if w.How == d.How && w.Last >= w.First {
 				d.Cost = w.Cost / time.Duration(w.Last-w.First+1)
@@ -40,21 +46,21 @@ func depths(v capture.View) []live.Depth {
 	return list
 }
 
-// scriptOf is the name of the script in a command line, or that of its program.
-func scriptOf(argv []string) string {
+// Script is the name of the script in a command line, or that of its program.
+func Script(argv []string) string {
 	for _, w := range argv {
 		if strings.HasSuffix(w, ".py") {
-			return name(w)
+			return filepath.Base(w)
 		}
 	}
-	return name(argv[0])
+	return filepath.Base(argv[0])
 }
 
 // exitedWord is all that is known of the end of a process that nobody waited for.
 const exitedWord = "it has exited"
 
-// endWord completes "ended: ...".
-func endWord(e capture.End) string {
+// HowEnded completes "ended: ...".
+func HowEnded(e capture.End) string {
 	text := ""
 	switch e.Reason {
 	case capture.Exited:
@@ -103,11 +109,12 @@ func silence(since, typical time.Duration, pid int, state func(pid int) byte) st
 
 // failed reports whether a job ended in a way that somebody should look at.
 func failed(e capture.End) bool {
-	return e.Reason == capture.Disarmed || e.Reason == capture.Refused || e.Reason == capture.Exited && (e.Code > 0 || e.Detail != "")
+	return e.Reason == capture.Disarmed || e.Reason == capture.Refused || e.Reason == capture.Exited &&
+		(e.Code > 0 || e.Detail != "")
 }
 
-// tail returns the last lines of a command's output, nil where the command was not started here.
-func tail(v capture.View) []string {
+// Tail returns the last lines of a command's output, nil where the command was not started here.
+func Tail(v capture.View) []string {
 	if v.Output == nil {
 		return nil
 	}

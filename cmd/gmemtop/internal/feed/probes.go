@@ -1,4 +1,4 @@
-package main
+package feed
 
 import (
 	"context"
@@ -11,12 +11,12 @@ import (
 	"github.com/gmemtop/gmemtop/tui/live"
 )
 
-// probeFeed is a process watched by probes as the screen sees it: a sessionFeed whose rows are intervals of
+// Probes is a process watched by probes as the screen sees it: a Process whose rows are intervals of
 // time. A row shows the most that was held in its interval, where a step's shows what was left at its end:
 // intervals are cut anywhere in a step, and a figure from a moment that means nothing would jump from row to
 // row. For the same reason nothing is said of leaks and rows that stand out. It implements live.Feed.
-type probeFeed struct {
-	*sessionFeed
+type Probes struct {
+	*Process
 	mu   sync.Mutex
 	rows []live.Step
 	ooms int64 // so far
@@ -25,9 +25,12 @@ type probeFeed struct {
 // errNothingToAsk answers orders: they make sense of steps only.
 var errNothingToAsk = errors.New("probes capture everything whole as it comes: there is nothing to ask for")
 
+// NewProbes returns the feed of a process that is watched by probes.
+func NewProbes(f *Process) *Probes { return &Probes{Process: f} }
+
 // Look implements live.Feed.
-func (f *probeFeed) Look() live.Look {
-	l, v := f.sessionFeed.Look(), f.process.Session.Snapshot()
+func (f *Probes) Look() live.Look {
+	l, v := f.Process.Look(), f.process.Session.Snapshot()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	from := 0
@@ -61,9 +64,9 @@ func (f *probeFeed) Look() live.Look {
 }
 
 // Order implements live.Feed.
-func (f *probeFeed) Order(ctx context.Context, o live.Order) error {
+func (f *Probes) Order(ctx context.Context, o live.Order) error {
 	if o.Kind != live.Detach {
 		return errNothingToAsk
 	}
-	return f.sessionFeed.Order(ctx, o)
+	return f.Process.Order(ctx, o)
 }
