@@ -25,7 +25,7 @@ var floors = []struct {
 	{"timeline/", 4}, {"timeline", 3},
 	{"managers/plan/", 5}, {"managers/plan", 5}, {"managers/pack", 5}, {"managers/milp", 5},
 	{"managers/place", 6}, {"managers/chain", 6}, {"managers/", 7}, {"managers", 8},
-	{"replay/crew", 8}, {"replay/", 6}, {"replay", 7},
+	{"replay/crew", 8}, {"replay/emit", 8}, {"replay/", 6}, {"replay", 7},
 	{"tui/", 9}, {"tui", 10},
 	{"cmd/", 11}, {"scripts/", 11},
 }

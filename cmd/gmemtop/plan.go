@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
@@ -11,8 +12,12 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/replay/crew"
+	"github.com/gmemtop/gmemtop/replay/emit"
 	"github.com/gmemtop/gmemtop/replay/live"
 )
+
+// emitTorch is what --emit takes.
+const emitTorch = "torch"
 
 // planCommand writes one manager's plan.
 type planCommand struct {
@@ -155,7 +160,10 @@ func (c *planCommand) writePlan(ctx context.Context, p *plan.Problem, readErr er
 	c.note("%s", planned(p, &r, u.Bytes(r.Measurement.Footprint)))
 	write := func(w io.Writer) error { return r.Plan.WriteJSON(w, p) }
 	if c.emit != "" {
-		text, err := emitted(p, &r, u)
+		text, err := emit.Python(p, &r, u)
+		if errors.As(err, new(*emit.Refused)) {
+			return unsupportedError{err}
+		}
 		if err != nil {
 			return err
 		}

@@ -7,7 +7,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -39,19 +38,9 @@ func (c *watcher) probing(cmd *cobra.Command) {
 	cmd.Flags().Lookup("probes").NoOptDefVal = "auto"
 }
 
-// probeJob is a process that is watched by probes. It implements job.Source: it is let go of like any other,
-// and asked for nothing, since everything comes unasked.
-type probeJob struct {
-	source *usdt.Source
-
-	mu   sync.Mutex
-	stop context.CancelFunc // nil until it runs
-	done chan struct{}
-}
-
 // probeSource prepares to watch a process by probes. What they are put on and what they cannot see comes as
 // notices; a process that has not loaded CUDA yet is waited for.
-func (c *watcher) probeSource(pid int) (*probeJob, error) {
+func (c *watcher) probeSource(pid int) (job.Source, error) {
 	kind, ok := probeKinds[c.probes]
 	if !ok {
 		return nil, usageError{fmt.Errorf("--probes %q is none of auto, pytorch, driver, both", c.probes)}
@@ -71,8 +60,7 @@ func (c *watcher) probeSource(pid int) (*probeJob, error) {
 		!errors.Is(err, usdt.ErrNotLoaded) {
 		return nil, refusedProbes(err)
 	}
-	return &probeJob{source: usdt.New(usdt.Options{PID: pid, Probes: kind, Wait: true}),
-		done: make(chan struct{})}, nil
+	return job.Whole(usdt.New(usdt.Options{PID: pid, Probes: kind, Wait: true})), nil
 }
 
 // refusedProbes gives an error its exit code: what this machine or process does not allow is not a failure.
@@ -83,49 +71,8 @@ func refusedProbes(err error) error {
 	return unsupportedError{err}
 }
 
-// Run implements capture.Source. A Detach ends it without an error.
-func (j *probeJob) Run(ctx context.Context, sink capture.Sink) error {
-	run, stop := context.WithCancel(ctx)
-	defer close(j.done)
-	defer stop()
-	j.mu.Lock()
-	j.stop = stop
-	j.mu.Unlock()
-	err := j.source.Run(run, sink)
-	if errors.Is(err, context.Canceled) && ctx.Err() == nil {
-		return nil
-	}
-	return err
-}
-
-// Order implements capture.Controller: nothing has to be asked for, since what comes is whole. No plan is
-// carried out.
-func (j *probeJob) Order(_ context.Context, o capture.Order) error {
-	if o.Do == capture.Carry || o.Do == capture.Keep {
-		return capture.ErrNoOrders
-	}
-	return nil
-}
-
-// Detach implements capture.Controller.
-func (j *probeJob) Detach(ctx context.Context) error {
-	j.mu.Lock()
-	stop := j.stop
-	j.mu.Unlock()
-	if stop == nil {
-		return job.ErrNotConnected
-	}
-	stop()
-	select {
-	case <-j.done:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 // probedProcess reads the number of the process, refuses what goes with steps, and prepares to watch it.
-func (c *watcher) probedProcess(cmd *cobra.Command, args []string) (pid int, source *probeJob, err error) {
+func (c *watcher) probedProcess(cmd *cobra.Command, args []string) (pid int, source job.Source, err error) {
 	if cmd.ArgsLenAtDash() >= 0 {
 		return 0, nil, usageError{errors.New("--probes watches a process that runs: start the command " +
 			"first, then give its number; one that has not loaded CUDA yet is waited for")}

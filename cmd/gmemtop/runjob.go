@@ -18,6 +18,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/job"
+	"github.com/gmemtop/gmemtop/capture/procs"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
 	"github.com/gmemtop/gmemtop/replay/crew"
@@ -140,7 +141,7 @@ func (c *runCommand) run(ctx context.Context, argv []string, x *crew.Choice, off
 	defer stop()
 	f := feed.NewJob(ranks, "for the command to load torch")
 	ranks.Run(run, command)
-	reapOrphans(run, command.PID())
+	procs.ReapOrphans(run, command.PID())
 	var training sync.WaitGroup
 	if x != nil {
 		training.Go(func() { c.trainWith(run, crew.OfJob(ranks, ranks.First(), true), x, headless) })

@@ -1,4 +1,5 @@
-package main
+// Package emit writes plans as Python files that carry them out in programs of their own, without gmemtop.
+package emit
 
 import (
 	"encoding/json"
@@ -13,24 +14,29 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 )
 
-// emitTorch is what --emit takes.
-const emitTorch = "torch"
+// Refused is the error of a plan that no program can carry out by itself.
+type Refused struct{ err error }
 
-// emitted returns a plan as a Python file that carries it out in a program of its own: what a toggle did in
+func (r *Refused) Error() string { return r.err.Error() }
+
+// Unwrap returns the reason.
+func (r *Refused) Unwrap() error { return r.err }
+
+// Python returns a plan as a Python file that carries it out in a program of its own: what a toggle did in
 // the running training, with gmemtop gone.
-func emitted(p *plan.Problem, r *replay.Result, u timeline.Units) (string, error) {
+func Python(p *plan.Problem, r *replay.Result, u timeline.Units) (string, error) {
 	if r.Plan.Policy != nil {
 		return allocatorFile(r)
 	}
 	if r.Plan.Executor != plan.TorchEager && r.Info.Family != plan.Pooling && len(r.Plan.Absences) == 0 {
-		return "", unsupportedError{fmt.Errorf("%s has nothing to do: a step fits into %s as it is", r.Info.Name, u.Bytes(r.Plan.Budget))}
+		return "", &Refused{fmt.Errorf("%s has nothing to do: a step fits into %s as it is", r.Info.Name, u.Bytes(r.Plan.Budget))}
 	}
 	if r.Plan.Executor != plan.TorchEager {
-		return "", unsupportedError{fmt.Errorf("%s only chooses addresses, which PyTorch's allocator does not take from a plan: try its settings (expandable)", r.Info.Name)}
+		return "", &Refused{fmt.Errorf("%s only chooses addresses, which PyTorch's allocator does not take from a plan: try its settings (expandable)", r.Info.Name)}
 	}
 	words, err := live.Encode(p, r.Plan, live.Same)
 	if errors.Is(err, live.ErrNotLive) {
-		return "", unsupportedError{err}
+		return "", &Refused{err}
 	}
 	if err != nil {
 		return "", err
@@ -120,9 +126,9 @@ func allocatorFile(r *replay.Result) (string, error) {
 	settings := r.Plan.Policy.Settings
 	switch {
 	case r.Plan.Policy.Name != "caching":
-		return "", unsupportedError{fmt.Errorf("%s is no allocator that PyTorch has", r.Info.Name)}
+		return "", &Refused{fmt.Errorf("%s is no allocator that PyTorch has", r.Info.Name)}
 	case settings == "":
-		return "", unsupportedError{fmt.Errorf("%s is PyTorch as it is: there is nothing to write", r.Info.Name)}
+		return "", &Refused{fmt.Errorf("%s is PyTorch as it is: there is nothing to write", r.Info.Name)}
 	}
 	return fmt.Sprintf(`"""Settings of PyTorch's allocator that %s stands for. Import this before torch."""
 import os

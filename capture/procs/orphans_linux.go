@@ -1,4 +1,4 @@
-package main
+package procs
 
 import (
 	"bytes"
@@ -20,9 +20,9 @@ import (
 // unclaimed is for how long a child is dead before it is taken to be nobody's.
 const unclaimed = time.Second
 
-// reapOrphans reaps, until ctx is done, what others left to process 1; elsewhere it does nothing. job is
+// ReapOrphans reaps, until ctx is done, what others left to process 1; elsewhere it does nothing. job is
 // never touched.
-func reapOrphans(ctx context.Context, job int) {
+func ReapOrphans(ctx context.Context, job int) {
 	if os.Getpid() != 1 {
 		return
 	}
@@ -61,7 +61,8 @@ func reapDead(job int, before map[int]bool) map[int]bool {
 		}
 		fields := bytes.Fields(b[at+1:])
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
-		if err != nil || pid == job || len(fields) < 2 || string(fields[0]) != "Z" || string(fields[1]) != "1" {
+		if err != nil || pid == job || len(fields) < 2 || string(fields[0]) != "Z" ||
+			string(fields[1]) != "1" {
 			continue
 		}
 		if before[pid] {
