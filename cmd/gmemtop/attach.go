@@ -15,6 +15,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
 	"github.com/gmemtop/gmemtop/replay/crew"
 	"github.com/gmemtop/gmemtop/tui"
 )
@@ -106,9 +107,9 @@ func (c *attachCommand) run(ctx context.Context, pid int, x *crew.Choice) error 
 	run, stop := context.WithCancel(context.Background())
 	defer stop()
 	w.Connect(run, pid, found.Started)
-	o, planner := c.screen(), newLivePlanner()
-	o.Feed, o.Planner = f, planner
-	leave := planner.Watch(func() *crew.Crew { return crew.OfWatch(w) })
+	o, live := c.screen(), planner.NewLive()
+	o.Feed, o.Planner = f, live
+	leave := live.Watch(func() *crew.Crew { return crew.OfWatch(w) })
 	taken := c.trainMeanwhile(run, w, x)
 	shown := tui.Run(ctx, o)
 	leave()
@@ -158,8 +159,8 @@ func (c *watcher) showMachine(ctx context.Context, f *feed.Machine) error {
 	var letting sync.WaitGroup
 	defer letting.Wait() // a process that was watched is let go of before this one ends
 	go f.Run(run)
-	o, planner := c.screen(), newLivePlanner()
-	o.Machine, o.Attach, o.Planner = f, c.attachFeed(planner, &letting), planner
+	o, live := c.screen(), planner.NewLive()
+	o.Machine, o.Attach, o.Planner = f, c.attachFeed(live, &letting), live
 	return tui.Run(ctx, o)
 }
 

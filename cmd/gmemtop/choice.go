@@ -12,11 +12,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
 	"github.com/gmemtop/gmemtop/managers"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay/crew"
 	"github.com/gmemtop/gmemtop/replay/live"
-	"github.com/gmemtop/gmemtop/replay/sim"
 )
 
 // choiceFlags say with what plan a command is to train.
@@ -66,30 +66,34 @@ func (f *choiceFlags) choice() (*crew.Choice, error) {
 	case f.manager != "" && f.file != "":
 		return nil, usageError{errors.New("--manager makes a plan and --plan brings one: name one of them")}
 	}
-	w := &crew.Choice{Name: f.manager, Eager: managers.Eager, Caching: caching,
-		Offload: f.unplanned == unplannedOffload}
+	var most float64
 	if f.most != "" {
-		var percent float64
-		if n, err := fmt.Sscanf(f.most, "%f%%", &percent); err != nil || n != 1 || !(percent > 0) {
+		if n, err := fmt.Sscanf(f.most, "%f%%", &most); err != nil || n != 1 || !(most > 0) {
 			return nil, usageError{fmt.Errorf("--most-overhead %q is no share: write 10%%", f.most)}
 		}
-		w.MostOverhead = percent / 100
 	}
-	var err error
-	if f.file != "" {
-		w.Name = name(f.file)
-		w.Make, w.Pools, err = planIn(f.file)
-	} else {
-		w.Make, w.Pools, err = planBy(f.manager, f.fitInto)
-	}
+	w, err := f.planned()
 	if err != nil {
 		return nil, err
 	}
+	w.MostOverhead, w.Offload = most/100, f.unplanned == unplannedOffload
 	if w.Results, err = liveResults(f.results); err != nil {
 		return nil, err
 	}
 	w.Hardware, err = f.plan.liveHardware()
 	return w, err
+}
+
+// planned returns the choice of the manager's plan, or of the file's.
+func (f *choiceFlags) planned() (*crew.Choice, error) {
+	if f.manager == "" {
+		return planIn(f.file)
+	}
+	m, err := oneManager(f.manager)
+	if err != nil {
+		return nil, err
+	}
+	return planner.Choose(m, f.fitInto), nil
 }
 
 // fitInto returns what the plan of a manager is to fit into, of so much room, 0 where that is not known.
@@ -104,39 +108,6 @@ func (f *choiceFlags) fitInto(ctx context.Context, p *plan.Problem, room int64) 
 	return int64(float64(room) * crew.RoomShare), nil
 }
 
-// planMaker makes the plan of a problem; see crew.Choice.
-type planMaker = func(ctx context.Context, p *plan.Problem, room int64) (*plan.Plan, error)
-
-// planBy returns what makes plans by a manager, and whether it only chooses addresses. budget returns what
-// a plan is to fit into.
-func planBy(manager string, budget func(ctx context.Context, p *plan.Problem, room int64) (int64,
-	error)) (planMaker, bool, error) {
-	m, err := oneManager(manager)
-	if err != nil {
-		return nil, false, err
-	}
-	return func(ctx context.Context, p *plan.Problem, room int64) (*plan.Plan, error) {
-		r := plan.Request{Seed: 1, Evaluator: sim.Simulator{}}
-		var err error
-		if r.Budget, err = budget(ctx, p, room); err != nil {
-			return nil, err
-		}
-		return m.Plan(ctx, p, r)
-	}, m.Info().Family == plan.Pooling, nil
-}
-
-// managed is the choice of a manager's plan.
-func managed(manager string, h live.Hardware, budget func(ctx context.Context, p *plan.Problem) (int64,
-	error)) (*crew.Choice, error) {
-	c := &crew.Choice{Name: manager, Hardware: h, Eager: managers.Eager, Caching: caching}
-	var err error
-	c.Make, c.Pools, err = planBy(manager, func(ctx context.Context, p *plan.Problem, _ int64) (int64,
-		error) {
-		return budget(ctx, p)
-	})
-	return c, err
-}
-
 // What --until-planned says.
 const (
 	unplannedAuto    = "auto"
@@ -144,29 +115,32 @@ const (
 	unplannedKeep    = "keep"
 )
 
-// planIn returns what reads the plan of a file, which is looked at as far as that can be without the
-// training, and whether it only chooses addresses.
-func planIn(path string) (planMaker, bool, error) {
+// planIn returns the choice of the plan in a file, which is looked at as far as that can be without the
+// training.
+func planIn(path string) (*crew.Choice, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, maxPlan))
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	head, err := plan.ReadHead(bytes.NewReader(text))
 	if err != nil {
-		return nil, false, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return func(_ context.Context, p *plan.Problem, _ int64) (*plan.Plan, error) {
+	c := planner.Terms(name(path))
+	c.Pools = head.Addresses
+	c.Make = func(_ context.Context, p *plan.Problem, _ int64) (*plan.Plan, error) {
 		pl, err := plan.ReadJSON(bytes.NewReader(text), p)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 		return pl, nil
-	}, head.Addresses, nil
+	}
+	return c, nil
 }
 
 // maxPlan bounds a plan's file: some hundred bytes for each of a million buffers.
@@ -238,4 +212,10 @@ func (c *watcher) trainWith(ctx context.Context, all *crew.Crew, x *crew.Choice,
 	if aloud {
 		c.note("%s", text)
 	}
+}
+
+// pools reports whether this is the name of a manager that only chooses addresses.
+func pools(name string) bool {
+	list, err := managers.Select(name)
+	return err == nil && len(list) == 1 && list[0].Info().Family == plan.Pooling
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gmemtop/gmemtop/capture/pytorch/estimate"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
 	"github.com/gmemtop/gmemtop/managers/batch"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay/allocator"
@@ -53,14 +54,20 @@ func newEstimateCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "estimate [flags] -- CMD ...", GroupID: groupLive,
 		Short: "Say whether a PyTorch training will fit, without a GPU",
-		Long: "Runs a training script, unchanged, on tensors that have sizes and no memory, lets it train three steps, and says what they would take on a GPU that need not\n" +
-			"be there: the peak by category, what PyTorch's caching allocator would reserve, and whether that fits. Nothing is computed and no checkpoint is written; values\n" +
-			"that the script asks for (a loss to print) are made up and counted. What kernels take inside of an op is not seen. With {batch} and {sequence} in the command\n" +
-			"it is run at each size of --batch and --sequence. Times are computed from the device's figures.\n" +
-			"Exits with 0 where it fits, 3 where it does not, 1 where the script failed, 5 where it cannot be followed.",
+		Long: "Runs a training script, unchanged, on tensors that have sizes and no memory, lets it train " +
+			"three steps, and says what they would take on a GPU that need not\n" +
+			"be there: the peak by category, what PyTorch's caching allocator would reserve, and whether " +
+			"that fits. Nothing is computed and no checkpoint is written; values\n" +
+			"that the script asks for (a loss to print) are made up and counted. What kernels take inside " +
+			"of an op is not seen. With {batch} and {sequence} in the command\n" +
+			"it is run at each size of --batch and --sequence. Times are computed from the device's " +
+			"figures.\n" +
+			"Exits with 0 where it fits, 3 where it does not, 1 where the script failed, 5 where it cannot " +
+			"be followed.",
 		Example: "  gmemtop estimate --hardware h100 -- python train.py\n" +
 			"  gmemtop estimate --hardware a100 --batch 16,32,64 -- python train.py --batch-size {batch}\n" +
-			"  gmemtop estimate --budget 24GiB --batch 8 --max-batch -- python train.py --batch-size {batch}\n" +
+			"  gmemtop estimate --budget 24GiB --batch 8 --max-batch -- python train.py --batch-size " +
+			"{batch}\n" +
 			"  gmemtop estimate --world-size 8 -o train.gmt -- python train_fsdp.py",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -71,19 +78,25 @@ func newEstimateCommand(a *app) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error { return e.run(cmd.Context(), args) },
 	}
 	p := cmd.Flags()
-	p.StringVar(&e.plan.hardware, "hardware", "", "the device: "+strings.Join(hardwareNames(), ", ")+", or a JSON file (default "+defaultHardware+")")
+	p.StringVar(&e.plan.hardware, "hardware", "", "the device: "+strings.Join(hardwareNames(),
+		", ")+", or a JSON file (default "+planner.DefaultHardware+")")
 	p.StringVar(&e.plan.budget, "budget", "", "the memory that it has to fit in (default the device's)")
-	p.StringVar(&e.plan.outside, "outside", defaultOutside, "memory that no tensor accounts for: CUDA context, libraries, NCCL")
-	p.IntSliceVar(&e.plan.batch, "batch", nil, "batch sizes to put in the place of {batch}; without the place, the one that the script has")
+	p.StringVar(&e.plan.outside, "outside", defaultOutside,
+		"memory that no tensor accounts for: CUDA context, libraries, NCCL")
+	p.IntSliceVar(&e.plan.batch, "batch", nil,
+		"batch sizes to put in the place of {batch}; without the place, the one that the script has")
 	p.IntSliceVar(&e.plan.sequence, "sequence", nil, "sequence lengths to put in the place of {sequence}")
 	p.BoolVar(&e.maxBatch, "max-batch", false, "also find the largest batch that fits")
 	p.IntVar(&e.steps, "steps", 3, "steps to train")
-	p.IntVar(&e.processes, "world-size", 0, "processes that train together, as torchrun would start; one is estimated")
+	p.IntVar(&e.processes, "world-size", 0,
+		"processes that train together, as torchrun would start; one is estimated")
 	p.BoolVar(&e.eager, "eager", false, "leave torch.compile out, instead of refusing a script that uses it")
 	p.BoolVar(&e.cpu, "cpu", false, "train on the CPU: the script finds no GPU")
-	p.BoolVar(&e.flags.json, "json", false, "print JSON (schema_version 2), sizes in bytes and times in nanoseconds")
+	p.BoolVar(&e.flags.json, "json", false,
+		"print JSON (schema_version 2), sizes in bytes and times in nanoseconds")
 	e.flags.writing(cmd)
-	p.Lookup("output").Usage = "also write the steps, of the first size, to a native file for replay and compare"
+	p.Lookup("output").Usage = "also write the steps, of the first size, to a native file for replay and " +
+		"compare"
 	p.SetInterspersed(false)
 	return cmd
 }
@@ -157,7 +170,11 @@ func (e *estimateCommand) run(ctx context.Context, argv []string) error {
 	if err != nil {
 		return err
 	}
-	if err := e.writeTo("", false, func(out io.Writer) error { _, err := io.WriteString(out, w.String()); return err }); err != nil {
+	if err := e.writeTo("", false, func(out io.Writer) error {
+		_,
+			err := io.WriteString(out, w.String())
+		return err
+	}); err != nil {
 		return err
 	}
 	if slices.ContainsFunc(all, func(x *estimated) bool { return !x.fits }) {
@@ -173,18 +190,21 @@ func (e *estimateCommand) check() error {
 		return fmt.Errorf("--steps %d is not 1 to 100", e.steps)
 	case e.processes < 0 || e.processes > 1<<16:
 		return fmt.Errorf("--world-size %d is not 1 to 65536", e.processes)
-	case slices.ContainsFunc(append(slices.Clone(e.plan.batch), e.plan.sequence...), func(n int) bool { return n < 1 || n > batch.Limit }):
+	case slices.ContainsFunc(append(slices.Clone(e.plan.batch), e.plan.sequence...),
+		func(n int) bool { return n < 1 || n > batch.Limit }):
 		return fmt.Errorf("a size of --batch or --sequence is not 1 to %d", batch.Limit)
 	case strings.Contains(text, batchPlace) && len(e.plan.batch) == 0:
 		return errors.New("the command has a place for {batch}: say which, --batch 8 or --batch 8,16")
 	case strings.Contains(text, sequencePlace) && len(e.plan.sequence) == 0:
 		return errors.New("the command has a place for {sequence}: say which, --sequence 512")
 	case !strings.Contains(text, batchPlace) && len(e.plan.batch) > 1:
-		return errors.New("several sizes of --batch need their place in the command: -- python train.py --batch-size {batch}")
+		return errors.New("several sizes of --batch need their place in the command: -- python train.py " +
+			"--batch-size {batch}")
 	case !strings.Contains(text, sequencePlace) && len(e.plan.sequence) > 0:
 		return errors.New("--sequence needs its place in the command: -- python train.py --length {sequence}")
 	case e.maxBatch && len(e.plan.batch) == 0:
-		return errors.New("--max-batch needs --batch: the size that the script has, or one for {batch} in the command")
+		return errors.New("--max-batch needs --batch: the size that the script has, or one for {batch} in " +
+			"the command")
 	case e.maxBatch && len(e.plan.sequence) > 1:
 		return errors.New("--max-batch is looked for at one --sequence")
 	}
@@ -216,7 +236,8 @@ var capabilities = []struct {
 	capability [2]int
 	processors int
 }{
-	{"TITAN X (Maxwell)", [2]int{5, 2}, 24}, {"P100", [2]int{6, 0}, 56}, {"V100", [2]int{7, 0}, 80}, {"A100", [2]int{8, 0}, 108},
+	{"TITAN X (Maxwell)", [2]int{5, 2}, 24}, {"P100", [2]int{6, 0}, 56}, {"V100", [2]int{7, 0}, 80},
+	{"A100", [2]int{8, 0}, 108},
 	{"H100", [2]int{9, 0}, 132}, {"H200", [2]int{9, 0}, 132}, {"GH200", [2]int{9, 0}, 132},
 }
 
@@ -224,9 +245,12 @@ var capabilities = []struct {
 func (e *estimateCommand) at(ctx context.Context, size, sequence int) (*estimated, error) {
 	hw := e.hardware
 	o := estimate.Options{
-		Env: e.environ, Stdin: e.in, Stdout: e.err, Stderr: e.err, CPU: e.cpu, Steps: e.steps, Processes: e.processes, Eager: e.eager,
-		Device: estimate.Device{Name: "NVIDIA " + hw.Name, MemoryBytes: e.budget, FlopsPerSecond: hw.FlopsPerSecond, FlopsType: hw.FlopsType,
-			BytesPerSecond: hw.BytesPerSecond, LaunchGap: hw.LaunchGap, Capability: [2]int{8, 0}, Processors: 108},
+		Env: e.environ, Stdin: e.in, Stdout: e.err, Stderr: e.err, CPU: e.cpu, Steps: e.steps,
+		Processes: e.processes, Eager: e.eager,
+		Device: estimate.Device{Name: "NVIDIA " + hw.Name, MemoryBytes: e.budget,
+			FlopsPerSecond: hw.FlopsPerSecond, FlopsType: hw.FlopsType,
+			BytesPerSecond: hw.BytesPerSecond, LaunchGap: hw.LaunchGap, Capability: [2]int{8, 0},
+			Processors: 108},
 	}
 	for _, c := range capabilities {
 		if strings.HasPrefix(hw.Name, c.prefix) {
@@ -328,7 +352,7 @@ type largestFit struct {
 
 // largest finds the largest batch that fits. Two runs make a model of how sizes grow, the model says where
 // the border is, and runs there confirm it or move it; a command without a place for the batch is run once,
-// and what its categories say grows is scaled.
+// and what its categories say grows is planner.Scaled.
 func (e *estimateCommand) largest(ctx context.Context, all []*estimated) (*largestFit, error) {
 	one := all[0]
 	p, err := e.problem(ctx, one)
@@ -387,7 +411,8 @@ func (e *estimateCommand) largest(ctx context.Context, all []*estimated) (*large
 
 // problem makes the problem of the steady step.
 func (e *estimateCommand) problem(ctx context.Context, x *estimated) (*plan.Problem, error) {
-	p, err := plan.FromDevice(ctx, x.device, plan.BuildOptions{Iteration: -1, Hardware: e.hardware, Name: "the script"})
+	p, err := plan.FromDevice(ctx, x.device, plan.BuildOptions{Iteration: -1, Hardware: e.hardware,
+		Name: "the script"})
 	if err != nil {
 		return nil, unsupportedPlan(err)
 	}
@@ -398,7 +423,7 @@ func (e *estimateCommand) problem(ctx context.Context, x *estimated) (*plan.Prob
 // problemFits asks the emulated caching allocator about a problem.
 func (e *estimateCommand) problemFits(ctx context.Context) func(p *plan.Problem) (bool, error) {
 	return func(p *plan.Problem) (bool, error) {
-		all, err := caching(ctx, p)
+		all, err := planner.Caching(ctx, p)
 		return err == nil && all-p.Outside+e.outside <= e.budget, err
 	}
 }

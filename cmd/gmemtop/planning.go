@@ -9,10 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
 	"github.com/gmemtop/gmemtop/managers/hardware"
 	"github.com/gmemtop/gmemtop/managers/networks"
 	"github.com/gmemtop/gmemtop/managers/plan"
-	"github.com/gmemtop/gmemtop/managers/pool"
 	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/replay/live"
 	"github.com/gmemtop/gmemtop/timeline"
@@ -113,9 +113,6 @@ func hardwareNames() []string {
 	return names
 }
 
-// defaultHardware is what is planned for where nobody says.
-const defaultHardware = "A100"
-
 // chosenHardware reads --hardware. Where nobody says, it is what was measured on a GPU of this machine, and
 // else the default.
 func (f *planFlags) chosenHardware() (plan.Hardware, error) {
@@ -125,10 +122,10 @@ func (f *planFlags) chosenHardware() (plan.Hardware, error) {
 	case f.measured != nil:
 		return *f.measured, nil
 	default:
-		if h, ok := calibratedHere(); ok {
+		if h, ok := planner.CalibratedHere(); ok {
 			return h, nil
 		}
-		name = defaultHardware
+		name = planner.DefaultHardware
 	}
 	if strings.HasSuffix(name, ".json") {
 		return hardware.Load(name)
@@ -140,20 +137,10 @@ func (f *planFlags) chosenHardware() (plan.Hardware, error) {
 	return h, nil
 }
 
-// hardwareOf returns what is known of a GPU that a recording or a training names: what was measured on one of
-// that name on this machine, or a preset.
-func hardwareOf(name string) (plan.Hardware, bool) {
-	if h, ok := calibratedHere(); ok && h.Name == name {
-		return h, true
-	}
-	h, err := hardware.ByName(name)
-	return h, err == nil
-}
-
 // liveHardware reads --hardware for a training that runs.
 func (f *planFlags) liveHardware() (live.Hardware, error) {
 	h, err := f.chosenHardware()
-	return live.Hardware{Hardware: h, Chosen: f.hardware != "", Of: hardwareOf}, err
+	return live.Hardware{Hardware: h, Chosen: f.hardware != "", Of: planner.HardwareOf}, err
 }
 
 // planning is what commands have in common that plan one iteration, of a trace, of a network's layers or of a
@@ -217,7 +204,7 @@ func (c *planning) recorded(ctx context.Context, path string) (*plan.Problem, er
 		}
 		o.Iteration = i
 	}
-	if h, ok := hardwareOf(d.Info.Name); ok && c.plan.hardware == "" && c.plan.measured == nil {
+	if h, ok := planner.HardwareOf(d.Info.Name); ok && c.plan.hardware == "" && c.plan.measured == nil {
 		o.Hardware = h
 	}
 	p, err := plan.FromDevice(ctx, d, o)
@@ -275,21 +262,16 @@ func (f *planFlags) budgetBytes(ctx context.Context, p *plan.Problem) (int64, er
 	if err != nil || !(percent > 0 && percent <= 1000) { // NaN is neither
 		return 0, usageError{fmt.Errorf("--budget %q is no share: write 50%%", s)}
 	}
-	all, err := caching(ctx, p)
+	all, err := planner.Caching(ctx, p)
 	if err != nil {
 		return 0, fmt.Errorf("the caching allocator's footprint, which --budget %s is a share of: %w", s, err)
 	}
 	return int64(float64(all) * percent / 100), nil
 }
 
-// caching returns what PyTorch's caching allocator takes for an iteration, with what lies outside.
-func caching(ctx context.Context, p *plan.Problem) (int64, error) {
-	pl, err := pool.Baselines()[0].Plan(ctx, p, plan.Request{})
-	if err != nil {
-		return 0, err
-	}
-	m, err := replay.Simulated{}.Run(ctx, p, pl, plan.RunOptions{})
-	return m.Footprint + p.Outside, err
+// budgetIn is budgetBytes for a training, whose room does not matter.
+func (f *planFlags) budgetIn(ctx context.Context, p *plan.Problem, _ int64) (int64, error) {
+	return f.budgetBytes(ctx, p)
 }
 
 // options are those of planning for a problem: the budget and what of it is kept free, and how the managers

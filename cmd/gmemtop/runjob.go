@@ -21,6 +21,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/procs"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
 	"github.com/gmemtop/gmemtop/replay/crew"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/tui"
@@ -147,9 +148,9 @@ func (c *runCommand) run(ctx context.Context, argv []string, x *crew.Choice, off
 		training.Go(func() { c.trainWith(run, crew.OfJob(ranks, ranks.First(), true), x, headless) })
 	}
 	if !headless {
-		o, planner := c.screen(), newLivePlanner()
-		o.Feed, o.Planner = f, planner
-		leave := planner.Watch(func() *crew.Crew { return crew.OfJob(ranks, f.Lead(), false) })
+		o, live := c.screen(), planner.NewLive()
+		o.Feed, o.Planner = f, live
+		leave := live.Watch(func() *crew.Crew { return crew.OfJob(ranks, f.Lead(), false) })
 		if err := tui.Run(ctx, o); err != nil && ctx.Err() == nil {
 			fmt.Fprintf(c.err, "gmemtop: %s\n", oneLine(err))
 		}

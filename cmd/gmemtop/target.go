@@ -4,18 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/gmemtop/gmemtop/capture/nvml"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
 	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/replay/cuda"
 	"github.com/gmemtop/gmemtop/replay/cuda/driver"
-	"github.com/gmemtop/gmemtop/timeline"
 )
 
 // deviceFlags say which GPUs carry plans out, beside the simulator, which always does.
@@ -83,24 +81,9 @@ func (f *deviceFlags) options(ordinal int) (cuda.Options, error) {
 	return cuda.Options{Ordinal: ordinal, Iterations: f.iterations, Margin: margin}, err
 }
 
-// device is a GPU that was opened once.
-type device struct {
-	target *cuda.Target
-	info   driver.Info
-}
-
-// aboutDevice says what a GPU is: NVIDIA H200, 139.8 GiB, driver for CUDA 12.4.
-func aboutDevice(i driver.Info) string {
-	s := fmt.Sprintf("%s, %s", i.Name, timeline.IEC.Bytes(i.Total))
-	if i.CUDA > 0 {
-		s += fmt.Sprintf(", driver for CUDA %d.%d", i.CUDA/1000, i.CUDA%1000/10)
-	}
-	return s
-}
-
 // devices opens the GPUs that --target names, one after the other, and gives them back. Those that can be
 // used come back beside the error of those that cannot.
-func (f *deviceFlags) devices(ctx context.Context) ([]device, error) {
+func (f *deviceFlags) devices(ctx context.Context) ([]*planner.Device, error) {
 	ordinals, err := f.ordinals()
 	if err != nil {
 		return nil, err
@@ -108,34 +91,32 @@ func (f *deviceFlags) devices(ctx context.Context) ([]device, error) {
 	if len(ordinals) > 0 && ordinals[0] == allDevices {
 		all, err := cuda.Devices("")
 		if err != nil {
-			return nil, deviceError("cuda:all", err)
+			return nil, deviceError(fmt.Errorf("cuda:all: %w", err))
 		}
 		ordinals = ordinals[:0]
 		for _, i := range all {
 			ordinals = append(ordinals, i.Ordinal)
 		}
 	}
-	var list []device
+	var list []*planner.Device
 	var failed error
 	for _, n := range ordinals {
 		o, err := f.options(n)
 		if err != nil {
 			return nil, err
 		}
-		_, info, err := cuda.Open(ctx, o)
+		d, err := planner.Open(ctx, o)
 		if err != nil {
-			failed = errors.Join(failed, deviceError(fmt.Sprintf("cuda:%d", n), err))
+			failed = errors.Join(failed, deviceError(err))
 			continue
 		}
-		o.Used = nvml.UsedBy(os.Getpid(), func(uuid string) bool { return uuid == info.UUID })
-		list = append(list, device{cuda.New(o), info})
+		list = append(list, d)
 	}
 	return list, failed
 }
 
 // deviceError gives the error of a GPU that cannot be used its exit code.
-func deviceError(name string, err error) error {
-	err = fmt.Errorf("%s: %w", name, err)
+func deviceError(err error) error {
 	for _, why := range []error{driver.ErrNotBuilt, driver.ErrNoDriver, driver.ErrNoDevice, driver.ErrTooOld,
 		driver.ErrBusy} {
 		if errors.Is(err, why) {
@@ -155,7 +136,7 @@ func checkDevice() finding {
 	}
 	f.Available = true
 	for _, d := range devices {
-		f.Detail += fmt.Sprintf("; cuda:%d %s", d.Ordinal, aboutDevice(d))
+		f.Detail += fmt.Sprintf("; cuda:%d %s", d.Ordinal, planner.About(d))
 	}
 	return f
 }

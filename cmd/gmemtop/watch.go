@@ -16,6 +16,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
 	"github.com/gmemtop/gmemtop/replay/crew"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/tui/live"
@@ -117,7 +118,7 @@ func (c *runCommand) reach(j *job.Job, headless bool) pytorch.Injector {
 
 // attachFeed watches a process that was chosen on the screen, until ctx is done, and plans are carried out in
 // it. letting is told how to wait for its end.
-func (c *watcher) attachFeed(planner *livePlanner, letting *sync.WaitGroup) func(ctx context.Context,
+func (c *watcher) attachFeed(plans *planner.Live, letting *sync.WaitGroup) func(ctx context.Context,
 	pid int) (live.Feed, error) {
 	return func(ctx context.Context, pid int) (live.Feed, error) {
 		found, err := job.Attachable(pid)
@@ -132,7 +133,7 @@ func (c *watcher) attachFeed(planner *livePlanner, letting *sync.WaitGroup) func
 		stopFeed := f.Start()
 		run, stop := context.WithCancel(context.Background())
 		w.Connect(run, pid, found.Started)
-		leave := planner.Watch(func() *crew.Crew { return crew.OfWatch(w) })
+		leave := plans.Watch(func() *crew.Crew { return crew.OfWatch(w) })
 		letting.Go(func() {
 			<-ctx.Done()
 			leave()

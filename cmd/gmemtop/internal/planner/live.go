@@ -1,4 +1,4 @@
-package main
+package planner
 
 import (
 	"cmp"
@@ -9,44 +9,45 @@ import (
 	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/replay/crew"
 	"github.com/gmemtop/gmemtop/replay/live"
+	"github.com/gmemtop/gmemtop/replay/sim"
 	screen "github.com/gmemtop/gmemtop/tui/managers"
 )
 
-// livePlanner is the planner of a screen that watches trainings: it has plans carried out in the one that is
+// Live is the planner of a screen that watches trainings: it has plans carried out in the one that is
 // watched now.
-type livePlanner struct {
-	*screenPlanner
+type Live struct {
+	*Planner
 	crew.Turns
 }
 
 var (
-	_ screen.Trainer  = (*livePlanner)(nil)
-	_ screen.Measurer = (*livePlanner)(nil)
+	_ screen.Trainer  = (*Live)(nil)
+	_ screen.Measurer = (*Live)(nil)
 )
 
-// newLivePlanner returns the planner of a screen that watches nothing yet.
-func newLivePlanner() *livePlanner {
-	return &livePlanner{screenPlanner: newScreenPlanner()}
+// NewLive returns the planner of a screen that watches nothing yet.
+func NewLive() *Live {
+	return &Live{Planner: New()}
 }
 
 // TakeAway implements screen.Trainer.
-func (p *livePlanner) TakeAway(ctx context.Context) error {
+func (p *Live) TakeAway(ctx context.Context) error {
 	return p.Use(ctx, func(ctx context.Context, c *crew.Crew) error { return c.TakeAway(ctx) })
 }
 
 // chosen says of hardware whether somebody chose it on the screen: what is in force at first nobody did.
-func (p *screenPlanner) chosen(h plan.Hardware) live.Hardware {
+func (p *Planner) chosen(h plan.Hardware) live.Hardware {
 	if h.Name == ownHardware {
-		return live.Hardware{Hardware: recordedHardware(""), Of: hardwareOf}
+		return live.Hardware{Hardware: recordedHardware(""), Of: HardwareOf}
 	}
 	return live.Hardware{Hardware: h, Chosen: true}
 }
 
 // Train implements screen.Trainer.
-func (p *livePlanner) Train(ctx context.Context, manager string, budget int64, h plan.Hardware,
+func (p *Live) Train(ctx context.Context, manager string, budget int64, h plan.Hardware,
 	tell func(live.News)) error {
 	return p.Use(ctx, func(ctx context.Context, c *crew.Crew) error {
-		w, err := managed(manager, p.chosen(h), fixed(budget))
+		w, err := choose(manager, p.chosen(h), budget)
 		if err != nil {
 			return err
 		}
@@ -55,8 +56,8 @@ func (p *livePlanner) Train(ctx context.Context, manager string, budget int64, h
 }
 
 // Targets implements screen.Measurer.
-func (p *livePlanner) Targets(ctx context.Context) []screen.Target {
-	list := p.screenPlanner.Targets(ctx)
+func (p *Live) Targets(ctx context.Context) []screen.Target {
+	list := p.Planner.Targets(ctx)
 	if who := p.Training(); who != "" {
 		list = append(list, screen.Target{Name: live.Name, About: "the training itself, " + who})
 	}
@@ -64,10 +65,10 @@ func (p *livePlanner) Targets(ctx context.Context) []screen.Target {
 }
 
 // Measure implements screen.Measurer.
-func (p *livePlanner) Measure(ctx context.Context, c *replay.Comparison, target string,
+func (p *Live) Measure(ctx context.Context, c *replay.Comparison, target string,
 	update func(replay.Progress)) error {
 	if target != live.Name {
-		return p.screenPlanner.Measure(ctx, c, target, update)
+		return p.Planner.Measure(ctx, c, target, update)
 	}
 	return p.Use(ctx, func(ctx context.Context, with *crew.Crew) error {
 		return measured(ctx, with, c, p.chosen(c.Problem.Hardware), update)
@@ -91,7 +92,7 @@ func measured(ctx context.Context, w *crew.Crew, of *replay.Comparison, h live.H
 	say(names[0], "describe")
 	target := w.Target(false, live.Options{}, func(ctx context.Context, p *plan.Problem,
 		manager string) (*plan.Plan, error) {
-		x, err := managed(manager, h, fixed(of.Budget))
+		x, err := choose(manager, h, of.Budget)
 		if err != nil {
 			return nil, err
 		}
@@ -144,7 +145,35 @@ func eagerOf(results []replay.Result, name string) (found replay.Result) {
 	return found
 }
 
-// fixed is a budget in bytes.
-func fixed(bytes int64) func(context.Context, *plan.Problem) (int64, error) {
-	return func(context.Context, *plan.Problem) (int64, error) { return bytes, nil }
+// choose returns the choice of a manager's plan for a budget in bytes.
+func choose(manager string, h live.Hardware, budget int64) (*crew.Choice, error) {
+	list, err := managers.Select(manager)
+	if err != nil {
+		return nil, err
+	}
+	c := Choose(list[0], func(context.Context, *plan.Problem, int64) (int64, error) { return budget, nil })
+	c.Hardware = h
+	return c, nil
+}
+
+// Choose returns the choice of a manager's plan for what budget returns, of so much room, 0 where that is not
+// known.
+func Choose(m plan.Manager, budget func(ctx context.Context, p *plan.Problem, room int64) (int64,
+	error)) *crew.Choice {
+	c := Terms(m.Info().Name)
+	c.Pools = m.Info().Family == plan.Pooling
+	c.Make = func(ctx context.Context, p *plan.Problem, room int64) (*plan.Plan, error) {
+		r := plan.Request{Seed: 1, Evaluator: sim.Simulator{}}
+		var err error
+		if r.Budget, err = budget(ctx, p, room); err != nil {
+			return nil, err
+		}
+		return m.Plan(ctx, p, r)
+	}
+	return c
+}
+
+// Terms returns a choice of a name that has yet to be told what makes its plan.
+func Terms(name string) *crew.Choice {
+	return &crew.Choice{Name: name, Eager: managers.Eager, Caching: Caching}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/job"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
 	"github.com/gmemtop/gmemtop/managers"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay"
@@ -158,12 +159,14 @@ func (c *compareCommand) comparedLive(ctx context.Context, w *crew.Crew, pooled 
 	}
 	target := w.Target(pooled, c.live, func(ctx context.Context, p *plan.Problem, manager string) (*plan.Plan,
 		error) {
-		x, err := managed(manager, live.Hardware{Hardware: p.Hardware}, c.plan.budgetBytes)
+		m, err := oneManager(manager)
 		if err != nil {
 			return nil, err
 		}
-		m, err := x.Plan(ctx, p, 0)
-		return m.Plan, err
+		x := planner.Choose(m, c.plan.budgetIn)
+		x.Hardware = live.Hardware{Hardware: p.Hardware}
+		made, err := x.Plan(ctx, p, 0)
+		return made.Plan, err
 	})
 	p, err := c.describedNow(ctx, target, pooled, w.Lead)
 	if err != nil {
@@ -183,4 +186,20 @@ func (c *compareCommand) comparedLive(ctx context.Context, w *crew.Crew, pooled 
 	}
 	opt.Devices = []replay.Device{{Target: target, About: about, Eager: !pooled, Pools: pooled}}
 	return c.compared(ctx, p, list, opt)
+}
+
+// apart takes the managers that only choose addresses out of a list, where they were named: they are not
+// carried out unasked.
+func apart(list []plan.Manager, names string) (pooling, others []plan.Manager) {
+	if names == "" || names == "all" {
+		return nil, list
+	}
+	for _, m := range list {
+		if m.Info().Family == plan.Pooling {
+			pooling = append(pooling, m)
+		} else {
+			others = append(others, m)
+		}
+	}
+	return pooling, others
 }

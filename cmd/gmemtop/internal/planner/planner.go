@@ -1,10 +1,11 @@
-package main
+package planner
 
 import (
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"sync"
@@ -13,25 +14,26 @@ import (
 	"github.com/gmemtop/gmemtop/managers/batch"
 	"github.com/gmemtop/gmemtop/managers/hardware"
 	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/managers/pool"
 	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/replay/cuda"
 	"github.com/gmemtop/gmemtop/timeline"
 	screen "github.com/gmemtop/gmemtop/tui/managers"
 )
 
-// newScreenPlanner hands the managers to the screen.
-func newScreenPlanner() *screenPlanner {
-	return &screenPlanner{hardware: sync.OnceValue(screenHardware)}
+// New hands the managers to the screen.
+func New() *Planner {
+	return &Planner{hardware: sync.OnceValue(screenHardware)}
 }
 
-// screenPlanner plans for the screen on the simulator. One processor is left to the screen itself, so that it
+// Planner plans for the screen on the simulator. One processor is left to the screen itself, so that it
 // stays quick while a dozen managers search.
-type screenPlanner struct {
+type Planner struct {
 	hardware func() []plan.Hardware // the same in all of a session
 }
 
 // Managers implements screen.Planner.
-func (*screenPlanner) Managers() []screen.Manager {
+func (*Planner) Managers() []screen.Manager {
 	on := map[string]bool{}
 	for _, m := range managers.Default() {
 		on[m.Info().Name] = true
@@ -44,7 +46,7 @@ func (*screenPlanner) Managers() []screen.Manager {
 }
 
 // Hardware implements screen.Planner.
-func (s *screenPlanner) Hardware() []plan.Hardware { return s.hardware() }
+func (s *Planner) Hardware() []plan.Hardware { return s.hardware() }
 
 // ownHardware is what the screen calls the hardware that a recording or a training itself names.
 const ownHardware = "its own GPU"
@@ -53,7 +55,7 @@ const ownHardware = "its own GPU"
 // presets.
 func screenHardware() []plan.Hardware {
 	list := hardware.Presets()
-	if h, ok := calibratedHere(); ok {
+	if h, ok := CalibratedHere(); ok {
 		list = slices.Insert(list, 0, h)
 	}
 	own := recordedHardware("")
@@ -65,13 +67,13 @@ func screenHardware() []plan.Hardware {
 // recordedHardware returns what is known of a GPU by its name, and otherwise what was measured on a GPU of
 // this machine, or the default.
 func recordedHardware(name string) plan.Hardware {
-	if h, ok := hardwareOf(name); ok {
+	if h, ok := HardwareOf(name); ok {
 		return h
 	}
-	if h, ok := calibratedHere(); ok {
+	if h, ok := CalibratedHere(); ok {
 		return h
 	}
-	h, err := hardware.ByName(defaultHardware)
+	h, err := hardware.ByName(DefaultHardware)
 	if err != nil {
 		return hardware.Presets()[0]
 	}
@@ -79,17 +81,17 @@ func recordedHardware(name string) plan.Hardware {
 }
 
 // Problem implements screen.Planner.
-func (*screenPlanner) Problem(ctx context.Context, d *timeline.Device, h plan.Hardware) (*plan.Problem, int64,
+func (*Planner) Problem(ctx context.Context, d *timeline.Device, h plan.Hardware) (*plan.Problem, int64,
 	error) {
 	if h.Name == ownHardware {
 		h = recordedHardware(d.Info.Name)
 	}
 	p, err := plan.FromDevice(ctx, d, plan.BuildOptions{Iteration: -1, Hardware: h,
-		Name: name(d.Timeline().Trace.Source.Path)})
+		Name: named(d.Timeline().Trace.Source.Path)})
 	if err != nil {
 		return nil, 0, err
 	}
-	all, err := caching(ctx, p)
+	all, err := Caching(ctx, p)
 	if err != nil {
 		return nil, 0, fmt.Errorf("the caching allocator's footprint, which budgets are shares of: %w", err)
 	}
@@ -97,7 +99,7 @@ func (*screenPlanner) Problem(ctx context.Context, d *timeline.Device, h plan.Ha
 }
 
 // Compare implements screen.Planner.
-func (*screenPlanner) Compare(ctx context.Context, p *plan.Problem, names []string, budget int64,
+func (*Planner) Compare(ctx context.Context, p *plan.Problem, names []string, budget int64,
 	update func(replay.Progress)) (*replay.Comparison, error) {
 	list := quickFirst(names)
 	return replay.Compare(ctx, p, list, replay.Options{Eager: managers.Eager,
@@ -107,42 +109,38 @@ func (*screenPlanner) Compare(ctx context.Context, p *plan.Problem, names []stri
 }
 
 // Targets implements screen.Measurer.
-func (*screenPlanner) Targets(context.Context) []screen.Target {
+func (*Planner) Targets(context.Context) []screen.Target {
 	devices, err := cuda.Devices("")
 	if err != nil {
 		return []screen.Target{{Name: "cuda:0", Why: err.Error()}}
 	}
 	var list []screen.Target
 	for _, d := range devices {
-		list = append(list, screen.Target{Name: fmt.Sprintf("cuda:%d", d.Ordinal), About: aboutDevice(d)})
+		list = append(list, screen.Target{Name: fmt.Sprintf("cuda:%d", d.Ordinal), About: About(d)})
 	}
 	return list
 }
 
 // Measure implements screen.Measurer. A device that nobody calibrated is calibrated first, for the next
 // session.
-func (*screenPlanner) Measure(ctx context.Context, c *replay.Comparison, target string,
+func (*Planner) Measure(ctx context.Context, c *replay.Comparison, target string,
 	update func(replay.Progress)) error {
-	d := deviceFlags{target: target, iterations: 20}
-	devices, err := d.devices(ctx)
+	var ordinal int
+	if _, err := fmt.Sscanf(target, "cuda:%d", &ordinal); err != nil {
+		return fmt.Errorf("%s is no GPU", target)
+	}
+	x, err := Open(ctx, cuda.Options{Ordinal: ordinal, Iterations: 20})
 	if err != nil {
 		return err
 	}
-	for i := range devices {
-		x := &devices[i]
-		if len(c.Results) > 0 {
-			update(replay.Progress{Manager: c.Results[0].Info.Name, Target: target, Doing: "calibrate",
-				Total: int64(len(c.Results))})
-		}
-		if _, _, err := calibrate(ctx, x, false); err != nil && !errors.As(err, new(*unkeptError)) {
-			return err
-		}
-		if err := c.Measure(ctx, replay.Device{Target: x.target, About: aboutDevice(x.info)},
-			update); err != nil {
-			return err
-		}
+	if len(c.Results) > 0 {
+		update(replay.Progress{Manager: c.Results[0].Info.Name, Target: target, Doing: "calibrate",
+			Total: int64(len(c.Results))})
 	}
-	return nil
+	if _, _, err := x.Calibrate(ctx, false); err != nil && !errors.As(err, new(*Unkept)) {
+		return err
+	}
+	return c.Measure(ctx, replay.Device{Target: x.Target, About: About(x.Info)}, update)
 }
 
 // slow are the managers that search for many seconds where the others take a blink, the quickest of them
@@ -164,7 +162,7 @@ func quickFirst(names []string) []plan.Manager {
 }
 
 // MaxBatch implements screen.Batcher.
-func (*screenPlanner) MaxBatch(ctx context.Context, recorded []screen.Recorded, goal screen.Goal,
+func (*Planner) MaxBatch(ctx context.Context, recorded []screen.Recorded, goal screen.Goal,
 	names []string, budget int64, update func(screen.BatchNews)) error {
 	var points []batch.Point
 	for _, r := range recorded {
@@ -182,7 +180,7 @@ func (*screenPlanner) MaxBatch(ctx context.Context, recorded []screen.Recorded, 
 	}
 	for _, m := range quickFirst(names) {
 		news := screen.BatchNews{Manager: m.Info().Name, Inferred: scale.Inferred()}
-		news.Largest, err = largestBatch(ctx, m, at, replay.Options{Budget: budget, Seed: 1}, func(n int) {
+		news.Largest, err = LargestBatch(ctx, m, at, replay.Options{Budget: budget, Seed: 1}, func(n int) {
 			u := news
 			u.Trying = n
 			update(u)
@@ -194,4 +192,42 @@ func (*screenPlanner) MaxBatch(ctx context.Context, recorded []screen.Recorded, 
 		update(news)
 	}
 	return nil
+}
+
+// Scaled makes the problem at a batch size.
+type Scaled func(batch int) (*plan.Problem, error)
+
+// LargestBatch finds the largest batch whose plan by one manager fits; asked is told each size that is tried.
+func LargestBatch(ctx context.Context, m plan.Manager, at Scaled, opt replay.Options,
+	asked func(batch int)) (int, error) {
+	opt.Update, opt.Parallel, opt.Eager = nil, 1, nil
+	problem := func(n int) (*plan.Problem, error) {
+		asked(n)
+		return at(n)
+	}
+	return batch.MaxBatch(ctx, problem, func(p *plan.Problem) (bool, error) {
+		one, err := replay.Compare(ctx, p, []plan.Manager{m}, opt)
+		if errors.Is(err, replay.ErrTooSmall) {
+			return false, nil
+		}
+		return err == nil && one.Results[0].Available && one.Results[0].Fits, err
+	})
+}
+
+// Caching returns what PyTorch's caching allocator takes for an iteration, with what lies outside.
+func Caching(ctx context.Context, p *plan.Problem) (int64, error) {
+	pl, err := pool.Baselines()[0].Plan(ctx, p, plan.Request{})
+	if err != nil {
+		return 0, err
+	}
+	m, err := replay.Simulated{}.Run(ctx, p, pl, plan.RunOptions{})
+	return m.Footprint + p.Outside, err
+}
+
+// named returns what a file is called in a sentence.
+func named(path string) string {
+	if path == "-" {
+		return "standard input"
+	}
+	return filepath.Base(path)
 }
