@@ -19,7 +19,8 @@ func TestTheTermsOfAChoiceHoldForAManagersPlanAndForAFiles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if c.MostOverhead != 0.1 || c.Results != live.Any || !c.Offload || c.Make == nil || c.Hardware.Name == "" {
+		if c.MostOverhead != 0.1 || c.Results != live.Any || !c.Offload || c.Make == nil ||
+			c.Hardware.Name == "" {
 			t.Errorf("%+v", c)
 		}
 		if want := map[bool]string{true: "joint", false: "mine.json"}[f.manager != ""]; c.Name != want {
